@@ -1,0 +1,64 @@
+"""Brownian noise: `B_t ~ N(0, t I)`, rewound by the Brownian bridge."""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from nrjax._numerics import check_shape, float_dtype
+from nrjax.types import Status
+
+
+class BrownianState(NamedTuple):
+    """Noise `value` at `time`."""
+
+    value: Array
+    time: Array
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Brownian:
+    """The noise of the Brownian mechanism (Whitehouse 2022, Definition 3.1).
+
+    A standard Brownian motion in each coordinate; noise at time t has variance t. Rewinding uses
+    the exact reverse kernel `B_s | B_t ~ N((s/t) B_t, (s (t - s)/t) I)`.
+
+    Attributes:
+        shape: shape of the private value.
+    """
+
+    shape: tuple[int, ...] = dataclasses.field(metadata={"static": True})
+
+    def __post_init__(self):
+        check_shape("shape", self.shape)
+
+    def init(self, key: Array, time: ArrayLike) -> BrownianState:
+        """Noise at the first time, of variance `time`."""
+        time = jnp.asarray(time, float_dtype(time))
+        return BrownianState(jnp.sqrt(time) * jax.random.normal(key, self.shape, time.dtype), time)
+
+    def rewind(self, key: Array, state: BrownianState, time: ArrayLike) -> BrownianState:
+        """Noise at a smaller time, given the present."""
+        now = state.time
+        time = jnp.asarray(time, now.dtype)
+        # s (t - s)/t as written does not cancel; t s - s^2 would.
+        deviation = jnp.sqrt(time * ((now - time) / now))
+        fresh = jax.random.normal(key, self.shape, now.dtype)
+        return BrownianState((time / now) * state.value + deviation * fresh, time)
+
+    def value(self, state: BrownianState) -> Array:
+        """The noise."""
+        return state.value
+
+    def privacy_loss(self, state: BrownianState, shift: ArrayLike) -> Array:
+        """Realised loss `|v|^2/(2t) + <v, B_t>/t` (Whitehouse 2022, Theorem 3.4)."""
+        shift = jnp.asarray(shift, state.value.dtype)
+        return jnp.sum(shift * (0.5 * shift + state.value)) / state.time
+
+    def status(self, state: BrownianState) -> Array:
+        """Always `Status.RUNNING`: the law is exact at every time."""
+        return jnp.int32(Status.RUNNING)

@@ -1,0 +1,163 @@
+"""The interfaces between the parts of a trial, and its result; no mathematics here.
+
+Everything is written for ONE trial; `nrjax.montecarlo` does the batching. Parameters are frozen
+dataclasses registered as pytrees, so one can `vmap` over a sensitivity without retracing; loop
+states are `NamedTuple`s.
+"""
+
+import enum
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from jax import Array
+from jax.typing import ArrayLike
+
+State = TypeVar("State")
+
+
+class Status(enum.IntEnum):
+    """How a trial ended. Only `STOPPED` means that the stopping rule said yes."""
+
+    RUNNING = 0
+    """Not ended yet; never in a finished `Outcome`."""
+    STOPPED = 1
+    """The stopping rule said yes."""
+    EXHAUSTED = 2
+    """The schedule, or `max_steps`, ended without a yes."""
+    NAN_UTILITY = 3
+    """The utility of a release was NaN."""
+    NO_TIME = 4
+    """The next epsilon is one that no time reaches (its time is not finite)."""
+    OVERFLOW = 5
+    """The process left the range in which its law is exact (jump buffer, counts)."""
+    INVALID_TIME = 6
+    """The next time was not in (0, present time], or outside what the process was built for."""
+
+
+class NoiseProcess(Protocol[State]):
+    """A Markov noise process watched from large times (much noise) to small ones."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the noise, and of the private value it is added to."""
+        ...
+
+    def init(self, key: Array, time: ArrayLike) -> State:
+        """Noise at the first and largest time (scalar, > 0)."""
+        ...
+
+    def rewind(self, key: Array, state: State, time: ArrayLike) -> State:
+        """Noise at a smaller time, given the present one; 0 < time <= the state's time."""
+        ...
+
+    def value(self, state: State) -> Array:
+        """The noise itself, of shape `shape`."""
+        ...
+
+    def privacy_loss(self, state: State, shift: ArrayLike) -> Array:
+        """Realised privacy loss, a scalar, against `shift = f(x) - f(x')` of shape `shape`."""
+        ...
+
+    def status(self, state: State) -> Array:
+        """`Status.RUNNING` (int32 scalar) while the state has the stated law, else the failure."""
+        ...
+
+
+class Guarantee(Protocol):
+    """What stopping at a time costs, and the time that a cost buys."""
+
+    def epsilon(self, time: ArrayLike) -> Array:
+        """Ex-post epsilon of stopping at `time`; falls as time grows; rounded up."""
+        ...
+
+    def time(self, epsilon: ArrayLike) -> Array:
+        """Smallest time that costs at most `epsilon`, rounded to more noise.
+
+        Raises:
+            ValueError: no time costs as little as `epsilon`, when concrete. Under a trace the
+                result is infinite instead, which the engine reports as `Status.NO_TIME`.
+        """
+        ...
+
+    @property
+    def delta(self) -> Array | float:
+        """Probability with which the stated epsilon may be exceeded; 0 for pure guarantees."""
+        ...
+
+
+class Schedule(Protocol[State]):
+    """Chooses the next time from the releases seen so far."""
+
+    @property
+    def max_steps(self) -> int:
+        """Largest number of times it hands out (static)."""
+        ...
+
+    def init(self) -> tuple[State, Array]:
+        """State and first time."""
+        ...
+
+    def next(self, state: State, release: Array) -> tuple[State, Array, Array]:
+        """State, next time, and whether there was none left (bool)."""
+        ...
+
+
+class Utility(Protocol):
+    """Turns a release into a hypothesis and says how good that is."""
+
+    def hypothesis(self, release: Array) -> Array:
+        """The hypothesis made from a release: a projection, a solve, or the release itself."""
+        ...
+
+    def evaluate(self, hypothesis: Array) -> Array:
+        """Utility of a hypothesis, a scalar; larger is better."""
+        ...
+
+    def bounds(self, hypothesis: Array) -> tuple[Array, Array]:
+        """Lower and upper bound of `evaluate`, rounding included; may be `evaluate` twice."""
+        ...
+
+
+class StoppingRule(Protocol[State]):
+    """Says after each release whether it is good enough.
+
+    `step` is monotone in `utility`, and its new state does not depend on `utility`.
+    """
+
+    def init(self, key: Array, epsilon: Array) -> State:
+        """State before the first release; `epsilon` is the guarantee's at the first time."""
+        ...
+
+    def step(
+        self, key: Array, state: State, epsilon: Array, utility: Array
+    ) -> tuple[State, Array]:
+        """State, and whether to stop (bool)."""
+        ...
+
+    def cost(self, epsilon: Array) -> Array:
+        """What testing adds to the ex-post epsilon when the last release cost `epsilon`."""
+        ...
+
+
+class Outcome(NamedTuple):
+    """Where a trial ended. From `simulate` every field has a leading axis of trials."""
+
+    step: Array
+    """Number of the last step, from 0; -1 if nothing was released. int32."""
+    time: Array
+    """Time (noise level) of the last release; NaN if there was none."""
+    release: Array
+    """The last release: value plus noise."""
+    hypothesis: Any
+    """The hypothesis made from it."""
+    utility: Array
+    """Utility of that hypothesis."""
+    mechanism_epsilon: Array
+    """Ex-post epsilon of the releases; NaN without a guarantee, infinite after an overflow."""
+    test_epsilon: Array
+    """What the stopping rule added to it."""
+    epsilon: Array
+    """Total ex-post epsilon of what was shown, whether or not the rule said yes."""
+    privacy_loss: Array
+    """Realised loss of the releases against `shift`; NaN without one."""
+    status: Array
+    """A `Status`. int32."""

@@ -1,0 +1,22 @@
+"""What every test file shares: the compilation cache and the working dtype."""
+
+import os
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+jax.config.update(
+    "jax_compilation_cache_dir",
+    os.environ.get(
+        "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".cache" / "jax")
+    ),
+)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+
+@pytest.fixture
+def dtype():
+    """The float dtype of this run: float32, or float64 under JAX_ENABLE_X64."""
+    return jnp.result_type(float)
