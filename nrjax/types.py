@@ -127,9 +127,7 @@ class StoppingRule(Protocol[State]):
         """State before the first release; `epsilon` is the guarantee's at the first time."""
         ...
 
-    def step(
-        self, key: Array, state: State, epsilon: Array, utility: Array
-    ) -> tuple[State, Array]:
+    def step(self, key: Array, state: State, epsilon: Array, utility: Array) -> tuple[State, Array]:
         """State, and whether to stop (bool)."""
         ...
 

@@ -1,0 +1,348 @@
+"""One trial: start, judge, advance, and the loops made of them.
+
+A trial is `start` (the first release), then in turn `judge` (is it good enough? if not, which time
+comes next?) and `advance` (rewind to that time). The split lets `nrjax.montecarlo` take the
+utility of many trials between the two.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from nrjax._numerics import check, concrete, float_dtype
+from nrjax.keys import Role, role_key, step_key
+from nrjax.types import Guarantee, NoiseProcess, Outcome, Schedule, Status, StoppingRule, Utility
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Interaction:
+    """All that a trial is made of, as one pytree; `interaction` below checks and builds it."""
+
+    value: Any
+    process: NoiseProcess
+    guarantee: Guarantee | None
+    schedule: Schedule
+    utility: Utility
+    rule: StoppingRule
+    shift: Any
+    max_steps: Any
+
+
+class TrialState(NamedTuple):
+    """A trial whose last release is `release`, at `time`; `next_time` is where it goes on."""
+
+    key: Array
+    step: Array
+    time: Array
+    next_time: Array
+    process: Any
+    schedule: Any
+    rule: Any
+    release: Array
+    hypothesis: Any
+    utility: Array
+    status: Array
+
+
+class Path(NamedTuple):
+    """A whole path, with a leading axis of steps; what `run_until` would have seen."""
+
+    time: Array
+    release: Array
+    hypothesis: Any
+    utility: Array
+    mechanism_epsilon: Array
+    test_epsilon: Array
+    epsilon: Array
+    privacy_loss: Array
+    status: Array
+    """`Status` of the trial had it been judged at this step for the first time."""
+
+
+def _to_dtype(leaf: Any, dtype: Any) -> Any:
+    """Numbers and floating arrays in one dtype; keys, booleans and integer arrays as they are.
+
+    A Python float, a float32 array and an int in the same place would each retrace.
+    """
+    if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return leaf
+    is_number = jnp.ndim(leaf) == 0 and not isinstance(leaf, (bool, np.bool_))
+    if is_number or jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+        return jnp.asarray(leaf, dtype)
+    return jnp.asarray(leaf)
+
+
+def interaction(
+    value: ArrayLike,
+    process: NoiseProcess,
+    guarantee: Guarantee | None,
+    schedule: Schedule,
+    utility: Utility,
+    rule: StoppingRule,
+    *,
+    shift: ArrayLike | None = None,
+    max_steps: int | None = None,
+) -> Interaction:
+    """Check the parts of a trial against each other and bring them to one dtype.
+
+    Raises:
+        ValueError: `value` or `shift` does not have the process's shape or is not finite,
+            `max_steps` is below 1, or the utility is not a scalar.
+    """
+    shape = tuple(process.shape)
+    for name, array in (("value", value), ("shift", shift)):
+        if array is None:
+            continue
+        if jnp.shape(array) != shape:
+            raise ValueError(
+                f"{name} has shape {jnp.shape(array)}: must have the process's shape {shape}"
+            )
+        number = concrete(array)
+        if number is not None:
+            check(np.isfinite(number), name, array, "finite")
+    steps = schedule.max_steps if max_steps is None else max_steps
+    number = concrete(steps)
+    if number is not None:
+        check(number == np.floor(number), "max_steps", max_steps, "an integer")
+        check(number >= 1, "max_steps", max_steps, "at least 1")
+
+    dtype = float_dtype(value)
+    parts = (value, process, guarantee, schedule, utility, rule, shift)
+    parts = jax.tree.map(lambda leaf: _to_dtype(leaf, dtype), parts)
+    built = Interaction(*parts, max_steps=jnp.asarray(steps, jnp.int32))
+
+    def quality(release: Array) -> Array:
+        return built.utility.evaluate(built.utility.hypothesis(release))
+
+    result = jax.eval_shape(quality, built.value)
+    if result.shape != ():
+        raise ValueError(f"utility.evaluate returns shape {result.shape}: must be a scalar")
+    return built
+
+
+def _epsilon(trial: Interaction, time: Array) -> Array:
+    """Ex-post epsilon of the releases at `time`; NaN without a guarantee."""
+    if trial.guarantee is None:
+        return jnp.full_like(time, jnp.nan)
+    return jnp.asarray(trial.guarantee.epsilon(time), time.dtype)
+
+
+def _time_status(time: Array, now: Array) -> Array:
+    """Whether a process at `now` can be taken to `time`."""
+    valid = (time > 0) & (time <= now)
+    status = jnp.where(valid, Status.RUNNING, Status.INVALID_TIME)
+    return jnp.where(jnp.isposinf(time), Status.NO_TIME, status).astype(jnp.int32)
+
+
+def start(trial: Interaction, key: Array) -> TrialState:
+    """The first release, not judged yet; `key` is the trial's own."""
+    dtype = trial.value.dtype
+    schedule, time = trial.schedule.init()
+    time = jnp.asarray(time, dtype)
+    status = _time_status(time, jnp.asarray(jnp.inf, dtype))
+    safe = jnp.where(status == Status.RUNNING, time, jnp.ones_like(time))
+    process = trial.process.init(step_key(role_key(key, Role.NOISE), 0), safe)
+    status = jnp.where(status == Status.RUNNING, trial.process.status(process), status)
+    running = status == Status.RUNNING
+    nan = jnp.asarray(jnp.nan, dtype)
+    release = jnp.where(running, trial.value + trial.process.value(process), nan)
+    return TrialState(
+        key=key,
+        step=jnp.where(running, 0, -1).astype(jnp.int32),
+        time=jnp.where(running, time, nan),
+        next_time=safe,
+        process=process,
+        schedule=schedule,
+        rule=trial.rule.init(role_key(key, Role.THRESHOLD), _epsilon(trial, safe)),
+        release=release,
+        hypothesis=trial.utility.hypothesis(release),
+        utility=nan,
+        status=status.astype(jnp.int32),
+    )
+
+
+def evaluate(trial: Interaction, state: TrialState) -> Array:
+    """Utility of the release that waits to be judged."""
+    return jnp.asarray(trial.utility.evaluate(state.hypothesis), trial.value.dtype)
+
+
+def _where(condition: Array, new: Any, old: Any) -> Any:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
+
+
+def judge(trial: Interaction, state: TrialState, utility: Array) -> TrialState:
+    """Ask the rule; without a yes, ask the schedule for the next time."""
+    query = step_key(role_key(state.key, Role.QUERY), state.step)
+    rule, stop = trial.rule.step(query, state.rule, _epsilon(trial, state.time), utility)
+    schedule, time, done = trial.schedule.next(state.schedule, state.release)
+    time = jnp.asarray(time, state.time.dtype)
+    done = done | (state.step + 1 >= trial.max_steps)
+    status = jnp.where(done, Status.EXHAUSTED, _time_status(time, state.time))
+    status = jnp.where(stop, Status.STOPPED, status)
+    status = jnp.where(jnp.isnan(utility), Status.NAN_UTILITY, status)
+    judged = state._replace(
+        next_time=time,
+        schedule=schedule,
+        rule=rule,
+        utility=utility,
+        status=status.astype(jnp.int32),
+    )
+    return _where(state.status == Status.RUNNING, judged, state)
+
+
+def advance(trial: Interaction, state: TrialState) -> TrialState:
+    """Rewind a running trial to `next_time` and make the next release."""
+    step = state.step + 1
+    key = step_key(role_key(state.key, Role.NOISE), step)
+    running = state.status == Status.RUNNING
+    time = jnp.where(running, state.next_time, state.time)
+    process = trial.process.rewind(key, state.process, time)
+    status = trial.process.status(process).astype(jnp.int32)
+    release = trial.value + trial.process.value(process)
+    advanced = state._replace(
+        step=step,
+        time=time,
+        process=process,
+        release=release,
+        hypothesis=trial.utility.hypothesis(release),
+    )
+    # A release without the stated law is never shown; the trial ends at the one before.
+    advanced = _where(status == Status.RUNNING, advanced, state)._replace(status=status)
+    return _where(running, advanced, state)
+
+
+def finish(trial: Interaction, state: TrialState) -> Outcome:
+    """The outcome of a trial that ended, or that ends here."""
+    released = state.step >= 0
+    mechanism = jnp.where(released, _epsilon(trial, state.time), jnp.nan)
+    # Noise that lacks its law has no bound.
+    mechanism = jnp.where(state.status == Status.OVERFLOW, jnp.inf, mechanism)
+    test = jnp.asarray(trial.rule.cost(mechanism), mechanism.dtype)
+    if trial.shift is None:
+        loss = jnp.full_like(state.time, jnp.nan)
+    else:
+        loss = trial.process.privacy_loss(state.process, trial.shift)
+        loss = jnp.where(released, loss, jnp.nan)
+    return Outcome(
+        step=state.step,
+        time=state.time,
+        release=state.release,
+        hypothesis=state.hypothesis,
+        utility=state.utility,
+        mechanism_epsilon=mechanism,
+        test_epsilon=test,
+        epsilon=mechanism + test,
+        privacy_loss=loss.astype(state.time.dtype),
+        status=state.status,
+    )
+
+
+def step(trial: Interaction, state: TrialState) -> TrialState:
+    """Judge the present release; if it is not good enough, make the next one."""
+    return advance(trial, judge(trial, state, evaluate(trial, state)))
+
+
+@jax.jit
+def _run_until(trial: Interaction, key: Array) -> Outcome:
+    state = jax.lax.while_loop(
+        lambda state: state.status == Status.RUNNING,
+        lambda state: step(trial, state),
+        start(trial, key),
+    )
+    return finish(trial, state)
+
+
+def run_until(
+    key: Array,
+    value: ArrayLike,
+    process: NoiseProcess,
+    guarantee: Guarantee | None,
+    schedule: Schedule,
+    utility: Utility,
+    rule: StoppingRule,
+    *,
+    shift: ArrayLike | None = None,
+    max_steps: int | None = None,
+) -> Outcome:
+    """Run one trial until its stopping rule says yes or its schedule ends.
+
+    Works under `jit` and `vmap`; for many trials `nrjax.simulate` is faster, because a `vmap` of
+    this runs every trial as long as the slowest. Trial i of `simulate(key, ...)` is
+    `run_until(nrjax.trial_key(key, i), ...)`.
+
+    Args:
+        key: the trial's own key.
+        value: the private value f(x), of the process's shape.
+        process: the noise.
+        guarantee: what stopping at a time costs; None reports epsilon as NaN.
+        schedule: which time comes next.
+        utility: how good a release is.
+        rule: when it is good enough.
+        shift: f(x) - f(x') for a neighbour x', to report the realised privacy loss.
+        max_steps: largest number of releases, at most the schedule's own.
+
+    Returns:
+        The outcome; exhaustion and failures are its `status`, never an exception.
+
+    Raises:
+        ValueError: the parts do not fit each other (see the message).
+    """
+    trial = interaction(
+        value, process, guarantee, schedule, utility, rule, shift=shift, max_steps=max_steps
+    )
+    return _run_until(trial, key)
+
+
+def path(trial: Interaction, key: Array, length: int) -> Path:
+    """`length` steps of a trial that goes on after the rule has said yes."""
+
+    def body(state: TrialState, _: None) -> tuple[TrialState, Path]:
+        judged = judge(trial, state, evaluate(trial, state))
+        seen = finish(trial, judged)
+        stopped = judged.status == Status.STOPPED
+        # Judged again as if the rule had said no, to learn whether the schedule goes on.
+        more = _time_status(judged.next_time, judged.time)
+        _, _, done = trial.schedule.next(state.schedule, state.release)
+        more = jnp.where(done, Status.EXHAUSTED, more).astype(jnp.int32)
+        going = judged._replace(status=jnp.where(stopped, more, judged.status))
+        record = Path(**{name: getattr(seen, name) for name in Path._fields})
+        return advance(trial, going), record
+
+    _, records = jax.lax.scan(body, start(trial, key), None, length=length)
+    return records
+
+
+_scan_path = jax.jit(path, static_argnums=2)
+
+
+def scan_path(
+    key: Array,
+    value: ArrayLike,
+    process: NoiseProcess,
+    guarantee: Guarantee | None,
+    schedule: Schedule,
+    utility: Utility,
+    rule: StoppingRule,
+    *,
+    shift: ArrayLike | None = None,
+    max_steps: int | None = None,
+) -> Path:
+    """The whole path of a trial, stopped or not: the slow oracle of `run_until`.
+
+    Arguments and errors as for `run_until`. A trial that ends (schedule exhausted, failure)
+    repeats its last row.
+
+    Returns:
+        A path with a leading axis of `max_steps`.
+    """
+    trial = interaction(
+        value, process, guarantee, schedule, utility, rule, shift=shift, max_steps=max_steps
+    )
+    length = schedule.max_steps if max_steps is None else max_steps
+    return _scan_path(trial, key, length)

@@ -1,0 +1,90 @@
+"""The non-private optimum of a smooth, strongly convex objective."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+
+
+class Minimum(NamedTuple):
+    """Where L-BFGS ended: NumPy float64, whatever precision the simulation uses."""
+
+    argument: np.ndarray
+    """Shape (dimension,)."""
+    value: float
+    gradient_norm: float
+    """l2 norm of the gradient; over the strong convexity it bounds the distance to the optimum."""
+    iterations: int
+
+
+@partial(jax.jit, static_argnames=("objective", "iterations"))
+def _lbfgs(
+    objective: Callable[[Any, Array], Array],
+    data: Any,
+    start: Array,
+    tolerance: Array,
+    iterations: int,
+) -> tuple[Array, Array, Array, Array]:
+    def loss(argument: Array) -> Array:
+        return objective(data, argument)
+
+    solver = optax.lbfgs()
+    value_and_grad = optax.value_and_grad_from_state(loss)
+
+    def unfinished(carry: Any) -> Array:
+        _, _, norm, count = carry
+        return (norm > tolerance) & (count < iterations)
+
+    def step(carry: Any) -> Any:
+        argument, state, _, count = carry
+        value, gradient = value_and_grad(argument, state=state)
+        updates, state = solver.update(
+            gradient, state, argument, value=value, grad=gradient, value_fn=loss
+        )
+        argument = optax.apply_updates(argument, updates)
+        # The line search leaves the gradient at the new point in its state.
+        return argument, state, optax.tree.norm(optax.tree.get(state, "grad")), count + 1
+
+    first = (start, solver.init(start), jnp.asarray(jnp.inf, start.dtype), jnp.int32(0))
+    argument, _, _, count = jax.lax.while_loop(unfinished, step, first)
+    value, gradient = jax.value_and_grad(loss)(argument)
+    return argument, value, jnp.linalg.norm(gradient), count
+
+
+def minimise(
+    objective: Callable[[Any, Array], Array],
+    data: Any,
+    dimension: int,
+    *,
+    tolerance: float = 1e-9,
+    iterations: int = 500,
+) -> Minimum:
+    """Minimise `objective(data, argument)` from zero by L-BFGS, in float64.
+
+    Args:
+        objective: smooth and strongly convex in its second argument, of shape (dimension,); a
+            module-level function, so that calls share a compilation.
+        data: pytree of arrays.
+        dimension: length of the argument.
+        tolerance: gradient norm (l2) to reach.
+        iterations: most iterations to take.
+
+    Raises:
+        ValueError: the gradient norm did not fall to `tolerance`.
+    """
+    with jax.enable_x64(True):
+        wide = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), data)
+        result = _lbfgs(objective, wide, jnp.zeros(dimension), jnp.asarray(tolerance), iterations)
+        argument, value, norm, count = jax.device_get(result)
+    if not norm <= tolerance:
+        raise ValueError(
+            f"the optimum was not found: gradient norm {norm:.3g} after {count} iterations, "
+            f"must fall to tolerance = {tolerance:.3g}; rescale the rows, raise the "
+            "regularisation or allow more iterations"
+        )
+    return Minimum(np.asarray(argument), float(value), float(norm), int(count))

@@ -1,0 +1,179 @@
+"""Which time comes next: fixed grids of levels, and times chosen from the last release."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from nrjax._numerics import check, concrete, door, float_dtype
+from nrjax.types import Guarantee
+
+
+def _levels(
+    low: ArrayLike, high: ArrayLike, levels: int, to_scale: Callable, from_scale: Callable
+) -> Any:
+    """`levels` epsilons from `low` to `high`, equally spaced on a scale; the ends are exact."""
+    is_count = isinstance(levels, (int, np.integer)) and not isinstance(levels, bool)
+    check(is_count and levels >= 1, "levels", levels, "an integer, at least 1")
+    low_number, high_number = concrete(low), concrete(high)
+    if low_number is not None:
+        check(np.isfinite(low_number) & (low_number > 0), "low", low, "positive and finite")
+    if high_number is not None:
+        check(np.isfinite(high_number), "high", high, "finite")
+    if low_number is None or high_number is None:
+        xp: Any = jnp
+    else:
+        xp, low, high = np, float(low_number), float(high_number)
+        check(high > low or (levels == 1 and high == low), "high", high, f"above low = {low!r}")
+    spaced = from_scale(xp, xp.linspace(to_scale(xp, low), to_scale(xp, high), levels))
+    if xp is np:
+        spaced = np.clip(spaced, low, high)
+        spaced[0], spaced[-1] = low, (high if levels > 1 else low)
+    return spaced
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """Times fixed in advance, falling.
+
+    The constructor takes the times themselves; the other constructors take levels of epsilon and
+    ask a guarantee for the times that they buy.
+
+    Attributes:
+        times: shape (levels,), each positive and none larger than the one before.
+
+    Raises:
+        ValueError: `times` rise, are not positive and finite, or are not a vector.
+    """
+
+    times: Any
+
+    def __post_init__(self):
+        number = door(self.times)
+        if number is not None:
+            check(number.ndim == 1 and number.size > 0, "times", self.times, "a non-empty vector")
+            check(np.isfinite(number) & (number > 0), "times", self.times, "positive and finite")
+            check(np.diff(number) <= 0, "times", self.times, "falling")
+
+    @classmethod
+    def explicit(cls, times: ArrayLike) -> "Grid":
+        """A grid of given times, shape (levels,), largest first."""
+        number = concrete(times)
+        return cls(times if number is None else number)
+
+    @classmethod
+    def geometric(
+        cls, guarantee: Guarantee, low: ArrayLike, high: ArrayLike, levels: int
+    ) -> "Grid":
+        """`levels` epsilons from `low` to `high` in equal ratios."""
+        return cls._of(
+            guarantee,
+            _levels(low, high, levels, lambda xp, e: xp.log(e), lambda xp, e: xp.exp(e)),
+        )
+
+    @classmethod
+    def linear(cls, guarantee: Guarantee, low: ArrayLike, high: ArrayLike, levels: int) -> "Grid":
+        """`levels` epsilons from `low` to `high` in equal steps."""
+        return cls._of(guarantee, _levels(low, high, levels, lambda xp, e: e, lambda xp, e: e))
+
+    @classmethod
+    def squared(cls, guarantee: Guarantee, low: ArrayLike, high: ArrayLike, levels: int) -> "Grid":
+        """`levels` epsilons from `low` to `high` whose squares are in equal steps."""
+        return cls._of(
+            guarantee, _levels(low, high, levels, lambda xp, e: e * e, lambda xp, e: xp.sqrt(e))
+        )
+
+    @classmethod
+    def _of(cls, guarantee: Guarantee, epsilons: Any) -> "Grid":
+        times = guarantee.time(epsilons)
+        number = concrete(times)
+        if number is None:
+            return cls(times)
+        # Rounding to more noise may make neighbours of a very fine grid rise by an ulp.
+        return cls(np.minimum.accumulate(number))
+
+    @property
+    def max_steps(self) -> int:
+        """Number of times in the grid."""
+        return self.times.shape[0]
+
+    def init(self) -> tuple[Array, Array]:
+        """State (the index of the present time) and the first time."""
+        return jnp.int32(0), jnp.asarray(self.times)[0]
+
+    def next(self, state: Array, release: Array) -> tuple[Array, Array, Array]:
+        """The next time of the grid; done after the last."""
+        del release
+        times = jnp.asarray(self.times)
+        following = state + 1
+        last = self.max_steps - 1
+        return following, times[jnp.minimum(following, last)], following > last
+
+
+class AdaptiveState(NamedTuple):
+    """Present time and how many times were handed out before it."""
+
+    time: Array
+    count: Array
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class AdaptiveTimes:
+    """Times chosen from the last release.
+
+    The choice may look only at releases: a boundary holds for every such sequence of times
+    (Whitehouse 2022, Definition 3.1), so it costs nothing.
+
+    Attributes:
+        first: first time.
+        choose: `choose(parameters, time, release) -> next time`, written for one trial. A time
+            that is larger than the present one, or not positive, ends the trial as
+            `Status.INVALID_TIME`.
+        last: smallest time of interest; a choice below it is raised to it, and it ends the
+            schedule.
+        max_steps: largest number of times (static).
+        parameters: any pytree handed to `choose`, so that it can be batched over.
+
+    Raises:
+        ValueError: `first` or `last` is not positive, `last` is above `first`, or `max_steps` is
+            below 1.
+    """
+
+    first: Any
+    choose: Callable[[Any, Array, Array], Array] = dataclasses.field(metadata={"static": True})
+    last: Any
+    max_steps: int = dataclasses.field(metadata={"static": True})  # pyright: ignore[reportIncompatibleVariableOverride]
+    parameters: Any = None
+
+    def __post_init__(self):
+        first, last = door(self.first), door(self.last)
+        if first is not None:
+            check(np.isfinite(first) & (first > 0), "first", self.first, "positive and finite")
+        if last is not None:
+            check(np.isfinite(last) & (last > 0), "last", self.last, "positive and finite")
+        if first is not None and last is not None:
+            check(last <= first, "last", self.last, f"at most first = {self.first!r}")
+        check(callable(self.choose), "choose", self.choose, "a function")
+        is_count = isinstance(self.max_steps, (int, np.integer))
+        check(is_count and self.max_steps >= 1, "max_steps", self.max_steps, "at least 1")
+
+    def init(self) -> tuple[AdaptiveState, Array]:
+        """State and the first time."""
+        time = jnp.asarray(self.first, float_dtype(self.first, self.last))
+        return AdaptiveState(time, jnp.int32(1)), time
+
+    def next(self, state: AdaptiveState, release: Array) -> tuple[AdaptiveState, Array, Array]:
+        """The chosen time; done once `last` or `max_steps` was reached."""
+        chosen = jnp.asarray(self.choose(self.parameters, state.time, release), state.time.dtype)
+        last = jnp.asarray(self.last, state.time.dtype)
+        # NaN and non-positive choices pass through, for the engine to report.
+        time = jnp.where((chosen > 0) & (chosen < last), last, chosen)
+        done = (state.time <= last) | (state.count >= self.max_steps)
+        return AdaptiveState(time, state.count + 1), time, done
