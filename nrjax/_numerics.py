@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.typing import ArrayLike
 
 
@@ -15,7 +16,7 @@ def float_dtype(*values: ArrayLike) -> Any:
 
 def concrete(value: Any) -> np.ndarray | None:
     """`value` as a NumPy array, or None where it has no numbers (tracers, None, sentinels)."""
-    if isinstance(value, jax.core.Tracer):
+    if isinstance(value, Tracer):
         return None
     if isinstance(value, (bool, int, float, np.generic, np.ndarray, jax.Array)):
         return np.asarray(value)

@@ -302,7 +302,7 @@ def run_until(
 def path(trial: Interaction, key: Array, length: int) -> Path:
     """`length` steps of a trial that goes on after the rule has said yes."""
 
-    def body(state: TrialState, _: None) -> tuple[TrialState, Path]:
+    def body(state: TrialState, _: Any) -> tuple[TrialState, Path]:
         judged = judge(trial, state, evaluate(trial, state))
         seen = finish(trial, judged)
         stopped = judged.status == Status.STOPPED

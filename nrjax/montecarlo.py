@@ -1,10 +1,6 @@
-"""Many trials: the only place where trials are batched.
+"""Many trials: keys, chunks of bounded memory, and their sharding over devices.
 
-A `vmap` of a stopping loop runs every lane as long as the slowest. Here a fixed number of lanes
-take a few masked steps at a time; lanes whose trial has ended are written out and refilled with
-the next trials. Utilities are taken in tiles of a fixed number of trials, so that a trial's bits
-do not depend on how many others there are: a matrix product differs in the last bits between
-batch sizes, not between places in a batch.
+What a device does with its share of the trials is in `nrjax.lanes`.
 """
 
 import dataclasses
@@ -16,14 +12,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jax.sharding import Mesh, PartitionSpec
 from jax.typing import ArrayLike
 
-from nrjax import engine
+from nrjax import engine, lanes
 from nrjax._numerics import check
-from nrjax.engine import Interaction, Path, TrialState
-from nrjax.keys import trial_key
-from nrjax.types import Guarantee, NoiseProcess, Outcome, Schedule, Status, StoppingRule, Utility
+from nrjax.engine import Interaction, Path
+from nrjax.types import Guarantee, NoiseProcess, Outcome, Schedule, StoppingRule, Utility
 
 _TRIALS = 2**32
 """Trials are numbered by an unsigned 32-bit integer."""
@@ -79,142 +75,6 @@ class Batching:
         lanes = max(tile, min(4096, 4 * tile) // tile * tile) if self.lanes is None else self.lanes
         check(lanes % tile == 0, "lanes", lanes, f"a multiple of tile = {tile}")
         return tile, lanes
-
-
-class _Lanes(NamedTuple):
-    """Trials under way on one device, and the outcomes of those that ended."""
-
-    state: TrialState
-    trial: Array
-    """Number of each lane's trial within the share, int32."""
-    occupied: Array
-    following: Array
-    """Number of the next trial to start, int32."""
-    outcomes: Outcome
-
-
-def _tiled(trial: Interaction, state: TrialState, running: Array, tile: int) -> Array:
-    """Utility of the running lanes, gathered into as few tiles as hold them."""
-    evaluate = jax.vmap(
-        lambda hypothesis: jnp.asarray(trial.utility.evaluate(hypothesis), trial.value.dtype)
-    )
-    lanes = running.shape[0]
-    if lanes == tile:
-        return evaluate(state.hypothesis)
-    order = jnp.argsort(~running, stable=True)
-
-    def serve(number: Array, utilities: Array) -> Array:
-        chosen = jax.lax.dynamic_slice_in_dim(order, number * tile, tile)
-        taken = evaluate(jax.tree.map(lambda leaf: leaf[chosen], state.hypothesis))
-        return utilities.at[chosen].set(taken, unique_indices=True)
-
-    tiles = (jnp.sum(running, dtype=jnp.int32) + (tile - 1)) // tile
-    return jax.lax.fori_loop(0, tiles, serve, state.utility)
-
-
-def _share(
-    trial: Interaction,
-    key: Array,
-    first: Array,
-    count: Array,
-    *,
-    tile: int,
-    lanes: int,
-    inner_steps: int,
-    capacity: int,
-) -> Outcome:
-    """Outcomes of trials `first` to `first + count` on one device; `capacity` rows, rest unset."""
-    start = jax.vmap(lambda k: engine.start(trial, k))
-    keys = jax.vmap(lambda number: trial_key(key, number))
-    blank = jax.eval_shape(lambda k: engine.finish(trial, engine.start(trial, k)), key)
-    outcomes = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), blank)
-
-    def running(carry: _Lanes) -> Array:
-        return carry.occupied & (carry.state.status == Status.RUNNING)
-
-    def refill(carry: _Lanes) -> _Lanes:
-        """Write out the lanes that have ended and start the next trials in them."""
-        free = ~running(carry)
-        rows = jnp.where(carry.occupied & free, carry.trial, capacity)
-        finished = jax.vmap(lambda state: engine.finish(trial, state))(carry.state)
-        outcomes = jax.tree.map(
-            lambda buffer, row: buffer.at[rows].set(row, mode="drop"), carry.outcomes, finished
-        )
-        number = carry.following + jnp.cumsum(free, dtype=jnp.int32) - 1
-        taken = free & (number < count)
-        fresh = start(keys(first + number.astype(jnp.uint32)))
-
-        def pick(new: Array, old: Array) -> Array:
-            return jnp.where(taken.reshape(taken.shape + (1,) * (new.ndim - 1)), new, old)
-
-        return _Lanes(
-            state=jax.tree.map(pick, fresh, carry.state),
-            trial=jnp.where(taken, number, carry.trial),
-            occupied=(carry.occupied & ~free) | taken,
-            following=carry.following + jnp.sum(taken, dtype=jnp.int32),
-            outcomes=outcomes,
-        )
-
-    def take_step(_: Array, carry: _Lanes) -> _Lanes:
-        def go() -> TrialState:
-            utility = _tiled(trial, carry.state, running(carry), tile)
-
-            def lane(state: TrialState, utility: Array) -> TrialState:
-                return engine.advance(trial, engine.judge(trial, state, utility))
-
-            return jax.vmap(lane)(carry.state, utility)
-
-        return carry._replace(state=jax.lax.cond(jnp.any(running(carry)), go, lambda: carry.state))
-
-    def body(carry: _Lanes) -> _Lanes:
-        carry = jax.lax.fori_loop(0, inner_steps, take_step, carry)
-        # Starting a trial can cost as much as many steps, so idle lanes wait for company while
-        # there are trials left to start.
-        free = jnp.sum(~running(carry), dtype=jnp.int32)
-        return jax.lax.cond(free >= max(1, lanes // 8), refill, lambda carry: carry, carry)
-
-    nobody = jnp.zeros((lanes,), jnp.int32)
-    carry = _Lanes(
-        state=start(keys(nobody.astype(jnp.uint32))),
-        trial=nobody,
-        occupied=jnp.zeros((lanes,), bool),
-        following=jnp.int32(0),
-        outcomes=outcomes,
-    )
-    carry = jax.lax.while_loop(lambda carry: jnp.any(running(carry)), body, refill(carry))
-    return refill(carry).outcomes
-
-
-def _paths(
-    trial: Interaction,
-    key: Array,
-    first: Array,
-    count: Array,
-    *,
-    tile: int,
-    capacity: int,
-    length: int,
-    fields: tuple[str, ...],
-) -> dict[str, Any]:
-    """Whole paths of trials `first` to `first + count`, a tile at a time."""
-
-    def one(number: Array) -> dict[str, Any]:
-        records = engine.path(trial, trial_key(key, first + number), length)
-        return {name: getattr(records, name) for name in fields}
-
-    blank = jax.eval_shape(one, jnp.uint32(0))
-    buffers = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), blank)
-
-    def serve(tile_number: Array, buffers: dict[str, Any]) -> dict[str, Any]:
-        at = tile_number * tile
-        rows = jax.vmap(one)(at.astype(jnp.uint32) + jnp.arange(tile, dtype=jnp.uint32))
-        return jax.tree.map(
-            lambda buffer, row: jax.lax.dynamic_update_slice_in_dim(buffer, row, at, 0),
-            buffers,
-            rows,
-        )
-
-    return jax.lax.fori_loop(0, (count + (tile - 1)) // tile, serve, buffers)
 
 
 @partial(jax.jit, static_argnames=("work", "mesh", "options"))
@@ -283,12 +143,27 @@ def _chunks(
     tile: int,
     options: dict[str, Any],
 ) -> Iterator[Chunk]:
-    """Run `work` over all trials, a chunk at a time, sharded over the devices."""
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((trial, key))):
+    """Check the arguments, then run `work` a chunk at a time, sharded over the devices."""
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((trial, key))):
         raise ValueError(
             "simulate and its kin run on the host and cannot be traced: "
             "under jit or vmap use nrjax.run_until"
         )
+    _check_trials(trials, first_trial)
+    key = _check_key(key)
+    return _run_chunks(work, trial, key, trials, first_trial, batching, tile, options)
+
+
+def _run_chunks(
+    work: Any,
+    trial: Interaction,
+    key: Array,
+    trials: int,
+    first_trial: int,
+    batching: Batching,
+    tile: int,
+    options: dict[str, Any],
+) -> Iterator[Chunk]:
     devices = list(batching.devices) if batching.devices is not None else jax.local_devices()
     mesh = Mesh(np.array(devices), ("trials",))
     number = np.arange(len(devices))
@@ -320,37 +195,66 @@ def _chunks(
         yield Chunk(first_trial + at, size, jax.tree.map(to_host, results))
 
 
-def simulate_chunks(
+def outcome_chunks(
     key: Array,
     trials: int,
-    value: ArrayLike,
-    process: NoiseProcess,
-    guarantee: Guarantee | None,
-    schedule: Schedule,
-    utility: Utility,
-    rule: StoppingRule,
+    trial: Interaction,
     *,
-    shift: ArrayLike | None = None,
-    max_steps: int | None = None,
     first_trial: int = 0,
     batching: Batching | None = None,
 ) -> Iterator[Chunk]:
-    """As `simulate`, but hands over each chunk of outcomes as soon as it is there.
+    """Run trials and hand over each chunk of outcomes as soon as it is there.
 
-    Arguments and errors as for `simulate`, raised before the first chunk is run.
+    Args:
+        key: the study's key.
+        trials: how many trials.
+        trial: what a trial is made of, from `nrjax.engine.interaction`.
+        first_trial: number of the first trial.
+        batching: lanes, tiles, chunks and devices.
 
     Returns:
         An iterator over chunks whose `results` is an `Outcome`.
+
+    Raises:
+        ValueError: an argument is out of range; raised before the first chunk is run.
     """
     batching = Batching() if batching is None else batching
-    _check_trials(trials, first_trial)
-    key = _check_key(key)
-    trial = engine.interaction(
-        value, process, guarantee, schedule, utility, rule, shift=shift, max_steps=max_steps
-    )
-    tile, lanes = batching.resolve(utility)
-    options = {"tile": tile, "lanes": lanes, "inner_steps": batching.inner_steps}
-    return _chunks(_share, trial, key, trials, first_trial, batching, tile, options)
+    tile, width = batching.resolve(trial.utility)
+    options = {"tile": tile, "lanes": width, "inner_steps": batching.inner_steps}
+    return _chunks(lanes.run, trial, key, trials, first_trial, batching, tile, options)
+
+
+def path_chunks(
+    key: Array,
+    trials: int,
+    trial: Interaction,
+    *,
+    fields: Sequence[str] = ("time", "utility", "epsilon"),
+    first_trial: int = 0,
+    batching: Batching | None = None,
+) -> Iterator[Chunk]:
+    """Whole paths of trials, stopped or not: `nrjax.scan_path` of each, a chunk at a time.
+
+    Args:
+        key: the study's key.
+        trials: how many trials.
+        trial: what a trial is made of, from `nrjax.engine.interaction`.
+        fields: the fields of `nrjax.engine.Path` to keep.
+        first_trial: number of the first trial.
+        batching: tiles, chunks and devices.
+
+    Returns:
+        An iterator over chunks whose `results` is a dict of arrays (trials, steps, ...).
+
+    Raises:
+        ValueError: an argument is out of range; raised before the first chunk is run.
+    """
+    batching = Batching() if batching is None else batching
+    unknown = set(fields) - set(Path._fields)
+    check(not unknown, "fields", sorted(fields), f"among {Path._fields}")
+    tile, _ = batching.resolve(trial.utility)
+    options = {"tile": tile, "length": int(trial.max_steps), "fields": tuple(fields)}
+    return _chunks(lanes.paths, trial, key, trials, first_trial, batching, tile, options)
 
 
 def _gather(chunks: Iterator[Chunk], trials: int, first_trial: int) -> Any:
@@ -413,58 +317,8 @@ def simulate(
     Raises:
         ValueError: the parts do not fit each other, or an argument is out of range.
     """
-    chunks = simulate_chunks(
-        key,
-        trials,
-        value,
-        process,
-        guarantee,
-        schedule,
-        utility,
-        rule,
-        shift=shift,
-        max_steps=max_steps,
-        first_trial=first_trial,
-        batching=batching,
-    )
-    return _gather(chunks, trials, first_trial)
-
-
-def simulate_paths(
-    key: Array,
-    trials: int,
-    value: ArrayLike,
-    process: NoiseProcess,
-    guarantee: Guarantee | None,
-    schedule: Schedule,
-    utility: Utility,
-    rule: StoppingRule,
-    *,
-    fields: Sequence[str] = ("time", "utility", "epsilon"),
-    shift: ArrayLike | None = None,
-    max_steps: int | None = None,
-    first_trial: int = 0,
-    batching: Batching | None = None,
-) -> Iterator[Chunk]:
-    """Whole paths of many trials, stopped or not; `scan_path` of each.
-
-    Arguments and errors as for `simulate`, raised before the first chunk is run.
-
-    Args:
-        fields: the fields of `nrjax.engine.Path` to keep.
-
-    Returns:
-        An iterator over chunks whose `results` is a dict of arrays (trials, steps, ...).
-    """
-    batching = Batching() if batching is None else batching
-    _check_trials(trials, first_trial)
-    unknown = set(fields) - set(Path._fields)
-    check(not unknown, "fields", sorted(fields), f"among {Path._fields}")
-    key = _check_key(key)
     trial = engine.interaction(
         value, process, guarantee, schedule, utility, rule, shift=shift, max_steps=max_steps
     )
-    length = schedule.max_steps if max_steps is None else max_steps
-    tile, _ = batching.resolve(utility)
-    options = {"tile": tile, "length": int(length), "fields": tuple(fields)}
-    return _chunks(_paths, trial, key, trials, first_trial, batching, tile, options)
+    chunks = outcome_chunks(key, trials, trial, first_trial=first_trial, batching=batching)
+    return _gather(chunks, trials, first_trial)

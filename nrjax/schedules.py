@@ -117,10 +117,10 @@ class Grid:
 
 
 class AdaptiveState(NamedTuple):
-    """Present time and how many times were handed out before it."""
+    """Present time and how many times were handed out, itself included."""
 
     time: Array
-    count: Array
+    given: Array
 
 
 @jax.tree_util.register_dataclass
@@ -175,5 +175,5 @@ class AdaptiveTimes:
         last = jnp.asarray(self.last, state.time.dtype)
         # NaN and non-positive choices pass through, for the engine to report.
         time = jnp.where((chosen > 0) & (chosen < last), last, chosen)
-        done = (state.time <= last) | (state.count >= self.max_steps)
-        return AdaptiveState(time, state.count + 1), time, done
+        done = (state.time <= last) | (state.given >= self.max_steps)
+        return AdaptiveState(time, state.given + 1), time, done

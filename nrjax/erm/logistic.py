@@ -141,7 +141,8 @@ class LogisticProblem:
         utility = LogisticUtility(
             signed, weights, float(regularisation), math.sqrt(2 * math.log(2) / regularisation)
         )
-        return cls(*x.shape, float(regularisation), minimum, utility)
+        rows, dimension = x.shape
+        return cls(rows, dimension, float(regularisation), minimum, utility)
 
     @property
     def optimum(self) -> np.ndarray:

@@ -1,0 +1,155 @@
+"""What one device does with its share of the trials.
+
+A `vmap` of a stopping loop runs every lane as long as the slowest. Here a fixed number of lanes
+take a few masked steps at a time; lanes whose trial has ended are written out and refilled with
+the next trials. Utilities are taken in tiles of a fixed number of trials, so that a trial's bits
+do not depend on how many others there are: a matrix product differs in the last bits between
+batch sizes, not between places in a batch.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from nrjax import engine
+from nrjax.engine import Interaction, TrialState
+from nrjax.keys import trial_key
+from nrjax.types import Outcome, Status
+
+
+class Lanes(NamedTuple):
+    """Trials under way on one device, and the outcomes of those that ended."""
+
+    state: TrialState
+    trial: Array
+    """Number of each lane's trial within the share, int32."""
+    occupied: Array
+    following: Array
+    """Number of the next trial to start, int32."""
+    outcomes: Outcome
+
+
+def _tiled(trial: Interaction, state: TrialState, running: Array, tile: int) -> Array:
+    """Utility of the running lanes, gathered into as few tiles as hold them."""
+    evaluate = jax.vmap(
+        lambda hypothesis: jnp.asarray(trial.utility.evaluate(hypothesis), trial.value.dtype)
+    )
+    lanes = running.shape[0]
+    if lanes == tile:
+        return evaluate(state.hypothesis)
+    order = jnp.argsort(~running, stable=True)
+
+    def serve(number: Array, utilities: Array) -> Array:
+        chosen = jax.lax.dynamic_slice_in_dim(order, number * tile, tile)
+        taken = evaluate(jax.tree.map(lambda leaf: leaf[chosen], state.hypothesis))
+        return utilities.at[chosen].set(taken, unique_indices=True)
+
+    tiles = (jnp.sum(running, dtype=jnp.int32) + (tile - 1)) // tile
+    return jax.lax.fori_loop(0, tiles, serve, state.utility)
+
+
+def run(
+    trial: Interaction,
+    key: Array,
+    first: Array,
+    count: Array,
+    *,
+    tile: int,
+    lanes: int,
+    inner_steps: int,
+    capacity: int,
+) -> Outcome:
+    """Outcomes of trials `first` to `first + count` on one device; `capacity` rows, rest unset."""
+    start = jax.vmap(lambda k: engine.start(trial, k))
+    keys = jax.vmap(lambda number: trial_key(key, number))
+    blank = jax.eval_shape(lambda k: engine.finish(trial, engine.start(trial, k)), key)
+    outcomes = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), blank)
+
+    def running(carry: Lanes) -> Array:
+        return carry.occupied & (carry.state.status == Status.RUNNING)
+
+    def refill(carry: Lanes) -> Lanes:
+        """Write out the lanes that have ended and start the next trials in them."""
+        free = ~running(carry)
+        rows = jnp.where(carry.occupied & free, carry.trial, capacity)
+        finished = jax.vmap(lambda state: engine.finish(trial, state))(carry.state)
+        outcomes = jax.tree.map(
+            lambda buffer, row: buffer.at[rows].set(row, mode="drop"), carry.outcomes, finished
+        )
+        number = carry.following + jnp.cumsum(free, dtype=jnp.int32) - 1
+        taken = free & (number < count)
+        fresh = start(keys(first + number.astype(jnp.uint32)))
+
+        def pick(new: Array, old: Array) -> Array:
+            return jnp.where(taken.reshape(taken.shape + (1,) * (new.ndim - 1)), new, old)
+
+        return Lanes(
+            state=jax.tree.map(pick, fresh, carry.state),
+            trial=jnp.where(taken, number, carry.trial),
+            occupied=(carry.occupied & ~free) | taken,
+            following=carry.following + jnp.sum(taken, dtype=jnp.int32),
+            outcomes=outcomes,
+        )
+
+    def take_step(_: Array, carry: Lanes) -> Lanes:
+        def go() -> TrialState:
+            utility = _tiled(trial, carry.state, running(carry), tile)
+
+            def lane(state: TrialState, utility: Array) -> TrialState:
+                return engine.advance(trial, engine.judge(trial, state, utility))
+
+            return jax.vmap(lane)(carry.state, utility)
+
+        return carry._replace(state=jax.lax.cond(jnp.any(running(carry)), go, lambda: carry.state))
+
+    def body(carry: Lanes) -> Lanes:
+        carry = jax.lax.fori_loop(0, inner_steps, take_step, carry)
+        # Starting a trial can cost as much as many steps, so idle lanes wait for company while
+        # there are trials left to start.
+        free = jnp.sum(~running(carry), dtype=jnp.int32)
+        return jax.lax.cond(free >= max(1, lanes // 8), refill, lambda carry: carry, carry)
+
+    nobody = jnp.zeros((lanes,), jnp.int32)
+    carry = Lanes(
+        state=start(keys(nobody.astype(jnp.uint32))),
+        trial=nobody,
+        occupied=jnp.zeros((lanes,), bool),
+        following=jnp.int32(0),
+        outcomes=outcomes,
+    )
+    carry = jax.lax.while_loop(lambda carry: jnp.any(running(carry)), body, refill(carry))
+    return refill(carry).outcomes
+
+
+def paths(
+    trial: Interaction,
+    key: Array,
+    first: Array,
+    count: Array,
+    *,
+    tile: int,
+    capacity: int,
+    length: int,
+    fields: tuple[str, ...],
+) -> dict[str, Any]:
+    """Whole paths of trials `first` to `first + count`, a tile at a time."""
+
+    def one(number: Array) -> dict[str, Any]:
+        records = engine.path(trial, trial_key(key, first + number), length)
+        return {name: getattr(records, name) for name in fields}
+
+    blank = jax.eval_shape(one, jnp.uint32(0))
+    buffers = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), blank)
+
+    def serve(tile_number: Array, buffers: dict[str, Any]) -> dict[str, Any]:
+        at = tile_number * tile
+        rows = jax.vmap(one)(at.astype(jnp.uint32) + jnp.arange(tile, dtype=jnp.uint32))
+        return jax.tree.map(
+            lambda buffer, row: jax.lax.dynamic_update_slice_in_dim(buffer, row, at, 0),
+            buffers,
+            rows,
+        )
+
+    return jax.lax.fori_loop(0, (count + (tile - 1)) // tile, serve, buffers)
