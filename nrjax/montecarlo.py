@@ -4,9 +4,9 @@ What a device does with its share of the trials is in `nrjax.lanes`.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -103,24 +103,9 @@ def _on_devices(
     )(trial, key, firsts, counts)
 
 
-class Chunk(NamedTuple):
-    """Results of consecutive trials, as NumPy arrays with a leading axis of trials."""
-
-    first_trial: int
-    trials: int
-    results: Any
-
-
-def _check_trials(trials: int, first_trial: int) -> None:
-    for name, number, least in (("trials", trials, 1), ("first_trial", first_trial, 0)):
-        ok = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
-        check(ok and number >= least, name, number, f"an integer, at least {least}")
-    check(
-        first_trial + trials <= _TRIALS,
-        "first_trial + trials",
-        first_trial + trials,
-        "at most 2^32: trials are numbered by 32-bit integers",
-    )
+def _check_count(name: str, number: Any, least: int) -> None:
+    ok = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
+    check(ok and number >= least, name, number, f"an integer, at least {least}")
 
 
 def _check_key(key: Any) -> Array:
@@ -133,146 +118,96 @@ def _check_key(key: Any) -> Array:
     return jax.random.wrap_key_data(jnp.asarray(key))
 
 
-def _chunks(
-    work: Any,
-    trial: Interaction,
-    key: Array,
-    trials: int,
-    first_trial: int,
-    batching: Batching,
-    tile: int,
-    options: dict[str, Any],
-) -> Iterator[Chunk]:
-    """Check the arguments, then run `work` a chunk at a time, sharded over the devices."""
-    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((trial, key))):
-        raise ValueError(
-            "simulate and its kin run on the host and cannot be traced: "
-            "under jit or vmap use nrjax.run_until"
-        )
-    _check_trials(trials, first_trial)
-    key = _check_key(key)
-    return _run_chunks(work, trial, key, trials, first_trial, batching, tile, options)
+class Program:
+    """One compiled program that runs any trials of an interaction, up to `chunk` at a time.
 
-
-def _run_chunks(
-    work: Any,
-    trial: Interaction,
-    key: Array,
-    trials: int,
-    first_trial: int,
-    batching: Batching,
-    tile: int,
-    options: dict[str, Any],
-) -> Iterator[Chunk]:
-    devices = list(batching.devices) if batching.devices is not None else jax.local_devices()
-    mesh = Mesh(np.array(devices), ("trials",))
-    number = np.arange(len(devices))
-    largest = -(-min(batching.chunk, trials) // len(devices))
-    # Rounded up to whole tiles and powers of two, so that nearby sizes share a program.
-    capacity = max(tile, 2 ** (largest - 1).bit_length() if largest > 1 else 1)
-    capacity = -(-capacity // tile) * tile
-    for at in range(0, trials, batching.chunk):
-        size = min(batching.chunk, trials - at)
-        share = -(-size // len(devices))
-        counts = np.clip(size - number * share, 0, share).astype(np.int32)
-        firsts = (first_trial + at + number * share).astype(np.uint32)
-        results = _on_devices(
-            trial,
-            key,
-            firsts,
-            counts,
-            work=work,
-            mesh=mesh,
-            options=tuple({"capacity": capacity, **options}.items()),
-        )
-        kept = np.concatenate(
-            [np.arange(count) + device * capacity for device, count in enumerate(counts)]
-        )
-
-        def to_host(leaf: Array, kept: np.ndarray = kept) -> np.ndarray:
-            return np.asarray(leaf)[kept]
-
-        yield Chunk(first_trial + at, size, jax.tree.map(to_host, results))
-
-
-def outcome_chunks(
-    key: Array,
-    trials: int,
-    trial: Interaction,
-    *,
-    first_trial: int = 0,
-    batching: Batching | None = None,
-) -> Iterator[Chunk]:
-    """Run trials and hand over each chunk of outcomes as soon as it is there.
-
-    Args:
-        key: the study's key.
-        trials: how many trials.
-        trial: what a trial is made of, from `nrjax.engine.interaction`.
-        first_trial: number of the first trial.
-        batching: lanes, tiles, chunks and devices.
-
-    Returns:
-        An iterator over chunks whose `results` is an `Outcome`.
-
-    Raises:
-        ValueError: an argument is out of range; raised before the first chunk is run.
+    From `outcomes` or `paths`; studies that store their results chunk by chunk use it directly.
     """
+
+    def __init__(self, trial: Interaction, work: Any, chunk: int, batching: Batching, options: Any):
+        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trial)):
+            raise ValueError(
+                "simulate and its kin run on the host and cannot be traced: "
+                "under jit or vmap use nrjax.run_until"
+            )
+        given = batching.devices
+        self._devices = list(given) if given is not None else jax.local_devices()
+        self._trial, self._work, self.chunk = trial, work, chunk
+        # Rounded up to whole tiles and powers of two, so that nearby sizes share a program.
+        most, tile = -(-chunk // len(self._devices)), options["tile"]
+        self._capacity = -(-(2 ** (most - 1).bit_length()) // tile) * tile
+        self._options = {"capacity": self._capacity, **options}
+
+    def _call(self, key: Array, firsts: np.ndarray, counts: np.ndarray) -> Any:
+        return _on_devices(
+            self._trial,
+            key,
+            firsts.astype(np.uint32),
+            counts.astype(np.int32),
+            work=self._work,
+            mesh=Mesh(np.array(self._devices), ("trials",)),
+            options=tuple(self._options.items()),
+        )
+
+    def compile(self, key: Array) -> None:
+        """Compile, by a run of no trials; without it the first `run` compiles."""
+        none = np.zeros(len(self._devices))
+        jax.block_until_ready(self._call(_check_key(key), none, none))
+
+    def run(self, key: Array, trials: int, first_trial: int = 0) -> Any:
+        """Results of `trials` trials from `first_trial` on, at most `chunk` of them.
+
+        Returns:
+            NumPy arrays with a leading axis of trials.
+
+        Raises:
+            ValueError: the numbers are out of range, or `key` is not a key.
+        """
+        key = _check_key(key)
+        _check_count("trials", trials, 1)
+        check(trials <= self.chunk, "trials", trials, f"at most chunk = {self.chunk}")
+        _check_count("first_trial", first_trial, 0)
+        last = first_trial + trials
+        check(last <= _TRIALS, "first_trial + trials", last, "at most 2^32, the number of keys")
+        number = np.arange(len(self._devices))
+        share = -(-trials // len(self._devices))
+        counts = np.clip(trials - number * share, 0, share)
+        # Devices without work get the first trial's number: past 2^32 there is none.
+        firsts = first_trial + np.where(counts > 0, number * share, 0)
+        results = self._call(key, firsts, counts)
+        kept = np.concatenate(
+            [np.arange(count) + device * self._capacity for device, count in enumerate(counts)]
+        )
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[kept], results)
+
+
+def outcomes(trial: Interaction, chunk: int, batching: Batching | None = None) -> Program:
+    """The program whose results are an `Outcome`; `trial` is from `nrjax.engine.interaction`."""
     batching = Batching() if batching is None else batching
+    _check_count("chunk", chunk, 1)
     tile, width = batching.resolve(trial.utility)
     options = {"tile": tile, "lanes": width, "inner_steps": batching.inner_steps}
-    return _chunks(lanes.run, trial, key, trials, first_trial, batching, tile, options)
+    return Program(trial, lanes.run, chunk, batching, options)
 
 
-def path_chunks(
-    key: Array,
-    trials: int,
+def paths(
     trial: Interaction,
-    *,
+    chunk: int,
     fields: Sequence[str] = ("time", "utility", "epsilon"),
-    first_trial: int = 0,
     batching: Batching | None = None,
-) -> Iterator[Chunk]:
-    """Whole paths of trials, stopped or not: `nrjax.scan_path` of each, a chunk at a time.
+) -> Program:
+    """The program that runs whole paths, stopped or not: `nrjax.scan_path` of each trial.
 
-    Args:
-        key: the study's key.
-        trials: how many trials.
-        trial: what a trial is made of, from `nrjax.engine.interaction`.
-        fields: the fields of `nrjax.engine.Path` to keep.
-        first_trial: number of the first trial.
-        batching: tiles, chunks and devices.
-
-    Returns:
-        An iterator over chunks whose `results` is a dict of arrays (trials, steps, ...).
-
-    Raises:
-        ValueError: an argument is out of range; raised before the first chunk is run.
+    Its results are a dict of arrays (trials, steps, ...) by the names in `fields`, which are those
+    of `nrjax.engine.Path`.
     """
     batching = Batching() if batching is None else batching
+    _check_count("chunk", chunk, 1)
     unknown = set(fields) - set(Path._fields)
     check(not unknown, "fields", sorted(fields), f"among {Path._fields}")
     tile, _ = batching.resolve(trial.utility)
     options = {"tile": tile, "length": int(trial.max_steps), "fields": tuple(fields)}
-    return _chunks(lanes.paths, trial, key, trials, first_trial, batching, tile, options)
-
-
-def _gather(chunks: Iterator[Chunk], trials: int, first_trial: int) -> Any:
-    """All chunks in one set of host arrays, allocated once."""
-    whole: Any = None
-    for chunk in chunks:
-        if chunk.trials == trials:
-            return chunk.results
-        if whole is None:
-            whole = jax.tree.map(
-                lambda leaf: np.empty((trials, *leaf.shape[1:]), leaf.dtype), chunk.results
-            )
-        at = chunk.first_trial - first_trial
-        for target, leaf in zip(
-            jax.tree.leaves(whole), jax.tree.leaves(chunk.results), strict=True
-        ):
-            target[at : at + chunk.trials] = leaf
-    return whole
+    return Program(trial, lanes.paths, chunk, batching, options)
 
 
 def simulate(
@@ -320,5 +255,17 @@ def simulate(
     trial = engine.interaction(
         value, process, guarantee, schedule, utility, rule, shift=shift, max_steps=max_steps
     )
-    chunks = outcome_chunks(key, trials, trial, first_trial=first_trial, batching=batching)
-    return _gather(chunks, trials, first_trial)
+    batching = Batching() if batching is None else batching
+    _check_count("trials", trials, 1)
+    program = outcomes(trial, min(batching.chunk, trials), batching)
+    if trials <= program.chunk:
+        return program.run(key, trials, first_trial)
+    whole: Any = None
+    for at in range(0, trials, program.chunk):
+        size = min(program.chunk, trials - at)
+        part = program.run(key, size, first_trial + at)
+        if whole is None:  # allocated once: a list of parts would need twice the memory
+            whole = jax.tree.map(lambda leaf: np.empty((trials, *leaf.shape[1:]), leaf.dtype), part)
+        for target, leaf in zip(jax.tree.leaves(whole), jax.tree.leaves(part), strict=True):
+            target[at : at + size] = leaf
+    return whole
