@@ -1,3 +1,40 @@
 """Vectorised simulation of noise-reduction mechanisms with ex-post differential privacy."""
 
+from nrjax.engine import Path, run_until, scan_path
+from nrjax.guarantees import (
+    LinearBoundary,
+    MixtureBoundary,
+    OneSidedMixtureBoundary,
+    PureGuarantee,
+)
+from nrjax.keys import trial_key
+from nrjax.montecarlo import Batching, simulate
+from nrjax.processes import Brownian, Laplace, LaplaceJumps, Skellam
+from nrjax.schedules import AdaptiveTimes, Grid
+from nrjax.stopping import PublicThreshold
+from nrjax.types import Outcome, Status
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "AdaptiveTimes",
+    "Batching",
+    "Brownian",
+    "Grid",
+    "Laplace",
+    "LaplaceJumps",
+    "LinearBoundary",
+    "MixtureBoundary",
+    "OneSidedMixtureBoundary",
+    "Outcome",
+    "Path",
+    "PublicThreshold",
+    "PureGuarantee",
+    "Skellam",
+    "Status",
+    "__version__",
+    "run_until",
+    "scan_path",
+    "simulate",
+    "trial_key",
+]

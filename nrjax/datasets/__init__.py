@@ -1,1 +1,147 @@
-"""datasets."""
+"""Data sets by name, or from a user's own file, ready for private empirical risk minimisation."""
+
+import os
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from nrjax._numerics import check
+from nrjax.datasets import flights, kddcup, twitter, user
+from nrjax.datasets._dataset import (
+    NORMALISATIONS,
+    TASKS,
+    Dataset,
+    Raw,
+    divided_by_largest_l1_norm,
+    divided_by_largest_value,
+    scaled,
+    unit_l2_rows,
+)
+from nrjax.datasets._files import cache_folder, data_folder
+
+__all__ = [
+    "Available",
+    "Dataset",
+    "available",
+    "cache_folder",
+    "data_folder",
+    "divided_by_largest_l1_norm",
+    "divided_by_largest_value",
+    "fetch",
+    "load",
+    "resolve",
+    "unit_l2_rows",
+]
+
+PathLike = str | os.PathLike[str]
+
+
+class _Source(Protocol):
+    """What a module of a named data set holds."""
+
+    @property
+    def TASKS(self) -> tuple[str, ...]: ...
+    @property
+    def FEATURES(self) -> int: ...
+    @property
+    def HOW(self) -> str: ...
+    def most_rows(self, path: Path | None) -> int: ...
+    def where(self, data_dir: PathLike | None = None) -> Path | None: ...
+    def read(self, task: str, rows: int, data_dir: PathLike | None = None) -> Raw: ...
+
+
+_SOURCES: dict[str, _Source] = {"flights": flights, "kdd99": kddcup, "twitter": twitter}
+_PAPER = {"logistic": "kdd99", "ridge": "twitter"}
+
+
+class Available(NamedTuple):
+    """A named data set, and whether it is on this machine."""
+
+    name: str
+    tasks: tuple[str, ...]
+    """The tasks that it suits."""
+    rows: int
+    """Most rows that `load` gives."""
+    features: int
+    """Number of features d."""
+    where: Path | None
+    """The file or folder that `load` would read; None if it is not there."""
+    how: str
+    """How to get it, if it is not there."""
+
+
+def available(data_dir: PathLike | None = None) -> list[Available]:
+    """The named data sets, those that are not on this machine included.
+
+    Args:
+        data_dir: folder of data files; else the variable `NRJAX_DATA`, else the cache folder.
+    """
+    return [
+        Available(name, source.TASKS, source.most_rows(path), source.FEATURES, path, source.HOW)
+        for name, source in _SOURCES.items()
+        for path in [source.where(data_dir)]
+    ]
+
+
+def resolve(name: str, task: str) -> str:
+    """The data set that a name stands for: "paper" is kdd99 for logistic, twitter for ridge."""
+    check(task in TASKS, "task", task, f"one of {TASKS}")
+    return _PAPER[task] if name == "paper" else name
+
+
+def load(
+    name_or_path: PathLike,
+    task: str,
+    *,
+    rows: int = 10_000,
+    data_dir: PathLike | None = None,
+    target: str | None = None,
+    normalise: str = "l2_rows",
+) -> Dataset:
+    """Load a data set and scale it.
+
+    Args:
+        name_or_path: "flights", "kdd99", "twitter", "paper" (kdd99 for logistic, twitter for
+            ridge: the papers' data), or the path of a .csv or .npz file (`nrjax.datasets.user`).
+        task: "logistic" (labels -1 and 1) or "ridge" (target divided by its largest absolute value
+            in the rows used, hence within [-1, 1]).
+        rows: how many rows, from the first on; a user's file may have fewer.
+        data_dir: folder of kdd99 and twitter; else the variable `NRJAX_DATA`, else the cache.
+        target: column (CSV) or array (NPZ) of a user's file.
+        normalise: "l2_rows" divides each row by its own l2 norm (Whitehouse 2022); "max_l1" divides
+            all rows by the largest l1 norm among the rows used (Ligett 2017).
+
+    Raises:
+        FileNotFoundError: the data are not on this machine; the message says what to put where.
+        ModuleNotFoundError: a package of the extra `studies` is needed.
+        ValueError: an argument is wrong, the data do not suit the task, or a file is damaged.
+    """
+    name = resolve(os.fspath(name_or_path), task)
+    check(normalise in NORMALISATIONS, "normalise", normalise, f"one of {tuple(NORMALISATIONS)}")
+    whole = isinstance(rows, int | np.integer) and not isinstance(rows, bool)
+    check(whole and rows >= 1, "rows", rows, "a positive integer")
+    if name in _SOURCES:
+        source = _SOURCES[name]
+        check(target is None, "target", target, f"None for {name}, whose target is fixed")
+        right = f"{source.TASKS[0]!r} for {name}; for {task} there are " + ", ".join(
+            other for other, held in _SOURCES.items() if task in held.TASKS
+        )
+        check(task in source.TASKS, "task", task, right)
+        return scaled(name, task, source.read(task, int(rows), data_dir), normalise)
+    path = Path(name).expanduser()
+    if path.suffix.lower() not in user.SUFFIXES:
+        names = ", ".join(map(repr, [*_SOURCES, "paper"]))
+        check(False, "data", name, f"one of {names}, or the path of a .csv or .npz file")
+    return scaled(path.name, task, user.read(path, task, int(rows), target), normalise)
+
+
+def fetch(name: str, data_dir: PathLike | None = None, *, base_url: str = kddcup.BASE_URL) -> Path:
+    """Download a data set (kdd99 is the only one) and return the file's path.
+
+    See `nrjax.datasets.kddcup.fetch` for the arguments and the errors.
+    """
+    if name in _SOURCES and name != "kdd99":
+        raise ValueError(f"name = {name!r}: it is not downloaded; {_SOURCES[name].HOW}.")
+    check(name == "kdd99", "name", name, "'kdd99'")
+    return kddcup.fetch(data_dir, base_url=base_url)

@@ -1,0 +1,179 @@
+"""The command `nrjax`: parse, call, report."""
+
+import dataclasses
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+try:
+    import rich.console
+    import rich.progress
+    import rich.table
+    import tyro
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f'the command nrjax needs {error.name}: pip install "nrjax[studies]"', name=error.name
+    ) from error
+
+import jax
+
+from nrjax import datasets
+from nrjax.studies import whitehouse2022
+from nrjax.studies.store import StoreBusyError
+from nrjax.studies.summary import summarise
+
+_MISUSE = 2
+"""Exit status where the user can mend the call."""
+
+
+class _Bar:
+    """Progress with trials per second and time left."""
+
+    def __init__(self, console: rich.console.Console):
+        self._bar = rich.progress.Progress(
+            rich.progress.TextColumn("{task.description}"),
+            rich.progress.BarColumn(bar_width=10),
+            rich.progress.MofNCompleteColumn(),
+            rich.progress.TextColumn("{task.fields[rate]}"),
+            rich.progress.TimeRemainingColumn(),
+            console=console,
+        )
+        self._task: Any = None
+
+    def __enter__(self) -> "_Bar":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def begin(self, case: str, name: str, trials: int, done: int) -> None:
+        """A new line for this pass."""
+        self._task = self._bar.add_task(
+            f"{case} {name}", total=trials, completed=done, rate="compiling"
+        )
+
+    def advance(self, trials: int) -> None:
+        """More trials are done."""
+        self._bar.advance(self._task, trials)
+        task = next(task for task in self._bar.tasks if task.id == self._task)
+        speed = task.finished_speed or task.speed
+        rate = f"{speed:,.0f} trials/s" if speed else ""
+        self._bar.update(self._task, rate=rate)
+
+
+def _number(value: float | None) -> str:
+    return "inf" if value is None else f"{value:.4g}"
+
+
+def _table(summary: dict[str, Any]) -> rich.table.Table:
+    """Epsilon, stop step and time of each case."""
+    title = f"{summary['study']}: total ex-post epsilon, over all trials"
+    table = rich.table.Table(title=title)
+    table.add_column("case", overflow="fold")
+    for heading in ("stopped", "median", "5 %", "95 %", "stop step", "seconds"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for case in summary["cases"]:
+        epsilon = case["epsilon"]
+        quantiles = ("q50", "q05", "q95")
+        table.add_row(
+            f"{case['task']} {case['mechanism']} {case['test']}",
+            f"{100 * case['stopped']:.4g} %",
+            *("" if epsilon is None else _number(epsilon[name]) for name in quantiles),
+            f"{case['step']['q50']:g}",
+            f"{case['seconds']['run']:.2f}",
+        )
+    return table
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """Run a study; `nrjax run --help` lists the studies."""
+
+    study: str
+    """Which study; its own options follow."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Data:
+    """List the data sets that studies know, and where they are; or download one."""
+
+    fetch: tuple[str, ...] = ()
+    """Data sets to download first; kdd99 is the one that can be."""
+    data_dir: Path | None = None
+    """Folder of data files (else the variable NRJAX_DATA, else the cache folder)."""
+
+
+_STUDIES = {whitehouse2022.NAME: whitehouse2022}
+"""Modules with `Settings` and `run`."""
+
+
+def _run(arguments: Sequence[str]) -> None:
+    """Run the study that the arguments name."""
+    settings = tyro.extras.subcommand_cli_from_dict(
+        {name: study.Settings for name, study in _STUDIES.items()},
+        prog="nrjax run",
+        description="Run a study and leave its results, a summary and figures in a folder.",
+        args=arguments,
+    )
+    study = next(study for study in _STUDIES.values() if isinstance(settings, study.Settings))
+    _prepare_jax()
+    console = rich.console.Console()
+    with _Bar(console) as bar:
+        store = study.run(settings, bar)
+    console.print(_table(summarise(store)))
+    console.print(f"Results, summary.json and figures are in {store.folder}", soft_wrap=True)
+
+
+def _data(options: _Data) -> None:
+    console = rich.console.Console()
+    for name in options.fetch:
+        console.print(f"{name}: {datasets.fetch(name, options.data_dir)}", soft_wrap=True)
+    table = rich.table.Table()
+    for heading in ("name", "tasks", "rows", "features", "where, or how to get it"):
+        table.add_column(heading, justify="right" if heading in ("rows", "features") else "left")
+    for one in datasets.available(options.data_dir):
+        where = one.how if one.where is None else str(one.where)
+        table.add_row(one.name, ", ".join(one.tasks), f"{one.rows:,}", str(one.features), where)
+    console.print(table)
+
+
+def _prepare_jax() -> None:
+    """A device for each core, and compilations kept between runs, unless the user chose."""
+    chosen = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    if jax.config.jax_num_cpu_devices < 1 and not chosen:  # pyright: ignore[reportAttributeAccessIssue]
+        jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
+    if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
+        jax.config.update("jax_compilation_cache_dir", str(datasets.cache_folder() / "jax"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point of the command `nrjax`; returns its exit status.
+
+    What the user can mend (a wrong value, data that are not there, a folder in use) is said in a
+    sentence; anything else is a defect and keeps its traceback.
+    """
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        if arguments[:1] == ["run"]:
+            _run(arguments[1:])
+        else:
+            options = tyro.extras.subcommand_cli_from_dict(
+                {"run": _Run, "data": _Data},
+                prog="nrjax",
+                description="Simulate noise-reduction mechanisms and their ex-post privacy.",
+                args=arguments,
+            )
+            assert isinstance(options, _Data)  # `run` was taken above
+            _data(options)
+    except (ValueError, OSError, ModuleNotFoundError, StoreBusyError) as error:
+        print(f"nrjax: error: {error}", file=sys.stderr)
+        return _MISUSE
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""Folders, environment variables, optional packages and the cache of prepared arrays."""
+
+import contextlib
+import hashlib
+import importlib
+import os
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+
+Arrays = dict[str, np.ndarray]
+UNREADABLE = (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error)
+"""What NumPy and the standard library raise for a damaged NPZ or compressed file."""
+
+
+def variable(name: str) -> str | None:
+    """An environment variable; unset and empty are the same. Nothing else here reads them."""
+    return os.environ.get(name) or None
+
+
+def extra(module: str) -> ModuleType:
+    """Import a package of the extra `studies`.
+
+    Raises:
+        ModuleNotFoundError: it is not installed; the message says how to install it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"The package {module} is needed here and not installed: "
+            'run pip install "nrjax[studies]".'
+        ) from error
+
+
+def cache_folder() -> Path:
+    """Where prepared arrays are kept: the variable `NRJAX_CACHE`, else the user's cache folder."""
+    chosen = variable("NRJAX_CACHE")
+    if chosen is not None:
+        return Path(chosen).expanduser()
+    return Path(extra("platformdirs").user_cache_dir("nrjax", appauthor=False))
+
+
+def data_folder(data_dir: str | os.PathLike[str] | None = None) -> Path:
+    """The one folder searched for data files: `data_dir`, else `NRJAX_DATA`, else the cache."""
+    chosen = data_dir if data_dir is not None else variable("NRJAX_DATA")
+    return Path(chosen).expanduser() if chosen is not None else cache_folder()
+
+
+def first_present(folder: Path, names: Sequence[str]) -> Path | None:
+    """The first of the named files that is in the folder."""
+    return next((folder / name for name in names if (folder / name).is_file()), None)
+
+
+def read_npz(path: Path, names: Sequence[str] | None = None) -> Arrays:
+    """The arrays of an NPZ file, all of them unless `names` says which.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is damaged, lacks one of `names`, or holds Python objects.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no file {path}.")
+    try:
+        # Opened here, since NumPy leaves a damaged file open.
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            held = list(file.files)
+            arrays = {name: file[name] for name in held if names is None or name in names}
+    except (*UNREADABLE, AttributeError, TypeError) as error:  # the last two: an NPY named NPZ
+        raise ValueError(f"{path} could not be read as NPZ with plain arrays: {error}") from error
+    missing = [name for name in names or () if name not in arrays]
+    if missing:
+        raise ValueError(f"{path} holds the arrays {held}: it lacks {missing}.")
+    return arrays
+
+
+def write_npz(path: Path, arrays: Arrays) -> None:
+    """Write an NPZ file so that others see either all of it or none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, part = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez_compressed(file, **arrays)  # pyright: ignore[reportArgumentType]
+        os.replace(part, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+        raise
+
+
+def checksum(paths: Sequence[Path]) -> str:
+    """Hexadecimal sha256 of the files' own sha256 sums, in order."""
+    total = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            total.update(hashlib.file_digest(file, "sha256").digest())
+    return total.hexdigest()
+
+
+def cached(recipe: str, sources: Sequence[Path], prepare: Callable[[], Arrays]) -> Arrays:
+    """What `prepare` makes of the source files, from the cache if it is there.
+
+    Keyed by the recipe's name and version (such as "flights-1") and the sources' checksum. A
+    damaged cache file is made anew; a cache that cannot be written is no error.
+    """
+    try:
+        path = cache_folder() / f"prepared-{recipe}-{checksum(sources)[:16]}.npz"
+    except ModuleNotFoundError:  # no platformdirs: nowhere to keep it
+        return prepare()
+    with contextlib.suppress(OSError, ValueError):
+        return read_npz(path)
+    arrays = prepare()
+    with contextlib.suppress(OSError):
+        write_npz(path, arrays)
+    return arrays

@@ -1,0 +1,90 @@
+"""Buzz in social media, Twitter: how many discussions a topic will have (UCI repository).
+
+From a local folder only: the checksum of the published file is not verified here.
+"""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from nrjax._numerics import check
+from nrjax.datasets._dataset import Raw
+from nrjax.datasets._files import (
+    UNREADABLE,
+    Arrays,
+    cached,
+    data_folder,
+    extra,
+    first_present,
+    read_npz,
+)
+
+TASKS = ("ridge",)
+WHOLE = 583_250
+DRAWN = 100_000  # as many as Ligett et al. (2017) used
+FEATURES = 77
+HOW = "put twitter_buzz_20000.npz, or the UCI repository's Twitter.data, into the data folder"
+
+_NPZ = "twitter_buzz_20000.npz"
+_WHOLE_FILE = "Twitter.data"
+_FILES = (_NPZ, _WHOLE_FILE)
+_RECIPE = "twitter-1"  # raise the number when the prepared arrays change
+_MEASURES = ("NCD", "AI", "AS(NA)", "BL", "NAC", "AS(NAC)", "CS", "AT", "NA", "ADL", "NAD")
+_NAMES = tuple(f"{measure}_{week}" for measure in _MEASURES for week in range(7))
+
+
+def where(data_dir: str | os.PathLike[str] | None = None) -> Path | None:
+    """The file that would be read, or None; the NPZ comes first."""
+    return first_present(data_folder(data_dir), _FILES)
+
+
+def most_rows(path: Path | None) -> int:
+    """Most rows that `read` gives from the file at `path`."""
+    return 20_000 if path is None or path.name == _NPZ else DRAWN
+
+
+def read(task: str, rows: int, data_dir: str | os.PathLike[str] | None = None) -> Raw:
+    """The first `rows` topics, not yet scaled: 77 features as they stand, target log1p.
+
+    `twitter_buzz_20000.npz` holds a uniform draw of 20,000 rows. `Twitter.data` is drawn from
+    by `default_rng(0).choice(583250, 100000, replace=False)`: other rows of the same table.
+
+    Raises:
+        FileNotFoundError: neither file is there; the message says which to put where.
+        ValueError: more rows than the file gives, or a file that is not what its name says.
+    """
+    path = where(data_dir)
+    if path is None:
+        raise FileNotFoundError(
+            f"The data set twitter was not found: put the file {_NPZ}, or the UCI repository's "
+            f"{_WHOLE_FILE} (Buzz in social media, regression), into {data_folder(data_dir)}."
+        )
+    if path.name == _NPZ:
+        arrays = read_npz(path, ("x", "y"))
+    else:
+        arrays = cached(_RECIPE, [path], lambda: _draw(path))
+    x, y = arrays["x"], arrays["y"]
+    if x.ndim != 2 or x.shape[1] != FEATURES or y.shape != x.shape[:1] or np.any(y < 0):
+        raise ValueError(
+            f"{path} holds x of shape {x.shape} and y of shape {y.shape}: "
+            f"must be (n, {FEATURES}) and (n,), y not negative."
+        )
+    check(rows <= len(x), "rows", rows, f"at most {len(x)}, the rows that {path} gives")
+    return Raw(x[:rows].astype(np.float64), np.log1p(y[:rows].astype(np.float64)), _NAMES)
+
+
+def _draw(path: Path) -> Arrays:
+    """The drawn rows of the whole file: `x` (100000, 77) and `y`, float32."""
+    pandas = extra("pandas")
+    try:
+        table = pandas.read_csv(path, header=None, dtype=np.float32).to_numpy()
+    except UNREADABLE as error:
+        raise ValueError(f"{path} could not be read as the UCI Twitter file: {error}") from error
+    if table.shape != (WHOLE, FEATURES + 1) or np.isnan(table).any():
+        raise ValueError(
+            f"{path} has shape {table.shape} with {int(np.isnan(table).sum())} numbers missing; "
+            f"expected {(WHOLE, FEATURES + 1)} complete: the file is cut short or another one."
+        )
+    rows = np.random.default_rng(0).choice(WHOLE, DRAWN, replace=False)
+    return {"x": table[rows, :FEATURES], "y": table[rows, FEATURES]}

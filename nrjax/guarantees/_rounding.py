@@ -1,0 +1,75 @@
+"""What the guarantees share: checks of their arguments, and rounding to the safe side."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from nrjax._numerics import check, concrete, float_dtype
+
+
+def check_time(time: ArrayLike) -> None:
+    """Method check: positive, where `time` has numbers. Infinity is the limit of much noise."""
+    number = concrete(time)
+    if number is not None:
+        check(number > 0, "time", time, "positive")
+
+
+def round_up(value: Array, ulps: int) -> Array:
+    """`value >= 0`, enlarged by `ulps` machine epsilons, and never rounded down to zero."""
+    limits = jnp.finfo(value.dtype)
+    return jnp.maximum(value * (1 + ulps * float(limits.eps)), float(limits.tiny))
+
+
+def safe_epsilon(raw: Array, time: Array, ulps: int) -> Array:
+    """`raw` rounded up by `ulps` machine epsilons; NaN where `time` is not positive."""
+    # Out of the range of the dtype (a time 1e38 times rho, say) the formula may give NaN.
+    raw = jnp.where(jnp.isnan(raw), jnp.inf, raw)
+    return jnp.where(time > 0, round_up(raw, ulps), jnp.nan)
+
+
+def safe_time(raw: Array, asked: Array, epsilon: ArrayLike, right: Callable[[], str]) -> Array:
+    """`raw` where `epsilon` is reachable, else infinity, or an error if the numbers are there.
+
+    Args:
+        raw: solution; not finite where there is none.
+        asked: epsilon in the dtype of `raw`.
+        epsilon: the same as the caller gave it, for the error message.
+        right: says, for the error message, what `epsilon` must be.
+    """
+    limits = jnp.finfo(raw.dtype)
+    found = (asked > 0) & (asked < jnp.inf) & jnp.isfinite(raw)
+    time = jnp.where(found, jnp.maximum(raw, float(limits.tiny)), jnp.inf)
+    numbers = concrete(time)
+    if numbers is not None and not np.all(np.isfinite(numbers)):
+        given = np.broadcast_to(np.asarray(epsilon), numbers.shape)[~np.isfinite(numbers)].tolist()
+        check(False, "epsilon", given if numbers.ndim else given[0], right())
+    return time
+
+
+def host_or_trace(**values: ArrayLike) -> tuple[Any, list[Any], Callable[[Any], Any]]:
+    """The array module to compute in, the values cast for it, and how to hand a result back.
+
+    NumPy in float64 where all values have numbers (results are then Python floats, or arrays of
+    the dtype of the inputs where one of these is an array), else `jax.numpy` in that dtype.
+    `delta` must be a probability, everything else positive and finite.
+    """
+    dtype = float_dtype(*values.values())
+    numbers = [concrete(value) for value in values.values()]
+    for (name, value), number in zip(values.items(), numbers, strict=True):
+        if number is None:
+            continue
+        if name == "delta":
+            check((number > 0) & (number < 1), name, value, "strictly between 0 and 1")
+        else:
+            check((number > 0) & np.isfinite(number), name, value, "positive and finite")
+    if any(number is None for number in numbers):
+        return jnp, [jnp.asarray(value, dtype) for value in values.values()], lambda result: result
+    host = [np.asarray(number, np.float64) for number in numbers]
+    if all(np.ndim(v) == 0 and not isinstance(v, jax.Array) for v in values.values()):
+        return np, host, float
+    return np, host, lambda result: jnp.asarray(result, dtype)

@@ -1,0 +1,160 @@
+"""The linear privacy boundary of the Brownian mechanism."""
+
+import dataclasses
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from nrjax._numerics import check_positive, check_probability, door, float_dtype
+from nrjax.guarantees._rounding import (
+    check_time,
+    host_or_trace,
+    round_up,
+    safe_epsilon,
+    safe_time,
+)
+
+# Machine epsilons by which epsilon is rounded up. The formula loses at most 4 and the cast of the
+# sensitivity to another dtype 1; the rest is for approximate division on accelerators.
+_MARGIN = 8
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class LinearBoundary:
+    """`psi(t) = (D2/t)(D2/2 + b) + D2 a`, with `2ab >= log(1/delta)` (Whitehouse 2022, Thm 3.6).
+
+    The loss of the Brownian mechanism at time t is `v^2/(2t) + (v/t) W_t`, `v = |f(x) - f(x')|`,
+    and W crosses the line `a t + b` with probability at most `exp(-2ab)`, whatever times are
+    chosen. No time costs as little as the floor `D2 a`.
+
+    The stated epsilon is rounded up by 8 machine epsilons of the dtype it is computed in, which
+    covers that parameters were cast to that dtype (for `delta <= 1/2`). Where casting, or a caller
+    whose numbers the constructor cannot see (device arrays, traces), leaves `2ab < log(1/delta)`,
+    b is raised to `log(1/delta)/(2a)`.
+
+    Attributes:
+        sensitivity: l2-sensitivity D2 of the private value, in units of the noise.
+        delta: probability with which the stated epsilon may be exceeded.
+        a: slope of the line, > 0, in units of noise over time.
+        b: intercept of the line, > 0, in units of the noise.
+    """
+
+    sensitivity: ArrayLike
+    delta: Array | float
+    a: ArrayLike
+    b: ArrayLike
+
+    def __post_init__(self):
+        check_positive("sensitivity", self.sensitivity)
+        check_probability("delta", self.delta)
+        check_positive("a", self.a)
+        check_positive("b", self.b)
+        numbers = [door(value) for value in (self.delta, self.a, self.b)]
+        if all(number is not None for number in numbers):
+            self._check_consistent(*numbers)
+
+    @staticmethod
+    def _check_consistent(delta: Any, a: Any, b: Any) -> None:
+        kinds = [n.dtype if n.dtype.kind == "f" else np.dtype(float) for n in (delta, a, b)]
+        slack = 8 * max(float(np.finfo(kind).eps) for kind in kinds)
+        need = -np.log(np.asarray(delta, float))
+        have = 2 * np.asarray(a, float) * np.asarray(b, float)
+        if not np.all(have >= need * (1 - slack)):
+            raise ValueError(
+                f"a = {a}, b = {b}, delta = {delta}: 2ab = {have} must be at least "
+                f"log(1/delta) = {need}"
+            )
+
+    @classmethod
+    def tight_at_time(cls, time: ArrayLike, sensitivity: ArrayLike, delta: ArrayLike) -> Self:
+        """The line with the smallest epsilon at `time` (> 0).
+
+        `b = sqrt(t L/2)`, `a = sqrt(L/(2t))`, `L = log(1/delta)`. Computed on the host in float64
+        where the arguments have numbers.
+
+        Raises:
+            ValueError: a concrete argument is out of range.
+        """
+        xp, (t, _, d), back = host_or_trace(time=time, sensitivity=sensitivity, delta=delta)
+        half = xp.sqrt(-xp.log(d) / 2)
+        root = xp.sqrt(t)
+        return cls(sensitivity, delta, a=back(half / root), b=back(half * root))  # pyright: ignore[reportArgumentType]
+
+    @classmethod
+    def tight_at_epsilon(cls, epsilon: ArrayLike, sensitivity: ArrayLike, delta: ArrayLike) -> Self:
+        """The line that reaches `epsilon` (> 0) at the smallest time.
+
+        That time is `(D2/x)^2`, where `x^2/2 + x sqrt(2 log(1/delta)) = epsilon`. Computed on the
+        host in float64 where the arguments have numbers.
+
+        Raises:
+            ValueError: a concrete argument is out of range.
+        """
+        xp, (e, s, d), back = host_or_trace(epsilon=epsilon, sensitivity=sensitivity, delta=delta)
+        half = xp.sqrt(-xp.log(d) / 2)
+        # The root of the quadratic, in the form that does not cancel.
+        x = 2 * e / (2 * half + xp.sqrt(4 * half**2 + 2 * e))
+        return cls(sensitivity, delta, a=back(half * x / s), b=back(half * s / x))  # pyright: ignore[reportArgumentType]
+
+    def _parameters(self, dtype: Any) -> tuple[Array, Array, Array]:
+        sensitivity, a, b = (jnp.asarray(v, dtype) for v in (self.sensitivity, self.a, self.b))
+        level = -jnp.log(jnp.asarray(self.delta, dtype))
+        return sensitivity, a, jnp.maximum(b, level / (2 * a))
+
+    def _dtype(self, argument: ArrayLike) -> Any:
+        return float_dtype(argument, self.sensitivity, self.delta, self.a, self.b)
+
+    def curve(self, time: ArrayLike) -> Array:
+        """The line `a t + b` itself, above which W is with probability at most delta; rounded up.
+
+        Raises:
+            ValueError: a concrete `time` is not positive. Under a trace the result is NaN.
+        """
+        check_time(time)
+        dtype = self._dtype(time)
+        time = jnp.asarray(time, dtype)
+        _, a, b = self._parameters(dtype)
+        return jnp.where(time > 0, round_up(a * time + b, _MARGIN), jnp.nan)
+
+    def epsilon(self, time: ArrayLike) -> Array:
+        """Ex-post epsilon `psi(time)` of stopping at `time`, rounded up; elementwise.
+
+        Raises:
+            ValueError: a concrete `time` is not positive. Under a trace the result is NaN.
+        """
+        check_time(time)
+        dtype = self._dtype(time)
+        time = jnp.asarray(time, dtype)
+        sensitivity, a, b = self._parameters(dtype)
+        raw = sensitivity / time * (0.5 * sensitivity + b) + sensitivity * a
+        return safe_epsilon(raw, time, _MARGIN)
+
+    def time(self, epsilon: ArrayLike) -> Array:
+        """Smallest time with `psi(time) <= epsilon`, rounded to more noise; elementwise.
+
+        Raises:
+            ValueError: `epsilon` is not finite or not above the floor `D2 a`, when concrete. Under
+                a trace the result is infinite.
+        """
+        dtype = self._dtype(epsilon)
+        asked = jnp.asarray(epsilon, dtype)
+        sensitivity, a, b = self._parameters(dtype)
+        # All of the rounding goes into epsilon: near the floor an error there is what is magnified.
+        target = asked * (1 - 2 * _MARGIN * float(jnp.finfo(dtype).eps))
+        floor = sensitivity * a
+        raw = sensitivity * (0.5 * sensitivity + b) / (target - floor)
+        raw = jnp.where(target > floor, raw, jnp.inf)
+        return safe_time(
+            raw,
+            asked,
+            epsilon,
+            lambda: (
+                f"finite and above sensitivity * a = {np.asarray(floor)}, the least that this "
+                "boundary reaches (tune it for a smaller epsilon, or for a larger time)"
+            ),
+        )

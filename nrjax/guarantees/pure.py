@@ -1,0 +1,63 @@
+"""Pure ex-post privacy of Laplace noise: `epsilon = D1 / t`."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from nrjax._numerics import check_positive, float_dtype
+from nrjax.guarantees._rounding import check_time, safe_epsilon, safe_time
+
+# Machine epsilons by which epsilon is rounded up. The formula and the cast of the sensitivity to
+# another dtype lose at most 2; the rest is for approximate division on accelerators.
+_MARGIN = 4
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class PureGuarantee:
+    """Laplace noise of scale t costs `D1 / t`, surely (Whitehouse 2022, Proposition 4.2).
+
+    Attributes:
+        sensitivity: l1-sensitivity D1 of the private value, in the units of the noise.
+    """
+
+    sensitivity: ArrayLike
+
+    def __post_init__(self):
+        check_positive("sensitivity", self.sensitivity)
+
+    @property
+    def delta(self) -> float:
+        """0: the guarantee is never exceeded."""
+        return 0.0
+
+    def epsilon(self, time: ArrayLike) -> Array:
+        """Ex-post epsilon of stopping at `time`, rounded up; elementwise.
+
+        Raises:
+            ValueError: a concrete `time` is not positive. Under a trace the result is NaN.
+        """
+        check_time(time)
+        dtype = float_dtype(time, self.sensitivity)
+        time, sensitivity = jnp.asarray(time, dtype), jnp.asarray(self.sensitivity, dtype)
+        return safe_epsilon(sensitivity / time, time, _MARGIN)
+
+    def time(self, epsilon: ArrayLike) -> Array:
+        """Smallest time (noise scale) that costs at most `epsilon`, rounded up; elementwise.
+
+        Raises:
+            ValueError: `epsilon` is not positive and finite, or its time is beyond the dtype, when
+                concrete. Under a trace the result is infinite.
+        """
+        dtype = float_dtype(epsilon, self.sensitivity)
+        asked, sensitivity = jnp.asarray(epsilon, dtype), jnp.asarray(self.sensitivity, dtype)
+        raw = sensitivity / asked * (1 + 2 * _MARGIN * float(jnp.finfo(dtype).eps))
+        return safe_time(
+            raw,
+            asked,
+            epsilon,
+            lambda: f"finite and above 0, with sensitivity / epsilon within {dtype}",
+        )

@@ -1,0 +1,302 @@
+"""Figures from stored results, never from a live run.
+
+Drawn with matplotlib's objects and its Agg canvas: no global state, nothing from the user's style,
+the same bytes each time. Mechanisms differ in lightness, hatch, line and marker, not in hue alone.
+"""
+
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import stdtrit
+
+try:
+    import matplotlib.style
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f'figures need {error.name}: pip install "nrjax[studies]"', name=error.name
+    ) from error
+
+from nrjax.studies.store import Case, Store
+from nrjax.studies.summary import PERCENTS, quantile, total_epsilon
+
+EPSILON = "ex-post privacy loss ε (nat)"
+
+
+class _Style(NamedTuple):
+    """How one mechanism looks in every figure."""
+
+    face: str
+    hatch: str
+    line: str
+    dash: Any
+    marker: str
+
+
+# Neighbours differ in grey too; no face is so dark that the black boxes would drown in it.
+_STYLES = (
+    _Style("#7ba6cc", "", "#12456e", "-", "o"),
+    _Style("#fbe3c5", "////", "#b5651d", (0, (5, 2)), "s"),
+    _Style("#8fbf9b", "....", "#2e6b3f", (0, (1, 1.5)), "^"),
+    _Style("#ece6f2", "xxxx", "#7d5a9b", (0, (6, 2, 1, 2)), "D"),
+)
+
+
+def plot_whitehouse(store: Store) -> list[Path]:
+    """Draw what a finished run of `whitehouse2022` found, as PNG and SVG; returns the paths.
+
+    `epsilon_distribution`: the ex-post epsilon of each mechanism, a panel per task (rows) and test
+    (columns), after Whitehouse 2022, figure 3. `loss_against_epsilon`: the mean loss with
+    pointwise 95 % intervals of the mean, a panel per task, after figure 2; drawn where a case has
+    the pass "curve".
+
+    Raises:
+        RuntimeError: the run is not finished.
+        FileExistsError: a file in the way that nrjax has not written.
+    """
+    with matplotlib.style.context(["default", {"svg.hashsalt": "nrjax", "hatch.linewidth": 0.6}]):
+        figures = {"epsilon_distribution": epsilon_distribution(store)}
+        if any("curve" in case.passes for case in store.cases.values()):
+            figures["loss_against_epsilon"] = loss_against_epsilon(store)
+        return [path for name, figure in figures.items() for path in _save(store, name, figure)]
+
+
+def epsilon_distribution(store: Store) -> Figure:
+    """Distributions of the ex-post epsilon over all trials; the share that did not stop is told."""
+    cases = list(store.cases.values())
+    styles = _styles(cases)
+    rows, columns = _unique(map(_task, cases)), _unique(c.attributes["test"] for c in cases)
+    drawn = set()
+    most = max(
+        sum(_task(c) == row and c.attributes["test"] == column for c in cases)
+        for row in rows
+        for column in columns
+    )
+    width = max(5.0, len(columns) * (1.0 + 1.5 * most))
+    figure, panels = _panels(width, len(rows), len(columns))
+    for axes_row, row in zip(panels, rows, strict=True):
+        epsilons = {c.name: _epsilon(store, c) for c in cases if _task(c) == row}
+        drawn |= {c.attributes["mechanism"] for c in cases if epsilons.get(c.name) is not None}
+        limits = _limits(epsilon for epsilon in epsilons.values() if epsilon is not None)
+        for axes, column in zip(axes_row, columns, strict=True):
+            here = [c for c in cases if _task(c) == row and c.attributes["test"] == column]
+            if not here:
+                axes.set_axis_off()
+                continue
+            labels = [
+                _draw_distribution(axes, position, case, epsilons[case.name], limits, styles)
+                for position, case in enumerate(here)
+            ]
+            axes.set_xticks(range(len(here)), labels)
+            axes.set_xlim(-0.6, len(here) - 0.4)
+            _epsilon_scale(axes, "y", limits)
+            axes.set_title(f"{_on(row)}\ntest: {_words(column)}", fontsize="medium")
+            if axes is axes_row[0]:
+                axes.set_ylabel(EPSILON)
+    shapes = [
+        Patch(facecolor=s.face, edgecolor=s.line, hatch=s.hatch, label=f"{_words(name)}, stopped")
+        for name, s in styles.items()
+        if name in drawn
+    ]
+    box = Patch(facecolor="white", edgecolor="black", label="quartiles and median of all trials")
+    whiskers = Line2D([], [], color="black", label="5 % to 95 % of all trials (▲: to infinity)")
+    figure.legend(
+        handles=[*shapes, box, whiskers],
+        loc="outside lower center",
+        ncols=2 if width < 8 else 4,
+        fontsize="small",
+    )
+    return figure
+
+
+def loss_against_epsilon(store: Store) -> Figure:
+    """Mean loss of stopping at each epsilon, with pointwise 95 % intervals of the mean."""
+    cases = [case for case in store.cases.values() if "curve" in case.passes]
+    styles = _styles(list(store.cases.values()))
+    tasks = _unique(map(_task, cases))
+    figure, panels = _panels(5.2 * len(tasks), 1, len(tasks), height=4.2)
+    for axes, task in zip(panels[0], tasks, strict=True):
+        here = [case for case in cases if _task(case) == task]
+        # The curve does not depend on the test, so one case of each mechanism will do.
+        mechanisms = {case.attributes["mechanism"]: case for case in reversed(here)}
+        means = [
+            _draw_curve(axes, store, case, styles[name])
+            for name, case in sorted(
+                mechanisms.items(), key=lambda pair: list(styles).index(pair[0])
+            )
+        ]
+        optimum, target = here[0].attributes["optimum"], here[0].attributes["target"]
+        for value, label, dash in (
+            (target, "target", (0, (8, 3))),
+            (optimum, "optimum without privacy", (0, (2, 2))),
+        ):
+            if value is not None:
+                axes.axhline(
+                    value,
+                    color="0.35",
+                    linestyle=dash,
+                    lw=1,
+                    label=f"{label}: {value:.4g}",
+                    zorder=1,
+                )
+        seen = np.concatenate(means)
+        seen = seen[np.isfinite(seen)]
+        if seen.size and seen.min() > 0 and seen.max() > 10 * seen.min():
+            axes.set_yscale("log")
+        epsilons = np.concatenate(
+            [case.passes["curve"].coordinates["epsilon"].values for case in here]
+        )
+        _epsilon_scale(axes, "x", (epsilons.min() / 1.1, epsilons.max() * 1.1))
+        axes.set_xlabel(EPSILON)
+        axes.set_ylabel("mean regularised loss")
+        trials = _unique(f"{case.passes['curve'].trials:,}" for case in here)
+        axes.set_title(f"{_on(task)}, {' or '.join(trials)} trials", fontsize="medium")
+        axes.legend(fontsize="small", title="mean and 95 % interval", title_fontsize="small")
+    return figure
+
+
+def _draw_distribution(
+    axes: Axes,
+    position: int,
+    case: Case,
+    epsilon: np.ndarray | None,
+    limits: tuple[float, float],
+    styles: dict[str, _Style],
+) -> str:
+    """A histogram on its side with a box in it; returns the label below it."""
+    mechanism = case.attributes["mechanism"]
+    if epsilon is None:
+        return f"{_words(mechanism)}\nno guarantee:\nε not defined"
+    style = styles[mechanism]
+    finite = np.isfinite(epsilon)
+    edges = np.geomspace(*limits, 61)
+    counts, _ = np.histogram(epsilon[finite], edges)
+    half = np.repeat(0.4 * counts / max(counts.max(), 1), 2)
+    axes.fill_betweenx(
+        np.repeat(edges, 2)[1:-1],
+        position - half,
+        position + half,
+        where=half > 0,
+        facecolor=style.face,
+        edgecolor=style.line,
+        hatch=style.hatch,
+        linewidth=0.5,
+    )
+    low, first, median, third, high = (quantile(epsilon, percent) for percent in PERCENTS)
+    top = limits[1]
+    marks = {"whislo": low, "q1": first, "med": median, "q3": third, "whishi": high}
+    axes.bxp(
+        [{name: min(value, top) for name, value in marks.items()}],
+        positions=[position],
+        widths=0.14,
+        showfliers=False,
+        patch_artist=True,
+        manage_ticks=False,
+        boxprops={"facecolor": "white", "edgecolor": "black", "linewidth": 1.0},
+        medianprops={"color": "black", "linewidth": 2.0},
+        zorder=3,
+    )
+    if not np.isfinite(high):
+        axes.plot([position], [top], "k^", markersize=8, clip_on=False, zorder=4)
+    amount = "∞" if np.isinf(median) else f"{median:.3g}"
+    missing = 100 * float(np.mean(~finite))
+    stopped = "all stopped" if missing == 0 else f"{missing:.3g} % did not stop"
+    return f"{_words(mechanism)}\nmedian {amount}\n{stopped}"
+
+
+def _draw_curve(axes: Axes, store: Store, case: Case, style: _Style) -> np.ndarray:
+    """Mean loss and the band of its interval; returns the means."""
+    curve = store.read(case.name, "curve")
+    loss = -curve["utility"].values
+    epsilon, trials = curve["epsilon"].values, loss.shape[0]
+    # Level by level: a million trials in double precision at once would be too much memory.
+    mean = np.array([column.mean(dtype=np.float64) for column in loss.T])
+    if trials > 1:
+        spread = np.array([column.std(ddof=1, dtype=np.float64) for column in loss.T])
+        half = stdtrit(trials - 1, 0.975) * spread / np.sqrt(trials)
+        axes.fill_between(
+            epsilon, mean - half, mean + half, color=style.line, alpha=0.3, linewidth=0, zorder=2
+        )
+    axes.plot(
+        epsilon,
+        mean,
+        color=style.line,
+        linestyle=style.dash,
+        marker=style.marker,
+        markersize=4,
+        markevery=max(1, epsilon.size // 12),
+        label=_words(case.attributes["mechanism"]),
+        zorder=3,
+    )
+    return mean
+
+
+def _epsilon(store: Store, case: Case) -> np.ndarray | None:
+    outcome = store.read(case.name, "outcome")
+    return total_epsilon(outcome["epsilon"].values, outcome["status"].values)
+
+
+def _limits(epsilons: Iterable[np.ndarray]) -> tuple[float, float]:
+    """Numbers 1, 2 or 5 times a power of ten that enclose all that is finite and positive."""
+    finite = [epsilon[np.isfinite(epsilon) & (epsilon > 0)] for epsilon in epsilons]
+    values = np.concatenate(finite) if finite else np.empty(0)
+    if not values.size:
+        return 0.1, 10.0
+    ticks = np.outer(10.0 ** np.arange(-12, 13), [1, 2, 5]).ravel()
+    low = ticks[ticks <= 0.97 * values.min()][-1]
+    return float(low), float(ticks[ticks >= 1.03 * values.max()][0])
+
+
+def _epsilon_scale(axes: Axes, which: str, limits: tuple[float, float]) -> None:
+    """Logarithmic, with plain numbers at 1, 2 and 5 times the powers of ten."""
+    ticks = np.outer(10.0 ** np.arange(-12, 13), [1, 2, 5]).ravel()
+    ticks = ticks[(ticks >= limits[0] * 0.999) & (ticks <= limits[1] * 1.001)]
+    axes.set(**{f"{which}scale": "log", f"{which}lim": limits})
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.set_ticks([], minor=True)
+    axis.grid(True, color="0.85", linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def _panels(width: float, rows: int, columns: int, height: float = 3.8) -> tuple[Figure, Any]:
+    figure = Figure(figsize=(width, height * rows), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def _save(store: Store, name: str, figure: Figure) -> list[Path]:
+    paths = []
+    # Without dates and versions, so that redrawing changes nothing.
+    for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
+        data = io.BytesIO()
+        figure.savefig(data, format=suffix, dpi=150, metadata=metadata)
+        paths.append(store.write_figure(f"{name}.{suffix}", data.getvalue()))
+    return paths
+
+
+def _styles(cases: Sequence[Case]) -> dict[str, _Style]:
+    names = _unique(case.attributes["mechanism"] for case in cases)
+    return {name: _STYLES[number % len(_STYLES)] for number, name in enumerate(names)}
+
+
+def _task(case: Case) -> tuple[str, str]:
+    return case.attributes["task"], case.attributes["data"]
+
+
+def _on(task: tuple[str, str]) -> str:
+    name = task[1] if len(task[1]) <= 24 else "…" + task[1][-23:]  # a user's own file
+    return f"{_words(task[0])} on {name}"
+
+
+def _unique(values: Iterable[Any]) -> list[Any]:
+    return list(dict.fromkeys(values))
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ").replace("-", " ")

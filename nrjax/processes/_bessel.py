@@ -1,0 +1,142 @@
+"""Differences of the Skellam log probability, without differencing large numbers.
+
+With means m1, m2, `z = 2 sqrt(m1 m2)`, `w(k) = sqrt(k^2 + z^2)` and the saddle point
+`theta(k) = log((k + w)/(2 m1))`, Debye's uniform expansion (DLMF 10.41.3) reads
+
+    log p(k) = w - m1 - m2 - k theta(k) - log(2 pi w)/2 + S(k),   S = sum_j D_j(k/w)/k^j,
+
+for either sign of k and for z = 0 too, where it is Stirling's series. It is used from w = 20 on;
+smaller |k| are first moved to |k| = 20 by the backward recurrence of `I_{k+1}/I_k`.
+"""
+
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+_BASE = 20  # the first term left out of S is below 1e-10 from w = 20 on
+_TERMS = 8
+_WARM_UP = 12  # steps after which the recurrence has forgotten its start, to 1e-14
+
+
+def log_ratio(k: Array, shift: Array, mean1: Array, mean2: Array, excess: Array) -> Array:
+    """`log p(k) - log p(k + shift)` of Poisson(mean1) - Poisson(mean2), elementwise.
+
+    The cost does not depend on `shift`.
+
+    Args:
+        k: integers with p(k) > 0.
+        shift: integers; infinite where p(k + shift) = 0.
+        mean1: mean of the positive count, scalar; one of the means may be 0.
+        mean2: mean of the negative count, scalar.
+        excess: `mean1 - mean2`, given apart because the difference of rounded means loses digits.
+    """
+    moved = k + shift
+    z = 2 * jnp.sqrt(mean1) * jnp.sqrt(mean2)
+    climb = _climb(mean1, mean2, z)
+    # At 0 the sign is free: the partner's spares a crossing, and keeps to the support.
+    side = jnp.where(jnp.where(k == 0, moved, k) < 0, -1, 1)
+    moved_side = jnp.where(jnp.where(moved == 0, k, moved) < 0, -1, 1)
+    x, step_x = _lift(k, side, mean1, mean2, z, climb)
+    y, step_y = _lift(moved, moved_side, mean1, mean2, z, climb)
+
+    w_x, w_y = jnp.hypot(x, z), jnp.hypot(y, z)
+    theta_x = _saddle(x, w_x, mean1, mean2, excess)
+    theta_y = _saddle(y, w_y, mean1, mean2, excess)
+    # The main term is the integral of theta from x to y, in closed form: every factor is accurate.
+    slope = (theta_x + theta_y) / 2 + (x + y) / (w_x + w_y) * _langevin((theta_y - theta_x) / 2)
+    rest = jnp.log(w_y / w_x) / 2 + _series(x, w_x) - _series(y, w_y)
+    loss = (y - x) * slope + rest + (step_x - step_y)
+    outside = ((moved > 0) & (mean1 == 0)) | ((moved < 0) & (mean2 == 0))
+    return jnp.where(shift == 0, 0, jnp.where(outside, jnp.inf, loss))
+
+
+def _climb(mean1, mean2, z):
+    """`log` of `prod_{j=a}^{19} (2/z) I_{j+1}(z)/I_j(z)` for a = 0 ... 20, shape (21,)."""
+    product = mean1 * mean2
+
+    def down(ratio, order):
+        # I_{j-1} = I_{j+1} + (2j/z) I_j, in units that stay finite at z = 0.
+        ratio = 1 / (order + product * ratio)
+        return ratio, ratio
+
+    top = _BASE + _WARM_UP
+    start = 2 / (top + 0.5 + jnp.hypot(top + 1.5, z))  # Amos 1974
+    orders = jnp.arange(1, top + 1, dtype=z.dtype)
+    ratios = jax.lax.scan(down, start, orders, reverse=True)[1][:_BASE]
+    return jnp.append(jax.lax.cumsum(jnp.log(ratios), reverse=True), jnp.zeros((), z.dtype))
+
+
+def _lift(k, side, mean1, mean2, z, climb):
+    """Moves small |k| to 20: the new point, and `log p(k) - log p(new point)`."""
+    size = jnp.abs(k)
+    small = jnp.hypot(k, z) < _BASE
+    size_small = jnp.where(small, size, _BASE)
+    log_mean = jnp.where(side > 0, jnp.log(mean1), jnp.log(mean2))
+    step = -(_BASE - size_small) * log_mean - climb[size_small.astype(jnp.int32)]
+    return jnp.where(small, side * _BASE, k).astype(k.dtype), jnp.where(small, step, 0)
+
+
+def _saddle(k, w, mean1, mean2, excess):
+    """`theta(k)`, accurate where it is small, i.e. near the mean."""
+    side = jnp.where(k < 0, -1, 1)
+    mean = jnp.where(k < 0, mean2, mean1)
+    size = jnp.abs(k) + w
+    near = side * (k - excess) * (size + 2 * mean) / ((w + mean1 + mean2) * 2 * mean)
+    # Roots first: the quotient itself may overflow.
+    far = 2 * jnp.log(jnp.sqrt(size) / jnp.sqrt(2 * mean))
+    return side * jnp.where(jnp.abs(near) < 0.5, jnp.log1p(near), far)
+
+
+def _langevin(h):
+    """`h coth h - 1`."""
+    s = h * h
+    series = s / 3 * (1 - s / 15 * (1 - s * 2 / 21 * (1 - s / 10 * (1 - s * 10 / 99))))
+    far = jnp.abs(h) > 0.1
+    safe = jnp.where(far, h, 1)
+    return jnp.where(far, safe / jnp.tanh(safe) - 1, series)
+
+
+def _series(k, w):
+    """`S(k)`."""
+    square = (k / w) ** 2
+    total = 0.0
+    for row in reversed(_DEBYE):
+        term = 0.0
+        for coefficient in reversed(row):
+            term = term * square + coefficient
+        total = (total + term) / w
+    return total
+
+
+def _debye(terms: int) -> list[list[float]]:
+    """Row j - 1: coefficients of `D_j(p)/p^j` in p^2, where `exp(sum D_j/k^j) = sum U_j/k^j`.
+
+    From DLMF 10.41.9 for U: with `a = p^2 (1 - p^2)` and `d_j = D_j'`,
+    `d_{j+1} = ((a d_j)' + a sum_{i<j} d_i d_{j-i})/2`, `d_1 = (1 - 5 p^2)/8`, `D_j(0) = 0`.
+    """
+
+    def times(f, g):
+        out = [Fraction(0)] * (len(f) + len(g) - 1)
+        for i, left in enumerate(f):
+            for j, right in enumerate(g):
+                out[i + j] += left * right
+        return out
+
+    a = [Fraction(c) for c in (0, 0, 1, 0, -1)]
+    slopes = [[Fraction(1, 8), Fraction(0), Fraction(-5, 8)]]
+    for j in range(1, terms):
+        out = [i * c / 2 for i, c in enumerate(times(a, slopes[-1]))][1:]
+        for i in range(j - 1):
+            product = times(a, times(slopes[i], slopes[j - 2 - i]))
+            out = [c + d / 2 for c, d in zip(out, product, strict=True)]
+        slopes.append(out)
+    rows = []
+    for j, slope in enumerate(slopes, start=1):
+        antiderivative = [Fraction(0)] + [c / (i + 1) for i, c in enumerate(slope)]
+        rows.append([float(c) for c in antiderivative[j::2]])
+    return rows
+
+
+_DEBYE = _debye(_TERMS)

@@ -1,0 +1,111 @@
+"""Laplace noise: `Z_t ~ Lap(t)`, independent increments, rewound by its exact reverse kernel."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from nrjax._numerics import check_shape, float_dtype
+from nrjax.types import Status
+
+
+class LaplaceState(NamedTuple):
+    """Noise `value` at `time`."""
+
+    value: Array
+    time: Array
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Laplace:
+    """The noise of Laplace noise reduction (Koufogiannis et al. 2017; Whitehouse 2022, eq. 3-4).
+
+    In each coordinate on its own, forwards from s to t > s: `Z_t = Z_s` with probability
+    `(s/t)^2`, else `Z_s + Lap(t)`. So `Z_t ~ Lap(t)` (scale t), and a path is piecewise constant.
+    Rewinding uses the exact reverse kernel (Bayes' rule on those two laws), at any s > 0.
+    With `a = |Z_t|`, `r = s/t`, `k = 1/s - 1/t`, `m = 1/s + 1/t`, in the direction of `Z_t`'s sign:
+
+    * below 0, at `-Exp(rate m)`: probability `(1 - r)/2`;
+    * between 0 and a, with density proportional to `exp(-k w)`: `(1 + r)/2 (1 - exp(-k a))`;
+    * beyond a, at `a + Exp(rate m)`: `(1 - r)/2 exp(-k a)`;
+    * staying at a, bit for bit: `r exp(-k a)`.
+
+    Noise is drawn from 32 random bits in float32: it ends at 22 scales (probability 2e-10), and
+    probabilities are exact to 6e-8. Where smaller ones matter, use float64.
+
+    Attributes:
+        shape: shape of the private value.
+    """
+
+    shape: tuple[int, ...] = dataclasses.field(metadata={"static": True})
+
+    def __post_init__(self):
+        check_shape("shape", self.shape)
+
+    def init(self, key: Array, time: ArrayLike) -> LaplaceState:
+        """Noise at the first time, of scale `time`."""
+        time = jnp.asarray(time, float_dtype(time))
+        bits = random_bits(key, self.shape, time.dtype)
+        return LaplaceState(time * laplace(bits, time.dtype), time)
+
+    def rewind(self, key: Array, state: LaplaceState, time: ArrayLike) -> LaplaceState:
+        """Noise at a smaller time, given the present; at the same time the value stays."""
+        value, now = state
+        dtype = now.dtype
+        time = jnp.asarray(time, dtype)
+        coin, near, far = uniform(random_bits(key, (3, *self.shape), dtype), dtype)
+        gap = (now - time) / now  # 1 - r; k = gap / time, m = (1 + r) / time
+        distance = jnp.abs(value)
+        # log1p keeps small values fine (they decide short steps), log reaches into the tail.
+        near = -jnp.log1p(-jnp.minimum(near, 1 - jnp.finfo(dtype).epsneg)) * time
+        far = -jnp.log(far) * (time / (1 + time / now))
+        across = coin < gap / 2
+        between = near < gap * distance  # without a division: also right for time = now
+        target = jnp.where(between, near / jnp.where(gap > 0, gap, 1), distance + far)
+        target = jnp.where(across, -far, target)
+        moved = across | between | (coin < gap)
+        return LaplaceState(
+            jnp.where(moved, jnp.where(jnp.signbit(value), -target, target), value), time
+        )
+
+    def value(self, state: LaplaceState) -> Array:
+        """The noise."""
+        return state.value
+
+    def privacy_loss(self, state: LaplaceState, shift: ArrayLike) -> Array:
+        """Realised loss `sum_j (|Z_j + v_j| - |Z_j|)/t` (Rogers 2023, Appendix A)."""
+        return laplace_loss(state.value, state.time, shift)
+
+    def status(self, state: LaplaceState) -> Array:
+        """Always `Status.RUNNING`: the law is exact at every time."""
+        return jnp.int32(Status.RUNNING)
+
+
+def laplace_loss(value: Array, time: Array, shift: ArrayLike) -> Array:
+    """`sum_j (|Z_j + v_j| - |Z_j|)/t`, a scalar; no term exceeds `|v_j|/t`, even rounded."""
+    shift = jnp.asarray(shift, value.dtype)
+    outwards = jnp.where(jnp.signbit(value), -shift, shift)
+    # Equal to |Z + v| - |Z|, which would cancel for shifts much smaller than the noise.
+    return jnp.sum(jnp.maximum(outwards, -outwards - 2 * jnp.abs(value))) / time
+
+
+def random_bits(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
+    """As many random bits a number as `dtype` has; `uniform` and `laplace` consume them."""
+    return jax.random.bits(key, shape, jnp.uint64 if dtype == jnp.float64 else jnp.uint32)
+
+
+def uniform(bits: Array, dtype: Any) -> Array:
+    """Uniform on (0, 1]: 2^32 levels in float32, where `jax.random.uniform` has 2^23."""
+    return (bits.astype(dtype) + 0.5) * 2.0 ** -jnp.iinfo(bits.dtype).bits
+
+
+def laplace(bits: Array, dtype: Any) -> Array:
+    """Standard Laplace noise: the lowest bit is the sign, the others the magnitude."""
+    magnitude = -jnp.log(
+        ((bits >> 1).astype(dtype) + 0.5) * 2.0 ** (1 - jnp.iinfo(bits.dtype).bits)
+    )
+    return jnp.where(bits & 1, -magnitude, magnitude)

@@ -1,0 +1,92 @@
+"""What the studies share: the facts of a run, and filling a store from compiled programs."""
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+import nrjax
+from nrjax.montecarlo import Program
+from nrjax.studies.store import Store
+from nrjax.studies.summary import write_summary
+
+__all__ = ["Progress", "facts", "fill", "write_summary"]
+
+
+class Progress(Protocol):
+    """Is told how a run goes on."""
+
+    def begin(self, case: str, name: str, trials: int, done: int) -> None:
+        """A pass of a case begins, with `done` of its `trials` there already; it compiles first."""
+        ...
+
+    def advance(self, trials: int) -> None:
+        """So many more trials are in the store."""
+        ...
+
+
+def facts(study: str, seed: int, settings: Any) -> dict[str, Any]:
+    """What `summary.json` says of a run as a whole; `settings` is a dataclass."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Path):
+            return str(value)
+        return list(value) if isinstance(value, tuple) else value
+
+    fields = dataclasses.asdict(settings)
+    return {
+        "study": study,
+        "nrjax": nrjax.__version__,
+        "jax": jax.__version__,
+        "device": jax.devices()[0].platform,
+        "precision": str(jnp.result_type(float)),
+        "seed": seed,
+        "settings": {name: plain(value) for name, value in fields.items()},
+    }
+
+
+def fill(
+    store: Store,
+    key: Array,
+    programs: Mapping[str, Mapping[str, Program]],
+    progress: Progress | None = None,
+) -> None:
+    """Run every chunk that is not done yet; kill it at any moment and call it again.
+
+    Args:
+        store: where the results go.
+        key: the study's key; cases share it, and with it their random numbers.
+        programs: by case and pass.
+        progress: told of every chunk.
+    """
+    with store.writer() as writer:
+        for case, passes in programs.items():
+            for name, program in passes.items():
+                layout = store.cases[case].passes[name]
+                pending = writer.pending(case, name)
+                if progress is not None:
+                    missing = sum(
+                        layout.span(chunk).stop - layout.span(chunk).start for chunk in pending
+                    )
+                    progress.begin(case, name, layout.trials, layout.trials - missing)
+                if not pending:
+                    continue
+                before = time.perf_counter()
+                program.compile(key)
+                writer.add_seconds(case, compile=time.perf_counter() - before)
+                for chunk in pending:
+                    span = layout.span(chunk)
+                    before = time.perf_counter()
+                    results = program.run(key, span.stop - span.start, span.start)
+                    if not isinstance(results, dict):
+                        results = results._asdict()
+                    writer.add_seconds(case, run=time.perf_counter() - before)
+                    kept = {variable: results[variable] for variable in layout.variables}
+                    writer.write(case, name, chunk, kept)
+                    if progress is not None:
+                        progress.advance(span.stop - span.start)

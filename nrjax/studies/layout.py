@@ -1,0 +1,181 @@
+"""What a store holds: cases, passes over them, and the arrays of a pass; checks, and JSON of it."""
+
+import dataclasses
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from nrjax._numerics import check
+
+FORMAT = 1
+"""Raised when a store written before could be misread."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_RESERVED = ("done", "trial", "chunk")
+
+
+@dataclasses.dataclass(frozen=True)
+class Variable:
+    """One array of a pass, of shape (trials, *sizes of `dims`).
+
+    Attributes:
+        dtype: its NumPy dtype, such as "float32".
+        dims: (name, size) of each axis after the trial's.
+        attributes: what to store with it, such as {"unit": "nat"}; strict JSON.
+    """
+
+    dtype: str
+    dims: tuple[tuple[str, int], ...] = ()
+    attributes: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Coordinate:
+    """Finite numbers along one dimension of a pass, such as the epsilon of each level."""
+
+    dim: str
+    values: tuple[float, ...]
+    attributes: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pass:
+    """`trials` trials, written `chunk` at a time; the last chunk may be short."""
+
+    trials: int
+    chunk: int
+    variables: dict[str, Variable]
+    coordinates: dict[str, Coordinate] = dataclasses.field(default_factory=dict)
+
+    @property
+    def chunks(self) -> int:
+        """Number of chunks."""
+        return -(-self.trials // self.chunk)
+
+    def span(self, chunk: int) -> slice:
+        """The trials of a chunk."""
+        return slice(chunk * self.chunk, min((chunk + 1) * self.chunk, self.trials))
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One thing that was simulated.
+
+    Attributes:
+        name: letters, digits, dots, dashes and underscores, such as "logistic-brownian-public".
+        attributes: what it was, such as {"task": "logistic", "target": 0.41}; strict JSON.
+        passes: by name, such as "outcome" and "curve".
+    """
+
+    name: str
+    attributes: dict[str, Any]
+    passes: dict[str, Pass]
+
+
+def to_json(settings: Mapping[str, Any], cases: Sequence[Case]) -> dict[str, Any]:
+    """Settings and cases as strict JSON, checked.
+
+    Raises:
+        ValueError: a name, size, dtype or dimension that does not fit, or attributes that are not
+            strict JSON (an infinity, an array).
+    """
+    for name, count in Counter(case.name for case in cases).items():
+        check(count == 1, "name", name, "the name of one case only")
+    for case in cases:
+        _check_name("name", case.name)
+        for name, layout in case.passes.items():
+            _check_name("pass", name)
+            _check_pass(layout)
+    layout = {
+        "nrjax_store": FORMAT,
+        "settings": dict(settings),
+        "cases": [dataclasses.asdict(case) for case in cases],
+    }
+    try:
+        return json.loads(json.dumps(layout, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"settings and attributes must be strict JSON: {error}") from error
+
+
+def from_json(layout: Mapping[str, Any]) -> tuple[dict[str, Any], list[Case]]:
+    """The inverse of `to_json`."""
+
+    def variable(fields: dict[str, Any]) -> Variable:
+        dims = tuple((name, size) for name, size in fields["dims"])
+        return Variable(fields["dtype"], dims, fields["attributes"])
+
+    def coordinate(fields: dict[str, Any]) -> Coordinate:
+        return Coordinate(fields["dim"], tuple(fields["values"]), fields["attributes"])
+
+    def one_pass(fields: dict[str, Any]) -> Pass:
+        return Pass(
+            fields["trials"],
+            fields["chunk"],
+            {name: variable(value) for name, value in fields["variables"].items()},
+            {name: coordinate(value) for name, value in fields["coordinates"].items()},
+        )
+
+    cases = [
+        Case(
+            fields["name"],
+            fields["attributes"],
+            {name: one_pass(value) for name, value in fields["passes"].items()},
+        )
+        for fields in layout["cases"]
+    ]
+    return layout["settings"], cases
+
+
+def checked_arrays(layout: Pass, chunk: int, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The arrays of one chunk, by variable, if names, dtypes and shapes are exactly the pass's.
+
+    Raises:
+        ValueError: they are not.
+    """
+    right = f"from 0 to {layout.chunks - 1}, the chunks of this pass"
+    check(0 <= chunk < layout.chunks, "chunk", chunk, right)
+    names = sorted(layout.variables)
+    check(sorted(arrays) == names, "arrays", sorted(arrays), f"all variables of the pass: {names}")
+    span = layout.span(chunk)
+    result = {}
+    for name, variable in layout.variables.items():
+        values = np.asarray(arrays[name])
+        shape = (span.stop - span.start, *(size for _, size in variable.dims))
+        # No cast: float64 results quietly stored as float32 would hide a mistake in the study.
+        check(values.dtype == np.dtype(variable.dtype), name, values.dtype.name, variable.dtype)
+        check(values.shape == shape, f"shape of {name}", values.shape, f"{shape} in chunk {chunk}")
+        result[name] = values
+    return result
+
+
+def _check_name(what: str, name: str) -> None:
+    right = "letters, digits, dots, dashes and underscores, beginning with a letter or digit"
+    check(_NAME.fullmatch(name), what, name, right)
+
+
+def _check_pass(layout: Pass) -> None:
+    for what in ("trials", "chunk"):
+        size = getattr(layout, what)
+        check(type(size) is int and size > 0, what, size, "a positive integer")
+    sizes: dict[str, int] = {}
+    for name, variable in layout.variables.items():
+        _check_name("variable", name)
+        check(name not in _RESERVED, "variable", name, f"none of {_RESERVED}")
+        kind = np.dtype(variable.dtype).kind
+        check(kind in "biuf", "dtype", variable.dtype, "a boolean, integer or float dtype")
+        for dim, size in variable.dims:
+            _check_name("dimension", dim)
+            check(dim not in _RESERVED, "dimension", dim, f"none of {_RESERVED}")
+            right = f"{sizes.get(dim)}, its size elsewhere in the pass"
+            check(sizes.setdefault(dim, size) == size, f"size of {dim}", size, right)
+    for name, coordinate in layout.coordinates.items():
+        _check_name("coordinate", name)
+        taken = (*_RESERVED, *layout.variables)
+        check(name not in taken, "coordinate", name, f"none of {taken}")
+        count, size = len(coordinate.values), sizes.get(coordinate.dim)
+        right = f"{size}, the size of {coordinate.dim!r} in the variables of the pass"
+        check(count == size, f"values of {name}", count, right)

@@ -1,0 +1,110 @@
+"""`summary.json`: what a run found, in the form that all studies share."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nrjax.studies.folder import SUMMARY, explained, write_whole
+from nrjax.studies.store import Store
+from nrjax.types import Status
+
+PERCENTS = (5, 25, 50, 75, 95)
+FACTS = ("study", "nrjax", "jax", "device", "precision", "seed", "settings")
+"""What a store's settings must hold besides whatever else the study keeps there."""
+
+CASE_FACTS = ("task", "mechanism", "test", "data", "trials", "optimum", "target")
+
+
+def quantile(values: np.ndarray, percent: int) -> float:
+    """The smallest of the values that at least `percent` of them do not exceed.
+
+    An order statistic, never interpolated: between a finite epsilon and an infinite one there is
+    nothing that would not understate. Infinite values are values; there must be no NaN.
+    """
+    rank = -(-percent * values.size // 100)
+    return float(np.partition(values, rank - 1)[rank - 1])
+
+
+def distribution(values: np.ndarray) -> dict[str, float | None]:
+    """Mean and quantiles, with None (null) for what is infinite or, without values, undefined."""
+    if values.size == 0:
+        return {"mean": None, **{f"q{percent:02d}": None for percent in PERCENTS}}
+    quantiles = {f"q{percent:02d}": quantile(values, percent) for percent in PERCENTS}
+    return {
+        name: value if np.isfinite(value) else None
+        for name, value in {"mean": float(np.mean(values, dtype=np.float64)), **quantiles}.items()
+    }
+
+
+def total_epsilon(epsilon: np.ndarray, status: np.ndarray) -> np.ndarray | None:
+    """The ex-post epsilon of each trial, infinite where it did not stop.
+
+    A trial that never reached its goal has not bought it at any finite price, whatever its last
+    release cost. None where no trial has an epsilon: the mechanism has no guarantee. A NaN beside
+    numbers states no bound, so it counts as infinite.
+    """
+    if np.isnan(epsilon).all():
+        return None
+    return np.where((status == Status.STOPPED) & ~np.isnan(epsilon), epsilon, np.inf)
+
+
+def summarise(store: Store) -> dict[str, Any]:
+    """The summary of a finished run, as strict JSON: null stands for infinite or undefined.
+
+    Reads the pass "outcome" of every case, with `epsilon`, `step`, `status` and `privacy_loss`.
+    `epsilon` is over all trials, a trial that did not stop counting as infinite;
+    `stopped_epsilon` over those that stopped; both are null for a mechanism without a guarantee.
+    `step` is where the trials ended, over all of them. `privacy_loss` is over the trials that have
+    one, and null without any. Quantiles are order statistics (`quantile`).
+
+    Raises:
+        ValueError: the settings or a case lack one of `FACTS` or `CASE_FACTS`.
+        RuntimeError: the run is not finished.
+    """
+    facts = {name: _fact(store.settings, name, "the settings of the store") for name in FACTS}
+    return {**facts, "cases": [_summarise_case(store, name) for name in store.cases]}
+
+
+def write_summary(store: Store) -> Path:
+    """Write `summary.json`, whole or not at all; returns its path.
+
+    Raises:
+        ValueError, RuntimeError: as `summarise`.
+        OSError: the disk is full, or failed.
+    """
+    text = json.dumps(summarise(store), indent=1, allow_nan=False) + "\n"
+    path = store.folder / SUMMARY
+    try:
+        write_whole(path, text.encode())
+    except OSError as error:
+        raise explained(error, f"cannot write {path}") from error
+    return path
+
+
+def _summarise_case(store: Store, name: str) -> dict[str, Any]:
+    outcome = store.read(name, "outcome")
+    status = outcome["status"].values
+    stopped = status == Status.STOPPED
+    epsilon = total_epsilon(outcome["epsilon"].values, status)
+    loss = outcome["privacy_loss"].values
+    loss = loss[~np.isnan(loss)]
+    step = outcome["step"].values
+    attributes = {**store.cases[name].attributes, "trials": int(status.size)}
+    return {
+        **{fact: _fact(attributes, fact, f"the attributes of case {name}") for fact in CASE_FACTS},
+        "stopped": float(stopped.mean()),
+        "status": {one.name: int((status == one).sum()) for one in Status if (status == one).any()},
+        "epsilon": None if epsilon is None else distribution(epsilon),
+        "stopped_epsilon": None if epsilon is None else distribution(epsilon[stopped]),
+        "step": {"mean": float(step.mean()), "q50": quantile(step, 50)},
+        "privacy_loss": distribution(loss) if loss.size else None,
+        "seconds": store.seconds(name),
+    }
+
+
+def _fact(facts: dict[str, Any], name: str, where: str) -> Any:
+    if name not in facts:
+        raise ValueError(f"{name!r} is missing from {where}")
+    return facts[name]

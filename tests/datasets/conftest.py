@@ -1,0 +1,52 @@
+"""A cache of their own for these tests, the papers' data if present, and a plain NumPy fit."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+SIBLING = Path(__file__).parents[3] / "shared" / "data"
+GIVEN = os.environ.get("NRJAX_DATA")  # read before the tests clear it
+
+
+@pytest.fixture(scope="session")
+def papers_data():
+    """Folder of the papers' data: the variable NRJAX_DATA, or a sibling of the checkout."""
+    folder = Path(GIVEN or SIBLING)
+    if not (folder / "kdd99_100000.npz").is_file():
+        pytest.skip(f"no kdd99_100000.npz in {folder}: set NRJAX_DATA")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory):
+    """One cache folder for the whole run, so that the flights are prepared once."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(monkeypatch, cache):
+    monkeypatch.setenv("NRJAX_CACHE", str(cache))
+    monkeypatch.delenv("NRJAX_DATA", raising=False)
+
+
+@pytest.fixture(scope="session")
+def optimum():
+    """Least regularised empirical risk at lambda = 0.05, by Newton's method in plain NumPy."""
+
+    def least(x, y, task, strength=0.05):
+        n, d = x.shape
+        if task == "ridge":
+            theta = np.linalg.solve(x.T @ x / n + strength * np.eye(d), x.T @ y / n)
+            return 0.5 * np.mean((x @ theta - y) ** 2) + 0.5 * strength * theta @ theta
+        theta = np.zeros(d)
+        for _ in range(12):
+            p = 1 / (1 + np.exp(y * (x @ theta)))
+            gradient = -x.T @ (y * p) / n + strength * theta
+            hessian = (x.T * (p * (1 - p))) @ x / n + strength * np.eye(d)
+            theta = theta - np.linalg.solve(hessian, gradient)
+        assert np.linalg.norm(gradient) < 1e-12
+        return np.mean(np.logaddexp(0, -y * (x @ theta))) + 0.5 * strength * theta @ theta
+
+    return least

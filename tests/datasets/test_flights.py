@@ -1,0 +1,145 @@
+"""Flights: the stated recipe against a plain reading of the files, and the cache."""
+
+import csv
+import importlib.util
+import io
+import math
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+
+from nrjax.datasets import _files, available, flights, load
+
+WEATHER = {"temp": 100, "humid": 100, "wind_speed": 50, "precip": 1, "visib": 10}
+
+
+@pytest.fixture(scope="module")
+def tables():
+    """Rows with both delays known, and the weather by origin and hour, by the csv module."""
+    folder = flights.where()
+    with zipfile.ZipFile(folder / "flights.csv.zip") as archive:
+        rows = list(csv.DictReader(io.StringIO(archive.read("flights.csv").decode())))
+    with (folder / "weather.csv").open() as file:
+        weather = {(row["origin"], row["time_hour"]): row for row in csv.DictReader(file)}
+    return rows, weather
+
+
+def known(row):
+    return not {row["dep_delay"], row["arr_delay"]} & {"", "NA"}
+
+
+def plain_features(row, weather, carriers, origins):
+    here = weather.get((row["origin"], row["time_hour"]), {})
+    number = {name: here.get(name, "NA") for name in WEATHER}
+    return [
+        *(float(row["carrier"] == value) for value in carriers),
+        *(float(row["origin"] == value) for value in origins),
+        *(float(int(row["month"]) == value) for value in range(1, 13)),
+        int(row["hour"]) / 24,
+        int(row["distance"]) / 2500,
+        math.log1p(max(float(row["dep_delay"]), 0)),
+        *(
+            0.0 if number[a] in ("", "NA") else float(number[a]) / unit
+            for a, unit in WEATHER.items()
+        ),
+    ]
+
+
+def test_numbers_rows_and_targets_are_those_of_a_plain_reading(tables):
+    rows, weather = tables
+    assert len(rows) == 336_776
+    rows = [row for row in rows if known(row)]
+    assert len(rows) == 327_346
+    carriers = sorted({row["carrier"] for row in rows})
+    origins = sorted({row["origin"] for row in rows})
+    assert (len(carriers), len(origins), len({row["month"] for row in rows})) == (16, 3, 12)
+    drawn = [rows[i] for i in np.random.default_rng(0).choice(327346, 100000, replace=False)[:2000]]
+    x = np.array([plain_features(row, weather, carriers, origins) for row in drawn])
+    # Flights without weather are among them, or their zeros would go untested.
+    assert np.any((x[:, -5:] == 0).all(axis=1))
+    x /= np.sqrt((x**2).sum(axis=1, keepdims=True))
+    late = np.array([float(row["arr_delay"]) for row in drawn])
+    logistic, ridge = load("flights", "logistic", rows=2000), load("flights", "ridge", rows=2000)
+    assert logistic.x.shape == (2000, 39)
+    assert len(set(logistic.feature_names)) == 39
+    np.testing.assert_allclose(logistic.x, x, rtol=1e-13)
+    np.testing.assert_array_equal(logistic.x, ridge.x)
+    np.testing.assert_array_equal(logistic.y, np.where(late > 15, 1, -1))
+    log = np.log1p(np.maximum(late, 0))
+    np.testing.assert_allclose(ridge.y, log / log.max(), rtol=1e-13)
+    assert not np.allclose(ridge.x[:-1], x[1:])  # the rows' order matters to this test
+
+
+def test_optima_on_the_recipe(optimum):
+    for task, expected, tolerance in [("logistic", 0.5276, 5e-5), ("ridge", 0.02232, 5e-6)]:
+        data = load("flights", task)
+        assert (data.name, data.task, data.x.shape) == ("flights", task, (10_000, 39))
+        assert optimum(data.x, data.y, task) == pytest.approx(expected, abs=tolerance)
+
+
+def test_optima_of_a_fit_by_others_on_their_draw(monkeypatch, tmp_path, optimum):
+    # Their quick fit drew 10,000 rows at once, not the first 10,000 of 100,000.
+    monkeypatch.setattr(flights, "ROWS", 10_000)
+    monkeypatch.setenv("NRJAX_CACHE", str(tmp_path))
+    for task, expected, tolerance in [("logistic", 0.529, 5e-4), ("ridge", 0.0263, 5e-5)]:
+        data = load("flights", task)
+        assert optimum(data.x, data.y, task) == pytest.approx(expected, abs=tolerance)
+
+
+def test_more_rows_than_drawn_are_refused():
+    with pytest.raises(ValueError, match="rows = 100001: must be at most 100000"):
+        load("flights", "ridge", rows=100_001)
+
+
+def test_prepared_once_and_again_when_the_cache_is_damaged(monkeypatch, tmp_path):
+    calls = []
+    draw = flights._draw
+    monkeypatch.setattr(flights, "_draw", lambda *files: calls.append(files) or draw(*files))
+    monkeypatch.setenv("NRJAX_CACHE", str(tmp_path / "new"))
+    first = load("flights", "ridge", rows=50)
+    again = load("flights", "ridge", rows=50)
+    assert len(calls) == 1
+    np.testing.assert_array_equal(first.x, again.x)
+    (kept,) = (tmp_path / "new").iterdir()
+    kept.write_bytes(kept.read_bytes()[:1000])
+    np.testing.assert_array_equal(load("flights", "ridge", rows=50).x, first.x)
+    assert len(calls) == 2
+    assert [path.name for path in (tmp_path / "new").iterdir()] == [kept.name]
+    load("flights", "ridge", rows=50)
+    assert len(calls) == 2
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(monkeypatch, tmp_path, cache):
+    (tmp_path / "file").write_text("not a folder")
+    load("flights", "ridge", rows=5)
+    (kept,) = cache.glob("prepared-flights-*")
+    prepared = _files.read_npz(kept)
+    monkeypatch.setattr(flights, "_draw", lambda *files: prepared)
+    monkeypatch.setenv("NRJAX_CACHE", str(tmp_path / "file"))
+    assert load("flights", "ridge", rows=5).x.shape == (5, 39)
+
+
+def test_a_package_with_other_data_is_refused(monkeypatch, tmp_path):
+    header = "month,hour,distance,dep_delay,arr_delay,carrier,origin,time_hour\n"
+    with zipfile.ZipFile(tmp_path / "flights.csv.zip", "w") as archive:
+        archive.writestr("flights.csv", header + "1,5,200,1,2,AA,EWR,2013-01-01T10:00:00Z\n")
+    weather = tmp_path / "weather.csv"
+    weather.write_text("origin,time_hour,temp,humid,wind_speed,precip,visib\n")
+    with pytest.raises(ValueError, match=r"has 1 flights .* expected 327346"):
+        flights._draw(tmp_path / "flights.csv.zip", weather)
+
+
+def test_missing_package_is_named(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(FileNotFoundError, match=r'pip install "nrjax\[studies\]"'):
+        load("flights", "logistic")
+    assert available()[0].where is None
+
+
+def test_missing_extra_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("NRJAX_CACHE", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ModuleNotFoundError, match=r'pandas .* pip install "nrjax\[studies\]"'):
+        load("flights", "logistic")

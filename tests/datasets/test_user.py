@@ -1,0 +1,147 @@
+"""A user's own CSV or NPZ."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from nrjax.datasets import load, user
+
+
+def csv(tmp_path, text, name="own.csv"):
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+COLOURS = "size,colour,ok,price\n3,red,True,10.5\n4,blue,False,-21\n0,red,False,2\n1,green,True,7\n"
+
+
+def test_numbers_booleans_and_text(tmp_path):
+    data = load(csv(tmp_path, COLOURS), "ridge", target="price")
+    raw = np.array(  # size, then blue, green, red, then ok
+        [[3, 0, 0, 1, 1], [4, 1, 0, 0, 0], [0, 0, 0, 1, 0], [1, 0, 1, 0, 1]], float
+    )
+    assert (data.name, data.task) == ("own.csv", "ridge")
+    assert data.feature_names == ("size", "colour=blue", "colour=green", "colour=red", "ok")
+    np.testing.assert_allclose(data.x, raw / np.linalg.norm(raw, axis=1, keepdims=True), rtol=1e-14)
+    np.testing.assert_allclose(data.y, np.array([10.5, -21, 2, 7]) / 21, rtol=1e-15)
+    first = load(csv(tmp_path, COLOURS), "ridge", target="price", rows=1)
+    assert first.x.shape == (1, 5)  # the columns do not depend on the rows
+    assert first.y.tolist() == [1.0]  # but the scale is that of the rows used
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["0", "1", "1"], [-1, 1, 1]),
+        (["-1", "1", "-1"], [-1, 1, -1]),
+        (["no", "yes", "no"], [-1, 1, -1]),
+        (["True", "False", "True"], [1, -1, 1]),
+        (["2.5", "7.5", "2.5"], [-1, 1, -1]),
+    ],
+)
+def test_two_values_become_labels(tmp_path, values, expected):
+    text = "a,y\n" + "".join(f"{i + 1},{v}\n" for i, v in enumerate(values))
+    data = load(csv(tmp_path, text), "logistic", target="y")
+    assert data.y.tolist() == expected
+    assert data.y.dtype == np.float64
+    with pytest.raises(ValueError, match=r"task = 'ridge'.*must be"):
+        load(csv(tmp_path, text), "ridge", target="y")
+
+
+def test_a_real_target_is_refused_for_logistic(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"task = 'logistic'.* 4 distinct values.*use task 'ridge'"
+    ):
+        load(csv(tmp_path, COLOURS), "logistic", target="price")
+    with pytest.raises(ValueError, match=r"1 distinct values, \['no'\]"):
+        load(csv(tmp_path, "a,y\n1,no\n2,no\n"), "logistic", target="y")
+
+
+def test_a_zero_row_stays_zero(tmp_path):
+    data = load(
+        csv(tmp_path, "a,b,y\n0,0,1\n3,4,2\n1e-300,0,3\n1e300,1e300,4\n"), "ridge", target="y"
+    )
+    half = np.sqrt(0.5)
+    np.testing.assert_allclose(data.x, [[0, 0], [0.6, 0.8], [1, 0], [half, half]], rtol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "message"),
+    [
+        ("a,b,y\n1,,1\n2,3,\n4,5,6\n", "y", r"columns \['b', 'y'\] have missing values"),
+        ("a,b,y\n1,inf,1\n2,3,2\n4,5,6\n", "y", r"columns \['b'\] hold missing or infinite"),
+        ("a,y\n1,1\n2,inf\n4,3\n", "y", "must be finite numbers"),
+        ("a,y\n1,1\n", None, r"target = None: must be a column of .*\['a', 'y'\]"),
+        ("a,y\n1,1\n", "z", r"target = 'z': must be a column of .*\['a', 'y'\]"),
+        ("y\n1\n2\n3\n", "y", "has 3 rows and 0 features"),
+        ("a,y\n", "y", "has 0 rows"),
+        ("", "y", "could not be read as CSV"),
+        ("a,y\n1,2\n1,2,3,4\n", "y", "could not be read as CSV"),
+        (",a,y\n0,1,1\n1,5,2\n2,2,3\n", "y", "have no name"),
+    ],
+)
+def test_bad_csv(tmp_path, text, target, message):
+    with pytest.raises(ValueError, match=message):
+        load(csv(tmp_path, text), "ridge", target=target)
+
+
+def test_text_of_many_values_is_refused(tmp_path):
+    def table(n):
+        return "id,a,y\n" + "".join(f"row{i},{i},{i}\n" for i in range(n))
+
+    most = user.LARGEST_CATEGORY
+    assert load(csv(tmp_path, table(most)), "ridge", target="y").x.shape == (most, most + 1)
+    with pytest.raises(ValueError, match=f"column 'id' is text with {most + 1} values"):
+        load(csv(tmp_path, table(most + 1)), "ridge", target="y")
+
+
+def test_first_rows_of_one_label_are_refused(tmp_path):
+    path = csv(tmp_path, "a,y\n1,0\n2,0\n3,1\n")
+    with pytest.raises(ValueError, match=r"rows = 2: .* one label only; must reach both"):
+        load(path, "logistic", target="y", rows=2)
+    assert load(path, "logistic", target="y", rows=3).y.tolist() == [-1, -1, 1]
+
+
+def test_npz(tmp_path):
+    path = tmp_path / "own.npz"
+    x = np.arange(12).reshape(4, 3)
+    np.savez(path, x=x, y=np.array([1, 2, -4, 0.5]), late=np.array(["a", "b", "b", "a"]))
+    data = load(path, "ridge", rows=3)
+    raw = x[:3] / np.linalg.norm(x[:3], axis=1, keepdims=True)
+    np.testing.assert_allclose(data.x, raw, rtol=1e-15)
+    assert data.y.tolist() == [0.25, 0.5, -1]
+    assert data.feature_names == ("x0", "x1", "x2")
+    assert load(str(path), "logistic", target="late").y.tolist() == [-1, 1, 1, -1]
+    with pytest.raises(ValueError, match=r"target = 'z': must be an array of .*'late', 'x', 'y'"):
+        load(path, "ridge", target="z")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"X": np.ones((2, 2)), "y": np.ones(2)}, "the features must be 'x'"),
+        ({"x": np.ones((2, 2))}, r"target = 'y': must be an array of .*\['x'\]"),
+        ({"x": np.ones((3, 2)), "y": np.ones((3, 1))}, r"must be numbers \(n, d\) and \(n,\)"),
+        ({"x": np.ones(3), "y": np.ones(3)}, r"must be numbers \(n, d\) and \(n,\)"),
+        ({"x": np.full((3, 2), np.nan), "y": np.arange(3)}, r"\['x0', 'x1'\] hold missing"),
+        ({"x": np.ones((3, 2)), "y": np.array([{}, {}, {}])}, "with plain arrays"),
+    ],
+)
+def test_bad_npz(tmp_path, arrays, message):
+    np.savez(tmp_path / "own.npz", **arrays)
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path / "own.npz", "ridge")
+
+
+def test_missing_file(tmp_path):
+    for name in ("none.csv", "none.npz"):
+        with pytest.raises(FileNotFoundError, match=f"There is no file .*{name}"):
+            load(tmp_path / name, "ridge", target="y")
+
+
+def test_pandas_is_asked_for_by_name(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ModuleNotFoundError, match=r'pandas .* pip install "nrjax\[studies\]"'):
+        load(csv(tmp_path, COLOURS), "ridge", target="price")
