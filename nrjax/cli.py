@@ -41,6 +41,7 @@ class _Bar:
             console=console,
         )
         self._task: Any = None
+        self._trials, self._seconds = 0, 0.0
 
     def __enter__(self) -> "_Bar":
         self._bar.start()
@@ -51,17 +52,17 @@ class _Bar:
 
     def begin(self, case: str, name: str, trials: int, done: int) -> None:
         """A new line for this pass."""
+        self._trials, self._seconds = 0, 0.0
         self._task = self._bar.add_task(
             f"{case} {name}", total=trials, completed=done, rate="compiling"
         )
 
-    def advance(self, trials: int) -> None:
+    def advance(self, trials: int, seconds: float) -> None:
         """More trials are done."""
-        self._bar.advance(self._task, trials)
-        task = next(task for task in self._bar.tasks if task.id == self._task)
-        speed = task.finished_speed or task.speed
-        rate = f"{speed:,.0f} trials/s" if speed else ""
-        self._bar.update(self._task, rate=rate)
+        self._trials += trials
+        self._seconds += seconds
+        rate = f"{self._trials / self._seconds:,.0f} trials/s"
+        self._bar.update(self._task, advance=trials, rate=rate)
 
 
 def _number(value: float | None) -> str:

@@ -69,8 +69,8 @@ class _Mixture:
     def _ratio_and_height(cls, level: Any, xp: Any) -> tuple[Any, Any]:
         """`k = t*/rho` of the rho with the smallest `u(t*)`, and `c = u(t*)/sqrt(t*)`.
 
-        At the optimum `k = z h'(z)`, so that z solves `h(z) - log1p(z h'(z))/2 = log(1/delta)`; two-
-        sided this is `rho = t*/(-W_{-1}(-delta^2/e) - 1)`.
+        At the optimum `k = z h'(z)`, so that z solves `h(z) - log1p(z h'(z))/2 = log(1/delta)`. In
+        the two-sided family that is `rho = t*/(-W_{-1}(-delta^2/e) - 1)`.
         """
         # Above the solution; Newton steps then go down to it.
         z = xp.sqrt(2 * level + 2 * xp.sqrt(level))
@@ -217,8 +217,8 @@ class OneSidedMixtureBoundary(_Mixture):
     """The mixture boundary for W alone: drift mixed over |N(0, 1/rho)|. Not in the papers.
 
     `psi(t) = D2^2/(2t) + (D2/t) u(t)`, where u solves
-    `2 sqrt(rho/(t + rho)) exp(u^2/(2(t + rho))) Phi(u/sqrt(t + rho)) = 1/delta`. For the same rho it
-    is below `MixtureBoundary` at every time. Rounded as that is.
+    `2 sqrt(rho/(t + rho)) exp(u^2/(2(t + rho))) Phi(u/sqrt(t + rho)) = 1/delta`. For the same rho
+    it is below `MixtureBoundary` at every time. Rounded as that is.
 
     Attributes:
         sensitivity: l2-sensitivity D2 of the private value, in units of the noise.

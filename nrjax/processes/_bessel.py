@@ -33,13 +33,17 @@ def log_ratio(k: Array, shift: Array, mean1: Array, mean2: Array, excess: Array)
         excess: `mean1 - mean2`, given apart because the difference of rounded means loses digits.
     """
     moved = k + shift
+    # p(k)/p(-k) = (mean1/mean2)^k: reflect a shift across 0, lest its two halves cancel.
+    crosses = k * moved < 0
+    target = jnp.where(crosses, -moved, moved)
+    tilt = jnp.where(excess > 0, jnp.log1p(excess / mean2), -jnp.log1p(-excess / mean1))
+    reflection = jnp.where(crosses, -moved * tilt, 0)
+
     z = 2 * jnp.sqrt(mean1) * jnp.sqrt(mean2)
     climb = _climb(mean1, mean2, z)
-    # At 0 the sign is free: the partner's spares a crossing, and keeps to the support.
-    side = jnp.where(jnp.where(k == 0, moved, k) < 0, -1, 1)
-    moved_side = jnp.where(jnp.where(moved == 0, k, moved) < 0, -1, 1)
+    side = jnp.where(jnp.minimum(k, target) < 0, -1, 1)
     x, step_x = _lift(k, side, mean1, mean2, z, climb)
-    y, step_y = _lift(moved, moved_side, mean1, mean2, z, climb)
+    y, step_y = _lift(target, side, mean1, mean2, z, climb)
 
     w_x, w_y = jnp.hypot(x, z), jnp.hypot(y, z)
     theta_x = _saddle(x, w_x, mean1, mean2, excess)
@@ -47,7 +51,7 @@ def log_ratio(k: Array, shift: Array, mean1: Array, mean2: Array, excess: Array)
     # The main term is the integral of theta from x to y, in closed form: every factor is accurate.
     slope = (theta_x + theta_y) / 2 + (x + y) / (w_x + w_y) * _langevin((theta_y - theta_x) / 2)
     rest = jnp.log(w_y / w_x) / 2 + _series(x, w_x) - _series(y, w_y)
-    loss = (y - x) * slope + rest + (step_x - step_y)
+    loss = (y - x) * slope + rest + (step_x - step_y) + reflection
     outside = ((moved > 0) & (mean1 == 0)) | ((moved < 0) & (mean2 == 0))
     return jnp.where(shift == 0, 0, jnp.where(outside, jnp.inf, loss))
 

@@ -25,8 +25,8 @@ class Progress(Protocol):
         """A pass of a case begins, with `done` of its `trials` there already; it compiles first."""
         ...
 
-    def advance(self, trials: int) -> None:
-        """So many more trials are in the store."""
+    def advance(self, trials: int, seconds: float) -> None:
+        """So many more trials are in the store; simulating them took so long."""
         ...
 
 
@@ -85,8 +85,9 @@ def fill(
                     results = program.run(key, span.stop - span.start, span.start)
                     if not isinstance(results, dict):
                         results = results._asdict()
-                    writer.add_seconds(case, run=time.perf_counter() - before)
+                    seconds = time.perf_counter() - before
+                    writer.add_seconds(case, run=seconds)
                     kept = {variable: results[variable] for variable in layout.variables}
                     writer.write(case, name, chunk, kept)
                     if progress is not None:
-                        progress.advance(span.stop - span.start)
+                        progress.advance(span.stop - span.start, seconds)
