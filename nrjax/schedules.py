@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check, concrete, door, float_dtype
@@ -55,6 +56,8 @@ class Grid:
     times: Any
 
     def __post_init__(self):
+        if isinstance(self.times, (list, tuple)):
+            object.__setattr__(self, "times", np.asarray(self.times, float))
         number = door(self.times)
         if number is not None:
             check(number.ndim == 1 and number.size > 0, "times", self.times, "a non-empty vector")
@@ -64,8 +67,9 @@ class Grid:
     @classmethod
     def explicit(cls, times: ArrayLike) -> "Grid":
         """A grid of given times, shape (levels,), largest first."""
-        number = concrete(times)
-        return cls(times if number is None else number)
+        if isinstance(times, Tracer):
+            return cls(times)
+        return cls(np.asarray(times, float))  # device arrays too, so that they are checked
 
     @classmethod
     def geometric(

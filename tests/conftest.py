@@ -1,4 +1,4 @@
-"""What every test file shares: the compilation cache and the working dtype."""
+"""What every test file shares: eight virtual devices, the compilation cache, the dtype."""
 
 import os
 from pathlib import Path
@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+# One device against several is tested by handing devices to `Batching`.
+jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update(
     "jax_compilation_cache_dir",
     os.environ.get(

@@ -60,8 +60,8 @@ class LinearBoundary:
 
     @staticmethod
     def _check_consistent(delta: Any, a: Any, b: Any) -> None:
-        kinds = [n.dtype if n.dtype.kind == "f" else np.dtype(float) for n in (delta, a, b)]
-        slack = 8 * max(float(np.finfo(kind).eps) for kind in kinds)
+        kinds = [n.dtype for n in (delta, a, b) if n.dtype.kind == "f"]
+        slack = 8 * max([np.finfo(float).eps, *(float(np.finfo(kind).eps) for kind in kinds)])
         need = -np.log(np.asarray(delta, float))
         have = 2 * np.asarray(a, float) * np.asarray(b, float)
         if not np.all(have >= need * (1 - slack)):

@@ -20,6 +20,7 @@ _TERMS = 8
 _WARM_UP = 12  # steps after which the recurrence has forgotten its start, to 1e-14
 
 
+@jax.jit
 def log_ratio(k: Array, shift: Array, mean1: Array, mean2: Array, excess: Array) -> Array:
     """`log p(k) - log p(k + shift)` of Poisson(mean1) - Poisson(mean2), elementwise.
 
@@ -33,17 +34,16 @@ def log_ratio(k: Array, shift: Array, mean1: Array, mean2: Array, excess: Array)
         excess: `mean1 - mean2`, given apart because the difference of rounded means loses digits.
     """
     moved = k + shift
-    # p(k)/p(-k) = (mean1/mean2)^k: reflect a shift across 0, lest its two halves cancel.
-    crosses = k * moved < 0
-    target = jnp.where(crosses, -moved, moved)
+    # p(k)/p(-k) = (mean1/mean2)^k: reflect a shift from k to about -k, whose halves would cancel.
+    mirrored = (k * moved < 0) & (2 * jnp.abs(k + moved) < jnp.abs(shift))
+    target = jnp.where(mirrored, -moved, moved)
     tilt = jnp.where(excess > 0, jnp.log1p(excess / mean2), -jnp.log1p(-excess / mean1))
-    reflection = jnp.where(crosses, -moved * tilt, 0)
+    reflection = jnp.where(mirrored, -moved * tilt, 0)
 
     z = 2 * jnp.sqrt(mean1) * jnp.sqrt(mean2)
     climb = _climb(mean1, mean2, z)
-    side = jnp.where(jnp.minimum(k, target) < 0, -1, 1)
-    x, step_x = _lift(k, side, mean1, mean2, z, climb)
-    y, step_y = _lift(target, side, mean1, mean2, z, climb)
+    x, step_x = _lift(k, target, mean1, mean2, z, climb)
+    y, step_y = _lift(target, k, mean1, mean2, z, climb)
 
     w_x, w_y = jnp.hypot(x, z), jnp.hypot(y, z)
     theta_x = _saddle(x, w_x, mean1, mean2, excess)
@@ -72,8 +72,10 @@ def _climb(mean1, mean2, z):
     return jnp.append(jax.lax.cumsum(jnp.log(ratios), reverse=True), jnp.zeros((), z.dtype))
 
 
-def _lift(k, side, mean1, mean2, z, climb):
+def _lift(k, partner, mean1, mean2, z, climb):
     """Moves small |k| to 20: the new point, and `log p(k) - log p(new point)`."""
+    # From 0 one may go either way; the partner's side spares a crossing, and is in the support.
+    side = jnp.where(jnp.where(k == 0, partner, k) < 0, -1, 1)
     size = jnp.abs(k)
     small = jnp.hypot(k, z) < _BASE
     size_small = jnp.where(small, size, _BASE)

@@ -6,6 +6,7 @@ counts of 1e6 on their law is measurably wrong (at a Poisson mean of 1e7 the sta
 """
 
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +27,7 @@ def largest_count(dtype) -> float:
     return 2.0 ** (jnp.finfo(dtype).nmant + 1)
 
 
+@partial(jax.jit, static_argnames="shape")
 def poisson(key: Array, mean: Array, shape: tuple[int, ...]) -> Array:
     """Poisson counts in the dtype of `mean` (scalar); NaN unless 0 <= mean <= 2^24 (2^53)."""
     valid = (mean >= 0) & (mean <= largest_count(mean.dtype))
@@ -42,6 +44,7 @@ def poisson(key: Array, mean: Array, shape: tuple[int, ...]) -> Array:
     return jnp.where(valid, jnp.where(large, many, few), jnp.nan)
 
 
+@jax.jit
 def binomial(key: Array, n: Array, kept: Array, lost: Array) -> Array:
     """Binomial(n, kept) in the dtype of `n`; `kept + lost = 1`, both given to full precision.
 

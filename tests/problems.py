@@ -1,0 +1,59 @@
+"""Small problems that several test files share."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import nrjax
+from nrjax.erm import LogisticProblem
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Distance:
+    """Minus the l1 distance of a release from a target; NaN where the release is above `broken`."""
+
+    target: Any
+    broken: Any = np.inf
+
+    def hypothesis(self, release):
+        return release
+
+    def evaluate(self, hypothesis):
+        distance = jnp.sum(jnp.abs(hypothesis - self.target))
+        return jnp.where(jnp.any(hypothesis > self.broken), jnp.nan, -distance)
+
+    def bounds(self, hypothesis):
+        return self.evaluate(hypothesis), self.evaluate(hypothesis)
+
+
+def scalar(times=None, threshold=-0.5, **changes):
+    """Arguments of `simulate`: a Brownian mechanism on the number 3."""
+    times = np.geomspace(100.0, 0.01, 50) if times is None else times
+    parts = {
+        "value": 3.0,
+        "process": nrjax.Brownian(()),
+        "guarantee": nrjax.LinearBoundary.tight_at_epsilon(0.5, sensitivity=1.0, delta=1e-6),
+        "schedule": nrjax.Grid(times),
+        "utility": Distance(3.0),
+        "rule": nrjax.PublicThreshold(threshold),
+    }
+    return parts | changes
+
+
+def small_data(rows=300, dimension=5, seed=0):
+    """Rows of unit norm with duplicates, and labels that depend on them."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(rows // 2, dimension)).round(1)
+    x = np.concatenate([x, x])
+    x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300)
+    y = np.where(x @ np.ones(dimension) + rng.normal(size=rows // 2 * 2) > 0, 1.0, -1.0)
+    return x, y
+
+
+def small_logistic(regularisation=0.05):
+    """A logistic problem on 300 rows of 5 features."""
+    return LogisticProblem.fit(*small_data(), regularisation)

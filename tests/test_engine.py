@@ -1,0 +1,226 @@
+"""One trial: the compiled loop against its oracles, and every status."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nrjax
+from nrjax.keys import Role, role_key, step_key
+from nrjax.types import Status
+from tests.problems import Distance, scalar
+
+KEY = jax.random.key(7)
+
+
+def eager(key, value, process, guarantee, schedule, utility, rule):
+    """The engine in a dozen lines of eager Python: releases, utilities and the stop step."""
+    noise = role_key(key, Role.NOISE)
+    releases = []
+    for step, time in enumerate(np.asarray(schedule.times)):
+        time = jnp.asarray(time, jnp.result_type(float))
+        if step == 0:
+            state = process.init(step_key(noise, 0), time)
+        else:
+            state = process.rewind(step_key(noise, step), state, time)
+        releases.append(np.asarray(value + process.value(state)))
+        if utility.evaluate(releases[-1]) >= rule.threshold:
+            break
+    return step, time, releases, guarantee.epsilon(time)
+
+
+@pytest.mark.parametrize(
+    ("process", "guarantee"),
+    [
+        (nrjax.Brownian(()), nrjax.LinearBoundary.tight_at_epsilon(0.5, 1.0, 1e-6)),
+        (nrjax.Laplace(()), nrjax.PureGuarantee(1.0)),
+    ],
+)
+def test_stops_where_an_eager_loop_stops(process, guarantee, dtype):
+    tolerance = 1e-4 if dtype == jnp.float32 else 1e-11
+    parts = scalar(np.geomspace(30.0, 1e-3, 20), process=process, guarantee=guarantee)
+    for number in range(3):
+        key = jax.random.fold_in(KEY, number)
+        outcome = nrjax.run_until(key, **parts, shift=1.0)
+        step, time, releases, epsilon = eager(key, **parts)
+        assert outcome.step == step
+        assert outcome.status == Status.STOPPED
+        np.testing.assert_allclose(outcome.time, time, rtol=1e-6)
+        np.testing.assert_allclose(outcome.release, releases[-1], rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(outcome.mechanism_epsilon, epsilon, rtol=1e-6)
+        np.testing.assert_allclose(outcome.epsilon, epsilon, rtol=1e-6)
+        assert outcome.test_epsilon == 0
+        chex.assert_type([outcome.release, outcome.time, outcome.epsilon], dtype)
+
+
+def test_run_until_is_the_first_stop_of_the_path():
+    parts = scalar()
+    outcomes = jax.vmap(lambda key: nrjax.run_until(key, **parts, shift=1.0))(
+        jax.random.split(KEY, 50)
+    )
+    paths = jax.vmap(lambda key: nrjax.scan_path(key, **parts, shift=1.0))(
+        jax.random.split(KEY, 50)
+    )
+    first = np.argmax(np.asarray(paths.status) == Status.STOPPED, axis=1)
+    np.testing.assert_array_equal(outcomes.step, first)
+    rows = np.arange(50)
+    for name in ("time", "release", "utility", "epsilon", "privacy_loss", "mechanism_epsilon"):
+        np.testing.assert_allclose(
+            getattr(outcomes, name),
+            np.asarray(getattr(paths, name))[rows, first],
+            rtol=2e-5,
+            atol=2e-5,
+            err_msg=name,
+        )
+
+
+def test_path_goes_on_after_a_yes_and_says_where_the_grid_ends():
+    path = nrjax.scan_path(KEY, **scalar(threshold=-1e9))
+    np.testing.assert_array_equal(path.status, np.full(50, Status.STOPPED))
+    assert np.unique(path.release).size == 50
+    path = nrjax.scan_path(KEY, **scalar(threshold=1.0))
+    expected = np.array([Status.RUNNING] * 49 + [Status.EXHAUSTED])
+    np.testing.assert_array_equal(path.status, expected)
+
+
+def test_exhaustion_is_a_status_that_pays_for_what_was_seen():
+    parts = scalar(threshold=1.0)
+    outcome = nrjax.run_until(KEY, **parts)
+    assert outcome.status == Status.EXHAUSTED
+    assert outcome.step == 49
+    np.testing.assert_allclose(outcome.epsilon, parts["guarantee"].epsilon(0.01), rtol=1e-6)
+    outcome = nrjax.run_until(KEY, **parts, max_steps=3)
+    assert (outcome.status, outcome.step) == (Status.EXHAUSTED, 2)
+
+
+def test_a_nan_utility_is_a_status_not_a_stop():
+    parts = scalar(threshold=-1e9, utility=Distance(3.0, broken=-1e9))
+    outcome = nrjax.run_until(KEY, **parts)
+    assert outcome.status == Status.NAN_UTILITY
+    assert outcome.step == 0
+    assert np.isfinite(outcome.epsilon)
+    assert np.isnan(outcome.utility)
+
+
+def traced_grid(times, **changes):
+    """As a trace sees it: the constructor's checks cannot."""
+    return jax.jit(
+        lambda times: nrjax.run_until(
+            KEY, **scalar(threshold=1.0, **changes, schedule=nrjax.Grid(times))
+        )
+    )(jnp.asarray(times, float))
+
+
+@pytest.mark.parametrize(
+    ("times", "status", "step"),
+    [
+        ([4.0, 2.0, 3.0], Status.INVALID_TIME, 1),
+        ([4.0, -1.0, 1.0], Status.INVALID_TIME, 1),
+        ([4.0, np.nan, 1.0], Status.INVALID_TIME, 1),
+        ([np.inf, 2.0, 1.0], Status.NO_TIME, -1),
+        ([0.0, 2.0, 1.0], Status.INVALID_TIME, -1),
+        ([4.0, np.inf, 1.0], Status.NO_TIME, 0),
+    ],
+)
+def test_bad_times_under_a_trace_are_statuses(times, status, step):
+    outcome = traced_grid(times)
+    assert outcome.status == status
+    if step < 0:
+        assert outcome.step == -1
+        assert np.isnan(outcome.time)
+        assert np.isnan(outcome.release)
+        assert np.isnan(outcome.epsilon)
+    else:
+        assert outcome.step < 2
+        assert np.isfinite(outcome.release)
+        assert np.isfinite(outcome.epsilon)
+
+
+def test_an_epsilon_no_time_reaches_is_a_status_under_a_trace():
+    def run(low):
+        guarantee = nrjax.LinearBoundary.tight_at_epsilon(0.3, 1.0, 1e-6)
+        grid = nrjax.Grid.geometric(guarantee, low, 2.0, 5)
+        return nrjax.run_until(KEY, **scalar(guarantee=guarantee, schedule=grid)).status
+
+    assert jax.jit(run)(0.1) == Status.NO_TIME
+    assert jax.jit(run)(0.16) in (Status.STOPPED, Status.EXHAUSTED)
+    with pytest.raises(ValueError, match=r"epsilon = .*above sensitivity \* a"):
+        run(0.1)
+
+
+def test_overflow_has_no_finite_price():
+    # A buffer of one jump for a horizon that needs about ten.
+    process = nrjax.LaplaceJumps((), 0.01, 100.0, size=1)
+    parts = scalar(process=process, guarantee=nrjax.PureGuarantee(1.0))
+    outcome = nrjax.run_until(KEY, **parts)
+    assert outcome.status == Status.OVERFLOW
+    assert outcome.step == -1
+    assert not np.isfinite(outcome.epsilon)
+
+
+def test_without_a_guarantee_epsilon_is_nan_and_the_loss_is_reported():
+    outcome = nrjax.run_until(KEY, **scalar(guarantee=None), shift=1.0)
+    assert np.isnan(outcome.epsilon)
+    expected = (0.5 + (outcome.release - 3.0)) / outcome.time
+    np.testing.assert_allclose(outcome.privacy_loss, expected, rtol=1e-4, atol=1e-6)
+    assert np.isnan(nrjax.run_until(KEY, **scalar(guarantee=None)).privacy_loss)
+
+
+def test_vmap_over_sensitivity_and_tightness_traces_once():
+    count = 0
+
+    @jax.jit
+    @jax.vmap
+    def epsilon(sensitivity, level):
+        nonlocal count
+        count += 1
+        guarantee = nrjax.LinearBoundary.tight_at_epsilon(level, sensitivity, 1e-6)
+        grid = nrjax.Grid.geometric(guarantee, 1.5 * level, 20.0, 10)
+        return nrjax.run_until(KEY, **scalar(guarantee=guarantee, schedule=grid)).epsilon
+
+    first = epsilon(jnp.array([0.5, 1.0]), jnp.array([0.2, 0.4]))
+    second = epsilon(jnp.array([0.6, 2.0]), jnp.array([0.3, 0.5]))
+    assert count == 1
+    assert np.all(np.isfinite(first))
+    assert np.all(np.isfinite(second))
+
+
+def test_numbers_of_any_type_share_a_trace():
+    from nrjax.engine import _run_until
+
+    before = _run_until._cache_size()
+    for one in (1, 1.0, np.float32(1), np.float64(1), jnp.float32(1)):
+        guarantee = nrjax.PureGuarantee(one)
+        nrjax.run_until(KEY, **scalar(np.array([9.0, 4.0, 1.0]), guarantee=guarantee, value=one))
+    assert _run_until._cache_size() == before + 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"value": np.zeros(2)}, r"value has shape \(2,\): must have the process's shape \(\)"),
+        ({"value": np.nan}, "value = nan: must be finite"),
+        ({"utility": Distance(np.zeros(3))}, None),
+        ({"shift": np.zeros(2)}, r"shift has shape \(2,\)"),
+        ({"max_steps": 0}, "max_steps = 0: must be at least 1"),
+        ({"max_steps": 1.5}, "max_steps = 1.5: must be an integer"),
+    ],
+)
+def test_bad_arguments_are_named(changes, message):
+    parts = scalar() | changes
+    if message is None:  # broadcasting inside the utility still gives a scalar
+        assert nrjax.run_until(KEY, **parts).step >= 0
+        return
+    with pytest.raises(ValueError, match=message):
+        nrjax.run_until(KEY, **parts)
+
+
+def test_a_utility_that_is_no_scalar_is_refused():
+    class Vector(Distance):
+        def evaluate(self, hypothesis):
+            return jnp.stack([hypothesis, hypothesis])
+
+    jax.tree_util.register_dataclass(Vector, ["target", "broken"], [])
+    with pytest.raises(ValueError, match=r"utility.evaluate returns shape \(2,\)"):
+        nrjax.run_until(KEY, **scalar(utility=Vector(3.0)))

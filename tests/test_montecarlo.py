@@ -1,0 +1,224 @@
+"""Batching: no result may depend on trials, chunks, lanes, devices or the neighbours in a batch."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import nrjax
+from nrjax import engine, montecarlo
+from nrjax.types import Status
+from tests.problems import Distance, scalar, small_logistic
+
+KEY = jax.random.key(3)
+ONE = tuple(jax.devices()[:1])
+SMALL = nrjax.Batching(tile=16, lanes=32, devices=ONE)
+
+
+def same(one, two):
+    """Equal bits, NaN included."""
+    for name, left, right in zip(one._fields, one, two, strict=True):
+        np.testing.assert_array_equal(left, right, err_msg=name, strict=True)
+
+
+def logistic_parts(target=1.05):
+    problem = small_logistic()
+    guarantee = nrjax.LinearBoundary.tight_at_epsilon(1.0, problem.l2_sensitivity, 1e-6)
+    return {
+        "value": problem.optimum,
+        "process": nrjax.Brownian((problem.dimension,)),
+        "guarantee": guarantee,
+        "schedule": nrjax.Grid.geometric(guarantee, 0.8, 30.0, 60),
+        "utility": problem.utility,
+        "rule": nrjax.PublicThreshold(-target * problem.optimum_loss),
+        "shift": np.full(problem.dimension, 0.01),
+    }
+
+
+def process_parts(process):
+    shape = process.shape
+    return scalar(
+        np.geomspace(40.0, 0.02, 30),
+        threshold=-2.0,
+        process=process,
+        guarantee=None,
+        value=np.full(shape, 3.0),
+        utility=Distance(np.full(shape, 3.0)),
+        shift=np.ones(shape),
+    )
+
+
+PARTS = {
+    "brownian": lambda: process_parts(nrjax.Brownian((3,))),
+    "laplace": lambda: process_parts(nrjax.Laplace((3,))),
+    "jumps": lambda: process_parts(nrjax.LaplaceJumps((3,), 0.02, 40.0)),
+    "skellam": lambda: process_parts(nrjax.Skellam((3,), 2.0, 2.0)),
+    "logistic": logistic_parts,
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_results_do_not_depend_on_batching(name):
+    parts = PARTS[name]()
+    whole = nrjax.simulate(KEY, 150, **parts, batching=SMALL)
+    assert np.unique(whole.step).size > 5
+    if name != "skellam":  # whose releases are integers
+        assert np.unique(whole.release, axis=0).shape[0] == 150
+    # Other lanes, inner steps and chunks, odd ones, on eight devices; the tile is part of the law.
+    odd = nrjax.Batching(tile=16, lanes=48, chunk=67, inner_steps=3)
+    same(whole, nrjax.simulate(KEY, 150, **parts, batching=odd))
+    # Fewer trials, and trials from the middle.
+    same(
+        jax.tree.map(lambda leaf: leaf[101:134], whole),
+        nrjax.simulate(KEY, 33, **parts, first_trial=101, batching=SMALL),
+    )
+
+
+@pytest.mark.parametrize("name", ["brownian", "logistic"])
+def test_trials_are_those_of_run_until(name, dtype):
+    parts = PARTS[name]()
+    many = nrjax.simulate(KEY, 150, **parts, batching=SMALL)
+    tolerance = 2e-5 if dtype == jnp.float32 else 1e-12
+    for number in (0, 1, 77, 149):
+        one = nrjax.run_until(nrjax.trial_key(KEY, number), **parts)
+        assert one.step == many.step[number]
+        assert one.status == many.status[number]
+        for field in ("time", "release", "hypothesis", "utility", "privacy_loss"):
+            np.testing.assert_allclose(
+                getattr(many, field)[number],
+                getattr(one, field),
+                rtol=tolerance,
+                atol=tolerance,
+                err_msg=field,
+            )
+
+
+def test_the_default_tile_gives_the_same_stops():
+    parts = logistic_parts()
+    default = nrjax.simulate(KEY, 150, **parts)
+    other = nrjax.simulate(KEY, 150, **parts, batching=SMALL)
+    np.testing.assert_array_equal(default.step, other.step)
+    np.testing.assert_array_equal(default.release, other.release)
+    np.testing.assert_allclose(default.utility, other.utility, rtol=1e-6)
+
+
+def test_a_lane_is_not_refilled_before_its_trial_has_ended():
+    # Alternating short and long trials: every one must appear once, in its own place.
+    parts = scalar(np.geomspace(100.0, 0.01, 50), threshold=-0.05)
+    outcome = nrjax.simulate(KEY, 500, **parts, batching=SMALL)
+    assert set(np.unique(outcome.status)) == {Status.STOPPED, Status.EXHAUSTED}
+    later = nrjax.simulate(KEY, 500, **parts, batching=nrjax.Batching(tile=500, lanes=500))
+    same(outcome, later)
+
+
+def test_statuses_of_mixed_trials():
+    parts = scalar(np.geomspace(100.0, 0.01, 50), threshold=-0.05, utility=Distance(3.0, 12.0))
+    outcome = nrjax.simulate(KEY, 500, **parts, batching=SMALL)
+    broken = outcome.status == Status.NAN_UTILITY
+    assert 0.1 < broken.mean() < 0.9
+    np.testing.assert_array_equal(np.isnan(outcome.utility), broken)
+    assert np.all(outcome.release[broken] > 12.0)
+    assert np.all(outcome.utility[outcome.status == Status.STOPPED] >= -0.05)
+
+
+def numpy_stops(rng, times, trials, fresh):
+    """Stop steps of the scalar problem, one vectorised NumPy loop; `fresh` plants the fault."""
+    stops = np.full(trials, len(times))
+    noise = np.sqrt(times[0]) * rng.normal(size=trials)
+    for step, time in enumerate(times):
+        if step > 0:
+            now = times[step - 1]
+            kept = 0.0 if fresh else time / now
+            variance = time if fresh else time * (now - time) / now
+            noise = kept * noise + np.sqrt(variance) * rng.normal(size=trials)
+        stops = np.where((stops == len(times)) & (np.abs(noise) <= 0.5), step, stops)
+    return stops
+
+
+def stop_p_value(steps, others):
+    """Chi-square test that two samples of stop steps have one law, in bins of about equal size."""
+    edges = np.unique(np.quantile(others, np.linspace(0, 1, 13)[1:-1]))
+    table = [
+        np.bincount(np.searchsorted(edges, s), minlength=edges.size + 1) for s in (steps, others)
+    ]
+    return stats.chi2_contingency(table).pvalue
+
+
+def test_stop_steps_have_the_law_of_a_plain_numpy_loop():
+    times = np.geomspace(100.0, 0.01, 50)
+    steps = nrjax.simulate(KEY, 40_000, **scalar(times)).step
+    rng = np.random.default_rng(0)
+    assert stop_p_value(steps, numpy_stops(rng, times, 40_000, fresh=False)) > 1e-4
+    # Negative control: fresh noise at each step has the same marginals, and is found out.
+    assert stop_p_value(steps, numpy_stops(rng, times, 40_000, fresh=True)) < 1e-12
+
+
+def test_paths_are_those_of_scan_path():
+    parts = logistic_parts()
+    trial = engine.interaction(**parts)
+    program = montecarlo.paths(trial, 70, ("time", "utility", "epsilon"), SMALL)
+    first = program.run(KEY, 70)
+    np.testing.assert_array_equal(first["time"][0], parts["schedule"].times)
+    for number in (0, 69):
+        path = nrjax.scan_path(nrjax.trial_key(KEY, number), **parts)
+        np.testing.assert_allclose(first["utility"][number], path.utility, rtol=2e-5)
+    odd = montecarlo.paths(trial, 41, ("utility",), nrjax.Batching(tile=16))
+    np.testing.assert_array_equal(odd.run(KEY, 29, 41)["utility"], first["utility"][41:])
+
+
+def test_the_last_trials_that_have_keys():
+    outcome = nrjax.simulate(KEY, 3, **scalar(), first_trial=2**32 - 3)
+    assert np.unique(outcome.release).size == 3
+    with pytest.raises(ValueError, match=r"first_trial \+ trials = 4294967297: must be at most"):
+        nrjax.simulate(KEY, 4, **scalar(), first_trial=2**32 - 3)
+
+
+def test_a_second_simulation_does_not_compile():
+    parts = scalar()
+    nrjax.simulate(KEY, 100, **parts, batching=SMALL)
+    before = montecarlo._on_devices._cache_size()
+    nrjax.simulate(jax.random.key(9), 120, **(parts | {"value": 2}), batching=SMALL)
+    assert montecarlo._on_devices._cache_size() == before
+
+
+def test_raw_keys_are_keys():
+    raw = jax.random.key_data(KEY)
+    same(nrjax.simulate(KEY, 10, **scalar()), nrjax.simulate(raw, 10, **scalar()))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"trials": 0}, "trials = 0: must be an integer, at least 1"),
+        ({"trials": 2.5}, r"trials = 2.5: must be an integer"),
+        ({"first_trial": -1}, "first_trial = -1: must be an integer, at least 0"),
+        ({"key": 0}, "key = 0: must be a JAX random key"),
+        ({"key": jax.random.split(KEY, 2)}, "must be a single key"),
+        ({"value": np.zeros(4)}, "value has shape"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, message):
+    call = {"key": KEY, "trials": 5, **scalar()} | arguments
+    with pytest.raises(ValueError, match=message):
+        nrjax.simulate(**call)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tile": 0}, "tile = 0"),
+        ({"lanes": 10, "tile": 4}, "lanes = 10: must be a multiple of 4"),
+        ({"chunk": 0}, "chunk = 0"),
+        ({"inner_steps": True}, "inner_steps = True"),
+        ({"devices": ()}, "devices"),
+    ],
+)
+def test_bad_batching_is_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        nrjax.Batching(**options)
+
+
+def test_simulate_cannot_be_traced():
+    with pytest.raises(ValueError, match=r"under jit or vmap use nrjax.run_until"):
+        jax.jit(lambda value: nrjax.simulate(KEY, 5, **(scalar() | {"value": value})))(3.0)
