@@ -125,7 +125,7 @@ class LogisticProblem:
             raise ValueError(f"features[{row}] = {x[row]!r}: must be finite")
         wrong = y[np.abs(y) != 1]
         if wrong.size:
-            raise ValueError(f"labels holds {wrong[0]!r}: must be +1 or -1")
+            raise ValueError(f"labels holds {float(wrong[0])!r}: must be +1 or -1")
         number = np.ndim(regularisation) == 0 and np.isfinite(regularisation)
         check(number and regularisation > 0, "regularisation", regularisation, "above 0")
         norms = np.linalg.norm(x, axis=1)
@@ -135,6 +135,7 @@ class LogisticProblem:
                 f"features[{row}] has l2 norm {norms[row]:.6g}: must be at most 1, "
                 "for the sensitivity to hold; divide each row by its norm"
             )
+        x = x / np.maximum(norms, 1)[:, None]  # what rounding left above 1
         signed, weights = _merge(x * y[:, None])
         data = (signed, weights, np.float64(regularisation))
         minimum = minimise(_regularised_loss, data, x.shape[1], tolerance=tolerance)

@@ -6,7 +6,7 @@ never stopped, gives the loss at each epsilon (figure 2).
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
@@ -153,7 +153,7 @@ class _Problem(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Setup:
+class Setup:
     """One case, ready to run."""
 
     case: Case
@@ -165,11 +165,12 @@ def _per_task(values: tuple, task: int) -> Any:
     return values[task if len(values) > 1 else 0]
 
 
-def _problem(settings: Settings, task: str, data: str) -> _Problem:
+def _problem(settings: Settings, task: str, data: str) -> tuple[str, _Problem]:
+    """Name of the data set, and the task on it."""
     data_set = datasets.load(
         data, task, rows=settings.rows, data_dir=settings.data_dir, target=settings.target
     )
-    return LogisticProblem.fit(data_set.x, data_set.y, settings.regularisation)
+    return data_set.name, LogisticProblem.fit(data_set.x, data_set.y, settings.regularisation)
 
 
 def _target(settings: Settings, number: int, task: str, data: str, optimum: float) -> float:
@@ -220,11 +221,10 @@ def _lowest_epsilon(settings: Settings, problem: _Problem) -> float:
     return low
 
 
-def _setups(settings: Settings) -> Iterator[_Setup]:
+def _setups(settings: Settings) -> Iterator[Setup]:
     dtype = str(jnp.result_type(float))
     for number, task in enumerate(settings.task):
-        data = datasets.resolve(_per_task(settings.data, number), task)
-        problem = _problem(settings, task, data)
+        data, problem = _problem(settings, task, _per_task(settings.data, number))
         target = _target(settings, number, task, data, problem.optimum_loss)
         low = _lowest_epsilon(settings, problem)
         epsilons = np.geomspace(low, settings.highest_epsilon, settings.levels)
@@ -258,11 +258,27 @@ def _setups(settings: Settings) -> Iterator[_Setup]:
                         "curve": Pass(settings.trials, chunk, curve, {"epsilon": levels}),
                     },
                 )
-                yield _Setup(
+                yield Setup(
                     case,
                     engine.interaction(*parts, grid, problem.utility, PublicThreshold(-target)),
                     engine.interaction(*parts, coarse, problem.utility, PublicThreshold(np.inf)),
                 )
+
+
+def setups(settings: Settings) -> list[Setup]:
+    """Load the data, find the optima and build every case."""
+    return list(_setups(settings))
+
+
+def programs(cases: Sequence[Setup]) -> dict[str, dict[str, montecarlo.Program]]:
+    """The programs that fill a store, by case and pass."""
+    return {
+        setup.case.name: {
+            "outcome": montecarlo.outcomes(setup.outcome, setup.case.passes["outcome"].chunk),
+            "curve": montecarlo.paths(setup.curve, setup.case.passes["curve"].chunk, ("utility",)),
+        }
+        for setup in cases
+    }
 
 
 def run(settings: Settings, progress: common.Progress | None = None) -> Store:
@@ -283,18 +299,14 @@ def run(settings: Settings, progress: common.Progress | None = None) -> Store:
     from nrjax import plots
 
     Store.check(settings.out, overwrite=settings.overwrite)
-    setups = list(_setups(settings))
-    facts = common.facts(NAME, settings.seed, settings)
-    cases = [setup.case for setup in setups]
-    store = Store.create(settings.out, facts, cases, overwrite=settings.overwrite)
-    programs = {}
-    for setup in setups:
-        outcome, curve = setup.case.passes["outcome"], setup.case.passes["curve"]
-        programs[setup.case.name] = {
-            "outcome": montecarlo.outcomes(setup.outcome, outcome.chunk),
-            "curve": montecarlo.paths(setup.curve, curve.chunk, ("utility",)),
-        }
-    common.fill(store, jax.random.key(settings.seed), programs, progress)
+    cases = setups(settings)
+    store = Store.create(
+        settings.out,
+        common.facts(NAME, settings.seed, settings),
+        [setup.case for setup in cases],
+        overwrite=settings.overwrite,
+    )
+    common.fill(store, jax.random.key(settings.seed), programs(cases), progress)
     common.write_summary(store)
     plots.plot_whitehouse(store)
     return store

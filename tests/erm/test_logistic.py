@@ -1,0 +1,123 @@
+"""Logistic regression: the optimum, its sensitivity, and the loss of a release."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import optimize
+
+from nrjax.erm import LogisticProblem
+from tests.problems import small_data, small_logistic
+
+
+def plain_loss(theta, x, y, regularisation):
+    """The definition, row by row, without merging."""
+    margins = y * (x @ theta)
+    return np.mean(np.logaddexp(0, -margins)) + 0.5 * regularisation * theta @ theta
+
+
+def test_optimum_is_the_one_that_scipy_finds():
+    x, y = small_data()
+    problem = LogisticProblem.fit(x, y, 0.05)
+    found = optimize.minimize(plain_loss, np.zeros(5), (x, y, 0.05), tol=1e-12)
+    np.testing.assert_allclose(problem.optimum, found.x, atol=1e-5)
+    np.testing.assert_allclose(problem.optimum_loss, found.fun, rtol=1e-10)
+    assert problem.minimum.gradient_norm <= 1e-9
+    assert problem.optimum.dtype == np.float64
+
+
+def test_utility_is_minus_the_loss_of_the_projected_release(dtype):
+    x, y = small_data()
+    problem = small_logistic()
+    rng = np.random.default_rng(1)
+    radius = np.sqrt(2 * np.log(2) / 0.05)
+    assert problem.utility.radius == pytest.approx(radius, rel=1e-12)
+    for scale in (0.1, 1.0, 10.0, 1e4):
+        release = scale * rng.normal(size=5)
+        hypothesis = problem.utility.hypothesis(jnp.asarray(release))
+        norm = np.linalg.norm(release)
+        expected = release * min(1.0, radius / norm)
+        np.testing.assert_allclose(hypothesis, expected, rtol=1e-5)
+        utility = problem.utility.evaluate(hypothesis)
+        rtol = 2e-6 if dtype == jnp.float32 else 1e-12
+        np.testing.assert_allclose(-utility, plain_loss(expected, x, y, 0.05), rtol=rtol)
+        assert hypothesis.dtype == dtype
+    np.testing.assert_array_equal(problem.utility.hypothesis(jnp.zeros(5)), np.zeros(5))
+
+
+def test_rows_merge_also_across_labels():
+    x, y = small_data()
+    problem = LogisticProblem.fit(np.concatenate([x, -x]), np.concatenate([y, -y]), 0.05)
+    distinct = np.unique(x * y[:, None], axis=0).shape[0]
+    assert problem.utility.signed_rows.shape == (distinct, 5)
+    assert problem.rows == 600
+    np.testing.assert_allclose(np.sum(problem.utility.weights), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(problem.optimum_loss, small_logistic().optimum_loss, rtol=1e-12)
+
+
+def test_no_neighbour_moves_the_optimum_further_than_the_sensitivity():
+    x, y = small_data(rows=40)
+    regularisation = 0.05
+    problem = LogisticProblem.fit(x, y, regularisation)
+    assert problem.l2_sensitivity == pytest.approx(2 / (40 * regularisation))
+    assert problem.l1_sensitivity == pytest.approx(np.sqrt(5) * problem.l2_sensitivity)
+    moved = []
+    for row in range(0, 40, 8):
+        direction = x[row] / max(np.linalg.norm(x[row]), 1e-9)
+        for new in (-direction, direction):
+            for label in (-1.0, 1.0):
+                other_x, other_y = x.copy(), y.copy()
+                other_x[row], other_y[row] = new, label
+                other = LogisticProblem.fit(other_x, other_y, regularisation)
+                moved.append(np.linalg.norm(other.optimum - problem.optimum))
+    assert max(moved) <= problem.l2_sensitivity
+    # Negative control: a tenth of it would be exceeded.
+    assert max(moved) > problem.l2_sensitivity / 10
+
+
+def test_optimum_lies_in_the_ball_that_hypotheses_are_projected_onto():
+    for regularisation in (1e-4, 0.05, 10.0):
+        problem = small_logistic(regularisation)
+        assert np.linalg.norm(problem.optimum) <= problem.utility.radius
+
+
+def test_utility_survives_vmap_and_tree_map(dtype):
+    problem = small_logistic()
+    releases = jax.random.normal(jax.random.key(0), (4, 5))
+    utility = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), problem.utility)
+
+    def loss(utility, release):
+        return utility.evaluate(utility.hypothesis(release))
+
+    many = jax.jit(jax.vmap(loss, (None, 0)))(utility, releases)
+    one = [loss(utility, release) for release in releases]
+    np.testing.assert_allclose(many, one, rtol=1e-5)
+    low, high = utility.bounds(releases[0])
+    assert low == high == utility.evaluate(releases[0])
+
+
+def bad(**changes):
+    x, y = small_data(rows=20)
+    arguments = {"features": x, "labels": y, "regularisation": 0.05} | changes
+    return lambda: LogisticProblem.fit(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            bad(features=np.full((20, 5), 2.0)),
+            r"features\[0\] has l2 norm 4.47.*: must be at most 1",
+        ),
+        (bad(features=np.full((20, 5), np.nan)), r"features\[0\] = .*must be finite"),
+        (bad(features=np.zeros(20)), r"features has shape \(20,\)"),
+        (bad(labels=np.zeros(20)), r"labels holds 0.0: must be \+1 or -1"),
+        (bad(labels=np.ones(19)), r"labels has shape \(19,\): must be \(20,\)"),
+        (bad(regularisation=0.0), "regularisation = 0.0: must be above 0"),
+        (bad(regularisation=np.nan), "regularisation = nan: must be above 0"),
+        (bad(tolerance=1e-30), "the optimum was not found: gradient norm"),
+    ],
+)
+def test_bad_arguments_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
