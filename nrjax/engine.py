@@ -117,6 +117,14 @@ def interaction(
     parts = jax.tree.map(lambda leaf: _to_dtype(leaf, dtype), parts)
     built = Interaction(*parts, max_steps=jnp.asarray(steps, jnp.int32))
 
+    if shift is not None:
+        # Abstractly, for the process's own check of a shift that has numbers.
+        abstract_key = jax.eval_shape(lambda: jax.random.key(0))
+        jax.eval_shape(
+            lambda key: process.privacy_loss(process.init(key, jnp.ones((), dtype)), shift),
+            abstract_key,
+        )
+
     def quality(release: Array) -> Array:
         return built.utility.evaluate(built.utility.hypothesis(release))
 

@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+pytest.register_assert_rewrite("tests.conformance")
+
 # One device against several is tested by handing devices to `Batching`.
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update(

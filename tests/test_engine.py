@@ -203,6 +203,7 @@ def test_numbers_of_any_type_share_a_trace():
         ({"value": np.nan}, "value = nan: must be finite"),
         ({"utility": Distance(np.zeros(3))}, None),
         ({"shift": np.zeros(2)}, r"shift has shape \(2,\)"),
+        ({"shift": 0.5, "process": nrjax.Skellam((), 1.0, 1.0)}, "shift = 0.5: must"),
         ({"max_steps": 0}, "max_steps = 0: must be at least 1"),
         ({"max_steps": 1.5}, "max_steps = 1.5: must be an integer"),
     ],

@@ -153,7 +153,7 @@ def poisson_tail(mean: float, count: int) -> float:
 
 
 def buffer_size(mean: float) -> int:
-    """Smallest size that `size` or more Poisson(mean) jumps exceed with probability < 1e-12."""
+    """Smallest size such that Poisson(mean) jumps fill it with probability < 1e-12."""
     size = max(1, math.ceil(mean))
     while poisson_tail(mean, size) >= OVERFLOW_PROBABILITY:
         size += 1

@@ -1,0 +1,1 @@
+"""Benchmarks: one claim a file, each runnable alone."""

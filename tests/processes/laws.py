@@ -1,0 +1,89 @@
+"""Paths drawn from a process, and the p-values that judge them; shared by the tests of laws."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import stats
+
+SOUND = 1e-3  # a right sampler stays above this, after Bonferroni, with the fixed keys used
+FAULTY = 1e-9  # a planted fault falls below this
+
+
+def draw_paths(process, times, trials, seed, reuse_key=False, shift=0.0):
+    """Noise (trials, len(times), *shape) and losses (trials, len(times)), in float64.
+
+    The first of the falling `times` is both the start and a rewind to where it is, so that the
+    program holds each method once.
+    """
+    times = jnp.asarray(times, float)
+
+    def path(key):
+        keys = jax.random.split(key, len(times) + 1)
+        if reuse_key:
+            keys = jnp.broadcast_to(key, keys.shape)
+
+        def step(state, inputs):
+            state = process.rewind(inputs[0], state, inputs[1])
+            return state, (process.value(state), process.privacy_loss(state, shift))
+
+        return jax.lax.scan(step, process.init(keys[-1], times[0]), (keys[:-1], times))[1]
+
+    drawn = jax.jit(jax.vmap(path))(jax.random.split(jax.random.key(seed), trials))
+    return tuple(np.asarray(part, float) for part in drawn)
+
+
+def bonferroni(p_values):
+    """The smallest p-value, corrected for their number."""
+    p_values = np.concatenate([np.ravel(p) for p in p_values])
+    assert np.all(np.isfinite(p_values))
+    return min(1.0, len(p_values) * float(p_values.min()))
+
+
+def mean_p(sample, mean):
+    """p-values that the columns of `sample` (trials, ...) have these means."""
+    sample = np.asarray(sample, float)
+    return _z_p(sample.mean(0) - mean, sample.std(0) / np.sqrt(len(sample)))
+
+
+def same_mean_p(first, second):
+    """p-values that the columns of two samples have equal means."""
+    first, second = np.asarray(first, float), np.asarray(second, float)
+    variance = first.var(0) / len(first) + second.var(0) / len(second)
+    return _z_p(first.mean(0) - second.mean(0), np.sqrt(variance))
+
+
+def law_p(sample, cdf):
+    """Kolmogorov-Smirnov p-values that the columns of `sample` (trials, k) have this law."""
+    return np.array([stats.kstest(column, cdf, method="asymp").pvalue for column in sample.T])
+
+
+def same_law_p(first, second):
+    """Two-sample Kolmogorov-Smirnov p-values, column by column."""
+    pairs = zip(first.T, second.T, strict=True)
+    return np.array([stats.ks_2samp(a, b, method="asymp").pvalue for a, b in pairs])
+
+
+def _z_p(difference, error):
+    # A column without spread (nobody ever stays) is right or wrong for certain.
+    z = np.where(error > 0, difference / np.where(error > 0, error, 1), 0)
+    return np.where((error == 0) & (difference != 0), 0.0, 2 * stats.norm.sf(np.abs(z)))
+
+
+class Altered:
+    """A process with a fault planted in it: methods given by name replace the sound ones."""
+
+    def __init__(self, process, **methods):
+        self.process, self.methods = process, methods
+
+    def __getattr__(self, name):
+        return self.methods.get(name) or getattr(self.process, name)
+
+
+def fresh(process):
+    """Fault: new noise at each step, right in every marginal."""
+    return Altered(process, rewind=lambda key, state, time: process.init(key, time))
+
+
+def shrunk(process):
+    """Fault: variance x 0.9."""
+    return Altered(process, value=lambda state: np.sqrt(0.9) * process.value(state))

@@ -1,0 +1,92 @@
+"""The Brownian process against its law, in inverse time where its increments are independent."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from nrjax.processes.brownian import Brownian, BrownianState
+from tests.processes.laws import (
+    FAULTY,
+    SOUND,
+    Altered,
+    bonferroni,
+    draw_paths,
+    fresh,
+    law_p,
+    mean_p,
+    shrunk,
+)
+
+TIMES = (9.0, 5.0, 2.0, 1.9, 0.01)
+PROCESS = Brownian((2,))
+
+
+def increments(path, times):
+    """`X(u) = u B_{1/u}` is a Brownian motion in u = 1/t: its steps, divided by their deviation."""
+    u = 1 / np.asarray(times)
+    walk = u[None, :, None] * path
+    steps = np.diff(walk, axis=1, prepend=0) / np.sqrt(np.diff(u, prepend=0))[None, :, None]
+    return steps.reshape(len(path), -1)
+
+
+def brownian_p(path, times):
+    """Normal steps, uncorrelated with each other and with each other's size."""
+    steps = increments(path, times)
+    i, j = np.triu_indices(steps.shape[1], 1)
+    sizes = steps**2 - 1
+    return bonferroni(
+        [
+            law_p(steps, stats.norm.cdf),
+            mean_p(sizes, 0.0),
+            mean_p(steps[:, i] * steps[:, j], 0.0),
+            mean_p(sizes[:, i] * sizes[:, j], 0.0),
+        ]
+    )
+
+
+def test_increments_are_independent_and_normal():
+    assert brownian_p(draw_paths(PROCESS, TIMES, 50_000, seed=1)[0], TIMES) > SOUND
+
+
+def linear_deviation(key, state, time):
+    step = time * (state.time - time) / state.time
+    noise = step * jax.random.normal(key, PROCESS.shape, state.time.dtype)
+    return BrownianState((time / state.time) * state.value + noise, time)
+
+
+@pytest.mark.parametrize(
+    ("process", "reuse_key"),
+    [
+        pytest.param(fresh(PROCESS), False, id="fresh noise at each step"),
+        pytest.param(shrunk(PROCESS), False, id="variance x 0.9"),
+        pytest.param(Altered(PROCESS, rewind=linear_deviation), False, id="sd dt, not sqrt(dt)"),
+        pytest.param(PROCESS, True, id="reused key"),
+    ],
+)
+def test_planted_faults_are_seen(process, reuse_key):
+    path = draw_paths(process, TIMES, 50_000, seed=1, reuse_key=reuse_key)[0]
+    assert brownian_p(path, TIMES) < FAULTY
+
+
+def test_fresh_noise_has_the_right_marginals():
+    """Why the marginals alone would not do."""
+    path = draw_paths(fresh(PROCESS), TIMES, 50_000, seed=1)[0]
+    scaled = path / np.sqrt(TIMES)[None, :, None]
+    assert bonferroni([law_p(scaled.reshape(len(path), -1), stats.norm.cdf)]) > SOUND
+
+
+def test_rewinding_to_the_same_time_stays():
+    state = PROCESS.init(jax.random.key(0), 3.0)
+    again = PROCESS.rewind(jax.random.key(1), state, 3.0)
+    np.testing.assert_array_equal(again.value, state.value)
+
+
+def test_privacy_loss_is_the_log_likelihood_ratio(dtype):
+    value, shift, time = np.array([0.7, -2.1]), np.array([0.4, 0.3]), 2.5
+    density = stats.norm(scale=np.sqrt(time)).logpdf
+    want = np.sum(density(value) - density(value + shift))
+    state = BrownianState(jnp.asarray(value, dtype), jnp.asarray(time, dtype))
+    got = PROCESS.privacy_loss(state, shift)
+    np.testing.assert_allclose(got, want, rtol=20 * float(jnp.finfo(dtype).eps))

@@ -1,0 +1,67 @@
+"""The conformance suite, run over every process; and faults that it must see."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from nrjax.processes import Laplace
+from nrjax.processes.laplace import LaplaceState
+from tests import conformance
+from tests.conformance import PROCESS_CHECKS, PROCESSES, ProcessCase
+
+
+@pytest.mark.parametrize("check", PROCESS_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("case", PROCESSES, ids=lambda case: case.name)
+def test_process(case, check):
+    check(case)
+
+
+def _faulty(name, **methods):
+    """A registered process like `Laplace`, with these methods instead."""
+    kind = type(name, (Laplace,), methods)
+    return ProcessCase(name, jax.tree_util.register_static(kind), ())
+
+
+@pytest.mark.parametrize(
+    ("check", "case"),
+    [
+        pytest.param(
+            conformance.check_noise_is_unique,
+            _faulty(
+                "OneDraw",
+                init=lambda self, key, time: LaplaceState(
+                    np.ones(self.shape) * Laplace(()).init(key, time).value, time
+                ),
+            ),
+            id="one draw for all coordinates",
+        ),
+        pytest.param(
+            conformance.check_purity,
+            _faulty(
+                "Constant",
+                init=lambda self, key, time: Laplace(self.shape).init(jax.random.key(0), time),
+                rewind=lambda self, key, state, time: Laplace.rewind(
+                    self, jax.random.key(0), state, time
+                ),
+            ),
+            id="a key of its own",
+        ),
+        pytest.param(
+            conformance.check_dtype_and_shape,
+            _faulty("Half", value=lambda self, state: state.value.astype("float16")),
+            id="another dtype",
+        ),
+        pytest.param(
+            conformance.check_wide_times,
+            _faulty(
+                "Exponential",
+                privacy_loss=lambda self, state, shift: jnp.exp(shift.sum() / state.time),
+            ),
+            id="loss out of range",
+        ),
+    ],
+)
+def test_planted_faults_are_seen(check, case):
+    with pytest.raises(AssertionError):
+        check(case)

@@ -1,0 +1,248 @@
+"""The Laplace process three ways (forward grid, jumps, reverse kernel), and against its law."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from nrjax.processes.laplace import Laplace, LaplaceState, laplace, uniform
+from nrjax.processes.laplace_jumps import LaplaceJumps, buffer_size, poisson_tail
+from nrjax.types import Status
+from tests.processes.laws import (
+    FAULTY,
+    SOUND,
+    Altered,
+    bonferroni,
+    draw_paths,
+    fresh,
+    law_p,
+    mean_p,
+    same_law_p,
+    same_mean_p,
+    shrunk,
+)
+
+TIMES = (5.0, 2.0, 1.5)
+TRIALS = 100_000
+KERNEL = Laplace((2,))
+JUMPS = LaplaceJumps((2,), 0.5, 6.0)
+
+
+def forward_grid(times, trials, seed, one_coin=False):
+    """Slow oracle, eq. 3 as printed: stay with probability (s/t)^2, else add Lap(t)."""
+    rng = np.random.default_rng(seed)
+    values = [rng.laplace(scale=times[-1], size=(trials, 2))]
+    for s, t in itertools.pairwise(reversed(times)):
+        stays = rng.random((trials, 1 if one_coin else 2)) < (s / t) ** 2
+        jump = rng.laplace(scale=t, size=(trials, 2))
+        values.append(np.where(stays, values[-1], values[-1] + jump))
+    return np.stack(values[::-1], axis=1)
+
+
+@pytest.fixture(scope="module")
+def samples():
+    return {
+        "grid": forward_grid(TIMES, TRIALS, seed=1),
+        "kernel": draw_paths(KERNEL, TIMES, TRIALS, seed=2)[0],
+        "jumps": draw_paths(JUMPS, TIMES, TRIALS, seed=3)[0],
+    }
+
+
+def exact_p(path, times):
+    """Marginals, staying, covariances and the coordinates' independence, all in closed form."""
+    times = np.asarray(times)
+    n, k = path.shape[:2]
+    p = [law_p((path / times[None, :, None]).reshape(n, -1), stats.laplace.cdf)]
+    for i, j in itertools.combinations(range(k), 2):
+        stay = path[:, i] == path[:, j]
+        chance = (times[j] / times[i]) ** 2
+        p.append(mean_p(stay, chance))
+        p.append(mean_p(stay.all(axis=1), chance**2))
+        p.append(mean_p(path[:, i] * path[:, j], 2 * times[j] ** 2))
+        p.append(mean_p(path[:, i, 0] * path[:, j, 1], 0.0))
+    return bonferroni(p)
+
+
+def functionals(path):
+    """What two samplers of the joint law of three times must agree in, (trials, many)."""
+    columns = []
+    for i, j in itertools.combinations(range(path.shape[1]), 2):
+        t, s = path[:, i], path[:, j]
+        stay = t == s
+        columns += [
+            stay,
+            stay & (np.abs(t) > TIMES[i]),
+            np.sign(t) * np.sign(s),
+            np.abs(t) * np.abs(s),
+            np.abs(t - s),
+            (np.abs(s) > np.abs(t)) & (np.sign(s) == np.sign(t)),
+            (np.abs(t) < TIMES[i] / 2) & (np.abs(s) < TIMES[j] / 2),
+            np.broadcast_to((stay[:, :1] & stay[:, 1:]), stay.shape),
+        ]
+    first, second, third = path[:, 0], path[:, 1], path[:, 2]
+    columns += [
+        (first == second) & (second == third),
+        (first == second) & (second != third),
+        (first != second) & (second == third),
+        np.abs(first - second) * np.abs(second - third),
+        np.sign(first) * np.sign(third) * (np.abs(second) > TIMES[1]),
+    ]
+    return np.concatenate(columns, axis=1)
+
+
+def same_p(one, two):
+    def differences(path):
+        return np.concatenate([path[:, 0] - path[:, 1], path[:, 1] - path[:, 2]], axis=1)
+
+    return bonferroni(
+        [
+            same_mean_p(functionals(one), functionals(two)),
+            same_law_p(one.reshape(len(one), -1), two.reshape(len(two), -1)),
+            same_law_p(differences(one), differences(two)),
+            same_law_p(one.sum(axis=1), two.sum(axis=1)),
+        ]
+    )
+
+
+@pytest.mark.parametrize("name", ["grid", "kernel", "jumps"])
+def test_closed_forms(samples, name):
+    assert exact_p(samples[name], TIMES) > SOUND
+
+
+@pytest.mark.parametrize("pair", list(itertools.combinations(["grid", "kernel", "jumps"], 2)))
+def test_joint_law_of_three_times_agrees(samples, pair):
+    assert same_p(*(samples[name] for name in pair)) > SOUND
+
+
+@pytest.mark.parametrize("fault", ["fresh", "shrunk", "reused key", "shared", "one coin"])
+def test_planted_faults_are_seen(samples, fault):
+    def shared(key, state, time):
+        # One coin, and one exponential, for the whole vector.
+        one = jax.vmap(lambda z: Laplace(()).rewind(key, LaplaceState(z, state.time), time).value)
+        return LaplaceState(one(state.value), jnp.asarray(time, state.time.dtype))
+
+    path = {
+        "fresh": lambda: draw_paths(fresh(KERNEL), TIMES, TRIALS, seed=2)[0],
+        "shrunk": lambda: draw_paths(shrunk(KERNEL), TIMES, TRIALS, seed=2)[0],
+        "reused key": lambda: draw_paths(KERNEL, TIMES, TRIALS, seed=2, reuse_key=True)[0],
+        "shared": lambda: draw_paths(Altered(KERNEL, rewind=shared), TIMES, TRIALS, seed=2)[0],
+        "one coin": lambda: forward_grid(TIMES, TRIALS, seed=2, one_coin=True),
+    }[fault]()
+    assert exact_p(path, TIMES) < FAULTY
+    assert same_p(samples["grid"], path) < FAULTY
+
+
+def test_many_short_steps_have_the_law_of_one(dtype):
+    """Chapman-Kolmogorov over 300 steps: a bias of a short step would add up."""
+    times = jnp.asarray(np.geomspace(5.0, 1.5, 301), dtype)
+
+    def path(key):
+        first = KERNEL.init(jax.random.fold_in(key, 0), times[0])
+
+        def step(state, i):
+            return KERNEL.rewind(jax.random.fold_in(key, i), state, times[i]), None
+
+        last, _ = jax.lax.scan(step, first, jnp.arange(1, 301))
+        return jnp.stack([first.value, last.value])
+
+    out = jax.jit(jax.vmap(path))(jax.random.split(jax.random.key(4), 20_000))
+    assert exact_p(np.asarray(out, float), (5.0, 1.5)) > SOUND
+
+
+def test_rewinding_to_the_same_time_stays():
+    path = draw_paths(KERNEL, (3.0, 3.0), 10_000, seed=0)[0]
+    np.testing.assert_array_equal(path[:, 0], path[:, 1])
+
+
+def test_random_bits_reach_the_tails(dtype):
+    """All-zero and all-one bits give finite, symmetric noise, beyond 22 scales in float32."""
+    kind = jnp.uint64 if dtype == jnp.float64 else jnp.uint32
+    bits = jnp.array([0, 1, jnp.iinfo(kind).max - 1, jnp.iinfo(kind).max], kind)
+    noise = np.asarray(laplace(bits, dtype), float)
+    assert noise[0] > (22 if dtype == jnp.float32 else 44)
+    assert noise[1] == -noise[0]
+    assert np.all(np.abs(noise[2:]) < 1e-6)
+    levels = np.asarray(uniform(bits, dtype), float)
+    assert 0 < levels[0] < 1e-9
+    assert levels[-1] == 1
+
+
+@pytest.mark.parametrize("process", [KERNEL, JUMPS], ids=["kernel", "jumps"])
+def test_privacy_loss_is_the_log_likelihood_ratio(process, dtype):
+    eps = float(jnp.finfo(dtype).eps)
+    state = process.init(jax.random.key(5), 2.5)
+    value = np.asarray(process.value(state), float)
+    density = stats.laplace(scale=2.5).logpdf
+    for shift in ([0.4, 0.3], [-7.0, 9.0], list(-2.5 * value), [0.0, 0.0]):
+        want = np.sum(density(value) - density(value + np.array(shift)))
+        got = process.privacy_loss(state, jnp.asarray(shift, dtype))
+        np.testing.assert_allclose(got, want, rtol=20 * eps, atol=20 * eps)
+
+
+def test_privacy_loss_of_a_tiny_shift_does_not_cancel(dtype):
+    state = LaplaceState(jnp.asarray([1000.0, -1000.0, 0.0], dtype), jnp.asarray(2.0, dtype))
+    loss = Laplace((3,)).privacy_loss
+    tiny = jnp.asarray([1e-12, 1e-12, 0.0], dtype)
+    assert float(loss(state, tiny * jnp.asarray([1, 0, 0], dtype))) == pytest.approx(5e-13)
+    assert float(loss(state, tiny * jnp.asarray([0, 1, 0], dtype))) == pytest.approx(-5e-13)
+    assert float(loss(state, jnp.asarray([0, 0, -1e-12], dtype))) == pytest.approx(5e-13)
+
+
+def test_jump_buffer_has_the_promised_size():
+    """The exact Poisson tail, and the smallest size that keeps it below 1e-12."""
+    for mean in (0.01, 1.0, 9.2, 41.4, 300.0):
+        size = buffer_size(mean)
+        np.testing.assert_allclose(poisson_tail(mean, size), stats.poisson.sf(size - 1, mean), 1e-9)
+        assert stats.poisson.sf(size - 1, mean) < 1e-12 <= stats.poisson.sf(size - 2, mean)
+    assert LaplaceJumps((3,), 2.0, 2.0).size == 1
+    assert LaplaceJumps((), np.array([1.0, 0.1]), 10.0).size == LaplaceJumps((), 0.1, 10.0).size
+
+
+def test_overflow_is_detected_as_often_as_it_happens():
+    """Room for two jumps on [1, 3]: lost with probability P(Poisson(2 log 3) >= 2), twice."""
+    process = LaplaceJumps((2,), 1.0, 3.0, size=2)
+
+    def ends(key):
+        state = process.rewind(key, process.init(key, 3.0), 1.0)
+        return process.status(state)
+
+    status = np.asarray(jax.jit(jax.vmap(ends))(jax.random.split(jax.random.key(6), 50_000)))
+    assert set(np.unique(status)) == {Status.RUNNING, Status.OVERFLOW}
+    sound = stats.poisson.cdf(1, 2 * np.log(3)) ** 2
+    assert bonferroni([mean_p(status == Status.RUNNING, sound)]) > SOUND
+    assert bonferroni([mean_p(status == Status.RUNNING, 0.9 * sound)]) < FAULTY
+
+
+def test_sound_jumps_never_overflow():
+    init = jax.jit(jax.vmap(lambda key: JUMPS.status(JUMPS.init(key, 6.0))))
+    assert not init(jax.random.split(jax.random.key(7), 50_000)).any()
+
+
+@pytest.mark.parametrize("time", [0.4999, 6.001, np.nan, -1.0, np.inf])
+def test_a_time_outside_the_range_is_reported_for_good(time):
+    key = jax.random.key(0)
+    state = JUMPS.rewind(key, JUMPS.init(key, 5.0), time)
+    assert JUMPS.status(state) == Status.INVALID_TIME
+    assert JUMPS.status(JUMPS.rewind(key, state, 1.0)) == Status.INVALID_TIME
+    assert JUMPS.status(JUMPS.init(key, time)) == Status.INVALID_TIME
+
+
+def test_a_time_outside_by_rounding_passes(dtype):
+    key = jax.random.key(0)
+    eta, horizon = np.asarray(JUMPS.eta, dtype), np.asarray(JUMPS.horizon, dtype)
+    high = JUMPS.init(key, np.nextafter(horizon, np.asarray(np.inf, dtype)))
+    low = JUMPS.rewind(key, high, np.nextafter(eta, np.asarray(0, dtype)))
+    assert JUMPS.status(low) == Status.RUNNING
+    np.testing.assert_array_equal(JUMPS.value(low), JUMPS.value(JUMPS.rewind(key, low, eta)))
+
+
+def test_traced_range_asks_for_a_size():
+    with pytest.raises(ValueError, match="size is missing"):
+        jax.vmap(lambda eta: LaplaceJumps((), eta, 6.0).init(jax.random.key(0), 2.0))(jnp.ones(2))
+    got = jax.vmap(lambda eta: LaplaceJumps((), eta, 6.0, size=40).init(jax.random.key(0), 2.0))(
+        jnp.array([1.0, 2.0])
+    )
+    np.testing.assert_array_equal(got.failure, [Status.RUNNING] * 2)

@@ -1,0 +1,122 @@
+"""The noise-reduction property: a whole transcript costs what its last release alone does."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from nrjax.processes.brownian import Brownian
+from nrjax.processes.laplace import Laplace
+from nrjax.processes.laplace_jumps import LaplaceJumps
+from nrjax.processes.skellam import Skellam
+from tests.processes.laws import FAULTY, SOUND, bonferroni, draw_paths, fresh, mean_p
+
+SHIFT = np.array([1.0, -1.0])  # integers, for the Skellam process
+TIMES = (4.0, 2.5, 2.0)
+RATES = (1.5, 0.75)
+
+
+def transcripts(process, trials, seed):
+    return draw_paths(process, TIMES, trials, seed, shift=SHIFT)
+
+
+def brownian_density(noise, times):
+    """Log density of the joint law: Gaussian vectors with covariance min(s, t)."""
+    joint = stats.multivariate_normal(cov=np.minimum.outer(times, times))
+    return sum(joint.logpdf(noise[:, :, j]) for j in range(noise.shape[2]))
+
+
+def laplace_density(noise, times):
+    """Log density of the joint law, from eq. 3 forwards, with an atom where nothing moved."""
+    total = stats.laplace(scale=times[-1]).logpdf(noise[:, -1])
+    for i in range(len(times) - 1):
+        step = noise[:, i] - noise[:, i + 1]
+        stay = (times[i + 1] / times[i]) ** 2
+        jump = np.log1p(-stay) + stats.laplace(scale=times[i]).logpdf(step)
+        total += np.where(np.abs(step) < 1e-12, np.log(stay), jump)
+    return total.sum(axis=1)
+
+
+def skellam_density(noise, times):
+    """Log mass of the joint law: independent increments, each a difference of Poisson counts."""
+    times, noise = (*times, 0.0), np.concatenate([noise, np.zeros_like(noise[:, :1])], axis=1)
+    steps = stats.skellam(*(np.outer(rate, -np.diff(times))[..., None] for rate in RATES))
+    return steps.logpmf(noise[:, :-1] - noise[:, 1:]).sum(axis=(1, 2))
+
+
+def product(density):
+    """The density when every step draws its noise anew."""
+
+    def joint(noise, times):
+        return sum(density(noise[:, i : i + 1], times[i : i + 1]) for i in range(len(times)))
+
+    return joint
+
+
+CASES = [
+    pytest.param(Brownian((2,)), brownian_density, id="brownian"),
+    pytest.param(Laplace((2,)), laplace_density, id="laplace"),
+    pytest.param(LaplaceJumps((2,), 1.0, 5.0), laplace_density, id="jumps"),
+    pytest.param(Skellam((2,), *RATES), skellam_density, id="skellam"),
+]
+
+
+def transcript_loss(density, noise, times=TIMES):
+    return density(noise, times) - density(noise + SHIFT, times)
+
+
+@pytest.mark.parametrize(("process", "density"), CASES)
+def test_transcript_costs_what_its_last_release_does(process, density, dtype):
+    """By the joint densities of two and three releases, trial by trial."""
+    noise, losses = transcripts(process, 2000, seed=1)
+    rounding = 200 * float(jnp.finfo(dtype).eps)
+    if isinstance(process, Skellam):
+        rounding = 1e-3 if dtype == jnp.float32 else 1e-9  # what it promises
+    for count in (2, 3):
+        joint = transcript_loss(density, noise[:, :count], TIMES[:count])
+        np.testing.assert_allclose(joint, losses[:, count - 1], rtol=rounding, atol=rounding)
+
+
+@pytest.mark.parametrize(("process", "density"), CASES)
+def test_fresh_noise_costs_more(process, density):
+    """Negative control: with new noise at each step the releases before the last cost, too."""
+    noise, losses = transcripts(fresh(process), 20_000, seed=1)
+    extra = transcript_loss(product(density), noise) - losses[:, -1]
+    assert extra.mean() > 0
+    assert bonferroni([mean_p(extra, 0.0)]) < FAULTY
+
+
+def reweighting_p(process):
+    """`E_x[g exp(-L)] = E_x'[g]` for functions g of ALL releases and the loss L of the LAST.
+
+    The densities above judge the stated law; this judges the law of what the process draws. Under x
+    a release is the noise, under x' it is the noise minus the shift; g is an indicator.
+    """
+    noise, losses = transcripts(process, 100_000, seed=2)
+
+    def events(release):
+        first, second, last = release[:, 0], release[:, 1], release[:, 2]
+        return np.concatenate(
+            [
+                first > 0,
+                first > 1,
+                (first > 0) & (last < 0),
+                (first > second) & (last > 0),
+                (np.abs(first - last) < 1e-4) & (last > 0),
+                first[:, :1] > last[:, 1:],
+                second > 2,
+                last > 0,
+                last < -1,
+            ],
+            axis=1,
+        )
+
+    weighted = events(noise) * np.exp(-losses[:, -1:])
+    return bonferroni([mean_p(weighted - events(noise - SHIFT), 0.0)])
+
+
+@pytest.mark.parametrize(("process", "density"), CASES)
+def test_last_loss_changes_the_measure_of_the_whole_transcript(process, density):
+    del density
+    assert reweighting_p(process) > SOUND
+    assert reweighting_p(fresh(process)) < FAULTY
