@@ -45,7 +45,7 @@ def peak_gib():
 
 def main():
     """Print seconds and peak memory for the Brownian and the Laplace mechanism."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--trials", type=int, default=1_000_000)
     options = parser.parse_args()
     linear = nrjax.LinearBoundary.tight_at_epsilon(1.0, 1.0, 1e-6)

@@ -55,7 +55,7 @@ def numpy_trial(rng, mechanism, optimum, times, rows, weights, regularisation, r
 
 def main():
     """Print seconds and ratios for both mechanisms."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--data", default="kdd99")
     parser.add_argument("--rows", type=int, default=10_000)

@@ -1,0 +1,131 @@
+"""The command: its help, a run, and what it says of wrong arguments."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from nrjax.cli import main
+from tests.problems import small_data
+
+
+@pytest.fixture
+def data_file(tmp_path):
+    x, y = small_data()
+    path = tmp_path / "own.npz"
+    np.savez(path, x=x, y=y)
+    return path
+
+
+def run(data_file, out, *more):
+    """A small study of one mechanism."""
+    small = "--trials 40 --levels 40 --curve-levels 4 --tight-at 2 --lowest-epsilon 1"
+    return main(
+        [
+            *("run", "whitehouse2022", "--data", str(data_file), "--target", "y"),
+            *("--out", str(out), "--mechanism", "laplace", *small.split(), *more),
+        ]
+    )
+
+
+def test_a_run_prints_a_table_and_leaves_its_results(data_file, tmp_path, capsys):
+    assert run(data_file, tmp_path / "out") == 0
+    printed = capsys.readouterr().out
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    case = summary["cases"][0]
+    for word in ("laplace", "median", "stop step", "trials/s", f"{case['epsilon']['q50']:.4g}"):
+        assert word in printed
+    assert "40/40" in printed
+    # A second run into the same folder is refused, and the first one's results stay.
+    before = (tmp_path / "out" / "summary.json").read_bytes()
+    assert run(data_file, tmp_path / "out", "--seed", "1") == 2
+    error = capsys.readouterr().err
+    assert "holds results already" in error
+    assert "Traceback" not in error
+    assert (tmp_path / "out" / "summary.json").read_bytes() == before
+    assert run(data_file, tmp_path / "out", "--seed", "1", "--overwrite") == 0
+    after = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert after["seed"] == 1
+    assert after["cases"][0]["epsilon"] != case["epsilon"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--help"], ["run", "data"]),
+        (["run", "--help"], ["whitehouse2022"]),
+        (["run", "whitehouse2022", "--help"], ["--mechanism", "--target-loss", "--overwrite"]),
+        (["data", "--help"], ["--fetch", "--data-dir"]),
+    ],
+)
+def test_help_names_what_there_is(arguments, words, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 0
+    printed = capsys.readouterr().out
+    for word in words:
+        assert word in printed
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["run"],
+        ["run", "nothing"],
+        ["run", "whitehouse2022"],
+        ["run", "whitehouse2022", "--out", "x", "--mechanism", "gauss"],
+        ["run", "whitehouse2022", "--out", "x", "--trials", "many"],
+    ],
+)
+def test_calls_that_cannot_be_parsed_exit_with_2(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 2
+    assert "Traceback" not in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--target-loss", "0.001"], "target_loss = 0.001: must be above"),
+        (["--data", "nothing"], "must be one of 'flights', 'kdd99'"),
+        (["--data", "missing.csv"], "missing.csv"),
+    ],
+)
+def test_wrong_values_are_named_in_a_sentence(data_file, tmp_path, more, message, capsys):
+    assert run(data_file, tmp_path / "out", *more) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("nrjax: error: ")
+    assert message in error
+    assert "Traceback" not in error
+
+
+def test_a_setting_out_of_range_is_named(data_file, tmp_path, capsys):
+    with pytest.raises(SystemExit) as stop:
+        run(data_file, tmp_path / "out", "--trials", "0")
+    assert stop.value.code == 2
+    assert "trials = 0: must be at least 1" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_data_lists_the_data_sets(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("NRJAX_CACHE", str(tmp_path))
+    assert main(["data"]) == 0
+    printed = capsys.readouterr().out
+    for word in ("flights", "kdd99", "twitter"):
+        assert word in printed
+    assert main(["data", "--fetch", "twitter"]) == 2
+    assert "it is not downloaded" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["-m", "nrjax", "--help"], ["-m", "nrjax.cli", "--help"]])
+def test_the_module_can_be_run(command):
+    result = subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert "whitehouse2022" not in result.stdout
+    assert "run" in result.stdout

@@ -1,0 +1,62 @@
+"""What the README shows runs, and what the package says of itself agrees."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import nrjax
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def test_the_first_two_commands_are_one_line_each():
+    for command in blocks("bash")[:2]:
+        assert command.count("\n") == 1
+        assert command.startswith("python3 -m venv")
+
+
+def test_the_python_example_runs(capsys):
+    pytest.importorskip("pandas")
+    (example,) = blocks("python")
+    assert "trials=10_000" in example
+    exec(compile(example.replace("trials=10_000", "trials=200"), "README.md", "exec"), {})
+    low, middle, high = map(float, re.findall(r"\d+\.\d+", capsys.readouterr().out))
+    assert 0.16 <= low < middle < high < 1
+
+
+def test_public_names_are_documented_and_exist():
+    for name in nrjax.__all__:
+        assert getattr(nrjax, name) is not None
+    for name in ("Brownian", "Laplace", "LaplaceJumps", "Skellam", "simulate", "run_until"):
+        assert name in nrjax.__all__
+        assert name in README
+
+
+def test_versions_agree():
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {nrjax.__version__}\n" in citation
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert "version" in project["project"]["dynamic"]
+
+
+def test_the_core_needs_no_extra():
+    """Importing nrjax must not import what only the studies need."""
+    extras = ("matplotlib", "pandas", "pooch", "rich", "tyro", "xarray", "zarr", "scipy.stats")
+    program = f"import sys, nrjax; print([m for m in {extras!r} if m in sys.modules])"
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert result.stdout.strip() == "[]", result.stderr
