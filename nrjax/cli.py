@@ -125,6 +125,15 @@ def _run(arguments: Sequence[str]) -> None:
     with _Bar(console) as bar:
         store = study.run(settings, bar)
     console.print(_table(summarise(store)))
+    problems = {
+        (case.attributes["task"], case.attributes["data"]): case.attributes
+        for case in store.cases.values()
+    }
+    for (task, data), facts in problems.items():
+        console.print(
+            f"{task} on {data}: target loss {facts['target']:.4g}, optimum {facts['optimum']:.6g} "
+            f"(gradient norm {facts['gradient_norm']:.1g})"
+        )
     console.print(f"Results, summary.json and figures are in {store.folder}", soft_wrap=True)
 
 

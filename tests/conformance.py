@@ -1,4 +1,4 @@
-"""What every noise process must do; add a `ProcessCase` for a new one.
+"""What every noise process and every guarantee must do; add a case for a new one.
 
 Checks take a case and assert. They share two compiled functions, so that a case costs few programs.
 """
@@ -12,6 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from nrjax.guarantees import (
+    LinearBoundary,
+    MixtureBoundary,
+    OneSidedMixtureBoundary,
+    PureGuarantee,
+)
 from nrjax.processes import Brownian, Laplace, LaplaceJumps, Skellam
 from nrjax.types import Status
 
@@ -254,4 +260,121 @@ PROCESS_CHECKS = (
     check_no_shift_costs_nothing,
     check_wide_times,
     check_errors,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class GuaranteeCase:
+    """A guarantee to check; `build` takes a sensitivity, which may be traced."""
+
+    name: str
+    build: Callable[[Any], Any]
+    lowest: float
+    """An epsilon that `build(1.0)` reaches."""
+
+
+GUARANTEES = (
+    GuaranteeCase("linear", lambda s: LinearBoundary.tight_at_epsilon(0.5, s, 1e-6), 0.3),
+    GuaranteeCase("mixture", lambda s: MixtureBoundary.tight_at_epsilon(0.5, s, 1e-6), 0.01),
+    GuaranteeCase(
+        "one-sided", lambda s: OneSidedMixtureBoundary.tight_at_epsilon(0.5, s, 1e-6), 0.01
+    ),
+    GuaranteeCase("pure", PureGuarantee, 1e-4),
+)
+
+_both = jax.jit(lambda guarantee, epsilon: (guarantee.time(epsilon), guarantee.epsilon(epsilon)))
+_both_lanes = jax.jit(jax.vmap(lambda g, e: (g.time(e), g.epsilon(e))))
+
+
+def _levels(case, size=200):
+    return np.geomspace(case.lowest, 50.0, size).astype(jnp.result_type(float))
+
+
+def check_inverse_is_safe(case):
+    """`epsilon(time(e)) <= e`, and hardly below it, inside one program and across two."""
+    guarantee, levels = case.build(1.0), _levels(case)
+    back = np.asarray(_both(guarantee, _both(guarantee, levels)[0])[1])
+    assert np.all(back <= levels)
+    np.testing.assert_allclose(back, levels, rtol=2e-5)
+    np.testing.assert_array_equal(np.asarray(guarantee.epsilon(guarantee.time(levels))) > levels, 0)
+
+
+def check_guarantee_falls_with_time(case):
+    times = np.geomspace(1e-2, 1e4, 200).astype(jnp.result_type(float))
+    epsilon = np.asarray(case.build(1.0).epsilon(times))
+    assert np.all(np.diff(epsilon) < 0)
+    assert np.all(epsilon > 0)
+
+
+def check_guarantee_dtype(case):
+    guarantee = case.build(1.0)
+    for dtype in {jnp.result_type(float), jnp.dtype("float32")}:
+        held = jax.tree.map(lambda leaf, dtype=dtype: jnp.asarray(leaf, dtype), guarantee)
+        for result in (*_both(held, jnp.asarray(2.0, dtype)), held.time(2.0)):
+            assert (result.shape, result.dtype) == ((), dtype)
+    assert 0 <= guarantee.delta < 1
+
+
+def check_guarantee_jit_against_eager(case):
+    guarantee, levels = case.build(1.0), _levels(case, 20)
+    _close(_both(guarantee, levels), (guarantee.time(levels), guarantee.epsilon(levels)))
+
+
+def check_guarantee_vmap_against_loop(case):
+    """Over parameters and arguments at once, and over a traced sensitivity."""
+    sensitivities = np.linspace(0.5, 2.0, 7)
+    many = [case.build(float(s)) for s in sensitivities]
+    stacked = jax.tree.map(lambda *leaves: jnp.asarray(leaves, jnp.result_type(float)), *many)
+    levels = np.linspace(1.0, 3.0, 7, dtype=jnp.result_type(float))
+    want = [_both(one, level) for one, level in zip(many, levels, strict=True)]
+    _close(_both_lanes(stacked, levels), tuple(map(jnp.stack, zip(*want, strict=True))))
+    traced = jax.vmap(lambda s: case.build(s).time(2.0))(jnp.asarray(sensitivities))
+    np.testing.assert_allclose(traced, [one.time(2.0) for one in many], rtol=1e-4)
+
+
+def check_guarantee_traces(case):
+    """New parameters and arguments reuse the program."""
+    traces = 0
+
+    def counted(guarantee, epsilon):
+        nonlocal traces
+        traces += 1
+        return guarantee.time(epsilon)
+
+    trace = jax.jit(counted).trace
+    trace(case.build(1.0), 2.0)
+    trace(case.build(1.5), 3.0)
+    assert traces == 1
+
+
+def check_guarantee_refuses(case):
+    """An epsilon no time reaches: an error when concrete, infinite in a trace."""
+    guarantee = case.build(1.0)
+    for epsilon in (0.0, -1.0, np.nan):
+        with pytest.raises(ValueError, match="epsilon = "):
+            guarantee.time(epsilon)
+        assert np.isposinf(_both(guarantee, epsilon)[0])
+    with pytest.raises(ValueError, match="time = "):
+        guarantee.epsilon(0.0)
+    with pytest.raises(ValueError, match=r"sensitivity = 0\.0: must be"):
+        case.build(0.0)
+
+
+def check_guarantee_pytree(case):
+    guarantee = case.build(1.0)
+    leaves, tree = jax.tree.flatten(guarantee)
+    assert jax.tree.unflatten(tree, leaves) == guarantee
+    for sentinel in (None, object()):
+        jax.tree.unflatten(tree, [sentinel] * len(leaves))
+
+
+GUARANTEE_CHECKS = (
+    check_inverse_is_safe,
+    check_guarantee_falls_with_time,
+    check_guarantee_dtype,
+    check_guarantee_jit_against_eager,
+    check_guarantee_vmap_against_loop,
+    check_guarantee_traces,
+    check_guarantee_refuses,
+    check_guarantee_pytree,
 )

@@ -17,7 +17,7 @@ import tyro
 
 from nrjax import datasets, engine, montecarlo
 from nrjax._numerics import check
-from nrjax.erm import LogisticProblem
+from nrjax.erm import LogisticProblem, Minimum
 from nrjax.guarantees import LinearBoundary, PureGuarantee
 from nrjax.processes import Brownian, Laplace
 from nrjax.schedules import Grid
@@ -141,6 +141,8 @@ class _Problem(Protocol):
     @property
     def dimension(self) -> int: ...
     @property
+    def minimum(self) -> Minimum: ...
+    @property
     def optimum(self) -> np.ndarray: ...
     @property
     def optimum_loss(self) -> float: ...
@@ -251,6 +253,7 @@ def _setups(settings: Settings) -> Iterator[Setup]:
                         "data": data,
                         "trials": settings.trials,
                         "optimum": problem.optimum_loss,
+                        "gradient_norm": problem.minimum.gradient_norm,
                         "target": target,
                     },
                     {

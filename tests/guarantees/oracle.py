@@ -1,0 +1,57 @@
+"""The boundaries once more, in NumPy and SciPy in float64, by other routes than the package's."""
+
+import numpy as np
+from scipy.optimize import brentq, minimize_scalar
+from scipy.special import lambertw, log_ndtr
+
+FAMILIES = ("linear", "two", "one")
+
+
+def one_sided_height(level):
+    """The z with z^2/2 + log Phi(z) + log 2 = level, elementwise by bisection."""
+    level = np.asarray(level, float)
+    low, high = np.zeros_like(level), np.sqrt(2 * level) + 1e-300
+    for _ in range(200):
+        middle = 0.5 * (low + high)
+        small = 0.5 * middle**2 + log_ndtr(middle) + np.log(2) < level
+        low, high = np.where(small, middle, low), np.where(small, high, middle)
+    return high
+
+
+def curve(family, time, delta, *shape):
+    """u(t): linear with shape = (a, b), the mixtures with shape = (rho,)."""
+    if family == "linear":
+        return shape[0] * time + shape[1]
+    rho = shape[0]
+    if family == "two":
+        return np.sqrt((time + rho) * (np.log1p(time / rho) - 2 * np.log(delta)))
+    level = 0.5 * np.log1p(time / rho) - np.log(delta)
+    return one_sided_height(level) * np.sqrt(time + rho)
+
+
+def psi(family, time, sensitivity, delta, *shape):
+    """The boundary on the loss."""
+    u = curve(family, time, delta, *shape)
+    return sensitivity**2 / (2 * time) + sensitivity * u / time
+
+
+def time_of(family, epsilon, sensitivity, delta, *shape):
+    """Its inverse at one epsilon, by bracketing in log(time)."""
+
+    def gap(log_time):
+        return np.log(psi(family, np.exp(log_time), sensitivity, delta, *shape) / epsilon)
+
+    return np.exp(brentq(gap, -80.0, 120.0, xtol=1e-13, rtol=1e-14))
+
+
+def best_rho(family, time, delta):
+    """The rho with the least u(time), in closed form (two-sided) or by search."""
+    if family == "two":
+        return time / (-lambertw(-(delta**2) / np.e, -1).real - 1)
+    found = minimize_scalar(
+        lambda log_rho: np.log(curve(family, time, delta, time * np.exp(log_rho))),
+        bounds=(-8.0, 8.0),
+        method="bounded",
+        options={"xatol": 1e-10},
+    )
+    return time * np.exp(found.x)

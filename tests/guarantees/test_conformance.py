@@ -1,0 +1,47 @@
+"""The conformance suite, run over every guarantee; and faults that it must see."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from nrjax.guarantees import PureGuarantee
+from tests import conformance
+from tests.conformance import GUARANTEE_CHECKS, GUARANTEES, GuaranteeCase
+
+
+@pytest.mark.parametrize("check", GUARANTEE_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("case", GUARANTEES, ids=lambda case: case.name)
+def test_guarantee(case, check):
+    check(case)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Unsafe(PureGuarantee):
+    """Rounds times down."""
+
+    def time(self, epsilon):
+        return super().time(epsilon) * (1 - 1e-5)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Silent(PureGuarantee):
+    """Answers anything."""
+
+    def time(self, epsilon):
+        return self.sensitivity / jnp.asarray(epsilon)
+
+
+@pytest.mark.parametrize(
+    ("check", "kind"),
+    [
+        (conformance.check_inverse_is_safe, Unsafe),
+        (conformance.check_guarantee_refuses, Silent),
+    ],
+)
+def test_planted_faults_are_seen(check, kind):
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        check(GuaranteeCase(kind.__name__, kind, 1e-4))

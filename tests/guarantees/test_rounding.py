@@ -1,0 +1,149 @@
+"""Every rounding is to the safe side: epsilon up, time to more noise, over dense random grids."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from nrjax.guarantees import (
+    LinearBoundary,
+    MixtureBoundary,
+    OneSidedMixtureBoundary,
+    PureGuarantee,
+    linear,
+    mixture,
+    pure,
+)
+from tests.guarantees import oracle
+
+N = 40_000
+NAMES = ["linear", "two", "one", "pure"]
+KINDS: dict[str, Any] = {
+    "linear": LinearBoundary,
+    "two": MixtureBoundary,
+    "one": OneSidedMixtureBoundary,
+    "pure": PureGuarantee,
+}
+families = pytest.mark.parametrize("name", NAMES)
+
+
+def draw(name, seed):
+    """Float64 parameters over many decades, in the order of the fields; times; epsilons."""
+    rng = np.random.default_rng(seed)
+    sensitivity = 10 ** rng.uniform(-5, 4, N)
+    delta = np.concatenate([10 ** rng.uniform(-15, -0.31, N // 2), rng.uniform(0.01, 0.5, N // 2)])
+    times = 10 ** rng.uniform(-8, 10, N) * sensitivity**2
+    if name == "linear":
+        tight = 10 ** rng.uniform(-6, 6, N) * sensitivity**2
+        g = LinearBoundary.tight_at_time(tight, np.ones(()), 0.5)
+        level = -np.log(delta)
+        a, b = np.sqrt(level / (2 * tight)), np.sqrt(level * tight / 2)
+        assert np.allclose(np.asarray(g.a, float) * np.sqrt(level / np.log(2)), a, rtol=1e-5)
+        epsilons = sensitivity * a * (1 + 10 ** rng.uniform(-4, 5, N))
+        return (sensitivity, delta, a, b), times, epsilons
+    epsilons = 10 ** rng.uniform(-5, 4, N)
+    if name == "pure":
+        return (sensitivity,), times, epsilons
+    return (sensitivity, delta, 10 ** rng.uniform(-8, 8, N) * sensitivity**2), times, epsilons
+
+
+def exact_psi(name, times, parameters):
+    if name == "pure":
+        return parameters[0] / times
+    return oracle.psi(name, times, *parameters)
+
+
+@jax.jit
+def there_and_back(guarantee, epsilons):
+    """Time, and epsilon of that time in the same program."""
+    times = jax.vmap(lambda g, e: g.time(e))(guarantee, epsilons)
+    return times, jax.vmap(lambda g, t: g.epsilon(t))(guarantee, times)
+
+
+@families
+def test_epsilon_is_never_understated(name, dtype):
+    """Also after the parameters were cast from float64 to the working dtype."""
+    parameters, times, _ = draw(name, 1)
+    times = np.asarray(jnp.asarray(times))  # the noise has exactly this time
+    guarantee = KINDS[name](*(jnp.asarray(p, dtype) for p in parameters))
+    stated = np.asarray(jax.jit(lambda g, t: g.epsilon(t))(guarantee, times), float)
+    excess = stated / exact_psi(name, times.astype(float), parameters) - 1
+    assert np.all(excess > 0)
+    assert np.all(excess < 5e-6)
+
+
+@families
+def test_time_is_never_too_small(name, dtype):
+    parameters, _, epsilons = draw(name, 2)
+    epsilons = np.asarray(jnp.asarray(epsilons))
+    guarantee = KINDS[name](*(jnp.asarray(p, dtype) for p in parameters))
+    times, stated = there_and_back(guarantee, epsilons)
+    assert times.dtype == dtype
+    assert np.all(np.isfinite(times))
+    assert np.all(np.asarray(stated) <= epsilons)
+    # Another program may fuse and round otherwise.
+    assert np.all(np.asarray(guarantee.epsilon(times)) <= epsilons)
+    assert np.all(np.asarray(stated, float) >= epsilons * (1 - 1e-5))
+    exact = exact_psi(name, np.asarray(times, float), parameters)
+    assert np.all(exact <= epsilons.astype(float))
+
+
+@families
+def test_jit_against_eager(name, dtype):
+    parameters, times, epsilons = draw(name, 3)
+    few = slice(0, 64)
+    guarantee = KINDS[name](*(jnp.asarray(p[few], dtype) for p in parameters))
+    epsilons = jnp.asarray(epsilons[few], dtype)
+    eps = float(jnp.finfo(dtype).eps)
+    # Near the floor of the linear boundary an ulp of epsilon is 1e4 of time.
+    rtol = 1e5 * eps if name == "linear" else 16 * eps
+    np.testing.assert_allclose(
+        guarantee.time(epsilons), there_and_back(guarantee, epsilons)[0], rtol=rtol
+    )
+    times = jnp.asarray(times[few], dtype)
+    one_by_one = [
+        jax.tree.map(lambda leaf, i=i: leaf[i], guarantee).epsilon(times[i]) for i in range(8)
+    ]
+    np.testing.assert_allclose(guarantee.epsilon(times)[:8], one_by_one, rtol=4 * eps)
+
+
+@pytest.mark.parametrize(
+    ("name", "module"), [("linear", linear), ("two", mixture), ("one", mixture), ("pure", pure)]
+)
+def test_without_the_margin_these_tests_fail(name, module, dtype, monkeypatch):
+    monkeypatch.setattr(module, "_MARGIN", 0)
+    parameters, times, _ = draw(name, 1)
+    times = np.asarray(jnp.asarray(times))
+    guarantee = KINDS[name](*(jnp.asarray(p, dtype) for p in parameters))
+    stated = np.asarray(guarantee.epsilon(times), float)
+    excess = stated / exact_psi(name, times.astype(float), parameters) - 1
+    assert np.mean(excess <= 0) > 0.1
+
+
+def test_unsolved_times_are_infinite_not_too_small(monkeypatch):
+    """With too few Newton steps the check of the solution speaks."""
+    monkeypatch.setattr(mixture, "_TIME_STEPS", 1)
+    parameters, _, epsilons = draw("one", 4)
+    guarantee = OneSidedMixtureBoundary(*map(jnp.asarray, parameters))
+    epsilons = jnp.asarray(epsilons)
+    times = np.asarray(jax.jit(lambda g, e: g.time(e))(guarantee, epsilons))
+    assert np.any(np.isinf(times))
+    some = np.isfinite(times)
+    good = np.asarray(guarantee.epsilon(jnp.where(some, times, 1.0))) <= epsilons
+    assert np.all(good[some])
+
+
+@families
+def test_extremes_are_safe(name, dtype):
+    """Out of the dtype's range: too much rather than too little."""
+    sensitivity = jnp.asarray(100.0, dtype)
+    rest = {"linear": (1e-6, 0.01, 1000.0), "pure": ()}.get(name, (1e-6, 1.0))
+    guarantee = KINDS[name](sensitivity, *rest)
+    small, large = float(jnp.finfo(dtype).tiny), float(jnp.finfo(dtype).max)
+    assert float(guarantee.epsilon(small)) > 1 / small**0.49
+    assert 0 < float(guarantee.epsilon(large)) < (1.1 if name == "linear" else 1e-10)
+    assert float(jax.jit(guarantee.time)(large)) > 0
+    with pytest.raises(ValueError, match="epsilon = "):
+        guarantee.time(small)
