@@ -4,6 +4,7 @@ What a device does with its share of the trials is in `nrjax.lanes`.
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -31,10 +32,11 @@ class Batching:
 
     Attributes:
         tile: trials whose utility is taken together. None chooses by the size of the utility's
-            data: 64 for a data set, up to 4096 for a scalar.
+            data and of a trial's state: 64 for a data set of usual size, 4096 for a scalar.
         lanes: trials under way at a time on a device, a multiple of `tile`. None: four tiles, at
-            most 4096 of them.
-        chunk: trials whose outcomes are kept on the devices before they go to the host.
+            most 4096 trials.
+        chunk: trials whose outcomes are kept on the devices before they go to the host. None: as
+            many as fit into 256 MiB, at most 65,536.
         inner_steps: steps between two looks for lanes that have ended.
         devices: None for all local devices.
 
@@ -44,37 +46,60 @@ class Batching:
 
     tile: int | None = None
     lanes: int | None = None
-    chunk: int = 65_536
+    chunk: int | None = None
     inner_steps: int = 8
     devices: Sequence[Any] | None = None
 
     def __post_init__(self):
         for name in ("tile", "lanes", "chunk", "inner_steps"):
             number = getattr(self, name)
-            optional = name in ("tile", "lanes")
-            ok = (number is None and optional) or (
-                isinstance(number, (int, np.integer))
-                and not isinstance(number, bool)
-                and number >= 1
-            )
-            check(ok, name, number, "an integer, at least 1")
+            if number is not None or name == "inner_steps":
+                _check_count(name, number, 1)
         if self.lanes is not None and self.tile is not None:
             check(self.lanes % self.tile == 0, "lanes", self.lanes, f"a multiple of {self.tile}")
         if self.devices is not None:
             check(len(self.devices) > 0, "devices", self.devices, "not empty")
 
-    def resolve(self, utility: Utility) -> tuple[int, int]:
-        """Tile and lanes for a utility."""
-        size = sum(np.size(leaf) for leaf in jax.tree.leaves(utility))
+    def resolve(self, trial: Interaction) -> tuple[int, int]:
+        """Tile and lanes; they depend on the trial alone, for results not to depend on devices."""
         tile = self.tile
         if tile is None:
-            wanted = 2**22 // max(size, 1)
-            tile = min(4096, max(64, 2 ** max(wanted, 1).bit_length() // 2))
+            data = sum(np.size(leaf) for leaf in jax.tree.leaves(trial.utility))
+            state = jax.eval_shape(engine.start, trial, _abstract_key())
+            tile = _power_of_two(2**22 // max(data, 1), 64, 4096)
+            tile = min(tile, _power_of_two(2**25 // _bytes(state), 1, 4096))
             if self.lanes is not None:
-                tile = int(np.gcd(tile, self.lanes))
+                tile = math.gcd(tile, self.lanes)
         lanes = max(tile, min(4096, 4 * tile) // tile * tile) if self.lanes is None else self.lanes
         check(lanes % tile == 0, "lanes", lanes, f"a multiple of tile = {tile}")
         return tile, lanes
+
+    def resolve_chunk(self, trial: Interaction) -> int:
+        """Trials whose outcomes are on the devices at a time."""
+        if self.chunk is not None:
+            return self.chunk
+        outcome = jax.eval_shape(
+            lambda key: engine.finish(trial, engine.start(trial, key)), _abstract_key()
+        )
+        return _power_of_two(2**28 // _bytes(outcome), 1, 65_536)
+
+
+def _power_of_two(number: int, least: int, most: int) -> int:
+    """The largest power of two up to `number`, within bounds that are powers of two."""
+    return min(most, max(least, 1 << max(number, 1).bit_length() - 1))
+
+
+def _bytes(tree: Any) -> int:
+    leaves = jax.tree.leaves(tree)
+    return sum(leaf.size * (8 if _is_key(leaf) else leaf.dtype.itemsize) for leaf in leaves)
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _abstract_key() -> Any:
+    return jax.eval_shape(lambda: jax.random.key(0))
 
 
 @partial(jax.jit, static_argnames=("work", "mesh", "options"))
@@ -109,7 +134,7 @@ def _check_count(name: str, number: Any, least: int) -> None:
 
 
 def _check_key(key: Any) -> Array:
-    if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+    if isinstance(key, jax.Array) and _is_key(key):
         check(key.shape == (), "key", key, "a single key, not a batch of them")
         return key
     is_raw = isinstance(key, (jax.Array, np.ndarray)) and key.dtype == np.uint32 and key.ndim == 1
@@ -185,7 +210,7 @@ def outcomes(trial: Interaction, chunk: int, batching: Batching | None = None) -
     """The program whose results are an `Outcome`; `trial` is from `nrjax.engine.interaction`."""
     batching = Batching() if batching is None else batching
     _check_count("chunk", chunk, 1)
-    tile, width = batching.resolve(trial.utility)
+    tile, width = batching.resolve(trial)
     options = {"tile": tile, "lanes": width, "inner_steps": batching.inner_steps}
     return Program(trial, lanes.run, chunk, batching, options)
 
@@ -205,7 +230,7 @@ def paths(
     _check_count("chunk", chunk, 1)
     unknown = set(fields) - set(Path._fields)
     check(not unknown, "fields", sorted(fields), f"among {Path._fields}")
-    tile, _ = batching.resolve(trial.utility)
+    tile, _ = batching.resolve(trial)
     options = {"tile": tile, "length": int(trial.max_steps), "fields": tuple(fields)}
     return Program(trial, lanes.paths, chunk, batching, options)
 
@@ -257,7 +282,7 @@ def simulate(
     )
     batching = Batching() if batching is None else batching
     _check_count("trials", trials, 1)
-    program = outcomes(trial, min(batching.chunk, trials), batching)
+    program = outcomes(trial, min(batching.resolve_chunk(trial), trials), batching)
     if trials <= program.chunk:
         return program.run(key, trials, first_trial)
     whole: Any = None

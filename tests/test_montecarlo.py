@@ -219,6 +219,23 @@ def test_bad_batching_is_named(options, message):
         nrjax.Batching(**options)
 
 
+def test_large_releases_are_batched_in_bounded_memory():
+    small = engine.interaction(**scalar())
+    assert nrjax.Batching().resolve(small) == (4096, 4096)
+    assert nrjax.Batching().resolve_chunk(small) == 65_536
+    size = 1_000_000
+    large = engine.interaction(
+        **scalar(
+            value=np.zeros(size), process=nrjax.Brownian((size,)), utility=Distance(np.zeros(size))
+        )
+    )
+    tile, lanes = nrjax.Batching().resolve(large)
+    state = 3 * size * large.value.dtype.itemsize
+    assert tile >= 1
+    assert lanes * state <= 2**28
+    assert nrjax.Batching().resolve_chunk(large) * state <= 2**29
+
+
 def test_simulate_cannot_be_traced():
     with pytest.raises(ValueError, match=r"under jit or vmap use nrjax.run_until"):
         jax.jit(lambda value: nrjax.simulate(KEY, 5, **(scalar() | {"value": value})))(3.0)

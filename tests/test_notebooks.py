@@ -1,0 +1,128 @@
+"""Every notebook runs from a clean kernel, without warnings, and is committed without outputs."""
+
+import os
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+
+pytest.importorskip("ipykernel")
+pytest.importorskip("matplotlib")
+pytest.importorskip("nbclient")
+pytest.importorskip("nbformat")
+import nbclient
+import nbformat
+from nbclient.exceptions import CellExecutionError, CellTimeoutError
+
+ROOT = Path(__file__).parent.parent
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+CELL_SECONDS = 120
+# In a cell, not by PYTHONWARNINGS: the kernel's start is not what is tested. Nor is its end, where
+# ipykernel warns of itself and would no longer shut down.
+STRICT = """\
+import warnings
+warnings.simplefilter("error")
+warnings.filterwarnings("ignore", module=r"ipykernel\\.")
+"""
+INLINE = "module://matplotlib_inline.backend_inline"
+
+
+@pytest.fixture
+def kernel_environment(tmp_path, monkeypatch):
+    """Kernels read and write their settings under `tmp_path`, and nothing in the user's home."""
+    for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
+        monkeypatch.setenv(name, str(tmp_path / name.lower()))
+    monkeypatch.setenv("JUPYTER_NO_CONFIG", "1")
+    monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path / "matplotlib"))
+    monkeypatch.setenv("MPLBACKEND", INLINE)
+    # The checkout that is tested, also where another one is installed.
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    cache = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(cache))
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+    return tmp_path
+
+
+def read(path) -> Any:
+    """The notebook as it is in the file."""
+    return nbformat.read(path, as_version=nbformat.NO_CONVERT)
+
+
+def execute(notebook, folder, seconds=CELL_SECONDS):
+    """A copy of the notebook, executed in `folder` with warnings as errors."""
+    copy: Any = deepcopy(notebook)
+    copy.cells.insert(0, nbformat.v4.new_code_cell(STRICT))
+    client = nbclient.NotebookClient(
+        copy,
+        timeout=seconds,
+        kernel_name="python3",
+        record_timing=False,
+        resources={"metadata": {"path": str(folder)}},
+    )
+    client.execute()
+    del copy.cells[0]
+    return copy
+
+
+def made_of(*sources):
+    """A tiny notebook with these code cells."""
+    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(s) for s in sources])
+
+
+def leftovers(notebook):
+    """What a committed notebook must not contain, in words."""
+    found = []
+    for number, cell in enumerate(notebook.cells):
+        if cell.get("outputs"):
+            found.append(f"cell {number} has outputs")
+        if cell.get("execution_count") is not None:
+            found.append(f"cell {number} has an execution count")
+        if cell.metadata:
+            found.append(f"cell {number} has metadata")
+    return found
+
+
+def test_there_are_notebooks():
+    assert NOTEBOOKS
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_committed_clean(path):
+    notebook = read(path)
+    nbformat.validate(notebook)
+    assert leftovers(notebook) == []
+    assert notebook.metadata.kernelspec.name == "python3"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_runs(path, kernel_environment):
+    notebook = read(path)
+    done = execute(notebook, kernel_environment)
+    code = [cell for cell in done.cells if cell.cell_type == "code"]
+    assert all(cell.execution_count for cell in code)
+    outputs = [output for cell in code for output in cell.outputs]
+    pictures = [output for output in outputs if "image/png" in output.get("data", {})]
+    asked = sum(cell.source.count("plt.show()") for cell in code)
+    assert len(pictures) == asked
+    assert not [o.text for o in outputs if o.get("name") == "stderr"]
+    # The check of committed notebooks sees what a run leaves behind, in every code cell.
+    numbers = [n for n, cell in enumerate(done.cells) if cell.cell_type == "code"]
+    counts = [f"cell {n} has an execution count" for n in numbers]
+    assert set(counts) <= set(leftovers(done))
+    assert len(leftovers(done)) > len(counts)
+
+
+@pytest.mark.parametrize(
+    ("source", "failure", "match"),
+    [
+        ("1 / 0", CellExecutionError, "division by zero"),
+        ("import warnings\nwarnings.warn('look ' + 'here')", CellExecutionError, "look here"),
+        ("import time\ntime.sleep(60)", CellTimeoutError, "timed out"),
+    ],
+    ids=["error", "warning", "too slow"],
+)
+def test_a_faulty_cell_fails(source, failure, match, kernel_environment):
+    with pytest.raises(failure, match=match):
+        execute(made_of("x = 1", source, "x"), kernel_environment, seconds=5)
