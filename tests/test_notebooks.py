@@ -38,7 +38,8 @@ def kernel_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path / "matplotlib"))
     monkeypatch.setenv("MPLBACKEND", INLINE)
     # The checkout that is tested, also where another one is installed.
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     cache = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(cache))
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
@@ -115,14 +116,18 @@ def test_runs(path, kernel_environment):
 
 
 @pytest.mark.parametrize(
-    ("source", "failure", "match"),
+    ("source", "match"),
     [
-        ("1 / 0", CellExecutionError, "division by zero"),
-        ("import warnings\nwarnings.warn('look ' + 'here')", CellExecutionError, "look here"),
-        ("import time\ntime.sleep(60)", CellTimeoutError, "timed out"),
+        ("1 / 0", "division by zero"),
+        ("import warnings\nwarnings.warn('look ' + 'here')", "look here"),
     ],
-    ids=["error", "warning", "too slow"],
+    ids=["error", "warning"],
 )
-def test_a_faulty_cell_fails(source, failure, match, kernel_environment):
-    with pytest.raises(failure, match=match):
-        execute(made_of("x = 1", source, "x"), kernel_environment, seconds=5)
+def test_a_faulty_cell_fails(source, match, kernel_environment):
+    with pytest.raises(CellExecutionError, match=match):
+        execute(made_of("x = 1", source, "x"), kernel_environment)
+
+
+def test_a_slow_cell_fails(kernel_environment):
+    with pytest.raises(CellTimeoutError, match="timed out"):
+        execute(made_of("x = 1", "import time\ntime.sleep(600)"), kernel_environment, seconds=5)

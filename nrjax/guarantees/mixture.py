@@ -6,6 +6,7 @@ exceeds 1/delta with probability at most delta, so W stays below
 `u(t) = z sqrt(t + rho)`, `h(z) = log(1/delta) + log1p(t/rho)/2`.
 """
 
+import abc
 import dataclasses
 import math
 from typing import Any, Self
@@ -44,7 +45,7 @@ def _log_twice_phi(z: Any, xp: Any) -> tuple[Any, Any]:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Mixture:
+class _Mixture(abc.ABC):
     """What the two have in common; they differ in `_exponent` and in its inverse `_height`."""
 
     sensitivity: ArrayLike
@@ -57,14 +58,14 @@ class _Mixture:
         check_positive("rho", self.rho)
 
     @staticmethod
+    @abc.abstractmethod
     def _exponent(z: Any, xp: Any) -> tuple[Any, Any, Any]:
         """`h(z)` for z >= 0 and its first two derivatives."""
-        raise NotImplementedError
 
     @classmethod
+    @abc.abstractmethod
     def _height(cls, level: Array) -> Array:
         """The z >= 0 with `h(z) = level`."""
-        raise NotImplementedError
 
     @classmethod
     def _ratio_and_height(cls, level: Any, xp: Any) -> tuple[Any, Any]:
