@@ -17,9 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import nrjax
+from nrjax.pytrees import register_dataclass
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Closeness:
     """Minus the distance of a release from 3."""

@@ -10,6 +10,7 @@ from nrjax.guarantees import (
 from nrjax.keys import trial_key
 from nrjax.montecarlo import Batching, simulate
 from nrjax.processes import Brownian, Laplace, LaplaceJumps, Skellam
+from nrjax.pytrees import register_dataclass
 from nrjax.schedules import AdaptiveTimes, Grid
 from nrjax.stopping import PublicThreshold
 from nrjax.types import Outcome, Status
@@ -33,6 +34,7 @@ __all__ = [
     "Skellam",
     "Status",
     "__version__",
+    "register_dataclass",
     "run_until",
     "scan_path",
     "simulate",

@@ -16,10 +16,11 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import check, concrete, float_dtype
 from nrjax.keys import Role, role_key, step_key
+from nrjax.pytrees import register_dataclass
 from nrjax.types import Guarantee, NoiseProcess, Outcome, Schedule, Status, StoppingRule, Utility
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Interaction:
     """All that a trial is made of, as one pytree; `interaction` below checks and builds it."""
@@ -32,6 +33,9 @@ class Interaction:
     rule: StoppingRule
     shift: Any
     max_steps: Any
+    structure: tuple[str, tuple[type, ...]] = dataclasses.field(metadata={"static": True})
+    """Classes of the parts, and of their parts by name: keeps apart the compiled programs of
+    classes that a user has registered with JAX's own function (see `nrjax.pytrees`)."""
 
 
 class TrialState(NamedTuple):
@@ -115,7 +119,8 @@ def interaction(
     dtype = float_dtype(value)
     parts = (value, process, guarantee, schedule, utility, rule, shift)
     parts = jax.tree.map(lambda leaf: _to_dtype(leaf, dtype), parts)
-    built = Interaction(*parts, max_steps=jnp.asarray(steps, jnp.int32))
+    structure = (str(jax.tree.structure(parts)), tuple(type(part) for part in parts))
+    built = Interaction(*parts, max_steps=jnp.asarray(steps, jnp.int32), structure=structure)
 
     if shift is not None:
         # Abstractly, for the process's own check of a shift that has numbers.

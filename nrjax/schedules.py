@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -12,6 +11,7 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check, concrete, door, float_dtype
+from nrjax.pytrees import register_dataclass
 from nrjax.types import Guarantee
 
 
@@ -38,7 +38,7 @@ def _levels(
     return spaced
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Grid:
     """Times fixed in advance, falling.
@@ -127,7 +127,7 @@ class AdaptiveState(NamedTuple):
     given: Array
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class AdaptiveTimes:
     """Times chosen from the last release.

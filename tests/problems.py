@@ -3,15 +3,15 @@
 import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 import nrjax
 from nrjax.erm import LogisticProblem
+from nrjax.pytrees import register_dataclass
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Distance:
     """Minus the l1 distance of a release from a target; NaN where the release is above `broken`."""

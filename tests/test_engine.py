@@ -1,5 +1,7 @@
 """One trial: the compiled loop against its oracles, and every status."""
 
+import dataclasses
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -218,10 +220,11 @@ def test_bad_arguments_are_named(changes, message):
 
 
 def test_a_utility_that_is_no_scalar_is_refused():
+    @nrjax.register_dataclass
+    @dataclasses.dataclass(frozen=True)
     class Vector(Distance):
         def evaluate(self, hypothesis):
             return jnp.stack([hypothesis, hypothesis])
 
-    jax.tree_util.register_dataclass(Vector, ["target", "broken"], [])
     with pytest.raises(ValueError, match=r"utility.evaluate returns shape \(2,\)"):
         nrjax.run_until(KEY, **scalar(utility=Vector(3.0)))

@@ -8,7 +8,6 @@ import dataclasses
 import math
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -17,6 +16,7 @@ from jax.typing import ArrayLike
 from nrjax._numerics import check
 from nrjax.erm.minimise import Minimum, minimise
 from nrjax.erm.sensitivity import output_l1, output_l2
+from nrjax.pytrees import register_dataclass
 
 _NORM_SLACK = 1e-6
 """Rows scaled to unit norm in float32 may exceed it by rounding."""
@@ -27,7 +27,7 @@ def _log_loss(margins: Array) -> Array:
     return jnp.maximum(-margins, 0) + jnp.log1p(jnp.exp(-jnp.abs(margins)))
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class LogisticUtility:
     """Minus the regularised logistic loss of a release projected onto a ball.

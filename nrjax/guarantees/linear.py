@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any, Self
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -17,13 +16,14 @@ from nrjax.guarantees._rounding import (
     safe_epsilon,
     safe_time,
 )
+from nrjax.pytrees import register_dataclass
 
 # Machine epsilons by which epsilon is rounded up. The formula loses at most 4 and the cast of the
 # sensitivity to another dtype 1; the rest is for approximate division on accelerators.
 _MARGIN = 8
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class LinearBoundary:
     """`psi(t) = (D2/t)(D2/2 + b) + D2 a`, with `2ab >= log(1/delta)` (Whitehouse 2022, Thm 3.6).

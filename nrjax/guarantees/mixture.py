@@ -25,6 +25,7 @@ from nrjax.guarantees._rounding import (
     safe_epsilon,
     safe_time,
 )
+from nrjax.pytrees import register_dataclass
 
 # Machine epsilons by which epsilon is rounded up. The formula loses at most about 6 and the cast of
 # the sensitivity to another dtype 1; the rest is for approximate division on accelerators.
@@ -188,7 +189,7 @@ class _Mixture(abc.ABC):
         )
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class MixtureBoundary(_Mixture):
     """The mixture boundary for |W| (Whitehouse 2022, Theorem 3.6 and Lemma A.3).
@@ -215,7 +216,7 @@ class MixtureBoundary(_Mixture):
         return jnp.sqrt(2 * level)
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class OneSidedMixtureBoundary(_Mixture):
     """The mixture boundary for W alone: drift mixed over |N(0, 1/rho)|. Not in the papers.

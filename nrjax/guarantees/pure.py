@@ -2,20 +2,20 @@
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check_positive, float_dtype
 from nrjax.guarantees._rounding import check_time, safe_epsilon, safe_time
+from nrjax.pytrees import register_dataclass
 
 # Machine epsilons by which epsilon is rounded up. The formula and the cast of the sensitivity to
 # another dtype lose at most 2; the rest is for approximate division on accelerators.
 _MARGIN = 4
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class PureGuarantee:
     """Laplace noise of scale t costs `D1 / t`, surely (Whitehouse 2022, Proposition 4.2).

@@ -9,6 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check_shape, float_dtype
+from nrjax.pytrees import register_dataclass
 from nrjax.types import Status
 
 
@@ -19,7 +20,7 @@ class BrownianState(NamedTuple):
     time: Array
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Brownian:
     """The noise of the Brownian mechanism (Whitehouse 2022, Definition 3.1).

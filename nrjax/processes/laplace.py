@@ -9,6 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check_shape, float_dtype
+from nrjax.pytrees import register_dataclass
 from nrjax.types import Status
 
 
@@ -19,7 +20,7 @@ class LaplaceState(NamedTuple):
     time: Array
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Laplace:
     """The noise of Laplace noise reduction (Koufogiannis et al. 2017; Whitehouse 2022, eq. 3-4).

@@ -4,7 +4,6 @@ import dataclasses
 import math
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -12,6 +11,7 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import check, check_positive, check_shape, concrete, door, float_dtype
 from nrjax.processes.laplace import laplace, laplace_loss, random_bits, uniform
+from nrjax.pytrees import register_dataclass
 from nrjax.types import Status
 
 OVERFLOW_PROBABILITY = 1e-12
@@ -30,7 +30,7 @@ class LaplaceJumpsState(NamedTuple):
     """The first failure, a `Status`; `Status.RUNNING` while there was none."""
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class LaplaceJumps:
     """The law of `Laplace` on `[eta, horizon]`, by jumps (Whitehouse 2022, eq. 4).

@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 from nrjax._numerics import check, check_shape, concrete, door, float_dtype
 from nrjax.processes._bessel import log_ratio
 from nrjax.processes._counts import binomial, largest_count, poisson
+from nrjax.pytrees import register_dataclass
 from nrjax.types import Status
 
 
@@ -24,7 +25,7 @@ class SkellamState(NamedTuple):
     overflow: Array
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Skellam:
     """The noise of the Skellam mechanism (Whitehouse 2022, Appendix E).

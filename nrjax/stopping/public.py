@@ -3,15 +3,15 @@
 import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from nrjax._numerics import check, door
+from nrjax.pytrees import register_dataclass
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class PublicThreshold:
     """Stop as soon as the utility reaches a threshold.

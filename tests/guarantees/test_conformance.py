@@ -2,11 +2,11 @@
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
 import pytest
 
 from nrjax.guarantees import PureGuarantee
+from nrjax.pytrees import register_dataclass
 from tests import conformance
 from tests.conformance import GUARANTEE_CHECKS, GUARANTEES, GuaranteeCase
 
@@ -17,7 +17,7 @@ def test_guarantee(case, check):
     check(case)
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Unsafe(PureGuarantee):
     """Rounds times down."""
@@ -26,7 +26,7 @@ class Unsafe(PureGuarantee):
         return super().time(epsilon) * (1 - 1e-5)
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Silent(PureGuarantee):
     """Answers anything."""
