@@ -106,10 +106,12 @@ def run(
 
     def body(carry: Lanes) -> Lanes:
         carry = jax.lax.fori_loop(0, inner_steps, take_step, carry)
-        # Starting a trial can cost as much as many steps, so idle lanes wait for company while
-        # there are trials left to start.
-        free = jnp.sum(~running(carry), dtype=jnp.int32)
-        return jax.lax.cond(free >= max(1, lanes // 8), refill, lambda carry: carry, carry)
+        # Starting a trial can cost as much as many steps, so ended lanes wait for company; and
+        # without trials to start, for the last one to end.
+        at_work = running(carry)
+        ended = jnp.sum(carry.occupied & ~at_work, dtype=jnp.int32)
+        enough = (ended >= max(1, lanes // 8)) & (carry.following < count)
+        return jax.lax.cond(enough | ~jnp.any(at_work), refill, lambda carry: carry, carry)
 
     nobody = jnp.zeros((lanes,), jnp.int32)
     carry = Lanes(
@@ -119,8 +121,9 @@ def run(
         following=jnp.int32(0),
         outcomes=outcomes,
     )
-    carry = jax.lax.while_loop(lambda carry: jnp.any(running(carry)), body, refill(carry))
-    return refill(carry).outcomes
+    # A lane is occupied until its outcome is written, also if its trial failed at the start.
+    carry = jax.lax.while_loop(lambda carry: jnp.any(carry.occupied), body, refill(carry))
+    return carry.outcomes
 
 
 def paths(

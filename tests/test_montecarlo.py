@@ -122,6 +122,18 @@ def test_statuses_of_mixed_trials():
     assert np.all(outcome.utility[outcome.status == Status.STOPPED] >= -0.05)
 
 
+def test_trials_that_fail_at_the_start_are_all_reported():
+    # A buffer of one jump where about fourteen are needed: nearly every trial overflows at once.
+    process = nrjax.LaplaceJumps((), 0.02, 40.0, size=1)
+    parts = scalar(np.geomspace(40.0, 0.02, 30), process=process, guarantee=None)
+    outcome = nrjax.simulate(KEY, 500, **parts, batching=SMALL)
+    assert np.mean(outcome.status == Status.OVERFLOW) > 0.98
+    assert set(np.unique(outcome.status)) <= {Status.OVERFLOW, Status.STOPPED, Status.EXHAUSTED}
+    failed = outcome.status == Status.OVERFLOW
+    assert np.all(outcome.step[failed] == -1)
+    assert np.all(np.isnan(outcome.release[failed]))
+
+
 def numpy_stops(rng, times, trials, fresh):
     """Stop steps of the scalar problem, one vectorised NumPy loop; `fresh` plants the fault."""
     stops = np.full(trials, len(times))
