@@ -18,8 +18,9 @@ import jax
 import numpy as np
 
 import nrjax
-from nrjax import datasets, engine, montecarlo
+from nrjax import datasets, montecarlo
 from nrjax.erm import LogisticProblem
+from nrjax.interaction import build_interaction
 
 
 def numpy_trial(rng, mechanism, optimum, times, rows, weights, regularisation, radius, target):
@@ -89,7 +90,7 @@ def main():
         ("laplace", nrjax.Laplace(shape), pure),
     ):
         grid = nrjax.Grid.geometric(guarantee, 0.16, 20.0, 1000)
-        trial = engine.interaction(
+        trial = build_interaction(
             problem.optimum,
             process,
             guarantee,

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from nrjax import engine
-from nrjax.engine import Interaction, TrialState
+from nrjax.engine import TrialState
+from nrjax.interaction import Interaction
 from nrjax.keys import trial_key
 from nrjax.types import Outcome, Status
 

@@ -19,7 +19,8 @@ from jax.typing import ArrayLike
 
 from nrjax import engine, lanes
 from nrjax._numerics import check
-from nrjax.engine import Interaction, Path
+from nrjax.engine import Path
+from nrjax.interaction import Interaction, build_interaction
 from nrjax.types import Guarantee, NoiseProcess, Outcome, Schedule, StoppingRule, Utility
 
 _TRIALS = 2**32
@@ -207,7 +208,7 @@ class Program:
 
 
 def outcomes(trial: Interaction, chunk: int, batching: Batching | None = None) -> Program:
-    """The program whose results are an `Outcome`; `trial` is from `nrjax.engine.interaction`."""
+    """The program whose results are an `Outcome`; `trial` comes from `build_interaction`."""
     batching = Batching() if batching is None else batching
     _check_count("chunk", chunk, 1)
     tile, width = batching.resolve(trial)
@@ -277,7 +278,7 @@ def simulate(
     Raises:
         ValueError: the parts do not fit each other, or an argument is out of range.
     """
-    trial = engine.interaction(
+    trial = build_interaction(
         value, process, guarantee, schedule, utility, rule, shift=shift, max_steps=max_steps
     )
     batching = Batching() if batching is None else batching

@@ -7,7 +7,8 @@ import pytest
 from scipy import stats
 
 import nrjax
-from nrjax import engine, montecarlo
+from nrjax import montecarlo
+from nrjax.interaction import build_interaction
 from nrjax.types import Status
 from tests.problems import Distance, scalar, small_logistic
 
@@ -168,7 +169,7 @@ def test_stop_steps_have_the_law_of_a_plain_numpy_loop():
 
 def test_paths_are_those_of_scan_path():
     parts = logistic_parts()
-    trial = engine.interaction(**parts)
+    trial = build_interaction(**parts)
     program = montecarlo.paths(trial, 70, ("time", "utility", "epsilon"), SMALL)
     first = program.run(KEY, 70)
     np.testing.assert_array_equal(first["time"][0], parts["schedule"].times)
@@ -232,11 +233,11 @@ def test_bad_batching_is_named(options, message):
 
 
 def test_large_releases_are_batched_in_bounded_memory():
-    small = engine.interaction(**scalar())
+    small = build_interaction(**scalar())
     assert nrjax.Batching().resolve(small) == (4096, 4096)
     assert nrjax.Batching().resolve_chunk(small) == 65_536
     size = 1_000_000
-    large = engine.interaction(
+    large = build_interaction(
         **scalar(
             value=np.zeros(size), process=nrjax.Brownian((size,)), utility=Distance(np.zeros(size))
         )

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import nrjax
+from nrjax.interaction import build_interaction
 from tests.problems import Distance, scalar
 
 
@@ -65,7 +66,7 @@ def test_classes_registered_with_jax_itself_are_kept_apart_by_the_engine():
 
         return Signed(3.0)
 
-    built = [nrjax.engine.interaction(**scalar(utility=utility(sign))) for sign in (1, -1)]
+    built = [build_interaction(**scalar(utility=utility(sign))) for sign in (1, -1)]
     assert jax.tree.structure(built[0]) != jax.tree.structure(built[1])
 
 

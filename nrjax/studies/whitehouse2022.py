@@ -15,10 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 
-from nrjax import datasets, engine, montecarlo
+from nrjax import datasets, montecarlo
 from nrjax._numerics import check
 from nrjax.erm import LogisticProblem, Minimum
 from nrjax.guarantees import LinearBoundary, PureGuarantee
+from nrjax.interaction import Interaction, build_interaction
 from nrjax.processes import Brownian, Laplace
 from nrjax.schedules import Grid
 from nrjax.stopping import PublicThreshold
@@ -159,8 +160,8 @@ class Setup:
     """One case, ready to run."""
 
     case: Case
-    outcome: engine.Interaction
-    curve: engine.Interaction
+    outcome: Interaction
+    curve: Interaction
 
 
 def _per_task(values: tuple, task: int) -> Any:
@@ -263,8 +264,8 @@ def _setups(settings: Settings) -> Iterator[Setup]:
                 )
                 yield Setup(
                     case,
-                    engine.interaction(*parts, grid, problem.utility, PublicThreshold(-target)),
-                    engine.interaction(*parts, coarse, problem.utility, PublicThreshold(np.inf)),
+                    build_interaction(*parts, grid, problem.utility, PublicThreshold(-target)),
+                    build_interaction(*parts, coarse, problem.utility, PublicThreshold(np.inf)),
                 )
 
 
