@@ -34,7 +34,10 @@ def door(value: Any) -> np.ndarray | None:
 def check(ok: Any, name: str, value: Any, right: str) -> None:
     """Raise a `ValueError` that names the argument, its value and what would be right."""
     if not np.all(ok):
-        raise ValueError(f"{name} = {value!r}: must be {right}")
+        shown = repr(value)
+        if len(shown) > 200:
+            shown = f"{shown[:120]} ... {shown[-40:]}"
+        raise ValueError(f"{name} = {shown}: must be {right}")
 
 
 def check_positive(name: str, value: Any) -> None:

@@ -1,6 +1,8 @@
 """The command `nrjax`: parse, call, report."""
 
+import contextlib
 import dataclasses
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -19,6 +21,7 @@ except ModuleNotFoundError as error:
 
 import jax
 
+import nrjax
 from nrjax import datasets
 from nrjax.studies import whitehouse2022
 from nrjax.studies.store import StoreBusyError
@@ -26,6 +29,9 @@ from nrjax.studies.summary import summarise
 
 _MISUSE = 2
 """Exit status where the user can mend the call."""
+
+_INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it."""
 
 
 class _Bar:
@@ -89,6 +95,35 @@ def _table(summary: dict[str, Any]) -> rich.table.Table:
     return table
 
 
+_SHARE_AT_FIRST_STEP = 0.05
+"""From this share of trials on, the grid's first level is worth a warning."""
+
+
+def _remarks(summary: dict[str, Any]) -> list[str]:
+    """What was learnt from which data, and what should make one doubt the table."""
+    problems = {(case["task"], case["data"]): case for case in summary["cases"]}
+    lines = [
+        f"{task} on {data}: {case['rows']:,} rows, {case['dimension']} features, target loss "
+        f"{case['target']:.4g}, optimum {case['optimum']:.6g} (gradient norm "
+        f"{case['gradient_norm']:.1g})"
+        for (task, data), case in problems.items()
+    ]
+    for case in summary["cases"]:
+        share = case["stopped_at_first_step"]
+        if share >= _SHARE_AT_FIRST_STEP:
+            lines.append(
+                f"Warning: {share:.0%} of the {case['mechanism']} trials stopped at the first "
+                "level of the grid; their epsilon says where the grid begins. Ask for a lower "
+                "--target-loss, or begin lower (--tight-at, --lowest-epsilon)."
+            )
+    for (task, data), case in problems.items():
+        if task == "logistic" and case["target"] >= math.log(2):
+            lines.append(
+                f"Warning: the target loss on {data} is met by the zero model, whose loss is log 2."
+            )
+    return lines
+
+
 @dataclasses.dataclass(frozen=True)
 class _Run:
     """Run a study; `nrjax run --help` lists the studies."""
@@ -124,16 +159,10 @@ def _run(arguments: Sequence[str]) -> None:
     console = rich.console.Console()
     with _Bar(console) as bar:
         store = study.run(settings, bar)
-    console.print(_table(summarise(store)))
-    problems = {
-        (case.attributes["task"], case.attributes["data"]): case.attributes
-        for case in store.cases.values()
-    }
-    for (task, data), facts in problems.items():
-        console.print(
-            f"{task} on {data}: target loss {facts['target']:.4g}, optimum {facts['optimum']:.6g} "
-            f"(gradient norm {facts['gradient_norm']:.1g})"
-        )
+    summary = summarise(store)
+    console.print(_table(summary))
+    for line in _remarks(summary):
+        console.print(line, soft_wrap=True)
     console.print(f"Results, summary.json and figures are in {store.folder}", soft_wrap=True)
 
 
@@ -143,7 +172,8 @@ def _data(options: _Data) -> None:
         console.print(f"{name}: {datasets.fetch(name, options.data_dir)}", soft_wrap=True)
     table = rich.table.Table()
     for heading in ("name", "tasks", "rows", "features", "where, or how to get it"):
-        table.add_column(heading, justify="right" if heading in ("rows", "features") else "left")
+        justify = "right" if heading in ("rows", "features") else "left"
+        table.add_column(heading, justify=justify, overflow="fold")
     for one in datasets.available(options.data_dir):
         where = one.how if one.where is None else str(one.where)
         table.add_row(one.name, ", ".join(one.tasks), f"{one.rows:,}", str(one.features), where)
@@ -154,7 +184,10 @@ def _prepare_jax() -> None:
     """A device for each core, and compilations kept between runs, unless the user chose."""
     chosen = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if jax.config.jax_num_cpu_devices < 1 and not chosen:  # pyright: ignore[reportAttributeAccessIssue]
-        jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
+        affinity = getattr(os, "sched_getaffinity", None)  # what a container may use; not on macOS
+        cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+        with contextlib.suppress(RuntimeError):  # JAX runs already, with the devices it has
+            jax.config.update("jax_num_cpu_devices", cores)
     if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
         jax.config.update("jax_compilation_cache_dir", str(datasets.cache_folder() / "jax"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
@@ -167,6 +200,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sentence; anything else is a defect and keeps its traceback.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments == ["--version"]:
+        print(f"nrjax {nrjax.__version__}")
+        return 0
     try:
         if arguments[:1] == ["run"]:
             _run(arguments[1:])
@@ -179,6 +215,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
             assert isinstance(options, _Data)  # `run` was taken above
             _data(options)
+    except KeyboardInterrupt:
+        print("nrjax: interrupted; what was done is in the folder, unfinished", file=sys.stderr)
+        return _INTERRUPTED
     except (ValueError, OSError, ModuleNotFoundError, StoreBusyError) as error:
         print(f"nrjax: error: {error}", file=sys.stderr)
         return _MISUSE

@@ -13,7 +13,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax.interaction import Interaction, build_interaction
-from nrjax.keys import Role, role_key, step_key
+from nrjax.keys import Role, check_key, role_key, step_key
 from nrjax.types import Guarantee, NoiseProcess, Outcome, Schedule, Status, StoppingRule, Utility
 
 
@@ -143,8 +143,8 @@ def finish(trial: Interaction, state: TrialState) -> Outcome:
     """The outcome of a trial that ended, or that ends here."""
     released = state.step >= 0
     mechanism = jnp.where(released, _epsilon(trial, state.time), jnp.nan)
-    # Noise that lacks its law has no bound.
-    mechanism = jnp.where(state.status == Status.OVERFLOW, jnp.inf, mechanism)
+    if trial.guarantee is not None:  # noise that lacks its law has no bound
+        mechanism = jnp.where(state.status == Status.OVERFLOW, jnp.inf, mechanism)
     test = jnp.asarray(trial.rule.cost(mechanism), mechanism.dtype)
     if trial.shift is None:
         loss = jnp.full_like(state.time, jnp.nan)
@@ -218,7 +218,7 @@ def run_until(
     trial = build_interaction(
         value, process, guarantee, schedule, utility, rule, shift=shift, max_steps=max_steps
     )
-    return _run_until(trial, key)
+    return _run_until(trial, check_key(key))
 
 
 def path(trial: Interaction, key: Array, length: int) -> Path:
@@ -267,4 +267,4 @@ def scan_path(
         value, process, guarantee, schedule, utility, rule, shift=shift, max_steps=max_steps
     )
     length = schedule.max_steps if max_steps is None else max_steps
-    return _scan_path(trial, key, length)
+    return _scan_path(trial, check_key(key), length)

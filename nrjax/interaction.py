@@ -33,16 +33,72 @@ class Interaction:
 
 
 def _to_dtype(leaf: Any, dtype: Any) -> Any:
-    """Numbers and floating arrays in one dtype; keys, booleans and integer arrays as they are.
+    """Python numbers and floating arrays in one dtype; other arrays, and keys, as they are.
 
     A Python float, a float32 array and an int in the same place would each retrace.
     """
-    if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        return leaf
-    is_number = jnp.ndim(leaf) == 0 and not isinstance(leaf, (bool, np.bool_))
-    if is_number or jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+    is_number = isinstance(leaf, (int, float)) and not isinstance(leaf, bool)
+    if is_number or jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.floating):
         return jnp.asarray(leaf, dtype)
     return jnp.asarray(leaf)
+
+
+_PARTS = {
+    "process": ("shape", "init", "rewind", "value", "privacy_loss", "status"),
+    "guarantee": ("epsilon", "time", "delta"),
+    "schedule": ("init", "next", "max_steps"),
+    "utility": ("hypothesis", "evaluate"),
+    "rule": ("init", "step", "cost"),
+}
+"""What a part must have to be taken for one."""
+
+_LEVELS_PER_DEVIATION = 16
+"""Fewest representable numbers that one standard deviation of the noise must span."""
+
+
+def _check_parts(parts: dict[str, Any]) -> None:
+    """Each argument is a part of its kind, and a pytree of numbers."""
+    for name, part in parts.items():
+        if part is None and name == "guarantee":
+            continue
+        lacking = [method for method in _PARTS[name] if not hasattr(part, method)]
+        if isinstance(part, type):
+            raise ValueError(f"{name} = {part!r}: must be an instance, not the class itself")
+        if lacking:
+            raise ValueError(
+                f"{name} = {part!r}: must have {', '.join(_PARTS[name])}; "
+                f"lacks {', '.join(lacking)}"
+            )
+        if any(leaf is part for leaf in jax.tree.leaves(part)):
+            raise ValueError(
+                f"{name} = {part!r}: must be a pytree; decorate its class, a frozen dataclass, "
+                "with nrjax.register_dataclass"
+            )
+
+
+def _check_noise(
+    value: Any, process: NoiseProcess, guarantee: Guarantee | None, schedule: Schedule, dtype: Any
+) -> None:
+    """The guarantee is for this noise, and the dtype resolves the noise beside the value."""
+    made, covered = getattr(process, "noise", None), getattr(guarantee, "noise", None)
+    if None not in (made, covered) and made != covered:
+        raise ValueError(
+            f"guarantee = {guarantee!r}: must be for {made} noise, which {type(process).__name__} "
+            f"makes, but holds for {covered} noise"
+        )
+    largest, last = concrete(value), concrete(getattr(schedule, "last_time", None))
+    if largest is None or last is None or not largest.size or not hasattr(process, "deviation"):
+        return
+    with jax.ensure_compile_time_eval():
+        deviation = concrete(process.deviation(jnp.asarray(last, dtype)))
+    spacing = np.spacing(np.max(np.abs(largest)).astype(dtype))
+    if deviation is not None and np.any(_LEVELS_PER_DEVIATION * spacing > deviation):
+        raise ValueError(
+            f"value is as large as {np.max(np.abs(largest)):.4g}, where {np.dtype(dtype).name} "
+            f"numbers are {spacing:.2g} apart: must resolve the noise, whose standard deviation "
+            f"falls to {np.min(deviation):.2g}; subtract a public centre, or use float64 "
+            "(JAX_ENABLE_X64=1)"
+        )
 
 
 def build_interaction(
@@ -59,9 +115,21 @@ def build_interaction(
     """Check the parts of a trial against each other and bring them to one dtype.
 
     Raises:
-        ValueError: `value` or `shift` does not have the process's shape or is not finite,
-            `max_steps` is below 1, or the utility is not a scalar.
+        ValueError: an argument is not a part of its kind, `value` or `shift` does not have the
+            process's shape or is not finite, `max_steps` is below 1, the utility is not a scalar,
+            the guarantee is for other noise, or the dtype does not resolve the noise.
     """
+    _check_parts(
+        {
+            "process": process,
+            "guarantee": guarantee,
+            "schedule": schedule,
+            "utility": utility,
+            "rule": rule,
+        }
+    )
+    value = np.asarray(value) if isinstance(value, (list, tuple)) else value
+    shift = np.asarray(shift) if isinstance(shift, (list, tuple)) else shift
     shape = tuple(process.shape)
     for name, array in (("value", value), ("shift", shift)):
         if array is None:
@@ -76,10 +144,13 @@ def build_interaction(
     steps = schedule.max_steps if max_steps is None else max_steps
     number = concrete(steps)
     if number is not None:
-        check(number == np.floor(number), "max_steps", max_steps, "an integer")
-        check(number >= 1, "max_steps", max_steps, "at least 1")
+        ok = number.dtype.kind in "iu" and number.ndim == 0
+        check(ok, "max_steps", steps, "an integer")
+        check(1 <= number < 2**31, "max_steps", steps, "at least 1 and below 2^31")
 
     dtype = float_dtype(value)
+    check(dtype in (jnp.float32, jnp.float64), "dtype of value", str(dtype), "float32 or float64")
+    _check_noise(value, process, guarantee, schedule, dtype)
     parts = (value, process, guarantee, schedule, utility, rule, shift)
     parts = jax.tree.map(lambda leaf: _to_dtype(leaf, dtype), parts)
     structure = (str(jax.tree.structure(parts)), tuple(type(part) for part in parts))

@@ -4,9 +4,16 @@ Never from a float time: two nearly equal times would share their noise.
 """
 
 import enum
+from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax import Array
+
+from nrjax._numerics import check
+
+_GENERATOR = "threefry2x32"
 
 
 class Role(enum.IntEnum):
@@ -19,7 +26,7 @@ class Role(enum.IntEnum):
 
 def trial_key(key: Array, trial: Array | int, round: Array | int = 0) -> Array:
     """Key of one mechanism (`round`) of one trial; both below 2^32."""
-    return jax.random.fold_in(jax.random.fold_in(key, trial), round)
+    return jax.random.fold_in(jax.random.fold_in(check_key(key), trial), round)
 
 
 def role_key(key: Array, role: Role) -> Array:
@@ -30,3 +37,35 @@ def role_key(key: Array, role: Role) -> Array:
 def step_key(key: Array, step: Array | int) -> Array:
     """Key of one step within a role's stream."""
     return jax.random.fold_in(key, step)
+
+
+def is_key(value: Any) -> bool:
+    """Whether an array holds typed random keys."""
+    return jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+
+
+def check_key(key: Any) -> Array:
+    """A single typed threefry key; raw key data are wrapped.
+
+    Other generators draw a whole batch from one lane's key under `vmap`: a trial would depend on
+    its neighbours, and their law is wrong as soon as lanes are reused.
+
+    Raises:
+        ValueError: `key` is something else.
+    """
+    if isinstance(key, jax.Array) and is_key(key):
+        check(key.shape == (), "key", key, "a single key, not a batch of them")
+        right = f'of the generator {_GENERATOR}: jax.random.key(0, impl="{_GENERATOR}")'
+        check(str(jax.random.key_impl(key)) == _GENERATOR, "key", key, right)
+        return key
+    is_raw = (
+        isinstance(key, (jax.Array, np.ndarray)) and key.dtype == np.uint32 and key.shape == (2,)
+    )
+    check(is_raw, "key", key, "a JAX random key, such as jax.random.key(0)")
+    return jax.random.wrap_key_data(jnp.asarray(key), impl=_GENERATOR)
+
+
+def study_key(seed: int) -> Array:
+    """The key of a study's seed, in [0, 2^32)."""
+    check(0 <= seed < 2**32, "seed", seed, "in [0, 2^32)")
+    return jax.random.key(seed, impl=_GENERATOR)

@@ -4,13 +4,11 @@ What a device does with its share of the trials is in `nrjax.lanes`.
 """
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
@@ -21,6 +19,7 @@ from nrjax import engine, lanes
 from nrjax._numerics import check
 from nrjax.engine import Path
 from nrjax.interaction import Interaction, build_interaction
+from nrjax.keys import check_key, is_key
 from nrjax.types import Guarantee, NoiseProcess, Outcome, Schedule, StoppingRule, Utility
 
 _TRIALS = 2**32
@@ -29,10 +28,11 @@ _TRIALS = 2**32
 
 @dataclasses.dataclass(frozen=True)
 class Batching:
-    """How trials are batched; none of it changes a result, `tile` aside (last bits).
+    """How trials are batched; none of it changes a result, `tile` aside (last bits of utilities).
 
     Attributes:
-        tile: trials whose utility is taken together. None chooses by the size of the utility's
+        tile: trials whose utility is taken together, a power of two: in other batches a matrix
+            product may round by its place in the batch. None chooses by the size of the utility's
             data and of a trial's state: 64 for a data set of usual size, 4096 for a scalar.
         lanes: trials under way at a time on a device, a multiple of `tile`. None: four tiles, at
             most 4096 trials.
@@ -42,7 +42,8 @@ class Batching:
         devices: None for all local devices.
 
     Raises:
-        ValueError: a count is below 1, or `lanes` is not a multiple of `tile`.
+        ValueError: a count is below 1, `tile` is not a power of two, or `lanes` is not a multiple
+            of `tile`.
     """
 
     tile: int | None = None
@@ -56,8 +57,10 @@ class Batching:
             number = getattr(self, name)
             if number is not None or name == "inner_steps":
                 _check_count(name, number, 1)
-        if self.lanes is not None and self.tile is not None:
-            check(self.lanes % self.tile == 0, "lanes", self.lanes, f"a multiple of {self.tile}")
+        if self.tile is not None:
+            check(self.tile & (self.tile - 1) == 0, "tile", self.tile, "a power of two")
+            ok = self.lanes is None or self.lanes % self.tile == 0
+            check(ok, "lanes", self.lanes, f"a multiple of tile = {self.tile}")
         if self.devices is not None:
             check(len(self.devices) > 0, "devices", self.devices, "not empty")
 
@@ -69,8 +72,6 @@ class Batching:
             state = jax.eval_shape(engine.start, trial, _abstract_key())
             tile = _power_of_two(2**22 // max(data, 1), 64, 4096)
             tile = min(tile, _power_of_two(2**25 // _bytes(state), 1, 4096))
-            if self.lanes is not None:
-                tile = math.gcd(tile, self.lanes)
         lanes = max(tile, min(4096, 4 * tile) // tile * tile) if self.lanes is None else self.lanes
         check(lanes % tile == 0, "lanes", lanes, f"a multiple of tile = {tile}")
         return tile, lanes
@@ -92,11 +93,7 @@ def _power_of_two(number: int, least: int, most: int) -> int:
 
 def _bytes(tree: Any) -> int:
     leaves = jax.tree.leaves(tree)
-    return sum(leaf.size * (8 if _is_key(leaf) else leaf.dtype.itemsize) for leaf in leaves)
-
-
-def _is_key(leaf: Any) -> bool:
-    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return sum(leaf.size * (8 if is_key(leaf) else leaf.dtype.itemsize) for leaf in leaves)
 
 
 def _abstract_key() -> Any:
@@ -134,16 +131,6 @@ def _check_count(name: str, number: Any, least: int) -> None:
     check(ok and number >= least, name, number, f"an integer, at least {least}")
 
 
-def _check_key(key: Any) -> Array:
-    if isinstance(key, jax.Array) and _is_key(key):
-        check(key.shape == (), "key", key, "a single key, not a batch of them")
-        return key
-    is_raw = isinstance(key, (jax.Array, np.ndarray)) and key.dtype == np.uint32 and key.ndim == 1
-    if not is_raw:
-        raise ValueError(f"key = {key!r}: must be a JAX random key, such as jax.random.key(0)")
-    return jax.random.wrap_key_data(jnp.asarray(key))
-
-
 class Program:
     """One compiled program that runs any trials of an interaction, up to `chunk` at a time.
 
@@ -178,7 +165,7 @@ class Program:
     def compile(self, key: Array) -> None:
         """Compile, by a run of no trials; without it the first `run` compiles."""
         none = np.zeros(len(self._devices))
-        jax.block_until_ready(self._call(_check_key(key), none, none))
+        jax.block_until_ready(self._call(check_key(key), none, none))
 
     def run(self, key: Array, trials: int, first_trial: int = 0) -> Any:
         """Results of `trials` trials from `first_trial` on, at most `chunk` of them.
@@ -189,7 +176,7 @@ class Program:
         Raises:
             ValueError: the numbers are out of range, or `key` is not a key.
         """
-        key = _check_key(key)
+        key = check_key(key)
         _check_count("trials", trials, 1)
         check(trials <= self.chunk, "trials", trials, f"at most chunk = {self.chunk}")
         _check_count("first_trial", first_trial, 0)

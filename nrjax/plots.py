@@ -26,7 +26,7 @@ except ModuleNotFoundError as error:
 from nrjax.studies.store import Case, Store
 from nrjax.studies.summary import PERCENTS, quantile, total_epsilon
 
-EPSILON = "ex-post privacy loss ε (nat)"
+EPSILON = "ex-post ε (nat)"
 
 
 class _Style(NamedTuple):
@@ -96,7 +96,9 @@ def epsilon_distribution(store: Store) -> Figure:
             axes.set_xticks(range(len(here)), labels)
             axes.set_xlim(-0.6, len(here) - 0.4)
             _epsilon_scale(axes, "y", limits)
-            axes.set_title(f"{_on(row)}\ntest: {_words(column)}", fontsize="medium")
+            trials = " or ".join(_unique(f"{c.passes['outcome'].trials:,}" for c in here))
+            title = f"{_on(row)}\ntest: {_words(column)}, {trials} trials"
+            axes.set_title(title, fontsize="medium")
             if axes is axes_row[0]:
                 axes.set_ylabel(EPSILON)
     shapes = [
@@ -177,7 +179,8 @@ def _draw_distribution(
     finite = np.isfinite(epsilon)
     edges = np.geomspace(*limits, 61)
     counts, _ = np.histogram(epsilon[finite], edges)
-    half = np.repeat(0.4 * counts / max(counts.max(), 1), 2)
+    # Areas are shares of all trials: where few stopped, little is drawn.
+    half = np.repeat(0.4 * counts / max(counts.max(), 1) * finite.mean(), 2)
     axes.fill_betweenx(
         np.repeat(edges, 2)[1:-1],
         position - half,
@@ -207,7 +210,9 @@ def _draw_distribution(
     amount = "∞" if np.isinf(median) else f"{median:.3g}"
     missing = 100 * float(np.mean(~finite))
     stopped = "all stopped" if missing == 0 else f"{missing:.3g} % did not stop"
-    return f"{_words(mechanism)}\nmedian {amount}\n{stopped}"
+    delta = case.attributes.get("delta")
+    held = "" if delta is None else f"\nδ = {delta:g}"
+    return f"{_words(mechanism)}{held}\nmedian {amount}\n{stopped}"
 
 
 def _draw_curve(axes: Axes, store: Store, case: Case, style: _Style) -> np.ndarray:

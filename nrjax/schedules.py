@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -98,7 +99,7 @@ class Grid:
         times = guarantee.time(epsilons)
         number = concrete(times)
         if number is None:
-            return cls(times)
+            return cls(jax.lax.cummin(times))
         # Rounding to more noise may make neighbours of a very fine grid rise by an ulp.
         return cls(np.minimum.accumulate(number))
 
@@ -106,6 +107,11 @@ class Grid:
     def max_steps(self) -> int:
         """Number of times in the grid."""
         return self.times.shape[0]
+
+    @property
+    def last_time(self) -> Any:
+        """The last time, the smallest."""
+        return self.times[-1]
 
     def init(self) -> tuple[Array, Array]:
         """State (the index of the present time) and the first time."""
@@ -139,7 +145,8 @@ class AdaptiveTimes:
         first: first time.
         choose: `choose(parameters, time, release) -> next time`, written for one trial. A time
             that is larger than the present one, or not positive, ends the trial as
-            `Status.INVALID_TIME`.
+            `Status.INVALID_TIME`. Define it once and vary `parameters`: each new function is
+            compiled anew.
         last: smallest time of interest; a choice below it is raised to it, and it ends the
             schedule.
         max_steps: largest number of times (static).
@@ -167,6 +174,11 @@ class AdaptiveTimes:
         check(callable(self.choose), "choose", self.choose, "a function")
         is_count = isinstance(self.max_steps, (int, np.integer))
         check(is_count and self.max_steps >= 1, "max_steps", self.max_steps, "at least 1")
+
+    @property
+    def last_time(self) -> Any:
+        """The smallest time, `last`."""
+        return self.last
 
     def init(self) -> tuple[AdaptiveState, Array]:
         """State and the first time."""

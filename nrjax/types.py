@@ -6,7 +6,7 @@ states are `NamedTuple`s.
 """
 
 import enum
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from jax import Array
 from jax.typing import ArrayLike
@@ -41,6 +41,13 @@ class NoiseProcess(Protocol[State]):
         """Shape of the noise, and of the private value it is added to."""
         ...
 
+    noise: ClassVar[str]
+    """Law of the noise at one time: "gaussian", "laplace", "skellam" or a name of your own."""
+
+    def deviation(self, time: ArrayLike) -> Array:
+        """Standard deviation of a coordinate's noise at `time`."""
+        ...
+
     def init(self, key: Array, time: ArrayLike) -> State:
         """Noise at the first and largest time (scalar, > 0)."""
         ...
@@ -64,6 +71,9 @@ class NoiseProcess(Protocol[State]):
 
 class Guarantee(Protocol):
     """What stopping at a time costs, and the time that a cost buys."""
+
+    noise: ClassVar[str]
+    """The noise that it is a guarantee for: the process's `noise`."""
 
     def epsilon(self, time: ArrayLike) -> Array:
         """Ex-post epsilon of stopping at `time`; falls as time grows; rounded up."""
@@ -92,6 +102,11 @@ class Schedule(Protocol[State]):
         """Largest number of times it hands out (static)."""
         ...
 
+    @property
+    def last_time(self) -> ArrayLike:
+        """Smallest time it hands out."""
+        ...
+
     def init(self) -> tuple[State, Array]:
         """State and first time."""
         ...
@@ -113,7 +128,10 @@ class Utility(Protocol):
         ...
 
     def bounds(self, hypothesis: Array) -> tuple[Array, Array]:
-        """Lower and upper bound of `evaluate`, rounding included; may be `evaluate` twice."""
+        """Lower and upper bound of `evaluate`, rounding included; may be `evaluate` twice.
+
+        For a cheap certificate that a rule would say the same of both; the engine evaluates.
+        """
         ...
 
 
@@ -150,7 +168,8 @@ class Outcome(NamedTuple):
     utility: Array
     """Utility of that hypothesis."""
     mechanism_epsilon: Array
-    """Ex-post epsilon of the releases; NaN without a guarantee, infinite after an overflow."""
+    """Ex-post epsilon of the releases; NaN without a guarantee or a release, else infinite after
+    an overflow."""
     test_epsilon: Array
     """What the stopping rule added to it."""
     epsilon: Array

@@ -193,9 +193,19 @@ def test_numbers_of_any_type_share_a_trace():
 
     before = _run_until._cache_size()
     for one in (1, 1.0, np.float32(1), np.float64(1), jnp.float32(1)):
-        guarantee = nrjax.PureGuarantee(one)
-        nrjax.run_until(KEY, **scalar(np.array([9.0, 4.0, 1.0]), guarantee=guarantee, value=one))
+        parts = {"process": nrjax.Laplace(()), "guarantee": nrjax.PureGuarantee(one)}
+        nrjax.run_until(KEY, **scalar(np.array([9.0, 4.0, 1.0]), **parts, value=float(one)))
     assert _run_until._cache_size() == before + 1
+
+
+class Unregistered:
+    """A utility that JAX does not know as a pytree."""
+
+    def hypothesis(self, release):
+        return release
+
+    def evaluate(self, hypothesis):
+        return hypothesis
 
 
 @pytest.mark.parametrize(
@@ -205,18 +215,33 @@ def test_numbers_of_any_type_share_a_trace():
         ({"value": np.nan}, "value = nan: must be finite"),
         ({"utility": Distance(np.zeros(3))}, None),
         ({"shift": np.zeros(2)}, r"shift has shape \(2,\)"),
-        ({"shift": 0.5, "process": nrjax.Skellam((), 1.0, 1.0)}, "shift = 0.5: must"),
+        (
+            {"shift": 0.5, "process": nrjax.Skellam((), 1.0, 1.0), "guarantee": None},
+            "shift = 0.5: must",
+        ),
         ({"max_steps": 0}, "max_steps = 0: must be at least 1"),
         ({"max_steps": 1.5}, "max_steps = 1.5: must be an integer"),
+        ({"max_steps": True}, "max_steps = True: must be an integer"),
+        ({"max_steps": 2**31}, "must be at least 1 and below"),
+        ({"value": np.float16(3)}, "dtype of value = 'float16': must be float32 or float64"),
+        ({"value": 1e16}, "subtract a public centre"),
+        ({"guarantee": nrjax.PureGuarantee(1.0)}, "must be for gaussian noise, which Brownian"),
+        ({"process": nrjax.Laplace(())}, "must be for laplace noise, which Laplace makes"),
+        ({"process": nrjax.Brownian}, "process = .*must be an instance"),
+        ({"rule": -2.0}, r"rule = -2\.0: must have init, step, cost; lacks init, step, cost"),
+        ({"utility": lambda release: release}, "utility = .*lacks hypothesis, evaluate"),
+        ({"utility": Unregistered()}, "must be a pytree; decorate its class"),
+        ({"key": 0}, "key = 0: must be a JAX random key"),
+        ({"key": jax.random.key(0, impl="rbg")}, "must be of the generator threefry2x32"),
     ],
 )
 def test_bad_arguments_are_named(changes, message):
-    parts = scalar() | changes
+    parts = {"key": KEY, **scalar()} | changes
     if message is None:  # broadcasting inside the utility still gives a scalar
-        assert nrjax.run_until(KEY, **parts).step >= 0
+        assert nrjax.run_until(**parts).step >= 0
         return
     with pytest.raises(ValueError, match=message):
-        nrjax.run_until(KEY, **parts)
+        nrjax.run_until(**parts)
 
 
 def test_a_utility_that_is_no_scalar_is_refused():

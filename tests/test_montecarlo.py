@@ -109,7 +109,7 @@ def test_a_lane_is_not_refilled_before_its_trial_has_ended():
     parts = scalar(np.geomspace(100.0, 0.01, 50), threshold=-0.05)
     outcome = nrjax.simulate(KEY, 500, **parts, batching=SMALL)
     assert set(np.unique(outcome.status)) == {Status.STOPPED, Status.EXHAUSTED}
-    later = nrjax.simulate(KEY, 500, **parts, batching=nrjax.Batching(tile=500, lanes=500))
+    later = nrjax.simulate(KEY, 500, **parts, batching=nrjax.Batching(tile=512, lanes=512))
     same(outcome, later)
 
 
@@ -221,7 +221,8 @@ def test_bad_arguments_are_named(arguments, message):
     ("options", "message"),
     [
         ({"tile": 0}, "tile = 0"),
-        ({"lanes": 10, "tile": 4}, "lanes = 10: must be a multiple of 4"),
+        ({"tile": 24}, "tile = 24: must be a power of two"),
+        ({"lanes": 10, "tile": 4}, "lanes = 10: must be a multiple of tile = 4"),
         ({"chunk": 0}, "chunk = 0"),
         ({"inner_steps": True}, "inner_steps = True"),
         ({"devices": ()}, "devices"),

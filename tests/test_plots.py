@@ -102,7 +102,7 @@ def test_distribution_has_a_panel_for_each_task_and_test(full):
     figure = plots.epsilon_distribution(full)
     titles = [axes.get_title() for axes in figure.axes]
     assert titles == [
-        f"{task}\ntest: {test}"
+        f"{task}\ntest: {test}, 400 trials"
         for task in ("logistic on kdd99", "ridge on twitter")
         for test in ("public", "reduced")
     ]
@@ -110,7 +110,7 @@ def test_distribution_has_a_panel_for_each_task_and_test(full):
         labels = [label.get_text().split("\n")[0] for label in axes.get_xticklabels()]
         assert labels == ["brownian", "laplace", "laplace jumps", "skellam"]
         assert axes.get_yscale() == "log"
-    assert figure.axes[0].get_ylabel() == "ex-post privacy loss ε (nat)"
+    assert figure.axes[0].get_ylabel() == "ex-post ε (nat)"
 
 
 def test_distribution_states_medians_and_the_share_that_did_not_stop(full):
@@ -181,7 +181,7 @@ def test_loss_lines_are_the_means_and_bands_their_intervals(full):
         _, optimum, target = TASKS[task]
         assert lines[f"target: {target:.4g}"].get_ydata()[0] == target
         assert lines[f"optimum without privacy: {optimum:.4g}"].get_ydata()[0] == optimum
-        assert axes.get_xlabel() == "ex-post privacy loss ε (nat)"
+        assert axes.get_xlabel() == "ex-post ε (nat)"
         assert axes.get_ylabel() == "mean regularised loss"
         assert axes.get_legend() is not None
 

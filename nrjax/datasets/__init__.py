@@ -1,6 +1,7 @@
 """Data sets by name, or from a user's own file, ready for private empirical risk minimisation."""
 
 import os
+import sys
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -55,6 +56,10 @@ _SOURCES: dict[str, _Source] = {"flights": flights, "kdd99": kddcup, "twitter": 
 _PAPER = {"logistic": "kdd99", "ridge": "twitter"}
 
 
+_USUAL_ROWS = 10_000
+"""Rows of a named data set unless asked otherwise, as in Whitehouse 2022."""
+
+
 class Available(NamedTuple):
     """A named data set, and whether it is on this machine."""
 
@@ -94,7 +99,7 @@ def load(
     name_or_path: PathLike,
     task: str,
     *,
-    rows: int = 10_000,
+    rows: int | None = None,
     data_dir: PathLike | None = None,
     target: str | None = None,
     normalise: str = "l2_rows",
@@ -106,7 +111,8 @@ def load(
             ridge: the papers' data), or the path of a .csv or .npz file (`nrjax.datasets.user`).
         task: "logistic" (labels -1 and 1) or "ridge" (target divided by its largest absolute value
             in the rows used, hence within [-1, 1]).
-        rows: how many rows, from the first on; a user's file may have fewer.
+        rows: how many rows, from the first on; a user's file may have fewer. None: 10,000 of a
+            named data set, all of a user's file.
         data_dir: folder of kdd99 and twitter; else the variable `NRJAX_DATA`, else the cache.
         target: column (CSV) or array (NPZ) of a user's file.
         normalise: "l2_rows" divides each row by its own l2 norm (Whitehouse 2022); "max_l1" divides
@@ -119,8 +125,9 @@ def load(
     """
     name = resolve(os.fspath(name_or_path), task)
     check(normalise in NORMALISATIONS, "normalise", normalise, f"one of {tuple(NORMALISATIONS)}")
-    whole = isinstance(rows, int | np.integer) and not isinstance(rows, bool)
-    check(whole and rows >= 1, "rows", rows, "a positive integer")
+    if rows is not None:
+        whole = isinstance(rows, int | np.integer) and not isinstance(rows, bool)
+        check(whole and rows >= 1, "rows", rows, "a positive integer")
     if name in _SOURCES:
         source = _SOURCES[name]
         check(target is None, "target", target, f"None for {name}, whose target is fixed")
@@ -128,12 +135,14 @@ def load(
             other for other, held in _SOURCES.items() if task in held.TASKS
         )
         check(task in source.TASKS, "task", task, right)
-        return scaled(name, task, source.read(task, int(rows), data_dir), normalise)
+        wanted = _USUAL_ROWS if rows is None else int(rows)
+        return scaled(name, task, source.read(task, wanted, data_dir), normalise)
     path = Path(name).expanduser()
     if path.suffix.lower() not in user.SUFFIXES:
         names = ", ".join(map(repr, [*_SOURCES, "paper"]))
         check(False, "data", name, f"one of {names}, or the path of a .csv or .npz file")
-    return scaled(path.name, task, user.read(path, task, int(rows), target), normalise)
+    wanted = sys.maxsize if rows is None else int(rows)
+    return scaled(path.name, task, user.read(path, task, wanted, target), normalise)
 
 
 def fetch(name: str, data_dir: PathLike | None = None, *, base_url: str = kddcup.BASE_URL) -> Path:

@@ -27,7 +27,7 @@ ROWS = 100_000
 FEATURES = 38
 SHA256 = "8045aca0d84e70e622d1148d7df782496f6333bf6eb979a1b0837c42a9fd9561"
 BASE_URL = "https://ndownloader.figshare.com/files"
-HOW = "nrjax.datasets.fetch('kdd99') downloads it (2.1 MB)"
+HOW = "nrjax data --fetch kdd99 downloads it (2.1 MB)"
 
 _NPZ = "kdd99_100000.npz"
 _GZ = "kddcup.data_10_percent.gz"
@@ -71,7 +71,7 @@ def read(task: str, rows: int, data_dir: str | os.PathLike[str] | None = None) -
     if path is None:
         raise FileNotFoundError(
             f"The data set kdd99 was not found: put the file {_GZ} (or {_NPZ}) into "
-            f"{data_folder(data_dir)}, or download it with fetch('kdd99')."
+            f"{data_folder(data_dir)}, or download it with nrjax data --fetch kdd99."
         )
     if path.suffix == ".npz":
         arrays = read_npz(path, ("x", "y"))

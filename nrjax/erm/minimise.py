@@ -48,7 +48,7 @@ def _lbfgs(
         )
         argument = optax.apply_updates(argument, updates)
         # The line search leaves the gradient at the new point in its state.
-        return argument, state, optax.tree.norm(optax.tree.get(state, "grad")), count + 1
+        return argument, state, jnp.linalg.norm(optax.tree_utils.tree_get(state, "grad")), count + 1
 
     first = (start, solver.init(start), jnp.asarray(jnp.inf, start.dtype), jnp.int32(0))
     argument, _, _, count = jax.lax.while_loop(unfinished, step, first)
@@ -61,7 +61,7 @@ def minimise(
     data: Any,
     dimension: int,
     *,
-    tolerance: float = 1e-9,
+    tolerance: float = 1e-12,
     iterations: int = 500,
 ) -> Minimum:
     """Minimise `objective(data, argument)` from zero by L-BFGS, in float64.

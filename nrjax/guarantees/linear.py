@@ -1,7 +1,7 @@
 """The linear privacy boundary of the Brownian mechanism."""
 
 import dataclasses
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import jax.numpy as jnp
 import numpy as np
@@ -48,6 +48,7 @@ class LinearBoundary:
     delta: Array | float
     a: ArrayLike
     b: ArrayLike
+    noise: ClassVar[str] = "gaussian"
 
     def __post_init__(self):
         check_positive("sensitivity", self.sensitivity)

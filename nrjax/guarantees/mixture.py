@@ -9,7 +9,7 @@ exceeds 1/delta with probability at most delta, so W stays below
 import abc
 import dataclasses
 import math
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -52,6 +52,7 @@ class _Mixture(abc.ABC):
     sensitivity: ArrayLike
     delta: Array | float
     rho: ArrayLike
+    noise: ClassVar[str] = "gaussian"
 
     def __post_init__(self):
         check_positive("sensitivity", self.sensitivity)

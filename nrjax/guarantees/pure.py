@@ -1,6 +1,7 @@
 """Pure ex-post privacy of Laplace noise: `epsilon = D1 / t`."""
 
 import dataclasses
+from typing import ClassVar
 
 import jax.numpy as jnp
 from jax import Array
@@ -25,6 +26,7 @@ class PureGuarantee:
     """
 
     sensitivity: ArrayLike
+    noise: ClassVar[str] = "laplace"
 
     def __post_init__(self):
         check_positive("sensitivity", self.sensitivity)

@@ -33,7 +33,9 @@ def poisson(key: Array, mean: Array, shape: tuple[int, ...]) -> Array:
     valid = (mean >= 0) & (mean <= largest_count(mean.dtype))
     mean = jnp.broadcast_to(jnp.where(valid, mean, 0), shape)
     large = mean >= REJECTION_FROM
-    few = _gaps(key, shape, jnp.where(large, 0, mean), lambda exponential: exponential)
+    # An exponential draw can be 0 (2^-23 of them are); without the floor, mean 0 would count it.
+    floor = float(jnp.finfo(mean.dtype).tiny)
+    few = _gaps(key, shape, jnp.where(large, 0, mean), lambda gap: jnp.maximum(gap, floor))
     centre = jnp.where(large, mean, REJECTION_FROM)
 
     def log_weight(k):

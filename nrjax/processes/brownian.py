@@ -1,7 +1,7 @@
 """Brownian noise: `B_t ~ N(0, t I)`, rewound by the Brownian bridge."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +33,7 @@ class Brownian:
     """
 
     shape: tuple[int, ...] = dataclasses.field(metadata={"static": True})
+    noise: ClassVar[str] = "gaussian"
 
     def __post_init__(self):
         check_shape("shape", self.shape)
@@ -50,6 +51,10 @@ class Brownian:
         deviation = jnp.sqrt(time * ((now - time) / now))
         fresh = jax.random.normal(key, self.shape, now.dtype)
         return BrownianState((time / now) * state.value + deviation * fresh, time)
+
+    def deviation(self, time: ArrayLike) -> Array:
+        """Standard deviation of the noise, `sqrt(time)`."""
+        return jnp.sqrt(jnp.asarray(time, float_dtype(time)))
 
     def value(self, state: BrownianState) -> Array:
         """The noise."""

@@ -1,7 +1,8 @@
 """Laplace noise: `Z_t ~ Lap(t)`, independent increments, rewound by its exact reverse kernel."""
 
 import dataclasses
-from typing import Any, NamedTuple
+import math
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -43,6 +44,7 @@ class Laplace:
     """
 
     shape: tuple[int, ...] = dataclasses.field(metadata={"static": True})
+    noise: ClassVar[str] = "laplace"
 
     def __post_init__(self):
         check_shape("shape", self.shape)
@@ -72,6 +74,10 @@ class Laplace:
         return LaplaceState(
             jnp.where(moved, jnp.where(jnp.signbit(value), -target, target), value), time
         )
+
+    def deviation(self, time: ArrayLike) -> Array:
+        """Standard deviation of the noise, `sqrt(2) time`."""
+        return math.sqrt(2) * jnp.asarray(time, float_dtype(time))
 
     def value(self, state: LaplaceState) -> Array:
         """The noise."""

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -64,6 +64,7 @@ class LaplaceJumps:
     """
 
     shape: tuple[int, ...] = dataclasses.field(metadata={"static": True})
+    noise: ClassVar[str] = "laplace"
     eta: ArrayLike
     horizon: ArrayLike
     size: int = dataclasses.field(default=0, metadata={"static": True})
@@ -115,6 +116,10 @@ class LaplaceJumps:
         sound = (state.failure != Status.RUNNING) | self._covers(time)
         failure = jnp.where(sound, state.failure, jnp.int32(Status.INVALID_TIME))
         return state._replace(time=time, failure=failure)
+
+    def deviation(self, time: ArrayLike) -> Array:
+        """Standard deviation of the noise, `sqrt(2) time`."""
+        return math.sqrt(2) * jnp.asarray(time, float_dtype(time))
 
     def value(self, state: LaplaceJumpsState) -> Array:
         """The noise; look at `status` before believing it."""

@@ -1,7 +1,7 @@
 """Skellam noise: the difference of two Poisson processes, rewound by binomial thinning."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -52,6 +52,7 @@ class Skellam:
     """
 
     shape: tuple[int, ...] = dataclasses.field(metadata={"static": True})
+    noise: ClassVar[str] = "skellam"
     rate1: ArrayLike
     rate2: ArrayLike
 
@@ -86,6 +87,10 @@ class Skellam:
         positive = binomial(key1, state.positive, kept, lost)
         negative = binomial(key2, state.negative, kept, lost)
         return SkellamState(positive, negative, time, state.overflow)
+
+    def deviation(self, time: ArrayLike) -> Array:
+        """Standard deviation of the noise, `sqrt(time (rate1 + rate2))`."""
+        return jnp.sqrt(jnp.asarray(time, float_dtype(time)) * (self.rate1 + self.rate2))
 
     def value(self, state: SkellamState) -> Array:
         """The noise: integers in a float dtype."""

@@ -1,1 +1,1 @@
-"""studies."""
+"""Studies: the papers' experiments, the store of their results, and its summary."""

@@ -1,6 +1,8 @@
 """What the studies share: the facts of a run, and filling a store from compiled programs."""
 
 import dataclasses
+import importlib.metadata
+import platform
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -43,6 +45,8 @@ def facts(study: str, seed: int, settings: Any) -> dict[str, Any]:
         "study": study,
         "nrjax": nrjax.__version__,
         "jax": jax.__version__,
+        "jaxlib": importlib.metadata.version("jaxlib"),
+        "platform": platform.platform(),
         "device": jax.devices()[0].platform,
         "precision": str(jnp.result_type(float)),
         "seed": seed,

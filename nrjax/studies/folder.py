@@ -48,8 +48,8 @@ def check_folder(path: Path, *, overwrite: bool) -> Path:
             )
         if not overwrite:
             raise FileExistsError(
-                f"{path} holds results already ({name}): resume that run, "
-                "choose another folder, or ask to overwrite them"
+                f"{path} holds results already ({name}): choose another "
+                "folder, or ask to overwrite them (overwrite=True, --overwrite)"
             )
     return path
 

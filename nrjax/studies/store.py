@@ -148,7 +148,7 @@ class Store:
         if not done.all() and not partial:
             raise RuntimeError(
                 f"{case}/{name} in {self.folder} is not finished: {int((~done).sum())} of "
-                f"{layout.chunks} chunks are missing; resume the run, or read it partially"
+                f"{layout.chunks} chunks are missing; read it with partial=True, or finish the run"
             )
         # Undecoded, so that no number is ever taken for a mark of missing data or for a date.
         dataset = xarray.open_zarr(
@@ -248,7 +248,7 @@ class Writer:
             raise explained(
                 error,
                 f"cannot write chunk {chunk} of {case}/{name} to {self._store.folder}; the chunks "
-                "done before it are kept, so the run can be resumed",
+                "done before it are kept",
             ) from error
 
     def add_seconds(self, case: str, *, compile: float = 0.0, run: float = 0.0) -> None:

@@ -56,7 +56,9 @@ def summarise(store: Store) -> dict[str, Any]:
     Reads the pass "outcome" of every case, with `epsilon`, `step`, `status` and `privacy_loss`.
     `epsilon` is over all trials, a trial that did not stop counting as infinite;
     `stopped_epsilon` over those that stopped; both are null for a mechanism without a guarantee.
-    `step` is where the trials ended, over all of them. `privacy_loss` is over the trials that have
+    `step` is where the trials ended, over all of them; `stopped_at_first_step` the share for which
+    the first level of the grid was good enough, so that a lower one might have been. Whatever else
+    the study says of a case is kept. `privacy_loss` is over the trials that have
     one, and null without any. Quantiles are order statistics (`quantile`).
 
     Raises:
@@ -94,11 +96,13 @@ def _summarise_case(store: Store, name: str) -> dict[str, Any]:
     attributes = {**store.cases[name].attributes, "trials": int(status.size)}
     return {
         **{fact: _fact(attributes, fact, f"the attributes of case {name}") for fact in CASE_FACTS},
+        **attributes,
         "stopped": float(stopped.mean()),
         "status": {one.name: int((status == one).sum()) for one in Status if (status == one).any()},
         "epsilon": None if epsilon is None else distribution(epsilon),
         "stopped_epsilon": None if epsilon is None else distribution(epsilon[stopped]),
         "step": {"mean": float(step.mean()), "q50": quantile(step, 50)},
+        "stopped_at_first_step": float((stopped & (step == 0)).mean()),
         "privacy_loss": distribution(loss) if loss.size else None,
         "seconds": store.seconds(name),
     }

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import tyro
@@ -20,12 +19,13 @@ from nrjax._numerics import check
 from nrjax.erm import LogisticProblem, Minimum
 from nrjax.guarantees import LinearBoundary, PureGuarantee
 from nrjax.interaction import Interaction, build_interaction
+from nrjax.keys import study_key
 from nrjax.processes import Brownian, Laplace
 from nrjax.schedules import Grid
 from nrjax.stopping import PublicThreshold
 from nrjax.studies import common
 from nrjax.studies.store import Case, Coordinate, Pass, Store, Variable
-from nrjax.types import Guarantee, NoiseProcess, Outcome
+from nrjax.types import NoiseProcess, Outcome
 
 NAME = "whitehouse2022"
 
@@ -61,11 +61,12 @@ class Settings:
     """Data set, one or one per task: flights, kdd99, paper (kdd99 for logistic), or the path of
     your own .csv or .npz file."""
     target: str | None = None
-    """Column (CSV) or array (NPZ) to predict, for your own file."""
+    """Column (CSV) or array (NPZ) to predict, for your own file. Each row of the other columns is
+    divided by its l2 norm, so scale columns alike first; there is no intercept."""
     data_dir: Path | None = None
     """Folder that holds kdd99 (else the variable NRJAX_DATA, else the cache folder)."""
-    rows: int = 10_000
-    """Rows of the data set to use."""
+    rows: int | None = None
+    """Rows to use, from the first on; by default 10000, and all of your own file."""
     regularisation: float = 0.05
     """lambda of the l2 penalty (lambda/2)|theta|^2."""
     target_loss: tuple[float, ...] = ()
@@ -88,8 +89,8 @@ class Settings:
     """Independent trials of each case."""
     seed: int = 0
     """Seed of all randomness; cases share it, so that their differences are paired."""
-    chunk: int = 4096
-    """Trials between two writes to the store."""
+    chunk: int | None = None
+    """Trials between two writes to the store; by default about a sixteenth, from 512 to 4096."""
     overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Replace the results of an earlier run in the same folder."""
 
@@ -100,11 +101,9 @@ class Settings:
             if name != "data":
                 check(len(set(values)) == len(values), name, values, "without repetition")
         for name, least in (
-            ("rows", 1),
             ("levels", 2),
             ("curve_levels", 2),
             ("trials", 1),
-            ("chunk", 1),
         ):
             check(getattr(self, name) >= least, name, getattr(self, name), f"at least {least}")
         check(
@@ -113,7 +112,10 @@ class Settings:
             self.curve_levels,
             f"at most levels = {self.levels}",
         )
-        check(0 <= self.seed < 2**63, "seed", self.seed, "in [0, 2^63)")
+        for name in ("rows", "chunk"):
+            number = getattr(self, name)
+            check(number is None or number >= 1, name, number, "at least 1")
+        check(0 <= self.seed < 2**32, "seed", self.seed, "in [0, 2^32)")
         check(0 < self.delta < 1, "delta", self.delta, "strictly between 0 and 1")
         for name in ("regularisation", "tight_at", "highest_epsilon"):
             number = getattr(self, name)
@@ -139,6 +141,8 @@ class Settings:
 class _Problem(Protocol):
     """What the study needs to know of a task on a data set."""
 
+    @property
+    def rows(self) -> int: ...
     @property
     def dimension(self) -> int: ...
     @property
@@ -190,7 +194,15 @@ def _target(settings: Settings, number: int, task: str, data: str, optimum: floa
     return float(target)
 
 
-def _mechanism(name: str, settings: Settings, problem: _Problem) -> tuple[NoiseProcess, Guarantee]:
+def _chunk(settings: Settings) -> int:
+    """Small enough for a bar that moves and little to lose, large enough to fill the lanes."""
+    usual = min(4096, max(512, 1 << (settings.trials // 16).bit_length()))
+    return min(usual if settings.chunk is None else settings.chunk, settings.trials)
+
+
+def _mechanism(
+    name: str, settings: Settings, problem: _Problem
+) -> tuple[NoiseProcess, LinearBoundary | PureGuarantee]:
     shape = (problem.dimension,)
     if name == "brownian":
         boundary = LinearBoundary.tight_at_epsilon(
@@ -201,26 +213,20 @@ def _mechanism(name: str, settings: Settings, problem: _Problem) -> tuple[NoiseP
 
 
 def _lowest_epsilon(settings: Settings, problem: _Problem) -> float:
-    boundary = LinearBoundary.tight_at_epsilon(
-        settings.tight_at, problem.l2_sensitivity, settings.delta
-    )
-    floor = float(np.asarray(boundary.sensitivity) * np.asarray(boundary.a))
+    """First level of the grid, which all mechanisms share."""
     low = settings.lowest_epsilon
+    if "brownian" in settings.mechanism:
+        _, boundary = _mechanism("brownian", settings, problem)
+        assert isinstance(boundary, LinearBoundary)
+        floor = float(np.asarray(boundary.sensitivity) * np.asarray(boundary.a))
+        least = f"above {floor:.6g}, the least that a boundary tight at {settings.tight_at} reaches"
+        check(low is None or low > floor, "lowest_epsilon", low, least)
+    else:
+        floor = 0.0
     if low is None:
         low = max(0.16, _FLOOR_FACTOR * floor)
-    elif "brownian" in settings.mechanism:
-        check(
-            low > floor,
-            "lowest_epsilon",
-            low,
-            f"above {floor:.6g}, the least that a boundary tight at {settings.tight_at} reaches",
-        )
-    check(
-        low < settings.highest_epsilon,
-        "highest_epsilon",
-        settings.highest_epsilon,
-        f"above the first level of the grid, {low:.6g}",
-    )
+    right = f"above the first level of the grid, {low:.6g}"
+    check(low < settings.highest_epsilon, "highest_epsilon", settings.highest_epsilon, right)
     return low
 
 
@@ -231,6 +237,7 @@ def _setups(settings: Settings) -> Iterator[Setup]:
         target = _target(settings, number, task, data, problem.optimum_loss)
         low = _lowest_epsilon(settings, problem)
         epsilons = np.geomspace(low, settings.highest_epsilon, settings.levels)
+        chunk = _chunk(settings)
         some = np.linspace(0, settings.levels - 1, settings.curve_levels).round().astype(int)
         for mechanism in settings.mechanism:
             process, guarantee = _mechanism(mechanism, settings, problem)
@@ -238,7 +245,6 @@ def _setups(settings: Settings) -> Iterator[Setup]:
             coarse = Grid.explicit(np.asarray(grid.times)[some])
             parts = (problem.optimum, process, guarantee)
             for test in settings.test:
-                chunk = min(settings.chunk, settings.trials)
                 variables = {
                     name: Variable("int32" if name in ("step", "status") else dtype)
                     for name in _FIELDS
@@ -255,6 +261,11 @@ def _setups(settings: Settings) -> Iterator[Setup]:
                         "trials": settings.trials,
                         "optimum": problem.optimum_loss,
                         "gradient_norm": problem.minimum.gradient_norm,
+                        "rows": problem.rows,
+                        "dimension": problem.dimension,
+                        "regularisation": settings.regularisation,
+                        "sensitivity": float(np.asarray(guarantee.sensitivity)),
+                        "delta": float(guarantee.delta),
                         "target": target,
                     },
                     {
@@ -302,15 +313,21 @@ def run(settings: Settings, progress: common.Progress | None = None) -> Store:
     """
     from nrjax import plots
 
+    fresh = not settings.out.exists()
     Store.check(settings.out, overwrite=settings.overwrite)
-    cases = setups(settings)
+    try:
+        cases = setups(settings)
+    except BaseException:
+        if fresh:
+            settings.out.rmdir()  # nothing was written: leave no trace
+        raise
     store = Store.create(
         settings.out,
         common.facts(NAME, settings.seed, settings),
         [setup.case for setup in cases],
         overwrite=settings.overwrite,
     )
-    common.fill(store, jax.random.key(settings.seed), programs(cases), progress)
+    common.fill(store, study_key(settings.seed), programs(cases), progress)
     common.write_summary(store)
     plots.plot_whitehouse(store)
     return store
