@@ -4,7 +4,7 @@ A `vmap` of a stopping loop runs every lane as long as the slowest. Here a fixed
 take a few masked steps at a time; lanes whose trial has ended are written out and refilled with
 the next trials. Utilities are taken in tiles of a fixed number of trials, so that a trial's bits
 do not depend on how many others there are: a matrix product differs in the last bits between
-batch sizes, not between places in a batch.
+batch sizes, not between places in a batch (of a power of two: in odd ones it was seen to).
 """
 
 from typing import Any, NamedTuple

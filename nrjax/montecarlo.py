@@ -240,9 +240,9 @@ def simulate(
 ) -> Outcome:
     """Run many independent trials of a noise-reduction interaction.
 
-    Trial i is `run_until(nrjax.trial_key(key, i), ...)`. It depends on the key and its number
-    alone, bit for bit, not on how many trials, chunks, lanes or devices there are (one backend,
-    CPU type and jaxlib).
+    Trial i draws what `run_until(nrjax.trial_key(key, i), ...)` does; the two are compiled apart
+    and may differ in the last bits. It depends on the key and its number alone, bit for bit, not
+    on how many trials, chunks, lanes or devices there are (one backend, CPU type and jaxlib).
 
     Args:
         key: the study's key.

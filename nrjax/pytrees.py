@@ -18,7 +18,8 @@ def register_dataclass(cls: type[T]) -> type[T]:
     """Class decorator: make a frozen dataclass a pytree.
 
     Fields are leaves, or subtrees, unless they have `metadata={"static": True}`; static fields are
-    part of the structure and must be hashable.
+    part of the structure and must be hashable. The engine brings Python numbers among the leaves
+    to its float dtype: what is used as an index, or by Python's `if`, should be static.
 
     Raises:
         ValueError: `cls` is not a frozen dataclass.

@@ -26,7 +26,7 @@ def test_the_first_two_commands_are_one_line_each():
 
 def test_the_python_example_runs(capsys):
     pytest.importorskip("pandas")
-    (example,) = blocks("python")
+    example = blocks("python")[0]
     assert "trials=10_000" in example
     exec(compile(example.replace("trials=10_000", "trials=200"), "README.md", "exec"), {})
     low, middle, high = map(float, re.findall(r"\d+\.\d+", capsys.readouterr().out))
@@ -60,3 +60,10 @@ def test_the_core_needs_no_extra():
         check=False,
     )
     assert result.stdout.strip() == "[]", result.stderr
+
+
+def test_files_that_the_documents_name_exist():
+    for document in ("README.md", "docs/mathematics.md", "docs/architecture.md", "CHANGELOG.md"):
+        text = (ROOT / document).read_text()
+        for name in re.findall(r"`((?:docs|benchmarks|notebooks|tests)/[\w./-]+)`", text):
+            assert (ROOT / name).exists(), f"{document} names {name}"

@@ -37,6 +37,27 @@ def _faulty(name, **methods):
             id="one draw for all coordinates",
         ),
         pytest.param(
+            conformance.check_noise_is_unique,
+            _faulty(
+                "Neighbours",
+                value=lambda self, state: (
+                    np.sqrt(0.5) * (state.value + jnp.roll(state.value, 1, axis=-1))
+                ),
+            ),
+            id="half of the noise shared by neighbouring coordinates",
+        ),
+        pytest.param(
+            conformance.check_noise_is_unique,
+            _faulty(
+                "Common",
+                value=lambda self, state: (
+                    np.sqrt(0.5)
+                    * (state.value + Laplace(self.shape).init(jax.random.key(0), state.time).value)
+                ),
+            ),
+            id="half of the noise shared by all trials",
+        ),
+        pytest.param(
             conformance.check_purity,
             _faulty(
                 "Constant",

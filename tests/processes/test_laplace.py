@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nrjax.processes.laplace import Laplace, LaplaceState, laplace, uniform
+from nrjax.processes.laplace import Laplace, LaplaceState, laplace, random_bits, uniform
 from nrjax.processes.laplace_jumps import LaplaceJumps, buffer_size, poisson_tail
 from nrjax.types import Status
 from tests.processes.laws import (
@@ -117,20 +117,60 @@ def test_joint_law_of_three_times_agrees(samples, pair):
     assert same_p(*(samples[name] for name in pair)) > SOUND
 
 
-@pytest.mark.parametrize("fault", ["fresh", "shrunk", "reused key", "shared", "one coin"])
-def test_planted_faults_are_seen(samples, fault):
-    def shared(key, state, time):
-        # One coin, and one exponential, for the whole vector.
-        one = jax.vmap(lambda z: Laplace(()).rewind(key, LaplaceState(z, state.time), time).value)
-        return LaplaceState(one(state.value), jnp.asarray(time, state.time.dtype))
+def shared_draws(key, state, time):
+    """Fault: one coin, and one exponential, for the whole vector."""
+    one = jax.vmap(lambda z: Laplace(()).rewind(key, LaplaceState(z, state.time), time).value)
+    return LaplaceState(one(state.value), jnp.asarray(time, state.time.dtype))
 
-    path = {
-        "fresh": lambda: draw_paths(fresh(KERNEL), TIMES, TRIALS, seed=2)[0],
-        "shrunk": lambda: draw_paths(shrunk(KERNEL), TIMES, TRIALS, seed=2)[0],
-        "reused key": lambda: draw_paths(KERNEL, TIMES, TRIALS, seed=2, reuse_key=True)[0],
-        "shared": lambda: draw_paths(Altered(KERNEL, rewind=shared), TIMES, TRIALS, seed=2)[0],
-        "one coin": lambda: forward_grid(TIMES, TRIALS, seed=2, one_coin=True),
-    }[fault]()
+
+def with_bits(method, module, alter):
+    """A method that sees its random bits through `alter`."""
+
+    def faulty(*arguments):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                f"nrjax.processes.{module}.random_bits",
+                lambda key, shape, dtype: alter(random_bits(key, shape, dtype)),
+            )
+            return method(*arguments)
+
+    return faulty
+
+
+def one_coin(bits):
+    """Fault: the first coordinate's coin decides for all; the exponentials stay their own."""
+    return bits.at[0].set(bits[0, :1])
+
+
+def marks_from_waits(bits):
+    """Fault: the jumps' sizes use the key of their waits."""
+    return bits.at[JUMPS.size + 1 :].set(bits[: JUMPS.size])
+
+
+FAULTS = {
+    "fresh": fresh(KERNEL),
+    "variance x 0.9": shrunk(KERNEL),
+    "shared": Altered(KERNEL, rewind=shared_draws),
+    "one coin": Altered(KERNEL, rewind=with_bits(KERNEL.rewind, "laplace", one_coin)),
+    "jumps, fresh": fresh(JUMPS),
+    "jumps, variance x 0.9": shrunk(JUMPS),
+    "jumps, one key for all coordinates": Altered(
+        JUMPS,
+        init=with_bits(JUMPS.init, "laplace_jumps", lambda bits: bits.at[:, 1].set(bits[:, 0])),
+    ),
+    "jumps, reused key": Altered(
+        JUMPS, init=with_bits(JUMPS.init, "laplace_jumps", marks_from_waits)
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", [*FAULTS, "reused key", "forward, one coin"])
+def test_planted_faults_are_seen(samples, fault):
+    if fault == "forward, one coin":
+        path = forward_grid(TIMES, TRIALS, seed=2, one_coin=True)
+    else:
+        process, reuse_key = FAULTS.get(fault, KERNEL), fault == "reused key"
+        path = draw_paths(process, TIMES, TRIALS, seed=2, reuse_key=reuse_key)[0]
     assert exact_p(path, TIMES) < FAULTY
     assert same_p(samples["grid"], path) < FAULTY
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from nrjax.processes import _counts, skellam
 from nrjax.processes._counts import binomial, largest_count, poisson
 from nrjax.processes.skellam import Skellam, SkellamState
 from nrjax.types import Status
@@ -19,16 +20,21 @@ LIMIT = 1e-6  # of a false alarm, for a whole family
 @pytest.fixture(scope="module")
 def paths():
     """Noise at TIMES for many trials, shape (times, trials); rates 1 and 0.6."""
-    return np.asarray(_path(Skellam((), 1.0, 0.6), jax.random.split(jax.random.key(1), TRIALS)))
+    return _draw(1.0, 0.6)
+
+
+def _draw(rate1, rate2, reuse_key=False):
+    keys = jax.random.split(jax.random.key(1), TRIALS)
+    return np.asarray(_path(Skellam((), rate1, rate2), keys, 0 if reuse_key else 1))
 
 
 @jax.jit
-def _path(process, keys):
+def _path(process, keys, apart):
     def trial(key):
         state = process.init(jax.random.fold_in(key, 0), TIMES[0])
         values = [process.value(state)]
         for step, time in enumerate(TIMES[1:], start=1):
-            state = process.rewind(jax.random.fold_in(key, step), state, time)
+            state = process.rewind(jax.random.fold_in(key, apart * step), state, time)
             values.append(process.value(state))
         return jnp.stack(values)
 
@@ -56,11 +62,9 @@ def _bin_scores(values, law):
     return (seen - n * expected) / np.sqrt(n * expected * (1 - expected))
 
 
-def test_law_at_each_time(paths):
-    scores = [_bin_scores(v, stats.skellam(t, 0.6 * t)) for v, t in zip(paths, TIMES, strict=True)]
-    assert not _alarms(np.concatenate(scores))
-    wrong = [_bin_scores(v, stats.skellam(t, 0.65 * t)) for v, t in zip(paths, TIMES, strict=True)]
-    assert _alarms(np.concatenate(wrong))
+def _law_scores(paths):
+    laws = [stats.skellam(t, 0.6 * t) for t in TIMES]
+    return np.concatenate([_bin_scores(v, law) for v, law in zip(paths, laws, strict=True)])
 
 
 def _increment_scores(paths):
@@ -71,11 +75,6 @@ def _increment_scores(paths):
     pairs = [x[i] * x[j] for i, j in itertools.combinations(range(len(x)), 2)]
     samples = np.concatenate([x, x**2 - 1, np.stack(pairs)])
     return samples.mean(axis=1) / (samples.std(axis=1) / np.sqrt(samples.shape[1]))
-
-
-def test_increments_are_independent(paths):
-    assert not _alarms(_increment_scores(paths))
-    assert _alarms(_increment_scores(_fresh(paths)))
 
 
 def _joint_scores(paths):
@@ -90,9 +89,31 @@ def _joint_scores(paths):
     return np.array(scores)
 
 
-def test_joint_law_of_two_times(paths):
-    assert not _alarms(_joint_scores(paths))
-    assert _alarms(_joint_scores(_fresh(paths)))
+@pytest.mark.parametrize("scores", [_law_scores, _increment_scores, _joint_scores])
+def test_law(paths, scores):
+    assert not _alarms(scores(paths))
+
+
+@pytest.mark.parametrize(
+    ("fault", "seen_by"),
+    [
+        pytest.param(_fresh, (_increment_scores, _joint_scores), id="fresh noise at each step"),
+        pytest.param(
+            lambda _: _draw(0.92, 0.52),  # the mean stays
+            (_law_scores, _increment_scores, _joint_scores),
+            id="variance x 0.9",
+        ),
+        pytest.param(
+            lambda _: _draw(1.0, 0.6, reuse_key=True),
+            (_law_scores, _increment_scores, _joint_scores),
+            id="reused key",
+        ),
+    ],
+)
+def test_planted_faults_are_seen(paths, fault, seen_by):
+    faulty = fault(paths)
+    for scores in seen_by:
+        assert _alarms(scores(faulty)), scores
 
 
 @jax.jit
@@ -139,6 +160,50 @@ def test_large_counts():
     thinned = np.corrcoef(x)
     right = np.kron([[1, np.sqrt(0.4)], [np.sqrt(0.4), 1]], np.eye(2))
     assert not _alarms((thinned - right) * np.sqrt(TRIALS))
+
+
+def _moment_scores():
+    """Mean and variance of 4e5 counts at a time and of those that thinning leaves."""
+    process, scores = Skellam((200_000,), 1.0, 1.0), []
+    for time in (1e6, 1.6e7):
+        first = process.init(jax.random.key(0), time)
+        second = process.rewind(jax.random.key(1), first, 0.4 * time)
+        n, kept = (np.concatenate(state[:2]).astype(float) for state in (first, second))
+        for x in ((n - time) / np.sqrt(time), (kept - 0.4 * n) / np.sqrt(0.24 * n)):
+            scores += [x.mean() * np.sqrt(x.size), (x.var() - 1) * np.sqrt(x.size / 2)]
+    return np.array(scores)
+
+
+def test_large_counts_have_the_right_moments():
+    assert not _alarms(_moment_scores())
+
+
+@pytest.mark.parametrize("sampler", ["poisson", "binomial"])
+def test_the_samplers_of_jax_are_not_good_enough(monkeypatch, dtype, sampler):
+    """Negative control: what `_counts` says of them is seen."""
+    if sampler == "binomial" and dtype == jnp.float64:
+        pytest.skip("jax.random.binomial is right at these counts in float64")
+    theirs = {
+        "poisson": lambda key, mean, shape: jax.random.poisson(key, mean, shape).astype(dtype),
+        "binomial": lambda key, n, kept, lost: jax.random.binomial(key, n, kept).astype(dtype),
+    }[sampler]
+    monkeypatch.setattr(skellam, sampler, theirs)
+    assert _alarms(_moment_scores())
+
+
+def test_a_mean_of_zero_gives_no_count(monkeypatch, dtype):
+    exponential = jax.random.exponential
+
+    def often_zero(key, *arguments):
+        drawn = exponential(key, *arguments)
+        return jnp.where(drawn < 0.5, 0, drawn)
+
+    monkeypatch.setattr(jax.random, "exponential", often_zero)
+    key, mean = jax.random.key(0), jnp.zeros((), dtype)
+    # Unwrapped, or a program compiled before the patch could serve.
+    assert not np.any(poisson.__wrapped__(key, mean, (100,)))
+    unguarded = _counts._gaps(key, (100,), jnp.zeros(100, dtype), lambda gap: gap)
+    assert np.any(unguarded > 0)  # the fault is forced
 
 
 # The loss. Oracle: the contour integral of the generating function through its saddle point, an
