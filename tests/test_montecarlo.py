@@ -17,7 +17,7 @@ ONE = tuple(jax.devices()[:1])
 SMALL = nrjax.Batching(tile=16, lanes=32, devices=ONE)
 
 
-def same(one, two):
+def assert_same(one, two):
     """Equal bits, NaN included."""
     for name, left, right in zip(one._fields, one, two, strict=True):
         np.testing.assert_array_equal(left, right, err_msg=name, strict=True)
@@ -68,9 +68,9 @@ def test_results_do_not_depend_on_batching(name):
         assert np.unique(whole.release, axis=0).shape[0] == 150
     # Other lanes, inner steps and chunks, odd ones, on eight devices; the tile is part of the law.
     odd = nrjax.Batching(tile=16, lanes=48, chunk=67, inner_steps=3)
-    same(whole, nrjax.simulate(KEY, 150, **parts, batching=odd))
+    assert_same(whole, nrjax.simulate(KEY, 150, **parts, batching=odd))
     # Fewer trials, and trials from the middle.
-    same(
+    assert_same(
         jax.tree.map(lambda leaf: leaf[101:134], whole),
         nrjax.simulate(KEY, 33, **parts, first_trial=101, batching=SMALL),
     )
@@ -110,7 +110,7 @@ def test_a_lane_is_not_refilled_before_its_trial_has_ended():
     outcome = nrjax.simulate(KEY, 500, **parts, batching=SMALL)
     assert set(np.unique(outcome.status)) == {Status.STOPPED, Status.EXHAUSTED}
     later = nrjax.simulate(KEY, 500, **parts, batching=nrjax.Batching(tile=512, lanes=512))
-    same(outcome, later)
+    assert_same(outcome, later)
 
 
 def test_statuses_of_mixed_trials():
@@ -197,7 +197,7 @@ def test_a_second_simulation_does_not_compile():
 
 def test_raw_keys_are_keys():
     raw = jax.random.key_data(KEY)
-    same(nrjax.simulate(KEY, 10, **scalar()), nrjax.simulate(raw, 10, **scalar()))
+    assert_same(nrjax.simulate(KEY, 10, **scalar()), nrjax.simulate(raw, 10, **scalar()))
 
 
 @pytest.mark.parametrize(

@@ -148,9 +148,12 @@ def test_refused_parameters(values, message):
 
 def test_rounded_parameters_are_accepted():
     exact = np.log(1e6) / 2
-    LinearBoundary(1.0, 1e-6, 1.0, np.nextafter(exact, 0))
-    LinearBoundary(1.0, 1e-6, np.float32(1.0), np.nextafter(np.float32(exact), np.float32(0)))
-    LinearBoundary(1.0, 1e-6, 1.0, 2 * exact)
+    least = LinearBoundary(1.0, 1e-6, 1.0, exact).epsilon(1.0)
+    below = np.nextafter(exact, 0)
+    narrow = np.nextafter(np.float32(exact), np.float32(0))
+    for a, b in ((1.0, below), (np.float32(1.0), narrow), (1.0, 2 * exact)):
+        # What rounding took from b is given back: never less than the exact line's.
+        assert LinearBoundary(1.0, 1e-6, a, b).epsilon(1.0) >= least
 
 
 @pytest.mark.parametrize("call", ["tight_at_epsilon", "tight_at_time"])
