@@ -14,6 +14,7 @@ from nrjax.pytrees import register_dataclass
 from nrjax.schedules import AdaptiveTimes, Grid
 from nrjax.stopping import PublicThreshold
 from nrjax.types import Outcome, Status
+from nrjax.utilities import UtilitySequence
 
 __version__ = "0.1.0"
 
@@ -33,6 +34,7 @@ __all__ = [
     "PureGuarantee",
     "Skellam",
     "Status",
+    "UtilitySequence",
     "__version__",
     "register_dataclass",
     "run_until",

@@ -1,10 +1,11 @@
 """One trial: start, judge, advance, and the loops made of them.
 
-A trial is `start` (the first release), then in turn `judge` (is it good enough? if not, which time
-comes next?) and `advance` (rewind to that time). The split lets `nrjax.montecarlo` take the
-utility of many trials between the two.
+A trial is `start` (the first release), then in turn `assess` (what is it worth?), `judge` (is that
+good enough? if not, which time comes next?) and `advance` (rewind to that time). The split lets
+`nrjax.montecarlo` assess the releases of many trials together.
 """
 
+import inspect
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +19,10 @@ from nrjax.types import Guarantee, NoiseProcess, Outcome, Schedule, Status, Stop
 
 
 class TrialState(NamedTuple):
-    """A trial whose last release is `release`, at `time`; `next_time` is where it goes on."""
+    """A trial whose last release is `release`, at `time`; `next_time` is where it goes on.
+
+    `hypothesis` and `utility` are of the last release that was judged.
+    """
 
     key: Array
     step: Array
@@ -62,6 +66,16 @@ def _time_status(time: Array, now: Array) -> Array:
     return jnp.where(jnp.isposinf(time), Status.NO_TIME, status).astype(jnp.int32)
 
 
+def _unset(trial: Interaction, release: Array) -> Any:
+    """What stands for the hypothesis before the first one is made: NaN, or zero in integers."""
+
+    def blank(leaf: Any) -> Array:
+        number = jnp.nan if jnp.issubdtype(leaf.dtype, jnp.inexact) else 0
+        return jnp.full(leaf.shape, number, leaf.dtype)
+
+    return jax.tree.map(blank, jax.eval_shape(lambda: assess(trial, jnp.int32(0), release))[0])
+
+
 def start(trial: Interaction, key: Array) -> TrialState:
     """The first release, not judged yet; `key` is the trial's own."""
     dtype = trial.value.dtype
@@ -83,22 +97,32 @@ def start(trial: Interaction, key: Array) -> TrialState:
         schedule=schedule,
         rule=trial.rule.init(role_key(key, Role.THRESHOLD), _epsilon(trial, safe)),
         release=release,
-        hypothesis=trial.utility.hypothesis(release),
+        hypothesis=_unset(trial, release),
         utility=nan,
         status=status.astype(jnp.int32),
     )
 
 
-def evaluate(trial: Interaction, state: TrialState) -> Array:
-    """Utility of the release that waits to be judged."""
-    return jnp.asarray(trial.utility.evaluate(state.hypothesis), trial.value.dtype)
+def assess(trial: Interaction, step: Array, release: Array) -> tuple[Any, Array]:
+    """Hypothesis made from the release of a step, and its utility."""
+    utility = trial.utility
+    if hasattr(utility, "at"):  # one for each step
+        utility = utility.at(step)  # pyright: ignore[reportAttributeAccessIssue]
+    hypothesis = utility.hypothesis(release)
+    return hypothesis, jnp.asarray(utility.evaluate(hypothesis), trial.value.dtype)
 
 
 def _where(condition: Array, new: Any, old: Any) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
 
 
-def judge(trial: Interaction, state: TrialState, utility: Array) -> TrialState:
+def _rule_status(trial: Interaction, state: Any) -> Array:
+    """The rule's own account of itself, where it keeps one."""
+    status = getattr(trial.rule, "status", None)
+    return jnp.int32(Status.RUNNING) if status is None else jnp.asarray(status(state), jnp.int32)
+
+
+def judge(trial: Interaction, state: TrialState, hypothesis: Any, utility: Array) -> TrialState:
     """Ask the rule; without a yes, ask the schedule for the next time."""
     query = step_key(role_key(state.key, Role.QUERY), state.step)
     rule, stop = trial.rule.step(query, state.rule, _epsilon(trial, state.time), utility)
@@ -107,11 +131,14 @@ def judge(trial: Interaction, state: TrialState, utility: Array) -> TrialState:
     done = done | (state.step + 1 >= trial.max_steps)
     status = jnp.where(done, Status.EXHAUSTED, _time_status(time, state.time))
     status = jnp.where(stop, Status.STOPPED, status)
+    failure = _rule_status(trial, rule)
+    status = jnp.where(failure == Status.RUNNING, status, failure)
     status = jnp.where(jnp.isnan(utility), Status.NAN_UTILITY, status)
     judged = state._replace(
         next_time=time,
         schedule=schedule,
         rule=rule,
+        hypothesis=hypothesis,
         utility=utility,
         status=status.astype(jnp.int32),
     )
@@ -127,16 +154,21 @@ def advance(trial: Interaction, state: TrialState) -> TrialState:
     process = trial.process.rewind(key, state.process, time)
     status = trial.process.status(process).astype(jnp.int32)
     release = trial.value + trial.process.value(process)
-    advanced = state._replace(
-        step=step,
-        time=time,
-        process=process,
-        release=release,
-        hypothesis=trial.utility.hypothesis(release),
-    )
+    advanced = state._replace(step=step, time=time, process=process, release=release)
     # A release without the stated law is never shown; the trial ends at the one before.
     advanced = _where(status == Status.RUNNING, advanced, state)._replace(status=status)
     return _where(running, advanced, state)
+
+
+def _test_epsilon(trial: Interaction, state: TrialState, mechanism: Array) -> Array:
+    """What the rule's answers cost."""
+    stopped = state.status == Status.STOPPED
+    charges_by_answer = "stopped" in inspect.signature(trial.rule.cost).parameters
+    arguments = (mechanism, stopped) if charges_by_answer else (mechanism,)
+    cost = jnp.asarray(trial.rule.cost(*arguments), mechanism.dtype)
+    # A NaN has no sensitivity: that the trial ended on it is not covered by what the rule states.
+    broken = (state.status == Status.NAN_UTILITY) & (cost != 0)
+    return jnp.where(broken, jnp.inf, cost)
 
 
 def finish(trial: Interaction, state: TrialState) -> Outcome:
@@ -145,7 +177,7 @@ def finish(trial: Interaction, state: TrialState) -> Outcome:
     mechanism = jnp.where(released, _epsilon(trial, state.time), jnp.nan)
     if trial.guarantee is not None:  # noise that lacks its law has no bound
         mechanism = jnp.where(state.status == Status.OVERFLOW, jnp.inf, mechanism)
-    test = jnp.asarray(trial.rule.cost(mechanism), mechanism.dtype)
+    test = _test_epsilon(trial, state, mechanism)
     if trial.shift is None:
         loss = jnp.full_like(state.time, jnp.nan)
     else:
@@ -167,7 +199,7 @@ def finish(trial: Interaction, state: TrialState) -> Outcome:
 
 def step(trial: Interaction, state: TrialState) -> TrialState:
     """Judge the present release; if it is not good enough, make the next one."""
-    return advance(trial, judge(trial, state, evaluate(trial, state)))
+    return advance(trial, judge(trial, state, *assess(trial, state.step, state.release)))
 
 
 @jax.jit
@@ -225,7 +257,7 @@ def path(trial: Interaction, key: Array, length: int) -> Path:
     """`length` steps of a trial that goes on after the rule has said yes."""
 
     def body(state: TrialState, _: Any) -> tuple[TrialState, Path]:
-        judged = judge(trial, state, evaluate(trial, state))
+        judged = judge(trial, state, *assess(trial, state.step, state.release))
         seen = finish(trial, judged)
         stopped = judged.status == Status.STOPPED
         # Judged again as if the rule had said no, to learn whether the schedule goes on.

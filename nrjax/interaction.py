@@ -56,12 +56,18 @@ _LEVELS_PER_DEVIATION = 16
 """Fewest representable numbers that one standard deviation of the noise must span."""
 
 
+_SENSITIVITY_SLACK = 1e-6
+"""One of two equal numbers may have been through float32."""
+
+
 def _check_parts(parts: dict[str, Any]) -> None:
     """Each argument is a part of its kind, and a pytree of numbers."""
     for name, part in parts.items():
         if part is None and name == "guarantee":
             continue
         lacking = [method for method in _PARTS[name] if not hasattr(part, method)]
+        if name == "utility" and hasattr(part, "at"):
+            lacking = []
         if isinstance(part, type):
             raise ValueError(f"{name} = {part!r}: must be an instance, not the class itself")
         if lacking:
@@ -74,6 +80,33 @@ def _check_parts(parts: dict[str, Any]) -> None:
                 f"{name} = {part!r}: must be a pytree; decorate its class, a frozen dataclass, "
                 "with nrjax.register_dataclass"
             )
+
+
+def _check_rule(rule: StoppingRule, utility: Utility, guarantee: Any, steps: int | None) -> None:
+    """What the rule and the utility promise is enough for the schedule and for each other."""
+    kind = type(rule).__name__
+    if getattr(rule, "uses_epsilon", False) and guarantee is None:
+        raise ValueError(f"guarantee = None: {kind} sets its noise by the guarantee's epsilon")
+    for name, part in (("rule", rule), ("utility", utility)):
+        most = getattr(part, "max_steps", None)
+        if most is not None and steps is not None and steps > most:
+            raise ValueError(
+                f"{name} = {type(part).__name__} for {most} steps: must cover the {steps} steps of "
+                "the schedule (or give max_steps)"
+            )
+    if not (hasattr(rule, "sensitivity") and hasattr(utility, "sensitivity")):
+        return
+    stated, needed = (getattr(part, "sensitivity", None) for part in (rule, utility))
+    if needed is None:
+        raise ValueError(
+            f"utility = {type(utility).__name__}: must state its sensitivity for {kind}, whose "
+            "cost rests on it"
+        )
+    stated, needed = concrete(stated), concrete(needed)
+    if stated is not None and needed is not None:
+        ok = stated >= np.max(needed) * (1 - _SENSITIVITY_SLACK)
+        right = f"at least {np.max(needed):.6g}, the sensitivity of the utility"
+        check(ok, "sensitivity of the rule", float(np.max(stated)), right)
 
 
 def _check_noise(
@@ -117,7 +150,8 @@ def build_interaction(
     Raises:
         ValueError: an argument is not a part of its kind, `value` or `shift` does not have the
             process's shape or is not finite, `max_steps` is below 1, the utility is not a scalar,
-            the guarantee is for other noise, or the dtype does not resolve the noise.
+            the guarantee is for other noise, the dtype does not resolve the noise, or the rule is
+            for fewer steps or a smaller sensitivity of the utility.
     """
     _check_parts(
         {
@@ -148,6 +182,9 @@ def build_interaction(
         check(ok, "max_steps", steps, "an integer")
         check(1 <= number < 2**31, "max_steps", steps, "at least 1 and below 2^31")
 
+    taken = None if number is None else min(int(number), schedule.max_steps)
+    _check_rule(rule, utility, guarantee, taken)
+
     dtype = float_dtype(value)
     check(dtype in (jnp.float32, jnp.float64), "dtype of value", str(dtype), "float32 or float64")
     _check_noise(value, process, guarantee, schedule, dtype)
@@ -165,7 +202,9 @@ def build_interaction(
         )
 
     def quality(release: Array) -> Array:
-        return built.utility.evaluate(built.utility.hypothesis(release))
+        one: Any = built.utility
+        one = one.at(jnp.int32(0)) if hasattr(one, "at") else one
+        return one.evaluate(one.hypothesis(release))
 
     result = jax.eval_shape(quality, built.value)
     if result.shape != ():

@@ -2,7 +2,7 @@
 
 A `vmap` of a stopping loop runs every lane as long as the slowest. Here a fixed number of lanes
 take a few masked steps at a time; lanes whose trial has ended are written out and refilled with
-the next trials. Utilities are taken in tiles of a fixed number of trials, so that a trial's bits
+the next trials. Releases are assessed in tiles of a fixed number of trials, so that a trial's bits
 do not depend on how many others there are: a matrix product differs in the last bits between
 batch sizes, not between places in a batch (of a power of two: in odd ones it was seen to).
 """
@@ -32,23 +32,24 @@ class Lanes(NamedTuple):
     outcomes: Outcome
 
 
-def _tiled(trial: Interaction, state: TrialState, running: Array, tile: int) -> Array:
-    """Utility of the running lanes, gathered into as few tiles as hold them."""
-    evaluate = jax.vmap(
-        lambda hypothesis: jnp.asarray(trial.utility.evaluate(hypothesis), trial.value.dtype)
-    )
+def _tiled(trial: Interaction, state: TrialState, running: Array, tile: int) -> tuple[Any, Array]:
+    """Hypothesis and utility of the running lanes, gathered into as few tiles as hold them."""
+    assess = jax.vmap(lambda step, release: engine.assess(trial, step, release))
     lanes = running.shape[0]
     if lanes == tile:
-        return evaluate(state.hypothesis)
+        return assess(state.step, state.release)
     order = jnp.argsort(~running, stable=True)
 
-    def serve(number: Array, utilities: Array) -> Array:
+    def serve(number: Array, found: tuple[Any, Array]) -> tuple[Any, Array]:
         chosen = jax.lax.dynamic_slice_in_dim(order, number * tile, tile)
-        taken = evaluate(jax.tree.map(lambda leaf: leaf[chosen], state.hypothesis))
-        return utilities.at[chosen].set(taken, unique_indices=True)
+        return jax.tree.map(
+            lambda buffer, rows: buffer.at[chosen].set(rows, unique_indices=True),
+            found,
+            assess(state.step[chosen], state.release[chosen]),
+        )
 
     tiles = (jnp.sum(running, dtype=jnp.int32) + (tile - 1)) // tile
-    return jax.lax.fori_loop(0, tiles, serve, state.utility)
+    return jax.lax.fori_loop(0, tiles, serve, (state.hypothesis, state.utility))
 
 
 def run(
@@ -96,12 +97,12 @@ def run(
 
     def take_step(_: Array, carry: Lanes) -> Lanes:
         def go() -> TrialState:
-            utility = _tiled(trial, carry.state, running(carry), tile)
+            assessed = _tiled(trial, carry.state, running(carry), tile)
 
-            def lane(state: TrialState, utility: Array) -> TrialState:
-                return engine.advance(trial, engine.judge(trial, state, utility))
+            def lane(state: TrialState, hypothesis: Any, utility: Array) -> TrialState:
+                return engine.advance(trial, engine.judge(trial, state, hypothesis, utility))
 
-            return jax.vmap(lane)(carry.state, utility)
+            return jax.vmap(lane)(carry.state, *assessed)
 
         return carry._replace(state=jax.lax.cond(jnp.any(running(carry)), go, lambda: carry.state))
 

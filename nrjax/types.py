@@ -134,11 +134,21 @@ class Utility(Protocol):
         """
         ...
 
+    # A utility may also have
+    #   sensitivity: how far one row of the private data can move `evaluate`; private rules are
+    #     checked against it;
+    #   at(step): the utility of one step, for those that differ from step to step
+    #     (`nrjax.UtilitySequence`).
+
 
 class StoppingRule(Protocol[State]):
     """Says after each release whether it is good enough.
 
     `step` is monotone in `utility`, and its new state does not depend on `utility`.
+
+    A rule may also have `status(state)`: `Status.RUNNING` (int32 scalar) while it has the stated
+    law, else the failure; `max_steps`: the most releases it can judge, or None; and `sensitivity`:
+    that of the utility, for which its `cost` holds.
     """
 
     def init(self, key: Array, epsilon: Array) -> State:
@@ -149,8 +159,12 @@ class StoppingRule(Protocol[State]):
         """State, and whether to stop (bool)."""
         ...
 
-    def cost(self, epsilon: Array) -> Array:
-        """What testing adds to the ex-post epsilon when the last release cost `epsilon`."""
+    def cost(self, epsilon: Array, stopped: Array | bool = True) -> Array:
+        """What testing adds to the ex-post epsilon when the last release cost `epsilon`.
+
+        `stopped` says whether the last answer was yes; without one there were only noes. A rule
+        that charges the same for both may leave the argument out.
+        """
         ...
 
 

@@ -1,0 +1,72 @@
+"""A utility that differs from step to step."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from nrjax._numerics import check, check_positive
+from nrjax.pytrees import register_dataclass
+from nrjax.types import Utility
+
+U = TypeVar("U", bound=Utility)
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class UtilitySequence(Generic[U]):
+    """One utility for each step, all of one class and of shapes alike.
+
+    The private rules ask a sequence of queries; here each may be another function of its release,
+    as long as no row of the data moves any of them by more than `sensitivity` (Whitehouse 2022,
+    section 5; Ligett 2017, Algorithm 2).
+
+    Attributes:
+        utilities: a utility whose leaves have a leading axis of steps; `UtilitySequence.of` makes
+            it from a list.
+        sensitivity: that of the most sensitive of them, scalar; None where only a public rule will
+            look.
+
+    Raises:
+        ValueError: `sensitivity` is not positive and finite.
+    """
+
+    utilities: U
+    sensitivity: Any = None
+
+    def __post_init__(self):
+        check_positive("sensitivity", self.sensitivity)
+
+    @classmethod
+    def of(cls, utilities: Sequence[U], sensitivity: Any = None) -> "UtilitySequence[U]":
+        """The sequence of these utilities, in the order of the steps.
+
+        Without `sensitivity` the largest of their own is taken, where all state one.
+
+        Raises:
+            ValueError: there are none, or they differ in class or shapes.
+        """
+        check(len(utilities) > 0, "utilities", utilities, "at least one")
+        shapes = {
+            (jax.tree.structure(one), tuple(np.shape(leaf) for leaf in jax.tree.leaves(one)))
+            for one in utilities
+        }
+        check(len(shapes) == 1, "utilities", list(utilities), "of one class and one set of shapes")
+        if sensitivity is None:
+            stated = [getattr(one, "sensitivity", None) for one in utilities]
+            if all(number is not None for number in stated):
+                sensitivity = np.max(np.asarray(stated, float))
+        return cls(jax.tree.map(lambda *leaves: jnp.stack(leaves), *utilities), sensitivity)
+
+    @property
+    def max_steps(self) -> int:
+        """Number of utilities."""
+        return jax.tree.leaves(self.utilities)[0].shape[0]
+
+    def at(self, step: Array) -> U:
+        """The utility of a step."""
+        return jax.tree.map(lambda leaf: leaf[step], self.utilities)
