@@ -16,6 +16,7 @@ import matplotlib.image
 from matplotlib.collections import PolyCollection
 
 from nrjax import plots
+from nrjax.plots.common import STYLES
 from nrjax.studies.store import Case, Coordinate, Pass, Store, Variable
 from nrjax.types import Status
 
@@ -187,7 +188,7 @@ def test_loss_lines_are_the_means_and_bands_their_intervals(full):
 
 
 def test_mechanisms_differ_in_grey_and_in_shape():
-    styles = plots._STYLES
+    styles = STYLES
     for field in ("hatch", "marker", "dash"):
         assert len({str(getattr(style, field)) for style in styles}) == len(styles)
     weights = np.array([0.2126, 0.7152, 0.0722])

@@ -18,6 +18,8 @@ except ModuleNotFoundError as error:
 
 RESULTS = "results.zarr"
 SUMMARY = "summary.json"
+REPORT = "report.md"
+REPORT_MARK = "<!-- written by nrjax -->"
 FIGURES = "figures"
 NEW = ".results.zarr.new"
 _OLD = ".results.zarr.old"
@@ -37,7 +39,7 @@ def check_folder(path: Path, *, overwrite: bool) -> Path:
             pass
     except OSError as error:
         raise explained(error, f"cannot write results to the folder {path}") from error
-    ours = {RESULTS: _is_our_results, SUMMARY: _is_our_summary}
+    ours = {RESULTS: _is_our_results, SUMMARY: _is_our_summary, REPORT: _is_our_report}
     for name, is_ours in ours.items():
         if not os.path.lexists(path / name):
             continue
@@ -127,6 +129,13 @@ def _is_our_summary(path: Path) -> bool:
     return isinstance(summary, dict) and {"study", "nrjax", "cases"} <= set(summary)
 
 
+def _is_our_report(path: Path) -> bool:
+    try:
+        return path.read_bytes().startswith(REPORT_MARK.encode())
+    except OSError:
+        return False
+
+
 def _figures(folder: Path) -> list[str]:
     """Names of the files in `figures/` that the store has written."""
     try:
@@ -146,7 +155,8 @@ def remove_results(path: Path) -> None:
     if (path / RESULTS).exists():
         (path / RESULTS).rename(path / _OLD)  # a half-removed store would look like a stranger's
         shutil.rmtree(path / _OLD)
-    (path / SUMMARY).unlink(missing_ok=True)
+    for name in (SUMMARY, REPORT):
+        (path / name).unlink(missing_ok=True)
     folder = path / FIGURES
     for name in _figures(folder):
         (folder / Path(name).name).unlink(missing_ok=True)

@@ -1,51 +1,27 @@
-"""Figures from stored results, never from a live run.
+"""Figures of `whitehouse2022`: what a target loss costs, and the loss at each epsilon."""
 
-Drawn with matplotlib's objects and its Agg canvas: no global state, nothing from the user's style,
-the same bytes each time. Mechanisms differ in lightness, hatch, line and marker, not in hue alone.
-"""
-
-import io
-from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from scipy.special import stdtrit
 
-try:
-    import matplotlib.style
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f'figures need {error.name}: pip install "nrjax[studies]"', name=error.name
-    ) from error
-
+from nrjax.plots.common import (
+    EPSILON,
+    Style,
+    axis_limits,
+    draw,
+    epsilon_scale,
+    mechanism_styles,
+    new_panels,
+    unique,
+    words,
+)
 from nrjax.studies.store import Case, Store
 from nrjax.studies.summary import PERCENTS, quantile, total_epsilon
-
-EPSILON = "ex-post ε (nat)"
-
-
-class _Style(NamedTuple):
-    """How one mechanism looks in every figure."""
-
-    face: str
-    hatch: str
-    line: str
-    dash: Any
-    marker: str
-
-
-# Neighbours differ in grey too; no face is so dark that the black boxes would drown in it.
-_STYLES = (
-    _Style("#7ba6cc", "", "#12456e", "-", "o"),
-    _Style("#fbe3c5", "////", "#b5651d", (0, (5, 2)), "s"),
-    _Style("#8fbf9b", "....", "#2e6b3f", (0, (1, 1.5)), "^"),
-    _Style("#ece6f2", "xxxx", "#7d5a9b", (0, (6, 2, 1, 2)), "D"),
-)
 
 
 def plot_whitehouse(store: Store) -> list[Path]:
@@ -60,18 +36,17 @@ def plot_whitehouse(store: Store) -> list[Path]:
         RuntimeError: the run is not finished.
         FileExistsError: a file in the way that nrjax has not written.
     """
-    with matplotlib.style.context(["default", {"svg.hashsalt": "nrjax", "hatch.linewidth": 0.6}]):
-        figures = {"epsilon_distribution": epsilon_distribution(store)}
-        if any("curve" in case.passes for case in store.cases.values()):
-            figures["loss_against_epsilon"] = loss_against_epsilon(store)
-        return [path for name, figure in figures.items() for path in _save(store, name, figure)]
+    figures = {"epsilon_distribution": epsilon_distribution}
+    if any("curve" in case.passes for case in store.cases.values()):
+        figures["loss_against_epsilon"] = loss_against_epsilon
+    return draw(store, figures)
 
 
 def epsilon_distribution(store: Store) -> Figure:
     """Distributions of the ex-post epsilon over all trials; the share that did not stop is told."""
     cases = list(store.cases.values())
-    styles = _styles(cases)
-    rows, columns = _unique(map(_task, cases)), _unique(c.attributes["test"] for c in cases)
+    styles = mechanism_styles(c.attributes["mechanism"] for c in cases)
+    rows, columns = unique(map(_task, cases)), unique(c.attributes["test"] for c in cases)
     drawn = set()
     most = max(
         sum(_task(c) == row and c.attributes["test"] == column for c in cases)
@@ -79,11 +54,11 @@ def epsilon_distribution(store: Store) -> Figure:
         for column in columns
     )
     width = max(5.0, len(columns) * (1.0 + 1.5 * most))
-    figure, panels = _panels(width, len(rows), len(columns))
+    figure, panels = new_panels(width, len(rows), len(columns))
     for axes_row, row in zip(panels, rows, strict=True):
         epsilons = {c.name: _epsilon(store, c) for c in cases if _task(c) == row}
         drawn |= {c.attributes["mechanism"] for c in cases if epsilons.get(c.name) is not None}
-        limits = _limits(epsilon for epsilon in epsilons.values() if epsilon is not None)
+        limits = axis_limits(epsilon for epsilon in epsilons.values() if epsilon is not None)
         for axes, column in zip(axes_row, columns, strict=True):
             here = [c for c in cases if _task(c) == row and c.attributes["test"] == column]
             if not here:
@@ -95,14 +70,14 @@ def epsilon_distribution(store: Store) -> Figure:
             ]
             axes.set_xticks(range(len(here)), labels)
             axes.set_xlim(-0.6, len(here) - 0.4)
-            _epsilon_scale(axes, "y", limits)
-            trials = " or ".join(_unique(f"{c.passes['outcome'].trials:,}" for c in here))
-            title = f"{_on(row)}\ntest: {_words(column)}, {trials} trials"
+            epsilon_scale(axes, "y", limits)
+            trials = " or ".join(unique(f"{c.passes['outcome'].trials:,}" for c in here))
+            title = f"{_on(row)}\ntest: {words(column)}, {trials} trials"
             axes.set_title(title, fontsize="medium")
             if axes is axes_row[0]:
                 axes.set_ylabel(EPSILON)
     shapes = [
-        Patch(facecolor=s.face, edgecolor=s.line, hatch=s.hatch, label=f"{_words(name)}, stopped")
+        Patch(facecolor=s.face, edgecolor=s.line, hatch=s.hatch, label=f"{words(name)}, stopped")
         for name, s in styles.items()
         if name in drawn
     ]
@@ -120,9 +95,9 @@ def epsilon_distribution(store: Store) -> Figure:
 def loss_against_epsilon(store: Store) -> Figure:
     """Mean loss of stopping at each epsilon, with pointwise 95 % intervals of the mean."""
     cases = [case for case in store.cases.values() if "curve" in case.passes]
-    styles = _styles(list(store.cases.values()))
-    tasks = _unique(map(_task, cases))
-    figure, panels = _panels(5.2 * len(tasks), 1, len(tasks), height=4.2)
+    styles = mechanism_styles(c.attributes["mechanism"] for c in store.cases.values())
+    tasks = unique(map(_task, cases))
+    figure, panels = new_panels(5.2 * len(tasks), 1, len(tasks), height=4.2)
     for axes, task in zip(panels[0], tasks, strict=True):
         here = [case for case in cases if _task(case) == task]
         # The curve does not depend on the test, so one case of each mechanism will do.
@@ -154,10 +129,10 @@ def loss_against_epsilon(store: Store) -> Figure:
         epsilons = np.concatenate(
             [case.passes["curve"].coordinates["epsilon"].values for case in here]
         )
-        _epsilon_scale(axes, "x", (epsilons.min() / 1.1, epsilons.max() * 1.1))
+        epsilon_scale(axes, "x", (epsilons.min() / 1.1, epsilons.max() * 1.1))
         axes.set_xlabel(EPSILON)
         axes.set_ylabel("mean regularised loss")
-        trials = _unique(f"{case.passes['curve'].trials:,}" for case in here)
+        trials = unique(f"{case.passes['curve'].trials:,}" for case in here)
         axes.set_title(f"{_on(task)}, {' or '.join(trials)} trials", fontsize="medium")
         axes.legend(fontsize="small", title="mean and 95 % interval", title_fontsize="small")
     return figure
@@ -169,12 +144,12 @@ def _draw_distribution(
     case: Case,
     epsilon: np.ndarray | None,
     limits: tuple[float, float],
-    styles: dict[str, _Style],
+    styles: dict[str, Style],
 ) -> str:
     """A histogram on its side with a box in it; returns the label below it."""
     mechanism = case.attributes["mechanism"]
     if epsilon is None:
-        return f"{_words(mechanism)}\nno guarantee:\nε not defined"
+        return f"{words(mechanism)}\nno guarantee:\nε not defined"
     style = styles[mechanism]
     finite = np.isfinite(epsilon)
     edges = np.geomspace(*limits, 61)
@@ -212,10 +187,10 @@ def _draw_distribution(
     stopped = "all stopped" if missing == 0 else f"{missing:.3g} % did not stop"
     delta = case.attributes.get("delta")
     held = "" if delta is None else f"\nδ = {delta:g}"
-    return f"{_words(mechanism)}{held}\nmedian {amount}\n{stopped}"
+    return f"{words(mechanism)}{held}\nmedian {amount}\n{stopped}"
 
 
-def _draw_curve(axes: Axes, store: Store, case: Case, style: _Style) -> np.ndarray:
+def _draw_curve(axes: Axes, store: Store, case: Case, style: Style) -> np.ndarray:
     """Mean loss and the band of its interval; returns the means."""
     curve = store.read(case.name, "curve")
     loss = -curve["utility"].values
@@ -236,7 +211,7 @@ def _draw_curve(axes: Axes, store: Store, case: Case, style: _Style) -> np.ndarr
         marker=style.marker,
         markersize=4,
         markevery=max(1, epsilon.size // 12),
-        label=_words(case.attributes["mechanism"]),
+        label=words(case.attributes["mechanism"]),
         zorder=3,
     )
     return mean
@@ -247,61 +222,10 @@ def _epsilon(store: Store, case: Case) -> np.ndarray | None:
     return total_epsilon(outcome["epsilon"].values, outcome["status"].values)
 
 
-def _limits(epsilons: Iterable[np.ndarray]) -> tuple[float, float]:
-    """Numbers 1, 2 or 5 times a power of ten that enclose all that is finite and positive."""
-    finite = [epsilon[np.isfinite(epsilon) & (epsilon > 0)] for epsilon in epsilons]
-    values = np.concatenate(finite) if finite else np.empty(0)
-    if not values.size:
-        return 0.1, 10.0
-    ticks = np.outer(10.0 ** np.arange(-12, 13), [1, 2, 5]).ravel()
-    low = ticks[ticks <= 0.97 * values.min()][-1]
-    return float(low), float(ticks[ticks >= 1.03 * values.max()][0])
-
-
-def _epsilon_scale(axes: Axes, which: str, limits: tuple[float, float]) -> None:
-    """Logarithmic, with plain numbers at 1, 2 and 5 times the powers of ten."""
-    ticks = np.outer(10.0 ** np.arange(-12, 13), [1, 2, 5]).ravel()
-    ticks = ticks[(ticks >= limits[0] * 0.999) & (ticks <= limits[1] * 1.001)]
-    axes.set(**{f"{which}scale": "log", f"{which}lim": limits})
-    axis = axes.xaxis if which == "x" else axes.yaxis
-    axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
-    axis.set_ticks([], minor=True)
-    axis.grid(True, color="0.85", linewidth=0.6)
-    axes.set_axisbelow(True)
-
-
-def _panels(width: float, rows: int, columns: int, height: float = 3.8) -> tuple[Figure, Any]:
-    figure = Figure(figsize=(width, height * rows), layout="constrained")
-    return figure, figure.subplots(rows, columns, squeeze=False)
-
-
-def _save(store: Store, name: str, figure: Figure) -> list[Path]:
-    paths = []
-    # Without dates and versions, so that redrawing changes nothing.
-    for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
-        data = io.BytesIO()
-        figure.savefig(data, format=suffix, dpi=150, metadata=metadata)
-        paths.append(store.write_figure(f"{name}.{suffix}", data.getvalue()))
-    return paths
-
-
-def _styles(cases: Sequence[Case]) -> dict[str, _Style]:
-    names = _unique(case.attributes["mechanism"] for case in cases)
-    return {name: _STYLES[number % len(_STYLES)] for number, name in enumerate(names)}
-
-
 def _task(case: Case) -> tuple[str, str]:
     return case.attributes["task"], case.attributes["data"]
 
 
 def _on(task: tuple[str, str]) -> str:
     name = task[1] if len(task[1]) <= 24 else "…" + task[1][-23:]  # a user's own file
-    return f"{_words(task[0])} on {name}"
-
-
-def _unique(values: Iterable[Any]) -> list[Any]:
-    return list(dict.fromkeys(values))
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ").replace("-", " ")
+    return f"{words(task[0])} on {name}"
