@@ -98,7 +98,7 @@ def main():
             problem.utility,
             nrjax.PublicThreshold(-target),
         )
-        program = montecarlo.outcomes(trial, options.trials)
+        program = montecarlo.outcomes(trial, options.trials, ("step",))
         before = time.perf_counter()
         program.compile(key)
         compiling = time.perf_counter() - before
@@ -130,9 +130,9 @@ def main():
             slow = time.perf_counter() - before
             # The same law, so that neither does less work.
             error = np.std(steps) * np.sqrt(2 / len(steps))
-            assert abs(np.mean(steps) - outcome.step.mean()) < 5 * error, "not the same study"
+            assert abs(np.mean(steps) - outcome["step"].mean()) < 5 * error, "not the same study"
             print(
-                f"{name:<10} {fast:8.2f} {compiling:10.2f} {outcome.step.mean():10.1f}"
+                f"{name:<10} {fast:8.2f} {compiling:10.2f} {outcome["step"].mean():10.1f}"
                 f" {slow:8.2f} {slow / fast:6.1f}  {label}"
             )
 

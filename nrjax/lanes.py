@@ -17,7 +17,7 @@ from nrjax import engine
 from nrjax.engine import TrialState
 from nrjax.interaction import Interaction
 from nrjax.keys import trial_key
-from nrjax.types import Outcome, Status
+from nrjax.types import Status
 
 
 class Lanes(NamedTuple):
@@ -29,7 +29,7 @@ class Lanes(NamedTuple):
     occupied: Array
     following: Array
     """Number of the next trial to start, int32."""
-    outcomes: Outcome
+    outcomes: dict[str, Any]
 
 
 def _tiled(trial: Interaction, state: TrialState, running: Array, tile: int) -> tuple[Any, Array]:
@@ -62,11 +62,17 @@ def run(
     lanes: int,
     inner_steps: int,
     capacity: int,
-) -> Outcome:
+    fields: tuple[str, ...],
+) -> dict[str, Any]:
     """Outcomes of trials `first` to `first + count` on one device; `capacity` rows, rest unset."""
     start = jax.vmap(lambda k: engine.start(trial, k))
     keys = jax.vmap(lambda number: trial_key(key, number))
-    blank = jax.eval_shape(lambda k: engine.finish(trial, engine.start(trial, k)), key)
+
+    def finish(state: TrialState) -> dict[str, Any]:
+        outcome = engine.finish(trial, state)
+        return {name: getattr(outcome, name) for name in fields}
+
+    blank = jax.eval_shape(lambda k: finish(engine.start(trial, k)), key)
     outcomes = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), blank)
 
     def running(carry: Lanes) -> Array:
@@ -76,7 +82,7 @@ def run(
         """Write out the lanes that have ended and start the next trials in them."""
         free = ~running(carry)
         rows = jnp.where(carry.occupied & free, carry.trial, capacity)
-        finished = jax.vmap(lambda state: engine.finish(trial, state))(carry.state)
+        finished = jax.vmap(finish)(carry.state)
         outcomes = jax.tree.map(
             lambda buffer, row: buffer.at[rows].set(row, mode="drop"), carry.outcomes, finished
         )

@@ -131,6 +131,10 @@ def _check_count(name: str, number: Any, least: int) -> None:
     check(ok and number >= least, name, number, f"an integer, at least {least}")
 
 
+def _check_fields(fields: Sequence[str], known: tuple[str, ...]) -> None:
+    check(set(fields) <= set(known), "fields", sorted(fields), f"among {known}")
+
+
 class Program:
     """One compiled program that runs any trials of an interaction, up to `chunk` at a time.
 
@@ -194,12 +198,26 @@ class Program:
         return jax.tree.map(lambda leaf: np.asarray(leaf)[kept], results)
 
 
-def outcomes(trial: Interaction, chunk: int, batching: Batching | None = None) -> Program:
-    """The program whose results are an `Outcome`; `trial` comes from `build_interaction`."""
+def outcomes(
+    trial: Interaction,
+    chunk: int,
+    fields: Sequence[str] = Outcome._fields,
+    batching: Batching | None = None,
+) -> Program:
+    """The program whose results are a dict of arrays by the names in `fields`, of `Outcome`'s.
+
+    `trial` comes from `build_interaction`. Releases may be large: leave out what is not wanted.
+    """
     batching = Batching() if batching is None else batching
     _check_count("chunk", chunk, 1)
+    _check_fields(fields, Outcome._fields)
     tile, width = batching.resolve(trial)
-    options = {"tile": tile, "lanes": width, "inner_steps": batching.inner_steps}
+    options = {
+        "tile": tile,
+        "lanes": width,
+        "inner_steps": batching.inner_steps,
+        "fields": tuple(fields),
+    }
     return Program(trial, lanes.run, chunk, batching, options)
 
 
@@ -216,8 +234,7 @@ def paths(
     """
     batching = Batching() if batching is None else batching
     _check_count("chunk", chunk, 1)
-    unknown = set(fields) - set(Path._fields)
-    check(not unknown, "fields", sorted(fields), f"among {Path._fields}")
+    _check_fields(fields, Path._fields)
     tile, _ = batching.resolve(trial)
     options = {"tile": tile, "length": int(trial.max_steps), "fields": tuple(fields)}
     return Program(trial, lanes.paths, chunk, batching, options)
@@ -270,9 +287,10 @@ def simulate(
     )
     batching = Batching() if batching is None else batching
     _check_count("trials", trials, 1)
-    program = outcomes(trial, min(batching.resolve_chunk(trial), trials), batching)
+    chunk = min(batching.resolve_chunk(trial), trials)
+    program = outcomes(trial, chunk, batching=batching)
     if trials <= program.chunk:
-        return program.run(key, trials, first_trial)
+        return Outcome(**program.run(key, trials, first_trial))
     whole: Any = None
     for at in range(0, trials, program.chunk):
         size = min(program.chunk, trials - at)
@@ -281,4 +299,4 @@ def simulate(
             whole = jax.tree.map(lambda leaf: np.empty((trials, *leaf.shape[1:]), leaf.dtype), part)
         for target, leaf in zip(jax.tree.leaves(whole), jax.tree.leaves(part), strict=True):
             target[at : at + size] = leaf
-    return whole
+    return Outcome(**whole)

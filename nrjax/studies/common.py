@@ -87,8 +87,6 @@ def fill(
                     span = layout.span(chunk)
                     before = time.perf_counter()
                     results = program.run(key, span.stop - span.start, span.start)
-                    if not isinstance(results, dict):
-                        results = results._asdict()
                     seconds = time.perf_counter() - before
                     writer.add_seconds(case, run=seconds)
                     kept = {variable: results[variable] for variable in layout.variables}

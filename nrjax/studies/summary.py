@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from nrjax.studies.bootstrap import interval, resampled_quantiles
 from nrjax.studies.folder import SUMMARY, explained, write_whole
 from nrjax.studies.store import Store
 from nrjax.types import Status
@@ -59,30 +60,86 @@ def summarise(store: Store) -> dict[str, Any]:
     `step` is where the trials ended, over all of them; `stopped_at_first_step` the share for which
     the first level of the grid was good enough, so that a lower one might have been. Whatever else
     the study says of a case is kept. `privacy_loss` is over the trials that have
-    one, and null without any. Quantiles are order statistics (`quantile`).
+    one, and null without any. Quantiles are order statistics (`quantile`). `median_interval` and
+    `quartile_distance` (its value and interval) come from bootstrapping the trials, 95 %.
 
     Raises:
         ValueError: the settings or a case lack one of `FACTS` or `CASE_FACTS`.
         RuntimeError: the run is not finished.
     """
     facts = {name: _fact(store.settings, name, "the settings of the store") for name in FACTS}
-    return {**facts, "cases": [_summarise_case(store, name) for name in store.cases]}
+    cases = [_summarise_case(store, name) for name in store.cases]
+    intervals = _intervals(total_epsilons(store))
+    spread = {"median_interval": None, "quartile_distance": None}
+    return {
+        **facts,
+        "cases": [
+            {**case, **intervals.get(name, spread)}
+            for name, case in zip(store.cases, cases, strict=True)
+        ],
+    }
 
 
-def write_summary(store: Store) -> Path:
+def total_epsilons(store: Store) -> dict[str, np.ndarray]:
+    """`total_epsilon` of every case that has one."""
+    found = {}
+    for name in store.cases:
+        outcome = store.read(name, "outcome")
+        epsilon = total_epsilon(outcome["epsilon"].values, outcome["status"].values)
+        if epsilon is not None:
+            found[name] = epsilon
+    return found
+
+
+def _intervals(epsilons: dict[str, np.ndarray]) -> dict[str, dict[str, Any]]:
+    """Bootstrap intervals of the median and of the distance between the quartiles."""
+    if len({values.size for values in epsilons.values()}) != 1:
+        return {}  # cases of different sizes cannot be resampled together
+    found = {}
+    for name, quantiles in resampled_quantiles(epsilons, (25, 50, 75)).items():
+        first, third = (quantile(epsilons[name], percent) for percent in (25, 75))
+        with np.errstate(invalid="ignore"):  # infinite quartiles have no distance
+            distance, spread = np.subtract(third, first), quantiles[:, 2] - quantiles[:, 0]
+        found[name] = {
+            "median_interval": strict(interval(quantiles[:, 1])),
+            "quartile_distance": {
+                "value": strict(float(distance)),
+                "interval": strict(interval(spread)),
+            },
+        }
+    return found
+
+
+def strict(value: Any) -> Any:
+    """Numbers as strict JSON has them: null for what is infinite or undefined."""
+    if isinstance(value, (list, tuple)):
+        return [strict(one) for one in value]
+    return value if value is None or np.isfinite(value) else None
+
+
+def write_summary(store: Store, also: dict[str, Any] | None = None) -> Path:
     """Write `summary.json`, whole or not at all; returns its path.
+
+    Args:
+        store: of a finished run.
+        also: what else the study has to say, by name; strict JSON.
 
     Raises:
         ValueError, RuntimeError: as `summarise`.
         OSError: the disk is full, or failed.
     """
-    text = json.dumps(summarise(store), indent=1, allow_nan=False) + "\n"
+    text = json.dumps({**summarise(store), **(also or {})}, indent=1, allow_nan=False) + "\n"
     path = store.folder / SUMMARY
     try:
         write_whole(path, text.encode())
     except OSError as error:
         raise explained(error, f"cannot write {path}") from error
     return path
+
+
+def read_summary(store: Store) -> dict[str, Any]:
+    """What `write_summary` wrote."""
+    return json.loads((store.folder / SUMMARY).read_bytes())
 
 
 def _summarise_case(store: Store, name: str) -> dict[str, Any]:
