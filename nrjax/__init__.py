@@ -12,17 +12,24 @@ from nrjax.montecarlo import Batching, simulate
 from nrjax.processes import Brownian, Laplace, LaplaceJumps, Skellam
 from nrjax.pytrees import register_dataclass
 from nrjax.schedules import AdaptiveTimes, Grid
-from nrjax.stopping import PublicThreshold
+from nrjax.stopping import (
+    AboveThreshold,
+    InteractiveAboveThreshold,
+    PublicThreshold,
+    ReducedAboveThreshold,
+)
 from nrjax.types import Outcome, Status
 from nrjax.utilities import UtilitySequence
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AboveThreshold",
     "AdaptiveTimes",
     "Batching",
     "Brownian",
     "Grid",
+    "InteractiveAboveThreshold",
     "Laplace",
     "LaplaceJumps",
     "LinearBoundary",
@@ -32,6 +39,7 @@ __all__ = [
     "Path",
     "PublicThreshold",
     "PureGuarantee",
+    "ReducedAboveThreshold",
     "Skellam",
     "Status",
     "UtilitySequence",

@@ -1,4 +1,4 @@
-"""What every noise process and every guarantee must do; add a case for a new one.
+"""What every process, guarantee and stopping rule must do; add a case for a new one.
 
 Checks take a case and assert. They share two compiled functions, so that a case costs few programs.
 """
@@ -19,6 +19,12 @@ from nrjax.guarantees import (
     PureGuarantee,
 )
 from nrjax.processes import Brownian, Laplace, LaplaceJumps, Skellam
+from nrjax.stopping import (
+    AboveThreshold,
+    InteractiveAboveThreshold,
+    PublicThreshold,
+    ReducedAboveThreshold,
+)
 from nrjax.types import Status
 
 SHAPE = (2, 3)
@@ -384,4 +390,280 @@ GUARANTEE_CHECKS = (
     check_guarantee_traces,
     check_guarantee_refuses,
     check_guarantee_pytree,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class RuleCase:
+    """A stopping rule to check; `build` takes a threshold, which may be traced or a vector."""
+
+    name: str
+    build: Callable[[Any], Any]
+    errors: tuple[tuple[Callable[[], Any], str], ...]
+    """Faulty constructions, and what the message of the `ValueError` must say."""
+    private: bool = True
+    """Whether it has a sensitivity, draws noise and charges for its answers."""
+
+
+def _bad_thresholds(build):
+    faults = ((np.nan, "nan"), ([1.0, np.nan], "array"), (np.zeros(0), "array"))
+    return tuple(
+        (lambda t=threshold: build(t), rf"threshold = {shown}.*: must be a number")
+        for threshold, shown in faults
+    )
+
+
+def _bad_parameters(build, *names):
+    faults = ((0.0, r"0\.0"), (-1.0, r"-1\.0"), (np.nan, "nan"), (np.inf, "inf"))
+    return tuple(
+        (lambda n=name, v=value: build(**{n: v}), f"{name} = {shown}: must be positive and finite")
+        for name in names
+        for value, shown in faults
+    )
+
+
+def _classical(kind):
+    def build(threshold=0.5, sensitivity=1.0, epsilon=2.0):
+        return kind(threshold, sensitivity, epsilon)
+
+    errors = (*_bad_thresholds(build), *_bad_parameters(build, "sensitivity", "epsilon"))
+    return RuleCase(kind.__name__, build, errors)
+
+
+def _reduced(threshold=0.5, sensitivity=1.0):
+    return ReducedAboveThreshold(threshold, sensitivity)
+
+
+RULES = (
+    RuleCase("PublicThreshold", PublicThreshold, _bad_thresholds(PublicThreshold), private=False),
+    _classical(AboveThreshold),
+    _classical(InteractiveAboveThreshold),
+    RuleCase(
+        "ReducedAboveThreshold",
+        _reduced,
+        (*_bad_thresholds(_reduced), *_bad_parameters(_reduced, "sensitivity")),
+    ),
+)
+
+STEPS = 6
+
+
+def _ask(rule, keys, epsilons, utilities):
+    """Answers, costs of a yes and of noes, statuses, and the states, step by step."""
+
+    def step(state, inputs):
+        i, epsilon, utility = inputs
+        state, stop = rule.step(jax.random.fold_in(keys[1], i), state, epsilon, utility)
+        costs = rule.cost(epsilon, stopped=True), rule.cost(epsilon, stopped=False)
+        return state, (stop, costs, rule.status(state), _plain(state))
+
+    start = rule.init(keys[0], epsilons[0])
+    return jax.lax.scan(step, start, (jnp.arange(STEPS), epsilons, utilities))[1]
+
+
+def _plain(state):
+    """A state with its keys as numbers."""
+    return jax.tree.map(
+        lambda leaf: (
+            jax.random.key_data(leaf)
+            if jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key)
+            else leaf
+        ),
+        state,
+    )
+
+
+def _ask_eagerly(rule, keys, epsilons, utilities):
+    state, seen = rule.init(keys[0], epsilons[0]), []
+    for i, (epsilon, utility) in enumerate(zip(epsilons, utilities, strict=True)):
+        state, stop = rule.step(jax.random.fold_in(keys[1], i), state, epsilon, utility)
+        costs = rule.cost(epsilon), rule.cost(epsilon, False)
+        seen.append((stop, costs, rule.status(state), _plain(state)))
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *seen)
+
+
+ask = jax.jit(_ask)
+ask_lanes = jax.jit(jax.vmap(_ask))
+
+
+def _questions(case, dtype=None, seed=0, threshold=0.5):
+    """Rule, keys, rising epsilons and utilities about the threshold."""
+    dtype = jnp.dtype(dtype or jnp.result_type(float))
+    utilities = np.random.default_rng(seed).normal(0.5, 3.0, STEPS).astype(dtype)
+    epsilons = np.geomspace(0.5, 4.0, STEPS).astype(dtype)
+    return case.build(threshold), jax.random.split(jax.random.key(seed)), epsilons, utilities
+
+
+def _lanes_of_questions(case, seed):
+    """Parameters, keys, epsilons and utilities that differ between lanes."""
+    rng, dtype = np.random.default_rng(seed), jnp.result_type(float)
+    rule, _, epsilons, _ = _questions(case)
+    factors = rng.uniform(0.5, 2.0, LANES).astype(dtype)
+    many = jax.tree.map(lambda leaf: (leaf * factors).astype(dtype), rule)
+    keys = jax.random.split(jax.random.key(seed), (LANES, 2))
+    utilities = rng.normal(0.5, 3.0, (LANES, STEPS)).astype(dtype)
+    return many, keys, np.outer(factors, epsilons).astype(dtype), utilities
+
+
+def check_rule_purity(case):
+    """The same keys give the same answers; other keys others, where there is noise."""
+    inputs = _lanes_of_questions(case, seed=1)
+    first, again = ask_lanes(*inputs), ask_lanes(*inputs)
+    jax.tree.map(np.testing.assert_array_equal, first, again)
+    rule, keys, epsilons, utilities = inputs
+    for changed in (keys.at[:, 0].set(keys[:, 1]), keys.at[:, 1].set(keys[:, 0])):
+        stops = ask_lanes(rule, changed, epsilons, utilities)[0]
+        assert np.any(stops != first[0]) == case.private
+
+
+def check_rule_dtype(case):
+    """Floats have the dtype of epsilon; answers are bool, statuses and counts int32."""
+    for dtype in (jnp.result_type(float), np.float32):
+        stop, costs, status, states = ask(*_questions(case, dtype))
+        assert stop.dtype == bool
+        assert status.dtype == jnp.int32
+        assert all(cost.dtype == dtype for cost in costs)
+        floats = [leaf for leaf in jax.tree.leaves(states) if leaf.dtype.kind == "f"]
+        assert all(leaf.dtype == dtype for leaf in floats)
+
+
+def check_rule_jit_against_eager(case):
+    inputs = _questions(case)
+    _close(ask(*inputs), _ask_eagerly(*inputs))
+
+
+def check_rule_vmap_against_loop(case):
+    """Over keys, parameters, epsilons and utilities at once; also over thresholds alone."""
+    inputs = _lanes_of_questions(case, seed=3)
+    lanes = ask_lanes(*inputs)
+    for i in range(5):
+        _close(
+            jax.tree.map(lambda leaf, i=i: leaf[i], lanes),
+            ask(*(jax.tree.map(lambda leaf, i=i: leaf[i], part) for part in inputs)),
+        )
+    _, keys, epsilons, utilities = _questions(case)
+    thresholds = np.array([-9.0, 0.5, 9.0], epsilons.dtype)
+
+    def answers(threshold):
+        return _ask(case.build(threshold), keys, epsilons, utilities)[0]
+
+    want = [answers(threshold) for threshold in thresholds]
+    np.testing.assert_array_equal(jax.vmap(answers)(thresholds), want)
+
+
+def check_rule_is_monotone(case):
+    """Under one key a better utility never turns a yes into a no; and some turn a no into a yes."""
+    rule, keys, epsilons, utilities = _lanes_of_questions(case, seed=4)
+    order = np.argsort(np.argsort(utilities, axis=0), axis=0)
+    better = np.sort(utilities, axis=0)[np.minimum(order + LANES // 4, LANES - 1), range(STEPS)]
+    low = np.asarray(ask_lanes(rule, keys, epsilons, utilities)[0])
+    high = np.asarray(ask_lanes(rule, keys, epsilons, better.astype(utilities.dtype))[0])
+    assert np.all(high >= low)
+    assert np.any(high > low)
+    for utility, stops in ((np.inf, True), (-np.inf, False), (np.nan, False)):
+        extreme = np.full_like(utilities, utility)
+        assert np.all(ask_lanes(rule, keys, epsilons, extreme)[0] == stops)
+
+
+def check_rule_state_is_blind(case):
+    """The new state does not depend on the utility."""
+    rule, keys, epsilons, utilities = _lanes_of_questions(case, seed=5)
+    seen = ask_lanes(rule, keys, epsilons, utilities)[3]
+    for other in (-utilities, np.full_like(utilities, np.inf), np.full_like(utilities, np.nan)):
+        unseen = ask_lanes(rule, keys, epsilons, other)[3]
+        jax.tree.map(np.testing.assert_array_equal, seen, unseen)
+
+
+def check_rule_sequence_of_thresholds(case):
+    """Thresholds that move are utilities that move the other way; past their end there is no."""
+    rule, keys, epsilons, utilities = _questions(case)
+    shifts = np.arange(STEPS, dtype=utilities.dtype)
+    moved, same = case.build(0.5 + shifts), case.build(np.full(STEPS, 0.5).tolist())
+    assert rule.max_steps is None
+    assert moved.max_steps == same.max_steps == STEPS
+    want = ask(rule, keys, epsilons, utilities)[0]
+    assert np.any(want)
+    assert not np.all(want)
+    np.testing.assert_array_equal(ask(same, keys, epsilons, utilities)[0], want)
+    np.testing.assert_array_equal(ask(moved, keys, epsilons, utilities + shifts)[0], want)
+    short = case.build(np.full(STEPS - 2, -1e9))
+    stops = ask(short, keys, epsilons, utilities)[0]
+    np.testing.assert_array_equal(stops, np.arange(STEPS) < STEPS - 2)
+    with pytest.raises(ValueError, match=r"threshold has shape \(2, 6\): must be a scalar or a"):
+        ask(case.build(np.zeros((2, STEPS))), keys, epsilons, utilities)
+
+
+def check_rule_cost(case):
+    """Noes cost half of what a yes does, at any epsilon; public answers cost nothing."""
+    rule, _, epsilons, _ = _questions(case)
+    yes, noes = rule.cost(epsilons), rule.cost(epsilons, stopped=False)
+    assert yes.shape == noes.shape == epsilons.shape
+    np.testing.assert_array_equal(2 * noes, yes)
+    np.testing.assert_array_equal(rule.cost(epsilons, np.arange(STEPS) % 2 == 0)[::2], yes[::2])
+    assert np.all(yes > 0) == np.any(yes > 0) == case.private
+    assert hasattr(rule, "sensitivity") == case.private
+
+
+def check_rule_status(case):
+    """All is well at rising epsilons."""
+    status = ask_lanes(*_lanes_of_questions(case, seed=6))[2]
+    np.testing.assert_array_equal(status, np.full((LANES, STEPS), Status.RUNNING))
+
+
+def check_rule_scale(case):
+    """In other units of the utility, a power of two, the answers are the same."""
+    if not case.private:
+        return
+    rule, keys, epsilons, utilities = _questions(case)
+    other = dataclasses.replace(rule, threshold=4 * rule.threshold, sensitivity=4.0)
+    for seed in range(5):
+        keys = jax.random.split(jax.random.key(seed))
+        np.testing.assert_array_equal(
+            ask(rule, keys, epsilons, utilities)[0], ask(other, keys, epsilons, 4 * utilities)[0]
+        )
+
+
+def check_rule_traces(case):
+    """New keys, parameters, epsilons and utilities reuse the program."""
+    traces = 0
+
+    def counted(*inputs):
+        nonlocal traces
+        traces += 1
+        return _ask(*inputs)
+
+    trace = jax.jit(counted).trace
+    rule, keys, epsilons, utilities = _questions(case)
+    trace(rule, keys, epsilons, utilities)
+    trace(rule, keys[::-1], 2 * epsilons, utilities + 1)
+    trace(jax.tree.map(lambda leaf: 1.5 * leaf, rule), keys, epsilons, utilities)
+    assert traces == 1
+
+
+def check_rule_pytree(case):
+    rule, keys, epsilons, _ = _questions(case)
+    leaves, tree = jax.tree.flatten(rule)
+    assert jax.tree.unflatten(tree, leaves) == rule
+    for sentinel in (None, object()):
+        jax.tree.unflatten(tree, [sentinel] * len(leaves))
+    state = rule.init(keys[0], epsilons[0])
+    copy = jax.tree.unflatten(jax.tree.structure(state), jax.tree.leaves(state))
+    assert type(copy) is type(state)
+    jax.tree.map(np.testing.assert_array_equal, _plain(copy), _plain(state))
+
+
+RULE_CHECKS = (
+    check_rule_purity,
+    check_rule_dtype,
+    check_rule_jit_against_eager,
+    check_rule_vmap_against_loop,
+    check_rule_is_monotone,
+    check_rule_state_is_blind,
+    check_rule_sequence_of_thresholds,
+    check_rule_cost,
+    check_rule_status,
+    check_rule_scale,
+    check_rule_traces,
+    check_rule_pytree,
+    check_errors,
 )

@@ -1,0 +1,139 @@
+"""Private threshold tests at one privacy level: AboveThreshold, for fixed and for private queries.
+
+Of all noes and the one yes only the yes is paid for: the noes depend on the data through the
+threshold noise alone, which is drawn once.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from nrjax._numerics import check_positive, float_dtype
+from nrjax.keys import step_key
+from nrjax.processes.laplace import Laplace, laplace, random_bits
+from nrjax.pytrees import register_dataclass
+from nrjax.stopping._thresholds import as_threshold, threshold_at, threshold_steps
+from nrjax.types import Status
+
+# Machine epsilons by which the noise is enlarged, so that rounding here, and 32 machine epsilons
+# in a guarantee's epsilon (`nrjax.stopping.reduced`), leave the stated cost true.
+_MARGIN = 40
+
+
+class AboveThresholdState(NamedTuple):
+    """Threshold noise, in units of the utility, and the number of the next step."""
+
+    noise: Array
+    step: Array
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class AboveThreshold:
+    """Stop at the first `utility + Lap(4 Delta/eps) >= threshold + Lap(2 Delta/eps)`.
+
+    The threshold noise is drawn once, the query noise anew each time (Dwork and Roth 2014; Ligett
+    2017, Algorithm 2; Lyu et al. 2017). For queries that do not depend on the data except through
+    their answers: then the whole transcript costs `epsilon`. For the utilities of releases made
+    from the same data see `InteractiveAboveThreshold`, which has the same law.
+
+    Why the cost holds: shift the threshold noise by Delta, which costs `eps/2`; then no answer is
+    less likely to be a no under the neighbour, and the yes needs a shift of 2 Delta in the query
+    noise, which costs the other `eps/2`. Without a yes the first half is all.
+
+    Attributes:
+        threshold: tau, scalar; or one for each query, shape (steps,), past whose end the rule
+            never says yes. In units of the utility.
+        sensitivity: Delta, largest change of any of the utilities between neighbours; they may
+            change in different directions. In units of the utility.
+        epsilon: privacy level, whatever the releases cost.
+
+    Raises:
+        ValueError: a threshold is NaN, or another field is not positive and finite.
+    """
+
+    threshold: Any
+    sensitivity: Any
+    epsilon: Any
+
+    def __post_init__(self):
+        object.__setattr__(self, "threshold", as_threshold(self.threshold))
+        check_positive("sensitivity", self.sensitivity)
+        check_positive("epsilon", self.epsilon)
+
+    @property
+    def max_steps(self) -> int | None:
+        """Number of thresholds in a sequence; None for a single one."""
+        return threshold_steps(self.threshold)
+
+    def init(self, key: Array, epsilon: ArrayLike) -> AboveThresholdState:
+        """Draw the threshold noise; `epsilon`, what the releases cost, gives only its dtype."""
+        dtype = float_dtype(epsilon, self.epsilon, self.sensitivity)
+        scale = threshold_scale(self.sensitivity, self.epsilon, dtype)
+        return AboveThresholdState(first_noise(key, scale).value, jnp.int32(0))
+
+    def step(
+        self, key: Array, state: AboveThresholdState, epsilon: ArrayLike, utility: ArrayLike
+    ) -> tuple[AboveThresholdState, Array]:
+        """Answer one query; `epsilon` is not used."""
+        del epsilon
+        dtype = state.noise.dtype
+        scale = threshold_scale(self.sensitivity, self.epsilon, dtype)
+        stop = is_above(key, utility, scale, threshold_at(self.threshold, state.step) + state.noise)
+        return state._replace(step=state.step + 1), stop
+
+    def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True) -> Array:
+        """`self.epsilon` once the rule has said yes, half of it for any number of noes."""
+        dtype = float_dtype(epsilon, self.epsilon)
+        own = jnp.asarray(self.epsilon, dtype)
+        return jnp.where(stopped, own, own / 2) + jnp.zeros(jnp.shape(epsilon), dtype)
+
+    def status(self, state: AboveThresholdState) -> Array:
+        """Always `Status.RUNNING`."""
+        del state
+        return jnp.int32(Status.RUNNING)
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class InteractiveAboveThreshold(AboveThreshold):
+    """AboveThreshold for queries that a private mechanism chooses (Ligett 2017, Lemma 2.8).
+
+    The law, and what the test adds, are those of `AboveThreshold`; its theorem is not, since the
+    queries ("how good is this release?") depend on the data themselves. What differs:
+
+    * The total is `epsilon` plus the ex-post cost of the releases up to the last one, not of all
+      that the mechanism might still have made: given the releases the queries are fixed, and
+      whether the test stops at t does not depend on later ones.
+    * `sensitivity` must hold for every release that can come out, not just for those that did:
+      unprojected hypotheses usually have none.
+    * The stopping time looks at the data. Where releases cost `(eps, delta)` with `delta > 0`, the
+      bound must hold for all steps at once, as a boundary does. Lemma 2.8 is for pure bounds.
+    * Without a yes Algorithm 2 hides its queries; here the releases are shown, and the total is
+      `epsilon / 2` plus their cost. The Lemma's proof is silent on that outcome.
+
+    Attributes:
+        threshold: as in `AboveThreshold`.
+        sensitivity: as in `AboveThreshold`, over all releases.
+        epsilon: as in `AboveThreshold`; Ligett's eps_A, or eps_0 (see `nrjax.stopping.accuracy`).
+    """
+
+
+def threshold_scale(sensitivity: ArrayLike, epsilon: ArrayLike, dtype: Any) -> Array:
+    """Scale `2 Delta/eps` of the threshold noise, rounded up."""
+    ratio = jnp.asarray(sensitivity, dtype) / jnp.asarray(epsilon, dtype)
+    return ratio * (2 * (1 + _MARGIN * float(jnp.finfo(dtype).eps)))
+
+
+def first_noise(key: Array, scale: Array) -> Any:
+    """Threshold noise at the start: the state of a scalar Laplace process."""
+    return Laplace(()).init(step_key(key, 0), scale)
+
+
+def is_above(key: Array, utility: ArrayLike, scale: Array, noisy_threshold: Array) -> Array:
+    """Whether the utility with fresh noise, twice as wide as the threshold's, reaches it."""
+    noise = 2 * scale * laplace(random_bits(key, (), scale.dtype), scale.dtype)
+    return jnp.asarray(utility, scale.dtype) + noise >= noisy_threshold

@@ -1,0 +1,117 @@
+"""A stopping rule on a fixed sequence of query values, without an engine."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from nrjax._numerics import check, concrete, float_dtype
+from nrjax.keys import Role, check_key, role_key, step_key
+from nrjax.types import Status, StoppingRule
+
+
+class FirstYes(NamedTuple):
+    """Where a rule said yes, and what its answers cost."""
+
+    step: Array
+    """Number of the last query that was answered, from 0; -1 if none was. int32."""
+    cost: Array
+    """What the answers cost."""
+    status: Array
+    """`Status.STOPPED` (a yes), `EXHAUSTED` (only noes), `NAN_UTILITY` (a query was NaN, which a
+    private rule has no price for: infinite), or the rule's own failure. int32."""
+
+    @property
+    def stopped(self) -> Array:
+        """Whether the rule said yes, at `step`."""
+        return self.status == Status.STOPPED
+
+
+def first_yes(
+    key: Array, rule: StoppingRule, utilities: ArrayLike, epsilons: ArrayLike | None = None
+) -> FirstYes:
+    """The first of a fixed sequence of query values that a rule accepts.
+
+    The classic use of the sparse vector technique; `vmap` it over keys, rules and values. Draws
+    what `nrjax.run_until` would draw with the same key.
+
+        rule = nrjax.AboveThreshold(100.0, sensitivity=1.0, epsilon=0.5)
+        found = first_yes(jax.random.key(0), rule, [3.0, 250.0, 80.0])
+        found.step, found.stopped, found.cost  # most likely 1, True, 0.5
+
+    Args:
+        key: one key.
+        rule: the rule, for one trial.
+        utilities: values of the queries on the private data, shape (steps,), steps > 0.
+        epsilons: for rules that follow the releases' epsilon: that at each step, same shape.
+
+    Raises:
+        ValueError: the shapes do not fit each other, or the sequence is longer than the rule's
+            thresholds; where concrete, a value is NaN or the epsilons are not what the rule can
+            follow. Under a trace the last two are the result's status.
+    """
+    utilities = np.asarray(utilities) if isinstance(utilities, (list, tuple)) else utilities
+    epsilons = np.asarray(epsilons) if isinstance(epsilons, (list, tuple)) else epsilons
+    shape = jnp.shape(utilities)
+    if len(shape) != 1 or not shape[0]:
+        raise ValueError(f"utilities has shape {shape}: must be a vector, not empty")
+    if epsilons is not None and jnp.shape(epsilons) != shape:
+        raise ValueError(f"epsilons has shape {jnp.shape(epsilons)}: must be {shape}, one a query")
+    longest = getattr(rule, "max_steps", None)
+    if longest is not None and shape[0] > longest:
+        raise ValueError(
+            f"utilities has shape {shape}: must not be longer than the rule's {longest} thresholds"
+        )
+    number = concrete(utilities)
+    if number is not None:
+        check(~np.isnan(number), "utilities", utilities, "numbers, not NaN")
+
+    dtype = float_dtype(utilities)
+    utilities = jnp.asarray(utilities, dtype)
+    levels = jnp.full(shape, jnp.nan, dtype) if epsilons is None else jnp.asarray(epsilons, dtype)
+    rule = jax.tree.map(lambda leaf: _cast(leaf, dtype), rule)
+    result, failed = _first_yes(rule, check_key(key), utilities, levels)
+    number = concrete(failed)
+    if number is not None:  # also after a yes: whether it raises must not hang on the data
+        right = "given for this rule, positive, finite and not falling"
+        check(~number, "epsilons", epsilons, right)
+    return result
+
+
+def _cast(leaf: Any, dtype: Any) -> Any:
+    """Floating numbers in one dtype, so that neither it nor Python's own retraces."""
+    is_float = jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
+    return jnp.asarray(leaf, dtype) if is_float or isinstance(leaf, int) else leaf
+
+
+@jax.jit
+def _first_yes(rule: Any, key: Array, utilities: Array, epsilons: Array) -> tuple[FirstYes, Array]:
+    """The result, and whether the rule could not follow the epsilons to their end."""
+    queries = role_key(key, Role.QUERY)
+    steps = utilities.shape[0]
+
+    def ask(state: Any, inputs: tuple[Array, Array, Array]) -> tuple[Any, tuple[Array, Array]]:
+        step, utility, epsilon = inputs
+        state, stop = rule.step(step_key(queries, step), state, epsilon, utility)
+        failure = jnp.int32(rule.status(state) if hasattr(rule, "status") else Status.RUNNING)
+        status = jnp.where(stop, Status.STOPPED, failure)
+        return state, (jnp.where(jnp.isnan(utility), Status.NAN_UTILITY, status), failure)
+
+    start = rule.init(role_key(key, Role.THRESHOLD), epsilons[0])
+    _, (statuses, failures) = jax.lax.scan(ask, start, (jnp.arange(steps), utilities, epsilons))
+    ended = statuses != Status.RUNNING
+    found = jnp.any(ended)
+    last = jnp.where(found, jnp.argmax(ended), steps - 1)
+    status = jnp.where(found, statuses[last], Status.EXHAUSTED)
+    stopped = status == Status.STOPPED
+    # A failure is no answer: the one before was the last.
+    answered = stopped | (status == Status.EXHAUSTED) | (status == Status.NAN_UTILITY)
+    last = jnp.where(answered, last, last - 1)
+    cost = rule.cost(epsilons[jnp.maximum(last, 0)], stopped)
+    cost = jnp.where(last < 0, jnp.zeros_like(cost), cost)
+    cost = jnp.where((status == Status.NAN_UTILITY) & (cost != 0), jnp.inf, cost)
+    result = FirstYes(last.astype(jnp.int32), cost, status.astype(jnp.int32))
+    return result, jnp.any(failures == Status.INVALID_TIME)

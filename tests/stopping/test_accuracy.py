@@ -1,0 +1,159 @@
+"""Utility bounds of the private tests: the formulas, and what simulated failures say of them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from nrjax.stopping import AboveThreshold, ReducedAboveThreshold, first_yes
+from nrjax.stopping.accuracy import (
+    acceptance_probability,
+    epsilon_for_shortfall,
+    ligett_epsilon,
+    ligett_shortfall,
+    shortfall,
+    whitehouse_shortfall,
+)
+from tests.stopping.oracle import stopping_law
+
+GAMMA = 0.1
+STEPS = 20
+TRIALS = 40_000
+SENSITIVITY = 0.3
+CONSTANT = np.full(STEPS, 0.8)
+RISING = np.geomspace(0.2, 2.0, STEPS)
+EQUAL = np.full(STEPS, 1 / STEPS)
+FALLING = 0.5 ** np.arange(1, STEPS + 1)  # any shares that sum to at most 1
+BELOW = 1 - 1e-4  # a utility just inside what the bound allows to fail
+
+RULES = {
+    "classical": (AboveThreshold(0.0, SENSITIVITY, CONSTANT[0]), CONSTANT),
+    "reduced": (ReducedAboveThreshold(0.0, SENSITIVITY), RISING),
+}
+
+
+def test_the_probability_of_a_yes_is_that_of_one_query():
+    distances = np.array([-30.0, -2.0, -0.1, 0.0, 0.1, 2.0, 30.0])
+    want = stopping_law(-distances[:, None], 0.7, 0.5)[0][:, 0]
+    got = acceptance_probability(distances, 0.7, 0.5)
+    np.testing.assert_allclose(got, want, rtol=2e-5)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.3, 1e-3])
+def test_shortfall_is_exact_and_near_the_simple_formula(share):
+    gamma, epsilon = np.array([0.3, 0.1, 1e-3]), np.array([0.1, 1.0, 5.0])
+    depth = shortfall(epsilon, SENSITIVITY, gamma, share)
+    np.testing.assert_allclose(
+        acceptance_probability(depth, epsilon, SENSITIVITY), gamma * share, rtol=1e-5
+    )
+    simple = 4 * SENSITIVITY / epsilon * np.log(2 / (3 * gamma * share))
+    assert np.all(depth <= simple)
+    np.testing.assert_allclose(depth, simple, rtol=0.25)
+    np.testing.assert_allclose(
+        epsilon_for_shortfall(depth, SENSITIVITY, gamma, share), epsilon, rtol=1e-5
+    )
+    assert np.all(depth < whitehouse_shortfall(epsilon, SENSITIVITY, gamma, share))
+
+
+def test_nothing_is_asked_where_half_the_answers_may_fail():
+    np.testing.assert_array_equal(shortfall(1.0, 1.0, np.array([0.5, 0.7, 0.99])), 0)
+
+
+def test_printed_formulas():
+    """At Ligett's settings (section 8 of the paper: ridge regression, alpha = 0.05)."""
+    steps, alpha, sensitivity = 1000, 0.05, (0.005**-0.5 + 1) ** 2 / 100_000
+    printed = ligett_epsilon(alpha / 2, sensitivity, GAMMA, steps)
+    want = 16 * sensitivity * np.log(2 * steps / GAMMA) / alpha
+    np.testing.assert_allclose(printed, want, rtol=1e-6)
+    np.testing.assert_allclose(printed, 7.27, rtol=1e-3)
+    sharper = epsilon_for_shortfall(alpha / 2, sensitivity, GAMMA, 1 / steps)
+    want = 8 * sensitivity * np.log(2 * steps / (3 * GAMMA)) / alpha
+    np.testing.assert_allclose(sharper, want, rtol=1e-4)
+    np.testing.assert_allclose(sharper, 3.23, rtol=1e-3)
+    back = ligett_shortfall(printed, sensitivity, GAMMA, steps)
+    np.testing.assert_allclose(back, alpha / 2, rtol=1e-6)
+    eta = whitehouse_shortfall(0.5, 2.0, GAMMA, 0.25)
+    np.testing.assert_allclose(eta, 4 * 2 / 0.5 * (np.log(2 / 0.1) - np.log(0.25)), rtol=1e-6)
+
+
+@jax.jit
+def _failures(rule, epsilons, utilities):
+    keys = jax.random.split(jax.random.key(11), TRIALS)
+
+    def failed(values):
+        return jax.vmap(lambda key: first_yes(key, rule, values, epsilons).stopped)(keys)
+
+    return jnp.sum(jax.vmap(failed)(utilities), axis=1)
+
+
+def failure_counts(rule, depths):
+    """Trials, of TRIALS, that accept a utility below threshold by `depths` or hardly more."""
+    rule, epsilons = RULES[rule]
+    dtype = jnp.result_type(float)
+    rule = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), rule)
+    utilities = -np.asarray(depths, dtype) / BELOW
+    return np.asarray(_failures(rule, epsilons.astype(dtype), utilities))
+
+
+def interval(count, confidence=1 - 1e-4):
+    """Exact binomial (Clopper-Pearson) interval of a failure probability."""
+    found = stats.binomtest(int(count), TRIALS).proportion_ci(confidence)
+    return found.low, found.high
+
+
+def bounds(epsilons, shares):
+    sharp = shortfall(epsilons, SENSITIVITY, GAMMA, shares)
+    return sharp, whitehouse_shortfall(epsilons, SENSITIVITY, GAMMA, shares)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_failures_are_as_rare_as_promised_and_half_the_shortfall_is_too_little(rule):
+    """Every query is as bad as a failure can be, so that nothing but the union bound is lost."""
+    epsilons = RULES[rule][1]
+    equal, geometric = bounds(epsilons, EQUAL), bounds(epsilons, FALLING)
+    depths = [*equal, *geometric, equal[0] / 2, geometric[0] / 2]
+    counts = failure_counts(rule, depths)
+    lower, upper = np.array([interval(count) for count in counts]).T
+    print(f"{rule}: {counts / TRIALS}")
+    assert np.all(lower[[0, 2]] <= GAMMA)
+    assert np.all(lower[[1, 3]] <= GAMMA / 3)  # Proposition C.1 has a factor of 3 to spare
+    assert np.all(lower[[0, 2]] > 0.8 * GAMMA)  # the sharper one is not wildly loose
+    assert np.all(lower[4:] > GAMMA)
+    exact = 1 - stopping_law(-np.array(depths, float), epsilons, SENSITIVITY)[1][:, -1]
+    assert np.all((lower < exact) & (exact < upper))
+    assert np.all(exact[:4] < [GAMMA, GAMMA / 3] * 2)
+
+
+def test_theorem_a1_of_ligett_is_true_and_loose():
+    printed = np.full((1, STEPS), ligett_shortfall(CONSTANT[0], SENSITIVITY, GAMMA, STEPS))
+    (count,) = failure_counts("classical", printed)
+    assert interval(count)[1] < GAMMA / 30
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: shortfall(0.0, 1.0, 0.1), r"epsilon = 0\.0: must be positive and finite"),
+        (lambda: shortfall(1.0, -1.0, 0.1), r"sensitivity = -1\.0: must be positive"),
+        (lambda: shortfall(1.0, 1.0, 1.0), r"gamma = 1\.0: must be strictly between 0 and 1"),
+        (lambda: shortfall(1.0, 1.0, 0.1, 0.0), r"share = 0\.0: must be above 0 and at most 1"),
+        (lambda: epsilon_for_shortfall(0.0, 1.0, 0.1), r"shortfall = 0\.0: must be positive"),
+        (lambda: whitehouse_shortfall(1.0, 1.0, 0.1, 2.0), r"share = 2\.0: must be above 0"),
+        (lambda: ligett_shortfall(1.0, 1.0, 0.1, 0), "steps = 0: must be at least 1"),
+        (lambda: ligett_epsilon(np.nan, 1.0, 0.1, 3), "shortfall = nan: must be positive"),
+        (lambda: acceptance_probability(1.0, np.inf, 1.0), "epsilon = inf: must be positive"),
+    ],
+)
+def test_bad_arguments_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_they_batch_and_keep_the_dtype():
+    depths = jax.jit(jax.vmap(shortfall, (0, None, None, 0)))(
+        jnp.array([0.5, 1.0]), 1.0, 0.1, jnp.array([0.5, 0.25])
+    )
+    assert depths.shape == (2,)
+    assert depths.dtype == jnp.result_type(float)
+    assert shortfall(np.float32(0.5), 1.0, 0.1).dtype == jnp.float32

@@ -1,0 +1,95 @@
+"""The private rules inside the engine."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nrjax
+from nrjax.stopping import first_yes
+from nrjax.types import Status
+from tests.problems import scalar
+
+KEY = jax.random.key(21)
+TRIALS = 64
+TIMES = np.geomspace(100.0, 0.05, 24)
+
+RULES = {
+    "interactive": nrjax.InteractiveAboveThreshold(-0.6, 0.05, 0.5),
+    "reduced": nrjax.ReducedAboveThreshold(np.linspace(-0.9, -0.3, 24), 0.05),
+}
+
+
+def parts(rule):
+    return scalar(TIMES, rule=rule)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_simulate_run_until_scan_path_and_first_yes_agree(name):
+    rule = RULES[name]
+    many = nrjax.simulate(KEY, TRIALS, **parts(rule))
+    stopped = np.asarray(many.status) == Status.STOPPED
+    assert np.all(stopped | (np.asarray(many.status) == Status.EXHAUSTED))
+    assert len(np.unique(many.step)) > 3
+    keys = jax.vmap(lambda i: nrjax.trial_key(KEY, i))(jnp.arange(TRIALS))
+    one = jax.vmap(lambda key: nrjax.run_until(key, **parts(rule)))(keys)
+    np.testing.assert_array_equal(one.step, many.step)
+    np.testing.assert_array_equal(one.status, many.status)
+    np.testing.assert_allclose(one.epsilon, many.epsilon, rtol=1e-5)
+
+    path = jax.vmap(lambda key: nrjax.scan_path(key, **parts(rule)))(keys)
+    yes = np.asarray(path.status) == Status.STOPPED
+    np.testing.assert_array_equal(np.where(yes.any(1), yes.argmax(1), 23), many.step)
+    np.testing.assert_array_equal(yes.any(1), stopped)
+    # Given the releases the utilities are a fixed sequence.
+    found = jax.vmap(first_yes, (0, None, 0, 0))(keys, rule, path.utility, path.mechanism_epsilon)
+    np.testing.assert_array_equal(found.step, many.step)
+    np.testing.assert_allclose(found.cost, many.test_epsilon, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_total_is_that_of_releases_and_test(name):
+    """Shares its program with the test above."""
+    rule = RULES[name]
+    reduced = name == "reduced"
+    for thresholds in (rule.threshold, np.full_like(rule.threshold, 1e9)):
+        outcome = nrjax.simulate(
+            KEY, TRIALS, **parts(dataclasses.replace(rule, threshold=thresholds))
+        )
+        mechanism, test = np.asarray(outcome.mechanism_epsilon), np.asarray(outcome.test_epsilon)
+        stopped = np.asarray(outcome.status) == Status.STOPPED
+        assert np.any(stopped) == (np.max(thresholds) < 0)
+        own = mechanism if reduced else np.full_like(mechanism, 0.5)
+        np.testing.assert_array_equal(test, np.where(stopped, own, own / 2))
+        np.testing.assert_array_equal(outcome.epsilon, mechanism + test)
+        guarantee = parts(rule)["guarantee"]
+        np.testing.assert_allclose(mechanism, guarantee.epsilon(outcome.time), rtol=1e-6)
+
+
+def test_a_guarantee_whose_epsilon_falls_ends_a_reduced_trial():
+    @nrjax.register_dataclass
+    class Broken(nrjax.LinearBoundary):
+        """Says less for later releases."""
+
+        def epsilon(self, time):
+            return jnp.where(time < 10.0, 0.01, super().epsilon(time))
+
+    sound = parts(nrjax.ReducedAboveThreshold(1e9, 0.05))
+    broken = Broken(*jax.tree.leaves(sound["guarantee"]))
+    outcome = nrjax.run_until(KEY, **sound | {"guarantee": broken})
+    assert outcome.status == Status.INVALID_TIME
+    assert outcome.step == np.argmax(TIMES < 10)
+
+
+def test_a_rule_that_follows_the_releases_needs_a_guarantee():
+    with pytest.raises(ValueError, match="guarantee = None: ReducedAboveThreshold sets its noise"):
+        nrjax.run_until(KEY, **parts(RULES["reduced"]) | {"guarantee": None})
+
+
+def test_a_sequence_of_thresholds_must_cover_the_schedule():
+    short = nrjax.AboveThreshold(np.zeros(23), 0.05, 0.5)
+    with pytest.raises(ValueError, match="AboveThreshold for 23 steps: must cover the 24 steps"):
+        nrjax.run_until(KEY, **parts(short))
+    assert nrjax.run_until(KEY, **parts(short), max_steps=23).step <= 22

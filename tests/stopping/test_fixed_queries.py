@@ -1,0 +1,111 @@
+"""`first_yes`: rules on a fixed sequence of query values."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from nrjax.keys import Role, role_key, step_key
+from nrjax.processes.laplace import laplace, random_bits
+from nrjax.stopping import AboveThreshold, PublicThreshold, ReducedAboveThreshold, first_yes
+from nrjax.types import Status
+
+KEY = jax.random.key(5)
+
+
+def test_a_public_threshold_is_the_first_value_above_it():
+    found = first_yes(KEY, PublicThreshold(2.0), [0.0, 1.0, 3.0, 2.0])
+    assert (found.step, found.status, found.cost) == (2, Status.STOPPED, 0)
+    assert found.stopped
+    found = first_yes(KEY, PublicThreshold([2.0, 1.0, 9.0]), [0.0, 1.0])
+    assert (found.step, bool(found.stopped)) == (1, True)
+    found = first_yes(KEY, PublicThreshold(9.0), [0.0, 1.0])
+    assert (found.step, found.status, bool(found.stopped)) == (1, Status.EXHAUSTED, False)
+
+
+def test_draws_are_those_that_its_keys_say(dtype):
+    """AboveThreshold in five lines of NumPy, with the documented keys."""
+    rule, utilities = AboveThreshold(0.0, 1.0, 2.0), np.array([-1.0, 0.5, -2.0, 0.0, 1.0])
+
+    def draw(key):
+        return float(laplace(random_bits(key, (), dtype), dtype))
+
+    seen = set()
+    for number in range(12):
+        key = jax.random.fold_in(KEY, number)
+        threshold = 1.0 * draw(step_key(role_key(key, Role.THRESHOLD), 0))
+        queries = [2.0 * draw(step_key(role_key(key, Role.QUERY), i)) for i in range(5)]
+        yes = utilities + queries >= threshold
+        found = first_yes(key, rule, utilities)
+        assert found.stopped == yes.any()
+        assert found.step == (np.argmax(yes) if yes.any() else 4)
+        seen.add(int(found.step))
+    assert len(seen) > 2
+
+
+def test_costs():
+    rule = AboveThreshold(0.0, 1.0, 2.0)
+    assert first_yes(KEY, rule, [-1e9, 1e9]).cost == 2
+    assert first_yes(KEY, rule, [-1e9, -1e9]).cost == 1
+    reduced = ReducedAboveThreshold(0.0, 1.0)
+    assert first_yes(KEY, reduced, [-1e9, 1e9, 0.0], [0.5, 1.0, 4.0]).cost == 1
+    found = first_yes(KEY, reduced, [-1e9, -1e9, -1e9], [0.5, 1.0, 4.0])
+    assert (found.cost, found.status) == (2, Status.EXHAUSTED)
+
+
+@pytest.mark.parametrize(
+    ("rule", "cost"), [(PublicThreshold(0.0), 0.0), (AboveThreshold(0.0, 1.0, 2.0), np.inf)]
+)
+def test_a_nan_has_no_price_unless_all_is_free(rule, cost):
+    values = jnp.array([-1e9, np.nan, 1e9])
+    found = jax.jit(lambda values: first_yes(KEY, rule, values))(values)
+    assert (found.step, found.status, found.cost) == (1, Status.NAN_UTILITY, cost)
+    with pytest.raises(ValueError, match=r"utilities = .*nan.*: must be numbers, not NaN"):
+        first_yes(KEY, rule, values)
+    after = jax.jit(lambda values: first_yes(KEY, rule, values))(values[::-1])
+    assert (after.step, after.status) == (0, Status.STOPPED)
+
+
+def test_a_rule_that_needs_epsilons_fails_at_the_first_without():
+    rule = ReducedAboveThreshold(0.0, 1.0)
+    found = jax.jit(lambda values: first_yes(KEY, rule, values))(jnp.array([1e9, 1e9]))
+    assert (found.step, found.status, found.cost) == (-1, Status.INVALID_TIME, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((PublicThreshold(0.0), 1.0), r"utilities has shape \(\): must be a vector, not empty"),
+        ((PublicThreshold(0.0), []), r"utilities has shape \(0,\): must be a vector, not empty"),
+        ((PublicThreshold([0.0]), [1.0, 2.0]), "must not be longer than the rule's 1 thresholds"),
+        ((PublicThreshold(0.0), [1.0], [1.0, 2.0]), r"epsilons has shape \(2,\): must be \(1,\)"),
+        ((ReducedAboveThreshold(0.0, 1.0), [1.0]), "epsilons = None: must be given for this"),
+        ((ReducedAboveThreshold(0.0, 1.0), [1e9, 0.0], [1.0, 0.5]), r"epsilons = .*not falling"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        first_yes(KEY, *arguments)
+    with pytest.raises(ValueError, match="key = 0: must be a JAX random key"):
+        first_yes(0, PublicThreshold(0.0), [1.0])  # type: ignore
+
+
+def test_it_batches_over_parameters_and_sequences_with_one_program():
+    traces = 0
+
+    @jax.jit
+    @jax.vmap
+    def found(threshold, sensitivity, utilities):
+        nonlocal traces
+        traces += 1
+        return first_yes(KEY, AboveThreshold(threshold, sensitivity, 1.0), utilities)
+
+    utilities = jnp.array([[-1e9, 3e9, 0.0], [-1e9, -1e9, 1e9], [3e9, 0.0, 0.0]])
+    steps = found(jnp.array([0.0, 1e6, 2e9]), jnp.array([1.0, 2.0, 3.0]), utilities).step
+    np.testing.assert_array_equal(steps, [1, 2, 0])
+    vectors = jnp.array([[9e9, 9e9, 0.0], [0.0, 0.0, 0.0], [9e9, 9e9, 9e9]])
+    each = jax.vmap(lambda t, u: first_yes(KEY, PublicThreshold(t), u))(vectors, utilities)
+    np.testing.assert_array_equal(each.step, [2, 2, 2])
+    np.testing.assert_array_equal(each.stopped, [True, True, False])
+    found(jnp.zeros(3), jnp.ones(3), utilities)
+    assert traces == 1

@@ -1,0 +1,114 @@
+"""Privacy of the private rules, with exact probabilities: no log-ratio exceeds the stated cost.
+
+For every step the probability of stopping there, and of no yes up to there, is compared between
+utilities that differ by at most the sensitivity in each query, in both directions.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+import pytest
+
+from nrjax.stopping import AboveThreshold, InteractiveAboveThreshold, ReducedAboveThreshold
+from tests.stopping.oracle import stopping_law
+
+STEPS = 8
+SENSITIVITY = 0.5
+ERROR = 1e-10  # of a log-ratio; the integrals are right to 1e-11 (test_oracle.py)
+
+# In float32 too these are the numbers that they seem to be.
+CONSTANT = np.full(STEPS, 0.5)
+RISING = np.array([0.125, 0.1875, 0.25, 0.25, 0.375, 0.5, 0.75, 1.0])
+LATE = np.array([0.125, 0.25, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5])
+CASES = {
+    "classical": (AboveThreshold(0.0, SENSITIVITY, 0.5), CONSTANT),
+    "interactive": (InteractiveAboveThreshold(0.0, SENSITIVITY, 0.5), CONSTANT),
+    "reduced": (ReducedAboveThreshold(0.0, SENSITIVITY), RISING),
+    "reduced, late": (ReducedAboveThreshold(0.0, SENSITIVITY), LATE),
+}
+FAULTS = {"fresh": {"fresh": True}, "half": {"factors": (1.0, 4.0)}}
+
+
+def moves(rng):
+    """Changes of the queries, in units of the sensitivity: (moves, STEPS)."""
+    step = np.arange(STEPS)
+    named = [
+        np.ones(STEPS),
+        np.where(step % 2, 1.0, -1.0),
+        np.where(step // 2 % 2, 1.0, -1.0),
+        # P(stop at n) falls in every earlier utility and rises in the last, so that these, for
+        # n = 1, 2, ..., are the worst there are; the rest are to see that they are.
+        *(np.where(step < n, 1.0, -1.0) for n in range(STEPS)),
+    ]
+    signs = rng.choice([-1.0, 1.0], (10, STEPS))
+    partial = rng.integers(-2, 3, (5, STEPS)) / 2
+    return np.concatenate([named, signs, partial])
+
+
+def bases(rng):
+    """Ordinary query values: (bases, STEPS)."""
+    spread = rng.normal(0.0, [[1.0], [4.0], [10.0]], (3, STEPS))
+    shaped = [np.zeros((1, STEPS)), np.linspace([-5.0], [5.0], STEPS).T]
+    return to_lattice(np.concatenate([*shaped, spread]))
+
+
+def to_lattice(values):
+    """Rounded so that queries and their changes share few distinct values, hence few panels."""
+    return np.round(4 * values) / 4
+
+
+def losses(utilities, changes, epsilons, **fault):
+    """Log-ratios (bases, changes, STEPS) of stopping at a step, and of noes up to it."""
+    moved = utilities[:, None] + SENSITIVITY * changes
+    together = np.concatenate([utilities[:, None], moved], axis=1)
+    laws = stopping_law(together, epsilons, SENSITIVITY, **fault)
+    return [np.log(law[:, 1:]) - np.log(law[:, :1]) for law in laws]
+
+
+def excess(case, utilities, changes, **fault):
+    """Largest log-ratio, in either direction, in units of the cost: of a yes, and of noes."""
+    rule, epsilons = CASES[case]
+    found = losses(utilities, changes, epsilons, **fault)
+    costs = [np.asarray(rule.cost(epsilons, stopped), float) for stopped in (True, False)]
+    slack = ERROR / costs[0].min()
+    return [np.max(np.abs(f) / cost) - slack for f, cost in zip(found, costs, strict=True)]
+
+
+@lru_cache
+def search(case, rounds=6):
+    """Query values that come close to the bound at the last step, under the worst move."""
+    rng, worst = np.random.default_rng(0), np.append(np.ones(STEPS - 1), -1.0)[None]
+    epsilons = CASES[case][1]
+    best = np.append(np.full(STEPS - 1, 4.0), -4.0)
+    for _ in range(rounds):
+        tried = best + rng.normal(0.0, 4.0, (12, STEPS)) * (rng.random((12, STEPS)) < 0.5)
+        tried = to_lattice(np.concatenate([best[None], 1.3 * best[None], tried]))
+        best = tried[np.argmax(np.abs(losses(tried, worst, epsilons)[0][:, 0, -1]))]
+    return best[None]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_log_ratio_exceeds_the_cost(case):
+    rng = np.random.default_rng(1)
+    for utilities in (bases(rng), search(case)):
+        yes, noes = excess(case, utilities, moves(rng))
+        assert yes <= 1
+        assert noes <= 1
+
+
+@pytest.mark.parametrize(
+    ("case", "at_least"), [("classical", 0.99), ("reduced", 0.5), ("reduced, late", 0.9)]
+)
+def test_the_cost_is_hardly_too_high(case, at_least):
+    yes, noes = excess(case, search(case), moves(np.random.default_rng(1)))
+    print(f"{case}: {yes:.4f} of the cost of a yes, {noes:.4f} of that of noes")
+    assert yes > at_least
+    assert noes > 0.95
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("case", ["classical", "reduced, late"])
+def test_planted_faults_exceed_the_cost(case, fault):
+    yes, noes = excess(case, search(case), moves(np.random.default_rng(1)), **FAULTS[fault])
+    assert yes > 1.2
+    assert noes > 1.2

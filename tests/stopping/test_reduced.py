@@ -1,0 +1,111 @@
+"""What the reduced rule does of its own: following the epsilons, and refusing those that fall."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from nrjax.stopping import ReducedAboveThreshold, first_yes
+from nrjax.types import Status
+
+RULE = ReducedAboveThreshold(0.0, 0.5)
+KEY, QUERY = jax.random.split(jax.random.key(3))
+BAD = (np.nan, np.inf, 0.0, -1.0)
+
+
+@jax.jit
+def follow(epsilons, utilities):
+    """Answers, statuses and states at these epsilons, as a trace sees them."""
+
+    def step(state, inputs):
+        i, epsilon, utility = inputs
+        state, stop = RULE.step(jax.random.fold_in(QUERY, i), state, epsilon, utility)
+        seen = state.noise.value, state.noise.time, state.epsilon
+        return state, (stop, RULE.status(state), *seen)
+
+    inputs = jnp.arange(len(epsilons)), epsilons, utilities
+    return jax.lax.scan(step, RULE.init(KEY, epsilons[0]), inputs)[1]
+
+
+def at(*epsilons, utility=np.inf):
+    dtype = jnp.result_type(float)
+    epsilons = np.array(epsilons, dtype)
+    return [np.asarray(p) for p in follow(epsilons, np.full_like(epsilons, utility))]
+
+
+def test_noise_shrinks_with_epsilon_and_stays_where_that_stays():
+    stop, status, noise, scale, _ = at(0.5, 0.5, 1.0, 1.0, 4.0)
+    assert stop.all()
+    np.testing.assert_array_equal(status, np.full(5, Status.RUNNING))
+    np.testing.assert_allclose(scale, 2 * 0.5 / np.array([0.5, 0.5, 1.0, 1.0, 4.0]), rtol=1e-5)
+    assert noise[0] == noise[1]
+    assert noise[2] == noise[3]
+    # Rounded to more noise, never less.
+    assert np.all(np.diff(scale) <= 0)
+    assert np.all(scale * np.array([0.5, 0.5, 1.0, 1.0, 4.0]) >= 1.0)
+
+
+@pytest.mark.parametrize("bad", [*BAD, 0.7])
+def test_a_bad_epsilon_under_a_trace_ends_the_rule(bad):
+    """Also one that falls, and for good."""
+    stop, status, noise, scale, epsilon = at(0.5, 0.75, bad, 0.75, 1.0)
+    np.testing.assert_array_equal(stop, [True, True, False, False, False])
+    failed = np.full(3, Status.INVALID_TIME)
+    np.testing.assert_array_equal(status, [Status.RUNNING, Status.RUNNING, *failed])
+    for frozen in (noise, scale, epsilon):
+        assert np.all(frozen[1:] == frozen[1])
+        assert np.all(np.isfinite(frozen))
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_bad_first_epsilon_under_a_trace(bad):
+    stop, status, *_ = at(bad, 0.5, 0.5, 0.75, 1.0)
+    assert not stop.any()
+    np.testing.assert_array_equal(status, np.full(5, Status.INVALID_TIME))
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_bad_epsilon_is_an_error_where_it_is_concrete(bad):
+    message = f"epsilon = {bad!r}: must be positive and finite"
+    with pytest.raises(ValueError, match=message):
+        RULE.init(KEY, bad)
+    state = RULE.init(KEY, 0.5)
+    with pytest.raises(ValueError, match=message):
+        RULE.step(QUERY, state, bad, 0.0)
+
+
+def test_a_falling_epsilon_is_an_error_where_it_is_concrete():
+    state = RULE.init(KEY, 0.5)
+    state, _ = RULE.step(QUERY, state, 0.75, 0.0)
+    with pytest.raises(ValueError, match=r"epsilon = 0\.7: must be at least 0\.75.*must not fall"):
+        RULE.step(QUERY, state, 0.7, 0.0)
+    RULE.step(QUERY, state, 0.75, 0.0)
+
+
+def test_rounding_is_not_a_fall_and_is_paid_for():
+    """A guarantee's epsilon is good to some machine epsilons; noise is drawn for more."""
+    eps = float(jnp.finfo(jnp.result_type(float)).eps)
+    lower = 0.75 * (1 - 24 * eps)
+    _, status, noise, scale, epsilon = at(0.5, 0.75, lower, lower, 0.75 * (1 - 60 * eps))
+    np.testing.assert_array_equal(status[:4], np.full(4, Status.RUNNING))
+    assert status[4] == Status.INVALID_TIME
+    assert np.all(noise[1:] == noise[1])
+    assert np.all(epsilon[1:] == epsilon[1])
+    assert np.all(scale[1:4].astype(float) * lower >= 1.0)
+
+
+def test_epsilons_whose_noise_is_beyond_the_dtype_are_refused():
+    tiny = float(jnp.finfo(jnp.result_type(float)).tiny)
+    _, status, *_ = at(tiny / 4, 0.5, 0.5, 0.75, 1.0)
+    assert status[0] == Status.INVALID_TIME
+
+
+def test_a_batch_refuses_lane_by_lane():
+    epsilons = jnp.array([[0.5, 0.6, 0.7], [0.5, 0.4, 0.7], [0.5, 0.6, np.nan]])
+    keys = jax.random.split(KEY, 3)
+    found = jax.vmap(lambda key, e: first_yes(key, RULE, jnp.full(3, -1e9), e))(keys, epsilons)
+    expected = [Status.EXHAUSTED, Status.INVALID_TIME, Status.INVALID_TIME]
+    np.testing.assert_array_equal(found.status, expected)
+    # Noes before the failure are paid for at the epsilon that they had.
+    np.testing.assert_array_equal(found.step, [2, 0, 1])
+    np.testing.assert_allclose(found.cost, [0.35, 0.25, 0.3], rtol=1e-6)

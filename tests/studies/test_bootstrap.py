@@ -1,0 +1,70 @@
+"""Bootstrap intervals: exact laws, coverage, pairing, infinite values."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from nrjax.studies.bootstrap import interval, resampled_quantiles
+from nrjax.studies.summary import quantile
+
+
+def test_the_resampled_median_has_its_exact_law():
+    """The r-th of n resampled values is at most the k-th with probability P(Bin(n, k/n) >= r)."""
+    values = np.random.default_rng(1).permutation(np.arange(25.0))
+    (drawn,) = resampled_quantiles({"a": values}, (50,))["a"].T
+    k = np.arange(1, 26)
+    law = np.diff(stats.binom.sf(12, 25, k / 25), prepend=0.0)
+    counts = np.array([(drawn == value).sum() for value in k - 1.0])
+    assert counts.sum() == drawn.size == 2000
+    likely = law * drawn.size >= 5
+    expected = law[likely] * drawn.size
+    statistic = np.sum((counts[likely] - expected) ** 2 / expected)
+    assert stats.chi2.sf(statistic, likely.sum() - 1) > 1e-3
+    # Negative control: the median of another rank does not have that law.
+    wrong = np.diff(stats.binom.sf(11, 25, k / 25), prepend=0.0)[likely] * drawn.size
+    assert stats.chi2.sf(np.sum((counts[likely] - wrong) ** 2 / wrong), likely.sum() - 1) < 1e-6
+
+
+def test_an_unsampled_quantile_is_the_order_statistic():
+    """Values that are all alike resample to themselves; ranks agree with `quantile`."""
+    values = np.repeat(2.5, 40)
+    assert np.all(resampled_quantiles({"a": values}, (5, 95))["a"] == 2.5)
+    ranked = np.arange(1000.0)
+    drawn = resampled_quantiles({"a": ranked}, (25, 75))["a"].mean(axis=0)
+    wanted = [quantile(ranked, 25), quantile(ranked, 75)]
+    assert np.abs(drawn - wanted).max() < 4 * np.sqrt(1000 * 0.25 * 0.75 / 2000)
+
+
+def test_intervals_cover_as_often_as_they_say():
+    rng = np.random.default_rng(2)
+    hits = 0
+    for _ in range(200):
+        drawn = resampled_quantiles({"a": rng.exponential(size=80)}, (50,))["a"][:400, 0]
+        low, high = interval(drawn)
+        hits += low <= np.log(2) <= high
+    low, high = stats.binom.ppf([1e-4, 1 - 1e-4], 200, 0.95)
+    assert low - 4 <= hits <= high  # the median's own interval is a little short at 80 trials
+
+
+def test_cases_are_resampled_together():
+    rng = np.random.default_rng(3)
+    common = rng.normal(size=500)
+    samples = {"a": common, "b": common + 0.01, "c": rng.permutation(common)}
+    drawn = {name: values[:, 0] for name, values in resampled_quantiles(samples, (50,)).items()}
+    assert np.std(drawn["b"] - drawn["a"]) < 1e-12
+    assert np.std(drawn["c"] - drawn["a"]) > 0.02
+
+
+def test_infinite_values_are_values():
+    values = np.where(np.arange(100) < 50, 1.0, np.inf)
+    drawn = resampled_quantiles({"a": values}, (50,))["a"]
+    assert interval(drawn[:, 0]) == (1.0, np.inf)
+    assert interval(np.array([1.0, np.nan])) is None
+    ends = interval(np.arange(1000.0))
+    assert ends == (25.0, 974.0)
+
+
+def test_unequal_numbers_of_trials_are_refused():
+    with pytest.raises(ValueError, match=r"samples have \[2, 3\] trials"):
+        resampled_quantiles({"a": np.ones(2), "b": np.ones(3)}, (50,))
+    assert resampled_quantiles({}, (50,)) == {}

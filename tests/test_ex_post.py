@@ -1,0 +1,211 @@
+"""Ex-post validity, end to end: the exact realised loss exceeds the stated epsilon with
+probability at most delta, under every stopping rule, also one that stops as soon as it does.
+
+The realised loss of a trial is that of its releases and, with a private rule, the log-ratio of the
+probabilities of its answers given the releases, by `tests.stopping.oracle`. One row moves the
+value by 1 and each utility by at most 1: under x' it is 0, under x it is 1 where the releases tell
+more than they should, else -1, so that stopping adds to what they told.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import nrjax
+from nrjax.types import Status
+from tests.stopping.oracle import stopping_law
+
+KEY = jax.random.key(11)
+COMMON, RARE = 0.3, 1e-6
+TRIALS, STEPS = 4096, 12
+Z = stats.norm.isf(1e-4)
+
+
+@nrjax.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Excess:
+    """By how much the realised Brownian loss of the releases exceeds a level, f(x) = 0."""
+
+    time: Any
+    level: Any
+    sensitivity: Any = None
+    shift: Any = 1.0
+
+    def hypothesis(self, release):
+        return release
+
+    def evaluate(self, hypothesis):
+        return self.shift * (self.shift / 2 + hypothesis) / self.time - self.level
+
+    def bounds(self, hypothesis):
+        return self.evaluate(hypothesis), self.evaluate(hypothesis)
+
+
+@nrjax.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Alarm(Excess):
+    """`size` where the loss is above the level, else minus that."""
+
+    size: Any = 1.0
+
+    def evaluate(self, hypothesis):
+        return jnp.where(super().evaluate(hypothesis) > 0, self.size, -self.size)
+
+
+def interaction(boundary, times, utility, rule, value=0.0, sensitivity=None, shift=1.0):
+    levels = np.asarray(boundary.epsilon(np.asarray(times)))
+    pairs = zip(times, levels, strict=True)
+    utilities = [utility(time, level, sensitivity, shift) for time, level in pairs]
+    return {
+        "value": value,
+        "process": nrjax.Brownian(()),
+        "guarantee": boundary,
+        "schedule": nrjax.Grid(np.asarray(times)),
+        "utility": nrjax.UtilitySequence.of(utilities),
+        "rule": rule,
+        "shift": shift,
+    }
+
+
+def at_most(hits, delta):
+    """Whether so many hits are likely enough where their probability is at most delta."""
+    return stats.binom.sf(np.sum(hits) - 1, np.size(hits), delta) > 1e-4
+
+
+LINEAR = nrjax.LinearBoundary.tight_at_epsilon(1.0, 1.0, COMMON)
+MIXTURE = nrjax.MixtureBoundary.tight_at_epsilon(1.0, 1.0, COMMON)
+ONE_SIDED = nrjax.OneSidedMixtureBoundary.tight_at_epsilon(1.0, 1.0, COMMON)
+
+
+def spanning(boundary, steps, factor=30.0):
+    """Times around the one at which the boundary is tight, falling."""
+    centre = float(boundary.time(1.0))
+    return np.geomspace(factor * centre, centre / factor, steps)
+
+
+@pytest.mark.parametrize("boundary", [LINEAR, MIXTURE, ONE_SIDED], ids=["linear", "two", "one"])
+def test_a_public_rule_that_waits_for_a_violation(boundary):
+    """It stops as soon as the loss is above what the boundary states, and never otherwise."""
+    times = spanning(boundary, 200)
+    parts = interaction(boundary, times, Excess, nrjax.PublicThreshold(0.0))
+    outcome = nrjax.simulate(KEY, 8 * TRIALS, **parts)
+    violated = outcome.privacy_loss > outcome.epsilon
+    stopped = outcome.status == Status.STOPPED
+    assert np.mean(violated != stopped) < 1e-3  # the utility and the loss round differently
+    assert at_most(violated, COMMON)
+    assert violated.mean() > 0.3 * COMMON  # the test can fail: it tries, and comes near
+    # Negative control: the loss against a value half as far again is not covered.
+    parts = interaction(boundary, times, Excess, nrjax.PublicThreshold(0.0), shift=1.5)
+    further = nrjax.simulate(KEY, 8 * TRIALS, **parts)
+    assert not at_most(further.privacy_loss > further.epsilon, COMMON)
+
+
+def answers(rule, outcome, utilities, epsilons):
+    """Log-ratio of the probabilities of each trial's answers given its releases."""
+    reduced = isinstance(rule, nrjax.ReducedAboveThreshold)
+    at, stopped = outcome.step, outcome.status == Status.STOPPED
+    patterns, which = np.unique(utilities, axis=0, return_inverse=True)
+    probabilities = []
+    for queries, rows in ((patterns, which), (np.zeros((1, STEPS)), np.zeros_like(which))):
+        level = epsilons if reduced else float(rule.epsilon)
+        stop, none = stopping_law(queries, level, 1.0, float(rule.threshold))
+        probabilities.append(np.where(stopped, stop[rows, at], none[rows, at]))
+    return np.log(probabilities[0] / probabilities[1])
+
+
+def realised(rule, size, path):
+    """Outcomes under a rule whose utility moves by `size`, and what the answers told."""
+    times = spanning(LINEAR, STEPS, 6.0)
+    parts = interaction(LINEAR, times, Excess, rule)
+    excess = parts["utility"].utilities
+    alarms = Alarm(excess.time, excess.level - 0.5, None, excess.shift, np.full(STEPS, size))
+    # What it states is 1, whatever is true.
+    parts["utility"] = nrjax.UtilitySequence(alarms, sensitivity=1.0)
+    outcome = nrjax.simulate(KEY, TRIALS, **parts)
+    utilities = np.where(path > -0.5, size, -size)
+    utilities[np.arange(STEPS) > outcome.step[:, None]] = 0.0  # not asked any more
+    return outcome, answers(rule, outcome, utilities, np.asarray(LINEAR.epsilon(times)))
+
+
+@pytest.fixture(scope="module")
+def path():
+    """By how much the loss exceeds the boundary at all steps, also after the stop."""
+    parts = interaction(LINEAR, spanning(LINEAR, STEPS, 6.0), Excess, nrjax.PublicThreshold(np.inf))
+    keys = jax.vmap(lambda n: nrjax.trial_key(KEY, n))(jnp.arange(TRIALS))
+    return np.asarray(jax.jit(jax.vmap(lambda key: nrjax.scan_path(key, **parts).utility))(keys))
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        lambda threshold: nrjax.InteractiveAboveThreshold(threshold, 1.0, 2.0),
+        lambda threshold: nrjax.ReducedAboveThreshold(threshold, 1.0),
+    ],
+    ids=["above", "reduced"],
+)
+def test_private_rules_on_brownian_releases(rule, path):
+    outcome, told = realised(rule(0.0), 1.0, path)
+    assert 0.3 < np.mean(outcome.status == Status.STOPPED) < 0.999
+    assert np.all(told <= outcome.test_epsilon * (1 + 1e-5))
+    assert np.max(told / outcome.test_epsilon) > 0.5
+    assert at_most(outcome.privacy_loss + told > outcome.epsilon, COMMON)
+    # Negative control: a utility that moves by more than it states.
+    outcome, told = realised(rule(20.0), 20.0, path)
+    assert not at_most(outcome.privacy_loss + told > outcome.epsilon, COMMON)
+
+
+def test_laplace_releases_never_exceed_their_epsilon():
+    """Pure: surely, with a rule that stops at the largest loss it can hope for."""
+    pure = nrjax.PureGuarantee(1.0)
+    times = np.geomspace(5.0, 0.1, 60)
+    parts = interaction(pure, times, Excess, nrjax.PublicThreshold(-1e-6))
+    parts |= {"process": nrjax.Laplace(())}
+    outcome = nrjax.simulate(KEY, 4 * TRIALS, **parts)
+    assert np.all(outcome.privacy_loss <= outcome.epsilon)
+    assert np.mean(outcome.privacy_loss > 0.999 * outcome.epsilon) > 0.3
+    # Negative control: a sensitivity stated too small by a tenth.
+    small = nrjax.PureGuarantee(0.9)
+    wrong = nrjax.simulate(KEY, TRIALS, **(parts | {"guarantee": small}))
+    assert np.mean(wrong.privacy_loss > wrong.epsilon) > 0.3
+
+
+def rare_violation(boundary, times):
+    """P(some loss exceeds the boundary) by shifting the noise by 2b: mean and standard error."""
+    shift = 2 * float(np.asarray(boundary.b))
+    parts = interaction(boundary, times, Excess, nrjax.PublicThreshold(0.0), value=shift)
+    outcome = nrjax.simulate(KEY, 4 * TRIALS, **parts)
+    stopped = outcome.status == Status.STOPPED
+    time = outcome.time.astype(float)
+    score = np.exp(-shift * outcome.release / time + shift**2 / (2 * time))
+    score = np.where(stopped, score, 0.0)
+    return score.mean(), score.std(ddof=1) / np.sqrt(score.size)
+
+
+def test_a_violation_at_a_small_delta():
+    """Delta = 1e-6, by tilted sampling: the rule is met often, each time with a small weight."""
+    boundary = nrjax.LinearBoundary.tight_at_epsilon(1.0, 1.0, RARE)
+    centre = float(np.asarray(boundary.b) / np.asarray(boundary.a))
+    times = np.geomspace(30 * centre, centre / 30, 250)
+    mean, error = rare_violation(boundary, times)
+    assert mean - Z * error <= RARE
+    assert mean > 0.3 * RARE
+    assert error < 0.02 * mean
+    # Negative control: a line that is lower by a tenth, for the same stated delta.
+    a, b = (0.9 * float(np.asarray(one)) for one in (boundary.a, boundary.b))
+    lower = nrjax.LinearBoundary(1.0, float(np.exp(-2 * a * b)), a, b)
+    mean, error = rare_violation(lower, times)
+    assert mean - Z * error > RARE
+
+
+def test_tilted_sampling_agrees_with_counting():
+    times = spanning(LINEAR, 200)
+    mean, error = rare_violation(LINEAR, times)
+    parts = interaction(LINEAR, times, Excess, nrjax.PublicThreshold(0.0))
+    hits = nrjax.simulate(KEY, 8 * TRIALS, **parts).status == Status.STOPPED
+    spread = np.hypot(error, hits.std(ddof=1) / np.sqrt(hits.size))
+    assert abs(hits.mean() - mean) < 4 * spread

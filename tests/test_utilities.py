@@ -1,0 +1,178 @@
+"""Utilities that differ by step, and what a rule and a utility promise each other at the door."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nrjax
+from nrjax.types import Status
+from tests.problems import Distance, scalar
+
+KEY = jax.random.key(0)
+
+
+@nrjax.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Sensitive(Distance):
+    """A distance that one row moves by at most `sensitivity`."""
+
+    sensitivity: Any = 0.5
+
+
+@nrjax.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Priced:
+    """A rule that charges its own price; one argument only, as an older rule may have it."""
+
+    threshold: Any
+    price: Any = 0.25
+
+    def init(self, key, epsilon):
+        return ()
+
+    def step(self, key, state, epsilon, utility):
+        return state, utility >= self.threshold
+
+    def cost(self, epsilon):
+        return jnp.full_like(epsilon, self.price)
+
+
+@nrjax.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Breaking(Priced):
+    """Loses its law at a step, and charges by its answer."""
+
+    at: Any = 3
+
+    def init(self, key, epsilon):
+        return jnp.int32(0)
+
+    def step(self, key, state, epsilon, utility):
+        return state + 1, utility >= self.threshold
+
+    def cost(self, epsilon, stopped=True):
+        return jnp.where(stopped, self.price, self.price / 2)
+
+    def status(self, state):
+        return jnp.where(state > self.at, Status.INVALID_TIME, Status.RUNNING)
+
+
+TARGETS = np.array([30.0, -20.0, 3.0, 10.0, 4.0])
+
+
+def five(**changes):
+    """Five steps, each with a target of its own."""
+    utilities = nrjax.UtilitySequence.of([Sensitive(target) for target in TARGETS])
+    times = np.geomspace(1.0, 0.01, 5)
+    return scalar(times, threshold=np.inf) | {"utility": utilities} | changes
+
+
+def test_each_step_is_judged_by_its_own_utility():
+    path = nrjax.scan_path(KEY, **five())
+    np.testing.assert_allclose(path.utility, -np.abs(path.release - TARGETS), rtol=1e-6)
+    every = nrjax.simulate(KEY, 100, **five(rule=nrjax.PublicThreshold(-2.0)))
+    # Releases near 3 are near the third target, which no earlier one would have shown.
+    assert np.all(every.step == 2)
+    np.testing.assert_allclose(every.utility, -np.abs(every.release - 3.0), rtol=1e-5)
+    one = nrjax.run_until(nrjax.trial_key(KEY, 7), **five(rule=nrjax.PublicThreshold(-2.0)))
+    np.testing.assert_allclose(one.release, every.release[7], rtol=1e-5)
+
+
+def test_lanes_in_tiles_use_the_utility_of_their_own_step():
+    """Trials under way together are at different steps."""
+    utilities = nrjax.UtilitySequence.of([Distance(3.0 + 0.01 * n) for n in range(50)])
+    parts = scalar() | {"utility": utilities, "rule": nrjax.PublicThreshold(-0.8)}
+    batching = nrjax.Batching(tile=2, lanes=8, inner_steps=3)
+    outcome = nrjax.simulate(KEY, 60, **parts, batching=batching)
+    assert len(np.unique(outcome.step)) > 5
+    wanted = -np.abs(outcome.release - (3.0 + 0.01 * outcome.step))
+    np.testing.assert_allclose(outcome.utility, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_the_largest_sensitivity_counts():
+    sequence = nrjax.UtilitySequence.of([Sensitive(1.0, sensitivity=s) for s in (0.1, 0.7, 0.3)])
+    assert sequence.sensitivity == 0.7
+    assert sequence.max_steps == 3
+    assert nrjax.UtilitySequence.of([Distance(1.0)]).sensitivity is None
+    assert nrjax.UtilitySequence.of([Distance(1.0)], sensitivity=2.0).sensitivity == 2.0
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: nrjax.UtilitySequence.of([]), r"utilities = \[\]: must be at least one"),
+        (
+            lambda: nrjax.UtilitySequence.of([Distance(1.0), Distance(np.ones(2))]),
+            "must be of one class and one set of shapes",
+        ),
+        (
+            lambda: nrjax.UtilitySequence.of([Distance(1.0), Sensitive(1.0)]),
+            "must be of one class and one set of shapes",
+        ),
+        (
+            lambda: nrjax.UtilitySequence.of([Distance(1.0)], sensitivity=0.0),
+            r"sensitivity = 0\.0: must be positive",
+        ),
+    ],
+)
+def test_bad_sequences_are_named(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+PRIVATE = nrjax.AboveThreshold(np.inf, 0.5, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"schedule": nrjax.Grid(np.geomspace(1.0, 0.1, 6))}, "for 5 steps: must cover the 6"),
+        ({"rule": nrjax.PublicThreshold(np.zeros(4))}, "for 4 steps: must cover the 5"),
+        (
+            {"rule": nrjax.AboveThreshold(0.0, 0.4, 1.0)},
+            r"sensitivity of the rule = 0\.4: must be at least 0\.5, the sensitivity of the util",
+        ),
+        (
+            {"utility": Sensitive(3.0, sensitivity=None), "rule": PRIVATE},
+            "must state its sensitivity for AboveThreshold",
+        ),
+        (
+            {"rule": nrjax.ReducedAboveThreshold(0.0, 0.5), "guarantee": None},
+            "guarantee = None: ReducedAboveThreshold sets its noise by",
+        ),
+    ],
+)
+def test_promises_that_do_not_fit_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        nrjax.run_until(KEY, **five(**changes))
+
+
+def test_promises_that_fit_are_accepted():
+    assert nrjax.run_until(KEY, **five(rule=PRIVATE)).status == Status.EXHAUSTED
+    longer = {"schedule": nrjax.Grid(np.geomspace(1.0, 0.1, 9)), "max_steps": 5}
+    assert nrjax.run_until(KEY, **five(**longer)).step == 4
+    # Through float32 and back: the same number, a little smaller.
+    rule = nrjax.AboveThreshold(np.inf, np.float32(0.1), 1.0)
+    utility = Sensitive(3.0, sensitivity=0.1 + 1e-9)
+    assert nrjax.run_until(KEY, **five(rule=rule, utility=utility)).step == 4
+
+
+def test_a_rule_that_fails_ends_the_trial_and_is_charged_for_noes():
+    outcome = nrjax.run_until(KEY, **five(rule=Breaking(np.inf)))
+    assert (outcome.status, outcome.step) == (Status.INVALID_TIME, 3)
+    assert outcome.test_epsilon == 0.125
+    assert nrjax.run_until(KEY, **five(rule=Breaking(-np.inf))).test_epsilon == 0.25
+    assert nrjax.run_until(KEY, **five(rule=Priced(np.inf))).test_epsilon == 0.25
+
+
+def test_a_nan_utility_is_not_covered_by_what_a_private_rule_states():
+    broken = Distance(3.0, broken=-1e6)  # NaN from the first release on
+    for rule, charged in ((Priced(0.0), np.inf), (nrjax.PublicThreshold(0.0), 0.0)):
+        outcome = nrjax.run_until(KEY, **scalar(utility=broken, rule=rule))
+        assert outcome.status == Status.NAN_UTILITY
+        assert outcome.test_epsilon == charged
+        assert outcome.epsilon == outcome.mechanism_epsilon + charged
