@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import math
 import os
 import sys
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 try:
+    import rich.box
     import rich.console
     import rich.progress
     import rich.table
@@ -23,9 +23,9 @@ import jax
 
 import nrjax
 from nrjax import datasets
-from nrjax.studies import whitehouse2022
+from nrjax.studies import skellam_counts, whitehouse2022
+from nrjax.studies.report import Report
 from nrjax.studies.store import StoreBusyError
-from nrjax.studies.summary import summarise
 
 _MISUSE = 2
 """Exit status where the user can mend the call."""
@@ -71,57 +71,13 @@ class _Bar:
         self._bar.update(self._task, advance=trials, rate=rate)
 
 
-def _number(value: float | None) -> str:
-    return "inf" if value is None else f"{value:.4g}"
-
-
-def _table(summary: dict[str, Any]) -> rich.table.Table:
-    """Epsilon, stop step and time of each case."""
-    title = f"{summary['study']}: total ex-post epsilon, over all trials"
-    table = rich.table.Table(title=title)
-    table.add_column("case", overflow="fold")
-    for heading in ("stopped", "median", "5 %", "95 %", "stop step", "seconds"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for case in summary["cases"]:
-        epsilon = case["epsilon"]
-        quantiles = ("q50", "q05", "q95")
-        table.add_row(
-            f"{case['task']} {case['mechanism']} {case['test']}",
-            f"{100 * case['stopped']:.4g} %",
-            *("" if epsilon is None else _number(epsilon[name]) for name in quantiles),
-            f"{case['step']['q50']:g}",
-            f"{case['seconds']['run']:.2f}",
-        )
+def _table(report: Report) -> rich.table.Table:
+    table = rich.table.Table(title=report.title, box=rich.box.SIMPLE_HEAD, pad_edge=False)
+    for column, heading in enumerate(report.headings):
+        table.add_column(heading, justify="right" if column else "left", no_wrap=column > 0)
+    for row in report.rows:
+        table.add_row(*row)
     return table
-
-
-_SHARE_AT_FIRST_STEP = 0.05
-"""From this share of trials on, the grid's first level is worth a warning."""
-
-
-def _remarks(summary: dict[str, Any]) -> list[str]:
-    """What was learnt from which data, and what should make one doubt the table."""
-    problems = {(case["task"], case["data"]): case for case in summary["cases"]}
-    lines = [
-        f"{task} on {data}: {case['rows']:,} rows, {case['dimension']} features, target loss "
-        f"{case['target']:.4g}, optimum {case['optimum']:.6g} (gradient norm "
-        f"{case['gradient_norm']:.1g})"
-        for (task, data), case in problems.items()
-    ]
-    for case in summary["cases"]:
-        share = case["stopped_at_first_step"]
-        if share >= _SHARE_AT_FIRST_STEP:
-            lines.append(
-                f"Warning: {share:.0%} of the {case['mechanism']} trials stopped at the first "
-                "level of the grid; their epsilon says where the grid begins. Ask for a lower "
-                "--target-loss, or begin lower (--tight-at, --lowest-epsilon)."
-            )
-    for (task, data), case in problems.items():
-        if task == "logistic" and case["target"] >= math.log(2):
-            lines.append(
-                f"Warning: the target loss on {data} is met by the zero model, whose loss is log 2."
-            )
-    return lines
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,8 +98,8 @@ class _Data:
     """Folder of data files (else the variable NRJAX_DATA, else the cache folder)."""
 
 
-_STUDIES = {whitehouse2022.NAME: whitehouse2022}
-"""Modules with `Settings` and `run`."""
+_STUDIES = {study.NAME: study for study in (whitehouse2022, skellam_counts)}
+"""Modules with `Settings`, `run` and `report`."""
 
 
 def _run(arguments: Sequence[str]) -> None:
@@ -159,11 +115,13 @@ def _run(arguments: Sequence[str]) -> None:
     console = rich.console.Console()
     with _Bar(console) as bar:
         store = study.run(settings, bar)
-    summary = summarise(store)
-    console.print(_table(summary))
-    for line in _remarks(summary):
-        console.print(line, soft_wrap=True)
-    console.print(f"Results, summary.json and figures are in {store.folder}", soft_wrap=True)
+    report = study.report(store)
+    console.print(_table(report))
+    for remark in report.remarks:
+        console.print(remark, soft_wrap=True, highlight=False)
+    console.print(
+        f"Results, summary.json, report.md and figures are in {store.folder}", soft_wrap=True
+    )
 
 
 def _data(options: _Data) -> None:

@@ -35,7 +35,7 @@ class Batching:
             product may round by its place in the batch. None chooses by the size of the utility's
             data and of a trial's state: 64 for a data set of usual size, 4096 for a scalar.
         lanes: trials under way at a time on a device, a multiple of `tile`. None: four tiles, at
-            most 4096 trials.
+            most 4096 trials, and about 4 MiB of their states. Never more than a device's share.
         chunk: trials whose outcomes are kept on the devices before they go to the host. None: as
             many as fit into 256 MiB, at most 65,536.
         inner_steps: steps between two looks for lanes that have ended.
@@ -66,13 +66,16 @@ class Batching:
 
     def resolve(self, trial: Interaction) -> tuple[int, int]:
         """Tile and lanes; they depend on the trial alone, for results not to depend on devices."""
-        tile = self.tile
+        tile, lanes = self.tile, self.lanes
+        state = jax.eval_shape(engine.start, trial, _abstract_key())
+        # All lanes are rewound together, ended ones too: few of them where that is much work.
+        most = _power_of_two(2**22 // _bytes(state), 1, 4096)
         if tile is None:
             data = sum(np.size(leaf) for leaf in jax.tree.leaves(trial.utility))
-            state = jax.eval_shape(engine.start, trial, _abstract_key())
-            tile = _power_of_two(2**22 // max(data, 1), 64, 4096)
-            tile = min(tile, _power_of_two(2**25 // _bytes(state), 1, 4096))
-        lanes = max(tile, min(4096, 4 * tile) // tile * tile) if self.lanes is None else self.lanes
+            largest = most if most == 4096 else max(1, most // 4)
+            tile = min(_power_of_two(2**22 // max(data, 1), 64, 4096), largest)
+        if lanes is None:
+            lanes = max(tile, min(most, 4 * tile) // tile * tile)
         check(lanes % tile == 0, "lanes", lanes, f"a multiple of tile = {tile}")
         return tile, lanes
 
@@ -152,8 +155,8 @@ class Program:
         self._trial, self._work, self.chunk = trial, work, chunk
         # Rounded up to whole tiles and powers of two, so that nearby sizes share a program.
         most, tile = -(-chunk // len(self._devices)), options["tile"]
-        self._capacity = -(-(2 ** (most - 1).bit_length()) // tile) * tile
-        self._options = {"capacity": self._capacity, **options}
+        self.capacity = -(-(2 ** (most - 1).bit_length()) // tile) * tile
+        self.options = {"capacity": self.capacity, **options}
 
     def _call(self, key: Array, firsts: np.ndarray, counts: np.ndarray) -> Any:
         return _on_devices(
@@ -163,7 +166,7 @@ class Program:
             counts.astype(np.int32),
             work=self._work,
             mesh=Mesh(np.array(self._devices), ("trials",)),
-            options=tuple(self._options.items()),
+            options=tuple(self.options.items()),
         )
 
     def compile(self, key: Array) -> None:
@@ -193,7 +196,7 @@ class Program:
         firsts = first_trial + np.where(counts > 0, number * share, 0)
         results = self._call(key, firsts, counts)
         kept = np.concatenate(
-            [np.arange(count) + device * self._capacity for device, count in enumerate(counts)]
+            [np.arange(count) + device * self.capacity for device, count in enumerate(counts)]
         )
         return jax.tree.map(lambda leaf: np.asarray(leaf)[kept], results)
 
@@ -212,13 +215,13 @@ def outcomes(
     _check_count("chunk", chunk, 1)
     _check_fields(fields, Outcome._fields)
     tile, width = batching.resolve(trial)
-    options = {
-        "tile": tile,
-        "lanes": width,
+    program = Program(trial, lanes.run, chunk, batching, {"tile": tile})
+    program.options |= {
+        "lanes": min(width, program.capacity),
         "inner_steps": batching.inner_steps,
         "fields": tuple(fields),
     }
-    return Program(trial, lanes.run, chunk, batching, options)
+    return program
 
 
 def paths(

@@ -25,7 +25,8 @@ def run(data_file, out, *more):
     return main(
         [
             *("run", "whitehouse2022", "--data", str(data_file), "--target", "y"),
-            *("--out", str(out), "--mechanism", "laplace", *small.split(), *more),
+            *("--task", "logistic", "--mechanism", "laplace", "--test", "public"),
+            *("--out", str(out), *small.split(), *more),
         ]
     )
 
@@ -35,7 +36,7 @@ def test_a_run_prints_a_table_and_leaves_its_results(data_file, tmp_path, capsys
     printed = capsys.readouterr().out
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     case = summary["cases"][0]
-    for word in ("laplace", "median", "stop step", "trials/s", f"{case['epsilon']['q50']:.4g}"):
+    for word in ("laplace", "median", "step", "trials/s", f"{case['epsilon']['q50']:.4g}"):
         assert word in printed
     assert "40/40" in printed
     # A second run into the same folder is refused, and the first one's results stay.

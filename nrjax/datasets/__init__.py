@@ -20,9 +20,11 @@ from nrjax.datasets._dataset import (
     unit_l2_rows,
 )
 from nrjax.datasets._files import cache_folder, data_folder
+from nrjax.datasets.counts import Counts, load_counts
 
 __all__ = [
     "Available",
+    "Counts",
     "Dataset",
     "available",
     "cache_folder",
@@ -31,6 +33,7 @@ __all__ = [
     "divided_by_largest_value",
     "fetch",
     "load",
+    "load_counts",
     "resolve",
     "unit_l2_rows",
 ]

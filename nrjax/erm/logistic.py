@@ -6,99 +6,30 @@ norm at most 1, no intercept (it would not be regularised).
 
 import dataclasses
 import math
-from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check
-from nrjax.erm.minimise import Minimum, minimise
-from nrjax.erm.sensitivity import output_l1, output_l2
-from nrjax.pytrees import register_dataclass
-
-_NORM_SLACK = 1e-6
-"""Rows scaled to unit norm in float32 may exceed it by rounding."""
+from nrjax.erm import _door, sensitivity
+from nrjax.erm.output import OutputPerturbation, OutputUtility, find_minimum, merge
 
 
-def _log_loss(margins: Array) -> Array:
-    """`log(1 + exp(-m))` without overflow."""
-    return jnp.maximum(-margins, 0) + jnp.log1p(jnp.exp(-jnp.abs(margins)))
-
-
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class LogisticUtility:
-    """Minus the regularised logistic loss of a release projected onto a ball.
-
-    Attributes:
-        signed_rows: label times row, duplicates merged, shape (distinct rows, dimension).
-        weights: share of each among all rows, shape (distinct rows,), summing to 1.
-        regularisation: lambda, scalar.
-        radius: l2 radius of the ball that holds the optimum, scalar.
-    """
-
-    signed_rows: Any
-    weights: Any
-    regularisation: Any
-    radius: Any
-
-    def hypothesis(self, release: Array) -> Array:
-        """The release, scaled down to the ball if its norm is larger; shape (dimension,)."""
-        norm = jnp.linalg.norm(release)
-        # Not larger than the radius, zero included: left as it is.
-        return jnp.where(norm > self.radius, release * (self.radius / norm), release)
-
-    def evaluate(self, hypothesis: Array) -> Array:
-        """Minus the regularised loss, scalar."""
-        # Accelerators would round the factors to 10 or fewer bits: an error of 1e-4 in the loss.
-        margins = jnp.matmul(self.signed_rows, hypothesis, precision=jax.lax.Precision.HIGHEST)
-        losses = _log_loss(margins)
-        penalty = 0.5 * self.regularisation * jnp.sum(hypothesis * hypothesis)
-        return -(jnp.sum(self.weights * losses) + penalty)
-
-    def bounds(self, hypothesis: Array) -> tuple[Array, Array]:
-        """The utility itself, twice."""
-        utility = self.evaluate(hypothesis)
-        return utility, utility
-
-
-def _regularised_loss(data: tuple[Array, Array, Array], theta: Array) -> Array:
-    signed_rows, weights, regularisation = data
-    penalty = 0.5 * regularisation * jnp.sum(theta * theta)
-    margins = jnp.matmul(signed_rows, theta, precision=jax.lax.Precision.HIGHEST)
-    return jnp.sum(weights * _log_loss(margins)) + penalty
-
-
-def _merge(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct rows and the share of each."""
-    rows = np.ascontiguousarray(rows + 0.0)  # turns -0.0, which differs in bits, into 0.0
-    raw = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
-    _, index, counts = np.unique(raw, return_index=True, return_counts=True)
-    return rows[index], counts / rows.shape[0]
+def _signed_loss(theta: Array, signed_row: Array, _label: Array) -> Array:
+    """`log(1 + exp(-m))` at the margin m, without overflow; the label is in the row."""
+    margin = jnp.matmul(signed_row, theta)
+    return jnp.maximum(-margin, 0) + jnp.log1p(jnp.exp(-jnp.abs(margin)))
 
 
 @dataclasses.dataclass(frozen=True)
-class LogisticProblem:
-    """A data set, its non-private optimum, and what output perturbation needs to know of it.
+class LogisticProblem(OutputPerturbation):
+    """Logistic regression on a data set: `OutputProblem` with its loss and constants known.
 
-    Attributes:
-        rows: number of rows n.
-        dimension: number of features d.
-        regularisation: lambda.
-        tolerance: gradient norm that the optimum had to reach.
-        minimum: the optimum, with its loss and gradient norm.
-        utility: how a release is turned into a hypothesis and judged.
+    The loss has Lipschitz constant 1; no optimum is outside the ball of radius
+    `M = sqrt(2 log 2/lambda)`, because its risk is at most log 2, that at zero; and the utility
+    has sensitivity `M/n`. A label only turns its row round, so the data are label times row.
     """
-
-    rows: int
-    dimension: int
-    regularisation: float
-    tolerance: float
-    minimum: Minimum
-    utility: LogisticUtility
 
     @classmethod
     def fit(
@@ -120,53 +51,39 @@ class LogisticProblem:
         Raises:
             ValueError: an argument is out of range, or the optimum was not found.
         """
-        x = np.asarray(features, np.float64)
-        y = np.asarray(labels, np.float64)
-        if x.ndim != 2 or x.size == 0:
-            raise ValueError(f"features has shape {x.shape}: must be (rows, dimension), not empty")
-        if y.shape != x.shape[:1]:
-            raise ValueError(f"labels has shape {y.shape}: must be {x.shape[:1]}, one for each row")
-        if not np.all(np.isfinite(x)):
-            row = int(np.argwhere(~np.isfinite(x))[0, 0])
-            raise ValueError(f"features[{row}] = {x[row]!r}: must be finite")
+        x, y = _door.checked(features, labels, regularisation)
         wrong = y[np.abs(y) != 1]
         if wrong.size:
             raise ValueError(f"labels holds {float(wrong[0])!r}: must be +1 or -1")
-        number = np.ndim(regularisation) == 0 and np.isfinite(regularisation)
-        check(number and regularisation > 0, "regularisation", regularisation, "above 0")
-        norms = np.linalg.norm(x, axis=1)
-        if norms.max() > 1 + _NORM_SLACK:
-            row = int(norms.argmax())
-            raise ValueError(
-                f"features[{row}] has l2 norm {norms[row]:.6g}: must be at most 1, "
-                "for the sensitivity to hold; divide each row by its norm"
-            )
-        x = x / np.maximum(norms, 1)[:, None]  # what rounding left above 1
-        signed, weights = _merge(x * y[:, None])
-        data = (signed, weights, np.float64(regularisation))
-        minimum = minimise(_regularised_loss, data, x.shape[1], tolerance=tolerance)
-        utility = LogisticUtility(
-            signed, weights, float(regularisation), math.sqrt(2 * math.log(2) / regularisation)
-        )
         rows, dimension = x.shape
-        return cls(rows, dimension, float(regularisation), tolerance, minimum, utility)
+        signed, weights = merge(x * y[:, None])
+        radius = math.sqrt(2 * math.log(2) / regularisation)
+        utility = OutputUtility(
+            rows=signed,
+            labels=np.ones(len(signed)),
+            weights=weights,
+            regularisation=float(regularisation),
+            radius=radius,
+            sensitivity=sensitivity.logistic_loss(rows, radius),
+            loss=_signed_loss,
+        )
+        minimum = find_minimum(utility, dimension, tolerance)
+        return cls(
+            rows=rows,
+            dimension=dimension,
+            regularisation=float(regularisation),
+            lipschitz=1.0,
+            tolerance=tolerance,
+            minimum=minimum,
+            utility=utility,
+        )
 
     @property
-    def optimum(self) -> np.ndarray:
-        """The non-private minimiser, shape (dimension,): the private value f(x)."""
-        return self.minimum.argument
+    def utility_sensitivity(self) -> float:
+        """Sensitivity `M/n` of the utility at any one hypothesis."""
+        return sensitivity.logistic_loss(self.rows, self.utility.radius)
 
     @property
-    def optimum_loss(self) -> float:
-        """Its regularised loss."""
-        return self.minimum.value
-
-    @property
-    def l2_sensitivity(self) -> float:
-        """l2-sensitivity of the optimum, `2/(n lambda)`, and 1e-8 or so for the solver."""
-        return output_l2(self.rows, self.regularisation, tolerance=self.tolerance)
-
-    @property
-    def l1_sensitivity(self) -> float:
-        """l1-sensitivity of the optimum, `2 sqrt(d)/(n lambda)`."""
-        return output_l1(self.rows, self.regularisation, self.dimension, tolerance=self.tolerance)
+    def excess_risk_sensitivity(self) -> float:
+        """Sensitivity `2M/n` of the excess risk `R(hypothesis) - R(optimum)`."""
+        return sensitivity.logistic_excess_risk(self.rows, self.utility.radius)

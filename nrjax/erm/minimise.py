@@ -84,7 +84,7 @@ def minimise(
     if not norm <= tolerance:
         raise ValueError(
             f"the optimum was not found: gradient norm {norm:.3g} after {count} iterations, "
-            f"must fall to tolerance = {tolerance:.3g}; rescale the rows, raise the "
-            "regularisation or allow more iterations"
+            f"must fall to tolerance = {tolerance:.3g}; smooth the loss, rescale the rows, raise "
+            "the regularisation or allow more iterations"
         )
     return Minimum(np.asarray(argument), float(value), float(norm), int(count))

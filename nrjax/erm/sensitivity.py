@@ -1,7 +1,9 @@
-"""How far one row can move what is released.
+"""How far one row can move what is released, or how good a release is.
 
 Neighbouring data sets differ in one row (replacement); the number of rows is public; rows have l2
-norm at most 1.
+norm at most 1, or whatever the stated constants were derived for. The utilities are means over the
+rows at one and the same hypothesis, so the regularisation cancels and only the changed row counts.
+They are bounded on a ball only: a hypothesis must be projected onto it.
 """
 
 import math
@@ -12,13 +14,17 @@ def output_l2(
 ) -> float:
     """l2-sensitivity `2 L/(n lambda)` of a regularised minimiser (Chaudhuri et al. 2011).
 
+    At the minimiser of one data set, the gradient of the other's risk is what the changed row
+    adds to it, at most `2 L/n`; by strong convexity the minimisers lie that over lambda apart.
+
     What is released is the point that a solver found, which is within `tolerance/lambda` of the
     minimiser, on both data sets: that adds `2 tolerance/lambda`.
 
     Args:
         rows: number of rows n.
         regularisation: lambda of `(lambda/2) |theta|^2`.
-        lipschitz: Lipschitz constant L of the per-row loss in theta; 1 for the logistic loss.
+        lipschitz: Lipschitz constant L of the per-row loss in theta (l2) on a convex set that
+            holds the minimisers; 1 for the logistic loss.
         tolerance: largest gradient norm at which the solver stops.
     """
     return 2.0 * (lipschitz / rows + tolerance) / regularisation
@@ -33,3 +39,60 @@ def output_l1(
 ) -> float:
     """l1-sensitivity of the same, `sqrt(d)` times the l2 one."""
     return math.sqrt(dimension) * output_l2(rows, regularisation, lipschitz, tolerance)
+
+
+def bounded_loss(rows: int, spread: float) -> float:
+    """Sensitivity `s/n` of a mean loss, at one hypothesis.
+
+    Args:
+        rows: number of rows n.
+        spread: s, how far the losses of two admissible rows can lie apart at one hypothesis.
+    """
+    return spread / rows
+
+
+def logistic_loss(rows: int, radius: float) -> float:
+    """Sensitivity `M/n` of the mean of `log(1 + exp(-y <x, theta>))` on the ball of radius M.
+
+    Margins lie in [-M, M], and `log(1 + e^M) - log(1 + e^-M) = M` (Ligett 2017, Claim A.12, which
+    prints the excess risk's `2M/n`). With an l2 regularisation the same.
+
+    Args:
+        rows: number of rows n.
+        radius: M, largest l2 norm of a hypothesis.
+    """
+    return bounded_loss(rows, radius)
+
+
+def squared_loss(rows: int, radius: float) -> float:
+    """Sensitivity `(M + 1)^2/(2n)` of the mean of `(y - <x, theta>)^2/2` on the ball of radius M.
+
+    Labels lie in [-1, 1] and predictions in [-M, M], so a row's loss is between 0 and
+    `(M + 1)^2/2`. With an l2 regularisation the same.
+
+    Args:
+        rows: number of rows n.
+        radius: M, largest l2 norm of a hypothesis.
+    """
+    return bounded_loss(rows, 0.5 * (radius + 1.0) ** 2)
+
+
+def excess_risk(sensitivity: float) -> float:
+    """Sensitivity of the loss less its minimum over the ball, at most twice the loss's own.
+
+    The minimum moves by no more than the loss does, and may move the other way (Ligett 2017).
+
+    Args:
+        sensitivity: that of the plain loss on the ball.
+    """
+    return 2.0 * sensitivity
+
+
+def logistic_excess_risk(rows: int, radius: float) -> float:
+    """Sensitivity `2M/n` of the excess logistic risk; arguments as for `logistic_loss`."""
+    return excess_risk(logistic_loss(rows, radius))
+
+
+def squared_excess_risk(rows: int, radius: float) -> float:
+    """Sensitivity `(M + 1)^2/n` of the excess squared risk; arguments as for `squared_loss`."""
+    return excess_risk(squared_loss(rows, radius))

@@ -7,10 +7,22 @@ except ModuleNotFoundError as error:
         f'figures need {error.name}: pip install "nrjax[studies]"', name=error.name
     ) from error
 
+from nrjax.plots.boundaries import boundaries
+from nrjax.plots.skellam_counts import loss_along_path, plot_skellam_counts, realised_loss
 from nrjax.plots.whitehouse2022 import (
     epsilon_distribution,
     loss_against_epsilon,
     plot_whitehouse,
+    ridge_constants,
 )
 
-__all__ = ["epsilon_distribution", "loss_against_epsilon", "plot_whitehouse"]
+__all__ = [
+    "boundaries",
+    "epsilon_distribution",
+    "loss_against_epsilon",
+    "loss_along_path",
+    "plot_skellam_counts",
+    "plot_whitehouse",
+    "realised_loss",
+    "ridge_constants",
+]

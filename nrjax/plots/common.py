@@ -5,7 +5,7 @@ the same bytes each time. Mechanisms differ in lightness, hatch, line and marker
 """
 
 import io
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,6 +72,56 @@ def new_panels(width: float, rows: int, columns: int, height: float = 3.8) -> tu
     """A figure, and its panels as an array of shape (rows, columns); sizes in inches."""
     figure = Figure(figsize=(width, height * rows), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def draw_distribution(
+    axes: Axes,
+    position: float,
+    values: np.ndarray,
+    edges: np.ndarray,
+    marks: Sequence[float],
+    style: Style,
+) -> None:
+    """A histogram on its side, mirrored, with a box in it.
+
+    Args:
+        axes: where; its y-axis is that of the values.
+        position: on the x-axis, 0.8 wide.
+        values: shape (n,), infinite ones included.
+        edges: of the histogram's bins, rising.
+        marks: 5 %, 25 %, 50 %, 75 % and 95 % of the values, for whiskers, box and median; a 95 %
+            above the last edge becomes an arrow there.
+        style: the mechanism's.
+    """
+    finite = np.isfinite(values)
+    counts, _ = np.histogram(values[finite], edges)
+    # Areas are shares of all trials: where few are finite, little is drawn.
+    half = np.repeat(0.4 * counts / max(counts.max(), 1) * finite.mean(), 2)
+    axes.fill_betweenx(
+        np.repeat(edges, 2)[1:-1],
+        position - half,
+        position + half,
+        where=half > 0,
+        facecolor=style.face,
+        edgecolor=style.line,
+        hatch=style.hatch,
+        linewidth=0.5,
+    )
+    top = edges[-1]
+    names = ("whislo", "q1", "med", "q3", "whishi")
+    axes.bxp(
+        [{name: min(mark, top) for name, mark in zip(names, marks, strict=True)}],
+        positions=[position],
+        widths=0.14,
+        showfliers=False,
+        patch_artist=True,
+        manage_ticks=False,
+        boxprops={"facecolor": "white", "edgecolor": "black", "linewidth": 1.0},
+        medianprops={"color": "black", "linewidth": 2.0},
+        zorder=3,
+    )
+    if not np.isfinite(marks[-1]):
+        axes.plot([position], [top], "k^", markersize=8, clip_on=False, zorder=4)
 
 
 def save(store: Store, name: str, figure: Figure) -> list[Path]:

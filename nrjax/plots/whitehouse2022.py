@@ -1,6 +1,8 @@
 """Figures of `whitehouse2022`: what a target loss costs, and the loss at each epsilon."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -9,6 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from scipy.special import stdtrit
 
+from nrjax.plots.boundaries import boundaries
 from nrjax.plots.common import (
     EPSILON,
     Style,
@@ -30,7 +33,8 @@ def plot_whitehouse(store: Store) -> list[Path]:
     `epsilon_distribution`: the ex-post epsilon of each mechanism, a panel per task (rows) and test
     (columns), after Whitehouse 2022, figure 3. `loss_against_epsilon`: the mean loss with
     pointwise 95 % intervals of the mean, a panel per task, after figure 2; drawn where a case has
-    the pass "curve".
+    the pass "curve". `ridge_constants`: the same for the paper's and the tight sensitivities.
+    `boundaries`: the privacy boundaries at the run's delta and their inverses, after figure 4.
 
     Raises:
         RuntimeError: the run is not finished.
@@ -39,6 +43,10 @@ def plot_whitehouse(store: Store) -> list[Path]:
     figures = {"epsilon_distribution": epsilon_distribution}
     if any("curve" in case.passes for case in store.cases.values()):
         figures["loss_against_epsilon"] = loss_against_epsilon
+    if any(_other_curve(case) is not None for case in store.cases.values()):
+        figures["ridge_constants"] = ridge_constants
+    if "delta" in store.settings.get("settings", {}):
+        figures["boundaries"] = boundaries
     return draw(store, figures)
 
 
@@ -102,40 +110,85 @@ def loss_against_epsilon(store: Store) -> Figure:
         here = [case for case in cases if _task(case) == task]
         # The curve does not depend on the test, so one case of each mechanism will do.
         mechanisms = {case.attributes["mechanism"]: case for case in reversed(here)}
-        means = [
-            _draw_curve(axes, store, case, styles[name])
-            for name, case in sorted(
-                mechanisms.items(), key=lambda pair: list(styles).index(pair[0])
-            )
-        ]
-        optimum, target = here[0].attributes["optimum"], here[0].attributes["target"]
-        for value, label, dash in (
-            (target, "target", (0, (8, 3))),
-            (optimum, "optimum without privacy", (0, (2, 2))),
-        ):
-            if value is not None:
-                axes.axhline(
-                    value,
-                    color="0.35",
-                    linestyle=dash,
-                    lw=1,
-                    label=f"{label}: {value:.4g}",
-                    zorder=1,
-                )
-        seen = np.concatenate(means)
-        seen = seen[np.isfinite(seen)]
-        if seen.size and seen.min() > 0 and seen.max() > 10 * seen.min():
-            axes.set_yscale("log")
-        epsilons = np.concatenate(
-            [case.passes["curve"].coordinates["epsilon"].values for case in here]
+        _draw_losses(
+            axes,
+            store,
+            [
+                _Curve(mechanisms[name], "curve", style, words(name))
+                for name, style in styles.items()
+                if name in mechanisms
+            ],
         )
-        epsilon_scale(axes, "x", (epsilons.min() / 1.1, epsilons.max() * 1.1))
-        axes.set_xlabel(EPSILON)
-        axes.set_ylabel("mean regularised loss")
-        trials = unique(f"{case.passes['curve'].trials:,}" for case in here)
-        axes.set_title(f"{_on(task)}, {' or '.join(trials)} trials", fontsize="medium")
-        axes.legend(fontsize="small", title="mean and 95 % interval", title_fontsize="small")
     return figure
+
+
+def ridge_constants(store: Store) -> Figure:
+    """The same for ridge regression under both sets of constants: what the tight ones gain."""
+    cases = [case for case in store.cases.values() if _other_curve(case) is not None]
+    styles = mechanism_styles(c.attributes["mechanism"] for c in store.cases.values())
+    tasks = unique(map(_task, cases))
+    figure, panels = new_panels(6.4 * len(tasks), 1, len(tasks), height=4.6)
+    for axes, task in zip(panels[0], tasks, strict=True):
+        curves = []
+        for case in cases:
+            if _task(case) != task:
+                continue
+            mechanism, other = case.attributes["mechanism"], _other_curve(case)
+            assert other is not None
+            for name, constants in (
+                ("curve", case.attributes["constants"]),
+                (other, other.removeprefix("curve_")),
+            ):
+                style = styles[mechanism]
+                if constants == "tight":
+                    style = style._replace(dash=(0, (1, 1)), marker="x")
+                curves.append(_Curve(case, name, style, f"{words(mechanism)}, {constants}"))
+        _draw_losses(axes, store, curves)
+    return figure
+
+
+def _other_curve(case: Case) -> str | None:
+    """The pass that measures the loss with the constants that the case does not use."""
+    return next((name for name in case.passes if name.startswith("curve_")), None)
+
+
+class _Curve(NamedTuple):
+    """A pass that measured the loss at each epsilon, and how to draw it."""
+
+    case: Case
+    name: str
+    style: Style
+    label: str
+
+
+def _draw_losses(axes: Axes, store: Store, curves: Sequence[_Curve]) -> None:
+    """Curves of one task, with its target and optimum."""
+    seen = np.concatenate([_draw_curve(axes, store, curve) for curve in curves])
+    case = curves[0].case
+    for value, label, dash in (
+        (case.attributes["target"], "target", (0, (8, 3))),
+        (case.attributes["optimum"], "optimum without privacy", (0, (2, 2))),
+    ):
+        if value is not None:
+            axes.axhline(
+                value,
+                color="0.35",
+                linestyle=dash,
+                lw=1,
+                label=f"{label}: {value:.4g}",
+                zorder=1,
+            )
+    seen = seen[np.isfinite(seen)]
+    if seen.size and seen.min() > 0 and seen.max() > 10 * seen.min():
+        axes.set_yscale("log")
+    layouts = [curve.case.passes[curve.name] for curve in curves]
+    epsilons = np.concatenate([layout.coordinates["epsilon"].values for layout in layouts])
+    epsilon_scale(axes, "x", (epsilons.min() / 1.1, epsilons.max() * 1.1))
+    axes.set_xlabel(EPSILON)
+    axes.set_ylabel("mean regularised loss")
+    trials = " or ".join(unique(f"{layout.trials:,}" for layout in layouts))
+    axes.set_title(f"{_on(_task(case))}, {trials} trials", fontsize="medium")
+    axes.legend(fontsize="small", title="mean and 95 % interval", title_fontsize="small")
 
 
 def _draw_distribution(
@@ -190,9 +243,9 @@ def _draw_distribution(
     return f"{words(mechanism)}{held}\nmedian {amount}\n{stopped}"
 
 
-def _draw_curve(axes: Axes, store: Store, case: Case, style: Style) -> np.ndarray:
+def _draw_curve(axes: Axes, store: Store, drawn: _Curve) -> np.ndarray:
     """Mean loss and the band of its interval; returns the means."""
-    curve = store.read(case.name, "curve")
+    curve, style = store.read(drawn.case.name, drawn.name), drawn.style
     loss = -curve["utility"].values
     epsilon, trials = curve["epsilon"].values, loss.shape[0]
     # Level by level: a million trials in double precision at once would be too much memory.
@@ -211,7 +264,7 @@ def _draw_curve(axes: Axes, store: Store, case: Case, style: Style) -> np.ndarra
         marker=style.marker,
         markersize=4,
         markevery=max(1, epsilon.size // 12),
-        label=words(case.attributes["mechanism"]),
+        label=drawn.label,
         zorder=3,
     )
     return mean

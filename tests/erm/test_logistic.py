@@ -1,5 +1,7 @@
 """Logistic regression: the optimum, its sensitivity, and the loss of a release."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,6 +26,8 @@ def test_optimum_is_the_one_that_scipy_finds():
     np.testing.assert_allclose(problem.optimum_loss, found.fun, rtol=1e-10)
     assert problem.minimum.gradient_norm <= 1e-9
     assert problem.optimum.dtype == np.float64
+    assert problem.value is problem.optimum
+    assert problem.shape == (5,)
 
 
 def test_utility_is_minus_the_loss_of_the_projected_release(dtype):
@@ -49,7 +53,7 @@ def test_rows_merge_also_across_labels():
     x, y = small_data()
     problem = LogisticProblem.fit(np.concatenate([x, -x]), np.concatenate([y, -y]), 0.05)
     distinct = np.unique(x * y[:, None], axis=0).shape[0]
-    assert problem.utility.signed_rows.shape == (distinct, 5)
+    assert problem.utility.rows.shape == (distinct, 5)
     assert problem.rows == 600
     np.testing.assert_allclose(np.sum(problem.utility.weights), 1.0, rtol=1e-12)
     np.testing.assert_allclose(problem.optimum_loss, small_logistic().optimum_loss, rtol=1e-12)
@@ -97,6 +101,41 @@ def test_optimum_lies_in_the_ball_that_hypotheses_are_projected_onto():
     for regularisation in (1e-4, 0.05, 10.0):
         problem = small_logistic(regularisation)
         assert np.linalg.norm(problem.optimum) <= problem.utility.radius
+
+
+def test_a_row_moves_the_utility_by_the_stated_sensitivity_at_most_and_nearly(dtype):
+    """Rows along the hypothesis, which is at the rim of the ball, and elsewhere.
+
+    Rounding is part of what is stated: at 300 rows it is below 1e-4 of the sensitivity.
+    """
+    problem = small_logistic()
+    radius = np.sqrt(2 * np.log(2) / 0.05)
+    stated = problem.utility_sensitivity
+    assert stated == problem.utility.sensitivity == pytest.approx(radius / 300)
+    assert problem.excess_risk_sensitivity == pytest.approx(2 * radius / 300)
+    rng = np.random.default_rng(5)
+    theta = rng.normal(size=5)
+    theta *= radius / np.linalg.norm(theta)
+    utility = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), problem.utility)
+    weights = jnp.full((300,), 1 / 300, dtype)
+    x, y = small_data()
+    signed = x * y[:, None]
+    changed = rng.normal(size=(32, 5))
+    changed /= np.linalg.norm(changed, axis=1)[:, None]
+    changed[:2] = theta / radius, -theta / radius
+
+    @jax.jit
+    @jax.vmap
+    def evaluate(row):
+        rows = jnp.asarray(signed, dtype).at[0].set(row)
+        other = dataclasses.replace(utility, rows=rows, labels=weights, weights=weights)
+        return other.evaluate(other.hypothesis(jnp.asarray(theta, dtype)))
+
+    utilities = np.asarray(evaluate(jnp.asarray(changed, dtype)), np.float64)
+    moved = np.ptp(utilities)
+    assert moved == np.abs(utilities[0] - utilities[1])
+    assert (1 - 1e-4) * stated < moved <= (1 + 1e-4) * stated
+    assert np.ptp(utilities[2:]) < 0.95 * stated  # random rows alone would not show it
 
 
 def test_utility_survives_vmap_and_tree_map(dtype):

@@ -1,5 +1,6 @@
 """The study from its settings to its store, summary and figures."""
 
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from nrjax.studies import common, whitehouse2022
 from nrjax.studies.store import Store
+from nrjax.studies.whitehouse2022.findings import _holds
 from nrjax.types import Status
 from tests.problems import small_data
 
@@ -31,6 +33,8 @@ def data_file(tmp_path_factory):
 def settings(out, data_file, **changes):
     options = {
         "out": out,
+        "task": ("logistic",),
+        "test": ("public",),
         "data": (str(data_file),),
         "target": "late",
         "trials": 150,
@@ -88,7 +92,7 @@ def test_figures_are_there(finished):
     names = {path.name for path in figures.glob("*.*g")}
     assert names == {
         f"{stem}.{kind}"
-        for stem in ("epsilon_distribution", "loss_against_epsilon")
+        for stem in ("boundaries", "epsilon_distribution", "loss_against_epsilon")
         for kind in ("png", "svg")
     }
 
@@ -168,20 +172,114 @@ def test_bad_settings_are_named(tmp_path, data_file, changes, message):
         settings(tmp_path, data_file, **changes)
 
 
+@pytest.fixture(scope="module")
+def ridge(tmp_path_factory):
+    """Every mechanism and test on a user's own numbers."""
+    x, y = small_data(rows=2000)
+    frame = pandas.DataFrame(x, columns=list("abcde"))
+    rng = np.random.default_rng(5)
+    frame["cost"] = x @ np.array([0.5, -0.2, 0.3, 0.1, 0.0]) + 0.1 * rng.normal(size=len(y))
+    folder = tmp_path_factory.mktemp("ridge")
+    frame.to_csv(folder / "cost.csv", index=False)
+    options = settings(folder / "results", folder / "cost.csv", task=("ridge",), target="cost")
+    every = ("public", "above_threshold", "reduced_above_threshold")
+    changes = {"test": every, "trials": 60, "target_loss": (0.12,), "regularisation": 0.2}
+    return whitehouse2022.run(dataclasses.replace(options, **changes, test_epsilon=5.0))
+
+
+def test_every_mechanism_and_test_is_a_case(ridge):
+    summary = json.loads((ridge.folder / "summary.json").read_text())
+    names = [(case["mechanism"], case["test"]) for case in summary["cases"]]
+    assert names == [
+        (mechanism, test)
+        for mechanism in ("brownian", "laplace")
+        for test in ("public", "above_threshold", "reduced_above_threshold")
+    ]
+    for case in summary["cases"]:
+        outcome = ridge.read(f"ridge-{case['mechanism']}-{case['test']}", "outcome")
+        stopped = outcome["status"].values == Status.STOPPED
+        assert stopped.mean() > 0.5
+        mechanism, charged = (outcome[f"{kind}_epsilon"].values for kind in ("mechanism", "test"))
+        wanted = {
+            "public": np.zeros_like(mechanism),
+            "above_threshold": np.where(stopped, 5.0, 2.5),
+            "reduced_above_threshold": np.where(stopped, mechanism, mechanism / 2),
+        }[case["test"]]
+        np.testing.assert_allclose(charged, wanted, rtol=1e-6)
+        np.testing.assert_allclose(outcome["epsilon"].values, mechanism + charged, rtol=1e-6)
+        # The private tests may err; the public one may not.
+        below = outcome["utility"].values[stopped] < np.float32(-case["target"])
+        assert case["test"] != "public" or not below.any()
+        low, high = case["median_interval"]
+        assert low <= case["epsilon"]["q50"] <= high
+        if case["test"] != "public":
+            radius = 1 / np.sqrt(case["regularisation"])
+            assert case["utility_sensitivity"] == pytest.approx((radius + 1) ** 2 / 4000)
+
+
+def test_ridge_curves_are_measured_once_under_both_constants(ridge):
+    passes = {name: list(case.passes) for name, case in ridge.cases.items()}
+    curves = ["outcome", "curve", "curve_tight"]
+    assert passes["ridge-brownian-public"] == passes["ridge-laplace-public"] == curves
+    assert passes["ridge-brownian-above_threshold"] == ["outcome"]
+    for name in ("ridge-brownian-public", "ridge-laplace-public"):
+        paper, tight = (-ridge.read(name, one)["utility"].values.mean(axis=0) for one in curves[1:])
+        middle = slice(1, -1)
+        assert np.all(tight[middle] < paper[middle])
+    assert (ridge.folder / "figures" / "ridge_constants.png").exists()
+
+
+def test_the_report_says_what_holds(ridge):
+    summary = json.loads((ridge.folder / "summary.json").read_text())
+    report = (ridge.folder / "report.md").read_text()
+    assert len(summary["findings"]) == 10
+    for finding in summary["findings"]:
+        assert finding["finding"] in report
+        first, second = finding["values"]
+        assert finding["difference"] == pytest.approx(first - second)
+        if finding["interval"] is not None:
+            low, high = finding["interval"]
+            assert finding["holds"] == (True if high < 0 else False if low > 0 else None)
+    assert report.count("| ridge ") == 6
+    assert whitehouse2022.report(ridge).headings[0] == "case"
+
+
+@pytest.mark.parametrize(
+    ("span", "holds"),
+    [((-2.0, -1.0), True), ((1.0, 2.0), False), ((-1.0, 2.0), None), (None, None)],
+)
+def test_a_finding_holds_where_its_interval_has_one_sign(span, holds):
+    assert _holds(span) is holds
+
+
 @pytest.mark.skipif(not SHARED.is_dir(), reason=f"no folder {SHARED} with the papers' data")
-def test_the_paper_finding_holds_on_the_paper_data(tmp_path):
-    """Whitehouse 2022, section 6: Brownian median below Laplace's, and a tighter spread."""
+@pytest.mark.parametrize(
+    ("task", "optimum", "target"), [("logistic", 0.39673, 0.41), ("ridge", 0.013443, 0.025)]
+)
+def test_the_papers_findings_on_the_papers_data(tmp_path, task, optimum, target):
+    """Whitehouse 2022, section 6; the second test's run is long for ridge, and shorter here."""
+    tests = ("public", "above_threshold", "reduced_above_threshold")
+    if task == "ridge":
+        tests = tests[:1]
     options = whitehouse2022.Settings(
-        out=tmp_path / "kdd", data=("kdd99",), data_dir=SHARED, trials=400
+        out=tmp_path / task,
+        task=(task,),
+        test=tests,
+        data=("paper",),
+        data_dir=SHARED,
+        trials=300 if task == "logistic" else 64,
+        curve_levels=2,
     )
     store = whitehouse2022.run(options)
-    brownian, laplace = json.loads((store.folder / "summary.json").read_text())["cases"]
-    for case in (brownian, laplace):
-        assert case["optimum"] == pytest.approx(0.39673, abs=5e-6)
-        assert case["target"] == 0.41
-        assert case["stopped"] == 1.0
-    assert brownian["epsilon"]["q50"] < laplace["epsilon"]["q50"]
-    spreads = [
-        np.log(case["epsilon"]["q95"] / case["epsilon"]["q05"]) for case in (brownian, laplace)
-    ]
-    assert spreads[0] < spreads[1]
+    summary = json.loads((store.folder / "summary.json").read_text())
+    for case in summary["cases"]:
+        assert case["optimum"] == pytest.approx(optimum, rel=2e-5)
+        assert case["target"] == target
+        assert case["stopped"] > 0.99
+    holds = {(one["finding"], *one["cases"]): one["holds"] for one in summary["findings"]}
+    pair = f"{task}-brownian-public", f"{task}-laplace-public"
+    assert holds["Brownian median below Laplace's", *pair]
+    assert holds["Brownian quartiles closer together than Laplace's", *pair]
+    for mechanism in ("brownian", "laplace") if len(tests) == 3 else ():
+        pair = tuple(f"{task}-{mechanism}-{test}" for test in reversed(tests[1:]))
+        assert holds["ReducedAboveThreshold's median below AboveThreshold's", *pair]

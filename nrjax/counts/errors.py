@@ -1,0 +1,129 @@
+"""Utilities of noisy counts: minus their error, which is looked at for free.
+
+Counts are whole and not negative, so a release is rounded and cut off at 0 before it is judged;
+what is made of a release alone costs no privacy. The error is that against the true counts.
+That the analyst sees it, or when it falls below a target, is the papers' "public test"
+(Whitehouse 2022, section 6): a simulation's convention. On private counts the answers would have
+to be paid for.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from nrjax._numerics import check, door
+from nrjax.pytrees import register_dataclass
+
+_SLACK = 1e-9
+"""A bound such as 0.1 * 30 is meant to allow for 3, whatever it rounds to."""
+
+
+def _check_counts(counts: Any) -> None:
+    number = door(counts)
+    if number is not None and number.dtype != object:
+        check(number.ndim == 1 and number.size > 0, "counts", counts, "a non-empty vector")
+        whole = np.isfinite(number) & (number >= 0) & (number == np.round(number))
+        check(whole, "counts", counts, "whole numbers, none negative")
+
+
+def _whole(release: Array) -> Array:
+    return jnp.maximum(jnp.round(release), 0)
+
+
+def _half_below(groups: int, target: float) -> float:
+    """Threshold of a utility that is minus a whole number over `groups`, for a loss of `target`.
+
+    Halfway between the last number that is good enough and the next, so that the rounding of the
+    quotient decides nothing.
+    """
+    check(math.isfinite(target) and target >= 0, "target", target, "finite and not negative")
+    return -(math.floor(target * groups * (1 + _SLACK)) + 0.5) / groups
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class ShareOutside:
+    """Minus the share of the groups whose noisy count is too far from the true one.
+
+    Attributes:
+        counts: true counts, shape (groups,).
+        slack: how far each may be off, in counts, shape (groups,).
+
+    Raises:
+        ValueError: `counts` are not whole numbers of at least 0, where they have numbers.
+    """
+
+    counts: Any
+    slack: Any
+
+    def __post_init__(self):
+        _check_counts(self.counts)
+
+    @classmethod
+    def relative(cls, counts: ArrayLike, error: float) -> "ShareOutside":
+        """Each may be off by the fraction `error` of itself; empty groups must be seen as such.
+
+        Raises:
+            ValueError: `error` is negative or not finite.
+        """
+        check(math.isfinite(error) and error >= 0, "error", error, "finite and not negative")
+        number = np.asarray(counts, np.float64)
+        return cls(number, np.floor(error * number * (1 + _SLACK)))
+
+    def hypothesis(self, release: Array) -> Array:
+        """The release rounded and cut off at 0, shape (groups,)."""
+        return _whole(release)
+
+    def evaluate(self, hypothesis: Array) -> Array:
+        """Minus the share of groups, in [-1, 0]; a NaN is too far."""
+        within = jnp.abs(hypothesis - self.counts) <= self.slack
+        return -jnp.mean(jnp.where(within, 0, 1), dtype=hypothesis.dtype)
+
+    def bounds(self, hypothesis: Array) -> tuple[Array, Array]:
+        """The utility itself, twice."""
+        utility = self.evaluate(hypothesis)
+        return utility, utility
+
+    def threshold(self, target: float) -> float:
+        """Threshold for a share of at most `target`, in [0, 1)."""
+        return _half_below(np.size(self.counts), target)
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class MeanAbsoluteError:
+    """Minus the mean over the groups of how far a noisy count is off.
+
+    Attributes:
+        counts: true counts, shape (groups,).
+
+    Raises:
+        ValueError: `counts` are not whole numbers of at least 0, where they have numbers.
+    """
+
+    counts: Any
+
+    def __post_init__(self):
+        _check_counts(self.counts)
+
+    def hypothesis(self, release: Array) -> Array:
+        """The release rounded and cut off at 0, shape (groups,)."""
+        return _whole(release)
+
+    def evaluate(self, hypothesis: Array) -> Array:
+        """Minus the mean absolute error, in counts."""
+        return -jnp.mean(jnp.abs(hypothesis - self.counts))
+
+    def bounds(self, hypothesis: Array) -> tuple[Array, Array]:
+        """The utility itself, twice."""
+        utility = self.evaluate(hypothesis)
+        return utility, utility
+
+    def threshold(self, target: float) -> float:
+        """Threshold for a mean error of at most `target`, in counts."""
+        return _half_below(np.size(self.counts), target)

@@ -1,0 +1,42 @@
+"""Checks of the rows that every regularised problem starts from."""
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from nrjax._numerics import check
+
+NORM_SLACK = 1e-6
+"""Rows scaled to unit norm in float32 may exceed it by rounding."""
+
+
+def checked(
+    features: ArrayLike, labels: ArrayLike, regularisation: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Features (rows, dimension) and labels (rows,) in float64, with l2 norms at most 1.
+
+    What rounding left above a norm of 1 is scaled away. What the labels may be depends on the
+    task, and is the caller's to check.
+
+    Raises:
+        ValueError: a shape does not fit, a feature is not finite, a row's l2 norm is above 1, or
+            the regularisation is not a positive number.
+    """
+    x = np.asarray(features, np.float64)
+    y = np.asarray(labels, np.float64)
+    if x.ndim != 2 or x.size == 0:
+        raise ValueError(f"features has shape {x.shape}: must be (rows, dimension), not empty")
+    if y.shape != x.shape[:1]:
+        raise ValueError(f"labels has shape {y.shape}: must be {x.shape[:1]}, one for each row")
+    if not np.all(np.isfinite(x)):
+        row = int(np.argwhere(~np.isfinite(x))[0, 0])
+        raise ValueError(f"features[{row}] = {x[row]!r}: must be finite")
+    number = np.ndim(regularisation) == 0 and np.isfinite(regularisation)
+    check(number and regularisation > 0, "regularisation", regularisation, "above 0")
+    norms = np.linalg.norm(x, axis=1)
+    if norms.max() > 1 + NORM_SLACK:
+        row = int(norms.argmax())
+        raise ValueError(
+            f"features[{row}] has l2 norm {norms[row]:.6g}: must be at most 1, "
+            "for the sensitivity to hold; divide each row by its norm"
+        )
+    return x / np.maximum(norms, 1)[:, None], y

@@ -1,0 +1,217 @@
+"""The trust-region problem of a tridiagonal matrix, for many lanes at once.
+
+Minimise `(1/2) x'Tx - n x_1` over `|x| <= 1`: the problem of any matrix, in the basis in which the
+linear term is along the first axis. By More and Sorensen (1983) x is a minimiser if and only if
+`(T + mu I) x = n e_1` with `T + mu I >= 0`, `mu >= 0` and `mu (1 - |x|) = 0`. The pivots of
+`T + mu I`, eliminated from below, tell whether it is definite; the first of them, as a function of
+mu, gives `|x|` and its slope. That is one pass over the matrix; several mu are tried in one.
+
+Arrays have the lanes last, because the passes go along the matrix.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+_TRIED = 8
+"""Values of mu tried in one pass: two Newton steps and a grid."""
+
+
+class Pass(NamedTuple):
+    """What one pass says of `T + mu I`; each of the shape of mu."""
+
+    definite: Array
+    """Whether all pivots are positive."""
+    excess: Array
+    """Where not definite: `-lambda_1 >= mu - excess` (a Rayleigh quotient)."""
+    norm: Array
+    """Where definite: |x|."""
+    decrease: Array
+    """Where definite: `-|x| / (d|x|/d mu)`, at least `mu + lambda_1`."""
+
+
+def _look(diagonal: Array, squares: Array, n: Array, mu: Array, tiny: float) -> Pass:
+    """One pass, from below.
+
+    With the pivots `g_i = a_i + mu - e_i^2/g_{i+1}`, `n^2 g_1'/g_1^2 = |x|^2`, and
+    `n^2 (g_1'^2/g_1^3 - g_1''/(2 g_1^2)) = x'(T + mu I)^-1 x`. All terms are positive.
+    """
+
+    def step(carry: tuple[Array, ...], row: tuple[Array, Array]) -> tuple[tuple[Array, ...], None]:
+        pivot, slope, bend, definite, excess = carry
+        a, square = row
+        inverse = 1 / pivot
+        ratio = square * inverse
+        steep = ratio * inverse
+        joined = steep > 0  # where the matrix falls apart, an overflow below stays there
+        bend = jnp.where(joined, steep * (bend + slope * slope * inverse), 0)
+        slope = 1 + jnp.where(joined, steep * slope, 0)
+        pivot = a + mu - ratio
+        bad = definite & ~(pivot > tiny)
+        excess = jnp.where(bad, pivot / slope, excess)
+        definite = definite & ~bad
+        return (jnp.where(definite, pivot, 1), slope, bend, definite, excess), None
+
+    zero = jnp.zeros_like(mu)
+    start = (zero + 1, zero, zero, jnp.ones(mu.shape, bool), zero)
+    (pivot, slope, bend, definite, excess), _ = jax.lax.scan(
+        step, start, (diagonal, squares), reverse=True
+    )
+    inverse = 1 / pivot
+    norm_square = (n * inverse) ** 2 * slope
+    # |x|^2 / x'(T + mu I)^-1 x, in a form in which n cancels.
+    decrease = slope / (slope * slope * inverse + bend)
+    decrease = jnp.where(jnp.isnan(decrease), 0, decrease)  # overflowed: next to the pole
+    return Pass(definite, excess, jnp.sqrt(norm_square), decrease)
+
+
+class Bracket(NamedTuple):
+    """Where the multiplier is; all of shape (lanes,)."""
+
+    low: Array
+    high: Array
+    """`T + high I` is definite and |x| <= 1 there."""
+    from_left: Array
+    """The best of Newton's steps from where |x| > 1; not finite without one."""
+    from_right: Array
+    """The same from where |x| <= 1. By concavity no step goes too far to the right."""
+    multiplier: Array
+    done: Array
+    passes: Array
+    """int32, a scalar."""
+
+
+def multiplier(diagonal: Array, off_diagonal: Array, n: Array) -> Array:
+    """The multiplier mu >= 0, to a few units in the last place of the largest entry.
+
+    `|x|` is 1 at mu to within a few units in the last place, or `T + mu I` is definite, |x| <= 1,
+    and it is not so a few units below (`mu` is then next to minus the lowest eigenvalue), or
+    `mu` is 0. Newton's method on `1/|x|`, which is concave, in a bracket that a pass divides by 7
+    at the least. NaN where an input is not finite.
+
+    Args:
+        diagonal: of T, shape (size, lanes), of the order of 1.
+        off_diagonal: shape (size - 1, lanes).
+        n: at least 0, shape (lanes,), at most 1.
+    """
+    eps = float(jnp.finfo(diagonal.dtype).eps)
+    tiny, width, tolerance = eps / 64, 4 * eps, 8 * eps
+    most = math.ceil(math.log(4 / width) / math.log(_TRIED - 1)) + 3
+    size = jnp.abs(jnp.pad(off_diagonal, ((1, 1), (0, 0))))
+    squares = size[1:] ** 2
+    # Gershgorin: T + (bound) I >= 0, and |x| <= n/(mu + lambda_1).
+    bound = jnp.max(size[1:] + size[:-1] - diagonal, axis=0)
+    high = jnp.maximum(bound, 0) + n + 8 * width
+    finite = jnp.isfinite(high + jnp.sum(diagonal, axis=0))
+    grid = (jnp.arange(1, _TRIED - 1, dtype=n.dtype) / (_TRIED - 1))[:, None]
+
+    def unfinished(bracket: Bracket) -> Array:
+        return jnp.any(~bracket.done) & (bracket.passes < most)
+
+    def narrow(bracket: Bracket) -> Bracket:
+        low, high = bracket.low, bracket.high
+        inner = low + (high - low) * grid
+        newton = jnp.stack([bracket.from_left, bracket.from_right])
+        # A step short of the end closes the bracket where rounding hides which side it is on.
+        ends = low + width / 2, jnp.maximum(high - width / 2, low + width / 2)
+        newton = jnp.where(jnp.isfinite(newton), jnp.clip(newton, *ends), inner[:2])
+        # Is the minimum inside the ball? If so, that is all.
+        zero = jnp.where(bracket.passes == 0, 0, newton[:1])
+        mu = jnp.concatenate([zero, newton[1:], inner])
+        seen = _look(diagonal, squares, n, mu, tiny)
+        inside = seen.definite & (seen.norm <= 1)
+        outside = seen.definite & ~inside
+        step = mu + seen.decrease * (seen.norm - 1)
+        at_least = jnp.where(outside, mu, mu - seen.excess)
+        at_least = jnp.where(inside, mu - 1.001 * seen.decrease, at_least)
+        high = jnp.minimum(high, jnp.min(jnp.where(inside, mu, jnp.inf), axis=0))
+        low = jnp.minimum(jnp.maximum(low, jnp.max(at_least, axis=0)), high)
+        hit = jnp.min(
+            jnp.where(seen.definite & (jnp.abs(seen.norm - 1) <= tolerance), mu, jnp.inf), axis=0
+        )
+        found = jnp.isfinite(hit)
+        interior = inside[0] & (mu[0] == 0)
+        best = jnp.where(interior, 0, jnp.where(found, hit, high))
+        return Bracket(
+            low=low,
+            high=high,
+            from_left=jnp.max(jnp.where(outside, step, -jnp.inf), axis=0),
+            from_right=jnp.max(jnp.where(inside, step, -jnp.inf), axis=0),
+            multiplier=jnp.where(bracket.done, bracket.multiplier, best),
+            done=bracket.done | found | interior | (high - low <= width),
+            passes=bracket.passes + 1,
+        )
+
+    none = jnp.full_like(n, -jnp.inf)
+    start = Bracket(jnp.zeros_like(n), high, none, none, high, ~finite, jnp.int32(0))
+    return jnp.where(finite, jax.lax.while_loop(unfinished, narrow, start).multiplier, jnp.nan)
+
+
+def minimiser(diagonal: Array, off_diagonal: Array, n: Array, mu: Array) -> tuple[Array, Array]:
+    """The minimiser x and its multiplier, given the result of `multiplier`.
+
+    In the hard case, or near it, |x| falls short of 1 (or misses it by rounding) and a multiple of
+    the lowest eigenvector, from inverse iteration, makes up for it.
+
+    Returns:
+        x of shape (size, lanes), |x| at most 1 up to rounding; mu, shape (lanes,).
+    """
+    length = diagonal.shape[0]
+    eps = float(jnp.finfo(diagonal.dtype).eps)
+    lower = jnp.pad(off_diagonal, ((0, 1), (0, 0)))  # row i: what couples i and i + 1
+
+    def eliminate(
+        above: tuple[Array, Array], row: tuple[Array, Array]
+    ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        pivot, _ = above
+        a, e = row
+        factor = e / pivot
+        pivot = jnp.maximum(a + mu - factor * e, eps / 64)
+        return (pivot, factor), (pivot, factor)
+
+    ones = jnp.ones_like(mu)
+    _, (pivots, factors) = jax.lax.scan(eliminate, (ones, ones), (diagonal, lower), reverse=True)
+    above = jnp.pad(factors[:-1], ((1, 0), (0, 0)))  # row i: the factor between i - 1 and i
+
+    def down(last: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+        right, factor = row
+        new = right - factor * last
+        return new, new
+
+    def solve(right: Array) -> Array:
+        _, y = jax.lax.scan(down, 0 * ones, (right, factors), reverse=True)
+        return jax.lax.scan(down, 0 * ones, (y / pivots, above))[1]
+
+    first = jnp.zeros_like(diagonal).at[0].set(n / pivots[0])
+    x = jax.lax.scan(down, 0 * ones, (first, above))[1]
+
+    # From x itself it is Newton's step, finer than mu can be; where x lacks the eigenvector, the
+    # added numbers (any would do) supply it.
+    z = x + eps**0.5 * jnp.cos(1.7 * jnp.arange(length, dtype=mu.dtype) ** 2)[:, None]
+    z = z / jnp.linalg.norm(z, axis=0)
+    growth = ones
+    for _ in range(2):
+        z = solve(z)
+        largest = jnp.max(jnp.abs(z), axis=0)
+        z = z / largest  # so that the squares do not overflow
+        size = jnp.linalg.norm(z, axis=0)
+        growth, z = size * largest, z / size
+
+    norm = jnp.linalg.norm(x, axis=0)
+    along = jnp.sum(x * z, axis=0)
+    gap = (1 - norm) * (1 + norm)
+    root = jnp.sqrt(jnp.maximum(along * along + gap, 0))
+    # The smaller root of |x + t z| = 1: of the two the lower objective.
+    t = gap / jnp.where(along >= 0, along + root, along - root)
+    # What either way of reaching the sphere adds to |(T + mu I) x - n e_1|.
+    by_vector, by_scale = jnp.abs(t) / growth, jnp.abs(1 - norm) * n
+    # Without a linear term x is 0, which no scale takes to the sphere.
+    fixed = jnp.where((by_vector < by_scale) | (norm < 0.5), x + t * z, x)
+    fixed = fixed / jnp.linalg.norm(fixed, axis=0)
+
+    # A bracket that closed at 0: T is singular, and |x| need not be 1.
+    interior = (mu <= 4 * eps) & (norm <= 1)
+    return jnp.where(interior, x, fixed), jnp.where(interior, 0, mu)

@@ -1,0 +1,95 @@
+"""The statistics of ridge regression, X'X and X'y: how a release of them is laid out and bounded.
+
+A release is one vector: X'X in a layout that suits the noise, then X'y. Only the symmetric part of
+the noise on X'X matters.
+
+* "isometric": `a_ii` and `sqrt(2) a_ij`, i < j. Its l2 norm is that of the matrix, and independent
+  Gaussian noise on it is in law the symmetric part of such noise on all d^2 entries. (The same
+  noise on the plain triangle, mirrored, would be twice as much off the diagonal.)
+* "matrix": all d^2 entries.
+* "triangle": `a_ij`, i <= j, mirrored; half the l1 norm, and half as many draws of Laplace noise.
+
+Neighbours differ in one row: `x x' - z z'` and `y x - w z`, with `|x|, |z| <= 1`, `|y|, |w| <= 1`.
+"""
+
+import math
+from typing import Literal
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from nrjax._numerics import check
+
+Noise = Literal["gaussian", "laplace"]
+Constants = Literal["paper", "tight"]
+Layout = Literal["isometric", "matrix", "triangle"]
+
+
+def layout(noise: Noise, constants: Constants) -> Layout:
+    """The layout that goes with a noise and its constants.
+
+    Raises:
+        ValueError: there is no such noise, or no such constants.
+    """
+    check(noise in ("gaussian", "laplace"), "noise", noise, "'gaussian' or 'laplace'")
+    check(constants in ("paper", "tight"), "constants", constants, "'paper' or 'tight'")
+    if noise == "gaussian":
+        return "isometric"
+    return "matrix" if constants == "paper" else "triangle"
+
+
+def l2_sensitivity(constants: Constants = "paper") -> float:
+    """l2-sensitivity of the isometric layout, which is that of the matrix and the vector jointly.
+
+    "paper" (Whitehouse 2022): 2 for each, in squares `2 sqrt(2)`. "tight": with `r = <x, z>` the
+    square is at most `(2 - 2 r^2) + (2 + 2 r)`, hence `3/sqrt(2)`, reached at r = 1/2, y = -w = 1.
+    """
+    layout("gaussian", constants)
+    return 2 * math.sqrt(2) if constants == "paper" else 3 / math.sqrt(2)
+
+
+def l1_sensitivity(dimension: int, constants: Constants = "paper") -> float:
+    """l1-sensitivity of the layout that goes with Laplace noise and these constants.
+
+    "paper" (Whitehouse 2022), all entries: `2 d + 2 sqrt(d)`. "tight", upper triangle: half of
+    `sqrt(2) d` for all entries and of 2 for the diagonal, `d/sqrt(2) + 1`, and `2 sqrt(d)`.
+
+    Args:
+        dimension: number of features d.
+        constants: "paper" or "tight".
+    """
+    layout("laplace", constants)
+    vector = 2 * math.sqrt(dimension)
+    if constants == "paper":
+        return 2 * dimension + vector
+    # In one dimension the matrix is one number, and sqrt(2) the smaller of two bounds.
+    return min(dimension / math.sqrt(2) + 1, math.sqrt(2) * dimension) + vector
+
+
+def _weights(dimension: int, layout: Layout) -> np.ndarray:
+    """What the entries of the upper triangle are multiplied with, row by row."""
+    i, j = np.triu_indices(dimension)
+    return np.where(i == j, 1.0, math.sqrt(2) if layout == "isometric" else 1.0)
+
+
+def pack(matrix: np.ndarray, vector: np.ndarray, layout: Layout) -> np.ndarray:
+    """X'X, shape (d, d), and X'y, shape (d,), as one vector."""
+    if layout == "matrix":
+        return np.concatenate([matrix.ravel(), vector])
+    d = vector.size
+    return np.concatenate([_weights(d, layout) * matrix[np.triu_indices(d)], vector])
+
+
+def unpack(release: Array, dimension: int, layout: Layout) -> tuple[Array, Array]:
+    """The symmetric matrix, shape (d, d), and the vector, shape (d,), of a release."""
+    d = dimension
+    if layout == "matrix":
+        matrix = release[: d * d].reshape(d, d)
+        return 0.5 * (matrix + matrix.T), release[d * d :]
+    count = d * (d + 1) // 2
+    triangle = release[:count] / _weights(d, layout).astype(release.dtype)
+    i, j = np.triu_indices(d)
+    place = np.empty((d, d), np.int32)
+    place[i, j] = place[j, i] = np.arange(count, dtype=np.int32)
+    return jnp.take(triangle, place, mode="clip"), release[count:]

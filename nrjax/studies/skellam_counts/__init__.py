@@ -1,0 +1,58 @@
+"""Skellam noise reduction on counts by group (Whitehouse 2022, Appendix E), beside others.
+
+Counts are released under noise that is taken away until they are good enough. Skellam noise leaves
+whole numbers, so that no floating-point residue tells of the data, but has no published guarantee:
+what is reported is the realised privacy loss against a neighbour, at the stop and along the path.
+Brownian and Laplace noise go through the same standard deviations, with the guarantees they have.
+"""
+
+from nrjax.keys import study_key
+from nrjax.studies import common
+from nrjax.studies.report import write_report
+from nrjax.studies.skellam_counts.cases import Setup, programs, setups
+from nrjax.studies.skellam_counts.findings import realised, report
+from nrjax.studies.skellam_counts.settings import Settings
+from nrjax.studies.store import Store
+from nrjax.studies.summary import write_summary
+
+__all__ = ["NAME", "Settings", "Setup", "programs", "realised", "report", "run", "setups"]
+
+NAME = "skellam_counts"
+
+
+def run(settings: Settings, progress: common.Progress | None = None) -> Store:
+    """Run the study and leave its store, summary, report and figures in `settings.out`.
+
+    Args:
+        settings: what to run.
+        progress: told of every chunk that is done; None for silence.
+
+    Returns:
+        The finished store.
+
+    Raises:
+        FileExistsError: the folder holds results already and `overwrite` is not set.
+        FileNotFoundError, ValueError: the data are not there, or the settings do not suit them.
+        OSError: the folder cannot be written to.
+    """
+    from nrjax import plots
+
+    fresh = not settings.out.exists()
+    Store.check(settings.out, overwrite=settings.overwrite)
+    try:
+        cases = setups(settings)
+    except BaseException:
+        if fresh:
+            settings.out.rmdir()  # nothing was written: leave no trace
+        raise
+    store = Store.create(
+        settings.out,
+        common.facts(NAME, settings.seed, settings),
+        [setup.case for setup in cases],
+        overwrite=settings.overwrite,
+    )
+    common.fill(store, study_key(settings.seed), programs(cases), progress)
+    write_summary(store, {"realised": realised(store)})
+    write_report(store, report(store))
+    plots.plot_skellam_counts(store)
+    return store

@@ -1,0 +1,276 @@
+"""The cases of `whitehouse2022`, built from its settings: data, mechanisms, tests, passes."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import jax.numpy as jnp
+import numpy as np
+
+from nrjax import datasets, montecarlo
+from nrjax._numerics import check
+from nrjax.erm import LogisticProblem, Minimum, RidgeProblem
+from nrjax.guarantees import LinearBoundary, PureGuarantee
+from nrjax.interaction import Interaction, build_interaction
+from nrjax.processes import Brownian, Laplace
+from nrjax.schedules import Grid
+from nrjax.stopping import InteractiveAboveThreshold, PublicThreshold, ReducedAboveThreshold
+from nrjax.studies.store import Case, Coordinate, Pass, Variable
+from nrjax.studies.whitehouse2022.settings import Settings
+from nrjax.types import Guarantee, NoiseProcess, Outcome, StoppingRule
+
+_TARGETS = {"kdd99": 0.41, "twitter": 0.025}
+"""The paper's target losses."""
+
+_TARGET_FACTORS = {"logistic": 1.03, "ridge": 1.9}
+"""On other data the target is this many times the non-private optimum."""
+
+_FLOOR_FACTOR = 1.05
+"""The grid begins at least this far above the smallest epsilon that the boundary reaches."""
+
+FIELDS = tuple(name for name in Outcome._fields if name not in ("release", "hypothesis"))
+
+
+class _Problem(Protocol):
+    """What the study needs to know of a task on a data set."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def dimension(self) -> int: ...
+    @property
+    def minimum(self) -> Minimum: ...
+    @property
+    def optimum(self) -> np.ndarray: ...
+    @property
+    def optimum_loss(self) -> float: ...
+    @property
+    def utility_sensitivity(self) -> float: ...
+    @property
+    def excess_risk_sensitivity(self) -> float: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Setup:
+    """One case, ready to run."""
+
+    case: Case
+    interactions: dict[str, Interaction]
+    """By pass: "outcome", and where the loss is measured at each epsilon "curve" and, for ridge,
+    "curve_tight" or "curve_paper", with the other constants."""
+
+
+def _per_task(values: tuple, task: int) -> Any:
+    return values[task if len(values) > 1 else 0]
+
+
+def _problem(settings: Settings, task: str, data: str) -> tuple[str, _Problem]:
+    """Name of the data set, and the task on it."""
+    data_set = datasets.load(
+        data, task, rows=settings.rows, data_dir=settings.data_dir, target=settings.target
+    )
+    kind = {"logistic": LogisticProblem, "ridge": RidgeProblem}[task]
+    return data_set.name, kind.fit(data_set.x, data_set.y, settings.regularisation)
+
+
+def _target(settings: Settings, number: int, task: str, data: str, optimum: float) -> float:
+    if settings.target_loss:
+        target = _per_task(settings.target_loss, number)
+        right = f"above {optimum:.6g}, the non-private optimum of {task} on {data}"
+    else:
+        target = _TARGETS.get(data, _TARGET_FACTORS[task] * optimum)
+        right = (
+            f"above {optimum:.6g}, the non-private optimum of {task} on these "
+            f"{settings.rows} rows of {data}; give one"
+        )
+    check(np.isfinite(target) and target > optimum, "target_loss", target, right)
+    return float(target)
+
+
+def _chunk(settings: Settings) -> int:
+    """Small enough for a bar that moves and little to lose, large enough to fill the lanes."""
+    usual = min(4096, max(512, 1 << (settings.trials // 16).bit_length()))
+    return min(usual if settings.chunk is None else settings.chunk, settings.trials)
+
+
+class _Released(NamedTuple):
+    """What is released of a problem under one kind of noise."""
+
+    value: np.ndarray
+    sensitivity: float
+    """In the norm that the noise asks for: l2 for Brownian, l1 for Laplace."""
+    utility: Any
+
+
+def _released(problem: _Problem, mechanism: str, constants: str) -> _Released:
+    noise = "gaussian" if mechanism == "brownian" else "laplace"
+    if isinstance(problem, RidgeProblem):
+        return _Released(*problem.released(noise, constants))
+    assert isinstance(problem, LogisticProblem)
+    norm = problem.l2_sensitivity if noise == "gaussian" else problem.l1_sensitivity
+    return _Released(problem.value, norm, problem.utility)
+
+
+def _mechanism(
+    name: str, settings: Settings, released: _Released
+) -> tuple[NoiseProcess, LinearBoundary | PureGuarantee]:
+    shape = released.value.shape
+    if name == "brownian":
+        boundary = LinearBoundary.tight_at_epsilon(
+            settings.tight_at, released.sensitivity, settings.delta
+        )
+        return Brownian(shape), boundary
+    return Laplace(shape), PureGuarantee(released.sensitivity)
+
+
+def _utility_sensitivity(settings: Settings, problem: _Problem) -> float:
+    if settings.utility_sensitivity == "loss":
+        return problem.utility_sensitivity
+    return problem.excess_risk_sensitivity
+
+
+def _rule(test: str, settings: Settings, problem: _Problem, target: float) -> StoppingRule:
+    if test == "public":
+        return PublicThreshold(-target)
+    sensitivity = _utility_sensitivity(settings, problem)
+    if test == "above_threshold":
+        return InteractiveAboveThreshold(-target, sensitivity, settings.test_epsilon)
+    return ReducedAboveThreshold(-target, sensitivity)
+
+
+def _lowest_epsilon(settings: Settings) -> float:
+    """First level of the grid, which all mechanisms share."""
+    low = settings.lowest_epsilon
+    floor = 0.0
+    if "brownian" in settings.mechanism:
+        # The least that a boundary reaches does not depend on the sensitivity.
+        boundary = LinearBoundary.tight_at_epsilon(settings.tight_at, 1.0, settings.delta)
+        floor = float(np.asarray(boundary.a))
+        least = f"above {floor:.6g}, the least that a boundary tight at {settings.tight_at} reaches"
+        check(low is None or low > floor, "lowest_epsilon", low, least)
+    if low is None:
+        low = max(0.16, _FLOOR_FACTOR * floor)
+    right = f"above the first level of the grid, {low:.6g}"
+    check(low < settings.highest_epsilon, "highest_epsilon", settings.highest_epsilon, right)
+    return low
+
+
+def _other(constants: str) -> str:
+    return "tight" if constants == "paper" else "paper"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Levels:
+    """The grid of epsilons, and the coarser one of the curves."""
+
+    epsilons: np.ndarray
+    some: np.ndarray
+    """Numbers of the levels of the coarser grid."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> "_Levels":
+        low = _lowest_epsilon(settings)
+        epsilons = np.geomspace(low, settings.highest_epsilon, settings.levels)
+        some = np.linspace(0, settings.levels - 1, settings.curve_levels).round().astype(int)
+        return cls(epsilons, some)
+
+    def grid(self, guarantee: Guarantee) -> Grid:
+        return Grid.geometric(guarantee, self.epsilons[0], self.epsilons[-1], self.epsilons.size)
+
+    def coarse(self, guarantee: Guarantee) -> Grid:
+        return Grid.explicit(np.asarray(self.grid(guarantee).times)[self.some])
+
+
+def _curve(
+    settings: Settings, levels: _Levels, problem: _Problem, mechanism: str, constants: str
+) -> Interaction:
+    """The loss at every level of the coarse grid: a test that never says yes."""
+    released = _released(problem, mechanism, constants)
+    process, guarantee = _mechanism(mechanism, settings, released)
+    never = PublicThreshold(np.inf)
+    schedule = levels.coarse(guarantee)
+    return build_interaction(released.value, process, guarantee, schedule, released.utility, never)
+
+
+def _setups(settings: Settings) -> Iterator[Setup]:
+    dtype = str(jnp.result_type(float))
+    levels, chunk = _Levels.of(settings), _chunk(settings)
+    variables = {
+        name: Variable("int32" if name in ("step", "status") else dtype) for name in FIELDS
+    }
+    level = Coordinate("level", tuple(levels.epsilons[levels.some].tolist()))
+    utility = {"utility": Variable(dtype, (("level", settings.curve_levels),))}
+    curve = Pass(settings.trials, chunk, utility, {"epsilon": level})
+    for number, task in enumerate(settings.task):
+        data, problem = _problem(settings, task, _per_task(settings.data, number))
+        target = _target(settings, number, task, data, problem.optimum_loss)
+        for mechanism in settings.mechanism:
+            released = _released(problem, mechanism, settings.constants)
+            process, guarantee = _mechanism(mechanism, settings, released)
+            for test in settings.test:
+                rule = _rule(test, settings, problem, target)
+                passes = {"outcome": Pass(settings.trials, chunk, variables)}
+                interactions = {
+                    "outcome": build_interaction(
+                        released.value,
+                        process,
+                        guarantee,
+                        levels.grid(guarantee),
+                        released.utility,
+                        rule,
+                    )
+                }
+                if test == settings.test[0]:  # the curves do not depend on the test
+                    for name, constants in _curves(settings, task):
+                        passes[name] = curve
+                        interactions[name] = _curve(settings, levels, problem, mechanism, constants)
+                attributes = {
+                    "task": task,
+                    "mechanism": mechanism,
+                    "test": test,
+                    "data": data,
+                    "trials": settings.trials,
+                    "optimum": problem.optimum_loss,
+                    "gradient_norm": problem.minimum.gradient_norm,
+                    "rows": problem.rows,
+                    "dimension": problem.dimension,
+                    "regularisation": settings.regularisation,
+                    "sensitivity": released.sensitivity,
+                    "delta": float(guarantee.delta),
+                    "target": target,
+                }
+                if task == "ridge":
+                    attributes["constants"] = settings.constants
+                if test != "public":
+                    attributes["utility_sensitivity"] = _utility_sensitivity(settings, problem)
+                case = Case(f"{task}-{mechanism}-{test}", attributes, passes)
+                yield Setup(case, interactions)
+
+
+def _curves(settings: Settings, task: str) -> list[tuple[str, str]]:
+    """Name and constants of the passes that measure the loss at each epsilon."""
+    curves = [("curve", settings.constants)]
+    if task == "ridge":
+        other = _other(settings.constants)
+        curves.append((f"curve_{other}", other))
+    return curves
+
+
+def setups(settings: Settings) -> list[Setup]:
+    """Load the data, find the optima and build every case."""
+    return list(_setups(settings))
+
+
+def programs(cases: Sequence[Setup]) -> dict[str, dict[str, montecarlo.Program]]:
+    """The programs that fill a store, by case and pass."""
+
+    def program(setup: Setup, name: str) -> montecarlo.Program:
+        chunk, interaction = setup.case.passes[name].chunk, setup.interactions[name]
+        if name == "outcome":
+            return montecarlo.outcomes(interaction, chunk, FIELDS)
+        return montecarlo.paths(interaction, chunk, ("utility",))
+
+    return {
+        setup.case.name: {name: program(setup, name) for name in setup.interactions}
+        for setup in cases
+    }

@@ -1,0 +1,188 @@
+"""What the paper found (section 6), checked on a finished run; and the run's report."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nrjax.studies.bootstrap import interval, resampled_quantiles
+from nrjax.studies.report import Report, number
+from nrjax.studies.store import Store
+from nrjax.studies.summary import quantile, read_summary, strict, total_epsilons
+
+_SHARE_AT_FIRST_STEP = 0.05
+"""From this share of trials on, the grid's first level is worth a warning."""
+
+
+class _Claim(NamedTuple):
+    """That a number of one case is below that of another."""
+
+    finding: str
+    lower: tuple[str, str]
+    """Mechanism and test."""
+    higher: tuple[str, str]
+    spread: bool
+    """Whether the number is the distance between the quartiles; else the median."""
+
+
+def _claims(mechanisms: list[str], tests: list[str]) -> list[_Claim]:
+    claims = []
+    if {"brownian", "laplace"} <= set(mechanisms):
+        for test in tests:
+            pair = ("brownian", test), ("laplace", test)
+            claims += [
+                _Claim("Brownian median below Laplace's", *pair, False),
+                _Claim("Brownian quartiles closer together than Laplace's", *pair, True),
+            ]
+    if {"above_threshold", "reduced_above_threshold"} <= set(tests):
+        for mechanism in mechanisms:
+            reduced, classical = (
+                (mechanism, test) for test in ("reduced_above_threshold", "above_threshold")
+            )
+            claims += [
+                _Claim(
+                    "ReducedAboveThreshold's median below AboveThreshold's",
+                    reduced,
+                    classical,
+                    False,
+                ),
+                _Claim(
+                    "AboveThreshold's quartiles closer together than ReducedAboveThreshold's",
+                    classical,
+                    reduced,
+                    True,
+                ),
+            ]
+    return claims
+
+
+def findings(store: Store) -> list[dict[str, Any]]:
+    """The paper's findings on this run's data, with paired bootstrap intervals, 95 %.
+
+    Each says which of two numbers is lower in the paper: `difference` is the lower minus the
+    higher one here, `holds` true or false where its interval has one sign, null where it has both
+    or a number is infinite.
+    """
+    epsilons = total_epsilons(store)
+    resampled = resampled_quantiles(epsilons, (25, 50, 75))
+    attributes = {name: case.attributes for name, case in store.cases.items()}
+    found = []
+    for task in dict.fromkeys(case["task"] for case in attributes.values()):
+        here = [case for case in attributes.values() if case["task"] == task]
+        mechanisms = list(dict.fromkeys(case["mechanism"] for case in here))
+        tests = list(dict.fromkeys(case["test"] for case in here))
+        for claim in _claims(mechanisms, tests):
+            names = [f"{task}-{'-'.join(side)}" for side in (claim.lower, claim.higher)]
+            if not set(names) <= set(epsilons):
+                continue
+            values, replicates = [], []
+            for name in names:
+                first, median, third = (quantile(epsilons[name], p) for p in (25, 50, 75))
+                drawn = resampled[name]
+                with np.errstate(invalid="ignore"):  # infinite quartiles have no distance
+                    values.append(float(np.subtract(third, first)) if claim.spread else median)
+                    replicates.append(drawn[:, 2] - drawn[:, 0] if claim.spread else drawn[:, 1])
+            with np.errstate(invalid="ignore"):
+                difference = float(np.subtract(*values))
+                span = interval(replicates[0] - replicates[1])
+            found.append(
+                {
+                    "task": task,
+                    "data": here[0]["data"],
+                    "finding": claim.finding,
+                    "cases": names,
+                    "values": strict(values),
+                    "difference": strict(difference),
+                    "interval": strict(span),
+                    "holds": _holds(span),
+                }
+            )
+    return found
+
+
+def _holds(span: tuple[float, float] | None) -> bool | None:
+    if span is None or span[0] <= 0 <= span[1]:
+        return None
+    return span[1] < 0
+
+
+def _sentence(finding: dict[str, Any]) -> str:
+    verdict = {True: "yes", False: "NO, unlike the paper", None: "undecided here"}[finding["holds"]]
+    low, high = (
+        name.split("-", 1)[1].replace("-", ", ").replace("_", " ") for name in finding["cases"]
+    )
+    values = [number(value) for value in finding["values"]]
+    span = finding["interval"]
+    by = ""
+    if span is not None:
+        ends = " to ".join(_short(end) for end in span)
+        by = f"; difference {_short(finding['difference'])}, 95 % interval {ends}"
+    return (
+        f"{finding['task']} on {finding['data']}, {finding['finding']}: {verdict}. "
+        f"{values[0]} ({low}), {values[1]} ({high}){by}."
+    )
+
+
+def _range(ends: Any) -> str:
+    return "" if ends is None else f"{_short(ends[0])}-{_short(ends[1])}"
+
+
+def _short(value: float | None) -> str:
+    return "inf" if value is None else f"{value:.3g}"
+
+
+def report(store: Store) -> Report:
+    """Medians, quartiles, bootstrap intervals and findings of a finished run."""
+    summary = read_summary(store)
+    rows = []
+    for case in summary["cases"]:
+        epsilon = case["epsilon"]
+        rows.append(
+            (
+                f"{case['task']} {case['mechanism']} {case['test']}".replace("_", " "),
+                f"{100 * case['stopped']:.4g} %",
+                number(epsilon["q50"]),
+                _range(case["median_interval"]),
+                _range((epsilon["q25"], epsilon["q75"])),
+                f"{case['step']['q50']:g}",
+                f"{case['seconds']['run']:.2f}",
+            )
+        )
+    headings = ("case", "stopped", "median", "(95 %)", "quartiles", "step", "seconds")
+    remarks = [*_sources(summary), *_warnings(summary), *map(_sentence, summary["findings"])]
+    title = f"{summary['study']}: total ex-post epsilon, over all trials"
+    return Report(title, headings, tuple(rows), tuple(remarks))
+
+
+def _problems(summary: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(case["task"], case["data"]): case for case in summary["cases"]}
+
+
+def _sources(summary: dict[str, Any]) -> list[str]:
+    """What was learnt from which data."""
+    return [
+        f"{task} on {data}: {case['rows']:,} rows, {case['dimension']} features, target loss "
+        f"{case['target']:.4g}, optimum {case['optimum']:.6g} (gradient norm "
+        f"{case['gradient_norm']:.1g})"
+        for (task, data), case in _problems(summary).items()
+    ]
+
+
+def _warnings(summary: dict[str, Any]) -> list[str]:
+    """What should make one doubt the table."""
+    lines = []
+    for case in summary["cases"]:
+        share = case["stopped_at_first_step"]
+        if share >= _SHARE_AT_FIRST_STEP:
+            lines.append(
+                f"Warning: {share:.0%} of the {case['task']} {case['mechanism']} {case['test']} "
+                "trials stopped at the first level of the grid; their epsilon says where the grid "
+                "begins. Ask for a lower --target-loss, or begin lower (--tight-at, "
+                "--lowest-epsilon)."
+            )
+    for (task, data), case in _problems(summary).items():
+        if task == "logistic" and case["target"] >= math.log(2):
+            lines.append(
+                f"Warning: the target loss on {data} is met by the zero model, whose loss is log 2."
+            )
+    return lines

@@ -1,0 +1,334 @@
+"""The minimiser over a ball against its optimality conditions and an independent solve.
+
+By More and Sorensen (1983) theta is a global minimiser if and only if some mu >= 0 has
+`(A + mu I) theta = c`, `A + mu I >= 0`, `|theta| <= r` and `mu (r - |theta|) = 0`: what is checked
+here, in extended precision, is a proof of each answer.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+
+from nrjax.erm import minimise_in_ball
+
+LANES = 64
+DIMENSIONS = (1, 2, 3, 10, 38, 77, 200)
+
+single = jax.jit(minimise_in_ball)
+lanes = jax.jit(jax.vmap(minimise_in_ball))
+
+
+def tolerance(dtype):
+    """Measured: 1e-6 and 2e-15 at the worst of all dimensions; required are 1e-5 and 1e-10."""
+    return 2e-6 if dtype == jnp.float32 else 1e-14
+
+
+@functools.cache
+def basis(d):
+    return np.linalg.qr(np.random.default_rng(d).normal(size=(d, d)))[0]
+
+
+def build(rng, d, spectrum, linear):
+    """A matrix of that spectrum, and c of these coordinates along its eigenvectors."""
+    vectors = basis(d) * rng.choice([-1.0, 1.0], size=d)[:, None]
+    return (vectors * spectrum) @ vectors.T, vectors @ linear
+
+
+def families(d, seed):
+    """Name, A, c and r of problems of every kind."""
+    rng = np.random.default_rng(seed)
+    full = rng.normal(size=d) / np.sqrt(d)
+    tail = np.where(np.arange(d) == 0, 0.0, full)  # nothing along the lowest eigenvector
+    spread = np.sort(rng.uniform(-1, 1, size=d)) if d > 1 else np.array([-0.7])
+    above = spread - spread[0]
+    wigner = rng.normal(size=(d, d)) / np.sqrt(d)
+    cases = {
+        "definite, inside": (*build(rng, d, 0.1 + above, full), 50.0),
+        "definite, outside": (*build(rng, d, 0.1 + above, full), 0.3),
+        "indefinite": (*build(rng, d, spread, full), 1.0),
+        "negative definite": (*build(rng, d, spread - 1.5, full), 2.0),
+        "random entries": (wigner + wigner.T, full, 1.0),
+        "strong linear term": (*build(rng, d, spread, 1e4 * full), 1.0),
+        "weak linear term": (*build(rng, d, spread, 1e-6 * full), 1.0),
+        "near singular": (*build(rng, d, above + 1e-7, full), 3.0),
+        "singular, c in the range": (*build(rng, d, above, above * full), 5.0),
+        "singular, c not in the range": (*build(rng, d, above, full), 5.0),
+        "low rank": (*build(rng, d, np.where(np.arange(d) < 2, -1.0, 0.0), full), 1.0),
+        "low rank, positive": (*build(rng, d, np.where(np.arange(d) < 2, 1.0, 0.0), full), 1.0),
+        "clustered": (*build(rng, d, np.where(above < 1, -1.0 + 1e-6 * above, 1.0), full), 1.0),
+        "hard": (*build(rng, d, np.where(np.arange(d), above + 0.5, -0.5), tail), 3.0),
+        "hard, repeated": (
+            *build(
+                rng, d, np.where(np.arange(d) < 3, -0.5, 0.7), np.where(np.arange(d) < 3, 0, full)
+            ),
+            3.0,
+        ),
+        "not quite hard": (*build(rng, d, np.where(np.arange(d), above + 0.5, -0.5), tail), 0.01),
+        "no linear term": (*build(rng, d, spread, 0 * full), 1.0),
+        "no linear term, definite": (*build(rng, d, above + 0.1, 0 * full), 1.0),
+        "zero matrix": (np.zeros((d, d)), full, 2.0),
+        "zero matrix and c": (np.zeros((d, d)), 0 * full, 2.0),
+        "identity": (np.eye(d), full, 5.0),
+        "minus identity": (-np.eye(d), full, 5.0),
+        "minus identity, c zero": (-np.eye(d), 0 * full, 5.0),
+        "diagonal": (np.diag(spread), full, 1.0),
+        "diagonal, hard": (np.diag(above - 0.5), np.where(above > 0, 1e-2 * full, 0), 1.0),
+        "two blocks": (np.diag(spread) + 0.1 * np.eye(d)[::-1], full, 1.0),
+        "one large entry": (np.diag(np.where(np.arange(d) == d - 1, 1e6, spread)), full, 1.0),
+        "rows of ones": (np.ones((d, d)), full, 1.0),
+        "minus rows of ones": (-np.ones((d, d)), full, 1.0),
+    }
+    for power in (3, 5, 7, 9, 12):
+        linear = tail + np.where(np.arange(d) == 0, 10.0**-power, 0)
+        spectrum = np.where(np.arange(d), above + 0.5, -0.5)
+        cases[f"near hard, 1e-{power}"] = (*build(rng, d, spectrum, linear), 3.0)
+    for scale in (1e-30, 1e-12, 1e12, 1e30):
+        a, c = build(rng, d, spread, full)
+        cases[f"matrix times {scale:g}"] = (scale * a, scale * c, 1.0)
+        a, c = build(rng, d, 0.1 + above, full)
+        cases[f"radius times {scale:g}"] = (a, c, scale**0.5)
+    return cases
+
+
+@functools.cache
+def problems(d, dtype):
+    """Names and arrays of a batch of problems in `dtype`, with A symmetric to the last bit."""
+    names, found = [], []
+    seed = 0
+    while len(found) < LANES:
+        for name, (a, c, r) in families(d, seed).items():
+            names.append(f"{name} ({seed})")
+            found.append((np.tril(a) + np.tril(a, -1).T, c, r))
+        seed += 1
+    a, c, r = (np.stack([np.asarray(one[i], dtype) for one in found[:LANES]]) for i in range(3))
+    return names[:LANES], a, c, r
+
+
+@functools.cache
+def answers(d, dtype):
+    return jax.tree.map(np.asarray, lanes(*problems(d, dtype)[1:]))
+
+
+def norms(x):
+    """l2 norms along the last axis, of numbers of any size."""
+    largest = np.maximum(np.abs(x).max(-1), np.finfo(x.dtype).tiny)
+    return largest * np.sqrt(np.sum((x / largest[..., None]) ** 2, axis=-1))
+
+
+def faults(a, c, r, theta, mu, dtype):
+    """Which optimality condition each lane breaks, with by how much; empty if none does."""
+    tol = tolerance(dtype)
+    a, c, r, theta, mu = (np.asarray(x, np.longdouble) for x in (a, c, r, theta, mu))
+    gap = np.einsum("bij,bj->bi", a, theta) + mu[:, None] * theta - c
+    unit = np.maximum(np.abs(a).max((1, 2)), np.finfo(np.float64).tiny)
+    values = np.linalg.eigvalsh(np.asarray(a / unit[:, None, None], np.float64))
+    size = unit * np.abs(values).max(1)
+    scale = size * norms(theta) + norms(c)
+    residual = norms(gap) / np.where(scale > 0, scale, 1)
+    short = 1 - norms(theta) / r
+    lowest = (unit * values[:, 0] + mu) / np.where(size > 0, size, 1)
+    eps = np.finfo(dtype).eps
+    broken = {
+        "not stationary": (~(residual <= tol), residual),
+        "outside the ball": (~(short >= -4 * eps), short),
+        "multiplier below 0": (~(mu >= 0), mu),
+        "short of the sphere": (~((mu == 0) | (short <= 4 * eps)), short),
+        "not the minimum": (~(lowest >= -tol), lowest),
+    }
+    return {
+        f"lane {lane}: {name} ({float(by[lane]):.2g})"
+        for name, (bad, by) in broken.items()
+        for lane in np.flatnonzero(bad)
+    }
+
+
+def secular(a, c, r):
+    """Objective at the minimum: eigendecomposition and bisection, in float64."""
+    values, basis = np.linalg.eigh(a)
+    b = basis.T @ c
+    low = values[0]
+    if low > 0 and np.linalg.norm(b / values) <= r:
+        x = b / values
+    else:
+        floor = max(low, 0.0)  # of the multiplier's distance s from minus the lowest eigenvalue
+        inside = 1e-300 + floor + np.linalg.norm(b) / r
+        outside = floor
+        for _ in range(2000):
+            middle = (inside + outside) / 2
+            if middle in (inside, outside):
+                break
+            if np.linalg.norm(b / (values - low + middle)) > r:
+                outside = middle
+            else:
+                inside = middle
+        x = b / (values - low + inside)
+        if low <= 0:  # what is missing lies along the lowest eigenvector
+            x[0] = np.copysign(np.sqrt(max(r**2 - x[1:] @ x[1:], 0.0)), b[0])
+    return 0.5 * x @ (values * x) - b @ x
+
+
+@pytest.mark.parametrize("d", DIMENSIONS)
+def test_every_answer_satisfies_the_conditions_of_a_minimum(d, dtype):
+    names, a, c, r = problems(d, dtype)
+    found = answers(d, dtype)
+    broken = faults(a, c, r, found.argument, found.multiplier, dtype)
+    assert not broken, {line: names[int(line.split()[1][:-1])] for line in broken}
+    assert found.argument.dtype == dtype
+    assert np.all(found.residual <= tolerance(dtype))
+
+
+def objective(a, c, theta):
+    a, c, theta = (np.asarray(x, np.longdouble) for x in (a, c, theta))
+    return 0.5 * np.einsum("bi,bij,bj->b", theta, a, theta) - np.einsum("bi,bi->b", c, theta)
+
+
+def excess(d, dtype, theta):
+    """Objective above the minimum, over the size of its terms."""
+    _, a, c, r = problems(d, dtype)
+    wide = [np.asarray(x, np.float64) for x in (a, c, r)]
+    least = np.array([secular(*one) for one in zip(*wide, strict=True)])
+    scale = np.abs(wide[0]).sum(2).max(1) * wide[2] ** 2 + norms(wide[1]) * wide[2]
+    return (objective(*wide[:2], theta) - least) / np.where(scale > 0, scale, 1)
+
+
+@pytest.mark.parametrize("d", DIMENSIONS)
+def test_no_point_of_the_ball_is_better(d, dtype):
+    above = excess(d, dtype, answers(d, dtype).argument)
+    eps = np.finfo(dtype).eps
+    assert np.max(np.abs(above)) <= 8 * eps
+
+
+def test_the_oracle_agrees_with_fifty_digits():
+    for a, c, r in zip(*problems(3, np.dtype(np.float64))[1:], strict=True):
+        with mpmath.workdps(50):
+            values, vectors = mpmath.eigsy(mpmath.matrix(a.tolist()))
+            b = vectors.T * mpmath.matrix(c.tolist())
+            low, radius = values[0], mpmath.mpf(float(r))
+
+            def length(s, b=b, values=values, low=low):
+                return mpmath.sqrt(
+                    sum(x**2 / (v - low + s) ** 2 for x, v in zip(b, values, strict=True) if x)
+                )
+
+            if low > 0 and length(low) <= radius:
+                x = [y / v for y, v in zip(b, values, strict=True)]
+            else:
+                # Decades between nothing and enough, then the middle: no Newton here either.
+                small, large = mpmath.mpf(10) ** -400, mpmath.norm(b) / radius + abs(low) + 1
+                small = max(small, low)
+                for _ in range(200):
+                    middle = mpmath.sqrt(small * large)
+                    if length(middle) > radius:
+                        small = middle
+                    else:
+                        large = middle
+                x = [y / (v - low + large) for y, v in zip(b, values, strict=True)]
+                if low <= 0:
+                    x[0] = mpmath.sqrt(max(0, radius**2 - sum(y**2 for y in x[1:])))
+                    x[0] *= -1 if b[0] < 0 else 1
+            least = sum(v * y**2 / 2 - g * y for v, y, g in zip(values, x, b, strict=True))
+            scale = abs(a).sum() * radius**2 + mpmath.norm(b) * radius
+        assert abs(least - secular(a, c, r)) <= 1e-14 * scale
+
+
+def test_scaling_the_solution_of_the_linear_system_is_seen_to_be_wrong(dtype):
+    """The published program's shortcut: solve, and scale down to the ball."""
+    names, *problem = problems(10, dtype)
+    wrong = ("indefinite", "negative definite", "definite, outside", "random entries")
+    kept = [names.index(f"{kind} (0)") for kind in ("definite, inside", *wrong)]
+    a, c, r = (np.asarray(x[kept], np.float64) for x in problem)
+    theta = np.linalg.solve(a, c[..., None])[..., 0]
+    theta *= np.minimum(1, r / norms(theta))[:, None]
+    # The multiplier that fits best, were it on the sphere.
+    gap = c - np.einsum("bij,bj->bi", a, theta)
+    fitting = np.maximum(np.einsum("bi,bi->b", theta, gap), 0) / norms(theta) ** 2
+    mu = np.where(norms(theta) < 0.999 * r, 0, fitting)
+    broken = faults(a, c, r, theta, mu, dtype)
+    assert {line.split(":")[0] for line in broken} == {"lane 1", "lane 2", "lane 3", "lane 4"}
+    whole = np.zeros((LANES, 10))
+    whole[kept] = theta
+    above = excess(10, dtype, whole)[kept]
+    assert above[0] < 1e-6
+    assert np.all(above[1:] > 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("fault", "change"),
+    [
+        ("not stationary", lambda theta, mu: (theta * np.array([1, 1.001] * 5), mu)),
+        ("outside the ball", lambda theta, mu: (1.001 * theta, mu)),
+        ("not the minimum", lambda theta, mu: (theta, 0.99 * mu)),
+    ],
+)
+def test_the_conditions_see_a_planted_fault(fault, change, dtype):
+    names, *problem = problems(10, dtype)
+    found = answers(10, dtype)
+    broken = faults(*problem, *change(found.argument, found.multiplier), dtype)
+    lane = names.index("weak linear term (0)")
+    assert any(line.startswith(f"lane {lane}: {fault}") for line in broken)
+
+
+def test_a_lane_has_the_same_bits_whatever_its_place_and_neighbours(dtype):
+    _, *problem = problems(10, dtype)
+    found = answers(10, dtype)
+    order = np.random.default_rng(0).permutation(LANES)
+    moved = lanes(*(x[order] for x in problem))
+    jax.tree.map(lambda x, y: np.testing.assert_array_equal(x, y[order]), moved, found)
+    half = LANES // 2
+    for part in (slice(half), slice(half, None)):
+        few = lanes(*(x[part] for x in problem))
+        jax.tree.map(lambda x, y, p=part: np.testing.assert_array_equal(x, y[p]), few, found)
+
+
+def test_a_lane_that_is_not_finite_is_nan_and_harms_no_other(dtype):
+    _, *problem = problems(10, dtype)
+    found = answers(10, dtype)
+    a, c, r = (x.copy() for x in problem)
+    a[3, 1, 2], a[17, 0, 0], c[21, 9], r[40], r[41] = np.nan, np.inf, -np.inf, np.nan, -1.0
+    bad = [3, 17, 21, 40, 41]
+    got = lanes(a, c, r)
+    for x, y in zip(got, found, strict=True):
+        assert np.all(np.isnan(np.asarray(x)[bad]))
+        good = np.delete(np.arange(LANES), bad)
+        np.testing.assert_array_equal(np.asarray(x)[good], y[good])
+
+
+def test_one_by_one_nested_and_over_the_radius_alone(dtype):
+    """Alone a problem is reduced apart, and rounds otherwise: to the conditions' tolerance."""
+    names, *problem = problems(10, dtype)
+    found = answers(10, dtype)
+    alone = [single(*(x[lane] for x in problem)) for lane in range(LANES)]
+    theta, mu, _ = (np.stack(part) for part in zip(*alone, strict=True))
+    assert not faults(*problem, theta, mu, dtype)
+    easy = names.index("definite, inside (0)")
+    np.testing.assert_allclose(theta[easy], found.argument[easy], rtol=100 * np.finfo(dtype).eps)
+    nested = jax.jit(jax.vmap(jax.vmap(minimise_in_ball)))(
+        *(x.reshape(4, LANES // 4, *x.shape[1:]) for x in problem)
+    )
+    for x, y in zip(nested, found, strict=True):
+        np.testing.assert_array_equal(np.asarray(x).reshape(y.shape), y)
+    a, c, _ = (x[names.index("indefinite (0)")] for x in problem)
+    radii = np.geomspace(0.1, 10, 16).astype(dtype)
+    over = jax.jit(jax.vmap(minimise_in_ball, (None, None, 0)))(a, c, radii)
+    assert not faults(*(np.stack([x] * 16) for x in (a, c)), radii, *over[:2], dtype)
+    np.testing.assert_allclose(norms(np.asarray(over.argument)), radii, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((np.eye(2), np.ones((2, 1)), 1.0), r"vector has shape \(2, 1\): must be \(d,\)"),
+        ((np.eye(2), np.ones(0), 1.0), r"vector has shape \(0,\): must be \(d,\)"),
+        ((np.eye(3), np.ones(2), 1.0), r"matrix has shape \(3, 3\): must be \(2, 2\)"),
+        ((np.eye(2), np.ones(2), 0.0), "radius = 0.0: must be a positive number"),
+        ((np.eye(2), np.ones(2), np.nan), "radius = nan: must be a positive number"),
+        ((np.eye(2), np.ones(2), np.ones(2)), "radius = .*: must be a positive number"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        minimise_in_ball(*arguments)
