@@ -3,8 +3,8 @@
 Counts are whole and not negative, so a release is rounded and cut off at 0 before it is judged;
 what is made of a release alone costs no privacy. The error is that against the true counts.
 That the analyst sees it, or when it falls below a target, is the papers' "public test"
-(Whitehouse 2022, section 6): a simulation's convention. On private counts the answers would have
-to be paid for.
+(Whitehouse 2022, section 6): a simulation's convention. On private counts the answers have to be
+paid for, by a rule that is told the `sensitivity`.
 """
 
 import dataclasses
@@ -75,6 +75,11 @@ class ShareOutside:
         number = np.asarray(counts, np.float64)
         return cls(number, np.floor(error * number * (1 + _SLACK)))
 
+    @property
+    def sensitivity(self) -> float:
+        """`2/groups`: replacing a row changes two counts by one, and each is one group's affair."""
+        return 2 / np.shape(self.counts)[-1]
+
     def hypothesis(self, release: Array) -> Array:
         """The release rounded and cut off at 0, shape (groups,)."""
         return _whole(release)
@@ -110,6 +115,11 @@ class MeanAbsoluteError:
 
     def __post_init__(self):
         _check_counts(self.counts)
+
+    @property
+    def sensitivity(self) -> float:
+        """`2/groups`: replacing a row changes two counts by one, and each error by at most one."""
+        return 2 / np.shape(self.counts)[-1]
 
     def hypothesis(self, release: Array) -> Array:
         """The release rounded and cut off at 0, shape (groups,)."""

@@ -69,6 +69,10 @@ def test_the_contract(tmp_path):
         "status": {"STOPPED": 6, "EXHAUSTED": 1, "NAN_UTILITY": 1},
         "step": {"mean": 3.5, "q50": 3.0},
         "stopped_at_first_step": 0.125,
+        # Of eight trials, resampled: the quartiles are infinite now and then, so their distance
+        # may be undefined.
+        "median_interval": [0.5, 2.0],
+        "quartile_distance": {"value": 1.5, "interval": None},
         "seconds": {"compile": 1.0, "run": 2.0},
     }
     # Sorted, of all: 0.25 0.5 0.5 0.75 1 2 inf inf; the two that did not stop cost 4 and 8 so far.
