@@ -54,8 +54,8 @@ class Settings:
     """What the private tests hide of the loss: `loss`, its own sensitivity on the ball of
     hypotheses; `excess_risk`, twice that, as if the optimum's loss were subtracted."""
     constants: Literal["paper", "tight"] = "paper"
-    """Sensitivities of X'X and X'y (ridge): the paper's, or smaller ones that hold. A figure compares
-    the two either way."""
+    """Sensitivities of X'X and X'y (ridge): the paper's, or smaller ones that hold. A figure
+    compares the two either way."""
     delta: float = 1e-6
     """Probability with which the stated epsilon may be exceeded (Brownian mechanism)."""
     tight_at: float = 0.3
