@@ -19,9 +19,10 @@ from nrjax.types import Guarantee, NoiseProcess, Outcome, Schedule, Status, Stop
 
 
 class TrialState(NamedTuple):
-    """A trial whose last release is `release`, at `time`; `next_time` is where it goes on.
+    """A trial whose last release was at `time`; `next_time` is where it goes on.
 
-    `hypothesis` and `utility` are of the last release that was judged.
+    The release is not kept beside the process that it follows from (`release_of`): it may be
+    large. `hypothesis` and `utility` are of the last release that was judged.
     """
 
     key: Array
@@ -31,7 +32,6 @@ class TrialState(NamedTuple):
     process: Any
     schedule: Any
     rule: Any
-    release: Array
     hypothesis: Any
     utility: Array
     status: Array
@@ -66,14 +66,19 @@ def _time_status(time: Array, now: Array) -> Array:
     return jnp.where(jnp.isposinf(time), Status.NO_TIME, status).astype(jnp.int32)
 
 
-def _unset(trial: Interaction, release: Array) -> Any:
+def release_of(trial: Interaction, process: Any) -> Array:
+    """What the analyst sees of a process: the private value plus noise."""
+    return trial.value + trial.process.value(process)
+
+
+def _unset(trial: Interaction, process: Any) -> Any:
     """What stands for the hypothesis before the first one is made: NaN, or zero in integers."""
 
     def blank(leaf: Any) -> Array:
         number = jnp.nan if jnp.issubdtype(leaf.dtype, jnp.inexact) else 0
         return jnp.full(leaf.shape, number, leaf.dtype)
 
-    return jax.tree.map(blank, jax.eval_shape(lambda: assess(trial, jnp.int32(0), release))[0])
+    return jax.tree.map(blank, jax.eval_shape(lambda: assess(trial, jnp.int32(0), process))[0])
 
 
 def start(trial: Interaction, key: Array) -> TrialState:
@@ -87,7 +92,6 @@ def start(trial: Interaction, key: Array) -> TrialState:
     status = jnp.where(status == Status.RUNNING, trial.process.status(process), status)
     running = status == Status.RUNNING
     nan = jnp.asarray(jnp.nan, dtype)
-    release = jnp.where(running, trial.value + trial.process.value(process), nan)
     return TrialState(
         key=key,
         step=jnp.where(running, 0, -1).astype(jnp.int32),
@@ -96,19 +100,18 @@ def start(trial: Interaction, key: Array) -> TrialState:
         process=process,
         schedule=schedule,
         rule=trial.rule.init(role_key(key, Role.THRESHOLD), _epsilon(trial, safe)),
-        release=release,
-        hypothesis=_unset(trial, release),
+        hypothesis=_unset(trial, process),
         utility=nan,
         status=status.astype(jnp.int32),
     )
 
 
-def assess(trial: Interaction, step: Array, release: Array) -> tuple[Any, Array]:
+def assess(trial: Interaction, step: Array, process: Any) -> tuple[Any, Array]:
     """Hypothesis made from the release of a step, and its utility."""
     utility = trial.utility
     if hasattr(utility, "at"):  # one for each step
         utility = utility.at(step)  # pyright: ignore[reportAttributeAccessIssue]
-    hypothesis = utility.hypothesis(release)
+    hypothesis = utility.hypothesis(release_of(trial, process))
     return hypothesis, jnp.asarray(utility.evaluate(hypothesis), trial.value.dtype)
 
 
@@ -126,7 +129,7 @@ def judge(trial: Interaction, state: TrialState, hypothesis: Any, utility: Array
     """Ask the rule; without a yes, ask the schedule for the next time."""
     query = step_key(role_key(state.key, Role.QUERY), state.step)
     rule, stop = trial.rule.step(query, state.rule, _epsilon(trial, state.time), utility)
-    schedule, time, done = trial.schedule.next(state.schedule, state.release)
+    schedule, time, done = trial.schedule.next(state.schedule, release_of(trial, state.process))
     time = jnp.asarray(time, state.time.dtype)
     done = done | (state.step + 1 >= trial.max_steps)
     status = jnp.where(done, Status.EXHAUSTED, _time_status(time, state.time))
@@ -153,8 +156,7 @@ def advance(trial: Interaction, state: TrialState) -> TrialState:
     time = jnp.where(running, state.next_time, state.time)
     process = trial.process.rewind(key, state.process, time)
     status = trial.process.status(process).astype(jnp.int32)
-    release = trial.value + trial.process.value(process)
-    advanced = state._replace(step=step, time=time, process=process, release=release)
+    advanced = state._replace(step=step, time=time, process=process)
     # A release without the stated law is never shown; the trial ends at the one before.
     advanced = _where(status == Status.RUNNING, advanced, state)._replace(status=status)
     return _where(running, advanced, state)
@@ -186,7 +188,7 @@ def finish(trial: Interaction, state: TrialState) -> Outcome:
     return Outcome(
         step=state.step,
         time=state.time,
-        release=state.release,
+        release=jnp.where(released, release_of(trial, state.process), jnp.nan),
         hypothesis=state.hypothesis,
         utility=state.utility,
         mechanism_epsilon=mechanism,
@@ -199,7 +201,7 @@ def finish(trial: Interaction, state: TrialState) -> Outcome:
 
 def step(trial: Interaction, state: TrialState) -> TrialState:
     """Judge the present release; if it is not good enough, make the next one."""
-    return advance(trial, judge(trial, state, *assess(trial, state.step, state.release)))
+    return advance(trial, judge(trial, state, *assess(trial, state.step, state.process)))
 
 
 @jax.jit
@@ -257,12 +259,13 @@ def path(trial: Interaction, key: Array, length: int) -> Path:
     """`length` steps of a trial that goes on after the rule has said yes."""
 
     def body(state: TrialState, _: Any) -> tuple[TrialState, Path]:
-        judged = judge(trial, state, *assess(trial, state.step, state.release))
+        judged = judge(trial, state, *assess(trial, state.step, state.process))
         seen = finish(trial, judged)
         stopped = judged.status == Status.STOPPED
         # Judged again as if the rule had said no, to learn whether the schedule goes on.
         more = _time_status(judged.next_time, judged.time)
-        _, _, done = trial.schedule.next(state.schedule, state.release)
+        seen_release = release_of(trial, state.process)
+        _, _, done = trial.schedule.next(state.schedule, seen_release)
         more = jnp.where(done, Status.EXHAUSTED, more).astype(jnp.int32)
         going = judged._replace(status=jnp.where(stopped, more, judged.status))
         record = Path(**{name: getattr(seen, name) for name in Path._fields})

@@ -34,18 +34,19 @@ class Lanes(NamedTuple):
 
 def _tiled(trial: Interaction, state: TrialState, running: Array, tile: int) -> tuple[Any, Array]:
     """Hypothesis and utility of the running lanes, gathered into as few tiles as hold them."""
-    assess = jax.vmap(lambda step, release: engine.assess(trial, step, release))
+    assess = jax.vmap(lambda step, process: engine.assess(trial, step, process))
     lanes = running.shape[0]
     if lanes == tile:
-        return assess(state.step, state.release)
+        return assess(state.step, state.process)
     order = jnp.argsort(~running, stable=True)
 
     def serve(number: Array, found: tuple[Any, Array]) -> tuple[Any, Array]:
         chosen = jax.lax.dynamic_slice_in_dim(order, number * tile, tile)
+        step, process = jax.tree.map(lambda leaf: leaf[chosen], (state.step, state.process))
         return jax.tree.map(
             lambda buffer, rows: buffer.at[chosen].set(rows, unique_indices=True),
             found,
-            assess(state.step[chosen], state.release[chosen]),
+            assess(step, process),
         )
 
     tiles = (jnp.sum(running, dtype=jnp.int32) + (tile - 1)) // tile

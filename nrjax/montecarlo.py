@@ -35,7 +35,7 @@ class Batching:
             product may round by its place in the batch. None chooses by the size of the utility's
             data and of a trial's state: 64 for a data set of usual size, 4096 for a scalar.
         lanes: trials under way at a time on a device, a multiple of `tile`. None: four tiles, at
-            most 4096 trials, and about 4 MiB of their states. Never more than a device's share.
+            most 4096 trials, and about 2 MiB of their states. Never more than a device's share.
         chunk: trials whose outcomes are kept on the devices before they go to the host. None: as
             many as fit into 256 MiB, at most 65,536.
         inner_steps: steps between two looks for lanes that have ended.
@@ -69,7 +69,7 @@ class Batching:
         tile, lanes = self.tile, self.lanes
         state = jax.eval_shape(engine.start, trial, _abstract_key())
         # All lanes are rewound together, ended ones too: few of them where that is much work.
-        most = _power_of_two(2**22 // _bytes(state), 1, 4096)
+        most = _power_of_two(2**21 // _bytes(state), 1, 4096)
         if tile is None:
             data = sum(np.size(leaf) for leaf in jax.tree.leaves(trial.utility))
             largest = most if most == 4096 else max(1, most // 4)

@@ -36,8 +36,8 @@ class Laplace:
     * beyond a, at `a + Exp(rate m)`: `(1 - r)/2 exp(-k a)`;
     * staying at a, bit for bit: `r exp(-k a)`.
 
-    Noise is drawn from 32 random bits in float32: it ends at 22 scales (probability 2e-10), and
-    probabilities are exact to 6e-8. Where smaller ones matter, use float64.
+    A coordinate takes 32 random bits a step in float32: noise ends at 22 scales (probability
+    2e-10), and probabilities are exact to 6e-8. Where smaller ones matter, use float64.
 
     Attributes:
         shape: shape of the private value.
@@ -60,17 +60,26 @@ class Laplace:
         value, now = state
         dtype = now.dtype
         time = jnp.asarray(time, dtype)
-        coin, near, far = uniform(random_bits(key, (3, *self.shape), dtype), dtype)
+        bits = random_bits(key, self.shape, dtype)
+        # One draw decides what happens and, by what is left of it, how far; random bits are most
+        # of the cost. `rest` is 1 - draw before rounding, for the tail.
+        draw, rest = uniform(bits, dtype), uniform(~bits, dtype)
         gap = (now - time) / now  # 1 - r; k = gap / time, m = (1 + r) / time
+        side = gap / 2
         distance = jnp.abs(value)
-        # log1p keeps small values fine (they decide short steps), log reaches into the tail.
-        near = -jnp.log1p(-jnp.minimum(near, 1 - jnp.finfo(dtype).epsneg)) * time
-        far = -jnp.log(far) * (time / (1 + time / now))
-        across = coin < gap / 2
-        between = near < gap * distance  # without a division: also right for time = now
-        target = jnp.where(between, near / jnp.where(gap > 0, gap, 1), distance + far)
-        target = jnp.where(across, -far, target)
-        moved = across | between | (coin < gap)
+        past = side * jnp.exp(-distance * (gap / time))  # probability of moving beyond
+        across, beyond = draw < side, draw < side + past
+        # Between: quantiles of an exponential law from either end, so that none is coarse.
+        low = jnp.maximum(draw - side - past, 0) / (1 - side)
+        near = low < 0.5
+        scaled = jnp.where(across, draw / side, (draw - side) / past)
+        scaled = jnp.where(beyond, scaled, (rest + past) / (1 - side))
+        tail = -jnp.log(scaled)
+        inner = jnp.where(near, -jnp.log1p(-jnp.where(near, low, 0)), tail)
+        between = inner < distance * (gap / time)
+        target = jnp.where(beyond, tail * (time / (1 + time / now)), inner * (time / gap))
+        target = jnp.where(across, -target, jnp.where(beyond, distance + target, target))
+        moved = beyond | between
         return LaplaceState(
             jnp.where(moved, jnp.where(jnp.signbit(value), -target, target), value), time
         )

@@ -89,7 +89,7 @@ def _target(settings: Settings, number: int, task: str, data: str, optimum: floa
 
 def _chunk(settings: Settings) -> int:
     """Small enough for a bar that moves and little to lose, large enough to fill the lanes."""
-    usual = min(4096, max(512, 1 << (settings.trials // 16).bit_length()))
+    usual = min(4096, max(1024, 1 << (settings.trials // 16).bit_length()))
     return min(usual if settings.chunk is None else settings.chunk, settings.trials)
 
 

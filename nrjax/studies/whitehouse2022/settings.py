@@ -74,7 +74,7 @@ class Settings:
     seed: int = 0
     """Seed of all randomness; cases share it, so that their differences are paired."""
     chunk: int | None = None
-    """Trials between two writes to the store; by default about a sixteenth, from 512 to 4096."""
+    """Trials between two writes to the store; by default about a sixteenth, from 1024 to 4096."""
     overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Replace the results of an earlier run in the same folder."""
 

@@ -1,0 +1,198 @@
+"""Claim: all twelve cases of Whitehouse 2022, 1000 trials each, in ten minutes on two cores.
+
+Each is raced against a NumPy loop, one trial at a time (`numpy_whitehouse`), with the same data,
+grid, target and law; the aim is ten times faster. Logistic takes the loss over all rows (and, more
+kindly, over the distinct ones, as nrjax does), ridge one eigendecomposition a step and the loss
+from the sufficient statistics. Mean stop steps are compared ("apart": in standard errors).
+
+    NRJAX_DATA=... python -m benchmarks.whitehouse2022 [--trials 1000] [--cases 'ridge-*-public']
+
+The programs are the study's own, chunk by chunk, with the passes of figure 2 ("curve", and for
+ridge those with the other constants); compilation is apart. The NumPy loop runs fewer trials (200
+of logistic, 20 of ridge), and its seconds are scaled to `--trials`; it runs in a process of its own
+with one thread for linear algebra and in one with as many as there are cores, and the ratio is to
+the faster. Without the paper's data: `--data flights`. A typical printout is in
+benchmarks/README.md.
+"""
+
+import argparse
+import concurrent.futures
+import fnmatch
+import functools
+import multiprocessing
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from benchmarks import numpy_whitehouse
+from nrjax import datasets
+from nrjax.keys import study_key
+from nrjax.studies.whitehouse2022 import Settings, programs, setups
+
+_LONG = 30.0
+"""Seconds from which a run is not repeated: it varies little."""
+
+
+def run_numpy(trials, count):
+    """Seconds of `count` trials, and their stop steps."""
+    rng = np.random.default_rng(0)
+    trials.stop_step(rng)  # the first call pays for what is loaded late
+    before = time.perf_counter()
+    steps = [trials.stop_step(rng) for _ in range(count)]
+    return time.perf_counter() - before, steps
+
+
+def process_with_threads(threads):
+    """A process of its own whose NumPy takes so many threads for linear algebra."""
+    names = [f"{library}_NUM_THREADS" for library in ("OMP", "OPENBLAS", "MKL")]
+    kept = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, str(threads)))
+    context = multiprocessing.get_context("spawn")
+    pool = concurrent.futures.ProcessPoolExecutor(1, context)
+    pool.submit(os.getpid).result()  # it starts here
+    for name, value in kept.items():
+        del os.environ[name]
+        if value is not None:
+            os.environ[name] = value
+    return pool
+
+
+@functools.cache
+def all_rows(data, rows):
+    """Every row times its label, for a data set that is one for logistic regression."""
+    data_set = datasets.load(data, "logistic", rows=rows)
+    return data_set.x * data_set.y[:, None]
+
+
+def numpy_trials(setup, settings):
+    """The same case for NumPy, by what its loss is taken over."""
+    facts, trial = setup.case.attributes, setup.interactions["outcome"]
+    utility, rule = trial.utility, trial.rule
+    ridge = facts["task"] == "ridge"
+    times = np.asarray(trial.schedule.times, float)
+    common = {
+        "mechanism": facts["mechanism"],
+        "test": facts["test"],
+        "value": np.asarray(trial.value, float if ridge else np.float32),
+        "times": times.tolist(),
+        "epsilons": np.asarray(trial.guarantee.epsilon(times), float).tolist(),
+        "target": float(facts["target"]),
+        "sensitivity": float(facts.get("utility_sensitivity", np.nan)),
+        "test_epsilon": float(getattr(rule, "epsilon", np.nan)),
+    }
+    regularisation, radius = float(utility.regularisation), float(utility.radius)
+    if ridge:
+        losses = {
+            "statistics": numpy_whitehouse.Ridge(
+                np.asarray(utility.hessian, float),
+                np.asarray(utility.optimum, float),
+                float(utility.optimum_loss),
+                float(utility.rows),
+                regularisation,
+                radius,
+                utility.layout,
+            )
+        }
+    else:
+        every = all_rows(settings.data[0], settings.rows)
+        weights = np.full(len(every), 1 / len(every))
+        losses = {
+            name: numpy_whitehouse.Logistic(
+                np.asarray(rows, np.float32), np.asarray(share, np.float32), regularisation, radius
+            )
+            for name, rows, share in (
+                ("all rows", every, weights),
+                ("distinct", utility.rows, utility.weights),
+            )
+        }
+    return {name: numpy_whitehouse.Trials(loss=loss, **common) for name, loss in losses.items()}
+
+
+def timed(program, key, trials, repeats):
+    """Seconds of compilation, seconds of a run of all trials (median), and its results."""
+    before = time.perf_counter()
+    program.compile(key)
+    compiling, seconds, parts = time.perf_counter() - before, [], []
+    while len(seconds) < repeats and (not seconds or seconds[0] < _LONG):
+        before = time.perf_counter()
+        parts = [
+            program.run(key, min(program.chunk, trials - first), first)
+            for first in range(0, trials, program.chunk)
+        ]  # NumPy arrays: nothing left to wait for
+        seconds.append(time.perf_counter() - before)
+    results = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return compiling, statistics.median(seconds), results
+
+
+def main():
+    """Print seconds and ratios for every case, and the total."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--trials", type=int, default=1000)
+    parser.add_argument("--cases", nargs="+", default=["*"], help="names; * and ? match any")
+    parser.add_argument("--data", default="paper", help="as in `nrjax run whitehouse2022`")
+    parser.add_argument("--repeats", type=int, default=3, help="runs of nrjax; the median counts")
+    parser.add_argument("--numpy-logistic", type=int, default=200, help="trials; 0 for none")
+    parser.add_argument("--numpy-ridge", type=int, default=20, help="trials; 0 for none")
+    cores = os.cpu_count() or 1
+    parser.add_argument("--devices", type=int, default=cores, help="virtual CPU devices")
+    options = parser.parse_args()
+    jax.config.update("jax_num_cpu_devices", options.devices)
+
+    settings = Settings(Path("unused"), data=(options.data,), trials=options.trials)
+    key = study_key(settings.seed)
+    chosen = [
+        setup
+        for setup in setups(settings)
+        if any(fnmatch.fnmatch(setup.case.name, pattern) for pattern in options.cases)
+    ]
+    if not chosen:
+        parser.error(f"--cases {options.cases}: no case has such a name")
+    counts = {"logistic": options.numpy_logistic, "ridge": options.numpy_ridge}
+    peers = {threads: process_with_threads(threads) for threads in sorted({1, cores})}
+    print(
+        f"{options.trials} trials, {len(jax.devices())} x {jax.devices()[0].device_kind}; NumPy: "
+        + ", ".join(f"{count} trials of {task}" for task, count in counts.items())
+        + f", scaled to {options.trials}\n"
+        + f"{'case':<41} {'nrjax s':>7} {'compile s':>9} {'mean step':>9}"
+        + "".join(f" {f'numpy s ({threads} thr.)':>16}" for threads in peers)
+        + f" {'ratio':>6} {'apart':>5}  loss over"
+    )
+    total, other = 0.0, []
+    for setup in chosen:
+        case, facts = setup.case.name, setup.case.attributes
+        for name, program in programs([setup])[case].items():
+            compiling, fast, results = timed(program, key, options.trials, options.repeats)
+            total += compiling + fast
+            if name != "outcome":
+                print(f"{f'{case} {name}':<41} {fast:7.2f} {compiling:9.2f}", flush=True)
+                continue
+            steps, count = results["step"], counts[facts["task"]]
+            line = f"{case:<41} {fast:7.2f} {compiling:9.2f} {steps.mean():9.1f}"
+            for kind, trials in numpy_trials(setup, settings).items() if count else ():
+                runs = [peer.submit(run_numpy, trials, count).result() for peer in peers.values()]
+                slow = [seconds * options.trials / count for seconds, _ in runs]
+                # The same law, so that neither does less work.
+                theirs = runs[0][1]
+                error = np.sqrt(np.var(theirs) / count + np.var(steps) / steps.size)
+                apart = (np.mean(theirs) - steps.mean()) / error
+                if not abs(apart) < 5:
+                    other.append(f"{case}, {kind}")
+                line += "".join(f" {seconds:16.2f}" for seconds in slow)
+                print(f"{line} {min(slow) / fast:6.1f} {apart:5.1f}  {kind}", flush=True)
+                line = " " * 68
+            if not count:
+                print(line, flush=True)
+    for peer in peers.values():
+        peer.shutdown()
+    print(f"{'total of nrjax, compilation included':<41} {total:7.2f}")
+    if other:
+        sys.exit(f"not the same law: {'; '.join(other)}")
+
+
+if __name__ == "__main__":
+    main()
