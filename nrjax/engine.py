@@ -106,13 +106,35 @@ def start(trial: Interaction, key: Array) -> TrialState:
     )
 
 
+def _utility_at(trial: Interaction, step: Array) -> Any:
+    """The utility of a step: for most, the same one at each."""
+    at = getattr(trial.utility, "at", None)
+    return trial.utility if at is None else at(step)
+
+
 def assess(trial: Interaction, step: Array, process: Any) -> tuple[Any, Array]:
     """Hypothesis made from the release of a step, and its utility."""
-    utility = trial.utility
-    if hasattr(utility, "at"):  # one for each step
-        utility = utility.at(step)  # pyright: ignore[reportAttributeAccessIssue]
+    utility = _utility_at(trial, step)
     hypothesis = utility.hypothesis(release_of(trial, process))
     return hypothesis, jnp.asarray(utility.evaluate(hypothesis), trial.value.dtype)
+
+
+def has_ceiling(trial: Interaction) -> bool:
+    """Whether the utility bounds itself from above before the hypothesis is made."""
+    return hasattr(trial.utility, "ceiling")
+
+
+def decline(trial: Interaction, state: TrialState) -> tuple[Array, Array]:
+    """Whether the rule says no even to the ceiling of the present release, and that ceiling.
+
+    Rules are monotone, and answer twice alike under one key: so would they to the utility.
+    """
+    utility = _utility_at(trial, state.step)
+    ceiling = utility.ceiling(release_of(trial, state.process))
+    ceiling = jnp.asarray(ceiling, trial.value.dtype)
+    query = step_key(role_key(state.key, Role.QUERY), state.step)
+    _, stop = trial.rule.step(query, state.rule, _epsilon(trial, state.time), ceiling)
+    return ~stop & ~jnp.isnan(ceiling), ceiling
 
 
 def _where(condition: Array, new: Any, old: Any) -> Any:
@@ -166,8 +188,8 @@ def _test_epsilon(trial: Interaction, state: TrialState, mechanism: Array) -> Ar
     """What the rule's answers cost."""
     stopped = state.status == Status.STOPPED
     charges_by_answer = "stopped" in inspect.signature(trial.rule.cost).parameters
-    arguments = (mechanism, stopped) if charges_by_answer else (mechanism,)
-    cost = jnp.asarray(trial.rule.cost(*arguments), mechanism.dtype)
+    answer = {"stopped": stopped} if charges_by_answer else {}
+    cost = jnp.asarray(trial.rule.cost(mechanism, **answer), mechanism.dtype)
     # A NaN has no sensitivity: that the trial ended on it is not covered by what the rule states.
     broken = (state.status == Status.NAN_UTILITY) & (cost != 0)
     return jnp.where(broken, jnp.inf, cost)

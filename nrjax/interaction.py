@@ -56,10 +56,6 @@ _LEVELS_PER_DEVIATION = 16
 """Fewest representable numbers that one standard deviation of the noise must span."""
 
 
-_SENSITIVITY_SLACK = 1e-6
-"""One of two equal numbers may have been through float32."""
-
-
 def _check_parts(parts: dict[str, Any]) -> None:
     """Each argument is a part of its kind, and a pytree of numbers."""
     for name, part in parts.items():
@@ -82,7 +78,9 @@ def _check_parts(parts: dict[str, Any]) -> None:
             )
 
 
-def _check_rule(rule: StoppingRule, utility: Utility, guarantee: Any, steps: int | None) -> None:
+def _check_rule(
+    rule: StoppingRule, utility: Utility, guarantee: Any, steps: int | None, dtype: Any
+) -> None:
     """What the rule and the utility promise is enough for the schedule and for each other."""
     kind = type(rule).__name__
     if getattr(rule, "uses_epsilon", False) and guarantee is None:
@@ -102,10 +100,13 @@ def _check_rule(rule: StoppingRule, utility: Utility, guarantee: Any, steps: int
             f"utility = {type(utility).__name__}: must state its sensitivity for {kind}, whose "
             "cost rests on it"
         )
-    stated, needed = concrete(stated), concrete(needed)
-    if stated is not None and needed is not None:
-        ok = stated >= np.max(needed) * (1 - _SENSITIVITY_SLACK)
-        right = f"at least {np.max(needed):.6g}, the sensitivity of the utility"
+    parts = [needed, getattr(getattr(utility, "utilities", None), "sensitivity", None)]
+    own = [float(np.max(number)) for number in map(concrete, parts) if number is not None]
+    stated = concrete(stated)
+    if stated is not None and own:
+        # In the dtype of the run: one of two equal numbers may have been through float32.
+        ok = np.asarray(stated, dtype) >= np.asarray(max(own), dtype)
+        right = f"at least {max(own):.6g}, the sensitivity of the utility"
         check(ok, "sensitivity of the rule", float(np.max(stated)), right)
 
 
@@ -182,11 +183,10 @@ def build_interaction(
         check(ok, "max_steps", steps, "an integer")
         check(1 <= number < 2**31, "max_steps", steps, "at least 1 and below 2^31")
 
-    taken = None if number is None else min(int(number), schedule.max_steps)
-    _check_rule(rule, utility, guarantee, taken)
-
     dtype = float_dtype(value)
     check(dtype in (jnp.float32, jnp.float64), "dtype of value", str(dtype), "float32 or float64")
+    taken = None if number is None else min(int(number), schedule.max_steps)
+    _check_rule(rule, utility, guarantee, taken, dtype)
     _check_noise(value, process, guarantee, schedule, dtype)
     parts = (value, process, guarantee, schedule, utility, rule, shift)
     parts = jax.tree.map(lambda leaf: _to_dtype(leaf, dtype), parts)

@@ -27,30 +27,52 @@ class Lanes(NamedTuple):
     trial: Array
     """Number of each lane's trial within the share, int32."""
     occupied: Array
+    late: Array
+    """Whether the last release was judged by its ceiling."""
     following: Array
     """Number of the next trial to start, int32."""
     outcomes: dict[str, Any]
 
 
-def _tiled(trial: Interaction, state: TrialState, running: Array, tile: int) -> tuple[Any, Array]:
-    """Hypothesis and utility of the running lanes, gathered into as few tiles as hold them."""
+def _tiled(trial: Interaction, state: TrialState, wanted: Array, tile: int) -> tuple[Any, Array]:
+    """Hypothesis and utility of the wanted lanes, gathered into as few tiles as hold them.
+
+    The other lanes keep those they have.
+    """
     assess = jax.vmap(lambda step, process: engine.assess(trial, step, process))
-    lanes = running.shape[0]
-    if lanes == tile:
-        return assess(state.step, state.process)
-    order = jnp.argsort(~running, stable=True)
+    order = jnp.argsort(~wanted, stable=True)
 
     def serve(number: Array, found: tuple[Any, Array]) -> tuple[Any, Array]:
         chosen = jax.lax.dynamic_slice_in_dim(order, number * tile, tile)
         step, process = jax.tree.map(lambda leaf: leaf[chosen], (state.step, state.process))
+        # The last tile is filled up with lanes that are not wanted: those are dropped.
+        place = jnp.where(wanted[chosen], chosen, wanted.shape[0])
         return jax.tree.map(
-            lambda buffer, rows: buffer.at[chosen].set(rows, unique_indices=True),
+            lambda buffer, rows: buffer.at[place].set(rows, mode="drop"),
             found,
             assess(step, process),
         )
 
-    tiles = (jnp.sum(running, dtype=jnp.int32) + (tile - 1)) // tile
+    tiles = (jnp.sum(wanted, dtype=jnp.int32) + (tile - 1)) // tile
     return jax.lax.fori_loop(0, tiles, serve, (state.hypothesis, state.utility))
+
+
+def _assessed(
+    trial: Interaction, state: TrialState, running: Array, tile: int
+) -> tuple[Any, Array, Array]:
+    """What the rule is to judge, and which lanes still have to be assessed when they end.
+
+    Where the rule would say no to the ceiling of the utility, the ceiling stands for the utility.
+    """
+    never = jnp.zeros_like(running)
+    if not engine.has_ceiling(trial):
+        if running.shape[0] == tile:
+            assess = jax.vmap(lambda step, process: engine.assess(trial, step, process))
+            return *assess(state.step, state.process), never
+        return *_tiled(trial, state, running, tile), never
+    declined, ceiling = jax.vmap(lambda state: engine.decline(trial, state))(state)
+    hypothesis, utility = _tiled(trial, state, running & ~declined, tile)
+    return hypothesis, jnp.where(declined, ceiling, utility), declined
 
 
 def run(
@@ -83,7 +105,12 @@ def run(
         """Write out the lanes that have ended and start the next trials in them."""
         free = ~running(carry)
         rows = jnp.where(carry.occupied & free, carry.trial, capacity)
-        finished = jax.vmap(finish)(carry.state)
+        ended = carry.state
+        if engine.has_ceiling(trial):
+            late = carry.occupied & free & carry.late
+            hypothesis, utility = _tiled(trial, ended, late, tile)
+            ended = ended._replace(hypothesis=hypothesis, utility=utility)
+        finished = jax.vmap(finish)(ended)
         outcomes = jax.tree.map(
             lambda buffer, row: buffer.at[rows].set(row, mode="drop"), carry.outcomes, finished
         )
@@ -98,20 +125,24 @@ def run(
             state=jax.tree.map(pick, fresh, carry.state),
             trial=jnp.where(taken, number, carry.trial),
             occupied=(carry.occupied & ~free) | taken,
+            late=carry.late & ~taken,
             following=carry.following + jnp.sum(taken, dtype=jnp.int32),
             outcomes=outcomes,
         )
 
     def take_step(_: Array, carry: Lanes) -> Lanes:
-        def go() -> TrialState:
-            assessed = _tiled(trial, carry.state, running(carry), tile)
+        at_work = running(carry)
+
+        def go() -> tuple[TrialState, Array]:
+            *assessed, late = _assessed(trial, carry.state, at_work, tile)
 
             def lane(state: TrialState, hypothesis: Any, utility: Array) -> TrialState:
                 return engine.advance(trial, engine.judge(trial, state, hypothesis, utility))
 
-            return jax.vmap(lane)(carry.state, *assessed)
+            return jax.vmap(lane)(carry.state, *assessed), jnp.where(at_work, late, carry.late)
 
-        return carry._replace(state=jax.lax.cond(jnp.any(running(carry)), go, lambda: carry.state))
+        state, late = jax.lax.cond(jnp.any(at_work), go, lambda: (carry.state, carry.late))
+        return carry._replace(state=state, late=late)
 
     def body(carry: Lanes) -> Lanes:
         carry = jax.lax.fori_loop(0, inner_steps, take_step, carry)
@@ -127,6 +158,7 @@ def run(
         state=start(keys(nobody.astype(jnp.uint32))),
         trial=nobody,
         occupied=jnp.zeros((lanes,), bool),
+        late=jnp.zeros((lanes,), bool),
         following=jnp.int32(0),
         outcomes=outcomes,
     )

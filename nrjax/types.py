@@ -138,7 +138,10 @@ class Utility(Protocol):
     #   sensitivity: how far one row of the private data can move `evaluate`; private rules are
     #     checked against it;
     #   at(step): the utility of one step, for those that differ from step to step
-    #     (`nrjax.UtilitySequence`).
+    #     (`nrjax.UtilitySequence`);
+    #   ceiling(release): upper bound of the utility of what a release gives, rounding included,
+    #     NaN where that may be; where a rule says no even to that, `simulate` spares itself
+    #     `hypothesis` and `evaluate`.
 
 
 class StoppingRule(Protocol[State]):

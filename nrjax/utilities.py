@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._numerics import check, check_positive
+from nrjax._numerics import check, check_positive, door
 from nrjax.pytrees import register_dataclass
 from nrjax.types import Utility
 
@@ -48,7 +48,8 @@ class UtilitySequence(Generic[U]):
         Without `sensitivity` the largest of their own is taken, where all state one.
 
         Raises:
-            ValueError: there are none, or they differ in class or shapes.
+            ValueError: there are none, they differ in class or shapes or hold no arrays, or
+                `sensitivity` is below what one of them states.
         """
         check(len(utilities) > 0, "utilities", utilities, "at least one")
         shapes = {
@@ -56,10 +57,15 @@ class UtilitySequence(Generic[U]):
             for one in utilities
         }
         check(len(shapes) == 1, "utilities", list(utilities), "of one class and one set of shapes")
-        if sensitivity is None:
-            stated = [getattr(one, "sensitivity", None) for one in utilities]
-            if all(number is not None for number in stated):
-                sensitivity = np.max(np.asarray(stated, float))
+        check(jax.tree.leaves(utilities[0]), "utilities", list(utilities), "made of arrays")
+        own = [door(getattr(one, "sensitivity", None)) for one in utilities]
+        largest = max((float(np.max(number)) for number in own if number is not None), default=0.0)
+        if sensitivity is None and all(number is not None for number in own):
+            sensitivity = largest
+        stated = door(sensitivity)
+        if stated is not None:
+            right = f"at least {largest:.6g}, which one of the utilities states"
+            check(stated >= largest, "sensitivity", sensitivity, right)
         return cls(jax.tree.map(lambda *leaves: jnp.stack(leaves), *utilities), sensitivity)
 
     @property

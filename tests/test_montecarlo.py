@@ -8,9 +8,10 @@ from scipy import stats
 
 import nrjax
 from nrjax import montecarlo
+from nrjax.erm import RidgeProblem
 from nrjax.interaction import build_interaction
 from nrjax.types import Status
-from tests.problems import Distance, scalar, small_logistic
+from tests.problems import Distance, scalar, small_data, small_logistic
 
 KEY = jax.random.key(3)
 ONE = tuple(jax.devices()[:1])
@@ -37,6 +38,26 @@ def logistic_parts(target=1.05):
     }
 
 
+def ridge_parts():
+    """Laplace noise, and a solve for each hypothesis."""
+    rng = np.random.default_rng(4)
+    x, _ = small_data(rows=2000)
+    problem = RidgeProblem.fit(x, 0.5 * x[:, 0] + 0.1 * rng.uniform(-1, 1, len(x)), 0.2)
+    value, sensitivity, utility = problem.released("laplace")
+    guarantee = nrjax.PureGuarantee(sensitivity)
+    return {
+        "value": value,
+        "process": nrjax.Laplace(value.shape),
+        "guarantee": guarantee,
+        "schedule": nrjax.Grid.geometric(guarantee, 0.3, 60.0, 40),
+        "utility": utility,
+        "rule": nrjax.ReducedAboveThreshold(
+            -1.5 * problem.optimum_loss, problem.utility_sensitivity
+        ),
+        "shift": np.full(value.shape, 0.01),
+    }
+
+
 def process_parts(process):
     shape = process.shape
     return scalar(
@@ -56,6 +77,7 @@ PARTS = {
     "jumps": lambda: process_parts(nrjax.LaplaceJumps((3,), 0.02, 40.0)),
     "skellam": lambda: process_parts(nrjax.Skellam((3,), 2.0, 2.0)),
     "logistic": logistic_parts,
+    "ridge": ridge_parts,
 }
 
 

@@ -117,6 +117,10 @@ def test_the_largest_sensitivity_counts():
             lambda: nrjax.UtilitySequence.of([Distance(1.0)], sensitivity=0.0),
             r"sensitivity = 0\.0: must be positive",
         ),
+        (
+            lambda: nrjax.UtilitySequence.of([Sensitive(1.0, sensitivity=10.0)], sensitivity=0.1),
+            r"sensitivity = 0\.1: must be at least 10, which one of the utilities states",
+        ),
     ],
 )
 def test_bad_sequences_are_named(build, message):
@@ -135,6 +139,15 @@ PRIVATE = nrjax.AboveThreshold(np.inf, 0.5, 1.0)
         (
             {"rule": nrjax.AboveThreshold(0.0, 0.4, 1.0)},
             r"sensitivity of the rule = 0\.4: must be at least 0\.5, the sensitivity of the util",
+        ),
+        (
+            {
+                "utility": nrjax.UtilitySequence(
+                    Sensitive(TARGETS, np.full(5, np.inf), TARGETS), 0.1
+                ),
+                "rule": nrjax.AboveThreshold(0.0, 0.1, 1.0),
+            },
+            r"sensitivity of the rule = 0\.1: must be at least 30",
         ),
         (
             {"utility": Sensitive(3.0, sensitivity=None), "rule": PRIVATE},
@@ -176,3 +189,64 @@ def test_a_nan_utility_is_not_covered_by_what_a_private_rule_states():
         assert outcome.status == Status.NAN_UTILITY
         assert outcome.test_epsilon == charged
         assert outcome.epsilon == outcome.mechanism_epsilon + charged
+
+
+@nrjax.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Bounded(Distance):
+    """Knows a bound of itself: the distance, less `slack`; a negative slack is a false promise."""
+
+    slack: Any = 0.3
+
+    def ceiling(self, release):
+        return self.evaluate(release) + self.slack
+
+
+def outcomes_with(utility, rule, trials=300, **changes):
+    batching = nrjax.Batching(tile=4, lanes=16, inner_steps=3)
+    parts = scalar() | {"utility": utility, "rule": rule} | changes
+    return nrjax.simulate(KEY, trials, **parts, batching=batching)
+
+
+RULES = (
+    nrjax.PublicThreshold(-0.5),
+    nrjax.InteractiveAboveThreshold(-0.5, 0.2, 1.0),
+    nrjax.ReducedAboveThreshold(-0.5, 0.2),
+    nrjax.PublicThreshold(1.0),  # never: every lane ends on a release that was not assessed
+)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
+def test_a_ceiling_spares_work_and_changes_nothing(rule):
+    plain = outcomes_with(Distance(3.0), rule)
+    for slack in (0.0, 0.3, 100.0):
+        bounded = outcomes_with(Bounded(3.0, slack=slack), rule)
+        jax.tree.map(np.testing.assert_array_equal, bounded, plain)
+    # Negative control: a ceiling that is too low is believed.
+    if rule.threshold < 0:
+        low = outcomes_with(Bounded(3.0, slack=-0.4), rule)
+        assert np.mean(low.step != plain.step) > 0.1
+
+
+def test_a_nan_under_a_ceiling_is_found():
+    utility = {"broken": 2.9, "slack": 0.5}
+    plain = outcomes_with(Distance(3.0, broken=2.9), nrjax.PublicThreshold(-0.05))
+    bounded = outcomes_with(Bounded(3.0, **utility), nrjax.PublicThreshold(-0.05))
+    assert np.mean(plain.status == Status.NAN_UTILITY) > 0.3
+    jax.tree.map(np.testing.assert_array_equal, bounded, plain)
+
+
+def test_trials_that_fail_are_assessed_too():
+    """Overflowing noise, and starts without a time, end between two looks."""
+    jumps = nrjax.LaplaceJumps((), 0.01, 100.0, size=6)
+    for schedule in (nrjax.Grid(np.geomspace(100.0, 0.01, 30)), nrjax.Grid(np.array([200.0, 1.0]))):
+        changes = {
+            "process": jumps,
+            "guarantee": nrjax.PureGuarantee(1.0),
+            "schedule": schedule,
+        }
+        rule = nrjax.PublicThreshold(1.0)
+        plain = outcomes_with(Distance(3.0), rule, **changes)
+        bounded = outcomes_with(Bounded(3.0), rule, **changes)
+        jax.tree.map(np.testing.assert_array_equal, bounded, plain)
+        assert len(np.unique(plain.status)) > 1 or np.all(plain.status == Status.INVALID_TIME)

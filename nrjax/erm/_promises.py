@@ -154,7 +154,8 @@ def _gradients(loss: Callable, rows: Array, labels: Array, theta: Array) -> Arra
 class Witnesses:
     """Rows and points on which the promises are tried, all in float64.
 
-    The rows are the given ones, then random ones of the largest norm; the points are zero, random
+    The rows are the given ones, then random ones of the largest norm and shorter; labels those
+    given, or from all of a stated range. The points are zero, random
     ones, and the ends of the ball along gradients of single rows, where a loss of a linear
     prediction is at its largest and smallest.
     """
@@ -168,8 +169,13 @@ class Witnesses:
         chosen = x[generator.choice(len(y), min(_DIRECTIONS, len(y)), replace=False)]
         drawn = np.concatenate([generator.normal(size=(_RANDOM_ROWS, x.shape[1])), chosen, -chosen])
         drawn *= promises.max_norm / np.maximum(np.linalg.norm(drawn, axis=1), 1e-300)[:, None]
-        # Ends of the range are admissible; numbers between them need not be (labels of classes).
-        pool = np.unique(y) if promises.label_range is None else np.asarray(promises.label_range)
+        # Shorter rows are admissible too, down to zero.
+        short = drawn * generator.uniform(size=(len(drawn), 1)) ** 2
+        drawn = np.concatenate([drawn, short, np.zeros_like(drawn[:1])])
+        # Without a range, numbers between the labels need not be admissible (those of classes).
+        pool = np.unique(y)
+        if promises.label_range is not None:
+            pool = np.linspace(*promises.label_range, 9)
         self._rows = np.concatenate([x, drawn])
         self._labels = np.concatenate([y, generator.choice(pool, len(drawn))])
         self._check_form(dimension)
@@ -217,7 +223,8 @@ class Witnesses:
         label = f"label {self._labels[number]:.6g}"
         if number < self._given:
             return f"features[{number}] ({label})"
-        return f"an admissible row of norm {self._promises.max_norm:.6g} ({label})"
+        norm = np.linalg.norm(self._rows[number])
+        return f"an admissible row of norm {norm:.6g} ({label})"
 
     def _try(self, theta: np.ndarray, where: str) -> np.ndarray:
         """Losses at theta, after all promises were tried there."""

@@ -191,14 +191,14 @@ def minimiser(diagonal: Array, off_diagonal: Array, n: Array, mu: Array) -> tupl
     # From x itself it is Newton's step, finer than mu can be; where x lacks the eigenvector, the
     # added numbers (any would do) supply it.
     z = x + eps**0.5 * jnp.cos(1.7 * jnp.arange(length, dtype=mu.dtype) ** 2)[:, None]
-    z = z / jnp.linalg.norm(z, axis=0)
+    z = z * (1 / jnp.linalg.norm(z, axis=0))
     growth = ones
     for _ in range(2):
         z = solve(z)
         largest = jnp.max(jnp.abs(z), axis=0)
-        z = z / largest  # so that the squares do not overflow
+        z = z * (1 / largest)  # so that the squares do not overflow
         size = jnp.linalg.norm(z, axis=0)
-        growth, z = size * largest, z / size
+        growth, z = size * largest, z * (1 / size)
 
     norm = jnp.linalg.norm(x, axis=0)
     along = jnp.sum(x * z, axis=0)
@@ -210,7 +210,7 @@ def minimiser(diagonal: Array, off_diagonal: Array, n: Array, mu: Array) -> tupl
     by_vector, by_scale = jnp.abs(t) / growth, jnp.abs(1 - norm) * n
     # Without a linear term x is 0, which no scale takes to the sphere.
     fixed = jnp.where((by_vector < by_scale) | (norm < 0.5), x + t * z, x)
-    fixed = fixed / jnp.linalg.norm(fixed, axis=0)
+    fixed = fixed * (1 / jnp.linalg.norm(fixed, axis=0))
 
     # A bracket that closed at 0: T is singular, and |x| need not be 1.
     interior = (mu <= 4 * eps) & (norm <= 1)

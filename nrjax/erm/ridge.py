@@ -15,6 +15,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax.erm import _door, sensitivity, statistics
+from nrjax.erm._lanczos import solution_norm
 from nrjax.erm.minimise import Minimum
 from nrjax.erm.statistics import Constants, Layout, Noise
 from nrjax.erm.trust_region import minimise_in_ball
@@ -53,10 +54,31 @@ class RidgeUtility:
 
     def hypothesis(self, release: Array) -> Array:
         """The minimiser of the noisy risk over the ball, shape (d,); the risk may be indefinite."""
+        return minimise_in_ball(*self._quadratic(release), self.radius).argument
+
+    def _quadratic(self, release: Array) -> tuple[Array, Array]:
+        """A and c of the noisy risk `(1/2) theta'A theta - c'theta`, a constant aside."""
         d = self.optimum.shape[-1]
         matrix, vector = statistics.unpack(release, d, self.layout)
-        matrix = matrix / self.rows + self.regularisation * jnp.eye(d, dtype=release.dtype)
-        return minimise_in_ball(matrix, vector / self.rows, self.radius).argument
+        # Products: compiled for another number of devices, divisions by one number may round apart.
+        share = 1 / self.rows
+        matrix = matrix * share + self.regularisation * jnp.eye(d, dtype=release.dtype)
+        return matrix, vector * share
+
+    def ceiling(self, release: Array) -> Array:
+        """Upper bound of the utility of what a release gives, without solving for that, scalar.
+
+        The minimiser of the noisy risk over the ball is either that over all space or on the
+        sphere, which bounds its norm from below by a cheap look; and the risk grows around its
+        optimum by `(lambda/2) |theta - theta*|^2` at the least.
+        """
+        matrix, vector = self._quadratic(release)
+        norm = solution_norm(matrix, vector)
+        norm = jnp.where(jnp.isnan(norm), 0, jnp.minimum(norm, self.radius))
+        away = jnp.maximum(norm - jnp.linalg.norm(self.optimum), 0)
+        excess = 0.5 * self.regularisation * away * away
+        # Higher by ten times what `evaluate` may be off; NaN where the release is.
+        return -(1 - 1e-5) * (self.optimum_loss + excess) + 0 * jnp.sum(release)
 
     def evaluate(self, hypothesis: Array) -> Array:
         """Minus the regularised risk, scalar."""

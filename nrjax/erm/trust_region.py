@@ -41,8 +41,8 @@ def _border(matrix: Array, vector: Array, unit: Array) -> Array:
     """`[[0, c'], [c, A]] / unit`, padded with zeros."""
     d = vector.shape[1]
     rest = padded(d + 1) - d - 1
-    body = jnp.concatenate([vector[:, :, None], matrix], axis=2) / unit[:, None, None]
-    top = jnp.pad(vector / unit[:, None], ((0, 0), (1, rest)))[:, None, :]
+    body = jnp.concatenate([vector[:, :, None], matrix], axis=2) * (1 / unit)[:, None, None]
+    top = jnp.pad(vector * (1 / unit)[:, None], ((0, 0), (1, rest)))[:, None, :]
     return jnp.concatenate([top, jnp.pad(body, ((0, 0), (0, rest), (0, rest)))], axis=1)
 
 
@@ -66,9 +66,11 @@ def _in_tiles(matrix: Array, vector: Array, unit: Array) -> Tridiagonal:
 
 
 def _solve(matrix: Array, vector: Array, radius: Array) -> tuple[Array, Array, Array]:
+    # Divisions by one number a lane are written as products: XLA rounds them in one of two ways,
+    # and not the same for every number of devices.
     # In units in which the ball has radius 1 and the largest entry is 1.
     radius = jnp.where(radius > 0, radius, jnp.nan)
-    linear = vector / radius[:, None]
+    linear = vector * (1 / radius)[:, None]
     unit = jnp.maximum(jnp.max(jnp.abs(matrix), axis=(1, 2)), jnp.max(jnp.abs(linear), axis=1))
     unit = jnp.where(unit > 0, unit, 1)
     form = _in_tiles(matrix, linear, unit)
@@ -80,20 +82,31 @@ def _solve(matrix: Array, vector: Array, radius: Array) -> tuple[Array, Array, A
     scale = jnp.maximum(norm, jnp.abs(along))
     scale = jnp.where(scale > 0, scale, 1)
     n = jnp.abs(along) / scale
-    mu = multiplier(diagonal / scale, off / scale, n)
-    x, mu = minimiser(diagonal / scale, off / scale, n, mu)
+    diagonal, off = diagonal * (1 / scale), off * (1 / scale)
+    mu = multiplier(diagonal, off, n)
+    x, mu = minimiser(diagonal, off, n, mu)
     x = jnp.where(along < 0, -x, x).T
     x = rotate_back(form, jnp.pad(x, ((0, 0), (1, 0))))[:, 1:]
     # The reflectors have changed its length by a few units in the last place.
     length = jnp.linalg.norm(x, axis=1)
-    x = jnp.where(((mu > 0) | (length > 1))[:, None], x / length[:, None], x)
+    x = jnp.where(((mu > 0) | (length > 1))[:, None], x * (1 / length)[:, None], x)
 
-    linear = linear / unit[:, None]
+    linear = linear * (1 / unit)[:, None]
     product = jnp.einsum("bij,bj->bi", matrix, x, precision=jax.lax.Precision.HIGHEST)
-    error = product / unit[:, None] + (scale * mu)[:, None] * x - linear
+    error = product * (1 / unit)[:, None] + (scale * mu)[:, None] * x - linear
     against = norm * jnp.linalg.norm(x, axis=1) + jnp.linalg.norm(linear, axis=1)
     residual = jnp.linalg.norm(error, axis=1) / jnp.where(against > 0, against, 1)
     return radius[:, None] * x, unit * scale * mu, residual
+
+
+@jax.custom_jvp
+def _undifferentiable(matrix: Array, vector: Array) -> tuple[Array, Array]:
+    return matrix, vector
+
+
+@_undifferentiable.defjvp
+def _refuse(primals: Any, tangents: Any) -> Any:
+    raise NotImplementedError("minimise_in_ball has no derivative: it is solved in loops")
 
 
 @custom_vmap
@@ -118,7 +131,7 @@ def minimise_in_ball(matrix: ArrayLike, vector: ArrayLike, radius: ArrayLike) ->
     """Minimise `(1/2) theta'A theta - c'theta` over the ball `|theta| <= radius`.
 
     A may be indefinite or singular. Where there are several minimisers (c orthogonal to the lowest
-    eigenspace) one of them is given. Works under `jit` and `vmap`, which it is made for: batches of
+    eigenspace) one of them is given. Has no derivatives. Made for `jit` and `vmap`: batches of
     powers of two, from 16 on, give each problem the same bits whatever its neighbours; alone, a
     problem is solved as well, but may round otherwise.
 
@@ -130,8 +143,9 @@ def minimise_in_ball(matrix: ArrayLike, vector: ArrayLike, radius: ArrayLike) ->
     Raises:
         ValueError: a shape does not fit, or the radius is not positive (where concrete).
     """
+    matrix, vector = jnp.asarray(matrix), jnp.asarray(vector)
     dtype = float_dtype(matrix, vector, radius)
-    matrix, vector = jnp.asarray(matrix, dtype), jnp.asarray(vector, dtype)
+    matrix, vector = _undifferentiable(matrix.astype(dtype), vector.astype(dtype))
     if vector.ndim != 1 or vector.size == 0:
         raise ValueError(f"vector has shape {vector.shape}: must be (d,), d at least 1")
     if matrix.shape != 2 * vector.shape:

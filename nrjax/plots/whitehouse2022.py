@@ -17,6 +17,7 @@ from nrjax.plots.common import (
     Style,
     axis_limits,
     draw,
+    draw_distribution,
     epsilon_scale,
     mechanism_styles,
     new_panels,
@@ -203,40 +204,11 @@ def _draw_distribution(
     mechanism = case.attributes["mechanism"]
     if epsilon is None:
         return f"{words(mechanism)}\nno guarantee:\nε not defined"
-    style = styles[mechanism]
-    finite = np.isfinite(epsilon)
-    edges = np.geomspace(*limits, 61)
-    counts, _ = np.histogram(epsilon[finite], edges)
-    # Areas are shares of all trials: where few stopped, little is drawn.
-    half = np.repeat(0.4 * counts / max(counts.max(), 1) * finite.mean(), 2)
-    axes.fill_betweenx(
-        np.repeat(edges, 2)[1:-1],
-        position - half,
-        position + half,
-        where=half > 0,
-        facecolor=style.face,
-        edgecolor=style.line,
-        hatch=style.hatch,
-        linewidth=0.5,
-    )
-    low, first, median, third, high = (quantile(epsilon, percent) for percent in PERCENTS)
-    top = limits[1]
-    marks = {"whislo": low, "q1": first, "med": median, "q3": third, "whishi": high}
-    axes.bxp(
-        [{name: min(value, top) for name, value in marks.items()}],
-        positions=[position],
-        widths=0.14,
-        showfliers=False,
-        patch_artist=True,
-        manage_ticks=False,
-        boxprops={"facecolor": "white", "edgecolor": "black", "linewidth": 1.0},
-        medianprops={"color": "black", "linewidth": 2.0},
-        zorder=3,
-    )
-    if not np.isfinite(high):
-        axes.plot([position], [top], "k^", markersize=8, clip_on=False, zorder=4)
+    marks = [quantile(epsilon, percent) for percent in PERCENTS]
+    draw_distribution(axes, position, epsilon, np.geomspace(*limits, 61), marks, styles[mechanism])
+    median = marks[2]
     amount = "∞" if np.isinf(median) else f"{median:.3g}"
-    missing = 100 * float(np.mean(~finite))
+    missing = 100 * float(np.mean(~np.isfinite(epsilon)))
     stopped = "all stopped" if missing == 0 else f"{missing:.3g} % did not stop"
     delta = case.attributes.get("delta")
     held = "" if delta is None else f"\nδ = {delta:g}"

@@ -67,13 +67,15 @@ class Laplace:
         gap = (now - time) / now  # 1 - r; k = gap / time, m = (1 + r) / time
         side = gap / 2
         distance = jnp.abs(value)
+        # Products in place of divisions by one number, which XLA rounds in two ways.
         past = side * jnp.exp(-distance * (gap / time))  # probability of moving beyond
-        across, beyond = draw < side, draw < side + past
+        across, beyond = draw <= side, draw < side + past
         # Between: quantiles of an exponential law from either end, so that none is coarse.
-        low = jnp.maximum(draw - side - past, 0) / (1 - side)
+        most = 1 / (1 - side)
+        low = jnp.maximum(draw - side - past, 0) * most
         near = low < 0.5
-        scaled = jnp.where(across, draw / side, (draw - side) / past)
-        scaled = jnp.where(beyond, scaled, (rest + past) / (1 - side))
+        scaled = jnp.where(across, draw * (1 / side), (draw - side) / past)
+        scaled = jnp.where(beyond, scaled, (rest + past) * most)
         tail = -jnp.log(scaled)
         inner = jnp.where(near, -jnp.log1p(-jnp.where(near, low, 0)), tail)
         between = inner < distance * (gap / time)

@@ -211,6 +211,27 @@ def test_random_bits_reach_the_tails(dtype):
     assert levels[-1] == 1
 
 
+def test_draws_on_the_edge_between_two_moves_stay_finite(dtype, monkeypatch):
+    """Every draw within a few units of a probability at which the move changes its kind."""
+    kind = jnp.uint64 if dtype == jnp.float64 else jnp.uint32
+    levels = 2.0 ** jnp.iinfo(kind).bits
+    for ratio in (0.5, 0.9, 0.995, 1e-3):
+        values = np.array([0.0, 1e-6, 0.01, 1.0, 30.0])
+        past = (1 - ratio) / 2 * (1 + np.exp(-values * (1 / ratio - 1)))
+        edges = np.append(past, [(1 - ratio) / 2, 1e-12, 1 - 1e-12])
+        near = np.arange(-600, 601) * max(1, int(levels * 2**-55))
+        bits = (edges[:, None] * levels).astype(np.uint64) + near.astype(np.uint64)
+        bits = np.clip(bits.ravel(), 0, jnp.iinfo(kind).max).astype(kind)
+        monkeypatch.setattr(
+            "nrjax.processes.laplace.random_bits", lambda key, shape, dtype, bits=bits: bits
+        )
+        for value in [*values, -1.0]:
+            state = LaplaceState(jnp.full(bits.shape, value, dtype), jnp.asarray(1.0, dtype))
+            noise = Laplace(bits.shape).rewind(jax.random.key(0), state, ratio).value
+            assert np.all(np.isfinite(noise))
+            assert np.abs(noise).max() < abs(value) + 50
+
+
 @pytest.mark.parametrize("process", [KERNEL, JUMPS], ids=["kernel", "jumps"])
 def test_privacy_loss_is_the_log_likelihood_ratio(process, dtype):
     eps = float(jnp.finfo(dtype).eps)

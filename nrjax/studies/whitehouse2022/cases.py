@@ -10,6 +10,7 @@ import numpy as np
 from nrjax import datasets, montecarlo
 from nrjax._numerics import check
 from nrjax.erm import LogisticProblem, Minimum, RidgeProblem
+from nrjax.erm.statistics import Constants
 from nrjax.guarantees import LinearBoundary, PureGuarantee
 from nrjax.interaction import Interaction, build_interaction
 from nrjax.processes import Brownian, Laplace
@@ -102,7 +103,7 @@ class _Released(NamedTuple):
     utility: Any
 
 
-def _released(problem: _Problem, mechanism: str, constants: str) -> _Released:
+def _released(problem: _Problem, mechanism: str, constants: Constants) -> _Released:
     noise = "gaussian" if mechanism == "brownian" else "laplace"
     if isinstance(problem, RidgeProblem):
         return _Released(*problem.released(noise, constants))
@@ -155,7 +156,7 @@ def _lowest_epsilon(settings: Settings) -> float:
     return low
 
 
-def _other(constants: str) -> str:
+def _other(constants: Constants) -> Constants:
     return "tight" if constants == "paper" else "paper"
 
 
@@ -182,7 +183,7 @@ class _Levels:
 
 
 def _curve(
-    settings: Settings, levels: _Levels, problem: _Problem, mechanism: str, constants: str
+    settings: Settings, levels: _Levels, problem: _Problem, mechanism: str, constants: Constants
 ) -> Interaction:
     """The loss at every level of the coarse grid: a test that never says yes."""
     released = _released(problem, mechanism, constants)
@@ -247,9 +248,9 @@ def _setups(settings: Settings) -> Iterator[Setup]:
                 yield Setup(case, interactions)
 
 
-def _curves(settings: Settings, task: str) -> list[tuple[str, str]]:
+def _curves(settings: Settings, task: str) -> list[tuple[str, Constants]]:
     """Name and constants of the passes that measure the loss at each epsilon."""
-    curves = [("curve", settings.constants)]
+    curves: list[tuple[str, Constants]] = [("curve", settings.constants)]
     if task == "ridge":
         other = _other(settings.constants)
         curves.append((f"curve_{other}", other))

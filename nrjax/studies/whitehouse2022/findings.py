@@ -60,8 +60,8 @@ def findings(store: Store) -> list[dict[str, Any]]:
     """The paper's findings on this run's data, with paired bootstrap intervals, 95 %.
 
     Each says which of two numbers is lower in the paper: `difference` is the lower minus the
-    higher one here, `holds` true or false where its interval has one sign, null where it has both
-    or a number is infinite.
+    higher one here, null where infinite; `holds` is true or false where its interval has one sign,
+    null where it has both, or both numbers are infinite.
     """
     epsilons = total_epsilons(store)
     resampled = resampled_quantiles(epsilons, (25, 50, 75))
@@ -114,7 +114,7 @@ def _sentence(finding: dict[str, Any]) -> str:
     values = [number(value) for value in finding["values"]]
     span = finding["interval"]
     by = ""
-    if span is not None:
+    if span is not None and finding["difference"] is not None and None not in span:
         ends = " to ".join(_short(end) for end in span)
         by = f"; difference {_short(finding['difference'])}, 95 % interval {ends}"
     return (
