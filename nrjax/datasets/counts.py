@@ -17,7 +17,7 @@ DESTINATIONS = 105
 LARGEST = 2**53
 """Largest count: float64 holds all whole numbers up to it."""
 
-_RECIPE = "flights-destinations-1"  # raise the number when the prepared arrays change
+_RECIPE = "destinations-1"  # raise the number when the prepared arrays change
 _HEADER = ["item", "count"]
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 
