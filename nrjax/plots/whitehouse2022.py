@@ -106,7 +106,7 @@ def loss_against_epsilon(store: Store) -> Figure:
     cases = [case for case in store.cases.values() if "curve" in case.passes]
     styles = mechanism_styles(c.attributes["mechanism"] for c in store.cases.values())
     tasks = unique(map(_task, cases))
-    figure, panels = new_panels(5.2 * len(tasks), 1, len(tasks), height=4.2)
+    figure, panels = new_panels(5.2 * len(tasks), 1, len(tasks), height=5.0)
     for axes, task in zip(panels[0], tasks, strict=True):
         here = [case for case in cases if _task(case) == task]
         # The curve does not depend on the test, so one case of each mechanism will do.
@@ -128,7 +128,7 @@ def ridge_constants(store: Store) -> Figure:
     cases = [case for case in store.cases.values() if _other_curve(case) is not None]
     styles = mechanism_styles(c.attributes["mechanism"] for c in store.cases.values())
     tasks = unique(map(_task, cases))
-    figure, panels = new_panels(6.4 * len(tasks), 1, len(tasks), height=4.6)
+    figure, panels = new_panels(6.4 * len(tasks), 1, len(tasks), height=5.6)
     for axes, task in zip(panels[0], tasks, strict=True):
         curves = []
         for case in cases:
@@ -189,7 +189,14 @@ def _draw_losses(axes: Axes, store: Store, curves: Sequence[_Curve]) -> None:
     axes.set_ylabel("mean regularised loss")
     trials = " or ".join(unique(f"{layout.trials:,}" for layout in layouts))
     axes.set_title(f"{_on(_task(case))}, {trials} trials", fontsize="medium")
-    axes.legend(fontsize="small", title="mean and 95 % interval", title_fontsize="small")
+    axes.legend(  # below: curves leave no corner free
+        fontsize="small",
+        title="mean and 95 % interval",
+        title_fontsize="small",
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.14),
+        ncols=2,
+    )
 
 
 def _draw_distribution(
