@@ -71,6 +71,7 @@ def epsilon_scale(axes: Axes, which: str, limits: tuple[float, float]) -> None:
 def new_panels(width: float, rows: int, columns: int, height: float = 3.8) -> tuple[Figure, Any]:
     """A figure, and its panels as an array of shape (rows, columns); sizes in inches."""
     figure = Figure(figsize=(width, height * rows), layout="constrained")
+    figure.get_layout_engine().set(h_pad=0.1)  # pyright: ignore[reportCallIssue, reportOptionalMemberAccess]
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
