@@ -4,7 +4,7 @@ import dataclasses
 import importlib.metadata
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,11 +13,11 @@ import jax.numpy as jnp
 from jax import Array
 
 import nrjax
+from nrjax.keys import study_key
 from nrjax.montecarlo import Program
 from nrjax.studies.store import Store
-from nrjax.studies.summary import write_summary
 
-__all__ = ["Progress", "facts", "fill", "write_summary"]
+__all__ = ["Progress", "facts", "fill", "simulate"]
 
 
 class Progress(Protocol):
@@ -93,3 +93,37 @@ def fill(
                     writer.write(case, name, chunk, kept)
                     if progress is not None:
                         progress.advance(span.stop - span.start, seconds)
+
+
+def simulate(
+    name: str,
+    settings: Any,
+    setups: Callable[[Any], list[Any]],
+    programs: Callable[[list[Any]], Mapping[str, Mapping[str, Program]]],
+    progress: Progress | None = None,
+) -> Store:
+    """Build a study's cases, then make its store in `settings.out` and fill it.
+
+    Args:
+        name: of the study.
+        settings: a dataclass with `out`, `overwrite` and `seed`.
+        setups: the cases of the settings, each with a `case`; nothing is written before they are.
+        programs: what fills the store, by case and pass.
+        progress: told of every chunk that is done.
+    """
+    fresh = not settings.out.exists()
+    Store.check(settings.out, overwrite=settings.overwrite)
+    try:
+        cases = setups(settings)
+    except BaseException:
+        if fresh:
+            settings.out.rmdir()  # nothing was written: leave no trace
+        raise
+    store = Store.create(
+        settings.out,
+        facts(name, settings.seed, settings),
+        [setup.case for setup in cases],
+        overwrite=settings.overwrite,
+    )
+    fill(store, study_key(settings.seed), programs(cases), progress)
+    return store

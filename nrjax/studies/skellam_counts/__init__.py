@@ -6,7 +6,6 @@ what is reported is the realised privacy loss against a neighbour, at the stop a
 Brownian and Laplace noise go through the same standard deviations, with the guarantees they have.
 """
 
-from nrjax.keys import study_key
 from nrjax.studies import common
 from nrjax.studies.report import write_report
 from nrjax.studies.skellam_counts.cases import Setup, programs, setups
@@ -37,21 +36,7 @@ def run(settings: Settings, progress: common.Progress | None = None) -> Store:
     """
     from nrjax import plots
 
-    fresh = not settings.out.exists()
-    Store.check(settings.out, overwrite=settings.overwrite)
-    try:
-        cases = setups(settings)
-    except BaseException:
-        if fresh:
-            settings.out.rmdir()  # nothing was written: leave no trace
-        raise
-    store = Store.create(
-        settings.out,
-        common.facts(NAME, settings.seed, settings),
-        [setup.case for setup in cases],
-        overwrite=settings.overwrite,
-    )
-    common.fill(store, study_key(settings.seed), programs(cases), progress)
+    store = common.simulate(NAME, settings, setups, programs, progress)
     write_summary(store, {"realised": realised(store)})
     write_report(store, report(store))
     plots.plot_skellam_counts(store)

@@ -5,7 +5,6 @@ mechanism, test and trial gives one ex-post epsilon (figure 3). A second pass ov
 never stopped, gives the loss at each epsilon (figure 2).
 """
 
-from nrjax.keys import study_key
 from nrjax.studies import common
 from nrjax.studies.report import write_report
 from nrjax.studies.store import Store
@@ -36,21 +35,7 @@ def run(settings: Settings, progress: common.Progress | None = None) -> Store:
     """
     from nrjax import plots
 
-    fresh = not settings.out.exists()
-    Store.check(settings.out, overwrite=settings.overwrite)
-    try:
-        cases = setups(settings)
-    except BaseException:
-        if fresh:
-            settings.out.rmdir()  # nothing was written: leave no trace
-        raise
-    store = Store.create(
-        settings.out,
-        common.facts(NAME, settings.seed, settings),
-        [setup.case for setup in cases],
-        overwrite=settings.overwrite,
-    )
-    common.fill(store, study_key(settings.seed), programs(cases), progress)
+    store = common.simulate(NAME, settings, setups, programs, progress)
     write_summary(store, {"findings": findings(store)})
     write_report(store, report(store))
     plots.plot_whitehouse(store)
