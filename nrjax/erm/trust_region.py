@@ -106,7 +106,7 @@ def _undifferentiable(matrix: Array, vector: Array) -> tuple[Array, Array]:
 
 @_undifferentiable.defjvp
 def _refuse(primals: Any, tangents: Any) -> Any:
-    raise NotImplementedError("minimise_in_ball has no derivative: it is solved in loops")
+    raise TypeError("minimise_in_ball has no derivatives: its solution is found in loops")
 
 
 @custom_vmap
@@ -142,6 +142,7 @@ def minimise_in_ball(matrix: ArrayLike, vector: ArrayLike, radius: ArrayLike) ->
 
     Raises:
         ValueError: a shape does not fit, or the radius is not positive (where concrete).
+        TypeError: a derivative was asked for.
     """
     matrix, vector = jnp.asarray(matrix), jnp.asarray(vector)
     dtype = float_dtype(matrix, vector, radius)

@@ -332,3 +332,10 @@ def test_one_by_one_nested_and_over_the_radius_alone(dtype):
 def test_bad_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         minimise_in_ball(*arguments)
+
+
+@pytest.mark.parametrize("derivative", [jax.jacfwd, jax.jacrev])
+def test_a_derivative_is_refused_and_not_looked_for(derivative):
+    """Forward derivatives through the batch rule would nest without end."""
+    with pytest.raises(TypeError, match="minimise_in_ball has no derivatives"):
+        derivative(lambda c: minimise_in_ball(jnp.eye(3), c, 1.0).argument)(jnp.ones(3))
