@@ -3,7 +3,7 @@
 import os
 import sys
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -102,7 +102,7 @@ def load(
     name_or_path: PathLike,
     task: str,
     *,
-    rows: int | None = None,
+    rows: int | Literal["all"] | None = None,
     data_dir: PathLike | None = None,
     target: str | None = None,
     normalise: str = "l2_rows",
@@ -114,8 +114,8 @@ def load(
             ridge: the papers' data), or the path of a .csv or .npz file (`nrjax.datasets.user`).
         task: "logistic" (labels -1 and 1) or "ridge" (target divided by its largest absolute value
             in the rows used, hence within [-1, 1]).
-        rows: how many rows, from the first on; a user's file may have fewer. None: 10,000 of a
-            named data set, all of a user's file.
+        rows: how many rows, from the first on; a user's file may have fewer. "all": as many as
+            there are. None: 10,000 of a named data set, all of a user's file.
         data_dir: folder of kdd99 and twitter; else the variable `NRJAX_DATA`, else the cache.
         target: column (CSV) or array (NPZ) of a user's file.
         normalise: "l2_rows" divides each row by its own l2 norm (Whitehouse 2022); "max_l1" divides
@@ -128,9 +128,9 @@ def load(
     """
     name = resolve(os.fspath(name_or_path), task)
     check(normalise in NORMALISATIONS, "normalise", normalise, f"one of {tuple(NORMALISATIONS)}")
-    if rows is not None:
+    if rows is not None and rows != "all":
         whole = isinstance(rows, int | np.integer) and not isinstance(rows, bool)
-        check(whole and rows >= 1, "rows", rows, "a positive integer")
+        check(whole and rows >= 1, "rows", rows, "a positive integer, or 'all'")
     if name in _SOURCES:
         source = _SOURCES[name]
         check(target is None, "target", target, f"None for {name}, whose target is fixed")
@@ -138,13 +138,15 @@ def load(
             other for other, held in _SOURCES.items() if task in held.TASKS
         )
         check(task in source.TASKS, "task", task, right)
+        if rows == "all":
+            rows = source.most_rows(source.where(data_dir))
         wanted = _USUAL_ROWS if rows is None else int(rows)
         return scaled(name, task, source.read(task, wanted, data_dir), normalise)
     path = Path(name).expanduser()
     if path.suffix.lower() not in user.SUFFIXES:
         names = ", ".join(map(repr, [*_SOURCES, "paper"]))
         check(False, "data", name, f"one of {names}, or the path of a .csv or .npz file")
-    wanted = sys.maxsize if rows is None else int(rows)
+    wanted = sys.maxsize if rows is None or rows == "all" else int(rows)
     return scaled(path.name, task, user.read(path, task, wanted, target), normalise)
 
 

@@ -17,7 +17,7 @@ from nrjax.keys import study_key
 from nrjax.montecarlo import Program
 from nrjax.studies.store import Store
 
-__all__ = ["Progress", "facts", "fill", "simulate"]
+__all__ = ["Progress", "chunk_size", "facts", "fill", "simulate"]
 
 
 class Progress(Protocol):
@@ -52,6 +52,15 @@ def facts(study: str, seed: int, settings: Any) -> dict[str, Any]:
         "seed": seed,
         "settings": {name: plain(value) for name, value in fields.items()},
     }
+
+
+def chunk_size(trials: int, chunk: int | None) -> int:
+    """Trials between two writes to a store: `chunk`, if that is given.
+
+    Else small enough for a bar that moves and little to lose, large enough to fill the lanes.
+    """
+    usual = min(4096, max(1024, 1 << (trials // 16).bit_length()))
+    return min(usual if chunk is None else chunk, trials)
 
 
 def fill(

@@ -16,6 +16,7 @@ from nrjax.interaction import Interaction, build_interaction
 from nrjax.processes import Brownian, Laplace
 from nrjax.schedules import Grid
 from nrjax.stopping import InteractiveAboveThreshold, PublicThreshold, ReducedAboveThreshold
+from nrjax.studies import common
 from nrjax.studies.store import Case, Coordinate, Pass, Variable
 from nrjax.studies.whitehouse2022.settings import Settings
 from nrjax.types import Guarantee, NoiseProcess, Outcome, StoppingRule
@@ -86,12 +87,6 @@ def _target(settings: Settings, number: int, task: str, data: str, optimum: floa
         )
     check(np.isfinite(target) and target > optimum, "target_loss", target, right)
     return float(target)
-
-
-def _chunk(settings: Settings) -> int:
-    """Small enough for a bar that moves and little to lose, large enough to fill the lanes."""
-    usual = min(4096, max(1024, 1 << (settings.trials // 16).bit_length()))
-    return min(usual if settings.chunk is None else settings.chunk, settings.trials)
 
 
 class _Released(NamedTuple):
@@ -195,7 +190,7 @@ def _curve(
 
 def _setups(settings: Settings) -> Iterator[Setup]:
     dtype = str(jnp.result_type(float))
-    levels, chunk = _Levels.of(settings), _chunk(settings)
+    levels, chunk = _Levels.of(settings), common.chunk_size(settings.trials, settings.chunk)
     variables = {
         name: Variable("int32" if name in ("step", "status") else dtype) for name in FIELDS
     }
