@@ -1,6 +1,7 @@
 """`summary.json`: what a run found, in the form that all studies share."""
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 
 from nrjax.studies.bootstrap import interval, resampled_quantiles
 from nrjax.studies.folder import SUMMARY, explained, write_whole
-from nrjax.studies.store import Store
+from nrjax.studies.store import Case, Store
 from nrjax.types import Status
 
 PERCENTS = (5, 25, 50, 75, 95)
@@ -16,6 +17,7 @@ FACTS = ("study", "nrjax", "jax", "device", "precision", "seed", "settings")
 """What a store's settings must hold besides whatever else the study keeps there."""
 
 CASE_FACTS = ("task", "mechanism", "test", "data", "trials", "optimum", "target")
+"""What a case's attributes must hold, unless the study names others."""
 
 
 def quantile(values: np.ndarray, percent: int) -> float:
@@ -51,24 +53,53 @@ def total_epsilon(epsilon: np.ndarray, status: np.ndarray) -> np.ndarray | None:
     return np.where((status == Status.STOPPED) & ~np.isnan(epsilon), epsilon, np.inf)
 
 
-def summarise(store: Store) -> dict[str, Any]:
+Measure = Callable[[Case, Mapping[str, np.ndarray], np.ndarray], dict[str, Any]]
+"""What a study adds to the summary of a case, from the case, the arrays of its pass "outcome" by
+name, and which trials stopped; strict JSON."""
+
+
+def path_lengths(
+    case: Case, outcome: Mapping[str, np.ndarray], stopped: np.ndarray
+) -> dict[str, Any]:
+    """Where the trials ended, and the realised loss.
+
+    `step` is over all trials; `stopped_at_first_step` the share for which the first level of the
+    grid was good enough, so that a lower one might have been; `privacy_loss` is over the trials
+    that have one, and null without any.
+    """
+    del case
+    step, loss = outcome["step"], outcome["privacy_loss"]
+    loss = loss[~np.isnan(loss)]
+    return {
+        "step": {"mean": float(step.mean()), "q50": quantile(step, 50)},
+        "stopped_at_first_step": float((stopped & (step == 0)).mean()),
+        "privacy_loss": distribution(loss) if loss.size else None,
+    }
+
+
+def summarise(
+    store: Store, measure: Measure = path_lengths, case_facts: Sequence[str] = CASE_FACTS
+) -> dict[str, Any]:
     """The summary of a finished run, as strict JSON: null stands for infinite or undefined.
 
-    Reads the pass "outcome" of every case, with `epsilon`, `step`, `status` and `privacy_loss`.
+    Reads the pass "outcome" of every case, with `epsilon` and `status` and what `measure` asks for.
     `epsilon` is over all trials, a trial that did not stop counting as infinite;
     `stopped_epsilon` over those that stopped; both are null for a mechanism without a guarantee.
-    `step` is where the trials ended, over all of them; `stopped_at_first_step` the share for which
-    the first level of the grid was good enough, so that a lower one might have been. Whatever else
-    the study says of a case is kept. `privacy_loss` is over the trials that have
-    one, and null without any. Quantiles are order statistics (`quantile`). `median_interval` and
-    `quartile_distance` (its value and interval) come from bootstrapping the trials, 95 %.
+    Whatever else the study says of a case is kept. Quantiles are order statistics (`quantile`).
+    `median_interval` and `quartile_distance` (its value and interval) come from bootstrapping the
+    trials, 95 %.
+
+    Args:
+        store: of a finished run.
+        measure: adds what the study reports of a case besides.
+        case_facts: what a case's attributes must hold; they come first.
 
     Raises:
-        ValueError: the settings or a case lack one of `FACTS` or `CASE_FACTS`.
+        ValueError: the settings or a case lack one of `FACTS` or `case_facts`.
         RuntimeError: the run is not finished.
     """
     facts = {name: _fact(store.settings, name, "the settings of the store") for name in FACTS}
-    cases = [_summarise_case(store, name) for name in store.cases]
+    cases = [_summarise_case(store, case, measure, case_facts) for case in store.cases.values()]
     intervals = _intervals(total_epsilons(store))
     spread = {"median_interval": None, "quartile_distance": None}
     return {
@@ -117,18 +148,26 @@ def strict(value: Any) -> Any:
     return value if value is None or np.isfinite(value) else None
 
 
-def write_summary(store: Store, also: dict[str, Any] | None = None) -> Path:
+def write_summary(
+    store: Store,
+    also: dict[str, Any] | None = None,
+    measure: Measure = path_lengths,
+    case_facts: Sequence[str] = CASE_FACTS,
+) -> Path:
     """Write `summary.json`, whole or not at all; returns its path.
 
     Args:
         store: of a finished run.
         also: what else the study has to say, by name; strict JSON.
+        measure: as for `summarise`.
+        case_facts: as for `summarise`.
 
     Raises:
         ValueError, RuntimeError: as `summarise`.
         OSError: the disk is full, or failed.
     """
-    text = json.dumps({**summarise(store), **(also or {})}, indent=1, allow_nan=False) + "\n"
+    summary = {**summarise(store, measure, case_facts), **(also or {})}
+    text = json.dumps(summary, indent=1, allow_nan=False) + "\n"
     path = store.folder / SUMMARY
     try:
         write_whole(path, text.encode())
@@ -142,26 +181,25 @@ def read_summary(store: Store) -> dict[str, Any]:
     return json.loads((store.folder / SUMMARY).read_bytes())
 
 
-def _summarise_case(store: Store, name: str) -> dict[str, Any]:
-    outcome = store.read(name, "outcome")
-    status = outcome["status"].values
+def _summarise_case(
+    store: Store, case: Case, measure: Measure, case_facts: Sequence[str]
+) -> dict[str, Any]:
+    arrays = store.read(case.name, "outcome")
+    outcome = {str(name): arrays[name].values for name in arrays}
+    status = outcome["status"]
     stopped = status == Status.STOPPED
-    epsilon = total_epsilon(outcome["epsilon"].values, status)
-    loss = outcome["privacy_loss"].values
-    loss = loss[~np.isnan(loss)]
-    step = outcome["step"].values
-    attributes = {**store.cases[name].attributes, "trials": int(status.size)}
+    epsilon = total_epsilon(outcome["epsilon"], status)
+    attributes = {**case.attributes, "trials": int(status.size)}
+    where = f"the attributes of case {case.name}"
     return {
-        **{fact: _fact(attributes, fact, f"the attributes of case {name}") for fact in CASE_FACTS},
+        **{fact: _fact(attributes, fact, where) for fact in case_facts},
         **attributes,
         "stopped": float(stopped.mean()),
         "status": {one.name: int((status == one).sum()) for one in Status if (status == one).any()},
         "epsilon": None if epsilon is None else distribution(epsilon),
         "stopped_epsilon": None if epsilon is None else distribution(epsilon[stopped]),
-        "step": {"mean": float(step.mean()), "q50": quantile(step, 50)},
-        "stopped_at_first_step": float((stopped & (step == 0)).mean()),
-        "privacy_loss": distribution(loss) if loss.size else None,
-        "seconds": store.seconds(name),
+        **measure(case, outcome, stopped),
+        "seconds": store.seconds(case.name),
     }
 
 
