@@ -1,9 +1,12 @@
 """Private empirical risk minimisation: the optimum, its sensitivity, and the loss of a release."""
 
+from nrjax.erm import sensitivity, theory
 from nrjax.erm.logistic import LogisticProblem
 from nrjax.erm.minimise import Minimum
-from nrjax.erm.output import OutputProblem, OutputUtility
-from nrjax.erm.ridge import RidgeProblem, RidgeUtility
+from nrjax.erm.output import OutputProblem
+from nrjax.erm.output_utility import OutputUtility
+from nrjax.erm.ridge import RidgeProblem
+from nrjax.erm.ridge_utility import RidgeOutputUtility, RidgeUtility
 from nrjax.erm.trust_region import BallMinimum, minimise_in_ball
 
 __all__ = [
@@ -12,7 +15,10 @@ __all__ = [
     "Minimum",
     "OutputProblem",
     "OutputUtility",
+    "RidgeOutputUtility",
     "RidgeProblem",
     "RidgeUtility",
     "minimise_in_ball",
+    "sensitivity",
+    "theory",
 ]

@@ -1,26 +1,31 @@
 """Checks of the rows that every regularised problem starts from."""
 
+from typing import Literal
+
 import numpy as np
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check
+
+RowNorm = Literal["l2", "l1"]
 
 NORM_SLACK = 1e-6
 """Rows scaled to unit norm in float32 may exceed it by rounding."""
 
 
 def checked(
-    features: ArrayLike, labels: ArrayLike, regularisation: float
+    features: ArrayLike, labels: ArrayLike, regularisation: float, row_norm: RowNorm = "l2"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Features (rows, dimension) and labels (rows,) in float64, with l2 norms at most 1.
+    """Features (rows, dimension) and labels (rows,) in float64, with norms at most 1.
 
     What rounding left above a norm of 1 is scaled away. What the labels may be depends on the
     task, and is the caller's to check.
 
     Raises:
-        ValueError: a shape does not fit, a feature is not finite, a row's l2 norm is above 1, or
-            the regularisation is not a positive number.
+        ValueError: a shape does not fit, a feature is not finite, a row's norm is above 1, the
+            regularisation is not a positive number, or there is no such norm.
     """
+    check(row_norm in ("l2", "l1"), "row_norm", row_norm, "'l2' or 'l1'")
     x = np.asarray(features, np.float64)
     y = np.asarray(labels, np.float64)
     if x.ndim != 2 or x.size == 0:
@@ -32,11 +37,11 @@ def checked(
         raise ValueError(f"features[{row}] = {x[row]!r}: must be finite")
     number = np.ndim(regularisation) == 0 and np.isfinite(regularisation)
     check(number and regularisation > 0, "regularisation", regularisation, "above 0")
-    norms = np.linalg.norm(x, axis=1)
+    norms = np.linalg.norm(x, 1 if row_norm == "l1" else 2, axis=1)
     if norms.max() > 1 + NORM_SLACK:
         row = int(norms.argmax())
         raise ValueError(
-            f"features[{row}] has l2 norm {norms[row]:.6g}: must be at most 1, "
+            f"features[{row}] has {row_norm} norm {norms[row]:.6g}: must be at most 1, "
             "for the sensitivity to hold; divide each row by its norm"
         )
     return x / np.maximum(norms, 1)[:, None], y

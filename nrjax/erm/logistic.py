@@ -13,7 +13,8 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax.erm import _door, sensitivity
-from nrjax.erm.output import OutputPerturbation, OutputUtility, find_minimum, merge
+from nrjax.erm.output import OutputPerturbation, merge
+from nrjax.erm.output_utility import OutputUtility, find_minimum
 
 
 def _signed_loss(theta: Array, signed_row: Array, _label: Array) -> Array:
@@ -68,6 +69,7 @@ class LogisticProblem(OutputPerturbation):
             loss=_signed_loss,
         )
         minimum = find_minimum(utility, dimension, tolerance)
+        utility = dataclasses.replace(utility, optimum=minimum.argument, optimum_loss=minimum.value)
         return cls(
             rows=rows,
             dimension=dimension,

@@ -5,27 +5,15 @@ differentiable loss that is Lipschitz in theta (Chaudhuri, Monteleoni & Sarwate 
 """
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check
 from nrjax.erm import _door, sensitivity
 from nrjax.erm._promises import Promises, Witnesses
-from nrjax.erm.minimise import Minimum, minimise
-from nrjax.pytrees import register_dataclass
-
-Loss = Callable[[Array, Array, Array], Array]
-"""`loss(theta, row, label)` of one example, a scalar."""
-
-_TILE_SIZE = 2**20
-"""Numbers of the data that are evaluated at once; 64 trials of a loss that keeps them all in
-float32 then take 256 MiB."""
+from nrjax.erm.minimise import Minimum
+from nrjax.erm.output_utility import Loss, OutputUtility, find_minimum
 
 
 def merge(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -34,84 +22,6 @@ def merge(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     raw = table.view(np.dtype((np.void, table.dtype.itemsize * table.shape[1]))).ravel()
     _, index, counts = np.unique(raw, return_index=True, return_counts=True)
     return table[index], counts / table.shape[0]
-
-
-def _risk(loss: Loss, data: tuple[Array, Array, Array, Array], theta: Array) -> Array:
-    rows, labels, weights, regularisation = data
-
-    def total(rows: Array, labels: Array, weights: Array) -> Array:
-        losses = jax.vmap(lambda row, label: loss(theta, row, label))(rows, labels)
-        return jnp.sum(weights * losses)
-
-    # Accelerators would round the factors to 10 or fewer bits: an error of 1e-4 in the loss.
-    with jax.default_matmul_precision("highest"):
-        tile = max(1, _TILE_SIZE // max(rows.shape[1], theta.shape[0]))
-        whole = rows.shape[0] // tile * tile
-        if whole <= tile:
-            mean = total(rows, labels, weights)
-        else:
-            tiles = [a[:whole].reshape(-1, tile, *a.shape[1:]) for a in (rows, labels, weights)]
-            mean = jnp.sum(jax.lax.map(lambda part: total(*part), tuple(tiles)))
-            if whole < rows.shape[0]:
-                mean += total(rows[whole:], labels[whole:], weights[whole:])
-    return mean + 0.5 * regularisation * jnp.sum(theta * theta)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Risk:
-    """The risk of a loss as an objective; equal for one loss, so that its programs are shared."""
-
-    loss: Loss
-
-    def __call__(self, data: Any, theta: Array) -> Array:
-        return _risk(self.loss, data, theta)
-
-
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class OutputUtility:
-    """Minus the regularised risk of a release projected onto a ball.
-
-    Rounding is part of the promise: what is compared with a threshold is the evaluated risk, and
-    in float32 that is off by 2e-7 or so. The sensitivity falls as 1/n: for the logistic loss at
-    lambda = 0.05 the error was at most 0.04 % of it at 10,000 rows, 0.4 % at 100,000 and 5 % at a
-    million. State that much more to a private rule there, or use float64 (JAX_ENABLE_X64=1),
-    where it is 1e-9 times less.
-
-    Attributes:
-        rows: shape (distinct rows, features), duplicates merged.
-        labels: shape (distinct rows,).
-        weights: share of each among all rows, shape (distinct rows,), summing to 1.
-        regularisation: lambda, scalar.
-        radius: l2 radius of the ball that holds the optimum, scalar; public.
-        sensitivity: how far the replacement of one row moves `evaluate`, scalar, in units of the
-            loss; None if nothing is known of it, which private stopping rules refuse.
-        loss: of one example, static: a program is compiled for each function, so define it once.
-    """
-
-    rows: Any
-    labels: Any
-    weights: Any
-    regularisation: Any
-    radius: Any
-    sensitivity: Any
-    loss: Loss = dataclasses.field(metadata={"static": True})
-
-    def hypothesis(self, release: Array) -> Array:
-        """The release, scaled down to the ball if its norm is larger; shape (dimension,)."""
-        norm = jnp.linalg.norm(release)
-        # Not larger than the radius, zero included: left as it is.
-        return jnp.where(norm > self.radius, release * (self.radius / norm), release)
-
-    def evaluate(self, hypothesis: Array) -> Array:
-        """Minus the regularised risk, scalar."""
-        data = (self.rows, self.labels, self.weights, self.regularisation)
-        return -_risk(self.loss, data, hypothesis)
-
-    def bounds(self, hypothesis: Array) -> tuple[Array, Array]:
-        """The utility itself, twice."""
-        utility = self.evaluate(hypothesis)
-        return utility, utility
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,12 +90,6 @@ class OutputPerturbation:
         """Sensitivity of the excess risk `R(hypothesis) - R(optimum)`: twice as much."""
         plain = self.utility_sensitivity
         return None if plain is None else sensitivity.excess_risk(plain)
-
-
-def find_minimum(utility: OutputUtility, dimension: int, tolerance: float) -> Minimum:
-    """The minimiser of the risk that `utility` evaluates, in float64."""
-    data = (utility.rows, utility.labels, utility.weights, np.float64(utility.regularisation))
-    return minimise(_Risk(utility.loss), data, dimension, tolerance=tolerance)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -297,6 +201,8 @@ class OutputProblem(OutputPerturbation):
         tolerance = tolerance * lipschitz
         minimum = find_minimum(utility, int(width), tolerance)
         witnesses.check_optimum(minimum.argument)
+        # No optimum for a ceiling: how a user's loss rounds, and where it is NaN, is not known.
+        utility = dataclasses.replace(utility, optimum_loss=minimum.value)
         return cls(
             rows=len(y),
             dimension=int(width),

@@ -10,6 +10,7 @@ the noise on X'X matters.
 * "triangle": `a_ij`, i <= j, mirrored; half the l1 norm, and half as many draws of Laplace noise.
 
 Neighbours differ in one row: `x x' - z z'` and `y x - w z`, with `|x|, |z| <= 1`, `|y|, |w| <= 1`.
+Constants "paper" and "tight" are for l2 norms of rows, "l1_rows" for l1 norms.
 """
 
 import math
@@ -22,7 +23,7 @@ from jax import Array
 from nrjax._numerics import check
 
 Noise = Literal["gaussian", "laplace"]
-Constants = Literal["paper", "tight"]
+Constants = Literal["paper", "tight", "l1_rows"]
 Layout = Literal["isometric", "matrix", "triangle"]
 
 
@@ -33,10 +34,13 @@ def layout(noise: Noise, constants: Constants) -> Layout:
         ValueError: there is no such noise, or no such constants.
     """
     check(noise in ("gaussian", "laplace"), "noise", noise, "'gaussian' or 'laplace'")
-    check(constants in ("paper", "tight"), "constants", constants, "'paper' or 'tight'")
+    known = ("paper", "tight", "l1_rows")
+    check(constants in known, "constants", constants, "'paper' or 'tight', or 'l1_rows'")
     if noise == "gaussian":
         return "isometric"
-    return "matrix" if constants == "paper" else "triangle"
+    # With l1 rows the triangle moves as far as the matrix, whose entries off the diagonal come out
+    # as the mean of two.
+    return "triangle" if constants == "tight" else "matrix"
 
 
 def l2_sensitivity(constants: Constants = "paper") -> float:
@@ -44,8 +48,11 @@ def l2_sensitivity(constants: Constants = "paper") -> float:
 
     "paper" (Whitehouse 2022): 2 for each, in squares `2 sqrt(2)`. "tight": with `r = <x, z>` the
     square is at most `(2 - 2 r^2) + (2 + 2 r)`, hence `3/sqrt(2)`, reached at r = 1/2, y = -w = 1.
+    "l1_rows": 2 for both jointly, reached at `x = e1`, `z = e2` (proof in `docs/mathematics.md`).
     """
     layout("gaussian", constants)
+    if constants == "l1_rows":
+        return 2.0
     return 2 * math.sqrt(2) if constants == "paper" else 3 / math.sqrt(2)
 
 
@@ -54,12 +61,15 @@ def l1_sensitivity(dimension: int, constants: Constants = "paper") -> float:
 
     "paper" (Whitehouse 2022), all entries: `2 d + 2 sqrt(d)`. "tight", upper triangle: half of
     `sqrt(2) d` for all entries and of 2 for the diagonal, `d/sqrt(2) + 1`, and `2 sqrt(d)`.
+    "l1_rows" (Ligett 2017, Lemma A.6), all entries: `|x x'|_1 = |x|_1^2`, hence `2 + 2`, reached.
 
     Args:
         dimension: number of features d.
-        constants: "paper" or "tight".
+        constants: "paper", "tight" or "l1_rows".
     """
     layout("laplace", constants)
+    if constants == "l1_rows":
+        return 4.0
     vector = 2 * math.sqrt(dimension)
     if constants == "paper":
         return 2 * dimension + vector

@@ -10,7 +10,7 @@ import pytest
 from scipy import optimize
 
 import nrjax
-from nrjax.erm import OutputProblem, _promises, output
+from nrjax.erm import OutputProblem, _promises, output_utility
 from tests.problems import small_data, small_logistic
 
 LAMBDA = 0.05
@@ -313,7 +313,7 @@ def test_tiles_of_rows_give_the_same_risk(monkeypatch, dtype):
     theta = jnp.asarray(np.linspace(-1, 1, 4), dtype)
     whole = problem.utility.evaluate(theta)
     for rows in (50, problem.utility.rows.shape[0] // 2, 7):
-        monkeypatch.setattr(output, "_TILE_SIZE", 4 * rows)
+        monkeypatch.setattr(output_utility, "_TILE_SIZE", 4 * rows)
         np.testing.assert_allclose(problem.utility.evaluate(theta), whole, rtol=1e-6)
 
 

@@ -1,0 +1,28 @@
+"""Projection onto a ball, and how far from a point the result is at least."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+
+def project(release: Array, radius: Array) -> Array:
+    """The release, scaled down to the ball if its norm is larger; shape (dimension,)."""
+    norm = jnp.linalg.norm(release)
+    # Not larger than the radius, zero included: left as it is.
+    return jnp.where(norm > radius, release * (radius / norm), release)
+
+
+def rounding(terms: int, dtype: Any) -> float:
+    """Relative error of a sum of so many terms of one sign, and of a few operations more."""
+    return (terms + 8) * float(jnp.finfo(dtype).eps)
+
+
+def least_distance(hypothesis: Array, point: Array) -> Array:
+    """A lower bound of `|hypothesis - point|`, scalar; NaN where the hypothesis is.
+
+    Compiled into another program, the same hypothesis may differ by a few units in the last place.
+    """
+    error = rounding(hypothesis.size, hypothesis.dtype)
+    away = (1 - error) * jnp.linalg.norm(hypothesis - point)
+    return jnp.maximum(away - error * jnp.linalg.norm(hypothesis), 0)

@@ -1,0 +1,207 @@
+"""Excess risks, and ceilings: bounds of a utility that spare its evaluation and change nothing."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nrjax
+from nrjax.erm import LogisticProblem, OutputProblem, RidgeProblem
+
+ROWS = 400
+
+
+def flat_data(dimension=3, size=0.3):
+    """Rows that differ in one feature alone: elsewhere the risk is its regularisation."""
+    x = np.zeros((ROWS, dimension))
+    x[:, 0] = np.random.default_rng(0).uniform(0, size, ROWS)
+    return x
+
+
+def logistic(regularisation):
+    x = flat_data()
+    problem = LogisticProblem.fit(x, np.where(x[:, 0] > 0.05, 1.0, -1.0), regularisation)
+    return problem.value, problem.l1_sensitivity, problem.utility
+
+
+def ridge_output(regularisation):
+    x = flat_data()
+    problem = RidgeProblem.fit(x, 0.002 * x[:, 0], regularisation)
+    return problem.released_optimum("laplace")
+
+
+def ridge(regularisation):
+    x = flat_data(2)
+    return RidgeProblem.fit(x, 0.002 * x[:, 0], regularisation).released("laplace")
+
+
+PROBLEMS = (logistic, ridge_output, ridge)
+each_problem = pytest.mark.parametrize("build", PROBLEMS, ids=lambda build: build.__name__)
+
+
+def cast(utility, dtype):
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), utility)
+
+
+def evaluated(utility, release):
+    return utility.evaluate(utility.hypothesis(release))
+
+
+def releases_of(value, count=600):
+    """At all noise levels, and of every length."""
+    rng = np.random.default_rng(1)
+    noise = rng.laplace(size=(count, value.size)) * np.geomspace(1e-6, 1e5, count)[:, None]
+    return value + noise
+
+
+@each_problem
+@pytest.mark.parametrize("excess", [False, True])
+def test_no_utility_is_above_its_ceiling(build, excess, dtype):
+    """Each in its own program; and 1 % less would be too low."""
+    evaluate = jax.jit(jax.vmap(evaluated, (None, 0)))
+    bound = jax.jit(jax.vmap(lambda utility, release: utility.ceiling(release), (None, 0)))
+    for regularisation in (0.05, 0.005):
+        value, _, utility = build(regularisation)
+        utility = utility.excess_risk() if excess else utility
+        utility, releases = cast(utility, dtype), jnp.asarray(releases_of(value), dtype)
+        found, ceiling = evaluate(utility, releases), bound(utility, releases)
+        assert found.dtype == ceiling.dtype == dtype
+        assert np.all(found <= ceiling)
+        assert np.any(found > ceiling - 0.01 * jnp.abs(ceiling))
+
+
+@each_problem
+def test_a_ceiling_is_nan_where_the_release_is(build):
+    value, _, utility = build(0.05)
+    for excess in (utility, utility.excess_risk()):
+        for broken in (jnp.nan, jnp.inf):
+            release = jnp.asarray(value).at[-1].set(broken)
+            assert np.isnan(excess.ceiling(release))
+
+
+@each_problem
+def test_the_excess_risk_is_the_risk_above_the_optimum(build, dtype):
+    value, _, utility = build(0.05)
+    excess = utility.excess_risk()
+    assert type(excess) is type(utility)
+    assert jax.tree.structure(excess) == jax.tree.structure(utility)  # programs are shared
+    assert excess.sensitivity == 2 * utility.sensitivity
+    evaluate = jax.jit(jax.vmap(evaluated, (None, 0)))
+    releases = jnp.asarray(releases_of(value), dtype)
+    plain, above = (
+        np.asarray(evaluate(cast(one, dtype), releases), np.float64) for one in (utility, excess)
+    )
+    eps = float(jnp.finfo(dtype).eps)
+    np.testing.assert_allclose(above, utility.optimum_loss + plain, atol=8 * eps, rtol=8 * eps)
+    assert above.max() <= (4 * eps if build is logistic else 0)
+    optimum = jnp.asarray(utility.optimum, dtype)
+    assert abs(float(cast(excess, dtype).evaluate(optimum))) <= 4 * eps
+    silent = dataclasses.replace(utility, sensitivity=None)
+    assert silent.excess_risk().sensitivity is None
+
+
+def test_the_excess_risk_of_ridge_does_not_cancel(dtype):
+    """It is right to a few units in the last place however small it is."""
+    x = flat_data(3, 0.9)
+    problem = RidgeProblem.fit(x, x[:, 0], 0.05)
+    utility = problem.released_optimum("laplace").utility
+    step = np.array([1e-6, 2e-6, -1e-6])
+    exact = 0.5 * step @ utility.hessian @ step
+    near = dataclasses.replace(utility.excess_risk(), optimum=np.zeros(3))
+    found = -float(cast(near, dtype).evaluate(jnp.asarray(step, dtype)))
+    assert found == pytest.approx(exact, rel=1e-5 if dtype == jnp.float32 else 1e-13)
+
+
+def test_a_users_own_loss_has_no_ceiling():
+    """How it rounds is not known; its excess risk is."""
+
+    def huber(theta, row, label):
+        error = jnp.abs(row @ theta - label)
+        return jnp.where(error < 0.5, error**2, error - 0.25)
+
+    x = flat_data()
+    problem = OutputProblem.fit(huber, x, 0.5 * x[:, 0], 0.05, 1.0)
+    assert problem.utility.optimum_loss == problem.optimum_loss
+    assert problem.utility.ceiling(jnp.asarray(problem.value)) == jnp.inf
+    excess = problem.utility.excess_risk()
+    assert excess.sensitivity is None
+    assert abs(float(excess.evaluate(jnp.asarray(problem.value)))) < 1e-6
+
+
+@nrjax.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class WithoutCeiling:
+    utility: Any
+
+    @property
+    def sensitivity(self):
+        return self.utility.sensitivity
+
+    def hypothesis(self, release):
+        return self.utility.hypothesis(release)
+
+    def evaluate(self, hypothesis):
+        return self.utility.evaluate(hypothesis)
+
+
+@nrjax.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Shifted(WithoutCeiling):
+    """Its ceiling is `shift` too low."""
+
+    shift: Any
+
+    def ceiling(self, release):
+        return self.utility.ceiling(release) - self.shift
+
+
+def run(build, utility, threshold):
+    value, moved, _ = build(0.05)
+    guarantee = nrjax.PureGuarantee(moved)
+    most = {logistic: 300.0, ridge_output: 2000.0, ridge: 60.0}[build]
+    return nrjax.simulate(
+        jax.random.key(0),
+        150,
+        value,
+        nrjax.Laplace(value.shape),
+        guarantee,
+        nrjax.Grid.geometric(guarantee, 0.3, most, 60),
+        utility,
+        nrjax.InteractiveAboveThreshold(threshold, utility.sensitivity, 400.0),
+        batching=nrjax.Batching(tile=16, lanes=32, inner_steps=3),
+    )
+
+
+def both(build):
+    """The plain utility and the excess risk's, with a threshold for each."""
+    _, _, utility = build(0.05)
+    return (utility, -float(utility.optimum_loss) - 0.05), (utility.excess_risk(), -0.05)
+
+
+def assert_same(one, other):
+    for field in one._fields:
+        left, right = getattr(one, field), getattr(other, field)
+        np.testing.assert_array_equal(left, right, err_msg=field)
+
+
+@each_problem
+def test_a_ceiling_changes_no_outcome(build):
+    """Against one that is infinitely high, so that everything is evaluated."""
+    for utility, threshold in both(build):
+        plain = run(build, Shifted(utility, -np.inf), threshold)
+        assert np.unique(plain.step).size > 5
+        assert np.mean(plain.status == nrjax.Status.STOPPED) > 0.9
+        assert_same(run(build, Shifted(utility, 0.0), threshold), plain)
+        # Negative control: a ceiling that is too low is believed, so it was looked at.
+        low = run(build, Shifted(utility, 0.1), threshold)
+        assert np.mean(low.step != plain.step) > 0.1
+
+
+@pytest.mark.long
+@each_problem
+def test_a_program_without_a_ceiling_has_the_same_outcomes(build):
+    for utility, threshold in both(build):
+        assert_same(run(build, utility, threshold), run(build, WithoutCeiling(utility), threshold))

@@ -1,0 +1,160 @@
+"""What Ligett 2017 prints, run beside what is implemented."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nrjax
+from nrjax.erm import LogisticProblem, RidgeProblem, sensitivity, theory
+from tests.problems import small_data, small_logistic
+
+ALPHA = 0.05
+
+
+def project_as_printed(release, radius):
+    """Algorithm 5: "if |theta| <= M then theta = M theta/|theta|"."""
+    norm = np.linalg.norm(release)
+    return radius * release / norm if norm <= radius else release
+
+
+def excess_risk(problem, theta):
+    """Of the plain definition, in float64."""
+    margins = problem.utility.rows @ theta
+    losses = problem.utility.weights @ np.logaddexp(0, -margins)
+    return losses + 0.5 * problem.regularisation * theta @ theta - problem.optimum_loss
+
+
+def test_algorithm_5_scales_the_wrong_hypotheses_and_never_gets_accurate(dtype):
+    problem = small_logistic()
+    radius = problem.utility.radius
+    rng = np.random.default_rng(0)
+    for scale in (1e-3, 1e-5):
+        release = problem.value + rng.laplace(scale=scale, size=problem.shape)
+        printed = project_as_printed(release, radius)
+        ours = np.asarray(problem.utility.hypothesis(jnp.asarray(release, dtype)), np.float64)
+        assert excess_risk(problem, printed) > 2 * ALPHA
+        assert abs(excess_risk(problem, ours)) < 1e-4
+
+
+def test_algorithm_5_leaves_the_query_without_its_sensitivity(dtype):
+    """Long hypotheses stay as long as they are, and a row moves the query by more than Delta."""
+    x, y = small_data(rows=40)
+    problem = LogisticProblem.fit(x, y, 0.05)
+    radius, stated = problem.utility.radius, problem.excess_risk_sensitivity
+    assert stated == pytest.approx(2 / 40 * np.log((1 + np.exp(radius)) / (1 + np.exp(-radius))))
+    release = 10 * radius * np.ones(5) / np.sqrt(5)
+    pulling = []
+    for side in (1, -1):
+        rows, labels = x.copy(), y.copy()
+        rows[0], labels[0] = side * release / np.linalg.norm(release), 1.0
+        pulling.append(LogisticProblem.fit(rows, labels, 0.05))
+    printed = project_as_printed(release, radius)
+    ours = np.asarray(problem.utility.hypothesis(jnp.asarray(release, dtype)), np.float64)
+    moved = [
+        abs(excess_risk(pulling[0], theta) - excess_risk(pulling[1], theta))
+        for theta in (printed, ours)
+    ]
+    assert moved[0] > 4 * stated
+    assert moved[1] <= stated * (1 + 1e-5)
+
+
+def test_the_printed_threshold_is_never_reached():
+    """`R(theta*) - R(theta)` is at most 0, and the threshold alpha/2 above it."""
+    problem = small_logistic()
+    steps, gamma = 60, 0.1
+    utility = problem.utility.excess_risk()
+    epsilon = 16 * utility.sensitivity * np.log(2 * steps / gamma) / ALPHA
+    guarantee = nrjax.PureGuarantee(problem.l1_sensitivity)
+    most = 4 * theory.output_logistic_epsilon(ALPHA, problem.rows, problem.dimension, 0.05)
+
+    def run(threshold):
+        return nrjax.simulate(
+            jax.random.key(0),
+            256,
+            problem.value,
+            nrjax.Laplace(problem.shape),
+            guarantee,
+            nrjax.Grid.geometric(guarantee, 1 / problem.rows, most, steps),
+            utility,
+            nrjax.InteractiveAboveThreshold(threshold, utility.sensitivity, epsilon),
+            batching=nrjax.Batching(tile=64, lanes=64),
+        )
+
+    ours, printed = run(-ALPHA / 2), run(ALPHA / 2)
+    assert np.all(ours.status == nrjax.Status.STOPPED)
+    assert np.mean(np.asarray(ours.utility) >= -ALPHA) > 1 - gamma
+    # Not one of 256: without a yes the algorithm outputs theta*, and its cost is infinite.
+    assert np.all(printed.status == nrjax.Status.EXHAUSTED)
+
+
+def test_theorem_a9_as_printed_promises_too_much(dtype):
+    """It puts `(1/n + lambda) p` for the trace of H, which is `1 + lambda p` for unit rows."""
+    x, _ = small_data()
+    rows, dimension, weight = *x.shape, 0.005
+    problem = RidgeProblem.fit(x, 0.5 * x[:, 0], weight)
+    radius = 1 / np.sqrt(weight)
+    printed = np.sqrt(
+        (1 / rows + weight) * (radius + 1) ** 2 * dimension**2 / (rows * weight * ALPHA)
+    )
+    ours = theory.output_ridge_epsilon(ALPHA, rows, dimension, weight)
+    value, moved, utility = problem.released_optimum("laplace")
+    utility = utility.excess_risk()
+    evaluate = jax.jit(jax.vmap(utility.evaluate))
+    rng = np.random.default_rng(1)
+    found = []
+    for level in (printed, ours):
+        noise = rng.laplace(scale=moved / level, size=(20_000, dimension))
+        risks = -np.asarray(evaluate((value + noise).astype(dtype)), np.float64)
+        found.append((risks.mean(), risks.std() / np.sqrt(len(risks))))
+    mean, error = found[0]
+    assert mean - 20 * error > ALPHA
+    assert mean > 10 * ALPHA
+    mean, error = found[1]
+    assert abs(mean - ALPHA) < 4 * error  # exact, so neither more than alpha nor less
+
+
+def test_claim_a12_prints_twice_what_a_row_does():
+    """`M/n` for the plain loss, at every hypothesis of the ball, and reached at its rim."""
+    x, y = small_data(rows=40)
+    radius = LogisticProblem.fit(x, y, 0.05).utility.radius
+    printed = 2 / 40 * np.log((1 + np.exp(radius)) / (1 + np.exp(-radius)))
+    stated = sensitivity.logistic_loss(40, radius)
+    assert printed == pytest.approx(2 * stated)
+    rng = np.random.default_rng(2)
+    thetas = rng.normal(size=(300, 5))
+    thetas *= radius / np.linalg.norm(thetas, axis=1)[:, None]
+    thetas[::2] *= rng.uniform(size=(150, 1))
+    largest = 0.0
+    for theta in thetas:
+        along = theta / np.linalg.norm(theta)
+        other = rng.normal(size=(8, 5))
+        other /= np.linalg.norm(other, axis=1)[:, None]
+        margins = np.concatenate([[along, -along], other, np.zeros((1, 5))]) @ theta
+        largest = max(largest, np.ptp(np.logaddexp(0, -margins)) / 40)
+    assert 0.9999 * stated < largest <= stated * (1 + 1e-12)
+
+
+def test_the_excess_risk_may_move_by_all_of_it():
+    """So the printed 2M/n is right for what Algorithm 5 asks, the excess risk."""
+    radius, rows = 0.5, 200
+    theta = np.linspace(-radius, radius, 401)
+
+    def excess(first):
+        margins = theta * np.append(np.ones(rows - 1), first)[:, None]
+        # The rest of the data is balanced, so that one row decides where the minimum is.
+        margins[1 : rows // 2 + 1] *= -1
+        risk = np.mean(np.logaddexp(0, -margins), axis=0)
+        return risk - risk.min()
+
+    moved = np.abs(excess(1.0) - excess(-1.0)).max()
+    plain = sensitivity.logistic_loss(rows, radius)
+    assert plain < moved <= sensitivity.logistic_excess_risk(rows, radius)
+
+
+def test_a_utility_without_its_optimum_has_no_excess_risk():
+    bare = dataclasses.replace(small_logistic().utility, optimum_loss=None)
+    with pytest.raises(ValueError, match="optimum_loss = None: must be known"):
+        bare.excess_risk()
