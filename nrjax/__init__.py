@@ -9,12 +9,13 @@ from nrjax.guarantees import (
 )
 from nrjax.keys import trial_key
 from nrjax.montecarlo import Batching, simulate
-from nrjax.processes import Brownian, Laplace, LaplaceJumps, Skellam
+from nrjax.processes import Brownian, IndependentLaplace, Laplace, LaplaceJumps, Skellam
 from nrjax.pytrees import register_dataclass
 from nrjax.schedules import AdaptiveTimes, Grid
 from nrjax.stopping import (
     AboveThreshold,
     InteractiveAboveThreshold,
+    LaplaceTests,
     PublicThreshold,
     ReducedAboveThreshold,
 )
@@ -29,9 +30,11 @@ __all__ = [
     "Batching",
     "Brownian",
     "Grid",
+    "IndependentLaplace",
     "InteractiveAboveThreshold",
     "Laplace",
     "LaplaceJumps",
+    "LaplaceTests",
     "LinearBoundary",
     "MixtureBoundary",
     "OneSidedMixtureBoundary",

@@ -5,7 +5,6 @@ good enough? if not, which time comes next?) and `advance` (rewind to that time)
 `nrjax.montecarlo` assess the releases of many trials together.
 """
 
-import inspect
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +14,16 @@ from jax.typing import ArrayLike
 
 from nrjax.interaction import Interaction, build_interaction
 from nrjax.keys import Role, check_key, role_key, step_key
-from nrjax.types import Guarantee, NoiseProcess, Outcome, Schedule, Status, StoppingRule, Utility
+from nrjax.types import (
+    Guarantee,
+    NoiseProcess,
+    Outcome,
+    Schedule,
+    Status,
+    StoppingRule,
+    Utility,
+    charge,
+)
 
 
 class TrialState(NamedTuple):
@@ -52,11 +60,16 @@ class Path(NamedTuple):
     """`Status` of the trial had it been judged at this step for the first time."""
 
 
-def _epsilon(trial: Interaction, time: Array) -> Array:
-    """Ex-post epsilon of the releases at `time`; NaN without a guarantee."""
+def _epsilon(trial: Interaction, process: Any, time: Array) -> Array:
+    """Ex-post epsilon of all releases up to that of `process`, at `time`; NaN without a guarantee.
+
+    That of the last one alone, unless the process says what they cost together.
+    """
     if trial.guarantee is None:
         return jnp.full_like(time, jnp.nan)
-    return jnp.asarray(trial.guarantee.epsilon(time), time.dtype)
+    composed = getattr(trial.process, "composed_time", None)
+    paid = time if composed is None else composed(process)
+    return jnp.asarray(trial.guarantee.epsilon(paid), time.dtype)
 
 
 def _time_status(time: Array, now: Array) -> Array:
@@ -99,7 +112,7 @@ def start(trial: Interaction, key: Array) -> TrialState:
         next_time=safe,
         process=process,
         schedule=schedule,
-        rule=trial.rule.init(role_key(key, Role.THRESHOLD), _epsilon(trial, safe)),
+        rule=trial.rule.init(role_key(key, Role.THRESHOLD), _epsilon(trial, process, safe)),
         hypothesis=_unset(trial, process),
         utility=nan,
         status=status.astype(jnp.int32),
@@ -133,7 +146,9 @@ def decline(trial: Interaction, state: TrialState) -> tuple[Array, Array]:
     ceiling = utility.ceiling(release_of(trial, state.process))
     ceiling = jnp.asarray(ceiling, trial.value.dtype)
     query = step_key(role_key(state.key, Role.QUERY), state.step)
-    _, stop = trial.rule.step(query, state.rule, _epsilon(trial, state.time), ceiling)
+    _, stop = trial.rule.step(
+        query, state.rule, _epsilon(trial, state.process, state.time), ceiling
+    )
     return ~stop & ~jnp.isnan(ceiling), ceiling
 
 
@@ -150,7 +165,9 @@ def _rule_status(trial: Interaction, state: Any) -> Array:
 def judge(trial: Interaction, state: TrialState, hypothesis: Any, utility: Array) -> TrialState:
     """Ask the rule; without a yes, ask the schedule for the next time."""
     query = step_key(role_key(state.key, Role.QUERY), state.step)
-    rule, stop = trial.rule.step(query, state.rule, _epsilon(trial, state.time), utility)
+    rule, stop = trial.rule.step(
+        query, state.rule, _epsilon(trial, state.process, state.time), utility
+    )
     schedule, time, done = trial.schedule.next(state.schedule, release_of(trial, state.process))
     time = jnp.asarray(time, state.time.dtype)
     done = done | (state.step + 1 >= trial.max_steps)
@@ -186,10 +203,10 @@ def advance(trial: Interaction, state: TrialState) -> TrialState:
 
 def _test_epsilon(trial: Interaction, state: TrialState, mechanism: Array) -> Array:
     """What the rule's answers cost."""
-    stopped = state.status == Status.STOPPED
-    charges_by_answer = "stopped" in inspect.signature(trial.rule.cost).parameters
-    answer = {"stopped": stopped} if charges_by_answer else {}
-    cost = jnp.asarray(trial.rule.cost(mechanism, **answer), mechanism.dtype)
+    # The release at `step` has been judged however the trial ended: a failure to advance leaves the
+    # step before, and one at the start leaves -1.
+    stopped, answers = state.status == Status.STOPPED, state.step + 1
+    cost = jnp.asarray(charge(trial.rule, mechanism, stopped, answers), mechanism.dtype)
     # A NaN has no sensitivity: that the trial ended on it is not covered by what the rule states.
     broken = (state.status == Status.NAN_UTILITY) & (cost != 0)
     return jnp.where(broken, jnp.inf, cost)
@@ -198,7 +215,7 @@ def _test_epsilon(trial: Interaction, state: TrialState, mechanism: Array) -> Ar
 def finish(trial: Interaction, state: TrialState) -> Outcome:
     """The outcome of a trial that ended, or that ends here."""
     released = state.step >= 0
-    mechanism = jnp.where(released, _epsilon(trial, state.time), jnp.nan)
+    mechanism = jnp.where(released, _epsilon(trial, state.process, state.time), jnp.nan)
     if trial.guarantee is not None:  # noise that lacks its law has no bound
         mechanism = jnp.where(state.status == Status.OVERFLOW, jnp.inf, mechanism)
     test = _test_epsilon(trial, state, mechanism)

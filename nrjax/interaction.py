@@ -151,8 +151,9 @@ def build_interaction(
     Raises:
         ValueError: an argument is not a part of its kind, `value` or `shift` does not have the
             process's shape or is not finite, `max_steps` is below 1, the utility is not a scalar,
-            the guarantee is for other noise, the dtype does not resolve the noise, or the rule is
-            for fewer steps or a smaller sensitivity of the utility.
+            the guarantee is for other noise, the dtype does not resolve the noise, the rule is for
+            fewer steps or a smaller sensitivity of the utility, or a shift is given for a process
+            that does not know its realised loss.
     """
     _check_parts(
         {
@@ -163,6 +164,11 @@ def build_interaction(
             "rule": rule,
         }
     )
+    if shift is not None and not getattr(process, "realised_loss", True):
+        raise ValueError(
+            f"shift = {shift!r}: must be None for {type(process).__name__}, which does not keep "
+            "the noise of all releases, and so cannot say what they realise together"
+        )
     value = np.asarray(value) if isinstance(value, (list, tuple)) else value
     shift = np.asarray(shift) if isinstance(shift, (list, tuple)) else shift
     shape = tuple(process.shape)

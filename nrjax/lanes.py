@@ -7,6 +7,7 @@ do not depend on how many others there are: a matrix product differs in the last
 batch sizes, not between places in a batch (of a power of two: in odd ones it was seen to).
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +18,10 @@ from nrjax import engine
 from nrjax.engine import TrialState
 from nrjax.interaction import Interaction
 from nrjax.keys import trial_key
-from nrjax.types import Status
+from nrjax.types import Outcome, Status
+
+Derived = tuple[tuple[str, Callable[[Outcome], Array]], ...]
+"""Results by name that are made of one trial's outcome, when it ends."""
 
 
 class Lanes(NamedTuple):
@@ -86,6 +90,7 @@ def run(
     inner_steps: int,
     capacity: int,
     fields: tuple[str, ...],
+    derived: Derived = (),
 ) -> dict[str, Any]:
     """Outcomes of trials `first` to `first + count` on one device; `capacity` rows, rest unset."""
     start = jax.vmap(lambda k: engine.start(trial, k))
@@ -93,7 +98,8 @@ def run(
 
     def finish(state: TrialState) -> dict[str, Any]:
         outcome = engine.finish(trial, state)
-        return {name: getattr(outcome, name) for name in fields}
+        kept = {name: getattr(outcome, name) for name in fields}
+        return kept | {name: jnp.asarray(function(outcome)) for name, function in derived}
 
     blank = jax.eval_shape(lambda k: finish(engine.start(trial, k)), key)
     outcomes = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), blank)

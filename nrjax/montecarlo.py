@@ -3,8 +3,9 @@
 What a device does with its share of the trials is in `nrjax.lanes`.
 """
 
+import copy
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -33,7 +34,7 @@ class Batching:
     Attributes:
         tile: trials whose utility is taken together, a power of two: in other batches a matrix
             product may round by its place in the batch. None chooses by the size of the utility's
-            data and of a trial's state: 64 for a data set of usual size, 4096 for a scalar.
+            data and of a trial's state: 8 to 64 for a data set of usual size, 4096 for a scalar.
         lanes: trials under way at a time on a device, a multiple of `tile`. None: four tiles, at
             most 4096 trials, and about 2 MiB of their states. Never more than a device's share.
         chunk: trials whose outcomes are kept on the devices before they go to the host. None: as
@@ -73,7 +74,7 @@ class Batching:
         if tile is None:
             data = sum(np.size(leaf) for leaf in jax.tree.leaves(trial.utility))
             largest = most if most == 4096 else max(1, most // 4)
-            tile = min(_power_of_two(2**22 // max(data, 1), 64, 4096), largest)
+            tile = min(_power_of_two(2**24 // max(data, 1), 8, 4096), largest)
         if lanes is None:
             lanes = max(tile, min(most, 4 * tile) // tile * tile)
         check(lanes % tile == 0, "lanes", lanes, f"a multiple of tile = {tile}")
@@ -138,6 +139,14 @@ def _check_fields(fields: Sequence[str], known: tuple[str, ...]) -> None:
     check(set(fields) <= set(known), "fields", sorted(fields), f"among {known}")
 
 
+def _check_derived(derived: Sequence[tuple[str, Callable[[Outcome], Array]]]) -> None:
+    names = [name for name, _ in derived]
+    fresh = len(set(names)) == len(names) and not set(names) & set(Outcome._fields)
+    check(fresh, "derived", names, "names of their own, none of them a field of Outcome")
+    for name, function in derived:
+        check(callable(function), f"derived {name!r}", function, "a function of an Outcome")
+
+
 class Program:
     """One compiled program that runs any trials of an interaction, up to `chunk` at a time.
 
@@ -168,6 +177,15 @@ class Program:
             mesh=Mesh(np.array(self._devices), ("trials",)),
             options=tuple(self.options.items()),
         )
+
+    def of(self, trial: Interaction) -> "Program":
+        """The same for another interaction; parts alike in class and shape share a compilation.
+
+        Batches stay as they were chosen for the first one.
+        """
+        other = copy.copy(self)
+        other._trial = trial
+        return other
 
     def compile(self, key: Array) -> None:
         """Compile, by a run of no trials; without it the first `run` compiles."""
@@ -206,20 +224,34 @@ def outcomes(
     chunk: int,
     fields: Sequence[str] = Outcome._fields,
     batching: Batching | None = None,
+    derived: Sequence[tuple[str, Callable[[Outcome], Array]]] = (),
 ) -> Program:
     """The program whose results are a dict of arrays by the names in `fields`, of `Outcome`'s.
 
-    `trial` comes from `build_interaction`. Releases may be large: leave out what is not wanted.
+    Args:
+        trial: from `build_interaction`.
+        chunk: trials at a time.
+        fields: what is kept of an `Outcome`. Releases may be large: leave out what is not wanted.
+        batching: lanes, tiles and devices.
+        derived: pairs `(name, function)` for more results in the same dict: `function(outcome)`,
+            an array, of one trial's `Outcome`, taken on the device when the trial ends. So the
+            norm of a hypothesis is kept without the hypothesis. A trial that failed at its start
+            has one of NaN. Define functions once, at module level: each new one is compiled anew.
+
+    Raises:
+        ValueError: a field is unknown, or a derived name is given twice or is a field's.
     """
     batching = Batching() if batching is None else batching
     _check_count("chunk", chunk, 1)
     _check_fields(fields, Outcome._fields)
+    _check_derived(derived)
     tile, width = batching.resolve(trial)
     program = Program(trial, lanes.run, chunk, batching, {"tile": tile})
     program.options |= {
         "lanes": min(width, program.capacity),
         "inner_steps": batching.inner_steps,
         "fields": tuple(fields),
+        "derived": tuple((name, function) for name, function in derived),
     }
     return program
 

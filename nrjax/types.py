@@ -6,6 +6,7 @@ states are `NamedTuple`s.
 """
 
 import enum
+import inspect
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from jax import Array
@@ -67,6 +68,12 @@ class NoiseProcess(Protocol[State]):
     def status(self, state: State) -> Array:
         """`Status.RUNNING` (int32 scalar) while the state has the stated law, else the failure."""
         ...
+
+    # A process whose releases do not form a noise-reduction chain (`nrjax.IndependentLaplace`), so
+    # that all of them are paid for, not just the last, also has
+    #   composed_time(state): time of the one release that would cost as much as all so far,
+    #     rounded down; the guarantee is asked for its epsilon there instead of at the last time.
+    # `realised_loss = False` says that `privacy_loss` is not to be had: NaN; a shift is refused.
 
 
 class Guarantee(Protocol):
@@ -163,12 +170,25 @@ class StoppingRule(Protocol[State]):
         ...
 
     def cost(self, epsilon: Array, stopped: Array | bool = True) -> Array:
-        """What testing adds to the ex-post epsilon when the last release cost `epsilon`.
+        """What testing adds to the ex-post epsilon when the releases cost `epsilon`.
 
         `stopped` says whether the last answer was yes; without one there were only noes. A rule
-        that charges the same for both may leave the argument out.
+        that charges the same for both may leave the argument out. A rule whose answers are each
+        paid for takes a third, `answers` (int32): the number of releases it has judged. That is
+        `step + 1` however the trial ended, since a process that fails to advance leaves the
+        release before, and 0 where it failed at its start; a query at which the rule itself failed
+        is counted too.
         """
         ...
+
+
+def charge(
+    rule: StoppingRule, epsilon: Array, stopped: Array | bool, answers: Array | int
+) -> Array:
+    """A rule's `cost`, told as much of the rest as it takes."""
+    known = {"stopped": stopped, "answers": answers}
+    asked = inspect.signature(rule.cost).parameters
+    return rule.cost(epsilon, **{name: value for name, value in known.items() if name in asked})
 
 
 class Outcome(NamedTuple):

@@ -4,6 +4,7 @@ Checks take a case and assert. They share two compiled functions, so that a case
 """
 
 import dataclasses
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -18,10 +19,11 @@ from nrjax.guarantees import (
     OneSidedMixtureBoundary,
     PureGuarantee,
 )
-from nrjax.processes import Brownian, Laplace, LaplaceJumps, Skellam
+from nrjax.processes import Brownian, IndependentLaplace, Laplace, LaplaceJumps, Skellam
 from nrjax.stopping import (
     AboveThreshold,
     InteractiveAboveThreshold,
+    LaplaceTests,
     PublicThreshold,
     ReducedAboveThreshold,
 )
@@ -40,6 +42,9 @@ class ProcessCase:
     """The process of a given shape, for times from 0.9e-3 to 1.1e6."""
     errors: tuple[tuple[Callable[[], Any], str], ...]
     """Faulty constructions, and what the message of the `ValueError` must say."""
+    chain: bool = True
+    """Whether releases form a noise-reduction chain, paid for by the last one; if not, each is new
+    noise, all are paid for, and the realised loss is not known."""
 
 
 BAD_SHAPES = ((3, r"shape = 3"), ([3], r"shape = \[3\]"), ((-1,), r"shape = \(-1,\)"))
@@ -60,6 +65,7 @@ def _skellam(shape):
 PROCESSES = (
     ProcessCase("brownian", Brownian, _bad_shapes(Brownian)),
     ProcessCase("laplace", Laplace, _bad_shapes(Laplace)),
+    ProcessCase("independent", IndependentLaplace, _bad_shapes(IndependentLaplace), chain=False),
     ProcessCase(
         "jumps",
         _jumps,
@@ -237,6 +243,8 @@ def check_pytree(case):
 
 def check_no_shift_costs_nothing(case):
     process, key, times, shift = _inputs(case)
+    if not case.chain:  # the loss is not known: `check_price_of_all_releases`
+        pytest.skip("the realised loss is not known")
     assert not np.any(run(process, key, times, 0 * shift)[1])
 
 
@@ -247,11 +255,29 @@ def check_wide_times(case):
     times[0] = [1e6, 1e-3, 1e-3, 1e-3]
     _, (values, losses, status) = _lanes(case, seed=4, times=times)
     assert np.all(np.isfinite(values))
-    assert np.all(np.isfinite(losses))
+    assert np.all(np.isfinite(losses) if case.chain else np.isnan(losses))
     np.testing.assert_array_equal(status, np.full(status.shape, Status.RUNNING))
     again = times[:, 1:] == times[:, :-1]
     assert again.any()
-    np.testing.assert_array_equal(values[:, 1:][again], values[:, :-1][again])
+    stays = values[:, 1:][again] == values[:, :-1][again]
+    assert np.all(stays) if case.chain else not np.any(stays)
+
+
+def check_price_of_all_releases(case):
+    """Of a chain that of the last one; else more with each, and what its `composed_time` says."""
+    process, key, times, _ = _inputs(case)
+    assert hasattr(process, "composed_time") == (not case.chain)
+    assert getattr(process, "realised_loss", True) == case.chain
+    if case.chain:
+        return
+    state = process.init(key, times[0])
+    for count, time in enumerate(times[1:], 2):
+        state = process.rewind(key, state, time)
+        composed = process.composed_time(state)
+        assert (composed.shape, composed.dtype) == ((), times.dtype)
+        paid = np.sum(1 / times[:count].astype(float))
+        assert composed <= 1 / paid
+        np.testing.assert_allclose(composed, 1 / paid, rtol=1e-5)
 
 
 def check_errors(case):
@@ -272,6 +298,7 @@ PROCESS_CHECKS = (
     check_pytree,
     check_no_shift_costs_nothing,
     check_wide_times,
+    check_price_of_all_releases,
     check_errors,
 )
 
@@ -403,6 +430,9 @@ class RuleCase:
     """Faulty constructions, and what the message of the `ValueError` must say."""
     private: bool = True
     """Whether it has a sensitivity, draws noise and charges for its answers."""
+    separate: bool = False
+    """Whether each answer is a mechanism of its own: noise from the query's key alone, and a price
+    for each, be it yes or no. If not, all noes are paid for by half of what a yes costs."""
 
 
 def _bad_thresholds(build):
@@ -422,12 +452,12 @@ def _bad_parameters(build, *names):
     )
 
 
-def _classical(kind):
+def _classical(kind, **traits):
     def build(threshold=0.5, sensitivity=1.0, epsilon=2.0):
         return kind(threshold, sensitivity, epsilon)
 
     errors = (*_bad_thresholds(build), *_bad_parameters(build, "sensitivity", "epsilon"))
-    return RuleCase(kind.__name__, build, errors)
+    return RuleCase(kind.__name__, build, errors, **traits)
 
 
 def _reduced(threshold=0.5, sensitivity=1.0):
@@ -438,6 +468,7 @@ RULES = (
     RuleCase("PublicThreshold", PublicThreshold, _bad_thresholds(PublicThreshold), private=False),
     _classical(AboveThreshold),
     _classical(InteractiveAboveThreshold),
+    _classical(LaplaceTests, separate=True),
     RuleCase(
         "ReducedAboveThreshold",
         _reduced,
@@ -511,9 +542,12 @@ def check_rule_purity(case):
     first, again = ask_lanes(*inputs), ask_lanes(*inputs)
     jax.tree.map(np.testing.assert_array_equal, first, again)
     rule, keys, epsilons, utilities = inputs
-    for changed in (keys.at[:, 0].set(keys[:, 1]), keys.at[:, 1].set(keys[:, 0])):
+    for changed, draws in (
+        (keys.at[:, 0].set(keys[:, 1]), case.private and not case.separate),
+        (keys.at[:, 1].set(keys[:, 0]), case.private),
+    ):
         stops = ask_lanes(rule, changed, epsilons, utilities)[0]
-        assert np.any(stops != first[0]) == case.private
+        assert np.any(stops != first[0]) == draws
 
 
 def check_rule_dtype(case):
@@ -597,11 +631,22 @@ def check_rule_sequence_of_thresholds(case):
 
 
 def check_rule_cost(case):
-    """Noes cost half of what a yes does, at any epsilon; public answers cost nothing."""
+    """Noes cost half of what a yes does, at any epsilon; public answers cost nothing.
+
+    Where each answer is paid for, noes cost as much as a yes, and all of them together their sum.
+    """
     rule, _, epsilons, _ = _questions(case)
     yes, noes = rule.cost(epsilons), rule.cost(epsilons, stopped=False)
     assert yes.shape == noes.shape == epsilons.shape
-    np.testing.assert_array_equal(2 * noes, yes)
+    if case.separate:
+        np.testing.assert_array_equal(noes, yes)
+        answers = np.arange(STEPS, dtype=np.int32)
+        total = np.asarray(rule.cost(epsilons, answers % 2 == 0, answers))
+        np.testing.assert_allclose(total, answers * yes, rtol=1e-6)
+        assert total[0] == 0
+    else:
+        np.testing.assert_array_equal(2 * noes, yes)
+        assert "answers" not in inspect.signature(rule.cost).parameters
     np.testing.assert_array_equal(rule.cost(epsilons, np.arange(STEPS) % 2 == 0)[::2], yes[::2])
     assert np.all(yes > 0) == np.any(yes > 0) == case.private
     assert hasattr(rule, "sensitivity") == case.private

@@ -151,6 +151,37 @@ def test_an_epsilon_no_time_reaches_is_a_status_under_a_trace():
         run(0.1)
 
 
+@nrjax.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Counting(nrjax.PublicThreshold):
+    """Charges 1 an answer."""
+
+    def cost(self, epsilon, answers):
+        return answers * jnp.ones_like(epsilon)
+
+
+@nrjax.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Failing(Counting):
+    """Cannot go on at its third query."""
+
+    def status(self, state):
+        return jnp.where(state == 3, Status.INVALID_TIME, Status.RUNNING)
+
+
+def test_a_rule_is_told_how_many_releases_it_has_judged():
+    outcome = nrjax.run_until(KEY, **scalar(rule=Counting(1.0)))
+    assert (outcome.status, outcome.test_epsilon) == (Status.EXHAUSTED, 50)
+    outcome = nrjax.run_until(KEY, **scalar(rule=Counting(-0.5)))
+    assert (outcome.status, outcome.test_epsilon) == (Status.STOPPED, outcome.step + 1)
+    path = nrjax.scan_path(KEY, **scalar(rule=Counting(-1e9)))
+    np.testing.assert_array_equal(path.test_epsilon, np.arange(1, 51))
+    # The query at which the rule itself fails is counted, to the safe side.
+    outcome = nrjax.run_until(KEY, **scalar(rule=Failing(1.0)))
+    assert (outcome.status, outcome.step) == (Status.INVALID_TIME, 2)
+    assert outcome.test_epsilon == 3
+
+
 def test_overflow_has_no_finite_price():
     # A buffer of one jump for a horizon that needs about ten.
     process = nrjax.LaplaceJumps((), 0.01, 100.0, size=1)
@@ -218,6 +249,10 @@ class Unregistered:
         (
             {"shift": 0.5, "process": nrjax.Skellam((), 1.0, 1.0), "guarantee": None},
             "shift = 0.5: must",
+        ),
+        (
+            {"shift": 1.0, "process": nrjax.IndependentLaplace(()), "guarantee": None},
+            r"shift = 1\.0: must be None for IndependentLaplace",
         ),
         ({"max_steps": 0}, "max_steps = 0: must be at least 1"),
         ({"max_steps": 1.5}, "max_steps = 1.5: must be an integer"),

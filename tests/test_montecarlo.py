@@ -71,11 +71,21 @@ def process_parts(process):
     )
 
 
+def doubling_parts():
+    """Independent releases, tests of their own, all of them paid for."""
+    return process_parts(nrjax.IndependentLaplace((3,))) | {
+        "guarantee": nrjax.PureGuarantee(1.0),
+        "rule": nrjax.LaplaceTests(-2.0, 0.1, 0.2),
+        "shift": None,
+    }
+
+
 PARTS = {
     "brownian": lambda: process_parts(nrjax.Brownian((3,))),
     "laplace": lambda: process_parts(nrjax.Laplace((3,))),
     "jumps": lambda: process_parts(nrjax.LaplaceJumps((3,), 0.02, 40.0)),
     "skellam": lambda: process_parts(nrjax.Skellam((3,), 2.0, 2.0)),
+    "doubling": lambda: doubling_parts(),
     "logistic": logistic_parts,
     "ridge": ridge_parts,
 }
@@ -98,7 +108,7 @@ def test_results_do_not_depend_on_batching(name):
     )
 
 
-@pytest.mark.parametrize("name", ["brownian", "logistic"])
+@pytest.mark.parametrize("name", ["brownian", "logistic", "doubling"])
 def test_trials_are_those_of_run_until(name, dtype):
     parts = PARTS[name]()
     many = nrjax.simulate(KEY, 150, **parts, batching=SMALL)
@@ -107,7 +117,7 @@ def test_trials_are_those_of_run_until(name, dtype):
         one = nrjax.run_until(nrjax.trial_key(KEY, number), **parts)
         assert one.step == many.step[number]
         assert one.status == many.status[number]
-        for field in ("time", "release", "hypothesis", "utility", "privacy_loss"):
+        for field in ("time", "release", "hypothesis", "utility", "privacy_loss", "epsilon"):
             np.testing.assert_allclose(
                 getattr(many, field)[number],
                 getattr(one, field),
@@ -200,6 +210,61 @@ def test_paths_are_those_of_scan_path():
         np.testing.assert_allclose(first["utility"][number], path.utility, rtol=2e-5)
     odd = montecarlo.paths(trial, 41, ("utility",), nrjax.Batching(tile=16))
     np.testing.assert_array_equal(odd.run(KEY, 29, 41)["utility"], first["utility"][41:])
+
+
+def _norm(outcome):
+    return jnp.linalg.norm(outcome.hypothesis)
+
+
+def _ends_and_release(outcome):
+    return jnp.stack([outcome.epsilon, jnp.sum(outcome.release)])
+
+
+DERIVED = (("norm", _norm), ("two", _ends_and_release))
+
+
+@nrjax.register_dataclass
+class Ceiled(Distance):
+    """With a ceiling, so that most hypotheses are not made, and the last one late."""
+
+    def ceiling(self, release):
+        return self.evaluate(release) + 0.1
+
+
+def test_derived_results_are_made_of_each_outcome(dtype):
+    """Also where a trial ends on the ceiling of its utility, and its hypothesis is made late."""
+    parts = doubling_parts() | {"utility": Ceiled(np.full(3, 3.0))}
+    trial = build_interaction(**parts, max_steps=12)
+    whole = montecarlo.outcomes(trial, 100, batching=SMALL).run(KEY, 100)
+    assert set(np.unique(whole["status"])) == {Status.STOPPED, Status.EXHAUSTED}
+    found = montecarlo.outcomes(trial, 100, ("step",), SMALL, DERIVED).run(KEY, 100)
+    assert set(found) == {"step", "norm", "two"}
+    assert all(isinstance(leaf, np.ndarray) for leaf in found.values())
+    assert found["norm"].dtype == dtype
+    np.testing.assert_array_equal(found["step"], whole["step"])
+    norms = np.linalg.norm(whole["hypothesis"], axis=1)
+    np.testing.assert_allclose(found["norm"], norms, rtol=1e-5)
+    assert np.unique(found["norm"]).size == 100
+    np.testing.assert_array_equal(found["two"][:, 0], whole["epsilon"])
+    sums = whole["release"].sum(axis=1)
+    np.testing.assert_allclose(found["two"][:, 1], sums, rtol=1e-4, atol=1e-4)
+    before = montecarlo._on_devices._cache_size()
+    again = montecarlo.outcomes(trial, 100, ["step"], SMALL, list(DERIVED)).run(KEY, 33, 7)
+    np.testing.assert_array_equal(again["norm"], found["norm"][7:40])
+    assert montecarlo._on_devices._cache_size() == before
+
+
+@pytest.mark.parametrize(
+    ("derived", "message"),
+    [
+        ((("epsilon", _norm),), r"derived = \['epsilon'\]: must be names of their own, none of"),
+        ((("norm", _norm), ("norm", _norm)), r"derived = \['norm', 'norm'\]: must be names of"),
+        ((("norm", 3),), "derived 'norm' = 3: must be a function of an Outcome"),
+    ],
+)
+def test_bad_derived_results_are_named(derived, message):
+    with pytest.raises(ValueError, match=message):
+        montecarlo.outcomes(build_interaction(**scalar()), 5, ("step",), derived=derived)
 
 
 def test_the_last_trials_that_have_keys():

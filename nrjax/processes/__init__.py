@@ -1,8 +1,9 @@
 """Noise processes: noise at a large time, rewound to smaller times given the present."""
 
 from nrjax.processes.brownian import Brownian
+from nrjax.processes.independent import IndependentLaplace
 from nrjax.processes.laplace import Laplace
 from nrjax.processes.laplace_jumps import LaplaceJumps
 from nrjax.processes.skellam import Skellam
 
-__all__ = ["Brownian", "Laplace", "LaplaceJumps", "Skellam"]
+__all__ = ["Brownian", "IndependentLaplace", "Laplace", "LaplaceJumps", "Skellam"]

@@ -2,6 +2,7 @@
 
 from nrjax.stopping.above_threshold import AboveThreshold, InteractiveAboveThreshold
 from nrjax.stopping.fixed_queries import FirstYes, first_yes
+from nrjax.stopping.independent import LaplaceTests
 from nrjax.stopping.public import PublicThreshold
 from nrjax.stopping.reduced import ReducedAboveThreshold
 
@@ -9,6 +10,7 @@ __all__ = [
     "AboveThreshold",
     "FirstYes",
     "InteractiveAboveThreshold",
+    "LaplaceTests",
     "PublicThreshold",
     "ReducedAboveThreshold",
     "first_yes",

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import check, concrete, float_dtype
 from nrjax.keys import Role, check_key, role_key, step_key
-from nrjax.types import Status, StoppingRule
+from nrjax.types import Status, StoppingRule, charge
 
 
 class FirstYes(NamedTuple):
@@ -110,7 +110,7 @@ def _first_yes(rule: Any, key: Array, utilities: Array, epsilons: Array) -> tupl
     # A failure is no answer: the one before was the last.
     answered = stopped | (status == Status.EXHAUSTED) | (status == Status.NAN_UTILITY)
     last = jnp.where(answered, last, last - 1)
-    cost = rule.cost(epsilons[jnp.maximum(last, 0)], stopped)
+    cost = charge(rule, epsilons[jnp.maximum(last, 0)], stopped, last + 1)
     cost = jnp.where(last < 0, jnp.zeros_like(cost), cost)
     cost = jnp.where((status == Status.NAN_UTILITY) & (cost != 0), jnp.inf, cost)
     result = FirstYes(last.astype(jnp.int32), cost, status.astype(jnp.int32))

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nrjax.processes import Laplace
+from nrjax.processes import IndependentLaplace, Laplace
 from nrjax.processes.laplace import LaplaceState
 from tests import conformance
 from tests.conformance import PROCESS_CHECKS, PROCESSES, ProcessCase
@@ -17,10 +17,15 @@ def test_process(case, check):
     check(case)
 
 
-def _faulty(name, **methods):
-    """A registered process like `Laplace`, with these methods instead."""
-    kind = type(name, (Laplace,), methods)
-    return ProcessCase(name, jax.tree_util.register_static(kind), ())
+def _faulty(name, parent=Laplace, chain=True, **methods):
+    """A registered process like `parent`, with these methods instead."""
+    kind = type(name, (parent,), methods)
+    return ProcessCase(name, jax.tree_util.register_static(kind), (), chain)
+
+
+def _stays(self, key, state, time):
+    new = IndependentLaplace.rewind(self, key, state, time)
+    return new._replace(value=jnp.where(time == state.time, state.value, new.value))
 
 
 @pytest.mark.parametrize(
@@ -80,6 +85,43 @@ def _faulty(name, **methods):
                 privacy_loss=lambda self, state, shift: jnp.exp(shift.sum() / state.time),
             ),
             id="loss out of range",
+        ),
+        pytest.param(
+            conformance.check_wide_times,
+            _faulty("Stays", IndependentLaplace, chain=False, rewind=_stays),
+            id="the same noise twice, where all is new",
+        ),
+        pytest.param(
+            conformance.check_wide_times,
+            _faulty("Fresh", rewind=lambda self, key, state, time: self.init(key, time)),
+            id="new noise, where the last release is all",
+        ),
+        pytest.param(
+            conformance.check_price_of_all_releases,
+            _faulty(
+                "LastAlone",
+                IndependentLaplace,
+                chain=False,
+                composed_time=lambda self, state: state.time,
+            ),
+            id="the last release alone paid for",
+        ),
+        pytest.param(
+            conformance.check_price_of_all_releases,
+            _faulty(
+                "RoundedUp",
+                IndependentLaplace,
+                chain=False,
+                composed_time=lambda self, state: (
+                    IndependentLaplace.composed_time(self, state) * (1 + 2e-6)
+                ),
+            ),
+            id="a composed time that is rounded up",
+        ),
+        pytest.param(
+            conformance.check_price_of_all_releases,
+            _faulty("Chain", IndependentLaplace),
+            id="releases that are paid for, said to be a chain",
         ),
     ],
 )

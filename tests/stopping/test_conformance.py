@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nrjax.stopping import AboveThreshold
+from nrjax.stopping import AboveThreshold, LaplaceTests
 from nrjax.types import Status
 from tests import conformance
 from tests.conformance import RULE_CHECKS, RULES, RuleCase
@@ -71,9 +71,42 @@ FAULTS = {
 }
 
 
+def _yes_alone(self, epsilon, stopped=True, answers=1):
+    return LaplaceTests.cost(self, epsilon, stopped, answers) * stopped
+
+
+def _for_any(self, epsilon, stopped=True, answers=1):
+    return LaplaceTests.cost(self, epsilon)
+
+
+SEPARATE_FAULTS = {
+    "one key throughout": (
+        conformance.check_rule_purity,
+        {
+            "init": lambda self, key, epsilon: (jnp.int32(0), key),
+            "step": lambda self, key, state, *rest: (
+                state,
+                LaplaceTests.step(self, state[1], state[0], *rest)[1],
+            ),
+            "status": lambda self, state: jnp.int32(Status.RUNNING),
+        },
+    ),
+    "a yes alone paid for": (conformance.check_rule_cost, {"cost": _yes_alone}),
+    "one price for any number of answers": (conformance.check_rule_cost, {"cost": _for_any}),
+}
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_planted_faults_are_seen(fault):
     check, methods = FAULTS[fault]
     kind = faulty(AboveThreshold, "Faulty", **methods)
     with pytest.raises(AssertionError):
         check(RuleCase("faulty", lambda threshold: kind(threshold, 1.0, 2.0), ()))
+
+
+@pytest.mark.parametrize("fault", SEPARATE_FAULTS)
+def test_planted_faults_of_separate_tests_are_seen(fault):
+    check, methods = SEPARATE_FAULTS[fault]
+    kind = faulty(LaplaceTests, "Faulty", **methods)
+    with pytest.raises(AssertionError):
+        check(RuleCase("faulty", lambda threshold: kind(threshold, 1.0, 2.0), (), separate=True))

@@ -7,7 +7,13 @@ import pytest
 
 from nrjax.keys import Role, role_key, step_key
 from nrjax.processes.laplace import laplace, random_bits
-from nrjax.stopping import AboveThreshold, PublicThreshold, ReducedAboveThreshold, first_yes
+from nrjax.stopping import (
+    AboveThreshold,
+    LaplaceTests,
+    PublicThreshold,
+    ReducedAboveThreshold,
+    first_yes,
+)
 from nrjax.types import Status
 
 KEY = jax.random.key(5)
@@ -51,6 +57,9 @@ def test_costs():
     assert first_yes(KEY, reduced, [-1e9, 1e9, 0.0], [0.5, 1.0, 4.0]).cost == 1
     found = first_yes(KEY, reduced, [-1e9, -1e9, -1e9], [0.5, 1.0, 4.0])
     assert (found.cost, found.status) == (2, Status.EXHAUSTED)
+    tests = LaplaceTests(0.0, 1.0, 2.0)
+    for values, answers in (([1e9, 0.0], 1), ([-1e9, -1e9, 1e9, 0.0], 3), ([-1e9] * 4, 4)):
+        np.testing.assert_allclose(first_yes(KEY, tests, values).cost, 2 * answers, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,94 @@
+"""Private threshold tests with noise of their own each, and each paid for."""
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from nrjax._numerics import check_positive, float_dtype
+from nrjax.processes.laplace import laplace, random_bits
+from nrjax.pytrees import register_dataclass
+from nrjax.stopping._thresholds import as_threshold, threshold_at, threshold_steps
+from nrjax.types import Status
+
+# Machine epsilons by which the noise is enlarged, so that rounding leaves the stated cost true.
+_MARGIN = 40
+
+# Machine epsilons by which the cost is: the number of answers as a float, its product with epsilon,
+# and the sum with what the releases cost lose half of one each.
+_COST_MARGIN = 3
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class LaplaceTests:
+    """Stop at the first `utility + Lap(Delta/eps) >= threshold`, with new noise for each test.
+
+    The tests of the doubling method (Ligett 2017, Algorithm 4): each is the Laplace mechanism on
+    one utility, and costs `eps`, a no as much as a yes; k answers cost `k eps` by composition
+    (Theorem A.2). `AboveThreshold` pays once for any number of them, with query noise four times as
+    wide at the same epsilon, and noise on the threshold.
+
+    The utilities may be of releases made from the same data, whose cost comes on top.
+
+    Attributes:
+        threshold: tau, scalar; or one for each step, shape (steps,), past whose end the rule never
+            says yes. In units of the utility.
+        sensitivity: Delta, largest change of any of the utilities between neighbours, for every
+            release that can come out. In units of the utility.
+        epsilon: privacy level of one test.
+
+    Raises:
+        ValueError: a threshold is NaN, or another field is not positive and finite.
+    """
+
+    threshold: Any
+    sensitivity: Any
+    epsilon: Any
+
+    def __post_init__(self):
+        object.__setattr__(self, "threshold", as_threshold(self.threshold))
+        check_positive("sensitivity", self.sensitivity)
+        check_positive("epsilon", self.epsilon)
+
+    @property
+    def max_steps(self) -> int | None:
+        """Number of thresholds in a sequence; None for a single one."""
+        return threshold_steps(self.threshold)
+
+    def init(self, key: Array, epsilon: ArrayLike) -> Array:
+        """State: the number of the next step, int32."""
+        del key, epsilon
+        return jnp.int32(0)
+
+    def step(
+        self, key: Array, state: Array, epsilon: ArrayLike, utility: ArrayLike
+    ) -> tuple[Array, Array]:
+        """Answer one query; `epsilon`, what the releases cost, gives only the dtype."""
+        dtype = float_dtype(epsilon, self.epsilon, self.sensitivity)
+        ratio = jnp.asarray(self.sensitivity, dtype) / jnp.asarray(self.epsilon, dtype)
+        scale = ratio * (1 + _MARGIN * float(jnp.finfo(dtype).eps))
+        noise = scale * laplace(random_bits(key, (), dtype), dtype)
+        noisy = jnp.asarray(utility, dtype) + noise
+        return state + 1, noisy >= threshold_at(self.threshold, state)
+
+    def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True, answers: ArrayLike = 1) -> Array:
+        """`answers` times `self.epsilon`, rounded up; yes and no cost the same.
+
+        Args:
+            epsilon: what the releases cost; gives only the dtype and the shape.
+            stopped: whether the last answer was yes.
+            answers: how many queries were answered, yes and no.
+        """
+        del stopped
+        dtype = float_dtype(epsilon, self.epsilon)
+        total = jnp.asarray(self.epsilon, dtype) * jnp.asarray(answers, dtype)
+        total = total * (1 + _COST_MARGIN * float(jnp.finfo(dtype).eps))
+        return total + jnp.zeros(jnp.shape(epsilon), dtype)
+
+    def status(self, state: Array) -> Array:
+        """Always `Status.RUNNING`."""
+        del state
+        return jnp.int32(Status.RUNNING)

@@ -1,0 +1,219 @@
+"""Independent Laplace releases: their law, and what all of them cost together."""
+
+import dataclasses
+import itertools
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import nrjax
+from nrjax.interaction import build_interaction
+from nrjax.types import Status
+from tests.problems import Distance
+from tests.processes.laws import (
+    FAULTY,
+    SOUND,
+    Altered,
+    bonferroni,
+    draw_paths,
+    law_p,
+)
+
+KEY = jax.random.key(11)
+TIMES = (5.0, 2.0, 1.5, 1.5)
+TRIALS = 50_000
+PROCESS = nrjax.IndependentLaplace((2,))
+LEVELS = 30
+
+
+def narrow(process):
+    """Fault: noise of 1 / 1.2 of its scale."""
+    return Altered(process, value=lambda state: process.value(state) / 1.2)
+
+
+def standardised(process, seed=1):
+    """Noise over its scale, (trials, steps * coordinates)."""
+    noise = draw_paths(process, TIMES, TRIALS, seed)[0] / np.array(TIMES)[:, None]
+    return noise.reshape(TRIALS, -1)
+
+
+def test_releases_have_the_laplace_law():
+    assert bonferroni([law_p(standardised(PROCESS), stats.laplace.cdf)]) > SOUND
+    assert bonferroni([law_p(standardised(narrow(PROCESS)), stats.laplace.cdf)]) < FAULTY
+
+
+def largest_correlation(process):
+    """Between steps and coordinates, of noise and of its size, in standard errors."""
+    noise = standardised(process)
+    pairs = np.triu_indices(noise.shape[1], 1)
+    found = [np.corrcoef(part.T)[pairs] for part in (noise, np.abs(noise))]
+    return np.max(np.abs(found)) * np.sqrt(TRIALS)
+
+
+def test_releases_are_independent():
+    # 56 correlations: with any other key a right sampler passes with 99.6 %.
+    assert largest_correlation(PROCESS) < 4
+    assert largest_correlation(nrjax.Laplace((2,))) > 40
+
+
+def parts(times, sensitivity=1.0, **changes):
+    """A rule that always says yes; a path goes on after it."""
+    return {
+        "value": 0.0,
+        "process": nrjax.IndependentLaplace(()),
+        "guarantee": nrjax.PureGuarantee(sensitivity),
+        "schedule": nrjax.Grid(times),
+        "utility": Distance(0.0),
+        "rule": nrjax.PublicThreshold(-1e9),
+    } | changes
+
+
+def exact_costs(times, sensitivity, dtype):
+    """`sum D1/t` up to each time, of the numbers as they are in `dtype`, without rounding."""
+    numbers = [Fraction(float(time)) for time in np.asarray(times, dtype)]
+    own = Fraction(float(np.asarray(sensitivity, dtype)))
+    return list(itertools.accumulate(own / number for number in numbers))
+
+
+def excesses(stated, exact, dtype):
+    """By how much each exceeds the exact cost, in machine epsilons of it."""
+    eps = Fraction(float(jnp.finfo(dtype).eps))
+    pairs = zip(np.asarray(stated), exact, strict=True)
+    return [float((Fraction(float(one)) / other - 1) / eps) for one, other in pairs]
+
+
+GRIDS = {
+    "doubling, exact in binary": (2.0 ** (4.0 - np.arange(LEVELS)), 0.75),
+    "doubling": (1 / (0.013 * 2.0 ** np.arange(LEVELS)), 0.7),
+    "equal": (np.full(LEVELS, 0.3), 1.1),
+    "falling faster": (1.7 * 9.0 ** -np.arange(LEVELS), 1.3),
+}
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_all_releases_are_paid_for_to_a_few_units_from_above(name, dtype):
+    """At every step, against exact sums; they share one program."""
+    times, sensitivity = GRIDS[name]
+    path = nrjax.scan_path(KEY, **parts(times, sensitivity))
+    assert path.mechanism_epsilon.dtype == dtype
+    exact = exact_costs(times, sensitivity, dtype)
+    found = excesses(path.mechanism_epsilon, exact, dtype)
+    assert min(found) >= 0
+    # Equal releases: one unit of the sum more at each step, half of them on average.
+    assert max(found) <= (40 if name == "equal" else 20)
+    # What the last release alone costs would be less, by a half on a doubling grid.
+    alone = np.asarray(parts(times, sensitivity)["guarantee"].epsilon(np.asarray(times, dtype)))
+    assert min(excesses(alone[1:], exact[1:], dtype)) < -0.01 / float(jnp.finfo(dtype).eps)
+
+
+def test_on_a_doubling_grid_the_cost_has_its_closed_form(dtype):
+    """`(2^k - 1) eps_1` (Ligett 2017, Theorem A.2), with the times that a guarantee hands out."""
+    guarantee = nrjax.PureGuarantee(0.7)
+    first = 0.013
+    grid = nrjax.Grid.geometric(guarantee, first, first * 2.0 ** (LEVELS - 1), LEVELS)
+    path = nrjax.scan_path(KEY, **parts(grid.times, guarantee.sensitivity))
+    closed = (2.0 ** np.arange(1, LEVELS + 1) - 1) * first
+    rounding = 60 * float(jnp.finfo(dtype).eps)  # that of the times to more noise, too
+    np.testing.assert_allclose(path.mechanism_epsilon, closed, rtol=rounding)
+
+
+def _half_way(parameters, time, release):
+    """A time that depends on what was released."""
+    return time * jnp.where(release > 0, parameters, 0.7)
+
+
+def test_adaptive_times_are_paid_for_too(dtype):
+    schedule = nrjax.AdaptiveTimes(4.0, _half_way, 1e-3, 8, 0.4)
+    own = parts(None) | {"schedule": schedule}
+    paths = jax.vmap(lambda key: nrjax.scan_path(key, **own))(jax.random.split(KEY, 20))
+    assert np.unique(np.asarray(paths.time)[:, -1]).size > 5
+    for times, stated in zip(paths.time, paths.mechanism_epsilon, strict=True):
+        found = excesses(stated, exact_costs(times, 1.0, dtype), dtype)
+        assert 0 <= min(found) <= max(found) <= 25
+
+
+def test_the_transcript_loses_at_most_what_is_stated():
+    """By the joint density of the releases; the last one's price is exceeded by most."""
+    shift = np.array([0.6, -0.4])
+    process = nrjax.IndependentLaplace((2,))
+    noise = draw_paths(process, TIMES, 2000, seed=3)[0]
+    scales = np.array(TIMES)[:, None]
+    losses = stats.laplace(scale=scales).logpdf(noise) - stats.laplace(scale=scales).logpdf(
+        noise + shift
+    )
+    states = jax.lax.scan(
+        lambda state, time: (process.rewind(KEY, state, time),) * 2,
+        process.init(KEY, TIMES[0]),
+        jnp.asarray(TIMES[1:], float),
+    )[1]
+    stated = np.asarray(nrjax.PureGuarantee(1.0).epsilon(process.composed_time(states)))[-1]
+    realised = losses.sum(axis=(1, 2))
+    assert 0.9 * stated < np.max(np.abs(realised)) <= stated
+    assert np.mean(realised > 1 / TIMES[-1]) > 0.02
+    np.testing.assert_allclose(stated, np.sum(1 / np.array(TIMES)), rtol=1e-5)
+
+
+def test_the_engine_asks_for_all_releases_everywhere(dtype):
+    """The rule sees at each step what the outcome states for it."""
+
+    @nrjax.register_dataclass
+    @dataclasses.dataclass(frozen=True)
+    class Asks(nrjax.PublicThreshold):
+        """Says no, and charges what it was told at the last step; stops at 3."""
+
+        def init(self, key, epsilon):
+            return epsilon
+
+        def step(self, key, state, epsilon, utility):
+            return epsilon, epsilon >= self.threshold
+
+        def cost(self, epsilon):
+            return epsilon
+
+    rule = Asks(3.0)
+    outcome = nrjax.run_until(KEY, **parts(np.full(8, 2.0), rule=rule))
+    assert (outcome.step, outcome.status) == (5, Status.STOPPED)  # 0.5 a release
+    assert outcome.test_epsilon == outcome.mechanism_epsilon
+    chain = nrjax.Laplace(())
+    outcome = nrjax.run_until(KEY, **parts(np.full(8, 2.0), rule=rule, process=chain))
+    assert (outcome.step, outcome.status) == (7, Status.EXHAUSTED)
+    np.testing.assert_allclose(outcome.mechanism_epsilon, 0.5, rtol=1e-5)
+    trial = build_interaction(**parts(np.full(8, 2.0), rule=rule))
+    state = nrjax.engine.start(trial, KEY)
+    np.testing.assert_allclose(state.rule, 0.5, rtol=1e-5)
+    np.testing.assert_array_less(np.asarray(0.5, dtype), state.rule)
+
+
+def test_prices_beyond_the_dtype_are_not_for_free(dtype):
+    """Reciprocals that would be flushed to zero, and sums that are infinite."""
+    limits = jnp.finfo(dtype)
+    process = nrjax.IndependentLaplace(())
+    advance = jax.jit(process.rewind)
+    state = jax.jit(process.init)(KEY, jnp.asarray(float(limits.max), dtype))
+    assert process.status(state) == Status.RUNNING
+    assert float(limits.tiny) <= state.spent < 2 * float(limits.tiny)
+    low = advance(KEY, state, jnp.asarray(4 * float(limits.tiny), dtype))
+    assert process.status(low) == Status.RUNNING
+    assert np.isfinite(nrjax.PureGuarantee(0.1).epsilon(process.composed_time(low)))
+    for _ in range(4):
+        low = advance(KEY, low, jnp.asarray(float(limits.tiny), dtype))
+    assert process.status(low) == Status.OVERFLOW
+
+
+def test_a_shift_is_refused_because_the_loss_is_not_known():
+    with pytest.raises(ValueError, match=r"shift = 1\.0: must be None for IndependentLaplace"):
+        nrjax.run_until(KEY, **parts([2.0, 1.0]), shift=1.0)
+    process = nrjax.IndependentLaplace(())
+    assert np.isnan(process.privacy_loss(process.init(KEY, 1.0), 1.0))
+    outcome = nrjax.run_until(KEY, **parts([2.0, 1.0]))
+    assert np.isnan(outcome.privacy_loss)
+
+
+def test_guarantees_for_other_noise_are_refused():
+    boundary = nrjax.LinearBoundary.tight_at_epsilon(0.5, sensitivity=1.0, delta=1e-6)
+    with pytest.raises(ValueError, match="must be for laplace noise, which IndependentLaplace"):
+        nrjax.run_until(KEY, **parts([2.0, 1.0], guarantee=boundary))

@@ -1,0 +1,294 @@
+"""Laplace tests, each with its own noise and price, and the doubling method made of them."""
+
+import itertools
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import integrate
+
+import nrjax
+from nrjax.keys import Role, role_key, step_key
+from nrjax.processes.laplace import laplace, random_bits
+from nrjax.types import Status
+from tests.problems import Distance
+from tests.stopping.faults import faulty
+from tests.stopping.oracle import survival
+
+KEY = jax.random.key(13)
+SENSITIVITY, EPSILON, THRESHOLD = 0.5, 0.5, -0.5
+STEPS = 8
+TIMES = 4.0 / 2.0 ** (np.arange(STEPS) / 2)
+TRIALS = 100_000
+DEVIATIONS = 4.0  # of 9 counts: with any other key a right sampler passes with 99.94 %
+RULE = nrjax.LaplaceTests(THRESHOLD, SENSITIVITY, EPSILON)
+
+
+def parts(**changes):
+    """The doubling method on one number: minus the distance of a release is the utility."""
+    return {
+        "value": 0.0,
+        "process": nrjax.IndependentLaplace(()),
+        "guarantee": nrjax.PureGuarantee(1.0),
+        "schedule": nrjax.Grid(TIMES),
+        "utility": Distance(0.0),
+        "rule": RULE,
+    } | changes
+
+
+def exact_law():
+    """P(first yes at each step), and P(none), by integration over the size of the noise."""
+    scale = SENSITIVITY / EPSILON
+
+    def says_yes(time):
+        def density(size):
+            return survival((THRESHOLD + size) / scale) * np.exp(-size / time) / time
+
+        kink, end = -THRESHOLD, 60 * time
+        parts = [(0, kink), (kink, kink + 30 * scale), (kink + 30 * scale, end + 30 * scale)]
+        return sum(integrate.quad(density, *ends, epsabs=1e-13)[0] for ends in parts)
+
+    yes = np.array([says_yes(time) for time in TIMES])
+    before = np.concatenate([[1.0], np.cumprod(1 - yes)])
+    return np.append(before[:-1] * yes, before[-1])
+
+
+def simulate(**changes):
+    batching = nrjax.Batching(devices=jax.devices()[:1])
+    return nrjax.simulate(KEY, TRIALS, **parts(**changes), batching=batching)
+
+
+def deviation(**changes):
+    """Largest deviation of the counts of stop steps from the exact law, in standard errors."""
+    outcome = simulate(**changes)
+    steps = np.where(outcome.status == Status.STOPPED, outcome.step, STEPS)
+    seen, law = np.bincount(steps, minlength=STEPS + 1), exact_law()
+    assert TRIALS * law.min() > 50
+    return np.max(np.abs(seen - TRIALS * law) / np.sqrt(TRIALS * law * (1 - law)))
+
+
+def _scaled(self, key, state, time):
+    return state._replace(
+        value=state.value * (time / state.time),
+        time=time,
+        spent=state.spent + 1 / time,
+    )
+
+
+def _draws_once(self, key, epsilon):
+    return jnp.int32(0), key
+
+
+def _uses_first(self, key, state, epsilon, utility):
+    step, first = state
+    step, stop = nrjax.LaplaceTests.step(self, first, step, epsilon, utility)
+    return (step, first), stop
+
+
+_process, _rule = nrjax.IndependentLaplace, nrjax.LaplaceTests
+FAULTS = {
+    "noise reused between steps": {"process": faulty(_process, "Reused", rewind=_scaled)(())},
+    "releases' noise 1.2 times as wide": {"schedule": nrjax.Grid(1.2 * TIMES)},
+    "threshold noise drawn once": {
+        "rule": faulty(
+            _rule, "Once", init=_draws_once, step=_uses_first, status=lambda self, state: 1 * 0
+        )(THRESHOLD, SENSITIVITY, EPSILON)
+    },
+    "tests' noise 1.2 times as wide": {
+        "rule": _rule(THRESHOLD, 1.2 * SENSITIVITY, EPSILON),
+    },
+}
+
+
+def test_the_stopping_step_has_the_exact_law():
+    assert deviation() < DEVIATIONS
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_faults_are_seen(fault):
+    assert deviation(**FAULTS[fault]) > 2 * DEVIATIONS
+
+
+def test_draws_are_those_that_its_keys_say(dtype):
+    """The test in two lines, with the documented keys; its noise is just wider than stated."""
+    noise = role_key(KEY, Role.QUERY)
+    step = jax.jit(RULE.step)
+    for number in range(20):
+        key = step_key(noise, number)
+        draw = (SENSITIVITY / EPSILON) * float(laplace(random_bits(key, (), dtype), dtype))
+        edge = THRESHOLD - draw
+        slack = 1e-5 * (1 + abs(draw))
+        for utility, stops in ((edge - slack, False), (edge + slack, True)):
+            _, stop = step(key, jnp.int32(0), jnp.asarray(np.nan, dtype), utility)
+            assert stop == stops
+    # Enlarged: a yes that the stated scale would have just missed.
+    key = next(
+        key
+        for key in (step_key(noise, n) for n in range(100))
+        if float(laplace(random_bits(key, (), dtype), dtype)) > 2
+    )
+    size = np.asarray(laplace(random_bits(key, (), dtype), dtype))
+    rule = nrjax.LaplaceTests(0.0, 1.0, 1.0)
+    utility = -size * (1 + 10 * jnp.finfo(dtype).eps)
+    assert rule.step(key, jnp.int32(0), jnp.asarray(0.0, dtype), utility)[1]
+    wider = -size * (1 + 80 * jnp.finfo(dtype).eps)
+    assert not rule.step(key, jnp.int32(0), jnp.asarray(0.0, dtype), wider)[1]
+
+
+def log_laws(gaps, scale):
+    """Log-probabilities of a first yes at each step, and of noes up to it; (..., steps)."""
+    no, yes = np.log(survival(-np.asarray(gaps) / -scale)), np.log(survival(-gaps / scale))
+    noes = np.cumsum(no, axis=-1)
+    return noes - no + yes, noes
+
+
+def excess(costs, scale=SENSITIVITY / EPSILON):
+    """Largest log-ratio of any outcome between neighbours, in units of its cost, by step.
+
+    Query values far above and below the threshold and near it, all changes by -Delta, 0 and Delta.
+    """
+    steps = 4
+    gaps = np.array(list(itertools.product([-9.0, -0.4, 0.0, 0.1, 9.0], repeat=steps)))
+    moves = SENSITIVITY * np.array(list(itertools.product([-1.0, 0.0, 1.0], repeat=steps)))
+    moved = log_laws(gaps[:, None] + moves, scale)
+    ratios = [
+        np.abs(there - here[:, None])
+        for here, there in zip(log_laws(gaps, scale), moved, strict=True)
+    ]
+    return np.max(ratios, axis=(0, 1, 2)) / costs[:steps]
+
+
+def stated_costs():
+    answers = np.arange(1, STEPS + 1)
+    return np.asarray(RULE.cost(jnp.zeros(STEPS), True, answers), float)
+
+
+def test_no_log_ratio_exceeds_the_cost_and_some_reach_it():
+    found = excess(stated_costs())
+    assert np.all(found <= 1 + 1e-12)
+    assert np.all(found > 0.9999)
+
+
+def test_planted_faults_exceed_the_cost():
+    assert np.all(excess(np.full(STEPS, EPSILON))[1:] > 1.9)  # only the last answer paid for
+    assert np.all(excess(stated_costs(), scale=SENSITIVITY / EPSILON / 1.2) > 1.1)
+
+
+def test_cost_is_rounded_up(dtype):
+    """Answers times epsilon, against exact products."""
+    answers = np.array([0, 1, 2, 3, 7, 1000, 2**24 + 1, 2**31 - 1], np.int32)
+    for epsilon in (0.1, 1 / 3, 1.0):
+        rule = nrjax.LaplaceTests(0.0, 1.0, epsilon)
+        found = np.asarray(rule.cost(jnp.zeros(answers.size, dtype), False, answers))
+        assert found.dtype == dtype
+        assert found[0] == 0
+        for count, cost in zip(answers.tolist()[1:], found[1:], strict=True):
+            exact = count * Fraction(float(np.asarray(epsilon, dtype)))
+            assert 0 < Fraction(float(cost)) / exact - 1 < 6 * float(jnp.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("first", [2.0**-6, 0.013])
+@pytest.mark.parametrize("epsilon", [0.3, 1e-6, 50.0])
+def test_the_doubling_method_has_its_closed_form(first, epsilon, dtype):
+    """`(2^k - 1) eps_1 + k eps_test` (Ligett 2017, Theorem A.2) at every k up to 30, from above."""
+    steps = 30
+    times = np.asarray(1 / (first * 2.0 ** np.arange(steps)), dtype)
+    rule = nrjax.LaplaceTests(-1e9, SENSITIVITY, epsilon)
+    path = nrjax.scan_path(KEY, **parts(schedule=nrjax.Grid(times), rule=rule))
+    np.testing.assert_array_equal(path.status, np.full(steps, Status.STOPPED))
+    # Of the numbers as they are in this dtype.
+    exact_first, exact_test = 1 / Fraction(float(times[0])), Fraction(float(dtype.type(epsilon)))
+    for k in range(1, steps + 1):
+        closed = (2**k - 1) * exact_first + k * exact_test
+        excess = (Fraction(float(path.epsilon[k - 1])) / closed - 1) / Fraction(
+            float(jnp.finfo(dtype).eps)
+        )
+        assert 0 <= excess < 20
+        np.testing.assert_allclose(
+            path.epsilon[k - 1], (2.0**k - 1) * first + k * epsilon, rtol=1e-5
+        )
+
+
+def test_simulate_charges_each_answer():
+    outcome = simulate()
+    assert {Status.STOPPED, Status.EXHAUSTED} == set(np.unique(outcome.status))
+    answers = outcome.step + 1
+    np.testing.assert_allclose(outcome.test_epsilon, answers * EPSILON, rtol=1e-6)
+    np.testing.assert_allclose(
+        outcome.mechanism_epsilon, np.cumsum(1 / TIMES)[outcome.step], rtol=1e-5
+    )
+    np.testing.assert_array_equal(outcome.epsilon, outcome.mechanism_epsilon + outcome.test_epsilon)
+
+
+@jax.jit
+def _run(process, times, threshold, broken, max_steps):
+    """A trial under a trace, where its times are not checked; all the endings share it."""
+    own = parts(
+        process=process,
+        schedule=nrjax.Grid(times),
+        utility=Distance(0.0, broken),
+        rule=nrjax.LaplaceTests(threshold, SENSITIVITY, EPSILON),
+    )
+    return nrjax.run_until(KEY, **own, max_steps=max_steps)
+
+
+def ends(times, process=None, threshold=1e9, broken=1e9, max_steps=4):
+    """How a trial of at most four releases ends; the last time is repeated."""
+    process = nrjax.IndependentLaplace(()) if process is None else process
+    times = jnp.asarray([*times, *times[-1:] * (4 - len(times))], float)
+    return _run(process, times, threshold, broken, max_steps)
+
+
+@nrjax.register_dataclass
+class FailsAt(nrjax.IndependentLaplace):
+    """Leaves its law once its time is below 1."""
+
+    def status(self, state):
+        return jnp.where(state.time < 1, Status.INVALID_TIME, Status.RUNNING).astype(jnp.int32)
+
+
+@pytest.mark.parametrize(
+    ("times", "options", "status", "answers"),
+    [
+        pytest.param([4, 2, 1, 1], {}, Status.EXHAUSTED, 4, id="end of the schedule"),
+        pytest.param([4, 2, 1], {"max_steps": 2}, Status.EXHAUSTED, 2, id="max_steps"),
+        pytest.param([4, 2, 3], {}, Status.INVALID_TIME, 2, id="a time that rises"),
+        pytest.param([4, np.inf, 1], {}, Status.NO_TIME, 1, id="an infinite time"),
+        pytest.param([np.inf, 2, 1], {}, Status.NO_TIME, 0, id="no first time"),
+        pytest.param([-1, 2, 1], {}, Status.INVALID_TIME, 0, id="a bad first time"),
+        pytest.param(
+            [4, 2, 0.5], {"process": FailsAt(())}, Status.INVALID_TIME, 2, id="the process fails"
+        ),
+        pytest.param(
+            [0.5, 0.2], {"process": FailsAt(())}, Status.INVALID_TIME, 0, id="and at its start"
+        ),
+        pytest.param([4, 2, 1], {"threshold": -1e9}, Status.STOPPED, 1, id="a yes at once"),
+    ],
+)
+def test_however_a_trial_ends_its_answers_are_charged(times, options, status, answers):
+    """All that were given: also where the next release failed, and no more than that."""
+    outcome = ends(times, **options)
+    assert (outcome.status, outcome.step) == (status, answers - 1)
+    np.testing.assert_allclose(outcome.test_epsilon, answers * EPSILON, rtol=1e-6)
+    if not answers:
+        assert np.isnan(outcome.epsilon)
+        return
+    paid = np.sum(1 / np.asarray(times[:answers], float))
+    np.testing.assert_allclose(outcome.mechanism_epsilon, paid, rtol=1e-5)
+    np.testing.assert_allclose(outcome.epsilon, paid + answers * EPSILON, rtol=1e-5)
+
+
+def test_a_nan_utility_has_no_price():
+    outcome = ends([4, 2, 1], broken=-1e9)
+    assert (outcome.status, outcome.step) == (Status.NAN_UTILITY, 0)
+    assert np.isposinf(outcome.epsilon)
+
+
+def test_what_was_spent_beyond_the_dtype_is_infinite(dtype):
+    tiny = float(jnp.finfo(dtype).tiny)
+    outcome = ends([1.0, 1.5 * tiny])
+    assert (outcome.status, outcome.step) == (Status.OVERFLOW, 1)
+    assert np.isposinf(outcome.epsilon)
+    np.testing.assert_allclose(outcome.test_epsilon, 2 * EPSILON, rtol=1e-6)
