@@ -1,0 +1,42 @@
+"""The experiments of Ligett 2017: what it costs to be within alpha of the optimum.
+
+For each task, method and goal alpha, trials of private empirical risk minimisation that stop once
+the excess risk is privately seen to be small: noise reduction (Algorithms 3 and 5), the doubling
+method (Algorithm 4), the theory's epsilon, and the Brownian mechanism with the same goals.
+"""
+
+from nrjax.studies import common
+from nrjax.studies.ligett2017.cases import Setup, programs, setups
+from nrjax.studies.ligett2017.findings import CASE_FACTS, comparisons, measure, report
+from nrjax.studies.ligett2017.settings import Settings
+from nrjax.studies.report import write_report
+from nrjax.studies.store import Store
+from nrjax.studies.summary import write_summary
+
+__all__ = ["NAME", "Settings", "Setup", "comparisons", "programs", "report", "run", "setups"]
+
+NAME = "ligett2017"
+
+
+def run(settings: Settings, progress: common.Progress | None = None) -> Store:
+    """Run the study and leave its store, summary, report and figures in `settings.out`.
+
+    Args:
+        settings: what to run.
+        progress: told of every chunk that is done; None for silence.
+
+    Returns:
+        The finished store.
+
+    Raises:
+        FileExistsError: the folder holds results already and `overwrite` is not set.
+        FileNotFoundError, ValueError: the data are not there, or do not suit the task.
+        OSError: the folder cannot be written to.
+    """
+    from nrjax import plots
+
+    store = common.simulate(NAME, settings, setups, programs, progress)
+    write_summary(store, {"comparisons": comparisons(store)}, measure, CASE_FACTS)
+    write_report(store, report(store))
+    plots.plot_ligett(store)
+    return store

@@ -1,0 +1,170 @@
+"""The constants that Ligett 2017's experiments can be run with, as functions of public numbers.
+
+`paper`: the algorithms as printed, their slips mended. `figures`: the program that drew the printed
+figures. `code`: the program that the authors published later. `tight`: what can be proved today.
+
+All but `code` meet the accuracy that they promise, and their epsilon is what the theorems say. In
+`code` the logistic sensitivity is that of the loss, half of the excess risk's, and ridge's excess
+risk is over a point that minimises another risk: its epsilons are the program's, not a guarantee.
+"""
+
+import math
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from nrjax._numerics import check
+from nrjax.erm import sensitivity, theory
+from nrjax.stopping.accuracy import (
+    epsilon_for_shortfall,
+    ligett_epsilon,
+    shortfall,
+    whitehouse_shortfall,
+)
+
+Name = Literal["paper", "figures", "code", "tight"]
+Task = Literal["logistic", "ridge"]
+Perturbation = Literal["output", "covariance"]
+
+HIGHEST = 4.0
+"""The largest level of a grid is this many times the theory's epsilon (appendix B.1)."""
+
+_QUARTER = 0.25
+"""Threshold of `tight`, as a share of alpha: three quarters are left for the noise."""
+
+
+class Test(NamedTuple):
+    """A private test of the excess risk."""
+
+    threshold: float
+    """The excess risk to fall below, less what the noise may add."""
+    sensitivity: float
+    """Delta, that of the excess risk."""
+    epsilon: float
+    """Of the test as a whole, or of each answer where every answer is paid for."""
+
+
+class Problem(NamedTuple):
+    """The public numbers of a task."""
+
+    task: Task
+    perturbation: Perturbation
+    """How it is released: with noise on the optimum, or on X'X and X'y."""
+    rows: int
+    dimension: int
+    regularisation: float
+
+    @property
+    def radius(self) -> float:
+        """M, which bounds the norm of every hypothesis."""
+        start = 1.0 if self.task == "ridge" else 2 * math.log(2)
+        return math.sqrt(start / self.regularisation)
+
+
+def query_sensitivity(name: Name, problem: Problem) -> float:
+    """Delta of the excess risk; what each preset takes for it."""
+    if problem.task == "ridge":
+        excess = sensitivity.squared_excess_risk(problem.rows, problem.radius)
+        # Its data term is a quarter of the mean squared error, not half.
+        return excess / 2 if name == "code" else excess
+    if name == "code":
+        return math.log1p(math.exp(problem.radius)) / problem.rows
+    return sensitivity.logistic_excess_risk(problem.rows, problem.radius)
+
+
+def theory_epsilon(name: Name, problem: Problem, alpha: float) -> float:
+    """The epsilon at which one release is good enough by the utility theorem."""
+    public = (alpha, problem.rows, problem.dimension, problem.regularisation)
+    constants = "tight" if name == "tight" else "paper"
+    if problem.task == "logistic":
+        if name == "code":  # without the theorem's second term
+            scale = problem.rows * problem.regularisation * alpha
+            return 2 * math.sqrt(2) * problem.dimension / scale
+        return float(theory.output_logistic_epsilon(*public))
+    if problem.perturbation == "covariance":
+        return float(theory.covariance_epsilon(*public, constants=constants))
+    return float(theory.output_ridge_epsilon(*public, constants=constants))
+
+
+def levels(name: Name, problem: Problem, alpha: float, count: int) -> np.ndarray:
+    """The grid of epsilons, rising, shape (count,): from 1/n to 4 E (appendix B.1)."""
+    low, high = _range(name, problem, alpha)
+    if name == "code":  # stops one short of the end
+        return low * (high / low) ** (np.arange(count) / count)
+    return np.geomspace(low, high, count)
+
+
+def doubling_levels(name: Name, problem: Problem, alpha: float) -> np.ndarray:
+    """Epsilons of the doubling method, each twice the one before, shape (T,)."""
+    low, high = _range(name, problem, alpha)
+    doublings = math.log2(high / low)
+    count = math.ceil(doublings) if name in ("paper", "tight") else int(doublings + 1) + 1
+    return low * 2.0 ** np.arange(max(count, 1))
+
+
+def threshold_test(name: Name, problem: Problem, alpha: float, gamma: float, count: int) -> Test:
+    """The test of noise reduction: InteractiveAboveThreshold over `count` levels."""
+    moved = query_sensitivity(name, problem)
+    if name == "paper":
+        return Test(alpha / 2, moved, float(ligett_epsilon(alpha / 2, moved, gamma, count)))
+    if name == "tight":
+        least = epsilon_for_shortfall((1 - _QUARTER) * alpha, moved, gamma, 1 / count)
+        return Test(_QUARTER * alpha, moved, float(least))
+    # A threshold tuned for the smallest epsilon: with probability 1 - gamma the noisy one stays
+    # above 0, and no accepted risk is above alpha.
+    scale = alpha / (4 * math.log(1.5**0.75 * math.sqrt(count) / gamma))
+    threshold = 0.25 * alpha + 0.75 * scale * math.log(1.5) - 0.5 * scale * math.log(count)
+    return Test(threshold, moved, 2 * moved / scale)
+
+
+def doubling_test(name: Name, problem: Problem, alpha: float, gamma: float, count: int) -> Test:
+    """The test of the doubling method: fresh Laplace noise, `count` answers at most."""
+    moved = query_sensitivity(name, problem)
+    # The tail in Theorem A.2 is gamma/(2 T): half of what the printed scale allows for.
+    odds = count / gamma if name == "paper" else count / (2 * gamma)
+    return Test(alpha / 2, moved, 2 * moved * math.log(odds) / alpha)
+
+
+def reduced_levels(
+    name: Name, problem: Problem, alpha: float, gamma: float, count: int
+) -> np.ndarray:
+    """The grid for ReducedAboveThreshold, rising, shape (count,).
+
+    It begins where the test can first tell an excess risk of 0 from one of alpha; at smaller
+    epsilons a yes would be the noise's.
+    """
+    _, high = _range(name, problem, alpha)
+    moved = query_sensitivity(name, problem)
+    # Shortfalls are in inverse proportion to epsilon.
+    low = float(_shortfall(name)(1.0, moved, gamma, 1 / count)) / alpha
+    right = (
+        "such that the private test's least epsilon is below the grid's end, 4 times the "
+        f"theory's; here they are {low:.4g} and {high:.4g}"
+    )
+    check(low < high, "alpha", alpha, right)
+    return np.geomspace(low, high, count)
+
+
+def reduced_thresholds(
+    name: Name, problem: Problem, alpha: float, gamma: float, epsilons: np.ndarray
+) -> np.ndarray:
+    """The excess risk to fall below at each level, shape (levels,); negative where none will do.
+
+    With it no excess risk above alpha is accepted in any of the steps, but with probability gamma.
+    """
+    moved = query_sensitivity(name, problem)
+    return alpha - np.asarray(_shortfall(name)(epsilons, moved, gamma, 1 / epsilons.size))
+
+
+def _shortfall(name: Name):
+    return shortfall if name == "tight" else whitehouse_shortfall
+
+
+def _range(name: Name, problem: Problem, alpha: float) -> tuple[float, float]:
+    low, high = 1 / problem.rows, HIGHEST * theory_epsilon(name, problem, alpha)
+    right = (
+        f"such that {HIGHEST:g} times the theory's epsilon, {high:.4g}, is above 1/n = {low:.4g}: "
+        "lower"
+    )
+    check(high > low, "alpha", alpha, right)
+    return low, high

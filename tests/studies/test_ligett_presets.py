@@ -1,0 +1,87 @@
+"""The presets' constants against printed numbers, and what they promise."""
+
+import math
+
+import numpy as np
+import pytest
+
+from nrjax.stopping.accuracy import acceptance_probability
+from nrjax.studies.ligett2017 import presets
+from nrjax.studies.ligett2017.presets import Problem
+
+RIDGE = Problem("ridge", "covariance", 100_000, 77, 0.005)
+RIDGE_OUTPUT = RIDGE._replace(perturbation="output")
+LOGISTIC = Problem("logistic", "output", 100_000, 38, 0.005)
+NAMES = ("paper", "figures", "code", "tight")
+GAMMA, LEVELS = 0.1, 1000
+
+
+def test_ridge_tests_cost_what_the_texts_say():
+    """At alpha = 0.05: exp(eps_0) = 1431 by Algorithm 3; the figures' program less than 10."""
+    costs = {name: presets.threshold_test(name, RIDGE, 0.05, GAMMA, LEVELS) for name in NAMES}
+    assert costs["paper"].epsilon == pytest.approx(7.27, abs=0.005)
+    assert math.exp(costs["paper"].epsilon) == pytest.approx(1431, rel=0.005)
+    assert math.exp(costs["figures"].epsilon) == pytest.approx(9.24, abs=0.01)
+    assert costs["code"].epsilon == pytest.approx(costs["figures"].epsilon / 2)
+    assert costs["tight"].epsilon < costs["figures"].epsilon
+
+
+def test_sensitivities():
+    radius = 1 / math.sqrt(0.005)
+    assert presets.query_sensitivity("paper", RIDGE) == pytest.approx((radius + 1) ** 2 / 1e5)
+    assert presets.query_sensitivity("code", RIDGE) == pytest.approx((radius + 1) ** 2 / 2e5)
+    radius = math.sqrt(2 * math.log(2) / 0.005)
+    assert LOGISTIC.radius == pytest.approx(radius)
+    assert presets.query_sensitivity("paper", LOGISTIC) == pytest.approx(2 * radius / 1e5)
+    # The published program's is half of what the excess risk needs.
+    ratio = presets.query_sensitivity("code", LOGISTIC) / presets.query_sensitivity(
+        "paper", LOGISTIC
+    )
+    assert ratio == pytest.approx(0.5, abs=1e-6)
+
+
+@pytest.mark.parametrize("problem", [RIDGE, RIDGE_OUTPUT, LOGISTIC])
+@pytest.mark.parametrize("name", NAMES)
+def test_grids_run_from_one_row_to_four_times_the_theory(name, problem):
+    high = 4 * presets.theory_epsilon(name, problem, 0.05)
+    grid = presets.levels(name, problem, 0.05, LEVELS)
+    assert grid.shape == (LEVELS,)
+    assert grid[0] == pytest.approx(1e-5)
+    last = high / (high * 1e5) ** (1 / LEVELS) if name == "code" else high
+    assert grid[-1] == pytest.approx(last)
+    ratios = grid[1:] / grid[:-1]
+    np.testing.assert_allclose(ratios, ratios[0])
+    doubling = presets.doubling_levels(name, problem, 0.05)
+    assert doubling[0] == pytest.approx(1e-5)
+    np.testing.assert_allclose(doubling[1:] / doubling[:-1], 2)
+    assert high / 2 <= doubling[-1] <= 2 * high
+
+
+@pytest.mark.parametrize("problem", [RIDGE, LOGISTIC])
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("alpha", [0.005, 0.2])
+def test_excess_risks_above_alpha_are_accepted_with_probability_gamma_at_most(name, problem, alpha):
+    """Exactly, by a union bound over all steps; for the private tests as they are run."""
+    test = presets.threshold_test(name, problem, alpha, GAMMA, LEVELS)
+    assert 0 < test.threshold < alpha
+    yes = acceptance_probability(alpha - test.threshold, test.epsilon, test.sensitivity)
+    assert LEVELS * float(yes) <= GAMMA * (1 + 1e-4)  # the rounding of float32
+    if name == "tight":
+        assert LEVELS * float(yes) == pytest.approx(GAMMA, rel=1e-3)
+    steps = presets.doubling_levels(name, problem, alpha).size
+    test = presets.doubling_test(name, problem, alpha, GAMMA, steps)
+    tail = 0.5 * math.exp(-(alpha - test.threshold) * test.epsilon / test.sensitivity)
+    assert steps * tail <= GAMMA * (1 + 1e-9)
+    epsilons = presets.reduced_levels(name, problem, alpha, GAMMA, LEVELS)
+    below = presets.reduced_thresholds(name, problem, alpha, GAMMA, epsilons)
+    delta = presets.query_sensitivity(name, problem)
+    total = float(np.sum(acceptance_probability(alpha - below, epsilons, delta)))
+    assert total <= GAMMA * (1 + 1e-3)
+    assert np.all(np.diff(below) > 0)
+    assert abs(below[0]) < 1e-3 * alpha  # where an excess risk of 0 is first told from alpha
+
+
+def test_a_test_that_begins_beyond_the_grid_is_refused():
+    few = Problem("logistic", "output", 100, 1, 10.0)
+    with pytest.raises(ValueError, match=r"alpha = 0.01: must be such that the private test's"):
+        presets.reduced_levels("paper", few, 0.01, GAMMA, LEVELS)
