@@ -8,6 +8,14 @@ except ModuleNotFoundError as error:
     ) from error
 
 from nrjax.plots.boundaries import boundaries
+from nrjax.plots.ligett2017 import (
+    accuracy,
+    cheapest,
+    norms,
+    plot_ligett,
+    privacy_loss,
+    privacy_split,
+)
 from nrjax.plots.skellam_counts import loss_along_path, plot_skellam_counts, realised_loss
 from nrjax.plots.whitehouse2022 import (
     epsilon_distribution,
@@ -17,12 +25,18 @@ from nrjax.plots.whitehouse2022 import (
 )
 
 __all__ = [
+    "accuracy",
     "boundaries",
+    "cheapest",
     "epsilon_distribution",
     "loss_against_epsilon",
     "loss_along_path",
+    "norms",
+    "plot_ligett",
     "plot_skellam_counts",
     "plot_whitehouse",
+    "privacy_loss",
+    "privacy_split",
     "realised_loss",
     "ridge_constants",
 ]

@@ -13,6 +13,7 @@ import matplotlib.style
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from scipy.special import stdtrit
 
 from nrjax.studies.store import Store
 
@@ -35,6 +36,7 @@ STYLES = (
     Style("#fbe3c5", "////", "#b5651d", (0, (5, 2)), "s"),
     Style("#8fbf9b", "....", "#2e6b3f", (0, (1, 1.5)), "^"),
     Style("#ece6f2", "xxxx", "#7d5a9b", (0, (6, 2, 1, 2)), "D"),
+    Style("#8cc3cc", "\\\\\\\\", "#2fa3b8", (0, (4, 1.5, 1, 1.5, 1, 1.5)), "P"),
 )
 
 
@@ -123,6 +125,21 @@ def draw_distribution(
     )
     if not np.isfinite(marks[-1]):
         axes.plot([position], [top], "k^", markersize=8, clip_on=False, zorder=4)
+
+
+def mean_interval(values: np.ndarray) -> tuple[float, float, float]:
+    """The mean of shape (n,) and the ends of its 95 % interval (Student's t).
+
+    NaN where undefined: the ends of one value or of an infinite mean, everything without values.
+    """
+    if not values.size:
+        return np.nan, np.nan, np.nan
+    mean = float(values.mean(dtype=np.float64))
+    if values.size == 1 or not np.isfinite(mean):
+        return mean, np.nan, np.nan
+    spread = values.std(ddof=1, dtype=np.float64)
+    half = stdtrit(values.size - 1, 0.975) * spread / np.sqrt(values.size)
+    return mean, float(mean - half), float(mean + half)
 
 
 def save(store: Store, name: str, figure: Figure) -> list[Path]:

@@ -9,7 +9,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from scipy.special import stdtrit
 
 from nrjax.plots.boundaries import boundaries
 from nrjax.plots.common import (
@@ -19,6 +18,7 @@ from nrjax.plots.common import (
     draw,
     draw_distribution,
     epsilon_scale,
+    mean_interval,
     mechanism_styles,
     new_panels,
     unique,
@@ -228,13 +228,9 @@ def _draw_curve(axes: Axes, store: Store, drawn: _Curve) -> np.ndarray:
     loss = -curve["utility"].values
     epsilon, trials = curve["epsilon"].values, loss.shape[0]
     # Level by level: a million trials in double precision at once would be too much memory.
-    mean = np.array([column.mean(dtype=np.float64) for column in loss.T])
+    mean, low, high = np.array([mean_interval(column) for column in loss.T]).T
     if trials > 1:
-        spread = np.array([column.std(ddof=1, dtype=np.float64) for column in loss.T])
-        half = stdtrit(trials - 1, 0.975) * spread / np.sqrt(trials)
-        axes.fill_between(
-            epsilon, mean - half, mean + half, color=style.line, alpha=0.3, linewidth=0, zorder=2
-        )
+        axes.fill_between(epsilon, low, high, color=style.line, alpha=0.3, linewidth=0, zorder=2)
     axes.plot(
         epsilon,
         mean,
