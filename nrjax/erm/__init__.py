@@ -1,6 +1,6 @@
 """Private empirical risk minimisation: the optimum, its sensitivity, and the loss of a release."""
 
-from nrjax.erm import sensitivity, theory
+from nrjax.erm import radius, sensitivity, theory
 from nrjax.erm.logistic import LogisticProblem
 from nrjax.erm.minimise import Minimum
 from nrjax.erm.output import OutputProblem
@@ -19,6 +19,7 @@ __all__ = [
     "RidgeProblem",
     "RidgeUtility",
     "minimise_in_ball",
+    "radius",
     "sensitivity",
     "theory",
 ]

@@ -5,7 +5,6 @@ norm at most 1, no intercept (it would not be regularised).
 """
 
 import dataclasses
-import math
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +14,7 @@ from jax.typing import ArrayLike
 from nrjax.erm import _door, sensitivity
 from nrjax.erm.output import OutputPerturbation, merge
 from nrjax.erm.output_utility import OutputUtility, find_minimum
+from nrjax.erm.radius import Ball, logistic_radius
 
 
 def _signed_loss(theta: Array, signed_row: Array, _label: Array) -> Array:
@@ -27,9 +27,9 @@ def _signed_loss(theta: Array, signed_row: Array, _label: Array) -> Array:
 class LogisticProblem(OutputPerturbation):
     """Logistic regression on a data set: `OutputProblem` with its loss and constants known.
 
-    The loss has Lipschitz constant 1; no optimum is outside the ball of radius
-    `M = sqrt(2 log 2/lambda)`, because its risk is at most log 2, that at zero; and the utility
-    has sensitivity `M/n`. A label only turns its row round, so the data are label times row.
+    The loss has Lipschitz constant 1; no optimum is outside the ball of radius M
+    (`nrjax.erm.radius.logistic_radius`); and the utility has sensitivity `M/n`. A label only turns
+    its row round, so the data are label times row.
     """
 
     @classmethod
@@ -40,6 +40,7 @@ class LogisticProblem(OutputPerturbation):
         regularisation: float,
         *,
         tolerance: float = 1e-12,
+        ball: Ball = "paper",
     ) -> "LogisticProblem":
         """Find the optimum and prepare the data.
 
@@ -48,6 +49,9 @@ class LogisticProblem(OutputPerturbation):
             labels: shape (rows,), each +1 or -1.
             regularisation: lambda > 0.
             tolerance: gradient norm that the optimum must reach.
+            ball: radius M of the ball that hypotheses are projected onto: "paper" for
+                `sqrt(2 log 2/lambda)`, "tight" for `sqrt(W(1/e)/lambda)`, 0.448 of it, which
+                makes both sensitivities of the utility smaller by as much.
 
         Raises:
             ValueError: an argument is out of range, or the optimum was not found.
@@ -58,7 +62,7 @@ class LogisticProblem(OutputPerturbation):
             raise ValueError(f"labels holds {float(wrong[0])!r}: must be +1 or -1")
         rows, dimension = x.shape
         signed, weights = merge(x * y[:, None])
-        radius = math.sqrt(2 * math.log(2) / regularisation)
+        radius = float(logistic_radius(regularisation, ball))
         utility = OutputUtility(
             rows=signed,
             labels=np.ones(len(signed)),

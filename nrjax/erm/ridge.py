@@ -15,6 +15,7 @@ from nrjax._numerics import check
 from nrjax.erm import _door, sensitivity, statistics
 from nrjax.erm._door import RowNorm
 from nrjax.erm.minimise import Minimum
+from nrjax.erm.radius import Ball, check_ball, ridge_radius
 from nrjax.erm.ridge_utility import RidgeOutputUtility, RidgeUtility
 from nrjax.erm.sensitivity import OutputConstants
 from nrjax.erm.statistics import Constants, Layout, Noise
@@ -59,6 +60,7 @@ class RidgeProblem:
         minimum: the optimum, with its risk and gradient norm; from one linear solve.
         statistics: X'X, shape (d, d), and X'y, shape (d,).
         row_norm: "l2" or "l1", the norm in which admissible rows have length at most 1.
+        ball: "paper" or "tight", the ball that hypotheses lie in; see `radius`.
     """
 
     rows: int
@@ -67,6 +69,7 @@ class RidgeProblem:
     minimum: Minimum
     statistics: tuple[np.ndarray, np.ndarray]
     row_norm: RowNorm = "l2"
+    ball: Ball = "paper"
 
     @classmethod
     def fit(
@@ -75,6 +78,8 @@ class RidgeProblem:
         labels: ArrayLike,
         regularisation: float,
         row_norm: RowNorm = "l2",
+        *,
+        ball: Ball = "paper",
     ) -> "RidgeProblem":
         """Find the optimum and prepare the statistics.
 
@@ -84,10 +89,14 @@ class RidgeProblem:
             regularisation: lambda > 0.
             row_norm: "l2", or "l1" (Ligett 2017), which asks more of the rows and has smaller
                 sensitivities: constants "l1_rows".
+            ball: radius M of the ball that hypotheses lie in: "paper" for `1/sqrt(lambda)`,
+                "tight" for half of it, which makes the sensitivities of the utility and of the
+                optimum smaller, those of X'X and X'y not.
 
         Raises:
             ValueError: an argument is out of range.
         """
+        check_ball(ball)
         x, y = _door.checked(features, labels, regularisation, row_norm)
         wrong = y[~(np.abs(y) <= 1)]
         if wrong.size:
@@ -100,7 +109,7 @@ class RidgeProblem:
         risk = 0.5 * np.mean(errors**2) + 0.5 * regularisation * optimum @ optimum
         gradient = regularisation * optimum - x.T @ errors / rows
         minimum = Minimum(optimum, float(risk), float(np.linalg.norm(gradient)), 0)
-        return cls(rows, dimension, float(regularisation), minimum, (gram, moments), row_norm)
+        return cls(rows, dimension, float(regularisation), minimum, (gram, moments), row_norm, ball)
 
     def released(self, noise: Noise, constants: Constants = "paper") -> Released[RidgeUtility]:
         """X'X and X'y as one private value, its sensitivity and the utility, for a kind of noise.
@@ -141,7 +150,9 @@ class RidgeProblem:
                 f"the gradient norm at the optimum is {self.minimum.gradient_norm:.3g}: must be at "
                 f"most {_TOLERANCE:.3g}; raise the regularisation"
             )
-        moved = sensitivity.ridge_output_l2(self.rows, self.regularisation, constants, _TOLERANCE)
+        moved = sensitivity.ridge_output_l2(
+            self.rows, self.regularisation, constants, _TOLERANCE, ball=self.ball
+        )
         if noise == "laplace":
             moved *= math.sqrt(self.dimension)
         utility = RidgeOutputUtility(
@@ -173,8 +184,11 @@ class RidgeProblem:
 
     @property
     def radius(self) -> float:
-        """l2 radius `1/sqrt(lambda)` of a ball that holds the optimum, whatever the data."""
-        return 1 / math.sqrt(self.regularisation)
+        """l2 radius M of the ball, which holds the optimum, whatever the data.
+
+        `1/sqrt(lambda)`, or half of it; see `nrjax.erm.radius.ridge_radius`.
+        """
+        return float(ridge_radius(self.regularisation, self.ball))
 
     @property
     def optimum(self) -> np.ndarray:

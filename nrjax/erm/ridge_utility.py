@@ -76,7 +76,7 @@ class RidgeUtility(_QuadraticRisk):
         optimum_loss: R(theta*), or 0 for the excess risk, scalar.
         rows: number of rows n, scalar; public.
         regularisation: lambda, scalar.
-        radius: l2 radius `1/sqrt(lambda)` of the ball that holds the optimum, scalar.
+        radius: l2 radius M of the ball that holds the optimum, scalar; public.
         sensitivity: how far the replacement of one row moves `evaluate`, scalar, in units of the
             loss.
         layout: of the releases, static; see `nrjax.erm.statistics`.
@@ -129,7 +129,7 @@ class RidgeOutputUtility(_QuadraticRisk):
         optimum: theta*, shape (d,).
         optimum_loss: R(theta*), or 0 for the excess risk, scalar.
         regularisation: lambda, scalar.
-        radius: l2 radius `1/sqrt(lambda)` of the ball that holds the optimum, scalar.
+        radius: l2 radius M of the ball that holds the optimum, scalar; public.
         sensitivity: how far the replacement of one row moves `evaluate`, scalar, in units of the
             loss.
     """

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from nrjax._numerics import check
+from nrjax.erm.radius import Ball, ridge_radius
 
 OutputConstants = Literal["paper", "tight"]
 
@@ -49,28 +50,36 @@ def output_l1(
 
 
 def ridge_output_l2(
-    rows: Any, regularisation: Any, constants: OutputConstants = "paper", tolerance: float = 0.0
+    rows: Any,
+    regularisation: Any,
+    constants: OutputConstants = "paper",
+    tolerance: float = 0.0,
+    *,
+    ball: Ball = "paper",
 ) -> Any:
     """l2-sensitivity of the ridge optimum; elementwise.
 
-    With `M = 1/sqrt(lambda)`, which no optimum's norm exceeds. "paper": `(M + 1)/sqrt(n lambda)`
-    (Ligett 2017, Lemma A.8, whose l1 bound is `sqrt(p)` times it). Each optimum's risk on the other
-    data set is at least `(lambda/2) |difference|^2` above that of the other's own; added up, both
-    are at most twice what the changed row moves the risk by, `(M + 1)^2/(2n)`. "tight": the
-    smaller of that and `2 (M + 1)/(n lambda)`, which is smaller once `n lambda > 4`: at an optimum
-    a row's gradient `(<x, theta> - y) x` is at most `M + 1` long (see `output_l2`).
+    With M the radius of a ball that holds the optima of both data sets. "paper":
+    `(M + 1)/sqrt(n lambda)` (Ligett 2017, Lemma A.8, whose l1 bound is `sqrt(p)` times it). Each
+    optimum's risk on the other data set is at least `(lambda/2) |difference|^2` above that of the
+    other's own; added up, both are at most twice what the changed row moves the risk by on the
+    ball, `(M + 1)^2/(2n)`. "tight": the smaller of that and `2 (M + 1)/(n lambda)`, which is
+    smaller once `n lambda > 4`: at an optimum a row's gradient `(<x, theta> - y) x` is at most
+    `M + 1` long (see `output_l2`).
 
     Args:
         rows: number of rows n.
         regularisation: lambda.
         constants: "paper" or "tight".
         tolerance: largest gradient norm at the computed optimum; adds `2 tolerance/lambda`.
+        ball: "paper" for `M = 1/sqrt(lambda)`, "tight" for half of it
+            (`nrjax.erm.radius.ridge_radius`). Both hold for every ridge optimum.
 
     Raises:
-        ValueError: there are no such constants.
+        ValueError: there are no such constants, or there is no such ball.
     """
     check(constants in ("paper", "tight"), "constants", constants, "'paper' or 'tight'")
-    reach = 1 / np.sqrt(regularisation) + 1
+    reach = ridge_radius(regularisation, ball) + 1
     moved = reach / np.sqrt(rows * regularisation)
     if constants == "tight":
         moved = np.minimum(moved, 2 * reach / (rows * regularisation))
@@ -83,9 +92,12 @@ def ridge_output_l1(
     dimension: Any,
     constants: OutputConstants = "paper",
     tolerance: float = 0.0,
+    *,
+    ball: Ball = "paper",
 ) -> Any:
     """l1-sensitivity of the same, `sqrt(p)` times the l2 one; p features."""
-    return np.sqrt(dimension) * ridge_output_l2(rows, regularisation, constants, tolerance)
+    moved = ridge_output_l2(rows, regularisation, constants, tolerance, ball=ball)
+    return np.sqrt(dimension) * moved
 
 
 def bounded_loss(rows: int, spread: float) -> float:

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from nrjax._numerics import check
 from nrjax.erm import sensitivity
+from nrjax.erm.radius import Ball, ridge_radius
 from nrjax.erm.sensitivity import OutputConstants
 
 Number = np.float64 | np.ndarray
@@ -27,12 +28,15 @@ def covariance_epsilon(
     dimension: ArrayLike,
     regularisation: ArrayLike,
     constants: OutputConstants = "paper",
+    *,
+    ball: Ball = "paper",
 ) -> Number:
     """Epsilon for ridge regression by covariance perturbation (Ligett 2017, Theorem 3.1).
 
     `c (2 sqrt(p) M + p M^2)/(n alpha)`, `M = 1/sqrt(lambda)`, with `c = 4 sqrt(2)` as printed, or
     the `2 sqrt(2)` that its proof gives. For rows of l1 norm at most 1, labels in [-1, 1], noise
     `Lap(4/epsilon)` on all entries of X'X and X'y, and the minimiser over the ball of radius M.
+    The proof asks of the ball that it holds the optimum, so a smaller one that does will do.
 
     Args:
         excess_risk: alpha > 0, largest expected excess risk, in the units of the loss.
@@ -40,12 +44,14 @@ def covariance_epsilon(
         dimension: number of features p.
         regularisation: lambda > 0.
         constants: "paper" or "tight".
+        ball: "paper" or "tight" (`M = 1/(2 sqrt(lambda))`, not in the paper), that over which the
+            problem was fitted: `RidgeProblem.fit(..., ball=...)`.
 
     Raises:
         ValueError: an argument is out of range.
     """
     (alpha,) = _positive(excess_risk=excess_risk)
-    return _covariance(rows, dimension, regularisation, constants) / alpha
+    return _covariance(rows, dimension, regularisation, constants, ball) / alpha
 
 
 def covariance_excess_risk(
@@ -54,13 +60,15 @@ def covariance_excess_risk(
     dimension: ArrayLike,
     regularisation: ArrayLike,
     constants: OutputConstants = "paper",
+    *,
+    ball: Ball = "paper",
 ) -> Number:
     """Bound of the expected excess risk at an epsilon, the inverse of `covariance_epsilon`.
 
     Arguments and errors as there.
     """
     (level,) = _positive(epsilon=epsilon)
-    return _covariance(rows, dimension, regularisation, constants) / level
+    return _covariance(rows, dimension, regularisation, constants, ball) / level
 
 
 def output_logistic_epsilon(
@@ -106,6 +114,8 @@ def output_ridge_epsilon(
     dimension: ArrayLike,
     regularisation: ArrayLike,
     constants: OutputConstants = "paper",
+    *,
+    ball: Ball = "paper",
 ) -> Number:
     """Epsilon for ridge regression by output perturbation (Ligett 2017, Theorem A.9, mended).
 
@@ -124,12 +134,13 @@ def output_ridge_epsilon(
         dimension: number of features p.
         regularisation: lambda > 0.
         constants: "paper" or "tight", of the sensitivity.
+        ball: "paper" or "tight", of the sensitivity: that with which the problem was fitted.
 
     Raises:
         ValueError: an argument is out of range.
     """
     (alpha,) = _positive(excess_risk=excess_risk)
-    return np.sqrt(_ridge(rows, dimension, regularisation, constants) / alpha)
+    return np.sqrt(_ridge(rows, dimension, regularisation, constants, ball) / alpha)
 
 
 def output_ridge_excess_risk(
@@ -138,13 +149,15 @@ def output_ridge_excess_risk(
     dimension: ArrayLike,
     regularisation: ArrayLike,
     constants: OutputConstants = "paper",
+    *,
+    ball: Ball = "paper",
 ) -> Number:
     """Bound of the expected excess risk at an epsilon, the inverse of `output_ridge_epsilon`.
 
     Arguments and errors as there.
     """
     (level,) = _positive(epsilon=epsilon)
-    return _ridge(rows, dimension, regularisation, constants) / level**2
+    return _ridge(rows, dimension, regularisation, constants, ball) / level**2
 
 
 def _positive(**arguments: ArrayLike) -> list[Number]:
@@ -164,13 +177,18 @@ def _problem(rows: ArrayLike, dimension: ArrayLike, regularisation: ArrayLike) -
 
 
 def _covariance(
-    rows: ArrayLike, dimension: ArrayLike, regularisation: ArrayLike, constants: OutputConstants
+    rows: ArrayLike,
+    dimension: ArrayLike,
+    regularisation: ArrayLike,
+    constants: OutputConstants,
+    ball: Ball,
 ) -> Number:
     """The excess risk's bound times epsilon."""
     check(constants in ("paper", "tight"), "constants", constants, "'paper' or 'tight'")
     n, p, weight = _problem(rows, dimension, regularisation)
     factor = (4 if constants == "paper" else 2) * math.sqrt(2)
-    return factor * (2 * np.sqrt(p / weight) + p / weight) / n
+    reach = ridge_radius(1.0, ball)  # M in units of 1/sqrt(lambda)
+    return factor * (2 * reach * np.sqrt(p / weight) + reach**2 * p / weight) / n
 
 
 def _logistic(
@@ -182,9 +200,13 @@ def _logistic(
 
 
 def _ridge(
-    rows: ArrayLike, dimension: ArrayLike, regularisation: ArrayLike, constants: OutputConstants
+    rows: ArrayLike,
+    dimension: ArrayLike,
+    regularisation: ArrayLike,
+    constants: OutputConstants,
+    ball: Ball,
 ) -> Number:
     """The excess risk's bound times the square of epsilon."""
     n, p, weight = _problem(rows, dimension, regularisation)
-    moved = sensitivity.ridge_output_l1(n, weight, p, constants)
+    moved = sensitivity.ridge_output_l1(n, weight, p, constants, ball=ball)
     return moved**2 * (1 + weight * p)

@@ -17,11 +17,19 @@ PAIRS = {
         functools.partial(theory.covariance_epsilon, constants="tight"),
         functools.partial(theory.covariance_excess_risk, constants="tight"),
     ),
+    "covariance, tight ball": (
+        functools.partial(theory.covariance_epsilon, ball="tight"),
+        functools.partial(theory.covariance_excess_risk, ball="tight"),
+    ),
     "logistic": (theory.output_logistic_epsilon, theory.output_logistic_excess_risk),
     "ridge": (theory.output_ridge_epsilon, theory.output_ridge_excess_risk),
     "ridge, tight": (
         functools.partial(theory.output_ridge_epsilon, constants="tight"),
         functools.partial(theory.output_ridge_excess_risk, constants="tight"),
+    ),
+    "ridge, tight ball": (
+        functools.partial(theory.output_ridge_epsilon, ball="tight"),
+        functools.partial(theory.output_ridge_excess_risk, ball="tight"),
     ),
 }
 each_pair = pytest.mark.parametrize(("epsilon", "excess_risk"), PAIRS.values(), ids=PAIRS)
@@ -52,6 +60,9 @@ def test_values():
         theory.covariance_excess_risk(2.0, *public, name) for name in ("paper", "tight")
     )
     assert paper == pytest.approx(2 * tight)
+    # With M = 5.
+    small = theory.covariance_epsilon(0.05, *public, "tight", ball="tight")
+    assert small == pytest.approx(2 * np.sqrt(2) * (80 + 1600) / 5000)
     # 0.5 = 2 sqrt(2) 64/(1000 eps) + 4 64^2/(10^8 eps^2)
     level = theory.output_logistic_epsilon(0.5, *public)
     assert 2 * np.sqrt(2) * 0.064 / level + 16384e-8 / level**2 == pytest.approx(0.5, rel=1e-14)
@@ -60,6 +71,9 @@ def test_values():
     )
     assert theory.output_ridge_excess_risk(2.0, *public, "tight") == pytest.approx(
         (22 * 8 / 1000 / 2) ** 2 * 1.64
+    )
+    assert theory.output_ridge_excess_risk(2.0, *public, "tight", ball="tight") == pytest.approx(
+        (12 * 8 / 1000 / 2) ** 2 * 1.64
     )
 
 
@@ -72,12 +86,17 @@ def problem_data(rows=2000):
     return x, y
 
 
-def covariance():
+def covariance(ball="paper"):
     x, y = problem_data()
-    problem = RidgeProblem.fit(x, y, LAMBDA, "l1")
+    problem = RidgeProblem.fit(x, y, LAMBDA, "l1", ball=ball)
     value, moved, utility = problem.released("laplace", "l1_rows")
     assert moved == 4  # the theorem's noise
-    return problem, value, moved, utility.excess_risk(), theory.covariance_epsilon
+    epsilon = functools.partial(theory.covariance_epsilon, constants="tight", ball=ball)
+    return problem, value, moved, utility.excess_risk(), epsilon
+
+
+def covariance_over_the_tight_ball():
+    return covariance("tight")
 
 
 def logistic():
@@ -89,7 +108,7 @@ def logistic():
     return problem, problem.value, problem.l1_sensitivity, utility, theory.output_logistic_epsilon
 
 
-@pytest.mark.parametrize("build", [covariance, logistic])
+@pytest.mark.parametrize("build", [covariance, covariance_over_the_tight_ball, logistic])
 def test_the_mean_excess_risk_is_below_the_goal(build, dtype):
     """Mean and 4 standard errors; the theorems are loose, so the control is at epsilon/100."""
     problem, value, moved, utility, epsilon = build()
@@ -107,9 +126,8 @@ def test_the_mean_excess_risk_is_below_the_goal(build, dtype):
         risks = np.asarray(excess((value + noise).astype(dtype)), np.float64)
         return risks.mean(), risks.std() / np.sqrt(DRAWS)
 
-    constants = {"constants": "tight"} if build is covariance else {}
     for alpha in (0.02, 0.1):
-        level = epsilon(alpha, problem.rows, problem.dimension, LAMBDA, **constants)
+        level = epsilon(alpha, problem.rows, problem.dimension, LAMBDA)
         mean, error = measured(level)
         assert mean > 4 * error  # there is a risk to speak of
         assert mean + 4 * error <= alpha
@@ -117,21 +135,23 @@ def test_the_mean_excess_risk_is_below_the_goal(build, dtype):
         assert mean - 4 * error > alpha
 
 
-@pytest.mark.parametrize("constants", ["paper", "tight"])
+@pytest.mark.parametrize(
+    ("constants", "ball"), [("paper", "paper"), ("tight", "paper"), ("tight", "tight")]
+)
 def test_the_mean_excess_risk_of_a_noisy_ridge_optimum_is_exact_and_below_the_goal(
-    constants, dtype
+    constants, ball, dtype
 ):
     """It is `r^2 tr(H)`; rows of unit norm have the largest trace, and meet the goal exactly."""
     x, y = problem_data()
     rng = np.random.default_rng(2)
     for scale in (1.0, 0.5):
         rows = scale * x / np.linalg.norm(x, axis=1, keepdims=True)
-        problem = RidgeProblem.fit(rows, y, LAMBDA)
+        problem = RidgeProblem.fit(rows, y, LAMBDA, ball=ball)
         value, moved, utility = problem.released_optimum("laplace", constants)
         # Not projected: the theorem is for the release itself.
         excess = jax.jit(jax.vmap(utility.excess_risk().evaluate))
         alpha = 0.1
-        level = theory.output_ridge_epsilon(alpha, problem.rows, 3, LAMBDA, constants)
+        level = theory.output_ridge_epsilon(alpha, problem.rows, 3, LAMBDA, constants, ball=ball)
         noise = rng.laplace(scale=moved / level, size=(DRAWS, 3))
         risks = -np.asarray(excess((value + noise).astype(dtype)), np.float64)
         mean, error = risks.mean(), risks.std() / np.sqrt(DRAWS)
