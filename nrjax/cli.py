@@ -27,6 +27,9 @@ from nrjax.studies import ligett2017, skellam_counts, whitehouse2022
 from nrjax.studies.report import Report
 from nrjax.studies.store import StoreBusyError
 
+_LINES = 20
+"""Most passes whose progress is on the screen."""
+
 _MISUSE = 2
 """Exit status where the user can mend the call."""
 
@@ -46,7 +49,7 @@ class _Bar:
             rich.progress.TimeRemainingColumn(),
             console=console,
         )
-        self._task: Any = None
+        self._tasks: list[Any] = []
         self._trials, self._seconds = 0, 0.0
 
     def __enter__(self) -> "_Bar":
@@ -57,10 +60,12 @@ class _Bar:
         self._bar.stop()
 
     def begin(self, case: str, name: str, trials: int, done: int) -> None:
-        """A new line for this pass."""
+        """A new line for this pass; the oldest goes where there are many."""
         self._trials, self._seconds = 0, 0.0
-        self._task = self._bar.add_task(
-            f"{case} {name}", total=trials, completed=done, rate="compiling"
+        if len(self._tasks) >= _LINES:
+            self._bar.remove_task(self._tasks.pop(0))
+        self._tasks.append(
+            self._bar.add_task(f"{case} {name}", total=trials, completed=done, rate="compiling")
         )
 
     def advance(self, trials: int, seconds: float) -> None:
@@ -68,7 +73,7 @@ class _Bar:
         self._trials += trials
         self._seconds += seconds
         rate = f"{self._trials / self._seconds:,.0f} trials/s"
-        self._bar.update(self._task, advance=trials, rate=rate)
+        self._bar.update(self._tasks[-1], advance=trials, rate=rate)
 
 
 def _table(report: Report) -> rich.table.Table:

@@ -57,8 +57,13 @@ def _tiled(trial: Interaction, state: TrialState, wanted: Array, tile: int) -> t
             assess(step, process),
         )
 
+    found = (state.hypothesis, state.utility)
+    if wanted.shape[0] == tile:
+        # Not a loop: XLA would take what does not depend on the tile's number, that is all of it,
+        # out of the loop, and do it also when no lane wants it.
+        return jax.lax.cond(jnp.any(wanted), lambda: serve(jnp.int32(0), found), lambda: found)
     tiles = (jnp.sum(wanted, dtype=jnp.int32) + (tile - 1)) // tile
-    return jax.lax.fori_loop(0, tiles, serve, (state.hypothesis, state.utility))
+    return jax.lax.fori_loop(0, tiles, serve, found)
 
 
 def _assessed(

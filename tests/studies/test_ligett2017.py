@@ -211,7 +211,7 @@ def test_exact_binomial_intervals():
 
 def test_report_and_figures_are_there(logistic):
     text = (logistic.folder / "report.md").read_text()
-    for words in ("logistic 0.04", "brownian reduced", "cheapest", "4,000 rows", "paired"):
+    for words in ("logistic 0.04", "BM, RAT", "cheapest", "4,000 rows", "paired"):
         assert words in text
     stems = {path.stem for path in (logistic.folder / "figures").glob("*.png")}
     assert {"privacy_loss", "accuracy", "privacy_split", "norms", "cheapest"} <= stems

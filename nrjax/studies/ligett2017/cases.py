@@ -35,7 +35,7 @@ FIELDS = ("step", "epsilon", "mechanism_epsilon", "test_epsilon", "utility", "st
 """What is kept of a trial's outcome, besides the norm of its hypothesis."""
 
 _TIGHT_AT = 1 / 64
-"""The Brownian boundary is tight at this share of the theory's epsilon, unless chosen; under
+"""The Brownian boundary is tight at this share of the theorem's epsilon, unless chosen; under
 ReducedAboveThreshold at the first level of its grid, where most trials stop."""
 
 
@@ -88,14 +88,15 @@ def _load(settings: Settings, task: presets.Task, data: str) -> _Task:
     if settings.copies > 1:
         name = f"{name} x {settings.copies}"
         x, y = np.tile(x, (settings.copies, 1)), np.tile(y, settings.copies)
+    ball = presets.ball_of(settings.constants)
     if task == "logistic":
-        problem = LogisticProblem.fit(x, y, settings.regularisation)
+        problem = LogisticProblem.fit(x, y, settings.regularisation, ball=ball)
         perturbation = "output"
     else:
-        problem = RidgeProblem.fit(x, y, settings.regularisation, row_norm="l1")
+        problem = RidgeProblem.fit(x, y, settings.regularisation, row_norm="l1", ball=ball)
         perturbation = settings.ridge_perturbation
     public = presets.Problem(
-        task, perturbation, problem.rows, problem.dimension, problem.regularisation
+        task, perturbation, problem.rows, problem.dimension, problem.regularisation, ball
     )
     laplace, gaussian = (
         _released(settings, public, problem, noise) for noise in ("laplace", "gaussian")
@@ -182,7 +183,7 @@ def _brownian(settings: Settings, task: _Task, method: Method, alpha: float) -> 
         tight_at = float(levels[0])
     else:
         levels = presets.levels(name, public, alpha, count)
-        tight_at = _TIGHT_AT * presets.theory_epsilon(name, public, alpha)
+        tight_at = _TIGHT_AT * presets.theory_epsilon("paper", public._replace(ball="paper"), alpha)
     tight_at = tight_at if settings.tight_at is None else settings.tight_at
     moved = task.gaussian.sensitivity
     guarantee = OneSidedMixtureBoundary.tight_at_epsilon(tight_at, moved, settings.delta)

@@ -17,6 +17,15 @@ CASE_FACTS = ("task", "method", "constants", "alpha", "data", "trials")
 _REFERENCE = "noise_reduction"
 """The method that the others are compared with; the first one where it is missing."""
 
+_SHORT = {
+    "noise_reduction": "NR",
+    "doubling": "doubling",
+    "theory": "theory",
+    "brownian_above_threshold": "BM, AT",
+    "brownian_reduced": "BM, RAT",
+}
+"""The methods in a table, which has to fit into 80 columns."""
+
 _PAPER_ALPHAS = (0.05, 0.075)
 """Goals at which the paper prints risk factors: 10.0 and 4.65, doubling 495 and 56.6 (ridge)."""
 
@@ -115,8 +124,10 @@ def report(store: Store) -> Report:
     for (task, alpha), here in goals.items():
         medians = [here[method]["epsilon"]["q50"] for method in methods]
         rows.append((f"{task} {alpha:g}", *map(number, medians), _cheapest(here)))
-    headings = ("task, alpha", *(method.replace("_", " ") for method in methods), "cheapest")
+    headings = ("task, alpha", *(_SHORT[method] for method in methods), "cheapest")
     remarks = [
+        "NR: noise reduction (Laplace, AboveThreshold); BM: Brownian mechanism; AT, RAT: "
+        "AboveThreshold, ReducedAboveThreshold.",
         *_sources(cases),
         *_risk_factors(goals),
         *_accuracy(cases),
@@ -134,7 +145,7 @@ def _cheapest(cases: Mapping[str, Any]) -> str:
         for method, case in cases.items()
         if case["epsilon"]["q50"] is not None
     }
-    return min(finite, key=lambda method: finite[method]).replace("_", " ") if finite else "none"
+    return _SHORT[min(finite, key=lambda method: finite[method])] if finite else "none"
 
 
 def _sources(cases: list[dict[str, Any]]) -> list[str]:

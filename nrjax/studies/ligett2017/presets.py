@@ -1,7 +1,8 @@
 """The constants that Ligett 2017's experiments can be run with, as functions of public numbers.
 
 `paper`: the algorithms as printed, their slips mended. `figures`: the program that drew the printed
-figures. `code`: the program that the authors published later. `tight`: what can be proved today.
+figures. `code`: the program that the authors published later. `tight`: the smallest that are proved
+(`docs/mathematics.md`), smaller balls for the hypotheses included.
 
 All but `code` meet the accuracy that they promise, and their epsilon is what the theorems say. In
 `code` the logistic sensitivity is that of the loss, half of the excess risk's, and ridge's excess
@@ -15,6 +16,7 @@ import numpy as np
 
 from nrjax._numerics import check
 from nrjax.erm import sensitivity, theory
+from nrjax.erm.radius import Ball, logistic_radius, ridge_radius
 from nrjax.stopping.accuracy import (
     epsilon_for_shortfall,
     ligett_epsilon,
@@ -53,12 +55,19 @@ class Problem(NamedTuple):
     rows: int
     dimension: int
     regularisation: float
+    ball: Ball = "paper"
+    """Which ball holds the hypotheses; that of `ball_of`."""
 
     @property
     def radius(self) -> float:
         """M, which bounds the norm of every hypothesis."""
-        start = 1.0 if self.task == "ridge" else 2 * math.log(2)
-        return math.sqrt(start / self.regularisation)
+        least = ridge_radius if self.task == "ridge" else logistic_radius
+        return float(least(self.regularisation, self.ball))
+
+
+def ball_of(name: Name) -> Ball:
+    """The ball that a preset keeps its hypotheses in."""
+    return "tight" if name == "tight" else "paper"
 
 
 def query_sensitivity(name: Name, problem: Problem) -> float:
@@ -82,8 +91,8 @@ def theory_epsilon(name: Name, problem: Problem, alpha: float) -> float:
             return 2 * math.sqrt(2) * problem.dimension / scale
         return float(theory.output_logistic_epsilon(*public))
     if problem.perturbation == "covariance":
-        return float(theory.covariance_epsilon(*public, constants=constants))
-    return float(theory.output_ridge_epsilon(*public, constants=constants))
+        return float(theory.covariance_epsilon(*public, constants=constants, ball=problem.ball))
+    return float(theory.output_ridge_epsilon(*public, constants=constants, ball=problem.ball))
 
 
 def levels(name: Name, problem: Problem, alpha: float, count: int) -> np.ndarray:

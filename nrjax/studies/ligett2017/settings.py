@@ -70,7 +70,7 @@ class Settings:
     delta: float = 1e-6
     """Probability with which the stated epsilon may be exceeded (Brownian methods)."""
     tight_at: float | None = None
-    """Epsilon at which the Brownian methods' boundary is tight; by default 1/64 of the theory's
+    """Epsilon at which the Brownian methods' boundary is tight; by default 1/64 of the theorem's
     epsilon at each alpha, and with ReducedAboveThreshold the first level of its grid."""
     trials: int = 100
     """Independent trials of each case."""

@@ -1,0 +1,227 @@
+"""Claim: the methods of Ligett 2017 run ten times as many trials a second as in NumPy.
+
+And the whole study (40 goals, 2 tasks, 3 methods, 40 trials) takes under fifteen minutes on two
+cores, from the command to the figures. Each case is raced against a NumPy loop, one trial at a time
+(`numpy_ligett`), with the same data, levels, tests and law.
+
+NumPy takes logistic's risk over all rows (and, more kindly, over the distinct ones, as nrjax does):
+of one hypothesis at a time until the test says yes, as the authors' program does; of all levels at
+once by one matrix product; and, quicker than both, of some at a time until it does. Ridge takes one
+eigendecomposition a step, and the risk from the statistics, not from the rows. Mean steps are
+printed; "apart" is how far the mean steps or excess risks are, in standard errors.
+
+    NRJAX_DATA=... python -m benchmarks.ligett2017 [--trials 1000] [--cases 'ridge-*']
+    NRJAX_DATA=... python -m benchmarks.ligett2017 --whole
+
+Compilation is apart, and paid once for all goals of a method. NumPy runs fewer trials, in a process
+of its own with one thread for linear algebra and in one with as many as there are cores, and the
+ratio is to the faster. Without the paper's data: `--data flights`. A typical printout is in
+benchmarks/README.md.
+"""
+
+import argparse
+import fnmatch
+import functools
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from benchmarks import numpy_ligett
+from benchmarks.whitehouse2022 import process_with_threads, timed
+from nrjax import datasets
+from nrjax.keys import study_key
+from nrjax.studies.ligett2017 import Settings, programs, setups
+from nrjax.types import Status
+
+_METHODS = ("noise_reduction", "doubling", "theory")
+_BLOCK = 128
+"""Logistic hypotheses judged at a time: the fastest of 8, 32, 128 and 1000 at alpha = 0.05."""
+
+
+def run_numpy(run, count):
+    """Seconds of `count` trials, and the trials, shape (count, fields of `Trial`)."""
+    rng = np.random.default_rng(0)
+    run(rng)  # the first call pays for what is loaded late
+    before = time.perf_counter()
+    trials = [run(rng) for _ in range(count)]
+    return time.perf_counter() - before, np.array(trials)
+
+
+@functools.cache
+def all_rows(data, rows):
+    """Every row times its label, for a data set that is one for logistic regression."""
+    data_set = datasets.load(data, "logistic", rows=rows or "all", normalise="max_l1")
+    return (data_set.x * data_set.y[:, None]).astype(np.float32)
+
+
+def judges(setup, settings):
+    """What NumPy judges releases with, by name."""
+    utility = setup.interactions["outcome"].utility
+    optimum, radius = np.asarray(utility.optimum, float), float(utility.radius)
+    regularisation = float(utility.regularisation)
+    if setup.case.attributes["task"] == "ridge":
+        judge = numpy_ligett.Ridge(
+            np.asarray(utility.hessian, float),
+            optimum,
+            0.0,
+            float(utility.rows),
+            regularisation,
+            radius,
+            utility.layout,
+        )
+        return {"statistics": judge}
+    every = all_rows(settings.data[0], settings.rows)
+    weights = np.full(len(every), 1 / len(every), np.float32)
+    rows, shares = (np.asarray(part, np.float32) for part in (utility.rows, utility.weights))
+    return {
+        "all rows": numpy_ligett.Logistic(every, weights, regularisation, radius, optimum),
+        "distinct rows": numpy_ligett.Logistic(rows, shares, regularisation, radius, optimum),
+    }
+
+
+def numpy_runs(setup, settings):
+    """The same case for NumPy, by name: functions of a generator that run one trial."""
+    facts, trial = setup.case.attributes, setup.interactions["outcome"]
+    times = np.asarray(trial.schedule.times)[: int(trial.max_steps)]
+    levels = np.asarray(trial.guarantee.epsilon(times), float)
+    common = {"value": np.asarray(trial.value, float), "sensitivity": facts["sensitivity"]}
+    if facts["method"] == "theory":
+        common["epsilon"] = levels[0]
+    else:
+        common["levels"] = levels
+        common["threshold"] = float(trial.rule.threshold)
+        common["test_sensitivity"] = float(trial.rule.sensitivity)
+        common["test_epsilon"] = float(trial.rule.epsilon)
+    method = getattr(numpy_ligett, facts["method"])
+    blocks = {"": {}}
+    if (facts["task"], facts["method"]) == ("logistic", "noise_reduction"):
+        blocks = {
+            ", one by one": {"block": 1},
+            ", all at once": {"block": levels.size},
+            f", {_BLOCK} at a time": {"block": _BLOCK},
+        }
+    return {
+        name + how: functools.partial(method, judge=judge, **common, **options)
+        for name, judge in judges(setup, settings).items()
+        for how, options in blocks.items()
+    }
+
+
+def standard_errors(ours, theirs):
+    """How far two means are apart; 0 where all numbers are the same."""
+    if ours.size == 0 or theirs.size == 0:
+        return 0.0 if ours.size == theirs.size else np.inf
+    error = np.sqrt(np.var(ours) / ours.size + np.var(theirs) / theirs.size)
+    difference = abs(np.mean(ours) - np.mean(theirs))
+    return float(difference / error) if error > 0 else (np.inf if difference > 0 else 0.0)
+
+
+def apart(results, trials):
+    """The larger of how far the mean steps are apart and the excess risks, over stopped trials."""
+    step, epsilon, _, excess, _ = trials.T
+    ours = -results["utility"][results["status"] == Status.STOPPED].astype(float)
+    return max(
+        standard_errors(results["step"].astype(float), step),
+        standard_errors(ours, excess[np.isfinite(epsilon)]),
+    )
+
+
+def race(options, cores):
+    """Print trials per second and ratios for every case; names of those with another law."""
+    settings = Settings(
+        Path("unused"),
+        method=_METHODS,
+        alpha=tuple(options.alpha),
+        data=(options.data,),
+        rows=options.rows,
+        trials=options.trials,
+    )
+    key = study_key(settings.seed)
+    chosen = [
+        setup
+        for setup in setups(settings)
+        if any(fnmatch.fnmatch(setup.case.name, pattern) for pattern in options.cases)
+    ]
+    if not chosen:
+        sys.exit(f"--cases {options.cases}: no case has such a name")
+    counts = {"logistic": options.numpy_logistic, "ridge": options.numpy_ridge}
+    peers = {threads: process_with_threads(threads) for threads in sorted({1, cores})}
+    print(
+        f"{options.trials} trials, {len(jax.devices())} x {jax.devices()[0].device_kind}; NumPy: "
+        + ", ".join(f"{count} trials of {task}" for task, count in counts.items())
+        + f"\n{'trials per second':<31} {'nrjax':>8} {'compile s':>9} {'step':>6}"
+        + "".join(f" {f'numpy ({threads} thr.)':>14}" for threads in peers)
+        + f" {'ratio':>6} {'step':>6} {'apart':>5}  NumPy's risk over"
+    )
+    other, compiled = [], programs(chosen)
+    for setup in chosen:
+        name, count = setup.case.name, counts[setup.case.attributes["task"]]
+        program = compiled[name]["outcome"]
+        compiling, seconds, results = timed(program, key, options.trials, options.repeats)
+        fast = options.trials / seconds
+        line = f"{name:<31} {fast:8.1f} {compiling:9.2f} {results['step'].mean():6.1f}"
+        for kind, run in numpy_runs(setup, settings).items() if count else ():
+            runs = [peer.submit(run_numpy, run, count).result() for peer in peers.values()]
+            slow, trials = [count / spent for spent, _ in runs], runs[0][1]
+            # The same law, so that neither does less work.
+            away = apart(results, trials)
+            if not away < 5:
+                other.append(f"{name}, {kind}")
+            line += "".join(f" {rate:14.2f}" for rate in slow)
+            line += f" {fast / max(slow):6.1f} {trials[:, 0].mean():6.1f} {away:5.1f}"
+            print(f"{line}  {kind}", flush=True)
+            line = " " * 57
+        if not count:
+            print(line, flush=True)
+    for peer in peers.values():
+        peer.shutdown()
+    return other
+
+
+def whole(options):
+    """Seconds of the study as one command, compilation and figures included."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["-m", "nrjax", "run", "ligett2017", "--task", "logistic", "ridge"]
+        command += ["--method", *_METHODS, "--data", options.data]
+        command += ["--trials", str(options.trials), "--out", f"{folder}/results"]
+        command += [] if options.rows is None else ["--rows", str(options.rows)]
+        cache = {"JAX_COMPILATION_CACHE_DIR": f"{folder}/programs"}  # nothing compiled before
+        before = time.perf_counter()
+        subprocess.run([sys.executable, *command], check=True, env=os.environ | cache)
+        return time.perf_counter() - before
+
+
+def main():
+    """Print trials per second and ratios for every case, or the seconds of the whole study."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--trials", type=int, help="of each case; 1000, or 40 with --whole")
+    parser.add_argument("--alpha", type=float, nargs="+", default=[0.05, 0.1])
+    parser.add_argument("--cases", nargs="+", default=["*"], help="names; * and ? match any")
+    parser.add_argument("--data", default="paper", help="as in `nrjax run ligett2017`")
+    parser.add_argument("--rows", type=int, help="of the data; all by default")
+    parser.add_argument("--repeats", type=int, default=3, help="runs of nrjax; the median counts")
+    parser.add_argument("--numpy-logistic", type=int, default=50, help="trials; 0 for none")
+    parser.add_argument("--numpy-ridge", type=int, default=20, help="trials; 0 for none")
+    cores = os.cpu_count() or 1
+    parser.add_argument("--devices", type=int, default=cores, help="virtual CPU devices")
+    parser.add_argument("--whole", action="store_true", help="time the whole study instead")
+    options = parser.parse_args()
+    if options.trials is None:
+        options.trials = 40 if options.whole else 1000
+    if options.whole:
+        print(f"the whole study: {whole(options):.1f} s")
+        return
+    jax.config.update("jax_num_cpu_devices", options.devices)
+    other = race(options, cores)
+    if other:
+        sys.exit(f"not the same law: {'; '.join(other)}")
+
+
+if __name__ == "__main__":
+    main()

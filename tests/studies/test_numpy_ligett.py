@@ -1,0 +1,257 @@
+"""The NumPy peer of the Ligett 2017 benchmark has the law of nrjax."""
+
+import functools
+import math
+
+import jax
+import numpy as np
+import pytest
+from scipy import stats
+
+import nrjax
+from benchmarks import numpy_ligett
+from nrjax.erm import LogisticProblem, RidgeProblem
+from nrjax.types import Status
+from tests.problems import small_data
+
+TASKS = ("logistic", "ridge")
+CASES = [
+    ("logistic", "noise_reduction"),
+    ("logistic", "doubling"),
+    ("ridge", "noise_reduction"),
+    pytest.param("ridge", "doubling", marks=pytest.mark.long),  # its parts are in the others
+]
+TRIALS = {"noise_reduction": 2000, "doubling": 12_000}
+# Some 40 numbers are compared in this file: by Bonferroni, chance puts one out in 1 of 400 files.
+STANDARD_ERRORS = 4
+LAMBDA = 0.05
+THRESHOLD = -0.05
+"""On minus the excess risk."""
+NOISE = 0.08
+"""Scale of the noise of one test's answer, in units of the risk."""
+
+
+@functools.cache
+def parts(task):
+    """Private value, its l1-sensitivity, nrjax's utility, NumPy's judge, largest epsilon."""
+    x, y = small_data(300, 4)
+    x = x / np.abs(x).sum(axis=1).max()
+    if task == "logistic":
+        problem = LogisticProblem.fit(x, y, LAMBDA)
+        rows, weights = x * y[:, None], np.full(len(x), 1 / len(x))
+        radius = math.sqrt(2 * math.log(2) / LAMBDA)
+        judge = numpy_ligett.Logistic(rows, weights, LAMBDA, radius, problem.optimum, tile=128)
+        utility = problem.utility.excess_risk()
+        return problem.value, problem.l1_sensitivity, utility, judge, 3.0
+    problem = RidgeProblem.fit(x, y, LAMBDA, row_norm="l1")
+    value, l1, utility = problem.released("laplace", "l1_rows")
+    hessian = x.T @ x / len(x) + LAMBDA * np.eye(4)
+    radius = 1 / math.sqrt(LAMBDA)
+    judge = numpy_ligett.Ridge(hessian, problem.optimum, 0.0, len(x), LAMBDA, radius, "matrix")
+    return value, l1, utility.excess_risk(), judge, 3.5
+
+
+@functools.cache
+def settings(task, method):
+    """Levels of epsilon, and Delta and epsilon of a test whose answers have the noise above."""
+    utility, highest = parts(task)[2], parts(task)[-1]
+    if method == "doubling":
+        return highest * 2.0 ** np.arange(-5, 3), utility.sensitivity, utility.sensitivity / NOISE
+    levels = np.geomspace(highest / 50, highest, 30)
+    return levels, utility.sensitivity, 4 * utility.sensitivity / NOISE
+
+
+@functools.cache
+def nrjax_outcomes(task, method, threshold=THRESHOLD):
+    """The outcomes of all trials."""
+    value, l1, utility, _, _ = parts(task)
+    levels, sensitivity, epsilon = settings(task, method)
+    guarantee = nrjax.PureGuarantee(l1)
+    if method == "doubling":
+        process = nrjax.IndependentLaplace(value.shape)
+        rule = nrjax.LaplaceTests(threshold, sensitivity, epsilon)
+    else:
+        process = nrjax.Laplace(value.shape)
+        rule = nrjax.InteractiveAboveThreshold(threshold, sensitivity, epsilon)
+    schedule = nrjax.Grid.geometric(guarantee, levels[0], levels[-1], levels.size)
+    return nrjax.simulate(
+        jax.random.key(1), TRIALS[method], value, process, guarantee, schedule, utility, rule
+    )
+
+
+def nrjax_trials(task, method):
+    """Samples by name."""
+    outcome = nrjax_outcomes(task, method)
+    return samples(
+        outcome.step,
+        outcome.status == Status.STOPPED,
+        outcome.epsilon,
+        outcome.test_epsilon,
+        -outcome.utility,
+        np.linalg.norm(outcome.hypothesis, axis=1),
+    )
+
+
+def numpy_trials(task, method, generator=None, **options):
+    """Samples by name."""
+    value, l1, _, judge, _ = parts(task)
+    levels, sensitivity, epsilon = settings(task, method)
+    run = getattr(numpy_ligett, method)
+    rng = np.random.default_rng(0) if generator is None else generator
+    trials = [
+        run(rng, value, levels, l1, judge, THRESHOLD, sensitivity, epsilon, **options)
+        for _ in range(TRIALS[method])
+    ]
+    step, epsilon, test, excess, norm = np.array(trials).T
+    return samples(step, np.isfinite(epsilon), epsilon, test, excess, norm)
+
+
+def samples(step, stopped, epsilon, test_epsilon, excess_risk, norm):
+    """What is compared: steps of all, the rest over the trials that stopped."""
+    return {
+        "stopped": np.asarray(stopped, float),
+        "step": np.asarray(step, float),
+        "epsilon": epsilon[stopped],
+        "test_epsilon": test_epsilon[stopped],
+        "excess_risk": excess_risk[stopped],
+        "norm": norm[stopped],
+    }
+
+
+def apart(ours, theirs):
+    """Names of the means that differ by too many standard errors, and by how many."""
+    found = {}
+    for name, a in ours.items():
+        b = theirs[name]
+        error = math.hypot(*(np.std(s, dtype=float) / math.sqrt(s.size) for s in (a, b)))
+        away = abs(np.mean(a, dtype=float) - np.mean(b, dtype=float))
+        # What does not vary agrees to float32's last bits.
+        if away > STANDARD_ERRORS * error + 1e-5 * abs(np.mean(b, dtype=float)):
+            found[name] = round(away / max(error, 1e-300), 1)
+    return found
+
+
+def fresh_walk(rng, value, levels, sensitivity):
+    """Noise at each level that does not follow from the last one's: right at every level."""
+    for level in levels:
+        yield value + rng.laplace(scale=sensitivity / level, size=value.size)
+
+
+def hasty_walk(rng, value, levels, sensitivity):
+    """Numbers stay with probability `eps_t/eps_{t+1}`, not its square."""
+    release = value + rng.laplace(scale=sensitivity / levels[-1], size=value.size)
+    releases = [release]
+    for level, above in zip(levels[-2::-1], levels[:0:-1], strict=True):
+        moved = rng.random(value.size) >= level / above
+        release = release + moved * rng.laplace(scale=sensitivity / level, size=value.size)
+        releases.append(release)
+    yield from releases[::-1]
+
+
+class Louder:
+    """A generator whose Laplace noise of one scale is wider."""
+
+    def __init__(self, scale, factor):
+        self.rng, self.scale, self.factor = np.random.default_rng(0), scale, factor
+
+    def __getattr__(self, name):
+        return getattr(self.rng, name)
+
+    def laplace(self, loc=0.0, scale=1.0, size=None):
+        if scale == pytest.approx(self.scale, rel=1e-12):
+            scale = scale * self.factor
+        return self.rng.laplace(loc, scale, size)
+
+
+@pytest.mark.parametrize(("task", "method"), CASES)
+def test_law_is_that_of_nrjax(task, method):
+    ours, theirs = nrjax_trials(task, method), numpy_trials(task, method)
+    assert ours["stopped"].mean() > 0.9
+    assert ours["step"].std() > 0.5
+    assert apart(ours, theirs) == {}
+
+
+@pytest.mark.parametrize(("task", "method"), CASES)
+def test_louder_queries_are_noticed(task, method):
+    ours, theirs = nrjax_trials(task, method), numpy_trials(task, method, Louder(NOISE, 1.5))
+    assert "excess_risk" in apart(ours, theirs)
+
+
+@pytest.mark.parametrize("faulty", [fresh_walk, hasty_walk])
+def test_another_walk_is_noticed(faulty, monkeypatch):
+    monkeypatch.setattr(numpy_ligett, "walk", faulty)
+    ours, theirs = (
+        trials("logistic", "noise_reduction") for trials in (nrjax_trials, numpy_trials)
+    )
+    assert {"step", "epsilon"} <= set(apart(ours, theirs))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_releases_are_judged_alike(task):
+    """Where trials stop and, by a test that any risk passes, at the first and noisiest level."""
+    judge, largest, smallest = parts(task)[3], 0.0, np.inf
+    for threshold in (THRESHOLD, -1e3):
+        outcome = nrjax_outcomes(task, "noise_reduction", threshold)
+        excess, norms = judge(np.asarray(outcome.release, float))
+        # NumPy's search ends 1e-9 off the sphere.
+        digits = 1e-7 if outcome.release.dtype == np.float64 else 1e-3
+        np.testing.assert_allclose(norms, np.linalg.norm(outcome.hypothesis, axis=1), rtol=digits)
+        np.testing.assert_allclose(excess, -outcome.utility, rtol=digits, atol=digits / 1000)
+        largest, smallest = max(largest, norms.max()), min(smallest, norms.min())
+    # Hypotheses inside the ball and on its sphere were among them.
+    assert smallest < 0.8 * judge.radius
+    assert largest == pytest.approx(judge.radius)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_theory_is_one_release(task):
+    """Against the same noise by SciPy's quantiles: its law, and what is charged."""
+    value, l1, _, judge, highest = parts(task)
+    rng = np.random.default_rng(3)
+    trials = [numpy_ligett.theory(rng, value, highest, l1, judge) for _ in range(2000)]
+    step, epsilon, test_epsilon, excess, norm = np.array(trials).T
+    assert set(step) == {0}
+    assert set(epsilon) == {highest}
+    assert set(test_epsilon) == {0}
+    noise = stats.laplace.ppf(rng.random((2000, value.size)), scale=l1 / highest)
+    expected = dict(zip(("excess_risk", "norm"), judge(value + noise), strict=True))
+    got = {"excess_risk": excess, "norm": norm}
+    assert apart(expected, got) == {}
+    wider = dict(zip(("excess_risk", "norm"), judge(value + 1.2 * noise), strict=True))
+    assert "excess_risk" in apart(wider, got)
+
+
+def test_epsilons_are_the_theorems():
+    """Of the last level and one test, or of all levels and as many tests; else infinite."""
+    rng = np.random.default_rng(4)
+    for method in TRIALS:
+        value, l1, _, judge, _ = parts("logistic")
+        levels, sensitivity, epsilon = settings("logistic", method)
+        run = functools.partial(getattr(numpy_ligett, method), rng, value, levels, l1, judge)
+        for _ in range(40):
+            step, total, test, _, _ = run(THRESHOLD, sensitivity, epsilon)
+            k = step + 1
+            if method == "doubling":
+                expected, tests = (2**k - 1) * levels[0] + k * epsilon, k * epsilon
+            else:
+                expected, tests = levels[step] + epsilon, epsilon
+            if total < math.inf:
+                assert (total, test) == (pytest.approx(expected), pytest.approx(tests))
+        step, total, _, excess, norm = run(1e6, sensitivity, epsilon)  # no risk is as small
+        assert (step, total, excess) == (levels.size - 1, math.inf, 0)
+        assert norm == pytest.approx(np.linalg.norm(judge.optimum))
+
+
+def test_blocks_make_no_difference():
+    value, l1, _, judge, _ = parts("logistic")
+    levels, sensitivity, epsilon = settings("logistic", "noise_reduction")
+    arguments = (value, levels, l1, judge, THRESHOLD, sensitivity, epsilon)
+    one, seven = (
+        [
+            numpy_ligett.noise_reduction(np.random.default_rng(seed), *arguments, block=block)
+            for seed in range(40)
+        ]
+        for block in (1, 7)
+    )
+    np.testing.assert_allclose(np.array(one), np.array(seven), rtol=1e-9)
+    assert len({trial.step for trial in one}) > 5
