@@ -56,7 +56,8 @@ def test_a_run_prints_a_table_and_leaves_its_results(data_file, tmp_path, capsys
     ("arguments", "words"),
     [
         (["--help"], ["run", "data"]),
-        (["run", "--help"], ["whitehouse2022"]),
+        (["run", "--help"], ["ligett2017", "skellam_counts", "whitehouse2022"]),
+        (["run", "ligett2017", "--help"], ["--constants", "--alpha", "--ridge-perturbation"]),
         (["run", "whitehouse2022", "--help"], ["--mechanism", "--target-loss", "--overwrite"]),
         (["data", "--help"], ["--fetch", "--data-dir"]),
     ],
@@ -79,6 +80,8 @@ def test_help_names_what_there_is(arguments, words, capsys):
         ["run", "whitehouse2022"],
         ["run", "whitehouse2022", "--out", "x", "--mechanism", "gauss"],
         ["run", "whitehouse2022", "--out", "x", "--trials", "many"],
+        ["run", "ligett2017", "--out", "x", "--constants", "printed"],
+        ["run", "ligett2017", "--out", "x", "--alpha", "0"],
     ],
 )
 def test_calls_that_cannot_be_parsed_exit_with_2(arguments, capsys):

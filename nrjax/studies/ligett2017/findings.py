@@ -235,10 +235,19 @@ def _verdicts(found: list[dict[str, Any]]) -> list[str]:
 
 
 def _warnings(summary: dict[str, Any]) -> list[str]:
-    if summary["settings"]["constants"] != "code":
-        return []
+    constants, methods = summary["settings"]["constants"], summary["settings"]["method"]
+    lines = []
+    if constants != "tight" and "brownian_reduced" in methods and len(methods) > 1:
+        lines.append(
+            "Note: ReducedAboveThreshold has all of alpha for its noise and Proposition C.1 of "
+            "Whitehouse 2022, the other tests what Ligett 2017 gives them. With --constants tight "
+            "the methods are compared like with like."
+        )
+    if constants != "code":
+        return lines
     return [
+        *lines,
         "Warning: with the constants of the published code epsilon is what that program states, "
         "not a guarantee: its logistic sensitivity is half of the excess risk's, and its ridge "
-        "risk is not the one whose minimiser it compares with."
+        "risk is not the one whose minimiser it compares with.",
     ]
