@@ -188,7 +188,10 @@ def charge(
     """A rule's `cost`, told as much of the rest as it takes."""
     known = {"stopped": stopped, "answers": answers}
     asked = inspect.signature(rule.cost).parameters
-    return rule.cost(epsilon, **{name: value for name, value in known.items() if name in asked})
+    # A wrapper's **kwargs passes on what the rule inside is charged by.
+    any_name = any(one.kind == inspect.Parameter.VAR_KEYWORD for one in asked.values())
+    told = {name: value for name, value in known.items() if any_name or name in asked}
+    return rule.cost(epsilon, **told)
 
 
 class Outcome(NamedTuple):

@@ -182,6 +182,21 @@ def test_a_rule_is_told_how_many_releases_it_has_judged():
     assert outcome.test_epsilon == 3
 
 
+@nrjax.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Wrapped(Counting):
+    """Hands on what it is told."""
+
+    def cost(self, epsilon, **told):
+        return 2 * Counting(self.threshold).cost(epsilon, told["answers"])
+
+
+def test_a_rule_that_takes_any_name_is_told_all():
+    """Else a wrapper would charge for one answer where there were many."""
+    outcome = nrjax.run_until(KEY, **scalar(rule=Wrapped(1.0)))
+    assert outcome.test_epsilon == 100
+
+
 def test_overflow_has_no_finite_price():
     # A buffer of one jump for a horizon that needs about ten.
     process = nrjax.LaplaceJumps((), 0.01, 100.0, size=1)

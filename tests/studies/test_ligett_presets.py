@@ -81,7 +81,15 @@ def test_excess_risks_above_alpha_are_accepted_with_probability_gamma_at_most(na
     assert abs(below[0]) < 1e-3 * alpha  # where an excess risk of 0 is first told from alpha
 
 
-def test_a_test_that_begins_beyond_the_grid_is_refused():
-    few = Problem("logistic", "output", 100, 1, 10.0)
-    with pytest.raises(ValueError, match=r"alpha = 0.01: must be such that the private test's"):
-        presets.reduced_levels("paper", few, 0.01, GAMMA, LEVELS)
+def test_where_testing_costs_more_than_one_release_the_tests_grid_is_longer():
+    """One feature: the theory's epsilon is below what any test of it needs."""
+    few = Problem("ridge", "covariance", 1000, 1, 0.005)
+    high = 4 * presets.theory_epsilon("paper", few, 0.1)
+    grid = presets.reduced_levels("paper", few, 0.1, GAMMA, LEVELS)
+    assert high < grid[0]
+    assert grid[-1] == pytest.approx(4 * grid[0])
+    below = presets.reduced_thresholds("paper", few, 0.1, GAMMA, grid)
+    np.testing.assert_allclose(below, 0.1 * (1 - grid[0] / grid), atol=1e-6)
+    # Where the theory asks for more, the grids end together.
+    grid = presets.reduced_levels("paper", RIDGE, 0.1, GAMMA, LEVELS)
+    assert grid[-1] == pytest.approx(4 * presets.theory_epsilon("paper", RIDGE, 0.1))

@@ -139,11 +139,9 @@ def _released(
     return released._replace(value=placed(released.value), utility=jax.tree.map(placed, utility))
 
 
-def _unprojected(utility: Any) -> Any:
+def _as_in_theorem(utility: Any, perturbation: presets.Perturbation) -> Any:
     """For one release that no test looks at: the theorems for noise on the optimum have no ball."""
-    if getattr(utility, "layout", None) is not None:
-        return utility
-    return dataclasses.replace(utility, radius=np.inf)
+    return utility if perturbation == "covariance" else dataclasses.replace(utility, radius=np.inf)
 
 
 def _parts(settings: Settings, task: _Task, method: Method, alpha: float, longest: int) -> _Parts:
@@ -155,10 +153,8 @@ def _parts(settings: Settings, task: _Task, method: Method, alpha: float, longes
     guarantee, utility = PureGuarantee(moved), task.laplace.utility
     if method == "theory":
         one = np.atleast_1d(guarantee.time(presets.theory_epsilon(name, public, alpha)))
-        rule = PublicThreshold(-np.inf)
-        return _Parts(
-            Laplace(shape), guarantee, Grid.explicit(one), _unprojected(utility), rule, None, {}
-        )
+        rule, utility = PublicThreshold(-np.inf), _as_in_theorem(utility, public.perturbation)
+        return _Parts(Laplace(shape), guarantee, Grid.explicit(one), utility, rule, None, {})
     if method == "doubling":
         levels = presets.doubling_levels(name, public, alpha)
         test = presets.doubling_test(name, public, alpha, gamma, levels.size)
@@ -280,10 +276,12 @@ def _case(settings: Settings, task: _Task, method: Method, alpha: float, longest
 def _setups(settings: Settings) -> Iterator[Setup]:
     for number, name in enumerate(settings.task):
         task = _load(settings, name, settings.data[number if len(settings.data) > 1 else 0])
-        longest = max(
-            presets.doubling_levels(settings.constants, task.public, alpha).size
-            for alpha in settings.alpha
-        )
+        longest = 0
+        if "doubling" in settings.method:
+            longest = max(
+                presets.doubling_levels(settings.constants, task.public, alpha).size
+                for alpha in settings.alpha
+            )
         for method in settings.method:
             for alpha in settings.alpha:
                 yield _case(settings, task, method, alpha, longest)

@@ -9,6 +9,7 @@ import numpy as np
 from jax import Array
 
 from nrjax.erm import RidgeProblem, statistics
+from nrjax.erm._ball import project
 from nrjax.pytrees import register_dataclass
 
 
@@ -68,9 +69,7 @@ class PublishedRidgeUtility:
 
     def hypothesis(self, release: Array) -> Array:
         """The solution of the noisy normal equations, scaled down to the ball; shape (d,)."""
-        solution = release if self.released == "optimum" else self._solve(release)
-        norm = jnp.linalg.norm(solution)
-        return jnp.where(norm > self.radius, solution * (self.radius / norm), solution)
+        return project(release if self.released == "optimum" else self._solve(release), self.radius)
 
     def _solve(self, release: Array) -> Array:
         d = self.optimum.shape[-1]
