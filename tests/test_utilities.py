@@ -210,7 +210,6 @@ def outcomes_with(utility, rule, trials=300, **changes):
 
 RULES = (
     nrjax.PublicThreshold(-0.5),
-    nrjax.InteractiveAboveThreshold(-0.5, 0.2, 1.0),
     nrjax.ReducedAboveThreshold(-0.5, 0.2),
     nrjax.PublicThreshold(1.0),  # never: every lane ends on a release that was not assessed
 )

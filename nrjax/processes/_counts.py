@@ -29,7 +29,10 @@ def largest_count(dtype) -> float:
 
 @partial(jax.jit, static_argnames="shape")
 def poisson(key: Array, mean: Array, shape: tuple[int, ...]) -> Array:
-    """Poisson counts in the dtype of `mean` (scalar); NaN unless 0 <= mean <= 2^24 (2^53)."""
+    """Poisson counts of `shape`, in the dtype of `mean`; NaN unless 0 <= mean <= 2^24 (2^53).
+
+    `mean` is a scalar, or broadcasts to `shape`.
+    """
     valid = (mean >= 0) & (mean <= largest_count(mean.dtype))
     mean = jnp.broadcast_to(jnp.where(valid, mean, 0), shape)
     large = mean >= REJECTION_FROM

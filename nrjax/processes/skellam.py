@@ -3,7 +3,6 @@
 import dataclasses
 from typing import ClassVar, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -71,21 +70,19 @@ class Skellam:
     def init(self, key: Array, time: ArrayLike) -> SkellamState:
         """Counts at the first time, of means `time * rate1` and `time * rate2`."""
         time = jnp.asarray(time, float_dtype(time))
-        key1, key2 = jax.random.split(key)
-        mean1, mean2 = self._means(time)
-        positive = poisson(key1, mean1, self.shape)
-        negative = poisson(key2, mean2, self.shape)
+        # Both counts in one draw: the loops are compiled once.
+        means = jnp.stack(self._means(time)).reshape(2, *(1 for _ in self.shape))
+        positive, negative = poisson(key, means, (2, *self.shape))
         return SkellamState(positive, negative, time, _too_large(positive, negative))
 
     def rewind(self, key: Array, state: SkellamState, time: ArrayLike) -> SkellamState:
         """Counts at a smaller time, given the present ones."""
         now = state.time
         time = jnp.asarray(time, now.dtype)
-        key1, key2 = jax.random.split(key)
         # Both probabilities are divisions: 1 - s/t would lose the small one's digits.
         kept, lost = time / now, (now - time) / now
-        positive = binomial(key1, state.positive, kept, lost)
-        negative = binomial(key2, state.negative, kept, lost)
+        counts = jnp.stack([state.positive, state.negative])
+        positive, negative = binomial(key, counts, kept, lost)
         return SkellamState(positive, negative, time, state.overflow)
 
     def deviation(self, time: ArrayLike) -> Array:

@@ -1,6 +1,8 @@
 """Ridge regression: the optimum, its statistics and their sensitivity, and a release's loss."""
 
 import dataclasses
+import os
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +12,8 @@ import pytest
 import nrjax
 from nrjax import datasets
 from nrjax.erm import RidgeProblem, statistics
+
+SHARED = Path(os.environ.get("NRJAX_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
 LAYOUTS = (("gaussian", "paper"), ("laplace", "paper"), ("laplace", "tight"))
 
@@ -58,9 +62,9 @@ def test_the_optimum_on_flights(flights):
 
 
 def test_the_optimum_on_the_paper_data():
-    if not any(one.name == "twitter" and one.where for one in datasets.available()):
+    if not any(one.name == "twitter" and one.where for one in datasets.available(SHARED)):
         pytest.skip("the Twitter data are not on this machine")
-    data = datasets.load("twitter", "ridge")
+    data = datasets.load("twitter", "ridge", data_dir=SHARED)
     problem = RidgeProblem.fit(data.x, data.y, 0.05)
     assert problem.dimension == 77
     assert problem.optimum_loss == pytest.approx(0.013443, abs=1e-6)
