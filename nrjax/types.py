@@ -194,6 +194,64 @@ def charge(
     return rule.cost(epsilon, **told)
 
 
+class PrivacyFilter(Protocol[State]):
+    """Keeps what many mechanisms cost, together, within one budget.
+
+    A request says what kind of mechanism it is and how much: `nrjax.composition.requests`. A tuple
+    of requests is their sum. A kind for which a filter has no proof is a `TypeError`; a field out
+    of range is a `ValueError` where it is concrete, and never accepted where it is traced.
+    """
+
+    def init(self) -> State:
+        """Nothing spent."""
+        ...
+
+    def remaining(self, state: State) -> Array:
+        """What is left, in the filter's currency, rounded down."""
+        ...
+
+    def cost(self, request: Any) -> Array:
+        """What a request would take of it, rounded up."""
+        ...
+
+    def admits(self, state: State, request: Any) -> Array:
+        """Whether a mechanism may still be started, or rewound, that may cost that much (bool).
+
+        To be asked before every rewind, the first release included.
+        """
+        ...
+
+    def spend(self, state: State, spent: Any, admitted: Any | None = None) -> tuple[State, Array]:
+        """State, and whether it was accepted (bool): if not, the state is as it was.
+
+        `admitted` is the request that was asked for; spending more is refused.
+        """
+        ...
+
+    def smallest_time(self, state: State, kind: type, sensitivity: ArrayLike = 1.0) -> Array:
+        """Smallest time to which a round of `kind` may be rewound now, rounded to more noise.
+
+        Infinite where nothing is left.
+        """
+        ...
+
+
+class Odometer(Protocol[State]):
+    """Adds up what mechanisms cost, for a bound that holds at all times at once."""
+
+    def init(self) -> State:
+        """Nothing spent."""
+        ...
+
+    def spend(self, state: State, spent: Any) -> State:
+        """State after a mechanism that cost that much."""
+        ...
+
+    def bound(self, state: State) -> Array:
+        """Epsilon so far, rounded up; infinite after a traced request that was out of range."""
+        ...
+
+
 class Outcome(NamedTuple):
     """Where a trial ended. From `simulate` every field has a leading axis of trials."""
 

@@ -1,0 +1,43 @@
+"""Many mechanisms on one data set: filters, odometers, and the conversions between notions."""
+
+from nrjax.composition.ex_post import ExPostFilter, SideBySideFilter
+from nrjax.composition.gaussian import GaussianFilter
+from nrjax.composition.odometers import (
+    BrownianOdometer,
+    ExPostOdometer,
+    OneSidedBrownianOdometer,
+    RenyiOdometer,
+)
+from nrjax.composition.renyi import RenyiFilter
+from nrjax.composition.requests import (
+    GDP,
+    ZCDP,
+    BoundedRange,
+    BrownianReduction,
+    ExPost,
+    LaplaceMechanism,
+    LaplaceReduction,
+    Pure,
+)
+from nrjax.composition.zcdp import UnifiedFilter, ZCDPFilter
+
+__all__ = [
+    "GDP",
+    "ZCDP",
+    "BoundedRange",
+    "BrownianOdometer",
+    "BrownianReduction",
+    "ExPost",
+    "ExPostFilter",
+    "ExPostOdometer",
+    "GaussianFilter",
+    "LaplaceMechanism",
+    "LaplaceReduction",
+    "OneSidedBrownianOdometer",
+    "Pure",
+    "RenyiFilter",
+    "RenyiOdometer",
+    "SideBySideFilter",
+    "UnifiedFilter",
+    "ZCDPFilter",
+]

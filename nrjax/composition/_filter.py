@@ -1,0 +1,296 @@
+"""What the filters share: a budget made on the host, and sums that are checked against it."""
+
+import abc
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.core import Tracer
+from jax.typing import ArrayLike
+
+from nrjax._numerics import check, concrete, door
+from nrjax.composition._spending import (
+    Spending,
+    add,
+    cost,
+    enlarged,
+    fits,
+    nothing,
+    room,
+    rounded_down,
+)
+from nrjax.composition.requests import Request, parts
+
+Cost = Callable[[Any, Any], Array]
+"""From a request and a dtype to its cost in the filter's currency, rounded up."""
+
+
+class FilterState(NamedTuple):
+    """What a filter has let through."""
+
+    spent: Spending
+    """In the filter's currency."""
+    delta: Spending | None
+    """The sum of the requests' own deltas; None where a filter takes none."""
+
+
+def names(kinds: Any) -> str:
+    """The names of some kinds of requests, for a message."""
+    return ", ".join(kind.__name__ for kind in kinds) or "none"
+
+
+def find(kind: type, kinds: Mapping[type, Any], owner: str, reasons: Mapping[type, str]) -> Any:
+    """The entry of `kind`.
+
+    Raises:
+        TypeError: there is none, which means that nothing is proved for it.
+    """
+    for known, entry in kinds.items():
+        if issubclass(kind, known):
+            return entry
+    because = next((f"; {why}" for other, why in reasons.items() if issubclass(kind, other)), "")
+    raise TypeError(
+        f"{kind.__name__}: {owner} has no proof for it, but for {names(kinds)}{because}"
+    )
+
+
+def squared_ratio(sensitivity: ArrayLike, time: ArrayLike, dtype: Any) -> Array:
+    """`sensitivity^2/time`, where neither factor's square leaves the range of the dtype."""
+    ratio = jnp.asarray(sensitivity, dtype) / jnp.sqrt(jnp.asarray(time, dtype))
+    return ratio * ratio
+
+
+def ratio_cost(sensitivity: ArrayLike, time: ArrayLike, dtype: Any) -> Array:
+    """`sensitivity/time`, rounded up."""
+    raw = jnp.asarray(sensitivity, dtype) / jnp.asarray(time, dtype)
+    return cost(raw, jnp.ones((), dtype), 4)
+
+
+def time_of_square(room: Array, sensitivity: ArrayLike, factor: ArrayLike = 1.0) -> Array:
+    """Smallest time with `factor sensitivity^2/time <= room`, rounded to more noise, else inf."""
+    limits = jnp.finfo(room.dtype)
+    root = jnp.asarray(sensitivity, room.dtype) / jnp.sqrt(room / factor)
+    return enough(root * root * (1 + 24 * float(limits.eps)), room)
+
+
+def enough(time: Array, room: Array) -> Array:
+    """`time`, at least the smallest that the dtype has; infinite where nothing is left."""
+    time = jnp.maximum(time, 4 * float(jnp.finfo(time.dtype).tiny))
+    return jnp.where((room > 0) & (time < jnp.inf), time, jnp.inf)
+
+
+def check_no_delta(request: Any, owner: str) -> None:
+    """Raise a `ValueError` for a request with a concrete delta of its own."""
+    share = getattr(request, "delta", 0.0)
+    number = concrete(share)
+    if number is not None:
+        right = f"0 for {owner}, which has no proof for approximate mechanisms"
+        check(number == 0, f"{type(request).__name__}.delta", share, right)
+
+
+def charge(owner: Any, request: Any, dtype: Any, takes_delta: bool) -> tuple[Array, Array]:
+    """What one request costs, and its delta; NaN where a traced request is out of range.
+
+    Args:
+        owner: the filter or odometer, which has `_costs()` and `_reasons`.
+        request: a single request.
+        dtype: of the result.
+        takes_delta: whether the request may have a delta of its own.
+
+    Raises:
+        TypeError: nothing is proved for this kind of request.
+        ValueError: a concrete field is out of range.
+    """
+    price = find(type(request), owner._costs(), type(owner).__name__, owner._reasons)
+    request.check_concrete()
+    share = getattr(request, "delta", 0.0)
+    if not takes_delta:
+        check_no_delta(request, type(owner).__name__)
+    ok = request.well_formed()
+    share = enlarged(share, dtype)
+    if not takes_delta:
+        ok &= share == 0
+    return jnp.where(ok, price(request, dtype), jnp.nan), share
+
+
+class BudgetFilter(abc.ABC):
+    """A privacy filter whose budget is one number, and perhaps a share of delta beside it."""
+
+    epsilon: Any
+    delta: Any
+    budget: Any
+    _reasons: ClassVar[Mapping[type, str]] = {}
+
+    @abc.abstractmethod
+    def _budget(self) -> float:
+        """The budget on the host, in float64, rounded down; from concrete fields alone."""
+
+    @abc.abstractmethod
+    def _costs(self) -> Mapping[type, Cost]:
+        """The kinds of requests that something is proved for, and what they cost."""
+
+    @abc.abstractmethod
+    def _times(self) -> Mapping[type, Callable[[Array, ArrayLike], Array]]:
+        """For the kinds that are rewound: from what is left and a sensitivity to a time."""
+
+    def _share(self) -> ArrayLike | None:
+        """What the requests' own deltas may add up to; None where none has a proof."""
+        return None
+
+    def _settle(self, *fields: str) -> None:
+        """Compute the budget, at construction; or check one that was carried along.
+
+        Args:
+            fields: names of the fields that it depends on.
+
+        Raises:
+            ValueError: a field is a tracer and there is no budget yet, or the budget is one that
+                the fields do not allow.
+        """
+        values = {name: getattr(self, name) for name in fields}
+        if self.budget is None:
+            for name, value in values.items():
+                if isinstance(value, Tracer):
+                    raise ValueError(
+                        f"{name} = {value}: must be a concrete number, from which the budget is "
+                        "computed on the host; to map over filters stack them, with "
+                        "jax.tree.map(lambda *leaf: jnp.stack(leaf), first, second)"
+                    )
+            numbers = [concrete(value) for value in values.values()]
+            if any(number is None for number in numbers):
+                return
+            object.__setattr__(self, "budget", rounded_down(self._budget(), jnp.result_type(float)))
+            return
+        carried = [door(value) for value in (*values.values(), self.budget)]
+        known = [number for number in carried if number is not None and number.ndim == 0]
+        if len(known) < len(carried):
+            return
+        single = any(number.dtype == np.float32 for number in known)
+        allowed = self._budget() * (1 + (1e-4 if single else 0))
+        check(
+            float(self.budget) <= allowed,
+            "budget",
+            self.budget,
+            "left out, so that it is computed; with dataclasses.replace say budget=None",
+        )
+
+    def _dtype(self) -> Any:
+        return jnp.result_type(self.budget, float)
+
+    def init(self) -> FilterState:
+        """Nothing spent."""
+        dtype = self._dtype()
+        return FilterState(nothing(dtype), None if self._share() is None else nothing(dtype))
+
+    def remaining(self, state: FilterState) -> Array:
+        """What is left of the budget, rounded down; a request of that cost still fits. Scalar."""
+        spent = state.spent
+        return room(spent, jnp.asarray(self.budget, spent.total.dtype))
+
+    def remaining_delta(self, state: FilterState) -> Array:
+        """What is left for the requests' own deltas, rounded down so that it still fits. Scalar."""
+        limit = self._share()
+        if state.delta is None or limit is None:
+            return jnp.zeros((), state.spent.total.dtype)
+        return room(state.delta, jnp.asarray(limit, state.delta.total.dtype))
+
+    def cost(self, request: Request) -> Array:
+        """What a request would take of the budget, rounded up; scalar, NaN for a bad trace.
+
+        Raises:
+            TypeError: nothing is proved for a kind of request.
+            ValueError: a concrete field of a request is out of range.
+        """
+        dtype = self._dtype()
+        return self._sum(request, dtype)[0]
+
+    def _sum(self, request: Request, dtype: Any) -> tuple[Array, Array]:
+        total = share = jnp.zeros((), dtype)
+        margin = 1 + 2 * float(jnp.finfo(dtype).eps)
+        for number, part in enumerate(parts(request)):
+            more, delta = charge(self, part, dtype, self._share() is not None)
+            total = (total + more) * margin if number else more
+            share = (share + delta) * margin if number else delta
+        return total, share
+
+    def _after(self, state: FilterState, request: Request) -> tuple[FilterState, Array]:
+        """The state with a request added, and whether that is within the budget."""
+        spent, delta = state
+        dtype = spent.total.dtype
+        ok = jnp.asarray(True)
+        for part in parts(request):
+            more, share = charge(self, part, dtype, delta is not None)
+            ok &= more < jnp.inf
+            spent = add(spent, more)
+            delta = None if delta is None else add(delta, share)
+        ok &= fits(spent, jnp.asarray(self.budget, dtype))
+        limit = self._share()
+        if delta is not None and limit is not None:
+            ok &= fits(delta, jnp.asarray(limit, dtype))
+        return FilterState(spent, delta), ok
+
+    def admits(self, state: FilterState, request: Request) -> Array:
+        """Whether a mechanism may be started, or rewound, that may cost as much as this (bool).
+
+        Raises:
+            TypeError: nothing is proved for a kind of request.
+            ValueError: a concrete field of a request is out of range.
+        """
+        return self._after(state, request)[1]
+
+    def spend(
+        self, state: FilterState, spent: Request, admitted: Request | None = None
+    ) -> tuple[FilterState, Array]:
+        """Take what a mechanism did cost out of the budget.
+
+        Args:
+            state: of this filter.
+            spent: the request as it came out.
+            admitted: what was asked for before; spending more than that is refused.
+
+        Returns:
+            The state, unchanged bit for bit where it was refused, and whether it was accepted
+            (bool). Under a trace what is out of range is refused.
+
+        Raises:
+            TypeError: nothing is proved for a kind of request.
+            ValueError: a concrete field of a request is out of range.
+        """
+        after, ok = self._after(state, spent)
+        if admitted is not None:
+            dtype = state.spent.total.dtype
+            had, asked = self._sum(spent, dtype), self._sum(admitted, dtype)
+            ok &= (had[0] <= asked[0]) & (had[1] <= asked[1])
+        return jax.tree.map(functools.partial(jnp.where, ok), after, state), ok
+
+    def smallest_time(self, state: FilterState, kind: type, sensitivity: ArrayLike = 1.0) -> Array:
+        """Smallest time at which a round of `kind` is still admitted, rounded to more noise.
+
+        Args:
+            state: of this filter.
+            kind: class of the request, one that is rewound.
+            sensitivity: of the value, > 0, as in a request of that kind.
+
+        Returns:
+            A time (scalar): where it is finite, `admits(state, kind(sensitivity, time))` is true;
+            infinite where nothing is left.
+
+        Raises:
+            TypeError: `kind` is not one that is rewound under this filter.
+            ValueError: a concrete `sensitivity` is not positive and finite.
+        """
+        times = self._times()
+        if not issubclass(kind, tuple(times)):
+            raise TypeError(
+                f"{kind.__name__}: a smallest time under {type(self).__name__} is known for "
+                f"{names(times)}"
+            )
+        number = concrete(sensitivity)
+        if number is not None:
+            ok = (number > 0) & np.isfinite(number)
+            check(ok, "sensitivity", sensitivity, "positive and finite")
+        return find(kind, times, type(self).__name__, {})(self.remaining(state), sensitivity)

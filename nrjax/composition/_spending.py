@@ -1,0 +1,120 @@
+"""Sums of costs that never understate: a running total and what rounding left of it.
+
+`total + rest` is at least the exact sum of the costs that were added. Adding is Knuth's two-sum,
+whose error is known exactly; only the sum of these errors is rounded, upwards, so that even many
+thousand costs lose less than `1e-9` of the sum in float32. XLA takes numbers below the smallest
+normal one for 0, which is an error of less than that number in each operation: every addition pays
+for sixteen. (`tests/composition/test_spending.py` compares with exact rationals.)
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from nrjax._numerics import door
+from nrjax.guarantees._rounding import round_up
+
+
+class Spending(NamedTuple):
+    """What was spent: at most `total + rest`. Scalars."""
+
+    total: Array
+    rest: Array
+
+
+def nothing(dtype: Any) -> Spending:
+    """Nothing spent yet."""
+    return Spending(jnp.zeros((), dtype), jnp.zeros((), dtype))
+
+
+def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+    """`fl(a + b)` and the rest, so that the two add up to `a + b`."""
+    total = a + b
+    second = total - a
+    first = total - second
+    return total, (a - first) + (b - second)
+
+
+def add(spending: Spending, cost: Array) -> Spending:
+    """One cost more (>= 0, of the same dtype); what costs 0 changes nothing."""
+    limits = jnp.finfo(spending.total.dtype)
+    total, error = _two_sum(spending.total, cost)
+    rest = spending.rest + error
+    rest = rest + 2 * float(limits.eps) * jnp.abs(rest) + 16 * float(limits.tiny)
+    total, rest = _two_sum(total, rest)
+    first = (spending.total == 0) & (spending.rest == 0)
+    total, rest = jnp.where(first, cost, total), jnp.where(first, 0, rest)
+    same = cost == 0
+    return Spending(jnp.where(same, spending.total, total), jnp.where(same, spending.rest, rest))
+
+
+def _gap(spending: Spending, budget: Array) -> Array:
+    """At most `budget - total`."""
+    limits = jnp.finfo(spending.total.dtype)
+    gap = budget - spending.total
+    return gap - 2 * float(limits.eps) * jnp.abs(gap) - 2 * float(limits.tiny)
+
+
+def fits(spending: Spending, budget: Array) -> Array:
+    """Whether the sum is certainly at most `budget` (bool)."""
+    exact = (spending.rest == 0) & (spending.total <= budget)
+    return (spending.rest <= _gap(spending, budget)) | exact
+
+
+def room(spending: Spending, budget: Array) -> Array:
+    """What is left, rounded down so far that a cost of that size still fits; >= 0."""
+    limits = jnp.finfo(spending.total.dtype)
+    eps, tiny = float(limits.eps), float(limits.tiny)
+    left = (_gap(spending, budget) - spending.rest) * (1 - 8 * eps)
+    return jnp.maximum(left - 4 * eps * eps * budget - 64 * tiny, 0)
+
+
+def upper(spending: Spending) -> Array:
+    """The sum, rounded up; infinite where it is not a number."""
+    total = spending.total + spending.rest
+    total = jnp.where(spending.total == 0, total, round_up(total, 4))
+    return jnp.where(total < jnp.inf, total, jnp.inf)
+
+
+def enlarged(value: ArrayLike, dtype: Any) -> Array:
+    """`value >= 0` in `dtype`: never smaller than it is, and 0 only where it is 0.
+
+    Two machine epsilons larger where it is an array, since it may have been a Python number that
+    was rounded on its way into a compiled function.
+    """
+    limits = jnp.finfo(dtype)
+    tiny = float(limits.tiny)
+    number = door(value)
+    if number is not None:
+        exact = np.asarray(number, np.float64)
+        with np.errstate(over="ignore", under="ignore"):
+            cast = exact.astype(dtype)
+            cast = np.where(
+                cast.astype(np.float64) < exact, np.nextafter(cast, np.asarray(np.inf, dtype)), cast
+            )
+        return jnp.asarray(np.where(exact > 0, np.maximum(cast, tiny), cast), dtype)
+    array = jnp.asarray(value)
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        array = array.astype(dtype)
+    # As integers, since subnormal numbers compare as 0; and not with 0 alone, of which LLVM makes a
+    # comparison of floats again.
+    bits = jax.lax.bitcast_convert_type(array, f"int{8 * array.dtype.itemsize}")
+    larger = jnp.maximum(array.astype(dtype) * (1 + 2 * float(limits.eps)), tiny)
+    return jnp.where(bits > 0, larger, 0)
+
+
+def cost(raw: Array, argument: Array, ulps: int) -> Array:
+    """`raw` rounded up by `ulps` machine epsilons and never to 0, but 0 where `argument` is 0."""
+    return jnp.where(argument == 0, 0, round_up(raw, ulps))
+
+
+def rounded_down(value: float, dtype: Any) -> float:
+    """The largest number of `dtype` that is at most `value >= 0`; subnormal ones are 0."""
+    cast = np.asarray(value, np.float64).astype(dtype)
+    if float(cast) > value:  # as float64: NumPy would compare with a Python number in dtype
+        cast = np.nextafter(cast, np.asarray(-np.inf, dtype))
+    return float(cast) if cast >= jnp.finfo(dtype).tiny else 0.0

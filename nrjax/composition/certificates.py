@@ -1,0 +1,264 @@
+"""What one round may cost in Renyi divergence of a fixed order, computed inside `jit`.
+
+Each function gives a certificate C in the sense of `nrjax.composition.renyi`: with `l = order - 1`,
+for both orders of any neighbouring pair and given the past, `E exp(l (loss - C)) <= 1`; for noise
+reduction that holds at every stopping rule of the releases. All rise in both arguments, so each is
+computed at arguments a little enlarged and the result is enlarged by what rounding can have lost:
+none is ever below the exact number, nor 0 at a positive epsilon. An epsilon or budget that is
+negative or NaN, and an order that is not above 1 and finite, give NaN, which no filter accepts.
+"""
+
+from fractions import Fraction
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from nrjax._numerics import float_dtype
+
+# Machine epsilons by which every result is enlarged. The elementary functions are right to 2 or 3
+# each, also on accelerators, and no formula has more than four; the casts of the arguments to
+# another dtype are covered by `_enlarged`.
+_MARGIN = 24
+# The same for `laplace_reduction`: rounding in its series adds at most 2 x, twice the mean index of
+# its terms (four operations a term, half a machine epsilon each).
+_SERIES_MARGIN, _SERIES_SLOPE = 12, 3
+_NEWTON_STEPS = {np.dtype(np.float32): 3, np.dtype(np.float64): 4}
+
+# Where the series of C ends and its asymptotic form begins: x there, number of terms n, and the
+# factor of the last one that makes the form an upper bound of Ei from there on (`_above_ei`).
+_SWITCH = {
+    np.dtype(np.float32): (20.0, 10, 2.64),
+    np.dtype(np.float64): (40.0, 24, 3.146),
+}
+
+
+def _enlarged(order: ArrayLike, epsilon: ArrayLike) -> tuple[Array, Array, Array, Array]:
+    """Order, order - 1 and epsilon, none below its exact number, and where they are usable.
+
+    An argument may have been rounded to this dtype on its way here, so each grows by 2 machine
+    epsilons; the order before 1 is taken from it, so that order - 1 is not below its number.
+    """
+    dtype = float_dtype(order, epsilon)
+    order, epsilon = jnp.asarray(order, dtype), _lifted(jnp.asarray(epsilon, dtype))
+    usable = (order > 1) & (order < jnp.inf) & (epsilon >= 0)
+    grown = 1 + 2 * float(jnp.finfo(dtype).eps)
+    order, epsilon = jnp.where(usable, order, 2) * grown, jnp.where(usable, epsilon, 0) * grown
+    return order, order - 1, epsilon, usable
+
+
+def _lifted(epsilon: Array) -> Array:
+    """Subnormal numbers, which XLA takes for 0, raised to the smallest normal one."""
+    limits = jnp.finfo(epsilon.dtype)
+    bits = jax.lax.bitcast_convert_type(epsilon, jnp.dtype(f"int{limits.bits}"))
+    tiny = np.asarray(limits.tiny).view(bits.dtype)
+    return jnp.where((bits > 0) & (bits < tiny), float(limits.tiny), epsilon)
+
+
+def _stated(raw: Array, epsilon: Array, usable: Array, machine_epsilons: ArrayLike) -> Array:
+    """`raw` enlarged: positive wherever epsilon is, infinite where it is out of range."""
+    limits = jnp.finfo(raw.dtype)
+    raw = jnp.where(jnp.isnan(raw), jnp.inf, raw)
+    raw = raw * (1 + jnp.asarray(machine_epsilons, raw.dtype) * float(limits.eps))
+    raw = jnp.where(epsilon > 0, jnp.maximum(raw, float(limits.tiny)), 0)
+    return jnp.where(usable, raw, jnp.nan)
+
+
+def _horner(x: Array, ratios: list[float]) -> Array:
+    """`1 + r_1 x (1 + r_2 x (1 + ...))`, with all terms positive for x > 0."""
+    total = jnp.ones_like(x)
+    for ratio in reversed(ratios):
+        total = 1 + x * ratio * total
+    return total
+
+
+def _ratios(dtype: Any) -> list[float]:
+    """Ratios of neighbouring terms of `sum_{k>=2} x^(k-2)/(k k!)`, as many as are needed.
+
+    What is left out is less than the next term over 1 - its ratio; the sum ends where that is below
+    a quarter of a machine epsilon of the sum, at the largest x it is used for.
+    """
+    x, target = Fraction(int(_SWITCH[dtype][0])), Fraction(float(np.finfo(dtype).eps)) / 4
+    term = total = Fraction(1, 4)
+    ratios: list[float] = []
+    k = 2
+    while True:
+        k += 1
+        ratio = Fraction(k - 1, k * k)
+        term *= ratio * x
+        if ratio * x < 1 and term / (1 - ratio * x) < target * total:
+            return ratios
+        total += term
+        ratios.append(float(ratio))
+
+
+_RATIOS = {dtype: _ratios(dtype) for dtype in _SWITCH}
+
+
+def _above_ei(x: Array, dtype: Any) -> Array:
+    """`U(x) = (e^x/x) (sum_{k<n} k!/x^k + c n!/x^n) >= Ei(x)`, for x from the switch on.
+
+    It is so at the switch (c was chosen for that), and from there `U' >= e^x/x = Ei'` since
+    `c (1 - (n + 1)/x) >= 1`.
+    """
+    _, terms, last = _SWITCH[dtype]
+    inverse = 1 / x
+    total = jnp.full_like(x, last)
+    for k in range(terms, 0, -1):
+        total = 1 + k * inverse * total
+    return jnp.exp(x) * inverse * total
+
+
+def _series(x: Array) -> Array:
+    """`T(x) = sum_{k>=2} x^(k-2)/(k k!) = (Ei(x) - log x - gamma - x)/x^2`; 1/4 at 0."""
+    dtype = np.dtype(x.dtype)
+    switch = _SWITCH[dtype][0]
+    small = 0.25 * _horner(jnp.minimum(x, switch), _RATIOS[dtype])
+    large = jnp.maximum(x, switch)
+    rest = jnp.log(large) + large + np.euler_gamma
+    return jnp.where(x <= switch, small, (_above_ei(large, dtype) - rest) / large / large)
+
+
+def laplace_reduction(order: ArrayLike, epsilon: ArrayLike) -> Array:
+    """Certificate of Laplace noise reduction that stops at time t, `epsilon = D1/t`; elementwise.
+
+    `C(e) = (A/l) int_0^e [(exp(2lu) - 1)/(2lu) - 1] du`, A the order, `l = A - 1`; that is
+    `2 A e^2 sum_{k>=2} x^(k-2)/(k k!)` with `x = 2le`, and `A e^2/2 + (2/9) A l e^3 + ...`. Proved
+    in `docs/composition.md`. Not in Rogers 2023, which leaves open whether there is anything below
+    `epsilon` itself. `epsilon` is a certificate too, smaller from 0.70 (A = 2) or 0.31 (A = 4) on;
+    which of the two a round uses must be settled before it starts, since their minimum at the stop
+    is not one.
+
+    For a vector, D1 is all that matters: C is convex and 0 at 0, hence superadditive.
+
+    Args:
+        order: Renyi order A > 1.
+        epsilon: D1/t, >= 0, in nats.
+
+    Returns:
+        C(epsilon) in nats, rounded up.
+    """
+    order, excess, epsilon, usable = _enlarged(order, epsilon)
+    x = 2 * excess * epsilon
+    raw = 2 * order * epsilon * epsilon * _series(x)
+    return _stated(raw, epsilon, usable, _SERIES_MARGIN + _SERIES_SLOPE * x)
+
+
+def laplace_reduction_inverse(order: ArrayLike, budget: ArrayLike) -> Array:
+    """Largest epsilon whose `laplace_reduction` fits into a budget, rounded down; elementwise.
+
+    As a function of `log epsilon`, `log C` is convex (a power series with positive coefficients),
+    so Newton's method comes down to the solution from any start above it. The result is checked:
+    `laplace_reduction(order, result) <= budget`, or it is 0.
+
+    Args:
+        order: Renyi order A > 1.
+        budget: >= 0, in nats.
+
+    Returns:
+        epsilon, >= 0; infinite for an infinite budget.
+    """
+    dtype = float_dtype(order, budget)
+    limits = jnp.finfo(dtype)
+    asked, order = jnp.asarray(budget, dtype), jnp.asarray(order, dtype)
+    usable = (order > 1) & (order < jnp.inf) & (asked >= 0)
+    finite = usable & (asked >= float(limits.tiny)) & (asked < jnp.inf)
+    target = jnp.where(finite, asked, 1) * (1 - 2 * float(limits.eps))
+    safe_order = jnp.where(usable, order, 2)
+
+    # Two upper bounds of the solution: from C >= A e^2/2, and, in x = 2le, from
+    # S = x^2 T >= (e^x - 1 - x - x^2/2)/x, solved by two steps of x <- log(1 + x + x^2/2 + x S).
+    excess = safe_order - 1
+    epsilon = jnp.sqrt(2 * target / safe_order)
+    first = 2 * excess * epsilon
+    goal = 2 * excess * (excess / safe_order) * target
+    x = jnp.minimum(first, jnp.log1p(first) + jnp.log1p(0.5 * first + goal))  # does not overflow
+    x = jnp.minimum(x, jnp.log1p(x * (1 + 0.5 * x + goal)))
+    epsilon = jnp.where(first > 1, 0.5 * x / excess, epsilon)
+
+    for _ in range(_NEWTON_STEPS[np.dtype(dtype)]):
+        x = 2 * excess * epsilon
+        slope = jnp.maximum(_phi(x) / _series(x), 2)  # d log C / d log epsilon
+        above = target / laplace_reduction(safe_order, epsilon)
+        epsilon = epsilon * jnp.exp(jnp.log(above) / slope)
+    epsilon = epsilon * (1 - 8 * float(limits.eps))
+    fits = laplace_reduction(safe_order, epsilon) <= target
+    epsilon = jnp.where(finite & fits, epsilon, 0)
+    epsilon = jnp.where(asked == jnp.inf, jnp.inf, epsilon)
+    return jnp.where(usable, epsilon, jnp.nan)
+
+
+def _phi(z: Array) -> Array:
+    """`(e^z - 1 - z)/z^2` without cancellation; 1/2 at 0."""
+    dtype = np.dtype(z.dtype)
+    near = jnp.clip(z, -1, 1)
+    terms = 10 if dtype == np.float32 else 18  # what is left out: below 2/12!, 2/20!
+    series = 0.5 * _horner(near, [1 / (k + 2) for k in range(1, terms)])
+    far = jnp.where(jnp.abs(z) > 1, z, 1)
+    return jnp.where(jnp.abs(z) > 1, (jnp.expm1(far) - far) / far / far, series)
+
+
+def _log_over(scaled: Array, excess: Array) -> Array:
+    """`log(1 + l scaled)/l`, l the excess; also where `l scaled` underflows."""
+    y = excess * scaled
+    return jnp.where(y < float(jnp.finfo(y.dtype).eps), scaled, jnp.log1p(y) / excess)
+
+
+def pure(order: ArrayLike, epsilon: ArrayLike) -> Array:
+    """Largest Renyi divergence of an epsilon-DP mechanism, that of randomised response.
+
+    `(1/l) log(cosh((A - 1/2) e)/cosh(e/2))`, below both `A e^2/2` and `e` (Bun and Steinke 2016,
+    Proposition 3.3; Mironov 2017, Proposition 5). Any epsilon-DP mechanism is a post-processing of
+    randomised response (Kairouz, Oh, Viswanath 2015). Elementwise.
+
+    Args:
+        order: Renyi order A > 1.
+        epsilon: >= 0, in nats.
+
+    Returns:
+        The divergence in nats, rounded up.
+    """
+    order, excess, epsilon, usable = _enlarged(order, epsilon)
+    # cosh a / cosh b = 1 + 2 sinh((a + b)/2) sinh((a - b)/2)/cosh b.
+    small = jnp.where(order * epsilon < 80, epsilon, 0)
+    scaled = 2 * jnp.sinh(0.5 * order * small) * (jnp.sinh(0.5 * excess * small) / excess)
+    near = _log_over(scaled / jnp.cosh(0.5 * small), excess)
+    gap = jnp.log1p(jnp.exp(-epsilon)) - jnp.log1p(jnp.exp(-(order + excess) * epsilon))
+    far = epsilon - jnp.maximum(gap, 0) / excess
+    raw = jnp.where(order * epsilon < 80, near, far)
+    return _stated(jnp.minimum(raw, epsilon), epsilon, usable, _MARGIN)
+
+
+def laplace_mechanism(order: ArrayLike, epsilon: ArrayLike) -> Array:
+    """Renyi divergence of fixed Laplace noise of scale t, `epsilon = D1/t` (Mironov 2017).
+
+    `g(e) = (1/l) log((A/(2A - 1)) e^(le) + (l/(2A - 1)) e^(-Ae))`, Proposition 6; `A e^2/2` for
+    small e, `e - log((2A - 1)/A)/l` for large. Elementwise.
+
+    Proved there for one coordinate. For vectors the coordinates' noises are independent, so the
+    divergence is `sum_j g(|v_j|/t)`. As the logarithm of a sum of exponentials of linear functions
+    g is convex; `g(0) = 0` and `g'(0) = 0`, so that it rises, and `g(a) <= a/(a + b) g(a + b)`,
+    whence `g(a) + g(b) <= g(a + b)`. So the sum is at most `g(|v|_1/t) <= g(D1/t)`.
+
+    Args:
+        order: Renyi order A > 1.
+        epsilon: D1/t, >= 0, in nats.
+
+    Returns:
+        The divergence in nats, rounded up.
+    """
+    order, excess, epsilon, usable = _enlarged(order, epsilon)
+    # The argument of the logarithm less 1; the linear terms of the two exponentials cancel exactly.
+    small = jnp.where(excess * epsilon < 40, epsilon, 0)
+    spread = excess * _phi(excess * small) + order * _phi(-order * small)
+    scaled = (small * spread) * (small * (order / (order + excess)))
+    near = _log_over(scaled, excess)
+    gap = jnp.log1p(excess / order) - jnp.log1p(
+        excess / order * jnp.exp(-(order + excess) * epsilon)
+    )
+    far = epsilon - jnp.maximum(gap, 0) / excess
+    raw = jnp.where(excess * epsilon < 40, near, far)
+    return _stated(jnp.minimum(raw, epsilon), epsilon, usable, _MARGIN)

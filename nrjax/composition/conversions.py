@@ -1,0 +1,263 @@
+"""From one way of stating privacy to another: (epsilon, delta), zCDP, Renyi and Gaussian privacy.
+
+Python floats in, Python floats out, computed in float64 on the host and rounded to the safe side:
+an epsilon, a delta, and what a mechanism satisfies are never too small, a budget is never too
+large. They are off by less than a part in 1e9.
+
+Sources: [BS16] Bun, Steinke 2016 (Rogers 2023, Lemma 2.3); [CKS20] Canonne, Kamath, Steinke 2020,
+Proposition 12 (Balle et al. 2020, Theorem 21); [DRS22] Dong, Roth, Su 2022, Corollary 2.13.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from nrjax._numerics import check
+from nrjax.composition._host import (
+    SLACK,
+    down,
+    not_negative,
+    order_above_one,
+    positive,
+    probability,
+    up,
+)
+from nrjax.composition._normal import delta_of
+from nrjax.composition.mechanisms import (
+    gdp_of_bounded_range,
+    gdp_of_pure,
+    rdp_of_gdp,
+    rdp_of_pure,
+    rdp_of_zcdp,
+    zcdp_of_bounded_range,
+    zcdp_of_dp,
+    zcdp_of_gdp,
+    zcdp_of_pure,
+)
+
+CONVERSIONS = ("standard", "renyi")
+"""Ways from zCDP to (epsilon, delta): see `epsilon_of_zcdp`."""
+
+
+def check_conversion(value: str) -> None:
+    """Raise a `ValueError` for what is not a conversion from zCDP."""
+    check(value in CONVERSIONS, "conversion", value, f"one of {CONVERSIONS}")
+
+
+def _premium(order: Any, level: float) -> tuple[Any, Any]:
+    """What [CKS20] adds to the Renyi divergence of an order above 1, and an error bound for it."""
+    tail = (level - np.log(order)) / (order - 1)
+    gain = np.log1p(-1 / order)
+    scale = (level + np.abs(np.log(order))) / (order - 1) + np.abs(gain)
+    return tail + gain, SLACK * scale
+
+
+def best_order(score: Callable[[Any], Any]) -> tuple[float, float]:
+    """Of the orders above 1 the one with the largest score, and the score.
+
+    A grid in `log(order - 1)`, then finer ones. Every order gives a valid bound, so that missing
+    the best one costs tightness alone.
+
+    Args:
+        score: of an array of orders, an array.
+    """
+    low, high = math.log(1e-9), math.log(1e12)
+    order, found = math.nan, -math.inf
+    for _ in range(12):
+        logs = np.linspace(low, high, 129)
+        orders = 1 + np.exp(logs)
+        scores = np.asarray(score(orders), float)
+        best = int(np.argmax(np.where(np.isnan(scores), -np.inf, scores)))
+        if scores[best] > found:
+            order, found = float(orders[best]), float(scores[best])
+        step = logs[1] - logs[0]
+        low, high = logs[best] - 2 * step, logs[best] + 2 * step
+    return order, found
+
+
+def epsilon_of_zcdp(rho: float, delta: float, conversion: str = "standard") -> float:
+    """Smallest epsilon proved for a `rho`-zCDP mechanism, rounded up.
+
+    Args:
+        rho: zero-concentrated parameter, >= 0.
+        delta: probability, in (0, 1).
+        conversion: "standard", `rho + 2 sqrt(rho log(1/delta))` [BS16], or "renyi", the smallest
+            that [CKS20] gives over all orders, which is better.
+
+    Raises:
+        ValueError: an argument is out of range or not a concrete number.
+    """
+    rho, delta = not_negative("rho", rho), probability(delta)
+    check_conversion(conversion)
+    level = -math.log(delta)
+    standard = up(rho + 2 * math.sqrt(rho * level))
+    if conversion == "standard" or rho == 0:
+        return standard
+
+    def score(order: Any) -> Any:
+        premium, error = _premium(order, level)
+        return -(order * rho * (1 + SLACK) + premium + error)
+
+    return min(standard, max(0.0, -best_order(score)[1]))
+
+
+def zcdp_for(epsilon: float, delta: float, conversion: str = "standard") -> float:
+    """Largest rho whose `epsilon_of_zcdp` is at most `epsilon`, rounded down.
+
+    Args:
+        epsilon: > 0.
+        delta: probability, in (0, 1).
+        conversion: as in `epsilon_of_zcdp`.
+
+    Raises:
+        ValueError: an argument is out of range or not a concrete number.
+    """
+    epsilon, delta = positive("epsilon", epsilon), probability(delta)
+    check_conversion(conversion)
+    level = -math.log(delta)
+    # (sqrt(level + epsilon) - sqrt(level))^2, without its cancellation.
+    standard = down((epsilon / (math.sqrt(level + epsilon) + math.sqrt(level))) ** 2)
+    if conversion == "standard":
+        return standard
+
+    def score(order: Any) -> Any:
+        premium, error = _premium(order, level)
+        return ((epsilon - premium) - error - SLACK * epsilon) / order
+
+    return max(standard, down(best_order(score)[1]))
+
+
+def epsilon_of_rdp(order: float, divergence: float, delta: float) -> float:
+    """Epsilon of a mechanism whose Renyi divergence at `order` is at most `divergence` [CKS20].
+
+    `R + log(1 - 1/A) + (log(1/delta) - log A)/(A - 1)`, rounded up; 0 where that is negative.
+
+    Args:
+        order: A > 1.
+        divergence: R >= 0.
+        delta: probability, in (0, 1).
+
+    Raises:
+        ValueError: an argument is out of range or not a concrete number.
+    """
+    order, delta = order_above_one(order), probability(delta)
+    divergence = not_negative("divergence", divergence)
+    premium, error = _premium(order, -math.log(delta))
+    return max(0.0, float(divergence + premium + error + SLACK * divergence))
+
+
+def rdp_for(order: float, epsilon: float, delta: float) -> float:
+    """Largest Renyi divergence whose `epsilon_of_rdp` is at most `epsilon`, rounded down.
+
+    Args:
+        order: A > 1.
+        epsilon: > 0.
+        delta: probability, in (0, 1).
+
+    Raises:
+        ValueError: an argument is out of range or not a concrete number, or no divergence is small
+            enough at this order.
+    """
+    order, delta = order_above_one(order), probability(delta)
+    epsilon = positive("epsilon", epsilon)
+    budget = float(rdp_budgets(order, epsilon, delta))
+    check(
+        budget > 0,
+        "order",
+        order,
+        f"larger for epsilon = {epsilon:.6g} and delta = {delta:.6g}, or epsilon larger: the "
+        "conversion alone costs more than epsilon at this order",
+    )
+    return budget
+
+
+def rdp_budgets(order: Any, epsilon: float, delta: float) -> Any:
+    """As `rdp_for`, for an array of orders; not positive where nothing is small enough."""
+    premium, error = _premium(order, -math.log(delta))
+    return (epsilon - premium) - error - SLACK * epsilon
+
+
+def delta_of_gdp(mu: float, epsilon: float) -> float:
+    """`Phi(-e/mu + mu/2) - exp(e) Phi(-e/mu - mu/2)`, rounded up [DRS22].
+
+    Args:
+        mu: Gaussian parameter, >= 0.
+        epsilon: e >= 0.
+
+    Raises:
+        ValueError: an argument is out of range or not a concrete number.
+    """
+    return delta_of(not_negative("mu", mu), not_negative("epsilon", epsilon))
+
+
+def epsilon_of_gdp(mu: float, delta: float) -> float:
+    """Smallest epsilon with `delta_of_gdp(mu, epsilon) <= delta`, rounded up.
+
+    Args:
+        mu: Gaussian parameter, >= 0.
+        delta: probability, in (0, 1).
+
+    Raises:
+        ValueError: an argument is out of range or not a concrete number.
+    """
+    mu, delta = not_negative("mu", mu), probability(delta)
+    if delta_of(mu, 0.0) <= delta:
+        return 0.0
+    # The conversion through zCDP is an upper bound.
+    high = epsilon_of_zcdp(mu * mu / 2, delta)
+    return _bisect(lambda epsilon: delta_of(mu, epsilon) <= delta, high, 0.0)
+
+
+def gdp_for(epsilon: float, delta: float) -> float:
+    """Largest mu with `delta_of_gdp(mu, epsilon) <= delta`, rounded down.
+
+    Args:
+        epsilon: > 0.
+        delta: probability, in (0, 1).
+
+    Raises:
+        ValueError: an argument is out of range or not a concrete number.
+    """
+    epsilon, delta = positive("epsilon", epsilon), probability(delta)
+    good = math.sqrt(2 * zcdp_for(epsilon, delta))
+    bad = 2 * good
+    while delta_of(bad, epsilon) <= delta:
+        good, bad = bad, 2 * bad
+    return _bisect(lambda mu: delta_of(mu, epsilon) <= delta, good, bad)
+
+
+def _bisect(holds: Callable[[float], bool], good: float, bad: float) -> float:
+    """The last number on the way from `good`, where it holds, to `bad`, where it does not."""
+    while True:
+        middle = (good + bad) / 2
+        if abs(good - bad) <= 1e-13 * abs(good) or middle in (good, bad):
+            return good
+        if holds(middle):
+            good = middle
+        else:
+            bad = middle
+
+
+__all__ = [
+    "best_order",
+    "check_conversion",
+    "delta_of_gdp",
+    "epsilon_of_gdp",
+    "epsilon_of_rdp",
+    "epsilon_of_zcdp",
+    "gdp_for",
+    "gdp_of_bounded_range",
+    "gdp_of_pure",
+    "rdp_budgets",
+    "rdp_for",
+    "rdp_of_gdp",
+    "rdp_of_pure",
+    "rdp_of_zcdp",
+    "zcdp_for",
+    "zcdp_of_bounded_range",
+    "zcdp_of_dp",
+    "zcdp_of_gdp",
+    "zcdp_of_pure",
+]

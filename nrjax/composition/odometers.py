@@ -1,0 +1,213 @@
+"""How much privacy was spent so far, valid at all times at once; nothing is refused."""
+
+import abc
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple, Self
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from nrjax._numerics import check_positive, check_probability
+from nrjax.composition._filter import Cost, charge
+from nrjax.composition._spending import Spending, add, nothing, upper
+from nrjax.composition.ex_post import EX_POST_COSTS, EX_POST_REASONS
+from nrjax.composition.renyi import check_order, renyi_costs
+from nrjax.composition.requests import (
+    ExPost,
+    LaplaceReduction,
+    Request,
+    parts,
+)
+from nrjax.composition.zcdp import UNIFIED_COSTS
+from nrjax.guarantees import MixtureBoundary, OneSidedMixtureBoundary
+from nrjax.guarantees._rounding import round_up
+from nrjax.pytrees import register_dataclass
+
+
+class OdometerState(NamedTuple):
+    """What an odometer has counted; infinite after a traced request that was out of range."""
+
+    spent: Spending
+    """In the odometer's currency."""
+    delta: Spending | None
+    """The sum of the requests' own deltas; None where an odometer takes none."""
+
+
+class _Counter(abc.ABC):
+    _takes_delta: ClassVar[bool] = False
+    _reasons: ClassVar[Mapping[type, str]] = {}
+
+    @abc.abstractmethod
+    def _costs(self) -> Mapping[type, Cost]:
+        """The kinds of requests that something is proved for, and what they cost."""
+
+    def init(self) -> OdometerState:
+        """Nothing spent."""
+        dtype = jnp.result_type(float)
+        return OdometerState(nothing(dtype), nothing(dtype) if self._takes_delta else None)
+
+    def spend(self, state: OdometerState, spent: Request) -> OdometerState:
+        """Count what a mechanism did cost.
+
+        Under a trace a request that is out of range makes all later bounds infinite.
+
+        Raises:
+            TypeError: nothing is proved for a kind of request.
+            ValueError: a concrete field of a request is out of range.
+        """
+        total, delta = state
+        for part in parts(spent):
+            more, share = charge(self, part, total.total.dtype, self._takes_delta)
+            ok = more < jnp.inf
+            total = _counted(total, more, ok)
+            delta = None if delta is None else _counted(delta, share, ok)
+        return OdometerState(total, delta)
+
+
+def _counted(spending: Spending, more: Array, ok: Array) -> Spending:
+    after = add(spending, jnp.where(ok, more, 0))
+    ok &= after.total < jnp.inf  # once infinite it stays so: inf - inf is NaN
+    return Spending(jnp.where(ok, after.total, jnp.inf), jnp.where(ok, after.rest, 0))
+
+
+@dataclasses.dataclass(frozen=True)
+class _BrownianCounter(_Counter):
+    delta: ArrayLike
+    gamma: ArrayLike
+    _boundary: ClassVar[Any] = MixtureBoundary
+    _reasons: ClassVar[Mapping[type, str]] = {
+        ExPost: "ExPostOdometer or RenyiOdometer takes it",
+        LaplaceReduction: "RenyiOdometer or ExPostOdometer takes it",
+    }
+
+    def __post_init__(self):
+        check_probability("delta", self.delta)
+        check_positive("gamma", self.gamma)
+
+    @classmethod
+    def tight_at(cls, total: float, delta: float) -> Self:
+        """The odometer of this family with the smallest bound when V is `total`.
+
+        Args:
+            total: V, the sum of `D2^2/t`; > 0. Fixed before the first release.
+            delta: probability, in (0, 1).
+
+        Raises:
+            ValueError: a concrete argument is out of range.
+        """
+        check_positive("total", total)
+        return cls(delta, cls._boundary.tight_at_time(total, 1.0, delta).rho)
+
+    def _costs(self) -> Mapping[type, Cost]:
+        return UNIFIED_COSTS
+
+    def bound(self, state: OdometerState) -> Array:
+        """Epsilon so far, rounded up: with probability 1 - delta the loss never exceeds it."""
+        rho = upper(state.spent)
+        spent = rho > 0
+        total = jnp.where(spent, 2 * rho, 1)
+        raw = rho + self._boundary(1.0, self.delta, self.gamma).curve(total)
+        raw = jnp.where(jnp.isnan(raw), jnp.inf, raw)
+        return jnp.where(spent, round_up(raw, 2), 0)
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class BrownianOdometer(_BrownianCounter):
+    """Odometer of Brownian noise reduction, two-sided (Rogers 2023, Theorem 5, mended).
+
+    `V/2 + sqrt((V + g) log((V + g)/(delta^2 g)))`, `V = sum D2^2/t` over the rounds so far, each at
+    the time at which it stopped. The theorem drops the `V/2`. The loss needs only one of the two
+    sides; prefer `OneSidedBrownianOdometer`, which is smaller for every V, and takes the same
+    requests for the reason given there.
+
+    Attributes:
+        delta: probability with which the loss may ever exceed the bound, in (0, 1).
+        gamma: g, where the bound is tight, in units of V; > 0. See `tight_at`.
+    """
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class OneSidedBrownianOdometer(_BrownianCounter):
+    """Odometer of Brownian noise reduction, from the one-sided mixture. Not in the papers.
+
+    `V/2 + u(V)`, `V = sum D2^2/t`, where u is the curve of `OneSidedMixtureBoundary` with
+    `rho = gamma`: `exp(m (L - V/2) - m^2 V/2)`, with L the sum of losses, is a nonnegative
+    supermartingale for every `m >= 0`, hence so is its mean over m drawn from |N(0, 1/gamma)|,
+    which is below `1/delta` at all times but with probability delta.
+
+    That needs no more of a mechanism than `E exp(m (L - rho) - m^2 rho) <= 1` for `m >= 0`, given
+    the past, which for `m = A - 1` is rho-zCDP: so such mechanisms count too, with `V += 2 rho`.
+
+    Requests: `BrownianReduction`, `ZCDP` (delta must be 0), `GDP`, `BoundedRange`, `Pure`,
+    `LaplaceMechanism`.
+
+    Attributes:
+        delta: probability with which the loss may ever exceed the bound, in (0, 1).
+        gamma: where the bound is tight, in units of V; > 0. See `tight_at`.
+    """
+
+    _boundary: ClassVar[Any] = OneSidedMixtureBoundary
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class RenyiOdometer(_Counter):
+    """Odometer of mechanisms with ex-post Renyi certificates. Not in the papers.
+
+    `sum C + log(1/delta)/(A - 1)`: `exp((A - 1) sum (L - C))` is a nonnegative supermartingale, so
+    that the losses exceed this at any time with probability at most delta. Requests and
+    certificates are those of `RenyiFilter`.
+
+    Attributes:
+        order: A > 1, fixed before the first release.
+        delta: probability with which the loss may ever exceed the bound, in (0, 1).
+    """
+
+    order: ArrayLike
+    delta: ArrayLike
+
+    def __post_init__(self):
+        check_order(self.order)
+        check_probability("delta", self.delta)
+
+    def _costs(self) -> Mapping[type, Cost]:
+        return renyi_costs(self.order)
+
+    def bound(self, state: OdometerState) -> Array:
+        """Epsilon so far, rounded up: with probability 1 - delta the loss never exceeds it."""
+        total = upper(state.spent)
+        dtype = total.dtype
+        eps = float(jnp.finfo(dtype).eps)
+        order = jnp.asarray(self.order, dtype)
+        level = -jnp.log(jnp.asarray(self.delta, dtype)) + 4 * eps
+        raw = total + round_up(level / (order - 1), 8)
+        return jnp.where(total > 0, round_up(raw, 2), 0)
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class ExPostOdometer(_Counter):
+    """Ex-post private mechanisms add up, in epsilon and in delta (Rogers 2023, Lemma 5.1).
+
+    The loss exceeds `bound(state)` with probability at most `delta(state)`, for mechanisms whose
+    deltas were fixed before the first of them. Requests are those of `ExPostFilter`.
+    """
+
+    _takes_delta: ClassVar[bool] = True
+    _reasons: ClassVar[Mapping[type, str]] = EX_POST_REASONS
+
+    def _costs(self) -> Mapping[type, Cost]:
+        return EX_POST_COSTS
+
+    def bound(self, state: OdometerState) -> Array:
+        """The sum of the epsilons, rounded up."""
+        return upper(state.spent)
+
+    def delta(self, state: OdometerState) -> Array:
+        """The sum of the deltas, rounded up."""
+        assert state.delta is not None
+        return upper(state.delta)

@@ -1,0 +1,166 @@
+"""Filters whose currency is the rho of zero-concentrated differential privacy."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from nrjax._numerics import check, check_positive, check_probability, concrete, door
+from nrjax.composition._filter import (
+    BudgetFilter,
+    Cost,
+    ratio_cost,
+    squared_ratio,
+    time_of_square,
+)
+from nrjax.composition._spending import cost, enlarged, rounded_down
+from nrjax.composition.conversions import check_conversion, zcdp_for
+from nrjax.composition.requests import (
+    GDP,
+    ZCDP,
+    BoundedRange,
+    BrownianReduction,
+    ExPost,
+    LaplaceMechanism,
+    LaplaceReduction,
+    Pure,
+)
+from nrjax.pytrees import register_dataclass
+
+
+def _pure(epsilon: Array) -> Array:
+    """`epsilon tanh(epsilon/2)`; see `conversions.zcdp_of_pure`."""
+    return cost(epsilon * jnp.tanh(0.5 * epsilon), epsilon, 16)
+
+
+def _gdp(request: Any, dtype: Any) -> Array:
+    mu = enlarged(request.mu, dtype)
+    return cost(0.5 * mu * mu, mu, 4)
+
+
+def _bounded_range(request: Any, dtype: Any) -> Array:
+    epsilon = enlarged(request.epsilon, dtype)
+    return cost(0.125 * epsilon * epsilon, epsilon, 4)
+
+
+def _brownian(request: Any, dtype: Any) -> Array:
+    raw = 0.5 * squared_ratio(request.sensitivity, request.time, dtype)
+    return cost(raw, jnp.ones((), dtype), 12)
+
+
+ZCDP_COSTS: Mapping[type, Cost] = {
+    ZCDP: lambda request, dtype: enlarged(request.rho, dtype),
+    GDP: _gdp,
+    BoundedRange: _bounded_range,
+    Pure: lambda request, dtype: _pure(enlarged(request.epsilon, dtype)),
+    LaplaceMechanism: lambda request, dtype: _pure(
+        ratio_cost(request.sensitivity, request.time, dtype)
+    ),
+}
+"""Rho of the mechanisms that satisfy zCDP."""
+
+UNIFIED_COSTS: Mapping[type, Cost] = {**ZCDP_COSTS, BrownianReduction: _brownian}
+"""With the rounds of Brownian noise reduction, `D2^2/(2t)` at the time of stopping."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _ConcentratedFilter(BudgetFilter):
+    epsilon: ArrayLike
+    delta: ArrayLike
+    approximation: ArrayLike = 0.0
+    conversion: str = dataclasses.field(default="standard", metadata={"static": True})
+    budget: Any = dataclasses.field(default=None, kw_only=True)
+
+    def __post_init__(self):
+        check_positive("epsilon", self.epsilon)
+        check_probability("delta", self.delta)
+        check_conversion(self.conversion)
+        kept, delta = door(self.approximation), door(self.delta)
+        if kept is not None and delta is not None:
+            right = "at least 0 and below delta, of which it is a part"
+            check((kept >= 0) & (kept < delta), "approximation", self.approximation, right)
+        if self.budget is None:
+            number = concrete(self.approximation)
+            if number is not None:
+                kept = rounded_down(float(number), jnp.result_type(float))
+                object.__setattr__(self, "approximation", kept)
+        self._settle("epsilon", "delta", "approximation")
+
+    def _budget(self) -> float:
+        # Rounded down: what is left of delta for the conversion.
+        left = (float(self.delta) - float(self.approximation)) * (1 - 1e-15)  # pyright: ignore
+        return zcdp_for(float(self.epsilon), left, self.conversion)  # pyright: ignore
+
+    def _share(self) -> ArrayLike:
+        return self.approximation
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class ZCDPFilter(_ConcentratedFilter):
+    """Adaptively chosen approximate zCDP mechanisms under one budget (Rogers 2023, Theorem 2).
+
+    If the rhos that it accepts add up to at most `budget` and their deltas to at most
+    `approximation`, which it sees to, then all of it together is `approximation`-approximate
+    `budget`-zCDP, hence (epsilon, delta)-differentially private. A request that does not fit may be
+    skipped. Its currency is rho.
+
+    Requests: `ZCDP`, `GDP` (`mu^2/2`), `BoundedRange` (`epsilon^2/8`), `Pure` and
+    `LaplaceMechanism` (`epsilon tanh(epsilon/2)`).
+
+    Attributes:
+        epsilon: of the whole guarantee, > 0.
+        delta: of the whole guarantee, in (0, 1).
+        approximation: the part of delta kept for the requests' own deltas, in [0, delta).
+        conversion: "standard", `epsilon = rho + 2 sqrt(rho log(1/delta))`, as in the paper, or
+            "renyi", a smaller epsilon for the same rho (`conversions.epsilon_of_zcdp`). Static.
+        budget: the rho that this buys; made at construction, when the others must be concrete.
+    """
+
+    _reasons: ClassVar[Mapping[type, str]] = {
+        BrownianReduction: "UnifiedFilter takes it",
+        ExPost: "ExPostFilter, or SideBySideFilter, takes it",
+        LaplaceReduction: "RenyiFilter takes it",
+    }
+
+    def _costs(self) -> Mapping[type, Cost]:
+        return ZCDP_COSTS
+
+    def _times(self) -> Mapping[type, Callable[[Array, ArrayLike], Array]]:
+        return {}
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class UnifiedFilter(_ConcentratedFilter):
+    """zCDP mechanisms and Brownian noise reduction under one budget (Rogers 2023, Theorem 6).
+
+    As `ZCDPFilter`, with rounds of Brownian noise reduction at `D2^2/(2t)`, t the time at which
+    they stop. Every rewind, the first release included, must be admitted before it is made. Rounds
+    of Brownian noise alone are the special case of Lemma 6.2; `GaussianFilter` is better for these.
+
+    The theorem prints `2 sqrt(2 rho log(1/delta))`; its proof goes through Lemma 2.3, which gives
+    `2 sqrt(rho log(1/delta))`, as the paper's experiments use.
+
+    Attributes:
+        epsilon: of the whole guarantee, > 0.
+        delta: of the whole guarantee, in (0, 1).
+        approximation: the part of delta kept for the requests' own deltas, in [0, delta).
+        conversion: "standard", `epsilon = rho + 2 sqrt(rho log(1/delta))`, as in the paper, or
+            "renyi", a smaller epsilon for the same rho (`conversions.epsilon_of_zcdp`). Static.
+        budget: the rho that this buys; made at construction, when the others must be concrete.
+    """
+
+    _reasons: ClassVar[Mapping[type, str]] = {
+        ExPost: "ExPostFilter, RenyiFilter or SideBySideFilter takes it",
+        LaplaceReduction: "RenyiFilter takes it",
+    }
+
+    def _costs(self) -> Mapping[type, Cost]:
+        return UNIFIED_COSTS
+
+    def _times(self) -> Mapping[type, Callable[[Array, ArrayLike], Array]]:
+        return {BrownianReduction: lambda left, size: time_of_square(2 * left, size)}

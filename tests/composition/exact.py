@@ -1,0 +1,73 @@
+"""The conversions by other means, to 40 digits; and sums as exact rationals."""
+
+from fractions import Fraction
+
+import mpmath as mp
+
+mp.mp.dps = 40
+
+
+def phi(z):
+    """Standard normal distribution function."""
+    return mp.erfc(-z / mp.sqrt(2)) / 2
+
+
+def delta_of_gdp(mu, epsilon):
+    """The closed form, whose cancellation the digits can bear."""
+    mu, epsilon = mp.mpf(mu), mp.mpf(epsilon)
+    with mp.workdps(40 + int(mp.log10(1 + epsilon)) + int((epsilon / mu) ** 2 / 4)):
+        return phi(-epsilon / mu + mu / 2) - mp.exp(epsilon) * phi(-epsilon / mu - mu / 2)
+
+
+def premium(order, delta):
+    """What turns a Renyi divergence into an epsilon (Canonne, Kamath, Steinke 2020)."""
+    order, delta = mp.mpf(order), mp.mpf(delta)
+    return mp.log(1 - 1 / order) - (mp.log(delta) + mp.log(order)) / (order - 1)
+
+
+def epsilon_of_zcdp(rho, delta, conversion):
+    rho = mp.mpf(rho)
+    if conversion == "standard":
+        return rho + 2 * mp.sqrt(rho * mp.log(1 / mp.mpf(delta)))
+
+    # The minimum over orders, where the derivative vanishes.
+    def slope(log_excess):
+        excess = mp.exp(log_excess)
+        return rho + (mp.log(delta) + mp.log1p(excess)) / excess**2
+
+    low, high = mp.mpf(-40), mp.mpf(60)
+    while high - low > mp.mpf(10) ** -30:
+        middle = (low + high) / 2
+        low, high = (middle, high) if slope(middle) < 0 else (low, middle)
+    order = 1 + mp.exp(low)
+    return max(mp.mpf(0), order * rho + premium(order, delta))
+
+
+def mu_of_odds(x):
+    """`2 Phi^-1(1/(1 + exp(-x)))`."""
+    x = mp.mpf(x)
+    if x < 1:
+        return 2 * mp.sqrt(2) * mp.erfinv(mp.tanh(x / 2))
+    target = -mp.log1p(mp.exp(x))
+    return 2 * mp.findroot(lambda z: mp.log(phi(-z)) - target, mp.sqrt(2 * x))
+
+
+def rdp_of_pure(order, epsilon):
+    """Randomised response, from the definition."""
+    with mp.workdps(400):
+        a, p = mp.mpf(order), 1 / (1 + mp.exp(-mp.mpf(epsilon)))
+        return mp.log(p**a * (1 - p) ** (1 - a) + (1 - p) ** a * p ** (1 - a)) / (a - 1)
+
+
+def rational(value):
+    """The exact number that a float is."""
+    return Fraction(float(value))
+
+
+# Rationals are summed as multiples of this; what is left over is rounded up.
+_UNIT = 2**1200
+
+
+def ceiling_sum(values):
+    """At least the sum of Fractions, by at most 2^-1200 each."""
+    return Fraction(sum(-((-v.numerator * _UNIT) // v.denominator) for v in values), _UNIT)

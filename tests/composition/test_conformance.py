@@ -1,0 +1,237 @@
+"""What every filter and odometer must do, eagerly, under jit and under vmap."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from nrjax.composition import ExPost, SideBySideFilter, UnifiedFilter, ZCDPFilter
+from tests.composition.cases import FILTERS, ODOMETERS, SMALL
+
+filters = pytest.mark.parametrize("case", FILTERS, ids=lambda case: case.name)
+both = pytest.mark.parametrize(
+    "case", FILTERS + ODOMETERS, ids=lambda case: case.name if case in FILTERS else f"{case.name}-o"
+)
+
+BAD = (-1.0, math.nan, math.inf, -math.inf)
+LEVELS = ((10.0, 1e-6), (2.0, 1e-3), (5.0, 1e-5))
+
+
+def small(case):
+    """A tuple request of all kinds that a case takes."""
+    return tuple(SMALL[kind] for kind in case.kinds)
+
+
+def expensive(case):
+    """A request of the case's first kind that is over every budget."""
+    request = SMALL[case.kinds[0]]
+    name = dataclasses.fields(request)[0].name
+    return dataclasses.replace(request, **{name: 1e6})
+
+
+def stack(trees):
+    return jax.tree.map(lambda *leaf: jnp.stack([jnp.asarray(x) for x in leaf]), *trees)
+
+
+def variants(case):
+    """A good request; one that does not fit; and each field out of range by turns."""
+    good = small(case)
+    leaves, structure = jax.tree.flatten(good)
+    faulty = [
+        jax.tree.unflatten(structure, [*leaves[:n], jnp.asarray(bad), *leaves[n + 1 :]])
+        for n in range(len(leaves))
+        for bad in (BAD if n == 0 else BAD[n % 4 : n % 4 + 1])
+    ]
+    return [good, (expensive(case), *good[1:]), *faulty]
+
+
+def ask(filter, state, request):
+    """What a request costs, and spending it."""
+    after, accepted = filter.spend(state, request)
+    return after, accepted, filter.cost(request), filter.remaining(after)
+
+
+def assert_same(first, second):
+    for one, two in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
+        np.testing.assert_array_equal(np.asarray(one), np.asarray(two))
+
+
+@filters
+def test_filter(case):
+    """Under jit and vmap, over filters with different budgets and over requests at once."""
+    several, asked = [case.build(*level) for level in LEVELS], variants(case)
+    good = small(case)
+    starts = [filter.spend(filter.init(), good)[0] for filter in several]
+    go = jax.jit(jax.vmap(jax.vmap(ask, in_axes=(None, None, 0)), in_axes=(0, 0, None)))
+    result = go(stack(several), stack(starts), stack(asked))
+    after, accepted, cost, left = jax.tree.map(np.asarray, result)
+    # What fits is accepted; all else leaves the state as it was, bit for bit.
+    assert accepted[:, 0].all()
+    assert not accepted[:, 1:].any()
+    for before, now in zip(jax.tree.leaves(stack(starts)), jax.tree.leaves(after), strict=True):
+        np.testing.assert_array_equal(now[:, 1:], np.repeat(before[:, None], len(asked) - 1, 1))
+        assert before.dtype == now.dtype == jnp.result_type(float)
+    # What is out of range has no cost.
+    cost, left = (x.reshape(*accepted.shape, -1) for x in (cost, left))
+    assert np.all(cost[:, :2] > 0)
+    assert np.isnan(cost[:, 2:]).any(-1).all()
+    assert len(np.unique(left[:, 0, 0])) == len(several)
+    for lane, filter in enumerate(several):
+        whole = np.atleast_1d(filter.remaining(filter.init()))
+        np.testing.assert_allclose(whole - left[lane, 0], 2 * cost[lane, 0], rtol=1e-3)
+    # Eagerly the same; and a whole is as much as its parts.
+    first = several[0]
+    state, fits = first.spend(starts[0], good, good)
+    assert fits
+    assert first.admits(starts[0], good)
+    assert not first.admits(starts[0], asked[1])
+    np.testing.assert_allclose(np.atleast_1d(first.remaining(state)), left[0, 0], rtol=1e-5)
+    parts = sum(np.atleast_1d(first.cost(part)) for part in good)
+    np.testing.assert_allclose(parts, cost[0, 0], rtol=1e-5)
+
+
+@filters
+def test_spending_more_than_was_admitted(case):
+    filter = case.build(10.0, 1e-6)
+    state = filter.init()
+    asked, more = SMALL[case.kinds[0]], expensive(case)
+    state, accepted = filter.spend(state, asked, asked)
+    assert accepted
+    same, accepted = filter.spend(state, (asked, asked), asked)
+    assert not accepted
+    assert_same(same, state)
+    same, accepted = filter.spend(state, more, more)
+    assert not accepted
+    if case.takes_delta:
+        request = dataclasses.replace(asked, delta=1e-8)
+        assert filter.spend(state, request)[1]
+        same, accepted = filter.spend(state, request, asked)
+        assert not accepted
+        assert_same(same, state)
+
+
+@filters
+def test_smallest_time(case):
+    """What is still admitted, after more and more was spent; hardly less is not."""
+    filter = case.build(10.0, 1e-6)
+    state = filter.init()
+    if not case.rewound:
+        with pytest.raises(TypeError, match=r"a smallest time under .* is known for none"):
+            filter.smallest_time(state, type(SMALL[case.kinds[0]]))
+        return
+
+    @jax.jit
+    def look(state, sensitivity):
+        out = []
+        for kind in case.rewound:
+            time = filter.smallest_time(state, kind, sensitivity)
+            now, less = kind(sensitivity, time), kind(sensitivity, time * (1 - 1e-3))
+            out.append((time, filter.admits(state, now), filter.admits(state, less)))
+        time = 1.3 * out[0][0]
+        return out, filter.spend(state, case.rewound[0](sensitivity, time))
+
+    for sensitivity in (1.0, 1e-12, 3e10):
+        state, times = filter.init(), []
+        for _ in range(4):
+            found, (state, accepted) = look(state, sensitivity)
+            assert accepted
+            for time, admitted, less in found:
+                assert np.isfinite(time)
+                assert admitted
+                assert not less
+            times.append(found[0][0])
+        assert np.all(np.diff(times) > 0)
+    # Nothing left: no time.
+    state = jax.tree.map(lambda x: jnp.full_like(x, 1e3), filter.init())
+    for kind in case.rewound:
+        assert filter.smallest_time(state, kind) == np.inf
+    for wrong in (0.0, -1.0, math.nan):
+        with pytest.raises(ValueError, match=r"sensitivity = .*: must be positive and finite"):
+            filter.smallest_time(filter.init(), case.rewound[0], wrong)
+
+
+@both
+def test_kinds_without_a_proof(case):
+    owner = case.build(10.0, 1e-6)
+    for kind, request in SMALL.items():
+        if kind not in case.kinds:
+            valid = "but for .*" + case.kinds[0].__name__
+            with pytest.raises(
+                TypeError, match=f"{kind.__name__}: .* has no proof for it, {valid}"
+            ):
+                owner.spend(owner.init(), (SMALL[case.kinds[0]], request))
+        elif hasattr(request, "delta") and not case.takes_delta:
+            approximate = dataclasses.replace(request, delta=1e-9)
+            with pytest.raises(ValueError, match=r"delta = 1e-09: must be 0 for"):
+                owner.spend(owner.init(), approximate)
+    with pytest.raises(TypeError, match=r"float: .* has no proof"):
+        owner.spend(owner.init(), 0.1)
+
+
+@both
+def test_concrete_requests_out_of_range(case):
+    """Python's numbers at the constructor, a device's at the filter."""
+    owner = case.build(10.0, 1e-6)
+    for kind in case.kinds:
+        request = SMALL[kind]
+        for field in dataclasses.fields(request):
+            for bad in BAD:
+                match = f"{kind.__name__}.{field.name} = .*: must be"
+                with pytest.raises(ValueError, match=match):
+                    dataclasses.replace(request, **{field.name: bad})
+            faulty = dataclasses.replace(request, **{field.name: jnp.asarray(-1.0)})
+            with pytest.raises(ValueError, match=match):
+                owner.spend(owner.init(), faulty)
+
+
+@pytest.mark.parametrize(
+    ("build", "match"),
+    [
+        (lambda e: UnifiedFilter(e, 1e-6), "epsilon = .*: must be a concrete number"),
+        (lambda e: ZCDPFilter(1.0, 1e-6, e), "approximation = .*: must be a concrete number"),
+    ],
+)
+def test_budgets_are_made_outside_of_traces(build, match):
+    with pytest.raises(ValueError, match=match):
+        jax.jit(lambda e: build(e).budget)(1.0)
+
+
+@filters
+def test_fields_out_of_range(case):
+    for epsilon, delta, name in (
+        (0.0, 1e-6, "epsilon"),
+        (1.0, 2.0, "delta"),
+        (math.nan, 0.1, "eps"),
+    ):
+        with pytest.raises(ValueError, match=f"{name}.* = .*: must be"):
+            case.build(epsilon, delta)
+
+
+def test_budget_is_not_carried_to_another_epsilon():
+    filter = ZCDPFilter(1.0, 1e-6)
+    with pytest.raises(ValueError, match=r"budget = .*: must be left out"):
+        dataclasses.replace(filter, epsilon=0.5)
+    assert dataclasses.replace(filter, epsilon=0.5, budget=None).budget < filter.budget
+    # As it comes back from a device, or from a file.
+    assert jax.tree.map(np.asarray, jax.tree.map(jnp.asarray, filter)).budget == filter.budget
+
+
+def test_side_by_side_spends_of_both_or_of_neither():
+    filter = FILTERS[-1].build(2.0, 1e-6)
+    assert isinstance(filter, SideBySideFilter)
+    assert filter.epsilon == 2.0
+    assert filter.delta == pytest.approx(1e-6)
+    state = filter.init()
+    mixed = (SMALL[FILTERS[0].kinds[0]], ExPost(3.0))
+    same, accepted = filter.spend(state, mixed)
+    assert not accepted
+    assert_same(same, state)
+    after, accepted = filter.spend(state, (mixed[0], ExPost(0.5)))
+    assert accepted
+    assert np.all(filter.remaining(after) < filter.remaining(state))
+    after, accepted = filter.spend(state, ExPost(0.5))
+    assert accepted
+    assert filter.remaining(after)[0] == filter.remaining(state)[0]

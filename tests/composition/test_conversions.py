@@ -1,0 +1,194 @@
+"""Conversions against 40 digits and dp-accounting: to 1e-9, and never to the unsafe side."""
+
+import math
+import warnings
+
+import jax
+import mpmath as mp
+import numpy as np
+import pytest
+
+from nrjax.composition import conversions as c
+from tests.composition import exact
+
+RNG = np.random.default_rng(5)
+TIGHT = 1e-9
+
+
+def above(stated, true, tight=TIGHT):
+    """Whether a number is at least the true one, and hardly more."""
+    return true <= stated <= true * (1 + tight)
+
+
+def below(stated, true, tight=TIGHT):
+    return true * (1 - tight) <= stated <= true
+
+
+def pairs(n, low=-3, high=2, least=-12):
+    return zip(10 ** RNG.uniform(low, high, n), 10 ** RNG.uniform(least, -0.05, n), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("conversion", "first", "second"),
+    [("standard", 2.7060, 0.03494), ("renyi", 3.0786, 0.04871), ("gdp", 3.4156, 0.05603)],
+)
+def test_published_budgets(conversion, first, second):
+    """THEORY 6 and 9: sums of squared privacy parameters at (10, 1e-6) and (1, 1e-6)."""
+    for epsilon, wanted in ((10, first), (1, second)):
+        got = (
+            c.gdp_for(epsilon, 1e-6) ** 2
+            if conversion == "gdp"
+            else (2 * c.zcdp_for(epsilon, 1e-6, conversion))
+        )
+        assert got == pytest.approx(wanted, abs=6e-5 if epsilon == 10 else 6e-6)
+
+
+@pytest.mark.parametrize("conversion", ["standard", "renyi"])
+def test_zcdp(conversion):
+    for rho, delta in pairs(20, -6, 2):
+        true = exact.epsilon_of_zcdp(rho, delta, conversion)
+        stated = c.epsilon_of_zcdp(rho, delta, conversion)
+        assert above(stated, true) or stated - true < 1e-12
+        # And back: no more than rho, by little.
+        if stated > 1e-6:
+            rho = c.zcdp_for(stated, delta, conversion)
+            assert exact.epsilon_of_zcdp(rho, delta, conversion) <= stated
+            assert exact.epsilon_of_zcdp(rho * (1 + 1e-9), delta, conversion) > stated
+    assert c.epsilon_of_zcdp(0, 0.1, conversion) == 0
+    assert c.epsilon_of_zcdp(1, 1e-6, "renyi") < c.epsilon_of_zcdp(1, 1e-6)
+
+
+def test_rdp():
+    for epsilon, delta in pairs(100):
+        order = 1 + 10 ** RNG.uniform(-3, 4)
+        true = exact.premium(order, delta)
+        divergence = 10 ** RNG.uniform(-3, 2)
+        stated = c.epsilon_of_rdp(order, divergence, delta)
+        assert above(stated, divergence + true) or (stated == 0 and divergence + true <= 0)
+        left = mp.mpf(epsilon) - true
+        if left > 1e-6 * epsilon:
+            assert below(c.rdp_for(order, epsilon, delta), left, 1e-8)
+        elif left < 0:
+            with pytest.raises(ValueError, match=r"order = .*: must be larger for epsilon = "):
+                c.rdp_for(order, epsilon, delta)
+
+
+def test_delta_of_gdp():
+    for mu, epsilon in zip(
+        10 ** RNG.uniform(-3, 1.3, 40), 10 ** RNG.uniform(-3, 2, 40), strict=True
+    ):
+        if epsilon / mu < 35:
+            assert above(c.delta_of_gdp(mu, epsilon), exact.delta_of_gdp(mu, epsilon), 1e-11)
+    assert c.delta_of_gdp(0, 1) == 0
+    assert above(c.delta_of_gdp(0.5, 0), 2 * exact.phi(mp.mpf(0.25)) - 1)
+    # Far out, where even the tail underflows, it is still not 0; and it never exceeds 1.
+    assert 0 < c.delta_of_gdp(0.01, 1) < 1e-300
+    assert above(c.delta_of_gdp(37, 3), exact.delta_of_gdp(37, 3)) or c.delta_of_gdp(37, 3) == 1
+    assert c.delta_of_gdp(1e4, 1) == 1
+
+
+def test_gdp_inverses():
+    for epsilon, delta in pairs(12, -2, 1.5):
+        mu = c.gdp_for(epsilon, delta)
+        assert (
+            exact.delta_of_gdp(mu, epsilon) <= delta < exact.delta_of_gdp(mu * (1 + 1e-9), epsilon)
+        )
+        back = c.epsilon_of_gdp(mu, delta)
+        assert exact.delta_of_gdp(mu, back) <= delta < exact.delta_of_gdp(mu, back * (1 - 1e-9))
+    assert c.epsilon_of_gdp(0.1, 0.5) == 0
+    assert c.epsilon_of_gdp(0, 0.5) == 0
+
+
+def test_mechanisms():
+    for x in 10 ** RNG.uniform(-9, 2.5, 60):
+        assert above(c.zcdp_of_pure(x), mp.mpf(x) * mp.tanh(mp.mpf(x) / 2), 1e-14)
+        assert c.zcdp_of_pure(x) <= x * x / 2 * (1 + 1e-14)
+        assert above(c.gdp_of_pure(x), exact.mu_of_odds(x))
+        assert above(c.gdp_of_bounded_range(x), exact.mu_of_odds(mp.mpf(x) / 2))
+        assert above(c.zcdp_of_bounded_range(x), mp.mpf(x) ** 2 / 8, 1e-14)
+        assert above(c.zcdp_of_gdp(x), mp.mpf(x) ** 2 / 2, 1e-14)
+        order = 1 + 10 ** RNG.uniform(-2, 3)
+        if order * x < 1e4:
+            assert above(c.rdp_of_pure(order, x), exact.rdp_of_pure(order, x))
+        assert above(c.rdp_of_zcdp(order, x), mp.mpf(order) * mp.mpf(x), 1e-14)
+        assert above(c.rdp_of_gdp(order, x), mp.mpf(order) * mp.mpf(x) ** 2 / 2, 1e-14)
+    for of in (c.zcdp_of_pure, c.gdp_of_pure, c.gdp_of_bounded_range, c.zcdp_of_bounded_range):
+        assert of(0) == 0
+    assert c.gdp_of_pure(800) == math.inf
+    assert c.zcdp_of_dp(0.3, 1e-7) == (c.zcdp_of_pure(0.3), 1e-7)
+
+
+def test_pure_is_concentrated_at_every_order():
+    """`epsilon tanh(epsilon/2)` bounds D_A/A of randomised response, and is attained at A to 1."""
+    for epsilon in (1e-3, 0.1, 1, 3, 10, 40):
+        rho = c.zcdp_of_pure(epsilon)
+        ratios = [exact.rdp_of_pure(a, epsilon) / a for a in (1.000001, 1.01, 1.5, 2, 5, 30, 1000)]
+        assert max(ratios) <= rho
+        assert ratios[0] == pytest.approx(rho, rel=1e-4)
+
+
+def corner(epsilon, top):
+    """Error probabilities at the corner of a mechanism with the losses `top` and `top - epsilon`.
+
+    P gives the first a probability p with `p exp(-top) + (1 - p) exp(epsilon - top) = 1`, so that Q
+    is a law too; the test of Q against P rejects Q there.
+    """
+    p = mp.expm1(epsilon - top) / (mp.exp(epsilon - top) - mp.exp(-top))
+    return p * mp.exp(-top), 1 - p
+
+
+def over_the_curve(mu, errors):
+    """By how much the second error exceeds what mu-GDP allows at the first."""
+    first, second = errors
+    return second - exact.phi(mp.sqrt(2) * mp.erfinv(1 - 2 * first) - mu)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.3, 1, 4, 15])
+def test_corners_of_bounded_range_keep_to_the_normal_curve(epsilon):
+    """Every mechanism of two losses that far apart is mu-GDP, the symmetric one for no less."""
+    mu = mp.mpf(c.gdp_of_bounded_range(epsilon))
+    tops = [mp.mpf(epsilon) * k / 20 for k in range(1, 20)]
+    assert min(over_the_curve(mu, corner(epsilon, top)) for top in tops) >= 0
+    assert over_the_curve(mu * (1 - 1e-6), corner(epsilon, mp.mpf(epsilon) / 2)) < 0
+
+
+def test_against_dp_accounting():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import dp_accounting
+        from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
+
+        orders = 1 + np.exp(np.linspace(np.log(0.01), np.log(1e4), 2000))
+        for epsilon, delta in ((10, 1e-6), (1, 1e-6), (0.1, 1e-3)):
+            mu = c.gdp_for(epsilon, delta)
+            assert mu == pytest.approx(
+                1 / dp_accounting.get_sigma_gaussian(epsilon, delta), rel=1e-7
+            )
+            theirs = GaussianPrivacyLoss(1 / mu).get_delta_for_epsilon(epsilon)
+            assert c.delta_of_gdp(mu, epsilon) == pytest.approx(theirs, rel=1e-9)
+            assert c.epsilon_of_gdp(mu, delta) == pytest.approx(
+                dp_accounting.get_epsilon_gaussian(1 / mu, delta), rel=1e-7
+            )
+            rho = c.zcdp_for(epsilon, delta, "renyi")
+            theirs, best = dp_accounting.rdp.compute_epsilon(orders, rho * orders, delta)
+            assert epsilon == pytest.approx(theirs, rel=1e-4)
+            theirs, _ = dp_accounting.rdp.compute_epsilon([best], [rho * best], delta)
+            assert c.epsilon_of_rdp(best, rho * best, delta) == pytest.approx(theirs, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: c.epsilon_of_zcdp(-1, 0.1), r"rho = -1: must be finite and not negative"),
+        (lambda: c.zcdp_for(0, 0.1), r"epsilon = 0: must be positive and finite"),
+        (lambda: c.zcdp_for(1, 0), r"delta = 0: must be strictly between 0 and 1"),
+        (lambda: c.zcdp_for(1, 0.1, "best"), r"conversion = 'best': must be one of"),
+        (lambda: c.rdp_for(1, 1, 0.1), r"order = 1: must be above 1"),
+        (lambda: c.gdp_for(math.nan, 0.1), r"epsilon = nan: must be positive"),
+        (lambda: c.zcdp_of_dp(1, 1), r"delta = 1: must be at least 0 and below 1"),
+        (lambda: jax.jit(c.zcdp_of_pure)(1.0), r"epsilon = .*must be a single concrete number"),
+    ],
+)
+def test_errors(call, match):
+    with pytest.raises(ValueError, match=match):
+        call()

@@ -1,0 +1,147 @@
+"""Odometers: their bounds, that they never understate, and what traces out of range do."""
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+
+from nrjax.composition import (
+    GDP,
+    ZCDP,
+    BrownianOdometer,
+    BrownianReduction,
+    ExPost,
+    ExPostOdometer,
+    LaplaceReduction,
+    OneSidedBrownianOdometer,
+    RenyiOdometer,
+)
+from nrjax.composition.conversions import epsilon_of_rdp
+from tests.composition.cases import ODOMETERS
+from tests.composition.test_conformance import small, stack, variants
+
+FAMILIES = {"two": BrownianOdometer, "one": OneSidedBrownianOdometer}
+
+
+def bounds_around(odometer, state, request):
+    after = odometer.spend(state, request)
+    return odometer.bound(state), odometer.bound(after)
+
+
+@pytest.mark.parametrize("case", ODOMETERS, ids=lambda case: case.name)
+def test_odometer(case):
+    """Under jit and vmap, over odometers and requests at once; the same eagerly."""
+    several, good = [case.build(v, d) for v, d in ((2.0, 1e-6), (0.5, 1e-3))], small(case)
+    starts = [odometer.spend(odometer.init(), good) for odometer in several]
+    lost = [jax.tree.map(lambda x: jnp.full_like(x, np.inf), state) for state in starts]
+    go = jax.jit(jax.vmap(jax.vmap(bounds_around, in_axes=(None, None, 0)), in_axes=(0, 0, None)))
+    states, asked = stack([*starts, *lost]), stack(variants(case))
+    before, after = (np.asarray(x) for x in go(stack([*several, *several]), states, asked))
+    # The first two requests are in range, of the others nothing is known any more.
+    assert np.all(before[:2] > 0)
+    assert np.all(before[:2, :2] < after[:2, :2])
+    assert np.all(np.isfinite(after[:2, :2]))
+    assert np.all(after[:2, 2:] == np.inf)
+    # Nor ever again.
+    assert np.all(after[2:] == np.inf)
+    for lane, odometer in enumerate(several):
+        assert odometer.bound(odometer.init()) == 0
+        bounds = bounds_around(odometer, starts[lane], good)
+        np.testing.assert_allclose(bounds, (before[lane, 0], after[lane, 0]), rtol=1e-5)
+
+
+def exact_bound(name, v, delta, gamma):
+    """`V/2 + u(V)` to 40 digits."""
+    v, delta, gamma = mp.mpf(v), mp.mpf(delta), mp.mpf(gamma)
+    if name == "two":
+        return v / 2 + mp.sqrt((v + gamma) * mp.log((v + gamma) / (delta**2 * gamma)))
+    level = mp.log(1 / delta) + mp.log1p(v / gamma) / 2
+
+    def excess(z):
+        return z * z / 2 + mp.log(mp.erfc(-z / mp.sqrt(2))) - level
+
+    return v / 2 + mp.findroot(excess, mp.sqrt(2 * level)) * mp.sqrt(v + gamma)
+
+
+@pytest.mark.parametrize(("name", "published"), [("two", 10.67), ("one", 10.46)])
+def test_brownian(name, published):
+    """THEORY 6: V = 2.706, tuned there, at delta = 1e-6. As one round, as many, and as zCDP."""
+    odometer = FAMILIES[name].tight_at(2.706, 1e-6)
+    state = odometer.spend(odometer.init(), BrownianReduction(2.0, 4 / 2.706))
+    assert odometer.bound(state) == pytest.approx(published, abs=0.005)
+    many = (BrownianReduction(1.0, 10 / 2.706),) * 4 + (
+        ZCDP(0.15 * 2.706),
+        GDP((0.3 * 2.706) ** 0.5),
+    )
+    state = odometer.spend(odometer.init(), many)
+    assert odometer.bound(state) == pytest.approx(published, abs=0.005)
+    assert float(odometer.bound(state)) >= exact_bound(name, 2.706, 1e-6, odometer.gamma)
+    # Tight where it was tuned.
+    for factor in (0.9, 1.1):
+        other = FAMILIES[name](1e-6, odometer.gamma * factor)
+        assert exact_bound(name, 2.706, 1e-6, other.gamma) > exact_bound(
+            name, 2.706, 1e-6, odometer.gamma
+        )
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_bounds_are_not_understated(name):
+    """Over many decades of V, delta and gamma; and by little too high."""
+    rng = np.random.default_rng(1)
+    n = 60
+    rho, delta = 10 ** rng.uniform(-8, 4, n), 10 ** rng.uniform(-12, -0.4, n)
+    gamma = 10 ** rng.uniform(-4, 4, n)
+    one = jax.jit(jax.vmap(lambda o, r: o.bound(o.spend(o.init(), ZCDP(r)))))
+    odometers = FAMILIES[name](jnp.asarray(delta), jnp.asarray(gamma))
+    rho = np.asarray(jnp.asarray(rho))
+    bounds = np.asarray(one(odometers, rho), float)
+    gamma, delta = (np.asarray(jnp.asarray(x), float) for x in (gamma, delta))
+    for stated, r, d, g in zip(bounds, rho, delta, gamma, strict=True):
+        true = exact_bound(name, 2 * mp.mpf(float(r)), d, g)
+        assert true <= stated <= true * (1 + 1e-5)
+
+
+def test_one_sided_is_smaller():
+    for v in (1e-3, 0.3, 2.0, 100.0):
+        two, one = (family(1e-6, 0.1) for family in FAMILIES.values())
+        state = two.spend(two.init(), ZCDP(v / 2))
+        assert one.bound(state) < two.bound(state)
+
+
+def test_renyi(dtype):
+    """THEORY 9: 100 Laplace mechanisms stopped at 0.1, delta = 1e-6: 6.46 instead of 10."""
+    odometer = RenyiOdometer(5.23, 1e-6)
+    spend = jax.jit(odometer.spend)
+    state = odometer.init()
+    for _ in range(100):
+        state = spend(state, LaplaceReduction(1.0, 10.0))
+    bound = odometer.bound(state)
+    assert bound == pytest.approx(6.46, abs=0.005)
+    total = float(state.spent.total) + float(state.spent.rest)
+    order = float(np.asarray(5.23, dtype))
+    true = mp.mpf(total) + mp.log(1 / mp.mpf(1e-6)) / (mp.mpf(order) - 1)
+    assert true <= float(bound) <= true * (1 + 1e-5)
+    assert epsilon_of_rdp(5.23, total, 1e-6) == pytest.approx(5.86, abs=0.005)
+
+
+def test_ex_post():
+    odometer = ExPostOdometer()
+    state = odometer.spend(odometer.init(), (ExPost(0.1, 1e-7), ExPost(0.25), ExPost(0.0, 1e-8)))
+    assert 0.35 <= float(odometer.bound(state)) < 0.35 * (1 + 1e-5)
+    assert 1.1e-7 <= float(odometer.delta(state)) < 1.1e-7 * (1 + 1e-5)
+    assert odometer.delta(odometer.init()) == 0
+
+
+@pytest.mark.parametrize(
+    ("build", "match"),
+    [
+        (lambda: BrownianOdometer(0.0, 1.0), r"delta = 0.0: must be strictly between"),
+        (lambda: BrownianOdometer(0.1, -1.0), r"gamma = -1.0: must be positive"),
+        (lambda: OneSidedBrownianOdometer.tight_at(0.0, 0.1), r"total = 0.0: must be positive"),
+        (lambda: RenyiOdometer(1.0, 0.1), r"order = 1.0: must be above 1"),
+    ],
+)
+def test_fields_out_of_range(build, match):
+    with pytest.raises(ValueError, match=match):
+        build()
