@@ -23,7 +23,8 @@ _SLACK = 1e-9
 """A bound such as 0.1 * 30 is meant to allow for 3, whatever it rounds to."""
 
 
-def _check_counts(counts: Any) -> None:
+def check_counts(counts: Any) -> None:
+    """Constructor check: whole numbers of at least 0, where `counts` has numbers."""
     number = door(counts)
     if number is not None and number.dtype != object:
         check(number.ndim == 1 and number.size > 0, "counts", counts, "a non-empty vector")
@@ -62,7 +63,7 @@ class ShareOutside:
     slack: Any
 
     def __post_init__(self):
-        _check_counts(self.counts)
+        check_counts(self.counts)
 
     @classmethod
     def relative(cls, counts: ArrayLike, error: float) -> "ShareOutside":
@@ -114,7 +115,7 @@ class MeanAbsoluteError:
     counts: Any
 
     def __post_init__(self):
-        _check_counts(self.counts)
+        check_counts(self.counts)
 
     @property
     def sensitivity(self) -> float:

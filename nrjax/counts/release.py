@@ -1,0 +1,216 @@
+"""As many counts as a budget allows, each within a relative error."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from nrjax._numerics import check, check_positive
+from nrjax.composition.gaussian import GaussianFilter
+from nrjax.composition.renyi import RenyiFilter
+from nrjax.composition.zcdp import UnifiedFilter
+from nrjax.counts.brownian import BrownianPassage
+from nrjax.counts.doubling import DoublingPassage
+from nrjax.counts.errors import check_counts
+from nrjax.counts.first_passage import check_levels
+from nrjax.counts.laplace import LaplacePassage
+from nrjax.counts.passages import Passage
+from nrjax.counts.relative_error import RelativeError
+from nrjax.counts.selection import ExponentialMechanism
+from nrjax.keys import Role, check_key, role_key, step_key
+from nrjax.pytrees import register_dataclass
+
+_PASSAGES: dict[str, Callable[..., Passage]] = {
+    "brownian": BrownianPassage,
+    "doubling": DoublingPassage,
+    "laplace": LaplacePassage,
+}
+_FILTERS: dict[str, tuple[type[Any], ...]] = {
+    "brownian": (UnifiedFilter, GaussianFilter, RenyiFilter),
+    "doubling": (UnifiedFilter, GaussianFilter, RenyiFilter),
+    "laplace": (RenyiFilter,),
+}
+
+_BLOCK = 16
+"""Draws between two looks at whether the session has ended; their noise is drawn at once."""
+
+
+class Session(NamedTuple):
+    """What a session of releases came to. From many trials every field has a leading axis."""
+
+    returned: Array
+    """Counts that were accepted and returned. int32."""
+    precise: Array
+    """How many of these are within the relative error of the true count. int32."""
+    attempted: Array
+    """Counts that were selected, returned or not. int32."""
+    spent: Array
+    """The filter's budget less what remains of it, in the filter's currency."""
+    steps: Array
+    """Draws of noise that the simulation took. int32."""
+    returned_by: Array
+    """Counts returned by the time that a share j/marks of the budget was spent, j = 1 ... marks.
+    int32, shape (marks,)."""
+    precise_by: Array
+    """The precise ones of these. int32, shape (marks,)."""
+
+
+class _State(NamedTuple):
+    """A session between two draws."""
+
+    running: Array
+    spent: Any
+    passage: Any
+    item: Array
+    """Place, in the order of selection, of the present count. int32."""
+    returned: Array
+    precise: Array
+    steps: Array
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class CountRelease:
+    """Select the largest count, release it within a relative error, and again, within a budget.
+
+    The experiment of Rogers 2023, section 7.2. An attempt selects a count by the exponential
+    mechanism and adds less and less noise to it until the rule accepts; if no level that the
+    budget allows is accepted, the last one is paid for and the count discarded. An attempt is
+    started only if the selection and the first level are admitted together. The session ends when
+    one is not, or when all items were tried.
+
+    * "brownian": Brownian noise reduction; the squared privacy parameters `1/t` are `levels` many,
+      equally spaced from `smallest` to the largest that the filter still admits.
+    * "laplace": Laplace noise reduction, likewise with `1/t^2` (t is the noise's scale).
+    * "doubling": fresh Gaussian noise of squared parameter `smallest`, then twice that, and so on.
+      Each try is paid for, and is made only if the filter admits it; else the count is discarded.
+
+    All selections are one draw of Gumbel noise, in falling order (`ExponentialMechanism.order`),
+    and a count takes a few draws of noise, not one for each level (`nrjax.counts.release_count`).
+
+    Attributes:
+        counts: true counts, each moved by at most 1 between neighbours, shape (items,).
+        selection: how the next count is chosen.
+        accuracy: when a noisy count is good enough.
+        filter: the budget of the whole session: a `UnifiedFilter`, a `GaussianFilter` or, the
+            only one for "laplace", a `RenyiFilter`.
+        smallest: smallest squared privacy parameter, scalar, > 0: `1/t` for Gaussian noise of
+            variance t, `1/t^2` for Laplace noise of scale t.
+        method: "brownian", "doubling" or "laplace" (static).
+        levels: number of levels, at least 2 (static); of no effect on "doubling".
+        marks: number of shares of the budget at which results are counted, at least 1 (static).
+
+    Raises:
+        ValueError: the filter has no proof for the method, or an argument is out of range.
+    """
+
+    counts: Any
+    selection: ExponentialMechanism
+    accuracy: RelativeError
+    filter: Any
+    smallest: Any
+    method: str = dataclasses.field(default="brownian", metadata={"static": True})
+    levels: int = dataclasses.field(default=1000, metadata={"static": True})
+    marks: int = dataclasses.field(default=100, metadata={"static": True})
+
+    def __post_init__(self):
+        check(self.method in _PASSAGES, "method", self.method, f"one of {sorted(_PASSAGES)}")
+        if hasattr(self.filter, "smallest_time"):  # neither a sentinel nor an axis of vmap
+            valid = _FILTERS[self.method]
+            names = " or ".join(kind.__name__ for kind in valid)
+            right = f"for method {self.method!r} a {names}: no other has a proof for it"
+            check(isinstance(self.filter, valid), "filter", self.filter, right)
+        if isinstance(self.counts, (list, tuple)):
+            object.__setattr__(self, "counts", np.asarray(self.counts, np.float64))
+        check_counts(self.counts)
+        check_positive("smallest", self.smallest)
+        check_levels(self.levels)
+        is_count = isinstance(self.marks, (int, np.integer)) and not isinstance(self.marks, bool)
+        check(is_count and self.marks >= 1, "marks", self.marks, "an integer, at least 1")
+
+    def run(self, key: Array) -> Session:
+        """One session; works under `jit` and `vmap`.
+
+        Args:
+            key: the trial's own key, such as `nrjax.trial_key(key, i)`.
+
+        Raises:
+            ValueError: `key` is not a key.
+        """
+        return _run(self, check_key(key))
+
+
+@jax.jit
+def _run(trial: CountRelease, key: Array) -> Session:
+    dtype = jnp.result_type(float)
+    counts = jnp.asarray(trial.counts, dtype)
+    ranked = counts[trial.selection.order(role_key(key, Role.QUERY), counts)]
+    passage = _PASSAGES[trial.method](trial.accuracy, trial.smallest, trial.levels)
+    budget = jnp.asarray(trial.filter.budget, dtype)
+    noise = role_key(key, Role.NOISE)
+    shares = jnp.arange(1, trial.marks + 1, dtype=jnp.int32)
+
+    def begin(spent: Any, item: Array) -> tuple[Array, Any, Any]:
+        """Select the next count and start with it, if both are admitted."""
+        selected, admitted = trial.filter.spend(spent, trial.selection.request)
+        admitted &= trial.filter.admits(selected, passage.first_request(dtype))
+        admitted &= item < len(ranked)
+        started, state = passage.start(trial.filter, selected, ranked[item])
+        return admitted, _where(admitted, started, spent), state
+
+    def draw(state: _State, random: Array) -> tuple[_State, tuple[Array, Array]]:
+        """One draw; if it ends a count, the next one is begun."""
+        spent, inner, verdict = passage.step(
+            trial.filter, state.spent, state.passage, ranked[state.item], random
+        )
+        ended = verdict.ended & state.running
+        accepted = verdict.accepted & state.running
+        precise = accepted & verdict.precise
+        share = 1 - jnp.asarray(trial.filter.remaining(spent), dtype) / budget
+        mark = jnp.clip(jnp.ceil(share * trial.marks), 1, trial.marks).astype(jnp.int32)
+        item = state.item + ended
+        admitted, begun, fresh = begin(spent, item)
+        following = _State(
+            running=state.running & (~ended | admitted),
+            spent=_where(ended, begun, _where(state.running, spent, state.spent)),
+            passage=_where(ended, fresh, inner),
+            item=item,
+            returned=state.returned + accepted,
+            precise=state.precise + precise,
+            steps=state.steps + state.running,
+        )
+        late = trial.marks + 1
+        return following, (jnp.where(accepted, mark, late), jnp.where(precise, mark, late))
+
+    def block(carry: tuple[_State, Array, Array, Array]) -> tuple[_State, Array, Array, Array]:
+        state, number, returned_by, precise_by = carry
+        random = passage.draws(step_key(noise, number), _BLOCK, dtype)
+        state, (returned, precise) = jax.lax.scan(draw, state, random)
+        returned_by += jnp.sum(returned[:, None] <= shares, axis=0, dtype=jnp.int32)
+        precise_by += jnp.sum(precise[:, None] <= shares, axis=0, dtype=jnp.int32)
+        return state, number + 1, returned_by, precise_by
+
+    zero = jnp.int32(0)
+    running, spent, inner = begin(trial.filter.init(), zero)
+    state = _State(running, spent, inner, zero, zero, zero, zero)
+    none = jnp.zeros_like(shares)
+    state, _, returned_by, precise_by = jax.lax.while_loop(
+        lambda carry: carry[0].running, block, (state, zero, none, none)
+    )
+    return Session(
+        returned=state.returned,
+        precise=state.precise,
+        attempted=state.item,
+        spent=budget - jnp.asarray(trial.filter.remaining(state.spent), dtype),
+        steps=state.steps,
+        returned_by=returned_by,
+        precise_by=precise_by,
+    )
+
+
+def _where(condition: Array, new: Any, old: Any) -> Any:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)

@@ -1,0 +1,90 @@
+"""Which count is looked at next: the exponential mechanism, drawn once for a whole session."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from nrjax._numerics import check, check_positive, float_dtype
+from nrjax.composition.requests import BoundedRange
+from nrjax.pytrees import register_dataclass
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class ExponentialMechanism:
+    """The item of the largest count, privately: Gumbel noise of scale `1/epsilon` on each.
+
+    Each count moves by at most one between neighbours. Taking the winner away and starting again
+    with fresh noise has the law of one draw of noise and the items in its falling order
+    (Durfee and Rogers 2019): both are the Plackett-Luce law with weights `exp(epsilon count)`.
+
+    Attributes:
+        epsilon: privacy parameter of one draw, scalar, > 0.
+        monotone: whether neighbours move all counts the same way, as adding or removing a user
+            does (static). Then the privacy loss of a draw has range `epsilon`, else
+            `2 epsilon` (Rogers 2023, section 7.2; Cesar and Rogers 2021).
+
+    Raises:
+        ValueError: `epsilon` is not positive and finite.
+    """
+
+    epsilon: ArrayLike
+    monotone: bool = dataclasses.field(default=True, metadata={"static": True})
+
+    def __post_init__(self):
+        check_positive("epsilon", self.epsilon)
+        ok = isinstance(self.monotone, (bool, np.bool_))
+        check(ok, "monotone", self.monotone, "True or False")
+
+    @property
+    def request(self) -> BoundedRange:
+        """What one draw is charged as."""
+        return BoundedRange(self.epsilon if self.monotone else 2 * self.epsilon)
+
+    def scores(self, key: Array, counts: ArrayLike) -> Array:
+        """`epsilon` times the counts, plus standard Gumbel noise; shape (items,)."""
+        dtype = float_dtype(self.epsilon)
+        counts = jnp.asarray(counts, dtype)
+        # The usual float32 Gumbel draws end at 16: too early, with many items, for the winner's.
+        noise = jax.random.gumbel(key, counts.shape, dtype, mode="high")
+        return jnp.asarray(self.epsilon, dtype) * counts + noise
+
+    def order(self, key: Array, counts: ArrayLike) -> Array:
+        """The items in the order in which repeated draws would take them, by a single draw.
+
+        Args:
+            key: random key.
+            counts: shape (items,).
+
+        Returns:
+            A permutation of the items, int32, shape (items,).
+        """
+        return jnp.argsort(-self.scores(key, counts)).astype(jnp.int32)
+
+    def peel(self, key: Array, counts: ArrayLike, draws: int) -> Array:
+        """The same by fresh noise for each draw, as printed: the slow oracle of `order`.
+
+        Args:
+            key: random key.
+            counts: shape (items,).
+            draws: how many items are taken (static), at most all.
+
+        Returns:
+            The first `draws` of a permutation, int32, shape (draws,).
+
+        Raises:
+            ValueError: there are fewer items than `draws`.
+        """
+        items = np.shape(counts)[0]
+        check(0 <= draws <= items, "draws", draws, f"in [0, {items}], the number of items")
+
+        def take(gone: Array, number: Array) -> tuple[Array, Array]:
+            scores = self.scores(jax.random.fold_in(key, number), counts)
+            winner = jnp.argmax(jnp.where(gone, -jnp.inf, scores)).astype(jnp.int32)
+            return gone.at[winner].set(True), winner
+
+        return jax.lax.scan(take, jnp.zeros((items,), bool), jnp.arange(draws))[1]

@@ -1,0 +1,129 @@
+"""The release of one count against the step-by-step engine: same stopping level, same release."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import nrjax
+from nrjax.counts import RelativeError
+from nrjax.counts.brownian import BrownianPassage
+from nrjax.counts.first_passage import follow
+from nrjax.counts.laplace import LaplacePassage
+from nrjax.pytrees import register_dataclass
+from tests.counts.oracle import same_step_p
+from tests.processes.laws import FAULTY, SOUND
+
+TRIALS = 20_000
+LEVELS = 60
+SMALLEST, LARGEST = 1e-3, 0.25
+KINDS = {"brownian": BrownianPassage, "laplace": LaplacePassage}
+CASES = {  # noise, count, alpha
+    "brownian, often": ("brownian", 60.0, 0.1),
+    "brownian, seldom": ("brownian", 38.0, 0.1),
+    "brownian, large alpha": ("brownian", 3.0, 0.9),
+    "laplace, often": ("laplace", 90.0, 0.1),
+    "laplace, half": ("laplace", 60.0, 0.1),
+    "laplace, large alpha": ("laplace", 3.0, 0.9),
+}
+
+
+@functools.cache
+def engine(noise, count, alpha):
+    squares = np.linspace(SMALLEST, LARGEST, LEVELS)
+    process = nrjax.Brownian(()) if noise == "brownian" else nrjax.Laplace(())
+    times = 1 / squares if noise == "brownian" else 1 / np.sqrt(squares)
+    times = jnp.asarray(times)
+    return nrjax.simulate(
+        jax.random.key(7),
+        TRIALS,
+        count,
+        process,
+        None,
+        nrjax.Grid(times),
+        RelativeError(alpha).utility(process, times),
+        nrjax.PublicThreshold(0.0),
+    )
+
+
+@jax.jit
+def _run(keys, count, passage):
+    return jax.vmap(lambda key: follow(key, count, passage, LARGEST))(keys)
+
+
+@functools.cache
+def jumps(noise, count, alpha, kind=None):
+    keys = jax.random.split(jax.random.key(8), TRIALS)
+    passage = (kind or KINDS[noise])(RelativeError(alpha), SMALLEST, LEVELS)
+    return jax.tree.map(np.asarray, _run(keys, count, passage))
+
+
+def p_values(case, kind=None):
+    """Of the stopping level, of the accepted release, and of that which was not accepted."""
+    first, second = jumps(*CASES[case], kind), engine(*CASES[case])
+    stopped = second.status == nrjax.Status.STOPPED
+    p = [
+        same_step_p(
+            np.where(first.accepted, first.step, LEVELS), np.where(stopped, second.step, LEVELS)
+        )
+    ]
+    for mine, theirs in ((first.accepted, stopped), (~first.accepted, ~stopped)):
+        if min(mine.sum(), theirs.sum()) > 50:
+            sample = first.release[mine], second.release[theirs]
+            p.append(stats.ks_2samp(*sample, method="asymp").pvalue)
+    return np.array(p)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_has_the_law_of_the_engine(case):
+    assert len(p_values(case)) * min(p_values(case)) > SOUND
+
+
+@pytest.mark.parametrize("case", ["brownian, seldom", "laplace, half"])
+def test_a_result_is_what_the_rule_says_of_it(case):
+    noise, _, alpha = CASES[case]
+    result, rule = jumps(*CASES[case]), RelativeError(alpha)
+    squares = np.linspace(SMALLEST, LARGEST, LEVELS)[result.step]
+    process = nrjax.Brownian(()) if noise == "brownian" else nrjax.Laplace(())
+    assert np.allclose(result.time, squares ** (-1 if noise == "brownian" else -0.5), rtol=1e-5)
+    deviation = np.asarray(process.deviation(result.time))
+    says = np.asarray(rule.accepts(result.release, deviation))
+    near = np.abs(result.release / deviation - rule.upper) < 1e-3
+    assert np.array_equal(result.accepted | near, says | near)
+    assert np.all(result.step[~result.accepted] == LEVELS - 1)
+
+
+def test_laplace_noise_takes_few_draws():
+    """About `2 log(T/t)` jumps, whatever the number of levels."""
+    jumps_expected = 2 * np.log(np.sqrt(LARGEST / SMALLEST))
+    assert jumps(*CASES["laplace, half"]).draws.mean() < jumps_expected + 3
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Far(LaplacePassage):
+    """Fault: jumps are half as long again as they should be."""
+
+    def move(self, state, count, draw):
+        moved, ended, accepted = super().move(state, count, draw)
+        jump = jnp.where(state.begun & ~ended, moved.noise - state.noise, 0)
+        return moved._replace(noise=moved.noise + jump / 2), ended, accepted
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Inwards(LaplacePassage):
+    """Fault: between two jumps the noise shrinks with the time."""
+
+    def move(self, state, count, draw):
+        shrunk = state._replace(noise=0.9 * state.noise)
+        return super().move(shrunk, count, draw)
+
+
+@pytest.mark.parametrize("kind", [Far, Inwards])
+def test_planted_faults_are_found(kind):
+    assert min(p_values("laplace, half", kind)) < FAULTY

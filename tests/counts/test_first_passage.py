@@ -1,0 +1,197 @@
+"""Where Brownian noise reduction of one count stops, against the exact law of the full walk."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from nrjax.counts import RelativeError, release_count
+from nrjax.counts.brownian import BrownianPassage
+from nrjax.counts.first_passage import follow
+from nrjax.counts.passages import skip_quantile
+from nrjax.pytrees import register_dataclass
+from tests.counts.oracle import step_p, stopping_law
+from tests.processes.laws import FAULTY, SOUND
+
+TRIALS = 20_000
+LEVELS = 60
+CASES = {  # count, alpha, smallest and largest squared parameter
+    "at once": (3000.0, 0.1, 1e-4, 0.05),
+    "early": (400.0, 0.1, 1e-4, 0.02),
+    "middle": (135.0, 0.1, 1e-4, 0.05),
+    "half": (97.0, 0.1, 1e-4, 0.05),
+    "rarely": (80.0, 0.1, 1e-4, 0.05),
+    "small alpha": (1000.0, 0.01, 1e-4, 0.05),
+    "large alpha": (3.0, 0.9, 1e-3, 1.0),
+    "no count": (0.0, 0.9, 1e-3, 1.0),
+}
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Fresh(BrownianPassage):
+    """Fault: new noise at each look, right in every marginal."""
+
+    def move(self, state, count, draw):
+        # Whatever the walk has done, its value at the level where it lands is a new draw's.
+        moved, _, _ = super().move(state, count, draw)
+        walk = jnp.sqrt(moved.square) * draw
+        total = count * moved.square + walk
+        accepted = self.accuracy.accepts(total, jnp.sqrt(moved.square))
+        ended = accepted | (moved.level == self.levels - 1)
+        return moved._replace(walk=walk), ended, accepted
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Shrunk(BrownianPassage):
+    """Fault: variance x 0.9."""
+
+    def draws(self, key, number, dtype):
+        return np.sqrt(0.9) * super().draws(key, number, dtype)
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Hasty(BrownianPassage):
+    """Fault: jumps over levels at which it might well be accepted."""
+
+    @property
+    def quantile(self):
+        return 1.5
+
+
+@jax.jit
+def _run(keys, count, passage, largest):
+    return jax.vmap(lambda key: follow(key, count, passage, largest))(keys)
+
+
+@functools.cache
+def run(case, kind=BrownianPassage):
+    count, alpha, smallest, largest = CASES[case]
+    keys = jax.random.split(jax.random.key(1), TRIALS)
+    passage = kind(RelativeError(alpha), smallest, LEVELS)
+    return jax.tree.map(np.asarray, _run(keys, count, passage, largest))
+
+
+@functools.cache
+def exact(case):
+    return stopping_law(*CASES[case], LEVELS)
+
+
+def law_p(case, kind=BrownianPassage):
+    result = run(case, kind)
+    _, law = exact(case)
+    return step_p(result.step, result.accepted, law)
+
+
+def test_the_oracle_sums_up_to_one_where_all_are_accepted():
+    assert exact("early")[1].sum() == pytest.approx(1, abs=1e-9)
+    finer = stopping_law(*CASES["large alpha"], LEVELS, nodes=600)[1]
+    assert np.allclose(exact("large alpha")[1], finer, atol=1e-10)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_stops_where_the_full_walk_does(case):
+    assert law_p(case) > SOUND
+
+
+@pytest.mark.parametrize("case", ["early", "middle", "half", "small alpha", "large alpha"])
+def test_mean_and_quantiles_of_the_accepted_parameter(case):
+    result = run(case)
+    u, law = exact(case)
+    squares = u[result.step[result.accepted]]
+    chance = law.sum()
+    share = np.mean(result.accepted)
+    assert abs(share - chance) <= 4 * np.sqrt(chance * max(1 - chance, 0) / TRIALS) + 1e-6
+    law = law / chance
+    mean = law @ u
+    error = np.sqrt(law @ (u - mean) ** 2 / len(squares))
+    assert abs(squares.mean() - mean) < 4 * error
+    for q in (0.05, 0.25, 0.5, 0.75, 0.95):
+        # As many below a quantile of the law as the law has there.
+        at = min(np.searchsorted(np.cumsum(law), q), LEVELS - 1)
+        below = np.cumsum(law)[at]
+        error = np.sqrt(below * max(1 - below, 0) / len(squares))
+        assert abs(np.mean(squares <= u[at]) - below) < 4 * error + 1e-6
+
+
+@pytest.mark.parametrize("kind", [Fresh, Shrunk, Hasty])
+def test_planted_faults_are_found(kind):
+    cases = ["middle", "half", "large alpha"] if kind is not Hasty else ["middle"]
+    assert min(law_p(case, kind) for case in cases) < FAULTY
+
+
+def test_a_result_is_what_the_rule_says_of_it():
+    for case in ("half", "large alpha"):
+        _, alpha, smallest, largest = CASES[case]
+        result = run(case)
+        rule, u = RelativeError(alpha), np.linspace(smallest, largest, LEVELS)
+        assert np.allclose(result.time, 1 / u[result.step], rtol=1e-5)
+        says = np.asarray(rule.accepts(result.release, np.sqrt(result.time)))
+        near = np.abs(result.release / np.sqrt(result.time) - rule.upper) < 1e-3
+        assert np.array_equal(result.accepted | near, says | near)
+        assert np.all(result.step[~result.accepted] == LEVELS - 1)
+
+
+def test_few_of_the_levels_are_drawn():
+    for case, most in (("at once", 1.0), ("early", 20.0), ("middle", 25.0), ("small alpha", 15.0)):
+        assert run(case).draws.mean() <= most
+    assert run("no count").draws.max() <= LEVELS
+
+
+def test_the_skipped_chance_is_bounded():
+    """z deviations, on either side, at each of the levels."""
+    for levels in (2, 120, 1000, 100_000):
+        z = skip_quantile(levels)
+        assert 2 * levels * stats.norm.sf(z) <= 1e-12
+        assert 2 * levels * stats.norm.sf(z - 0.02) > 1e-12
+
+
+def test_no_level_that_matters_is_within_reach(dtype):
+    """The bounds by chord and tangent against the inequality they stand for, on a fine mesh."""
+    rng = np.random.default_rng(0)
+    passage = BrownianPassage(RelativeError(0.1), 1e-4, 1000)
+    upper, lower, z = passage.accuracy.upper, passage.accuracy.lower, passage.quantile
+    states = passage.init(jnp.asarray(0.4, dtype))
+    square = np.exp(rng.uniform(np.log(1e-4), np.log(2.4), 400))
+    count = np.exp(rng.uniform(0, 8, 400))
+    total = rng.uniform(-lower, upper, 400) * np.sqrt(square)
+    walk = total - count * square
+    reach = jax.vmap(
+        lambda u, w, f: passage._reach(states._replace(square=u, walk=w, level=jnp.int32(3)), f)
+    )(*(jnp.asarray(part, dtype) for part in (square, walk, count)))
+    reach = np.minimum(np.asarray(reach, float), 2.5 - square)
+    assert np.mean(reach > 0) > 0.9
+    tau = reach[:, None] * np.linspace(0, 1, 300)[1:]
+    moved = total[:, None] + count[:, None] * tau
+    bound = np.sqrt(square[:, None] + tau)
+    slack = z * np.sqrt(tau) * (1 - 1e-3)
+    assert np.all(upper * bound - moved >= slack)
+    assert np.all(moved + lower * bound >= slack)
+
+
+def test_one_level_more_is_the_least():
+    result = release_count(jax.random.key(0), 50.0, RelativeError(0.1), 0.3, 0.3, 2)
+    assert result.step in (0, 1)
+    assert result.time == pytest.approx(1 / 0.3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"count": -1.0}, "count = -1.0: must be finite and not negative"),
+        ({"smallest": 0.0}, "smallest = 0.0: must be positive"),
+        ({"largest": 1e-5}, "largest = 1e-05: must be at least smallest"),
+        ({"levels": 1}, "levels = 1: must be an integer, at least 2"),
+        ({"method": "doubling"}, "method = 'doubling': must be one of"),
+    ],
+)
+def test_wrong_arguments_are_refused(change, message):
+    given = {"count": 50.0, "smallest": 1e-4, "largest": 0.1, "levels": 10, "method": "brownian"}
+    with pytest.raises(ValueError, match=message):
+        release_count(jax.random.key(0), accuracy=RelativeError(0.1), **(given | change))

@@ -1,0 +1,71 @@
+"""The relative-error rule against the paper's display, and as a utility."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from nrjax import Brownian, Laplace
+from nrjax.counts import RelativeError
+
+
+def printed(noisy, e, alpha):
+    """Rogers 2023, section 7.2, as displayed; e is the privacy parameter, 1/e the deviation."""
+    with np.errstate(divide="ignore"):
+        ratio = np.abs((noisy + 1 / e) / (noisy - 1 / e))
+    return (1 - alpha < ratio) & (ratio <= 1 + alpha) & (np.abs(noisy) > 1 / e)
+
+
+def grid():
+    return np.linspace(-60, 60, 24_001) + 1e-4  # off the bounds, where strictness would matter
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.1, 0.5, 0.9])
+@pytest.mark.parametrize("e", [0.5, 1.0, 3.0])
+def test_the_rule_is_the_one_displayed(alpha, e):
+    accepted = RelativeError(alpha).accepts(jnp.asarray(grid() / e), 1 / e)
+    assert np.array_equal(accepted, printed(grid() / e, e, alpha))
+    assert accepted.any()
+    assert not accepted.all()
+
+
+def test_a_planted_symmetric_rule_is_another():
+    alpha, e = 0.1, 1.0
+    symmetric = np.abs(grid()) >= RelativeError(alpha).upper
+    assert not np.array_equal(symmetric, printed(grid(), e, alpha))
+
+
+def test_the_bounds_are_where_the_paper_has_them():
+    rule = RelativeError(0.1)
+    assert rule.upper == pytest.approx(21)
+    assert rule.lower == pytest.approx(19)
+    # Only the quotient of count and deviation matters.
+    assert rule.accepts(22.0, 1.0)
+    assert rule.accepts(2.2, 0.1)
+    assert not rule.accepts(20.0, 1.0)
+    assert not rule.accepts(-18.0, 1.0)
+    assert rule.accepts(-20.0, 1.0)
+
+
+def test_precision_is_against_the_true_count():
+    rule = RelativeError(0.1)
+    error = jnp.array([-11.0, -9.0, 0.0, 9.0, 11.0])
+    assert rule.precise(error, 100.0).tolist() == [False, True, True, True, False]
+
+
+@pytest.mark.parametrize("process", [Brownian(()), Laplace(())])
+def test_the_utility_is_at_least_zero_where_the_rule_accepts(process):
+    rule, times = RelativeError(0.3), jnp.array([4.0, 1.0, 0.25])
+    utility = rule.utility(process, times)
+    for step, time in enumerate(times):
+        at = utility.at(jnp.int32(step))
+        noisy = jnp.asarray(grid())
+        margin = jnp.stack([at.evaluate(at.hypothesis(y)) for y in noisy[::997]])
+        assert at.bounds(noisy[0]) == (at.evaluate(noisy[0]),) * 2
+        deviation = process.deviation(time)
+        assert np.array_equal(margin >= 0, rule.accepts(noisy[::997], deviation))
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0, -0.1, float("nan")])
+def test_a_wrong_alpha_is_refused(alpha):
+    with pytest.raises(ValueError, match=r"alpha = .*strictly between 0 and 1"):
+        RelativeError(alpha)

@@ -1,0 +1,132 @@
+"""Whole sessions under the unified filter, against a plain NumPy simulation."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from nrjax.composition import ExPostFilter, GaussianFilter, RenyiFilter, UnifiedFilter, ZCDPFilter
+from tests.counts.oracle import Prices
+from tests.counts.sessions import (
+    COUNTS,
+    SELECTION,
+    check_bookkeeping,
+    numpy_sessions,
+    release,
+    run,
+    same_p,
+)
+from tests.processes.laws import FAULTY, SOUND
+
+EPSILON, DELTA = 4.0, 1e-6
+FILTER = UnifiedFilter(EPSILON, DELTA)
+LOG = math.log(1 / DELTA)
+PRICES = Prices(lambda u: u / 2, SELECTION**2 / 8, (math.sqrt(LOG + EPSILON) - math.sqrt(LOG)) ** 2)
+
+
+@pytest.fixture(scope="module")
+def results():
+    return {method: run(release(FILTER, method)) for method in ("brownian", "doubling")}
+
+
+@pytest.mark.parametrize("method", ["brownian", "doubling"])
+def test_sessions_have_the_law_of_the_plain_ones(results, method):
+    assert same_p(results[method], numpy_sessions(method, PRICES, seed=1)) > SOUND
+
+
+def test_planted_faults_are_found(results):
+    """Fresh noise at each level; and doubling that pays for the last try alone."""
+    assert same_p(results["brownian"], numpy_sessions("fresh", PRICES, 2, 1500)) < FAULTY
+    unpaid = numpy_sessions("doubling", PRICES, seed=3, unpaid=True)
+    assert same_p(results["doubling"], unpaid) < FAULTY
+
+
+@pytest.mark.parametrize("method", ["brownian", "doubling"])
+def test_the_books_are_in_order(results, method):
+    result = results[method]
+    check_bookkeeping(result, float(FILTER.budget), reduced=method == "brownian")
+    assert FILTER.budget <= PRICES.budget
+    # An attempt would be started if it could be: little is left, or no items are.
+    least = PRICES.selection + PRICES.level(1e-4)
+    over = FILTER.budget - result.spent < least * 1.001
+    assert np.all(over | (result.attempted == len(COUNTS)))
+    assert 0 < result.returned.mean() < len(COUNTS)
+
+
+def test_noise_reduction_returns_more_than_doubling(results):
+    more = results["brownian"].returned.astype(float) - results["doubling"].returned
+    assert more.mean() > 10 * more.std() / np.sqrt(len(more))
+
+
+def test_precision_is_near_that_of_a_deviation(results):
+    """Accepted at about 21 deviations, 10 % are 2 of them: most results are precise."""
+    for result in results.values():
+        share = result.precise.sum() / result.returned.sum()
+        assert 0.93 < share < 0.995
+
+
+def test_one_by_one_they_are_the_same(results):
+    trial, result = release(FILTER, "brownian"), results["brownian"]
+    for number in (0, 1, 77):
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(3), number), 0)
+        alone = trial.run(key)
+        for name in alone._fields:
+            one, of_many = getattr(alone, name), getattr(result, name)[number]
+            assert np.array_equal(one, of_many), name
+            assert one.dtype == of_many.dtype
+
+
+def test_results_are_integers_and_floats_of_the_default_precision(results, dtype):
+    for result in results.values():
+        assert result.spent.dtype == dtype
+        for name in ("returned", "precise", "attempted", "steps", "returned_by", "precise_by"):
+            assert getattr(result, name).dtype == jnp.int32
+
+
+def test_a_trial_is_as_long_as_its_draws(results):
+    """Far fewer draws than levels, and a doubling is not drawn where it cannot be accepted."""
+    brownian, doubling = results["brownian"], results["doubling"]
+    assert np.all(brownian.steps >= brownian.attempted)
+    assert brownian.steps.sum() < 10 * brownian.attempted.sum()
+    assert doubling.steps.sum() < 4 * doubling.attempted.sum()
+
+
+@pytest.mark.parametrize(
+    ("filter", "method", "valid"),
+    [
+        (FILTER, "laplace", "a RenyiFilter: no other"),
+        (GaussianFilter(EPSILON, DELTA), "laplace", "a RenyiFilter: no other"),
+        (ZCDPFilter(EPSILON, DELTA), "brownian", "UnifiedFilter or GaussianFilter or RenyiFilter"),
+        (ExPostFilter(EPSILON, DELTA), "doubling", "UnifiedFilter or GaussianFilter or Renyi"),
+    ],
+)
+def test_a_pair_without_a_proof_is_refused(filter, method, valid):
+    with pytest.raises(ValueError, match=f"filter = .*{method}.*{valid}"):
+        release(filter, method)
+
+
+@pytest.mark.parametrize("method", ["brownian", "doubling"])
+@pytest.mark.parametrize(
+    "filter", [GaussianFilter(EPSILON, DELTA), RenyiFilter(8.0, EPSILON, DELTA)]
+)
+def test_other_pairs_are_accepted(filter, method):
+    session = jax.eval_shape(release(filter, method).run, jax.random.key(0))
+    assert session.returned_by.shape == (10,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": "bisection"}, "method = 'bisection': must be one of"),
+        ({"counts": np.array([1.0, -2.0])}, "counts = .*whole numbers"),
+        ({"counts": [0.5]}, "counts = .*whole numbers"),
+        ({"smallest": 0.0}, "smallest = 0.0"),
+        ({"levels": 1}, "levels = 1: must be an integer, at least 2"),
+        ({"marks": 0}, "marks = 0: must be an integer, at least 1"),
+    ],
+)
+def test_wrong_arguments_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        release(FILTER, **({"method": "brownian"} | changes))
