@@ -19,6 +19,7 @@ from nrjax.composition.requests import (
     LaplaceReduction,
     Pure,
 )
+from nrjax.composition.schedule import FilteredSchedule
 from nrjax.composition.zcdp import UnifiedFilter, ZCDPFilter
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "ExPost",
     "ExPostFilter",
     "ExPostOdometer",
+    "FilteredSchedule",
     "GaussianFilter",
     "LaplaceMechanism",
     "LaplaceReduction",

@@ -1,0 +1,277 @@
+"""Adversaries inside the engine: rounds under one filter, played to push the privacy loss up.
+
+The value is 0 under x and `-shift` under x', sensitivity 1. The adversary knows both, sees every
+release, and chooses mechanism, times and stopping by what has come out so far.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+import nrjax
+from nrjax.composition.requests import (
+    ZCDP,
+    BrownianReduction,
+    ExPost,
+    LaplaceReduction,
+    Pure,
+)
+from nrjax.composition.schedule import FilteredSchedule
+from nrjax.pytrees import register_dataclass
+from nrjax.types import Status
+
+DTYPE = np.dtype(jnp.result_type(float))
+ALWAYS = nrjax.PublicThreshold(0.0)
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """Utility `base + slope release`, other numbers at each step, shape (steps,)."""
+
+    base: Any
+    slope: Any
+
+    @property
+    def max_steps(self):
+        return self.base.shape[0]
+
+    def at(self, step):
+        return Line(self.base[step], self.slope[step])
+
+    def hypothesis(self, release):
+        return release
+
+    def evaluate(self, hypothesis):
+        return self.base + self.slope * hypothesis
+
+    def bounds(self, hypothesis):
+        return self.evaluate(hypothesis), self.evaluate(hypothesis)
+
+
+def lanes(function, trials, seed=0):
+    """`function(key)` for many trials."""
+    keys = jax.vmap(nrjax.trial_key, (None, 0))(jax.random.key(seed), jnp.arange(trials))
+    return jax.vmap(function)(keys)
+
+
+def lone_round(key, times, bar, shift):
+    """One round of Laplace noise reduction, stopped as soon as the noise is below `bar`.
+
+    Returns:
+        The loss against a neighbour whose value is `1` higher where `shift` is -1, and `D1/t`.
+    """
+    steps = jnp.shape(times)
+    line = Line(jnp.broadcast_to(bar, steps), jnp.full(steps, -1.0, DTYPE))
+    zero = jnp.zeros((), DTYPE)
+    parts = nrjax.Laplace(()), None, nrjax.Grid(times), line, ALWAYS
+    outcome = nrjax.run_until(key, zero, *parts, shift=shift)
+    return outcome.privacy_loss, 1 / outcome.time
+
+
+class Spent(NamedTuple):
+    """Where a play under Brownian noise stands: `total` is `sum 1/t`, `position` `sum release/t`.
+
+    `drift` is the value under which it was simulated in place of 0, for tilted sampling: the true
+    probability of a path has density `exp(-drift position + drift^2 total/2)`.
+    """
+
+    filter: Any
+    total: Any
+    position: Any
+    loss: Any
+    over: Any
+
+
+def brownian_play(
+    key, budget, goal, shift, drift, rounds, factor, reach=None, levels=10, ratios=(0.5, 0.8)
+):
+    """Rounds of Brownian noise, stopped for good as soon as the loss is above a goal.
+
+    Args:
+        key: of one trial.
+        budget: a filter, or None for none.
+        goal: from `sum 1/t` to the total loss that the adversary wants to exceed.
+        shift: +1 or -1, f(x) - f(x').
+        drift: for tilted sampling, along the shift.
+        rounds: how many.
+        factor: budget of the filter that the schedule asks, in units of the real one's: 1, or
+            more for a schedule that does not check.
+        reach: largest `1/t` of a round; what is left in the filter if None.
+        levels: steps a round.
+        ratios: of neighbouring `1/t`, where the loss is up and where it is not.
+
+    Returns:
+        The last `Spent`; `filter` is a dictionary without a filter.
+    """
+    zero = jnp.zeros((), DTYPE)
+    asked = None if budget is None else dataclasses.replace(budget, budget=factor * budget.budget)
+    start = Spent(None if budget is None else budget.init(), zero, zero, zero, jnp.asarray(False))
+
+    def one(state, number):
+        lucky = state.position * shift > 0
+        if asked is None:
+            most = reach * jnp.where(lucky, 1, 0.3)
+        else:
+            # To the last time that is admitted, and beyond it, which the schedule must prevent.
+            most = 1 / asked.smallest_time(state.filter, BrownianReduction, 1.0)
+        # By what has come out: a coarse or a fine grid, of all that is left or of a part.
+        share = jnp.where(number == rounds - 1, 1, jnp.where(lucky, 0.6, 0.3))
+        ratio = jnp.where(lucky, *ratios).astype(DTYPE)
+        steps = jnp.arange(levels - 2, -2, -1)
+        clock = jnp.where(steps < 0, 1.5, ratio ** jnp.maximum(steps, 0)) * share * most
+        # Or a Gaussian mechanism, a single release. With nothing left there is no time.
+        single = (number % 2 == 1) & ~lucky
+        clock = jnp.where(single, clock[levels // 2], clock)
+        times = jnp.where(state.over | ~(clock > 0), jnp.inf, 1 / clock).astype(DTYPE)
+        clock = jnp.where(times < jnp.inf, clock, 1)
+        base = state.loss + 0.5 * clock - goal(state.total + clock)
+        line = Line(base, jnp.broadcast_to(shift * clock, base.shape))
+        schedule = nrjax.Grid(times)
+        if asked is not None:
+            schedule = FilteredSchedule(schedule, asked, state.filter, BrownianReduction, 1.0)
+        outcome = nrjax.run_until(
+            nrjax.trial_key(key, 0, number),
+            drift * shift,
+            nrjax.Brownian(()),
+            None,
+            schedule,
+            line,
+            ALWAYS,
+            shift=shift,
+        )
+        made = outcome.step >= 0
+        used = jnp.where(made, 1 / outcome.time, 0)
+        step = jnp.where(made, used * outcome.release, 0)
+        # The engine's loss is that of the noise it drew, whose mean the drift has moved.
+        loss = state.loss + jnp.where(made, outcome.privacy_loss + used * drift, 0)
+        over = state.over | (outcome.status == Status.STOPPED)
+        after = None
+        if budget is not None:
+            paid = 1 / jnp.where(made, used, 1)
+            fixed, ok_fixed = budget.spend(state.filter, _gaussian(budget, paid))
+            swept, ok_swept = budget.spend(state.filter, BrownianReduction(1.0, paid))
+            ok = jnp.where(single, ok_fixed, ok_swept)
+            after = jax.tree.map(lambda a, b: jnp.where(single, a, b), fixed, swept)
+            after = jax.tree.map(lambda a, b: jnp.where(made, a, b), after, state.filter)
+            over |= made & ~ok  # it has overshot: stop, if late
+        total, position = state.total + used, state.position + step
+        return Spent(after, total, position, loss, over), None
+
+    return lax.scan(one, start, jnp.arange(rounds))[0]
+
+
+def _gaussian(budget, time):
+    """A Gaussian mechanism as the filter takes it: by its rho, or by its mu."""
+    rho = 0.5 / time
+    return ZCDP(rho) if ZCDP in budget._costs() else BrownianReduction(1.0, time)
+
+
+class Tally(NamedTuple):
+    """Where a play under a Renyi filter stands; `loss` and `cost` are sums over the rounds."""
+
+    filter: Any
+    loss: Any
+    cost: Any
+
+
+TEST = nrjax.AboveThreshold(0.5, 1.0, 0.3)
+ANSWERED = 0.0  # utility under x; under x' it is lower or higher by 1
+COIN = 0.2  # epsilon of randomised response
+
+
+def _yes(utility):
+    """Probability that `TEST` says yes (Whitehouse 2022, from the tail of its two noises)."""
+    gap = TEST.threshold - utility
+    y = jnp.exp(-TEST.epsilon * jnp.abs(gap) / (4 * TEST.sensitivity))
+    tail = (2 / 3) * y - y * y / 6
+    return jnp.where(gap >= 0, tail, 1 - tail)
+
+
+def renyi_play(key, budget, shift, rounds, levels=16):
+    """Rounds of Brownian and Laplace noise, coins and private tests under one Renyi filter.
+
+    The tests are of a single release with Laplace noise, which is charged by its epsilon.
+
+    What comes next, how far it goes and when it stops depends on how the loss stands.
+
+    Returns:
+        `Tally` after each round, with a leading axis.
+    """
+    zero = jnp.zeros((), DTYPE)
+
+    def released(tally, key, kind, process, times, line, rule=None, guarantee=None):
+        schedule = FilteredSchedule(
+            nrjax.Grid(times), budget, tally.filter, kind, 1.0, rule, guarantee
+        )
+        outcome = nrjax.run_until(
+            key,
+            zero,
+            process,
+            guarantee,
+            schedule,
+            line,
+            ALWAYS if rule is None else rule,
+            shift=shift,
+        )
+        loss = jnp.where(outcome.step >= 0, outcome.privacy_loss, 0)
+        return outcome, loss, schedule.spent(outcome)
+
+    def pay(tally, loss, request, made):
+        state, accepted = budget.spend(tally.filter, request)
+        state = jax.tree.map(lambda a, b: jnp.where(made, a, b), state, tally.filter)
+        # What is refused has overshot; it counts, as an infinite cost that a test will see.
+        cost = jnp.where(accepted, budget.cost(request), jnp.nan)
+        return Tally(state, tally.loss + loss, tally.cost + jnp.where(made, cost, 0))
+
+    def one(tally, number):
+        lucky = tally.loss > tally.cost
+        round_key = nrjax.trial_key(key, 0, number)
+        most = jnp.where(lucky, 0.4, 0.9).astype(DTYPE)
+        epsilons = most * jnp.geomspace(0.05, 1, levels, dtype=DTYPE)
+        bar = jnp.where(lucky, 0.0, 1.0).astype(DTYPE)
+        sided = Line(jnp.broadcast_to(bar, (levels,)), jnp.full(levels, shift, DTYPE))
+
+        def brownian(tally):
+            clock = 0.25 * epsilons * epsilons
+            # Until the loss is above what it costs by as much as it costs.
+            line = Line(0.5 * clock * (1 - 2 * budget.order), shift * clock)
+            parts = BrownianReduction, nrjax.Brownian(()), 1 / clock, line
+            outcome, loss, request = released(tally, round_key, *parts)
+            return pay(tally, loss, request, outcome.step >= 0)
+
+        def laplace(tally):
+            parts = LaplaceReduction, nrjax.Laplace(()), 1 / epsilons, sided
+            outcome, loss, request = released(tally, round_key, *parts)
+            return pay(tally, loss, request, outcome.step >= 0)
+
+        def tested(tally):
+            line = Line(jnp.full(1, ANSWERED, DTYPE), jnp.zeros(1, DTYPE))
+            parts = ExPost, nrjax.Laplace(()), 1 / epsilons[levels // 2 :][:1], line
+            outcome, loss, request = released(
+                tally, round_key, *parts, rule=TEST, guarantee=nrjax.PureGuarantee(1.0)
+            )
+            here, there = _yes(ANSWERED), _yes(ANSWERED + shift)
+            yes = jnp.log(here / there)
+            no = jnp.log((1 - here) / (1 - there))
+            loss = loss + jnp.where(outcome.status == Status.STOPPED, yes, no)
+            made = outcome.step >= 0
+            return pay(tally, jnp.where(made, loss, 0), request, made)
+
+        def coin(tally):
+            odds = jax.nn.sigmoid(jnp.asarray(COIN, DTYPE))
+            heads = jax.random.bernoulli(round_key, odds)
+            made = budget.admits(tally.filter, Pure(COIN))
+            loss = jnp.where(made, jnp.where(heads, COIN, -COIN), 0)
+            return pay(tally, loss, Pure(COIN), made)
+
+        branches = brownian, laplace, coin, tested
+        tally = lax.switch((number + lucky) % len(branches), branches, tally)
+        return tally, tally
+
+    start = Tally(budget.init(), zero, zero)
+    return lax.scan(one, start, jnp.arange(rounds))[1]

@@ -1,0 +1,124 @@
+"""What Rogers 2023 prints, and what is implemented instead, by closed forms and exact sums.
+
+The false certificates and the printed Theorem 5 also meet an adversary in the engine, in
+`test_validity_renyi.py` and `test_validity.py`.
+"""
+
+import math
+from fractions import Fraction
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nrjax
+from nrjax.composition.odometers import BrownianOdometer
+from nrjax.composition.requests import BrownianReduction
+from nrjax.composition.zcdp import UnifiedFilter
+
+EPSILON, DELTA = 10.0, 1e-6
+
+
+def tail(z):
+    """`P(N(0, 1) > z)`."""
+    return math.erfc(z / math.sqrt(2)) / 2
+
+
+def printed_bound(total, gamma):
+    """Theorem 5 as printed: psi(V), without V/2."""
+    spread = total + gamma
+    return math.sqrt(spread * math.log(spread / (DELTA**2 * gamma)))
+
+
+@pytest.mark.parametrize("total", [2.706, 10.0, 50.0])
+def test_theorem_5_drops_half_of_v(total):
+    """One round without stopping is enough: its loss is N(V/2, V)."""
+    odometer = BrownianOdometer.tight_at(2.706, DELTA)
+    gamma = float(odometer.gamma)
+    state = odometer.spend(odometer.init(), BrownianReduction(1.0, 1 / total))
+    bound, printed = float(odometer.bound(state)), printed_bound(total, gamma)
+    assert printed + total / 2 <= bound <= (printed + total / 2) * (1 + 1e-4)
+    assert tail((bound - total / 2) / math.sqrt(total)) < DELTA
+    exceeded = tail((printed - total / 2) / math.sqrt(total))
+    assert (exceeded > DELTA) == (total > 5)
+    if total == 50:
+        assert exceeded > 1e4 * DELTA
+
+
+def test_theorem_6_has_a_factor_too_much():
+    """`2 sqrt(2 rho log(1/delta))` is true, but not what Lemma 2.3 gives, nor what was run."""
+    budget = float(UnifiedFilter(EPSILON, DELTA).budget)
+    level = math.log(1 / DELTA)
+    assert budget + 2 * math.sqrt(budget * level) == pytest.approx(EPSILON, rel=1e-6)
+    assert 2 * budget == pytest.approx(2.7060, abs=5e-5)
+    printed = (math.sqrt(2 * level + EPSILON) - math.sqrt(2 * level)) ** 2
+    assert printed + 2 * math.sqrt(2 * printed * level) == pytest.approx(EPSILON)
+    assert 2 * printed < 0.6 * 2 * budget
+
+
+def test_equation_10_and_the_display_above():
+    """`E exp(m (L - (m + 1)/(2t))) = 1` for a Gaussian mechanism of variance t, rho = 1/(2t).
+
+    With 1/t for 1/(2t) it is below 1, so that the divergence would be bounded by twice as much;
+    with rho/2 for rho it is above 1, and no supermartingale.
+    """
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    weights = weights / weights.sum()
+    for time, m in ((2.0, 1.0), (0.7, 0.5), (5.0, 3.0)):
+        loss, rho = 0.5 / time + nodes / math.sqrt(time), 0.5 / time
+        mean = {c: weights @ np.exp(m * (loss - (m + 1) * c * rho)) for c in (0.5, 1.0, 2.0)}
+        assert mean[1.0] == pytest.approx(1, rel=1e-9)
+        assert mean[2.0] < 0.99 < 1.01 < mean[0.5]
+
+
+def test_sums_that_equal_the_budget_do_not_happen():
+    """`inf{n: rho = sum}`: the sum passes rho without being equal to it; the filter refuses."""
+    budget = UnifiedFilter(EPSILON, DELTA)
+    rho = Fraction(float(budget.budget))
+    rng = np.random.default_rng(0)
+    state, total, sums = budget.init(), Fraction(0), []
+    for time in 10 / rng.random(80).astype(np.float32):
+        total += Fraction(float(budget.cost(BrownianReduction(1.0, time))))
+        sums.append(total)
+        before = state
+        state, accepted = budget.spend(state, BrownianReduction(1.0, time))
+        if not accepted:
+            assert state == before
+    assert rho not in sums
+    assert sums[0] < rho < sums[-1]
+    assert 0 < budget.remaining(state) < 0.1 * rho
+
+
+def test_equal_shares_do_not_add_up_to_the_budget():
+    """Even where the costs are equal parts of rho, their floating sum is not rho."""
+    dtype = np.dtype(jnp.result_type(float)).type
+    rho = dtype(UnifiedFilter(EPSILON, DELTA).budget)
+    missed = 0
+    for count in range(2, 60):
+        total = dtype(0)
+        for _ in range(count):
+            total = dtype(total + dtype(rho / dtype(count)))
+        missed += total != rho
+    assert missed > 20
+
+
+@pytest.mark.parametrize("shift", [1.5, -0.5])
+def test_signs_of_the_losses(shift):
+    """Theorem 4 and Lemma A.1: the log-ratio of the densities, at each release.
+
+    Theorem 4 prints `f(x') - f(x)` beside the noise; Lemma A.1 the sensitivity for the shift, in
+    one coordinate with f(x') > f(x).
+    """
+    time, sensitivity = 2.0, 2.0
+    for noise in (-3.0, -0.4, 0.7, 4.0):
+        state = nrjax.processes.brownian.BrownianState(jnp.asarray(noise), jnp.asarray(time))
+        loss = float(nrjax.Brownian(()).privacy_loss(state, shift))
+        ratio = ((noise + shift) ** 2 - noise**2) / (2 * time)
+        assert loss == pytest.approx(ratio, abs=1e-5)
+        assert shift**2 / (2 * time) - shift * noise / time != pytest.approx(ratio, abs=1e-3)
+
+        state = nrjax.processes.laplace.LaplaceState(jnp.asarray(noise), jnp.asarray(time))
+        loss = float(nrjax.Laplace(()).privacy_loss(state, shift))
+        assert loss == pytest.approx((abs(noise + shift) - abs(noise)) / time, abs=1e-5)
+        printed = -(abs(noise) - abs(noise - sensitivity)) / time
+        assert printed != pytest.approx(loss, abs=1e-3)

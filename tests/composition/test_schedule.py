@@ -1,0 +1,274 @@
+"""Filtered schedules in the engine: nothing is released that the filter has not admitted."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nrjax
+from nrjax import Status
+from nrjax.composition.ex_post import ExPostFilter
+from nrjax.composition.gaussian import GaussianFilter
+from nrjax.composition.renyi import RenyiFilter
+from nrjax.composition.requests import ZCDP, BrownianReduction, ExPost, LaplaceReduction
+from nrjax.composition.schedule import FilteredSchedule
+from nrjax.composition.zcdp import UnifiedFilter
+from tests.problems import Distance
+
+DTYPE = np.dtype(jnp.result_type(float))
+TIMES = np.geomspace(100.0, 0.01, 60)
+ROUNDS, TRIALS = 8, 60
+
+
+class Round(NamedTuple):
+    """What is kept of a round."""
+
+    before: Any
+    outcome: Any
+    asked: Any
+    accepted: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A filter, and the rounds that it is for."""
+
+    filter: Any
+    kind: type
+    process: Any
+    rule: Any = None
+    guarantee: Any = None
+
+
+TEST = nrjax.AboveThreshold(40.0, 1.0, 0.25)  # its rare yes is the noise's
+REDUCED = nrjax.ReducedAboveThreshold(40.0, 1.0)
+CASES = {
+    "gaussian": Case(GaussianFilter(10.0, 1e-6), BrownianReduction, nrjax.Brownian(())),
+    "renyi, private test": Case(
+        RenyiFilter(4.0, 10.0, 1e-6),
+        LaplaceReduction,
+        nrjax.Laplace(()),
+        TEST,
+    ),
+}
+
+
+def play(case, budget, factor, key):
+    """Rounds under one filter until the times run out: the value is 0, its sensitivity 1.
+
+    With a `factor` above 1 the schedule asks a filter of a larger budget than the one that pays.
+    """
+    rule = nrjax.PublicThreshold(-0.1) if case.rule is None else case.rule
+    asked = dataclasses.replace(budget, budget=factor * budget.budget)
+
+    def one(state, number):
+        wrapped = FilteredSchedule(
+            nrjax.Grid(TIMES), asked, state, case.kind, 1.0, case.rule, case.guarantee
+        )
+        outcome = nrjax.run_until(
+            nrjax.trial_key(key, 0, number),
+            jnp.zeros((), DTYPE),
+            case.process,
+            case.guarantee,
+            wrapped,
+            Distance(0.0),
+            rule,
+        )
+        spent = wrapped.spent(outcome)
+        after, accepted = budget.spend(state, spent)
+        return after, Round(state, outcome, spent, accepted)
+
+    return jax.lax.scan(one, budget.init(), jnp.arange(ROUNDS))[1]
+
+
+@pytest.fixture(scope="module", params=CASES)
+def rounds(request):
+    """A case, its rounds, and those of a schedule whose filter is too generous."""
+    case = CASES[request.param]
+    keys = jax.vmap(jax.random.key)(jnp.arange(TRIALS))
+
+    @jax.jit
+    def run(budget, factor):
+        return jax.vmap(lambda key: play(case, budget, factor, key))(keys)
+
+    budget = jax.tree.map(jnp.asarray, case.filter)
+    return case, *(jax.tree.map(np.asarray, run(budget, factor)) for factor in (1.0, 1e3))
+
+
+def test_every_round_is_within_the_budget(rounds):
+    """What was released was admitted, so spending it is accepted; and rounds end in all ways."""
+    case, seen, _ = rounds
+    assert seen.accepted.all()
+    status = seen.outcome.status
+    for way in (Status.STOPPED, Status.EXHAUSTED, Status.NO_TIME):
+        assert np.any(status == way), way.name
+    assert set(np.unique(status)) <= {Status.STOPPED, Status.EXHAUSTED, Status.NO_TIME}
+    nothing = status == Status.NO_TIME
+    assert np.all(seen.outcome.step[nothing] == -1)
+    assert np.isnan(seen.outcome.time[nothing]).all()
+    assert np.all(seen.outcome.step[~nothing] >= 0)
+    releases, test = (seen.asked, None) if case.rule is None else seen.asked
+    np.testing.assert_array_equal(releases.time[~nothing], seen.outcome.time[~nothing])
+    if test is not None:
+        np.testing.assert_array_equal(test.epsilon[~nothing], seen.outcome.test_epsilon[~nothing])
+        assert np.all(test.epsilon[~nothing] > 0)
+
+
+def test_rounds_end_where_the_filter_says(rounds):
+    """The next time of one that ran out was not admitted; the last one was."""
+    case, seen, _ = rounds
+
+    @jax.jit
+    @jax.vmap
+    def admits(state, step):
+        times = jnp.asarray(TIMES, DTYPE)
+        wrapped = FilteredSchedule(
+            nrjax.Grid(TIMES), case.filter, state, case.kind, 1.0, case.rule, case.guarantee
+        )
+        asked = [wrapped.request(times[jnp.clip(step + i, 0, 59)], step + i + 1) for i in (0, 1)]
+        return [case.filter.admits(state, request) for request in asked]
+
+    flat = jax.tree.map(lambda leaf: leaf.reshape(-1), (seen.before, seen.outcome))
+    present, following = admits(flat[0], flat[1].step)
+    released = flat[1].step >= 0
+    ran_out = flat[1].status != Status.STOPPED
+    assert np.all(present[released])
+    assert not np.any(following[ran_out & (flat[1].step < 59)])
+
+
+def test_planted_round_without_the_check_overshoots(rounds):
+    """Of the same rounds, unchecked, the filter refuses to pay what they have released."""
+    _, seen, loose = rounds
+    assert np.mean(~loose.accepted.all(axis=1)) > 0.9
+    # Until then they are the same rounds.
+    same = seen.outcome.status[:, 0] == Status.STOPPED
+    np.testing.assert_array_equal(loose.outcome.step[same, 0], seen.outcome.step[same, 0])
+
+
+def test_private_test_is_paid_for():
+    """At each time its releases and the dearer of the two answers must fit."""
+    budget, pure = RenyiFilter(4.0, 10.0, 1e-6), nrjax.PureGuarantee(1.0)
+    schedule = FilteredSchedule(
+        nrjax.Grid(TIMES), budget, budget.init(), LaplaceReduction, 1.0, REDUCED, pure
+    )
+    releases, test = schedule.request(jnp.asarray(2.0))
+    assert releases == LaplaceReduction(1.0, jnp.asarray(2.0))
+    assert 0.5 <= test.epsilon < 0.5001
+    alone = dataclasses.replace(schedule, rule=TEST, guarantee=None)
+    assert alone.request(jnp.asarray(2.0))[1].epsilon == 0.25
+    each = dataclasses.replace(schedule, rule=nrjax.LaplaceTests(-0.1, 1.0, 0.25), guarantee=None)
+    assert each.request(jnp.asarray(2.0), 5)[1].epsilon >= 1.25
+
+
+def run(schedule, threshold=-0.1, **changes):
+    parts = {
+        "value": 0.0,
+        "process": nrjax.Brownian(()),
+        "guarantee": None,
+        "schedule": schedule,
+        "utility": Distance(0.0),
+        "rule": nrjax.PublicThreshold(threshold),
+    }
+    return nrjax.run_until(jax.random.key(3), **(parts | changes))
+
+
+def unified(schedule, **changes):
+    budget = UnifiedFilter(1000.0, 1e-6)
+    return FilteredSchedule(schedule, budget, budget.init(), BrownianReduction, 1.0, **changes)
+
+
+def test_ample_budget_changes_nothing():
+    """Under a filter that admits every time the trial is that of the plain schedule."""
+    grid = nrjax.Grid(TIMES)
+    wrapped = unified(grid)
+    assert wrapped.max_steps == grid.max_steps
+    assert wrapped.last_time == grid.last_time
+    for threshold in (-0.1, 1.0):
+        want, got = run(grid, threshold), run(wrapped, threshold)
+        jax.tree.map(np.testing.assert_array_equal, want, got)
+
+
+def _scale(factor, time, release):
+    del release
+    return factor * time
+
+
+def test_times_out_of_range_are_the_engines():
+    """Those that rise, or are none, keep their status; falling ones go down to the last."""
+    for factor, want in (
+        (2.0, Status.INVALID_TIME),
+        (-1.0, Status.INVALID_TIME),
+        (np.nan, Status.INVALID_TIME),
+        (np.inf, Status.NO_TIME),
+        (0.5, Status.EXHAUSTED),
+    ):
+        times = nrjax.AdaptiveTimes(50.0, _scale, last=5.0, max_steps=20, parameters=factor)
+        outcome = run(unified(times), threshold=1.0)
+        assert outcome.status == want
+        assert outcome.time == (5.0 if factor == 0.5 else 50.0)
+
+
+def test_rounds_paid_by_their_guarantee():
+    """Ex-post rounds cost the guarantee's epsilon where they stop, and its delta; or nothing."""
+    boundary = nrjax.LinearBoundary.tight_at_epsilon(0.5, sensitivity=1.0, delta=1e-3)
+    epsilon = np.asarray(boundary.epsilon(TIMES.astype(DTYPE)))
+    seen = []
+    for total in (1.0, 0.001):
+        budget = ExPostFilter(total, 1e-2)
+        schedule = FilteredSchedule(
+            nrjax.Grid(TIMES), budget, budget.init(), ExPost, guarantee=boundary
+        )
+        outcome = run(schedule, threshold=1.0, guarantee=boundary)
+        cost = schedule.spent(outcome)
+        _, accepted = budget.spend(budget.init(), cost)
+        assert accepted
+        seen.append((int(outcome.status), int(outcome.step), float(cost.epsilon), cost.delta))
+    last = np.flatnonzero(epsilon <= 1.0)[-1]
+    assert 0 < last < len(TIMES) - 1
+    assert seen[0][:2] == (Status.EXHAUSTED, last)
+    np.testing.assert_allclose(seen[0][2:], [epsilon[last], 1e-3], rtol=1e-5)
+    assert seen[1] == (Status.NO_TIME, -1, 0, 0)
+
+
+def test_requests_without_a_proof_are_refused():
+    budget = ExPostFilter(1.0, 0.0)
+    schedule = FilteredSchedule(nrjax.Grid(TIMES), budget, budget.init(), BrownianReduction, 1.0)
+    with pytest.raises(TypeError, match="BrownianReduction"):
+        schedule.init()
+    with pytest.raises(TypeError, match="ExPost"):
+        unified(nrjax.Grid(TIMES), rule=nrjax.AboveThreshold(0.0, 1.0, 0.1)).init()
+
+
+def test_faults_are_named():
+    budget = UnifiedFilter(10.0, 1e-6)
+    parts = nrjax.Grid(TIMES), budget, budget.init()
+    with pytest.raises(ValueError, match=r"kind = .*ZCDP.*: must be one of BrownianReduction, "):
+        FilteredSchedule(*parts, ZCDP, 1.0)
+    with pytest.raises(ValueError, match=r"sensitivity = -1\.0: must be positive and finite"):
+        FilteredSchedule(*parts, BrownianReduction, -1.0)
+    with pytest.raises(ValueError, match="sensitivity = None: must be given, as Brownian"):
+        FilteredSchedule(*parts, BrownianReduction)
+    for kind, rule in ((BrownianReduction, REDUCED), (ExPost, None)):
+        with pytest.raises(ValueError, match="guarantee = None: must be given, since "):
+            FilteredSchedule(*parts, kind, 1.0, rule)
+
+
+def test_value_of_another_dtype_is_refused():
+    """The engine would bring the state to the value's dtype, rounding to either side."""
+    budget = UnifiedFilter(10.0, 1e-6)
+    state = jax.tree.map(lambda leaf: leaf.astype(jnp.float16), budget.init())
+    wrapped = FilteredSchedule(nrjax.Grid(TIMES), budget, state, BrownianReduction, 1.0)
+    with pytest.raises(ValueError, match=r"dtype of the filter's state = .*float16"):
+        run(wrapped)
+
+
+def test_pytree():
+    schedule = unified(nrjax.Grid(TIMES))
+    leaves, tree = jax.tree.flatten(schedule)
+    again = jax.tree.unflatten(tree, leaves)
+    assert jax.tree.structure(again) == tree
+    for sentinel in (None, object()):
+        jax.tree.unflatten(tree, [sentinel] * len(leaves))
