@@ -59,9 +59,13 @@ def find(kind: type, kinds: Mapping[type, Any], owner: str, reasons: Mapping[typ
 
 
 def squared_ratio(sensitivity: ArrayLike, time: ArrayLike, dtype: Any) -> Array:
-    """`sensitivity^2/time`, where neither factor's square leaves the range of the dtype."""
-    ratio = jnp.asarray(sensitivity, dtype) / jnp.sqrt(jnp.asarray(time, dtype))
-    return ratio * ratio
+    """`sensitivity^2/time`, by factors that stay within the range of the dtype where it does.
+
+    Not the square of `sensitivity/sqrt(time)`, which XLA rounds in two ways, depending on what else
+    is in the program.
+    """
+    size = jnp.asarray(sensitivity, dtype)
+    return size / jnp.asarray(time, dtype) * size
 
 
 def ratio_cost(sensitivity: ArrayLike, time: ArrayLike, dtype: Any) -> Array:
@@ -73,8 +77,8 @@ def ratio_cost(sensitivity: ArrayLike, time: ArrayLike, dtype: Any) -> Array:
 def time_of_square(room: Array, sensitivity: ArrayLike, factor: ArrayLike = 1.0) -> Array:
     """Smallest time with `factor sensitivity^2/time <= room`, rounded to more noise, else inf."""
     limits = jnp.finfo(room.dtype)
-    root = jnp.asarray(sensitivity, room.dtype) / jnp.sqrt(room / factor)
-    return enough(root * root * (1 + 24 * float(limits.eps)), room)
+    size = jnp.asarray(sensitivity, room.dtype)
+    return enough(size / (room / factor) * size * (1 + 24 * float(limits.eps)), room)
 
 
 def enough(time: Array, room: Array) -> Array:
