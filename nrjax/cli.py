@@ -23,7 +23,7 @@ import jax
 
 import nrjax
 from nrjax import datasets
-from nrjax.studies import ligett2017, skellam_counts, whitehouse2022
+from nrjax.studies import ligett2017, rogers2023, skellam_counts, whitehouse2022
 from nrjax.studies.report import Report
 from nrjax.studies.store import StoreBusyError
 
@@ -103,7 +103,7 @@ class _Data:
     """Folder of data files (else the variable NRJAX_DATA, else the cache folder)."""
 
 
-_STUDIES = {study.NAME: study for study in (ligett2017, whitehouse2022, skellam_counts)}
+_STUDIES = {study.NAME: study for study in (ligett2017, whitehouse2022, skellam_counts, rogers2023)}
 """Modules with `Settings`, `run` and `report`."""
 
 

@@ -8,7 +8,7 @@ batch sizes, not between places in a batch (of a power of two: in odd ones it wa
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,14 @@ from nrjax.types import Outcome, Status
 
 Derived = tuple[tuple[str, Callable[[Outcome], Array]], ...]
 """Results by name that are made of one trial's outcome, when it ends."""
+
+
+class Session(Protocol):
+    """A pytree whose trials run by themselves, such as `nrjax.counts.CountRelease`."""
+
+    def run(self, key: Array) -> Any:
+        """One trial: a NamedTuple of arrays."""
+        ...
 
 
 class Lanes(NamedTuple):
@@ -195,6 +203,24 @@ def paths(
         records = engine.path(trial, trial_key(key, first + number), length)
         return {name: getattr(records, name) for name in fields}
 
+    return _by_tiles(one, count, tile, capacity)
+
+
+def sessions(
+    trial: Session, key: Array, first: Array, count: Array, *, tile: int, capacity: int
+) -> dict[str, Any]:
+    """Results of trials `first` to `first + count` that run by themselves, a tile at a time."""
+
+    def one(number: Array) -> dict[str, Any]:
+        return trial.run(trial_key(key, first + number))._asdict()
+
+    return _by_tiles(one, count, tile, capacity)
+
+
+def _by_tiles(
+    one: Callable[[Array], dict[str, Any]], count: Array, tile: int, capacity: int
+) -> dict[str, Any]:
+    """`one` of the numbers below `count`, `tile` at a time; `capacity` rows, the rest unset."""
     blank = jax.eval_shape(one, jnp.uint32(0))
     buffers = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), blank)
 

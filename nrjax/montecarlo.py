@@ -26,6 +26,9 @@ from nrjax.types import Guarantee, NoiseProcess, Outcome, Schedule, StoppingRule
 _TRIALS = 2**32
 """Trials are numbered by an unsigned 32-bit integer."""
 
+_SESSIONS = 256
+"""Sessions that run together, unless asked otherwise."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Batching:
@@ -106,7 +109,7 @@ def _abstract_key() -> Any:
 
 @partial(jax.jit, static_argnames=("work", "mesh", "options"))
 def _on_devices(
-    trial: Interaction,
+    trial: Any,
     key: Array,
     firsts: Array,
     counts: Array,
@@ -117,7 +120,7 @@ def _on_devices(
 ) -> Any:
     """`work` on every device, each with its own `firsts` and `counts`; no communication."""
 
-    def local(trial: Interaction, key: Array, first: Array, count: Array) -> Any:
+    def local(trial: Any, key: Array, first: Array, count: Array) -> Any:
         return work(trial, key, first[0], count[0], **dict(options))
 
     everywhere, split = PartitionSpec(), PartitionSpec("trials")
@@ -148,12 +151,13 @@ def _check_derived(derived: Sequence[tuple[str, Callable[[Outcome], Array]]]) ->
 
 
 class Program:
-    """One compiled program that runs any trials of an interaction, up to `chunk` at a time.
+    """One compiled program that runs any trials of one kind, up to `chunk` at a time.
 
-    From `outcomes` or `paths`; studies that store their results chunk by chunk use it directly.
+    From `outcomes`, `paths` or `sessions`; studies that store their results chunk by chunk use it
+    directly.
     """
 
-    def __init__(self, trial: Interaction, work: Any, chunk: int, batching: Batching, options: Any):
+    def __init__(self, trial: Any, work: Any, chunk: int, batching: Batching, options: Any):
         if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trial)):
             raise ValueError(
                 "simulate and its kin run on the host and cannot be traced: "
@@ -178,8 +182,8 @@ class Program:
             options=tuple(self.options.items()),
         )
 
-    def of(self, trial: Interaction) -> "Program":
-        """The same for another interaction; parts alike in class and shape share a compilation.
+    def of(self, trial: Any) -> "Program":
+        """The same for another trial; parts alike in class and shape share a compilation.
 
         Batches stay as they were chosen for the first one.
         """
@@ -273,6 +277,28 @@ def paths(
     tile, _ = batching.resolve(trial)
     options = {"tile": tile, "length": int(trial.max_steps), "fields": tuple(fields)}
     return Program(trial, lanes.paths, chunk, batching, options)
+
+
+def sessions(trial: lanes.Session, chunk: int, batching: Batching | None = None) -> Program:
+    """The program that runs a trial as a whole: `trial.run(key)`, with the key of each number.
+
+    For what is no single interaction, such as a session of many mechanisms under one budget
+    (`nrjax.counts.CountRelease`). Its results are a dict of arrays by the names of the NamedTuple
+    that `run` returns; trial i is `trial.run(nrjax.trial_key(key, i))`.
+
+    Args:
+        trial: a pytree with a method `run`; its fields that are no arrays are part of the program.
+        chunk: trials at a time.
+        batching: tile (None: 256) and devices. A tile of trials goes on until its last one has
+            ended; lanes are not refilled, so that `lanes` and `inner_steps` play no part.
+
+    Raises:
+        ValueError: `chunk` is not a positive integer.
+    """
+    batching = Batching() if batching is None else batching
+    _check_count("chunk", chunk, 1)
+    tile = _SESSIONS if batching.tile is None else batching.tile
+    return Program(trial, lanes.sessions, chunk, batching, {"tile": tile})
 
 
 def simulate(

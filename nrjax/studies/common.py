@@ -110,6 +110,7 @@ def simulate(
     setups: Callable[[Any], list[Any]],
     programs: Callable[[list[Any]], Mapping[str, Mapping[str, Program]]],
     progress: Progress | None = None,
+    also: Callable[[list[Any]], dict[str, Any]] | None = None,
 ) -> Store:
     """Build a study's cases, then make its store in `settings.out` and fill it.
 
@@ -119,6 +120,8 @@ def simulate(
         setups: the cases of the settings, each with a `case`; nothing is written before they are.
         programs: what fills the store, by case and pass.
         progress: told of every chunk that is done.
+        also: makes, of the cases, what else the store's settings should hold, such as the data;
+            strict JSON.
     """
     fresh = not settings.out.exists()
     Store.check(settings.out, overwrite=settings.overwrite)
@@ -130,7 +133,7 @@ def simulate(
         raise
     store = Store.create(
         settings.out,
-        facts(name, settings.seed, settings),
+        facts(name, settings.seed, settings) | ({} if also is None else also(cases)),
         [setup.case for setup in cases],
         overwrite=settings.overwrite,
     )

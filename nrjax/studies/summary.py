@@ -55,7 +55,7 @@ def total_epsilon(epsilon: np.ndarray, status: np.ndarray) -> np.ndarray | None:
 
 Measure = Callable[[Case, Mapping[str, np.ndarray], np.ndarray], dict[str, Any]]
 """What a study adds to the summary of a case, from the case, the arrays of its pass "outcome" by
-name, and which trials stopped; strict JSON."""
+name, and which trials stopped (all of them where they have no status); strict JSON."""
 
 
 def path_lengths(
@@ -87,7 +87,8 @@ def summarise(
     `stopped_epsilon` over those that stopped; both are null for a mechanism without a guarantee.
     Whatever else the study says of a case is kept. Quantiles are order statistics (`quantile`).
     `median_interval` and `quartile_distance` (its value and interval) come from bootstrapping the
-    trials, 95 %.
+    trials, 95 %. Of trials without a status, sessions that spend a given epsilon, nothing of this
+    is said, and `measure` says it all.
 
     Args:
         store: of a finished run.
@@ -101,11 +102,11 @@ def summarise(
     facts = {name: _fact(store.settings, name, "the settings of the store") for name in FACTS}
     cases = [_summarise_case(store, case, measure, case_facts) for case in store.cases.values()]
     intervals = _intervals(total_epsilons(store))
-    spread = {"median_interval": None, "quartile_distance": None}
+    none = {"median_interval": None, "quartile_distance": None}
     return {
         **facts,
         "cases": [
-            {**case, **intervals.get(name, spread)}
+            {**case, **(intervals.get(name, none) if "stopped" in case else {})}
             for name, case in zip(store.cases, cases, strict=True)
         ],
     }
@@ -116,6 +117,8 @@ def total_epsilons(store: Store) -> dict[str, np.ndarray]:
     found = {}
     for name in store.cases:
         outcome = store.read(name, "outcome")
+        if "status" not in outcome:
+            continue
         epsilon = total_epsilon(outcome["epsilon"].values, outcome["status"].values)
         if epsilon is not None:
             found[name] = epsilon
@@ -186,20 +189,31 @@ def _summarise_case(
 ) -> dict[str, Any]:
     arrays = store.read(case.name, "outcome")
     outcome = {str(name): arrays[name].values for name in arrays}
-    status = outcome["status"]
-    stopped = status == Status.STOPPED
-    epsilon = total_epsilon(outcome["epsilon"], status)
-    attributes = {**case.attributes, "trials": int(status.size)}
+    trials = case.passes["outcome"].trials
+    stopped, endings = np.ones(trials, bool), {}
+    if "status" in outcome:
+        stopped = outcome["status"] == Status.STOPPED
+        endings = _endings(outcome["epsilon"], outcome["status"])
+    attributes = {**case.attributes, "trials": trials}
     where = f"the attributes of case {case.name}"
     return {
         **{fact: _fact(attributes, fact, where) for fact in case_facts},
         **attributes,
-        "stopped": float(stopped.mean()),
-        "status": {one.name: int((status == one).sum()) for one in Status if (status == one).any()},
-        "epsilon": None if epsilon is None else distribution(epsilon),
-        "stopped_epsilon": None if epsilon is None else distribution(epsilon[stopped]),
+        **endings,
         **measure(case, outcome, stopped),
         "seconds": store.seconds(case.name),
+    }
+
+
+def _endings(epsilon: np.ndarray, status: np.ndarray) -> dict[str, Any]:
+    """How the trials ended, and at what epsilon."""
+    stopped = status == Status.STOPPED
+    total = total_epsilon(epsilon, status)
+    return {
+        "stopped": float(stopped.mean()),
+        "status": {one.name: int((status == one).sum()) for one in Status if (status == one).any()},
+        "epsilon": None if total is None else distribution(total),
+        "stopped_epsilon": None if total is None else distribution(total[stopped]),
     }
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from nrjax.datasets import counts, flights, load_counts
+from nrjax.datasets import Counts, counts, flights, load_counts, zipf_counts, zipf_law
 
 
 def table(tmp_path, text, name="own.csv", encoding="utf-8"):
@@ -81,7 +81,7 @@ def test_another_encoding_is_refused(tmp_path):
 
 
 def test_neither_a_name_nor_a_file(tmp_path):
-    with pytest.raises(ValueError, match=r"data = 'nothing': must be 'flights', or the path"):
+    with pytest.raises(ValueError, match=r"data = 'nothing': must be 'flights', 'reddit', or the"):
         load_counts("nothing")
     with pytest.raises(FileNotFoundError, match=r"no file .*missing.csv"):
         load_counts(tmp_path / "missing.csv")
@@ -93,11 +93,89 @@ def test_flights_without_their_package(monkeypatch):
         load_counts("flights")
 
 
+def test_the_largest_groups_fall_and_ties_keep_their_order():
+    data = Counts("own.csv", ("a", "b", "c", "d"), np.array([3.0, 7.0, 3.0, 9.0]), "words")
+    kept = data.largest(3)
+    assert (kept.name, kept.unit, kept.items) == ("own.csv", "words", ("d", "b", "a"))
+    assert kept.counts.tolist() == [9, 7, 3]
+    for number in (0, 5):
+        with pytest.raises(ValueError, match=f"groups = {number}: must be from 1 to 4, the groups"):
+            data.largest(number)
+
+
+def test_reddit_is_found_where_it_is_put(tmp_path, monkeypatch):
+    with pytest.raises(
+        FileNotFoundError, match=rf"put the file {counts.REDDIT} .* into {tmp_path}"
+    ):
+        load_counts("reddit", tmp_path)
+    table(tmp_path, "item,count\nthe,5\na,4\n", counts.REDDIT)
+    monkeypatch.setenv("NRJAX_DATA", str(tmp_path))
+    for data in (load_counts("reddit"), load_counts("reddit", tmp_path)):
+        assert (data.name, data.unit, data.items) == ("reddit", "posts", ("the", "a"))
+
+
 def test_the_papers_stand_in(papers_data):
-    path = papers_data / "reddit_top5000_post_counts.csv"
-    if not path.is_file():
-        pytest.skip(f"no {path}")
-    data = load_counts(path)
+    if not (papers_data / counts.REDDIT).is_file():
+        pytest.skip(f"no {counts.REDDIT} in {papers_data}")
+    data = load_counts("reddit", papers_data)
     assert len(data.items) == 5000
     assert (data.items[0], data.counts[0]) == ("the", 938_870)
     assert (np.diff(data.counts) <= 0).all()
+
+
+def test_the_zipf_law_is_that_of_its_formula():
+    law = zipf_law()
+    assert law.shape == (300,)
+    np.testing.assert_allclose(law[[1, 7, 255]] / law[0], [2**-0.75, 8**-0.75, 2**-6], rtol=1e-12)
+    assert law.sum() == pytest.approx(1, abs=1e-12)
+    np.testing.assert_allclose(zipf_law(3, 1.0), np.array([6, 3, 2]) / 11)
+
+
+def test_zipf_counts_are_drawn_once_per_seed_and_size():
+    data = zipf_counts(8000)
+    assert (data.name, data.unit, len(data.items)) == ("zipf", "samples", 300)
+    assert (data.items[0], data.items[-1]) == ("1", "300")
+    assert data.counts.sum() == 8000
+    assert data.counts.dtype == np.float64
+    np.testing.assert_array_equal(data.counts, np.round(data.counts))
+    np.testing.assert_array_equal(data.counts, zipf_counts(8000, 0).counts)
+    assert (zipf_counts(8000, 1).counts != data.counts).mean() > 0.5
+    assert (zipf_counts(8001).counts != data.counts).mean() > 0.5
+
+
+def zipf_distance(sample):
+    """Pearson's statistic against the law, in standard deviations of its chi-square law."""
+    expected = sample.sum() * zipf_law()
+    degrees = sample.size - 1
+    return (np.sum((sample - expected) ** 2 / expected) - degrees) / np.sqrt(2 * degrees)
+
+
+def test_zipf_counts_have_their_law():
+    distances = [
+        zipf_distance(zipf_counts(n, seed).counts) for n in (8000, 128_000) for seed in range(20)
+    ]
+    # Chi-square with 299 degrees of freedom is nearly normal; 5 is beyond 1e-6.
+    assert max(np.abs(distances)) < 5
+    assert abs(np.mean(distances)) < 5 / np.sqrt(len(distances))
+
+
+def test_planted_another_exponent_is_noticed():
+    for other in (0.7, 0.8):
+        assert zipf_distance(zipf_counts(128_000, exponent=other).counts) > 20
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"samples": 0}, r"samples = 0: must be a whole number from 1 to 2\^53"),
+        ({"samples": 10.5}, "samples = 10.5: must be a whole number"),
+        ({"samples": 2.0**54}, "samples = .*: must be a whole number"),
+        ({"samples": 10, "seed": -1}, r"seed = -1: must be in \[0, 2\^32\)"),
+        ({"samples": 10, "elements": 0}, "elements = 0: must be at least 1"),
+        ({"samples": 10, "exponent": 0.0}, "exponent = 0.0: must be positive and finite"),
+        ({"samples": 10, "exponent": np.nan}, "exponent = nan: must be positive"),
+    ],
+)
+def test_zipf_arguments_out_of_range_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        zipf_counts(**options)

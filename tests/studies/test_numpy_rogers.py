@@ -1,0 +1,150 @@
+"""The NumPy peer of the Rogers 2023 benchmark has the law of nrjax."""
+
+import functools
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from benchmarks import numpy_rogers
+from nrjax import montecarlo
+from nrjax.keys import study_key
+from nrjax.studies import rogers2023
+from nrjax.studies.rogers2023.findings import precision
+
+COUNTS = np.round(3000 * np.arange(1, 31) ** -0.9)
+METHODS = ("brownian", "doubling")
+OPTIONS = {"epsilon": 1.0, "selection": 0.02, "levels": 50, "smallest": (1e-4,)}
+SEED, OURS, THEIRS = 5, 2048, 1500
+# Some 20 numbers are compared in this file: by Bonferroni, chance puts one out in 1 of 400 files.
+STANDARD_ERRORS = 4
+
+
+@pytest.fixture(scope="module")
+def releases(tmp_path_factory):
+    """By method, what the study runs."""
+    folder = tmp_path_factory.mktemp("data")
+    path = folder / "own.csv"
+    lines = [f"{number},{count:.0f}\n" for number, count in enumerate(COUNTS)]
+    path.write_text("item,count\n" + "".join(lines))
+    chosen = rogers2023.Settings(folder / "out", data=(str(path),), method=METHODS, **OPTIONS)
+    return {s.case.attributes["method"]: s.release for s in rogers2023.setups(chosen)}
+
+
+@pytest.fixture(scope="module")
+def ours(releases):
+    """By method, all trials."""
+    # Laid out as in test_rogers2023, so that what was compiled there serves here.
+    return {
+        method: montecarlo.sessions(release, OURS).run(study_key(SEED), OURS)
+        for method, release in releases.items()
+    }
+
+
+def numpy_samples(method, session=numpy_rogers.session, selection=OPTIONS["selection"]):
+    budget = numpy_rogers.unified(OPTIONS["epsilon"], 1e-6, selection)
+    rng = np.random.default_rng(0)
+    run = functools.partial(
+        session, rng, COUNTS, method, 0.1, OPTIONS["selection"], budget, 1e-4, OPTIONS["levels"]
+    )
+    returned, precise, attempted, spent = np.array([run() for _ in range(THEIRS)]).T
+    return samples(returned, precise, attempted, spent)
+
+
+def samples(returned, precise, attempted, squared):
+    """What is compared: means, and a second moment, of these; spent in squared parameters."""
+    returned = np.asarray(returned, float)
+    return {
+        "returned": returned,
+        "returned squared": (returned - 20) ** 2,
+        "precision": precision(returned, precise),
+        "attempted": np.asarray(attempted, float),
+        "spent": np.asarray(squared, float),
+    }
+
+
+def apart(ours, theirs):
+    """Names of the means that differ by too many standard errors, and by how many."""
+    ours = samples(*(ours[n] for n in ("returned", "precise", "attempted")), 2 * ours["spent"])
+    found = {}
+    for name, a in ours.items():
+        b = theirs[name]
+        error = math.hypot(*(np.std(s) / math.sqrt(s.size) for s in (a, b)))
+        away = abs(a.mean() - b.mean())
+        # What does not vary agrees to float32's last bits.
+        if away > STANDARD_ERRORS * error + 1e-5 * abs(b.mean()):
+            found[name] = round(float(away / max(error, 1e-300)), 1)
+    return found
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_sessions_have_the_law_of_a_plain_numpy_loop(ours, method):
+    found = ours[method]
+    assert found["returned"].std() > 0.5
+    assert 0 < (found["returned"] < found["attempted"]).mean() <= 1
+    assert found["attempted"].max() < COUNTS.size  # it is the budget that ends a session
+    assert apart(found, numpy_samples(method)) == {}
+
+
+def fresh_reduction(rng, count, alpha, smallest, most, levels):
+    """Noise at each level that does not follow from the last one's: right at every level."""
+    squared = np.linspace(smallest, most, levels)
+    noisy = count + rng.standard_normal(levels) / np.sqrt(squared)
+    good = numpy_rogers.accepted(noisy, np.sqrt(squared), alpha)
+    first = int(np.argmax(good))
+    return (noisy[first], squared[first]) if good[first] else (math.nan, most)
+
+
+def last_try_alone(rng, count, alpha, smallest, most, levels):
+    """Doubling that pays for its last try only."""
+    noisy, spent = numpy_rogers.doubling(rng, count, alpha, smallest, most, levels)
+    return noisy, (spent + smallest) / 2  # of 1 + 2 + ... + 2^k the last is half, and half of 1
+
+
+@pytest.mark.parametrize(
+    ("method", "faulty"), [("brownian", fresh_reduction), ("doubling", last_try_alone)]
+)
+def test_planted_another_release_is_noticed(ours, method, faulty, monkeypatch):
+    monkeypatch.setitem(numpy_rogers.METHODS, method, faulty)
+    assert "returned" in apart(ours[method], numpy_samples(method))
+
+
+def test_planted_dearer_selections_are_noticed(ours):
+    """As of neighbours that replace a user: four times as dear."""
+    assert "returned" in apart(ours["brownian"], numpy_samples("brownian", selection=0.04))
+
+
+def test_the_condition_is_that_of_the_rule(releases):
+    """As printed in the paper, and as two thresholds."""
+    rng = np.random.default_rng(1)
+    parameter = 10 ** rng.uniform(-3, 0, 20_000)
+    noisy = rng.uniform(-60, 60, parameter.size) / parameter
+    printed = numpy_rogers.accepted(noisy, parameter, 0.1)
+    rule = np.asarray(releases["brownian"].accuracy.accepts(noisy, 1 / parameter))
+    # Float32 may decide otherwise on the edge itself.
+    edge = np.min(np.abs(noisy * parameter - np.array([[21.0], [-19.0]])), axis=0) < 1e-3
+    np.testing.assert_array_equal(printed[~edge], rule[~edge])
+    assert edge.mean() < 1e-3
+    assert 0.3 < printed.mean() < 0.9
+
+
+def assert_part(program, whole, first, count):
+    part = program.run(study_key(SEED), count, first)
+    for name, values in whole.items():
+        np.testing.assert_array_equal(part[name], values[first : first + count], err_msg=name)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_results_do_not_depend_on_chunks(releases, ours, method):
+    """An odd one and a single trial, from the middle: equal bits."""
+    for first, count in ((11, 37), (500, 1)):
+        program = montecarlo.sessions(releases[method], count)
+        assert_part(program, ours[method], first, count)
+
+
+@pytest.mark.long  # compiles anew; tests/test_sessions.py has the same of a smaller session
+@pytest.mark.parametrize("method", METHODS)
+def test_results_do_not_depend_on_tiles_or_devices(releases, ours, method):
+    batching = montecarlo.Batching(tile=64, devices=jax.devices()[:1])
+    assert_part(montecarlo.sessions(releases[method], 70, batching), ours[method], 11, 70)
