@@ -56,7 +56,7 @@ def test_a_run_prints_a_table_and_leaves_its_results(data_file, tmp_path, capsys
     ("arguments", "words"),
     [
         (["--help"], ["run", "data"]),
-        (["run", "--help"], ["ligett2017", "skellam_counts", "whitehouse2022"]),
+        (["run", "--help"], ["ligett2017", "rogers2023", "skellam_counts", "whitehouse2022"]),
         (["run", "ligett2017", "--help"], ["--constants", "--alpha", "--ridge-perturbation"]),
         (["run", "whitehouse2022", "--help"], ["--mechanism", "--target-loss", "--overwrite"]),
         (["data", "--help"], ["--fetch", "--data-dir"]),

@@ -33,6 +33,14 @@ def test_the_python_example_runs(capsys):
     assert 0.16 <= low < middle < high < 1
 
 
+def test_the_example_of_a_budget_runs(capsys):
+    example = blocks("python")[1]
+    assert "UnifiedFilter" in example
+    exec(compile(example, "README.md", "exec"), {"nrjax": nrjax})
+    rho = 1.353  # what (10, 1e-6) buys; of what the zCDP mechanism left a quarter was spent
+    assert abs(float(capsys.readouterr().out) - 0.75 * (rho - 0.3)) < 1e-3
+
+
 def test_public_names_are_documented_and_exist():
     for name in nrjax.__all__:
         assert getattr(nrjax, name) is not None

@@ -57,6 +57,9 @@ def _load(settings: Settings, data: str) -> Iterator[tuple[Counts, int | None]]:
             counts = zipf_counts(samples, settings.seed)
             yield counts if top is None else counts.largest(top), samples
     else:
+        known = data in ("flights", "reddit") or Path(data).suffix.lower() == ".csv"
+        right = "zipf, flights, reddit, or the path of a .csv file with the header item,count"
+        check(known, "data", data, right)
         counts = load_counts(data, settings.data_dir)
         yield counts if top is None else counts.largest(top), None
 
