@@ -116,9 +116,10 @@ class BrownianPassage(OnLevels):
         quantile = self.quantile
         upper, lower = self.accuracy.upper, self.accuracy.lower
         root = jnp.sqrt(state.square)
-        total = count * state.square + state.walk
-        # What rounding may have added to the gaps, which are differences.
-        lost = 8 * float(jnp.finfo(count.dtype).eps) * (upper * root + jnp.abs(total))
+        drift = count * state.square
+        total = drift + state.walk
+        # What rounding may have added to the gaps, which are differences, and to their terms.
+        lost = 8 * float(jnp.finfo(count.dtype).eps) * (upper * root + drift + jnp.abs(total))
         above = upper * root - total - lost
         below = total + lower * root - lost
         # The tangent of sqrt bounds the reach from above; the chord up to there is enough.

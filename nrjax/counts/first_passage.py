@@ -8,7 +8,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, concrete, float_dtype
+from nrjax._numerics import check, check_positive, concrete, door, float_dtype
 from nrjax.counts.brownian import BrownianPassage
 from nrjax.counts.laplace import LaplacePassage
 from nrjax.counts.passages import OnLevels
@@ -16,6 +16,9 @@ from nrjax.counts.relative_error import RelativeError
 from nrjax.keys import check_key
 
 _KINDS: dict[str, type[Any]] = {"brownian": BrownianPassage, "laplace": LaplacePassage}
+
+_MOST = 2**24
+"""Levels, or marks: beyond it float32 numbers skip integers."""
 
 
 class FirstPassage(NamedTuple):
@@ -59,28 +62,42 @@ def release_count(
         method: "brownian" or "laplace" (static).
 
     Raises:
-        ValueError: an argument is out of range, where it has numbers.
+        ValueError: an argument is out of range, where it has numbers, or is not a scalar.
     """
     key = check_key(key)
-    check(method in _KINDS, "method", method, f"one of {sorted(_KINDS)}")
-    check_levels(levels)
+    check(
+        isinstance(method, str) and method in _KINDS, "method", method, f"one of {sorted(_KINDS)}"
+    )
+    check_integer("levels", levels, 2)
     bounds = {"count": count, "smallest": smallest, "largest": largest}
     numbers = {name: concrete(value) for name, value in bounds.items()}
     for name, number in numbers.items():
+        check(np.shape(bounds[name]) == (), name, bounds[name], "a scalar; use vmap for several")
         if number is not None:
             ok = np.isfinite(number) & ((number >= 0) if name == "count" else (number > 0))
             right = "finite and not negative" if name == "count" else "positive and finite"
             check(ok, name, bounds[name], right)
+    check_smallest(smallest)
     if numbers["smallest"] is not None and numbers["largest"] is not None:
         ok = numbers["largest"] >= numbers["smallest"]
         check(ok, "largest", largest, f"at least smallest = {smallest!r}")
     return follow(key, count, _KINDS[method](accuracy, smallest, levels), largest)
 
 
-def check_levels(levels: Any) -> None:
-    """Door check: how many levels there are."""
-    is_count = isinstance(levels, (int, np.integer)) and not isinstance(levels, bool)
-    check(is_count and levels >= 2, "levels", levels, "an integer, at least 2")
+def check_integer(name: str, value: Any, least: int) -> None:
+    """Door check: an integer from `least` on, of which all float32 numbers can be told apart."""
+    ok = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    ok = ok and least <= value <= _MOST
+    check(ok, name, value, f"an integer, at least {least} and at most {_MOST}")
+
+
+def check_smallest(smallest: Any) -> None:
+    """Constructor check: a positive number that is not so small that JAX takes it for 0."""
+    check_positive("smallest", smallest)
+    number, tiny = door(smallest), float(jnp.finfo(jnp.result_type(float)).tiny)
+    if number is not None:
+        right = f"at least {tiny:.2g}, below which numbers of this precision are taken for 0"
+        check(number >= tiny, "smallest", smallest, right)
 
 
 @jax.jit

@@ -80,6 +80,7 @@ class LaplacePassage(OnLevels):
 
         release, rule = count + noise, self.accuracy
         needed = jnp.where(release > 0, release / rule.upper, -release / rule.lower) / math.sqrt(2)
+        needed = jnp.where(jnp.isnan(needed), 0, needed)  # a NaN is never good enough
         level, time = self._level(jnp.where(state.begun, jnp.minimum(now, needed), needed), state)
         accepted = (level < self.levels) & (time > jump)
         ended = accepted | ~(jump > state.last_time)

@@ -9,14 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._numerics import check, check_positive
+from nrjax._numerics import check
 from nrjax.composition.gaussian import GaussianFilter
 from nrjax.composition.renyi import RenyiFilter
 from nrjax.composition.zcdp import UnifiedFilter
 from nrjax.counts.brownian import BrownianPassage
 from nrjax.counts.doubling import DoublingPassage
 from nrjax.counts.errors import check_counts
-from nrjax.counts.first_passage import check_levels
+from nrjax.counts.first_passage import check_integer, check_smallest
 from nrjax.counts.laplace import LaplacePassage
 from nrjax.counts.passages import Passage
 from nrjax.counts.relative_error import RelativeError
@@ -49,7 +49,8 @@ class Session(NamedTuple):
     attempted: Array
     """Counts that were selected, returned or not. int32."""
     spent: Array
-    """The filter's budget less what remains of it, in the filter's currency."""
+    """The filter's budget less what remains of it, which is a little rounded down; in the filter's
+    currency. 0 where no count was selected."""
     steps: Array
     """Draws of noise that the simulation took. int32."""
     returned_by: Array
@@ -81,7 +82,7 @@ class CountRelease:
     mechanism and adds less and less noise to it until the rule accepts; if no level that the
     budget allows is accepted, the last one is paid for and the count discarded. An attempt is
     started only if the selection and the first level are admitted together. The session ends when
-    one is not, or when all items were tried.
+    one is not, or when all items were tried; it is empty if already the first one is not.
 
     * "brownian": Brownian noise reduction; the squared privacy parameters `1/t` are `levels` many,
       equally spaced from `smallest` to the largest that the filter still admits.
@@ -118,7 +119,8 @@ class CountRelease:
     marks: int = dataclasses.field(default=100, metadata={"static": True})
 
     def __post_init__(self):
-        check(self.method in _PASSAGES, "method", self.method, f"one of {sorted(_PASSAGES)}")
+        known = isinstance(self.method, str) and self.method in _PASSAGES
+        check(known, "method", self.method, f"one of {sorted(_PASSAGES)}")
         if hasattr(self.filter, "smallest_time"):  # neither a sentinel nor an axis of vmap
             valid = _FILTERS[self.method]
             names = " or ".join(kind.__name__ for kind in valid)
@@ -127,10 +129,9 @@ class CountRelease:
         if isinstance(self.counts, (list, tuple)):
             object.__setattr__(self, "counts", np.asarray(self.counts, np.float64))
         check_counts(self.counts)
-        check_positive("smallest", self.smallest)
-        check_levels(self.levels)
-        is_count = isinstance(self.marks, (int, np.integer)) and not isinstance(self.marks, bool)
-        check(is_count and self.marks >= 1, "marks", self.marks, "an integer, at least 1")
+        check_smallest(self.smallest)
+        check_integer("levels", self.levels, 2)
+        check_integer("marks", self.marks, 1)
 
     def run(self, key: Array) -> Session:
         """One session; works under `jit` and `vmap`.
@@ -139,8 +140,18 @@ class CountRelease:
             key: the trial's own key, such as `nrjax.trial_key(key, i)`.
 
         Raises:
-            ValueError: `key` is not a key.
+            ValueError: `key` is not a key, or a field is not what it should be, or is a batch.
         """
+        for name, kind in (("selection", ExponentialMechanism), ("accuracy", RelativeError)):
+            value = getattr(self, name)
+            check(isinstance(value, kind), name, value, f"of type {kind.__name__}")
+        # Checked at construction too, but there sentinels in a field's place have to pass.
+        valid = _FILTERS[self.method]
+        names = " or ".join(kind.__name__ for kind in valid)
+        check(isinstance(self.filter, valid), "filter", self.filter, f"of type {names}")
+        shape = np.shape(self.counts)
+        check(len(shape) == 1 and shape[0] > 0, "counts", self.counts, "a non-empty vector")
+        check(np.shape(self.smallest) == (), "smallest", self.smallest, "a scalar")
         return _run(self, check_key(key))
 
 
@@ -201,11 +212,13 @@ def _run(trial: CountRelease, key: Array) -> Session:
     state, _, returned_by, precise_by = jax.lax.while_loop(
         lambda carry: carry[0].running, block, (state, zero, none, none)
     )
+    # What remains is rounded down, even where nothing was spent.
+    spent = budget - jnp.asarray(trial.filter.remaining(state.spent), dtype)
     return Session(
         returned=state.returned,
         precise=state.precise,
         attempted=state.item,
-        spent=budget - jnp.asarray(trial.filter.remaining(state.spent), dtype),
+        spent=jnp.where(state.item > 0, spent, 0),
         steps=state.steps,
         returned_by=returned_by,
         precise_by=precise_by,

@@ -46,12 +46,17 @@ class ExponentialMechanism:
         return BoundedRange(self.epsilon if self.monotone else 2 * self.epsilon)
 
     def scores(self, key: Array, counts: ArrayLike) -> Array:
-        """`epsilon` times the counts, plus standard Gumbel noise; shape (items,)."""
+        """`epsilon (count - largest)` plus standard Gumbel noise; shape (items,).
+
+        Only differences matter. Those to the largest count are small where the winners are, and so
+        are not lost in rounding, as `epsilon count` plus the noise would be.
+        """
         dtype = float_dtype(self.epsilon)
         counts = jnp.asarray(counts, dtype)
+        below = counts - jnp.max(counts)
         # The usual float32 Gumbel draws end at 16: too early, with many items, for the winner's.
         noise = jax.random.gumbel(key, counts.shape, dtype, mode="high")
-        return jnp.asarray(self.epsilon, dtype) * counts + noise
+        return jnp.asarray(self.epsilon, dtype) * below + noise
 
     def order(self, key: Array, counts: ArrayLike) -> Array:
         """The items in the order in which repeated draws would take them, by a single draw.

@@ -1,5 +1,6 @@
 """Whole sessions under the unified filter, against a plain NumPy simulation."""
 
+import dataclasses
 import math
 
 import jax
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from nrjax.composition import ExPostFilter, GaussianFilter, RenyiFilter, UnifiedFilter, ZCDPFilter
+from nrjax.counts import ExponentialMechanism
 from tests.counts.oracle import Prices
 from tests.counts.sessions import (
     COUNTS,
@@ -116,6 +118,28 @@ def test_other_pairs_are_accepted(filter, method):
     assert session.returned_by.shape == (10,)
 
 
+def test_a_session_that_cannot_begin_is_empty():
+    for dear in ({"smallest": 50.0}, {"selection": ExponentialMechanism(50.0)}):
+        session = run(release(FILTER, "brownian", **dear))
+        assert not any(np.any(part) for part in session)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"selection": 0.1}, "selection = 0.1: must be of type ExponentialMechanism"),
+        ({"accuracy": 0.1}, "accuracy = 0.1: must be of type RelativeError"),
+        ({"filter": 1.0}, "filter = 1.0: must be of type UnifiedFilter or"),
+        ({"counts": jnp.zeros((1, 2))}, "counts = .*must be a non-empty vector"),
+        ({"counts": jnp.zeros(0)}, "counts = .*must be a non-empty vector"),
+        ({"smallest": np.array([0.1, 0.2])}, "smallest = .*must be a scalar"),
+    ],
+)
+def test_what_is_no_trial_is_not_run(changes, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(release(FILTER, "brownian"), **changes).run(jax.random.key(0))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -124,7 +148,9 @@ def test_other_pairs_are_accepted(filter, method):
         ({"counts": [0.5]}, "counts = .*whole numbers"),
         ({"smallest": 0.0}, "smallest = 0.0"),
         ({"levels": 1}, "levels = 1: must be an integer, at least 2"),
+        ({"levels": 2**31}, "levels = 2147483648: must be an integer, .* at most"),
         ({"marks": 0}, "marks = 0: must be an integer, at least 1"),
+        ({"smallest": 1e-310}, "smallest = 1e-310: must be at least"),
     ],
 )
 def test_wrong_arguments_are_refused(changes, message):
