@@ -16,12 +16,13 @@ from nrjax._numerics import check, concrete, door
 from nrjax.composition._spending import (
     Spending,
     add,
-    cost,
     enlarged,
     fits,
+    limit,
     nothing,
     room,
     rounded_down,
+    settle,
 )
 from nrjax.composition.requests import Request, parts
 
@@ -58,35 +59,6 @@ def find(kind: type, kinds: Mapping[type, Any], owner: str, reasons: Mapping[typ
     )
 
 
-def squared_ratio(sensitivity: ArrayLike, time: ArrayLike, dtype: Any) -> Array:
-    """`sensitivity^2/time`, by factors that stay within the range of the dtype where it does.
-
-    Not the square of `sensitivity/sqrt(time)`, which XLA rounds in two ways, depending on what else
-    is in the program.
-    """
-    size = jnp.asarray(sensitivity, dtype)
-    return size / jnp.asarray(time, dtype) * size
-
-
-def ratio_cost(sensitivity: ArrayLike, time: ArrayLike, dtype: Any) -> Array:
-    """`sensitivity/time`, rounded up."""
-    raw = jnp.asarray(sensitivity, dtype) / jnp.asarray(time, dtype)
-    return cost(raw, jnp.ones((), dtype), 4)
-
-
-def time_of_square(room: Array, sensitivity: ArrayLike, factor: ArrayLike = 1.0) -> Array:
-    """Smallest time with `factor sensitivity^2/time <= room`, rounded to more noise, else inf."""
-    limits = jnp.finfo(room.dtype)
-    size = jnp.asarray(sensitivity, room.dtype)
-    return enough(size / (room / factor) * size * (1 + 24 * float(limits.eps)), room)
-
-
-def enough(time: Array, room: Array) -> Array:
-    """`time`, at least the smallest that the dtype has; infinite where nothing is left."""
-    time = jnp.maximum(time, 4 * float(jnp.finfo(time.dtype).tiny))
-    return jnp.where((room > 0) & (time < jnp.inf), time, jnp.inf)
-
-
 def check_no_delta(request: Any, owner: str) -> None:
     """Raise a `ValueError` for a request with a concrete delta of its own."""
     share = getattr(request, "delta", 0.0)
@@ -107,10 +79,11 @@ def charge(owner: Any, request: Any, dtype: Any, takes_delta: bool) -> tuple[Arr
 
     Raises:
         TypeError: nothing is proved for this kind of request.
-        ValueError: a concrete field is out of range.
+        ValueError: a concrete field is out of range, or not a single number.
     """
     price = find(type(request), owner._costs(), type(owner).__name__, owner._reasons)
     request.check_concrete()
+    request.check_single()
     share = getattr(request, "delta", 0.0)
     if not takes_delta:
         check_no_delta(request, type(owner).__name__)
@@ -164,11 +137,13 @@ class BudgetFilter(abc.ABC):
                         "computed on the host; to map over filters stack them, with "
                         "jax.tree.map(lambda *leaf: jnp.stack(leaf), first, second)"
                     )
-            numbers = [concrete(value) for value in values.values()]
-            if any(number is None for number in numbers):
+            if any(concrete(value) is None for value in values.values()):
                 return
+            for name, value in values.items():
+                check(np.ndim(value) == 0, name, value, "a single number")
             object.__setattr__(self, "budget", rounded_down(self._budget(), jnp.result_type(float)))
             return
+        settle(self, "budget")
         carried = [door(value) for value in (*values.values(), self.budget)]
         known = [number for number in carried if number is not None and number.ndim == 0]
         if len(known) < len(carried):
@@ -193,14 +168,14 @@ class BudgetFilter(abc.ABC):
     def remaining(self, state: FilterState) -> Array:
         """What is left of the budget, rounded down; a request of that cost still fits. Scalar."""
         spent = state.spent
-        return room(spent, jnp.asarray(self.budget, spent.total.dtype))
+        return room(spent, limit(self.budget, spent.total.dtype))
 
     def remaining_delta(self, state: FilterState) -> Array:
         """What is left for the requests' own deltas, rounded down so that it still fits. Scalar."""
-        limit = self._share()
-        if state.delta is None or limit is None:
+        share = self._share()
+        if state.delta is None or share is None:
             return jnp.zeros((), state.spent.total.dtype)
-        return room(state.delta, jnp.asarray(limit, state.delta.total.dtype))
+        return room(state.delta, limit(share, state.delta.total.dtype))
 
     def cost(self, request: Request) -> Array:
         """What a request would take of the budget, rounded up; scalar, NaN for a bad trace.
@@ -210,31 +185,36 @@ class BudgetFilter(abc.ABC):
             ValueError: a concrete field of a request is out of range.
         """
         dtype = self._dtype()
-        return self._sum(request, dtype)[0]
+        return self._sum(self._charges(request, dtype), dtype)[0]
 
-    def _sum(self, request: Request, dtype: Any) -> tuple[Array, Array]:
+    def _charges(self, request: Request, dtype: Any) -> list[tuple[Array, Array]]:
+        """What each part of a request costs, and its delta."""
+        takes_delta = self._share() is not None
+        return [charge(self, part, dtype, takes_delta) for part in parts(request)]
+
+    def _sum(self, charges: list[tuple[Array, Array]], dtype: Any) -> tuple[Array, Array]:
         total = share = jnp.zeros((), dtype)
         margin = 1 + 2 * float(jnp.finfo(dtype).eps)
-        for number, part in enumerate(parts(request)):
-            more, delta = charge(self, part, dtype, self._share() is not None)
+        for number, (more, delta) in enumerate(charges):
             total = (total + more) * margin if number else more
             share = (share + delta) * margin if number else delta
         return total, share
 
-    def _after(self, state: FilterState, request: Request) -> tuple[FilterState, Array]:
-        """The state with a request added, and whether that is within the budget."""
+    def _after(
+        self, state: FilterState, charges: list[tuple[Array, Array]]
+    ) -> tuple[FilterState, Array]:
+        """The state with the parts of a request added, and whether that is within the budget."""
         spent, delta = state
         dtype = spent.total.dtype
         ok = jnp.asarray(True)
-        for part in parts(request):
-            more, share = charge(self, part, dtype, delta is not None)
+        for more, share in charges:
             ok &= more < jnp.inf
             spent = add(spent, more)
             delta = None if delta is None else add(delta, share)
-        ok &= fits(spent, jnp.asarray(self.budget, dtype))
-        limit = self._share()
-        if delta is not None and limit is not None:
-            ok &= fits(delta, jnp.asarray(limit, dtype))
+        ok &= fits(spent, limit(self.budget, dtype))
+        whole = self._share()
+        if delta is not None and whole is not None:
+            ok &= fits(delta, limit(whole, dtype))
         return FilterState(spent, delta), ok
 
     def admits(self, state: FilterState, request: Request) -> Array:
@@ -244,7 +224,7 @@ class BudgetFilter(abc.ABC):
             TypeError: nothing is proved for a kind of request.
             ValueError: a concrete field of a request is out of range.
         """
-        return self._after(state, request)[1]
+        return self._after(state, self._charges(request, state.spent.total.dtype))[1]
 
     def spend(
         self, state: FilterState, spent: Request, admitted: Request | None = None
@@ -254,7 +234,8 @@ class BudgetFilter(abc.ABC):
         Args:
             state: of this filter.
             spent: the request as it came out.
-            admitted: what was asked for before; spending more than that is refused.
+            admitted: what was asked for before; spending more than that is refused. (By more than
+                a rounding: the one may have been Python's number, the other a device's.)
 
         Returns:
             The state, unchanged bit for bit where it was refused, and whether it was accepted
@@ -264,11 +245,13 @@ class BudgetFilter(abc.ABC):
             TypeError: nothing is proved for a kind of request.
             ValueError: a concrete field of a request is out of range.
         """
-        after, ok = self._after(state, spent)
+        dtype = state.spent.total.dtype
+        charges = self._charges(spent, dtype)
+        after, ok = self._after(state, charges)
         if admitted is not None:
-            dtype = state.spent.total.dtype
-            had, asked = self._sum(spent, dtype), self._sum(admitted, dtype)
-            ok &= (had[0] <= asked[0]) & (had[1] <= asked[1])
+            had, asked = self._sum(charges, dtype), self._sum(self._charges(admitted, dtype), dtype)
+            near = 1 + 8 * float(jnp.finfo(dtype).eps)
+            ok &= (had[0] <= asked[0] * near) & (had[1] <= asked[1] * near)
         return jax.tree.map(functools.partial(jnp.where, ok), after, state), ok
 
     def smallest_time(self, state: FilterState, kind: type, sensitivity: ArrayLike = 1.0) -> Array:
@@ -288,13 +271,18 @@ class BudgetFilter(abc.ABC):
             ValueError: a concrete `sensitivity` is not positive and finite.
         """
         times = self._times()
-        if not issubclass(kind, tuple(times)):
+        if not (isinstance(kind, type) and issubclass(kind, tuple(times))):
             raise TypeError(
-                f"{kind.__name__}: a smallest time under {type(self).__name__} is known for "
-                f"{names(times)}"
+                f"{getattr(kind, '__name__', kind)}: a smallest time under {type(self).__name__} "
+                f"is known for {names(times)}"
             )
         number = concrete(sensitivity)
         if number is not None:
             ok = (number > 0) & np.isfinite(number)
             check(ok, "sensitivity", sensitivity, "positive and finite")
-        return find(kind, times, type(self).__name__, {})(self.remaining(state), sensitivity)
+        left = self.remaining(state)
+        # As a request will have it, which is refused where it is out of range of the dtype.
+        size = jnp.asarray(sensitivity, left.dtype)
+        usable = (size >= float(jnp.finfo(left.dtype).tiny)) & (size < jnp.inf)
+        time = find(kind, times, type(self).__name__, {})(left, jnp.where(usable, size, 1))
+        return jnp.where(usable, time, jnp.inf)

@@ -52,11 +52,12 @@ def order_above_one(value: Any) -> float:
     return found
 
 
-def up(value: float) -> float:
-    """Not below the exact number; 0 stays 0."""
-    return value * (1 + SLACK) if value > 0 else 0.0
+def up(value: float, argument: float) -> float:
+    """Not below the exact number, which is 0 where `argument >= 0` is 0 and nowhere else."""
+    # Subnormal numbers are off by up to a unit of 5e-324 in each operation.
+    return value * (1 + SLACK) + 2e-323 if argument > 0 else 0.0
 
 
 def down(value: float) -> float:
-    """Not above the exact number."""
-    return value * (1 - SLACK)
+    """Not above the exact number, which is not negative."""
+    return max(0.0, value * (1 - SLACK) - 2e-323)

@@ -20,26 +20,25 @@ def delta_of(mu: float, epsilon: float) -> float:
     """
     if mu == 0:
         return 0.0
+    # delta falls in z0; so z0 lowered by what rounding can have done to it is on the safe side.
     start = epsilon / mu - mu / 2
+    start -= 3e-16 * (epsilon / mu + mu / 2)
+    if not start > -_FAR:  # 1 but for less than 1e-300; or infinity less infinity
+        return 1.0
     if start >= _FAR:
-        # The tail itself is above it; it may be 0 only if that underflows.
-        return 0.5 * math.erfc(start / math.sqrt(2)) + 5e-324
-    low = max(0.0, -_FAR - start)
+        return 5e-324
     high = max(0.0, -start) + _FAR
     # Panels that double from the smallest scale of the integrand near s = 0, then of length 1/2.
     first = min(0.5, 1 / (1 + mu + abs(start)))
     growing = first * 2.0 ** np.arange(max(0, math.ceil(math.log2(0.5 / first))) + 1)
     edges = np.concatenate([[0.0], growing, np.arange(growing[-1] + 0.5, high + 0.5, 0.5)])
-    edges = low + edges[edges < high - low + 0.5]
     half = 0.5 * np.diff(edges)[:, None]
     s = half * _NODES + (edges[:-1, None] + half)
     # The exponent about start, so that its error is not that of a difference of large numbers.
     values = np.exp(-0.5 * s * s - start * s) if start > 0 else np.exp(-0.5 * (start + s) ** 2)
     total = float(np.sum(half * _WEIGHTS * values * -np.expm1(-mu * s)))
     front = math.exp(-0.5 * start * start) if start > 0 else 1.0
-    # The start itself is off by rounding, and delta falls in it at a rate of about start + 1.
-    slack = _SLACK + 1e-15 * (epsilon / mu + mu) * (1 + max(start, 0.0))
-    return min(1.0, front * total / math.sqrt(2 * math.pi) * (1 + slack) + 5e-324)
+    return min(1.0, front * total / math.sqrt(2 * math.pi) * (1 + _SLACK) + 2e-323)
 
 
 def mu_of_odds(exponent: float) -> float:
@@ -50,7 +49,7 @@ def mu_of_odds(exponent: float) -> float:
         return math.inf
     if exponent < 1e-7:
         # erf(y) = tanh(x/2) for mu = 2 sqrt(2) y: to third order in x, y = sqrt(pi)/4 x.
-        return math.sqrt(math.pi / 2) * exponent * (1 + 1e-12)
+        return math.sqrt(math.pi / 2) * exponent * (1 + 1e-12) + 2e-323
     root = math.sqrt(0.5)
     if exponent < 1:
         # The middle of the normal law: erf does not cancel there.

@@ -7,6 +7,7 @@ normal one for 0, which is an error of less than that number in each operation: 
 for sixteen. (`tests/composition/test_spending.py` compares with exact rationals.)
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -39,6 +40,7 @@ def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
     return total, (a - first) + (b - second)
 
 
+@functools.partial(jax.jit, inline=True)
 def add(spending: Spending, cost: Array) -> Spending:
     """One cost more (>= 0, of the same dtype); what costs 0 changes nothing."""
     limits = jnp.finfo(spending.total.dtype)
@@ -59,12 +61,14 @@ def _gap(spending: Spending, budget: Array) -> Array:
     return gap - 2 * float(limits.eps) * jnp.abs(gap) - 2 * float(limits.tiny)
 
 
+@functools.partial(jax.jit, inline=True)
 def fits(spending: Spending, budget: Array) -> Array:
     """Whether the sum is certainly at most `budget` (bool)."""
     exact = (spending.rest == 0) & (spending.total <= budget)
     return (spending.rest <= _gap(spending, budget)) | exact
 
 
+@functools.partial(jax.jit, inline=True)
 def room(spending: Spending, budget: Array) -> Array:
     """What is left, rounded down so far that a cost of that size still fits; >= 0."""
     limits = jnp.finfo(spending.total.dtype)
@@ -73,6 +77,7 @@ def room(spending: Spending, budget: Array) -> Array:
     return jnp.maximum(left - 4 * eps * eps * budget - 64 * tiny, 0)
 
 
+@functools.partial(jax.jit, inline=True)
 def upper(spending: Spending) -> Array:
     """The sum, rounded up; infinite where it is not a number."""
     total = spending.total + spending.rest
@@ -114,7 +119,33 @@ def cost(raw: Array, argument: Array, ulps: int) -> Array:
 
 def rounded_down(value: float, dtype: Any) -> float:
     """The largest number of `dtype` that is at most `value >= 0`; subnormal ones are 0."""
-    cast = np.asarray(value, np.float64).astype(dtype)
+    with np.errstate(over="ignore"):
+        cast = np.asarray(value, np.float64).astype(dtype)
     if float(cast) > value:  # as float64: NumPy would compare with a Python number in dtype
         cast = np.nextafter(cast, np.asarray(-np.inf, dtype))
     return float(cast) if cast >= jnp.finfo(dtype).tiny else 0.0
+
+
+def limit(value: ArrayLike, dtype: Any) -> Array:
+    """A budget `>= 0` in `dtype`, never more than it is."""
+    number = door(value)
+    if number is not None and number.ndim == 0:
+        return jnp.asarray(rounded_down(float(number), dtype), dtype)
+    array = jnp.asarray(value)
+    cast = array.astype(dtype)
+    if jnp.promote_types(array.dtype, dtype) == dtype:
+        return cast
+    return cast * (1 - 2 * float(jnp.finfo(dtype).eps))
+
+
+def settle(owner: Any, name: str) -> None:
+    """Round a number among the fields of a frozen dataclass down to the default float dtype.
+
+    Compiled functions round Python's numbers to the nearest; of this one they then have nothing to
+    round. A number too small for the dtype stays as it is.
+    """
+    number = door(getattr(owner, name))
+    if number is not None and number.ndim == 0:
+        rounded = rounded_down(float(number), jnp.result_type(float))
+        if rounded > 0 and rounded != float(number):
+            object.__setattr__(owner, name, rounded)

@@ -1,7 +1,9 @@
 """Filters that add up ex-post epsilons, alone or beside a zCDP filter."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -10,8 +12,9 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check, check_positive, concrete, door
-from nrjax.composition._filter import BudgetFilter, Cost, FilterState, enough, names, ratio_cost
-from nrjax.composition._spending import enlarged, rounded_down
+from nrjax.composition._filter import BudgetFilter, Cost, FilterState, names
+from nrjax.composition._rounds import enough, ratio_cost
+from nrjax.composition._spending import enlarged, settle
 from nrjax.composition.requests import (
     GDP,
     ZCDP,
@@ -82,13 +85,10 @@ class ExPostFilter(BudgetFilter):
 
     def __post_init__(self):
         check_positive("epsilon", self.epsilon)
-        number = door(self.delta)
+        number = (concrete if self.budget is None else door)(self.delta)
         if number is not None:
             check((number >= 0) & (number < 1), "delta", self.delta, "at least 0 and below 1")
-        number = concrete(self.delta)
-        if self.budget is None and number is not None:
-            delta = rounded_down(float(number), jnp.result_type(float))
-            object.__setattr__(self, "delta", delta)
+        settle(self, "delta")
         self._settle("epsilon", "delta")
 
     def _budget(self) -> float:
@@ -106,6 +106,14 @@ class ExPostFilter(BudgetFilter):
             return enough(jnp.asarray(sensitivity, left.dtype) / left * margin, left)
 
         return {LaplaceReduction: laplace}
+
+
+def _sum_above(first: Any, second: Any) -> Any:
+    """The sum, rounded up where it is of Python's numbers and not exact."""
+    total = first + second
+    if isinstance(total, float) and Fraction(first) + Fraction(second) > Fraction(total):
+        return math.nextafter(total, math.inf)
+    return total
 
 
 class SideBySideState(NamedTuple):
@@ -133,15 +141,22 @@ class SideBySideFilter:
     zcdp: ZCDPFilter | UnifiedFilter
     ex_post: ExPostFilter
 
+    def __post_init__(self):
+        # Neither sentinels nor axes of vmap, which have no `spend`.
+        for name, valid in (("zcdp", (ZCDPFilter, UnifiedFilter)), ("ex_post", (ExPostFilter,))):
+            value = getattr(self, name)
+            right = f"a {' or '.join(kind.__name__ for kind in valid)}: no other has a proof for it"
+            check(isinstance(value, valid) or not hasattr(value, "spend"), name, value, right)
+
     @property
     def epsilon(self) -> Any:
-        """Epsilon of the whole guarantee."""
-        return self.zcdp.epsilon + self.ex_post.epsilon  # pyright: ignore[reportOperatorIssue]
+        """Epsilon of the whole guarantee, rounded up."""
+        return _sum_above(self.zcdp.epsilon, self.ex_post.epsilon)
 
     @property
     def delta(self) -> Any:
-        """Delta of the whole guarantee."""
-        return self.zcdp.delta + self.ex_post.delta  # pyright: ignore[reportOperatorIssue]
+        """Delta of the whole guarantee, rounded up."""
+        return _sum_above(self.zcdp.delta, self.ex_post.delta)
 
     def _first(self, kind: type) -> bool:
         if issubclass(kind, tuple(self.zcdp._costs())):

@@ -1,6 +1,7 @@
 """The exact filter for rounds of Brownian noise and other Gaussian private mechanisms."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -11,13 +12,8 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check_positive, check_probability
-from nrjax.composition._filter import (
-    BudgetFilter,
-    Cost,
-    ratio_cost,
-    squared_ratio,
-    time_of_square,
-)
+from nrjax.composition._filter import BudgetFilter, Cost
+from nrjax.composition._rounds import ratio_cost, squared_ratio, time_of_square
 from nrjax.composition._spending import cost, enlarged
 from nrjax.composition.conversions import gdp_for
 from nrjax.composition.requests import (
@@ -33,6 +29,7 @@ from nrjax.composition.requests import (
 from nrjax.pytrees import register_dataclass
 
 
+@functools.partial(jax.jit, inline=True)
 def squared_mu_of_odds(x: Array) -> Array:
     """`mu^2`, `mu = 2 Phi^-1(1/(1 + exp(-x)))`, rounded up; infinite where exp(x) is too large."""
     # Phi(z) = 1/2 + erf(z/sqrt(2))/2 and 1/(1 + exp(-x)) = 1/2 + tanh(x/2)/2. Elsewhere the tail.

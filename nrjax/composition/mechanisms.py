@@ -44,7 +44,7 @@ def zcdp_of_pure(epsilon: float) -> float:
         ValueError: an argument is out of range or not a concrete number.
     """
     epsilon = not_negative("epsilon", epsilon)
-    return up(epsilon * math.tanh(epsilon / 2))
+    return up(epsilon * math.tanh(epsilon / 2), epsilon)
 
 
 def zcdp_of_bounded_range(epsilon: float) -> float:
@@ -56,7 +56,8 @@ def zcdp_of_bounded_range(epsilon: float) -> float:
     Raises:
         ValueError: an argument is out of range or not a concrete number.
     """
-    return up(not_negative("epsilon", epsilon) ** 2 / 8)
+    epsilon = not_negative("epsilon", epsilon)
+    return up(0.125 * epsilon * epsilon, epsilon)
 
 
 def zcdp_of_gdp(mu: float) -> float:
@@ -68,7 +69,8 @@ def zcdp_of_gdp(mu: float) -> float:
     Raises:
         ValueError: an argument is out of range or not a concrete number.
     """
-    return up(not_negative("mu", mu) ** 2 / 2)
+    mu = not_negative("mu", mu)
+    return up(0.5 * mu * mu, mu)
 
 
 def gdp_of_pure(epsilon: float) -> float:
@@ -118,10 +120,10 @@ def rdp_of_pure(order: float, epsilon: float) -> float:
     # a - b = (A - 1) e; for large ones log cosh(x) = x + log1p(exp(-2 x)) - log 2.
     if order * epsilon < 1:
         excess = 2 * math.sinh(order * epsilon / 2) * math.sinh((order - 1) * epsilon / 2)
-        return up(math.log1p(excess / math.cosh(epsilon / 2)) / (order - 1))
+        return up(math.log1p(excess / math.cosh(epsilon / 2)) / (order - 1), epsilon)
     # log1p(x) - log1p(y) = log1p((x - y)/(1 + y)), and x - y is written without cancellation.
     fall = math.exp(-epsilon) * math.expm1(-2 * (order - 1) * epsilon)
-    return up(epsilon + math.log1p(fall / (1 + math.exp(-epsilon))) / (order - 1))
+    return up(epsilon + math.log1p(fall / (1 + math.exp(-epsilon))) / (order - 1), epsilon)
 
 
 def rdp_of_zcdp(order: float, rho: float) -> float:
@@ -134,7 +136,8 @@ def rdp_of_zcdp(order: float, rho: float) -> float:
     Raises:
         ValueError: an argument is out of range or not a concrete number.
     """
-    return up(order_above_one(order) * not_negative("rho", rho))
+    order, rho = order_above_one(order), not_negative("rho", rho)
+    return up(order * rho, rho)
 
 
 def rdp_of_gdp(order: float, mu: float) -> float:
@@ -147,4 +150,5 @@ def rdp_of_gdp(order: float, mu: float) -> float:
     Raises:
         ValueError: an argument is out of range or not a concrete number.
     """
-    return up(order_above_one(order) * not_negative("mu", mu) ** 2 / 2)
+    order, mu = order_above_one(order), not_negative("mu", mu)
+    return up(0.5 * order * mu * mu, mu)

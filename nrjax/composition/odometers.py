@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import check_positive, check_probability
 from nrjax.composition._filter import Cost, charge
-from nrjax.composition._spending import Spending, add, nothing, upper
+from nrjax.composition._spending import Spending, add, nothing, settle, upper
 from nrjax.composition.ex_post import EX_POST_COSTS, EX_POST_REASONS
 from nrjax.composition.renyi import check_order, renyi_costs
 from nrjax.composition.requests import (
@@ -85,6 +85,7 @@ class _BrownianCounter(_Counter):
     def __post_init__(self):
         check_probability("delta", self.delta)
         check_positive("gamma", self.gamma)
+        settle(self, "delta")
 
     @classmethod
     def tight_at(cls, total: float, delta: float) -> Self:
@@ -173,6 +174,7 @@ class RenyiOdometer(_Counter):
     def __post_init__(self):
         check_order(self.order)
         check_probability("delta", self.delta)
+        settle(self, "delta")
 
     def _costs(self) -> Mapping[type, Cost]:
         return renyi_costs(self.order)

@@ -4,22 +4,18 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check, check_positive, check_probability, concrete, door
 from nrjax.composition import certificates
-from nrjax.composition._filter import (
-    BudgetFilter,
-    Cost,
-    check_no_delta,
-    enough,
-    find,
-    ratio_cost,
-    time_of_square,
-)
+from nrjax.composition._filter import BudgetFilter, Cost, check_no_delta, find
+from nrjax.composition._host import positive, probability
+from nrjax.composition._rounds import enough, ratio_cost, time_of_square
 from nrjax.composition._spending import cost, enlarged
 from nrjax.composition.conversions import best_order, rdp_budgets, rdp_for
 from nrjax.composition.requests import (
@@ -36,6 +32,16 @@ from nrjax.composition.requests import (
 )
 from nrjax.composition.zcdp import UNIFIED_COSTS
 from nrjax.pytrees import register_dataclass
+
+# One call at a time, each compiled once, so that plain Python does not wait for every operation.
+_LAPLACE_REDUCTION, _LAPLACE_MECHANISM, _PURE = (
+    jax.jit(certificate, inline=True)
+    for certificate in (
+        certificates.laplace_reduction,
+        certificates.laplace_mechanism,
+        certificates.pure,
+    )
+)
 
 
 def check_order(order: Any) -> None:
@@ -56,7 +62,7 @@ def renyi_costs(order: ArrayLike) -> Mapping[type, Cost]:
         return price
 
     def pure(request: Any, dtype: Any) -> Array:
-        return certificates.pure(jnp.asarray(order, dtype), enlarged(request.epsilon, dtype))
+        return _PURE(jnp.asarray(order, dtype), enlarged(request.epsilon, dtype))
 
     def of_ratio(certificate: Callable[[ArrayLike, ArrayLike], Array]) -> Cost:
         def price(request: Any, dtype: Any) -> Array:
@@ -67,12 +73,12 @@ def renyi_costs(order: ArrayLike) -> Mapping[type, Cost]:
 
     return {
         BrownianReduction: concentrated(BrownianReduction),
-        LaplaceReduction: of_ratio(certificates.laplace_reduction),
+        LaplaceReduction: of_ratio(_LAPLACE_REDUCTION),
         ZCDP: concentrated(ZCDP),
         GDP: concentrated(GDP),
         BoundedRange: concentrated(BoundedRange),
         Pure: pure,
-        LaplaceMechanism: of_ratio(certificates.laplace_mechanism),
+        LaplaceMechanism: of_ratio(_LAPLACE_MECHANISM),
         ExPost: lambda request, dtype: enlarged(request.epsilon, dtype),
     }
 
@@ -119,12 +125,11 @@ class RenyiFilter(BudgetFilter):
         check_order(self.order)
         check_positive("epsilon", self.epsilon)
         check_probability("delta", self.delta)
-        if self.budget is None:
-            number = concrete(self.order)
-            if number is not None:
-                order = float(number.astype(jnp.result_type(float)))
-                check_order(order)
-                object.__setattr__(self, "order", order)
+        number = (concrete if self.budget is None else door)(self.order)
+        if number is not None and number.ndim == 0:
+            order = float(number.astype(jnp.result_type(float)))
+            check_order(order)
+            object.__setattr__(self, "order", order)
         self._settle("order", "epsilon", "delta")
 
     @classmethod
@@ -137,15 +142,21 @@ class RenyiFilter(BudgetFilter):
             request: a typical request, with concrete numbers.
 
         Raises:
-            ValueError: an argument is out of range, or no order has a budget.
+            ValueError: an argument is out of range or a tracer, the request costs nothing, or no
+                order has a budget.
+            TypeError: nothing is proved for a kind of request.
         """
-        check_positive("epsilon", epsilon)
-        check_probability("delta", delta)
+        epsilon, delta = positive("epsilon", epsilon), probability(delta)
         for part in parts(request):
             find(type(part), renyi_costs(2.0), cls.__name__, {})
             part.check_concrete()
+            part.check_single()
             check_no_delta(part, cls.__name__)
+        traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(request))
+        check(not traced, "request", request, "of concrete numbers, for which an order is sought")
         dtype = jnp.result_type(float)
+        size = sum(float(renyi_costs(2.0)[type(part)](part, dtype)) for part in parts(request))
+        check(size > 0, "request", request, "one that costs something")
 
         def score(orders: Any) -> Any:
             # Rounded as the filter will round it; what becomes 1 has no certificate.
@@ -156,7 +167,7 @@ class RenyiFilter(BudgetFilter):
             total = sum(
                 np.asarray(costs[type(part)](part, dtype), float) for part in parts(request)
             )
-            budgets = rdp_budgets(rounded, float(epsilon), float(delta))
+            budgets = rdp_budgets(rounded, epsilon, delta)
             with np.errstate(divide="ignore", invalid="ignore"):
                 return np.where(usable & (budgets > 0), budgets / total, -np.inf)
 

@@ -57,6 +57,17 @@ class _Request:
         """Raise a `ValueError` for a field out of range, wherever it has numbers."""
         self._check(concrete)
 
+    def check_single(self) -> None:
+        """Raise a `ValueError` for an array of several: each would have the whole budget."""
+        for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType]
+            value = getattr(self, field.name)
+            check(
+                np.ndim(value) == 0,
+                f"{type(self).__name__}.{field.name}",
+                value,
+                "a single number; several requests are a tuple, or spent one after another",
+            )
+
     def well_formed(self) -> Array:
         """Whether all fields are in range (bool); for traces, of which nothing can be raised."""
         ok = jnp.asarray(True)

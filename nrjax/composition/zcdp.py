@@ -9,14 +9,9 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check, check_positive, check_probability, concrete, door
-from nrjax.composition._filter import (
-    BudgetFilter,
-    Cost,
-    ratio_cost,
-    squared_ratio,
-    time_of_square,
-)
-from nrjax.composition._spending import cost, enlarged, rounded_down
+from nrjax.composition._filter import BudgetFilter, Cost
+from nrjax.composition._rounds import ratio_cost, squared_ratio, time_of_square
+from nrjax.composition._spending import cost, enlarged, settle
 from nrjax.composition.conversions import check_conversion, zcdp_for
 from nrjax.composition.requests import (
     GDP,
@@ -78,15 +73,12 @@ class _ConcentratedFilter(BudgetFilter):
         check_positive("epsilon", self.epsilon)
         check_probability("delta", self.delta)
         check_conversion(self.conversion)
-        kept, delta = door(self.approximation), door(self.delta)
+        read = concrete if self.budget is None else door
+        kept, delta = read(self.approximation), read(self.delta)
         if kept is not None and delta is not None:
             right = "at least 0 and below delta, of which it is a part"
             check((kept >= 0) & (kept < delta), "approximation", self.approximation, right)
-        if self.budget is None:
-            number = concrete(self.approximation)
-            if number is not None:
-                kept = rounded_down(float(number), jnp.result_type(float))
-                object.__setattr__(self, "approximation", kept)
+        settle(self, "approximation")
         self._settle("epsilon", "delta", "approximation")
 
     def _budget(self) -> float:

@@ -291,7 +291,7 @@ def test_wrong_choices_are_named_at_the_door(tmp_path, arguments, message, capsy
         ({"selection": 1.0}, r"selection = 1.0: must be small enough for one selection and one"),
         ({"smallest": (1.0,)}, r"selection = 0.02: must be small enough .* \(smallest is 1;"),
         ({"top": 31}, "number of groups = 31: must be from 1 to 30, the groups of own.csv"),
-        ({"data": ("nothing",)}, "data = 'nothing': must be 'flights', 'reddit', or the path"),
+        ({"data": ("nothing",)}, "data = 'nothing': must be zipf, flights, reddit, or the path"),
         ({"data": ("a/own.csv", "b/own.csv")}, "data = .*: must be files of different names"),
     ],
 )
