@@ -17,7 +17,7 @@ from jax import Array
 from nrjax import engine
 from nrjax.engine import TrialState
 from nrjax.interaction import Interaction
-from nrjax.keys import trial_key
+from nrjax.keys import is_key, trial_key
 from nrjax.types import Outcome, Status
 
 Derived = tuple[tuple[str, Callable[[Outcome], Array]], ...]
@@ -40,7 +40,7 @@ class Lanes(NamedTuple):
     """Number of each lane's trial within the share, int32."""
     occupied: Array
     late: Array
-    """Whether the last release was judged by its ceiling."""
+    """Whether the last release was judged by its ceiling. If it ends the trial it is assessed."""
     following: Array
     """Number of the next trial to start, int32."""
     outcomes: dict[str, Any]
@@ -75,11 +75,13 @@ def _tiled(trial: Interaction, state: TrialState, wanted: Array, tile: int) -> t
 
 
 def _assessed(
-    trial: Interaction, state: TrialState, running: Array, tile: int
+    trial: Interaction, state: TrialState, running: Array, late: Array, tile: int
 ) -> tuple[Any, Array, Array]:
     """What the rule is to judge, and which lanes still have to be assessed when they end.
 
     Where the rule would say no to the ceiling of the utility, the ceiling stands for the utility.
+    Lanes that have ended and are `late` are assessed with the others: one copy of what may be a
+    large program.
     """
     never = jnp.zeros_like(running)
     if not engine.has_ceiling(trial):
@@ -88,8 +90,8 @@ def _assessed(
             return *assess(state.step, state.process), never
         return *_tiled(trial, state, running, tile), never
     declined, ceiling = jax.vmap(lambda state: engine.decline(trial, state))(state)
-    hypothesis, utility = _tiled(trial, state, running & ~declined, tile)
-    return hypothesis, jnp.where(declined, ceiling, utility), declined
+    hypothesis, utility = _tiled(trial, state, (running & ~declined) | late, tile)
+    return hypothesis, jnp.where(running & declined, ceiling, utility), running & declined
 
 
 def run(
@@ -120,16 +122,15 @@ def run(
     def running(carry: Lanes) -> Array:
         return carry.occupied & (carry.state.status == Status.RUNNING)
 
+    def ended(carry: Lanes) -> Array:
+        return carry.occupied & ~running(carry)
+
     def refill(carry: Lanes) -> Lanes:
         """Write out the lanes that have ended and start the next trials in them."""
-        free = ~running(carry)
-        rows = jnp.where(carry.occupied & free, carry.trial, capacity)
-        ended = carry.state
-        if engine.has_ceiling(trial):
-            late = carry.occupied & free & carry.late
-            hypothesis, utility = _tiled(trial, ended, late, tile)
-            ended = ended._replace(hypothesis=hypothesis, utility=utility)
-        finished = jax.vmap(finish)(ended)
+        written = ended(carry) & ~carry.late
+        free = written | ~carry.occupied
+        rows = jnp.where(written, carry.trial, capacity)
+        finished = jax.vmap(finish)(carry.state)
         outcomes = jax.tree.map(
             lambda buffer, row: buffer.at[rows].set(row, mode="drop"), carry.outcomes, finished
         )
@@ -137,53 +138,73 @@ def run(
         taken = free & (number < count)
         fresh = start(keys(first + number.astype(jnp.uint32)))
 
+        # Lanes without a trial get a state too, as good as any: they take steps with the others.
         def pick(new: Array, old: Array) -> Array:
-            return jnp.where(taken.reshape(taken.shape + (1,) * (new.ndim - 1)), new, old)
+            return jnp.where(free.reshape(free.shape + (1,) * (new.ndim - 1)), new, old)
 
         return Lanes(
             state=jax.tree.map(pick, fresh, carry.state),
             trial=jnp.where(taken, number, carry.trial),
             occupied=(carry.occupied & ~free) | taken,
-            late=carry.late & ~taken,
+            late=carry.late & ~free,
             following=carry.following + jnp.sum(taken, dtype=jnp.int32),
             outcomes=outcomes,
         )
 
+    def company(lane: Array, carry: Lanes) -> Array:
+        """Whether enough lanes have ended: starting a trial can cost as much as many steps."""
+        enough = jnp.sum(lane, dtype=jnp.int32) >= max(1, lanes // 8)
+        return enough & (carry.following < count)
+
     def take_step(_: Array, carry: Lanes) -> Lanes:
         at_work = running(carry)
+        # Without trials to start, ended lanes wait for the last one to end.
+        overdue = company(ended(carry), carry) | ~jnp.any(at_work)
+        late = ended(carry) & carry.late & overdue
 
         def go() -> tuple[TrialState, Array]:
-            *assessed, late = _assessed(trial, carry.state, at_work, tile)
+            hypothesis, utility, declined = _assessed(trial, carry.state, at_work, late, tile)
 
-            def lane(state: TrialState, hypothesis: Any, utility: Array) -> TrialState:
-                return engine.advance(trial, engine.judge(trial, state, hypothesis, utility))
+            def lane(state: TrialState, hypothesis: Any, utility: Array, late: Array) -> TrialState:
+                state = engine.advance(trial, engine.judge(trial, state, hypothesis, utility))
+                if not engine.has_ceiling(trial):
+                    return state
+                found = state._replace(hypothesis=hypothesis, utility=utility)
+                return jax.tree.map(lambda new, old: jnp.where(late, new, old), found, state)
 
-            return jax.vmap(lane)(carry.state, *assessed), jnp.where(at_work, late, carry.late)
+            state = jax.vmap(lane)(carry.state, hypothesis, utility, late)
+            return state, jnp.where(at_work, declined, carry.late & ~late)
 
-        state, late = jax.lax.cond(jnp.any(at_work), go, lambda: (carry.state, carry.late))
-        return carry._replace(state=state, late=late)
+        state, still = jax.lax.cond(jnp.any(at_work | late), go, lambda: (carry.state, carry.late))
+        return carry._replace(state=state, late=still)
 
     def body(carry: Lanes) -> Lanes:
         carry = jax.lax.fori_loop(0, inner_steps, take_step, carry)
-        # Starting a trial can cost as much as many steps, so ended lanes wait for company; and
-        # without trials to start, for the last one to end.
-        at_work = running(carry)
-        ended = jnp.sum(carry.occupied & ~at_work, dtype=jnp.int32)
-        enough = (ended >= max(1, lanes // 8)) & (carry.following < count)
-        return jax.lax.cond(enough | ~jnp.any(at_work), refill, lambda carry: carry, carry)
+        under_way = running(carry) | (ended(carry) & carry.late)
+        enough = company(ended(carry) & ~carry.late, carry)
+        return jax.lax.cond(enough | ~jnp.any(under_way), refill, lambda carry: carry, carry)
 
     nobody = jnp.zeros((lanes,), jnp.int32)
+
+    def unset(leaf: Any) -> Array:
+        return (
+            jnp.broadcast_to(key, leaf.shape) if is_key(leaf) else jnp.zeros(leaf.shape, leaf.dtype)
+        )
+
     carry = Lanes(
-        state=start(keys(nobody.astype(jnp.uint32))),
+        state=jax.tree.map(unset, jax.eval_shape(lambda: start(keys(nobody.astype(jnp.uint32))))),
         trial=nobody,
         occupied=jnp.zeros((lanes,), bool),
         late=jnp.zeros((lanes,), bool),
         following=jnp.int32(0),
         outcomes=outcomes,
     )
+
     # A lane is occupied until its outcome is written, also if its trial failed at the start.
-    carry = jax.lax.while_loop(lambda carry: jnp.any(carry.occupied), body, refill(carry))
-    return carry.outcomes
+    def unfinished(carry: Lanes) -> Array:
+        return jnp.any(carry.occupied) | (carry.following < count)
+
+    return jax.lax.while_loop(unfinished, body, carry).outcomes
 
 
 def paths(
