@@ -94,6 +94,43 @@ def _assessed(
     return hypothesis, jnp.where(running & declined, ceiling, utility), running & declined
 
 
+def _running(carry: Lanes) -> Array:
+    return carry.occupied & (carry.state.status == Status.RUNNING)
+
+
+def _ended(carry: Lanes) -> Array:
+    return carry.occupied & ~_running(carry)
+
+
+def _stepped(trial: Interaction, carry: Lanes, late: Array, tile: int) -> tuple[TrialState, Array]:
+    """State, and who is late, after a step of the lanes whose trials run.
+
+    The `late` ones given, which have ended, are assessed.
+    """
+    at_work = _running(carry)
+    hypothesis, utility, declined = _assessed(trial, carry.state, at_work, late, tile)
+
+    def lane(state: TrialState, hypothesis: Any, utility: Array, late: Array) -> TrialState:
+        state = engine.advance(trial, engine.judge(trial, state, hypothesis, utility))
+        if not engine.has_ceiling(trial):
+            return state
+        found = state._replace(hypothesis=hypothesis, utility=utility)
+        return jax.tree.map(lambda new, old: jnp.where(late, new, old), found, state)
+
+    state = jax.vmap(lane)(carry.state, hypothesis, utility, late)
+    return state, jnp.where(at_work, declined, carry.late & ~late)
+
+
+def _unset(shapes: Any, key: Array) -> Any:
+    """A pytree of these shapes and dtypes that stands for nothing; `key` where keys are."""
+    return jax.tree.map(
+        lambda leaf: (
+            jnp.broadcast_to(key, leaf.shape) if is_key(leaf) else jnp.zeros(leaf.shape, leaf.dtype)
+        ),
+        shapes,
+    )
+
+
 def run(
     trial: Interaction,
     key: Array,
@@ -119,15 +156,9 @@ def run(
     blank = jax.eval_shape(lambda k: finish(engine.start(trial, k)), key)
     outcomes = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), blank)
 
-    def running(carry: Lanes) -> Array:
-        return carry.occupied & (carry.state.status == Status.RUNNING)
-
-    def ended(carry: Lanes) -> Array:
-        return carry.occupied & ~running(carry)
-
     def refill(carry: Lanes) -> Lanes:
         """Write out the lanes that have ended and start the next trials in them."""
-        written = ended(carry) & ~carry.late
+        written = _ended(carry) & ~carry.late
         free = written | ~carry.occupied
         rows = jnp.where(written, carry.trial, capacity)
         finished = jax.vmap(finish)(carry.state)
@@ -151,54 +182,33 @@ def run(
             outcomes=outcomes,
         )
 
-    def company(lane: Array, carry: Lanes) -> Array:
+    def company(ended: Array, carry: Lanes) -> Array:
         """Whether enough lanes have ended: starting a trial can cost as much as many steps."""
-        enough = jnp.sum(lane, dtype=jnp.int32) >= max(1, lanes // 8)
+        enough = jnp.sum(ended, dtype=jnp.int32) >= max(1, lanes // 8)
         return enough & (carry.following < count)
 
     def take_step(_: Array, carry: Lanes) -> Lanes:
-        at_work = running(carry)
+        at_work, ended = _running(carry), _ended(carry)
         # Without trials to start, ended lanes wait for the last one to end.
-        overdue = company(ended(carry), carry) | ~jnp.any(at_work)
-        late = ended(carry) & carry.late & overdue
-
-        def go() -> tuple[TrialState, Array]:
-            hypothesis, utility, declined = _assessed(trial, carry.state, at_work, late, tile)
-
-            def lane(state: TrialState, hypothesis: Any, utility: Array, late: Array) -> TrialState:
-                state = engine.advance(trial, engine.judge(trial, state, hypothesis, utility))
-                if not engine.has_ceiling(trial):
-                    return state
-                found = state._replace(hypothesis=hypothesis, utility=utility)
-                return jax.tree.map(lambda new, old: jnp.where(late, new, old), found, state)
-
-            state = jax.vmap(lane)(carry.state, hypothesis, utility, late)
-            return state, jnp.where(at_work, declined, carry.late & ~late)
-
-        state, still = jax.lax.cond(jnp.any(at_work | late), go, lambda: (carry.state, carry.late))
-        return carry._replace(state=state, late=still)
+        late = ended & carry.late & (company(ended, carry) | ~jnp.any(at_work))
+        state, late = jax.lax.cond(
+            jnp.any(at_work | late),
+            lambda: _stepped(trial, carry, late, tile),
+            lambda: (carry.state, carry.late),
+        )
+        return carry._replace(state=state, late=late)
 
     def body(carry: Lanes) -> Lanes:
         carry = jax.lax.fori_loop(0, inner_steps, take_step, carry)
-        under_way = running(carry) | (ended(carry) & carry.late)
-        enough = company(ended(carry) & ~carry.late, carry)
+        ended = _ended(carry)
+        under_way = _running(carry) | (ended & carry.late)
+        enough = company(ended & ~carry.late, carry)
         return jax.lax.cond(enough | ~jnp.any(under_way), refill, lambda carry: carry, carry)
 
     nobody = jnp.zeros((lanes,), jnp.int32)
-
-    def unset(leaf: Any) -> Array:
-        return (
-            jnp.broadcast_to(key, leaf.shape) if is_key(leaf) else jnp.zeros(leaf.shape, leaf.dtype)
-        )
-
-    carry = Lanes(
-        state=jax.tree.map(unset, jax.eval_shape(lambda: start(keys(nobody.astype(jnp.uint32))))),
-        trial=nobody,
-        occupied=jnp.zeros((lanes,), bool),
-        late=jnp.zeros((lanes,), bool),
-        following=jnp.int32(0),
-        outcomes=outcomes,
-    )
+    nothing = jnp.zeros((lanes,), bool)
+    state = jax.eval_shape(lambda: start(keys(nobody.astype(jnp.uint32))))
+    carry = Lanes(_unset(state, key), nobody, nothing, nothing, jnp.int32(0), outcomes)
 
     # A lane is occupied until its outcome is written, also if its trial failed at the start.
     def unfinished(carry: Lanes) -> Array:

@@ -249,7 +249,7 @@ def renyi_play(key, budget, shift, rounds, levels=16):
             outcome, loss, request = released(tally, round_key, *parts)
             return pay(tally, loss, request, outcome.step >= 0)
 
-        def tested(tally):
+        def with_a_test(tally):
             line = Line(jnp.full(1, ANSWERED, DTYPE), jnp.zeros(1, DTYPE))
             parts = ExPost, nrjax.Laplace(()), 1 / epsilons[levels // 2 :][:1], line
             outcome, loss, request = released(
@@ -269,7 +269,7 @@ def renyi_play(key, budget, shift, rounds, levels=16):
             loss = jnp.where(made, jnp.where(heads, COIN, -COIN), 0)
             return pay(tally, loss, Pure(COIN), made)
 
-        branches = brownian, laplace, coin, tested
+        branches = brownian, laplace, coin, with_a_test
         tally = lax.switch((number + lucky) % len(branches), branches, tally)
         return tally, tally
 
