@@ -132,24 +132,32 @@ def assess(trial: Interaction, step: Array, process: Any) -> tuple[Any, Array]:
     return hypothesis, jnp.asarray(utility.evaluate(hypothesis), trial.value.dtype)
 
 
-def has_ceiling(trial: Interaction) -> bool:
-    """Whether the utility bounds itself from above before the hypothesis is made."""
-    return hasattr(trial.utility, "ceiling")
+def is_bounded(trial: Interaction) -> bool:
+    """Whether the utility bounds itself for less than it costs to evaluate."""
+    utility = _utility_at(trial, jnp.int32(0))
+    return hasattr(utility, "bounds") or hasattr(utility, "ceiling")
 
 
-def decline(trial: Interaction, state: TrialState) -> tuple[Array, Array]:
-    """Whether the rule says no even to the ceiling of the present release, and that ceiling.
+def foresee(trial: Interaction, state: TrialState) -> tuple[Array, Array]:
+    """Whether bounds settle what the rule says of the present release, and a stand-in for it.
 
-    Rules are monotone, and answer twice alike under one key: so would they to the utility.
+    Rules are monotone, and answer alike under one key: what they say of both bounds they would say
+    of the utility in between. The stand-in, the bound that is further from the threshold, gets that
+    answer also where another copy of the rule rounds otherwise. NaNs settle nothing.
     """
     utility = _utility_at(trial, state.step)
-    ceiling = utility.ceiling(release_of(trial, state.process))
-    ceiling = jnp.asarray(ceiling, trial.value.dtype)
+    release = release_of(trial, state.process)
+    if hasattr(utility, "bounds"):
+        pair = utility.bounds(utility.hypothesis(release))
+    else:
+        pair = (-jnp.inf, utility.ceiling(release))
+    pair = jnp.stack([jnp.asarray(bound, trial.value.dtype) for bound in pair])
     query = step_key(role_key(state.key, Role.QUERY), state.step)
-    _, stop = trial.rule.step(
-        query, state.rule, _epsilon(trial, state.process, state.time), ceiling
-    )
-    return ~stop & ~jnp.isnan(ceiling), ceiling
+    epsilon = _epsilon(trial, state.process, state.time)
+    # The noise of the rule is drawn once: only the utility is mapped.
+    low, high = jax.vmap(lambda bound: trial.rule.step(query, state.rule, epsilon, bound)[1])(pair)
+    settled = (low == high) & ~jnp.any(jnp.isnan(pair))
+    return settled, jnp.where(high, pair[1], pair[0])
 
 
 def _where(condition: Array, new: Any, old: Any) -> Any:

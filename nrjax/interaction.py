@@ -1,6 +1,7 @@
 """What a trial is made of: its parts, checked against each other and brought to one dtype."""
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import jax
@@ -30,6 +31,23 @@ class Interaction:
     structure: tuple[str, tuple[type, ...]] = dataclasses.field(metadata={"static": True})
     """Classes of the parts, and of their parts by name: keeps apart the compiled programs of
     classes that a user has registered with JAX's own function (see `nrjax.pytrees`)."""
+
+    # An interaction is a family of one (`nrjax.family.Family`), with nothing that varies.
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """None: results have no axis beside that of trials."""
+        return ()
+
+    def at(self, point: Array) -> tuple[()]:
+        """Nothing of its own."""
+        del point
+        return ()
+
+    def member(self, varied: tuple[()]) -> "Interaction":
+        """Itself."""
+        del varied
+        return self
 
 
 def _to_dtype(leaf: Any, dtype: Any) -> Any:
@@ -135,6 +153,14 @@ def _check_noise(
         )
 
 
+@partial(jax.jit, static_argnames="structure")
+def _quality(utility: Any, release: Array, structure: Any) -> Array:
+    """For its shape; of all utilities alike JAX traces it once."""
+    del structure  # keeps classes apart, as `Interaction.structure` does
+    one = utility.at(jnp.int32(0)) if hasattr(utility, "at") else utility
+    return one.evaluate(one.hypothesis(release))
+
+
 def build_interaction(
     value: ArrayLike,
     process: NoiseProcess,
@@ -207,12 +233,8 @@ def build_interaction(
             abstract_key,
         )
 
-    def quality(release: Array) -> Array:
-        one: Any = built.utility
-        one = one.at(jnp.int32(0)) if hasattr(one, "at") else one
-        return one.evaluate(one.hypothesis(release))
-
-    result = jax.eval_shape(quality, built.value)
+    kind = (str(jax.tree.structure(built.utility)), type(built.utility))
+    result = _quality.eval_shape(built.utility, built.value, structure=kind)
     if result.shape != ():
         raise ValueError(f"utility.evaluate returns shape {result.shape}: must be a scalar")
     return built

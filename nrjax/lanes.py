@@ -7,6 +7,7 @@ do not depend on how many others there are: a matrix product differs in the last
 batch sizes, not between places in a batch (of a power of two: in odd ones it was seen to).
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from nrjax import engine
+from nrjax._threefry import written_out
 from nrjax.engine import TrialState
 from nrjax.interaction import Interaction
 from nrjax.keys import is_key, trial_key
@@ -22,6 +24,23 @@ from nrjax.types import Outcome, Status
 
 Derived = tuple[tuple[str, Callable[[Outcome], Array]], ...]
 """Results by name that are made of one trial's outcome, when it ends."""
+
+
+class Trials(Protocol):
+    """An `Interaction`, or a `nrjax.family.Family` of them: all points of a sweep."""
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """Axes of a result beside that of trials: () or (points,)."""
+        ...
+
+    def at(self, point: Array) -> Any:
+        """What one point has of its own."""
+        ...
+
+    def member(self, varied: Any) -> Interaction:
+        """The interaction of the point that has this of its own."""
+        ...
 
 
 class Session(Protocol):
@@ -36,33 +55,43 @@ class Lanes(NamedTuple):
     """Trials under way on one device, and the outcomes of those that ended."""
 
     state: TrialState
+    varied: Any
+    """What each lane's trial has of its own among the trials of a sweep; else nothing."""
     trial: Array
-    """Number of each lane's trial within the share, int32."""
+    """Number of each lane's trial within the share, int32: of a sweep, point by point."""
     occupied: Array
     late: Array
-    """Whether the last release was judged by its ceiling. If it ends the trial it is assessed."""
+    """Whether the last release was judged by bounds. If it ends the trial it is assessed then."""
     following: Array
     """Number of the next trial to start, int32."""
     outcomes: dict[str, Any]
 
 
-def _tiled(trial: Interaction, state: TrialState, wanted: Array, tile: int) -> tuple[Any, Array]:
+def _assess(trials: Trials, varied: Any, step: Array, process: Any) -> tuple[Any, Array]:
+    """`engine.assess` of many lanes."""
+    return jax.vmap(
+        lambda varied, step, process: engine.assess(trials.member(varied), step, process)
+    )(varied, step, process)
+
+
+def _tiled(trials: Trials, carry: Lanes, wanted: Array, tile: int) -> tuple[Any, Array]:
     """Hypothesis and utility of the wanted lanes, gathered into as few tiles as hold them.
 
     The other lanes keep those they have.
     """
-    assess = jax.vmap(lambda step, process: engine.assess(trial, step, process))
+    state = carry.state
     order = jnp.argsort(~wanted, stable=True)
 
     def serve(number: Array, found: tuple[Any, Array]) -> tuple[Any, Array]:
         chosen = jax.lax.dynamic_slice_in_dim(order, number * tile, tile)
-        step, process = jax.tree.map(lambda leaf: leaf[chosen], (state.step, state.process))
+        parts = (carry.varied, state.step, state.process)
+        varied, step, process = jax.tree.map(lambda leaf: leaf[chosen], parts)
         # The last tile is filled up with lanes that are not wanted: those are dropped.
         place = jnp.where(wanted[chosen], chosen, wanted.shape[0])
         return jax.tree.map(
             lambda buffer, rows: buffer.at[place].set(rows, mode="drop"),
             found,
-            assess(step, process),
+            _assess(trials, varied, step, process),
         )
 
     found = (state.hypothesis, state.utility)
@@ -74,24 +103,48 @@ def _tiled(trial: Interaction, state: TrialState, wanted: Array, tile: int) -> t
     return jax.lax.fori_loop(0, tiles, serve, found)
 
 
-def _assessed(
-    trial: Interaction, state: TrialState, running: Array, late: Array, tile: int
-) -> tuple[Any, Array, Array]:
-    """What the rule is to judge, and which lanes still have to be assessed when they end.
+class _Assessed(NamedTuple):
+    """What the rule is to judge, lane by lane."""
 
-    Where the rule would say no to the ceiling of the utility, the ceiling stands for the utility.
-    Lanes that have ended and are `late` are assessed with the others: one copy of what may be a
-    large program.
+    hypothesis: Any
+    utility: Array
+    """That of the hypothesis, or a stand-in."""
+    settled: Array
+    """Whether the trial runs and bounds settle what the rule says: a stand-in is judged."""
+    served: Array
+    """Whether hypothesis and utility are exact and new."""
+
+
+def _assessed(trials: Trials, carry: Lanes, running: Array, late: Array, tile: int) -> _Assessed:
+    """Assess the lanes that run and that bounds do not settle, and those that are `late`.
+
+    Those are few, so they wait for company, unless nobody else gets on. Lanes that have ended and
+    are late are assessed with the others: one copy of what may be a large program.
     """
-    never = jnp.zeros_like(running)
-    if not engine.has_ceiling(trial):
-        if running.shape[0] == tile:
-            assess = jax.vmap(lambda step, process: engine.assess(trial, step, process))
-            return *assess(state.step, state.process), never
-        return *_tiled(trial, state, running, tile), never
-    declined, ceiling = jax.vmap(lambda state: engine.decline(trial, state))(state)
-    hypothesis, utility = _tiled(trial, state, (running & ~declined) | late, tile)
-    return hypothesis, jnp.where(running & declined, ceiling, utility), running & declined
+    never, lanes, state = jnp.zeros_like(running), running.shape[0], carry.state
+    if not _is_bounded(trials):
+        if lanes == tile:
+            found = _assess(trials, carry.varied, state.step, state.process)
+            return _Assessed(*found, never, running)
+        return _Assessed(*_tiled(trials, carry, running, tile), never, running)
+    settled, stand_in = jax.vmap(
+        lambda varied, state: engine.foresee(trials.member(varied), state)
+    )(carry.varied, state)
+    settled &= running
+    wanted = (running & ~settled) | late
+    enough = jnp.sum(wanted, dtype=jnp.int32) >= min(tile, _company(lanes))
+    served = wanted & (enough | ~jnp.any(settled))
+    hypothesis, utility = _tiled(trials, carry, served, tile)
+    return _Assessed(hypothesis, jnp.where(settled, stand_in, utility), settled, served)
+
+
+def _company(lanes: int) -> int:
+    """How many lanes go together for what may cost as much as many steps."""
+    return max(1, lanes // 8)
+
+
+def _is_bounded(trials: Trials) -> bool:
+    return engine.is_bounded(trials.member(trials.at(jnp.int32(0))))
 
 
 def _running(carry: Lanes) -> Array:
@@ -102,23 +155,36 @@ def _ended(carry: Lanes) -> Array:
     return carry.occupied & ~_running(carry)
 
 
-def _stepped(trial: Interaction, carry: Lanes, late: Array, tile: int) -> tuple[TrialState, Array]:
+def _stepped(
+    trials: Trials, carry: Lanes, late: Array, tile: int, exact: bool
+) -> tuple[TrialState, Array]:
     """State, and who is late, after a step of the lanes whose trials run.
 
-    The `late` ones given, which have ended, are assessed.
+    The `late` ones given, which have ended, are assessed. Nobody is late unless `exact`.
     """
     at_work = _running(carry)
-    hypothesis, utility, declined = _assessed(trial, carry.state, at_work, late, tile)
+    found = _assessed(trials, carry, at_work, late, tile)
+    waiting = at_work & ~found.settled & ~found.served
 
-    def lane(state: TrialState, hypothesis: Any, utility: Array, late: Array) -> TrialState:
-        state = engine.advance(trial, engine.judge(trial, state, hypothesis, utility))
-        if not engine.has_ceiling(trial):
-            return state
-        found = state._replace(hypothesis=hypothesis, utility=utility)
-        return jax.tree.map(lambda new, old: jnp.where(late, new, old), found, state)
+    def lane(
+        varied: Any, state: TrialState, hypothesis: Any, utility: Array, waits: Array, late: Array
+    ) -> TrialState:
+        trial = trials.member(varied)
+        if not engine.is_bounded(trial):
+            return engine.advance(trial, engine.judge(trial, state, hypothesis, utility))
+        # One that has ended is left as it is.
+        held = state._replace(status=jnp.where(waits, Status.EXHAUSTED, state.status))
+        new = engine.advance(trial, engine.judge(trial, held, hypothesis, utility))
+        new = new._replace(status=jnp.where(waits, state.status, new.status))
+        exactly = new._replace(hypothesis=hypothesis, utility=utility)
+        return jax.tree.map(lambda new, old: jnp.where(late, new, old), exactly, new)
 
-    state = jax.vmap(lane)(carry.state, hypothesis, utility, late)
-    return state, jnp.where(at_work, declined, carry.late & ~late)
+    late &= found.served
+    state = jax.vmap(lane)(
+        carry.varied, carry.state, found.hypothesis, found.utility, waiting, late
+    )
+    still = carry.late & ~found.served
+    return state, jnp.where(at_work, found.settled & exact, still)
 
 
 def _unset(shapes: Any, key: Array) -> Any:
@@ -132,7 +198,7 @@ def _unset(shapes: Any, key: Array) -> Any:
 
 
 def run(
-    trial: Interaction,
+    trials: Trials,
     key: Array,
     first: Array,
     count: Array,
@@ -145,29 +211,36 @@ def run(
     derived: Derived = (),
 ) -> dict[str, Any]:
     """Outcomes of trials `first` to `first + count` on one device; `capacity` rows, rest unset."""
-    start = jax.vmap(lambda k: engine.start(trial, k))
-    keys = jax.vmap(lambda number: trial_key(key, number))
+    key, points = written_out(key), math.prod(trials.axes)
+    rows, count = capacity * points, count * points
 
-    def finish(state: TrialState) -> dict[str, Any]:
-        outcome = engine.finish(trial, state)
+    def start(number: Array) -> tuple[Any, TrialState]:
+        varied = trials.at(number % points)
+        one = trial_key(key, first + (number // points).astype(jnp.uint32))
+        return varied, engine.start(trials.member(varied), one)
+
+    def finish(varied: Any, state: TrialState) -> dict[str, Any]:
+        outcome = engine.finish(trials.member(varied), state)
         kept = {name: getattr(outcome, name) for name in fields}
         return kept | {name: jnp.asarray(function(outcome)) for name, function in derived}
 
-    blank = jax.eval_shape(lambda k: finish(engine.start(trial, k)), key)
-    outcomes = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), blank)
+    # Where nobody looks at the utility, bounds that settle the last answer are enough.
+    exact = bool(derived) or not {"utility", "hypothesis"}.isdisjoint(fields)
+    blank = jax.eval_shape(lambda number: finish(*start(number)), jnp.int32(0))
+    outcomes = jax.tree.map(lambda leaf: jnp.zeros((rows, *leaf.shape), leaf.dtype), blank)
 
     def refill(carry: Lanes) -> Lanes:
         """Write out the lanes that have ended and start the next trials in them."""
         written = _ended(carry) & ~carry.late
         free = written | ~carry.occupied
-        rows = jnp.where(written, carry.trial, capacity)
-        finished = jax.vmap(finish)(carry.state)
+        place = jnp.where(written, carry.trial, rows)
+        finished = jax.vmap(finish)(carry.varied, carry.state)
         outcomes = jax.tree.map(
-            lambda buffer, row: buffer.at[rows].set(row, mode="drop"), carry.outcomes, finished
+            lambda buffer, row: buffer.at[place].set(row, mode="drop"), carry.outcomes, finished
         )
         number = carry.following + jnp.cumsum(free, dtype=jnp.int32) - 1
         taken = free & (number < count)
-        fresh = start(keys(first + number.astype(jnp.uint32)))
+        varied, fresh = jax.vmap(start)(number)
 
         # Lanes without a trial get a state too, as good as any: they take steps with the others.
         def pick(new: Array, old: Array) -> Array:
@@ -175,6 +248,7 @@ def run(
 
         return Lanes(
             state=jax.tree.map(pick, fresh, carry.state),
+            varied=jax.tree.map(pick, varied, carry.varied),
             trial=jnp.where(taken, number, carry.trial),
             occupied=(carry.occupied & ~free) | taken,
             late=carry.late & ~free,
@@ -184,7 +258,7 @@ def run(
 
     def company(ended: Array, carry: Lanes) -> Array:
         """Whether enough lanes have ended: starting a trial can cost as much as many steps."""
-        enough = jnp.sum(ended, dtype=jnp.int32) >= max(1, lanes // 8)
+        enough = jnp.sum(ended, dtype=jnp.int32) >= _company(lanes)
         return enough & (carry.following < count)
 
     def take_step(_: Array, carry: Lanes) -> Lanes:
@@ -193,7 +267,7 @@ def run(
         late = ended & carry.late & (company(ended, carry) | ~jnp.any(at_work))
         state, late = jax.lax.cond(
             jnp.any(at_work | late),
-            lambda: _stepped(trial, carry, late, tile),
+            lambda: _stepped(trials, carry, late, tile, exact),
             lambda: (carry.state, carry.late),
         )
         return carry._replace(state=state, late=late)
@@ -207,14 +281,17 @@ def run(
 
     nobody = jnp.zeros((lanes,), jnp.int32)
     nothing = jnp.zeros((lanes,), bool)
-    state = jax.eval_shape(lambda: start(keys(nobody.astype(jnp.uint32))))
-    carry = Lanes(_unset(state, key), nobody, nothing, nothing, jnp.int32(0), outcomes)
+    varied, state = (_unset(shapes, key) for shapes in jax.eval_shape(jax.vmap(start), nobody))
+    carry = Lanes(state, varied, nobody, nothing, nothing, jnp.int32(0), outcomes)
 
     # A lane is occupied until its outcome is written, also if its trial failed at the start.
     def unfinished(carry: Lanes) -> Array:
         return jnp.any(carry.occupied) | (carry.following < count)
 
-    return jax.lax.while_loop(unfinished, body, carry).outcomes
+    outcomes = jax.lax.while_loop(unfinished, body, carry).outcomes
+    return jax.tree.map(
+        lambda buffer: buffer.reshape(capacity, *trials.axes, *buffer.shape[1:]), outcomes
+    )
 
 
 def paths(
@@ -229,6 +306,7 @@ def paths(
     fields: tuple[str, ...],
 ) -> dict[str, Any]:
     """Whole paths of trials `first` to `first + count`, a tile at a time."""
+    key = written_out(key)
 
     def one(number: Array) -> dict[str, Any]:
         records = engine.path(trial, trial_key(key, first + number), length)
@@ -241,6 +319,7 @@ def sessions(
     trial: Session, key: Array, first: Array, count: Array, *, tile: int, capacity: int
 ) -> dict[str, Any]:
     """Results of trials `first` to `first + count` that run by themselves, a tile at a time."""
+    key = written_out(key)
 
     def one(number: Array) -> dict[str, Any]:
         return trial.run(trial_key(key, first + number))._asdict()

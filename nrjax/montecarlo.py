@@ -5,6 +5,7 @@ What a device does with its share of the trials is in `nrjax.lanes`.
 
 import copy
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -21,6 +22,7 @@ from nrjax._numerics import check
 from nrjax.engine import Path
 from nrjax.interaction import Interaction, build_interaction
 from nrjax.keys import check_key, is_key
+from nrjax.lanes import Trials
 from nrjax.types import Guarantee, NoiseProcess, Outcome, Schedule, StoppingRule, Utility
 
 _TRIALS = 2**32
@@ -38,8 +40,9 @@ class Batching:
         tile: trials whose utility is taken together, a power of two: in other batches a matrix
             product may round by its place in the batch. None chooses by the size of the utility's
             data and of a trial's state: 8 to 64 for a data set of usual size, 4096 for a scalar.
-        lanes: trials under way at a time on a device, a multiple of `tile`. None: four tiles, at
-            most 4096 trials, and about 2 MiB of their states. Never more than a device's share.
+        lanes: trials under way at a time on a device, a multiple of `tile`. None: four tiles
+            (and 128 trials, if the utility has bounds), at most 4096 trials, and about 2 MiB of
+            their states. Never more than a device's share.
         chunk: trials whose outcomes are kept on the devices before they go to the host. None: as
             many as fit into 256 MiB, at most 65,536.
         inner_steps: steps between two looks for lanes that have ended.
@@ -60,7 +63,7 @@ class Batching:
         for name in ("tile", "lanes", "chunk", "inner_steps"):
             number = getattr(self, name)
             if number is not None or name == "inner_steps":
-                _check_count(name, number, 1)
+                check_count(name, number, 1)
         if self.tile is not None:
             check(self.tile & (self.tile - 1) == 0, "tile", self.tile, "a power of two")
             ok = self.lanes is None or self.lanes % self.tile == 0
@@ -68,10 +71,11 @@ class Batching:
         if self.devices is not None:
             check(len(self.devices) > 0, "devices", self.devices, "not empty")
 
-    def resolve(self, trial: Interaction) -> tuple[int, int]:
+    def resolve(self, trials: Trials) -> tuple[int, int]:
         """Tile and lanes; they depend on the trial alone, for results not to depend on devices."""
         tile, lanes = self.tile, self.lanes
-        state = jax.eval_shape(engine.start, trial, _abstract_key())
+        varied, trial = _one_of(trials)
+        state = (varied, jax.eval_shape(engine.start, trial, _abstract_key()))
         # All lanes are rewound together, ended ones too: few of them where that is much work.
         most = _power_of_two(2**21 // _bytes(state), 1, 4096)
         if tile is None:
@@ -79,18 +83,22 @@ class Batching:
             largest = most if most == 4096 else max(1, most // 4)
             tile = min(_power_of_two(2**24 // max(data, 1), 8, 4096), largest)
         if lanes is None:
-            lanes = max(tile, min(most, 4 * tile) // tile * tile)
+            # Where bounds spare most evaluations, the tile says nothing of what a step costs.
+            least = 128 if hasattr(trial.utility, "bounds") else 1
+            lanes = max(tile, min(most, max(least, 4 * tile)) // tile * tile)
         check(lanes % tile == 0, "lanes", lanes, f"a multiple of tile = {tile}")
         return tile, lanes
 
-    def resolve_chunk(self, trial: Interaction) -> int:
-        """Trials whose outcomes are on the devices at a time."""
+    def resolve_chunk(self, trials: Trials) -> int:
+        """Trials whose outcomes, of all points, are on the devices at a time."""
         if self.chunk is not None:
             return self.chunk
+        _, trial = _one_of(trials)
         outcome = jax.eval_shape(
             lambda key: engine.finish(trial, engine.start(trial, key)), _abstract_key()
         )
-        return _power_of_two(2**28 // _bytes(outcome), 1, 65_536)
+        most = min(2**28 // _bytes(outcome), 65_536)
+        return _power_of_two(most // math.prod(trials.axes), 1, 65_536)
 
 
 def _power_of_two(number: int, least: int, most: int) -> int:
@@ -101,6 +109,12 @@ def _power_of_two(number: int, least: int, most: int) -> int:
 def _bytes(tree: Any) -> int:
     leaves = jax.tree.leaves(tree)
     return sum(leaf.size * (8 if is_key(leaf) else leaf.dtype.itemsize) for leaf in leaves)
+
+
+def _one_of(trials: Trials) -> tuple[Any, Interaction]:
+    """What a point has of its own, and its interaction, for their shapes."""
+    varied = trials.at(np.int32(0))  # pyright: ignore[reportArgumentType]
+    return varied, trials.member(varied)
 
 
 def _abstract_key() -> Any:
@@ -133,7 +147,8 @@ def _on_devices(
     )(trial, key, firsts, counts)
 
 
-def _check_count(name: str, number: Any, least: int) -> None:
+def check_count(name: str, number: Any, least: int) -> None:
+    """Raise a ValueError unless a number is an integer from `least` on."""
     ok = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
     check(ok and number >= least, name, number, f"an integer, at least {least}")
 
@@ -171,16 +186,17 @@ class Program:
         self.capacity = -(-(2 ** (most - 1).bit_length()) // tile) * tile
         self.options = {"capacity": self.capacity, **options}
 
+    def _arguments(self, key: Array, firsts: np.ndarray, counts: np.ndarray) -> tuple[Any, Any]:
+        options = {
+            "work": self._work,
+            "mesh": Mesh(np.array(self._devices), ("trials",)),
+            "options": tuple(self.options.items()),
+        }
+        return (self._trial, key, firsts.astype(np.uint32), counts.astype(np.int32)), options
+
     def _call(self, key: Array, firsts: np.ndarray, counts: np.ndarray) -> Any:
-        return _on_devices(
-            self._trial,
-            key,
-            firsts.astype(np.uint32),
-            counts.astype(np.int32),
-            work=self._work,
-            mesh=Mesh(np.array(self._devices), ("trials",)),
-            options=tuple(self.options.items()),
-        )
+        arrays, options = self._arguments(key, firsts, counts)
+        return _on_devices(*arrays, **options)
 
     def of(self, trial: Any) -> "Program":
         """The same for another trial; parts alike in class and shape share a compilation.
@@ -191,10 +207,38 @@ class Program:
         other._trial = trial
         return other
 
+    @property
+    def trial(self) -> Any:
+        """What is run: a pytree."""
+        return self._trial
+
     def compile(self, key: Array) -> None:
         """Compile, by a run of no trials; without it the first `run` compiles."""
         none = np.zeros(len(self._devices))
         jax.block_until_ready(self._call(check_key(key), none, none))
+
+    def prepare(self, key: Array) -> None:
+        """Compile without a run, for `compile` to find it done; another thread may do this."""
+        none = np.zeros(len(self._devices))
+        arrays, options = self._arguments(check_key(key), none, none)
+        _on_devices.lower(*arrays, **options).compile()
+
+    def _shares(
+        self, trials: int, first_trial: int, unit: int = 1
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """First trial and number of trials of each device; all but the last have whole units."""
+        check_count("trials", trials, 1)
+        check(trials <= self.chunk, "trials", trials, f"at most chunk = {self.chunk}")
+        check_count("first_trial", first_trial, 0)
+        last = first_trial + trials
+        check(last <= _TRIALS, "first_trial + trials", last, "at most 2^32, the number of keys")
+        number, share = np.arange(len(self._devices)), self._share(trials, unit)
+        counts = np.clip(trials - number * share, 0, share)
+        # Devices without work get the first trial's number: past 2^32 there is none.
+        return first_trial + np.where(counts > 0, number * share, 0), counts
+
+    def _share(self, trials: int, unit: int) -> int:
+        return -(-trials // (len(self._devices) * unit)) * unit
 
     def run(self, key: Array, trials: int, first_trial: int = 0) -> Any:
         """Results of `trials` trials from `first_trial` on, at most `chunk` of them.
@@ -206,25 +250,32 @@ class Program:
             ValueError: the numbers are out of range, or `key` is not a key.
         """
         key = check_key(key)
-        _check_count("trials", trials, 1)
-        check(trials <= self.chunk, "trials", trials, f"at most chunk = {self.chunk}")
-        _check_count("first_trial", first_trial, 0)
-        last = first_trial + trials
-        check(last <= _TRIALS, "first_trial + trials", last, "at most 2^32, the number of keys")
-        number = np.arange(len(self._devices))
-        share = -(-trials // len(self._devices))
-        counts = np.clip(trials - number * share, 0, share)
-        # Devices without work get the first trial's number: past 2^32 there is none.
-        firsts = first_trial + np.where(counts > 0, number * share, 0)
+        firsts, counts = self._shares(trials, first_trial)
         results = self._call(key, firsts, counts)
         kept = np.concatenate(
             [np.arange(count) + device * self.capacity for device, count in enumerate(counts)]
         )
         return jax.tree.map(lambda leaf: np.asarray(leaf)[kept], results)
 
+    def run_all(self, key: Array, trials: int, first_trial: int = 0) -> Any:
+        """The same for any number of trials, chunk by chunk."""
+        if trials <= self.chunk:
+            return self.run(key, trials, first_trial)
+        whole: Any = None
+        for at in range(0, trials, self.chunk):
+            size = min(self.chunk, trials - at)
+            part = self.run(key, size, first_trial + at)
+            if whole is None:  # allocated once: a list of parts would need twice the memory
+                whole = jax.tree.map(
+                    lambda leaf: np.empty((trials, *leaf.shape[1:]), leaf.dtype), part
+                )
+            for target, leaf in zip(jax.tree.leaves(whole), jax.tree.leaves(part), strict=True):
+                target[at : at + size] = leaf
+        return whole
+
 
 def outcomes(
-    trial: Interaction,
+    trial: Trials,
     chunk: int,
     fields: Sequence[str] = Outcome._fields,
     batching: Batching | None = None,
@@ -233,7 +284,8 @@ def outcomes(
     """The program whose results are a dict of arrays by the names in `fields`, of `Outcome`'s.
 
     Args:
-        trial: from `build_interaction`.
+        trial: from `build_interaction`; or a `nrjax.family.Family`, whose results have a second
+            axis, of points.
         chunk: trials at a time.
         fields: what is kept of an `Outcome`. Releases may be large: leave out what is not wanted.
         batching: lanes, tiles and devices.
@@ -246,7 +298,7 @@ def outcomes(
         ValueError: a field is unknown, or a derived name is given twice or is a field's.
     """
     batching = Batching() if batching is None else batching
-    _check_count("chunk", chunk, 1)
+    check_count("chunk", chunk, 1)
     _check_fields(fields, Outcome._fields)
     _check_derived(derived)
     tile, width = batching.resolve(trial)
@@ -272,7 +324,7 @@ def paths(
     of `nrjax.engine.Path`.
     """
     batching = Batching() if batching is None else batching
-    _check_count("chunk", chunk, 1)
+    check_count("chunk", chunk, 1)
     _check_fields(fields, Path._fields)
     tile, _ = batching.resolve(trial)
     options = {"tile": tile, "length": int(trial.max_steps), "fields": tuple(fields)}
@@ -296,7 +348,7 @@ def sessions(trial: lanes.Session, chunk: int, batching: Batching | None = None)
         ValueError: `chunk` is not a positive integer.
     """
     batching = Batching() if batching is None else batching
-    _check_count("chunk", chunk, 1)
+    check_count("chunk", chunk, 1)
     tile = _SESSIONS if batching.tile is None else batching.tile
     return Program(trial, lanes.sessions, chunk, batching, {"tile": tile})
 
@@ -347,17 +399,7 @@ def simulate(
         value, process, guarantee, schedule, utility, rule, shift=shift, max_steps=max_steps
     )
     batching = Batching() if batching is None else batching
-    _check_count("trials", trials, 1)
+    check_count("trials", trials, 1)
     chunk = min(batching.resolve_chunk(trial), trials)
     program = outcomes(trial, chunk, batching=batching)
-    if trials <= program.chunk:
-        return Outcome(**program.run(key, trials, first_trial))
-    whole: Any = None
-    for at in range(0, trials, program.chunk):
-        size = min(program.chunk, trials - at)
-        part = program.run(key, size, first_trial + at)
-        if whole is None:  # allocated once: a list of parts would need twice the memory
-            whole = jax.tree.map(lambda leaf: np.empty((trials, *leaf.shape[1:]), leaf.dtype), part)
-        for target, leaf in zip(jax.tree.leaves(whole), jax.tree.leaves(part), strict=True):
-            target[at : at + size] = leaf
-    return Outcome(**whole)
+    return Outcome(**program.run_all(key, trials, first_trial))

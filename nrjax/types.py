@@ -74,6 +74,11 @@ class NoiseProcess(Protocol[State]):
     #   composed_time(state): time of the one release that would cost as much as all so far,
     #     rounded down; the guarantee is asked for its epsilon there instead of at the last time.
     # `realised_loss = False` says that `privacy_loss` is not to be had: NaN; a shift is refused.
+    #
+    # A process may also give its `rewind` in two parts, for `nrjax.noise_path` to draw many steps
+    # with one key; `rewind(key, state, time)` is `move(draw(key, state.time.dtype), state, time)`:
+    #   draw(key, dtype, steps=()): the randomness of that many moves, of shape (*steps, ...);
+    #   move(drawn, state, time): what `rewind` makes of that of one.
 
 
 class Guarantee(Protocol):
@@ -134,21 +139,19 @@ class Utility(Protocol):
         """Utility of a hypothesis, a scalar; larger is better."""
         ...
 
-    def bounds(self, hypothesis: Array) -> tuple[Array, Array]:
-        """Lower and upper bound of `evaluate`, rounding included; may be `evaluate` twice.
-
-        For a cheap certificate that a rule would say the same of both; the engine evaluates.
-        """
-        ...
-
     # A utility may also have
+    #   bounds(hypothesis): lower and upper bound of `evaluate`, much cheaper than that, NaN where
+    #     that may be. They hold for what `evaluate` computes: its rounding is included, in any
+    #     batch, and that of a hypothesis which another program may make with other last bits
+    #     (so `evaluate` twice is none). Where a rule says the same of both, `simulate` spares
+    #     itself `evaluate`, but for the release that a trial ends on;
     #   sensitivity: how far one row of the private data can move `evaluate`; private rules are
     #     checked against it;
     #   at(step): the utility of one step, for those that differ from step to step
     #     (`nrjax.UtilitySequence`);
     #   ceiling(release): upper bound of the utility of what a release gives, rounding included,
     #     NaN where that may be; where a rule says no even to that, `simulate` spares itself
-    #     `hypothesis` and `evaluate`.
+    #     `hypothesis` and `evaluate`. Not asked for where there are `bounds`.
 
 
 class StoppingRule(Protocol[State]):

@@ -57,7 +57,8 @@ class UtilitySequence(Generic[U]):
             for one in utilities
         }
         check(len(shapes) == 1, "utilities", list(utilities), "of one class and one set of shapes")
-        check(jax.tree.leaves(utilities[0]), "utilities", list(utilities), "made of arrays")
+        leaves = jax.tree.leaves(utilities[0])
+        check(len(leaves) > 0, "utilities", list(utilities), "made of arrays")
         own = [door(getattr(one, "sensitivity", None)) for one in utilities]
         largest = max((float(np.max(number)) for number in own if number is not None), default=0.0)
         if sensitivity is None and all(number is not None for number in own):

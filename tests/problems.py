@@ -26,9 +26,6 @@ class Distance:
         distance = jnp.sum(jnp.abs(hypothesis - self.target))
         return jnp.where(jnp.any(hypothesis > self.broken), jnp.nan, -distance)
 
-    def bounds(self, hypothesis):
-        return self.evaluate(hypothesis), self.evaluate(hypothesis)
-
 
 def scalar(times=None, threshold=-0.5, **changes):
     """Arguments of `simulate`: a Brownian mechanism on the number 3."""

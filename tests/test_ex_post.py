@@ -42,9 +42,6 @@ class Excess:
     def evaluate(self, hypothesis):
         return self.shift * (self.shift / 2 + hypothesis) / self.time - self.level
 
-    def bounds(self, hypothesis):
-        return self.evaluate(hypothesis), self.evaluate(hypothesis)
-
 
 @nrjax.register_dataclass
 @dataclasses.dataclass(frozen=True)

@@ -98,6 +98,7 @@ def test_the_largest_sensitivity_counts():
     assert sequence.sensitivity == 0.7
     assert sequence.max_steps == 3
     assert nrjax.UtilitySequence.of([Distance(1.0)]).sensitivity is None
+    assert nrjax.UtilitySequence.of([Distance(0.0)]).max_steps == 1
     assert nrjax.UtilitySequence.of([Distance(1.0)], sensitivity=2.0).sensitivity == 2.0
 
 

@@ -90,11 +90,6 @@ class ShareOutside:
         within = jnp.abs(hypothesis - self.counts) <= self.slack
         return -jnp.mean(jnp.where(within, 0, 1), dtype=hypothesis.dtype)
 
-    def bounds(self, hypothesis: Array) -> tuple[Array, Array]:
-        """The utility itself, twice."""
-        utility = self.evaluate(hypothesis)
-        return utility, utility
-
     def threshold(self, target: float) -> float:
         """Threshold for a share of at most `target`, in [0, 1)."""
         return _half_below(np.size(self.counts), target)
@@ -129,11 +124,6 @@ class MeanAbsoluteError:
     def evaluate(self, hypothesis: Array) -> Array:
         """Minus the mean absolute error, in counts."""
         return -jnp.mean(jnp.abs(hypothesis - self.counts))
-
-    def bounds(self, hypothesis: Array) -> tuple[Array, Array]:
-        """The utility itself, twice."""
-        utility = self.evaluate(hypothesis)
-        return utility, utility
 
     def threshold(self, target: float) -> float:
         """Threshold for a mean error of at most `target`, in counts."""

@@ -103,8 +103,3 @@ class Margin:
         """Largest of `y/d - upper` and `-y/d - lower`, a scalar."""
         scaled = hypothesis / self.deviations
         return jnp.maximum(scaled - self.accuracy.upper, -scaled - self.accuracy.lower)
-
-    def bounds(self, hypothesis: Array) -> tuple[Array, Array]:
-        """The utility itself, twice."""
-        utility = self.evaluate(hypothesis)
-        return utility, utility

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import Array
 
 
@@ -30,6 +29,8 @@ def _lbfgs(
     tolerance: Array,
     iterations: int,
 ) -> tuple[Array, Array, Array, Array]:
+    import optax  # here alone, and it takes as long to import as all of nrjax
+
     def loss(argument: Array) -> Array:
         return objective(data, argument)
 

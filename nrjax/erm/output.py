@@ -16,12 +16,25 @@ from nrjax.erm.minimise import Minimum
 from nrjax.erm.output_utility import Loss, OutputUtility, find_minimum
 
 
-def merge(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct rows of a float64 table, and the share of each among all; for speed alone."""
+def distinct(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of a float64 table, the number of a row of each kind, and how many there are of it."""
     table = np.ascontiguousarray(table + 0.0)  # turns -0.0, which differs in bits, into 0.0
     raw = table.view(np.dtype((np.void, table.dtype.itemsize * table.shape[1]))).ravel()
     _, index, counts = np.unique(raw, return_index=True, return_counts=True)
-    return table[index], counts / table.shape[0]
+    return index, counts
+
+
+def merge(
+    table: np.ndarray, found: tuple[np.ndarray, np.ndarray] | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct rows of a float64 table, and the share of each among all; for speed alone.
+
+    Args:
+        table: shape (rows, columns).
+        found: what `distinct` found in it, if it is known.
+    """
+    index, counts = distinct(table) if found is None else found
+    return table[index] + 0.0, counts / table.shape[0]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -47,11 +47,6 @@ class _QuadraticRisk:
         slope = jnp.matmul(self.hessian, away, precision=jax.lax.Precision.HIGHEST)
         return -(self.optimum_loss + 0.5 * jnp.sum(away * slope))
 
-    def bounds(self, hypothesis: Array) -> tuple[Array, Array]:
-        """The utility itself, twice."""
-        utility = self.evaluate(hypothesis)
-        return utility, utility
-
     def _highest(self, away: Array) -> Array:
         """What `evaluate` is at most for a hypothesis that is `away` from the optimum, or more.
 

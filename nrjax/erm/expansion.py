@@ -1,0 +1,128 @@
+"""A logistic risk around its optimum: bounds from its derivatives there, without the rows.
+
+The derivatives of `phi(m) = log(1 + exp(-m))` are bounded by the second one: `|phi'''| <= phi''`,
+`-phi''/2 <= phi'''' <= phi''` and `-1/8 <= phi'''' <= 1/24`. So what the Taylor polynomial of third
+order leaves is bounded by the quadratic form that it has anyway (Bach 2010 does so for the second
+order; proof in docs/mathematics.md). The third derivative, a tensor, is kept where the rows are
+long alone.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from nrjax.pytrees import register_dataclass
+
+_TAIL = 1e-4
+"""Share of the curvature that may lie outside of where the third derivative is kept."""
+
+_LARGEST = 48
+"""Most directions in which it is kept: their third power is the cost."""
+
+_BLOCK_SIZE = 2**22
+"""Numbers that are held at a time while it is summed over the rows."""
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Expansion:
+    """Derivatives of a logistic risk at its optimum, without the regularisation.
+
+    Attributes:
+        basis: eigenvectors of the Hessian in columns, shape (d, d), largest eigenvalue first.
+        curvatures: the eigenvalues, shape (d,).
+        cubic: third derivative in the first k of the eigenvectors, shape (k, k, k).
+        longest: largest l2 norm of a row, scalar.
+        spread: 1 over the smallest `phi''` of a row at the optimum, scalar.
+        slope: largest l2 norm that the regularised risk's gradient can have at the optimum, scalar.
+        doubt: relative error of the numbers above, scalar.
+    """
+
+    basis: Any
+    curvatures: Any
+    cubic: Any
+    longest: Any
+    spread: Any
+    slope: Any
+    doubt: Any
+
+    @classmethod
+    def fit(
+        cls, rows: np.ndarray, weights: np.ndarray, optimum: np.ndarray, slope: float
+    ) -> "Expansion":
+        """The expansion at `optimum`, in float64.
+
+        Args:
+            rows: label times features, shape (distinct rows, d).
+            weights: share of each, shape (distinct rows,), summing to 1.
+            optimum: theta*, shape (d,).
+            slope: norm of the regularised risk's gradient there.
+        """
+        half = 0.5 * np.abs(rows @ optimum)
+        second = 0.25 / np.cosh(half) ** 2
+        third = second * -np.tanh(0.5 * (rows @ optimum))
+        curvatures, basis = np.linalg.eigh((rows * (weights * second)[:, None]).T @ rows)
+        curvatures, basis = np.maximum(curvatures[::-1], 0.0), basis[:, ::-1]
+        tails = np.cumsum(curvatures[::-1])[::-1]
+        # In eights, so that data sets that are much alike share a program.
+        kept = 8 * -(-int(np.sum(tails > _TAIL * tails[0])) // 8)
+        kept = max(1, min(kept, optimum.size, _LARGEST))
+        leading = rows @ basis[:, :kept]
+        cubic = np.zeros((kept, kept * kept))
+        for part in np.array_split(np.arange(len(rows)), -(-leading.size * kept // _BLOCK_SIZE)):
+            some = leading[part]
+            pairs = (some[:, :, None] * some[:, None, :]).reshape(len(some), -1)
+            cubic += (some * (weights * third)[part, None]).T @ pairs
+        return cls(
+            basis=np.ascontiguousarray(basis),
+            curvatures=curvatures,
+            cubic=cubic.reshape(kept, kept, kept),
+            longest=float(np.linalg.norm(rows, axis=1).max()),
+            spread=float(1 / second.min()),
+            slope=float(slope),
+            # Sums over the rows, and an eigendecomposition.
+            doubt=(len(rows) + 100 * optimum.size) * float(np.finfo(np.float64).eps),
+        )
+
+    def excess(self, away: Array, regularisation: Array) -> tuple[Array, Array]:
+        """Bounds of `R(theta* + away) - R(theta*)`, rounding included; NaN where `away` is.
+
+        Args:
+            away: shape (d,).
+            regularisation: lambda, scalar.
+        """
+        kept = self.cubic.shape[0]
+        square = jnp.sum(away * away)
+        distance = jnp.sqrt(square)
+        reach = self.longest * distance  # no margin moves further
+        along = jnp.matmul(away, self.basis, precision=jax.lax.Precision.HIGHEST)
+        forms = self.curvatures * along * along
+        form, tail = jnp.sum(forms), jnp.sum(forms[kept:])
+        leading = along[:kept]
+        pairs = (leading[:, None] * leading).reshape(-1)
+        turned = jnp.matmul(
+            self.cubic.reshape(kept, -1), pairs, precision=jax.lax.Precision.HIGHEST
+        )
+        third = jnp.sum(leading * turned) / 6
+        cut = 0.5 * reach * jnp.sqrt(tail * form)
+        # `(exp(s) - 1 - s - s^2/2 - s^3/6)/s^2` and less, by a chord of the exponential.
+        growth = reach * reach / 24 * (1 + jnp.expm1(reach) / 5)
+        even = reach * reach * self.spread
+        above = jnp.minimum(growth, even / 576)
+        below = jnp.minimum(0.5 * growth, even / 192)
+        # Far away the polynomial says nothing: the curvature falls by `exp(-s)` at the most.
+        least = jnp.maximum(
+            0.5 * form + third - cut - below * form, 0.5 * jnp.exp(-reach / 3) * form
+        )
+        most = 0.5 * form + third + cut + above * form
+        sizes = regularisation + jnp.sum(self.curvatures) * (1 + reach + above)
+        sizes += jnp.sqrt(jnp.sum(self.cubic * self.cubic)) * distance
+        unit = 0.5 * float(jnp.finfo(away.dtype).eps)
+        error = ((4 * (away.size + kept) + 64) * unit + self.doubt) * sizes * square
+        error += 2 * self.slope * distance
+        ridge = 0.5 * regularisation * square
+        return ridge + least - error, ridge + most + error

@@ -1,0 +1,58 @@
+"""The same study at many points (sensitivities, levels, targets), as one program."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+
+from nrjax import montecarlo
+from nrjax.family import Family
+from nrjax.interaction import Interaction
+from nrjax.types import Outcome
+
+
+def sweep(
+    key: Array,
+    trials: int,
+    interactions: Iterable[Interaction],
+    *,
+    first_trial: int = 0,
+    batching: montecarlo.Batching | None = None,
+) -> Outcome:
+    """Run the same trials of many interactions that differ in numbers alone.
+
+    One vmapped program runs all points: lanes are shared, so that a point whose trials are long
+    does not keep the others waiting, and other numbers, as many of them, do not compile again.
+    Points share their random numbers: trial i has the same noise at each, which makes differences
+    between points far less noisy than the points themselves (common random numbers). So it is the
+    trial i that `simulate` gives, up to the last bits, as the two are compiled apart.
+
+    Args:
+        key: the study's key.
+        trials: how many trials of each point.
+        interactions: one for each point, from `nrjax.build_interaction`, alike in class, shape and
+            dtype; what is the same in all of them, such as the data, is kept once. An iterator is
+            used up one by one.
+        first_trial: number of the first trial.
+        batching: lanes, tiles, chunks and devices; a chunk counts trials, each of all points.
+
+    Returns:
+        An `Outcome` of NumPy arrays with leading axes (points, trials).
+
+    Raises:
+        ValueError: there are no interactions, one is not like the first, or an argument is out of
+            range.
+    """
+    family = Family.of(interactions)
+    batching = montecarlo.Batching() if batching is None else batching
+    montecarlo.check_count("trials", trials, 1)
+    chunk = min(trials, batching.resolve_chunk(family))
+    program = montecarlo.outcomes(family, chunk, batching=batching)
+    whole = program.run_all(key, trials, first_trial)
+    return Outcome(**jax.tree.map(_points_first, whole))
+
+
+def _points_first(leaf: Any) -> np.ndarray:
+    return np.swapaxes(leaf, 0, 1)

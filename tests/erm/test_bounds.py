@@ -1,0 +1,280 @@
+"""Bounds of the logistic utility: they hold, rounding included, and they change no outcome."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nrjax
+from nrjax import montecarlo
+from nrjax.erm import LogisticProblem
+from nrjax.interaction import build_interaction
+from nrjax.types import Status
+
+
+def one_direction():
+    """All margins at 0, where the fourth derivative is largest: the remainder is attained."""
+    return np.array([[1.0, 0.0, 0.0]] * 4), np.array([1.0, -1.0, 1.0, -1.0])
+
+
+def long_tail(rows=300, dimension=6):
+    """Unit rows of falling spread, some of them twice."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(rows, dimension)) * 0.5 ** np.arange(dimension) + 0.2
+    x = np.concatenate([x, x[:50]])
+    x /= np.linalg.norm(x, axis=1)[:, None]
+    return x, np.where(x[:, 1] + 0.3 * rng.normal(size=len(x)) > 0, 1.0, -1.0)
+
+
+def wide(dimension=60):
+    """More directions than rows, and more than the third derivative is kept in."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(55, dimension))
+    return x / np.linalg.norm(x, axis=1)[:, None], rng.choice([-1.0, 1.0], 55)
+
+
+DATA = {build.__name__: build for build in (one_direction, long_tail, wide)}
+PROBLEMS = {name: LogisticProblem.fit(*build(), 0.05) for name, build in DATA.items()}
+each_problem = pytest.mark.parametrize("name", DATA)
+
+
+def cast(utility, dtype):
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), utility)
+
+
+@jax.jit
+def looked_at(utility, hypotheses):
+    """Lower bounds, evaluated utilities, upper bounds."""
+    low, high = jax.vmap(lambda theta: utility.bounds(theta))(hypotheses)
+    return low, jax.vmap(lambda theta: utility.evaluate(theta))(hypotheses), high
+
+
+def hypotheses_of(problem, dtype):
+    """Near and far, in random directions, along eigenvectors and the optimum, on the sphere."""
+    rng = np.random.default_rng(2)
+    optimum, basis = problem.optimum, problem.utility.expansion.basis
+    ways = np.concatenate([rng.normal(size=(20, optimum.size)), basis.T[:8], -basis.T[:8]])
+    ways = np.concatenate([ways, [optimum + 1e-9, -optimum - 1e-9, np.ones(optimum.size)]])
+    ways /= np.linalg.norm(ways, axis=1)[:, None]
+    near = optimum + np.geomspace(1e-4, 12.0, 24)[:, None, None] * ways
+    near = near.reshape(-1, optimum.size)
+    scale = problem.utility.radius / np.linalg.norm(near, axis=1)
+    near[::3] *= np.minimum(scale, 1)[::3, None]
+    return np.concatenate([near, [optimum, 0 * optimum]]).astype(dtype)
+
+
+def reference(problem, hypotheses):
+    """The utility in float64, from the data themselves."""
+    x, y = DATA[next(name for name, one in PROBLEMS.items() if one is problem)]()
+    theta = hypotheses.astype(np.float64)
+    losses = np.logaddexp(0, -(theta @ x.T) * y).mean(axis=1)
+    return -(losses + 0.5 * problem.regularisation * np.sum(theta**2, axis=1))
+
+
+def violations(problem, utility, hypotheses, dtype):
+    low, found, high = looked_at(cast(utility, dtype), hypotheses)
+    assert low.dtype == high.dtype == dtype
+    exact = reference(problem, hypotheses)
+    return int(np.sum((low > found) | (found > high) | (low > exact) | (exact > high)))
+
+
+@each_problem
+def test_bounds_hold_what_is_evaluated_and_the_exact_utility(name, dtype):
+    problem = PROBLEMS[name]
+    hypotheses = hypotheses_of(problem, dtype)
+    for utility in (problem.utility, problem.utility.excess_risk()):
+        low, found, high = looked_at(cast(utility, dtype), hypotheses)
+        assert np.all((low <= found) & (found <= high))
+        distance = np.linalg.norm(hypotheses - problem.optimum, axis=1)
+        width = np.asarray(high - low, np.float64)
+        assert np.all(width[distance < 0.02] < (3e-5 if dtype == jnp.float32 else 2e-8))
+        assert np.all(width < 0.02 * distance**4 + 0.004 * distance**2 + 1e-4)
+        # Rounding alone: a hundred times what was seen, so that other devices have room.
+        error = np.abs(found - reference(problem, hypotheses))[distance < 1].max()
+        if utility.baseline == 0:
+            assert width[distance < 0.02].min() > 20 * error
+    assert violations(problem, problem.utility, hypotheses, dtype) == 0
+
+
+FAULTS = {
+    "remainder": lambda e: dataclasses.replace(e, spread=0.5 * e.spread),
+    "row norm": lambda e: dataclasses.replace(e, longest=0.5 * e.longest),
+    "curvature": lambda e: dataclasses.replace(e, curvatures=0.98 * e.curvatures),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_faults_of_an_expansion_are_caught(fault, dtype):
+    """A remainder's constant too small by half, and its like; and a third derivative of 0."""
+    found = 0
+    for name in ("one_direction", "long_tail"):
+        problem = PROBLEMS[name]
+        utility = problem.utility
+        broken = dataclasses.replace(utility, expansion=FAULTS[fault](utility.expansion))
+        found += violations(problem, broken, hypotheses_of(problem, dtype), dtype)
+    assert found > 0
+
+
+def test_a_planted_fault_of_the_third_derivative_is_caught(dtype):
+    problem = PROBLEMS["long_tail"]
+    expansion = problem.utility.expansion
+    flat = dataclasses.replace(expansion, cubic=0 * expansion.cubic)
+    broken = dataclasses.replace(problem.utility, expansion=flat)
+    assert violations(problem, broken, hypotheses_of(problem, dtype), dtype) > 0
+
+
+@each_problem
+def test_bounds_are_nan_where_the_hypothesis_is(name, dtype):
+    problem = PROBLEMS[name]
+    hypotheses = hypotheses_of(problem, dtype)
+    hypotheses[:, -1] = np.nan
+    low, _, high = looked_at(cast(problem.utility, dtype), hypotheses)
+    assert np.all(np.isnan(low) & np.isnan(high))
+
+
+def test_the_expansion_is_of_the_risk():
+    """Its Hessian and third derivative against differences of the gradient."""
+    problem = PROBLEMS["long_tail"]
+    expansion = problem.utility.expansion
+    kept = expansion.cubic.shape[0]
+    x, y = DATA["long_tail"]()
+
+    def gradient(along):
+        signed = x * y[:, None]
+        shares = 1 / (1 + np.exp(signed @ (problem.optimum + expansion.basis @ along)))
+        return -(shares @ signed / len(x)) @ expansion.basis
+
+    steps = 1e-3 * np.eye(problem.dimension)
+    slopes = np.array([(gradient(a) - gradient(-a)) / 2e-3 for a in steps])
+    np.testing.assert_allclose(slopes, np.diag(expansion.curvatures), atol=1e-7)
+    third = [[gradient(a + b) - gradient(a - b) for b in steps] for a in steps]
+    third = np.array(third) + [[gradient(-a - b) - gradient(b - a) for b in steps] for a in steps]
+    np.testing.assert_allclose((third / 4e-6)[:kept, :kept, :kept], expansion.cubic, atol=1e-6)
+
+
+LOSS = 1.05
+"""The target, in units of the least one."""
+
+
+def rules(problem):
+    target = -LOSS * problem.optimum_loss
+    moved = problem.utility_sensitivity
+    return {
+        "public": nrjax.PublicThreshold(target),
+        "above": nrjax.InteractiveAboveThreshold(target, moved, 40.0),
+        "reduced": nrjax.ReducedAboveThreshold(target, moved),
+    }
+
+
+BATCHING = nrjax.Batching(tile=8, lanes=32, inner_steps=3)
+TRIALS = 150
+
+
+def simulated(utility, rule, fields=nrjax.Outcome._fields):
+    problem = PROBLEMS["long_tail"]
+    guarantee = nrjax.PureGuarantee(problem.l1_sensitivity)
+    trial = build_interaction(
+        problem.value,
+        nrjax.Laplace(problem.shape),
+        guarantee,
+        nrjax.Grid.geometric(guarantee, 0.3, 60.0, 80),
+        utility,
+        rule,
+    )
+    program = montecarlo.outcomes(trial, TRIALS, fields, BATCHING)
+    return program.run(jax.random.key(0), TRIALS)
+
+
+def unknowing(utility):
+    """Without bounds, in the same program: they are infinite."""
+    expansion = dataclasses.replace(utility.expansion, doubt=np.inf)
+    return dataclasses.replace(utility, expansion=expansion)
+
+
+def assert_same(one, other):
+    for field in one:
+        np.testing.assert_array_equal(one[field], other[field], err_msg=field)
+
+
+ABOVE = pytest.param("above", marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize("name", ["public", ABOVE, "reduced"])
+def test_bounds_change_no_outcome(name):
+    problem = PROBLEMS["long_tail"]
+    utility, rule = problem.utility, rules(problem)[name]
+    plain = simulated(unknowing(utility), rule)
+    assert np.unique(plain["step"]).size > 10
+    assert np.mean(plain["status"] == Status.STOPPED) > 0.9
+    assert_same(simulated(utility, rule), plain)
+    # Negative control, planted: bounds of another risk are believed.
+    expansion = utility.expansion
+    wrong = dataclasses.replace(expansion, curvatures=0.5 * expansion.curvatures)
+    low = simulated(dataclasses.replace(utility, expansion=wrong), rule)
+    assert np.mean(low["step"] != plain["step"]) > 0.1
+
+
+@pytest.mark.parametrize("name", ["public", "reduced"])
+def test_few_releases_are_evaluated(name):
+    """An evaluation that is NaN ends its trial; those that bounds spare are not missed."""
+    problem = PROBLEMS["long_tail"]
+    utility, rule = problem.utility, rules(problem)[name]
+    silent = dataclasses.replace(utility, weights=np.nan * utility.weights)
+    found = simulated(silent, rule)
+    evaluated = found["status"] == Status.NAN_UTILITY
+    assert np.mean(evaluated) < 0.25
+    # What a trial ended on is evaluated all the same: the outcome's utility is the exact one.
+    assert np.all(np.isnan(found["utility"]))
+    steps = simulated(utility, rule)["step"]
+    np.testing.assert_array_equal(found["step"][~evaluated], steps[~evaluated])
+    blind = simulated(unknowing(silent), rule)
+    assert np.all(blind["status"] == Status.NAN_UTILITY)
+
+
+def test_without_the_utility_nothing_is_evaluated_late():
+    problem = PROBLEMS["long_tail"]
+    utility, rule = problem.utility, rules(problem)["public"]
+    few = ("step", "epsilon", "release", "status")
+    found, whole = simulated(utility, rule, few), simulated(utility, rule)
+    assert set(found) == set(few)
+    assert_same(found, {name: whole[name] for name in few})
+
+
+@nrjax.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class WithoutBounds:
+    utility: Any
+
+    @property
+    def sensitivity(self):
+        return self.utility.sensitivity
+
+    def hypothesis(self, release):
+        return self.utility.hypothesis(release)
+
+    def evaluate(self, hypothesis):
+        return self.utility.evaluate(hypothesis)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["public", "above", "reduced"])
+def test_a_program_without_bounds_has_the_same_outcomes(name):
+    problem = PROBLEMS["long_tail"]
+    utility, rule = problem.utility, rules(problem)[name]
+    assert_same(simulated(utility, rule), simulated(WithoutBounds(utility), rule))
+
+
+@pytest.mark.long
+def test_a_sequence_of_utilities_keeps_its_bounds():
+    problem = PROBLEMS["long_tail"]
+    rule = rules(problem)["public"]
+    steps = [dataclasses.replace(problem.utility, baseline=0.01 * (n % 3)) for n in range(80)]
+    plain = nrjax.UtilitySequence.of([WithoutBounds(one) for one in steps])
+    found = simulated(nrjax.UtilitySequence.of(steps), rule)
+    assert_same(found, simulated(plain, rule))
+    silent = [dataclasses.replace(one, weights=np.nan * one.weights) for one in steps]
+    found = simulated(nrjax.UtilitySequence.of(silent), rule)
+    assert np.mean(found["status"] == Status.NAN_UTILITY) < 0.25
