@@ -19,9 +19,17 @@ from nrjax.guarantees import (
     OneSidedMixtureBoundary,
     PureGuarantee,
 )
+from nrjax.interaction import Interaction, build_interaction
 from nrjax.keys import trial_key
 from nrjax.montecarlo import Batching, simulate
-from nrjax.processes import Brownian, IndependentLaplace, Laplace, LaplaceJumps, Skellam
+from nrjax.processes import (
+    Brownian,
+    IndependentLaplace,
+    Laplace,
+    LaplaceJumps,
+    Skellam,
+    noise_path,
+)
 from nrjax.pytrees import register_dataclass
 from nrjax.schedules import AdaptiveTimes, Grid
 from nrjax.stopping import (
@@ -31,6 +39,7 @@ from nrjax.stopping import (
     PublicThreshold,
     ReducedAboveThreshold,
 )
+from nrjax.sweeps import sweep
 from nrjax.types import Outcome, Status
 from nrjax.utilities import UtilitySequence
 
@@ -47,6 +56,7 @@ __all__ = [
     "GaussianFilter",
     "Grid",
     "IndependentLaplace",
+    "Interaction",
     "InteractiveAboveThreshold",
     "Laplace",
     "LaplaceJumps",
@@ -69,9 +79,12 @@ __all__ = [
     "UtilitySequence",
     "ZCDPFilter",
     "__version__",
+    "build_interaction",
+    "noise_path",
     "register_dataclass",
     "run_until",
     "scan_path",
     "simulate",
+    "sweep",
     "trial_key",
 ]

@@ -4,6 +4,15 @@ from nrjax.processes.brownian import Brownian
 from nrjax.processes.independent import IndependentLaplace
 from nrjax.processes.laplace import Laplace
 from nrjax.processes.laplace_jumps import LaplaceJumps
+from nrjax.processes.paths import noise_path, scan_noise
 from nrjax.processes.skellam import Skellam
 
-__all__ = ["Brownian", "IndependentLaplace", "Laplace", "LaplaceJumps", "Skellam"]
+__all__ = [
+    "Brownian",
+    "IndependentLaplace",
+    "Laplace",
+    "LaplaceJumps",
+    "Skellam",
+    "noise_path",
+    "scan_noise",
+]

@@ -1,7 +1,7 @@
 """Brownian noise: `B_t ~ N(0, t I)`, rewound by the Brownian bridge."""
 
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -45,12 +45,19 @@ class Brownian:
 
     def rewind(self, key: Array, state: BrownianState, time: ArrayLike) -> BrownianState:
         """Noise at a smaller time, given the present."""
+        return self.move(self.draw(key, state.time.dtype), state, time)
+
+    def draw(self, key: Array, dtype: Any, steps: tuple[int, ...] = ()) -> Array:
+        """Standard normals for `steps` moves, shape (*steps, *shape)."""
+        return jax.random.normal(key, (*steps, *self.shape), dtype)
+
+    def move(self, draw: Array, state: BrownianState, time: ArrayLike) -> BrownianState:
+        """`rewind` with its randomness given."""
         now = state.time
         time = jnp.asarray(time, now.dtype)
         # s (t - s)/t as written does not cancel; t s - s^2 would.
         deviation = jnp.sqrt(time * ((now - time) / now))
-        fresh = jax.random.normal(key, self.shape, now.dtype)
-        return BrownianState((time / now) * state.value + deviation * fresh, time)
+        return BrownianState((time / now) * state.value + deviation * draw, time)
 
     def deviation(self, time: ArrayLike) -> Array:
         """Standard deviation of the noise, `sqrt(time)`."""

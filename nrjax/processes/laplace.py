@@ -57,10 +57,17 @@ class Laplace:
 
     def rewind(self, key: Array, state: LaplaceState, time: ArrayLike) -> LaplaceState:
         """Noise at a smaller time, given the present; at the same time the value stays."""
+        return self.move(self.draw(key, state.time.dtype), state, time)
+
+    def draw(self, key: Array, dtype: Any, steps: tuple[int, ...] = ()) -> Array:
+        """Random bits for `steps` moves, shape (*steps, *shape)."""
+        return random_bits(key, (*steps, *self.shape), dtype)
+
+    def move(self, bits: Array, state: LaplaceState, time: ArrayLike) -> LaplaceState:
+        """`rewind` with its randomness given."""
         value, now = state
         dtype = now.dtype
         time = jnp.asarray(time, dtype)
-        bits = random_bits(key, self.shape, dtype)
         # One draw decides what happens and, by what is left of it, how far; random bits are most
         # of the cost. `rest` is 1 - draw before rounding, for the tail.
         draw, rest = uniform(bits, dtype), uniform(~bits, dtype)

@@ -1,0 +1,240 @@
+"""Claim: raw stepping is as fast as drawing: Brownian 80 % of normals, Laplace 40 % of uniforms.
+
+Scalar noise, 1000 steps, 1e5 trials, float32, folded into each trial's running maximum. The peers
+run through the very same loop under the same keys of blocks of 64 steps: `random.normal` one number
+a step, and `random.uniform` three numbers a step (those that jump or stay, its side and its size
+would take by hand), drawn as (3, 64), which is five times as fast as (64, 3) on a CPU. And NumPy
+takes 10,000 trials at a time, a step at a time, by the same reverse kernels.
+
+    python -m benchmarks.stepping [--trials 100000] [--steps 1000] [--roofline]
+
+Compilation is apart; runs alternate, medians count. On an accelerator, or with `--roofline`, also
+the fraction of the roofline: the device's peaks are measured in the same run, and XLA counts what
+the draws of a block and one move cost.
+"""
+
+import argparse
+import dataclasses
+import functools
+import itertools
+import os
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
+
+import nrjax
+from benchmarks import numpy_whitehouse, roofline
+from benchmarks.rows import Row
+from nrjax.processes import scan_noise
+from nrjax.processes.paths import BLOCK
+from nrjax.types import Status
+
+
+@dataclasses.dataclass(frozen=True)
+class Draws:
+    """The peer: a process whose noise is what is drawn for it, and nothing else."""
+
+    sample: Callable[..., Any]
+    shape = ()
+    noise = "none"
+
+    def init(self, key, time):
+        """The first draw."""
+        return self.draw(key, jnp.asarray(time).dtype)
+
+    def rewind(self, key, state, time):
+        """The next draw."""
+        return self.move(self.draw(key, state.dtype), state, time)
+
+    def draw(self, key, dtype, steps=()):
+        """A number a step."""
+        return self.sample(key, steps, dtype)
+
+    def move(self, drawn, state, time):
+        """What was drawn."""
+        del state, time
+        return drawn
+
+    def value(self, state):
+        """What was drawn."""
+        return state
+
+    def deviation(self, time):
+        """Unknown."""
+        return jnp.full_like(time, jnp.nan)
+
+    def privacy_loss(self, state, shift):
+        """Unknown."""
+        del shift
+        return jnp.full_like(state, jnp.nan)
+
+    def status(self, state):
+        """Never a failure."""
+        del state
+        return jnp.int32(Status.RUNNING)
+
+
+def three_uniforms(key, steps, dtype):
+    """The sum of three uniforms a step."""
+    return jnp.sum(jax.random.uniform(key, (3, *steps), dtype), axis=0)
+
+
+PEERS = {
+    "brownian": (nrjax.Brownian(()), "random.normal", Draws(jax.random.normal)),
+    "laplace": (nrjax.Laplace(()), "three random.uniform", Draws(three_uniforms)),
+}
+
+
+def maxima(process, times, trials, tile):
+    """The compiled function of a key that gives the largest noise of every trial."""
+
+    def running(largest, state):
+        return jnp.maximum(largest, process.value(state)), None
+
+    def one(key, trial):
+        return scan_noise(nrjax.trial_key(key, trial), process, times, running, -jnp.inf)[0]
+
+    devices = jax.local_devices()
+    share = -(-trials // len(devices))
+    every, split = PartitionSpec(), PartitionSpec("trials")
+    mesh = Mesh(np.array(devices), ("trials",))
+
+    @functools.partial(
+        jax.shard_map, mesh=mesh, in_specs=(every, split), out_specs=split, check_vma=False
+    )
+    def local(key, firsts):
+        numbers = firsts[0] + jnp.arange(share, dtype=jnp.uint32)
+        return jax.lax.map(functools.partial(one, key), numbers, batch_size=tile)
+
+    @jax.jit
+    def run(key):
+        return local(key, share * jnp.arange(len(devices), dtype=jnp.uint32))
+
+    return run
+
+
+def race(runs, repeats):
+    """Median seconds of each of the functions, taken in turn after they were compiled."""
+    key = jax.random.key(0)
+    for run in runs:
+        jax.block_until_ready(run(key))
+    spent = [[] for _ in runs]
+    for _ in range(repeats):
+        for times, run in zip(spent, runs, strict=True):
+            before = time.perf_counter()
+            jax.block_until_ready(run(key))
+            times.append(time.perf_counter() - before)
+    return [statistics.median(times) for times in spent]
+
+
+def run_numpy(mechanism, times, trials):
+    """Seconds of NumPy, and the largest noise of every trial."""
+    rng, before = np.random.default_rng(0), time.perf_counter()
+    noise = numpy_whitehouse.first_noise(rng, mechanism, times[0], trials, np.dtype(np.float32))
+    largest = noise
+    for now, then in itertools.pairwise(times):
+        noise = numpy_whitehouse.rewind(rng, mechanism, noise, now, then)
+        largest = np.maximum(largest, noise)
+    return time.perf_counter() - before, largest
+
+
+def least_seconds(process, peaks, trials, steps, tile):
+    """What the roofline allows: the draws of every block, and every move."""
+    keys = jax.vmap(lambda trial: nrjax.trial_key(jax.random.key(0), trial))(jnp.arange(tile))
+
+    def draw(keys):
+        blocks = jax.vmap(lambda key: jax.random.fold_in(key, 1))(keys)
+        return jax.vmap(lambda key: process.draw(key, jnp.float32, (BLOCK,)))(blocks).T
+
+    def move(drawn, states, largest):
+        states = jax.vmap(process.move, (0, 0, None))(drawn, states, 0.5)
+        return states, jnp.maximum(largest, jax.vmap(process.value)(states))
+
+    states = jax.vmap(lambda key: process.init(key, 1.0))(keys)
+    drawn, largest = jax.jit(draw)(keys)[0], jax.vmap(process.value)(states)
+    one_block = roofline.cost(draw, keys, hashes=tile * (BLOCK + 1))
+    one_move = roofline.cost(move, drawn, states, largest)
+    moves = steps - 1
+    whole = one_block * -(-moves // BLOCK) + one_move * moves
+    return peaks.seconds(whole * (trials / tile))
+
+
+def measure(options):
+    """The rows of both processes."""
+    jax.config.update("jax_num_cpu_devices", options.devices)
+    times = np.geomspace(100.0, 1.0, options.steps)
+    devices, accelerator = len(jax.devices()), jax.devices()[0].platform != "cpu"
+    tile = min(options.tile or (2**17 if accelerator else 5000), -(-options.trials // devices))
+    peaks = roofline.measure_peaks(*options.peaks) if accelerator or options.roofline else None
+    found = []
+    for name, (process, peer_name, peer) in PEERS.items():
+        runs = [maxima(part, times, options.trials, tile) for part in (process, peer)]
+        ours, theirs = race(runs, options.repeats)
+        slow, largest = run_numpy(name, times.tolist(), options.numpy)
+        mine = np.asarray(runs[0](jax.random.key(0)), float)
+        error = np.sqrt(np.var(mine) / mine.size + np.var(largest) / largest.size)
+        if not abs(np.mean(mine) - np.mean(largest)) < 5 * error:
+            raise RuntimeError(f"not the same law: {name}")
+        claim = f"{name}, {options.steps} steps"
+        fast = options.trials / ours
+        reached = None
+        if peaks is not None:
+            # Virtual devices share the machine whose peaks were measured.
+            share = options.trials / devices if accelerator else options.trials
+            reached = least_seconds(process, peaks, share, options.steps, tile) / ours
+        note = f"{1e9 / (fast * options.steps):.2f} ns a step"
+        found += [
+            Row(claim, fast, theirs / ours, peer_name, reached, note),
+            Row(claim, fast, slow * fast / options.numpy, "NumPy", reached, note),
+        ]
+    return found
+
+
+def parser():
+    """The command line."""
+    made = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    made.add_argument("--trials", type=int, default=100_000)
+    made.add_argument("--steps", type=int, default=1000)
+    made.add_argument(
+        "--tile", type=int, help="trials together on a device; 5000, or 2^17 on an accelerator"
+    )
+    made.add_argument(
+        "--devices", type=int, default=os.cpu_count() or 1, help="virtual CPU devices"
+    )
+    made.add_argument("--repeats", type=int, default=7, help="runs; the median counts")
+    made.add_argument("--numpy", type=int, default=10_000, help="trials of NumPy")
+    made.add_argument("--roofline", action="store_true", help="on a CPU too")
+    made.add_argument(
+        "--peaks", type=int, nargs=2, default=[8192, 2**28], help="matrix, vector to measure them"
+    )
+    return made
+
+
+def rows(quick: bool) -> list[Row]:
+    """The rows of the table."""
+    tiny = ["--trials", "200", "--steps", "70", "--repeats", "1", "--numpy", "200"]
+    return measure(parser().parse_args(tiny if quick else []))
+
+
+def main():
+    """Print ratios, trials per second and nanoseconds a step."""
+    options = parser().parse_args()
+    found = measure(options)
+    print(f"{options.trials} trials, {len(jax.devices())} x {jax.devices()[0].device_kind}")
+    print(f"{'':<22} {'trials/s':>9} {'ratio':>6}")
+    for row in found:
+        reached = "" if row.roofline is None else f", {row.roofline:.1%} of the roofline"
+        print(
+            f"{row.claim:<22} {row.trials_per_second:9.0f} {row.ratio:6.2f} to {row.peer},"
+            f" {row.note}{reached}"
+        )
+
+
+if __name__ == "__main__":
+    main()

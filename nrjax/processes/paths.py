@@ -1,0 +1,178 @@
+"""Noise along a grid of times, without a mechanism around it: the raw stepping of a process."""
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.core import Tracer
+from jax.typing import ArrayLike
+
+from nrjax._numerics import check, concrete, float_dtype
+from nrjax._threefry import written_out
+from nrjax.keys import Role, check_key, role_key, step_key
+from nrjax.types import NoiseProcess, Status
+
+BLOCK = 64
+"""Numbers drawn with one key; of processes with fewer coordinates, many steps."""
+
+Carry = TypeVar("Carry")
+Visit = Callable[[Carry, Any], tuple[Carry, Any]]
+
+
+def noise_path(key: Array, process: NoiseProcess, times: ArrayLike) -> Array:
+    """The noise of one trial at each of `times`, from the largest to the smallest.
+
+    For many trials, `vmap` over keys from `nrjax.trial_key`; what is common to all trials (ratios
+    of times and their roots) is then computed once. Where the paths need not be kept,
+    `nrjax.processes.scan_noise` folds them instead.
+
+    The noise at a time depends on the key, the process and the times up to it alone: not on how
+    many trials there are, nor on how many times follow.
+
+    Args:
+        key: the trial's own key. At the first time the noise is that of `nrjax.run_until` under
+            the same key; after it, `Brownian` and `Laplace` draw 64 numbers with one key, where
+            `run_until` takes a key a step: other noise of the same law. The noise of other
+            processes is that of `run_until` all along.
+        process: the noise.
+        times: shape (steps,), in the process's unit: positive, finite and not rising.
+
+    Returns:
+        Shape (steps, *process.shape), in the dtype of `times` (Python numbers take the default
+        precision). NaN from the step on at which the process leaves the range in which its law is
+        exact, or at which traced times are not positive, finite and not rising.
+
+    Raises:
+        ValueError: `times` are not as above, or `key` is not a key.
+    """
+    times = _check_times(times)
+    valid = _valid(times)
+
+    def visit(carry: None, state: Any) -> tuple[None, Array]:
+        sound = process.status(state) == Status.RUNNING
+        return carry, jnp.where(sound, process.value(state), jnp.nan)
+
+    noise = scan_noise(key, process, times, visit, None)[1]
+    return jnp.where(valid.reshape(-1, *(1 for _ in process.shape)), noise, jnp.nan)
+
+
+def scan_noise(
+    key: Array, process: NoiseProcess, times: ArrayLike, visit: Visit[Carry], carry: Carry
+) -> tuple[Carry, Any]:
+    """`jax.lax.scan` over the states of a process at each of `times`, for one trial.
+
+    The states are those behind `noise_path`. Of 1e5 trials of 1000 steps, a running maximum is kept
+    so, where the paths would take 400 MB:
+
+        def running(largest, state):
+            return jnp.maximum(largest, process.value(state)), None
+
+        largest, _ = scan_noise(key, process, times, running, -jnp.inf)
+
+    Args:
+        key: the trial's own key.
+        process: the noise.
+        times: shape (steps,), in the process's unit: positive, finite and not rising. Traced times
+            are not looked at.
+        visit: takes the carry and a state of the process (look at it by `process.value`,
+            `process.privacy_loss`, `process.status`), and gives the new carry and what to keep.
+        carry: the first carry; structure, shapes and dtypes stay.
+
+    Returns:
+        The last carry, and what was kept, with a leading axis of steps.
+
+    Raises:
+        ValueError: `times` are not as above, or `key` is not a key.
+    """
+    times = _check_times(times)
+    noise_key = role_key(written_out(check_key(key)), Role.NOISE)
+    state = process.init(step_key(noise_key, 0), times[0])
+    carry, first = visit(_as_arrays(carry), state)
+    follow = _by_steps if getattr(process, "draw", None) is None else _by_blocks
+    (_, carry), rest = follow(noise_key, process, times[1:], visit, (state, carry))
+    kept = [jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], first), *rest]
+    return carry, jax.tree.map(lambda *parts: jnp.concatenate(parts), *kept)
+
+
+def _by_steps(noise_key, process, times, visit, start):
+    """The steps after the first, each with a key of its own, as the engine draws them."""
+
+    def step(loop, inputs):
+        state, carry = loop
+        number, time = inputs
+        state = process.rewind(step_key(noise_key, number), state, time)
+        carry, kept = visit(carry, state)
+        return (state, carry), kept
+
+    loop, kept = jax.lax.scan(step, start, (jnp.arange(1, len(times) + 1), times))
+    return loop, [kept]
+
+
+def _by_blocks(noise_key, process, times, visit, start):
+    """The steps after the first, a block of them with one key.
+
+    Block b = 1, 2, ... holds the steps `(b - 1) size + 1` to `b size`; key 0 is the first step's.
+    """
+    dtype = times.dtype
+    size = max(1, BLOCK // max(1, math.prod(process.shape)))
+    whole = len(times) // size
+
+    def step(loop, inputs):
+        state, carry = loop
+        draw, time = inputs
+        state = process.move(draw, state, time)
+        carry, kept = visit(carry, state)
+        return (state, carry), kept
+
+    def block(loop, inputs):
+        number, times = inputs
+        # Whole blocks always: how many bits are asked for may change all of them.
+        draws = process.draw(step_key(noise_key, number), dtype, (size,))
+        # Not unrolled: XLA would fuse the copies, and take each step many times.
+        return jax.lax.scan(step, loop, (draws[: len(times)], times))
+
+    loop, kept = start, []
+    if whole:
+        blocks = (jnp.arange(1, whole + 1), times[: whole * size].reshape(whole, size))
+        loop, many = jax.lax.scan(block, loop, blocks)
+        kept.append(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), many))
+    if len(times) > whole * size:
+        loop, few = block(loop, (whole + 1, times[whole * size :]))
+        kept.append(few)
+    return loop, kept
+
+
+def _check_times(times: Any) -> Array:
+    """`times` as an array of a floating dtype, looked at where they are concrete."""
+    right = "positive, finite and not rising, of shape (steps,), with at least one"
+    if isinstance(times, (list, tuple)):
+        traced = any(isinstance(time, Tracer) for time in times)
+        times = jnp.asarray(times) if traced else np.asarray(times)
+    seen = concrete(times)
+    if seen is None:
+        times = jnp.asarray(times, float_dtype(times))
+        check(times.ndim == 1 and times.size > 0, "times", times, right)
+        return times
+    # After the cast: a time too small or too large for the dtype is found too.
+    with np.errstate(over="ignore"):
+        seen = seen.astype(float_dtype(seen))
+    check(seen.ndim == 1 and seen.size > 0, "times", times, right)
+    falling = np.all(seen[1:] <= seen[:-1])
+    check(falling & np.all(np.isfinite(seen) & (seen > 0)), "times", times, right)
+    return jnp.asarray(seen)
+
+
+def _valid(times: Array) -> Array:
+    """Whether the times up to each are positive, finite and not rising."""
+    before = jnp.concatenate([jnp.full(1, jnp.inf, times.dtype), times[:-1]])
+    fine = jnp.isfinite(times) & (times > 0) & (times <= before)
+    return jnp.cumsum(~fine) == 0
+
+
+def _as_arrays(carry: Carry) -> Carry:
+    """Python numbers as arrays of the dtypes that a scan would give them."""
+    return jax.tree.map(jnp.asarray, carry)

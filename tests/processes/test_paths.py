@@ -1,0 +1,207 @@
+"""Noise along a grid: its law across blocks, its keys, and what it does not depend on."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import nrjax
+from nrjax.keys import Role, role_key, step_key
+from nrjax.processes import (
+    Brownian,
+    IndependentLaplace,
+    Laplace,
+    LaplaceJumps,
+    noise_path,
+    scan_noise,
+)
+from nrjax.processes.brownian import BrownianState
+from nrjax.processes.laplace import LaplaceState, laplace
+from nrjax.processes.paths import BLOCK
+from tests.problems import Distance
+from tests.processes.laws import FAULTY, SOUND, Altered, bonferroni, law_p, mean_p
+
+STEPS = 1 + BLOCK + 24  # the first, a whole block, a part of one
+TIMES = np.geomspace(40.0, 2.0, STEPS)
+TRIALS = 10_000
+BROWNIAN, LAPLACE = Brownian(()), Laplace(())
+
+
+def keys(trials, first=0):
+    trial = functools.partial(nrjax.trial_key, jax.random.key(1))
+    return jax.vmap(trial)(jnp.arange(first, first + trials))
+
+
+def draw(process, times=TIMES, trials=TRIALS, first=0):
+    paths = jax.jit(jax.vmap(lambda key: noise_path(key, process, times)))
+    return np.asarray(paths(keys(trials, first)))
+
+
+@pytest.fixture(scope="module")
+def brownian():
+    return draw(BROWNIAN)
+
+
+@pytest.fixture(scope="module")
+def laplace_noise():
+    return draw(LAPLACE)
+
+
+def linked_p(steps, mean, variance):
+    """p-values that steps have this mean, and none has to do with the next nor one a block away."""
+    steps = steps - mean
+    lags = [steps[:, lag:] * steps[:, :-lag] for lag in (1, BLOCK)]
+    return [mean_p(steps, 0.0), mean_p(steps**2, variance), *(mean_p(pair, 0.0) for pair in lags)]
+
+
+def brownian_p(noise):
+    """Marginals, and the bridge's standardised increments."""
+    noise = noise.astype(float)
+    now, time = TIMES[:-1], TIMES[1:]
+    spread = np.sqrt(time * (now - time) / now)
+    bridge = (noise[:, 1:] - time / now * noise[:, :-1]) / spread
+    marginals = law_p(noise / np.sqrt(TIMES), stats.norm.cdf)
+    return bonferroni([marginals, *linked_p(bridge, 0.0, 1.0)])
+
+
+def laplace_p(noise):
+    """Marginals, covariances, and staying: independent of earlier steps, by eq. 3."""
+    noise = noise.astype(float)
+    stay = (TIMES[1:] / TIMES[:-1]) ** 2
+    marginals = law_p(noise / TIMES, stats.laplace.cdf)
+    covariances = mean_p(noise[:, 1:] * noise[:, :-1], 2 * TIMES[1:] ** 2)
+    stays = noise[:, 1:] == noise[:, :-1]
+    return bonferroni([marginals, covariances, *linked_p(stays, stay, stay * (1 - stay))])
+
+
+def test_brownian_law(brownian):
+    assert brownian_p(brownian) > SOUND
+
+
+def test_laplace_law(laplace_noise):
+    assert laplace_p(laplace_noise) > SOUND
+
+
+def test_planted_fresh_noise_is_seen():
+    def anew(drawn, state, time):
+        del state
+        return BrownianState(jnp.sqrt(time) * drawn, time)
+
+    def anew_laplace(bits, state, time):
+        del state
+        return LaplaceState(time * laplace(bits, time.dtype), time)
+
+    assert brownian_p(draw(Altered(BROWNIAN, move=anew))) < FAULTY
+    assert laplace_p(draw(Altered(LAPLACE, move=anew_laplace))) < FAULTY
+
+
+def test_planted_key_shared_by_the_blocks_is_seen(monkeypatch):
+    def shared(key, number):
+        return step_key(key, jnp.minimum(number, 1))
+
+    monkeypatch.setattr("nrjax.processes.paths.step_key", shared)
+    assert brownian_p(draw(BROWNIAN)) < FAULTY
+
+
+def test_blocks_are_keyed_by_their_number(dtype):
+    """Against NumPy: the first noise by key 0, then block b of 64 // 3 steps by key b."""
+    process, times, size = Brownian((3,)), TIMES[:40].astype(dtype).astype(float), BLOCK // 3
+    key = nrjax.trial_key(jax.random.key(3), 5)
+    noise_key = role_key(key, Role.NOISE)
+    normals = [jax.random.normal(step_key(noise_key, 0), (1, 3))]
+    normals += [jax.random.normal(step_key(noise_key, b), (size, 3)) for b in (1, 2)]
+    normals = np.concatenate(normals).astype(float)
+    want = [np.sqrt(times[0]) * normals[0]]
+    for now, time, normal in zip(times[:-1], times[1:], normals[1:], strict=False):
+        want.append(time / now * want[-1] + np.sqrt(time * (now - time) / now) * normal)
+    got = jax.jit(lambda key: noise_path(key, process, times))(key)
+    assert got.shape == (40, 3)
+    assert got.dtype == dtype
+    tolerance = 2000 * float(jnp.finfo(dtype).eps)  # of differences of near times
+    np.testing.assert_allclose(got, want, rtol=tolerance, atol=10 * tolerance)
+
+
+def test_depends_on_the_trial_and_earlier_times_alone(brownian, laplace_noise):
+    """Bit for bit: other numbers of trials, and of steps that follow, on one block and on two."""
+    for process, paths in ((BROWNIAN, brownian), (LAPLACE, laplace_noise)):
+        few = draw(process, TIMES[: BLOCK + 4], trials=7, first=11)
+        np.testing.assert_array_equal(few, paths[11:18, : BLOCK + 4])
+    np.testing.assert_array_equal(draw(LAPLACE, TIMES[:9], 1, 42), laplace_noise[42:43, :9])
+    np.testing.assert_array_equal(draw(LAPLACE, TIMES[:1], 3), laplace_noise[:3, :1])
+
+
+def test_folding_sees_the_same_noise(brownian):
+    def visit(carry, state):
+        largest, count = carry
+        return (jnp.maximum(largest, BROWNIAN.value(state)), count + 1), None
+
+    def fold(key):
+        return scan_noise(key, BROWNIAN, TIMES, visit, (-jnp.inf, 0))
+
+    (largest, count), kept = jax.jit(jax.vmap(fold))(keys(TRIALS))
+    np.testing.assert_array_equal(largest, brownian.max(axis=1))
+    np.testing.assert_array_equal(count, np.full(TRIALS, STEPS))
+    assert kept is None
+
+
+def test_other_processes_are_stepped_as_the_engine_does():
+    """`IndependentLaplace` draws at every step, so that every key counts."""
+    times, process = TIMES[:5], IndependentLaplace((2,))
+    key = nrjax.trial_key(jax.random.key(4), 0)
+    path = nrjax.scan_path(
+        key,
+        np.zeros(2),
+        process,
+        None,
+        nrjax.Grid(times),
+        Distance(0.0),
+        nrjax.PublicThreshold(1.0),
+    )
+    got = jax.jit(lambda key: noise_path(key, process, times))(key)
+    np.testing.assert_allclose(got, path.release, rtol=1e-6)
+
+
+def test_the_first_noise_is_the_engine_s(brownian):
+    first = jax.vmap(lambda key: step_key(role_key(key, Role.NOISE), 0))(keys(3))
+    init = jax.jit(jax.vmap(lambda key: BROWNIAN.init(key, TIMES[0]).value))
+    np.testing.assert_array_equal(brownian[:3, 0], init(first))
+
+
+def test_noise_beyond_the_law_is_nan():
+    """Below `eta` a jump path ends; traced times that rise, or are no times, end any path."""
+    key, jumps = jax.random.key(0), LaplaceJumps((2,), 1.0, 8.0)
+    noise = jax.jit(lambda key: noise_path(key, jumps, [4.0, 2.0, 0.5, 0.4]))(key)
+    np.testing.assert_array_equal(np.isnan(noise).all(axis=1), [False, False, True, True])
+    assert not np.isnan(noise[:2]).any()
+    traced = jax.jit(jax.vmap(lambda times: noise_path(key, LAPLACE, times)))
+    times = jnp.array([[4.0, 2, 1, 0.5], [4, 2, 3, 1], [4, 2, -1, 1], [4, 2, np.nan, 1]])
+    sound = ~np.isnan(traced(times))
+    np.testing.assert_array_equal(sound, [[True] * 4] + [[True, True, False, False]] * 3)
+    assert np.isnan(traced(times.at[0, 0].set(jnp.inf))[0]).all()
+
+
+@pytest.mark.parametrize(
+    "times",
+    [[], 3.0, [[2.0, 1.0]], [1.0, 2.0], [1.0, 0.0], [np.inf, 1.0], [1.0, np.nan]],
+    ids=["empty", "scalar", "2-d", "rising", "zero", "infinite", "nan"],
+)
+def test_times_are_checked(times):
+    for given in (times, np.array(times)):
+        with pytest.raises(
+            ValueError, match=r"times = .*: must be positive, finite and not rising"
+        ):
+            noise_path(jax.random.key(0), BROWNIAN, given)
+
+
+def test_a_time_that_the_dtype_makes_zero_is_refused(dtype):
+    tiny = float(jnp.finfo(dtype).tiny) / 2**60
+    with pytest.raises(ValueError, match=r"times = .*: must be positive"):
+        noise_path(jax.random.key(0), BROWNIAN, [1.0, tiny])
+
+
+def test_a_key_is_asked_for():
+    with pytest.raises(ValueError, match="key = "):
+        noise_path(jnp.zeros(3), BROWNIAN, [1.0])
