@@ -1,0 +1,128 @@
+"""Claim: with summaries the memory does not grow with the trials, and folding costs little.
+
+    python -m benchmarks.billion_trials [--trials 100000 1000000 10000000] [--chunk 1024000]
+
+A scalar Brownian mechanism, the cheapest there is, so that folding weighs the most. Peak memory is
+that of the whole process, Python and JAX included, after so many trials; sizes come in rising
+order. Trials per second are those of the second run of a size, after the compilation; `kept` is
+the same program without folding, its outcomes thrown away chunk by chunk.
+"""
+
+import argparse
+import resource
+import sys
+import time
+
+import jax
+import numpy as np
+
+import nrjax
+from benchmarks.million_trials import Closeness
+from benchmarks.rows import Row
+from nrjax import montecarlo
+from nrjax.interaction import build_interaction
+from nrjax.sketches import Sketch, merge_moments
+from nrjax.sketching import sketches
+from nrjax.studies.folds import ending_folds, epsilon_folds, of_outcome, positive, signed
+
+FIELDS = ("step", "status", "epsilon", "mechanism_epsilon", "test_epsilon", "utility")
+LEVELS, LOW, HIGH = 100, 0.6, 20.0
+KEY = jax.random.key(0)
+
+
+def peak_mib():
+    """Largest resident memory of this process so far."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+
+
+def interaction():
+    """A number under Brownian noise until it is near."""
+    guarantee = nrjax.LinearBoundary.tight_at_epsilon(1.0, 1.0, 1e-6)
+    grid = nrjax.Grid.geometric(guarantee, LOW, HIGH, LEVELS)
+    rule = nrjax.PublicThreshold(-0.5)
+    return build_interaction(3.0, nrjax.Brownian(()), guarantee, grid, Closeness(), rule)
+
+
+def sketch():
+    """What the studies keep of such trials."""
+    folds = {
+        **epsilon_folds(LOW, 2 * HIGH),
+        **ending_folds(LEVELS),
+        "mechanism_epsilon": positive(LOW, HIGH),
+        "test_epsilon": positive(LOW, HIGH),
+        "stopped_utility": signed(),
+    }
+    return Sketch(folds, derive=of_outcome)
+
+
+def folded(program, trials):
+    """Seconds, and the moments of all trials; counts are added up as chunks come."""
+    before, counts, moments = time.perf_counter(), 0, []
+    for at in range(0, trials, program.chunk):
+        found = program.run(KEY, min(program.chunk, trials - at), at)
+        counts = counts + found["counts"].astype(np.int64)
+        moments.append(found["moments"])
+    return time.perf_counter() - before, merge_moments(np.array(moments))
+
+
+def kept(program, trials):
+    """Seconds."""
+    before = time.perf_counter()
+    for at in range(0, trials, program.chunk):
+        program.run(KEY, min(program.chunk, trials - at), at)
+    return time.perf_counter() - before
+
+
+def race(options):
+    """Print peak memory and trials per second, by the number of trials; their rows."""
+    trial, found = interaction(), []
+    plain = montecarlo.outcomes(trial, 65_536, FIELDS)
+    summary = sketches(plain, sketch(), options.chunk)
+    print(
+        f"{len(jax.devices())} x {jax.devices()[0].device_kind}; peak before {peak_mib():.0f} MiB"
+    )
+    for program in (summary, plain):
+        program.compile(KEY)
+    print(f"compiled: {peak_mib():.0f} MiB; rows of {sum(x.nbytes for x in _row(summary))} bytes")
+    for trials in sorted(options.trials):
+        seconds, moments = folded(summary, trials)
+        # Not of the largest size: once is enough to see the memory.
+        other = kept(plain, min(trials, 10**6)) * (trials / min(trials, 10**6))
+        print(
+            f"{trials:>13,} trials: peak {peak_mib():5.0f} MiB, {trials / seconds:.3g} trials/s "
+            f"folded, {trials / other:.3g} kept, ratio {other / seconds:.2f}; "
+            f"mean epsilon {moments[0, 1]:.6f}"
+        )
+        note = f"peak so far {peak_mib():.0f} MiB"
+        claim = f"{trials:,} trials, folded"
+        found.append(Row(claim, trials / seconds, other / seconds, "kept", note=note))
+    return found
+
+
+def _row(program):
+    """The arrays that a chunk leaves."""
+    return program.run(KEY, 1).values()
+
+
+def parser():
+    """The command line."""
+    made = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    made.add_argument("--trials", type=int, nargs="+", default=[10**5, 10**6, 10**7])
+    made.add_argument("--chunk", type=int, default=1_024_000)
+    return made
+
+
+def rows(quick: bool) -> list[Row]:
+    """The rows of the table."""
+    tiny = ["--trials", "2000", "--chunk", "1024"]
+    return race(parser().parse_args(tiny if quick else []))
+
+
+def main():
+    """Print peak memory and trials per second, by the number of trials."""
+    race(parser().parse_args())
+
+
+if __name__ == "__main__":
+    main()

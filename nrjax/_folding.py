@@ -1,0 +1,164 @@
+"""Trials folded into a sketch on the device that runs them, some at a time."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from nrjax._numerics import check
+from nrjax.bins import WholeBins
+from nrjax.sketches import BLOCK, Group, Sketch
+
+
+class Blocks(NamedTuple):
+    """Moments of blocks of `BLOCK` trials, each of shape (blocks, ..., variables)."""
+
+    finite: Array
+    """Values that are neither infinite nor NaN. int32."""
+    mean: Array
+    rest: Array
+    """What the sum of the finite values is above `finite * mean`, by rounding."""
+    squares: Array
+    """Of the distances from the mean before `rest` is added to it."""
+
+
+class Folded(NamedTuple):
+    """What one device made of its share, for one group of variables."""
+
+    counts: Array
+    """Shape (..., counts), int32."""
+    blocks: Blocks
+    ends: Array
+    """Smallest and largest finite value, shape (2, ..., variables); (inf, -inf) without any."""
+    strange: Array
+    """How many values are infinite, minus infinite and NaN, shape (3, ..., variables), int32."""
+
+
+def run(
+    given: tuple[Any, Sketch],
+    key: Array,
+    first: Array,
+    count: Array,
+    *,
+    work: Callable[..., dict[str, Any]],
+    inner: tuple[tuple[str, Any], ...],
+    rows: int,
+    most: int,
+) -> dict[str, Folded]:
+    """Sketch of trials `first` to `first + count`, by group, each with a leading axis of one.
+
+    `rows` trials at a time are run by `work`, which has the options `inner`, and folded: the
+    memory does not grow with `count`, except by the blocks' moments. At most `most` times. The
+    blocks keep their first axis.
+    """
+    trial, sketch = given
+    groups = sketch.groups
+    dtype = jnp.result_type(float)
+
+    def blank(group: Group) -> Folded:
+        shape = (*group.shape, len(group.folds))
+        blocks = most * rows // BLOCK
+        number = jnp.zeros((blocks, *shape), jnp.int32)
+        some = jnp.zeros((blocks, *shape), dtype)
+        ends = jnp.broadcast_to(jnp.array([jnp.inf, -jnp.inf], dtype), (*shape, 2))
+        return Folded(
+            jnp.zeros((*group.shape, group.size), jnp.int32),
+            Blocks(number, some, some, some),
+            jnp.moveaxis(ends, -1, 0),
+            jnp.zeros((3, *shape), jnp.int32),
+        )
+
+    def serve(number: Array, total: dict[str, Folded]) -> dict[str, Folded]:
+        at = number * rows
+        here = jnp.clip(count - at, 0, rows)
+        results = work(
+            trial, key, first + at.astype(jnp.uint32), here, capacity=rows, **dict(inner)
+        )
+        variables = sketch.variables(results)
+        valid = jnp.arange(rows, dtype=jnp.int32) < here
+        return {
+            name: _added(total[name], group, variables, valid, number * (rows // BLOCK))
+            for name, group in groups.items()
+        }
+
+    total = {name: blank(group) for name, group in groups.items()}
+    total = jax.lax.fori_loop(0, (count + (rows - 1)) // rows, serve, total)
+    return {
+        name: Folded(one.counts[None], one.blocks, one.ends[None], one.strange[None])
+        for name, one in total.items()
+    }
+
+
+def _added(
+    total: Folded, group: Group, variables: dict[str, Array], valid: Array, block: Array
+) -> Folded:
+    """The same with one batch of trials more, whose blocks begin at number `block`."""
+    mask = valid.reshape(valid.shape + (1,) * len(group.shape))
+    counts, floats = [], []
+    for name, fold in group.folds.items():
+        values = jnp.asarray(variables[name])
+        right = f"{group.shape}, after the axis of trials"
+        check(values.shape[1:] == group.shape, f"shape of {name}", values.shape[1:], right)
+        number = values.astype(jnp.result_type(float))
+        if isinstance(fold.bins, WholeBins):
+            number = jnp.where(fold.bins.absent(values), jnp.nan, number)
+        if fold.bins is not None:
+            counts.append(_histogram(fold.bins.index(values), mask, fold.bins.size))
+        thresholds = jnp.asarray(fold.thresholds)
+        if thresholds.shape[0]:
+            above = (number[..., None] > thresholds) & mask[..., None]
+            counts.append(jnp.sum(above, axis=0, dtype=jnp.int32))
+        floats.append(number)
+    values = jnp.stack(floats, axis=-1)
+    mask = mask[..., None]
+    finite = jnp.isfinite(values) & mask
+    strange = [jnp.isposinf(values), jnp.isneginf(values), jnp.isnan(values)]
+    ends = jnp.stack(
+        [
+            jnp.min(jnp.where(finite, values, jnp.inf), axis=0),
+            jnp.max(jnp.where(finite, values, -jnp.inf), axis=0),
+        ]
+    )
+    blocks = jax.tree.map(
+        lambda buffer, rows: jax.lax.dynamic_update_slice_in_dim(buffer, rows, block, 0),
+        total.blocks,
+        _moments(values, finite),
+    )
+    return Folded(
+        total.counts + (jnp.concatenate(counts, axis=-1) if counts else 0),
+        blocks,
+        jnp.stack([jnp.minimum(total.ends[0], ends[0]), jnp.maximum(total.ends[1], ends[1])]),
+        total.strange
+        + jnp.stack([jnp.sum(one & mask, axis=0, dtype=jnp.int32) for one in strange]),
+    )
+
+
+def _histogram(index: Array, mask: Array, size: int) -> Array:
+    """How often each bin occurs, by all axes but the first; int32."""
+    shape = index.shape[1:]
+    places = jnp.arange(max(1, index[0].size), dtype=jnp.int32).reshape(shape) * size
+    flat = jnp.where(mask, index + places, places.size * size)
+    counts = jnp.zeros(places.size * size, jnp.int32).at[flat].add(1, mode="drop")
+    return counts.reshape(*shape, size)
+
+
+def _moments(values: Array, finite: Array) -> Blocks:
+    """Of each block, twice through it: the mean, then what is left."""
+    shape = (-1, BLOCK, *values.shape[1:])
+    finite = finite.reshape(shape)
+    values = jnp.where(finite, values.reshape(shape), 0)
+    number = jnp.sum(finite, axis=1, dtype=jnp.int32)
+    safe = jnp.maximum(number, 1).astype(values.dtype)
+    mean = _sum(values) / safe
+    apart = jnp.where(finite, values - mean[:, None], 0)
+    return Blocks(number, mean, _sum(apart), _sum(apart * apart))
+
+
+def _sum(values: Array) -> Array:
+    """Over the second axis, by halves: one order of adding, whatever the program around it."""
+    while values.shape[1] > 1:
+        half = values.shape[1] // 2
+        values = values[:, :half] + values[:, half:]
+    return values[:, 0]

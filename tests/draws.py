@@ -1,0 +1,84 @@
+"""Trials that compile in no time and have every kind of value, for tests of what is kept."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from nrjax.bins import LogBins, WholeBins
+from nrjax.pytrees import register_dataclass
+from nrjax.sketches import Fold, Sketch
+from nrjax.studies.folds import of_outcome
+from nrjax.types import Status
+
+LEVELS = 3
+THRESHOLDS = (0.3, 1.0, 2.5)
+EPSILON = LogBins.covering(0.05, 40.0, 10)
+
+
+class Drawn(NamedTuple):
+    epsilon: jax.Array
+    utility: jax.Array
+    step: jax.Array
+    status: jax.Array
+    loss: jax.Array
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Draws:
+    """Log-normal epsilons; some trials fail, some have no utility, some an infinite loss."""
+
+    scale: Any
+
+    def run(self, key):
+        normal = jax.random.normal(key, (5 + LEVELS,))  # one draw: little to compile
+        epsilon = jnp.exp(self.scale * normal[0])
+        utility = jnp.where(normal[1] > 1.5, jnp.nan, 3.0 - normal[1])
+        step = jnp.clip(jnp.floor(4 * normal[2]), -1, 12).astype(jnp.int32)
+        status = jnp.where(normal[3] > 1.0, Status.EXHAUSTED, Status.STOPPED)
+        loss = jnp.round(8 * normal[5:]) / 8  # zeros, and edges of bins
+        loss = loss * jnp.arange(1, LEVELS + 1)
+        loss = jnp.where(jnp.abs(loss) > 5, jnp.copysign(jnp.inf, loss), loss)
+        return Drawn(epsilon, utility, step, status.astype(jnp.int32), loss)
+
+
+def derived(results, parameters):
+    """As studies derive it."""
+    flat = {name: values for name, values in results.items() if name != "loss"}
+    stopped = (results["status"] == Status.STOPPED)[:, None]
+    loss = results["loss"]
+    stopped_loss = jnp.where(stopped, loss, jnp.nan)
+    return {**of_outcome(flat, parameters), "loss": loss, "stopped_loss": stopped_loss}
+
+
+SKETCH = Sketch(
+    {
+        "epsilon": Fold(THRESHOLDS, EPSILON),
+        "has_epsilon": Fold(bins=WholeBins(0, 1)),
+        "status": Fold(bins=WholeBins(int(min(Status)), int(max(Status)))),
+        "step": Fold(bins=WholeBins(-1, 9)),
+        "stopped_step": Fold(bins=WholeBins(0, 9, missing=True)),
+        "utility": Fold((2.9,), LogBins(-8, 3, 7, signed=True)),
+        "loss": Fold((0.0,), LogBins(-6, 3, 5, signed=True), ("level", LEVELS)),
+        "stopped_loss": Fold(dim=("level", LEVELS)),
+    },
+    derive=derived,
+)
+
+
+def expected(kept):
+    """The variables of SKETCH from kept trials, by NumPy, NaN where a trial has none."""
+    stopped = kept["status"] == Status.STOPPED
+    return {
+        "epsilon": np.where(stopped, kept["epsilon"], np.inf),
+        "has_epsilon": np.ones(stopped.size),
+        "status": kept["status"],
+        "step": kept["step"],
+        "stopped_step": np.where(stopped & (kept["step"] >= 0), kept["step"], np.nan),
+        "utility": kept["utility"],
+        "loss": kept["loss"],
+        "stopped_loss": np.where(stopped[:, None], kept["loss"], np.nan),
+    }

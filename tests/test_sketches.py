@@ -1,0 +1,276 @@
+"""What is folded is what NumPy makes of the trials that were kept, however they were batched."""
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from nrjax import montecarlo
+from nrjax.bins import LogBins, WholeBins
+from nrjax.sketches import BLOCK, MOMENTS, Fold, Sketch, describe, described, merge_moments
+from nrjax.sketching import SketchProgram, sketches
+from tests.draws import LEVELS, SKETCH, Draws, expected
+
+KEY = jax.random.key(5)
+TRIALS = 3 * BLOCK + 11
+ONE = montecarlo.Batching(tile=64, devices=tuple(jax.devices()[:1]))
+EIGHT = montecarlo.Batching(tile=64)
+
+
+@pytest.fixture(scope="module")
+def kept():
+    """All trials."""
+    return montecarlo.sessions(Draws(0.7), TRIALS, ONE).run(KEY, TRIALS)
+
+
+@pytest.fixture(scope="module")
+def program():
+    """Folds them on one device."""
+    return sketches(montecarlo.sessions(Draws(0.7), TRIALS, ONE), SKETCH)
+
+
+def counts_by_numpy(kept, prefix):
+    """The packed counts of a group of variables."""
+    found = []
+    for name, fold in SKETCH.groups[prefix].folds.items():
+        values = expected(kept)[name].astype(float)
+        columns = values[:, None] if values.ndim == 1 else values
+        rows = []
+        for column in columns.T:
+            known = column[~np.isnan(column)]
+            parts = []
+            if fold.bins is not None:
+                bins = np.bincount(np.searchsorted(fold.bins.upper, known), minlength=0)
+                bins = np.pad(bins, (0, fold.bins.size - bins.size))
+                bins[-1] = np.isnan(column).sum()
+                parts.append(bins)
+            parts += [[np.sum(known > threshold)] for threshold in fold.thresholds]
+            rows.append(np.concatenate([[], *parts]))
+        found.append(np.array(rows if values.ndim == 2 else rows[0]))
+    return np.concatenate(found, axis=-1)
+
+
+def moments_by_numpy(kept, prefix):
+    """The moments of a group of variables, all trials at once."""
+    found = []
+    for name in SKETCH.groups[prefix].folds:
+        values = expected(kept)[name].astype(float)
+        some = np.where(np.isfinite(values), values, np.nan)
+        mean = np.nanmean(some, axis=0)
+        row = [
+            np.isfinite(values).sum(axis=0),
+            mean,
+            np.nansum((some - mean) ** 2, axis=0),
+            np.nanmin(some, axis=0),
+            np.nanmax(some, axis=0),
+            np.isposinf(values).sum(axis=0),
+            np.isneginf(values).sum(axis=0),
+            np.isnan(values).sum(axis=0),
+        ]
+        found.append(np.stack(row, axis=-1))
+    return np.stack(found, axis=-2)
+
+
+def assert_same(one, two):
+    """Equal bits, NaN included."""
+    assert one.keys() == two.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], two[name], err_msg=name, strict=True)
+
+
+def odd_values(bins, dtype):
+    """Edges, their neighbours, and what is no ordinary number."""
+    rng = np.random.default_rng(0)
+    far, largest = dtype.type(np.inf), np.finfo(dtype).max
+    with np.errstate(over="ignore"):
+        edges = bins.upper.astype(dtype)
+        near = [edges, np.nextafter(edges, -far), np.nextafter(edges, far)]
+    some = np.exp(rng.normal(size=300) * 6).astype(dtype)
+    strange = np.array([0.0, -0.0, np.finfo(dtype).tiny, np.inf, np.nan, largest], dtype)
+    values = np.concatenate([*near, some, strange])
+    return np.concatenate([values, -values])
+
+
+def assert_binned(bins, values):
+    """The bin of a value is the first whose upper edge is not below it."""
+    right = np.searchsorted(bins.upper, values.astype(float))
+    right[np.isnan(values)] = bins.size - 1
+    np.testing.assert_array_equal(np.asarray(bins.index(jnp.asarray(values))), right)
+
+
+BINS = (LogBins(-4, 6, 3), LogBins(-4, 6, 3, signed=True), LogBins(-126, 127, 0, signed=True))
+
+
+@pytest.mark.parametrize("bins", BINS)
+def test_bins_are_exact(bins, dtype):
+    values = odd_values(bins, dtype)
+    assert np.unique(bins.index(jnp.asarray(values))).size >= bins.size - 2
+    assert_binned(bins, values)
+    assert bins.upper.size == bins.lower.size == bins.size - 1
+    edges = bins.upper[np.abs(bins.upper) < 2.0**128]
+    edges = edges[np.abs(edges) > 2.0**-149]
+    np.testing.assert_array_equal(edges.astype(dtype), edges)
+
+
+def test_planted_bins_closed_below_are_noticed(dtype):
+    class Wrong(LogBins):
+        def index(self, values):
+            return super().index(jnp.nextafter(values, jnp.inf))
+
+    values = odd_values(BINS[0], dtype)
+    with pytest.raises(AssertionError):
+        assert_binned(Wrong(-4, 6, 3), values)
+
+
+def test_bins_are_as_wide_as_stated():
+    bins = LogBins.covering(0.16, 20.0, 8)
+    inside = (bins.lower >= 0.16) & (bins.upper <= 20.0)
+    width = (bins.upper - bins.lower)[inside] / bins.lower[inside]
+    assert inside.sum() > 6 * 256
+    assert width.max() <= bins.resolution == 2.0**-8
+    assert np.isin([2.0**bins.lowest, 2.0**bins.highest], bins.upper).all()
+    assert 2.0**bins.lowest <= 0.16 < 20.0 <= 2.0**bins.highest
+
+
+def test_whole_bins():
+    bins = WholeBins(-1, 3)
+    values = jnp.array([-7, -2, -1, 0, 3, 4, 99])
+    assert np.asarray(bins.index(values)).tolist() == [0, 0, 1, 2, 5, 6, 6]
+    assert bins.upper.tolist() == [-2, -1, 0, 1, 2, 3, np.inf]
+    missing = WholeBins(0, 3, missing=True).index(values)
+    assert np.asarray(missing).tolist() == [6, 6, 6, 1, 4, 5, 5]
+    with pytest.raises(ValueError, match="integer or boolean"):
+        bins.index(jnp.array([0.5]))
+
+
+def test_sketches_are_those_of_kept_trials(kept, program):
+    found = program.run(KEY, TRIALS)
+    exact = 1e-12 if jnp.result_type(float) == jnp.float64 else 3e-7
+    for prefix in ("", "level_"):
+        np.testing.assert_array_equal(found[f"{prefix}counts"], counts_by_numpy(kept, prefix))
+        moments, right = found[f"{prefix}moments"], moments_by_numpy(kept, prefix)
+        same = [place for place, name in enumerate(MOMENTS) if name not in ("mean", "squares")]
+        np.testing.assert_array_equal(moments[..., same], right[..., same])
+        np.testing.assert_allclose(moments, right, rtol=exact, atol=exact)
+    # A trial more or less is noticed.
+    fewer = {name: values[:-1] for name, values in kept.items()}
+    assert (found["counts"] != counts_by_numpy(fewer, "")).any()
+
+
+def test_planted_uncounted_mean_of_rounding_is_noticed(kept):
+    """Of numbers far from zero, a float32 sum of squares says nothing of how they spread."""
+    values = 1e4 + kept["utility"][~np.isnan(kept["utility"])].astype(np.float32)
+    parts = [block.astype(np.float32) for block in np.array_split(values, 4)]
+    naive = sum(np.sum(part**2, dtype=np.float32) for part in parts)
+    naive -= values.size * np.mean(values, dtype=np.float64) ** 2
+    right = np.sum((values - np.mean(values, dtype=np.float64)) ** 2, dtype=np.float64)
+    assert abs(naive - right) > 0.01 * right
+    rows = []
+    for part in parts:
+        wide = part.astype(float)
+        squares = np.sum((wide - wide.mean()) ** 2)
+        rows.append([wide.size, wide.mean(), squares, wide.min(), wide.max(), 0, 0, 0])
+    np.testing.assert_allclose(merge_moments(np.array(rows))[2], right, rtol=1e-12)
+
+
+def test_eight_devices_give_the_same_bits(program):
+    eight = sketches(montecarlo.sessions(Draws(0.7), TRIALS, EIGHT), SKETCH)
+    assert_same(program.run(KEY, TRIALS), eight.run(KEY, TRIALS))
+    assert_same(program.run(KEY, 1, 2**32 - 1), eight.run(KEY, 1, 2**32 - 1))
+
+
+@pytest.mark.parametrize(
+    "sizes", [(1, TRIALS - 1), (7, 255, 256, TRIALS - 518), (BLOCK, TRIALS - BLOCK)]
+)
+def test_chunks_merge_to_the_whole(program, sizes):
+    whole = program.run(KEY, TRIALS)
+    begins = [0, *itertools.accumulate(sizes)]
+    parts = [program.run(KEY, size, at) for size, at in zip(sizes, begins, strict=False)]
+    for order in (parts, parts[::-1]):
+        for prefix in ("", "level_"):
+            counts = sum(part[f"{prefix}counts"] for part in order)
+            np.testing.assert_array_equal(counts, whole[f"{prefix}counts"])
+            moments = merge_moments(np.stack([part[f"{prefix}moments"] for part in order]))
+            np.testing.assert_allclose(moments, whole[f"{prefix}moments"], rtol=1e-6, atol=1e-7)
+
+
+def test_merging_is_associative():
+    rng = np.random.default_rng(1)
+    values = [rng.normal(50.0, 1.0, size) for size in (3, 1, 0, 200)]
+
+    def of(part):
+        ends = (part.min(), part.max()) if part.size else (np.nan, np.nan)
+        mean = part.mean() if part.size else np.nan
+        spread = np.sum((part - mean) ** 2) if part.size else 0.0
+        return np.array([part.size, mean, spread, *ends, 1, 2, 3])
+
+    parts = np.array([of(part) for part in values])
+    left = merge_moments(np.array([merge_moments(parts[:2]), merge_moments(parts[2:])]))
+    right = merge_moments(np.array([parts[0], merge_moments(parts[1:])]))
+    whole = of(np.concatenate(values))
+    whole[-3:] = 4, 8, 12
+    for found in (left, right, merge_moments(parts)):
+        np.testing.assert_allclose(found, whole, rtol=1e-13)
+    none = merge_moments(parts[2:3])
+    assert none[0] == 0
+    assert np.isnan(none[[1, 3, 4]]).all()
+
+
+def test_another_trial_and_thresholds_need_no_other_program(kept, program):
+    lower = dataclasses.replace(SKETCH.folds["utility"], thresholds=(2.0,))
+    other = program.of(
+        Draws(0.0), dataclasses.replace(SKETCH, folds={**SKETCH.folds, "utility": lower})
+    )
+    assert isinstance(other, SketchProgram)
+    assert other.options == program.options
+    with jax.log_compiles(False):
+        found = other.run(KEY, TRIALS)
+    size = SKETCH.groups[""].size
+    assert found["counts"][size - 1] == np.sum(kept["utility"] > 2.0)
+    epsilon = found["moments"][0]
+    assert epsilon[MOMENTS.index("smallest")] == epsilon[MOMENTS.index("largest")] == 1.0
+
+
+def test_thresholds_are_not_rounded_up(dtype):
+    near = dtype.type(0.1)
+    between = float(near) * (1 + 1e-12)
+    placed = Fold((0.1, between)).placed(dtype).thresholds
+    assert placed.dtype == dtype
+    values = np.array([np.nextafter(near, dtype.type(0)), near, np.nextafter(near, dtype.type(1))])
+    for threshold, given in zip(placed, (0.1, between), strict=True):
+        np.testing.assert_array_equal(values > threshold, values.astype(float) > given)
+
+
+def test_descriptions_are_complete():
+    again = described(describe(SKETCH))
+    assert describe(again) == describe(SKETCH)
+    assert {name: fold.bins for name, fold in again.folds.items()} == {
+        name: fold.bins for name, fold in SKETCH.folds.items()
+    }
+
+
+def test_what_does_not_fit_is_refused():
+    base = montecarlo.sessions(Draws(0.7), 8, ONE)
+    for folds, message in (
+        ({"nothing": Fold()}, "nothing"),
+        ({"loss": Fold()}, "shape of loss"),
+        ({"step": Fold(dim=("level", LEVELS))}, "shape of step"),
+        ({"epsilon": Fold(bins=WholeBins(0, 3))}, "integer or boolean"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            sketches(base, Sketch(folds)).compile(KEY)
+    with pytest.raises(ValueError, match="below 2\\^31"):
+        sketches(base, Sketch({"epsilon": Fold()}), 2**31)
+    with pytest.raises(ValueError, match="at most chunk"):
+        sketches(base, Sketch({"epsilon": Fold()})).run(KEY, 9)
+    with pytest.raises(ValueError, match="at least one"):
+        Sketch({})
+    with pytest.raises(ValueError, match="highest"):
+        LogBins(3, 3, 2)
+    with pytest.raises(ValueError, match="digits"):
+        LogBins(0, 3, 21)
+    with pytest.raises(ValueError, match="thresholds"):
+        Fold((np.nan,))
