@@ -4,14 +4,13 @@ import contextlib
 import dataclasses
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 try:
     import rich.box
     import rich.console
-    import rich.progress
     import rich.table
     import tyro
 except ModuleNotFoundError as error:
@@ -22,58 +21,18 @@ except ModuleNotFoundError as error:
 import jax
 
 import nrjax
-from nrjax import datasets
-from nrjax.studies import ligett2017, rogers2023, skellam_counts, whitehouse2022
+from nrjax import _machine, datasets
+from nrjax.progress import Bar
+from nrjax.studies import runner
+from nrjax.studies.group import ALONE, Group, Machines, join, leave, speaker
 from nrjax.studies.report import Report
-from nrjax.studies.store import StoreBusyError
-
-_LINES = 20
-"""Most passes whose progress is on the screen."""
+from nrjax.studies.store import Store, StoreError
 
 _MISUSE = 2
 """Exit status where the user can mend the call."""
 
 _INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
-
-
-class _Bar:
-    """Progress with trials per second and time left."""
-
-    def __init__(self, console: rich.console.Console):
-        self._bar = rich.progress.Progress(
-            rich.progress.TextColumn("{task.description}"),
-            rich.progress.BarColumn(bar_width=10),
-            rich.progress.MofNCompleteColumn(),
-            rich.progress.TextColumn("{task.fields[rate]}"),
-            rich.progress.TimeRemainingColumn(),
-            console=console,
-        )
-        self._tasks: list[Any] = []
-        self._trials, self._seconds = 0, 0.0
-
-    def __enter__(self) -> "_Bar":
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def begin(self, case: str, name: str, trials: int, done: int) -> None:
-        """A new line for this pass; the oldest goes where there are many."""
-        self._trials, self._seconds = 0, 0.0
-        if len(self._tasks) >= _LINES:
-            self._bar.remove_task(self._tasks.pop(0))
-        self._tasks.append(
-            self._bar.add_task(f"{case} {name}", total=trials, completed=done, rate="compiling")
-        )
-
-    def advance(self, trials: int, seconds: float) -> None:
-        """More trials are done."""
-        self._trials += trials
-        self._seconds += seconds
-        rate = f"{self._trials / self._seconds:,.0f} trials/s"
-        self._bar.update(self._tasks[-1], advance=trials, rate=rate)
 
 
 def _table(report: Report) -> rich.table.Table:
@@ -93,6 +52,36 @@ class _Run:
     """Which study; its own options follow."""
 
 
+_Folder = tyro.conf.Positional[Path]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Resume:
+    """Take up a run that was stopped, or add trials to it; the same results as without a stop."""
+
+    folder: _Folder
+    """Folder of the run."""
+    trials: int | None = None
+    """How many trials of each case there are to be, in all; by default as many as planned."""
+    machines: tyro.conf.OmitArgPrefixes[Machines] = dataclasses.field(default_factory=Machines)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Plot:
+    """Draw the figures of a finished run again, from its results alone."""
+
+    folder: _Folder
+    """Folder of the run."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Summary:
+    """Write summary.json and report.md of a finished run again, from its results alone."""
+
+    folder: _Folder
+    """Folder of the run."""
+
+
 @dataclasses.dataclass(frozen=True)
 class _Data:
     """List the data sets that studies know, and where they are; or download one."""
@@ -103,23 +92,72 @@ class _Data:
     """Folder of data files (else the variable NRJAX_DATA, else the cache folder)."""
 
 
-_STUDIES = {study.NAME: study for study in (ligett2017, whitehouse2022, skellam_counts, rogers2023)}
-"""Modules with `Settings`, `run` and `report`."""
+def _parsed(arguments: Sequence[str]) -> tuple[Any, Any, Machines]:
+    """Study, its settings, and the machines, of the arguments after `run`."""
 
+    def command(study: Any) -> Any:
+        def chosen(settings: Any, machines: Machines = Machines()) -> tuple[Any, Any, Machines]:  # noqa: B008
+            return study, settings, machines
 
-def _run(arguments: Sequence[str]) -> None:
-    """Run the study that the arguments name."""
-    settings = tyro.extras.subcommand_cli_from_dict(
-        {name: study.Settings for name, study in _STUDIES.items()},
+        chosen.__annotations__ = {
+            "settings": tyro.conf.OmitArgPrefixes[study.Settings],
+            "machines": tyro.conf.OmitArgPrefixes[Machines],
+        }
+        chosen.__doc__ = study.Settings.__doc__.splitlines()[0]  # the rest heads the options
+        return chosen
+
+    studies = {name: runner.find(name) for name in runner.STUDIES}
+    return tyro.extras.subcommand_cli_from_dict(
+        {name: command(study) for name, study in studies.items()},
         prog="nrjax run",
         description="Run a study and leave its results, a summary and figures in a folder.",
         args=arguments,
     )
-    study = next(study for study in _STUDIES.values() if isinstance(settings, study.Settings))
-    _prepare_jax()
+
+
+def _run(arguments: Sequence[str]) -> None:
+    """Run the study that the arguments name."""
+    study, settings, machines = _parsed(arguments)
+    group = _join(machines)
+    with _bar(group) as bar:
+        store = runner.run(study, settings, bar, group)
+    _show(study, store, group)
+
+
+def _resume(options: _Resume) -> None:
+    group = _join(options.machines)
+    with _bar(group) as bar:
+        store = runner.resume(options.folder, options.trials, bar, group)
+    _show(runner.find(store.settings["study"]), store, group)
+
+
+def _plot(options: _Plot) -> None:
+    study, store = runner.finished(options.folder)
+    study.plot(store)
+    print(f"Figures are in {store.folder / 'figures'}")
+
+
+def _summary(options: _Summary) -> None:
+    study, store = runner.finished(options.folder)
+    study.conclude(store)
+    _show(study, store)
+
+
+def _join(machines: Machines) -> Group:
+    _prepare_jax(machines)
+    return join(machines)
+
+
+def _bar(group: Group) -> contextlib.AbstractContextManager[Any]:
+    """Process 0 speaks for all."""
+    return Bar(rich.console.Console()) if group.first else contextlib.nullcontext()
+
+
+def _show(study: Any, store: Store, group: Group = ALONE) -> None:
+    """Print the report of a finished run."""
+    if not group.first:
+        return
     console = rich.console.Console()
-    with _Bar(console) as bar:
-        store = study.run(settings, bar)
     report = study.report(store)
     console.print(_table(report))
     for remark in report.remarks:
@@ -143,17 +181,16 @@ def _data(options: _Data) -> None:
     console.print(table)
 
 
-def _prepare_jax() -> None:
+def _prepare_jax(machines: Machines) -> None:
     """A device for each core, and compilations kept between runs, unless the user chose."""
     chosen = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if jax.config.jax_num_cpu_devices < 1 and not chosen:  # pyright: ignore[reportAttributeAccessIssue]
-        affinity = getattr(os, "sched_getaffinity", None)  # what a container may use; not on macOS
-        cores = len(affinity(0)) if affinity else os.cpu_count() or 1
         with contextlib.suppress(RuntimeError):  # JAX runs already, with the devices it has
-            jax.config.update("jax_num_cpu_devices", cores)
+            jax.config.update("jax_num_cpu_devices", machines.cores(_machine.cores()))
     if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
         jax.config.update("jax_compilation_cache_dir", str(datasets.cache_folder() / "jax"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+        # The small programs too: a study's are a hundred, and together take as long as a large one.
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -171,20 +208,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _run(arguments[1:])
         else:
             options = tyro.extras.subcommand_cli_from_dict(
-                {"run": _Run, "data": _Data},
+                {"run": _Run, **{name: kind for name, (kind, _) in _COMMANDS.items()}},
                 prog="nrjax",
                 description="Simulate noise-reduction mechanisms and their ex-post privacy.",
                 args=arguments,
             )
-            assert isinstance(options, _Data)  # `run` was taken above
-            _data(options)
+            call = next(call for kind, call in _COMMANDS.values() if isinstance(options, kind))
+            call(options)
     except KeyboardInterrupt:
-        print("nrjax: interrupted; what was done is in the folder, unfinished", file=sys.stderr)
-        return _INTERRUPTED
-    except (ValueError, OSError, ModuleNotFoundError, StoreBusyError) as error:
-        print(f"nrjax: error: {error}", file=sys.stderr)
-        return _MISUSE
+        print(
+            f"{speaker()}: interrupted; what was done is in the folder, and `nrjax resume` takes "
+            "it up again",
+            file=sys.stderr,
+        )
+        return leave(_INTERRUPTED)
+    except (ValueError, OSError, ModuleNotFoundError, StoreError) as error:
+        print(f"{speaker()}: error: {error}", file=sys.stderr)
+        return leave(_MISUSE)
     return 0
+
+
+_COMMANDS: dict[str, tuple[type, Callable[[Any], None]]] = {
+    "resume": (_Resume, _resume),
+    "plot": (_Plot, _plot),
+    "summary": (_Summary, _summary),
+    "data": (_Data, _data),
+}
+"""Besides `run`: the options of each command, and what it does."""
 
 
 if __name__ == "__main__":

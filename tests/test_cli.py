@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from nrjax.cli import main
+from nrjax.studies import whitehouse2022
+from nrjax.studies.store import Store
 from tests.problems import small_data
 
 
@@ -52,10 +54,64 @@ def test_a_run_prints_a_table_and_leaves_its_results(data_file, tmp_path, capsys
     assert after["cases"][0]["epsilon"] != case["epsilon"]
 
 
+def test_results_are_looked_at_taken_up_and_added_to(data_file, tmp_path, capsys, monkeypatch):
+    out, kept = tmp_path / "out", tmp_path / "kept.npz"
+    assert run(data_file, out, "--chunk", "16") == 0
+    first = Store.open(out).read("logistic-laplace-public", "outcome").load()
+    data_file.rename(kept)  # the store alone is enough
+    for name in ("summary.json", "report.md"):
+        (out / name).unlink()
+    figure = next((out / "figures").glob("*.png"))
+    drawn = figure.read_bytes()
+    figure.unlink()
+    capsys.readouterr()
+    assert main(["summary", str(out)]) == 0
+    assert "median" in capsys.readouterr().out
+    assert json.loads((out / "summary.json").read_text())["cases"][0]["trials"] == 40
+    assert (out / "report.md").exists()
+    assert main(["plot", str(out)]) == 0
+    assert figure.read_bytes() == drawn
+    monkeypatch.setattr(whitehouse2022, "plot", lambda store: None)  # takes most of the time
+    capsys.readouterr()
+
+    # A chunk is lost: nothing is drawn or told of a part, and without its data nothing is run.
+    mark = next(out.glob("results.zarr/*/outcome/done/c/1"))
+    mark.unlink()
+    for command in ("summary", "plot"):
+        assert main([command, str(out)]) == 2
+        error = capsys.readouterr().err
+        assert f"is not finished: finish it with `nrjax resume {out}`" in error
+        assert error.count("\n") == 1
+    assert main(["resume", str(out)]) == 2
+    assert "own.npz" in capsys.readouterr().err
+    kept.rename(data_file)
+    assert main(["resume", str(out)]) == 0
+    assert "40/40" in capsys.readouterr().out
+    again = Store.open(out).read("logistic-laplace-public", "outcome").load()
+    assert again.identical(first)
+    assert main(["resume", str(out), "--trials", "50"]) == 0
+    assert "50/50" in capsys.readouterr().out
+    more = Store.open(out).read("logistic-laplace-public", "outcome").load()
+    assert more.sizes["trial"] == 50
+    assert more.isel(trial=slice(40)).equals(first)
+    assert main(["resume", str(out), "--trials", "49"]) == 2
+    assert "trials = 49: must be at least 50" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["resume", "plot", "summary"])
+def test_a_folder_without_a_run_is_named(command, tmp_path, capsys):
+    assert main([command, str(tmp_path / "nowhere")]) == 2
+    error = capsys.readouterr().err
+    assert "nowhere': must be the folder of an earlier run" in error
+    assert "Traceback" not in error
+    assert not (tmp_path / "nowhere").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--help"], ["run", "data"]),
+        (["--help"], ["run", "resume", "plot", "summary", "data"]),
+        (["resume", "--help"], ["--trials", "--coordinator"]),
         (["run", "--help"], ["ligett2017", "rogers2023", "skellam_counts", "whitehouse2022"]),
         (["run", "ligett2017", "--help"], ["--constants", "--alpha", "--ridge-perturbation"]),
         (["run", "whitehouse2022", "--help"], ["--mechanism", "--target-loss", "--overwrite"]),

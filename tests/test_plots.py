@@ -13,7 +13,8 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("zarr")
 import matplotlib.colors
 import matplotlib.image
-from matplotlib.collections import PolyCollection
+from matplotlib.collections import LineCollection, PolyCollection
+from scipy import stats
 
 from nrjax import plots
 from nrjax.plots.common import STYLES
@@ -76,9 +77,9 @@ def full(tmp_path_factory):
     )
 
 
-def test_writes_png_and_svg_of_both_figures(full):
+def test_writes_png_and_svg_of_all_figures(full):
     paths = plots.plot_whitehouse(full)
-    names = ["epsilon_distribution", "loss_against_epsilon"]
+    names = ["epsilon_distribution", "epsilon_cdf", "loss_against_epsilon"]
     assert [path.name for path in paths] == [f"{n}.{s}" for n in names for s in ("png", "svg")]
     assert all(path.parent == full.folder / "figures" for path in paths)
     for path in paths:
@@ -93,10 +94,11 @@ def test_redrawing_gives_the_same_bytes_whatever_the_users_style(tmp_path):
     assert first == again
 
 
-def test_a_store_without_curves_gets_the_first_figure_only(tmp_path):
+def test_a_store_without_curves_gets_the_first_figures_only(tmp_path):
     store = invented_store(tmp_path, tests=("reduced",))
     names = [path.name for path in plots.plot_whitehouse(store)]
-    assert names == ["epsilon_distribution.png", "epsilon_distribution.svg"]
+    figures = ("epsilon_distribution", "epsilon_cdf")
+    assert names == [f"{name}.{kind}" for name in figures for kind in ("png", "svg")]
 
 
 def test_distribution_has_a_panel_for_each_task_and_test(full):
@@ -128,6 +130,52 @@ def test_distribution_states_medians_and_the_share_that_did_not_stop(full):
     assert labels[0].endswith("all stopped")
     assert labels[1].endswith("did not stop")
     assert labels[3] == "skellam\nno guarantee:\nε not defined"
+
+
+def test_functions_are_the_shares_of_all_trials_and_bands_hold_them(full):
+    """Steps with the band of Dvoretzky, Kiefer and Wolfowitz; what did not stop is never paid."""
+    figure = plots.epsilon_cdf(full)
+    assert [axes.get_title() for axes in figure.axes] == [
+        axes.get_title() for axes in plots.epsilon_distribution(full).axes
+    ]
+    axes = figure.axes[0]
+    lines = {line.get_label(): line for line in axes.lines}
+    bands = [band for band in axes.collections if isinstance(band, PolyCollection)]
+    assert list(lines) == ["brownian", "laplace", "laplace jumps"]  # one has no guarantee
+    for mechanism, band in zip(("brownian", "laplace"), bands, strict=False):
+        outcome = full.read(f"logistic-{mechanism}-public", "outcome")
+        stopped = outcome.status.values == Status.STOPPED
+        paid = np.where(stopped, outcome.epsilon.values, np.inf)
+        x, share = lines[mechanism].get_data()
+        assert lines[mechanism].get_drawstyle() == "steps-post"
+        np.testing.assert_allclose(share, [100 * np.mean(paid <= one) for one in x], atol=1e-9)
+        assert share[0] == 0
+        assert share[-1] == pytest.approx(100 * stopped.mean())
+        # Halfway up nothing is cut off: sqrt(log(40) / 800) on either side.
+        middle = np.argmin(np.abs(share - 50))
+        at = (x[middle] + x[middle + 1]) / 2
+        points = band.get_paths()[0].vertices
+        left, right = points[:, 0] <= at, points[:, 0] > at
+        crossing = {y for y in points[left, 1]} & {y for y in points[right, 1]}
+        half = 100 * np.sqrt(np.log(40) / 800)
+        for edge in (share[middle] - half, share[middle] + half):
+            assert min(abs(edge - y) for y in crossing) < 1e-6
+    assert axes.get_ylim() == (0, 100)
+    assert axes.get_xlabel() == "ex-post ε (nat)"
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == [*lines, "95 % band of all of it (DKW)"]
+
+
+def test_quartiles_and_medians_have_their_exact_intervals(full):
+    axes = plots.epsilon_distribution(full).axes[0]
+    epsilon = np.sort(full.read("logistic-brownian-public", "outcome").epsilon.values)
+    bars = [line for line in axes.collections if isinstance(line, LineCollection)]
+    drawn = [seg[:, 1] for bar in bars for seg in bar.get_segments() if np.ptp(seg[:, 0]) == 0]
+    # Ranks from 1, of 400 trials, from SciPy's binomial law.
+    for share, found in zip((0.25, 0.5, 0.75), drawn, strict=False):
+        law = stats.binom(400, share)
+        ranks = int(law.ppf(0.025)), int(law.isf(0.025)) + 1
+        np.testing.assert_array_equal(found, [epsilon[rank - 1] for rank in ranks])
 
 
 def test_nothing_that_is_finite_lies_outside_the_axes(full):
@@ -197,7 +245,7 @@ def test_mechanisms_differ_in_grey_and_in_shape():
         assert abs(lightness[0] - lightness[1]) > 0.15
 
 
-@pytest.mark.parametrize("which", ["epsilon_distribution", "loss_against_epsilon"])
+@pytest.mark.parametrize("which", ["epsilon_distribution", "epsilon_cdf", "loss_against_epsilon"])
 def test_nothing_is_cut_off(full, which):
     """A margin of the picture's edge is blank: no text or mark runs into it."""
     figure = getattr(plots, which)(full)

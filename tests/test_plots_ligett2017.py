@@ -16,8 +16,9 @@ import matplotlib.image
 from matplotlib.collections import LineCollection, PolyCollection
 
 from nrjax import plots
-from nrjax.plots.common import STYLES, mean_interval
+from nrjax.plots.common import STYLES, mean_with_ends
 from nrjax.plots.ligett_runs import Remembering, by_task, ratios
+from nrjax.studies.distribution import Sample
 from nrjax.studies.store import Case, Pass, Store, Variable
 from nrjax.types import Status
 
@@ -315,9 +316,12 @@ def test_intervals_of_ratios_are_paired_and_those_of_a_plain_bootstrap(five):
     np.testing.assert_allclose([ratio, low, high], 0.5, rtol=1e-5)
     # Control: the same numbers in another order of trials are not paired.
     order = np.random.default_rng(1).permutation(40)
-    runs[4] = dataclasses.replace(
-        runs[4], outcomes=[one.isel(trial=order) for one in runs[4].outcomes]
-    )
+
+    class Shuffled(Remembering):
+        def read(self, case, name, **options):
+            return super().read(case, name, **options).isel(trial=order)
+
+    runs[4] = dataclasses.replace(runs[4], store=Shuffled(five))
     _, (_, low, high) = ratios(runs)["brownian_reduced"]
     assert (high > 1.03 * low).all()
     # The theory's epsilon is a constant, so only noise reduction's median varies.
@@ -391,16 +395,18 @@ def test_every_pass_is_read_from_disk_once(five, monkeypatch):
     read_one = Store.read
     monkeypatch.setattr(Store, "read", lambda *a, **k: reads.append(a[1]) or read_one(*a, **k))
     for _ in range(2):
-        by_task(store)
+        for runs in by_task(store):
+            for one in runs:
+                one.epsilons()
     assert sorted(reads) == sorted(store.cases)
 
 
-def test_mean_interval_covers_what_is_undefined():
+def test_the_mean_with_ends_covers_what_is_undefined():
     # 12.706 is Student's 97.5 % point at 1 degree of freedom.
-    mean, low, high = mean_interval(np.array([1.0, 3.0], "float32"))
+    mean, low, high = mean_with_ends(Sample(np.array([1.0, 3.0], "float32")))
     np.testing.assert_allclose([mean, low, high], [2, 2 - 12.706, 2 + 12.706], rtol=1e-4)
     for values, expected in (([5.0], 5.0), ([1.0, np.inf], np.inf), ([], np.nan)):
-        mean, low, high = mean_interval(np.array(values))
+        mean, low, high = mean_with_ends(Sample(np.array(values)))
         np.testing.assert_array_equal([mean, low, high], [expected, np.nan, np.nan])
 
 

@@ -17,8 +17,9 @@ from nrjax.plots.ligett2017 import (
     privacy_split,
 )
 from nrjax.plots.rogers2023 import budget, counts, plot_rogers, returned
-from nrjax.plots.skellam_counts import loss_along_path, plot_skellam_counts, realised_loss
+from nrjax.plots.skellam_counts import loss_along_path, loss_cdf, plot_skellam_counts, realised_loss
 from nrjax.plots.whitehouse2022 import (
+    epsilon_cdf,
     epsilon_distribution,
     loss_against_epsilon,
     plot_whitehouse,
@@ -31,9 +32,11 @@ __all__ = [
     "budget",
     "cheapest",
     "counts",
+    "epsilon_cdf",
     "epsilon_distribution",
     "loss_against_epsilon",
     "loss_along_path",
+    "loss_cdf",
     "norms",
     "plot_ligett",
     "plot_rogers",

@@ -1,7 +1,10 @@
 """The privacy boundaries of the Brownian mechanism, and the times that they buy."""
 
+from typing import Any
+
 import jax
 import numpy as np
+from jax import Array
 from matplotlib.figure import Figure
 
 from nrjax.guarantees import LinearBoundary, MixtureBoundary, OneSidedMixtureBoundary
@@ -18,6 +21,15 @@ _FAMILIES = (
 )
 
 
+@jax.jit  # one program: step by step it would be a hundred
+def _curves(made: list[Any], epsilon: Array, ratios: Array) -> tuple[Array, list[Array]]:
+    """Times at these ratios to the last of the times at which epsilon is reached; the epsilons."""
+    # Of all curves the mixture boundary's is furthest above sqrt(t), and so the last to get there.
+    mixture = next(one for one in made if type(one) is MixtureBoundary)
+    times = ratios * mixture.time(epsilon)
+    return times, [one.epsilon(times) for one in made]
+
+
 def boundaries(store: Store) -> Figure:
     """Whitehouse 2022, figure 4, at the delta of the run and for l2-sensitivity 1.
 
@@ -26,12 +38,9 @@ def boundaries(store: Store) -> Figure:
     """
     delta = store.settings["settings"]["delta"]
     with jax.enable_x64(True):
-        made = [
-            (label, family.tight_at_epsilon(_TIGHT_AT, 1.0, delta)) for label, family in _FAMILIES
-        ]
-        tight = max(float(np.asarray(one.time(_TIGHT_AT))) for _, one in made)
-        times = np.geomspace(tight / 30, tight * 30, 400)
-        curves = [(label, np.asarray(one.epsilon(times), float)) for label, one in made]
+        made = [family.tight_at_epsilon(_TIGHT_AT, 1.0, delta) for _, family in _FAMILIES]
+        times, epsilons = jax.device_get(_curves(made, _TIGHT_AT, np.geomspace(1 / 30, 30, 400)))
+    curves = [(label, epsilon) for (label, _), epsilon in zip(_FAMILIES, epsilons, strict=True)]
     figure, (panels,) = new_panels(10.4, 1, 2, height=4.4)
     for (label, epsilon), style in zip(curves, STYLES, strict=False):
         look = {"color": style.line, "linestyle": style.dash, "marker": style.marker}

@@ -5,7 +5,7 @@ the same bytes each time. Mechanisms differ in lightness, hatch, line and marker
 """
 
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,8 +13,10 @@ import matplotlib.style
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy.special import stdtrit
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
+from nrjax.studies.distribution import Distribution
 from nrjax.studies.store import Store
 
 EPSILON = "ex-post ε (nat)"
@@ -78,28 +80,23 @@ def new_panels(width: float, rows: int, columns: int, height: float = 3.8) -> tu
 
 
 def draw_distribution(
-    axes: Axes,
-    position: float,
-    values: np.ndarray,
-    edges: np.ndarray,
-    marks: Sequence[float],
-    style: Style,
+    axes: Axes, position: float, values: Distribution, edges: np.ndarray, style: Style
 ) -> None:
     """A histogram on its side, mirrored, with a box in it.
+
+    The box has the quartiles and the median, the whiskers go from 5 % to 95 %; beside the box are
+    exact 95 % intervals of its three marks. What is above the last edge is an arrow there.
 
     Args:
         axes: where; its y-axis is that of the values.
         position: on the x-axis, 0.8 wide.
-        values: shape (n,), infinite ones included.
+        values: infinite ones included.
         edges: of the histogram's bins, rising.
-        marks: 5 %, 25 %, 50 %, 75 % and 95 % of the values, for whiskers, box and median; a 95 %
-            above the last edge becomes an arrow there.
         style: the mechanism's.
     """
-    finite = np.isfinite(values)
-    counts, _ = np.histogram(values[finite], edges)
+    counts = values.histogram(edges)
     # Areas are shares of all trials: where few are finite, little is drawn.
-    half = np.repeat(0.4 * counts / max(counts.max(), 1) * finite.mean(), 2)
+    half = np.repeat(0.4 * counts / max(counts.max(), 1) * values.finite, 2)
     axes.fill_betweenx(
         np.repeat(edges, 2)[1:-1],
         position - half,
@@ -111,9 +108,10 @@ def draw_distribution(
         linewidth=0.5,
     )
     top = edges[-1]
-    names = ("whislo", "q1", "med", "q3", "whishi")
+    names = {"whislo": 5, "q1": 25, "med": 50, "q3": 75, "whishi": 95}
+    marks = {name: values.quantile(percent) for name, percent in names.items()}
     axes.bxp(
-        [{name: min(mark, top) for name, mark in zip(names, marks, strict=True)}],
+        [{name: min(mark, top) for name, mark in marks.items()}],
         positions=[position],
         widths=0.14,
         showfliers=False,
@@ -123,23 +121,73 @@ def draw_distribution(
         medianprops={"color": "black", "linewidth": 2.0},
         zorder=3,
     )
-    if not np.isfinite(marks[-1]):
+    for percent in (25, 50, 75):
+        _draw_interval(axes, position + 0.12, values.quantile_interval(percent), edges)
+    if not np.isfinite(marks["whishi"]):
         axes.plot([position], [top], "k^", markersize=8, clip_on=False, zorder=4)
 
 
-def mean_interval(values: np.ndarray) -> tuple[float, float, float]:
-    """The mean of shape (n,) and the ends of its 95 % interval (Student's t).
+def _draw_interval(axes: Axes, x: float, ends: tuple[float, float], edges: np.ndarray) -> None:
+    """An upright bar with ends, without an end where it leaves the panel."""
+    low, high = np.clip(ends, edges[0], edges[-1])
+    if low < high or low == ends[0]:  # else it is outside
+        axes.vlines(x, low, high, color="black", lw=1.1, zorder=4)
+        shown = [end for end in ends if edges[0] <= end <= edges[-1]]
+        axes.hlines(shown, x - 0.025, x + 0.025, color="black", lw=1.1, zorder=4)
 
-    NaN where undefined: the ends of one value or of an infinite mean, everything without values.
+
+INTERVALS = Line2D(
+    [], [], color="black", lw=1.1, marker="_", markersize=5, label="their 95 % intervals"
+)
+"""What stands in a legend for the bars of `draw_distribution`."""
+
+
+def draw_steps(axes: Axes, values: Distribution, style: Style, label: str) -> None:
+    """The distribution function with its 95 % band (DKW), in per cent of all trials.
+
+    Infinite values are what it lacks of 100 % at the end.
+
+    Args:
+        axes: where; its x-axis is that of the values, with its scale and limits.
+        values: infinite ones included.
+        style: the mechanism's.
+        label: of the line.
     """
-    if not values.size:
-        return np.nan, np.nan, np.nan
-    mean = float(values.mean(dtype=np.float64))
-    if values.size == 1 or not np.isfinite(mean):
-        return mean, np.nan, np.nan
-    spread = values.std(ddof=1, dtype=np.float64)
-    half = stdtrit(values.size - 1, 0.975) * spread / np.sqrt(values.size)
-    return mean, float(mean - half), float(mean + half)
+    low, high = axes.get_xlim()
+    x = values.points(2000)
+    x = np.concatenate([[low], x[(x > low) & (x < high)], [high]])
+    share, half = values.below(x), values.band()
+    band = np.clip([share - half, share + half], 0, 1)
+    axes.fill_between(x, *(100 * band), step="post", color=style.line, alpha=0.25, linewidth=0)
+    every = max(1, x.size // 8)
+    axes.plot(
+        x,
+        100 * share,
+        drawstyle="steps-post",
+        color=style.line,
+        linestyle=style.dash,
+        marker=style.marker,
+        markevery=(min(every // 2, x.size - 1), every),
+        markersize=4,
+        label=label,
+    )
+
+
+def draw_function_axes(axes: Axes) -> None:
+    """The y-axis of a distribution function, in per cent of all trials."""
+    axes.set_ylim(0, 100)
+    axes.set_yticks([0, 25, 50, 75, 100])
+    axes.grid(True, color="0.85", linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+BAND = Patch(color="0.2", alpha=0.25, linewidth=0, label="95 % band of all of it (DKW)")
+"""What stands in a legend for the band of `draw_steps`."""
+
+
+def mean_with_ends(values: Distribution) -> tuple[float, float, float]:
+    """The mean and the ends of its 95 % interval; NaN where undefined."""
+    return values.mean, *values.mean_interval()
 
 
 def save(store: Store, name: str, figure: Figure) -> list[Path]:
@@ -150,6 +198,7 @@ def save(store: Store, name: str, figure: Figure) -> list[Path]:
         data = io.BytesIO()
         figure.savefig(data, format=suffix, dpi=150, metadata=metadata)
         paths.append(store.write_figure(f"{name}.{suffix}", data.getvalue()))
+        figure.set_layout_engine("none")  # what was laid out stays so: it takes as long as drawing
     return paths
 
 

@@ -32,11 +32,12 @@ from nrjax.plots.ligett_runs import (
     by_task,
     compared,
     means,
-    order_statistics,
+    quantiles,
     ratios,
     tested,
     title,
 )
+from nrjax.studies.distribution import Distribution
 from nrjax.studies.store import Store
 
 _ALPHA = "requested excess risk \N{GREEK SMALL LETTER ALPHA}"
@@ -119,7 +120,7 @@ def privacy_loss(store: Store) -> Figure:
 def accuracy(store: Store) -> Figure:
     """The excess risk achieved by the trials that stopped, against the requested one.
 
-    Rows: the mean with its 95 % interval, the 95 % quantile and the maximum.
+    Rows: the mean and the 95 % quantile, each with its 95 % interval, and the maximum.
     """
     tasks = by_task(store)
     figure, panels = _panels(tasks, len(_RISKS), 3.3)
@@ -128,10 +129,13 @@ def accuracy(store: Store) -> Figure:
         for axes in column:
             parameter_scale(axes, seen[0], log=True)
         for rank, one in enumerate(runs):
-            risk = [-utility for utility in one.stopped("utility")]
+            risk = one.excess_risks()
             seen.append(_draw_means(column[0], one, risk, one.style, rank))
             for axes, percent in zip(column[1:], (95, 100), strict=True):
-                value = order_statistics(risk, percent)
+                value, low, high = quantiles(risk, percent)
+                # Trials bound no maximum, and few trials no quantile as high as this.
+                low, high = np.where(np.isfinite(low + high), [low, high], np.nan)
+                draw_band(axes, one.alpha, low, high, one.style)
                 draw_curve(axes, one.alpha, value, one.style, rank, hollow=one.partly)
                 seen.append(value)
         values = np.concatenate(seen)
@@ -143,7 +147,7 @@ def accuracy(store: Store) -> Figure:
             log_scale(axes, "y", limits)
             axes.set(xlabel=_ALPHA, ylabel=what)
             _say_if_none_stopped(axes, runs)
-    marks: list[Any] = [Line2D([], [], label="requested", **_REFERENCE), band(_MEAN_BAND)]
+    marks: list[Any] = [Line2D([], [], label="requested", **_REFERENCE), band("95 % intervals")]
     legend(figure, [*_methods(tasks), *marks, *_partly(tasks)])
     return figure
 
@@ -234,7 +238,7 @@ def _panels(tasks: Sequence[Sequence[Runs]], rows: int, height: float) -> tuple[
 
 
 def _draw_means(
-    axes: Axes, one: Runs, samples: Sequence[np.ndarray], style: Style, rank: int
+    axes: Axes, one: Runs, samples: Sequence[Distribution], style: Style, rank: int
 ) -> np.ndarray:
     """Means with their band, empty markers where some trials did not stop; returns the means."""
     mean, low, high = means(samples)
@@ -263,7 +267,7 @@ def _draw_epsilons(axes: Axes, runs: Sequence[Runs], scale: Callable[..., Any]) 
         draw_band(axes, one.alpha, scale(low), scale(high), one.style)
         draw_curve(axes, one.alpha, shown, one.style, rank, hollow=infinite)
         # Medians go on to the next finite mean, so that the eye can follow.
-        median = order_statistics(epsilons, 50)
+        median, _, _ = quantiles(epsilons, 50)
         median = np.where(np.isfinite(median) & beside(infinite), scale(median), np.nan)
         axes.plot(one.alpha, median, color=one.style.line, linestyle=":", lw=1.0, zorder=3)
         medians = np.where(infinite, median, np.nan)

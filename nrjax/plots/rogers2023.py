@@ -18,8 +18,9 @@ from nrjax.plots.common import (
     unique,
     words,
 )
-from nrjax.studies.rogers2023.findings import groups, label, precision
+from nrjax.studies.rogers2023.findings import groups, label, precision_of
 from nrjax.studies.store import Case, Store
+from nrjax.studies.variables import levels_of, variable_of
 
 _FILLS: Any = {"unified": "full", "gaussian": "none", "renyi": "bottom"}
 """How the markers of a filter are filled; methods differ in colour, line and shape."""
@@ -120,7 +121,7 @@ def _draw_counts(
 
 
 def returned(store: Store) -> Figure:
-    """Results returned and precision: mean and standard deviation of the trials."""
+    """Results returned and precision: mean with its interval, standard deviation of the trials."""
     looks = _looks(store)
     found = groups(store)
     ticks = _ticks(found)
@@ -133,18 +134,19 @@ def returned(store: Store) -> Figure:
         for case in here:
             number = names.index(_kind(case))
             x = place + apart * (number - (len(names) - 1) / 2)
-            outcome = store.read(case.name, "outcome")
-            results, precise = outcome["returned"].values, outcome["precise"].values
-            for axes, values in ((above, results), (below, precision(results, precise))):
+            results = variable_of(store, case.name, "returned")
+            for axes, values in ((above, results), (below, precision_of(store, case.name))):
+                look = looks[_kind(case)]
                 axes.errorbar(
                     [x],
-                    [values.mean(dtype=float)],
-                    yerr=[values.std(dtype=float)],
+                    [values.mean],
+                    yerr=[values.std],
                     capsize=3,
                     elinewidth=1.2,
                     linestyle="",
-                    **looks[_kind(case)].marker,
+                    **look.marker,
                 )
+                axes.vlines(x, *values.mean_interval(), color="black", lw=2.5, zorder=4)
     for axes in (above, below):
         axes.set_xlim(-0.5, len(found) - 0.5)
         axes.set_xticks(range(len(found)), ticks)
@@ -166,6 +168,7 @@ def returned(store: Store) -> Figure:
         Line2D([], [], linestyle="", label=look.title, **look.marker) for look in looks.values()
     ]
     handles.append(Line2D([], [], color="0.2", marker="_", label="mean ± standard deviation"))
+    handles.append(Line2D([], [], color="black", lw=2.5, label="95 % interval of the mean"))
     figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize="small")
     return figure
 
@@ -203,11 +206,10 @@ def budget(store: Store) -> Figure:
 
 
 def _draw_budget(axes: Axes, store: Store, case: Case, look: _Look) -> None:
-    outcome = store.read(case.name, "outcome")
-    share = np.concatenate([[0.0], outcome["share"].values])
-    values = outcome["returned_by"].values
-    low, high = np.percentile(values, _BAND, axis=0, method="inverted_cdf")
-    start = np.zeros(1)
+    shares = case.passes["outcome"].coordinates["share"].values
+    share, start = np.array([0.0, *shares]), np.zeros(1)
+    found = levels_of(store, case.name, "returned_by", name="outcome")
+    low, high = np.array([[one.quantile(percent) for percent in _BAND] for one in found]).T
     axes.fill_between(
         share,
         np.concatenate([start, low]),
@@ -218,7 +220,7 @@ def _draw_budget(axes: Axes, store: Store, case: Case, look: _Look) -> None:
     )
     axes.plot(
         share,
-        np.concatenate([start, values.mean(axis=0, dtype=float)]),
+        np.concatenate([start, [one.mean for one in found]]),
         linestyle=look.style.dash,
         markevery=max(1, share.size // 8),
         **look.marker,

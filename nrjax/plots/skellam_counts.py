@@ -1,5 +1,6 @@
 """Figures of `skellam_counts`: the realised privacy loss at the stop, and along the path."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,24 +11,28 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from nrjax.plots.common import (
+    BAND,
+    INTERVALS,
     Style,
     draw,
     draw_distribution,
+    draw_function_axes,
+    draw_steps,
     epsilon_scale,
     mechanism_styles,
     new_panels,
     unique,
     words,
 )
-from nrjax.studies.skellam_counts.findings import deviations, losses
-from nrjax.studies.skellam_counts.order_statistics import quantile_estimate
+from nrjax.studies.distribution import Distribution
+from nrjax.studies.skellam_counts.findings import losses, median_deviation
 from nrjax.studies.store import Case, Store
-from nrjax.studies.summary import PERCENTS, quantile, total_epsilon
+from nrjax.studies.variables import distribution_of, levels_of
 
 _LOSS = "realised privacy loss (nat)"
 _NOISE = "standard deviation of the noise (counts)"
 
-_LINES: Any = ((0.05, (0, (1, 1.5))), (0.5, "-"), (0.95, (0, (5, 2))), (0.99, (0, (6, 2, 1, 2))))
+_LINES: Any = ((5, (0, (1, 1.5))), (50, "-"), (95, (0, (5, 2))), (99, (0, (6, 2, 1, 2))))
 """Quantiles along the path, and how each is drawn."""
 
 _STOP: Any = (0, (4, 4))
@@ -40,7 +45,8 @@ _LINEAR = 0.1
 def plot_skellam_counts(store: Store) -> list[Path]:
     """Draw what a finished run of `skellam_counts` found, as PNG and SVG; returns the paths.
 
-    `realised_loss`: the loss where trials ended, by mechanism, a panel per neighbour.
+    `realised_loss`: the loss where trials ended, by mechanism, a panel per neighbour; `loss_cdf`:
+    the distribution functions of the same, with a band that holds all of each, 95 %.
     `loss_along_path`: its quantiles at each noise level of paths that were not stopped, beside the
     epsilon that is stated there, a panel per mechanism (columns) and neighbour (rows).
 
@@ -48,7 +54,12 @@ def plot_skellam_counts(store: Store) -> list[Path]:
         RuntimeError: the run is not finished.
         FileExistsError: a file in the way that nrjax has not written.
     """
-    return draw(store, {"realised_loss": realised_loss, "loss_along_path": loss_along_path})
+    figures = {
+        "realised_loss": realised_loss,
+        "loss_cdf": loss_cdf,
+        "loss_along_path": loss_along_path,
+    }
+    return draw(store, figures)
 
 
 def realised_loss(store: Store) -> Figure:
@@ -62,15 +73,11 @@ def realised_loss(store: Store) -> Figure:
         here = [case for case in cases if _neighbour(case) == neighbour]
         values = {case.name: losses(store, case.name) for case in here}
         stated = {case.name: _median_epsilon(store, case) for case in here}
-        seen = np.concatenate([*values.values(), [e for e in stated.values() if e is not None]])
-        seen = seen[np.isfinite(seen)]
-        low, high = (seen.min(), seen.max()) if seen.size else (-1.0, 1.0)
-        room = 0.05 * max(high - low, 1e-6)
-        edges = np.linspace(low - room, high + room, 71)
+        limits = _limits(values.values(), [e for e in stated.values() if e is not None])
+        edges = np.linspace(*limits, 71)
         for position, case in enumerate(here):
-            marks = [quantile(values[case.name], percent) for percent in PERCENTS]
             style = styles[case.attributes["mechanism"]]
-            draw_distribution(axes, position, values[case.name], edges, marks, style)
+            draw_distribution(axes, position, values[case.name], edges, style)
             epsilon = stated[case.name]
             if epsilon is not None and np.isfinite(epsilon):
                 axes.plot(
@@ -101,12 +108,47 @@ def realised_loss(store: Store) -> Figure:
         label="median stated ε",
     )
     figure.legend(
-        handles=[*shapes, box, whiskers, diamond],
+        handles=[*shapes, box, INTERVALS, whiskers, diamond],
         loc="outside lower center",
         ncols=3,
         fontsize="small",
     )
     return figure
+
+
+def loss_cdf(store: Store) -> Figure:
+    """Share of the trials whose realised loss is at most so much, with its 95 % band."""
+    cases = list(store.cases.values())
+    neighbours = unique(map(_neighbour, cases))
+    styles = mechanism_styles(case.attributes["mechanism"] for case in cases)
+    width = max(5.5, 0.6 + 4.4 * len(neighbours))
+    figure, panels = new_panels(width, 1, len(neighbours), height=4.4)
+    handles = {}
+    for axes, neighbour in zip(panels[0], neighbours, strict=True):
+        here = [case for case in cases if _neighbour(case) == neighbour]
+        values = {case.attributes["mechanism"]: losses(store, case.name) for case in here}
+        axes.set_xlim(*_limits(values.values(), []))
+        for name, loss in values.items():
+            draw_steps(axes, loss, styles[name], words(name))
+        handles |= {line.get_label(): line for line in axes.get_lines()}
+        draw_function_axes(axes)
+        axes.axvline(0.0, color="0.35", linewidth=0.8, zorder=1)
+        axes.set_xlabel(f"{_LOSS} at the stop")
+        axes.set_title(_title(here[0]), fontsize="medium")
+    panels[0][0].set_ylabel("trials that lost at most that (%)")
+    figure.legend(
+        handles=[*handles.values(), BAND], loc="outside lower center", ncols=2, fontsize="small"
+    )
+    return figure
+
+
+def _limits(values: Iterable[Distribution], others: Sequence[float]) -> tuple[float, float]:
+    """Of an axis with room for all that is finite."""
+    seen = np.concatenate([*(one.points() for one in values), others])
+    seen = seen[np.isfinite(seen)]
+    low, high = (seen.min(), seen.max()) if seen.size else (-1.0, 1.0)
+    room = 0.05 * max(high - low, 1e-6)
+    return float(low - room), float(high + room)
 
 
 def loss_along_path(store: Store) -> Figure:
@@ -125,8 +167,8 @@ def loss_along_path(store: Store) -> Figure:
             axes.set_ylim(lowest.min(), highest.max())
         row[0].set_ylabel(_LOSS)
     quantiles = [
-        Line2D([], [], color="0.2", linestyle=dash, label=f"{100 * level:g} % quantile")
-        for level, dash in _LINES
+        Line2D([], [], color="0.2", linestyle=dash, label=f"{percent} % quantile")
+        for percent, dash in _LINES
     ]
     band = Patch(color="0.2", alpha=0.25, linewidth=0, label="95 % intervals")
     stated = Line2D([], [], color="0.6", linewidth=3.5, label="stated ε, where one is")
@@ -143,20 +185,20 @@ def loss_along_path(store: Store) -> Figure:
 
 def _draw_quantiles(axes: Axes, store: Store, case: Case, style: Style) -> None:
     """Quantiles, the bands of their intervals, and what is stated."""
-    curve = store.read(case.name, "curve")
-    deviation = curve["deviation"].values
-    loss = curve["privacy_loss"].values
-    ordered = [np.sort(np.nan_to_num(column, nan=np.inf).astype(float)) for column in loss.T]
-    for level, dash in _LINES:
-        value, low, high = np.array([quantile_estimate(one, level) for one in ordered]).T
+    along = case.passes["curve"].coordinates
+    deviation = np.array(along["deviation"].values)
+    found = levels_of(store, case.name, "privacy_loss", _all_losses)
+    for percent, dash in _LINES:
+        values = [(one.quantile(percent), *one.quantile_interval(percent)) for one in found]
+        value, low, high = np.array(values).T
         low, high = (np.where(np.isfinite(end), end, np.nan) for end in (low, high))
         axes.fill_between(deviation, low, high, color=style.line, alpha=0.25, linewidth=0)
         axes.plot(deviation, value, color=style.line, linestyle=dash)
-    if "epsilon" in curve:
+    if "epsilon" in along:
         # Wide and behind: the quantiles of Laplace noise reach it.
-        stated = curve["epsilon"].values
+        stated = along["epsilon"].values
         axes.plot(deviation, stated, color="0.6", linewidth=3.5, zorder=1)
-    stop = quantile(deviations(store, case.name), 50)
+    stop = median_deviation(store, case.name)
     axes.axvline(stop, color="black", linewidth=0.8, linestyle=_STOP)
     axes.axhline(0.0, color="0.35", linewidth=0.8, zorder=1)
     epsilon_scale(axes, "x", (deviation.min(), deviation.max()))
@@ -167,11 +209,15 @@ def _draw_quantiles(axes: Axes, store: Store, case: Case, style: Style) -> None:
     axes.set_title(f"{words(case.attributes['mechanism'])}, {_title(case)}", fontsize="medium")
 
 
+def _all_losses(curve: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Infinite where the noise lost its law."""
+    return np.nan_to_num(curve["privacy_loss"], nan=np.inf, posinf=np.inf, neginf=-np.inf)
+
+
 def _median_epsilon(store: Store, case: Case) -> float | None:
     """Median of what is stated; None without a guarantee."""
-    outcome = store.read(case.name, "outcome")
-    epsilon = total_epsilon(outcome["epsilon"].values, outcome["status"].values)
-    return None if epsilon is None else quantile(epsilon, 50)
+    epsilon = distribution_of(store, case.name)
+    return None if epsilon is None else epsilon.quantile(50)
 
 
 def _neighbour(case: Case) -> str:
@@ -181,10 +227,12 @@ def _neighbour(case: Case) -> str:
 def _title(case: Case) -> str:
     facts = case.attributes
     name = facts["data"] if len(facts["data"]) <= 24 else "…" + facts["data"][-23:]
-    return f"counts on {name}, {facts['trials']:,} trials\nneighbour: {_neighbour(case)}"
+    return (
+        f"counts on {name}, {case.passes['outcome'].trials:,} trials\nneighbour: {_neighbour(case)}"
+    )
 
 
-def _label(case: Case, loss: np.ndarray) -> str:
+def _label(case: Case, loss: Distribution) -> str:
     """What stands below a distribution."""
-    median, extreme = quantile(loss, 50), quantile(loss, 99)
+    median, extreme = loss.quantile(50), loss.quantile(99)
     return f"{words(case.attributes['mechanism'])}\nmedian {median:.2g}\n99 %: {extreme:.2g}"

@@ -1,6 +1,6 @@
 """Figures of `whitehouse2022`: what a target loss costs, and the loss at each epsilon."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,27 +12,33 @@ from matplotlib.patches import Patch
 
 from nrjax.plots.boundaries import boundaries
 from nrjax.plots.common import (
+    BAND,
     EPSILON,
+    INTERVALS,
     Style,
     axis_limits,
     draw,
     draw_distribution,
+    draw_function_axes,
+    draw_steps,
     epsilon_scale,
-    mean_interval,
+    mean_with_ends,
     mechanism_styles,
     new_panels,
     unique,
     words,
 )
+from nrjax.studies.distribution import Distribution
 from nrjax.studies.store import Case, Store
-from nrjax.studies.summary import PERCENTS, quantile, total_epsilon
+from nrjax.studies.variables import distribution_of, levels_of
 
 
 def plot_whitehouse(store: Store) -> list[Path]:
     """Draw what a finished run of `whitehouse2022` found, as PNG and SVG; returns the paths.
 
     `epsilon_distribution`: the ex-post epsilon of each mechanism, a panel per task (rows) and test
-    (columns), after Whitehouse 2022, figure 3. `loss_against_epsilon`: the mean loss with
+    (columns), after Whitehouse 2022, figure 3. `epsilon_cdf`: the distribution functions of the
+    same, with a band that holds all of each, 95 %. `loss_against_epsilon`: the mean loss with
     pointwise 95 % intervals of the mean, a panel per task, after figure 2; drawn where a case has
     the pass "curve". `ridge_constants`: the same for the paper's and the tight sensitivities.
     `boundaries`: the privacy boundaries at the run's delta and their inverses, after figure 4.
@@ -41,7 +47,7 @@ def plot_whitehouse(store: Store) -> list[Path]:
         RuntimeError: the run is not finished.
         FileExistsError: a file in the way that nrjax has not written.
     """
-    figures = {"epsilon_distribution": epsilon_distribution}
+    figures = {"epsilon_distribution": epsilon_distribution, "epsilon_cdf": epsilon_cdf}
     if any("curve" in case.passes for case in store.cases.values()):
         figures["loss_against_epsilon"] = loss_against_epsilon
     if any(_other_curve(case) is not None for case in store.cases.values()):
@@ -55,36 +61,25 @@ def epsilon_distribution(store: Store) -> Figure:
     """Distributions of the ex-post epsilon over all trials; the share that did not stop is told."""
     cases = list(store.cases.values())
     styles = mechanism_styles(c.attributes["mechanism"] for c in cases)
-    rows, columns = unique(map(_task, cases)), unique(c.attributes["test"] for c in cases)
-    drawn = set()
-    most = max(
-        sum(_task(c) == row and c.attributes["test"] == column for c in cases)
-        for row in rows
-        for column in columns
-    )
-    width = max(5.0, len(columns) * (1.0 + 1.5 * most))
-    figure, panels = new_panels(width, len(rows), len(columns))
-    for axes_row, row in zip(panels, rows, strict=True):
-        epsilons = {c.name: _epsilon(store, c) for c in cases if _task(c) == row}
-        drawn |= {c.attributes["mechanism"] for c in cases if epsilons.get(c.name) is not None}
-        limits = axis_limits(epsilon for epsilon in epsilons.values() if epsilon is not None)
-        for axes, column in zip(axes_row, columns, strict=True):
-            here = [c for c in cases if _task(c) == row and c.attributes["test"] == column]
-            if not here:
-                axes.set_axis_off()
-                continue
-            labels = [
-                _draw_distribution(axes, position, case, epsilons[case.name], limits, styles)
-                for position, case in enumerate(here)
-            ]
-            axes.set_xticks(range(len(here)), labels)
-            axes.set_xlim(-0.6, len(here) - 0.4)
-            epsilon_scale(axes, "y", limits)
-            trials = " or ".join(unique(f"{c.passes['outcome'].trials:,}" for c in here))
-            title = f"{_on(row)}\ntest: {words(column)}, {trials} trials"
-            axes.set_title(title, fontsize="medium")
-            if axes is axes_row[0]:
-                axes.set_ylabel(EPSILON)
+    drawn, most = set(), max(len(panel.cases) for panel in _places(cases))
+    width = max(5.0, len(unique(map(_test, cases))) * (1.0 + 1.5 * most))
+    figure, panels = _task_panels(store, width)
+    for axes, panel in panels:
+        labels = []
+        for position, case in enumerate(panel.cases):
+            epsilon = panel.epsilons[case.name]
+            if epsilon is not None:
+                drawn.add(case.attributes["mechanism"])
+                edges = np.geomspace(*panel.limits, 61)
+                look = styles[case.attributes["mechanism"]]
+                draw_distribution(axes, position, epsilon, edges, look)
+            labels.append(_label(case, epsilon))
+        axes.set_xticks(range(len(labels)), labels)
+        axes.set_xlim(-0.6, len(labels) - 0.4)
+        epsilon_scale(axes, "y", panel.limits)
+        axes.set_title(panel.title, fontsize="medium")
+        if panel.first:
+            axes.set_ylabel(EPSILON)
     shapes = [
         Patch(facecolor=s.face, edgecolor=s.line, hatch=s.hatch, label=f"{words(name)}, stopped")
         for name, s in styles.items()
@@ -93,12 +88,90 @@ def epsilon_distribution(store: Store) -> Figure:
     box = Patch(facecolor="white", edgecolor="black", label="quartiles and median of all trials")
     whiskers = Line2D([], [], color="black", label="5 % to 95 % of all trials (▲: to infinity)")
     figure.legend(
-        handles=[*shapes, box, whiskers],
+        handles=[*shapes, box, INTERVALS, whiskers],
         loc="outside lower center",
-        ncols=2 if width < 8 else 4,
+        ncols=2 if width < 8 else 5,
         fontsize="small",
     )
     return figure
+
+
+def epsilon_cdf(store: Store) -> Figure:
+    """Share of all trials that paid at most so much, with the 95 % band of the whole function."""
+    cases = list(store.cases.values())
+    styles = mechanism_styles(c.attributes["mechanism"] for c in cases)
+    width = max(5.5, 0.6 + 4.0 * len(unique(map(_test, cases))))
+    figure, panels = _task_panels(store, width)
+    handles = {}
+    for axes, panel in panels:
+        epsilon_scale(axes, "x", panel.limits)
+        for case in panel.cases:
+            epsilon, name = panel.epsilons[case.name], case.attributes["mechanism"]
+            if epsilon is not None:
+                draw_steps(axes, epsilon, styles[name], words(name))
+        handles |= {line.get_label(): line for line in axes.get_lines()}
+        draw_function_axes(axes)
+        axes.set_xlabel(EPSILON)
+        axes.set_title(panel.title, fontsize="medium")
+        if panel.first:
+            axes.set_ylabel("trials that paid at most ε (%)")
+    figure.legend(
+        handles=[*handles.values(), BAND], loc="outside lower center", ncols=3, fontsize="small"
+    )
+    return figure
+
+
+class _Panel(NamedTuple):
+    """A task under a test."""
+
+    cases: list[Case]
+    epsilons: dict[str, Distribution | None]
+    """Of all cases of the task."""
+    limits: tuple[float, float]
+    """Of the axis of epsilons, for all panels of the task."""
+    title: str
+    first: bool
+    """Whether it is the leftmost of its row."""
+
+
+class _Place(NamedTuple):
+    """Where a panel is, and what it shows."""
+
+    row: tuple[str, str]
+    column: str
+    cases: list[Case]
+
+
+def _places(cases: Sequence[Case]) -> list[_Place]:
+    """A place for each task (rows) and test (columns), empty ones included."""
+    return [
+        _Place(row, column, [c for c in cases if (_task(c), _test(c)) == (row, column)])
+        for row in unique(map(_task, cases))
+        for column in unique(map(_test, cases))
+    ]
+
+
+def _task_panels(store: Store, width: float) -> tuple[Figure, Iterator[tuple[Axes, _Panel]]]:
+    """A figure with a panel for each task and test, and what is to be drawn there."""
+    cases = list(store.cases.values())
+    places, columns = _places(cases), len(unique(map(_test, cases)))
+    figure, grid = new_panels(width, len(places) // columns, columns)
+
+    def panels() -> Iterator[tuple[Axes, _Panel]]:
+        epsilons, limits = {}, (0.1, 10.0)
+        for number, (axes, place) in enumerate(zip(grid.ravel(), places, strict=True)):
+            if number % columns == 0:  # one task at a time is in memory
+                names = [case.name for case in cases if _task(case) == place.row]
+                epsilons = {name: distribution_of(store, name) for name in names}
+                limits = axis_limits(one.points() for one in epsilons.values() if one is not None)
+            if not place.cases:
+                axes.set_axis_off()
+                continue
+            trials = " or ".join(unique(f"{c.passes['outcome'].trials:,}" for c in place.cases))
+            title = f"{_on(place.row)}\ntest: {words(place.column)}, {trials} trials"
+            yield axes, _Panel(place.cases, epsilons, limits, title, number % columns == 0)
+
+    return figure, panels()
 
 
 def loss_against_epsilon(store: Store) -> Figure:
@@ -199,24 +272,15 @@ def _draw_losses(axes: Axes, store: Store, curves: Sequence[_Curve]) -> None:
     )
 
 
-def _draw_distribution(
-    axes: Axes,
-    position: int,
-    case: Case,
-    epsilon: np.ndarray | None,
-    limits: tuple[float, float],
-    styles: dict[str, Style],
-) -> str:
-    """A histogram on its side with a box in it; returns the label below it."""
+def _label(case: Case, epsilon: Distribution | None) -> str:
+    """What stands below a distribution."""
     mechanism = case.attributes["mechanism"]
     if epsilon is None:
         return f"{words(mechanism)}\nno guarantee:\nε not defined"
-    marks = [quantile(epsilon, percent) for percent in PERCENTS]
-    draw_distribution(axes, position, epsilon, np.geomspace(*limits, 61), marks, styles[mechanism])
-    median = marks[2]
+    median = epsilon.quantile(50)
     amount = "∞" if np.isinf(median) else f"{median:.3g}"
-    missing = 100 * float(np.mean(~np.isfinite(epsilon)))
-    stopped = "all stopped" if missing == 0 else f"{missing:.3g} % did not stop"
+    missing = 100 * (1 - epsilon.finite)
+    stopped = "all stopped" if epsilon.finite == 1 else f"{missing:.3g} % did not stop"
     delta = case.attributes.get("delta")
     held = "" if delta is None else f"\nδ = {delta:g}"
     return f"{words(mechanism)}{held}\nmedian {amount}\n{stopped}"
@@ -224,12 +288,12 @@ def _draw_distribution(
 
 def _draw_curve(axes: Axes, store: Store, drawn: _Curve) -> np.ndarray:
     """Mean loss and the band of its interval; returns the means."""
-    curve, style = store.read(drawn.case.name, drawn.name), drawn.style
-    loss = -curve["utility"].values
-    epsilon, trials = curve["epsilon"].values, loss.shape[0]
-    # Level by level: a million trials in double precision at once would be too much memory.
-    mean, low, high = np.array([mean_interval(column) for column in loss.T]).T
-    if trials > 1:
+    layout, style = drawn.case.passes[drawn.name], drawn.style
+    epsilon = np.array(layout.coordinates["epsilon"].values)
+    found = levels_of(store, drawn.case.name, "utility", name=drawn.name)
+    # The loss is minus the utility.
+    mean, high, low = -np.array([mean_with_ends(one) for one in found]).T
+    if layout.trials > 1:
         axes.fill_between(epsilon, low, high, color=style.line, alpha=0.3, linewidth=0, zorder=2)
     axes.plot(
         epsilon,
@@ -245,13 +309,12 @@ def _draw_curve(axes: Axes, store: Store, drawn: _Curve) -> np.ndarray:
     return mean
 
 
-def _epsilon(store: Store, case: Case) -> np.ndarray | None:
-    outcome = store.read(case.name, "outcome")
-    return total_epsilon(outcome["epsilon"].values, outcome["status"].values)
-
-
 def _task(case: Case) -> tuple[str, str]:
     return case.attributes["task"], case.attributes["data"]
+
+
+def _test(case: Case) -> str:
+    return case.attributes["test"]
 
 
 def _on(task: tuple[str, str]) -> str:

@@ -1,23 +1,27 @@
-"""What the studies share: the facts of a run, and filling a store from compiled programs."""
+"""What the studies share: sizes of chunks, and filling a store from compiled programs."""
 
-import dataclasses
-import importlib.metadata
-import platform
+import contextlib
+import importlib
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol
 
 import jax
-import jax.numpy as jnp
 from jax import Array
 
-import nrjax
-from nrjax.keys import study_key
 from nrjax.montecarlo import Program
+from nrjax.studies.group import ALONE, Group
+from nrjax.studies.precision import CHUNK
+from nrjax.studies.settings import RunSettings
 from nrjax.studies.store import Store
+from nrjax.studies.writer import Writer
 
-__all__ = ["Progress", "chunk_size", "facts", "fill", "simulate"]
+__all__ = ["Progress", "chunk_size", "fill"]
+
+SUMMARY_CHUNKS = (16_000, 128_000, 1_024_000)
+"""Trials that are folded into one row, where summaries are kept: the fewest, the fewest of a run
+of unknown length, and the most. All are 1000 x 2^k."""
 
 
 class Progress(Protocol):
@@ -32,35 +36,23 @@ class Progress(Protocol):
         ...
 
 
-def facts(study: str, seed: int, settings: Any) -> dict[str, Any]:
-    """What `summary.json` says of a run as a whole; `settings` is a dataclass."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, Path):
-            return str(value)
-        return list(value) if isinstance(value, tuple) else value
-
-    fields = dataclasses.asdict(settings)
-    return {
-        "study": study,
-        "nrjax": nrjax.__version__,
-        "jax": jax.__version__,
-        "jaxlib": importlib.metadata.version("jaxlib"),
-        "platform": platform.platform(),
-        "device": jax.devices()[0].platform,
-        "precision": str(jnp.result_type(float)),
-        "seed": seed,
-        "settings": {name: plain(value) for name, value in fields.items()},
-    }
-
-
-def chunk_size(trials: int, chunk: int | None) -> int:
+def chunk_size(settings: RunSettings) -> int:
     """Trials between two writes to a store: `chunk`, if that is given.
 
-    Else small enough for a bar that moves and little to lose, large enough to fill the lanes.
+    Else small enough for a bar that moves and little to lose, large enough to fill the lanes, and
+    where trials are added until an error is small, such that chunks are full at each look. It may
+    be more than there are trials, for more may be added later.
     """
-    usual = min(4096, max(1024, 1 << (trials // 16).bit_length()))
-    return min(usual if chunk is None else chunk, trials)
+    if settings.chunk is not None:
+        return settings.chunk
+    if settings.keep == "summary":
+        few, unknown, many = SUMMARY_CHUNKS
+        least = few if settings.until_se is None else unknown
+        wanted = 1000 << max(settings.trials // 16_000, 1).bit_length()
+        return min(many, max(least, wanted))
+    if settings.until_se is not None:
+        return CHUNK
+    return min(4096, max(1024, 1 << (settings.trials // 16).bit_length()))
 
 
 def fill(
@@ -68,6 +60,8 @@ def fill(
     key: Array,
     programs: Mapping[str, Mapping[str, Program]],
     progress: Progress | None = None,
+    group: Group = ALONE,
+    modules: Sequence[str] = (),
 ) -> None:
     """Run every chunk that is not done yet; kill it at any moment and call it again.
 
@@ -76,66 +70,103 @@ def fill(
         key: the study's key; cases share it, and with it their random numbers.
         programs: by case and pass.
         progress: told of every chunk.
+        group: the processes that share the chunks; each calls this.
+        modules: needed when all chunks are done; imported while they run.
+
+    Raises:
+        StoreBusyError, StoreError, OSError: as `Store.writer` and `Writer.write`.
     """
-    with store.writer() as writer:
-        for case, passes in programs.items():
-            for name, program in passes.items():
-                layout = store.cases[case].passes[name]
-                pending = writer.pending(case, name)
-                if progress is not None:
-                    missing = sum(
-                        layout.span(chunk).stop - layout.span(chunk).start for chunk in pending
-                    )
-                    progress.begin(case, name, layout.trials, layout.trials - missing)
-                if not pending:
-                    continue
-                before = time.perf_counter()
-                program.compile(key)
-                writer.add_seconds(case, compile=time.perf_counter() - before)
-                for chunk in pending:
-                    span = layout.span(chunk)
-                    before = time.perf_counter()
-                    results = program.run(key, span.stop - span.start, span.start)
-                    seconds = time.perf_counter() - before
-                    writer.add_seconds(case, run=seconds)
-                    kept = {variable: results[variable] for variable in layout.variables}
-                    writer.write(case, name, chunk, kept)
-                    if progress is not None:
-                        progress.advance(span.stop - span.start, seconds)
+    with contextlib.ExitStack() as stack:
+        if not group.first:
+            group.wait("the store is cleared up")
+        writer = stack.enter_context(store.writer(group.rank))
+        if group.first:
+            group.wait("the store is cleared up")
+        works = [
+            (case, name, program, writer.pending(case, name))
+            for case, passes in programs.items()
+            for name, program in passes.items()
+        ]
+        # By the pass's number, lest the single chunks of small passes be all one process's.
+        shares = [group.share(work[-1], number) for number, work in enumerate(works)]
+        wanted = [work[2] for work, mine in zip(works, shares, strict=True) if mine]
+        ahead = iter(stack.enter_context(_prepared(wanted, key, modules)))
+        for (case, name, program, pending), mine in zip(works, shares, strict=True):
+            _tell(progress, store, (case, name), pending, mine)
+            if mine:
+                _compile(writer, case, program, key, group, next(ahead))
+                _run(writer, store, key, (case, name), program, mine, progress)
 
 
-def simulate(
-    name: str,
-    settings: Any,
-    setups: Callable[[Any], list[Any]],
-    programs: Callable[[list[Any]], Mapping[str, Mapping[str, Program]]],
-    progress: Progress | None = None,
-    also: Callable[[list[Any]], dict[str, Any]] | None = None,
-) -> Store:
-    """Build a study's cases, then make its store in `settings.out` and fill it.
+@contextlib.contextmanager
+def _prepared(
+    programs: Sequence[Program], key: Array, modules: Sequence[str]
+) -> Iterator[list[Future[float]]]:
+    """Compile the programs in their order, in a thread, while others run; gives the seconds.
 
-    Args:
-        name: of the study.
-        settings: a dataclass with `out`, `overwrite` and `seed`.
-        setups: the cases of the settings, each with a `case`; nothing is written before they are.
-        programs: what fills the store, by case and pass.
-        progress: told of every chunk that is done.
-        also: makes, of the cases, what else the store's settings should hold, such as the data;
-            strict JSON.
+    Then import the modules.
     """
-    fresh = not settings.out.exists()
-    Store.check(settings.out, overwrite=settings.overwrite)
+
+    def prepare(program: Program) -> float:
+        before = time.perf_counter()
+        # Accelerators choose among algorithms by timing them, which a run would disturb. What
+        # fails here fails again where the program is needed, and is raised there.
+        if jax.local_devices()[0].platform == "cpu":
+            with contextlib.suppress(Exception):
+                program.prepare(key)
+        return time.perf_counter() - before
+
+    thread = ThreadPoolExecutor(1, "compilation")
     try:
-        cases = setups(settings)
-    except BaseException:
-        if fresh:
-            settings.out.rmdir()  # nothing was written: leave no trace
-        raise
-    store = Store.create(
-        settings.out,
-        facts(name, settings.seed, settings) | ({} if also is None else also(cases)),
-        [setup.case for setup in cases],
-        overwrite=settings.overwrite,
-    )
-    fill(store, study_key(settings.seed), programs(cases), progress)
-    return store
+        prepared = [thread.submit(prepare, program) for program in programs]
+        for module in modules if programs else ():
+            thread.submit(importlib.import_module, module)
+        yield prepared
+    finally:
+        thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _tell(
+    progress: Progress | None,
+    store: Store,
+    which: tuple[str, str],
+    pending: list[int],
+    mine: list[int],
+) -> None:
+    """Of what is there and what this process is to do; the others' work is not in sight."""
+    if progress is not None:
+        layout = store.cases[which[0]].passes[which[1]]
+        sizes = layout.sizes()
+        there = layout.trials - int(sizes[pending].sum())
+        progress.begin(*which, there + int(sizes[mine].sum()), there)
+
+
+def _compile(
+    writer: Writer, case: str, program: Program, key: Array, group: Group, ahead: Future[float]
+) -> None:
+    seconds = ahead.result()
+    before = time.perf_counter()
+    program.compile(key)
+    if group.first:
+        writer.add_seconds(case, compile=seconds + time.perf_counter() - before)
+
+
+def _run(
+    writer: Writer,
+    store: Store,
+    key: Array,
+    which: tuple[str, str],
+    program: Program,
+    chunks: Sequence[int],
+    progress: Progress | None,
+) -> None:
+    layout = store.cases[which[0]].passes[which[1]]
+    for chunk in chunks:
+        span = layout.span(chunk)
+        before = time.perf_counter()
+        results = program.run(key, span.stop - span.start, span.start)
+        seconds = time.perf_counter() - before
+        kept = {variable: results[variable] for variable in layout.variables}
+        writer.write(*which, chunk, kept, seconds)
+        if progress is not None:
+            progress.advance(span.stop - span.start, seconds)

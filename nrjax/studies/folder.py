@@ -1,6 +1,7 @@
 """The folder of a run: which files in it are ours, who may write, and writing a file whole."""
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -27,18 +28,35 @@ _LOCK = ".nrjax.lock"
 _MANIFEST = ".nrjax-figures.json"
 
 
-class StoreBusyError(RuntimeError):
+class StoreError(RuntimeError):
+    """The store cannot be used as asked, for a reason that is named."""
+
+
+class StoreBusyError(StoreError):
     """Another process, or another writer of this one, is writing to the store."""
 
 
-def check_folder(path: Path, *, overwrite: bool) -> Path:
-    """As `Store.check`."""
+class UnfinishedError(StoreError):
+    """Some trials are not done yet."""
+
+
+class DamagedError(StoreError):
+    """Files of the store are missing or broken."""
+
+
+def check_writable(path: Path) -> None:
+    """As `Store.check_writable`."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             pass
     except OSError as error:
         raise explained(error, f"cannot write results to the folder {path}") from error
+
+
+def check_folder(path: Path, *, overwrite: bool) -> Path:
+    """As `Store.check`."""
+    check_writable(path)
     ours = {RESULTS: _is_our_results, SUMMARY: _is_our_summary, REPORT: _is_our_report}
     for name, is_ours in ours.items():
         if not os.path.lexists(path / name):
@@ -49,27 +67,79 @@ def check_folder(path: Path, *, overwrite: bool) -> Path:
                 "choose another folder, or move it away"
             )
         if not overwrite:
+            unfinished = name == RESULTS and not (path / SUMMARY).exists()
+            again = f"take them up again with `nrjax resume {path}`, " if unfinished else ""
             raise FileExistsError(
-                f"{path} holds results already ({name}): choose another "
-                "folder, or ask to overwrite them (overwrite=True, --overwrite)"
+                f"{path} holds results already ({name}{', unfinished' if unfinished else ''}): "
+                f"{again}choose another folder, or ask to overwrite them (overwrite=True, "
+                "--overwrite)"
             )
     return path
 
 
+def check_space(path: Path, needed: int) -> None:
+    """Raise now what a disk that is too small would raise after hours of work.
+
+    Args:
+        path: the folder.
+        needed: bytes, uncompressed; floating-point noise shrinks little.
+
+    Raises:
+        OSError: less than half of it is free.
+    """
+    free = shutil.disk_usage(path).free
+    if free < needed / 2:
+        raise OSError(
+            errno.ENOSPC,
+            f"cannot begin in {path}: the results take up to {_size(needed)}, and "
+            f"{_size(free)} are free there: make room, or choose another folder or fewer trials",
+        )
+
+
+def _size(count: int) -> str:
+    """Bytes as one reads them."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6)):
+        if count >= factor:
+            return f"{count / factor:.3g} {unit}"
+    return f"{count / 1000:.3g} kB"
+
+
 @contextlib.contextmanager
-def lock(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock; the operating system lets go of it when the process dies."""
-    held = filelock.FileLock(folder / _LOCK)
+def lock(folder: Path, rank: int = 0) -> Iterator[None]:
+    """Hold the folder's lock; the operating system lets go of it when the process dies.
+
+    Args:
+        folder: whose.
+        rank: of this process in its group. Each has a lock of its own. Process 0, or one on its
+            own, also refuses while another still holds one: a straggler of a group whose process 0
+            has died. So process 0 takes its lock before the others of its group take theirs.
+
+    Raises:
+        StoreBusyError: another process holds it.
+    """
+    held = _acquired(folder, f"{_LOCK}.{rank}" if rank else _LOCK)
     try:
-        held.acquire(blocking=False)
-    except filelock.Timeout as error:
-        raise StoreBusyError(
-            f"another run is writing to {folder}: wait for it, or choose another folder"
-        ) from error
-    try:
+        if rank == 0:
+            for path in sorted(folder.glob(f"{_LOCK}.*")):
+                _acquired(folder, path.name).release()
         yield
     finally:
         held.release()
+
+
+def _acquired(folder: Path, name: str) -> filelock.BaseFileLock:
+    held = filelock.FileLock(folder / name)
+    try:
+        held.acquire(blocking=False)
+    except filelock.Timeout as error:
+        who = name.removeprefix(_LOCK).removeprefix(".")
+        what = f"process {who} of another run is still" if who else "another run is"
+        raise StoreBusyError(
+            f"{what} writing to {folder}: wait for it, or choose another folder"
+        ) from error
+    except OSError as error:
+        raise explained(error, f"cannot lock {folder}, which its file system must allow") from error
+    return held
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -90,16 +160,19 @@ def write_figure(folder: Path, name: str, data: bytes) -> Path:
     """As `Store.write_figure`."""
     folder = folder / FIGURES
     path = folder / name
-    folder.mkdir(exist_ok=True)
     ours = _figures(folder)
-    if name not in ours:
-        if path.exists():
-            raise FileExistsError(
-                f"{path} was not written by nrjax and is left alone: move it away to draw"
-            )
-        names = json.dumps(sorted([*ours, name]), indent=1)
-        write_whole(folder / _MANIFEST, names.encode())
-    write_whole(path, data)
+    if name not in ours and path.exists():
+        raise FileExistsError(
+            f"{path} was not written by nrjax and is left alone: move it away to draw"
+        )
+    try:
+        folder.mkdir(exist_ok=True)
+        if name not in ours:
+            names = json.dumps(sorted([*ours, name]), indent=1)
+            write_whole(folder / _MANIFEST, names.encode())
+        write_whole(path, data)
+    except OSError as error:
+        raise explained(error, f"cannot write {path}") from error
     return path
 
 

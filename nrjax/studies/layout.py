@@ -2,29 +2,33 @@
 
 import dataclasses
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from nrjax._numerics import check
 
-FORMAT = 1
+FORMAT = 2
 """Raised when a store written before could be misread."""
 
+BLOCK = 4096
+"""Bytes in which file systems usually hand out space."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_RESERVED = ("done", "trial", "chunk")
+_RESERVED = ("done", "seconds", "trial", "chunk")
 
 
 @dataclasses.dataclass(frozen=True)
 class Variable:
-    """One array of a pass, of shape (trials, *sizes of `dims`).
+    """One array of a pass, of shape (trials or chunks, *sizes of `dims`).
 
     Attributes:
         dtype: its NumPy dtype, such as "float32".
-        dims: (name, size) of each axis after the trial's.
+        dims: (name, size) of each axis after the first.
         attributes: what to store with it, such as {"unit": "nat"}; strict JSON.
     """
 
@@ -44,21 +48,65 @@ class Coordinate:
 
 @dataclasses.dataclass(frozen=True)
 class Pass:
-    """`trials` trials, written `chunk` at a time; the last chunk may be short."""
+    """`trials` trials, written `chunk` at a time; the last chunk may be short.
+
+    Attributes:
+        trials: how many; more can be added later.
+        chunk: trials of a chunk; it may be more than there are.
+        variables: the arrays, by name.
+        coordinates: numbers along their dimensions, by name.
+        axis: "trial" where each trial is kept; "chunk" where the trials of a chunk were folded
+            into one row, so that arrays are of shape (chunks, *sizes).
+    """
 
     trials: int
     chunk: int
     variables: dict[str, Variable]
     coordinates: dict[str, Coordinate] = dataclasses.field(default_factory=dict)
+    axis: Literal["trial", "chunk"] = "trial"
 
     @property
     def chunks(self) -> int:
         """Number of chunks."""
         return -(-self.trials // self.chunk)
 
+    @property
+    def largest(self) -> int:
+        """Trials of the largest chunk, for which a program must have room."""
+        return min(self.chunk, self.trials)
+
+    @property
+    def rows(self) -> int:
+        """Length of the first axis of the arrays."""
+        return self.trials if self.axis == "trial" else self.chunks
+
+    @property
+    def chunk_rows(self) -> int:
+        """Rows of a chunk that is not short."""
+        return self.chunk if self.axis == "trial" else 1
+
     def span(self, chunk: int) -> slice:
         """The trials of a chunk."""
         return slice(chunk * self.chunk, min((chunk + 1) * self.chunk, self.trials))
+
+    def sizes(self) -> np.ndarray:
+        """How many trials each chunk has: int64, shape (chunks,)."""
+        ends = np.minimum(np.arange(1, self.chunks + 1) * self.chunk, self.trials)
+        return np.diff(ends, prepend=0)
+
+    def rows_of(self, chunk: int) -> slice:
+        """The rows of a chunk."""
+        return self.span(chunk) if self.axis == "trial" else slice(chunk, chunk + 1)
+
+    def bytes_of(self, chunks: int) -> int:
+        """What so many chunks take on disk, uncompressed, each file rounded up to a block."""
+        files = [4, 8]  # a flag and seconds
+        for variable in self.variables.values():
+            count = math.prod(size for _, size in variable.dims)
+            rows = min(self.chunk_rows, self.rows)
+            files.append(rows * count * np.dtype(variable.dtype).itemsize)
+            files += [BLOCK] * len(variable.dims)  # folders
+        return chunks * sum(-(-size // BLOCK) * BLOCK for size in files)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,6 +165,7 @@ def from_json(layout: Mapping[str, Any]) -> tuple[dict[str, Any], list[Case]]:
             fields["chunk"],
             {name: variable(value) for name, value in fields["variables"].items()},
             {name: coordinate(value) for name, value in fields["coordinates"].items()},
+            fields["axis"],
         )
 
     cases = [
@@ -130,8 +179,15 @@ def from_json(layout: Mapping[str, Any]) -> tuple[dict[str, Any], list[Case]]:
     return layout["settings"], cases
 
 
+def with_trials(case: Case, trials: int) -> Case:
+    """The case with so many trials in every pass, and in its attributes where they name them."""
+    passes = {name: dataclasses.replace(one, trials=trials) for name, one in case.passes.items()}
+    named = {"trials": trials} if "trials" in case.attributes else {}
+    return Case(case.name, case.attributes | named, passes)
+
+
 def checked_arrays(layout: Pass, chunk: int, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The arrays of one chunk, by variable, if names, dtypes and shapes are exactly the pass's.
+    """The rows of one chunk, by variable, if names, dtypes and shapes are exactly the pass's.
 
     Raises:
         ValueError: they are not.
@@ -144,11 +200,12 @@ def checked_arrays(layout: Pass, chunk: int, arrays: Mapping[str, Any]) -> dict[
     result = {}
     for name, variable in layout.variables.items():
         values = np.asarray(arrays[name])
-        shape = (span.stop - span.start, *(size for _, size in variable.dims))
+        kept = (span.stop - span.start,) if layout.axis == "trial" else ()
+        shape = (*kept, *(size for _, size in variable.dims))
         # No cast: float64 results quietly stored as float32 would hide a mistake in the study.
         check(values.dtype == np.dtype(variable.dtype), name, values.dtype.name, variable.dtype)
         check(values.shape == shape, f"shape of {name}", values.shape, f"{shape} in chunk {chunk}")
-        result[name] = values
+        result[name] = values if kept else values[None]
     return result
 
 
@@ -161,6 +218,8 @@ def _check_pass(layout: Pass) -> None:
     for what in ("trials", "chunk"):
         size = getattr(layout, what)
         check(type(size) is int and size > 0, what, size, "a positive integer")
+        check(size < 2**32 or what == "trials", what, size, "below 2^32")
+    check(layout.axis in ("trial", "chunk"), "axis", layout.axis, "'trial' or 'chunk'")
     sizes: dict[str, int] = {}
     for name, variable in layout.variables.items():
         _check_name("variable", name)

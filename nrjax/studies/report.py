@@ -1,5 +1,7 @@
 """What a study tells its reader: a table and remarks, for the terminal and as `report.md`."""
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,3 +50,35 @@ def write_report(store: Store, report: Report) -> Path:
 def number(value: float | None) -> str:
     """A number for a table; None stands for infinity, as in `summary.json`."""
     return "inf" if value is None else f"{value:.4g}"
+
+
+def span(ends: Sequence[float | None], low: str = "-inf") -> str:
+    """Two ends in three digits, for a table; None stands for infinity, at the lower end for `low`.
+
+    A lower end that is null is minus infinity in an interval, and infinity among quantiles.
+    """
+    first, second = ends
+    return f"{_short(first, low)}-{_short(second, 'inf')}"
+
+
+def _short(value: float | None, infinite: str) -> str:
+    return infinite if value is None else f"{value:.3g}"
+
+
+def within(value: float | None, ends: Sequence[float | None]) -> str:
+    """A number, and by how many per cent of it the farther end of its interval is away."""
+    if value is None:
+        return "inf"
+    if None in ends:
+        return f"{value:.4g} ±inf"
+    far = max(abs(end - value) for end in ends if end is not None)
+    share = 100 * far / abs(value) if value else 0.0
+    return f"{value:.4g} ±{_up(share)}%"
+
+
+def _up(number: float) -> str:
+    """Two digits, rounded up: an interval must not look shorter than it is."""
+    if number <= 0:
+        return "0"
+    scale = 10.0 ** (math.floor(math.log10(number)) - 1)
+    return f"{math.ceil(number / scale * (1 - 1e-9)) * scale:.2g}"

@@ -2,34 +2,44 @@
 
 A folder holds `results.zarr` (Zarr v3, laid out for xarray: one group per case and pass),
 `summary.json` and `figures/`. Trials are written in chunks: the data first, then, in a separate
-write, the flag `done` of that chunk. Only `done` counts, since several arrays cannot be written
-as one. Each file is put in place by a rename. That is safe against the death of the process at
-any moment and a full disk, not against a power cut.
+write, how many trials of that chunk are `done`. Only `done` counts, since several arrays cannot be
+written as one. Each file is put in place by a rename. That is safe against the death of the process
+at any moment and a full disk, not against a power cut.
 """
 
+from __future__ import annotations
+
 import contextlib
+import importlib.util
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 try:
-    import xarray
-    import zarr
+    import zarr  # noqa: F401
+
+    if importlib.util.find_spec("xarray") is None:  # imported only to read: pandas comes with it
+        raise ModuleNotFoundError("No module named 'xarray'", name="xarray")
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         f'the result store needs {error.name}: pip install "nrjax[studies]"', name=error.name
     ) from error
 
 from nrjax._numerics import check
+from nrjax.studies import arrays
 from nrjax.studies.folder import (
     NEW,
     RESULTS,
+    DamagedError,
     StoreBusyError,
+    StoreError,
+    UnfinishedError,
     check_folder,
+    check_space,
+    check_writable,
     clear_leftovers,
     explained,
     lock,
@@ -43,12 +53,27 @@ from nrjax.studies.layout import (
     Coordinate,
     Pass,
     Variable,
-    checked_arrays,
     from_json,
     to_json,
+    with_trials,
 )
+from nrjax.studies.writer import Writer
 
-__all__ = ["Case", "Coordinate", "Pass", "Store", "StoreBusyError", "Variable", "Writer"]
+if TYPE_CHECKING:
+    import xarray
+
+__all__ = [
+    "Case",
+    "Coordinate",
+    "DamagedError",
+    "Pass",
+    "Store",
+    "StoreBusyError",
+    "StoreError",
+    "UnfinishedError",
+    "Variable",
+    "Writer",
+]
 
 
 class Store:
@@ -84,25 +109,26 @@ class Store:
         cases: Sequence[Case],
         *,
         overwrite: bool = False,
-    ) -> "Store":
+    ) -> Store:
         """Lay out an empty store; all of it or, if killed meanwhile, nothing.
 
         With `overwrite` the results, summary and figures of an earlier run are removed; files that
         the store has not written never are.
 
         Raises:
-            FileExistsError, OSError: as `check`.
+            FileExistsError, OSError: as `check`; or there is too little room.
             StoreBusyError: another process is writing to this folder.
             ValueError: a name, size or dimension that does not fit, or attributes that are not
                 strict JSON.
         """
         layout = to_json(settings, cases)
         path = cls.check(folder, overwrite=overwrite)
+        check_space(path, arrays.space(cases))
         with lock(path):
             cls.check(path, overwrite=overwrite)  # another run may have come in between
             clear_leftovers(path)
             try:
-                _lay_out(path / NEW, layout)
+                arrays.lay_out(path / NEW, layout)
             except OSError as error:
                 clear_leftovers(path)
                 raise explained(error, f"cannot lay out the results in {path}") from error
@@ -112,90 +138,197 @@ class Store:
         return cls.open(path)
 
     @classmethod
-    def open(cls, folder: str | os.PathLike[str]) -> "Store":
+    def open(cls, folder: str | os.PathLike[str]) -> Store:
         """Open the results in a folder, finished or not; takes no lock.
 
         Raises:
             FileNotFoundError: the folder holds no results.
             ValueError: they are of another format, or not nrjax's.
+            DamagedError: files are missing or broken.
         """
         path = Path(folder)
         if not (path / RESULTS).is_dir():
             raise FileNotFoundError(
-                f"folder = {str(path)!r}: must be the folder of an earlier run, "
-                f"but there is no {RESULTS} in it"
+                f"folder = {str(path)!r}: must be the folder of an earlier run, but there is no "
+                f"{RESULTS} in it (a run that was stopped before it was laid out leaves none: "
+                "begin it again with `nrjax run`)"
             )
         layout = read_layout(path / RESULTS)
-        if layout.get("nrjax_store") != FORMAT:
+        if "nrjax_store" not in layout:
             raise ValueError(
-                f"{path / RESULTS} has store format {layout.get('nrjax_store')!r}; "
-                f"this version of nrjax reads format {FORMAT}"
+                f"{path / RESULTS / 'zarr.json'} is missing, broken or not nrjax's: restore it "
+                "from a copy, or choose another folder; nothing was changed"
             )
-        return cls(path, *from_json(layout))
+        if layout["nrjax_store"] != FORMAT:
+            written = layout.get("settings", {}).get("nrjax", "another version")
+            raise ValueError(
+                f"{path / RESULTS} has store format {layout['nrjax_store']!r}, written by nrjax "
+                f"{written}; this version reads format {FORMAT}: use that version, or run the "
+                "study again in another folder"
+            )
+        try:
+            settings, cases = from_json(layout)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise DamagedError(
+                f"{path / RESULTS / 'zarr.json'} lacks parts of the layout ({error!r}): restore "
+                "it from a copy, or run the study again in another folder"
+            ) from error
+        arrays.check_whole(path / RESULTS, cases)
+        return cls(path, settings, cases)
 
     def read(self, case: str, name: str, *, partial: bool = False) -> xarray.Dataset:
         """One pass of a case, with the coordinate `trial`; loaded from disk as it is used.
 
+        Where the trials were folded, chunk by chunk, the coordinate is `chunk`.
+
         Args:
             case: its name.
             name: the pass.
-            partial: leave out the trials that are not done yet, instead of refusing.
+            partial: leave out the chunks that are not done yet, instead of refusing.
 
         Raises:
-            RuntimeError: some trials are not done and `partial` is false.
+            UnfinishedError: some trials are not done and `partial` is false.
+            DamagedError: a file is missing or broken.
         """
-        layout = self._pass(case, name)
+        layout, here = self.layout_of(case, name), self.path_of(case, name)
         done = self.done(case, name)
         if not done.all() and not partial:
-            raise RuntimeError(
+            raise UnfinishedError(
                 f"{case}/{name} in {self.folder} is not finished: {int((~done).sum())} of "
-                f"{layout.chunks} chunks are missing; read it with partial=True, or finish the run"
+                f"{layout.chunks} chunks are missing: finish the run with `nrjax resume "
+                f"{self.folder}`, or read what there is with partial=True"
             )
-        # Undecoded, so that no number is ever taken for a mark of missing data or for a date.
-        dataset = xarray.open_zarr(
-            self.folder / RESULTS,
-            group=f"{case}/{name}",
-            decode_cf=False,
-            consolidated=False,
-            chunks=None,
-        )
-        dataset = dataset.drop_vars("done").set_coords(list(layout.coordinates))
-        dataset = dataset.assign_coords(trial=np.arange(layout.trials))
+        arrays.check_chunks(here, layout, done)
+        dataset = self._opened(here, layout)
+        dataset = dataset.assign_coords({layout.axis: np.arange(layout.rows)})
         dataset.attrs = dict(self.cases[case].attributes)
         if not done.all():
-            keep = np.repeat(done, layout.chunk)[: layout.trials]
-            dataset = dataset.load().isel(trial=np.flatnonzero(keep))
+            keep = done
+            if layout.axis == "trial":
+                keep = np.repeat(done, layout.chunk)[: layout.trials]
+            dataset = dataset.load().isel({layout.axis: np.flatnonzero(keep)})
         return dataset
+
+    @staticmethod
+    def _opened(here: Path, layout: Pass) -> xarray.Dataset:
+        """The variables and coordinates of a pass, as long as the layout says."""
+        import xarray
+
+        names = [*layout.variables, *layout.coordinates]
+
+        def some(kept: Sequence[str]) -> xarray.Dataset:
+            # Undecoded, so that no number is ever taken for a mark of missing data or for a date.
+            dataset = xarray.open_zarr(
+                here,
+                decode_cf=False,
+                consolidated=False,
+                zarr_format=3,
+                chunks=None,
+                drop_variables=[*arrays.BESIDES, *(name for name in names if name not in kept)],
+            )
+            return dataset.isel({layout.axis: slice(layout.rows)}, missing_dims="ignore")
+
+        # A process that was killed before it had added trials leaves arrays of several lengths.
+        if arrays.fits(here, layout):
+            dataset = some(names)
+        else:
+            dataset = xarray.merge([some([name]) for name in names], combine_attrs="drop")
+        return dataset.set_coords(list(layout.coordinates))
 
     def done(self, case: str, name: str) -> np.ndarray:
         """Which chunks of a pass are done: bool, shape (chunks,)."""
-        self._pass(case, name)
-        array = zarr.open_array(self.folder / RESULTS / case / name / "done", mode="r")
-        return np.asarray(array[:], dtype=bool)
+        layout = self.layout_of(case, name)
+        return self._marks(case, name, "done") == layout.sizes()
+
+    def finished(self) -> bool:
+        """Whether every trial of every pass is done."""
+        return all(
+            self.done(name, one).all() for name, case in self.cases.items() for one in case.passes
+        )
+
+    def check_space(self) -> None:
+        """Raise if what is not done yet will not fit on the disk.
+
+        Raises:
+            OSError: there is too little room, or the folder cannot be written to.
+        """
+        check_writable(self.folder)
+        missing = 0
+        for name, case in self.cases.items():
+            for one, layout in case.passes.items():
+                missing += layout.bytes_of(int((~self.done(name, one)).sum()))
+        check_space(self.folder, missing)
 
     def seconds(self, case: str) -> dict[str, float]:
-        """Seconds spent on a case so far: `{"compile": ..., "run": ...}`."""
-        self._case(case)
-        return dict(cast(Any, self._group(case, "r").attrs["seconds"]))
+        """Seconds spent on a case so far: `{"compile": ..., "run": ...}`.
+
+        Where several processes ran it, their seconds of running are added, and one compiled.
+        """
+        passes = self._case(case).passes
+        compiled = arrays.attributes_of(self.path_of(case))["compile_seconds"]
+        run = sum(
+            float(self._marks(case, name, "seconds")[self.done(case, name)].sum())
+            for name in passes
+        )
+        return {"compile": compiled, "run": run}
 
     @contextlib.contextmanager
-    def writer(self) -> Iterator["Writer"]:
+    def writer(self, rank: int = 0) -> Iterator[Writer]:
         """The right to write, held until the block ends or the process dies.
+
+        Args:
+            rank: of this process, where several write different chunks. Rank 0 clears up first,
+                before the others may begin.
 
         Raises:
             StoreBusyError: somebody else holds it.
-            RuntimeError: the results were replaced since this store was opened.
+            StoreError: the results were replaced since this store was opened.
+            DamagedError: a chunk that is done lacks a file.
         """
-        with lock(self.folder):
+        with lock(self.folder, rank):
             current = Store.open(self.folder)
             if (current.settings, current.cases) != (self.settings, self.cases):
-                raise RuntimeError(
+                raise StoreError(
                     f"the results in {self.folder} were replaced by another run since they were "
                     "opened: open them again"
                 )
-            for leftover in (self.folder / RESULTS).rglob("*.partial"):  # of a killed writer
-                leftover.unlink(missing_ok=True)
+            if rank == 0:
+                for leftover in (self.folder / RESULTS).rglob("*.partial"):  # of a killed writer
+                    leftover.unlink(missing_ok=True)
+                arrays.fit(self.folder / RESULTS, list(self.cases.values()))
             yield Writer(self)
+
+    def extend(self, trials: int, settings: Mapping[str, Any] | None = None) -> Store:
+        """Ask for more trials in every pass; all of it or, if killed meanwhile, nothing.
+
+        What is there stays, but for a short last chunk: longer now, it is pending again.
+
+        Args:
+            trials: how many there are to be in all.
+            settings: in place of those of the store, where they name the trials.
+
+        Returns:
+            The store with the new trials, to be filled; this one is of the past.
+
+        Raises:
+            ValueError: there are more already.
+            OSError: there is too little room.
+            StoreBusyError, StoreError: as `writer`.
+        """
+        for name, case in self.cases.items():
+            for one in case.passes.values():
+                right = f"at least the {one.trials} that {name} has: trials are never taken away"
+                check(trials >= one.trials, "trials", trials, right)
+        cases = [with_trials(case, trials) for case in self.cases.values()]
+        layout = to_json(self.settings if settings is None else settings, cases)
+        check_space(self.folder, arrays.space(cases) - arrays.space(list(self.cases.values())))
+        with self.writer():
+            try:
+                arrays.fit(self.folder / RESULTS, cases)
+                arrays.set_attributes(self.folder / RESULTS, layout)
+            except OSError as error:
+                raise explained(error, f"cannot add trials to {self.folder}") from error
+        return Store.open(self.folder)
 
     def write_figure(self, name: str, data: bytes) -> Path:
         """Put a file in `figures/` whole, and note that it is ours to replace; returns its path.
@@ -205,129 +338,24 @@ class Store:
         """
         return write_figure(self.folder, name, data)
 
-    def _case(self, case: str) -> Case:
-        check(case in self.cases, "case", case, f"one of {sorted(self.cases)}")
-        return self.cases[case]
+    def layout_of(self, case: str, name: str) -> Pass:
+        """The pass of a case.
 
-    def _pass(self, case: str, name: str) -> Pass:
+        Raises:
+            ValueError: there is no such case or pass.
+        """
         passes = self._case(case).passes
         check(name in passes, "pass", name, f"one of {sorted(passes)}, the passes of {case}")
         return passes[name]
 
-    def _group(self, path: str, mode: Any) -> zarr.Group:
-        return zarr.open_group(self.folder / RESULTS, path=path, mode=mode)
+    def _case(self, case: str) -> Case:
+        check(case in self.cases, "case", case, f"one of {sorted(self.cases)}")
+        return self.cases[case]
 
+    def path_of(self, *parts: str) -> Path:
+        """Folder of a case, a pass or an array."""
+        return (self.folder / RESULTS).joinpath(*parts)
 
-class Writer:
-    """Writes chunks; from `Store.writer`."""
-
-    def __init__(self, store: Store):
-        self._store = store
-        self._arrays: dict[tuple[str, str], dict[str, zarr.Array]] = {}
-
-    def pending(self, case: str, name: str) -> list[int]:
-        """Numbers of the chunks of a pass that are not done."""
-        return np.flatnonzero(~self._store.done(case, name)).tolist()
-
-    def write(self, case: str, name: str, chunk: int, arrays: Mapping[str, Any]) -> None:
-        """Write one chunk: all variables of the pass, each of shape (trials of the chunk, ...).
-
-        Raises:
-            ValueError: a name, shape or dtype differs from the pass's, or the chunk is done
-                already (writing it twice could leave half of it behind a flag).
-            OSError: the disk is full, or failed. What is done stays done.
-        """
-        layout = self._store._pass(case, name)
-        checked = checked_arrays(layout, chunk, arrays)
-        targets = self._open(case, name)
-        check(not targets["done"][chunk], "chunk", chunk, f"pending, but {case}/{name} has it done")
-        try:
-            for variable, values in checked.items():
-                self._write_data(targets[variable], layout.span(chunk), values)
-            self._write_flag(targets["done"], chunk)
-        except OSError as error:
-            raise explained(
-                error,
-                f"cannot write chunk {chunk} of {case}/{name} to {self._store.folder}; the chunks "
-                "done before it are kept",
-            ) from error
-
-    def add_seconds(self, case: str, *, compile: float = 0.0, run: float = 0.0) -> None:
-        """Add to the seconds spent on a case."""
-        before = self._store.seconds(case)
-        after = {"compile": before["compile"] + compile, "run": before["run"] + run}
-        try:
-            self._store._group(case, "r+").attrs["seconds"] = after
-        except OSError as error:
-            raise explained(error, f"cannot note the seconds of {case}") from error
-
-    def _open(self, case: str, name: str) -> dict[str, zarr.Array]:
-        if (case, name) not in self._arrays:
-            # A chunk equal to the fill value would otherwise be no file at all, and -0.0 would
-            # come back as 0.0.
-            with zarr.config.set({"array.write_empty_chunks": True}):
-                group = self._store._group(f"{case}/{name}", "r+")
-                names = [*self._store._pass(case, name).variables, "done"]
-                self._arrays[case, name] = {key: cast(zarr.Array, group[key]) for key in names}
-        return self._arrays[case, name]
-
-    @staticmethod
-    def _write_data(target: zarr.Array, span: slice, values: np.ndarray) -> None:
-        target[span] = values
-
-    @staticmethod
-    def _write_flag(target: zarr.Array, chunk: int) -> None:
-        target[chunk] = True
-
-
-def _lay_out(path: Path, layout: dict[str, Any]) -> None:
-    """Groups, and arrays without data."""
-    root = zarr.create_group(path, zarr_format=3, attributes=layout)
-    made: list[tuple[Pass, Path]] = []
-    for case in from_json(layout)[1]:
-        seconds = {"seconds": {"compile": 0.0, "run": 0.0}}
-        group = root.create_group(case.name, attributes=seconds)
-        for name, one in case.passes.items():
-            here = path / case.name / name
-            # Zarr takes a tenth of a second for the arrays of a pass; copies of files take none.
-            like = next((there for other, there in made if other == one), None)
-            if like is None:
-                _lay_out_arrays(group.create_group(name), one)
-                made.append((one, here))
-            else:
-                shutil.copytree(like, here)
-            # `coordinates` is how xarray finds them when it opens the group on its own.
-            names = {"coordinates": " ".join(one.coordinates)} if one.coordinates else {}
-            zarr.open_group(here, mode="r+").attrs.put({**case.attributes, **names})
-
-
-def _lay_out_arrays(group: zarr.Group, layout: Pass) -> None:
-    for name, variable in layout.variables.items():
-        dims, sizes = [dim for dim, _ in variable.dims], [size for _, size in variable.dims]
-        group.create_array(
-            name,
-            shape=(layout.trials, *sizes),
-            chunks=(min(layout.chunk, layout.trials), *sizes),
-            dtype=variable.dtype,
-            fill_value=np.nan if np.dtype(variable.dtype).kind == "f" else 0,
-            dimension_names=("trial", *dims),
-            attributes=variable.attributes,
-        )
-    for name, coordinate in layout.coordinates.items():
-        array = group.create_array(
-            name,
-            shape=(len(coordinate.values),),
-            dtype="float64",
-            dimension_names=(coordinate.dim,),
-            attributes=coordinate.attributes,
-        )
-        array[:] = np.array(coordinate.values)
-    # One flag a file, so that no flag is rewritten with its neighbours.
-    group.create_array(
-        "done",
-        shape=(layout.chunks,),
-        chunks=(1,),
-        dtype="bool",
-        fill_value=False,
-        dimension_names=("chunk",),
-    )
+    def _marks(self, case: str, name: str, array: str) -> np.ndarray:
+        chunks = self.layout_of(case, name).chunks
+        return arrays.read_marks(self.path_of(case, name), array, chunks)

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from nrjax.studies.bootstrap import interval, resampled_quantiles
-from nrjax.studies.summary import quantile
+from nrjax.studies.distribution import Sample
 
 
 def test_the_resampled_median_has_its_exact_law():
@@ -31,7 +31,7 @@ def test_an_unsampled_quantile_is_the_order_statistic():
     assert np.all(resampled_quantiles({"a": values}, (5, 95))["a"] == 2.5)
     ranked = np.arange(1000.0)
     drawn = resampled_quantiles({"a": ranked}, (25, 75))["a"].mean(axis=0)
-    wanted = [quantile(ranked, 25), quantile(ranked, 75)]
+    wanted = [Sample(ranked).quantile(25), Sample(ranked).quantile(75)]
     assert np.abs(drawn - wanted).max() < 4 * np.sqrt(1000 * 0.25 * 0.75 / 2000)
 
 

@@ -14,15 +14,16 @@ import xarray
 from nrjax.cli import main
 from nrjax.erm import RidgeProblem
 from nrjax.studies import ligett2017
-from nrjax.studies.ligett2017.findings import binomial_interval, comparisons, measure
+from nrjax.studies.intervals import binomial_interval
+from nrjax.studies.ligett2017.findings import comparisons, measure
 from nrjax.studies.ligett2017.published import PublishedRidgeUtility
-from nrjax.studies.store import Case, Store
+from nrjax.studies.store import Case, Pass, Store
 from nrjax.types import Status
 
 SHARED = Path(os.environ.get("NRJAX_DATA", Path(__file__).parents[3] / "shared" / "data"))
 ROWS, LEVELS, TRIALS = 4000, 80, 96
 ALPHAS = (0.04, 0.1, 0.2)
-METHODS = ligett2017.Settings(Path()).method
+METHODS = ligett2017.Settings(out=Path()).method
 
 
 @pytest.fixture(scope="module")
@@ -184,43 +185,56 @@ def test_differences_between_methods_are_paired(logistic):
 def test_a_goal_that_is_never_met_costs_infinitely_much():
     """Failures count; means of what was paid are over the trials that stopped."""
     status = np.array([Status.STOPPED, Status.EXHAUSTED, Status.STOPPED, Status.NAN_UTILITY])
-    case = Case("one", {"alpha": 0.1}, {})
     outcome = {
         "utility": np.array([-0.05, -0.5, -0.2, np.nan]),
         "test_epsilon": np.array([1.0, 0.5, 1.0, np.inf]),
         "mechanism_epsilon": np.array([2.0, 9.0, 4.0, 1.0]),
         "norm": np.array([1.0, 3.0, 2.0, np.nan]),
         "step": np.arange(4),
+        "status": status,
     }
-    outcome["status"] = status
-    found = measure(case, outcome, status == Status.STOPPED)
+    found = measured(outcome)
     assert found["test_epsilon"]["mean"] == 1
     assert found["hypothesis_epsilon"]["mean"] == 3
     assert found["excess_risk"] == {"mean": 0.125, "q95": 0.2, "max": 0.2}
     assert found["norm"]["mean"] == 1.5
     # Of all four: one stopped too early, one failed; the exhausted one shows the optimum.
     assert found["missed"]["share"] == 0.5
-    outcome["status"] = np.full(4, Status.EXHAUSTED)
-    nothing = measure(case, outcome, np.zeros(4, bool))
+    nothing = measured(outcome | {"status": np.full(4, Status.EXHAUSTED)})
     assert nothing["missed"]["share"] == 0
     assert nothing["excess_risk"] == {"mean": None, "q95": None, "max": None}
     assert nothing["test_epsilon"] == {"mean": None}
 
 
-class Paid:
-    """What `comparisons` reads of a store."""
+class Held:
+    """As much of a store as findings read of one."""
 
-    def __init__(self, **epsilons):
-        self.epsilons = {name: np.array(values) for name, values in epsilons.items()}
+    def __init__(self, facts, outcomes):
+        self.outcomes = outcomes
         self.cases = {
-            name: Case(name, {"task": "ridge", "alpha": 0.1, "method": name}, {})
-            for name in epsilons
+            name: Case(name, facts[name], {"outcome": Pass(len(one["status"]), 100, {})})
+            for name, one in outcomes.items()
         }
 
     def read(self, case, _name):
-        epsilon = self.epsilons[case]
-        status = np.where(np.isinf(epsilon), Status.EXHAUSTED, Status.STOPPED)
-        return xarray.Dataset({"epsilon": ("trial", epsilon), "status": ("trial", status)})
+        return xarray.Dataset({key: ("trial", one) for key, one in self.outcomes[case].items()})
+
+
+def measured(outcome):
+    store = Held({"one": {"alpha": 0.1}}, {"one": outcome})
+    return measure(store, store.cases["one"])  # pyright: ignore[reportArgumentType]
+
+
+class Paid(Held):
+    """What `comparisons` reads of a store."""
+
+    def __init__(self, **epsilons):
+        outcomes, facts = {}, {}
+        for name, values in epsilons.items():
+            status = np.where(np.isinf(values), Status.EXHAUSTED, Status.STOPPED)
+            outcomes[name] = {"epsilon": np.array(values), "status": status}
+            facts[name] = {"task": "ridge", "alpha": 0.1, "method": name}
+        super().__init__(facts, outcomes)
 
 
 @pytest.mark.parametrize(("trials", "enough"), [(1, False), (5, False), (6, True), (40, True)])
@@ -245,13 +259,6 @@ def test_what_most_trials_never_reach_is_dearer_than_any_price():
     half = np.where(some < 21, some, np.inf)  # the median is finite, and in many resamples not
     (unclear,) = comparisons(Paid(noise_reduction=some, doubling=half))  # pyright: ignore
     assert unclear["cheaper"] is None
-
-
-def test_exact_binomial_intervals():
-    """Against a table: Clopper & Pearson's intervals of 0, 3 and 10 successes in 10."""
-    np.testing.assert_allclose(binomial_interval(0, 10), (0, 0.3085), atol=5e-5)
-    np.testing.assert_allclose(binomial_interval(3, 10), (0.0667, 0.6525), atol=5e-5)
-    np.testing.assert_allclose(binomial_interval(10, 10), (0.6915, 1), atol=5e-5)
 
 
 def test_report_and_figures_are_there(logistic):
@@ -334,7 +341,7 @@ def test_neighbours_get_the_same_grids_thresholds_and_constants(tmp_path):
         path = tmp_path / f"{number}.npz"
         np.savez(path, x=x, y=y)
         settings = ligett2017.Settings(
-            tmp_path, data=(str(path),), target="y", task=("ridge",), alpha=(0.05,), levels=20
+            out=tmp_path, data=(str(path),), target="y", task=("ridge",), alpha=(0.05,), levels=20
         )
         found.append([setup.interactions["outcome"] for setup in ligett2017.setups(settings)])
         x[5], y[5] = [-0.25, 0.25, 0.25, -0.25], -1.0
@@ -387,7 +394,7 @@ def test_theorys_release_is_what_its_theorem_is_for(data_file, tmp_path, perturb
 )
 def test_wrong_settings_are_named(options, words):
     with pytest.raises(ValueError, match=words):
-        ligett2017.Settings(Path("out"), **options)
+        ligett2017.Settings(out=Path("out"), **options)
 
 
 def test_a_goal_beyond_the_grid_is_refused_before_anything_is_written(data_file, tmp_path):

@@ -28,7 +28,7 @@ def releases(tmp_path_factory):
     path = folder / "own.csv"
     lines = [f"{number},{count:.0f}\n" for number, count in enumerate(COUNTS)]
     path.write_text("item,count\n" + "".join(lines))
-    chosen = rogers2023.Settings(folder / "out", data=(str(path),), method=METHODS, **OPTIONS)
+    chosen = rogers2023.Settings(out=folder / "out", data=(str(path),), method=METHODS, **OPTIONS)
     return {s.case.attributes["method"]: s.release for s in rogers2023.setups(chosen)}
 
 

@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 from nrjax.cli import main
 from nrjax.datasets import zipf_counts
 from nrjax.datasets.counts import REDDIT
-from nrjax.keys import study_key
-from nrjax.studies import common, rogers2023
+from nrjax.studies import rogers2023, runner
 from nrjax.studies.rogers2023 import findings
 from nrjax.studies.store import Store
 
@@ -72,7 +72,7 @@ def test_summary_keeps_the_contract(summary, finished):
         known |= {"trials": TRIALS, "items": 30, "total": int(COUNTS.sum()), "currency": "rho"}
         known |= {"alpha": 0.1, "epsilon": 1.0, "delta": 1e-6, "selection": 0.02, "levels": 50}
         assert case.items() >= known.items()
-        assert not {"task", "stopped", "status", "median_interval"} & set(case)
+        assert not {"task", "stopped", "status", "epsilon_interval"} & set(case)
         found = outcome(finished, name)
         returned = found["returned"].astype(float)
         share = found["precise"] / returned
@@ -82,6 +82,9 @@ def test_summary_keeps_the_contract(summary, finished):
             "min": returned.min(),
             "max": returned.max(),
             "standard_error": pytest.approx(returned.std(ddof=1) / TRIALS**0.5),
+            "interval": pytest.approx(
+                stats.t.interval(0.95, TRIALS - 1, returned.mean(), stats.sem(returned))
+            ),
         }
         assert {name: case["precision"][name] for name in ("mean", "std", "min")} == {
             "mean": pytest.approx(share.mean()),
@@ -136,7 +139,8 @@ def test_the_report_says_what_was_found(summary, finished):
     assert [row[0] for row in report.rows] == ["own.csv brownian", "own.csv doubling"]
     for row, case in zip(report.rows, summary["cases"], strict=True):
         cells = dict(zip(report.headings[:2], row[:2], strict=True))
-        assert cells["returned"] == f"{case['returned']['mean']:.2f}"
+        found = case["returned"]
+        assert cells["returned"] == f"{found['mean']:.2f} ± {found['standard_error']:.2f}"
     text = "\n".join(report.remarks)
     assert f"counts of rows by 30 items, {COUNTS.sum():,} in all; relative error 0.1" in text
     assert "Budget of the filter unified at epsilon 1: rho = 0.017469" in text
@@ -158,14 +162,13 @@ def test_an_interrupted_run_is_finished_where_it_stopped(tmp_path, data_file, fi
             raise KeyboardInterrupt
 
     chosen = settings(tmp_path / "out", data_file)
-    parts = rogers2023.setups, rogers2023.programs
     with pytest.raises(KeyboardInterrupt):
-        common.simulate(rogers2023.NAME, chosen, *parts, Interrupted(), rogers2023.cases.data_of)
+        rogers2023.run(chosen, Interrupted())
     store = Store.open(tmp_path / "out")
     assert store.done(NAMES[0], "outcome").tolist() == [True, False]
     with pytest.raises(RuntimeError, match="not finished"):
         findings.comparisons(store)
-    common.fill(store, study_key(0), rogers2023.programs(rogers2023.setups(chosen)))
+    store = runner.resume(tmp_path / "out")
     assert store.settings["counts"] == finished.settings["counts"]
     for name in NAMES:
         for variable, values in outcome(finished, name).items():
@@ -173,7 +176,7 @@ def test_an_interrupted_run_is_finished_where_it_stopped(tmp_path, data_file, fi
 
 
 def test_zipf_sizes_share_a_layout_and_with_it_a_compilation(tmp_path):
-    chosen = rogers2023.Settings(tmp_path, samples=(8000, 128_000), seed=3)
+    chosen = rogers2023.Settings(out=tmp_path, samples=(8000, 128_000), seed=3)
     cases = rogers2023.setups(chosen)
     assert [setup.case.name for setup in cases] == [
         f"zipf-{size}-{method}-unified"
@@ -185,9 +188,7 @@ def test_zipf_sizes_share_a_layout_and_with_it_a_compilation(tmp_path):
         assert (facts["data"], facts["total"]) == ("zipf", facts["samples"])
         expected = zipf_counts(facts["samples"], 3).counts
         np.testing.assert_array_equal(setup.release.counts, expected)
-        assert rogers2023.cases.data_of(cases)["counts"][facts["dataset"]]["counts"] == list(
-            expected
-        )
+        assert rogers2023.also(cases)["counts"][facts["dataset"]]["counts"] == list(expected)
     for one, other in (cases[::2], cases[1::2]):
         leaves = [jax.tree.leaves(setup.release) for setup in (one, other)]
         assert jax.tree.structure(one.release) == jax.tree.structure(other.release)
@@ -197,7 +198,7 @@ def test_zipf_sizes_share_a_layout_and_with_it_a_compilation(tmp_path):
         len(
             {
                 (s.case.attributes["samples"])
-                for s in rogers2023.setups(rogers2023.Settings(tmp_path))
+                for s in rogers2023.setups(rogers2023.Settings(out=tmp_path))
             }
         )
         == 5
@@ -206,7 +207,7 @@ def test_zipf_sizes_share_a_layout_and_with_it_a_compilation(tmp_path):
 
 def test_reddit_has_both_readings_of_the_paper(tmp_path):
     (tmp_path / REDDIT).write_text("item,count\n" + "".join(f"w{n},{n}\n" for n in range(1, 1201)))
-    chosen = rogers2023.Settings(tmp_path / "out", data=("reddit",), data_dir=tmp_path)
+    chosen = rogers2023.Settings(out=tmp_path / "out", data=("reddit",), data_dir=tmp_path)
     cases = rogers2023.setups(chosen)
     assert [setup.case.name for setup in cases] == [
         f"reddit-{method}-unified-{smallest}"
@@ -218,7 +219,7 @@ def test_reddit_has_both_readings_of_the_paper(tmp_path):
         assert setup.case.attributes.items() >= known.items()
         assert setup.counts.counts.min() == 201  # the largest thousand
     own = rogers2023.Settings(
-        tmp_path / "out",
+        out=tmp_path / "out",
         data=("reddit",),
         data_dir=tmp_path,
         top=7,

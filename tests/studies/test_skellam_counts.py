@@ -13,12 +13,7 @@ from nrjax import Skellam, montecarlo
 from nrjax.counts import MeanAbsoluteError, Neighbour, ShareOutside
 from nrjax.keys import study_key
 from nrjax.studies import skellam_counts
-from nrjax.studies.skellam_counts.findings import deviations, losses
-from nrjax.studies.skellam_counts.order_statistics import (
-    mean_estimate,
-    quantile_estimate,
-    standard_error,
-)
+from nrjax.studies.skellam_counts.findings import loss_of, losses, median_deviation
 from nrjax.types import Status
 
 ITEMS = {"a": 31, "b": 60, "c": 55, "d": 12, "e": 0, "f": 8, "g, h": 25, "i": 47}
@@ -68,6 +63,16 @@ def seen(finished, data_file):
     return montecarlo.outcomes(trial, TRIALS, fields, batching).run(study_key(0), TRIALS)
 
 
+def losses_of(store, name):
+    """Realised loss of each trial, in float64."""
+    return loss_of(store.read(name, "outcome")).astype(float)
+
+
+def deviations(store, name):
+    """Standard deviation of the noise where each trial ended."""
+    return np.geomspace(20, 1, 12)[store.read(name, "outcome")["step"].values]
+
+
 def test_summary_keeps_the_contract(finished):
     summary = json.loads((finished.folder / "summary.json").read_text())
     assert summary["study"] == "skellam_counts"
@@ -84,7 +89,7 @@ def test_summary_keeps_the_contract(finished):
         assert case["groups"] == (["b", "c"] if case["neighbour"] == "replace" else ["b"])
         assert case["stopped"] > 0.9
         if case["mechanism"] == "skellam":
-            assert case["epsilon"] is case["stopped_epsilon"] is case["median_interval"] is None
+            assert case["epsilon"] is case["stopped_epsilon"] is case["epsilon_interval"] is None
             assert "delta" not in case
         else:
             assert case["epsilon"]["q50"] > 0
@@ -170,7 +175,7 @@ def test_likelihood_ratios_have_mean_1_at_each_level():
 
 def test_likelihood_ratios_have_mean_1_where_trials_stop(finished):
     """The error seen is a function of the release, so a stop is a stopping time."""
-    loss = np.stack([losses(finished, name) for name in finished.cases])
+    loss = np.stack([losses_of(finished, name) for name in finished.cases])
     assert not _alarm(_identity_scores(loss))
     assert _alarm(_identity_scores(-loss))
     for name, score in zip(finished.cases, _identity_scores(loss), strict=True):
@@ -187,6 +192,9 @@ def test_likelihood_ratios_have_mean_1_along_the_path(finished):
 
 def test_mechanisms_share_the_standard_deviations(finished, data_file):
     grid = np.geomspace(20, 1, 12)
+    for name in finished.cases:
+        middle = np.sort(deviations(finished, name))[TRIALS // 2 - 1]
+        assert median_deviation(finished, name) == middle
     for setup in skellam_counts.setups(settings(finished.folder, data_file)):
         trial, name = setup.interactions["outcome"], setup.case.name
         np.testing.assert_allclose(trial.process.deviation(trial.schedule.times), grid, rtol=1e-5)
@@ -219,8 +227,9 @@ def test_report_and_figures(finished):
     for neighbour in ("replace", "remove"):
         assert rows[f"skellam {neighbour}"]["epsilon"] == "none"
         assert float(rows[f"brownian {neighbour}"]["epsilon"]) > 0
-    loss = np.sort(losses(finished, "counts-brownian-remove"))
+    loss = np.sort(losses_of(finished, "counts-brownian-remove"))
     assert rows["brownian remove"]["95 %"] == f"{loss[int(0.95 * TRIALS) - 1]:.3g}"
+    assert losses(finished, "counts-brownian-remove").quantile(95) == loss[int(0.95 * TRIALS) - 1]
     remarks = "\n".join(report.remarks)
     assert "238 rows in 8 groups" in remarks
     assert "one of the rows of 'b' is in 'c' instead" in remarks
@@ -233,7 +242,9 @@ def test_report_and_figures(finished):
     assert all(remark in text for remark in report.remarks)
     names = {path.name for path in (finished.folder / "figures").glob("*.*g")}
     assert names == {
-        f"{stem}.{kind}" for stem in ("realised_loss", "loss_along_path") for kind in ("png", "svg")
+        f"{stem}.{kind}"
+        for stem in ("realised_loss", "loss_cdf", "loss_along_path")
+        for kind in ("png", "svg")
     }
 
 
@@ -244,29 +255,6 @@ def test_few_trials_show_no_extreme_quantile(finished, monkeypatch):
         assert noted["value"] is None
         assert noted["interval"][0] is not None
         assert noted["interval"][1] is None
-
-
-@pytest.mark.parametrize("size", [1, 7, 100, 1000])
-@pytest.mark.parametrize("level", [0.05, 0.5, 0.99, 1 - 1e-6])
-def test_intervals_of_quantiles_are_exact(size, level):
-    """Neither tail is above 2.5 %, and a rank further in would make it so."""
-    value, low, high = quantile_estimate(np.arange(1.0, size + 1), level)
-    assert value == max(1, np.ceil(size * level - 1e-9))
-    count = stats.binom(size, level)  # of values up to the quantile
-    low, high = max(low, 0), min(high, size + 1)
-    assert (count.cdf(low - 1) <= 0.025) & (count.cdf(low) > 0.025 if low < size else True)
-    assert (count.sf(high - 1) <= 0.025) & (count.sf(high - 2) > 0.025 if high > 1 else True)
-
-
-def test_infinite_losses_are_values():
-    ordered = np.array([0.0, 1.0, np.inf, np.inf])
-    assert quantile_estimate(ordered, 0.5).value == 1
-    assert quantile_estimate(ordered, 0.75).value == np.inf
-    assert mean_estimate(ordered).value == np.inf
-    assert standard_error(ordered) == np.inf
-    value, low, high = mean_estimate(np.array([1.0, 2.0, 3.0, 4.0]))
-    assert value == 2.5
-    assert high - value == pytest.approx(value - low) == pytest.approx(1.96 * np.sqrt(5 / 12))
 
 
 def test_utilities_of_counts():

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 pytest.importorskip("zarr")
+from nrjax.studies.distribution import Sample
 from nrjax.studies.store import Case, Pass, Store, Variable
-from nrjax.studies.summary import distribution, quantile, summarise, total_epsilon, write_summary
+from nrjax.studies.summary import described, quartile_distance, summarise, write_summary
+from nrjax.studies.variables import total_epsilon
 from nrjax.types import Status
 
 SETTINGS = {
@@ -44,8 +46,8 @@ def store_of(folder, *outcomes, attributes=ATTRIBUTES, settings=SETTINGS):
     with store.writer() as writer:
         for case, outcome in zip(cases, outcomes, strict=True):
             arrays = {k: np.array(v, names[k]) for k, v in zip(names, outcome, strict=True)}
-            writer.write(case.name, "outcome", 0, arrays)
-            writer.add_seconds(case.name, compile=1.0, run=2.0)
+            writer.write(case.name, "outcome", 0, arrays, seconds=2.0)
+            writer.add_seconds(case.name, compile=1.0)
     return store
 
 
@@ -61,7 +63,8 @@ def test_the_contract(tmp_path):
     ]
     assert summary["settings"] == {"trials": 8}
     (case,) = summary["cases"]
-    blocks = {name: case.pop(name) for name in ("epsilon", "stopped_epsilon", "privacy_loss")}
+    names = ("epsilon", "stopped_epsilon", "privacy_loss", "epsilon_interval", "stopped_interval")
+    blocks = {name: case.pop(name) for name in names}
     assert case == {
         **ATTRIBUTES,
         "trials": 8,
@@ -69,15 +72,20 @@ def test_the_contract(tmp_path):
         "status": {"STOPPED": 6, "EXHAUSTED": 1, "NAN_UTILITY": 1},
         "step": {"mean": 3.5, "q50": 3.0},
         "stopped_at_first_step": 0.125,
-        # Of eight trials, resampled: the quartiles are infinite now and then, so their distance
-        # may be undefined.
-        "median_interval": [0.5, 2.0],
-        "quartile_distance": {"value": 1.5, "interval": None},
+        # Eight trials bound no quartile on its outer side, nor the distance of the two.
+        "quartile_distance": {"value": 1.5, "interval": [0.0, None]},
+        "band": pytest.approx(0.4801614),  # sqrt(log(40) / 16)
+        "resolution": 0.0,
         "seconds": {"compile": 1.0, "run": 2.0},
     }
     # Sorted, of all: 0.25 0.5 0.5 0.75 1 2 inf inf; the two that did not stop cost 4 and 8 so far.
     expected = [None, 0.25, 0.5, 0.75, 2.0, None]
     assert blocks["epsilon"] == dict(zip(KEYS, expected, strict=True))
+    # P(B < 1) = 1/256 is at most 2.5 %, P(B < 2) = 9/256 is not; B is Binomial(8, 1/2).
+    assert blocks["epsilon_interval"]["q50"] == [0.25, None]
+    assert blocks["epsilon_interval"]["mean"] == [None, None]
+    assert blocks["epsilon_interval"]["q05"][0] is None
+    assert blocks["stopped_interval"] == pytest.approx([0.3491, 0.9681], abs=5e-5)
     expected = [5 / 6, 0.25, 0.5, 0.5, 1.0, 2.0]
     assert blocks["stopped_epsilon"] == pytest.approx(dict(zip(KEYS, expected, strict=True)))
     expected = [0.25, 0.1, 0.1, 0.2, 0.3, 0.4]
@@ -105,30 +113,20 @@ def test_a_nan_epsilon_beside_numbers_counts_as_infinite():
     np.testing.assert_array_equal(got, [1.0, np.inf, np.inf])
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 7, 19, 20, 21, 100, 1000])
-def test_quantiles_are_order_statistics(count):
-    """Against the definition, counted; `count` values of which half are infinite."""
-    values = np.random.default_rng(count).permutation(count).astype("float32")
-    values[values > count / 2] = np.inf
-    for percent in (5, 25, 50, 75, 95):
-        got = quantile(values, percent)
-        assert got in values
-        assert 100 * np.sum(values <= got) >= percent * count
-        assert 100 * np.sum(values < got) < percent * count
-
-
-def test_numpy_interpolation_would_fail_here():
-    """Negative control: the usual quantile is NaN or finite where the answer is infinite."""
-    values = np.array([1.0, 2.0, np.inf, np.inf])
-    assert quantile(values, 50) == 2.0
-    assert quantile(values, 75) == np.inf
-    with np.errstate(invalid="ignore"):
-        assert np.isnan(np.quantile(values, 0.75)) or np.quantile(values, 0.5) != 2.0
+def test_the_distance_of_quartiles_is_bounded_by_their_intervals():
+    values = Sample(np.arange(1000.0))
+    found = quartile_distance(values)
+    assert found["value"] == 500.0
+    (low, _), (_, high) = (values.quantile_interval(percent, 0.975) for percent in (25, 75))
+    assert found["interval"][1] == high - low
+    assert 400 < found["interval"][0] < 500 < found["interval"][1] < 600
+    nothing = quartile_distance(Sample(np.full(1000, np.inf)))
+    assert nothing["value"] is None
 
 
 def test_the_mean_is_taken_in_double_precision():
     values = np.full(3_000_000, 0.1, "float32")
-    assert distribution(values)["mean"] == pytest.approx(float(np.float32(0.1)), rel=1e-12)
+    assert described(Sample(values))["mean"] == pytest.approx(float(np.float32(0.1)), rel=1e-12)
 
 
 @pytest.mark.parametrize("missing", ["seed", "settings"])

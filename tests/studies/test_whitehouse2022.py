@@ -5,12 +5,11 @@ import json
 import os
 from pathlib import Path
 
-import jax
 import numpy as np
 import pandas
 import pytest
 
-from nrjax.studies import common, whitehouse2022
+from nrjax.studies import runner, whitehouse2022
 from nrjax.studies.store import Store
 from nrjax.studies.whitehouse2022.findings import _holds
 from nrjax.types import Status
@@ -92,7 +91,7 @@ def test_figures_are_there(finished):
     names = {path.name for path in figures.glob("*.*g")}
     assert names == {
         f"{stem}.{kind}"
-        for stem in ("boundaries", "epsilon_distribution", "loss_against_epsilon")
+        for stem in ("boundaries", "epsilon_cdf", "epsilon_distribution", "loss_against_epsilon")
         for kind in ("png", "svg")
     }
 
@@ -124,8 +123,7 @@ def test_an_interrupted_run_can_be_filled_up_to_the_same_arrays(finished, tmp_pa
         whitehouse2022.run(options, StopsAfter(4))
     store = Store.open(options.out)
     assert not store.done("logistic-brownian-public", "curve").all()
-    cases = whitehouse2022.setups(options)
-    common.fill(store, jax.random.key(0), whitehouse2022.programs(cases))
+    store = runner.resume(options.out)
     for name, case in store.cases.items():
         for one in case.passes:
             left, right = finished.read(name, one), store.read(name, one)
@@ -210,7 +208,7 @@ def test_every_mechanism_and_test_is_a_case(ridge):
         # The private tests may err; the public one may not.
         below = outcome["utility"].values[stopped] < np.float32(-case["target"])
         assert case["test"] != "public" or not below.any()
-        low, high = case["median_interval"]
+        low, high = case["epsilon_interval"]["q50"]
         assert low <= case["epsilon"]["q50"] <= high
         if case["test"] != "public":
             radius = 1 / np.sqrt(case["regularisation"])

@@ -5,7 +5,10 @@ the excess risk is privately seen to be small: noise reduction (Algorithms 3 and
 method (Algorithm 4), the theory's epsilon, and the Brownian mechanism with the same goals.
 """
 
-from nrjax.studies import common
+import sys
+
+from nrjax.studies import runner
+from nrjax.studies.common import Progress
 from nrjax.studies.ligett2017.cases import Setup, programs, setups
 from nrjax.studies.ligett2017.findings import CASE_FACTS, comparisons, measure, report
 from nrjax.studies.ligett2017.settings import Settings
@@ -13,12 +16,23 @@ from nrjax.studies.report import write_report
 from nrjax.studies.store import Store
 from nrjax.studies.summary import write_summary
 
-__all__ = ["NAME", "Settings", "Setup", "comparisons", "programs", "report", "run", "setups"]
+__all__ = [
+    "NAME",
+    "Settings",
+    "Setup",
+    "comparisons",
+    "conclude",
+    "plot",
+    "programs",
+    "report",
+    "run",
+    "setups",
+]
 
 NAME = "ligett2017"
 
 
-def run(settings: Settings, progress: common.Progress | None = None) -> Store:
+def run(settings: Settings, progress: Progress | None = None) -> Store:
     """Run the study and leave its store, summary, report and figures in `settings.out`.
 
     Args:
@@ -33,10 +47,17 @@ def run(settings: Settings, progress: common.Progress | None = None) -> Store:
         FileNotFoundError, ValueError: the data are not there, or do not suit the task.
         OSError: the folder cannot be written to.
     """
-    from nrjax import plots
+    return runner.run(sys.modules[__name__], settings, progress)
 
-    store = common.simulate(NAME, settings, setups, programs, progress)
+
+def conclude(store: Store) -> None:
+    """Write summary.json and report.md from a finished store alone."""
     write_summary(store, {"comparisons": comparisons(store)}, measure, CASE_FACTS)
     write_report(store, report(store))
+
+
+def plot(store: Store) -> None:
+    """Draw the figures from a finished store and its summary."""
+    from nrjax import plots
+
     plots.plot_ligett(store)
-    return store

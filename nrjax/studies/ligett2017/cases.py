@@ -18,6 +18,7 @@ from nrjax.guarantees import OneSidedMixtureBoundary, PureGuarantee
 from nrjax.interaction import Interaction, build_interaction
 from nrjax.processes import Brownian, IndependentLaplace, Laplace
 from nrjax.schedules import Grid
+from nrjax.sketches import Sketch
 from nrjax.stopping import (
     InteractiveAboveThreshold,
     LaplaceTests,
@@ -25,9 +26,12 @@ from nrjax.stopping import (
     ReducedAboveThreshold,
 )
 from nrjax.studies import common
+from nrjax.studies.folds import again, folded
 from nrjax.studies.ligett2017 import presets
 from nrjax.studies.ligett2017.published import PublishedRidgeUtility
 from nrjax.studies.ligett2017.settings import Method, Settings
+from nrjax.studies.ligett2017.sketch import sketches_of
+from nrjax.studies.sketched import sketch_pass
 from nrjax.studies.store import Case, Pass, Variable
 from nrjax.types import Outcome
 
@@ -46,6 +50,8 @@ class Setup:
     case: Case
     interactions: dict[str, Interaction]
     """By pass: "outcome" only."""
+    sketches: dict[str, Sketch] = dataclasses.field(default_factory=dict)
+    """By pass: what is kept of its trials; nothing where all of it is."""
 
 
 class _Task(NamedTuple):
@@ -90,7 +96,9 @@ def _load(settings: Settings, task: presets.Task, data: str) -> _Task:
         x, y = np.tile(x, (settings.copies, 1)), np.tile(y, settings.copies)
     ball = presets.ball_of(settings.constants)
     if task == "logistic":
-        problem = LogisticProblem.fit(x, y, settings.regularisation, ball=ball)
+        problem = LogisticProblem.fit(
+            x, y, settings.regularisation, ball=ball, memory=datasets.remembered
+        )
         perturbation = "output"
     else:
         problem = RidgeProblem.fit(x, y, settings.regularisation, row_norm="l1", ball=ball)
@@ -242,7 +250,7 @@ def _case(settings: Settings, task: _Task, method: Method, alpha: float, longest
         name: Variable("int32" if name in ("step", "status") else dtype)
         for name in (*FIELDS, "norm")
     }
-    chunk = common.chunk_size(settings.trials, settings.chunk)
+    chunk = common.chunk_size(settings)
     attributes = {
         "task": public.task,
         "method": method,
@@ -291,7 +299,31 @@ def setups(settings: Settings) -> list[Setup]:
     """Load the data, find the optima and build every case."""
     names = [f"{alpha:g}" for alpha in settings.alpha]
     check(len(set(names)) == len(names), "alpha", settings.alpha, "apart by six digits")
-    return list(_setups(settings))
+    found = list(_setups(settings))
+    return _summarised(settings, found) if settings.keep == "summary" else found
+
+
+def _kind(setup: Setup) -> tuple[str, str]:
+    """Of cases that share a program."""
+    return setup.case.attributes["task"], setup.case.attributes["method"]
+
+
+def _summarised(settings: Settings, setups: Sequence[Setup]) -> list[Setup]:
+    """The same with summaries of their trials kept."""
+    found: dict[str, Setup] = {}
+    for kind in dict.fromkeys(map(_kind, setups)):
+        here = [setup for setup in setups if _kind(setup) == kind]
+        kept = sketches_of(
+            [setup.interactions["outcome"] for setup in here],
+            [setup.case.attributes["alpha"] for setup in here],
+            settings.until_se,
+        )
+        for setup, sketch in zip(here, kept, strict=True):
+            layout = setup.case.passes["outcome"]
+            passes = {"outcome": sketch_pass(layout.trials, layout.chunk, sketch)}
+            case = dataclasses.replace(setup.case, passes=passes)
+            found[case.name] = Setup(case, setup.interactions, {"outcome": sketch})
+    return [found[setup.case.name] for setup in setups]
 
 
 def programs(cases: Sequence[Setup]) -> dict[str, dict[str, montecarlo.Program]]:
@@ -300,13 +332,12 @@ def programs(cases: Sequence[Setup]) -> dict[str, dict[str, montecarlo.Program]]
     result = {}
     for setup in cases:
         case, interaction = setup.case, setup.interactions["outcome"]
-        kind = case.attributes["task"], case.attributes["method"]
+        layout, sketch = case.passes["outcome"], setup.sketches.get("outcome")
+        kind = _kind(setup)
         if kind not in found:
-            found[kind] = montecarlo.outcomes(
-                interaction,
-                case.passes["outcome"].chunk,
-                FIELDS,
-                derived=(("norm", norm_of_hypothesis),),
+            program = montecarlo.outcomes(
+                interaction, layout.largest, FIELDS, derived=(("norm", norm_of_hypothesis),)
             )
-        result[case.name] = {"outcome": found[kind].of(interaction)}
+            found[kind] = folded(program, layout, sketch)
+        result[case.name] = {"outcome": again(found[kind], interaction, sketch)}
     return result

@@ -5,12 +5,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from scipy.special import betaincinv
 
+from nrjax.studies import precision
 from nrjax.studies.bootstrap import interval, resampled_quantiles
-from nrjax.studies.report import Report, number
+from nrjax.studies.distribution import Distribution, Sample
+from nrjax.studies.intervals import binomial_interval
+from nrjax.studies.report import Report, within
 from nrjax.studies.store import Case, Store
-from nrjax.studies.summary import quantile, read_summary, strict, total_epsilons
+from nrjax.studies.summary import read_summary, strict
+from nrjax.studies.variables import kept_epsilons, status_counts, variable_of
 from nrjax.types import Status
 
 CASE_FACTS = ("task", "method", "constants", "alpha", "data", "trials")
@@ -25,7 +28,7 @@ _SHORT = {
     "brownian_above_threshold": "BM, AT",
     "brownian_reduced": "BM, RAT",
 }
-"""The methods in a table, which has to fit into 80 columns."""
+"""The methods in a table, which has to fit into 120 columns."""
 
 _FEWEST_TRIALS = 6
 """With fewer not even the extremes bound a median with 95 %: `2 (1/2)^n` is above 5 %."""
@@ -34,16 +37,16 @@ _PAPER_ALPHAS = (0.05, 0.075)
 """Goals at which the paper prints risk factors: 10.0 and 4.65, doubling 495 and 56.6 (ridge)."""
 
 
-def binomial_interval(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
-    """Exact interval of a probability (Clopper & Pearson 1934)."""
-    tail = (1 - level) / 2
-    failures = trials - successes
-    low = 0.0 if successes == 0 else float(betaincinv(successes, failures + 1, tail))
-    high = 1.0 if failures == 0 else float(betaincinv(successes + 1, failures, 1 - tail))
-    return low, high
+def excess_risk(store: Store, name: str) -> Distribution:
+    """Excess risk of the hypotheses of a case, over the trials that stopped."""
+
+    def compute(outcome: Mapping[str, np.ndarray]) -> np.ndarray:
+        return -outcome["utility"][outcome["status"] == Status.STOPPED]
+
+    return variable_of(store, name, "stopped_excess_risk", compute)
 
 
-def measure(case: Case, outcome: Mapping[str, np.ndarray], stopped: np.ndarray) -> dict[str, Any]:
+def measure(store: Store, case: Case) -> dict[str, Any]:
     """What the summary of a case says besides its epsilons.
 
     Means over the trials that stopped, null without any: epsilon of the test and of the hypothesis,
@@ -51,25 +54,27 @@ def measure(case: Case, outcome: Mapping[str, np.ndarray], stopped: np.ndarray) 
     the share of all trials that stopped at an excess risk above alpha or failed, with its exact
     interval, 95 %; a trial that exhausts its grid gives the optimum, and misses nothing.
     """
-    excess = -outcome["utility"][stopped]
-    failed = ~stopped & (outcome["status"] != Status.EXHAUSTED)
-    missed = int(np.sum(excess > case.attributes["alpha"]) + np.sum(failed))
-    trials = stopped.size
+    statuses, excess = status_counts(store, case.name), excess_risk(store, case.name)
+    assert statuses is not None
+    fine = statuses.get(Status.STOPPED, 0) + statuses.get(Status.EXHAUSTED, 0)
+    trials = case.passes["outcome"].trials
+    missed = int(excess.count_above(case.attributes["alpha"])) + trials - fine
+    step = variable_of(store, case.name, "step")
 
-    def mean(values: np.ndarray) -> float | None:
-        return float(np.mean(values, dtype=np.float64)) if values.size else None
+    def mean(variable: str) -> dict[str, float | None]:
+        return {"mean": strict(variable_of(store, case.name, f"stopped_{variable}").mean)}
 
     return {
-        "test_epsilon": {"mean": mean(outcome["test_epsilon"][stopped])},
-        "hypothesis_epsilon": {"mean": mean(outcome["mechanism_epsilon"][stopped])},
+        "test_epsilon": mean("test_epsilon"),
+        "hypothesis_epsilon": mean("mechanism_epsilon"),
         "excess_risk": {
-            "mean": mean(excess),
-            "q95": quantile(excess, 95) if excess.size else None,
-            "max": float(excess.max()) if excess.size else None,
+            "mean": strict(excess.mean),
+            "q95": strict(excess.quantile(95)),
+            "max": strict(excess.quantile(100)),
         },
-        "norm": {"mean": mean(outcome["norm"][stopped])},
+        "norm": mean("norm"),
         "missed": {"share": missed / trials, "interval": list(binomial_interval(missed, trials))},
-        "step": {"mean": float(outcome["step"].mean()), "q50": quantile(outcome["step"], 50)},
+        "step": {"mean": step.mean, "q50": step.quantile(50)},
     }
 
 
@@ -78,9 +83,10 @@ def comparisons(store: Store) -> list[dict[str, Any]]:
 
     Cases share their random numbers, so trials are resampled together. `difference` is the second
     method's median minus the first's, null where infinite; `cheaper` is the method whose median is
-    lower, null where the interval has both signs or there are fewer than six trials.
+    lower, null where the interval has both signs or there are fewer than six trials. Cases whose
+    trials were not kept are not compared, as they cannot be paired.
     """
-    epsilons = total_epsilons(store)
+    epsilons = kept_epsilons(store)
     medians = {name: drawn[:, 0] for name, drawn in resampled_quantiles(epsilons, (50,)).items()}
     goals: dict[tuple[str, float], dict[str, str]] = {}
     for name, case in store.cases.items():
@@ -90,10 +96,10 @@ def comparisons(store: Store) -> list[dict[str, Any]]:
     for (task, alpha), cases in goals.items():
         reference = _REFERENCE if _REFERENCE in cases else next(iter(cases))
         for method, name in cases.items():
-            if method == reference:
-                continue
             pair = cases[reference], name
-            values = [quantile(epsilons[one], 50) for one in pair]
+            if method == reference or not set(pair) <= set(epsilons):
+                continue
+            values = [Sample(epsilons[one]).quantile(50) for one in pair]
             enough = epsilons[name].size >= _FEWEST_TRIALS
             with np.errstate(invalid="ignore"):  # infinite medians have no difference
                 difference = float(np.subtract(values[1], values[0]))
@@ -128,12 +134,14 @@ def report(store: Store) -> Report:
         goals.setdefault((case["task"], case["alpha"]), {})[case["method"]] = case
     rows = []
     for (task, alpha), here in goals.items():
-        medians = [here[method]["epsilon"]["q50"] for method in methods]
-        rows.append((f"{task} {alpha:g}", *map(number, medians), _cheapest(here)))
+        medians = [_median(here[method]) for method in methods]
+        rows.append((f"{task} {alpha:g}", *medians, _cheapest(here)))
     headings = ("task, alpha", *(_SHORT[method] for method in methods), "cheapest")
     remarks = [
         "NR: noise reduction (Laplace, AboveThreshold); BM: Brownian mechanism; AT, RAT: "
         "AboveThreshold, ReducedAboveThreshold.",
+        "Per cent: how far the farther end of the median's exact 95 % interval is away.",
+        *precision.remarks(store),
         *_promises(cases),
         *_sources(cases),
         *_risk_factors(goals),
@@ -144,6 +152,12 @@ def report(store: Store) -> Report:
     ]
     title = f"{summary['study']}: median total ex-post epsilon, over all trials"
     return Report(title, headings, tuple(rows), tuple(remarks))
+
+
+def _median(case: Mapping[str, Any]) -> str:
+    if case["epsilon"] is None:  # nothing was released, hence nothing reached
+        return "inf"
+    return within(case["epsilon"]["q50"], case["epsilon_interval"]["q50"])
 
 
 def _promises(cases: list[dict[str, Any]]) -> list[str]:
@@ -164,7 +178,7 @@ def _cheapest(cases: Mapping[str, Any]) -> str:
     finite = {
         method: case["epsilon"]["q50"]
         for method, case in cases.items()
-        if case["epsilon"]["q50"] is not None
+        if case["epsilon"] is not None and case["epsilon"]["q50"] is not None
     }
     return _SHORT[min(finite, key=lambda method: finite[method])] if finite else "none"
 

@@ -87,11 +87,6 @@ class PublishedRidgeUtility:
         turned = jnp.matmul(self.hessian, away, precision=jax.lax.Precision.HIGHEST)
         return -jnp.sum(away * (self.slope + 0.5 * turned))
 
-    def bounds(self, hypothesis: Array) -> tuple[Array, Array]:
-        """The utility itself, twice."""
-        utility = self.evaluate(hypothesis)
-        return utility, utility
-
 
 def _solution(matrix: Array, vector: Array) -> Array:
     """`A^-1 c` by Householder reflectors, for A of shape (d, d) that need not be symmetric.

@@ -2,13 +2,13 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
-import tyro
 
 from nrjax._numerics import check
 from nrjax.studies.ligett2017.presets import Name, Perturbation
+from nrjax.studies.settings import RunSettings
 
 Method = Literal[
     "noise_reduction", "doubling", "theory", "brownian_above_threshold", "brownian_reduced"
@@ -23,8 +23,8 @@ METHODS: tuple[Method, ...] = (
 _ALPHAS = tuple(round(0.005 * number, 3) for number in range(1, 41))
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(RunSettings):
     """Ligett 2017: what it costs to be within alpha of the optimum, by method.
 
     A model is released under noise that is taken away until its excess risk is privately seen to
@@ -32,8 +32,6 @@ class Settings:
     the Brownian mechanism, have the same goal. The result is the privacy paid, over many trials.
     """
 
-    out: Path
-    """Folder for the results: the store, summary.json, report.md and figures/."""
     task: tuple[Literal["logistic", "ridge"], ...] = ("logistic", "ridge")
     """What is learnt: `logistic` regression (output perturbation) or `ridge` regression."""
     method: tuple[Method, ...] = METHODS
@@ -74,14 +72,9 @@ class Settings:
     epsilon at each alpha, and with ReducedAboveThreshold the first level of its grid."""
     trials: int = 100
     """Independent trials of each case."""
-    seed: int = 0
-    """Seed of all randomness; cases share it, so that their differences are paired."""
-    chunk: int | None = None
-    """Trials between two writes to the store; by default about a sixteenth, from 1024 to 4096."""
-    overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Replace the results of an earlier run in the same folder."""
 
     def __post_init__(self):
+        super().__post_init__()
         for name in ("task", "method", "alpha", "data"):
             values = getattr(self, name)
             check(len(values) >= 1, name, values, "at least one value")
@@ -95,12 +88,9 @@ class Settings:
         )
         for alpha in self.alpha:
             check(np.isfinite(alpha) and alpha > 0, "alpha", alpha, "positive and finite")
-        for name, least in (("levels", 2), ("trials", 1), ("copies", 1)):
+        for name, least in (("levels", 2), ("copies", 1)):
             check(getattr(self, name) >= least, name, getattr(self, name), f"at least {least}")
-        for name in ("rows", "chunk"):
-            number = getattr(self, name)
-            check(number is None or number >= 1, name, number, "at least 1")
-        check(0 <= self.seed < 2**32, "seed", self.seed, "in [0, 2^32)")
+        check(self.rows is None or self.rows >= 1, "rows", self.rows, "at least 1")
         for name in ("delta", "gamma"):
             number = getattr(self, name)
             check(0 < number < 1, name, number, "strictly between 0 and 1")

@@ -5,20 +5,35 @@ reduced until it looks good enough, and goes on until the budget of a privacy fi
 What is counted are the results returned, and how many of them are as good as they look.
 """
 
-from nrjax.studies import common
+import sys
+
+from nrjax.studies import runner
+from nrjax.studies.common import Progress
 from nrjax.studies.report import write_report
-from nrjax.studies.rogers2023.cases import Setup, data_of, programs, setups
+from nrjax.studies.rogers2023.cases import Setup, also, programs, setups
 from nrjax.studies.rogers2023.findings import CASE_FACTS, comparisons, measure, report
 from nrjax.studies.rogers2023.settings import Settings
 from nrjax.studies.store import Store
 from nrjax.studies.summary import write_summary
 
-__all__ = ["NAME", "Settings", "Setup", "comparisons", "programs", "report", "run", "setups"]
+__all__ = [
+    "NAME",
+    "Settings",
+    "Setup",
+    "also",
+    "comparisons",
+    "conclude",
+    "plot",
+    "programs",
+    "report",
+    "run",
+    "setups",
+]
 
 NAME = "rogers2023"
 
 
-def run(settings: Settings, progress: common.Progress | None = None) -> Store:
+def run(settings: Settings, progress: Progress | None = None) -> Store:
     """Run the study and leave its store, summary, report and figures in `settings.out`.
 
     Args:
@@ -33,10 +48,17 @@ def run(settings: Settings, progress: common.Progress | None = None) -> Store:
         FileNotFoundError, ValueError: the data are not there, or the settings do not suit them.
         OSError: the folder cannot be written to.
     """
-    from nrjax import plots
+    return runner.run(sys.modules[__name__], settings, progress)
 
-    store = common.simulate(NAME, settings, setups, programs, progress, also=data_of)
+
+def conclude(store: Store) -> None:
+    """Write summary.json and report.md from a finished store alone."""
     write_summary(store, {"comparisons": comparisons(store)}, measure, CASE_FACTS)
     write_report(store, report(store))
+
+
+def plot(store: Store) -> None:
+    """Draw the figures from a finished store and its summary."""
+    from nrjax import plots
+
     plots.plot_rogers(store)
-    return store

@@ -23,8 +23,12 @@ from nrjax.composition import (
 from nrjax.composition.conversions import zcdp_for
 from nrjax.counts import CountRelease, ExponentialMechanism, RelativeError
 from nrjax.datasets import Counts, load_counts, zipf_counts, zipf_law
+from nrjax.sketches import Sketch
 from nrjax.studies import common
+from nrjax.studies.folds import again, folded
 from nrjax.studies.rogers2023.settings import SAMPLES, Defaults, Settings
+from nrjax.studies.rogers2023.sketch import session_sketch
+from nrjax.studies.sketched import sketch_pass
 from nrjax.studies.store import Case, Coordinate, Pass, Variable
 from nrjax.types import PrivacyFilter
 
@@ -42,6 +46,8 @@ class Setup:
     case: Case
     release: CountRelease
     counts: Counts
+    sketch: Sketch | None = None
+    """What is kept of the sessions; None where all of it is."""
 
 
 def _name(data: str) -> str:
@@ -129,7 +135,7 @@ def _case(
             "mark", tuple(mark / MARKS for mark in range(1, MARKS + 1)), {"unit": "of the budget"}
         )
     }
-    chunk = common.chunk_size(settings.trials, settings.chunk)
+    chunk = common.chunk_size(settings)
     dataset = "-".join([_name(counts.name), *([] if samples is None else [str(samples)])])
     attributes = {
         "data": counts.name,
@@ -155,8 +161,11 @@ def _case(
     name = f"{dataset}-{method}-{filter_name}"
     if len(chosen.smallest) > 1:
         name += f"-{smallest:g}"
-    case = Case(name, attributes, {"outcome": Pass(settings.trials, chunk, variables, along)})
-    return Setup(case, release, counts)
+    outcome, sketch = Pass(settings.trials, chunk, variables, along), None
+    if settings.keep == "summary":
+        sketch = session_sketch(items, settings.levels, MARKS)
+        outcome = sketch_pass(settings.trials, chunk, sketch, along)
+    return Setup(Case(name, attributes, {"outcome": outcome}), release, counts, sketch)
 
 
 def _setups(settings: Settings) -> Iterator[Setup]:
@@ -183,7 +192,7 @@ def setups(settings: Settings) -> list[Setup]:
     return list(_setups(settings))
 
 
-def data_of(cases: Sequence[Setup]) -> dict[str, Any]:
+def also(cases: Sequence[Setup]) -> dict[str, Any]:
     """The counts behind the cases, for the store: by data set, with what the Zipf law expects."""
     found = {}
     for setup in cases:
@@ -207,7 +216,8 @@ def programs(cases: Sequence[Setup]) -> dict[str, dict[str, montecarlo.Program]]
         facts = setup.case.attributes
         kind = facts["method"], facts["filter"], facts["items"]
         if kind not in found:
-            chunk = setup.case.passes["outcome"].chunk
-            found[kind] = montecarlo.sessions(setup.release, chunk)
-        result[setup.case.name] = {"outcome": found[kind].of(setup.release)}
+            layout = setup.case.passes["outcome"]
+            program = montecarlo.sessions(setup.release, layout.largest)
+            found[kind] = folded(program, layout, setup.sketch)
+        result[setup.case.name] = {"outcome": again(found[kind], setup.release, setup.sketch)}
     return result

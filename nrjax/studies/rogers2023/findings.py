@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from nrjax.studies import precision as exactness
+from nrjax.studies.distribution import Distribution, Sample
 from nrjax.studies.report import Report
 from nrjax.studies.store import Case, Store
 from nrjax.studies.summary import read_summary, strict
+from nrjax.studies.variables import keeps_trials, variable_of
 
 CASE_FACTS = ("data", "samples", "method", "filter", "trials")
 
@@ -32,39 +35,52 @@ def precision(returned: np.ndarray, precise: np.ndarray) -> np.ndarray:
 
 def standard_error(values: np.ndarray) -> float | None:
     """Of the mean of shape (trials,); None for one trial."""
-    if values.size < 2:
-        return None
-    return float(np.std(values, ddof=1, dtype=np.float64) / math.sqrt(values.size))
+    return strict(Sample(values).standard_error)
 
 
-def measure(case: Case, outcome: Mapping[str, np.ndarray], stopped: np.ndarray) -> dict[str, Any]:
+def precision_of(store: Store, name: str) -> Distribution:
+    """Precision of the trials of a case."""
+
+    def compute(outcome: Mapping[str, np.ndarray]) -> np.ndarray:
+        return precision(outcome["returned"], outcome["precise"])
+
+    return variable_of(store, name, "precision", compute)
+
+
+def measure(store: Store, case: Case) -> dict[str, Any]:
     """What the summary says of a case.
 
     `returned`: results within a trial; `precision`: the share of them within alpha of the truth;
-    `std` is that of the trials. `spent` is in the filter's currency, `share` of its budget.
-    `attempted` counts the items tried, those given up included, `steps` the releases drawn;
-    `exhausted` is the share of trials that tried every item, so that the budget did not bind.
+    `std` is that of the trials, `interval` the 95 % interval of the mean. `spent` is in the
+    filter's currency, `share` of its budget. `attempted` counts the items tried, those given up
+    included, `steps` the releases drawn; `exhausted` is the share of trials that tried every item,
+    so that the budget did not bind.
     """
-    del stopped
-    returned, exact = outcome["returned"], precision(outcome["returned"], outcome["precise"])
-    spent = float(np.mean(outcome["spent"], dtype=np.float64))
     facts = case.attributes
+    returned, spent, attempted, steps = (
+        variable_of(store, case.name, name) for name in ("returned", "spent", "attempted", "steps")
+    )
     return {
-        "returned": {**_spread(returned), "max": int(returned.max())},
-        "precision": _spread(exact),
-        "spent": {"mean": spent, "share": spent / facts["budget"]},
-        "attempted": {"mean": float(outcome["attempted"].mean())},
-        "steps": {"mean": float(outcome["steps"].mean())},
-        "exhausted": float((outcome["attempted"] == facts["items"]).mean()),
+        "returned": {
+            **_spread(returned),
+            "min": int(returned.order_statistic(1)[0]),
+            "max": int(returned.quantile(100)),
+        },
+        "precision": _spread(precision_of(store, case.name)),
+        "spent": {"mean": spent.mean, "share": spent.mean / facts["budget"]},
+        "attempted": {"mean": attempted.mean},
+        "steps": {"mean": steps.mean},
+        "exhausted": attempted.fraction_above(facts["items"] - 1),
     }
 
 
-def _spread(values: np.ndarray) -> dict[str, Any]:
+def _spread(values: Distribution) -> dict[str, Any]:
     return {
-        "mean": float(np.mean(values, dtype=np.float64)),
-        "std": float(np.std(values, dtype=np.float64)),
-        "min": values.min().item(),
-        "standard_error": standard_error(values),
+        "mean": values.mean,
+        "std": values.std,
+        "min": values.order_statistic(1)[0],
+        "standard_error": strict(values.standard_error),
+        "interval": strict(values.mean_interval()),
     }
 
 
@@ -82,10 +98,13 @@ def comparisons(store: Store) -> list[dict[str, Any]]:
 
     Cases share their random numbers, so that differences are taken within trials. `returned` and
     `precision` are means of the second minus the first, each with its standard error (null for one
-    trial); `more` is the share of trials in which the second returned more results.
+    trial); `more` is the share of trials in which the second returned more results. There are none
+    where trials were not kept, which can then not be paired.
     """
     found = []
     for here in groups(store):
+        if not all(keeps_trials(store, case.name) for case in here):
+            continue
         cases = sorted(here, key=lambda case: case.attributes["method"] != _REFERENCE)
         first = _outcome(store, cases[0])
         for case in cases[1:]:
@@ -159,10 +178,10 @@ def report(store: Store) -> Report:
         rows.append(
             (
                 names.case(case),
-                f"{returned['mean']:.2f}",
+                _mean(returned, 2),
                 f"{returned['std']:.2f}",
                 f"{returned['min']}-{returned['max']}",
-                f"{exact['mean']:.4f}",
+                _mean(exact, 4),
                 f"{exact['std']:.4f}",
                 f"{case['spent']['share']:.0%}",
             )
@@ -171,13 +190,20 @@ def report(store: Store) -> Report:
     title = f"{summary['study']}: results returned, and the share within alpha of the truth"
     remarks = [
         *_sources(cases),
-        "Spent is of the filter's budget. A trial without results has precision 1, as in the "
-        "paper.",
+        "Means with their standard errors. Spent is of the filter's budget. A trial without "
+        "results has precision 1, as in the paper.",
+        *exactness.remarks(store),
         *_verdicts(summary["comparisons"], names),
         *_published(cases),
         *_warnings(cases, names),
     ]
     return Report(title, headings, tuple(rows), tuple(remarks))
+
+
+def _mean(values: Mapping[str, Any], places: int) -> str:
+    """A mean and its standard error."""
+    error = values["standard_error"]
+    return f"{values['mean']:.{places}f}" + ("" if error is None else f" ± {error:.{places}f}")
 
 
 def _sources(cases: list[dict[str, Any]]) -> list[str]:

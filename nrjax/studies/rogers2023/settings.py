@@ -3,11 +3,10 @@
 import dataclasses
 import math
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
-
-import tyro
+from typing import Any, Literal, NamedTuple
 
 from nrjax._numerics import check
+from nrjax.studies.settings import RunSettings
 
 Method = Literal["brownian", "doubling", "laplace"]
 Filter = Literal["unified", "gaussian", "renyi"]
@@ -40,8 +39,8 @@ _SYNTHETIC = Defaults(0.1, 10.0, 1e-6, 0.1, (1e-4,), None)
 _REDDIT = Defaults(0.01, 1.0, 1e-6, 0.01, (1e-4, 1e-8), 1000)
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(RunSettings):
     """Rogers 2023: as many counts as possible within a relative error, under one budget.
 
     The largest count is found by the exponential mechanism, and released under noise that is taken
@@ -49,8 +48,6 @@ class Settings:
     result is how many counts are returned, and how many of them are as good as they look.
     """
 
-    out: Path
-    """Folder for the results: the store, summary.json, report.md and figures/."""
     data: tuple[str, ...] = ("zipf",)
     """Counts: zipf (samples of a Zipf law over 300 elements, a = 0.75), reddit (posts by word),
     flights (336,776 flights by destination: 105 items), or paths of your own .csv files with the
@@ -89,16 +86,11 @@ class Settings:
     """Levels of the noise of a release, between the smallest and what is left of the budget."""
     order: float | None = None
     """Order of the filter renyi; by default tuned to rounds that share the budget evenly."""
-    trials: int = 1000
-    """Independent trials of each case."""
-    seed: int = 0
-    """Seed of all randomness; cases share it, so that their differences are paired."""
-    chunk: int | None = None
-    """Trials between two writes to the store; by default about a sixteenth, from 1024 to 4096."""
-    overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Replace the results of an earlier run in the same folder."""
 
     def __post_init__(self):
+        super().__post_init__()
+        right = "left out: sessions spend a given epsilon, so that none is found"
+        check(self.until_se is None, "until_se", self.until_se, right)
         for name in ("data", "method", "filter", "samples", "smallest"):
             values = getattr(self, name)
             if name in ("data", "method", "filter"):
@@ -113,10 +105,9 @@ class Settings:
         check(not self.samples or "zipf" in self.data, "samples", self.samples, right)
         for size in self.samples:
             check(1 <= size <= 2**31, "samples", size, "from 1 to 2^31")
-        for name, least in (("levels", 2), ("trials", 1), ("chunk", 1), ("top", 1)):
+        for name, least in (("levels", 2), ("top", 1)):
             number: Any = getattr(self, name)
             check(number is None or number >= least, name, number, f"at least {least}")
-        check(0 <= self.seed < 2**32, "seed", self.seed, "in [0, 2^32)")
         for name in ("alpha", "epsilon", "selection"):
             _check_positive(name, getattr(self, name))
         for value in self.smallest:

@@ -6,7 +6,10 @@ what is reported is the realised privacy loss against a neighbour, at the stop a
 Brownian and Laplace noise go through the same standard deviations, with the guarantees they have.
 """
 
-from nrjax.studies import common
+import sys
+
+from nrjax.studies import runner
+from nrjax.studies.common import Progress
 from nrjax.studies.report import write_report
 from nrjax.studies.skellam_counts.cases import Setup, programs, setups
 from nrjax.studies.skellam_counts.findings import realised, report
@@ -14,12 +17,23 @@ from nrjax.studies.skellam_counts.settings import Settings
 from nrjax.studies.store import Store
 from nrjax.studies.summary import write_summary
 
-__all__ = ["NAME", "Settings", "Setup", "programs", "realised", "report", "run", "setups"]
+__all__ = [
+    "NAME",
+    "Settings",
+    "Setup",
+    "conclude",
+    "plot",
+    "programs",
+    "realised",
+    "report",
+    "run",
+    "setups",
+]
 
 NAME = "skellam_counts"
 
 
-def run(settings: Settings, progress: common.Progress | None = None) -> Store:
+def run(settings: Settings, progress: Progress | None = None) -> Store:
     """Run the study and leave its store, summary, report and figures in `settings.out`.
 
     Args:
@@ -34,10 +48,17 @@ def run(settings: Settings, progress: common.Progress | None = None) -> Store:
         FileNotFoundError, ValueError: the data are not there, or the settings do not suit them.
         OSError: the folder cannot be written to.
     """
-    from nrjax import plots
+    return runner.run(sys.modules[__name__], settings, progress)
 
-    store = common.simulate(NAME, settings, setups, programs, progress)
+
+def conclude(store: Store) -> None:
+    """Write summary.json and report.md from a finished store alone."""
     write_summary(store, {"realised": realised(store)})
     write_report(store, report(store))
+
+
+def plot(store: Store) -> None:
+    """Draw the figures from a finished store and its summary."""
+    from nrjax import plots
+
     plots.plot_skellam_counts(store)
-    return store

@@ -15,8 +15,13 @@ from nrjax.interaction import Interaction, build_interaction
 from nrjax.processes import Brownian, Laplace, Skellam
 from nrjax.processes._counts import largest_count
 from nrjax.schedules import Grid
+from nrjax.sketches import Sketch
 from nrjax.stopping import PublicThreshold
+from nrjax.studies import common
+from nrjax.studies.folds import folded
 from nrjax.studies.skellam_counts.settings import Settings
+from nrjax.studies.skellam_counts.sketch import curve_sketch, outcome_sketch
+from nrjax.studies.sketched import sketch_pass
 from nrjax.studies.store import Case, Coordinate, Pass, Variable
 from nrjax.types import NoiseProcess, Outcome
 
@@ -51,6 +56,8 @@ class Setup:
     case: Case
     interactions: dict[str, Interaction]
     """By pass: "outcome", and "curve", where the loss is measured at each noise level."""
+    sketches: dict[str, Sketch] = dataclasses.field(default_factory=dict)
+    """By pass: what is kept of its trials; nothing where all of it is."""
 
 
 def _neighbours(settings: Settings, data: Counts) -> dict[str, tuple[Neighbour, list[str]]]:
@@ -132,8 +139,7 @@ def _passes(
 ) -> dict[str, Pass]:
     """The layout of both passes; `deviations`, and what is stated there, are the curve's."""
     dtype = str(jnp.result_type(float))
-    usual = min(4096, max(512, 1 << (settings.trials // 16).bit_length()))
-    chunk = min(usual if settings.chunk is None else settings.chunk, settings.trials)
+    chunk = common.chunk_size(settings)
     outcome = {name: Variable("int32" if name in ("step", "status") else dtype) for name in FIELDS}
     curve = {"privacy_loss": Variable(dtype, (("level", deviations.size),), {"unit": "nat"})}
     along = {"deviation": Coordinate("level", tuple(deviations.tolist()), {"unit": "counts"})}
@@ -201,17 +207,35 @@ def setups(settings: Settings) -> list[Setup]:
             passes = _passes(settings, deviations[some], epsilons)
             case = Case(f"counts-{mechanism}-{relation}", attributes, passes)
             found.append(Setup(case, interactions))
-    return found
+    return [_summarised(settings, one) for one in found] if settings.keep == "summary" else found
+
+
+def _summarised(settings: Settings, setup: Setup) -> Setup:
+    """The same with summaries of its trials kept."""
+    kept = {
+        "outcome": outcome_sketch(
+            setup.interactions["outcome"], settings.levels, settings.until_se
+        ),
+        "curve": curve_sketch(settings.curve_levels),
+    }
+    passes = {
+        name: sketch_pass(layout.trials, layout.chunk, kept[name], layout.coordinates)
+        for name, layout in setup.case.passes.items()
+    }
+    case = dataclasses.replace(setup.case, passes=passes)
+    return Setup(case, setup.interactions, kept)
 
 
 def programs(cases: Sequence[Setup]) -> dict[str, dict[str, montecarlo.Program]]:
     """The programs that fill a store, by case and pass."""
 
     def program(setup: Setup, name: str) -> montecarlo.Program:
-        chunk, interaction = setup.case.passes[name].chunk, setup.interactions[name]
+        layout, interaction = setup.case.passes[name], setup.interactions[name]
         if name == "outcome":
-            return montecarlo.outcomes(interaction, chunk, FIELDS, _BATCHING)
-        return montecarlo.paths(interaction, chunk, ("privacy_loss",), _BATCHING)
+            found = montecarlo.outcomes(interaction, layout.largest, FIELDS, _BATCHING)
+        else:
+            found = montecarlo.paths(interaction, layout.largest, ("privacy_loss",), _BATCHING)
+        return folded(found, layout, setup.sketches.get(name))
 
     return {
         setup.case.name: {name: program(setup, name) for name in setup.interactions}

@@ -1,18 +1,17 @@
 """The realised privacy losses of a finished run, with intervals; and the run's report."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from nrjax.studies.distribution import Distribution
+from nrjax.studies.intervals import rank_of
+from nrjax.studies.precision import remarks
 from nrjax.studies.report import Report, number
-from nrjax.studies.skellam_counts.order_statistics import (
-    Estimate,
-    mean_estimate,
-    quantile_estimate,
-    standard_error,
-)
 from nrjax.studies.store import Store
-from nrjax.studies.summary import quantile, read_summary, strict
+from nrjax.studies.summary import read_summary, strict
+from nrjax.studies.variables import variable_of
 from nrjax.types import Status
 
 PERCENTS = (5, 25, 50, 75, 95, 99)
@@ -27,32 +26,36 @@ _FAR_FROM_TIGHT = 2.0
 """Factor between standard deviations at which the linear boundary states noticeably too much."""
 
 
-def deviations(store: Store, name: str) -> np.ndarray:
-    """Standard deviation of the noise where each trial ended, in counts."""
+def median_deviation(store: Store, name: str) -> float:
+    """Median standard deviation of the noise where trials ended, in counts."""
     facts, levels = store.cases[name].attributes, store.settings["settings"]["levels"]
     grid = np.geomspace(facts["highest_deviation"], facts["lowest_deviation"], levels)
-    return grid[store.read(name, "outcome")["step"].values]
+    step = variable_of(store, name, "step")
+    # The grid falls, so that ranks count from its end.
+    rank = step.trials + 1 - rank_of(step.trials, 50)
+    return float(grid[int(step.order_statistic(rank)[0])])
 
 
-def losses(store: Store, name: str) -> np.ndarray:
+def loss_of(outcome: Mapping[str, np.ndarray]) -> np.ndarray:
     """Realised loss where each trial ended, in nats; infinite where the noise lost its law."""
-    outcome = store.read(name, "outcome")
-    loss = outcome["privacy_loss"].values.astype(np.float64)
-    broken = np.isnan(loss) | (outcome["status"].values == Status.OVERFLOW)
+    loss = outcome["privacy_loss"]
+    broken = np.isnan(loss) | (outcome["status"] == Status.OVERFLOW)
     return np.where(broken, np.inf, loss)
 
 
-def _noted(estimate: Estimate) -> dict[str, Any]:
-    return {
-        "value": strict(estimate.value),
-        "interval": strict([estimate.low, estimate.high]),
-    }
+def losses(store: Store, name: str) -> Distribution:
+    """The distribution of `loss_of` over all trials of a case."""
+    return variable_of(store, name, "realised_loss", loss_of)
+
+
+def _noted(value: float, ends: tuple[float, float]) -> dict[str, Any]:
+    return {"value": strict(value), "interval": strict(ends)}
 
 
 def realised(store: Store) -> dict[str, Any]:
     """By case: the realised loss of the releases against the neighbour, over all trials, in nats.
 
-    Mean (normal 95 % interval) and quantiles (order statistics, exact 95 % intervals);
+    Mean (Student's 95 % interval) and quantiles (order statistics, exact 95 % intervals);
     `one_minus_delta` is the quantile at 1 - delta, whose value is null with fewer than 1/delta
     trials. Null in an interval stands for an end that the trials do not set. `exp_minus_loss` is
     the mean of `exp(-loss)`, which in law is 1 wherever a trial stops by its releases (it is the
@@ -62,20 +65,24 @@ def realised(store: Store) -> dict[str, Any]:
     delta = store.settings["settings"]["delta"]
     found = {}
     for name in store.cases:
-        loss = np.sort(losses(store, name))
-        extreme = quantile_estimate(loss, 1 - delta)
-        if not _supports(loss.size, delta):
-            extreme = extreme._replace(value=np.inf)
-        inverse = np.exp(-loss)
+        loss = losses(store, name)
+        extreme = 100 * (1 - delta)
+        shown = loss.quantile(extreme) if _supports(loss.trials, delta) else np.inf
+        inverse = variable_of(
+            store, name, "exp_minus_loss", lambda outcome: np.exp(-loss_of(outcome).astype(float))
+        )
         found[name] = {
-            "mean": _noted(mean_estimate(loss)),
-            **{f"q{p:02d}": _noted(quantile_estimate(loss, p / 100)) for p in PERCENTS},
-            "one_minus_delta": {"delta": delta, **_noted(extreme)},
-            "exp_minus_loss": {
-                "value": strict(float(inverse.mean())),
-                "standard_error": strict(standard_error(inverse)),
+            "mean": _noted(loss.mean, loss.mean_interval()),
+            **{
+                f"q{percent:02d}": _noted(loss.quantile(percent), loss.quantile_interval(percent))
+                for percent in PERCENTS
             },
-            "deviation": {"q50": quantile(deviations(store, name), 50)},
+            "one_minus_delta": {"delta": delta, **_noted(shown, loss.quantile_interval(extreme))},
+            "exp_minus_loss": {
+                "value": strict(inverse.mean),
+                "standard_error": strict(inverse.standard_error),
+            },
+            "deviation": {"q50": median_deviation(store, name)},
         }
     return found
 
@@ -101,13 +108,13 @@ def report(store: Store) -> Report:
         losses = (_short(found[column]["value"]) for column in ("mean", "q05", "q50", "q95", "q99"))
         stated = "none" if case["epsilon"] is None else _short(case["epsilon"]["q50"])
         rows.append((title, _short(found["deviation"]["q50"]), *losses, stated))
-        intervals.append(_intervals(title, found))
+        intervals.append(_intervals(title, found, case))
     title = f"{summary['study']}: realised privacy loss at the stop, over all trials (nat)"
-    remarks = [*_sources(summary), *intervals, *_limits(summary), *_warnings(summary)]
-    return Report(title, headings, tuple(rows), tuple(remarks))
+    said = [*_sources(summary), *intervals, *remarks(store), *_limits(summary)]
+    return Report(title, headings, tuple(rows), (*said, *_warnings(summary)))
 
 
-def _intervals(title: str, found: dict[str, Any]) -> str:
+def _intervals(title: str, found: dict[str, Any], case: dict[str, Any]) -> str:
     """All that was found of the losses of a case, in a sentence."""
     kinds = {"mean": "mean", **{f"q{p:02d}": f"{p} %" for p in PERCENTS}}
     if found["one_minus_delta"]["value"] is not None:
@@ -119,7 +126,13 @@ def _intervals(title: str, found: dict[str, Any]) -> str:
         parts.append(f"{kind} {_short(found[name]['value'])} ({ends})")
     identity = found["exp_minus_loss"]
     error = _short(identity["standard_error"])
-    return f"{title}: {', '.join(parts)}; exp(-loss) {number(identity['value'])} +- {error}."
+    stated = ""
+    if case["epsilon"] is not None:
+        low, high = case["epsilon_interval"]["q50"]
+        ends = f"{_short(low, '-inf')} to {_short(high)}"
+        stated = f"; epsilon {_short(case['epsilon']['q50'])} ({ends})"
+    check = f"exp(-loss) {number(identity['value'])} +- {error}"
+    return f"{title}: {', '.join(parts)}; {check}{stated}."
 
 
 def _sources(summary: dict[str, Any]) -> list[str]:

@@ -2,16 +2,14 @@
 
 import dataclasses
 import math
-from pathlib import Path
-from typing import Annotated, Any, Literal
-
-import tyro
+from typing import Any, Literal
 
 from nrjax._numerics import check
+from nrjax.studies.settings import RunSettings
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(RunSettings):
     """Skellam noise reduction on counts by group, beside Brownian and Laplace noise.
 
     Noise on the counts is reduced step by step, through the same standard deviations for every
@@ -19,8 +17,6 @@ class Settings:
     free. The result is the distribution of the realised privacy loss against a neighbour.
     """
 
-    out: Path
-    """Folder for the results: the store, summary.json, report.md and figures/."""
     data: str = "flights"
     """flights (336,776 flights by destination: 105 groups), or the path of your own .csv file with
     the header item,count."""
@@ -60,16 +56,12 @@ class Settings:
     tight_at: float | None = None
     """Standard deviation at which Brownian noise's linear privacy boundary is tight; by default
     the geometric mean of the first and the last one. It must not be chosen by the counts."""
-    trials: int = 1000
-    """Independent trials of each case."""
-    seed: int = 0
-    """Seed of all randomness; cases share it."""
-    chunk: int | None = None
-    """Trials between two writes to the store; by default about a sixteenth, from 512 to 4096."""
-    overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Replace the results of an earlier run in the same folder."""
 
     def __post_init__(self):
+        super().__post_init__()
+        some = self.until_se is None or set(self.mechanism) != {"skellam"}
+        right = "left out, or another mechanism beside skellam, which has no epsilon"
+        check(some, "until_se", self.until_se, right)
         for name in ("mechanism", "neighbour"):
             values = getattr(self, name)
             check(len(values) >= 1, name, values, "at least one value")
@@ -77,12 +69,11 @@ class Settings:
         right = "the names of two groups, or none"
         check(len(self.groups) in (0, 2), "groups", self.groups, right)
         check(len(set(self.groups)) == len(self.groups), "groups", self.groups, right)
-        for name, least in (("levels", 2), ("curve_levels", 2), ("trials", 1), ("chunk", 1)):
+        for name, least in (("levels", 2), ("curve_levels", 2)):
             number: Any = getattr(self, name)
             check(number is None or number >= least, name, number, f"at least {least}")
         right = f"at most levels = {self.levels}"
         check(self.curve_levels <= self.levels, "curve_levels", self.curve_levels, right)
-        check(0 <= self.seed < 2**32, "seed", self.seed, "in [0, 2^32)")
         check(0 < self.delta < 1, "delta", self.delta, "strictly between 0 and 1")
         for name in ("relative_error", "highest_deviation", "lowest_deviation", "tight_at"):
             number = getattr(self, name)

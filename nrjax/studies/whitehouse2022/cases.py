@@ -1,7 +1,7 @@
 """The cases of `whitehouse2022`, built from its settings: data, mechanisms, tests, passes."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax.numpy as jnp
@@ -15,9 +15,13 @@ from nrjax.guarantees import LinearBoundary, PureGuarantee
 from nrjax.interaction import Interaction, build_interaction
 from nrjax.processes import Brownian, Laplace
 from nrjax.schedules import Grid
+from nrjax.sketches import Sketch
 from nrjax.stopping import InteractiveAboveThreshold, PublicThreshold, ReducedAboveThreshold
 from nrjax.studies import common
+from nrjax.studies.folds import folded
+from nrjax.studies.sketched import sketch_pass
 from nrjax.studies.store import Case, Coordinate, Pass, Variable
+from nrjax.studies.whitehouse2022 import sketch
 from nrjax.studies.whitehouse2022.settings import Settings
 from nrjax.types import Guarantee, NoiseProcess, Outcome, StoppingRule
 
@@ -60,6 +64,8 @@ class Setup:
     interactions: dict[str, Interaction]
     """By pass: "outcome", and where the loss is measured at each epsilon "curve" and, for ridge,
     "curve_tight" or "curve_paper", with the other constants."""
+    sketches: dict[str, Sketch] = dataclasses.field(default_factory=dict)
+    """By pass: what is kept of its trials; nothing where all of it is."""
 
 
 def _per_task(values: tuple, task: int) -> Any:
@@ -71,8 +77,11 @@ def _problem(settings: Settings, task: str, data: str) -> tuple[str, _Problem]:
     data_set = datasets.load(
         data, task, rows=settings.rows, data_dir=settings.data_dir, target=settings.target
     )
-    kind = {"logistic": LogisticProblem, "ridge": RidgeProblem}[task]
-    return data_set.name, kind.fit(data_set.x, data_set.y, settings.regularisation)
+    x, y, regularisation = data_set.x, data_set.y, settings.regularisation
+    if task == "ridge":
+        return data_set.name, RidgeProblem.fit(x, y, regularisation)
+    problem = LogisticProblem.fit(x, y, regularisation, memory=datasets.remembered)
+    return data_set.name, problem
 
 
 def _target(settings: Settings, number: int, task: str, data: str, optimum: float) -> float:
@@ -190,13 +199,20 @@ def _curve(
 
 def _setups(settings: Settings) -> Iterator[Setup]:
     dtype = str(jnp.result_type(float))
-    levels, chunk = _Levels.of(settings), common.chunk_size(settings.trials, settings.chunk)
+    levels, chunk = _Levels.of(settings), common.chunk_size(settings)
     variables = {
         name: Variable("int32" if name in ("step", "status") else dtype) for name in FIELDS
     }
-    level = Coordinate("level", tuple(levels.epsilons[levels.some].tolist()))
+    along = {"epsilon": Coordinate("level", tuple(levels.epsilons[levels.some].tolist()))}
     utility = {"utility": Variable(dtype, (("level", settings.curve_levels),))}
-    curve = Pass(settings.trials, chunk, utility, {"epsilon": level})
+    outcome = Pass(settings.trials, chunk, variables)
+    curve = Pass(settings.trials, chunk, utility, along)
+    kept: dict[str, Sketch] = {}
+    if settings.keep == "summary":
+        kept["outcome"] = sketch.outcome_sketch(settings, float(levels.epsilons[0]))
+        kept["curve"] = sketch.curve_sketch(settings.curve_levels)
+        outcome = sketch_pass(settings.trials, chunk, kept["outcome"])
+        curve = sketch_pass(settings.trials, chunk, kept["curve"], along)
     for number, task in enumerate(settings.task):
         data, problem = _problem(settings, task, _per_task(settings.data, number))
         target = _target(settings, number, task, data, problem.optimum_loss)
@@ -205,7 +221,7 @@ def _setups(settings: Settings) -> Iterator[Setup]:
             process, guarantee = _mechanism(mechanism, settings, released)
             for test in settings.test:
                 rule = _rule(test, settings, problem, target)
-                passes = {"outcome": Pass(settings.trials, chunk, variables)}
+                passes = {"outcome": outcome}
                 interactions = {
                     "outcome": build_interaction(
                         released.value,
@@ -240,7 +256,12 @@ def _setups(settings: Settings) -> Iterator[Setup]:
                 if test != "public":
                     attributes["utility_sensitivity"] = _utility_sensitivity(settings, problem)
                 case = Case(f"{task}-{mechanism}-{test}", attributes, passes)
-                yield Setup(case, interactions)
+                yield Setup(case, interactions, _sketches(kept, passes))
+
+
+def _sketches(kept: dict[str, Sketch], passes: Mapping[str, Pass]) -> dict[str, Sketch]:
+    """By pass; all curves have the same."""
+    return {name: kept[name.split("_")[0]] for name in passes} if kept else {}
 
 
 def _curves(settings: Settings, task: str) -> list[tuple[str, Constants]]:
@@ -261,10 +282,13 @@ def programs(cases: Sequence[Setup]) -> dict[str, dict[str, montecarlo.Program]]
     """The programs that fill a store, by case and pass."""
 
     def program(setup: Setup, name: str) -> montecarlo.Program:
-        chunk, interaction = setup.case.passes[name].chunk, setup.interactions[name]
+        layout, interaction = setup.case.passes[name], setup.interactions[name]
         if name == "outcome":
-            return montecarlo.outcomes(interaction, chunk, FIELDS)
-        return montecarlo.paths(interaction, chunk, ("utility",))
+            fields = sketch.FIELDS if name in setup.sketches else FIELDS
+            found = montecarlo.outcomes(interaction, layout.largest, fields)
+        else:
+            found = montecarlo.paths(interaction, layout.largest, ("utility",))
+        return folded(found, layout, setup.sketches.get(name))
 
     return {
         setup.case.name: {name: program(setup, name) for name in setup.interactions}

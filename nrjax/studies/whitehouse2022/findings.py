@@ -5,10 +5,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nrjax.studies import precision
 from nrjax.studies.bootstrap import interval, resampled_quantiles
-from nrjax.studies.report import Report, number
+from nrjax.studies.distribution import Sample
+from nrjax.studies.report import Report, number, span
 from nrjax.studies.store import Store
-from nrjax.studies.summary import quantile, read_summary, strict, total_epsilons
+from nrjax.studies.summary import read_summary, strict
+from nrjax.studies.variables import kept_epsilons
 
 _SHARE_AT_FIRST_STEP = 0.05
 """From this share of trials on, the grid's first level is worth a warning."""
@@ -61,9 +64,10 @@ def findings(store: Store) -> list[dict[str, Any]]:
 
     Each says which of two numbers is lower in the paper: `difference` is the lower minus the
     higher one here, null where infinite; `holds` is true or false where its interval has one sign,
-    null where it has both, or both numbers are infinite.
+    null where it has both, or both numbers are infinite. There are none where trials were not kept,
+    which can then not be paired.
     """
-    epsilons = total_epsilons(store)
+    epsilons = kept_epsilons(store)
     resampled = resampled_quantiles(epsilons, (25, 50, 75))
     attributes = {name: case.attributes for name, case in store.cases.items()}
     found = []
@@ -77,14 +81,14 @@ def findings(store: Store) -> list[dict[str, Any]]:
                 continue
             values, replicates = [], []
             for name in names:
-                first, median, third = (quantile(epsilons[name], p) for p in (25, 50, 75))
+                first, median, third = (Sample(epsilons[name]).quantile(p) for p in (25, 50, 75))
                 drawn = resampled[name]
                 with np.errstate(invalid="ignore"):  # infinite quartiles have no distance
                     values.append(float(np.subtract(third, first)) if claim.spread else median)
                     replicates.append(drawn[:, 2] - drawn[:, 0] if claim.spread else drawn[:, 1])
             with np.errstate(invalid="ignore"):
                 difference = float(np.subtract(*values))
-                span = interval(replicates[0] - replicates[1])
+                ends = interval(replicates[0] - replicates[1])
             found.append(
                 {
                     "task": task,
@@ -93,17 +97,17 @@ def findings(store: Store) -> list[dict[str, Any]]:
                     "cases": names,
                     "values": strict(values),
                     "difference": strict(difference),
-                    "interval": strict(span),
-                    "holds": _holds(span),
+                    "interval": strict(ends),
+                    "holds": _holds(ends),
                 }
             )
     return found
 
 
-def _holds(span: tuple[float, float] | None) -> bool | None:
-    if span is None or span[0] <= 0 <= span[1]:
+def _holds(ends: tuple[float, float] | None) -> bool | None:
+    if ends is None or ends[0] <= 0 <= ends[1]:
         return None
-    return span[1] < 0
+    return ends[1] < 0
 
 
 def _sentence(finding: dict[str, Any]) -> str:
@@ -112,10 +116,10 @@ def _sentence(finding: dict[str, Any]) -> str:
         name.split("-", 1)[1].replace("-", ", ").replace("_", " ") for name in finding["cases"]
     )
     values = [number(value) for value in finding["values"]]
-    span = finding["interval"]
+    found = finding["interval"]
     by = ""
-    if span is not None and finding["difference"] is not None and None not in span:
-        ends = " to ".join(_short(end) for end in span)
+    if found is not None and finding["difference"] is not None and None not in found:
+        ends = " to ".join(_short(end) for end in found)
         by = f"; difference {_short(finding['difference'])}, 95 % interval {ends}"
     return (
         f"{finding['task']} on {finding['data']}, {finding['finding']}: {verdict}. "
@@ -123,33 +127,37 @@ def _sentence(finding: dict[str, Any]) -> str:
     )
 
 
-def _range(ends: Any) -> str:
-    return "" if ends is None else f"{_short(ends[0])}-{_short(ends[1])}"
-
-
 def _short(value: float | None) -> str:
     return "inf" if value is None else f"{value:.3g}"
 
 
 def report(store: Store) -> Report:
-    """Medians, quartiles, bootstrap intervals and findings of a finished run."""
+    """Medians and quartiles with their exact intervals, and findings of a finished run."""
     summary = read_summary(store)
-    rows = []
-    for case in summary["cases"]:
-        epsilon = case["epsilon"]
+    cases, rows = summary["cases"], []
+    for case in cases:
+        epsilon, ends = case["epsilon"], case["epsilon_interval"]
         rows.append(
             (
                 f"{case['task']} {case['mechanism']} {case['test']}".replace("_", " "),
                 f"{100 * case['stopped']:.4g} %",
                 number(epsilon["q50"]),
-                _range(case["median_interval"]),
-                _range((epsilon["q25"], epsilon["q75"])),
+                span(ends["q50"]),
+                span((epsilon["q25"], epsilon["q75"]), "inf"),
                 f"{case['step']['q50']:g}",
                 f"{case['seconds']['run']:.2f}",
             )
         )
     headings = ("case", "stopped", "median", "(95 %)", "quartiles", "step", "seconds")
-    remarks = [*_sources(summary), *_warnings(summary), *map(_sentence, summary["findings"])]
+    remarks = [
+        *_sources(summary),
+        "Beside the median its exact 95 % interval. The distribution function of a case is, all "
+        f"of it at once, within {100 * cases[0]['band']:.2g} percentage points of what was found "
+        "(95 %, DKW).",
+        *precision.remarks(store),
+        *_warnings(summary),
+        *map(_sentence, summary["findings"]),
+    ]
     title = f"{summary['study']}: total ex-post epsilon, over all trials"
     return Report(title, headings, tuple(rows), tuple(remarks))
 

@@ -2,16 +2,16 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
-import tyro
 
 from nrjax._numerics import check
+from nrjax.studies.settings import RunSettings
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(RunSettings):
     """Whitehouse 2022: the ex-post epsilon that a target loss costs, by mechanism and test.
 
     What a model needs to know of the data is released under noise that is reduced step by step
@@ -19,8 +19,6 @@ class Settings:
     over many trials. Without --task, --mechanism and --test all twelve combinations are run.
     """
 
-    out: Path
-    """Folder for the results: the store, summary.json, report.md and figures/."""
     task: tuple[Literal["logistic", "ridge"], ...] = ("logistic", "ridge")
     """What is learnt: `logistic` regression, its optimum released with noise (output
     perturbation), or `ridge` regression from noisy X'X and X'y (covariance perturbation)."""
@@ -69,16 +67,9 @@ class Settings:
     """Levels of the grid, in equal ratios."""
     curve_levels: int = 50
     """Levels of the pass that measures the loss at each epsilon, never stopped."""
-    trials: int = 1000
-    """Independent trials of each case."""
-    seed: int = 0
-    """Seed of all randomness; cases share it, so that their differences are paired."""
-    chunk: int | None = None
-    """Trials between two writes to the store; by default about a sixteenth, from 1024 to 4096."""
-    overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Replace the results of an earlier run in the same folder."""
 
     def __post_init__(self):
+        super().__post_init__()
         for name in ("task", "mechanism", "test", "data"):
             values = getattr(self, name)
             check(len(values) >= 1, name, values, "at least one value")
@@ -87,7 +78,6 @@ class Settings:
         for name, least in (
             ("levels", 2),
             ("curve_levels", 2),
-            ("trials", 1),
         ):
             check(getattr(self, name) >= least, name, getattr(self, name), f"at least {least}")
         check(
@@ -96,10 +86,7 @@ class Settings:
             self.curve_levels,
             f"at most levels = {self.levels}",
         )
-        for name in ("rows", "chunk"):
-            number = getattr(self, name)
-            check(number is None or number >= 1, name, number, "at least 1")
-        check(0 <= self.seed < 2**32, "seed", self.seed, "in [0, 2^32)")
+        check(self.rows is None or self.rows >= 1, "rows", self.rows, "at least 1")
         check(0 < self.delta < 1, "delta", self.delta, "strictly between 0 and 1")
         for name in ("regularisation", "tight_at", "highest_epsilon", "test_epsilon"):
             number = getattr(self, name)

@@ -1,0 +1,47 @@
+"""What is kept of the trials of `ligett2017` where summaries are kept."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from jax import Array
+
+from nrjax.interaction import Interaction
+from nrjax.sketches import Fold, Sketch
+from nrjax.studies.folds import (
+    ending_folds,
+    epsilon_folds,
+    grid_ends,
+    of_outcome,
+    positive,
+    signed,
+)
+
+_DEARER = 64.0
+"""A trial pays at most about so many times the last level of its grid: for tests, and for
+releases before the last."""
+
+
+def derive(results: dict[str, Array], parameters: Any) -> dict[str, Array]:
+    """As `of_outcome`, with `stopped_excess_risk`: minus the utility, of trials that stopped."""
+    found = of_outcome(results, parameters)
+    return {**found, "stopped_excess_risk": -found["stopped_utility"]}
+
+
+def sketches_of(
+    interactions: Sequence[Interaction], alphas: Sequence[float], until_se: float | None
+) -> list[Sketch]:
+    """For cases that share a program: their bins are the same, their goals are counted each."""
+    ends = [one for one in map(grid_ends, interactions) if one is not None]
+    low, high = min(low for low, _, _ in ends), _DEARER * max(high for _, high, _ in ends)
+    steps = max(steps for _, _, steps in ends)
+    folds: dict[str, Fold] = {
+        **epsilon_folds(low, high, until_se),
+        **ending_folds(steps),
+        "stopped_mechanism_epsilon": positive(low, high),
+        "stopped_test_epsilon": positive(low, high),
+        "stopped_norm": positive(),
+    }
+    return [
+        Sketch({**folds, "stopped_excess_risk": signed((alpha,))}, derive=derive)
+        for alpha in alphas
+    ]

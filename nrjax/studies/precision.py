@@ -1,0 +1,186 @@
+"""How exactly a run knows its medians, and how many trials it takes to know them well enough."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from nrjax._numerics import check
+from nrjax.studies.distribution import Distribution
+from nrjax.studies.intervals import rank_of
+from nrjax.studies.store import Store
+from nrjax.studies.variables import distribution_of, keeps_trials
+
+FIRST = 1000
+"""Trials at the first look; each look is at twice as many as the one before."""
+
+_LAST = FIRST * 2**22
+"""The last number of trials to look at: trials are numbered below 2^32."""
+
+MOST = {"trials": FIRST * 2**10, "summary": FIRST * 2**20}
+"""Trials at the most, unless asked otherwise, by what is kept of them."""
+
+CHUNK = 4 * FIRST
+"""Trials between two writes to the store, unless asked otherwise."""
+
+_TWICE_NORMAL = 2 * 1.96
+"""The 95 % interval of a normal estimate is this many standard errors wide."""
+
+
+def check_looks(settings: Any) -> None:
+    """What must hold of settings that ask for an `until_se`.
+
+    Raises:
+        ValueError: chunks do not fit into 1000 x 2^k trials, or more trials are asked for than
+            are allowed.
+    """
+    if settings.until_se is None:
+        return
+    right = f"with until_se a divisor of 1000 x 2^k, such as {FIRST}, {CHUNK} or {FIRST * 2**10}"
+    fits = settings.chunk is None or _LAST % settings.chunk == 0
+    check(fits, "chunk", settings.chunk, right)
+    begin = first_look(settings)
+    right = f"at least {begin}, the first look (1000 x 2^k trials, and no fewer than trials)"
+    check(most_trials(settings) >= begin, "most_trials", most_trials(settings), right)
+
+
+def first_look(settings: Any) -> int:
+    """With how many trials a run begins: the least 1000 x 2^k that are no fewer than `trials`."""
+    return next(look for look in _looks() if look >= min(settings.trials, _LAST))
+
+
+def most_trials(settings: Any) -> int:
+    """With how many trials a run ends, whatever it has reached."""
+    chosen = settings.most_trials
+    return MOST[settings.keep] if chosen is None else chosen
+
+
+def _looks() -> Iterator[int]:
+    look = FIRST
+    while look <= _LAST:
+        yield look
+        look *= 2
+
+
+class Median(NamedTuple):
+    """How well the median epsilon of a case is known."""
+
+    case: str
+    value: float | None
+    """None for a mechanism without a guarantee."""
+    error: float
+    """Its standard error."""
+    width: float
+    """Of the bin that it lies in; 0 where all trials were kept."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether more trials could make it better known: it is there, and may be finite."""
+        return self.value is not None and not math.isnan(self.error)
+
+
+def median_error(epsilon: Distribution) -> float:
+    """Standard error of the median: `(high - low) / (2 x 1.96)`.
+
+    `low` and `high` are the ends of the exact 95 % interval of the median; the bins of a histogram
+    are within them. Infinite where the upper end is; NaN where both are: the median is infinite.
+    """
+    low, high = epsilon.quantile_interval(50, 0.95)
+    return (high - low) / _TWICE_NORMAL
+
+
+def medians(store: Store) -> list[Median]:
+    """Of all cases of a finished run."""
+    found = []
+    for name in store.cases:
+        epsilon = distribution_of(store, name)
+        if epsilon is None:
+            found.append(Median(name, None, math.nan, 0.0))
+            continue
+        low, high = epsilon.order_statistic(rank_of(epsilon.trials, 50))
+        width = high - low if high > low else 0.0
+        found.append(Median(name, high, median_error(epsilon), width))
+    return found
+
+
+def wanted(store: Store, settings: Any) -> int | None:
+    """To how many trials a run should be extended; None where it has what `until_se` asks for.
+
+    Looks at the results only after 1000 x 2^k trials, so that the answer does not depend on chunks,
+    devices, processes or interruptions; with another number, which somebody asked for, it is None.
+    A case without an epsilon, or with a median that is infinite, is left out; so is one whose
+    median lies in a bin that is wider than `until_se`.
+
+    Args:
+        store: of a finished run.
+        settings: with `until_se`, `trials`, `most_trials` and `keep`.
+
+    Returns:
+        The next 1000 x 2^k trials, no more than `most_trials`.
+    """
+    if settings.until_se is None:
+        return None
+    present = _trials(store)
+    following = 2 * present
+    if present not in _looks() or following > min(most_trials(settings), _LAST):
+        return None
+    wide = any(_open(one, settings.until_se) for one in medians(store))
+    return following if wide else None
+
+
+def _open(median: Median, goal: float) -> bool:
+    """Whether more trials are needed, and may help."""
+    return median.counts and median.error > goal and median.width <= goal
+
+
+def _trials(store: Store) -> int:
+    return next(iter(store.cases.values())).passes["outcome"].trials
+
+
+def remarks(store: Store) -> list[str]:
+    """How exact the numbers of a finished run are, in sentences for its report."""
+    lines = []
+    if not all(keeps_trials(store, name) for name in store.cases):
+        lines.append(
+            "Of the trials only summaries were kept: quantiles are rounded up to the edge of a "
+            "bin (see resolution in summary.json), intervals reach to the edges of theirs, and "
+            "nothing is compared trial by trial."
+        )
+    settings = store.settings.get("settings", {})
+    if settings.get("until_se") is not None:
+        lines += _sequential(store, settings)
+    return lines
+
+
+def _sequential(store: Store, settings: Mapping[str, Any]) -> list[str]:
+    """What became of `until_se`."""
+    goal, trials, found = settings["until_se"], _trials(store), medians(store)
+    counted = [one for one in found if one.counts]
+    lines = []
+    if counted:
+        worst = max(counted, key=lambda one: one.error)
+        reached = worst.error <= goal
+        what = f"standard error of every median epsilon at most {goal:g}"
+        size = f"the largest is {worst.error:.3g} ({worst.case})"
+        verdict = "reached" if reached else "Warning: not reached"
+        lines.append(
+            f"Asked for: {what}, a 95 % interval no wider than {_TWICE_NORMAL:g} times that; "
+            f"{verdict} with {trials:,} trials, {size}."
+        )
+        if reached and trials > FIRST:
+            lines.append(
+                "Stopping when the intervals are short makes them slightly optimistic; the looks "
+                "were few, after 1000, 2000, 4000, ... trials."
+            )
+    for one in counted:
+        if one.width > goal:
+            lines.append(
+                f"Warning: {goal:g} is finer than the histogram of {one.case}, whose bins are "
+                f"{one.width:.3g} wide at the median: more trials would not help."
+            )
+    for one in found:
+        if not one.counts:
+            why = "it has no guarantee, hence no epsilon"
+            if one.value is not None:
+                why = "its median epsilon is infinite, as most trials did not stop"
+            lines.append(f"The standard error asked for says nothing of {one.case}: {why}.")
+    return lines

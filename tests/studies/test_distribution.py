@@ -1,0 +1,186 @@
+"""Intervals hold with the probability that they state, for every law; infinity is a value."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+pytest.importorskip("zarr")
+from nrjax.studies.distribution import Sample
+from nrjax.studies.intervals import band_width, binomial_interval, rank_interval, rank_of
+
+REPEATS, SIZE = 4000, 60
+LAWS = {
+    "exponential": stats.expon(),
+    "few values": stats.binom(3, 0.4),  # quantiles at atoms
+}
+PERCENTS = (5, 25, 50, 95)
+
+
+@pytest.fixture(scope="module")
+def samples():
+    """By law: REPEATS samples of SIZE values each."""
+    rng = np.random.default_rng(0)
+    return {name: law.rvs((REPEATS, SIZE), random_state=rng) for name, law in LAWS.items()}
+
+
+def share_that_holds(samples, law, percent, narrower=0):
+    """How often the interval holds the true quantile; `narrower` moves both ends inwards."""
+    low, high = rank_interval(SIZE, percent)
+    low, high = low + narrower, high - narrower
+    ordered = np.sort(samples.astype(float), axis=1)
+    ends = np.pad(ordered, [(0, 0), (1, 1)], constant_values=[(0, 0), (-np.inf, np.inf)])
+    true = law.ppf(percent / 100)
+    return np.mean((ends[:, low] <= true) & (true <= ends[:, high]))
+
+
+def below_95(share):
+    """Whether a share of REPEATS is below 95 % by more than five standard errors."""
+    return share < 0.95 - 5 * np.sqrt(0.95 * 0.05 / REPEATS)
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_quantile_intervals_hold(samples, law):
+    for percent in PERCENTS:
+        assert not below_95(share_that_holds(samples[law], LAWS[law], percent))
+
+
+def test_planted_narrower_intervals_do_not_hold(samples):
+    law = "exponential"
+    assert all(below_95(share_that_holds(samples[law], LAWS[law], p, 2)) for p in (25, 50))
+
+
+def farthest(samples, law):
+    """Largest distance of each sample's distribution function from the law's."""
+    ordered = np.sort(samples, axis=1)
+    found = np.empty(len(ordered))
+    for number, values in enumerate(ordered):
+        above = np.searchsorted(values, values, side="right") / SIZE
+        below = np.searchsorted(values, values, side="left") / SIZE
+        before = law.cdf(values) - (law.pmf(values) if hasattr(law.dist, "pmf") else 0)
+        found[number] = max(np.max(above - law.cdf(values)), np.max(before - below))
+    return found
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_the_band_holds_the_whole_function(samples, law):
+    assert not below_95(np.mean(farthest(samples[law][:1000], LAWS[law]) <= band_width(SIZE)))
+
+
+def test_planted_narrower_band_does_not_hold(samples):
+    """A tenth narrower already fails where the law is continuous: Massart's constant is tight."""
+    distance = farthest(samples["exponential"], LAWS["exponential"])
+    assert below_95(np.mean(distance <= 0.9 * band_width(SIZE)))
+
+
+def test_ranks_are_those_of_a_printed_table():
+    """Conover 1999, table A3, and David & Nagaraja 2003: nonparametric limits of the median."""
+    table = {6: (1, 6), 8: (1, 8), 10: (2, 9), 15: (4, 12), 20: (6, 15), 25: (8, 18), 50: (18, 33)}
+    assert {size: rank_interval(size, 50) for size in table} == table
+    assert rank_interval(5, 50) == (0, 6)  # 2 (1/2)^5 is above 5 %
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 1000])
+@pytest.mark.parametrize("percent", [5, 50, 99, 100 - 1e-4])
+def test_ranks_are_exact(size, percent):
+    """Neither tail is above 2.5 %, and a rank further in would make it so."""
+    assert rank_of(size, percent) == max(1, np.ceil(size * percent / 100 - 1e-9))
+    low, high = rank_interval(size, percent)
+    count = stats.binom(size, percent / 100)  # of values up to the quantile
+    assert (count.cdf(low - 1) <= 0.025) & (count.cdf(low) > 0.025 if low < size else True)
+    assert (count.sf(high - 1) <= 0.025) & (count.sf(high - 2) > 0.025 if high > 1 else True)
+
+
+def test_ranks_of_very_many_trials_are_cheap_and_right():
+    size = 4 * 10**9
+    low, high = rank_interval(size, 50)
+    half = 1.959964 * np.sqrt(size / 4)
+    assert abs(low - (size / 2 - half)) < 2
+    assert abs(high - (size / 2 + half)) < 3
+
+
+def test_exact_binomial_intervals():
+    """Clopper & Pearson's chart; and the two that follow by hand."""
+    np.testing.assert_allclose(binomial_interval(0, 10), (0, 0.3085), atol=5e-5)
+    np.testing.assert_allclose(binomial_interval(3, 10), (0.0667, 0.6525), atol=5e-5)
+    np.testing.assert_allclose(binomial_interval(10, 10), (0.6915, 1), atol=5e-5)
+    assert binomial_interval(1, 1)[0] == pytest.approx(0.025)
+    assert binomial_interval(0, 0) == (0, 1)
+    assert binomial_interval(0, 10**9)[1] == pytest.approx(-np.log(0.025) / 1e9, rel=1e-6)
+
+
+def test_the_band_has_massarts_constant():
+    assert band_width(1000) == pytest.approx(np.sqrt(np.log(40) / 2000))
+    assert band_width(1) == band_width(0) == 1.0
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 19, 20, 21, 100, 1000])
+def test_quantiles_are_order_statistics(count):
+    """Against the definition, counted; `count` values of which half are infinite."""
+    values = np.random.default_rng(count).permutation(count).astype("float32")
+    values[values > count / 2] = np.inf
+    sample = Sample(values)
+    for percent in (5, 25, 50, 75, 95, 100):
+        got = sample.quantile(percent)
+        assert got in values
+        assert 100 * np.sum(values <= got) >= percent * count
+        assert 100 * np.sum(values < got) < percent * count
+
+
+def test_infinite_values_are_values():
+    sample = Sample(np.array([1.0, np.inf, 2.0, np.inf]))
+    assert [sample.quantile(percent) for percent in (50, 51, 75)] == [2, np.inf, np.inf]
+    # Negative control: the usual quantile is not a value.
+    with np.errstate(invalid="ignore"):
+        assert np.quantile([1.0, 2.0, np.inf, np.inf], 0.5) != 2.0
+    assert sample.mean == sample.std == sample.standard_error == np.inf
+    assert np.isnan(sample.mean_interval()).all()
+    assert sample.finite == 0.5
+    assert sample.quantile_interval(50) == (-np.inf, np.inf)
+    np.testing.assert_array_equal(sample.points(), [1.0, 2.0])
+    none = Sample(np.full(100, np.inf))
+    assert none.quantile_interval(50) == (np.inf, np.inf)
+    assert none.points().size == none.finite == 0
+
+
+def test_one_value_and_none():
+    one = Sample(np.array([3.0]))
+    assert (one.quantile(5), one.quantile(95), one.mean, one.std) == (3, 3, 3, 0)
+    assert one.quantile_interval(50) == (-np.inf, np.inf)
+    assert one.band() == 1.0
+    assert np.isnan(one.mean_interval()).all()
+    assert one.standard_error == np.inf
+    nothing = Sample(np.empty(0))
+    assert np.isnan([nothing.quantile(50), nothing.mean, nothing.std, nothing.finite]).all()
+    assert nothing.quantile_interval(50) == (-np.inf, np.inf)
+    assert nothing.fraction_above_interval(1.0) == (0, 1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "bool"])
+def test_counts_are_those_of_numpy(dtype):
+    """In the values' own dtype, without a copy of them in another."""
+    values = np.random.default_rng(1).integers(0, 2 if dtype == "bool" else 50, 1000).astype(dtype)
+    if dtype.startswith("float"):
+        values += np.asarray(0.1, dtype)
+    sample = Sample(values)
+    x = np.array([-np.inf, -1, 0, 0.1, float(np.float32(0.1)), 7.1, 25, 1e300, np.inf])
+    wide = values.astype(float)
+    np.testing.assert_array_equal(sample.count_above(x), [np.sum(wide > one) for one in x])
+    np.testing.assert_allclose(sample.below(x), [np.mean(wide <= one) for one in x])
+    assert sample.fraction_above(25) == np.mean(wide > 25)
+    edges = np.array([-1, 0.5, 7, 49, 60])
+    counts = sample.histogram(edges)
+    assert counts.tolist() == [
+        np.sum((wide > low) & (wide <= high)) for low, high in itertools.pairwise(edges)
+    ]
+    assert sample.mean == pytest.approx(wide.mean(), rel=1e-12)
+    assert sample.std == pytest.approx(wide.std(), rel=1e-12)
+    ends = stats.t.interval(0.95, 999, wide.mean(), wide.std(ddof=1) / np.sqrt(1000))
+    assert sample.mean_interval() == pytest.approx(ends, rel=1e-9)
+    assert sample.points(5)[[0, -1]].tolist() == [wide.min(), wide.max()]
+
+
+def test_a_nan_is_refused():
+    with pytest.raises(ValueError, match="values = nan: must be numbers"):
+        Sample(np.array([1.0, np.nan])).quantile(50)

@@ -1,0 +1,249 @@
+"""Runs that go on until medians are known well enough: when they stop, and what they say."""
+
+import contextlib
+import dataclasses
+import types
+
+import numpy as np
+import pytest
+from scipy import stats
+
+pytest.importorskip("zarr")
+from nrjax.cli import main
+from nrjax.studies import precision, rogers2023, runner, skellam_counts
+from nrjax.studies.distribution import Sample
+from nrjax.studies.settings import RunSettings
+from nrjax.studies.store import Case, Pass, Store, Variable
+from nrjax.types import Status
+
+MOST = 64_000
+PAID = {  # epsilon of each trial; infinite: did not stop
+    "exponential": np.random.default_rng(0).exponential(size=MOST),
+    "uniform": np.random.default_rng(1).uniform(size=MOST),
+    "rarely stops": np.where(np.arange(MOST) % 5 == 0, 1.0, np.inf),
+    "no guarantee": np.full(MOST, np.nan),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(RunSettings):
+    cases: tuple[str, ...] = ("exponential", "uniform")
+
+
+@dataclasses.dataclass(frozen=True)
+class Setup:
+    case: Case
+
+
+class Known:
+    """A program whose results are known beforehand, by the number of a trial."""
+
+    def __init__(self, name, chunk):
+        self.name, self.chunk, self.trial = name, chunk, np.zeros(1)
+
+    def compile(self, key):
+        del key
+
+    def run(self, key, trials, first_trial):
+        del key
+        assert trials <= self.chunk
+        epsilon = PAID[self.name][first_trial : first_trial + trials]
+        status = np.where(np.isinf(epsilon), Status.EXHAUSTED, Status.STOPPED).astype("int32")
+        return {"epsilon": np.where(np.isinf(epsilon), 9.0, epsilon), "status": status}
+
+
+def setups(settings):
+    variables = {"epsilon": Variable("float64"), "status": Variable("int32")}
+    layout = Pass(settings.trials, settings.chunk, variables)
+    names = {name: name.replace(" ", "-") for name in settings.cases}
+    return [Setup(Case(names[name], {"of": name}, {"outcome": layout})) for name in names]
+
+
+def programs(cases):
+    made = {one.case.name: (one.case.attributes["of"], one.case.passes["outcome"]) for one in cases}
+    return {name: {"outcome": Known(of, one.largest)} for name, (of, one) in made.items()}
+
+
+STUDY = types.SimpleNamespace(
+    NAME="known",
+    Settings=Settings,
+    setups=setups,
+    programs=programs,
+    conclude=lambda store: None,
+    plot=lambda store: None,
+)
+
+
+def settings(out, **changes):
+    return Settings(**{"out": out, "until_se": 0.02, "most_trials": MOST} | changes)
+
+
+def trials_of(store):
+    return {case.passes["outcome"].trials for case in store.cases.values()}
+
+
+def error_of(values):
+    """By SciPy's binomial law: half of the interval's width over 1.96."""
+    law, ordered = stats.binom(values.size, 0.5), np.sort(values)
+    low, high = law.ppf(0.025), law.isf(0.025) + 1  # ranks from 1
+    return (ordered[int(high) - 1] - ordered[int(low) - 1]) / 2 / 1.96
+
+
+def first_at(goal, counts):
+    return next(
+        count
+        for count in counts
+        if all(error_of(PAID[name][:count]) <= goal for name in ("exponential", "uniform"))
+    )
+
+
+LOOKS = [1000 * 2**k for k in range(7)]
+
+
+@pytest.mark.parametrize("goal", [0.05, 0.02, 0.01])
+def test_a_run_ends_at_the_first_look_that_is_good_enough(tmp_path, goal):
+    expected = first_at(goal, LOOKS)
+    store = runner.run(STUDY, settings(tmp_path / "out", until_se=goal))
+    assert trials_of(store) == {expected}
+    for name in store.cases:
+        found = store.read(name, "outcome")["epsilon"].values
+        np.testing.assert_array_equal(found, PAID[name][:expected])
+    (said, *_) = precision.remarks(store)
+    assert f"reached with {expected:,} trials" in said
+
+
+def test_planted_look_at_every_chunk_would_end_elsewhere():
+    assert first_at(0.02, range(125, MOST, 125)) not in LOOKS
+
+
+@pytest.mark.parametrize("chunk", [125, 1000, 16_000])
+def test_chunks_change_nothing(tmp_path, chunk):
+    store = runner.run(STUDY, settings(tmp_path / "out", chunk=chunk))
+    assert trials_of(store) == {first_at(0.02, LOOKS)}
+
+
+class Interrupted(Exception):
+    pass
+
+
+class StopsAfter:
+    """Progress that breaks off after so many chunks."""
+
+    def __init__(self, chunks):
+        self.left = chunks
+
+    def begin(self, case, name, trials, done):
+        pass
+
+    def advance(self, trials, seconds):
+        del trials, seconds
+        self.left -= 1
+        if self.left == 0:
+            raise Interrupted
+
+
+def test_interruptions_change_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "find", lambda name: STUDY)
+    whole = runner.run(STUDY, settings(tmp_path / "whole", chunk=500))
+    with pytest.raises(Interrupted):
+        runner.run(STUDY, settings(tmp_path / "out", chunk=500), StopsAfter(3))
+    for chunks in (1, 2, 3, 5):
+        with contextlib.suppress(Interrupted):
+            runner.resume(tmp_path / "out", progress=StopsAfter(chunks))
+    store = runner.resume(tmp_path / "out")
+    assert trials_of(store) == trials_of(whole)
+    for name in store.cases:
+        ours, theirs = (one.read(name, "outcome") for one in (store, whole))
+        np.testing.assert_array_equal(ours["epsilon"].values, theirs["epsilon"].values)
+    # Reached: another call adds nothing; more trials can be asked for, and nothing comes on top.
+    assert trials_of(runner.resume(tmp_path / "out")) == trials_of(whole)
+    more = max(trials_of(whole)) + 500
+    assert trials_of(runner.resume(tmp_path / "out", trials=more)) == {more}
+
+
+def test_no_more_trials_than_allowed(tmp_path):
+    chosen = settings(tmp_path / "out", until_se=1e-4, most_trials=5000)
+    store = runner.run(STUDY, chosen)
+    assert trials_of(store) == {4000}
+    (said,) = precision.remarks(store)
+    assert "Warning: not reached with 4,000 trials" in said
+    assert "uniform" in said or "exponential" in said
+
+
+def test_no_fewer_trials_than_asked_for(tmp_path):
+    store = runner.run(STUDY, settings(tmp_path / "out", until_se=1.0, trials=1500))
+    assert trials_of(store) == {2000}
+
+
+def test_medians_that_no_trial_makes_better_known_end_the_run(tmp_path):
+    """An infinite median and one that is not defined are left out, and named."""
+    chosen = settings(tmp_path / "out", cases=("uniform", "rarely stops", "no guarantee"))
+    store = runner.run(STUDY, chosen)
+    alone = runner.run(STUDY, settings(tmp_path / "alone", cases=("uniform",)))
+    assert trials_of(store) == trials_of(alone)
+    said = precision.remarks(store)
+    assert any("rarely-stops: its median epsilon is infinite" in one for one in said)
+    assert any("no-guarantee: it has no guarantee" in one for one in said)
+
+
+def test_a_histogram_that_is_too_coarse_ends_the_run(tmp_path, monkeypatch):
+    class Coarse(Sample):
+        def order_statistic(self, rank):
+            value = super().order_statistic(rank)[0]
+            return np.floor(8 * value) / 8, np.ceil(8 * value) / 8
+
+    monkeypatch.setattr(
+        precision,
+        "distribution_of",
+        lambda store, name: Coarse(PAID[name][: max(trials_of(store))]),
+    )
+    store = runner.run(STUDY, settings(tmp_path / "out"))
+    assert trials_of(store) == {1000}
+    said = precision.remarks(store)
+    assert sum("0.02 is finer than the histogram of" in one for one in said) == 2
+    # Bins as narrow as what is asked for do: an interval has two of them at most.
+    wide = runner.run(STUDY, settings(tmp_path / "wide", until_se=0.125))
+    assert any("reached" in one and "not reached" not in one for one in precision.remarks(wide))
+
+
+def test_the_error_is_that_of_a_normal_median():
+    """Of the normal law: sqrt(pi / (2 n)), to a tenth at 20,000 trials."""
+    values = np.random.default_rng(2).standard_normal(20_000)
+    assert precision.median_error(Sample(values)) == pytest.approx(
+        np.sqrt(np.pi / 2 / values.size), rel=0.1
+    )
+    assert precision.median_error(Sample(np.ones(1000))) == 0
+    assert precision.median_error(Sample(np.ones(5))) == np.inf
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"chunk": 1500}, r"chunk = 1500: must be with until_se a divisor of 1000 x 2\^k"),
+        ({"most_trials": 999}, "most_trials = 999: must be at least 1000, the first look"),
+        ({"trials": 3000, "most_trials": 3000}, "must be at least 4000, the first look"),
+        ({"until_se": 0.0}, "until_se = 0.0: must be positive"),
+        ({"until_se": float("nan")}, "until_se = nan: must be positive"),
+    ],
+)
+def test_what_does_not_fit_is_refused(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        settings(tmp_path / "out", **changes)
+
+
+def test_studies_without_an_epsilon_refuse(tmp_path, capsys):
+    with pytest.raises(ValueError, match=r"until_se = 0\.1: must be left out"):
+        rogers2023.Settings(out=tmp_path / "out", until_se=0.1)
+    with pytest.raises(ValueError, match=r"until_se = 0\.1: must be left out, or another"):
+        skellam_counts.Settings(out=tmp_path / "out", until_se=0.1, mechanism=("skellam",))
+    with pytest.raises(SystemExit, match="2"):
+        main(["run", "rogers2023", "--out", str(tmp_path / "out"), "--until-se", "0.1"])
+    assert "until_se = 0.1" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_nothing_is_said_where_nothing_was_asked(tmp_path):
+    store = runner.run(STUDY, settings(tmp_path / "out", until_se=None, trials=10))
+    assert isinstance(store, Store)
+    assert trials_of(store) == {10}
+    assert precision.remarks(store) == []

@@ -1,0 +1,152 @@
+"""Trials on several devices: no talk between them, and the same bits however many there are.
+
+That chunks, lanes and devices together change nothing, process by process, is in
+test_montecarlo.py and test_sessions.py; here are odd numbers of devices, and idle ones.
+"""
+
+import dataclasses
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, PartitionSpec
+
+import nrjax
+from nrjax import montecarlo
+from nrjax.interaction import build_interaction
+from nrjax.pytrees import register_dataclass
+from tests.problems import scalar, small_logistic
+
+KEY = jax.random.key(11)
+DEVICES = tuple(jax.devices())
+TRIALS = 40
+TALK = re.compile(
+    r"all[-_](reduce|gather|to[-_]all)|collective|reduce[-_]scatter|ragged|\b(send|recv)\b"
+)
+"""Operations by which devices speak to each other, in StableHLO and in HLO."""
+
+
+def batching(devices):
+    return nrjax.Batching(tile=4, lanes=8, inner_steps=3, devices=devices)
+
+
+def logistic_trial():
+    problem = small_logistic()
+    guarantee = nrjax.LinearBoundary.tight_at_epsilon(1.0, problem.l2_sensitivity, 1e-6)
+    return build_interaction(
+        problem.optimum,
+        nrjax.Brownian((problem.dimension,)),
+        guarantee,
+        nrjax.Grid.geometric(guarantee, 0.8, 30.0, 12),
+        problem.utility,
+        nrjax.PublicThreshold(-1.05 * problem.optimum_loss),
+    )
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Draw:
+    """A session that only draws."""
+
+    scale: float
+
+    def run(self, key):
+        return nrjax.Path(*[self.scale * jax.random.normal(key)] * len(nrjax.Path._fields))
+
+
+def outcomes(trial, chunk, devices):
+    return montecarlo.outcomes(trial, chunk, ("step", "release", "utility"), batching(devices))
+
+
+def paths(trial, chunk, devices):
+    return montecarlo.paths(trial, chunk, ("time", "utility"), batching(devices))
+
+
+def sessions(_, chunk, devices):
+    return montecarlo.sessions(Draw(2.0), chunk, batching(devices))
+
+
+KINDS = {"outcomes": outcomes, "paths": paths, "sessions": sessions}
+
+
+def whole(program, trials=TRIALS):
+    """All trials, chunk by chunk."""
+    parts = [
+        program.run(KEY, min(program.chunk, trials - at), at)
+        for at in range(0, trials, program.chunk)
+    ]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def lowered(program):
+    """The program that `run` compiles, before XLA has worked on it."""
+    none = np.zeros(len(program._devices))
+    return montecarlo._on_devices.lower(  # pyright: ignore[reportFunctionMemberAccess]
+        program._trial,
+        KEY,
+        none.astype(np.uint32),
+        none.astype(np.int32),
+        work=program._work,
+        mesh=Mesh(np.array(program._devices), ("trials",)),
+        options=tuple(program.options.items()),
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_devices_do_not_speak_to_each_other(kind):
+    assert not TALK.search(lowered(KINDS[kind](logistic_trial(), TRIALS, DEVICES)).as_text())
+
+
+def test_nor_does_what_xla_makes_of_it():
+    program = outcomes(scalar_trial(), 13, DEVICES)
+    assert not TALK.search(lowered(program).compile().as_text())
+
+
+def test_a_planted_sum_over_devices_is_found():
+    def total(x):
+        return jax.lax.psum(x, "trials")
+
+    mesh = Mesh(np.array(DEVICES), ("trials",))
+    spec = PartitionSpec("trials")
+    made = jax.jit(jax.shard_map(total, mesh=mesh, in_specs=spec, out_specs=PartitionSpec()))
+    assert TALK.search(made.lower(jnp.arange(8.0)).as_text())
+    assert TALK.search(made.lower(jnp.arange(8.0)).compile().as_text())
+
+
+def scalar_trial():
+    return build_interaction(**scalar(np.geomspace(40.0, 0.02, 12), threshold=-2.0))
+
+
+@pytest.fixture(scope="module")
+def on_one():
+    return whole(outcomes(scalar_trial(), TRIALS, DEVICES[:1]))
+
+
+@pytest.mark.parametrize(
+    ("devices", "chunk"),
+    [
+        (DEVICES, 13),  # two trials a device, the last one idle; a last chunk of one trial
+        (DEVICES[::-1][:3], 13),  # an odd number, in another order
+        (DEVICES, 5),  # more devices than trials
+    ],
+)
+def test_the_same_bits_on_any_devices(on_one, devices, chunk):
+    assert np.unique(on_one["step"]).size > 3
+    other = whole(outcomes(scalar_trial(), chunk, devices))
+    for name, values in on_one.items():
+        np.testing.assert_array_equal(values, other[name], err_msg=name, strict=True)
+
+
+def test_planted_keys_by_device_are_found(monkeypatch, on_one):
+    # As if each device numbered its trials from 0.
+    run = montecarlo.Program._call
+
+    def call(self, key, firsts, counts):
+        return run(self, key, 0 * firsts, counts)
+
+    monkeypatch.setattr(montecarlo.Program, "_call", call)
+    other = whole(outcomes(scalar_trial(), 32, DEVICES))
+    np.testing.assert_array_equal(on_one["release"][:4], other["release"][:4])
+    assert not np.array_equal(on_one["release"], other["release"])
