@@ -1,0 +1,151 @@
+"""Claims: nrjax is imported in 1.5 s, a study compiles in 10 s, its second run takes 4 s.
+
+    python -m benchmarks.start_up [--study NAME ...] [--data-dir FOLDER]
+
+Every number is of a fresh process, with Python's bytecode, JAX's compilation cache and the cache of
+prepared data in folders of the benchmark's own: empty before a first run, kept for the second. Wall
+time counts, the interpreter's start and end included; processor time (of all cores) shows whether
+the machine was disturbed. With `--data-dir`, the studies on the papers' data too. A typical
+printout is in benchmarks/README.md.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.rows import Row
+
+IMPORTS = ("jax", "nrjax", "nrjax.cli")
+
+STUDIES = {
+    "whitehouse2022": "whitehouse2022 --task logistic --test public",
+    "rogers2023": "rogers2023 --data zipf --samples 8000 128000 --method brownian doubling "
+    "--filter unified --trials 1000",
+    "skellam_counts": "skellam_counts --data flights --mechanism skellam brownian laplace "
+    "--trials 1000",
+}
+"""The README's commands."""
+
+PAPER = {
+    "whitehouse2022, kdd99": "whitehouse2022 --task logistic --test public --data kdd99",
+    "ligett2017": "ligett2017 --task logistic ridge --method noise_reduction doubling theory "
+    "--constants paper --alpha 0.05 0.1 --trials 100 --data paper",
+}
+"""Those that need the papers' data."""
+
+
+class Spent(NamedTuple):
+    """What a process took."""
+
+    wall: float
+    processor: float
+    """Seconds of all cores together."""
+
+
+def run(command: Sequence[str], environment: Mapping[str, str]) -> Spent:
+    """Run a command to its end.
+
+    Raises:
+        RuntimeError: it failed; the message has the end of what it wrote.
+    """
+    used, before = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    ended = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=1800, check=False
+    )
+    wall, now = time.perf_counter() - before, resource.getrusage(resource.RUSAGE_CHILDREN)
+    if ended.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {ended.stderr[-2000:]}")
+    return Spent(wall, now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime)
+
+
+def surroundings(folder: Path, data_dir: Path | None) -> dict[str, str]:
+    """The environment of a process whose caches are in `folder`."""
+    ours = {"PYTHONPYCACHEPREFIX": str(folder / "bytecode"), "NRJAX_CACHE": str(folder / "cache")}
+    if data_dir is not None:
+        ours["NRJAX_DATA"] = str(data_dir.absolute())
+    left_out = ("PYTHONDONTWRITEBYTECODE", "JAX_COMPILATION_CACHE_DIR")
+    return {name: text for name, text in os.environ.items() if name not in left_out} | ours
+
+
+def imports(environment: Mapping[str, str], times: int = 3) -> dict[str, Spent]:
+    """The fastest import of each module, once its bytecode is there."""
+    found = {}
+    for module in IMPORTS:
+        command = [sys.executable, "-c", f"import {module}"]
+        run(command, environment)
+        found[module] = min(run(command, environment) for _ in range(times))
+    return found
+
+
+class Study(NamedTuple):
+    """First and second run of a study."""
+
+    first: Spent
+    compilation: list[float]
+    """Seconds of each case's programs, in the first run."""
+    second: Spent
+
+
+def study(arguments: str, folder: Path, environment: Mapping[str, str]) -> Study:
+    """Run a study twice; the second finds everything in the caches but its results."""
+    out = folder / "out"
+    command = [sys.executable, "-m", "nrjax", "run", *arguments.split(), "--overwrite"]
+    command += ["--out", str(out)]
+    first = run(command, environment)
+    summary = json.loads((out / "summary.json").read_text())
+    compilation = [case["seconds"]["compile"] for case in summary["cases"]]
+    return Study(first, compilation, run(command, environment))
+
+
+def measure(names: Sequence[str], data_dir: Path | None, times: int = 3) -> list[Row]:
+    """Print and return what imports and the named studies take; all studies if none is named."""
+    commands = STUDIES | (PAPER if data_dir is not None else {})
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        environment = surroundings(folder, data_dir)
+        print(f"{'import':24} {'wall, s':>9} {'processor, s':>13}", flush=True)
+        for module, spent in imports(environment, times).items():
+            print(f"{module:24} {spent.wall:9.2f} {spent.processor:13.2f}", flush=True)
+            rows.append(Row(f"import {module}", note=f"{spent.wall:.2f} s"))
+        columns = ("first, s", "compiling", "longest", "second, s", "processor")
+        print(f"\n{'study':24} " + " ".join(f"{text:>10}" for text in columns), flush=True)
+        for label in names or commands:
+            found = study(commands[label], folder, environment)
+            total, longest = sum(found.compilation), max(found.compilation)
+            numbers = (found.first.wall, total, longest, *found.second)
+            print(f"{label:24} " + " ".join(f"{x:10.2f}" for x in numbers), flush=True)
+            note = f"compiling {total:.2f} s; second run {found.second.wall:.2f} s"
+            rows.append(Row(f"{label}: start", note=note))
+    return rows
+
+
+def rows(quick: bool) -> list[Row]:
+    """For the table of all benchmarks; the papers' data are those of the variable NRJAX_DATA."""
+    given = os.environ.get("NRJAX_DATA")
+    if quick:
+        return measure(["rogers2023"], None, times=1)
+    return measure([], Path(given) if given else None)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="Seconds to a first result.")
+    parser.add_argument("--study", nargs="*", default=[], choices=[*STUDIES, *PAPER])
+    parser.add_argument("--data-dir", type=Path, help="folder of the papers' data")
+    options = parser.parse_args()
+    if options.data_dir is None and set(options.study) & set(PAPER):
+        parser.error("the papers' data are needed: give --data-dir")
+    measure(options.study, options.data_dir)
+
+
+if __name__ == "__main__":
+    main()
