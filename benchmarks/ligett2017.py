@@ -33,6 +33,7 @@ import jax
 import numpy as np
 
 from benchmarks import numpy_ligett
+from benchmarks.rows import Row, same_law
 from benchmarks.whitehouse2022 import process_with_threads, timed
 from nrjax import datasets
 from nrjax.keys import study_key
@@ -133,9 +134,13 @@ def apart(results, trials):
 
 
 def race(options, cores):
-    """Print trials per second and ratios for every case; names of those with another law."""
+    """Print trials per second and ratios for every case.
+
+    Returns:
+        Their rows, and the names of those with another law.
+    """
     settings = Settings(
-        Path("unused"),
+        out=Path("unused"),
         method=_METHODS,
         alpha=tuple(options.alpha),
         data=(options.data,),
@@ -159,7 +164,7 @@ def race(options, cores):
         + "".join(f" {f'numpy ({threads} thr.)':>14}" for threads in peers)
         + f" {'ratio':>6} {'step':>6} {'apart':>5}  NumPy's risk over"
     )
-    other, compiled = [], programs(chosen)
+    other, found, compiled = [], [], programs(chosen)
     for setup in chosen:
         name, count = setup.case.name, counts[setup.case.attributes["task"]]
         program = compiled[name]["outcome"]
@@ -175,13 +180,15 @@ def race(options, cores):
                 other.append(f"{name}, {kind}")
             line += "".join(f" {rate:14.2f}" for rate in slow)
             line += f" {fast / max(slow):6.1f} {trials[:, 0].mean():6.1f} {away:5.1f}"
+            found.append(Row(name, fast, fast / max(slow), "NumPy", note=f"over {kind}"))
             print(f"{line}  {kind}", flush=True)
             line = " " * 57
         if not count:
+            found.append(Row(name, fast))
             print(line, flush=True)
     for peer in peers.values():
         peer.shutdown()
-    return other
+    return found, other
 
 
 def whole(options):
@@ -197,8 +204,8 @@ def whole(options):
         return time.perf_counter() - before
 
 
-def main():
-    """Print trials per second and ratios for every case, or the seconds of the whole study."""
+def command_line():
+    """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--trials", type=int, help="of each case; 1000, or 40 with --whole")
     parser.add_argument("--alpha", type=float, nargs="+", default=[0.05, 0.1])
@@ -211,14 +218,30 @@ def main():
     cores = os.cpu_count() or 1
     parser.add_argument("--devices", type=int, default=cores, help="virtual CPU devices")
     parser.add_argument("--whole", action="store_true", help="time the whole study instead")
-    options = parser.parse_args()
+    return parser
+
+
+def rows(quick):
+    """The rows of the table."""
+    tiny = ["--trials", "4", "--cases", "logistic-theory*", "--alpha", "0.1", "--rows", "1000"]
+    tiny += ["--data", "flights", "--numpy-logistic", "2", "--repeats", "1"]
+    options = command_line().parse_args(tiny if quick else ["--trials", "1000"])
+    jax.config.update("jax_num_cpu_devices", options.devices)
+    found, other = race(options, os.cpu_count() or 1)
+    same_law(other)
+    return found
+
+
+def main():
+    """Print trials per second and ratios for every case, or the seconds of the whole study."""
+    options = command_line().parse_args()
     if options.trials is None:
         options.trials = 40 if options.whole else 1000
     if options.whole:
         print(f"the whole study: {whole(options):.1f} s")
         return
     jax.config.update("jax_num_cpu_devices", options.devices)
-    other = race(options, cores)
+    _, other = race(options, os.cpu_count() or 1)
     if other:
         sys.exit(f"not the same law: {'; '.join(other)}")
 

@@ -8,8 +8,6 @@ benchmarks/README.md.
 
 import argparse
 import dataclasses
-import resource
-import sys
 import time
 
 import jax
@@ -17,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import nrjax
+from benchmarks import numpy_whitehouse
+from benchmarks.rows import Row, peak_gib
 from nrjax.pytrees import register_dataclass
 
 
@@ -33,27 +33,33 @@ class Closeness:
         """Minus the distance."""
         return -jnp.abs(hypothesis - 3.0)
 
-    def bounds(self, hypothesis):
-        """The utility itself, twice."""
-        return self.evaluate(hypothesis), self.evaluate(hypothesis)
+
+def run_numpy(mechanism, guarantee, grid, trials):
+    """Seconds of as many trials in NumPy, one at a time."""
+    times = np.asarray(grid.times, float)
+    loop = numpy_whitehouse.Trials(
+        mechanism,
+        "public",
+        np.full(1, 3.0, np.float32),
+        times.tolist(),
+        np.asarray(guarantee.epsilon(times), float).tolist(),
+        lambda release: abs(float(release[0]) - 3.0),
+        0.5,
+    )
+    rng, before = np.random.default_rng(0), time.perf_counter()
+    for _ in range(trials):
+        loop.stop_step(rng)
+    return time.perf_counter() - before
 
 
-def peak_gib():
-    """Largest resident memory of this process so far."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
-
-
-def main():
-    """Print seconds and peak memory for the Brownian and the Laplace mechanism."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--trials", type=int, default=1_000_000)
-    options = parser.parse_args()
+def race(options):
+    """Print seconds and peak memory of both mechanisms; their rows."""
     linear = nrjax.LinearBoundary.tight_at_epsilon(1.0, 1.0, 1e-6)
     print(
         f"{options.trials} trials, {len(jax.devices())} x {jax.devices()[0].device_kind}; "
         f"peak before: {peak_gib():.2f} GiB"
     )
+    found = []
     for name, process, guarantee in (
         ("brownian", nrjax.Brownian(()), linear),
         ("laplace", nrjax.Laplace(()), nrjax.PureGuarantee(1.0)),
@@ -77,6 +83,31 @@ def main():
                 f"{name:<9} {run:<6} {seconds:6.2f} s, {steps / seconds / 1e6:6.1f}e6 steps/s,"
                 f" peak {peak_gib():.2f} GiB, median epsilon {np.median(outcome.epsilon):.3f}"
             )
+        fast, ratio = options.trials / seconds, None
+        if options.numpy:
+            ratio = fast * run_numpy(name, guarantee, grid, options.numpy) / options.numpy
+            print(f"{name:<9} {ratio:.1f} times as fast as NumPy, one trial at a time")
+        found.append(Row(f"{name}, {options.trials:,} trials", fast, ratio, "NumPy"))
+    return found
+
+
+def parser():
+    """The command line."""
+    made = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    made.add_argument("--trials", type=int, default=1_000_000)
+    made.add_argument("--numpy", type=int, default=1000, help="trials of NumPy; 0 for none")
+    return made
+
+
+def rows(quick: bool) -> list[Row]:
+    """The rows of the table."""
+    tiny = ["--trials", "2000", "--numpy", "10"]
+    return race(parser().parse_args(tiny if quick else []))
+
+
+def main():
+    """Print seconds and peak memory for the Brownian and the Laplace mechanism."""
+    race(parser().parse_args())
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ import numpy as np
 
 from benchmarks import numpy_rogers
 from benchmarks.ligett2017 import standard_errors
+from benchmarks.rows import Row, same_law
 from benchmarks.whitehouse2022 import process_with_threads, timed
 from nrjax.keys import study_key
 from nrjax.studies.rogers2023 import Settings, programs, setups
@@ -65,16 +66,20 @@ def apart(results, trials):
 
 
 def race(options):
-    """Print trials per second and ratios for every case; names of those with another law."""
+    """Print trials per second and ratios for every case.
+
+    Returns:
+        Their rows, and the names of those with another law.
+    """
     settings = Settings(
-        Path("unused"),
+        out=Path("unused"),
         samples=tuple(options.samples),
         method=tuple(options.method),
         trials=options.trials,
     )
     key = study_key(settings.seed)
     chosen = setups(settings)
-    compiled, other = programs(chosen), []
+    compiled, other, found = programs(chosen), [], []
     peer = process_with_threads(1)
     print(
         f"{options.trials} trials, {len(jax.devices())} x {jax.devices()[0].device_kind}; NumPy: "
@@ -86,6 +91,7 @@ def race(options):
         program = compiled[name]["outcome"]
         compiling, seconds, results = timed(program, key, options.trials, options.repeats)
         fast = options.trials / seconds
+        ratio = None
         line = f"{name:<30} {fast:8.0f} {compiling:9.2f} {results['returned'].mean():8.2f}"
         if options.numpy:
             work = facts, setup.counts.counts, options.numpy
@@ -93,10 +99,12 @@ def race(options):
             slow, away = options.numpy / spent, apart(results, trials)
             if not away < 5:
                 other.append(name)
-            line += f" {slow:7.1f} {trials[:, 0].mean():8.2f} {away:5.1f} {fast / slow:6.1f}"
+            ratio = fast / slow
+            line += f" {slow:7.1f} {trials[:, 0].mean():8.2f} {away:5.1f} {ratio:6.1f}"
+        found.append(Row(name, fast, ratio, "NumPy"))
         print(line, flush=True)
     peer.shutdown()
-    return other
+    return found, other
 
 
 def whole(options):
@@ -114,8 +122,8 @@ def whole(options):
         return seconds
 
 
-def main():
-    """Print trials per second and ratios for every case, or the seconds of the whole study."""
+def command_line():
+    """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--trials", type=int, default=1000, help="of each case")
     parser.add_argument("--samples", type=int, nargs="+", default=list(SAMPLES))
@@ -125,14 +133,29 @@ def main():
     cores = os.cpu_count() or 1
     parser.add_argument("--devices", type=int, default=cores, help="virtual CPU devices")
     parser.add_argument("--whole", action="store_true", help="time the whole study instead")
-    options = parser.parse_args()
+    return parser
+
+
+def rows(quick):
+    """The rows of the table."""
+    tiny = ["--trials", "4", "--samples", "8000", "--repeats", "1", "--numpy", "2"]
+    options = command_line().parse_args(tiny if quick else [])
+    jax.config.update("jax_num_cpu_devices", options.devices)
+    found, other = race(options)
+    same_law(other)
+    return found
+
+
+def main():
+    """Print trials per second and ratios for every case, or the seconds of the whole study."""
+    options = command_line().parse_args()
     if options.whole:
         first, again = whole(options)
         print(f"the whole study: {first:.1f} s, and {again:.1f} s once it has been compiled")
         return
     if options.devices > 1:
         jax.config.update("jax_num_cpu_devices", options.devices)
-    other = race(options)
+    _, other = race(options)
     if other:
         sys.exit(f"not the same law: {'; '.join(other)}")
 

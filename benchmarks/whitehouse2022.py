@@ -30,6 +30,7 @@ import jax
 import numpy as np
 
 from benchmarks import numpy_whitehouse
+from benchmarks.rows import Row, same_law
 from nrjax import datasets
 from nrjax.keys import study_key
 from nrjax.studies.whitehouse2022 import Settings, programs, setups
@@ -129,8 +130,8 @@ def timed(program, key, trials, repeats):
     return compiling, statistics.median(seconds), results
 
 
-def main():
-    """Print seconds and ratios for every case, and the total."""
+def command_line():
+    """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--cases", nargs="+", default=["*"], help="names; * and ? match any")
@@ -140,10 +141,18 @@ def main():
     parser.add_argument("--numpy-ridge", type=int, default=20, help="trials; 0 for none")
     cores = os.cpu_count() or 1
     parser.add_argument("--devices", type=int, default=cores, help="virtual CPU devices")
-    options = parser.parse_args()
-    jax.config.update("jax_num_cpu_devices", options.devices)
+    return parser
 
-    settings = Settings(Path("unused"), data=(options.data,), trials=options.trials)
+
+def race(options):
+    """Print seconds and ratios for every case, and the total.
+
+    Returns:
+        Their rows, and the names of those with another law.
+    """
+    jax.config.update("jax_num_cpu_devices", options.devices)
+    cores = os.cpu_count() or 1
+    settings = Settings(out=Path("unused"), data=(options.data,), trials=options.trials)
     key = study_key(settings.seed)
     chosen = [
         setup
@@ -151,7 +160,7 @@ def main():
         if any(fnmatch.fnmatch(setup.case.name, pattern) for pattern in options.cases)
     ]
     if not chosen:
-        parser.error(f"--cases {options.cases}: no case has such a name")
+        sys.exit(f"--cases {options.cases}: no case has such a name")
     counts = {"logistic": options.numpy_logistic, "ridge": options.numpy_ridge}
     peers = {threads: process_with_threads(threads) for threads in sorted({1, cores})}
     print(
@@ -162,7 +171,7 @@ def main():
         + "".join(f" {f'numpy s ({threads} thr.)':>16}" for threads in peers)
         + f" {'ratio':>6} {'apart':>5}  loss over"
     )
-    total, other = 0.0, []
+    total, other, found = 0.0, [], []
     for setup in chosen:
         case, facts = setup.case.name, setup.case.attributes
         for name, program in programs([setup])[case].items():
@@ -184,12 +193,30 @@ def main():
                     other.append(f"{case}, {kind}")
                 line += "".join(f" {seconds:16.2f}" for seconds in slow)
                 print(f"{line} {min(slow) / fast:6.1f} {apart:5.1f}  {kind}", flush=True)
+                rate, ratio = options.trials / fast, min(slow) / fast
+                found.append(Row(case, rate, ratio, "NumPy", note=f"loss over {kind}"))
                 line = " " * 68
             if not count:
+                found.append(Row(case, options.trials / fast))
                 print(line, flush=True)
     for peer in peers.values():
         peer.shutdown()
     print(f"{'total of nrjax, compilation included':<41} {total:7.2f}")
+    return found, other
+
+
+def rows(quick):
+    """The rows of the table."""
+    tiny = ["--trials", "4", "--cases", "logistic-brownian-public", "--data", "flights"]
+    tiny += ["--repeats", "1", "--numpy-logistic", "2"]
+    found, other = race(command_line().parse_args(tiny if quick else []))
+    same_law(other)
+    return found
+
+
+def main():
+    """Print seconds and ratios for every case, and the total."""
+    _, other = race(command_line().parse_args())
     if other:
         sys.exit(f"not the same law: {'; '.join(other)}")
 

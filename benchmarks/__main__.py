@@ -1,0 +1,59 @@
+"""All benchmarks in one table: trials per second, ratio to a peer, peak memory, device.
+
+    python -m benchmarks [NAME ...] [--quick]
+
+Each runs in a process of its own, whose peak memory it is ("+": on the accelerator), with the
+settings of its own command line; what has more to say says it there (`python -m benchmarks.NAME`).
+Compilation is apart. Data that are not there leave a line that says so. On an accelerator the
+stepping kernels state the fraction of the roofline that its measured peaks allow.
+"""
+
+import argparse
+import sys
+
+from benchmarks import table
+
+NAMES = (
+    "start_up",
+    "stepping",
+    "million_trials",
+    "trust_region",
+    "certified_stopping",
+    "whitehouse2022",
+    "ligett2017",
+    "rogers2023",
+    "sweep",
+    "billion_trials",
+)
+"""A module each, with a function `rows(quick)`; a new one is a line here."""
+
+
+def main(arguments: list[str] | None = None, known: dict[str, str] | None = None) -> int:
+    """Print the table.
+
+    Args:
+        arguments: of the command line; `sys.argv` without them.
+        known: modules by name, other than the package's own.
+
+    Returns:
+        The exit status: 1 if a benchmark failed, 2 if there is none of such a name.
+    """
+    known = {name: f"benchmarks.{name}" for name in NAMES} if known is None else known
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"among {', '.join(known)}; all")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that all run")
+    options = parser.parse_args(arguments)
+    try:
+        benchmarks = table.chosen(options.names, known)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 1 if table.show(benchmarks, options.quick) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

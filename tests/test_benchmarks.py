@@ -1,0 +1,144 @@
+"""The table of `python -m benchmarks`, and how operations are counted."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchmarks import __main__ as command
+from benchmarks import roofline, table
+
+ROOT = Path(__file__).parents[1]
+
+SOUND = """
+from benchmarks.rows import Row
+
+def rows(quick):
+    held = b"x" * (200 * 2**20)
+    print("not in the table")
+    return [Row("tiny" if quick else "whole", 1234.5, 0.987, "NumPy", 0.5, f"held {len(held)}")]
+"""
+LACKING = """
+def rows(quick):
+    raise FileNotFoundError("The data set is not there.")
+"""
+BROKEN = """
+from benchmarks.rows import same_law
+
+def rows(quick):
+    same_law(["one case"])
+"""
+
+
+@pytest.fixture
+def known(tmp_path, monkeypatch):
+    """Benchmarks of our own, without JAX."""
+    for name, text in (("sound", SOUND), ("lacking", LACKING), ("broken", BROKEN)):
+        (tmp_path / f"{name}_benchmark.py").write_text(text)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return {name: f"{name}_benchmark" for name in ("sound", "lacking", "broken")}
+
+
+def cells(line):
+    """The cells of a line, by the headings."""
+    found, at = [], 0
+    for width in (*table._WIDTHS[:-1], len(line)):
+        found.append(line[at : at + width].strip())
+        at += width + 2
+    return found
+
+
+def test_a_line_says_what_was_measured(known, capsys):
+    assert command.main(["sound", "lacking", "--quick"], known) == 0
+    headings, sound, lacking = capsys.readouterr().out.splitlines()
+    assert cells(headings)[:5] == ["benchmark", "claim", "trials/s", "ratio", "to"]
+    got = cells(sound)
+    assert got[:5] == ["sound", "tiny", "1,234", "0.987", "NumPy"]
+    assert got[6:] == ["", "50.0%", "held 209715200"]
+    assert 200 / 1024 < float(got[5]) < 0.5  # GiB of the benchmark's process, not of this one
+    assert cells(lacking)[-1] == "skipped: The data set is not there."
+
+
+def test_a_failing_benchmark_is_shown_and_the_others_run(known, capsys):
+    assert command.main([], {name: known[name] for name in ("broken", "sound")}) == 1
+    seen = capsys.readouterr()
+    _, broken, sound = seen.out.splitlines()
+    assert cells(broken)[0] == "broken"
+    assert cells(broken)[-1] == "failed: RuntimeError: not the same law: one case"
+    assert cells(sound)[:2] == ["sound", "whole"]
+    assert "Traceback" in seen.err
+
+
+def test_a_wrong_name_is_one_sentence(capsys):
+    assert command.main(["stepping", "nothing"]) == 2
+    seen = capsys.readouterr()
+    assert seen.out == ""
+    assert seen.err.startswith("There is no benchmark 'nothing': choose among ")
+    assert seen.err.count("\n") == 1
+
+
+def test_every_claim_has_a_line_of_its_own():
+    """Every runnable file here is in the table, and has what it takes."""
+    for path in sorted((ROOT / "benchmarks").glob("*.py")):
+        text = path.read_text()
+        if text.startswith('"""Claim'):
+            assert path.stem in command.NAMES
+            assert "\ndef rows(quick" in text
+    assert all((ROOT / "benchmarks" / f"{name}.py").exists() for name in command.NAMES)
+
+
+def run_quick(*names):
+    """The lines of the real table."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "benchmarks", *names, "--quick"],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        cwd=ROOT,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return [cells(line) for line in ended.stdout.splitlines()[1:]]
+
+
+def numbers_are_sound(line):
+    assert float(line[2].replace(",", "")) > 0
+    assert line[3] == "" or float(line[3].replace(",", "")) > 0
+    assert 0.1 < float(line[5]) < 4
+    assert line[6].endswith("cpu")
+
+
+def test_the_table_with_tiny_sizes():
+    (line,) = run_quick("trust_region")
+    assert line[:2] == ["trust_region", "solve over the ball, d = 5, noise 100"]
+    numbers_are_sound(line)
+
+
+@pytest.mark.long
+def test_the_whole_table_with_tiny_sizes():
+    lines = run_quick()
+    assert {line[0] for line in lines} == set(command.NAMES)
+    for line in lines:
+        if line[0] != "start_up":  # seconds of commands: no trials
+            numbers_are_sound(line)
+
+
+def test_operations_are_those_that_xla_counts():
+    a = jnp.ones((64, 64), jnp.float32)
+    product = roofline.cost(lambda a: a @ a, a)
+    np.testing.assert_allclose(product.flops, 2 * 64**3, rtol=0.05)
+    np.testing.assert_allclose(product.moved, 3 * 4 * 64**2, rtol=0.5)
+    both = product * 3 + roofline.Cost(1.0, 2.0)
+    assert both == roofline.Cost(3 * product.flops + 1, 3 * product.moved + 2)
+
+
+def test_the_roofline_is_the_slower_of_its_two_sides():
+    peaks = roofline.measure_peaks(matrix=64, vector=1000)
+    assert peaks.flops > 0
+    assert peaks.bandwidth > 0
+    peaks = roofline.Peaks(flops=10.0, bandwidth=5.0)
+    assert peaks.seconds(roofline.Cost(100.0, 10.0)) == 10
+    assert peaks.seconds(roofline.Cost(10.0, 100.0)) == 20
