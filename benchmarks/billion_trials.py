@@ -9,8 +9,6 @@ the same program without folding, its outcomes thrown away chunk by chunk.
 """
 
 import argparse
-import resource
-import sys
 import time
 
 import jax
@@ -18,7 +16,7 @@ import numpy as np
 
 import nrjax
 from benchmarks.million_trials import Closeness
-from benchmarks.rows import Row
+from benchmarks.rows import Row, peak_gib
 from nrjax import montecarlo
 from nrjax.interaction import build_interaction
 from nrjax.sketches import Sketch, merge_moments
@@ -32,8 +30,7 @@ KEY = jax.random.key(0)
 
 def peak_mib():
     """Largest resident memory of this process so far."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+    return 1024 * peak_gib()
 
 
 def interaction():

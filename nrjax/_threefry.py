@@ -18,9 +18,10 @@ _UNSIGNED = {8: jnp.uint8, 16: jnp.uint16, 32: jnp.uint32, 64: jnp.uint64}
 
 
 def written_out(key: Array) -> Array:
-    """The same key, of the same bits in all of `jax.random`, hashed in one kernel on CPUs.
+    """The same key, of the same bits, hashed in one kernel on CPUs.
 
-    A key for use inside compiled loops: its generator's name is its own.
+    A key for use inside compiled loops: its generator's name is its own, which `jax.random.poisson`
+    refuses (NotImplementedError).
 
     Args:
         key: a typed threefry2x32 key.

@@ -22,7 +22,7 @@ import jax
 
 import nrjax
 from nrjax import _machine, datasets
-from nrjax.progress import Bar
+from nrjax.progress import progress
 from nrjax.studies import runner
 from nrjax.studies.group import ALONE, Group, Machines, join, leave, speaker
 from nrjax.studies.report import Report
@@ -36,7 +36,9 @@ _INTERRUPTED = 130
 
 
 def _table(report: Report) -> rich.table.Table:
-    table = rich.table.Table(title=report.title, box=rich.box.SIMPLE_HEAD, pad_edge=False)
+    table = rich.table.Table(
+        title=report.title, box=rich.box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True
+    )
     for column, heading in enumerate(report.headings):
         table.add_column(heading, justify="right" if column else "left", no_wrap=column > 0)
     for row in report.rows:
@@ -52,6 +54,14 @@ class _Run:
     """Which study; its own options follow."""
 
 
+@dataclasses.dataclass(frozen=True)
+class _Machines(Machines):
+    __doc__ = Machines.__doc__
+
+    def __post_init__(self):
+        """Not while parsing; see `_checked`."""
+
+
 _Folder = tyro.conf.Positional[Path]
 
 
@@ -63,7 +73,7 @@ class _Resume:
     """Folder of the run."""
     trials: int | None = None
     """How many trials of each case there are to be, in all; by default as many as planned."""
-    machines: tyro.conf.OmitArgPrefixes[Machines] = dataclasses.field(default_factory=Machines)
+    machines: tyro.conf.OmitArgPrefixes[_Machines] = dataclasses.field(default_factory=_Machines)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,23 +106,40 @@ def _parsed(arguments: Sequence[str]) -> tuple[Any, Any, Machines]:
     """Study, its settings, and the machines, of the arguments after `run`."""
 
     def command(study: Any) -> Any:
-        def chosen(settings: Any, machines: Machines = Machines()) -> tuple[Any, Any, Machines]:  # noqa: B008
+        def chosen(settings: Any, machines: Machines = _Machines()) -> tuple[Any, Any, Machines]:
             return study, settings, machines
 
         chosen.__annotations__ = {
-            "settings": tyro.conf.OmitArgPrefixes[study.Settings],
-            "machines": tyro.conf.OmitArgPrefixes[Machines],
+            "settings": tyro.conf.OmitArgPrefixes[_unchecked(study.Settings)],
+            "machines": tyro.conf.OmitArgPrefixes[_Machines],
         }
         chosen.__doc__ = study.Settings.__doc__.splitlines()[0]  # the rest heads the options
         return chosen
 
     studies = {name: runner.find(name) for name in runner.STUDIES}
-    return tyro.extras.subcommand_cli_from_dict(
+    study, settings, machines = tyro.extras.subcommand_cli_from_dict(
         {name: command(study) for name, study in studies.items()},
         prog="nrjax run",
         description="Run a study and leave its results, a summary and figures in a folder.",
         args=arguments,
     )
+    return study, _checked(settings), _checked(machines)
+
+
+def _unchecked(kind: type[Any]) -> type[Any]:
+    """The class of some options, without its checks; see `_checked`."""
+    names = {"__doc__": kind.__doc__, "__module__": kind.__module__}
+    return type(kind.__name__, (kind,), names | {"__post_init__": lambda self: None})
+
+
+def _checked(options: Any) -> Any:
+    """The options in the class that they stand for, which checks them.
+
+    Not while parsing: tyro would take the sentence of an error apart, and put it into a frame.
+    """
+    kind: Any = type(options).__base__
+    fields = dataclasses.fields(options)
+    return kind(**{field.name: getattr(options, field.name) for field in fields})
 
 
 def _run(arguments: Sequence[str]) -> None:
@@ -125,7 +152,7 @@ def _run(arguments: Sequence[str]) -> None:
 
 
 def _resume(options: _Resume) -> None:
-    group = _join(options.machines)
+    group = _join(_checked(options.machines))
     with _bar(group) as bar:
         store = runner.resume(options.folder, options.trials, bar, group)
     _show(runner.find(store.settings["study"]), store, group)
@@ -133,13 +160,15 @@ def _resume(options: _Resume) -> None:
 
 def _plot(options: _Plot) -> None:
     study, store = runner.finished(options.folder)
-    study.plot(store)
+    with store.writer():
+        study.plot(store)
     print(f"Figures are in {store.folder / 'figures'}")
 
 
 def _summary(options: _Summary) -> None:
     study, store = runner.finished(options.folder)
-    study.conclude(store)
+    with store.writer():
+        study.conclude(store)
     _show(study, store)
 
 
@@ -150,7 +179,7 @@ def _join(machines: Machines) -> Group:
 
 def _bar(group: Group) -> contextlib.AbstractContextManager[Any]:
     """Process 0 speaks for all."""
-    return Bar(rich.console.Console()) if group.first else contextlib.nullcontext()
+    return progress(rich.console.Console()) if group.first else contextlib.nullcontext()
 
 
 def _show(study: Any, store: Store, group: Group = ALONE) -> None:
@@ -216,11 +245,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             call = next(call for kind, call in _COMMANDS.values() if isinstance(options, kind))
             call(options)
     except KeyboardInterrupt:
-        print(
-            f"{speaker()}: interrupted; what was done is in the folder, and `nrjax resume` takes "
-            "it up again",
-            file=sys.stderr,
-        )
+        kept = "; what was done is in the folder, and `nrjax resume` takes it up again"
+        runs = arguments[:1] in (["run"], ["resume"])
+        print(f"{speaker()}: interrupted{kept if runs else ''}", file=sys.stderr)
         return leave(_INTERRUPTED)
     except (ValueError, OSError, ModuleNotFoundError, StoreError) as error:
         print(f"{speaker()}: error: {error}", file=sys.stderr)

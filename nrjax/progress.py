@@ -1,5 +1,6 @@
-"""The progress of a run on a terminal."""
+"""The progress of a run: bars on a terminal, lines in a log."""
 
+import time
 from typing import Any
 
 import rich.console
@@ -7,6 +8,9 @@ import rich.progress
 
 _LINES = 20
 """Most passes whose progress is on the screen."""
+
+_PAUSE = 60.0
+"""Seconds between two lines on one pass in a log."""
 
 
 class Bar:
@@ -47,3 +51,47 @@ class Bar:
         self._seconds += seconds
         rate = f"{self._trials / self._seconds:,.0f} trials/s"
         self._bar.update(self._tasks[-1], advance=trials, rate=rate)
+
+
+class Lines:
+    """The same for a log, where nothing can be redrawn.
+
+    A line when a pass begins, one when it ends, and one now and then in between.
+    """
+
+    def __init__(self, console: rich.console.Console):
+        self._console = console
+        self._name = ""
+        self._trials = self._done = self._new = 0
+        self._seconds, self._told = 0.0, 0.0
+
+    def __enter__(self) -> "Lines":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def begin(self, case: str, name: str, trials: int, done: int) -> None:
+        """A pass begins."""
+        self._name, self._trials, self._done = f"{case} {name}", trials, done
+        self._new, self._seconds = 0, 0.0
+        self._tell("there already" if done == trials else "compiling")
+
+    def advance(self, trials: int, seconds: float) -> None:
+        """More trials are done."""
+        self._done += trials
+        self._new += trials
+        self._seconds += seconds
+        if self._done >= self._trials or time.monotonic() - self._told > _PAUSE:
+            self._tell(f"{self._new / self._seconds:,.0f} trials/s")
+
+    def _tell(self, what: str) -> None:
+        self._told = time.monotonic()
+        line = f"{self._name}: {self._done:,} of {self._trials:,} trials, {what}"
+        self._console.print(line, soft_wrap=True, highlight=False)
+        self._console.file.flush()
+
+
+def progress(console: rich.console.Console) -> Bar | Lines:
+    """Bars on a terminal, lines anywhere else."""
+    return Bar(console) if console.is_terminal else Lines(console)

@@ -30,7 +30,7 @@ def sketches(program: Program, sketch: Sketch, chunk: int | None = None) -> "Ske
         chunk: trials at a time; None for those of `program`. The memory hardly depends on it.
 
     Raises:
-        ValueError: `chunk` is 2^31 or more; or, when it is compiled, a variable of the sketch is
+        ValueError: `chunk` is above 2^30; or, when it is compiled, a variable of the sketch is
             not among the results, or of another shape.
     """
     return SketchProgram(program, sketch, program.chunk if chunk is None else chunk)
@@ -46,23 +46,25 @@ class SketchProgram(Program):
     def __init__(self, program: Program, sketch: Sketch, chunk: int):
         self.__dict__.update(program.__dict__)  # but for what is asked of the devices
         self.chunk = chunk
-        check(self.chunk < 2**31, "chunk", self.chunk, "below 2^31, the most that is counted")
+        # Rounded up to whole batches it must still be an int32.
+        check(self.chunk <= 2**30, "chunk", self.chunk, "at most 2^30")
         self._program, self._work = program, _folding.run
         self._sketch = sketch
         self._trial = _given(program.trial, sketch)
         # Made when it is needed first, since it takes a trace; shared with what `of` gives.
         self._plan: dict[str, Any] = {}
 
-    def _call(self, key: Array, firsts: np.ndarray, counts: np.ndarray) -> Any:
+    def _arguments(self, key: Array, firsts: np.ndarray, counts: np.ndarray) -> tuple[Any, Any]:
         if not self._plan:
             options = self._program.options
             inner = {name: value for name, value in options.items() if name != "capacity"}
             rows = _rows(self._program, self.chunk)
             most = -(-self._share(self.chunk, BLOCK) // rows)
-            work = {"work": self._program._work, "inner": tuple(inner.items())}
-            self._plan.update(work, rows=rows, most=most)
+            plan = {"work": self._program._work, "inner": tuple(inner.items())}
+            plan |= {"rows": rows, "most": most}
+            self._plan.update(plan)  # at once: another thread may be preparing
         self.options = dict(self._plan)
-        return super()._call(key, firsts, counts)
+        return super()._arguments(key, firsts, counts)
 
     def of(self, trial: Any, sketch: Sketch | None = None) -> "SketchProgram":
         """The same for another trial, and another sketch of the same structure."""

@@ -83,15 +83,8 @@ def whole(program, trials=TRIALS):
 def lowered(program):
     """The program that `run` compiles, before XLA has worked on it."""
     none = np.zeros(len(program._devices))
-    return montecarlo._on_devices.lower(  # pyright: ignore[reportFunctionMemberAccess]
-        program._trial,
-        KEY,
-        none.astype(np.uint32),
-        none.astype(np.int32),
-        work=program._work,
-        mesh=Mesh(np.array(program._devices), ("trials",)),
-        options=tuple(program.options.items()),
-    )
+    lower = montecarlo._on_devices.lower  # pyright: ignore[reportFunctionMemberAccess]
+    return program._call(KEY, none, none, lower)
 
 
 @pytest.mark.parametrize("kind", KINDS)

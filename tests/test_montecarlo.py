@@ -1,5 +1,7 @@
 """Batching: no result may depend on trials, chunks, lanes, devices or the neighbours in a batch."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -272,6 +274,30 @@ def test_the_last_trials_that_have_keys():
     assert np.unique(outcome.release).size == 3
     with pytest.raises(ValueError, match=r"first_trial \+ trials = 4294967297: must be at most"):
         nrjax.simulate(KEY, 4, **scalar(), first_trial=2**32 - 3)
+
+
+def test_results_are_no_more_than_int32_numbers():
+    trial = build_interaction(**scalar())
+    with pytest.raises(ValueError, match="chunk = 1073741825: must be at most 1073741824 results"):
+        montecarlo.outcomes(trial, 2**30 + 1, ("step",), nrjax.Batching(devices=jax.devices()[:1]))
+
+
+@nrjax.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Shaken(nrjax.Brownian):
+    """With draws that JAX makes by no keys but its own."""
+
+    def rewind(self, key, state, time):
+        rewound = super().rewind(key, state, time)
+        return rewound._replace(value=rewound.value + jax.random.poisson(key, 1.0))
+
+
+def test_a_process_may_draw_from_the_poisson_law():
+    parts = scalar(process=Shaken(()))
+    outcome = nrjax.simulate(KEY, 3, **parts, batching=nrjax.Batching(devices=jax.devices()[:1]))
+    one = nrjax.run_until(nrjax.trial_key(KEY, 2), **parts)
+    assert outcome.step[2] == one.step
+    np.testing.assert_allclose(outcome.release[2], one.release, rtol=1e-5)
 
 
 def test_a_second_simulation_does_not_compile():

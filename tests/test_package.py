@@ -24,17 +24,22 @@ def test_the_first_two_commands_are_one_line_each():
         assert command.startswith("python3 -m venv")
 
 
-def test_the_python_example_runs(capsys):
+def test_the_python_examples_run(capsys):
     pytest.importorskip("pandas")
-    example = blocks("python")[0]
-    assert "trials=10_000" in example
-    exec(compile(example.replace("trials=10_000", "trials=200"), "README.md", "exec"), {})
-    low, middle, high = map(float, re.findall(r"\d+\.\d+", capsys.readouterr().out))
+    names = {}
+    for example in blocks("python")[:2]:
+        assert "10_000" in example
+        exec(compile(example.replace("10_000", "200"), "README.md", "exec"), names)
+    printed = list(map(float, re.findall(r"\d+\.\d+", capsys.readouterr().out)))
+    low, middle, high = printed[:3]
     assert 0.16 <= low < middle < high < 1
+    strict, same, loose = printed[3:]  # targets of the sweep; the second is that of the example
+    assert loose < same < strict < 1
+    assert abs(same - middle) < 1e-5
 
 
 def test_the_example_of_a_budget_runs(capsys):
-    example = blocks("python")[1]
+    example = blocks("python")[2]
     assert "UnifiedFilter" in example
     exec(compile(example, "README.md", "exec"), {"nrjax": nrjax})
     rho = 1.353  # what (10, 1e-6) buys; of what the zCDP mechanism left a quarter was spent

@@ -261,8 +261,8 @@ def test_what_does_not_fit_is_refused():
         ({"epsilon": Fold(bins=WholeBins(0, 3))}, "integer or boolean"),
     ):
         with pytest.raises(ValueError, match=message):
-            sketches(base, Sketch(folds)).compile(KEY)
-    with pytest.raises(ValueError, match="below 2\\^31"):
+            sketches(base, Sketch(folds)).prepare(KEY)
+    with pytest.raises(ValueError, match="at most 2\\^30"):
         sketches(base, Sketch({"epsilon": Fold()}), 2**31)
     with pytest.raises(ValueError, match="at most chunk"):
         sketches(base, Sketch({"epsilon": Fold()})).run(KEY, 9)

@@ -137,7 +137,13 @@ def _draw_interval(axes: Axes, x: float, ends: tuple[float, float], edges: np.nd
 
 
 INTERVALS = Line2D(
-    [], [], color="black", lw=1.1, marker="_", markersize=5, label="their 95 % intervals"
+    [],
+    [],
+    color="black",
+    linestyle="none",
+    marker="|",
+    markersize=9,
+    label="95 % intervals of the quartiles",
 )
 """What stands in a legend for the bars of `draw_distribution`."""
 

@@ -134,7 +134,7 @@ def accuracy(store: Store) -> Figure:
             for axes, percent in zip(column[1:], (95, 100), strict=True):
                 value, low, high = quantiles(risk, percent)
                 # Trials bound no maximum, and few trials no quantile as high as this.
-                low, high = np.where(np.isfinite(low + high), [low, high], np.nan)
+                low, high = np.where(np.isfinite(low) & np.isfinite(high), [low, high], np.nan)
                 draw_band(axes, one.alpha, low, high, one.style)
                 draw_curve(axes, one.alpha, value, one.style, rank, hollow=one.partly)
                 seen.append(value)

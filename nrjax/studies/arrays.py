@@ -250,6 +250,6 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def space(cases: Sequence[Case]) -> int:
-    """Bytes that the results take, uncompressed: chunks, and of each array three small files."""
+    """Bytes that the results take: chunks, and of each array three small files."""
     passes = [one for case in cases for one in case.passes.values()]
     return sum(one.bytes_of(one.chunks) + 3 * BLOCK * len(_arrays(one)) for one in passes)

@@ -82,7 +82,7 @@ def check_space(path: Path, needed: int) -> None:
 
     Args:
         path: the folder.
-        needed: bytes, uncompressed; floating-point noise shrinks little.
+        needed: bytes, as `Pass.bytes_of` has them; floating-point noise shrinks little.
 
     Raises:
         OSError: less than half of it is free.
@@ -211,16 +211,29 @@ def _is_our_report(path: Path) -> bool:
 
 def _figures(folder: Path) -> list[str]:
     """Names of the files in `figures/` that the store has written."""
+    path = folder / _MANIFEST
     try:
-        return json.loads((folder / _MANIFEST).read_bytes())
+        return json.loads(path.read_bytes())
     except FileNotFoundError:
         return []
+    except ValueError as error:
+        raise DamagedError(
+            f"{path}, the list of the figures that are nrjax's, is broken: move {folder} away"
+        ) from error
 
 
 def clear_leftovers(path: Path) -> None:
     """Remove what a killed `create` left; only under the lock."""
     for name in (NEW, _OLD):
         shutil.rmtree(path / name, ignore_errors=True)
+
+
+def clear_temporary(path: Path) -> None:
+    """Remove what killed writers left of single files; only under the lock."""
+    ours = (f"{RESULTS}/**/*.partial", f".{SUMMARY}.*.tmp", f".{REPORT}.*.tmp", f"{FIGURES}/.*.tmp")
+    for pattern in ours:
+        for leftover in path.glob(pattern):
+            leftover.unlink(missing_ok=True)
 
 
 def remove_results(path: Path) -> None:

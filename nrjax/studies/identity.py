@@ -79,6 +79,8 @@ def differences_of_facts(stored: Mapping[str, Any], here: Mapping[str, Any]) -> 
             continue
         if ours != theirs:
             found.append(f"{name} is {ours!r} here and was {theirs!r} ({remedy.format(theirs)})")
+    if here["seed"] != stored.get("seed"):
+        found.append(f"seed is {here['seed']!r} here and was {stored.get('seed')!r}")
     if here["precision"] != stored.get("precision"):
         wide = stored.get("precision") == "float64"
         right = "set JAX_ENABLE_X64=1" if wide else "unset JAX_ENABLE_X64"
@@ -97,7 +99,7 @@ def differences_of_run(stored: Mapping[str, Any], study: Any, settings: Any) -> 
     found = [
         f"{name} is {ours[name]!r} here and was {theirs.get(name)!r}"
         for name in ours
-        if name not in ("out", "overwrite") and ours[name] != theirs.get(name)
+        if name not in ("out", "overwrite", "seed") and ours[name] != theirs.get(name)
     ]
     return found + differences_of_facts(stored, here)
 
@@ -125,7 +127,7 @@ def differences_of_cases(
         if not found and prints.get(case.name) != prints_here[case.name]:
             found.append(
                 f"the data of {case.name}, or what is computed from them, are not those of the "
-                "store (the same file and the same number of processor cores are needed)"
+                "store (they need the same file, number of processor cores and code of nrjax)"
             )
         if found:
             return found

@@ -1,7 +1,7 @@
 """How exactly a run knows its medians, and how many trials it takes to know them well enough."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nrjax._numerics import check
@@ -25,6 +25,9 @@ CHUNK = 4 * FIRST
 _TWICE_NORMAL = 2 * 1.96
 """The 95 % interval of a normal estimate is this many standard errors wide."""
 
+_LISTED = 5
+"""Cases to name in a sentence."""
+
 
 def check_looks(settings: Any) -> None:
     """What must hold of settings that ask for an `until_se`.
@@ -34,6 +37,8 @@ def check_looks(settings: Any) -> None:
             are allowed.
     """
     if settings.until_se is None:
+        right = "left out without until_se, which it bounds; else give trials"
+        check(settings.most_trials is None, "most_trials", settings.most_trials, right)
         return
     right = f"with until_se a divisor of 1000 x 2^k, such as {FIRST}, {CHUNK} or {FIRST * 2**10}"
     fits = settings.chunk is None or _LAST % settings.chunk == 0
@@ -77,12 +82,19 @@ class Median(NamedTuple):
         """Whether more trials could make it better known: it is there, and may be finite."""
         return self.value is not None and not math.isnan(self.error)
 
+    @property
+    def narrow(self) -> bool:
+        """Whether its 95 % interval is a single value, or within one bin."""
+        return self.counts and self.error * _TWICE_NORMAL <= self.width * (1 + 1e-9)
+
 
 def median_error(epsilon: Distribution) -> float:
     """Standard error of the median: `(high - low) / (2 x 1.96)`.
 
     `low` and `high` are the ends of the exact 95 % interval of the median; the bins of a histogram
     are within them. Infinite where the upper end is; NaN where both are: the median is infinite.
+    Zero where both are one of few values, such as a grid's levels: the interval is as exact there,
+    but the error says nothing of a finer grid.
     """
     low, high = epsilon.quantile_interval(50, 0.95)
     return (high - low) / _TWICE_NORMAL
@@ -129,7 +141,11 @@ def wanted(store: Store, settings: Any) -> int | None:
 
 def _open(median: Median, goal: float) -> bool:
     """Whether more trials are needed, and may help."""
-    return median.counts and median.error > goal and median.width <= goal
+    return _short_of(median, goal) and median.width <= goal
+
+
+def _short_of(median: Median, goal: float) -> bool:
+    return median.counts and median.error > goal
 
 
 def _trials(store: Store) -> int:
@@ -171,16 +187,40 @@ def _sequential(store: Store, settings: Mapping[str, Any]) -> list[str]:
                 "Stopping when the intervals are short makes them slightly optimistic; the looks "
                 "were few, after 1000, 2000, 4000, ... trials."
             )
-    for one in counted:
-        if one.width > goal:
-            lines.append(
-                f"Warning: {goal:g} is finer than the histogram of {one.case}, whose bins are "
-                f"{one.width:.3g} wide at the median: more trials would not help."
-            )
-    for one in found:
-        if not one.counts:
-            why = "it has no guarantee, hence no epsilon"
-            if one.value is not None:
-                why = "its median epsilon is infinite, as most trials did not stop"
-            lines.append(f"The standard error asked for says nothing of {one.case}: {why}.")
+    return lines + _exceptions(found, goal)
+
+
+def _exceptions(found: Sequence[Median], goal: float) -> list[str]:
+    """Where the error is not all there is to say."""
+    lines = [
+        f"Warning: {goal:g} is finer than the histogram of {one.case}, whose bins are "
+        f"{one.width:.3g} wide at the median: more trials would hardly help."
+        for one in found
+        if _short_of(one, goal) and one.width > goal
+    ]
+    for what, names in (
+        (
+            "The 95 % interval of the median is a single value, or within one bin, in {}: where "
+            "epsilon takes few values, such as those of a grid's levels, how far apart they are "
+            "is no part of the error.",
+            [one.case for one in found if one.narrow],
+        ),
+        (
+            "The standard error asked for says nothing of {}: no guarantee, hence no epsilon.",
+            [one.case for one in found if one.value is None],
+        ),
+        (
+            "The standard error asked for says nothing of {}: the median epsilon is infinite, as "
+            "most trials did not stop.",
+            [one.case for one in found if one.value is not None and not one.counts],
+        ),
+    ):
+        if names:
+            lines.append(what.format(_listed(names)))
     return lines
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first of them; a study may have hundreds of cases."""
+    more = len(names) - _LISTED
+    return ", ".join(names[:_LISTED]) + (f" and {more:,} more" if more > 0 else "")

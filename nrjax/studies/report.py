@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nrjax.studies.folder import REPORT, REPORT_MARK, explained, write_whole
+from nrjax.studies.intervals import rank_interval
 from nrjax.studies.store import Store
 
 
@@ -52,17 +53,22 @@ def number(value: float | None) -> str:
     return "inf" if value is None else f"{value:.4g}"
 
 
-def span(ends: Sequence[float | None], low: str = "-inf") -> str:
-    """Two ends in three digits, for a table; None stands for infinity, at the lower end for `low`.
-
-    A lower end that is null is minus infinity in an interval, and infinity among quantiles.
-    """
+def span(ends: Sequence[float | None], low: str = "inf", digits: int = 3) -> str:
+    """Two ends for a table; None stands for infinity, at the lower end for `low`."""
     first, second = ends
-    return f"{_short(first, low)}-{_short(second, 'inf')}"
+    return f"{_short(first, low, digits)}-{_short(second, 'inf', digits)}"
 
 
-def _short(value: float | None, infinite: str) -> str:
-    return infinite if value is None else f"{value:.3g}"
+def lowest(trials: int, percent: float) -> str:
+    """What null stands for at the lower end of a quantile's 95 % interval.
+
+    Minus infinity where so few trials set no lower end; else as many are infinite.
+    """
+    return "-inf" if rank_interval(trials, percent)[0] < 1 else "inf"
+
+
+def _short(value: float | None, infinite: str, digits: int) -> str:
+    return infinite if value is None else f"{value:.{digits}g}"
 
 
 def within(value: float | None, ends: Sequence[float | None]) -> str:
@@ -72,6 +78,8 @@ def within(value: float | None, ends: Sequence[float | None]) -> str:
     if None in ends:
         return f"{value:.4g} ±inf"
     far = max(abs(end - value) for end in ends if end is not None)
+    if value == 0 and far > 0:
+        return f"{value:.4g} ±{_up(far)}"
     share = 100 * far / abs(value) if value else 0.0
     return f"{value:.4g} ±{_up(share)}%"
 
@@ -81,4 +89,5 @@ def _up(number: float) -> str:
     if number <= 0:
         return "0"
     scale = 10.0 ** (math.floor(math.log10(number)) - 1)
-    return f"{math.ceil(number / scale * (1 - 1e-9)) * scale:.2g}"
+    digits = math.ceil(number / scale * (1 - 1e-9))
+    return f"{digits * scale:.0f}" if scale >= 1 else f"{digits * scale:.2g}"

@@ -268,7 +268,7 @@ def _extended(
 
 def _conclude(study: Any, store: Store, group: Group) -> None:
     if group.first:
-        with _resumable(store.folder):
+        with _resumable(store.folder), store.writer():
             study.conclude(store)
             study.plot(store)
     group.wait("summary and figures are written")

@@ -14,6 +14,7 @@ from nrjax._numerics import check
 from nrjax.bins import Bins, LogBins
 from nrjax.sketches import MOMENTS, Fold, Sketch, describe, described, merge_moments
 from nrjax.studies.distribution import Distribution
+from nrjax.studies.intervals import binomial_interval
 from nrjax.studies.layout import Coordinate, Pass, Variable
 from nrjax.studies.store import Store
 from nrjax.types import Status
@@ -129,6 +130,20 @@ class Sketched(Distribution):
             found = np.where((x >= self.largest) & (x < np.inf), above, found)
             found = np.where((x < self.smallest) & (x > -np.inf), self.trials - below, found)
         return np.asarray(found, np.int64)
+
+    def fraction_above_interval(self, x: float, level: float = 0.95) -> tuple[float, float]:
+        """Exact interval of the probability of a value above a number.
+
+        Wider where `x` is within a bin, any of whose values may be above.
+        """
+        low, high = super().fraction_above_interval(x, level)
+        if float(x) in self._thresholds:
+            return low, high
+        bins, place = self._binned, int(np.searchsorted(self._binned.upper, x))
+        if bins.lower[place] < x:
+            fewest = int(self.count_above(bins.upper[place]))
+            low, _ = binomial_interval(fewest, self.trials, level)
+        return low, high
 
     def points(self, most: int = 1000) -> np.ndarray:
         """Upper edges of bins that are not empty, and the largest value in place of the last."""

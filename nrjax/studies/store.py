@@ -41,6 +41,7 @@ from nrjax.studies.folder import (
     check_space,
     check_writable,
     clear_leftovers,
+    clear_temporary,
     explained,
     lock,
     read_layout,
@@ -274,7 +275,7 @@ class Store:
 
     @contextlib.contextmanager
     def writer(self, rank: int = 0) -> Iterator[Writer]:
-        """The right to write, held until the block ends or the process dies.
+        """The right to write chunks, summary or figures, until the block ends or the process dies.
 
         Args:
             rank: of this process, where several write different chunks. Rank 0 clears up first,
@@ -293,8 +294,7 @@ class Store:
                     "opened: open them again"
                 )
             if rank == 0:
-                for leftover in (self.folder / RESULTS).rglob("*.partial"):  # of a killed writer
-                    leftover.unlink(missing_ok=True)
+                clear_temporary(self.folder)
                 arrays.fit(self.folder / RESULTS, list(self.cases.values()))
             yield Writer(self)
 

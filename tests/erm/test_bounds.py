@@ -100,7 +100,7 @@ def test_bounds_hold_what_is_evaluated_and_the_exact_utility(name, dtype):
 
 
 FAULTS = {
-    "remainder": lambda e: dataclasses.replace(e, spread=0.5 * e.spread),
+    "remainder": lambda e: dataclasses.replace(e, flattest=2 * e.flattest),
     "row norm": lambda e: dataclasses.replace(e, longest=0.5 * e.longest),
     "curvature": lambda e: dataclasses.replace(e, curvatures=0.98 * e.curvatures),
 }
@@ -124,6 +124,20 @@ def test_a_planted_fault_of_the_third_derivative_is_caught(dtype):
     flat = dataclasses.replace(expansion, cubic=0 * expansion.cubic)
     broken = dataclasses.replace(problem.utility, expansion=flat)
     assert violations(problem, broken, hypotheses_of(problem, dtype), dtype) > 0
+
+
+@each_problem
+def test_bounds_stay_sharp_far_away_where_a_margin_is_large(name, dtype):
+    """A `phi''` of 0, as rounding makes it, leaves numbers; and strong convexity at the least."""
+    problem = PROBLEMS[name]
+    steep = dataclasses.replace(problem.utility.expansion, flattest=0.0)
+    utility = dataclasses.replace(problem.utility, expansion=steep)
+    hypotheses = hypotheses_of(problem, dtype)
+    low, found, high = looked_at(cast(utility, dtype), hypotheses)
+    assert np.all(np.isfinite(low) & (low <= found) & (found <= high))
+    distance = np.linalg.norm(hypotheses - problem.optimum, axis=1)
+    ceiling = -problem.optimum_loss - 0.5 * problem.regularisation * distance**2
+    assert np.all(high < ceiling + 5e-4)
 
 
 @each_problem

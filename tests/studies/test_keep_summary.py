@@ -104,6 +104,9 @@ def test_counts_are_exact_at_edges():
     assert sketched.points()[-1] == ends[1]
     assert sketched.band() == exact.band()
     assert sketched.fraction_above_interval(0.5) == exact.fraction_above_interval(0.5)
+    for x in between[::50]:
+        (low, high), right = (one.fraction_above_interval(x) for one in (sketched, exact))
+        assert low <= right[0] < right[1] <= high
 
 
 def test_moments_and_infinite_values():
@@ -133,6 +136,7 @@ def test_whole_numbers_are_known_exactly():
         assert sketched.quantile_interval(percent) == exact.quantile_interval(percent)
     inside = np.arange(-3, 14, 0.5)
     np.testing.assert_array_equal(sketched.count_above(inside), exact.count_above(inside))
+    assert sketched.fraction_above_interval(3.5) == exact.fraction_above_interval(3.5)
 
 
 @pytest.mark.parametrize("bins", [SIGNED, LogBins(-8, 6, 5)])
@@ -258,6 +262,29 @@ def differences(one, two, path=""):
         yield f"{path}: {one} and {two}"
 
 
+def assert_epsilon_within_resolution(one, two):
+    """Of a case whose trials were kept, and folded: rounded up, by at most what is stated."""
+    if one.get("epsilon") is None:
+        return
+    for name in ("epsilon", "stopped_epsilon"):
+        for quantile in ("q05", "q25", "q50", "q75", "q95"):
+            right, found = one[name][quantile], two[name][quantile]
+            if right is None:
+                assert found is None
+            else:
+                assert right <= found <= right * (1 + two["resolution"])
+    for name, (low, high) in one["epsilon_interval"].items():
+        ends = two["epsilon_interval"][name]
+        if None in (low, high, *ends):
+            assert ends[1] is None or high is not None
+        elif name == "mean":
+            assert ends == pytest.approx([low, high], rel=1e-5)
+        else:
+            assert ends[0] <= low <= high <= ends[1]
+    assert two["step"] == pytest.approx(one["step"], rel=1e-6)
+    assert (two["status"], two["band"]) == (one["status"], one["band"])
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", STUDIES)
 def test_whole_studies_say_the_same(name, tmp_path):
@@ -274,6 +301,8 @@ def test_whole_studies_say_the_same(name, tmp_path):
     assert figures[0] - figures[1] == ({"cheapest"} if name == "ligett2017" else set())
     assert figures[1] <= figures[0]
     assert len(found[0]["cases"]) == len(found[1]["cases"])
+    for one, two in zip(*(summary["cases"] for summary in found), strict=True):
+        assert_epsilon_within_resolution(one, two)
     # Distances between quartiles may be off by two bins of what they are the difference of.
     apart = [line for line in differences(*found) if "quartile_distance" not in line]
     assert not apart

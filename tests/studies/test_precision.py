@@ -21,6 +21,7 @@ PAID = {  # epsilon of each trial; infinite: did not stop
     "exponential": np.random.default_rng(0).exponential(size=MOST),
     "uniform": np.random.default_rng(1).uniform(size=MOST),
     "rarely stops": np.where(np.arange(MOST) % 5 == 0, 1.0, np.inf),
+    "few values": np.random.default_rng(3).binomial(3, 0.4, MOST).astype(float),
     "no guarantee": np.full(MOST, np.nan),
 }
 
@@ -177,13 +178,16 @@ def test_no_fewer_trials_than_asked_for(tmp_path):
 
 def test_medians_that_no_trial_makes_better_known_end_the_run(tmp_path):
     """An infinite median and one that is not defined are left out, and named."""
-    chosen = settings(tmp_path / "out", cases=("uniform", "rarely stops", "no guarantee"))
+    cases = ("uniform", "rarely stops", "few values", "no guarantee")
+    chosen = settings(tmp_path / "out", cases=cases)
     store = runner.run(STUDY, chosen)
     alone = runner.run(STUDY, settings(tmp_path / "alone", cases=("uniform",)))
     assert trials_of(store) == trials_of(alone)
     said = precision.remarks(store)
-    assert any("rarely-stops: its median epsilon is infinite" in one for one in said)
-    assert any("no-guarantee: it has no guarantee" in one for one in said)
+    assert any("nothing of rarely-stops: the median epsilon is infinite" in one for one in said)
+    assert any("nothing of no-guarantee: no guarantee" in one for one in said)
+    assert any("single value, or within one bin, in few-values:" in one for one in said)
+    assert not any("finer than the histogram" in one for one in said)
 
 
 def test_a_histogram_that_is_too_coarse_ends_the_run(tmp_path, monkeypatch):
@@ -202,8 +206,12 @@ def test_a_histogram_that_is_too_coarse_ends_the_run(tmp_path, monkeypatch):
     said = precision.remarks(store)
     assert sum("0.02 is finer than the histogram of" in one for one in said) == 2
     # Bins as narrow as what is asked for do: an interval has two of them at most.
-    wide = runner.run(STUDY, settings(tmp_path / "wide", until_se=0.125))
-    assert any("reached" in one and "not reached" not in one for one in precision.remarks(wide))
+    # What is reached all the same is not warned of.
+    for goal in (0.125, 0.07):
+        wide = runner.run(STUDY, settings(tmp_path / f"{goal}", until_se=goal))
+        said = precision.remarks(wide)
+        assert any("reached" in one and "not reached" not in one for one in said)
+        assert not any("finer" in one for one in said)
 
 
 def test_the_error_is_that_of_a_normal_median():
@@ -220,6 +228,7 @@ def test_the_error_is_that_of_a_normal_median():
     ("changes", "message"),
     [
         ({"chunk": 1500}, r"chunk = 1500: must be with until_se a divisor of 1000 x 2\^k"),
+        ({"until_se": None}, f"most_trials = {MOST}: must be left out without until_se"),
         ({"most_trials": 999}, "most_trials = 999: must be at least 1000, the first look"),
         ({"trials": 3000, "most_trials": 3000}, "must be at least 4000, the first look"),
         ({"until_se": 0.0}, "until_se = 0.0: must be positive"),
@@ -236,14 +245,15 @@ def test_studies_without_an_epsilon_refuse(tmp_path, capsys):
         rogers2023.Settings(out=tmp_path / "out", until_se=0.1)
     with pytest.raises(ValueError, match=r"until_se = 0\.1: must be left out, or another"):
         skellam_counts.Settings(out=tmp_path / "out", until_se=0.1, mechanism=("skellam",))
-    with pytest.raises(SystemExit, match="2"):
-        main(["run", "rogers2023", "--out", str(tmp_path / "out"), "--until-se", "0.1"])
-    assert "until_se = 0.1" in capsys.readouterr().err
+    assert main(["run", "rogers2023", "--out", str(tmp_path / "out"), "--until-se", "0.1"]) == 2
+    assert capsys.readouterr().err.startswith("nrjax: error: until_se = 0.1")
     assert not (tmp_path / "out").exists()
 
 
 def test_nothing_is_said_where_nothing_was_asked(tmp_path):
-    store = runner.run(STUDY, settings(tmp_path / "out", until_se=None, trials=10))
+    store = runner.run(
+        STUDY, settings(tmp_path / "out", until_se=None, most_trials=None, trials=10)
+    )
     assert isinstance(store, Store)
     assert trials_of(store) == {10}
     assert precision.remarks(store) == []

@@ -114,10 +114,13 @@ def test_a_stopped_run_gives_the_same_arrays(finished, data, tmp_path, chunks):
 
 def test_a_finished_run_is_concluded_again_without_its_data(copied, finished, monkeypatch):
     (copied / "summary.json").unlink()
+    for left in (".summary.json.1.tmp", "figures/.sums.png.1.tmp"):  # by a killed process
+        (copied / left).touch()
     monkeypatch.setattr(toy, "setups", None)
     edit(copied, lambda layout: layout["settings"].update(jaxlib="0.0"))  # nothing is run
     store = runner.resume(copied)
     assert (copied / "summary.json").exists()
+    assert not list(copied.rglob("*.tmp"))
     assert_same(store, finished[10])
     assert_same(runner.resume(copied, 10), finished[10])
 
@@ -216,6 +219,7 @@ def test_planted_root_first_is_caught(copied, finished, monkeypatch):
         ("cpu_features", "", r"cpu_features is '.*' here and was ''"),
         ("device", "gpu", r"device is 'cpu' here and was 'gpu' \(set JAX_PLATFORMS=gpu\)"),
         ("precision", "float16", r"precision is 'float.*' here and was 'float16' \(unset JAX_EN"),
+        ("seed", 7, r"seed is 0 here and was 7"),  # or the one among its settings was changed
         ("fingerprints", {}, r"the data of from-0, or what is computed from them, are not those"),
     ],
 )
@@ -275,9 +279,10 @@ def test_nothing_to_resume(tmp_path):
         runner.resume(tmp_path)
 
 
-def test_a_run_at_work_is_left_alone(copied):
+@pytest.mark.parametrize("trials", [None, 12])  # None: only the summary and figures would be made
+def test_a_run_at_work_is_left_alone(copied, trials):
     with Store.open(copied).writer(), pytest.raises(StoreBusyError, match="another run"):
-        runner.resume(copied, 12)
+        runner.resume(copied, trials)
 
 
 def test_two_processes_at_once_share_the_chunks(finished, data, tmp_path):

@@ -93,6 +93,21 @@ def test_xarray_reads_a_group_on_its_own(tmp_path):
     np.testing.assert_array_equal(dataset.utility[:3], arrays(case, "curve", 0)["utility"])
 
 
+def test_room_asked_for_histograms_is_what_they_take(tmp_path):
+    """Of a million trials, in a third of the bins."""
+    bins = Variable("int32", (("bin", 60_000),))
+    layout = Pass(1_000_000, 1_000_000, {"counts": bins}, axis="chunk")
+    places = np.random.default_rng(0).normal(30_000, 3_000, 1_000_000).astype(int)
+    counts = np.bincount(places, minlength=60_000).astype("int32")
+    store = Store.create(tmp_path, {}, [Case("a", {}, {"outcome": layout})])
+    with store.writer() as writer:
+        writer.write("a", "outcome", 0, {"counts": counts})
+    files = [path for path in tmp_path.glob("results.zarr/a/outcome/*/c/**/*") if path.is_file()]
+    taken = sum(path.stat().st_size for path in files)
+    assert len(files) == 3
+    assert taken < layout.bytes_of(1) < counts.nbytes / 2
+
+
 def test_folded_chunks_have_a_row_each_and_more_can_be_added(tmp_path):
     counts = {"count": Variable("int64", (("bin", 3),)), "mean": Variable("float64")}
     case = Case("a", {"trials": 10}, {"outcome": Pass(10, 4, counts, axis="chunk")})

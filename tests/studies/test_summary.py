@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("zarr")
 from nrjax.studies.distribution import Sample
+from nrjax.studies.report import lowest, span, within
 from nrjax.studies.store import Case, Pass, Store, Variable
 from nrjax.studies.summary import described, quartile_distance, summarise, write_summary
 from nrjax.studies.variables import total_epsilon
@@ -127,6 +128,16 @@ def test_the_distance_of_quartiles_is_bounded_by_their_intervals():
 def test_the_mean_is_taken_in_double_precision():
     values = np.full(3_000_000, 0.1, "float32")
     assert described(Sample(values))["mean"] == pytest.approx(float(np.float32(0.1)), rel=1e-12)
+
+
+def test_intervals_in_tables_look_no_shorter_than_they_are():
+    assert within(1.0, (0.5, 1.991)) == "1 ±100%"
+    assert within(2.0, (2.0, 5.01)) == "2 ±160%"
+    assert within(0.0, (0.0, 0.12)) == "0 ±0.12"
+    # An infinite median is between infinite ones, unless there are too few trials for a lower end.
+    assert span((None, None), lowest(1000, 50)) == "inf-inf"
+    assert span((None, None), lowest(5, 50)) == "-inf-inf"
+    assert span((3.6336, 3.6344), digits=4) == "3.634-3.634"
 
 
 @pytest.mark.parametrize("missing", ["seed", "settings"])

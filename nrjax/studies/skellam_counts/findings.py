@@ -8,7 +8,7 @@ import numpy as np
 from nrjax.studies.distribution import Distribution
 from nrjax.studies.intervals import rank_of
 from nrjax.studies.precision import remarks
-from nrjax.studies.report import Report, number
+from nrjax.studies.report import Report, lowest, number
 from nrjax.studies.store import Store
 from nrjax.studies.summary import read_summary, strict
 from nrjax.studies.variables import variable_of
@@ -33,7 +33,7 @@ def median_deviation(store: Store, name: str) -> float:
     step = variable_of(store, name, "step")
     # The grid falls, so that ranks count from its end.
     rank = step.trials + 1 - rank_of(step.trials, 50)
-    return float(grid[int(step.order_statistic(rank)[0])])
+    return float(grid[int(step.order_statistic(rank)[1])])
 
 
 def loss_of(outcome: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -116,20 +116,22 @@ def report(store: Store) -> Report:
 
 def _intervals(title: str, found: dict[str, Any], case: dict[str, Any]) -> str:
     """All that was found of the losses of a case, in a sentence."""
-    kinds = {"mean": "mean", **{f"q{p:02d}": f"{p} %" for p in PERCENTS}}
+    trials, delta = case["trials"], found["one_minus_delta"]["delta"]
+    kinds = [("mean", "mean", "-inf")]
+    kinds += [(f"q{p:02d}", f"{p} %", lowest(trials, p)) for p in PERCENTS]
     if found["one_minus_delta"]["value"] is not None:
-        kinds["one_minus_delta"] = f"1 - {found['one_minus_delta']['delta']:g}"
+        kinds.append(("one_minus_delta", f"1 - {delta:g}", lowest(trials, 100 * (1 - delta))))
     parts = []
-    for name, kind in kinds.items():
+    for name, kind, none in kinds:
         low, high = found[name]["interval"]
-        ends = f"{_short(low, '-inf')} to {_short(high)}"
+        ends = f"{_short(low, none)} to {_short(high)}"
         parts.append(f"{kind} {_short(found[name]['value'])} ({ends})")
     identity = found["exp_minus_loss"]
     error = _short(identity["standard_error"])
     stated = ""
     if case["epsilon"] is not None:
         low, high = case["epsilon_interval"]["q50"]
-        ends = f"{_short(low, '-inf')} to {_short(high)}"
+        ends = f"{_short(low, lowest(trials, 50))} to {_short(high)}"
         stated = f"; epsilon {_short(case['epsilon']['q50'])} ({ends})"
     check = f"exp(-loss) {number(identity['value'])} +- {error}"
     return f"{title}: {', '.join(parts)}; {check}{stated}."

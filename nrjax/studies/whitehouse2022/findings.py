@@ -8,7 +8,7 @@ import numpy as np
 from nrjax.studies import precision
 from nrjax.studies.bootstrap import interval, resampled_quantiles
 from nrjax.studies.distribution import Sample
-from nrjax.studies.report import Report, number, span
+from nrjax.studies.report import Report, lowest, number, span
 from nrjax.studies.store import Store
 from nrjax.studies.summary import read_summary, strict
 from nrjax.studies.variables import kept_epsilons
@@ -142,8 +142,8 @@ def report(store: Store) -> Report:
                 f"{case['task']} {case['mechanism']} {case['test']}".replace("_", " "),
                 f"{100 * case['stopped']:.4g} %",
                 number(epsilon["q50"]),
-                span(ends["q50"]),
-                span((epsilon["q25"], epsilon["q75"]), "inf"),
+                span(ends["q50"], lowest(case["trials"], 50), 4),
+                span((epsilon["q25"], epsilon["q75"])),
                 f"{case['step']['q50']:g}",
                 f"{case['seconds']['run']:.2f}",
             )
