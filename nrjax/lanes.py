@@ -16,7 +16,6 @@ import jax.numpy as jnp
 from jax import Array
 
 from nrjax import engine
-from nrjax._threefry import written_out
 from nrjax.engine import TrialState
 from nrjax.interaction import Interaction
 from nrjax.keys import is_key, trial_key
@@ -211,7 +210,7 @@ def run(
     derived: Derived = (),
 ) -> dict[str, Any]:
     """Outcomes of trials `first` to `first + count` on one device; `capacity` rows, rest unset."""
-    key, points = written_out(key), math.prod(trials.axes)
+    points = math.prod(trials.axes)
     rows, count = capacity * points, count * points
 
     def start(number: Array) -> tuple[Any, TrialState]:
@@ -306,7 +305,6 @@ def paths(
     fields: tuple[str, ...],
 ) -> dict[str, Any]:
     """Whole paths of trials `first` to `first + count`, a tile at a time."""
-    key = written_out(key)
 
     def one(number: Array) -> dict[str, Any]:
         records = engine.path(trial, trial_key(key, first + number), length)
@@ -319,7 +317,6 @@ def sessions(
     trial: Session, key: Array, first: Array, count: Array, *, tile: int, capacity: int
 ) -> dict[str, Any]:
     """Results of trials `first` to `first + count` that run by themselves, a tile at a time."""
-    key = written_out(key)
 
     def one(number: Array) -> dict[str, Any]:
         return trial.run(trial_key(key, first + number))._asdict()

@@ -19,6 +19,7 @@ from jax.typing import ArrayLike
 
 from nrjax import engine, lanes
 from nrjax._numerics import check
+from nrjax._threefry import written_out
 from nrjax.engine import Path
 from nrjax.interaction import Interaction, build_interaction
 from nrjax.keys import check_key, is_key
@@ -27,6 +28,9 @@ from nrjax.types import Guarantee, NoiseProcess, Outcome, Schedule, StoppingRule
 
 _TRIALS = 2**32
 """Trials are numbered by an unsigned 32-bit integer."""
+
+_ROWS = 2**30
+"""Most results at a time: lanes number them, and the next ones to come, by int32."""
 
 _SESSIONS = 256
 """Sessions that run together, unless asked otherwise."""
@@ -121,7 +125,7 @@ def _abstract_key() -> Any:
     return jax.eval_shape(lambda: jax.random.key(0))
 
 
-@partial(jax.jit, static_argnames=("work", "mesh", "options"))
+@partial(jax.jit, static_argnames=("work", "mesh", "options", "fast"))
 def _on_devices(
     trial: Any,
     key: Array,
@@ -131,11 +135,16 @@ def _on_devices(
     work: Any,
     mesh: Mesh,
     options: tuple[tuple[str, Any], ...],
+    fast: bool,
 ) -> Any:
-    """`work` on every device, each with its own `firsts` and `counts`; no communication."""
+    """`work` on every device, each with its own `firsts` and `counts`; no communication.
+
+    `fast` keys give the same bits (`nrjax._threefry`).
+    """
 
     def local(trial: Any, key: Array, first: Array, count: Array) -> Any:
-        return work(trial, key, first[0], count[0], **dict(options))
+        own = written_out(key) if fast else key
+        return work(trial, own, first[0], count[0], **dict(options))
 
     everywhere, split = PartitionSpec(), PartitionSpec("trials")
     return jax.shard_map(
@@ -184,6 +193,7 @@ class Program:
         # Rounded up to whole tiles and powers of two, so that nearby sizes share a program.
         most, tile = -(-chunk // len(self._devices)), options["tile"]
         self.capacity = -(-(2 ** (most - 1).bit_length()) // tile) * tile
+        self._fast = True
         self.options = {"capacity": self.capacity, **options}
 
     def _arguments(self, key: Array, firsts: np.ndarray, counts: np.ndarray) -> tuple[Any, Any]:
@@ -191,12 +201,22 @@ class Program:
             "work": self._work,
             "mesh": Mesh(np.array(self._devices), ("trials",)),
             "options": tuple(self.options.items()),
+            "fast": self._fast,
         }
         return (self._trial, key, firsts.astype(np.uint32), counts.astype(np.int32)), options
 
-    def _call(self, key: Array, firsts: np.ndarray, counts: np.ndarray) -> Any:
+    def _call(
+        self, key: Array, firsts: np.ndarray, counts: np.ndarray, action: Any = _on_devices
+    ) -> Any:
         arrays, options = self._arguments(key, firsts, counts)
-        return _on_devices(*arrays, **options)
+        try:
+            return action(*arrays, **options)
+        except NotImplementedError:
+            if not self._fast:
+                raise
+            # `jax.random.poisson`, for one, takes no keys but JAX's own.
+            self._fast = False
+            return action(*arrays, **{**options, "fast": False})
 
     def of(self, trial: Any) -> "Program":
         """The same for another trial; parts alike in class and shape share a compilation.
@@ -220,8 +240,7 @@ class Program:
     def prepare(self, key: Array) -> None:
         """Compile without a run, for `compile` to find it done; another thread may do this."""
         none = np.zeros(len(self._devices))
-        arrays, options = self._arguments(check_key(key), none, none)
-        _on_devices.lower(*arrays, **options).compile()
+        self._call(check_key(key), none, none, _on_devices.lower).compile()
 
     def _shares(
         self, trials: int, first_trial: int, unit: int = 1
@@ -303,6 +322,8 @@ def outcomes(
     _check_derived(derived)
     tile, width = batching.resolve(trial)
     program = Program(trial, lanes.run, chunk, batching, {"tile": tile})
+    right = f"at most {_ROWS} results on a device: chunk, rounded up, times points"
+    check(program.capacity * math.prod(trial.axes) <= _ROWS, "chunk", chunk, right)
     program.options |= {
         "lanes": min(width, program.capacity),
         "inner_steps": batching.inner_steps,

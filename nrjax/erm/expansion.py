@@ -37,7 +37,7 @@ class Expansion:
         curvatures: the eigenvalues, shape (d,).
         cubic: third derivative in the first k of the eigenvectors, shape (k, k, k).
         longest: largest l2 norm of a row, scalar.
-        spread: 1 over the smallest `phi''` of a row at the optimum, scalar.
+        flattest: smallest `phi''` of a row at the optimum, scalar.
         slope: largest l2 norm that the regularised risk's gradient can have at the optimum, scalar.
         doubt: relative error of the numbers above, scalar.
     """
@@ -46,7 +46,7 @@ class Expansion:
     curvatures: Any
     cubic: Any
     longest: Any
-    spread: Any
+    flattest: Any
     slope: Any
     doubt: Any
 
@@ -62,9 +62,10 @@ class Expansion:
             optimum: theta*, shape (d,).
             slope: norm of the regularised risk's gradient there.
         """
-        half = 0.5 * np.abs(rows @ optimum)
-        second = 0.25 / np.cosh(half) ** 2
-        third = second * -np.tanh(0.5 * (rows @ optimum))
+        margins = rows @ optimum
+        fading = np.exp(-np.abs(margins))
+        second = fading / (1 + fading) ** 2
+        third = second * -np.tanh(0.5 * margins)
         curvatures, basis = np.linalg.eigh((rows * (weights * second)[:, None]).T @ rows)
         curvatures, basis = np.maximum(curvatures[::-1], 0.0), basis[:, ::-1]
         tails = np.cumsum(curvatures[::-1])[::-1]
@@ -82,7 +83,7 @@ class Expansion:
             curvatures=curvatures,
             cubic=cubic.reshape(kept, kept, kept),
             longest=float(np.linalg.norm(rows, axis=1).max()),
-            spread=float(1 / second.min()),
+            flattest=float(second.min()),
             slope=float(slope),
             # Sums over the rows, and an eigendecomposition.
             doubt=(len(rows) + 100 * optimum.size) * float(np.finfo(np.float64).eps),
@@ -111,18 +112,24 @@ class Expansion:
         cut = 0.5 * reach * jnp.sqrt(tail * form)
         # `(exp(s) - 1 - s - s^2/2 - s^3/6)/s^2` and less, by a chord of the exponential.
         growth = reach * reach / 24 * (1 + jnp.expm1(reach) / 5)
-        even = reach * reach * self.spread
-        above = jnp.minimum(growth, even / 576)
-        below = jnp.minimum(0.5 * growth, even / 192)
-        # Far away the polynomial says nothing: the curvature falls by `exp(-s)` at the most.
-        least = jnp.maximum(
-            0.5 * form + third - cut - below * form, 0.5 * jnp.exp(-reach / 3) * form
-        )
-        most = 0.5 * form + third + cut + above * form
-        sizes = regularisation + jnp.sum(self.curvatures) * (1 + reach + above)
-        sizes += jnp.sqrt(jnp.sum(self.cubic * self.cubic)) * distance
+        even = reach * reach / self.flattest
+        # Zero over zero, where a margin is so large that its `phi''` is none, says nothing.
+        above = jnp.fmin(growth, even / 576)
+        below = jnp.fmin(0.5 * growth, even / 192)
         unit = 0.5 * float(jnp.finfo(away.dtype).eps)
-        error = ((4 * (away.size + kept) + 64) * unit + self.doubt) * sizes * square
-        error += 2 * self.slope * distance
+        doubt = ((4 * (away.size + kept) + 64) * unit + self.doubt) * square
+        trace = jnp.sum(self.curvatures)
+        sizes = trace * (1 + reach + above)
+        sizes += jnp.sqrt(jnp.sum(self.cubic * self.cubic)) * distance
+        error = doubt * sizes
+        most = 0.5 * form + third + cut + above * form + error
+        # No second derivative is above 1/4: a bound also where the others overflow.
+        most = jnp.fmin(most, reach * reach / 8 + doubt * self.longest * self.longest)
+        least = 0.5 * form + third - cut - below * form - error
+        # Far away the polynomial says nothing: the curvature falls by `exp(-s)` at the most.
+        far = 0.5 * jnp.exp(-reach / 3) * (form - doubt * trace * (1 + reach))
+        # Not below the tangent; and where numbers overflow that is all that is known.
+        least = jnp.fmax(jnp.fmax(least, far), 0)
         ridge = 0.5 * regularisation * square
-        return ridge + least - error, ridge + most + error
+        common = doubt * regularisation + 2 * self.slope * distance
+        return ridge + least - common, ridge + most + common

@@ -48,5 +48,6 @@ class LogisticUtility(OutputUtility):
         # Hypothesis and optimum are rounded too, which the gradient turns into risk.
         moved = 2 * (dimension + 8) * size + jnp.linalg.norm(self.optimum)
         steepest = self.regularisation + 0.25 * longest * longest
-        moved *= steepest * (jnp.linalg.norm(away) + unit * moved)
+        near = steepest * (jnp.linalg.norm(away) + unit * moved)
+        moved *= jnp.minimum(near, longest + self.regularisation * (size + unit * moved))
         return unit * (evaluated + moved + 4 * jnp.abs(self.baseline))

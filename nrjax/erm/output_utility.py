@@ -43,8 +43,9 @@ def _sum(terms: Array) -> Array:
 def summation_depth(rows: int, features: int, dimension: int) -> int:
     """Most additions that one row's loss goes through on its way into the mean; each rounds."""
     tile = _tile_rows(features, dimension)
-    tiles = -(-rows // tile)
-    return 2 * _block(min(rows, tile)) + (tiles + 1 if tiles > 1 else 0)
+    if rows < 2 * tile:  # as `_risk`: one sum
+        return 2 * _block(rows)
+    return 2 * _block(tile) + -(-rows // tile) + 1
 
 
 def _risk(loss: Loss, data: tuple[Array, Array, Array, Array], theta: Array) -> Array:
