@@ -18,6 +18,7 @@ NAMES = (
     "stepping",
     "million_trials",
     "trust_region",
+    "refilling",
     "certified_stopping",
     "whitehouse2022",
     "ligett2017",

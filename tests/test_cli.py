@@ -1,13 +1,16 @@
 """The command: its help, a run, and what it says of wrong arguments."""
 
+import io
 import json
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+import rich.console
 
 from nrjax.cli import main
+from nrjax.progress import progress
 from nrjax.studies import whitehouse2022
 from nrjax.studies.store import Store
 from tests.problems import small_data
@@ -40,7 +43,7 @@ def test_a_run_prints_a_table_and_leaves_its_results(data_file, tmp_path, capsys
     case = summary["cases"][0]
     for word in ("laplace", "median", "step", "trials/s", f"{case['epsilon']['q50']:.4g}"):
         assert word in printed
-    assert "40/40" in printed
+    assert "40 of 40 trials" in printed
     # A second run into the same folder is refused, and the first one's results stay.
     before = (tmp_path / "out" / "summary.json").read_bytes()
     assert run(data_file, tmp_path / "out", "--seed", "1") == 2
@@ -86,7 +89,7 @@ def test_results_are_looked_at_taken_up_and_added_to(data_file, tmp_path, capsys
     assert "own.npz" in capsys.readouterr().err
     kept.rename(data_file)
     assert main(["resume", str(out)]) == 0
-    assert "40/40" in capsys.readouterr().out
+    assert "24 of 40 trials" in capsys.readouterr().out
     again = Store.open(out).read("logistic-laplace-public", "outcome").load()
     assert again.identical(first)
     assert main(["resume", str(out), "--trials", "50"]) == 0
@@ -199,3 +202,21 @@ def test_the_module_can_be_run(command):
     assert result.returncode == 0, result.stderr
     assert "whitehouse2022" not in result.stdout
     assert "run" in result.stdout
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_is_drawn_on_a_terminal_and_told_in_a_log(terminal):
+    out = io.StringIO()
+    console = rich.console.Console(file=out, force_terminal=terminal, width=100)
+    with progress(console) as told:
+        told.begin("case", "outcome", 30, 10)
+        told.advance(5, 0.5)
+        told.advance(15, 1.5)
+    said = out.getvalue()
+    assert "10 trials/s" in said
+    lines = [
+        "case outcome: 10 of 30 trials, compiling",
+        "case outcome: 30 of 30 trials, 10 trials/s",
+    ]
+    assert ("30/30" in said) == terminal
+    assert (said.splitlines() == lines) != terminal
