@@ -93,7 +93,7 @@ def test_results_are_looked_at_taken_up_and_added_to(data_file, tmp_path, capsys
     again = Store.open(out).read("logistic-laplace-public", "outcome").load()
     assert again.identical(first)
     assert main(["resume", str(out), "--trials", "50"]) == 0
-    assert "50/50" in capsys.readouterr().out
+    assert "50 of 50 trials" in capsys.readouterr().out
     more = Store.open(out).read("logistic-laplace-public", "outcome").load()
     assert more.sizes["trial"] == 50
     assert more.isel(trial=slice(40)).equals(first)
