@@ -17,7 +17,8 @@ jax.config.update(
         "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".cache" / "jax")
     ),
 )
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+# Small programs too: every file compiles the same hundreds of them.
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 @pytest.fixture
