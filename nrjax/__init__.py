@@ -1,5 +1,6 @@
 """Vectorised simulation of noise-reduction mechanisms with ex-post differential privacy."""
 
+from nrjax.batching import Batching
 from nrjax.composition import (
     BrownianOdometer,
     ExPostFilter,
@@ -21,7 +22,7 @@ from nrjax.guarantees import (
 )
 from nrjax.interaction import Interaction, build_interaction
 from nrjax.keys import trial_key
-from nrjax.montecarlo import Batching, simulate
+from nrjax.montecarlo import simulate
 from nrjax.processes import (
     Brownian,
     IndependentLaplace,

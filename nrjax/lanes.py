@@ -42,14 +42,6 @@ class Trials(Protocol):
         ...
 
 
-class Session(Protocol):
-    """A pytree whose trials run by themselves, such as `nrjax.counts.CountRelease`."""
-
-    def run(self, key: Array) -> Any:
-        """One trial: a NamedTuple of arrays."""
-        ...
-
-
 class Lanes(NamedTuple):
     """Trials under way on one device, and the outcomes of those that ended."""
 
@@ -196,6 +188,74 @@ def _unset(shapes: Any, key: Array) -> Any:
     )
 
 
+class _Share(NamedTuple):
+    """The trials of one device, and what is kept of them."""
+
+    trials: Trials
+    key: Array
+    first: Array
+    size: Array
+    """Trials of all points together, int32."""
+    points: int
+    fields: tuple[str, ...]
+    derived: Derived
+
+    def start(self, number: Array) -> tuple[Any, TrialState]:
+        """What the trial of this number, of a sweep point by point, has of its own; its state."""
+        varied = self.trials.at(number % self.points)
+        one = trial_key(self.key, self.first + (number // self.points).astype(jnp.uint32))
+        return varied, engine.start(self.trials.member(varied), one)
+
+    def finish(self, varied: Any, state: TrialState) -> dict[str, Any]:
+        """What is kept of a trial that has ended."""
+        outcome = engine.finish(self.trials.member(varied), state)
+        kept = {name: getattr(outcome, name) for name in self.fields}
+        return kept | {name: jnp.asarray(function(outcome)) for name, function in self.derived}
+
+    @property
+    def exact(self) -> bool:
+        """Whether the last utility counts; else bounds that settle the last answer are enough."""
+        return bool(self.derived) or not {"utility", "hypothesis"}.isdisjoint(self.fields)
+
+    def nobody(self, lanes: int, rows: int) -> Lanes:
+        """Lanes without a trial, and room for all outcomes."""
+        blank = jax.eval_shape(lambda number: self.finish(*self.start(number)), jnp.int32(0))
+        outcomes = jax.tree.map(lambda leaf: jnp.zeros((rows, *leaf.shape), leaf.dtype), blank)
+        number, nothing = jnp.zeros((lanes,), jnp.int32), jnp.zeros((lanes,), bool)
+        shapes = jax.eval_shape(jax.vmap(self.start), number)
+        varied, state = (_unset(part, self.key) for part in shapes)
+        return Lanes(state, varied, number, nothing, nothing, jnp.int32(0), outcomes)
+
+
+def _refilled(share: _Share, carry: Lanes) -> Lanes:
+    """Write out the lanes that have ended and start the next trials in them."""
+    written = _ended(carry) & ~carry.late
+    free = written | ~carry.occupied
+    finished = jax.vmap(share.finish)(carry.varied, carry.state)
+
+    def write(buffer: Array, row: Array) -> Array:
+        place = jnp.where(written, carry.trial, buffer.shape[0])
+        return buffer.at[place].set(row, mode="drop")
+
+    number = carry.following + jnp.cumsum(free, dtype=jnp.int32) - 1
+    taken = free & (number < share.size)
+    varied, fresh = jax.vmap(share.start)(number)
+
+    # Lanes without a trial get a state too, as good as any: they take steps with the others.
+    def pick(new: Array, old: Array) -> Array:
+        return jnp.where(free.reshape(free.shape + (1,) * (new.ndim - 1)), new, old)
+
+    return Lanes(
+        state=jax.tree.map(pick, fresh, carry.state),
+        varied=jax.tree.map(pick, varied, carry.varied),
+        trial=jnp.where(taken, number, carry.trial),
+        occupied=(carry.occupied & ~free) | taken,
+        late=carry.late & ~free,
+        following=carry.following + jnp.sum(taken, dtype=jnp.int32),
+        outcomes=jax.tree.map(write, carry.outcomes, finished),
+    )
+
+
 def run(
     trials: Trials,
     key: Array,
@@ -211,54 +271,12 @@ def run(
 ) -> dict[str, Any]:
     """Outcomes of trials `first` to `first + count` on one device; `capacity` rows, rest unset."""
     points = math.prod(trials.axes)
-    rows, count = capacity * points, count * points
-
-    def start(number: Array) -> tuple[Any, TrialState]:
-        varied = trials.at(number % points)
-        one = trial_key(key, first + (number // points).astype(jnp.uint32))
-        return varied, engine.start(trials.member(varied), one)
-
-    def finish(varied: Any, state: TrialState) -> dict[str, Any]:
-        outcome = engine.finish(trials.member(varied), state)
-        kept = {name: getattr(outcome, name) for name in fields}
-        return kept | {name: jnp.asarray(function(outcome)) for name, function in derived}
-
-    # Where nobody looks at the utility, bounds that settle the last answer are enough.
-    exact = bool(derived) or not {"utility", "hypothesis"}.isdisjoint(fields)
-    blank = jax.eval_shape(lambda number: finish(*start(number)), jnp.int32(0))
-    outcomes = jax.tree.map(lambda leaf: jnp.zeros((rows, *leaf.shape), leaf.dtype), blank)
-
-    def refill(carry: Lanes) -> Lanes:
-        """Write out the lanes that have ended and start the next trials in them."""
-        written = _ended(carry) & ~carry.late
-        free = written | ~carry.occupied
-        place = jnp.where(written, carry.trial, rows)
-        finished = jax.vmap(finish)(carry.varied, carry.state)
-        outcomes = jax.tree.map(
-            lambda buffer, row: buffer.at[place].set(row, mode="drop"), carry.outcomes, finished
-        )
-        number = carry.following + jnp.cumsum(free, dtype=jnp.int32) - 1
-        taken = free & (number < count)
-        varied, fresh = jax.vmap(start)(number)
-
-        # Lanes without a trial get a state too, as good as any: they take steps with the others.
-        def pick(new: Array, old: Array) -> Array:
-            return jnp.where(free.reshape(free.shape + (1,) * (new.ndim - 1)), new, old)
-
-        return Lanes(
-            state=jax.tree.map(pick, fresh, carry.state),
-            varied=jax.tree.map(pick, varied, carry.varied),
-            trial=jnp.where(taken, number, carry.trial),
-            occupied=(carry.occupied & ~free) | taken,
-            late=carry.late & ~free,
-            following=carry.following + jnp.sum(taken, dtype=jnp.int32),
-            outcomes=outcomes,
-        )
+    share = _Share(trials, key, first, count * points, points, fields, derived)
 
     def company(ended: Array, carry: Lanes) -> Array:
         """Whether enough lanes have ended: starting a trial can cost as much as many steps."""
         enough = jnp.sum(ended, dtype=jnp.int32) >= _company(lanes)
-        return enough & (carry.following < count)
+        return enough & (carry.following < share.size)
 
     def take_step(_: Array, carry: Lanes) -> Lanes:
         at_work, ended = _running(carry), _ended(carry)
@@ -266,7 +284,7 @@ def run(
         late = ended & carry.late & (company(ended, carry) | ~jnp.any(at_work))
         state, late = jax.lax.cond(
             jnp.any(at_work | late),
-            lambda: _stepped(trials, carry, late, tile, exact),
+            lambda: _stepped(trials, carry, late, tile, share.exact),
             lambda: (carry.state, carry.late),
         )
         return carry._replace(state=state, late=late)
@@ -276,68 +294,15 @@ def run(
         ended = _ended(carry)
         under_way = _running(carry) | (ended & carry.late)
         enough = company(ended & ~carry.late, carry)
-        return jax.lax.cond(enough | ~jnp.any(under_way), refill, lambda carry: carry, carry)
-
-    nobody = jnp.zeros((lanes,), jnp.int32)
-    nothing = jnp.zeros((lanes,), bool)
-    varied, state = (_unset(shapes, key) for shapes in jax.eval_shape(jax.vmap(start), nobody))
-    carry = Lanes(state, varied, nobody, nothing, nothing, jnp.int32(0), outcomes)
+        return jax.lax.cond(
+            enough | ~jnp.any(under_way), lambda: _refilled(share, carry), lambda: carry
+        )
 
     # A lane is occupied until its outcome is written, also if its trial failed at the start.
     def unfinished(carry: Lanes) -> Array:
-        return jnp.any(carry.occupied) | (carry.following < count)
+        return jnp.any(carry.occupied) | (carry.following < share.size)
 
-    outcomes = jax.lax.while_loop(unfinished, body, carry).outcomes
+    carry = jax.lax.while_loop(unfinished, body, share.nobody(lanes, capacity * points))
     return jax.tree.map(
-        lambda buffer: buffer.reshape(capacity, *trials.axes, *buffer.shape[1:]), outcomes
+        lambda buffer: buffer.reshape(capacity, *trials.axes, *buffer.shape[1:]), carry.outcomes
     )
-
-
-def paths(
-    trial: Interaction,
-    key: Array,
-    first: Array,
-    count: Array,
-    *,
-    tile: int,
-    capacity: int,
-    length: int,
-    fields: tuple[str, ...],
-) -> dict[str, Any]:
-    """Whole paths of trials `first` to `first + count`, a tile at a time."""
-
-    def one(number: Array) -> dict[str, Any]:
-        records = engine.path(trial, trial_key(key, first + number), length)
-        return {name: getattr(records, name) for name in fields}
-
-    return _by_tiles(one, count, tile, capacity)
-
-
-def sessions(
-    trial: Session, key: Array, first: Array, count: Array, *, tile: int, capacity: int
-) -> dict[str, Any]:
-    """Results of trials `first` to `first + count` that run by themselves, a tile at a time."""
-
-    def one(number: Array) -> dict[str, Any]:
-        return trial.run(trial_key(key, first + number))._asdict()
-
-    return _by_tiles(one, count, tile, capacity)
-
-
-def _by_tiles(
-    one: Callable[[Array], dict[str, Any]], count: Array, tile: int, capacity: int
-) -> dict[str, Any]:
-    """`one` of the numbers below `count`, `tile` at a time; `capacity` rows, the rest unset."""
-    blank = jax.eval_shape(one, jnp.uint32(0))
-    buffers = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), blank)
-
-    def serve(tile_number: Array, buffers: dict[str, Any]) -> dict[str, Any]:
-        at = tile_number * tile
-        rows = jax.vmap(one)(at.astype(jnp.uint32) + jnp.arange(tile, dtype=jnp.uint32))
-        return jax.tree.map(
-            lambda buffer, row: jax.lax.dynamic_update_slice_in_dim(buffer, row, at, 0),
-            buffers,
-            rows,
-        )
-
-    return jax.lax.fori_loop(0, (count + (tile - 1)) // tile, serve, buffers)

@@ -13,7 +13,7 @@ from jax import Array
 from nrjax import _folding
 from nrjax._numerics import check
 from nrjax.keys import check_key
-from nrjax.montecarlo import Program
+from nrjax.program import Program
 from nrjax.sketches import BLOCK, Sketch, merge_moments
 
 _BYTES = 2**23

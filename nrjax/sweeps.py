@@ -8,6 +8,7 @@ import numpy as np
 from jax import Array
 
 from nrjax import montecarlo
+from nrjax.batching import Batching, check_count
 from nrjax.family import Family
 from nrjax.interaction import Interaction
 from nrjax.types import Outcome
@@ -19,7 +20,7 @@ def sweep(
     interactions: Iterable[Interaction],
     *,
     first_trial: int = 0,
-    batching: montecarlo.Batching | None = None,
+    batching: Batching | None = None,
 ) -> Outcome:
     """Run the same trials of many interactions that differ in numbers alone.
 
@@ -46,8 +47,8 @@ def sweep(
             range.
     """
     family = Family.of(interactions)
-    batching = montecarlo.Batching() if batching is None else batching
-    montecarlo.check_count("trials", trials, 1)
+    batching = Batching() if batching is None else batching
+    check_count("trials", trials, 1)
     chunk = min(trials, batching.resolve_chunk(family))
     program = montecarlo.outcomes(family, chunk, batching=batching)
     whole = program.run_all(key, trials, first_trial)

@@ -1,5 +1,6 @@
 """What every test file shares: eight virtual devices, the compilation cache, the dtype."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -19,6 +20,11 @@ jax.config.update(
 )
 # Small programs too: every file compiles the same hundreds of them.
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+# Tracing makes millions of objects that live long: looking through them again and again took a
+# twelfth of the suite's time.
+gc.freeze()
+gc.set_threshold(100_000, 50, 100)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from jax.sharding import Mesh, PartitionSpec
 import nrjax
 from nrjax import montecarlo
 from nrjax.interaction import build_interaction
+from nrjax.program import Program, _on_devices
 from nrjax.pytrees import register_dataclass
 from tests.problems import scalar, small_logistic
 
@@ -83,7 +84,7 @@ def whole(program, trials=TRIALS):
 def lowered(program):
     """The program that `run` compiles, before XLA has worked on it."""
     none = np.zeros(len(program._devices))
-    lower = montecarlo._on_devices.lower  # pyright: ignore[reportFunctionMemberAccess]
+    lower = _on_devices.lower  # pyright: ignore[reportFunctionMemberAccess]
     return program._call(KEY, none, none, lower)
 
 
@@ -134,12 +135,12 @@ def test_the_same_bits_on_any_devices(on_one, devices, chunk):
 
 def test_planted_keys_by_device_are_found(monkeypatch, on_one):
     # As if each device numbered its trials from 0.
-    run = montecarlo.Program._call
+    run = Program._call
 
     def call(self, key, firsts, counts):
         return run(self, key, 0 * firsts, counts)
 
-    monkeypatch.setattr(montecarlo.Program, "_call", call)
+    monkeypatch.setattr(Program, "_call", call)
     other = whole(outcomes(scalar_trial(), 32, DEVICES))
     np.testing.assert_array_equal(on_one["release"][:4], other["release"][:4])
     assert not np.array_equal(on_one["release"], other["release"])

@@ -12,6 +12,7 @@ import nrjax
 from nrjax import montecarlo
 from nrjax.erm import RidgeProblem
 from nrjax.interaction import build_interaction
+from nrjax.program import _on_devices
 from nrjax.types import Status
 from tests.problems import Distance, scalar, small_data, small_logistic
 
@@ -250,10 +251,10 @@ def test_derived_results_are_made_of_each_outcome(dtype):
     np.testing.assert_array_equal(found["two"][:, 0], whole["epsilon"])
     sums = whole["release"].sum(axis=1)
     np.testing.assert_allclose(found["two"][:, 1], sums, rtol=1e-4, atol=1e-4)
-    before = montecarlo._on_devices._cache_size()
+    before = _on_devices._cache_size()
     again = montecarlo.outcomes(trial, 100, ["step"], SMALL, list(DERIVED)).run(KEY, 33, 7)
     np.testing.assert_array_equal(again["norm"], found["norm"][7:40])
-    assert montecarlo._on_devices._cache_size() == before
+    assert _on_devices._cache_size() == before
 
 
 @pytest.mark.parametrize(
@@ -303,9 +304,9 @@ def test_a_process_may_draw_from_the_poisson_law():
 def test_a_second_simulation_does_not_compile():
     parts = scalar()
     nrjax.simulate(KEY, 100, **parts, batching=SMALL)
-    before = montecarlo._on_devices._cache_size()
+    before = _on_devices._cache_size()
     nrjax.simulate(jax.random.key(9), 120, **(parts | {"value": 2}), batching=SMALL)
-    assert montecarlo._on_devices._cache_size() == before
+    assert _on_devices._cache_size() == before
 
 
 def test_raw_keys_are_keys():

@@ -10,6 +10,7 @@ import pytest
 
 import nrjax
 from nrjax import montecarlo
+from nrjax.program import _on_devices
 from nrjax.pytrees import register_dataclass
 
 KEY = jax.random.key(5)
@@ -100,9 +101,9 @@ def test_trials_are_those_of_run(whole, dtype):
 
 def test_another_session_of_the_same_layout_is_not_compiled_again(whole):
     one = program(Walk(6.0))
-    before = montecarlo._on_devices._cache_size()  # pyright: ignore[reportFunctionMemberAccess]
+    before = _on_devices._cache_size()  # pyright: ignore[reportFunctionMemberAccess]
     other = one.of(Walk(3.0)).run(KEY, TRIALS)
-    assert montecarlo._on_devices._cache_size() == before  # pyright: ignore[reportFunctionMemberAccess]
+    assert _on_devices._cache_size() == before  # pyright: ignore[reportFunctionMemberAccess]
     assert other["steps"].mean() < whole["steps"].mean()
     assert_same(whole, one.run(KEY, TRIALS))
 

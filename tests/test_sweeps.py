@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import nrjax
-from nrjax import montecarlo
 from nrjax.family import Family
+from nrjax.program import _on_devices
 from tests.problems import scalar, small_logistic
 
 KEY = jax.random.key(5)
@@ -59,10 +59,10 @@ def test_batching_changes_no_bit(swept):
 
 
 def test_other_numbers_and_other_trials_do_not_compile(swept):
-    before = montecarlo._on_devices._cache_size()
+    before = _on_devices._cache_size()
     points = [(0.7, 1.03, 2.0), (0.7, 1.04, 2.0), (0.9, 1.1, 3.0)] * 2
     other = nrjax.sweep(KEY, 140, interactions(points), first_trial=9, batching=BATCHING)
-    assert montecarlo._on_devices._cache_size() == before
+    assert _on_devices._cache_size() == before
     np.testing.assert_array_equal(other.step[0], other.step[3])
     assert other.epsilon.mean() != swept.epsilon.mean()
 

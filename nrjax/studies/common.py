@@ -10,7 +10,7 @@ from typing import Protocol
 import jax
 from jax import Array
 
-from nrjax.montecarlo import Program
+from nrjax.program import Program
 from nrjax.studies.group import ALONE, Group
 from nrjax.studies.precision import CHUNK
 from nrjax.studies.settings import RunSettings

@@ -13,7 +13,7 @@ import numpy as np
 
 import nrjax
 from nrjax._machine import processor
-from nrjax.montecarlo import Program
+from nrjax.program import Program
 from nrjax.studies.layout import Case, from_json, to_json
 from nrjax.studies.settings import to_plain
 

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("zarr")
 
-from nrjax.montecarlo import Program
+from nrjax.program import Program
 from nrjax.studies import runner
 from tests.studies import tiny
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nrjax import montecarlo
+from nrjax.program import Program
 from nrjax.pytrees import register_dataclass
 from nrjax.studies.layout import Case, Pass, Variable
 from nrjax.studies.report import Report, write_report
@@ -63,7 +64,7 @@ def setups(settings: Settings) -> list[Setup]:
     return [Setup(Case("walk", {"level": settings.level}, passes), settings.level)]
 
 
-def programs(cases: Sequence[Setup]) -> Mapping[str, Mapping[str, montecarlo.Program]]:
+def programs(cases: Sequence[Setup]) -> Mapping[str, Mapping[str, Program]]:
     batching = montecarlo.Batching(tile=4)
     return {
         one.case.name: {

@@ -17,6 +17,7 @@ from nrjax.erm.statistics import Noise
 from nrjax.guarantees import OneSidedMixtureBoundary, PureGuarantee
 from nrjax.interaction import Interaction, build_interaction
 from nrjax.processes import Brownian, IndependentLaplace, Laplace
+from nrjax.program import Program
 from nrjax.schedules import Grid
 from nrjax.sketches import Sketch
 from nrjax.stopping import (
@@ -316,7 +317,7 @@ def _summarised(settings: Settings, setups: Sequence[Setup]) -> list[Setup]:
         kept = sketches_of(
             [setup.interactions["outcome"] for setup in here],
             [setup.case.attributes["alpha"] for setup in here],
-            settings.until_se,
+            settings.bin_width,
         )
         for setup, sketch in zip(here, kept, strict=True):
             layout = setup.case.passes["outcome"]
@@ -326,9 +327,9 @@ def _summarised(settings: Settings, setups: Sequence[Setup]) -> list[Setup]:
     return [found[setup.case.name] for setup in setups]
 
 
-def programs(cases: Sequence[Setup]) -> dict[str, dict[str, montecarlo.Program]]:
+def programs(cases: Sequence[Setup]) -> dict[str, dict[str, Program]]:
     """The programs that fill a store, by case and pass; goals of a method share one."""
-    found: dict[tuple[str, str], montecarlo.Program] = {}
+    found: dict[tuple[str, str], Program] = {}
     result = {}
     for setup in cases:
         case, interaction = setup.case, setup.interactions["outcome"]

@@ -23,6 +23,7 @@ from nrjax.composition import (
 from nrjax.composition.conversions import zcdp_for
 from nrjax.counts import CountRelease, ExponentialMechanism, RelativeError
 from nrjax.datasets import Counts, load_counts, zipf_counts, zipf_law
+from nrjax.program import Program
 from nrjax.sketches import Sketch
 from nrjax.studies import common
 from nrjax.studies.folds import again, folded
@@ -208,9 +209,9 @@ def also(cases: Sequence[Setup]) -> dict[str, Any]:
     return {"counts": found}
 
 
-def programs(cases: Sequence[Setup]) -> dict[str, dict[str, montecarlo.Program]]:
+def programs(cases: Sequence[Setup]) -> dict[str, dict[str, Program]]:
     """The programs that fill a store, by case and pass; cases of one layout share a compilation."""
-    found: dict[tuple[str, str, int], montecarlo.Program] = {}
+    found: dict[tuple[str, str, int], Program] = {}
     result = {}
     for setup in cases:
         facts = setup.case.attributes

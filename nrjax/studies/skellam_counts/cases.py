@@ -14,6 +14,7 @@ from nrjax.guarantees import LinearBoundary, PureGuarantee
 from nrjax.interaction import Interaction, build_interaction
 from nrjax.processes import Brownian, Laplace, Skellam
 from nrjax.processes._counts import largest_count
+from nrjax.program import Program
 from nrjax.schedules import Grid
 from nrjax.sketches import Sketch
 from nrjax.stopping import PublicThreshold
@@ -214,7 +215,7 @@ def _summarised(settings: Settings, setup: Setup) -> Setup:
     """The same with summaries of its trials kept."""
     kept = {
         "outcome": outcome_sketch(
-            setup.interactions["outcome"], settings.levels, settings.until_se
+            setup.interactions["outcome"], settings.levels, settings.bin_width
         ),
         "curve": curve_sketch(settings.curve_levels),
     }
@@ -226,10 +227,10 @@ def _summarised(settings: Settings, setup: Setup) -> Setup:
     return Setup(case, setup.interactions, kept)
 
 
-def programs(cases: Sequence[Setup]) -> dict[str, dict[str, montecarlo.Program]]:
+def programs(cases: Sequence[Setup]) -> dict[str, dict[str, Program]]:
     """The programs that fill a store, by case and pass."""
 
-    def program(setup: Setup, name: str) -> montecarlo.Program:
+    def program(setup: Setup, name: str) -> Program:
         layout, interaction = setup.case.passes[name], setup.interactions[name]
         if name == "outcome":
             found = montecarlo.outcomes(interaction, layout.largest, FIELDS, _BATCHING)

@@ -14,6 +14,7 @@ from nrjax.erm.statistics import Constants
 from nrjax.guarantees import LinearBoundary, PureGuarantee
 from nrjax.interaction import Interaction, build_interaction
 from nrjax.processes import Brownian, Laplace
+from nrjax.program import Program
 from nrjax.schedules import Grid
 from nrjax.sketches import Sketch
 from nrjax.stopping import InteractiveAboveThreshold, PublicThreshold, ReducedAboveThreshold
@@ -278,10 +279,10 @@ def setups(settings: Settings) -> list[Setup]:
     return list(_setups(settings))
 
 
-def programs(cases: Sequence[Setup]) -> dict[str, dict[str, montecarlo.Program]]:
+def programs(cases: Sequence[Setup]) -> dict[str, dict[str, Program]]:
     """The programs that fill a store, by case and pass."""
 
-    def program(setup: Setup, name: str) -> montecarlo.Program:
+    def program(setup: Setup, name: str) -> Program:
         layout, interaction = setup.case.passes[name], setup.interactions[name]
         if name == "outcome":
             fields = sketch.FIELDS if name in setup.sketches else FIELDS

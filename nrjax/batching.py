@@ -1,0 +1,110 @@
+"""How many trials run together: tiles, lanes and chunks."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from nrjax import engine
+from nrjax._numerics import check
+from nrjax.interaction import Interaction
+from nrjax.keys import is_key
+from nrjax.lanes import Trials
+
+
+@dataclasses.dataclass(frozen=True)
+class Batching:
+    """How trials are batched; none of it changes a result, `tile` aside (last bits of utilities).
+
+    Attributes:
+        tile: trials whose utility is taken together, a power of two: in other batches a matrix
+            product may round by its place in the batch. None chooses by the size of the utility's
+            data and of a trial's state: 8 to 64 for a data set of usual size, 4096 for a scalar.
+        lanes: trials under way at a time on a device, a multiple of `tile`. None: four tiles
+            (and 128 trials, if the utility has bounds), at most 4096 trials, and about 2 MiB of
+            their states. Never more than a device's share.
+        chunk: trials whose outcomes are kept on the devices before they go to the host. None: as
+            many as fit into 256 MiB, at most 65,536.
+        inner_steps: steps between two looks for lanes that have ended.
+        devices: None for all local devices.
+
+    Raises:
+        ValueError: a count is below 1, `tile` is not a power of two, or `lanes` is not a multiple
+            of `tile`.
+    """
+
+    tile: int | None = None
+    lanes: int | None = None
+    chunk: int | None = None
+    inner_steps: int = 8
+    devices: Sequence[Any] | None = None
+
+    def __post_init__(self):
+        for name in ("tile", "lanes", "chunk", "inner_steps"):
+            number = getattr(self, name)
+            if number is not None or name == "inner_steps":
+                check_count(name, number, 1)
+        if self.tile is not None:
+            check(self.tile & (self.tile - 1) == 0, "tile", self.tile, "a power of two")
+            ok = self.lanes is None or self.lanes % self.tile == 0
+            check(ok, "lanes", self.lanes, f"a multiple of tile = {self.tile}")
+        if self.devices is not None:
+            check(len(self.devices) > 0, "devices", self.devices, "not empty")
+
+    def resolve(self, trials: Trials) -> tuple[int, int]:
+        """Tile and lanes; they depend on the trial alone, for results not to depend on devices."""
+        tile, lanes = self.tile, self.lanes
+        varied, trial = _one_of(trials)
+        state = (varied, jax.eval_shape(engine.start, trial, _abstract_key()))
+        # All lanes are rewound together, ended ones too: few of them where that is much work.
+        most = _power_of_two(2**21 // _bytes(state), 1, 4096)
+        if tile is None:
+            data = sum(np.size(leaf) for leaf in jax.tree.leaves(trial.utility))
+            largest = most if most == 4096 else max(1, most // 4)
+            tile = min(_power_of_two(2**24 // max(data, 1), 8, 4096), largest)
+        if lanes is None:
+            # Where bounds spare most evaluations, the tile says nothing of what a step costs.
+            least = 128 if hasattr(trial.utility, "bounds") else 1
+            lanes = max(tile, min(most, max(least, 4 * tile)) // tile * tile)
+        check(lanes % tile == 0, "lanes", lanes, f"a multiple of tile = {tile}")
+        return tile, lanes
+
+    def resolve_chunk(self, trials: Trials) -> int:
+        """Trials whose outcomes, of all points, are on the devices at a time."""
+        if self.chunk is not None:
+            return self.chunk
+        _, trial = _one_of(trials)
+        outcome = jax.eval_shape(
+            lambda key: engine.finish(trial, engine.start(trial, key)), _abstract_key()
+        )
+        most = min(2**28 // _bytes(outcome), 65_536)
+        return _power_of_two(most // math.prod(trials.axes), 1, 65_536)
+
+
+def _power_of_two(number: int, least: int, most: int) -> int:
+    """The largest power of two up to `number`, within bounds that are powers of two."""
+    return min(most, max(least, 1 << max(number, 1).bit_length() - 1))
+
+
+def _bytes(tree: Any) -> int:
+    leaves = jax.tree.leaves(tree)
+    return sum(leaf.size * (8 if is_key(leaf) else leaf.dtype.itemsize) for leaf in leaves)
+
+
+def _one_of(trials: Trials) -> tuple[Any, Interaction]:
+    """What a point has of its own, and its interaction, for their shapes."""
+    varied = trials.at(np.int32(0))  # pyright: ignore[reportArgumentType]
+    return varied, trials.member(varied)
+
+
+def _abstract_key() -> Any:
+    return jax.eval_shape(lambda: jax.random.key(0))
+
+
+def check_count(name: str, number: Any, least: int) -> None:
+    """Raise a ValueError unless a number is an integer from `least` on."""
+    ok = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
+    check(ok and number >= least, name, number, f"an integer, at least {least}")
