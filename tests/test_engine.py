@@ -105,13 +105,10 @@ def test_a_nan_utility_is_a_status_not_a_stop():
     assert np.isnan(outcome.utility)
 
 
-def traced_grid(times, **changes):
+@jax.jit
+def traced_grid(times):
     """As a trace sees it: the constructor's checks cannot."""
-    return jax.jit(
-        lambda times: nrjax.run_until(
-            KEY, **scalar(threshold=1.0, **changes, schedule=nrjax.Grid(times))
-        )
-    )(jnp.asarray(times, float))
+    return nrjax.run_until(KEY, **scalar(threshold=1.0, schedule=nrjax.Grid(times)))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +123,7 @@ def traced_grid(times, **changes):
     ],
 )
 def test_bad_times_under_a_trace_are_statuses(times, status, step):
-    outcome = traced_grid(times)
+    outcome = traced_grid(jnp.asarray(times, float))
     assert outcome.status == status
     if step < 0:
         assert outcome.step == -1

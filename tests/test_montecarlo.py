@@ -94,21 +94,33 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("name", PARTS)
-def test_results_do_not_depend_on_batching(name):
+def but_long(*names):
+    """Names of parts, those marked whose programs take long to compile and show little more."""
+    return [pytest.param(n, marks=[pytest.mark.long] if n in names else []) for n in PARTS]
+
+
+@pytest.mark.parametrize("name", but_long("jumps", "skellam"))
+def test_results_do_not_depend_on_places(name):
+    """Nor on how many trials there are."""
     parts = PARTS[name]()
     whole = nrjax.simulate(KEY, 150, **parts, batching=SMALL)
     assert np.unique(whole.step).size > 5
     if name != "skellam":  # whose releases are integers
         assert np.unique(whole.release, axis=0).shape[0] == 150
-    # Other lanes, inner steps and chunks, odd ones, on eight devices; the tile is part of the law.
-    odd = nrjax.Batching(tile=16, lanes=48, chunk=67, inner_steps=3)
-    assert_same(whole, nrjax.simulate(KEY, 150, **parts, batching=odd))
     # Fewer trials, from the middle; not so few that another program would be compiled for them.
     assert_same(
         jax.tree.map(lambda leaf: leaf[11:144], whole),
         nrjax.simulate(KEY, 133, **parts, first_trial=11, batching=SMALL),
     )
+
+
+@pytest.mark.parametrize("name", but_long("jumps", "skellam", "ridge"))
+def test_results_do_not_depend_on_batching(name):
+    """Other lanes, inner steps and chunks, odd ones, on eight devices; the tile is part of it."""
+    parts = PARTS[name]()
+    whole = nrjax.simulate(KEY, 150, **parts, batching=SMALL)
+    odd = nrjax.Batching(tile=16, lanes=48, chunk=67, inner_steps=3)
+    assert_same(whole, nrjax.simulate(KEY, 150, **parts, batching=odd))
 
 
 @pytest.mark.parametrize("name", ["brownian", "logistic", "doubling"])
@@ -236,10 +248,12 @@ class Ceiled(Distance):
 
 def test_derived_results_are_made_of_each_outcome(dtype):
     """Also where a trial ends on the ceiling of its utility, and its hypothesis is made late."""
-    parts = doubling_parts() | {"utility": Ceiled(np.full(3, 3.0))}
-    trial = build_interaction(**parts, max_steps=12)
-    whole = montecarlo.outcomes(trial, 100, batching=SMALL).run(KEY, 100)
+    parts = doubling_parts()
+    whole = nrjax.simulate(KEY, 150, **parts, max_steps=12, batching=SMALL)._asdict()
+    whole = {name: leaf[:100] for name, leaf in whole.items()}
     assert set(np.unique(whole["status"])) == {Status.STOPPED, Status.EXHAUSTED}
+    ceiled = parts | {"utility": Ceiled(np.full(3, 3.0))}
+    trial = build_interaction(**ceiled, max_steps=12)
     found = montecarlo.outcomes(trial, 100, ("step",), SMALL, DERIVED).run(KEY, 100)
     assert set(found) == {"step", "norm", "two"}
     assert all(isinstance(leaf, np.ndarray) for leaf in found.values())
@@ -271,6 +285,7 @@ def test_bad_derived_results_are_named(derived, message):
 
 
 def test_the_last_trials_that_have_keys():
+    # On eight devices, so that some have no trials left.
     outcome = nrjax.simulate(KEY, 3, **scalar(), first_trial=2**32 - 3)
     assert np.unique(outcome.release).size == 3
     with pytest.raises(ValueError, match=r"first_trial \+ trials = 4294967297: must be at most"):
@@ -303,15 +318,16 @@ def test_a_process_may_draw_from_the_poisson_law():
 
 def test_a_second_simulation_does_not_compile():
     parts = scalar()
-    nrjax.simulate(KEY, 100, **parts, batching=SMALL)
+    nrjax.simulate(KEY, 300, **parts, batching=SMALL)
     before = _on_devices._cache_size()
-    nrjax.simulate(jax.random.key(9), 120, **(parts | {"value": 2}), batching=SMALL)
+    nrjax.simulate(jax.random.key(9), 320, **(parts | {"value": 2}), batching=SMALL)
     assert _on_devices._cache_size() == before
 
 
 def test_raw_keys_are_keys():
     raw = jax.random.key_data(KEY)
-    assert_same(nrjax.simulate(KEY, 10, **scalar()), nrjax.simulate(raw, 10, **scalar()))
+    one, other = (nrjax.simulate(k, 300, **scalar(), batching=SMALL) for k in (KEY, raw))
+    assert_same(one, other)
 
 
 @pytest.mark.parametrize(

@@ -239,7 +239,8 @@ def test_a_nan_under_a_ceiling_is_found():
 def test_trials_that_fail_are_assessed_too():
     """Overflowing noise, and starts without a time, end between two looks."""
     jumps = nrjax.LaplaceJumps((), 0.01, 100.0, size=6)
-    for schedule in (nrjax.Grid(np.geomspace(100.0, 0.01, 30)), nrjax.Grid(np.array([200.0, 1.0]))):
+    for start in (100.0, 200.0):
+        schedule = nrjax.Grid(np.geomspace(start, 0.01, 30))
         changes = {
             "process": jumps,
             "guarantee": nrjax.PureGuarantee(1.0),

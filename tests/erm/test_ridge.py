@@ -266,7 +266,10 @@ def test_the_utility_survives_vmap_over_its_parameters(dtype):
     assert np.std(alone) > 0.01 * np.abs(np.mean(alone))
 
 
-@pytest.mark.parametrize(("noise", "constants"), LAYOUTS[::2])
+@pytest.mark.parametrize(
+    ("noise", "constants"),
+    [LAYOUTS[0], pytest.param(*LAYOUTS[2], marks=pytest.mark.long)],
+)
 def test_trials_run_end_to_end(noise, constants):
     x, y = small_data(rows=300)
     problem = RidgeProblem.fit(x, y, 0.05)

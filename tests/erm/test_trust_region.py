@@ -16,7 +16,7 @@ import pytest
 from nrjax.erm import minimise_in_ball
 
 LANES = 64
-DIMENSIONS = (1, 2, 3, 10, 38, 77, 200)
+DIMENSIONS = (1, 2, 3, 10, pytest.param(38, marks=pytest.mark.long), 77, 200)
 
 single = jax.jit(minimise_in_ball)
 lanes = jax.jit(jax.vmap(minimise_in_ball))

@@ -15,12 +15,18 @@ def draw_paths(process, times, trials, seed, reuse_key=False, shift=0.0):
     The first of the falling `times` is both the start and a rewind to where it is, so that the
     program holds each method once.
     """
-    times = jnp.asarray(times, float)
+    keys = jax.random.split(jax.random.key(seed), trials)
+    drawn = _paths(process, keys, jnp.asarray(times, float), reuse_key, jnp.asarray(shift, float))
+    return tuple(np.asarray(part, float) for part in drawn)
+
+
+@jax.jit
+def _paths(process, keys, times, reuse_key, shift):
+    """One program for a process, whatever the key, the times and the shift."""
 
     def path(key):
         keys = jax.random.split(key, len(times) + 1)
-        if reuse_key:
-            keys = jnp.broadcast_to(key, keys.shape)
+        keys = jnp.where(reuse_key, jnp.broadcast_to(key, keys.shape), keys)
 
         def step(state, inputs):
             state = process.rewind(inputs[0], state, inputs[1])
@@ -28,8 +34,7 @@ def draw_paths(process, times, trials, seed, reuse_key=False, shift=0.0):
 
         return jax.lax.scan(step, process.init(keys[-1], times[0]), (keys[:-1], times))[1]
 
-    drawn = jax.jit(jax.vmap(path))(jax.random.split(jax.random.key(seed), trials))
-    return tuple(np.asarray(part, float) for part in drawn)
+    return jax.vmap(path)(keys)
 
 
 def bonferroni(p_values):
@@ -69,6 +74,7 @@ def _z_p(difference, error):
     return np.where((error == 0) & (difference != 0), 0.0, 2 * stats.norm.sf(np.abs(z)))
 
 
+@jax.tree_util.register_pytree_node_class
 class Altered:
     """A process with a fault planted in it: methods given by name replace the sound ones."""
 
@@ -78,12 +84,19 @@ class Altered:
     def __getattr__(self, name):
         return self.methods.get(name) or getattr(self.process, name)
 
+    def tree_flatten(self):
+        return (self.process,), tuple(self.methods.items())
 
-def fresh(process):
-    """Fault: new noise at each step, right in every marginal."""
-    return Altered(process, rewind=lambda key, state, time: process.init(key, time))
+    @classmethod
+    def tree_unflatten(cls, methods, children):
+        return cls(*children, **dict(methods))
 
 
-def shrunk(process):
+def fresh(path):
+    """Fault: new noise at each step, right in every marginal: each step is another trial's."""
+    return np.stack([np.roll(path[:, i], 17 * i, axis=0) for i in range(path.shape[1])], axis=1)
+
+
+def shrunk(path):
     """Fault: variance x 0.9."""
-    return Altered(process, value=lambda state: np.sqrt(0.9) * process.value(state))
+    return np.sqrt(0.9) * path

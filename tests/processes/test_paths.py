@@ -18,11 +18,9 @@ from nrjax.processes import (
     noise_path,
     scan_noise,
 )
-from nrjax.processes.brownian import BrownianState
-from nrjax.processes.laplace import LaplaceState, laplace
 from nrjax.processes.paths import BLOCK
 from tests.problems import Distance
-from tests.processes.laws import FAULTY, SOUND, Altered, bonferroni, law_p, mean_p
+from tests.processes.laws import FAULTY, SOUND, bonferroni, fresh, law_p, mean_p
 
 STEPS = 1 + BLOCK + 24  # the first, a whole block, a part of one
 TIMES = np.geomspace(40.0, 2.0, STEPS)
@@ -85,17 +83,9 @@ def test_laplace_law(laplace_noise):
     assert laplace_p(laplace_noise) > SOUND
 
 
-def test_planted_fresh_noise_is_seen():
-    def anew(drawn, state, time):
-        del state
-        return BrownianState(jnp.sqrt(time) * drawn, time)
-
-    def anew_laplace(bits, state, time):
-        del state
-        return LaplaceState(time * laplace(bits, time.dtype), time)
-
-    assert brownian_p(draw(Altered(BROWNIAN, move=anew))) < FAULTY
-    assert laplace_p(draw(Altered(LAPLACE, move=anew_laplace))) < FAULTY
+def test_planted_fresh_noise_is_seen(brownian, laplace_noise):
+    assert brownian_p(fresh(brownian)) < FAULTY
+    assert laplace_p(fresh(laplace_noise)) < FAULTY
 
 
 def test_planted_key_shared_by_the_blocks_is_seen(monkeypatch):
@@ -126,9 +116,8 @@ def test_blocks_are_keyed_by_their_number(dtype):
 
 def test_depends_on_the_trial_and_earlier_times_alone(brownian, laplace_noise):
     """Bit for bit: other numbers of trials, and of steps that follow, on one block and on two."""
-    for process, paths in ((BROWNIAN, brownian), (LAPLACE, laplace_noise)):
-        few = draw(process, TIMES[: BLOCK + 4], trials=7, first=11)
-        np.testing.assert_array_equal(few, paths[11:18, : BLOCK + 4])
+    few = draw(BROWNIAN, TIMES[: BLOCK + 4], trials=7, first=11)
+    np.testing.assert_array_equal(few, brownian[11:18, : BLOCK + 4])
     np.testing.assert_array_equal(draw(LAPLACE, TIMES[:9], 1, 42), laplace_noise[42:43, :9])
     np.testing.assert_array_equal(draw(LAPLACE, TIMES[:1], 3), laplace_noise[:3, :1])
 
