@@ -25,6 +25,7 @@ from nrjax import _machine, datasets
 from nrjax.progress import progress
 from nrjax.studies import runner
 from nrjax.studies.group import ALONE, Group, Machines, join, leave, speaker
+from nrjax.studies.reading import naming_damage
 from nrjax.studies.report import Report
 from nrjax.studies.store import Store, StoreError
 
@@ -73,6 +74,9 @@ class _Resume:
     """Folder of the run."""
     trials: int | None = None
     """How many trials of each case there are to be, in all; by default as many as planned."""
+    until_se: float | None = None
+    """Add trials until every median epsilon has this standard error, in place of what the run has
+    asked for; see `nrjax run`."""
     machines: tyro.conf.OmitArgPrefixes[_Machines] = dataclasses.field(default_factory=_Machines)
 
 
@@ -154,20 +158,20 @@ def _run(arguments: Sequence[str]) -> None:
 def _resume(options: _Resume) -> None:
     group = _join(_checked(options.machines))
     with _bar(group) as bar:
-        store = runner.resume(options.folder, options.trials, bar, group)
+        store = runner.resume(options.folder, options.trials, bar, group, until_se=options.until_se)
     _show(runner.find(store.settings["study"]), store, group)
 
 
 def _plot(options: _Plot) -> None:
     study, store = runner.finished(options.folder)
-    with store.writer():
+    with naming_damage(store), store.writer():
         study.plot(store)
     print(f"Figures are in {store.folder / 'figures'}")
 
 
 def _summary(options: _Summary) -> None:
     study, store = runner.finished(options.folder)
-    with store.writer():
+    with naming_damage(store), store.writer():
         study.conclude(store)
     _show(study, store)
 
@@ -187,7 +191,8 @@ def _show(study: Any, store: Store, group: Group = ALONE) -> None:
     if not group.first:
         return
     console = rich.console.Console()
-    report = study.report(store)
+    with naming_damage(store):
+        report = study.report(store)
     console.print(_table(report))
     for remark in report.remarks:
         console.print(remark, soft_wrap=True, highlight=False)

@@ -25,8 +25,8 @@ def data_file(tmp_path):
 
 
 def run(data_file, out, *more):
-    """A small study of one mechanism."""
-    small = "--trials 40 --levels 40 --curve-levels 4 --tight-at 2 --lowest-epsilon 1"
+    """A small study of one mechanism; programs of these sizes are in test_whitehouse2022.py too."""
+    small = "--trials 80 --chunk 64 --levels 60 --curve-levels 6 --tight-at 2 --lowest-epsilon 1"
     return main(
         [
             *("run", "whitehouse2022", "--data", str(data_file), "--target", "y"),
@@ -36,14 +36,15 @@ def run(data_file, out, *more):
     )
 
 
-def test_a_run_prints_a_table_and_leaves_its_results(data_file, tmp_path, capsys):
+def test_a_run_prints_a_table_and_leaves_its_results(data_file, tmp_path, capsys, monkeypatch):
     assert run(data_file, tmp_path / "out") == 0
+    monkeypatch.setattr(whitehouse2022, "plot", lambda store: None)  # once is enough
     printed = capsys.readouterr().out
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     case = summary["cases"][0]
     for word in ("laplace", "median", "step", "trials/s", f"{case['epsilon']['q50']:.4g}"):
         assert word in printed
-    assert "40 of 40 trials" in printed
+    assert "80 of 80 trials" in printed
     # A second run into the same folder is refused, and the first one's results stay.
     before = (tmp_path / "out" / "summary.json").read_bytes()
     assert run(data_file, tmp_path / "out", "--seed", "1") == 2
@@ -59,7 +60,7 @@ def test_a_run_prints_a_table_and_leaves_its_results(data_file, tmp_path, capsys
 
 def test_results_are_looked_at_taken_up_and_added_to(data_file, tmp_path, capsys, monkeypatch):
     out, kept = tmp_path / "out", tmp_path / "kept.npz"
-    assert run(data_file, out, "--chunk", "16") == 0
+    assert run(data_file, out) == 0
     first = Store.open(out).read("logistic-laplace-public", "outcome").load()
     data_file.rename(kept)  # the store alone is enough
     for name in ("summary.json", "report.md"):
@@ -70,7 +71,7 @@ def test_results_are_looked_at_taken_up_and_added_to(data_file, tmp_path, capsys
     capsys.readouterr()
     assert main(["summary", str(out)]) == 0
     assert "median" in capsys.readouterr().out
-    assert json.loads((out / "summary.json").read_text())["cases"][0]["trials"] == 40
+    assert json.loads((out / "summary.json").read_text())["cases"][0]["trials"] == 80
     assert (out / "report.md").exists()
     assert main(["plot", str(out)]) == 0
     assert figure.read_bytes() == drawn
@@ -89,16 +90,16 @@ def test_results_are_looked_at_taken_up_and_added_to(data_file, tmp_path, capsys
     assert "own.npz" in capsys.readouterr().err
     kept.rename(data_file)
     assert main(["resume", str(out)]) == 0
-    assert "24 of 40 trials" in capsys.readouterr().out
+    assert "64 of 80 trials" in capsys.readouterr().out
     again = Store.open(out).read("logistic-laplace-public", "outcome").load()
     assert again.identical(first)
-    assert main(["resume", str(out), "--trials", "50"]) == 0
-    assert "50 of 50 trials" in capsys.readouterr().out
+    assert main(["resume", str(out), "--trials", "130"]) == 0
+    assert "130 of 130 trials" in capsys.readouterr().out
     more = Store.open(out).read("logistic-laplace-public", "outcome").load()
-    assert more.sizes["trial"] == 50
-    assert more.isel(trial=slice(40)).equals(first)
-    assert main(["resume", str(out), "--trials", "49"]) == 2
-    assert "trials = 49: must be at least 50" in capsys.readouterr().err
+    assert more.sizes["trial"] == 130
+    assert more.isel(trial=slice(80)).equals(first)
+    assert main(["resume", str(out), "--trials", "129"]) == 2
+    assert "trials = 129: must be at least 130" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["resume", "plot", "summary"])

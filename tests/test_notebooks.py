@@ -19,6 +19,14 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CELL_SECONDS = 120
+# Four programs of five seconds of compilation each: without them in CI, whole by `-m long`.
+DEAR = {"own_problem": "nrjax.simulate("}
+RUNS = [pytest.param(path, DEAR.get(path.stem), id=path.stem) for path in NOTEBOOKS]
+RUNS += [
+    pytest.param(path, None, id=f"{path.stem}-whole", marks=pytest.mark.long)
+    for path in NOTEBOOKS
+    if path.stem in DEAR
+]
 # In a cell, not by PYTHONWARNINGS: the kernel's start is not what is tested. Nor is its end, where
 # ipykernel warns of itself and would no longer shut down.
 STRICT = """\
@@ -67,6 +75,15 @@ def execute(notebook, folder, seconds=CELL_SECONDS):
     return copy
 
 
+def before(notebook, word):
+    """The cells before the first code cell with this word in it; all of them without a word."""
+    copy = deepcopy(notebook)
+    if word is not None:
+        dear = [cell.cell_type == "code" and word in cell.source for cell in copy.cells]
+        del copy.cells[dear.index(True) :]
+    return copy
+
+
 def made_of(*sources):
     """A tiny notebook with these code cells."""
     return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(s) for s in sources])
@@ -97,9 +114,9 @@ def test_committed_clean(path):
     assert notebook.metadata.kernelspec.name == "python3"
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_runs(path, kernel_environment):
-    notebook = read(path)
+@pytest.mark.parametrize(("path", "until"), RUNS)
+def test_runs(path, until, kernel_environment):
+    notebook = before(read(path), until)
     done = execute(notebook, kernel_environment)
     code = [cell for cell in done.cells if cell.cell_type == "code"]
     assert all(cell.execution_count for cell in code)

@@ -212,7 +212,7 @@ def test_results_by_share_of_the_budget(two):
             assert (last.min(), last.max()) == (values[1, -1], values[28, -1])
         assert axes.get_xlabel() == "share of the budget spent"
         assert axes.get_title().startswith(f"zipf {size:,} samples\n")
-    assert figure.axes[0].get_ylabel() == "results returned by then"
+    assert figure.axes[0].get_ylabel() == "mean results returned by then"
 
 
 def test_looks_differ_by_method_and_by_filter(tmp_path):

@@ -190,7 +190,7 @@ def budget(store: Store) -> Figure:
         axes.grid(True, color="0.85", linewidth=0.6)
         axes.set_axisbelow(True)
     for row in panels:
-        row[0].set_ylabel("results returned by then")
+        row[0].set_ylabel("mean results returned by then")
     handles = [
         Line2D([], [], linestyle=look.style.dash, label=look.title, **look.marker)
         for look in looks.values()

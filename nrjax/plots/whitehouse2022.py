@@ -213,10 +213,10 @@ def ridge_constants(store: Store) -> Figure:
                 ("curve", case.attributes["constants"]),
                 (other, other.removeprefix("curve_")),
             ):
-                style = styles[mechanism]
-                if constants == "tight":
-                    style = style._replace(dash=(0, (1, 1)), marker="x")
-                curves.append(_Curve(case, name, style, f"{words(mechanism)}, {constants}"))
+                style, tight = styles[mechanism], constants == "tight"
+                style = style._replace(dash=(0, (1, 1))) if tight else style
+                label = f"{words(mechanism)}, {constants}"
+                curves.append(_Curve(case, name, style, label, hollow=tight))
         _draw_losses(axes, store, curves)
     return figure
 
@@ -233,15 +233,17 @@ class _Curve(NamedTuple):
     name: str
     style: Style
     label: str
+    hollow: bool = False
+    """Whether its markers are."""
 
 
 def _draw_losses(axes: Axes, store: Store, curves: Sequence[_Curve]) -> None:
     """Curves of one task, with its target and optimum."""
     seen = np.concatenate([_draw_curve(axes, store, curve) for curve in curves])
     case = curves[0].case
-    for value, label, dash in (
-        (case.attributes["target"], "target", (0, (8, 3))),
-        (case.attributes["optimum"], "optimum without privacy", (0, (2, 2))),
+    lines = [case.attributes[name] for name in ("target", "optimum")]
+    for value, label, dash in zip(
+        lines, ("target", "optimum without privacy"), ((0, (8, 3)), (0, (2, 2))), strict=True
     ):
         if value is not None:
             axes.axhline(
@@ -254,7 +256,8 @@ def _draw_losses(axes: Axes, store: Store, curves: Sequence[_Curve]) -> None:
             )
     seen = seen[np.isfinite(seen)]
     if seen.size and seen.min() > 0 and seen.max() > 10 * seen.min():
-        axes.set_yscale("log")
+        shown = np.append(seen, [line for line in lines if line is not None and line > 0])
+        epsilon_scale(axes, "y", (shown.min() / 1.2, shown.max() * 1.2))
     layouts = [curve.case.passes[curve.name] for curve in curves]
     epsilons = np.concatenate([layout.coordinates["epsilon"].values for layout in layouts])
     epsilon_scale(axes, "x", (epsilons.min() / 1.1, epsilons.max() * 1.1))
@@ -301,7 +304,8 @@ def _draw_curve(axes: Axes, store: Store, drawn: _Curve) -> np.ndarray:
         color=style.line,
         linestyle=style.dash,
         marker=style.marker,
-        markersize=4,
+        markersize=4.5 if drawn.hollow else 4,
+        markerfacecolor="white" if drawn.hollow else style.line,
         markevery=max(1, epsilon.size // 12),
         label=drawn.label,
         zorder=3,

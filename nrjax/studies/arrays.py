@@ -200,18 +200,53 @@ def check_chunks(here: Path, layout: Pass, done: np.ndarray) -> None:
     """
     axes = {name: len(variable.dims) for name, variable in layout.variables.items()}
     for name, more in (axes | {"seconds": 0}).items():
-        for chunk in np.flatnonzero(done):
+        for chunk in np.flatnonzero(done).tolist():
             path = here.joinpath(name, "c", str(chunk), *["0"] * more)
             try:
                 there = os.stat(path).st_size > 0
             except FileNotFoundError:
                 there = False
             if not there:
-                raise DamagedError(
-                    f"{path} is missing or empty, though chunk {chunk} is marked as done: restore "
-                    f"it from a copy, or remove the mark {here / 'done' / 'c' / str(chunk)}, and "
-                    "`nrjax resume` will run that chunk again"
-                )
+                raise _lost(path, "is missing or empty", here, chunk)
+
+
+def _lost(path: Path, what: str, here: Path, chunk: int) -> DamagedError:
+    """What to do about a file of a chunk that counts as done."""
+    return DamagedError(
+        f"{path} {what}, though chunk {chunk} is marked as done: restore it from a copy, or remove "
+        f"the mark {here / 'done' / 'c' / str(chunk)}, and `nrjax resume` will run that chunk again"
+    )
+
+
+def check_contents(here: Path, layout: Pass, done: np.ndarray) -> None:
+    """Raise if a file of a chunk that is done, or of a coordinate, cannot be decoded.
+
+    Args:
+        here: the folder of the pass.
+        layout: the pass.
+        done: which chunks are done.
+
+    Raises:
+        DamagedError: naming the file, and how to have the chunk run again.
+    """
+    check_chunks(here, layout, done)
+    for name, variable in layout.variables.items():
+        array = zarr.open_array(here / name, mode="r")
+        for chunk in np.flatnonzero(done).tolist():
+            if not _decodes(array, layout.rows_of(chunk)):
+                path = here.joinpath(name, "c", str(chunk), *["0"] * len(variable.dims))
+                raise _lost(path, "is broken", here, chunk)
+    for name in layout.coordinates:
+        if not _decodes(zarr.open_array(here / name, mode="r"), slice(None)):
+            raise DamagedError(f"{here / name / 'c' / '0'} is broken; {_REMEDY}")
+
+
+def _decodes(array: zarr.Array, rows: slice) -> bool:
+    try:
+        _ = array[rows]
+    except (RuntimeError, ValueError):  # not to be decompressed; or of another size
+        return False
+    return True
 
 
 def fits(here: Path, layout: Pass) -> bool:

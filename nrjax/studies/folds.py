@@ -1,5 +1,7 @@
 """What studies keep of trials that are folded (`--keep summary`): variables and their bins."""
 
+import dataclasses
+import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -9,7 +11,7 @@ from jax import Array
 from nrjax._numerics import check
 from nrjax.bins import LogBins, WholeBins
 from nrjax.interaction import Interaction
-from nrjax.montecarlo import Program
+from nrjax.program import Program
 from nrjax.schedules import Grid
 from nrjax.sketches import Fold, Sketch
 from nrjax.sketching import SketchProgram, sketches
@@ -21,6 +23,9 @@ EPSILON_DIGITS = 12
 
 DIGITS = 7
 """Other numbers are known to within 2^-7 of their value."""
+
+_MOST_BINS = 2**20
+"""Of an epsilon; counts of four bytes each, for each chunk of trials."""
 
 _LARGEST = 20
 """Exponent of two beyond which losses and utilities share a bin."""
@@ -76,18 +81,31 @@ def grid_ends(interaction: Interaction) -> tuple[float, float, int] | None:
     return low, high, times.size
 
 
-def epsilon_folds(low: float, high: float, until_se: float | None = None) -> dict[str, Fold]:
-    """Of the total epsilon, which is usually from `low` to `high`.
+def epsilon_folds(
+    low: float, high: float, width: float | None = None, usual: float | None = None
+) -> dict[str, Fold]:
+    """Of the total epsilon.
+
+    Args:
+        low: first edge of the bins.
+        high: their last.
+        width: as wide as bins up to `usual` may be, if 2^20 of them are enough for that; none is
+            wider than 2^-12 of its values.
+        usual: what trials hardly exceed; by default `high`.
 
     Raises:
-        ValueError: even the narrowest of the bins is wider than `until_se`.
+        ValueError: even the narrowest bin is wider than `width`.
     """
     bins = LogBins.covering(low, high, EPSILON_DIGITS)
-    narrowest = 2.0**bins.lowest * bins.resolution
-    right = (
-        f"at least {narrowest:.3g}, the width of the narrowest bin of the summaries; or keep trials"
-    )
-    check(until_se is None or until_se >= narrowest, "until_se", until_se, right)
+    if width is not None:
+        # Values up to `usual` are below 2^(top + 1), where bins are 2^(top - digits) wide.
+        top = int(np.frexp(high if usual is None else usual)[1]) - 1
+        most = int(np.log2(_MOST_BINS // (bins.highest - bins.lowest)))
+        digits = min(max(EPSILON_DIGITS, top - math.floor(math.log2(width))), most)
+        bins = dataclasses.replace(bins, digits=digits)
+        narrowest = 2.0 ** (bins.lowest - digits)
+        right = f"at least {narrowest:.3g}, the width of the narrowest bin of its histogram"
+        check(narrowest <= width, "until_se", width, f"{right}; or keep trials (--keep trials)")
     return {"epsilon": Fold(bins=bins), "has_epsilon": Fold(bins=WholeBins(0, 1))}
 
 

@@ -119,8 +119,7 @@ def wanted(store: Store, settings: Any) -> int | None:
 
     Looks at the results only after 1000 x 2^k trials, so that the answer does not depend on chunks,
     devices, processes or interruptions; with another number, which somebody asked for, it is None.
-    A case without an epsilon, or with a median that is infinite, is left out; so is one whose
-    median lies in a bin that is wider than `until_se`.
+    A case without an epsilon, or with a median that is infinite, is left out.
 
     Args:
         store: of a finished run.
@@ -128,20 +127,35 @@ def wanted(store: Store, settings: Any) -> int | None:
 
     Returns:
         The next 1000 x 2^k trials, no more than `most_trials`.
+
+    Raises:
+        ValueError: a median is not known well enough, and lies in a bin of its histogram that is
+            wider than `until_se`.
     """
     if settings.until_se is None:
         return None
     present = _trials(store)
-    following = 2 * present
-    if present not in _looks() or following > min(most_trials(settings), _LAST):
+    if present not in _looks():
         return None
-    wide = any(_open(one, settings.until_se) for one in medians(store))
-    return following if wide else None
+    short = [one for one in medians(store) if _short_of(one, settings.until_se)]
+    _refuse_coarse(store, short, settings.until_se)
+    following = 2 * present
+    return following if short and following <= min(most_trials(settings), _LAST) else None
 
 
-def _open(median: Median, goal: float) -> bool:
-    """Whether more trials are needed, and may help."""
-    return _short_of(median, goal) and median.width <= goal
+def _refuse_coarse(store: Store, short: Sequence[Median], goal: float) -> None:
+    """Raise where a bin is wider than the goal: more trials would not reach it."""
+    if not short:
+        return
+    worst = max(short, key=lambda one: one.width)
+    enough = float(f"{worst.width * 1.05:.2g}")
+    right = (
+        f"at least {worst.width:.3g}, the width of the histogram's bin in which the median epsilon "
+        f"of {worst.case} lies ({worst.value:.4g}); the {_trials(store):,} trials are kept: ask "
+        f"for less with `nrjax resume {store.folder} --until-se {enough:g}`, or run the study "
+        "again with --keep trials"
+    )
+    check(worst.width <= goal, "until_se", goal, right)
 
 
 def _short_of(median: Median, goal: float) -> bool:

@@ -16,15 +16,16 @@ from typing import Any, Protocol
 
 from nrjax._numerics import check
 from nrjax.keys import study_key
-from nrjax.montecarlo import Program
+from nrjax.program import Program
 from nrjax.studies import identity
 from nrjax.studies.common import Progress, chunk_size, fill
 from nrjax.studies.folder import RESULTS
 from nrjax.studies.group import ALONE, Group
 from nrjax.studies.layout import with_trials
 from nrjax.studies.precision import first_look, wanted
+from nrjax.studies.reading import naming_damage
 from nrjax.studies.report import Report
-from nrjax.studies.settings import from_plain, to_plain
+from nrjax.studies.settings import begun, from_plain, to_plain
 from nrjax.studies.store import Store, UnfinishedError
 
 __all__ = ["STUDIES", "Study", "find", "finished", "resume", "run"]
@@ -118,13 +119,13 @@ def run(study: Any, settings: Any, progress: Progress | None = None, group: Grou
         FileNotFoundError, ValueError: the data are not there, or the settings do not suit them.
         OSError: the folder cannot be written to, or the disk is full; the message says whether
             something is kept.
+        DamagedError: files of the store have been broken meanwhile.
     """
     fresh = not settings.out.exists()
     if group.first:
         Store.check(settings.out, overwrite=settings.overwrite)
-    trials = settings.trials if settings.until_se is None else first_look(settings)
+    settings = begun(settings)
     # What is chosen by the number of trials must stay as it is when trials are added.
-    settings = dataclasses.replace(settings, trials=trials)
     settings = dataclasses.replace(settings, chunk=chunk_size(settings))
     store = None
     try:
@@ -158,6 +159,8 @@ def resume(
     trials: int | None = None,
     progress: Progress | None = None,
     group: Group = ALONE,
+    *,
+    until_se: float | None = None,
 ) -> Store:
     """Take up a run that was stopped, or add trials to it; the same bits as without a stop.
 
@@ -168,14 +171,15 @@ def resume(
         trials: how many there are to be of each case, in all; None for no more than planned.
         progress: told of every chunk that is done; None for silence.
         group: the processes that run it together, as many as there are now; each calls this.
+        until_se: in place of the one in the store, as `RunSettings` has it.
 
     Returns:
         The finished store.
 
     Raises:
         FileNotFoundError: there are no results in the folder, or no data where they were.
-        ValueError: `trials` are fewer than there are; or the results would not be the same here,
-            and why.
+        ValueError: `trials` are fewer than there are; `until_se` is finer than the histograms of
+            the store; or the results would not be the same here, and why.
         DamagedError: files of the store are missing or broken.
         StoreBusyError: another process is at work on it.
         OSError: as `run`.
@@ -191,10 +195,15 @@ def resume(
     if trials is not None:
         right = f"at least {present}, which there are: trials are never taken away"
         check(present <= trials <= 2**32, "trials", trials, f"{right}; and at most 2^32")
+    other = until_se is not None and until_se != settings.until_se
+    if other:
+        settings = dataclasses.replace(settings, trials=trials or present, until_se=until_se)
+        trials = first_look(settings)
+        settings = dataclasses.replace(settings, trials=present)
     group.wait("the store is opened")
     group.check_same("trials", present if trials is None else trials)
-    nothing = store.finished() and trials in (None, present)
-    if group.agree(int(group.first and nothing and wanted(store, settings) is None)):
+    nothing = store.finished() and trials in (None, present) and not other
+    if group.agree(int(group.first and nothing and _wanted(store, settings) is None)):
         _conclude(study, store, group)
         return store
     here = identity.facts(study.NAME, settings)
@@ -202,7 +211,7 @@ def resume(
     setups = study.setups(settings)
     programs = study.programs(setups)
     _check_same(store, settings, setups, identity.fingerprints(programs))
-    if trials is not None and trials > present:
+    if trials is not None and (trials > present or other):
         store, settings, setups = _extended(store, settings, setups, trials, group)
     return _complete(study, store, settings, setups, progress, group)
 
@@ -231,7 +240,7 @@ def _complete(
         group.wait("every chunk is done")
         if group.first and group.processes > 1:
             _eventually(store.finished)
-        more = group.agree((wanted(store, settings) or 0) if group.first else 0)
+        more = group.agree((_wanted(store, settings) or 0) if group.first else 0)
         if not more:
             break
         store, settings, setups = _extended(store, settings, setups, more, group)
@@ -266,9 +275,14 @@ def _extended(
     return store, settings, cases
 
 
+def _wanted(store: Store, settings: Any) -> int | None:
+    with naming_damage(store):
+        return wanted(store, settings)
+
+
 def _conclude(study: Any, store: Store, group: Group) -> None:
     if group.first:
-        with _resumable(store.folder), store.writer():
+        with _resumable(store.folder), naming_damage(store), store.writer():
             study.conclude(store)
             study.plot(store)
     group.wait("summary and figures are written")

@@ -11,7 +11,14 @@ import numpy as np
 import tyro
 
 from nrjax._numerics import check
-from nrjax.studies.precision import check_looks
+from nrjax.datasets.user import SUFFIXES
+from nrjax.studies.precision import check_looks, first_look
+
+_LATER = {"bin_width": None}
+"""Fields that stores once did not have, and what is meant there."""
+
+_FILES = ("data", "data_dir")
+"""Fields that name files, or data sets that need none."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,10 +38,14 @@ class RunSettings:
     moments, counts), so that a study of any size takes megabytes."""
     until_se: float | None = None
     """Add trials until the standard error of every case's median epsilon is at most this, in
-    units of epsilon; looked at after 1000, 2000, 4000, ... trials, but no fewer than --trials."""
+    units of epsilon; looked at after 1000, 2000, 4000, ... trials, but no fewer than --trials.
+    With --keep summary refused where it is finer than the histogram at a median."""
     most_trials: int | None = None
     """With --until-se: no more trials than this; by default 1,024,000 or, of --keep summary,
     1,024,000,000."""
+    bin_width: Annotated[float | None, tyro.conf.Suppress] = None
+    """Of --keep summary: how wide bins of epsilon should be at most; the `until_se` that the run
+    begins with."""
     overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Replace the results of an earlier run in the same folder."""
 
@@ -51,6 +62,34 @@ class RunSettings:
         most = self.most_trials
         check(most is None or 1 <= most <= 2**32, "most_trials", most, right)
         check_looks(self)
+
+
+def begun(settings: Any) -> Any:
+    """The settings of a run that begins with these, for its store.
+
+    Files are named by their whole paths: the run may be taken up from another working directory.
+    Where `until_se` is asked for, trials are those of the first look, and bins are chosen for it;
+    they stay as they are where another `until_se` is asked for later.
+    """
+
+    def whole(name: str, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(whole(name, one) for one in value)
+        if isinstance(value, Path):
+            return value.expanduser().absolute()
+        is_file = isinstance(value, str) and Path(value).suffix.lower() in SUFFIXES
+        return str(Path(value).expanduser().absolute()) if is_file else value
+
+    files = {
+        name: whole(name, getattr(settings, name)) for name in _FILES if hasattr(settings, name)
+    }
+    settings = dataclasses.replace(settings, **files)
+    if settings.until_se is None:
+        return settings
+    width = settings.bin_width
+    if settings.keep == "summary" and width is None:
+        width = settings.until_se
+    return dataclasses.replace(settings, trials=first_look(settings), bin_width=width)
 
 
 def to_plain(settings: Any) -> dict[str, Any]:
@@ -75,6 +114,7 @@ def from_plain(kind: type, fields: Mapping[str, Any], **changes: Any) -> Any:
     Raises:
         ValueError: a field is missing or unknown, or has a value that it cannot have.
     """
+    fields = _LATER | dict(fields)
     known = {field.name for field in dataclasses.fields(kind)}
     for word, names in (("lack", known - set(fields)), ("hold", set(fields) - known)):
         if names:

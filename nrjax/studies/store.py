@@ -29,7 +29,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 from nrjax._numerics import check
-from nrjax.studies import arrays
+from nrjax.studies import arrays, reading
 from nrjax.studies.folder import (
     NEW,
     RESULTS,
@@ -200,41 +200,9 @@ class Store:
                 f"{self.folder}`, or read what there is with partial=True"
             )
         arrays.check_chunks(here, layout, done)
-        dataset = self._opened(here, layout)
-        dataset = dataset.assign_coords({layout.axis: np.arange(layout.rows)})
+        dataset = reading.opened(here, layout, done)
         dataset.attrs = dict(self.cases[case].attributes)
-        if not done.all():
-            keep = done
-            if layout.axis == "trial":
-                keep = np.repeat(done, layout.chunk)[: layout.trials]
-            dataset = dataset.load().isel({layout.axis: np.flatnonzero(keep)})
         return dataset
-
-    @staticmethod
-    def _opened(here: Path, layout: Pass) -> xarray.Dataset:
-        """The variables and coordinates of a pass, as long as the layout says."""
-        import xarray
-
-        names = [*layout.variables, *layout.coordinates]
-
-        def some(kept: Sequence[str]) -> xarray.Dataset:
-            # Undecoded, so that no number is ever taken for a mark of missing data or for a date.
-            dataset = xarray.open_zarr(
-                here,
-                decode_cf=False,
-                consolidated=False,
-                zarr_format=3,
-                chunks=None,
-                drop_variables=[*arrays.BESIDES, *(name for name in names if name not in kept)],
-            )
-            return dataset.isel({layout.axis: slice(layout.rows)}, missing_dims="ignore")
-
-        # A process that was killed before it had added trials leaves arrays of several lengths.
-        if arrays.fits(here, layout):
-            dataset = some(names)
-        else:
-            dataset = xarray.merge([some([name]) for name in names], combine_attrs="drop")
-        return dataset.set_coords(list(layout.coordinates))
 
     def done(self, case: str, name: str) -> np.ndarray:
         """Which chunks of a pass are done: bool, shape (chunks,)."""

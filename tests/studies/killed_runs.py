@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import xarray  # noqa: F401  # here, not in each child
+
 from nrjax.studies import runner
 from nrjax.studies.folder import RESULTS
 from tests.studies import toy

@@ -13,10 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import xarray  # noqa: F401  # here, not in each child
 
 from nrjax.studies.store import Case, DamagedError, Pass, Store, Variable, Writer
 
-CHUNKS, CHUNK = 24, 1000
+CHUNKS, CHUNK = 12, 1000
 TRIALS = CHUNKS * CHUNK - 300  # the last chunk is short
 SIZES = {"epsilon": (), "utility": (("level", 20),), "status": ()}
 DTYPES = {"epsilon": "float32", "utility": "float64", "status": "int32"}

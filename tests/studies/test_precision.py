@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,11 +11,14 @@ from scipy import stats
 
 pytest.importorskip("zarr")
 from nrjax.cli import main
-from nrjax.studies import precision, rogers2023, runner, skellam_counts
+from nrjax.sketches import described
+from nrjax.studies import precision, rogers2023, runner, skellam_counts, whitehouse2022
 from nrjax.studies.distribution import Sample
-from nrjax.studies.settings import RunSettings
+from nrjax.studies.folds import epsilon_folds
+from nrjax.studies.settings import RunSettings, begun
 from nrjax.studies.store import Case, Pass, Store, Variable
 from nrjax.types import Status
+from tests.studies.interrupted import DiesAfter, Killed
 
 MOST = 64_000
 PAID = {  # epsilon of each trial; infinite: did not stop
@@ -123,34 +127,14 @@ def test_chunks_change_nothing(tmp_path, chunk):
     assert trials_of(store) == {first_at(0.02, LOOKS)}
 
 
-class Interrupted(Exception):
-    pass
-
-
-class StopsAfter:
-    """Progress that breaks off after so many chunks."""
-
-    def __init__(self, chunks):
-        self.left = chunks
-
-    def begin(self, case, name, trials, done):
-        pass
-
-    def advance(self, trials, seconds):
-        del trials, seconds
-        self.left -= 1
-        if self.left == 0:
-            raise Interrupted
-
-
 def test_interruptions_change_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(runner, "find", lambda name: STUDY)
     whole = runner.run(STUDY, settings(tmp_path / "whole", chunk=500))
-    with pytest.raises(Interrupted):
-        runner.run(STUDY, settings(tmp_path / "out", chunk=500), StopsAfter(3))
+    with pytest.raises(Killed):
+        runner.run(STUDY, settings(tmp_path / "out", chunk=500), DiesAfter(3))
     for chunks in (1, 2, 3, 5):
-        with contextlib.suppress(Interrupted):
-            runner.resume(tmp_path / "out", progress=StopsAfter(chunks))
+        with contextlib.suppress(Killed):
+            runner.resume(tmp_path / "out", progress=DiesAfter(chunks))
     store = runner.resume(tmp_path / "out")
     assert trials_of(store) == trials_of(whole)
     for name in store.cases:
@@ -190,28 +174,117 @@ def test_medians_that_no_trial_makes_better_known_end_the_run(tmp_path):
     assert not any("finer than the histogram" in one for one in said)
 
 
-def test_a_histogram_that_is_too_coarse_ends_the_run(tmp_path, monkeypatch):
-    class Coarse(Sample):
-        def order_statistic(self, rank):
-            value = super().order_statistic(rank)[0]
-            return np.floor(8 * value) / 8, np.ceil(8 * value) / 8
+class Coarse(Sample):
+    """Known up to an eighth."""
 
+    def order_statistic(self, rank):
+        value = super().order_statistic(rank)[0]
+        return np.floor(8 * value) / 8, np.ceil(8 * value) / 8
+
+
+@pytest.fixture
+def coarse(monkeypatch):
+    monkeypatch.setattr(runner, "find", lambda name: STUDY)
     monkeypatch.setattr(
         precision,
         "distribution_of",
         lambda store, name: Coarse(PAID[name][: max(trials_of(store))]),
     )
-    store = runner.run(STUDY, settings(tmp_path / "out"))
+
+
+def test_what_is_finer_than_the_histogram_is_refused_at_the_first_look(tmp_path, coarse):
+    out = tmp_path / "out"
+    message = r"until_se = 0\.02: must be at least 0\.125, the width of the histogram's bin"
+    with pytest.raises(ValueError, match=message) as said:
+        runner.run(STUDY, settings(out))
+    assert f"the 1,000 trials are kept: ask for less with `nrjax resume {out}" in str(said.value)
+    assert trials_of(Store.open(out)) == {1000}
+    with pytest.raises(ValueError, match=message):
+        runner.resume(out)
+    # What it says to do ends it; so does another number of trials, with a warning.
+    assert "--until-se 0.13`" in str(said.value)
+    store = runner.resume(out, until_se=0.13)
     assert trials_of(store) == {1000}
-    said = precision.remarks(store)
+    assert "reached with 1,000 trials" in precision.remarks(store)[0]
+    assert trials_of(runner.resume(out)) == {1000}
+
+
+def test_a_number_of_trials_that_somebody_asks_for_is_run_with_a_warning(tmp_path, coarse):
+    with pytest.raises(ValueError, match="until_se"):
+        runner.run(STUDY, settings(tmp_path / "out"))
+    said = precision.remarks(runner.resume(tmp_path / "out", 1500))
     assert sum("0.02 is finer than the histogram of" in one for one in said) == 2
-    # Bins as narrow as what is asked for do: an interval has two of them at most.
-    # What is reached all the same is not warned of.
-    for goal in (0.125, 0.07):
-        wide = runner.run(STUDY, settings(tmp_path / f"{goal}", until_se=goal))
-        said = precision.remarks(wide)
-        assert any("reached" in one and "not reached" not in one for one in said)
-        assert not any("finer" in one for one in said)
+
+
+@pytest.mark.parametrize("goal", [0.125, 0.07])
+def test_bins_as_narrow_as_what_is_asked_for_do(tmp_path, coarse, goal):
+    """An interval has two of them at most. What is reached all the same is not warned of."""
+    said = precision.remarks(runner.run(STUDY, settings(tmp_path / "out", until_se=goal)))
+    assert any("reached" in one and "not reached" not in one for one in said)
+    assert not any("finer" in one for one in said)
+
+
+@pytest.mark.parametrize("trials", [None, 1500])
+def test_another_error_can_be_asked_for_later(tmp_path, monkeypatch, trials):
+    monkeypatch.setattr(runner, "find", lambda name: STUDY)
+    begun = settings(tmp_path / "out", until_se=0.05)
+    if trials is not None:
+        begun = settings(
+            tmp_path / "out", until_se=None, most_trials=None, trials=trials, chunk=500
+        )
+    runner.run(STUDY, begun)
+    store = runner.resume(tmp_path / "out", until_se=0.01)
+    assert trials_of(store) == {first_at(0.01, LOOKS)}
+    assert store.settings["settings"]["until_se"] == 0.01
+    assert trials_of(runner.resume(tmp_path / "out")) == trials_of(store)
+
+
+def widest(bins, most):
+    """Of the bins that are no more than `most`."""
+    ends = slice(
+        2, np.searchsorted(bins.upper, most) + 1
+    )  # the first are those of zero, and near it
+    return (bins.upper[ends] - bins.lower[ends]).max()
+
+
+@pytest.mark.parametrize(
+    ("ends", "width", "usual"),
+    [((0.16, 40.0), 1e-3, None), ((0.01, 640.0), 1e-3, 10.0), ((0.3, 7.9), 1e-4, None)],
+)
+def test_bins_are_as_narrow_as_what_is_asked_for(ends, width, usual):
+    bins = epsilon_folds(*ends, width, usual)["epsilon"].bins
+    high = ends[1] if usual is None else usual
+    assert width / 2 < widest(bins, high) <= width
+    assert bins.size < 2**20 + 5
+    # Without, they are too wide: this is what would be refused.
+    assert widest(epsilon_folds(*ends)["epsilon"].bins, high) > width
+
+
+def test_bins_are_never_wider_than_usual_nor_too_many():
+    usual = epsilon_folds(0.01, 640.0)["epsilon"].bins
+    assert epsilon_folds(0.01, 640.0, 0.5)["epsilon"].bins == usual
+    fine = epsilon_folds(0.01, 640.0, 1e-5)["epsilon"].bins
+    assert 2**19 < fine.size < 2**20 + 5
+    with pytest.raises(ValueError, match=r"until_se = 1e-08: must be at least 2\.\d+e-07, the"):
+        epsilon_folds(0.01, 640.0, 1e-8)
+
+
+def test_a_study_lays_out_bins_for_what_is_asked_for():
+    chosen = whitehouse2022.Settings(
+        out=Path("run"),
+        task=("logistic",),
+        mechanism=("brownian",),
+        test=("public",),
+        rows=200,
+        keep="summary",
+        until_se=1e-3,
+    )
+    chosen = dataclasses.replace(begun(chosen), chunk=1000)
+    for until_se in (1e-3, 0.1):  # asked for later, it must not lay out others
+        (setup,) = whitehouse2022.setups(dataclasses.replace(chosen, until_se=until_se))
+        folds = setup.case.passes["outcome"].variables["moments"].attributes["folds"]
+        bins = described(folds).folds["epsilon"].bins
+        assert widest(bins, 2 * chosen.highest_epsilon) <= 1e-3
 
 
 def test_the_error_is_that_of_a_normal_median():

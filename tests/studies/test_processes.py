@@ -1,5 +1,6 @@
 """Several processes on one study, over the loopback: the bits of one, and none survives another."""
 
+import dataclasses
 import os
 import signal
 import socket
@@ -122,6 +123,32 @@ def test_a_killed_process_takes_the_others_along_and_the_run_is_taken_up(alone, 
     done = [int(Store.open(out).done("walk", name).sum()) for name in ("outcome", "curve")]
     assert done == [3, 0]  # two by process 0, one by process 1
     assert_same(contents(runner.resume(out)), alone)
+
+
+@pytest.mark.long
+def test_two_processes_take_up_a_run_between_two_looks(tmp_path):
+    """After 1000 trials it is not exact enough; it is stopped on the way to 2000."""
+    chosen = tiny.Settings(out=tmp_path / "alone", until_se=0.02, chunk=500)
+    whole = contents(runner.run(tiny, chosen))
+    looked = len(whole["walk/outcome/epsilon"])
+    assert looked > 1000
+    out = tmp_path / "run"
+    options = ["run", "tiny", "--until-se", "0.02", "--chunk", "500", "--out", str(out)]
+    # Of 2 x 2 chunks, process 1 has two before the first look.
+    first, second = group(options, 2, {1: "kill 2"})
+    assert second.status == -signal.SIGKILL
+    assert first.status not in (0, None), first.output
+    store = Store.open(out)
+    assert not store.finished()
+    assert store.cases["walk"].passes["outcome"].trials == 2000
+    ended = group(["resume", str(out)], 2, heartbeat=30)
+    assert statuses(ended) == [0, 0], "".join(one.error for one in ended)
+    assert_same(contents(Store.open(out)), whole)
+    # More is asked for by process 0, and done by both.
+    exact = dataclasses.replace(chosen, out=tmp_path / "exact", until_se=0.01)
+    ended = group(["resume", str(out), "--until-se", "0.01"], 2, heartbeat=30)
+    assert statuses(ended) == [0, 0], "".join(one.error for one in ended)
+    assert_same(contents(Store.open(out)), contents(runner.run(tiny, exact)))
 
 
 def statuses(ended):

@@ -17,9 +17,13 @@ import pytest
 
 pytest.importorskip("zarr")
 
-from nrjax.studies import identity, runner
+from nrjax import cli
+from nrjax.studies import identity, runner, skellam_counts, whitehouse2022
+from nrjax.studies.reading import naming_damage
+from nrjax.studies.settings import begun
 from nrjax.studies.store import DamagedError, Store, StoreBusyError, UnfinishedError
 from tests.studies import toy
+from tests.studies.interrupted import DiesAfter, Killed
 
 CHUNK = 4
 KILLS = 100
@@ -58,25 +62,6 @@ def copied(finished, tmp_path):
     """A copy of the finished run of ten trials."""
     shutil.copytree(finished[10].folder, tmp_path / "copy")
     return tmp_path / "copy"
-
-
-class Killed(BaseException):
-    """Like a kill, nothing may catch it to clear up."""
-
-
-class DiesAfter:
-    """Progress that breaks off after so many chunks."""
-
-    def __init__(self, chunks):
-        self.left = chunks
-
-    def begin(self, case, name, trials, done):
-        pass
-
-    def advance(self, trials, seconds):
-        self.left -= 1
-        if self.left == 0:
-            raise Killed
 
 
 def assert_same(store, other):
@@ -270,6 +255,60 @@ def test_settings_that_cannot_be_read_back_are_refused(copied, change, message):
         runner.resume(copied)
 
 
+@pytest.mark.parametrize("command", ["resume", "plot", "summary"])
+def test_a_chunk_that_is_cut_short_is_named(copied, finished, command, capsys):
+    path = copied / "results.zarr" / "from-0" / "outcome" / "last" / "c" / "1" / "0"
+    path.write_bytes(path.read_bytes()[:20])
+    own = (copied / name for name in ("summary.json", "figures/sums.png"))
+    before = {one: one.read_bytes() for one in own}
+    assert cli.main([command, str(copied)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"nrjax: error: {path} is broken, though chunk 1 is marked as done")
+    assert said.count("\n") == 1
+    assert {one: one.read_bytes() for one in before} == before
+    (copied / "results.zarr" / "from-0" / "outcome" / "done" / "c" / "1").unlink()  # as it says
+    assert_same(runner.resume(copied), finished[10])
+
+
+def test_other_failures_are_not_taken_for_damage(copied):
+    with pytest.raises(RuntimeError, match="something else"), naming_damage(Store.open(copied)):
+        raise RuntimeError("something else")
+
+
+def test_data_are_found_from_another_folder(data, finished, tmp_path, monkeypatch):
+    monkeypatch.chdir(data.parent)
+    for name in ("run", "old"):
+        with pytest.raises(Killed):
+            runner.run(toy, settings(tmp_path / name, Path(data.name)), DiesAfter(1))
+    # Stores once had it as it was given.
+    edit(
+        tmp_path / "old", lambda layout: layout["settings"]["settings"].update(data=str(data.name))
+    )
+    monkeypatch.chdir(tmp_path)
+    assert_same(runner.resume(tmp_path / "run"), finished[10])
+    with pytest.raises(FileNotFoundError, match=data.name):
+        runner.resume(tmp_path / "old")
+    monkeypatch.chdir(data.parent)
+    assert_same(runner.resume(tmp_path / "old"), finished[10])
+
+
+def test_files_of_studies_are_named_by_whole_paths(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    chosen = whitehouse2022.Settings(
+        out=Path("run"), data=("own.csv", "paper"), data_dir=Path("data")
+    )
+    found = begun(chosen)
+    assert found.data == (str(tmp_path / "own.csv"), "paper")
+    assert found.data_dir == tmp_path / "data"
+    assert begun(skellam_counts.Settings(out=Path("run"), data="a.CSV")).data.startswith("/")
+    assert begun(skellam_counts.Settings(out=Path("run"))).data == "flights"
+
+
+def test_stores_from_before_bins_had_a_width_are_read(copied, finished):
+    edit(copied, lambda layout: layout["settings"]["settings"].pop("bin_width"))
+    assert_same(runner.resume(copied, 12), finished[12])
+
+
 def test_nothing_to_resume(tmp_path):
     with pytest.raises(FileNotFoundError, match="begin it again with `nrjax run`"):
         runner.resume(tmp_path / "nowhere")
@@ -375,29 +414,29 @@ def _fill(path):
                     break
 
 
+@pytest.mark.parametrize(
+    ("kills", "at_work"), [(5, 3), pytest.param(95, 50, marks=pytest.mark.long)]
+)
 @pytest.mark.skipif(os.name != "posix", reason="needs signals")
-def test_killed_runs_are_resumed(data, tmp_path, finished):
-    """Processes killed while they simulate: five times, then one finishes."""
-    facts = _kill(tmp_path, data, 5)
-    assert facts["killed at work"] >= 3
-    for number in range(facts["runs"]):
-        assert_same(Store.open(tmp_path / f"run-{number}"), finished[23])
-
-
-@pytest.mark.long
-@pytest.mark.skipif(os.name != "posix", reason="needs signals")
-def test_ninety_more_kills(data, tmp_path, finished):
-    facts = _kill(tmp_path, data, 95)
-    assert facts["killed at work"] >= 50
+def test_killed_runs_are_resumed(data, tmp_path, finished, kills, at_work):
+    """Processes killed while they simulate: so many times, then one finishes."""
+    facts = _kill(tmp_path, data, kills)
+    assert facts["killed at work"] >= at_work
     for number in range(facts["runs"]):
         assert_same(Store.open(tmp_path / f"run-{number}"), finished[23])
 
 
 def _kill(home, data, kills):
     program = [sys.executable, "-m", "tests.studies.killed_runs"]
+    # Lives share what they compile, as those of the command do.
+    cache = {
+        "JAX_COMPILATION_CACHE_DIR": str(home / "compiled"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
     done = subprocess.run(
         [*program, str(home), str(data), str(kills)],
         cwd=Path(__file__).parents[2],
+        env=os.environ | cache,
         capture_output=True,
         text=True,
         timeout=600,

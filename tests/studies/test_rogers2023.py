@@ -153,6 +153,7 @@ def test_the_report_says_what_was_found(summary, finished):
     assert {f"{stem}.{kind}" for stem in stems for kind in ("png", "svg")} <= names
 
 
+@pytest.mark.long  # test_resume.py has it in CI
 def test_an_interrupted_run_is_finished_where_it_stopped(tmp_path, data_file, finished):
     class Interrupted:
         def begin(self, case, name, trials, done):

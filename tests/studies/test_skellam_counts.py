@@ -11,7 +11,6 @@ from scipy import stats
 
 from nrjax import Skellam, montecarlo
 from nrjax.counts import MeanAbsoluteError, Neighbour, ShareOutside
-from nrjax.keys import study_key
 from nrjax.studies import skellam_counts
 from nrjax.studies.skellam_counts.findings import loss_of, losses, median_deviation
 from nrjax.types import Status
@@ -47,20 +46,37 @@ def settings(out, data_file, **changes):
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory, data_file):
-    out = tmp_path_factory.mktemp("run") / "results"
-    return skellam_counts.run(settings(out, data_file))
+def seeing(tmp_path_factory, data_file):
+    """The finished run; and all that the Skellam case's program gave, with the releases."""
+    seen, outcomes = [], montecarlo.outcomes
+
+    def with_releases(trial, chunk, fields, batching):
+        program = outcomes(trial, chunk, (*fields, "release", "hypothesis"), batching)
+        run = program.run
+
+        def kept(*arguments):
+            seen.append(run(*arguments))
+            return seen[-1]
+
+        program.run = kept
+        return program
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(montecarlo, "outcomes", with_releases)
+        out = tmp_path_factory.mktemp("run") / "results"
+        store = skellam_counts.run(settings(out, data_file))
+    assert next(iter(store.cases)) == "counts-skellam-replace"
+    return store, seen[0]
 
 
 @pytest.fixture(scope="module")
-def seen(finished, data_file):
-    """The Skellam case once more, with its releases."""
-    cases = skellam_counts.setups(settings(finished.folder, data_file))
-    (case,) = (case for case in cases if case.case.name == "counts-skellam-replace")
-    trial = case.interactions["outcome"]
-    fields = ("step", "time", "release", "hypothesis", "utility", "privacy_loss", "status")
-    batching = montecarlo.Batching(tile=256, lanes=256)
-    return montecarlo.outcomes(trial, TRIALS, fields, batching).run(study_key(0), TRIALS)
+def finished(seeing):
+    return seeing[0]
+
+
+@pytest.fixture(scope="module")
+def seen(seeing):
+    return seeing[1]
 
 
 def losses_of(store, name):
@@ -165,6 +181,7 @@ def _levels(process, other, keys):
     return jax.vmap(trial, out_axes=2)(keys)
 
 
+@pytest.mark.long  # of the process alone, and one more program: CI has it in tests/processes
 def test_likelihood_ratios_have_mean_1_at_each_level():
     """`exp(-loss)` is a likelihood ratio; with wrong rates it is none."""
     keys = jax.random.split(jax.random.key(2), 20_000)

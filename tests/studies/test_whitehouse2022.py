@@ -14,6 +14,7 @@ from nrjax.studies.store import Store
 from nrjax.studies.whitehouse2022.findings import _holds
 from nrjax.types import Status
 from tests.problems import small_data
+from tests.studies.interrupted import DiesAfter, Killed
 
 SHARED = Path(os.environ.get("NRJAX_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
@@ -96,31 +97,11 @@ def test_figures_are_there(finished):
     }
 
 
-class Interrupted(Exception):
-    pass
-
-
-class StopsAfter:
-    """Progress that breaks off after so many chunks."""
-
-    def __init__(self, chunks):
-        self.left = chunks
-
-    def begin(self, case, name, trials, done):
-        assert 0 <= done <= trials
-
-    def advance(self, trials, seconds):
-        assert trials > 0
-        assert seconds > 0
-        self.left -= 1
-        if self.left == 0:
-            raise Interrupted
-
-
+@pytest.mark.long  # test_resume.py has it in CI, of a study that compiles in no time
 def test_an_interrupted_run_can_be_filled_up_to_the_same_arrays(finished, tmp_path, data_file):
     options = settings(tmp_path / "again", data_file)
-    with pytest.raises(Interrupted):
-        whitehouse2022.run(options, StopsAfter(4))
+    with pytest.raises(Killed):
+        whitehouse2022.run(options, DiesAfter(4))
     store = Store.open(options.out)
     assert not store.done("logistic-brownian-public", "curve").all()
     store = runner.resume(options.out)
@@ -170,9 +151,18 @@ def test_bad_settings_are_named(tmp_path, data_file, changes, message):
         settings(tmp_path, data_file, **changes)
 
 
-@pytest.fixture(scope="module")
-def ridge(tmp_path_factory):
-    """Every mechanism and test on a user's own numbers."""
+# Each program takes seconds to compile: CI has each mechanism, each test and each task once, with
+# `finished`.
+MECHANISMS = ("brownian", "laplace")
+TESTS = ("public", "above_threshold", "reduced_above_threshold")
+SOME = pytest.param((MECHANISMS[:1], TESTS[1:]), id="some")
+EVERY = pytest.param((MECHANISMS, TESTS), marks=pytest.mark.long, id="every")
+
+
+@pytest.fixture(scope="module", params=[SOME, EVERY])
+def ridge(request, tmp_path_factory):
+    """On a user's own numbers."""
+    mechanisms, tests = request.param
     x, y = small_data(rows=2000)
     frame = pandas.DataFrame(x, columns=list("abcde"))
     rng = np.random.default_rng(5)
@@ -180,8 +170,8 @@ def ridge(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ridge")
     frame.to_csv(folder / "cost.csv", index=False)
     options = settings(folder / "results", folder / "cost.csv", task=("ridge",), target="cost")
-    every = ("public", "above_threshold", "reduced_above_threshold")
-    changes = {"test": every, "trials": 60, "target_loss": (0.12,), "regularisation": 0.2}
+    changes = {"mechanism": mechanisms, "test": tests, "trials": 60}
+    changes |= {"target_loss": (0.12,), "regularisation": 0.2}
     return whitehouse2022.run(dataclasses.replace(options, **changes, test_epsilon=5.0))
 
 
@@ -190,8 +180,8 @@ def test_every_mechanism_and_test_is_a_case(ridge):
     names = [(case["mechanism"], case["test"]) for case in summary["cases"]]
     assert names == [
         (mechanism, test)
-        for mechanism in ("brownian", "laplace")
-        for test in ("public", "above_threshold", "reduced_above_threshold")
+        for mechanism in summary["settings"]["mechanism"]
+        for test in summary["settings"]["test"]
     ]
     for case in summary["cases"]:
         outcome = ridge.read(f"ridge-{case['mechanism']}-{case['test']}", "outcome")
@@ -216,11 +206,13 @@ def test_every_mechanism_and_test_is_a_case(ridge):
 
 
 def test_ridge_curves_are_measured_once_under_both_constants(ridge):
+    chosen = ridge.settings["settings"]
+    names = [f"ridge-{mechanism}-{chosen['test'][0]}" for mechanism in chosen["mechanism"]]
     passes = {name: list(case.passes) for name, case in ridge.cases.items()}
     curves = ["outcome", "curve", "curve_tight"]
-    assert passes["ridge-brownian-public"] == passes["ridge-laplace-public"] == curves
-    assert passes["ridge-brownian-above_threshold"] == ["outcome"]
-    for name in ("ridge-brownian-public", "ridge-laplace-public"):
+    assert [name for name in passes if len(passes[name]) > 1] == names
+    for name in names:
+        assert passes[name] == curves
         paper, tight = (-ridge.read(name, one)["utility"].values.mean(axis=0) for one in curves[1:])
         middle = slice(1, -1)
         assert np.all(tight[middle] < paper[middle])
@@ -230,7 +222,7 @@ def test_ridge_curves_are_measured_once_under_both_constants(ridge):
 def test_the_report_says_what_holds(ridge):
     summary = json.loads((ridge.folder / "summary.json").read_text())
     report = (ridge.folder / "report.md").read_text()
-    assert len(summary["findings"]) == 10
+    assert len(summary["findings"]) == {2: 2, 6: 10}[len(ridge.cases)]
     for finding in summary["findings"]:
         assert finding["finding"] in report
         first, second = finding["values"]
@@ -238,7 +230,7 @@ def test_the_report_says_what_holds(ridge):
         if finding["interval"] is not None:
             low, high = finding["interval"]
             assert finding["holds"] == (True if high < 0 else False if low > 0 else None)
-    assert report.count("| ridge ") == 6
+    assert report.count("| ridge ") == len(ridge.cases)
     assert whitehouse2022.report(ridge).headings[0] == "case"
 
 
@@ -277,9 +269,11 @@ def on_the_papers_data(folder, task, tests, trials):
 REDUCED = "ReducedAboveThreshold's median below AboveThreshold's"
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not SHARED.is_dir(), reason=f"no folder {SHARED} with the papers' data")
-def test_the_papers_findings_on_kdd99(tmp_path):
+def test_the_papers_findings_on_kdd99(tmp_path, monkeypatch):
     """Whitehouse 2022, section 6: public tests."""
+    monkeypatch.setattr(whitehouse2022, "plot", lambda store: None)  # others look at figures
     holds = on_the_papers_data(tmp_path, "logistic", ("public",), trials=300)
     for finding in FINDINGS:
         assert holds[finding, "logistic-brownian-public", "logistic-laplace-public"]

@@ -15,6 +15,7 @@ from nrjax.studies.layout import Case, Pass, Variable
 from nrjax.studies.report import Report, write_report
 from nrjax.studies.settings import RunSettings
 from nrjax.studies.store import Store
+from nrjax.types import Status
 
 NAME = "tiny"
 
@@ -36,6 +37,7 @@ class Setup:
 class Walked(NamedTuple):
     epsilon: jax.Array
     step: jax.Array
+    status: jax.Array
 
 
 @register_dataclass
@@ -50,13 +52,15 @@ class Walk:
         def low(state):
             return (state[0] < self.level) & (state[1] < 50)
 
-        return Walked(*jax.lax.while_loop(low, step, (jnp.zeros(()), jnp.int32(0))))
+        place, steps = jax.lax.while_loop(low, step, (jnp.zeros(()), jnp.int32(0)))
+        return Walked(place, steps, jnp.where(place < self.level, Status.EXHAUSTED, Status.STOPPED))
 
 
 def setups(settings: Settings) -> list[Setup]:
     variables = {
         "epsilon": Variable(str(jnp.result_type(float))),
         "step": Variable("int32"),
+        "status": Variable("int32"),
     }
     passes = {
         name: Pass(settings.trials, settings.chunk or 8, variables) for name in ("outcome", "curve")

@@ -20,6 +20,9 @@ _DEARER = 64.0
 """A trial pays at most about so many times the last level of its grid: for tests, and for
 releases before the last."""
 
+_TESTED = 4.0
+"""Nearly all trials pay no more than so many times the last level: it, and the tests."""
+
 
 def derive(results: dict[str, Array], parameters: Any) -> dict[str, Array]:
     """As `of_outcome`, with `stopped_excess_risk`: minus the utility, of trials that stopped."""
@@ -28,14 +31,18 @@ def derive(results: dict[str, Array], parameters: Any) -> dict[str, Array]:
 
 
 def sketches_of(
-    interactions: Sequence[Interaction], alphas: Sequence[float], until_se: float | None
+    interactions: Sequence[Interaction], alphas: Sequence[float], width: float | None
 ) -> list[Sketch]:
-    """For cases that share a program: their bins are the same, their goals are counted each."""
+    """For cases that share a program: their bins are the same, their goals are counted each.
+
+    `width` is that of bins of epsilon, as `RunSettings.bin_width`.
+    """
     ends = [one for one in map(grid_ends, interactions) if one is not None]
-    low, high = min(low for low, _, _ in ends), _DEARER * max(high for _, high, _ in ends)
+    low, last = min(low for low, _, _ in ends), max(high for _, high, _ in ends)
+    high, usual = _DEARER * last, _TESTED * last
     steps = max(steps for _, _, steps in ends)
     folds: dict[str, Fold] = {
-        **epsilon_folds(low, high, until_se),
+        **epsilon_folds(low, high, width, usual),
         **ending_folds(steps),
         "stopped_mechanism_epsilon": positive(low, high),
         "stopped_test_epsilon": positive(low, high),

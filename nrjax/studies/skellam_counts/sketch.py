@@ -41,8 +41,11 @@ def along_path(results: dict[str, Array], parameters: Any) -> dict[str, Array]:
     return {"privacy_loss": jnp.where(jnp.isnan(loss), jnp.inf, loss)}
 
 
-def outcome_sketch(interaction: Interaction, levels: int, until_se: float | None) -> Sketch:
-    """Of the trials that are stopped; without a guarantee there is no epsilon."""
+def outcome_sketch(interaction: Interaction, levels: int, width: float | None) -> Sketch:
+    """Of the trials that are stopped; without a guarantee there is no epsilon.
+
+    `width` is that of bins of epsilon, as `RunSettings.bin_width`.
+    """
     folds: dict[str, Fold] = {
         **ending_folds(levels),
         "realised_loss": signed(),
@@ -53,7 +56,7 @@ def outcome_sketch(interaction: Interaction, levels: int, until_se: float | None
     ends = grid_ends(interaction)
     if ends is not None:
         low, high, _ = ends
-        folds |= epsilon_folds(low, high, until_se)
+        folds |= epsilon_folds(low, high, width)
     return Sketch(folds, derive=derive)
 
 

@@ -13,7 +13,7 @@ def outcome_sketch(settings: Settings, low: float) -> Sketch:
     # A test costs what was chosen, or as much as the releases.
     high = settings.highest_epsilon + max(settings.highest_epsilon, settings.test_epsilon)
     folds = {
-        **epsilon_folds(low, high, settings.until_se),
+        **epsilon_folds(low, high, settings.bin_width),
         **ending_folds(settings.levels),
         "mechanism_epsilon": positive(low, high),
         "test_epsilon": positive(low, high),
