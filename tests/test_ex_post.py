@@ -140,7 +140,10 @@ def path():
 @pytest.mark.parametrize(
     "rule",
     [
-        lambda threshold: nrjax.InteractiveAboveThreshold(threshold, 1.0, 2.0),
+        pytest.param(
+            lambda threshold: nrjax.InteractiveAboveThreshold(threshold, 1.0, 2.0),
+            marks=pytest.mark.long,
+        ),
         lambda threshold: nrjax.ReducedAboveThreshold(threshold, 1.0),
     ],
     ids=["above", "reduced"],

@@ -99,7 +99,7 @@ def but_long(*names):
     return [pytest.param(n, marks=[pytest.mark.long] if n in names else []) for n in PARTS]
 
 
-@pytest.mark.parametrize("name", but_long("jumps", "skellam"))
+@pytest.mark.parametrize("name", but_long("jumps", "skellam", "ridge"))
 def test_results_do_not_depend_on_places(name):
     """Nor on how many trials there are."""
     parts = PARTS[name]()
@@ -114,7 +114,7 @@ def test_results_do_not_depend_on_places(name):
     )
 
 
-@pytest.mark.parametrize("name", but_long("jumps", "skellam", "ridge"))
+@pytest.mark.parametrize("name", but_long("jumps", "skellam", "ridge", "laplace"))
 def test_results_do_not_depend_on_batching(name):
     """Other lanes, inner steps and chunks, odd ones, on eight devices; the tile is part of it."""
     parts = PARTS[name]()

@@ -211,7 +211,7 @@ def outcomes_with(utility, rule, trials=300, **changes):
 
 RULES = (
     nrjax.PublicThreshold(-0.5),
-    nrjax.ReducedAboveThreshold(-0.5, 0.2),
+    pytest.param(nrjax.ReducedAboveThreshold(-0.5, 0.2), marks=pytest.mark.long),
     nrjax.PublicThreshold(1.0),  # never: every lane ends on a release that was not assessed
 )
 

@@ -1,5 +1,7 @@
 """Whole sessions under the filters that are not in the paper, against a plain NumPy simulation."""
 
+import functools
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -21,7 +23,7 @@ RENYI, GAUSSIAN = RenyiFilter(ORDER, 4.0, 1e-6), GaussianFilter(4.0, 1e-6)
 SELECTION_MU = -2 * stats.norm.ppf(1 / (1 + np.exp(SELECTION / 2)))
 PRICES = {
     "laplace": Prices(
-        lambda u: laplace_certificate(ORDER, np.sqrt(u)),
+        functools.cache(lambda u: float(laplace_certificate(ORDER, np.sqrt(u)))),
         ORDER * SELECTION**2 / 8,
         float(RENYI.budget),
     ),

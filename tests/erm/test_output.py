@@ -348,6 +348,7 @@ def simulated(problem, rule, trials=64):
     )
 
 
+@pytest.mark.long  # test_notebooks.py has a user's own problem as far as a public test
 def test_the_whole_path_with_a_public_and_a_private_test(dtype):
     problem = fit(**HUBER)
     target = 1.5 * problem.optimum_loss

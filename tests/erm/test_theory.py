@@ -108,7 +108,10 @@ def logistic():
     return problem, problem.value, problem.l1_sensitivity, utility, theory.output_logistic_epsilon
 
 
-@pytest.mark.parametrize("build", [covariance, covariance_over_the_tight_ball, logistic])
+TIGHT = pytest.param(covariance_over_the_tight_ball, marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize("build", [covariance, TIGHT, logistic])
 def test_the_mean_excess_risk_is_below_the_goal(build, dtype):
     """Mean and 4 standard errors; the theorems are loose, so the control is at epsilon/100."""
     problem, value, moved, utility, epsilon = build()

@@ -16,7 +16,8 @@ import pytest
 from nrjax.erm import minimise_in_ball
 
 LANES = 64
-DIMENSIONS = (1, 2, 3, 10, pytest.param(38, marks=pytest.mark.long), 77, 200)
+BETWEEN = (pytest.param(d, marks=pytest.mark.long) for d in (3, 38, 77))
+DIMENSIONS = (1, 2, 10, *BETWEEN, 200)
 
 single = jax.jit(minimise_in_ball)
 lanes = jax.jit(jax.vmap(minimise_in_ball))
@@ -297,6 +298,7 @@ def test_a_lane_that_is_not_finite_is_nan_and_harms_no_other(dtype):
         np.testing.assert_array_equal(np.asarray(x)[good], y[good])
 
 
+@pytest.mark.long
 def test_one_by_one_nested_and_over_the_radius_alone(dtype):
     """Alone a problem is reduced apart, and rounds otherwise: to the conditions' tolerance."""
     names, *problem = problems(10, dtype)

@@ -26,7 +26,7 @@ def parts(rule):
     return scalar(TIMES, rule=rule)
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", ["reduced", pytest.param("interactive", marks=pytest.mark.long)])
 def test_simulate_run_until_scan_path_and_first_yes_agree(name):
     rule = RULES[name]
     many = nrjax.simulate(KEY, TRIALS, **parts(rule))

@@ -18,7 +18,7 @@ from tests.problems import small_data
 TASKS = ("logistic", "ridge")
 CASES = [
     ("logistic", "noise_reduction"),
-    ("logistic", "doubling"),
+    pytest.param("logistic", "doubling", marks=pytest.mark.long),
     # Dear to compile, and its parts are in the others: how it judges is a test of its own.
     pytest.param("ridge", "noise_reduction", marks=pytest.mark.long),
     pytest.param("ridge", "doubling", marks=pytest.mark.long),
