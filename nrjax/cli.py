@@ -228,7 +228,7 @@ def _prepare_jax(machines: Machines) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point of the command `nrjax`; returns its exit status.
+    """The command `nrjax`; returns its exit status.
 
     What the user can mend (a wrong value, data that are not there, a folder in use) is said in a
     sentence; anything else is a defect and keeps its traceback.
@@ -267,7 +267,3 @@ _COMMANDS: dict[str, tuple[type, Callable[[Any], None]]] = {
     "data": (_Data, _data),
 }
 """Besides `run`: the options of each command, and what it does."""
-
-
-if __name__ == "__main__":
-    sys.exit(main())

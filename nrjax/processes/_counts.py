@@ -109,20 +109,24 @@ def _rejection(key, wanted, mean, deviation, p, most, log_weight):
     a = -0.0873 + 0.0248 * b + 0.01 * p
     height = jnp.log((2.83 + 5.1 / b) * deviation) + log_weight(jnp.floor(mean + p))
 
-    def body(carry):
-        step, drawn, open_ = carry
+    def draw(step):
         # One key a step, and streams apart from those of `_gaps`, which shares `key`.
         streams = jax.random.split(jax.random.fold_in(key, step ^ jnp.uint32(2**31)))
         u = jax.random.uniform(streams[0], shape, dtype) - 0.5
-        log_v = -jax.random.exponential(streams[1], shape, dtype)
+        return u, -jax.random.exponential(streams[1], shape, dtype)
+
+    def body(carry):
+        step, drawn, open_, u, log_v = carry
         left = 0.5 - jnp.abs(u)
         k = jnp.floor((2 * a / left + b) * u + mean + 0.5)
         inside = (k >= 0) & (k <= most)
         weight = log_weight(jnp.where(inside, k, 0))
         accepted = inside & (log_v + height - jnp.log(a / (left * left) + b) <= weight)
-        return step + 1, jnp.where(open_ & accepted, k, drawn), open_ & ~accepted
+        drawn = jnp.where(open_ & accepted, k, drawn)
+        return step + 1, drawn, open_ & ~accepted, *draw(step + 1)
 
-    start = (jnp.uint32(0), jnp.zeros(shape, dtype), wanted)
+    # Drawn a step ahead: within a step XLA would hash anew wherever a draw is used.
+    start = (jnp.uint32(0), jnp.zeros(shape, dtype), wanted, *draw(jnp.uint32(0)))
     return jax.lax.while_loop(lambda carry: jnp.any(carry[2]), body, start)[1]
 
 
