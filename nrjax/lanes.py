@@ -157,25 +157,33 @@ def _stepped(
     found = _assessed(trials, carry, at_work, late, tile)
     waiting = at_work & ~found.settled & ~found.served
 
-    def lane(
+    def judged(
         varied: Any, state: TrialState, hypothesis: Any, utility: Array, waits: Array, late: Array
     ) -> TrialState:
         trial = trials.member(varied)
         if not engine.is_bounded(trial):
-            return engine.advance(trial, engine.judge(trial, state, hypothesis, utility))
+            return engine.judge(trial, state, hypothesis, utility)
         # One that has ended is left as it is.
         held = state._replace(status=jnp.where(waits, Status.EXHAUSTED, state.status))
-        new = engine.advance(trial, engine.judge(trial, held, hypothesis, utility))
-        new = new._replace(status=jnp.where(waits, state.status, new.status))
+        new = engine.judge(trial, held, hypothesis, utility)
         exactly = new._replace(hypothesis=hypothesis, utility=utility)
         return jax.tree.map(lambda new, old: jnp.where(late, new, old), exactly, new)
 
     late &= found.served
-    state = jax.vmap(lane)(
+    state = jax.vmap(judged)(
         carry.varied, carry.state, found.hypothesis, found.utility, waiting, late
     )
+
+    def advanced() -> TrialState:
+        return jax.vmap(lambda varied, state: engine.advance(trials.member(varied), state))(
+            carry.varied, state
+        )
+
+    # In a branch of its own: XLA would draw the rule's noise anew for every number of a release.
+    state = jax.lax.cond(jnp.any(state.status == Status.RUNNING), advanced, lambda: state)
+    status = jnp.where(waiting, carry.state.status, state.status)
     still = carry.late & ~found.served
-    return state, jnp.where(at_work, found.settled & exact, still)
+    return state._replace(status=status), jnp.where(at_work, found.settled & exact, still)
 
 
 def _unset(shapes: Any, key: Array) -> Any:

@@ -2,8 +2,10 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -195,10 +197,16 @@ def test_data_lists_the_data_sets(tmp_path, monkeypatch, capsys):
     assert "it is not downloaded" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", [["-m", "nrjax", "--help"], ["-m", "nrjax.cli", "--help"]])
-def test_the_module_can_be_run(command):
+@pytest.mark.parametrize("command", [[sys.executable, "-m", "nrjax"], ["nrjax"]])
+def test_the_command_can_be_run(command):
+    beside = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     result = subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, timeout=120, check=False
+        [*command, "--help"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=os.environ | {"PATH": beside},
     )
     assert result.returncode == 0, result.stderr
     assert "whitehouse2022" not in result.stdout
