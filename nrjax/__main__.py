@@ -10,12 +10,15 @@ from nrjax import cli
 def main() -> int:
     """Entry point of the process; returns its exit status.
 
-    Modules and traced programs are millions of objects that live to the end: to look through them
-    for garbage, again and again and once more at the end, takes 1.2 s of a run of 8 s.
+    What is Python's, for the whole of the process, is set here: `nrjax.cli.main` leaves it alone.
     """
+    # Modules and traced programs are millions of objects that live to the end: to look through them
+    # for garbage, again and again and once more at the end, takes a second.
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
     atexit.register(gc.freeze)
+    # Zarr hands each access to a thread of its own, which waits this long while another one traces.
+    sys.setswitchinterval(0.0005)
     return cli.main()
 
 
