@@ -22,7 +22,8 @@ class Batching:
     Attributes:
         tile: trials whose utility is taken together, a power of two: in other batches a matrix
             product may round by its place in the batch. None chooses by the size of the utility's
-            data and of a trial's state: 8 to 64 for a data set of usual size, 4096 for a scalar.
+            data and of a trial's state: 8 to 64 for a data set of usual size, 4096 for a scalar, at
+            most 16 where bounds spare most utilities of a stopping loop.
         lanes: trials under way at a time on a device, a multiple of `tile`. None: four tiles
             (and 128 trials, if the utility has bounds), at most 4096 trials, and about 2 MiB of
             their states. Never more than a device's share.
@@ -54,20 +55,27 @@ class Batching:
         if self.devices is not None:
             check(len(self.devices) > 0, "devices", self.devices, "not empty")
 
-    def resolve(self, trials: Trials) -> tuple[int, int]:
-        """Tile and lanes; they depend on the trial alone, for results not to depend on devices."""
+    def resolve(self, trials: Trials, *, stopping: bool = True) -> tuple[int, int]:
+        """Tile and lanes; they depend on the trial alone, for results not to depend on devices.
+
+        Args:
+            trials: what is run.
+            stopping: until they stop; else every release is evaluated, bounds or not.
+        """
         tile, lanes = self.tile, self.lanes
         varied, trial = _one_of(trials)
         state = (varied, jax.eval_shape(engine.start, trial, _abstract_key()))
         # All lanes are rewound together, ended ones too: few of them where that is much work.
         most = _power_of_two(2**21 // _bytes(state), 1, 4096)
+        # Bounds spare most evaluations: what is left of them comes few at a time.
+        spared = stopping and hasattr(trial.utility, "bounds")
         if tile is None:
             data = sum(np.size(leaf) for leaf in jax.tree.leaves(trial.utility))
             largest = most if most == 4096 else max(1, most // 4)
             tile = min(_power_of_two(2**24 // max(data, 1), 8, 4096), largest)
+            tile = min(tile, 16) if spared else tile
         if lanes is None:
-            # Where bounds spare most evaluations, the tile says nothing of what a step costs.
-            least = 128 if hasattr(trial.utility, "bounds") else 1
+            least = 128 if spared else 1  # the tile says nothing of what a step costs
             lanes = max(tile, min(most, max(least, 4 * tile)) // tile * tile)
         check(lanes % tile == 0, "lanes", lanes, f"a multiple of tile = {tile}")
         return tile, lanes

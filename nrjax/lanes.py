@@ -71,27 +71,29 @@ def _tiled(trials: Trials, carry: Lanes, wanted: Array, tile: int) -> tuple[Any,
     The other lanes keep those they have.
     """
     state = carry.state
-    order = jnp.argsort(~wanted, stable=True)
-
-    def serve(number: Array, found: tuple[Any, Array]) -> tuple[Any, Array]:
-        chosen = jax.lax.dynamic_slice_in_dim(order, number * tile, tile)
-        parts = (carry.varied, state.step, state.process)
-        varied, step, process = jax.tree.map(lambda leaf: leaf[chosen], parts)
-        # The last tile is filled up with lanes that are not wanted: those are dropped.
-        place = jnp.where(wanted[chosen], chosen, wanted.shape[0])
-        return jax.tree.map(
-            lambda buffer, rows: buffer.at[place].set(rows, mode="drop"),
-            found,
-            _assess(trials, varied, step, process),
-        )
-
     found = (state.hypothesis, state.utility)
-    if wanted.shape[0] == tile:
-        # Not a loop: XLA would take what does not depend on the tile's number, that is all of it,
-        # out of the loop, and do it also when no lane wants it.
-        return jax.lax.cond(jnp.any(wanted), lambda: serve(jnp.int32(0), found), lambda: found)
-    tiles = (jnp.sum(wanted, dtype=jnp.int32) + (tile - 1)) // tile
-    return jax.lax.fori_loop(0, tiles, serve, found)
+
+    def served() -> tuple[Any, Array]:
+        order = jnp.argsort(~wanted, stable=True)
+
+        def serve(number: Array, found: tuple[Any, Array]) -> tuple[Any, Array]:
+            chosen = jax.lax.dynamic_slice_in_dim(order, number * tile, tile)
+            parts = (carry.varied, state.step, state.process)
+            varied, step, process = jax.tree.map(lambda leaf: leaf[chosen], parts)
+            # The last tile is filled up with lanes that are not wanted: those are dropped.
+            place = jnp.where(wanted[chosen], chosen, wanted.shape[0])
+            return jax.tree.map(
+                lambda buffer, rows: buffer.at[place].set(rows, mode="drop"),
+                found,
+                _assess(trials, varied, step, process),
+            )
+
+        tiles = (jnp.sum(wanted, dtype=jnp.int32) + (tile - 1)) // tile
+        return jax.lax.fori_loop(0, tiles, serve, found)
+
+    # XLA takes what does not depend on the tile's number out of the loop, that is all of it where
+    # the lanes are one tile, and would do it also when no lane wants it.
+    return jax.lax.cond(jnp.any(wanted), served, lambda: found)
 
 
 class _Assessed(NamedTuple):

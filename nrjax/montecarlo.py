@@ -92,7 +92,7 @@ def paths(
     batching = Batching() if batching is None else batching
     check_count("chunk", chunk, 1)
     _check_fields(fields, Path._fields)
-    tile, _ = batching.resolve(trial)
+    tile, _ = batching.resolve(trial, stopping=False)
     options = {"tile": tile, "length": int(trial.max_steps), "fields": tuple(fields)}
     return Program(trial, tiles.paths, chunk, batching, options)
 
