@@ -83,14 +83,15 @@ class Group:
         """
         return int(self._meet("a number", str(number)))
 
-    def check_same(self, name: str, number: int) -> None:
-        """Refuse to go on with a number that is not process 0's.
+    def check_same(self, name: str, value: float | None) -> None:
+        """Refuse to go on with a number, or with none, where process 0 has another.
 
         Raises:
-            ValueError: it is not.
+            ValueError: it has.
+            ConnectionError: as `wait`.
         """
-        right = self.agree(number)
-        check(number == right, name, number, f"{right}, as in process 0")
+        right = self._meet(name, repr(value))
+        check(repr(value) == right, name, value, f"{right}, as in process 0")
 
     def _meet(self, name: str, word: str) -> str:
         """A barrier; afterwards all have process 0's word."""

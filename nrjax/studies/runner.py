@@ -202,6 +202,7 @@ def resume(
         settings = dataclasses.replace(settings, trials=present)
     group.wait("the store is opened")
     group.check_same("trials", present if trials is None else trials)
+    group.check_same("until_se", settings.until_se)
     nothing = store.finished() and trials in (None, present) and not other
     if group.agree(int(group.first and nothing and _wanted(store, settings) is None)):
         _conclude(study, store, group)

@@ -185,6 +185,12 @@ def test_process_0_s_number_is_all_s():
     first.check_same("trials", 45)
     with pytest.raises(ValueError, match=r"^trials = 60: must be 45, as in process 0"):
         second.check_same("trials", 60)
+    for value in (0.1 + 0.2, None):
+        first.check_same("until_se", value)
+        second.check_same("until_se", value)
+    first.check_same("until_se", 0.3)
+    with pytest.raises(ValueError, match=r"^until_se = None: must be 0.3, as in process 0"):
+        second.check_same("until_se", None)
 
 
 def test_processes_that_wait_for_different_things_are_told():
