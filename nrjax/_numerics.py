@@ -8,6 +8,8 @@ import numpy as np
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
+from nrjax._shown import shown
+
 
 def float_dtype(*values: ArrayLike) -> Any:
     """Floating dtype of a computation on `values`; Python numbers adopt the default precision."""
@@ -15,7 +17,7 @@ def float_dtype(*values: ArrayLike) -> Any:
 
 
 def concrete(value: Any) -> np.ndarray | None:
-    """`value` as a NumPy array, or None where it has no numbers (tracers, None, sentinels)."""
+    """`value` as a NumPy array, or None where it has no numbers (tracers, None, placeholders)."""
     if isinstance(value, Tracer):
         return None
     if isinstance(value, (bool, int, float, np.generic, np.ndarray, jax.Array)):
@@ -23,33 +25,41 @@ def concrete(value: Any) -> np.ndarray | None:
     return None
 
 
-def door(value: Any) -> np.ndarray | None:
-    """As `concrete`, for constructors: device arrays are skipped too.
+def numbers(name: str, value: Any, right: str = "a number") -> np.ndarray | None:
+    """`value` as a NumPy array of integers or floats; None for what is traced or abstract.
 
-    Constructors run again at every `vmap` and `tree.map`, where they must not wait for a device.
+    Raises:
+        ValueError: it is something else, such as None, a string or an array of objects.
     """
-    return None if isinstance(value, jax.Array) else concrete(value)
+    if isinstance(value, (Tracer, jax.ShapeDtypeStruct)):
+        kind = value.dtype
+        array = None
+    else:
+        array = concrete(value)
+        kind = None if array is None else array.dtype
+    real = kind is not None and (
+        jnp.issubdtype(kind, jnp.floating) or jnp.issubdtype(kind, jnp.integer)
+    )
+    check(real, name, value, right)
+    return array
 
 
 def check(ok: Any, name: str, value: Any, right: str) -> None:
     """Raise a `ValueError` that names the argument, its value and what would be right."""
     if not np.all(ok):
-        shown = repr(value)
-        if len(shown) > 200:
-            shown = f"{shown[:120]} ... {shown[-40:]}"
-        raise ValueError(f"{name} = {shown}: must be {right}")
+        raise ValueError(f"{name} = {shown(value)}: must be {right}")
 
 
 def check_positive(name: str, value: Any) -> None:
-    """Constructor check: positive and finite, where `value` has numbers."""
-    number = door(value)
+    """Constructor check: positive and finite numbers."""
+    number = numbers(name, value, "positive and finite")
     if number is not None:
         check(np.isfinite(number) & (number > 0), name, value, "positive and finite")
 
 
 def check_probability(name: str, value: Any) -> None:
-    """Constructor check: strictly between 0 and 1, where `value` has numbers."""
-    number = door(value)
+    """Constructor check: strictly between 0 and 1."""
+    number = numbers(name, value, "strictly between 0 and 1")
     if number is not None:
         check((number > 0) & (number < 1), name, value, "strictly between 0 and 1")
 

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import jax
 
+from nrjax._shown import representation
+
 T = TypeVar("T")
 
 
@@ -18,8 +20,10 @@ def register_dataclass(cls: type[T]) -> type[T]:
     """Class decorator: make a frozen dataclass a pytree.
 
     Fields are leaves, or subtrees, unless they have `metadata={"static": True}`; static fields are
-    part of the structure and must be hashable. The engine brings Python numbers among the leaves
-    to its float dtype: what is used as an index, or by Python's `if`, should be static.
+    part of the structure and must be hashable. The constructor runs when a person calls it, not
+    when JAX puts a value together again; so it may check and derive. The engine brings Python
+    numbers among the leaves to its float dtype: what is used as an index, or by Python's `if`,
+    should be static.
 
     Raises:
         ValueError: `cls` is not a frozen dataclass.
@@ -40,8 +44,13 @@ def register_dataclass(cls: type[T]) -> type[T]:
         return tuple(zip(keys, leaves, strict=True)), fixed
 
     def unflatten(fixed: tuple[Any, ...], leaves: Any) -> T:
-        named = zip((*data, *static), (*leaves, *fixed), strict=True)
-        return cls(**dict(named))
+        # Not by the constructor: it checks what a person gave, and JAX brings placeholders too.
+        value = object.__new__(cls)
+        for name, field in zip((*data, *static), (*leaves, *fixed), strict=True):
+            object.__setattr__(value, name, field)
+        return value
 
+    if "__repr__" in vars(cls) and cls.__dataclass_params__.repr:  # pyright: ignore[reportAttributeAccessIssue]
+        cls.__repr__ = representation  # the generated one would print whole arrays
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
     return cls

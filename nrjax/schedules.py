@@ -11,7 +11,7 @@ from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, concrete, door, float_dtype
+from nrjax._numerics import check, concrete, float_dtype, numbers
 from nrjax.pytrees import register_dataclass
 from nrjax.types import Guarantee
 
@@ -59,7 +59,7 @@ class Grid:
     def __post_init__(self):
         if isinstance(self.times, (list, tuple)):
             object.__setattr__(self, "times", np.asarray(self.times, float))
-        number = door(self.times)
+        number = numbers("times", self.times, "a non-empty vector")
         if number is not None:
             check(number.ndim == 1 and number.size > 0, "times", self.times, "a non-empty vector")
             check(np.isfinite(number) & (number > 0), "times", self.times, "positive and finite")
@@ -164,7 +164,8 @@ class AdaptiveTimes:
     parameters: Any = None
 
     def __post_init__(self):
-        first, last = door(self.first), door(self.last)
+        first = numbers("first", self.first, "positive and finite")
+        last = numbers("last", self.last, "positive and finite")
         if first is not None:
             check(np.isfinite(first) & (first > 0), "first", self.first, "positive and finite")
         if last is not None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax import Array
 
-from nrjax._numerics import check, concrete, door
+from nrjax._numerics import check, concrete, numbers
 from nrjax.bins import Bins, LogBins, WholeBins
 from nrjax.pytrees import register_dataclass
 
@@ -47,7 +47,7 @@ class Fold:
     def __post_init__(self):
         if isinstance(self.thresholds, (list, tuple)):
             object.__setattr__(self, "thresholds", np.asarray(self.thresholds, np.float64))
-        number = door(self.thresholds)
+        number = numbers("thresholds", self.thresholds, "a sequence of numbers")
         if number is not None:
             ok = number.ndim == 1 and not np.isnan(number).any()
             check(ok, "thresholds", self.thresholds, "a sequence of numbers")

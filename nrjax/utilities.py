@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._numerics import check, check_positive, door
+from nrjax._numerics import check, check_positive, concrete
 from nrjax.pytrees import register_dataclass
 from nrjax.types import Utility
 
@@ -39,7 +39,8 @@ class UtilitySequence(Generic[U]):
     sensitivity: Any = None
 
     def __post_init__(self):
-        check_positive("sensitivity", self.sensitivity)
+        if self.sensitivity is not None:
+            check_positive("sensitivity", self.sensitivity)
 
     @classmethod
     def of(cls, utilities: Sequence[U], sensitivity: Any = None) -> "UtilitySequence[U]":
@@ -59,11 +60,11 @@ class UtilitySequence(Generic[U]):
         check(len(shapes) == 1, "utilities", list(utilities), "of one class and one set of shapes")
         leaves = jax.tree.leaves(utilities[0])
         check(len(leaves) > 0, "utilities", list(utilities), "made of arrays")
-        own = [door(getattr(one, "sensitivity", None)) for one in utilities]
+        own = [concrete(getattr(one, "sensitivity", None)) for one in utilities]
         largest = max((float(np.max(number)) for number in own if number is not None), default=0.0)
         if sensitivity is None and all(number is not None for number in own):
             sensitivity = largest
-        stated = door(sensitivity)
+        stated = concrete(sensitivity)
         if stated is not None:
             right = f"at least {largest:.6g}, which one of the utilities states"
             check(stated >= largest, "sensitivity", sensitivity, right)

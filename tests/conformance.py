@@ -437,7 +437,7 @@ class RuleCase:
 
 
 def _bad_thresholds(build):
-    faults = ((np.nan, "nan"), ([1.0, np.nan], "array"), (np.zeros(0), "array"))
+    faults = ((np.nan, "nan"), ([1.0, np.nan], "float"), (np.zeros(0), "float"))
     return tuple(
         (lambda t=threshold: build(t), rf"threshold = {shown}.*: must be a number")
         for threshold, shown in faults

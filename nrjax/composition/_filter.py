@@ -12,7 +12,7 @@ from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, concrete, door
+from nrjax._numerics import check, concrete
 from nrjax.composition._spending import (
     Spending,
     add,
@@ -144,7 +144,7 @@ class BudgetFilter(abc.ABC):
             object.__setattr__(self, "budget", rounded_down(self._budget(), jnp.result_type(float)))
             return
         settle(self, "budget")
-        carried = [door(value) for value in (*values.values(), self.budget)]
+        carried = [concrete(value) for value in (*values.values(), self.budget)]
         known = [number for number in carried if number is not None and number.ndim == 0]
         if len(known) < len(carried):
             return

@@ -16,7 +16,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import door
+from nrjax._numerics import concrete
 from nrjax.guarantees._rounding import round_up
 
 
@@ -93,7 +93,7 @@ def enlarged(value: ArrayLike, dtype: Any) -> Array:
     """
     limits = jnp.finfo(dtype)
     tiny = float(limits.tiny)
-    number = door(value)
+    number = concrete(value)
     if number is not None:
         exact = np.asarray(number, np.float64)
         with np.errstate(over="ignore", under="ignore"):
@@ -128,7 +128,7 @@ def rounded_down(value: float, dtype: Any) -> float:
 
 def limit(value: ArrayLike, dtype: Any) -> Array:
     """A budget `>= 0` in `dtype`, never more than it is."""
-    number = door(value)
+    number = concrete(value)
     if number is not None and number.ndim == 0:
         return jnp.asarray(rounded_down(float(number), dtype), dtype)
     array = jnp.asarray(value)
@@ -144,7 +144,7 @@ def settle(owner: Any, name: str) -> None:
     Compiled functions round Python's numbers to the nearest; of this one they then have nothing to
     round. A number too small for the dtype stays as it is.
     """
-    number = door(getattr(owner, name))
+    number = concrete(getattr(owner, name))
     if number is not None and number.ndim == 0:
         rounded = rounded_down(float(number), jnp.result_type(float))
         if rounded > 0 and rounded != float(number):

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_positive, concrete, door
+from nrjax._numerics import check, check_positive, concrete
 from nrjax.composition._filter import BudgetFilter, Cost, FilterState, names
 from nrjax.composition._rounds import enough, ratio_cost
 from nrjax.composition._spending import enlarged, settle
@@ -85,7 +85,7 @@ class ExPostFilter(BudgetFilter):
 
     def __post_init__(self):
         check_positive("epsilon", self.epsilon)
-        number = (concrete if self.budget is None else door)(self.delta)
+        number = concrete(self.delta)
         if number is not None:
             check((number >= 0) & (number < 1), "delta", self.delta, "at least 0 and below 1")
         settle(self, "delta")

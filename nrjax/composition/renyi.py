@@ -11,7 +11,7 @@ from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_positive, check_probability, concrete, door
+from nrjax._numerics import check, check_positive, check_probability, concrete
 from nrjax.composition import certificates
 from nrjax.composition._filter import BudgetFilter, Cost, check_no_delta, find
 from nrjax.composition._host import positive, probability
@@ -46,7 +46,7 @@ _LAPLACE_REDUCTION, _LAPLACE_MECHANISM, _PURE = (
 
 def check_order(order: Any) -> None:
     """Constructor check: above 1 and finite, where it has numbers."""
-    number = door(order)
+    number = concrete(order)
     if number is not None:
         check((number > 1) & np.isfinite(number), "order", order, "above 1 and finite")
 
@@ -125,7 +125,7 @@ class RenyiFilter(BudgetFilter):
         check_order(self.order)
         check_positive("epsilon", self.epsilon)
         check_probability("delta", self.delta)
-        number = (concrete if self.budget is None else door)(self.order)
+        number = concrete(self.order)
         if number is not None and number.ndim == 0:
             order = float(number.astype(jnp.result_type(float)))
             check_order(order)

@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, concrete, door
+from nrjax._numerics import check, concrete
 from nrjax.pytrees import register_dataclass
 
 
@@ -43,7 +43,7 @@ class _Request:
     """What the kinds have in common: the ranges of their fields, by name."""
 
     def __post_init__(self):
-        self._check(door)
+        self._check(concrete)
 
     def _check(self, read: Callable[[Any], np.ndarray | None]) -> None:
         for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType]

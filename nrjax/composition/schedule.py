@@ -74,7 +74,8 @@ class FilteredSchedule:
     def __post_init__(self):
         names = ", ".join(kind.__name__ for kind in _KINDS)
         check(self.kind in _KINDS, "kind", self.kind, f"one of {names}")
-        check_positive("sensitivity", self.sensitivity)
+        if self.sensitivity is not None:
+            check_positive("sensitivity", self.sensitivity)
         if self.dtypes is None:  # made by hand, not by `tree.map`, which may hand in None
             if self.kind is not ExPost:
                 right = f"given, as {self.kind.__name__} takes it"

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_positive, check_probability, concrete, door
+from nrjax._numerics import check, check_positive, check_probability, concrete
 from nrjax.composition._filter import BudgetFilter, Cost
 from nrjax.composition._rounds import ratio_cost, squared_ratio, time_of_square
 from nrjax.composition._spending import cost, enlarged, settle
@@ -73,7 +73,7 @@ class _ConcentratedFilter(BudgetFilter):
         check_positive("epsilon", self.epsilon)
         check_probability("delta", self.delta)
         check_conversion(self.conversion)
-        read = concrete if self.budget is None else door
+        read = concrete
         kept, delta = read(self.approximation), read(self.delta)
         if kept is not None and delta is not None:
             right = "at least 0 and below delta, of which it is a part"

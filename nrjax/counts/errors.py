@@ -16,7 +16,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, door
+from nrjax._numerics import check, numbers
 from nrjax.pytrees import register_dataclass
 
 _SLACK = 1e-9
@@ -24,9 +24,9 @@ _SLACK = 1e-9
 
 
 def check_counts(counts: Any) -> None:
-    """Constructor check: whole numbers of at least 0, where `counts` has numbers."""
-    number = door(counts)
-    if number is not None and number.dtype != object:
+    """Constructor check: whole numbers of at least 0."""
+    number = numbers("counts", counts, "whole numbers, none negative")
+    if number is not None:
         check(number.ndim == 1 and number.size > 0, "counts", counts, "a non-empty vector")
         whole = np.isfinite(number) & (number >= 0) & (number == np.round(number))
         check(whole, "counts", counts, "whole numbers, none negative")

@@ -8,7 +8,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_positive, concrete, door, float_dtype
+from nrjax._numerics import check, check_positive, concrete, float_dtype
 from nrjax.counts.brownian import BrownianPassage
 from nrjax.counts.laplace import LaplacePassage
 from nrjax.counts.passages import OnLevels
@@ -94,7 +94,7 @@ def check_integer(name: str, value: Any, least: int) -> None:
 def check_smallest(smallest: Any) -> None:
     """Constructor check: a positive number that is not so small that JAX takes it for 0."""
     check_positive("smallest", smallest)
-    number, tiny = door(smallest), float(jnp.finfo(jnp.result_type(float)).tiny)
+    number, tiny = concrete(smallest), float(jnp.finfo(jnp.result_type(float)).tiny)
     if number is not None:
         right = f"at least {tiny:.2g}, below which numbers of this precision are taken for 0"
         check(number >= tiny, "smallest", smallest, right)

@@ -8,7 +8,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check_positive, check_probability, door, float_dtype
+from nrjax._numerics import check_positive, check_probability, concrete, float_dtype
 from nrjax.guarantees._rounding import (
     check_time,
     host_or_trace,
@@ -55,9 +55,9 @@ class LinearBoundary:
         check_probability("delta", self.delta)
         check_positive("a", self.a)
         check_positive("b", self.b)
-        numbers = [door(value) for value in (self.delta, self.a, self.b)]
-        if all(number is not None for number in numbers):
-            self._check_consistent(*numbers)
+        given = [concrete(value) for value in (self.delta, self.a, self.b)]
+        if all(number is not None for number in given):
+            self._check_consistent(*given)
 
     @staticmethod
     def _check_consistent(delta: Any, a: Any, b: Any) -> None:

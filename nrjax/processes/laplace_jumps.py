@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_positive, check_shape, concrete, door, float_dtype
+from nrjax._numerics import check, check_positive, check_shape, concrete, float_dtype
 from nrjax.processes.laplace import laplace, laplace_loss, random_bits, uniform
 from nrjax.pytrees import register_dataclass
 from nrjax.types import Status
@@ -73,7 +73,7 @@ class LaplaceJumps:
         check_shape("shape", self.shape)
         check_positive("eta", self.eta)
         check_positive("horizon", self.horizon)
-        first, last = door(self.eta), door(self.horizon)
+        first, last = concrete(self.eta), concrete(self.horizon)
         if first is not None and last is not None:
             check(last >= first, "horizon", self.horizon, f"at least eta = {self.eta!r}")
         check(isinstance(self.size, int) and self.size >= 0, "size", self.size, "an int >= 1")

@@ -8,7 +8,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_shape, concrete, door, float_dtype
+from nrjax._numerics import check, check_shape, concrete, float_dtype
 from nrjax.processes._bessel import log_ratio
 from nrjax.processes._counts import binomial, largest_count, poisson
 from nrjax.pytrees import register_dataclass
@@ -57,7 +57,7 @@ class Skellam:
 
     def __post_init__(self):
         check_shape("shape", self.shape)
-        rates = door(self.rate1), door(self.rate2)
+        rates = concrete(self.rate1), concrete(self.rate2)
         for name, value, rate in zip(
             ("rate1", "rate2"), (self.rate1, self.rate2), rates, strict=True
         ):

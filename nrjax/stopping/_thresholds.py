@@ -6,14 +6,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._numerics import check, door
+from nrjax._numerics import check, numbers
 
 
 def as_threshold(value: Any) -> Any:
     """Constructor check: numbers, none of them NaN; a list becomes an array."""
     if isinstance(value, (list, tuple)):
         value = np.asarray(value, float)
-    number = door(value)
+    number = numbers("threshold", value, "a number, or a vector of numbers")
     if number is not None:
         check(~np.isnan(number), "threshold", value, "a number, or a vector of numbers")
         check(number.size > 0, "threshold", value, "a number, or a vector of numbers, not empty")

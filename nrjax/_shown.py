@@ -1,0 +1,50 @@
+"""How values are shown in messages and representations: short, and arrays by dtype and shape."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+
+_LONGEST = 160
+"""Characters of a representation."""
+
+_MOST = 8
+"""Numbers of an array that are shown one by one."""
+
+
+def shown(value: Any) -> str:
+    """A short form of any value: numbers as they are, arrays of many as `float32[1000, 3]`."""
+    if isinstance(value, jax.core.Tracer):
+        return f"traced {value.aval.str_short()}"
+    if isinstance(value, (jax.Array, np.ndarray, np.generic)):
+        return _array(value)
+    if isinstance(value, (list, tuple)) and len(value) > _MOST and not hasattr(value, "_fields"):
+        return f"a {type(value).__name__} of {len(value)}, {_cut(repr(value[:3]))} ..."
+    return _cut(repr(value))
+
+
+def _array(value: Any) -> str:
+    kind = str(value.dtype)
+    if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key) or value.size > _MOST:
+        return f"{kind}[{', '.join(map(str, value.shape))}]"
+    if not getattr(value, "is_fully_addressable", True):
+        return f"{kind}[{', '.join(map(str, value.shape))}]"
+    numbers = np.asarray(value).tolist()
+    return _cut(repr(numbers)) if value.ndim == 0 else _cut(f"{kind} {numbers!r}")
+
+
+def _cut(text: str) -> str:
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[: _LONGEST - 40]} ... {text[-30:]}"
+
+
+def representation(value: Any) -> str:
+    """`__repr__` of a dataclass or a `NamedTuple` whose fields may be arrays."""
+    if dataclasses.is_dataclass(value):
+        names = [field.name for field in dataclasses.fields(value) if field.repr]
+    else:
+        names = value._fields
+    inside = ", ".join(f"{name}={shown(getattr(value, name))}" for name in names)
+    return f"{type(value).__name__}({inside})"
