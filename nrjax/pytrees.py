@@ -51,6 +51,7 @@ def register_dataclass(cls: type[T]) -> type[T]:
         return value
 
     if "__repr__" in vars(cls) and cls.__dataclass_params__.repr:  # pyright: ignore[reportAttributeAccessIssue]
-        cls.__repr__ = representation  # the generated one would print whole arrays
+        # The generated one would print whole arrays.
+        cls.__repr__ = representation  # pyright: ignore[reportAttributeAccessIssue]
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
     return cls
