@@ -4,7 +4,9 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 _LONGEST = 160
 """Characters of a representation."""
@@ -15,7 +17,7 @@ _MOST = 8
 
 def shown(value: Any) -> str:
     """A short form of any value: numbers as they are, arrays of many as `float32[1000, 3]`."""
-    if isinstance(value, jax.core.Tracer):
+    if isinstance(value, Tracer):
         return f"traced {value.aval.str_short()}"
     if isinstance(value, (jax.Array, np.ndarray, np.generic)):
         return _array(value)
@@ -26,7 +28,7 @@ def shown(value: Any) -> str:
 
 def _array(value: Any) -> str:
     kind = str(value.dtype)
-    if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key) or value.size > _MOST:
+    if jnp.issubdtype(value.dtype, jax.dtypes.prng_key) or value.size > _MOST:
         return f"{kind}[{', '.join(map(str, value.shape))}]"
     if not getattr(value, "is_fully_addressable", True):
         return f"{kind}[{', '.join(map(str, value.shape))}]"
