@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
@@ -42,6 +43,25 @@ def numbers(name: str, value: Any, right: str = "a number") -> np.ndarray | None
     )
     check(real, name, value, right)
     return array
+
+
+def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+    """`fl(a + b)` and what rounding left, so that the two add up to `a + b` (Knuth)."""
+    total = a + b
+    second = total - a
+    first = total - second
+    return total, (a - first) + (b - second)
+
+
+def exact_float(value: ArrayLike, dtype: Any) -> Array:
+    """`value` in a floating dtype; an integer that this may not hold exactly becomes NaN."""
+    array = value if isinstance(value, jax.Array) else np.asarray(value)
+    if jnp.issubdtype(array.dtype, jnp.integer):
+        largest = 2 ** (jnp.finfo(dtype).nmant + 1)
+        if jnp.iinfo(array.dtype).max > largest:
+            held = (array <= largest) & (array >= -largest)
+            return jnp.where(held, array.astype(dtype), jnp.nan)
+    return jnp.asarray(array.astype(dtype))
 
 
 def check(ok: Any, name: str, value: Any, right: str) -> None:

@@ -12,6 +12,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._numerics import exact_float
+from nrjax._shown import representation
 from nrjax.interaction import Interaction, build_interaction
 from nrjax.keys import Role, check_key, role_key, step_key
 from nrjax.types import (
@@ -24,6 +26,9 @@ from nrjax.types import (
     Utility,
     charge,
 )
+
+_ROUNDING = 32
+"""Machine epsilons by which a cost may seem to fall: a guarantee's is right to fewer."""
 
 
 class TrialState(NamedTuple):
@@ -42,6 +47,8 @@ class TrialState(NamedTuple):
     rule: Any
     hypothesis: Any
     utility: Array
+    epsilon: Array
+    """What the releases that were judged cost; 0 before."""
     status: Array
 
 
@@ -58,6 +65,9 @@ class Path(NamedTuple):
     privacy_loss: Array
     status: Array
     """`Status` of the trial had it been judged at this step for the first time."""
+
+    def __repr__(self) -> str:
+        return representation(self)
 
 
 def _epsilon(trial: Interaction, process: Any, time: Array) -> Array:
@@ -115,6 +125,7 @@ def start(trial: Interaction, key: Array) -> TrialState:
         rule=trial.rule.init(role_key(key, Role.THRESHOLD), _epsilon(trial, process, safe)),
         hypothesis=_unset(trial, process),
         utility=nan,
+        epsilon=jnp.zeros((), dtype),
         status=status.astype(jnp.int32),
     )
 
@@ -129,13 +140,7 @@ def assess(trial: Interaction, step: Array, process: Any) -> tuple[Any, Array]:
     """Hypothesis made from the release of a step, and its utility."""
     utility = _utility_at(trial, step)
     hypothesis = utility.hypothesis(release_of(trial, process))
-    return hypothesis, jnp.asarray(utility.evaluate(hypothesis), trial.value.dtype)
-
-
-def is_bounded(trial: Interaction) -> bool:
-    """Whether the utility bounds itself for less than it costs to evaluate."""
-    utility = _utility_at(trial, jnp.int32(0))
-    return hasattr(utility, "bounds") or hasattr(utility, "ceiling")
+    return hypothesis, exact_float(utility.evaluate(hypothesis), trial.value.dtype)
 
 
 def foresee(trial: Interaction, state: TrialState) -> tuple[Array, Array]:
@@ -143,7 +148,8 @@ def foresee(trial: Interaction, state: TrialState) -> tuple[Array, Array]:
 
     Rules are monotone, and answer alike under one key: what they say of both bounds they would say
     of the utility in between. The stand-in, the bound that is further from the threshold, gets that
-    answer also where another copy of the rule rounds otherwise. NaNs settle nothing.
+    answer also where another copy of the rule rounds otherwise. NaNs settle nothing; bounds the
+    wrong way round are no bounds, and end the trial: their stand-in is NaN.
     """
     utility = _utility_at(trial, state.step)
     release = release_of(trial, state.process)
@@ -156,8 +162,9 @@ def foresee(trial: Interaction, state: TrialState) -> tuple[Array, Array]:
     epsilon = _epsilon(trial, state.process, state.time)
     # The noise of the rule is drawn once: only the utility is mapped.
     low, high = jax.vmap(lambda bound: trial.rule.step(query, state.rule, epsilon, bound)[1])(pair)
-    settled = (low == high) & ~jnp.any(jnp.isnan(pair))
-    return settled, jnp.where(high, pair[1], pair[0])
+    inverted = pair[0] > pair[1]
+    settled = ((low == high) & ~jnp.any(jnp.isnan(pair))) | inverted
+    return settled, jnp.where(inverted, jnp.nan, jnp.where(high, pair[1], pair[0]))
 
 
 def _where(condition: Array, new: Any, old: Any) -> Any:
@@ -173,9 +180,8 @@ def _rule_status(trial: Interaction, state: Any) -> Array:
 def judge(trial: Interaction, state: TrialState, hypothesis: Any, utility: Array) -> TrialState:
     """Ask the rule; without a yes, ask the schedule for the next time."""
     query = step_key(role_key(state.key, Role.QUERY), state.step)
-    rule, stop = trial.rule.step(
-        query, state.rule, _epsilon(trial, state.process, state.time), utility
-    )
+    epsilon = _epsilon(trial, state.process, state.time)
+    rule, stop = trial.rule.step(query, state.rule, epsilon, utility)
     schedule, time, done = trial.schedule.next(state.schedule, release_of(trial, state.process))
     time = jnp.asarray(time, state.time.dtype)
     done = done | (state.step + 1 >= trial.max_steps)
@@ -184,12 +190,16 @@ def judge(trial: Interaction, state: TrialState, hypothesis: Any, utility: Array
     failure = _rule_status(trial, rule)
     status = jnp.where(failure == Status.RUNNING, status, failure)
     status = jnp.where(jnp.isnan(utility), Status.NAN_UTILITY, status)
+    if trial.guarantee is not None:
+        least = state.epsilon * (1 - _ROUNDING * float(jnp.finfo(epsilon.dtype).eps))
+        status = jnp.where(epsilon >= least, status, Status.INVALID_COST)
     judged = state._replace(
         next_time=time,
         schedule=schedule,
         rule=rule,
         hypothesis=hypothesis,
         utility=utility,
+        epsilon=epsilon,
         status=status.astype(jnp.int32),
     )
     return _where(state.status == Status.RUNNING, judged, state)
@@ -216,7 +226,8 @@ def _test_epsilon(trial: Interaction, state: TrialState, mechanism: Array) -> Ar
     stopped, answers = state.status == Status.STOPPED, state.step + 1
     cost = jnp.asarray(charge(trial.rule, mechanism, stopped, answers), mechanism.dtype)
     # A NaN has no sensitivity: that the trial ended on it is not covered by what the rule states.
-    broken = (state.status == Status.NAN_UTILITY) & (cost != 0)
+    broken = (state.status == Status.NAN_UTILITY) | (state.status == Status.INVALID_BOUNDS)
+    broken &= cost != 0
     return jnp.where(broken, jnp.inf, cost)
 
 
@@ -225,8 +236,12 @@ def finish(trial: Interaction, state: TrialState) -> Outcome:
     released = state.step >= 0
     mechanism = jnp.where(released, _epsilon(trial, state.process, state.time), jnp.nan)
     if trial.guarantee is not None:  # noise that lacks its law has no bound
-        mechanism = jnp.where(state.status == Status.OVERFLOW, jnp.inf, mechanism)
+        broken = (state.status == Status.OVERFLOW) | (state.status == Status.INVALID_COST)
+        mechanism = jnp.where(broken, jnp.inf, mechanism)
     test = _test_epsilon(trial, state, mechanism)
+    unknown = jnp.isnan(test) & (trial.guarantee is not None)
+    wrong = released & ((test < 0) | unknown)
+    test = jnp.where(wrong, jnp.inf, test)
     if trial.shift is None:
         loss = jnp.full_like(state.time, jnp.nan)
     else:
@@ -242,7 +257,7 @@ def finish(trial: Interaction, state: TrialState) -> Outcome:
         test_epsilon=test,
         epsilon=mechanism + test,
         privacy_loss=loss.astype(state.time.dtype),
-        status=state.status,
+        status=jnp.where(wrong, Status.INVALID_COST, state.status).astype(jnp.int32),
     )
 
 

@@ -10,8 +10,11 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, concrete, float_dtype
+from nrjax._contract import check_results, state_follows_utility
+from nrjax._numerics import check, concrete, float_dtype, numbers
+from nrjax._shown import shown
 from nrjax.pytrees import register_dataclass
+from nrjax.stopping._thresholds import ThresholdRule
 from nrjax.types import Guarantee, NoiseProcess, Schedule, StoppingRule, Utility
 
 
@@ -31,6 +34,9 @@ class Interaction:
     structure: tuple[str, tuple[type, ...]] = dataclasses.field(metadata={"static": True})
     """Classes of the parts, and of their parts by name: keeps apart the compiled programs of
     classes that a user has registered with JAX's own function (see `nrjax.pytrees`)."""
+    by_bounds: bool = dataclasses.field(default=False, metadata={"static": True})
+    """Whether bounds or a ceiling of the utility may stand for it: it has them, and the rule's
+    state does not follow it."""
 
     # An interaction is a family of one (`nrjax.family.Family`), with nothing that varies.
 
@@ -50,15 +56,21 @@ class Interaction:
         return self
 
 
-def _to_dtype(leaf: Any, dtype: Any) -> Any:
-    """Python numbers and floating arrays in one dtype; other arrays, and keys, as they are.
+def _to_dtype(path: Any, leaf: Any, dtype: Any) -> Any:
+    """Numbers and floating arrays in one dtype; other arrays, and keys, as they are.
 
     A Python float, a float32 array and an int in the same place would each retrace.
     """
-    is_number = isinstance(leaf, (int, float)) and not isinstance(leaf, bool)
-    if is_number or jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.floating):
-        return jnp.asarray(leaf, dtype)
-    return jnp.asarray(leaf)
+    is_number = isinstance(leaf, (int, float, np.number)) and not isinstance(leaf, bool)
+    if is_number:
+        return jnp.asarray(np.asarray(leaf, dtype))
+    if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "iu":
+        held = jax.dtypes.canonicalize_dtype(leaf.dtype)
+        fits = np.array_equal(leaf.astype(held), leaf)
+        name = f"{_ORDER[path[0].idx]}{jax.tree_util.keystr(path[1:])}"
+        check(fits, name, leaf, f"within {held}, or floats")
+    array = jnp.asarray(leaf)
+    return array.astype(dtype) if jnp.issubdtype(array.dtype, jnp.floating) else array
 
 
 _PARTS = {
@@ -69,6 +81,8 @@ _PARTS = {
     "rule": ("init", "step", "cost"),
 }
 """What a part must have to be taken for one."""
+
+_ORDER = ("value", "process", "guarantee", "schedule", "utility", "rule", "shift")
 
 _LEVELS_PER_DEVIATION = 16
 """Fewest representable numbers that one standard deviation of the noise must span."""
@@ -83,16 +97,16 @@ def _check_parts(parts: dict[str, Any]) -> None:
         if name == "utility" and hasattr(part, "at"):
             lacking = []
         if isinstance(part, type):
-            raise ValueError(f"{name} = {part!r}: must be an instance, not the class itself")
+            raise ValueError(f"{name} = {shown(part)}: must be an instance, not the class itself")
         if lacking:
             raise ValueError(
-                f"{name} = {part!r}: must have {', '.join(_PARTS[name])}; "
+                f"{name} = {shown(part)}: must have {', '.join(_PARTS[name])}; "
                 f"lacks {', '.join(lacking)}"
             )
         if any(leaf is part for leaf in jax.tree.leaves(part)):
             raise ValueError(
-                f"{name} = {part!r}: must be a pytree; decorate its class, a frozen dataclass, "
-                "with nrjax.register_dataclass"
+                f"{name} = {shown(part)}: must be a pytree; decorate its class, a frozen "
+                "dataclass, with nrjax.register_dataclass"
             )
 
 
@@ -110,6 +124,8 @@ def _check_rule(
                 f"{name} = {type(part).__name__} for {most} steps: must cover the {steps} steps of "
                 "the schedule (or give max_steps)"
             )
+    if isinstance(rule, ThresholdRule):
+        rule.check_resolved(dtype)
     if not (hasattr(rule, "sensitivity") and hasattr(utility, "sensitivity")):
         return
     stated, needed = (getattr(part, "sensitivity", None) for part in (rule, utility))
@@ -135,8 +151,8 @@ def _check_noise(
     made, covered = getattr(process, "noise", None), getattr(guarantee, "noise", None)
     if None not in (made, covered) and made != covered:
         raise ValueError(
-            f"guarantee = {guarantee!r}: must be for {made} noise, which {type(process).__name__} "
-            f"makes, but holds for {covered} noise"
+            f"guarantee = {shown(guarantee)}: must be for {made} noise, which "
+            f"{type(process).__name__} makes, but holds for {covered} noise"
         )
     largest, last = concrete(value), concrete(getattr(schedule, "last_time", None))
     if largest is None or last is None or not largest.size or not hasattr(process, "deviation"):
@@ -153,12 +169,74 @@ def _check_noise(
         )
 
 
-@partial(jax.jit, static_argnames="structure")
-def _quality(utility: Any, release: Array, structure: Any) -> Array:
-    """For its shape; of all utilities alike JAX traces it once."""
-    del structure  # keeps classes apart, as `Interaction.structure` does
-    one = utility.at(jnp.int32(0)) if hasattr(utility, "at") else utility
-    return one.evaluate(one.hypothesis(release))
+_NORMS = {"laplace": 1, "gaussian": 2}
+"""The norm in which a noise's guarantees measure the value's sensitivity."""
+
+
+def _norm(array: np.ndarray, order: int) -> float:
+    return float(np.linalg.norm(np.ravel(array), order)) if array.size else 0.0
+
+
+def _covering(
+    guarantee: Guarantee | None, value: Any, shift: Any, schedule: Schedule, dtype: Any
+) -> Guarantee | None:
+    """The guarantee, for a sensitivity that holds of the value in the dtype of the run.
+
+    A cast to it moves the values of neighbours apart, by half a unit in the last place each.
+    Integers up to 2^24 (float32) and floats of that dtype are not moved.
+    """
+    order = _NORMS.get(getattr(guarantee, "noise", ""), 1)
+    stated = concrete(getattr(guarantee, "sensitivity", None))
+    moved = concrete(shift)
+    if stated is not None and moved is not None and guarantee.noise in _NORMS:  # pyright: ignore
+        length = _norm(moved.astype(np.float64), order)
+        right = f"of l{order} norm at most {stated.max():.6g}, the sensitivity of the guarantee"
+        slack = 8 * float(jnp.finfo(dtype).eps)
+        check(length <= stated.max() * (1 + slack), "shift", shift, f"{right}, not {length:.6g}")
+    owner = "guarantee"
+    if guarantee is None:
+        owner, stated = "schedule", concrete(getattr(schedule, "sensitivity", None))
+    number = concrete(value)
+    if number is None or stated is None or _holds(dtype, number.dtype):
+        return guarantee
+    farthest = np.abs(number.astype(np.float64)) + stated.max()
+    if number.dtype.kind in "iu" and np.max(farthest, initial=0) <= 2 ** (
+        jnp.finfo(dtype).nmant + 1
+    ):
+        return guarantee
+    spacing = _norm(np.spacing(farthest.astype(dtype)).astype(np.float64), order)
+    if spacing <= float(jnp.finfo(dtype).eps) * stated.min() / 2:
+        return guarantee
+    few = 2**-6 if owner == "guarantee" else 2**-16
+    if spacing > few * stated.min():
+        raise ValueError(
+            f"value is rounded to {np.dtype(dtype).name}, which may move it by {spacing:.2g} "
+            f"against a neighbour's: must be well below the sensitivity {stated.min():.6g} of the "
+            f"{owner}; subtract a public centre, give the value as {np.dtype(dtype).name} with a "
+            "sensitivity that holds for what it is then, or use float64 (JAX_ENABLE_X64=1)"
+        )
+    if owner == "schedule":
+        return guarantee
+    enlarged = (stated.astype(np.float64) + spacing) * (1 + 4 * float(jnp.finfo(dtype).eps))
+    return dataclasses.replace(guarantee, sensitivity=enlarged)  # pyright: ignore
+
+
+def _held(value: Any, dtype: Any) -> Any:
+    """Concrete numbers in the dtype, cast on the host: JAX would wrap large integers first."""
+    number = concrete(value)
+    return value if number is None else number.astype(dtype)
+
+
+def _holds(dtype: Any, other: Any) -> bool:
+    """Whether numbers of the other floating dtype are numbers of this one."""
+    return jnp.issubdtype(other, jnp.floating) and jnp.promote_types(dtype, other) == dtype
+
+
+def _array(name: str, value: Any) -> Any:
+    """A value or shift as an array of real numbers."""
+    value = np.asarray(value) if isinstance(value, (list, tuple)) else value
+    numbers(name, value, "numbers, in an array of the process's shape")
+    return value
 
 
 def build_interaction(
@@ -175,11 +253,13 @@ def build_interaction(
     """Check the parts of a trial against each other and bring them to one dtype.
 
     Raises:
-        ValueError: an argument is not a part of its kind, `value` or `shift` does not have the
-            process's shape or is not finite, `max_steps` is below 1, the utility is not a scalar,
-            the guarantee is for other noise, the dtype does not resolve the noise, the rule is for
-            fewer steps or a smaller sensitivity of the utility, or a shift is given for a process
-            that does not know its realised loss.
+        ValueError: an argument is not a part of its kind, or a method of it gives something else
+            than its interface says; `value` or `shift` does not have the process's shape or is not
+            finite, or the shift is longer than the guarantee's sensitivity; `max_steps` is below 1;
+            the guarantee is for other noise; the dtype does not resolve the noise, or the
+            sensitivity beside the value or the threshold; the rule is for fewer steps or a smaller
+            sensitivity of the utility; or a shift is given for a process that does not know its
+            realised loss.
     """
     _check_parts(
         {
@@ -192,11 +272,11 @@ def build_interaction(
     )
     if shift is not None and not getattr(process, "realised_loss", True):
         raise ValueError(
-            f"shift = {shift!r}: must be None for {type(process).__name__}, which does not keep "
-            "the noise of all releases, and so cannot say what they realise together"
+            f"shift = {shown(shift)}: must be None for {type(process).__name__}, which does not "
+            "keep the noise of all releases, and so cannot say what they realise together"
         )
-    value = np.asarray(value) if isinstance(value, (list, tuple)) else value
-    shift = np.asarray(shift) if isinstance(shift, (list, tuple)) else shift
+    value = _array("value", value)
+    shift = None if shift is None else _array("shift", shift)
     shape = tuple(process.shape)
     for name, array in (("value", value), ("shift", shift)):
         if array is None:
@@ -220,21 +300,23 @@ def build_interaction(
     taken = None if number is None else min(int(number), schedule.max_steps)
     _check_rule(rule, utility, guarantee, taken, dtype)
     _check_noise(value, process, guarantee, schedule, dtype)
-    parts = (value, process, guarantee, schedule, utility, rule, shift)
-    parts = jax.tree.map(lambda leaf: _to_dtype(leaf, dtype), parts)
+    guarantee = _covering(guarantee, value, shift, schedule, dtype)
+    parts = (_held(value, dtype), process, guarantee, schedule, utility, rule, _held(shift, dtype))
+    parts = jax.tree_util.tree_map_with_path(partial(_to_dtype, dtype=dtype), parts)
     structure = (str(jax.tree.structure(parts)), tuple(type(part) for part in parts))
-    built = Interaction(*parts, max_steps=jnp.asarray(steps, jnp.int32), structure=structure)
-
     if shift is not None:
-        # Abstractly, for the process's own check of a shift that has numbers.
-        abstract_key = jax.eval_shape(lambda: jax.random.key(0))
+        # With its numbers, which a process may have more to say of.
+        now = jnp.ones((), dtype)
         jax.eval_shape(
-            lambda key: process.privacy_loss(process.init(key, jnp.ones((), dtype)), shift),
-            abstract_key,
+            lambda key: process.privacy_loss(process.init(key, now), shift),
+            jax.eval_shape(lambda: jax.random.key(0)),
         )
-
-    kind = (str(jax.tree.structure(built.utility)), type(built.utility))
-    result = _quality.eval_shape(built.utility, built.value, structure=kind)
-    if result.shape != ():
-        raise ValueError(f"utility.evaluate returns shape {result.shape}: must be a scalar")
-    return built
+    check_results(parts, structure)
+    one = parts[4].at(jnp.int32(0)) if hasattr(utility, "at") else utility
+    bounded = hasattr(one, "bounds") or hasattr(one, "ceiling")
+    return Interaction(
+        *parts,
+        max_steps=jnp.asarray(steps, jnp.int32),
+        structure=structure,
+        by_bounds=bounded and not state_follows_utility(parts[5], dtype),
+    )

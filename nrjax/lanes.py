@@ -137,7 +137,7 @@ def _company(lanes: int) -> int:
 
 
 def _is_bounded(trials: Trials) -> bool:
-    return engine.is_bounded(trials.member(trials.at(jnp.int32(0))))
+    return trials.member(trials.at(jnp.int32(0))).by_bounds
 
 
 def _running(carry: Lanes) -> Array:
@@ -160,20 +160,35 @@ def _stepped(
     waiting = at_work & ~found.settled & ~found.served
 
     def judged(
-        varied: Any, state: TrialState, hypothesis: Any, utility: Array, waits: Array, late: Array
+        varied: Any,
+        state: TrialState,
+        hypothesis: Any,
+        utility: Array,
+        waits: Array,
+        late: Array,
+        settled: Array,
     ) -> TrialState:
         trial = trials.member(varied)
-        if not engine.is_bounded(trial):
+        if not trial.by_bounds:
             return engine.judge(trial, state, hypothesis, utility)
         # One that has ended is left as it is.
         held = state._replace(status=jnp.where(waits, Status.EXHAUSTED, state.status))
         new = engine.judge(trial, held, hypothesis, utility)
+        # A stand-in that is NaN is of bounds the wrong way round; what is exact comes unsettled.
+        status = jnp.where(settled & jnp.isnan(utility), Status.INVALID_BOUNDS, new.status)
+        new = new._replace(status=status.astype(jnp.int32))
         exactly = new._replace(hypothesis=hypothesis, utility=utility)
         return jax.tree.map(lambda new, old: jnp.where(late, new, old), exactly, new)
 
     late &= found.served
     state = jax.vmap(judged)(
-        carry.varied, carry.state, found.hypothesis, found.utility, waiting, late
+        carry.varied,
+        carry.state,
+        found.hypothesis,
+        found.utility,
+        waiting,
+        late,
+        found.settled,
     )
 
     def advanced() -> TrialState:

@@ -12,6 +12,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._shown import representation
+
 State = TypeVar("State")
 
 
@@ -32,6 +34,11 @@ class Status(enum.IntEnum):
     """The process left the range in which its law is exact (jump buffer, counts)."""
     INVALID_TIME = 6
     """The next time was not in (0, present time], or outside what the process was built for."""
+    INVALID_COST = 7
+    """A guarantee or a rule stated a cost that is negative or NaN, or that fell from one release to
+    the next."""
+    INVALID_BOUNDS = 8
+    """The lower bound of a utility was above its upper one."""
 
 
 class NoiseProcess(Protocol[State]):
@@ -157,7 +164,8 @@ class Utility(Protocol):
 class StoppingRule(Protocol[State]):
     """Says after each release whether it is good enough.
 
-    `step` is monotone in `utility`, and its new state does not depend on `utility`.
+    `step` is monotone in `utility`. A rule whose new state depends on `utility` is never told
+    bounds of it.
 
     A rule may also have `status(state)`: `Status.RUNNING` (int32 scalar) while it has the stated
     law, else the failure; `max_steps`: the most releases it can judge, or None; and `sensitivity`:
@@ -279,3 +287,6 @@ class Outcome(NamedTuple):
     """Realised loss of the releases against `shift`; NaN without one."""
     status: Array
     """A `Status`. int32."""
+
+    def __repr__(self) -> str:
+        return representation(self)

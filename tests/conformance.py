@@ -624,7 +624,7 @@ def check_rule_sequence_of_thresholds(case):
     assert not want.all()
     np.testing.assert_array_equal(ask(same, keys, epsilons, utilities)[0], want)
     np.testing.assert_array_equal(ask(moved, keys, epsilons, utilities + shifts)[0], want)
-    short = case.build(np.full(STEPS - 2, -1e9))
+    short = case.build(np.full(STEPS - 2, -np.inf))
     stops = ask(short, keys, epsilons, utilities)[0]
     np.testing.assert_array_equal(stops, np.arange(STEPS) < STEPS - 2)
     with pytest.raises(ValueError, match=r"threshold has shape \(2, 6\): must be a scalar or a"):

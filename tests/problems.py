@@ -27,11 +27,34 @@ class Distance:
         return jnp.where(jnp.any(hypothesis > self.broken), jnp.nan, -distance)
 
 
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Planted:
+    """A guarantee with a fault: the epsilon of another one, times a factor; of no stated value."""
+
+    other: Any
+    factor: Any = 1.0
+
+    @property
+    def noise(self):
+        return self.other.noise
+
+    @property
+    def delta(self):
+        return self.other.delta
+
+    def epsilon(self, time):
+        return self.factor * self.other.epsilon(time)
+
+    def time(self, epsilon):
+        return self.other.time(epsilon / self.factor)
+
+
 def scalar(times=None, threshold=-0.5, **changes):
     """Arguments of `simulate`: a Brownian mechanism on the number 3."""
     times = np.geomspace(100.0, 0.01, 50) if times is None else times
     parts = {
-        "value": 3.0,
+        "value": 3,
         "process": nrjax.Brownian(()),
         "guarantee": nrjax.LinearBoundary.tight_at_epsilon(0.5, sensitivity=1.0, delta=1e-6),
         "schedule": nrjax.Grid(times),

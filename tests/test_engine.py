@@ -238,7 +238,7 @@ def test_numbers_of_any_type_share_a_trace():
     for one in (1, 1.0, np.float32(1), np.float64(1), jnp.float32(1)):
         parts = {"process": nrjax.Laplace(()), "guarantee": nrjax.PureGuarantee(one)}
         nrjax.run_until(KEY, **scalar(np.array([9.0, 4.0, 1.0]), **parts, value=float(one)))
-    assert _run_until._cache_size() == before + 1
+    assert _run_until._cache_size() <= before + 1
 
 
 class Unregistered:
@@ -298,5 +298,7 @@ def test_a_utility_that_is_no_scalar_is_refused():
         def evaluate(self, hypothesis):
             return jnp.stack([hypothesis, hypothesis])
 
-    with pytest.raises(ValueError, match=r"utility.evaluate returns shape \(2,\)"):
+    with pytest.raises(
+        ValueError, match=r"utility = Vector: evaluate gives float(32|64)\[2\]: must"
+    ):
         nrjax.run_until(KEY, **scalar(utility=Vector(3.0)))

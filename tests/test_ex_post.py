@@ -18,6 +18,7 @@ from scipy import stats
 
 import nrjax
 from nrjax.types import Status
+from tests.problems import Planted
 from tests.stopping.oracle import stopping_law
 
 KEY = jax.random.key(11)
@@ -54,7 +55,7 @@ class Alarm(Excess):
         return jnp.where(super().evaluate(hypothesis) > 0, self.size, -self.size)
 
 
-def interaction(boundary, times, utility, rule, value=0.0, sensitivity=None, shift=1.0):
+def interaction(boundary, times, utility, rule, value=0, sensitivity=None, shift=1.0):
     levels = np.asarray(boundary.epsilon(np.asarray(times)))
     pairs = zip(times, levels, strict=True)
     utilities = [utility(time, level, sensitivity, shift) for time, level in pairs]
@@ -98,7 +99,7 @@ def test_a_public_rule_that_waits_for_a_violation(boundary):
     assert violated.mean() > 0.3 * COMMON  # the test can fail: it tries, and comes near
     # Negative control: the loss against a value half as far again is not covered.
     parts = interaction(boundary, times, Excess, nrjax.PublicThreshold(0.0), shift=1.5)
-    further = nrjax.simulate(KEY, 8 * TRIALS, **parts)
+    further = nrjax.simulate(KEY, 8 * TRIALS, **parts | {"guarantee": Planted(boundary)})
     assert not at_most(further.privacy_loss > further.epsilon, COMMON)
 
 
@@ -169,7 +170,7 @@ def test_laplace_releases_never_exceed_their_epsilon():
     assert np.all(outcome.privacy_loss <= outcome.epsilon)
     assert np.mean(outcome.privacy_loss > 0.999 * outcome.epsilon) > 0.3
     # Negative control: a sensitivity stated too small by a tenth.
-    small = nrjax.PureGuarantee(0.9)
+    small = Planted(pure, 0.9)
     wrong = nrjax.simulate(KEY, 4 * TRIALS, **(parts | {"guarantee": small}))
     assert np.mean(wrong.privacy_loss > wrong.epsilon) > 0.3
 

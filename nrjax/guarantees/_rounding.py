@@ -25,11 +25,11 @@ def round_up(value: Array, ulps: int) -> Array:
     return jnp.maximum(value * (1 + ulps * float(limits.eps)), float(limits.tiny))
 
 
-def safe_epsilon(raw: Array, time: Array, ulps: int) -> Array:
-    """`raw` rounded up by `ulps` machine epsilons; NaN where `time` is not positive."""
+def safe_epsilon(raw: Array, time: Array, sensitivity: Array, ulps: int) -> Array:
+    """`raw` rounded up by `ulps` machine epsilons; NaN unless time and sensitivity are positive."""
     # Out of the range of the dtype (a time 1e38 times rho, say) the formula may give NaN.
     raw = jnp.where(jnp.isnan(raw), jnp.inf, raw)
-    return jnp.where(time > 0, round_up(raw, ulps), jnp.nan)
+    return jnp.where((time > 0) & (sensitivity > 0), round_up(raw, ulps), jnp.nan)
 
 
 def safe_time(raw: Array, asked: Array, epsilon: ArrayLike, right: Callable[[], str]) -> Array:

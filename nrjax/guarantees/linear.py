@@ -133,7 +133,7 @@ class LinearBoundary:
         time = jnp.asarray(time, dtype)
         sensitivity, a, b = self._parameters(dtype)
         raw = sensitivity / time * (0.5 * sensitivity + b) + sensitivity * a
-        return safe_epsilon(raw, time, _MARGIN)
+        return safe_epsilon(raw, time, sensitivity, _MARGIN)
 
     def time(self, epsilon: ArrayLike) -> Array:
         """Smallest time with `psi(time) <= epsilon`, rounded to more noise; elementwise.

@@ -145,7 +145,7 @@ class _Mixture(abc.ABC):
         # In units of 1/sqrt(t), where neither large nor small times leave the range of the dtype.
         x = sensitivity / jnp.sqrt(time)
         raw = x * (0.5 * x + z * jnp.sqrt(1 + rho / time))
-        return safe_epsilon(jnp.where(time == jnp.inf, 0, raw), time, _MARGIN)
+        return safe_epsilon(jnp.where(time == jnp.inf, 0, raw), time, sensitivity, _MARGIN)
 
     def time(self, epsilon: ArrayLike) -> Array:
         """Smallest time with `psi(time) <= epsilon`, rounded to more noise; elementwise.

@@ -45,7 +45,7 @@ class PureGuarantee:
         check_time(time)
         dtype = float_dtype(time, self.sensitivity)
         time, sensitivity = jnp.asarray(time, dtype), jnp.asarray(self.sensitivity, dtype)
-        return safe_epsilon(sensitivity / time, time, _MARGIN)
+        return safe_epsilon(sensitivity / time, time, sensitivity, _MARGIN)
 
     def time(self, epsilon: ArrayLike) -> Array:
         """Smallest time (noise scale) that costs at most `epsilon`, rounded up; elementwise.

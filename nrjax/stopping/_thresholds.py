@@ -1,42 +1,130 @@
-"""One threshold for all queries, or one for each: what the rules share."""
+"""What the rules share: one threshold for all queries or one for each, and an exact comparison."""
 
-from typing import Any
+import abc
+import dataclasses
+from typing import Any, Self
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
 
-from nrjax._numerics import check, numbers
-
-
-def as_threshold(value: Any) -> Any:
-    """Constructor check: numbers, none of them NaN; a list becomes an array."""
-    if isinstance(value, (list, tuple)):
-        value = np.asarray(value, float)
-    number = numbers("threshold", value, "a number, or a vector of numbers")
-    if number is not None:
-        check(~np.isnan(number), "threshold", value, "a number, or a vector of numbers")
-        check(number.size > 0, "threshold", value, "a number, or a vector of numbers, not empty")
-    return value
+from nrjax._numerics import check, check_positive, concrete, exact_float, numbers, two_sum
+from nrjax.types import Status
 
 
-def threshold_steps(threshold: Any) -> int | None:
-    """How many queries a sequence of thresholds is for; None for a single threshold."""
-    shape = jnp.shape(threshold)
-    return shape[0] if shape else None
-
-
-def threshold_at(threshold: Any, step: Array) -> Array:
-    """The threshold of a step; NaN, which no utility reaches, past the end of a sequence.
+@dataclasses.dataclass(frozen=True)
+class ThresholdRule(abc.ABC):
+    """A rule that compares utilities with thresholds; its other fields are positive and finite.
 
     Raises:
-        ValueError: the threshold of one trial has more than one axis.
+        ValueError: a threshold is NaN, or another field is not positive and finite.
     """
-    threshold = jnp.asarray(threshold)
-    if threshold.ndim > 1:
-        raise ValueError(
-            f"threshold has shape {threshold.shape}: must be a scalar or a vector, for one trial"
-        )
-    if threshold.ndim == 0:
-        return threshold
-    return threshold.at[step].get(mode="fill", fill_value=jnp.nan)
+
+    threshold: Any
+
+    def __post_init__(self):
+        value, right = self.threshold, "a number, or a vector of numbers"
+        if isinstance(value, (list, tuple)):
+            value = np.asarray(value)
+            object.__setattr__(self, "threshold", value)
+        number = numbers("threshold", value, right)
+        if number is not None:
+            check(number.size > 0, "threshold", value, f"{right}, not empty")
+            check(~np.isnan(number), "threshold", value, right)
+        for field in dataclasses.fields(self):
+            if field.name != "threshold":
+                check_positive(field.name, getattr(self, field.name))
+
+    @abc.abstractmethod
+    def init(self, key: Array, epsilon: ArrayLike) -> Any:
+        """State before the first release."""
+
+    @abc.abstractmethod
+    def step(
+        self, key: Array, state: Any, epsilon: ArrayLike, utility: ArrayLike
+    ) -> tuple[Any, Array]:
+        """State, and whether to stop."""
+
+    @abc.abstractmethod
+    def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True) -> Array:
+        """What the answers cost."""
+
+    @property
+    def max_steps(self) -> int | None:
+        """Number of thresholds in a sequence; None for a single one."""
+        shape = jnp.shape(self.threshold)
+        return shape[0] if shape else None
+
+    def status(self, state: Any) -> Array:
+        """`Status.RUNNING`, always, unless a rule keeps a status of its own."""
+        del state
+        return jnp.int32(Status.RUNNING)
+
+    def threshold_at(self, step: Array) -> Array:
+        """The threshold of a step; NaN, which no utility reaches, past the end of a sequence.
+
+        Raises:
+            ValueError: the threshold of one trial has more than one axis.
+        """
+        threshold = jnp.asarray(self.threshold)
+        if not jnp.issubdtype(threshold.dtype, jnp.floating):
+            threshold = threshold.astype(float)
+        if threshold.ndim > 1:
+            raise ValueError(
+                f"threshold has shape {threshold.shape}: must be a scalar or a vector, for one "
+                "trial"
+            )
+        if threshold.ndim == 0:
+            return threshold
+        return threshold.at[step].get(mode="fill", fill_value=jnp.nan)
+
+    def reached(self, utility: ArrayLike, step: Array, noise: Array) -> Array:
+        """Whether `utility + noise >= threshold`, exactly, for the numbers as they are given.
+
+        The sum is never rounded: however large utility and threshold are, a neighbour's utility
+        is as far away as it was when it came. Noise alone is rounded, to its own last place.
+        """
+        threshold = self.threshold_at(step)
+        dtype = jnp.result_type(utility, threshold, noise)
+        utility, threshold = exact_float(utility, dtype), threshold.astype(dtype)
+        margin, rest = two_sum(utility, -threshold)
+        margin = jnp.where(utility == threshold, 0, margin)  # of infinities, too
+        return (noise > -margin) | ((noise == -margin) & ~(rest < 0))
+
+    def centred(self, utilities: np.ndarray) -> tuple[Self, np.ndarray]:
+        """The rule with thresholds 0 and what utilities, shape (steps,), exceed its own by.
+
+        Taken on the host, so that a cast to float32 rounds differences and not large numbers.
+
+        Raises:
+            ValueError: an integer is beyond 2^53, and is compared with floats.
+        """
+        threshold = np.asarray(concrete(self.threshold))
+        blank = dataclasses.replace(self, threshold=np.zeros(threshold.shape))
+        threshold = threshold[: utilities.size] if threshold.ndim else threshold
+        pair = {"utilities": utilities, "threshold": threshold}
+        whole = {name: number for name, number in pair.items() if number.dtype.kind in "iu"}
+        if len(whole) == 2:
+            return blank, (utilities.astype(object) - threshold.astype(object)).astype(np.float64)
+        for name, number in whole.items():
+            check(np.abs(number.astype(np.float64)) <= 2**53, name, number, "at most 2^53")
+        with np.errstate(invalid="ignore"):
+            margin = utilities.astype(np.float64) - threshold.astype(np.float64)
+        return blank, np.where(utilities == threshold, 0, margin)
+
+    def check_resolved(self, dtype: Any) -> None:
+        """Raise a `ValueError` where numbers near a threshold are further apart than Delta."""
+        threshold = concrete(self.threshold)
+        sensitivity = concrete(getattr(self, "sensitivity", None))
+        if threshold is None or sensitivity is None:
+            return
+        largest = np.abs(threshold[np.isfinite(threshold)]).max(initial=0)
+        spacing = float(np.spacing(largest.astype(dtype)))
+        if np.any(spacing > sensitivity):
+            raise ValueError(
+                f"threshold is as large as {largest:.6g}, where {np.dtype(dtype).name} numbers are "
+                f"{spacing:.2g} apart: must resolve the sensitivity {np.min(sensitivity):.3g} of "
+                "the utility; subtract a public number from utility and threshold, or use float64 "
+                "(JAX_ENABLE_X64=1); a threshold of inf is never reached, one of -inf always"
+            )

@@ -11,12 +11,11 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check_positive, float_dtype
+from nrjax._numerics import float_dtype
 from nrjax.keys import step_key
 from nrjax.processes.laplace import Laplace, laplace, random_bits
 from nrjax.pytrees import register_dataclass
-from nrjax.stopping._thresholds import as_threshold, threshold_at, threshold_steps
-from nrjax.types import Status
+from nrjax.stopping._thresholds import ThresholdRule
 
 # Machine epsilons by which the noise is enlarged, so that rounding here, and 32 machine epsilons
 # in a guarantee's epsilon (`nrjax.stopping.reduced`), leave the stated cost true.
@@ -32,7 +31,7 @@ class AboveThresholdState(NamedTuple):
 
 @register_dataclass
 @dataclasses.dataclass(frozen=True)
-class AboveThreshold:
+class AboveThreshold(ThresholdRule):
     """Stop at the first `utility + Lap(4 Delta/eps) >= threshold + Lap(2 Delta/eps)`.
 
     The threshold noise is drawn once, the query noise anew each time (Dwork and Roth 2014; Ligett
@@ -55,19 +54,8 @@ class AboveThreshold:
         ValueError: a threshold is NaN, or another field is not positive and finite.
     """
 
-    threshold: Any
     sensitivity: Any
     epsilon: Any
-
-    def __post_init__(self):
-        object.__setattr__(self, "threshold", as_threshold(self.threshold))
-        check_positive("sensitivity", self.sensitivity)
-        check_positive("epsilon", self.epsilon)
-
-    @property
-    def max_steps(self) -> int | None:
-        """Number of thresholds in a sequence; None for a single one."""
-        return threshold_steps(self.threshold)
 
     def init(self, key: Array, epsilon: ArrayLike) -> AboveThresholdState:
         """Draw the threshold noise; `epsilon`, what the releases cost, gives only its dtype."""
@@ -82,7 +70,7 @@ class AboveThreshold:
         del epsilon
         dtype = state.noise.dtype
         scale = threshold_scale(self.sensitivity, self.epsilon, dtype)
-        stop = is_above(key, utility, scale, threshold_at(self.threshold, state.step) + state.noise)
+        stop = self.reached(utility, state.step, query_noise(key, scale) - state.noise)
         return state._replace(step=state.step + 1), stop
 
     def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True) -> Array:
@@ -90,11 +78,6 @@ class AboveThreshold:
         dtype = float_dtype(epsilon, self.epsilon)
         own = jnp.asarray(self.epsilon, dtype)
         return jnp.where(stopped, own, own / 2) + jnp.zeros(jnp.shape(epsilon), dtype)
-
-    def status(self, state: AboveThresholdState) -> Array:
-        """Always `Status.RUNNING`."""
-        del state
-        return jnp.int32(Status.RUNNING)
 
 
 @register_dataclass
@@ -133,7 +116,6 @@ def first_noise(key: Array, scale: Array) -> Any:
     return Laplace(()).init(step_key(key, 0), scale)
 
 
-def is_above(key: Array, utility: ArrayLike, scale: Array, noisy_threshold: Array) -> Array:
-    """Whether the utility with fresh noise, twice as wide as the threshold's, reaches it."""
-    noise = 2 * scale * laplace(random_bits(key, (), scale.dtype), scale.dtype)
-    return jnp.asarray(utility, scale.dtype) + noise >= noisy_threshold
+def query_noise(key: Array, scale: Array) -> Array:
+    """Fresh noise, twice as wide as the threshold's."""
+    return 2 * scale * laplace(random_bits(key, (), scale.dtype), scale.dtype)

@@ -8,8 +8,9 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, concrete, float_dtype
+from nrjax._numerics import check, concrete, exact_float, float_dtype, numbers
 from nrjax.keys import Role, check_key, role_key, step_key
+from nrjax.stopping._thresholds import ThresholdRule
 from nrjax.types import Status, StoppingRule, charge
 
 
@@ -45,7 +46,9 @@ def first_yes(
     Args:
         key: one key.
         rule: the rule, for one trial.
-        utilities: values of the queries on the private data, shape (steps,), steps > 0.
+        utilities: values of the queries on the private data, shape (steps,), steps > 0. Of numbers
+            (lists, NumPy arrays) the thresholds are subtracted on the host, so that counts beyond
+            2^24 lose nothing in float32; traced integers beyond it count as NaN.
         epsilons: for rules that follow the releases' epsilon: that at each step, same shape.
 
     Raises:
@@ -55,6 +58,7 @@ def first_yes(
     """
     utilities = np.asarray(utilities) if isinstance(utilities, (list, tuple)) else utilities
     epsilons = np.asarray(epsilons) if isinstance(epsilons, (list, tuple)) else epsilons
+    number = numbers("utilities", utilities, "numbers, not NaN")
     shape = jnp.shape(utilities)
     if len(shape) != 1 or not shape[0]:
         raise ValueError(f"utilities has shape {shape}: must be a vector, not empty")
@@ -65,12 +69,14 @@ def first_yes(
         raise ValueError(
             f"utilities has shape {shape}: must not be longer than the rule's {longest} thresholds"
         )
-    number = concrete(utilities)
     if number is not None:
         check(~np.isnan(number), "utilities", utilities, "numbers, not NaN")
-
     dtype = float_dtype(utilities)
-    utilities = jnp.asarray(utilities, dtype)
+    if isinstance(rule, ThresholdRule):
+        if number is not None and concrete(rule.threshold) is not None:
+            rule, utilities = rule.centred(number)
+        rule.check_resolved(dtype)
+    utilities = exact_float(utilities, dtype)
     levels = jnp.full(shape, jnp.nan, dtype) if epsilons is None else jnp.asarray(epsilons, dtype)
     rule = jax.tree.map(lambda leaf: _cast(leaf, dtype), rule)
     result, failed = _first_yes(rule, check_key(key), utilities, levels)

@@ -7,11 +7,10 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check_positive, float_dtype
+from nrjax._numerics import float_dtype
 from nrjax.processes.laplace import laplace, random_bits
 from nrjax.pytrees import register_dataclass
-from nrjax.stopping._thresholds import as_threshold, threshold_at, threshold_steps
-from nrjax.types import Status
+from nrjax.stopping._thresholds import ThresholdRule
 
 # Machine epsilons by which the noise is enlarged, so that rounding leaves the stated cost true.
 _MARGIN = 40
@@ -23,7 +22,7 @@ _COST_MARGIN = 3
 
 @register_dataclass
 @dataclasses.dataclass(frozen=True)
-class LaplaceTests:
+class LaplaceTests(ThresholdRule):
     """Stop at the first `utility + Lap(Delta/eps) >= threshold`, with new noise for each test.
 
     The tests of the doubling method (Ligett 2017, Algorithm 4): each is the Laplace mechanism on
@@ -44,19 +43,8 @@ class LaplaceTests:
         ValueError: a threshold is NaN, or another field is not positive and finite.
     """
 
-    threshold: Any
     sensitivity: Any
     epsilon: Any
-
-    def __post_init__(self):
-        object.__setattr__(self, "threshold", as_threshold(self.threshold))
-        check_positive("sensitivity", self.sensitivity)
-        check_positive("epsilon", self.epsilon)
-
-    @property
-    def max_steps(self) -> int | None:
-        """Number of thresholds in a sequence; None for a single one."""
-        return threshold_steps(self.threshold)
 
     def init(self, key: Array, epsilon: ArrayLike) -> Array:
         """State: the number of the next step, int32."""
@@ -71,8 +59,7 @@ class LaplaceTests:
         ratio = jnp.asarray(self.sensitivity, dtype) / jnp.asarray(self.epsilon, dtype)
         scale = ratio * (1 + _MARGIN * float(jnp.finfo(dtype).eps))
         noise = scale * laplace(random_bits(key, (), dtype), dtype)
-        noisy = jnp.asarray(utility, dtype) + noise
-        return state + 1, noisy >= threshold_at(self.threshold, state)
+        return state + 1, self.reached(utility, state, noise)
 
     def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True, answers: ArrayLike = 1) -> Array:
         """`answers` times `self.epsilon`, rounded up; yes and no cost the same.
@@ -87,8 +74,3 @@ class LaplaceTests:
         total = jnp.asarray(self.epsilon, dtype) * jnp.asarray(answers, dtype)
         total = total * (1 + _COST_MARGIN * float(jnp.finfo(dtype).eps))
         return total + jnp.zeros(jnp.shape(epsilon), dtype)
-
-    def status(self, state: Array) -> Array:
-        """Always `Status.RUNNING`."""
-        del state
-        return jnp.int32(Status.RUNNING)

@@ -8,12 +8,12 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_positive, concrete, float_dtype
+from nrjax._numerics import check, concrete, float_dtype
 from nrjax.keys import step_key
 from nrjax.processes.laplace import Laplace, LaplaceState
 from nrjax.pytrees import register_dataclass
-from nrjax.stopping._thresholds import as_threshold, threshold_at, threshold_steps
-from nrjax.stopping.above_threshold import first_noise, is_above, threshold_scale
+from nrjax.stopping._thresholds import ThresholdRule
+from nrjax.stopping.above_threshold import first_noise, query_noise, threshold_scale
 from nrjax.types import Status
 
 # Machine epsilons by which an epsilon may seem to fall: a guarantee's is right to 24 or so, and
@@ -37,7 +37,7 @@ class ReducedState(NamedTuple):
 
 @register_dataclass
 @dataclasses.dataclass(frozen=True)
-class ReducedAboveThreshold:
+class ReducedAboveThreshold(ThresholdRule):
     """AboveThreshold at rising privacy levels (Whitehouse 2022, Algorithm 1).
 
     Step n stops if `utility + Lap(4 Delta/eps_n) >= threshold + Z(2 Delta/eps_n)`. `eps_n` is what
@@ -61,18 +61,8 @@ class ReducedAboveThreshold:
         ValueError: a threshold is NaN, or the sensitivity is not positive and finite.
     """
 
-    threshold: Any
     sensitivity: Any
     uses_epsilon: ClassVar[bool] = True
-
-    def __post_init__(self):
-        object.__setattr__(self, "threshold", as_threshold(self.threshold))
-        check_positive("sensitivity", self.sensitivity)
-
-    @property
-    def max_steps(self) -> int | None:
-        """Number of thresholds in a sequence; None for a single one."""
-        return threshold_steps(self.threshold)
 
     def init(self, key: Array, epsilon: ArrayLike) -> ReducedState:
         """Draw the threshold noise at the first epsilon.
@@ -105,8 +95,8 @@ class ReducedAboveThreshold:
         scale = jnp.where(running, jnp.minimum(scale, state.noise.time), state.noise.time)
         # A stream of its own, so that `key` is left to the query noise; the first draw took 0.
         noise = Laplace(()).rewind(step_key(state.key, state.step + 1), state.noise, scale)
-        noisy = threshold_at(self.threshold, state.step) + noise.value
-        stop = running & is_above(key, utility, scale, noisy)
+        apart = query_noise(key, scale) - noise.value
+        stop = running & self.reached(utility, state.step, apart)
         epsilon = jnp.where(running, jnp.maximum(epsilon, state.epsilon), state.epsilon)
         return ReducedState(state.key, noise, epsilon, state.step + 1, status), stop
 

@@ -54,7 +54,7 @@ def test_the_total_is_that_of_releases_and_test(name):
     """Shares its program with the test above."""
     rule = RULES[name]
     reduced = name == "reduced"
-    for thresholds in (rule.threshold, np.full_like(rule.threshold, 1e9)):
+    for thresholds in (rule.threshold, np.full_like(rule.threshold, np.inf)):
         outcome = nrjax.simulate(
             KEY, TRIALS, **parts(dataclasses.replace(rule, threshold=thresholds))
         )
@@ -76,10 +76,11 @@ def test_a_guarantee_whose_epsilon_falls_ends_a_reduced_trial():
         def epsilon(self, time):
             return jnp.where(time < 10.0, 0.01, super().epsilon(time))
 
-    sound = parts(nrjax.ReducedAboveThreshold(1e9, 0.05))
+    sound = parts(nrjax.ReducedAboveThreshold(np.inf, 0.05))
     broken = Broken(*jax.tree.leaves(sound["guarantee"]))
     outcome = nrjax.run_until(KEY, **sound | {"guarantee": broken})
-    assert outcome.status == Status.INVALID_TIME
+    assert outcome.status == Status.INVALID_COST
+    assert outcome.epsilon == np.inf
     assert outcome.step == np.argmax(TIMES < 10)
 
 

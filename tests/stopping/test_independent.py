@@ -29,7 +29,7 @@ RULE = nrjax.LaplaceTests(THRESHOLD, SENSITIVITY, EPSILON)
 def parts(**changes):
     """The doubling method on one number: minus the distance of a release is the utility."""
     return {
-        "value": 0.0,
+        "value": 0,
         "process": nrjax.IndependentLaplace(()),
         "guarantee": nrjax.PureGuarantee(1.0),
         "schedule": nrjax.Grid(TIMES),
@@ -195,7 +195,7 @@ def test_the_doubling_method_has_its_closed_form(first, epsilon, dtype):
     """`(2^k - 1) eps_1 + k eps_test` (Ligett 2017, Theorem A.2) at every k up to 30, from above."""
     steps = 30
     times = np.asarray(1 / (first * 2.0 ** np.arange(steps)), dtype)
-    rule = nrjax.LaplaceTests(-1e9, SENSITIVITY, epsilon)
+    rule = nrjax.LaplaceTests(-np.inf, SENSITIVITY, epsilon)
     path = nrjax.scan_path(KEY, **parts(schedule=nrjax.Grid(times), rule=rule))
     np.testing.assert_array_equal(path.status, np.full(steps, Status.STOPPED))
     # Of the numbers as they are in this dtype.
@@ -234,7 +234,7 @@ def _run(process, times, threshold, broken, max_steps):
     return nrjax.run_until(KEY, **own, max_steps=max_steps)
 
 
-def ends(times, process=None, threshold=1e9, broken=1e9, max_steps=4):
+def ends(times, process=None, threshold=np.inf, broken=1e9, max_steps=4):
     """How a trial of at most four releases ends; the last time is repeated."""
     process = nrjax.IndependentLaplace(()) if process is None else process
     times = jnp.asarray([*times, *times[-1:] * (4 - len(times))], float)
@@ -264,7 +264,7 @@ class FailsAt(nrjax.IndependentLaplace):
         pytest.param(
             [0.5, 0.2], {"process": FailsAt(())}, Status.INVALID_TIME, 0, id="and at its start"
         ),
-        pytest.param([4, 2, 1], {"threshold": -1e9}, Status.STOPPED, 1, id="a yes at once"),
+        pytest.param([4, 2, 1], {"threshold": -np.inf}, Status.STOPPED, 1, id="a yes at once"),
     ],
 )
 def test_however_a_trial_ends_its_answers_are_charged(times, options, status, answers):

@@ -1,0 +1,115 @@
+"""Stated costs hold for numbers as large as the dtype barely resolves."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nrjax
+from nrjax.stopping import first_yes
+from nrjax.types import Status
+from tests.problems import Distance, scalar
+from tests.stopping.oracle import stopping_law
+
+KEY = jax.random.key(5)
+TRIALS = 200_000
+LARGE = 2**26
+
+
+def share_of_yes(rule, utility):
+    """Share of yeses to one query, and its standard error; neighbours have noise of their own."""
+    keys = jax.random.split(jax.random.fold_in(KEY, int(utility)), TRIALS)
+    yes = jax.jit(jax.vmap(lambda key: first_yes(key, rule, [utility]).stopped))(keys)
+    share = float(jnp.mean(yes))
+    return share, np.sqrt(share * (1 - share) / TRIALS)
+
+
+@pytest.mark.parametrize("kind", [nrjax.AboveThreshold, nrjax.stopping.LaplaceTests])
+def test_large_counts_keep_the_law(kind):
+    """The answers to large counts are those to small ones as far from the threshold."""
+    for away in (-20, -19):
+        share, error = share_of_yes(kind(LARGE + 40, 1.0, 0.1), LARGE + 40 + away)
+        if kind is nrjax.AboveThreshold:
+            exact = stopping_law(np.array([[float(away)]]), 0.1, 1.0, 0.0)[0][0, 0]
+        else:
+            exact = 0.5 * np.exp(away * 0.1)
+        assert abs(share - exact) < 4.5 * error
+    # Negative control: counts that were float32 before they came are eight apart.
+    moved = float(np.float32(LARGE + 21))
+    share, error = share_of_yes(kind(float(LARGE + 40), 1.0, 0.1), moved)
+    assert abs(share - exact) > 4.5 * error
+
+
+@pytest.mark.parametrize(
+    ("utility", "threshold", "noise"),
+    [
+        (LARGE, LARGE + 8, 8.0),  # equality
+        (LARGE, LARGE + 8, 7.999999),
+        (LARGE, 3.0, -LARGE + 3.0),  # a sum of no exact difference
+        (LARGE, 3.0, -LARGE + 4.0),
+        (-LARGE, 5.0, LARGE + 8.0),
+        (1.0, 1e-10, -1.0),
+        (1.0, -1e-10, -1.0),
+        (np.inf, np.inf, 0.0),
+        (1.0, -np.inf, -9.0),
+        (1.0, np.inf, 9.0),
+    ],
+)
+def test_comparisons_are_exact(utility, threshold, noise, dtype):
+    """As of exact rationals, under jit."""
+    rule = nrjax.PublicThreshold(jnp.asarray(threshold, dtype))
+    u, t, z = (np.asarray(number, dtype) for number in (utility, threshold, noise))
+    reached = jax.jit(lambda u, z: rule.reached(u, jnp.int32(0), z))(u, z)
+    if np.isfinite(t) and np.isfinite(u):
+        from fractions import Fraction
+
+        exact = Fraction(float(u)) + Fraction(float(z)) >= Fraction(float(t))
+    else:
+        exact = t == -np.inf or u == t
+    assert bool(reached) == exact
+
+
+def test_integer_utilities_beyond_the_dtype_are_nan():
+    rule = nrjax.AboveThreshold(0.0, 1.0, 0.5)
+    limit = 2**24 if jnp.result_type(float) == jnp.float32 else 2**31 - 1
+    found = jax.jit(lambda u: first_yes(KEY, rule, u))(jnp.asarray([limit], jnp.int32))
+    assert found.status == Status.STOPPED
+    if limit == 2**24:
+        found = jax.jit(lambda u: first_yes(KEY, rule, u))(jnp.asarray([limit + 1], jnp.int32))
+        assert found.status == Status.NAN_UTILITY
+        assert found.cost == np.inf
+
+
+def test_a_threshold_whose_neighbours_are_further_apart_than_the_sensitivity(dtype):
+    large = 2.0**26 if dtype == jnp.float32 else 2.0**55
+    rule = nrjax.AboveThreshold(-large, 1.0, 0.1)
+    with pytest.raises(ValueError, match="numbers are 8 apart: must resolve the sensitivity 1"):
+        nrjax.run_until(KEY, **scalar(rule=rule))
+    with pytest.raises(ValueError, match="must resolve the sensitivity"):
+        jax.jit(lambda u: first_yes(KEY, rule, u))(jnp.ones(3))
+    assert nrjax.run_until(KEY, **scalar(rule=nrjax.PublicThreshold(-large))).step == 0
+
+
+PURE = {"process": nrjax.Laplace(()), "schedule": nrjax.Grid([400.0, 200.0, 100.0])}
+
+
+def test_a_cast_of_the_value_belongs_to_the_sensitivity():
+    """Of f(x) = 2^26 + 3.9 and f(x') = 2^26 + 4.1 float32 makes numbers eight apart."""
+    if jnp.result_type(float) != jnp.float32:
+        pytest.skip("float64 resolves these values")
+    for value in (LARGE + 3.9, LARGE + 4.1, [LARGE + 3.9]):
+        shape = np.shape(value)
+        parts = scalar(value=value, guarantee=nrjax.PureGuarantee(1.0)) | PURE
+        parts |= {"process": nrjax.Laplace(shape), "utility": Distance(LARGE)}
+        with pytest.raises(ValueError, match=r"value is rounded to float32, .* by 8"):
+            nrjax.run_until(KEY, **parts)
+    # Half a unit in the last place each is charged: here 2^-7 for both.
+    parts = scalar(value=2.0**16 + 0.3, guarantee=nrjax.PureGuarantee(1.0)) | PURE
+    outcome = nrjax.run_until(KEY, **parts, max_steps=1)
+    np.testing.assert_allclose(outcome.mechanism_epsilon, (1 + 2**-7) / 400, rtol=1e-6)
+    # Integers and float32 numbers are what they are.
+    for value in (2**16, np.float32(2.0**16 + 0.3)):
+        outcome = nrjax.run_until(KEY, **parts | {"value": value}, max_steps=1)
+        np.testing.assert_allclose(outcome.mechanism_epsilon, 1 / 400, rtol=1e-6)
+    with pytest.raises(ValueError, match="value is rounded to float32"):
+        nrjax.run_until(KEY, **parts | {"value": LARGE + 1})

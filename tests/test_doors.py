@@ -1,0 +1,288 @@
+"""Bad input: argument, value, and words that the message must have; one row each."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nrjax
+from nrjax.pytrees import register_dataclass
+from nrjax.stopping import LaplaceTests, first_yes
+from nrjax.types import Status
+from tests.problems import Distance, Planted, scalar
+
+KEY = jax.random.key(3)
+OBJECTS = (None, "0.5", np.array([None]), np.array(["1"]), 1j, [1.0, 2.0])
+
+CONSTRUCTORS = [
+    ("sensitivity", nrjax.PureGuarantee),
+    ("sensitivity", lambda bad: nrjax.LinearBoundary(bad, 1e-6, 1.0, 10.0)),
+    ("delta", lambda bad: nrjax.LinearBoundary(1.0, bad, 1.0, 10.0)),
+    ("rho", lambda bad: nrjax.MixtureBoundary(1.0, 1e-6, bad)),
+    ("sensitivity", lambda bad: nrjax.AboveThreshold(0.0, bad, 0.5)),
+    ("epsilon", lambda bad: nrjax.AboveThreshold(0.0, 1.0, bad)),
+    ("epsilon", lambda bad: LaplaceTests(0.0, 1.0, bad)),
+    ("sensitivity", lambda bad: nrjax.ReducedAboveThreshold(0.0, bad)),
+]
+
+
+@pytest.mark.parametrize("bad", OBJECTS, ids=repr)
+@pytest.mark.parametrize(("name", "build"), CONSTRUCTORS)
+def test_parameters_are_numbers(name, build, bad):
+    with pytest.raises(ValueError, match=rf"^{name} = .*: must be "):
+        build(bad)
+
+
+@pytest.mark.parametrize("bad", OBJECTS[:-1], ids=repr)
+def test_thresholds_and_values_are_numbers(bad):
+    for kind in (nrjax.PublicThreshold, lambda bad: nrjax.AboveThreshold(bad, 1.0, 1.0)):
+        with pytest.raises(ValueError, match=r"^threshold = .*: must be a number"):
+            kind(bad)
+    with pytest.raises(ValueError, match=r"^value = .*: must be numbers"):
+        nrjax.run_until(KEY, **scalar(value=bad))
+    with pytest.raises(ValueError, match=r"^utilities "):
+        first_yes(KEY, nrjax.PublicThreshold(0.0), bad)
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Another part, of which one method gives something else."""
+
+    other: Any
+    name: str = dataclasses.field(metadata={"static": True})
+    gives: Any = dataclasses.field(metadata={"static": True})
+
+    def __getattr__(self, name):
+        if name.startswith("__") or name in ("other", "name", "gives"):
+            raise AttributeError(name)
+        found = getattr(self.other, name)
+        if name != self.name:
+            return found
+        return lambda *arguments, **more: self.gives(found, *arguments, **more)
+
+
+def step_gives(answer):
+    return lambda step, *arguments: answer(*step(*arguments))
+
+
+PROCESS, GUARANTEE = nrjax.Brownian(()), scalar()["guarantee"]
+GRID, RULE, UTILITY = nrjax.Grid([4.0, 2.0]), nrjax.PublicThreshold(-0.5), Distance(3.0)
+
+RESULTS = [
+    ("process", PROCESS, "value", lambda f, s: jnp.stack([f(s)] * 2), "gives float.*: must be a s"),
+    (
+        "process",
+        PROCESS,
+        "rewind",
+        lambda f, k, s, t: f(k, s, t).value,
+        "must be that of its first",
+    ),
+    (
+        "process",
+        PROCESS,
+        "status",
+        lambda f, s: None,
+        "status gives None: must be a scalar, an int",
+    ),
+    ("process", PROCESS, "init", lambda f, k, t: t.item(), "must work under a trace; it ends in"),
+    ("guarantee", GUARANTEE, "epsilon", lambda f, t: jnp.stack([f(t)] * 2), "epsilon gives float"),
+    (
+        "guarantee",
+        GUARANTEE,
+        "epsilon",
+        lambda f, t: "0.1",
+        "epsilon gives '0.1': must be a scalar",
+    ),
+    ("schedule", GRID, "init", lambda f: f()[1], r"must be \(state, time\)"),
+    ("schedule", GRID, "next", lambda f, s, r: f(s, r)[:2], r"must be \(state, time, done\)"),
+    ("schedule", GRID, "next", lambda f, s, r: (*f(s, r)[:2], 0.0), "the done of next gives"),
+    ("utility", UTILITY, "evaluate", lambda f, h: jnp.stack([f(h)] * 2), "must be a scalar, float"),
+    ("utility", UTILITY, "evaluate", lambda f, h: None, "evaluate gives None: must be a scalar"),
+    ("utility", UTILITY, "hypothesis", lambda f, r: r @ r, "hypothesis.* it ends in"),
+    ("rule", RULE, "step", step_gives(lambda s, stop: (s, 1.0 * stop)), "must be a scalar, a bool"),
+    ("rule", RULE, "step", step_gives(lambda s, stop: stop), r"must be \(state, stop\)"),
+    ("rule", RULE, "step", step_gives(lambda s, stop: (s + 0.5, stop)), "state of the form float"),
+    ("rule", RULE, "cost", lambda f, e, **_: jnp.stack([e, e]), "cost gives .*: must be a scalar"),
+    ("rule", RULE, "status", lambda f, s: 0.5, "status gives .*: must be a scalar, an integer"),
+]
+
+
+@pytest.mark.parametrize(("part", "good", "method", "gives", "message"), RESULTS)
+def test_each_part_gives_what_its_interface_says(part, good, method, gives, message):
+    parts = scalar(**{part: Part(good, method, gives)})
+    with pytest.raises(ValueError, match=rf"(?s){part} = Part.*{message}"):
+        nrjax.run_until(KEY, **parts)
+
+
+def test_a_status_may_be_the_enumeration_itself():
+    rule = Part(RULE, "status", lambda f, s: Status.RUNNING)
+    assert nrjax.run_until(KEY, **scalar(rule=rule)).status == Status.STOPPED
+
+
+DOORS = [
+    ({"value": [[3.0]]}, r"value has shape \(1, 1\)"),
+    ({"value": np.zeros(100)}, r"value has shape \(100,\)"),
+    (
+        {"shift": 2.0},
+        r"shift = 2\.0: must be of l2 norm at most 1, the sensitivity of the guarantee",
+    ),
+    (
+        {"shift": 3.0, "process": nrjax.Laplace(()), "guarantee": nrjax.PureGuarantee(2)},
+        "must be of l1 norm at most 2",
+    ),
+    ({"shift": "1"}, "shift = '1': must be numbers"),
+    ({"rule": nrjax.AboveThreshold(np.int64(2**40), 1.0, 0.5)}, "must resolve the sensitivity"),
+    ({"utility": Distance(np.array([2**40]))}, r"utility.*target = .*: must be within int32"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), DOORS)
+def test_parts_that_do_not_fit(changes, message):
+    if jnp.result_type(float) == jnp.float64 and ("int32" in message or "resolve" in message):
+        pytest.skip("float64 holds these integers")
+    with pytest.raises(ValueError, match=message):
+        nrjax.run_until(KEY, **scalar() | changes)
+
+
+def test_errors_and_representations_hold_no_arrays():
+    large = np.arange(1000.0)
+    for shown in (Distance(large), nrjax.Grid(large[:0:-1]), nrjax.AboveThreshold(large, 1.0, 1.0)):
+        assert len(repr(shown)) < 200
+    with pytest.raises(ValueError, match=r"^threshold = float64\[1001\]: must be") as error:
+        nrjax.PublicThreshold(np.append(large, np.nan))
+    assert len(str(error.value)) < 200
+    outcome = nrjax.simulate(KEY, 10, **scalar())
+    assert "step=int32[10]" in repr(outcome)
+
+
+@pytest.mark.parametrize(
+    "value", [[2, 1], np.array([2, 1]), jnp.array([2, 1]), [2.0, 1.0]], ids=repr
+)
+def test_integers_are_values(value):
+    parts = scalar(value=value, process=nrjax.Brownian((2,)), utility=Distance(np.array([2.0, 1])))
+    outcome = nrjax.simulate(KEY, np.int64(5), **parts)
+    np.testing.assert_array_equal(
+        outcome.step, nrjax.simulate(KEY, 5, **parts | {"value": np.array([2, 1])}).step
+    )
+    assert nrjax.run_until(KEY, **scalar(value=np.int64(3))).status == Status.STOPPED
+
+
+@jax.jit
+def run(factor, delta_sensitivity=0.0):
+    boundary = scalar()["guarantee"]
+    boundary = dataclasses.replace(boundary, sensitivity=1.0 + delta_sensitivity)
+    parts = scalar(threshold=-1e-3, guarantee=Planted(boundary, factor))
+    return nrjax.run_until(KEY, **parts)
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Falling(Planted):
+    """Costs less below time 10."""
+
+    def epsilon(self, time):
+        return jnp.where(time < 10.0, 0.01, super().epsilon(time))
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Priced(nrjax.PublicThreshold):
+    """With a price that is none."""
+
+    price: Any = dataclasses.field(default=-1.0, metadata={"static": True})
+
+    def __post_init__(self):
+        pass
+
+    def cost(self, epsilon, stopped=True):
+        return self.price + 0 * epsilon
+
+
+def test_costs_that_are_none_end_the_trial():
+    """What only numbers show is a status, and infinite; never a figure."""
+    assert run(1.0).status == Status.EXHAUSTED
+    broken = [
+        run(-1.0),
+        run(np.nan),
+        run(1.0, -3.0),  # a negative sensitivity
+        nrjax.run_until(KEY, **scalar(threshold=-1e-3, guarantee=Falling(GUARANTEE))),
+        nrjax.run_until(KEY, **scalar(rule=Priced(-0.5))),
+        nrjax.run_until(KEY, **scalar(rule=Priced(-0.5, np.nan))),
+    ]
+    for outcome in broken:
+        assert outcome.status == Status.INVALID_COST
+        assert outcome.epsilon == np.inf
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Bounded(Distance):
+    """With bounds that are half wrong: by so much apart, or the wrong way round."""
+
+    width: Any = 0.2
+    sensitivity: Any = 0.01
+
+    def bounds(self, hypothesis):
+        exact = self.evaluate(hypothesis)
+        return exact - self.width, exact + self.width
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Ceiled(Distance):
+    """With a ceiling."""
+
+    def ceiling(self, release):
+        return self.evaluate(release) + 0.2
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class TwoInARow(nrjax.PublicThreshold):
+    """Stop at the second good release in a row; the state follows the utility."""
+
+    def step(self, key, state, epsilon, utility):
+        good = utility >= self.threshold
+        count = jnp.where(good, state % 1000 + 1, 0)
+        return count.astype(jnp.int32), count >= 2
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Patience(nrjax.PublicThreshold):
+    """Stop when the best utility has not risen for three releases."""
+
+    def init(self, key, epsilon):
+        return jnp.full_like(epsilon, -jnp.inf), jnp.int32(0)
+
+    @jax.jit
+    def step(self, key, state, epsilon, utility):
+        best, waited = state
+        waited = jnp.where(utility > best, 0, waited + 1)
+        return (jnp.maximum(best, utility), waited), waited >= 3
+
+
+@pytest.mark.parametrize("utility", [Bounded(3.0), Ceiled(3.0)], ids=["bounds", "ceiling"])
+@pytest.mark.parametrize("rule", [TwoInARow(-0.5), Patience(0.0)], ids=["two", "patience"])
+def test_rules_whose_state_follows_the_utility(rule, utility):
+    """Bounds say nothing of such a state: simulate goes by the utility itself."""
+    parts = scalar(np.geomspace(30.0, 0.05, 30), rule=rule, utility=utility)
+    many = nrjax.simulate(KEY, 400, **parts)
+    keys = jax.vmap(lambda number: nrjax.trial_key(KEY, number))(jnp.arange(400))
+    one = jax.vmap(lambda key: nrjax.run_until(key, **parts))(keys)
+    np.testing.assert_array_equal(many.step, one.step)
+    assert len(np.unique(many.step)) > 3
+    assert not nrjax.build_interaction(**parts).by_bounds
+    assert nrjax.build_interaction(**parts | {"rule": RULE}).by_bounds
+
+
+def test_inverted_bounds_end_the_trial():
+    private = nrjax.AboveThreshold(-0.5, 0.01, 0.5)
+    for rule, cost in ((RULE, 0.0), (private, np.inf)):
+        outcome = nrjax.simulate(KEY, 4, **scalar(rule=rule, utility=Bounded(3.0, width=-0.2)))
+        assert np.all(outcome.status == Status.INVALID_BOUNDS)
+        np.testing.assert_array_equal(outcome.test_epsilon, cost)
