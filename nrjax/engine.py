@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import exact_float
+from nrjax._numerics import exact_float, two_sum
 from nrjax._shown import representation
 from nrjax.interaction import Interaction, build_interaction
 from nrjax.keys import Role, check_key, role_key, step_key
@@ -90,8 +90,12 @@ def _time_status(time: Array, now: Array) -> Array:
 
 
 def release_of(trial: Interaction, process: Any) -> Array:
-    """What the analyst sees of a process: the private value plus noise."""
-    return trial.value + trial.process.value(process)
+    """What the analyst sees of a process: the private value plus noise, rounded once."""
+    noise = trial.process.value(process)
+    if trial.rest is None:
+        return trial.value + noise
+    total, lost = two_sum(trial.value, noise)
+    return total + jnp.where(jnp.isfinite(total), lost + trial.rest, 0)
 
 
 def _unset(trial: Interaction, process: Any) -> Any:

@@ -30,6 +30,8 @@ class Interaction:
     utility: Utility
     rule: StoppingRule
     shift: Any
+    rest: Any
+    """What is left of the value beside float32, in float32; None in float64."""
     max_steps: Any
     structure: tuple[str, tuple[type, ...]] = dataclasses.field(metadata={"static": True})
     """Classes of the parts, and of their parts by name: keeps apart the compiled programs of
@@ -173,63 +175,53 @@ _NORMS = {"laplace": 1, "gaussian": 2}
 """The norm in which a noise's guarantees measure the value's sensitivity."""
 
 
-def _norm(array: np.ndarray, order: int) -> float:
-    return float(np.linalg.norm(np.ravel(array), order)) if array.size else 0.0
+def _check_shift(shift: Any, guarantee: Guarantee | None) -> None:
+    """A shift is one between neighbours: no longer than the sensitivity of the guarantee."""
+    moved, stated = concrete(shift), concrete(getattr(guarantee, "sensitivity", None))
+    order = _NORMS.get(getattr(guarantee, "noise", ""))
+    if moved is None or stated is None or order is None:
+        return
+    length = float(np.linalg.norm(np.ravel(moved.astype(np.float64)), order))
+    right = f"of l{order} norm at most {stated.max():.6g}, the sensitivity of the guarantee"
+    slack = 8 * max(_epsilon(number.dtype) for number in (moved, stated))
+    check(length <= stated.max() * (1 + slack), "shift", shift, f"{right}, not {length:.6g}")
 
 
-def _covering(
-    guarantee: Guarantee | None, value: Any, shift: Any, schedule: Schedule, dtype: Any
-) -> Guarantee | None:
-    """The guarantee, for a sensitivity that holds of the value in the dtype of the run.
+def _epsilon(dtype: Any) -> float:
+    """Machine epsilon of a floating dtype; of others, that of float64."""
+    return float(jnp.finfo(dtype if jnp.issubdtype(dtype, jnp.floating) else np.float64).eps)
 
-    A cast to it moves the values of neighbours apart, by half a unit in the last place each.
-    Integers up to 2^24 (float32) and floats of that dtype are not moved.
+
+def _split(value: Any, dtype: Any, sensitivity: Any) -> tuple[Any, Any]:
+    """A value in the dtype of the run and, in float32, what the cast leaves of it.
+
+    A cast would move the values of neighbours apart. Releases are rounded sums of both parts and
+    the noise instead, which is post-processing of what the guarantee is for.
     """
-    order = _NORMS.get(getattr(guarantee, "noise", ""), 1)
-    stated = concrete(getattr(guarantee, "sensitivity", None))
-    moved = concrete(shift)
-    if stated is not None and moved is not None and guarantee.noise in _NORMS:  # pyright: ignore
-        length = _norm(moved.astype(np.float64), order)
-        right = f"of l{order} norm at most {stated.max():.6g}, the sensitivity of the guarantee"
-        slack = 8 * float(jnp.finfo(dtype).eps)
-        check(length <= stated.max() * (1 + slack), "shift", shift, f"{right}, not {length:.6g}")
-    owner = "guarantee"
-    if guarantee is None:
-        owner, stated = "schedule", concrete(getattr(schedule, "sensitivity", None))
-    number = concrete(value)
-    if number is None or stated is None or _holds(dtype, number.dtype):
-        return guarantee
-    farthest = np.abs(number.astype(np.float64)) + stated.max()
-    if number.dtype.kind in "iu" and np.max(farthest, initial=0) <= 2 ** (
-        jnp.finfo(dtype).nmant + 1
-    ):
-        return guarantee
-    spacing = _norm(np.spacing(farthest.astype(dtype)).astype(np.float64), order)
-    if spacing <= float(jnp.finfo(dtype).eps) * stated.min() / 2:
-        return guarantee
-    few = 2**-6 if owner == "guarantee" else 2**-16
-    if spacing > few * stated.min():
-        raise ValueError(
-            f"value is rounded to {np.dtype(dtype).name}, which may move it by {spacing:.2g} "
-            f"against a neighbour's: must be well below the sensitivity {stated.min():.6g} of the "
-            f"{owner}; subtract a public centre, give the value as {np.dtype(dtype).name} with a "
-            "sensitivity that holds for what it is then, or use float64 (JAX_ENABLE_X64=1)"
+    single, number = dtype == jnp.float32, concrete(value)
+    whole = jnp.issubdtype(value.dtype if number is None else number.dtype, jnp.integer)
+    if number is None:
+        low = value & 255 if whole else jnp.zeros_like(value)
+        return (value - low).astype(dtype), low.astype(dtype) if single else None
+    exact = number.astype(np.float64)
+    if whole:
+        largest = 47 if single else 53
+        check(np.abs(exact) <= 2**largest, "value", value, f"integers up to 2^{largest}")
+    with np.errstate(over="ignore"):
+        cast = exact.astype(dtype)
+    check(np.isfinite(cast), "value", value, f"within {np.dtype(dtype).name}")
+    if not single:
+        return cast, None
+    stated = concrete(sensitivity)
+    if stated is not None and not whole and number.dtype != dtype:
+        # Two parts have 48 bits, of this value and of a neighbour's.
+        lost = 2.0**-47 * float(np.sum(np.abs(exact)))
+        right = (
+            f"below 2^24 times the sensitivity {stated.min():.3g}, or of integers; subtract a "
+            "public centre, or use float64 (JAX_ENABLE_X64=1)"
         )
-    if owner == "schedule":
-        return guarantee
-    enlarged = (stated.astype(np.float64) + spacing) * (1 + 4 * float(jnp.finfo(dtype).eps))
-    return dataclasses.replace(guarantee, sensitivity=enlarged)  # pyright: ignore
-
-
-def _held(value: Any, dtype: Any) -> Any:
-    """Concrete numbers in the dtype, cast on the host: JAX would wrap large integers first."""
-    number = concrete(value)
-    return value if number is None else number.astype(dtype)
-
-
-def _holds(dtype: Any, other: Any) -> bool:
-    """Whether numbers of the other floating dtype are numbers of this one."""
-    return jnp.issubdtype(other, jnp.floating) and jnp.promote_types(dtype, other) == dtype
+        check(lost <= 2.0**-23 * stated.min(), "value", value, right)
+    return cast, (exact - cast.astype(np.float64)).astype(dtype)
 
 
 def _array(name: str, value: Any) -> Any:
@@ -300,8 +292,11 @@ def build_interaction(
     taken = None if number is None else min(int(number), schedule.max_steps)
     _check_rule(rule, utility, guarantee, taken, dtype)
     _check_noise(value, process, guarantee, schedule, dtype)
-    guarantee = _covering(guarantee, value, shift, schedule, dtype)
-    parts = (_held(value, dtype), process, guarantee, schedule, utility, rule, _held(shift, dtype))
+    _check_shift(shift, guarantee)
+    value, rest = _split(value, dtype, getattr(guarantee, "sensitivity", None))
+    moved = concrete(shift)
+    moved = shift if moved is None else moved.astype(dtype)
+    parts = (value, process, guarantee, schedule, utility, rule, moved)
     parts = jax.tree_util.tree_map_with_path(partial(_to_dtype, dtype=dtype), parts)
     structure = (str(jax.tree.structure(parts)), tuple(type(part) for part in parts))
     if shift is not None:
@@ -316,6 +311,7 @@ def build_interaction(
     bounded = hasattr(one, "bounds") or hasattr(one, "ceiling")
     return Interaction(
         *parts,
+        rest=None if rest is None else jnp.asarray(rest),
         max_steps=jnp.asarray(steps, jnp.int32),
         structure=structure,
         by_bounds=bounded and not state_follows_utility(parts[5], dtype),

@@ -90,26 +90,33 @@ def test_a_threshold_whose_neighbours_are_further_apart_than_the_sensitivity(dty
     assert nrjax.run_until(KEY, **scalar(rule=nrjax.PublicThreshold(-large))).step == 0
 
 
-PURE = {"process": nrjax.Laplace(()), "schedule": nrjax.Grid([400.0, 200.0, 100.0])}
+@pytest.mark.parametrize("value", [LARGE + 3.9, LARGE + 4.1, LARGE + 3, 2**30 + 1, 0.1, -3.3])
+@pytest.mark.parametrize("traced", [False, True])
+def test_releases_are_rounded_sums(value, traced):
+    """Of the value as it came and the noise: post-processing, whatever a cast would make of it."""
+    process = nrjax.Laplace(())
+    parts = scalar([2e6, 1e6, 5e5], process=process, guarantee=nrjax.PureGuarantee(1e3))
+    parts |= {"utility": Distance(0.0), "rule": nrjax.PublicThreshold(np.inf)}
+    run = lambda value: nrjax.scan_path(KEY, **parts | {"value": value})  # noqa: E731
+    if traced and isinstance(value, int) and value < 2**31:
+        path, blank = jax.jit(run)(value), run(0)
+    else:
+        path, blank = run(value), run(0)
+    noise = np.asarray(blank.release, np.float64)
+    release = np.asarray(path.release)
+    np.testing.assert_array_equal(release, (value + noise).astype(release.dtype))
+    # Negative control: a cast first gives other sums, where there is something to cast.
+    if release.dtype == np.float32 and float(np.float32(value)) != value and value > 1:
+        assert np.any(release != np.float32(value) + np.asarray(blank.release))
 
 
-def test_a_cast_of_the_value_belongs_to_the_sensitivity():
-    """Of f(x) = 2^26 + 3.9 and f(x') = 2^26 + 4.1 float32 makes numbers eight apart."""
-    if jnp.result_type(float) != jnp.float32:
-        pytest.skip("float64 resolves these values")
-    for value in (LARGE + 3.9, LARGE + 4.1, [LARGE + 3.9]):
-        shape = np.shape(value)
-        parts = scalar(value=value, guarantee=nrjax.PureGuarantee(1.0)) | PURE
-        parts |= {"process": nrjax.Laplace(shape), "utility": Distance(LARGE)}
-        with pytest.raises(ValueError, match=r"value is rounded to float32, .* by 8"):
-            nrjax.run_until(KEY, **parts)
-    # Half a unit in the last place each is charged: here 2^-7 for both.
-    parts = scalar(value=2.0**16 + 0.3, guarantee=nrjax.PureGuarantee(1.0)) | PURE
-    outcome = nrjax.run_until(KEY, **parts, max_steps=1)
-    np.testing.assert_allclose(outcome.mechanism_epsilon, (1 + 2**-7) / 400, rtol=1e-6)
-    # Integers and float32 numbers are what they are.
-    for value in (2**16, np.float32(2.0**16 + 0.3)):
-        outcome = nrjax.run_until(KEY, **parts | {"value": value}, max_steps=1)
-        np.testing.assert_allclose(outcome.mechanism_epsilon, 1 / 400, rtol=1e-6)
-    with pytest.raises(ValueError, match="value is rounded to float32"):
-        nrjax.run_until(KEY, **parts | {"value": LARGE + 1})
+def test_values_whose_parts_do_not_resolve_the_sensitivity(dtype):
+    pure = {"process": nrjax.Laplace(()), "guarantee": nrjax.PureGuarantee(1.0)}
+    parts = scalar([1e14, 1e13], **pure) | {"rule": nrjax.PublicThreshold(-np.inf)}
+    assert nrjax.run_until(KEY, **parts | {"value": 2**30 + 1}).step == 0
+    for value, message in ((2**60, "integers up to 2"), (np.inf, "finite")):
+        with pytest.raises(ValueError, match=f"value = .*: must be {message}"):
+            nrjax.run_until(KEY, **parts | {"value": value})
+    if dtype == jnp.float32:
+        with pytest.raises(ValueError, match=r"must be below 2\^24 times the sensitivity 1"):
+            nrjax.run_until(KEY, **parts | {"value": 2**30 + 0.3})
