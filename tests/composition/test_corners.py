@@ -142,7 +142,7 @@ def test_filters_and_states_of_another_dtype(dtype):
         assert accepted
 
 
-def test_asked_with_a_python_number_and_paid_with_a_device_number():
+def test_asked_with_a_python_number_and_paid_with_a_device_number(dtype):
     filter = ExPostFilter(1.0, 1e-6)
     for number in NUMBERS:
         paid, asked = ExPost(jnp.asarray(number), 0.5e-6), ExPost(number, 0.5e-6)
@@ -153,7 +153,7 @@ def test_asked_with_a_python_number_and_paid_with_a_device_number():
     # The whole of it: what was admitted is what is charged.
     whole = ExPost(filter.budget)
     paid = jax.tree.map(
-        lambda x: x * (1 + 3 * jnp.finfo(float).eps), jax.tree.map(jnp.asarray, whole)
+        lambda x: x * (1 + 3 * float(jnp.finfo(dtype).eps)), jax.tree.map(jnp.asarray, whole)
     )
     state, accepted = filter.spend(filter.init(), paid, whole)
     assert accepted

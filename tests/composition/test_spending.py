@@ -230,6 +230,67 @@ def test_what_is_left_fits():
             assert filter.remaining(state) <= 1e-5 * filter.budget
 
 
+def test_exact_shares(dtype):
+    """Where the numbers are in the dtype and so is their sum, all of the budget can be had."""
+    for shares in ([0.25] * 4, [0.125] * 8, [0.5, 0.25, 0.125, 0.125], [2.0**-20] * 3 + [0.75]):
+        filter = ExPostFilter(1.0, 0.5)
+        state = filter.init()
+        for share in shares:
+            state, accepted = filter.take(state, ExPost(share, share / 2))
+            assert accepted
+        left, least = 1 - sum(shares), float(jnp.finfo(dtype).eps)
+        assert filter.remaining(state) <= left
+        assert not filter.admits(state, ExPost(left + least))
+        assert not filter.admits(state, ExPost(0.0, left / 2 + least))
+    # Ten of the double next to 0.1 are more than 1; nine leave a little less than a tenth.
+    assert 10 * Fraction(0.1) > 1
+    filter = ExPostFilter(1.0)
+    state = filter.init()
+    accepted = []
+    for _ in range(10):
+        state, ok = filter.take(state, ExPost(0.1))
+        accepted.append(bool(ok))
+    assert accepted == [True] * 9 + [False]
+    assert filter.take(state, ExPost(filter.remaining(state)))[1]
+
+
+def test_exact_sums_near_the_smallest_numbers(dtype):
+    """An error that is subnormal would be taken for none."""
+    limits = jnp.finfo(dtype)
+    tiny, eps = float(limits.tiny), float(limits.eps)
+    for size in (tiny, tiny / eps / 4, tiny / eps, 8 * tiny / eps):
+        for more in (tiny * (1 + eps), 3 * tiny, max(tiny, size * (1 + eps) / 2)):
+            spent = _spending.add(_spending.nothing(dtype), jnp.asarray(size, dtype))
+            total = _spending.add(spent, jnp.asarray(more, dtype))
+            true = exact.rational(jnp.asarray(size, dtype)) + exact.rational(
+                jnp.asarray(more, dtype)
+            )
+            assert sum(exact.rational(part) for part in total) >= true
+
+
+def test_asked_compiled_and_spent_eagerly():
+    """Compiled and plain prices differ in the last places: what was admitted is accepted."""
+    rng = np.random.default_rng(3)
+    for filter in (RenyiFilter(60.0, 5.0, 1e-6), GaussianFilter(5.0, 1e-6)):
+        admits = jax.jit(filter.admits)
+        smallest = jax.jit(lambda s, x, f=filter: f.smallest_time(s, BrownianReduction, x))
+        asked = 0
+        for size in rng.uniform(0.5, 2.0, 40):
+            state, _ = filter.take(filter.init(), BrownianReduction(1.0, 30.0 * size))
+            time = smallest(state, size)
+            for place in range(-40, 20, 4):
+                request = BrownianReduction(
+                    size, time * (1 + place * float(jnp.finfo(time.dtype).eps))
+                )
+                request = jax.tree.map(jnp.asarray, request)
+                if admits(state, request):
+                    asked += not filter.admits(state, request)
+                    after, accepted = filter.spend(state, request)
+                    assert accepted
+                    assert filter.remaining(after) <= 1e-4 * filter.budget
+        print(f"{type(filter).__name__}: {asked} admitted by the one and not by the other")
+
+
 def test_whole_budget_in_one_request(dtype):
     """Concrete numbers of the dtype are taken as they are: all of it fits, and no more."""
     filter = ZCDPFilter(3.0, 1e-5)
