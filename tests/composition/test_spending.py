@@ -275,7 +275,7 @@ def test_asked_compiled_and_spent_eagerly():
         admits = jax.jit(filter.admits)
         smallest = jax.jit(lambda s, x, f=filter: f.smallest_time(s, BrownianReduction, x))
         asked = 0
-        for size in rng.uniform(0.5, 2.0, 40):
+        for size in rng.uniform(0.5, 2.0, 12):
             state, _ = filter.take(filter.init(), BrownianReduction(1.0, 30.0 * size))
             time = smallest(state, size)
             for place in range(-40, 20, 4):
