@@ -210,15 +210,20 @@ class PrivacyFilter(Protocol[State]):
 
     A request says what kind of mechanism it is and how much: `nrjax.composition.requests`. A tuple
     of requests is their sum. A kind for which a filter has no proof is a `TypeError`; a field out
-    of range is a `ValueError` where it is concrete, and never accepted where it is traced.
+    of range is a `ValueError` where it is concrete, and never accepted where it is traced. Filters
+    are subclasses of `nrjax.composition._ledger.Ledger`, which does all but the prices.
     """
 
-    def init(self) -> State:
-        """Nothing spent."""
+    def init(self, rounds: int = 0) -> State:
+        """Nothing spent, and places for `rounds` rounds that are open at the same time."""
         ...
 
-    def remaining(self, state: State) -> Array:
-        """What is left, in the filter's currency, rounded down."""
+    def takes(self, kind: type) -> bool:
+        """Whether something is proved for this kind of request."""
+        ...
+
+    def remaining(self, state: State, round: Any | None = None) -> Array:
+        """What is left beside open rounds, or for one of them, in the filter's currency."""
         ...
 
     def cost(self, request: Any) -> Array:
@@ -232,14 +237,41 @@ class PrivacyFilter(Protocol[State]):
         """
         ...
 
-    def spend(self, state: State, spent: Any, admitted: Any | None = None) -> tuple[State, Array]:
-        """State, and whether it was accepted (bool): if not, the state is as it was.
+    def take(self, state: State, request: Any) -> tuple[State, Array]:
+        """Ask and pay in one, before a mechanism is run: state, and whether to run it (bool).
 
-        `admitted` is the request that was asked for; spending more is refused.
+        If not, the state is as it was.
         """
         ...
 
-    def smallest_time(self, state: State, kind: type, sensitivity: ArrayLike = 1.0) -> Array:
+    def spend(self, state: State, spent: Any, admitted: Any | None = None) -> tuple[State, Array]:
+        """Pay for what has happened: state, and whether it was within what was admitted (bool).
+
+        If not, nothing is left. `admitted` is the request that was asked for.
+        """
+        ...
+
+    def open(self, state: State, request: Any) -> tuple[State, Any, Array]:
+        """Ask for the first release of a round beside others: state, handle, and whether (bool).
+
+        Of a state from `init(rounds=...)`.
+        """
+        ...
+
+    def rewind(self, state: State, round: Any, request: Any) -> tuple[State, Array]:
+        """Ask for a rewind of an open round: state, and whether it is admitted (bool)."""
+        ...
+
+    def close(self, state: State, round: Any, request: Any) -> tuple[State, Array]:
+        """Pay for a round that is over: state, and whether it was within what it held (bool).
+
+        If not, nothing is left.
+        """
+        ...
+
+    def smallest_time(
+        self, state: State, kind: type, sensitivity: ArrayLike = 1.0, round: Any | None = None
+    ) -> Array:
         """Smallest time to which a round of `kind` may be rewound now, rounded to more noise.
 
         Infinite where nothing is left.

@@ -1,6 +1,6 @@
 """Many mechanisms on one data set: filters, odometers, and the conversions between notions."""
 
-from nrjax.composition.ex_post import ExPostFilter, SideBySideFilter
+from nrjax.composition.ex_post import ExPostFilter
 from nrjax.composition.gaussian import GaussianFilter
 from nrjax.composition.odometers import (
     BrownianOdometer,
@@ -20,6 +20,7 @@ from nrjax.composition.requests import (
     Pure,
 )
 from nrjax.composition.schedule import FilteredSchedule
+from nrjax.composition.side_by_side import SideBySideFilter
 from nrjax.composition.zcdp import UnifiedFilter, ZCDPFilter
 
 __all__ = [

@@ -16,42 +16,50 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import concrete
+from nrjax._numerics import concrete, two_sum
 from nrjax.guarantees._rounding import round_up
 
 
 class Spending(NamedTuple):
-    """What was spent: at most `total + rest`. Scalars."""
+    """What was spent: at most `total + rest`, in each of several currencies."""
 
     total: Array
     rest: Array
 
 
-def nothing(dtype: Any) -> Spending:
+def nothing(dtype: Any, shape: tuple[int, ...] = ()) -> Spending:
     """Nothing spent yet."""
-    return Spending(jnp.zeros((), dtype), jnp.zeros((), dtype))
-
-
-def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
-    """`fl(a + b)` and the rest, so that the two add up to `a + b`."""
-    total = a + b
-    second = total - a
-    first = total - second
-    return total, (a - first) + (b - second)
+    return Spending(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
 
 
 @functools.partial(jax.jit, inline=True)
 def add(spending: Spending, cost: Array) -> Spending:
-    """One cost more (>= 0, of the same dtype); what costs 0 changes nothing."""
+    """One cost more (>= 0, of the same dtype); what costs 0 changes nothing.
+
+    Infinite, for good, after a cost that is NaN or infinite. Sums that the dtype has are exact.
+    """
     limits = jnp.finfo(spending.total.dtype)
-    total, error = _two_sum(spending.total, cost)
+    eps, tiny = float(limits.eps), float(limits.tiny)
+    finite = (spending.total < jnp.inf) & (cost < jnp.inf)
+    before, cost = jnp.where(finite, spending.total, 0), jnp.where(finite, cost, 0)
+    total, error = two_sum(before, cost)
+    # An error is a multiple of the smaller number's last place: of these none is subnormal.
+    exact = (error == 0) & (spending.rest == 0) & (jnp.minimum(before, cost) >= tiny / eps)
     rest = spending.rest + error
-    rest = rest + 2 * float(limits.eps) * jnp.abs(rest) + 16 * float(limits.tiny)
-    total, rest = _two_sum(total, rest)
-    first = (spending.total == 0) & (spending.rest == 0)
+    rest = jnp.where(exact, 0, rest + 2 * eps * jnp.abs(rest) + 16 * tiny)
+    total, rest = two_sum(total, rest)
+    first = (before == 0) & (spending.rest == 0)
     total, rest = jnp.where(first, cost, total), jnp.where(first, 0, rest)
     same = cost == 0
-    return Spending(jnp.where(same, spending.total, total), jnp.where(same, spending.rest, rest))
+    total, rest = jnp.where(same, before, total), jnp.where(same, spending.rest, rest)
+    finite &= total < jnp.inf
+    return Spending(jnp.where(finite, total, jnp.inf), jnp.where(finite, rest, 0))
+
+
+@functools.partial(jax.jit, inline=True)
+def add_all(spending: Spending, costs: Array) -> Spending:
+    """The same with costs along a leading axis."""
+    return jax.lax.scan(lambda sum, cost: (add(sum, cost), None), spending, costs)[0]
 
 
 def _gap(spending: Spending, budget: Array) -> Array:

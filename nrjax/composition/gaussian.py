@@ -29,15 +29,26 @@ from nrjax.composition.requests import (
 from nrjax.pytrees import register_dataclass
 
 
-@functools.partial(jax.jit, inline=True)
-def squared_mu_of_odds(x: Array) -> Array:
-    """`mu^2`, `mu = 2 Phi^-1(1/(1 + exp(-x)))`, rounded up; infinite where exp(x) is too large."""
-    # Phi(z) = 1/2 + erf(z/sqrt(2))/2 and 1/(1 + exp(-x)) = 1/2 + tanh(x/2)/2. Elsewhere the tail.
-    near = 2 * math.sqrt(2) * jax.scipy.special.erfinv(jnp.tanh(0.5 * jnp.minimum(x, 2)))
-    far = -2 * jax.scipy.special.ndtri(1 / (1 + jnp.exp(jnp.maximum(x, 2))))
-    mu = jnp.where(x < 2, near, far)
+def _squared_mu(x: Array, centre: Array, tail: Array) -> Array:
+    """`mu^2`, `mu = 2 Phi^-1(1 - tail)`, rounded up; `centre` is `1 - 2 tail`, precise near 0."""
+    # Phi(z) = 1/2 + erf(z/sqrt(2))/2.
+    near = 2 * math.sqrt(2) * jax.scipy.special.erfinv(centre)
+    mu = jnp.where(x < 2, near, -2 * jax.scipy.special.ndtri(tail))
     # In float32 the two lose up to 10 machine epsilons, in float64 up to 30.
     return cost(mu * mu, x, 64)
+
+
+@functools.partial(jax.jit, inline=True)
+def squared_mu_of_odds(x: Array) -> Array:
+    """For `tail = 1/(1 + exp(x))`; infinite where exp(x) is too large."""
+    return _squared_mu(x, jnp.tanh(0.5 * jnp.minimum(x, 2)), 1 / (1 + jnp.exp(jnp.maximum(x, 2))))
+
+
+@functools.partial(jax.jit, inline=True)
+def squared_mu_of_laplace(x: Array) -> Array:
+    """For `tail = exp(-x/2)/2`, that of Laplace noise with `x = D1/t`; infinite for large x."""
+    centre = -jnp.expm1(-0.5 * jnp.minimum(x, 2))
+    return _squared_mu(x, centre, 0.5 * jnp.exp(-0.5 * jnp.maximum(x, 2)))
 
 
 def _gdp(request: Any, dtype: Any) -> Array:
@@ -55,7 +66,7 @@ GDP_COSTS: Mapping[type, Cost] = {
     GDP: _gdp,
     BoundedRange: lambda request, dtype: squared_mu_of_odds(0.5 * enlarged(request.epsilon, dtype)),
     Pure: lambda request, dtype: squared_mu_of_odds(enlarged(request.epsilon, dtype)),
-    LaplaceMechanism: lambda request, dtype: squared_mu_of_odds(
+    LaplaceMechanism: lambda request, dtype: squared_mu_of_laplace(
         ratio_cost(request.sensitivity, request.time, dtype)
     ),
 }
@@ -74,8 +85,9 @@ class GaussianFilter(BudgetFilter):
     currency is `mu^2`: 3.4156 at (10, 1e-6), where the unified filter has `2 rho = 2.7060`.
 
     Requests: `BrownianReduction`, every rewind of which must be admitted before it is made, `GDP`,
-    `BoundedRange` (`mu = 2 Phi^-1(1/(1 + exp(-epsilon/2)))`), `Pure` and `LaplaceMechanism`
-    (`mu = 2 Phi^-1(1/(1 + exp(-epsilon)))`). There is no mu for zCDP in general.
+    `BoundedRange` (`mu = 2 Phi^-1(1/(1 + exp(-epsilon/2)))`), `Pure`
+    (`mu = 2 Phi^-1(1/(1 + exp(-epsilon)))`) and `LaplaceMechanism`
+    (`mu = 2 Phi^-1(1 - exp(-e/2)/2)`, `e = D1/t`). There is no mu for zCDP in general.
 
     Attributes:
         epsilon: of the whole guarantee, > 0.
@@ -85,7 +97,6 @@ class GaussianFilter(BudgetFilter):
 
     epsilon: ArrayLike
     delta: ArrayLike
-    budget: Any = dataclasses.field(default=None, kw_only=True)
     _reasons: ClassVar[Mapping[type, str]] = {
         ZCDP: "zCDP bounds no trade-off curve by a Gaussian one; UnifiedFilter takes it",
         ExPost: "ExPostFilter or RenyiFilter takes it",

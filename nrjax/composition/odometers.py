@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import jax.numpy as jnp
 from jax import Array
@@ -11,7 +11,8 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import check_positive, check_probability
 from nrjax.composition._filter import Cost, charge
-from nrjax.composition._spending import Spending, add, nothing, settle, upper
+from nrjax.composition._spending import add, settle, upper
+from nrjax.composition._state import LedgerState, check_owner, start
 from nrjax.composition.ex_post import EX_POST_COSTS, EX_POST_REASONS
 from nrjax.composition.renyi import check_order, renyi_costs
 from nrjax.composition.requests import (
@@ -26,15 +27,6 @@ from nrjax.guarantees._rounding import round_up
 from nrjax.pytrees import register_dataclass
 
 
-class OdometerState(NamedTuple):
-    """What an odometer has counted; infinite after a traced request that was out of range."""
-
-    spent: Spending
-    """In the odometer's currency."""
-    delta: Spending | None
-    """The sum of the requests' own deltas; None where an odometer takes none."""
-
-
 class _Counter(abc.ABC):
     _takes_delta: ClassVar[bool] = False
     _reasons: ClassVar[Mapping[type, str]] = {}
@@ -43,33 +35,31 @@ class _Counter(abc.ABC):
     def _costs(self) -> Mapping[type, Cost]:
         """The kinds of requests that something is proved for, and what they cost."""
 
-    def init(self) -> OdometerState:
+    def init(self) -> LedgerState:
         """Nothing spent."""
-        dtype = jnp.result_type(float)
-        return OdometerState(nothing(dtype), nothing(dtype) if self._takes_delta else None)
+        return start(self, jnp.result_type(float), 1 + self._takes_delta)
 
-    def spend(self, state: OdometerState, spent: Request) -> OdometerState:
+    def spend(self, state: LedgerState, spent: Request) -> LedgerState:
         """Count what a mechanism did cost.
 
         Under a trace a request that is out of range makes all later bounds infinite.
 
         Raises:
             TypeError: nothing is proved for a kind of request.
-            ValueError: a concrete field of a request is out of range.
+            ValueError: a concrete field of a request is out of range, or the state is another
+                odometer's.
         """
-        total, delta = state
+        mine = check_owner(self, state)
+        total = state.spent
         for part in parts(spent):
-            more, share = charge(self, part, total.total.dtype, self._takes_delta)
-            ok = more < jnp.inf
-            total = _counted(total, more, ok)
-            delta = None if delta is None else _counted(delta, share, ok)
-        return OdometerState(total, delta)
+            both = charge(self, part, total.total.dtype, self._takes_delta)
+            costs = jnp.stack(both if self._takes_delta else both[:1])
+            total = add(total, jnp.where(mine & (costs[0] < jnp.inf), costs, jnp.inf))
+        return dataclasses.replace(state, spent=total)
 
-
-def _counted(spending: Spending, more: Array, ok: Array) -> Spending:
-    after = add(spending, jnp.where(ok, more, 0))
-    ok &= after.total < jnp.inf  # once infinite it stays so: inf - inf is NaN
-    return Spending(jnp.where(ok, after.total, jnp.inf), jnp.where(ok, after.rest, 0))
+    def _spent(self, state: LedgerState) -> Array:
+        """The sums, rounded up, shape (currencies,); infinite for another order's state."""
+        return jnp.where(check_owner(self, state), upper(state.spent), jnp.inf)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,9 +94,9 @@ class _BrownianCounter(_Counter):
     def _costs(self) -> Mapping[type, Cost]:
         return UNIFIED_COSTS
 
-    def bound(self, state: OdometerState) -> Array:
+    def bound(self, state: LedgerState) -> Array:
         """Epsilon so far, rounded up: with probability 1 - delta the loss never exceeds it."""
-        rho = upper(state.spent)
+        rho = self._spent(state)[0]
         spent = rho > 0
         total = jnp.where(spent, 2 * rho, 1)
         raw = rho + self._boundary(1.0, self.delta, self.gamma).curve(total)
@@ -179,9 +169,9 @@ class RenyiOdometer(_Counter):
     def _costs(self) -> Mapping[type, Cost]:
         return renyi_costs(self.order)
 
-    def bound(self, state: OdometerState) -> Array:
+    def bound(self, state: LedgerState) -> Array:
         """Epsilon so far, rounded up: with probability 1 - delta the loss never exceeds it."""
-        total = upper(state.spent)
+        total = self._spent(state)[0]
         dtype = total.dtype
         eps = float(jnp.finfo(dtype).eps)
         order = jnp.asarray(self.order, dtype)
@@ -196,7 +186,8 @@ class ExPostOdometer(_Counter):
     """Ex-post private mechanisms add up, in epsilon and in delta (Rogers 2023, Lemma 5.1).
 
     The loss exceeds `bound(state)` with probability at most `delta(state)`, for mechanisms whose
-    deltas were fixed before the first of them. Requests are those of `ExPostFilter`.
+    deltas were fixed before the first of them. (With deltas chosen on the way the sum is random,
+    and its mean counts.) Requests are those of `ExPostFilter`.
     """
 
     _takes_delta: ClassVar[bool] = True
@@ -205,11 +196,10 @@ class ExPostOdometer(_Counter):
     def _costs(self) -> Mapping[type, Cost]:
         return EX_POST_COSTS
 
-    def bound(self, state: OdometerState) -> Array:
+    def bound(self, state: LedgerState) -> Array:
         """The sum of the epsilons, rounded up."""
-        return upper(state.spent)
+        return self._spent(state)[0]
 
-    def delta(self, state: OdometerState) -> Array:
+    def delta(self, state: LedgerState) -> Array:
         """The sum of the deltas, rounded up."""
-        assert state.delta is not None
-        return upper(state.delta)
+        return self._spent(state)[1]

@@ -118,7 +118,6 @@ class RenyiFilter(BudgetFilter):
     order: ArrayLike
     epsilon: ArrayLike
     delta: ArrayLike
-    budget: Any = dataclasses.field(default=None, kw_only=True)
     _reasons: ClassVar[Mapping[type, str]] = {}
 
     def __post_init__(self):
@@ -149,7 +148,6 @@ class RenyiFilter(BudgetFilter):
         epsilon, delta = positive("epsilon", epsilon), probability(delta)
         for part in parts(request):
             find(type(part), renyi_costs(2.0), cls.__name__, {})
-            part.check_concrete()
             part.check_single()
             check_no_delta(part, cls.__name__)
         traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(request))

@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, concrete
+from nrjax._numerics import check, numbers
 from nrjax.pytrees import register_dataclass
 
 
@@ -43,19 +43,12 @@ class _Request:
     """What the kinds have in common: the ranges of their fields, by name."""
 
     def __post_init__(self):
-        self._check(concrete)
-
-    def _check(self, read: Callable[[Any], np.ndarray | None]) -> None:
         for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType]
             value = getattr(self, field.name)
-            number = read(value)
             ok, right = _RIGHT[field.name]
+            number = numbers(f"{type(self).__name__}.{field.name}", value, right)
             if number is not None:
                 check(ok(number), f"{type(self).__name__}.{field.name}", value, right)
-
-    def check_concrete(self) -> None:
-        """Raise a `ValueError` for a field out of range, wherever it has numbers."""
-        self._check(concrete)
 
     def check_single(self) -> None:
         """Raise a `ValueError` for an array of several: each would have the whole budget."""
@@ -198,3 +191,8 @@ def parts(request: Request) -> Iterator[Any]:
             yield from parts(part)
     else:
         yield request
+
+
+def names(kinds: Any) -> str:
+    """The names of some kinds of requests, for a message."""
+    return ", ".join(kind.__name__ for kind in kinds) or "none"

@@ -1,6 +1,8 @@
 """A schedule that goes no further than a filter lets it: asked before every rewind."""
 
 import dataclasses
+import functools
+import inspect
 from typing import Any, NamedTuple
 
 import jax
@@ -9,7 +11,8 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check, check_positive
-from nrjax.composition.requests import BrownianReduction, ExPost, LaplaceReduction
+from nrjax.composition._state import choose, happened
+from nrjax.composition.requests import BrownianReduction, ExPost, LaplaceReduction, Pure
 from nrjax.pytrees import register_dataclass
 from nrjax.types import Guarantee, Outcome, Schedule, StoppingRule, charge
 
@@ -41,18 +44,26 @@ class FilteredSchedule:
 
         wrapped = FilteredSchedule(grid, filter, state, BrownianReduction, sensitivity)
         outcome = nrjax.run_until(key, value, process, None, wrapped, utility, rule)
-        state, accepted = filter.spend(state, wrapped.spent(outcome))
+        state, accepted = wrapped.close(state, outcome)
+
+    It is good for one run. Two runs cannot see each other, so that each may go as far as the filter
+    lets one; `close` refuses the second, after which nothing is left. (Trials of `simulate` are
+    worlds of their own: close each from the same state, under `vmap`.) Between wrapping and closing
+    the state must not have moved; rounds that were opened before it may stay open.
 
     Attributes:
         schedule: the schedule that is wrapped; its choices may look only at releases.
         filter: a privacy filter, such as `nrjax.UnifiedFilter`.
-        state: where it stands before this round; of the dtype of the trial's value.
+        state: where it stands before this round; of the dtype of the trial's value. Rounds that it
+            has open keep what they hold.
         kind: as what the filter pays for the round: `BrownianReduction`, `LaplaceReduction`, or
             `ExPost` for the guarantee's epsilon at each time and its delta (static). One for the
             whole round: of two that hold, the smaller at the stop does not.
         sensitivity: of the value, as that request takes it; > 0, in units of the noise. Not needed
             for `ExPost`, where it is the guarantee's.
-        rule: the private stopping rule whose answers the filter pays for, or None.
+        rule: the private stopping rule whose answers the filter pays for, or None. As `ExPost`
+            where the filter takes that, else, if the price is fixed beforehand, as `Pure`: then in
+            full even if there were only noes.
         guarantee: what the releases cost; for `ExPost`, and for a rule whose price follows it.
 
     Raises:
@@ -68,28 +79,20 @@ class FilteredSchedule:
     sensitivity: Any = None
     rule: StoppingRule | None = None
     guarantee: Guarantee | None = None
-    dtypes: tuple[Any, ...] | None = dataclasses.field(default=None, metadata={"static": True})
-    """Dtypes of the state as it was given; for the check of the value's."""
 
     def __post_init__(self):
         names = ", ".join(kind.__name__ for kind in _KINDS)
         check(self.kind in _KINDS, "kind", self.kind, f"one of {names}")
         if self.sensitivity is not None:
             check_positive("sensitivity", self.sensitivity)
-        if self.dtypes is None:  # made by hand, not by `tree.map`, which may hand in None
-            if self.kind is not ExPost:
-                right = f"given, as {self.kind.__name__} takes it"
-                check(self.sensitivity is not None, "sensitivity", self.sensitivity, right)
-            priced = self.rule if getattr(self.rule, "uses_epsilon", False) else None
-            if self.kind is ExPost or priced is not None:
-                who = "ExPost" if priced is None else type(priced).__name__
-                right = f"given, since {who} is priced by its epsilon"
-                check(self.guarantee is not None, "guarantee", self.guarantee, right)
-            object.__setattr__(self, "dtypes", self._dtypes())
-
-    def _dtypes(self) -> tuple[Any, ...]:
-        leaves = jax.tree.leaves(self.state)
-        return tuple(str(leaf.dtype) for leaf in leaves if hasattr(leaf, "dtype"))
+        if self.kind is not ExPost:
+            right = f"given, as {self.kind.__name__} takes it"
+            check(self.sensitivity is not None, "sensitivity", self.sensitivity, right)
+        priced = self.rule if getattr(self.rule, "uses_epsilon", False) else None
+        if self.kind is ExPost or priced is not None:
+            who = "ExPost" if priced is None else type(priced).__name__
+            right = f"given, since {who} is priced by its epsilon"
+            check(self.guarantee is not None, "guarantee", self.guarantee, right)
 
     @property
     def max_steps(self) -> int:
@@ -106,12 +109,21 @@ class FilteredSchedule:
         time = jnp.asarray(time)
         if self.rule is None:
             return self._releases(time)
-        if self.guarantee is None:
+        pure = self._pays_as_pure()
+        if self.guarantee is None or pure:
             epsilon = jnp.full_like(time, jnp.nan)  # not looked at
         else:
             epsilon = jnp.asarray(self.guarantee.epsilon(time), time.dtype)
         costs = (charge(self.rule, epsilon, stopped, answers) for stopped in (True, False))
-        return self._releases(time), ExPost(jnp.maximum(*costs))
+        return self._releases(time), (Pure if pure else ExPost)(jnp.maximum(*costs))
+
+    def _pays_as_pure(self) -> bool:
+        """Whether the filter has no proof for ex-post answers, and these have one fixed price."""
+        if self.rule is None or self.filter.takes(ExPost) or not self.filter.takes(Pure):
+            return False
+        asked = inspect.signature(self.rule.cost).parameters
+        open_ended = any(one.kind == inspect.Parameter.VAR_KEYWORD for one in asked.values())
+        return not (getattr(self.rule, "uses_epsilon", False) or open_ended or "answers" in asked)
 
     def _releases(self, time: Array) -> Any:
         """What releases up to `time` cost."""
@@ -131,14 +143,35 @@ class FilteredSchedule:
             releases = jax.tree.map(lambda field: jnp.where(released, field, 0), releases)
         if self.rule is None:
             return releases
+        if self._pays_as_pure():
+            test = self.request(outcome.time)[1]
+            return releases, Pure(jnp.where(released, test.epsilon, 0))
         return releases, ExPost(jnp.where(released, outcome.test_epsilon, 0))
+
+    def close(self, state: Any, outcome: Outcome) -> tuple[Any, Array]:
+        """Pay for the one run that was made with this schedule.
+
+        Args:
+            state: of the filter, as it was when the schedule was made.
+            outcome: of that run; for many, `vmap` over them.
+
+        Returns:
+            The state, and whether that was admitted (bool). If not, the state has moved since (a
+            run of this schedule was paid for before, say), and what two runs released may come to
+            more than the budget: then nothing is left, as after the filter's `spend`.
+        """
+        released = outcome.step >= 0
+        known = jnp.asarray(True)
+        if self.rule is not None:  # infinite where the rule's promise does not hold
+            known = outcome.test_epsilon < jnp.inf
+            outcome = outcome._replace(test_epsilon=jnp.where(known, outcome.test_epsilon, 0))
+        paid, ok = self.filter.spend(state, self.spent(outcome))
+        same = jax.tree.map(lambda now, then: jnp.all(now == then), state, self.state)
+        ok &= known & functools.reduce(jnp.logical_and, jax.tree.leaves(same))
+        return choose(released, happened(paid, paid.spent, ok), state), ok | ~released
 
     def _admits(self, time: Array, given: Array) -> tuple[Array, Array]:
         """Whether a time may be handed out, and whether it is one; others are the engine's."""
-        # The engine brings a trial's leaves to the value's dtype; in another one a sum or a budget
-        # may be rounded to the wrong side.
-        ok = self._dtypes() == self.dtypes
-        check(ok, "dtype of the filter's state", self.dtypes, "that of the trial's value")
         valid = (time > 0) & (time < jnp.inf)
         safe = jnp.where(valid, time, 1)
         return self.filter.admits(self.state, self.request(safe, given)), valid

@@ -1,6 +1,7 @@
 """Filters whose currency is the rho of zero-concentrated differential privacy."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -31,6 +32,19 @@ def _pure(epsilon: Array) -> Array:
     return cost(epsilon * jnp.tanh(0.5 * epsilon), epsilon, 16)
 
 
+# (-1)^k/k! of kappa(e) = sum_(k>=2) (-e)^k/k!, the highest first.
+_SERIES = [(-1) ** k / math.factorial(k) for k in range(20, 1, -1)]
+
+
+def _laplace(request: Any, dtype: Any) -> Array:
+    """`kappa(e) = e - 1 + exp(-e)`, `e = D1/t`: see `docs/composition.md`."""
+    epsilon = ratio_cost(request.sensitivity, request.time, dtype)
+    small = jnp.minimum(epsilon, 1)  # where the difference cancels
+    series = small * small * jnp.polyval(jnp.asarray(_SERIES, dtype), small)
+    kappa = jnp.where(epsilon < 1, series, epsilon + jnp.expm1(-epsilon))
+    return cost(kappa, epsilon, 16)
+
+
 def _gdp(request: Any, dtype: Any) -> Array:
     mu = enlarged(request.mu, dtype)
     return cost(0.5 * mu * mu, mu, 4)
@@ -51,9 +65,7 @@ ZCDP_COSTS: Mapping[type, Cost] = {
     GDP: _gdp,
     BoundedRange: _bounded_range,
     Pure: lambda request, dtype: _pure(enlarged(request.epsilon, dtype)),
-    LaplaceMechanism: lambda request, dtype: _pure(
-        ratio_cost(request.sensitivity, request.time, dtype)
-    ),
+    LaplaceMechanism: _laplace,
 }
 """Rho of the mechanisms that satisfy zCDP."""
 
@@ -67,14 +79,13 @@ class _ConcentratedFilter(BudgetFilter):
     delta: ArrayLike
     approximation: ArrayLike = 0.0
     conversion: str = dataclasses.field(default="standard", metadata={"static": True})
-    budget: Any = dataclasses.field(default=None, kw_only=True)
+    _refunded = (True, False)
 
     def __post_init__(self):
         check_positive("epsilon", self.epsilon)
         check_probability("delta", self.delta)
         check_conversion(self.conversion)
-        read = concrete
-        kept, delta = read(self.approximation), read(self.delta)
+        kept, delta = concrete(self.approximation), concrete(self.delta)
         if kept is not None and delta is not None:
             right = "at least 0 and below delta, of which it is a part"
             check((kept >= 0) & (kept < delta), "approximation", self.approximation, right)
@@ -100,8 +111,8 @@ class ZCDPFilter(_ConcentratedFilter):
     `budget`-zCDP, hence (epsilon, delta)-differentially private. A request that does not fit may be
     skipped. Its currency is rho.
 
-    Requests: `ZCDP`, `GDP` (`mu^2/2`), `BoundedRange` (`epsilon^2/8`), `Pure` and
-    `LaplaceMechanism` (`epsilon tanh(epsilon/2)`).
+    Requests: `ZCDP`, `GDP` (`mu^2/2`), `BoundedRange` (`epsilon^2/8`), `Pure`
+    (`epsilon tanh(epsilon/2)`) and `LaplaceMechanism` (`e - 1 + exp(-e)`, `e = D1/t`).
 
     Attributes:
         epsilon: of the whole guarantee, > 0.

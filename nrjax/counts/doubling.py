@@ -68,7 +68,7 @@ class DoublingPassage:
         skipped = jnp.maximum(factor - 1, 1).astype(dtype) * first
         # A time is rounded to more cost.
         time = (1 - 4 * float(limits.eps)) / skipped
-        paid, admitted = filter.spend(spent, BrownianReduction(1.0, time))
+        paid, admitted = filter.take(spent, BrownianReduction(1.0, time))
         # Logarithms round: without a sure yes all tries are drawn, which has the same law.
         some = (number > 0) & admitted
         spent = jax.tree.map(lambda new, old: jnp.where(some, new, old), paid, spent)
@@ -78,7 +78,7 @@ class DoublingPassage:
         self, filter: Any, spent: Any, state: DoublingState, count: Array, draw: Array
     ) -> tuple[Any, DoublingState, Verdict]:
         """The next try, unless the filter refuses to start it; `draw` is standard normal."""
-        spent, admitted = filter.spend(spent, BrownianReduction(1.0, state.time))
+        spent, admitted = filter.take(spent, BrownianReduction(1.0, state.time))
         deviation = jnp.sqrt(state.time)
         noise = deviation * draw
         accepted = admitted & self.accuracy.accepts(count + noise, deviation)

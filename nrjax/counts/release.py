@@ -167,7 +167,7 @@ def _run(trial: CountRelease, key: Array) -> Session:
 
     def begin(spent: Any, item: Array) -> tuple[Array, Any, Any]:
         """Select the next count and start with it, if both are admitted."""
-        selected, admitted = trial.filter.spend(spent, trial.selection.request)
+        selected, admitted = trial.filter.take(spent, trial.selection.request)
         admitted &= trial.filter.admits(selected, passage.first_request(dtype))
         admitted &= item < len(ranked)
         started, state = passage.start(trial.filter, selected, ranked[item])

@@ -8,7 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nrjax.composition import ExPost, SideBySideFilter, UnifiedFilter, ZCDPFilter
+from nrjax.composition import (
+    ExPost,
+    ExPostFilter,
+    RenyiFilter,
+    SideBySideFilter,
+    UnifiedFilter,
+    ZCDPFilter,
+)
 from tests.composition.cases import FILTERS, ODOMETERS, SMALL
 
 filters = pytest.mark.parametrize("case", FILTERS, ids=lambda case: case.name)
@@ -50,7 +57,7 @@ def variants(case):
 
 def ask(filter, state, request):
     """What a request costs, and spending it."""
-    after, accepted = filter.spend(state, request)
+    after, accepted = filter.take(state, request)
     return after, accepted, filter.cost(request), filter.remaining(after)
 
 
@@ -93,24 +100,63 @@ def test_filter(case):
     np.testing.assert_allclose(parts, cost[0, 0], rtol=1e-5)
 
 
+def assert_nothing_left(filter, state, case):
+    """For good: not even the smallest request is admitted again."""
+    assert np.all(np.asarray(filter.remaining(state)) == 0)
+    for kind in case.kinds:
+        assert not filter.admits(state, SMALL[kind])
+    after, accepted = filter.take(state, SMALL[case.kinds[0]])
+    assert not accepted
+    assert_same(after, state)
+    after, accepted = filter.spend(state, SMALL[case.kinds[0]])
+    assert not accepted
+    assert np.all(np.asarray(filter.remaining(after)) == 0)
+
+
 @filters
-def test_spending_more_than_was_admitted(case):
+def test_what_happened_is_always_counted(case):
+    """What was not admitted leaves nothing; `take` asks first, and leaves the state as it was."""
     filter = case.build(10.0, 1e-6)
-    state = filter.init()
     asked, more = SMALL[case.kinds[0]], expensive(case)
-    state, accepted = filter.spend(state, asked, asked)
+    state, accepted = filter.spend(filter.init(), asked, asked)
     assert accepted
-    same, accepted = filter.spend(state, (asked, asked), asked)
+    same, accepted = filter.take(state, more)
     assert not accepted
     assert_same(same, state)
-    same, accepted = filter.spend(state, more, more)
-    assert not accepted
+    faults = [((asked, asked), asked), (more, more), (more, None)]
     if case.takes_delta:
         request = dataclasses.replace(asked, delta=1e-8)
         assert filter.spend(state, request)[1]
-        same, accepted = filter.spend(state, request, asked)
-        assert not accepted
-        assert_same(same, state)
+        faults += [(request, asked), (dataclasses.replace(asked, delta=0.1), None)]
+    for spent, admitted in faults:
+        for spend in (filter.spend, jax.jit(filter.spend)):
+            after, accepted = spend(state, spent, admitted)
+            assert not accepted
+            assert_nothing_left(filter, after, case)
+
+
+@filters
+def test_states_of_another_filter(case):
+    filter = case.build(10.0, 1e-6)
+    for other in FILTERS:
+        if other is not case:
+            state = other.build(10.0, 1e-6).init()
+            with pytest.raises(ValueError, match=r"state = .*of .*: must be of .*Filter, from its"):
+                filter.admits(state, SMALL[case.kinds[0]])
+
+
+def test_states_of_another_order():
+    """An error where the orders have numbers, else nothing is admitted."""
+    low, high = RenyiFilter(20.0, 5.0, 1e-6), RenyiFilter(50.0, 5.0, 1e-6)
+    state, _ = high.take(high.init(), ExPost(0.1))
+    with pytest.raises(ValueError, match=r"state = .*50\.0.*: must be for RenyiFilter's own order"):
+        low.admits(state, ExPost(0.1))
+    admits = jax.jit(RenyiFilter.admits)
+    assert admits(high, state, ExPost(0.1))
+    assert not admits(low, state, ExPost(0.1))
+    assert not admits(low, state, ExPost(0.0))
+    assert jax.jit(RenyiFilter.remaining)(low, state) == 0
+    assert not jax.jit(RenyiFilter.spend)(low, state, ExPost(0.1))[1]
 
 
 @filters
@@ -145,7 +191,8 @@ def test_smallest_time(case):
             times.append(found[0][0])
         assert np.all(np.diff(times) > 0)
     # Nothing left: no time.
-    state = jax.tree.map(lambda x: jnp.full_like(x, 1e3), filter.init())
+    state, accepted = filter.spend(filter.init(), tuple(kind(1.0, 1e-6) for kind in case.rewound))
+    assert not accepted
     for kind in case.rewound:
         assert filter.smallest_time(state, kind) == np.inf
     for wrong in (0.0, -1.0, math.nan):
@@ -173,8 +220,7 @@ def test_kinds_without_a_proof(case):
 
 @both
 def test_concrete_requests_out_of_range(case):
-    """Python's numbers at the constructor, a device's at the filter."""
-    owner = case.build(10.0, 1e-6)
+    """Python's numbers and a device's, at the constructor."""
     for kind in case.kinds:
         request = SMALL[kind]
         for field in dataclasses.fields(request):
@@ -182,16 +228,18 @@ def test_concrete_requests_out_of_range(case):
                 match = f"{kind.__name__}.{field.name} = .*: must be"
                 with pytest.raises(ValueError, match=match):
                     dataclasses.replace(request, **{field.name: bad})
-            faulty = dataclasses.replace(request, **{field.name: jnp.asarray(-1.0)})
             with pytest.raises(ValueError, match=match):
-                owner.spend(owner.init(), faulty)
+                dataclasses.replace(request, **{field.name: jnp.asarray(-1.0)})
 
 
 @pytest.mark.parametrize(
     ("build", "match"),
     [
-        (lambda e: UnifiedFilter(e, 1e-6), "epsilon = .*: must be a concrete number"),
-        (lambda e: ZCDPFilter(1.0, 1e-6, e), "approximation = .*: must be a concrete number"),
+        (lambda e: UnifiedFilter(e, 1e-6), "epsilon = .*: must be a single concrete"),
+        (
+            lambda e: ZCDPFilter(1.0, 1e-6, e),
+            "approximation = .*: must be a single concrete",
+        ),
     ],
 )
 def test_budgets_are_made_outside_of_traces(build, match):
@@ -212,9 +260,10 @@ def test_fields_out_of_range(case):
 
 def test_budget_is_not_carried_to_another_epsilon():
     filter = ZCDPFilter(1.0, 1e-6)
-    with pytest.raises(ValueError, match=r"budget = .*: must be left out"):
-        dataclasses.replace(filter, epsilon=0.5)
-    assert dataclasses.replace(filter, epsilon=0.5, budget=None).budget < filter.budget
+    assert dataclasses.replace(filter, epsilon=0.5) == ZCDPFilter(0.5, 1e-6)
+    # Nor given by hand: one a little larger than epsilon was let through.
+    with pytest.raises(TypeError, match="budget"):
+        ExPostFilter(1.0, budget=np.float32(1.00009))  # type: ignore
     # As it comes back from a device, or from a file.
     assert jax.tree.map(np.asarray, jax.tree.map(jnp.asarray, filter)).budget == filter.budget
 
@@ -226,9 +275,10 @@ def test_side_by_side_spends_of_both_or_of_neither():
     assert filter.delta == pytest.approx(1e-6)
     state = filter.init()
     mixed = (SMALL[FILTERS[0].kinds[0]], ExPost(3.0))
-    same, accepted = filter.spend(state, mixed)
+    same, accepted = filter.take(state, mixed)
     assert not accepted
     assert_same(same, state)
+    assert np.all(filter.remaining(filter.spend(state, mixed)[0]) == 0)
     after, accepted = filter.spend(state, (mixed[0], ExPost(0.5)))
     assert accepted
     assert np.all(filter.remaining(after) < filter.remaining(state))

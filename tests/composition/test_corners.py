@@ -90,7 +90,7 @@ def test_several_numbers_are_no_request(case):
 
 
 def test_several_numbers_are_no_field_nor_odometer_request():
-    with pytest.raises(ValueError, match=r"epsilon = float.*: must be a single number"):
+    with pytest.raises(ValueError, match=r"epsilon = float.*: must be a single concrete number"):
         ExPostFilter(np.asarray([1.0, 2.0]))
     odometer = ExPostOdometer()
     with pytest.raises(ValueError, match=r"ExPost.epsilon = .*: must be a single number"):
@@ -104,39 +104,60 @@ def as_a_trace_has_it(filter, name):
     return Fraction(float(jax.jit(lambda f: jnp.asarray(getattr(f, name)))(filter)))
 
 
-def test_fields_carried_along_are_rounded_down(dtype):
+def test_fields_are_rounded_down(dtype):
     """Compiled functions round Python's numbers to the nearest: upwards now and then."""
     for number in NUMBERS:
-        filter = ExPostFilter(number, budget=number)
+        filter = ExPostFilter(number)
         assert as_a_trace_has_it(filter, "budget") <= Fraction(number)
         filter = dataclasses.replace(ExPostFilter(1.0, 1e-6), delta=number)
         assert as_a_trace_has_it(filter, "delta") <= Fraction(number)
-        filter = dataclasses.replace(UnifiedFilter(1.0, 0.8), approximation=number, budget=1e-9)
+        filter = UnifiedFilter(1.0, 0.8, approximation=number)
         assert as_a_trace_has_it(filter, "approximation") <= Fraction(number)
     filter = dataclasses.replace(RenyiFilter(30.0, 1.0, 1e-6), order=30.1)
     assert filter.order == float(np.asarray(30.1, dtype))
 
 
-def test_state_of_a_narrower_dtype(dtype):
+def test_filters_and_states_of_another_dtype(dtype):
+    """Where they would be rounded: a budget to more, what was spent to less."""
     narrow = jnp.float32 if dtype == jnp.float64 else jnp.float16
-    for number in NUMBERS[:3]:
-        filter = ExPostFilter(number)
-        state = jax.tree.map(lambda x: x.astype(narrow), filter.init())
-        limit = np.asarray(filter.budget, narrow)
+    filter = ExPostFilter(0.1)
+    state = jax.tree.map(lambda x: x.astype(narrow), filter.init())
+    for admits in (filter.admits, jax.jit(filter.admits)):
+        with pytest.raises(ValueError, match=r"state = .*in float.*: must be in float"):
+            admits(state, ExPost(0.01))
+    with jax.enable_x64(True):
+        filter = ExPostFilter(0.1)
+        state = filter.init()
+    with jax.enable_x64(False):
         for admits in (ExPostFilter.admits, jax.jit(ExPostFilter.admits)):
-            accepted = admits(filter, state, ExPost(float(limit)))
-            assert not accepted or Fraction(float(limit)) <= Fraction(filter.budget)
-        assert filter.remaining(state) <= filter.budget
+            with pytest.raises(ValueError, match=r"ExPostFilter = .*: must be made in float32"):
+                admits(filter, ExPostFilter(0.1).init(), ExPost(0.01))
+        with pytest.raises(ValueError, match=r"state = .*under float32.*: must be in float64"):
+            jax.jit(ExPostFilter.admits)(ExPostFilter(0.1), state, ExPost(0.01))
+        state = ExPostFilter(0.1).init()
+    # The other way nothing is rounded.
+    with jax.enable_x64(True):
+        filter = ExPostFilter(0.1)
+        state, accepted = jax.jit(ExPostFilter.take)(filter, filter.init(), ExPost(0.05))
+        assert accepted
 
 
-def test_asked_with_a_python_number_and_paid_with_a_device_number():
+def test_asked_with_a_python_number_and_paid_with_a_device_number(dtype):
     filter = ExPostFilter(1.0, 1e-6)
     for number in NUMBERS:
         paid, asked = ExPost(jnp.asarray(number), 0.5e-6), ExPost(number, 0.5e-6)
         assert filter.spend(filter.init(), paid, asked)[1]
         assert filter.spend(filter.init(), asked, paid)[1]
-        more = ExPost(number * (1 + 1e-5))
+        more = ExPost(number * (1 + 1e-4))
         assert not filter.spend(filter.init(), more, asked)[1]
+    # The whole of it: what was admitted is what is charged.
+    whole = ExPost(filter.budget)
+    paid = jax.tree.map(
+        lambda x: x * (1 + 3 * float(jnp.finfo(dtype).eps)), jax.tree.map(jnp.asarray, whole)
+    )
+    state, accepted = filter.spend(filter.init(), paid, whole)
+    assert accepted
+    assert state.spent.total[0] == filter.budget
     gaussian = GaussianFilter(10.0, 1e-6)
     assert gaussian.spend(gaussian.init(), Pure(jnp.asarray(0.3)), Pure(0.3))[1]
 

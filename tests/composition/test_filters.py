@@ -63,6 +63,18 @@ def tanh_half(e):
     return e * mp.tanh(e / 2)
 
 
+def kappa(e):
+    return e + mp.expm1(-e)
+
+
+def mu_of_laplace(e):
+    """`2 Phi^-1(1 - exp(-e/2)/2)`."""
+    if e < 1:
+        return 2 * mp.sqrt(2) * mp.erfinv(-mp.expm1(-e / 2))
+    target = -e / 2 - mp.log(2)
+    return 2 * mp.findroot(lambda z: mp.log(exact.phi(-z)) - target, mp.sqrt(e))
+
+
 def laplace_divergence(e):
     a = mp.mpf(ORDER)
     return mp.log((a * mp.exp((a - 1) * e) + (a - 1) * mp.exp(-a * e)) / (2 * a - 1)) / (a - 1)
@@ -75,14 +87,14 @@ TRUE = {
         GDP: lambda x, r, q: x * x / 2,
         BoundedRange: lambda x, r, q: x * x / 8,
         Pure: lambda x, r, q: tanh_half(x),
-        LaplaceMechanism: lambda x, r, q: tanh_half(r),
+        LaplaceMechanism: lambda x, r, q: kappa(r),
         BrownianReduction: lambda x, r, q: q / 2,
     },
     "gaussian": {
         GDP: lambda x, r, q: x * x,
         BoundedRange: lambda x, r, q: exact.mu_of_odds(x / 2) ** 2,
         Pure: lambda x, r, q: exact.mu_of_odds(x) ** 2,
-        LaplaceMechanism: lambda x, r, q: exact.mu_of_odds(r) ** 2,
+        LaplaceMechanism: lambda x, r, q: mu_of_laplace(r) ** 2,
         BrownianReduction: lambda x, r, q: q,
     },
     "renyi": {
@@ -156,6 +168,18 @@ def test_zcdp_filter_is_the_unified_one_without_brownian_rounds():
         assert zcdp.cost(request) == unified.cost(request)
 
 
+def test_laplace_mechanism():
+    """Less than randomised response, for any epsilon."""
+    zcdp, gaussian = FILTERS["unified"], FILTERS["gaussian"]
+    for e, kappa, mu2 in ((0.1, 0.004837, 0.014964), (1, 0.36788, 1.06103), (2, 1.13534, 3.24326)):
+        assert zcdp.cost(LaplaceMechanism(e, 1.0)) == pytest.approx(kappa, rel=1e-4)
+        assert gaussian.cost(LaplaceMechanism(e, 1.0)) == pytest.approx(mu2, rel=1e-4)
+    for filter in (zcdp, gaussian):
+        assert filter.cost(LaplaceMechanism(1e4, 1.0)) >= 1e4 - 1  # refused, not NaN
+        for e in (1e-3, 0.99, 1.01, 1.99, 2.01, 9.0):
+            assert filter.cost(LaplaceMechanism(e, 1.0)) < filter.cost(Pure(e))
+
+
 def test_exponential_mechanism_in_gaussian_units():
     """THEORY 9: `mu^2` about `0.3927 e^2`, less than `2 e^2/4 = e^2/2` as a pure mechanism."""
     filter = FILTERS["gaussian"]
@@ -180,7 +204,7 @@ def test_approximation_is_taken_from_delta(delta):
     assert filter.budget == pytest.approx(plain.budget, rel=1e-6)
     state, accepted = filter.init(), []
     for _ in range(3):
-        state, ok = filter.spend(state, ZCDP(1e-4, 1.5e-7))
+        state, ok = filter.take(state, ZCDP(1e-4, 1.5e-7))
         accepted.append(bool(ok))
     assert accepted == ([True, True, False] if delta else [False] * 3)
     assert filter.admits(state, ZCDP(1e-4, filter.remaining_delta(state)))

@@ -105,8 +105,19 @@ def test_bounds_are_not_understated(name):
 def test_one_sided_is_smaller():
     for v in (1e-3, 0.3, 2.0, 100.0):
         two, one = (family(1e-6, 0.1) for family in FAMILIES.values())
-        state = two.spend(two.init(), ZCDP(v / 2))
-        assert one.bound(state) < two.bound(state)
+        bounds = [odo.bound(odo.spend(odo.init(), ZCDP(v / 2))) for odo in (one, two)]
+        assert bounds[0] < bounds[1]
+
+
+def test_states_of_another_odometer():
+    one, two = (family(1e-6, 0.1) for family in FAMILIES.values())
+    with pytest.raises(ValueError, match=r"must be of OneSidedBrownianOdometer, from its init"):
+        two.bound(one.init())
+    low, high = RenyiOdometer(2.0, 1e-6), RenyiOdometer(3.0, 1e-6)
+    state = high.spend(high.init(), ExPost(0.1))
+    with pytest.raises(ValueError, match=r"must be for RenyiOdometer's own order, 2\.0"):
+        low.bound(state)
+    assert jax.jit(RenyiOdometer.bound)(low, state) == np.inf
 
 
 def test_renyi(dtype):
@@ -118,7 +129,7 @@ def test_renyi(dtype):
         state = spend(state, LaplaceReduction(1.0, 10.0))
     bound = odometer.bound(state)
     assert bound == pytest.approx(6.46, abs=0.005)
-    total = float(state.spent.total) + float(state.spent.rest)
+    total = float(state.spent.total[0]) + float(state.spent.rest[0])
     order = float(np.asarray(5.23, dtype))
     true = mp.mpf(total) + mp.log(1 / mp.mpf(1e-6)) / (mp.mpf(order) - 1)
     assert true <= float(bound) <= true * (1 + 1e-5)

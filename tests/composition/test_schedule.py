@@ -16,6 +16,7 @@ from nrjax.composition.renyi import RenyiFilter
 from nrjax.composition.requests import ZCDP, BrownianReduction, ExPost, LaplaceReduction
 from nrjax.composition.schedule import FilteredSchedule
 from nrjax.composition.zcdp import UnifiedFilter
+from tests.composition.adversaries import with_budget
 from tests.problems import Distance
 
 DTYPE = np.dtype(jnp.result_type(float))
@@ -62,7 +63,7 @@ def play(case, budget, factor, key):
     With a `factor` above 1 the schedule asks a filter of a larger budget than the one that pays.
     """
     rule = nrjax.PublicThreshold(-0.1) if case.rule is None else case.rule
-    asked = dataclasses.replace(budget, budget=factor * budget.budget)
+    asked = with_budget(budget, factor * budget.budget)
 
     def one(state, number):
         wrapped = FilteredSchedule(
@@ -77,9 +78,8 @@ def play(case, budget, factor, key):
             Distance(0.0),
             rule,
         )
-        spent = wrapped.spent(outcome)
-        after, accepted = budget.spend(state, spent)
-        return after, Round(state, outcome, spent, accepted)
+        after, accepted = dataclasses.replace(wrapped, filter=budget).close(state, outcome)
+        return after, Round(state, outcome, wrapped.spent(outcome), accepted)
 
     return jax.lax.scan(one, budget.init(), jnp.arange(ROUNDS))[1]
 
@@ -223,8 +223,7 @@ def test_rounds_paid_by_their_guarantee():
         )
         outcome = run(schedule, threshold=1.0, guarantee=boundary)
         cost = schedule.spent(outcome)
-        _, accepted = budget.spend(budget.init(), cost)
-        assert accepted
+        assert budget.take(budget.init(), cost)[1]
         seen.append((int(outcome.status), int(outcome.step), float(cost.epsilon), cost.delta))
     last = np.flatnonzero(epsilon <= 1.0)[-1]
     assert 0 < last < len(TIMES) - 1
@@ -239,7 +238,9 @@ def test_requests_without_a_proof_are_refused():
     with pytest.raises(TypeError, match="BrownianReduction"):
         schedule.init()
     with pytest.raises(TypeError, match="ExPost"):
-        unified(nrjax.Grid(TIMES), rule=nrjax.AboveThreshold(0.0, 1.0, 0.1)).init()
+        unified(nrjax.Grid(TIMES), rule=nrjax.LaplaceTests(0.0, 1.0, 0.1)).init()
+    with pytest.raises(TypeError, match="ExPost"):
+        unified(nrjax.Grid(TIMES), rule=REDUCED, guarantee=nrjax.PureGuarantee(1.0)).init()
 
 
 def test_faults_are_named():
@@ -258,11 +259,10 @@ def test_faults_are_named():
 
 def test_value_of_another_dtype_is_refused():
     """The engine would bring the state to the value's dtype, rounding to either side."""
-    budget = UnifiedFilter(10.0, 1e-6)
-    state = jax.tree.map(lambda leaf: leaf.astype(jnp.float16), budget.init())
-    wrapped = FilteredSchedule(nrjax.Grid(TIMES), budget, state, BrownianReduction, 1.0)
-    with pytest.raises(ValueError, match=r"dtype of the filter's state = .*float16"):
-        run(wrapped)
+    with jax.enable_x64(True):
+        schedule = unified(nrjax.Grid(TIMES))
+        with pytest.raises(ValueError, match=r"state = .*in float32.*: must be in float64"):
+            run(schedule, value=np.float32(0))
 
 
 def test_pytree():

@@ -34,9 +34,9 @@ def player():
             normal, coin = jax.random.split(jax.random.fold_in(round_key, 1))
 
             # A Gaussian mechanism: of a third of what is left, or of all of it to win or lose all.
-            left = FILTER.zcdp.remaining(state.zcdp)
+            left = FILTER.remaining(state)[0]
             rho = left * jnp.where(number == ROUNDS - 2, 1, jnp.where(loss > 0, 0.2, 0.5))
-            gaussian, ok = FILTER.spend(state, ZCDP(rho, FAILS))
+            gaussian, ok = FILTER.take(state, ZCDP(rho, FAILS))
             gave = rho + jnp.sqrt(2 * rho) * jax.random.normal(normal, (), DTYPE)
             gave = jnp.where(jax.random.bernoulli(coin, fails), jnp.inf, gave)
 

@@ -1,0 +1,154 @@
+"""What a filter or an odometer keeps: what was spent, and what open rounds hold beside it.
+
+Several currencies go side by side, such as rho and the requests' own deltas.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from nrjax._numerics import check, concrete
+from nrjax.composition._spending import Spending, add, add_all, nothing
+from nrjax.composition.requests import Request, parts
+from nrjax.pytrees import register_dataclass
+
+APART = 64
+"""Machine epsilons by which two programs may differ in what one request costs."""
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Round:
+    """Handle of an open round, from a filter's `open`; good until the round is closed.
+
+    Attributes:
+        number: given to no other round of that state, int32; 0 for one that was not opened.
+        kinds: of the requests that it is charged by (static).
+    """
+
+    number: Array
+    kinds: tuple[type, ...] = dataclasses.field(metadata={"static": True})
+
+
+def kinds_of(request: Request) -> tuple[type, ...]:
+    """The kinds of the parts of a request."""
+    return tuple(type(part) for part in parts(request))
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class OpenRounds:
+    """The open rounds of a state, as many places as `init(rounds=...)` has asked for."""
+
+    number: Array
+    """int32, shape (rounds,); 0 where a place is free."""
+    held: Array
+    """Largest cost that each was admitted to, and its deltas; shape (rounds, currencies)."""
+    last: Array
+    """The number that was given out last, int32."""
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class LedgerState:
+    """What a filter has let through, or an odometer has counted. Infinite: nothing is left."""
+
+    spent: Spending
+    """Shape (currencies,)."""
+    rounds: OpenRounds | None
+    """None where no rounds can be opened."""
+    order: Array | None
+    """The Renyi order that the costs are for, if they are for one."""
+    owner: str = dataclasses.field(metadata={"static": True})
+    """Name of the class whose state it is."""
+    dtype: str = dataclasses.field(metadata={"static": True})
+    """In which it was made; rounding it to another one might lower it."""
+
+
+def start(owner: Any, dtype: Any, currencies: int, rounds: int = 0) -> LedgerState:
+    """Nothing spent and no round open."""
+    whole = isinstance(rounds, int) and not isinstance(rounds, bool) and rounds >= 0
+    check(whole, "rounds", rounds, "an integer, at least 0")
+    places = None
+    if rounds:
+        held = jnp.zeros((rounds, currencies), dtype)
+        places = OpenRounds(jnp.zeros(rounds, jnp.int32), held, jnp.int32(0))
+    order = getattr(owner, "order", None)
+    return LedgerState(
+        spent=nothing(dtype, (currencies,)),
+        rounds=places,
+        order=None if order is None else jnp.asarray(order, dtype),
+        owner=type(owner).__name__,
+        dtype=str(jnp.dtype(dtype)),
+    )
+
+
+def check_owner(owner: Any, state: Any) -> Array:
+    """Whether a state is this owner's, and for its order (bool).
+
+    Raises:
+        ValueError: it is not, as far as can be seen outside of traces.
+    """
+    name = type(owner).__name__
+    mine = isinstance(state, LedgerState) and state.owner == name
+    whose = f"of {state.owner}" if isinstance(state, LedgerState) else state
+    check(mine, "state", whose, f"of {name}, from its init()")
+    found, default = state.spent.total.dtype, jnp.result_type(float)
+    kept = str(found) == state.dtype and found.itemsize <= default.itemsize
+    right = f"in {state.dtype}, as it was made, and used in that precision"
+    check(kept, "state", f"in {found} under {default}", right)
+    if state.order is None:
+        return jnp.asarray(True)
+    same = state.order == jnp.asarray(owner.order, state.order.dtype)
+    known = concrete(same)
+    right = f"for {name}'s own order, {owner.order}"
+    check(known is None or known, "state", f"for order {state.order}", right)
+    return same
+
+
+def choose(ok: Array, new: Any, old: Any) -> Any:
+    """`new` where `ok`, else `old`, leaf by leaf."""
+    return jax.tree.map(lambda a, b: jnp.where(ok, a, b), new, old)
+
+
+def total(state: LedgerState, spent: Spending, own: Array | None = None) -> Spending:
+    """`spent`, and what is held by open rounds but `own` (bool, shape (rounds,))."""
+    if state.rounds is None:
+        return spent
+    held = state.rounds.held
+    return add_all(spent, held if own is None else jnp.where(own[:, None], 0, held))
+
+
+def near(cost: Array, held: Array) -> Array:
+    """Whether a cost is at most another one, but for the rounding of two programs (bool)."""
+    return cost <= held * (1 + APART * float(jnp.finfo(held.dtype).eps))
+
+
+def added(state: LedgerState, charges: list[Array]) -> Spending:
+    """What was spent, and these."""
+    spent = state.spent
+    for one in charges:
+        spent = add(spent, one)
+    return spent
+
+
+def happened(state: LedgerState, after: Spending, ok: Array) -> LedgerState:
+    """A state that has paid; or has nothing left, where that was not admitted."""
+    nothing_left = Spending(jnp.full_like(after.total, jnp.inf), jnp.zeros_like(after.rest))
+    return dataclasses.replace(state, spent=choose(ok, after, nothing_left))
+
+
+def places(state: LedgerState) -> OpenRounds:
+    """Where open rounds are kept, else a `ValueError`."""
+    right = "from init(rounds=...), with as many places as rounds are to be open at a time"
+    check(state.rounds is not None, "state", state, right)
+    assert state.rounds is not None
+    return state.rounds
+
+
+def place(state: LedgerState, round: Round) -> Array:
+    """Where an open round is (bool, shape (rounds,)); nowhere if it is not open any more."""
+    return (places(state).number == round.number) & (round.number > 0)

@@ -1,0 +1,303 @@
+"""Rounds that are open at the same time: exact rationals over random interleavings, and handles.
+
+What is added up is what was published, at every step: the costs of rounds that are closed, and of
+open ones the largest release that was admitted. That is what must be within the budget surely.
+"""
+
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from nrjax.composition import (
+    BrownianReduction,
+    ExPost,
+    ExPostFilter,
+    GaussianFilter,
+    LaplaceReduction,
+    Pure,
+    RenyiFilter,
+    SideBySideFilter,
+    UnifiedFilter,
+    _ledger,
+)
+from nrjax.composition._ledger import Ledger
+from nrjax.composition._state import Round, choose
+from nrjax.composition.conversions import delta_of_gdp
+from tests.composition.cases import FILTERS, SMALL
+from tests.composition.exact import rational
+
+PLACES, STEPS, LANES = 4, 300, 3
+OPEN, REWIND, CLOSE, TAKE = range(4)
+EPSILON, DELTA = 3.0, 1e-3
+
+
+def play(filter, key):
+    """Open, rewind, close and take at random. Rounds are private tests: a no is cheaper.
+
+    Returns:
+        What was asked at each step (what, which round, epsilon, delta) and whether it was granted.
+    """
+    kinds = (ExPost,)
+
+    def step(carry, key):
+        state, numbers, held = carry
+        first, second, third, fourth = jax.random.uniform(key, (4,))
+        place = (first * PLACES).astype(jnp.int32)
+        handle = Round(numbers[place], kinds)
+        busy = numbers[place] > 0
+        # Where no round is open one is opened, and open ones are rewound twice as often as closed.
+        what = jnp.where(second < 0.1, TAKE, jnp.where(busy, OPEN + 1 + (second > 0.7), OPEN))
+        left = filter.remaining(state, handle)
+        size = left * jnp.where(fourth < 0.7, 0.3 * third, jnp.where(fourth < 0.9, 1.0, 1.01))
+        size = jnp.where(what == CLOSE, held[place] * jnp.where(third < 0.5, 0.5, 1.0), size)
+        share = jnp.where(what == TAKE, 0, DELTA * 0.05 * fourth)
+
+        def opened(state):
+            state, made, ok = filter.open(state, ExPost(size, share))
+            return state, made.number, ok
+
+        def rewound(state):
+            state, ok = filter.rewind(state, handle, ExPost(size))
+            return state, handle.number, ok
+
+        def closed(state):
+            state, ok = filter.close(state, handle, ExPost(size))
+            return state, jnp.int32(0), ok
+
+        def taken(state):
+            state, ok = filter.take(state, ExPost(0.1 * size))
+            return state, handle.number, ok
+
+        state, number, ok = jax.lax.switch(what, (opened, rewound, closed, taken), state)
+        largest = jnp.where(what == OPEN, size, jnp.maximum(held[place], size))
+        held = held.at[place].set(jnp.where(ok & (what < CLOSE), largest, held[place]))
+        numbers = numbers.at[place].set(number)
+        size = jnp.where(what == TAKE, 0.1 * size, size)
+        return (state, numbers, held), (what, place, size, share, ok)
+
+    start = filter.init(PLACES), jnp.zeros(PLACES, jnp.int32), jnp.zeros(PLACES, filter._dtype())
+    return jax.lax.scan(step, start, jax.random.split(key, STEPS))[1]
+
+
+def audit(filter, early=False):
+    """Largest share of the budget that was published at any time, in exact rationals.
+
+    Args:
+        filter: ex-post, of `EPSILON` and `DELTA`.
+        early: let rounds go on with what they were admitted to after they were closed.
+    """
+    keys = jax.random.split(jax.random.key(5), LANES)
+    lanes = jax.tree.map(np.asarray, jax.jit(jax.vmap(lambda key: play(filter, key)))(keys))
+    largest = Fraction(0)
+    for lane in range(LANES):
+        spent, deltas, open_now, seen = Fraction(0), Fraction(0), {}, set()
+        for what, place, size, share, ok in zip(*(part[lane] for part in lanes), strict=True):
+            seen.add((int(what), bool(ok)))
+            if what == CLOSE:
+                assert ok  # what was admitted can be closed
+                published = open_now.pop(int(place))
+                spent += published if early else rational(size)
+            elif ok and what == TAKE:
+                spent += rational(size)
+            elif ok:
+                open_now[int(place)] = max(open_now.get(int(place), 0), rational(size))
+                deltas += rational(share) if what == OPEN else 0
+            total = spent + sum(open_now.values())
+            largest = max(largest, total / Fraction(EPSILON), deltas / Fraction(DELTA))
+        assert {(OPEN, True), (REWIND, True), (TAKE, True)} <= seen
+    return largest
+
+
+def test_never_overspent():
+    largest = audit(ExPostFilter(EPSILON, DELTA))
+    assert 1 - 1e-4 < largest <= 1
+
+
+class _Lowered(ExPostFilter):
+    def rewind(self, state, round, request):
+        """Holds the last cost, not the largest."""
+        before = state
+        state, ok = super().rewind(state, round, request)
+        own = state.rounds.number == round.number
+        cost = self._sum(request, state.spent.total.dtype).at[1].set(before.rounds.held[0, 1])
+        lowered = jnp.where((own & ok)[:, None], cost, state.rounds.held)
+        object.__setattr__(state.rounds, "held", lowered)
+        return state, ok
+
+
+class _GivingBack(ExPostFilter):
+    _refunded = (True, True)
+
+    def close(self, state, round, request):
+        return super().close(state, round, ExPost(request.epsilon))
+
+
+def test_planted_plain_admits_are_found(monkeypatch):
+    """Asked against what was spent alone, rounds are admitted to the whole budget each."""
+    monkeypatch.setattr(_ledger, "total", lambda state, spent, own=None: spent)
+    assert audit(ExPostFilter(EPSILON, DELTA)) > 1.5
+
+
+def test_planted_refund_before_the_last_release_is_found():
+    assert audit(ExPostFilter(EPSILON, DELTA), early=True) > 1.1
+
+
+def test_planted_deltas_given_back_are_found():
+    assert audit(_GivingBack(EPSILON, DELTA)) > 1.1
+
+
+def test_planted_lowered_reservations_are_found():
+    """A rewind that costs less sets nothing free, or what was published counts no more."""
+    for kind, overspends in ((ExPostFilter, False), (_Lowered, True)):
+        filter = kind(1.0, 0.1)
+        state, first, _ = filter.open(filter.init(2), ExPost(0.5))
+        state, _ = filter.rewind(state, first, ExPost(0.9))
+        state, _ = filter.rewind(state, first, ExPost(0.1))
+        assert bool(filter.admits(state, ExPost(0.5))) == overspends
+
+
+@pytest.mark.parametrize("case", FILTERS, ids=lambda case: case.name)
+def test_handles(case):
+    """For every filter: open, rewind and close; and a handle that is used again."""
+    filter = case.build(10.0, 1e-6)
+    request = (SMALL[case.kinds[0]], SMALL[case.kinds[-1]])
+    start = filter.init(rounds=2)
+    one, first, opened = filter.open(start, request)
+    two, second, also = filter.open(one, request)
+    full, third, none = filter.open(two, request)
+    three, again = filter.rewind(full, first, request)
+    four, closed = filter.close(three, first, request)
+    five, fourth, reopened = jax.jit(filter.open)(four, request)
+    _, stale = filter.rewind(five, first, request)
+    lost, twice = filter.close(five, first, request)
+    unopened, _ = filter.close(full, third, ())
+    assert np.all([opened, also, not none, again, closed, reopened, not stale, not twice])
+    assert [int(one.number) for one in (first, second, third, fourth)] == [1, 2, 0, 3]
+    # Held as what it costs; the same is spent when it is closed; nothing is left at the second.
+    cost, whole = np.asarray(filter.cost(request)), np.asarray(filter.remaining(start))
+    for state, times in zip((one, two, full, three, four, five), (1, 2, 2, 2, 2, 3), strict=True):
+        left = np.asarray(filter.remaining(state))
+        np.testing.assert_allclose(whole - left, times * cost, rtol=1e-3, atol=1e-5)
+    assert np.all(np.asarray(filter.remaining(lost)) == 0)
+    jax.tree.map(np.testing.assert_array_equal, full, unopened)
+    # What does not fit is not opened.
+    same, handle, opened = filter.open(one, Pure(1e6))
+    assert not opened
+    assert handle.number == 0
+    jax.tree.map(np.testing.assert_array_equal, same, one)
+
+
+def test_a_round_is_alone_in_what_it_holds():
+    """For a rewind of its own what it holds is free; and smallest times say so."""
+    filter = GaussianFilter(10.0, 1e-6)
+    state, one, _ = filter.open(filter.init(2), BrownianReduction(1.0, 1.0))
+    for _ in range(3):
+        time = filter.smallest_time(state, BrownianReduction, 1.0, one)
+        state, ok = filter.rewind(state, one, BrownianReduction(1.0, time))
+        assert ok
+        assert not filter.rewind(state, one, BrownianReduction(1.0, time * (1 - 1e-4)))[1]
+        assert filter.smallest_time(state, BrownianReduction) > 1e4 * time
+    # What costs less than it holds is admitted, and lowers nothing.
+    after, ok = filter.rewind(state, one, BrownianReduction(1.0, 2.0))
+    assert ok
+    jax.tree.map(np.testing.assert_array_equal, after, state)
+    state, ok = filter.close(state, one, BrownianReduction(1.0, 1.0))
+    assert ok
+    assert filter.remaining(state) == pytest.approx(filter.budget - 1, rel=1e-5)
+
+
+def test_what_is_fixed_when_a_round_is_opened():
+    """Its certificate, and its delta."""
+    renyi = RenyiFilter(4.0, 10.0, 1e-6)
+    state, round, _ = renyi.open(renyi.init(1), LaplaceReduction(1.0, 9.0))
+    for call in (renyi.rewind, renyi.close):
+        with pytest.raises(ValueError, match=r"must be of the kinds .* opened with: LaplaceRed"):
+            call(state, round, ExPost(0.1))
+    with pytest.raises(ValueError, match=r"state = .*: must be from init\(rounds=\.\.\.\)"):
+        renyi.open(renyi.init(), ExPost(0.1))
+    for wrong in (-1, 1.5, True):
+        with pytest.raises(ValueError, match=r"rounds = .*: must be an integer, at least 0"):
+            renyi.init(wrong)
+    both = SideBySideFilter(UnifiedFilter(1.0, 1e-6), ExPostFilter(1.0, 1e-3))
+    asked = BrownianReduction(1.0, 1e3), ExPost(0.1, 4e-4)
+    state, round, _ = both.open(both.init(2), asked)
+    assert both.rewind(state, round, asked)[1]
+    assert not both.rewind(state, round, (asked[0], ExPost(0.1, 5e-4)))[1]
+    lost, ok = both.close(state, round, (asked[0], ExPost(0.1, 5e-4)))
+    assert not ok
+    assert np.all(both.remaining(lost) == 0)
+    # Closed for less: the epsilon comes back, the delta does not.
+    state, ok = both.close(state, round, (asked[0], ExPost(0.05)))
+    assert ok
+    assert both.remaining(state)[1] == pytest.approx(0.95, rel=1e-5)
+    assert both.admits(state, ExPost(0.1, 5e-4))
+    assert not both.admits(state, ExPost(0.1, 7e-4))
+
+
+MU, TRIALS, MOVES = 1.0, 10_000, 12
+
+
+def attained(epsilon):
+    """The delta at epsilon that two interleaved Brownian rounds reach, and its standard error.
+
+    Which of the two moves on, and how far, depends on the loss of both so far. Once with a ledger,
+    once where each is asked of the same empty state.
+    """
+    filter = GaussianFilter(epsilon, delta_of_gdp(MU, epsilon))
+    first = BrownianReduction(1.0, 1e6)
+    state, a, _ = filter.open(filter.init(2), first)
+    alone, b, _ = filter.open(state, first)
+
+    def one(key, ledger):
+        def move(carry, key):
+            state, clocks, loss = carry
+            uniform, normal = jax.random.split(key)
+            which = (loss > 0.3).astype(jnp.int32)
+            handle = Round(jnp.where(which == 0, a.number, b.number), a.kinds)
+            state = choose(ledger, state, alone)
+            left = filter.remaining(state, handle)
+            goal = jnp.where(jax.random.uniform(uniform) < 0.3, 1.0, 0.4) * left
+            goal = jnp.maximum(goal * (1 - 1e-5), 1e-5)
+            state, ok = filter.rewind(state, handle, BrownianReduction(1.0, 1 / goal))
+            step = jnp.where(ok, jnp.maximum(goal - clocks[which], 0), 0)
+            loss += 0.5 * step + jnp.sqrt(step) * jax.random.normal(normal)
+            return (state, clocks.at[which].add(step), loss), None
+
+        start = alone, jnp.full(2, 1e-6), jnp.zeros(())
+        (_, clocks, loss), _ = jax.lax.scan(move, start, jax.random.split(key, MOVES))
+        return loss, jnp.sum(clocks)
+
+    run = jax.jit(jax.vmap(one, in_axes=(0, None)))
+    for ledger in (True, False):
+        keys = jax.random.split(jax.random.key(2), TRIALS)
+        loss, clock = (np.asarray(x, float) for x in run(keys, ledger))
+        scores = np.maximum(-np.expm1(epsilon - loss), 0)
+        yield scores.mean(), scores.std() / np.sqrt(TRIALS), clock.max()
+
+
+def test_adversary_of_two_open_rounds():
+    """With the ledger at most delta, which is nearly reached; without it more than 1.4 times."""
+    delta = delta_of_gdp(MU, 1.0)
+    (kept, kept_error, clock), (plain, plain_error, over) = attained(1.0)
+    print(f"{kept:.4f} +- {kept_error:.4f}, plain {plain:.4f} +- {plain_error:.4f}; {delta:.4f}")
+    assert clock <= MU**2 * (1 + 1e-5)
+    assert 0.8 * delta < kept < delta + 4 * kept_error
+    assert over > 1.5 * MU**2
+    assert plain - 4 * plain_error > 1.4 * delta
+
+
+def test_plain_admits_of_several_rounds():
+    """What two, three and five rounds come to of which each was admitted alone."""
+    mu = GaussianFilter(10.0, 1e-6).budget ** 0.5
+    for rounds, want in ((2, 2.7e-3), (3, 0.038), (5, 0.28)):
+        assert delta_of_gdp(mu * rounds**0.5, 10.0) == pytest.approx(want, rel=0.02)
+
+
+def test_ledger_is_the_one_of_all_filters():
+    for case in FILTERS:
+        own = vars(type(case.build(10.0, 1e-6)))
+        assert not set(own) & {"admits", "take", "spend", "open", "rewind", "close"}
+        assert issubclass(type(case.build(10.0, 1e-6)), Ledger)

@@ -1,0 +1,117 @@
+"""Paying for a filtered run: once, beside open rounds, and for private tests as pure ones."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nrjax
+from nrjax import Status
+from nrjax.composition.gaussian import GaussianFilter
+from nrjax.composition.requests import ZCDP, BrownianReduction, Pure
+from nrjax.composition.schedule import FilteredSchedule
+from nrjax.composition.zcdp import UnifiedFilter
+from tests.composition.test_schedule import TIMES, run, unified
+from tests.problems import Distance
+
+
+def test_good_for_one_run():
+    """Two runs go as far each as one may; the second is refused, and leaves nothing."""
+    budget = UnifiedFilter(10.0, 1e-6)
+    state = budget.init()
+    wrapped = FilteredSchedule(nrjax.Grid(TIMES), budget, state, BrownianReduction, 1.0)
+    outcome = run(wrapped, threshold=1.0)
+    assert budget.cost(wrapped.spent(outcome)) > 0.8 * budget.budget
+    one, accepted = wrapped.close(state, outcome)
+    assert accepted
+    two, accepted = wrapped.close(one, outcome)
+    assert not accepted
+    assert budget.remaining(two) == 0
+    # Even if there were room for both.
+    small = run(wrapped, threshold=-100.0)
+    assert budget.cost(wrapped.spent(small)) < 0.01
+    one, accepted = wrapped.close(state, small)
+    assert accepted
+    two, accepted = jax.jit(wrapped.close)(one, small)
+    assert not accepted
+    assert budget.remaining(two) == 0
+    # What released nothing costs nothing, and may be closed at any time.
+    full, _ = budget.take(state, ZCDP(budget.remaining(state)))
+    none = FilteredSchedule(nrjax.Grid(TIMES), budget, full, BrownianReduction, 1.0)
+    outcome = run(none)
+    assert outcome.status == Status.NO_TIME
+    for _ in range(2):
+        after, accepted = none.close(full, outcome)
+        assert accepted
+        jax.tree.map(np.testing.assert_array_equal, after, full)
+
+
+def test_many_trials_are_worlds_of_their_own():
+    wrapped = unified(nrjax.Grid(TIMES))
+    parts = 0.0, nrjax.Brownian(()), None, wrapped, Distance(0.0), nrjax.PublicThreshold(-0.1)
+    outcome = nrjax.simulate(jax.random.key(1), 20, *parts)
+    states, accepted = jax.vmap(wrapped.close, in_axes=(None, 0))(wrapped.state, outcome)
+    assert accepted.all()
+    cost = jax.vmap(lambda one: wrapped.filter.cost(wrapped.spent(one)))(outcome)
+    np.testing.assert_allclose(states.spent.total[:, 0], cost, rtol=1e-5)
+    with pytest.raises(ValueError, match="must be a single number"):
+        wrapped.close(wrapped.state, outcome)
+
+
+def test_beside_rounds_that_are_open():
+    """A run goes as far as fits beside what they hold; which must not move until it is closed."""
+    budget = GaussianFilter(10.0, 1e-6)
+    state, other, _ = budget.open(budget.init(2), BrownianReduction(1.0, 0.5))
+    wrapped = FilteredSchedule(nrjax.Grid(TIMES), budget, state, BrownianReduction, 1.0)
+    outcome = run(wrapped, threshold=1.0)
+    left = budget.budget - 2
+    assert left * 0.8 < 1 / outcome.time <= left
+    after, accepted = wrapped.close(state, outcome)
+    assert accepted
+    assert budget.close(after, other, BrownianReduction(1.0, 0.5))[1]
+    for change in (BrownianReduction(1.0, 0.4), BrownianReduction(1.0, 0.5)):
+        moved, admitted = budget.rewind(state, other, change)
+        assert admitted
+        after, accepted = wrapped.close(moved, outcome)
+        assert bool(accepted) == (change.time == 0.5)  # asking for what it holds moves nothing
+        assert bool(budget.remaining(after) > 0) == (change.time == 0.5)
+
+
+@pytest.mark.parametrize("budget", [UnifiedFilter(10.0, 1e-6), GaussianFilter(10.0, 1e-6)])
+def test_tests_of_a_fixed_price_are_pure_where_ex_post_has_no_proof(budget):
+    """In full, whether the answer is yes or there are only noes; nothing if nothing came out."""
+    grid = nrjax.Grid(np.geomspace(1e5, 10.0, 20))
+    for threshold in (-1e6, 1e6):
+        rule = nrjax.InteractiveAboveThreshold(threshold, 1.0, 0.25)
+        schedule = FilteredSchedule(grid, budget, budget.init(), BrownianReduction, 1.0, rule)
+        assert schedule.request(jnp.asarray(2.0))[1] == Pure(0.25)
+        outcome = run(schedule, rule=rule)
+        assert (outcome.status == Status.STOPPED) == (threshold < 0)
+        state, accepted = schedule.close(budget.init(), outcome)
+        assert accepted
+        want = budget.cost((BrownianReduction(1.0, outcome.time), Pure(0.25)))
+        np.testing.assert_allclose(state.spent.total[0], want, rtol=1e-5)
+    full, _ = budget.take(budget.init(), Pure(2.0))
+    full, _ = budget.take(
+        full, BrownianReduction(1.0, 1.2 * budget.smallest_time(full, BrownianReduction))
+    )
+    schedule = dataclasses.replace(
+        schedule, state=full, rule=dataclasses.replace(rule, epsilon=3.0)
+    )
+    assert run(schedule, rule=schedule.rule).status == Status.NO_TIME
+
+
+def test_a_nan_utility_under_a_private_rule_leaves_nothing():
+    """No rule states a cost for that."""
+    budget = UnifiedFilter(10.0, 1e-6)
+    rule = nrjax.AboveThreshold(0.0, 1.0, 0.1)
+    schedule = FilteredSchedule(
+        nrjax.Grid(TIMES), budget, budget.init(), BrownianReduction, 1.0, rule
+    )
+    outcome = run(schedule, rule=rule, utility=Distance(np.nan))
+    assert outcome.status == Status.NAN_UTILITY
+    state, accepted = schedule.close(budget.init(), outcome)
+    assert not accepted
+    assert budget.remaining(state) == 0
