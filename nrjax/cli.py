@@ -261,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interrupt:
         print("; ".join([f"{speaker()}: interrupted", *interrupt.args]), file=sys.stderr)
         return leave(INTERRUPTED)
-    except (ValueError, OSError, ModuleNotFoundError, StoreError) as error:
+    except (ValueError, OSError, MemoryError, ModuleNotFoundError, StoreError) as error:
         print(f"{speaker()}: error: {error}", file=sys.stderr)
         return leave(_MISUSE)
     return 0

@@ -186,22 +186,19 @@ def _warnings(summary: dict[str, Any]) -> list[str]:
     """What should make one doubt the table."""
     lines = []
     for case in summary["cases"]:
-        share, name = (
-            case["stopped_at_first_step"],
-            f"{case['task']} {case['mechanism']} {case['test']}",
-        )
+        share = case["stopped_at_first_step"]
+        name = f"{case['task']} {case['mechanism']} {case['test']}"
         if case["epsilon"]["q50"] is None:
             lines.append(
-                f"Warning: {100 * case['stopped']:.3g}% of the {name} trials stopped; the others count as "
-                "infinite, and so does the median. Ask for a higher --target-loss, or end higher "
-                "(--highest-epsilon)."
+                f"Warning: {100 * case['stopped']:.3g}% of the {name} trials stopped; the others "
+                "count as infinite, and so does the median. Ask for a higher --target-loss, or end "
+                "higher (--highest-epsilon)."
             )
         if share >= _SHARE_AT_FIRST_STEP:
             lines.append(
-                f"Warning: {share:.0%} of the {name} "
-                "trials stopped at the first level of the grid; their epsilon says where the grid "
-                "begins. Ask for a lower --target-loss, or begin lower (--tight-at, "
-                "--lowest-epsilon)."
+                f"Warning: {share:.0%} of the {name} trials stopped at the first level of the "
+                "grid; their epsilon says where the grid begins. Ask for a lower --target-loss, or "
+                "begin lower (--tight-at, --lowest-epsilon)."
             )
     for (task, data), case in _problems(summary).items():
         if task == "logistic" and case["target"] >= math.log(2):
