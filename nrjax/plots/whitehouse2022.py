@@ -64,7 +64,7 @@ def epsilon_distribution(store: Store) -> Figure:
     cases = list(store.cases.values())
     styles = mechanism_styles(c.attributes["mechanism"] for c in cases)
     drawn, most = set(), max(len(panel.cases) for panel in _places(cases))
-    width = max(5.0, len(unique(map(_test, cases))) * (1.0 + 1.5 * most))
+    width = max(5.5, len(unique(map(_test, cases))) * (1.0 + 1.5 * most))
     figure, panels = _task_panels(store, width)
     for axes, panel in panels:
         labels = []
@@ -93,7 +93,7 @@ def epsilon_distribution(store: Store) -> Figure:
     figure.legend(
         handles=[*shapes, box, INTERVALS, whiskers],
         loc="outside lower center",
-        ncols=2 if width < 8 else 3 if width < 11 else 5,
+        ncols=2 if width < 8 else 3 if width < 12 else 5,
         fontsize="small",
     )
     return figure
