@@ -152,6 +152,11 @@ def test_a_bad_call_is_answered_in_a_sentence(folder, capsys, arguments, words):
     assert sorted(folder.iterdir()) == before
 
 
+def test_a_folder_given_in_python_is_a_path():
+    with pytest.raises(ValueError, match=r"out = 'run': must be a pathlib\.Path"):
+        whitehouse2022.Settings(out="run")
+
+
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
