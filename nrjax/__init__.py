@@ -1,5 +1,6 @@
 """Vectorised simulation of noise-reduction mechanisms with ex-post differential privacy."""
 
+from nrjax import _interrupt  # noqa: F401
 from nrjax.batching import Batching
 from nrjax.composition import (
     BrownianOdometer,

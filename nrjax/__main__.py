@@ -2,9 +2,10 @@
 
 import atexit
 import gc
+import os
 import sys
 
-from nrjax import cli
+from nrjax import _interrupt, cli
 
 
 def main() -> int:
@@ -19,7 +20,12 @@ def main() -> int:
     atexit.register(gc.freeze)
     # Zarr hands each access to a thread of its own, which waits this long while another one traces.
     sys.setswitchinterval(0.0005)
-    return cli.main()
+    _interrupt.listen()
+    status = cli.main()
+    if status == cli.INTERRUPTED:
+        sys.stdout.flush()
+        os._exit(status)  # else Python would wait for what is being compiled
+    return status
 
 
 if __name__ == "__main__":

@@ -2,11 +2,12 @@
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Union
 
 try:
     import rich.box
@@ -22,9 +23,10 @@ import jax
 
 import nrjax
 from nrjax import _machine, datasets
+from nrjax._numerics import check
 from nrjax.progress import progress
 from nrjax.studies import runner
-from nrjax.studies.group import ALONE, Group, Machines, join, leave, speaker
+from nrjax.studies.group import ALONE, Group, Machines, join, leave, speaker, start_devices
 from nrjax.studies.reading import naming_damage
 from nrjax.studies.report import Report
 from nrjax.studies.store import Store, StoreError
@@ -32,7 +34,7 @@ from nrjax.studies.store import Store, StoreError
 _MISUSE = 2
 """Exit status where the user can mend the call."""
 
-_INTERRUPTED = 130
+INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
 
 
@@ -51,8 +53,9 @@ def _table(report: Report) -> rich.table.Table:
 class _Run:
     """Run a study; `nrjax run --help` lists the studies."""
 
-    study: str
-    """Which study; its own options follow."""
+    study: tyro.conf.Suppress[Any] = None
+    settings: tyro.conf.Suppress[Any] = None
+    machines: tyro.conf.Suppress[Any] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,28 +109,29 @@ class _Data:
     """Folder of data files (else the variable NRJAX_DATA, else the cache folder)."""
 
 
-def _parsed(arguments: Sequence[str]) -> tuple[Any, Any, Machines]:
-    """Study, its settings, and the machines, of the arguments after `run`."""
+def _studies() -> Callable[..., _Run]:
+    """What parses the arguments of `run`; imports the studies, which other commands do not need."""
 
-    def command(study: Any) -> Any:
-        def chosen(settings: Any, machines: Machines = _Machines()) -> tuple[Any, Any, Machines]:
-            return study, settings, machines
+    def command(name: str) -> Any:
+        study = runner.find(name)
+
+        def chosen(settings: Any, machines: Machines = _Machines()) -> _Run:
+            return _Run(study, settings, machines)
 
         chosen.__annotations__ = {
             "settings": tyro.conf.OmitArgPrefixes[_unchecked(study.Settings)],
             "machines": tyro.conf.OmitArgPrefixes[_Machines],
         }
         chosen.__doc__ = study.Settings.__doc__.splitlines()[0]  # the rest heads the options
+        return Annotated[Any, tyro.conf.subcommand(name, constructor=chosen)]
+
+    def run(chosen: Any) -> _Run:
         return chosen
 
-    studies = {name: runner.find(name) for name in runner.STUDIES}
-    study, settings, machines = tyro.extras.subcommand_cli_from_dict(
-        {name: command(study) for name, study in studies.items()},
-        prog="nrjax run",
-        description="Run a study and leave its results, a summary and figures in a folder.",
-        args=arguments,
-    )
-    return study, _checked(settings), _checked(machines)
+    commands = Union[tuple(command(name) for name in runner.STUDIES)]  # noqa: UP007
+    run.__annotations__ = {"chosen": tyro.conf.OmitSubcommandPrefixes[commands]}
+    run.__doc__ = "Run a study and leave its results, a summary and figures in a folder."
+    return run
 
 
 def _unchecked(kind: type[Any]) -> type[Any]:
@@ -146,13 +150,12 @@ def _checked(options: Any) -> Any:
     return kind(**{field.name: getattr(options, field.name) for field in fields})
 
 
-def _run(arguments: Sequence[str]) -> None:
-    """Run the study that the arguments name."""
-    study, settings, machines = _parsed(arguments)
+def _run(options: _Run) -> None:
+    settings, machines = _checked(options.settings), _checked(options.machines)
     group = _join(machines)
     with _bar(group) as bar:
-        store = runner.run(study, settings, bar, group)
-    _show(study, store, group)
+        store = runner.run(options.study, settings, bar, group)
+    _show(options.study, store, group)
 
 
 def _resume(options: _Resume) -> None:
@@ -164,6 +167,7 @@ def _resume(options: _Resume) -> None:
 
 def _plot(options: _Plot) -> None:
     study, store = runner.finished(options.folder)
+    start_devices()
     with naming_damage(store), store.writer():
         study.plot(store)
     print(f"Figures are in {store.folder / 'figures'}")
@@ -238,32 +242,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"nrjax {nrjax.__version__}")
         return 0
     try:
+        if arguments and arguments[0] in runner.STUDIES:
+            raise ValueError(f"{arguments[0]} is a study: nrjax run {' '.join(arguments)}")
+        words = [word for one in arguments for word in one.split("=", one.startswith("--"))]
+        for before, word in itertools.pairwise(["argument", *words]):
+            check(word, before, word, "something: as a path it would be the working directory")
+        kinds: dict[str, Any] = {name: kind for name, (kind, _) in _COMMANDS.items()}
         if arguments[:1] == ["run"]:
-            _run(arguments[1:])
-        else:
-            options = tyro.extras.subcommand_cli_from_dict(
-                {"run": _Run, **{name: kind for name, (kind, _) in _COMMANDS.items()}},
-                prog="nrjax",
-                description="Simulate noise-reduction mechanisms and their ex-post privacy.",
-                args=arguments,
-            )
-            call = next(call for kind, call in _COMMANDS.values() if isinstance(options, kind))
-            call(options)
-    except KeyboardInterrupt:
-        kept = "; what was done is in the folder, and `nrjax resume` takes it up again"
-        runs = arguments[:1] in (["run"], ["resume"])
-        print(f"{speaker()}: interrupted{kept if runs else ''}", file=sys.stderr)
-        return leave(_INTERRUPTED)
-    except (ValueError, OSError, ModuleNotFoundError, StoreError) as error:
+            kinds["run"] = _studies()
+        options = tyro.extras.subcommand_cli_from_dict(
+            kinds,
+            prog="nrjax",
+            description="Simulate noise-reduction mechanisms and their ex-post privacy.",
+            args=arguments,
+        )
+        call = next(call for kind, call in _COMMANDS.values() if isinstance(options, kind))
+        call(options)
+    except KeyboardInterrupt as interrupt:
+        print("; ".join([f"{speaker()}: interrupted", *interrupt.args]), file=sys.stderr)
+        return leave(INTERRUPTED)
+    except (ValueError, OSError, MemoryError, ModuleNotFoundError, StoreError) as error:
         print(f"{speaker()}: error: {error}", file=sys.stderr)
         return leave(_MISUSE)
     return 0
 
 
 _COMMANDS: dict[str, tuple[type, Callable[[Any], None]]] = {
+    "run": (_Run, _run),
     "resume": (_Resume, _resume),
     "plot": (_Plot, _plot),
     "summary": (_Summary, _summary),
     "data": (_Data, _data),
 }
-"""Besides `run`: the options of each command, and what it does."""
+"""The options of each command, and what it does."""

@@ -152,41 +152,6 @@ def test_calls_that_cannot_be_parsed_exit_with_2(arguments, capsys):
     assert "Traceback" not in "".join(capsys.readouterr())
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (["--target-loss", "0.001"], "target_loss = 0.001: must be above"),
-        (["--data", "nothing"], "must be one of 'flights', 'kdd99'"),
-        (["--data", "missing.csv"], "missing.csv"),
-    ],
-)
-def test_wrong_values_are_named_in_a_sentence(data_file, tmp_path, more, message, capsys):
-    assert run(data_file, tmp_path / "out", *more) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("nrjax: error: ")
-    assert message in error
-    assert error.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("run whitehouse2022 --trials 0", "trials = 0: must be at least 1"),
-        ("run ligett2017 --alpha 0", "alpha = 0.0: must be positive"),
-        ("run rogers2023 --processes 2", "--coordinator and --rank must be given too: a group"),
-        ("resume nowhere --rank 3", "--coordinator and --processes must be given too: a group"),
-    ],
-)
-def test_options_that_do_not_fit_are_named_in_a_sentence(arguments, message, tmp_path, capsys):
-    out = tmp_path / "out"
-    more = ["--out", str(out)] if arguments.startswith("run") else []
-    assert main([*arguments.split(), *more]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"nrjax: error: {message}")
-    assert error.count("\n") == 1
-    assert not out.exists()
-
-
 def test_data_lists_the_data_sets(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("NRJAX_CACHE", str(tmp_path))
     assert main(["data"]) == 0

@@ -16,7 +16,7 @@ import matplotlib.image
 from matplotlib.collections import LineCollection, PolyCollection
 from scipy import stats
 
-from nrjax import plots
+from nrjax import LinearBoundary, plots
 from nrjax.plots.common import STYLES
 from nrjax.studies.store import Case, Coordinate, Pass, Store, Variable
 from nrjax.types import Status
@@ -188,7 +188,8 @@ def test_nothing_that_is_finite_lies_outside_the_axes(full):
         assert epsilon.max() < high
 
 
-def test_mostly_unstopped_trials_show_as_infinite(tmp_path):
+@pytest.mark.parametrize("stopped", [2, 0])
+def test_mostly_unstopped_trials_show_as_infinite(tmp_path, stopped):
     """The median of all trials is infinite where most never stopped, whatever the rest cost."""
     store = invented_store(tmp_path, trials=5)
     case = Case(
@@ -198,13 +199,31 @@ def test_mostly_unstopped_trials_show_as_infinite(tmp_path):
     )
     store = Store.create(tmp_path / "other", {}, [case])
     with store.writer() as writer:
-        status = np.array([1, 1, 2, 2, 2], "int32")
+        status = np.where(np.arange(5) < stopped, Status.STOPPED, Status.EXHAUSTED).astype("int32")
         writer.write("case", "outcome", 0, {"epsilon": np.ones(5, "float32"), "status": status})
     figure = plots.epsilon_distribution(store)
     (axes,) = figure.axes
     (label,) = [label.get_text() for label in axes.get_xticklabels()]
-    assert label == "laplace\nmedian ∞\n60 % did not stop"
+    assert label == f"laplace\nmedian ∞\n{100 - 20 * stopped} % did not stop"
     assert "^" in [line.get_marker() for line in axes.lines]
+    for panel in (axes, *plots.epsilon_cdf(store).axes):
+        texts = [text.get_text() for text in panel.texts]
+        assert texts == ([] if stopped else ["no trial stopped"])
+
+
+@pytest.mark.parametrize("tight_at", [0.005, 0.3, 12.0])
+def test_boundaries_are_tight_where_the_runs_is(tmp_path, tight_at):
+    case = next(iter(invented_store(tmp_path / "one").cases.values()))
+    settings = {"delta": 1e-5, "tight_at": tight_at}
+    figure = plots.boundaries(Store.create(tmp_path / "two", {"settings": settings}, [case]))
+    left, right = figure.axes
+    assert left.get_title() == f"boundaries, tight at ε = {tight_at:g}, δ = 1e-05"
+    assert list(left.lines[3].get_ydata()) == list(right.lines[3].get_xdata()) == [tight_at] * 2
+    linear = left.lines[0]
+    exact = LinearBoundary.tight_at_epsilon(tight_at, 1.0, 1e-5)
+    times = linear.get_xdata()
+    assert times[0] < float(exact.time(tight_at)) < times[-1]
+    np.testing.assert_allclose(linear.get_ydata(), exact.epsilon(times), rtol=1e-5)
 
 
 def test_loss_lines_are_the_means_and_bands_their_intervals(full):
@@ -248,7 +267,17 @@ def test_mechanisms_differ_in_grey_and_in_shape():
 @pytest.mark.parametrize("which", ["epsilon_distribution", "epsilon_cdf", "loss_against_epsilon"])
 def test_nothing_is_cut_off(full, which):
     """A margin of the picture's edge is blank: no text or mark runs into it."""
-    figure = getattr(plots, which)(full)
+    check_margin(getattr(plots, which)(full))
+
+
+@pytest.mark.parametrize("tests", [1, 2, 3])
+@pytest.mark.parametrize("more", [(), ("laplace-jumps",)])
+def test_no_legend_is_wider_than_its_figure(tmp_path, tests, more):
+    names = ("public", "above-threshold", "reduced")[:tests]
+    check_margin(plots.epsilon_distribution(invented_store(tmp_path, tests=names, more=more)))
+
+
+def check_margin(figure):
     data = io.BytesIO()
     figure.savefig(data, format="png", dpi=80)
     data.seek(0)
@@ -256,7 +285,7 @@ def test_nothing_is_cut_off(full, which):
     edges = (picture[:2], picture[-2:], picture[:, :2], picture[:, -2:])
     assert all((edge == 1).all() for edge in edges)
     # Control: a text beyond the edge is seen.
-    figure.text(0.999, 0.5, "cut off")
+    figure.text(0.99, 0.5, "cut off")
     data = io.BytesIO()
     figure.savefig(data, format="png", dpi=80)
     data.seek(0)

@@ -1,7 +1,6 @@
 """Data sets by name, or from a user's own file, ready for private empirical risk minimisation."""
 
 import os
-import sys
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
@@ -118,8 +117,8 @@ def load(
             ridge: the papers' data), or the path of a .csv or .npz file (`nrjax.datasets.user`).
         task: "logistic" (labels -1 and 1) or "ridge" (target divided by its largest absolute value
             in the rows used, hence within [-1, 1]).
-        rows: how many rows, from the first on; a user's file may have fewer. "all": as many as
-            there are. None: 10,000 of a named data set, all of a user's file.
+        rows: how many rows, from the first on, no more than there are; "all" of them; None: 10,000
+            of a named data set, all of a user's file.
         data_dir: folder of kdd99 and twitter; else the variable `NRJAX_DATA`, else the cache.
         target: column (CSV) or array (NPZ) of a user's file.
         normalise: "l2_rows" divides each row by its own l2 norm (Whitehouse 2022); "max_l1" divides
@@ -150,7 +149,7 @@ def load(
     if path.suffix.lower() not in user.SUFFIXES:
         names = ", ".join(map(repr, [*_SOURCES, "paper"]))
         check(False, "data", name, f"one of {names}, or the path of a .csv or .npz file")
-    wanted = sys.maxsize if rows is None or rows == "all" else int(rows)
+    wanted = None if rows is None or rows == "all" else int(rows)
     return scaled(path.name, task, user.read(path, task, wanted, target), normalise)
 
 

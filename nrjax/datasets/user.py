@@ -13,8 +13,8 @@ LARGEST_CATEGORY = 50
 """Most distinct values that a text column may have to become indicators."""
 
 
-def read(path: Path, task: str, rows: int, target: str | None = None) -> Raw:
-    """The first `rows` of a table (all, if it has fewer), in the file's order, not yet scaled.
+def read(path: Path, task: str, rows: int | None, target: str | None = None) -> Raw:
+    """The first `rows` of a table (None: all), in the file's order, not yet scaled.
 
     CSV: numbers and booleans as they stand; a text column of at most 50 values becomes one
     indicator a value (of the whole file, so that `rows` does not change the columns). NPZ:
@@ -26,13 +26,13 @@ def read(path: Path, task: str, rows: int, target: str | None = None) -> Raw:
     Args:
         path: a file ending in .csv or .npz.
         task: "logistic" or "ridge".
-        rows: positive.
+        rows: positive, no more than the file has.
         target: the target's column (CSV, needed) or array (NPZ, "y" unless given).
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it cannot be read, values are missing or infinite, a text column has too many
-            values, or the target does not suit the task.
+        ValueError: it cannot be read, has fewer rows, values are missing or infinite, a text column
+            has too many values, or the target does not suit the task.
     """
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")
@@ -40,6 +40,7 @@ def read(path: Path, task: str, rows: int, target: str | None = None) -> Raw:
     x, y, names = table(path, target)
     if not len(x) or not names:
         raise ValueError(f"{path} has {len(x)} rows and {len(names)} features: must have some.")
+    check(rows is None or rows <= len(x), "rows", rows, f"at most {len(x)}, the rows of {path}")
     bad = [names[i] for i in np.flatnonzero(~np.isfinite(x).all(axis=0))]
     if bad:
         raise ValueError(f"{path}: the columns {_some(bad)} hold missing or infinite values.")

@@ -11,9 +11,6 @@ from nrjax.guarantees import LinearBoundary, MixtureBoundary, OneSidedMixtureBou
 from nrjax.plots.common import EPSILON, STYLES, axis_limits, epsilon_scale, new_panels
 from nrjax.studies.store import Store
 
-_TIGHT_AT = 0.5
-"""Epsilon at which all are tight, as in the paper."""
-
 _FAMILIES = (
     ("linear", LinearBoundary),
     ("mixture", MixtureBoundary),
@@ -31,15 +28,17 @@ def _curves(made: list[Any], epsilon: Array, ratios: Array) -> tuple[Array, list
 
 
 def boundaries(store: Store) -> Figure:
-    """Whitehouse 2022, figure 4, at the delta of the run and for l2-sensitivity 1.
+    """Whitehouse 2022, figure 4, for l2-sensitivity 1.
 
-    Left: ex-post epsilon of stopping at a time (noise variance). Right: the inverse, the variance
-    that a level of epsilon needs.
+    All are tight at the run's `tight_at` (0.5 in the paper), and at its delta. Left: ex-post
+    epsilon of stopping at a time (noise variance). Right: the inverse, the variance that a level of
+    epsilon needs.
     """
-    delta = store.settings["settings"]["delta"]
+    settings = store.settings["settings"]
+    tight_at, delta = settings["tight_at"], settings["delta"]
     with jax.enable_x64(True):
-        made = [family.tight_at_epsilon(_TIGHT_AT, 1.0, delta) for _, family in _FAMILIES]
-        times, epsilons = jax.device_get(_curves(made, _TIGHT_AT, np.geomspace(1 / 30, 30, 400)))
+        made = [family.tight_at_epsilon(tight_at, 1.0, delta) for _, family in _FAMILIES]
+        times, epsilons = jax.device_get(_curves(made, tight_at, np.geomspace(1 / 30, 30, 400)))
     curves = [(label, epsilon) for (label, _), epsilon in zip(_FAMILIES, epsilons, strict=True)]
     figure, (panels,) = new_panels(10.4, 1, 2, height=4.4)
     for (label, epsilon), style in zip(curves, STYLES, strict=False):
@@ -51,13 +50,13 @@ def boundaries(store: Store) -> Figure:
     left.set(xscale="log", xlabel="time t: noise variance in units of the squared l2-sensitivity")
     left.set_ylabel(EPSILON)
     epsilon_scale(left, "y", limits)
-    left.axhline(_TIGHT_AT, color="0.35", lw=1, linestyle=(0, (2, 2)), zorder=1)
-    left.set_title(f"boundaries, tight at ε = {_TIGHT_AT}, δ = {delta:g}", fontsize="medium")
+    left.axhline(tight_at, color="0.35", lw=1, linestyle=(0, (2, 2)), zorder=1)
+    left.set_title(f"boundaries, tight at ε = {tight_at:g}, δ = {delta:g}", fontsize="medium")
     right.set(yscale="log", ylabel="noise variance needed (squared l2-sensitivity)")
     right.set_xlabel(EPSILON)
     epsilon_scale(right, "x", limits)
     right.grid(True, which="major", color="0.85", linewidth=0.6)
-    right.axvline(_TIGHT_AT, color="0.35", lw=1, linestyle=(0, (2, 2)), zorder=1)
+    right.axvline(tight_at, color="0.35", lw=1, linestyle=(0, (2, 2)), zorder=1)
     right.set_title("their inverses", fontsize="medium")
     left.grid(True, which="major", color="0.85", linewidth=0.6)
     left.legend(fontsize="small")

@@ -196,6 +196,13 @@ def mean_with_ends(values: Distribution) -> tuple[float, float, float]:
     return values.mean, *values.mean_interval()
 
 
+def say(axes: Axes, text: str) -> None:
+    """Words in the middle of a panel, in place of what it has nothing of."""
+    look: Any = {"ha": "center", "va": "center", "color": "0.3"}
+    paper = {"facecolor": "white", "edgecolor": "none"}
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, bbox=paper, **look)
+
+
 def save(store: Store, name: str, figure: Figure) -> list[Path]:
     """Write a figure as PNG and SVG."""
     paths = []

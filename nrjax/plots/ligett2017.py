@@ -9,7 +9,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from nrjax.plots.common import EPSILON, STYLES, Style, axis_limits, draw, new_panels, unique, words
+from nrjax.plots.common import (
+    EPSILON,
+    STYLES,
+    Style,
+    axis_limits,
+    draw,
+    new_panels,
+    say,
+    unique,
+    words,
+)
 from nrjax.plots.curves import (
     band,
     beside,
@@ -105,7 +115,7 @@ def privacy_loss(store: Store) -> Figure:
         leaves = (np.isfinite(risk) & (risk > _LARGEST_RISK)).any()
         log_scale(below, "y", (1.0, _LARGEST_RISK if leaves else axis_limits([inside])[1]))
         if not inside.size:
-            _say(below, "nothing up to a million")
+            say(below, "nothing up to a million")
         below.set_ylabel("risk factor exp(mean ε)")
     marks: list[Any] = [Line2D([], [], label=label, **look) for label, look in closed.items()]
     marks.append(band(_MEAN_BAND))
@@ -296,7 +306,7 @@ def _draw_ratios(axes: Axes, runs: Sequence[Runs]) -> set[float]:
     log_scale(axes, "y", limits)
     seen = np.concatenate([values[0] for _, values in found.values()])
     if np.isnan(seen).all():
-        _say(axes, "all medians are infinite")
+        say(axes, "all medians are infinite")
     return {end for end in (0.0, np.inf) if (seen == end).any()}
 
 
@@ -318,15 +328,9 @@ def _risk(epsilon: np.ndarray) -> np.ndarray:
     return np.exp(np.minimum(epsilon, 200.0))
 
 
-def _say(axes: Axes, text: str) -> None:
-    look: Any = {"ha": "center", "va": "center", "color": "0.3"}
-    paper = {"facecolor": "white", "edgecolor": "none"}
-    axes.text(0.5, 0.5, text, transform=axes.transAxes, bbox=paper, **look)
-
-
 def _say_if_none_stopped(axes: Axes, runs: Sequence[Runs]) -> None:
     if not any(one.any_stopped for one in runs):
-        _say(axes, "no trial stopped")
+        say(axes, "no trial stopped")
 
 
 def _methods(tasks: Sequence[Sequence[Runs]], leave_out: str = "") -> list[Line2D]:

@@ -25,6 +25,7 @@ from nrjax.plots.common import (
     mean_with_ends,
     mechanism_styles,
     new_panels,
+    say,
     unique,
     words,
 )
@@ -41,7 +42,8 @@ def plot_whitehouse(store: Store) -> list[Path]:
     same, with a band that holds all of each, 95 %. `loss_against_epsilon`: the mean loss with
     pointwise 95 % intervals of the mean, a panel per task, after figure 2; drawn where a case has
     the pass "curve". `ridge_constants`: the same for the paper's and the tight sensitivities.
-    `boundaries`: the privacy boundaries at the run's delta and their inverses, after figure 4.
+    `boundaries`: the privacy boundaries, tight where the run's is, and their inverses, after
+    figure 4.
 
     Raises:
         RuntimeError: the run is not finished.
@@ -52,7 +54,7 @@ def plot_whitehouse(store: Store) -> list[Path]:
         figures["loss_against_epsilon"] = loss_against_epsilon
     if any(_other_curve(case) is not None for case in store.cases.values()):
         figures["ridge_constants"] = ridge_constants
-    if "delta" in store.settings.get("settings", {}):
+    if {"delta", "tight_at"} <= set(store.settings.get("settings", {})):
         figures["boundaries"] = boundaries
     return draw(store, figures)
 
@@ -62,7 +64,7 @@ def epsilon_distribution(store: Store) -> Figure:
     cases = list(store.cases.values())
     styles = mechanism_styles(c.attributes["mechanism"] for c in cases)
     drawn, most = set(), max(len(panel.cases) for panel in _places(cases))
-    width = max(5.0, len(unique(map(_test, cases))) * (1.0 + 1.5 * most))
+    width = max(5.5, len(unique(map(_test, cases))) * (1.0 + 1.5 * most))
     figure, panels = _task_panels(store, width)
     for axes, panel in panels:
         labels = []
@@ -77,6 +79,7 @@ def epsilon_distribution(store: Store) -> Figure:
         axes.set_xticks(range(len(labels)), labels)
         axes.set_xlim(-0.6, len(labels) - 0.4)
         epsilon_scale(axes, "y", panel.limits)
+        _say_if_none_stopped(axes, panel)
         axes.set_title(panel.title, fontsize="medium")
         if panel.first:
             axes.set_ylabel(EPSILON)
@@ -90,7 +93,7 @@ def epsilon_distribution(store: Store) -> Figure:
     figure.legend(
         handles=[*shapes, box, INTERVALS, whiskers],
         loc="outside lower center",
-        ncols=2 if width < 8 else 5,
+        ncols=2 if width < 8 else 3 if width < 12 else 5,
         fontsize="small",
     )
     return figure
@@ -111,6 +114,7 @@ def epsilon_cdf(store: Store) -> Figure:
                 draw_steps(axes, epsilon, styles[name], words(name))
         handles |= {line.get_label(): line for line in axes.get_lines()}
         draw_function_axes(axes)
+        _say_if_none_stopped(axes, panel)
         axes.set_xlabel(EPSILON)
         axes.set_title(panel.title, fontsize="medium")
         if panel.first:
@@ -132,6 +136,12 @@ class _Panel(NamedTuple):
     title: str
     first: bool
     """Whether it is the leftmost of its row."""
+
+
+def _say_if_none_stopped(axes: Axes, panel: _Panel) -> None:
+    found = [panel.epsilons[case.name] for case in panel.cases]
+    if not any(one is None or one.finite for one in found):
+        say(axes, "no trial stopped")
 
 
 class _Place(NamedTuple):

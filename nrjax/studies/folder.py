@@ -57,16 +57,9 @@ def check_writable(path: Path) -> None:
 def check_folder(path: Path, *, overwrite: bool) -> Path:
     """As `Store.check`."""
     check_writable(path)
-    ours = {RESULTS: _is_our_results, SUMMARY: _is_our_summary, REPORT: _is_our_report}
-    for name, is_ours in ours.items():
-        if not os.path.lexists(path / name):
-            continue
-        if not is_ours(path / name):
-            raise FileExistsError(
-                f"{path / name} was not written by nrjax and is left alone: "
-                "choose another folder, or move it away"
-            )
-        if not overwrite:
+    for name in (RESULTS, SUMMARY, REPORT):
+        refuse_foreign(path / name)
+        if os.path.lexists(path / name) and not overwrite:
             unfinished = name == RESULTS and not (path / SUMMARY).exists()
             again = f"take them up again with `nrjax resume {path}`, " if unfinished else ""
             raise FileExistsError(
@@ -75,6 +68,20 @@ def check_folder(path: Path, *, overwrite: bool) -> Path:
                 "--overwrite)"
             )
     return path
+
+
+def refuse_foreign(path: Path) -> None:
+    """Raise if another program, or a person, wrote what is in the place of one of our files.
+
+    Raises:
+        FileExistsError: it is such a file, which is never replaced.
+    """
+    ours = {RESULTS: _is_our_results, SUMMARY: _is_our_summary, REPORT: _is_our_report}
+    if os.path.lexists(path) and not ours[path.name](path):
+        raise FileExistsError(
+            f"{path} was not written by nrjax and is left alone: "
+            "choose another folder, or move it away"
+        )
 
 
 def check_space(path: Path, needed: int) -> None:
@@ -154,6 +161,22 @@ def write_whole(path: Path, data: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_document(folder: Path, name: str, text: str) -> Path:
+    """Write the summary or the report whole; returns its path.
+
+    Raises:
+        FileExistsError: as `refuse_foreign`.
+        OSError: the disk is full, or failed.
+    """
+    path = folder / name
+    refuse_foreign(path)
+    try:
+        write_whole(path, text.encode())
+    except OSError as error:
+        raise explained(error, f"cannot write {path}") from error
+    return path
 
 
 def write_figure(folder: Path, name: str, data: bytes) -> Path:

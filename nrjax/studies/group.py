@@ -21,7 +21,7 @@ import jax
 from nrjax._numerics import check
 from nrjax.studies.machines import Machines
 
-__all__ = ["ALONE", "Group", "Machines", "join", "leave", "speaker"]
+__all__ = ["ALONE", "Group", "Machines", "join", "leave", "speaker", "start_devices"]
 
 _PATIENCE = 365 * 24 * 3600
 """Seconds that a process waits for the others to finish their chunks: longer than any study."""
@@ -131,11 +131,13 @@ def join(machines: Machines) -> Group:
     others: at a usual exit JAX would first wait for them. Call `leave` instead of `sys.exit`.
 
     Raises:
-        ValueError: no cluster is known here, or the processes were not started alike.
+        ValueError: no cluster is known here, the processes were not started alike, or JAX cannot
+            start its devices.
         OSError: the coordinator's port is taken.
         RuntimeError: arrays have been made already, or JAX is older than 0.9.
     """
     if machines.alone:
+        start_devices()
         return ALONE
     if not hasattr(jax.config, "jax_enable_preemption_service"):
         raise ValueError(
@@ -152,7 +154,7 @@ def join(machines: Machines) -> Group:
     watch.start()
     try:
         _initialize(machines)
-        jax.local_devices()  # JAX waits here for every process to make its devices: so all do now
+        start_devices()  # JAX waits here for every process to make its devices: so all do now
     finally:
         watch.cancel()
     # JAX has no public door to its coordination service. Its public barrier is a collective over
@@ -165,6 +167,20 @@ def join(machines: Machines) -> Group:
     if machines.processes is not None:
         group.check_same("processes", machines.processes)
     return group
+
+
+def start_devices() -> None:
+    """Make JAX's devices, for what it says of those that it lacks to be said in a sentence.
+
+    Raises:
+        ValueError: JAX cannot start what `JAX_PLATFORMS` names.
+    """
+    try:
+        jax.local_devices()
+    except (RuntimeError, AssertionError) as error:  # of CUDA without a GPU, a bare assertion
+        platforms = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue]
+        right = f"left out, or what JAX can start here; {str(error) or 'there is none such'}"
+        check(False, "JAX_PLATFORMS", platforms, right)
 
 
 def speaker() -> str:

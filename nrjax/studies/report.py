@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from nrjax.studies.folder import REPORT, REPORT_MARK, explained, write_whole
+from nrjax.studies.folder import REPORT, REPORT_MARK, write_document
 from nrjax.studies.intervals import rank_interval
 from nrjax.studies.store import Store
 
@@ -38,14 +38,10 @@ def write_report(store: Store, report: Report) -> Path:
     """Write `report.md` beside the store, whole or not at all; returns its path.
 
     Raises:
+        FileExistsError: there is a file of that name which nrjax has not written.
         OSError: the disk is full, or failed.
     """
-    path = store.folder / REPORT
-    try:
-        write_whole(path, markdown(report).encode())
-    except OSError as error:
-        raise explained(error, f"cannot write {path}") from error
-    return path
+    return write_document(store.folder, REPORT, markdown(report))
 
 
 def number(value: float | None) -> str:

@@ -310,9 +310,12 @@ def _eventually(there: Callable[[], bool]) -> None:
 
 @contextlib.contextmanager
 def _resumable(folder: Path) -> Iterator[None]:
-    """Say of a failure of the disk how to go on."""
+    """Say of a failure of the disk, or of Ctrl-C, how to go on."""
     try:
         yield
+    except KeyboardInterrupt:
+        kept = f"what was done is in the folder: `nrjax resume {folder}` takes it up again"
+        raise KeyboardInterrupt(kept) from None
     except OSError as error:
         if error.errno is None:
             raise

@@ -50,6 +50,7 @@ class RunSettings:
     """Replace the results of an earlier run in the same folder."""
 
     def __post_init__(self):
+        check(isinstance(self.out, Path), "out", self.out, "a pathlib.Path")
         check(self.trials >= 1, "trials", self.trials, "at least 1")
         check(self.trials <= 2**32, "trials", self.trials, "at most 2^32, the number of keys")
         check(0 <= self.seed < 2**32, "seed", self.seed, "in [0, 2^32)")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nrjax.studies.distribution import Distribution
-from nrjax.studies.folder import SUMMARY, explained, write_whole
+from nrjax.studies.folder import SUMMARY, write_document
 from nrjax.studies.intervals import binomial_interval
 from nrjax.studies.store import Case, Store
 from nrjax.studies.variables import distribution_of, status_counts, variable_of
@@ -134,16 +134,12 @@ def write_summary(
 
     Raises:
         ValueError, RuntimeError: as `summarise`.
+        FileExistsError: there is a file of that name which nrjax has not written.
         OSError: the disk is full, or failed.
     """
     summary = {**summarise(store, measure, case_facts), **(also or {})}
     text = json.dumps(summary, indent=1, allow_nan=False) + "\n"
-    path = store.folder / SUMMARY
-    try:
-        write_whole(path, text.encode())
-    except OSError as error:
-        raise explained(error, f"cannot write {path}") from error
-    return path
+    return write_document(store.folder, SUMMARY, text)
 
 
 def read_summary(store: Store) -> dict[str, Any]:

@@ -93,3 +93,15 @@ def test_where_testing_costs_more_than_one_release_the_tests_grid_is_longer():
     # Where the theory asks for more, the grids end together.
     grid = presets.reduced_levels("paper", RIDGE, 0.1, GAMMA, LEVELS)
     assert grid[-1] == pytest.approx(4 * presets.theory_epsilon("paper", RIDGE, 0.1))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_promise_that_needs_no_test_is_refused(name):
+    """One answer of pure noise is wrong half the time: `paper` allows for twice as much."""
+    assert presets.doubling_test(name, RIDGE, 0.05, 0.49, 1).epsilon > 0
+    if name == "paper":
+        assert presets.doubling_test(name, RIDGE, 0.05, 0.9, 1).epsilon > 0
+        return
+    for gamma in (0.5, 0.9):
+        with pytest.raises(ValueError, match=rf"gamma = {gamma}: must be below 0\.5: with 1 doub"):
+            presets.doubling_test(name, RIDGE, 0.05, gamma, 1)

@@ -27,6 +27,8 @@ PAID = {  # epsilon of each trial; infinite: did not stop
     "rarely stops": np.where(np.arange(MOST) % 5 == 0, 1.0, np.inf),
     "few values": np.random.default_rng(3).binomial(3, 0.4, MOST).astype(float),
     "no guarantee": np.full(MOST, np.nan),
+    # At 1000 trials the 95 % interval is 1 alone; at 4000 almost every interval is 2 alone.
+    "two levels": np.repeat([1.0, 2, 1, 2, 1, 2], [533, 467, 467, 533, 900, MOST - 2900]),
 }
 
 
@@ -88,10 +90,14 @@ def trials_of(store):
 
 
 def error_of(values):
-    """By SciPy's binomial law: half of the interval's width over 1.96."""
+    """By SciPy's binomial law: two intervals, half their widths over their z; the larger."""
     law, ordered = stats.binom(values.size, 0.5), np.sort(values)
-    low, high = law.ppf(0.025), law.isf(0.025) + 1  # ranks from 1
-    return (ordered[int(high) - 1] - ordered[int(low) - 1]) / 2 / 1.96
+    look = 1 + max(0, np.ceil(np.log2(values.size / 1000)))
+    found = []
+    for tail in (0.025, 0.025 * 6 / (np.pi * look) ** 2):
+        low, high = law.ppf(tail), law.isf(tail) + 1  # ranks from 1
+        found.append((ordered[int(high) - 1] - ordered[int(low) - 1]) / 2 / stats.norm.isf(tail))
+    return max(found)
 
 
 def first_at(goal, counts):
@@ -118,7 +124,7 @@ def test_a_run_ends_at_the_first_look_that_is_good_enough(tmp_path, goal):
 
 
 def test_planted_look_at_every_chunk_would_end_elsewhere():
-    assert first_at(0.02, range(125, MOST, 125)) not in LOOKS
+    assert first_at(0.015, range(125, MOST, 125)) not in LOOKS
 
 
 @pytest.mark.parametrize("chunk", [125, 1000, 16_000])
@@ -127,11 +133,13 @@ def test_chunks_change_nothing(tmp_path, chunk):
     assert trials_of(store) == {first_at(0.02, LOOKS)}
 
 
-def test_interruptions_change_nothing(tmp_path, monkeypatch):
+@pytest.mark.parametrize("cases", [("exponential", "uniform"), ("two levels",)])
+def test_interruptions_change_nothing(tmp_path, monkeypatch, cases):
     monkeypatch.setattr(runner, "find", lambda name: STUDY)
-    whole = runner.run(STUDY, settings(tmp_path / "whole", chunk=500))
+    whole = runner.run(STUDY, settings(tmp_path / "whole", chunk=500, cases=cases))
+    assert (cases != ("two levels",)) or trials_of(whole) == {4000}
     with pytest.raises(Killed):
-        runner.run(STUDY, settings(tmp_path / "out", chunk=500), DiesAfter(3))
+        runner.run(STUDY, settings(tmp_path / "out", chunk=500, cases=cases), DiesAfter(3))
     for chunks in (1, 2, 3, 5):
         with contextlib.suppress(Killed):
             runner.resume(tmp_path / "out", progress=DiesAfter(chunks))

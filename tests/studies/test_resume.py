@@ -209,7 +209,8 @@ def test_planted_root_first_is_caught(copied, finished, monkeypatch):
     ],
 )
 def test_other_circumstances_are_refused_by_name(copied, fact, value, message):
-    if fact == "cpu_features" and not identity.facts("toy", settings("x", "y"))["cpu_features"]:
+    here = identity.facts("toy", settings(Path("x"), "y"))
+    if fact == "cpu_features" and not here["cpu_features"]:
         pytest.skip("the processor's instructions are not known here")
     edit(copied, lambda layout: layout["settings"].update({fact: value}))
     before = (copied / "results.zarr" / "zarr.json").read_bytes()

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("zarr")
 from nrjax.studies.distribution import Sample
-from nrjax.studies.report import lowest, span, within
+from nrjax.studies.report import Report, lowest, span, within, write_report
 from nrjax.studies.store import Case, Pass, Store, Variable
 from nrjax.studies.summary import described, quartile_distance, summarise, write_summary
 from nrjax.studies.variables import total_epsilon
@@ -168,7 +168,8 @@ def test_an_unfinished_run_has_no_summary_and_keeps_the_old_one(tmp_path):
 def test_a_failed_write_leaves_the_old_summary(tmp_path, monkeypatch):
     store = store_of(tmp_path, ([1.0], [0], [S], [1.0]))
     path = write_summary(store)
-    path.write_text("old")
+    old = path.read_text()
+    path.write_text(old + " ")
 
     def no_space(_):
         raise OSError(28, "No space left on device")
@@ -176,6 +177,21 @@ def test_a_failed_write_leaves_the_old_summary(tmp_path, monkeypatch):
     monkeypatch.setattr("nrjax.studies.folder.os.fsync", no_space)
     with pytest.raises(OSError, match=r"cannot write .*summary\.json: No space left"):
         write_summary(store)
-    assert path.read_text() == "old"
+    assert path.read_text() == old + " "
     assert not list(tmp_path.glob("*.tmp"))
     assert not list(tmp_path.glob(".*.tmp"))
+
+
+@pytest.mark.parametrize("name", ["summary.json", "report.md"])
+def test_what_somebody_else_wrote_stays(tmp_path, name):
+    store = store_of(tmp_path, ([1.0], [0], [S], [1.0]))
+    report = Report("title", ("case",), (("a",),), ())
+    for _ in range(2):  # our own is replaced
+        write_summary(store)
+        write_report(store, report)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(
+        FileExistsError, match=rf"{name} was not written by nrjax and is left alone"
+    ):
+        write_report(store, report) if name == "report.md" else write_summary(store)
+    assert (tmp_path / name).read_text() == "mine"

@@ -11,7 +11,7 @@ import pytest
 
 from nrjax.studies import runner, whitehouse2022
 from nrjax.studies.store import Store
-from nrjax.studies.whitehouse2022.findings import _holds
+from nrjax.studies.whitehouse2022.findings import _holds, _sentence, _warnings
 from nrjax.types import Status
 from tests.problems import small_data
 from tests.studies.interrupted import DiesAfter, Killed
@@ -240,6 +240,32 @@ def test_the_report_says_what_holds(ridge):
 )
 def test_a_finding_holds_where_its_interval_has_one_sign(span, holds):
     assert _holds(span) is holds
+
+
+def test_only_the_papers_data_can_be_unlike_the_paper():
+    found = {
+        "task": "ridge",
+        "finding": "Brownian median below Laplace's",
+        "cases": ["ridge-brownian-public", "ridge-laplace-public"],
+        "values": [2.0, 1.0],
+        "difference": 1.0,
+        "interval": [0.5, 1.5],
+        "holds": False,
+    }
+    for data in ("flights", "own.csv", "kdd99.csv"):
+        assert "Laplace's: no. 2 (brownian, public)" in _sentence(found | {"data": data})
+    for data in ("kdd99", "twitter"):
+        assert "Laplace's: NO, unlike the paper. 2 (" in _sentence(found | {"data": data})
+    assert "Laplace's: undecided. 2 (" in _sentence(found | {"data": "kdd99", "holds": None})
+
+
+def test_a_median_at_infinity_is_remarked_on(finished):
+    summary = json.loads((finished.folder / "summary.json").read_text())
+    assert not [line for line in _warnings(summary) if "infinite" in line]
+    summary["cases"][0]["epsilon"]["q50"], summary["cases"][0]["stopped"] = None, 0.0
+    (line,) = [line for line in _warnings(summary) if "infinite" in line]
+    assert line.startswith("Warning: 0% of the logistic brownian public trials stopped; the others")
+    assert "--target-loss" in line
 
 
 FINDINGS = "Brownian median below Laplace's", "Brownian quartiles closer together than Laplace's"

@@ -129,10 +129,16 @@ def threshold_test(name: Name, problem: Problem, alpha: float, gamma: float, cou
 
 
 def doubling_test(name: Name, problem: Problem, alpha: float, gamma: float, count: int) -> Test:
-    """The test of the doubling method: fresh Laplace noise, `count` answers at most."""
+    """The test of the doubling method: fresh Laplace noise, `count` answers at most.
+
+    Raises:
+        ValueError: any noise at all keeps the promise, as a single answer is wrong half the time.
+    """
     moved = query_sensitivity(name, problem)
     # The tail in Theorem A.2 is gamma/(2 T): half of what the printed scale allows for.
     odds = count / gamma if name == "paper" else count / (2 * gamma)
+    right = f"below {count / 2:g}: with {count} doublings at alpha = {alpha:g} no test is needed"
+    check(odds > 1, "gamma", gamma, right)
     return Test(alpha / 2, moved, 2 * moved * math.log(odds) / alpha)
 
 

@@ -1,0 +1,241 @@
+"""What a user may give wrongly on the command line: an argument, its value, and what is said."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from nrjax.cli import main
+from nrjax.studies import whitehouse2022
+from tests.problems import small_data
+
+COMMANDS = {
+    "whitehouse2022": "--data own.npz --target y --task logistic",
+    "ligett2017": "--data own.npz --target y --task logistic",
+    "rogers2023": "--data counts.csv",
+    "skellam_counts": "--data counts.csv",
+}
+
+BAD = [  # study, argument, its value, and words of the message
+    ("whitehouse2022", "trials", "0", "trials = 0: must be at least 1"),
+    ("whitehouse2022", "trials", "-1", "trials = -1: must be at least 1"),
+    ("whitehouse2022", "trials", "4294967297", "must be at most 2^32, the number of keys"),
+    ("whitehouse2022", "seed", "-1", "seed = -1: must be in [0, 2^32)"),
+    ("whitehouse2022", "seed", "4294967296", "seed = 4294967296: must be in [0, 2^32)"),
+    ("whitehouse2022", "chunk", "0", "chunk = 0: must be at least 1"),
+    ("whitehouse2022", "out", "", "--out = '': must be something"),
+    ("whitehouse2022", "out", "own.npz", "cannot write results to the folder own.npz"),
+    ("whitehouse2022", "rows", "0", "rows = 0: must be at least 1"),
+    ("whitehouse2022", "rows", "301", "rows = 301: must be at most 300, the rows of "),
+    ("whitehouse2022", "data", "nothing", "must be one of 'flights', 'kdd99'"),
+    ("whitehouse2022", "data", "gone.csv", "There is no file "),
+    ("whitehouse2022", "data", "counts.csv", "target = 'y': must be a column of "),
+    (
+        "whitehouse2022",
+        "data",
+        "own.npz own.npz",
+        "must be one value, or one for each of the tasks",
+    ),
+    ("whitehouse2022", "target", "z", "target = 'z': must be an array of "),
+    ("whitehouse2022", "task", "logistic logistic", "must be without repetition"),
+    ("whitehouse2022", "mechanism", None, "mechanism = (): must be at least one value"),
+    (
+        "whitehouse2022",
+        "regularisation",
+        "nan",
+        "regularisation = nan: must be positive and finite",
+    ),
+    ("whitehouse2022", "target-loss", "0.001", "target_loss = 0.001: must be above 0.593687"),
+    ("whitehouse2022", "target-loss", "nan", "target_loss = nan: must be above 0.593687"),
+    ("whitehouse2022", "target-loss", "0.7 0.7", "target_loss = (0.7, 0.7): must be one value"),
+    ("whitehouse2022", "test-epsilon", "0", "test_epsilon = 0.0: must be positive and finite"),
+    ("whitehouse2022", "delta", "1", "delta = 1.0: must be strictly between 0 and 1"),
+    ("whitehouse2022", "delta", "nan", "delta = nan: must be strictly between 0 and 1"),
+    ("whitehouse2022", "tight-at", "inf", "tight_at = inf: must be positive and finite"),
+    ("whitehouse2022", "lowest-epsilon", "nan", "must be between 0 and highest_epsilon = 20.0"),
+    ("whitehouse2022", "lowest-epsilon", "0.1", "lowest_epsilon = 0.1: must be above 0.14"),
+    ("whitehouse2022", "highest-epsilon", "0.01", "must be above the first level of the grid"),
+    ("whitehouse2022", "levels", "1", "levels = 1: must be at least 2"),
+    ("whitehouse2022", "levels", "100000000000000000", "Unable to allocate"),
+    (
+        "whitehouse2022",
+        "curve-levels",
+        "1001",
+        "curve_levels = 1001: must be at most levels = 1000",
+    ),
+    ("whitehouse2022", "until-se", "nan", "until_se = nan: must be positive and finite"),
+    ("whitehouse2022", "until-se", "0.1 --chunk 7", "chunk = 7: must be with until_se a divisor"),
+    ("whitehouse2022", "until-se", "0.1 --most-trials 5", "most_trials = 5: must be at least 1000"),
+    ("whitehouse2022", "most-trials", "5", "most_trials = 5: must be left out without until_se"),
+    ("whitehouse2022", "rank", "3", "--coordinator and --processes must be given too: a group"),
+    ("whitehouse2022", "join-timeout", "0", "join_timeout = 0: must be at least 1 second"),
+    ("ligett2017", "alpha", "0", "alpha = 0.0: must be positive and finite"),
+    ("ligett2017", "alpha", "0.1 0.1", "must be without repetition"),
+    ("ligett2017", "alpha", "0.1 0.1000000001", "must be apart by six digits"),
+    ("ligett2017", "alpha", "1e9", "alpha = 1000000000.0: must be such that 4 times the theory's"),
+    ("ligett2017", "gamma", "1", "gamma = 1.0: must be strictly between 0 and 1"),
+    ("ligett2017", "copies", "0", "copies = 0: must be at least 1"),
+    ("rogers2023", "samples", "10", "samples = (10,): must be none for counts.csv"),
+    ("rogers2023", "alpha", "1", "alpha = 1.0: must be below 1, a share of the count"),
+    ("rogers2023", "order", "1", "order = 1.0: must be finite and above 1"),
+    ("rogers2023", "top", "4", "must be from 1 to 3, the groups of counts.csv"),
+    (
+        "rogers2023",
+        "method",
+        "laplace",
+        "filter = 'unified': must be renyi with the method laplace",
+    ),
+    ("rogers2023", "smallest", "1e9", "one selection and one release to fit into the budget"),
+    ("rogers2023", "until-se", "0.1", "until_se = 0.1: must be left out"),
+    ("skellam_counts", "groups", "a", "groups = ('a',): must be the names of two groups"),
+    (
+        "skellam_counts",
+        "groups",
+        "a z",
+        "groups = 'z': must be the names of two groups of counts.csv",
+    ),
+    ("skellam_counts", "target-loss", "1", "target_loss = 1.0: must be below 1, a share of"),
+    ("skellam_counts", "lowest-deviation", "1e9", "highest_deviation = None: must be above 1e+09"),
+]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    x, y = small_data()
+    np.savez(tmp_path / "own.npz", x=x, y=y)
+    (tmp_path / "counts.csv").write_text("item,count\na,500\nb,300\nc,100\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def said(capsys, arguments):
+    """The one sentence that the command says of a call which it refuses."""
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("nrjax: error: ")
+    assert error.count("\n") == 1
+    return error
+
+
+@pytest.mark.parametrize(("study", "argument", "value", "words"), BAD)
+def test_a_bad_value_is_named_and_leaves_nothing(folder, capsys, study, argument, value, words):
+    before = sorted(folder.iterdir())
+    given = [] if value is None else value.split(" ")
+    call = ["run", study, *COMMANDS[study].split(), "--out", "out", f"--{argument}", *given]
+    assert words in said(capsys, call)
+    assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "whitehouse2022", "--out="], "--out = '': must be something"),
+        (["resume", ""], "resume = '': must be something"),
+        (["data", "--data-dir", ""], "--data-dir = '': must be something"),
+        (["data", "--fetch", "nothing"], "name = 'nothing': must be 'kdd99'"),
+        (
+            ["whitehouse2022", "--out", "x"],
+            "whitehouse2022 is a study: nrjax run whitehouse2022 --",
+        ),
+        (["resume", "nowhere", "--rank", "3"], "--coordinator and --processes must be given too"),
+        (["plot", "own.npz"], "must be the folder of an earlier run"),
+    ],
+)
+def test_a_bad_call_is_answered_in_a_sentence(folder, capsys, arguments, words):
+    before = sorted(folder.iterdir())
+    assert words in said(capsys, arguments)
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_folder_given_in_python_is_a_path():
+    with pytest.raises(ValueError, match=r"out = 'run': must be a pathlib\.Path"):
+        whitehouse2022.Settings(out="run")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["run", "whitehouse2022", "--out", "x", "--mechansim", "laplace"], "run whitehouse2022"),
+        (["run", "rogers2023", "--out", "x", "--smalest", "1"], "run rogers2023"),
+        (["resume", "x", "--trails", "1"], "resume"),
+    ],
+)
+def test_hints_name_the_whole_command(capsys, arguments, hint):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 2
+    assert f"in nrjax {hint} --help" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "trouble", [RuntimeError("Unable to initialize backend"), AssertionError()]
+)
+def test_devices_that_jax_lacks_are_named(folder, capsys, monkeypatch, trouble):
+    """As JAX 0.10 has it for a name that it does not know, and for cuda without a GPU."""
+
+    def none_such():
+        raise trouble
+
+    monkeypatch.setattr(jax, "local_devices", none_such)
+    call = ["run", "whitehouse2022", *COMMANDS["whitehouse2022"].split(), "--out", "out"]
+    error = said(capsys, call)
+    assert "JAX_PLATFORMS = " in error
+    assert str(trouble) in error
+    assert not (folder / "out").exists()
+
+
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "jax":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+sys.argv = [sys.argv[1]]
+import nrjax
+"""
+
+
+@pytest.mark.parametrize("program", ["nrjax", "other"])
+def test_an_interrupt_while_the_command_is_imported_says_nothing(program):
+    result = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IMPORT, program],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert result.returncode == -signal.SIGINT
+    assert ("KeyboardInterrupt" in result.stderr) == (program == "other")
+    assert program == "other" or not result.stderr
+
+
+def test_an_interrupt_promises_no_folder_that_is_not_there(folder, capsys, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    small = "--mechanism laplace --test public --levels 60 --curve-levels 6 --trials 80"
+    call = f"run whitehouse2022 {COMMANDS['whitehouse2022']} --out out {small}".split()
+    with monkeypatch.context() as patch:
+        patch.setattr(whitehouse2022, "programs", stop)
+        assert main(call) == 130
+    assert capsys.readouterr().err == "nrjax: interrupted\n"
+    assert not (folder / "out").exists()
+    monkeypatch.setattr("nrjax.progress.Lines.begin", stop)
+    assert main(call) == 130
+    error = capsys.readouterr().err
+    assert error == (
+        "nrjax: interrupted; what was done is in the folder: `nrjax resume out` takes it up again\n"
+    )
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(whitehouse2022, "plot", lambda store: None)
+    assert main(["resume", "out"]) == 0
+    cases = json.loads((folder / "out" / "summary.json").read_text())["cases"]
+    assert cases[0]["trials"] == 80
