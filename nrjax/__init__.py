@@ -1,5 +1,8 @@
 """Vectorised simulation of noise-reduction mechanisms with ex-post differential privacy."""
 
+import importlib
+from typing import TYPE_CHECKING
+
 from nrjax import _interrupt  # noqa: F401
 from nrjax.batching import Batching
 from nrjax.composition import (
@@ -44,6 +47,23 @@ from nrjax.stopping import (
 from nrjax.sweeps import sweep
 from nrjax.types import Outcome, Status
 from nrjax.utilities import UtilitySequence
+
+if TYPE_CHECKING:
+    from nrjax import counts as counts
+    from nrjax import datasets as datasets
+    from nrjax import erm as erm
+    from nrjax import plots as plots
+    from nrjax import sketches as sketches
+    from nrjax import sketching as sketching
+    from nrjax import studies as studies
+else:
+
+    def __getattr__(name):
+        """Packages that `import nrjax` leaves out, for its quickness, come when they are named."""
+        if name in ("counts", "datasets", "erm", "plots", "sketches", "sketching", "studies"):
+            return importlib.import_module(f"nrjax.{name}")
+        raise AttributeError(f"module 'nrjax' has no attribute {name!r}")
+
 
 __version__ = "0.1.0"
 

@@ -23,9 +23,9 @@ class Batching:
         tile: trials whose utility is taken together, a power of two: in other batches a matrix
             product may round by its place in the batch. None chooses by the size of the utility's
             data and of a trial's state: 8 to 64 for a data set of usual size, 4096 for a scalar, at
-            most 16 where bounds spare most utilities of a stopping loop.
+            most 16 where bounds or a ceiling spare most utilities of a stopping loop.
         lanes: trials under way at a time on a device, a multiple of `tile`. None: four tiles
-            (and 128 trials, if the utility has bounds), at most 4096 trials, and about 2 MiB of
+            (and 128 trials, if utilities are spared), at most 4096 trials, and about 2 MiB of
             their states. Never more than a device's share.
         chunk: trials whose outcomes are kept on the devices before they go to the host. None: as
             many as fit into 256 MiB, at most 65,536.
@@ -47,7 +47,7 @@ class Batching:
         for name in ("tile", "lanes", "chunk", "inner_steps"):
             number = getattr(self, name)
             if number is not None or name == "inner_steps":
-                check_count(name, number, 1)
+                object.__setattr__(self, name, check_count(name, number, 1))
         if self.tile is not None:
             check(self.tile & (self.tile - 1) == 0, "tile", self.tile, "a power of two")
             ok = self.lanes is None or self.lanes % self.tile == 0
@@ -68,7 +68,7 @@ class Batching:
         # All lanes are rewound together, ended ones too: few of them where that is much work.
         most = _power_of_two(2**21 // _bytes(state), 1, 4096)
         # Bounds spare most evaluations: what is left of them comes few at a time.
-        spared = stopping and hasattr(trial.utility, "bounds")
+        spared = stopping and trial.by_bounds
         if tile is None:
             data = sum(np.size(leaf) for leaf in jax.tree.leaves(trial.utility))
             largest = most if most == 4096 else max(1, most // 4)
@@ -112,7 +112,8 @@ def _abstract_key() -> Any:
     return jax.eval_shape(lambda: jax.random.key(0))
 
 
-def check_count(name: str, number: Any, least: int) -> None:
-    """Raise a ValueError unless a number is an integer from `least` on."""
+def check_count(name: str, number: Any, least: int) -> int:
+    """Python's integer of a number; a ValueError unless it is an integer from `least` on."""
     ok = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
     check(ok and number >= least, name, number, f"an integer, at least {least}")
+    return int(number)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._modes import check_unvaried, set_aside
 from nrjax._numerics import exact_float, two_sum
 from nrjax._shown import representation
 from nrjax.interaction import Interaction, build_interaction
@@ -172,7 +173,7 @@ def foresee(trial: Interaction, state: TrialState) -> tuple[Array, Array]:
 
 
 def _where(condition: Array, new: Any, old: Any) -> Any:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
+    return jax.tree.map(lambda a, b: a if a is b else jnp.where(condition, a, b), new, old)
 
 
 def _rule_status(trial: Interaction, state: Any) -> Array:
@@ -318,7 +319,9 @@ def run_until(
     trial = build_interaction(
         value, process, guarantee, schedule, utility, rule, shift=shift, max_steps=max_steps
     )
-    return _run_until(trial, check_key(key))
+    check_unvaried(trial, key)
+    with set_aside():
+        return _run_until(trial, check_key(key))
 
 
 def path(trial: Interaction, key: Array, length: int) -> Path:
@@ -368,4 +371,6 @@ def scan_path(
         value, process, guarantee, schedule, utility, rule, shift=shift, max_steps=max_steps
     )
     length = schedule.max_steps if max_steps is None else max_steps
-    return _scan_path(trial, check_key(key), length)
+    check_unvaried(trial, key)
+    with set_aside():
+        return _scan_path(trial, check_key(key), length)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._numerics import check
+from nrjax._numerics import check, numbers
 from nrjax._threefry import is_written_out
 
 _GENERATOR = "threefry2x32"
@@ -26,8 +26,20 @@ class Role(enum.IntEnum):
 
 
 def trial_key(key: Array, trial: Array | int, round: Array | int = 0) -> Array:
-    """Key of one mechanism (`round`) of one trial; both below 2^32."""
-    return jax.random.fold_in(jax.random.fold_in(check_key(key), trial), round)
+    """Key of one mechanism (`round`) of one trial.
+
+    Raises:
+        ValueError: `key` is not a key, or a number not an integer in [0, 2^32). Traced ones are
+            taken modulo 2^32.
+    """
+    key = check_key(key)
+    for name, number in (("trial", trial), ("round", round)):
+        right = "an integer in [0, 2^32)"
+        known = numbers(name, number, right)
+        whole = jnp.issubdtype(jnp.result_type(number), jnp.integer) and jnp.shape(number) == ()
+        check(whole and (known is None or 0 <= known < 2**32), name, number, right)
+        key = jax.random.fold_in(key, number)
+    return key
 
 
 def role_key(key: Array, role: Role) -> Array:

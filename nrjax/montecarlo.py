@@ -62,7 +62,7 @@ def outcomes(
         ValueError: a field is unknown, or a derived name is given twice or is a field's.
     """
     batching = Batching() if batching is None else batching
-    check_count("chunk", chunk, 1)
+    chunk = check_count("chunk", chunk, 1)
     _check_fields(fields, Outcome._fields)
     _check_derived(derived)
     tile, width = batching.resolve(trial)
@@ -90,7 +90,7 @@ def paths(
     of `nrjax.engine.Path`.
     """
     batching = Batching() if batching is None else batching
-    check_count("chunk", chunk, 1)
+    chunk = check_count("chunk", chunk, 1)
     _check_fields(fields, Path._fields)
     tile, _ = batching.resolve(trial, stopping=False)
     options = {"tile": tile, "length": int(trial.max_steps), "fields": tuple(fields)}
@@ -114,7 +114,7 @@ def sessions(trial: tiles.Session, chunk: int, batching: Batching | None = None)
         ValueError: `chunk` is not a positive integer.
     """
     batching = Batching() if batching is None else batching
-    check_count("chunk", chunk, 1)
+    chunk = check_count("chunk", chunk, 1)
     tile = _SESSIONS if batching.tile is None else batching.tile
     return Program(trial, tiles.sessions, chunk, batching, {"tile": tile})
 
@@ -165,7 +165,6 @@ def simulate(
         value, process, guarantee, schedule, utility, rule, shift=shift, max_steps=max_steps
     )
     batching = Batching() if batching is None else batching
-    check_count("trials", trials, 1)
-    chunk = min(batching.resolve_chunk(trial), trials)
+    chunk = min(batching.resolve_chunk(trial), check_count("trials", trials, 1))
     program = outcomes(trial, chunk, batching=batching)
     return Outcome(**program.run_all(key, trials, first_trial))

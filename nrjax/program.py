@@ -5,11 +5,13 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
 from jax.sharding import Mesh, PartitionSpec
 
+from nrjax._modes import set_aside
 from nrjax._numerics import check
 from nrjax._threefry import written_out
 from nrjax.batching import Batching, check_count
@@ -50,6 +52,23 @@ def _on_devices(
     )(trial, key, firsts, counts)
 
 
+def _check_untraced(*given: Any) -> None:
+    # Inside `jit` nothing that is computed has numbers, whatever it was made of.
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((given, jnp.zeros(())))):
+        raise ValueError(
+            "simulate and its kin run on the host and cannot be traced: "
+            "under jit or vmap use nrjax.run_until"
+        )
+
+
+def _numbered(trials: int, first_trial: int) -> tuple[int, int]:
+    trials = check_count("trials", trials, 1)
+    first_trial = check_count("first_trial", first_trial, 0)
+    last = first_trial + trials
+    check(last <= _TRIALS, "first_trial + trials", last, "at most 2^32, the number of keys")
+    return trials, first_trial
+
+
 class Program:
     """One compiled program that runs any trials of one kind, up to `chunk` at a time.
 
@@ -58,11 +77,7 @@ class Program:
     """
 
     def __init__(self, trial: Any, work: Any, chunk: int, batching: Batching, options: Any):
-        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trial)):
-            raise ValueError(
-                "simulate and its kin run on the host and cannot be traced: "
-                "under jit or vmap use nrjax.run_until"
-            )
+        _check_untraced(trial)
         given = batching.devices
         self._devices = list(given) if given is not None else jax.local_devices()
         self._trial, self._work, self.chunk = trial, work, chunk
@@ -84,15 +99,17 @@ class Program:
     def _call(
         self, key: Array, firsts: np.ndarray, counts: np.ndarray, action: Any = _on_devices
     ) -> Any:
+        _check_untraced(self._trial, key)
         arrays, options = self._arguments(key, firsts, counts)
-        try:
-            return action(*arrays, **options)
-        except NotImplementedError:
-            if not self._fast:
-                raise
-            # `jax.random.poisson`, for one, takes no keys but JAX's own.
-            self._fast = False
-            return action(*arrays, **{**options, "fast": False})
+        with set_aside(options["mesh"]):
+            try:
+                return action(*arrays, **options)
+            except NotImplementedError:
+                if not self._fast:
+                    raise
+                # `jax.random.poisson`, for one, takes no keys but JAX's own.
+                self._fast = False
+                return action(*arrays, **{**options, "fast": False})
 
     def of(self, trial: Any) -> "Program":
         """The same for another trial; parts alike in class and shape share a compilation.
@@ -122,11 +139,8 @@ class Program:
         self, trials: int, first_trial: int, unit: int = 1
     ) -> tuple[np.ndarray, np.ndarray]:
         """First trial and number of trials of each device; all but the last have whole units."""
-        check_count("trials", trials, 1)
+        trials, first_trial = _numbered(trials, first_trial)
         check(trials <= self.chunk, "trials", trials, f"at most chunk = {self.chunk}")
-        check_count("first_trial", first_trial, 0)
-        last = first_trial + trials
-        check(last <= _TRIALS, "first_trial + trials", last, "at most 2^32, the number of keys")
         number, share = np.arange(len(self._devices)), self._share(trials, unit)
         counts = np.clip(trials - number * share, 0, share)
         # Devices without work get the first trial's number: past 2^32 there is none.
@@ -154,6 +168,7 @@ class Program:
 
     def run_all(self, key: Array, trials: int, first_trial: int = 0) -> Any:
         """The same for any number of trials, chunk by chunk."""
+        trials, first_trial = _numbered(trials, first_trial)
         if trials <= self.chunk:
             return self.run(key, trials, first_trial)
         whole: Any = None

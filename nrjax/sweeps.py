@@ -48,8 +48,7 @@ def sweep(
     """
     family = Family.of(interactions)
     batching = Batching() if batching is None else batching
-    check_count("trials", trials, 1)
-    chunk = min(trials, batching.resolve_chunk(family))
+    chunk = min(batching.resolve_chunk(family), check_count("trials", trials, 1))
     program = montecarlo.outcomes(family, chunk, batching=batching)
     whole = program.run_all(key, trials, first_trial)
     return Outcome(**jax.tree.map(_points_first, whole))

@@ -335,6 +335,7 @@ def test_raw_keys_are_keys():
     [
         ({"trials": 0}, "trials = 0: must be an integer, at least 1"),
         ({"trials": 2.5}, r"trials = 2.5: must be an integer"),
+        ({"trials": 2**33}, r"first_trial \+ trials = 8589934592: must be at most 2\^32"),
         ({"first_trial": -1}, "first_trial = -1: must be an integer, at least 0"),
         ({"key": 0}, "key = 0: must be a JAX random key"),
         ({"key": jax.random.split(KEY, 2)}, "must be a single key"),
@@ -361,6 +362,26 @@ def test_bad_arguments_are_named(arguments, message):
 def test_bad_batching_is_named(options, message):
     with pytest.raises(ValueError, match=message):
         nrjax.Batching(**options)
+
+
+def test_integers_of_numpy_are_integers():
+    batching = nrjax.Batching(tile=np.int64(16), lanes=np.int32(32), chunk=np.int64(7), devices=ONE)
+    found = nrjax.simulate(
+        KEY, np.int64(10), **scalar(), first_trial=np.uint8(3), batching=batching
+    )
+    want = nrjax.simulate(KEY, 10, **scalar(), first_trial=3, batching=SMALL)
+    assert_same(found, want)
+
+
+@pytest.mark.parametrize("utility", [small_logistic().utility, Ceiled(np.full(5, 3.0))])
+def test_a_sequence_is_batched_like_its_elements(utility):
+    parts = logistic_parts() | {"rule": nrjax.PublicThreshold(0.0)}
+    sizes = []
+    for one in (utility, nrjax.UtilitySequence.of([utility] * 60)):
+        trial = build_interaction(**(parts | {"utility": one}))
+        sizes.append(nrjax.Batching().resolve(trial))
+    assert sizes[0] == sizes[1]
+    assert sizes[0] != nrjax.Batching().resolve(trial, stopping=False)
 
 
 def test_large_releases_are_batched_in_bounded_memory():

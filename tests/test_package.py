@@ -54,6 +54,19 @@ def test_public_names_are_documented_and_exist():
         assert name in README
 
 
+def test_packages_come_when_they_are_named():
+    program = "import nrjax, sys; assert 'nrjax.erm' not in sys.modules; "
+    program += "nrjax.erm.RidgeProblem, nrjax.counts.CountRelease, nrjax.datasets.load; nrjax.er"
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "module 'nrjax' has no attribute 'er'" in ended.stderr
+
+
 def test_versions_agree():
     citation = (ROOT / "CITATION.cff").read_text()
     assert f"\nversion: {nrjax.__version__}\n" in citation

@@ -1,0 +1,180 @@
+"""Portability: every kind of program that the studies run lowers for CPUs, GPUs and TPUs.
+
+No device is needed, and nothing is compiled: what a platform lacks (a solver that is only LAPACK's,
+say) is an error of `jax.export` already.
+"""
+
+import dataclasses
+import importlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nrjax
+from nrjax import counts, montecarlo
+from nrjax.erm import LogisticProblem, RidgeProblem
+from nrjax.family import Family
+from nrjax.program import _on_devices
+from nrjax.sketching import sketches
+from tests.draws import SKETCH, Draws
+from tests.problems import Distance, scalar, small_data
+
+PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
+BATCHING = nrjax.Batching(tile=4, lanes=8, devices=jax.devices()[:1])
+TIMES = np.geomspace(40.0, 0.02, 6)
+X, Y = small_data(rows=60, dimension=3)
+LOGISTIC = LogisticProblem.fit(X, Y, 0.1)
+RIDGE = RidgeProblem.fit(X, 0.5 * X[:, 0], 0.2)
+
+
+def lower(program, fast=False):
+    """With JAX's own keys, as accelerators have them, or with those of CPUs."""
+    program._fast = fast
+    none = np.zeros(len(program._devices))
+    export = jax.export.export(_on_devices, platforms=PLATFORMS)
+    assert program._call(jax.random.key(0), none, none, export).platforms == PLATFORMS
+
+
+def interaction(**changes):
+    return nrjax.build_interaction(**scalar(TIMES, **changes))
+
+
+def of_process(process, **changes):
+    center = np.full(process.shape, 3.0)
+    parts = {"value": center, "process": process, "guarantee": None, "utility": Distance(center)}
+    return interaction(**(parts | {"shift": np.ones(process.shape)} | changes))
+
+
+def of_rule(rule):
+    return interaction(
+        process=nrjax.Laplace(()), guarantee=nrjax.PureGuarantee(1.0), rule=rule, shift=1.0
+    )
+
+
+def learning(value, utility, noise=nrjax.Brownian):
+    return interaction(
+        value=value, process=noise(value.shape), guarantee=None, utility=utility, threshold=-0.7
+    )
+
+
+def released(way):
+    value, _, utility = getattr(RIDGE, way)("laplace")
+    return learning(value, utility, nrjax.Laplace)
+
+
+def release(method, filter):
+    return counts.CountRelease(
+        np.array([90.0, 40.0, 20.0]),
+        counts.ExponentialMechanism(0.1),
+        counts.RelativeError(0.1),
+        filter,
+        1e-4,
+        method,
+        levels=8,
+        marks=3,
+    )
+
+
+TRIALS = {
+    "brownian": lambda: of_process(nrjax.Brownian((3,))),
+    "laplace": lambda: of_process(nrjax.Laplace((3,))),
+    "jumps": lambda: of_process(nrjax.LaplaceJumps((3,), 0.02, 40.0)),
+    "skellam": lambda: of_process(nrjax.Skellam((3,), 2.0, 2.0)),
+    "independent": lambda: of_process(nrjax.IndependentLaplace((3,)), shift=None),
+    "above threshold": lambda: of_rule(nrjax.AboveThreshold(-2.0, 1.0, 0.2)),
+    "interactive": lambda: of_rule(nrjax.InteractiveAboveThreshold(-2.0, 1.0, 0.2)),
+    "reduced": lambda: of_rule(nrjax.ReducedAboveThreshold(-2.0, 1.0)),
+    "tests": lambda: of_rule(nrjax.LaplaceTests(-2.0, 1.0, 0.2)),
+    "bounds": lambda: learning(LOGISTIC.optimum, LOGISTIC.utility),
+    "ceiling, solve": lambda: released("released"),
+    "ceiling": lambda: released("released_optimum"),
+    "sequence": lambda: interaction(utility=nrjax.UtilitySequence.of([Distance(3.0)] * 6)),
+    "sweep": lambda: Family.of([interaction(), interaction(threshold=-0.7)]),
+}
+SESSIONS = {
+    "brownian, unified": lambda: release("brownian", nrjax.UnifiedFilter(1.0, 1e-6)),
+    "doubling, gaussian": lambda: release("doubling", nrjax.GaussianFilter(1.0, 1e-6)),
+    "laplace, renyi": lambda: release("laplace", nrjax.RenyiFilter(40.0, 1.0, 1e-6)),
+}
+
+
+@pytest.mark.parametrize("name", TRIALS)
+def test_trials(name):
+    lower(montecarlo.outcomes(TRIALS[name](), 8, batching=BATCHING))
+
+
+@pytest.mark.parametrize("name", ["skellam", "bounds"])
+def test_paths(name):
+    lower(montecarlo.paths(TRIALS[name](), 8, batching=BATCHING))
+
+
+@pytest.mark.parametrize("name", SESSIONS)
+def test_sessions(name):
+    lower(montecarlo.sessions(SESSIONS[name](), 8, BATCHING))
+
+
+def test_folding():
+    lower(sketches(montecarlo.sessions(Draws(0.7), 1024, BATCHING), SKETCH))
+
+
+def test_keys_of_cpus():
+    """A program that was exported on a CPU runs elsewhere."""
+    lower(montecarlo.outcomes(TRIALS["brownian"](), 8, batching=BATCHING), fast=True)
+
+
+@nrjax.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Eigenvalues(Distance):
+    """With a solver that TPUs lack."""
+
+    def evaluate(self, hypothesis):
+        return jnp.real(jnp.linalg.eigvals(hypothesis[None, None])[0])
+
+
+def test_a_planted_solver_of_cpus_is_found():
+    trial = interaction(utility=Eigenvalues(3.0))
+    with pytest.raises(NotImplementedError, match="eig"):
+        lower(montecarlo.outcomes(trial, 8, batching=BATCHING))
+
+
+LIGETT = {"alpha": (0.3,), "levels": 8}
+CURVES = {"levels": 8, "curve_levels": 3}
+STUDIES = [
+    ("ligett2017", LIGETT | {"task": ("logistic",), "target": "label"}),
+    ("ligett2017", LIGETT | {"task": ("ridge",), "target": "score"}),
+    (
+        "ligett2017",
+        LIGETT | {"task": ("ridge",), "target": "score", "ridge_perturbation": "output"},
+    ),
+    ("whitehouse2022", CURVES | {"task": ("logistic",), "target": "label"}),
+    ("whitehouse2022", CURVES | {"task": ("ridge",), "target": "score"}),
+    ("rogers2023", {"filter": ("unified", "gaussian", "renyi"), "levels": 8}),
+    ("skellam_counts", CURVES),
+]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A user's own rows and counts."""
+    folder = tmp_path_factory.mktemp("data")
+    np.savez(folder / "own.npz", x=X, label=Y, score=X[:, 0])
+    (folder / "own.csv").write_text("item,count\na,31\nb,60\nc,55\n")
+    return folder
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "options"), STUDIES)
+def test_all_that_a_study_runs(name, options, files, tmp_path):
+    study = importlib.import_module(f"nrjax.studies.{name}")
+    own = str(files / ("own.npz" if "target" in options else "own.csv"))
+    data = own if name == "skellam_counts" else (own,)
+    settings = study.Settings(out=tmp_path, keep="summary", trials=8, data=data, **options)
+    seen = set()
+    for passes in study.programs(study.setups(settings)).values():
+        for program in passes.values():
+            kind = str(jax.tree.structure(program.trial)), str(program._program.options)
+            if kind not in seen:
+                lower(program)
+            seen.add(kind)
