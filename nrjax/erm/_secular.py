@@ -203,7 +203,7 @@ def minimiser(diagonal: Array, off_diagonal: Array, n: Array, mu: Array) -> tupl
         size = jnp.linalg.norm(z, axis=0)
         growth, z = size * largest, z * (1 / size)
 
-    # Next to a singular matrix rounding may make x much too long, and so as much less exact; without
+    # Next to a singular matrix rounding may make x much too long, and as much less exact. Without
     # its part along z it is neither.
     without = solve((-n * z[0] * z).at[0].add(n))
     x = jnp.where(jnp.linalg.norm(x, axis=0) > 2, without, x)

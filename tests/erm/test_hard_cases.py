@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nrjax.erm import RidgeProblem, minimise_in_ball
+from nrjax.erm import minimise_in_ball
 
 LANES = 512
 
