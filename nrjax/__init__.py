@@ -37,6 +37,7 @@ from nrjax.processes import (
 )
 from nrjax.pytrees import register_dataclass
 from nrjax.schedules import AdaptiveTimes, Grid
+from nrjax.sensitivities import Sensitivity
 from nrjax.stopping import (
     AboveThreshold,
     InteractiveAboveThreshold,
@@ -94,6 +95,7 @@ __all__ = [
     "ReducedAboveThreshold",
     "RenyiFilter",
     "RenyiOdometer",
+    "Sensitivity",
     "SideBySideFilter",
     "Skellam",
     "Status",

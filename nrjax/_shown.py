@@ -21,8 +21,13 @@ def shown(value: Any) -> str:
         return f"traced {value.aval.str_short()}"
     if isinstance(value, (jax.Array, np.ndarray, np.generic)):
         return _array(value)
-    if isinstance(value, (list, tuple)) and len(value) > _MOST and not hasattr(value, "_fields"):
-        return f"a {type(value).__name__} of {len(value)}, {_cut(repr(value[:3]))} ..."
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        inside = _cut(", ".join(map(shown, value[:_MOST])))
+        if len(value) > _MOST:
+            return f"a {type(value).__name__} of {len(value)}, [{inside}, ...]"
+        if isinstance(value, tuple):
+            return f"({inside},)" if len(value) == 1 else f"({inside})"
+        return f"[{inside}]"
     return _cut(repr(value))
 
 
@@ -42,11 +47,11 @@ def _cut(text: str) -> str:
     return f"{text[: _LONGEST - 40]} ... {text[-30:]}"
 
 
-def representation(value: Any) -> str:
+def representation(self: Any) -> str:
     """`__repr__` of a dataclass or a `NamedTuple` whose fields may be arrays."""
-    if dataclasses.is_dataclass(value):
-        names = [field.name for field in dataclasses.fields(value) if field.repr]
+    if dataclasses.is_dataclass(self):
+        names = [field.name for field in dataclasses.fields(self) if field.repr]
     else:
-        names = value._fields
-    inside = ", ".join(f"{name}={shown(getattr(value, name))}" for name in names)
-    return f"{type(value).__name__}({inside})"
+        names = self._fields
+    inside = ", ".join(f"{name}={shown(getattr(self, name))}" for name in names)
+    return f"{type(self).__name__}({inside})"

@@ -13,6 +13,15 @@ def project(release: Array, radius: Array) -> Array:
     return jnp.where(norm > radius, release * (radius / norm), release)
 
 
+def check_length(release: Array, length: int, what: str) -> None:
+    """Raise a `ValueError` unless a release, or the value it is of, is a vector so long."""
+    if jnp.shape(release) != (length,):
+        raise ValueError(
+            f"value, or release, has shape {jnp.shape(release)}: must be {(length,)}, {what}; "
+            "release the value that comes with this utility"
+        )
+
+
 def rounding(terms: int, dtype: Any) -> float:
     """Relative error of a sum of so many terms of one sign, and of a few operations more."""
     return (terms + 8) * float(jnp.finfo(dtype).eps)

@@ -6,11 +6,26 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check
+from nrjax._shown import shown
 
 RowNorm = Literal["l2", "l1"]
 
 NORM_SLACK = 1e-6
 """Rows scaled to unit norm in float32 may exceed it by rounding."""
+
+
+def floats(name: str, table: ArrayLike) -> np.ndarray:
+    """A table of numbers in float64.
+
+    Raises:
+        ValueError: it is something else, such as None, strings or rows of unequal length.
+    """
+    try:
+        array = np.asarray(table)
+    except ValueError:  # NumPy's own names no argument
+        array = np.empty((), object)
+    check(array.dtype.kind in "biuf", name, table, "an array of numbers")
+    return array.astype(np.float64)
 
 
 def checked(
@@ -26,15 +41,14 @@ def checked(
             regularisation is not a positive number, or there is no such norm.
     """
     check(row_norm in ("l2", "l1"), "row_norm", row_norm, "'l2' or 'l1'")
-    x = np.asarray(features, np.float64)
-    y = np.asarray(labels, np.float64)
+    x, y = floats("features", features), floats("labels", labels)
     if x.ndim != 2 or x.size == 0:
         raise ValueError(f"features has shape {x.shape}: must be (rows, dimension), not empty")
     if y.shape != x.shape[:1]:
         raise ValueError(f"labels has shape {y.shape}: must be {x.shape[:1]}, one for each row")
     if not np.all(np.isfinite(x)):
         row = int(np.argwhere(~np.isfinite(x))[0, 0])
-        raise ValueError(f"features[{row}] = {x[row]!r}: must be finite")
+        raise ValueError(f"features[{row}] = {shown(x[row])}: must be finite")
     number = np.ndim(regularisation) == 0 and np.isfinite(regularisation)
     check(number and regularisation > 0, "regularisation", regularisation, "above 0")
     norms = np.linalg.norm(x, 1 if row_norm == "l1" else 2, axis=1)

@@ -29,8 +29,13 @@ def solution_norm(matrix: Array, vector: Array) -> Array:
         beta = jnp.linalg.norm(rest)
         return (now, jnp.where(beta > 0, rest / beta, 0), beta), (alpha, beta)
 
-    length = jnp.linalg.norm(vector)
-    start = jnp.where(length > 0, vector / length, 0)
+    # In units in which neither large nor small numbers are lost in their squares.
+    size, largest = jnp.max(jnp.abs(matrix)), jnp.max(jnp.abs(vector))
+    size = jnp.where(size < jnp.finfo(matrix.dtype).tiny, 1, size)
+    matrix, scaled = matrix / size, vector / jnp.where(largest > 0, largest, 1)
+    length = jnp.linalg.norm(scaled)
+    start = jnp.where(largest > 0, scaled / length, 0)
+    length = length * (largest / size)
     first = (jnp.zeros_like(start), start, jnp.zeros((), matrix.dtype))
     _, (alphas, betas) = jax.lax.scan(step, first, None, length=_STEPS)
     # T + margin I in place of T: longer solutions and negative pivots only where T has them.

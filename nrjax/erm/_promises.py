@@ -114,7 +114,7 @@ class Promises:
 
     def check_rows(self, features: Any, labels: Any) -> None:
         """Norms of the rows and the range of the labels; shapes are the door's to check."""
-        x, y = np.asarray(features, np.float64), np.asarray(labels, np.float64)
+        x, y = _door.floats("features", features), _door.floats("labels", labels)
         if x.ndim == 2 and x.size:
             norms = np.linalg.norm(x, axis=1)
             norms = np.where(np.isfinite(norms), norms, 0)  # the door says what is not finite

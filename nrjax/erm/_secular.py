@@ -169,7 +169,10 @@ def minimiser(diagonal: Array, off_diagonal: Array, n: Array, mu: Array) -> tupl
         pivot, _ = above
         a, e = row
         factor = e / pivot
-        pivot = jnp.maximum(a + mu - factor * e, eps / 64)
+        # Rounding may take the last bit of definiteness: a pivot keeps its sign, since one that is
+        # raised to be positive would make all that follow negative.
+        pivot = a + mu - factor * e
+        pivot = jnp.where(jnp.abs(pivot) < eps / 64, eps / 64, pivot)
         return (pivot, factor), (pivot, factor)
 
     ones = jnp.ones_like(mu)
@@ -189,16 +192,21 @@ def minimiser(diagonal: Array, off_diagonal: Array, n: Array, mu: Array) -> tupl
     x = jax.lax.scan(down, 0 * ones, (first, above))[1]
 
     # From x itself it is Newton's step, finer than mu can be; where x lacks the eigenvector, the
-    # added numbers (any would do) supply it.
+    # added numbers (any would do) supply it, and a third step parts it from its neighbours.
     z = x + eps**0.5 * jnp.cos(1.7 * jnp.arange(length, dtype=mu.dtype) ** 2)[:, None]
     z = z * (1 / jnp.linalg.norm(z, axis=0))
     growth = ones
-    for _ in range(2):
+    for _ in range(3):
         z = solve(z)
         largest = jnp.max(jnp.abs(z), axis=0)
         z = z * (1 / largest)  # so that the squares do not overflow
         size = jnp.linalg.norm(z, axis=0)
         growth, z = size * largest, z * (1 / size)
+
+    # Next to a singular matrix rounding may make x much too long, and as much less exact. Without
+    # its part along z it is neither.
+    without = solve((-n * z[0] * z).at[0].add(n))
+    x = jnp.where(jnp.linalg.norm(x, axis=0) > 2, without, x)
 
     norm = jnp.linalg.norm(x, axis=0)
     along = jnp.sum(x * z, axis=0)

@@ -124,6 +124,8 @@ class Expansion:
         error = doubt * sizes
         most = 0.5 * form + third + cut + above * form + error
         # No second derivative is above 1/4: a bound also where the others overflow.
+        # Infinite where numbers overflow; valid ones are never negative.
+        most = jnp.where(most >= 0, most, jnp.inf)
         most = jnp.fmin(most, reach * reach / 8 + doubt * self.longest * self.longest)
         least = 0.5 * form + third - cut - below * form - error
         # Far away the polynomial says nothing: the curvature falls by `exp(-s)` at the most.

@@ -77,7 +77,7 @@ def _plain(array: np.ndarray) -> Any:
     return array if array.ndim else array.item()
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class LogisticProblem(OutputPerturbation):
     """Logistic regression on a data set: `OutputProblem` with its loss and constants known.
 
@@ -133,6 +133,7 @@ class LogisticProblem(OutputPerturbation):
             sensitivity=sensitivity.logistic_loss(rows, radius),
             optimum=minimum.argument,
             optimum_loss=minimum.value,
+            tolerance=tolerance,
             expansion=Expansion(**{name: _plain(found[name]) for name in _EXPANSION}),
         )
         return cls(
@@ -140,7 +141,7 @@ class LogisticProblem(OutputPerturbation):
             dimension=dimension,
             regularisation=float(regularisation),
             lipschitz=1.0,
-            tolerance=tolerance,
+            tolerance=float(tolerance),
             minimum=minimum,
             utility=utility,
         )
@@ -152,5 +153,5 @@ class LogisticProblem(OutputPerturbation):
 
     @property
     def excess_risk_sensitivity(self) -> float:
-        """Sensitivity `2M/n` of the excess risk `R(hypothesis) - R(optimum)`."""
-        return sensitivity.logistic_excess_risk(self.rows, self.utility.radius)
+        """Sensitivity of the excess risk; see `nrjax.erm.sensitivity.excess_risk`."""
+        return self.utility.excess_risk().sensitivity

@@ -6,6 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
+from nrjax.erm._ball import check_length
 from nrjax.erm.output_utility import OutputUtility, summation_depth
 from nrjax.pytrees import register_dataclass
 
@@ -16,10 +17,17 @@ class LogisticUtility(OutputUtility):
     """`OutputUtility` of the logistic loss, with bounds that do not look at the rows.
 
     Attributes:
-        expansion: of the risk around `optimum`, which must be given, as must `optimum_loss`.
+        optimum: theta*, shape (dimension,).
+        expansion: of the risk around it; `optimum_loss` must be given.
     """
 
+    optimum: Any = dataclasses.field(kw_only=True)
     expansion: Any = dataclasses.field(kw_only=True)
+
+    def hypothesis(self, release: Array) -> Array:
+        """The release, scaled down to the ball if its norm is larger; shape (dimension,)."""
+        check_length(release, self.optimum.shape[-1], "the noisy optimum")
+        return super().hypothesis(release)
 
     def bounds(self, hypothesis: Array) -> tuple[Array, Array]:
         """Lower and upper bound of `evaluate`, from the risk's expansion around its optimum.

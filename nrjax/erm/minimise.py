@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from nrjax._shown import representation
+
 
 class Minimum(NamedTuple):
     """Where L-BFGS ended: NumPy float64, whatever precision the simulation uses."""
@@ -19,6 +21,8 @@ class Minimum(NamedTuple):
     gradient_norm: float
     """l2 norm of the gradient; over the strong convexity it bounds the distance to the optimum."""
     iterations: int
+
+    __repr__ = representation
 
 
 @partial(jax.jit, static_argnames=("objective", "iterations"))

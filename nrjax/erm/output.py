@@ -10,10 +10,13 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check
+from nrjax._shown import representation
 from nrjax.erm import _door, sensitivity
 from nrjax.erm._promises import Promises, Witnesses
 from nrjax.erm.minimise import Minimum
 from nrjax.erm.output_utility import Loss, OutputUtility, find_minimum
+from nrjax.erm.released import Released
+from nrjax.sensitivities import Noise, Sensitivity, norm_of
 
 
 def distinct(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -81,17 +84,31 @@ class OutputPerturbation:
         """Its regularised risk."""
         return self.minimum.value
 
-    @property
-    def l2_sensitivity(self) -> float:
-        """l2-sensitivity of the value, `2 L/(n lambda)`, and 1e-8 or so of it for the solver."""
-        return sensitivity.output_l2(self.rows, self.regularisation, self.lipschitz, self.tolerance)
+    __repr__ = representation
+
+    def released(self, noise: Noise) -> Released[OutputUtility]:
+        """The optimum as the private value, its sensitivity and the utility, for a kind of noise.
+
+        Args:
+            noise: "gaussian" or "laplace".
+
+        Raises:
+            ValueError: there is no such noise.
+        """
+        moved = self.l2_sensitivity if norm_of(noise) == "l2" else self.l1_sensitivity
+        return Released(self.value, moved, self.utility)
 
     @property
-    def l1_sensitivity(self) -> float:
+    def l2_sensitivity(self) -> Sensitivity:
+        """l2-sensitivity of the value, `2 L/(n lambda)`, and 1e-8 or so of it for the solver."""
+        public = self.rows, self.regularisation, self.lipschitz, self.tolerance
+        return Sensitivity(sensitivity.output_l2(*public), "l2")
+
+    @property
+    def l1_sensitivity(self) -> Sensitivity:
         """l1-sensitivity of the value, `sqrt(d)` times the l2 one."""
-        return sensitivity.output_l1(
-            self.rows, self.regularisation, self.dimension, self.lipschitz, self.tolerance
-        )
+        public = self.rows, self.regularisation, self.dimension, self.lipschitz, self.tolerance
+        return Sensitivity(sensitivity.output_l1(*public), "l1")
 
     @property
     def utility_sensitivity(self) -> float | None:
@@ -100,12 +117,11 @@ class OutputPerturbation:
 
     @property
     def excess_risk_sensitivity(self) -> float | None:
-        """Sensitivity of the excess risk `R(hypothesis) - R(optimum)`: twice as much."""
-        plain = self.utility_sensitivity
-        return None if plain is None else sensitivity.excess_risk(plain)
+        """Sensitivity of the excess risk; see `nrjax.erm.sensitivity.excess_risk`."""
+        return self.utility.excess_risk().sensitivity
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class OutputProblem(OutputPerturbation):
     """A user's own loss and data, by output perturbation; `OutputProblem.fit` makes it.
 
@@ -193,7 +209,8 @@ class OutputProblem(OutputPerturbation):
         )
         promises.check_rows(features, labels)
         # The door's bound on a norm is 1.
-        x, y = _door.checked(np.asarray(features, np.float64) / max_norm, labels, regularisation)
+        x = _door.floats("features", features) / max_norm
+        x, y = _door.checked(x, labels, regularisation)
         x = x * max_norm
         width = x.shape[1] if dimension is None else dimension
         whole = isinstance(width, (int, np.integer)) and not isinstance(width, bool)
@@ -214,8 +231,7 @@ class OutputProblem(OutputPerturbation):
         tolerance = tolerance * lipschitz
         minimum = find_minimum(utility, int(width), tolerance)
         witnesses.check_optimum(minimum.argument)
-        # No optimum for a ceiling: how a user's loss rounds, and where it is NaN, is not known.
-        utility = dataclasses.replace(utility, optimum_loss=minimum.value)
+        utility = dataclasses.replace(utility, optimum_loss=minimum.value, tolerance=tolerance)
         return cls(
             rows=len(y),
             dimension=int(width),

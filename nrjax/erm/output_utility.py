@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 
 from nrjax.erm import sensitivity
-from nrjax.erm._ball import least_distance, project
+from nrjax.erm._ball import project
 from nrjax.erm.minimise import Minimum, minimise
 from nrjax.pytrees import register_dataclass
 
@@ -99,11 +99,9 @@ class OutputUtility:
         sensitivity: how far the replacement of one row moves `evaluate`, scalar, in units of the
             loss; None if nothing is known of it, which private stopping rules refuse.
         loss: of one example, static: a program is compiled for each function, so define it once.
-        optimum: theta*, shape (dimension,), for `ceiling`. Only with a loss that is nowhere
-            negative or NaN and that is evaluated to within a few units in the last place of it and
-            of theta; else None.
-        optimum_loss: R(theta*), scalar; None if it is not known.
+        optimum_loss: R(theta*) at the computed optimum, scalar; None if it is not known.
         baseline: what the risk is subtracted from, scalar: 0, or R(theta*) for the excess risk.
+        tolerance: largest gradient norm at a computed optimum, whatever the data, scalar.
     """
 
     rows: Any
@@ -113,41 +111,29 @@ class OutputUtility:
     radius: Any
     sensitivity: Any
     loss: Loss = dataclasses.field(metadata={"static": True})
-    optimum: Any = None
     optimum_loss: Any = None
     baseline: Any = 0.0
+    tolerance: Any = 0.0
 
     def excess_risk(self) -> "OutputUtility":
         """Minus the excess risk, `R(theta*) - R(hypothesis)`, for the plain utility.
 
-        At most 0 up to rounding, and twice as sensitive: the optimum moves with the data too.
+        At most 0 up to rounding and `tolerance`, and twice as sensitive, since the optimum moves
+        with the data too; more by `tolerance^2/(2 lambda)`, as its solver may stop so far above it.
 
         Raises:
             ValueError: `optimum_loss` is None.
         """
         if self.optimum_loss is None:
             raise ValueError("optimum_loss = None: must be known for the excess risk")
-        moved = None if self.sensitivity is None else sensitivity.excess_risk(self.sensitivity)
+        moved = self.sensitivity
+        if moved is not None:
+            moved = sensitivity.excess_risk(moved, self.regularisation, self.tolerance)
         return dataclasses.replace(self, baseline=self.optimum_loss, sensitivity=moved)
 
     def hypothesis(self, release: Array) -> Array:
         """The release, scaled down to the ball if its norm is larger; shape (dimension,)."""
         return project(release, self.radius)
-
-    def ceiling(self, release: Array) -> Array:
-        """Upper bound of the utility of what a release gives, without the rows, scalar.
-
-        The risk grows around its optimum by `(lambda/2) |theta - theta*|^2` at the least. Infinite
-        where no optimum is given.
-        """
-        if self.optimum is None or self.optimum_loss is None:
-            return jnp.full((), jnp.inf, release.dtype)
-        hypothesis = self.hypothesis(release)
-        away = least_distance(hypothesis, self.optimum)
-        lowest = self.optimum_loss + 0.5 * self.regularisation * away * away
-        # Losses are as wrong, relatively, as margins are absolutely; the rest is 1e-6 at most.
-        doubt = 1e-5 * (1 + jnp.linalg.norm(hypothesis))
-        return self.baseline - lowest * jnp.maximum(1 - doubt, 0)
 
     def evaluate(self, hypothesis: Array) -> Array:
         """Minus the regularised risk, plus the baseline, scalar."""

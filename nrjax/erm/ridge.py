@@ -6,34 +6,28 @@
 
 import dataclasses
 import math
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check
+from nrjax._shown import representation
 from nrjax.erm import _door, sensitivity, statistics
 from nrjax.erm._door import RowNorm
 from nrjax.erm.minimise import Minimum
 from nrjax.erm.radius import Ball, check_ball, ridge_radius
+from nrjax.erm.released import Released
 from nrjax.erm.ridge_utility import RidgeOutputUtility, RidgeUtility
 from nrjax.erm.sensitivity import OutputConstants
-from nrjax.erm.statistics import Constants, Layout, Noise
-
-U = TypeVar("U")
+from nrjax.erm.statistics import Constants
+from nrjax.sensitivities import Noise, Sensitivity, norm_of
 
 _TOLERANCE = 1e-12
 """Gradient norm that the computed optimum must have reached to be released."""
 
-
-class Released(NamedTuple, Generic[U]):
-    """What a mechanism needs to know of a ridge problem."""
-
-    value: np.ndarray
-    """The private value f(x), a vector of float64; its shape is the process's."""
-    sensitivity: float
-    """Of the value, in the norm that the noise asks for: l2 for Gaussian, l1 for Laplace."""
-    utility: U
+_SHARE = 5e-7
+"""Of the utility's sensitivity: what the linear solve may have left in it, on either data set."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +64,8 @@ class RidgeProblem:
     statistics: tuple[np.ndarray, np.ndarray]
     row_norm: RowNorm = "l2"
     ball: Ball = "paper"
+
+    __repr__ = representation
 
     @classmethod
     def fit(
@@ -121,13 +117,22 @@ class RidgeProblem:
                 `nrjax.erm.statistics`.
 
         Raises:
-            ValueError: there is no such noise, there are no such constants, or they are not for
-                these rows.
+            ValueError: there is no such noise, there are no such constants, they are not for
+                these rows, or the optimum was not computed exactly enough for the utility.
         """
         layout = statistics.layout(noise, constants)
-        moved = self.l2_sensitivity if noise == "gaussian" else self.l1_sensitivity
+        ok = constants != "l1_rows" or self.row_norm == "l1"
+        right = "'paper' or 'tight', since the rows were not checked: fit with row_norm='l1'"
+        check(ok, "constants", constants, right)
+        norm = norm_of(noise)
+        moved = (
+            statistics.l2_sensitivity(constants)
+            if norm == "l2"
+            else statistics.l1_sensitivity(self.dimension, constants)
+        )
+        utility = RidgeUtility(rows=float(self.rows), layout=layout, **self._quadratic)
         return Released(
-            statistics.pack(*self.statistics, layout), moved(constants), self._utility(layout)
+            statistics.pack(*self.statistics, layout), Sensitivity(moved, norm), utility
         )
 
     def released_optimum(
@@ -144,43 +149,41 @@ class RidgeProblem:
             ValueError: there is no such noise, there are no such constants, or the optimum was not
                 computed as exactly as the sensitivity takes for granted.
         """
-        check(noise in ("gaussian", "laplace"), "noise", noise, "'gaussian' or 'laplace'")
-        if not self.minimum.gradient_norm <= _TOLERANCE:
-            raise ValueError(
-                f"the gradient norm at the optimum is {self.minimum.gradient_norm:.3g}: must be at "
-                f"most {_TOLERANCE:.3g}; raise the regularisation"
-            )
+        norm = norm_of(noise)
+        self._check_gradient(_TOLERANCE)
         moved = sensitivity.ridge_output_l2(
             self.rows, self.regularisation, constants, _TOLERANCE, ball=self.ball
         )
-        if noise == "laplace":
+        if norm == "l1":
             moved *= math.sqrt(self.dimension)
-        utility = RidgeOutputUtility(
-            hessian=self._hessian,
-            optimum=self.optimum,
-            optimum_loss=self.optimum_loss,
-            regularisation=self.regularisation,
-            radius=self.radius,
-            sensitivity=self.utility_sensitivity,
-        )
-        return Released(self.optimum, float(moved), utility)
+        utility = RidgeOutputUtility(**self._quadratic)
+        return Released(self.optimum, Sensitivity(float(moved), norm), utility)
+
+    def _check_gradient(self, most: float) -> None:
+        if not self.minimum.gradient_norm <= most:
+            raise ValueError(
+                f"the gradient norm at the optimum is {self.minimum.gradient_norm:.3g}: must be at "
+                f"most {most:.3g}; raise the regularisation"
+            )
 
     @property
-    def _hessian(self) -> np.ndarray:
-        gram, _ = self.statistics
-        return gram / self.rows + self.regularisation * np.eye(self.dimension)
+    def _quadratic(self) -> dict[str, Any]:
+        """What both utilities know: the risk as a quadratic around its computed optimum.
 
-    def _utility(self, layout: Layout) -> RidgeUtility:
-        return RidgeUtility(
-            hessian=self._hessian,
-            optimum=self.optimum,
-            optimum_loss=self.optimum_loss,
-            rows=float(self.rows),
-            regularisation=self.regularisation,
-            radius=self.radius,
-            sensitivity=self.utility_sensitivity,
-            layout=layout,
-        )
+        A gradient g that the linear solve left makes that wrong by `g (2M + g/lambda)` at most, on
+        the other data set as well.
+        """
+        doubt = _SHARE * self.utility_sensitivity / (4 * self.radius)
+        self._check_gradient(min(doubt, self.regularisation * self.radius))
+        gram, _ = self.statistics
+        return {
+            "hessian": gram / self.rows + self.regularisation * np.eye(self.dimension),
+            "optimum": self.optimum,
+            "optimum_loss": self.optimum_loss,
+            "regularisation": self.regularisation,
+            "radius": self.radius,
+            "sensitivity": self.utility_sensitivity,
+        }
 
     @property
     def radius(self) -> float:
@@ -200,20 +203,15 @@ class RidgeProblem:
         """Its regularised risk."""
         return self.minimum.value
 
-    def l2_sensitivity(self, constants: Constants = "paper") -> float:
-        """l2-sensitivity of what is released under Gaussian noise, as for `released`."""
-        self._check_rows(constants)
-        return statistics.l2_sensitivity(constants)
+    @property
+    def l2_sensitivity(self) -> Sensitivity:
+        """l2-sensitivity of `released("gaussian").value`; other constants have their own."""
+        return Sensitivity(statistics.l2_sensitivity(), "l2")
 
-    def l1_sensitivity(self, constants: Constants = "paper") -> float:
-        """l1-sensitivity of what is released under Laplace noise, as for `released`."""
-        self._check_rows(constants)
-        return statistics.l1_sensitivity(self.dimension, constants)
-
-    def _check_rows(self, constants: Constants) -> None:
-        ok = constants != "l1_rows" or self.row_norm == "l1"
-        right = "'paper' or 'tight', since the rows were not checked: fit with row_norm='l1'"
-        check(ok, "constants", constants, right)
+    @property
+    def l1_sensitivity(self) -> Sensitivity:
+        """l1-sensitivity of `released("laplace").value`; other constants have their own."""
+        return Sensitivity(statistics.l1_sensitivity(self.dimension), "l1")
 
     @property
     def utility_sensitivity(self) -> float:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from nrjax.erm import sensitivity, statistics
-from nrjax.erm._ball import least_distance, project, rounding
+from nrjax.erm._ball import check_length, least_distance, project, rounding
 from nrjax.erm._lanczos import solution_norm
 from nrjax.erm.statistics import Layout
 from nrjax.erm.trust_region import minimise_in_ball
@@ -111,7 +111,9 @@ class RidgeUtility(_QuadraticRisk):
         error = rounding(vector.size, vector.dtype)
         norm = jnp.where(jnp.isnan(norm), 0, jnp.minimum(norm, (1 - error) * self.radius))
         away = jnp.maximum(norm - (1 + error) * jnp.linalg.norm(self.optimum), 0)
-        return self._highest(away) + 0 * jnp.sum(release)  # NaN where the release is
+        # NaN where the release is, or where what is solved overflows: the hypothesis is NaN then.
+        entries = jnp.sum(jnp.abs(matrix)) + jnp.sum(jnp.abs(vector)) / self.radius
+        return self._highest(away) + 0 * entries
 
 
 @register_dataclass
@@ -138,6 +140,7 @@ class RidgeOutputUtility(_QuadraticRisk):
 
     def hypothesis(self, release: Array) -> Array:
         """The release, scaled down to the ball if its norm is larger; shape (d,)."""
+        check_length(release, self.optimum.shape[-1], "the noisy optimum")
         return project(release, self.radius)
 
     def ceiling(self, release: Array) -> Array:

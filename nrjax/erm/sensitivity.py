@@ -136,15 +136,19 @@ def squared_loss(rows: int, radius: float) -> float:
     return bounded_loss(rows, 0.5 * (radius + 1.0) ** 2)
 
 
-def excess_risk(sensitivity: float) -> float:
-    """Sensitivity of the loss less its minimum over the ball, at most twice the loss's own.
+def excess_risk(sensitivity: Any, regularisation: Any = 1.0, tolerance: Any = 0.0) -> Any:
+    """Sensitivity of the loss less its minimum over the ball: twice the loss's own, and a little.
 
-    The minimum moves by no more than the loss does, and may move the other way (Ligett 2017).
+    The minimum moves by no more than the loss does, and may move the other way (Ligett 2017). What
+    is subtracted is the loss where a solver stopped, which by strong convexity is above the minimum
+    by up to `tolerance^2/(2 lambda)`, on one data set perhaps and not on the other.
 
     Args:
         sensitivity: that of the plain loss on the ball.
+        regularisation: lambda.
+        tolerance: largest gradient norm at which the solver stops.
     """
-    return 2.0 * sensitivity
+    return 2.0 * sensitivity + tolerance * tolerance / (2 * regularisation)
 
 
 def logistic_excess_risk(rows: int, radius: float) -> float:

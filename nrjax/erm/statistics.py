@@ -21,8 +21,9 @@ import numpy as np
 from jax import Array
 
 from nrjax._numerics import check
+from nrjax.erm._ball import check_length
+from nrjax.sensitivities import Noise, norm_of
 
-Noise = Literal["gaussian", "laplace"]
 Constants = Literal["paper", "tight", "l1_rows"]
 Layout = Literal["isometric", "matrix", "triangle"]
 
@@ -33,10 +34,10 @@ def layout(noise: Noise, constants: Constants) -> Layout:
     Raises:
         ValueError: there is no such noise, or no such constants.
     """
-    check(noise in ("gaussian", "laplace"), "noise", noise, "'gaussian' or 'laplace'")
+    norm = norm_of(noise)
     known = ("paper", "tight", "l1_rows")
     check(constants in known, "constants", constants, "'paper' or 'tight', or 'l1_rows'")
-    if noise == "gaussian":
+    if norm == "l2":
         return "isometric"
     # With l1 rows the triangle moves as far as the matrix, whose entries off the diagonal come out
     # as the mean of two.
@@ -92,8 +93,14 @@ def pack(matrix: np.ndarray, vector: np.ndarray, layout: Layout) -> np.ndarray:
 
 
 def unpack(release: Array, dimension: int, layout: Layout) -> tuple[Array, Array]:
-    """The symmetric matrix, shape (d, d), and the vector, shape (d,), of a release."""
+    """The symmetric matrix, shape (d, d), and the vector, shape (d,), of a release.
+
+    Raises:
+        ValueError: the release is not laid out so.
+    """
     d = dimension
+    length = d + (d * d if layout == "matrix" else d * (d + 1) // 2)
+    check_length(release, length, f"X'X in the {layout!r} layout and X'y, for {d} features")
     if layout == "matrix":
         matrix = release[: d * d].reshape(d, d)
         return 0.5 * (matrix + matrix.T), release[d * d :]

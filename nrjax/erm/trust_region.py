@@ -19,6 +19,7 @@ from jax.custom_batching import custom_vmap
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check, concrete, float_dtype
+from nrjax._shown import representation
 from nrjax.erm._secular import minimiser, multiplier
 from nrjax.erm._tridiagonal import Tridiagonal, padded, rotate_back, tridiagonalise
 
@@ -35,6 +36,8 @@ class BallMinimum(NamedTuple):
     """mu >= 0, scalar: `(A + mu I) theta = c`, and 0 where theta is inside the ball."""
     residual: Array
     """`|(A + mu I) theta - c| / (|A| |theta| + |c|)`, scalar; |A| to within a factor of sqrt(3)."""
+
+    __repr__ = representation
 
 
 def _border(matrix: Array, vector: Array, unit: Array) -> Array:

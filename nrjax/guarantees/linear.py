@@ -17,6 +17,7 @@ from nrjax.guarantees._rounding import (
     safe_time,
 )
 from nrjax.pytrees import register_dataclass
+from nrjax.sensitivities import check_norm
 
 # Machine epsilons by which epsilon is rounded up. The formula loses at most 4 and the cast of the
 # sensitivity to another dtype 1; the rest is for approximate division on accelerators.
@@ -52,6 +53,7 @@ class LinearBoundary:
 
     def __post_init__(self):
         check_positive("sensitivity", self.sensitivity)
+        check_norm(self.sensitivity, self.noise)
         check_probability("delta", self.delta)
         check_positive("a", self.a)
         check_positive("b", self.b)

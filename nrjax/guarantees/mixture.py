@@ -26,6 +26,7 @@ from nrjax.guarantees._rounding import (
     safe_time,
 )
 from nrjax.pytrees import register_dataclass
+from nrjax.sensitivities import check_norm
 
 # Machine epsilons by which epsilon is rounded up. The formula loses at most about 6 and the cast of
 # the sensitivity to another dtype 1; the rest is for approximate division on accelerators.
@@ -56,6 +57,7 @@ class _Mixture(abc.ABC):
 
     def __post_init__(self):
         check_positive("sensitivity", self.sensitivity)
+        check_norm(self.sensitivity, self.noise)
         check_probability("delta", self.delta)
         check_positive("rho", self.rho)
 

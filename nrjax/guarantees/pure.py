@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 from nrjax._numerics import check_positive, float_dtype
 from nrjax.guarantees._rounding import check_time, safe_epsilon, safe_time
 from nrjax.pytrees import register_dataclass
+from nrjax.sensitivities import check_norm
 
 # Machine epsilons by which epsilon is rounded up. The formula and the cast of the sensitivity to
 # another dtype lose at most 2; the rest is for approximate division on accelerators.
@@ -30,6 +31,7 @@ class PureGuarantee:
 
     def __post_init__(self):
         check_positive("sensitivity", self.sensitivity)
+        check_norm(self.sensitivity, self.noise)
 
     @property
     def delta(self) -> float:

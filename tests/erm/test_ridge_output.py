@@ -1,5 +1,7 @@
 """Ridge regression by output perturbation, and rows of l1 norm at most 1."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -163,8 +165,7 @@ def test_rows_are_checked_in_the_norm_that_was_asked_for():
     problem = RidgeProblem.fit(x, y, LAMBDA)
     for call in (
         lambda: problem.released("laplace", "l1_rows"),
-        lambda: problem.l2_sensitivity("l1_rows"),
-        lambda: problem.l1_sensitivity("l1_rows"),
+        lambda: problem.released("gaussian", "l1_rows"),
     ):
         with pytest.raises(ValueError, match=r"constants = 'l1_rows': must be .*row_norm='l1'"):
             call()
@@ -195,3 +196,8 @@ def test_bad_arguments_are_named():
     )
     with pytest.raises(ValueError, match=r"gradient norm at the optimum is 1e-09: must be at most"):
         rough.released_optimum("laplace")
+    # The statistics do not depend on the optimum; what the utility makes of it does.
+    assert rough.released("laplace").utility.sensitivity == problem.utility_sensitivity
+    rougher = dataclasses.replace(problem, minimum=problem.minimum._replace(gradient_norm=1e-8))
+    with pytest.raises(ValueError, match=r"gradient norm at the optimum is 1e-08: must be at most"):
+        rougher.released("laplace")

@@ -12,13 +12,13 @@ from jax import Array
 from nrjax import datasets, montecarlo
 from nrjax._numerics import check
 from nrjax.erm import LogisticProblem, RidgeProblem
-from nrjax.erm.ridge import Released
-from nrjax.erm.statistics import Noise
+from nrjax.erm.released import Released
 from nrjax.guarantees import OneSidedMixtureBoundary, PureGuarantee
 from nrjax.interaction import Interaction, build_interaction
 from nrjax.processes import Brownian, IndependentLaplace, Laplace
 from nrjax.program import Program
 from nrjax.schedules import Grid
+from nrjax.sensitivities import Noise
 from nrjax.sketches import Sketch
 from nrjax.stopping import (
     InteractiveAboveThreshold,
@@ -121,8 +121,7 @@ def _released(
 ) -> Released:
     """The private value, its sensitivity, and a utility that is minus the excess risk."""
     if isinstance(problem, LogisticProblem):
-        moved = problem.l1_sensitivity if noise == "laplace" else problem.l2_sensitivity
-        released = Released(problem.value, moved, problem.utility)
+        released = problem.released(noise)
     elif public.perturbation == "output":
         tight = settings.constants == "tight"
         released = problem.released_optimum(noise, "tight" if tight else "paper")
@@ -265,7 +264,7 @@ def _case(settings: Settings, task: _Task, method: Method, alpha: float, longest
         "regularisation": public.regularisation,
         "gamma": settings.gamma,
         "delta": float(parts.guarantee.delta),
-        "sensitivity": released.sensitivity,
+        "sensitivity": float(released.sensitivity),
         "optimum": problem.optimum_loss,
         "gradient_norm": problem.minimum.gradient_norm,
         "optimum_norm": float(np.linalg.norm(problem.optimum)),

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,10 +10,10 @@ import numpy as np
 from nrjax import datasets, montecarlo
 from nrjax._numerics import check
 from nrjax.erm import LogisticProblem, Minimum, RidgeProblem
+from nrjax.erm.released import Mechanism, Released
 from nrjax.erm.statistics import Constants
-from nrjax.guarantees import LinearBoundary, PureGuarantee
+from nrjax.guarantees import LinearBoundary
 from nrjax.interaction import Interaction, build_interaction
-from nrjax.processes import Brownian, Laplace
 from nrjax.program import Program
 from nrjax.schedules import Grid
 from nrjax.sketches import Sketch
@@ -24,7 +24,7 @@ from nrjax.studies.sketched import sketch_pass
 from nrjax.studies.store import Case, Coordinate, Pass, Variable
 from nrjax.studies.whitehouse2022 import sketch
 from nrjax.studies.whitehouse2022.settings import Settings
-from nrjax.types import Guarantee, NoiseProcess, Outcome, StoppingRule
+from nrjax.types import Guarantee, Outcome, StoppingRule
 
 _TARGETS = {"kdd99": 0.41, "twitter": 0.025}
 """The paper's target losses."""
@@ -99,34 +99,20 @@ def _target(settings: Settings, number: int, task: str, data: str, optimum: floa
     return float(target)
 
 
-class _Released(NamedTuple):
-    """What is released of a problem under one kind of noise."""
-
-    value: np.ndarray
-    sensitivity: float
-    """In the norm that the noise asks for: l2 for Brownian, l1 for Laplace."""
-    utility: Any
-
-
-def _released(problem: _Problem, mechanism: str, constants: Constants) -> _Released:
-    noise = "gaussian" if mechanism == "brownian" else "laplace"
+def _released(
+    settings: Settings, problem: _Problem, name: str, constants: Constants
+) -> tuple[Released, Mechanism]:
+    """What is released of a problem under a mechanism's noise, and the mechanism."""
+    noise = "gaussian" if name == "brownian" else "laplace"
     if isinstance(problem, RidgeProblem):
-        return _Released(*problem.released(noise, constants))
-    assert isinstance(problem, LogisticProblem)
-    norm = problem.l2_sensitivity if noise == "gaussian" else problem.l1_sensitivity
-    return _Released(problem.value, norm, problem.utility)
-
-
-def _mechanism(
-    name: str, settings: Settings, released: _Released
-) -> tuple[NoiseProcess, LinearBoundary | PureGuarantee]:
-    shape = released.value.shape
+        released = problem.released(noise, constants)
+    else:
+        assert isinstance(problem, LogisticProblem)
+        released = problem.released(noise)
     if name == "brownian":
-        boundary = LinearBoundary.tight_at_epsilon(
-            settings.tight_at, released.sensitivity, settings.delta
-        )
-        return Brownian(shape), boundary
-    return Laplace(shape), PureGuarantee(released.sensitivity)
+        at, delta = settings.tight_at, settings.delta
+        return released, released.mechanism(tight_at_epsilon=at, delta=delta)
+    return released, released.mechanism()
 
 
 def _utility_sensitivity(settings: Settings, problem: _Problem) -> float:
@@ -191,11 +177,9 @@ def _curve(
     settings: Settings, levels: _Levels, problem: _Problem, mechanism: str, constants: Constants
 ) -> Interaction:
     """The loss at every level of the coarse grid: a test that never says yes."""
-    released = _released(problem, mechanism, constants)
-    process, guarantee = _mechanism(mechanism, settings, released)
-    never = PublicThreshold(np.inf)
-    schedule = levels.coarse(guarantee)
-    return build_interaction(released.value, process, guarantee, schedule, released.utility, never)
+    released, parts = _released(settings, problem, mechanism, constants)
+    never, schedule = PublicThreshold(np.inf), levels.coarse(parts.guarantee)
+    return build_interaction(*parts, schedule, released.utility, never)
 
 
 def _setups(settings: Settings) -> Iterator[Setup]:
@@ -218,21 +202,12 @@ def _setups(settings: Settings) -> Iterator[Setup]:
         data, problem = _problem(settings, task, _per_task(settings.data, number))
         target = _target(settings, number, task, data, problem.optimum_loss)
         for mechanism in settings.mechanism:
-            released = _released(problem, mechanism, settings.constants)
-            process, guarantee = _mechanism(mechanism, settings, released)
+            released, parts = _released(settings, problem, mechanism, settings.constants)
+            grid = levels.grid(parts.guarantee)
             for test in settings.test:
                 rule = _rule(test, settings, problem, target)
                 passes = {"outcome": outcome}
-                interactions = {
-                    "outcome": build_interaction(
-                        released.value,
-                        process,
-                        guarantee,
-                        levels.grid(guarantee),
-                        released.utility,
-                        rule,
-                    )
-                }
+                interactions = {"outcome": build_interaction(*parts, grid, released.utility, rule)}
                 if test == settings.test[0]:  # the curves do not depend on the test
                     for name, constants in _curves(settings, task):
                         passes[name] = curve
@@ -248,8 +223,8 @@ def _setups(settings: Settings) -> Iterator[Setup]:
                     "rows": problem.rows,
                     "dimension": problem.dimension,
                     "regularisation": settings.regularisation,
-                    "sensitivity": released.sensitivity,
-                    "delta": float(guarantee.delta),
+                    "sensitivity": float(released.sensitivity),
+                    "delta": float(parts.guarantee.delta),
                     "target": target,
                 }
                 if task == "ridge":

@@ -1,0 +1,98 @@
+"""What a problem releases under a kind of noise, and the mechanism that is made from it."""
+
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from nrjax._numerics import check
+from nrjax._shown import representation, shown
+from nrjax.guarantees import (
+    LinearBoundary,
+    MixtureBoundary,
+    OneSidedMixtureBoundary,
+    PureGuarantee,
+)
+from nrjax.processes import Brownian, Laplace
+from nrjax.sensitivities import Sensitivity
+from nrjax.types import NoiseProcess
+
+U = TypeVar("U")
+Boundary = LinearBoundary | MixtureBoundary | OneSidedMixtureBoundary
+
+
+class Mechanism(NamedTuple):
+    """Three parts of a trial that belong together: `simulate(key, trials, *mechanism, ...)`."""
+
+    value: Any
+    """The private value f(x)."""
+    process: Any
+    guarantee: Any
+    """Of this process, for this value's sensitivity."""
+
+    __repr__ = representation
+
+
+class Released(NamedTuple, Generic[U]):
+    """What a mechanism needs to know of a problem, for one kind of noise."""
+
+    value: np.ndarray
+    """The private value f(x), a vector of float64; its shape is the process's."""
+    sensitivity: Sensitivity
+    """Of the value, in the norm that the noise asks for: l2 for Gaussian, l1 for Laplace."""
+    utility: U
+
+    __repr__ = representation
+
+    def mechanism(
+        self,
+        process: NoiseProcess | None = None,
+        *,
+        delta: ArrayLike | None = None,
+        tight_at_epsilon: ArrayLike | None = None,
+        tight_at_time: ArrayLike | None = None,
+        boundary: type[Boundary] = LinearBoundary,
+    ) -> Mechanism:
+        """Value, noise and guarantee, which is made for the noise and the value's sensitivity.
+
+        Under Laplace noise nothing need be given: the guarantee is pure. Under Gaussian noise it
+        is a boundary, which needs `delta` and where it is tight.
+
+        Args:
+            process: another than `Laplace` or `Brownian` of the value's shape, for the same noise.
+            delta: probability with which the stated epsilon may be exceeded.
+            tight_at_epsilon: epsilon that the boundary reaches at the smallest time.
+            tight_at_time: time at which its epsilon is smallest; this or `tight_at_epsilon`.
+            boundary: its class.
+
+        Raises:
+            ValueError: an argument is missing, out of range, or has no meaning for this noise.
+        """
+        norm = getattr(self.sensitivity, "norm", None)
+        right = "a nrjax.Sensitivity, which says its norm"
+        check(norm is not None, "sensitivity", self.sensitivity, right)
+        gaussian = norm == "l2"
+        if process is None:
+            process = (Brownian if gaussian else Laplace)(self.value.shape)
+        noise = "gaussian" if gaussian else "laplace"
+        made = getattr(process, "noise", None)
+        check(made == noise, "process", process, f"one of {noise} noise, as the sensitivity is")
+        if not gaussian:
+            for name, given in (
+                ("delta", delta),
+                ("tight_at_epsilon", tight_at_epsilon),
+                ("tight_at_time", tight_at_time),
+            ):
+                check(given is None, name, given, "None: under Laplace noise nothing is left to it")
+            return Mechanism(self.value, process, PureGuarantee(self.sensitivity))
+        check(delta is not None, "delta", delta, "given, for Gaussian noise")
+        if (tight_at_epsilon is None) == (tight_at_time is None):
+            raise ValueError(
+                f"tight_at_epsilon = {shown(tight_at_epsilon)}, tight_at_time = "
+                f"{shown(tight_at_time)}: must be one of the two, for Gaussian noise"
+            )
+        if tight_at_time is None:
+            guarantee = boundary.tight_at_epsilon(tight_at_epsilon, self.sensitivity, delta)  # pyright: ignore[reportArgumentType]
+        else:
+            guarantee = boundary.tight_at_time(tight_at_time, self.sensitivity, delta)  # pyright: ignore[reportArgumentType]
+        return Mechanism(self.value, process, guarantee)
