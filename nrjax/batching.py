@@ -19,6 +19,8 @@ from nrjax.lanes import Trials
 class Batching:
     """How trials are batched; none of it changes a result, `tile` aside (last bits of utilities).
 
+    A single lane may round otherwise than several do, in the last bits of everything.
+
     Attributes:
         tile: trials whose utility is taken together, a power of two: in other batches a matrix
             product may round by its place in the batch. None chooses by the size of the utility's

@@ -299,8 +299,11 @@ def run_until(
     this runs every trial as long as the slowest. Trial i of `simulate(key, ...)` is
     `run_until(nrjax.trial_key(key, i), ...)`.
 
+    Under `jax_debug_nans`, a `jit` of one's own should return only what it needs: an outcome has
+    NaN where it has no guarantee or no shift. Inside `jax.shard_map` give that `check_vma=False`.
+
     Args:
-        key: the trial's own key.
+        key: the trial's own key; two calls with one key share their random bits.
         value: the private value f(x), of the process's shape.
         process: the noise.
         guarantee: what stopping at a time costs; None reports epsilon as NaN.

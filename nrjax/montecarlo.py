@@ -70,7 +70,8 @@ def outcomes(
     right = f"at most {_ROWS} results on a device: chunk, rounded up, times points"
     check(program.capacity * math.prod(trial.axes) <= _ROWS, "chunk", chunk, right)
     program.options |= {
-        "lanes": min(width, program.capacity),
+        # One lane alone may round otherwise than several: few trials must not be their own program.
+        "lanes": min(width, max(program.capacity, 2)),
         "inner_steps": batching.inner_steps,
         "fields": tuple(fields),
         "derived": tuple((name, function) for name, function in derived),
@@ -138,10 +139,12 @@ def simulate(
 
     Trial i draws what `run_until(nrjax.trial_key(key, i), ...)` does; the two are compiled apart
     and may differ in the last bits. It depends on the key and its number alone, bit for bit, not
-    on how many trials, chunks, lanes or devices there are (one backend, CPU type and jaxlib).
+    on how many trials, chunks, lanes or devices there are (one backend, CPU type and jaxlib). So
+    two calls with one key share their random bits, whatever else differs between them.
 
     Args:
-        key: the study's key.
+        key: the study's key; calls that are to be independent need keys of their own, as from
+            `jax.random.split`, or trials of other numbers.
         trials: how many trials; `first_trial + trials` is at most 2^32.
         value: the private value f(x), of the process's shape.
         process: the noise.

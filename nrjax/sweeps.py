@@ -28,10 +28,11 @@ def sweep(
     does not keep the others waiting, and other numbers, as many of them, do not compile again.
     Points share their random numbers: trial i has the same noise at each, which makes differences
     between points far less noisy than the points themselves (common random numbers). So it is the
-    trial i that `simulate` gives, up to the last bits, as the two are compiled apart.
+    trial i that `simulate` gives, up to the last bits, as the two are compiled apart. Another call
+    with the same key shares them too.
 
     Args:
-        key: the study's key.
+        key: the study's key; calls that are to be independent need keys of their own.
         trials: how many trials of each point.
         interactions: one for each point, from `nrjax.build_interaction`, alike in class, shape and
             dtype; what is the same in all of them, such as the data, is kept once. An iterator is

@@ -151,6 +151,18 @@ def test_the_default_tile_gives_the_same_stops():
     np.testing.assert_allclose(default.utility, other.utility, rtol=1e-6)
 
 
+def test_a_trial_alone_is_the_trial_among_others():
+    """Also in tiles of one, where it might have a single lane, which rounds otherwise."""
+    batching = nrjax.Batching(tile=1, lanes=4, devices=ONE)
+    many = nrjax.simulate(KEY, 60, **scalar(), batching=batching)
+    alone = [
+        nrjax.simulate(KEY, 1, **scalar(), first_trial=i, batching=batching) for i in range(60)
+    ]
+    assert_same(jax.tree.map(lambda *rows: np.concatenate(rows), *alone), many)
+    single = nrjax.simulate(KEY, 60, **scalar(), batching=nrjax.Batching(1, 1, devices=ONE))
+    np.testing.assert_allclose(single.epsilon, many.epsilon, rtol=1e-6)
+
+
 def test_a_lane_is_not_refilled_before_its_trial_has_ended():
     # Alternating short and long trials: every one must appear once, in its own place.
     parts = scalar(np.geomspace(100.0, 0.01, 50), threshold=-0.05)
