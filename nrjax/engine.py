@@ -322,9 +322,10 @@ def run_until(
     trial = build_interaction(
         value, process, guarantee, schedule, utility, rule, shift=shift, max_steps=max_steps
     )
+    key = check_key(key)
     check_unvaried(trial, key)
     with set_aside():
-        return _run_until(trial, check_key(key))
+        return _run_until(trial, key)
 
 
 def path(trial: Interaction, key: Array, length: int) -> Path:
@@ -374,6 +375,7 @@ def scan_path(
         value, process, guarantee, schedule, utility, rule, shift=shift, max_steps=max_steps
     )
     length = schedule.max_steps if max_steps is None else max_steps
+    key = check_key(key)
     check_unvaried(trial, key)
     with set_aside():
-        return _scan_path(trial, check_key(key), length)
+        return _scan_path(trial, key, length)

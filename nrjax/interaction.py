@@ -150,6 +150,12 @@ def _check_noise(
     value: Any, process: NoiseProcess, guarantee: Guarantee | None, schedule: Schedule, dtype: Any
 ) -> None:
     """The guarantee is for this noise, and the dtype resolves the noise beside the value."""
+    if guarantee is not None:
+        right = "a number, at least 0 and below 1"
+        delta = numbers(f"delta of {type(guarantee).__name__}", guarantee.delta, right)
+        if delta is not None:
+            ok = (delta >= 0) & (delta < 1)
+            check(ok, f"delta of {type(guarantee).__name__}", guarantee.delta, right)
     made, covered = getattr(process, "noise", None), getattr(guarantee, "noise", None)
     if None not in (made, covered) and made != covered:
         raise ValueError(
@@ -281,7 +287,7 @@ def build_interaction(
         if number is not None:
             check(np.isfinite(number), name, array, "finite")
     steps = schedule.max_steps if max_steps is None else max_steps
-    number = concrete(steps)
+    number = numbers("max_steps", steps, "an integer")
     if number is not None:
         ok = number.dtype.kind in "iu" and number.ndim == 0
         check(ok, "max_steps", steps, "an integer")

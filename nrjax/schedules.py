@@ -11,7 +11,7 @@ from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, concrete, float_dtype, numbers
+from nrjax._numerics import check, check_positive, concrete, float_dtype, numbers
 from nrjax.pytrees import register_dataclass
 from nrjax.types import Guarantee
 
@@ -22,9 +22,8 @@ def _levels(
     """`levels` epsilons from `low` to `high`, equally spaced on a scale; the ends are exact."""
     is_count = isinstance(levels, (int, np.integer)) and not isinstance(levels, bool)
     check(is_count and levels >= 1, "levels", levels, "an integer, at least 1")
-    low_number, high_number = concrete(low), concrete(high)
-    if low_number is not None:
-        check(np.isfinite(low_number) & (low_number > 0), "low", low, "positive and finite")
+    check_positive("low", low)
+    low_number, high_number = concrete(low), numbers("high", high, "finite")
     if high_number is not None:
         check(np.isfinite(high_number), "high", high, "finite")
     if low_number is None or high_number is None:
@@ -96,6 +95,7 @@ class Grid:
 
     @classmethod
     def _of(cls, guarantee: Guarantee, epsilons: Any) -> "Grid":
+        check(hasattr(guarantee, "time"), "guarantee", guarantee, "one, whose time can be asked")
         times = guarantee.time(epsilons)
         number = concrete(times)
         if number is None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import nrjax
+from nrjax.erm import LogisticProblem, RidgeProblem
 from nrjax.pytrees import register_dataclass
 from nrjax.stopping import LaplaceTests, first_yes
 from nrjax.types import Status
@@ -34,6 +35,46 @@ CONSTRUCTORS = [
 def test_parameters_are_numbers(name, build, bad):
     with pytest.raises(ValueError, match=rf"^{name} = .*: must be "):
         build(bad)
+
+
+X, Y = np.ones((4, 2)) / 2, np.array([1.0, -1.0, 1.0, -1.0])
+PURE = nrjax.PureGuarantee(1.0)
+
+CALLS = [
+    ("labels", lambda bad: LogisticProblem.fit(X, bad, 0.1)),
+    ("labels", lambda bad: RidgeProblem.fit(X, bad, 0.1)),
+    ("features", lambda bad: RidgeProblem.fit(bad, Y, 0.1)),
+    ("regularisation", lambda bad: LogisticProblem.fit(X, Y, bad)),
+    ("low", lambda bad: nrjax.Grid.geometric(PURE, bad, 1.0, 5)),
+    ("high", lambda bad: nrjax.Grid.linear(PURE, 0.1, bad, 5)),
+    ("guarantee", lambda bad: nrjax.Grid.linear(bad, 0.1, 1.0, 5)),
+    ("times", nrjax.Grid),
+    ("epsilon", lambda bad: nrjax.LinearBoundary.tight_at_epsilon(bad, 1.0, 1e-6)),
+    ("delta", lambda bad: nrjax.MixtureBoundary.tight_at_time(1.0, 1.0, bad)),
+    ("epsilon", PURE.time),
+    ("time", PURE.epsilon),
+    ("rate1", lambda bad: nrjax.Skellam((), bad, 1.0)),
+    ("eta", lambda bad: nrjax.LaplaceJumps((), bad, 2.0)),
+    ("rule", lambda bad: first_yes(KEY, bad, [1.0])),
+    ("max_steps", lambda bad: nrjax.run_until(KEY, **scalar(), max_steps=bad or "")),
+    ("trials", lambda bad: nrjax.simulate(KEY, bad, **scalar())),
+    ("key", lambda bad: nrjax.run_until(bad, **scalar())),
+    ("process", lambda bad: nrjax.run_until(KEY, **scalar(process=bad))),
+]
+
+
+@pytest.mark.parametrize("bad", [None, "a", np.array([None])], ids=repr)
+@pytest.mark.parametrize(("name", "call"), CALLS)
+def test_what_is_no_number_is_named(name, call, bad):
+    with pytest.raises(ValueError, match=rf"^{name} (= .*: must|has shape)"):
+        call(bad)
+
+
+def test_epsilons_of_queries_are_numbers():
+    rule = nrjax.ReducedAboveThreshold(0.0, 1.0)
+    for bad in ("ab", [None, None], ["a", "b"], [1j, 2j], [1.0], [1.0, 0.5]):
+        with pytest.raises(ValueError, match=r"^epsilons (= .*: must be|has shape)"):
+            first_yes(KEY, rule, [1.0, 2.0], bad)
 
 
 @pytest.mark.parametrize("bad", OBJECTS[:-1], ids=repr)
@@ -133,6 +174,10 @@ DOORS = [
     (
         {"shift": 3.0, "process": nrjax.Laplace(()), "guarantee": nrjax.PureGuarantee(2)},
         "must be of l1 norm at most 2",
+    ),
+    (
+        {"guarantee": Part(GUARANTEE, "delta", lambda delta: delta)},
+        "delta of Part = .*: must be a number",
     ),
     ({"shift": "1"}, "shift = '1': must be numbers"),
     ({"rule": nrjax.AboveThreshold(np.int64(2**40), 1.0, 0.5)}, "must resolve the sensitivity"),

@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check
+from nrjax._numerics import check, numbers
 from nrjax._shown import shown
 
 RowNorm = Literal["l2", "l1"]
@@ -49,8 +49,9 @@ def checked(
     if not np.all(np.isfinite(x)):
         row = int(np.argwhere(~np.isfinite(x))[0, 0])
         raise ValueError(f"features[{row}] = {shown(x[row])}: must be finite")
-    number = np.ndim(regularisation) == 0 and np.isfinite(regularisation)
-    check(number and regularisation > 0, "regularisation", regularisation, "above 0")
+    number = numbers("regularisation", regularisation, "above 0")
+    ok = number is not None and number.ndim == 0 and 0 < number < np.inf
+    check(ok, "regularisation", regularisation, "above 0")
     norms = np.linalg.norm(x, 1 if row_norm == "l1" else 2, axis=1)
     if norms.max() > 1 + NORM_SLACK:
         row = int(norms.argmax())

@@ -9,12 +9,19 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, concrete, float_dtype
+from nrjax._numerics import (
+    check,
+    check_positive,
+    check_probability,
+    concrete,
+    float_dtype,
+    numbers,
+)
 
 
 def check_time(time: ArrayLike) -> None:
     """Method check: positive, where `time` has numbers. Infinity is the limit of much noise."""
-    number = concrete(time)
+    number = numbers("time", time, "positive")
     if number is not None:
         check(number > 0, "time", time, "positive")
 
@@ -58,18 +65,13 @@ def host_or_trace(**values: ArrayLike) -> tuple[Any, list[Any], Callable[[Any], 
     the dtype of the inputs where one of these is an array), else `jax.numpy` in that dtype.
     `delta` must be a probability, everything else positive and finite.
     """
+    for name, value in values.items():
+        (check_probability if name == "delta" else check_positive)(name, value)
     dtype = float_dtype(*values.values())
-    numbers = [concrete(value) for value in values.values()]
-    for (name, value), number in zip(values.items(), numbers, strict=True):
-        if number is None:
-            continue
-        if name == "delta":
-            check((number > 0) & (number < 1), name, value, "strictly between 0 and 1")
-        else:
-            check((number > 0) & np.isfinite(number), name, value, "positive and finite")
-    if any(number is None for number in numbers):
+    known = [concrete(value) for value in values.values()]
+    if any(number is None for number in known):
         return jnp, [jnp.asarray(value, dtype) for value in values.values()], lambda result: result
-    host = [np.asarray(number, np.float64) for number in numbers]
+    host = [np.asarray(number, np.float64) for number in known]
     if all(np.ndim(v) == 0 and not isinstance(v, jax.Array) for v in values.values()):
         return np, host, float
     return np, host, lambda result: jnp.asarray(result, dtype)

@@ -8,7 +8,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check_positive, check_probability, concrete, float_dtype
+from nrjax._numerics import check_positive, check_probability, concrete, float_dtype, numbers
 from nrjax.guarantees._rounding import (
     check_time,
     host_or_trace,
@@ -144,6 +144,7 @@ class LinearBoundary:
             ValueError: `epsilon` is not finite or not above the floor `D2 a`, when concrete. Under
                 a trace the result is infinite.
         """
+        numbers("epsilon", epsilon, "finite and above 0")
         dtype = self._dtype(epsilon)
         asked = jnp.asarray(epsilon, dtype)
         sensitivity, a, b = self._parameters(dtype)

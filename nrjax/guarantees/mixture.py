@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check_positive, check_probability, float_dtype
+from nrjax._numerics import check_positive, check_probability, float_dtype, numbers
 from nrjax.guarantees._rounding import (
     check_time,
     host_or_trace,
@@ -159,6 +159,7 @@ class _Mixture(abc.ABC):
             ValueError: `epsilon` is not positive and finite, or its time is beyond the dtype, when
                 concrete. Under a trace the result is infinite.
         """
+        numbers("epsilon", epsilon, "finite and above 0")
         asked, sensitivity, level, rho = self._parameters(epsilon)
         margin = float(jnp.finfo(asked.dtype).eps)
         target = asked * (1 - (2 * _MARGIN + 8) * margin)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check_positive, float_dtype
+from nrjax._numerics import check_positive, float_dtype, numbers
 from nrjax.guarantees._rounding import check_time, safe_epsilon, safe_time
 from nrjax.pytrees import register_dataclass
 from nrjax.sensitivities import check_norm
@@ -56,6 +56,7 @@ class PureGuarantee:
             ValueError: `epsilon` is not positive and finite, or its time is beyond the dtype, when
                 concrete. Under a trace the result is infinite.
         """
+        numbers("epsilon", epsilon, "finite and above 0")
         dtype = float_dtype(epsilon, self.sensitivity)
         asked, sensitivity = jnp.asarray(epsilon, dtype), jnp.asarray(self.sensitivity, dtype)
         raw = sensitivity / asked * (1 + 2 * _MARGIN * float(jnp.finfo(dtype).eps))

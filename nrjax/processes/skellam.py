@@ -8,7 +8,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_shape, concrete, float_dtype
+from nrjax._numerics import check, check_shape, concrete, float_dtype, numbers
 from nrjax.processes._bessel import log_ratio
 from nrjax.processes._counts import binomial, largest_count, poisson
 from nrjax.pytrees import register_dataclass
@@ -57,12 +57,12 @@ class Skellam:
 
     def __post_init__(self):
         check_shape("shape", self.shape)
-        rates = concrete(self.rate1), concrete(self.rate2)
-        for name, value, rate in zip(
-            ("rate1", "rate2"), (self.rate1, self.rate2), rates, strict=True
-        ):
-            if rate is not None:
-                check(np.isfinite(rate) & (rate >= 0), name, value, "finite and not negative")
+        rates = []
+        for name, value in (("rate1", self.rate1), ("rate2", self.rate2)):
+            rates.append(numbers(name, value, "finite and not negative"))
+            if rates[-1] is not None:
+                ok = np.isfinite(rates[-1]) & (rates[-1] >= 0)
+                check(ok, name, value, "finite and not negative")
         if rates[0] is not None and rates[1] is not None:
             both = (self.rate1, self.rate2)
             check(rates[0] + rates[1] > 0, "(rate1, rate2)", both, "such that one is positive")

@@ -59,6 +59,10 @@ def first_yes(
     utilities = np.asarray(utilities) if isinstance(utilities, (list, tuple)) else utilities
     epsilons = np.asarray(epsilons) if isinstance(epsilons, (list, tuple)) else epsilons
     number = numbers("utilities", utilities, "numbers, not NaN")
+    if epsilons is not None:
+        numbers("epsilons", epsilons, "numbers, one a query")
+    lacking = [name for name in ("init", "step", "cost") if not hasattr(rule, name)]
+    check(not lacking, "rule", rule, "a stopping rule, with init, step and cost")
     shape = jnp.shape(utilities)
     if len(shape) != 1 or not shape[0]:
         raise ValueError(f"utilities has shape {shape}: must be a vector, not empty")
