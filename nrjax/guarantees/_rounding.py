@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, concrete, float_dtype
+from nrjax._numerics import check, concrete, float_dtype, numbers
 
 
 def check_time(time: ArrayLike) -> None:
@@ -58,18 +58,18 @@ def host_or_trace(**values: ArrayLike) -> tuple[Any, list[Any], Callable[[Any], 
     the dtype of the inputs where one of these is an array), else `jax.numpy` in that dtype.
     `delta` must be a probability, everything else positive and finite.
     """
+    known = []
+    for name, value in values.items():
+        right = "strictly between 0 and 1" if name == "delta" else "positive and finite"
+        number = numbers(name, value, right)
+        if number is not None:
+            most = 1 if name == "delta" else np.inf
+            check((number > 0) & (number < most), name, value, right)
+        known.append(number)
     dtype = float_dtype(*values.values())
-    numbers = [concrete(value) for value in values.values()]
-    for (name, value), number in zip(values.items(), numbers, strict=True):
-        if number is None:
-            continue
-        if name == "delta":
-            check((number > 0) & (number < 1), name, value, "strictly between 0 and 1")
-        else:
-            check((number > 0) & np.isfinite(number), name, value, "positive and finite")
-    if any(number is None for number in numbers):
+    if any(number is None for number in known):
         return jnp, [jnp.asarray(value, dtype) for value in values.values()], lambda result: result
-    host = [np.asarray(number, np.float64) for number in numbers]
+    host = [np.asarray(number, np.float64) for number in known]
     if all(np.ndim(v) == 0 and not isinstance(v, jax.Array) for v in values.values()):
         return np, host, float
     return np, host, lambda result: jnp.asarray(result, dtype)
