@@ -6,6 +6,7 @@ import math
 import numpy as np
 
 from nrjax._numerics import check
+from nrjax.sensitivities import Sensitivity
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -50,11 +51,11 @@ class Neighbour:
         return cls("remove", shift)
 
     @property
-    def l1_sensitivity(self) -> float:
+    def l1_sensitivity(self) -> Sensitivity:
         """l1-sensitivity of the counts: 2 (replace) or 1 (remove)."""
-        return float(np.abs(self.shift).sum())
+        return Sensitivity(np.abs(self.shift).sum(), "l1")
 
     @property
-    def l2_sensitivity(self) -> float:
+    def l2_sensitivity(self) -> Sensitivity:
         """l2-sensitivity of the counts: sqrt(2) (replace) or 1 (remove)."""
-        return math.sqrt(np.square(self.shift).sum())
+        return Sensitivity(math.sqrt(np.square(self.shift).sum()), "l2")

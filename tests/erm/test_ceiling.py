@@ -99,11 +99,12 @@ def test_no_size_of_a_release_puts_a_utility_above_its_bound_or_hides_a_nan(buil
     value, _, utility = build(0.05)
     rng = np.random.default_rng(3)
     largest = float(jnp.finfo(dtype).max)
-    sizes = 10.0 ** rng.uniform(-1.2 * np.log10(largest), np.log10(largest), (3000, 1))
-    releases = rng.normal(size=(3000, value.size)) * sizes
-    # Some coordinates alone are large.
-    spread = 10.0 ** rng.uniform(0, 0.5 * np.log10(largest), releases.shape)
-    releases[1::3] *= np.minimum(spread, largest / np.maximum(np.abs(releases), 1))[1::3]
+    top = np.log10(largest)
+    with np.errstate(over="ignore"):
+        releases = rng.normal(size=(3000, value.size))
+        releases *= 10.0 ** rng.uniform(-1.2 * top, top, (3000, 1))
+        # Some coordinates alone are large.
+        releases[1::3] *= 10.0 ** rng.uniform(0, 0.5 * top, releases[1::3].shape)
     releases = jnp.asarray(np.clip(releases, -largest, largest), dtype)
     found, bound = jax.jit(
         jax.vmap(lambda u, r: (evaluated(u, r), upper_bound(u, r)), (None, 0)),

@@ -123,6 +123,14 @@ MISTAKES = {
         lambda: laplace()._replace(sensitivity=0.1).mechanism(),
         "sensitivity = 0.1: must be a nrjax.Sensitivity",
     ),
+    "a method for a boundary": (
+        lambda: nrjax.LinearBoundary.tight_at_epsilon(0.3, problem("ridge").released, 1e-6),
+        "sensitivity = <bound method .*: must be positive and finite",
+    ),
+    "nothing for a boundary": (
+        lambda: nrjax.MixtureBoundary.tight_at_time(None, 1.0, 1e-6),
+        "time = None: must be positive and finite",
+    ),
     "no such norm": (lambda: nrjax.Sensitivity(1.0, "l3"), "norm = 'l3': must be 'l1' or 'l2'"),
     "no sensitivity": (lambda: nrjax.Sensitivity(-1.0, "l1"), "sensitivity = -1.0: must be"),
     "features that are none": (
