@@ -13,6 +13,7 @@ import numpy as np
 from jax import Array
 from jax.extend.core import ClosedJaxpr, Literal
 
+from nrjax._modes import set_aside
 from nrjax._shown import shown
 from nrjax.types import charge
 
@@ -91,7 +92,8 @@ def _is_ours(error: Exception) -> bool:
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
     name = "" if frame is None else frame.tb_frame.f_globals.get("__name__", "")
-    return isinstance(error, (ValueError, TypeError)) and name.split(".")[0] == "nrjax"
+    ours = name.split(".")[0] == "nrjax" and name not in ("nrjax._contract", "nrjax.types")
+    return isinstance(error, (ValueError, TypeError)) and ours
 
 
 @partial(jax.jit, static_argnames="structure")
@@ -166,7 +168,8 @@ def check_results(parts: tuple[Any, ...], structure: Any) -> None:
         parts: of an interaction, in its order, in one dtype.
         structure: classes of the parts: of those alike JAX tries one.
     """
-    _try.eval_shape(parts, jax.eval_shape(lambda: jax.random.key(0)), structure=structure)
+    with set_aside():
+        _try.eval_shape(parts, jax.eval_shape(lambda: jax.random.key(0)), structure=structure)
 
 
 def state_follows_utility(rule: Any, dtype: Any) -> bool:
@@ -177,7 +180,8 @@ def state_follows_utility(rule: Any, dtype: Any) -> bool:
     key = jax.eval_shape(lambda: jax.random.key(0))
     one = jax.ShapeDtypeStruct((), dtype)
     state = jax.eval_shape(rule.init, key, one)
-    program = jax.make_jaxpr(lambda *arguments: rule.step(*arguments)[0])(key, state, one, one)
+    with set_aside():
+        program = jax.make_jaxpr(lambda *given: rule.step(*given)[0])(key, state, one, one)
     marks = [False] * (len(program.jaxpr.invars) - 1) + [True]
     return any(_reached(program.jaxpr, marks))
 
@@ -190,6 +194,8 @@ def _reached(program: Any, marks: list[bool]) -> list[bool]:
         return not isinstance(operand, Literal) and operand in marked
 
     for equation in program.eqns:
+        if any("Ref" in type(v.aval).__name__ for v in (*equation.invars, *equation.outvars)):
+            return [True] * len(program.outvars)  # what is kept in one may come out anywhere
         operands = [is_marked(operand) for operand in equation.invars]
         inside = [part for part in equation.params.values() if isinstance(part, ClosedJaxpr)]
         results = [any(operands)] * len(equation.outvars)

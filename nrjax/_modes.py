@@ -15,7 +15,7 @@ def set_aside(mesh: Mesh | None = None) -> Iterator[None]:
     A NaN stands for what is not known; where it is a failure, a `Status` says so. Lanes keep their
     keys or get new ones, which the check takes for a second use of the old ones.
     """
-    with jax.debug_nans(False), jax.debug_key_reuse(False):
+    with jax.debug_nans(False), jax.debug_infs(False), jax.debug_key_reuse(False):
         if mesh is None:
             yield
         else:

@@ -13,7 +13,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._modes import check_unvaried, set_aside
-from nrjax._numerics import exact_float, two_sum
+from nrjax._numerics import check, concrete, exact_float, two_sum
 from nrjax._shown import representation
 from nrjax.interaction import Interaction, build_interaction
 from nrjax.keys import Role, check_key, role_key, step_key
@@ -374,8 +374,9 @@ def scan_path(
     trial = build_interaction(
         value, process, guarantee, schedule, utility, rule, shift=shift, max_steps=max_steps
     )
-    length = schedule.max_steps if max_steps is None else max_steps
+    length = concrete(schedule.max_steps if max_steps is None else max_steps)
+    check(length is not None, "max_steps", max_steps, "a number, not traced: it is a shape")
     key = check_key(key)
     check_unvaried(trial, key)
     with set_aside():
-        return _scan_path(trial, key, length)
+        return _scan_path(trial, key, int(length))  # pyright: ignore[reportArgumentType]

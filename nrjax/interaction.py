@@ -11,7 +11,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._contract import check_results, state_follows_utility
-from nrjax._numerics import check, concrete, float_dtype, numbers
+from nrjax._numerics import check, check_shape, concrete, float_dtype, numbers
 from nrjax._shown import shown
 from nrjax.pytrees import register_dataclass
 from nrjax.stopping._thresholds import ThresholdRule
@@ -127,7 +127,8 @@ def _check_rule(
                 "the schedule (or give max_steps)"
             )
     if isinstance(rule, ThresholdRule):
-        rule.check_resolved(dtype)
+        # A utility that states what its exact value moves by is itself rounded, and more than once.
+        rule.check_resolved(dtype, 8 if getattr(utility, "sensitivity", None) is not None else 1)
     if not (hasattr(rule, "sensitivity") and hasattr(utility, "sensitivity")):
         return
     stated, needed = (getattr(part, "sensitivity", None) for part in (rule, utility))
@@ -207,8 +208,10 @@ def _split(value: Any, dtype: Any, sensitivity: Any) -> tuple[Any, Any]:
     single, number = dtype == jnp.float32, concrete(value)
     whole = jnp.issubdtype(value.dtype if number is None else number.dtype, jnp.integer)
     if number is None:
+        if not single:
+            return value.astype(dtype), None
         low = value & 255 if whole else jnp.zeros_like(value)
-        return (value - low).astype(dtype), low.astype(dtype) if single else None
+        return (value - low).astype(dtype), low.astype(dtype)
     exact = number.astype(np.float64)
     if whole:
         largest = 47 if single else 53
@@ -275,6 +278,7 @@ def build_interaction(
         )
     value = _array("value", value)
     shift = None if shift is None else _array("shift", shift)
+    check_shape(f"shape of {type(process).__name__}", process.shape)
     shape = tuple(process.shape)
     for name, array in (("value", value), ("shift", shift)):
         if array is None:

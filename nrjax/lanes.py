@@ -175,7 +175,8 @@ def _stepped(
         held = state._replace(status=jnp.where(waits, Status.EXHAUSTED, state.status))
         new = engine.judge(trial, held, hypothesis, utility)
         # A stand-in that is NaN is of bounds the wrong way round; what is exact comes unsettled.
-        status = jnp.where(settled & jnp.isnan(utility), Status.INVALID_BOUNDS, new.status)
+        wrong = settled & jnp.isnan(utility) & (new.status != Status.INVALID_COST)
+        status = jnp.where(wrong, Status.INVALID_BOUNDS, new.status)
         new = new._replace(status=status.astype(jnp.int32))
         exactly = new._replace(hypothesis=hypothesis, utility=utility)
         return jax.tree.map(lambda new, old: jnp.where(late, new, old), exactly, new)

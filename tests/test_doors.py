@@ -152,6 +152,27 @@ RESULTS = [
 ]
 
 
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class OtherArguments(nrjax.PublicThreshold):
+    """Whose cost takes something else."""
+
+    def cost(self):
+        return 0.0
+
+
+def test_calls_that_fail_are_sentences():
+    with pytest.raises(ValueError, match=r"OtherArguments: cost.* must work under a trace"):
+        nrjax.run_until(KEY, **scalar(rule=OtherArguments(0.0)))
+    process = nrjax.Brownian(())
+    object.__setattr__(process, "shape", 3)
+    with pytest.raises(ValueError, match="shape of Brownian = 3: must be a tuple"):
+        nrjax.run_until(KEY, **scalar(process=process))
+    with pytest.raises(ValueError, match=r"max_steps = .*: must be a number, not traced"):
+        jax.jit(lambda steps: nrjax.scan_path(KEY, **scalar(), max_steps=steps))(3)
+    assert nrjax.scan_path(KEY, **scalar(), max_steps=jnp.int32(3)).time.shape == (3,)
+
+
 @pytest.mark.parametrize(("part", "good", "method", "gives", "message"), RESULTS)
 def test_each_part_gives_what_its_interface_says(part, good, method, gives, message):
     parts = scalar(**{part: Part(good, method, gives)})
@@ -311,8 +332,22 @@ class Patience(nrjax.PublicThreshold):
         return (jnp.maximum(best, utility), waited), waited >= 3
 
 
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Referring(TwoInARow):
+    """The same, the count kept in a mutable array on the way."""
+
+    def step(self, key, state, epsilon, utility):
+        kept = jax.new_ref(state)
+        kept[...] = super().step(key, state, epsilon, utility)[0]
+        return kept[...], kept[...] >= 2
+
+
+RULES = {"two": TwoInARow(-0.5), "patience": Patience(0.0), "ref": Referring(-0.5)}
+
+
 @pytest.mark.parametrize("utility", [Bounded(3.0), Ceiled(3.0)], ids=["bounds", "ceiling"])
-@pytest.mark.parametrize("rule", [TwoInARow(-0.5), Patience(0.0)], ids=["two", "patience"])
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 def test_rules_whose_state_follows_the_utility(rule, utility):
     """Bounds say nothing of such a state: simulate goes by the utility itself."""
     parts = scalar(np.geomspace(30.0, 0.05, 30), rule=rule, utility=utility)
@@ -331,3 +366,7 @@ def test_inverted_bounds_end_the_trial():
         outcome = nrjax.simulate(KEY, 4, **scalar(rule=rule, utility=Bounded(3.0, width=-0.2)))
         assert np.all(outcome.status == Status.INVALID_BOUNDS)
         np.testing.assert_array_equal(outcome.test_epsilon, cost)
+    both = {"guarantee": Planted(GUARANTEE, -1.0), "utility": Bounded(3.0, width=-0.2)}
+    outcome = nrjax.simulate(KEY, 4, **scalar(**both))
+    assert np.all(outcome.status == Status.INVALID_COST)
+    assert np.all(outcome.epsilon == np.inf)

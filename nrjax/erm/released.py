@@ -68,6 +68,8 @@ class Released(NamedTuple, Generic[U]):
         Raises:
             ValueError: an argument is missing, out of range, or has no meaning for this noise.
         """
+        known = isinstance(boundary, type) and hasattr(boundary, "tight_at_epsilon")
+        check(known, "boundary", boundary, "a class of boundaries, such as LinearBoundary")
         norm = getattr(self.sensitivity, "norm", None)
         right = "a nrjax.Sensitivity, which says its norm"
         check(norm is not None, "sensitivity", self.sensitivity, right)

@@ -9,7 +9,15 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_positive, concrete, exact_float, numbers, two_sum
+from nrjax._numerics import (
+    check,
+    check_positive,
+    concrete,
+    exact_float,
+    float_dtype,
+    numbers,
+    two_sum,
+)
 from nrjax.types import Status
 
 
@@ -25,10 +33,12 @@ class ThresholdRule(abc.ABC):
 
     def __post_init__(self):
         value, right = self.threshold, "a number, or a vector of numbers"
-        if isinstance(value, (list, tuple)):
-            value = np.asarray(value)
-            object.__setattr__(self, "threshold", value)
+        value = np.asarray(value) if isinstance(value, (list, tuple)) else value
         number = numbers("threshold", value, right)
+        if number is not None and number.dtype.kind in "iu":  # JAX would wrap large ones
+            check(np.abs(number.astype(np.float64)) <= 2**53, "threshold", value, "at most 2^53")
+            value = number.astype(np.float64)
+        object.__setattr__(self, "threshold", value)
         if number is not None:
             check(number.size > 0, "threshold", value, f"{right}, not empty")
             check(~np.isnan(number), "threshold", value, right)
@@ -67,9 +77,7 @@ class ThresholdRule(abc.ABC):
         Raises:
             ValueError: the threshold of one trial has more than one axis.
         """
-        threshold = jnp.asarray(self.threshold)
-        if not jnp.issubdtype(threshold.dtype, jnp.floating):
-            threshold = threshold.astype(float)
+        threshold = jnp.asarray(self.threshold, float_dtype(self.threshold))
         if threshold.ndim > 1:
             raise ValueError(
                 f"threshold has shape {threshold.shape}: must be a scalar or a vector, for one "
@@ -98,30 +106,26 @@ class ThresholdRule(abc.ABC):
         Taken on the host, so that a cast to float32 rounds differences and not large numbers.
 
         Raises:
-            ValueError: an integer is beyond 2^53, and is compared with floats.
+            ValueError: an integer is beyond 2^53.
         """
-        threshold = np.asarray(concrete(self.threshold))
+        threshold = np.asarray(concrete(self.threshold), np.float64)
         blank = dataclasses.replace(self, threshold=np.zeros(threshold.shape))
         threshold = threshold[: utilities.size] if threshold.ndim else threshold
-        pair = {"utilities": utilities, "threshold": threshold}
-        whole = {name: number for name, number in pair.items() if number.dtype.kind in "iu"}
-        if len(whole) == 2:
-            return blank, (utilities.astype(object) - threshold.astype(object)).astype(np.float64)
-        for name, number in whole.items():
-            check(np.abs(number.astype(np.float64)) <= 2**53, name, number, "at most 2^53")
+        exact = utilities.astype(np.float64)
+        if utilities.dtype.kind in "iu":
+            check(np.abs(exact) <= 2**53, "utilities", utilities, "at most 2^53")
         with np.errstate(invalid="ignore"):
-            margin = utilities.astype(np.float64) - threshold.astype(np.float64)
-        return blank, np.where(utilities == threshold, 0, margin)
+            return blank, np.where(exact == threshold, 0, exact - threshold)
 
-    def check_resolved(self, dtype: Any) -> None:
-        """Raise a `ValueError` where numbers near a threshold are further apart than Delta."""
+    def check_resolved(self, dtype: Any, levels: int = 1) -> None:
+        """Raise a `ValueError` unless Delta spans as many numbers near the thresholds."""
         threshold = concrete(self.threshold)
         sensitivity = concrete(getattr(self, "sensitivity", None))
         if threshold is None or sensitivity is None:
             return
         largest = np.abs(threshold[np.isfinite(threshold)]).max(initial=0)
         spacing = float(np.spacing(largest.astype(dtype)))
-        if np.any(spacing > sensitivity):
+        if np.any(levels * spacing > sensitivity):
             raise ValueError(
                 f"threshold is as large as {largest:.6g}, where {np.dtype(dtype).name} numbers are "
                 f"{spacing:.2g} apart: must resolve the sensitivity {np.min(sensitivity):.3g} of "

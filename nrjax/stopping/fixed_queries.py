@@ -1,5 +1,6 @@
 """A stopping rule on a fixed sequence of query values, without an engine."""
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -48,7 +49,8 @@ def first_yes(
         rule: the rule, for one trial.
         utilities: values of the queries on the private data, shape (steps,), steps > 0. Of numbers
             (lists, NumPy arrays) the thresholds are subtracted on the host, so that counts beyond
-            2^24 lose nothing in float32; traced integers beyond it count as NaN.
+            2^24 lose nothing in float32; traced integers beyond it count as NaN. So do floats that
+            float32 does not hold to a thousandth of the sensitivity, where thresholds are traced.
         epsilons: for rules that follow the releases' epsilon: that at each step, same shape.
 
     Raises:
@@ -79,6 +81,8 @@ def first_yes(
     if isinstance(rule, ThresholdRule):
         if number is not None and concrete(rule.threshold) is not None:
             rule, utilities = rule.centred(number)
+        elif number is not None and number.dtype.kind == "f":
+            rule, utilities = _resolved(rule, number, dtype)
         rule.check_resolved(dtype)
     utilities = exact_float(utilities, dtype)
     levels = jnp.full(shape, jnp.nan, dtype) if epsilons is None else jnp.asarray(epsilons, dtype)
@@ -89,6 +93,22 @@ def first_yes(
         right = "given for this rule, positive, finite and not falling"
         check(~number, "epsilons", epsilons, right)
     return result
+
+
+def _resolved(rule: Any, utilities: np.ndarray, dtype: Any) -> tuple[Any, Array]:
+    """Utilities in the dtype, NaN where a cast may move them by more than Delta/1024.
+
+    The rule, which gets that much more sensitivity, has thresholds that are traced: from numbers
+    they would be subtracted first.
+    """
+    sensitivity = getattr(rule, "sensitivity", None)
+    exact = utilities.astype(dtype).astype(utilities.dtype) == utilities
+    if sensitivity is None or np.all(exact):
+        return rule, jnp.asarray(utilities, dtype)
+    spacing = np.spacing(np.abs(utilities).astype(dtype))
+    held = exact | (1024 * spacing <= jnp.asarray(sensitivity, dtype))
+    rule = dataclasses.replace(rule, sensitivity=jnp.asarray(sensitivity, dtype) * (1 + 2**-10))
+    return rule, jnp.where(held, utilities.astype(dtype), jnp.nan)
 
 
 def _cast(leaf: Any, dtype: Any) -> Any:

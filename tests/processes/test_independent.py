@@ -123,7 +123,7 @@ def _half_way(parameters, time, release):
 
 def test_adaptive_times_are_paid_for_too(dtype):
     schedule = nrjax.AdaptiveTimes(4.0, _half_way, 1e-3, 8, 0.4)
-    own = parts(None) | {"schedule": schedule}
+    own = parts(TIMES) | {"schedule": schedule}
     paths = jax.vmap(lambda key: nrjax.scan_path(key, **own))(jax.random.split(KEY, 20))
     assert np.unique(np.asarray(paths.time)[:, -1]).size > 5
     for times, stated in zip(paths.time, paths.mechanism_epsilon, strict=True):

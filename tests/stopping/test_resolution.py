@@ -69,6 +69,26 @@ def test_comparisons_are_exact(utility, threshold, noise, dtype):
     assert bool(reached) == exact
 
 
+def test_thresholds_and_utilities_that_the_dtype_does_not_hold():
+    """Integers are not wrapped; floats that a cast would move count as NaN, where it matters."""
+    big = jax.jit(lambda u: first_yes(KEY, nrjax.PublicThreshold(np.int64(2**40)), u))
+    assert big(jnp.array([100.0, 1e8])).status == Status.EXHAUSTED
+
+    def asked(tau, utility, sensitivity=1.0):
+        rule = nrjax.AboveThreshold(tau, sensitivity, 0.1)
+        return first_yes(KEY, rule, [utility]).status
+
+    traced = jax.jit(asked, static_argnums=(1, 2))
+    lost = jnp.result_type(float) == jnp.float32
+    for utility in (LARGE + 11.9, LARGE + 12.1):
+        assert (traced(LARGE + 64.0, utility) == Status.NAN_UTILITY) == lost
+    assert traced(LARGE + 64.0, float(LARGE + 8)) != Status.NAN_UTILITY
+    assert traced(64.0, 11.9) != Status.NAN_UTILITY
+    both = jax.jit(lambda tau, delta: asked(tau, LARGE + 11.9, delta))
+    assert (both(LARGE + 64.0, 1.0) == Status.NAN_UTILITY) == lost
+    assert both(LARGE + 64.0, 1e5) != Status.NAN_UTILITY
+
+
 def test_integer_utilities_beyond_the_dtype_are_nan():
     rule = nrjax.AboveThreshold(0.0, 1.0, 0.5)
     limit = 2**24 if jnp.result_type(float) == jnp.float32 else 2**31 - 1
@@ -98,8 +118,8 @@ def test_releases_are_rounded_sums(value, traced):
     parts = scalar([2e6, 1e6, 5e5], process=process, guarantee=nrjax.PureGuarantee(1e3))
     parts |= {"utility": Distance(0.0), "rule": nrjax.PublicThreshold(np.inf)}
     run = lambda value: nrjax.scan_path(KEY, **parts | {"value": value})  # noqa: E731
-    if traced and isinstance(value, int) and value < 2**31:
-        path, blank = jax.jit(run)(value), run(0)
+    if traced and isinstance(value, int):
+        path, blank = jax.jit(run)(jnp.int32(value)), run(0)
     else:
         path, blank = run(value), run(0)
     noise = np.asarray(blank.release, np.float64)

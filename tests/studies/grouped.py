@@ -35,7 +35,7 @@ def plant(fault: str) -> None:
 
 if __name__ == "__main__":
     sys.modules["nrjax.studies.tiny"] = tiny
-    runner.STUDIES = ("tiny",)
+    runner.STUDIES = ("tiny", "rogers2023")
     if sys.argv[1] != "none":
         plant(sys.argv[1])
     sys.exit(cli.main(sys.argv[2:]))

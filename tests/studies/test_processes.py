@@ -27,7 +27,7 @@ LIMIT = 100
 def tiny_study():
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "nrjax.studies.tiny", tiny)
-        patch.setattr(runner, "STUDIES", ("tiny",))
+        patch.setattr(runner, "STUDIES", ("tiny", "rogers2023"))
         yield
 
 
