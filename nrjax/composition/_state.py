@@ -12,7 +12,7 @@ from jax import Array
 
 from nrjax._numerics import check, concrete
 from nrjax.composition._spending import Spending, add, add_all, nothing
-from nrjax.composition.requests import Request, parts
+from nrjax.composition.requests import Request, names, parts
 from nrjax.pytrees import register_dataclass
 
 APART = 64
@@ -38,6 +38,13 @@ def kinds_of(request: Request) -> tuple[type, ...]:
     return tuple(type(part) for part in parts(request))
 
 
+def check_kinds(name: str, request: Request, kinds: tuple[type, ...]) -> None:
+    """A `ValueError` unless a request is of the kinds that were admitted, or of none."""
+    found = kinds_of(request)
+    right = f"of the kinds that it was admitted, or the round opened with: {names(kinds)}"
+    check(not found or found == kinds, name, request, right)
+
+
 @register_dataclass
 @dataclasses.dataclass(frozen=True)
 class OpenRounds:
@@ -46,7 +53,8 @@ class OpenRounds:
     number: Array
     """int32, shape (rounds,); 0 where a place is free."""
     held: Array
-    """Largest cost that each was admitted to, and its deltas; shape (rounds, currencies)."""
+    """Largest cost that each was admitted to; shape (rounds, 2, currencies): first what may be
+    refunded, then what is charged as it was admitted, deltas among it."""
     last: Array
     """The number that was given out last, int32."""
 
@@ -74,7 +82,7 @@ def start(owner: Any, dtype: Any, currencies: int, rounds: int = 0) -> LedgerSta
     check(whole, "rounds", rounds, "an integer, at least 0")
     places = None
     if rounds:
-        held = jnp.zeros((rounds, currencies), dtype)
+        held = jnp.zeros((rounds, 2, currencies), dtype)
         places = OpenRounds(jnp.zeros(rounds, jnp.int32), held, jnp.int32(0))
     order = getattr(owner, "order", None)
     return LedgerState(
@@ -119,7 +127,9 @@ def total(state: LedgerState, spent: Spending, own: Array | None = None) -> Spen
     if state.rounds is None:
         return spent
     held = state.rounds.held
-    return add_all(spent, held if own is None else jnp.where(own[:, None], 0, held))
+    if own is not None:
+        held = jnp.where(own[:, None, None], 0, held)
+    return add_all(spent, held.reshape(-1, held.shape[-1]))
 
 
 def near(cost: Array, held: Array) -> Array:
