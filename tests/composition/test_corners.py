@@ -18,6 +18,7 @@ from nrjax.composition import (
     ExPostFilter,
     ExPostOdometer,
     GaussianFilter,
+    LaplaceMechanism,
     LaplaceReduction,
     OneSidedBrownianOdometer,
     Pure,
@@ -28,7 +29,7 @@ from nrjax.composition import (
 )
 from nrjax.composition import conversions as c
 from tests.composition import exact
-from tests.composition.cases import FILTERS, SMALL
+from tests.composition.cases import FILTERS, ODOMETERS, SMALL
 from tests.composition.test_odometers import exact_bound
 
 
@@ -242,3 +243,17 @@ def test_order_is_found_where_most_cost_too_much():
 
 def test_budget_beyond_the_dtype():
     assert ExPostFilter(1e39).budget <= 1e39
+
+
+@pytest.mark.parametrize("case", [*FILTERS, *ODOMETERS], ids=lambda case: case.name)
+def test_subnormal_sensitivities_and_times(case, dtype):
+    """XLA takes them for 0, and the cost for next to nothing: refused, or infinite."""
+    owner, tiny = case.build(10.0, 1e-6), float(jnp.finfo(dtype).tiny)
+    for kind in {BrownianReduction, LaplaceMechanism, LaplaceReduction} & set(case.kinds):
+        for numbers in ((tiny / 8, 8 * tiny), (tiny / 8, 1.0), (tiny, tiny / 2)):
+            after = jax.jit(lambda *two, kind=kind: owner.spend(owner.init(), kind(*two)))(*numbers)
+            if isinstance(after, tuple):
+                assert not after[1]
+                assert not owner.admits(owner.init(), kind(*numbers))
+            else:
+                assert after.spent.total[0] == np.inf
