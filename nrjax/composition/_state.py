@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from nrjax._numerics import check, concrete
@@ -69,7 +70,7 @@ class LedgerState:
     rounds: OpenRounds | None
     """None where no rounds can be opened."""
     order: Array | None
-    """The Renyi order that the costs are for, if they are for one."""
+    """The Renyi order that the costs are for, or an odometer's gamma; None where there is none."""
     owner: str = dataclasses.field(metadata={"static": True})
     """Name of the class whose state it is."""
     dtype: str = dataclasses.field(metadata={"static": True})
@@ -78,13 +79,13 @@ class LedgerState:
 
 def start(owner: Any, dtype: Any, currencies: int, rounds: int = 0) -> LedgerState:
     """Nothing spent and no round open."""
-    whole = isinstance(rounds, int) and not isinstance(rounds, bool) and rounds >= 0
+    whole = isinstance(rounds, (int, np.integer)) and not isinstance(rounds, bool) and rounds >= 0
     check(whole, "rounds", rounds, "an integer, at least 0")
     places = None
     if rounds:
         held = jnp.zeros((rounds, 2, currencies), dtype)
         places = OpenRounds(jnp.zeros(rounds, jnp.int32), held, jnp.int32(0))
-    order = getattr(owner, "order", None)
+    order = _tag(owner)[1]
     return LedgerState(
         spent=nothing(dtype, (currencies,)),
         rounds=places,
@@ -94,8 +95,14 @@ def start(owner: Any, dtype: Any, currencies: int, rounds: int = 0) -> LedgerSta
     )
 
 
+def _tag(owner: Any) -> tuple[str, Any]:
+    """What was fixed before the first release beside the budget, by name; None if nothing was."""
+    name = "gamma" if hasattr(owner, "gamma") else "order"
+    return name, getattr(owner, name, None)
+
+
 def check_owner(owner: Any, state: Any) -> Array:
-    """Whether a state is this owner's, and for its order (bool).
+    """Whether a state is this owner's, and for its order or gamma (bool).
 
     Raises:
         ValueError: it is not, as far as can be seen outside of traces.
@@ -110,10 +117,11 @@ def check_owner(owner: Any, state: Any) -> Array:
     check(kept, "state", f"in {found} under {default}", right)
     if state.order is None:
         return jnp.asarray(True)
-    same = state.order == jnp.asarray(owner.order, state.order.dtype)
+    field, own = _tag(owner)
+    same = state.order == jnp.asarray(own, state.order.dtype)
     known = concrete(same)
-    right = f"for {name}'s own order, {owner.order}"
-    check(known is None or known, "state", f"for order {state.order}", right)
+    right = f"for {name}'s own {field}, {own}"
+    check(known is None or known, "state", f"for {field} {state.order}", right)
     return same
 
 

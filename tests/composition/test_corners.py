@@ -257,3 +257,26 @@ def test_subnormal_sensitivities_and_times(case, dtype):
                 assert not owner.admits(owner.init(), kind(*numbers))
             else:
                 assert after.spent.total[0] == np.inf
+
+
+def test_exact_shares_in_one_request():
+    """Admitted, opened and spent alike; and what is not exact is still rounded up."""
+    filter = ExPostFilter(1.0, 0.5)
+    halves = (ExPost(0.5, 0.25), ExPost(0.5, 0.25))
+    assert filter.cost(halves) == 1
+    assert filter.admits(filter.init(), halves)
+    _, _, ok = filter.open(filter.init(np.int64(2)), halves)
+    assert ok
+    thirds = (ExPost(1 / 3),) * 3
+    assert exact.rational(filter.cost(thirds)) >= 3 * Fraction(1 / 3)
+    assert exact.rational(filter.cost((ExPost(1.0), ExPost(1e-20)))) > 1
+
+
+def test_whole_numbers_beyond_int32():
+    filter = ExPostFilter(1.0)
+    for time in (10**10, 2**31, np.int64(2**32)):
+        for cost in (filter.cost, jax.jit(filter.cost)):
+            stated = exact.rational(cost(LaplaceReduction(1, time)))
+            assert 1 <= stated * int(time) <= 1 + Fraction(1, 10**6)
+        assert not filter.admits(filter.init(), ExPost(time))
+    assert filter.cost(ExPost(2**31)) == 2.0**31
