@@ -157,12 +157,17 @@ def _check_noise(
         if delta is not None:
             ok = (delta >= 0) & (delta < 1)
             check(ok, f"delta of {type(guarantee).__name__}", guarantee.delta, right)
-    made, covered = getattr(process, "noise", None), getattr(guarantee, "noise", None)
-    if None not in (made, covered) and made != covered:
-        raise ValueError(
-            f"guarantee = {shown(guarantee)}: must be for {made} noise, which "
-            f"{type(process).__name__} makes, but holds for {covered} noise"
-        )
+    kind, made = type(process).__name__, getattr(process, "noise", None)
+    for name, part in (("guarantee", guarantee), ("schedule", schedule)):
+        covered = getattr(part, "noise", None)
+        unknown = made is None and part is guarantee  # a schedule's filter takes no unnamed noise
+        if covered is not None and made != covered and not unknown:
+            raise ValueError(
+                f"{name} = {shown(part)}: must be for {made or 'other'} noise, which {kind} makes, "
+                f"but holds for {covered} noise"
+            )
+    chain = not (hasattr(schedule, "kind") and hasattr(process, "composed_time"))
+    check(chain, "process", process, f"noise reduction, whose stop {type(schedule).__name__} pays")
     largest, last = concrete(value), concrete(getattr(schedule, "last_time", None))
     if largest is None or last is None or not largest.size or not hasattr(process, "deviation"):
         return

@@ -15,6 +15,7 @@ from nrjax.composition._ledger import Ledger
 from nrjax.composition._spending import enlarged, limit, rounded_down
 from nrjax.composition._state import LedgerState
 from nrjax.composition.requests import names
+from nrjax.sensitivities import check_norm
 
 Cost = Callable[[Any, Any], Array]
 """From a request and a dtype to its cost in the filter's currency, rounded up."""
@@ -62,7 +63,7 @@ def charge(owner: Any, request: Any, dtype: Any, takes_delta: bool) -> tuple[Arr
     share = getattr(request, "delta", 0.0)
     if not takes_delta:
         check_no_delta(request, type(owner).__name__)
-    ok = request.well_formed()
+    ok = request.well_formed(dtype)
     share = enlarged(share, dtype)
     if not takes_delta:
         ok &= share == 0
@@ -148,6 +149,7 @@ class BudgetFilter(Ledger):
                 f"{getattr(kind, '__name__', kind)}: a smallest time under {type(self).__name__} "
                 f"is known for {names(times)}"
             )
+        check_norm(sensitivity, kind.noise)  # pyright: ignore[reportAttributeAccessIssue]
         number = concrete(sensitivity)
         if number is not None:
             ok = (number > 0) & np.isfinite(number)

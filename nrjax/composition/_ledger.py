@@ -6,7 +6,6 @@ the budgets; `docs/composition.md` proves that this is enough.
 
 import abc
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -14,13 +13,13 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check
-from nrjax.composition._spending import Spending, fits, room
+from nrjax.composition._spending import Spending, fits, room, summed
 from nrjax.composition._state import (
     APART,
     LedgerState,
     Round,
     added,
+    check_kinds,
     check_owner,
     choose,
     happened,
@@ -31,7 +30,13 @@ from nrjax.composition._state import (
     start,
     total,
 )
-from nrjax.composition.requests import Request, names, parts
+from nrjax.composition.requests import (
+    BrownianReduction,
+    ExPost,
+    LaplaceReduction,
+    Request,
+    parts,
+)
 
 
 class Ledger(abc.ABC):
@@ -41,7 +46,9 @@ class Ledger(abc.ABC):
     """
 
     _refunded: ClassVar[tuple[bool, ...]]
-    """For each currency, whether a round that closes gets back what it held beyond its cost."""
+    """For each currency, whether a round may get back what it held beyond its cost."""
+    _stopped: ClassVar[tuple[type, ...]] = (ExPost, BrownianReduction, LaplaceReduction)
+    """The kinds that get it back: their costs hold at the stop, all others for what was asked."""
 
     @abc.abstractmethod
     def _dtype(self) -> Any:
@@ -111,10 +118,21 @@ class Ledger(abc.ABC):
         return [self._charge(part, dtype) for part in parts(request)]
 
     def _sum(self, request: Request, dtype: Any) -> Array:
-        """What a request costs as a whole, rounded up."""
-        charges = self._charges(request, dtype) or [jnp.zeros(len(self._refunded), dtype)]
-        margin = 1 + 2 * float(jnp.finfo(dtype).eps)
-        return functools.reduce(lambda sum, more: (sum + more) * margin, charges)
+        """What a request costs, rounded up, shape (2, currencies): what may be refunded, the rest.
+
+        The rest, deltas among it, is charged as it was admitted.
+        """
+        refunded = jnp.asarray(self._refunded)
+        charges = [jnp.zeros((2, refunded.size), dtype)]
+        for part, charge in zip(parts(request), self._charges(request, dtype), strict=True):
+            back = refunded & isinstance(part, self._stopped)
+            charges.append(jnp.where(jnp.stack([back, ~back]), charge, 0))
+        return summed(jnp.stack(charges))
+
+    def _paid(self, request: Request, cost: Array, admitted: Array) -> list[Array]:
+        """What is charged for a request of which at least as much was admitted."""
+        rest = admitted[1] if kinds_of(request) else jnp.zeros_like(admitted[1])
+        return [jnp.minimum(cost[0], admitted[0]), rest]
 
     def remaining(self, state: LedgerState, round: Round | None = None) -> Array:
         """What is left beside open rounds, rounded down; a request of that cost still fits.
@@ -132,7 +150,7 @@ class Ledger(abc.ABC):
             TypeError: nothing is proved for a kind of request.
             ValueError: a concrete field of a request is out of range.
         """
-        return self._main(self._sum(request, self._dtype()))
+        return self._main(summed(self._sum(request, self._dtype())))
 
     def admits(self, state: LedgerState, request: Request) -> Array:
         """Whether a mechanism may be started, or rewound, that may cost as much as this (bool).
@@ -173,7 +191,9 @@ class Ledger(abc.ABC):
             spent: the request as it came out.
             admitted: what was asked for before, which `spent` must not exceed. Where it does by no
                 more than rounding (the one was Python's number, the other a device's), what was
-                admitted is what is charged.
+                admitted is what is charged; and so it is for deltas, and for all requests whose
+                costs do not hold at the stop, as in `close`. Without it `spent` must be what was
+                asked for, but for the time or ex-post epsilon.
 
         Returns:
             The state, and whether the cost fitted (bool), but for what two programs may differ by
@@ -182,16 +202,17 @@ class Ledger(abc.ABC):
 
         Raises:
             TypeError: nothing is proved for a kind of request.
-            ValueError: a concrete field of a request is out of range, or the state is another
-                filter's.
+            ValueError: a concrete field of a request is out of range, the kinds are not those that
+                were admitted, or the state is another filter's.
         """
         dtype = self._dtype_of(state)
         eps = float(jnp.finfo(dtype).eps)
         charges, ok = self._charges(spent, dtype), jnp.asarray(True)
         if admitted is not None:
+            check_kinds("spent", spent, kinds_of(admitted))
             had, asked = self._sum(spent, dtype), self._sum(admitted, dtype)
             ok = jnp.all(near(had, asked))
-            charges = [jnp.minimum(had, asked)]
+            charges = self._paid(spent, had, asked)
         ok &= self._fits(state, added(state, [one * (1 - APART * eps) for one in charges]))
         return happened(state, added(state, charges), ok), ok
 
@@ -202,8 +223,8 @@ class Ledger(abc.ABC):
 
         Args:
             state: of this filter, from `init(rounds=...)`.
-            request: what the first release costs. Its kinds are the round's for good; its deltas
-                are taken at once, and never given back.
+            request: what the first release costs. Its kinds are the round's for good; its deltas,
+                and what it costs beside ex-post epsilons and noise reduction, are taken at once.
 
         Returns:
             The state, a handle of the round, and whether it was opened (bool): if not, the state
@@ -219,11 +240,11 @@ class Ledger(abc.ABC):
         free = rounds.number == 0
         own = free & (jnp.arange(free.size) == jnp.argmax(free))
         number = rounds.last + 1
-        ok = jnp.any(free) & (number > 0) & self._fits(state, added(state, [cost]))
+        ok = jnp.any(free) & (number > 0) & self._fits(state, added(state, list(cost)))
         opened = dataclasses.replace(
             rounds,
             number=jnp.where(own, number, rounds.number),
-            held=jnp.where(own[:, None], cost, rounds.held),
+            held=jnp.where(own[:, None, None], cost, rounds.held),
             last=number,
         )
         after = choose(ok, dataclasses.replace(state, rounds=opened), state)
@@ -239,7 +260,8 @@ class Ledger(abc.ABC):
 
         Returns:
             The state, unchanged where it was refused, and whether it was admitted (bool). Refused
-            is also what asks for more delta than the round was opened with.
+            is also what asks for more delta than the round was opened with, or for more of what is
+            charged as it was admitted (see `close`).
 
         Raises:
             TypeError: nothing is proved for a kind of request.
@@ -247,30 +269,33 @@ class Ledger(abc.ABC):
                 out of range, or the state is another filter's.
         """
         own, held, cost = self._own(state, round, request)
-        refunded = jnp.asarray(self._refunded)
-        more = jnp.maximum(held, jnp.where(refunded, cost, held))
+        more = jnp.stack([jnp.maximum(cost[0], held[0]), held[1]])
         # What is held has been found to fit, whatever rounding says of the sum now.
-        ok = jnp.all(cost <= held) | self._fits(state, added(state, [more]), own)
-        ok &= self._usable(state) & jnp.any(own) & jnp.all(near(cost, held) | refunded)
+        ok = jnp.all(cost <= held) | self._fits(state, added(state, list(more)), own)
+        ok &= self._usable(state) & jnp.any(own) & jnp.all(near(cost[1], held[1]))
         rounds = places(state)
-        rounds = dataclasses.replace(rounds, held=jnp.where(own[:, None], more, rounds.held))
+        rounds = dataclasses.replace(rounds, held=jnp.where(own[:, None, None], more, rounds.held))
         return choose(ok, dataclasses.replace(state, rounds=rounds), state), ok
 
     def close(
         self, state: LedgerState, round: Round, request: Request
     ) -> tuple[LedgerState, Array]:
-        """Pay for a round that is over; what it held beyond its cost is free again.
+        """Pay for a round that is over; some of what it held beyond its cost is free again.
 
-        Not before its last release was published. Its deltas are paid for as they were taken.
+        Not before its last release was published. What comes back is the rest of an `ExPost`, a
+        `BrownianReduction` or a `LaplaceReduction`, whose costs hold at the stop, and of anything
+        where ex-post epsilons add up. Other kinds, and deltas, are paid for as they were taken.
 
         Args:
             state: of this filter.
             round: from `open`; the handle is of no use afterwards.
-            request: what the round came to; `()` if nothing was released.
+            request: what the round came to; `()` if nothing was released, no answer of a test
+                either: then all that it held is free.
 
         Returns:
             The state, and whether that was admitted (bool). If not (it costs more than the round
-            holds, or the round was closed before), nothing is left, as after `spend`.
+            holds, or the round was closed before), nothing is left, as after `spend`; but `()` for
+            a round that is not open changes nothing.
 
         Raises:
             TypeError: nothing is proved for a kind of request.
@@ -279,25 +304,23 @@ class Ledger(abc.ABC):
         """
         own, held, cost = self._own(state, round, request)
         ok = self._usable(state) & jnp.all(near(cost, held))
-        paid = jnp.where(jnp.asarray(self._refunded), jnp.minimum(cost, held), held)
         rounds = places(state)
         closed = dataclasses.replace(
             rounds,
             number=jnp.where(own, 0, rounds.number),
-            held=jnp.where(own[:, None], 0, rounds.held),
+            held=jnp.where(own[:, None, None], 0, rounds.held),
         )
         # What costs nothing was no release: a round that was refused may be closed.
-        after = added(state, [paid])
+        after = added(state, self._paid(request, cost, held))
         return happened(dataclasses.replace(state, rounds=closed), after, ok), ok & jnp.any(own)
 
     def _own(
         self, state: LedgerState, round: Round, request: Request
     ) -> tuple[Array, Array, Array]:
         """The place of a round (bool, shape (rounds,)), what it holds, and what a request costs."""
-        kinds, own = kinds_of(request), place(state, round)
-        right = f"of the kinds that the round was opened with: {names(round.kinds)}"
-        check(not kinds or kinds == round.kinds, "request", request, right)
-        held = jnp.sum(jnp.where(own[:, None], places(state).held, 0), axis=0)
+        own = place(state, round)
+        check_kinds("request", request, round.kinds)
+        held = jnp.sum(jnp.where(own[:, None, None], places(state).held, 0), axis=0)
         return own, held, self._sum(request, self._dtype_of(state))
 
     def smallest_time(

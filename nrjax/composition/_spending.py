@@ -87,10 +87,16 @@ def room(spending: Spending, budget: Array) -> Array:
 
 @functools.partial(jax.jit, inline=True)
 def upper(spending: Spending) -> Array:
-    """The sum, rounded up; infinite where it is not a number."""
-    total = spending.total + spending.rest
-    total = jnp.where(spending.total == 0, total, round_up(total, 4))
+    """The sum, rounded up where it is not exact; infinite where it is not a number."""
+    total = round_up(spending.total + spending.rest, 4)
+    total = jnp.where(spending.rest == 0, spending.total, total)
     return jnp.where(total < jnp.inf, total, jnp.inf)
+
+
+def summed(costs: Array) -> Array:
+    """The sum along the leading axis, rounded up where it is not exact; NaN if one of them is."""
+    total = upper(add_all(nothing(costs.dtype, costs.shape[1:]), costs))
+    return jnp.where(jnp.any(jnp.isnan(costs), axis=0), jnp.nan, total)
 
 
 def enlarged(value: ArrayLike, dtype: Any) -> Array:

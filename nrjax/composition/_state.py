@@ -8,11 +8,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from nrjax._numerics import check, concrete
 from nrjax.composition._spending import Spending, add, add_all, nothing
-from nrjax.composition.requests import Request, parts
+from nrjax.composition.requests import Request, names, parts
 from nrjax.pytrees import register_dataclass
 
 APART = 64
@@ -38,6 +39,13 @@ def kinds_of(request: Request) -> tuple[type, ...]:
     return tuple(type(part) for part in parts(request))
 
 
+def check_kinds(name: str, request: Request, kinds: tuple[type, ...]) -> None:
+    """A `ValueError` unless a request is of the kinds that were admitted, or of none."""
+    found = kinds_of(request)
+    right = f"of the kinds that it was admitted, or the round opened with: {names(kinds)}"
+    check(not found or found == kinds, name, request, right)
+
+
 @register_dataclass
 @dataclasses.dataclass(frozen=True)
 class OpenRounds:
@@ -46,7 +54,8 @@ class OpenRounds:
     number: Array
     """int32, shape (rounds,); 0 where a place is free."""
     held: Array
-    """Largest cost that each was admitted to, and its deltas; shape (rounds, currencies)."""
+    """Largest cost that each was admitted to; shape (rounds, 2, currencies): first what may be
+    refunded, then what is charged as it was admitted, deltas among it."""
     last: Array
     """The number that was given out last, int32."""
 
@@ -61,7 +70,7 @@ class LedgerState:
     rounds: OpenRounds | None
     """None where no rounds can be opened."""
     order: Array | None
-    """The Renyi order that the costs are for, if they are for one."""
+    """The Renyi order that the costs are for, or an odometer's gamma; None where there is none."""
     owner: str = dataclasses.field(metadata={"static": True})
     """Name of the class whose state it is."""
     dtype: str = dataclasses.field(metadata={"static": True})
@@ -70,13 +79,13 @@ class LedgerState:
 
 def start(owner: Any, dtype: Any, currencies: int, rounds: int = 0) -> LedgerState:
     """Nothing spent and no round open."""
-    whole = isinstance(rounds, int) and not isinstance(rounds, bool) and rounds >= 0
+    whole = isinstance(rounds, (int, np.integer)) and not isinstance(rounds, bool) and rounds >= 0
     check(whole, "rounds", rounds, "an integer, at least 0")
     places = None
     if rounds:
-        held = jnp.zeros((rounds, currencies), dtype)
+        held = jnp.zeros((rounds, 2, currencies), dtype)
         places = OpenRounds(jnp.zeros(rounds, jnp.int32), held, jnp.int32(0))
-    order = getattr(owner, "order", None)
+    order = _tag(owner)[1]
     return LedgerState(
         spent=nothing(dtype, (currencies,)),
         rounds=places,
@@ -86,8 +95,14 @@ def start(owner: Any, dtype: Any, currencies: int, rounds: int = 0) -> LedgerSta
     )
 
 
+def _tag(owner: Any) -> tuple[str, Any]:
+    """What was fixed before the first release beside the budget, by name; None if nothing was."""
+    name = "gamma" if hasattr(owner, "gamma") else "order"
+    return name, getattr(owner, name, None)
+
+
 def check_owner(owner: Any, state: Any) -> Array:
-    """Whether a state is this owner's, and for its order (bool).
+    """Whether a state is this owner's, and for its order or gamma (bool).
 
     Raises:
         ValueError: it is not, as far as can be seen outside of traces.
@@ -102,10 +117,11 @@ def check_owner(owner: Any, state: Any) -> Array:
     check(kept, "state", f"in {found} under {default}", right)
     if state.order is None:
         return jnp.asarray(True)
-    same = state.order == jnp.asarray(owner.order, state.order.dtype)
+    field, own = _tag(owner)
+    same = state.order == jnp.asarray(own, state.order.dtype)
     known = concrete(same)
-    right = f"for {name}'s own order, {owner.order}"
-    check(known is None or known, "state", f"for order {state.order}", right)
+    right = f"for {name}'s own {field}, {own}"
+    check(known is None or known, "state", f"for {field} {state.order}", right)
     return same
 
 
@@ -119,7 +135,9 @@ def total(state: LedgerState, spent: Spending, own: Array | None = None) -> Spen
     if state.rounds is None:
         return spent
     held = state.rounds.held
-    return add_all(spent, held if own is None else jnp.where(own[:, None], 0, held))
+    if own is not None:
+        held = jnp.where(own[:, None, None], 0, held)
+    return add_all(spent, held.reshape(-1, held.shape[-1]))
 
 
 def near(cost: Array, held: Array) -> Array:

@@ -76,6 +76,7 @@ class ExPostFilter(BudgetFilter):
     delta: ArrayLike = 0.0
     _reasons: ClassVar[Mapping[type, str]] = EX_POST_REASONS
     _refunded = (True, False)
+    _stopped = (object,)
 
     def __post_init__(self):
         check_positive("epsilon", self.epsilon)

@@ -58,7 +58,7 @@ class _Counter(abc.ABC):
         return dataclasses.replace(state, spent=total)
 
     def _spent(self, state: LedgerState) -> Array:
-        """The sums, rounded up, shape (currencies,); infinite for another order's state."""
+        """The sums, rounded up, shape (currencies,); infinite for another order's or gamma's."""
         return jnp.where(check_owner(self, state), upper(state.spent), jnp.inf)
 
 

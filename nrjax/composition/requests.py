@@ -6,8 +6,9 @@ A tuple of requests is a request too: their sum. The same classes say what a mec
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -15,6 +16,7 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import check, numbers
 from nrjax.pytrees import register_dataclass
+from nrjax.sensitivities import check_norm
 
 
 def _not_negative(value: Any) -> Any:
@@ -49,6 +51,10 @@ class _Request:
             number = numbers(f"{type(self).__name__}.{field.name}", value, right)
             if number is not None:
                 check(ok(number), f"{type(self).__name__}.{field.name}", value, right)
+                if number.ndim == 0 and number.dtype.kind in "iu":  # int32 might not hold it
+                    object.__setattr__(self, field.name, float(number))
+        if hasattr(self, "noise"):
+            check_norm(self.sensitivity, self.noise)  # pyright: ignore[reportAttributeAccessIssue]
 
     def check_single(self) -> None:
         """Raise a `ValueError` for an array of several: each would have the whole budget."""
@@ -61,11 +67,20 @@ class _Request:
                 "a single number; several requests are a tuple, or spent one after another",
             )
 
-    def well_formed(self) -> Array:
-        """Whether all fields are in range (bool); for traces, of which nothing can be raised."""
+    def well_formed(self, dtype: Any) -> Array:
+        """Whether all fields are in range (bool); for traces, of which nothing can be raised.
+
+        Sensitivities and times must be normal numbers of `dtype`: others XLA may take for 0.
+        """
         ok = jnp.asarray(True)
         for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType]
-            ok &= jnp.asarray(_RIGHT[field.name][0](jnp.asarray(getattr(self, field.name))))
+            value = jnp.asarray(getattr(self, field.name))
+            ok &= jnp.asarray(_RIGHT[field.name][0](value))
+            if field.name in ("sensitivity", "time"):
+                # As integers: subnormal numbers compare as 0.
+                cast, tiny = value.astype(dtype), np.asarray(jnp.finfo(dtype).tiny, dtype)
+                bits = jnp.dtype(f"int{8 * tiny.itemsize}")
+                ok &= jax.lax.bitcast_convert_type(cast, bits) >= tiny.view(bits)
         return ok
 
 
@@ -150,6 +165,7 @@ class LaplaceMechanism(_Request):
 
     sensitivity: ArrayLike
     time: ArrayLike
+    noise: ClassVar[str] = "laplace"
 
 
 @register_dataclass
@@ -164,6 +180,7 @@ class BrownianReduction(_Request):
 
     sensitivity: ArrayLike
     time: ArrayLike
+    noise: ClassVar[str] = "gaussian"
 
 
 @register_dataclass
@@ -178,6 +195,7 @@ class LaplaceReduction(_Request):
 
     sensitivity: ArrayLike
     time: ArrayLike
+    noise: ClassVar[str] = "laplace"
 
 
 Request: TypeAlias = Any

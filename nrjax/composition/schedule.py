@@ -14,6 +14,7 @@ from nrjax._numerics import check, check_positive
 from nrjax.composition._state import choose, happened
 from nrjax.composition.requests import BrownianReduction, ExPost, LaplaceReduction, Pure
 from nrjax.pytrees import register_dataclass
+from nrjax.sensitivities import check_norm
 from nrjax.types import Guarantee, Outcome, Schedule, StoppingRule, charge
 
 _KINDS = (BrownianReduction, LaplaceReduction, ExPost)
@@ -40,7 +41,8 @@ class FilteredSchedule:
     `Status.EXHAUSTED`, paid for at its last release.
 
     A private stopping rule is paid for from the same budget: with `rule`, each time must fit
-    together with what the rule's answer there would cost, be it a yes or a no.
+    together with what the rule's answer there would cost, be it a yes or a no. The engine refuses a
+    process of other noise than the costs are for, or whose releases are no noise-reduction chain.
 
         wrapped = FilteredSchedule(grid, filter, state, BrownianReduction, sensitivity)
         outcome = nrjax.run_until(key, value, process, None, wrapped, utility, rule)
@@ -86,6 +88,8 @@ class FilteredSchedule:
         if self.sensitivity is not None:
             check_positive("sensitivity", self.sensitivity)
         if self.kind is not ExPost:
+            check_norm(self.sensitivity, self.kind.noise)
+        if self.kind is not ExPost:
             right = f"given, as {self.kind.__name__} takes it"
             check(self.sensitivity is not None, "sensitivity", self.sensitivity, right)
         priced = self.rule if getattr(self.rule, "uses_epsilon", False) else None
@@ -98,6 +102,11 @@ class FilteredSchedule:
     def max_steps(self) -> int:
         """Largest number of times it hands out."""
         return self.schedule.max_steps
+
+    @property
+    def noise(self) -> str | None:
+        """The noise that its costs hold for, by the name that processes have for theirs."""
+        return getattr(self.guarantee if self.kind is ExPost else self.kind, "noise", None)
 
     @property
     def last_time(self) -> Any:
@@ -158,13 +167,14 @@ class FilteredSchedule:
         Returns:
             The state, and whether that was admitted (bool). If not, the state has moved since (a
             run of this schedule was paid for before, say), and what two runs released may come to
-            more than the budget: then nothing is left, as after the filter's `spend`.
+            more than the budget; or answers of a private rule were paid for that the schedule was
+            not told of. Then nothing is left, as after the filter's `spend`.
         """
         released = outcome.step >= 0
-        known = jnp.asarray(True)
-        if self.rule is not None:  # infinite where the rule's promise does not hold
-            known = outcome.test_epsilon < jnp.inf
-            outcome = outcome._replace(test_epsilon=jnp.where(known, outcome.test_epsilon, 0))
+        # A test that the schedule was not told of; infinite where the rule's promise does not hold.
+        test = outcome.test_epsilon
+        known = (test == 0) if self.rule is None else (test < jnp.inf)
+        outcome = outcome._replace(test_epsilon=jnp.where(known, test, 0))
         paid, ok = self.filter.spend(state, self.spent(outcome))
         same = jax.tree.map(lambda now, then: jnp.all(now == then), state, self.state)
         ok &= known & functools.reduce(jnp.logical_and, jax.tree.leaves(same))

@@ -123,7 +123,7 @@ def test_what_happened_is_always_counted(case):
     same, accepted = filter.take(state, more)
     assert not accepted
     assert_same(same, state)
-    faults = [((asked, asked), asked), (more, more), (more, None)]
+    faults = [((asked, more), (asked, asked)), (more, more), (more, None)]
     if case.takes_delta:
         request = dataclasses.replace(asked, delta=1e-8)
         assert filter.spend(state, request)[1]

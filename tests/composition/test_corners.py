@@ -18,6 +18,7 @@ from nrjax.composition import (
     ExPostFilter,
     ExPostOdometer,
     GaussianFilter,
+    LaplaceMechanism,
     LaplaceReduction,
     OneSidedBrownianOdometer,
     Pure,
@@ -28,7 +29,7 @@ from nrjax.composition import (
 )
 from nrjax.composition import conversions as c
 from tests.composition import exact
-from tests.composition.cases import FILTERS, SMALL
+from tests.composition.cases import FILTERS, ODOMETERS, SMALL
 from tests.composition.test_odometers import exact_bound
 
 
@@ -242,3 +243,40 @@ def test_order_is_found_where_most_cost_too_much():
 
 def test_budget_beyond_the_dtype():
     assert ExPostFilter(1e39).budget <= 1e39
+
+
+@pytest.mark.parametrize("case", [*FILTERS, *ODOMETERS], ids=lambda case: case.name)
+def test_subnormal_sensitivities_and_times(case, dtype):
+    """XLA takes them for 0, and the cost for next to nothing: refused, or infinite."""
+    owner, tiny = case.build(10.0, 1e-6), float(jnp.finfo(dtype).tiny)
+    for kind in {BrownianReduction, LaplaceMechanism, LaplaceReduction} & set(case.kinds):
+        for numbers in ((tiny / 8, 8 * tiny), (tiny / 8, 1.0), (tiny, tiny / 2)):
+            after = jax.jit(lambda *two, kind=kind: owner.spend(owner.init(), kind(*two)))(*numbers)
+            if isinstance(after, tuple):
+                assert not after[1]
+                assert not owner.admits(owner.init(), kind(*numbers))
+            else:
+                assert after.spent.total[0] == np.inf
+
+
+def test_exact_shares_in_one_request():
+    """Admitted, opened and spent alike; and what is not exact is still rounded up."""
+    filter = ExPostFilter(1.0, 0.5)
+    halves = (ExPost(0.5, 0.25), ExPost(0.5, 0.25))
+    assert filter.cost(halves) == 1
+    assert filter.admits(filter.init(), halves)
+    _, _, ok = filter.open(filter.init(np.int64(2)), halves)
+    assert ok
+    thirds = (ExPost(1 / 3),) * 3
+    assert exact.rational(filter.cost(thirds)) >= 3 * Fraction(1 / 3)
+    assert exact.rational(filter.cost((ExPost(1.0), ExPost(1e-20)))) > 1
+
+
+def test_whole_numbers_beyond_int32():
+    filter = ExPostFilter(1.0)
+    for time in (10**10, 2**31, np.int64(2**32)):
+        for cost in (filter.cost, jax.jit(filter.cost)):
+            stated = exact.rational(cost(LaplaceReduction(1, time)))
+            assert 1 <= stated * int(time) <= 1 + Fraction(1, 10**6)
+        assert not filter.admits(filter.init(), ExPost(time))
+    assert filter.cost(ExPost(2**31)) == 2.0**31

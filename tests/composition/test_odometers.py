@@ -118,6 +118,13 @@ def test_states_of_another_odometer():
     with pytest.raises(ValueError, match=r"must be for RenyiOdometer's own order, 2\.0"):
         low.bound(state)
     assert jax.jit(RenyiOdometer.bound)(low, state) == np.inf
+    for family in FAMILIES.values():  # or the best gamma could be picked afterwards
+        one, two = (family(1e-6, gamma) for gamma in (0.1, 0.5))
+        state = one.spend(one.init(), ZCDP(0.1))
+        assert one.bound(state) < np.inf
+        with pytest.raises(ValueError, match=r"for gamma 0.1.*: must be for .*'s own gamma, 0\.5"):
+            two.bound(state)
+        assert jax.jit(family.bound)(two, state) == np.inf
 
 
 def test_renyi(dtype):

@@ -9,8 +9,16 @@ import pytest
 
 import nrjax
 from nrjax import Status
+from nrjax.composition.ex_post import ExPostFilter
 from nrjax.composition.gaussian import GaussianFilter
-from nrjax.composition.requests import ZCDP, BrownianReduction, Pure
+from nrjax.composition.requests import (
+    ZCDP,
+    BrownianReduction,
+    ExPost,
+    LaplaceMechanism,
+    LaplaceReduction,
+    Pure,
+)
 from nrjax.composition.schedule import FilteredSchedule
 from nrjax.composition.zcdp import UnifiedFilter
 from tests.composition.test_schedule import TIMES, run, unified
@@ -115,3 +123,45 @@ def test_a_nan_utility_under_a_private_rule_leaves_nothing():
     state, accepted = schedule.close(budget.init(), outcome)
     assert not accepted
     assert budget.remaining(state) == 0
+
+
+def test_a_private_test_that_the_schedule_was_not_told_of_leaves_nothing():
+    wrapped = unified(nrjax.Grid(TIMES))
+    outcome = run(wrapped, rule=nrjax.AboveThreshold(-1e6, 1.0, 0.1))
+    assert outcome.test_epsilon > 0
+    state, accepted = wrapped.close(wrapped.state, outcome)
+    assert not accepted
+    assert wrapped.filter.remaining(state) == 0
+    unknown = outcome._replace(test_epsilon=jnp.full_like(outcome.test_epsilon, jnp.nan))
+    assert not wrapped.close(wrapped.state, unknown)[1]
+
+
+def test_noise_that_the_costs_are_not_for():
+    """The filter pays for the noise of its requests, whatever guarantee the trial has."""
+    budget, pure = ExPostFilter(10.0), nrjax.PureGuarantee(1.0)
+    laplace = FilteredSchedule(nrjax.Grid(TIMES), budget, budget.init(), LaplaceReduction, 1.0)
+    own = dataclasses.replace(laplace, kind=ExPost, guarantee=pure)
+    processes = nrjax.Brownian(()), nrjax.IndependentLaplace(()), nrjax.Skellam((), 1.0, 1.0)
+    for process in processes:
+        made = "process" if isinstance(process, nrjax.IndependentLaplace) else "schedule"
+        for schedule in (laplace, own):
+            with pytest.raises(ValueError, match=rf"{made} = .*: must be"):
+                run(schedule, process=process)
+    with pytest.raises(ValueError, match=r"schedule = .*: must be for laplace noise"):
+        run(unified(nrjax.Grid(TIMES)), process=nrjax.Laplace(()))
+    assert run(own, process=nrjax.Laplace(())).step >= 0
+
+
+def test_the_norm_of_a_sensitivity():
+    budget = ExPostFilter(10.0)
+    l1, l2 = nrjax.Sensitivity(1.0, "l1"), nrjax.Sensitivity(1.0, "l2")
+    for make in (
+        lambda: BrownianReduction(l1, 2.0),
+        lambda: LaplaceMechanism(l2, 2.0),
+        lambda: LaplaceReduction(l2, 2.0),
+        lambda: FilteredSchedule(nrjax.Grid(TIMES), budget, budget.init(), LaplaceReduction, l2),
+        lambda: budget.smallest_time(budget.init(), LaplaceReduction, l2),
+    ):
+        with pytest.raises(ValueError, match=r"sensitivity = .*: must be an l[12]-sensitivity"):
+            make()
+    assert budget.admits(budget.init(), LaplaceReduction(l1, 2.0))
