@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from nrjax import engine
@@ -25,9 +26,9 @@ class Batching:
         tile: trials whose utility is taken together, a power of two: in other batches a matrix
             product may round by its place in the batch. None chooses by the size of the utility's
             data and of a trial's state: 8 to 64 for a data set of usual size, 4096 for a scalar, at
-            most 16 where bounds or a ceiling spare most utilities of a stopping loop.
+            most 16 where bounds spare most utilities of a stopping loop.
         lanes: trials under way at a time on a device, a multiple of `tile`. None: four tiles
-            (and 128 trials, if utilities are spared), at most 4096 trials, and about 2 MiB of
+            (and 128 trials, if bounds spare utilities), at most 4096 trials, and about 2 MiB of
             their states. Never more than a device's share.
         chunk: trials whose outcomes are kept on the devices before they go to the host. None: as
             many as fit into 256 MiB, at most 65,536.
@@ -70,7 +71,8 @@ class Batching:
         # All lanes are rewound together, ended ones too: few of them where that is much work.
         most = _power_of_two(2**21 // _bytes(state), 1, 4096)
         # Bounds spare most evaluations: what is left of them comes few at a time.
-        spared = stopping and trial.by_bounds
+        utility = engine.utility_at(trial, jnp.int32(0))
+        spared = stopping and trial.by_bounds and hasattr(utility, "bounds")
         if tile is None:
             data = sum(np.size(leaf) for leaf in jax.tree.leaves(trial.utility))
             largest = most if most == 4096 else max(1, most // 4)

@@ -96,7 +96,7 @@ def release_of(trial: Interaction, process: Any) -> Array:
     if trial.rest is None:
         return trial.value + noise
     total, lost = two_sum(trial.value, noise)
-    return total + jnp.where(jnp.isfinite(total), lost + trial.rest, 0)
+    return total + (lost + trial.rest)
 
 
 def _unset(trial: Interaction, process: Any) -> Any:
@@ -135,7 +135,7 @@ def start(trial: Interaction, key: Array) -> TrialState:
     )
 
 
-def _utility_at(trial: Interaction, step: Array) -> Any:
+def utility_at(trial: Interaction, step: Array) -> Any:
     """The utility of a step: for most, the same one at each."""
     at = getattr(trial.utility, "at", None)
     return trial.utility if at is None else at(step)
@@ -143,7 +143,7 @@ def _utility_at(trial: Interaction, step: Array) -> Any:
 
 def assess(trial: Interaction, step: Array, process: Any) -> tuple[Any, Array]:
     """Hypothesis made from the release of a step, and its utility."""
-    utility = _utility_at(trial, step)
+    utility = utility_at(trial, step)
     hypothesis = utility.hypothesis(release_of(trial, process))
     return hypothesis, exact_float(utility.evaluate(hypothesis), trial.value.dtype)
 
@@ -156,7 +156,7 @@ def foresee(trial: Interaction, state: TrialState) -> tuple[Array, Array]:
     answer also where another copy of the rule rounds otherwise. NaNs settle nothing; bounds the
     wrong way round are no bounds, and end the trial: their stand-in is NaN.
     """
-    utility = _utility_at(trial, state.step)
+    utility = utility_at(trial, state.step)
     release = release_of(trial, state.process)
     if hasattr(utility, "bounds"):
         pair = utility.bounds(utility.hypothesis(release))
