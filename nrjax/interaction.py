@@ -281,6 +281,13 @@ def build_interaction(
             f"shift = {shown(shift)}: must be None for {type(process).__name__}, which does not "
             "keep the noise of all releases, and so cannot say what they realise together"
         )
+    # Of NumPy's arrays alone: those of JAX have a layout in memory.
+    laid, meant = getattr(value, "layout", None), getattr(utility, "layout", None)
+    if isinstance(value, np.ndarray) and None not in (laid, meant) and laid != meant:
+        raise ValueError(
+            f"utility = {type(utility).__name__}: must be for the value's layout {laid!r}, as "
+            f"released with it, but is for {meant!r}"
+        )
     value = _array("value", value)
     shift = None if shift is None else _array("shift", shift)
     check_shape(f"shape of {type(process).__name__}", process.shape)

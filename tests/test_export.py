@@ -29,12 +29,12 @@ LOGISTIC = LogisticProblem.fit(X, Y, 0.1)
 RIDGE = RidgeProblem.fit(X, 0.5 * X[:, 0], 0.2)
 
 
-def lower(program, fast=False):
-    """With JAX's own keys, as accelerators have them, or with those of CPUs."""
+def lowered(program, fast=False):
+    """For which platforms; with JAX's own keys, as accelerators have them, or those of CPUs."""
     program._fast = fast
     none = np.zeros(len(program._devices))
     export = jax.export.export(_on_devices, platforms=PLATFORMS)
-    assert program._call(jax.random.key(0), none, none, export).platforms == PLATFORMS
+    return program._call(jax.random.key(0), none, none, export).platforms
 
 
 def interaction(**changes):
@@ -102,26 +102,28 @@ SESSIONS = {
 
 @pytest.mark.parametrize("name", TRIALS)
 def test_trials(name):
-    lower(montecarlo.outcomes(TRIALS[name](), 8, batching=BATCHING))
+    assert lowered(montecarlo.outcomes(TRIALS[name](), 8, batching=BATCHING)) == PLATFORMS
 
 
 @pytest.mark.parametrize("name", ["skellam", "bounds"])
 def test_paths(name):
-    lower(montecarlo.paths(TRIALS[name](), 8, batching=BATCHING))
+    assert lowered(montecarlo.paths(TRIALS[name](), 8, batching=BATCHING)) == PLATFORMS
 
 
 @pytest.mark.parametrize("name", SESSIONS)
 def test_sessions(name):
-    lower(montecarlo.sessions(SESSIONS[name](), 8, BATCHING))
+    assert lowered(montecarlo.sessions(SESSIONS[name](), 8, BATCHING)) == PLATFORMS
 
 
 def test_folding():
-    lower(sketches(montecarlo.sessions(Draws(0.7), 1024, BATCHING), SKETCH))
+    program = sketches(montecarlo.sessions(Draws(0.7), 1024, BATCHING), SKETCH)
+    assert lowered(program) == PLATFORMS
 
 
 def test_keys_of_cpus():
     """A program that was exported on a CPU runs elsewhere."""
-    lower(montecarlo.outcomes(TRIALS["brownian"](), 8, batching=BATCHING), fast=True)
+    program = montecarlo.outcomes(TRIALS["brownian"](), 8, batching=BATCHING)
+    assert lowered(program, fast=True) == PLATFORMS
 
 
 @nrjax.register_dataclass
@@ -136,7 +138,7 @@ class Eigenvalues(Distance):
 def test_a_planted_solver_of_cpus_is_found():
     trial = interaction(utility=Eigenvalues(3.0))
     with pytest.raises(NotImplementedError, match="eig"):
-        lower(montecarlo.outcomes(trial, 8, batching=BATCHING))
+        lowered(montecarlo.outcomes(trial, 8, batching=BATCHING))
 
 
 LIGETT = {"alpha": (0.3,), "levels": 8}
@@ -171,10 +173,11 @@ def test_all_that_a_study_runs(name, options, files, tmp_path):
     own = str(files / ("own.npz" if "target" in options else "own.csv"))
     data = own if name == "skellam_counts" else (own,)
     settings = study.Settings(out=tmp_path, keep="summary", trials=8, data=data, **options)
-    seen = set()
+    seen: dict[tuple[str, str], tuple[str, ...]] = {}
     for passes in study.programs(study.setups(settings)).values():
         for program in passes.values():
             kind = str(jax.tree.structure(program.trial)), str(program._program.options)
             if kind not in seen:
-                lower(program)
-            seen.add(kind)
+                seen[kind] = lowered(program)
+    assert seen
+    assert set(seen.values()) == {PLATFORMS}

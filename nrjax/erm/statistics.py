@@ -14,7 +14,7 @@ Constants "paper" and "tight" are for l2 norms of rows, "l1_rows" for l1 norms.
 """
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -84,12 +84,25 @@ def _weights(dimension: int, layout: Layout) -> np.ndarray:
     return np.where(i == j, 1.0, math.sqrt(2) if layout == "isometric" else 1.0)
 
 
-def pack(matrix: np.ndarray, vector: np.ndarray, layout: Layout) -> np.ndarray:
+class Packed(np.ndarray):
+    """A vector of statistics that knows its layout: two of them are of one length."""
+
+    layout: Layout | None
+
+    def __array_finalize__(self, other: Any) -> None:
+        """Keep the layout in copies and views."""
+        self.layout = getattr(other, "layout", None)
+
+
+def pack(matrix: np.ndarray, vector: np.ndarray, layout: Layout) -> Packed:
     """X'X, shape (d, d), and X'y, shape (d,), as one vector."""
     if layout == "matrix":
-        return np.concatenate([matrix.ravel(), vector])
-    d = vector.size
-    return np.concatenate([_weights(d, layout) * matrix[np.triu_indices(d)], vector])
+        entries = matrix.ravel()
+    else:
+        entries = _weights(vector.size, layout) * matrix[np.triu_indices(vector.size)]
+    packed = np.concatenate([entries, vector]).view(Packed)
+    packed.layout = layout
+    return packed
 
 
 def unpack(release: Array, dimension: int, layout: Layout) -> tuple[Array, Array]:

@@ -167,6 +167,7 @@ def test_a_utility_says_what_it_wants_to_be_released(kind):
     utility = problem(kind).released("gaussian").utility
     schedule = nrjax.Grid.geometric(parts.guarantee, 0.3, 1.0, 3)
     what = {"logistic": r"\(12,\), the noisy optimum", "ridge": r"\(90,\), X'X in the 'isometric'"}
+    parts = parts._replace(value=np.asarray(parts.value))  # else its own layout says so first
     with pytest.raises(ValueError, match=rf"value.* shape \(156,\): must be {what[kind]}"):
         nrjax.build_interaction(*parts, schedule, utility, nrjax.PublicThreshold(-1.0))
 
@@ -191,3 +192,20 @@ def test_a_sensitivity_is_a_float_that_keeps_its_norm():
     assert jnp.asarray(one).dtype == jnp.result_type(float)
     assert jax.jit(lambda number: 2 * number)(one) == 1.0
     assert nrjax.PureGuarantee(2 * one).epsilon(1.0) >= 1.0  # arithmetic forgets the norm
+
+
+def test_layouts_of_one_length_are_told_apart():
+    """The triangle and the isometric layout differ by sqrt(2) off the diagonal."""
+    problem = RidgeProblem.fit(*data(), LAMBDA)
+    gaussian, laplace = problem.released("gaussian"), problem.released("laplace", "tight")
+    assert gaussian.value.shape == laplace.value.shape
+    for value in (laplace.value, 1.0 * laplace.value, laplace.value.copy()):
+        with pytest.raises(ValueError, match=r"value.s layout .triangle., .* is for .isometric."):
+            nrjax.build_interaction(
+                value,
+                nrjax.Brownian(value.shape),
+                None,
+                nrjax.Grid([2.0, 1.0]),
+                gaussian.utility,
+                nrjax.PublicThreshold(0.0),
+            )
