@@ -5,6 +5,7 @@ norm at most 1, no intercept (it would not be regularised).
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -130,7 +131,7 @@ class LogisticProblem(OutputPerturbation):
         utility = LogisticUtility(
             **_data(table, found, float(regularisation)),
             radius=radius,
-            sensitivity=sensitivity.logistic_loss(rows, radius),
+            sensitivity=sensitivity.evaluated(sensitivity.logistic_loss(rows, radius), math.log(2)),
             optimum=minimum.argument,
             optimum_loss=minimum.value,
             tolerance=tolerance,
@@ -148,8 +149,11 @@ class LogisticProblem(OutputPerturbation):
 
     @property
     def utility_sensitivity(self) -> float:
-        """Sensitivity `M/n` of the utility at any one hypothesis."""
-        return sensitivity.logistic_loss(self.rows, self.utility.radius)
+        """Sensitivity `M/n` of the utility at any one hypothesis, and its rounding.
+
+        See `nrjax.erm.sensitivity.evaluated`.
+        """
+        return self.utility.sensitivity
 
     @property
     def excess_risk_sensitivity(self) -> float:

@@ -84,11 +84,8 @@ class _Risk:
 class OutputUtility:
     """Minus the regularised risk of a release projected onto a ball, or minus its excess risk.
 
-    Rounding is part of the promise: what is compared with a threshold is the evaluated risk, and
-    in float32 that is off by 2e-7 or so. The sensitivity falls as 1/n: for the logistic loss at
-    lambda = 0.05 the error was at most 0.04 % of it at 10,000 rows, 0.4 % at 100,000 and 5 % at a
-    million. State that much more to a private rule there, or use float64 (JAX_ENABLE_X64=1),
-    where it is 1e-9 times less.
+    What is compared with a threshold is the evaluated risk. In float32 that is off by some 2e-7,
+    which `sensitivity` includes (`nrjax.erm.sensitivity.evaluated`).
 
     Attributes:
         rows: shape (distinct rows, features), duplicates merged.

@@ -215,8 +215,11 @@ class RidgeProblem:
 
     @property
     def utility_sensitivity(self) -> float:
-        """Sensitivity `(M + 1)^2/(2n)` of the utility at any one hypothesis in the ball."""
-        return sensitivity.squared_loss(self.rows, self.radius)
+        """Sensitivity `(M + 1)^2/(2n)` of the utility at any one hypothesis, and its rounding.
+
+        See `nrjax.erm.sensitivity.evaluated`.
+        """
+        return sensitivity.evaluated(sensitivity.squared_loss(self.rows, self.radius), 0.5)
 
     @property
     def excess_risk_sensitivity(self) -> float:

@@ -9,12 +9,17 @@ They are bounded on a ball only: a hypothesis must be projected onto it.
 import math
 from typing import Any, Literal
 
+import jax.numpy as jnp
 import numpy as np
 
 from nrjax._numerics import check
 from nrjax.erm.radius import Ball, ridge_radius
 
 OutputConstants = Literal["paper", "tight"]
+
+_ROUNDING = 4
+"""Machine epsilons of its size that an evaluated risk is off by, at most: 2.6 were measured, with
+1000 to 1,000,000 rows, 2 to 60 features and lambda from 0.001 to 0.05; 1.9 from 10,000 rows on."""
 
 
 def output_l2(
@@ -108,6 +113,21 @@ def bounded_loss(rows: int, spread: float) -> float:
         spread: s, how far the losses of two admissible rows can lie apart at one hypothesis.
     """
     return spread / rows
+
+
+def evaluated(moved: float, risk: float) -> float:
+    """Sensitivity of the risk as it is computed, in the default dtype: two evaluations round.
+
+    In float32 that adds 0.1 % to the logistic loss's M/n at 10,000 rows and lambda = 0.05, 1 % at
+    100,000 and 13 % at a million; in float64 (JAX_ENABLE_X64=1) nothing that one would see. The
+    allowance was measured, not proved.
+
+    Args:
+        moved: sensitivity of the exact risk.
+        risk: size of the risks that are to be told apart, public: a target's, or that of
+            theta = 0, which no target need be above.
+    """
+    return moved + 2 * _ROUNDING * float(jnp.finfo(jnp.result_type(float)).eps) * risk
 
 
 def logistic_loss(rows: int, radius: float) -> float:

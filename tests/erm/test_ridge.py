@@ -246,6 +246,24 @@ def test_the_utility_moves_by_its_sensitivity_and_no_more():
     assert worst > 0.999 * stated
 
 
+def test_the_rounding_of_evaluated_risks_is_part_of_the_stated_sensitivity():
+    """Of a million rows one moves, at a hypothesis on the rim and near it."""
+    rows, regularisation = 10**6, 0.05
+    exact = (1 / np.sqrt(regularisation) + 1) ** 2 / (2 * rows)
+    x, y = np.zeros((rows, 2)), np.zeros(rows)
+    risks = []
+    for label in (-1.0, 0.0):
+        x[0], y[0] = (-label, 0.0), label  # the second row has no loss
+        utility = RidgeProblem.fit(x, y, regularisation).released("gaussian").utility
+        lengths = jnp.linspace(0.999, 1, 2000) * utility.radius
+        at = jnp.stack([lengths, jnp.zeros(2000)], axis=1)
+        risks.append(np.asarray(jax.jit(jax.vmap(utility.evaluate))(at), float))
+    moved = np.abs(risks[0] - risks[1]).max()
+    assert moved <= utility.sensitivity
+    if not jax.config.jax_enable_x64:
+        assert moved > 1.001 * exact
+
+
 def test_the_utility_survives_vmap_over_its_parameters(dtype):
     x, y = small_data()
     value, _, utility = RidgeProblem.fit(x, y, 0.05).released("gaussian")

@@ -151,7 +151,7 @@ def test_doubling_pays_for_every_release_and_every_answer(logistic, ridge):
         test = k * 2 * excess_at_most(facts) / ROWS * math.log(steps / 0.1) / facts["alpha"]
         releases = (2**k - 1) / ROWS
         for found, right in (("mechanism_epsilon", releases), ("test_epsilon", test)):
-            np.testing.assert_allclose(outcome[found], right, rtol=1e-4)
+            np.testing.assert_allclose(outcome[found], right, rtol=1e-3)
             # No less than what is owed, but for the rounding of the constants.
             assert np.all(outcome[found] >= right * (1 - 1e-6))
 
@@ -160,7 +160,7 @@ def test_noise_reduction_pays_for_its_test_and_its_last_release(logistic, ridge)
     for facts, outcome in cases_of("noise_reduction", logistic, ridge):
         stopped = outcome["status"] == Status.STOPPED
         test = 16 * excess_at_most(facts) / ROWS * math.log(2 * LEVELS / 0.1) / facts["alpha"]
-        np.testing.assert_allclose(outcome["test_epsilon"][stopped], test, rtol=1e-5)
+        np.testing.assert_allclose(outcome["test_epsilon"][stopped], test, rtol=1e-3)
         high = 4 * facts["theory_epsilon"]
         grid = np.geomspace(1 / ROWS, high, LEVELS)[outcome["step"]]
         np.testing.assert_allclose(outcome["mechanism_epsilon"], grid, rtol=1e-4)
@@ -308,7 +308,8 @@ def test_ridge_statistics_get_the_noise_of_the_paper(data_file, tmp_path):
         assert facts["perturbation"] == "covariance"
         assert facts["sensitivity"] == (2 if brownian else 4)
         assert trial.process.shape == ((4 * 5 // 2 if brownian else 16) + 4,)
-        assert trial.utility.sensitivity == pytest.approx((facts["norm_bound"] + 1) ** 2 / ROWS)
+        right = (facts["norm_bound"] + 1) ** 2 / ROWS
+        assert trial.utility.sensitivity == pytest.approx(right, rel=1e-3)
         if facts["method"] == "theory":
             assert trial.schedule.times[0] == pytest.approx(4 / facts["theory_epsilon"], rel=1e-5)
     theory, output = (cases[2].case.attributes[f"theory_epsilon{end}"] for end in ("", "_output"))

@@ -27,17 +27,19 @@ def test_ridge_tests_cost_what_the_texts_say():
 
 
 def test_sensitivities():
-    radius = 1 / math.sqrt(0.005)
-    assert presets.query_sensitivity("paper", RIDGE) == pytest.approx((radius + 1) ** 2 / 1e5)
-    assert presets.query_sensitivity("code", RIDGE) == pytest.approx((radius + 1) ** 2 / 2e5)
+    """The papers', and in float32 what evaluating the risk rounds."""
+    right = (1 / math.sqrt(0.005) + 1) ** 2 / 1e5
+    assert presets.query_sensitivity("paper", RIDGE) == pytest.approx(right, rel=1e-3)
+    assert presets.query_sensitivity("code", RIDGE) == pytest.approx(right / 2, rel=1e-3)
     radius = math.sqrt(2 * math.log(2) / 0.005)
     assert LOGISTIC.radius == pytest.approx(radius)
-    assert presets.query_sensitivity("paper", LOGISTIC) == pytest.approx(2 * radius / 1e5)
+    right = 2 * radius / 1e5
+    assert presets.query_sensitivity("paper", LOGISTIC) == pytest.approx(right, rel=0.005)
     # The published program's is half of what the excess risk needs.
     ratio = presets.query_sensitivity("code", LOGISTIC) / presets.query_sensitivity(
         "paper", LOGISTIC
     )
-    assert ratio == pytest.approx(0.5, abs=1e-6)
+    assert ratio == pytest.approx(0.5, abs=0.002)
 
 
 @pytest.mark.parametrize("problem", [RIDGE, RIDGE_OUTPUT, LOGISTIC])

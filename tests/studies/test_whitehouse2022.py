@@ -202,7 +202,7 @@ def test_every_mechanism_and_test_is_a_case(ridge):
         assert low <= case["epsilon"]["q50"] <= high
         if case["test"] != "public":
             radius = 1 / np.sqrt(case["regularisation"])
-            assert case["utility_sensitivity"] == pytest.approx((radius + 1) ** 2 / 4000)
+            assert case["utility_sensitivity"] == pytest.approx((radius + 1) ** 2 / 4000, rel=1e-3)
 
 
 def test_ridge_curves_are_measured_once_under_both_constants(ridge):

@@ -75,12 +75,16 @@ def ball_of(name: Name) -> Ball:
 def query_sensitivity(name: Name, problem: Problem) -> float:
     """Delta of the excess risk; what each preset takes for it."""
     if problem.task == "ridge":
-        excess = sensitivity.squared_excess_risk(problem.rows, problem.radius)
+        excess = _excess_risk(sensitivity.squared_loss(problem.rows, problem.radius), 0.5)
         # Its data term is a quarter of the mean squared error, not half.
         return excess / 2 if name == "code" else excess
     if name == "code":
         return math.log1p(math.exp(problem.radius)) / problem.rows
-    return sensitivity.logistic_excess_risk(problem.rows, problem.radius)
+    return _excess_risk(sensitivity.logistic_loss(problem.rows, problem.radius), math.log(2))
+
+
+def _excess_risk(moved: float, risk: float) -> float:
+    return sensitivity.excess_risk(sensitivity.evaluated(moved, risk))
 
 
 def theory_epsilon(name: Name, problem: Problem, alpha: float) -> float:
