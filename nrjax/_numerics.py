@@ -12,6 +12,11 @@ from jax.typing import ArrayLike
 from nrjax._shown import shown
 
 
+def largest_divisor(dtype: Any) -> float:
+    """Up to which XLA, which divides by a constant as it pleases, does not take 1/x for 0."""
+    return 1 / (4 * float(jnp.finfo(dtype).tiny))
+
+
 def float_dtype(*values: ArrayLike) -> Any:
     """Floating dtype of a computation on `values`; Python numbers adopt the default precision."""
     return jnp.result_type(*values, float)
@@ -30,7 +35,8 @@ def numbers(name: str, value: Any, right: str = "a number") -> np.ndarray | None
     """`value` as a NumPy array of integers or floats; None for what is traced or abstract.
 
     Raises:
-        ValueError: it is something else, such as None, a string or an array of objects.
+        ValueError: it is something else, such as None, a string, an array of objects, or a float of
+            more than 64 bits.
     """
     if isinstance(value, (Tracer, jax.ShapeDtypeStruct)):
         kind = value.dtype
@@ -39,7 +45,8 @@ def numbers(name: str, value: Any, right: str = "a number") -> np.ndarray | None
         array = concrete(value)
         kind = None if array is None else array.dtype
     real = kind is not None and (
-        jnp.issubdtype(kind, jnp.floating) or jnp.issubdtype(kind, jnp.integer)
+        (jnp.issubdtype(kind, jnp.floating) and kind.itemsize <= 8)
+        or jnp.issubdtype(kind, jnp.integer)
     )
     check(real, name, value, right)
     return array
@@ -59,7 +66,9 @@ def exact_float(value: ArrayLike, dtype: Any) -> Array:
     if jnp.issubdtype(array.dtype, jnp.integer):
         largest = 2 ** (jnp.finfo(dtype).nmant + 1)
         if jnp.iinfo(array.dtype).max > largest:
-            held = (array <= largest) & (array >= -largest)
+            held = array <= largest
+            if jnp.iinfo(array.dtype).min < 0:  # JAX would wrap the bound of unsigned ones
+                held &= array >= -largest
             return jnp.where(held, array.astype(dtype), jnp.nan)
     return jnp.asarray(array.astype(dtype))
 

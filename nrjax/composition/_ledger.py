@@ -110,8 +110,11 @@ class Ledger(abc.ABC):
 
     def _left(self, state: LedgerState, round: Round | None) -> Array:
         limits = self._limits_of(state)
-        own = None if round is None else place(state, round)
-        return room(total(state, state.spent, own), limits)
+        if round is None:
+            return room(total(state, state.spent), limits)
+        own = place(state, round)
+        kept = jnp.sum(jnp.where(own[:, None], places(state).held[:, 1], 0), axis=0)
+        return room(total(state, added(state, [kept]), own), limits)
 
     def _charges(self, request: Request, dtype: Any) -> list[Array]:
         """What each part of a request costs."""
@@ -139,7 +142,8 @@ class Ledger(abc.ABC):
 
         Args:
             state: of this filter.
-            round: an open round, whose own reservation then counts as left.
+            round: an open round, whose own reservation then counts as left, as far as it is not
+                charged as it was admitted.
         """
         return self._main(self._left(state, round))
 
@@ -222,7 +226,8 @@ class Ledger(abc.ABC):
         A round that ends before anything else is asked needs none of this: `admits` and `spend`.
 
         Args:
-            state: of this filter, from `init(rounds=...)`.
+            state: of this filter, from `init(rounds=...)`; the latest one. Of two states that were
+                made from one, neither knows what the other has admitted.
             request: what the first release costs. Its kinds are the round's for good; its deltas,
                 and what it costs beside ex-post epsilons and noise reduction, are taken at once.
 
@@ -256,7 +261,8 @@ class Ledger(abc.ABC):
         """Ask for a rewind of an open round, before it is made.
 
         Admitted if it fits beside what was spent and what the other rounds hold; the round then
-        holds the largest cost that it was admitted to.
+        holds the largest cost that it was admitted to. Of several requests in a tuple each says the
+        most that it has come to: they are held as one sum.
 
         Returns:
             The state, unchanged where it was refused, and whether it was admitted (bool). Refused
@@ -339,8 +345,8 @@ class Ledger(abc.ABC):
             round: the open round that is rewound; None for a new one.
 
         Returns:
-            A time (scalar): where it is finite, `admits(state, kind(sensitivity, time))` is true;
-            infinite where nothing is left.
+            A time (scalar): where it is finite, `admits(state, kind(sensitivity, time))` is true,
+            or a rewind of `round` to it; infinite where nothing is left.
 
         Raises:
             TypeError: `kind` is not one that is rewound under this filter.

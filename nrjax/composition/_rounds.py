@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._numerics import largest_divisor
 from nrjax.composition._spending import cost
 
 
@@ -33,6 +34,6 @@ def time_of_square(room: Array, sensitivity: ArrayLike, factor: ArrayLike = 1.0)
 
 
 def enough(time: Array, room: Array) -> Array:
-    """`time`, at least the smallest that the dtype has; infinite where nothing is left."""
+    """`time`, at least the smallest that requests take; infinite where there is none."""
     time = jnp.maximum(time, 4 * float(jnp.finfo(time.dtype).tiny))
-    return jnp.where((room > 0) & (time < jnp.inf), time, jnp.inf)
+    return jnp.where((room > 0) & (time <= largest_divisor(time.dtype)), time, jnp.inf)

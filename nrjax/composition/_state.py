@@ -111,6 +111,8 @@ def check_owner(owner: Any, state: Any) -> Array:
     mine = isinstance(state, LedgerState) and state.owner == name
     whose = f"of {state.owner}" if isinstance(state, LedgerState) else state
     check(mine, "state", whose, f"of {name}, from its init()")
+    shape = jnp.shape(state.spent.total)
+    check(len(shape) <= 1, "state", f"of shape {shape[:-1]}", "a single one; `vmap` over several")
     found, default = state.spent.total.dtype, jnp.result_type(float)
     kept = str(found) == state.dtype and found.itemsize <= default.itemsize
     right = f"in {state.dtype}, as it was made, and used in that precision"
@@ -169,4 +171,5 @@ def places(state: LedgerState) -> OpenRounds:
 
 def place(state: LedgerState, round: Round) -> Array:
     """Where an open round is (bool, shape (rounds,)); nowhere if it is not open any more."""
+    check(jnp.ndim(round.number) == 0, "round", round, "one handle; `vmap` over several")
     return (places(state).number == round.number) & (round.number > 0)

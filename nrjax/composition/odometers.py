@@ -42,6 +42,9 @@ class _Counter(abc.ABC):
     def spend(self, state: LedgerState, spent: Request) -> LedgerState:
         """Count what a mechanism did cost.
 
+        The time at which noise reduction stopped and an ex-post epsilon are as they came out; all
+        else is what was asked for, also where a private test has said no.
+
         Under a trace a request that is out of range makes all later bounds infinite.
 
         Raises:

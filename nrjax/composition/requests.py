@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, numbers
+from nrjax._numerics import check, largest_divisor, numbers
 from nrjax.pytrees import register_dataclass
 from nrjax.sensitivities import check_norm
 
@@ -48,10 +48,12 @@ class _Request:
         for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType]
             value = getattr(self, field.name)
             ok, right = _RIGHT[field.name]
-            number = numbers(f"{type(self).__name__}.{field.name}", value, right)
+            name = f"{type(self).__name__}.{field.name}"
+            number = numbers(name, value, right)
             if number is not None:
-                check(ok(number), f"{type(self).__name__}.{field.name}", value, right)
+                check(ok(number), name, value, right)
                 if number.ndim == 0 and number.dtype.kind in "iu":  # int32 might not hold it
+                    check(number <= 2**53, name, value, "at most 2^53, as an integer")
                     object.__setattr__(self, field.name, float(number))
         if hasattr(self, "noise"):
             check_norm(self.sensitivity, self.noise)  # pyright: ignore[reportAttributeAccessIssue]
@@ -70,7 +72,8 @@ class _Request:
     def well_formed(self, dtype: Any) -> Array:
         """Whether all fields are in range (bool); for traces, of which nothing can be raised.
 
-        Sensitivities and times must be normal numbers of `dtype`: others XLA may take for 0.
+        Sensitivities and times must be normal numbers of `dtype`, and so their reciprocals: others
+        XLA may take for 0.
         """
         ok = jnp.asarray(True)
         for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType]
@@ -81,6 +84,7 @@ class _Request:
                 cast, tiny = value.astype(dtype), np.asarray(jnp.finfo(dtype).tiny, dtype)
                 bits = jnp.dtype(f"int{8 * tiny.itemsize}")
                 ok &= jax.lax.bitcast_convert_type(cast, bits) >= tiny.view(bits)
+                ok &= cast <= largest_divisor(dtype)
         return ok
 
 

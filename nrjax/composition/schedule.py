@@ -10,12 +10,12 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_positive
-from nrjax.composition._state import choose, happened
+from nrjax._numerics import check, check_positive, largest_divisor
+from nrjax.composition._state import choose, happened, near
 from nrjax.composition.requests import BrownianReduction, ExPost, LaplaceReduction, Pure
 from nrjax.pytrees import register_dataclass
 from nrjax.sensitivities import check_norm
-from nrjax.types import Guarantee, Outcome, Schedule, StoppingRule, charge
+from nrjax.types import Guarantee, Outcome, Schedule, Status, StoppingRule, charge
 
 _KINDS = (BrownianReduction, LaplaceReduction, ExPost)
 
@@ -146,7 +146,7 @@ class FilteredSchedule:
         Where nothing was released, a cost of next to nothing.
         """
         released = outcome.step >= 0
-        largest = float(jnp.finfo(outcome.time.dtype).max)
+        largest = largest_divisor(outcome.time.dtype)
         releases = self._releases(jnp.where(released, outcome.time, largest))
         if self.kind is ExPost:  # a boundary's epsilon need not fall to 0, nor does its delta
             releases = jax.tree.map(lambda field: jnp.where(released, field, 0), releases)
@@ -168,12 +168,16 @@ class FilteredSchedule:
             The state, and whether that was admitted (bool). If not, the state has moved since (a
             run of this schedule was paid for before, say), and what two runs released may come to
             more than the budget; or answers of a private rule were paid for that the schedule was
-            not told of. Then nothing is left, as after the filter's `spend`.
+            not told of, or dearer ones; or the trial was charged infinitely. Then nothing is left,
+            as after the filter's `spend`.
         """
         released = outcome.step >= 0
         # A test that the schedule was not told of; infinite where the rule's promise does not hold.
         test = outcome.test_epsilon
         known = (test == 0) if self.rule is None else (test < jnp.inf)
+        if self._pays_as_pure():
+            known &= near(test, self.request(outcome.time)[1].epsilon)
+        known &= ~(outcome.mechanism_epsilon == jnp.inf) & (outcome.status != Status.OVERFLOW)
         outcome = outcome._replace(test_epsilon=jnp.where(known, test, 0))
         paid, ok = self.filter.spend(state, self.spent(outcome))
         same = jax.tree.map(lambda now, then: jnp.all(now == then), state, self.state)

@@ -15,6 +15,7 @@ from nrjax._numerics import (
     check_probability,
     concrete,
     float_dtype,
+    largest_divisor,
     numbers,
 )
 
@@ -24,6 +25,12 @@ def check_time(time: ArrayLike) -> None:
     number = numbers("time", time, "positive")
     if number is not None:
         check(number > 0, "time", time, "positive")
+
+
+def divisor(time: ArrayLike, dtype: Any) -> Array:
+    """`time`, or a smaller one, which costs more, where XLA might take its reciprocal for 0."""
+    time = jnp.asarray(time, dtype)
+    return jnp.where(time < jnp.inf, jnp.minimum(time, largest_divisor(dtype)), time)
 
 
 def round_up(value: Array, ulps: int) -> Array:

@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 from nrjax._numerics import check_positive, check_probability, concrete, float_dtype, numbers
 from nrjax.guarantees._rounding import (
     check_time,
+    divisor,
     host_or_trace,
     round_up,
     safe_epsilon,
@@ -132,7 +133,7 @@ class LinearBoundary:
         """
         check_time(time)
         dtype = self._dtype(time)
-        time = jnp.asarray(time, dtype)
+        time = divisor(time, dtype)
         sensitivity, a, b = self._parameters(dtype)
         raw = sensitivity / time * (0.5 * sensitivity + b) + sensitivity * a
         return safe_epsilon(raw, time, sensitivity, _MARGIN)

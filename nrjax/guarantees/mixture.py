@@ -20,6 +20,7 @@ from jax.typing import ArrayLike
 from nrjax._numerics import check_positive, check_probability, float_dtype, numbers
 from nrjax.guarantees._rounding import (
     check_time,
+    divisor,
     host_or_trace,
     round_up,
     safe_epsilon,
@@ -143,6 +144,7 @@ class _Mixture(abc.ABC):
         """
         check_time(time)
         time, sensitivity, level, rho = self._parameters(time)
+        time = divisor(time, time.dtype)
         z = self._height(level + 0.5 * jnp.log1p(time / rho))
         # In units of 1/sqrt(t), where neither large nor small times leave the range of the dtype.
         x = sensitivity / jnp.sqrt(time)

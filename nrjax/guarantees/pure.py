@@ -8,7 +8,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check_positive, float_dtype, numbers
-from nrjax.guarantees._rounding import check_time, safe_epsilon, safe_time
+from nrjax.guarantees._rounding import check_time, divisor, safe_epsilon, safe_time
 from nrjax.pytrees import register_dataclass
 from nrjax.sensitivities import check_norm
 
@@ -46,7 +46,7 @@ class PureGuarantee:
         """
         check_time(time)
         dtype = float_dtype(time, self.sensitivity)
-        time, sensitivity = jnp.asarray(time, dtype), jnp.asarray(self.sensitivity, dtype)
+        time, sensitivity = divisor(time, dtype), jnp.asarray(self.sensitivity, dtype)
         return safe_epsilon(sensitivity / time, time, sensitivity, _MARGIN)
 
     def time(self, epsilon: ArrayLike) -> Array:

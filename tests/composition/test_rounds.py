@@ -210,6 +210,28 @@ def test_a_round_is_alone_in_what_it_holds():
     assert filter.remaining(state) == pytest.approx(filter.budget - 1, rel=1e-5)
 
 
+def test_a_smallest_time_beside_what_was_taken_at_once():
+    filter = GaussianFilter(10.0, 1e-6)
+    state, round, _ = filter.open(filter.init(1), (BrownianReduction(1.0, 1.0), Pure(0.5)))
+    time = filter.smallest_time(state, BrownianReduction, 1.0, round)
+    assert filter.rewind(state, round, (BrownianReduction(1.0, time), Pure(0.5)))[1]
+    less = BrownianReduction(1.0, time * (1 - 1e-4))
+    assert not filter.rewind(state, round, (less, Pure(0.5)))[1]
+
+
+def test_one_state_and_one_handle_at_a_time():
+    filter = GaussianFilter(10.0, 1e-6)
+    state, one, _ = filter.open(filter.init(2), SMALL[BrownianReduction])
+    state, two, _ = filter.open(state, SMALL[BrownianReduction])
+    both = jax.tree.map(lambda *leaves: jnp.stack(leaves), one, two)
+    for call in (filter.rewind, filter.close):
+        with pytest.raises(ValueError, match=r"round = .*: must be one handle; `vmap`"):
+            call(state, both, SMALL[BrownianReduction])
+    states = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), state)
+    with pytest.raises(ValueError, match=r"state = .*: must be a single one; `vmap`"):
+        filter.open(states, SMALL[BrownianReduction])
+
+
 def test_what_is_fixed_when_a_round_is_opened():
     """Its certificate, and its delta."""
     renyi = RenyiFilter(4.0, 10.0, 1e-6)

@@ -136,6 +136,25 @@ def test_a_private_test_that_the_schedule_was_not_told_of_leaves_nothing():
     assert not wrapped.close(wrapped.state, unknown)[1]
 
 
+def test_a_dearer_test_than_the_schedule_was_told_of_leaves_nothing():
+    budget, told = GaussianFilter(10.0, 1e-6), nrjax.AboveThreshold(-1e6, 1.0, 0.01)
+    grid, start = nrjax.Grid(TIMES), budget.init()
+    wrapped = FilteredSchedule(grid, budget, start, BrownianReduction, 1.0, told)
+    for rule in (told, dataclasses.replace(told, epsilon=5.0)):
+        state, accepted = wrapped.close(start, run(wrapped, rule=rule))
+        assert bool(accepted) == (rule is told)
+        assert bool(budget.remaining(state) > 0) == (rule is told)
+
+
+def test_a_trial_that_was_charged_infinitely_leaves_nothing():
+    wrapped = unified(nrjax.Grid(TIMES))
+    outcome = run(wrapped)
+    for broken in ({"mechanism_epsilon": jnp.inf}, {"status": Status.OVERFLOW}):
+        state, accepted = wrapped.close(wrapped.state, outcome._replace(**broken))
+        assert not accepted
+        assert wrapped.filter.remaining(state) == 0
+
+
 def test_noise_that_the_costs_are_not_for():
     """The filter pays for the noise of its requests, whatever guarantee the trial has."""
     budget, pure = ExPostFilter(10.0), nrjax.PureGuarantee(1.0)

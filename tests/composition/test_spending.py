@@ -20,6 +20,8 @@ from nrjax.composition import (
     ExPost,
     ExPostFilter,
     GaussianFilter,
+    LaplaceMechanism,
+    LaplaceReduction,
     RenyiFilter,
     UnifiedFilter,
     ZCDPFilter,
@@ -335,6 +337,23 @@ def test_planted_cast_of_the_budget_is_found(monkeypatch):
     monkeypatch.setattr(_filter, "rounded_down", lambda value, dtype: float(np.float32(value)))
     with pytest.raises(AssertionError):
         test_budget_is_never_more_than_epsilon_buys("zcdp")
+
+
+@pytest.mark.parametrize("kind", [LaplaceReduction, LaplaceMechanism])
+def test_times_whose_reciprocal_is_subnormal_are_refused(kind, dtype):
+    """As constants of a program; XLA multiplies by what it takes for their reciprocal."""
+    large = jnp.asarray(0.9 * float(jnp.finfo(dtype).max), dtype)
+    filter = ExPostFilter(0.5)
+    take = jax.jit(lambda state, s: filter.take(state, kind(s, large))[1])
+    assert not take(filter.init(), large)
+    time = filter.smallest_time(filter.init(), LaplaceReduction, large)
+    assert time == jnp.inf
+
+
+def test_numbers_that_no_float_holds_are_refused():
+    for wrong in (2**53 + 1, np.longdouble(0.1)):
+        with pytest.raises(ValueError, match=r"ExPost\.epsilon = .*: must be"):
+            ExPost(wrong)
 
 
 def test_subnormal_costs_count(dtype):

@@ -136,6 +136,15 @@ def test_unsolved_times_are_infinite_not_too_small(monkeypatch):
 
 
 @families
+def test_constants_whose_reciprocal_is_subnormal(name, dtype):
+    """XLA divides by a constant as it likes, also by multiplying with 0 for 1/x."""
+    large = jnp.asarray(0.9 * float(jnp.finfo(dtype).max), dtype)
+    rest = {"linear": (1e-6, 1e-30, 1e31), "pure": ()}.get(name, (1e-6, 1.0))
+    stated = jax.jit(lambda s: KINDS[name](s, *rest).epsilon(large))(large)
+    assert stated >= (1 if name == "pure" else 0.5 * float(large))
+
+
+@families
 def test_extremes_are_safe(name, dtype):
     """Out of the dtype's range: too much rather than too little."""
     sensitivity = jnp.asarray(100.0, dtype)
