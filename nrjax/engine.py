@@ -49,7 +49,7 @@ class TrialState(NamedTuple):
     hypothesis: Any
     utility: Array
     epsilon: Array
-    """What the releases that were judged cost; 0 before."""
+    """What the releases that were judged cost, at most; 0 before."""
     status: Array
 
 
@@ -198,6 +198,7 @@ def judge(trial: Interaction, state: TrialState, hypothesis: Any, utility: Array
     if trial.guarantee is not None:
         least = state.epsilon * (1 - _ROUNDING * float(jnp.finfo(epsilon.dtype).eps))
         status = jnp.where(epsilon >= least, status, Status.INVALID_COST)
+        epsilon = jnp.maximum(epsilon, state.epsilon)
     judged = state._replace(
         next_time=time,
         schedule=schedule,
@@ -241,6 +242,7 @@ def finish(trial: Interaction, state: TrialState) -> Outcome:
     released = state.step >= 0
     mechanism = jnp.where(released, _epsilon(trial, state.process, state.time), jnp.nan)
     if trial.guarantee is not None:  # noise that lacks its law has no bound
+        mechanism = jnp.maximum(mechanism, state.epsilon)
         broken = (state.status == Status.OVERFLOW) | (state.status == Status.INVALID_COST)
         mechanism = jnp.where(broken, jnp.inf, mechanism)
     test = _test_epsilon(trial, state, mechanism)
@@ -331,10 +333,12 @@ def run_until(
 def path(trial: Interaction, key: Array, length: int) -> Path:
     """`length` steps of a trial that goes on after the rule has said yes."""
 
-    def body(state: TrialState, _: Any) -> tuple[TrialState, Path]:
+    def body(carry: tuple[TrialState, Array], _: Any) -> tuple[tuple[TrialState, Array], Path]:
+        state, ended = carry  # whether the last row was a yes, and no other follows
         judged = judge(trial, state, *assess(trial, state.step, state.process))
-        seen = finish(trial, judged)
         stopped = judged.status == Status.STOPPED
+        status = jnp.where(ended, Status.STOPPED, judged.status).astype(jnp.int32)
+        seen = finish(trial, judged._replace(status=status))
         # Judged again as if the rule had said no, to learn whether the schedule goes on.
         more = _time_status(judged.next_time, judged.time)
         seen_release = release_of(trial, state.process)
@@ -342,9 +346,10 @@ def path(trial: Interaction, key: Array, length: int) -> Path:
         more = jnp.where(done, Status.EXHAUSTED, more).astype(jnp.int32)
         going = judged._replace(status=jnp.where(stopped, more, judged.status))
         record = Path(**{name: getattr(seen, name) for name in Path._fields})
-        return advance(trial, going), record
+        ended |= stopped & (more != Status.RUNNING)
+        return (advance(trial, going), ended), record
 
-    _, records = jax.lax.scan(body, start(trial, key), None, length=length)
+    _, records = jax.lax.scan(body, (start(trial, key), jnp.bool_(False)), None, length=length)
     return records
 
 

@@ -205,7 +205,7 @@ def _epsilon(dtype: Any) -> float:
 
 
 def _split(value: Any, dtype: Any, sensitivity: Any) -> tuple[Any, Any]:
-    """A value in the dtype of the run and, in float32, what the cast leaves of it.
+    """A value in the dtype of the run and, in float32 or traced, what the cast leaves of it.
 
     A cast would move the values of neighbours apart. Releases are rounded sums of both parts and
     the noise instead, which is post-processing of what the guarantee is for.
@@ -213,9 +213,9 @@ def _split(value: Any, dtype: Any, sensitivity: Any) -> tuple[Any, Any]:
     single, number = dtype == jnp.float32, concrete(value)
     whole = jnp.issubdtype(value.dtype if number is None else number.dtype, jnp.integer)
     if number is None:
-        if not single:
+        if not single and not whole:
             return value.astype(dtype), None
-        low = value & 255 if whole else jnp.zeros_like(value)
+        low = value & (255 if single else 2047) if whole else jnp.zeros_like(value)
         return (value - low).astype(dtype), low.astype(dtype)
     exact = number.astype(np.float64)
     if whole:
@@ -282,7 +282,8 @@ def build_interaction(
             "keep the noise of all releases, and so cannot say what they realise together"
         )
     # Of NumPy's arrays alone: those of JAX have a layout in memory.
-    laid, meant = getattr(value, "layout", None), getattr(utility, "layout", None)
+    one = getattr(utility, "utilities", utility)
+    laid, meant = getattr(value, "layout", None), getattr(one, "layout", None)
     if isinstance(value, np.ndarray) and None not in (laid, meant) and laid != meant:
         raise ValueError(
             f"utility = {type(utility).__name__}: must be for the value's layout {laid!r}, as "
@@ -312,6 +313,9 @@ def build_interaction(
     dtype = float_dtype(value)
     check(dtype in (jnp.float32, jnp.float64), "dtype of value", str(dtype), "float32 or float64")
     taken = None if number is None else min(int(number), schedule.max_steps)
+    if taken is None:  # traced: ends where a sequence does
+        lengths = (getattr(part, "max_steps", None) for part in (rule, utility))
+        steps = jnp.minimum(steps, min((n for n in lengths if n is not None), default=2**31 - 1))
     _check_rule(rule, utility, guarantee, taken, dtype)
     _check_noise(value, process, guarantee, schedule, dtype)
     _check_shift(shift, guarantee)

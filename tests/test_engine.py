@@ -10,6 +10,7 @@ import pytest
 
 import nrjax
 from nrjax.keys import Role, role_key, step_key
+from nrjax.stopping import first_yes
 from nrjax.types import Status
 from tests.problems import Distance, scalar
 
@@ -84,6 +85,47 @@ def test_path_goes_on_after_a_yes_and_says_where_the_grid_ends():
     path = nrjax.scan_path(KEY, **scalar(threshold=1.0))
     expected = np.array([Status.RUNNING] * 49 + [Status.EXHAUSTED])
     np.testing.assert_array_equal(path.status, expected)
+
+
+def test_the_last_row_of_a_path_is_repeated():
+    rule = nrjax.AboveThreshold(-1e4, 1.0, 1.0)
+    path = nrjax.scan_path(KEY, **scalar([4.0, 2.0], rule=rule), max_steps=5)
+    np.testing.assert_array_equal(path.status, np.full(5, Status.STOPPED))
+    np.testing.assert_array_equal(path.test_epsilon, np.ones(5))
+    np.testing.assert_array_equal(path.epsilon[1:], np.full(4, path.epsilon[1]))
+
+
+@nrjax.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Falling:
+    """A guarantee whose epsilon falls by less than rounding might, at each step."""
+
+    noise = "gaussian"
+    delta = 0.0
+
+    def epsilon(self, time):
+        return 1 - 16 * float(jnp.finfo(time.dtype).eps) * (100 - time)
+
+    def time(self, epsilon):
+        raise NotImplementedError
+
+
+def test_the_largest_cost_is_charged():
+    times = np.arange(100.0, 0.0, -1.0)
+    parts = scalar(times, threshold=1.0, guarantee=Falling())
+    outcome = nrjax.run_until(KEY, **parts, max_steps=2)
+    assert (outcome.status, outcome.mechanism_epsilon) == (Status.EXHAUSTED, 1)
+    # Little by little is a fall, too.
+    outcome = nrjax.run_until(KEY, **parts)
+    assert (outcome.status, outcome.mechanism_epsilon) == (Status.INVALID_COST, np.inf)
+
+
+def test_a_traced_number_of_steps_ends_with_a_sequence():
+    """Whose last utility is not asked again."""
+    utility = nrjax.UtilitySequence.of([Distance(3.0), Distance(2.0)])
+    parts = scalar([8.0, 4.0, 2.0, 1.0], threshold=1.0, utility=utility)
+    outcome = jax.jit(lambda steps: nrjax.run_until(KEY, **parts, max_steps=steps))(4)
+    assert (outcome.status, outcome.step) == (Status.EXHAUSTED, 1)
 
 
 def test_exhaustion_is_a_status_that_pays_for_what_was_seen():
@@ -177,6 +219,8 @@ def test_a_rule_is_told_how_many_releases_it_has_judged():
     outcome = nrjax.run_until(KEY, **scalar(rule=Failing(1.0)))
     assert (outcome.status, outcome.step) == (Status.INVALID_TIME, 2)
     assert outcome.test_epsilon == 3
+    found = jax.jit(lambda u: first_yes(KEY, Failing(1.0), u))(jnp.zeros(5))
+    assert (found.status, found.step, found.cost) == (Status.INVALID_TIME, 1, 3)
 
 
 @nrjax.register_dataclass

@@ -15,11 +15,7 @@ from nrjax._numerics import float_dtype
 from nrjax.keys import step_key
 from nrjax.processes.laplace import Laplace, laplace, random_bits
 from nrjax.pytrees import register_dataclass
-from nrjax.stopping._thresholds import ThresholdRule
-
-# Machine epsilons by which the noise is enlarged, so that rounding here, and 32 machine epsilons
-# in a guarantee's epsilon (`nrjax.stopping.reduced`), leave the stated cost true.
-_MARGIN = 40
+from nrjax.stopping._thresholds import ThresholdRule, noise_scale
 
 
 class AboveThresholdState(NamedTuple):
@@ -107,8 +103,7 @@ class InteractiveAboveThreshold(AboveThreshold):
 
 def threshold_scale(sensitivity: ArrayLike, epsilon: ArrayLike, dtype: Any) -> Array:
     """Scale `2 Delta/eps` of the threshold noise, rounded up."""
-    ratio = jnp.asarray(sensitivity, dtype) / jnp.asarray(epsilon, dtype)
-    return ratio * (2 * (1 + _MARGIN * float(jnp.finfo(dtype).eps)))
+    return 2 * noise_scale(sensitivity, epsilon, dtype)
 
 
 def first_noise(key: Array, scale: Array) -> Any:

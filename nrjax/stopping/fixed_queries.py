@@ -64,7 +64,8 @@ def first_yes(
     if epsilons is not None:
         numbers("epsilons", epsilons, "numbers, one a query")
     lacking = [name for name in ("init", "step", "cost") if not hasattr(rule, name)]
-    check(not lacking, "rule", rule, "a stopping rule, with init, step and cost")
+    ok = not lacking and not isinstance(rule, type)
+    check(ok, "rule", rule, "a stopping rule, with init, step and cost")
     shape = jnp.shape(utilities)
     if len(shape) != 1 or not shape[0]:
         raise ValueError(f"utilities has shape {shape}: must be a vector, not empty")
@@ -77,7 +78,7 @@ def first_yes(
         )
     if number is not None:
         check(~np.isnan(number), "utilities", utilities, "numbers, not NaN")
-    dtype = float_dtype(utilities)
+    dtype = jnp.promote_types(float_dtype(utilities), jnp.float32)
     if isinstance(rule, ThresholdRule):
         known = rule
         if number is not None and concrete(known.threshold) is not None:
@@ -116,7 +117,8 @@ def _resolved(rule: Any, utilities: np.ndarray, dtype: Any) -> tuple[Any, Array]
 def _cast(leaf: Any, dtype: Any) -> Any:
     """Floating numbers in one dtype, so that neither it nor Python's own retraces."""
     is_float = jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
-    return jnp.asarray(leaf, dtype) if is_float or isinstance(leaf, int) else leaf
+    whole = isinstance(leaf, int) and not isinstance(leaf, bool)
+    return jnp.asarray(leaf, dtype) if is_float or whole else leaf
 
 
 @jax.jit
@@ -129,7 +131,12 @@ def _first_yes(rule: Any, key: Array, utilities: Array, epsilons: Array) -> tupl
         step, utility, epsilon = inputs
         state, stop = rule.step(step_key(queries, step), state, epsilon, utility)
         failure = jnp.int32(rule.status(state) if hasattr(rule, "status") else Status.RUNNING)
-        status = jnp.where(stop, Status.STOPPED, failure)
+        if jnp.shape(stop):
+            raise ValueError(
+                f"{type(rule).__name__} answers with shape {jnp.shape(stop)}: must be for one "
+                "trial, its sensitivity and epsilon scalars; `vmap` over several"
+            )
+        status = jnp.where(stop & (failure == Status.RUNNING), Status.STOPPED, failure)
         return state, (jnp.where(jnp.isnan(utility), Status.NAN_UTILITY, status), failure)
 
     start = rule.init(role_key(key, Role.THRESHOLD), epsilons[0])
@@ -139,11 +146,11 @@ def _first_yes(rule: Any, key: Array, utilities: Array, epsilons: Array) -> tupl
     last = jnp.where(found, jnp.argmax(ended), steps - 1)
     status = jnp.where(found, statuses[last], Status.EXHAUSTED)
     stopped = status == Status.STOPPED
-    # A failure is no answer: the one before was the last.
+    # A failure is no answer, the one before was the last; but it is charged as one.
     answered = stopped | (status == Status.EXHAUSTED) | (status == Status.NAN_UTILITY)
-    last = jnp.where(answered, last, last - 1)
-    cost = charge(rule, epsilons[jnp.maximum(last, 0)], stopped, last + 1)
-    cost = jnp.where(last < 0, jnp.zeros_like(cost), cost)
+    answers, last = last + 1, jnp.where(answered, last, last - 1)
+    cost = charge(rule, epsilons[jnp.maximum(last, 0)], stopped, answers)
+    cost = jnp.where((last < 0) & ~(cost > 0), jnp.zeros_like(cost), cost)  # an epsilon of -1, NaN
     cost = jnp.where((status == Status.NAN_UTILITY) & (cost != 0), jnp.inf, cost)
     result = FirstYes(last.astype(jnp.int32), cost, status.astype(jnp.int32))
     return result, jnp.any(failures == Status.INVALID_TIME)

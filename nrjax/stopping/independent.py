@@ -10,10 +10,7 @@ from jax.typing import ArrayLike
 from nrjax._numerics import float_dtype
 from nrjax.processes.laplace import laplace, random_bits
 from nrjax.pytrees import register_dataclass
-from nrjax.stopping._thresholds import ThresholdRule
-
-# Machine epsilons by which the noise is enlarged, so that rounding leaves the stated cost true.
-_MARGIN = 40
+from nrjax.stopping._thresholds import ThresholdRule, noise_scale
 
 # Machine epsilons by which the cost is: the number of answers as a float, its product with epsilon,
 # and the sum with what the releases cost lose half of one each.
@@ -56,8 +53,7 @@ class LaplaceTests(ThresholdRule):
     ) -> tuple[Array, Array]:
         """Answer one query; `epsilon`, what the releases cost, gives only the dtype."""
         dtype = float_dtype(epsilon, self.epsilon, self.sensitivity)
-        ratio = jnp.asarray(self.sensitivity, dtype) / jnp.asarray(self.epsilon, dtype)
-        scale = ratio * (1 + _MARGIN * float(jnp.finfo(dtype).eps))
+        scale = noise_scale(self.sensitivity, self.epsilon, dtype)
         noise = scale * laplace(random_bits(key, (), dtype), dtype)
         return state + 1, self.reached(utility, state, noise)
 

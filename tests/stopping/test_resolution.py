@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import nrjax
-from nrjax.stopping import first_yes
+from nrjax.processes.laplace import laplace
+from nrjax.stopping import _thresholds, first_yes
 from nrjax.types import Status
 from tests.problems import Distance, scalar
 from tests.stopping.oracle import stopping_law
@@ -140,3 +141,67 @@ def test_values_whose_parts_do_not_resolve_the_sensitivity(dtype):
     if dtype == jnp.float32:
         with pytest.raises(ValueError, match=r"must be below 2\^24 times the sensitivity 1"):
             nrjax.run_until(KEY, **parts | {"value": 2**30 + 0.3})
+
+
+def test_unsigned_counts_are_numbers():
+    rule = nrjax.AboveThreshold(3.0, 1.0, 50.0)
+    for kind in ("uint8", "uint32", "uint64" if jax.config.jax_enable_x64 else "uint16"):
+        found = jax.jit(lambda u: first_yes(KEY, rule, u))(jnp.asarray([1, 100], kind))
+        assert (found.step, found.status) == (1, Status.STOPPED)
+
+
+def test_half_precision_is_not_computed_in():
+    """Its noise is NaN, or too coarse."""
+    rule = nrjax.AboveThreshold(0.0, 1.0, 10.0)
+    for kind in (jnp.float16, jnp.bfloat16):
+        found = first_yes(KEY, rule, jnp.asarray([-1000.0, 1000.0], kind))
+        assert (found.step, found.status) == (1, Status.STOPPED)
+
+
+def test_traced_integers_keep_their_last_bits():
+    """As two numbers, in either precision."""
+    wide = jax.config.jax_enable_x64
+    value = np.int64(2**56 + 9) if wide else np.int32(2**30 + 9)
+    trial = jax.jit(
+        lambda value: nrjax.interaction.build_interaction(**scalar() | {"value": value})
+    )
+    found = trial(value)
+    assert int(found.value) + int(found.rest) == int(value)
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 1e-5, 1e-7])
+def test_the_grain_of_noise_is_paid_for(epsilon, monkeypatch):
+    """The law of float32 noise near 0, of all its bits: no log-ratio above the stated cost."""
+    bits = np.arange(2**31 - 2**23, 2**31, dtype=np.uint32) << 1
+
+    def largest():
+        scale = _thresholds.noise_scale(1.0, epsilon, jnp.float32)
+        values = np.asarray(scale * laplace(jnp.asarray(bits), jnp.float32))[::-1]
+        atoms = np.unique(values)
+        atoms = atoms[(atoms > 0) & (atoms < values[-1] - 1)][:4000]
+        moved = (atoms + np.float32(1)).astype(np.float32)
+        moved = np.where(moved - atoms.astype(float) > 1, np.nextafter(moved, np.float32(0)), moved)
+        below = [np.searchsorted(values, at) for at in (atoms, moved)]
+        above, shifted = ((2**31 - count) / 2**32 for count in below)
+        return np.log(above / shifted).max()
+
+    assert largest() <= epsilon
+    # Negative control: with rounding alone paid for, epsilon is exceeded.
+    monkeypatch.setattr(_thresholds, "_GRAIN", 0)
+    assert largest() > epsilon
+
+
+@pytest.mark.parametrize("kind", [nrjax.AboveThreshold, nrjax.stopping.LaplaceTests])
+def test_noise_that_the_dtype_does_not_hold(kind, dtype):
+    """Refused; under a trace there is never a yes, whatever is asked."""
+    limits = jnp.finfo(dtype)
+    for sensitivity, epsilon in (
+        (float(limits.tiny), 3.0),
+        (float(limits.max) / 4, 1e-3),
+    ):
+        with pytest.raises(ValueError, match=r"epsilon = .*: must be such that sensitivity/epsi"):
+            first_yes(KEY, kind(0.0, sensitivity, epsilon), jnp.ones(1, dtype))
+        rule = lambda s, e: kind(0.0, s, e)  # noqa: E731
+        found = jax.jit(lambda s, e: first_yes(KEY, rule(s, e), jnp.ones(1, dtype)))  # noqa: B023
+        parameters = jnp.asarray(sensitivity, dtype), jnp.asarray(epsilon, dtype)
+        assert found(*parameters).status == Status.EXHAUSTED
