@@ -165,9 +165,7 @@ def test_a_users_own_loss_has_no_ceiling():
     assert abs(float(excess.evaluate(jnp.asarray(problem.value)))) < 1e-6
 
 
-@nrjax.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class WithoutCeiling:
+class WithoutCeiling(nrjax.Utility):
     utility: Any
 
     @property
@@ -181,8 +179,6 @@ class WithoutCeiling:
         return self.utility.evaluate(hypothesis)
 
 
-@nrjax.register_dataclass
-@dataclasses.dataclass(frozen=True)
 class Shifted(WithoutCeiling):
     """Its ceiling is `shift` too low."""
 
@@ -198,13 +194,15 @@ def run(build, utility, threshold):
     most = {ridge_output: 2000.0, ridge: 60.0}[build]
     return nrjax.simulate(
         jax.random.key(0),
-        150,
-        value,
-        nrjax.Laplace(value.shape),
-        guarantee,
-        nrjax.Grid.geometric(guarantee, 0.3, most, 60),
-        utility,
-        nrjax.InteractiveAboveThreshold(threshold, utility.sensitivity, 400.0),
+        nrjax.Interaction(
+            value=value,
+            process=nrjax.Laplace(value.shape),
+            guarantee=guarantee,
+            schedule=nrjax.Grid.geometric(guarantee, 0.3, most, 60),
+            utility=utility,
+            rule=nrjax.InteractiveAboveThreshold(threshold, utility.sensitivity, 400.0),
+        ),
+        trials=150,
         batching=nrjax.Batching(tile=16, lanes=32, inner_steps=3),
     )
 
