@@ -167,7 +167,7 @@ def judge(trial: Interaction, state: TrialState, hypothesis: Any, utility: Array
     rule, stop = trial.rule.step(query, state.rule, epsilon, utility)
     schedule, time, done = trial.schedule.next(state.schedule, release_of(trial, state.process))
     time = jnp.asarray(time, state.time.dtype)
-    done = done | (state.step + 1 >= trial.max_steps)
+    done = done | (state.step + 1 >= trial.steps)
     status = jnp.where(done, Status.EXHAUSTED, _time_status(time, state.time))
     status = jnp.where(stop, Status.STOPPED, status)
     failure = jnp.asarray(trial.rule.status(rule), jnp.int32)
@@ -330,7 +330,7 @@ def scan_path(key: Array, interaction: Interaction) -> Path:
         A path with a leading axis of `max_steps`; of the schedule's own where that is traced.
     """
     key = _ready(key, interaction)
-    steps = concrete(interaction.max_steps)
+    steps = concrete(interaction.steps)
     with set_aside():
         length = interaction.schedule.max_steps if steps is None else int(steps)
         return _scan_path(interaction, key, length)

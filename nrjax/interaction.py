@@ -10,7 +10,7 @@ from jax import Array
 
 from nrjax._contract import check_results, state_follows_utility
 from nrjax._numerics import check, check_shape, concrete, float_dtype, numbers
-from nrjax._shown import shown
+from nrjax._shown import representation, shown
 from nrjax.pytrees import Pytree, static
 from nrjax.stopping._thresholds import ThresholdRule
 from nrjax.types import Guarantee, NoiseProcess, Schedule, StoppingRule, Utility, overrides
@@ -22,6 +22,8 @@ class Value(NamedTuple):
     number: Array
     rest: Array | None
     """What the value exceeds `number` by; None in float64, unless it is a traced integer."""
+
+    __repr__ = representation
 
 
 class Interaction(Pytree, kw_only=True):
@@ -73,6 +75,11 @@ class Interaction(Pytree, kw_only=True):
     def dtype(self) -> Any:
         """Floating dtype of the run."""
         return self.value.number.dtype
+
+    @property
+    def steps(self) -> Any:
+        """Largest number of releases."""
+        return self.schedule.max_steps if self.max_steps is None else self.max_steps
 
     # An interaction is a family of one (`nrjax.family.Family`), with nothing that varies.
 
@@ -327,7 +334,7 @@ def _checked(given: Interaction) -> dict[str, Any]:
     return {
         **dict(zip(_ORDER, parts, strict=True)),
         "value": Value(parts[0], None if split.rest is None else jnp.asarray(split.rest)),
-        "max_steps": jnp.asarray(steps, jnp.int32) if number is None else np.int32(number),
+        "max_steps": None if given.max_steps is None else jnp.asarray(steps, jnp.int32),
         "structure": structure,
         "by_bounds": bounded and not state_follows_utility(parts[5], dtype),
     }

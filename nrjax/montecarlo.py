@@ -93,7 +93,7 @@ def paths(
     chunk = check_count("chunk", chunk, 1)
     _check_fields(fields, Path._fields)
     tile, _ = batching.resolve(trial, stopping=False)
-    options = {"tile": tile, "length": int(trial.max_steps), "fields": tuple(fields)}
+    options = {"tile": tile, "length": int(trial.steps), "fields": tuple(fields)}
     return Program(trial, tiles.paths, chunk, batching, options)
 
 

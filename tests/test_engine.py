@@ -1,5 +1,7 @@
 """One trial: the compiled loop against its oracles, and every status."""
 
+import dataclasses
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -114,6 +116,17 @@ def test_the_largest_cost_is_charged():
     # Little by little is a fall, too.
     outcome = nrjax.run_until(KEY, nrjax.Interaction(**parts))
     assert (outcome.status, outcome.mechanism_epsilon) == (Status.INVALID_COST, np.inf)
+
+
+def test_a_copy_has_all_steps_of_its_own_schedule():
+    trial = nrjax.Interaction(**scalar([4.0, 2.0], threshold=1.0))
+    longer = dataclasses.replace(trial, schedule=nrjax.Grid([8.0, 4.0, 2.0, 1.0]), shift=0.5)
+    outcome = nrjax.run_until(KEY, longer)
+    assert (outcome.status, outcome.step) == (Status.EXHAUSTED, 3)
+    # The value keeps what the dtype leaves of it.
+    exact = nrjax.Interaction(**scalar(value=0.1))
+    copied = dataclasses.replace(exact, rule=nrjax.PublicThreshold(0.0))
+    assert copied.value == exact.value
 
 
 def test_a_traced_number_of_steps_ends_with_a_sequence():

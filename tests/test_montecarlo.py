@@ -10,7 +10,7 @@ import nrjax
 from nrjax import montecarlo
 from nrjax.erm import RidgeProblem
 from nrjax.program import _on_devices
-from nrjax.types import Status
+from nrjax.types import Status, overrides
 from tests.problems import Distance, scalar, small_data, small_logistic
 
 KEY = jax.random.key(3)
@@ -368,9 +368,10 @@ def test_raw_keys_are_keys():
     ],
 )
 def test_bad_arguments_are_named(arguments, message):
-    call = {"key": KEY, "trials": 5, **scalar()} | arguments
+    own = {"key": KEY, "trials": 5} | arguments
+    parts = scalar() | {name: own.pop(name) for name in ("value",) if name in own}
     with pytest.raises(ValueError, match=message):
-        nrjax.simulate(**call)
+        nrjax.simulate(interaction=nrjax.Interaction(**parts), **own)
 
 
 @pytest.mark.parametrize(
@@ -414,7 +415,7 @@ def test_a_sequence_is_batched_like_its_elements(utility):
     assert sizes[0] == sizes[1]
     # Bounds ask for smaller tiles; a ceiling alone does not.
     spared = sizes[0] != nrjax.Batching().resolve(trial, stopping=False)
-    assert spared == hasattr(utility, "bounds")
+    assert spared == overrides(utility, nrjax.Utility, "bounds")
 
 
 def test_large_releases_are_batched_in_bounded_memory():
@@ -428,7 +429,7 @@ def test_large_releases_are_batched_in_bounded_memory():
         )
     )
     tile, lanes = nrjax.Batching().resolve(large)
-    state = 3 * size * large.value.dtype.itemsize
+    state = 3 * size * large.dtype.itemsize
     assert tile >= 1
     assert lanes * state <= 2**28
     assert nrjax.Batching().resolve_chunk(large) * state <= 2**29

@@ -41,7 +41,9 @@ class FilteredSchedule(Schedule):
     process of other noise than the costs are for, or whose releases are no noise-reduction chain.
 
         wrapped = FilteredSchedule(grid, filter, state, BrownianReduction, sensitivity)
-        outcome = nrjax.run_until(key, value, process, None, wrapped, utility, rule)
+        trial = nrjax.Interaction(
+            value=value, process=process, schedule=wrapped, utility=utility, rule=rule)
+        outcome = nrjax.run_until(key, trial)
         state, accepted = wrapped.close(state, outcome)
 
     It is good for one run. Two runs cannot see each other, so that each may go as far as the filter

@@ -16,7 +16,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check, numbers
-from nrjax.pytrees import Pytree
+from nrjax.types import Utility
 
 _SLACK = 1e-9
 """A bound such as 0.1 * 30 is meant to allow for 3, whatever it rounds to."""
@@ -45,7 +45,7 @@ def _half_below(groups: int, target: float) -> float:
     return -(math.floor(target * groups * (1 + _SLACK)) + 0.5) / groups
 
 
-class ShareOutside(Pytree):
+class ShareOutside(Utility):
     """Minus the share of the groups whose noisy count is too far from the true one.
 
     Attributes:
@@ -92,7 +92,7 @@ class ShareOutside(Pytree):
         return _half_below(np.size(self.counts), target)
 
 
-class MeanAbsoluteError(Pytree):
+class MeanAbsoluteError(Utility):
     """Minus the mean over the groups of how far a noisy count is off.
 
     Attributes:

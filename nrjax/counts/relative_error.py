@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import check_probability
 from nrjax.pytrees import Pytree
-from nrjax.types import NoiseProcess
+from nrjax.types import NoiseProcess, Utility
 
 
 class RelativeError(Pytree):
@@ -71,7 +71,7 @@ class RelativeError(Pytree):
         return Margin(self, process.deviation(times))
 
 
-class Margin(Pytree):
+class Margin(Utility):
     """How far a noisy count is on the accepted side of `RelativeError`, in deviations.
 
     A utility for a schedule of fixed times, because the deviation differs from step to step. At
@@ -89,10 +89,6 @@ class Margin(Pytree):
     def at(self, step: Array) -> "Margin":
         """The utility of a step."""
         return Margin(self.accuracy, jnp.asarray(self.deviations)[step])
-
-    def hypothesis(self, release: Array) -> Array:
-        """The release itself."""
-        return release
 
     def evaluate(self, hypothesis: Array) -> Array:
         """Largest of `y/d - upper` and `-y/d - lower`, a scalar."""

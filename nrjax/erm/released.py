@@ -85,8 +85,8 @@ class Released(NamedTuple, Generic[U]):
         if process is None:
             process = (Brownian if gaussian else Laplace)(self.value.shape)
         noise = "gaussian" if gaussian else "laplace"
-        made = process.noise
-        check(made == noise, "process", process, f"one of {noise} noise, as the sensitivity is")
+        ok = isinstance(process, NoiseProcess) and process.noise == noise
+        check(ok, "process", process, f"one of {noise} noise, as the sensitivity is")
         if not gaussian:
             for name, given in (
                 ("delta", delta),

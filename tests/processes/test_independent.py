@@ -145,7 +145,9 @@ def test_the_transcript_loses_at_most_what_is_stated():
         process.init(KEY, TIMES[0]),
         jnp.asarray(TIMES[1:], float),
     )[1]
-    stated = np.asarray(nrjax.PureGuarantee(1.0).epsilon(process.composed_time(states)))[-1]
+    stated = np.asarray(
+        nrjax.PureGuarantee(1.0).epsilon(process.composed_time(states, states.time))
+    )[-1]
     realised = losses.sum(axis=(1, 2))
     assert 0.9 * stated < np.max(np.abs(realised)) <= stated
     assert np.mean(realised > 1 / TIMES[-1]) > 0.02
@@ -193,7 +195,7 @@ def test_prices_beyond_the_dtype_are_not_for_free(dtype):
     assert float(limits.tiny) <= state.spent < 2 * float(limits.tiny)
     low = advance(KEY, state, jnp.asarray(4 * float(limits.tiny), dtype))
     assert process.status(low) == Status.RUNNING
-    assert np.isfinite(nrjax.PureGuarantee(0.1).epsilon(process.composed_time(low)))
+    assert np.isfinite(nrjax.PureGuarantee(0.1).epsilon(process.composed_time(low, low.time)))
     for _ in range(4):
         low = advance(KEY, low, jnp.asarray(float(limits.tiny), dtype))
     assert process.status(low) == Status.OVERFLOW

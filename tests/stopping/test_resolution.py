@@ -167,7 +167,7 @@ def test_traced_integers_keep_their_last_bits():
     value = np.int64(2**56 + 9) if wide else np.int32(2**30 + 9)
     trial = jax.jit(lambda value: nrjax.Interaction(**scalar() | {"value": value}))
     found = trial(value)
-    assert int(found.value) + int(found.rest) == int(value)
+    assert int(found.value.number) + int(found.value.rest) == int(value)
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 1e-5, 1e-7])
