@@ -51,7 +51,8 @@ class Walk(Pytree):
             return (state[0] < self.level) & (state[1] < 50)
 
         place, steps = jax.lax.while_loop(low, step, (jnp.zeros(()), jnp.int32(0)))
-        return Walked(place, steps, jnp.where(place < self.level, Status.EXHAUSTED, Status.STOPPED))
+        status = jnp.where(place < self.level, Status.EXHAUSTED, Status.STOPPED)
+        return Walked(place, steps, status.astype(jnp.int32))
 
 
 def setups(settings: Settings) -> list[Setup]:
