@@ -18,7 +18,6 @@ import nrjax
 from benchmarks.million_trials import Closeness
 from benchmarks.rows import Row, peak_gib
 from nrjax import montecarlo
-from nrjax.interaction import build_interaction
 from nrjax.sketches import Sketch, merge_moments
 from nrjax.sketching import sketches
 from nrjax.studies.folds import ending_folds, epsilon_folds, of_outcome, positive, signed
@@ -38,7 +37,14 @@ def interaction():
     guarantee = nrjax.LinearBoundary.tight_at_epsilon(1.0, 1.0, 1e-6)
     grid = nrjax.Grid.geometric(guarantee, LOW, HIGH, LEVELS)
     rule = nrjax.PublicThreshold(-0.5)
-    return build_interaction(3.0, nrjax.Brownian(()), guarantee, grid, Closeness(), rule)
+    return nrjax.Interaction(
+        value=3.0,
+        process=nrjax.Brownian(()),
+        guarantee=guarantee,
+        schedule=grid,
+        utility=Closeness(),
+        rule=rule,
+    )
 
 
 def sketch():

@@ -30,7 +30,6 @@ from benchmarks.rows import Row, same_law
 from benchmarks.whitehouse2022 import process_with_threads, run_numpy
 from nrjax import datasets, montecarlo
 from nrjax.erm import LogisticProblem
-from nrjax.interaction import build_interaction
 
 _EXCESS = 0.0133
 """The paper's target, 0.41, above the optimum on 10,000 rows; on other data as much."""
@@ -55,13 +54,13 @@ class Setting:
 
     def trial(self, utility):
         """The interaction, with this utility."""
-        return build_interaction(
-            self.problem.value,
-            nrjax.Brownian(self.problem.shape),
-            self.guarantee,
-            nrjax.Grid(self.times),
-            utility,
-            nrjax.PublicThreshold(-self.target),
+        return nrjax.Interaction(
+            value=self.problem.value,
+            process=nrjax.Brownian(self.problem.shape),
+            guarantee=self.guarantee,
+            schedule=nrjax.Grid(self.times),
+            utility=utility,
+            rule=nrjax.PublicThreshold(-self.target),
         )
 
 

@@ -7,7 +7,6 @@ benchmarks/README.md.
 """
 
 import argparse
-import dataclasses
 import time
 
 import jax
@@ -17,12 +16,9 @@ import numpy as np
 import nrjax
 from benchmarks import numpy_whitehouse
 from benchmarks.rows import Row, peak_gib
-from nrjax.pytrees import register_dataclass
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Closeness:
+class Closeness(nrjax.Utility):
     """Minus the distance of a release from 3."""
 
     def hypothesis(self, release):
@@ -69,13 +65,15 @@ def race(options):
             before = time.perf_counter()
             outcome = nrjax.simulate(
                 jax.random.key(0),
-                options.trials,
-                3.0,
-                process,
-                guarantee,
-                grid,
-                Closeness(),
-                nrjax.PublicThreshold(-0.5),
+                nrjax.Interaction(
+                    value=3.0,
+                    process=process,
+                    guarantee=guarantee,
+                    schedule=grid,
+                    utility=Closeness(),
+                    rule=nrjax.PublicThreshold(-0.5),
+                ),
+                trials=options.trials,
             )
             seconds = time.perf_counter() - before
             steps = float(np.sum(outcome.step + 1.0))

@@ -98,7 +98,7 @@ def cases(options):
 def ways_of(case):
     """By name: a function without arguments that runs all trials and returns their steps."""
     key, trials, one = jax.random.key(0), case.trials, jax.devices()[:1]
-    trial = nrjax.build_interaction(**case.parts)
+    trial = nrjax.Interaction(**case.parts)
     tile, lanes = nrjax.Batching().resolve(trial)
     every = -(-trials // tile) * tile
 
@@ -113,7 +113,9 @@ def ways_of(case):
         f"{every} lanes": ours(every, trials),
     }
     if case.vmap:
-        one_step = jax.vmap(lambda i: nrjax.run_until(trial_key(key, i), **case.parts).step)
+        one_step = jax.vmap(
+            lambda i: nrjax.run_until(trial_key(key, i), nrjax.Interaction(**case.parts)).step
+        )
         vmapped, numbers = jax.jit(one_step), np.arange(trials, dtype=np.uint32)
         found["vmap of run_until"] = lambda: np.asarray(vmapped(numbers))
     return found

@@ -60,15 +60,19 @@ def race(options):
     key = jax.random.key(0)
 
     def together():
-        built = (nrjax.build_interaction(**parts(problem, *point)) for point in points)
-        return nrjax.sweep(key, options.trials, built)
+        built = (nrjax.Interaction(**parts(problem, *point)) for point in points)
+        return nrjax.sweep(key, built, trials=options.trials)
 
     def apart(clear=False):
         found = []
         for point in points:
             if clear:
                 jax.clear_caches()
-            found.append(nrjax.simulate(key, options.trials, **parts(problem, *point)).step)
+            found.append(
+                nrjax.simulate(
+                    key, nrjax.Interaction(**parts(problem, *point)), trials=options.trials
+                ).step
+            )
         return np.stack(found)
 
     swept, first = timed(together)

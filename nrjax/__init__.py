@@ -24,7 +24,7 @@ from nrjax.guarantees import (
     OneSidedMixtureBoundary,
     PureGuarantee,
 )
-from nrjax.interaction import Interaction, build_interaction
+from nrjax.interaction import Interaction
 from nrjax.keys import trial_key
 from nrjax.montecarlo import simulate
 from nrjax.processes import (
@@ -35,7 +35,7 @@ from nrjax.processes import (
     Skellam,
     noise_path,
 )
-from nrjax.pytrees import register_dataclass
+from nrjax.pytrees import Pytree, static
 from nrjax.schedules import AdaptiveTimes, Grid
 from nrjax.sensitivities import Sensitivity
 from nrjax.stopping import (
@@ -46,7 +46,15 @@ from nrjax.stopping import (
     ReducedAboveThreshold,
 )
 from nrjax.sweeps import sweep
-from nrjax.types import Outcome, Status
+from nrjax.types import (
+    Guarantee,
+    NoiseProcess,
+    Outcome,
+    Schedule,
+    Status,
+    StoppingRule,
+    Utility,
+)
 from nrjax.utilities import UtilitySequence
 
 if TYPE_CHECKING:
@@ -78,6 +86,7 @@ __all__ = [
     "ExPostOdometer",
     "GaussianFilter",
     "Grid",
+    "Guarantee",
     "IndependentLaplace",
     "Interaction",
     "InteractiveAboveThreshold",
@@ -86,29 +95,33 @@ __all__ = [
     "LaplaceTests",
     "LinearBoundary",
     "MixtureBoundary",
+    "NoiseProcess",
     "OneSidedBrownianOdometer",
     "OneSidedMixtureBoundary",
     "Outcome",
     "Path",
     "PublicThreshold",
     "PureGuarantee",
+    "Pytree",
     "ReducedAboveThreshold",
     "RenyiFilter",
     "RenyiOdometer",
+    "Schedule",
     "Sensitivity",
     "SideBySideFilter",
     "Skellam",
     "Status",
+    "StoppingRule",
     "UnifiedFilter",
+    "Utility",
     "UtilitySequence",
     "ZCDPFilter",
     "__version__",
-    "build_interaction",
     "noise_path",
-    "register_dataclass",
     "run_until",
     "scan_path",
     "simulate",
+    "static",
     "sweep",
     "trial_key",
 ]

@@ -15,7 +15,7 @@ from jax.extend.core import ClosedJaxpr, Literal
 
 from nrjax._modes import set_aside
 from nrjax._shown import shown
-from nrjax.types import charge
+from nrjax.types import Utility, overrides
 
 _INLINED = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call"}
 """Primitives that call one function on their operands, in order."""
@@ -108,8 +108,7 @@ def _try(parts: tuple[Any, ...], key: Array, structure: Any) -> None:
     noise.same("rewind", noise.call("rewind", key, state, one), state)
     drawn = noise.number("value", noise.call("value", state), "fi", dtype, shape)
     noise.number("status", noise.call("status", state), "i", dtype)
-    if hasattr(process, "composed_time"):
-        noise.number("composed_time", noise.call("composed_time", state), "f", dtype)
+    noise.number("composed_time", noise.call("composed_time", state, one), "f", dtype)
     if shift is not None:
         noise.number("privacy_loss", noise.call("privacy_loss", state, shift), "f", dtype)
     release = value + drawn
@@ -127,16 +126,15 @@ def _try(parts: tuple[Any, ...], key: Array, structure: Any) -> None:
     times.number("the time of next", time, "fi", dtype)
     times.number("the done of next", done, "b", dtype)
 
-    if hasattr(utility, "at"):
-        utility = _Part("utility", utility).call("at", jnp.int32(0))
+    utility = _Part("utility", utility).call("at", jnp.int32(0))
     quality = _Part("utility", utility)
     hypothesis = quality.call("hypothesis", release)
     quality.number("evaluate", quality.call("evaluate", hypothesis), "fib", dtype)
-    if hasattr(utility, "bounds"):
+    if overrides(utility, Utility, "bounds"):
         bounds = quality.call("bounds", hypothesis)
         for bound in quality.pair("bounds", bounds, ("lower", "upper")):
             quality.number("bounds", bound, "fi", dtype)
-    elif hasattr(utility, "ceiling"):
+    else:
         quality.number("ceiling", quality.call("ceiling", release), "fi", dtype)
 
     test = _Part("rule", rule)
@@ -145,20 +143,9 @@ def _try(parts: tuple[Any, ...], key: Array, structure: Any) -> None:
     after, stop = test.pair("step", answer, ("state", "stop"))
     test.same("step", after, begun)
     test.number("the stop of step", stop, "b", dtype)
-    if hasattr(rule, "status"):
-        test.number("status", test.call("status", after), "i", dtype)
-    test.part = _Charged(rule)
-    test.number("cost", test.call("cost", one), "fi", dtype)
-
-
-class _Charged:
-    """A rule's `cost`, with the arguments that the engine gives it."""
-
-    def __init__(self, rule: Any):
-        self.rule = rule
-
-    def cost(self, epsilon: Array) -> Array:
-        return charge(self.rule, epsilon, jnp.asarray(True), jnp.int32(1))
+    test.number("status", test.call("status", after), "i", dtype)
+    cost = test.call("cost", one, jnp.asarray(True), jnp.int32(1))
+    test.number("cost", cost, "fi", dtype)
 
 
 def check_results(parts: tuple[Any, ...], structure: Any) -> None:

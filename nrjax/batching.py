@@ -14,6 +14,7 @@ from nrjax._numerics import check
 from nrjax.interaction import Interaction
 from nrjax.keys import is_key
 from nrjax.lanes import Trials
+from nrjax.types import Utility, overrides
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,8 +72,8 @@ class Batching:
         # All lanes are rewound together, ended ones too: few of them where that is much work.
         most = _power_of_two(2**21 // _bytes(state), 1, 4096)
         # Bounds spare most evaluations: what is left of them comes few at a time.
-        utility = engine.utility_at(trial, jnp.int32(0))
-        spared = stopping and trial.by_bounds and hasattr(utility, "bounds")
+        utility = trial.utility.at(jnp.int32(0))
+        spared = stopping and trial.by_bounds and overrides(utility, Utility, "bounds")
         if tile is None:
             data = sum(np.size(leaf) for leaf in jax.tree.leaves(trial.utility))
             largest = most if most == 4096 else max(1, most // 4)

@@ -10,23 +10,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike
 
 from nrjax._modes import check_unvaried, set_aside
 from nrjax._numerics import check, concrete, exact_float, two_sum
 from nrjax._shown import representation
-from nrjax.interaction import Interaction, build_interaction
+from nrjax.interaction import Interaction
 from nrjax.keys import Role, check_key, role_key, step_key
-from nrjax.types import (
-    Guarantee,
-    NoiseProcess,
-    Outcome,
-    Schedule,
-    Status,
-    StoppingRule,
-    Utility,
-    charge,
-)
+from nrjax.types import Outcome, Status, Utility, overrides
 
 _ROUNDING = 32
 """Machine epsilons by which a cost may seem to fall: a guarantee's is right to fewer."""
@@ -78,8 +68,7 @@ def _epsilon(trial: Interaction, process: Any, time: Array) -> Array:
     """
     if trial.guarantee is None:
         return jnp.full_like(time, jnp.nan)
-    composed = getattr(trial.process, "composed_time", None)
-    paid = time if composed is None else composed(process)
+    paid = trial.process.composed_time(process, time)
     return jnp.asarray(trial.guarantee.epsilon(paid), time.dtype)
 
 
@@ -93,10 +82,11 @@ def _time_status(time: Array, now: Array) -> Array:
 def release_of(trial: Interaction, process: Any) -> Array:
     """What the analyst sees of a process: the private value plus noise, rounded once."""
     noise = trial.process.value(process)
-    if trial.rest is None:
-        return trial.value + noise
-    total, lost = two_sum(trial.value, noise)
-    return total + (lost + trial.rest)
+    value, rest = trial.value
+    if rest is None:
+        return value + noise
+    total, lost = two_sum(value, noise)
+    return total + (lost + rest)
 
 
 def _unset(trial: Interaction, process: Any) -> Any:
@@ -111,7 +101,7 @@ def _unset(trial: Interaction, process: Any) -> Any:
 
 def start(trial: Interaction, key: Array) -> TrialState:
     """The first release, not judged yet; `key` is the trial's own."""
-    dtype = trial.value.dtype
+    dtype = trial.dtype
     schedule, time = trial.schedule.init()
     time = jnp.asarray(time, dtype)
     status = _time_status(time, jnp.asarray(jnp.inf, dtype))
@@ -135,17 +125,11 @@ def start(trial: Interaction, key: Array) -> TrialState:
     )
 
 
-def utility_at(trial: Interaction, step: Array) -> Any:
-    """The utility of a step: for most, the same one at each."""
-    at = getattr(trial.utility, "at", None)
-    return trial.utility if at is None else at(step)
-
-
 def assess(trial: Interaction, step: Array, process: Any) -> tuple[Any, Array]:
     """Hypothesis made from the release of a step, and its utility."""
-    utility = utility_at(trial, step)
+    utility = trial.utility.at(step)
     hypothesis = utility.hypothesis(release_of(trial, process))
-    return hypothesis, exact_float(utility.evaluate(hypothesis), trial.value.dtype)
+    return hypothesis, exact_float(utility.evaluate(hypothesis), trial.dtype)
 
 
 def foresee(trial: Interaction, state: TrialState) -> tuple[Array, Array]:
@@ -156,13 +140,13 @@ def foresee(trial: Interaction, state: TrialState) -> tuple[Array, Array]:
     answer also where another copy of the rule rounds otherwise. NaNs settle nothing; bounds the
     wrong way round are no bounds, and end the trial: their stand-in is NaN.
     """
-    utility = utility_at(trial, state.step)
+    utility = trial.utility.at(state.step)
     release = release_of(trial, state.process)
-    if hasattr(utility, "bounds"):
+    if overrides(utility, Utility, "bounds"):
         pair = utility.bounds(utility.hypothesis(release))
     else:
         pair = (-jnp.inf, utility.ceiling(release))
-    pair = jnp.stack([jnp.asarray(bound, trial.value.dtype) for bound in pair])
+    pair = jnp.stack([jnp.asarray(bound, trial.dtype) for bound in pair])
     query = step_key(role_key(state.key, Role.QUERY), state.step)
     epsilon = _epsilon(trial, state.process, state.time)
     # The noise of the rule is drawn once: only the utility is mapped.
@@ -176,12 +160,6 @@ def _where(condition: Array, new: Any, old: Any) -> Any:
     return jax.tree.map(lambda a, b: a if a is b else jnp.where(condition, a, b), new, old)
 
 
-def _rule_status(trial: Interaction, state: Any) -> Array:
-    """The rule's own account of itself, where it keeps one."""
-    status = getattr(trial.rule, "status", None)
-    return jnp.int32(Status.RUNNING) if status is None else jnp.asarray(status(state), jnp.int32)
-
-
 def judge(trial: Interaction, state: TrialState, hypothesis: Any, utility: Array) -> TrialState:
     """Ask the rule; without a yes, ask the schedule for the next time."""
     query = step_key(role_key(state.key, Role.QUERY), state.step)
@@ -189,10 +167,10 @@ def judge(trial: Interaction, state: TrialState, hypothesis: Any, utility: Array
     rule, stop = trial.rule.step(query, state.rule, epsilon, utility)
     schedule, time, done = trial.schedule.next(state.schedule, release_of(trial, state.process))
     time = jnp.asarray(time, state.time.dtype)
-    done = done | (state.step + 1 >= trial.max_steps)
+    done = done | (state.step + 1 >= trial.steps)
     status = jnp.where(done, Status.EXHAUSTED, _time_status(time, state.time))
     status = jnp.where(stop, Status.STOPPED, status)
-    failure = _rule_status(trial, rule)
+    failure = jnp.asarray(trial.rule.status(rule), jnp.int32)
     status = jnp.where(failure == Status.RUNNING, status, failure)
     status = jnp.where(jnp.isnan(utility), Status.NAN_UTILITY, status)
     if trial.guarantee is not None:
@@ -230,7 +208,7 @@ def _test_epsilon(trial: Interaction, state: TrialState, mechanism: Array) -> Ar
     # The release at `step` has been judged however the trial ended: a failure to advance leaves the
     # step before, and one at the start leaves -1.
     stopped, answers = state.status == Status.STOPPED, state.step + 1
-    cost = jnp.asarray(charge(trial.rule, mechanism, stopped, answers), mechanism.dtype)
+    cost = jnp.asarray(trial.rule.cost(mechanism, stopped, answers), mechanism.dtype)
     # A NaN has no sensitivity: that the trial ended on it is not covered by what the rule states.
     broken = (state.status == Status.NAN_UTILITY) | (state.status == Status.INVALID_BOUNDS)
     broken &= cost != 0
@@ -283,51 +261,37 @@ def _run_until(trial: Interaction, key: Array) -> Outcome:
     return finish(trial, state)
 
 
-def run_until(
-    key: Array,
-    value: ArrayLike,
-    process: NoiseProcess,
-    guarantee: Guarantee | None,
-    schedule: Schedule,
-    utility: Utility,
-    rule: StoppingRule,
-    *,
-    shift: ArrayLike | None = None,
-    max_steps: int | None = None,
-) -> Outcome:
+def run_until(key: Array, interaction: Interaction) -> Outcome:
     """Run one trial until its stopping rule says yes or its schedule ends.
 
     Works under `jit` and `vmap`; for many trials `nrjax.simulate` is faster, because a `vmap` of
-    this runs every trial as long as the slowest. Trial i of `simulate(key, ...)` is
-    `run_until(nrjax.trial_key(key, i), ...)`.
+    this runs every trial as long as the slowest. Trial i of `simulate(key, interaction, ...)` is
+    `run_until(nrjax.trial_key(key, i), interaction)`. It has no useful gradient: where a trial
+    stops is a jump.
 
     Under `jax_debug_nans`, a `jit` of one's own should return only what it needs: an outcome has
     NaN where it has no guarantee or no shift. Inside `jax.shard_map` give that `check_vma=False`.
 
     Args:
         key: the trial's own key; two calls with one key share their random bits.
-        value: the private value f(x), of the process's shape.
-        process: the noise.
-        guarantee: what stopping at a time costs; None reports epsilon as NaN.
-        schedule: which time comes next.
-        utility: how good a release is.
-        rule: when it is good enough.
-        shift: f(x) - f(x') for a neighbour x', to report the realised privacy loss.
-        max_steps: largest number of releases, at most the schedule's own.
+        interaction: what is run.
 
     Returns:
         The outcome; exhaustion and failures are its `status`, never an exception.
 
     Raises:
-        ValueError: the parts do not fit each other (see the message).
+        ValueError: `key` is not a key, or `interaction` is none.
     """
-    trial = build_interaction(
-        value, process, guarantee, schedule, utility, rule, shift=shift, max_steps=max_steps
-    )
-    key = check_key(key)
-    check_unvaried(trial, key)
+    key = _ready(key, interaction)
     with set_aside():
-        return _run_until(trial, key)
+        return _run_until(interaction, key)
+
+
+def _ready(key: Array, interaction: Interaction) -> Array:
+    check(isinstance(interaction, Interaction), "interaction", interaction, "a nrjax.Interaction")
+    key = check_key(key)
+    check_unvaried(interaction, key)
+    return key
 
 
 def path(trial: Interaction, key: Array, length: int) -> Path:
@@ -356,32 +320,17 @@ def path(trial: Interaction, key: Array, length: int) -> Path:
 _scan_path = jax.jit(path, static_argnums=2)
 
 
-def scan_path(
-    key: Array,
-    value: ArrayLike,
-    process: NoiseProcess,
-    guarantee: Guarantee | None,
-    schedule: Schedule,
-    utility: Utility,
-    rule: StoppingRule,
-    *,
-    shift: ArrayLike | None = None,
-    max_steps: int | None = None,
-) -> Path:
+def scan_path(key: Array, interaction: Interaction) -> Path:
     """The whole path of a trial, stopped or not: the slow oracle of `run_until`.
 
     Arguments and errors as for `run_until`. A trial that ends (schedule exhausted, failure)
     repeats its last row.
 
     Returns:
-        A path with a leading axis of `max_steps`.
+        A path with a leading axis of `max_steps`; of the schedule's own where that is traced.
     """
-    trial = build_interaction(
-        value, process, guarantee, schedule, utility, rule, shift=shift, max_steps=max_steps
-    )
-    length = concrete(schedule.max_steps if max_steps is None else max_steps)
-    check(length is not None, "max_steps", max_steps, "a number, not traced: it is a shape")
-    key = check_key(key)
-    check_unvaried(trial, key)
+    key = _ready(key, interaction)
+    steps = concrete(interaction.steps)
     with set_aside():
-        return _scan_path(trial, key, int(length))  # pyright: ignore[reportArgumentType]
+        length = interaction.schedule.max_steps if steps is None else int(steps)
+        return _scan_path(interaction, key, length)

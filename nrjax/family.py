@@ -11,12 +11,10 @@ from jax import Array
 
 from nrjax._numerics import check
 from nrjax.interaction import Interaction
-from nrjax.pytrees import register_dataclass
+from nrjax.pytrees import Pytree, static
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Family:
+class Family(Pytree):
     """Interactions alike in class and shape: one for each point of a sweep.
 
     Attributes:
@@ -31,9 +29,9 @@ class Family:
 
     shared: tuple[Any, ...]
     varied: tuple[Any, ...]
-    points: int = dataclasses.field(metadata={"static": True})
-    places: tuple[bool, ...] = dataclasses.field(metadata={"static": True})
-    structure: Any = dataclasses.field(metadata={"static": True})
+    points: int = static()
+    places: tuple[bool, ...] = static()
+    structure: Any = static()
 
     @classmethod
     def of(cls, interactions: Iterable[Interaction]) -> "Family":
@@ -46,7 +44,7 @@ class Family:
         may_be_shared: list[bool] = []
         rows: list[list[Any]] = []
         for number, one in enumerate(interactions):
-            right = "from nrjax.build_interaction"
+            right = "a nrjax.Interaction"
             check(isinstance(one, Interaction), f"interactions[{number}]", one, right)
             if first is None:
                 first, may_be_shared = one, _may_be_shared(one)

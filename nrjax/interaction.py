@@ -1,44 +1,85 @@
 """What a trial is made of: its parts, checked against each other and brought to one dtype."""
 
-import dataclasses
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.typing import ArrayLike
 
 from nrjax._contract import check_results, state_follows_utility
 from nrjax._numerics import check, check_shape, concrete, float_dtype, numbers
-from nrjax._shown import shown
-from nrjax.pytrees import register_dataclass
+from nrjax._shown import representation, shown
+from nrjax.pytrees import Pytree, static
 from nrjax.stopping._thresholds import ThresholdRule
-from nrjax.types import Guarantee, NoiseProcess, Schedule, StoppingRule, Utility
+from nrjax.types import Guarantee, NoiseProcess, Schedule, StoppingRule, Utility, overrides
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Interaction:
-    """All that a trial is made of, as one pytree; `build_interaction` checks and builds it."""
+class Value(NamedTuple):
+    """A private value in the dtype of a run, and what that leaves of it."""
+
+    number: Array
+    rest: Array | None
+    """What the value exceeds `number` by; None in float64, unless it is a traced integer."""
+
+    __repr__ = representation
+
+
+class Interaction(Pytree, kw_only=True):
+    """All that a trial is made of: its six parts, checked against each other, in one dtype.
+
+    A pytree: `vmap` a function that makes and runs one, or takes one. Python's numbers and arrays
+    of other dtypes are brought to that of the run, which is float32 unless JAX_ENABLE_X64=1.
+
+    Attributes:
+        value: the private value f(x), of the process's shape; kept as a `Value`.
+        process: the noise.
+        guarantee: what stopping at a time costs; None reports epsilon as NaN.
+        schedule: which time comes next.
+        utility: how good a release is.
+        rule: when it is good enough.
+        shift: f(x) - f(x') for a neighbour x', to report the realised privacy loss; or None.
+        max_steps: largest number of releases, at most the schedule's own, which None stands for.
+
+    Raises:
+        ValueError: an argument is not a part of its kind, or a method of it gives something else
+            than its interface says; `value` or `shift` does not have the process's shape or is not
+            finite, or the shift is longer than the guarantee's sensitivity; `max_steps` is below 1;
+            the guarantee is for other noise; the dtype does not resolve the noise, or the
+            sensitivity beside the value or the threshold; the rule is for fewer steps or a smaller
+            sensitivity of the utility; or a shift is given for a process that does not know its
+            realised loss.
+    """
 
     value: Any
     process: NoiseProcess
-    guarantee: Guarantee | None
+    guarantee: Guarantee | None = None
     schedule: Schedule
     utility: Utility
     rule: StoppingRule
-    shift: Any
-    rest: Any
-    """What is left of the value beside float32, in float32; None in float64."""
-    max_steps: Any
-    structure: tuple[str, tuple[type, ...]] = dataclasses.field(metadata={"static": True})
+    shift: Any = None
+    max_steps: Any = None
+    structure: tuple[str, tuple[type, ...]] = static(init=False, repr=False)
     """Classes of the parts, and of their parts by name: keeps apart the compiled programs of
     classes that a user has registered with JAX's own function (see `nrjax.pytrees`)."""
-    by_bounds: bool = dataclasses.field(default=False, metadata={"static": True})
+    by_bounds: bool = static(init=False, repr=False)
     """Whether bounds or a ceiling of the utility may stand for it: it has them, and the rule's
     state does not follow it."""
+
+    def __post_init__(self):
+        for name, found in _checked(self).items():
+            object.__setattr__(self, name, found)
+
+    @property
+    def dtype(self) -> Any:
+        """Floating dtype of the run."""
+        return self.value.number.dtype
+
+    @property
+    def steps(self) -> Any:
+        """Largest number of releases."""
+        return self.schedule.max_steps if self.max_steps is None else self.max_steps
 
     # An interaction is a family of one (`nrjax.family.Family`), with nothing that varies.
 
@@ -75,41 +116,10 @@ def _to_dtype(path: Any, leaf: Any, dtype: Any) -> Any:
     return array.astype(dtype) if jnp.issubdtype(array.dtype, jnp.floating) else array
 
 
-_PARTS = {
-    "process": ("shape", "init", "rewind", "value", "privacy_loss", "status"),
-    "guarantee": ("epsilon", "time", "delta"),
-    "schedule": ("init", "next", "max_steps"),
-    "utility": ("hypothesis", "evaluate"),
-    "rule": ("init", "step", "cost"),
-}
-"""What a part must have to be taken for one."""
-
 _ORDER = ("value", "process", "guarantee", "schedule", "utility", "rule", "shift")
 
 _LEVELS_PER_DEVIATION = 16
 """Fewest representable numbers that one standard deviation of the noise must span."""
-
-
-def _check_parts(parts: dict[str, Any]) -> None:
-    """Each argument is a part of its kind, and a pytree of numbers."""
-    for name, part in parts.items():
-        if part is None and name == "guarantee":
-            continue
-        lacking = [method for method in _PARTS[name] if not hasattr(part, method)]
-        if name == "utility" and hasattr(part, "at"):
-            lacking = []
-        if isinstance(part, type):
-            raise ValueError(f"{name} = {shown(part)}: must be an instance, not the class itself")
-        if lacking:
-            raise ValueError(
-                f"{name} = {shown(part)}: must have {', '.join(_PARTS[name])}; "
-                f"lacks {', '.join(lacking)}"
-            )
-        if any(leaf is part for leaf in jax.tree.leaves(part)):
-            raise ValueError(
-                f"{name} = {shown(part)}: must be a pytree; decorate its class, a frozen "
-                "dataclass, with nrjax.register_dataclass"
-            )
 
 
 def _check_rule(
@@ -117,10 +127,10 @@ def _check_rule(
 ) -> None:
     """What the rule and the utility promise is enough for the schedule and for each other."""
     kind = type(rule).__name__
-    if getattr(rule, "uses_epsilon", False) and guarantee is None:
+    if rule.uses_epsilon and guarantee is None:
         raise ValueError(f"guarantee = None: {kind} sets its noise by the guarantee's epsilon")
     for name, part in (("rule", rule), ("utility", utility)):
-        most = getattr(part, "max_steps", None)
+        most = part.max_steps
         if most is not None and steps is not None and steps > most:
             raise ValueError(
                 f"{name} = {type(part).__name__} for {most} steps: must cover the {steps} steps of "
@@ -128,11 +138,11 @@ def _check_rule(
             )
     if isinstance(rule, ThresholdRule):
         # A utility that states what its exact value moves by is itself rounded, and more than once.
-        rule.check_resolved(dtype, 8 if getattr(utility, "sensitivity", None) is not None else 1)
-    if not (hasattr(rule, "sensitivity") and hasattr(utility, "sensitivity")):
+        rule.check_resolved(dtype, 8 if utility.sensitivity is not None else 1)
+    stated, needed = rule.sensitivity, utility.sensitivity
+    if stated is None:
         return
-    stated, needed = (getattr(part, "sensitivity", None) for part in (rule, utility))
-    if needed is None:
+    if needed is None and "sensitivity" in vars(utility):  # a field, of which nothing is known
         raise ValueError(
             f"utility = {type(utility).__name__}: must state its sensitivity for {kind}, whose "
             "cost rests on it"
@@ -157,19 +167,21 @@ def _check_noise(
         if delta is not None:
             ok = (delta >= 0) & (delta < 1)
             check(ok, f"delta of {type(guarantee).__name__}", guarantee.delta, right)
-    kind, made = type(process).__name__, getattr(process, "noise", None)
+    kind, made = type(process).__name__, process.noise
     for name, part in (("guarantee", guarantee), ("schedule", schedule)):
-        covered = getattr(part, "noise", None)
+        covered = None if part is None else part.noise
         unknown = made is None and part is guarantee  # a schedule's filter takes no unnamed noise
         if covered is not None and made != covered and not unknown:
             raise ValueError(
                 f"{name} = {shown(part)}: must be for {made or 'other'} noise, which {kind} makes, "
                 f"but holds for {covered} noise"
             )
-    chain = not (hasattr(schedule, "kind") and hasattr(process, "composed_time"))
-    check(chain, "process", process, f"noise reduction, whose stop {type(schedule).__name__} pays")
-    largest, last = concrete(value), concrete(getattr(schedule, "last_time", None))
-    if largest is None or last is None or not largest.size or not hasattr(process, "deviation"):
+    if schedule.for_chains:
+        chain = not overrides(process, NoiseProcess, "composed_time")
+        right = f"noise reduction, whose stop {type(schedule).__name__} pays"
+        check(chain, "process", process, right)
+    largest, last = concrete(value), concrete(schedule.last_time)
+    if largest is None or last is None or not largest.size:
         return
     with jax.ensure_compile_time_eval():
         deviation = concrete(process.deviation(jnp.asarray(last, dtype)))
@@ -189,8 +201,10 @@ _NORMS = {"laplace": 1, "gaussian": 2}
 
 def _check_shift(shift: Any, guarantee: Guarantee | None) -> None:
     """A shift is one between neighbours: no longer than the sensitivity of the guarantee."""
-    moved, stated = concrete(shift), concrete(getattr(guarantee, "sensitivity", None))
-    order = _NORMS.get(getattr(guarantee, "noise", ""))
+    if guarantee is None:
+        return
+    moved, stated = concrete(shift), concrete(guarantee.sensitivity)
+    order = _NORMS.get(guarantee.noise or "")
     if moved is None or stated is None or order is None:
         return
     length = float(np.linalg.norm(np.ravel(moved.astype(np.float64)), order))
@@ -245,42 +259,23 @@ def _array(name: str, value: Any) -> Any:
     return value
 
 
-def build_interaction(
-    value: ArrayLike,
-    process: NoiseProcess,
-    guarantee: Guarantee | None,
-    schedule: Schedule,
-    utility: Utility,
-    rule: StoppingRule,
-    *,
-    shift: ArrayLike | None = None,
-    max_steps: int | None = None,
-) -> Interaction:
-    """Check the parts of a trial against each other and bring them to one dtype.
-
-    Raises:
-        ValueError: an argument is not a part of its kind, or a method of it gives something else
-            than its interface says; `value` or `shift` does not have the process's shape or is not
-            finite, or the shift is longer than the guarantee's sensitivity; `max_steps` is below 1;
-            the guarantee is for other noise; the dtype does not resolve the noise, or the
-            sensitivity beside the value or the threshold; the rule is for fewer steps or a smaller
-            sensitivity of the utility; or a shift is given for a process that does not know its
-            realised loss.
-    """
-    _check_parts(
-        {
-            "process": process,
-            "guarantee": guarantee,
-            "schedule": schedule,
-            "utility": utility,
-            "rule": rule,
-        }
-    )
-    if shift is not None and not getattr(process, "realised_loss", True):
+def _checked(given: Interaction) -> dict[str, Any]:
+    """The fields of an interaction, checked against each other and brought to one dtype."""
+    kinds = {"process": NoiseProcess, "guarantee": Guarantee, "schedule": Schedule}
+    kinds |= {"utility": Utility, "rule": StoppingRule}
+    for name, kind in kinds.items():
+        part = getattr(given, name)
+        if part is not None or name != "guarantee":
+            check(isinstance(part, kind), name, part, f"an instance of nrjax.{kind.__name__}")
+    process, guarantee, schedule = given.process, given.guarantee, given.schedule
+    utility, rule, shift = given.utility, given.rule, given.shift
+    if shift is not None and not overrides(process, NoiseProcess, "privacy_loss"):
         raise ValueError(
             f"shift = {shown(shift)}: must be None for {type(process).__name__}, which does not "
             "keep the noise of all releases, and so cannot say what they realise together"
         )
+    split = given.value if isinstance(given.value, Value) else None
+    value = given.value if split is None else split.number
     # Of NumPy's arrays alone: those of JAX have a layout in memory.
     one = getattr(utility, "utilities", utility)
     laid, meant = getattr(value, "layout", None), getattr(one, "layout", None)
@@ -303,7 +298,7 @@ def build_interaction(
         number = concrete(array)
         if number is not None:
             check(np.isfinite(number), name, array, "finite")
-    steps = schedule.max_steps if max_steps is None else max_steps
+    steps = schedule.max_steps if given.max_steps is None else given.max_steps
     number = numbers("max_steps", steps, "an integer")
     if number is not None:
         ok = number.dtype.kind in "iu" and number.ndim == 0
@@ -314,15 +309,16 @@ def build_interaction(
     check(dtype in (jnp.float32, jnp.float64), "dtype of value", str(dtype), "float32 or float64")
     taken = None if number is None else min(int(number), schedule.max_steps)
     if taken is None:  # traced: ends where a sequence does
-        lengths = (getattr(part, "max_steps", None) for part in (rule, utility))
-        steps = jnp.minimum(steps, min((n for n in lengths if n is not None), default=2**31 - 1))
+        lengths = [n for n in (rule.max_steps, utility.max_steps) if n is not None]
+        steps = jnp.minimum(steps, min(lengths, default=2**31 - 1))
     _check_rule(rule, utility, guarantee, taken, dtype)
     _check_noise(value, process, guarantee, schedule, dtype)
     _check_shift(shift, guarantee)
-    value, rest = _split(value, dtype, getattr(guarantee, "sensitivity", None))
+    if split is None:
+        split = Value(*_split(value, dtype, None if guarantee is None else guarantee.sensitivity))
     moved = concrete(shift)
     moved = shift if moved is None else moved.astype(dtype)
-    parts = (value, process, guarantee, schedule, utility, rule, moved)
+    parts = (split.number, process, guarantee, schedule, utility, rule, moved)
     parts = jax.tree_util.tree_map_with_path(partial(_to_dtype, dtype=dtype), parts)
     structure = (str(jax.tree.structure(parts)), tuple(type(part) for part in parts))
     if shift is not None:
@@ -333,12 +329,12 @@ def build_interaction(
             jax.eval_shape(lambda: jax.random.key(0)),
         )
     check_results(parts, structure)
-    one = parts[4].at(jnp.int32(0)) if hasattr(utility, "at") else utility
-    bounded = hasattr(one, "bounds") or hasattr(one, "ceiling")
-    return Interaction(
-        *parts,
-        rest=None if rest is None else jnp.asarray(rest),
-        max_steps=jnp.asarray(steps, jnp.int32),
-        structure=structure,
-        by_bounds=bounded and not state_follows_utility(parts[5], dtype),
-    )
+    one = parts[4].at(jnp.int32(0))
+    bounded = overrides(one, Utility, "bounds") or overrides(one, Utility, "ceiling")
+    return {
+        **dict(zip(_ORDER, parts, strict=True)),
+        "value": Value(parts[0], None if split.rest is None else jnp.asarray(split.rest)),
+        "max_steps": None if given.max_steps is None else jnp.asarray(steps, jnp.int32),
+        "structure": structure,
+        "by_bounds": bounded and not state_follows_utility(parts[5], dtype),
+    }

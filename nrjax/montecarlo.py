@@ -8,16 +8,15 @@ import math
 from collections.abc import Callable, Sequence
 
 from jax import Array
-from jax.typing import ArrayLike
 
 from nrjax import lanes, tiles
 from nrjax._numerics import check
 from nrjax.batching import Batching, check_count
 from nrjax.engine import Path
-from nrjax.interaction import Interaction, build_interaction
+from nrjax.interaction import Interaction
 from nrjax.lanes import Trials
 from nrjax.program import Program
-from nrjax.types import Guarantee, NoiseProcess, Outcome, Schedule, StoppingRule, Utility
+from nrjax.types import Outcome
 
 _ROWS = 2**30
 """Most results at a time: lanes number them, and the next ones to come, by int32."""
@@ -48,7 +47,7 @@ def outcomes(
     """The program whose results are a dict of arrays by the names in `fields`, of `Outcome`'s.
 
     Args:
-        trial: from `build_interaction`; or a `nrjax.family.Family`, whose results have a second
+        trial: an `Interaction`; or a `nrjax.family.Family`, whose results have a second
             axis, of points.
         chunk: trials at a time.
         fields: what is kept of an `Outcome`. Releases may be large: leave out what is not wanted.
@@ -94,7 +93,7 @@ def paths(
     chunk = check_count("chunk", chunk, 1)
     _check_fields(fields, Path._fields)
     tile, _ = batching.resolve(trial, stopping=False)
-    options = {"tile": tile, "length": int(trial.max_steps), "fields": tuple(fields)}
+    options = {"tile": tile, "length": int(trial.steps), "fields": tuple(fields)}
     return Program(trial, tiles.paths, chunk, batching, options)
 
 
@@ -122,38 +121,24 @@ def sessions(trial: tiles.Session, chunk: int, batching: Batching | None = None)
 
 def simulate(
     key: Array,
-    trials: int,
-    value: ArrayLike,
-    process: NoiseProcess,
-    guarantee: Guarantee | None,
-    schedule: Schedule,
-    utility: Utility,
-    rule: StoppingRule,
+    interaction: Interaction,
     *,
-    shift: ArrayLike | None = None,
-    max_steps: int | None = None,
+    trials: int,
     first_trial: int = 0,
     batching: Batching | None = None,
 ) -> Outcome:
     """Run many independent trials of a noise-reduction interaction.
 
-    Trial i draws what `run_until(nrjax.trial_key(key, i), ...)` does; the two are compiled apart
-    and may differ in the last bits. It depends on the key and its number alone, bit for bit, not
-    on how many trials, chunks, lanes or devices there are (one backend, CPU type and jaxlib). So
-    two calls with one key share their random bits, whatever else differs between them.
+    Trial i draws what `run_until(nrjax.trial_key(key, i), interaction)` does; the two are compiled
+    apart and may differ in the last bits. It depends on the key and its number alone, bit for bit,
+    not on how many trials, chunks, lanes or devices there are (one backend, CPU type and jaxlib).
+    So two calls with one key share their random bits, whatever else differs between them.
 
     Args:
         key: the study's key; calls that are to be independent need keys of their own, as from
             `jax.random.split`, or trials of other numbers.
+        interaction: what is run.
         trials: how many trials; `first_trial + trials` is at most 2^32.
-        value: the private value f(x), of the process's shape.
-        process: the noise.
-        guarantee: what stopping at a time costs; None reports epsilon as NaN.
-        schedule: which time comes next.
-        utility: how good a release is.
-        rule: when it is good enough.
-        shift: f(x) - f(x') for a neighbour x', to report the realised privacy loss.
-        max_steps: largest number of releases, at most the schedule's own.
         first_trial: number of the first trial.
         batching: lanes, tiles, chunks and devices.
 
@@ -162,12 +147,10 @@ def simulate(
         its `status`; its `epsilon` is what was paid for the releases it saw.
 
     Raises:
-        ValueError: the parts do not fit each other, or an argument is out of range.
+        ValueError: an argument is out of range.
     """
-    trial = build_interaction(
-        value, process, guarantee, schedule, utility, rule, shift=shift, max_steps=max_steps
-    )
+    check(isinstance(interaction, Interaction), "interaction", interaction, "a nrjax.Interaction")
     batching = Batching() if batching is None else batching
-    chunk = min(batching.resolve_chunk(trial), check_count("trials", trials, 1))
-    program = outcomes(trial, chunk, batching=batching)
+    chunk = min(batching.resolve_chunk(interaction), check_count("trials", trials, 1))
+    program = outcomes(interaction, chunk, batching=batching)
     return Outcome(**program.run_all(key, trials, first_trial))

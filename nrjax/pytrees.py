@@ -1,4 +1,4 @@
-"""Registering parameter classes as pytrees, in a way that keeps classes apart.
+"""Parameter classes: frozen dataclasses that are pytrees, each class kept apart from the others.
 
 With `jax.tree_util.register_dataclass` (jaxlib 0.10) the tree structures of two different classes
 compare equal where their leaves and static fields do, and only their hashes differ. A compiled
@@ -7,51 +7,69 @@ Brownian one, a boundary as another. Structures registered by functions compare 
 """
 
 import dataclasses
-from typing import Any, TypeVar
+from typing import Any, dataclass_transform
 
 import jax
 
 from nrjax._shown import representation
 
-T = TypeVar("T")
 
+def static(**options: Any) -> Any:
+    """A dataclass field that is part of the structure: hashable, and never traced.
 
-def register_dataclass(cls: type[T]) -> type[T]:
-    """Class decorator: make a frozen dataclass a pytree.
-
-    Fields are leaves, or subtrees, unless they have `metadata={"static": True}`; static fields are
-    part of the structure and must be hashable. The constructor runs when a person calls it, not
-    when JAX puts a value together again; so it may check and derive. The engine brings Python
-    numbers among the leaves to its float dtype: what is used as an index, or by Python's `if`,
-    should be static.
-
-    Raises:
-        ValueError: `cls` is not a frozen dataclass.
+    Args:
+        options: of `dataclasses.field`, such as a default.
     """
-    if not (dataclasses.is_dataclass(cls) and cls.__dataclass_params__.frozen):  # pyright: ignore[reportAttributeAccessIssue]
-        raise ValueError(f"cls = {cls!r}: must be a frozen dataclass")
+    return dataclasses.field(metadata={"static": True}, **options)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static))
+class Pytree:
+    """Base of parameter classes: what derives from it is a frozen dataclass and a pytree.
+
+    Fields are leaves, or subtrees, unless they are `nrjax.static()`. The constructor runs when a
+    person calls it, not when JAX puts a value together again; so it may check and derive. The
+    engine brings Python numbers among the leaves to its float dtype: what is used as an index, or
+    by Python's `if`, should be static.
+
+        class Distance(nrjax.Utility):
+            target: Array
+            order: int = nrjax.static(default=2)
+    """
+
+    def __init_subclass__(cls, **options: Any):
+        super().__init_subclass__()
+        for name in vars(cls).get("__annotations__", {}):
+            if name not in vars(cls) and hasattr(cls, name):
+                # A base's own value stands for those that lack the field; it is no default of it.
+                inherited = name in getattr(cls, "__dataclass_fields__", {})
+                if not inherited:
+                    setattr(cls, name, dataclasses.field())
+        dataclasses.dataclass(frozen=True, repr=False, **options)(cls)
+        _register(cls)
+
+    __repr__ = representation
+
+
+def _register(cls: type) -> None:
     fields = dataclasses.fields(cls)
     data = tuple(field.name for field in fields if not field.metadata.get("static", False))
-    static = tuple(field.name for field in fields if field.metadata.get("static", False))
+    fixed = tuple(field.name for field in fields if field.metadata.get("static", False))
 
-    def flatten(value: T) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    def flatten(value: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         leaves = tuple(getattr(value, name) for name in data)
-        return leaves, tuple(getattr(value, name) for name in static)
+        return leaves, tuple(getattr(value, name) for name in fixed)
 
-    def flatten_with_keys(value: T) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        leaves, fixed = flatten(value)
+    def flatten_with_keys(value: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        leaves, rest = flatten(value)
         keys = map(jax.tree_util.GetAttrKey, data)
-        return tuple(zip(keys, leaves, strict=True)), fixed
+        return tuple(zip(keys, leaves, strict=True)), rest
 
-    def unflatten(fixed: tuple[Any, ...], leaves: Any) -> T:
+    def unflatten(rest: tuple[Any, ...], leaves: Any) -> Any:
         # Not by the constructor: it checks what a person gave, and JAX brings placeholders too.
         value = object.__new__(cls)
-        for name, field in zip((*data, *static), (*leaves, *fixed), strict=True):
+        for name, field in zip((*data, *fixed), (*leaves, *rest), strict=True):
             object.__setattr__(value, name, field)
         return value
 
-    if "__repr__" in vars(cls) and cls.__dataclass_params__.repr:  # pyright: ignore[reportAttributeAccessIssue]
-        # The generated one would print whole arrays.
-        cls.__repr__ = representation  # pyright: ignore[reportAttributeAccessIssue]
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
-    return cls

@@ -1,6 +1,5 @@
 """Which time comes next: fixed grids of levels, and times chosen from the last release."""
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,8 +11,8 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check, check_positive, concrete, float_dtype, numbers
-from nrjax.pytrees import register_dataclass
-from nrjax.types import Guarantee
+from nrjax.pytrees import static
+from nrjax.types import Guarantee, Schedule
 
 
 def _levels(
@@ -38,9 +37,7 @@ def _levels(
     return spaced
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Grid:
+class Grid(Schedule):
     """Times fixed in advance, falling.
 
     The constructor takes the times themselves; the other constructors take levels of epsilon and
@@ -133,9 +130,7 @@ class AdaptiveState(NamedTuple):
     given: Array
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class AdaptiveTimes:
+class AdaptiveTimes(Schedule):
     """Times chosen from the last release.
 
     The choice may look only at releases: a boundary holds for every such sequence of times
@@ -158,9 +153,9 @@ class AdaptiveTimes:
     """
 
     first: Any
-    choose: Callable[[Any, Array, Array], Array] = dataclasses.field(metadata={"static": True})
+    choose: Callable[[Any, Array, Array], Array] = static()
     last: Any
-    max_steps: int = dataclasses.field(metadata={"static": True})  # pyright: ignore[reportIncompatibleVariableOverride]
+    max_steps: int = static()  # pyright: ignore[reportIncompatibleVariableOverride]
     parameters: Any = None
 
     def __post_init__(self):

@@ -15,7 +15,7 @@ from jax import Array
 
 from nrjax._numerics import check, concrete, numbers
 from nrjax.bins import Bins, LogBins, WholeBins
-from nrjax.pytrees import register_dataclass
+from nrjax.pytrees import Pytree, static
 
 BLOCK = 256
 """Trials whose moments are taken together; the devices' shares begin at multiples of it."""
@@ -26,9 +26,7 @@ their squared distances from it, the smallest and the largest (NaN without any);
 are infinite, minus infinite and NaN."""
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Fold:
+class Fold(Pytree):
     """What is kept of one variable; its moments always are.
 
     Attributes:
@@ -41,8 +39,8 @@ class Fold:
     """
 
     thresholds: Any = ()
-    bins: Bins | None = dataclasses.field(default=None, metadata={"static": True})
-    dim: tuple[str, int] | None = dataclasses.field(default=None, metadata={"static": True})
+    bins: Bins | None = static(default=None)
+    dim: tuple[str, int] | None = static(default=None)
 
     def __post_init__(self):
         if isinstance(self.thresholds, (list, tuple)):
@@ -68,9 +66,7 @@ class Fold:
         return dataclasses.replace(self, thresholds=np.where(near > given, below, near))
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Sketch:
+class Sketch(Pytree):
     """What is kept of trials, by variable.
 
     Attributes:
@@ -86,9 +82,7 @@ class Sketch:
 
     folds: dict[str, Fold]
     parameters: Any = None
-    derive: Callable[[dict[str, Array], Any], dict[str, Array]] | None = dataclasses.field(
-        default=None, metadata={"static": True}
-    )
+    derive: Callable[[dict[str, Array], Any], dict[str, Array]] | None = static(default=None)
 
     def __post_init__(self):
         if isinstance(self.folds, dict):

@@ -16,9 +16,9 @@ from nrjax.types import Outcome
 
 def sweep(
     key: Array,
-    trials: int,
     interactions: Iterable[Interaction],
     *,
+    trials: int,
     first_trial: int = 0,
     batching: Batching | None = None,
 ) -> Outcome:
@@ -33,10 +33,9 @@ def sweep(
 
     Args:
         key: the study's key; calls that are to be independent need keys of their own.
+        interactions: one for each point, alike in class, shape and dtype; what is the same in all
+            of them, such as the data, is kept once. An iterator is used up one by one.
         trials: how many trials of each point.
-        interactions: one for each point, from `nrjax.build_interaction`, alike in class, shape and
-            dtype; what is the same in all of them, such as the data, is kept once. An iterator is
-            used up one by one.
         first_trial: number of the first trial.
         batching: lanes, tiles, chunks and devices; a chunk counts trials, each of all points.
 

@@ -1,20 +1,20 @@
 """The interfaces between the parts of a trial, and its result; no mathematics here.
 
-Everything is written for ONE trial; `nrjax.montecarlo` does the batching. Parameters are frozen
-dataclasses registered as pytrees, so one can `vmap` over a sensitivity without retracing; loop
-states are `NamedTuple`s.
+Everything is written for ONE trial; `nrjax.montecarlo` does the batching. What derives from an
+interface is a frozen dataclass and a pytree, so one can `vmap` over a sensitivity without
+retracing; loop states are `NamedTuple`s.
 """
 
+import abc
 import enum
-import inspect
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
+import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._shown import representation
-
-State = TypeVar("State")
+from nrjax.pytrees import Pytree
 
 
 class Status(enum.IntEnum):
@@ -41,62 +41,84 @@ class Status(enum.IntEnum):
     """The lower bound of a utility was above its upper one."""
 
 
-class NoiseProcess(Protocol[State]):
-    """A Markov noise process watched from large times (much noise) to small ones."""
+class NoiseProcess(Pytree, abc.ABC):
+    """A Markov noise process watched from large times (much noise) to small ones.
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the noise, and of the private value it is added to."""
-        ...
+    A process overrides `init`, `rewind` and `value`, and what it knows of the rest.
+    """
 
-    noise: ClassVar[str]
-    """Law of the noise at one time: "gaussian", "laplace", "skellam" or a name of your own."""
+    shape = ()
+    """Shape of the noise, and of the private value it is added to; a static field, usually."""
+    noise: ClassVar[str | None] = None
+    """Law of the noise at one time: "gaussian", "laplace", "skellam" or a name of your own; None
+    suits every guarantee."""
 
-    def deviation(self, time: ArrayLike) -> Array:
-        """Standard deviation of a coordinate's noise at `time`."""
-        ...
-
-    def init(self, key: Array, time: ArrayLike) -> State:
+    @abc.abstractmethod
+    def init(self, key: Array, time: ArrayLike) -> Any:
         """Noise at the first and largest time (scalar, > 0)."""
-        ...
 
-    def rewind(self, key: Array, state: State, time: ArrayLike) -> State:
+    @abc.abstractmethod
+    def rewind(self, key: Array, state: Any, time: ArrayLike) -> Any:
         """Noise at a smaller time, given the present one; 0 < time <= the state's time."""
-        ...
 
-    def value(self, state: State) -> Array:
+    @abc.abstractmethod
+    def value(self, state: Any) -> Array:
         """The noise itself, of shape `shape`."""
-        ...
 
-    def privacy_loss(self, state: State, shift: ArrayLike) -> Array:
-        """Realised privacy loss, a scalar, against `shift = f(x) - f(x')` of shape `shape`."""
-        ...
+    def deviation(self, time: ArrayLike) -> Any:
+        """Standard deviation of a coordinate's noise at `time`; NaN, by default, is unknown."""
+        return jnp.full(jnp.shape(time), jnp.nan)
 
-    def status(self, state: State) -> Array:
+    def privacy_loss(self, state: Any, shift: ArrayLike) -> Array:
+        """Realised privacy loss, a scalar, against `shift = f(x) - f(x')` of shape `shape`.
+
+        Of a process that does not override it the loss is not to be had: a shift is refused.
+        """
+        del state
+        return jnp.full((), jnp.nan, jnp.result_type(shift, float))
+
+    def composed_time(self, state: Any, time: Array) -> Array:
+        """Time of the one release that would cost as much as all so far, rounded down.
+
+        By default the present `time`: the last release of a noise-reduction chain costs as much as
+        all. One whose releases are no such chain (`nrjax.IndependentLaplace`) overrides it.
+        """
+        del state
+        return time
+
+    def status(self, state: Any) -> Array:
         """`Status.RUNNING` (int32 scalar) while the state has the stated law, else the failure."""
-        ...
-
-    # A process whose releases do not form a noise-reduction chain (`nrjax.IndependentLaplace`), so
-    # that all of them are paid for, not just the last, also has
-    #   composed_time(state): time of the one release that would cost as much as all so far,
-    #     rounded down; the guarantee is asked for its epsilon there instead of at the last time.
-    # `realised_loss = False` says that `privacy_loss` is not to be had: NaN; a shift is refused.
-    #
-    # A process may also give its `rewind` in two parts, for `nrjax.noise_path` to draw many steps
-    # with one key; `rewind(key, state, time)` is `move(draw(key, state.time.dtype), state, time)`:
-    #   draw(key, dtype, steps=()): the randomness of that many moves, of shape (*steps, ...);
-    #   move(drawn, state, time): what `rewind` makes of that of one.
+        del state
+        return jnp.int32(Status.RUNNING)
 
 
-class Guarantee(Protocol):
+class BlockwiseProcess(NoiseProcess):
+    """A process whose randomness is drawn apart, so that `nrjax.noise_path` draws for many."""
+
+    @abc.abstractmethod
+    def draw(self, key: Array, dtype: Any, steps: tuple[int, ...] = ()) -> Any:
+        """The randomness of that many moves, of shape (*steps, ...)."""
+
+    @abc.abstractmethod
+    def move(self, drawn: Any, state: Any, time: ArrayLike, /) -> Any:
+        """What `rewind` makes of the randomness of one."""
+
+    def rewind(self, key: Array, state: Any, time: ArrayLike) -> Any:
+        """Noise at a smaller time, given the present one; 0 < time <= the state's time."""
+        return self.move(self.draw(key, state.time.dtype), state, time)
+
+
+class Guarantee(Pytree, abc.ABC):
     """What stopping at a time costs, and the time that a cost buys."""
 
-    noise: ClassVar[str]
-    """The noise that it is a guarantee for: the process's `noise`."""
+    noise: ClassVar[str | None] = None
+    """The noise that it is a guarantee for: the process's `noise`. None: for any."""
+    sensitivity = None
+    """Of the private value, in the norm that goes with the noise; None: not stated."""
 
+    @abc.abstractmethod
     def epsilon(self, time: ArrayLike) -> Array:
         """Ex-post epsilon of stopping at `time`; falls as time grows; rounded up."""
-        ...
 
     def time(self, epsilon: ArrayLike) -> Array:
         """Smallest time that costs at most `epsilon`, rounded to more noise.
@@ -104,195 +126,121 @@ class Guarantee(Protocol):
         Raises:
             ValueError: no time costs as little as `epsilon`, when concrete. Under a trace the
                 result is infinite instead, which the engine reports as `Status.NO_TIME`.
+            NotImplementedError: not overridden; grids in epsilon need it.
         """
-        ...
+        raise NotImplementedError(f"{type(self).__name__} does not say which time costs an epsilon")
 
-    @property
-    def delta(self) -> Array | float:
-        """Probability with which the stated epsilon may be exceeded; 0 for pure guarantees."""
-        ...
+    delta = 0.0
+    """Probability with which the stated epsilon may be exceeded; 0 for pure guarantees."""
 
 
-class Schedule(Protocol[State]):
+class Schedule(Pytree, abc.ABC):
     """Chooses the next time from the releases seen so far."""
 
-    @property
-    def max_steps(self) -> int:
-        """Largest number of times it hands out (static)."""
-        ...
+    noise = None
+    """The noise that it is made for; None: for any."""
+    for_chains: ClassVar[bool] = False
+    """Whether what it hands out is for noise-reduction chains alone, as what a filter pays for."""
+    last_time = None
+    """Smallest time it hands out, scalar; None: not known beforehand."""
+    max_steps = 0
+    """Largest number of times it hands out (static); to be overridden."""
 
-    @property
-    def last_time(self) -> ArrayLike:
-        """Smallest time it hands out."""
-        ...
-
-    def init(self) -> tuple[State, Array]:
+    @abc.abstractmethod
+    def init(self) -> tuple[Any, Array]:
         """State and first time."""
-        ...
 
-    def next(self, state: State, release: Array) -> tuple[State, Array, Array]:
+    @abc.abstractmethod
+    def next(self, state: Any, release: Array) -> tuple[Any, Array, Array]:
         """State, next time, and whether there was none left (bool)."""
-        ...
 
 
-class Utility(Protocol):
+class Utility(Pytree, abc.ABC):
     """Turns a release into a hypothesis and says how good that is."""
 
-    def hypothesis(self, release: Array) -> Array:
+    sensitivity = None
+    """How far one row of the private data can move `evaluate`, scalar; None: not known. Private
+    rules are checked against it, where a class states one, or None of a field."""
+    max_steps = None
+    """Number of steps that it is for; None: any."""
+
+    def hypothesis(self, release: Array) -> Any:
         """The hypothesis made from a release: a projection, a solve, or the release itself."""
-        ...
+        return release
 
-    def evaluate(self, hypothesis: Array) -> Array:
+    @abc.abstractmethod
+    def evaluate(self, hypothesis: Any) -> Array:
         """Utility of a hypothesis, a scalar; larger is better."""
-        ...
 
-    # A utility may also have
-    #   bounds(hypothesis): lower and upper bound of `evaluate`, much cheaper than that, NaN where
-    #     that may be. They hold for what `evaluate` computes: its rounding is included, in any
-    #     batch, and that of a hypothesis which another program may make with other last bits
-    #     (so `evaluate` twice is none). Where a rule says the same of both, `simulate` spares
-    #     itself `evaluate`, but for the release that a trial ends on;
-    #   sensitivity: how far one row of the private data can move `evaluate`; private rules are
-    #     checked against it;
-    #   at(step): the utility of one step, for those that differ from step to step
-    #     (`nrjax.UtilitySequence`);
-    #   ceiling(release): upper bound of the utility of what a release gives, rounding included,
-    #     NaN where that may be; where a rule says no even to that, `simulate` spares itself
-    #     `hypothesis` and `evaluate`. Not asked for where there are `bounds`.
+    def at(self, step: Array) -> "Utility":
+        """The utility of one step; by default the same one at each."""
+        del step
+        return self
+
+    def bounds(self, hypothesis: Any) -> tuple[Any, Any]:
+        """Lower and upper bound of `evaluate`, much cheaper than that; NaN where that may be.
+
+        They hold for what `evaluate` computes: its rounding is included, in any batch, and that of
+        a hypothesis which another program may make with other last bits (so `evaluate` twice is
+        none). Where a rule says the same of both, `simulate` spares itself `evaluate`, but for the
+        release that a trial ends on. By default there are none.
+        """
+        del hypothesis
+        return -jnp.inf, jnp.inf
+
+    def ceiling(self, release: Array) -> Any:
+        """Upper bound of the utility of what a release gives, rounding included; NaN where that is.
+
+        Where a rule says no even to that, `simulate` spares itself `hypothesis` and `evaluate`. By
+        default there is none. Not asked for where there are `bounds`.
+        """
+        del release
+        return jnp.inf
 
 
-class StoppingRule(Protocol[State]):
+class StoppingRule(Pytree, abc.ABC):
     """Says after each release whether it is good enough.
 
     `step` is monotone in `utility`. A rule whose new state depends on `utility` is never told
     bounds of it.
-
-    A rule may also have `status(state)`: `Status.RUNNING` (int32 scalar) while it has the stated
-    law, else the failure; `max_steps`: the most releases it can judge, or None; and `sensitivity`:
-    that of the utility, for which its `cost` holds.
     """
 
-    def init(self, key: Array, epsilon: Array) -> State:
+    uses_epsilon: ClassVar[bool] = False
+    """Whether it follows what the releases cost, and so needs a guarantee."""
+    fixed_price: ClassVar[bool] = False
+    """Whether `cost` is the same whatever the releases cost and however many answers there were."""
+    sensitivity = None
+    """That of the utility, for which `cost` holds, scalar; None where it does not matter."""
+    max_steps = None
+    """The most releases that it can judge; None: any number."""
+
+    @abc.abstractmethod
+    def init(self, key: Array, epsilon: Array) -> Any:
         """State before the first release; `epsilon` is the guarantee's at the first time."""
-        ...
 
-    def step(self, key: Array, state: State, epsilon: Array, utility: Array) -> tuple[State, Array]:
+    @abc.abstractmethod
+    def step(self, key: Array, state: Any, epsilon: Array, utility: Array) -> tuple[Any, Array]:
         """State, and whether to stop (bool)."""
-        ...
 
-    def cost(self, epsilon: Array, stopped: Array | bool = True) -> Array:
+    @abc.abstractmethod
+    def cost(self, epsilon: Any, stopped: Any = True, answers: Any = 1) -> Array:
         """What testing adds to the ex-post epsilon when the releases cost `epsilon`.
 
-        `stopped` says whether the last answer was yes; without one there were only noes. A rule
-        that charges the same for both may leave the argument out. A rule whose answers are each
-        paid for takes a third, `answers` (int32): the number of releases it has judged. That is
-        `step + 1` however the trial ended, since a process that fails to advance leaves the
-        release before, and 0 where it failed at its start; a query at which the rule itself failed
-        is counted too.
+        `stopped` says whether the last answer was yes; without one there were only noes. `answers`
+        (int32) is the number of releases it has judged: `step + 1` however the trial ended, since
+        a process that fails to advance leaves the release before, and 0 where it failed at its
+        start; a query at which the rule itself failed is counted too.
         """
-        ...
+
+    def status(self, state: Any) -> Array:
+        """`Status.RUNNING` (int32 scalar) while it has the stated law, else the failure."""
+        del state
+        return jnp.int32(Status.RUNNING)
 
 
-def charge(
-    rule: StoppingRule, epsilon: Array, stopped: Array | bool, answers: Array | int
-) -> Array:
-    """A rule's `cost`, told as much of the rest as it takes."""
-    known = {"stopped": stopped, "answers": answers}
-    asked = inspect.signature(rule.cost).parameters
-    # A wrapper's **kwargs passes on what the rule inside is charged by.
-    any_name = any(one.kind == inspect.Parameter.VAR_KEYWORD for one in asked.values())
-    told = {name: value for name, value in known.items() if any_name or name in asked}
-    return rule.cost(epsilon, **told)
-
-
-class PrivacyFilter(Protocol[State]):
-    """Keeps what many mechanisms cost, together, within one budget.
-
-    A request says what kind of mechanism it is and how much: `nrjax.composition.requests`. A tuple
-    of requests is their sum. A kind for which a filter has no proof is a `TypeError`; a field out
-    of range is a `ValueError` where it is concrete, and never accepted where it is traced. Filters
-    are subclasses of `nrjax.composition._ledger.Ledger`, which does all but the prices.
-    """
-
-    def init(self, rounds: int = 0) -> State:
-        """Nothing spent, and places for `rounds` rounds that are open at the same time."""
-        ...
-
-    def takes(self, kind: type) -> bool:
-        """Whether something is proved for this kind of request."""
-        ...
-
-    def remaining(self, state: State, round: Any | None = None) -> Array:
-        """What is left beside open rounds, or for one of them, in the filter's currency."""
-        ...
-
-    def cost(self, request: Any) -> Array:
-        """What a request would take of it, rounded up."""
-        ...
-
-    def admits(self, state: State, request: Any) -> Array:
-        """Whether a mechanism may still be started, or rewound, that may cost that much (bool).
-
-        To be asked before every rewind, the first release included.
-        """
-        ...
-
-    def take(self, state: State, request: Any) -> tuple[State, Array]:
-        """Ask and pay in one, before a mechanism is run: state, and whether to run it (bool).
-
-        If not, the state is as it was.
-        """
-        ...
-
-    def spend(self, state: State, spent: Any, admitted: Any | None = None) -> tuple[State, Array]:
-        """Pay for what has happened: state, and whether it was within what was admitted (bool).
-
-        If not, nothing is left. `admitted` is the request that was asked for.
-        """
-        ...
-
-    def open(self, state: State, request: Any) -> tuple[State, Any, Array]:
-        """Ask for the first release of a round beside others: state, handle, and whether (bool).
-
-        Of a state from `init(rounds=...)`.
-        """
-        ...
-
-    def rewind(self, state: State, round: Any, request: Any) -> tuple[State, Array]:
-        """Ask for a rewind of an open round: state, and whether it is admitted (bool)."""
-        ...
-
-    def close(self, state: State, round: Any, request: Any) -> tuple[State, Array]:
-        """Pay for a round that is over: state, and whether it was within what it held (bool).
-
-        If not, nothing is left.
-        """
-        ...
-
-    def smallest_time(
-        self, state: State, kind: type, sensitivity: ArrayLike = 1.0, round: Any | None = None
-    ) -> Array:
-        """Smallest time to which a round of `kind` may be rewound now, rounded to more noise.
-
-        Infinite where nothing is left.
-        """
-        ...
-
-
-class Odometer(Protocol[State]):
-    """Adds up what mechanisms cost, for a bound that holds at all times at once."""
-
-    def init(self) -> State:
-        """Nothing spent."""
-        ...
-
-    def spend(self, state: State, spent: Any) -> State:
-        """State after a mechanism that cost that much."""
-        ...
-
-    def bound(self, state: State) -> Array:
-        """Epsilon so far, rounded up; infinite after a traced request that was out of range."""
-        ...
+def overrides(part: Any, base: type, method: str) -> bool:
+    """Whether the class of a part has a method of its own in place of its base's."""
+    return getattr(type(part), method) is not getattr(base, method)
 
 
 class Outcome(NamedTuple):

@@ -1,6 +1,5 @@
 """A utility that differs from step to step."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
@@ -10,15 +9,12 @@ import numpy as np
 from jax import Array
 
 from nrjax._numerics import check, check_positive, concrete
-from nrjax.pytrees import register_dataclass
 from nrjax.types import Utility
 
 U = TypeVar("U", bound=Utility)
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class UtilitySequence(Generic[U]):
+class UtilitySequence(Utility, Generic[U]):
     """One utility for each step, all of one class and of shapes alike.
 
     The private rules ask a sequence of queries; here each may be another function of its release,
@@ -60,7 +56,7 @@ class UtilitySequence(Generic[U]):
         check(len(shapes) == 1, "utilities", list(utilities), "of one class and one set of shapes")
         leaves = jax.tree.leaves(utilities[0])
         check(len(leaves) > 0, "utilities", list(utilities), "made of arrays")
-        own = [concrete(getattr(one, "sensitivity", None)) for one in utilities]
+        own = [concrete(one.sensitivity) for one in utilities]
         largest = max((float(np.max(number)) for number in own if number is not None), default=0.0)
         if sensitivity is None and all(number is not None for number in own):
             sensitivity = largest
@@ -74,6 +70,10 @@ class UtilitySequence(Generic[U]):
     def max_steps(self) -> int:
         """Number of utilities."""
         return jax.tree.leaves(self.utilities)[0].shape[0]
+
+    def evaluate(self, hypothesis: Any) -> Array:
+        """Not to be had without a step; see `at`."""
+        raise NotImplementedError("a UtilitySequence is asked at a step")
 
     def at(self, step: Array) -> U:
         """The utility of a step."""

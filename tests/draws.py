@@ -1,6 +1,5 @@
 """Trials that compile in no time and have every kind of value, for tests of what is kept."""
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -8,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nrjax.bins import LogBins, WholeBins
-from nrjax.pytrees import register_dataclass
+from nrjax.pytrees import Pytree
 from nrjax.sketches import Fold, Sketch
 from nrjax.studies.folds import of_outcome
 from nrjax.types import Status
@@ -26,9 +25,7 @@ class Drawn(NamedTuple):
     loss: jax.Array
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Draws:
+class Draws(Pytree):
     """Log-normal epsilons; some trials fail, some have no utility, some an infinite loss."""
 
     scale: Any

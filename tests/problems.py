@@ -1,6 +1,5 @@
 """Small problems that several test files share."""
 
-import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
@@ -8,12 +7,9 @@ import numpy as np
 
 import nrjax
 from nrjax.erm import LogisticProblem
-from nrjax.pytrees import register_dataclass
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Distance:
+class Distance(nrjax.Utility):
     """Minus the l1 distance of a release from a target; NaN where the release is above `broken`."""
 
     target: Any
@@ -27,9 +23,7 @@ class Distance:
         return jnp.where(jnp.any(hypothesis > self.broken), jnp.nan, -distance)
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Planted:
+class Planted(nrjax.Guarantee):
     """A guarantee with a fault: the epsilon of another one, times a factor; of no stated value."""
 
     other: Any

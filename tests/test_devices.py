@@ -4,7 +4,6 @@ That chunks, lanes and devices together change nothing, process by process, is i
 test_montecarlo.py and test_sessions.py; here are odd numbers of devices, and idle ones.
 """
 
-import dataclasses
 import re
 
 import jax
@@ -15,9 +14,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 import nrjax
 from nrjax import montecarlo
-from nrjax.interaction import build_interaction
 from nrjax.program import Program, _on_devices
-from nrjax.pytrees import register_dataclass
 from tests.problems import scalar, small_logistic
 
 KEY = jax.random.key(11)
@@ -36,19 +33,17 @@ def batching(devices):
 def logistic_trial():
     problem = small_logistic()
     guarantee = nrjax.LinearBoundary.tight_at_epsilon(1.0, problem.l2_sensitivity, 1e-6)
-    return build_interaction(
-        problem.optimum,
-        nrjax.Brownian((problem.dimension,)),
-        guarantee,
-        nrjax.Grid.geometric(guarantee, 0.8, 30.0, 12),
-        problem.utility,
-        nrjax.PublicThreshold(-1.05 * problem.optimum_loss),
+    return nrjax.Interaction(
+        value=problem.optimum,
+        process=nrjax.Brownian((problem.dimension,)),
+        guarantee=guarantee,
+        schedule=nrjax.Grid.geometric(guarantee, 0.8, 30.0, 12),
+        utility=problem.utility,
+        rule=nrjax.PublicThreshold(-1.05 * problem.optimum_loss),
     )
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Draw:
+class Draw(nrjax.Pytree):
     """A session that only draws."""
 
     scale: float
@@ -110,7 +105,7 @@ def test_a_planted_sum_over_devices_is_found():
 
 
 def scalar_trial():
-    return build_interaction(**scalar(np.geomspace(40.0, 0.02, 12), threshold=-2.0))
+    return nrjax.Interaction(**scalar(np.geomspace(40.0, 0.02, 12), threshold=-2.0))
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """Bad input: argument, value, and words that the message must have; one row each."""
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,7 +11,6 @@ import pytest
 
 import nrjax
 from nrjax.erm import LogisticProblem, RidgeProblem
-from nrjax.pytrees import register_dataclass
 from nrjax.stopping import LaplaceTests, first_yes
 from nrjax.types import Status
 from tests.problems import Distance, Planted, scalar
@@ -56,10 +56,13 @@ CALLS = [
     ("rate1", lambda bad: nrjax.Skellam((), bad, 1.0)),
     ("eta", lambda bad: nrjax.LaplaceJumps((), bad, 2.0)),
     ("rule", lambda bad: first_yes(KEY, bad, [1.0])),
-    ("max_steps", lambda bad: nrjax.run_until(KEY, **scalar(), max_steps=bad or "")),
-    ("trials", lambda bad: nrjax.simulate(KEY, bad, **scalar())),
-    ("key", lambda bad: nrjax.run_until(bad, **scalar())),
-    ("process", lambda bad: nrjax.run_until(KEY, **scalar(process=bad))),
+    (
+        "max_steps",
+        lambda bad: nrjax.run_until(KEY, nrjax.Interaction(**scalar(), max_steps=bad or "")),
+    ),
+    ("trials", lambda bad: nrjax.simulate(KEY, nrjax.Interaction(**scalar()), trials=bad)),
+    ("key", lambda bad: nrjax.run_until(bad, nrjax.Interaction(**scalar()))),
+    ("process", lambda bad: nrjax.run_until(KEY, nrjax.Interaction(**scalar(process=bad)))),
 ]
 
 
@@ -83,27 +86,22 @@ def test_thresholds_and_values_are_numbers(bad):
         with pytest.raises(ValueError, match=r"^threshold = .*: must be a number"):
             kind(bad)
     with pytest.raises(ValueError, match=r"^value = .*: must be numbers"):
-        nrjax.run_until(KEY, **scalar(value=bad))
+        nrjax.run_until(KEY, nrjax.Interaction(**scalar(value=bad)))
     with pytest.raises(ValueError, match=r"^utilities "):
         first_yes(KEY, nrjax.PublicThreshold(0.0), bad)
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """Another part, of which one method gives something else."""
+def Part(other, name, gives):
+    """Another part, of which one method, or field, gives something else."""
 
-    other: Any
-    name: str = dataclasses.field(metadata={"static": True})
-    gives: Any = dataclasses.field(metadata={"static": True})
+    def replaced(self, *arguments):
+        return gives(partial(getattr(type(other), name), self), *arguments)
 
-    def __getattr__(self, name):
-        if name.startswith("__") or name in ("other", "name", "gives"):
-            raise AttributeError(name)
-        found = getattr(self.other, name)
-        if name != self.name:
-            return found
-        return lambda *arguments, **more: self.gives(found, *arguments, **more)
+    part = object.__new__(type("Part", (type(other),), {name: replaced}))
+    for field in dataclasses.fields(other):
+        value = gives if field.name == name else getattr(other, field.name)
+        object.__setattr__(part, field.name, value)
+    return part
 
 
 def step_gives(answer):
@@ -147,13 +145,11 @@ RESULTS = [
     ("rule", RULE, "step", step_gives(lambda s, stop: (s, 1.0 * stop)), "must be a scalar, a bool"),
     ("rule", RULE, "step", step_gives(lambda s, stop: stop), r"must be \(state, stop\)"),
     ("rule", RULE, "step", step_gives(lambda s, stop: (s + 0.5, stop)), "state of the form float"),
-    ("rule", RULE, "cost", lambda f, e, **_: jnp.stack([e, e]), "cost gives .*: must be a scalar"),
+    ("rule", RULE, "cost", lambda f, e, *_: jnp.stack([e, e]), "cost gives .*: must be a scalar"),
     ("rule", RULE, "status", lambda f, s: 0.5, "status gives .*: must be a scalar, an integer"),
 ]
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class OtherArguments(nrjax.PublicThreshold):
     """Whose cost takes something else."""
 
@@ -163,26 +159,27 @@ class OtherArguments(nrjax.PublicThreshold):
 
 def test_calls_that_fail_are_sentences():
     with pytest.raises(ValueError, match=r"OtherArguments: cost.* must work under a trace"):
-        nrjax.run_until(KEY, **scalar(rule=OtherArguments(0.0)))
+        nrjax.run_until(KEY, nrjax.Interaction(**scalar(rule=OtherArguments(0.0))))
     process = nrjax.Brownian(())
     object.__setattr__(process, "shape", 3)
     with pytest.raises(ValueError, match="shape of Brownian = 3: must be a tuple"):
-        nrjax.run_until(KEY, **scalar(process=process))
-    with pytest.raises(ValueError, match=r"max_steps = .*: must be a number, not traced"):
-        jax.jit(lambda steps: nrjax.scan_path(KEY, **scalar(), max_steps=steps))(3)
-    assert nrjax.scan_path(KEY, **scalar(), max_steps=jnp.int32(3)).time.shape == (3,)
+        nrjax.run_until(KEY, nrjax.Interaction(**scalar(process=process)))
+    path = jax.jit(lambda n: nrjax.scan_path(KEY, nrjax.Interaction(**scalar(), max_steps=n)))
+    assert path(3).time.shape == (50,)
+    path = nrjax.scan_path(KEY, nrjax.Interaction(**scalar(), max_steps=jnp.int32(3)))
+    assert path.time.shape == (3,)
 
 
 @pytest.mark.parametrize(("part", "good", "method", "gives", "message"), RESULTS)
 def test_each_part_gives_what_its_interface_says(part, good, method, gives, message):
     parts = scalar(**{part: Part(good, method, gives)})
     with pytest.raises(ValueError, match=rf"(?s){part} = Part.*{message}"):
-        nrjax.run_until(KEY, **parts)
+        nrjax.run_until(KEY, nrjax.Interaction(**parts))
 
 
 def test_a_status_may_be_the_enumeration_itself():
     rule = Part(RULE, "status", lambda f, s: Status.RUNNING)
-    assert nrjax.run_until(KEY, **scalar(rule=rule)).status == Status.STOPPED
+    assert nrjax.run_until(KEY, nrjax.Interaction(**scalar(rule=rule))).status == Status.STOPPED
 
 
 DOORS = [
@@ -211,7 +208,7 @@ def test_parts_that_do_not_fit(changes, message):
     if jnp.result_type(float) == jnp.float64 and ("int32" in message or "resolve" in message):
         pytest.skip("float64 holds these integers")
     with pytest.raises(ValueError, match=message):
-        nrjax.run_until(KEY, **scalar() | changes)
+        nrjax.run_until(KEY, nrjax.Interaction(**scalar() | changes))
 
 
 def test_errors_and_representations_hold_no_arrays():
@@ -221,7 +218,7 @@ def test_errors_and_representations_hold_no_arrays():
     with pytest.raises(ValueError, match=r"^threshold = float64\[1001\]: must be") as error:
         nrjax.PublicThreshold(np.append(large, np.nan))
     assert len(str(error.value)) < 200
-    outcome = nrjax.simulate(KEY, 10, **scalar())
+    outcome = nrjax.simulate(KEY, nrjax.Interaction(**scalar()), trials=10)
     assert "step=int32[10]" in repr(outcome)
 
 
@@ -230,11 +227,17 @@ def test_errors_and_representations_hold_no_arrays():
 )
 def test_integers_are_values(value):
     parts = scalar(value=value, process=nrjax.Brownian((2,)), utility=Distance(np.array([2.0, 1])))
-    outcome = nrjax.simulate(KEY, np.int64(5), **parts)
+    outcome = nrjax.simulate(KEY, nrjax.Interaction(**parts), trials=np.int64(5))
     np.testing.assert_array_equal(
-        outcome.step, nrjax.simulate(KEY, 5, **parts | {"value": np.array([2, 1])}).step
+        outcome.step,
+        nrjax.simulate(
+            KEY, nrjax.Interaction(**parts | {"value": np.array([2, 1])}), trials=5
+        ).step,
     )
-    assert nrjax.run_until(KEY, **scalar(value=np.int64(3))).status == Status.STOPPED
+    assert (
+        nrjax.run_until(KEY, nrjax.Interaction(**scalar(value=np.int64(3)))).status
+        == Status.STOPPED
+    )
 
 
 @jax.jit
@@ -242,11 +245,9 @@ def run(factor, delta_sensitivity=0.0):
     boundary = scalar()["guarantee"]
     boundary = dataclasses.replace(boundary, sensitivity=1.0 + delta_sensitivity)
     parts = scalar(threshold=-1e-3, guarantee=Planted(boundary, factor))
-    return nrjax.run_until(KEY, **parts)
+    return nrjax.run_until(KEY, nrjax.Interaction(**parts))
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class Falling(Planted):
     """Costs less below time 10."""
 
@@ -254,17 +255,15 @@ class Falling(Planted):
         return jnp.where(time < 10.0, 0.01, super().epsilon(time))
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class Priced(nrjax.PublicThreshold):
     """With a price that is none."""
 
-    price: Any = dataclasses.field(default=-1.0, metadata={"static": True})
+    price: Any = nrjax.static(default=-1.0)
 
     def __post_init__(self):
         pass
 
-    def cost(self, epsilon, stopped=True):
+    def cost(self, epsilon, stopped=True, answers=1):
         return self.price + 0 * epsilon
 
 
@@ -275,17 +274,17 @@ def test_costs_that_are_none_end_the_trial():
         run(-1.0),
         run(np.nan),
         run(1.0, -3.0),  # a negative sensitivity
-        nrjax.run_until(KEY, **scalar(threshold=-1e-3, guarantee=Falling(GUARANTEE))),
-        nrjax.run_until(KEY, **scalar(rule=Priced(-0.5))),
-        nrjax.run_until(KEY, **scalar(rule=Priced(-0.5, np.nan))),
+        nrjax.run_until(
+            KEY, nrjax.Interaction(**scalar(threshold=-1e-3, guarantee=Falling(GUARANTEE)))
+        ),
+        nrjax.run_until(KEY, nrjax.Interaction(**scalar(rule=Priced(-0.5)))),
+        nrjax.run_until(KEY, nrjax.Interaction(**scalar(rule=Priced(-0.5, np.nan)))),
     ]
     for outcome in broken:
         assert outcome.status == Status.INVALID_COST
         assert outcome.epsilon == np.inf
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class Bounded(Distance):
     """With bounds that are half wrong: by so much apart, or the wrong way round."""
 
@@ -297,8 +296,6 @@ class Bounded(Distance):
         return exact - self.width, exact + self.width
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class Ceiled(Distance):
     """With a ceiling."""
 
@@ -306,8 +303,6 @@ class Ceiled(Distance):
         return self.evaluate(release) + 0.2
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class TwoInARow(nrjax.PublicThreshold):
     """Stop at the second good release in a row; the state follows the utility."""
 
@@ -317,8 +312,6 @@ class TwoInARow(nrjax.PublicThreshold):
         return count.astype(jnp.int32), count >= 2
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class Patience(nrjax.PublicThreshold):
     """Stop when the best utility has not risen for three releases."""
 
@@ -332,8 +325,6 @@ class Patience(nrjax.PublicThreshold):
         return (jnp.maximum(best, utility), waited), waited >= 3
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class Referring(TwoInARow):
     """The same, the count kept in a mutable array on the way."""
 
@@ -351,22 +342,24 @@ RULES = {"two": TwoInARow(-0.5), "patience": Patience(0.0), "ref": Referring(-0.
 def test_rules_whose_state_follows_the_utility(rule, utility):
     """Bounds say nothing of such a state: simulate goes by the utility itself."""
     parts = scalar(np.geomspace(30.0, 0.05, 30), rule=rule, utility=utility)
-    many = nrjax.simulate(KEY, 400, **parts)
+    many = nrjax.simulate(KEY, nrjax.Interaction(**parts), trials=400)
     keys = jax.vmap(lambda number: nrjax.trial_key(KEY, number))(jnp.arange(400))
-    one = jax.vmap(lambda key: nrjax.run_until(key, **parts))(keys)
+    one = jax.vmap(lambda key: nrjax.run_until(key, nrjax.Interaction(**parts)))(keys)
     np.testing.assert_array_equal(many.step, one.step)
     assert len(np.unique(many.step)) > 3
-    assert not nrjax.build_interaction(**parts).by_bounds
-    assert nrjax.build_interaction(**parts | {"rule": RULE}).by_bounds
+    assert not nrjax.Interaction(**parts).by_bounds
+    assert nrjax.Interaction(**parts | {"rule": RULE}).by_bounds
 
 
 def test_inverted_bounds_end_the_trial():
     private = nrjax.AboveThreshold(-0.5, 0.01, 0.5)
     for rule, cost in ((RULE, 0.0), (private, np.inf)):
-        outcome = nrjax.simulate(KEY, 4, **scalar(rule=rule, utility=Bounded(3.0, width=-0.2)))
+        outcome = nrjax.simulate(
+            KEY, nrjax.Interaction(**scalar(rule=rule, utility=Bounded(3.0, width=-0.2))), trials=4
+        )
         assert np.all(outcome.status == Status.INVALID_BOUNDS)
         np.testing.assert_array_equal(outcome.test_epsilon, cost)
     both = {"guarantee": Planted(GUARANTEE, -1.0), "utility": Bounded(3.0, width=-0.2)}
-    outcome = nrjax.simulate(KEY, 4, **scalar(**both))
+    outcome = nrjax.simulate(KEY, nrjax.Interaction(**scalar(**both)), trials=4)
     assert np.all(outcome.status == Status.INVALID_COST)
     assert np.all(outcome.epsilon == np.inf)

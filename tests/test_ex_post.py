@@ -7,7 +7,6 @@ value by 1 and each utility by at most 1: under x' it is 0, under x it is 1 wher
 more than they should, else -1, so that stopping adds to what they told.
 """
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -27,9 +26,7 @@ TRIALS, STEPS = 4096, 12
 Z = stats.norm.isf(1e-4)
 
 
-@nrjax.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Excess:
+class Excess(nrjax.Utility):
     """By how much the realised Brownian loss of the releases exceeds a level, f(x) = 0."""
 
     time: Any
@@ -44,8 +41,6 @@ class Excess:
         return self.shift * (self.shift / 2 + hypothesis) / self.time - self.level
 
 
-@nrjax.register_dataclass
-@dataclasses.dataclass(frozen=True)
 class Alarm(Excess):
     """`size` where the loss is above the level, else minus that."""
 
@@ -91,7 +86,7 @@ def test_a_public_rule_that_waits_for_a_violation(boundary):
     """It stops as soon as the loss is above what the boundary states, and never otherwise."""
     times = spanning(boundary, 200)
     parts = interaction(boundary, times, Excess, nrjax.PublicThreshold(0.0))
-    outcome = nrjax.simulate(KEY, 8 * TRIALS, **parts)
+    outcome = nrjax.simulate(KEY, nrjax.Interaction(**parts), trials=8 * TRIALS)
     violated = outcome.privacy_loss > outcome.epsilon
     stopped = outcome.status == Status.STOPPED
     assert np.mean(violated != stopped) < 1e-3  # the utility and the loss round differently
@@ -99,7 +94,9 @@ def test_a_public_rule_that_waits_for_a_violation(boundary):
     assert violated.mean() > 0.3 * COMMON  # the test can fail: it tries, and comes near
     # Negative control: the loss against a value half as far again is not covered.
     parts = interaction(boundary, times, Excess, nrjax.PublicThreshold(0.0), shift=1.5)
-    further = nrjax.simulate(KEY, 8 * TRIALS, **parts | {"guarantee": Planted(boundary)})
+    further = nrjax.simulate(
+        KEY, nrjax.Interaction(**parts | {"guarantee": Planted(boundary)}), trials=8 * TRIALS
+    )
     assert not at_most(further.privacy_loss > further.epsilon, COMMON)
 
 
@@ -124,7 +121,7 @@ def realised(rule, size, path):
     alarms = Alarm(excess.time, excess.level - 0.5, None, excess.shift, np.full(STEPS, size))
     # What it states is 1, whatever is true.
     parts["utility"] = nrjax.UtilitySequence(alarms, sensitivity=1.0)
-    outcome = nrjax.simulate(KEY, TRIALS, **parts)
+    outcome = nrjax.simulate(KEY, nrjax.Interaction(**parts), trials=TRIALS)
     utilities = np.where(path > -0.5, size, -size)
     utilities[np.arange(STEPS) > outcome.step[:, None]] = 0.0  # not asked any more
     return outcome, answers(rule, outcome, utilities, np.asarray(LINEAR.epsilon(times)))
@@ -135,7 +132,11 @@ def path():
     """By how much the loss exceeds the boundary at all steps, also after the stop."""
     parts = interaction(LINEAR, spanning(LINEAR, STEPS, 6.0), Excess, nrjax.PublicThreshold(np.inf))
     keys = jax.vmap(lambda n: nrjax.trial_key(KEY, n))(jnp.arange(TRIALS))
-    return np.asarray(jax.jit(jax.vmap(lambda key: nrjax.scan_path(key, **parts).utility))(keys))
+    return np.asarray(
+        jax.jit(jax.vmap(lambda key: nrjax.scan_path(key, nrjax.Interaction(**parts)).utility))(
+            keys
+        )
+    )
 
 
 @pytest.mark.parametrize(
@@ -166,12 +167,14 @@ def test_laplace_releases_never_exceed_their_epsilon():
     times = np.geomspace(5.0, 0.1, 60)
     parts = interaction(pure, times, Excess, nrjax.PublicThreshold(-1e-6))
     parts |= {"process": nrjax.Laplace(())}
-    outcome = nrjax.simulate(KEY, 4 * TRIALS, **parts)
+    outcome = nrjax.simulate(KEY, nrjax.Interaction(**parts), trials=4 * TRIALS)
     assert np.all(outcome.privacy_loss <= outcome.epsilon)
     assert np.mean(outcome.privacy_loss > 0.999 * outcome.epsilon) > 0.3
     # Negative control: a sensitivity stated too small by a tenth.
     small = Planted(pure, 0.9)
-    wrong = nrjax.simulate(KEY, 4 * TRIALS, **(parts | {"guarantee": small}))
+    wrong = nrjax.simulate(
+        KEY, nrjax.Interaction(**parts | {"guarantee": small}), trials=4 * TRIALS
+    )
     assert np.mean(wrong.privacy_loss > wrong.epsilon) > 0.3
 
 
@@ -179,7 +182,7 @@ def rare_violation(boundary, times):
     """P(some loss exceeds the boundary) by shifting the noise by 2b: mean and standard error."""
     shift = 2 * float(np.asarray(boundary.b))
     parts = interaction(boundary, times, Excess, nrjax.PublicThreshold(0.0), value=shift)
-    outcome = nrjax.simulate(KEY, 8 * TRIALS, **parts)
+    outcome = nrjax.simulate(KEY, nrjax.Interaction(**parts), trials=8 * TRIALS)
     stopped = outcome.status == Status.STOPPED
     time = outcome.time.astype(float)
     score = np.exp(-shift * outcome.release / time + shift**2 / (2 * time))
@@ -207,6 +210,8 @@ def test_tilted_sampling_agrees_with_counting():
     times = spanning(LINEAR, 200)
     mean, error = rare_violation(LINEAR, times)
     parts = interaction(LINEAR, times, Excess, nrjax.PublicThreshold(0.0))
-    hits = nrjax.simulate(KEY, 8 * TRIALS, **parts).status == Status.STOPPED
+    hits = (
+        nrjax.simulate(KEY, nrjax.Interaction(**parts), trials=8 * TRIALS).status == Status.STOPPED
+    )
     spread = np.hypot(error, hits.std(ddof=1) / np.sqrt(hits.size))
     assert abs(hits.mean() - mean) < 4 * spread

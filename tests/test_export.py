@@ -4,7 +4,6 @@ No device is needed, and nothing is compiled: what a platform lacks (a solver th
 say) is an error of `jax.export` already.
 """
 
-import dataclasses
 import importlib
 
 import jax
@@ -38,7 +37,7 @@ def lowered(program, fast=False):
 
 
 def interaction(**changes):
-    return nrjax.build_interaction(**scalar(TIMES, **changes))
+    return nrjax.Interaction(**scalar(TIMES, **changes))
 
 
 def of_process(process, **changes):
@@ -126,8 +125,6 @@ def test_keys_of_cpus():
     assert lowered(program, fast=True) == PLATFORMS
 
 
-@nrjax.register_dataclass
-@dataclasses.dataclass(frozen=True)
 class Eigenvalues(Distance):
     """With a solver that TPUs lack."""
 

@@ -17,7 +17,7 @@ PARTS = scalar(np.geomspace(40.0, 0.02, 6), threshold=-2.0)
 
 
 def simulate(key=KEY, **changes):
-    return nrjax.simulate(key, 5, **(PARTS | changes), batching=BATCHING)
+    return nrjax.simulate(key, nrjax.Interaction(**PARTS | changes), trials=5, batching=BATCHING)
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +48,15 @@ def test_many_trials_are_the_same_under_a_mode(mode, usual):
 def test_so_is_one_trial(mode, usual):
     key = nrjax.trial_key(KEY, 2)
     with MODES[mode]():
-        assert nrjax.run_until(key, **PARTS).step == usual.step[2]
-        assert np.isnan(nrjax.scan_path(key, **PARTS, max_steps=2).privacy_loss).all()
+        assert nrjax.run_until(key, nrjax.Interaction(**PARTS)).step == usual.step[2]
+        assert np.isnan(
+            nrjax.scan_path(key, nrjax.Interaction(**PARTS, max_steps=2)).privacy_loss
+        ).all()
         # In a `jit` of one's own the mode looks into it, and at what comes out.
-        assert jax.jit(lambda key: nrjax.run_until(key, **PARTS).step)(key) == usual.step[2]
+        assert (
+            jax.jit(lambda key: nrjax.run_until(key, nrjax.Interaction(**PARTS)).step)(key)
+            == usual.step[2]
+        )
 
 
 @pytest.mark.parametrize(
@@ -81,11 +86,16 @@ def in_shard_map(function, given, check_vma):
 def test_shard_map(usual):
     keys = jax.vmap(lambda number: nrjax.trial_key(KEY, number))(np.arange(2))
     for function, given in (
-        (lambda key: nrjax.run_until(key, **PARTS).step, keys),
-        (lambda value: nrjax.run_until(KEY, **(PARTS | {"value": value})).step, np.ones(2)),
-        (lambda key: nrjax.scan_path(key, **PARTS).time, keys),
+        (lambda key: nrjax.run_until(key, nrjax.Interaction(**PARTS)).step, keys),
+        (
+            lambda value: nrjax.run_until(KEY, nrjax.Interaction(**PARTS | {"value": value})).step,
+            np.ones(2),
+        ),
+        (lambda key: nrjax.scan_path(key, nrjax.Interaction(**PARTS)).time, keys),
     ):
         with pytest.raises(ValueError, match="need its option check_vma=False"):
             in_shard_map(function, given, check_vma=True)
-    steps = in_shard_map(lambda key: nrjax.run_until(key, **PARTS).step, keys, check_vma=False)
+    steps = in_shard_map(
+        lambda key: nrjax.run_until(key, nrjax.Interaction(**PARTS)).step, keys, check_vma=False
+    )
     np.testing.assert_array_equal(steps, usual.step[:2])

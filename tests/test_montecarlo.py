@@ -1,7 +1,5 @@
 """Batching: no result may depend on trials, chunks, lanes, devices or the neighbours in a batch."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,9 +9,8 @@ from scipy import stats
 import nrjax
 from nrjax import montecarlo
 from nrjax.erm import RidgeProblem
-from nrjax.interaction import build_interaction
 from nrjax.program import _on_devices
-from nrjax.types import Status
+from nrjax.types import Status, overrides
 from tests.problems import Distance, scalar, small_data, small_logistic
 
 KEY = jax.random.key(3)
@@ -103,14 +100,14 @@ def but_long(*names):
 def test_results_do_not_depend_on_places(name):
     """Nor on how many trials there are."""
     parts = PARTS[name]()
-    whole = nrjax.simulate(KEY, 150, **parts, batching=SMALL)
+    whole = nrjax.simulate(KEY, nrjax.Interaction(**parts), trials=150, batching=SMALL)
     assert np.unique(whole.step).size > 5
     if name != "skellam":  # whose releases are integers
         assert np.unique(whole.release, axis=0).shape[0] == 150
     # Fewer trials, from the middle; not so few that another program would be compiled for them.
     assert_same(
         jax.tree.map(lambda leaf: leaf[11:144], whole),
-        nrjax.simulate(KEY, 133, **parts, first_trial=11, batching=SMALL),
+        nrjax.simulate(KEY, nrjax.Interaction(**parts), trials=133, first_trial=11, batching=SMALL),
     )
 
 
@@ -118,18 +115,18 @@ def test_results_do_not_depend_on_places(name):
 def test_results_do_not_depend_on_batching(name):
     """Other lanes, inner steps and chunks, odd ones, on eight devices; the tile is part of it."""
     parts = PARTS[name]()
-    whole = nrjax.simulate(KEY, 150, **parts, batching=SMALL)
+    whole = nrjax.simulate(KEY, nrjax.Interaction(**parts), trials=150, batching=SMALL)
     odd = nrjax.Batching(tile=16, lanes=48, chunk=67, inner_steps=3)
-    assert_same(whole, nrjax.simulate(KEY, 150, **parts, batching=odd))
+    assert_same(whole, nrjax.simulate(KEY, nrjax.Interaction(**parts), trials=150, batching=odd))
 
 
 @pytest.mark.parametrize("name", ["brownian", "logistic", "doubling"])
 def test_trials_are_those_of_run_until(name, dtype):
     parts = PARTS[name]()
-    many = nrjax.simulate(KEY, 150, **parts, batching=SMALL)
+    many = nrjax.simulate(KEY, nrjax.Interaction(**parts), trials=150, batching=SMALL)
     tolerance = 2e-5 if dtype == jnp.float32 else 1e-12
     for number in (0, 1, 77, 149):
-        one = nrjax.run_until(nrjax.trial_key(KEY, number), **parts)
+        one = nrjax.run_until(nrjax.trial_key(KEY, number), nrjax.Interaction(**parts))
         assert one.step == many.step[number]
         assert one.status == many.status[number]
         for field in ("time", "release", "hypothesis", "utility", "privacy_loss", "epsilon"):
@@ -144,8 +141,8 @@ def test_trials_are_those_of_run_until(name, dtype):
 
 def test_the_default_tile_gives_the_same_stops():
     parts = logistic_parts()
-    default = nrjax.simulate(KEY, 150, **parts)
-    other = nrjax.simulate(KEY, 150, **parts, batching=SMALL)
+    default = nrjax.simulate(KEY, nrjax.Interaction(**parts), trials=150)
+    other = nrjax.simulate(KEY, nrjax.Interaction(**parts), trials=150, batching=SMALL)
     np.testing.assert_array_equal(default.step, other.step)
     np.testing.assert_array_equal(default.release, other.release)
     np.testing.assert_allclose(default.utility, other.utility, rtol=1e-6)
@@ -154,27 +151,34 @@ def test_the_default_tile_gives_the_same_stops():
 def test_a_trial_alone_is_the_trial_among_others():
     """Also in tiles of one, where it might have a single lane, which rounds otherwise."""
     batching = nrjax.Batching(tile=1, lanes=4, devices=ONE)
-    many = nrjax.simulate(KEY, 60, **scalar(), batching=batching)
+    many = nrjax.simulate(KEY, nrjax.Interaction(**scalar()), trials=60, batching=batching)
     alone = [
-        nrjax.simulate(KEY, 1, **scalar(), first_trial=i, batching=batching) for i in range(60)
+        nrjax.simulate(
+            KEY, nrjax.Interaction(**scalar()), trials=1, first_trial=i, batching=batching
+        )
+        for i in range(60)
     ]
     assert_same(jax.tree.map(lambda *rows: np.concatenate(rows), *alone), many)
-    single = nrjax.simulate(KEY, 60, **scalar(), batching=nrjax.Batching(1, 1, devices=ONE))
+    single = nrjax.simulate(
+        KEY, nrjax.Interaction(**scalar()), trials=60, batching=nrjax.Batching(1, 1, devices=ONE)
+    )
     np.testing.assert_allclose(single.epsilon, many.epsilon, rtol=1e-6)
 
 
 def test_a_lane_is_not_refilled_before_its_trial_has_ended():
     # Alternating short and long trials: every one must appear once, in its own place.
     parts = scalar(np.geomspace(100.0, 0.01, 50), threshold=-0.05)
-    outcome = nrjax.simulate(KEY, 500, **parts, batching=SMALL)
+    outcome = nrjax.simulate(KEY, nrjax.Interaction(**parts), trials=500, batching=SMALL)
     assert set(np.unique(outcome.status)) == {Status.STOPPED, Status.EXHAUSTED}
-    later = nrjax.simulate(KEY, 500, **parts, batching=nrjax.Batching(tile=512, lanes=512))
+    later = nrjax.simulate(
+        KEY, nrjax.Interaction(**parts), trials=500, batching=nrjax.Batching(tile=512, lanes=512)
+    )
     assert_same(outcome, later)
 
 
 def test_statuses_of_mixed_trials():
     parts = scalar(np.geomspace(100.0, 0.01, 50), threshold=-0.05, utility=Distance(3.0, 12.0))
-    outcome = nrjax.simulate(KEY, 500, **parts, batching=SMALL)
+    outcome = nrjax.simulate(KEY, nrjax.Interaction(**parts), trials=500, batching=SMALL)
     broken = outcome.status == Status.NAN_UTILITY
     assert 0.1 < broken.mean() < 0.9
     np.testing.assert_array_equal(np.isnan(outcome.utility), broken)
@@ -186,7 +190,7 @@ def test_trials_that_fail_at_the_start_are_all_reported():
     # A buffer of one jump where about fourteen are needed: nearly every trial overflows at once.
     process = nrjax.LaplaceJumps((), 0.02, 40.0, size=1)
     parts = scalar(np.geomspace(40.0, 0.02, 30), process=process, guarantee=None)
-    outcome = nrjax.simulate(KEY, 500, **parts, batching=SMALL)
+    outcome = nrjax.simulate(KEY, nrjax.Interaction(**parts), trials=500, batching=SMALL)
     assert np.mean(outcome.status == Status.OVERFLOW) > 0.98
     assert set(np.unique(outcome.status)) <= {Status.OVERFLOW, Status.STOPPED, Status.EXHAUSTED}
     failed = outcome.status == Status.OVERFLOW
@@ -219,7 +223,7 @@ def stop_p_value(steps, others):
 
 def test_stop_steps_have_the_law_of_a_plain_numpy_loop():
     times = np.geomspace(100.0, 0.01, 50)
-    steps = nrjax.simulate(KEY, 40_000, **scalar(times)).step
+    steps = nrjax.simulate(KEY, nrjax.Interaction(**scalar(times)), trials=40_000).step
     rng = np.random.default_rng(0)
     assert stop_p_value(steps, numpy_stops(rng, times, 40_000, fresh=False)) > 1e-4
     # Negative control: fresh noise at each step has the same marginals, and is found out.
@@ -228,12 +232,12 @@ def test_stop_steps_have_the_law_of_a_plain_numpy_loop():
 
 def test_paths_are_those_of_scan_path():
     parts = logistic_parts()
-    trial = build_interaction(**parts)
+    trial = nrjax.Interaction(**parts)
     program = montecarlo.paths(trial, 70, ("time", "utility", "epsilon"), SMALL)
     first = program.run(KEY, 70)
     np.testing.assert_array_equal(first["time"][0], parts["schedule"].times)
     for number in (0, 69):
-        path = nrjax.scan_path(nrjax.trial_key(KEY, number), **parts)
+        path = nrjax.scan_path(nrjax.trial_key(KEY, number), nrjax.Interaction(**parts))
         np.testing.assert_allclose(first["utility"][number], path.utility, rtol=2e-5)
     odd = montecarlo.paths(trial, 41, ("utility",), nrjax.Batching(tile=16))
     np.testing.assert_array_equal(odd.run(KEY, 29, 41)["utility"], first["utility"][41:])
@@ -250,7 +254,6 @@ def _ends_and_release(outcome):
 DERIVED = (("norm", _norm), ("two", _ends_and_release))
 
 
-@nrjax.register_dataclass
 class Ceiled(Distance):
     """With a ceiling, so that most hypotheses are not made, and the last one late."""
 
@@ -261,11 +264,13 @@ class Ceiled(Distance):
 def test_derived_results_are_made_of_each_outcome(dtype):
     """Also where a trial ends on the ceiling of its utility, and its hypothesis is made late."""
     parts = doubling_parts()
-    whole = nrjax.simulate(KEY, 150, **parts, max_steps=12, batching=SMALL)._asdict()
+    whole = nrjax.simulate(
+        KEY, nrjax.Interaction(**parts, max_steps=12), trials=150, batching=SMALL
+    )._asdict()
     whole = {name: leaf[:100] for name, leaf in whole.items()}
     assert set(np.unique(whole["status"])) == {Status.STOPPED, Status.EXHAUSTED}
     ceiled = parts | {"utility": Ceiled(np.full(3, 3.0))}
-    trial = build_interaction(**ceiled, max_steps=12)
+    trial = nrjax.Interaction(**ceiled, max_steps=12)
     found = montecarlo.outcomes(trial, 100, ("step",), SMALL, DERIVED).run(KEY, 100)
     assert set(found) == {"step", "norm", "two"}
     assert all(isinstance(leaf, np.ndarray) for leaf in found.values())
@@ -293,25 +298,23 @@ def test_derived_results_are_made_of_each_outcome(dtype):
 )
 def test_bad_derived_results_are_named(derived, message):
     with pytest.raises(ValueError, match=message):
-        montecarlo.outcomes(build_interaction(**scalar()), 5, ("step",), derived=derived)
+        montecarlo.outcomes(nrjax.Interaction(**scalar()), 5, ("step",), derived=derived)
 
 
 def test_the_last_trials_that_have_keys():
     # On eight devices, so that some have no trials left.
-    outcome = nrjax.simulate(KEY, 3, **scalar(), first_trial=2**32 - 3)
+    outcome = nrjax.simulate(KEY, nrjax.Interaction(**scalar()), trials=3, first_trial=2**32 - 3)
     assert np.unique(outcome.release).size == 3
     with pytest.raises(ValueError, match=r"first_trial \+ trials = 4294967297: must be at most"):
-        nrjax.simulate(KEY, 4, **scalar(), first_trial=2**32 - 3)
+        nrjax.simulate(KEY, nrjax.Interaction(**scalar()), trials=4, first_trial=2**32 - 3)
 
 
 def test_results_are_no_more_than_int32_numbers():
-    trial = build_interaction(**scalar())
+    trial = nrjax.Interaction(**scalar())
     with pytest.raises(ValueError, match="chunk = 1073741825: must be at most 1073741824 results"):
         montecarlo.outcomes(trial, 2**30 + 1, ("step",), nrjax.Batching(devices=jax.devices()[:1]))
 
 
-@nrjax.register_dataclass
-@dataclasses.dataclass(frozen=True)
 class Shaken(nrjax.Brownian):
     """With draws that JAX makes by no keys but its own."""
 
@@ -322,23 +325,33 @@ class Shaken(nrjax.Brownian):
 
 def test_a_process_may_draw_from_the_poisson_law():
     parts = scalar(process=Shaken(()))
-    outcome = nrjax.simulate(KEY, 3, **parts, batching=nrjax.Batching(devices=jax.devices()[:1]))
-    one = nrjax.run_until(nrjax.trial_key(KEY, 2), **parts)
+    outcome = nrjax.simulate(
+        KEY,
+        nrjax.Interaction(**parts),
+        trials=3,
+        batching=nrjax.Batching(devices=jax.devices()[:1]),
+    )
+    one = nrjax.run_until(nrjax.trial_key(KEY, 2), nrjax.Interaction(**parts))
     assert outcome.step[2] == one.step
     np.testing.assert_allclose(outcome.release[2], one.release, rtol=1e-5)
 
 
 def test_a_second_simulation_does_not_compile():
     parts = scalar()
-    nrjax.simulate(KEY, 300, **parts, batching=SMALL)
+    nrjax.simulate(KEY, nrjax.Interaction(**parts), trials=300, batching=SMALL)
     before = _on_devices._cache_size()
-    nrjax.simulate(jax.random.key(9), 320, **(parts | {"value": 2}), batching=SMALL)
+    nrjax.simulate(
+        jax.random.key(9), nrjax.Interaction(**parts | {"value": 2}), trials=320, batching=SMALL
+    )
     assert _on_devices._cache_size() == before
 
 
 def test_raw_keys_are_keys():
     raw = jax.random.key_data(KEY)
-    one, other = (nrjax.simulate(k, 300, **scalar(), batching=SMALL) for k in (KEY, raw))
+    one, other = (
+        nrjax.simulate(k, nrjax.Interaction(**scalar()), trials=300, batching=SMALL)
+        for k in (KEY, raw)
+    )
     assert_same(one, other)
 
 
@@ -355,9 +368,10 @@ def test_raw_keys_are_keys():
     ],
 )
 def test_bad_arguments_are_named(arguments, message):
-    call = {"key": KEY, "trials": 5, **scalar()} | arguments
+    own = {"key": KEY, "trials": 5} | arguments
+    parts = scalar() | {name: own.pop(name) for name in ("value",) if name in own}
     with pytest.raises(ValueError, match=message):
-        nrjax.simulate(**call)
+        nrjax.simulate(interaction=nrjax.Interaction(**parts), **own)
 
 
 @pytest.mark.parametrize(
@@ -379,9 +393,15 @@ def test_bad_batching_is_named(options, message):
 def test_integers_of_numpy_are_integers():
     batching = nrjax.Batching(tile=np.int64(16), lanes=np.int32(32), chunk=np.int64(7), devices=ONE)
     found = nrjax.simulate(
-        KEY, np.int64(10), **scalar(), first_trial=np.uint8(3), batching=batching
+        KEY,
+        nrjax.Interaction(**scalar()),
+        trials=np.int64(10),
+        first_trial=np.uint8(3),
+        batching=batching,
     )
-    want = nrjax.simulate(KEY, 10, **scalar(), first_trial=3, batching=SMALL)
+    want = nrjax.simulate(
+        KEY, nrjax.Interaction(**scalar()), trials=10, first_trial=3, batching=SMALL
+    )
     assert_same(found, want)
 
 
@@ -390,26 +410,26 @@ def test_a_sequence_is_batched_like_its_elements(utility):
     parts = logistic_parts() | {"rule": nrjax.PublicThreshold(0.0)}
     sizes = []
     for one in (utility, nrjax.UtilitySequence.of([utility] * 60)):
-        trial = build_interaction(**(parts | {"utility": one}))
+        trial = nrjax.Interaction(**parts | {"utility": one})
         sizes.append(nrjax.Batching().resolve(trial))
     assert sizes[0] == sizes[1]
     # Bounds ask for smaller tiles; a ceiling alone does not.
     spared = sizes[0] != nrjax.Batching().resolve(trial, stopping=False)
-    assert spared == hasattr(utility, "bounds")
+    assert spared == overrides(utility, nrjax.Utility, "bounds")
 
 
 def test_large_releases_are_batched_in_bounded_memory():
-    small = build_interaction(**scalar())
+    small = nrjax.Interaction(**scalar())
     assert nrjax.Batching().resolve(small) == (4096, 4096)
     assert nrjax.Batching().resolve_chunk(small) == 65_536
     size = 1_000_000
-    large = build_interaction(
+    large = nrjax.Interaction(
         **scalar(
             value=np.zeros(size), process=nrjax.Brownian((size,)), utility=Distance(np.zeros(size))
         )
     )
     tile, lanes = nrjax.Batching().resolve(large)
-    state = 3 * size * large.value.dtype.itemsize
+    state = 3 * size * large.dtype.itemsize
     assert tile >= 1
     assert lanes * state <= 2**28
     assert nrjax.Batching().resolve_chunk(large) * state <= 2**29
@@ -417,4 +437,8 @@ def test_large_releases_are_batched_in_bounded_memory():
 
 def test_simulate_cannot_be_traced():
     with pytest.raises(ValueError, match=r"under jit or vmap use nrjax.run_until"):
-        jax.jit(lambda value: nrjax.simulate(KEY, 5, **(scalar() | {"value": value})))(3.0)
+        jax.jit(
+            lambda value: nrjax.simulate(
+                KEY, nrjax.Interaction(**scalar() | {"value": value}), trials=5
+            )
+        )(3.0)

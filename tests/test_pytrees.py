@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,16 +10,13 @@ import numpy as np
 import pytest
 
 import nrjax
-from nrjax.interaction import build_interaction
 from tests.problems import Distance, scalar
 
 
-def one_field_class(number, register):
+def one_field_class(number):
     """A class with one leaf, whose method gives its own number."""
 
-    @register
-    @dataclasses.dataclass(frozen=True)
-    class Numbered:
+    class Numbered(nrjax.Pytree):
         leaf: float
 
         def number(self):
@@ -27,15 +25,10 @@ def one_field_class(number, register):
     return Numbered
 
 
-def wrong_answers(register):
-    """How many of many classes get another one's compiled program."""
-    call = jax.jit(lambda value: value.number())
-    kinds = [one_field_class(number, register) for number in range(60)]
-    return sum(int(call(kind(1.0))) != number for number, kind in enumerate(kinds))
-
-
 def test_no_class_is_served_the_program_of_another():
-    assert wrong_answers(nrjax.register_dataclass) == 0
+    call = jax.jit(lambda value: value.number())
+    kinds = [one_field_class(number) for number in range(60)]
+    assert [int(call(kind(1.0))) for kind in kinds] == list(range(60))
 
 
 def test_structures_of_all_parts_differ():
@@ -57,24 +50,32 @@ def test_structures_of_all_parts_differ():
 
 
 def test_classes_registered_with_jax_itself_are_kept_apart_by_the_engine():
-    def utility(sign):
-        @jax.tree_util.register_dataclass
-        @dataclasses.dataclass(frozen=True)
-        class Signed(Distance):
-            def evaluate(self, hypothesis):
-                return sign * super().evaluate(hypothesis)
+    class Signed(Distance):
+        sign: Any = None
 
-        return Signed(3.0)
+        def evaluate(self, hypothesis):
+            return self.sign(super().evaluate(hypothesis))
 
-    built = [build_interaction(**scalar(utility=utility(sign))) for sign in (1, -1)]
+    @jax.tree_util.register_dataclass
+    @dataclasses.dataclass(frozen=True)
+    class Plus:
+        def __call__(self, number):
+            return number
+
+    @jax.tree_util.register_dataclass
+    @dataclasses.dataclass(frozen=True)
+    class Minus:
+        def __call__(self, number):
+            return -number
+
+    utilities = Signed(3.0, sign=Plus()), Signed(3.0, sign=Minus())
+    built = [nrjax.Interaction(**scalar(utility=one)) for one in utilities]
     assert jax.tree.structure(built[0]) != jax.tree.structure(built[1])
 
 
 def test_leaves_statics_and_paths():
-    @nrjax.register_dataclass
-    @dataclasses.dataclass(frozen=True)
-    class Mixed:
-        fixed: int = dataclasses.field(metadata={"static": True})
+    class Mixed(nrjax.Pytree):
+        fixed: int = nrjax.static()
         leaf: float
         subtree: dict
 
@@ -86,11 +87,21 @@ def test_leaves_statics_and_paths():
     assert jax.tree.structure(value) != jax.tree.structure(Mixed(8, 1.0, {"a": 2.0}))
 
 
-def test_only_frozen_dataclasses_are_registered():
-    @dataclasses.dataclass
-    class Mutable:
-        leaf: float
+def test_a_value_of_the_base_is_no_default():
+    """It stands for classes that lack the field; where there is one, it must be given."""
 
-    for cls in (Mutable, int):
-        with pytest.raises(ValueError, match="must be a frozen dataclass"):
-            nrjax.register_dataclass(cls)
+    class Bare(nrjax.Utility):
+        def evaluate(self, hypothesis):
+            return hypothesis
+
+    class Stated(Bare):
+        sensitivity: float
+
+    assert Bare().sensitivity is None
+    assert Stated(2.0).sensitivity == 2
+    with pytest.raises(TypeError, match="sensitivity"):
+        Stated()
+    with pytest.raises(TypeError, match="abstract"):
+        nrjax.Utility()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Stated(2.0).sensitivity = 1.0

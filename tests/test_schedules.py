@@ -77,7 +77,9 @@ def shrink(parameters, time, release):
 
 def test_adaptive_times_follow_the_releases():
     schedule = nrjax.AdaptiveTimes(64.0, shrink, 0.01, 40, parameters=6.0)
-    path = nrjax.scan_path(jax.random.key(1), **scalar(threshold=1.0, schedule=schedule))
+    path = nrjax.scan_path(
+        jax.random.key(1), nrjax.Interaction(**scalar(threshold=1.0, schedule=schedule))
+    )
     times, releases = np.asarray(path.time), np.asarray(path.release)
     last = int(np.argmax(np.asarray(path.status) == Status.EXHAUSTED))
     assert times[last] == times.dtype.type(0.01)
@@ -89,10 +91,14 @@ def test_adaptive_times_follow_the_releases():
 
 def test_adaptive_times_end_after_max_steps_and_refuse_to_rise():
     schedule = nrjax.AdaptiveTimes(64.0, shrink, 1e-9, 4, parameters=6.0)
-    outcome = nrjax.run_until(jax.random.key(1), **scalar(threshold=1.0, schedule=schedule))
+    outcome = nrjax.run_until(
+        jax.random.key(1), nrjax.Interaction(**scalar(threshold=1.0, schedule=schedule))
+    )
     assert (outcome.status, outcome.step) == (Status.EXHAUSTED, 3)
     rising = nrjax.AdaptiveTimes(64.0, lambda parameters, time, release: 2 * time, 0.1, 4)
-    outcome = nrjax.run_until(jax.random.key(1), **scalar(threshold=1.0, schedule=rising))
+    outcome = nrjax.run_until(
+        jax.random.key(1), nrjax.Interaction(**scalar(threshold=1.0, schedule=rising))
+    )
     assert (outcome.status, outcome.step) == (Status.INVALID_TIME, 0)
 
 
@@ -100,7 +106,9 @@ def test_adaptive_parameters_can_be_batched():
     @jax.vmap
     def steps(parameters):
         schedule = nrjax.AdaptiveTimes(64.0, shrink, 0.01, 40, parameters)
-        return nrjax.run_until(jax.random.key(1), **scalar(threshold=1.0, schedule=schedule)).step
+        return nrjax.run_until(
+            jax.random.key(1), nrjax.Interaction(**scalar(threshold=1.0, schedule=schedule))
+        ).step
 
     fine, coarse = steps(jnp.array([1e9, 0.0]))
     assert (fine, coarse) == (13, 7)

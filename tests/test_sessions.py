@@ -1,6 +1,5 @@
 """Trials that run by themselves: their results do not depend on how they are batched."""
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +10,6 @@ import pytest
 import nrjax
 from nrjax import montecarlo
 from nrjax.program import _on_devices
-from nrjax.pytrees import register_dataclass
 
 KEY = jax.random.key(5)
 TRIALS = 150
@@ -27,14 +25,12 @@ class Walked(NamedTuple):
     """Steps at which each of three places was passed first, or 0."""
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Walk:
+class Walk(nrjax.Pytree):
     """A normal walk with drift, stopped where it is above a level."""
 
     level: Any
     drift: Any = 0.5
-    most: int = dataclasses.field(default=40, metadata={"static": True})
+    most: int = nrjax.static(default=40)
 
     def run(self, key):
         places = self.level * jnp.array([0.25, 0.5, 0.75])

@@ -32,19 +32,21 @@ def parts(tight_at, target, sensitivity=1.0):
 
 
 def interactions(points=POINTS):
-    return [nrjax.build_interaction(**parts(*point)) for point in points]
+    return [nrjax.Interaction(**parts(*point)) for point in points]
 
 
 @pytest.fixture(scope="module")
 def swept():
-    return nrjax.sweep(KEY, TRIALS, interactions(), batching=BATCHING)
+    return nrjax.sweep(KEY, interactions(), trials=TRIALS, batching=BATCHING)
 
 
 def test_every_point_is_the_study_of_its_own(swept):
     assert swept.step.shape == (len(POINTS), TRIALS)
     assert len(np.unique(swept.step.mean(axis=1))) == len(POINTS)
     for number, point in enumerate(POINTS):
-        alone = nrjax.simulate(KEY, TRIALS, **parts(*point), batching=BATCHING)
+        alone = nrjax.simulate(
+            KEY, nrjax.Interaction(**parts(*point)), trials=TRIALS, batching=BATCHING
+        )
         for name, ours, own in zip(alone._fields, swept, alone, strict=True):
             # The two are compiled apart, and may round otherwise.
             rtol = 0 if name in ("step", "status") else 1e-6
@@ -53,7 +55,7 @@ def test_every_point_is_the_study_of_its_own(swept):
 
 def test_batching_changes_no_bit(swept):
     odd = nrjax.Batching(tile=16, lanes=48, chunk=47, inner_steps=3, devices=jax.devices()[:3])
-    other = nrjax.sweep(KEY, TRIALS, interactions(), batching=odd)
+    other = nrjax.sweep(KEY, interactions(), trials=TRIALS, batching=odd)
     for name, one, two in zip(swept._fields, swept, other, strict=True):
         np.testing.assert_array_equal(one, two, err_msg=name, strict=True)
 
@@ -61,7 +63,7 @@ def test_batching_changes_no_bit(swept):
 def test_other_numbers_and_other_trials_do_not_compile(swept):
     before = _on_devices._cache_size()
     points = [(0.7, 1.03, 2.0), (0.7, 1.04, 2.0), (0.9, 1.1, 3.0)] * 2
-    other = nrjax.sweep(KEY, 140, interactions(points), first_trial=9, batching=BATCHING)
+    other = nrjax.sweep(KEY, interactions(points), trials=140, first_trial=9, batching=BATCHING)
     assert _on_devices._cache_size() == before
     np.testing.assert_array_equal(other.step[0], other.step[3])
     assert other.epsilon.mean() != swept.epsilon.mean()
@@ -78,7 +80,7 @@ def test_points_share_their_noise(swept):
 
 
 def test_planted_noise_of_its_own_is_seen(swept):
-    other = nrjax.sweep(jax.random.key(6), TRIALS, interactions(), batching=BATCHING)
+    other = nrjax.sweep(jax.random.key(6), interactions(), trials=TRIALS, batching=BATCHING)
     assert abs(correlation(swept.epsilon[1], other.epsilon[4])) < 4 / np.sqrt(TRIALS)
 
 
@@ -91,7 +93,7 @@ def test_what_all_points_have_in_common_is_kept_once():
 
 
 def test_points_that_are_not_alike_are_named():
-    one = nrjax.build_interaction(**scalar())
+    one = nrjax.Interaction(**scalar())
     laplace = scalar(process=nrjax.Laplace(()), guarantee=nrjax.PureGuarantee(1.0))
     longer = scalar(times=np.geomspace(100.0, 0.01, 51))
     for changed, message in (
@@ -99,10 +101,10 @@ def test_points_that_are_not_alike_are_named():
         (longer, r"schedule: float\d\d\[50\] and float\d\d\[51\]"),
     ):
         with pytest.raises(ValueError, match=message):
-            nrjax.sweep(KEY, 10, [one, nrjax.build_interaction(**changed)])
+            nrjax.sweep(KEY, [one, nrjax.Interaction(**changed)], trials=10)
     with pytest.raises(ValueError, match=r"interactions = .*at least one"):
-        nrjax.sweep(KEY, 10, [])
-    with pytest.raises(ValueError, match=r"interactions\[0\] = .*build_interaction"):
-        nrjax.sweep(KEY, 10, [scalar()])  # pyright: ignore[reportArgumentType]
+        nrjax.sweep(KEY, [], trials=10)
+    with pytest.raises(ValueError, match=r"interactions\[0\] = .*: must be a nrjax.Interaction"):
+        nrjax.sweep(KEY, [scalar()], trials=10)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="trials = 0"):
-        nrjax.sweep(KEY, 0, [one])
+        nrjax.sweep(KEY, [one], trials=0)

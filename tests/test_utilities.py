@@ -1,6 +1,5 @@
 """Utilities that differ by step, and what a rule and a utility promise each other at the door."""
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -15,18 +14,14 @@ from tests.problems import Distance, scalar
 KEY = jax.random.key(0)
 
 
-@nrjax.register_dataclass
-@dataclasses.dataclass(frozen=True)
 class Sensitive(Distance):
     """A distance that one row moves by at most `sensitivity`."""
 
     sensitivity: Any = 0.5
 
 
-@nrjax.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Priced:
-    """A rule that charges its own price; one argument only, as an older rule may have it."""
+class Priced(nrjax.StoppingRule):
+    """A rule that charges its own price."""
 
     threshold: Any
     price: Any = 0.25
@@ -37,12 +32,10 @@ class Priced:
     def step(self, key, state, epsilon, utility):
         return state, utility >= self.threshold
 
-    def cost(self, epsilon):
+    def cost(self, epsilon, stopped=True, answers=1):
         return jnp.full_like(epsilon, self.price)
 
 
-@nrjax.register_dataclass
-@dataclasses.dataclass(frozen=True)
 class Breaking(Priced):
     """Loses its law at a step, and charges by its answer."""
 
@@ -54,7 +47,7 @@ class Breaking(Priced):
     def step(self, key, state, epsilon, utility):
         return state + 1, utility >= self.threshold
 
-    def cost(self, epsilon, stopped=True):
+    def cost(self, epsilon, stopped=True, answers=1):
         return jnp.where(stopped, self.price, self.price / 2)
 
     def status(self, state):
@@ -72,13 +65,17 @@ def five(**changes):
 
 
 def test_each_step_is_judged_by_its_own_utility():
-    path = nrjax.scan_path(KEY, **five())
+    path = nrjax.scan_path(KEY, nrjax.Interaction(**five()))
     np.testing.assert_allclose(path.utility, -np.abs(path.release - TARGETS), rtol=1e-6)
-    every = nrjax.simulate(KEY, 100, **five(rule=nrjax.PublicThreshold(-2.0)))
+    every = nrjax.simulate(
+        KEY, nrjax.Interaction(**five(rule=nrjax.PublicThreshold(-2.0))), trials=100
+    )
     # Releases near 3 are near the third target, which no earlier one would have shown.
     assert np.all(every.step == 2)
     np.testing.assert_allclose(every.utility, -np.abs(every.release - 3.0), rtol=1e-5)
-    one = nrjax.run_until(nrjax.trial_key(KEY, 7), **five(rule=nrjax.PublicThreshold(-2.0)))
+    one = nrjax.run_until(
+        nrjax.trial_key(KEY, 7), nrjax.Interaction(**five(rule=nrjax.PublicThreshold(-2.0)))
+    )
     np.testing.assert_allclose(one.release, every.release[7], rtol=1e-5)
 
 
@@ -87,7 +84,7 @@ def test_lanes_in_tiles_use_the_utility_of_their_own_step():
     utilities = nrjax.UtilitySequence.of([Distance(3.0 + 0.01 * n) for n in range(50)])
     parts = scalar() | {"utility": utilities, "rule": nrjax.PublicThreshold(-0.8)}
     batching = nrjax.Batching(tile=2, lanes=8, inner_steps=3)
-    outcome = nrjax.simulate(KEY, 60, **parts, batching=batching)
+    outcome = nrjax.simulate(KEY, nrjax.Interaction(**parts), trials=60, batching=batching)
     assert len(np.unique(outcome.step)) > 5
     wanted = -np.abs(outcome.release - (3.0 + 0.01 * outcome.step))
     np.testing.assert_allclose(outcome.utility, wanted, rtol=1e-4, atol=1e-5)
@@ -162,38 +159,38 @@ PRIVATE = nrjax.AboveThreshold(np.inf, 0.5, 1.0)
 )
 def test_promises_that_do_not_fit_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
-        nrjax.run_until(KEY, **five(**changes))
+        nrjax.run_until(KEY, nrjax.Interaction(**five(**changes)))
 
 
 def test_promises_that_fit_are_accepted():
-    assert nrjax.run_until(KEY, **five(rule=PRIVATE)).status == Status.EXHAUSTED
+    assert nrjax.run_until(KEY, nrjax.Interaction(**five(rule=PRIVATE))).status == Status.EXHAUSTED
     longer = {"schedule": nrjax.Grid(np.geomspace(1.0, 0.1, 9)), "max_steps": 5}
-    assert nrjax.run_until(KEY, **five(**longer)).step == 4
+    assert nrjax.run_until(KEY, nrjax.Interaction(**five(**longer))).step == 4
     # Through float32 and back: the same number, a little smaller.
     rule = nrjax.AboveThreshold(np.inf, np.float32(0.1), 1.0)
     utility = Sensitive(3.0, sensitivity=0.1 + 1e-9)
-    assert nrjax.run_until(KEY, **five(rule=rule, utility=utility)).step == 4
+    assert nrjax.run_until(KEY, nrjax.Interaction(**five(rule=rule, utility=utility))).step == 4
 
 
 def test_a_rule_that_fails_ends_the_trial_and_is_charged_for_noes():
-    outcome = nrjax.run_until(KEY, **five(rule=Breaking(np.inf)))
+    outcome = nrjax.run_until(KEY, nrjax.Interaction(**five(rule=Breaking(np.inf))))
     assert (outcome.status, outcome.step) == (Status.INVALID_TIME, 3)
     assert outcome.test_epsilon == 0.125
-    assert nrjax.run_until(KEY, **five(rule=Breaking(-np.inf))).test_epsilon == 0.25
-    assert nrjax.run_until(KEY, **five(rule=Priced(np.inf))).test_epsilon == 0.25
+    assert (
+        nrjax.run_until(KEY, nrjax.Interaction(**five(rule=Breaking(-np.inf)))).test_epsilon == 0.25
+    )
+    assert nrjax.run_until(KEY, nrjax.Interaction(**five(rule=Priced(np.inf)))).test_epsilon == 0.25
 
 
 def test_a_nan_utility_is_not_covered_by_what_a_private_rule_states():
     broken = Distance(3.0, broken=-1e6)  # NaN from the first release on
     for rule, charged in ((Priced(0.0), np.inf), (nrjax.PublicThreshold(0.0), 0.0)):
-        outcome = nrjax.run_until(KEY, **scalar(utility=broken, rule=rule))
+        outcome = nrjax.run_until(KEY, nrjax.Interaction(**scalar(utility=broken, rule=rule)))
         assert outcome.status == Status.NAN_UTILITY
         assert outcome.test_epsilon == charged
         assert outcome.epsilon == outcome.mechanism_epsilon + charged
 
 
-@nrjax.register_dataclass
-@dataclasses.dataclass(frozen=True)
 class Bounded(Distance):
     """Knows a bound of itself: the distance, less `slack`; a negative slack is a false promise."""
 
@@ -206,7 +203,7 @@ class Bounded(Distance):
 def outcomes_with(utility, rule, trials=300, **changes):
     batching = nrjax.Batching(tile=4, lanes=16, inner_steps=3)
     parts = scalar() | {"utility": utility, "rule": rule} | changes
-    return nrjax.simulate(KEY, trials, **parts, batching=batching)
+    return nrjax.simulate(KEY, nrjax.Interaction(**parts), trials=trials, batching=batching)
 
 
 RULES = (

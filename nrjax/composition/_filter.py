@@ -15,6 +15,7 @@ from nrjax.composition._ledger import Ledger
 from nrjax.composition._spending import enlarged, limit, rounded_down
 from nrjax.composition._state import LedgerState
 from nrjax.composition.requests import names
+from nrjax.pytrees import static
 from nrjax.sensitivities import check_norm
 
 Cost = Callable[[Any, Any], Array]
@@ -70,14 +71,11 @@ def charge(owner: Any, request: Any, dtype: Any, takes_delta: bool) -> tuple[Arr
     return jnp.where(ok, price(request, dtype), jnp.nan), share
 
 
-@dataclasses.dataclass(frozen=True)
 class BudgetFilter(Ledger):
     """A privacy filter whose budget is one number, and perhaps a share of delta beside it."""
 
     budget: Any = dataclasses.field(default=None, init=False)
-    precision: Any = dataclasses.field(
-        default=None, init=False, repr=False, metadata={"static": True}
-    )
+    precision: Any = static(default=None, init=False)
     """The dtype that the budget was rounded down to, by name."""
     _reasons: ClassVar[Mapping[type, str]] = {}
     _refunded = (True,)

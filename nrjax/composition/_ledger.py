@@ -37,9 +37,10 @@ from nrjax.composition.requests import (
     Request,
     parts,
 )
+from nrjax.pytrees import Pytree
 
 
-class Ledger(abc.ABC):
+class Ledger(Pytree, abc.ABC):
     """The ledger of a filter, whose subclass says what the currencies are.
 
     Every sum goes through `_spending.add`, every comparison with a budget through `_fits`.

@@ -14,15 +14,13 @@ from jax import Array
 from nrjax._numerics import check, concrete
 from nrjax.composition._spending import Spending, add, add_all, nothing
 from nrjax.composition.requests import Request, names, parts
-from nrjax.pytrees import register_dataclass
+from nrjax.pytrees import Pytree, static
 
 APART = 64
 """Machine epsilons by which two programs may differ in what one request costs."""
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Round:
+class Round(Pytree):
     """Handle of an open round, from a filter's `open`; good until the round is closed.
 
     Attributes:
@@ -31,7 +29,7 @@ class Round:
     """
 
     number: Array
-    kinds: tuple[type, ...] = dataclasses.field(metadata={"static": True})
+    kinds: tuple[type, ...] = static()
 
 
 def kinds_of(request: Request) -> tuple[type, ...]:
@@ -46,9 +44,7 @@ def check_kinds(name: str, request: Request, kinds: tuple[type, ...]) -> None:
     check(not found or found == kinds, name, request, right)
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class OpenRounds:
+class OpenRounds(Pytree):
     """The open rounds of a state, as many places as `init(rounds=...)` has asked for."""
 
     number: Array
@@ -60,9 +56,7 @@ class OpenRounds:
     """The number that was given out last, int32."""
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class LedgerState:
+class LedgerState(Pytree):
     """What a filter has let through, or an odometer has counted. Infinite: nothing is left."""
 
     spent: Spending
@@ -71,9 +65,9 @@ class LedgerState:
     """None where no rounds can be opened."""
     order: Array | None
     """The Renyi order that the costs are for, or an odometer's gamma; None where there is none."""
-    owner: str = dataclasses.field(metadata={"static": True})
+    owner: str = static()
     """Name of the class whose state it is."""
-    dtype: str = dataclasses.field(metadata={"static": True})
+    dtype: str = static()
     """In which it was made; rounding it to another one might lower it."""
 
 

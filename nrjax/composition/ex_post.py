@@ -1,6 +1,5 @@
 """The filter that adds up ex-post epsilons, and its prices."""
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -22,7 +21,6 @@ from nrjax.composition.requests import (
     LaplaceReduction,
     Pure,
 )
-from nrjax.pytrees import register_dataclass
 
 
 def _epsilon(request: Any, dtype: Any) -> Array:
@@ -50,8 +48,6 @@ EX_POST_REASONS: Mapping[type, str] = {
 }
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class ExPostFilter(BudgetFilter):
     """Ex-post private mechanisms under one budget, by adding up (Rogers 2023, Lemma 5.2).
 

@@ -1,6 +1,5 @@
 """The exact filter for rounds of Brownian noise and other Gaussian private mechanisms."""
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
@@ -26,7 +25,6 @@ from nrjax.composition.requests import (
     LaplaceReduction,
     Pure,
 )
-from nrjax.pytrees import register_dataclass
 
 
 def _squared_mu(x: Array, centre: Array, tail: Array) -> Array:
@@ -72,8 +70,6 @@ GDP_COSTS: Mapping[type, Cost] = {
 }
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class GaussianFilter(BudgetFilter):
     """Brownian noise reduction and mu-GDP mechanisms under one budget, exactly.
 

@@ -24,10 +24,10 @@ from nrjax.composition.requests import (
 from nrjax.composition.zcdp import UNIFIED_COSTS
 from nrjax.guarantees import MixtureBoundary, OneSidedMixtureBoundary
 from nrjax.guarantees._rounding import round_up
-from nrjax.pytrees import register_dataclass
+from nrjax.pytrees import Pytree
 
 
-class _Counter(abc.ABC):
+class _Counter(Pytree, abc.ABC):
     _takes_delta: ClassVar[bool] = False
     _reasons: ClassVar[Mapping[type, str]] = {}
 
@@ -65,7 +65,6 @@ class _Counter(abc.ABC):
         return jnp.where(check_owner(self, state), upper(state.spent), jnp.inf)
 
 
-@dataclasses.dataclass(frozen=True)
 class _BrownianCounter(_Counter):
     delta: ArrayLike
     gamma: ArrayLike
@@ -107,8 +106,6 @@ class _BrownianCounter(_Counter):
         return jnp.where(spent, round_up(raw, 2), 0)
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class BrownianOdometer(_BrownianCounter):
     """Odometer of Brownian noise reduction, two-sided (Rogers 2023, Theorem 5, mended).
 
@@ -123,8 +120,6 @@ class BrownianOdometer(_BrownianCounter):
     """
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class OneSidedBrownianOdometer(_BrownianCounter):
     """Odometer of Brownian noise reduction, from the one-sided mixture. Not in the papers.
 
@@ -147,8 +142,6 @@ class OneSidedBrownianOdometer(_BrownianCounter):
     _boundary: ClassVar[Any] = OneSidedMixtureBoundary
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class RenyiOdometer(_Counter):
     """Odometer of mechanisms with ex-post Renyi certificates. Not in the papers.
 
@@ -183,8 +176,6 @@ class RenyiOdometer(_Counter):
         return jnp.where(total > 0, round_up(raw, 2), 0)
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class ExPostOdometer(_Counter):
     """Ex-post private mechanisms add up, in epsilon and in delta (Rogers 2023, Lemma 5.1).
 

@@ -1,6 +1,5 @@
 """The ex-post Renyi filter: every kind of mechanism under one budget, at one fixed order."""
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
@@ -31,7 +30,6 @@ from nrjax.composition.requests import (
     parts,
 )
 from nrjax.composition.zcdp import UNIFIED_COSTS
-from nrjax.pytrees import register_dataclass
 
 # One call at a time, each compiled once, so that plain Python does not wait for every operation.
 _LAPLACE_REDUCTION, _LAPLACE_MECHANISM, _PURE = (
@@ -83,8 +81,6 @@ def renyi_costs(order: ArrayLike) -> Mapping[type, Cost]:
     }
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class RenyiFilter(BudgetFilter):
     """Mechanisms with ex-post Renyi certificates under one budget, at an order A fixed before.
 

@@ -15,7 +15,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check, largest_divisor, numbers
-from nrjax.pytrees import register_dataclass
+from nrjax.pytrees import Pytree
 from nrjax.sensitivities import check_norm
 
 
@@ -41,7 +41,7 @@ _RIGHT: dict[str, tuple[Callable[[Any], Any], str]] = {
 }
 
 
-class _Request:
+class _Request(Pytree):
     """What the kinds have in common: the ranges of their fields, by name."""
 
     def __post_init__(self):
@@ -88,8 +88,6 @@ class _Request:
         return ok
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class ZCDP(_Request):
     """A `delta`-approximate `rho`-zCDP mechanism (Rogers 2023, Definition 2.4).
 
@@ -102,8 +100,6 @@ class ZCDP(_Request):
     delta: ArrayLike = 0.0
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class ExPost(_Request):
     """An ex-post private mechanism (Rogers 2023, Definition 4.1), or a private test.
 
@@ -118,8 +114,6 @@ class ExPost(_Request):
     delta: ArrayLike = 0.0
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class Pure(_Request):
     """An epsilon-differentially private mechanism.
 
@@ -130,8 +124,6 @@ class Pure(_Request):
     epsilon: ArrayLike
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class GDP(_Request):
     """A mu-Gaussian differentially private mechanism (Dong, Roth, Su 2022).
 
@@ -143,8 +135,6 @@ class GDP(_Request):
     mu: ArrayLike
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class BoundedRange(_Request):
     """A mechanism whose privacy loss keeps to an interval of length epsilon.
 
@@ -157,8 +147,6 @@ class BoundedRange(_Request):
     epsilon: ArrayLike
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class LaplaceMechanism(_Request):
     """One release with Laplace noise of a fixed scale.
 
@@ -172,8 +160,6 @@ class LaplaceMechanism(_Request):
     noise: ClassVar[str] = "laplace"
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class BrownianReduction(_Request):
     """Brownian noise reduction that stopped at, or is about to be rewound to, `time`.
 
@@ -187,8 +173,6 @@ class BrownianReduction(_Request):
     noise: ClassVar[str] = "gaussian"
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class LaplaceReduction(_Request):
     """Laplace noise reduction that stopped at, or is about to be rewound to, `time`.
 

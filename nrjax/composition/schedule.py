@@ -1,9 +1,7 @@
 """A schedule that goes no further than a filter lets it: asked before every rewind."""
 
-import dataclasses
 import functools
-import inspect
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +11,9 @@ from jax.typing import ArrayLike
 from nrjax._numerics import check, check_positive, largest_divisor
 from nrjax.composition._state import choose, happened, near
 from nrjax.composition.requests import BrownianReduction, ExPost, LaplaceReduction, Pure
-from nrjax.pytrees import register_dataclass
+from nrjax.pytrees import static
 from nrjax.sensitivities import check_norm
-from nrjax.types import Guarantee, Outcome, Schedule, Status, StoppingRule, charge
+from nrjax.types import Guarantee, Outcome, Schedule, Status, StoppingRule
 
 _KINDS = (BrownianReduction, LaplaceReduction, ExPost)
 
@@ -27,9 +25,7 @@ class FilteredState(NamedTuple):
     given: Array
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class FilteredSchedule:
+class FilteredSchedule(Schedule):
     """Hands out a schedule's times as long as a privacy filter admits stopping there.
 
     For one round of noise reduction under a budget that other rounds share. Each time, the first
@@ -45,7 +41,9 @@ class FilteredSchedule:
     process of other noise than the costs are for, or whose releases are no noise-reduction chain.
 
         wrapped = FilteredSchedule(grid, filter, state, BrownianReduction, sensitivity)
-        outcome = nrjax.run_until(key, value, process, None, wrapped, utility, rule)
+        trial = nrjax.Interaction(
+            value=value, process=process, schedule=wrapped, utility=utility, rule=rule)
+        outcome = nrjax.run_until(key, trial)
         state, accepted = wrapped.close(state, outcome)
 
     It is good for one run. Two runs cannot see each other, so that each may go as far as the filter
@@ -77,10 +75,11 @@ class FilteredSchedule:
     schedule: Schedule
     filter: Any
     state: Any
-    kind: type = dataclasses.field(metadata={"static": True})
+    kind: type = static()
     sensitivity: Any = None
     rule: StoppingRule | None = None
     guarantee: Guarantee | None = None
+    for_chains: ClassVar[bool] = True
 
     def __post_init__(self):
         names = ", ".join(kind.__name__ for kind in _KINDS)
@@ -92,7 +91,7 @@ class FilteredSchedule:
         if self.kind is not ExPost:
             right = f"given, as {self.kind.__name__} takes it"
             check(self.sensitivity is not None, "sensitivity", self.sensitivity, right)
-        priced = self.rule if getattr(self.rule, "uses_epsilon", False) else None
+        priced = self.rule if self.rule is not None and self.rule.uses_epsilon else None
         if self.kind is ExPost or priced is not None:
             who = "ExPost" if priced is None else type(priced).__name__
             right = f"given, since {who} is priced by its epsilon"
@@ -106,12 +105,14 @@ class FilteredSchedule:
     @property
     def noise(self) -> str | None:
         """The noise that its costs hold for, by the name that processes have for theirs."""
-        return getattr(self.guarantee if self.kind is ExPost else self.kind, "noise", None)
+        if self.kind is ExPost:
+            return None if self.guarantee is None else self.guarantee.noise
+        return self.kind.noise  # pyright: ignore[reportAttributeAccessIssue]
 
     @property
     def last_time(self) -> Any:
         """The wrapped schedule's last time; the filter may end it before."""
-        return getattr(self.schedule, "last_time", None)
+        return self.schedule.last_time
 
     def request(self, time: ArrayLike, answers: Array | int = 1) -> Any:
         """What must fit for the release at `time`, of which the rule judges the `answers`-th."""
@@ -123,16 +124,14 @@ class FilteredSchedule:
             epsilon = jnp.full_like(time, jnp.nan)  # not looked at
         else:
             epsilon = jnp.asarray(self.guarantee.epsilon(time), time.dtype)
-        costs = (charge(self.rule, epsilon, stopped, answers) for stopped in (True, False))
+        costs = (self.rule.cost(epsilon, stopped, answers) for stopped in (True, False))
         return self._releases(time), (Pure if pure else ExPost)(jnp.maximum(*costs))
 
     def _pays_as_pure(self) -> bool:
         """Whether the filter has no proof for ex-post answers, and these have one fixed price."""
         if self.rule is None or self.filter.takes(ExPost) or not self.filter.takes(Pure):
             return False
-        asked = inspect.signature(self.rule.cost).parameters
-        open_ended = any(one.kind == inspect.Parameter.VAR_KEYWORD for one in asked.values())
-        return not (getattr(self.rule, "uses_epsilon", False) or open_ended or "answers" in asked)
+        return self.rule.fixed_price
 
     def _releases(self, time: Array) -> Any:
         """What releases up to `time` cost."""

@@ -1,6 +1,5 @@
 """zCDP mechanisms and ex-post private ones, each kind in a budget of its own."""
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from fractions import Fraction
@@ -16,7 +15,6 @@ from nrjax.composition._ledger import Ledger
 from nrjax.composition.ex_post import ExPostFilter
 from nrjax.composition.requests import names
 from nrjax.composition.zcdp import UnifiedFilter, ZCDPFilter
-from nrjax.pytrees import register_dataclass
 
 
 def _sum_above(first: Any, second: Any) -> Any:
@@ -27,8 +25,6 @@ def _sum_above(first: Any, second: Any) -> Any:
     return total
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class SideBySideFilter(Ledger):
     """zCDP mechanisms beside ex-post private ones, each with its own budget (Rogers 2023, Thm 3).
 

@@ -1,6 +1,5 @@
 """Filters whose currency is the rho of zero-concentrated differential privacy."""
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -24,7 +23,7 @@ from nrjax.composition.requests import (
     LaplaceReduction,
     Pure,
 )
-from nrjax.pytrees import register_dataclass
+from nrjax.pytrees import static
 
 
 def _pure(epsilon: Array) -> Array:
@@ -73,12 +72,11 @@ UNIFIED_COSTS: Mapping[type, Cost] = {**ZCDP_COSTS, BrownianReduction: _brownian
 """With the rounds of Brownian noise reduction, `D2^2/(2t)` at the time of stopping."""
 
 
-@dataclasses.dataclass(frozen=True)
 class _ConcentratedFilter(BudgetFilter):
     epsilon: ArrayLike
     delta: ArrayLike
     approximation: ArrayLike = 0.0
-    conversion: str = dataclasses.field(default="standard", metadata={"static": True})
+    conversion: str = static(default="standard")
     _refunded = (True, False)
 
     def __post_init__(self):
@@ -101,8 +99,6 @@ class _ConcentratedFilter(BudgetFilter):
         return self.approximation
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class ZCDPFilter(_ConcentratedFilter):
     """Adaptively chosen approximate zCDP mechanisms under one budget (Rogers 2023, Theorem 2).
 
@@ -136,8 +132,6 @@ class ZCDPFilter(_ConcentratedFilter):
         return {}
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class UnifiedFilter(_ConcentratedFilter):
     """zCDP mechanisms and Brownian noise reduction under one budget (Rogers 2023, Theorem 6).
 

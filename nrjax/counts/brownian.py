@@ -1,17 +1,13 @@
 """One count by Brownian noise reduction: jumps to where it may be accepted."""
 
-import dataclasses
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike
 
 from nrjax.composition.requests import BrownianReduction
 from nrjax.counts.passages import OnLevels, skip_quantile
-from nrjax.counts.relative_error import RelativeError
-from nrjax.pytrees import register_dataclass
 
 
 class BrownianState(NamedTuple):
@@ -37,8 +33,6 @@ class BrownianState(NamedTuple):
         return self.walk / self.square
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class BrownianPassage(OnLevels):
     """First level at which `RelativeError` accepts a count with Brownian noise.
 
@@ -58,9 +52,6 @@ class BrownianPassage(OnLevels):
         levels: number of levels (static).
     """
 
-    accuracy: RelativeError
-    smallest: ArrayLike
-    levels: int = dataclasses.field(metadata={"static": True})
     kind: ClassVar[Any] = BrownianReduction
 
     @property

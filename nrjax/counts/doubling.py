@@ -1,6 +1,5 @@
 """One count by fresh Gaussian noise of ever larger privacy parameters, all paid for."""
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +10,7 @@ from jax.typing import ArrayLike
 from nrjax.composition.requests import BrownianReduction
 from nrjax.counts.passages import Verdict, skip_quantile
 from nrjax.counts.relative_error import RelativeError
-from nrjax.pytrees import register_dataclass
+from nrjax.pytrees import Pytree, static
 
 _MOST_SKIPPED = 30
 """So that `2^skipped - 1` is an int32; tries beyond it are drawn, accepted or not."""
@@ -23,9 +22,7 @@ class DoublingState(NamedTuple):
     time: Array
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class DoublingPassage:
+class DoublingPassage(Pytree):
     """The baseline of Rogers 2023, section 7.1: the squared parameter doubles from try to try.
 
     A try is Gaussian noise of variance t, charged as a Brownian reduction that stops at its only
@@ -40,7 +37,7 @@ class DoublingPassage:
 
     accuracy: RelativeError
     smallest: ArrayLike
-    levels: int = dataclasses.field(metadata={"static": True})
+    levels: int = static()
 
     def draws(self, key: Array, number: int, dtype: Any) -> Array:
         """Standard normal numbers, shape (number,)."""

@@ -7,7 +7,6 @@ That the analyst sees it, or when it falls below a target, is the papers' "publi
 paid for, by a rule that is told the `sensitivity`.
 """
 
-import dataclasses
 import math
 from typing import Any
 
@@ -17,7 +16,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check, numbers
-from nrjax.pytrees import register_dataclass
+from nrjax.types import Utility
 
 _SLACK = 1e-9
 """A bound such as 0.1 * 30 is meant to allow for 3, whatever it rounds to."""
@@ -46,9 +45,7 @@ def _half_below(groups: int, target: float) -> float:
     return -(math.floor(target * groups * (1 + _SLACK)) + 0.5) / groups
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class ShareOutside:
+class ShareOutside(Utility):
     """Minus the share of the groups whose noisy count is too far from the true one.
 
     Attributes:
@@ -95,9 +92,7 @@ class ShareOutside:
         return _half_below(np.size(self.counts), target)
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class MeanAbsoluteError:
+class MeanAbsoluteError(Utility):
     """Minus the mean over the groups of how far a noisy count is off.
 
     Attributes:

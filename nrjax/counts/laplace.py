@@ -1,18 +1,14 @@
 """One count by Laplace noise reduction: from jump to jump of the noise."""
 
-import dataclasses
 import math
 from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike
 
 from nrjax.composition.requests import LaplaceReduction
 from nrjax.counts.passages import OnLevels
-from nrjax.counts.relative_error import RelativeError
 from nrjax.processes.laplace import laplace, random_bits, uniform
-from nrjax.pytrees import register_dataclass
 
 
 class LaplaceState(NamedTuple):
@@ -28,8 +24,6 @@ class LaplaceState(NamedTuple):
     last_time: Array
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class LaplacePassage(OnLevels):
     """First level at which `RelativeError` accepts a count with Laplace noise.
 
@@ -48,9 +42,6 @@ class LaplacePassage(OnLevels):
         levels: number of levels (static).
     """
 
-    accuracy: RelativeError
-    smallest: ArrayLike
-    levels: int = dataclasses.field(metadata={"static": True})
     kind: ClassVar[Any] = LaplaceReduction
 
     def draws(self, key: Array, number: int, dtype: Any) -> Array:

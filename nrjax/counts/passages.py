@@ -12,8 +12,10 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
 from nrjax.counts.relative_error import RelativeError
+from nrjax.pytrees import Pytree, static
 
 State = TypeVar("State")
 
@@ -51,15 +53,15 @@ class Passage(Protocol[State]):
         ...
 
 
-class OnLevels(abc.ABC):
+class OnLevels(Pytree, abc.ABC):
     """A noise reduction whose squared privacy parameters are equally spaced; pays where it ends.
 
     A subclass has the fields `accuracy`, `smallest` and `levels`.
     """
 
     accuracy: RelativeError
-    smallest: Any
-    levels: int
+    smallest: ArrayLike
+    levels: int = static()
     kind: ClassVar[Any]
     """The kind of request that is charged, of sensitivity and time."""
 

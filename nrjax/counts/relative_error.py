@@ -1,6 +1,5 @@
 """When a noisy count is good enough: an error that is small beside the count itself."""
 
-import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
@@ -8,13 +7,11 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check_probability
-from nrjax.pytrees import register_dataclass
-from nrjax.types import NoiseProcess
+from nrjax.pytrees import Pytree
+from nrjax.types import NoiseProcess, Utility
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class RelativeError:
+class RelativeError(Pytree):
     """Accept a noisy count once its noise is likely to be within `alpha` of the count.
 
     The rule of Rogers 2023, section 7.2: with noise of standard deviation d a noisy count y is
@@ -74,9 +71,7 @@ class RelativeError:
         return Margin(self, process.deviation(times))
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Margin:
+class Margin(Utility):
     """How far a noisy count is on the accepted side of `RelativeError`, in deviations.
 
     A utility for a schedule of fixed times, because the deviation differs from step to step. At
@@ -94,10 +89,6 @@ class Margin:
     def at(self, step: Array) -> "Margin":
         """The utility of a step."""
         return Margin(self.accuracy, jnp.asarray(self.deviations)[step])
-
-    def hypothesis(self, release: Array) -> Array:
-        """The release itself."""
-        return release
 
     def evaluate(self, hypothesis: Array) -> Array:
         """Largest of `y/d - upper` and `-y/d - lower`, a scalar."""

@@ -1,6 +1,5 @@
 """As many counts as a budget allows, each within a relative error."""
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -22,7 +21,7 @@ from nrjax.counts.passages import Passage
 from nrjax.counts.relative_error import RelativeError
 from nrjax.counts.selection import ExponentialMechanism
 from nrjax.keys import Role, check_key, role_key, step_key
-from nrjax.pytrees import register_dataclass
+from nrjax.pytrees import Pytree, static
 
 _PASSAGES: dict[str, Callable[..., Passage]] = {
     "brownian": BrownianPassage,
@@ -73,9 +72,7 @@ class _State(NamedTuple):
     steps: Array
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class CountRelease:
+class CountRelease(Pytree):
     """Select the largest count, release it within a relative error, and again, within a budget.
 
     The experiment of Rogers 2023, section 7.2. An attempt selects a count by the exponential
@@ -114,9 +111,9 @@ class CountRelease:
     accuracy: RelativeError
     filter: Any
     smallest: Any
-    method: str = dataclasses.field(default="brownian", metadata={"static": True})
-    levels: int = dataclasses.field(default=1000, metadata={"static": True})
-    marks: int = dataclasses.field(default=100, metadata={"static": True})
+    method: str = static(default="brownian")
+    levels: int = static(default=1000)
+    marks: int = static(default=100)
 
     def __post_init__(self):
         known = isinstance(self.method, str) and self.method in _PASSAGES

@@ -1,7 +1,5 @@
 """Which count is looked at next: the exponential mechanism, drawn once for a whole session."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,12 +8,10 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import check, check_positive, float_dtype
 from nrjax.composition.requests import BoundedRange
-from nrjax.pytrees import register_dataclass
+from nrjax.pytrees import Pytree, static
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class ExponentialMechanism:
+class ExponentialMechanism(Pytree):
     """The item of the largest count, privately: Gumbel noise of scale `1/epsilon` on each.
 
     Each count moves by at most one between neighbours. Taking the winner away and starting again
@@ -33,7 +29,7 @@ class ExponentialMechanism:
     """
 
     epsilon: ArrayLike
-    monotone: bool = dataclasses.field(default=True, metadata={"static": True})
+    monotone: bool = static(default=True)
 
     def __post_init__(self):
         check_positive("epsilon", self.epsilon)

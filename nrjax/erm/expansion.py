@@ -7,7 +7,6 @@ order; proof in docs/mathematics.md). The third derivative, a tensor, is kept wh
 long alone.
 """
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -15,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax.pytrees import register_dataclass
+from nrjax.pytrees import Pytree
 
 _TAIL = 1e-4
 """Share of the curvature that may lie outside of where the third derivative is kept."""
@@ -27,9 +26,7 @@ _BLOCK_SIZE = 2**22
 """Numbers that are held at a time while it is summed over the rows."""
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Expansion:
+class Expansion(Pytree):
     """Derivatives of a logistic risk at its optimum, without the regularisation.
 
     Attributes:

@@ -8,11 +8,8 @@ from jax import Array
 
 from nrjax.erm._ball import check_length
 from nrjax.erm.output_utility import OutputUtility, summation_depth
-from nrjax.pytrees import register_dataclass
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class LogisticUtility(OutputUtility):
     """`OutputUtility` of the logistic loss, with bounds that do not look at the rows.
 

@@ -13,7 +13,8 @@ from jax import Array
 from nrjax.erm import sensitivity
 from nrjax.erm._ball import project
 from nrjax.erm.minimise import Minimum, minimise
-from nrjax.pytrees import register_dataclass
+from nrjax.pytrees import static
+from nrjax.types import Utility
 
 Loss = Callable[[Array, Array, Array], Array]
 """`loss(theta, row, label)` of one example, a scalar."""
@@ -79,9 +80,7 @@ class _Risk:
         return _risk(self.loss, data, theta)
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class OutputUtility:
+class OutputUtility(Utility):
     """Minus the regularised risk of a release projected onto a ball, or minus its excess risk.
 
     What is compared with a threshold is the evaluated risk. In float32 that is off by some 2e-7,
@@ -107,7 +106,7 @@ class OutputUtility:
     regularisation: Any
     radius: Any
     sensitivity: Any
-    loss: Loss = dataclasses.field(metadata={"static": True})
+    loss: Loss = static()
     optimum_loss: Any = None
     baseline: Any = 0.0
     tolerance: Any = 0.0

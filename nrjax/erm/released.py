@@ -13,16 +13,17 @@ from nrjax.guarantees import (
     OneSidedMixtureBoundary,
     PureGuarantee,
 )
+from nrjax.interaction import Interaction
 from nrjax.processes import Brownian, Laplace
 from nrjax.sensitivities import Sensitivity
-from nrjax.types import NoiseProcess
+from nrjax.types import NoiseProcess, Schedule, StoppingRule, Utility
 
 U = TypeVar("U")
 Boundary = LinearBoundary | MixtureBoundary | OneSidedMixtureBoundary
 
 
 class Mechanism(NamedTuple):
-    """Three parts of a trial that belong together: `simulate(key, trials, *mechanism, ...)`."""
+    """Three parts of an interaction that belong together."""
 
     value: Any
     """The private value f(x)."""
@@ -31,6 +32,13 @@ class Mechanism(NamedTuple):
     """Of this process, for this value's sensitivity."""
 
     __repr__ = representation
+
+    def interaction(
+        self, schedule: Schedule, utility: Utility, rule: StoppingRule, **options: Any
+    ) -> Interaction:
+        """The interaction of these three and the rest of its parts; as `nrjax.Interaction`."""
+        rest = {"schedule": schedule, "utility": utility, "rule": rule, **options}
+        return Interaction(**self._asdict(), **rest)
 
 
 class Released(NamedTuple, Generic[U]):
@@ -77,8 +85,8 @@ class Released(NamedTuple, Generic[U]):
         if process is None:
             process = (Brownian if gaussian else Laplace)(self.value.shape)
         noise = "gaussian" if gaussian else "laplace"
-        made = getattr(process, "noise", None)
-        check(made == noise, "process", process, f"one of {noise} noise, as the sensitivity is")
+        ok = isinstance(process, NoiseProcess) and process.noise == noise
+        check(ok, "process", process, f"one of {noise} noise, as the sensitivity is")
         if not gaussian:
             for name, given in (
                 ("delta", delta),

@@ -17,18 +17,20 @@ from nrjax.erm._ball import check_length, least_distance, project, rounding
 from nrjax.erm._lanczos import solution_norm
 from nrjax.erm.statistics import Layout
 from nrjax.erm.trust_region import minimise_in_ball
-from nrjax.pytrees import register_dataclass
+from nrjax.pytrees import static
+from nrjax.types import Utility
 
 Self = TypeVar("Self", bound="_QuadraticRisk")
 
 
-class _QuadraticRisk:
+class _QuadraticRisk(Utility):
     """How good a hypothesis is; the fields are the two utilities'."""
 
     hessian: Any
     optimum: Any
     optimum_loss: Any
     regularisation: Any
+    radius: Any
     sensitivity: Any
 
     def excess_risk(self: Self) -> Self:
@@ -38,7 +40,7 @@ class _QuadraticRisk:
         data too.
         """
         moved = None if self.sensitivity is None else sensitivity.excess_risk(self.sensitivity)
-        return dataclasses.replace(self, optimum_loss=0.0, sensitivity=moved)  # pyright: ignore[reportArgumentType, reportCallIssue, reportReturnType]
+        return dataclasses.replace(self, optimum_loss=0.0, sensitivity=moved)
 
     def evaluate(self, hypothesis: Array) -> Array:
         """Minus the regularised risk, or minus the excess risk, scalar."""
@@ -60,8 +62,6 @@ class _QuadraticRisk:
         return -((1 - 1e-5) * self.optimum_loss + curvature * away * away)
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class RidgeUtility(_QuadraticRisk):
     """Minus the regularised risk of the minimiser that noisy statistics give.
 
@@ -77,14 +77,8 @@ class RidgeUtility(_QuadraticRisk):
         layout: of the releases, static; see `nrjax.erm.statistics`.
     """
 
-    hessian: Any
-    optimum: Any
-    optimum_loss: Any
     rows: Any
-    regularisation: Any
-    radius: Any
-    sensitivity: Any
-    layout: Layout = dataclasses.field(metadata={"static": True})
+    layout: Layout = static()
 
     def hypothesis(self, release: Array) -> Array:
         """The minimiser of the noisy risk over the ball, shape (d,); the risk may be indefinite."""
@@ -116,8 +110,6 @@ class RidgeUtility(_QuadraticRisk):
         return self._highest(away) + 0 * entries
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class RidgeOutputUtility(_QuadraticRisk):
     """Minus the regularised risk of a noisy optimum, projected onto a ball.
 
@@ -130,13 +122,6 @@ class RidgeOutputUtility(_QuadraticRisk):
         sensitivity: how far the replacement of one row moves `evaluate`, scalar, in units of the
             loss.
     """
-
-    hessian: Any
-    optimum: Any
-    optimum_loss: Any
-    regularisation: Any
-    radius: Any
-    sensitivity: Any
 
     def hypothesis(self, release: Array) -> Array:
         """The release, scaled down to the ball if its norm is larger; shape (d,)."""

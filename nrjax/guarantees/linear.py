@@ -1,6 +1,5 @@
 """The linear privacy boundary of the Brownian mechanism."""
 
-import dataclasses
 from typing import Any, ClassVar, Self
 
 import jax.numpy as jnp
@@ -17,17 +16,15 @@ from nrjax.guarantees._rounding import (
     safe_epsilon,
     safe_time,
 )
-from nrjax.pytrees import register_dataclass
 from nrjax.sensitivities import check_norm
+from nrjax.types import Guarantee
 
 # Machine epsilons by which epsilon is rounded up. The formula loses at most 4 and the cast of the
 # sensitivity to another dtype 1; the rest is for approximate division on accelerators.
 _MARGIN = 8
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class LinearBoundary:
+class LinearBoundary(Guarantee):
     """`psi(t) = (D2/t)(D2/2 + b) + D2 a`, with `2ab >= log(1/delta)` (Whitehouse 2022, Thm 3.6).
 
     The loss of the Brownian mechanism at time t is `v^2/(2t) + (v/t) W_t`, `v = |f(x) - f(x')|`,

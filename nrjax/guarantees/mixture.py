@@ -7,7 +7,6 @@ exceeds 1/delta with probability at most delta, so W stays below
 """
 
 import abc
-import dataclasses
 import math
 from typing import Any, ClassVar, Self
 
@@ -26,8 +25,8 @@ from nrjax.guarantees._rounding import (
     safe_epsilon,
     safe_time,
 )
-from nrjax.pytrees import register_dataclass
 from nrjax.sensitivities import check_norm
+from nrjax.types import Guarantee
 
 # Machine epsilons by which epsilon is rounded up. The formula loses at most about 6 and the cast of
 # the sensitivity to another dtype 1; the rest is for approximate division on accelerators.
@@ -47,8 +46,7 @@ def _log_twice_phi(z: Any, xp: Any) -> tuple[Any, Any]:
     return xp.log1p(erf), math.sqrt(2 / math.pi) * xp.exp(-0.5 * z * z) / (1 + erf)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Mixture(abc.ABC):
+class _Mixture(Guarantee):
     """What the two have in common; they differ in `_exponent` and in its inverse `_height`."""
 
     sensitivity: ArrayLike
@@ -195,8 +193,6 @@ class _Mixture(abc.ABC):
         )
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class MixtureBoundary(_Mixture):
     """The mixture boundary for |W| (Whitehouse 2022, Theorem 3.6 and Lemma A.3).
 
@@ -222,8 +218,6 @@ class MixtureBoundary(_Mixture):
         return jnp.sqrt(2 * level)
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class OneSidedMixtureBoundary(_Mixture):
     """The mixture boundary for W alone: drift mixed over |N(0, 1/rho)|. Not in the papers.
 

@@ -1,6 +1,5 @@
 """Pure ex-post privacy of Laplace noise: `epsilon = D1 / t`."""
 
-import dataclasses
 from typing import ClassVar
 
 import jax.numpy as jnp
@@ -9,17 +8,15 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import check_positive, float_dtype, numbers
 from nrjax.guarantees._rounding import check_time, divisor, safe_epsilon, safe_time
-from nrjax.pytrees import register_dataclass
 from nrjax.sensitivities import check_norm
+from nrjax.types import Guarantee
 
 # Machine epsilons by which epsilon is rounded up. The formula and the cast of the sensitivity to
 # another dtype lose at most 2; the rest is for approximate division on accelerators.
 _MARGIN = 4
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class PureGuarantee:
+class PureGuarantee(Guarantee):
     """Laplace noise of scale t costs `D1 / t`, surely (Whitehouse 2022, Proposition 4.2).
 
     Attributes:

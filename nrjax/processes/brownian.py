@@ -1,6 +1,5 @@
 """Brownian noise: `B_t ~ N(0, t I)`, rewound by the Brownian bridge."""
 
-import dataclasses
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -9,8 +8,8 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check_shape, float_dtype
-from nrjax.pytrees import register_dataclass
-from nrjax.types import Status
+from nrjax.pytrees import static
+from nrjax.types import BlockwiseProcess
 
 
 class BrownianState(NamedTuple):
@@ -20,9 +19,7 @@ class BrownianState(NamedTuple):
     time: Array
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Brownian:
+class Brownian(BlockwiseProcess):
     """The noise of the Brownian mechanism (Whitehouse 2022, Definition 3.1).
 
     A standard Brownian motion in each coordinate; noise at time t has variance t. Rewinding uses
@@ -32,7 +29,7 @@ class Brownian:
         shape: shape of the private value.
     """
 
-    shape: tuple[int, ...] = dataclasses.field(metadata={"static": True})
+    shape: tuple[int, ...] = static()
     noise: ClassVar[str] = "gaussian"
 
     def __post_init__(self):
@@ -42,10 +39,6 @@ class Brownian:
         """Noise at the first time, of variance `time`."""
         time = jnp.asarray(time, float_dtype(time))
         return BrownianState(jnp.sqrt(time) * jax.random.normal(key, self.shape, time.dtype), time)
-
-    def rewind(self, key: Array, state: BrownianState, time: ArrayLike) -> BrownianState:
-        """Noise at a smaller time, given the present."""
-        return self.move(self.draw(key, state.time.dtype), state, time)
 
     def draw(self, key: Array, dtype: Any, steps: tuple[int, ...] = ()) -> Array:
         """Standard normals for `steps` moves, shape (*steps, *shape)."""
@@ -71,7 +64,3 @@ class Brownian:
         """Realised loss `|v|^2/(2t) + <v, B_t>/t` (Whitehouse 2022, Theorem 3.4)."""
         shift = jnp.asarray(shift, state.value.dtype)
         return jnp.sum(shift * (0.5 * shift + state.value)) / state.time
-
-    def status(self, state: BrownianState) -> Array:
-        """Always `Status.RUNNING`: the law is exact at every time."""
-        return jnp.int32(Status.RUNNING)

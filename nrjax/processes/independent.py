@@ -1,6 +1,5 @@
 """Laplace noise drawn anew for every release: what noise reduction is measured against."""
 
-import dataclasses
 from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
@@ -9,8 +8,8 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import check_shape, float_dtype
 from nrjax.processes.laplace import Laplace
-from nrjax.pytrees import register_dataclass
-from nrjax.types import Status
+from nrjax.pytrees import static
+from nrjax.types import NoiseProcess, Status
 
 # Machine epsilons by which reciprocals are rounded to the safe side: a correct division loses half
 # of one, an approximate one on accelerators 2.
@@ -25,9 +24,7 @@ class IndependentState(NamedTuple):
     spent: Array
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class IndependentLaplace:
+class IndependentLaplace(NoiseProcess):
     """Releases with independent noise `Lap(t)`, each paid for (Ligett 2017, Algorithm 4).
 
     Not a noise-reduction chain: earlier releases say more than the last one does, so that a
@@ -35,16 +32,15 @@ class IndependentLaplace:
     `D1/t` of the last alone. `composed_time` brings that to the engine: `nrjax.PureGuarantee` is
     right for it on any schedule, times chosen from the releases included.
 
-    The realised loss needs the noise of all releases, which is not kept: `privacy_loss` is NaN, and
-    the engine refuses a shift.
+    The realised loss needs the noise of all releases, which is not kept: a shift is
+    refused.
 
     Attributes:
         shape: shape of the private value.
     """
 
-    shape: tuple[int, ...] = dataclasses.field(metadata={"static": True})
+    shape: tuple[int, ...] = static()
     noise: ClassVar[str] = "laplace"
-    realised_loss: ClassVar[bool] = False
 
     def __post_init__(self):
         check_shape("shape", self.shape)
@@ -66,8 +62,9 @@ class IndependentLaplace:
         spent = jnp.nextafter(spent + price, jnp.asarray(jnp.inf, time.dtype))
         return IndependentState(value, time, spent)
 
-    def composed_time(self, state: IndependentState) -> Array:
+    def composed_time(self, state: IndependentState, time: Array) -> Array:
         """Time of the one release that would cost as much as all so far, rounded down."""
+        del time
         return 1 / _up(state.spent)
 
     def deviation(self, time: ArrayLike) -> Array:
@@ -78,14 +75,9 @@ class IndependentLaplace:
         """The noise of the last release."""
         return state.value
 
-    def privacy_loss(self, state: IndependentState, shift: ArrayLike) -> Array:
-        """NaN: the realised loss of all releases is not known from the last one."""
-        del shift
-        return jnp.full_like(state.time, jnp.nan)
-
     def status(self, state: IndependentState) -> Array:
         """`Status.RUNNING`, or `Status.OVERFLOW` where what was spent is beyond the dtype."""
-        usable = self.composed_time(state) >= float(jnp.finfo(state.time.dtype).tiny)
+        usable = self.composed_time(state, state.time) >= float(jnp.finfo(state.time.dtype).tiny)
         return jnp.where(usable, Status.RUNNING, Status.OVERFLOW).astype(jnp.int32)
 
 

@@ -1,6 +1,5 @@
 """Laplace noise: `Z_t ~ Lap(t)`, independent increments, rewound by its exact reverse kernel."""
 
-import dataclasses
 import math
 from typing import Any, ClassVar, NamedTuple
 
@@ -10,8 +9,8 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check_shape, float_dtype
-from nrjax.pytrees import register_dataclass
-from nrjax.types import Status
+from nrjax.pytrees import static
+from nrjax.types import BlockwiseProcess
 
 
 class LaplaceState(NamedTuple):
@@ -21,9 +20,7 @@ class LaplaceState(NamedTuple):
     time: Array
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Laplace:
+class Laplace(BlockwiseProcess):
     """The noise of Laplace noise reduction (Koufogiannis et al. 2017; Whitehouse 2022, eq. 3-4).
 
     In each coordinate on its own, forwards from s to t > s: `Z_t = Z_s` with probability
@@ -43,7 +40,7 @@ class Laplace:
         shape: shape of the private value.
     """
 
-    shape: tuple[int, ...] = dataclasses.field(metadata={"static": True})
+    shape: tuple[int, ...] = static()
     noise: ClassVar[str] = "laplace"
 
     def __post_init__(self):
@@ -54,10 +51,6 @@ class Laplace:
         time = jnp.asarray(time, float_dtype(time))
         bits = random_bits(key, self.shape, time.dtype)
         return LaplaceState(time * laplace(bits, time.dtype), time)
-
-    def rewind(self, key: Array, state: LaplaceState, time: ArrayLike) -> LaplaceState:
-        """Noise at a smaller time, given the present; at the same time the value stays."""
-        return self.move(self.draw(key, state.time.dtype), state, time)
 
     def draw(self, key: Array, dtype: Any, steps: tuple[int, ...] = ()) -> Array:
         """Random bits for `steps` moves, shape (*steps, *shape)."""
@@ -104,10 +97,6 @@ class Laplace:
     def privacy_loss(self, state: LaplaceState, shift: ArrayLike) -> Array:
         """Realised loss `sum_j (|Z_j + v_j| - |Z_j|)/t` (Rogers 2023, Appendix A)."""
         return laplace_loss(state.value, state.time, shift)
-
-    def status(self, state: LaplaceState) -> Array:
-        """Always `Status.RUNNING`: the law is exact at every time."""
-        return jnp.int32(Status.RUNNING)
 
 
 def laplace_loss(value: Array, time: Array, shift: ArrayLike) -> Array:

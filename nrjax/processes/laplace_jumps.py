@@ -1,6 +1,5 @@
 """The Laplace process by its jump times: the whole path is drawn at the start."""
 
-import dataclasses
 import math
 from typing import ClassVar, NamedTuple
 
@@ -11,8 +10,8 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import check, check_positive, check_shape, concrete, float_dtype
 from nrjax.processes.laplace import laplace, laplace_loss, random_bits, uniform
-from nrjax.pytrees import register_dataclass
-from nrjax.types import Status
+from nrjax.pytrees import static
+from nrjax.types import NoiseProcess, Status
 
 OVERFLOW_PROBABILITY = 1e-12
 """Bound on the probability, per coordinate, that the jump buffer is too small."""
@@ -30,9 +29,7 @@ class LaplaceJumpsState(NamedTuple):
     """The first failure, a `Status`; `Status.RUNNING` while there was none."""
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class LaplaceJumps:
+class LaplaceJumps(NoiseProcess):
     """The law of `Laplace` on `[eta, horizon]`, by jumps (Whitehouse 2022, eq. 4).
 
     Each coordinate starts at `Lap(eta)` and jumps, going forwards, at the points of a Poisson
@@ -63,11 +60,11 @@ class LaplaceJumps:
             traced.
     """
 
-    shape: tuple[int, ...] = dataclasses.field(metadata={"static": True})
+    shape: tuple[int, ...] = static()
     noise: ClassVar[str] = "laplace"
     eta: ArrayLike
     horizon: ArrayLike
-    size: int = dataclasses.field(default=0, metadata={"static": True})
+    size: int = static(default=0)
 
     def __post_init__(self):
         check_shape("shape", self.shape)

@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from nrjax._numerics import check, concrete, float_dtype
 from nrjax._threefry import written_out
 from nrjax.keys import Role, check_key, role_key, step_key
-from nrjax.types import NoiseProcess, Status
+from nrjax.types import BlockwiseProcess, NoiseProcess, Status
 
 BLOCK = 64
 """Numbers drawn with one key; of processes with fewer coordinates, many steps."""
@@ -92,7 +92,7 @@ def scan_noise(
     noise_key = role_key(written_out(check_key(key)), Role.NOISE)
     state = process.init(step_key(noise_key, 0), times[0])
     carry, first = visit(_as_arrays(carry), state)
-    follow = _by_steps if getattr(process, "draw", None) is None else _by_blocks
+    follow = _by_blocks if isinstance(process, BlockwiseProcess) else _by_steps
     (_, carry), rest = follow(noise_key, process, times[1:], visit, (state, carry))
     kept = [jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], first), *rest]
     return carry, jax.tree.map(lambda *parts: jnp.concatenate(parts), *kept)

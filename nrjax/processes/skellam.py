@@ -1,6 +1,5 @@
 """Skellam noise: the difference of two Poisson processes, rewound by binomial thinning."""
 
-import dataclasses
 from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
@@ -11,8 +10,8 @@ from jax.typing import ArrayLike
 from nrjax._numerics import check, check_shape, concrete, float_dtype, numbers
 from nrjax.processes._bessel import log_ratio
 from nrjax.processes._counts import binomial, largest_count, poisson
-from nrjax.pytrees import register_dataclass
-from nrjax.types import Status
+from nrjax.pytrees import static
+from nrjax.types import NoiseProcess, Status
 
 
 class SkellamState(NamedTuple):
@@ -24,9 +23,7 @@ class SkellamState(NamedTuple):
     overflow: Array
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Skellam:
+class Skellam(NoiseProcess):
     """The noise of the Skellam mechanism (Whitehouse 2022, Appendix E).
 
     In each coordinate `X_t = P1(t) - P2(t)`, independent Poisson processes: integers of mean
@@ -50,7 +47,7 @@ class Skellam:
         ValueError: a rate is negative or not finite, or both are 0.
     """
 
-    shape: tuple[int, ...] = dataclasses.field(metadata={"static": True})
+    shape: tuple[int, ...] = static()
     noise: ClassVar[str] = "skellam"
     rate1: ArrayLike
     rate2: ArrayLike

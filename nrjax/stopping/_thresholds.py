@@ -1,6 +1,5 @@
 """What the rules share: one threshold for all queries or one for each, and an exact comparison."""
 
-import abc
 import dataclasses
 from typing import Any, Self
 
@@ -19,7 +18,7 @@ from nrjax._numerics import (
     numbers,
     two_sum,
 )
-from nrjax.types import Status
+from nrjax.types import StoppingRule
 
 # Machine epsilons by which noise is enlarged, so that rounding in rules, and 32 machine epsilons
 # in a guarantee's epsilon (`nrjax.stopping.reduced`), leave the stated cost true; and machine
@@ -35,8 +34,7 @@ def noise_scale(sensitivity: ArrayLike, epsilon: ArrayLike, dtype: Any) -> Array
     return jnp.where((scale >= info.tiny) & jnp.isfinite(4 * scale), scale, jnp.nan)
 
 
-@dataclasses.dataclass(frozen=True)
-class ThresholdRule(abc.ABC):
+class ThresholdRule(StoppingRule):
     """A rule that compares utilities with thresholds; its other fields are positive and finite.
 
     Raises:
@@ -60,30 +58,11 @@ class ThresholdRule(abc.ABC):
             if field.name != "threshold":
                 check_positive(field.name, getattr(self, field.name))
 
-    @abc.abstractmethod
-    def init(self, key: Array, epsilon: ArrayLike) -> Any:
-        """State before the first release."""
-
-    @abc.abstractmethod
-    def step(
-        self, key: Array, state: Any, epsilon: ArrayLike, utility: ArrayLike
-    ) -> tuple[Any, Array]:
-        """State, and whether to stop."""
-
-    @abc.abstractmethod
-    def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True) -> Array:
-        """What the answers cost."""
-
     @property
     def max_steps(self) -> int | None:
         """Number of thresholds in a sequence; None for a single one."""
         shape = jnp.shape(self.threshold)
         return shape[0] if shape else None
-
-    def status(self, state: Any) -> Array:
-        """`Status.RUNNING`, always, unless a rule keeps a status of its own."""
-        del state
-        return jnp.int32(Status.RUNNING)
 
     def threshold_at(self, step: Array) -> Array:
         """The threshold of a step; NaN, which no utility reaches, past the end of a sequence.
@@ -137,7 +116,7 @@ class ThresholdRule(abc.ABC):
         Likewise if the dtype cannot hold the noise.
         """
         threshold = concrete(self.threshold)
-        sensitivity = concrete(getattr(self, "sensitivity", None))
+        sensitivity = concrete(self.sensitivity)
         if sensitivity is None:
             return
         epsilon = concrete(getattr(self, "epsilon", None))

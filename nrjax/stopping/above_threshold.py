@@ -4,8 +4,7 @@ Of all noes and the one yes only the yes is paid for: the noes depend on the dat
 threshold noise alone, which is drawn once.
 """
 
-import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
@@ -14,7 +13,6 @@ from jax.typing import ArrayLike
 from nrjax._numerics import float_dtype
 from nrjax.keys import step_key
 from nrjax.processes.laplace import Laplace, laplace, random_bits
-from nrjax.pytrees import register_dataclass
 from nrjax.stopping._thresholds import ThresholdRule, noise_scale
 
 
@@ -25,8 +23,6 @@ class AboveThresholdState(NamedTuple):
     step: Array
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class AboveThreshold(ThresholdRule):
     """Stop at the first `utility + Lap(4 Delta/eps) >= threshold + Lap(2 Delta/eps)`.
 
@@ -52,6 +48,7 @@ class AboveThreshold(ThresholdRule):
 
     sensitivity: Any
     epsilon: Any
+    fixed_price: ClassVar[bool] = True
 
     def init(self, key: Array, epsilon: ArrayLike) -> AboveThresholdState:
         """Draw the threshold noise; `epsilon`, what the releases cost, gives only its dtype."""
@@ -69,15 +66,14 @@ class AboveThreshold(ThresholdRule):
         stop = self.reached(utility, state.step, query_noise(key, scale) - state.noise)
         return state._replace(step=state.step + 1), stop
 
-    def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True) -> Array:
+    def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True, answers: ArrayLike = 1) -> Array:
         """`self.epsilon` once the rule has said yes, half of it for any number of noes."""
+        del answers
         dtype = float_dtype(epsilon, self.epsilon)
         own = jnp.asarray(self.epsilon, dtype)
         return jnp.where(stopped, own, own / 2) + jnp.zeros(jnp.shape(epsilon), dtype)
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class InteractiveAboveThreshold(AboveThreshold):
     """AboveThreshold for queries that a private mechanism chooses (Ligett 2017, Lemma 2.8).
 

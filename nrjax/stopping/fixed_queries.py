@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from nrjax._numerics import check, concrete, exact_float, float_dtype, numbers
 from nrjax.keys import Role, check_key, role_key, step_key
 from nrjax.stopping._thresholds import ThresholdRule
-from nrjax.types import Status, StoppingRule, charge
+from nrjax.types import Status, StoppingRule
 
 
 class FirstYes(NamedTuple):
@@ -63,15 +63,13 @@ def first_yes(
     number = numbers("utilities", utilities, "numbers, not NaN")
     if epsilons is not None:
         numbers("epsilons", epsilons, "numbers, one a query")
-    lacking = [name for name in ("init", "step", "cost") if not hasattr(rule, name)]
-    ok = not lacking and not isinstance(rule, type)
-    check(ok, "rule", rule, "a stopping rule, with init, step and cost")
+    check(isinstance(rule, StoppingRule), "rule", rule, "a nrjax.StoppingRule")
     shape = jnp.shape(utilities)
     if len(shape) != 1 or not shape[0]:
         raise ValueError(f"utilities has shape {shape}: must be a vector, not empty")
     if epsilons is not None and jnp.shape(epsilons) != shape:
         raise ValueError(f"epsilons has shape {jnp.shape(epsilons)}: must be {shape}, one a query")
-    longest = getattr(rule, "max_steps", None)
+    longest = rule.max_steps
     if longest is not None and shape[0] > longest:
         raise ValueError(
             f"utilities has shape {shape}: must not be longer than the rule's {longest} thresholds"
@@ -104,7 +102,7 @@ def _resolved(rule: Any, utilities: np.ndarray, dtype: Any) -> tuple[Any, Array]
     The rule, which gets that much more sensitivity, has thresholds that are traced: from numbers
     they would be subtracted first.
     """
-    sensitivity = getattr(rule, "sensitivity", None)
+    sensitivity = rule.sensitivity
     exact = utilities.astype(dtype).astype(utilities.dtype) == utilities
     if sensitivity is None or np.all(exact):
         return rule, jnp.asarray(utilities, dtype)
@@ -130,7 +128,7 @@ def _first_yes(rule: Any, key: Array, utilities: Array, epsilons: Array) -> tupl
     def ask(state: Any, inputs: tuple[Array, Array, Array]) -> tuple[Any, tuple[Array, Array]]:
         step, utility, epsilon = inputs
         state, stop = rule.step(step_key(queries, step), state, epsilon, utility)
-        failure = jnp.int32(rule.status(state) if hasattr(rule, "status") else Status.RUNNING)
+        failure = jnp.int32(rule.status(state))
         if jnp.shape(stop):
             raise ValueError(
                 f"{type(rule).__name__} answers with shape {jnp.shape(stop)}: must be for one "
@@ -149,7 +147,7 @@ def _first_yes(rule: Any, key: Array, utilities: Array, epsilons: Array) -> tupl
     # A failure is no answer, the one before was the last; but it is charged as one.
     answered = stopped | (status == Status.EXHAUSTED) | (status == Status.NAN_UTILITY)
     answers, last = last + 1, jnp.where(answered, last, last - 1)
-    cost = charge(rule, epsilons[jnp.maximum(last, 0)], stopped, answers)
+    cost = rule.cost(epsilons[jnp.maximum(last, 0)], stopped, answers)
     cost = jnp.where((last < 0) & ~(cost > 0), jnp.zeros_like(cost), cost)  # an epsilon of -1, NaN
     cost = jnp.where((status == Status.NAN_UTILITY) & (cost != 0), jnp.inf, cost)
     result = FirstYes(last.astype(jnp.int32), cost, status.astype(jnp.int32))

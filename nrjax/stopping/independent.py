@@ -1,6 +1,5 @@
 """Private threshold tests with noise of their own each, and each paid for."""
 
-import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
@@ -9,7 +8,6 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import float_dtype
 from nrjax.processes.laplace import laplace, random_bits
-from nrjax.pytrees import register_dataclass
 from nrjax.stopping._thresholds import ThresholdRule, noise_scale
 
 # Machine epsilons by which the cost is: the number of answers as a float, its product with epsilon,
@@ -17,8 +15,6 @@ from nrjax.stopping._thresholds import ThresholdRule, noise_scale
 _COST_MARGIN = 3
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class LaplaceTests(ThresholdRule):
     """Stop at the first `utility + Lap(Delta/eps) >= threshold`, with new noise for each test.
 

@@ -1,17 +1,14 @@
 """Stopping on public data: the utility may be looked at for free."""
 
-import dataclasses
+from typing import ClassVar
 
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax.pytrees import register_dataclass
 from nrjax.stopping._thresholds import ThresholdRule
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class PublicThreshold(ThresholdRule):
     """Stop as soon as the utility reaches a threshold.
 
@@ -27,6 +24,8 @@ class PublicThreshold(ThresholdRule):
         ValueError: a threshold is NaN.
     """
 
+    fixed_price: ClassVar[bool] = True
+
     def init(self, key: Array, epsilon: ArrayLike) -> Array:
         """State: the number of the next step, int32."""
         del key, epsilon
@@ -39,7 +38,7 @@ class PublicThreshold(ThresholdRule):
         del key, epsilon
         return state + 1, jnp.asarray(utility) >= self.threshold_at(state)
 
-    def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True) -> Array:
+    def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True, answers: ArrayLike = 1) -> Array:
         """Nothing."""
-        del stopped
+        del stopped, answers
         return jnp.zeros_like(epsilon)

@@ -1,6 +1,5 @@
 """Private threshold tests whose noise shrinks along with that of the releases."""
 
-import dataclasses
 from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
@@ -11,7 +10,6 @@ from jax.typing import ArrayLike
 from nrjax._numerics import check, concrete, float_dtype
 from nrjax.keys import step_key
 from nrjax.processes.laplace import Laplace, LaplaceState
-from nrjax.pytrees import register_dataclass
 from nrjax.stopping._thresholds import ThresholdRule
 from nrjax.stopping.above_threshold import first_noise, query_noise, threshold_scale
 from nrjax.types import Status
@@ -35,8 +33,6 @@ class ReducedState(NamedTuple):
     status: Array
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class ReducedAboveThreshold(ThresholdRule):
     """AboveThreshold at rising privacy levels (Whitehouse 2022, Algorithm 1).
 
@@ -100,8 +96,9 @@ class ReducedAboveThreshold(ThresholdRule):
         epsilon = jnp.where(running, jnp.maximum(epsilon, state.epsilon), state.epsilon)
         return ReducedState(state.key, noise, epsilon, state.step + 1, status), stop
 
-    def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True) -> Array:
+    def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True, answers: ArrayLike = 1) -> Array:
         """`epsilon` once the rule has said yes, half of it for noes up to there."""
+        del answers
         epsilon = jnp.asarray(epsilon, float_dtype(epsilon))
         return jnp.where(stopped, epsilon, epsilon / 2)
 

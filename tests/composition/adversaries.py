@@ -4,7 +4,6 @@ The value is 0 under x and `-shift` under x', sensitivity 1. The adversary knows
 release, and chooses mechanism, times and stopping by what has come out so far.
 """
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -21,16 +20,13 @@ from nrjax.composition.requests import (
     Pure,
 )
 from nrjax.composition.schedule import FilteredSchedule
-from nrjax.pytrees import register_dataclass
 from nrjax.types import Status
 
 DTYPE = np.dtype(jnp.result_type(float))
 ALWAYS = nrjax.PublicThreshold(0.0)
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Line:
+class Line(nrjax.Utility):
     """Utility `base + slope release`, other numbers at each step, shape (steps,)."""
 
     base: Any
@@ -75,8 +71,15 @@ def lone_round(key, times, bar, shift):
     steps = jnp.shape(times)
     line = Line(jnp.broadcast_to(bar, steps), jnp.full(steps, -1.0, DTYPE))
     zero = jnp.zeros((), DTYPE)
-    parts = nrjax.Laplace(()), None, nrjax.Grid(times), line, ALWAYS
-    outcome = nrjax.run_until(key, zero, *parts, shift=shift)
+    trial = nrjax.Interaction(
+        value=zero,
+        process=nrjax.Laplace(()),
+        schedule=nrjax.Grid(times),
+        utility=line,
+        rule=ALWAYS,
+        shift=shift,
+    )
+    outcome = nrjax.run_until(key, trial)
     return outcome.privacy_loss, 1 / outcome.time
 
 
@@ -143,13 +146,15 @@ def brownian_play(
             schedule = FilteredSchedule(schedule, asked, state.filter, BrownianReduction, 1.0)
         outcome = nrjax.run_until(
             nrjax.trial_key(key, 0, number),
-            drift * shift,
-            nrjax.Brownian(()),
-            None,
-            schedule,
-            line,
-            ALWAYS,
-            shift=shift,
+            nrjax.Interaction(
+                value=drift * shift,
+                process=nrjax.Brownian(()),
+                guarantee=None,
+                schedule=schedule,
+                utility=line,
+                rule=ALWAYS,
+                shift=shift,
+            ),
         )
         made = outcome.step >= 0
         used = jnp.where(made, 1 / outcome.time, 0)
@@ -217,13 +222,15 @@ def renyi_play(key, budget, shift, rounds, levels=16):
         )
         outcome = nrjax.run_until(
             key,
-            zero,
-            process,
-            guarantee,
-            schedule,
-            line,
-            ALWAYS if rule is None else rule,
-            shift=shift,
+            nrjax.Interaction(
+                value=zero,
+                process=process,
+                guarantee=guarantee,
+                schedule=schedule,
+                utility=line,
+                rule=ALWAYS if rule is None else rule,
+                shift=shift,
+            ),
         )
         loss = jnp.where(outcome.step >= 0, outcome.privacy_loss, 0)
         return outcome, loss, schedule.spent(outcome)

@@ -71,12 +71,14 @@ def play(case, budget, factor, key):
         )
         outcome = nrjax.run_until(
             nrjax.trial_key(key, 0, number),
-            jnp.zeros((), DTYPE),
-            case.process,
-            case.guarantee,
-            wrapped,
-            Distance(0.0),
-            rule,
+            nrjax.Interaction(
+                value=jnp.zeros((), DTYPE),
+                process=case.process,
+                guarantee=case.guarantee,
+                schedule=wrapped,
+                utility=Distance(0.0),
+                rule=rule,
+            ),
         )
         after, accepted = dataclasses.replace(wrapped, filter=budget).close(state, outcome)
         return after, Round(state, outcome, wrapped.spent(outcome), accepted)
@@ -172,7 +174,7 @@ def run(schedule, threshold=-0.1, **changes):
         "utility": Distance(0.0),
         "rule": nrjax.PublicThreshold(threshold),
     }
-    return nrjax.run_until(jax.random.key(3), **(parts | changes))
+    return nrjax.run_until(jax.random.key(3), nrjax.Interaction(**parts | changes))
 
 
 def unified(schedule, **changes):

@@ -58,8 +58,14 @@ def test_good_for_one_run():
 
 def test_many_trials_are_worlds_of_their_own():
     wrapped = unified(nrjax.Grid(TIMES))
-    parts = 0.0, nrjax.Brownian(()), None, wrapped, Distance(0.0), nrjax.PublicThreshold(-0.1)
-    outcome = nrjax.simulate(jax.random.key(1), 20, *parts)
+    trial = nrjax.Interaction(
+        value=0.0,
+        process=nrjax.Brownian(()),
+        schedule=wrapped,
+        utility=Distance(0.0),
+        rule=nrjax.PublicThreshold(-0.1),
+    )
+    outcome = nrjax.simulate(jax.random.key(1), trial, trials=20)
     states, accepted = jax.vmap(wrapped.close, in_axes=(None, 0))(wrapped.state, outcome)
     assert accepted.all()
     cost = jax.vmap(lambda one: wrapped.filter.cost(wrapped.spent(one)))(outcome)

@@ -38,13 +38,15 @@ def violations():
             line = Line(0.5 / times - factor * psi, shift / times)
             outcome = nrjax.run_until(
                 nrjax.trial_key(key, 0, number),
-                jnp.zeros((), DTYPE),
-                nrjax.Brownian(()),
-                BOUNDARY,
-                schedule,
-                line,
-                nrjax.PublicThreshold(0.0),
-                shift=shift,
+                nrjax.Interaction(
+                    value=jnp.zeros((), DTYPE),
+                    process=nrjax.Brownian(()),
+                    guarantee=BOUNDARY,
+                    schedule=schedule,
+                    utility=line,
+                    rule=nrjax.PublicThreshold(0.0),
+                    shift=shift,
+                ),
             )
             made = outcome.step >= 0
             request = schedule.spent(outcome)

@@ -46,13 +46,15 @@ def player():
             )
             outcome = nrjax.run_until(
                 round_key,
-                jnp.zeros((), DTYPE),
-                nrjax.Brownian(()),
-                BOUNDARY,
-                schedule,
-                Line(0.5 / TIMES - psi, shift / TIMES),
-                nrjax.PublicThreshold(0.0),
-                shift=shift,
+                nrjax.Interaction(
+                    value=jnp.zeros((), DTYPE),
+                    process=nrjax.Brownian(()),
+                    guarantee=BOUNDARY,
+                    schedule=schedule,
+                    utility=Line(0.5 / TIMES - psi, shift / TIMES),
+                    rule=nrjax.PublicThreshold(0.0),
+                    shift=shift,
+                ),
             )
             made = outcome.step >= 0
             brownian, paid = FILTER.spend(state, schedule.spent(outcome))

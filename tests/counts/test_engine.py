@@ -1,6 +1,5 @@
 """The release of one count against the step-by-step engine: same stopping level, same release."""
 
-import dataclasses
 import functools
 
 import jax
@@ -14,7 +13,6 @@ from nrjax.counts import RelativeError
 from nrjax.counts.brownian import BrownianPassage
 from nrjax.counts.first_passage import follow
 from nrjax.counts.laplace import LaplacePassage
-from nrjax.pytrees import register_dataclass
 from tests.counts.oracle import same_step_p
 from tests.processes.laws import FAULTY, SOUND
 
@@ -40,13 +38,15 @@ def engine(noise, count, alpha):
     times = jnp.asarray(times)
     return nrjax.simulate(
         jax.random.key(7),
-        TRIALS,
-        count,
-        process,
-        None,
-        nrjax.Grid(times),
-        RelativeError(alpha).utility(process, times),
-        nrjax.PublicThreshold(0.0),
+        nrjax.Interaction(
+            value=count,
+            process=process,
+            guarantee=None,
+            schedule=nrjax.Grid(times),
+            utility=RelativeError(alpha).utility(process, times),
+            rule=nrjax.PublicThreshold(0.0),
+        ),
+        trials=TRIALS,
     )
 
 
@@ -103,8 +103,6 @@ def test_laplace_noise_takes_few_draws():
     assert jumps(*CASES["laplace, half"]).draws.mean() < jumps_expected + 3
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class Far(LaplacePassage):
     """Fault: jumps are half as long again as they should be."""
 
@@ -114,8 +112,6 @@ class Far(LaplacePassage):
         return moved._replace(noise=moved.noise + jump / 2), ended, accepted
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class Inwards(LaplacePassage):
     """Fault: between two jumps the noise shrinks with the time."""
 

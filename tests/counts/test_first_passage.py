@@ -1,6 +1,5 @@
 """Where Brownian noise reduction of one count stops, against the exact law of the full walk."""
 
-import dataclasses
 import functools
 
 import jax
@@ -13,7 +12,6 @@ from nrjax.counts import RelativeError, release_count
 from nrjax.counts.brownian import BrownianPassage
 from nrjax.counts.first_passage import follow
 from nrjax.counts.passages import skip_quantile
-from nrjax.pytrees import register_dataclass
 from tests.counts.oracle import step_p, stopping_law
 from tests.processes.laws import FAULTY, SOUND
 
@@ -31,8 +29,6 @@ CASES = {  # count, alpha, smallest and largest squared parameter
 }
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class Fresh(BrownianPassage):
     """Fault: new noise at each look, right in every marginal."""
 
@@ -46,8 +42,6 @@ class Fresh(BrownianPassage):
         return moved._replace(walk=walk), ended, accepted
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class Shrunk(BrownianPassage):
     """Fault: variance x 0.9."""
 
@@ -55,8 +49,6 @@ class Shrunk(BrownianPassage):
         return np.sqrt(0.9) * super().draws(key, number, dtype)
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class Hasty(BrownianPassage):
     """Fault: jumps over levels at which it might well be accepted."""
 

@@ -11,7 +11,6 @@ import pytest
 import nrjax
 from nrjax import montecarlo
 from nrjax.erm import LogisticProblem
-from nrjax.interaction import build_interaction
 from nrjax.types import Status
 
 
@@ -190,13 +189,13 @@ TRIALS = 150
 def simulated(utility, rule, fields=nrjax.Outcome._fields):
     problem = PROBLEMS["long_tail"]
     guarantee = nrjax.PureGuarantee(problem.l1_sensitivity)
-    trial = build_interaction(
-        problem.value,
-        nrjax.Laplace(problem.shape),
-        guarantee,
-        nrjax.Grid.geometric(guarantee, 0.3, 60.0, 80),
-        utility,
-        rule,
+    trial = nrjax.Interaction(
+        value=problem.value,
+        process=nrjax.Laplace(problem.shape),
+        guarantee=guarantee,
+        schedule=nrjax.Grid.geometric(guarantee, 0.3, 60.0, 80),
+        utility=utility,
+        rule=rule,
     )
     program = montecarlo.outcomes(trial, TRIALS, fields, BATCHING)
     return program.run(jax.random.key(0), TRIALS)
@@ -260,9 +259,7 @@ def test_without_the_utility_nothing_is_evaluated_late():
     assert_same(found, {name: whole[name] for name in few})
 
 
-@nrjax.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class WithoutBounds:
+class WithoutBounds(nrjax.Utility):
     utility: Any
 
     @property

@@ -10,6 +10,7 @@ import pytest
 
 import nrjax
 from nrjax.erm import LogisticProblem, OutputProblem, RidgeProblem
+from nrjax.types import overrides
 
 ROWS = 400
 
@@ -159,15 +160,13 @@ def test_a_users_own_loss_has_no_ceiling():
     x = flat_data()
     problem = OutputProblem.fit(huber, x, 0.5 * x[:, 0], 0.05, 1.0)
     assert problem.utility.optimum_loss == problem.optimum_loss
-    assert not hasattr(problem.utility, "ceiling")
+    assert not overrides(problem.utility, nrjax.Utility, "ceiling")
     excess = problem.utility.excess_risk()
     assert excess.sensitivity is None
     assert abs(float(excess.evaluate(jnp.asarray(problem.value)))) < 1e-6
 
 
-@nrjax.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class WithoutCeiling:
+class WithoutCeiling(nrjax.Utility):
     utility: Any
 
     @property
@@ -181,8 +180,6 @@ class WithoutCeiling:
         return self.utility.evaluate(hypothesis)
 
 
-@nrjax.register_dataclass
-@dataclasses.dataclass(frozen=True)
 class Shifted(WithoutCeiling):
     """Its ceiling is `shift` too low."""
 
@@ -198,13 +195,15 @@ def run(build, utility, threshold):
     most = {ridge_output: 2000.0, ridge: 60.0}[build]
     return nrjax.simulate(
         jax.random.key(0),
-        150,
-        value,
-        nrjax.Laplace(value.shape),
-        guarantee,
-        nrjax.Grid.geometric(guarantee, 0.3, most, 60),
-        utility,
-        nrjax.InteractiveAboveThreshold(threshold, utility.sensitivity, 400.0),
+        nrjax.Interaction(
+            value=value,
+            process=nrjax.Laplace(value.shape),
+            guarantee=guarantee,
+            schedule=nrjax.Grid.geometric(guarantee, 0.3, most, 60),
+            utility=utility,
+            rule=nrjax.InteractiveAboveThreshold(threshold, utility.sensitivity, 400.0),
+        ),
+        trials=150,
         batching=nrjax.Batching(tile=16, lanes=32, inner_steps=3),
     )
 

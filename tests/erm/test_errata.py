@@ -74,13 +74,15 @@ def test_the_printed_threshold_is_never_reached():
     def run(threshold):
         return nrjax.simulate(
             jax.random.key(0),
-            256,
-            problem.value,
-            nrjax.Laplace(problem.shape),
-            guarantee,
-            nrjax.Grid.geometric(guarantee, 1 / problem.rows, most, steps),
-            utility,
-            nrjax.InteractiveAboveThreshold(threshold, utility.sensitivity, epsilon),
+            nrjax.Interaction(
+                value=problem.value,
+                process=nrjax.Laplace(problem.shape),
+                guarantee=guarantee,
+                schedule=nrjax.Grid.geometric(guarantee, 1 / problem.rows, most, steps),
+                utility=utility,
+                rule=nrjax.InteractiveAboveThreshold(threshold, utility.sensitivity, epsilon),
+            ),
+            trials=256,
             batching=nrjax.Batching(tile=64, lanes=64),
         )
 

@@ -338,13 +338,15 @@ def simulated(problem, rule, trials=64):
     guarantee = nrjax.LinearBoundary.tight_at_epsilon(0.3, problem.l2_sensitivity, 1e-6)
     return nrjax.simulate(
         jax.random.key(0),
-        trials,
-        value=problem.value,
-        process=nrjax.Brownian(problem.shape),
-        guarantee=guarantee,
-        schedule=nrjax.Grid.geometric(guarantee, 0.16, 100.0, 60),
-        utility=problem.utility,
-        rule=rule,
+        nrjax.Interaction(
+            value=problem.value,
+            process=nrjax.Brownian(problem.shape),
+            guarantee=guarantee,
+            schedule=nrjax.Grid.geometric(guarantee, 0.16, 100.0, 60),
+            utility=problem.utility,
+            rule=rule,
+        ),
+        trials=trials,
     )
 
 

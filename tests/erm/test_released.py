@@ -70,13 +70,10 @@ def test_a_mechanism_has_the_value_its_noise_and_its_guarantee(kind):
     parts = released.mechanism(own)
     assert parts.process is own
     assert parts.guarantee == nrjax.PureGuarantee(released.sensitivity)
-    outcome = nrjax.run_until(
-        jax.random.key(0),
-        *released.mechanism(),
-        nrjax.Grid.geometric(parts.guarantee, 0.3, 1.0, 3),
-        released.utility,
-        nrjax.PublicThreshold(-np.inf),
-    )
+    grid = nrjax.Grid.geometric(parts.guarantee, 0.3, 1.0, 3)
+    rule = nrjax.PublicThreshold(-np.inf)
+    trial = released.mechanism().interaction(grid, released.utility, rule)
+    outcome = nrjax.run_until(jax.random.key(0), trial)
     assert outcome.epsilon == pytest.approx(0.3, rel=1e-5)
 
 
@@ -169,7 +166,7 @@ def test_a_utility_says_what_it_wants_to_be_released(kind):
     what = {"logistic": r"\(12,\), the noisy optimum", "ridge": r"\(90,\), X'X in the 'isometric'"}
     parts = parts._replace(value=np.asarray(parts.value))  # else its own layout says so first
     with pytest.raises(ValueError, match=rf"value.* shape \(156,\): must be {what[kind]}"):
-        nrjax.build_interaction(*parts, schedule, utility, nrjax.PublicThreshold(-1.0))
+        parts.interaction(schedule, utility, nrjax.PublicThreshold(-1.0))
 
 
 @each_kind
@@ -201,11 +198,11 @@ def test_layouts_of_one_length_are_told_apart():
     assert gaussian.value.shape == laplace.value.shape
     for value in (laplace.value, 1.0 * laplace.value, laplace.value.copy()):
         with pytest.raises(ValueError, match=r"value.s layout .triangle., .* is for .isometric."):
-            nrjax.build_interaction(
-                value,
-                nrjax.Brownian(value.shape),
-                None,
-                nrjax.Grid([2.0, 1.0]),
-                gaussian.utility,
-                nrjax.PublicThreshold(0.0),
+            nrjax.Interaction(
+                value=value,
+                process=nrjax.Brownian(value.shape),
+                guarantee=None,
+                schedule=nrjax.Grid([2.0, 1.0]),
+                utility=gaussian.utility,
+                rule=nrjax.PublicThreshold(0.0),
             )

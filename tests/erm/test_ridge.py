@@ -300,13 +300,15 @@ def test_trials_run_end_to_end(noise, constants):
     target = 1.5 * problem.optimum_loss
     outcome = nrjax.simulate(
         jax.random.key(0),
-        32,
-        value,
-        process,
-        guarantee,
-        nrjax.Grid.geometric(guarantee, 0.16, 20.0, 200),
-        utility,
-        nrjax.PublicThreshold(-target),
+        nrjax.Interaction(
+            value=value,
+            process=process,
+            guarantee=guarantee,
+            schedule=nrjax.Grid.geometric(guarantee, 0.16, 20.0, 200),
+            utility=utility,
+            rule=nrjax.PublicThreshold(-target),
+        ),
+        trials=32,
         batching=nrjax.Batching(tile=32, lanes=32),
     )
     assert np.all(outcome.status == nrjax.Status.STOPPED)

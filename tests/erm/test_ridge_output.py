@@ -91,13 +91,15 @@ def test_trials_run_end_to_end():
     guarantee = nrjax.PureGuarantee(moved)
     outcome = nrjax.simulate(
         jax.random.key(0),
-        32,
-        value,
-        nrjax.Laplace(value.shape),
-        guarantee,
-        nrjax.Grid.geometric(guarantee, 0.5, 500.0, 100),
-        utility,
-        nrjax.PublicThreshold(-0.01),
+        nrjax.Interaction(
+            value=value,
+            process=nrjax.Laplace(value.shape),
+            guarantee=guarantee,
+            schedule=nrjax.Grid.geometric(guarantee, 0.5, 500.0, 100),
+            utility=utility,
+            rule=nrjax.PublicThreshold(-0.01),
+        ),
+        trials=32,
         batching=nrjax.Batching(tile=32, lanes=32),
     )
     assert np.all(outcome.status == nrjax.Status.STOPPED)

@@ -1,12 +1,9 @@
 """The conformance suite, run over every guarantee; and faults that it must see."""
 
-import dataclasses
-
 import jax.numpy as jnp
 import pytest
 
 from nrjax.guarantees import PureGuarantee
-from nrjax.pytrees import register_dataclass
 from tests import conformance
 from tests.conformance import GUARANTEE_CHECKS, GUARANTEES, GuaranteeCase
 
@@ -17,8 +14,6 @@ def test_guarantee(case, check):
     check(case)
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class Unsafe(PureGuarantee):
     """Rounds times down."""
 
@@ -26,8 +21,6 @@ class Unsafe(PureGuarantee):
         return super().time(epsilon) * (1 - 1e-5)
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
 class Silent(PureGuarantee):
     """Answers anything."""
 

@@ -1,6 +1,5 @@
 """Independent Laplace releases: their law, and what all of them cost together."""
 
-import dataclasses
 import itertools
 from fractions import Fraction
 
@@ -11,7 +10,6 @@ import pytest
 from scipy import stats
 
 import nrjax
-from nrjax.interaction import build_interaction
 from nrjax.types import Status
 from tests.problems import Distance
 from tests.processes.laws import (
@@ -93,7 +91,7 @@ GRIDS = {
 def test_all_releases_are_paid_for_to_a_few_units_from_above(name, dtype):
     """At every step, against exact sums; they share one program."""
     times, sensitivity = GRIDS[name]
-    path = nrjax.scan_path(KEY, **parts(times, sensitivity))
+    path = nrjax.scan_path(KEY, nrjax.Interaction(**parts(times, sensitivity)))
     assert path.mechanism_epsilon.dtype == dtype
     exact = exact_costs(times, sensitivity, dtype)
     found = excesses(path.mechanism_epsilon, exact, dtype)
@@ -110,7 +108,7 @@ def test_on_a_doubling_grid_the_cost_has_its_closed_form(dtype):
     guarantee = nrjax.PureGuarantee(0.7)
     first = 0.013
     grid = nrjax.Grid.geometric(guarantee, first, first * 2.0 ** (LEVELS - 1), LEVELS)
-    path = nrjax.scan_path(KEY, **parts(grid.times, guarantee.sensitivity))
+    path = nrjax.scan_path(KEY, nrjax.Interaction(**parts(grid.times, guarantee.sensitivity)))
     closed = (2.0 ** np.arange(1, LEVELS + 1) - 1) * first
     rounding = 60 * float(jnp.finfo(dtype).eps)  # that of the times to more noise, too
     np.testing.assert_allclose(path.mechanism_epsilon, closed, rtol=rounding)
@@ -124,7 +122,9 @@ def _half_way(parameters, time, release):
 def test_adaptive_times_are_paid_for_too(dtype):
     schedule = nrjax.AdaptiveTimes(4.0, _half_way, 1e-3, 8, 0.4)
     own = parts(TIMES) | {"schedule": schedule}
-    paths = jax.vmap(lambda key: nrjax.scan_path(key, **own))(jax.random.split(KEY, 20))
+    paths = jax.vmap(lambda key: nrjax.scan_path(key, nrjax.Interaction(**own)))(
+        jax.random.split(KEY, 20)
+    )
     assert np.unique(np.asarray(paths.time)[:, -1]).size > 5
     for times, stated in zip(paths.time, paths.mechanism_epsilon, strict=True):
         found = excesses(stated, exact_costs(times, 1.0, dtype), dtype)
@@ -145,7 +145,9 @@ def test_the_transcript_loses_at_most_what_is_stated():
         process.init(KEY, TIMES[0]),
         jnp.asarray(TIMES[1:], float),
     )[1]
-    stated = np.asarray(nrjax.PureGuarantee(1.0).epsilon(process.composed_time(states)))[-1]
+    stated = np.asarray(
+        nrjax.PureGuarantee(1.0).epsilon(process.composed_time(states, states.time))
+    )[-1]
     realised = losses.sum(axis=(1, 2))
     assert 0.9 * stated < np.max(np.abs(realised)) <= stated
     assert np.mean(realised > 1 / TIMES[-1]) > 0.02
@@ -155,8 +157,6 @@ def test_the_transcript_loses_at_most_what_is_stated():
 def test_the_engine_asks_for_all_releases_everywhere(dtype):
     """The rule sees at each step what the outcome states for it."""
 
-    @nrjax.register_dataclass
-    @dataclasses.dataclass(frozen=True)
     class Asks(nrjax.PublicThreshold):
         """Says no, and charges what it was told at the last step; stops at 3."""
 
@@ -166,18 +166,20 @@ def test_the_engine_asks_for_all_releases_everywhere(dtype):
         def step(self, key, state, epsilon, utility):
             return epsilon, epsilon >= self.threshold
 
-        def cost(self, epsilon):
+        def cost(self, epsilon, stopped=True, answers=1):
             return epsilon
 
     rule = Asks(3.0)
-    outcome = nrjax.run_until(KEY, **parts(np.full(8, 2.0), rule=rule))
+    outcome = nrjax.run_until(KEY, nrjax.Interaction(**parts(np.full(8, 2.0), rule=rule)))
     assert (outcome.step, outcome.status) == (5, Status.STOPPED)  # 0.5 a release
     assert outcome.test_epsilon == outcome.mechanism_epsilon
     chain = nrjax.Laplace(())
-    outcome = nrjax.run_until(KEY, **parts(np.full(8, 2.0), rule=rule, process=chain))
+    outcome = nrjax.run_until(
+        KEY, nrjax.Interaction(**parts(np.full(8, 2.0), rule=rule, process=chain))
+    )
     assert (outcome.step, outcome.status) == (7, Status.EXHAUSTED)
     np.testing.assert_allclose(outcome.mechanism_epsilon, 0.5, rtol=1e-5)
-    trial = build_interaction(**parts(np.full(8, 2.0), rule=rule))
+    trial = nrjax.Interaction(**parts(np.full(8, 2.0), rule=rule))
     state = nrjax.engine.start(trial, KEY)
     np.testing.assert_allclose(state.rule, 0.5, rtol=1e-5)
     np.testing.assert_array_less(np.asarray(0.5, dtype), state.rule)
@@ -193,7 +195,7 @@ def test_prices_beyond_the_dtype_are_not_for_free(dtype):
     assert float(limits.tiny) <= state.spent < 2 * float(limits.tiny)
     low = advance(KEY, state, jnp.asarray(4 * float(limits.tiny), dtype))
     assert process.status(low) == Status.RUNNING
-    assert np.isfinite(nrjax.PureGuarantee(0.1).epsilon(process.composed_time(low)))
+    assert np.isfinite(nrjax.PureGuarantee(0.1).epsilon(process.composed_time(low, low.time)))
     for _ in range(4):
         low = advance(KEY, low, jnp.asarray(float(limits.tiny), dtype))
     assert process.status(low) == Status.OVERFLOW
@@ -201,14 +203,14 @@ def test_prices_beyond_the_dtype_are_not_for_free(dtype):
 
 def test_a_shift_is_refused_because_the_loss_is_not_known():
     with pytest.raises(ValueError, match=r"shift = 1\.0: must be None for IndependentLaplace"):
-        nrjax.run_until(KEY, **parts([2.0, 1.0]), shift=1.0)
+        nrjax.run_until(KEY, nrjax.Interaction(**parts([2.0, 1.0]), shift=1.0))
     process = nrjax.IndependentLaplace(())
     assert np.isnan(process.privacy_loss(process.init(KEY, 1.0), 1.0))
-    outcome = nrjax.run_until(KEY, **parts([2.0, 1.0]))
+    outcome = nrjax.run_until(KEY, nrjax.Interaction(**parts([2.0, 1.0])))
     assert np.isnan(outcome.privacy_loss)
 
 
 def test_guarantees_for_other_noise_are_refused():
     boundary = nrjax.LinearBoundary.tight_at_epsilon(0.5, sensitivity=1.0, delta=1e-6)
     with pytest.raises(ValueError, match="must be for laplace noise, which IndependentLaplace"):
-        nrjax.run_until(KEY, **parts([2.0, 1.0], guarantee=boundary))
+        nrjax.run_until(KEY, nrjax.Interaction(**parts([2.0, 1.0], guarantee=boundary)))

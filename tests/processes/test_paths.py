@@ -142,12 +142,14 @@ def test_other_processes_are_stepped_as_the_engine_does():
     key = nrjax.trial_key(jax.random.key(4), 0)
     path = nrjax.scan_path(
         key,
-        np.zeros(2),
-        process,
-        None,
-        nrjax.Grid(times),
-        Distance(0.0),
-        nrjax.PublicThreshold(1.0),
+        nrjax.Interaction(
+            value=np.zeros(2),
+            process=process,
+            guarantee=None,
+            schedule=nrjax.Grid(times),
+            utility=Distance(0.0),
+            rule=nrjax.PublicThreshold(1.0),
+        ),
     )
     got = jax.jit(lambda key: noise_path(key, process, times))(key)
     np.testing.assert_allclose(got, path.release, rtol=1e-6)

@@ -29,17 +29,17 @@ def parts(rule):
 @pytest.mark.parametrize("name", ["reduced", pytest.param("interactive", marks=pytest.mark.long)])
 def test_simulate_run_until_scan_path_and_first_yes_agree(name):
     rule = RULES[name]
-    many = nrjax.simulate(KEY, TRIALS, **parts(rule))
+    many = nrjax.simulate(KEY, nrjax.Interaction(**parts(rule)), trials=TRIALS)
     stopped = np.asarray(many.status) == Status.STOPPED
     assert np.all(stopped | (np.asarray(many.status) == Status.EXHAUSTED))
     assert len(np.unique(many.step)) > 3
     keys = jax.vmap(lambda i: nrjax.trial_key(KEY, i))(jnp.arange(TRIALS))
-    one = jax.vmap(lambda key: nrjax.run_until(key, **parts(rule)))(keys)
+    one = jax.vmap(lambda key: nrjax.run_until(key, nrjax.Interaction(**parts(rule))))(keys)
     np.testing.assert_array_equal(one.step, many.step)
     np.testing.assert_array_equal(one.status, many.status)
     np.testing.assert_allclose(one.epsilon, many.epsilon, rtol=1e-5)
 
-    path = jax.vmap(lambda key: nrjax.scan_path(key, **parts(rule)))(keys)
+    path = jax.vmap(lambda key: nrjax.scan_path(key, nrjax.Interaction(**parts(rule))))(keys)
     yes = np.asarray(path.status) == Status.STOPPED
     np.testing.assert_array_equal(np.where(yes.any(1), yes.argmax(1), 23), many.step)
     np.testing.assert_array_equal(yes.any(1), stopped)
@@ -56,7 +56,9 @@ def test_the_total_is_that_of_releases_and_test(name):
     reduced = name == "reduced"
     for thresholds in (rule.threshold, np.full_like(rule.threshold, np.inf)):
         outcome = nrjax.simulate(
-            KEY, TRIALS, **parts(dataclasses.replace(rule, threshold=thresholds))
+            KEY,
+            nrjax.Interaction(**parts(dataclasses.replace(rule, threshold=thresholds))),
+            trials=TRIALS,
         )
         mechanism, test = np.asarray(outcome.mechanism_epsilon), np.asarray(outcome.test_epsilon)
         stopped = np.asarray(outcome.status) == Status.STOPPED
@@ -69,7 +71,6 @@ def test_the_total_is_that_of_releases_and_test(name):
 
 
 def test_a_guarantee_whose_epsilon_falls_ends_a_reduced_trial():
-    @nrjax.register_dataclass
     class Broken(nrjax.LinearBoundary):
         """Says less for later releases."""
 
@@ -78,7 +79,7 @@ def test_a_guarantee_whose_epsilon_falls_ends_a_reduced_trial():
 
     sound = parts(nrjax.ReducedAboveThreshold(np.inf, 0.05))
     broken = Broken(*jax.tree.leaves(sound["guarantee"]))
-    outcome = nrjax.run_until(KEY, **sound | {"guarantee": broken})
+    outcome = nrjax.run_until(KEY, nrjax.Interaction(**sound | {"guarantee": broken}))
     assert outcome.status == Status.INVALID_COST
     assert outcome.epsilon == np.inf
     assert outcome.step == np.argmax(TIMES < 10)
@@ -86,11 +87,11 @@ def test_a_guarantee_whose_epsilon_falls_ends_a_reduced_trial():
 
 def test_a_rule_that_follows_the_releases_needs_a_guarantee():
     with pytest.raises(ValueError, match="guarantee = None: ReducedAboveThreshold sets its noise"):
-        nrjax.run_until(KEY, **parts(RULES["reduced"]) | {"guarantee": None})
+        nrjax.run_until(KEY, nrjax.Interaction(**parts(RULES["reduced"]) | {"guarantee": None}))
 
 
 def test_a_sequence_of_thresholds_must_cover_the_schedule():
     short = nrjax.AboveThreshold(np.zeros(23), 0.05, 0.5)
     with pytest.raises(ValueError, match="AboveThreshold for 23 steps: must cover the 24 steps"):
-        nrjax.run_until(KEY, **parts(short))
-    assert nrjax.run_until(KEY, **parts(short), max_steps=23).step <= 22
+        nrjax.run_until(KEY, nrjax.Interaction(**parts(short)))
+    assert nrjax.run_until(KEY, nrjax.Interaction(**parts(short), max_steps=23)).step <= 22

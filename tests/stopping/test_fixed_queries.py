@@ -89,7 +89,7 @@ def test_a_rule_that_needs_epsilons_fails_at_the_first_without():
         ((PublicThreshold([0.0]), [1.0, 2.0]), "must not be longer than the rule's 1 thresholds"),
         ((PublicThreshold(0.0), [1.0], [1.0, 2.0]), r"epsilons has shape \(2,\): must be \(1,\)"),
         ((AboveThreshold(0.0, 1.0, np.ones(3)), [1.0]), r"answers with shape \(3,\): must be for"),
-        ((AboveThreshold, [1.0]), "rule = .*: must be a stopping rule"),
+        ((AboveThreshold, [1.0]), r"rule = .*: must be a nrjax\.StoppingRule"),
         ((ReducedAboveThreshold(0.0, 1.0), [1.0]), "epsilons = None: must be given for this"),
         ((ReducedAboveThreshold(0.0, 1.0), [1e9, 0.0], [1.0, 0.5]), r"epsilons = .*not falling"),
     ],

@@ -57,7 +57,9 @@ def exact_law():
 
 def simulate(**changes):
     batching = nrjax.Batching(devices=jax.devices()[:1])
-    return nrjax.simulate(KEY, TRIALS, **parts(**changes), batching=batching)
+    return nrjax.simulate(
+        KEY, nrjax.Interaction(**parts(**changes)), trials=TRIALS, batching=batching
+    )
 
 
 def deviation(**changes):
@@ -196,7 +198,7 @@ def test_the_doubling_method_has_its_closed_form(first, epsilon, dtype):
     steps = 30
     times = np.asarray(1 / (first * 2.0 ** np.arange(steps)), dtype)
     rule = nrjax.LaplaceTests(-np.inf, SENSITIVITY, epsilon)
-    path = nrjax.scan_path(KEY, **parts(schedule=nrjax.Grid(times), rule=rule))
+    path = nrjax.scan_path(KEY, nrjax.Interaction(**parts(schedule=nrjax.Grid(times), rule=rule)))
     np.testing.assert_array_equal(path.status, np.full(steps, Status.STOPPED))
     # Of the numbers as they are in this dtype.
     exact_first, exact_test = 1 / Fraction(float(times[0])), Fraction(float(dtype.type(epsilon)))
@@ -231,7 +233,7 @@ def _run(process, times, threshold, broken, max_steps):
         utility=Distance(0.0, broken),
         rule=nrjax.LaplaceTests(threshold, SENSITIVITY, EPSILON),
     )
-    return nrjax.run_until(KEY, **own, max_steps=max_steps)
+    return nrjax.run_until(KEY, nrjax.Interaction(**own, max_steps=max_steps))
 
 
 def ends(times, process=None, threshold=np.inf, broken=1e9, max_steps=4):
@@ -241,7 +243,6 @@ def ends(times, process=None, threshold=np.inf, broken=1e9, max_steps=4):
     return _run(process, times, threshold, broken, max_steps)
 
 
-@nrjax.register_dataclass
 class FailsAt(nrjax.IndependentLaplace):
     """Leaves its law once its time is below 1."""
 

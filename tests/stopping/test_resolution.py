@@ -105,10 +105,13 @@ def test_a_threshold_whose_neighbours_are_further_apart_than_the_sensitivity(dty
     large = 2.0**26 if dtype == jnp.float32 else 2.0**55
     rule = nrjax.AboveThreshold(-large, 1.0, 0.1)
     with pytest.raises(ValueError, match="numbers are 8 apart: must resolve the sensitivity 1"):
-        nrjax.run_until(KEY, **scalar(rule=rule))
+        nrjax.run_until(KEY, nrjax.Interaction(**scalar(rule=rule)))
     with pytest.raises(ValueError, match="must resolve the sensitivity"):
         jax.jit(lambda u: first_yes(KEY, rule, u))(jnp.ones(3))
-    assert nrjax.run_until(KEY, **scalar(rule=nrjax.PublicThreshold(-large))).step == 0
+    assert (
+        nrjax.run_until(KEY, nrjax.Interaction(**scalar(rule=nrjax.PublicThreshold(-large)))).step
+        == 0
+    )
 
 
 @pytest.mark.parametrize("value", [LARGE + 3.9, LARGE + 4.1, LARGE + 3, 2**30 + 47, 0.1, -3.3])
@@ -118,7 +121,7 @@ def test_releases_are_rounded_sums(value, traced):
     process = nrjax.Laplace(())
     parts = scalar([2e6, 1e6, 5e5], process=process, guarantee=nrjax.PureGuarantee(1e3))
     parts |= {"utility": Distance(0.0), "rule": nrjax.PublicThreshold(np.inf)}
-    run = lambda value: nrjax.scan_path(KEY, **parts | {"value": value})  # noqa: E731
+    run = lambda value: nrjax.scan_path(KEY, nrjax.Interaction(**parts | {"value": value}))  # noqa: E731
     if traced and isinstance(value, int):
         path, blank = jax.jit(run)(jnp.int32(value)), run(0)
     else:
@@ -134,13 +137,13 @@ def test_releases_are_rounded_sums(value, traced):
 def test_values_whose_parts_do_not_resolve_the_sensitivity(dtype):
     pure = {"process": nrjax.Laplace(()), "guarantee": nrjax.PureGuarantee(1.0)}
     parts = scalar([1e14, 1e13], **pure) | {"rule": nrjax.PublicThreshold(-np.inf)}
-    assert nrjax.run_until(KEY, **parts | {"value": 2**30 + 1}).step == 0
+    assert nrjax.run_until(KEY, nrjax.Interaction(**parts | {"value": 2**30 + 1})).step == 0
     for value, message in ((2**60, "integers up to 2"), (np.inf, "finite")):
         with pytest.raises(ValueError, match=f"value = .*: must be {message}"):
-            nrjax.run_until(KEY, **parts | {"value": value})
+            nrjax.run_until(KEY, nrjax.Interaction(**parts | {"value": value}))
     if dtype == jnp.float32:
         with pytest.raises(ValueError, match=r"must be below 2\^24 times the sensitivity 1"):
-            nrjax.run_until(KEY, **parts | {"value": 2**30 + 0.3})
+            nrjax.run_until(KEY, nrjax.Interaction(**parts | {"value": 2**30 + 0.3}))
 
 
 def test_unsigned_counts_are_numbers():
@@ -162,11 +165,9 @@ def test_traced_integers_keep_their_last_bits():
     """As two numbers, in either precision."""
     wide = jax.config.jax_enable_x64
     value = np.int64(2**56 + 9) if wide else np.int32(2**30 + 9)
-    trial = jax.jit(
-        lambda value: nrjax.interaction.build_interaction(**scalar() | {"value": value})
-    )
+    trial = jax.jit(lambda value: nrjax.Interaction(**scalar() | {"value": value}))
     found = trial(value)
-    assert int(found.value) + int(found.rest) == int(value)
+    assert int(found.value.number) + int(found.value.rest) == int(value)
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 1e-5, 1e-7])

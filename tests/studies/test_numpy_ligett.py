@@ -77,7 +77,16 @@ def nrjax_outcomes(task, method):
         rule = nrjax.InteractiveAboveThreshold(THRESHOLD, sensitivity, epsilon)
     schedule = nrjax.Grid.geometric(guarantee, levels[0], levels[-1], levels.size)
     return nrjax.simulate(
-        jax.random.key(1), TRIALS[method], value, process, guarantee, schedule, utility, rule
+        jax.random.key(1),
+        nrjax.Interaction(
+            value=value,
+            process=process,
+            guarantee=guarantee,
+            schedule=schedule,
+            utility=utility,
+            rule=rule,
+        ),
+        trials=TRIALS[method],
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from nrjax import montecarlo
 from nrjax.program import Program
-from nrjax.pytrees import register_dataclass
+from nrjax.pytrees import Pytree
 from nrjax.studies.layout import Case, Pass, Variable
 from nrjax.studies.report import Report, write_report
 from nrjax.studies.settings import RunSettings
@@ -40,9 +40,7 @@ class Walked(NamedTuple):
     status: jax.Array
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Walk:
+class Walk(Pytree):
     level: Any
 
     def run(self, key):

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nrjax import montecarlo, register_dataclass
+from nrjax import montecarlo
+from nrjax.pytrees import Pytree
 from nrjax.studies.common import chunk_size
 from nrjax.studies.folder import SUMMARY, explained, write_whole
 from nrjax.studies.settings import RunSettings
@@ -33,9 +34,7 @@ class Sums(NamedTuple):
     steps: jax.Array
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Walk:
+class Walk(Pytree):
     start: Any
     scales: Any
 

@@ -14,7 +14,7 @@ from nrjax._numerics import check
 from nrjax.erm import LogisticProblem, RidgeProblem
 from nrjax.erm.released import Released
 from nrjax.guarantees import OneSidedMixtureBoundary, PureGuarantee
-from nrjax.interaction import Interaction, build_interaction
+from nrjax.interaction import Interaction
 from nrjax.processes import Brownian, IndependentLaplace, Laplace
 from nrjax.program import Program
 from nrjax.schedules import Grid
@@ -236,13 +236,13 @@ def _case(settings: Settings, task: _Task, method: Method, alpha: float, longest
     public, problem = task.public, task.problem
     parts = _parts(settings, task, method, alpha, longest)
     released = task.gaussian if method.startswith("brownian") else task.laplace
-    interaction = build_interaction(
-        released.value,
-        parts.process,
-        parts.guarantee,
-        parts.schedule,
-        parts.utility,
-        parts.rule,
+    interaction = Interaction(
+        value=released.value,
+        process=parts.process,
+        guarantee=parts.guarantee,
+        schedule=parts.schedule,
+        utility=parts.utility,
+        rule=parts.rule,
         max_steps=parts.max_steps,
     )
     dtype = str(jnp.result_type(float))

@@ -10,12 +10,10 @@ from jax import Array
 
 from nrjax.erm import RidgeProblem, statistics
 from nrjax.erm._ball import project
-from nrjax.pytrees import register_dataclass
+from nrjax.types import Utility
 
 
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class PublishedRidgeUtility:
+class PublishedRidgeUtility(Utility):
     """Solves, then scales; and takes a quarter of the mean squared error.
 
     The noisy normal equations, not symmetric, are solved as they stand and the solution is scaled

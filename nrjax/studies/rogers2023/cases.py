@@ -20,6 +20,7 @@ from nrjax.composition import (
     RenyiFilter,
     UnifiedFilter,
 )
+from nrjax.composition._ledger import Ledger
 from nrjax.composition.conversions import zcdp_for
 from nrjax.counts import CountRelease, ExponentialMechanism, RelativeError
 from nrjax.datasets import Counts, load_counts, zipf_counts, zipf_law
@@ -31,7 +32,6 @@ from nrjax.studies.rogers2023.settings import SAMPLES, Defaults, Settings
 from nrjax.studies.rogers2023.sketch import session_sketch
 from nrjax.studies.sketched import sketch_pass
 from nrjax.studies.store import Case, Coordinate, Pass, Variable
-from nrjax.types import PrivacyFilter
 
 MARKS = 100
 """Shares of the budget at which results are counted."""
@@ -81,7 +81,7 @@ def _first_round(method: str, squared: float) -> BrownianReduction | LaplaceRedu
 @functools.cache
 def _filter(
     name: str, method: str, chosen: Defaults, order: float | None, parts: tuple[Any, int]
-) -> PrivacyFilter:
+) -> Ledger:
     """The filter of the whole session; `parts` are its exponential mechanism and its items."""
     budget = chosen.epsilon, chosen.delta
     if name == "unified":

@@ -11,7 +11,7 @@ from nrjax._numerics import check
 from nrjax.counts import MeanAbsoluteError, Neighbour, ShareOutside
 from nrjax.datasets import Counts, load_counts
 from nrjax.guarantees import LinearBoundary, PureGuarantee
-from nrjax.interaction import Interaction, build_interaction
+from nrjax.interaction import Interaction
 from nrjax.processes import Brownian, Laplace, Skellam
 from nrjax.processes._counts import largest_count
 from nrjax.program import Program
@@ -197,13 +197,18 @@ def setups(settings: Settings) -> list[Setup]:
                 attributes["delta"] = float(guarantee.delta)
             if mechanism == "brownian":
                 attributes["tight_at"] = tight_at
-            parts = (data.counts, process, guarantee)
+            parts = {
+                "value": data.counts,
+                "process": process,
+                "guarantee": guarantee,
+                "utility": utility,
+                "shift": neighbour.shift,
+            }
             never = PublicThreshold(np.inf)
             rule = PublicThreshold(utility.threshold(target))
-            shift = neighbour.shift
             interactions = {
-                "outcome": build_interaction(*parts, Grid(times), utility, rule, shift=shift),
-                "curve": build_interaction(*parts, Grid(times[some]), utility, never, shift=shift),
+                "outcome": Interaction(**parts, schedule=Grid(times), rule=rule),
+                "curve": Interaction(**parts, schedule=Grid(times[some]), rule=never),
             }
             passes = _passes(settings, deviations[some], epsilons)
             case = Case(f"counts-{mechanism}-{relation}", attributes, passes)

@@ -13,7 +13,7 @@ from nrjax.erm import LogisticProblem, Minimum, RidgeProblem
 from nrjax.erm.released import Mechanism, Released
 from nrjax.erm.statistics import Constants
 from nrjax.guarantees import LinearBoundary
-from nrjax.interaction import Interaction, build_interaction
+from nrjax.interaction import Interaction
 from nrjax.program import Program
 from nrjax.schedules import Grid
 from nrjax.sketches import Sketch
@@ -179,7 +179,7 @@ def _curve(
     """The loss at every level of the coarse grid: a test that never says yes."""
     released, parts = _released(settings, problem, mechanism, constants)
     never, schedule = PublicThreshold(np.inf), levels.coarse(parts.guarantee)
-    return build_interaction(*parts, schedule, released.utility, never)
+    return parts.interaction(schedule, released.utility, never)
 
 
 def _setups(settings: Settings) -> Iterator[Setup]:
@@ -207,7 +207,7 @@ def _setups(settings: Settings) -> Iterator[Setup]:
             for test in settings.test:
                 rule = _rule(test, settings, problem, target)
                 passes = {"outcome": outcome}
-                interactions = {"outcome": build_interaction(*parts, grid, released.utility, rule)}
+                interactions = {"outcome": parts.interaction(grid, released.utility, rule)}
                 if test == settings.test[0]:  # the curves do not depend on the test
                     for name, constants in _curves(settings, task):
                         passes[name] = curve
