@@ -274,8 +274,13 @@ def _checked(given: Interaction) -> dict[str, Any]:
             f"shift = {shown(shift)}: must be None for {type(process).__name__}, which does not "
             "keep the noise of all releases, and so cannot say what they realise together"
         )
-    split = given.value if isinstance(given.value, Value) else None
-    value = given.value if split is None else split.number
+    value, split = given.value, None
+    if isinstance(value, Value):  # of a copy, whose guarantee may be another
+        kept = [concrete(part) for part in value]
+        if kept[0] is not None and kept[1] is not None and np.any(kept[1]):
+            value = kept[0].astype(np.float64) + kept[1]
+        else:
+            split, value = value, value.number
     # Of NumPy's arrays alone: those of JAX have a layout in memory.
     one = getattr(utility, "utilities", utility)
     laid, meant = getattr(value, "layout", None), getattr(one, "layout", None)

@@ -127,6 +127,17 @@ def test_a_copy_has_all_steps_of_its_own_schedule():
     exact = nrjax.Interaction(**scalar(value=0.1))
     copied = dataclasses.replace(exact, rule=nrjax.PublicThreshold(0.0))
     assert copied.value == exact.value
+    if jnp.result_type(float) == jnp.float32:
+        large = nrjax.Interaction(
+            **scalar(
+                value=2.0**30 + 0.3,
+                guarantee=nrjax.PureGuarantee(1e3),
+                process=nrjax.Laplace(()),
+                times=[2e4, 1e4],
+            )
+        )
+        with pytest.raises(ValueError, match=r"must be below 2\^24 times the sensitivity 1,"):
+            dataclasses.replace(large, guarantee=nrjax.PureGuarantee(1.0))
 
 
 def test_a_traced_number_of_steps_ends_with_a_sequence():
