@@ -71,7 +71,7 @@ class Batching:
         state = (varied, jax.eval_shape(engine.start, trial, _abstract_key()))
         # All lanes are rewound together, ended ones too: few of them where that is much work.
         most = _power_of_two(2**21 // _bytes(state), 1, 4096)
-        # Bounds spare most evaluations: what is left of them comes few at a time.
+        # Bounds spare most evaluations: few are left to be taken together.
         utility = trial.utility.at(jnp.int32(0))
         spared = stopping and trial.by_bounds and overrides(utility, Utility, "bounds")
         if tile is None:

@@ -132,13 +132,13 @@ def assess(trial: Interaction, step: Array, process: Any) -> tuple[Any, Array]:
     return hypothesis, exact_float(utility.evaluate(hypothesis), trial.dtype)
 
 
-def foresee(trial: Interaction, state: TrialState) -> tuple[Array, Array]:
+def decide_from_bounds(trial: Interaction, state: TrialState) -> tuple[Array, Array]:
     """Whether bounds settle what the rule says of the present release, and a stand-in for it.
 
     Rules are monotone, and answer alike under one key: what they say of both bounds they would say
-    of the utility in between. The stand-in, the bound that is further from the threshold, gets that
-    answer also where another copy of the rule rounds otherwise. NaNs settle nothing; bounds the
-    wrong way round are no bounds, and end the trial: their stand-in is NaN.
+    of the utility in between. The stand-in is the bound that is further from the threshold, so that
+    another copy of the rule, which may round otherwise, gives it the same answer. NaNs settle
+    nothing; bounds the wrong way round are no bounds, and end the trial: their stand-in is NaN.
     """
     utility = trial.utility.at(state.step)
     release = release_of(trial, state.process)

@@ -4,7 +4,7 @@ A `vmap` of a stopping loop runs every lane as long as the slowest. Here a fixed
 take a few masked steps at a time; lanes whose trial has ended are written out and refilled with
 the next trials. Releases are assessed in tiles of a fixed number of trials, so that a trial's bits
 do not depend on how many others there are: a matrix product differs in the last bits between
-batch sizes, not between places in a batch (of a power of two: in odd ones it was seen to).
+batch sizes, not between places in a batch of a power of two.
 """
 
 import math
@@ -51,8 +51,9 @@ class Lanes(NamedTuple):
     trial: Array
     """Number of each lane's trial within the share, int32: of a sweep, point by point."""
     occupied: Array
-    late: Array
-    """Whether the last release was judged by bounds. If it ends the trial it is assessed then."""
+    needs_exact: Array
+    """Whether the last release was judged by bounds alone: one that ended the trial is still to be
+    assessed."""
     following: Array
     """Number of the next trial to start, int32."""
     outcomes: dict[str, Any]
@@ -108,11 +109,13 @@ class _Assessed(NamedTuple):
     """Whether hypothesis and utility are exact and new."""
 
 
-def _assessed(trials: Trials, carry: Lanes, running: Array, late: Array, tile: int) -> _Assessed:
-    """Assess the lanes that run and that bounds do not settle, and those that are `late`.
+def _assessed(
+    trials: Trials, carry: Lanes, running: Array, needs_exact: Array, tile: int
+) -> _Assessed:
+    """Assess the running lanes that bounds do not settle, and those that `needs_exact` marks.
 
-    Those are few, so they wait for company, unless nobody else gets on. Lanes that have ended and
-    are late are assessed with the others: one copy of what may be a large program.
+    Those are few, so they wait until there are enough for a batch, unless no other lane gets on.
+    Lanes that have ended are assessed with the others: one copy of what may be a large program.
     """
     never, lanes, state = jnp.zeros_like(running), running.shape[0], carry.state
     if not _is_bounded(trials):
@@ -121,17 +124,17 @@ def _assessed(trials: Trials, carry: Lanes, running: Array, late: Array, tile: i
             return _Assessed(*found, never, running)
         return _Assessed(*_tiled(trials, carry, running, tile), never, running)
     settled, stand_in = jax.vmap(
-        lambda varied, state: engine.foresee(trials.member(varied), state)
+        lambda varied, state: engine.decide_from_bounds(trials.member(varied), state)
     )(carry.varied, state)
     settled &= running
-    wanted = (running & ~settled) | late
-    enough = jnp.sum(wanted, dtype=jnp.int32) >= min(tile, _company(lanes))
+    wanted = (running & ~settled) | needs_exact
+    enough = jnp.sum(wanted, dtype=jnp.int32) >= min(tile, _enough_to_batch(lanes))
     served = wanted & (enough | ~jnp.any(settled))
     hypothesis, utility = _tiled(trials, carry, served, tile)
     return _Assessed(hypothesis, jnp.where(settled, stand_in, utility), settled, served)
 
 
-def _company(lanes: int) -> int:
+def _enough_to_batch(lanes: int) -> int:
     """How many lanes go together for what may cost as much as many steps."""
     return max(1, lanes // 8)
 
@@ -149,14 +152,14 @@ def _ended(carry: Lanes) -> Array:
 
 
 def _stepped(
-    trials: Trials, carry: Lanes, late: Array, tile: int, exact: bool
+    trials: Trials, carry: Lanes, needs_exact: Array, tile: int, exact: bool
 ) -> tuple[TrialState, Array]:
-    """State, and who is late, after a step of the lanes whose trials run.
+    """State, and who still needs an exact utility, after a step of the lanes whose trials run.
 
-    The `late` ones given, which have ended, are assessed. Nobody is late unless `exact`.
+    Those that `needs_exact` marks, which have ended, are assessed. Nobody needs it unless `exact`.
     """
     at_work = _running(carry)
-    found = _assessed(trials, carry, at_work, late, tile)
+    found = _assessed(trials, carry, at_work, needs_exact, tile)
     waiting = at_work & ~found.settled & ~found.served
 
     def judged(
@@ -165,7 +168,7 @@ def _stepped(
         hypothesis: Any,
         utility: Array,
         waits: Array,
-        late: Array,
+        needs_exact: Array,
         settled: Array,
     ) -> TrialState:
         trial = trials.member(varied)
@@ -179,16 +182,16 @@ def _stepped(
         status = jnp.where(wrong, Status.INVALID_BOUNDS, new.status)
         new = new._replace(status=status.astype(jnp.int32))
         exactly = new._replace(hypothesis=hypothesis, utility=utility)
-        return jax.tree.map(lambda new, old: jnp.where(late, new, old), exactly, new)
+        return jax.tree.map(lambda new, old: jnp.where(needs_exact, new, old), exactly, new)
 
-    late &= found.served
+    needs_exact &= found.served
     state = jax.vmap(judged)(
         carry.varied,
         carry.state,
         found.hypothesis,
         found.utility,
         waiting,
-        late,
+        needs_exact,
         found.settled,
     )
 
@@ -200,7 +203,7 @@ def _stepped(
     # In a branch of its own: XLA would draw the rule's noise anew for every number of a release.
     state = jax.lax.cond(jnp.any(state.status == Status.RUNNING), advanced, lambda: state)
     status = jnp.where(waiting, carry.state.status, state.status)
-    still = carry.late & ~found.served
+    still = carry.needs_exact & ~found.served
     return state._replace(status=status), jnp.where(at_work, found.settled & exact, still)
 
 
@@ -255,7 +258,7 @@ class _Share(NamedTuple):
 
 def _refilled(share: _Share, carry: Lanes) -> Lanes:
     """Write out the lanes that have ended and start the next trials in them."""
-    written = _ended(carry) & ~carry.late
+    written = _ended(carry) & ~carry.needs_exact
     free = written | ~carry.occupied
     finished = jax.vmap(share.finish)(carry.varied, carry.state)
 
@@ -267,7 +270,7 @@ def _refilled(share: _Share, carry: Lanes) -> Lanes:
     taken = free & (number < share.size)
     varied, fresh = jax.vmap(share.start)(number)
 
-    # Lanes without a trial get a state too, as good as any: they take steps with the others.
+    # Lanes without a trial get a state too, whichever: they take steps with the others.
     def pick(new: Array, old: Array) -> Array:
         return jnp.where(free.reshape(free.shape + (1,) * (new.ndim - 1)), new, old)
 
@@ -276,7 +279,7 @@ def _refilled(share: _Share, carry: Lanes) -> Lanes:
         varied=jax.tree.map(pick, varied, carry.varied),
         trial=jnp.where(taken, number, carry.trial),
         occupied=(carry.occupied & ~free) | taken,
-        late=carry.late & ~free,
+        needs_exact=carry.needs_exact & ~free,
         following=carry.following + jnp.sum(taken, dtype=jnp.int32),
         outcomes=jax.tree.map(write, carry.outcomes, finished),
     )
@@ -299,27 +302,29 @@ def run(
     points = math.prod(trials.axes)
     share = _Share(trials, key, first, count * points, points, fields, derived)
 
-    def company(ended: Array, carry: Lanes) -> Array:
+    def enough_to_start(ended: Array, carry: Lanes) -> Array:
         """Whether enough lanes have ended: starting a trial can cost as much as many steps."""
-        enough = jnp.sum(ended, dtype=jnp.int32) >= _company(lanes)
+        enough = jnp.sum(ended, dtype=jnp.int32) >= _enough_to_batch(lanes)
         return enough & (carry.following < share.size)
 
     def take_step(_: Array, carry: Lanes) -> Lanes:
         at_work, ended = _running(carry), _ended(carry)
         # Without trials to start, ended lanes wait for the last one to end.
-        late = ended & carry.late & (company(ended, carry) | ~jnp.any(at_work))
-        state, late = jax.lax.cond(
-            jnp.any(at_work | late),
-            lambda: _stepped(trials, carry, late, tile, share.exact),
-            lambda: (carry.state, carry.late),
+        needs_exact = (
+            ended & carry.needs_exact & (enough_to_start(ended, carry) | ~jnp.any(at_work))
         )
-        return carry._replace(state=state, late=late)
+        state, needs_exact = jax.lax.cond(
+            jnp.any(at_work | needs_exact),
+            lambda: _stepped(trials, carry, needs_exact, tile, share.exact),
+            lambda: (carry.state, carry.needs_exact),
+        )
+        return carry._replace(state=state, needs_exact=needs_exact)
 
     def body(carry: Lanes) -> Lanes:
         carry = jax.lax.fori_loop(0, inner_steps, take_step, carry)
         ended = _ended(carry)
-        under_way = _running(carry) | (ended & carry.late)
-        enough = company(ended & ~carry.late, carry)
+        under_way = _running(carry) | (ended & carry.needs_exact)
+        enough = enough_to_start(ended & ~carry.needs_exact, carry)
         return jax.lax.cond(
             enough | ~jnp.any(under_way), lambda: _refilled(share, carry), lambda: carry
         )

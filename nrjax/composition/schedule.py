@@ -58,7 +58,7 @@ class FilteredSchedule(Schedule):
             has open keep what they hold.
         kind: as what the filter pays for the round: `BrownianReduction`, `LaplaceReduction`, or
             `ExPost` for the guarantee's epsilon at each time and its delta (static). One for the
-            whole round: of two that hold, the smaller at the stop does not.
+            whole round: the smaller of two valid costs at the stop is not a valid one.
         sensitivity: of the value, as that request takes it; > 0, in units of the noise. Not needed
             for `ExPost`, where it is the guarantee's.
         rule: the private stopping rule whose answers the filter pays for, or None. As `ExPost`

@@ -2,9 +2,10 @@
 
 A test says yes to a utility `shortfall` below its threshold only if the query noise
 `xi ~ Lap(4 Delta/eps)` exceeds the threshold noise `zeta ~ Lap(2 Delta/eps)` by that much, whatever
-the other answers were. So does it say no to one as far above. A union bound over the steps gives
-the rest, and is its only slack: the probability of accepting a bad utility anywhere is at most
-`gamma` if step n is allowed `gamma * share_n`, the shares summing to at most 1.
+the other answers were. It says no to one as far above with the same probability. A union
+bound over the steps gives the rest, and is its only slack: the probability of accepting a bad
+utility anywhere is at most `gamma` if step n is allowed `gamma * share_n`, the shares summing to at
+most 1.
 
 The epsilons may be chosen from the releases: these are independent of the test's noise, and given
 them all is fixed, the shortfalls included. All functions are elementwise.

@@ -39,9 +39,9 @@ class Progress(Protocol):
 def chunk_size(settings: RunSettings) -> int:
     """Trials between two writes to a store: `chunk`, if that is given.
 
-    Else small enough for a bar that moves and little to lose, large enough to fill the lanes, and
-    where trials are added until an error is small, such that chunks are full at each look. It may
-    be more than there are trials, for more may be added later.
+    Else small enough for a bar to move often and for a kill to lose little, large enough to fill
+    the lanes, and where trials are added until an error is small, such that chunks are full at each
+    look. It may be more than there are trials, for more may be added later.
     """
     if settings.chunk is not None:
         return settings.chunk
@@ -87,7 +87,7 @@ def fill(
             for case, passes in programs.items()
             for name, program in passes.items()
         ]
-        # By the pass's number, lest the single chunks of small passes be all one process's.
+        # By the pass's number: else the single chunks of small passes would all be one process's.
         shares = [group.share(work[-1], number) for number, work in enumerate(works)]
         wanted = [work[2] for work, mine in zip(works, shares, strict=True) if mine]
         ahead = iter(stack.enter_context(_prepared(wanted, key, modules)))
@@ -133,7 +133,7 @@ def _tell(
     pending: list[int],
     mine: list[int],
 ) -> None:
-    """Of what is there and what this process is to do; the others' work is not in sight."""
+    """Of what is there and what this process is to do; the others' work is not counted."""
     if progress is not None:
         layout = store.cases[which[0]].passes[which[1]]
         sizes = layout.sizes()

@@ -50,7 +50,9 @@ def facts(study: str, settings: Any) -> dict[str, Any]:
 
 def fingerprints(programs: Mapping[str, Mapping[str, Program]]) -> dict[str, dict[str, str]]:
     """Of the numbers that each program works on (value, data, times, thresholds), by case, pass."""
-    known: dict[int, tuple[Any, bytes]] = {}  # with the array, lest its number be given anew
+    known: dict[
+        int, tuple[Any, bytes]
+    ] = {}  # with the array, so that its number is given to no other
 
     def digest(leaf: Any) -> bytes:
         if id(leaf) not in known:

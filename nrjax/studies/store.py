@@ -276,7 +276,7 @@ class Store:
             settings: in place of those of the store, where they name the trials.
 
         Returns:
-            The store with the new trials, to be filled; this one is of the past.
+            The store with the new trials, to be filled; this object still describes the old one.
 
         Raises:
             ValueError: there are more already.

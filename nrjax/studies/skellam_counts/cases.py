@@ -45,7 +45,7 @@ _FAR = 10.0
 """Standard deviations that the noise is taken never to exceed, when room is made for it."""
 
 _BATCHING = montecarlo.Batching(tile=256, lanes=256)
-"""Skellam draws are dear, so that idle lanes are; no sum in these utilities depends on the tile."""
+"""Idle lanes draw too, which costs much; no sum in these utilities depends on the tile."""
 
 FIELDS = tuple(name for name in Outcome._fields if name not in ("release", "hypothesis"))
 
