@@ -6,6 +6,7 @@ and what a device does with its share of the trials in `nrjax.lanes` and `nrjax.
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from jax import Array
 
@@ -20,6 +21,9 @@ from nrjax.types import Outcome
 
 _ROWS = 2**30
 """Most results at a time: lanes number them, and the next ones to come, by int32."""
+
+_PARTS = 50
+"""In how many parts trials are run where progress is shown."""
 
 _SESSIONS = 256
 """Sessions that run together, unless asked otherwise."""
@@ -126,6 +130,7 @@ def simulate(
     trials: int,
     first_trial: int = 0,
     batching: Batching | None = None,
+    progress: bool = False,
 ) -> Outcome:
     """Run many independent trials of a noise-reduction interaction.
 
@@ -141,6 +146,8 @@ def simulate(
         trials: how many trials; `first_trial + trials` is at most 2^32.
         first_trial: number of the first trial.
         batching: lanes, tiles, chunks and devices.
+        progress: whether to show it, as a bar on a terminal, else as a line every ten seconds;
+            needs the extra `studies`.
 
     Returns:
         An `Outcome` of NumPy arrays with a leading axis of trials. A trial that did not stop has
@@ -151,6 +158,20 @@ def simulate(
     """
     check(isinstance(interaction, Interaction), "interaction", interaction, "a nrjax.Interaction")
     batching = Batching() if batching is None else batching
-    chunk = min(batching.resolve_chunk(interaction), check_count("trials", trials, 1))
-    program = outcomes(interaction, chunk, batching=batching)
-    return Outcome(**program.run_all(key, trials, first_trial))
+    return Outcome(**run_all(key, interaction, trials, first_trial, batching, progress))
+
+
+def run_all(
+    key: Array, trial: Trials, trials: int, first_trial: int, batching: Batching, progress: bool
+) -> dict[str, Any]:
+    """All fields of the outcomes, with progress if that is wanted."""
+    chunk = min(batching.resolve_chunk(trial), check_count("trials", trials, 1))
+    if not progress:
+        return outcomes(trial, chunk, batching=batching).run_all(key, trials, first_trial)
+    from nrjax import progress as shown  # needs the extra
+
+    program = outcomes(trial, min(chunk, -(-trials // _PARTS)), batching=batching)
+    with shown.progress() as bar:
+        bar.begin("simulate", "", trials, 0)
+        program.compile(key)
+        return program.run_all(key, trials, first_trial, bar)

@@ -1,6 +1,7 @@
 """A compiled program that runs trials by their numbers, sharded over devices."""
 
 import copy
+import time
 from functools import partial
 from typing import Any
 
@@ -166,12 +167,13 @@ class Program:
         )
         return jax.tree.map(lambda leaf: np.asarray(leaf)[kept], results)
 
-    def run_all(self, key: Array, trials: int, first_trial: int = 0) -> Any:
-        """The same for any number of trials, chunk by chunk."""
+    def run_all(self, key: Array, trials: int, first_trial: int = 0, progress: Any = None) -> Any:
+        """The same for any number of trials, chunk by chunk; `progress` is told of each."""
         trials, first_trial = _numbered(trials, first_trial)
-        if trials <= self.chunk:
+        if trials <= self.chunk and progress is None:
             return self.run(key, trials, first_trial)
         whole: Any = None
+        begun = time.monotonic()
         for at in range(0, trials, self.chunk):
             size = min(self.chunk, trials - at)
             part = self.run(key, size, first_trial + at)
@@ -181,4 +183,7 @@ class Program:
                 )
             for target, leaf in zip(jax.tree.leaves(whole), jax.tree.leaves(part), strict=True):
                 target[at : at + size] = leaf
+            if progress is not None:
+                begun, before = time.monotonic(), begun
+                progress.advance(size, begun - before)
         return whole

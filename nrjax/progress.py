@@ -1,6 +1,6 @@
 """The progress of a run: bars on a terminal, lines in a log."""
 
-import time
+import threading
 from typing import Any
 
 import rich.console
@@ -9,8 +9,8 @@ import rich.progress
 _LINES = 20
 """Most passes whose progress is on the screen."""
 
-_PAUSE = 60.0
-"""Seconds between two lines on one pass in a log."""
+_PAUSE = 10.0
+"""Seconds without a line after which a log gets one."""
 
 
 class Bar:
@@ -56,42 +56,61 @@ class Bar:
 class Lines:
     """The same for a log, where nothing can be redrawn.
 
-    A line when a pass begins, one when it ends, and one now and then in between.
+    A line when a pass begins, one when it ends, and one every ten seconds in between, also while
+    nothing is finished.
     """
 
     def __init__(self, console: rich.console.Console):
         self._console = console
         self._name = ""
         self._trials = self._done = self._new = 0
-        self._seconds, self._told = 0.0, 0.0
+        self._seconds = 0.0
+        self._told = threading.Condition()
+        self._ended = False
 
     def __enter__(self) -> "Lines":
+        threading.Thread(target=self._tick, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        with self._told:
+            self._ended = True
+            self._told.notify()
+
+    def _tick(self) -> None:
+        with self._told:
+            while not self._ended:
+                if not self._told.wait(_PAUSE) and self._done < self._trials:
+                    self._tell()
 
     def begin(self, case: str, name: str, trials: int, done: int) -> None:
         """A pass begins."""
-        self._name, self._trials, self._done = f"{case} {name}", trials, done
-        self._new, self._seconds = 0, 0.0
-        self._tell("there already" if done == trials else "compiling")
+        with self._told:
+            self._name, self._trials, self._done = f"{case} {name}".strip(), trials, done
+            self._new, self._seconds = 0, 0.0
+            self._tell("there already" if done == trials else "compiling")
 
     def advance(self, trials: int, seconds: float) -> None:
         """More trials are done."""
-        self._done += trials
-        self._new += trials
-        self._seconds += seconds
-        if self._done >= self._trials or time.monotonic() - self._told > _PAUSE:
-            self._tell(f"{self._new / self._seconds:,.0f} trials/s")
+        with self._told:
+            self._done += trials
+            self._new += trials
+            self._seconds += seconds
+            if self._done >= self._trials:
+                self._tell()
 
-    def _tell(self, what: str) -> None:
-        self._told = time.monotonic()
+    def _tell(self, what: str = "under way") -> None:
+        if self._seconds > 0:
+            left = (self._trials - self._done) * self._seconds / self._new
+            ends = f", {left:,.0f} s left" if self._done < self._trials else ""
+            what = f"{self._new / self._seconds:,.0f} trials/s{ends}"
         line = f"{self._name}: {self._done:,} of {self._trials:,} trials, {what}"
         self._console.print(line, soft_wrap=True, highlight=False)
         self._console.file.flush()
+        self._told.notify()
 
 
-def progress(console: rich.console.Console) -> Bar | Lines:
+def progress(console: rich.console.Console | None = None) -> Bar | Lines:
     """Bars on a terminal, lines anywhere else."""
+    console = rich.console.Console() if console is None else console
     return Bar(console) if console.is_terminal else Lines(console)

@@ -8,7 +8,7 @@ import numpy as np
 from jax import Array
 
 from nrjax import montecarlo
-from nrjax.batching import Batching, check_count
+from nrjax.batching import Batching
 from nrjax.family import Family
 from nrjax.interaction import Interaction
 from nrjax.types import Outcome
@@ -21,6 +21,7 @@ def sweep(
     trials: int,
     first_trial: int = 0,
     batching: Batching | None = None,
+    progress: bool = False,
 ) -> Outcome:
     """Run the same trials of many interactions that differ in numbers alone.
 
@@ -38,6 +39,7 @@ def sweep(
         trials: how many trials of each point.
         first_trial: number of the first trial.
         batching: lanes, tiles, chunks and devices; a chunk counts trials, each of all points.
+        progress: whether to show it, as `simulate` does.
 
     Returns:
         An `Outcome` of NumPy arrays with leading axes (points, trials).
@@ -48,9 +50,7 @@ def sweep(
     """
     family = Family.of(interactions)
     batching = Batching() if batching is None else batching
-    chunk = min(batching.resolve_chunk(family), check_count("trials", trials, 1))
-    program = montecarlo.outcomes(family, chunk, batching=batching)
-    whole = program.run_all(key, trials, first_trial)
+    whole = montecarlo.run_all(key, family, trials, first_trial, batching, progress)
     return Outcome(**jax.tree.map(_points_first, whole))
 
 
