@@ -18,7 +18,7 @@ from nrjax.erm.radius import Ball, ridge_radius
 OutputConstants = Literal["paper", "tight"]
 
 _ROUNDING = 4
-"""Machine epsilons of its size that an evaluated risk is off by, at most: 2.6 were measured, with
+"""Machine epsilons of its size that an evaluated risk is off by, at most: 2.9 were measured, with
 1000 to 1,000,000 rows, 2 to 60 features and lambda from 0.001 to 0.05; 1.9 from 10,000 rows on."""
 
 
