@@ -124,11 +124,12 @@ class Guarantee(Pytree, abc.ABC):
         """Smallest time that costs at most `epsilon`, rounded to more noise.
 
         Raises:
-            ValueError: no time costs as little as `epsilon`, when concrete. Under a trace the
-                result is infinite instead, which the engine reports as `Status.NO_TIME`.
-            NotImplementedError: not overridden; grids in epsilon need it.
+            ValueError: no time costs as little as `epsilon`, when concrete (under a trace the
+                result is infinite instead, which the engine reports as `Status.NO_TIME`); or it
+                is not overridden, as a grid of epsilons needs it to be.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not say which time costs an epsilon")
+        del epsilon
+        raise ValueError(f"guarantee = {self!r}: must say which time costs an epsilon, for a grid")
 
     delta = 0.0
     """Probability with which the stated epsilon may be exceeded; 0 for pure guarantees."""

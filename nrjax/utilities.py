@@ -72,8 +72,8 @@ class UtilitySequence(Utility, Generic[U]):
         return jax.tree.leaves(self.utilities)[0].shape[0]
 
     def evaluate(self, hypothesis: Any) -> Array:
-        """Not to be had without a step; see `at`."""
-        raise NotImplementedError("a UtilitySequence is asked at a step")
+        """Of no one step: a `ValueError`; ask `at(step)`."""
+        raise ValueError(f"utility = {type(self).__name__}: must be asked at a step, by at(step)")
 
     def at(self, step: Array) -> U:
         """The utility of a step."""

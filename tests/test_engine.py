@@ -104,9 +104,6 @@ class Falling(nrjax.Guarantee):
     def epsilon(self, time):
         return 1 - 16 * float(jnp.finfo(time.dtype).eps) * (100 - time)
 
-    def time(self, epsilon):
-        raise NotImplementedError
-
 
 def test_the_largest_cost_is_charged():
     times = np.arange(100.0, 0.0, -1.0)

@@ -23,6 +23,7 @@ from nrjax.composition._state import (
     check_owner,
     choose,
     happened,
+    held_by,
     kinds_of,
     near,
     place,
@@ -30,13 +31,7 @@ from nrjax.composition._state import (
     start,
     total,
 )
-from nrjax.composition.requests import (
-    BrownianReduction,
-    ExPost,
-    LaplaceReduction,
-    Request,
-    parts,
-)
+from nrjax.composition.requests import BrownianReduction, ExPost, LaplaceReduction, Request, parts
 from nrjax.pytrees import Pytree
 
 
@@ -114,8 +109,7 @@ class Ledger(Pytree, abc.ABC):
         if round is None:
             return room(total(state, state.spent), limits)
         own = place(state, round)
-        kept = jnp.sum(jnp.where(own[:, None], places(state).held[:, 1], 0), axis=0)
-        return room(total(state, added(state, [kept]), own), limits)
+        return room(total(state, added(state, [held_by(state, own)[1]]), own), limits)
 
     def _charges(self, request: Request, dtype: Any) -> list[Array]:
         """What each part of a request costs."""
@@ -327,8 +321,7 @@ class Ledger(Pytree, abc.ABC):
         """The place of a round (bool, shape (rounds,)), what it holds, and what a request costs."""
         own = place(state, round)
         check_kinds("request", request, round.kinds)
-        held = jnp.sum(jnp.where(own[:, None, None], places(state).held, 0), axis=0)
-        return own, held, self._sum(request, self._dtype_of(state))
+        return own, held_by(state, own), self._sum(request, self._dtype_of(state))
 
     def smallest_time(
         self,

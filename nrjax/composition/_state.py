@@ -163,6 +163,11 @@ def places(state: LedgerState) -> OpenRounds:
     return state.rounds
 
 
+def held_by(state: LedgerState, own: Array) -> Array:
+    """What the round at a place holds, shape (2, currencies); nothing without a place."""
+    return jnp.sum(jnp.where(own[:, None, None], places(state).held, 0), axis=0)
+
+
 def place(state: LedgerState, round: Round) -> Array:
     """Where an open round is (bool, shape (rounds,)); nowhere if it is not open any more."""
     check(jnp.ndim(round.number) == 0, "round", round, "one handle; `vmap` over several")

@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 
 from nrjax._numerics import check
-from nrjax.erm import _door
+from nrjax.erm import _door, sensitivity
 
 _SLACK = 1e-9
 """Relative; promises are checked in float64, where rounding is far below it."""
@@ -111,6 +111,15 @@ class Promises:
             if self.lowest_loss is not None:
                 known.append(reach + high - self.lowest_loss)
         return float(min(known)) if known else None
+
+    def sensitivity(self, rows: int) -> float | None:
+        """Of the evaluated risk at one hypothesis, if `spread` is known; see `evaluated`."""
+        spread = self.spread
+        if spread is None:
+            return None
+        low = spread if self.lowest_loss is None else abs(self.lowest_loss)
+        size = max(low, *map(abs, self.loss_at_zero)) if self.loss_at_zero else spread
+        return sensitivity.evaluated(sensitivity.bounded_loss(rows, spread), size)
 
     def check_rows(self, features: Any, labels: Any) -> None:
         """Norms of the rows and the range of the labels; shapes are the door's to check."""

@@ -168,9 +168,9 @@ class OutputProblem(OutputPerturbation):
         smallest of: `radius`; `L/lambda`, because `lambda theta` is minus a mean of gradients at
         the optimum; and `sqrt(2 (high - lowest_loss)/lambda)`, because the optimum's risk is at
         most that at zero. The sensitivity of the utility is s/n with s the smallest that is
-        known: `loss_spread`; `2 L M + high - low`; `L M + high - lowest_loss`, and a little more
-        for rounding (`nrjax.erm.sensitivity.evaluated`). Without
-        `loss_spread` or `loss_at_zero` it is None, and only public rules can use the utility.
+        known: `loss_spread`; `2 L M + high - low`; `L M + high - lowest_loss`; and a little more
+        for rounding (`nrjax.erm.sensitivity.evaluated`). Without `loss_spread` or `loss_at_zero`
+        it is None, and only public rules can use the utility.
 
         The loss is evaluated under `jax.default_matmul_precision("highest")`; where it asks for
         a precision of its own it keeps that, at the cost of errors of 1e-3 on accelerators.
@@ -219,18 +219,13 @@ class OutputProblem(OutputPerturbation):
         witnesses = Witnesses(loss, x, y, int(width), promises)
         witnesses.check_ball()
         table, weights = merge(np.column_stack([x, y]))
-        spread = promises.spread
-        if spread is not None:
-            low = spread if lowest_loss is None else abs(lowest_loss)
-            size = max(low, *map(abs, loss_at_zero)) if loss_at_zero else spread
-            spread = sensitivity.evaluated(sensitivity.bounded_loss(len(y), spread), size)
         utility = OutputUtility(
             rows=table[:, :-1],
             labels=table[:, -1],
             weights=weights,
             regularisation=float(regularisation),
             radius=promises.ball,
-            sensitivity=spread,
+            sensitivity=promises.sensitivity(len(y)),
             loss=loss,
         )
         tolerance = tolerance * lipschitz
