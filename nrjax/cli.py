@@ -27,7 +27,6 @@ from nrjax._numerics import check
 from nrjax.progress import progress
 from nrjax.studies import runner
 from nrjax.studies.group import ALONE, Group, Machines, join, leave, speaker, start_devices
-from nrjax.studies.reading import naming_damage
 from nrjax.studies.report import Report
 from nrjax.studies.store import Store, StoreError
 
@@ -168,14 +167,14 @@ def _resume(options: _Resume) -> None:
 def _plot(options: _Plot) -> None:
     study, store = runner.finished(options.folder)
     start_devices()
-    with naming_damage(store), store.writer():
+    with store.writer():
         study.plot(store)
     print(f"Figures are in {store.folder / 'figures'}")
 
 
 def _summary(options: _Summary) -> None:
     study, store = runner.finished(options.folder)
-    with naming_damage(store), store.writer():
+    with store.writer():
         study.conclude(store)
     _show(study, store)
 
@@ -195,8 +194,7 @@ def _show(study: Any, store: Store, group: Group = ALONE) -> None:
     if not group.first:
         return
     console = rich.console.Console()
-    with naming_damage(store):
-        report = study.report(store)
+    report = study.report(store)
     console.print(_table(report))
     for remark in report.remarks:
         console.print(remark, soft_wrap=True, highlight=False)

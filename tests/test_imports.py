@@ -32,7 +32,7 @@ def test_imports_load_nothing_slow_and_start_no_device():
     )
     library, command, started = json.loads(ended.stdout)
     assert {"jax", "nrjax"} <= set(library)
-    assert not set(library) & {*SLOW, "zarr", "tyro", "rich"}
-    assert {"tyro", "zarr"} <= set(command)
+    assert not set(library) & {*SLOW, "tyro", "rich"}
+    assert "tyro" in command
     assert not set(command) & set(SLOW)
     assert not started

@@ -76,7 +76,7 @@ def test_versions_agree():
 
 def test_the_core_needs_no_extra():
     """Importing nrjax must not import what only the studies need."""
-    extras = ("matplotlib", "pandas", "pooch", "rich", "tyro", "xarray", "zarr", "scipy.stats")
+    extras = ("matplotlib", "pandas", "pooch", "rich", "tyro", "xarray", "scipy.stats")
     program = f"import sys, nrjax; print([m for m in {extras!r} if m in sys.modules])"
     result = subprocess.run(
         [sys.executable, "-W", "error", "-c", program],

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
-pytest.importorskip("zarr")
+pytest.importorskip("xarray")
 import matplotlib.colors
 import matplotlib.image
 from matplotlib.collections import LineCollection, PolyCollection

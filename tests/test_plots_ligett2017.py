@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
-pytest.importorskip("zarr")
+pytest.importorskip("xarray")
 import jax.numpy as jnp
 import matplotlib
 import matplotlib.image

@@ -14,8 +14,7 @@ from nrjax.program import Program
 from nrjax.studies.group import ALONE, Group
 from nrjax.studies.precision import CHUNK
 from nrjax.studies.settings import RunSettings
-from nrjax.studies.store import Store
-from nrjax.studies.writer import Writer
+from nrjax.studies.store import Store, Writer
 
 __all__ = ["Progress", "chunk_size", "fill"]
 
@@ -94,8 +93,8 @@ def fill(
         for (case, name, program, pending), mine in zip(works, shares, strict=True):
             _tell(progress, store, (case, name), pending, mine)
             if mine:
-                _compile(writer, case, program, key, group, next(ahead))
-                _run(writer, store, key, (case, name), program, mine, progress)
+                compiling = _compile(program, key, next(ahead))
+                _run(writer, store, key, (case, name), program, mine, compiling, progress)
 
 
 @contextlib.contextmanager
@@ -141,14 +140,12 @@ def _tell(
         progress.begin(*which, there + int(sizes[mine].sum()), there)
 
 
-def _compile(
-    writer: Writer, case: str, program: Program, key: Array, group: Group, ahead: Future[float]
-) -> None:
+def _compile(program: Program, key: Array, ahead: Future[float]) -> float:
+    """Seconds that it took."""
     seconds = ahead.result()
     before = time.perf_counter()
     program.compile(key)
-    if group.first:
-        writer.add_seconds(case, compile=seconds + time.perf_counter() - before)
+    return seconds + time.perf_counter() - before
 
 
 def _run(
@@ -158,6 +155,7 @@ def _run(
     which: tuple[str, str],
     program: Program,
     chunks: Sequence[int],
+    compiling: float,
     progress: Progress | None,
 ) -> None:
     layout = store.cases[which[0]].passes[which[1]]
@@ -167,6 +165,7 @@ def _run(
         results = program.run(key, span.stop - span.start, span.start)
         seconds = time.perf_counter() - before
         kept = {variable: results[variable] for variable in layout.variables}
-        writer.write(*which, chunk, kept, seconds)
+        writer.write(*which, chunk, kept, seconds, compiling)
+        compiling = 0.0
         if progress is not None:
             progress.advance(span.stop - span.start, seconds)

@@ -17,15 +17,16 @@ except ModuleNotFoundError as error:
         f'the result store needs {error.name}: pip install "nrjax[studies]"', name=error.name
     ) from error
 
-RESULTS = "results.zarr"
+RESULTS = "results"
+MANIFEST = "manifest.json"
 SUMMARY = "summary.json"
 REPORT = "report.md"
 REPORT_MARK = "<!-- written by nrjax -->"
 FIGURES = "figures"
-NEW = ".results.zarr.new"
-_OLD = ".results.zarr.old"
+NEW = ".results.new"
+_OLD = ".results.old"
 _LOCK = ".nrjax.lock"
-_MANIFEST = ".nrjax-figures.json"
+_DRAWN = ".nrjax-figures.json"
 
 
 class StoreError(RuntimeError):
@@ -89,7 +90,7 @@ def check_space(path: Path, needed: int) -> None:
 
     Args:
         path: the folder.
-        needed: bytes, as `Pass.bytes_of` has them; floating-point noise shrinks little.
+        needed: bytes; floating-point noise shrinks little.
 
     Raises:
         OSError: less than half of it is free.
@@ -192,7 +193,7 @@ def write_figure(folder: Path, name: str, data: bytes) -> Path:
         folder.mkdir(exist_ok=True)
         if name not in ours:
             names = json.dumps(sorted([*ours, name]), indent=1)
-            write_whole(folder / _MANIFEST, names.encode())
+            write_whole(folder / _DRAWN, names.encode())
         write_whole(path, data)
     except OSError as error:
         raise explained(error, f"cannot write {path}") from error
@@ -204,17 +205,17 @@ def explained(error: OSError, message: str) -> OSError:
     return OSError(error.errno, f"{message}: {error.strerror or error}")
 
 
-def read_layout(results: Path) -> dict[str, Any]:
-    """The root attributes, or nothing where this is not a Zarr store."""
+def read_manifest(results: Path) -> dict[str, Any]:
+    """The manifest of these results, or nothing where there is none, or one that is no JSON."""
     try:
-        layout = json.loads((results / "zarr.json").read_bytes())["attributes"]
-    except (OSError, ValueError, KeyError):
+        manifest = json.loads((results / MANIFEST).read_bytes())
+    except (OSError, ValueError):
         return {}
-    return layout if isinstance(layout, dict) else {}
+    return manifest if isinstance(manifest, dict) else {}
 
 
 def _is_our_results(path: Path) -> bool:
-    return "nrjax_store" in read_layout(path)
+    return "nrjax_store" in read_manifest(path)
 
 
 def _is_our_summary(path: Path) -> bool:
@@ -234,7 +235,7 @@ def _is_our_report(path: Path) -> bool:
 
 def _figures(folder: Path) -> list[str]:
     """Names of the files in `figures/` that the store has written."""
-    path = folder / _MANIFEST
+    path = folder / _DRAWN
     try:
         return json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -253,7 +254,7 @@ def clear_leftovers(path: Path) -> None:
 
 def clear_temporary(path: Path) -> None:
     """Remove what killed writers left of single files; only under the lock."""
-    ours = (f"{RESULTS}/**/*.partial", f".{SUMMARY}.*.tmp", f".{REPORT}.*.tmp", f"{FIGURES}/.*.tmp")
+    ours = (f"{RESULTS}/**/.*.tmp", f".{SUMMARY}.*.tmp", f".{REPORT}.*.tmp", f"{FIGURES}/.*.tmp")
     for pattern in ours:
         for leftover in path.glob(pattern):
             leftover.unlink(missing_ok=True)
@@ -269,6 +270,6 @@ def remove_results(path: Path) -> None:
     folder = path / FIGURES
     for name in _figures(folder):
         (folder / Path(name).name).unlink(missing_ok=True)
-    (folder / _MANIFEST).unlink(missing_ok=True)
+    (folder / _DRAWN).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # not empty: somebody else's figures
         folder.rmdir()

@@ -12,14 +12,14 @@ import numpy as np
 
 from nrjax._numerics import check
 
-FORMAT = 2
+FORMAT = 3
 """Raised when a store written before could be misread."""
 
 BLOCK = 4096
 """Bytes in which file systems usually hand out space."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_RESERVED = ("done", "seconds", "trial", "chunk")
+_RESERVED = ("seconds", "trial", "chunk")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,11 +80,6 @@ class Pass:
         """Length of the first axis of the arrays."""
         return self.trials if self.axis == "trial" else self.chunks
 
-    @property
-    def chunk_rows(self) -> int:
-        """Rows of a chunk that is not short."""
-        return self.chunk if self.axis == "trial" else 1
-
     def span(self, chunk: int) -> slice:
         """The trials of a chunk."""
         return slice(chunk * self.chunk, min((chunk + 1) * self.chunk, self.trials))
@@ -94,25 +89,31 @@ class Pass:
         ends = np.minimum(np.arange(1, self.chunks + 1) * self.chunk, self.trials)
         return np.diff(ends, prepend=0)
 
-    def rows_of(self, chunk: int) -> slice:
-        """The rows of a chunk."""
-        return self.span(chunk) if self.axis == "trial" else slice(chunk, chunk + 1)
+    def file_of(self, chunk: int) -> str:
+        """The name of a chunk's file: its first trial and the one after its last."""
+        span = self.span(chunk)
+        return f"{span.start:010}-{span.stop:010}.npz"
+
+    def shapes(self, chunk: int) -> dict[str, tuple[int, ...]]:
+        """Of the variables of a chunk."""
+        span = self.span(chunk)
+        rows = (span.stop - span.start,) if self.axis == "trial" else ()
+        return {
+            name: (*rows, *(size for _, size in variable.dims))
+            for name, variable in self.variables.items()
+        }
 
     def bytes_of(self, chunks: int) -> int:
-        """What so many chunks take on disk, each file rounded up to a block.
+        """About what so many chunks take on disk, each file rounded up to a block.
 
-        Uncompressed, but for histograms: most of their bins are empty, and they shrink to less
-        than a quarter.
+        Most bins of histograms are empty: they shrink to less than a quarter.
         """
-        files = [4, 8]  # a flag and seconds
-        for variable in self.variables.values():
-            count = math.prod(size for _, size in variable.dims)
-            rows = min(self.chunk_rows, self.rows)
-            dtype = np.dtype(variable.dtype)
+        whole = 0
+        for name, shape in self.shapes(0).items():
+            dtype = np.dtype(self.variables[name].dtype)
             shrunk = 4 if self.axis == "chunk" and dtype.kind in "iu" else 1
-            files.append(rows * count * dtype.itemsize // shrunk)
-            files += [BLOCK] * len(variable.dims)  # folders
-        return chunks * sum(-(-size // BLOCK) * BLOCK for size in files)
+            whole += math.prod(shape) * dtype.itemsize // shrunk
+        return chunks * -(-whole // BLOCK) * BLOCK
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,11 +145,7 @@ def to_json(settings: Mapping[str, Any], cases: Sequence[Case]) -> dict[str, Any
         for name, layout in case.passes.items():
             _check_name("pass", name)
             _check_pass(layout)
-    layout = {
-        "nrjax_store": FORMAT,
-        "settings": dict(settings),
-        "cases": [dataclasses.asdict(case) for case in cases],
-    }
+    layout = {"settings": dict(settings), "cases": [dataclasses.asdict(case) for case in cases]}
     try:
         return json.loads(json.dumps(layout, allow_nan=False))
     except (TypeError, ValueError) as error:
@@ -158,29 +155,20 @@ def to_json(settings: Mapping[str, Any], cases: Sequence[Case]) -> dict[str, Any
 def from_json(layout: Mapping[str, Any]) -> tuple[dict[str, Any], list[Case]]:
     """The inverse of `to_json`."""
 
-    def variable(fields: dict[str, Any]) -> Variable:
-        dims = tuple((name, size) for name, size in fields["dims"])
-        return Variable(fields["dtype"], dims, fields["attributes"])
-
-    def coordinate(fields: dict[str, Any]) -> Coordinate:
-        return Coordinate(fields["dim"], tuple(fields["values"]), fields["attributes"])
-
     def one_pass(fields: dict[str, Any]) -> Pass:
-        return Pass(
-            fields["trials"],
-            fields["chunk"],
-            {name: variable(value) for name, value in fields["variables"].items()},
-            {name: coordinate(value) for name, value in fields["coordinates"].items()},
-            fields["axis"],
-        )
+        variables = {
+            name: Variable(**value | {"dims": tuple(map(tuple, value["dims"]))})
+            for name, value in fields["variables"].items()
+        }
+        coordinates = {
+            name: Coordinate(**value | {"values": tuple(value["values"])})
+            for name, value in fields["coordinates"].items()
+        }
+        return Pass(**fields | {"variables": variables, "coordinates": coordinates})
 
     cases = [
-        Case(
-            fields["name"],
-            fields["attributes"],
-            {name: one_pass(value) for name, value in fields["passes"].items()},
-        )
-        for fields in layout["cases"]
+        Case(**one | {"passes": {name: one_pass(value) for name, value in one["passes"].items()}})
+        for one in layout["cases"]
     ]
     return layout["settings"], cases
 
@@ -193,7 +181,7 @@ def with_trials(case: Case, trials: int) -> Case:
 
 
 def checked_arrays(layout: Pass, chunk: int, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The rows of one chunk, by variable, if names, dtypes and shapes are exactly the pass's.
+    """The variables of one chunk, if names, dtypes and shapes are exactly the pass's.
 
     Raises:
         ValueError: they are not.
@@ -202,16 +190,13 @@ def checked_arrays(layout: Pass, chunk: int, arrays: Mapping[str, Any]) -> dict[
     check(0 <= chunk < layout.chunks, "chunk", chunk, right)
     names = sorted(layout.variables)
     check(sorted(arrays) == names, "arrays", sorted(arrays), f"all variables of the pass: {names}")
-    span = layout.span(chunk)
     result = {}
-    for name, variable in layout.variables.items():
-        values = np.asarray(arrays[name])
-        kept = (span.stop - span.start,) if layout.axis == "trial" else ()
-        shape = (*kept, *(size for _, size in variable.dims))
+    for name, shape in layout.shapes(chunk).items():
+        values, dtype = np.asarray(arrays[name]), layout.variables[name].dtype
         # No cast: float64 results quietly stored as float32 would hide a mistake in the study.
-        check(values.dtype == np.dtype(variable.dtype), name, values.dtype.name, variable.dtype)
+        check(values.dtype == np.dtype(dtype), name, values.dtype.name, dtype)
         check(values.shape == shape, f"shape of {name}", values.shape, f"{shape} in chunk {chunk}")
-        result[name] = values if kept else values[None]
+        result[name] = values
     return result
 
 

@@ -23,7 +23,6 @@ from nrjax.studies.folder import RESULTS
 from nrjax.studies.group import ALONE, Group
 from nrjax.studies.layout import with_trials
 from nrjax.studies.precision import first_look, wanted
-from nrjax.studies.reading import naming_damage
 from nrjax.studies.report import Report
 from nrjax.studies.settings import begun, from_plain, to_plain
 from nrjax.studies.store import Store, UnfinishedError
@@ -277,13 +276,12 @@ def _extended(
 
 
 def _wanted(store: Store, settings: Any) -> int | None:
-    with naming_damage(store):
-        return wanted(store, settings)
+    return wanted(store, settings)
 
 
 def _conclude(study: Any, store: Store, group: Group) -> None:
     if group.first:
-        with _resumable(store.folder), naming_damage(store), store.writer():
+        with _resumable(store.folder), store.writer():
             study.conclude(store)
             study.plot(store)
     group.wait("summary and figures are written")

@@ -3,9 +3,8 @@
 Such a pass has one row for each chunk of trials: their counts and moments (`nrjax.sketches`).
 """
 
-import functools
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,9 +17,6 @@ from nrjax.studies.intervals import binomial_interval
 from nrjax.studies.layout import Coordinate, Pass, Variable
 from nrjax.studies.store import Store
 from nrjax.types import Status
-
-_BYTES = 2**24
-"""Counts to read at a time."""
 
 _PASSES = 32
 """Passes to remember: a study may have hundreds, which is more than fits."""
@@ -245,28 +241,35 @@ def folded(store: Store, case: str, name: str = "outcome") -> dict[str, _Folded]
     if key not in known:
         while len(known) >= _PASSES:
             known.pop(next(iter(known)))
-        dataset, found = store.read(case, name), {}
+        counts, moments = _merged(part for _, part in store.parts(case, name))
+        found = {}
         for variable, about in layout.variables.items():
             if variable.endswith("moments"):
                 prefix = variable.removesuffix("moments")
-                found |= _unpacked(dataset, prefix, about)
+                found |= _unpacked(counts.get(f"{prefix}counts"), moments[variable], about)
         known[key] = found
     return known[key]
 
 
-def _unpacked(dataset: Any, prefix: str, about: Variable) -> dict[str, _Folded]:
+def _merged(parts: Iterable[Mapping[str, np.ndarray]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Counts and moments of all chunks; one chunk at a time is in memory."""
+    counts: dict[str, np.ndarray] = {}
+    moments: dict[str, list[np.ndarray]] = {}
+    for part in parts:
+        for name, values in part.items():
+            if name.endswith("moments"):
+                moments.setdefault(name, []).append(values)
+            elif name.endswith("counts"):
+                counts[name] = counts.get(name, 0) + values.astype(np.int64)
+    return counts, {name: merge_moments(np.stack(rows)) for name, rows in moments.items()}
+
+
+def _unpacked(
+    counts: np.ndarray | None, moments: np.ndarray, about: Variable
+) -> dict[str, _Folded]:
     """The variables of one pair of arrays."""
-    moments = merge_moments(dataset[f"{prefix}moments"].values)
-    counts = np.zeros((*moments.shape[:-2], 0), np.int64)
-    if f"{prefix}counts" in dataset:
-        rows = dataset[f"{prefix}counts"]
-        some = max(1, _BYTES // max(1, rows[0].size * 8))
-        parts = (rows[at : at + some].values for at in range(0, rows.shape[0], some))
-        counts = functools.reduce(
-            lambda total, part: total + part.sum(axis=0, dtype=np.int64),
-            parts,
-            np.zeros(rows.shape[1:], np.int64),
-        )
+    if counts is None:
+        counts = np.zeros((*moments.shape[:-2], 0), np.int64)
     found, at = {}, 0
     for place, (variable, fold) in enumerate(described(about.attributes["folds"]).folds.items()):
         here = counts[..., at : at + fold.size]

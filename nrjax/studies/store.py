@@ -1,16 +1,17 @@
-"""The result store that all studies share; it survives being killed at any moment.
+"""The results of a run, in a folder; they survive being killed at any moment.
 
-A folder holds `results.zarr` (Zarr v3, laid out for xarray: one group per case and pass),
-`summary.json` and `figures/`. Trials are written in chunks: the data first, then, in a separate
-write, how many trials of that chunk are `done`. Only `done` counts, since several arrays cannot be
-written as one. Each file is put in place by a rename. That is safe against the death of the process
-at any moment and a full disk, not against a power cut.
+A folder holds `results/`, `summary.json`, `report.md` and `figures/`. In `results/` are
+`manifest.json`, which says what is to be there, and for each pass of each case a folder of chunks.
+A chunk is one file (`nrjax.studies.chunks`), put in place by a rename: that it exists is that it is
+done. More trials are one rename of the manifest. xarray opens a pass by
+`xarray.open_dataset(folder, engine="nrjax", group="case/pass")`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
+import hashlib
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,19 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-try:
-    import zarr  # noqa: F401
-
-    if importlib.util.find_spec("xarray") is None:  # imported only to read: pandas comes with it
-        raise ModuleNotFoundError("No module named 'xarray'", name="xarray")
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f'the result store needs {error.name}: pip install "nrjax[studies]"', name=error.name
-    ) from error
-
 from nrjax._numerics import check
-from nrjax.studies import arrays, reading
+from nrjax.studies.chunks import packed, unpacked
 from nrjax.studies.folder import (
+    MANIFEST,
     NEW,
     RESULTS,
     DamagedError,
@@ -44,9 +36,10 @@ from nrjax.studies.folder import (
     clear_temporary,
     explained,
     lock,
-    read_layout,
+    read_manifest,
     remove_results,
     write_figure,
+    write_whole,
 )
 from nrjax.studies.layout import (
     FORMAT,
@@ -54,11 +47,11 @@ from nrjax.studies.layout import (
     Coordinate,
     Pass,
     Variable,
+    checked_arrays,
     from_json,
     to_json,
     with_trials,
 )
-from nrjax.studies.writer import Writer
 
 if TYPE_CHECKING:
     import xarray
@@ -76,6 +69,9 @@ __all__ = [
     "Writer",
 ]
 
+_REMEMBERED = 4
+"""Passes that were read last: one variable after another is asked for."""
+
 
 class Store:
     """Results of one run of a study.
@@ -90,6 +86,7 @@ class Store:
         self.folder = folder
         self.settings = settings
         self.cases = {case.name: case for case in cases}
+        self._read: dict[tuple[str, str], xarray.Dataset] = {}
 
     @staticmethod
     def check(folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
@@ -124,12 +121,13 @@ class Store:
         """
         layout = to_json(settings, cases)
         path = cls.check(folder, overwrite=overwrite)
-        check_space(path, arrays.space(cases))
+        check_space(path, _space(cases))
         with lock(path):
             cls.check(path, overwrite=overwrite)  # another run may have come in between
             clear_leftovers(path)
             try:
-                arrays.lay_out(path / NEW, layout)
+                (path / NEW).mkdir()
+                _write_manifest(path / NEW, layout)
             except OSError as error:
                 clear_leftovers(path)
                 raise explained(error, f"cannot lay out the results in {path}") from error
@@ -145,7 +143,7 @@ class Store:
         Raises:
             FileNotFoundError: the folder holds no results.
             ValueError: they are of another format, or not nrjax's.
-            DamagedError: files are missing or broken.
+            DamagedError: their manifest is broken.
         """
         path = Path(folder)
         if not (path / RESULTS).is_dir():
@@ -154,31 +152,28 @@ class Store:
                 f"{RESULTS} in it (a run that was stopped before it was laid out leaves none: "
                 "begin it again with `nrjax run`)"
             )
-        layout = read_layout(path / RESULTS)
-        if "nrjax_store" not in layout:
+        where, found = path / RESULTS / MANIFEST, read_manifest(path / RESULTS)
+        if "nrjax_store" not in found:
             raise ValueError(
-                f"{path / RESULTS / 'zarr.json'} is missing, broken or not nrjax's: restore it "
-                "from a copy, or choose another folder; nothing was changed"
+                f"{where} is missing, broken or not nrjax's: restore it from a copy, or choose "
+                "another folder; nothing was changed"
             )
-        if layout["nrjax_store"] != FORMAT:
-            written = layout.get("settings", {}).get("nrjax", "another version")
+        if found["nrjax_store"] != FORMAT:
             raise ValueError(
-                f"{path / RESULTS} has store format {layout['nrjax_store']!r}, written by nrjax "
-                f"{written}; this version reads format {FORMAT}: use that version, or run the "
-                "study again in another folder"
+                f"{path / RESULTS} has store format {found['nrjax_store']!r}; this version of "
+                f"nrjax reads format {FORMAT}: use the version that wrote it, or run the study "
+                "again in another folder"
             )
-        try:
-            settings, cases = from_json(layout)
-        except (KeyError, TypeError, AttributeError) as error:
+        layout = found.get("layout", {})
+        if found.get("sha256") != _checksum(layout):
             raise DamagedError(
-                f"{path / RESULTS / 'zarr.json'} lacks parts of the layout ({error!r}): restore "
-                "it from a copy, or run the study again in another folder"
-            ) from error
-        arrays.check_whole(path / RESULTS, cases)
-        return cls(path, settings, cases)
+                f"{where} is broken: its checksum is not that of its contents; restore it from a "
+                "copy, or run the study again in another folder"
+            )
+        return cls(path, *from_json(layout))
 
     def read(self, case: str, name: str, *, partial: bool = False) -> xarray.Dataset:
-        """One pass of a case, with the coordinate `trial`; loaded from disk as it is used.
+        """One pass of a case, with the coordinate `trial`.
 
         Where the trials were folded, chunk by chunk, the coordinate is `chunk`.
 
@@ -189,7 +184,48 @@ class Store:
 
         Raises:
             UnfinishedError: some trials are not done and `partial` is false.
-            DamagedError: a file is missing or broken.
+            DamagedError: a file is broken.
+        """
+        import xarray  # slow to import
+
+        layout = self.layout_of(case, name)
+        if (case, name) in self._read and not partial:
+            return self._read[case, name]
+        numbers: list[np.ndarray] = []
+        parts: dict[str, list[np.ndarray]] = {variable: [] for variable in layout.variables}
+        for chunk, arrays in self.parts(case, name, partial=partial):
+            span = layout.span(chunk)
+            numbers.append(
+                np.arange(span.start, span.stop) if layout.axis == "trial" else np.array([chunk])
+            )
+            for variable, values in parts.items():
+                one = arrays[variable]
+                values.append(one if layout.axis == "trial" else one[None])
+        variables = {}
+        for variable, about in layout.variables.items():
+            dims = [layout.axis, *(dim for dim, _ in about.dims)]
+            none = np.empty((0, *(size for _, size in about.dims)), about.dtype)
+            values = np.concatenate([none, *parts.pop(variable)])
+            variables[variable] = (dims, values, about.attributes)
+        along = {
+            name: (one.dim, np.array(one.values), one.attributes)
+            for name, one in layout.coordinates.items()
+        }
+        along[layout.axis] = (layout.axis, np.concatenate([np.empty(0, int), *numbers]), {})
+        dataset = xarray.Dataset(variables, along, dict(self.cases[case].attributes))
+        if not partial:
+            while len(self._read) >= _REMEMBERED:
+                self._read.pop(next(iter(self._read)))
+            self._read[case, name] = dataset
+        return dataset
+
+    def parts(
+        self, case: str, name: str, *, partial: bool = False
+    ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+        """Number and arrays of each chunk of a pass, read as they are asked for.
+
+        Raises:
+            UnfinishedError, DamagedError: as `read`.
         """
         layout, here = self.layout_of(case, name), self.path_of(case, name)
         done = self.done(case, name)
@@ -199,15 +235,15 @@ class Store:
                 f"{layout.chunks} chunks are missing: finish the run with `nrjax resume "
                 f"{self.folder}`, or read what there is with partial=True"
             )
-        arrays.check_chunks(here, layout, done)
-        dataset = reading.opened(here, layout, done)
-        dataset.attrs = dict(self.cases[case].attributes)
-        return dataset
+        for chunk in np.flatnonzero(done).tolist():
+            yield chunk, unpacked(here / layout.file_of(chunk))
 
     def done(self, case: str, name: str) -> np.ndarray:
         """Which chunks of a pass are done: bool, shape (chunks,)."""
-        layout = self.layout_of(case, name)
-        return self._marks(case, name, "done") == layout.sizes()
+        layout, here = self.layout_of(case, name), self.path_of(case, name)
+        there = set(os.listdir(here)) if here.is_dir() else set()
+        files = (layout.file_of(chunk) for chunk in range(layout.chunks))
+        return np.fromiter((file in there for file in files), bool, layout.chunks)
 
     def finished(self) -> bool:
         """Whether every trial of every pass is done."""
@@ -229,17 +265,12 @@ class Store:
         check_space(self.folder, missing)
 
     def seconds(self, case: str) -> dict[str, float]:
-        """Seconds spent on a case so far: `{"compile": ..., "run": ...}`.
-
-        Where several processes ran it, their seconds of running are added, and one compiled.
-        """
-        passes = self._case(case).passes
-        compiled = arrays.attributes_of(self.path_of(case))["compile_seconds"]
-        run = sum(
-            float(self._marks(case, name, "seconds")[self.done(case, name)].sum())
-            for name in passes
-        )
-        return {"compile": compiled, "run": run}
+        """Seconds spent on a case so far, by all that took part: `{"compile": ..., "run": ...}`."""
+        spent = np.zeros(2)
+        for name in self._case(case).passes:
+            for _, arrays in self.parts(case, name, partial=True):
+                spent += arrays["seconds"]
+        return {"compile": float(spent[0]), "run": float(spent[1])}
 
     @contextlib.contextmanager
     def writer(self, rank: int = 0) -> Iterator[Writer]:
@@ -252,7 +283,6 @@ class Store:
         Raises:
             StoreBusyError: somebody else holds it.
             StoreError: the results were replaced since this store was opened.
-            DamagedError: a chunk that is done lacks a file.
         """
         with lock(self.folder, rank):
             current = Store.open(self.folder)
@@ -263,7 +293,6 @@ class Store:
                 )
             if rank == 0:
                 clear_temporary(self.folder)
-                arrays.fit(self.folder / RESULTS, list(self.cases.values()))
             yield Writer(self)
 
     def extend(self, trials: int, settings: Mapping[str, Any] | None = None) -> Store:
@@ -289,11 +318,10 @@ class Store:
                 check(trials >= one.trials, "trials", trials, right)
         cases = [with_trials(case, trials) for case in self.cases.values()]
         layout = to_json(self.settings if settings is None else settings, cases)
-        check_space(self.folder, arrays.space(cases) - arrays.space(list(self.cases.values())))
+        check_space(self.folder, _space(cases) - _space(list(self.cases.values())))
         with self.writer():
             try:
-                arrays.fit(self.folder / RESULTS, cases)
-                arrays.set_attributes(self.folder / RESULTS, layout)
+                _write_manifest(self.folder / RESULTS, layout)
             except OSError as error:
                 raise explained(error, f"cannot add trials to {self.folder}") from error
         return Store.open(self.folder)
@@ -320,10 +348,74 @@ class Store:
         check(case in self.cases, "case", case, f"one of {sorted(self.cases)}")
         return self.cases[case]
 
-    def path_of(self, *parts: str) -> Path:
-        """Folder of a case, a pass or an array."""
-        return (self.folder / RESULTS).joinpath(*parts)
+    def path_of(self, case: str, name: str) -> Path:
+        """Folder of a pass of a case; there once it has a chunk."""
+        return self.folder / RESULTS / case / name
 
-    def _marks(self, case: str, name: str, array: str) -> np.ndarray:
-        chunks = self.layout_of(case, name).chunks
-        return arrays.read_marks(self.path_of(case, name), array, chunks)
+
+class Writer:
+    """Writes chunks; from `Store.writer`."""
+
+    def __init__(self, store: Store):
+        self._store = store
+
+    def pending(self, case: str, name: str) -> list[int]:
+        """Numbers of the chunks of a pass that are not done."""
+        return np.flatnonzero(~self._store.done(case, name)).tolist()
+
+    def write(
+        self,
+        case: str,
+        name: str,
+        chunk: int,
+        arrays: Mapping[str, Any],
+        seconds: float = 0.0,
+        compiling: float = 0.0,
+    ) -> None:
+        """Write one chunk: all variables of the pass, each of shape (trials of the chunk, ...).
+
+        Where the trials were folded they are of shape (...), without an axis of trials.
+
+        Args:
+            case: its name.
+            name: the pass.
+            chunk: its number.
+            arrays: the variables by name.
+            seconds: how long it took to simulate.
+            compiling: seconds of compilation before it.
+
+        Raises:
+            ValueError: a name, shape or dtype differs from the pass's.
+            OSError: the disk is full, or failed. What is done stays done.
+        """
+        layout, here = self._store.layout_of(case, name), self._store.path_of(case, name)
+        checked = checked_arrays(layout, chunk, arrays)
+        data = packed(checked | {"seconds": np.array([compiling, seconds])})
+        try:
+            here.mkdir(parents=True, exist_ok=True)
+            write_whole(here / layout.file_of(chunk), data)
+        except OSError as error:
+            raise explained(
+                error,
+                f"cannot write chunk {chunk} of {case}/{name} to {self._store.folder}; the chunks "
+                "done before it are kept",
+            ) from error
+        # Shorter ones of the same beginning, from before trials were added.
+        for old in here.glob(f"{layout.span(chunk).start:010}-*.npz"):
+            if old.name != layout.file_of(chunk):
+                old.unlink(missing_ok=True)
+
+
+def _space(cases: Sequence[Case]) -> int:
+    """Bytes that the results take."""
+    passes = [one for case in cases for one in case.passes.values()]
+    return sum(one.bytes_of(one.chunks) for one in passes)
+
+
+def _write_manifest(results: Path, layout: dict[str, Any]) -> None:
+    content = {"nrjax_store": FORMAT, "sha256": _checksum(layout), "layout": layout}
+    write_whole(results / MANIFEST, json.dumps(content, indent=1).encode())
+
+
+def _checksum(layout: Any) -> str:
+    return hashlib.sha256(json.dumps(layout, sort_keys=True).encode()).hexdigest()

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-pytest.importorskip("zarr")
+pytest.importorskip("xarray")
 
 from nrjax.program import Program
 from nrjax.studies import runner

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-pytest.importorskip("zarr")
+pytest.importorskip("xarray")
 from nrjax.studies.distribution import Sample
 from nrjax.studies.intervals import band_width, binomial_interval, rank_interval, rank_of
 

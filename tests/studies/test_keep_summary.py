@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-pytest.importorskip("zarr")
+pytest.importorskip("xarray")
 from nrjax import montecarlo
 from nrjax.bins import LogBins, WholeBins
 from nrjax.keys import study_key

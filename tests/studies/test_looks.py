@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-pytest.importorskip("zarr")
+pytest.importorskip("xarray")
 from nrjax.bins import LogBins
 from nrjax.studies import precision
 from nrjax.studies.distribution import Sample

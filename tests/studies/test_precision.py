@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-pytest.importorskip("zarr")
+pytest.importorskip("xarray")
 from nrjax.cli import main
 from nrjax.sketches import described
 from nrjax.studies import precision, rogers2023, runner, skellam_counts, whitehouse2022

@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("zarr")
+pytest.importorskip("filelock")
+pytest.importorskip("xarray")
 import xarray
 
+from nrjax.studies import folder as folder_module
 from nrjax.studies import store as store_module
 from nrjax.studies.store import (
     Case,
@@ -23,7 +24,6 @@ from nrjax.studies.store import (
     Store,
     StoreBusyError,
     Variable,
-    Writer,
 )
 
 HERE = Path(__file__).parent
@@ -82,15 +82,21 @@ def test_gives_back_what_was_written(tmp_path, dtype):
     assert curve.utility.attrs["unit"] == "nat"
 
 
-def test_xarray_reads_a_group_on_its_own(tmp_path):
+def test_xarray_opens_a_pass_and_all_of_them(tmp_path):
     case = a_case()
-    write_all(Store.create(tmp_path, {}, [case]), case, "curve")
-    dataset = xarray.open_zarr(
-        tmp_path / "results.zarr", group=f"{NAME}/curve", consolidated=False, chunks=None
-    )
-    assert set(dataset.coords) == {"epsilon"}
+    store = Store.create(tmp_path, {}, [case])
+    for name in ("outcome", "curve"):
+        write_all(store, case, name)
+    dataset = xarray.open_dataset(tmp_path, engine="nrjax", group=f"{NAME}/curve")
+    assert set(dataset.coords) == {"epsilon", "trial"}
     assert dataset.attrs["task"] == "logistic"
     np.testing.assert_array_equal(dataset.utility[:3], arrays(case, "curve", 0)["utility"])
+    one = xarray.open_dataset(tmp_path, engine="nrjax", group=NAME, drop_variables="step")
+    assert set(one) == {"epsilon"}
+    tree = xarray.open_datatree(tmp_path, engine="nrjax")
+    xarray.testing.assert_identical(tree[f"{NAME}/curve"].to_dataset(), dataset)
+    with pytest.raises(ValueError, match=f"group = 'x': must be one of .*{NAME}/curve"):
+        xarray.open_dataset(tmp_path, engine="nrjax", group="x")
 
 
 def test_room_asked_for_histograms_is_what_they_take(tmp_path):
@@ -102,10 +108,8 @@ def test_room_asked_for_histograms_is_what_they_take(tmp_path):
     store = Store.create(tmp_path, {}, [Case("a", {}, {"outcome": layout})])
     with store.writer() as writer:
         writer.write("a", "outcome", 0, {"counts": counts})
-    files = [path for path in tmp_path.glob("results.zarr/a/outcome/*/c/**/*") if path.is_file()]
-    taken = sum(path.stat().st_size for path in files)
-    assert len(files) == 3
-    assert taken < layout.bytes_of(1) < counts.nbytes / 2
+    (file,) = store.path_of("a", "outcome").iterdir()
+    assert file.stat().st_size < layout.bytes_of(1) < counts.nbytes / 2
 
 
 def test_folded_chunks_have_a_row_each_and_more_can_be_added(tmp_path):
@@ -159,79 +163,67 @@ def test_a_chunk_may_be_more_than_the_trials(tmp_path):
                 writer.write("a", "outcome", chunk, {"x": values[layout.span(chunk)]})
         np.testing.assert_array_equal(store.read("a", "outcome")["x"], values)
         assert store.finished()
-    alone = xarray.open_zarr(
-        tmp_path / "results.zarr", group="a/outcome", consolidated=False, chunks=None
-    )
-    assert alone.sizes["trial"] == 250
+    assert len(list(store.path_of("a", "outcome").iterdir())) == 3  # the short ones are gone
 
 
-PART = f"results.zarr/{NAME}"
+def everything(folder):
+    return {one: one.read_bytes() for one in folder.rglob("*") if one.is_file()}
 
 
-@pytest.mark.parametrize(
-    ("lost", "how", "words"),
-    [
-        ("results.zarr/zarr.json", "removed", "zarr.json is missing, broken or not nrjax's"),
-        ("results.zarr/zarr.json", "cut", "zarr.json is missing, broken or not nrjax's"),
-        (f"{PART}/zarr.json", "removed", "public/zarr.json is missing: the results are damaged"),
-        (f"{PART}/zarr.json", "cut", "public/zarr.json is broken: the results are damaged"),
-        (f"{PART}/curve", "removed", "curve/zarr.json is missing: the results are damaged"),
-        (f"{PART}/outcome/step", "removed", "step/zarr.json is missing: the results are damaged"),
-        (f"{PART}/outcome/done", "removed", "done/zarr.json is missing: the results are damaged"),
-        (f"{PART}/curve/epsilon/c", "removed", "epsilon/c/0 with the coordinate 'epsilon' is mis"),
-        (f"{PART}/outcome/step/c/1", "removed", "step/c/1 is missing or empty, though chunk 1 is"),
-        (f"{PART}/outcome/step/c/1", "cut", "step/c/1 is missing or empty, though chunk 1 is"),
-        (f"{PART}/curve/utility/c", "removed", "utility/c/0/0 is missing or empty, though chunk 0"),
-    ],
-)
-def test_a_store_that_is_half_deleted_is_refused_by_name(tmp_path, lost, how, words):
-    store = Store.create(tmp_path, {}, [a_case()])
-    for name in ("outcome", "curve"):
-        write_all(store, a_case(), name)
-    path = tmp_path / lost
-    if how == "cut":
-        path.write_bytes(path.read_bytes()[:40] if path.suffix else b"")
-    elif path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
-
-    def state():
-        return {one: one.read_bytes() for one in tmp_path.rglob("*") if one.is_file()}
-
-    before = state()
-
-    def use():
-        store = Store.open(tmp_path)
-        for name in ("outcome", "curve"):
-            store.read(NAME, name)
-
-    def resume():
-        with Store.open(tmp_path).writer() as writer:
-            for name in ("outcome", "curve"):
-                writer.pending(NAME, name)
-
-    for act in (use, resume):
-        with pytest.raises((DamagedError, ValueError), match=words):
-            act()
-    with pytest.raises(FileExistsError):
-        Store.create(tmp_path, {}, [a_case()])
-    assert state() == before
+def test_every_flipped_bit_is_noticed(tmp_path):
+    """Of a chunk: refused by name; of the manifest: refused, or of no importance."""
+    store = Store.create(tmp_path, {"seed": 0}, [a_case()])
+    write_all(store, a_case(), "outcome")
+    whole = store.read(NAME, "outcome")
+    rng = np.random.default_rng(0)
+    for path in (tmp_path / "results" / "manifest.json", *store.path_of(NAME, "outcome").iterdir()):
+        good = path.read_bytes()
+        for bit in rng.choice(8 * len(good), 150, replace=False).tolist():
+            bad = bytearray(good)
+            bad[bit // 8] ^= 1 << bit % 8
+            path.write_bytes(bad)
+            try:
+                found = Store.open(tmp_path)
+                assert found.settings == {"seed": 0}
+                assert found.cases == store.cases
+                xarray.testing.assert_identical(found.read(NAME, "outcome"), whole)
+                said = "manifest.json"  # white space
+            except (ValueError, DamagedError) as error:  # also of the name of the format
+                said = str(error).replace("has store format", "manifest.json")
+            assert path.name in said
+        path.write_bytes(good)
+    xarray.testing.assert_identical(Store.open(tmp_path).read(NAME, "outcome"), whole)
 
 
-def test_a_lost_chunk_can_be_run_again(tmp_path):
+@pytest.mark.parametrize("how", ["removed", "cut", "emptied"])
+def test_a_broken_manifest_is_refused_and_nothing_is_changed(tmp_path, how):
     store = Store.create(tmp_path, {}, [a_case()])
     write_all(store, a_case(), "outcome")
-    here = store.path_of(NAME, "outcome")
-    (here / "step" / "c" / "1").unlink()
-    with pytest.raises(DamagedError) as caught:
-        store.read(NAME, "outcome")
-    mark = here / "done" / "c" / "1"
-    assert f"remove the mark {mark}" in str(caught.value)
-    mark.unlink()
+    path = tmp_path / "results" / "manifest.json"
+    good = path.read_bytes()
+    path.unlink() if how == "removed" else path.write_bytes(good[:40] if how == "cut" else b"")
+    before = everything(tmp_path)
+    for act in (Store.open, lambda folder: store.writer().__enter__()):
+        with pytest.raises(ValueError, match=r"manifest\.json is missing, broken or not nrjax's"):
+            act(tmp_path)
+    for overwrite in (False, True):
+        with pytest.raises(FileExistsError):
+            Store.create(tmp_path, {}, [a_case()], overwrite=overwrite)
+    assert everything(tmp_path) == before
+
+
+def test_a_broken_or_lost_chunk_can_be_run_again(tmp_path):
+    store = Store.create(tmp_path, {}, [a_case()])
     write_all(store, a_case(), "outcome")
-    expected = [arrays(a_case(), "outcome", chunk)["step"] for chunk in range(3)]
-    np.testing.assert_array_equal(store.read(NAME, "outcome").step, np.concatenate(expected))
+    whole = store.read(NAME, "outcome")
+    path = store.path_of(NAME, "outcome") / "0000000004-0000000008.npz"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(DamagedError, match=f"{path} is broken.*remove it, and `nrjax resume`"):
+        Store.open(tmp_path).read(NAME, "outcome")
+    path.unlink()
+    assert Store.open(tmp_path).done(NAME, "outcome").tolist() == [True, False, True]
+    write_all(store, a_case(), "outcome")
+    xarray.testing.assert_identical(Store.open(tmp_path).read(NAME, "outcome"), whole)
 
 
 def test_unfinished_trials_are_an_error_or_left_out(tmp_path):
@@ -289,16 +281,13 @@ def test_a_chunk_that_does_not_fit_is_refused(tmp_path, change, words):
         assert writer.pending(NAME, "outcome") == [0, 1, 2]
 
 
-def test_a_chunk_out_of_range_or_done_is_refused(tmp_path):
+def test_a_chunk_out_of_range_is_refused(tmp_path):
     case = a_case()
     store = Store.create(tmp_path, {}, [case])
     with store.writer() as writer:
         for chunk in (-1, 3):
             with pytest.raises(ValueError, match=f"chunk = {chunk}: must be from 0 to 2"):
                 writer.write(NAME, "outcome", chunk, {})
-        writer.write(NAME, "outcome", 1, arrays(case, "outcome", 1))
-        with pytest.raises(ValueError, match="chunk = 1: must be pending"):
-            writer.write(NAME, "outcome", 1, arrays(case, "outcome", 1))
         with pytest.raises(ValueError, match="case = 'x': must be one of"):
             writer.pending("x", "outcome")
         with pytest.raises(ValueError, match="pass = 'x': must be one of"):
@@ -312,7 +301,7 @@ def test_a_chunk_out_of_range_or_done_is_refused(tmp_path):
         (Case("a", {"x": np.inf}, {}), "strict JSON"),
         (Case("a", {"x": np.zeros(2)}, {}), "strict JSON"),
         (Case("a", {}, {"p": Pass(0, 1, {})}), "trials = 0: must be a positive integer"),
-        (Case("a", {}, {"p": Pass(1, 1, {"done": Variable("bool")})}), "variable = 'done'"),
+        (Case("a", {}, {"p": Pass(1, 1, {"trial": Variable("bool")})}), "variable = 'trial'"),
         (Case("a", {}, {"p": Pass(1, 1, {"x": Variable("object")})}), "dtype = 'object'"),
         (
             Case("a", {}, {"p": Pass(1, 1, {}, {"e": Coordinate("level", (1.0,))})}),
@@ -336,10 +325,9 @@ def test_seconds_add_up(tmp_path):
     assert store.seconds(NAME) == {"compile": 0.0, "run": 0.0}
     for _ in range(2):
         with store.writer() as writer:
-            writer.add_seconds(NAME, compile=1.5)
             for name in ("outcome", "curve"):
                 chunk = writer.pending(NAME, name)[0]
-                writer.write(NAME, name, chunk, arrays(a_case(), name, chunk), 0.25)
+                writer.write(NAME, name, chunk, arrays(a_case(), name, chunk), 0.25, 0.75)
     assert Store.open(tmp_path).seconds(NAME) == {"compile": 3.0, "run": 1.0}
 
 
@@ -385,7 +373,7 @@ def test_results_are_replaced_on_request_only_and_strangers_files_never(tmp_path
     assert strange.read_text() == "mine"
 
 
-@pytest.mark.parametrize("name", ["results.zarr", "summary.json"])
+@pytest.mark.parametrize("name", ["results", "summary.json"])
 def test_files_that_only_look_like_results_are_left_alone(tmp_path, name):
     (tmp_path / name).write_text('{"a": 1}')
     with pytest.raises(FileExistsError, match="was not written by nrjax"):
@@ -411,20 +399,17 @@ def test_a_folder_without_results_cannot_be_opened(tmp_path):
     with pytest.raises(FileNotFoundError, match="must be the folder of an earlier run"):
         Store.open(tmp_path)
     Store.create(tmp_path, {}, [a_case()])
-    root = tmp_path / "results.zarr" / "zarr.json"
-    metadata = json.loads(root.read_text())
+    path = tmp_path / "results" / "manifest.json"
+    manifest = json.loads(path.read_text())
     for version in (1, 99):
-        metadata["attributes"]["nrjax_store"] = version
-        metadata["attributes"]["settings"] = {"nrjax": "0.1"}
-        root.write_text(json.dumps(metadata))
-        with pytest.raises(ValueError, match=f"format {version}, written by nrjax 0.1; this"):
+        path.write_text(json.dumps(manifest | {"nrjax_store": version}))
+        with pytest.raises(ValueError, match=f"has store format {version}; this version"):
             Store.open(tmp_path)
         with pytest.raises(FileExistsError, match="holds results already"):
             Store.create(tmp_path, {}, [a_case()])
 
 
-@pytest.mark.parametrize("full", ["_write_data", "_write_flag"])
-def test_a_full_disk_ends_clearly_and_the_store_reopens(tmp_path, monkeypatch, full):
+def test_a_full_disk_ends_clearly_and_the_store_reopens(tmp_path, monkeypatch):
     case = a_case()
     store = Store.create(tmp_path, {}, [case])
 
@@ -434,7 +419,7 @@ def test_a_full_disk_ends_clearly_and_the_store_reopens(tmp_path, monkeypatch, f
     with store.writer() as writer:
         writer.write(NAME, "outcome", 0, arrays(case, "outcome", 0))
         with monkeypatch.context() as patch:
-            patch.setattr(Writer, full, staticmethod(no_space))
+            patch.setattr(store_module, "write_whole", no_space)
             with pytest.raises(OSError, match=r"cannot write chunk 1 .*No space left") as caught:
                 writer.write(NAME, "outcome", 1, arrays(case, "outcome", 1))
     assert caught.value.errno == errno.ENOSPC
@@ -455,10 +440,10 @@ def test_kills_at_any_moment_lose_nothing_that_was_done(tmp_path):
     assert facts["random"]["faults"] == 0
     assert facts["random"]["interrupted"] >= 6  # kills that hit unfinished work
     assert facts["create"]["faults"] == 0
-    for moment in ("in the data", "before the flag", "after the flag"):
+    for moment in ("in the data", "before the rename", "after the rename"):
         assert facts[moment] == {"faults": 0, "completed": True}, moment
-    # Planted fault: with the flag written first, the same kill is caught by the same check.
-    assert facts["flag first"]["faults"] > 0
+    # Planted fault: written in its place, the same kill is caught by the same check.
+    assert facts["in place"]["faults"] > 0
 
 
 @posix
@@ -492,8 +477,8 @@ with store.writer() as writer:
 
 
 def test_a_missing_library_is_named_with_the_remedy(monkeypatch):
-    """Importing the module without zarr says what to install."""
-    monkeypatch.setitem(sys.modules, "zarr", None)
-    source = Path(store_module.__file__).read_text()
-    with pytest.raises(ModuleNotFoundError, match=r'zarr: pip install "nrjax\[studies\]"'):
-        exec(compile(source, "store.py", "exec"), {"__name__": "again"})
+    """Importing the module without filelock says what to install."""
+    monkeypatch.setitem(sys.modules, "filelock", None)
+    source = Path(folder_module.__file__).read_text()
+    with pytest.raises(ModuleNotFoundError, match=r'filelock: pip install "nrjax\[studies\]"'):
+        exec(compile(source, "folder.py", "exec"), {"__name__": "again"})

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-pytest.importorskip("zarr")
+pytest.importorskip("xarray")
 from nrjax.studies.distribution import Sample
 from nrjax.studies.report import Report, lowest, span, within, write_report
 from nrjax.studies.store import Case, Pass, Store, Variable
@@ -47,8 +47,7 @@ def store_of(folder, *outcomes, attributes=ATTRIBUTES, settings=SETTINGS):
     with store.writer() as writer:
         for case, outcome in zip(cases, outcomes, strict=True):
             arrays = {k: np.array(v, names[k]) for k, v in zip(names, outcome, strict=True)}
-            writer.write(case.name, "outcome", 0, arrays, seconds=2.0)
-            writer.add_seconds(case.name, compile=1.0)
+            writer.write(case.name, "outcome", 0, arrays, 2.0, 1.0)
     return store
 
 
