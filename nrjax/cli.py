@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import itertools
-import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,16 +18,18 @@ except ModuleNotFoundError as error:
         f'the command nrjax needs {error.name}: pip install "nrjax[studies]"', name=error.name
     ) from error
 
-import jax
-
 import nrjax
 from nrjax import _machine, datasets
 from nrjax._numerics import check
 from nrjax.progress import progress
-from nrjax.studies import runner
-from nrjax.studies.group import ALONE, Group, Machines, join, leave, speaker, start_devices
-from nrjax.studies.report import Report
-from nrjax.studies.store import Store, StoreError
+from nrjax.study import sources
+from nrjax.study.cluster import connected
+from nrjax.study.report import Report
+from nrjax.study.results import Results
+from nrjax.study.settings import RunSettings
+from nrjax.study.sources import PAPERS, Source
+from nrjax.study.store import Store, StoreError
+from nrjax.study.study import begin, take_up, untouched
 
 _MISUSE = 2
 """Exit status where the user can mend the call."""
@@ -50,19 +51,30 @@ def _table(report: Report) -> rich.table.Table:
 
 @dataclasses.dataclass(frozen=True)
 class _Run:
-    """Run a study; `nrjax run --help` lists the studies."""
+    """Run a study, a paper's or that of a file; `nrjax run --help` lists the papers'."""
 
-    study: tyro.conf.Suppress[Any] = None
+    source: tyro.conf.Suppress[Any] = None
+    own: tyro.conf.Suppress[Any] = None
     settings: tyro.conf.Suppress[Any] = None
-    machines: tyro.conf.Suppress[Any] = None
+    cluster: tyro.conf.Suppress[Any] = None
 
 
 @dataclasses.dataclass(frozen=True)
-class _Machines(Machines):
-    __doc__ = Machines.__doc__
+class _Cluster:
+    """Workers that share the chunks of a run; see docs/clusters.md."""
 
-    def __post_init__(self):
-        """Not while parsing; see `_checked`."""
+    scheduler: str | None = None
+    """Address of a Dask scheduler, such as tcp://node1:8786, whose workers run the chunks."""
+    workers: int | None = None
+    """Run the chunks in so many processes on this machine."""
+
+    def checked(self) -> "_Cluster":
+        """The same; not while parsing, see `_checked`."""
+        ok = self.workers is None or self.workers >= 1
+        check(ok, "workers", self.workers, "at least 1")
+        right = "left out with --workers, which starts a scheduler of its own"
+        check(None in (self.scheduler, self.workers), "scheduler", self.scheduler, right)
+        return self
 
 
 _Folder = tyro.conf.Positional[Path]
@@ -79,7 +91,9 @@ class _Resume:
     until_se: float | None = None
     """Add trials until every median epsilon has this standard error, in place of what the run has
     asked for; see `nrjax run`."""
-    machines: tyro.conf.OmitArgPrefixes[_Machines] = dataclasses.field(default_factory=_Machines)
+    most_trials: int | None = None
+    """With --until-se: no more trials than this, in place of what the run has asked for."""
+    cluster: tyro.conf.OmitArgPrefixes[_Cluster] = dataclasses.field(default_factory=_Cluster)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,28 +122,45 @@ class _Data:
     """Folder of data files (else the variable NRJAX_DATA, else the cache folder)."""
 
 
-def _studies() -> Callable[..., _Run]:
-    """What parses the arguments of `run`; imports the studies, which other commands do not need."""
+def _command(name: str) -> Callable[..., _Run]:
+    """What parses the arguments of `run NAME`."""
+    source = sources.find(name)
+
+    def chosen(own: Any, settings: Any, cluster: _Cluster = _Cluster()) -> _Run:
+        return _Run(source, own, settings, cluster)
+
+    def only(settings: Any, cluster: _Cluster = _Cluster()) -> _Run:
+        return _Run(source, None, settings, cluster)
+
+    found: Any = only if source.settings is None else chosen
+    found.__annotations__ = {
+        "settings": tyro.conf.OmitArgPrefixes[_unchecked(RunSettings)],
+        "cluster": tyro.conf.OmitArgPrefixes[_Cluster],
+    }
+    found.__doc__ = f"The study in {name}."
+    if source.settings is not None:
+        found.__annotations__["own"] = tyro.conf.OmitArgPrefixes[_unchecked(source.settings)]
+        found.__doc__ = source.settings.__doc__
+    return found
+
+
+def _papers() -> Callable[..., _Run]:
+    """The same for all papers, whose names `run --help` lists."""
 
     def command(name: str) -> Any:
-        study = runner.find(name)
-
-        def chosen(settings: Any, machines: Machines = _Machines()) -> _Run:
-            return _Run(study, settings, machines)
-
-        chosen.__annotations__ = {
-            "settings": tyro.conf.OmitArgPrefixes[_unchecked(study.Settings)],
-            "machines": tyro.conf.OmitArgPrefixes[_Machines],
-        }
-        chosen.__doc__ = study.Settings.__doc__.splitlines()[0]  # the rest heads the options
-        return Annotated[Any, tyro.conf.subcommand(name, constructor=chosen)]
+        found = _command(name)
+        found.__doc__ = (found.__doc__ or "").splitlines()[0]  # the rest heads the options
+        return Annotated[Any, tyro.conf.subcommand(name, constructor=found)]
 
     def run(chosen: Any) -> _Run:
         return chosen
 
-    commands = Union[tuple(command(name) for name in runner.STUDIES)]  # noqa: UP007
+    commands = Union[tuple(map(command, PAPERS))]  # noqa: UP007
     run.__annotations__ = {"chosen": tyro.conf.OmitSubcommandPrefixes[commands]}
-    run.__doc__ = "Run a study and leave its results, a summary and figures in a folder."
+    run.__doc__ = (
+        "Run a study, a paper's or that of a file, and leave its results, a summary and figures in "
+        "a folder: `nrjax run my_study.py --help`, `nrjax run whitehouse2022 --help`."
+    )
     return run
 
 
@@ -150,56 +181,73 @@ def _checked(options: Any) -> Any:
 
 
 def _run(options: _Run) -> None:
-    settings, machines = _checked(options.settings), _checked(options.machines)
-    group = _join(machines)
-    with _bar(group) as bar:
-        store = runner.run(options.study, settings, bar, group)
-    _show(options.study, store, group)
+    source: Source = options.source
+    settings, cluster = _checked(options.settings), options.cluster.checked()
+    own = None if options.own is None else _checked(options.own)
+    with untouched(settings.out):
+        Store.check(settings.out, overwrite=settings.overwrite)  # before data are loaded
+        with _workers(cluster) as client, _bar() as bar:
+            results = begin(source.study(own, settings), settings, bar, client)
+    _show(results)
 
 
 def _resume(options: _Resume) -> None:
-    group = _join(_checked(options.machines))
-    with _bar(group) as bar:
-        store = runner.resume(options.folder, options.trials, bar, group, until_se=options.until_se)
-    _show(runner.find(store.settings["study"]), store, group)
+    store, cluster = Store.open(options.folder), options.cluster.checked()
+    source = sources.of_store(store)
+    reporting = sources.reporting_of(store)
+    with _workers(cluster) as client, _bar() as bar:
+        results = take_up(
+            store,
+            lambda: source.stored(store),
+            reporting,
+            bar,
+            client,
+            trials=options.trials,
+            until_se=options.until_se,
+            most_trials=options.most_trials,
+        )
+    _show(results)
 
 
 def _plot(options: _Plot) -> None:
-    study, store = runner.finished(options.folder)
-    start_devices()
-    with store.writer():
-        study.plot(store)
-    print(f"Figures are in {store.folder / 'figures'}")
+    results = _finished(options.folder)
+    _machine.prepare_jax(_machine.cores())
+    with results.store.writer():
+        results.draw()
+    print(f"Figures are in {results.folder / 'figures'}")
 
 
 def _summary(options: _Summary) -> None:
-    study, store = runner.finished(options.folder)
-    with store.writer():
-        study.conclude(store)
-    _show(study, store)
+    results = _finished(options.folder)
+    with results.store.writer():
+        results.conclude()
+    _show(results)
 
 
-def _join(machines: Machines) -> Group:
-    _prepare_jax(machines)
-    return join(machines)
+def _finished(folder: Path) -> Results:
+    store = Store.open(folder)
+    store.check_finished()
+    return Results(store, sources.reporting_of(store))
 
 
-def _bar(group: Group) -> contextlib.AbstractContextManager[Any]:
-    """Process 0 speaks for all."""
-    return progress(rich.console.Console()) if group.first else contextlib.nullcontext()
+def _workers(cluster: _Cluster) -> contextlib.AbstractContextManager[Any]:
+    _machine.prepare_jax(_machine.cores())
+    return connected(cluster.scheduler, cluster.workers)
 
 
-def _show(study: Any, store: Store, group: Group = ALONE) -> None:
+def _bar() -> contextlib.AbstractContextManager[Any]:
+    return progress(rich.console.Console())
+
+
+def _show(results: Results) -> None:
     """Print the report of a finished run."""
-    if not group.first:
-        return
     console = rich.console.Console()
-    report = study.report(store)
+    report = results.table()
     console.print(_table(report))
     for remark in report.remarks:
         console.print(remark, soft_wrap=True, highlight=False)
     console.print(
-        f"Results, summary.json, report.md and figures are in {store.folder}", soft_wrap=True
+        f"Results, summary.json, report.md and figures are in {results.folder}", soft_wrap=True
     )
 
 
@@ -217,18 +265,6 @@ def _data(options: _Data) -> None:
     console.print(table)
 
 
-def _prepare_jax(machines: Machines) -> None:
-    """A device for each core, and compilations kept between runs, unless the user chose."""
-    chosen = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
-    if jax.config.jax_num_cpu_devices < 1 and not chosen:  # pyright: ignore[reportAttributeAccessIssue]
-        with contextlib.suppress(RuntimeError):  # JAX runs already, with the devices it has
-            jax.config.update("jax_num_cpu_devices", machines.cores(_machine.cores()))
-    if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
-        jax.config.update("jax_compilation_cache_dir", str(datasets.cache_folder() / "jax"))
-        # The small programs too: a study's are a hundred, and together take as long as a large one.
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command `nrjax`; returns its exit status.
 
@@ -240,14 +276,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"nrjax {nrjax.__version__}")
         return 0
     try:
-        if arguments and arguments[0] in runner.STUDIES:
+        if arguments and arguments[0] in PAPERS:
             raise ValueError(f"{arguments[0]} is a study: nrjax run {' '.join(arguments)}")
         words = [word for one in arguments for word in one.split("=", one.startswith("--"))]
         for before, word in itertools.pairwise(["argument", *words]):
             check(word, before, word, "something: as a path it would be the working directory")
         kinds: dict[str, Any] = {name: kind for name, (kind, _) in _COMMANDS.items()}
         if arguments[:1] == ["run"]:
-            kinds["run"] = _studies()
+            name = next(iter(arguments[1:2]), "")
+            if name in PAPERS or name.endswith(".py"):
+                _run(tyro.cli(_command(name), prog=f"nrjax run {name}", args=arguments[2:]))
+                return 0
+            kinds["run"] = _papers()
         options = tyro.extras.subcommand_cli_from_dict(
             kinds,
             prog="nrjax",
@@ -257,11 +297,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         call = next(call for kind, call in _COMMANDS.values() if isinstance(options, kind))
         call(options)
     except KeyboardInterrupt as interrupt:
-        print("; ".join([f"{speaker()}: interrupted", *interrupt.args]), file=sys.stderr)
-        return leave(INTERRUPTED)
+        print("; ".join(["nrjax: interrupted", *interrupt.args]), file=sys.stderr)
+        return INTERRUPTED
     except (ValueError, OSError, MemoryError, ModuleNotFoundError, StoreError) as error:
-        print(f"{speaker()}: error: {error}", file=sys.stderr)
-        return leave(_MISUSE)
+        print(f"nrjax: error: {error}", file=sys.stderr)
+        return _MISUSE
     return 0
 
 

@@ -19,10 +19,10 @@ from nrjax import engine
 from nrjax.engine import TrialState
 from nrjax.interaction import Interaction
 from nrjax.keys import is_key, trial_key
-from nrjax.types import Outcome, Status
+from nrjax.types import Status
 
-Derived = tuple[tuple[str, Callable[[Outcome], Array]], ...]
-"""Results by name that are made of one trial's outcome, when it ends."""
+Derived = tuple[tuple[str, Callable[[Any], Array]], ...]
+"""Results by name that are made of one trial's outcome, path or session, when it ends."""
 
 
 class Trials(Protocol):

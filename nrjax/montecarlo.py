@@ -5,7 +5,7 @@ and what a device does with its share of the trials in `nrjax.lanes` and `nrjax.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from jax import Array
@@ -15,7 +15,7 @@ from nrjax._numerics import check
 from nrjax.batching import Batching, check_count
 from nrjax.engine import Path
 from nrjax.interaction import Interaction
-from nrjax.lanes import Trials
+from nrjax.lanes import Derived, Trials
 from nrjax.program import Program
 from nrjax.types import Outcome
 
@@ -33,12 +33,13 @@ def _check_fields(fields: Sequence[str], known: tuple[str, ...]) -> None:
     check(set(fields) <= set(known), "fields", sorted(fields), f"among {known}")
 
 
-def _check_derived(derived: Sequence[tuple[str, Callable[[Outcome], Array]]]) -> None:
-    names = [name for name, _ in derived]
-    fresh = len(set(names)) == len(names) and not set(names) & set(Outcome._fields)
-    check(fresh, "derived", names, "names of their own, none of them a field of Outcome")
-    for name, function in derived:
-        check(callable(function), f"derived {name!r}", function, "a function of an Outcome")
+def _derived(given: Derived, known: Sequence[str]) -> Derived:
+    names = [name for name, _ in given]
+    fresh = len(set(names)) == len(names) and not set(names) & set(known)
+    check(fresh, "derived", names, f"names of their own, none of them among {tuple(known)}")
+    for name, function in given:
+        check(callable(function), f"derived {name!r}", function, "a function of a trial's results")
+    return tuple((name, function) for name, function in given)
 
 
 def outcomes(
@@ -46,7 +47,7 @@ def outcomes(
     chunk: int,
     fields: Sequence[str] = Outcome._fields,
     batching: Batching | None = None,
-    derived: Sequence[tuple[str, Callable[[Outcome], Array]]] = (),
+    derived: Derived = (),
 ) -> Program:
     """The program whose results are a dict of arrays by the names in `fields`, of `Outcome`'s.
 
@@ -67,7 +68,6 @@ def outcomes(
     batching = Batching() if batching is None else batching
     chunk = check_count("chunk", chunk, 1)
     _check_fields(fields, Outcome._fields)
-    _check_derived(derived)
     tile, width = batching.resolve(trial)
     program = Program(trial, lanes.run, chunk, batching, {"tile": tile})
     right = f"at most {_ROWS} results on a device: chunk, rounded up, times points"
@@ -77,7 +77,7 @@ def outcomes(
         "lanes": min(width, max(program.capacity, 2)),
         "inner_steps": batching.inner_steps,
         "fields": tuple(fields),
-        "derived": tuple((name, function) for name, function in derived),
+        "derived": _derived(derived, Outcome._fields),
     }
     return program
 
@@ -87,21 +87,29 @@ def paths(
     chunk: int,
     fields: Sequence[str] = ("time", "utility", "epsilon"),
     batching: Batching | None = None,
+    derived: Derived = (),
 ) -> Program:
     """The program that runs whole paths, stopped or not: `nrjax.scan_path` of each trial.
 
     Its results are a dict of arrays (trials, steps, ...) by the names in `fields`, which are those
-    of `nrjax.engine.Path`.
+    of `nrjax.engine.Path`, and of what `derived` makes of a trial's `Path`, as in `outcomes`.
     """
     batching = Batching() if batching is None else batching
     chunk = check_count("chunk", chunk, 1)
     _check_fields(fields, Path._fields)
     tile, _ = batching.resolve(trial, stopping=False)
     options = {"tile": tile, "length": int(trial.steps), "fields": tuple(fields)}
+    options["derived"] = _derived(derived, Path._fields)
     return Program(trial, tiles.paths, chunk, batching, options)
 
 
-def sessions(trial: tiles.Session, chunk: int, batching: Batching | None = None) -> Program:
+def sessions(
+    trial: tiles.Session,
+    chunk: int,
+    batching: Batching | None = None,
+    fields: Sequence[str] | None = None,
+    derived: Derived = (),
+) -> Program:
     """The program that runs a trial as a whole: `trial.run(key)`, with the key of each number.
 
     For what is no single interaction, such as a session of many mechanisms under one budget
@@ -113,6 +121,8 @@ def sessions(trial: tiles.Session, chunk: int, batching: Batching | None = None)
         chunk: trials at a time.
         batching: tile (None: 256) and devices. A tile of trials goes on until its last one has
             ended; lanes are not refilled, so that `lanes` and `inner_steps` play no part.
+        fields: which of the names are kept; None for all.
+        derived: what else is kept of what `run` returned, as in `outcomes`.
 
     Raises:
         ValueError: `chunk` is not a positive integer.
@@ -120,7 +130,9 @@ def sessions(trial: tiles.Session, chunk: int, batching: Batching | None = None)
     batching = Batching() if batching is None else batching
     chunk = check_count("chunk", chunk, 1)
     tile = _SESSIONS if batching.tile is None else batching.tile
-    return Program(trial, tiles.sessions, chunk, batching, {"tile": tile})
+    kept = None if fields is None else tuple(fields)
+    options = {"tile": tile, "fields": kept, "derived": _derived(derived, kept or ())}
+    return Program(trial, tiles.sessions, chunk, batching, options)
 
 
 def simulate(

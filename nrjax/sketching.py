@@ -80,7 +80,7 @@ class SketchProgram(Program):
             By name, for the variables without an axis of their own `counts`, shape (counts,),
             int32, and `moments`, shape (variables, len(MOMENTS)), float64; for those with an axis
             `level`, say, `level_counts` and `level_moments`, with the levels first. Variables are
-            in alphabetical order; `nrjax.studies.sketched` takes them apart again. An array that
+            in alphabetical order; `nrjax.study.sketched` takes them apart again. An array that
             would be empty is left out.
 
         Raises:

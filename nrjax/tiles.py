@@ -13,6 +13,7 @@ from jax import Array
 from nrjax import engine
 from nrjax.interaction import Interaction
 from nrjax.keys import trial_key
+from nrjax.lanes import Derived
 
 
 class Session(Protocol):
@@ -33,23 +34,35 @@ def paths(
     capacity: int,
     length: int,
     fields: tuple[str, ...],
+    derived: Derived = (),
 ) -> dict[str, Any]:
     """Whole paths of trials `first` to `first + count`, a tile at a time."""
 
     def one(number: Array) -> dict[str, Any]:
         records = engine.path(trial, trial_key(key, first + number), length)
-        return {name: getattr(records, name) for name in fields}
+        kept = {name: getattr(records, name) for name in fields}
+        return kept | {name: jnp.asarray(function(records)) for name, function in derived}
 
     return _by_tiles(one, count, tile, capacity)
 
 
 def sessions(
-    trial: Session, key: Array, first: Array, count: Array, *, tile: int, capacity: int
+    trial: Session,
+    key: Array,
+    first: Array,
+    count: Array,
+    *,
+    tile: int,
+    capacity: int,
+    fields: tuple[str, ...] | None = None,
+    derived: Derived = (),
 ) -> dict[str, Any]:
     """Results of trials `first` to `first + count` that run by themselves, a tile at a time."""
 
     def one(number: Array) -> dict[str, Any]:
-        return trial.run(trial_key(key, first + number))._asdict()
+        result = trial.run(trial_key(key, first + number))
+        kept = {name: getattr(result, name) for name in fields or result._fields}
+        return kept | {name: jnp.asarray(function(result)) for name, function in derived}
 
     return _by_tiles(one, count, tile, capacity)
 

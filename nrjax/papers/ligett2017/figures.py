@@ -1,0 +1,345 @@
+"""Figures of `ligett2017`: what an accuracy costs, and whether it is kept."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from nrjax.papers.curves import (
+    band,
+    beside,
+    draw_band,
+    draw_curve,
+    draw_infinite,
+    draw_markers,
+    empty_marker,
+    legend,
+    log_scale,
+    method_line,
+    parameter_scale,
+    triangle,
+)
+from nrjax.plots.ligett_runs import (
+    BASE,
+    Remembering,
+    Runs,
+    alphas,
+    by_task,
+    compared,
+    means,
+    quantiles,
+    ratios,
+    tested,
+    title,
+)
+from nrjax.study.distribution import Distribution
+from nrjax.study.drawing import (
+    EPSILON,
+    STYLES,
+    Style,
+    axis_limits,
+    draw,
+    new_panels,
+    say,
+    unique,
+    words,
+)
+from nrjax.study.store import Store
+
+_ALPHA = "requested excess risk \N{GREEK SMALL LETTER ALPHA}"
+_LARGEST_RISK = 1e6
+_MEAN_EPSILON = "mean " + EPSILON
+_RISKS = ("mean excess risk", "95 % quantile of excess risk", "largest excess risk")
+_MEAN_BAND = "95 % interval of the mean"
+_REFERENCE: Any = {"color": "0.35", "lw": 1.0, "linestyle": (0, (8, 3))}
+_CLOSED: Any = (
+    ("theory_epsilon", "theory, closed form", {"color": "0.65", "lw": 4.0, "zorder": 1}),
+    (
+        "theory_epsilon_output",
+        "the same, output perturbation",
+        {"color": "0.8", "lw": 4.0, "linestyle": (0, (2, 1)), "zorder": 1},
+    ),
+)
+"""What the utility theorems ask for: the fact, its label, and a wide line behind the others."""
+
+_PARTS = (("test_epsilon", "testing", STYLES[1]), ("mechanism_epsilon", "hypothesis", STYLES[0]))
+_NORMS: Any = (("norm_bound", "bound M", "-"), ("optimum_norm", "optimum", (0, (2, 2))))
+
+
+def plot_ligett(store: Store) -> list[Path]:
+    """Draw what a finished run of `ligett2017` found, as PNG and SVG; returns the paths.
+
+    `privacy_loss`, `accuracy`, `privacy_split` and `norms`, after figures 1 to 4 of Ligett 2017;
+    `cheapest`: the price of each method in units of noise reduction's. A figure that would have no
+    panel is left out: the split of a run that has the theory approach only, and `cheapest` without
+    noise reduction and another method for the same task and accuracy.
+
+    Raises:
+        RuntimeError: the run is not finished.
+        FileExistsError: a file in the way that nrjax has not written.
+    """
+    store = Remembering(store)
+    tasks = by_task(store)
+    figures = {"privacy_loss": privacy_loss, "accuracy": accuracy}
+    if any(tested(runs) for runs in tasks):
+        figures["privacy_split"] = privacy_split
+    figures["norms"] = norms
+    if any(compared(runs) for runs in tasks):
+        figures["cheapest"] = cheapest
+    return draw(store, figures)
+
+
+def privacy_loss(store: Store) -> Figure:
+    """The mean ex-post epsilon over all trials, and the risk factor that it stands for.
+
+    Above: with 95 % intervals of the mean, and the closed forms of the utility theorems. A trial
+    that did not stop counts as infinite; where that makes the mean infinite, a triangle says so and
+    the median is drawn. Below: exp of the same, as the paper gives it, up to a million.
+    """
+    tasks = by_task(store)
+    figure, panels = _panels(tasks, 2, 4.0)
+    infinite, closed = False, {}
+    for (above, below), runs in zip(panels.T, tasks, strict=True):
+        closed |= {label: look for label, _, _, look in _closed_forms(runs)}
+        seen = _draw_epsilons(above, runs, np.asarray)
+        infinite |= bool(np.isinf(seen).any())
+        log_scale(above, "y", axis_limits([seen]))
+        above.set_ylabel(_MEAN_EPSILON)
+        above.set_title(title(runs), fontsize="medium")
+        risk = _draw_epsilons(below, runs, _risk)
+        inside = risk[risk <= _LARGEST_RISK]
+        leaves = (np.isfinite(risk) & (risk > _LARGEST_RISK)).any()
+        log_scale(below, "y", (1.0, _LARGEST_RISK if leaves else axis_limits([inside])[1]))
+        if not inside.size:
+            say(below, "nothing up to a million")
+        below.set_ylabel("risk factor exp(mean ε)")
+    marks: list[Any] = [Line2D([], [], label=label, **look) for label, look in closed.items()]
+    marks.append(band(_MEAN_BAND))
+    if infinite:
+        marks.append(triangle("mean infinite: not all trials stopped"))
+        dotted: Any = {"color": "0.3", "linestyle": ":", "lw": 1.0}
+        marks.append(empty_marker("median, where the mean is infinite", **dotted))
+    legend(figure, [*_methods(tasks), *marks])
+    return figure
+
+
+def accuracy(store: Store) -> Figure:
+    """The excess risk achieved by the trials that stopped, against the requested one.
+
+    Rows: the mean and the 95 % quantile, each with its 95 % interval, and the maximum.
+    """
+    tasks = by_task(store)
+    figure, panels = _panels(tasks, len(_RISKS), 3.3)
+    for column, runs in zip(panels.T, tasks, strict=True):
+        seen = [alphas(runs)]
+        for axes in column:
+            parameter_scale(axes, seen[0], log=True)
+        for rank, one in enumerate(runs):
+            risk = one.excess_risks()
+            seen.append(_draw_means(column[0], one, risk, one.style, rank))
+            for axes, percent in zip(column[1:], (95, 100), strict=True):
+                value, low, high = quantiles(risk, percent)
+                # Trials bound no maximum, and few trials no quantile as high as this.
+                low, high = np.where(np.isfinite(low) & np.isfinite(high), [low, high], np.nan)
+                draw_band(axes, one.alpha, low, high, one.style)
+                draw_curve(axes, one.alpha, value, one.style, rank, hollow=one.partly)
+                seen.append(value)
+        values = np.concatenate(seen)
+        # An excess of nothing is stored as rounding errors, which would take most of the axis.
+        limits = axis_limits([values[values > 1e-4 * seen[0].min()]])
+        column[0].set_title(title(runs), fontsize="medium")
+        for axes, what in zip(column, _RISKS, strict=True):
+            axes.plot(limits, limits, zorder=1, **_REFERENCE)
+            log_scale(axes, "y", limits)
+            axes.set(xlabel=_ALPHA, ylabel=what)
+            _say_if_none_stopped(axes, runs)
+    marks: list[Any] = [Line2D([], [], label="requested", **_REFERENCE), band("95 % intervals")]
+    legend(figure, [*_methods(tasks), *marks, *_partly(tasks)])
+    return figure
+
+
+def privacy_split(store: Store) -> Figure:
+    """Mean ex-post epsilon of testing and of the hypotheses, over the trials that stopped.
+
+    A panel per task (rows) and method (columns); the theory approach tests nothing.
+    """
+    tasks = [found for runs in by_task(store) if (found := tested(runs))]
+    methods = unique(one.method for runs in tasks for one in runs)
+    figure, panels = new_panels(max(6.4, 3.6 * len(methods)), len(tasks), len(methods))
+    for row, runs in zip(panels, tasks, strict=True):
+        panel = dict(zip(methods, row, strict=True))
+        seen = []
+        for one in runs:
+            axes = panel.pop(one.method)
+            parameter_scale(axes, alphas(runs))
+            for rank, (variable, _, style) in enumerate(_PARTS):
+                samples = one.stopped(variable)
+                seen.append(_draw_means(axes, one, samples, style, rank))
+            axes.set(xlabel=_ALPHA, ylabel=_MEAN_EPSILON)
+            axes.set_title(f"{title([one])}\n{one.label}", fontsize="small")
+            _say_if_none_stopped(axes, [one])
+        for axes in panel.values():
+            axes.set_axis_off()
+        for axes in set(row) - set(panel.values()):
+            log_scale(axes, "y", axis_limits(seen))
+    lines = [method_line(style, label) for _, label, style in _PARTS]
+    legend(figure, [*lines, band(_MEAN_BAND), *_partly(tasks)])
+    return figure
+
+
+def norms(store: Store) -> Figure:
+    """Mean l2 norm of the hypothesis over the trials that stopped, the optimum's, and the bound."""
+    tasks = by_task(store)
+    figure, panels = _panels(tasks, 1, 4.6)
+    for axes, runs in zip(panels[0], tasks, strict=True):
+        parameter_scale(axes, alphas(runs))
+        highest = [
+            np.nanmax([0.0, *_draw_means(axes, one, one.stopped("norm"), one.style, rank)])
+            for rank, one in enumerate(runs)
+        ]
+        for name, _, dash in _NORMS:
+            for value in unique(facts[name] for one in runs for facts in one.facts):
+                axes.axhline(value, zorder=1, **{**_REFERENCE, "linestyle": dash})
+                highest.append(value)
+        axes.set(xlabel=_ALPHA, ylabel="mean l2 norm of the hypothesis")
+        axes.set_ylim(0.0, 1.08 * max(highest))
+        axes.grid(True, axis="y", color="0.85", linewidth=0.6)
+        axes.set_title(title(runs), fontsize="medium")
+        _say_if_none_stopped(axes, runs)
+    marks: list[Any] = [
+        Line2D([], [], label=label, **{**_REFERENCE, "linestyle": dash})
+        for _, label, dash in _NORMS
+    ]
+    marks.append(band(_MEAN_BAND))
+    legend(figure, [*_methods(tasks), *marks, *_partly(tasks)])
+    return figure
+
+
+def cheapest(store: Store) -> Figure:
+    """Median ex-post epsilon over all trials, in units of noise reduction's.
+
+    With pointwise 95 % intervals from a bootstrap that resamples the same trials for both.
+    """
+    tasks = [runs for runs in by_task(store) if compared(runs)]
+    figure, panels = _panels(tasks, 1, 4.6)
+    out = set()
+    for axes, runs in zip(panels[0], tasks, strict=True):
+        parameter_scale(axes, alphas(runs))
+        out |= _draw_ratios(axes, runs)
+        axes.set(xlabel=_ALPHA, ylabel="median ε, ratio to noise reduction")
+        axes.set_title(title(runs), fontsize="medium")
+    marks: list[Any] = [Line2D([], [], label=words(BASE), **_REFERENCE)]
+    marks.append(band("95 % interval, paired bootstrap"))
+    if np.inf in out:
+        marks.append(triangle("infinite: most trials did not stop"))
+    if 0.0 in out:
+        marks.append(triangle("0: noise reduction's is infinite", above=False))
+    legend(figure, [*_methods(tasks, leave_out=BASE), *marks])
+    return figure
+
+
+def _panels(tasks: Sequence[Sequence[Runs]], rows: int, height: float) -> tuple[Figure, Any]:
+    """A column per task."""
+    return new_panels(max(6.4, 5.2 * len(tasks)), rows, len(tasks), height=height)
+
+
+def _draw_means(
+    axes: Axes, one: Runs, samples: Sequence[Distribution], style: Style, rank: int
+) -> np.ndarray:
+    """Means with their band, empty markers where some trials did not stop; returns the means."""
+    mean, low, high = means(samples)
+    draw_band(axes, one.alpha, low, high, style)
+    draw_curve(axes, one.alpha, mean, style, rank, hollow=one.partly)
+    return mean
+
+
+def _draw_epsilons(axes: Axes, runs: Sequence[Runs], scale: Callable[..., Any]) -> np.ndarray:
+    """Means or, where they are infinite, medians, and the closed forms; returns all that is drawn.
+
+    An infinite mean is returned as such, and drawn as a triangle.
+    """
+    parameter_scale(axes, alphas(runs))
+    axes.set_xlabel(_ALPHA)
+    seen, row = [], 0
+    for _, alpha, epsilon, look in _closed_forms(runs):
+        single = {"marker": "_", "markersize": 24, "markeredgewidth": 4} if alpha.size == 1 else {}
+        axes.plot(alpha, scale(epsilon), **look, **single)
+        seen.append(scale(epsilon))
+    for rank, one in enumerate(runs):
+        epsilons = one.epsilons()
+        mean, low, high = means(epsilons)
+        infinite = np.isinf(mean)
+        shown = np.where(infinite, np.inf, scale(mean))
+        draw_band(axes, one.alpha, scale(low), scale(high), one.style)
+        draw_curve(axes, one.alpha, shown, one.style, rank, hollow=infinite)
+        # Medians go on to the next finite mean, so that the eye can follow.
+        median, _, _ = quantiles(epsilons, 50)
+        median = np.where(np.isfinite(median) & beside(infinite), scale(median), np.nan)
+        axes.plot(one.alpha, median, color=one.style.line, linestyle=":", lw=1.0, zorder=3)
+        medians = np.where(infinite, median, np.nan)
+        draw_markers(axes, one.alpha, medians, one.style, rank, filled=False)
+        row = draw_infinite(axes, one.alpha[infinite], one.style, row)
+        seen += [shown, median]
+    return np.concatenate(seen)
+
+
+def _draw_ratios(axes: Axes, runs: Sequence[Runs]) -> set[float]:
+    """Ratios of medians with their intervals; returns 0 and infinity if they are among them."""
+    found = ratios(runs)
+    limits = axis_limits([np.ones(1), *(values.ravel() for _, values in found.values())])
+    top = bottom = 0
+    for rank, one in enumerate(runs):
+        if one.method not in found:
+            continue
+        alpha, (ratio, low, high) = found[one.method]
+        low, high = np.maximum(low, limits[0] / 9), np.minimum(high, limits[1] * 9)
+        draw_band(axes, alpha, low, high, one.style)  # an infinite end leaves the panel
+        inside = np.where(ratio > 0, ratio, np.nan)
+        draw_curve(axes, alpha, inside, one.style, rank, hollow=np.zeros(ratio.size, bool))
+        top = draw_infinite(axes, alpha[np.isposinf(ratio)], one.style, top)
+        bottom = draw_infinite(axes, alpha[ratio == 0], one.style, bottom, above=False)
+    axes.axhline(1.0, zorder=1, **_REFERENCE)
+    log_scale(axes, "y", limits)
+    seen = np.concatenate([values[0] for _, values in found.values()])
+    if np.isnan(seen).all():
+        say(axes, "all medians are infinite")
+    return {end for end in (0.0, np.inf) if (seen == end).any()}
+
+
+def _closed_forms(runs: Sequence[Runs]) -> list[tuple[str, np.ndarray, np.ndarray, Any]]:
+    """Label, alpha, epsilon and look of what the utility theorems ask for."""
+    found = []
+    facts = {facts["alpha"]: facts for run in runs for facts in run.facts}
+    for name, label, look in _CLOSED:
+        known = {alpha: one[name] for alpha, one in facts.items() if one.get(name) is not None}
+        alpha = np.array(sorted(known))
+        epsilon = np.array([known[one] for one in alpha])
+        if alpha.size and not any(np.array_equal(epsilon, other) for _, _, other, _ in found):
+            found.append((label, alpha, epsilon, look))
+    return found
+
+
+def _risk(epsilon: np.ndarray) -> np.ndarray:
+    """The factor by which a belief may grow; cut far outside the panel, before floats end."""
+    return np.exp(np.minimum(epsilon, 200.0))
+
+
+def _say_if_none_stopped(axes: Axes, runs: Sequence[Runs]) -> None:
+    if not any(one.any_stopped for one in runs):
+        say(axes, "no trial stopped")
+
+
+def _methods(tasks: Sequence[Sequence[Runs]], leave_out: str = "") -> list[Line2D]:
+    """What stands in the legend for the methods."""
+    lines = {one.method: method_line(one.style, one.label) for runs in tasks for one in runs}
+    return [line for name, line in lines.items() if name != leave_out]
+
+
+def _partly(tasks: Sequence[Sequence[Runs]]) -> list[Line2D]:
+    """What explains empty markers, where there are some."""
+    some = any(one.partly.any() for runs in tasks for one in runs)
+    return [empty_marker("not all trials stopped; of those that did")] if some else []

@@ -1,0 +1,100 @@
+"""What can be chosen in `ligett2017`; each field is an option of the command."""
+
+import dataclasses
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from nrjax._numerics import check
+from nrjax.papers.ligett2017.presets import Name, Perturbation
+from nrjax.study.settings import RunSettings
+
+Method = Literal[
+    "noise_reduction", "doubling", "theory", "brownian_above_threshold", "brownian_reduced"
+]
+METHODS: tuple[Method, ...] = (
+    "noise_reduction",
+    "doubling",
+    "theory",
+    "brownian_above_threshold",
+    "brownian_reduced",
+)
+_ALPHAS = tuple(round(0.005 * number, 3) for number in range(1, 41))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(RunSettings):
+    """Ligett 2017: what it costs to be within alpha of the optimum, by method.
+
+    A model is released under noise that is taken away until its excess risk is privately seen to
+    be small enough; with probability 1 - gamma it is at most alpha. Two baselines of the paper, and
+    the Brownian mechanism, have the same goal. The result is the privacy paid, over many trials.
+    """
+
+    task: tuple[Literal["logistic", "ridge"], ...] = ("logistic", "ridge")
+    """What is learnt: `logistic` regression (output perturbation) or `ridge` regression."""
+    method: tuple[Method, ...] = METHODS
+    """`noise_reduction`: Laplace noise taken away, tested by AboveThreshold; `doubling`: fresh
+    noise and a fresh test at each doubling of epsilon; `theory`: one release at the epsilon that a
+    theorem asks for; `brownian_above_threshold` and `brownian_reduced`: Gaussian noise taken away,
+    tested by AboveThreshold or by ReducedAboveThreshold."""
+    constants: Name = "paper"
+    """`paper`: as printed, slips mended; `figures`: the program that drew the printed figures;
+    `code`: the program published later, which proves less than it states; `tight`: the smallest
+    that are proved."""
+    alpha: tuple[float, ...] = _ALPHAS
+    """Excess risks to ask for."""
+    gamma: float = 0.1
+    """Probability with which the excess risk may be larger."""
+    data: tuple[str, ...] = ("flights",)
+    """Data set, one or one per task: flights, kdd99 (logistic), twitter (ridge), paper (kdd99 for
+    logistic, twitter for ridge), or the path of your own .csv or .npz file."""
+    target: str | None = None
+    """Column (CSV) or array (NPZ) to predict, for your own file. Rows are divided by the largest
+    l1 norm, so scale columns alike first; there is no intercept."""
+    data_dir: Path | None = None
+    """Folder that holds kdd99 and twitter (else the variable NRJAX_DATA, else the cache folder)."""
+    rows: int | None = None
+    """Rows to use, from the first on; by default all."""
+    copies: int = 1
+    """How many times over the rows are used, to see what a larger data set would cost."""
+    regularisation: float = 0.005
+    """lambda of the l2 penalty (lambda/2)|theta|^2."""
+    ridge_perturbation: Perturbation = "covariance"
+    """Where ridge regression gets its noise: `covariance`, X'X and X'y; `output`, the optimum."""
+    levels: int = 1000
+    """Levels of the grid of epsilons."""
+    delta: float = 1e-6
+    """Probability with which the stated epsilon may be exceeded (Brownian methods)."""
+    tight_at: float | None = None
+    """Epsilon at which the Brownian methods' boundary is tight; by default 1/64 of the theorem's
+    epsilon at each alpha, and with ReducedAboveThreshold the first level of its grid."""
+    trials: int = 100
+    """Independent trials of each case."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("task", "method", "alpha", "data"):
+            values = getattr(self, name)
+            check(len(values) >= 1, name, values, "at least one value")
+            if name != "data":
+                check(len(set(values)) == len(values), name, values, "without repetition")
+        check(
+            len(self.data) in (1, len(self.task)),
+            "data",
+            self.data,
+            f"one value, or one for each of the tasks {self.task}",
+        )
+        for alpha in self.alpha:
+            check(np.isfinite(alpha) and alpha > 0, "alpha", alpha, "positive and finite")
+        for name, least in (("levels", 2), ("copies", 1)):
+            check(getattr(self, name) >= least, name, getattr(self, name), f"at least {least}")
+        check(self.rows is None or self.rows >= 1, "rows", self.rows, "at least 1")
+        for name in ("delta", "gamma"):
+            number = getattr(self, name)
+            check(0 < number < 1, name, number, "strictly between 0 and 1")
+        for name in ("regularisation", "tight_at"):
+            number = getattr(self, name)
+            ok = number is None or (np.isfinite(number) and number > 0)
+            check(ok, name, number, "positive and finite")

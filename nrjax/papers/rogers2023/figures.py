@@ -1,0 +1,280 @@
+"""Figures of `rogers2023`: the counts, results returned and their precision, and the budget."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from nrjax.papers.rogers2023.findings import groups, label, precision_of
+from nrjax.study.drawing import (
+    STYLES,
+    Style,
+    draw,
+    mechanism_styles,
+    new_panels,
+    unique,
+    words,
+)
+from nrjax.study.store import Case, Store
+from nrjax.study.variables import levels_of, variable_of
+
+_FILLS: Any = {"unified": "full", "gaussian": "none", "renyi": "bottom"}
+"""How the markers of a filter are filled; methods differ in colour, line and shape."""
+
+_FILTERS = {"unified": "unified", "gaussian": "Gaussian", "renyi": "Rényi"}
+
+_COLUMNS = 3
+"""Most panels beside each other."""
+
+_LONGEST = 20
+"""Most letters of the name of data."""
+
+_BAND = (5, 95)
+"""Per cent of the trials between the ends of a band."""
+
+
+class _Look(NamedTuple):
+    """How a method under a filter is drawn."""
+
+    title: str
+    style: Style
+    fill: Any
+
+    @property
+    def marker(self) -> dict[str, Any]:
+        return {
+            "color": self.style.line,
+            "marker": self.style.marker,
+            "fillstyle": self.fill,
+            "markerfacecoloralt": "white",
+            "markersize": 5,
+        }
+
+
+def plot_rogers(store: Store) -> list[Path]:
+    """Draw what a finished run of `rogers2023` found, as PNG and SVG; returns the paths.
+
+    `counts` (figure 2 of the paper), `returned` (figure 3) and `budget`.
+
+    Raises:
+        RuntimeError: the run is not finished.
+        FileExistsError: a file in the way that nrjax has not written.
+    """
+    return draw(store, {"counts": counts, "returned": returned, "budget": budget})
+
+
+def counts(store: Store) -> Figure:
+    """The counts by rank, a panel for each data; lines are what the Zipf law expects."""
+    facts = {case.attributes["dataset"]: case.attributes for case in store.cases.values()}
+    names = unique(one["data"] for one in facts.values())
+    columns = min(len(names), _COLUMNS)
+    figure, panels = new_panels(1.0 + 4.6 * columns, -(-len(names) // columns), columns)
+    for axes, name in _panels(panels, names):
+        here = [one for one in facts.values() if one["data"] == name]
+        for number, one in enumerate(here):
+            _draw_counts(axes, one, store.settings["counts"][one["dataset"]], number)
+        axes.set(xscale="log", yscale="log", ylabel=f"{here[0]['unit']} of an item")
+        axes.set_title(f"{name}: {here[0]['items']:,} items", fontsize="medium")
+        law = here[0]["samples"] is not None
+        axes.set_xlabel("element, by falling probability" if law else "rank")
+        axes.grid(True, color="0.85", linewidth=0.6)
+        axes.set_axisbelow(True)
+        if law:
+            axes.plot([], [], color="black", linewidth=0.9, label="expected by the law")
+        axes.legend(fontsize="small", loc="lower left")
+    return figure
+
+
+def _draw_counts(
+    axes: Axes, facts: Mapping[str, Any], held: Mapping[str, Any], number: int
+) -> None:
+    """Points for the counts; in the order of the law, or falling."""
+    values = np.array(held["counts"], float)
+    if held["expected"] is None:
+        values = np.sort(values)[::-1]
+    else:
+        order = np.argsort(-np.array(held["expected"]), kind="stable")
+        values = values[order]
+    rank = np.arange(1, values.size + 1)
+    seen = values > 0  # the axis is logarithmic
+    missing = int(values.size - seen.sum())
+    note = f", {missing} of count 0 not shown" if missing else ""
+    style, law = STYLES[number % len(STYLES)], facts["samples"] is not None
+    axes.plot(
+        rank[seen],
+        values[seen],
+        color=style.line,
+        marker=style.marker,
+        linestyle="",
+        markersize=3,
+        markeredgewidth=0.6,
+        fillstyle="none",
+        label=(f"{facts['total']:,} samples" if law else f"{facts['total']:,} in all") + note,
+    )
+    if held["expected"] is not None:
+        expected = np.sort(held["expected"])[::-1]
+        axes.plot(rank, expected, color="black", linewidth=0.9)
+
+
+def returned(store: Store) -> Figure:
+    """Results returned and precision: mean with its interval, standard deviation of the trials."""
+    looks = _looks(store)
+    found = groups(store)
+    ticks = _ticks(found)
+    longest = max(len(line) for tick in ticks for line in tick.split("\n"))
+    each = max(0.4 + 0.2 * len(looks), 0.2 + 0.09 * longest)
+    figure, panels = new_panels(max(6.0, 1.2 + each * len(found)), 2, 1, height=3.0)
+    above, below = panels[:, 0]
+    names, apart = list(looks), min(0.22, 0.8 / len(looks))
+    for place, here in enumerate(found):
+        for case in here:
+            number = names.index(_kind(case))
+            x = place + apart * (number - (len(names) - 1) / 2)
+            results = variable_of(store, case.name, "returned")
+            for axes, values in ((above, results), (below, precision_of(store, case.name))):
+                look = looks[_kind(case)]
+                axes.errorbar(
+                    [x],
+                    [values.mean],
+                    yerr=[values.std],
+                    capsize=3,
+                    elinewidth=1.2,
+                    linestyle="",
+                    **look.marker,
+                )
+                axes.vlines(x, *values.mean_interval(), color="black", lw=2.5, zorder=4)
+    for axes in (above, below):
+        axes.set_xlim(-0.5, len(found) - 0.5)
+        axes.set_xticks(range(len(found)), ticks)
+        for edge in np.arange(len(found) - 1) + 0.5:
+            axes.axvline(edge, color="0.85", linewidth=0.6)
+        axes.grid(True, axis="y", color="0.85", linewidth=0.6)
+        axes.set_axisbelow(True)
+    above.set_ylabel("results returned")
+    above.set_ylim(bottom=0)
+    alphas = unique(case.attributes["alpha"] for here in found for case in here)
+    shares = " or ".join(f"{alpha:g}" for alpha in alphas)
+    below.axhline(1.0, color="0.35", linewidth=0.8, zorder=1)
+    below.set_ylabel(f"precision: share of results\nwithin {shares} of the truth")
+    only = unique(here[0].attributes["data"] for here in found)
+    data = "samples of the Zipf law" if only == ["zipf"] else "data"
+    begin = "; e²: squared privacy parameter of a release" if _several(found) else ""
+    below.set_xlabel(data + begin)
+    handles = [
+        Line2D([], [], linestyle="", label=look.title, **look.marker) for look in looks.values()
+    ]
+    handles.append(Line2D([], [], color="0.2", marker="_", label="mean ± standard deviation"))
+    handles.append(Line2D([], [], color="black", lw=2.5, label="95 % interval of the mean"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize="small")
+    return figure
+
+
+def budget(store: Store) -> Figure:
+    """Results returned by the time that a share of the budget was spent: mean and 5 to 95 %."""
+    looks = _looks(store)
+    found = groups(store)
+    columns = min(len(found), _COLUMNS)
+    rows = -(-len(found) // columns)
+    figure, panels = new_panels(1.2 + 3.9 * columns, rows, columns, height=3.5)
+    for axes, here in _panels(panels, found):
+        for case in here:
+            _draw_budget(axes, store, case, looks[_kind(case)])
+        axes.set_xlim(0, 1)
+        axes.set_ylim(bottom=0)
+        axes.set_title(_title(found, here[0]), fontsize="medium")
+        axes.set_xlabel("share of the budget spent")
+        axes.grid(True, color="0.85", linewidth=0.6)
+        axes.set_axisbelow(True)
+    for row in panels:
+        row[0].set_ylabel("mean results returned by then")
+    handles = [
+        Line2D([], [], linestyle=look.style.dash, label=look.title, **look.marker)
+        for look in looks.values()
+    ]
+    low, high = _BAND
+    handles.append(
+        Line2D([], [], color="0.7", linewidth=6, label=f"{low} % to {high} % of the trials")
+    )
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=min(3, 1 + columns), fontsize="small"
+    )
+    return figure
+
+
+def _draw_budget(axes: Axes, store: Store, case: Case, look: _Look) -> None:
+    shares = case.passes["outcome"].coordinates["share"].values
+    share, start = np.array([0.0, *shares]), np.zeros(1)
+    found = levels_of(store, case.name, "returned_by", name="outcome")
+    low, high = np.array([[one.quantile(percent) for percent in _BAND] for one in found]).T
+    axes.fill_between(
+        share,
+        np.concatenate([start, low]),
+        np.concatenate([start, high]),
+        color=look.style.line,
+        alpha=0.2,
+        linewidth=0,
+    )
+    axes.plot(
+        share,
+        np.concatenate([start, [one.mean for one in found]]),
+        linestyle=look.style.dash,
+        markevery=max(1, share.size // 8),
+        **look.marker,
+    )
+
+
+def _kind(case: Case) -> tuple[str, str]:
+    return case.attributes["method"], case.attributes["filter"]
+
+
+def _looks(store: Store) -> dict[tuple[str, str], _Look]:
+    """By method and filter, in the order in which they come."""
+    kinds = unique(_kind(case) for case in store.cases.values())
+    styles = mechanism_styles(method for method, _ in kinds)
+    one_filter = len({name for _, name in kinds}) == 1
+    return {
+        (method, name): _Look(
+            words(method) + ("" if one_filter else f", {_FILTERS[name]} filter"),
+            styles[method],
+            _FILLS[name],
+        )
+        for method, name in kinds
+    }
+
+
+def _panels(panels: Any, items: list[Any]) -> Iterator[tuple[Axes, Any]]:
+    """Each item with a panel; panels without one are taken away."""
+    flat = list(panels.ravel())
+    for axes in flat[len(items) :]:
+        axes.remove()
+    yield from zip(flat, items, strict=False)
+
+
+def _several(found: list[list[Case]]) -> bool:
+    """Whether groups differ in their smallest privacy parameter."""
+    return len(unique(here[0].attributes["dataset"] for here in found)) < len(found)
+
+
+def _ticks(found: list[list[Case]]) -> list[str]:
+    facts = [here[0].attributes for here in found]
+    zipf = all(one["data"] == "zipf" for one in facts)
+    names = [f"{one['samples']:,}" if zipf else _short(label(one)) for one in facts]
+    if not _several(found):
+        return names
+    return [f"{name}\ne² from {one['smallest']:g}" for name, one in zip(names, facts, strict=True)]
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
+
+
+def _title(found: list[list[Case]], case: Case) -> str:
+    facts = case.attributes
+    size = "" if facts["samples"] is None else " samples"
+    begin = f", e² from {facts['smallest']:g}" if _several(found) else ""
+    promise = f"budget: ε = {facts['epsilon']:g}, δ = {facts['delta']:g}"
+    return f"{_short(label(facts))}{size}{begin}\n{promise}"

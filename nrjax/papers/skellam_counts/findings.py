@@ -1,0 +1,218 @@
+"""The realised privacy losses of a finished run, with intervals; and the run's report."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from nrjax.study.distribution import Distribution
+from nrjax.study.intervals import rank_of
+from nrjax.study.precision import remarks
+from nrjax.study.report import Report, lowest, number
+from nrjax.study.store import Store
+from nrjax.study.summary import read_summary, strict
+from nrjax.study.variables import variable_of
+from nrjax.types import Status
+
+PERCENTS = (5, 25, 50, 75, 95, 99)
+
+_SHARE_AT_FIRST_STEP = 0.05
+"""From this share of trials on, the grid's first level is worth a warning."""
+
+_ROUNDING = 1e-6
+"""Losses smaller than this, in nats, are zeros that were rounded."""
+
+_FAR_FROM_TIGHT = 2.0
+"""Factor between standard deviations at which the linear boundary states noticeably too much."""
+
+
+def median_deviation(store: Store, name: str) -> float:
+    """Median standard deviation of the noise where trials ended, in counts."""
+    facts, levels = store.cases[name].attributes, store.settings["settings"]["levels"]
+    grid = np.geomspace(facts["highest_deviation"], facts["lowest_deviation"], levels)
+    step = variable_of(store, name, "step")
+    # The grid falls, so that ranks count from its end.
+    rank = step.trials + 1 - rank_of(step.trials, 50)
+    return float(grid[int(step.order_statistic(rank)[1])])
+
+
+def loss_of(outcome: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Realised loss where each trial ended, in nats; infinite where the noise lost its law."""
+    loss = outcome["privacy_loss"]
+    broken = np.isnan(loss) | (outcome["status"] == Status.OVERFLOW)
+    return np.where(broken, np.inf, loss)
+
+
+def losses(store: Store, name: str) -> Distribution:
+    """The distribution of `loss_of` over all trials of a case."""
+    return variable_of(store, name, "realised_loss", loss_of)
+
+
+def _noted(value: float, ends: tuple[float, float]) -> dict[str, Any]:
+    return {"value": strict(value), "interval": strict(ends)}
+
+
+def realised(store: Store) -> dict[str, Any]:
+    """By case: the realised loss of the releases against the neighbour, over all trials, in nats.
+
+    Mean (Student's 95 % interval) and quantiles (order statistics, exact 95 % intervals);
+    `one_minus_delta` is the quantile at 1 - delta, whose value is null with fewer than 1/delta
+    trials. Null in an interval stands for an end that the trials do not set. `exp_minus_loss` is
+    the mean of `exp(-loss)`, which in law is 1 wherever a trial stops by its releases (it is the
+    expectation of a likelihood ratio), and its standard error. `deviation` is the median noise
+    where trials ended.
+    """
+    delta = store.settings["settings"]["delta"]
+    found = {}
+    for name in store.cases:
+        loss = losses(store, name)
+        extreme = 100 * (1 - delta)
+        shown = loss.quantile(extreme) if _supports(loss.trials, delta) else np.inf
+        inverse = variable_of(
+            store, name, "exp_minus_loss", lambda outcome: np.exp(-loss_of(outcome).astype(float))
+        )
+        found[name] = {
+            "mean": _noted(loss.mean, loss.mean_interval()),
+            **{
+                f"q{percent:02d}": _noted(loss.quantile(percent), loss.quantile_interval(percent))
+                for percent in PERCENTS
+            },
+            "one_minus_delta": {"delta": delta, **_noted(shown, loss.quantile_interval(extreme))},
+            "exp_minus_loss": {
+                "value": strict(inverse.mean),
+                "standard_error": strict(inverse.standard_error),
+            },
+            "deviation": {"q50": median_deviation(store, name)},
+        }
+    return found
+
+
+def _supports(trials: int, delta: float) -> bool:
+    """Whether so many trials show the quantile at 1 - delta, and not just their largest value."""
+    return trials * delta >= 1 - 1e-9
+
+
+def _short(value: float | None, infinite: str = "inf") -> str:
+    if value is None:
+        return infinite
+    return f"{0.0 if abs(value) < _ROUNDING else value:.3g}"
+
+
+def report(store: Store) -> Report:
+    """Realised losses of each case, what is stated of them, and the intervals."""
+    summary = read_summary(store)
+    headings = ("case", "noise", "mean", "5 %", "50 %", "95 %", "99 %", "epsilon")
+    rows, intervals = [], []
+    for found, case in zip(summary["realised"].values(), summary["cases"], strict=True):
+        title = f"{case['mechanism']} {case['neighbour']}"
+        losses = (_short(found[column]["value"]) for column in ("mean", "q05", "q50", "q95", "q99"))
+        stated = "none" if case["epsilon"] is None else _short(case["epsilon"]["q50"])
+        rows.append((title, _short(found["deviation"]["q50"]), *losses, stated))
+        intervals.append(_intervals(title, found, case))
+    title = f"{summary['study']}: realised privacy loss at the stop, over all trials (nat)"
+    said = [*_sources(summary), *intervals, *remarks(store), *_limits(summary)]
+    return Report(title, headings, tuple(rows), (*said, *_warnings(summary)))
+
+
+def _intervals(title: str, found: dict[str, Any], case: dict[str, Any]) -> str:
+    """All that was found of the losses of a case, in a sentence."""
+    trials, delta = case["trials"], found["one_minus_delta"]["delta"]
+    kinds = [("mean", "mean", "-inf")]
+    kinds += [(f"q{p:02d}", f"{p} %", lowest(trials, p)) for p in PERCENTS]
+    if found["one_minus_delta"]["value"] is not None:
+        kinds.append(("one_minus_delta", f"1 - {delta:g}", lowest(trials, 100 * (1 - delta))))
+    parts = []
+    for name, kind, none in kinds:
+        low, high = found[name]["interval"]
+        ends = f"{_short(low, none)} to {_short(high)}"
+        parts.append(f"{kind} {_short(found[name]['value'])} ({ends})")
+    identity = found["exp_minus_loss"]
+    error = _short(identity["standard_error"])
+    stated = ""
+    if case["epsilon"] is not None:
+        low, high = case["epsilon_interval"]["q50"]
+        ends = f"{_short(low, lowest(trials, 50))} to {_short(high)}"
+        stated = f"; epsilon {_short(case['epsilon']['q50'])} ({ends})"
+    check = f"exp(-loss) {number(identity['value'])} +- {error}"
+    return f"{title}: {', '.join(parts)}; {check}{stated}."
+
+
+def _sources(summary: dict[str, Any]) -> list[str]:
+    """What was counted, what was asked of the counts, and what the numbers in brackets are."""
+    case, settings = summary["cases"][0], summary["settings"]
+    error = settings["relative_error"]
+    asked = {
+        "relative": f"at most {case['target']:.4g} of the groups off by more than {error:g} of "
+        "their count",
+        "absolute": f"a mean absolute error of at most {case['target']:.6g}",
+    }[settings["criterion"]]
+    lines = [
+        f"counts on {case['data']}: {case['rows']:,} {case['unit']} in {case['dimension']} groups; "
+        f"wanted is {asked}, as seen by a public test.",
+        "Noise is the median standard deviation where trials ended, in counts; epsilon the median "
+        "of what is stated. In brackets below: 95 % intervals, exact for quantiles. The mean of "
+        "exp(-loss), given with its standard error, is 1 in law: a check of the simulation.",
+    ]
+    for case in {case["neighbour"]: case for case in summary["cases"]}.values():
+        groups = case["groups"]
+        change = f"is in {groups[1]!r} instead" if len(groups) == 2 else "is missing"
+        lines.append(
+            f"{case['neighbour']}: the loss is against a data set in which one of the "
+            f"{case['unit']} of {groups[0]!r} {change}."
+        )
+    return lines
+
+
+def _limits(summary: dict[str, Any]) -> list[str]:
+    """What the numbers do not say."""
+    lines = []
+    delta, trials = summary["settings"]["delta"], summary["cases"][0]["trials"]
+    if not _supports(trials, delta):
+        lines.append(
+            f"{trials:,} trials show no quantile beyond 1 - 1/{trials:,}; that at 1 - delta = "
+            f"1 - {delta:g} takes {np.ceil(1 / delta):,.0f} trials, or a larger --delta."
+        )
+    if any(case["mechanism"] == "skellam" for case in summary["cases"]):
+        lines.append(
+            "Skellam noise has no published guarantee: what is shown was realised against one "
+            "neighbour, and bounds nothing."
+        )
+    for mechanism, what in (
+        ("brownian", f"a linear boundary, exceeded with probability at most {delta:g}"),
+        ("laplace", "pure, never exceeded"),
+    ):
+        if any(case["mechanism"] == mechanism for case in summary["cases"]):
+            lines.append(f"Stated epsilon of {mechanism}: {what}.")
+    return lines
+
+
+def _warnings(summary: dict[str, Any]) -> list[str]:
+    """What should make one doubt the table."""
+    lines = []
+    for name, case in zip(summary["realised"], summary["cases"], strict=True):
+        share = case["stopped_at_first_step"]
+        if share >= _SHARE_AT_FIRST_STEP:
+            lines.append(
+                f"Warning: {share:.0%} of the {name} trials stopped at the first and strongest "
+                "noise; their loss says where the grid begins. Raise --highest-deviation."
+            )
+        if case["stopped"] < 1:
+            lines.append(
+                f"Warning: {1 - case['stopped']:.2%} of the {name} trials never reached the "
+                "target; their loss is that at the end of the grid."
+            )
+        if "OVERFLOW" in case["status"]:
+            lines.append(
+                f"Warning: counts of {case['status']['OVERFLOW']} of the {name} trials left the "
+                "exact range; their loss counts as infinite. Lower --highest-deviation."
+            )
+        if "tight_at" not in case:
+            continue
+        median, tight = summary["realised"][name]["deviation"]["q50"], case["tight_at"]
+        if max(median / tight, tight / median) > _FAR_FROM_TIGHT:
+            lines.append(
+                f"The linear boundary of {name} is tight at noise of {tight:.3g}, but the trials "
+                f"ended at {median:.3g}: another --tight-at would have stated less, if chosen "
+                "without looking at the counts."
+            )
+    return lines

@@ -1,0 +1,90 @@
+"""What can be chosen in `skellam_counts`; each field is an option of the command."""
+
+import dataclasses
+import math
+from typing import Any, Literal
+
+from nrjax._numerics import check
+from nrjax.study.settings import RunSettings
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(RunSettings):
+    """Skellam noise reduction on counts by group, beside Brownian and Laplace noise.
+
+    Noise on the counts is reduced step by step, through the same standard deviations for every
+    mechanism, until the counts are good enough by a public test: their error is looked at for
+    free. The result is the distribution of the realised privacy loss against a neighbour.
+    """
+
+    data: str = "flights"
+    """flights (336,776 flights by destination: 105 groups), or the path of your own .csv file with
+    the header item,count."""
+    mechanism: tuple[Literal["skellam", "brownian", "laplace"], ...] = (
+        "skellam",
+        "brownian",
+        "laplace",
+    )
+    """Noise-reduction mechanisms to compare."""
+    neighbour: tuple[Literal["replace", "remove"], ...] = ("replace",)
+    """The neighbour against which the loss is taken: `replace` moves a row from the first to the
+    second of `groups`, `remove` takes a row out of the first."""
+    groups: tuple[str, ...] = ()
+    """Names of two groups, for the neighbour; by default the two largest. They are not part of
+    what is released."""
+    criterion: Literal["relative", "absolute"] = "relative"
+    """How the error of the counts is measured: `relative` is the share of the groups whose count
+    is off by more than `relative_error` of itself, `absolute` the mean error, in counts."""
+    relative_error: float = 0.1
+    """Largest error of a count that is good enough, as a fraction of it."""
+    target_loss: float | None = None
+    """Error to reach. By default 0.1 (relative: nine groups in ten are good enough), or
+    `relative_error` times the mean count (absolute)."""
+    highest_deviation: float | None = None
+    """Standard deviation of the first and strongest noise, in counts. By default `relative_error`
+    times the mean count (relative), or 10 times the target (absolute)."""
+    lowest_deviation: float | None = None
+    """Standard deviation of the last and weakest noise; by default 0.5, or the smallest that
+    numbers of this precision can hold beside the largest count."""
+    levels: int = 100
+    """Levels of the noise, their standard deviations in equal ratios."""
+    curve_levels: int = 40
+    """Levels of the pass that measures the loss along the path, never stopped."""
+    delta: float = 1e-6
+    """Probability with which Brownian noise's stated epsilon may be exceeded; the quantile of the
+    realised loss at 1 - delta is looked for too."""
+    tight_at: float | None = None
+    """Standard deviation at which Brownian noise's linear privacy boundary is tight; by default
+    the geometric mean of the first and the last one. It must not be chosen by the counts."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        some = self.until_se is None or set(self.mechanism) != {"skellam"}
+        right = "left out, or another mechanism beside skellam, which has no epsilon"
+        check(some, "until_se", self.until_se, right)
+        for name in ("mechanism", "neighbour"):
+            values = getattr(self, name)
+            check(len(values) >= 1, name, values, "at least one value")
+            check(len(set(values)) == len(values), name, values, "without repetition")
+        right = "the names of two groups, or none"
+        check(len(self.groups) in (0, 2), "groups", self.groups, right)
+        check(len(set(self.groups)) == len(self.groups), "groups", self.groups, right)
+        for name, least in (("levels", 2), ("curve_levels", 2)):
+            number: Any = getattr(self, name)
+            check(number is None or number >= least, name, number, f"at least {least}")
+        right = f"at most levels = {self.levels}"
+        check(self.curve_levels <= self.levels, "curve_levels", self.curve_levels, right)
+        check(0 < self.delta < 1, "delta", self.delta, "strictly between 0 and 1")
+        for name in ("relative_error", "highest_deviation", "lowest_deviation", "tight_at"):
+            number = getattr(self, name)
+            ok = number is None or (math.isfinite(number) and number > 0)
+            check(ok, name, number, "positive and finite")
+        highest, lowest = self.highest_deviation, self.lowest_deviation
+        if highest is not None and lowest is not None:
+            right = f"below highest_deviation = {highest}"
+            check(lowest < highest, "lowest_deviation", lowest, right)
+        target = self.target_loss
+        if target is not None:
+            check(math.isfinite(target) and target >= 0, "target_loss", target, "0 or more")
+            right = "below 1, a share of the groups"
+            check(self.criterion != "relative" or target < 1, "target_loss", target, right)

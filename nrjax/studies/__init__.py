@@ -1,1 +1,0 @@
-"""Studies: the papers' experiments, the store of their results, and its summary."""

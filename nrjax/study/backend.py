@@ -1,0 +1,48 @@
+"""What makes `xarray.open_dataset(folder, engine="nrjax", group="case/pass")` work."""
+
+import os
+from typing import Any
+
+import xarray
+from xarray.backends import BackendEntrypoint
+
+from nrjax._numerics import check
+from nrjax.study.store import Store
+
+
+class Backend(BackendEntrypoint):
+    """The results of a run as xarray opens them."""
+
+    description = "Open the results of a nrjax study"
+
+    def open_dataset(
+        self, filename_or_obj: Any, *, drop_variables: Any = None, group: str | None = None
+    ) -> xarray.Dataset:
+        """One pass of a case: `group` is "case/pass", or "case" for its outcomes."""
+        store = Store.open(os.fspath(filename_or_obj))
+        names = [f"{case}/{one}" for case, about in store.cases.items() for one in about.passes]
+        known = group if group is None or "/" in group else f"{group}/outcome"
+        check(known in names, "group", group, f"one of {names}")
+        assert known is not None
+        return store.read(*known.split("/")).drop_vars(drop_variables or [])
+
+    def open_groups_as_dict(
+        self, filename_or_obj: Any, *, drop_variables: Any = None
+    ) -> dict[str, xarray.Dataset]:
+        """All passes of all cases, for `xarray.open_datatree`."""
+        store = Store.open(os.fspath(filename_or_obj))
+        found = {"/": xarray.Dataset(attrs=dict(store.settings.get("settings", {})))}
+        for case, about in store.cases.items():
+            for one in about.passes:
+                dataset = store.read(case, one)
+                found[f"/{case}/{one}"] = dataset.drop_vars(drop_variables or [])
+        return found
+
+    def open_datatree(self, filename_or_obj: Any, **options: Any) -> xarray.DataTree:
+        """The same as a tree."""
+        return xarray.DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
+
+    def guess_can_open(self, filename_or_obj: Any) -> bool:
+        """Never: a folder may be anything."""
+        del filename_or_obj
+        return False

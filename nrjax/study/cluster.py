@@ -1,0 +1,259 @@
+"""Chunks dealt out to the workers of a Dask cluster; the client alone writes.
+
+A chunk is a pure function of the study and its number, so whoever runs it makes the same bits. A
+worker that dies loses the chunks that it had, which others take; workers come and go. What a
+worker needs is sent to it once; it compiles each program once and uses all of its devices.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+from jax import Array
+
+from nrjax import _machine
+from nrjax.study import identity
+from nrjax.study.filling import Plans, Progress, programs
+from nrjax.study.store import Store
+
+_AHEAD = 3
+"""Chunks that are with the scheduler for each thread of a worker: so that none waits for work."""
+
+_DEATHS = 3
+"""Times that a chunk is sent again after the scheduler has given it up."""
+
+_PATIENCE = 10.0
+"""Seconds, at least, after which the last chunks are also sent to workers that have nothing to do;
+or so many times the longest chunk: whatever comes first."""
+
+_SLOWER = 4.0
+
+
+class Task(NamedTuple):
+    """One chunk of a pass of a case."""
+
+    case: str
+    name: str
+    chunk: int
+    first: int
+    trials: int
+
+
+class Done(NamedTuple):
+    """What a worker has made of it."""
+
+    arrays: dict[str, Any]
+    seconds: float
+    compiling: float
+
+
+def fill_by_workers(
+    store: Store, key: Array, plans: Plans, client: Any, progress: Progress | None = None
+) -> None:
+    """As `filling.fill`, on the workers of a Dask cluster.
+
+    Args:
+        store: where the results go; this process alone writes there.
+        key: the study's key.
+        plans: what is run.
+        client: a `dask.distributed.Client`.
+        progress: told of every chunk.
+
+    Raises:
+        ValueError: a worker has another version, processor or precision, with which other bits
+            would come out.
+        ConnectionError: a chunk has ended several workers, or the scheduler is gone.
+        StoreBusyError, StoreError, OSError: as `Store.writer` and `Writer.write`.
+    """
+    cloudpickle = _cloudpickle()
+    with store.writer() as writer:
+        tasks = [
+            Task(case, name, chunk, span.start, span.stop - span.start)
+            for case in plans
+            for name in plans[case]
+            for chunk in writer.pending(case, name)
+            for span in [store.layout_of(case, name).span(chunk)]
+        ]
+        if not tasks:
+            return
+        whole = sum(one.trials for case in store.cases.values() for one in case.passes.values())
+        if progress is not None:
+            missing = sum(task.trials for task in tasks)
+            progress.begin("all cases", "on the cluster", whole, whole - missing)
+        data = cloudpickle.dumps((plans, jax.random.key_data(key)))
+        facts = {name: store.settings[name] for name in identity.circumstances()}
+        before = time.monotonic()
+        for task, done in _dealt(client, data, facts, tasks):
+            layout = store.layout_of(task.case, task.name)
+            kept = {name: done.arrays[name] for name in layout.variables}
+            writer.write(task.case, task.name, task.chunk, kept, done.seconds, done.compiling)
+            before, begun = time.monotonic(), before
+            if progress is not None:
+                progress.advance(task.trials, before - begun)
+
+
+def _dealt(
+    client: Any, data: bytes, facts: Mapping[str, Any], tasks: list[Task]
+) -> Iterator[tuple[Task, Done]]:
+    """The chunks in the order in which they are done, a few at a time on their way."""
+    from distributed.scheduler import KilledWorker
+
+    # A task of its own: kept by the scheduler, so that it outlives every worker.
+    digest = hashlib.sha256(data).hexdigest()
+    sent = client.submit(_study_data, data, key=f"nrjax-study-{digest}", pure=False)
+    waiting, deaths = list(reversed(tasks)), Counter[Task]()
+    under_way: dict[Any, Task] = {}
+    missing, longest, last = set(tasks), 0.0, time.monotonic()
+
+    def submit(task: Task, **options: Any) -> None:
+        name = f"nrjax-{task.case}-{task.name}-{task.first}-{time.time_ns()}"
+        future = client.submit(run_chunk, sent, digest, dict(facts), task, key=name, **options)
+        under_way[future] = task
+        future.add_done_callback(ended.put)
+
+    ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    try:
+        while missing:
+            room = _AHEAD * max(1, sum(client.nthreads().values())) - len(under_way)
+            for _ in range(min(room, len(waiting))):
+                submit(waiting.pop())
+            try:
+                future = ended.get(timeout=1.0)
+            except queue.Empty:
+                late = time.monotonic() - last > max(_PATIENCE, _SLOWER * longest)
+                if late and not waiting:
+                    for task in _held_up(client, under_way, missing):
+                        submit(task, workers=_idle(client))
+                    last = time.monotonic()
+                continue
+            task, last = under_way.pop(future), time.monotonic()
+            if task not in missing:
+                continue
+            if future.status == "finished":
+                done = future.result()
+                missing.discard(task)
+                longest = max(longest, done.seconds + done.compiling)
+                yield task, done
+                continue
+            if task in under_way.values():  # the same chunk is with another worker
+                continue
+            error = future.exception() if future.status == "error" else None
+            if error is not None and not isinstance(error, KilledWorker):
+                raise error
+            deaths[task] += 1
+            if deaths[task] > _DEATHS:
+                raise ConnectionError(
+                    f"chunk {task.chunk} of {task.case}/{task.name} has ended several workers, one "
+                    "after another; what is done is kept: see their logs (too little memory?)"
+                ) from error
+            waiting.append(task)
+    finally:
+        client.cancel([*under_way], force=True)
+        sent.release()
+
+
+def _idle(client: Any) -> list[str]:
+    """Workers that have nothing to do."""
+    return [address for address, keys in client.processing().items() if not keys]
+
+
+def _held_up(client: Any, under_way: Mapping[Any, Task], missing: set[Task]) -> list[Task]:
+    """Chunks that others might take over, no more than there are workers without work."""
+    once = [task for task, copies in Counter(under_way.values()).items() if copies == 1]
+    return [task for task in once if task in missing][: len(_idle(client))]
+
+
+def _study_data(data: bytes) -> bytes:
+    return data
+
+
+_LOCK = threading.Lock()
+"""One chunk at a time in a process: it uses all devices."""
+
+_MADE: dict[str, tuple[Any, Any]] = {}
+"""The programs and the key of the last study that this process has worked for, by its digest."""
+
+
+def run_chunk(data: bytes, digest: str, facts: Mapping[str, Any], task: Task) -> Done:
+    """One chunk, in a worker.
+
+    Raises:
+        ValueError: other bits would come out here, and why.
+    """
+    from distributed import get_worker
+
+    with _LOCK:
+        worker = get_worker()
+        _machine.prepare_jax(worker.state.nthreads)
+        found = identity.differences(facts, identity.circumstances())
+        if found:
+            raise ValueError(
+                f"worker {worker.address} cannot take part, where other bits would come out: "
+                + "; ".join(found)
+            )
+        begun = time.perf_counter()
+        if digest not in _MADE:
+            plans, bits = _cloudpickle().loads(data)
+            _MADE.clear()
+            _MADE[digest] = programs(plans), jax.random.wrap_key_data(bits)
+        made, key = _MADE[digest]
+        program = made[task.case, task.name]
+        program.compile(key)
+        compiled = time.perf_counter()
+        arrays = program.run(key, task.trials, task.first)
+        return Done(arrays, time.perf_counter() - compiled, compiled - begun)
+
+
+def _cloudpickle() -> Any:
+    try:
+        import cloudpickle
+        import distributed  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f'a cluster needs {error.name}: pip install "nrjax[cluster]"', name=error.name
+        ) from error
+    return cloudpickle
+
+
+@contextlib.contextmanager
+def connected(scheduler: str | None, workers: int | None) -> Iterator[Any]:
+    """A client of a cluster: the scheduler's, or one of so many processes here; or None.
+
+    Raises:
+        OSError: there is no scheduler at that address.
+        ModuleNotFoundError: the extra `cluster` is not installed.
+    """
+    if scheduler is None and workers is None:
+        yield None
+        return
+    _cloudpickle()
+    from distributed import Client, LocalCluster
+
+    if scheduler is not None:
+        try:
+            client = Client(scheduler, timeout="30s")
+        except (OSError, ValueError) as error:
+            raise OSError(
+                f"scheduler = {scheduler!r}: must be the address of a Dask scheduler that can be "
+                f"reached from here, such as tcp://node1:8786 ({error})"
+            ) from error
+        with client:
+            yield client
+        return
+    assert workers is not None
+    threads = max(1, _machine.cores() // workers)
+    with (
+        LocalCluster(
+            n_workers=workers, threads_per_worker=threads, dashboard_address=None
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client

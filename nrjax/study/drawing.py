@@ -1,0 +1,265 @@
+"""What all figures share: how mechanisms look, scales of epsilon, and saving.
+
+Drawn with matplotlib's objects and its Agg canvas: no global state, nothing from the user's style,
+the same bytes each time. Mechanisms differ in lightness, hatch, line and marker, not in hue alone.
+"""
+
+import io
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib.style
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from nrjax.study.distribution import Distribution
+from nrjax.study.store import Store
+
+EPSILON = "ex-post ε (nat)"
+
+_BINS, _LEVELS = 60, 1000
+"""Bins of a histogram; and the most numbers that are levels rather than a continuum."""
+
+
+class Style(NamedTuple):
+    """How one mechanism looks in every figure."""
+
+    face: str
+    hatch: str
+    line: str
+    dash: Any
+    marker: str
+
+
+# Neighbours differ in grey too; no face is so dark that the black boxes would drown in it.
+STYLES = (
+    Style("#7ba6cc", "", "#12456e", "-", "o"),
+    Style("#fbe3c5", "////", "#b5651d", (0, (5, 2)), "s"),
+    Style("#8fbf9b", "....", "#2e6b3f", (0, (1, 1.5)), "^"),
+    Style("#ece6f2", "xxxx", "#7d5a9b", (0, (6, 2, 1, 2)), "D"),
+    Style("#8cc3cc", "\\\\\\\\", "#2fa3b8", (0, (4, 1.5, 1, 1.5, 1, 1.5)), "P"),
+)
+
+
+_LOOK: Any = ["default", {"svg.hashsalt": "nrjax", "hatch.linewidth": 0.6}]
+
+
+def made(results: Any, figures: Mapping[str, Callable[[Any], Figure]]) -> dict[str, Figure]:
+    """Draw each figure, untouched by the user's style; by name."""
+    with matplotlib.style.context(_LOOK):
+        return {name: make(results) for name, make in figures.items()}
+
+
+def axis_limits(epsilons: Iterable[np.ndarray]) -> tuple[float, float]:
+    """Numbers 1, 2 or 5 times a power of ten that enclose all that is finite and positive."""
+    finite = [epsilon[np.isfinite(epsilon) & (epsilon > 0)] for epsilon in epsilons]
+    values = np.concatenate(finite) if finite else np.empty(0)
+    if not values.size:
+        return 0.1, 10.0
+    ticks = np.outer(10.0 ** np.arange(-12, 13), [1, 2, 5]).ravel()
+    low = ticks[ticks <= 0.97 * values.min()][-1]
+    return float(low), float(ticks[ticks >= 1.03 * values.max()][0])
+
+
+def epsilon_scale(axes: Axes, which: str, limits: tuple[float, float]) -> None:
+    """Logarithmic, with plain numbers at 1, 2 and 5 times the powers of ten."""
+    ticks = np.outer(10.0 ** np.arange(-12, 13), [1, 2, 5]).ravel()
+    ticks = ticks[(ticks >= limits[0] * 0.999) & (ticks <= limits[1] * 1.001)]
+    axes.set(**{f"{which}scale": "log", f"{which}lim": limits})
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.set_ticks([], minor=True)
+    axis.grid(True, color="0.85", linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def new_panels(width: float, rows: int, columns: int, height: float = 3.8) -> tuple[Figure, Any]:
+    """A figure, and its panels as an array of shape (rows, columns); sizes in inches."""
+    figure = Figure(figsize=(width, height * rows), layout="constrained")
+    figure.get_layout_engine().set(h_pad=0.1)  # pyright: ignore[reportCallIssue, reportOptionalMemberAccess]
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def fitting_edges(values: Distribution, limits: tuple[float, float]) -> np.ndarray:
+    """Edges of bins between these limits that fit the values, for logarithmic axes.
+
+    Where few numbers occur, such as a grid's levels, each edge is one of these: bins as wide as the
+    number of levels in them, so that no spikes are drawn that are not there.
+    """
+    edges = np.geomspace(*limits, _BINS + 1)
+    levels = values.points(_LEVELS + 1)
+    levels = levels[(levels > limits[0]) & (levels < limits[1])]
+    if not 2 <= levels.size <= min(_LEVELS, values.trials // 4):
+        return edges
+    # A value at an edge is in the bin below it.
+    near = levels[np.clip(np.searchsorted(levels, edges[1:-1], side="right") - 1, 0, None)]
+    near = near[np.append(True, np.diff(np.log(near)) > 0.4 * np.log(edges[1] / edges[0]))]
+    return np.unique([limits[0], *near, limits[1]])
+
+
+def draw_distribution(
+    axes: Axes,
+    position: float,
+    values: Distribution,
+    limits: tuple[float, float],
+    style: Style,
+    label: str,
+) -> None:
+    """A histogram on its side, mirrored, with a box in it.
+
+    The box has the quartiles and the median, the whiskers go from 5 % to 95 %; beside the box are
+    exact 95 % intervals of its three marks. What is above the upper limit is an arrow there.
+
+    Args:
+        axes: where; its y-axis is that of the values, logarithmic.
+        position: on the x-axis, 0.8 wide.
+        values: infinite ones included.
+        limits: of the y-axis.
+        style: the case's.
+        label: of the histogram.
+    """
+    edges = fitting_edges(values, limits)
+    density = values.histogram(edges) / np.diff(np.log(edges))
+    # Areas are shares of all trials: where few are finite, little is drawn.
+    half = np.repeat(0.4 * density / max(density.max(), 1e-300) * values.finite, 2)
+    axes.fill_betweenx(
+        np.repeat(edges, 2)[1:-1],
+        position - half,
+        position + half,
+        where=half > 0,
+        facecolor=style.face,
+        edgecolor=style.line,
+        hatch=style.hatch,
+        linewidth=0.5,
+        label=label,
+    )
+    top = edges[-1]
+    names = {"whislo": 5, "q1": 25, "med": 50, "q3": 75, "whishi": 95}
+    marks = {name: values.quantile(percent) for name, percent in names.items()}
+    axes.bxp(
+        [{name: min(mark, top) for name, mark in marks.items()}],
+        positions=[position],
+        widths=0.14,
+        showfliers=False,
+        patch_artist=True,
+        manage_ticks=False,
+        boxprops={"facecolor": "white", "edgecolor": "black", "linewidth": 1.0},
+        medianprops={"color": "black", "linewidth": 2.0},
+        zorder=3,
+    )
+    for percent in (25, 50, 75):
+        _draw_interval(axes, position + 0.12, values.quantile_interval(percent), edges)
+    if not np.isfinite(marks["whishi"]):
+        axes.plot([position], [top], "k^", markersize=8, clip_on=False, zorder=4)
+
+
+def _draw_interval(axes: Axes, x: float, ends: tuple[float, float], edges: np.ndarray) -> None:
+    """An upright bar with ends, without an end where it leaves the panel."""
+    low, high = np.clip(ends, edges[0], edges[-1])
+    if low < high or low == ends[0]:  # else it is outside
+        axes.vlines(x, low, high, color="black", lw=1.1, zorder=4)
+        shown = [end for end in ends if edges[0] <= end <= edges[-1]]
+        axes.hlines(shown, x - 0.025, x + 0.025, color="black", lw=1.1, zorder=4)
+
+
+INTERVALS = Line2D(
+    [],
+    [],
+    color="black",
+    linestyle="none",
+    marker="|",
+    markersize=9,
+    label="95 % intervals of the quartiles",
+)
+"""What stands in a legend for the bars of `draw_distribution`."""
+
+
+def draw_steps(axes: Axes, values: Distribution, style: Style, label: str) -> None:
+    """The distribution function with its 95 % band (DKW), in per cent of all trials.
+
+    Infinite values are what it lacks of 100 % at the end.
+
+    Args:
+        axes: where; its x-axis is that of the values, with its scale and limits.
+        values: infinite ones included.
+        style: the mechanism's.
+        label: of the line.
+    """
+    low, high = axes.get_xlim()
+    x = values.points(2000)
+    x = np.concatenate([[low], x[(x > low) & (x < high)], [high]])
+    share, half = values.below(x), values.band()
+    band = np.clip([share - half, share + half], 0, 1)
+    axes.fill_between(x, *(100 * band), step="post", color=style.line, alpha=0.25, linewidth=0)
+    every = max(1, x.size // 8)
+    axes.plot(
+        x,
+        100 * share,
+        drawstyle="steps-post",
+        color=style.line,
+        linestyle=style.dash,
+        marker=style.marker,
+        markevery=(min(every // 2, x.size - 1), every),
+        markersize=4,
+        label=label,
+    )
+
+
+def draw_function_axes(axes: Axes) -> None:
+    """The y-axis of a distribution function, in per cent of all trials."""
+    axes.set_ylim(0, 100)
+    axes.set_yticks([0, 25, 50, 75, 100])
+    axes.grid(True, color="0.85", linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+BAND = Patch(color="0.2", alpha=0.25, linewidth=0, label="95 % band of all of it (DKW)")
+"""What stands in a legend for the band of `draw_steps`."""
+
+
+def mean_with_ends(values: Distribution) -> tuple[float, float, float]:
+    """The mean and the ends of its 95 % interval; NaN where undefined."""
+    return values.mean, *values.mean_interval()
+
+
+def say(axes: Axes, text: str) -> None:
+    """Words in the middle of a panel, in place of what it has nothing of."""
+    look: Any = {"ha": "center", "va": "center", "color": "0.3"}
+    paper = {"facecolor": "white", "edgecolor": "none"}
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, bbox=paper, **look)
+
+
+def save(store: Store, name: str, figure: Figure) -> list[Path]:
+    """Write a figure as PNG and SVG."""
+    paths = []
+    engine = figure.get_layout_engine()
+    if engine is not None:  # laid out once: else each format is, and drawn twice
+        engine.execute(figure)
+        figure.set_layout_engine(None)
+    # Without dates and versions, so that redrawing changes nothing.
+    for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
+        data = io.BytesIO()
+        with matplotlib.style.context(_LOOK):
+            figure.savefig(data, format=suffix, dpi=150, metadata=metadata)
+        paths.append(store.write_figure(f"{name}.{suffix}", data.getvalue()))
+    return paths
+
+
+def mechanism_styles(mechanisms: Iterable[str]) -> dict[str, Style]:
+    """A look for each mechanism, in the order in which they come."""
+    names = unique(mechanisms)
+    return {name: STYLES[number % len(STYLES)] for number, name in enumerate(names)}
+
+
+def unique(values: Iterable[Any]) -> list[Any]:
+    """In the order in which they first come."""
+    return list(dict.fromkeys(values))
+
+
+def words(name: str) -> str:
+    """A name as one would write it."""
+    return name.replace("_", " ").replace("-", " ")

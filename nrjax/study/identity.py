@@ -1,0 +1,160 @@
+"""What a run's bits depend on, and how another machine, version or study differs from it."""
+
+import hashlib
+import importlib.metadata
+import platform
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import nrjax
+from nrjax._machine import processor
+from nrjax.study.case import Plan
+from nrjax.study.layout import Case, from_json, to_json
+
+_REMEDIES = {
+    "nrjax": 'pip install "nrjax=={}"',
+    "jax": 'pip install "jax=={}"',
+    "jaxlib": 'pip install "jaxlib=={}"',
+    "device": "set JAX_PLATFORMS={}",
+    "device_kind": "a device of that kind",
+    "cpu": "a processor of that kind",
+    "cpu_features": "a processor with these",
+    "threefry_partitionable": "set JAX_THREEFRY_PARTITIONABLE={}",
+}
+"""What a run's bits depend on, and what is right where it differs."""
+
+
+def circumstances() -> dict[str, Any]:
+    """What bits depend on besides the study: versions, device, processor, precision."""
+    return {
+        "nrjax": nrjax.__version__,
+        "jax": jax.__version__,
+        "jaxlib": importlib.metadata.version("jaxlib"),
+        "platform": platform.platform(),
+        "device": jax.local_devices()[0].platform,
+        "device_kind": jax.local_devices()[0].device_kind,
+        **processor(),
+        "precision": str(jnp.result_type(float)),
+        "threefry_partitionable": bool(jax.config.jax_threefry_partitionable),  # pyright: ignore[reportAttributeAccessIssue]
+    }
+
+
+def fingerprints(plans: Mapping[str, Mapping[str, Plan]]) -> dict[str, dict[str, str]]:
+    """Of what is computed in each pass of each case: the program, and the numbers it works on.
+
+    The program is that of one trial, as JAX traces it: names, comments and the number of devices
+    do not count.
+    """
+    # With the array, so that its number is given to no other.
+    known: dict[int, tuple[Any, bytes]] = {}
+    programs: dict[Any, bytes] = {}
+
+    def digest(leaf: Any) -> bytes:
+        if id(leaf) not in known:
+            array = np.ascontiguousarray(leaf)
+            whole = hashlib.sha256(f"{array.dtype.str}{np.shape(leaf)}".encode())
+            whole.update(array.tobytes())
+            known[id(leaf)] = leaf, whole.digest()
+        return known[id(leaf)][1]
+
+    def program(function: Any, trial: Any) -> bytes:
+        leaves, structure = jax.tree.flatten(trial)
+        kind = (function, structure, tuple((np.shape(x), jnp.result_type(x)) for x in leaves))
+        if kind not in programs:
+            traced = jax.make_jaxpr(function)(trial, jax.random.key(0))
+            text = re.sub(r" at 0x[0-9a-f]+", "", str(traced))
+            consts = b"".join(map(digest, traced.consts))
+            programs[kind] = hashlib.sha256(text.encode() + consts).digest()
+        return programs[kind]
+
+    def fingerprint(plan: Plan) -> str:
+        leaves = jax.tree.leaves(plan.meaning[1])
+        parts = [program(*plan.meaning), *map(digest, leaves)]
+        return hashlib.sha256(b"".join(parts)).hexdigest()[:32]
+
+    return {
+        case: {name: fingerprint(plan) for name, plan in passes.items()}
+        for case, passes in plans.items()
+    }
+
+
+def differences(stored: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    """Where this process would give other bits than the one that has these circumstances."""
+    found = []
+    for name, remedy in _REMEDIES.items():
+        ours, theirs = here[name], stored.get(name)
+        if name.startswith("cpu") and here["device"] != "cpu":
+            continue
+        if ours != theirs:
+            found.append(f"{name} is {ours!r} here and was {theirs!r} ({remedy.format(theirs)})")
+    if here["precision"] != stored.get("precision"):
+        wide = stored.get("precision") == "float64"
+        right = "set JAX_ENABLE_X64=1" if wide else "unset JAX_ENABLE_X64"
+        found.append(
+            f"precision is {here['precision']!r} here and was {stored.get('precision')!r} ({right})"
+        )
+    return found
+
+
+def differences_of_settings(
+    stored: Mapping[str, Any], here: Mapping[str, Any], names: Sequence[str]
+) -> list[str]:
+    """Where these settings are not those of a store."""
+    return [
+        f"{name} is {here[name]!r} here and was {stored.get(name)!r}"
+        for name in names
+        if here[name] != stored.get(name)
+    ]
+
+
+def differences_of_cases(
+    stored: Sequence[Case],
+    here: Sequence[Case],
+    prints: Mapping[str, Mapping[str, str]],
+    prints_here: Mapping[str, Mapping[str, str]],
+) -> list[str]:
+    """Where the cases that the study has now are not those of a store; the first of each."""
+    rebuilt = {case.name: case for case in from_json(to_json({}, here))[1]}
+    names = [case.name for case in stored]
+    if names != list(rebuilt):
+        return [f"the cases are {_few(list(rebuilt))} here and were {_few(names)}"]
+    found = []
+    for case in stored:
+        other = rebuilt[case.name]
+        for key in {**case.attributes, **other.attributes}:
+            ours, theirs = other.attributes.get(key), case.attributes.get(key)
+            if ours != theirs:
+                found.append(f"{key} of {case.name} is {ours!r} here and was {theirs!r}")
+        if case.passes != other.passes:
+            found.append(f"what is kept of {case.name} is laid out in another way here")
+        if not found and prints.get(case.name) != prints_here[case.name]:
+            found.append(
+                f"what is computed of {case.name}, or the data it is computed from, are not those "
+                "of the store (it needs the same file, number of processor cores and code)"
+            )
+        if found:
+            return found
+    return found
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def refuse(folder: Path, found: Sequence[str]) -> None:
+    """Raise where there are differences.
+
+    Raises:
+        ValueError: naming them.
+    """
+    if found:
+        raise ValueError(
+            f"{folder} cannot be taken up here, where other bits would come out: "
+            + "; ".join(found)
+        )

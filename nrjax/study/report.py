@@ -1,0 +1,194 @@
+"""What a study tells its reader: a table and remarks, for the terminal and as `report.md`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from nrjax.study import precision
+from nrjax.study.folder import REPORT, REPORT_MARK, write_document
+from nrjax.study.intervals import rank_interval
+
+if TYPE_CHECKING:
+    from nrjax.study.results import Results
+
+
+class Report(NamedTuple):
+    """A table with what should be said beside it."""
+
+    title: str
+    headings: tuple[str, ...]
+    """Of the columns; the first names the case and is set left, the others hold numbers."""
+    rows: tuple[tuple[str, ...], ...]
+    """A cell for each heading."""
+    remarks: tuple[str, ...]
+    """Sentences: where the numbers come from, what they show, what should make one doubt them."""
+
+    def __str__(self) -> str:
+        return markdown(self)
+
+    def _repr_html_(self) -> str:
+        return html(self)
+
+
+def markdown(report: Report) -> str:
+    """The report as Markdown."""
+
+    def line(cells: tuple[str, ...]) -> str:
+        return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+
+    rule = ("---", *["---:"] * (len(report.headings) - 1))
+    table = [line(row) for row in (report.headings, rule, *report.rows)]
+    remarks = [f"- {remark}" for remark in report.remarks]
+    return "\n".join([REPORT_MARK, "", f"# {report.title}", "", *table, "", *remarks]) + "\n"
+
+
+def html(report: Report) -> str:
+    """The report for a notebook."""
+
+    def row(cells: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    rows = "".join(row(cells, "td") for cells in report.rows)
+    remarks = "".join(f"<li>{escape(remark)}</li>" for remark in report.remarks)
+    head = row(report.headings, "th")
+    return f"<b>{escape(report.title)}</b><table>{head}{rows}</table><ul>{remarks}</ul>"
+
+
+def write(results: Results, summary: Mapping[str, Any]) -> None:
+    """Write `report.md` beside the results, whole or not at all.
+
+    Raises:
+        FileExistsError: there is a file of that name which nrjax has not written.
+        OSError: the disk is full, or failed.
+    """
+    found = results.reporting.report(results, summary)
+    write_document(results.folder, REPORT, markdown(found))
+
+
+def standard(results: Results, summary: Mapping[str, Any]) -> Report:
+    """How many stopped, who reached the goal, and the stopping epsilon, by case."""
+    rows = []
+    for case in summary["cases"]:
+        rows.append(
+            (
+                case["case"],
+                share(case.get("stopped")),
+                share(case.get("met")),
+                *epsilons(case),
+                f"{case['step']['q50']:g}" if "step" in case else "-",
+                f"{case['seconds']['run']:.2f}",
+            )
+        )
+    headings = ("case", "stopped", "met goal", *EPSILONS, "step", "seconds")
+    remarks = [BESIDE, *precision.remarks(results), *accuracy(summary), *unstopped(summary)]
+    title = f"{summary['study']}: stopping epsilon, over all trials"
+    return Report(title, headings, tuple(rows), tuple(remarks))
+
+
+EPSILONS = ("median", "(95 %)", "quartiles")
+"""Headings of `epsilons`."""
+
+BESIDE = (
+    "The stopping epsilon is the total ex-post epsilon, infinite for a trial that did not stop. "
+    "Beside its median the exact 95 % interval."
+)
+
+
+def epsilons(case: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Median, its interval and the quartiles of the stopping epsilon of a case."""
+    epsilon, ends = case.get("epsilon"), case.get("epsilon_interval")
+    if epsilon is None or ends is None:
+        return "-", "-", "-"
+    return (
+        number(epsilon["q50"]),
+        span(ends["q50"], lowest(case["trials"], 50), 4),
+        span((epsilon["q25"], epsilon["q75"])),
+    )
+
+
+def share(value: float | None) -> str:
+    """A share in per cent; nothing where there is none. Never 100 or 0 by rounding."""
+    if value is None:
+        return "-"
+    shown = f"{100 * value:.4g}"
+    if shown in ("0", "100") and 0 < value < 1:
+        shown = f"{100 * value:.8f}".rstrip("0")
+    return f"{shown} %"
+
+
+def accuracy(summary: Mapping[str, Any]) -> list[str]:
+    """By how much trials missed their goal, where some did."""
+    lines = []
+    for case in summary["cases"]:
+        missed = case.get("shortfall")
+        if missed is None or not missed["share"]:
+            continue
+        lines.append(
+            f"{case['case']}: {share(missed['share'])} of the trials that stopped missed the goal "
+            f"({number(case['goal'])}), by {number(missed['q50'])} in the median and "
+            f"{number(missed['max'])} at most."
+        )
+    if lines and len({case.get("met") for case in summary["cases"]}) > 1:
+        lines.append(
+            "Epsilons of cases that met their goals in different shares of the trials paid for "
+            "different accuracies."
+        )
+    return lines
+
+
+def unstopped(summary: Mapping[str, Any]) -> list[str]:
+    """Where the median is infinite."""
+    return [
+        f"Warning: {share(case['stopped'])} of the trials of {case['case']} stopped; the others "
+        "count as infinite, and so does the median."
+        for case in summary["cases"]
+        if case.get("epsilon") is not None and case["epsilon"]["q50"] is None
+    ]
+
+
+def number(value: float | None) -> str:
+    """A number for a table; None stands for infinity, as in `summary.json`."""
+    return "inf" if value is None else f"{value:.4g}"
+
+
+def span(ends: Sequence[float | None], low: str = "inf", digits: int = 3) -> str:
+    """Two ends for a table; None stands for infinity, at the lower end for `low`."""
+    first, second = ends
+    return f"{_short(first, low, digits)}-{_short(second, 'inf', digits)}"
+
+
+def lowest(trials: int, percent: float) -> str:
+    """What null stands for at the lower end of a quantile's 95 % interval.
+
+    Minus infinity where so few trials set no lower end; else as many are infinite.
+    """
+    return "-inf" if rank_interval(trials, percent)[0] < 1 else "inf"
+
+
+def _short(value: float | None, infinite: str, digits: int) -> str:
+    return infinite if value is None else f"{value:.{digits}g}"
+
+
+def within(value: float | None, ends: Sequence[float | None]) -> str:
+    """A number, and by how many per cent of it the farther end of its interval is away."""
+    if value is None:
+        return "inf"
+    if None in ends:
+        return f"{value:.4g} ±inf"
+    far = max(abs(end - value) for end in ends if end is not None)
+    if value == 0 and far > 0:
+        return f"{value:.4g} ±{_up(far)}"
+    share = 100 * far / abs(value) if value else 0.0
+    return f"{value:.4g} ±{_up(share)}%"
+
+
+def _up(number: float) -> str:
+    """Two digits, rounded up: an interval must not look shorter than it is."""
+    if number <= 0:
+        return "0"
+    scale = 10.0 ** (math.floor(math.log10(number)) - 1)
+    digits = math.ceil(number / scale * (1 - 1e-9))
+    return f"{digits * scale:.0f}" if scale >= 1 else f"{digits * scale:.2g}"

@@ -1,0 +1,300 @@
+"""The results of a run: trials, distributions, tables, comparisons and figures."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nrjax._numerics import check
+from nrjax.study import report, summary
+from nrjax.study.bootstrap import resampled_quantiles
+from nrjax.study.case import judged
+from nrjax.study.compare import Comparison, compared
+from nrjax.study.distribution import Distribution, Sample
+from nrjax.study.layout import Case
+from nrjax.study.sketched import Folded, folded, statuses, stopped_epsilon
+from nrjax.study.store import Store
+from nrjax.types import Status
+
+if TYPE_CHECKING:
+    import xarray
+    from matplotlib.figure import Figure
+
+_REMEMBERED = 32
+"""Passes of summaries to remember: a study may have hundreds, which is more than fits."""
+
+PERCENTS = (25, 50, 75)
+"""Quantiles that are compared."""
+
+
+class Reporting:
+    """What is told of the results of a study: override what should be told in other words.
+
+    Everything is made from the results alone, so that `nrjax summary` and `nrjax plot` need no
+    data.
+    """
+
+    case_facts: tuple[str, ...] = ()
+    """Labels that every case must have; they come first in its summary."""
+
+    def measure(self, results: Results, case: str) -> dict[str, Any]:
+        """What the summary says of a case besides the usual; strict JSON."""
+        del results, case
+        return {}
+
+    def findings(self, results: Results) -> dict[str, Any]:
+        """What the summary says besides its cases, by name; strict JSON."""
+        del results
+        return {}
+
+    def report(self, results: Results, summary: Mapping[str, Any]) -> report.Report:
+        """The table and what should be said beside it, of results and their summary."""
+        return report.standard(results, summary)
+
+    def figures(self, results: Results) -> Mapping[str, Callable[[Results], Figure]]:
+        """What draws each figure, by the name of its file."""
+        from nrjax.study import figures  # slow to import
+
+        return figures.standard(results)
+
+
+class Results(Mapping[str, Any]):
+    """Results of a finished run; by a case's name its trials as an `xarray.Dataset`.
+
+    `results["brownian"]` has what is kept of an outcome along the axis `trial`, with `stopped`,
+    `stopping_epsilon` (infinite where the trial did not stop) and, where there is a goal,
+    `shortfall`; `results["brownian/curve"]` is another pass. Where only summaries were kept these
+    are counts and moments along `chunk`: use `distribution`, which is the same for both.
+
+    Args:
+        store: where they are.
+        reporting: what tells of them.
+
+    Raises:
+        UnfinishedError: the run is not finished.
+    """
+
+    def __init__(self, store: Store, reporting: Reporting | None = None):
+        self.store = store
+        self.reporting = Reporting() if reporting is None else reporting
+        self._folded: dict[tuple[str, str], dict[str, Folded]] = {}
+        self._resampled: dict[tuple[str, str], np.ndarray] = {}
+        store.check_finished()
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str]) -> Results:
+        """Those in a folder, told of in the standard way.
+
+        Raises:
+            UnfinishedError: the run is not finished.
+            FileNotFoundError, ValueError, DamagedError: as `Store.open`.
+        """
+        return cls(Store.open(folder))
+
+    @property
+    def folder(self) -> Path:
+        """Where they are."""
+        return self.store.folder
+
+    @property
+    def cases(self) -> dict[str, Case]:
+        """What was run: the cases by name, each with its labels as `attributes`."""
+        return self.store.cases
+
+    @property
+    def trials(self) -> int:
+        """Trials of each case."""
+        return next(iter(self.cases.values())).passes["outcome"].trials
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.cases)
+
+    def __len__(self) -> int:
+        return len(self.cases)
+
+    def __repr__(self) -> str:
+        return f"Results of {self.trials:,} trials of {', '.join(self.cases)} in {self.folder}"
+
+    def _repr_html_(self) -> str:
+        return report.html(self.table())
+
+    def __getitem__(self, name: str) -> xarray.Dataset:
+        case, _, one = name.partition("/")
+        if case not in self.cases:
+            raise KeyError(f"{name}: must be one of {', '.join(self.cases)}")
+        found = self.store.read(case, one or "outcome")
+        if "trial" not in found.dims or "status" not in found:
+            return found
+        more = judged(
+            {key: found[key].values for key in ("status", "epsilon", "utility")},
+            self._goal(case),
+            np,
+        )
+        found = found.assign(stopped=("trial", found["status"].values == Status.STOPPED))
+        if not np.isnan(found["epsilon"].values).all():
+            attributes = {
+                "long_name": "total ex-post epsilon, infinite where a trial did not stop",
+                "units": "nat",
+            }
+            found["stopping_epsilon"] = ("trial", more["stopping_epsilon"], attributes)
+        if self.goal(case) is not None:
+            attributes = {"long_name": "by how much the utility misses the goal"}
+            found["shortfall"] = ("trial", more["shortfall"], attributes)
+        return found
+
+    def goal(self, case: str) -> float | None:
+        """The utility that a case should reach; None without one."""
+        return self.cases[case].attributes.get("goal")
+
+    def _goal(self, case: str) -> float:
+        goal = self.goal(case)
+        return np.nan if goal is None else goal
+
+    def keeps_trials(self, case: str, name: str = "outcome") -> bool:
+        """Whether a pass of a case holds its trials, rather than what they were folded into."""
+        return self.store.layout_of(case, name).axis == "trial"
+
+    def folds(self, case: str, name: str = "outcome") -> dict[str, Folded]:
+        """What the trials of a pass were folded into, by variable."""
+        if (case, name) not in self._folded:
+            while len(self._folded) >= _REMEMBERED:
+                self._folded.pop(next(iter(self._folded)))
+            self._folded[case, name] = folded(self.store, case, name)
+        return self._folded[case, name]
+
+    def distribution(
+        self, case: str, quantity: str = "stopping_epsilon", name: str = "outcome"
+    ) -> Distribution | None:
+        """The distribution of a quantity over the trials of a case; trials without one left out.
+
+        Args:
+            case: its name.
+            quantity: as in the results; with `stopped_` before it over the trials that stopped.
+            name: the pass.
+
+        Returns:
+            None where the quantity is not defined: an epsilon without a guarantee.
+
+        Raises:
+            ValueError: there is no such quantity.
+        """
+        if not self.keeps_trials(case, name):
+            return self._of_folds(self.folds(case, name), quantity)
+        values = self.values(case, quantity, name)
+        return None if values is None else Sample(values[~np.isnan(values)])
+
+    def _of_folds(self, found: Mapping[str, Folded], quantity: str) -> Distribution | None:
+        if quantity.endswith("epsilon") and "status" in found and "stopping_epsilon" not in found:
+            return None
+        if quantity == "stopped_epsilon":
+            return stopped_epsilon(found)
+        check(quantity in found, "quantity", quantity, f"one of {sorted(found)}")
+        return found[quantity].at()
+
+    def values(
+        self, case: str, quantity: str = "stopping_epsilon", name: str = "outcome"
+    ) -> np.ndarray | None:
+        """The quantity of each trial, shape (trials, ...); those that stopped alone if asked so.
+
+        None without an epsilon.
+
+        Raises:
+            ValueError: there is no such quantity, or trials were not kept.
+        """
+        right = "kept: only summaries are here (--keep summary)"
+        check(self.keeps_trials(case, name), "trials", case, right)
+        dataset = self[case if name == "outcome" else f"{case}/{name}"]
+        stopped = quantity.startswith("stopped_")
+        plain = quantity.removeprefix("stopped_")
+        if plain.endswith("epsilon") and "epsilon" in dataset and "stopping_epsilon" not in dataset:
+            return None
+        right = f"one of {sorted(map(str, dataset))}"
+        check(plain in dataset, "quantity", quantity, right)
+        values = dataset[plain].values
+        return values[dataset["stopped"].values] if stopped else values
+
+    def levels(self, case: str, quantity: str, name: str = "curve") -> list[Distribution]:
+        """As `distribution`, at each level of a quantity that has an axis of its own."""
+        if self.keeps_trials(case, name):
+            values = self.values(case, quantity, name)
+            assert values is not None
+            return [Sample(column[~np.isnan(column)]) for column in values.T]
+        found = self.folds(case, name)
+        check(quantity in found, "quantity", quantity, f"one of {sorted(found)}")
+        count = found[quantity].moments.shape[0]
+        return [found[quantity].at(level) for level in range(count)]
+
+    def statuses(self, case: str) -> dict[Status, int] | None:
+        """How many trials ended in each way that occurred; None for sessions, which just end."""
+        layout = self.store.layout_of(case, "outcome")
+        if layout.axis == "chunk":
+            found = self.folds(case)
+            counts = statuses(found) if "status" in found else None
+        elif "status" in layout.variables:
+            each = np.bincount(self[case]["status"].values, minlength=len(Status))
+            counts = {one: int(each[one]) for one in Status}
+        else:
+            counts = None
+        return None if counts is None else {one: n for one, n in counts.items() if n}
+
+    def resampled(self, case: str, quantity: str = "stopping_epsilon") -> np.ndarray | None:
+        """Quantiles (`PERCENTS`) of resampled trials, shape (resamples, 3).
+
+        The same trials are drawn of every case, so that differences between cases are paired. None
+        without an epsilon, and where trials were not kept.
+        """
+        if not self.keeps_trials(case):
+            return None
+        if (case, quantity) not in self._resampled:
+            values = self.values(case, quantity)
+            if values is None:
+                return None
+            drawn = resampled_quantiles({case: values}, PERCENTS)
+            self._resampled[case, quantity] = drawn[case]
+        return self._resampled[case, quantity]
+
+    def compare(self, first: str, second: str, quantity: str = "stopping_epsilon") -> Comparison:
+        """How a quantity differs between two cases, which share their random numbers.
+
+        Args:
+            first: the name of a case.
+            second: of another one.
+            quantity: what is compared, as `distribution` has it.
+
+        Raises:
+            ValueError: there is no such case or quantity, or no epsilon in one of them.
+        """
+        return compared(self, first, second, quantity)
+
+    def summary(self) -> dict[str, Any]:
+        """What `summary.json` says, as strict JSON: null stands for infinite or undefined."""
+        return summary.summarise(self)
+
+    def table(self) -> report.Report:
+        """The table of the report, with its remarks."""
+        return self.reporting.report(self, self.summary())
+
+    def plot(self, *names: str) -> dict[str, Figure]:
+        """The figures by name, drawn anew and not saved; all of them, or those named."""
+        from nrjax.study import drawing  # slow to import
+
+        makers = self.reporting.figures(self)
+        for name in names:
+            check(name in makers, "name", name, f"one of {sorted(makers)}")
+        return drawing.made(self, {name: makers[name] for name in names or makers})
+
+    def conclude(self) -> None:
+        """Write summary.json, report.md and the figures; only under the store's lock."""
+        report.write(self, summary.write(self))
+        self.draw()
+
+    def draw(self) -> None:
+        """Write the figures; only under the store's lock."""
+        from nrjax.study import drawing  # slow to import
+
+        for name, figure in self.plot().items():
+            drawing.save(self.store, name, figure)

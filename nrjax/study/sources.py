@@ -1,0 +1,141 @@
+"""Where the shell finds a study: one of the papers', or a file of one's own."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+import inspect
+import sys
+import typing
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nrjax._numerics import check
+from nrjax.study.results import Reporting
+from nrjax.study.settings import RunSettings, from_plain, with_whole_paths
+from nrjax.study.store import Store
+from nrjax.study.study import Study
+
+PAPERS = ("ligett2017", "whitehouse2022", "skellam_counts", "rogers2023")
+"""Modules of `nrjax.papers` that are a study, in the order in which help lists them."""
+
+
+class Source(NamedTuple):
+    """A study that can be made from its settings."""
+
+    name: str
+    """A paper's, or the path of a file."""
+    settings: type[Any] | None
+    """The dataclass of what can be chosen; None where there is nothing."""
+    make: Callable[[Any], Study]
+    """The study of such settings; it may load data."""
+    reporting: Reporting | None
+    """What tells of its results; None where only the study knows."""
+
+    def study(self, own: Any, run: RunSettings | None = None) -> Study:
+        """The study of these settings; those that the run has too, such as a seed, are the run's.
+
+        Raises:
+            ValueError: the file gives none.
+        """
+        if own is not None:
+            own = with_whole_paths(own)
+            if run is not None:
+                own = dataclasses.replace(own, **{name: getattr(run, name) for name in self.shared})
+        study = self.make(own)
+        right = "a nrjax.Study, or a function that gives one"
+        check(isinstance(study, Study), f"study in {self.name}", study, right)
+        study.source = self.name
+        study.settings = own if study.settings is None else study.settings
+        return study
+
+    @property
+    def shared(self) -> list[str]:
+        """Settings that are called like one of the run's."""
+        fields = [] if self.settings is None else dataclasses.fields(self.settings)
+        return [one.name for one in fields if one.name in RunSettings.__dataclass_fields__]
+
+    def stored(self, store: Store) -> Study:
+        """The study that began a run."""
+        recorded = store.settings["settings"]
+        own = None if self.settings is None else from_plain(self.settings, recorded)
+        return self.study(own)
+
+
+def find(name: str) -> Source:
+    """The study of that name, or in that file.
+
+    Raises:
+        ValueError: there is none.
+        FileNotFoundError: there is no such file.
+    """
+    if name in PAPERS:
+        module = importlib.import_module(f"nrjax.papers.{name}")
+        return Source(name, module.Settings, module.study, module.reporting)
+    check(name.endswith(".py"), "study", name, f"one of {PAPERS}, or a file such as my_study.py")
+    path = Path(name).expanduser().absolute()
+    if not path.is_file():
+        raise FileNotFoundError(f"study = {name!r}: must be a file, and there is none at {path}")
+    module = _loaded(path)
+    right = "a nrjax.Study called study, or a function study(settings) that gives one"
+    study = getattr(module, "study", None)
+    check(isinstance(study, Study) or callable(study), f"study in {name}", study, right)
+    if isinstance(study, Study):
+        return Source(str(path), None, lambda own: study, study.reporting)
+    kind = _settings_of(study, name)
+    make = (lambda own: study()) if kind is None else study
+    return Source(str(path), kind, make, getattr(module, "reporting", None))
+
+
+def of_store(store: Store) -> Source:
+    """The study that began a run, from the shell.
+
+    Raises:
+        ValueError: it was begun in Python, or its file is no study.
+        FileNotFoundError: its file is gone.
+    """
+    source = store.settings.get("source")
+    right = "one that was begun by `nrjax run`; this one's program calls Study.run again instead"
+    check(source is not None, "folder", str(store.folder), right)
+    assert source is not None
+    return find(source)
+
+
+def reporting_of(store: Store) -> Reporting:
+    """What tells of a run's results: the study's own words where they can be found."""
+    if store.settings.get("source") is None:
+        return Reporting()
+    source = of_store(store)
+    return source.reporting or source.stored(store).reporting
+
+
+def _loaded(path: Path) -> Any:
+    """The module in a file; a cluster's workers are sent its contents."""
+    name = f"nrjax_study_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(path.parent))  # for what it imports from beside it
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(path.parent))
+    if (pickle := sys.modules.get("cloudpickle")) is not None:
+        pickle.register_pickle_by_value(module)
+    return module
+
+
+def _settings_of(function: Callable[..., Any], name: str) -> type[Any] | None:
+    """The dataclass that a file's function `study` takes."""
+    parameters = list(inspect.signature(function).parameters)
+    if not parameters:
+        return None
+    right = "no argument, or one that is annotated with a dataclass: def study(settings: Settings)"
+    check(len(parameters) == 1, f"arguments of study in {name}", parameters, right)
+    kind = typing.get_type_hints(function).get(parameters[0])
+    check(isinstance(kind, type) and dataclasses.is_dataclass(kind), "settings", kind, right)
+    return kind
