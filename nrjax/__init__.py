@@ -61,16 +61,33 @@ if TYPE_CHECKING:
     from nrjax import counts as counts
     from nrjax import datasets as datasets
     from nrjax import erm as erm
-    from nrjax import plots as plots
+    from nrjax import papers as papers
     from nrjax import sketches as sketches
     from nrjax import sketching as sketching
-    from nrjax import studies as studies
+    from nrjax import study as study
+    from nrjax.study.case import Case as Case
+    from nrjax.study.case import Curve as Curve
+    from nrjax.study.case import Quantity as Quantity
+    from nrjax.study.results import Reporting as Reporting
+    from nrjax.study.results import Results as Results
+    from nrjax.study.study import Study as Study
 else:
+    _ROOMS = ("counts", "datasets", "erm", "papers", "sketches", "sketching", "study")
+    _STUDIES = {
+        "Case": "case",
+        "Curve": "case",
+        "Quantity": "case",
+        "Reporting": "results",
+        "Results": "results",
+        "Study": "study",
+    }
 
     def __getattr__(name):
-        """Packages that `import nrjax` leaves out, for its quickness, come when they are named."""
-        if name in ("counts", "datasets", "erm", "plots", "sketches", "sketching", "studies"):
+        """What `import nrjax` leaves out, for its quickness, comes when it is named."""
+        if name in _ROOMS:
             return importlib.import_module(f"nrjax.{name}")
+        if name in _STUDIES:
+            return getattr(importlib.import_module(f"nrjax.study.{_STUDIES[name]}"), name)
         raise AttributeError(f"module 'nrjax' has no attribute {name!r}")
 
 
@@ -82,6 +99,8 @@ __all__ = [
     "Batching",
     "Brownian",
     "BrownianOdometer",
+    "Case",
+    "Curve",
     "ExPostFilter",
     "ExPostOdometer",
     "GaussianFilter",
@@ -103,15 +122,19 @@ __all__ = [
     "PublicThreshold",
     "PureGuarantee",
     "Pytree",
+    "Quantity",
     "ReducedAboveThreshold",
     "RenyiFilter",
     "RenyiOdometer",
+    "Reporting",
+    "Results",
     "Schedule",
     "Sensitivity",
     "SideBySideFilter",
     "Skellam",
     "Status",
     "StoppingRule",
+    "Study",
     "UnifiedFilter",
     "Utility",
     "UtilitySequence",

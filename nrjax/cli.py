@@ -26,7 +26,7 @@ from nrjax.study import sources
 from nrjax.study.cluster import connected
 from nrjax.study.report import Report
 from nrjax.study.results import Results
-from nrjax.study.settings import RunSettings
+from nrjax.study.settings import RunSettings, shared_with
 from nrjax.study.sources import PAPERS, Source
 from nrjax.study.store import Store, StoreError
 from nrjax.study.study import begin, take_up, untouched
@@ -126,20 +126,23 @@ def _command(name: str) -> Callable[..., _Run]:
     """What parses the arguments of `run NAME`."""
     source = sources.find(name)
 
-    def chosen(own: Any, settings: Any, cluster: _Cluster = _Cluster()) -> _Run:
-        return _Run(source, own, settings, cluster)
+    settings = _unchecked(RunSettings)
+    usual: Any = settings(out=tyro.MISSING, **shared_with(source.settings))  # pyright: ignore[reportCallIssue]
 
-    def only(settings: Any, cluster: _Cluster = _Cluster()) -> _Run:
-        return _Run(source, None, settings, cluster)
+    def chosen(study: Any, run: Any = usual, cluster: _Cluster = _Cluster()) -> _Run:
+        return _Run(source, study, run, cluster)
+
+    def only(run: Any = usual, cluster: _Cluster = _Cluster()) -> _Run:
+        return _Run(source, None, run, cluster)
 
     found: Any = only if source.settings is None else chosen
     found.__annotations__ = {
-        "settings": tyro.conf.OmitArgPrefixes[_unchecked(RunSettings)],
+        "run": tyro.conf.OmitArgPrefixes[settings],
         "cluster": tyro.conf.OmitArgPrefixes[_Cluster],
     }
     found.__doc__ = f"The study in {name}."
     if source.settings is not None:
-        found.__annotations__["own"] = tyro.conf.OmitArgPrefixes[_unchecked(source.settings)]
+        found.__annotations__["study"] = tyro.conf.OmitArgPrefixes[_unchecked(source.settings)]
         found.__doc__ = source.settings.__doc__
     return found
 

@@ -7,6 +7,7 @@ Brownian one, a boundary as another. Structures registered by functions compare 
 """
 
 import dataclasses
+import functools
 from typing import Any, dataclass_transform
 
 import jax
@@ -52,24 +53,35 @@ class Pytree:
 
 
 def _register(cls: type) -> None:
-    fields = dataclasses.fields(cls)
-    data = tuple(field.name for field in fields if not field.metadata.get("static", False))
-    fixed = tuple(field.name for field in fields if field.metadata.get("static", False))
-
     def flatten(value: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        leaves = tuple(getattr(value, name) for name in data)
-        return leaves, tuple(getattr(value, name) for name in fixed)
+        data, fixed = _names(cls)
+        leaves = tuple([getattr(value, name) for name in data])
+        return leaves, tuple([getattr(value, name) for name in fixed])
 
     def flatten_with_keys(value: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         leaves, rest = flatten(value)
-        keys = map(jax.tree_util.GetAttrKey, data)
+        keys = map(jax.tree_util.GetAttrKey, _names(cls)[0])
         return tuple(zip(keys, leaves, strict=True)), rest
 
     def unflatten(rest: tuple[Any, ...], leaves: Any) -> Any:
         # Not by the constructor: it checks what a person gave, and JAX brings placeholders too.
         value = object.__new__(cls)
+        data, fixed = _names(cls)
         for name, field in zip((*data, *fixed), (*leaves, *rest), strict=True):
             object.__setattr__(value, name, field)
         return value
 
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+
+
+@functools.cache
+def _names(cls: type) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Fields that are leaves, and those that are static.
+
+    Looked up when first used: a class that is sent to another process gets its fields there only
+    after it was made.
+    """
+    fields: Any = dataclasses.fields(cls)
+    data = tuple(field.name for field in fields if not field.metadata.get("static", False))
+    fixed = tuple(field.name for field in fields if field.metadata.get("static", False))
+    return data, fixed

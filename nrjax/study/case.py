@@ -214,7 +214,7 @@ def _plan_outcomes(case: Case, trials: int, chunk: int, keep: str, width: float 
 
 
 def _plan_sessions(case: Case, trials: int, chunk: int, keep: str, width: float | None) -> Plan:
-    check(width is None, "until_se", width, "left out: a session has no epsilon to be known better")
+    del width  # it has no epsilon
     session: Any = case.trial
     quantities = case.kept()
     fields, derived = _split(quantities) if quantities else (None, ())
@@ -327,7 +327,7 @@ def _shapes(
             check(name in whole._fields, "quantities", name, f"one of {whole._fields}")
             found[name] = getattr(whole, name)
         else:
-            found[name] = jax.eval_shape(lambda given, one=one: jnp.asarray(one.of(given)), whole)
+            found[name] = jax.eval_shape(lambda given, of=one.of: jnp.asarray(of(given)), whole)
     return found
 
 
@@ -389,9 +389,9 @@ def _derive(results: dict[str, Array], goal: Any) -> dict[str, Array]:
     stopped = results["status"] == Status.STOPPED
     for name, values in results.items():
         mask = stopped.reshape(stopped.shape + (1,) * (values.ndim - 1))
-        floating = jnp.issubdtype(values.dtype, jnp.floating)
-        wide = values if floating else values.astype(jnp.int32)
-        none = jnp.asarray(jnp.nan if floating else -2, wide.dtype)
+        whole = name == "step"
+        wide = values if whole else values.astype(jnp.result_type(values.dtype, float))
+        none = jnp.asarray(-2 if whole else jnp.nan, wide.dtype)
         found[f"stopped_{name}"] = jnp.where(mask, wide, none)
     return found
 
@@ -424,18 +424,13 @@ def _outcome_sketch(
 
 
 def _fold(name: str, shape: Any, one: Quantity | None, *, missing: bool = False) -> Fold:
+    """What is kept of a quantity; `missing`: of the trials that stopped only."""
     dims = _dims(name, shape, one)
     check(len(dims) <= 1, f"quantity {name}", shape.shape, "of at most one axis, to be summarised")
     bins = "fitting" if one is None else one.bins
-    if bins == "fitting":
-        bins = LogBins(_SMALL, _LARGE, DIGITS, signed=True)
-        if shape.dtype.kind in "biu":
-            least = -(2**14) if shape.dtype.kind == "i" else 0
-            bins = WholeBins(least, 2**14, missing=True) if missing else bins
-        if shape.dtype == bool:
-            bins = WholeBins(0, 1, missing=missing)
-    elif missing and isinstance(bins, WholeBins):
-        bins = dataclasses.replace(bins, missing=True)
+    whole = np.dtype(shape.dtype).kind in "biu"
+    if bins == "fitting" or (missing and isinstance(bins, WholeBins)):  # those have no NaN
+        bins = whole_numbers(2**31 - 1) if whole else LogBins(_SMALL, _LARGE, DIGITS, signed=True)
     return Fold(bins=bins, dim=dims[0] if dims else None)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import queue
 import threading
 import time
@@ -252,7 +253,10 @@ def connected(scheduler: str | None, workers: int | None) -> Iterator[Any]:
     threads = max(1, _machine.cores() // workers)
     with (
         LocalCluster(
-            n_workers=workers, threads_per_worker=threads, dashboard_address=None
+            n_workers=workers,
+            threads_per_worker=threads,
+            dashboard_address=":0",
+            silence_logs=logging.CRITICAL,
         ) as cluster,
         Client(cluster) as client,
     ):

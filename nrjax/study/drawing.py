@@ -105,25 +105,27 @@ def draw_distribution(
     axes: Axes,
     position: float,
     values: Distribution,
-    limits: tuple[float, float],
+    edges: np.ndarray,
     style: Style,
     label: str,
+    *,
+    log: bool = True,
 ) -> None:
     """A histogram on its side, mirrored, with a box in it.
 
     The box has the quartiles and the median, the whiskers go from 5 % to 95 %; beside the box are
-    exact 95 % intervals of its three marks. What is above the upper limit is an arrow there.
+    exact 95 % intervals of its three marks. What is above the last edge is an arrow there.
 
     Args:
-        axes: where; its y-axis is that of the values, logarithmic.
+        axes: where; its y-axis is that of the values.
         position: on the x-axis, 0.8 wide.
         values: infinite ones included.
-        limits: of the y-axis.
+        edges: of the histogram's bins, rising.
         style: the case's.
         label: of the histogram.
+        log: whether the y-axis is logarithmic.
     """
-    edges = fitting_edges(values, limits)
-    density = values.histogram(edges) / np.diff(np.log(edges))
+    density = values.histogram(edges) / np.diff(np.log(edges) if log else edges)
     # Areas are shares of all trials: where few are finite, little is drawn.
     half = np.repeat(0.4 * density / max(density.max(), 1e-300) * values.finite, 2)
     axes.fill_betweenx(

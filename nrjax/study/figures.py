@@ -26,6 +26,7 @@ from nrjax.study.drawing import (
     draw_function_axes,
     draw_steps,
     epsilon_scale,
+    fitting_edges,
     new_panels,
     say,
     unique,
@@ -252,7 +253,7 @@ def _draw_epsilons(
         if law is not None:
             some |= law.finite > 0
             label = f"{_name(results, name)}, stopped"
-            draw_distribution(axes, position, law, limits, styles[name], label)
+            draw_distribution(axes, position, law, fitting_edges(law, limits), styles[name], label)
         labels.append(_below(results, name, law))
     axes.set_xticks(range(len(labels)), labels)
     axes.set_xlim(-0.6, len(labels) - 0.4)
@@ -374,7 +375,10 @@ def _draw_differences(
             low, high = min(low, axes.get_xlim()[0]), max(high, axes.get_xlim()[1])
         axes.set_xlim(low, high)
         draw_steps(
-            axes, difference, styles[name], f"{_name(results, name)} minus {_name(results, kept[0])}"
+            axes,
+            difference,
+            styles[name],
+            f"{_name(results, name)} minus {_name(results, kept[0])}",
         )
     if len(kept) < 2:
         say(axes, "nothing to compare")

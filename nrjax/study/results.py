@@ -62,7 +62,7 @@ class Reporting:
         return figures.standard(results)
 
 
-class Results(Mapping[str, Any]):
+class Results:
     """Results of a finished run; by a case's name its trials as an `xarray.Dataset`.
 
     `results["brownian"]` has what is kept of an outcome along the axis `trial`, with `stopped`,
@@ -112,6 +112,9 @@ class Results(Mapping[str, Any]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.cases)
+
+    def __contains__(self, case: object) -> bool:
+        return case in self.cases
 
     def __len__(self) -> int:
         return len(self.cases)

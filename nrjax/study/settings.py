@@ -78,6 +78,14 @@ class RunSettings:
         return dataclasses.replace(self, trials=first_look(self), bin_width=width)
 
 
+def shared_with(own: Any) -> dict[str, Any]:
+    """Settings of a study, or of its class, that are called like one of the run's."""
+    if own is None:
+        return {}
+    names = {one.name for one in dataclasses.fields(own)} & set(RunSettings.__dataclass_fields__)
+    return {name: getattr(own, name) for name in sorted(names) if hasattr(own, name)}
+
+
 def with_whole_paths(settings: Any) -> Any:
     """The same dataclass of settings with files named by their whole paths.
 

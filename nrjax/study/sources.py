@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from nrjax._numerics import check
 from nrjax.study.results import Reporting
-from nrjax.study.settings import RunSettings, from_plain, with_whole_paths
+from nrjax.study.settings import RunSettings, from_plain, shared_with, with_whole_paths
 from nrjax.study.store import Store
 from nrjax.study.study import Study
 
@@ -43,19 +43,15 @@ class Source(NamedTuple):
         if own is not None:
             own = with_whole_paths(own)
             if run is not None:
-                own = dataclasses.replace(own, **{name: getattr(run, name) for name in self.shared})
+                own = dataclasses.replace(
+                    own, **{name: getattr(run, name) for name in shared_with(own)}
+                )
         study = self.make(own)
         right = "a nrjax.Study, or a function that gives one"
         check(isinstance(study, Study), f"study in {self.name}", study, right)
         study.source = self.name
         study.settings = own if study.settings is None else study.settings
         return study
-
-    @property
-    def shared(self) -> list[str]:
-        """Settings that are called like one of the run's."""
-        fields = [] if self.settings is None else dataclasses.fields(self.settings)
-        return [one.name for one in fields if one.name in RunSettings.__dataclass_fields__]
 
     def stored(self, store: Store) -> Study:
         """The study that began a run."""
@@ -80,7 +76,7 @@ def find(name: str) -> Source:
         raise FileNotFoundError(f"study = {name!r}: must be a file, and there is none at {path}")
     module = _loaded(path)
     right = "a nrjax.Study called study, or a function study(settings) that gives one"
-    study = getattr(module, "study", None)
+    study: Any = getattr(module, "study", None)
     check(isinstance(study, Study) or callable(study), f"study in {name}", study, right)
     if isinstance(study, Study):
         return Source(str(path), None, lambda own: study, study.reporting)

@@ -69,8 +69,8 @@ __all__ = [
     "Writer",
 ]
 
-_REMEMBERED = 4
-"""Passes that were read last: one variable after another is asked for."""
+_REMEMBERED = 2**28
+"""Bytes of passes that were read last: one variable after another is asked for."""
 
 
 class Store:
@@ -214,9 +214,9 @@ class Store:
         along[layout.axis] = (layout.axis, np.concatenate([np.empty(0, int), *numbers]), {})
         dataset = xarray.Dataset(variables, along, dict(self.cases[case].attributes))
         if not partial:
-            while len(self._read) >= _REMEMBERED:
-                self._read.pop(next(iter(self._read)))
             self._read[case, name] = dataset
+            while len(self._read) > 1 and sum(d.nbytes for d in self._read.values()) > _REMEMBERED:
+                self._read.pop(next(iter(self._read)))
         return dataset
 
     def parts(

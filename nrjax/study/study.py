@@ -22,7 +22,7 @@ from nrjax.study.folder import RESULTS
 from nrjax.study.looks import chunk_size, first_look
 from nrjax.study.precision import wanted
 from nrjax.study.results import Reporting, Results
-from nrjax.study.settings import Keep, RunSettings, from_plain, to_plain
+from nrjax.study.settings import Keep, RunSettings, from_plain, shared_with, to_plain
 from nrjax.study.store import Store
 
 _LATER = ("scipy.special", "xarray", "nrjax.study.drawing")
@@ -127,7 +127,7 @@ class Study:
                 identity.refuse(out, found)
                 return take_up(
                     store,
-                    lambda: self,
+                    self,
                     self.reporting,
                     told,
                     client,
@@ -136,6 +136,7 @@ class Study:
                     most_trials=most_trials,
                 )
             with untouched(out):
+                given = shared_with(self.settings) | given
                 settings = RunSettings(out=out, overwrite=overwrite, **given)
                 return begin(self, settings, told, client)
 
@@ -143,6 +144,12 @@ class Study:
         """What is run, by case and pass; `trials` in place of those of the settings."""
         number = settings.trials if trials is None else trials
         chunk = chunk_size(settings)
+        some = any(
+            isinstance(case.trial, Interaction) and case.trial.guarantee is not None
+            for case in self.cases.values()
+        )
+        right = "left out: no case has an epsilon, whose median could be known better"
+        check(settings.until_se is None or some, "until_se", settings.until_se, right)
         return {
             name: plans(case, number, chunk, settings.keep, settings.bin_width)
             for name, case in self.cases.items()
@@ -204,7 +211,7 @@ def begin(
 
 def take_up(
     store: Store,
-    make: Callable[[], Study],
+    made: Study | Callable[[], Study],
     reporting: Reporting,
     progress: Progress | None = None,
     client: Any = None,
@@ -219,7 +226,7 @@ def take_up(
 
     Args:
         store: of the run.
-        make: gives the study, if something is to be run.
+        made: the study, which must be the run's; or what makes it, if something is to be run.
         reporting: what tells of the results.
         progress: told of every chunk that is done; None for silence.
         client: of a Dask cluster, or None.
@@ -246,14 +253,19 @@ def take_up(
         settings = dataclasses.replace(settings, trials=trials or present, **changes)
         trials = first_look(settings) if settings.until_se is not None else trials
         settings = dataclasses.replace(settings, trials=present)
+    study = made if isinstance(made, Study) else None
+    if study is not None:
+        identity.refuse(store.folder, _differences(study, store, settings))
     if store.finished() and trials in (None, present) and not other:
         results = Results(store, reporting)
         if wanted(results, settings) is None:
             return _concluded(results)
     here = identity.circumstances()
     identity.refuse(store.folder, identity.differences(store.settings, here))
-    study = make()
-    identity.refuse(store.folder, _differences(study, store, settings))
+    if study is None:
+        assert not isinstance(made, Study)
+        study = made()
+        identity.refuse(store.folder, _differences(study, store, settings))
     if trials is not None and (trials > present or other):
         store, settings = _extended(study, store, settings, trials)
     return _complete(study, store, settings, progress, client)

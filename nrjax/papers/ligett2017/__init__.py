@@ -5,59 +5,24 @@ the excess risk is privately seen to be small: noise reduction (Algorithms 3 and
 method (Algorithm 4), the theory's epsilon, and the Brownian mechanism with the same goals.
 """
 
-import sys
-
-from nrjax.papers.ligett2017.cases import Setup, programs, setups
-from nrjax.papers.ligett2017.findings import CASE_FACTS, comparisons, measure, report
+from nrjax.papers.ligett2017.cases import cases
+from nrjax.papers.ligett2017.findings import Findings
 from nrjax.papers.ligett2017.settings import Settings
-from nrjax.studies import runner
-from nrjax.study.common import Progress
-from nrjax.study.report import write_report
-from nrjax.study.store import Store
-from nrjax.study.summary import write_summary
+from nrjax.study.study import Study
 
-__all__ = [
-    "NAME",
-    "Settings",
-    "Setup",
-    "comparisons",
-    "conclude",
-    "plot",
-    "programs",
-    "report",
-    "run",
-    "setups",
-]
+__all__ = ["NAME", "Settings", "cases", "reporting", "study"]
 
 NAME = "ligett2017"
 
+reporting = Findings()
+"""What tells of the results."""
 
-def run(settings: Settings, progress: Progress | None = None) -> Store:
-    """Run the study and leave its store, summary, report and figures in `settings.out`.
 
-    Args:
-        settings: what to run.
-        progress: told of every chunk that is done; None for silence.
-
-    Returns:
-        The finished store.
+def study(settings: Settings) -> Study:
+    """The study; loads the data and finds the optima.
 
     Raises:
-        FileExistsError: the folder holds results already and `overwrite` is not set.
-        FileNotFoundError, ValueError: the data are not there, or do not suit the task.
-        OSError: the folder cannot be written to.
+        FileNotFoundError, ValueError: the data are not there, or the settings do not suit them.
     """
-    return runner.run(sys.modules[__name__], settings, progress)
-
-
-def conclude(store: Store) -> None:
-    """Write summary.json and report.md from a finished store alone."""
-    write_summary(store, {"comparisons": comparisons(store)}, measure, CASE_FACTS)
-    write_report(store, report(store))
-
-
-def plot(store: Store) -> None:
-    """Draw the figures from a finished store and its summary."""
-    from nrjax import plots
-
-    plots.plot_ligett(store)
+    found = cases(settings)
+    return Study(NAME, found, reporting=reporting, settings=settings, source=NAME)

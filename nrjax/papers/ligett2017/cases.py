@@ -1,7 +1,7 @@
 """The cases of `ligett2017`, built from its settings: tasks, goals, methods."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax import datasets, montecarlo
+from nrjax import datasets
 from nrjax._numerics import check
 from nrjax.erm import LogisticProblem, RidgeProblem
 from nrjax.erm.released import Released
@@ -18,41 +18,21 @@ from nrjax.interaction import Interaction
 from nrjax.papers.ligett2017 import presets
 from nrjax.papers.ligett2017.published import PublishedRidgeUtility
 from nrjax.papers.ligett2017.settings import Method, Settings
-from nrjax.papers.ligett2017.sketch import sketches_of
 from nrjax.processes import Brownian, IndependentLaplace, Laplace
-from nrjax.program import Program
 from nrjax.schedules import Grid
 from nrjax.sensitivities import Noise
-from nrjax.sketches import Sketch
 from nrjax.stopping import (
     InteractiveAboveThreshold,
     LaplaceTests,
     PublicThreshold,
     ReducedAboveThreshold,
 )
-from nrjax.studies import common
-from nrjax.study.folds import again, folded
-from nrjax.study.sketched import sketch_pass
-from nrjax.study.store import Case, Pass, Variable
+from nrjax.study.case import Case, Quantity
 from nrjax.types import Outcome
-
-FIELDS = ("step", "epsilon", "mechanism_epsilon", "test_epsilon", "utility", "status")
-"""What is kept of a trial's outcome, besides the norm of its hypothesis."""
 
 _TIGHT_AT = 1 / 64
 """The Brownian boundary is tight at this share of the theorem's epsilon, unless chosen; under
 ReducedAboveThreshold at the first level of its grid, where most trials stop."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Setup:
-    """One case, ready to run."""
-
-    case: Case
-    interactions: dict[str, Interaction]
-    """By pass: "outcome" only."""
-    sketches: dict[str, Sketch] = dataclasses.field(default_factory=dict)
-    """By pass: what is kept of its trials; nothing where all of it is."""
 
 
 class _Task(NamedTuple):
@@ -80,6 +60,14 @@ class _Parts(NamedTuple):
 def norm_of_hypothesis(outcome: Outcome) -> Array:
     """l2 norm of a trial's last hypothesis."""
     return jnp.linalg.norm(outcome.hypothesis)
+
+
+def excess_risk(outcome: Outcome) -> Array:
+    """Of a trial's last hypothesis; minus the utility."""
+    return -outcome.utility
+
+
+_QUANTITIES = {"norm": Quantity(norm_of_hypothesis), "excess_risk": Quantity(excess_risk)}
 
 
 def _load(settings: Settings, task: presets.Task, data: str) -> _Task:
@@ -232,7 +220,9 @@ def _theory_elsewhere(settings: Settings, public: presets.Problem, alpha: float)
     return presets.theory_epsilon(settings.constants, other, alpha)
 
 
-def _case(settings: Settings, task: _Task, method: Method, alpha: float, longest: int) -> Setup:
+def _case(
+    settings: Settings, task: _Task, method: Method, alpha: float, longest: int
+) -> tuple[str, Case]:
     public, problem = task.public, task.problem
     parts = _parts(settings, task, method, alpha, longest)
     released = task.gaussian if method.startswith("brownian") else task.laplace
@@ -245,19 +235,12 @@ def _case(settings: Settings, task: _Task, method: Method, alpha: float, longest
         rule=parts.rule,
         max_steps=parts.max_steps,
     )
-    dtype = str(jnp.result_type(float))
-    variables = {
-        name: Variable("int32" if name in ("step", "status") else dtype)
-        for name in (*FIELDS, "norm")
-    }
-    chunk = common.chunk_size(settings)
-    attributes = {
+    labels = {
         "task": public.task,
         "method": method,
         "constants": settings.constants,
         "alpha": alpha,
         "data": task.data,
-        "trials": settings.trials,
         "perturbation": public.perturbation,
         "rows": public.rows,
         "dimension": public.dimension,
@@ -273,15 +256,11 @@ def _case(settings: Settings, task: _Task, method: Method, alpha: float, longest
         "theory_epsilon_output": _theory_elsewhere(settings, public, alpha),
         **parts.facts,
     }
-    case = Case(
-        f"{public.task}-{method}-{alpha:g}",
-        attributes,
-        {"outcome": Pass(settings.trials, chunk, variables)},
-    )
-    return Setup(case, {"outcome": interaction})
+    case = Case(trial=interaction, labels=labels, goal=-alpha, quantities=_QUANTITIES)
+    return f"{public.task}-{method}-{alpha:g}", case
 
 
-def _setups(settings: Settings) -> Iterator[Setup]:
+def _all(settings: Settings) -> Iterator[tuple[str, Case]]:
     for number, name in enumerate(settings.task):
         task = _load(settings, name, settings.data[number if len(settings.data) > 1 else 0])
         longest = 0
@@ -295,49 +274,33 @@ def _setups(settings: Settings) -> Iterator[Setup]:
                 yield _case(settings, task, method, alpha, longest)
 
 
-def setups(settings: Settings) -> list[Setup]:
-    """Load the data, find the optima and build every case."""
+def cases(settings: Settings) -> dict[str, Case]:
+    """Load the data, find the optima and build every case, by name."""
     names = [f"{alpha:g}" for alpha in settings.alpha]
     check(len(set(names)) == len(names), "alpha", settings.alpha, "apart by six digits")
-    found = list(_setups(settings))
-    return _summarised(settings, found) if settings.keep == "summary" else found
+    found = dict(_all(settings))
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for name, case in found.items():
+        kinds.setdefault((case.labels["task"], case.labels["method"]), []).append(name)
+    for names in kinds.values():  # goals of a method have the same bins, for one program
+        ends = [_ends(found[name].trial) for name in names]
+        low, last = min(low for low, _ in ends), max(high for _, high in ends)
+        for name in names:
+            epsilons = low, _TESTED * last, _DEARER * last
+            found[name] = dataclasses.replace(found[name], epsilons=epsilons)
+    return found
 
 
-def _kind(setup: Setup) -> tuple[str, str]:
-    """Of cases that share a program."""
-    return setup.case.attributes["task"], setup.case.attributes["method"]
+def _ends(interaction: Any) -> tuple[float, float]:
+    """First and last epsilon of a grid."""
+    times = np.asarray(interaction.schedule.times)
+    low, high = np.asarray(interaction.guarantee.epsilon(times[[0, -1]]), float).tolist()
+    return low, high
 
 
-def _summarised(settings: Settings, setups: Sequence[Setup]) -> list[Setup]:
-    """The same with summaries of their trials kept."""
-    found: dict[str, Setup] = {}
-    for kind in dict.fromkeys(map(_kind, setups)):
-        here = [setup for setup in setups if _kind(setup) == kind]
-        kept = sketches_of(
-            [setup.interactions["outcome"] for setup in here],
-            [setup.case.attributes["alpha"] for setup in here],
-            settings.bin_width,
-        )
-        for setup, sketch in zip(here, kept, strict=True):
-            layout = setup.case.passes["outcome"]
-            passes = {"outcome": sketch_pass(layout.trials, layout.chunk, sketch)}
-            case = dataclasses.replace(setup.case, passes=passes)
-            found[case.name] = Setup(case, setup.interactions, {"outcome": sketch})
-    return [found[setup.case.name] for setup in setups]
+_DEARER = 64.0
+"""A trial pays at most about so many times the last level of its grid: for tests, and for
+releases before the last."""
 
-
-def programs(cases: Sequence[Setup]) -> dict[str, dict[str, Program]]:
-    """The programs that fill a store, by case and pass; goals of a method share one."""
-    found: dict[tuple[str, str], Program] = {}
-    result = {}
-    for setup in cases:
-        case, interaction = setup.case, setup.interactions["outcome"]
-        layout, sketch = case.passes["outcome"], setup.sketches.get("outcome")
-        kind = _kind(setup)
-        if kind not in found:
-            program = montecarlo.outcomes(
-                interaction, layout.largest, FIELDS, derived=(("norm", norm_of_hypothesis),)
-            )
-            found[kind] = folded(program, layout, sketch)
-        result[case.name] = {"outcome": again(found[kind], interaction, sketch)}
-    return result
+_TESTED = 4.0
+"""Nearly all trials pay no more than so many times the last level: it, and the tests."""

@@ -1,7 +1,6 @@
 """Figures of `ligett2017`: what an accuracy costs, and whether it is kept."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,9 +22,8 @@ from nrjax.papers.curves import (
     parameter_scale,
     triangle,
 )
-from nrjax.plots.ligett_runs import (
+from nrjax.papers.ligett2017.runs import (
     BASE,
-    Remembering,
     Runs,
     alphas,
     by_task,
@@ -42,13 +40,12 @@ from nrjax.study.drawing import (
     STYLES,
     Style,
     axis_limits,
-    draw,
     new_panels,
     say,
     unique,
     words,
 )
-from nrjax.study.store import Store
+from nrjax.study.results import Results
 
 _ALPHA = "requested excess risk \N{GREEK SMALL LETTER ALPHA}"
 _LARGEST_RISK = 1e6
@@ -70,37 +67,32 @@ _PARTS = (("test_epsilon", "testing", STYLES[1]), ("mechanism_epsilon", "hypothe
 _NORMS: Any = (("norm_bound", "bound M", "-"), ("optimum_norm", "optimum", (0, (2, 2))))
 
 
-def plot_ligett(store: Store) -> list[Path]:
-    """Draw what a finished run of `ligett2017` found, as PNG and SVG; returns the paths.
+def figures(results: Results) -> dict[str, Callable[[Results], Figure]]:
+    """What draws the figures of a run, by name.
 
     `privacy_loss`, `accuracy`, `privacy_split` and `norms`, after figures 1 to 4 of Ligett 2017;
     `cheapest`: the price of each method in units of noise reduction's. A figure that would have no
     panel is left out: the split of a run that has the theory approach only, and `cheapest` without
     noise reduction and another method for the same task and accuracy.
-
-    Raises:
-        RuntimeError: the run is not finished.
-        FileExistsError: a file in the way that nrjax has not written.
     """
-    store = Remembering(store)
-    tasks = by_task(store)
-    figures = {"privacy_loss": privacy_loss, "accuracy": accuracy}
+    tasks = by_task(results)
+    found = {"privacy_loss": privacy_loss, "accuracy": accuracy}
     if any(tested(runs) for runs in tasks):
-        figures["privacy_split"] = privacy_split
-    figures["norms"] = norms
+        found["privacy_split"] = privacy_split
+    found["norms"] = norms
     if any(compared(runs) for runs in tasks):
-        figures["cheapest"] = cheapest
-    return draw(store, figures)
+        found["cheapest"] = cheapest
+    return found
 
 
-def privacy_loss(store: Store) -> Figure:
+def privacy_loss(results: Results) -> Figure:
     """The mean ex-post epsilon over all trials, and the risk factor that it stands for.
 
     Above: with 95 % intervals of the mean, and the closed forms of the utility theorems. A trial
     that did not stop counts as infinite; where that makes the mean infinite, a triangle says so and
     the median is drawn. Below: exp of the same, as the paper gives it, up to a million.
     """
-    tasks = by_task(store)
+    tasks = by_task(results)
     figure, panels = _panels(tasks, 2, 4.0)
     infinite, closed = False, {}
     for (above, below), runs in zip(panels.T, tasks, strict=True):
@@ -127,12 +119,12 @@ def privacy_loss(store: Store) -> Figure:
     return figure
 
 
-def accuracy(store: Store) -> Figure:
+def accuracy(results: Results) -> Figure:
     """The excess risk achieved by the trials that stopped, against the requested one.
 
     Rows: the mean and the 95 % quantile, each with its 95 % interval, and the maximum.
     """
-    tasks = by_task(store)
+    tasks = by_task(results)
     figure, panels = _panels(tasks, len(_RISKS), 3.3)
     for column, runs in zip(panels.T, tasks, strict=True):
         seen = [alphas(runs)]
@@ -162,12 +154,12 @@ def accuracy(store: Store) -> Figure:
     return figure
 
 
-def privacy_split(store: Store) -> Figure:
+def privacy_split(results: Results) -> Figure:
     """Mean ex-post epsilon of testing and of the hypotheses, over the trials that stopped.
 
     A panel per task (rows) and method (columns); the theory approach tests nothing.
     """
-    tasks = [found for runs in by_task(store) if (found := tested(runs))]
+    tasks = [found for runs in by_task(results) if (found := tested(runs))]
     methods = unique(one.method for runs in tasks for one in runs)
     figure, panels = new_panels(max(6.4, 3.6 * len(methods)), len(tasks), len(methods))
     for row, runs in zip(panels, tasks, strict=True):
@@ -191,9 +183,9 @@ def privacy_split(store: Store) -> Figure:
     return figure
 
 
-def norms(store: Store) -> Figure:
+def norms(results: Results) -> Figure:
     """Mean l2 norm of the hypothesis over the trials that stopped, the optimum's, and the bound."""
-    tasks = by_task(store)
+    tasks = by_task(results)
     figure, panels = _panels(tasks, 1, 4.6)
     for axes, runs in zip(panels[0], tasks, strict=True):
         parameter_scale(axes, alphas(runs))
@@ -219,12 +211,12 @@ def norms(store: Store) -> Figure:
     return figure
 
 
-def cheapest(store: Store) -> Figure:
+def cheapest(results: Results) -> Figure:
     """Median ex-post epsilon over all trials, in units of noise reduction's.
 
     With pointwise 95 % intervals from a bootstrap that resamples the same trials for both.
     """
-    tasks = [runs for runs in by_task(store) if compared(runs)]
+    tasks = [runs for runs in by_task(results) if compared(runs)]
     figure, panels = _panels(tasks, 1, 4.6)
     out = set()
     for axes, runs in zip(panels[0], tasks, strict=True):

@@ -1,22 +1,24 @@
 """What a finished run of `ligett2017` shows: accuracy, costs, and which method is cheapest."""
 
+from __future__ import annotations
+
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nrjax.studies import precision
-from nrjax.study.bootstrap import interval, resampled_quantiles
-from nrjax.study.distribution import Distribution, Sample
+from nrjax.study import precision
+from nrjax.study.compare import interval_of
+from nrjax.study.distribution import Distribution
 from nrjax.study.intervals import binomial_interval
 from nrjax.study.report import Report, within
-from nrjax.study.store import Case, Store
-from nrjax.study.summary import read_summary, strict
-from nrjax.study.variables import kept_epsilons, status_counts, variable_of
+from nrjax.study.results import Reporting, Results
+from nrjax.study.summary import strict
 from nrjax.types import Status
 
-CASE_FACTS = ("task", "method", "constants", "alpha", "data", "trials")
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _REFERENCE = "noise_reduction"
 """The method that the others are compared with; the first one where it is missing."""
@@ -37,16 +39,38 @@ _PAPER_ALPHAS = (0.05, 0.075)
 """Goals at which the paper prints risk factors: 10.0 and 4.65, doubling 495 and 56.6 (ridge)."""
 
 
-def excess_risk(store: Store, name: str) -> Distribution:
-    """Excess risk of the hypotheses of a case, over the trials that stopped."""
+class Findings(Reporting):
+    """Accuracy, costs, and which method is cheapest."""
 
-    def compute(outcome: Mapping[str, np.ndarray]) -> np.ndarray:
-        return -outcome["utility"][outcome["status"] == Status.STOPPED]
+    case_facts = ("task", "method", "constants", "alpha", "data", "trials")
 
-    return variable_of(store, name, "stopped_excess_risk", compute)
+    def measure(self, results: Results, case: str) -> dict[str, Any]:
+        """What the summary of a case says besides its epsilons; see `measure`."""
+        return measure(results, case)
+
+    def findings(self, results: Results) -> dict[str, Any]:
+        """Medians of the methods against each other."""
+        return {"comparisons": comparisons(results)}
+
+    def report(self, results: Results, summary: Mapping[str, Any]) -> Report:
+        """Median epsilon by goal and method, and what to make of it."""
+        return report(results, summary)
+
+    def figures(self, results: Results) -> Mapping[str, Callable[[Results], Figure]]:
+        """After those of the paper, and the price of each method beside noise reduction's."""
+        from nrjax.papers.ligett2017 import figures
+
+        return figures.figures(results)
 
 
-def measure(store: Store, case: Case) -> dict[str, Any]:
+def of(results: Results, name: str, quantity: str) -> Distribution:
+    """The distribution of a quantity that every case has."""
+    found = results.distribution(name, quantity)
+    assert found is not None
+    return found
+
+
+def measure(results: Results, name: str) -> dict[str, Any]:
     """What the summary of a case says besides its epsilons.
 
     Means over the trials that stopped, null without any: epsilon of the test and of the hypothesis,
@@ -54,15 +78,15 @@ def measure(store: Store, case: Case) -> dict[str, Any]:
     the share of all trials that stopped at an excess risk above alpha or failed, with its exact
     interval, 95 %; a trial that exhausts its grid gives the optimum, and misses nothing.
     """
-    statuses, excess = status_counts(store, case.name), excess_risk(store, case.name)
+    statuses, excess = results.statuses(name), of(results, name, "stopped_excess_risk")
     assert statuses is not None
     fine = statuses.get(Status.STOPPED, 0) + statuses.get(Status.EXHAUSTED, 0)
-    trials = case.passes["outcome"].trials
-    missed = int(excess.count_above(case.attributes["alpha"])) + trials - fine
-    step = variable_of(store, case.name, "step")
+    trials = sum(statuses.values())
+    missed = int(of(results, name, "shortfall").count_above(0)) + trials - fine
 
-    def mean(variable: str) -> dict[str, float | None]:
-        return {"mean": strict(variable_of(store, case.name, f"stopped_{variable}").mean)}
+    def mean(quantity: str) -> dict[str, float | None]:
+        found = results.distribution(name, f"stopped_{quantity}")
+        return {"mean": None if found is None else strict(found.mean)}
 
     return {
         "test_epsilon": mean("test_epsilon"),
@@ -74,11 +98,10 @@ def measure(store: Store, case: Case) -> dict[str, Any]:
         },
         "norm": mean("norm"),
         "missed": {"share": missed / trials, "interval": list(binomial_interval(missed, trials))},
-        "step": {"mean": step.mean, "q50": step.quantile(50)},
     }
 
 
-def comparisons(store: Store) -> list[dict[str, Any]]:
+def comparisons(results: Results) -> list[dict[str, Any]]:
     """Median epsilons of the methods at one goal, with paired bootstrap intervals, 95 %.
 
     Cases share their random numbers, so trials are resampled together. `difference` is the second
@@ -86,10 +109,9 @@ def comparisons(store: Store) -> list[dict[str, Any]]:
     lower, null where the interval has both signs or there are fewer than six trials. Cases whose
     trials were not kept are not compared, as they cannot be paired.
     """
-    epsilons = kept_epsilons(store)
-    medians = {name: drawn[:, 0] for name, drawn in resampled_quantiles(epsilons, (50,)).items()}
+    kept = {name for name in results if results.resampled(name) is not None}
     goals: dict[tuple[str, float], dict[str, str]] = {}
-    for name, case in store.cases.items():
+    for name, case in results.cases.items():
         facts = case.attributes
         goals.setdefault((facts["task"], facts["alpha"]), {})[facts["method"]] = name
     found = []
@@ -97,13 +119,13 @@ def comparisons(store: Store) -> list[dict[str, Any]]:
         reference = _REFERENCE if _REFERENCE in cases else next(iter(cases))
         for method, name in cases.items():
             pair = cases[reference], name
-            if method == reference or not set(pair) <= set(epsilons):
+            if method == reference or not set(pair) <= kept:
                 continue
-            values = [Sample(epsilons[one]).quantile(50) for one in pair]
-            enough = epsilons[name].size >= _FEWEST_TRIALS
+            values = [of(results, one, "stopping_epsilon").quantile(50) for one in pair]
+            enough = results.trials >= _FEWEST_TRIALS
             with np.errstate(invalid="ignore"):  # infinite medians have no difference
                 difference = float(np.subtract(values[1], values[0]))
-                span = interval(medians[pair[1]] - medians[pair[0]])
+            span = interval_of(results, pair[1], pair[0])
             found.append(
                 {
                     "task": task,
@@ -124,9 +146,8 @@ def _cheaper(span: tuple[float, float] | None, first: str, second: str) -> str |
     return second if span[1] < 0 else first
 
 
-def report(store: Store) -> Report:
+def report(results: Results, summary: Mapping[str, Any]) -> Report:
     """Median epsilon by goal and method, and what to make of it."""
-    summary = read_summary(store)
     cases = summary["cases"]
     methods = list(dict.fromkeys(case["method"] for case in cases))
     goals: dict[tuple[str, float], dict[str, Any]] = {}
@@ -141,7 +162,7 @@ def report(store: Store) -> Report:
         "NR: noise reduction (Laplace, AboveThreshold); BM: Brownian mechanism; AT, RAT: "
         "AboveThreshold, ReducedAboveThreshold.",
         "Per cent: how far the farther end of the median's exact 95 % interval is away.",
-        *precision.remarks(store),
+        *precision.remarks(results),
         *_promises(cases),
         *_sources(cases),
         *_risk_factors(goals),
@@ -269,7 +290,7 @@ def _verdicts(found: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _warnings(summary: dict[str, Any]) -> list[str]:
+def _warnings(summary: Mapping[str, Any]) -> list[str]:
     constants, methods = summary["settings"]["constants"], summary["settings"]["method"]
     lines = []
     if constants != "tight" and "brownian_reduced" in methods and len(methods) > 1:

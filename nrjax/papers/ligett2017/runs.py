@@ -1,38 +1,22 @@
 """What the figures of `ligett2017` read: a task's runs by method and accuracy."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from nrjax.papers.ligett2017.findings import excess_risk
-from nrjax.study.bootstrap import interval, resampled_quantiles
+from nrjax.papers.ligett2017.findings import of
+from nrjax.study.bootstrap import interval
 from nrjax.study.distribution import Distribution, Sample
 from nrjax.study.drawing import Style, mean_with_ends, mechanism_styles, unique, words
-from nrjax.study.store import Store
-from nrjax.study.variables import (
-    distribution_of,
-    keeps_trials,
-    kept_epsilon,
-    status_counts,
-    variable_of,
-)
+from nrjax.study.results import Results
 from nrjax.types import Status
-
-if TYPE_CHECKING:
-    import xarray
 
 BASE = "noise_reduction"
 THEORY = "theory"
 METHODS = (BASE, "doubling", THEORY, "brownian_above_threshold", "brownian_reduced")
 """In the order of their looks, whichever of them a run has."""
-
-
-_REMEMBERED = 10**7
-"""Trials of all passes that are kept in memory; more of them are read again for each figure."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,14 +28,14 @@ class Runs:
         style: its look, the same in every figure.
         facts: attributes of each case.
         names: of the cases.
-        store: that holds them.
+        results: that hold them.
     """
 
     method: str
     style: Style
     facts: list[dict[str, Any]]
     names: list[str]
-    store: Store
+    results: Results
 
     @property
     def alpha(self) -> np.ndarray:
@@ -67,7 +51,7 @@ class Runs:
     @property
     def trials(self) -> np.ndarray:
         """How many each case has."""
-        return np.array([self.store.cases[name].passes["outcome"].trials for name in self.names])
+        return np.full(len(self.names), self.results.trials)
 
     @property
     def partly(self) -> np.ndarray:
@@ -82,61 +66,35 @@ class Runs:
     @property
     def kept(self) -> bool:
         """Whether the trials of all cases are there, to be paired."""
-        return all(keeps_trials(self.store, name) for name in self.names)
+        return all(self.results.keeps_trials(name) for name in self.names)
 
     def stopped(self, variable: str) -> list[Distribution]:
         """A variable over the trials that stopped, by case."""
-        return [variable_of(self.store, name, f"stopped_{variable}") for name in self.names]
+        return [of(self.results, name, f"stopped_{variable}") for name in self.names]
 
     def excess_risks(self) -> list[Distribution]:
         """The excess risk over the trials that stopped, by case."""
-        return [excess_risk(self.store, name) for name in self.names]
+        return [of(self.results, name, "stopped_excess_risk") for name in self.names]
 
     def epsilons(self) -> list[Distribution]:
         """The total epsilon of all trials, infinite for those that did not stop, by case."""
-        found = [distribution_of(self.store, name) for name in self.names]
+        found = [self.results.distribution(name) for name in self.names]
         # Without any number nothing was released, hence nothing reached.
         nothing = Sample(np.array([np.inf]))
         return [nothing if one is None else one for one in found]
 
-    def kept_epsilons(self) -> list[np.ndarray]:
-        """The same, trial by trial."""
-        found = [kept_epsilon(self.store, name) for name in self.names]
-        return [
-            np.full(trials, np.inf) if one is None else one
-            for one, trials in zip(found, self.trials, strict=True)
-        ]
-
     def _stopped(self) -> np.ndarray:
         """Number of trials that stopped, by case."""
-        counts = [status_counts(self.store, name) or {} for name in self.names]
+        counts = [self.results.statuses(name) or {} for name in self.names]
         return np.array([found.get(Status.STOPPED, 0) for found in counts])
 
 
-class Remembering(Store):
-    """Reads each pass once: a run has hundreds of cases, and every figure needs them all."""
-
-    def __init__(self, store: Store):
-        super().__init__(store.folder, store.settings, list(store.cases.values()))
-        self._known: dict[tuple[str, str], xarray.Dataset] = {}
-        trials = sum(one.trials for case in store.cases.values() for one in case.passes.values())
-        self._large = trials > _REMEMBERED
-
-    def read(self, case: str, name: str, *, partial: bool = False) -> xarray.Dataset:
-        """As `Store.read`."""
-        if partial or self._large:
-            return super().read(case, name, partial=partial)
-        if (case, name) not in self._known:
-            self._known[case, name] = super().read(case, name).load()
-        return self._known[case, name]
-
-
-def by_task(store: Store) -> list[list[Runs]]:
+def by_task(results: Results) -> list[list[Runs]]:
     """The runs of each task, methods in the order of `METHODS`."""
-    cases = sorted(store.cases.values(), key=lambda case: case.attributes["alpha"])
+    cases = sorted(results.cases.values(), key=lambda case: case.attributes["alpha"])
     styles = mechanism_styles((*METHODS, *(case.attributes["method"] for case in cases)))
     found = []
-    for task in unique(case.attributes["task"] for case in store.cases.values()):
+    for task in unique(case.attributes["task"] for case in results.cases.values()):
         runs = []
         for method, style in styles.items():
             here = [
@@ -146,7 +104,7 @@ def by_task(store: Store) -> list[list[Runs]]:
             ]
             if here:
                 facts, names = [case.attributes for case in here], [case.name for case in here]
-                runs.append(Runs(method, style, facts, names, store))
+                runs.append(Runs(method, style, facts, names, results))
         found.append(runs)
     return found
 
@@ -188,28 +146,25 @@ def ratios(runs: Sequence[Runs]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         resampling the same trials for both. NaN where both are infinite, and in place of an
         interval where they are in a resample.
     """
-    epsilons = {one.method: dict(zip(one.alpha, one.kept_epsilons(), strict=True)) for one in runs}
-    resampled = resampled_quantiles(
-        {
-            f"{name} {alpha}": values
-            for name, of in epsilons.items()
-            for alpha, values in of.items()
-        },
-        (50,),
-    )
-    base, found = epsilons[BASE], {}
-    for name, of in epsilons.items():
-        shared = [alpha for alpha in of if alpha in base]
-        if name == BASE or not shared:
+    names = {one.method: dict(zip(one.alpha, one.names, strict=True)) for one in runs}
+    results, base, found = runs[0].results, names[BASE], {}
+    for method, of_method in names.items():
+        shared = [alpha for alpha in of_method if alpha in base]
+        if method == BASE or not shared:
             continue
         values = np.empty((3, len(shared)))
         with np.errstate(invalid="ignore", divide="ignore"):  # two infinities have no ratio
             for number, alpha in enumerate(shared):
-                one, other = (resampled[f"{which} {alpha}"][:, 0] for which in (name, BASE))
-                value, unit = (Sample(which[alpha]).quantile(50) for which in (of, base))
+                pair = of_method[alpha], base[alpha]
+                one, other = map(results.resampled, pair)
+                laws = map(results.distribution, pair)
+                value, unit = (np.inf if law is None else law.quantile(50) for law in laws)
                 values[0, number] = np.float64(value) / unit
-                values[1:, number] = interval(one / other) or (np.nan, np.nan)
-        found[name] = np.array(shared), values
+                ends = None
+                if one is not None and other is not None:
+                    ends = interval(one[:, 1] / other[:, 1])
+                values[1:, number] = ends or (np.nan, np.nan)
+        found[method] = np.array(shared), values
     return found
 
 

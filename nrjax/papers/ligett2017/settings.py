@@ -2,13 +2,13 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
+import tyro
 
 from nrjax._numerics import check
 from nrjax.papers.ligett2017.presets import Name, Perturbation
-from nrjax.study.settings import RunSettings
 
 Method = Literal[
     "noise_reduction", "doubling", "theory", "brownian_above_threshold", "brownian_reduced"
@@ -24,7 +24,7 @@ _ALPHAS = tuple(round(0.005 * number, 3) for number in range(1, 41))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(RunSettings):
+class Settings:
     """Ligett 2017: what it costs to be within alpha of the optimum, by method.
 
     A model is released under noise that is taken away until its excess risk is privately seen to
@@ -70,11 +70,10 @@ class Settings(RunSettings):
     tight_at: float | None = None
     """Epsilon at which the Brownian methods' boundary is tight; by default 1/64 of the theorem's
     epsilon at each alpha, and with ReducedAboveThreshold the first level of its grid."""
-    trials: int = 100
+    trials: Annotated[int, tyro.conf.Suppress, tyro.conf.Fixed] = 100
     """Independent trials of each case."""
 
     def __post_init__(self):
-        super().__post_init__()
         for name in ("task", "method", "alpha", "data"):
             values = getattr(self, name)
             check(len(values) >= 1, name, values, "at least one value")

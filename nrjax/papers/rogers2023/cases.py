@@ -1,18 +1,18 @@
 """The cases of `rogers2023`, built from its settings: counts, filters, sessions."""
 
-import dataclasses
 import functools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
-from nrjax import montecarlo
 from nrjax._numerics import check
+from nrjax.bins import LogBins
 from nrjax.composition import (
     BrownianReduction,
     GaussianFilter,
@@ -25,13 +25,7 @@ from nrjax.composition.conversions import zcdp_for
 from nrjax.counts import CountRelease, ExponentialMechanism, RelativeError
 from nrjax.datasets import Counts, load_counts, zipf_counts, zipf_law
 from nrjax.papers.rogers2023.settings import SAMPLES, Defaults, Settings
-from nrjax.papers.rogers2023.sketch import session_sketch
-from nrjax.program import Program
-from nrjax.sketches import Sketch
-from nrjax.studies import common
-from nrjax.study.folds import again, folded
-from nrjax.study.sketched import sketch_pass
-from nrjax.study.store import Case, Coordinate, Pass, Variable
+from nrjax.study.case import Case, Quantity, whole_numbers
 
 MARKS = 100
 """Shares of the budget at which results are counted."""
@@ -40,15 +34,26 @@ CURRENCIES = {"unified": "rho", "gaussian": "mu^2", "renyi": "Renyi divergence"}
 """What a filter counts."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Setup:
-    """One case, ready to run."""
+def precision(session: Any) -> Array:
+    """Share of the results within alpha of the truth; 1 without any, as in the paper."""
+    share = session.precise / jnp.maximum(session.returned, 1)
+    return jnp.where(session.returned > 0, share, 1.0)
 
-    case: Case
-    release: CountRelease
-    counts: Counts
-    sketch: Sketch | None = None
-    """What is kept of the sessions; None where all of it is."""
+
+def _quantities(items: int, levels: int, currency: str) -> dict[str, Quantity]:
+    """What is kept of a session over so many items, each tried at most once."""
+    counted = Quantity(bins=whole_numbers(items))
+    return {
+        "returned": counted,
+        "precise": counted,
+        "attempted": counted,
+        # A release that fails may go through levels without end; most end long before.
+        "steps": Quantity(bins=whole_numbers(items * levels)),
+        "spent": Quantity(bins=LogBins.covering(2.0**-20, 2.0**20, 7), units=currency),
+        "returned_by": Quantity(bins=whole_numbers(items), dims=("mark",)),
+        "precise_by": Quantity(bins=None, dims=("mark",)),
+        "precision": Quantity(precision, LogBins.covering(2.0**-12, 1.0, 7)),
+    }
 
 
 def _name(data: str) -> str:
@@ -104,7 +109,7 @@ def _case(
     filter_name: str,
     chosen: Defaults,
     smallest: float,
-) -> Setup:
+) -> tuple[str, Case]:
     selection = ExponentialMechanism(
         chosen.selection, monotone=settings.neighbour == "add_or_remove"
     )
@@ -127,23 +132,12 @@ def _case(
         settings.levels,
         MARKS,
     )
-    numbers = {name: Variable("int32") for name in ("returned", "precise", "attempted", "steps")}
-    spent = Variable(str(jnp.result_type(float)), attributes={"unit": CURRENCIES[filter_name]})
-    marked = Variable("int32", (("mark", MARKS),))
-    variables = numbers | {"spent": spent, "returned_by": marked, "precise_by": marked}
-    along = {
-        "share": Coordinate(
-            "mark", tuple(mark / MARKS for mark in range(1, MARKS + 1)), {"unit": "of the budget"}
-        )
-    }
-    chunk = common.chunk_size(settings)
     dataset = "-".join([_name(counts.name), *([] if samples is None else [str(samples)])])
-    attributes = {
+    labels = {
         "data": counts.name,
         "samples": samples,
         "method": method,
         "filter": filter_name,
-        "trials": settings.trials,
         "alpha": chosen.alpha,
         "epsilon": chosen.epsilon,
         "delta": chosen.delta,
@@ -162,27 +156,33 @@ def _case(
     name = f"{dataset}-{method}-{filter_name}"
     if len(chosen.smallest) > 1:
         name += f"-{smallest:g}"
-    outcome, sketch = Pass(settings.trials, chunk, variables, along), None
-    if settings.keep == "summary":
-        sketch = session_sketch(items, settings.levels, MARKS)
-        outcome = sketch_pass(settings.trials, chunk, sketch, along)
-    return Setup(Case(name, attributes, {"outcome": outcome}), release, counts, sketch)
+    currency = CURRENCIES[filter_name]
+    marks = [mark / MARKS for mark in range(1, MARKS + 1)]
+    return name, Case(
+        trial=release,
+        labels=labels,
+        quantities=_quantities(items, settings.levels, currency),
+        coordinates={"share": ("mark", marks)},
+    )
 
 
-def _setups(settings: Settings) -> Iterator[Setup]:
+def _all(settings: Settings) -> Iterator[tuple[str, Case, Counts]]:
     for data in settings.data:
         chosen = settings.for_data(data)
         for counts, samples in _load(settings, data):
             for smallest in chosen.smallest:
                 for filter_name in settings.filter:
                     for method in settings.method:
-                        yield _case(
+                        case = _case(
                             settings, counts, samples, method, filter_name, chosen, smallest
                         )
+                        yield *case, counts
 
 
-def setups(settings: Settings) -> list[Setup]:
-    """Load or draw the counts and build every case.
+def cases(settings: Settings) -> tuple[dict[str, Case], dict[str, Any]]:
+    """Load or draw the counts and build every case, by name; and what else the store should hold.
+
+    That is the counts, by data set, with what the Zipf law expects.
 
     Raises:
         FileNotFoundError, ValueError: as `nrjax.datasets.load_counts`, or the settings do not suit
@@ -190,35 +190,15 @@ def setups(settings: Settings) -> list[Setup]:
     """
     names = [_name(data) for data in settings.data]
     check(len(set(names)) == len(names), "data", settings.data, "files of different names")
-    return list(_setups(settings))
-
-
-def also(cases: Sequence[Setup]) -> dict[str, Any]:
-    """The counts behind the cases, for the store: by data set, with what the Zipf law expects."""
-    found = {}
-    for setup in cases:
-        facts, counts = setup.case.attributes, setup.counts
-        expected = None
-        if facts["data"] == "zipf":
+    found, known = {}, {}
+    for name, case, counts in _all(settings):
+        found[name] = case
+        labels, expected = case.labels, None
+        if labels["data"] == "zipf":
             places = np.array([int(item) - 1 for item in counts.items])
-            expected = (facts["samples"] * zipf_law()[places]).tolist()
-        found[facts["dataset"]] = {
+            expected = (labels["samples"] * zipf_law()[places]).tolist()
+        known[labels["dataset"]] = {
             "counts": counts.counts.astype(np.int64).tolist(),
             "expected": expected,
         }
-    return {"counts": found}
-
-
-def programs(cases: Sequence[Setup]) -> dict[str, dict[str, Program]]:
-    """The programs that fill a store, by case and pass; cases of one layout share a compilation."""
-    found: dict[tuple[str, str, int], Program] = {}
-    result = {}
-    for setup in cases:
-        facts = setup.case.attributes
-        kind = facts["method"], facts["filter"], facts["items"]
-        if kind not in found:
-            layout = setup.case.passes["outcome"]
-            program = montecarlo.sessions(setup.release, layout.largest)
-            found[kind] = folded(program, layout, setup.sketch)
-        result[setup.case.name] = {"outcome": again(found[kind], setup.release, setup.sketch)}
-    return result
+    return found, {"counts": known}

@@ -1,7 +1,6 @@
 """Figures of `rogers2023`: the counts, results returned and their precision, and the budget."""
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,18 +8,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from nrjax.papers.rogers2023.findings import groups, label, precision_of
+from nrjax.papers.rogers2023.findings import groups, label, of
 from nrjax.study.drawing import (
     STYLES,
     Style,
-    draw,
     mechanism_styles,
     new_panels,
     unique,
     words,
 )
-from nrjax.study.store import Case, Store
-from nrjax.study.variables import levels_of, variable_of
+from nrjax.study.layout import Case
+from nrjax.study.results import Results
 
 _FILLS: Any = {"unified": "full", "gaussian": "none", "renyi": "bottom"}
 """How the markers of a filter are filled; methods differ in colour, line and shape."""
@@ -55,28 +53,16 @@ class _Look(NamedTuple):
         }
 
 
-def plot_rogers(store: Store) -> list[Path]:
-    """Draw what a finished run of `rogers2023` found, as PNG and SVG; returns the paths.
-
-    `counts` (figure 2 of the paper), `returned` (figure 3) and `budget`.
-
-    Raises:
-        RuntimeError: the run is not finished.
-        FileExistsError: a file in the way that nrjax has not written.
-    """
-    return draw(store, {"counts": counts, "returned": returned, "budget": budget})
-
-
-def counts(store: Store) -> Figure:
+def counts(results: Results) -> Figure:
     """The counts by rank, a panel for each data; lines are what the Zipf law expects."""
-    facts = {case.attributes["dataset"]: case.attributes for case in store.cases.values()}
+    facts = {case.attributes["dataset"]: case.attributes for case in results.cases.values()}
     names = unique(one["data"] for one in facts.values())
     columns = min(len(names), _COLUMNS)
     figure, panels = new_panels(1.0 + 4.6 * columns, -(-len(names) // columns), columns)
     for axes, name in _panels(panels, names):
         here = [one for one in facts.values() if one["data"] == name]
         for number, one in enumerate(here):
-            _draw_counts(axes, one, store.settings["counts"][one["dataset"]], number)
+            _draw_counts(axes, one, results.store.settings["counts"][one["dataset"]], number)
         axes.set(xscale="log", yscale="log", ylabel=f"{here[0]['unit']} of an item")
         axes.set_title(f"{name}: {here[0]['items']:,} items", fontsize="medium")
         law = here[0]["samples"] is not None
@@ -120,10 +106,10 @@ def _draw_counts(
         axes.plot(rank, expected, color="black", linewidth=0.9)
 
 
-def returned(store: Store) -> Figure:
+def returned(results: Results) -> Figure:
     """Results returned and precision: mean with its interval, standard deviation of the trials."""
-    looks = _looks(store)
-    found = groups(store)
+    looks = _looks(results)
+    found = groups(results)
     ticks = _ticks(found)
     longest = max(len(line) for tick in ticks for line in tick.split("\n"))
     each = max(0.4 + 0.2 * len(looks), 0.2 + 0.09 * longest)
@@ -134,8 +120,8 @@ def returned(store: Store) -> Figure:
         for case in here:
             number = names.index(_kind(case))
             x = place + apart * (number - (len(names) - 1) / 2)
-            results = variable_of(store, case.name, "returned")
-            for axes, values in ((above, results), (below, precision_of(store, case.name))):
+            many, good = (of(results, case.name, one) for one in ("returned", "precision"))
+            for axes, values in ((above, many), (below, good)):
                 look = looks[_kind(case)]
                 axes.errorbar(
                     [x],
@@ -173,16 +159,16 @@ def returned(store: Store) -> Figure:
     return figure
 
 
-def budget(store: Store) -> Figure:
+def budget(results: Results) -> Figure:
     """Results returned by the time that a share of the budget was spent: mean and 5 to 95 %."""
-    looks = _looks(store)
-    found = groups(store)
+    looks = _looks(results)
+    found = groups(results)
     columns = min(len(found), _COLUMNS)
     rows = -(-len(found) // columns)
     figure, panels = new_panels(1.2 + 3.9 * columns, rows, columns, height=3.5)
     for axes, here in _panels(panels, found):
         for case in here:
-            _draw_budget(axes, store, case, looks[_kind(case)])
+            _draw_budget(axes, results, case, looks[_kind(case)])
         axes.set_xlim(0, 1)
         axes.set_ylim(bottom=0)
         axes.set_title(_title(found, here[0]), fontsize="medium")
@@ -205,10 +191,10 @@ def budget(store: Store) -> Figure:
     return figure
 
 
-def _draw_budget(axes: Axes, store: Store, case: Case, look: _Look) -> None:
+def _draw_budget(axes: Axes, results: Results, case: Case, look: _Look) -> None:
     shares = case.passes["outcome"].coordinates["share"].values
     share, start = np.array([0.0, *shares]), np.zeros(1)
-    found = levels_of(store, case.name, "returned_by", name="outcome")
+    found = results.levels(case.name, "returned_by", "outcome")
     low, high = np.array([[one.quantile(percent) for percent in _BAND] for one in found]).T
     axes.fill_between(
         share,
@@ -231,9 +217,9 @@ def _kind(case: Case) -> tuple[str, str]:
     return case.attributes["method"], case.attributes["filter"]
 
 
-def _looks(store: Store) -> dict[tuple[str, str], _Look]:
+def _looks(results: Results) -> dict[tuple[str, str], _Look]:
     """By method and filter, in the order in which they come."""
-    kinds = unique(_kind(case) for case in store.cases.values())
+    kinds = unique(_kind(case) for case in results.cases.values())
     styles = mechanism_styles(method for method, _ in kinds)
     one_filter = len({name for _, name in kinds}) == 1
     return {

@@ -1,19 +1,22 @@
 """What a finished run of `rogers2023` shows: results, precision, and who returns more."""
 
+from __future__ import annotations
+
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nrjax.studies import precision as exactness
+from nrjax.study import precision as exactness
 from nrjax.study.distribution import Distribution, Sample
+from nrjax.study.layout import Case
 from nrjax.study.report import Report
-from nrjax.study.store import Case, Store
-from nrjax.study.summary import read_summary, strict
-from nrjax.study.variables import keeps_trials, variable_of
+from nrjax.study.results import Reporting, Results
+from nrjax.study.summary import strict
 
-CASE_FACTS = ("data", "samples", "method", "filter", "trials")
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _REFERENCE = "brownian"
 """The method that the others are compared with; the first one where it is missing."""
@@ -28,9 +31,28 @@ _EXHAUSTED = 0.05
 """From this share of trials on, running out of items is worth a warning."""
 
 
-def precision(returned: np.ndarray, precise: np.ndarray) -> np.ndarray:
-    """Share of the results within alpha of the truth, by trial; 1 without any, as in the paper."""
-    return np.where(returned > 0, precise / np.maximum(returned, 1), 1.0)
+class Findings(Reporting):
+    """Results, precision, and who returns more."""
+
+    case_facts = ("data", "samples", "method", "filter", "trials")
+
+    def measure(self, results: Results, case: str) -> dict[str, Any]:
+        """What the summary says of a case; see `measure`."""
+        return measure(results, case)
+
+    def findings(self, results: Results) -> dict[str, Any]:
+        """How many more results each method returns than the first."""
+        return {"comparisons": comparisons(results)}
+
+    def report(self, results: Results, summary: Mapping[str, Any]) -> Report:
+        """Results returned and precision by case, and what to make of them."""
+        return report(results, summary)
+
+    def figures(self, results: Results) -> Mapping[str, Callable[[Results], Figure]]:
+        """The counts, results returned and their precision, and the budget."""
+        from nrjax.papers.rogers2023 import figures
+
+        return {"counts": figures.counts, "returned": figures.returned, "budget": figures.budget}
 
 
 def standard_error(values: np.ndarray) -> float | None:
@@ -38,16 +60,14 @@ def standard_error(values: np.ndarray) -> float | None:
     return strict(Sample(values).standard_error)
 
 
-def precision_of(store: Store, name: str) -> Distribution:
-    """Precision of the trials of a case."""
-
-    def compute(outcome: Mapping[str, np.ndarray]) -> np.ndarray:
-        return precision(outcome["returned"], outcome["precise"])
-
-    return variable_of(store, name, "precision", compute)
+def of(results: Results, name: str, quantity: str) -> Distribution:
+    """The distribution of a quantity that every case has."""
+    found = results.distribution(name, quantity)
+    assert found is not None
+    return found
 
 
-def measure(store: Store, case: Case) -> dict[str, Any]:
+def measure(results: Results, name: str) -> dict[str, Any]:
     """What the summary says of a case.
 
     `returned`: results within a trial; `precision`: the share of them within alpha of the truth;
@@ -56,9 +76,9 @@ def measure(store: Store, case: Case) -> dict[str, Any]:
     included, `steps` the releases drawn; `exhausted` is the share of trials that tried every item,
     so that the budget did not bind.
     """
-    facts = case.attributes
+    facts = results.cases[name].attributes
     returned, spent, attempted, steps = (
-        variable_of(store, case.name, name) for name in ("returned", "spent", "attempted", "steps")
+        of(results, name, one) for one in ("returned", "spent", "attempted", "steps")
     )
     return {
         "returned": {
@@ -66,7 +86,7 @@ def measure(store: Store, case: Case) -> dict[str, Any]:
             "min": int(returned.order_statistic(1)[0]),
             "max": int(returned.quantile(100)),
         },
-        "precision": _spread(precision_of(store, case.name)),
+        "precision": _spread(of(results, name, "precision")),
         "spent": {"mean": spent.mean, "share": spent.mean / facts["budget"]},
         "attempted": {"mean": attempted.mean},
         "steps": {"mean": steps.mean},
@@ -84,16 +104,16 @@ def _spread(values: Distribution) -> dict[str, Any]:
     }
 
 
-def groups(store: Store) -> list[list[Case]]:
+def groups(results: Results) -> list[list[Case]]:
     """Cases of the same counts, target and beginning, which differ in method and filter only."""
     found: dict[tuple[str, float], list[Case]] = {}
-    for case in store.cases.values():
+    for case in results.cases.values():
         key = case.attributes["dataset"], case.attributes["smallest"]
         found.setdefault(key, []).append(case)
     return list(found.values())
 
 
-def comparisons(store: Store) -> list[dict[str, Any]]:
+def comparisons(results: Results) -> list[dict[str, Any]]:
     """How many more results each method returns than the first, trial by trial.
 
     Cases share their random numbers, so that differences are taken within trials. `returned` and
@@ -102,13 +122,13 @@ def comparisons(store: Store) -> list[dict[str, Any]]:
     where trials were not kept, which can then not be paired.
     """
     found = []
-    for here in groups(store):
-        if not all(keeps_trials(store, case.name) for case in here):
+    for here in groups(results):
+        if not all(results.keeps_trials(case.name) for case in here):
             continue
         cases = sorted(here, key=lambda case: case.attributes["method"] != _REFERENCE)
-        first = _outcome(store, cases[0])
+        first = _outcome(results, cases[0])
         for case in cases[1:]:
-            second = _outcome(store, case)
+            second = _outcome(results, case)
             differences = [b - a for a, b in zip(first, second, strict=True)]
             names = ("returned", "precision")
             facts = cases[0].attributes, case.attributes
@@ -131,10 +151,9 @@ def comparisons(store: Store) -> list[dict[str, Any]]:
     return found
 
 
-def _outcome(store: Store, case: Case) -> tuple[np.ndarray, np.ndarray]:
-    outcome = store.read(case.name, "outcome")
-    returned, precise = outcome["returned"].values, outcome["precise"].values
-    return returned.astype(float), precision(returned, precise)
+def _outcome(results: Results, case: Case) -> tuple[np.ndarray, np.ndarray]:
+    outcome = results[case.name]
+    return outcome["returned"].values.astype(float), outcome["precision"].values.astype(float)
 
 
 def _ratio(one: float, other: float) -> float:
@@ -168,9 +187,8 @@ class _Names:
         return f"{self.data(facts)} {self.method(facts['method'], facts['filter'])}"
 
 
-def report(store: Store) -> Report:
+def report(results: Results, summary: Mapping[str, Any]) -> Report:
     """Results returned and precision by case, and what to make of them."""
-    summary = read_summary(store)
     cases = summary["cases"]
     names, rows = _Names(cases), []
     for case in cases:
@@ -192,7 +210,7 @@ def report(store: Store) -> Report:
         *_sources(cases),
         "Means with their standard errors. Spent is of the filter's budget. A trial without "
         "results has precision 1, as in the paper.",
-        *exactness.remarks(store),
+        *exactness.remarks(results),
         *_verdicts(summary["comparisons"], names),
         *_published(cases),
         *_warnings(cases, names),

@@ -3,10 +3,11 @@
 import dataclasses
 import math
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+import tyro
 
 from nrjax._numerics import check
-from nrjax.study.settings import RunSettings
 
 Method = Literal["brownian", "doubling", "laplace"]
 Filter = Literal["unified", "gaussian", "renyi"]
@@ -40,7 +41,7 @@ _REDDIT = Defaults(0.01, 1.0, 1e-6, 0.01, (1e-4, 1e-8), 1000)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(RunSettings):
+class Settings:
     """Rogers 2023: as many counts as possible within a relative error, under one budget.
 
     The largest count is found by the exponential mechanism, and released under noise that is taken
@@ -84,13 +85,12 @@ class Settings(RunSettings):
     reddit 1e-4 and 1e-8 (the paper's 0.0001 can be read both ways)."""
     levels: int = 1000
     """Levels of the noise of a release, between the smallest and what is left of the budget."""
+    seed: Annotated[int, tyro.conf.Suppress, tyro.conf.Fixed] = 0
+    """The run's, by which the Zipf data are drawn too."""
     order: float | None = None
     """Order of the filter renyi; by default tuned to rounds that share the budget evenly."""
 
     def __post_init__(self):
-        super().__post_init__()
-        right = "left out: sessions spend a given epsilon, so that none is found"
-        check(self.until_se is None, "until_se", self.until_se, right)
         for name in ("data", "method", "filter", "samples", "smallest"):
             values = getattr(self, name)
             if name in ("data", "method", "filter"):

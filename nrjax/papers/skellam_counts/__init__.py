@@ -6,59 +6,24 @@ what is reported is the realised privacy loss against a neighbour, at the stop a
 Brownian and Laplace noise go through the same standard deviations, with the guarantees they have.
 """
 
-import sys
-
-from nrjax.papers.skellam_counts.cases import Setup, programs, setups
-from nrjax.papers.skellam_counts.findings import realised, report
+from nrjax.papers.skellam_counts.cases import cases
+from nrjax.papers.skellam_counts.findings import Findings
 from nrjax.papers.skellam_counts.settings import Settings
-from nrjax.studies import runner
-from nrjax.study.common import Progress
-from nrjax.study.report import write_report
-from nrjax.study.store import Store
-from nrjax.study.summary import write_summary
+from nrjax.study.study import Study
 
-__all__ = [
-    "NAME",
-    "Settings",
-    "Setup",
-    "conclude",
-    "plot",
-    "programs",
-    "realised",
-    "report",
-    "run",
-    "setups",
-]
+__all__ = ["NAME", "Settings", "cases", "reporting", "study"]
 
 NAME = "skellam_counts"
 
+reporting = Findings()
+"""What tells of the results."""
 
-def run(settings: Settings, progress: Progress | None = None) -> Store:
-    """Run the study and leave its store, summary, report and figures in `settings.out`.
 
-    Args:
-        settings: what to run.
-        progress: told of every chunk that is done; None for silence.
-
-    Returns:
-        The finished store.
+def study(settings: Settings) -> Study:
+    """The study; loads the counts.
 
     Raises:
-        FileExistsError: the folder holds results already and `overwrite` is not set.
         FileNotFoundError, ValueError: the data are not there, or the settings do not suit them.
-        OSError: the folder cannot be written to.
     """
-    return runner.run(sys.modules[__name__], settings, progress)
-
-
-def conclude(store: Store) -> None:
-    """Write summary.json and report.md from a finished store alone."""
-    write_summary(store, {"realised": realised(store)})
-    write_report(store, report(store))
-
-
-def plot(store: Store) -> None:
-    """Draw the figures from a finished store and its summary."""
-    from nrjax import plots
-
-    plots.plot_skellam_counts(store)
+    found = dict(cases(settings))
+    return Study(NAME, found, reporting=reporting, settings=settings, source=NAME)

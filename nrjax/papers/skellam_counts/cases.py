@@ -1,30 +1,26 @@
 """The cases of `skellam_counts`, built from its settings: data, neighbours, noise, passes."""
 
-import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from nrjax import montecarlo
 from nrjax._numerics import check
+from nrjax.bins import LogBins
 from nrjax.counts import MeanAbsoluteError, Neighbour, ShareOutside
 from nrjax.datasets import Counts, load_counts
+from nrjax.engine import Path
 from nrjax.guarantees import LinearBoundary, PureGuarantee
 from nrjax.interaction import Interaction
 from nrjax.papers.skellam_counts.settings import Settings
-from nrjax.papers.skellam_counts.sketch import curve_sketch, outcome_sketch
 from nrjax.processes import Brownian, Laplace, Skellam
 from nrjax.processes._counts import largest_count
-from nrjax.program import Program
 from nrjax.schedules import Grid
-from nrjax.sketches import Sketch
 from nrjax.stopping import PublicThreshold
-from nrjax.studies import common
-from nrjax.study.folds import folded
-from nrjax.study.sketched import sketch_pass
-from nrjax.study.store import Case, Coordinate, Pass, Variable
-from nrjax.types import NoiseProcess, Outcome
+from nrjax.study.case import Case, Curve, Quantity
+from nrjax.types import NoiseProcess, Outcome, Status
 
 _TARGET_SHARE = 0.1
 """Share of the groups that may be off, unless asked otherwise."""
@@ -47,18 +43,31 @@ _FAR = 10.0
 _BATCHING = montecarlo.Batching(tile=256, lanes=256)
 """Idle lanes draw too, which costs much; no sum in these utilities depends on the tile."""
 
-FIELDS = tuple(name for name in Outcome._fields if name not in ("release", "hypothesis"))
+_ALONG_PATH = LogBins(-10, 10, 7, signed=True)
+"""Of the loss at each level: nothing smaller or larger is seen in a figure."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Setup:
-    """One case, ready to run."""
+def realised_loss(outcome: Outcome) -> Array:
+    """Realised loss where a trial ended, in nats; infinite where the noise lost its law."""
+    loss = outcome.privacy_loss
+    broken = jnp.isnan(loss) | (outcome.status == Status.OVERFLOW)
+    return jnp.where(broken, jnp.inf, loss)
 
-    case: Case
-    interactions: dict[str, Interaction]
-    """By pass: "outcome", and "curve", where the loss is measured at each noise level."""
-    sketches: dict[str, Sketch] = dataclasses.field(default_factory=dict)
-    """By pass: what is kept of its trials; nothing where all of it is."""
+
+def exp_minus_loss(outcome: Outcome) -> Array:
+    """A likelihood ratio, whose mean is 1."""
+    return jnp.exp(-realised_loss(outcome))
+
+
+def loss_along(path: Path) -> Array:
+    """The loss at each level, infinite where the noise lost its law."""
+    return jnp.where(jnp.isnan(path.privacy_loss), jnp.inf, path.privacy_loss)
+
+
+_QUANTITIES = {
+    "realised_loss": Quantity(realised_loss, units="nat"),
+    "exp_minus_loss": Quantity(exp_minus_loss, LogBins(-20, 20, 7)),
+}
 
 
 def _neighbours(settings: Settings, data: Counts) -> dict[str, tuple[Neighbour, list[str]]]:
@@ -135,25 +144,8 @@ def _mechanism(
     return Laplace(shape), PureGuarantee(neighbour.l1_sensitivity), 1.0
 
 
-def _passes(
-    settings: Settings, deviations: np.ndarray, epsilons: np.ndarray | None
-) -> dict[str, Pass]:
-    """The layout of both passes; `deviations`, and what is stated there, are the curve's."""
-    dtype = str(jnp.result_type(float))
-    chunk = common.chunk_size(settings)
-    outcome = {name: Variable("int32" if name in ("step", "status") else dtype) for name in FIELDS}
-    curve = {"privacy_loss": Variable(dtype, (("level", deviations.size),), {"unit": "nat"})}
-    along = {"deviation": Coordinate("level", tuple(deviations.tolist()), {"unit": "counts"})}
-    if epsilons is not None:
-        along["epsilon"] = Coordinate("level", tuple(epsilons.tolist()), {"unit": "nat"})
-    return {
-        "outcome": Pass(settings.trials, chunk, outcome),
-        "curve": Pass(settings.trials, chunk, curve, along),
-    }
-
-
-def setups(settings: Settings) -> list[Setup]:
-    """Load the counts and build every case.
+def cases(settings: Settings) -> Iterator[tuple[str, Case]]:
+    """Load the counts and build every case, with its name.
 
     Raises:
         FileNotFoundError, ValueError: as `nrjax.datasets.load_counts`, or the settings do not suit
@@ -167,19 +159,17 @@ def setups(settings: Settings) -> list[Setup]:
     if tight_at is None:
         tight_at = float(np.sqrt(deviations[0] * deviations[-1]))
     some = np.linspace(0, settings.levels - 1, settings.curve_levels).round().astype(int)
-    found = []
     for relation, (neighbour, groups) in _neighbours(settings, data).items():
         for mechanism in settings.mechanism:
             process, guarantee, power = _mechanism(
                 mechanism, len(data.items), neighbour, tight_at, settings.delta
             )
             times = (deviations / float(process.deviation(1.0))) ** power
-            attributes = {
+            labels = {
                 "task": "counts",
                 "mechanism": mechanism,
                 "test": "public",
                 "data": data.name,
-                "trials": settings.trials,
                 "optimum": 0.0,
                 "target": target,
                 "neighbour": relation,
@@ -190,13 +180,13 @@ def setups(settings: Settings) -> list[Setup]:
                 "highest_deviation": float(deviations[0]),
                 "lowest_deviation": float(deviations[-1]),
             }
-            epsilons = None
+            along = {"deviation": deviations[some].tolist()}
             if guarantee is not None:
-                epsilons = np.asarray(guarantee.epsilon(times[some]), float)
-                attributes["sensitivity"] = float(np.asarray(guarantee.sensitivity))
-                attributes["delta"] = float(guarantee.delta)
+                along["epsilon"] = np.asarray(guarantee.epsilon(times[some]), float).tolist()
+                labels["sensitivity"] = float(np.asarray(guarantee.sensitivity))
+                labels["delta"] = float(guarantee.delta)
             if mechanism == "brownian":
-                attributes["tight_at"] = tight_at
+                labels["tight_at"] = tight_at
             parts = {
                 "value": data.counts,
                 "process": process,
@@ -204,46 +194,18 @@ def setups(settings: Settings) -> list[Setup]:
                 "utility": utility,
                 "shift": neighbour.shift,
             }
-            never = PublicThreshold(np.inf)
+            never = Interaction(**parts, schedule=Grid(times[some]), rule=PublicThreshold(np.inf))
             rule = PublicThreshold(utility.threshold(target))
-            interactions = {
-                "outcome": Interaction(**parts, schedule=Grid(times), rule=rule),
-                "curve": Interaction(**parts, schedule=Grid(times[some]), rule=never),
-            }
-            passes = _passes(settings, deviations[some], epsilons)
-            case = Case(f"counts-{mechanism}-{relation}", attributes, passes)
-            found.append(Setup(case, interactions))
-    return [_summarised(settings, one) for one in found] if settings.keep == "summary" else found
+            yield (
+                f"counts-{mechanism}-{relation}",
+                Case(
+                    trial=Interaction(**parts, schedule=Grid(times), rule=rule),
+                    labels=labels,
+                    quantities=_QUANTITIES,
+                    curves={"curve": Curve(never, _CURVE, along)},
+                    batching=_BATCHING,
+                ),
+            )
 
 
-def _summarised(settings: Settings, setup: Setup) -> Setup:
-    """The same with summaries of its trials kept."""
-    kept = {
-        "outcome": outcome_sketch(
-            setup.interactions["outcome"], settings.levels, settings.bin_width
-        ),
-        "curve": curve_sketch(settings.curve_levels),
-    }
-    passes = {
-        name: sketch_pass(layout.trials, layout.chunk, kept[name], layout.coordinates)
-        for name, layout in setup.case.passes.items()
-    }
-    case = dataclasses.replace(setup.case, passes=passes)
-    return Setup(case, setup.interactions, kept)
-
-
-def programs(cases: Sequence[Setup]) -> dict[str, dict[str, Program]]:
-    """The programs that fill a store, by case and pass."""
-
-    def program(setup: Setup, name: str) -> Program:
-        layout, interaction = setup.case.passes[name], setup.interactions[name]
-        if name == "outcome":
-            found = montecarlo.outcomes(interaction, layout.largest, FIELDS, _BATCHING)
-        else:
-            found = montecarlo.paths(interaction, layout.largest, ("privacy_loss",), _BATCHING)
-        return folded(found, layout, setup.sketches.get(name))
-
-    return {
-        setup.case.name: {name: program(setup, name) for name in setup.interactions}
-        for setup in cases
-    }
+_CURVE = {"privacy_loss_along": Quantity(loss_along, _ALONG_PATH, units="nat")}

@@ -1,7 +1,6 @@
 """Figures of `skellam_counts`: the realised privacy loss at the stop, and along the path."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,13 +9,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from nrjax.papers.skellam_counts.findings import losses, median_deviation
+from nrjax.papers.skellam_counts.findings import median_deviation, of
+from nrjax.study import figures as shared
 from nrjax.study.distribution import Distribution
 from nrjax.study.drawing import (
     BAND,
     INTERVALS,
     Style,
-    draw,
     draw_distribution,
     draw_function_axes,
     draw_steps,
@@ -26,8 +25,8 @@ from nrjax.study.drawing import (
     unique,
     words,
 )
-from nrjax.study.store import Case, Store
-from nrjax.study.variables import distribution_of, levels_of
+from nrjax.study.layout import Case
+from nrjax.study.results import Results
 
 _LOSS = "realised privacy loss (nat)"
 _NOISE = "standard deviation of the noise (counts)"
@@ -42,42 +41,40 @@ _LINEAR = 0.1
 """Within it the axis of losses is linear; beyond, logarithmic."""
 
 
-def plot_skellam_counts(store: Store) -> list[Path]:
-    """Draw what a finished run of `skellam_counts` found, as PNG and SVG; returns the paths.
+def figures(results: Results) -> dict[str, Callable[[Results], Figure]]:
+    """What draws the figures of a run, by name.
 
     `realised_loss`: the loss where trials ended, by mechanism, a panel per neighbour; `loss_cdf`:
-    the distribution functions of the same, with a band that holds all of each, 95 %.
+    the distribution functions of the same, with a band that holds all of each, 95 %;
     `loss_along_path`: its quantiles at each noise level of paths that were not stopped, beside the
-    epsilon that is stated there, a panel per mechanism (columns) and neighbour (rows).
-
-    Raises:
-        RuntimeError: the run is not finished.
-        FileExistsError: a file in the way that nrjax has not written.
+    epsilon that is stated there, a panel per mechanism (columns) and neighbour (rows). And the
+    standard ones.
     """
-    figures = {
+    own = {
         "realised_loss": realised_loss,
         "loss_cdf": loss_cdf,
         "loss_along_path": loss_along_path,
     }
-    return draw(store, figures)
+    return {**own, **shared.standard(results)}
 
 
-def realised_loss(store: Store) -> Figure:
+def realised_loss(results: Results) -> Figure:
     """Distributions of the realised loss over all trials, with the median epsilon stated."""
-    cases = list(store.cases.values())
+    cases = list(results.cases.values())
     neighbours = unique(map(_neighbour, cases))
     styles = mechanism_styles(case.attributes["mechanism"] for case in cases)
     width = max(5.5, len(neighbours) * (1.2 + 1.5 * len(styles)))
     figure, panels = new_panels(width, 1, len(neighbours), height=4.6)
     for axes, neighbour in zip(panels[0], neighbours, strict=True):
         here = [case for case in cases if _neighbour(case) == neighbour]
-        values = {case.name: losses(store, case.name) for case in here}
-        stated = {case.name: _median_epsilon(store, case) for case in here}
+        values = {case.name: of(results, case.name) for case in here}
+        stated = {case.name: _median_epsilon(results, case) for case in here}
         limits = _limits(values.values(), [e for e in stated.values() if e is not None])
         edges = np.linspace(*limits, 71)
         for position, case in enumerate(here):
             style = styles[case.attributes["mechanism"]]
-            draw_distribution(axes, position, values[case.name], edges, style)
+            name = words(case.attributes["mechanism"])
+            draw_distribution(axes, position, values[case.name], edges, style, name, log=False)
             epsilon = stated[case.name]
             if epsilon is not None and np.isfinite(epsilon):
                 axes.plot(
@@ -116,9 +113,9 @@ def realised_loss(store: Store) -> Figure:
     return figure
 
 
-def loss_cdf(store: Store) -> Figure:
+def loss_cdf(results: Results) -> Figure:
     """Share of the trials whose realised loss is at most so much, with its 95 % band."""
-    cases = list(store.cases.values())
+    cases = list(results.cases.values())
     neighbours = unique(map(_neighbour, cases))
     styles = mechanism_styles(case.attributes["mechanism"] for case in cases)
     width = max(5.5, 0.6 + 4.4 * len(neighbours))
@@ -126,7 +123,7 @@ def loss_cdf(store: Store) -> Figure:
     handles = {}
     for axes, neighbour in zip(panels[0], neighbours, strict=True):
         here = [case for case in cases if _neighbour(case) == neighbour]
-        values = {case.attributes["mechanism"]: losses(store, case.name) for case in here}
+        values = {case.attributes["mechanism"]: of(results, case.name) for case in here}
         axes.set_xlim(*_limits(values.values(), []))
         for name, loss in values.items():
             draw_steps(axes, loss, styles[name], words(name))
@@ -151,9 +148,9 @@ def _limits(values: Iterable[Distribution], others: Sequence[float]) -> tuple[fl
     return float(low - room), float(high + room)
 
 
-def loss_along_path(store: Store) -> Figure:
+def loss_along_path(results: Results) -> Figure:
     """Quantiles of the realised loss at each noise level, and the epsilon stated there."""
-    cases = list(store.cases.values())
+    cases = list(results.cases.values())
     neighbours = unique(map(_neighbour, cases))
     styles = mechanism_styles(case.attributes["mechanism"] for case in cases)
     width = max(5.5, 1.0 + 3.6 * len(styles))
@@ -161,7 +158,7 @@ def loss_along_path(store: Store) -> Figure:
     for row, neighbour in zip(panels, neighbours, strict=True):
         here = [case for case in cases if _neighbour(case) == neighbour]
         for axes, case in zip(row, here, strict=True):
-            _draw_quantiles(axes, store, case, styles[case.attributes["mechanism"]])
+            _draw_quantiles(axes, results, case, styles[case.attributes["mechanism"]])
         lowest, highest = (np.array([axes.get_ylim() for axes in row]).T[i] for i in (0, 1))
         for axes in row:
             axes.set_ylim(lowest.min(), highest.max())
@@ -183,11 +180,11 @@ def loss_along_path(store: Store) -> Figure:
     return figure
 
 
-def _draw_quantiles(axes: Axes, store: Store, case: Case, style: Style) -> None:
+def _draw_quantiles(axes: Axes, results: Results, case: Case, style: Style) -> None:
     """Quantiles, the bands of their intervals, and what is stated."""
     along = case.passes["curve"].coordinates
     deviation = np.array(along["deviation"].values)
-    found = levels_of(store, case.name, "privacy_loss", _all_losses)
+    found = results.levels(case.name, "privacy_loss_along")
     for percent, dash in _LINES:
         values = [(one.quantile(percent), *one.quantile_interval(percent)) for one in found]
         value, low, high = np.array(values).T
@@ -198,7 +195,7 @@ def _draw_quantiles(axes: Axes, store: Store, case: Case, style: Style) -> None:
         # Wide and behind: the quantiles of Laplace noise reach it.
         stated = along["epsilon"].values
         axes.plot(deviation, stated, color="0.6", linewidth=3.5, zorder=1)
-    stop = median_deviation(store, case.name)
+    stop = median_deviation(results, case.name)
     axes.axvline(stop, color="black", linewidth=0.8, linestyle=_STOP)
     axes.axhline(0.0, color="0.35", linewidth=0.8, zorder=1)
     epsilon_scale(axes, "x", (deviation.min(), deviation.max()))
@@ -209,14 +206,9 @@ def _draw_quantiles(axes: Axes, store: Store, case: Case, style: Style) -> None:
     axes.set_title(f"{words(case.attributes['mechanism'])}, {_title(case)}", fontsize="medium")
 
 
-def _all_losses(curve: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Infinite where the noise lost its law."""
-    return np.nan_to_num(curve["privacy_loss"], nan=np.inf, posinf=np.inf, neginf=-np.inf)
-
-
-def _median_epsilon(store: Store, case: Case) -> float | None:
+def _median_epsilon(results: Results, case: Case) -> float | None:
     """Median of what is stated; None without a guarantee."""
-    epsilon = distribution_of(store, case.name)
+    epsilon = results.distribution(case.name)
     return None if epsilon is None else epsilon.quantile(50)
 
 

@@ -1,7 +1,9 @@
 """The realised privacy losses of a finished run, with intervals; and the run's report."""
 
-from collections.abc import Mapping
-from typing import Any
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -9,10 +11,11 @@ from nrjax.study.distribution import Distribution
 from nrjax.study.intervals import rank_of
 from nrjax.study.precision import remarks
 from nrjax.study.report import Report, lowest, number
-from nrjax.study.store import Store
-from nrjax.study.summary import read_summary, strict
-from nrjax.study.variables import variable_of
-from nrjax.types import Status
+from nrjax.study.results import Reporting, Results
+from nrjax.study.summary import strict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PERCENTS = (5, 25, 50, 75, 95, 99)
 
@@ -26,33 +29,48 @@ _FAR_FROM_TIGHT = 2.0
 """Factor between standard deviations at which the linear boundary states noticeably too much."""
 
 
-def median_deviation(store: Store, name: str) -> float:
+def median_deviation(results: Results, name: str) -> float:
     """Median standard deviation of the noise where trials ended, in counts."""
-    facts, levels = store.cases[name].attributes, store.settings["settings"]["levels"]
+    facts, levels = results.cases[name].attributes, results.store.settings["settings"]["levels"]
     grid = np.geomspace(facts["highest_deviation"], facts["lowest_deviation"], levels)
-    step = variable_of(store, name, "step")
+    step = of(results, name, "step")
     # The grid falls, so that ranks count from its end.
     rank = step.trials + 1 - rank_of(step.trials, 50)
     return float(grid[int(step.order_statistic(rank)[1])])
 
 
-def loss_of(outcome: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Realised loss where each trial ended, in nats; infinite where the noise lost its law."""
-    loss = outcome["privacy_loss"]
-    broken = np.isnan(loss) | (outcome["status"] == Status.OVERFLOW)
-    return np.where(broken, np.inf, loss)
+def of(results: Results, name: str, quantity: str = "realised_loss") -> Distribution:
+    """The distribution of a quantity over all trials of a case."""
+    found = results.distribution(name, quantity)
+    assert found is not None
+    return found
 
 
-def losses(store: Store, name: str) -> Distribution:
-    """The distribution of `loss_of` over all trials of a case."""
-    return variable_of(store, name, "realised_loss", loss_of)
+class Findings(Reporting):
+    """The realised losses."""
+
+    case_facts = ("task", "mechanism", "test", "data", "trials", "optimum", "target")
+
+    def findings(self, results: Results) -> dict[str, Any]:
+        """The realised losses of each case."""
+        return {"realised": realised(results)}
+
+    def report(self, results: Results, summary: Mapping[str, Any]) -> Report:
+        """Realised losses of each case, what is stated of them, and the intervals."""
+        return report(results, summary)
+
+    def figures(self, results: Results) -> Mapping[str, Callable[[Results], Figure]]:
+        """The losses at the stop and along the path, and the standard ones."""
+        from nrjax.papers.skellam_counts import figures
+
+        return figures.figures(results)
 
 
 def _noted(value: float, ends: tuple[float, float]) -> dict[str, Any]:
     return {"value": strict(value), "interval": strict(ends)}
 
 
-def realised(store: Store) -> dict[str, Any]:
+def realised(results: Results) -> dict[str, Any]:
     """By case: the realised loss of the releases against the neighbour, over all trials, in nats.
 
     Mean (Student's 95 % interval) and quantiles (order statistics, exact 95 % intervals);
@@ -62,15 +80,13 @@ def realised(store: Store) -> dict[str, Any]:
     expectation of a likelihood ratio), and its standard error. `deviation` is the median noise
     where trials ended.
     """
-    delta = store.settings["settings"]["delta"]
+    delta = results.store.settings["settings"]["delta"]
     found = {}
-    for name in store.cases:
-        loss = losses(store, name)
+    for name in results.cases:
+        loss = of(results, name)
         extreme = 100 * (1 - delta)
         shown = loss.quantile(extreme) if _supports(loss.trials, delta) else np.inf
-        inverse = variable_of(
-            store, name, "exp_minus_loss", lambda outcome: np.exp(-loss_of(outcome).astype(float))
-        )
+        inverse = of(results, name, "exp_minus_loss")
         found[name] = {
             "mean": _noted(loss.mean, loss.mean_interval()),
             **{
@@ -82,7 +98,7 @@ def realised(store: Store) -> dict[str, Any]:
                 "value": strict(inverse.mean),
                 "standard_error": strict(inverse.standard_error),
             },
-            "deviation": {"q50": median_deviation(store, name)},
+            "deviation": {"q50": median_deviation(results, name)},
         }
     return found
 
@@ -98,9 +114,8 @@ def _short(value: float | None, infinite: str = "inf") -> str:
     return f"{0.0 if abs(value) < _ROUNDING else value:.3g}"
 
 
-def report(store: Store) -> Report:
+def report(results: Results, summary: Mapping[str, Any]) -> Report:
     """Realised losses of each case, what is stated of them, and the intervals."""
-    summary = read_summary(store)
     headings = ("case", "noise", "mean", "5 %", "50 %", "95 %", "99 %", "epsilon")
     rows, intervals = [], []
     for found, case in zip(summary["realised"].values(), summary["cases"], strict=True):
@@ -110,7 +125,7 @@ def report(store: Store) -> Report:
         rows.append((title, _short(found["deviation"]["q50"]), *losses, stated))
         intervals.append(_intervals(title, found, case))
     title = f"{summary['study']}: realised privacy loss at the stop, over all trials (nat)"
-    said = [*_sources(summary), *intervals, *remarks(store), *_limits(summary)]
+    said = [*_sources(summary), *intervals, *remarks(results), *_limits(summary)]
     return Report(title, headings, tuple(rows), (*said, *_warnings(summary)))
 
 
@@ -137,7 +152,7 @@ def _intervals(title: str, found: dict[str, Any], case: dict[str, Any]) -> str:
     return f"{title}: {', '.join(parts)}; {check}{stated}."
 
 
-def _sources(summary: dict[str, Any]) -> list[str]:
+def _sources(summary: Mapping[str, Any]) -> list[str]:
     """What was counted, what was asked of the counts, and what the numbers in brackets are."""
     case, settings = summary["cases"][0], summary["settings"]
     error = settings["relative_error"]
@@ -163,7 +178,7 @@ def _sources(summary: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _limits(summary: dict[str, Any]) -> list[str]:
+def _limits(summary: Mapping[str, Any]) -> list[str]:
     """What the numbers do not say."""
     lines = []
     delta, trials = summary["settings"]["delta"], summary["cases"][0]["trials"]
@@ -186,7 +201,7 @@ def _limits(summary: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _warnings(summary: dict[str, Any]) -> list[str]:
+def _warnings(summary: Mapping[str, Any]) -> list[str]:
     """What should make one doubt the table."""
     lines = []
     for name, case in zip(summary["realised"], summary["cases"], strict=True):

@@ -5,11 +5,10 @@ import math
 from typing import Any, Literal
 
 from nrjax._numerics import check
-from nrjax.study.settings import RunSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(RunSettings):
+class Settings:
     """Skellam noise reduction on counts by group, beside Brownian and Laplace noise.
 
     Noise on the counts is reduced step by step, through the same standard deviations for every
@@ -58,10 +57,6 @@ class Settings(RunSettings):
     the geometric mean of the first and the last one. It must not be chosen by the counts."""
 
     def __post_init__(self):
-        super().__post_init__()
-        some = self.until_se is None or set(self.mechanism) != {"skellam"}
-        right = "left out, or another mechanism beside skellam, which has no epsilon"
-        check(some, "until_se", self.until_se, right)
         for name in ("mechanism", "neighbour"):
             values = getattr(self, name)
             check(len(values) >= 1, name, values, "at least one value")
