@@ -68,6 +68,9 @@ if TYPE_CHECKING:
     from nrjax.study.case import Case as Case
     from nrjax.study.case import Curve as Curve
     from nrjax.study.case import Quantity as Quantity
+    from nrjax.study.distribution import Distribution as Distribution
+    from nrjax.study.distribution import Sample as Sample
+    from nrjax.study.outcomes import Outcomes as Outcomes
     from nrjax.study.results import Reporting as Reporting
     from nrjax.study.results import Results as Results
     from nrjax.study.study import Study as Study
@@ -76,9 +79,12 @@ else:
     _STUDIES = {
         "Case": "case",
         "Curve": "case",
+        "Distribution": "distribution",
+        "Outcomes": "outcomes",
         "Quantity": "case",
         "Reporting": "results",
         "Results": "results",
+        "Sample": "distribution",
         "Study": "study",
     }
 
@@ -101,6 +107,7 @@ __all__ = [
     "BrownianOdometer",
     "Case",
     "Curve",
+    "Distribution",
     "ExPostFilter",
     "ExPostOdometer",
     "GaussianFilter",
@@ -118,6 +125,7 @@ __all__ = [
     "OneSidedBrownianOdometer",
     "OneSidedMixtureBoundary",
     "Outcome",
+    "Outcomes",
     "Path",
     "PublicThreshold",
     "PureGuarantee",
@@ -128,6 +136,7 @@ __all__ = [
     "RenyiOdometer",
     "Reporting",
     "Results",
+    "Sample",
     "Schedule",
     "Sensitivity",
     "SideBySideFilter",

@@ -269,5 +269,21 @@ class Outcome(NamedTuple):
     status: Array
     """A `Status`. int32."""
 
+    @property
+    def stopped(self) -> Array:
+        """Whether the stopping rule said yes; bool."""
+        return self.status == Status.STOPPED
+
+    @property
+    def stopping_epsilon(self) -> Array:
+        """`epsilon`, infinite where the trial did not stop or has no number.
+
+        A trial that never reached its goal has not bought it at any finite price, whatever its
+        releases cost; its quantiles are what tables and figures show.
+        """
+        epsilon = jnp.asarray(self.epsilon)
+        finite = self.stopped & ~jnp.isnan(epsilon)
+        return jnp.where(finite, epsilon, jnp.asarray(jnp.inf, epsilon.dtype))
+
     def __repr__(self) -> str:
         return representation(self)

@@ -419,7 +419,6 @@ def _draw_losses(
 
 def _scalars(results: Results, case: str) -> list[str]:
     """Quantities of one number a trial."""
-    layout = results.store.layout_of(case, "outcome")
-    if layout.axis == "trial":
-        return [name for name, one in layout.variables.items() if not one.dims]
+    if results.keeps_trials(case):
+        return [str(name) for name, one in results[case].items() if one.ndim == 1]
     return [name for name, one in results.folds(case).items() if one.fold.dim is None]

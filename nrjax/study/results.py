@@ -129,7 +129,7 @@ class Results:
         case, _, one = name.partition("/")
         if case not in self.cases:
             raise KeyError(f"{name}: must be one of {', '.join(self.cases)}")
-        found = self.store.read(case, one or "outcome")
+        found = self._read(case, one or "outcome")
         if "trial" not in found.dims or "status" not in found:
             return found
         more = judged(
@@ -148,6 +148,9 @@ class Results:
             attributes = {"long_name": "by how much the utility misses the goal"}
             found["shortfall"] = ("trial", more["shortfall"], attributes)
         return found
+
+    def _read(self, case: str, name: str) -> xarray.Dataset:
+        return self.store.read(case, name)
 
     def goal(self, case: str) -> float | None:
         """The utility that a case should reach; None without one."""
@@ -233,15 +236,13 @@ class Results:
 
     def statuses(self, case: str) -> dict[Status, int] | None:
         """How many trials ended in each way that occurred; None for sessions, which just end."""
-        layout = self.store.layout_of(case, "outcome")
-        if layout.axis == "chunk":
+        counts = None
+        if not self.keeps_trials(case):
             found = self.folds(case)
             counts = statuses(found) if "status" in found else None
-        elif "status" in layout.variables:
-            each = np.bincount(self[case]["status"].values, minlength=len(Status))
+        elif "status" in (dataset := self[case]):
+            each = np.bincount(dataset["status"].values, minlength=len(Status))
             counts = {one: int(each[one]) for one in Status}
-        else:
-            counts = None
         return None if counts is None else {one: n for one, n in counts.items() if n}
 
     def resampled(self, case: str, quantity: str = "stopping_epsilon") -> np.ndarray | None:

@@ -81,7 +81,7 @@ def find(name: str) -> Source:
     if isinstance(study, Study):
         return Source(str(path), None, lambda own: study, study.reporting)
     kind = _settings_of(study, name)
-    make = (lambda own: study()) if kind is None else study
+    make: Callable[[Any], Any] = (lambda own: study()) if kind is None else study
     return Source(str(path), kind, make, getattr(module, "reporting", None))
 
 
