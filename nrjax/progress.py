@@ -1,10 +1,16 @@
 """The progress of a run: bars on a terminal, lines in a log."""
 
+import importlib.util
 import threading
 from typing import Any
 
-import rich.console
-import rich.progress
+try:
+    import rich.console
+    import rich.progress
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f'progress needs {error.name}: pip install "nrjax[studies]"', name=error.name
+    ) from error
 
 _LINES = 20
 """Most passes whose progress is on the screen."""
@@ -111,6 +117,7 @@ class Lines:
 
 
 def progress(console: rich.console.Console | None = None) -> Bar | Lines:
-    """Bars on a terminal, lines anywhere else."""
+    """Bars on a terminal, and in a notebook that has ipywidgets; lines anywhere else."""
     console = rich.console.Console() if console is None else console
-    return Bar(console) if console.is_terminal else Lines(console)
+    drawn = console.is_jupyter and importlib.util.find_spec("ipywidgets") is not None
+    return Bar(console) if drawn or (console.is_terminal and not console.is_jupyter) else Lines(console)

@@ -431,6 +431,7 @@ def _fold(name: str, shape: Any, one: Quantity | None, *, missing: bool = False)
     whole = np.dtype(shape.dtype).kind in "biu"
     if bins == "fitting" or (missing and isinstance(bins, WholeBins)):  # those have no NaN
         bins = whole_numbers(2**31 - 1) if whole else LogBins(_SMALL, _LARGE, DIGITS, signed=True)
+        bins = WholeBins(0, 1) if shape.dtype == bool and not missing else bins
     return Fold(bins=bins, dim=dims[0] if dims else None)
 
 

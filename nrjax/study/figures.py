@@ -56,7 +56,7 @@ def standard(results: Results) -> dict[str, Callable[[Results], Figure]]:
     if any(len(group.cases) > 1 for group in _groups(results, kept)):
         found["paired_differences"] = paired_differences
     if any(_has_loss(results, name) for name in kept):
-        found["loss_against_epsilon_stated"] = loss_against_stated
+        found["loss_against_stated"] = loss_against_stated
     if len(judged) < len(names):
         found["quantities"] = quantities
     return found
@@ -94,7 +94,9 @@ def epsilon_split(
     results: Results, axes: Axes | None = None, cases: Sequence[str] | None = None
 ) -> Figure:
     """What releases and test cost the trials that stopped, on average, one on the other."""
-    return _drawn(_draw_split, results, axes, cases, [])
+    parts = [Patch(facecolor="0.7", edgecolor="0.2", label="releases")]
+    parts.append(Patch(facecolor="white", edgecolor="0.2", hatch="//", label="test"))
+    return _drawn(_draw_split, results, axes, cases, parts)
 
 
 def paired_differences(
@@ -116,19 +118,22 @@ def quantities(
 ) -> Figure:
     """Of sessions: the distribution function of each number that was kept, a panel each."""
     names = list(results) if cases is None else list(cases)
-    kept = unique(name for case in names for name in _scalars(results, case))
+    scalars = {name: _scalars(results, name) for name in names if results.statuses(name) is None}
+    kept = unique(quantity for some in scalars.values() for quantity in some)
     styles = _styles(results)
-    if axes is not None:
-        for case in names:
-            _draw_law(axes, results, case, kept[0], styles)
-        return axes.get_figure(root=True) or Figure()
-    figure, panels = new_panels(max(5.5, 4.2 * len(kept)), 1, len(kept))
-    for panel, quantity in zip(panels[0], kept, strict=True):
-        for case in names:
-            _draw_law(panel, results, case, quantity, styles)
+    figure, panels = None, [axes]
+    if axes is None:
+        figure, grid = new_panels(max(5.5, 4.2 * len(kept)), 1, len(kept))
+        panels = list(grid[0])
+    for panel, quantity in zip(panels, kept, strict=False):
+        for case, some in scalars.items():
+            if quantity in some:
+                _draw_law(panel, results, case, quantity, styles)
         panel.set(xlabel=words(quantity), ylabel="trials at or below (%)")
         draw_function_axes(panel)
-    _legend(figure, list(panels[0]), [BAND])
+    if figure is None:
+        return axes.get_figure(root=True) or Figure()
+    _legend(figure, panels, [BAND])
     return figure
 
 
@@ -322,8 +327,9 @@ def _draw_utilities(
         axes.axvline(goal, color="0.35", lw=1, linestyle=(0, (8, 3)), zorder=1, label="goal")
     draw_function_axes(axes)
     axes.set(xlabel="utility at the stop", ylabel="stopped trials at or below (%)")
-    text: Any = {"fontsize": "x-small", "va": "top", "color": "0.2"}
-    axes.text(0.02, 0.98, "\n".join(met), transform=axes.transAxes, **text)
+    paper = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8}
+    text: Any = {"fontsize": "x-small", "ha": "right", "color": "0.2", "bbox": paper, "zorder": 5}
+    axes.text(0.98, 0.03, "\n".join(met), transform=axes.transAxes, **text)
 
 
 def _draw_releases(
@@ -349,8 +355,8 @@ def _draw_split(
         releases, test = (law.mean if law is not None else np.nan for law in parts)
         style = styles[name]
         look: Any = {"width": 0.6, "edgecolor": style.line}
-        axes.bar(position, releases, color=style.face, label="releases", **look)
-        axes.bar(position, test, bottom=releases, color="white", hatch="//", label="test", **look)
+        axes.bar(position, releases, color=style.face, **look)
+        axes.bar(position, test, bottom=releases, color="white", hatch="//", **look)
     axes.set_xticks(range(len(labels)), labels)
     axes.set_xlim(-0.6, len(labels) - 0.4)
     axes.set_ylabel("mean ε of the trials that stopped (nat)")

@@ -1,0 +1,65 @@
+"""Small versions of all studies: the papers' and the example; also run in other processes.
+
+`python -m tests.study.small DATA HOME WORKERS` runs each into HOME/NAME, on a cluster of so many
+workers or, with 0, on this process's devices.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from nrjax.papers import ligett2017, rogers2023, skellam_counts, whitehouse2022
+from nrjax.study.cluster import connected
+from nrjax.study.results import Results
+from tests.study import example
+
+NAMES = ("example", "whitehouse2022", "ligett2017", "skellam_counts", "rogers2023")
+TRIALS, CHUNK = 20, 8
+
+
+def data(folder):
+    """Files of a hundred rows and of six counts."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(100, 3))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    y = np.where(x @ [1.0, -1.0, 0.5] + 0.3 * rng.normal(size=100) > 0, 1.0, -1.0)
+    np.savez(folder / "own.npz", x=x, y=y)
+    rows = "".join(f"{n},{4000 - 500 * n}\n" for n in range(6))
+    (folder / "own.csv").write_text("item,count\n" + rows)
+
+
+def study(name, folder, **changes):
+    """The study of that name, on these data."""
+    table, counts = str(folder / "own.npz"), str(folder / "own.csv")
+    if name == "example":
+        return example.study(example.Settings(**changes))
+    if name == "whitehouse2022":
+        own = {"task": ("logistic",), "test": ("public", "reduced_above_threshold")}
+        own |= {"data": (table,), "target": "y", "levels": 12, "curve_levels": 4}
+        own |= {"tight_at": 3.0, "highest_epsilon": 400.0, "utility_sensitivity": "loss"}
+        return whitehouse2022.study(whitehouse2022.Settings(**own | changes))
+    if name == "ligett2017":
+        own = {"task": ("logistic",), "method": ("noise_reduction", "theory"), "levels": 12}
+        own |= {"data": (table,), "target": "y", "alpha": (0.2, 0.4)}
+        return ligett2017.study(ligett2017.Settings(**own | changes))
+    if name == "skellam_counts":
+        own = {"data": counts, "mechanism": ("skellam", "brownian"), "levels": 8}
+        return skellam_counts.study(
+            skellam_counts.Settings(**own | {"curve_levels": 4} | changes)
+        )
+    own = {"data": (counts,), "levels": 20, "epsilon": 3.0}
+    return rogers2023.study(rogers2023.Settings(**own | changes))
+
+
+def main(folder, home, workers):
+    Results.draw = lambda self: None  # takes most of the time
+    with connected(None, workers or None) as client:
+        for name in NAMES:
+            study(name, folder).run(
+                home / name, trials=TRIALS, chunk=CHUNK, progress=False, client=client
+            )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

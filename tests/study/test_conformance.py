@@ -1,0 +1,256 @@
+"""What every study must do: the papers' and one of one's own, by the same tests."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("xarray")
+
+import nrjax
+from nrjax.study import drawing
+from nrjax.study.folder import DamagedError, UnfinishedError
+from nrjax.study.store import Store
+from tests.study import small
+from tests.study.small import CHUNK, NAMES, TRIALS
+
+CHANGES = {
+    "example": {"radius": 1.4},
+    "whitehouse2022": {"test_epsilon": 0.4},
+    "ligett2017": {"gamma": 0.2},
+    "skellam_counts": {"delta": 1e-5},
+    "rogers2023": {"epsilon": 2.0},
+}
+"""A setting that was another one before."""
+
+
+class Killed(BaseException):
+    """As a kill, which no handler hears of."""
+
+
+class DiesAfter:
+    """Progress that kills after so many chunks."""
+
+    def __init__(self, chunks):
+        self.left = chunks
+
+    def begin(self, case, name, trials, done):
+        """Nothing is shown."""
+
+    def advance(self, trials, seconds):
+        self.left -= 1
+        if self.left == 0:
+            raise Killed
+
+
+@pytest.fixture(autouse=True, scope="module")
+def undrawn():
+    """Figures take most of the time: the test of these draws them itself."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nrjax.Results, "draw", lambda self: None)
+        yield
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    small.data(folder)
+    return folder
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def name(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def study(name, data):
+    return small.study(name, data)
+
+
+def run(study, folder, trials=TRIALS, **more):
+    return study.run(folder, trials=trials, **{"chunk": CHUNK, "progress": False} | more)
+
+
+@pytest.fixture(scope="module")
+def whole(study, tmp_path_factory):
+    """A run that was not interrupted."""
+    return run(study, tmp_path_factory.mktemp("whole") / "run")
+
+
+def assert_same_bits(one, other):
+    assert list(one.cases) == list(other.cases)
+    for name, case in one.cases.items():
+        for which in case.passes:
+            left, right = one.read(name, which), other.read(name, which)
+            assert set(left.variables) == set(right.variables)
+            for variable in left.variables:
+                assert left[variable].values.tobytes() == right[variable].values.tobytes()
+
+
+def test_killed_and_taken_up_again(study, whole, tmp_path):
+    for chunks in (1, 3):
+        with pytest.raises(Killed):
+            run(study, tmp_path / "run", progress=DiesAfter(chunks))
+    with pytest.raises(UnfinishedError, match="is not finished: finish it with"):
+        nrjax.Results.open(tmp_path / "run")
+    results = run(study, tmp_path / "run")
+    assert_same_bits(results.store, whole.store)
+    for file in ("summary.json", "report.md"):
+        assert (tmp_path / "run" / file).is_file()
+
+
+def test_extended(study, whole, tmp_path):
+    run(study, tmp_path / "run", 5)
+    with pytest.raises(Killed):
+        run(study, tmp_path / "run", TRIALS, progress=DiesAfter(2))
+    results = run(study, tmp_path / "run")
+    assert_same_bits(results.store, whole.store)
+    assert results.store.settings["fingerprints"] == whole.store.settings["fingerprints"]
+    with pytest.raises(ValueError, match=f"trials = 5: must be at least {TRIALS}, which there are"):
+        run(study, tmp_path / "run", 5)
+
+
+def test_both_ways_of_keeping_agree(study, whole, tmp_path):
+    """In every quantity, within the resolution that is stated."""
+    summarised = run(study, tmp_path / "run", keep="summary", chunk=None)
+    compared = 0
+    for name in whole:
+        assert whole.statuses(name) == summarised.statuses(name)
+        for quantity, folded in summarised.folds(name).items():
+            if folded.fold.dim is not None or quantity == "status":
+                continue
+            exact, near = (one.distribution(name, quantity) for one in (whole, summarised))
+            assert exact is not None
+            assert near is not None
+            assert exact.trials == near.trials, quantity
+            if not exact.trials:
+                continue
+            compared += 1
+            np.testing.assert_allclose(near.mean, exact.mean, rtol=1e-5, atol=1e-6)
+            for rank in {1, (exact.trials + 1) // 2, exact.trials}:
+                value, (low, high) = exact.order_statistic(rank)[0], near.order_statistic(rank)
+                assert low <= value <= high
+                whole_number = float(folded.fold.bins.upper[-2]) % 1 == 0 and value % 1 == 0
+                if np.isfinite(value) and abs(value) > 2.0**-20:
+                    width = max(near.resolution * abs(value) * 1.001, float(whole_number))
+                    assert high - low <= width, quantity
+    assert compared >= 5
+    assert set(json.loads((tmp_path / "run/summary.json").read_text())) == set(whole.summary())
+
+
+def test_the_summary_keeps_the_contract(whole):
+    summary = json.loads((whole.folder / "summary.json").read_text())
+    json.dumps(summary, allow_nan=False)
+    facts = ["study", "nrjax", "jax", "device", "precision", "seed", "settings", "cases"]
+    assert list(summary)[: len(facts)] == facts
+    assert summary["settings"]["trials"] == TRIALS
+    percents = {"mean", "q05", "q25", "q50", "q75", "q95"}
+    for name, case in zip(whole, summary["cases"], strict=True):
+        assert case["case"] == name
+        assert set(case["seconds"]) == {"compile", "run"}
+        statuses = whole.statuses(name)
+        if statuses is None:
+            assert "stopped" not in case
+            continue
+        assert sum(case["status"].values()) == case["trials"] == TRIALS
+        assert case["stopped"] == case["status"].get("STOPPED", 0) / TRIALS
+        assert 0 <= case["step"]["q50"]
+        if case["epsilon"] is not None:
+            assert set(case["epsilon"]) == set(case["stopped_epsilon"]) == percents
+            median = whole.distribution(name).quantile(50)
+            assert case["epsilon"]["q50"] == (median if np.isfinite(median) else None)
+        if case.get("goal") is not None:
+            utility, stopped = (whole[name][one].values for one in ("utility", "stopped"))
+            goal = utility.dtype.type(case["goal"])
+            assert case["met"] == np.mean(stopped & (utility >= goal))
+            missed = goal - utility[stopped & (utility < goal)]
+            share = case["shortfall"]["share"]
+            assert share == (len(missed) / stopped.sum() if stopped.any() else None)
+            if missed.size:
+                np.testing.assert_allclose(case["shortfall"]["max"], missed.max(), rtol=1e-6)
+                np.testing.assert_allclose(case["shortfall"]["mean"], missed.mean(), rtol=1e-5)
+
+
+def test_another_setting_is_refused_by_name(name, study, whole, data, tmp_path):
+    before = {path: path.read_bytes() for path in whole.folder.rglob("*") if path.is_file()}
+    other = small.study(name, data, **CHANGES[name])
+    with pytest.raises(ValueError, match="cannot be taken up here, where other bits would come"):
+        run(other, whole.folder)
+    with pytest.raises(ValueError, match="seed is 1 here and was 0"):
+        run(study, whole.folder, seed=1)
+    with pytest.raises(ValueError, match="study is 'other' here"):
+        run(nrjax.Study("other", study.cases), whole.folder)
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_broken_chunk_is_named(study, whole, tmp_path):
+    results = run(study, tmp_path / "run")
+    path = sorted((tmp_path / "run" / "results").glob("*/*/*.npz"))[1]
+    bad = bytearray(path.read_bytes())
+    bad[len(bad) // 2] ^= 1
+    path.write_bytes(bad)
+    with pytest.raises(DamagedError, match=f"{path} is broken"):
+        nrjax.Results.open(tmp_path / "run").summary()
+    path.unlink()
+    assert_same_bits(run(study, tmp_path / "run").store, whole.store)
+    assert_same_bits(results.store, whole.store)
+
+
+def test_figures_and_comparisons(whole):
+    whole.store.write_figure("old.png", b"")
+    drawing.save(whole.store, *next(iter(whole.plot().items())))
+    assert len(list((whole.folder / "figures").glob("*.[ps][nv]g"))) == 3
+    kept = [name for name in whole if whole.statuses(name) is not None]
+    with_epsilon = [name for name in kept if whole.distribution(name) is not None]
+    if len(with_epsilon) > 1:
+        found = whole.compare(*with_epsilon[:2])
+        assert found.smaller.value + found.larger.value <= 1
+        assert found.dominance.verdict in ("smaller", "larger", "crossing", "undecided")
+        assert with_epsilon[0] in str(found)
+    assert "|" in str(whole.table())
+
+
+def _elsewhere(data, home, workers, **environment):
+    """All studies in another process."""
+    command = [sys.executable, "-m", "tests.study.small", str(data), str(home), str(workers)]
+    done = subprocess.run(
+        command,
+        cwd=os.path.dirname(os.path.dirname(os.path.dirname(__file__))),
+        env=os.environ | {"NPROC": "16"} | environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return home
+
+
+@pytest.fixture(scope="module")
+def eight_devices(data, tmp_path_factory):
+    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+    return _elsewhere(data, tmp_path_factory.mktemp("eight"), 0, XLA_FLAGS=flags.strip())
+
+
+@pytest.fixture(scope="module")
+def two_workers(data, tmp_path_factory):
+    return _elsewhere(data, tmp_path_factory.mktemp("workers"), 2)
+
+
+def test_eight_devices_give_the_same_bits(eight_devices, name, whole):
+    assert_same_bits(Store.open(eight_devices / name), whole.store)
+
+
+def test_two_workers_give_the_same_bits(two_workers, name, whole):
+    assert_same_bits(Store.open(two_workers / name), whole.store)
+
+
+def test_a_planted_other_trial_is_caught(study, whole, data, tmp_path):
+    """Negative control: the same study with another seed is not the same bits."""
+    other = run(study, tmp_path / "run", seed=1)
+    with pytest.raises(AssertionError):
+        assert_same_bits(other.store, whole.store)
