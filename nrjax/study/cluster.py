@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import logging
 import queue
+import sys
 import threading
 import time
 from collections import Counter
@@ -24,6 +25,9 @@ from nrjax import _machine
 from nrjax.study import identity
 from nrjax.study.filling import Plans, Progress, programs
 from nrjax.study.store import Store
+
+FROM_FILES = "nrjax_study_"
+"""How modules are called that were made from the file of a study."""
 
 _AHEAD = 3
 """Chunks that are with the scheduler for each thread of a worker: so that none waits for work."""
@@ -74,7 +78,6 @@ def fill_by_workers(
         ConnectionError: a chunk has ended several workers, or the scheduler is gone.
         StoreBusyError, StoreError, OSError: as `Store.writer` and `Writer.write`.
     """
-    cloudpickle = _cloudpickle()
     with store.writer() as writer:
         tasks = [
             Task(case, name, chunk, span.start, span.stop - span.start)
@@ -89,7 +92,7 @@ def fill_by_workers(
         if progress is not None:
             missing = sum(task.trials for task in tasks)
             progress.begin("all cases", "on the cluster", whole, whole - missing)
-        data = cloudpickle.dumps((plans, jax.random.key_data(key)))
+        data = packed(plans, key)
         facts = {name: store.settings[name] for name in identity.circumstances()}
         before = time.monotonic()
         for task, done in _dealt(client, data, facts, tasks):
@@ -99,6 +102,15 @@ def fill_by_workers(
             before, begun = time.monotonic(), before
             if progress is not None:
                 progress.advance(task.trials, before - begun)
+
+
+def packed(plans: Plans, key: Array) -> bytes:
+    """What a worker needs, code of one's own from a file or a notebook included."""
+    cloudpickle = _cloudpickle()
+    for name, module in list(sys.modules.items()):
+        if name.startswith(FROM_FILES):
+            cloudpickle.register_pickle_by_value(module)
+    return cloudpickle.dumps((plans, jax.random.key_data(key)))
 
 
 def _dealt(

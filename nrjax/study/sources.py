@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nrjax._numerics import check
+from nrjax.study.cluster import FROM_FILES
 from nrjax.study.results import Reporting
 from nrjax.study.settings import RunSettings, from_plain, shared_with, with_whole_paths
 from nrjax.study.store import Store
@@ -109,7 +110,7 @@ def reporting_of(store: Store) -> Reporting:
 
 def _loaded(path: Path) -> Any:
     """The module in a file; a cluster's workers are sent its contents."""
-    name = f"nrjax_study_{path.stem}"
+    name = f"{FROM_FILES}{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -120,8 +121,6 @@ def _loaded(path: Path) -> Any:
         spec.loader.exec_module(module)
     finally:
         sys.path.remove(str(path.parent))
-    if (pickle := sys.modules.get("cloudpickle")) is not None:
-        pickle.register_pickle_by_value(module)
     return module
 
 

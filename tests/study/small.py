@@ -45,9 +45,7 @@ def study(name, folder, **changes):
         return ligett2017.study(ligett2017.Settings(**own | changes))
     if name == "skellam_counts":
         own = {"data": counts, "mechanism": ("skellam", "brownian"), "levels": 8}
-        return skellam_counts.study(
-            skellam_counts.Settings(**own | {"curve_levels": 4} | changes)
-        )
+        return skellam_counts.study(skellam_counts.Settings(**own | {"curve_levels": 4} | changes))
     own = {"data": (counts,), "levels": 20, "epsilon": 3.0}
     return rogers2023.study(rogers2023.Settings(**own | changes))
 
