@@ -19,7 +19,6 @@ from nrjax.datasets._dataset import (
     unit_l2_rows,
 )
 from nrjax.datasets._files import cache_folder, data_folder
-from nrjax.datasets._prepared import remembered
 from nrjax.datasets.counts import Counts, load_counts, zipf_counts, zipf_law
 
 __all__ = [
@@ -34,7 +33,6 @@ __all__ = [
     "fetch",
     "load",
     "load_counts",
-    "remembered",
     "resolve",
     "unit_l2_rows",
     "zipf_counts",

@@ -5,6 +5,7 @@ differentiable loss that is Lipschitz in theta (Chaudhuri, Monteleoni & Sarwate 
 """
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -19,25 +20,12 @@ from nrjax.erm.released import Released
 from nrjax.sensitivities import Noise, Sensitivity, norm_of
 
 
-def distinct(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of a float64 table, the number of a row of each kind, and how many there are of it."""
+def merge(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct rows of a float64 table, and the share of each among all; for speed alone."""
     table = np.ascontiguousarray(table + 0.0)  # turns -0.0, which differs in bits, into 0.0
     raw = table.view(np.dtype((np.void, table.dtype.itemsize * table.shape[1]))).ravel()
     _, index, counts = np.unique(raw, return_index=True, return_counts=True)
-    return index, counts
-
-
-def merge(
-    table: np.ndarray, found: tuple[np.ndarray, np.ndarray] | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct rows of a float64 table, and the share of each among all; for speed alone.
-
-    Args:
-        table: shape (rows, columns).
-        found: what `distinct` found in it, if it is known.
-    """
-    index, counts = distinct(table) if found is None else found
-    return table[index] + 0.0, counts / table.shape[0]
+    return table[index], counts / table.shape[0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,12 +99,12 @@ class OutputPerturbation:
         return Sensitivity(sensitivity.output_l1(*public), "l1")
 
     @property
-    def utility_sensitivity(self) -> float | None:
-        """Sensitivity of the utility at any one hypothesis; None if nothing was stated."""
+    def utility_sensitivity(self) -> Any:
+        """Sensitivity of the utility at any one hypothesis, a float; None if none was stated."""
         return self.utility.sensitivity
 
     @property
-    def excess_risk_sensitivity(self) -> float | None:
+    def excess_risk_sensitivity(self) -> Any:
         """Sensitivity of the excess risk; see `nrjax.erm.sensitivity.excess_risk`."""
         return self.utility.excess_risk().sensitivity
 
@@ -198,7 +186,7 @@ class OutputProblem(OutputPerturbation):
             ValueError: an argument is out of range, a promise does not hold, or the optimum was
                 not found.
         """
-        promises = Promises.build(
+        promises = Promises(
             regularisation=regularisation,
             lipschitz=lipschitz,
             max_norm=max_norm,
@@ -208,11 +196,8 @@ class OutputProblem(OutputPerturbation):
             lowest_loss=lowest_loss,
             loss_spread=loss_spread,
         )
-        promises.check_rows(features, labels)
-        # The door's bound on a norm is 1.
-        x = _door.floats("features", features) / max_norm
-        x, y = _door.checked(x, labels, regularisation)
-        x = x * max_norm
+        x, y = _door.checked(features, labels, regularisation, max_norm=max_norm)
+        promises.check_labels(y)
         width = x.shape[1] if dimension is None else dimension
         whole = isinstance(width, (int, np.integer)) and not isinstance(width, bool)
         check(whole and width >= 1, "dimension", dimension, "an integer, at least 1")

@@ -25,7 +25,6 @@ from nrjax.sensitivities import Noise, Sensitivity, norm_of
 
 _TOLERANCE = 1e-12
 """Gradient norm that the computed optimum must have reached to be released."""
-
 _SHARE = 5e-7
 """Of the utility's sensitivity: what the linear solve may have left in it, on either data set."""
 
@@ -124,16 +123,12 @@ class RidgeProblem:
         ok = constants != "l1_rows" or self.row_norm == "l1"
         right = "'paper' or 'tight', since the rows were not checked: fit with row_norm='l1'"
         check(ok, "constants", constants, right)
-        norm = norm_of(noise)
-        moved = (
-            statistics.l2_sensitivity(constants)
-            if norm == "l2"
-            else statistics.l1_sensitivity(self.dimension, constants)
-        )
+        if norm_of(noise) == "l2":
+            moved = Sensitivity(statistics.l2_sensitivity(constants), "l2")
+        else:
+            moved = Sensitivity(statistics.l1_sensitivity(self.dimension, constants), "l1")
         utility = RidgeUtility(rows=float(self.rows), layout=layout, **self._quadratic)
-        return Released(
-            statistics.pack(*self.statistics, layout), Sensitivity(moved, norm), utility
-        )
+        return Released(statistics.pack(*self.statistics, layout), moved, utility)
 
     def released_optimum(
         self, noise: Noise, constants: OutputConstants = "paper"
@@ -187,10 +182,7 @@ class RidgeProblem:
 
     @property
     def radius(self) -> float:
-        """l2 radius M of the ball, which holds the optimum, whatever the data.
-
-        `1/sqrt(lambda)`, or half of it; see `nrjax.erm.radius.ridge_radius`.
-        """
+        """l2 radius M of the ball that holds the optimum; see `nrjax.erm.radius.ridge_radius`."""
         return float(ridge_radius(self.regularisation, self.ball))
 
     @property
@@ -215,10 +207,7 @@ class RidgeProblem:
 
     @property
     def utility_sensitivity(self) -> float:
-        """Sensitivity `(M + 1)^2/(2n)` of the utility at any one hypothesis, and its rounding.
-
-        See `nrjax.erm.sensitivity.evaluated`.
-        """
+        """Sensitivity `(M + 1)^2/(2n)` of the utility at any one hypothesis, and its rounding."""
         return sensitivity.evaluated(sensitivity.squared_loss(self.rows, self.radius), 0.5)
 
     @property
