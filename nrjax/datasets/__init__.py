@@ -2,7 +2,8 @@
 
 import os
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from types import ModuleType
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -12,7 +13,6 @@ from nrjax.datasets._dataset import (
     NORMALISATIONS,
     TASKS,
     Dataset,
-    Raw,
     divided_by_largest_l1_norm,
     divided_by_largest_value,
     scaled,
@@ -42,23 +42,10 @@ __all__ = [
 PathLike = str | os.PathLike[str]
 
 
-class _Source(Protocol):
-    """What a module of a named data set holds."""
+_SOURCES: dict[str, ModuleType] = {"flights": flights, "kdd99": kddcup, "twitter": twitter}
+"""Each has TASKS, FEATURES, HOW (to get it), `most_rows`, `where` and `read`."""
 
-    @property
-    def TASKS(self) -> tuple[str, ...]: ...
-    @property
-    def FEATURES(self) -> int: ...
-    @property
-    def HOW(self) -> str: ...
-    def most_rows(self, path: Path | None) -> int: ...
-    def where(self, data_dir: PathLike | None = None) -> Path | None: ...
-    def read(self, task: str, rows: int, data_dir: PathLike | None = None) -> Raw: ...
-
-
-_SOURCES: dict[str, _Source] = {"flights": flights, "kdd99": kddcup, "twitter": twitter}
 _PAPER = {"logistic": "kdd99", "ridge": "twitter"}
-
 
 _USUAL_ROWS = 10_000
 """Rows of a named data set unless asked otherwise, as in Whitehouse 2022."""

@@ -47,9 +47,10 @@ class Promises:
 
     def __post_init__(self):
         for name in ("regularisation", "lipschitz", "max_norm", "radius", "loss_spread"):
-            value: Any = getattr(self, name)
-            unstated = value is None and name in ("radius", "loss_spread")
-            check(unstated or (_number(value) and value > 0), name, value, "above 0 and finite")
+            value = getattr(self, name)
+            optional = name in ("radius", "loss_spread")
+            ok = optional if value is None else _number(value) and value > 0
+            check(ok, name, value, "above 0 and finite")
         for name in ("label_range", "loss_at_zero"):
             pair = getattr(self, name)
             ok = pair is None or (np.ndim(pair) == 1 and len(pair) == 2 and all(map(_number, pair)))
