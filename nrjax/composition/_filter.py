@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, concrete
+from nrjax._numerics import check, check_positive, concrete
 from nrjax.composition._ledger import Ledger
 from nrjax.composition._spending import enlarged, limit, rounded_down
 from nrjax.composition._state import LedgerState
@@ -148,10 +148,7 @@ class BudgetFilter(Ledger):
                 f"is known for {names(times)}"
             )
         check_norm(sensitivity, kind.noise)  # pyright: ignore[reportAttributeAccessIssue]
-        number = concrete(sensitivity)
-        if number is not None:
-            ok = (number > 0) & np.isfinite(number)
-            check(ok, "sensitivity", sensitivity, "positive and finite")
+        check_positive("sensitivity", sensitivity)
         # As a request will have it, which is refused where it is out of range of the dtype.
         size = jnp.asarray(sensitivity, left.dtype)
         usable = (size >= float(jnp.finfo(left.dtype).tiny)) & (size < jnp.inf)

@@ -4,6 +4,9 @@ Python floats in, Python floats out, computed in float64 on the host and rounded
 an epsilon, a delta, and what a mechanism satisfies are never too small, a budget is never too
 large. They are off by less than a part in 1e9 (for a delta up to 0.99).
 
+What a mechanism has (rho, mu, a divergence or an epsilon) is >= 0, an epsilon to spend > 0, `delta`
+in (0, 1), `order` a Renyi order A > 1. What is out of range or not concrete is a `ValueError`.
+
 Sources: [BS16] Bun, Steinke 2016 (Rogers 2023, Lemma 2.3); [CKS20] Canonne, Kamath, Steinke 2020,
 Proposition 12 (Balle et al. 2020, Theorem 21); [DRS22] Dong, Roth, Su 2022, Corollary 2.13.
 """
@@ -81,14 +84,8 @@ def best_order(score: Callable[[Any], Any]) -> tuple[float, float]:
 def epsilon_of_zcdp(rho: float, delta: float, conversion: str = "standard") -> float:
     """Smallest epsilon proved for a `rho`-zCDP mechanism, rounded up.
 
-    Args:
-        rho: zero-concentrated parameter, >= 0.
-        delta: probability, in (0, 1).
-        conversion: "standard", `rho + 2 sqrt(rho log(1/delta))` [BS16], or "renyi", the smallest
-            that [CKS20] gives over all orders, which is better.
-
-    Raises:
-        ValueError: an argument is out of range or not a concrete number.
+    The conversion is "standard", `rho + 2 sqrt(rho log(1/delta))` [BS16], or "renyi", the smallest
+    that [CKS20] gives over all orders, which is better.
     """
     rho, delta = not_negative("rho", rho), probability(delta)
     check_conversion(conversion)
@@ -105,16 +102,7 @@ def epsilon_of_zcdp(rho: float, delta: float, conversion: str = "standard") -> f
 
 
 def zcdp_for(epsilon: float, delta: float, conversion: str = "standard") -> float:
-    """Largest rho whose `epsilon_of_zcdp` is at most `epsilon`, rounded down.
-
-    Args:
-        epsilon: > 0.
-        delta: probability, in (0, 1).
-        conversion: as in `epsilon_of_zcdp`.
-
-    Raises:
-        ValueError: an argument is out of range or not a concrete number.
-    """
+    """Largest rho whose `epsilon_of_zcdp` is at most `epsilon`, rounded down."""
     epsilon, delta = positive("epsilon", epsilon), probability(delta)
     check_conversion(conversion)
     level = -math.log(delta)
@@ -134,14 +122,6 @@ def epsilon_of_rdp(order: float, divergence: float, delta: float) -> float:
     """Epsilon of a mechanism whose Renyi divergence at `order` is at most `divergence` [CKS20].
 
     `R + log(1 - 1/A) + (log(1/delta) - log A)/(A - 1)`, rounded up; 0 where that is negative.
-
-    Args:
-        order: A > 1.
-        divergence: R >= 0.
-        delta: probability, in (0, 1).
-
-    Raises:
-        ValueError: an argument is out of range or not a concrete number.
     """
     order, delta = order_above_one(order), probability(delta)
     divergence = not_negative("divergence", divergence)
@@ -152,14 +132,8 @@ def epsilon_of_rdp(order: float, divergence: float, delta: float) -> float:
 def rdp_for(order: float, epsilon: float, delta: float) -> float:
     """Largest Renyi divergence whose `epsilon_of_rdp` is at most `epsilon`, rounded down.
 
-    Args:
-        order: A > 1.
-        epsilon: > 0.
-        delta: probability, in (0, 1).
-
     Raises:
-        ValueError: an argument is out of range or not a concrete number, or no divergence is small
-            enough at this order.
+        ValueError: no divergence is small enough at this order.
     """
     order, delta = order_above_one(order), probability(delta)
     epsilon = positive("epsilon", epsilon)
@@ -181,28 +155,12 @@ def rdp_budgets(order: Any, epsilon: float, delta: float) -> Any:
 
 
 def delta_of_gdp(mu: float, epsilon: float) -> float:
-    """`Phi(-e/mu + mu/2) - exp(e) Phi(-e/mu - mu/2)`, rounded up [DRS22].
-
-    Args:
-        mu: Gaussian parameter, >= 0.
-        epsilon: e >= 0.
-
-    Raises:
-        ValueError: an argument is out of range or not a concrete number.
-    """
+    """`Phi(-e/mu + mu/2) - exp(e) Phi(-e/mu - mu/2)`, rounded up [DRS22]."""
     return delta_of(not_negative("mu", mu), not_negative("epsilon", epsilon))
 
 
 def epsilon_of_gdp(mu: float, delta: float) -> float:
-    """Smallest epsilon with `delta_of_gdp(mu, epsilon) <= delta`, rounded up.
-
-    Args:
-        mu: Gaussian parameter, >= 0.
-        delta: probability, in (0, 1).
-
-    Raises:
-        ValueError: an argument is out of range or not a concrete number.
-    """
+    """Smallest epsilon with `delta_of_gdp(mu, epsilon) <= delta`, rounded up."""
     mu, delta = not_negative("mu", mu), probability(delta)
     if delta_of(mu, 0.0) <= delta:
         return 0.0
@@ -212,15 +170,7 @@ def epsilon_of_gdp(mu: float, delta: float) -> float:
 
 
 def gdp_for(epsilon: float, delta: float) -> float:
-    """Largest mu with `delta_of_gdp(mu, epsilon) <= delta`, rounded down.
-
-    Args:
-        epsilon: > 0.
-        delta: probability, in (0, 1).
-
-    Raises:
-        ValueError: an argument is out of range or not a concrete number.
-    """
+    """Largest mu with `delta_of_gdp(mu, epsilon) <= delta`, rounded down."""
     epsilon, delta = positive("epsilon", epsilon), probability(delta)
     # The square root of twice `zcdp_for`, which may underflow.
     level = -math.log(delta)

@@ -1,6 +1,6 @@
 """Which zCDP, Renyi and Gaussian privacy a mechanism has, by what is known of it.
 
-Python floats in, Python floats out, on the host in float64, rounded up. Exported by `conversions`.
+Arguments, errors and rounding are those of `conversions`, which exports these.
 """
 
 import math
@@ -16,13 +16,6 @@ def zcdp_of_dp(epsilon: float, delta: float) -> tuple[float, float]:
     Lemma 2.3 of Rogers 2023 with the rho of `zcdp_of_pure`: an (epsilon, delta) pair of laws is a
     mixture of anything, with weight delta, and a pair that is epsilon-private (Kairouz, Oh,
     Viswanath 2015, Theorem 3.1).
-
-    Args:
-        epsilon: >= 0.
-        delta: in [0, 1).
-
-    Raises:
-        ValueError: an argument is out of range or not a concrete number.
     """
     share = number("delta", delta)
     check(0 <= share < 1, "delta", delta, "at least 0 and below 1")
@@ -36,39 +29,19 @@ def zcdp_of_pure(epsilon: float) -> float:
     `(A - 1) D_A = log cosh(s e) - log cosh(e/2)`. As a function of `s^2` that is concave (its slope
     `e tanh(s e)/(2 s)` falls), so it is at most its slope at `s = 1/2` times `s^2 - 1/4`, which is
     `A (A - 1) e tanh(e/2)`. Equality for A to 1.
-
-    Args:
-        epsilon: >= 0.
-
-    Raises:
-        ValueError: an argument is out of range or not a concrete number.
     """
     epsilon = not_negative("epsilon", epsilon)
     return up(epsilon * math.tanh(epsilon / 2), epsilon)
 
 
 def zcdp_of_bounded_range(epsilon: float) -> float:
-    """Rho of a mechanism of loss range epsilon: `epsilon^2/8` (Cesar, Rogers 2021, Lemma 2.4).
-
-    Args:
-        epsilon: >= 0.
-
-    Raises:
-        ValueError: an argument is out of range or not a concrete number.
-    """
+    """Rho of a mechanism of loss range epsilon: `epsilon^2/8` (Cesar, Rogers 2021, Lemma 2.4)."""
     epsilon = not_negative("epsilon", epsilon)
     return up(0.125 * epsilon * epsilon, epsilon)
 
 
 def zcdp_of_gdp(mu: float) -> float:
-    """Rho of a mu-GDP mechanism: `mu^2/2`.
-
-    Args:
-        mu: >= 0.
-
-    Raises:
-        ValueError: an argument is out of range or not a concrete number.
-    """
+    """Rho of a mu-GDP mechanism: `mu^2/2`."""
     mu = not_negative("mu", mu)
     return up(0.5 * mu * mu, mu)
 
@@ -78,12 +51,6 @@ def gdp_of_pure(epsilon: float) -> float:
 
     The normal laws whose trade-off curve passes through the one corner of that of randomised
     response and is below it elsewhere, being convex.
-
-    Args:
-        epsilon: >= 0.
-
-    Raises:
-        ValueError: an argument is out of range or not a concrete number.
     """
     return mu_of_odds(not_negative("epsilon", epsilon))
 
@@ -93,12 +60,6 @@ def gdp_of_bounded_range(epsilon: float) -> float:
 
     The worst such mechanisms have two losses, epsilon apart; of their corners the symmetric one is
     the farthest out.
-
-    Args:
-        epsilon: >= 0.
-
-    Raises:
-        ValueError: an argument is out of range or not a concrete number.
     """
     return mu_of_odds(not_negative("epsilon", epsilon) / 2)
 
@@ -107,13 +68,6 @@ def rdp_of_pure(order: float, epsilon: float) -> float:
     """Renyi divergence at `order` of an epsilon-private mechanism: randomised response's.
 
     `log(cosh((A - 1/2) e)/cosh(e/2))/(A - 1)`.
-
-    Args:
-        order: A > 1.
-        epsilon: e >= 0.
-
-    Raises:
-        ValueError: an argument is out of range or not a concrete number.
     """
     order, epsilon = order_above_one(order), not_negative("epsilon", epsilon)
     # cosh(a)/cosh(b) - 1 = 2 sinh((a + b)/2) sinh((a - b)/2)/cosh(b), here a + b = A e,
@@ -127,28 +81,12 @@ def rdp_of_pure(order: float, epsilon: float) -> float:
 
 
 def rdp_of_zcdp(order: float, rho: float) -> float:
-    """Renyi divergence at `order` of a rho-zCDP mechanism: `A rho`.
-
-    Args:
-        order: A > 1.
-        rho: >= 0.
-
-    Raises:
-        ValueError: an argument is out of range or not a concrete number.
-    """
+    """Renyi divergence at `order` of a rho-zCDP mechanism: `A rho`."""
     order, rho = order_above_one(order), not_negative("rho", rho)
     return up(order * rho, rho)
 
 
 def rdp_of_gdp(order: float, mu: float) -> float:
-    """Renyi divergence at `order` of a mu-GDP mechanism: `A mu^2/2`.
-
-    Args:
-        order: A > 1.
-        mu: >= 0.
-
-    Raises:
-        ValueError: an argument is out of range or not a concrete number.
-    """
+    """Renyi divergence at `order` of a mu-GDP mechanism: `A mu^2/2`."""
     order, mu = order_above_one(order), not_negative("mu", mu)
     return up(0.5 * order * mu * mu, mu)

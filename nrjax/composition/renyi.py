@@ -10,7 +10,7 @@ from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_positive, check_probability, concrete
+from nrjax._numerics import check, check_numbers, check_positive, check_probability, concrete
 from nrjax.composition import certificates
 from nrjax.composition._filter import BudgetFilter, Cost, check_no_delta, find
 from nrjax.composition._host import positive, probability
@@ -44,9 +44,8 @@ _LAPLACE_REDUCTION, _LAPLACE_MECHANISM, _PURE = (
 
 def check_order(order: Any) -> None:
     """Constructor check: above 1 and finite, where it has numbers."""
-    number = concrete(order)
-    if number is not None:
-        check((number > 1) & np.isfinite(number), "order", order, "above 1 and finite")
+    right = "above 1 and finite"
+    check_numbers("order", order, lambda number: (number > 1) & np.isfinite(number), right)
 
 
 def renyi_costs(order: ArrayLike) -> Mapping[type, Cost]:

@@ -88,7 +88,6 @@ class FilteredSchedule(Schedule):
             check_positive("sensitivity", self.sensitivity)
         if self.kind is not ExPost:
             check_norm(self.sensitivity, self.kind.noise)
-        if self.kind is not ExPost:
             right = f"given, as {self.kind.__name__} takes it"
             check(self.sensitivity is not None, "sensitivity", self.sensitivity, right)
         priced = self.rule if self.rule is not None and self.rule.uses_epsilon else None

@@ -140,15 +140,8 @@ class UnifiedFilter(_ConcentratedFilter):
     of Brownian noise alone are the special case of Lemma 6.2; `GaussianFilter` is better for these.
 
     The theorem prints `2 sqrt(2 rho log(1/delta))`; its proof goes through Lemma 2.3, which gives
-    `2 sqrt(rho log(1/delta))`, as the paper's experiments use.
-
-    Attributes:
-        epsilon: of the whole guarantee, > 0.
-        delta: of the whole guarantee, in (0, 1).
-        approximation: the part of delta kept for the requests' own deltas, in [0, delta).
-        conversion: "standard", `epsilon = rho + 2 sqrt(rho log(1/delta))`, as in the paper, or
-            "renyi", a smaller epsilon for the same rho (`conversions.epsilon_of_zcdp`). Static.
-        budget: the rho that this buys; made at construction, when the others must be concrete.
+    `2 sqrt(rho log(1/delta))`, as the paper's experiments use. Attributes are those of
+    `ZCDPFilter`.
     """
 
     _reasons: ClassVar[Mapping[type, str]] = {

@@ -5,9 +5,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal, NamedTuple
 
-import numpy as np
-
-from nrjax._numerics import check
+from nrjax._numerics import check, is_integer
 from nrjax.datasets import flights, kddcup, twitter, user
 from nrjax.datasets._dataset import (
     NORMALISATIONS,
@@ -117,8 +115,7 @@ def load(
     name = resolve(os.fspath(name_or_path), task)
     check(normalise in NORMALISATIONS, "normalise", normalise, f"one of {tuple(NORMALISATIONS)}")
     if rows is not None and rows != "all":
-        whole = isinstance(rows, int | np.integer) and not isinstance(rows, bool)
-        check(whole and rows >= 1, "rows", rows, "a positive integer, or 'all'")
+        check(is_integer(rows) and rows >= 1, "rows", rows, "a positive integer, or 'all'")
     if name in _SOURCES:
         source = _SOURCES[name]
         check(target is None, "target", target, f"None for {name}, whose target is fixed")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check
+from nrjax._numerics import check_integer
 from nrjax._shown import representation
 from nrjax.erm import _door, sensitivity
 from nrjax.erm._promises import Promises, Witnesses
@@ -199,8 +199,7 @@ class OutputProblem(OutputPerturbation):
         x, y = _door.checked(features, labels, regularisation, max_norm=max_norm)
         promises.check_labels(y)
         width = x.shape[1] if dimension is None else dimension
-        whole = isinstance(width, (int, np.integer)) and not isinstance(width, bool)
-        check(whole and width >= 1, "dimension", dimension, "an integer, at least 1")
+        check_integer("dimension", width, 1)
         witnesses = Witnesses(loss, x, y, int(width), promises)
         witnesses.check_ball()
         table, weights = merge(np.column_stack([x, y]))

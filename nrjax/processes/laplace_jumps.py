@@ -8,7 +8,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_positive, check_shape, concrete, float_dtype
+from nrjax._numerics import check, check_positive, check_shape, float_dtype
 from nrjax.processes.laplace import laplace, laplace_loss, random_bits, uniform
 from nrjax.pytrees import static
 from nrjax.types import NoiseProcess, Status
@@ -68,23 +68,19 @@ class LaplaceJumps(NoiseProcess):
 
     def __post_init__(self):
         check_shape("shape", self.shape)
-        check_positive("eta", self.eta)
-        check_positive("horizon", self.horizon)
-        first, last = concrete(self.eta), concrete(self.horizon)
+        first, last = check_positive("eta", self.eta), check_positive("horizon", self.horizon)
         if first is not None and last is not None:
             check(last >= first, "horizon", self.horizon, f"at least eta = {self.eta!r}")
         check(isinstance(self.size, int) and self.size >= 0, "size", self.size, "an int >= 1")
         if self.size == 0:
-            first, last = concrete(self.eta), concrete(self.horizon)
             if first is None or last is None:
                 raise ValueError(
                     "size is missing: must be an int >= 1 where eta or horizon is traced "
                     f"(eta = {self.eta!r}, horizon = {self.horizon!r})"
                 )
             ratio = np.max(np.asarray(last, float) / np.asarray(first, float))
-            check(
-                np.isfinite(ratio), "horizon", self.horizon, f"finite, eta = {self.eta!r} above 0"
-            )
+            right = f"finite, eta = {self.eta!r} above 0"
+            check(np.isfinite(ratio), "horizon", self.horizon, right)
             object.__setattr__(self, "size", buffer_size(2 * math.log(max(1.0, ratio))))
 
     def init(self, key: Array, time: ArrayLike) -> LaplaceJumpsState:
