@@ -90,7 +90,7 @@ class LinearBoundary(GaussianGuarantee):
         return argument, sensitivity, a, jnp.maximum(b, level / (2 * a))
 
     def curve(self, time: ArrayLike) -> Array:
-        """The line `a t + b` itself, above which W is with probability at most delta; rounded up."""
+        """The line `a t + b`, above which W is with probability at most delta; rounded up."""
         check_time(time)
         time, _, a, b = self._line(time)
         return jnp.where(time > 0, round_up(a * time + b, _MARGIN), jnp.nan)

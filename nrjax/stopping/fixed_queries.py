@@ -78,13 +78,11 @@ def first_yes(
         check(~np.isnan(number), "utilities", utilities, "numbers, not NaN")
     dtype = jnp.promote_types(float_dtype(utilities), jnp.float32)
     if isinstance(rule, ThresholdRule):
-        known = rule
-        if number is not None and concrete(known.threshold) is not None:
-            known, utilities = known.centred(number)
+        if number is not None and concrete(rule.threshold) is not None:
+            rule, utilities = rule.centred(number)
         elif number is not None and number.dtype.kind == "f":
-            known, utilities = _resolved(known, number, dtype)
-        known.check_resolved(dtype)
-        rule = known
+            rule, utilities = _resolved(rule, number, dtype)
+        rule.check_resolved(dtype)
     utilities = exact_float(utilities, dtype)
     levels = jnp.full(shape, jnp.nan, dtype) if epsilons is None else jnp.asarray(epsilons, dtype)
     rule = jax.tree.map(lambda leaf: _cast(leaf, dtype), rule)

@@ -20,11 +20,7 @@ _ROUNDING = 32
 
 
 class ReducedState(NamedTuple):
-    """Where the test stands.
-
-    `key` is the stream of the threshold noise, `noise` that noise and its scale, `epsilon` the
-    largest epsilon so far, `step` the number of the next step, `status` a `Status`.
-    """
+    """Where the test stands: `key` is the stream of the threshold noise, `epsilon` the largest."""
 
     key: Array
     noise: LaplaceState
@@ -48,13 +44,8 @@ class ReducedAboveThreshold(ThresholdRule):
     under a trace the rule never says yes from then on and its status is `Status.INVALID_TIME`.
 
     Attributes:
-        threshold: tau, scalar; or one for each step, shape (steps,), past whose end the rule
-            never says yes. In units of the utility.
-        sensitivity: Delta, largest change of any of the utilities between neighbours, for every
-            release that can come out; they may change in different directions.
-
-    Raises:
-        ValueError: a threshold is NaN, or the sensitivity is not positive and finite.
+        threshold: tau, as in `AboveThreshold`.
+        sensitivity: Delta, as in `InteractiveAboveThreshold`.
     """
 
     sensitivity: Any
