@@ -69,15 +69,24 @@ def renyi_costs(order: ArrayLike) -> Mapping[type, Cost]:
         return price
 
     return {
-        BrownianReduction: concentrated(BrownianReduction),
+        **{kind: concentrated(kind) for kind in (BrownianReduction, ZCDP, GDP, BoundedRange)},
         LaplaceReduction: of_ratio(_LAPLACE_REDUCTION),
-        ZCDP: concentrated(ZCDP),
-        GDP: concentrated(GDP),
-        BoundedRange: concentrated(BoundedRange),
         Pure: pure,
         LaplaceMechanism: of_ratio(_LAPLACE_MECHANISM),
         ExPost: lambda request, dtype: enlarged(request.epsilon, dtype),
     }
+
+
+def _brownian_time(filter: Any, left: Array, sensitivity: ArrayLike) -> Array:
+    return time_of_square(left, sensitivity, 0.5 * jnp.asarray(filter.order, left.dtype))
+
+
+def _laplace_time(filter: Any, left: Array, sensitivity: ArrayLike) -> Array:
+    order = jnp.asarray(filter.order, left.dtype)
+    epsilon = certificates.laplace_reduction_inverse(order, left)
+    time = jnp.asarray(sensitivity, left.dtype) / epsilon
+    margin = 1 + 24 * float(jnp.finfo(left.dtype).eps)
+    return enough(time * margin, jnp.minimum(left, epsilon))
 
 
 class RenyiFilter(BudgetFilter):
@@ -113,7 +122,7 @@ class RenyiFilter(BudgetFilter):
     order: ArrayLike
     epsilon: ArrayLike
     delta: ArrayLike
-    _reasons: ClassVar[Mapping[type, str]] = {}
+    _times: ClassVar[Any] = {BrownianReduction: _brownian_time, LaplaceReduction: _laplace_time}
 
     def __post_init__(self):
         check_order(self.order)
@@ -178,17 +187,3 @@ class RenyiFilter(BudgetFilter):
 
     def _costs(self) -> Mapping[type, Cost]:
         return renyi_costs(self.order)
-
-    def _times(self) -> Mapping[type, Callable[[Array, ArrayLike], Array]]:
-        def brownian(left: Array, sensitivity: ArrayLike) -> Array:
-            half = 0.5 * jnp.asarray(self.order, left.dtype)
-            return time_of_square(left, sensitivity, half)
-
-        def laplace(left: Array, sensitivity: ArrayLike) -> Array:
-            order = jnp.asarray(self.order, left.dtype)
-            epsilon = certificates.laplace_reduction_inverse(order, left)
-            time = jnp.asarray(sensitivity, left.dtype) / epsilon
-            margin = 1 + 24 * float(jnp.finfo(left.dtype).eps)
-            return enough(time * margin, jnp.minimum(left, epsilon))
-
-        return {BrownianReduction: brownian, LaplaceReduction: laplace}

@@ -1,7 +1,7 @@
 """Filters whose currency is the rho of zero-concentrated differential privacy."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -124,12 +124,7 @@ class ZCDPFilter(_ConcentratedFilter):
         ExPost: "ExPostFilter, or SideBySideFilter, takes it",
         LaplaceReduction: "RenyiFilter takes it",
     }
-
-    def _costs(self) -> Mapping[type, Cost]:
-        return ZCDP_COSTS
-
-    def _times(self) -> Mapping[type, Callable[[Array, ArrayLike], Array]]:
-        return {}
+    _prices: ClassVar[Mapping[type, Cost]] = ZCDP_COSTS
 
 
 class UnifiedFilter(_ConcentratedFilter):
@@ -148,9 +143,7 @@ class UnifiedFilter(_ConcentratedFilter):
         ExPost: "ExPostFilter, RenyiFilter or SideBySideFilter takes it",
         LaplaceReduction: "RenyiFilter takes it",
     }
-
-    def _costs(self) -> Mapping[type, Cost]:
-        return UNIFIED_COSTS
-
-    def _times(self) -> Mapping[type, Callable[[Array, ArrayLike], Array]]:
-        return {BrownianReduction: lambda left, size: time_of_square(2 * left, size)}
+    _prices: ClassVar[Mapping[type, Cost]] = UNIFIED_COSTS
+    _times: ClassVar[Any] = {
+        BrownianReduction: lambda _, left, size: time_of_square(2 * left, size)
+    }

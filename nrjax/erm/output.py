@@ -11,12 +11,10 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check_integer
-from nrjax._shown import representation
 from nrjax.erm import _door, sensitivity
 from nrjax.erm._promises import Promises, Witnesses
-from nrjax.erm.minimise import Minimum
 from nrjax.erm.output_utility import Loss, OutputUtility, find_minimum
-from nrjax.erm.released import Released
+from nrjax.erm.released import Problem, Released
 from nrjax.sensitivities import Noise, Sensitivity, norm_of
 
 
@@ -28,28 +26,18 @@ def merge(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return table[index], counts / table.shape[0]
 
 
-@dataclasses.dataclass(frozen=True)
-class OutputPerturbation:
-    """A data set, its non-private optimum, and what output perturbation needs to know of it.
+@dataclasses.dataclass(frozen=True, repr=False)
+class OutputPerturbation(Problem):
+    """A problem whose optimum is released.
 
-    Neighbouring data sets differ in one row (replacement); their number n is public.
-
-    Attributes:
-        rows: number of rows n.
-        dimension: length of theta.
-        regularisation: lambda.
+    Attributes, besides those of all problems:
         lipschitz: Lipschitz constant L of the loss in theta (l2).
         tolerance: gradient norm that the optimum had to reach.
-        minimum: the optimum, with its risk and gradient norm.
         utility: how a release is turned into a hypothesis and judged.
     """
 
-    rows: int
-    dimension: int
-    regularisation: float
     lipschitz: float
     tolerance: float
-    minimum: Minimum
     utility: OutputUtility
 
     @property
@@ -60,19 +48,7 @@ class OutputPerturbation:
     @property
     def value(self) -> np.ndarray:
         """The private value f(x): the optimum, shape (dimension,)."""
-        return self.minimum.argument
-
-    @property
-    def optimum(self) -> np.ndarray:
-        """The non-private minimiser, shape (dimension,)."""
-        return self.minimum.argument
-
-    @property
-    def optimum_loss(self) -> float:
-        """Its regularised risk."""
-        return self.minimum.value
-
-    __repr__ = representation
+        return self.optimum
 
     def released(self, noise: Noise) -> Released[OutputUtility]:
         """The optimum as the private value, its sensitivity and the utility, for a kind of noise.

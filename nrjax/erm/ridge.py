@@ -12,12 +12,11 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check
-from nrjax._shown import representation
 from nrjax.erm import _door, sensitivity, statistics
 from nrjax.erm._door import RowNorm
 from nrjax.erm.minimise import Minimum
 from nrjax.erm.radius import Ball, check_ball, ridge_radius
-from nrjax.erm.released import Released
+from nrjax.erm.released import Problem, Released
 from nrjax.erm.ridge_utility import RidgeOutputUtility, RidgeUtility
 from nrjax.erm.sensitivity import OutputConstants
 from nrjax.erm.statistics import Constants
@@ -29,11 +28,9 @@ _SHARE = 5e-7
 """Of the utility's sensitivity: what the linear solve may have left in it, on either data set."""
 
 
-@dataclasses.dataclass(frozen=True)
-class RidgeProblem:
-    """A data set, its non-private optimum, and what the mechanisms need to know of it.
-
-    Neighbouring data sets differ in one row (replacement); their number n is public.
+@dataclasses.dataclass(frozen=True, repr=False)
+class RidgeProblem(Problem):
+    """Ridge regression on a data set; its optimum is from one linear solve.
 
     Example:
         Brownian noise on the statistics::
@@ -46,25 +43,15 @@ class RidgeProblem:
             value, sensitivity, utility = problem.released_optimum("laplace", "tight")
             utility = utility.excess_risk()
 
-    Attributes:
-        rows: number of rows n.
-        dimension: number of features d.
-        regularisation: lambda.
-        minimum: the optimum, with its risk and gradient norm; from one linear solve.
+    Attributes, besides those of all problems:
         statistics: X'X, shape (d, d), and X'y, shape (d,).
         row_norm: "l2" or "l1", the norm in which admissible rows have length at most 1.
         ball: "paper" or "tight", the ball that hypotheses lie in; see `radius`.
     """
 
-    rows: int
-    dimension: int
-    regularisation: float
-    minimum: Minimum
     statistics: tuple[np.ndarray, np.ndarray]
     row_norm: RowNorm = "l2"
     ball: Ball = "paper"
-
-    __repr__ = representation
 
     @classmethod
     def fit(
@@ -184,16 +171,6 @@ class RidgeProblem:
     def radius(self) -> float:
         """l2 radius M of the ball that holds the optimum; see `nrjax.erm.radius.ridge_radius`."""
         return float(ridge_radius(self.regularisation, self.ball))
-
-    @property
-    def optimum(self) -> np.ndarray:
-        """The non-private minimiser, shape (dimension,)."""
-        return self.minimum.argument
-
-    @property
-    def optimum_loss(self) -> float:
-        """Its regularised risk."""
-        return self.minimum.value
 
     @property
     def l2_sensitivity(self) -> Sensitivity:

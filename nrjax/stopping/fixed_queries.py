@@ -94,7 +94,9 @@ def first_yes(
     return result
 
 
-def _resolved(rule: Any, utilities: np.ndarray, dtype: Any) -> tuple[Any, Array]:
+def _resolved(
+    rule: ThresholdRule, utilities: np.ndarray, dtype: Any
+) -> tuple[ThresholdRule, Array]:
     """Utilities in the dtype, NaN where a cast may move them by more than Delta/1024.
 
     The rule, which gets that much more sensitivity, has thresholds that are traced: from numbers
