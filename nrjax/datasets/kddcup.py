@@ -79,10 +79,6 @@ def fetch(data_dir: str | os.PathLike[str] | None = None, *, base_url: str = BAS
     Nothing happens if it is there already with the right checksum; a file of that name with
     another checksum is replaced. The file appears only when complete and checked.
 
-    Args:
-        data_dir: folder; else the variable `NRJAX_DATA`, else the cache folder.
-        base_url: address of the file store; the file's number is appended.
-
     Raises:
         FileNotFoundError: it could not be downloaded; the message says which file to put where.
         ValueError: what came has another checksum; the folder is left as it was.

@@ -51,13 +51,9 @@ class OutputPerturbation(Problem):
         return self.optimum
 
     def released(self, noise: Noise) -> Released[OutputUtility]:
-        """The optimum as the private value, its sensitivity and the utility, for a kind of noise.
+        """The optimum as the private value, its sensitivity and the utility.
 
-        Args:
-            noise: "gaussian" or "laplace".
-
-        Raises:
-            ValueError: there is no such noise.
+        For noise of the kind "gaussian" or "laplace"; a `ValueError` for another.
         """
         moved = self.l2_sensitivity if norm_of(noise) == "l2" else self.l1_sensitivity
         return Released(self.value, moved, self.utility)

@@ -100,10 +100,8 @@ class Skellam(NoiseProcess):
         to 1e6 the error of a coordinate is below 1e-3 in float32 and 1e-9 in float64, plus ten
         units in the last place of the loss. The cost does not depend on the shift.
 
-        Args:
-            state: the present counts.
-            shift: `v = f(x) - f(x')`, integers. Infinite loss where no noise could hide it: a
-                rate of 0, or a shift that is not an integer inside a trace.
+        The shift `v = f(x) - f(x')` is of integers. The loss is infinite where no noise could hide
+        it: a rate of 0, or a shift that is not an integer inside a trace.
 
         Raises:
             ValueError: the shift is concrete and not an integer.

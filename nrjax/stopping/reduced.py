@@ -52,11 +52,7 @@ class ReducedAboveThreshold(ThresholdRule):
     uses_epsilon: ClassVar[bool] = True
 
     def init(self, key: Array, epsilon: ArrayLike) -> ReducedState:
-        """Draw the threshold noise at the first epsilon.
-
-        Raises:
-            ValueError: `epsilon` is concrete and not positive and finite.
-        """
+        """Draw the threshold noise at the first epsilon."""
         _check_epsilon(epsilon)
         epsilon = jnp.asarray(epsilon, float_dtype(epsilon, self.sensitivity))
         scale = threshold_scale(self.sensitivity, epsilon, epsilon.dtype)
@@ -68,11 +64,7 @@ class ReducedAboveThreshold(ThresholdRule):
     def step(
         self, key: Array, state: ReducedState, epsilon: ArrayLike, utility: ArrayLike
     ) -> tuple[ReducedState, Array]:
-        """Answer one query at `epsilon`.
-
-        Raises:
-            ValueError: `epsilon` is concrete and not positive and finite, or below the last one.
-        """
+        """Answer one query at `epsilon`."""
         _check_epsilon(epsilon, state.epsilon)
         epsilon = jnp.asarray(epsilon, state.epsilon.dtype)
         scale = threshold_scale(self.sensitivity, epsilon, epsilon.dtype)
