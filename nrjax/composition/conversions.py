@@ -128,13 +128,11 @@ def rdp_for(order: float, epsilon: float, delta: float) -> float:
     order, delta = order_above_one(order), probability(delta)
     epsilon = positive("epsilon", epsilon)
     budget = float(rdp_budgets(order, epsilon, delta))
-    check(
-        budget > 0,
-        "order",
-        order,
+    right = (
         f"larger for epsilon = {epsilon:.6g} and delta = {delta:.6g}, or epsilon larger: the "
-        "conversion alone costs more than epsilon at this order",
+        "conversion alone costs more than epsilon at this order"
     )
+    check(budget > 0, "order", order, right)
     return budget
 
 

@@ -150,36 +150,34 @@ class RenyiFilter(BudgetFilter):
             TypeError: nothing is proved for a kind of request.
         """
         epsilon, delta = positive("epsilon", epsilon), probability(delta)
-        for part in parts(request):
+        singles = list(parts(request))
+        for part in singles:
             find(type(part), renyi_costs(2.0), cls.__name__, {})
             part.check_single()
             check_no_delta(part, cls.__name__)
         traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(request))
         check(not traced, "request", request, "of concrete numbers, for which an order is sought")
         dtype = jnp.result_type(float)
-        size = sum(float(renyi_costs(2.0)[type(part)](part, dtype)) for part in parts(request))
-        check(size > 0, "request", request, "one that costs something")
+
+        def total(order: ArrayLike) -> Any:
+            costs = renyi_costs(order)
+            return sum(np.asarray(costs[type(part)](part, dtype), float) for part in singles)
+
+        check(total(2.0) > 0, "request", request, "one that costs something")
 
         def score(orders: Any) -> Any:
             # Rounded as the filter will round it; what becomes 1 has no certificate.
             rounded = orders.astype(dtype).astype(float)
             usable = rounded > 1
             rounded = np.where(usable, rounded, 2.0)
-            costs = renyi_costs(jnp.asarray(rounded, dtype))
-            total = sum(
-                np.asarray(costs[type(part)](part, dtype), float) for part in parts(request)
-            )
             budgets = rdp_budgets(rounded, epsilon, delta)
             with np.errstate(divide="ignore", invalid="ignore"):
-                return np.where(usable & (budgets > 0), budgets / total, -np.inf)
+                rounds = budgets / total(jnp.asarray(rounded, dtype))
+                return np.where(usable & (budgets > 0), rounds, -np.inf)
 
         order, rounds = best_order(score)
-        check(
-            rounds > 0,
-            "epsilon",
-            epsilon,
-            f"larger: with delta = {delta} no order has a budget for {request}",
-        )
+        right = f"larger: with delta = {delta} no order has a budget for {request}"
+        check(rounds > 0, "epsilon", epsilon, right)
         return cls(order, epsilon, delta)
 
     def _budget(self) -> float:
