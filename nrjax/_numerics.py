@@ -1,5 +1,7 @@
 """Dtypes, concreteness and checks that the doors of the package share."""
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -79,23 +81,38 @@ def check(ok: Any, name: str, value: Any, right: str) -> None:
         raise ValueError(f"{name} = {shown(value)}: must be {right}")
 
 
-def check_positive(name: str, value: Any) -> None:
-    """Constructor check: positive and finite numbers."""
-    number = numbers(name, value, "positive and finite")
+def check_numbers(
+    name: str, value: Any, fits: Callable[[np.ndarray], Any], right: str
+) -> np.ndarray | None:
+    """`numbers(...)`, of which all that are known must fit."""
+    number = numbers(name, value, right)
     if number is not None:
-        check(np.isfinite(number) & (number > 0), name, value, "positive and finite")
+        check(fits(number), name, value, right)
+    return number
 
 
-def check_probability(name: str, value: Any) -> None:
-    """Constructor check: strictly between 0 and 1."""
-    number = numbers(name, value, "strictly between 0 and 1")
-    if number is not None:
-        check((number > 0) & (number < 1), name, value, "strictly between 0 and 1")
+def check_positive(name: str, value: Any) -> np.ndarray | None:
+    """`numbers(...)`, positive and finite."""
+    return check_numbers(name, value, lambda n: np.isfinite(n) & (n > 0), "positive and finite")
+
+
+def check_probability(name: str, value: Any) -> np.ndarray | None:
+    """`numbers(...)`, strictly between 0 and 1."""
+    return check_numbers(name, value, lambda n: (n > 0) & (n < 1), "strictly between 0 and 1")
+
+
+def is_integer(value: Any) -> bool:
+    """Whether a value is an integer, and no bool."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def check_integer(name: str, value: Any, least: int, most: float = math.inf) -> None:
+    """Raise a `ValueError` unless a value is an integer from `least` to `most`."""
+    right = f"an integer, at least {least}" + (f" and at most {most}" if most < math.inf else "")
+    check(is_integer(value) and least <= value <= most, name, value, right)
 
 
 def check_shape(name: str, shape: Any) -> None:
     """Constructor check: a tuple of non-negative integers."""
-    ok = isinstance(shape, tuple) and all(
-        isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n >= 0 for n in shape
-    )
+    ok = isinstance(shape, tuple) and all(is_integer(n) and n >= 0 for n in shape)
     check(ok, name, shape, "a tuple of non-negative integers, such as () or (38,)")

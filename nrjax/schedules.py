@@ -10,7 +10,14 @@ from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_positive, concrete, float_dtype, numbers
+from nrjax._numerics import (
+    check,
+    check_integer,
+    check_numbers,
+    check_positive,
+    concrete,
+    float_dtype,
+)
 from nrjax.pytrees import static
 from nrjax.types import Guarantee, Schedule
 
@@ -19,12 +26,9 @@ def _levels(
     low: ArrayLike, high: ArrayLike, levels: int, to_scale: Callable, from_scale: Callable
 ) -> Any:
     """`levels` epsilons from `low` to `high`, equally spaced on a scale; the ends are exact."""
-    is_count = isinstance(levels, (int, np.integer)) and not isinstance(levels, bool)
-    check(is_count and levels >= 1, "levels", levels, "an integer, at least 1")
-    check_positive("low", low)
-    low_number, high_number = concrete(low), numbers("high", high, "finite")
-    if high_number is not None:
-        check(np.isfinite(high_number), "high", high, "finite")
+    check_integer("levels", levels, 1)
+    low_number = check_positive("low", low)
+    high_number = check_numbers("high", high, np.isfinite, "finite")
     if low_number is None or high_number is None:
         xp: Any = jnp
     else:
@@ -55,11 +59,10 @@ class Grid(Schedule):
     def __post_init__(self):
         if isinstance(self.times, (list, tuple)):
             object.__setattr__(self, "times", np.asarray(self.times, float))
-        number = numbers("times", self.times, "a non-empty vector")
-        if number is not None:
-            check(number.ndim == 1 and number.size > 0, "times", self.times, "a non-empty vector")
-            check(np.isfinite(number) & (number > 0), "times", self.times, "positive and finite")
-            check(np.diff(number) <= 0, "times", self.times, "falling")
+        right = "a non-empty vector"
+        check_numbers("times", self.times, lambda n: n.ndim == 1 and n.size > 0, right)
+        check_positive("times", self.times)
+        check_numbers("times", self.times, lambda n: np.diff(n) <= 0, "falling")
 
     @classmethod
     def explicit(cls, times: ArrayLike) -> "Grid":
@@ -159,17 +162,11 @@ class AdaptiveTimes(Schedule):
     parameters: Any = None
 
     def __post_init__(self):
-        first = numbers("first", self.first, "positive and finite")
-        last = numbers("last", self.last, "positive and finite")
-        if first is not None:
-            check(np.isfinite(first) & (first > 0), "first", self.first, "positive and finite")
-        if last is not None:
-            check(np.isfinite(last) & (last > 0), "last", self.last, "positive and finite")
+        first, last = check_positive("first", self.first), check_positive("last", self.last)
         if first is not None and last is not None:
             check(last <= first, "last", self.last, f"at most first = {self.first!r}")
         check(callable(self.choose), "choose", self.choose, "a function")
-        is_count = isinstance(self.max_steps, (int, np.integer))
-        check(is_count and self.max_steps >= 1, "max_steps", self.max_steps, "at least 1")
+        check_integer("max_steps", self.max_steps, 1)
 
     @property
     def last_time(self) -> Any:

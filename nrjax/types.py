@@ -118,15 +118,19 @@ class Guarantee(Pytree, abc.ABC):
 
     @abc.abstractmethod
     def epsilon(self, time: ArrayLike) -> Array:
-        """Ex-post epsilon of stopping at `time`; falls as time grows; rounded up."""
-
-    def time(self, epsilon: ArrayLike) -> Array:
-        """Smallest time that costs at most `epsilon`, rounded to more noise.
+        """Ex-post epsilon of stopping at `time`; falls as time grows; rounded up; elementwise.
 
         Raises:
-            ValueError: no time costs as little as `epsilon`, when concrete (under a trace the
-                result is infinite instead, which the engine reports as `Status.NO_TIME`); or it
-                is not overridden, as a grid of epsilons needs it to be.
+            ValueError: a concrete `time` is not positive. Under a trace the result is NaN.
+        """
+
+    def time(self, epsilon: ArrayLike) -> Array:
+        """Smallest time that costs at most `epsilon`, rounded to more noise; elementwise.
+
+        Raises:
+            ValueError: no time of the dtype costs as little as `epsilon`, when concrete (under a
+                trace the result is infinite instead, which the engine reports as
+                `Status.NO_TIME`); or it is not overridden, as a grid of epsilons needs it to be.
         """
         del epsilon
         raise ValueError(f"guarantee = {self!r}: must say which time costs an epsilon, for a grid")

@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, concrete
+from nrjax._numerics import check, check_positive, concrete
 from nrjax.composition._ledger import Ledger
 from nrjax.composition._spending import enlarged, limit, rounded_down
 from nrjax.composition._state import LedgerState
@@ -79,14 +79,17 @@ class BudgetFilter(Ledger):
     """The dtype that the budget was rounded down to, by name."""
     _reasons: ClassVar[Mapping[type, str]] = {}
     _refunded = (True,)
+    _prices: ClassVar[Mapping[type, Cost]] = {}
+    """What requests cost, by kind."""
+    _times: ClassVar[Mapping[type, Callable[[Any, Array, ArrayLike], Array]]] = {}
+    """For the kinds that are rewound: from the filter, what is left and a sensitivity to a time."""
 
     @abc.abstractmethod
     def _budget(self) -> float:
         """The budget on the host, in float64, rounded down; from concrete fields alone."""
 
-    @abc.abstractmethod
-    def _times(self) -> Mapping[type, Callable[[Array, ArrayLike], Array]]:
-        """For the kinds that are rewound: from what is left and a sensitivity to a time."""
+    def _costs(self) -> Mapping[type, Cost]:
+        return self._prices
 
     def _share(self) -> ArrayLike | None:
         """What the requests' own deltas may add up to; None where none has a proof."""
@@ -141,19 +144,16 @@ class BudgetFilter(Ledger):
         return left[1] if self._share() is not None else jnp.zeros_like(left[0])
 
     def _smallest(self, left: Array, kind: type, sensitivity: ArrayLike) -> Array:
-        times = self._times()
-        if not (isinstance(kind, type) and issubclass(kind, tuple(times))):
+        if not (isinstance(kind, type) and issubclass(kind, tuple(self._times))):
             raise TypeError(
                 f"{getattr(kind, '__name__', kind)}: a smallest time under {type(self).__name__} "
-                f"is known for {names(times)}"
+                f"is known for {names(self._times)}"
             )
         check_norm(sensitivity, kind.noise)  # pyright: ignore[reportAttributeAccessIssue]
-        number = concrete(sensitivity)
-        if number is not None:
-            ok = (number > 0) & np.isfinite(number)
-            check(ok, "sensitivity", sensitivity, "positive and finite")
+        check_positive("sensitivity", sensitivity)
         # As a request will have it, which is refused where it is out of range of the dtype.
         size = jnp.asarray(sensitivity, left.dtype)
         usable = (size >= float(jnp.finfo(left.dtype).tiny)) & (size < jnp.inf)
-        time = find(kind, times, type(self).__name__, {})(left, jnp.where(usable, size, 1))
+        smallest = find(kind, self._times, type(self).__name__, {})
+        time = smallest(self, left, jnp.where(usable, size, 1))
         return jnp.where(usable, time, jnp.inf)

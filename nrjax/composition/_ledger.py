@@ -39,6 +39,9 @@ class Ledger(Pytree, abc.ABC):
     """The ledger of a filter, whose subclass says what the currencies are.
 
     Every sum goes through `_spending.add`, every comparison with a budget through `_fits`.
+    Its methods raise a `TypeError` where nothing is proved for a kind of request, and a
+    `ValueError` where a concrete field of a request is out of range, its kinds are not those that
+    were admitted, or the state is another filter's.
     """
 
     _refunded: ClassVar[tuple[bool, ...]]
@@ -143,12 +146,7 @@ class Ledger(Pytree, abc.ABC):
         return self._main(self._left(state, round))
 
     def cost(self, request: Request) -> Array:
-        """What a request would take of the budget, rounded up; NaN for a bad trace.
-
-        Raises:
-            TypeError: nothing is proved for a kind of request.
-            ValueError: a concrete field of a request is out of range.
-        """
+        """What a request would take of the budget, rounded up; NaN for a bad trace."""
         return self._main(summed(self._sum(request, self._dtype())))
 
     def admits(self, state: LedgerState, request: Request) -> Array:
@@ -156,11 +154,6 @@ class Ledger(Pytree, abc.ABC):
 
         Of several rounds that are open at the same time this knows only those that were opened
         with `open`.
-
-        Raises:
-            TypeError: nothing is proved for a kind of request.
-            ValueError: a concrete field of a request is out of range, or the state is another
-                filter's.
         """
         return self._fits(state, added(state, self._charges(request, self._dtype_of(state))))
 
@@ -170,11 +163,6 @@ class Ledger(Pytree, abc.ABC):
         Returns:
             The state, unchanged bit for bit where it was refused, and whether it was granted
             (bool). Under a trace what is out of range is refused.
-
-        Raises:
-            TypeError: nothing is proved for a kind of request.
-            ValueError: a concrete field of a request is out of range, or the state is another
-                filter's.
         """
         after = added(state, self._charges(request, self._dtype_of(state)))
         ok = self._fits(state, after)
@@ -198,11 +186,6 @@ class Ledger(Pytree, abc.ABC):
             The state, and whether the cost fitted (bool), but for what two programs may differ by
             in rounding one cost. If it did not, the guarantee is broken: what happened cannot have
             been admitted. Then nothing is left, for good: `remaining` is 0, nothing is admitted.
-
-        Raises:
-            TypeError: nothing is proved for a kind of request.
-            ValueError: a concrete field of a request is out of range, the kinds are not those that
-                were admitted, or the state is another filter's.
         """
         dtype = self._dtype_of(state)
         eps = float(jnp.finfo(dtype).eps)
@@ -229,11 +212,6 @@ class Ledger(Pytree, abc.ABC):
         Returns:
             The state, a handle of the round, and whether it was opened (bool): if not, the state
             is unchanged, and the handle good for nothing. There must be a free place, too.
-
-        Raises:
-            TypeError: nothing is proved for a kind of request.
-            ValueError: a concrete field of a request is out of range, or the state is another
-                filter's or has no places for rounds.
         """
         rounds = places(state)
         cost = self._sum(request, self._dtype_of(state))
@@ -263,11 +241,6 @@ class Ledger(Pytree, abc.ABC):
             The state, unchanged where it was refused, and whether it was admitted (bool). Refused
             is also what asks for more delta than the round was opened with, or for more of what is
             charged as it was admitted (see `close`).
-
-        Raises:
-            TypeError: nothing is proved for a kind of request.
-            ValueError: the kinds are not those that the round was opened with, a concrete field is
-                out of range, or the state is another filter's.
         """
         own, held, cost = self._own(state, round, request)
         more = jnp.stack([jnp.maximum(cost[0], held[0]), held[1]])
@@ -297,11 +270,6 @@ class Ledger(Pytree, abc.ABC):
             The state, and whether that was admitted (bool). If not (it costs more than the round
             holds, or the round was closed before), nothing is left, as after `spend`; but `()` for
             a round that is not open changes nothing.
-
-        Raises:
-            TypeError: nothing is proved for a kind of request.
-            ValueError: the kinds are not those that the round was opened with, a concrete field is
-                out of range, or the state is another filter's.
         """
         own, held, cost = self._own(state, round, request)
         ok = self._usable(state) & jnp.all(near(cost, held))
@@ -318,7 +286,7 @@ class Ledger(Pytree, abc.ABC):
     def _own(
         self, state: LedgerState, round: Round, request: Request
     ) -> tuple[Array, Array, Array]:
-        """The place of a round (bool, shape (rounds,)), what it holds, and what a request costs."""
+        """Where a round is (bool, shape (rounds,)), what it holds, and what a request costs."""
         own = place(state, round)
         check_kinds("request", request, round.kinds)
         return own, held_by(state, own), self._sum(request, self._dtype_of(state))

@@ -8,10 +8,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
-from nrjax._numerics import check, concrete
+from nrjax._numerics import check, check_integer, concrete
 from nrjax.composition._spending import Spending, add, add_all, nothing
 from nrjax.composition.requests import Request, names, parts
 from nrjax.pytrees import Pytree, static
@@ -73,8 +72,7 @@ class LedgerState(Pytree):
 
 def start(owner: Any, dtype: Any, currencies: int, rounds: int = 0) -> LedgerState:
     """Nothing spent and no round open."""
-    whole = isinstance(rounds, (int, np.integer)) and not isinstance(rounds, bool) and rounds >= 0
-    check(whole, "rounds", rounds, "an integer, at least 0")
+    check_integer("rounds", rounds, 0)
     places = None
     if rounds:
         held = jnp.zeros((rounds, 2, currencies), dtype)

@@ -6,6 +6,7 @@ reduction that holds at every stopping rule of the releases. All rise in both ar
 computed at arguments a little enlarged and the result is enlarged by what rounding can have lost:
 none is ever below the exact number, nor 0 at a positive epsilon. An epsilon or budget that is
 negative or NaN, and an order that is not above 1 and finite, give NaN, which no filter accepts.
+Elementwise; epsilons and budgets are in nats.
 """
 
 from fractions import Fraction
@@ -123,7 +124,7 @@ def _series(x: Array) -> Array:
 
 
 def laplace_reduction(order: ArrayLike, epsilon: ArrayLike) -> Array:
-    """Certificate of Laplace noise reduction that stops at time t, `epsilon = D1/t`; elementwise.
+    """Certificate of Laplace noise reduction that stops at time t, `epsilon = D1/t`.
 
     `C(e) = (A/l) int_0^e [(exp(2lu) - 1)/(2lu) - 1] du`, A the order, `l = A - 1`; that is
     `2 A e^2 sum_{k>=2} x^(k-2)/(k k!)` with `x = 2le`, and `A e^2/2 + (2/9) A l e^3 + ...`. Proved
@@ -133,13 +134,6 @@ def laplace_reduction(order: ArrayLike, epsilon: ArrayLike) -> Array:
     is not one.
 
     For a vector, D1 is all that matters: C is convex and 0 at 0, hence superadditive.
-
-    Args:
-        order: Renyi order A > 1.
-        epsilon: D1/t, >= 0, in nats.
-
-    Returns:
-        C(epsilon) in nats, rounded up.
     """
     order, excess, epsilon, usable = _enlarged(order, epsilon)
     x = 2 * excess * epsilon
@@ -148,18 +142,11 @@ def laplace_reduction(order: ArrayLike, epsilon: ArrayLike) -> Array:
 
 
 def laplace_reduction_inverse(order: ArrayLike, budget: ArrayLike) -> Array:
-    """Largest epsilon whose `laplace_reduction` fits into a budget, rounded down; elementwise.
+    """Largest epsilon whose `laplace_reduction` fits into a budget, rounded down.
 
     As a function of `log epsilon`, `log C` is convex (a power series with positive coefficients),
     so Newton's method comes down to the solution from any start above it. The result is checked:
     `laplace_reduction(order, result) <= budget`, or it is 0.
-
-    Args:
-        order: Renyi order A > 1.
-        budget: >= 0, in nats.
-
-    Returns:
-        epsilon, >= 0; infinite for an infinite budget.
     """
     dtype = float_dtype(order, budget)
     limits = jnp.finfo(dtype)
@@ -212,14 +199,7 @@ def pure(order: ArrayLike, epsilon: ArrayLike) -> Array:
 
     `(1/l) log(cosh((A - 1/2) e)/cosh(e/2))`, below both `A e^2/2` and `e` (Bun and Steinke 2016,
     Proposition 3.3; Mironov 2017, Proposition 5). Any epsilon-DP mechanism is a post-processing of
-    randomised response (Kairouz, Oh, Viswanath 2015). Elementwise.
-
-    Args:
-        order: Renyi order A > 1.
-        epsilon: >= 0, in nats.
-
-    Returns:
-        The divergence in nats, rounded up.
+    randomised response (Kairouz, Oh, Viswanath 2015).
     """
     order, excess, epsilon, usable = _enlarged(order, epsilon)
     # cosh a / cosh b = 1 + 2 sinh((a + b)/2) sinh((a - b)/2)/cosh b.
@@ -236,19 +216,12 @@ def laplace_mechanism(order: ArrayLike, epsilon: ArrayLike) -> Array:
     """Renyi divergence of fixed Laplace noise of scale t, `epsilon = D1/t` (Mironov 2017).
 
     `g(e) = (1/l) log((A/(2A - 1)) e^(le) + (l/(2A - 1)) e^(-Ae))`, Proposition 6; `A e^2/2` for
-    small e, `e - log((2A - 1)/A)/l` for large. Elementwise.
+    small e, `e - log((2A - 1)/A)/l` for large.
 
     Proved there for one coordinate. For vectors the coordinates' noises are independent, so the
     divergence is `sum_j g(|v_j|/t)`. As the logarithm of a sum of exponentials of linear functions
     g is convex; `g(0) = 0` and `g'(0) = 0`, so that it rises, and `g(a) <= a/(a + b) g(a + b)`,
     whence `g(a) + g(b) <= g(a + b)`. So the sum is at most `g(|v|_1/t) <= g(D1/t)`.
-
-    Args:
-        order: Renyi order A > 1.
-        epsilon: D1/t, >= 0, in nats.
-
-    Returns:
-        The divergence in nats, rounded up.
     """
     order, excess, epsilon, usable = _enlarged(order, epsilon)
     # The argument of the logarithm less 1; the linear terms of the two exponentials cancel exactly.

@@ -4,6 +4,9 @@ Python floats in, Python floats out, computed in float64 on the host and rounded
 an epsilon, a delta, and what a mechanism satisfies are never too small, a budget is never too
 large. They are off by less than a part in 1e9 (for a delta up to 0.99).
 
+What a mechanism has (rho, mu, a divergence or an epsilon) is >= 0, an epsilon to spend > 0, `delta`
+in (0, 1), `order` a Renyi order A > 1. What is out of range or not concrete is a `ValueError`.
+
 Sources: [BS16] Bun, Steinke 2016 (Rogers 2023, Lemma 2.3); [CKS20] Canonne, Kamath, Steinke 2020,
 Proposition 12 (Balle et al. 2020, Theorem 21); [DRS22] Dong, Roth, Su 2022, Corollary 2.13.
 """
@@ -19,23 +22,13 @@ from nrjax.composition._host import (
     SLACK,
     down,
     not_negative,
+    number,
     order_above_one,
     positive,
     probability,
     up,
 )
-from nrjax.composition._normal import delta_of
-from nrjax.composition.mechanisms import (
-    gdp_of_bounded_range,
-    gdp_of_pure,
-    rdp_of_gdp,
-    rdp_of_pure,
-    rdp_of_zcdp,
-    zcdp_of_bounded_range,
-    zcdp_of_dp,
-    zcdp_of_gdp,
-    zcdp_of_pure,
-)
+from nrjax.composition._normal import delta_of, mu_of_odds
 
 CONVERSIONS = ("standard", "renyi")
 """Ways from zCDP to (epsilon, delta): see `epsilon_of_zcdp`."""
@@ -81,14 +74,8 @@ def best_order(score: Callable[[Any], Any]) -> tuple[float, float]:
 def epsilon_of_zcdp(rho: float, delta: float, conversion: str = "standard") -> float:
     """Smallest epsilon proved for a `rho`-zCDP mechanism, rounded up.
 
-    Args:
-        rho: zero-concentrated parameter, >= 0.
-        delta: probability, in (0, 1).
-        conversion: "standard", `rho + 2 sqrt(rho log(1/delta))` [BS16], or "renyi", the smallest
-            that [CKS20] gives over all orders, which is better.
-
-    Raises:
-        ValueError: an argument is out of range or not a concrete number.
+    The conversion is "standard", `rho + 2 sqrt(rho log(1/delta))` [BS16], or "renyi", the smallest
+    that [CKS20] gives over all orders, which is better.
     """
     rho, delta = not_negative("rho", rho), probability(delta)
     check_conversion(conversion)
@@ -105,16 +92,7 @@ def epsilon_of_zcdp(rho: float, delta: float, conversion: str = "standard") -> f
 
 
 def zcdp_for(epsilon: float, delta: float, conversion: str = "standard") -> float:
-    """Largest rho whose `epsilon_of_zcdp` is at most `epsilon`, rounded down.
-
-    Args:
-        epsilon: > 0.
-        delta: probability, in (0, 1).
-        conversion: as in `epsilon_of_zcdp`.
-
-    Raises:
-        ValueError: an argument is out of range or not a concrete number.
-    """
+    """Largest rho whose `epsilon_of_zcdp` is at most `epsilon`, rounded down."""
     epsilon, delta = positive("epsilon", epsilon), probability(delta)
     check_conversion(conversion)
     level = -math.log(delta)
@@ -134,14 +112,6 @@ def epsilon_of_rdp(order: float, divergence: float, delta: float) -> float:
     """Epsilon of a mechanism whose Renyi divergence at `order` is at most `divergence` [CKS20].
 
     `R + log(1 - 1/A) + (log(1/delta) - log A)/(A - 1)`, rounded up; 0 where that is negative.
-
-    Args:
-        order: A > 1.
-        divergence: R >= 0.
-        delta: probability, in (0, 1).
-
-    Raises:
-        ValueError: an argument is out of range or not a concrete number.
     """
     order, delta = order_above_one(order), probability(delta)
     divergence = not_negative("divergence", divergence)
@@ -152,25 +122,17 @@ def epsilon_of_rdp(order: float, divergence: float, delta: float) -> float:
 def rdp_for(order: float, epsilon: float, delta: float) -> float:
     """Largest Renyi divergence whose `epsilon_of_rdp` is at most `epsilon`, rounded down.
 
-    Args:
-        order: A > 1.
-        epsilon: > 0.
-        delta: probability, in (0, 1).
-
     Raises:
-        ValueError: an argument is out of range or not a concrete number, or no divergence is small
-            enough at this order.
+        ValueError: no divergence is small enough at this order.
     """
     order, delta = order_above_one(order), probability(delta)
     epsilon = positive("epsilon", epsilon)
     budget = float(rdp_budgets(order, epsilon, delta))
-    check(
-        budget > 0,
-        "order",
-        order,
+    right = (
         f"larger for epsilon = {epsilon:.6g} and delta = {delta:.6g}, or epsilon larger: the "
-        "conversion alone costs more than epsilon at this order",
+        "conversion alone costs more than epsilon at this order"
     )
+    check(budget > 0, "order", order, right)
     return budget
 
 
@@ -181,28 +143,12 @@ def rdp_budgets(order: Any, epsilon: float, delta: float) -> Any:
 
 
 def delta_of_gdp(mu: float, epsilon: float) -> float:
-    """`Phi(-e/mu + mu/2) - exp(e) Phi(-e/mu - mu/2)`, rounded up [DRS22].
-
-    Args:
-        mu: Gaussian parameter, >= 0.
-        epsilon: e >= 0.
-
-    Raises:
-        ValueError: an argument is out of range or not a concrete number.
-    """
+    """`Phi(-e/mu + mu/2) - exp(e) Phi(-e/mu - mu/2)`, rounded up [DRS22]."""
     return delta_of(not_negative("mu", mu), not_negative("epsilon", epsilon))
 
 
 def epsilon_of_gdp(mu: float, delta: float) -> float:
-    """Smallest epsilon with `delta_of_gdp(mu, epsilon) <= delta`, rounded up.
-
-    Args:
-        mu: Gaussian parameter, >= 0.
-        delta: probability, in (0, 1).
-
-    Raises:
-        ValueError: an argument is out of range or not a concrete number.
-    """
+    """Smallest epsilon with `delta_of_gdp(mu, epsilon) <= delta`, rounded up."""
     mu, delta = not_negative("mu", mu), probability(delta)
     if delta_of(mu, 0.0) <= delta:
         return 0.0
@@ -212,15 +158,7 @@ def epsilon_of_gdp(mu: float, delta: float) -> float:
 
 
 def gdp_for(epsilon: float, delta: float) -> float:
-    """Largest mu with `delta_of_gdp(mu, epsilon) <= delta`, rounded down.
-
-    Args:
-        epsilon: > 0.
-        delta: probability, in (0, 1).
-
-    Raises:
-        ValueError: an argument is out of range or not a concrete number.
-    """
+    """Largest mu with `delta_of_gdp(mu, epsilon) <= delta`, rounded down."""
     epsilon, delta = positive("epsilon", epsilon), probability(delta)
     # The square root of twice `zcdp_for`, which may underflow.
     level = -math.log(delta)
@@ -243,24 +181,83 @@ def _bisect(holds: Callable[[float], bool], good: float, bad: float) -> float:
             bad = middle
 
 
-__all__ = [
-    "best_order",
-    "check_conversion",
-    "delta_of_gdp",
-    "epsilon_of_gdp",
-    "epsilon_of_rdp",
-    "epsilon_of_zcdp",
-    "gdp_for",
-    "gdp_of_bounded_range",
-    "gdp_of_pure",
-    "rdp_budgets",
-    "rdp_for",
-    "rdp_of_gdp",
-    "rdp_of_pure",
-    "rdp_of_zcdp",
-    "zcdp_for",
-    "zcdp_of_bounded_range",
-    "zcdp_of_dp",
-    "zcdp_of_gdp",
-    "zcdp_of_pure",
-]
+def zcdp_of_dp(epsilon: float, delta: float) -> tuple[float, float]:
+    """The `(rho, delta)` of the delta-approximate rho-zCDP that (epsilon, delta) implies.
+
+    Lemma 2.3 of Rogers 2023 with the rho of `zcdp_of_pure`: an (epsilon, delta) pair of laws is a
+    mixture of anything, with weight delta, and a pair that is epsilon-private (Kairouz, Oh,
+    Viswanath 2015, Theorem 3.1).
+    """
+    share = number("delta", delta)
+    check(0 <= share < 1, "delta", delta, "at least 0 and below 1")
+    return zcdp_of_pure(epsilon), share
+
+
+def zcdp_of_pure(epsilon: float) -> float:
+    """Rho of an epsilon-private mechanism: `epsilon tanh(epsilon/2)`, at most `epsilon^2/2`.
+
+    Every such mechanism is a function of randomised response, for which, with `s = A - 1/2`,
+    `(A - 1) D_A = log cosh(s e) - log cosh(e/2)`. As a function of `s^2` that is concave (its slope
+    `e tanh(s e)/(2 s)` falls), so it is at most its slope at `s = 1/2` times `s^2 - 1/4`, which is
+    `A (A - 1) e tanh(e/2)`. Equality for A to 1.
+    """
+    epsilon = not_negative("epsilon", epsilon)
+    return up(epsilon * math.tanh(epsilon / 2), epsilon)
+
+
+def zcdp_of_bounded_range(epsilon: float) -> float:
+    """Rho of a mechanism of loss range epsilon: `epsilon^2/8` (Cesar, Rogers 2021, Lemma 2.4)."""
+    epsilon = not_negative("epsilon", epsilon)
+    return up(0.125 * epsilon * epsilon, epsilon)
+
+
+def zcdp_of_gdp(mu: float) -> float:
+    """Rho of a mu-GDP mechanism: `mu^2/2`."""
+    mu = not_negative("mu", mu)
+    return up(0.5 * mu * mu, mu)
+
+
+def gdp_of_pure(epsilon: float) -> float:
+    """Mu of an epsilon-private mechanism: `2 Phi^-1(1/(1 + exp(-epsilon)))`.
+
+    The normal laws whose trade-off curve passes through the one corner of that of randomised
+    response and is below it elsewhere, being convex.
+    """
+    return mu_of_odds(not_negative("epsilon", epsilon))
+
+
+def gdp_of_bounded_range(epsilon: float) -> float:
+    """Mu of a mechanism of loss range epsilon: `2 Phi^-1(1/(1 + exp(-epsilon/2)))`.
+
+    The worst such mechanisms have two losses, epsilon apart; of their corners the symmetric one is
+    the farthest out.
+    """
+    return mu_of_odds(not_negative("epsilon", epsilon) / 2)
+
+
+def rdp_of_pure(order: float, epsilon: float) -> float:
+    """Renyi divergence at `order` of an epsilon-private mechanism: randomised response's.
+
+    `log(cosh((A - 1/2) e)/cosh(e/2))/(A - 1)`.
+    """
+    order, epsilon = order_above_one(order), not_negative("epsilon", epsilon)
+    # cosh(a)/cosh(b) - 1 = 2 sinh((a + b)/2) sinh((a - b)/2)/cosh(b), here a + b = A e,
+    # a - b = (A - 1) e; for large ones log cosh(x) = x + log1p(exp(-2 x)) - log 2.
+    if order * epsilon < 1:
+        excess = 2 * math.sinh(order * epsilon / 2) * math.sinh((order - 1) * epsilon / 2)
+        return up(math.log1p(excess / math.cosh(epsilon / 2)) / (order - 1), epsilon)
+    # log1p(x) - log1p(y) = log1p((x - y)/(1 + y)), and x - y is written without cancellation.
+    fall = math.exp(-epsilon) * math.expm1(-2 * (order - 1) * epsilon)
+    return up(epsilon + math.log1p(fall / (1 + math.exp(-epsilon))) / (order - 1), epsilon)
+
+
+def rdp_of_zcdp(order: float, rho: float) -> float:
+    """Renyi divergence at `order` of a rho-zCDP mechanism: `A rho`."""
+    order, rho = order_above_one(order), not_negative("rho", rho)
+    return up(order * rho, rho)
+
+
+def rdp_of_gdp(order: float, mu: float) -> float:
+    """Renyi divergence at `order` of a mu-GDP mechanism: `A mu^2/2`."""
+    order, mu = order_above_one(order), not_negative("mu", mu)
+    return up(0.5 * order * mu * mu, mu)

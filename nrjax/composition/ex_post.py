@@ -1,6 +1,6 @@
 """The filter that adds up ex-post epsilons, and its prices."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -48,6 +48,11 @@ EX_POST_REASONS: Mapping[type, str] = {
 }
 
 
+def _laplace_time(filter: Any, left: Array, sensitivity: ArrayLike) -> Array:
+    margin = 1 + 16 * float(jnp.finfo(left.dtype).eps)
+    return enough(jnp.asarray(sensitivity, left.dtype) / left * margin, left)
+
+
 class ExPostFilter(BudgetFilter):
     """Ex-post private mechanisms under one budget, by adding up (Rogers 2023, Lemma 5.2).
 
@@ -71,6 +76,8 @@ class ExPostFilter(BudgetFilter):
     epsilon: ArrayLike
     delta: ArrayLike = 0.0
     _reasons: ClassVar[Mapping[type, str]] = EX_POST_REASONS
+    _prices: ClassVar[Mapping[type, Cost]] = EX_POST_COSTS
+    _times: ClassVar[Any] = {LaplaceReduction: _laplace_time}
     _refunded = (True, False)
     _stopped = (object,)
 
@@ -85,15 +92,5 @@ class ExPostFilter(BudgetFilter):
     def _budget(self) -> float:
         return float(self.epsilon)  # pyright: ignore[reportArgumentType]
 
-    def _costs(self) -> Mapping[type, Cost]:
-        return EX_POST_COSTS
-
     def _share(self) -> ArrayLike:
         return self.delta
-
-    def _times(self) -> Mapping[type, Callable[[Array, ArrayLike], Array]]:
-        def laplace(left: Array, sensitivity: ArrayLike) -> Array:
-            margin = 1 + 16 * float(jnp.finfo(left.dtype).eps)
-            return enough(jnp.asarray(sensitivity, left.dtype) / left * margin, left)
-
-        return {LaplaceReduction: laplace}

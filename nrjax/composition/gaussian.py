@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax
@@ -98,6 +98,8 @@ class GaussianFilter(BudgetFilter):
         ExPost: "ExPostFilter or RenyiFilter takes it",
         LaplaceReduction: "RenyiFilter takes it",
     }
+    _prices: ClassVar[Mapping[type, Cost]] = GDP_COSTS
+    _times: ClassVar[Any] = {BrownianReduction: lambda _, left, size: time_of_square(left, size)}
 
     def __post_init__(self):
         check_positive("epsilon", self.epsilon)
@@ -106,9 +108,3 @@ class GaussianFilter(BudgetFilter):
 
     def _budget(self) -> float:
         return gdp_for(float(self.epsilon), float(self.delta)) ** 2 * (1 - 1e-15)  # pyright: ignore
-
-    def _costs(self) -> Mapping[type, Cost]:
-        return GDP_COSTS
-
-    def _times(self) -> Mapping[type, Callable[[Array, ArrayLike], Array]]:
-        return {BrownianReduction: time_of_square}

@@ -30,10 +30,15 @@ from nrjax.pytrees import Pytree
 class _Counter(Pytree, abc.ABC):
     _takes_delta: ClassVar[bool] = False
     _reasons: ClassVar[Mapping[type, str]] = {}
+    _prices: ClassVar[Mapping[type, Cost]] = {}
 
-    @abc.abstractmethod
     def _costs(self) -> Mapping[type, Cost]:
         """The kinds of requests that something is proved for, and what they cost."""
+        return self._prices
+
+    @abc.abstractmethod
+    def bound(self, state: LedgerState) -> Array:
+        """Epsilon so far, rounded up: with probability 1 - delta the loss never exceeds it."""
 
     def init(self) -> LedgerState:
         """Nothing spent."""
@@ -69,6 +74,7 @@ class _BrownianCounter(_Counter):
     delta: ArrayLike
     gamma: ArrayLike
     _boundary: ClassVar[Any] = MixtureBoundary
+    _prices: ClassVar[Mapping[type, Cost]] = UNIFIED_COSTS
     _reasons: ClassVar[Mapping[type, str]] = {
         ExPost: "ExPostOdometer or RenyiOdometer takes it",
         LaplaceReduction: "RenyiOdometer or ExPostOdometer takes it",
@@ -92,9 +98,6 @@ class _BrownianCounter(_Counter):
         """
         check_positive("total", total)
         return cls(delta, cls._boundary.tight_at_time(total, 1.0, delta).rho)
-
-    def _costs(self) -> Mapping[type, Cost]:
-        return UNIFIED_COSTS
 
     def bound(self, state: LedgerState) -> Array:
         """Epsilon so far, rounded up: with probability 1 - delta the loss never exceeds it."""
@@ -186,9 +189,7 @@ class ExPostOdometer(_Counter):
 
     _takes_delta: ClassVar[bool] = True
     _reasons: ClassVar[Mapping[type, str]] = EX_POST_REASONS
-
-    def _costs(self) -> Mapping[type, Cost]:
-        return EX_POST_COSTS
+    _prices: ClassVar[Mapping[type, Cost]] = EX_POST_COSTS
 
     def bound(self, state: LedgerState) -> Array:
         """The sum of the epsilons, rounded up."""

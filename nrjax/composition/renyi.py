@@ -10,7 +10,7 @@ from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_positive, check_probability, concrete
+from nrjax._numerics import check, check_numbers, check_positive, check_probability, concrete
 from nrjax.composition import certificates
 from nrjax.composition._filter import BudgetFilter, Cost, check_no_delta, find
 from nrjax.composition._host import positive, probability
@@ -44,9 +44,8 @@ _LAPLACE_REDUCTION, _LAPLACE_MECHANISM, _PURE = (
 
 def check_order(order: Any) -> None:
     """Constructor check: above 1 and finite, where it has numbers."""
-    number = concrete(order)
-    if number is not None:
-        check((number > 1) & np.isfinite(number), "order", order, "above 1 and finite")
+    right = "above 1 and finite"
+    check_numbers("order", order, lambda number: (number > 1) & np.isfinite(number), right)
 
 
 def renyi_costs(order: ArrayLike) -> Mapping[type, Cost]:
@@ -70,15 +69,24 @@ def renyi_costs(order: ArrayLike) -> Mapping[type, Cost]:
         return price
 
     return {
-        BrownianReduction: concentrated(BrownianReduction),
+        **{kind: concentrated(kind) for kind in (BrownianReduction, ZCDP, GDP, BoundedRange)},
         LaplaceReduction: of_ratio(_LAPLACE_REDUCTION),
-        ZCDP: concentrated(ZCDP),
-        GDP: concentrated(GDP),
-        BoundedRange: concentrated(BoundedRange),
         Pure: pure,
         LaplaceMechanism: of_ratio(_LAPLACE_MECHANISM),
         ExPost: lambda request, dtype: enlarged(request.epsilon, dtype),
     }
+
+
+def _brownian_time(filter: Any, left: Array, sensitivity: ArrayLike) -> Array:
+    return time_of_square(left, sensitivity, 0.5 * jnp.asarray(filter.order, left.dtype))
+
+
+def _laplace_time(filter: Any, left: Array, sensitivity: ArrayLike) -> Array:
+    order = jnp.asarray(filter.order, left.dtype)
+    epsilon = certificates.laplace_reduction_inverse(order, left)
+    time = jnp.asarray(sensitivity, left.dtype) / epsilon
+    margin = 1 + 24 * float(jnp.finfo(left.dtype).eps)
+    return enough(time * margin, jnp.minimum(left, epsilon))
 
 
 class RenyiFilter(BudgetFilter):
@@ -114,7 +122,7 @@ class RenyiFilter(BudgetFilter):
     order: ArrayLike
     epsilon: ArrayLike
     delta: ArrayLike
-    _reasons: ClassVar[Mapping[type, str]] = {}
+    _times: ClassVar[Any] = {BrownianReduction: _brownian_time, LaplaceReduction: _laplace_time}
 
     def __post_init__(self):
         check_order(self.order)
@@ -142,36 +150,34 @@ class RenyiFilter(BudgetFilter):
             TypeError: nothing is proved for a kind of request.
         """
         epsilon, delta = positive("epsilon", epsilon), probability(delta)
-        for part in parts(request):
+        singles = list(parts(request))
+        for part in singles:
             find(type(part), renyi_costs(2.0), cls.__name__, {})
             part.check_single()
             check_no_delta(part, cls.__name__)
         traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(request))
         check(not traced, "request", request, "of concrete numbers, for which an order is sought")
         dtype = jnp.result_type(float)
-        size = sum(float(renyi_costs(2.0)[type(part)](part, dtype)) for part in parts(request))
-        check(size > 0, "request", request, "one that costs something")
+
+        def total(order: ArrayLike) -> Any:
+            costs = renyi_costs(order)
+            return sum(np.asarray(costs[type(part)](part, dtype), float) for part in singles)
+
+        check(total(2.0) > 0, "request", request, "one that costs something")
 
         def score(orders: Any) -> Any:
             # Rounded as the filter will round it; what becomes 1 has no certificate.
             rounded = orders.astype(dtype).astype(float)
             usable = rounded > 1
             rounded = np.where(usable, rounded, 2.0)
-            costs = renyi_costs(jnp.asarray(rounded, dtype))
-            total = sum(
-                np.asarray(costs[type(part)](part, dtype), float) for part in parts(request)
-            )
             budgets = rdp_budgets(rounded, epsilon, delta)
             with np.errstate(divide="ignore", invalid="ignore"):
-                return np.where(usable & (budgets > 0), budgets / total, -np.inf)
+                rounds = budgets / total(jnp.asarray(rounded, dtype))
+                return np.where(usable & (budgets > 0), rounds, -np.inf)
 
         order, rounds = best_order(score)
-        check(
-            rounds > 0,
-            "epsilon",
-            epsilon,
-            f"larger: with delta = {delta} no order has a budget for {request}",
-        )
+        right = f"larger: with delta = {delta} no order has a budget for {request}"
+        check(rounds > 0, "epsilon", epsilon, right)
         return cls(order, epsilon, delta)
 
     def _budget(self) -> float:
@@ -179,17 +185,3 @@ class RenyiFilter(BudgetFilter):
 
     def _costs(self) -> Mapping[type, Cost]:
         return renyi_costs(self.order)
-
-    def _times(self) -> Mapping[type, Callable[[Array, ArrayLike], Array]]:
-        def brownian(left: Array, sensitivity: ArrayLike) -> Array:
-            half = 0.5 * jnp.asarray(self.order, left.dtype)
-            return time_of_square(left, sensitivity, half)
-
-        def laplace(left: Array, sensitivity: ArrayLike) -> Array:
-            order = jnp.asarray(self.order, left.dtype)
-            epsilon = certificates.laplace_reduction_inverse(order, left)
-            time = jnp.asarray(sensitivity, left.dtype) / epsilon
-            margin = 1 + 24 * float(jnp.finfo(left.dtype).eps)
-            return enough(time * margin, jnp.minimum(left, epsilon))
-
-        return {BrownianReduction: brownian, LaplaceReduction: laplace}

@@ -59,17 +59,14 @@ class FilteredSchedule(Schedule):
         kind: as what the filter pays for the round: `BrownianReduction`, `LaplaceReduction`, or
             `ExPost` for the guarantee's epsilon at each time and its delta (static). One for the
             whole round: the smaller of two valid costs at the stop is not a valid one.
-        sensitivity: of the value, as that request takes it; > 0, in units of the noise. Not needed
-            for `ExPost`, where it is the guarantee's.
+        sensitivity: of the value, as that request takes it; not needed for `ExPost`.
         rule: the private stopping rule whose answers the filter pays for, or None. As `ExPost`
             where the filter takes that, else, if the price is fixed beforehand, as `Pure`: then in
             full even if there were only noes.
         guarantee: what the releases cost; for `ExPost`, and for a rule whose price follows it.
 
     Raises:
-        ValueError: `kind` is none of these, the sensitivity is not positive and finite, a guarantee
-            is needed, or, in a trial, the value's dtype is not the state's.
-        TypeError: the filter has no proof for such a request.
+        ValueError: a field is missing or out of range.
     """
 
     schedule: Schedule
@@ -88,7 +85,6 @@ class FilteredSchedule(Schedule):
             check_positive("sensitivity", self.sensitivity)
         if self.kind is not ExPost:
             check_norm(self.sensitivity, self.kind.noise)
-        if self.kind is not ExPost:
             right = f"given, as {self.kind.__name__} takes it"
             check(self.sensitivity is not None, "sensitivity", self.sensitivity, right)
         priced = self.rule if self.rule is not None and self.rule.uses_epsilon else None

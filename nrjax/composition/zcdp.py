@@ -1,7 +1,7 @@
 """Filters whose currency is the rho of zero-concentrated differential privacy."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -124,12 +124,7 @@ class ZCDPFilter(_ConcentratedFilter):
         ExPost: "ExPostFilter, or SideBySideFilter, takes it",
         LaplaceReduction: "RenyiFilter takes it",
     }
-
-    def _costs(self) -> Mapping[type, Cost]:
-        return ZCDP_COSTS
-
-    def _times(self) -> Mapping[type, Callable[[Array, ArrayLike], Array]]:
-        return {}
+    _prices: ClassVar[Mapping[type, Cost]] = ZCDP_COSTS
 
 
 class UnifiedFilter(_ConcentratedFilter):
@@ -140,24 +135,15 @@ class UnifiedFilter(_ConcentratedFilter):
     of Brownian noise alone are the special case of Lemma 6.2; `GaussianFilter` is better for these.
 
     The theorem prints `2 sqrt(2 rho log(1/delta))`; its proof goes through Lemma 2.3, which gives
-    `2 sqrt(rho log(1/delta))`, as the paper's experiments use.
-
-    Attributes:
-        epsilon: of the whole guarantee, > 0.
-        delta: of the whole guarantee, in (0, 1).
-        approximation: the part of delta kept for the requests' own deltas, in [0, delta).
-        conversion: "standard", `epsilon = rho + 2 sqrt(rho log(1/delta))`, as in the paper, or
-            "renyi", a smaller epsilon for the same rho (`conversions.epsilon_of_zcdp`). Static.
-        budget: the rho that this buys; made at construction, when the others must be concrete.
+    `2 sqrt(rho log(1/delta))`, as the paper's experiments use. Attributes are those of
+    `ZCDPFilter`.
     """
 
     _reasons: ClassVar[Mapping[type, str]] = {
         ExPost: "ExPostFilter, RenyiFilter or SideBySideFilter takes it",
         LaplaceReduction: "RenyiFilter takes it",
     }
-
-    def _costs(self) -> Mapping[type, Cost]:
-        return UNIFIED_COSTS
-
-    def _times(self) -> Mapping[type, Callable[[Array, ArrayLike], Array]]:
-        return {BrownianReduction: lambda left, size: time_of_square(2 * left, size)}
+    _prices: ClassVar[Mapping[type, Cost]] = UNIFIED_COSTS
+    _times: ClassVar[Any] = {
+        BrownianReduction: lambda _, left, size: time_of_square(2 * left, size)
+    }

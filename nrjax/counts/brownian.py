@@ -2,7 +2,6 @@
 
 from typing import Any, ClassVar, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -45,11 +44,7 @@ class BrownianPassage(OnLevels):
 
     The walk jumps over all levels before the first that fails this, by bounds: `sqrt` lies above
     its chord, and quadratic inequalities in `sqrt(tau)` are left. See `skip_quantile` for z.
-
-    Attributes:
-        accuracy: the rule.
-        smallest: squared privacy parameter of the first level, `1/t`, scalar.
-        levels: number of levels (static).
+    The squared privacy parameter is `1/t`.
     """
 
     kind: ClassVar[Any] = BrownianReduction
@@ -58,10 +53,6 @@ class BrownianPassage(OnLevels):
     def quantile(self) -> float:
         """How many deviations off the noise must be where a level is skipped."""
         return skip_quantile(self.levels)
-
-    def draws(self, key: Array, number: int, dtype: Any) -> Array:
-        """Standard normal numbers, shape (number,)."""
-        return jax.random.normal(key, (number,), dtype)
 
     def first_time(self, dtype: Any) -> Array:
         """`1/smallest`."""

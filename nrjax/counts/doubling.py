@@ -5,12 +5,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike
 
 from nrjax.composition.requests import BrownianReduction
-from nrjax.counts.passages import Verdict, skip_quantile
-from nrjax.counts.relative_error import RelativeError
-from nrjax.pytrees import Pytree, static
+from nrjax.counts.passages import Passage, Verdict, skip_quantile
 
 _MOST_SKIPPED = 30
 """So that `2^skipped - 1` is an int32; tries beyond it are drawn, accepted or not."""
@@ -22,26 +19,15 @@ class DoublingState(NamedTuple):
     time: Array
 
 
-class DoublingPassage(Pytree):
+class DoublingPassage(Passage):
     """The baseline of Rogers 2023, section 7.1: the squared parameter doubles from try to try.
 
     A try is Gaussian noise of variance t, charged as a Brownian reduction that stops at its only
     time. The first tries are not drawn as long as the noise would have to be `skip_quantile`
-    deviations off to be accepted; they are paid for in one sum, which is a geometric series.
-
-    Attributes:
-        accuracy: the rule.
-        smallest: squared privacy parameter of the first try, `1/t`, scalar.
-        levels: number of tries that `skip_quantile` allows for (static).
+    deviations off to be accepted; they are paid for in one sum, which is a geometric series. The
+    squared privacy parameter is `1/t`; `levels` is the number of tries that `skip_quantile` allows
+    for.
     """
-
-    accuracy: RelativeError
-    smallest: ArrayLike
-    levels: int = static()
-
-    def draws(self, key: Array, number: int, dtype: Any) -> Array:
-        """Standard normal numbers, shape (number,)."""
-        return jax.random.normal(key, (number,), dtype)
 
     def first_request(self, dtype: Any) -> BrownianReduction:
         """The first try."""

@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, numbers
+from nrjax._numerics import check, check_numbers
 from nrjax.types import Utility
 
 _SLACK = 1e-9
@@ -24,28 +24,41 @@ _SLACK = 1e-9
 
 def check_counts(counts: Any) -> None:
     """Constructor check: whole numbers of at least 0."""
-    number = numbers("counts", counts, "whole numbers, none negative")
+    right = "whole numbers, none negative"
+    number = check_numbers(
+        "counts", counts, lambda n: np.isfinite(n) & (n >= 0) & (n == np.round(n)), right
+    )
     if number is not None:
         check(number.ndim == 1 and number.size > 0, "counts", counts, "a non-empty vector")
-        whole = np.isfinite(number) & (number >= 0) & (number == np.round(number))
-        check(whole, "counts", counts, "whole numbers, none negative")
 
 
-def _whole(release: Array) -> Array:
-    return jnp.maximum(jnp.round(release), 0)
+class _CountError(Utility):
+    counts: Any
+
+    def __post_init__(self):
+        check_counts(self.counts)
+
+    @property
+    def sensitivity(self) -> float:
+        """`2/groups`: a replaced row moves two counts by one, each of them one group's affair."""
+        return 2 / np.shape(self.counts)[-1]
+
+    def hypothesis(self, release: Array) -> Array:
+        """The release rounded and cut off at 0, shape (groups,)."""
+        return jnp.maximum(jnp.round(release), 0)
+
+    def threshold(self, target: float) -> float:
+        """Threshold for an error of at most `target`.
+
+        Halfway between the last number (a whole one over the groups) that is good enough and the
+        next, so that the rounding of the quotient decides nothing.
+        """
+        check(math.isfinite(target) and target >= 0, "target", target, "finite and not negative")
+        groups = np.size(self.counts)
+        return -(math.floor(target * groups * (1 + _SLACK)) + 0.5) / groups
 
 
-def _half_below(groups: int, target: float) -> float:
-    """Threshold of a utility that is minus a whole number over `groups`, for a loss of `target`.
-
-    Halfway between the last number that is good enough and the next, so that the rounding of the
-    quotient decides nothing.
-    """
-    check(math.isfinite(target) and target >= 0, "target", target, "finite and not negative")
-    return -(math.floor(target * groups * (1 + _SLACK)) + 0.5) / groups
-
-
-class ShareOutside(Utility):
+class ShareOutside(_CountError):
     """Minus the share of the groups whose noisy count is too far from the true one.
 
     Attributes:
@@ -56,11 +69,7 @@ class ShareOutside(Utility):
         ValueError: `counts` are not whole numbers of at least 0, where they have numbers.
     """
 
-    counts: Any
     slack: Any
-
-    def __post_init__(self):
-        check_counts(self.counts)
 
     @classmethod
     def relative(cls, counts: ArrayLike, error: float) -> "ShareOutside":
@@ -73,27 +82,14 @@ class ShareOutside(Utility):
         number = np.asarray(counts, np.float64)
         return cls(number, np.floor(error * number * (1 + _SLACK)))
 
-    @property
-    def sensitivity(self) -> float:
-        """`2/groups`: replacing a row changes two counts by one, and each is one group's affair."""
-        return 2 / np.shape(self.counts)[-1]
-
-    def hypothesis(self, release: Array) -> Array:
-        """The release rounded and cut off at 0, shape (groups,)."""
-        return _whole(release)
-
     def evaluate(self, hypothesis: Array) -> Array:
         """Minus the share of groups, in [-1, 0]; a NaN is too far."""
         within = jnp.abs(hypothesis - self.counts) <= self.slack
         return -jnp.mean(jnp.where(within, 0, 1), dtype=hypothesis.dtype)
 
-    def threshold(self, target: float) -> float:
-        """Threshold for a share of at most `target`, in [0, 1)."""
-        return _half_below(np.size(self.counts), target)
 
-
-class MeanAbsoluteError(Utility):
-    """Minus the mean over the groups of how far a noisy count is off.
+class MeanAbsoluteError(_CountError):
+    """Minus the mean over the groups of how far a noisy count is off, in counts.
 
     Attributes:
         counts: true counts, shape (groups,).
@@ -102,24 +98,6 @@ class MeanAbsoluteError(Utility):
         ValueError: `counts` are not whole numbers of at least 0, where they have numbers.
     """
 
-    counts: Any
-
-    def __post_init__(self):
-        check_counts(self.counts)
-
-    @property
-    def sensitivity(self) -> float:
-        """`2/groups`: replacing a row changes two counts by one, and each error by at most one."""
-        return 2 / np.shape(self.counts)[-1]
-
-    def hypothesis(self, release: Array) -> Array:
-        """The release rounded and cut off at 0, shape (groups,)."""
-        return _whole(release)
-
     def evaluate(self, hypothesis: Array) -> Array:
         """Minus the mean absolute error, in counts."""
         return -jnp.mean(jnp.abs(hypothesis - self.counts))
-
-    def threshold(self, target: float) -> float:
-        """Threshold for a mean error of at most `target`, in counts."""
-        return _half_below(np.size(self.counts), target)

@@ -8,7 +8,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_positive, concrete, float_dtype
+from nrjax._numerics import check, check_integer, check_numbers, check_positive, float_dtype
 from nrjax.counts.brownian import BrownianPassage
 from nrjax.counts.laplace import LaplacePassage
 from nrjax.counts.passages import OnLevels
@@ -17,7 +17,7 @@ from nrjax.keys import check_key
 
 _KINDS: dict[str, type[Any]] = {"brownian": BrownianPassage, "laplace": LaplacePassage}
 
-_MOST = 2**24
+MOST = 2**24
 """Levels, or marks: beyond it float32 numbers skip integers."""
 
 
@@ -68,36 +68,23 @@ def release_count(
     check(
         isinstance(method, str) and method in _KINDS, "method", method, f"one of {sorted(_KINDS)}"
     )
-    check_integer("levels", levels, 2)
-    bounds = {"count": count, "smallest": smallest, "largest": largest}
-    numbers = {name: concrete(value) for name, value in bounds.items()}
-    for name, number in numbers.items():
-        check(np.shape(bounds[name]) == (), name, bounds[name], "a scalar; use vmap for several")
-        if number is not None:
-            ok = np.isfinite(number) & ((number >= 0) if name == "count" else (number > 0))
-            right = "finite and not negative" if name == "count" else "positive and finite"
-            check(ok, name, bounds[name], right)
-    check_smallest(smallest)
-    if numbers["smallest"] is not None and numbers["largest"] is not None:
-        ok = numbers["largest"] >= numbers["smallest"]
-        check(ok, "largest", largest, f"at least smallest = {smallest!r}")
+    check_integer("levels", levels, 2, MOST)
+    for name, value in {"count": count, "smallest": smallest, "largest": largest}.items():
+        check(np.shape(value) == (), name, value, "a scalar; use vmap for several")
+    right = "finite and not negative"
+    check_numbers("count", count, lambda number: np.isfinite(number) & (number >= 0), right)
+    low, high = check_smallest(smallest), check_positive("largest", largest)
+    if low is not None and high is not None:
+        check(high >= low, "largest", largest, f"at least smallest = {smallest!r}")
     return follow(key, count, _KINDS[method](accuracy, smallest, levels), largest)
 
 
-def check_integer(name: str, value: Any, least: int) -> None:
-    """Door check: an integer from `least` on, of which all float32 numbers can be told apart."""
-    ok = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    ok = ok and least <= value <= _MOST
-    check(ok, name, value, f"an integer, at least {least} and at most {_MOST}")
-
-
-def check_smallest(smallest: Any) -> None:
+def check_smallest(smallest: Any) -> np.ndarray | None:
     """Constructor check: a positive number that is not so small that JAX takes it for 0."""
     check_positive("smallest", smallest)
-    number, tiny = concrete(smallest), float(jnp.finfo(jnp.result_type(float)).tiny)
-    if number is not None:
-        right = f"at least {tiny:.2g}, below which numbers of this precision are taken for 0"
-        check(number >= tiny, "smallest", smallest, right)
+    tiny = float(jnp.finfo(jnp.result_type(float)).tiny)
+    right = f"at least {tiny:.2g}, below which numbers of this precision are taken for 0"
+    return check_numbers("smallest", smallest, lambda number: number >= tiny, right)
 
 
 @jax.jit

@@ -35,11 +35,6 @@ class LaplacePassage(OnLevels):
     0 or where it was, with equal chances, by an exponential distance of mean `s/2`. Between jumps
     the release is constant and the deviation falls, so that the next level at which
     it would be accepted is known: nothing is approximated, and no level is looked at in vain.
-
-    Attributes:
-        accuracy: the rule.
-        smallest: squared privacy parameter of the first level, `1/t^2`, scalar.
-        levels: number of levels (static).
     """
 
     kind: ClassVar[Any] = LaplaceReduction

@@ -32,10 +32,9 @@ class Neighbour:
         Raises:
             ValueError: i and j are not two of the groups.
         """
-        check(0 <= i < groups, "i", i, f"in [0, {groups}), the groups")
+        shift = cls.remove(groups, i).shift
         check(0 <= j < groups and j != i, "j", j, f"in [0, {groups}) and not i = {i}")
-        shift = np.zeros(groups)
-        shift[i], shift[j] = 1.0, -1.0
+        shift[j] = -1.0
         return cls("replace", shift)
 
     @classmethod

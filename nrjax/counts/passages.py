@@ -7,7 +7,7 @@ passage goes in jumps, and yet has the law of the walk that looks at every level
 
 import abc
 import math
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +16,6 @@ from jax.typing import ArrayLike
 
 from nrjax.counts.relative_error import RelativeError
 from nrjax.pytrees import Pytree, static
-
-State = TypeVar("State")
 
 
 class Verdict(NamedTuple):
@@ -31,37 +29,41 @@ class Verdict(NamedTuple):
     """Whether it is within the relative error of the true count (bool)."""
 
 
-class Passage(Protocol[State]):
-    """A way of releasing one count, and what it charges a filter for it."""
+class Passage(Pytree, abc.ABC):
+    """A way of releasing one count, and what it charges a filter for it.
 
-    def draws(self, key: Array, number: int, dtype: Any) -> Array:
-        """Random numbers for `number` (static) draws, with a leading axis of draws."""
-        ...
-
-    def first_request(self, dtype: Any) -> Any:
-        """What must be admitted for the first level to be drawn at all."""
-        ...
-
-    def start(self, filter: Any, spent: Any, count: Array) -> tuple[Any, State]:
-        """Filter state and passage of a count, before its first draw."""
-        ...
-
-    def step(
-        self, filter: Any, spent: Any, state: State, count: Array, draw: Array
-    ) -> tuple[Any, State, Verdict]:
-        """One draw: filter state, passage and verdict."""
-        ...
-
-
-class OnLevels(Pytree, abc.ABC):
-    """A noise reduction whose squared privacy parameters are equally spaced; pays where it ends.
-
-    A subclass has the fields `accuracy`, `smallest` and `levels`.
+    Attributes:
+        accuracy: the rule.
+        smallest: squared privacy parameter of the first level, scalar.
+        levels: number of levels (static).
     """
 
     accuracy: RelativeError
     smallest: ArrayLike
     levels: int = static()
+
+    def draws(self, key: Array, number: int, dtype: Any) -> Array:
+        """Random numbers for `number` (static) draws, with a leading axis: by default normals."""
+        return jax.random.normal(key, (number,), dtype)
+
+    @abc.abstractmethod
+    def first_request(self, dtype: Any) -> Any:
+        """What must be admitted for the first level to be drawn at all."""
+
+    @abc.abstractmethod
+    def start(self, filter: Any, spent: Any, count: Array) -> tuple[Any, Any]:
+        """Filter state and passage of a count, before its first draw."""
+
+    @abc.abstractmethod
+    def step(
+        self, filter: Any, spent: Any, state: Any, count: Array, draw: Array
+    ) -> tuple[Any, Any, Verdict]:
+        """One draw: filter state, passage and verdict."""
+
+
+class OnLevels(Passage):
+    """A noise reduction whose squared privacy parameters are equally spaced; pays where it ends."""
+
     kind: ClassVar[Any]
     """The kind of request that is charged, of sensitivity and time."""
 
@@ -76,10 +78,6 @@ class OnLevels(Pytree, abc.ABC):
     @abc.abstractmethod
     def move(self, state: Any, count: Array, draw: Array) -> tuple[Any, Array, Array]:
         """One draw: the passage, whether it has ended, and whether it was accepted."""
-
-    @abc.abstractmethod
-    def draws(self, key: Array, number: int, dtype: Any) -> Array:
-        """Random numbers for `number` (static) draws, with a leading axis of draws."""
 
     def first_request(self, dtype: Any) -> Any:
         """The reduction stopped at its first level."""

@@ -42,23 +42,15 @@ class RelativeError(Pytree):
         return (2 - self.alpha) / self.alpha
 
     def accepts(self, noisy: ArrayLike, deviation: ArrayLike) -> Array:
-        """Whether a noisy count is good enough (bool, elementwise).
+        """Whether a noisy count is good enough, given its noise's deviation (bool, elementwise).
 
-        Args:
-            noisy: the count plus noise.
-            deviation: standard deviation of the noise, > 0, in counts. Only the quotient of the
-                two matters.
+        Only the quotient of the two matters.
         """
         noisy, deviation = jnp.asarray(noisy), jnp.asarray(deviation)
         return (noisy >= self.upper * deviation) | (noisy < -self.lower * deviation)
 
     def precise(self, error: ArrayLike, count: ArrayLike) -> Array:
-        """Whether a release is as good as was asked for: `|error| <= alpha count` (bool).
-
-        Args:
-            error: the noise in the release.
-            count: the true count, >= 0.
-        """
+        """Whether noise is as small as was asked for: `|error| <= alpha count` (bool)."""
         return jnp.abs(jnp.asarray(error)) <= self.alpha * jnp.asarray(count)
 
     def utility(self, process: NoiseProcess, times: ArrayLike) -> "Margin":

@@ -1,6 +1,5 @@
 """As many counts as a budget allows, each within a relative error."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -8,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._numerics import check
+from nrjax._numerics import check, check_integer
 from nrjax.composition.gaussian import GaussianFilter
 from nrjax.composition.renyi import RenyiFilter
 from nrjax.composition.zcdp import UnifiedFilter
 from nrjax.counts.brownian import BrownianPassage
 from nrjax.counts.doubling import DoublingPassage
 from nrjax.counts.errors import check_counts
-from nrjax.counts.first_passage import check_integer, check_smallest
+from nrjax.counts.first_passage import MOST, check_smallest
 from nrjax.counts.laplace import LaplacePassage
 from nrjax.counts.passages import Passage
 from nrjax.counts.relative_error import RelativeError
@@ -23,16 +22,13 @@ from nrjax.counts.selection import ExponentialMechanism
 from nrjax.keys import Role, check_key, role_key, step_key
 from nrjax.pytrees import Pytree, static
 
-_PASSAGES: dict[str, Callable[..., Passage]] = {
-    "brownian": BrownianPassage,
-    "doubling": DoublingPassage,
-    "laplace": LaplacePassage,
+_GAUSSIAN = (UnifiedFilter, GaussianFilter, RenyiFilter)
+_METHODS: dict[str, tuple[type[Passage], tuple[type, ...]]] = {
+    "brownian": (BrownianPassage, _GAUSSIAN),
+    "doubling": (DoublingPassage, _GAUSSIAN),
+    "laplace": (LaplacePassage, (RenyiFilter,)),
 }
-_FILTERS: dict[str, tuple[type[Any], ...]] = {
-    "brownian": (UnifiedFilter, GaussianFilter, RenyiFilter),
-    "doubling": (UnifiedFilter, GaussianFilter, RenyiFilter),
-    "laplace": (RenyiFilter,),
-}
+"""How a count is released, and the filters that have a proof for that."""
 
 _BLOCK = 16
 """Draws between two looks at whether the session has ended; their noise is drawn at once."""
@@ -116,19 +112,21 @@ class CountRelease(Pytree):
     marks: int = static(default=100)
 
     def __post_init__(self):
-        known = isinstance(self.method, str) and self.method in _PASSAGES
-        check(known, "method", self.method, f"one of {sorted(_PASSAGES)}")
-        if hasattr(self.filter, "smallest_time"):  # neither a sentinel nor an axis of vmap
-            valid = _FILTERS[self.method]
-            names = " or ".join(kind.__name__ for kind in valid)
-            right = f"for method {self.method!r} a {names}: no other has a proof for it"
-            check(isinstance(self.filter, valid), "filter", self.filter, right)
+        known = isinstance(self.method, str) and self.method in _METHODS
+        check(known, "method", self.method, f"one of {sorted(_METHODS)}")
+        for name, kind in (("selection", ExponentialMechanism), ("accuracy", RelativeError)):
+            value = getattr(self, name)
+            check(isinstance(value, kind), name, value, f"of type {kind.__name__}")
+        valid = _METHODS[self.method][1]
+        names = " or ".join(kind.__name__ for kind in valid)
+        right = f"for method {self.method!r} a {names}: no other has a proof for it"
+        check(isinstance(self.filter, valid), "filter", self.filter, right)
         if isinstance(self.counts, (list, tuple)):
             object.__setattr__(self, "counts", np.asarray(self.counts, np.float64))
         check_counts(self.counts)
         check_smallest(self.smallest)
-        check_integer("levels", self.levels, 2)
-        check_integer("marks", self.marks, 1)
+        check_integer("levels", self.levels, 2, MOST)
+        check_integer("marks", self.marks, 1, MOST)
 
     def run(self, key: Array) -> Session:
         """One session; works under `jit` and `vmap`.
@@ -137,17 +135,9 @@ class CountRelease(Pytree):
             key: the trial's own key, such as `nrjax.trial_key(key, i)`.
 
         Raises:
-            ValueError: `key` is not a key, or a field is not what it should be, or is a batch.
+            ValueError: `key` is not a key, or a field is a batch.
         """
-        for name, kind in (("selection", ExponentialMechanism), ("accuracy", RelativeError)):
-            value = getattr(self, name)
-            check(isinstance(value, kind), name, value, f"of type {kind.__name__}")
-        # Checked at construction too, but there sentinels in a field's place have to pass.
-        valid = _FILTERS[self.method]
-        names = " or ".join(kind.__name__ for kind in valid)
-        check(isinstance(self.filter, valid), "filter", self.filter, f"of type {names}")
-        shape = np.shape(self.counts)
-        check(len(shape) == 1 and shape[0] > 0, "counts", self.counts, "a non-empty vector")
+        check(np.ndim(self.counts) == 1, "counts", self.counts, "a non-empty vector")
         check(np.shape(self.smallest) == (), "smallest", self.smallest, "a scalar")
         return _run(self, check_key(key))
 
@@ -157,7 +147,7 @@ def _run(trial: CountRelease, key: Array) -> Session:
     dtype = jnp.result_type(float)
     counts = jnp.asarray(trial.counts, dtype)
     ranked = counts[trial.selection.order(role_key(key, Role.QUERY), counts)]
-    passage = _PASSAGES[trial.method](trial.accuracy, trial.smallest, trial.levels)
+    passage = _METHODS[trial.method][0](trial.accuracy, trial.smallest, trial.levels)
     budget = jnp.asarray(trial.filter.budget, dtype)
     noise = role_key(key, Role.NOISE)
     shares = jnp.arange(1, trial.marks + 1, dtype=jnp.int32)

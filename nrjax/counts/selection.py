@@ -57,25 +57,14 @@ class ExponentialMechanism(Pytree):
     def order(self, key: Array, counts: ArrayLike) -> Array:
         """The items in the order in which repeated draws would take them, by a single draw.
 
-        Args:
-            key: random key.
-            counts: shape (items,).
-
-        Returns:
-            A permutation of the items, int32, shape (items,).
+        From counts of shape (items,) a permutation of the items, int32, shape (items,).
         """
         return jnp.argsort(-self.scores(key, counts)).astype(jnp.int32)
 
     def peel(self, key: Array, counts: ArrayLike, draws: int) -> Array:
         """The same by fresh noise for each draw, as printed: the slow oracle of `order`.
 
-        Args:
-            key: random key.
-            counts: shape (items,).
-            draws: how many items are taken (static), at most all.
-
-        Returns:
-            The first `draws` of a permutation, int32, shape (draws,).
+        The first `draws` (static) of a permutation, int32, shape (draws,).
 
         Raises:
             ValueError: there are fewer items than `draws`.

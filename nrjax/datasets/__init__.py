@@ -2,24 +2,21 @@
 
 import os
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from types import ModuleType
+from typing import Literal, NamedTuple
 
-import numpy as np
-
-from nrjax._numerics import check
+from nrjax._numerics import check, is_integer
 from nrjax.datasets import flights, kddcup, twitter, user
 from nrjax.datasets._dataset import (
     NORMALISATIONS,
     TASKS,
     Dataset,
-    Raw,
     divided_by_largest_l1_norm,
     divided_by_largest_value,
     scaled,
     unit_l2_rows,
 )
 from nrjax.datasets._files import cache_folder, data_folder
-from nrjax.datasets._prepared import remembered
 from nrjax.datasets.counts import Counts, load_counts, zipf_counts, zipf_law
 
 __all__ = [
@@ -34,7 +31,6 @@ __all__ = [
     "fetch",
     "load",
     "load_counts",
-    "remembered",
     "resolve",
     "unit_l2_rows",
     "zipf_counts",
@@ -44,23 +40,10 @@ __all__ = [
 PathLike = str | os.PathLike[str]
 
 
-class _Source(Protocol):
-    """What a module of a named data set holds."""
+_SOURCES: dict[str, ModuleType] = {"flights": flights, "kdd99": kddcup, "twitter": twitter}
+"""Each has TASKS, FEATURES, HOW (to get it), `most_rows`, `where` and `read`."""
 
-    @property
-    def TASKS(self) -> tuple[str, ...]: ...
-    @property
-    def FEATURES(self) -> int: ...
-    @property
-    def HOW(self) -> str: ...
-    def most_rows(self, path: Path | None) -> int: ...
-    def where(self, data_dir: PathLike | None = None) -> Path | None: ...
-    def read(self, task: str, rows: int, data_dir: PathLike | None = None) -> Raw: ...
-
-
-_SOURCES: dict[str, _Source] = {"flights": flights, "kdd99": kddcup, "twitter": twitter}
 _PAPER = {"logistic": "kdd99", "ridge": "twitter"}
-
 
 _USUAL_ROWS = 10_000
 """Rows of a named data set unless asked otherwise, as in Whitehouse 2022."""
@@ -132,8 +115,7 @@ def load(
     name = resolve(os.fspath(name_or_path), task)
     check(normalise in NORMALISATIONS, "normalise", normalise, f"one of {tuple(NORMALISATIONS)}")
     if rows is not None and rows != "all":
-        whole = isinstance(rows, int | np.integer) and not isinstance(rows, bool)
-        check(whole and rows >= 1, "rows", rows, "a positive integer, or 'all'")
+        check(is_integer(rows) and rows >= 1, "rows", rows, "a positive integer, or 'all'")
     if name in _SOURCES:
         source = _SOURCES[name]
         check(target is None, "target", target, f"None for {name}, whose target is fixed")

@@ -2,9 +2,13 @@
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
+from nrjax._numerics import check
+from nrjax.datasets._files import Arrays, read_npz
 
 TASKS = ("logistic", "ridge")
 
@@ -15,6 +19,38 @@ class Raw(NamedTuple):
     x: np.ndarray
     y: np.ndarray
     feature_names: tuple[str, ...]
+
+
+def first_rows(
+    path: Path,
+    rows: int,
+    features: int,
+    cached_draw: Callable[[], Arrays],
+    target: tuple[Callable[[np.ndarray], np.ndarray], str],
+) -> tuple[np.ndarray, np.ndarray]:
+    """The first `rows` of `x` and `y`, in float64: of an NPZ, or of what is drawn from a table.
+
+    Args:
+        path: the NPZ, or the table.
+        rows: at least 1.
+        features: columns that `x` must have.
+        cached_draw: gives the arrays that are drawn from the table.
+        target: which of `y` are right, and in words.
+
+    Raises:
+        ValueError: the arrays are not what they should be, or there are fewer rows.
+    """
+    arrays = read_npz(path, ("x", "y")) if path.suffix == ".npz" else cached_draw()
+    x, y = arrays["x"], arrays["y"]
+    right, words = target
+    shaped = x.ndim == 2 and x.shape[1] == features and y.shape == x.shape[:1]
+    if not (shaped and right(y).all()):
+        raise ValueError(
+            f"{path} holds x of shape {x.shape} and y of shape {y.shape}: "
+            f"must be (n, {features}) and (n,), y {words}."
+        )
+    check(rows <= len(x), "rows", rows, f"at most {len(x)}, the rows that {path} gives")
+    return x[:rows].astype(np.float64), y[:rows].astype(np.float64)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

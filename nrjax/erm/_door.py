@@ -10,16 +10,11 @@ from nrjax._shown import shown
 
 RowNorm = Literal["l2", "l1"]
 
-NORM_SLACK = 1e-6
+_NORM_SLACK = 1e-6
 """Rows scaled to unit norm in float32 may exceed it by rounding."""
 
 
-def floats(name: str, table: ArrayLike) -> np.ndarray:
-    """A table of numbers in float64.
-
-    Raises:
-        ValueError: it is something else, such as None, strings or rows of unequal length.
-    """
+def _floats(name: str, table: ArrayLike) -> np.ndarray:
     try:
         array = np.asarray(table)
     except ValueError:  # NumPy's own names no argument
@@ -29,19 +24,23 @@ def floats(name: str, table: ArrayLike) -> np.ndarray:
 
 
 def checked(
-    features: ArrayLike, labels: ArrayLike, regularisation: float, row_norm: RowNorm = "l2"
+    features: ArrayLike,
+    labels: ArrayLike,
+    regularisation: float,
+    row_norm: RowNorm = "l2",
+    max_norm: float | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Features (rows, dimension) and labels (rows,) in float64, with norms at most 1.
+    """Features (rows, dimension) and labels (rows,) in float64, with norms at most `max_norm`.
 
-    What rounding left above a norm of 1 is scaled away. What the labels may be depends on the
-    task, and is the caller's to check.
+    What rounding left above it is scaled away. What the labels may be depends on the task, and is
+    the caller's to check. A `max_norm` of None is 1, and no argument of the caller's.
 
     Raises:
-        ValueError: a shape does not fit, a feature is not finite, a row's norm is above 1, the
-            regularisation is not a positive number, or there is no such norm.
+        ValueError: a shape does not fit, a feature is not finite or no number, a row's norm is
+            too large, the regularisation is not a positive number, or there is no such norm.
     """
     check(row_norm in ("l2", "l1"), "row_norm", row_norm, "'l2' or 'l1'")
-    x, y = floats("features", features), floats("labels", labels)
+    x, y = _floats("features", features), _floats("labels", labels)
     if x.ndim != 2 or x.size == 0:
         raise ValueError(f"features has shape {x.shape}: must be (rows, dimension), not empty")
     if y.shape != x.shape[:1]:
@@ -52,11 +51,13 @@ def checked(
     number = numbers("regularisation", regularisation, "above 0")
     ok = number is not None and number.ndim == 0 and 0 < number < np.inf
     check(ok, "regularisation", regularisation, "above 0")
+    most, limit = (1.0, "1") if max_norm is None else (max_norm, f"max_norm = {max_norm:.6g}")
+    x = x / most
     norms = np.linalg.norm(x, 1 if row_norm == "l1" else 2, axis=1)
-    if norms.max() > 1 + NORM_SLACK:
+    if norms.max() > 1 + _NORM_SLACK:
         row = int(norms.argmax())
         raise ValueError(
-            f"features[{row}] has {row_norm} norm {norms[row]:.6g}: must be at most 1, "
-            "for the sensitivity to hold; divide each row by its norm"
+            f"features[{row}] has {row_norm} norm {most * norms[row]:.6g}: must be at most "
+            f"{limit}, for the sensitivity to hold; divide each row by its norm"
         )
-    return x / np.maximum(norms, 1)[:, None], y
+    return x / np.maximum(norms, 1)[:, None] * most, y

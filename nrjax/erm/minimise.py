@@ -71,13 +71,8 @@ def minimise(
 ) -> Minimum:
     """Minimise `objective(data, argument)` from zero by L-BFGS, in float64.
 
-    Args:
-        objective: smooth and strongly convex in its second argument, of shape (dimension,); a
-            module-level function, so that calls share a compilation.
-        data: pytree of arrays.
-        dimension: length of the argument.
-        tolerance: gradient norm (l2) to reach.
-        iterations: most iterations to take.
+    The objective is smooth and strongly convex in its argument, of shape (dimension,), and
+    hashable, so that calls share a compilation; `tolerance` is the gradient norm (l2) to reach.
 
     Raises:
         ValueError: the gradient norm did not fall to `tolerance`.

@@ -5,63 +5,39 @@ differentiable loss that is Lipschitz in theta (Chaudhuri, Monteleoni & Sarwate 
 """
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check
-from nrjax._shown import representation
+from nrjax._numerics import check_integer
 from nrjax.erm import _door, sensitivity
 from nrjax.erm._promises import Promises, Witnesses
-from nrjax.erm.minimise import Minimum
 from nrjax.erm.output_utility import Loss, OutputUtility, find_minimum
-from nrjax.erm.released import Released
+from nrjax.erm.released import Problem, Released
 from nrjax.sensitivities import Noise, Sensitivity, norm_of
 
 
-def distinct(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of a float64 table, the number of a row of each kind, and how many there are of it."""
+def merge(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct rows of a float64 table, and the share of each among all; for speed alone."""
     table = np.ascontiguousarray(table + 0.0)  # turns -0.0, which differs in bits, into 0.0
     raw = table.view(np.dtype((np.void, table.dtype.itemsize * table.shape[1]))).ravel()
     _, index, counts = np.unique(raw, return_index=True, return_counts=True)
-    return index, counts
+    return table[index], counts / table.shape[0]
 
 
-def merge(
-    table: np.ndarray, found: tuple[np.ndarray, np.ndarray] | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct rows of a float64 table, and the share of each among all; for speed alone.
+@dataclasses.dataclass(frozen=True, repr=False)
+class OutputPerturbation(Problem):
+    """A problem whose optimum is released.
 
-    Args:
-        table: shape (rows, columns).
-        found: what `distinct` found in it, if it is known.
-    """
-    index, counts = distinct(table) if found is None else found
-    return table[index] + 0.0, counts / table.shape[0]
-
-
-@dataclasses.dataclass(frozen=True)
-class OutputPerturbation:
-    """A data set, its non-private optimum, and what output perturbation needs to know of it.
-
-    Neighbouring data sets differ in one row (replacement); their number n is public.
-
-    Attributes:
-        rows: number of rows n.
-        dimension: length of theta.
-        regularisation: lambda.
+    Attributes, besides those of all problems:
         lipschitz: Lipschitz constant L of the loss in theta (l2).
         tolerance: gradient norm that the optimum had to reach.
-        minimum: the optimum, with its risk and gradient norm.
         utility: how a release is turned into a hypothesis and judged.
     """
 
-    rows: int
-    dimension: int
-    regularisation: float
     lipschitz: float
     tolerance: float
-    minimum: Minimum
     utility: OutputUtility
 
     @property
@@ -72,28 +48,12 @@ class OutputPerturbation:
     @property
     def value(self) -> np.ndarray:
         """The private value f(x): the optimum, shape (dimension,)."""
-        return self.minimum.argument
-
-    @property
-    def optimum(self) -> np.ndarray:
-        """The non-private minimiser, shape (dimension,)."""
-        return self.minimum.argument
-
-    @property
-    def optimum_loss(self) -> float:
-        """Its regularised risk."""
-        return self.minimum.value
-
-    __repr__ = representation
+        return self.optimum
 
     def released(self, noise: Noise) -> Released[OutputUtility]:
-        """The optimum as the private value, its sensitivity and the utility, for a kind of noise.
+        """The optimum as the private value, its sensitivity and the utility.
 
-        Args:
-            noise: "gaussian" or "laplace".
-
-        Raises:
-            ValueError: there is no such noise.
+        For noise of the kind "gaussian" or "laplace"; a `ValueError` for another.
         """
         moved = self.l2_sensitivity if norm_of(noise) == "l2" else self.l1_sensitivity
         return Released(self.value, moved, self.utility)
@@ -111,12 +71,12 @@ class OutputPerturbation:
         return Sensitivity(sensitivity.output_l1(*public), "l1")
 
     @property
-    def utility_sensitivity(self) -> float | None:
-        """Sensitivity of the utility at any one hypothesis; None if nothing was stated."""
+    def utility_sensitivity(self) -> Any:
+        """Sensitivity of the utility at any one hypothesis, a float; None if none was stated."""
         return self.utility.sensitivity
 
     @property
-    def excess_risk_sensitivity(self) -> float | None:
+    def excess_risk_sensitivity(self) -> Any:
         """Sensitivity of the excess risk; see `nrjax.erm.sensitivity.excess_risk`."""
         return self.utility.excess_risk().sensitivity
 
@@ -198,7 +158,7 @@ class OutputProblem(OutputPerturbation):
             ValueError: an argument is out of range, a promise does not hold, or the optimum was
                 not found.
         """
-        promises = Promises.build(
+        promises = Promises(
             regularisation=regularisation,
             lipschitz=lipschitz,
             max_norm=max_norm,
@@ -208,14 +168,10 @@ class OutputProblem(OutputPerturbation):
             lowest_loss=lowest_loss,
             loss_spread=loss_spread,
         )
-        promises.check_rows(features, labels)
-        # The door's bound on a norm is 1.
-        x = _door.floats("features", features) / max_norm
-        x, y = _door.checked(x, labels, regularisation)
-        x = x * max_norm
+        x, y = _door.checked(features, labels, regularisation, max_norm=max_norm)
+        promises.check_labels(y)
         width = x.shape[1] if dimension is None else dimension
-        whole = isinstance(width, (int, np.integer)) and not isinstance(width, bool)
-        check(whole and width >= 1, "dimension", dimension, "an integer, at least 1")
+        check_integer("dimension", width, 1)
         witnesses = Witnesses(loss, x, y, int(width), promises)
         witnesses.check_ball()
         table, weights = merge(np.column_stack([x, y]))

@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from nrjax.erm import sensitivity
@@ -133,11 +132,13 @@ class OutputUtility(Utility):
 
     def evaluate(self, hypothesis: Array) -> Array:
         """Minus the regularised risk, plus the baseline, scalar."""
-        data = (self.rows, self.labels, self.weights, self.regularisation)
-        return self.baseline - _risk(self.loss, data, hypothesis)
+        return self.baseline - _risk(self.loss, self._data, hypothesis)
+
+    @property
+    def _data(self) -> tuple[Any, Any, Any, Any]:
+        return self.rows, self.labels, self.weights, self.regularisation
 
 
 def find_minimum(utility: OutputUtility, dimension: int, tolerance: float) -> Minimum:
     """The minimiser of the risk that `utility` evaluates, in float64."""
-    data = (utility.rows, utility.labels, utility.weights, np.float64(utility.regularisation))
-    return minimise(_Risk(utility.loss), data, dimension, tolerance=tolerance)
+    return minimise(_Risk(utility.loss), utility._data, dimension, tolerance=tolerance)

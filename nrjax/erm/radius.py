@@ -9,7 +9,8 @@ the loss there. Two bounds of the optimum's norm hold:
   `lambda |theta*|^2 = -(1/n) sum_i <grad loss_i(theta*), theta*>`. What a row can add to the right
   side is bounded, whatever the row (not in the paper).
 
-Elementwise, in float64 on the host.
+Elementwise, in float64 on the host; the regularisation is the lambda > 0 of `(lambda/2) |theta|^2`.
+What is out of range is a `ValueError`.
 """
 
 import math
@@ -33,13 +34,6 @@ def ridge_radius(regularisation: ArrayLike, ball: Ball = "paper") -> np.float64 
     2017, Lemma A.4). "tight": `1/(2 sqrt(lambda))`, since a row with label y and prediction p adds
     `p (y - p) <= y^2/4 <= 1/4`; reached by rows that are all alike, of norm `sqrt(lambda)`, labels
     1, as long as such rows are admissible (lambda <= 1).
-
-    Args:
-        regularisation: lambda > 0 of `(lambda/2) |theta|^2`.
-        ball: "paper" or "tight".
-
-    Raises:
-        ValueError: the regularisation is not positive, or there is no such ball.
     """
     weight = _checked(regularisation, ball)
     return (1 if ball == "paper" else 0.5) / np.sqrt(weight)
@@ -53,13 +47,6 @@ def logistic_radius(regularisation: ArrayLike, ball: Ball = "paper") -> np.float
     0.5277/sqrt(lambda)`, Lambert's W, since a row of margin m adds `m/(1 + exp(m)) <= W(1/e)`, most
     at `m = 1 + W(1/e) = 1.2785`; reached by rows that are all alike and give this margin, as long
     as rows of norm at most 1 can (lambda <= 0.17).
-
-    Args:
-        regularisation: lambda > 0 of `(lambda/2) |theta|^2`.
-        ball: "paper" or "tight".
-
-    Raises:
-        ValueError: the regularisation is not positive, or there is no such ball.
     """
     weight = _checked(regularisation, ball)
     return np.sqrt((2 * math.log(2) if ball == "paper" else _LAMBERT) / weight)

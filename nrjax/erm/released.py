@@ -1,5 +1,6 @@
-"""What a problem releases under a kind of noise, and the mechanism that is made from it."""
+"""What problems have and release under a kind of noise, and the mechanism that is made from it."""
 
+import dataclasses
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -7,6 +8,7 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import check
 from nrjax._shown import representation, shown
+from nrjax.erm.minimise import Minimum
 from nrjax.guarantees import (
     LinearBoundary,
     MixtureBoundary,
@@ -19,6 +21,39 @@ from nrjax.sensitivities import Sensitivity
 from nrjax.types import NoiseProcess, Schedule, StoppingRule, Utility
 
 U = TypeVar("U")
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """A data set, its non-private optimum, and what mechanisms need to know of it.
+
+    Neighbouring data sets differ in one row (replacement); their number n is public.
+
+    Attributes:
+        rows: number of rows n.
+        dimension: length d of theta.
+        regularisation: lambda.
+        minimum: the optimum, with its risk and gradient norm.
+    """
+
+    rows: int
+    dimension: int
+    regularisation: float
+    minimum: Minimum
+
+    __repr__ = representation
+
+    @property
+    def optimum(self) -> np.ndarray:
+        """The non-private minimiser, shape (dimension,)."""
+        return self.minimum.argument
+
+    @property
+    def optimum_loss(self) -> float:
+        """Its regularised risk."""
+        return self.minimum.value
+
+
 Boundary = LinearBoundary | MixtureBoundary | OneSidedMixtureBoundary
 
 

@@ -12,12 +12,11 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check
-from nrjax._shown import representation
 from nrjax.erm import _door, sensitivity, statistics
 from nrjax.erm._door import RowNorm
 from nrjax.erm.minimise import Minimum
 from nrjax.erm.radius import Ball, check_ball, ridge_radius
-from nrjax.erm.released import Released
+from nrjax.erm.released import Problem, Released
 from nrjax.erm.ridge_utility import RidgeOutputUtility, RidgeUtility
 from nrjax.erm.sensitivity import OutputConstants
 from nrjax.erm.statistics import Constants
@@ -25,16 +24,13 @@ from nrjax.sensitivities import Noise, Sensitivity, norm_of
 
 _TOLERANCE = 1e-12
 """Gradient norm that the computed optimum must have reached to be released."""
-
 _SHARE = 5e-7
 """Of the utility's sensitivity: what the linear solve may have left in it, on either data set."""
 
 
-@dataclasses.dataclass(frozen=True)
-class RidgeProblem:
-    """A data set, its non-private optimum, and what the mechanisms need to know of it.
-
-    Neighbouring data sets differ in one row (replacement); their number n is public.
+@dataclasses.dataclass(frozen=True, repr=False)
+class RidgeProblem(Problem):
+    """Ridge regression on a data set; its optimum is from one linear solve.
 
     Example:
         Brownian noise on the statistics::
@@ -47,25 +43,15 @@ class RidgeProblem:
             value, sensitivity, utility = problem.released_optimum("laplace", "tight")
             utility = utility.excess_risk()
 
-    Attributes:
-        rows: number of rows n.
-        dimension: number of features d.
-        regularisation: lambda.
-        minimum: the optimum, with its risk and gradient norm; from one linear solve.
+    Attributes, besides those of all problems:
         statistics: X'X, shape (d, d), and X'y, shape (d,).
         row_norm: "l2" or "l1", the norm in which admissible rows have length at most 1.
         ball: "paper" or "tight", the ball that hypotheses lie in; see `radius`.
     """
 
-    rows: int
-    dimension: int
-    regularisation: float
-    minimum: Minimum
     statistics: tuple[np.ndarray, np.ndarray]
     row_norm: RowNorm = "l2"
     ball: Ball = "paper"
-
-    __repr__ = representation
 
     @classmethod
     def fit(
@@ -124,16 +110,12 @@ class RidgeProblem:
         ok = constants != "l1_rows" or self.row_norm == "l1"
         right = "'paper' or 'tight', since the rows were not checked: fit with row_norm='l1'"
         check(ok, "constants", constants, right)
-        norm = norm_of(noise)
-        moved = (
-            statistics.l2_sensitivity(constants)
-            if norm == "l2"
-            else statistics.l1_sensitivity(self.dimension, constants)
-        )
+        if norm_of(noise) == "l2":
+            moved = Sensitivity(statistics.l2_sensitivity(constants), "l2")
+        else:
+            moved = Sensitivity(statistics.l1_sensitivity(self.dimension, constants), "l1")
         utility = RidgeUtility(rows=float(self.rows), layout=layout, **self._quadratic)
-        return Released(
-            statistics.pack(*self.statistics, layout), Sensitivity(moved, norm), utility
-        )
+        return Released(statistics.pack(*self.statistics, layout), moved, utility)
 
     def released_optimum(
         self, noise: Noise, constants: OutputConstants = "paper"
@@ -187,21 +169,8 @@ class RidgeProblem:
 
     @property
     def radius(self) -> float:
-        """l2 radius M of the ball, which holds the optimum, whatever the data.
-
-        `1/sqrt(lambda)`, or half of it; see `nrjax.erm.radius.ridge_radius`.
-        """
+        """l2 radius M of the ball that holds the optimum; see `nrjax.erm.radius.ridge_radius`."""
         return float(ridge_radius(self.regularisation, self.ball))
-
-    @property
-    def optimum(self) -> np.ndarray:
-        """The non-private minimiser, shape (dimension,)."""
-        return self.minimum.argument
-
-    @property
-    def optimum_loss(self) -> float:
-        """Its regularised risk."""
-        return self.minimum.value
 
     @property
     def l2_sensitivity(self) -> Sensitivity:
@@ -215,10 +184,7 @@ class RidgeProblem:
 
     @property
     def utility_sensitivity(self) -> float:
-        """Sensitivity `(M + 1)^2/(2n)` of the utility at any one hypothesis, and its rounding.
-
-        See `nrjax.erm.sensitivity.evaluated`.
-        """
+        """Sensitivity `(M + 1)^2/(2n)` of the utility at any one hypothesis, and its rounding."""
         return sensitivity.evaluated(sensitivity.squared_loss(self.rows, self.radius), 0.5)
 
     @property

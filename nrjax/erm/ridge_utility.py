@@ -24,7 +24,7 @@ Self = TypeVar("Self", bound="_QuadraticRisk")
 
 
 class _QuadraticRisk(Utility):
-    """How good a hypothesis is; the fields are the two utilities'."""
+    """How good a hypothesis is; the fields are those of `RidgeOutputUtility`."""
 
     hessian: Any
     optimum: Any
@@ -65,15 +65,8 @@ class _QuadraticRisk(Utility):
 class RidgeUtility(_QuadraticRisk):
     """Minus the regularised risk of the minimiser that noisy statistics give.
 
-    Attributes:
-        hessian: `H = X'X/n + lambda I`, shape (d, d).
-        optimum: theta*, shape (d,).
-        optimum_loss: R(theta*), or 0 for the excess risk, scalar.
+    Attributes, besides those of `RidgeOutputUtility`:
         rows: number of rows n, scalar; public.
-        regularisation: lambda, scalar.
-        radius: l2 radius M of the ball that holds the optimum, scalar; public.
-        sensitivity: how far the replacement of one row moves `evaluate`, scalar, in units of the
-            loss.
         layout: of the releases, static; see `nrjax.erm.statistics`.
     """
 

@@ -1,9 +1,14 @@
 """How far one row can move what is released, or how good a release is.
 
-Neighbouring data sets differ in one row (replacement); the number of rows is public; rows have l2
+Neighbouring data sets differ in one row (replacement); the number n of rows is public; rows have l2
 norm at most 1, or whatever the stated constants were derived for. The utilities are means over the
-rows at one and the same hypothesis, so the regularisation cancels and only the changed row counts.
-They are bounded on a ball only: a hypothesis must be projected onto it.
+rows at one and the same hypothesis, so the regularisation `(lambda/2) |theta|^2` cancels and only
+the changed row counts. They are bounded on a ball only, of radius M: a hypothesis must be projected
+onto it.
+
+What is released as an optimum is the point where a solver stopped. With a gradient norm of at most
+`tolerance` that is within `tolerance/lambda` of the minimiser, on both data sets, which adds
+`2 tolerance/lambda`.
 """
 
 import math
@@ -28,17 +33,9 @@ def output_l2(
     """l2-sensitivity `2 L/(n lambda)` of a regularised minimiser (Chaudhuri et al. 2011).
 
     At the minimiser of one data set, the gradient of the other's risk is what the changed row
-    adds to it, at most `2 L/n`; by strong convexity the minimisers lie that over lambda apart.
-
-    What is released is the point that a solver found, which is within `tolerance/lambda` of the
-    minimiser, on both data sets: that adds `2 tolerance/lambda`.
-
-    Args:
-        rows: number of rows n.
-        regularisation: lambda of `(lambda/2) |theta|^2`.
-        lipschitz: Lipschitz constant L of the per-row loss in theta (l2) on a convex set that
-            holds the minimisers; 1 for the logistic loss.
-        tolerance: largest gradient norm at which the solver stops.
+    adds to it, at most `2 L/n`; by strong convexity the minimisers lie that over lambda apart. L is
+    the Lipschitz constant of the per-row loss in theta (l2), on a convex set that holds the
+    minimisers; 1 for the logistic loss.
     """
     return 2.0 * (lipschitz / rows + tolerance) / regularisation
 
@@ -64,21 +61,13 @@ def ridge_output_l2(
 ) -> Any:
     """l2-sensitivity of the ridge optimum; elementwise.
 
-    With M the radius of a ball that holds the optima of both data sets. "paper":
-    `(M + 1)/sqrt(n lambda)` (Ligett 2017, Lemma A.8, whose l1 bound is `sqrt(p)` times it). Each
-    optimum's risk on the other data set is at least `(lambda/2) |difference|^2` above that of the
-    other's own; added up, both are at most twice what the changed row moves the risk by on the
-    ball, `(M + 1)^2/(2n)`. "tight": the smaller of that and `2 (M + 1)/(n lambda)`, which is
-    smaller once `n lambda > 4`: at an optimum a row's gradient `(<x, theta> - y) x` is at most
-    `M + 1` long (see `output_l2`).
-
-    Args:
-        rows: number of rows n.
-        regularisation: lambda.
-        constants: "paper" or "tight".
-        tolerance: largest gradient norm at the computed optimum; adds `2 tolerance/lambda`.
-        ball: "paper" for `M = 1/sqrt(lambda)`, "tight" for half of it
-            (`nrjax.erm.radius.ridge_radius`). Both hold for every ridge optimum.
+    With M the radius of a ball that holds the optima of both data sets
+    (`nrjax.erm.radius.ridge_radius`). "paper": `(M + 1)/sqrt(n lambda)` (Ligett 2017, Lemma A.8,
+    whose l1 bound is `sqrt(p)` times it). Each optimum's risk on the other data set is at least
+    `(lambda/2) |difference|^2` above that of the other's own; added up, both are at most twice what
+    the changed row moves the risk by on the ball, `(M + 1)^2/(2n)`. "tight": the smaller of that
+    and `2 (M + 1)/(n lambda)`, which is smaller once `n lambda > 4`: at an optimum a row's gradient
+    `(<x, theta> - y) x` is at most `M + 1` long (see `output_l2`).
 
     Raises:
         ValueError: there are no such constants, or there is no such ball.
@@ -106,12 +95,7 @@ def ridge_output_l1(
 
 
 def bounded_loss(rows: int, spread: float) -> float:
-    """Sensitivity `s/n` of a mean loss, at one hypothesis.
-
-    Args:
-        rows: number of rows n.
-        spread: s, how far the losses of two admissible rows can lie apart at one hypothesis.
-    """
+    """Sensitivity `s/n` of a mean of losses of which no two lie further than s apart, anywhere."""
     return spread / rows
 
 
@@ -134,11 +118,7 @@ def logistic_loss(rows: int, radius: float) -> float:
     """Sensitivity `M/n` of the mean of `log(1 + exp(-y <x, theta>))` on the ball of radius M.
 
     Margins lie in [-M, M], and `log(1 + e^M) - log(1 + e^-M) = M` (Ligett 2017, Claim A.12, which
-    prints the excess risk's `2M/n`). With an l2 regularisation the same.
-
-    Args:
-        rows: number of rows n.
-        radius: M, largest l2 norm of a hypothesis.
+    prints the excess risk's `2M/n`).
     """
     return bounded_loss(rows, radius)
 
@@ -147,11 +127,7 @@ def squared_loss(rows: int, radius: float) -> float:
     """Sensitivity `(M + 1)^2/(2n)` of the mean of `(y - <x, theta>)^2/2` on the ball of radius M.
 
     Labels lie in [-1, 1] and predictions in [-M, M], so a row's loss is between 0 and
-    `(M + 1)^2/2`. With an l2 regularisation the same.
-
-    Args:
-        rows: number of rows n.
-        radius: M, largest l2 norm of a hypothesis.
+    `(M + 1)^2/2`.
     """
     return bounded_loss(rows, 0.5 * (radius + 1.0) ** 2)
 
@@ -162,20 +138,15 @@ def excess_risk(sensitivity: Any, regularisation: Any = 1.0, tolerance: Any = 0.
     The minimum moves by no more than the loss does, and may move the other way (Ligett 2017). What
     is subtracted is the loss where a solver stopped, which by strong convexity is above the minimum
     by up to `tolerance^2/(2 lambda)`, on one data set perhaps and not on the other.
-
-    Args:
-        sensitivity: that of the plain loss on the ball.
-        regularisation: lambda.
-        tolerance: largest gradient norm at which the solver stops.
     """
     return 2.0 * sensitivity + tolerance * tolerance / (2 * regularisation)
 
 
 def logistic_excess_risk(rows: int, radius: float) -> float:
-    """Sensitivity `2M/n` of the excess logistic risk; arguments as for `logistic_loss`."""
+    """Sensitivity `2M/n` of the excess logistic risk."""
     return excess_risk(logistic_loss(rows, radius))
 
 
 def squared_excess_risk(rows: int, radius: float) -> float:
-    """Sensitivity `(M + 1)^2/n` of the excess squared risk; arguments as for `squared_loss`."""
+    """Sensitivity `(M + 1)^2/n` of the excess squared risk."""
     return excess_risk(squared_loss(rows, radius))

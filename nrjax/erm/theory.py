@@ -1,12 +1,20 @@
 """Utility theorems: the epsilon at which the expected excess risk is at most a goal, and back.
 
 They choose a privacy level before any data are seen (the "theory approach" of Ligett 2017), for ONE
-release under independent Laplace noise. n rows, p features, regularisation `(lambda/2) |theta|^2`;
-neighbours differ in one row; the excess risk is `R(theta) - R(theta*)`, its expectation over the
-noise. What is bounded is the expectation: a single release may well be worse.
+release under independent Laplace noise; neighbours differ in one row. What is bounded is the
+expectation over the noise of the excess risk `R(theta) - R(theta*)`: a single release may well be
+worse. Each `..._epsilon` falls as the risk that may be left grows, and its `..._excess_risk` is its
+inverse, up to rounding.
 
-All functions are elementwise, in float64 on the host. An epsilon falls as the risk that may be left
-grows; each pair inverts each other up to rounding.
+All functions are elementwise, in float64 on the host, and take:
+
+* `excess_risk`: alpha > 0, largest expected excess risk, in units of the loss; or `epsilon` > 0;
+* `rows` and `dimension`: numbers n of rows and p of features;
+* `regularisation`: lambda > 0 of `(lambda/2) |theta|^2`;
+* `constants`: "paper" or "tight";
+* `ball`: "paper" or "tight", with which the problem was fitted, `RidgeProblem.fit(..., ball=...)`.
+
+They raise a `ValueError` for what is out of range.
 """
 
 import math
@@ -36,19 +44,8 @@ def covariance_epsilon(
     `c (2 sqrt(p) M + p M^2)/(n alpha)`, `M = 1/sqrt(lambda)`, with `c = 4 sqrt(2)` as printed, or
     the `2 sqrt(2)` that its proof gives. For rows of l1 norm at most 1, labels in [-1, 1], noise
     `Lap(4/epsilon)` on all entries of X'X and X'y, and the minimiser over the ball of radius M.
-    The proof asks of the ball that it holds the optimum, so a smaller one that does will do.
-
-    Args:
-        excess_risk: alpha > 0, largest expected excess risk, in the units of the loss.
-        rows: number of rows n.
-        dimension: number of features p.
-        regularisation: lambda > 0.
-        constants: "paper" or "tight".
-        ball: "paper" or "tight" (`M = 1/(2 sqrt(lambda))`, not in the paper), that over which the
-            problem was fitted: `RidgeProblem.fit(..., ball=...)`.
-
-    Raises:
-        ValueError: an argument is out of range.
+    The proof asks of the ball that it holds the optimum, so a smaller one that does will do: the
+    "tight" one, `M = 1/(2 sqrt(lambda))`, is not in the paper.
     """
     (alpha,) = _positive(excess_risk=excess_risk)
     return _covariance(rows, dimension, regularisation, constants, ball) / alpha
@@ -63,10 +60,7 @@ def covariance_excess_risk(
     *,
     ball: Ball = "paper",
 ) -> Number:
-    """Bound of the expected excess risk at an epsilon, the inverse of `covariance_epsilon`.
-
-    Arguments and errors as there.
-    """
+    """Bound of the expected excess risk at an epsilon, the inverse of `covariance_epsilon`."""
     (level,) = _positive(epsilon=epsilon)
     return _covariance(rows, dimension, regularisation, constants, ball) / level
 
@@ -80,15 +74,6 @@ def output_logistic_epsilon(
     rows of l2 norm at most 1 and noise of scale `2 sqrt(p)/(n lambda eps)` on the optimum. The
     theorem projects nothing; projected onto a ball that holds the optimum, which is convex, a
     release is nearer to the optimum and no longer, so the bound holds then too.
-
-    Args:
-        excess_risk: alpha > 0, largest expected excess risk, in the units of the loss.
-        rows: number of rows n.
-        dimension: number of features p.
-        regularisation: lambda > 0.
-
-    Raises:
-        ValueError: an argument is out of range.
     """
     (alpha,) = _positive(excess_risk=excess_risk)
     linear, square = _logistic(rows, dimension, regularisation)
@@ -99,10 +84,7 @@ def output_logistic_epsilon(
 def output_logistic_excess_risk(
     epsilon: ArrayLike, rows: ArrayLike, dimension: ArrayLike, regularisation: ArrayLike
 ) -> Number:
-    """Bound of the expected excess risk at an epsilon, the inverse of `output_logistic_epsilon`.
-
-    Arguments and errors as there.
-    """
+    """Bound of the expected excess risk at an epsilon, the inverse of `output_logistic_epsilon`."""
     (level,) = _positive(epsilon=epsilon)
     linear, square = _logistic(rows, dimension, regularisation)
     return (linear + square / level) / level
@@ -122,22 +104,12 @@ def output_ridge_epsilon(
     Under noise `Lap(r)` on each coordinate of the optimum the expected excess risk is
     `r^2 tr(H)`, exactly, `H = X'X/n + lambda I`; rows of l2 norm at most 1 have `tr(H) <= 1 +
     lambda p`. With `r = D1/eps` that is at most alpha for `eps = D1 sqrt((1 + lambda p)/alpha)`,
-    D1 the l1-sensitivity (`nrjax.erm.sensitivity.ridge_output_l1`). The theorem prints `(1/n +
-    lambda) p` for the trace: its proof forgets to sum over the rows.
+    D1 the l1-sensitivity (`nrjax.erm.sensitivity.ridge_output_l1`, whose constants and ball these
+    are). The theorem prints `(1/n + lambda) p` for the trace: its proof forgets to sum over the
+    rows.
 
     For the release as it is: no bound is shown for its projection onto a ball, which brings it
     nearer to the optimum in l2 but perhaps not in the norm of H.
-
-    Args:
-        excess_risk: alpha > 0, largest expected excess risk, in the units of the loss.
-        rows: number of rows n.
-        dimension: number of features p.
-        regularisation: lambda > 0.
-        constants: "paper" or "tight", of the sensitivity.
-        ball: "paper" or "tight", of the sensitivity: that with which the problem was fitted.
-
-    Raises:
-        ValueError: an argument is out of range.
     """
     (alpha,) = _positive(excess_risk=excess_risk)
     return np.sqrt(_ridge(rows, dimension, regularisation, constants, ball) / alpha)
@@ -152,10 +124,7 @@ def output_ridge_excess_risk(
     *,
     ball: Ball = "paper",
 ) -> Number:
-    """Bound of the expected excess risk at an epsilon, the inverse of `output_ridge_epsilon`.
-
-    Arguments and errors as there.
-    """
+    """Bound of the expected excess risk at an epsilon, the inverse of `output_ridge_epsilon`."""
     (level,) = _positive(epsilon=epsilon)
     return _ridge(rows, dimension, regularisation, constants, ball) / level**2
 
@@ -177,11 +146,7 @@ def _problem(rows: ArrayLike, dimension: ArrayLike, regularisation: ArrayLike) -
 
 
 def _covariance(
-    rows: ArrayLike,
-    dimension: ArrayLike,
-    regularisation: ArrayLike,
-    constants: OutputConstants,
-    ball: Ball,
+    rows: ArrayLike, dimension: ArrayLike, regularisation: ArrayLike, constants: str, ball: Ball
 ) -> Number:
     """The excess risk's bound times epsilon."""
     check(constants in ("paper", "tight"), "constants", constants, "'paper' or 'tight'")

@@ -138,10 +138,7 @@ def minimise_in_ball(matrix: ArrayLike, vector: ArrayLike, radius: ArrayLike) ->
     powers of two, from 16 on, give each problem the same bits whatever its neighbours; alone, a
     problem is solved as well, but may round otherwise.
 
-    Args:
-        matrix: A, shape (d, d), symmetric.
-        vector: c, shape (d,).
-        radius: above 0, scalar.
+    A has shape (d, d) and is symmetric; c has shape (d,).
 
     Raises:
         ValueError: a shape does not fit, or the radius is not positive (where concrete).

@@ -1,7 +1,8 @@
 """What the guarantees share: checks of their arguments, and rounding to the safe side."""
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -11,20 +12,42 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import (
     check,
+    check_numbers,
     check_positive,
     check_probability,
     concrete,
     float_dtype,
     largest_divisor,
-    numbers,
 )
+from nrjax.sensitivities import check_norm
+from nrjax.types import Guarantee
+
+
+class GaussianGuarantee(Guarantee):
+    """A guarantee for Gaussian noise; what a subclass adds is positive and finite."""
+
+    sensitivity: ArrayLike
+    delta: Array | float
+    noise: ClassVar[str] = "gaussian"
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            (check_probability if field.name == "delta" else check_positive)(field.name, value)
+        check_norm(self.sensitivity, self.noise)
+
+    def _parameters(self, argument: ArrayLike) -> list[Array]:
+        """Argument, sensitivity, log(1/delta), and the other fields, in one dtype."""
+        fields = (getattr(self, field.name) for field in dataclasses.fields(self))
+        values = [argument, *fields]
+        dtype = float_dtype(*values)
+        argument, sensitivity, delta, *rest = (jnp.asarray(value, dtype) for value in values)
+        return [argument, sensitivity, -jnp.log(delta), *rest]
 
 
 def check_time(time: ArrayLike) -> None:
     """Method check: positive, where `time` has numbers. Infinity is the limit of much noise."""
-    number = numbers("time", time, "positive")
-    if number is not None:
-        check(number > 0, "time", time, "positive")
+    check_numbers("time", time, lambda number: number > 0, "positive")
 
 
 def divisor(time: ArrayLike, dtype: Any) -> Array:

@@ -1,14 +1,15 @@
 """The linear privacy boundary of the Brownian mechanism."""
 
-from typing import Any, ClassVar, Self
+from typing import Self
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check_positive, check_probability, concrete, float_dtype, numbers
+from nrjax._numerics import concrete, numbers
 from nrjax.guarantees._rounding import (
+    GaussianGuarantee,
     check_time,
     divisor,
     host_or_trace,
@@ -16,15 +17,13 @@ from nrjax.guarantees._rounding import (
     safe_epsilon,
     safe_time,
 )
-from nrjax.sensitivities import check_norm
-from nrjax.types import Guarantee
 
 # Machine epsilons by which epsilon is rounded up. The formula loses at most 4 and the cast of the
 # sensitivity to another dtype 1; the rest is for approximate division on accelerators.
 _MARGIN = 8
 
 
-class LinearBoundary(Guarantee):
+class LinearBoundary(GaussianGuarantee):
     """`psi(t) = (D2/t)(D2/2 + b) + D2 a`, with `2ab >= log(1/delta)` (Whitehouse 2022, Thm 3.6).
 
     The loss of the Brownian mechanism at time t is `v^2/(2t) + (v/t) W_t`, `v = |f(x) - f(x')|`,
@@ -43,28 +42,17 @@ class LinearBoundary(Guarantee):
         b: intercept of the line, > 0, in units of the noise.
     """
 
-    sensitivity: ArrayLike
-    delta: Array | float
     a: ArrayLike
     b: ArrayLike
-    noise: ClassVar[str] = "gaussian"
 
     def __post_init__(self):
-        check_positive("sensitivity", self.sensitivity)
-        check_norm(self.sensitivity, self.noise)
-        check_probability("delta", self.delta)
-        check_positive("a", self.a)
-        check_positive("b", self.b)
-        given = [concrete(value) for value in (self.delta, self.a, self.b)]
-        if all(number is not None for number in given):
-            self._check_consistent(*given)
-
-    @staticmethod
-    def _check_consistent(delta: Any, a: Any, b: Any) -> None:
+        super().__post_init__()
+        delta, a, b = (concrete(value) for value in (self.delta, self.a, self.b))
+        if delta is None or a is None or b is None:
+            return
         kinds = [n.dtype for n in (delta, a, b) if n.dtype.kind == "f"]
         slack = 8 * max([np.finfo(float).eps, *(float(np.finfo(kind).eps) for kind in kinds)])
-        need = -np.log(np.asarray(delta, float))
-        have = 2 * np.asarray(a, float) * np.asarray(b, float)
+        need, have = -np.log(delta.astype(float)), 2 * a.astype(float) * b.astype(float)
         if not np.all(have >= need * (1 - slack)):
             raise ValueError(
                 f"a = {a}, b = {b}, delta = {delta}: 2ab = {have} must be at least "
@@ -77,9 +65,6 @@ class LinearBoundary(Guarantee):
 
         `b = sqrt(t L/2)`, `a = sqrt(L/(2t))`, `L = log(1/delta)`. Computed on the host in float64
         where the arguments have numbers.
-
-        Raises:
-            ValueError: a concrete argument is out of range.
         """
         xp, (t, _, d), back = host_or_trace(time=time, sensitivity=sensitivity, delta=delta)
         half = xp.sqrt(-xp.log(d) / 2)
@@ -92,9 +77,6 @@ class LinearBoundary(Guarantee):
 
         That time is `(D2/x)^2`, where `x^2/2 + x sqrt(2 log(1/delta)) = epsilon`. Computed on the
         host in float64 where the arguments have numbers.
-
-        Raises:
-            ValueError: a concrete argument is out of range.
         """
         xp, (e, s, d), back = host_or_trace(epsilon=epsilon, sensitivity=sensitivity, delta=delta)
         half = xp.sqrt(-xp.log(d) / 2)
@@ -102,52 +84,31 @@ class LinearBoundary(Guarantee):
         x = 2 * e / (2 * half + xp.sqrt(4 * half**2 + 2 * e))
         return cls(sensitivity, delta, a=back(half * x / s), b=back(half * s / x))  # pyright: ignore[reportArgumentType]
 
-    def _parameters(self, dtype: Any) -> tuple[Array, Array, Array]:
-        sensitivity, a, b = (jnp.asarray(v, dtype) for v in (self.sensitivity, self.a, self.b))
-        level = -jnp.log(jnp.asarray(self.delta, dtype))
-        return sensitivity, a, jnp.maximum(b, level / (2 * a))
-
-    def _dtype(self, argument: ArrayLike) -> Any:
-        return float_dtype(argument, self.sensitivity, self.delta, self.a, self.b)
+    def _line(self, argument: ArrayLike) -> tuple[Array, Array, Array, Array]:
+        """Argument, sensitivity, a and b in one dtype."""
+        argument, sensitivity, level, a, b = self._parameters(argument)
+        return argument, sensitivity, a, jnp.maximum(b, level / (2 * a))
 
     def curve(self, time: ArrayLike) -> Array:
-        """The line `a t + b` itself, above which W is with probability at most delta; rounded up.
-
-        Raises:
-            ValueError: a concrete `time` is not positive. Under a trace the result is NaN.
-        """
+        """The line `a t + b`, above which W is with probability at most delta; rounded up."""
         check_time(time)
-        dtype = self._dtype(time)
-        time = jnp.asarray(time, dtype)
-        _, a, b = self._parameters(dtype)
+        time, _, a, b = self._line(time)
         return jnp.where(time > 0, round_up(a * time + b, _MARGIN), jnp.nan)
 
     def epsilon(self, time: ArrayLike) -> Array:
-        """Ex-post epsilon `psi(time)` of stopping at `time`, rounded up; elementwise.
-
-        Raises:
-            ValueError: a concrete `time` is not positive. Under a trace the result is NaN.
-        """
+        """Ex-post epsilon `psi(time)` of stopping at `time`, rounded up; elementwise."""
         check_time(time)
-        dtype = self._dtype(time)
-        time = divisor(time, dtype)
-        sensitivity, a, b = self._parameters(dtype)
+        time, sensitivity, a, b = self._line(time)
+        time = divisor(time, time.dtype)
         raw = sensitivity / time * (0.5 * sensitivity + b) + sensitivity * a
         return safe_epsilon(raw, time, sensitivity, _MARGIN)
 
     def time(self, epsilon: ArrayLike) -> Array:
-        """Smallest time with `psi(time) <= epsilon`, rounded to more noise; elementwise.
-
-        Raises:
-            ValueError: `epsilon` is not finite or not above the floor `D2 a`, when concrete. Under
-                a trace the result is infinite.
-        """
+        """Smallest time with `psi(time) <= epsilon`, which must be above the floor `D2 a`."""
         numbers("epsilon", epsilon, "finite and above 0")
-        dtype = self._dtype(epsilon)
-        asked = jnp.asarray(epsilon, dtype)
-        sensitivity, a, b = self._parameters(dtype)
+        asked, sensitivity, a, b = self._line(epsilon)
         # All of the rounding goes into epsilon: near the floor an error there is what is magnified.
-        target = asked * (1 - 2 * _MARGIN * float(jnp.finfo(dtype).eps))
+        target = asked * (1 - 2 * _MARGIN * float(jnp.finfo(asked.dtype).eps))
         floor = sensitivity * a
         raw = sensitivity * (0.5 * sensitivity + b) / (target - floor)
         raw = jnp.where(target > floor, raw, jnp.inf)

@@ -8,7 +8,7 @@ exceeds 1/delta with probability at most delta, so W stays below
 
 import abc
 import math
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +16,9 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check_positive, check_probability, float_dtype, numbers
+from nrjax._numerics import numbers
 from nrjax.guarantees._rounding import (
+    GaussianGuarantee,
     check_time,
     divisor,
     host_or_trace,
@@ -25,8 +26,6 @@ from nrjax.guarantees._rounding import (
     safe_epsilon,
     safe_time,
 )
-from nrjax.sensitivities import check_norm
-from nrjax.types import Guarantee
 
 # Machine epsilons by which epsilon is rounded up. The formula loses at most about 6 and the cast of
 # the sensitivity to another dtype 1; the rest is for approximate division on accelerators.
@@ -46,19 +45,10 @@ def _log_twice_phi(z: Any, xp: Any) -> tuple[Any, Any]:
     return xp.log1p(erf), math.sqrt(2 / math.pi) * xp.exp(-0.5 * z * z) / (1 + erf)
 
 
-class _Mixture(Guarantee):
+class _Mixture(GaussianGuarantee):
     """What the two have in common; they differ in `_exponent` and in its inverse `_height`."""
 
-    sensitivity: ArrayLike
-    delta: Array | float
     rho: ArrayLike
-    noise: ClassVar[str] = "gaussian"
-
-    def __post_init__(self):
-        check_positive("sensitivity", self.sensitivity)
-        check_norm(self.sensitivity, self.noise)
-        check_probability("delta", self.delta)
-        check_positive("rho", self.rho)
 
     @staticmethod
     @abc.abstractmethod
@@ -92,9 +82,6 @@ class _Mixture(Guarantee):
 
         Computed on the host in float64 where the arguments have numbers. Any rho gives a valid
         boundary if it is frozen before the first release; choosing it anew at each time does not.
-
-        Raises:
-            ValueError: a concrete argument is out of range.
         """
         xp, (t, _, d), back = host_or_trace(time=time, sensitivity=sensitivity, delta=delta)
         ratio, _ = cls._ratio_and_height(-xp.log(d), xp)
@@ -106,9 +93,6 @@ class _Mixture(Guarantee):
 
         That time is `(D2/x)^2`, where `x^2/2 + c x = epsilon` and c, the least `u(t)/sqrt(t)`,
         depends on delta alone. Computed on the host in float64 where the arguments have numbers.
-
-        Raises:
-            ValueError: a concrete argument is out of range.
         """
         xp, (e, s, d), back = host_or_trace(epsilon=epsilon, sensitivity=sensitivity, delta=delta)
         ratio, c = cls._ratio_and_height(-xp.log(d), xp)
@@ -116,30 +100,15 @@ class _Mixture(Guarantee):
         x = 2 * e / (c + xp.sqrt(c * c + 2 * e))
         return cls(sensitivity, delta, rho=back((s / x) ** 2 / ratio))  # pyright: ignore[reportArgumentType]
 
-    def _parameters(self, argument: ArrayLike) -> tuple[Array, Array, Array, Array]:
-        """Argument, sensitivity, log(1/delta), rho in one dtype."""
-        dtype = float_dtype(argument, self.sensitivity, self.delta, self.rho)
-        values = (argument, self.sensitivity, self.delta, self.rho)
-        argument, sensitivity, delta, rho = (jnp.asarray(value, dtype) for value in values)
-        return argument, sensitivity, -jnp.log(delta), rho
-
     def curve(self, time: ArrayLike) -> Array:
-        """The curve u(t) itself, above which W is with probability at most delta; rounded up.
-
-        Raises:
-            ValueError: a concrete `time` is not positive. Under a trace the result is NaN.
-        """
+        """The curve u(t) itself, above which W is with probability at most delta; rounded up."""
         check_time(time)
         time, _, level, rho = self._parameters(time)
         u = self._height(level + 0.5 * jnp.log1p(time / rho)) * jnp.sqrt(time + rho)
         return jnp.where(time > 0, round_up(u, _MARGIN), jnp.nan)
 
     def epsilon(self, time: ArrayLike) -> Array:
-        """Ex-post epsilon `psi(time)` of stopping at `time`, rounded up; elementwise.
-
-        Raises:
-            ValueError: a concrete `time` is not positive. Under a trace the result is NaN.
-        """
+        """Ex-post epsilon `psi(time)` of stopping at `time`, rounded up; elementwise."""
         check_time(time)
         time, sensitivity, level, rho = self._parameters(time)
         time = divisor(time, time.dtype)
@@ -154,10 +123,6 @@ class _Mixture(Guarantee):
 
         Newton steps in log(time), and a check of the solution: where it failed the result is
         infinite.
-
-        Raises:
-            ValueError: `epsilon` is not positive and finite, or its time is beyond the dtype, when
-                concrete. Under a trace the result is infinite.
         """
         numbers("epsilon", epsilon, "finite and above 0")
         asked, sensitivity, level, rho = self._parameters(epsilon)

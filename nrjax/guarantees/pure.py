@@ -36,23 +36,14 @@ class PureGuarantee(Guarantee):
         return 0.0
 
     def epsilon(self, time: ArrayLike) -> Array:
-        """Ex-post epsilon of stopping at `time`, rounded up; elementwise.
-
-        Raises:
-            ValueError: a concrete `time` is not positive. Under a trace the result is NaN.
-        """
+        """Ex-post epsilon of stopping at `time`, rounded up; elementwise."""
         check_time(time)
         dtype = float_dtype(time, self.sensitivity)
         time, sensitivity = divisor(time, dtype), jnp.asarray(self.sensitivity, dtype)
         return safe_epsilon(sensitivity / time, time, sensitivity, _MARGIN)
 
     def time(self, epsilon: ArrayLike) -> Array:
-        """Smallest time (noise scale) that costs at most `epsilon`, rounded up; elementwise.
-
-        Raises:
-            ValueError: `epsilon` is not positive and finite, or its time is beyond the dtype, when
-                concrete. Under a trace the result is infinite.
-        """
+        """Smallest time (noise scale) that costs at most `epsilon`, rounded up; elementwise."""
         numbers("epsilon", epsilon, "finite and above 0")
         dtype = float_dtype(epsilon, self.sensitivity)
         asked, sensitivity = jnp.asarray(epsilon, dtype), jnp.asarray(self.sensitivity, dtype)

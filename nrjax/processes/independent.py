@@ -1,15 +1,14 @@
 """Laplace noise drawn anew for every release: what noise reduction is measured against."""
 
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check_shape, float_dtype
-from nrjax.processes.laplace import Laplace
-from nrjax.pytrees import static
-from nrjax.types import NoiseProcess, Status
+from nrjax._numerics import float_dtype
+from nrjax.processes.laplace import Laplace, LaplaceNoise
+from nrjax.types import Status
 
 # Machine epsilons by which reciprocals are rounded to the safe side: a correct division loses half
 # of one, an approximate one on accelerators 2.
@@ -24,7 +23,7 @@ class IndependentState(NamedTuple):
     spent: Array
 
 
-class IndependentLaplace(NoiseProcess):
+class IndependentLaplace(LaplaceNoise):
     """Releases with independent noise `Lap(t)`, each paid for (Ligett 2017, Algorithm 4).
 
     Not a noise-reduction chain: earlier releases say more than the last one does, so that a
@@ -38,12 +37,6 @@ class IndependentLaplace(NoiseProcess):
     Attributes:
         shape: shape of the private value.
     """
-
-    shape: tuple[int, ...] = static()
-    noise: ClassVar[str] = "laplace"
-
-    def __post_init__(self):
-        check_shape("shape", self.shape)
 
     def init(self, key: Array, time: ArrayLike) -> IndependentState:
         """Noise at the first time, of scale `time`."""
@@ -66,10 +59,6 @@ class IndependentLaplace(NoiseProcess):
         """Time of the one release that would cost as much as all so far, rounded down."""
         del time
         return 1 / _up(state.spent)
-
-    def deviation(self, time: ArrayLike) -> Array:
-        """Standard deviation of the noise, `sqrt(2) time`."""
-        return Laplace(self.shape).deviation(time)
 
     def value(self, state: IndependentState) -> Array:
         """The noise of the last release."""

@@ -10,7 +10,25 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import check_shape, float_dtype
 from nrjax.pytrees import static
-from nrjax.types import BlockwiseProcess
+from nrjax.types import BlockwiseProcess, NoiseProcess
+
+
+class LaplaceNoise(NoiseProcess):
+    """A process of independent coordinates, each of them `Lap(t)` at time t.
+
+    Attributes:
+        shape: shape of the private value.
+    """
+
+    shape: tuple[int, ...] = static()
+    noise: ClassVar[str] = "laplace"
+
+    def __post_init__(self):
+        check_shape("shape", self.shape)
+
+    def deviation(self, time: ArrayLike) -> Array:
+        """Standard deviation of the noise, `sqrt(2) time`."""
+        return math.sqrt(2) * jnp.asarray(time, float_dtype(time))
 
 
 class LaplaceState(NamedTuple):
@@ -20,7 +38,7 @@ class LaplaceState(NamedTuple):
     time: Array
 
 
-class Laplace(BlockwiseProcess):
+class Laplace(LaplaceNoise, BlockwiseProcess):
     """The noise of Laplace noise reduction (Koufogiannis et al. 2017; Whitehouse 2022, eq. 3-4).
 
     In each coordinate on its own, forwards from s to t > s: `Z_t = Z_s` with probability
@@ -39,12 +57,6 @@ class Laplace(BlockwiseProcess):
     Attributes:
         shape: shape of the private value.
     """
-
-    shape: tuple[int, ...] = static()
-    noise: ClassVar[str] = "laplace"
-
-    def __post_init__(self):
-        check_shape("shape", self.shape)
 
     def init(self, key: Array, time: ArrayLike) -> LaplaceState:
         """Noise at the first time, of scale `time`."""
@@ -85,10 +97,6 @@ class Laplace(BlockwiseProcess):
         return LaplaceState(
             jnp.where(moved, jnp.where(jnp.signbit(value), -target, target), value), time
         )
-
-    def deviation(self, time: ArrayLike) -> Array:
-        """Standard deviation of the noise, `sqrt(2) time`."""
-        return math.sqrt(2) * jnp.asarray(time, float_dtype(time))
 
     def value(self, state: LaplaceState) -> Array:
         """The noise."""

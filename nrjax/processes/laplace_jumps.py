@@ -1,17 +1,17 @@
 """The Laplace process by its jump times: the whole path is drawn at the start."""
 
 import math
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_positive, check_shape, concrete, float_dtype
-from nrjax.processes.laplace import laplace, laplace_loss, random_bits, uniform
+from nrjax._numerics import check, check_positive, float_dtype
+from nrjax.processes.laplace import LaplaceNoise, laplace, laplace_loss, random_bits, uniform
 from nrjax.pytrees import static
-from nrjax.types import NoiseProcess, Status
+from nrjax.types import Status
 
 OVERFLOW_PROBABILITY = 1e-12
 """Bound on the probability, per coordinate, that the jump buffer is too small."""
@@ -29,7 +29,7 @@ class LaplaceJumpsState(NamedTuple):
     """The first failure, a `Status`; `Status.RUNNING` while there was none."""
 
 
-class LaplaceJumps(NoiseProcess):
+class LaplaceJumps(LaplaceNoise):
     """The law of `Laplace` on `[eta, horizon]`, by jumps (Whitehouse 2022, eq. 4).
 
     Each coordinate starts at `Lap(eta)` and jumps, going forwards, at the points of a Poisson
@@ -60,31 +60,25 @@ class LaplaceJumps(NoiseProcess):
             traced.
     """
 
-    shape: tuple[int, ...] = static()
-    noise: ClassVar[str] = "laplace"
     eta: ArrayLike
     horizon: ArrayLike
     size: int = static(default=0)
 
     def __post_init__(self):
-        check_shape("shape", self.shape)
-        check_positive("eta", self.eta)
-        check_positive("horizon", self.horizon)
-        first, last = concrete(self.eta), concrete(self.horizon)
+        super().__post_init__()
+        first, last = check_positive("eta", self.eta), check_positive("horizon", self.horizon)
         if first is not None and last is not None:
             check(last >= first, "horizon", self.horizon, f"at least eta = {self.eta!r}")
         check(isinstance(self.size, int) and self.size >= 0, "size", self.size, "an int >= 1")
         if self.size == 0:
-            first, last = concrete(self.eta), concrete(self.horizon)
             if first is None or last is None:
                 raise ValueError(
                     "size is missing: must be an int >= 1 where eta or horizon is traced "
                     f"(eta = {self.eta!r}, horizon = {self.horizon!r})"
                 )
             ratio = np.max(np.asarray(last, float) / np.asarray(first, float))
-            check(
-                np.isfinite(ratio), "horizon", self.horizon, f"finite, eta = {self.eta!r} above 0"
-            )
+            right = f"finite, eta = {self.eta!r} above 0"
+            check(np.isfinite(ratio), "horizon", self.horizon, right)
             object.__setattr__(self, "size", buffer_size(2 * math.log(max(1.0, ratio))))
 
     def init(self, key: Array, time: ArrayLike) -> LaplaceJumpsState:
@@ -113,10 +107,6 @@ class LaplaceJumps(NoiseProcess):
         sound = (state.failure != Status.RUNNING) | self._covers(time)
         failure = jnp.where(sound, state.failure, jnp.int32(Status.INVALID_TIME))
         return state._replace(time=time, failure=failure)
-
-    def deviation(self, time: ArrayLike) -> Array:
-        """Standard deviation of the noise, `sqrt(2) time`."""
-        return math.sqrt(2) * jnp.asarray(time, float_dtype(time))
 
     def value(self, state: LaplaceJumpsState) -> Array:
         """The noise; look at `status` before believing it."""

@@ -30,8 +30,7 @@ def noise_path(key: Array, process: NoiseProcess, times: ArrayLike) -> Array:
     of times and their roots) is then computed once. Where the paths need not be kept,
     `nrjax.processes.scan_noise` folds them instead.
 
-    The noise at a time depends on the key, the process and the times up to it alone: not on how
-    many trials there are, nor on how many times follow.
+    The noise at a time depends on the key, the process and the times up to it alone.
 
     Args:
         key: the trial's own key. At the first time the noise is that of `nrjax.run_until` under
@@ -50,7 +49,9 @@ def noise_path(key: Array, process: NoiseProcess, times: ArrayLike) -> Array:
         ValueError: `times` are not as above, or `key` is not a key.
     """
     times = _check_times(times)
-    valid = _valid(times)
+    before = jnp.concatenate([jnp.full(1, jnp.inf, times.dtype), times[:-1]])
+    fine = jnp.isfinite(times) & (times > 0) & (times <= before)
+    valid = jnp.cumsum(~fine) == 0
 
     def visit(carry: None, state: Any) -> tuple[None, Array]:
         sound = process.status(state) == Status.RUNNING
@@ -76,8 +77,7 @@ def scan_noise(
     Args:
         key: the trial's own key.
         process: the noise.
-        times: shape (steps,), in the process's unit: positive, finite and not rising. Traced times
-            are not looked at.
+        times: as for `noise_path`; traced times are not looked at.
         visit: takes the carry and a state of the process (look at it by `process.value`,
             `process.privacy_loss`, `process.status`), and gives the new carry and what to keep.
         carry: the first carry; structure, shapes and dtypes stay.
@@ -91,7 +91,7 @@ def scan_noise(
     times = _check_times(times)
     noise_key = role_key(written_out(check_key(key)), Role.NOISE)
     state = process.init(step_key(noise_key, 0), times[0])
-    carry, first = visit(_as_arrays(carry), state)
+    carry, first = visit(jax.tree.map(jnp.asarray, carry), state)
     follow = _by_blocks if isinstance(process, BlockwiseProcess) else _by_steps
     (_, carry), rest = follow(noise_key, process, times[1:], visit, (state, carry))
     kept = [jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], first), *rest]
@@ -164,15 +164,3 @@ def _check_times(times: Any) -> Array:
     falling = np.all(seen[1:] <= seen[:-1])
     check(falling & np.all(np.isfinite(seen) & (seen > 0)), "times", times, right)
     return jnp.asarray(seen)
-
-
-def _valid(times: Array) -> Array:
-    """Whether the times up to each are positive, finite and not rising."""
-    before = jnp.concatenate([jnp.full(1, jnp.inf, times.dtype), times[:-1]])
-    fine = jnp.isfinite(times) & (times > 0) & (times <= before)
-    return jnp.cumsum(~fine) == 0
-
-
-def _as_arrays(carry: Carry) -> Carry:
-    """Python numbers as arrays of the dtypes that a scan would give them."""
-    return jax.tree.map(jnp.asarray, carry)

@@ -7,7 +7,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_shape, concrete, float_dtype, numbers
+from nrjax._numerics import check, check_numbers, check_shape, concrete, float_dtype
 from nrjax.processes._bessel import log_ratio
 from nrjax.processes._counts import binomial, largest_count, poisson
 from nrjax.pytrees import static
@@ -54,15 +54,18 @@ class Skellam(NoiseProcess):
 
     def __post_init__(self):
         check_shape("shape", self.shape)
-        rates = []
-        for name, value in (("rate1", self.rate1), ("rate2", self.rate2)):
-            rates.append(numbers(name, value, "finite and not negative"))
-            if rates[-1] is not None:
-                ok = np.isfinite(rates[-1]) & (rates[-1] >= 0)
-                check(ok, name, value, "finite and not negative")
-        if rates[0] is not None and rates[1] is not None:
+        one, two = (
+            check_numbers(
+                name,
+                getattr(self, name),
+                lambda number: np.isfinite(number) & (number >= 0),
+                "finite and not negative",
+            )
+            for name in ("rate1", "rate2")
+        )
+        if one is not None and two is not None:
             both = (self.rate1, self.rate2)
-            check(rates[0] + rates[1] > 0, "(rate1, rate2)", both, "such that one is positive")
+            check(one + two > 0, "(rate1, rate2)", both, "such that one is positive")
 
     def init(self, key: Array, time: ArrayLike) -> SkellamState:
         """Counts at the first time, of means `time * rate1` and `time * rate2`."""
@@ -97,10 +100,8 @@ class Skellam(NoiseProcess):
         to 1e6 the error of a coordinate is below 1e-3 in float32 and 1e-9 in float64, plus ten
         units in the last place of the loss. The cost does not depend on the shift.
 
-        Args:
-            state: the present counts.
-            shift: `v = f(x) - f(x')`, integers. Infinite loss where no noise could hide it: a
-                rate of 0, or a shift that is not an integer inside a trace.
+        The shift `v = f(x) - f(x')` is of integers. The loss is infinite where no noise could hide
+        it: a rate of 0, or a shift that is not an integer inside a trace.
 
         Raises:
             ValueError: the shift is concrete and not an integer.

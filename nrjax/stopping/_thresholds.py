@@ -37,6 +37,10 @@ def noise_scale(sensitivity: ArrayLike, epsilon: ArrayLike, dtype: Any) -> Array
 class ThresholdRule(StoppingRule):
     """A rule that compares utilities with thresholds; its other fields are positive and finite.
 
+    Attributes:
+        threshold: tau, in units of the utility: a scalar, or one for each step, shape (steps,),
+            past whose end the rule never says yes.
+
     Raises:
         ValueError: a threshold is NaN, or another field is not positive and finite.
     """
@@ -57,6 +61,11 @@ class ThresholdRule(StoppingRule):
         for field in dataclasses.fields(self):
             if field.name != "threshold":
                 check_positive(field.name, getattr(self, field.name))
+
+    def init(self, key: Array, epsilon: ArrayLike) -> Any:
+        """State: the number of the next step, int32."""
+        del key, epsilon
+        return jnp.int32(0)
 
     @property
     def max_steps(self) -> int | None:

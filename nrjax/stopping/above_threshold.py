@@ -41,9 +41,6 @@ class AboveThreshold(ThresholdRule):
         sensitivity: Delta, largest change of any of the utilities between neighbours; they may
             change in different directions. In units of the utility.
         epsilon: privacy level, whatever the releases cost.
-
-    Raises:
-        ValueError: a threshold is NaN, or another field is not positive and finite.
     """
 
     sensitivity: Any
@@ -92,7 +89,7 @@ class InteractiveAboveThreshold(AboveThreshold):
 
     Attributes:
         threshold: as in `AboveThreshold`.
-        sensitivity: as in `AboveThreshold`, over all releases.
+        sensitivity: as in `AboveThreshold`, over all releases that can come out.
         epsilon: as in `AboveThreshold`; Ligett's eps_A, or eps_0 (see `nrjax.stopping.accuracy`).
     """
 

@@ -78,13 +78,11 @@ def first_yes(
         check(~np.isnan(number), "utilities", utilities, "numbers, not NaN")
     dtype = jnp.promote_types(float_dtype(utilities), jnp.float32)
     if isinstance(rule, ThresholdRule):
-        known = rule
-        if number is not None and concrete(known.threshold) is not None:
-            known, utilities = known.centred(number)
+        if number is not None and concrete(rule.threshold) is not None:
+            rule, utilities = rule.centred(number)
         elif number is not None and number.dtype.kind == "f":
-            known, utilities = _resolved(known, number, dtype)
-        known.check_resolved(dtype)
-        rule = known
+            rule, utilities = _resolved(rule, number, dtype)
+        rule.check_resolved(dtype)
     utilities = exact_float(utilities, dtype)
     levels = jnp.full(shape, jnp.nan, dtype) if epsilons is None else jnp.asarray(epsilons, dtype)
     rule = jax.tree.map(lambda leaf: _cast(leaf, dtype), rule)
@@ -96,7 +94,9 @@ def first_yes(
     return result
 
 
-def _resolved(rule: Any, utilities: np.ndarray, dtype: Any) -> tuple[Any, Array]:
+def _resolved(
+    rule: ThresholdRule, utilities: np.ndarray, dtype: Any
+) -> tuple[ThresholdRule, Array]:
     """Utilities in the dtype, NaN where a cast may move them by more than Delta/1024.
 
     The rule, which gets that much more sensitivity, has thresholds that are traced: from numbers

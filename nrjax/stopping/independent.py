@@ -26,23 +26,13 @@ class LaplaceTests(ThresholdRule):
     The utilities may be of releases made from the same data, whose cost comes on top.
 
     Attributes:
-        threshold: tau, scalar; or one for each step, shape (steps,), past whose end the rule never
-            says yes. In units of the utility.
-        sensitivity: Delta, largest change of any of the utilities between neighbours, for every
-            release that can come out. In units of the utility.
+        threshold: tau, as in `AboveThreshold`.
+        sensitivity: Delta, as in `InteractiveAboveThreshold`.
         epsilon: privacy level of one test.
-
-    Raises:
-        ValueError: a threshold is NaN, or another field is not positive and finite.
     """
 
     sensitivity: Any
     epsilon: Any
-
-    def init(self, key: Array, epsilon: ArrayLike) -> Array:
-        """State: the number of the next step, int32."""
-        del key, epsilon
-        return jnp.int32(0)
 
     def step(
         self, key: Array, state: Array, epsilon: ArrayLike, utility: ArrayLike
@@ -54,13 +44,7 @@ class LaplaceTests(ThresholdRule):
         return state + 1, self.reached(utility, state, noise)
 
     def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True, answers: ArrayLike = 1) -> Array:
-        """`answers` times `self.epsilon`, rounded up; yes and no cost the same.
-
-        Args:
-            epsilon: what the releases cost; gives only the dtype and the shape.
-            stopped: whether the last answer was yes.
-            answers: how many queries were answered, yes and no.
-        """
+        """`answers` times `self.epsilon`, rounded up; yes and no cost the same."""
         del stopped
         dtype = float_dtype(epsilon, self.epsilon)
         total = jnp.asarray(self.epsilon, dtype) * jnp.asarray(answers, dtype)

@@ -19,17 +19,9 @@ class PublicThreshold(ThresholdRule):
         threshold: smallest utility that is good enough, scalar; or one for each step, shape
             (steps,), past whose end the rule never says yes. For a loss that must fall to a
             target the utility is minus the loss, the threshold minus the target.
-
-    Raises:
-        ValueError: a threshold is NaN.
     """
 
     fixed_price: ClassVar[bool] = True
-
-    def init(self, key: Array, epsilon: ArrayLike) -> Array:
-        """State: the number of the next step, int32."""
-        del key, epsilon
-        return jnp.int32(0)
 
     def step(
         self, key: Array, state: Array, epsilon: ArrayLike, utility: ArrayLike

@@ -20,11 +20,7 @@ _ROUNDING = 32
 
 
 class ReducedState(NamedTuple):
-    """Where the test stands.
-
-    `key` is the stream of the threshold noise, `noise` that noise and its scale, `epsilon` the
-    largest epsilon so far, `step` the number of the next step, `status` a `Status`.
-    """
+    """Where the test stands: `key` is the stream of the threshold noise, `epsilon` the largest."""
 
     key: Array
     noise: LaplaceState
@@ -48,24 +44,15 @@ class ReducedAboveThreshold(ThresholdRule):
     under a trace the rule never says yes from then on and its status is `Status.INVALID_TIME`.
 
     Attributes:
-        threshold: tau, scalar; or one for each step, shape (steps,), past whose end the rule
-            never says yes. In units of the utility.
-        sensitivity: Delta, largest change of any of the utilities between neighbours, for every
-            release that can come out; they may change in different directions.
-
-    Raises:
-        ValueError: a threshold is NaN, or the sensitivity is not positive and finite.
+        threshold: tau, as in `AboveThreshold`.
+        sensitivity: Delta, as in `InteractiveAboveThreshold`.
     """
 
     sensitivity: Any
     uses_epsilon: ClassVar[bool] = True
 
     def init(self, key: Array, epsilon: ArrayLike) -> ReducedState:
-        """Draw the threshold noise at the first epsilon.
-
-        Raises:
-            ValueError: `epsilon` is concrete and not positive and finite.
-        """
+        """Draw the threshold noise at the first epsilon."""
         _check_epsilon(epsilon)
         epsilon = jnp.asarray(epsilon, float_dtype(epsilon, self.sensitivity))
         scale = threshold_scale(self.sensitivity, epsilon, epsilon.dtype)
@@ -77,11 +64,7 @@ class ReducedAboveThreshold(ThresholdRule):
     def step(
         self, key: Array, state: ReducedState, epsilon: ArrayLike, utility: ArrayLike
     ) -> tuple[ReducedState, Array]:
-        """Answer one query at `epsilon`.
-
-        Raises:
-            ValueError: `epsilon` is concrete and not positive and finite, or below the last one.
-        """
+        """Answer one query at `epsilon`."""
         _check_epsilon(epsilon, state.epsilon)
         epsilon = jnp.asarray(epsilon, state.epsilon.dtype)
         scale = threshold_scale(self.sensitivity, epsilon, epsilon.dtype)

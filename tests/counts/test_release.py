@@ -129,7 +129,7 @@ def test_a_session_that_cannot_begin_is_empty():
     [
         ({"selection": 0.1}, "selection = 0.1: must be of type ExponentialMechanism"),
         ({"accuracy": 0.1}, "accuracy = 0.1: must be of type RelativeError"),
-        ({"filter": 1.0}, "filter = 1.0: must be of type UnifiedFilter or"),
+        ({"filter": 1.0}, "filter = 1.0: must be for method .brownian. a UnifiedFilter or"),
         ({"counts": jnp.zeros((1, 2))}, "counts = .*must be a non-empty vector"),
         ({"counts": jnp.zeros(0)}, "counts = .*must be a non-empty vector"),
         ({"smallest": np.array([0.1, 0.2])}, "smallest = .*must be a scalar"),

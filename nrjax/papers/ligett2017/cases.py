@@ -85,9 +85,7 @@ def _load(settings: Settings, task: presets.Task, data: str) -> _Task:
         x, y = np.tile(x, (settings.copies, 1)), np.tile(y, settings.copies)
     ball = presets.ball_of(settings.constants)
     if task == "logistic":
-        problem = LogisticProblem.fit(
-            x, y, settings.regularisation, ball=ball, memory=datasets.remembered
-        )
+        problem = LogisticProblem.fit(x, y, settings.regularisation, ball=ball)
         perturbation = "output"
     else:
         problem = RidgeProblem.fit(x, y, settings.regularisation, row_norm="l1", ball=ball)

@@ -59,8 +59,7 @@ def _problem(settings: Settings, task: str, data: str) -> tuple[str, _Problem]:
     x, y, regularisation = data_set.x, data_set.y, settings.regularisation
     if task == "ridge":
         return data_set.name, RidgeProblem.fit(x, y, regularisation)
-    problem = LogisticProblem.fit(x, y, regularisation, memory=datasets.remembered)
-    return data_set.name, problem
+    return data_set.name, LogisticProblem.fit(x, y, regularisation)
 
 
 def _target(settings: Settings, number: int, task: str, data: str, optimum: float) -> float:
