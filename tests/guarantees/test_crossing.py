@@ -15,6 +15,8 @@ from scipy.stats import norm
 from nrjax.guarantees import LinearBoundary, MixtureBoundary, OneSidedMixtureBoundary
 from nrjax.processes.brownian import Brownian
 
+pytestmark = pytest.mark.numerical
+
 RARE, COMMON = 1e-6, 0.05
 TRIALS, STEPS = 16_384, 256
 Z = norm.isf(0.01 / 40)  # one-sided, Bonferroni over the comparisons of this file

@@ -12,6 +12,8 @@ from nrjax.types import Status
 from tests.problems import Distance, scalar
 from tests.stopping.oracle import stopping_law
 
+pytestmark = pytest.mark.numerical
+
 KEY = jax.random.key(5)
 TRIALS = 200_000
 LARGE = 2**26
