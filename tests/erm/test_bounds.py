@@ -13,6 +13,8 @@ from nrjax.erm import LogisticProblem
 from nrjax.types import Status
 from tests.erm.risks import WithoutBounds, cast, laplace_trial, logistic_risk
 
+pytestmark = pytest.mark.numerical
+
 
 def one_direction():
     """All margins at 0, where the fourth derivative is largest: the remainder is attained."""
@@ -206,7 +208,7 @@ def test_bounds_change_no_outcome(name):
     assert np.mean(low["step"] != plain["step"]) > 0.1
 
 
-@pytest.mark.parametrize("name", ["public", "reduced"])
+@pytest.mark.parametrize("name", ["public", LONG[1]])
 def test_few_releases_are_evaluated(name):
     """An evaluation that is NaN ends its trial; those that bounds spare are not missed."""
     problem = PROBLEMS["long_tail"]

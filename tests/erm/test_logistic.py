@@ -12,6 +12,8 @@ from nrjax.erm import LogisticProblem
 from tests.erm.risks import cast, judged, judged_lanes, logistic_risk
 from tests.problems import small_data, small_logistic
 
+pytestmark = pytest.mark.numerical
+
 
 def test_optimum_is_the_one_that_scipy_finds():
     x, y = small_data()

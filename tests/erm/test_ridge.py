@@ -9,14 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import nrjax
 from nrjax import datasets
 from nrjax.erm import RidgeOutputUtility, RidgeProblem, statistics
 from tests.erm.risks import (
     in_ball,
     judged,
     judged_lanes,
-    laplace_trial,
     ridge_data,
     ridge_risk,
 )
@@ -159,44 +157,6 @@ def test_the_utility_survives_vmap_over_its_parameters(dtype):
     ]
     np.testing.assert_allclose(together, alone, rtol=1e-4 if dtype == jnp.float32 else 1e-10)
     assert np.std(alone) > 0.01 * np.abs(np.mean(alone))
-
-
-def optimum():
-    value, moved, utility = PROBLEM.released_optimum("laplace", "tight")
-    rule = nrjax.PublicThreshold(-0.01)
-    trial = laplace_trial(value, moved, utility.excess_risk(), rule, (0.5, 500.0, 100))
-    return trial, PROBLEM.optimum_loss, 0.01
-
-
-def triangle():
-    parts = PROBLEM.released("laplace", "tight")
-    target = 1.5 * PROBLEM.optimum_loss
-    return laplace_trial(*parts, nrjax.PublicThreshold(-target), (0.16, 20.0, 200)), 0.0, target
-
-
-def isometric():
-    released = PROBLEM.released("gaussian")
-    parts = released.mechanism(delta=1e-6, tight_at_epsilon=0.3)
-    grid = nrjax.Grid.geometric(parts.guarantee, 0.16, 20.0, 200)
-    target = 1.5 * PROBLEM.optimum_loss
-    rule = nrjax.PublicThreshold(-target)
-    return parts.interaction(grid, released.utility, rule), 0.0, target
-
-
-# Of the statistics: as long ones, for CI has the studies.
-@pytest.mark.parametrize(
-    "build", [optimum, *(pytest.param(b, marks=pytest.mark.long) for b in (triangle, isometric))]
-)
-def test_trials_run_end_to_end(build):
-    trial, least, target = build()
-    batching = nrjax.Batching(tile=32, lanes=32)
-    outcome = nrjax.simulate(jax.random.key(0), trial, trials=32, batching=batching)
-    assert np.all(outcome.status == nrjax.Status.STOPPED)
-    assert np.mean(outcome.step) > 5
-    for theta, found in zip(outcome.hypothesis, outcome.utility, strict=True):
-        loss = ridge_risk(np.asarray(theta, np.float64), *DATA, LAMBDA) - least
-        assert -found == pytest.approx(loss, rel=1e-4, abs=1e-7)
-        assert loss <= target * (1 + 1e-5)
 
 
 def bad(**changes):

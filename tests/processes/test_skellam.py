@@ -17,14 +17,17 @@ from tests.processes.laws import draw_paths, fresh
 pytestmark = pytest.mark.numerical
 
 TRIALS = 40_000
+PATHS = 100_000  # with TIMES and a shape of (2,) the program of `test_noise_reduction`
 TIMES = (4.0, 2.5, 0.7)
+MANY = (1000,)
 LIMIT = 1e-6  # of a false alarm, for a whole family
 
 
 def _draw(rate1, rate2, reuse_key=False):
     """Noise at TIMES, shape (trials, times)."""
-    process = Skellam((), rate1, rate2)
-    return draw_paths(process, TIMES, TRIALS, seed=1, reuse_key=reuse_key)[0]
+    process = Skellam((2,), rate1, rate2)
+    drawn = draw_paths(process, TIMES, PATHS, 1, reuse_key=reuse_key, shift=np.zeros(2))[0]
+    return drawn.transpose(0, 2, 1).reshape(-1, len(TIMES))
 
 
 @pytest.fixture(scope="module")
@@ -60,18 +63,18 @@ def _increment_scores(paths):
     x = (-np.diff(paths, append=0.0) - 0.4 * lengths) / np.sqrt(1.6 * lengths)
     i, j = np.triu_indices(len(TIMES), 1)
     samples = np.concatenate([x, x**2 - 1, x[:, i] * x[:, j]], axis=1)
-    return samples.mean(axis=0) / (samples.std(axis=0) / np.sqrt(TRIALS))
+    return samples.mean(axis=0) / (samples.std(axis=0) / np.sqrt(len(paths)))
 
 
 def _joint_scores(paths):
     """Each pair of (value at the smallest time, increment before it) against the product law."""
-    later, step = paths[:, 2], paths[:, 1] - paths[:, 2]
+    later, step, n = paths[:, 2], paths[:, 1] - paths[:, 2], len(paths)
     law, step_law = stats.skellam(0.7, 0.42), stats.skellam(1.8, 1.08)
     scores = []
     for a, b in itertools.product(range(-2, 4), range(-3, 6)):
         p = law.pmf(a) * step_law.pmf(b)
         seen = np.sum((later == a) & (step == b))
-        scores.append((seen - TRIALS * p) / np.sqrt(TRIALS * p * (1 - p)))
+        scores.append((seen - n * p) / np.sqrt(n * p * (1 - p)))
     return np.array(scores)
 
 
@@ -187,23 +190,23 @@ def test_a_mean_of_zero_gives_no_count(monkeypatch, dtype):
 
 
 def test_overflow_is_detected_and_sticks(dtype):
-    process = Skellam((3,), 1.0, 1e-3)
-    too_late = 1.01 * largest_count(dtype)
-    state = process.init(jax.random.key(0), too_late)
+    process = Skellam(MANY, 1.0, 1e-3)
+    state = process.init(jax.random.key(0), 1.01 * largest_count(dtype))
     assert process.status(state) == Status.OVERFLOW
     state = process.rewind(jax.random.key(1), state, 1.0)
     assert process.status(state) == Status.OVERFLOW
     assert not np.any(np.isfinite(process.value(state)))
     # The mean fits, but some of these counts do not.
-    many = Skellam((1000,), 1e-3, 1.0)
-    assert many.status(many.init(jax.random.key(2), largest_count(dtype))) == Status.OVERFLOW
-    fine = many.init(jax.random.key(2), 0.9 * largest_count(dtype))
-    assert many.status(fine) == Status.RUNNING
-    assert many.status(fine).dtype == jnp.int32
+    process = Skellam(MANY, 1e-3, 1.0)
+    state = process.init(jax.random.key(2), largest_count(dtype))
+    assert process.status(state) == Status.OVERFLOW
+    fine = process.init(jax.random.key(2), 0.9 * largest_count(dtype))
+    assert process.status(fine) == Status.RUNNING
+    assert process.status(fine).dtype == jnp.int32
 
 
 def test_a_later_time_has_no_law():
     """It must not be a silent value, nor hang."""
-    process = Skellam((3,), 2.0, 900.0)
+    process = Skellam(MANY, 2.0, 900.0)
     state = process.init(jax.random.key(0), 1.3)
     assert np.all(np.isnan(process.value(process.rewind(jax.random.key(1), state, 2.0))))

@@ -114,10 +114,15 @@ def test_mean_of_exp_minus_loss_is_one(dtype, time, shift):
     assert abs(weights @ np.exp(loss) - 1) > 10 * tolerance  # the wrong sign is seen
 
 
+def state_of(positive, time, dtype):
+    """With counts of 8, 4 and 2 on the other side."""
+    counts = jnp.asarray([positive, [8, 4, 2]], dtype)
+    return SkellamState(*counts, jnp.asarray(time, dtype), jnp.asarray(False))
+
+
 def test_loss_sums_over_coordinates(dtype):
-    process = Skellam((3,), 1.0, 0.5)
-    state = process.init(jax.random.key(0), 20.0)
-    shift = np.array([1, 0, -2])
+    process, shift = Skellam((3,), 1.0, 0.5), np.array([1, 0, -2])
+    state = state_of([23, 19, 25], 20.0, dtype)
     loss = process.privacy_loss(state, shift)
     assert loss.shape == ()
     assert loss.dtype == dtype
@@ -134,20 +139,15 @@ def test_one_rate_may_be_zero(dtype):
     law = stats.poisson(6.0)
     for shift in (-1, -40):
         right = law.logpmf(-x) - law.logpmf(-x - shift)
-        np.testing.assert_allclose(
-            _loss(3.0, 0.0, 2.0, x, shift),
-            right,
-            rtol=1e-5,
-            atol={4: 1e-4, 8: 1e-9}[dtype.itemsize],
-        )
+        atol = {4: 1e-4, 8: 1e-9}[dtype.itemsize]
+        np.testing.assert_allclose(_loss(3.0, 0.0, 2.0, x, shift), right, rtol=1e-5, atol=atol)
     k = np.array([-2, -1, 0])
     np.testing.assert_array_equal(np.isposinf(_loss(3.0, 0.0, 2.0, k, 1)), [False, False, True])
     np.testing.assert_array_equal(_loss(3.0, 0.0, 2.0, k, 0), 0)
 
 
-def test_shift_must_be_an_integer():
-    process = Skellam((3,), 1.0, 1.0)
-    state = process.init(jax.random.key(0), 3.0)
+def test_shift_must_be_an_integer(dtype):
+    process, state = Skellam((3,), 1.0, 1.0), state_of([3, 0, 5], 3.0, dtype)
     for shift in (0.5, np.array([1.0, 1.5, 0.0]), np.nan, np.inf):
         with pytest.raises(ValueError, match=r"shift = .*integers"):
             process.privacy_loss(state, shift)
