@@ -269,8 +269,9 @@ def test_subnormal_sensitivities_and_times(case, dtype):
     """XLA takes them for 0, and the cost for next to nothing: refused, or infinite."""
     owner, tiny = case.build(10.0, 1e-6), float(jnp.finfo(dtype).tiny)
     for kind in {BrownianReduction, LaplaceMechanism, LaplaceReduction} & set(case.kinds):
+        spend = jax.jit(lambda *two, kind=kind: owner.spend(owner.init(), kind(*two)))
         for numbers in ((tiny / 8, 8 * tiny), (tiny / 8, 1.0), (tiny, tiny / 2)):
-            after = jax.jit(lambda *two, kind=kind: owner.spend(owner.init(), kind(*two)))(*numbers)
+            after = spend(*numbers)
             if isinstance(after, tuple):
                 assert not after[1]
                 assert not owner.admits(owner.init(), kind(*numbers))

@@ -14,14 +14,8 @@ import pytest
 
 from nrjax.processes import Brownian, IndependentLaplace, Laplace, LaplaceJumps, Skellam
 from nrjax.types import Status
-from tests.conformance.common import (
-    assert_close,
-    assert_pytree,
-    assert_same,
-    check_errors,
-    count_traces,
-    lane,
-)
+from tests.conformance import common
+from tests.conformance.common import check_errors
 
 SHAPE = (2, 3)
 LANES = 256
@@ -123,18 +117,18 @@ def check_purity(case):
     """The same key gives the same result, another key another; states are left alone."""
     process, key, times, shift = _inputs(case)
     first, again = (run(process, key, times, shift) for _ in range(2))
-    assert_same(first, again)
+    common.assert_same(first, again)
     other = run(process, jax.random.key(1), times, shift)
     assert not np.array_equal(first[0], other[0])
     state = process.init(key, times[0])
     before = jax.tree.map(np.array, state)
     process.rewind(key, state, times[-1])
-    assert_same(before, state)
+    common.assert_same(before, state)
 
 
 def check_jit_against_eager(case):
     inputs = _inputs(case)
-    assert_close(run(*inputs), _run_eagerly(*inputs))
+    common.assert_close(run(*inputs), _run_eagerly(*inputs))
 
 
 def check_noise_is_unique(case):
@@ -176,7 +170,7 @@ def check_vmap_against_loop(case):
     process, _, times, shift = _inputs(case)
     keys, lanes = _lanes(case, seed=3)
     for i in range(5):
-        assert_close(lane(lanes, i), run(process, keys[i], times, shift))
+        common.assert_close(common.lane(lanes, i), run(process, keys[i], times, shift))
 
 
 def check_traces(case):
@@ -186,14 +180,14 @@ def check_traces(case):
         (process, jax.random.key(9), times * times.dtype.type(0.7), 2 * shift),
         (jax.tree.map(lambda leaf: 1.01 * leaf, process), key, times, shift),
     )
-    assert count_traces(_run, (process, key, times, shift), *changed) == 1
-    assert count_traces(_run, (process, key, times, shift), _inputs(case, (3,))) == 2
+    assert common.count_traces(_run, (process, key, times, shift), *changed) == 1
+    assert common.count_traces(_run, (process, key, times, shift), _inputs(case, (3,))) == 2
 
 
 def check_pytree(case):
     """Parameters and states survive the tree functions."""
     process, key, times, _ = _inputs(case)
-    assert_pytree(process)
+    common.assert_pytree(process)
     state = jax.eval_shape(process.init, key, times[0])
     copy = jax.tree.unflatten(jax.tree.structure(state), jax.tree.leaves(state))
     assert type(copy) is type(state)

@@ -17,14 +17,8 @@ from nrjax.stopping import (
     ReducedAboveThreshold,
 )
 from nrjax.types import Status
-from tests.conformance.common import (
-    assert_close,
-    assert_pytree,
-    assert_same,
-    check_errors,
-    count_traces,
-    lane,
-)
+from tests.conformance import common
+from tests.conformance.common import check_errors
 
 LANES, STEPS = 256, 6
 
@@ -142,7 +136,7 @@ def check_purity(case):
     """The same keys give the same answers; other keys others, where there is noise."""
     inputs = rule, keys, epsilons, utilities = _lanes_of_questions(case, seed=1)
     first = ask_lanes(*inputs)
-    assert_same(first, ask_lanes(*inputs))
+    common.assert_same(first, ask_lanes(*inputs))
     for changed, draws in (
         (keys.at[:, 0].set(keys[:, 1]), case.private and not case.separate),
         (keys.at[:, 1].set(keys[:, 0]), case.private),
@@ -164,7 +158,7 @@ def check_dtype(case):
 
 def check_jit_against_eager(case):
     inputs = _questions(case)
-    assert_close(ask(*inputs), _ask_eagerly(*inputs))
+    common.assert_close(ask(*inputs), _ask_eagerly(*inputs))
 
 
 def check_vmap_against_loop(case):
@@ -172,11 +166,11 @@ def check_vmap_against_loop(case):
     inputs = _lanes_of_questions(case, seed=3)
     lanes = ask_lanes(*inputs)
     for i in range(5):
-        assert_close(lane(lanes, i), ask(*(lane(part, i) for part in inputs)))
+        common.assert_close(common.lane(lanes, i), ask(*(common.lane(part, i) for part in inputs)))
     thresholds = np.array([-9.0, 0.5, 9.0], jnp.result_type(float))
     made = [jax.tree.map(thresholds.dtype.type, case.build(one)) for one in thresholds]
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *made)
-    assert_same(jax.jit(jax.vmap(case.build))(thresholds), stacked)
+    common.assert_same(jax.jit(jax.vmap(case.build))(thresholds), stacked)
 
 
 def check_is_monotone(case):
@@ -198,7 +192,7 @@ def check_state_is_blind(case):
     rule, keys, epsilons, utilities = _lanes_of_questions(case, seed=5)
     seen = ask_lanes(rule, keys, epsilons, utilities)[3]
     for other in (-utilities, np.full_like(utilities, np.inf), np.full_like(utilities, np.nan)):
-        assert_same(seen, ask_lanes(rule, keys, epsilons, other)[3])
+        common.assert_same(seen, ask_lanes(rule, keys, epsilons, other)[3])
 
 
 def check_sequence_of_thresholds(case):
@@ -270,12 +264,12 @@ def check_traces(case):
     rule, keys, epsilons, utilities = _questions(case)
     changed = jax.tree.map(lambda leaf: 1.5 * leaf, rule)
     calls = ((rule, keys[::-1], 2 * epsilons, utilities + 1), (changed, keys, epsilons, utilities))
-    assert count_traces(_ask, (rule, keys, epsilons, utilities), *calls) == 1
+    assert common.count_traces(_ask, (rule, keys, epsilons, utilities), *calls) == 1
 
 
 def check_pytree(case):
     rule, keys, epsilons, _ = _questions(case)
-    assert_pytree(rule)
+    common.assert_pytree(rule)
     state = jax.eval_shape(rule.init, keys[0], epsilons[0])
     copy = jax.tree.unflatten(jax.tree.structure(state), jax.tree.leaves(state))
     assert type(copy) is type(state)

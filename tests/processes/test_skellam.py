@@ -17,7 +17,7 @@ from tests.processes.laws import draw_paths, fresh
 pytestmark = pytest.mark.numerical
 
 TRIALS = 40_000
-PATHS = 100_000  # with TIMES and a shape of (2,) the program of `test_noise_reduction`
+PATHS = 100_000
 TIMES = (4.0, 2.5, 0.7)
 MANY = (1000,)
 LIMIT = 1e-6  # of a false alarm, for a whole family
@@ -26,7 +26,7 @@ LIMIT = 1e-6  # of a false alarm, for a whole family
 def _draw(rate1, rate2, reuse_key=False):
     """Noise at TIMES, shape (trials, times)."""
     process = Skellam((2,), rate1, rate2)
-    drawn = draw_paths(process, TIMES, PATHS, 1, reuse_key=reuse_key, shift=np.zeros(2))[0]
+    drawn = draw_paths(process, TIMES, PATHS, seed=1, reuse_key=reuse_key)[0]
     return drawn.transpose(0, 2, 1).reshape(-1, len(TIMES))
 
 
