@@ -32,7 +32,7 @@ def hard_cases(d, seed):
     return matrix, np.einsum("bij,bj->bi", basis, linear), 10.0 ** rng.uniform(-1, 2, CASES)
 
 
-@pytest.mark.parametrize("d", [2, 10, *(pytest.param(d, marks=pytest.mark.long) for d in (30, 77))])
+@pytest.mark.parametrize("d", [10, *(pytest.param(d, marks=pytest.mark.long) for d in (30, 77))])
 def test_no_hard_case_is_nan_or_less_exact_than_claimed(d, dtype):
     """In float32 one in a hundred was NaN, and a few were off by up to 0.2."""
     claimed = 2e-6 if dtype == jnp.float32 else 1e-14
