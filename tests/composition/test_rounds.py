@@ -92,10 +92,7 @@ def games(kind):
 
 
 def audit(lanes, early=False):
-    """Largest share of the budget that was published at any time, in exact rationals.
-
-    With `early`, rounds go on with what they were admitted to after they were closed.
-    """
+    """Largest share of the budget that was out at any time; `early` refunds before a last one."""
     largest = Fraction(0)
     for lane in range(LANES):
         spent, deltas, open_now, seen = Fraction(0), Fraction(0), {}, set()
@@ -312,9 +309,8 @@ def attained(epsilon):
             which = (loss > 0.3).astype(jnp.int32)
             handle = Round(jnp.where(which == 0, a.number, b.number), a.kinds)
             state = choose(ledger, state, alone)
-            left = filter.remaining(state, handle)
-            goal = jnp.where(jax.random.uniform(uniform) < 0.3, 1.0, 0.4) * left
-            goal = jnp.maximum(goal * (1 - 1e-5), 1e-5)
+            goal = jnp.where(jax.random.uniform(uniform) < 0.3, 1.0, 0.4) * (1 - 1e-5)
+            goal = jnp.maximum(goal * filter.remaining(state, handle), 1e-5)
             state, ok = filter.rewind(state, handle, BrownianReduction(1.0, 1 / goal))
             step = jnp.where(ok, jnp.maximum(goal - clocks[which], 0), 0)
             loss += 0.5 * step + jnp.sqrt(step) * jax.random.normal(normal)

@@ -28,6 +28,7 @@ STEPS = 1 + BLOCK + 24  # the first, a whole block, a part of one
 TIMES = np.geomspace(40.0, 2.0, STEPS)
 TRIALS = 10_000
 BROWNIAN, LAPLACE = Brownian(()), Laplace(())
+TINY = [1.0, float(jnp.finfo(jnp.result_type(float)).tiny) / 2**60]  # zero in the dtype
 
 
 def keys(trials, first=0):
@@ -166,7 +167,7 @@ def test_noise_beyond_the_law_is_nan():
 
 @pytest.mark.parametrize(
     "times",
-    [[], 3.0, [[2, 1]], [1.0, 2.0], [1.0, 0.0], [np.inf, 1.0], [1.0, np.nan], [1.0, 1e-320]],
+    [[], 3.0, [[2, 1]], [1.0, 2.0], [1.0, 0.0], [np.inf, 1.0], [1.0, np.nan], TINY],
 )
 def test_times_are_checked(times):
     for given in (times, np.array(times)):
