@@ -58,6 +58,17 @@ def scalar(times=None, threshold=-0.5, **changes):
     return parts | changes
 
 
+def doubling(times, **changes):
+    """The same of a doubling method on the number 0: new Laplace noise at each time."""
+    own = {
+        "value": 0.0,
+        "process": nrjax.IndependentLaplace(()),
+        "guarantee": nrjax.PureGuarantee(1.0),
+        "utility": Distance(0.0),
+    }
+    return scalar(times, **(own | changes))
+
+
 def small_data(rows=300, dimension=5, seed=0):
     """Rows of unit norm with duplicates, and labels that depend on them."""
     rng = np.random.default_rng(seed)

@@ -9,6 +9,8 @@ import nrjax
 from nrjax.types import Status
 from tests.problems import scalar
 
+pytestmark = pytest.mark.numerical
+
 GUARANTEE = nrjax.PureGuarantee(2.0)
 
 

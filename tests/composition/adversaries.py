@@ -62,6 +62,20 @@ def lanes(function, trials, seed=0):
     return jax.vmap(function)(keys)
 
 
+def played(key, process, schedule, line, shift, value=0.0, guarantee=None, rule=ALWAYS):
+    """The outcome of one round, against a neighbour whose value differs by `shift`."""
+    trial = nrjax.Interaction(
+        value=jnp.asarray(value, DTYPE),
+        process=process,
+        guarantee=guarantee,
+        schedule=schedule,
+        utility=line,
+        rule=rule,
+        shift=shift,
+    )
+    return nrjax.run_until(key, trial)
+
+
 def lone_round(key, times, bar, shift):
     """One round of Laplace noise reduction, stopped as soon as the noise is below `bar`.
 
@@ -70,17 +84,20 @@ def lone_round(key, times, bar, shift):
     """
     steps = jnp.shape(times)
     line = Line(jnp.broadcast_to(bar, steps), jnp.full(steps, -1.0, DTYPE))
-    zero = jnp.zeros((), DTYPE)
-    trial = nrjax.Interaction(
-        value=zero,
-        process=nrjax.Laplace(()),
-        schedule=nrjax.Grid(times),
-        utility=line,
-        rule=ALWAYS,
-        shift=shift,
-    )
-    outcome = nrjax.run_until(key, trial)
+    outcome = played(key, nrjax.Laplace(()), nrjax.Grid(times), line, shift)
     return outcome.privacy_loss, 1 / outcome.time
+
+
+def boundary_round(key, budget, state, boundary, times, shift, factor=1.0):
+    """One round of Brownian noise, paid for by its boundary; stopped where the loss is above that.
+
+    Returns:
+        The outcome, and what it costs. `factor` is the share of the charge that is aimed at.
+    """
+    schedule = FilteredSchedule(nrjax.Grid(times), budget, state, ExPost, guarantee=boundary)
+    line = Line(0.5 / times - factor * boundary.epsilon(times), shift / times)
+    outcome = played(key, nrjax.Brownian(()), schedule, line, shift, guarantee=boundary)
+    return outcome, schedule.spent(outcome)
 
 
 class Spent(NamedTuple):
@@ -144,18 +161,8 @@ def brownian_play(
         schedule = nrjax.Grid(times)
         if asked is not None:
             schedule = FilteredSchedule(schedule, asked, state.filter, BrownianReduction, 1.0)
-        outcome = nrjax.run_until(
-            nrjax.trial_key(key, 0, number),
-            nrjax.Interaction(
-                value=drift * shift,
-                process=nrjax.Brownian(()),
-                guarantee=None,
-                schedule=schedule,
-                utility=line,
-                rule=ALWAYS,
-                shift=shift,
-            ),
-        )
+        round_key = nrjax.trial_key(key, 0, number)
+        outcome = played(round_key, nrjax.Brownian(()), schedule, line, shift, drift * shift)
         made = outcome.step >= 0
         used = jnp.where(made, 1 / outcome.time, 0)
         step = jnp.where(made, used * outcome.release, 0)
@@ -214,23 +221,13 @@ def renyi_play(key, budget, shift, rounds, levels=16):
     Returns:
         `Tally` after each round, with a leading axis.
     """
-    zero = jnp.zeros((), DTYPE)
 
     def released(tally, key, kind, process, times, line, rule=None, guarantee=None):
         schedule = FilteredSchedule(
             nrjax.Grid(times), budget, tally.filter, kind, 1.0, rule, guarantee
         )
-        outcome = nrjax.run_until(
-            key,
-            nrjax.Interaction(
-                value=zero,
-                process=process,
-                guarantee=guarantee,
-                schedule=schedule,
-                utility=line,
-                rule=ALWAYS if rule is None else rule,
-                shift=shift,
-            ),
+        outcome = played(
+            key, process, schedule, line, shift, guarantee=guarantee, rule=rule or ALWAYS
         )
         loss = jnp.where(outcome.step >= 0, outcome.privacy_loss, 0)
         return outcome, loss, schedule.spent(outcome)
@@ -287,5 +284,6 @@ def renyi_play(key, budget, shift, rounds, levels=16):
         tally = lax.switch((number + lucky) % len(branches), branches, tally)
         return tally, tally
 
+    zero = jnp.zeros((), DTYPE)
     start = Tally(budget.init(), zero, zero)
     return lax.scan(one, start, jnp.arange(rounds))[1]

@@ -4,6 +4,11 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
 from nrjax.composition import (
     GDP,
     ZCDP,
@@ -97,3 +102,19 @@ ODOMETERS = (
     Case("renyi", lambda e, d: RenyiOdometer(7.5, d), tuple(SMALL)),
     Case("ex-post", lambda e, d: ExPostOdometer(), _EX_POST, takes_delta=True),
 )
+
+
+def stack(trees):
+    """Several filters, states or requests, with a leading axis."""
+    return jax.tree.map(lambda *leaf: jnp.stack([jnp.asarray(x) for x in leaf]), *trees)
+
+
+def assert_same(first, second):
+    jax.tree.map(np.testing.assert_array_equal, first, second)
+
+
+def of_name(cases):
+    return pytest.mark.parametrize("case", cases, ids=lambda case: case.name)
+
+
+each_filter, each_odometer = of_name(FILTERS), of_name(ODOMETERS)

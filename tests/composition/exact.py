@@ -59,6 +59,14 @@ def rdp_of_pure(order, epsilon):
         return mp.log(p**a * (1 - p) ** (1 - a) + (1 - p) ** a * p ** (1 - a)) / (a - 1)
 
 
+def rdp_of_laplace(order, epsilon):
+    """Mironov 2017, Proposition 6."""
+    a = mp.mpf(order)
+    low = a / (2 * a - 1) * mp.exp((a - 1) * epsilon)
+    high = (a - 1) / (2 * a - 1) * mp.exp(-a * epsilon)
+    return mp.log(low + high) / (a - 1)
+
+
 def rational(value):
     """The exact number that a float is."""
     return Fraction(float(value))

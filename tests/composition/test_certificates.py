@@ -7,6 +7,9 @@ import numpy as np
 import pytest
 
 from nrjax.composition import certificates
+from tests.composition import exact
+
+pytestmark = pytest.mark.numerical
 
 DTYPE = np.dtype(jnp.result_type(float))
 EPS = float(np.finfo(DTYPE).eps)
@@ -21,25 +24,10 @@ def reduction(order, epsilon):
     return order / (2 * (order - 1) ** 2) * gap
 
 
-def randomised_response(order, epsilon):
-    """From the definition: two answers, of probabilities p and q = p e^-epsilon."""
-    odds = mpmath.exp(epsilon)
-    p, q = odds / (1 + odds), 1 / (1 + odds)
-    mean = p * (p / q) ** (order - 1) + q * (q / p) ** (order - 1)
-    return mpmath.log(mean) / (order - 1)
-
-
-def laplace(order, epsilon):
-    """Mironov 2017, Proposition 6."""
-    low = order / (2 * order - 1) * mpmath.exp((order - 1) * epsilon)
-    high = (order - 1) / (2 * order - 1) * mpmath.exp(-order * epsilon)
-    return mpmath.log(low + high) / (order - 1)
-
-
 CASES = {
     "laplace_reduction": reduction,
-    "pure": randomised_response,
-    "laplace_mechanism": laplace,
+    "pure": exact.rdp_of_pure,
+    "laplace_mechanism": exact.rdp_of_laplace,
 }
 COMPUTED = {name: jax.jit(getattr(certificates, name)) for name in CASES}
 inverse = jax.jit(certificates.laplace_reduction_inverse)
@@ -60,31 +48,26 @@ def arguments():
 def drawn():
     """Arguments, with the certificates in JAX and to 50 digits."""
     order, epsilon = arguments()
-    exact = {}
     with mpmath.workdps(120):  # the differences lose 60 of these
-        exact_arguments = [
-            (mpmath.mpf(float(a)), mpmath.mpf(float(e)))
-            for a, e in zip(order, epsilon, strict=True)
-        ]
-        for name, formula in CASES.items():
-            exact[name] = [formula(*pair) for pair in exact_arguments]
+        pairs = [[mpmath.mpf(float(x)) for x in pair] for pair in zip(order, epsilon, strict=True)]
+        right = {name: [formula(*pair) for pair in pairs] for name, formula in CASES.items()}
     stated = {name: np.asarray(compute(order, epsilon)) for name, compute in COMPUTED.items()}
-    return order, epsilon, stated, exact
+    return order, epsilon, stated, right
 
 
-def excesses(stated, exact):
+def excesses(stated, right):
     """Relative excess of what is stated; NaN where the exact number is not within the dtype."""
     limits = np.finfo(DTYPE)
-    within = [10 * limits.tiny < number < limits.max for number in exact]
+    within = [10 * limits.tiny < number < limits.max for number in right]
     assert np.mean(within) > 0.6
-    pairs = zip(stated.astype(float), exact, within, strict=True)
+    pairs = zip(stated.astype(float), right, within, strict=True)
     return np.array([float(s / number - 1) if ok else np.nan for s, number, ok in pairs])
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_rounded_up_by_little(drawn, name):
-    order, epsilon, stated, exact = drawn
-    excess = excesses(stated[name], exact[name])
+    order, epsilon, stated, right = drawn
+    excess = excesses(stated[name], right[name])
     low, middle, high = np.nanquantile(excess, [0, 0.5, 1]) / EPS
     print(f"{name}: excess {low:.1f} ... {middle:.1f} ... {high:.1f} machine epsilons")
     assert low > 2  # left for the casts of the arguments
@@ -93,15 +76,15 @@ def test_rounded_up_by_little(drawn, name):
     allowed = 50 + 8 * x * (1 + order / (order.astype(float) - 1))
     assert not np.any(excess > allowed * EPS)
     assert middle < 160
-    small = [i for i, number in enumerate(exact[name]) if number < np.finfo(DTYPE).tiny]
+    small = [i for i, number in enumerate(right[name]) if number < np.finfo(DTYPE).tiny]
     assert np.all(stated[name][small] == np.finfo(DTYPE).tiny)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_planted_rounding_is_found(drawn, name):
     """A result that is short by its last 64 machine epsilons is below the exact one somewhere."""
-    _, _, stated, exact = drawn
-    assert np.nanmin(excesses(stated[name].astype(float) * (1 - 64 * EPS), exact[name])) < 0
+    _, _, stated, right = drawn
+    assert np.nanmin(excesses(stated[name].astype(float) * (1 - 64 * EPS), right[name])) < 0
 
 
 def test_exact_by_its_integral():

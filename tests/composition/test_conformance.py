@@ -13,15 +13,20 @@ from nrjax.composition import (
     ExPostFilter,
     RenyiFilter,
     SideBySideFilter,
-    UnifiedFilter,
     ZCDPFilter,
 )
-from tests.composition.cases import FILTERS, ODOMETERS, SMALL
-
-filters = pytest.mark.parametrize("case", FILTERS, ids=lambda case: case.name)
-both = pytest.mark.parametrize(
-    "case", FILTERS + ODOMETERS, ids=lambda case: case.name if case in FILTERS else f"{case.name}-o"
+from tests.composition.cases import (
+    FILTERS,
+    ODOMETERS,
+    SMALL,
+    assert_same,
+    each_filter,
+    each_odometer,
+    of_name,
+    stack,
 )
+
+each_of_both = of_name(FILTERS + ODOMETERS)
 
 BAD = (-1.0, math.nan, math.inf, -math.inf)
 LEVELS = ((10.0, 1e-6), (2.0, 1e-3), (5.0, 1e-5))
@@ -37,10 +42,6 @@ def expensive(case):
     request = SMALL[case.kinds[0]]
     name = dataclasses.fields(request)[0].name
     return dataclasses.replace(request, **{name: 1e6})
-
-
-def stack(trees):
-    return jax.tree.map(lambda *leaf: jnp.stack([jnp.asarray(x) for x in leaf]), *trees)
 
 
 def variants(case):
@@ -61,12 +62,7 @@ def ask(filter, state, request):
     return after, accepted, filter.cost(request), filter.remaining(after)
 
 
-def assert_same(first, second):
-    for one, two in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
-        np.testing.assert_array_equal(np.asarray(one), np.asarray(two))
-
-
-@filters
+@each_filter
 def test_filter(case):
     """Under jit and vmap, over filters with different budgets and over requests at once."""
     several, asked = [case.build(*level) for level in LEVELS], variants(case)
@@ -100,6 +96,33 @@ def test_filter(case):
     np.testing.assert_allclose(parts, cost[0, 0], rtol=1e-5)
 
 
+def bounds_around(odometer, state, request):
+    after = odometer.spend(state, request)
+    return odometer.bound(state), odometer.bound(after)
+
+
+@each_odometer
+def test_odometer(case):
+    """Under jit and vmap, over odometers and requests at once; the same eagerly."""
+    several, good = [case.build(v, d) for v, d in ((2.0, 1e-6), (0.5, 1e-3))], small(case)
+    starts = [odometer.spend(odometer.init(), good) for odometer in several]
+    lost = [jax.tree.map(lambda x: jnp.full_like(x, np.inf), state) for state in starts]
+    go = jax.jit(jax.vmap(jax.vmap(bounds_around, in_axes=(None, None, 0)), in_axes=(0, 0, None)))
+    states, asked = stack([*starts, *lost]), stack(variants(case))
+    before, after = (np.asarray(x) for x in go(stack([*several, *several]), states, asked))
+    # The first two requests are in range, of the others nothing is known any more.
+    assert np.all(before[:2] > 0)
+    assert np.all(before[:2, :2] < after[:2, :2])
+    assert np.all(np.isfinite(after[:2, :2]))
+    assert np.all(after[:2, 2:] == np.inf)
+    # Nor ever again.
+    assert np.all(after[2:] == np.inf)
+    for lane, odometer in enumerate(several):
+        assert odometer.bound(odometer.init()) == 0
+        bounds = bounds_around(odometer, starts[lane], good)
+        np.testing.assert_allclose(bounds, (before[lane, 0], after[lane, 0]), rtol=1e-5)
+
+
 def assert_nothing_left(filter, state, case):
     """For good: not even the smallest request is admitted again."""
     assert np.all(np.asarray(filter.remaining(state)) == 0)
@@ -113,7 +136,7 @@ def assert_nothing_left(filter, state, case):
     assert np.all(np.asarray(filter.remaining(after)) == 0)
 
 
-@filters
+@each_filter
 def test_what_happened_is_always_counted(case):
     """What was not admitted leaves nothing; `take` asks first, and leaves the state as it was."""
     filter = case.build(10.0, 1e-6)
@@ -123,19 +146,21 @@ def test_what_happened_is_always_counted(case):
     same, accepted = filter.take(state, more)
     assert not accepted
     assert_same(same, state)
-    faults = [((asked, more), (asked, asked)), (more, more), (more, None)]
+    pairs, compiled = ((asked, more), (asked, asked)), jax.jit(filter.spend)
+    faults = [(filter.spend, *pairs), (compiled, *pairs), (filter.spend, more, more)]
+    faults.append((filter.spend, more, None))
     if case.takes_delta:
         request = dataclasses.replace(asked, delta=1e-8)
         assert filter.spend(state, request)[1]
-        faults += [(request, asked), (dataclasses.replace(asked, delta=0.1), None)]
-    for spent, admitted in faults:
-        for spend in (filter.spend, jax.jit(filter.spend)):
-            after, accepted = spend(state, spent, admitted)
-            assert not accepted
-            assert_nothing_left(filter, after, case)
+        faults.append((filter.spend, dataclasses.replace(asked, delta=0.1), None))
+        faults += [(spend, request, asked) for spend in (filter.spend, compiled)]
+    for spend, spent, admitted in faults:
+        after, accepted = spend(state, spent, admitted)
+        assert not accepted
+        assert_nothing_left(filter, after, case)
 
 
-@filters
+@each_filter
 def test_states_of_another_filter(case):
     filter = case.build(10.0, 1e-6)
     for other in FILTERS:
@@ -159,7 +184,7 @@ def test_states_of_another_order():
     assert not jax.jit(RenyiFilter.spend)(low, state, ExPost(0.1))[1]
 
 
-@filters
+@each_filter
 def test_smallest_time(case):
     """What is still admitted, after more and more was spent; hardly less is not."""
     filter = case.build(10.0, 1e-6)
@@ -200,7 +225,7 @@ def test_smallest_time(case):
             filter.smallest_time(filter.init(), case.rewound[0], wrong)
 
 
-@both
+@each_of_both
 def test_kinds_without_a_proof(case):
     owner = case.build(10.0, 1e-6)
     for kind, request in SMALL.items():
@@ -218,7 +243,7 @@ def test_kinds_without_a_proof(case):
         owner.spend(owner.init(), 0.1)
 
 
-@both
+@each_of_both
 def test_concrete_requests_out_of_range(case):
     """Python's numbers and a device's, at the constructor."""
     for kind in case.kinds:
@@ -232,22 +257,7 @@ def test_concrete_requests_out_of_range(case):
                 dataclasses.replace(request, **{field.name: jnp.asarray(-1.0)})
 
 
-@pytest.mark.parametrize(
-    ("build", "match"),
-    [
-        (lambda e: UnifiedFilter(e, 1e-6), "epsilon = .*: must be a single concrete"),
-        (
-            lambda e: ZCDPFilter(1.0, 1e-6, e),
-            "approximation = .*: must be a single concrete",
-        ),
-    ],
-)
-def test_budgets_are_made_outside_of_traces(build, match):
-    with pytest.raises(ValueError, match=match):
-        jax.jit(lambda e: build(e).budget)(1.0)
-
-
-@filters
+@each_filter
 def test_fields_out_of_range(case):
     for epsilon, delta, name in (
         (0.0, 1e-6, "epsilon"),

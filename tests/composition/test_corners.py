@@ -23,14 +23,17 @@ from nrjax.composition import (
     OneSidedBrownianOdometer,
     Pure,
     RenyiFilter,
+    RenyiOdometer,
     SideBySideFilter,
     UnifiedFilter,
     ZCDPFilter,
 )
 from nrjax.composition import conversions as c
 from tests.composition import exact
-from tests.composition.cases import FILTERS, ODOMETERS, SMALL
-from tests.composition.test_odometers import exact_bound
+from tests.composition.cases import FILTERS, ODOMETERS, SMALL, each_filter, of_name
+from tests.composition.test_odometers import FAMILIES, exact_bound
+
+pytestmark = pytest.mark.numerical
 
 
 def test_orders_near_one_and_deltas_near_one():
@@ -76,7 +79,7 @@ def test_underflow_is_not_free():
     assert exact.epsilon_of_zcdp(rho, 0.5, "standard") <= 1e-160
 
 
-@pytest.mark.parametrize("case", FILTERS, ids=lambda case: case.name)
+@each_filter
 def test_several_numbers_are_no_request(case):
     """Each would have the whole budget to itself."""
     filter = case.build(1.0, 1e-6)
@@ -90,9 +93,7 @@ def test_several_numbers_are_no_request(case):
         jax.jit(filter.spend)(filter.init(), several)
 
 
-def test_several_numbers_are_no_field_nor_odometer_request():
-    with pytest.raises(ValueError, match=r"epsilon = float.*: must be a single concrete number"):
-        ExPostFilter(np.asarray([1.0, 2.0]))
+def test_several_numbers_are_no_request_of_an_odometer():
     odometer = ExPostOdometer()
     with pytest.raises(ValueError, match=r"ExPost.epsilon = .*: must be a single number"):
         odometer.spend(odometer.init(), ExPost(jnp.asarray([0.1, 0.2])))
@@ -183,33 +184,17 @@ def test_smallest_time_of_a_sensitivity_out_of_range(build, kind, dtype):
         filter.smallest_time(state, kind(1.0, 1.0))
 
 
-@pytest.mark.parametrize("family", [BrownianOdometer, OneSidedBrownianOdometer])
-def test_odometers_of_a_delta_near_one(family):
+@pytest.mark.parametrize("name", FAMILIES)
+def test_odometers_of_a_delta_near_one(name):
     """Where the cast of delta moves `log(1/delta)` by far more than a machine epsilon."""
-    name = "two" if family is BrownianOdometer else "one"
+    spend = jax.jit(lambda odo, rho: odo.bound(odo.spend(odo.init(), ZCDP(rho))))
     for delta in (0.9, 0.999, 1 - 1e-5):
-        odometer = family(delta, 1.0)
-        spend = jax.jit(lambda odo, rho: odo.bound(odo.spend(odo.init(), ZCDP(rho))))
         for v in (2**-20, 2**-10):
-            with mp.workdps(40):
-                level = mp.log(1 / mp.mpf(delta)) + mp.log1p(v) / 2
-                if name == "two":
-                    true = exact_bound(name, v, delta, 1.0)
-                else:
-                    low, high = mp.mpf(0), mp.sqrt(2 * level)
-                    for _ in range(120):
-                        z = (low + high) / 2
-                        below = z * z / 2 + mp.log(mp.erfc(-z / mp.sqrt(2))) < level
-                        low, high = (z, high) if below else (low, z)
-                    true = mp.mpf(v) / 2 + low * mp.sqrt(1 + mp.mpf(v))
-            assert true <= float(spend(odometer, v / 2)) <= true * (1 + 1e-2)
+            true = exact_bound(name, v, delta, 1.0)
+            assert true <= float(spend(FAMILIES[name](delta, 1.0), v / 2)) <= true * (1 + 1e-2)
 
 
-def test_side_by_side():
-    with pytest.raises(ValueError, match=r"zcdp = Gauss.*: must be a ZCDPFilter or UnifiedFilter"):
-        SideBySideFilter(GaussianFilter(1.0, 1e-6), ExPostFilter(1.0))  # pyright: ignore
-    with pytest.raises(ValueError, match=r"ex_post = .*: must be a ExPostFilter"):
-        SideBySideFilter(ZCDPFilter(1.0, 1e-6), ZCDPFilter(1.0, 1e-6))  # pyright: ignore
+def test_epsilons_side_by_side_are_added_up():
     for first, second in ((0.1, 0.7), (0.3, 0.6), (1.0, 2.0)):
         both = SideBySideFilter(ZCDPFilter(first, 1e-6), ExPostFilter(second))
         assert Fraction(both.epsilon) >= Fraction(first) + Fraction(second)
@@ -219,20 +204,54 @@ def test_side_by_side():
 @pytest.mark.parametrize(
     ("call", "match"),
     [
+        (lambda: RenyiFilter(2.0, 1.0, 1e-6), r"order = 2.0: must be larger for"),
+        (lambda: RenyiFilter(1.0, 1.0, 1e-6), r"order = 1.0: must be above 1"),
+        (lambda: RenyiFilter(1 + 1e-18, 1.0, 1e-6), r"order = 1.0: must be above 1"),
         (lambda: RenyiFilter.tuned(1.0, 1e-6, Pure(0.0)), r"request = Pure.*: must be one that"),
         (lambda: RenyiFilter.tuned(1.0, 1e-6, ()), r"request = \(\): must be one that costs"),
+        (lambda: RenyiFilter.tuned(1.0, 1e-6, ZCDP(0.1, 0.1)), r"ZCDP.delta = 0.1: must be 0 for"),
         (
             lambda: jax.jit(lambda e: RenyiFilter.tuned(1.0, 1e-6, Pure(e)).budget)(0.1),
             r"request = Pure.*: must be of concrete numbers",
         ),
         (lambda: RenyiFilter.tuned(0.0, 1e-6, Pure(0.1)), r"epsilon = 0.0: must be positive"),
+        (lambda: UnifiedFilter(1.0, 1e-6, 1e-6), r"approximation = 1e-06: must be"),
+        (lambda: UnifiedFilter(1.0, 1e-6, conversion="x"), r"conversion = 'x': must"),
         (lambda: UnifiedFilter(1.0, 1e-6, jnp.asarray(-1e-7)), r"approximation = .*: must be"),
+        (
+            lambda: jax.jit(lambda e: UnifiedFilter(e, 1e-6).budget)(1.0),
+            "epsilon = .*: must be a single concrete",
+        ),
+        (
+            lambda: jax.jit(lambda e: ZCDPFilter(1.0, 1e-6, e).budget)(1.0),
+            "approximation = .*: must be a single concrete",
+        ),
         (lambda: ExPostFilter(1.0, jnp.asarray(1.5)), r"delta = .*: must be at least 0"),
+        (lambda: ExPostFilter(np.asarray([1.0, 2.0])), r"epsilon = float.*: must be a single"),
+        (lambda: ExPost(2**53 + 1), r"ExPost\.epsilon = .*: must be"),
+        (lambda: ExPost(np.longdouble(0.1)), r"ExPost\.epsilon = .*: must be"),
+        (lambda: BrownianOdometer(0.0, 1.0), r"delta = 0.0: must be strictly between"),
+        (lambda: BrownianOdometer(0.1, -1.0), r"gamma = -1.0: must be positive"),
+        (lambda: OneSidedBrownianOdometer.tight_at(0.0, 0.1), r"total = 0.0: must be positive"),
+        (lambda: RenyiOdometer(1.0, 0.1), r"order = 1.0: must be above 1"),
+        (
+            lambda: SideBySideFilter(GaussianFilter(1.0, 1e-6), ExPostFilter(1.0)),  # type: ignore
+            r"zcdp = Gauss.*: must be a ZCDPFilter or UnifiedFilter",
+        ),
+        (
+            lambda: SideBySideFilter(ZCDPFilter(1.0, 1e-6), ZCDPFilter(1.0, 1e-6)),  # type: ignore
+            r"ex_post = .*: must be a ExPostFilter",
+        ),
     ],
 )
-def test_errors(call, match):
+def test_what_is_no_filter_nor_odometer(call, match):
     with pytest.raises(ValueError, match=match):
         call()
+
+
+def test_a_number_is_no_request():
+    with pytest.raises(TypeError, match=r"float: RenyiFilter has no proof"):
+        RenyiFilter.tuned(1.0, 1e-6, 0.1)
 
 
 def test_order_is_found_where_most_cost_too_much():
@@ -245,13 +264,14 @@ def test_budget_beyond_the_dtype():
     assert ExPostFilter(1e39).budget <= 1e39
 
 
-@pytest.mark.parametrize("case", [*FILTERS, *ODOMETERS], ids=lambda case: case.name)
+@of_name(FILTERS + ODOMETERS)
 def test_subnormal_sensitivities_and_times(case, dtype):
     """XLA takes them for 0, and the cost for next to nothing: refused, or infinite."""
     owner, tiny = case.build(10.0, 1e-6), float(jnp.finfo(dtype).tiny)
     for kind in {BrownianReduction, LaplaceMechanism, LaplaceReduction} & set(case.kinds):
+        spend = jax.jit(lambda *two, kind=kind: owner.spend(owner.init(), kind(*two)))
         for numbers in ((tiny / 8, 8 * tiny), (tiny / 8, 1.0), (tiny, tiny / 2)):
-            after = jax.jit(lambda *two, kind=kind: owner.spend(owner.init(), kind(*two)))(*numbers)
+            after = spend(*numbers)
             if isinstance(after, tuple):
                 assert not after[1]
                 assert not owner.admits(owner.init(), kind(*numbers))

@@ -18,37 +18,10 @@ from nrjax.composition import (
     RenyiOdometer,
 )
 from nrjax.composition.conversions import epsilon_of_rdp
-from tests.composition.cases import ODOMETERS
-from tests.composition.test_conformance import small, stack, variants
+
+pytestmark = pytest.mark.numerical
 
 FAMILIES = {"two": BrownianOdometer, "one": OneSidedBrownianOdometer}
-
-
-def bounds_around(odometer, state, request):
-    after = odometer.spend(state, request)
-    return odometer.bound(state), odometer.bound(after)
-
-
-@pytest.mark.parametrize("case", ODOMETERS, ids=lambda case: case.name)
-def test_odometer(case):
-    """Under jit and vmap, over odometers and requests at once; the same eagerly."""
-    several, good = [case.build(v, d) for v, d in ((2.0, 1e-6), (0.5, 1e-3))], small(case)
-    starts = [odometer.spend(odometer.init(), good) for odometer in several]
-    lost = [jax.tree.map(lambda x: jnp.full_like(x, np.inf), state) for state in starts]
-    go = jax.jit(jax.vmap(jax.vmap(bounds_around, in_axes=(None, None, 0)), in_axes=(0, 0, None)))
-    states, asked = stack([*starts, *lost]), stack(variants(case))
-    before, after = (np.asarray(x) for x in go(stack([*several, *several]), states, asked))
-    # The first two requests are in range, of the others nothing is known any more.
-    assert np.all(before[:2] > 0)
-    assert np.all(before[:2, :2] < after[:2, :2])
-    assert np.all(np.isfinite(after[:2, :2]))
-    assert np.all(after[:2, 2:] == np.inf)
-    # Nor ever again.
-    assert np.all(after[2:] == np.inf)
-    for lane, odometer in enumerate(several):
-        assert odometer.bound(odometer.init()) == 0
-        bounds = bounds_around(odometer, starts[lane], good)
-        np.testing.assert_allclose(bounds, (before[lane, 0], after[lane, 0]), rtol=1e-5)
 
 
 def exact_bound(name, v, delta, gamma):
@@ -58,10 +31,13 @@ def exact_bound(name, v, delta, gamma):
         return v / 2 + mp.sqrt((v + gamma) * mp.log((v + gamma) / (delta**2 * gamma)))
     level = mp.log(1 / delta) + mp.log1p(v / gamma) / 2
 
-    def excess(z):
-        return z * z / 2 + mp.log(mp.erfc(-z / mp.sqrt(2))) - level
-
-    return v / 2 + mp.findroot(excess, mp.sqrt(2 * level)) * mp.sqrt(v + gamma)
+    # By bisection: near a delta of 1 a root finder does not get there.
+    low, high = mp.mpf(0), mp.sqrt(2 * level)
+    for _ in range(140):
+        z = (low + high) / 2
+        below = z * z / 2 + mp.log(mp.erfc(-z / mp.sqrt(2))) < level
+        low, high = (z, high) if below else (low, z)
+    return v / 2 + low * mp.sqrt(v + gamma)
 
 
 @pytest.mark.parametrize(("name", "published"), [("two", 10.67), ("one", 10.46)])
@@ -149,17 +125,3 @@ def test_ex_post():
     assert 0.35 <= float(odometer.bound(state)) < 0.35 * (1 + 1e-5)
     assert 1.1e-7 <= float(odometer.delta(state)) < 1.1e-7 * (1 + 1e-5)
     assert odometer.delta(odometer.init()) == 0
-
-
-@pytest.mark.parametrize(
-    ("build", "match"),
-    [
-        (lambda: BrownianOdometer(0.0, 1.0), r"delta = 0.0: must be strictly between"),
-        (lambda: BrownianOdometer(0.1, -1.0), r"gamma = -1.0: must be positive"),
-        (lambda: OneSidedBrownianOdometer.tight_at(0.0, 0.1), r"total = 0.0: must be positive"),
-        (lambda: RenyiOdometer(1.0, 0.1), r"order = 1.0: must be above 1"),
-    ],
-)
-def test_fields_out_of_range(build, match):
-    with pytest.raises(ValueError, match=match):
-        build()

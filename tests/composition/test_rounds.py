@@ -5,6 +5,7 @@ open ones the largest release that was admitted. That is what must be within the
 """
 
 import dataclasses
+import functools
 from fractions import Fraction
 
 import jax
@@ -27,8 +28,10 @@ from nrjax.composition import (
 from nrjax.composition._ledger import Ledger
 from nrjax.composition._state import Round, choose
 from nrjax.composition.conversions import delta_of_gdp
-from tests.composition.cases import FILTERS, SMALL
+from tests.composition.cases import FILTERS, SMALL, assert_same, each_filter, stack
 from tests.composition.exact import rational
+
+pytestmark = pytest.mark.numerical
 
 PLACES, STEPS, LANES = 4, 300, 3
 OPEN, REWIND, CLOSE, TAKE = range(4)
@@ -38,16 +41,14 @@ EPSILON, DELTA = 3.0, 1e-3
 def play(filter, key):
     """Open, rewind, close and take at random. Rounds are private tests: a no is cheaper.
 
-    Returns:
-        What was asked at each step (what, which round, epsilon, delta) and whether it was granted.
+    Returns what was asked at each step (what, which round, epsilon, delta), and if it was granted.
     """
-    kinds = (ExPost,)
 
     def step(carry, key):
         state, numbers, held = carry
         first, second, third, fourth = jax.random.uniform(key, (4,))
         place = (first * PLACES).astype(jnp.int32)
-        handle = Round(numbers[place], kinds)
+        handle = Round(numbers[place], (ExPost,))
         busy = numbers[place] > 0
         # Where no round is open one is opened, and open ones are rewound twice as often as closed.
         what = jnp.where(second < 0.1, TAKE, jnp.where(busy, OPEN + 1 + (second > 0.7), OPEN))
@@ -83,15 +84,15 @@ def play(filter, key):
     return jax.lax.scan(step, start, jax.random.split(key, STEPS))[1]
 
 
-def audit(filter, early=False):
-    """Largest share of the budget that was published at any time, in exact rationals.
+@functools.cache
+def games(kind):
+    """What was asked and granted, under a filter of a kind of ex-post filters, in some lanes."""
+    filter, keys = kind(EPSILON, DELTA), jax.random.split(jax.random.key(5), LANES)
+    return jax.tree.map(np.asarray, jax.jit(jax.vmap(lambda key: play(filter, key)))(keys))
 
-    Args:
-        filter: ex-post, of `EPSILON` and `DELTA`.
-        early: let rounds go on with what they were admitted to after they were closed.
-    """
-    keys = jax.random.split(jax.random.key(5), LANES)
-    lanes = jax.tree.map(np.asarray, jax.jit(jax.vmap(lambda key: play(filter, key)))(keys))
+
+def audit(lanes, early=False):
+    """Largest share of the budget that was out at any time; `early` refunds before a last one."""
     largest = Fraction(0)
     for lane in range(LANES):
         spent, deltas, open_now, seen = Fraction(0), Fraction(0), {}, set()
@@ -113,7 +114,7 @@ def audit(filter, early=False):
 
 
 def test_never_overspent():
-    largest = audit(ExPostFilter(EPSILON, DELTA))
+    largest = audit(games(ExPostFilter))
     assert 1 - 1e-4 < largest <= 1
 
 
@@ -136,18 +137,12 @@ class _GivingBack(ExPostFilter):
         return super().close(state, round, ExPost(request.epsilon))
 
 
-def test_planted_plain_admits_are_found(monkeypatch):
-    """Asked against what was spent alone, rounds are admitted to the whole budget each."""
+def test_planted_faults_are_found(monkeypatch):
+    """Refunds before the last release, deltas that are given back, a ledger of what was spent."""
+    assert audit(games(ExPostFilter), early=True) > 1.1
+    assert audit(games(_GivingBack)) > 1.1
     monkeypatch.setattr(_ledger, "total", lambda state, spent, own=None: spent)
-    assert audit(ExPostFilter(EPSILON, DELTA)) > 1.5
-
-
-def test_planted_refund_before_the_last_release_is_found():
-    assert audit(ExPostFilter(EPSILON, DELTA), early=True) > 1.1
-
-
-def test_planted_deltas_given_back_are_found():
-    assert audit(_GivingBack(EPSILON, DELTA)) > 1.1
+    assert audit(games.__wrapped__(ExPostFilter)) > 1.5
 
 
 def test_planted_lowered_reservations_are_found():
@@ -160,7 +155,7 @@ def test_planted_lowered_reservations_are_found():
         assert bool(filter.admits(state, ExPost(0.5))) == overspends
 
 
-@pytest.mark.parametrize("case", FILTERS, ids=lambda case: case.name)
+@each_filter
 def test_handles(case):
     """For every filter: open, rewind and close; and a handle that is used again."""
     filter = case.build(10.0, 1e-6)
@@ -183,12 +178,12 @@ def test_handles(case):
         left = np.asarray(filter.remaining(state))
         np.testing.assert_allclose(whole - left, times * cost, rtol=1e-3, atol=1e-5)
     assert np.all(np.asarray(filter.remaining(lost)) == 0)
-    jax.tree.map(np.testing.assert_array_equal, full, unopened)
+    assert_same(full, unopened)
     # What does not fit is not opened.
     same, handle, opened = filter.open(one, Pure(1e6))
     assert not opened
     assert handle.number == 0
-    jax.tree.map(np.testing.assert_array_equal, same, one)
+    assert_same(same, one)
 
 
 def test_a_round_is_alone_in_what_it_holds():
@@ -204,32 +199,27 @@ def test_a_round_is_alone_in_what_it_holds():
     # What costs less than it holds is admitted, and lowers nothing.
     after, ok = filter.rewind(state, one, BrownianReduction(1.0, 2.0))
     assert ok
-    jax.tree.map(np.testing.assert_array_equal, after, state)
+    assert_same(after, state)
     state, ok = filter.close(state, one, BrownianReduction(1.0, 1.0))
     assert ok
     assert filter.remaining(state) == pytest.approx(filter.budget - 1, rel=1e-5)
-
-
-def test_a_smallest_time_beside_what_was_taken_at_once():
-    filter = GaussianFilter(10.0, 1e-6)
-    state, round, _ = filter.open(filter.init(1), (BrownianReduction(1.0, 1.0), Pure(0.5)))
-    time = filter.smallest_time(state, BrownianReduction, 1.0, round)
-    assert filter.rewind(state, round, (BrownianReduction(1.0, time), Pure(0.5)))[1]
-    less = BrownianReduction(1.0, time * (1 - 1e-4))
-    assert not filter.rewind(state, round, (less, Pure(0.5)))[1]
+    # And beside what was taken at once.
+    state, one, _ = filter.open(filter.init(1), (BrownianReduction(1.0, 1.0), Pure(0.5)))
+    time = filter.smallest_time(state, BrownianReduction, 1.0, one)
+    for share, fits in ((1, True), (1 - 1e-4, False)):
+        asked = (BrownianReduction(1.0, share * time), Pure(0.5))
+        assert bool(filter.rewind(state, one, asked)[1]) == fits
 
 
 def test_one_state_and_one_handle_at_a_time():
-    filter = GaussianFilter(10.0, 1e-6)
-    state, one, _ = filter.open(filter.init(2), SMALL[BrownianReduction])
-    state, two, _ = filter.open(state, SMALL[BrownianReduction])
-    both = jax.tree.map(lambda *leaves: jnp.stack(leaves), one, two)
+    filter, request = GaussianFilter(10.0, 1e-6), SMALL[BrownianReduction]
+    state, one, _ = filter.open(filter.init(2), request)
+    state, two, _ = filter.open(state, request)
     for call in (filter.rewind, filter.close):
         with pytest.raises(ValueError, match=r"round = .*: must be one handle; `vmap`"):
-            call(state, both, SMALL[BrownianReduction])
-    states = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), state)
+            call(state, stack([one, two]), request)
     with pytest.raises(ValueError, match=r"state = .*: must be a single one; `vmap`"):
-        filter.open(states, SMALL[BrownianReduction])
+        filter.open(stack([state, state]), request)
 
 
 def test_what_is_fixed_when_a_round_is_opened():
@@ -261,7 +251,7 @@ def test_what_is_fixed_when_a_round_is_opened():
     assert not both.admits(state, ExPost(0.1, 7e-4))
 
 
-@pytest.mark.parametrize("case", FILTERS, ids=lambda case: case.name)
+@each_filter
 def test_what_is_given_back(case):
     """The rest of a cost that holds at the stop. A no of a pure test is dearer than its own epsilon
     where the cost is a square: such kinds are charged as they were admitted."""
@@ -273,10 +263,8 @@ def test_what_is_given_back(case):
         cheap = dataclasses.replace(dear, **{field: 0.01 * getattr(dear, field)})
         back = adds_up or kind in (ExPost, BrownianReduction, LaplaceReduction)
         open_now, round, _ = filter.open(start, dear)
-        (closed, one), (spent, two) = (
-            filter.close(open_now, round, cheap),
-            filter.spend(start, cheap, dear),
-        )
+        closed, one = filter.close(open_now, round, cheap)
+        spent, two = filter.spend(start, cheap, dear)
         assert one & two
         left = [filter.remaining(state) for state in (open_now, closed, spent)]
         for after in left[1:]:
@@ -321,9 +309,8 @@ def attained(epsilon):
             which = (loss > 0.3).astype(jnp.int32)
             handle = Round(jnp.where(which == 0, a.number, b.number), a.kinds)
             state = choose(ledger, state, alone)
-            left = filter.remaining(state, handle)
-            goal = jnp.where(jax.random.uniform(uniform) < 0.3, 1.0, 0.4) * left
-            goal = jnp.maximum(goal * (1 - 1e-5), 1e-5)
+            goal = jnp.where(jax.random.uniform(uniform) < 0.3, 1.0, 0.4) * (1 - 1e-5)
+            goal = jnp.maximum(goal * filter.remaining(state, handle), 1e-5)
             state, ok = filter.rewind(state, handle, BrownianReduction(1.0, 1 / goal))
             step = jnp.where(ok, jnp.maximum(goal - clocks[which], 0), 0)
             loss += 0.5 * step + jnp.sqrt(step) * jax.random.normal(normal)
@@ -350,13 +337,10 @@ def test_adversary_of_two_open_rounds():
     assert 0.8 * delta < kept < delta + 4 * kept_error
     assert over > 1.5 * MU**2
     assert plain - 4 * plain_error > 1.4 * delta
-
-
-def test_plain_admits_of_several_rounds():
-    """What two, three and five rounds come to of which each was admitted alone."""
-    mu = GaussianFilter(10.0, 1e-6).budget ** 0.5
+    # What two, three and five rounds come to of which each was admitted alone.
+    budget = GaussianFilter(10.0, 1e-6).budget
     for rounds, want in ((2, 2.7e-3), (3, 0.038), (5, 0.28)):
-        assert delta_of_gdp(mu * rounds**0.5, 10.0) == pytest.approx(want, rel=0.02)
+        assert delta_of_gdp((budget * rounds) ** 0.5, 10.0) == pytest.approx(want, rel=0.02)
 
 
 def test_ledger_is_the_one_of_all_filters():

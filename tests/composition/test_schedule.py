@@ -17,11 +17,12 @@ from nrjax.composition.requests import ZCDP, BrownianReduction, ExPost, LaplaceR
 from nrjax.composition.schedule import FilteredSchedule
 from nrjax.composition.zcdp import UnifiedFilter
 from tests.composition.adversaries import with_budget
-from tests.problems import Distance
+from tests.problems import Distance, scalar
 
 DTYPE = np.dtype(jnp.result_type(float))
 TIMES = np.geomspace(100.0, 0.01, 60)
 ROUNDS, TRIALS = 8, 60
+KEY = jax.random.key(3)
 
 
 class Round(NamedTuple):
@@ -57,6 +58,12 @@ CASES = {
 }
 
 
+def run(schedule, threshold=-0.1, key=KEY, **changes):
+    """A trial on the number 0: minus the distance of a release is the utility."""
+    parts = scalar(threshold=threshold, value=0.0, guarantee=None, utility=Distance(0.0))
+    return nrjax.run_until(key, nrjax.Interaction(**parts | {"schedule": schedule} | changes))
+
+
 def play(case, budget, factor, key):
     """Rounds under one filter until the times run out: the value is 0, its sensitivity 1.
 
@@ -69,17 +76,8 @@ def play(case, budget, factor, key):
         wrapped = FilteredSchedule(
             nrjax.Grid(TIMES), asked, state, case.kind, 1.0, case.rule, case.guarantee
         )
-        outcome = nrjax.run_until(
-            nrjax.trial_key(key, 0, number),
-            nrjax.Interaction(
-                value=jnp.zeros((), DTYPE),
-                process=case.process,
-                guarantee=case.guarantee,
-                schedule=wrapped,
-                utility=Distance(0.0),
-                rule=rule,
-            ),
-        )
+        parts = {"process": case.process, "guarantee": case.guarantee, "rule": rule}
+        outcome = run(wrapped, key=nrjax.trial_key(key, 0, number), **parts)
         after, accepted = dataclasses.replace(wrapped, filter=budget).close(state, outcome)
         return after, Round(state, outcome, wrapped.spent(outcome), accepted)
 
@@ -163,18 +161,6 @@ def test_private_test_is_paid_for():
     assert alone.request(jnp.asarray(2.0))[1].epsilon == 0.25
     each = dataclasses.replace(schedule, rule=nrjax.LaplaceTests(-0.1, 1.0, 0.25), guarantee=None)
     assert each.request(jnp.asarray(2.0), 5)[1].epsilon >= 1.25
-
-
-def run(schedule, threshold=-0.1, **changes):
-    parts = {
-        "value": 0.0,
-        "process": nrjax.Brownian(()),
-        "guarantee": None,
-        "schedule": schedule,
-        "utility": Distance(0.0),
-        "rule": nrjax.PublicThreshold(threshold),
-    }
-    return nrjax.run_until(jax.random.key(3), nrjax.Interaction(**parts | changes))
 
 
 def unified(schedule, **changes):

@@ -24,6 +24,15 @@ from nrjax.composition.zcdp import UnifiedFilter
 from tests.composition.test_schedule import TIMES, run, unified
 from tests.problems import Distance
 
+pytestmark = pytest.mark.numerical
+
+
+def assert_lost(wrapped, closed):
+    """It was refused, and leaves nothing."""
+    state, accepted = closed
+    assert not accepted
+    assert wrapped.filter.remaining(state) == 0
+
 
 def test_good_for_one_run():
     """Two runs go as far each as one may; the second is refused, and leaves nothing."""
@@ -34,17 +43,13 @@ def test_good_for_one_run():
     assert budget.cost(wrapped.spent(outcome)) > 0.8 * budget.budget
     one, accepted = wrapped.close(state, outcome)
     assert accepted
-    two, accepted = wrapped.close(one, outcome)
-    assert not accepted
-    assert budget.remaining(two) == 0
+    assert_lost(wrapped, wrapped.close(one, outcome))
     # Even if there were room for both.
     small = run(wrapped, threshold=-100.0)
     assert budget.cost(wrapped.spent(small)) < 0.01
     one, accepted = wrapped.close(state, small)
     assert accepted
-    two, accepted = jax.jit(wrapped.close)(one, small)
-    assert not accepted
-    assert budget.remaining(two) == 0
+    assert_lost(wrapped, jax.jit(wrapped.close)(one, small))
     # What released nothing costs nothing, and may be closed at any time.
     full, _ = budget.take(state, ZCDP(budget.remaining(state)))
     none = FilteredSchedule(nrjax.Grid(TIMES), budget, full, BrownianReduction, 1.0)
@@ -58,14 +63,8 @@ def test_good_for_one_run():
 
 def test_many_trials_are_worlds_of_their_own():
     wrapped = unified(nrjax.Grid(TIMES))
-    trial = nrjax.Interaction(
-        value=0.0,
-        process=nrjax.Brownian(()),
-        schedule=wrapped,
-        utility=Distance(0.0),
-        rule=nrjax.PublicThreshold(-0.1),
-    )
-    outcome = nrjax.simulate(jax.random.key(1), trial, trials=20)
+    keys = jax.random.split(jax.random.key(1), 20)
+    outcome = jax.jit(jax.vmap(lambda key: run(wrapped, key=key)))(keys)
     states, accepted = jax.vmap(wrapped.close, in_axes=(None, 0))(wrapped.state, outcome)
     assert accepted.all()
     cost = jax.vmap(lambda one: wrapped.filter.cost(wrapped.spent(one)))(outcome)
@@ -108,12 +107,10 @@ def test_tests_of_a_fixed_price_are_pure_where_ex_post_has_no_proof(budget):
         want = budget.cost((BrownianReduction(1.0, outcome.time), Pure(0.25)))
         np.testing.assert_allclose(state.spent.total[0], want, rtol=1e-5)
     full, _ = budget.take(budget.init(), Pure(2.0))
-    full, _ = budget.take(
-        full, BrownianReduction(1.0, 1.2 * budget.smallest_time(full, BrownianReduction))
-    )
-    schedule = dataclasses.replace(
-        schedule, state=full, rule=dataclasses.replace(rule, epsilon=3.0)
-    )
+    time = 1.2 * budget.smallest_time(full, BrownianReduction)
+    full, _ = budget.take(full, BrownianReduction(1.0, time))
+    dearer = dataclasses.replace(rule, epsilon=3.0)
+    schedule = dataclasses.replace(schedule, state=full, rule=dearer)
     assert run(schedule, rule=schedule.rule).status == Status.NO_TIME
 
 
@@ -126,20 +123,16 @@ def test_a_nan_utility_under_a_private_rule_leaves_nothing():
     )
     outcome = run(schedule, rule=rule, utility=Distance(np.nan))
     assert outcome.status == Status.NAN_UTILITY
-    state, accepted = schedule.close(budget.init(), outcome)
-    assert not accepted
-    assert budget.remaining(state) == 0
+    assert_lost(schedule, schedule.close(budget.init(), outcome))
 
 
 def test_a_private_test_that_the_schedule_was_not_told_of_leaves_nothing():
     wrapped = unified(nrjax.Grid(TIMES))
     outcome = run(wrapped, rule=nrjax.AboveThreshold(-1e6, 1.0, 0.1))
     assert outcome.test_epsilon > 0
-    state, accepted = wrapped.close(wrapped.state, outcome)
-    assert not accepted
-    assert wrapped.filter.remaining(state) == 0
     unknown = outcome._replace(test_epsilon=jnp.full_like(outcome.test_epsilon, jnp.nan))
-    assert not wrapped.close(wrapped.state, unknown)[1]
+    for one in (outcome, unknown):
+        assert_lost(wrapped, wrapped.close(wrapped.state, one))
 
 
 def test_a_dearer_test_than_the_schedule_was_told_of_leaves_nothing():
@@ -156,9 +149,7 @@ def test_a_trial_that_was_charged_infinitely_leaves_nothing():
     wrapped = unified(nrjax.Grid(TIMES))
     outcome = run(wrapped)
     for broken in ({"mechanism_epsilon": jnp.inf}, {"status": Status.OVERFLOW}):
-        state, accepted = wrapped.close(wrapped.state, outcome._replace(**broken))
-        assert not accepted
-        assert wrapped.filter.remaining(state) == 0
+        assert_lost(wrapped, wrapped.close(wrapped.state, outcome._replace(**broken)))
 
 
 def test_noise_that_the_costs_are_not_for():

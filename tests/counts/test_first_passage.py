@@ -15,6 +15,8 @@ from nrjax.counts.passages import skip_quantile
 from tests.counts.oracle import step_p, stopping_law
 from tests.processes.laws import FAULTY, SOUND
 
+pytestmark = pytest.mark.numerical
+
 TRIALS = 20_000
 LEVELS = 60
 CASES = {  # count, alpha, smallest and largest squared parameter

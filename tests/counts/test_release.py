@@ -1,16 +1,18 @@
-"""Whole sessions under the unified filter, against a plain NumPy simulation."""
+"""Whole sessions against a plain NumPy simulation, under each filter and with each noise."""
 
 import dataclasses
+import functools
 import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 from nrjax.composition import ExPostFilter, GaussianFilter, RenyiFilter, UnifiedFilter, ZCDPFilter
 from nrjax.counts import ExponentialMechanism
-from tests.counts.oracle import Prices
+from tests.counts.oracle import Prices, laplace_certificate
 from tests.counts.sessions import (
     COUNTS,
     SELECTION,
@@ -22,39 +24,68 @@ from tests.counts.sessions import (
 )
 from tests.processes.laws import FAULTY, SOUND
 
-EPSILON, DELTA = 4.0, 1e-6
-FILTER = UnifiedFilter(EPSILON, DELTA)
+EPSILON, DELTA, ORDER = 4.0, 1e-6, 8.0
+FILTER, GAUSSIAN = UnifiedFilter(EPSILON, DELTA), GaussianFilter(EPSILON, DELTA)
+RENYI = RenyiFilter(ORDER, EPSILON, DELTA)
 LOG = math.log(1 / DELTA)
 PRICES = Prices(lambda u: u / 2, SELECTION**2 / 8, (math.sqrt(LOG + EPSILON) - math.sqrt(LOG)) ** 2)
+SELECTION_MU = -2 * stats.norm.ppf(1 / (1 + np.exp(SELECTION / 2)))
+CASES = {  # the filters that are not in the paper last
+    "brownian": (FILTER, PRICES),
+    "doubling": (FILTER, PRICES),
+    "laplace": (
+        RENYI,
+        Prices(
+            functools.cache(lambda u: float(laplace_certificate(ORDER, np.sqrt(u)))),
+            ORDER * SELECTION**2 / 8,
+            float(RENYI.budget),
+        ),
+    ),
+    "brownian, gaussian": (
+        GAUSSIAN,
+        Prices(lambda u: u, SELECTION_MU**2, float(GAUSSIAN.budget)),
+    ),
+}
+PAPER = ("brownian", "doubling")
+
+
+def method_of(case):
+    return case.split(",")[0]
 
 
 @pytest.fixture(scope="module")
 def results():
-    return {method: run(release(FILTER, method)) for method in ("brownian", "doubling")}
+    return {case: run(release(filter, method_of(case))) for case, (filter, _) in CASES.items()}
 
 
-@pytest.mark.parametrize("method", ["brownian", "doubling"])
-def test_sessions_have_the_law_of_the_plain_ones(results, method):
-    assert same_p(results[method], numpy_sessions(method, PRICES, seed=1)) > SOUND
+@pytest.mark.parametrize("case", CASES)
+def test_sessions_have_the_law_of_the_plain_ones(results, case):
+    plain = numpy_sessions(method_of(case), CASES[case][1], seed=1)
+    assert same_p(results[case], plain) > SOUND
 
 
 def test_planted_faults_are_found(results):
-    """Fresh noise at each level; and doubling that pays for the last try alone."""
+    """Fresh noise at each level; doubling that pays for the last try alone; and the naive
+    certificate `A e^2/2` of Laplace noise reduction, which is false."""
     assert same_p(results["brownian"], numpy_sessions("fresh", PRICES, 2, 1500)) < FAULTY
     unpaid = numpy_sessions("doubling", PRICES, seed=3, unpaid=True)
     assert same_p(results["doubling"], unpaid) < FAULTY
+    prices = CASES["laplace"][1]
+    naive = Prices(lambda u: ORDER * u / 2, prices.selection, prices.budget)
+    assert same_p(results["laplace"], numpy_sessions("laplace", naive, seed=2)) < FAULTY
 
 
-@pytest.mark.parametrize("method", ["brownian", "doubling"])
-def test_the_books_are_in_order(results, method):
-    result = results[method]
-    check_bookkeeping(result, float(FILTER.budget), reduced=method == "brownian")
-    assert FILTER.budget <= PRICES.budget
-    # An attempt would be started if it could be: little is left, or no items are.
-    least = PRICES.selection + PRICES.level(1e-4)
-    over = FILTER.budget - result.spent < least * 1.001
-    assert np.all(over | (result.attempted == len(COUNTS)))
-    assert 0 < result.returned.mean() < len(COUNTS)
+@pytest.mark.parametrize("case", CASES)
+def test_the_books_are_in_order(results, case):
+    (filter, prices), result = CASES[case], results[case]
+    check_bookkeeping(result, float(filter.budget), reduced=case != "doubling")
+    if case in PAPER:
+        assert filter.budget <= prices.budget
+        # An attempt would be started if it could be: little is left, or no items are.
+        least = prices.selection + prices.level(1e-4)
+        over = filter.budget - result.spent < least * 1.001
+        assert np.all(over | (result.attempted == len(COUNTS)))
+        assert 0 < result.returned.mean() < len(COUNTS)
 
 
 def test_noise_reduction_returns_more_than_doubling(results):
@@ -64,7 +95,7 @@ def test_noise_reduction_returns_more_than_doubling(results):
 
 def test_precision_is_near_that_of_a_deviation(results):
     """Accepted at about 21 deviations, 10 % are 2 of them: most results are precise."""
-    for result in results.values():
+    for result in (results[case] for case in PAPER):
         share = result.precise.sum() / result.returned.sum()
         assert 0.93 < share < 0.995
 
@@ -99,7 +130,7 @@ def test_a_trial_is_as_long_as_its_draws(results):
     ("filter", "method", "valid"),
     [
         (FILTER, "laplace", "a RenyiFilter: no other"),
-        (GaussianFilter(EPSILON, DELTA), "laplace", "a RenyiFilter: no other"),
+        (GAUSSIAN, "laplace", "a RenyiFilter: no other"),
         (ZCDPFilter(EPSILON, DELTA), "brownian", "UnifiedFilter or GaussianFilter or RenyiFilter"),
         (ExPostFilter(EPSILON, DELTA), "doubling", "UnifiedFilter or GaussianFilter or Renyi"),
     ],
@@ -110,9 +141,7 @@ def test_a_pair_without_a_proof_is_refused(filter, method, valid):
 
 
 @pytest.mark.parametrize("method", ["brownian", "doubling"])
-@pytest.mark.parametrize(
-    "filter", [GaussianFilter(EPSILON, DELTA), RenyiFilter(8.0, EPSILON, DELTA)]
-)
+@pytest.mark.parametrize("filter", [GAUSSIAN, RENYI])
 def test_other_pairs_are_accepted(filter, method):
     session = jax.eval_shape(release(filter, method).run, jax.random.key(0))
     assert session.returned_by.shape == (10,)

@@ -19,6 +19,17 @@ def papers_data():
     return folder
 
 
+@pytest.fixture
+def papers_file(papers_data):
+    """Skips where one of the papers' files is missing."""
+
+    def ask_for(name):
+        if not (papers_data / name).is_file():
+            pytest.skip(f"no {name} in {papers_data}")
+
+    return ask_for
+
+
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory):
     """One cache folder for the whole run, so that the flights are prepared once."""

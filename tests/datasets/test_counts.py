@@ -114,9 +114,8 @@ def test_reddit_is_found_where_it_is_put(tmp_path, monkeypatch):
         assert (data.name, data.unit, data.items) == ("reddit", "posts", ("the", "a"))
 
 
-def test_the_papers_stand_in(papers_data):
-    if not (papers_data / counts.REDDIT).is_file():
-        pytest.skip(f"no {counts.REDDIT} in {papers_data}")
+def test_the_papers_stand_in(papers_data, papers_file):
+    papers_file(counts.REDDIT)
     data = load_counts("reddit", papers_data)
     assert len(data.items) == 5000
     assert (data.items[0], data.counts[0]) == ("the", 938_870)

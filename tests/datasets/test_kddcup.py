@@ -45,13 +45,10 @@ def test_rows_are_those_of_a_plain_reading(small):
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     data = load("kdd99", "logistic", rows=150, data_dir=folder)
     np.testing.assert_allclose(data.x, x, rtol=1e-13)
-    np.testing.assert_array_equal(
-        data.y, [-1 if row[41] == "normal.\n" else 1 for row in drawn[:150]]
-    )
-    assert data.feature_names[:4] == (
-        *("log1p(duration)", "log1p(src_bytes)", "log1p(dst_bytes)"),
-        "land",
-    )
+    labels = [-1 if row[41] == "normal.\n" else 1 for row in drawn[:150]]
+    np.testing.assert_array_equal(data.y, labels)
+    logged = ("log1p(duration)", "log1p(src_bytes)", "log1p(dst_bytes)")
+    assert data.feature_names[:4] == (*logged, "land")
     assert len(data.feature_names) == 38
 
 
@@ -81,16 +78,14 @@ def test_a_damaged_file_is_refused_and_nothing_is_written_to_the_folder(small, d
 
 
 def test_damaged_npz_is_refused(tmp_path):
-    path = tmp_path / "kdd99_100000.npz"
-    np.savez(path, x=np.zeros((4, 37)), y=np.ones(4))
-    with pytest.raises(ValueError, match=r"x of shape \(4, 37\)"):
-        load("kdd99", "logistic", data_dir=tmp_path)
-    np.savez(path, x=np.zeros((4, 38)), y=np.zeros(4))
-    with pytest.raises(ValueError, match="y of -1 and 1"):
-        load("kdd99", "logistic", data_dir=tmp_path)
-    np.savez(path, x=np.zeros((4, 38)))
-    with pytest.raises(ValueError, match=r"lacks \['y'\]"):
-        load("kdd99", "logistic", data_dir=tmp_path)
+    for arrays, message in (
+        ({"x": np.zeros((4, 37)), "y": np.ones(4)}, r"x of shape \(4, 37\)"),
+        ({"x": np.zeros((4, 38)), "y": np.zeros(4)}, "y of -1 and 1"),
+        ({"x": np.zeros((4, 38))}, r"lacks \['y'\]"),
+    ):
+        np.savez(tmp_path / "kdd99_100000.npz", **arrays)
+        with pytest.raises(ValueError, match=message):
+            load("kdd99", "logistic", data_dir=tmp_path)
 
 
 def test_missing_file_says_which_and_where(tmp_path, monkeypatch, cache):
@@ -102,9 +97,8 @@ def test_missing_file_says_which_and_where(tmp_path, monkeypatch, cache):
         load("kdd99", "logistic")
 
 
-def test_whole_file_and_npz_give_the_same_rows(papers_data, tmp_path):
-    if not (papers_data / GZ).is_file():
-        pytest.skip(f"no {GZ} in {papers_data}")
+def test_whole_file_and_npz_give_the_same_rows(papers_data, papers_file, tmp_path):
+    papers_file(GZ)
     (tmp_path / GZ).symlink_to(papers_data / GZ)
     whole = load("kdd99", "logistic", rows=100_000, data_dir=tmp_path)
     npz = load("kdd99", "logistic", rows=100_000, data_dir=papers_data)
@@ -149,13 +143,12 @@ def server(content, status=200):
             thread.join()
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def _no_proxy(monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.usefixtures("_no_proxy")
 def test_fetch_downloads_once(small, tmp_path, monkeypatch):
     content = (small[0] / GZ).read_bytes()
     monkeypatch.setattr(kddcup, "SHA256", hashlib.sha256(content).hexdigest())
@@ -170,16 +163,13 @@ def test_fetch_downloads_once(small, tmp_path, monkeypatch):
     assert load("kdd99", "logistic", rows=10, data_dir=target).x.shape == (10, 38)
 
 
-@pytest.mark.usefixtures("_no_proxy")
-def test_fetch_of_the_real_file_has_the_pinned_checksum(papers_data, tmp_path):
-    if not (papers_data / GZ).is_file():
-        pytest.skip(f"no {GZ} in {papers_data}")
+def test_fetch_of_the_real_file_has_the_pinned_checksum(papers_data, papers_file, tmp_path):
+    papers_file(GZ)
     with server((papers_data / GZ).read_bytes()) as (url, _):
         path = fetch("kdd99", tmp_path, base_url=url)
     assert path.read_bytes() == (papers_data / GZ).read_bytes()
 
 
-@pytest.mark.usefixtures("_no_proxy")
 @pytest.mark.parametrize("before", [None, b"an older file"])
 def test_wrong_checksum_keeps_nothing(tmp_path, before):
     if before is not None:
@@ -193,7 +183,6 @@ def test_wrong_checksum_keeps_nothing(tmp_path, before):
     assert left == ({} if before is None else {GZ: before})
 
 
-@pytest.mark.usefixtures("_no_proxy")
 def test_offline_says_which_file_to_put_where(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]  # free once closed: the connection will be refused
@@ -202,14 +191,9 @@ def test_offline_says_which_file_to_put_where(tmp_path):
         fetch("kdd99", tmp_path, base_url=f"http://127.0.0.1:{port}/files")
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.usefixtures("_no_proxy")
-def test_an_answer_of_not_found_says_the_same(tmp_path):
-    with (
-        server(b"", status=404) as (url, _),
-        pytest.raises(FileNotFoundError, match=f"put the file {GZ}"),
-    ):
+    # And so where the answer is that there is none.
+    not_found = pytest.raises(FileNotFoundError, match=f"put the file {GZ}")
+    with server(b"", status=404) as (url, _), not_found:
         fetch("kdd99", tmp_path, base_url=url)
 
 

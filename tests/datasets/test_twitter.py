@@ -13,9 +13,8 @@ def made_up(n):
     return rng.integers(0, 40_000, (n, 78)) / np.where(np.arange(78) % 3, 1, 7)
 
 
-def test_optimum_of_the_paper(papers_data, optimum):
-    if not (papers_data / NPZ).is_file():
-        pytest.skip(f"no {NPZ} in {papers_data}")
+def test_optimum_of_the_paper(papers_data, papers_file, optimum):
+    papers_file(NPZ)
     data = load("paper", "ridge", data_dir=papers_data)
     assert (data.name, data.x.shape, len(data.feature_names)) == ("twitter", (10_000, 77), 77)
     assert np.abs(data.y).max() == 1
@@ -50,15 +49,14 @@ def test_whole_file_is_drawn_from(tmp_path, monkeypatch):
     np.testing.assert_allclose(data.x, x / np.linalg.norm(x, axis=1, keepdims=True), rtol=1e-5)
     np.testing.assert_allclose(data.y, y / y.max(), rtol=1e-6)
     assert available(tmp_path)[2].rows == 200
-    (tmp_path / "Twitter.data").write_text("".join(lines[:299]))
-    with pytest.raises(ValueError, match=r"\(299, 78\).*cut short or another one"):
-        load("twitter", "ridge", rows=150, data_dir=tmp_path)
-    (tmp_path / "Twitter.data").write_text("".join(lines)[:-3000])
-    with pytest.raises(ValueError, match="cut short or another one"):
-        load("twitter", "ridge", rows=150, data_dir=tmp_path)
-    (tmp_path / "Twitter.data").write_text("<html>\n")
-    with pytest.raises(ValueError, match="could not be read as the UCI Twitter file"):
-        load("twitter", "ridge", rows=150, data_dir=tmp_path)
+    for text, message in (
+        ("".join(lines[:299]), r"\(299, 78\).*cut short or another one"),
+        ("".join(lines)[:-3000], "cut short or another one"),
+        ("<html>\n", "could not be read as the UCI Twitter file"),
+    ):
+        (tmp_path / "Twitter.data").write_text(text)
+        with pytest.raises(ValueError, match=message):
+            load("twitter", "ridge", rows=150, data_dir=tmp_path)
 
 
 def test_missing_file_says_which_and_where(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 import nrjax
 from nrjax.erm import LogisticProblem, OutputProblem, RidgeProblem
 from nrjax.types import overrides
+from tests.erm.risks import WithoutBounds, cast, judged, judged_lanes, laplace_trial
 
 ROWS = 400
 
@@ -42,18 +43,8 @@ def ridge(regularisation, ball="paper"):
 
 
 PROBLEMS = (ridge_output, ridge)
-each_excess = pytest.mark.parametrize(
-    "build", [logistic, *PROBLEMS], ids=lambda build: build.__name__
-)
-each_problem = pytest.mark.parametrize("build", PROBLEMS, ids=lambda build: build.__name__)
-
-
-def cast(utility, dtype):
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), utility)
-
-
-def evaluated(utility, release):
-    return utility.evaluate(utility.hypothesis(release))
+each_excess = pytest.mark.parametrize("build", [logistic, *PROBLEMS])
+each_problem = pytest.mark.parametrize("build", PROBLEMS)
 
 
 def releases_of(value, count=600):
@@ -67,13 +58,12 @@ def releases_of(value, count=600):
 @pytest.mark.parametrize("excess", [False, True])
 def test_no_utility_is_above_its_ceiling(build, excess, dtype):
     """Each in its own program; and 1 % less would be too low."""
-    evaluate = jax.jit(jax.vmap(evaluated, (None, 0)))
     bound = jax.jit(jax.vmap(lambda utility, release: utility.ceiling(release), (None, 0)))
     for regularisation, ball in ((0.05, "paper"), (0.005, "paper"), (0.05, "tight")):
         value, _, utility = build(regularisation, ball)
         utility = utility.excess_risk() if excess else utility
         utility, releases = cast(utility, dtype), jnp.asarray(releases_of(value), dtype)
-        found, ceiling = evaluate(utility, releases), bound(utility, releases)
+        found, ceiling = judged_lanes(utility, releases), bound(utility, releases)
         assert found.dtype == ceiling.dtype == dtype
         assert np.all(found <= ceiling)
         assert np.any(found > ceiling - 0.01 * jnp.abs(ceiling))
@@ -82,10 +72,11 @@ def test_no_utility_is_above_its_ceiling(build, excess, dtype):
 @each_problem
 def test_a_ceiling_is_nan_where_the_release_is(build):
     value, _, utility = build(0.05)
-    for excess in (utility, utility.excess_risk()):
-        for broken in (jnp.nan, jnp.inf):
-            release = jnp.asarray(value).at[-1].set(broken)
-            assert np.isnan(excess.ceiling(release))
+    ceiling = jax.jit(lambda utility, release: utility.ceiling(release))
+    for broken in (np.nan, np.inf):
+        release = np.append(value[:-1], broken).astype(jnp.result_type(float))
+        assert np.isnan(ceiling(utility, release))
+        assert np.isnan(ceiling(utility.excess_risk(), release))
 
 
 def upper_bound(utility, release):
@@ -108,7 +99,7 @@ def test_no_size_of_a_release_puts_a_utility_above_its_bound_or_hides_a_nan(buil
         releases[1::3] *= 10.0 ** rng.uniform(0, 0.5 * top, releases[1::3].shape)
     releases = jnp.asarray(np.clip(releases, -largest, largest), dtype)
     found, bound = jax.jit(
-        jax.vmap(lambda u, r: (evaluated(u, r), upper_bound(u, r)), (None, 0)),
+        jax.vmap(lambda u, r: (judged(u, r), upper_bound(u, r)), (None, 0)),
     )(cast(utility, dtype), releases)
     assert not np.any(found > bound)
     assert not np.any(np.isnan(found) & ~np.isnan(bound))
@@ -124,10 +115,10 @@ def test_the_excess_risk_is_the_risk_above_the_optimum(build, dtype):
     assert type(excess) is type(utility)
     assert jax.tree.structure(excess) == jax.tree.structure(utility)  # programs are shared
     assert excess.sensitivity == 2 * utility.sensitivity
-    evaluate = jax.jit(jax.vmap(evaluated, (None, 0)))
     releases = jnp.asarray(releases_of(value), dtype)
     plain, above = (
-        np.asarray(evaluate(cast(one, dtype), releases), np.float64) for one in (utility, excess)
+        np.asarray(judged_lanes(cast(one, dtype), releases), np.float64)
+        for one in (utility, excess)
     )
     eps = float(jnp.finfo(dtype).eps)
     np.testing.assert_allclose(above, utility.optimum_loss + plain, atol=8 * eps, rtol=8 * eps)
@@ -166,21 +157,7 @@ def test_a_users_own_loss_has_no_ceiling():
     assert abs(float(excess.evaluate(jnp.asarray(problem.value)))) < 1e-6
 
 
-class WithoutCeiling(nrjax.Utility):
-    utility: Any
-
-    @property
-    def sensitivity(self):
-        return self.utility.sensitivity
-
-    def hypothesis(self, release):
-        return self.utility.hypothesis(release)
-
-    def evaluate(self, hypothesis):
-        return self.utility.evaluate(hypothesis)
-
-
-class Shifted(WithoutCeiling):
+class Shifted(WithoutBounds):
     """Its ceiling is `shift` too low."""
 
     shift: Any
@@ -191,21 +168,11 @@ class Shifted(WithoutCeiling):
 
 def run(build, utility, threshold):
     value, moved, _ = build(0.05)
-    guarantee = nrjax.PureGuarantee(moved)
-    most = {ridge_output: 2000.0, ridge: 60.0}[build]
-    return nrjax.simulate(
-        jax.random.key(0),
-        nrjax.Interaction(
-            value=value,
-            process=nrjax.Laplace(value.shape),
-            guarantee=guarantee,
-            schedule=nrjax.Grid.geometric(guarantee, 0.3, most, 60),
-            utility=utility,
-            rule=nrjax.InteractiveAboveThreshold(threshold, utility.sensitivity, 400.0),
-        ),
-        trials=150,
-        batching=nrjax.Batching(tile=16, lanes=32, inner_steps=3),
-    )
+    levels = (0.3, {ridge_output: 2000.0, ridge: 60.0}[build], 60)
+    rule = nrjax.InteractiveAboveThreshold(threshold, utility.sensitivity, 400.0)
+    trial = laplace_trial(value, moved, utility, rule, levels)
+    batching = nrjax.Batching(tile=16, lanes=32, inner_steps=3)
+    return nrjax.simulate(jax.random.key(0), trial, trials=150, batching=batching)
 
 
 def both(build):
@@ -220,14 +187,7 @@ def assert_same(one, other):
         np.testing.assert_array_equal(left, right, err_msg=field)
 
 
-@pytest.mark.parametrize(
-    "build",
-    [
-        pytest.param(build, marks=[] if build is ridge_output else pytest.mark.long)
-        for build in PROBLEMS
-    ],
-    ids=lambda build: build.__name__,
-)
+@pytest.mark.parametrize("build", [ridge_output, pytest.param(ridge, marks=pytest.mark.long)])
 def test_a_ceiling_changes_no_outcome(build):
     """Against one that is infinitely high, so that everything is evaluated."""
     for utility, threshold in both(build):
@@ -244,4 +204,4 @@ def test_a_ceiling_changes_no_outcome(build):
 @each_problem
 def test_a_program_without_a_ceiling_has_the_same_outcomes(build):
     for utility, threshold in both(build):
-        assert_same(run(build, utility, threshold), run(build, WithoutCeiling(utility), threshold))
+        assert_same(run(build, utility, threshold), run(build, WithoutBounds(utility), threshold))

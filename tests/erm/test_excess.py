@@ -2,6 +2,7 @@
 of the risk on so many rows that summation rounds."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,10 @@ import numpy as np
 import pytest
 
 from nrjax.erm import LogisticProblem, OutputProblem
+from tests.erm.risks import cast
+from tests.problems import small_data
+
+pytestmark = pytest.mark.numerical
 
 REGULARISATION = 1e-3
 
@@ -28,17 +33,9 @@ def own(x, y, tolerance):
     def loss(theta, row, label):
         return jnp.logaddexp(0.0, -label * jnp.dot(row, theta))
 
-    return OutputProblem.fit(
-        loss,
-        x,
-        y,
-        REGULARISATION,
-        1.0,
-        loss_at_zero=(0.0, 0.7),
-        lowest_loss=0.0,
-        loss_spread=np.sqrt(2 * 0.7 / REGULARISATION),
-        tolerance=tolerance,
-    )
+    promises: Any = {"loss_at_zero": (0.0, 0.7), "lowest_loss": 0.0, "tolerance": tolerance}
+    spread = np.sqrt(2 * 0.7 / REGULARISATION)
+    return OutputProblem.fit(loss, x, y, REGULARISATION, 1.0, loss_spread=spread, **promises)
 
 
 @pytest.mark.parametrize("fit", [logistic, own])
@@ -58,7 +55,7 @@ def test_the_excess_risk_moves_by_no_more_than_stated_however_early_the_solver_s
     assert moved <= stated == other.excess_risk_sensitivity == utilities[0].sensitivity
     assert stated == pytest.approx(2 * plain + tolerance**2 / (2 * REGULARISATION), rel=1e-12)
     # At the usual tolerance it is twice the plain loss's, to the last bit.
-    usual = fit(*rows(300), 1e-12)
+    usual = fit(x, y, 1e-12)
     assert usual.excess_risk_sensitivity == 2 * usual.utility_sensitivity
 
 
@@ -75,7 +72,7 @@ def test_bounds_hold_in_whatever_order_a_million_rows_are_summed(dtype):
     x = np.stack([np.full(2 * count, 0.6), np.repeat(np.linspace(1e-6, 0.8, count), 2)], axis=1)
     x[::2, 1] *= -1  # so that the optimum, like theta, is along the first axis
     problem = LogisticProblem.fit(x, np.ones(2 * count), 0.05, tolerance=1e-10)
-    utility = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), problem.utility)
+    utility = cast(problem.utility, dtype)
     near = problem.optimum[0] * np.linspace(0.98, 1.02, size)
     theta = np.stack([near, np.zeros(size)], axis=1).astype(dtype)
     low, high = jax.jit(jax.vmap(utility.bounds))(theta)
@@ -94,7 +91,7 @@ def test_bounds_hold_in_whatever_order_a_million_rows_are_summed(dtype):
 
 
 def test_a_tolerance_is_part_of_the_utility():
-    problem = logistic(*rows(300), 1e-3)
+    problem = logistic(*small_data(), 1e-3)
     assert problem.utility.tolerance == problem.tolerance == 1e-3
     silent = dataclasses.replace(problem.utility, sensitivity=None)
     assert silent.excess_risk().sensitivity is None

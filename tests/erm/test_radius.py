@@ -131,6 +131,7 @@ def fitted(task, ball, rows=300, weight=0.05):
     return LogisticProblem.fit(x, y, weight, ball=ball)
 
 
+@pytest.mark.numerical
 @each_task
 def test_a_fit_with_the_tight_ball_changes_what_depends_on_it_alone(task, dtype):
     paper, tight = fitted(task, "paper"), fitted(task, "tight")
@@ -175,16 +176,16 @@ def test_a_fit_with_the_tight_ball_changes_what_depends_on_it_alone(task, dtype)
     np.testing.assert_array_equal(utilities[1].hypothesis(value), value)
 
 
+@pytest.mark.numerical
 def test_noisy_statistics_are_minimised_over_the_tight_ball(dtype):
     problem = fitted("ridge", "tight")
     value, _, utility = problem.released("gaussian")
     noise = 300 * np.random.default_rng(0).normal(size=(40, value.size))
-    find = jax.jit(jax.vmap(utility.hypothesis))
-    norms = np.linalg.norm(find((value + noise).astype(dtype)), axis=1)
-    assert norms.max() == pytest.approx(problem.radius, rel=1e-6)
-    near = find(jnp.asarray(value, dtype)[None])[0]
+    noise[0] = 0
+    found = jax.jit(jax.vmap(utility.hypothesis))((value + noise).astype(dtype))
+    assert np.linalg.norm(found, axis=1).max() == pytest.approx(problem.radius, rel=1e-6)
     rtol = 2e-5 if dtype == jnp.float32 else 1e-12
-    np.testing.assert_allclose(near, problem.optimum, rtol=rtol, atol=rtol)
+    np.testing.assert_allclose(found[0], problem.optimum, rtol=rtol, atol=rtol)
 
 
 def losses(task, prediction, label):
@@ -236,37 +237,6 @@ def test_a_row_moves_the_excess_risk_by_no_more_than_stated_for_the_tight_ball(t
     if task == "ridge":
         spread = losses(task, small, -1.0)  # against a row that fits
     assert spread / rows == pytest.approx(plain(rows, small), rel=1e-12)
-
-
-def test_a_row_moves_the_ridge_optimum_by_no_more_than_stated_for_the_tight_ball():
-    """All rows agree, those that give the longest optimum; one does not, and moves it far."""
-    weight = 0.01
-    for rows in (100, 1000):
-        lengths, angles = np.meshgrid(np.linspace(0.02, 1, 50), np.linspace(0, np.pi, 61))
-        lengths, angles = lengths.ravel(), angles.ravel()
-        found = []
-        for side in (1, -1):
-            turned = np.stack([np.cos(angles), side * np.sin(angles)], axis=1)
-            gram = np.einsum("ti,tj->tij", turned, turned)
-            gram[:, 0, 0] += (rows - 1) * lengths**2
-            moment = -turned
-            moment[:, 0] += (rows - 1) * lengths
-            hessian = gram / rows + weight * np.eye(2)
-            found.append(np.linalg.solve(hessian, moment[..., None] / rows)[..., 0])
-        moved = np.linalg.norm(found[0] - found[1], axis=1).max()
-        paper, tight = (
-            sensitivity.ridge_output_l2(rows, weight, "tight", ball=ball)
-            for ball in ("paper", "tight")
-        )
-        # Which of the two bounds is the smaller does not depend on the ball.
-        assert tight == pytest.approx(6 / np.sqrt(rows * weight) if rows == 100 else 1.2)
-        assert tight / paper == pytest.approx(6 / 11)
-        assert 0.4 * tight < moved <= tight
-        l1 = sensitivity.ridge_output_l1(rows, weight, 9, "tight", ball="tight")
-        assert l1 == pytest.approx(3 * tight)
-        # Negative control: a ball of a quarter of the radius does not hold the optima.
-        if rows == 1000:
-            assert moved > 2 * (0.25 * 5 + 1) / (rows * weight)
 
 
 @pytest.mark.parametrize(

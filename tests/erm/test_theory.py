@@ -1,6 +1,7 @@
 """Utility theorems: both ways, and against the excess risk measured at the epsilon they name."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,29 +9,24 @@ import numpy as np
 import pytest
 
 from nrjax.erm import LogisticProblem, RidgeProblem, sensitivity, theory
+from tests.erm.risks import judged
 
 LAMBDA = 0.05
 DRAWS = 4096
+TASKS = ("covariance", "output_logistic", "output_ridge")
+OPTIONS: dict[str, Any] = {
+    "": {},
+    ", tight": {"constants": "tight"},
+    ", tight ball": {"ball": "tight"},
+}
 PAIRS = {
-    "covariance": (theory.covariance_epsilon, theory.covariance_excess_risk),
-    "covariance, tight": (
-        functools.partial(theory.covariance_epsilon, constants="tight"),
-        functools.partial(theory.covariance_excess_risk, constants="tight"),
-    ),
-    "covariance, tight ball": (
-        functools.partial(theory.covariance_epsilon, ball="tight"),
-        functools.partial(theory.covariance_excess_risk, ball="tight"),
-    ),
-    "logistic": (theory.output_logistic_epsilon, theory.output_logistic_excess_risk),
-    "ridge": (theory.output_ridge_epsilon, theory.output_ridge_excess_risk),
-    "ridge, tight": (
-        functools.partial(theory.output_ridge_epsilon, constants="tight"),
-        functools.partial(theory.output_ridge_excess_risk, constants="tight"),
-    ),
-    "ridge, tight ball": (
-        functools.partial(theory.output_ridge_epsilon, ball="tight"),
-        functools.partial(theory.output_ridge_excess_risk, ball="tight"),
-    ),
+    task + name: tuple(
+        functools.partial(getattr(theory, f"{task}_{what}"), **options)
+        for what in ("epsilon", "excess_risk")
+    )
+    for task in TASKS
+    for name, options in OPTIONS.items()
+    if task != "output_logistic" or not options
 }
 each_pair = pytest.mark.parametrize(("epsilon", "excess_risk"), PAIRS.values(), ids=PAIRS)
 
@@ -119,10 +115,7 @@ def test_the_mean_excess_risk_is_below_the_goal(build, dtype):
 
     @jax.jit
     def excess(releases):
-        def one(release):
-            return -utility.evaluate(utility.hypothesis(release))
-
-        return jax.lax.map(one, releases, batch_size=64)
+        return jax.lax.map(lambda release: -judged(utility, release), releases, batch_size=64)
 
     def measured(level):
         noise = rng.laplace(scale=moved / level, size=(DRAWS, value.size))

@@ -15,6 +15,8 @@ import pytest
 
 from nrjax.erm import minimise_in_ball
 
+pytestmark = pytest.mark.numerical
+
 LANES = 64
 BETWEEN = (pytest.param(d, marks=pytest.mark.long) for d in (3, 38, 77))
 DIMENSIONS = (1, 2, 10, *BETWEEN, 200)
@@ -279,10 +281,9 @@ def test_a_lane_has_the_same_bits_whatever_its_place_and_neighbours(dtype):
     order = np.random.default_rng(0).permutation(LANES)
     moved = lanes(*(x[order] for x in problem))
     jax.tree.map(lambda x, y: np.testing.assert_array_equal(x, y[order]), moved, found)
-    half = LANES // 2
-    for part in (slice(half), slice(half, None)):
-        few = lanes(*(x[part] for x in problem))
-        jax.tree.map(lambda x, y, p=part: np.testing.assert_array_equal(x, y[p]), few, found)
+    twice = np.tile(np.arange(LANES // 2, LANES), 2)
+    again = lanes(*(x[twice] for x in problem))
+    jax.tree.map(lambda x, y: np.testing.assert_array_equal(x, y[twice]), again, found)
 
 
 def test_a_lane_that_is_not_finite_is_nan_and_harms_no_other(dtype):

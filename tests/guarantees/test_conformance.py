@@ -4,12 +4,14 @@ import jax.numpy as jnp
 import pytest
 
 from nrjax.guarantees import PureGuarantee
-from tests import conformance
-from tests.conformance import GUARANTEE_CHECKS, GUARANTEES, GuaranteeCase
+from tests.conformance import guarantees
+from tests.conformance.guarantees import GuaranteeCase
+
+pytestmark = pytest.mark.numerical
 
 
-@pytest.mark.parametrize("check", GUARANTEE_CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("case", GUARANTEES, ids=lambda case: case.name)
+@pytest.mark.parametrize("check", guarantees.CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("case", guarantees.GUARANTEES, ids=lambda case: case.name)
 def test_guarantee(case, check):
     check(case)
 
@@ -30,10 +32,7 @@ class Silent(PureGuarantee):
 
 @pytest.mark.parametrize(
     ("check", "kind"),
-    [
-        (conformance.check_inverse_is_safe, Unsafe),
-        (conformance.check_guarantee_refuses, Silent),
-    ],
+    [(guarantees.check_inverse_is_safe, Unsafe), (guarantees.check_refuses, Silent)],
 )
 def test_planted_faults_are_seen(check, kind):
     with pytest.raises((AssertionError, pytest.fail.Exception)):

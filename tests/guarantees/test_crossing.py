@@ -15,10 +15,13 @@ from scipy.stats import norm
 from nrjax.guarantees import LinearBoundary, MixtureBoundary, OneSidedMixtureBoundary
 from nrjax.processes.brownian import Brownian
 
+pytestmark = pytest.mark.numerical
+
 RARE, COMMON = 1e-6, 0.05
 TRIALS, STEPS = 16_384, 256
 Z = norm.isf(0.01 / 40)  # one-sided, Bonferroni over the comparisons of this file
 PROCESS = Brownian(())
+stated = jax.jit(lambda guarantee, times: guarantee.epsilon(times))
 
 
 def keys(seed):
@@ -114,7 +117,7 @@ def horizon_probability(guarantee, time):
 def test_linear_holds_on_a_grid():
     guarantee, tilt, tight = linear(RARE)
     times = falling(tight)
-    estimate = release_estimate(0, times, guarantee.epsilon(times), tilt)
+    estimate = release_estimate(0, times, stated(guarantee, times), tilt)
     estimate.assert_at_most(RARE)
     assert estimate.mean > 0.6 * RARE  # most of it is used up
     assert estimate.error < 0.01 * estimate.mean
@@ -125,7 +128,7 @@ def test_linear_agrees_with_its_closed_form(top):
     guarantee, tilt, tight = linear(RARE)
     times = falling(tight, top, top / 12)
     exact = horizon_probability(guarantee, top * tight)
-    levels = guarantee.epsilon(times)
+    levels = stated(guarantee, times)
     release_estimate(1, times, levels, tilt, bridge=True).assert_equals(exact, within=0.01)
     # A coarse grid without its bridges misses some: the agreement is no accident of the scores.
     with pytest.raises(AssertionError):
@@ -137,7 +140,7 @@ def test_linear_agrees_with_its_closed_form(top):
 def test_linear_counted_agrees_with_tilted():
     guarantee, tilt, tight = linear(COMMON)
     times = falling(tight)
-    levels = guarantee.epsilon(times)
+    levels = stated(guarantee, times)
     counted = release_estimate(2, times, levels)
     counted.assert_at_most(COMMON)
     counted.assert_equals(release_estimate(3, times, levels, tilt))
@@ -149,7 +152,7 @@ def test_linear_counted_agrees_with_tilted():
 def test_planted_faults_break_the_linear_boundary(delta):
     guarantee, tilt, tight = linear(delta)
     times = falling(tight)
-    levels = guarantee.epsilon(times)
+    levels = stated(guarantee, times)
     for shift in [tilt] if delta == RARE else [tilt, 0.0]:
         # The grid alone misses so many crossings that at 0.05 it would hide the weaker fault.
         release_estimate(0, times, levels, shift, bridge=True).assert_at_most(delta)
@@ -162,7 +165,7 @@ def test_planted_faults_break_the_linear_boundary(delta):
 def test_fresh_noise_breaks_the_boundary():
     guarantee, _, tight = linear(COMMON)
     times = falling(tight)
-    levels = guarantee.epsilon(times)
+    levels = stated(guarantee, times)
 
     @jax.jit
     @jax.vmap
@@ -254,7 +257,7 @@ def rising(rho):
 def test_mixtures_hold(kind, delta):
     guarantee = kind.tight_at_epsilon(0.3, 1.0, delta)
     times = rising(guarantee.rho)
-    levels = guarantee.epsilon(times)
+    levels = stated(guarantee, times)
     one = drift_estimate(10, times, levels, guarantee.rho)
     one.assert_at_most(delta)
     assert one.error < 0.01 * one.mean
@@ -274,7 +277,7 @@ def test_mixtures_hold(kind, delta):
 def test_planted_faults_break_the_mixture():
     guarantee = OneSidedMixtureBoundary.tight_at_epsilon(0.3, 1.0, RARE)
     times = rising(guarantee.rho)
-    levels = guarantee.epsilon(times)
+    levels = stated(guarantee, times)
     with pytest.raises(AssertionError):  # noise of variance 0.9 t
         drift_estimate(10, 0.9 * times, levels, guarantee.rho).assert_at_most(RARE)
     with pytest.raises(AssertionError):
@@ -286,7 +289,7 @@ def test_mixture_counted_agrees_with_tilted(kind):
     """The releases of the process, large times first, against drifting paths, small times first."""
     guarantee = kind.tight_at_epsilon(0.3, 1.0, COMMON)
     times = rising(guarantee.rho)
-    levels = guarantee.epsilon(times)
+    levels = stated(guarantee, times)
     counted = release_estimate(12, times[::-1], levels[::-1])
     counted.assert_at_most(COMMON)
     counted.assert_equals(drift_estimate(13, times, levels, guarantee.rho))
@@ -295,8 +298,8 @@ def test_mixture_counted_agrees_with_tilted(kind):
 def test_rho_chosen_anew_at_each_time_is_no_boundary():
     """Tight everywhere is c sqrt(t), which is crossed surely in the end."""
     times = jnp.asarray(np.geomspace(1e7, 1.0, STEPS))
-    tight = OneSidedMixtureBoundary.tight_at_time(times, 1.0, COMMON).epsilon(times)
+    tight = stated(OneSidedMixtureBoundary.tight_at_time(times, 1.0, COMMON), times)
     with pytest.raises(AssertionError):
         release_estimate(14, times, tight).assert_at_most(COMMON)
-    frozen = OneSidedMixtureBoundary.tight_at_time(1e3, 1.0, COMMON).epsilon(times)
+    frozen = stated(OneSidedMixtureBoundary.tight_at_time(1e3, 1.0, COMMON), times)
     release_estimate(14, times, frozen).assert_at_most(COMMON)

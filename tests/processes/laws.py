@@ -13,10 +13,11 @@ def draw_paths(process, times, trials, seed, reuse_key=False, shift=0.0):
     """Noise (trials, len(times), *shape) and losses (trials, len(times)), in float64.
 
     The first of the falling `times` is both the start and a rewind to where it is, so that the
-    program holds each method once.
+    program holds each method once. Files that draw as many paths of as many times share programs.
     """
     keys = jax.random.split(jax.random.key(seed), trials)
-    drawn = _paths(process, keys, jnp.asarray(times, float), reuse_key, jnp.asarray(shift, float))
+    shift = jnp.broadcast_to(jnp.asarray(shift, float), process.shape)
+    drawn = _paths(process, keys, jnp.asarray(times, float), reuse_key, shift)
     return tuple(np.asarray(part, float) for part in drawn)
 
 

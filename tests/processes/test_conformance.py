@@ -7,20 +7,25 @@ import pytest
 
 from nrjax.processes import IndependentLaplace, Laplace
 from nrjax.processes.laplace import LaplaceState
-from tests import conformance
-from tests.conformance import PROCESS_CHECKS, PROCESSES, ProcessCase
+from tests.conformance import processes
+from tests.conformance.processes import ProcessCase
+
+CHECKS = (
+    *processes.ONCE,
+    *(pytest.param(check, marks=pytest.mark.numerical) for check in processes.NUMERICAL),
+)
+HALF = np.sqrt(0.5)
 
 
-@pytest.mark.parametrize("check", PROCESS_CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("case", PROCESSES, ids=lambda case: case.name)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("case", processes.PROCESSES, ids=lambda case: case.name)
 def test_process(case, check):
     check(case)
 
 
-def _faulty(name, parent=Laplace, chain=True, **methods):
+def _faulty(parent=Laplace, chain=True, **methods):
     """A registered process like `parent`, with these methods instead."""
-    kind = type(name, (parent,), methods)
-    return ProcessCase(name, kind, (), chain)
+    return ProcessCase("faulty", type("Faulty", (parent,), methods), chain=chain)
 
 
 def _stays(self, key, state, time):
@@ -28,103 +33,76 @@ def _stays(self, key, state, time):
     return new._replace(value=jnp.where(time == state.time, state.value, new.value))
 
 
-@pytest.mark.parametrize(
-    ("check", "case"),
-    [
-        pytest.param(
-            conformance.check_noise_is_unique,
-            _faulty(
-                "OneDraw",
-                init=lambda self, key, time: LaplaceState(
-                    np.ones(self.shape) * Laplace(()).init(key, time).value, time
-                ),
+def _noise(self, time):
+    """The noise that one key gives."""
+    return Laplace(self.shape).init(jax.random.key(0), time).value
+
+
+FAULTS = {
+    "one draw for all coordinates": (
+        processes.check_noise_is_unique,
+        _faulty(
+            init=lambda self, key, time: LaplaceState(
+                np.ones(self.shape) * Laplace(()).init(key, time).value, time
+            )
+        ),
+    ),
+    "half of the noise shared by neighbouring coordinates": (
+        processes.check_noise_is_unique,
+        _faulty(value=lambda self, state: HALF * (state.value + jnp.roll(state.value, 1, axis=-1))),
+    ),
+    "half of the noise shared by all trials": (
+        processes.check_noise_is_unique,
+        _faulty(value=lambda self, state: HALF * (state.value + _noise(self, state.time))),
+    ),
+    "a key of its own": (
+        processes.check_purity,
+        _faulty(
+            init=lambda self, key, time: Laplace.init(self, jax.random.key(0), time),
+            rewind=lambda self, key, *rest: Laplace.rewind(self, jax.random.key(0), *rest),
+        ),
+    ),
+    "another dtype": (
+        processes.check_dtype_and_shape,
+        _faulty(value=lambda self, state: state.value.astype("float16")),
+    ),
+    "loss out of range": (
+        processes.check_wide_times,
+        _faulty(privacy_loss=lambda self, state, shift: jnp.exp(shift.sum() / state.time)),
+    ),
+    "the same noise twice, where all is new": (
+        processes.check_wide_times,
+        _faulty(IndependentLaplace, chain=False, rewind=_stays),
+    ),
+    "new noise, where the last release is all": (
+        processes.check_wide_times,
+        _faulty(rewind=lambda self, key, state, time: self.init(key, time)),
+    ),
+    "the last release alone paid for": (
+        processes.check_price_of_all_releases,
+        _faulty(
+            IndependentLaplace, chain=False, composed_time=lambda self, state, time: 1.0 * time
+        ),
+    ),
+    "a composed time that is rounded up": (
+        processes.check_price_of_all_releases,
+        _faulty(
+            IndependentLaplace,
+            chain=False,
+            composed_time=lambda self, state, time: (
+                IndependentLaplace.composed_time(self, state, time) * (1 + 2e-6)
             ),
-            id="one draw for all coordinates",
         ),
-        pytest.param(
-            conformance.check_noise_is_unique,
-            _faulty(
-                "Neighbours",
-                value=lambda self, state: (
-                    np.sqrt(0.5) * (state.value + jnp.roll(state.value, 1, axis=-1))
-                ),
-            ),
-            id="half of the noise shared by neighbouring coordinates",
-        ),
-        pytest.param(
-            conformance.check_noise_is_unique,
-            _faulty(
-                "Common",
-                value=lambda self, state: (
-                    np.sqrt(0.5)
-                    * (state.value + Laplace(self.shape).init(jax.random.key(0), state.time).value)
-                ),
-            ),
-            id="half of the noise shared by all trials",
-        ),
-        pytest.param(
-            conformance.check_purity,
-            _faulty(
-                "Constant",
-                init=lambda self, key, time: Laplace(self.shape).init(jax.random.key(0), time),
-                rewind=lambda self, key, state, time: Laplace.rewind(
-                    self, jax.random.key(0), state, time
-                ),
-            ),
-            id="a key of its own",
-        ),
-        pytest.param(
-            conformance.check_dtype_and_shape,
-            _faulty("Half", value=lambda self, state: state.value.astype("float16")),
-            id="another dtype",
-        ),
-        pytest.param(
-            conformance.check_wide_times,
-            _faulty(
-                "Exponential",
-                privacy_loss=lambda self, state, shift: jnp.exp(shift.sum() / state.time),
-            ),
-            id="loss out of range",
-        ),
-        pytest.param(
-            conformance.check_wide_times,
-            _faulty("Stays", IndependentLaplace, chain=False, rewind=_stays),
-            id="the same noise twice, where all is new",
-        ),
-        pytest.param(
-            conformance.check_wide_times,
-            _faulty("Fresh", rewind=lambda self, key, state, time: self.init(key, time)),
-            id="new noise, where the last release is all",
-        ),
-        pytest.param(
-            conformance.check_price_of_all_releases,
-            _faulty(
-                "LastAlone",
-                IndependentLaplace,
-                chain=False,
-                composed_time=lambda self, state, time: time,
-            ),
-            id="the last release alone paid for",
-        ),
-        pytest.param(
-            conformance.check_price_of_all_releases,
-            _faulty(
-                "RoundedUp",
-                IndependentLaplace,
-                chain=False,
-                composed_time=lambda self, state, time: (
-                    IndependentLaplace.composed_time(self, state, time) * (1 + 2e-6)
-                ),
-            ),
-            id="a composed time that is rounded up",
-        ),
-        pytest.param(
-            conformance.check_price_of_all_releases,
-            _faulty("Chain", IndependentLaplace),
-            id="releases that are paid for, said to be a chain",
-        ),
-    ],
-)
-def test_planted_faults_are_seen(check, case):
+    ),
+    "releases that are paid for, said to be a chain": (
+        processes.check_price_of_all_releases,
+        _faulty(IndependentLaplace),
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_faults_are_seen(fault):
+    check, case = FAULTS[fault]
     with pytest.raises(AssertionError):
         check(case)

@@ -11,14 +11,10 @@ from scipy import stats
 
 import nrjax
 from nrjax.types import Status
-from tests.problems import Distance
-from tests.processes.laws import (
-    FAULTY,
-    SOUND,
-    bonferroni,
-    draw_paths,
-    law_p,
-)
+from tests.problems import doubling
+from tests.processes.laws import FAULTY, SOUND, bonferroni, draw_paths, law_p
+
+pytestmark = pytest.mark.numerical
 
 KEY = jax.random.key(11)
 TIMES = (5.0, 2.0, 1.5, 1.5)
@@ -53,16 +49,10 @@ def test_releases_are_independent():
     assert largest_correlation(nrjax.Laplace((2,))) > 40
 
 
-def parts(times, sensitivity=1.0, **changes):
-    """A rule that always says yes; a path goes on after it."""
-    return {
-        "value": 0.0,
-        "process": nrjax.IndependentLaplace(()),
-        "guarantee": nrjax.PureGuarantee(sensitivity),
-        "schedule": nrjax.Grid(times),
-        "utility": Distance(0.0),
-        "rule": nrjax.PublicThreshold(-1e9),
-    } | changes
+def trial(times, sensitivity=1.0, **changes):
+    """With a rule that always says yes; a path goes on after it."""
+    changes = {"threshold": -1e9, "guarantee": nrjax.PureGuarantee(sensitivity)} | changes
+    return nrjax.Interaction(**doubling(times, **changes))
 
 
 def exact_costs(times, sensitivity, dtype):
@@ -91,7 +81,7 @@ GRIDS = {
 def test_all_releases_are_paid_for_to_a_few_units_from_above(name, dtype):
     """At every step, against exact sums; they share one program."""
     times, sensitivity = GRIDS[name]
-    path = nrjax.scan_path(KEY, nrjax.Interaction(**parts(times, sensitivity)))
+    path = nrjax.scan_path(KEY, trial(times, sensitivity))
     assert path.mechanism_epsilon.dtype == dtype
     exact = exact_costs(times, sensitivity, dtype)
     found = excesses(path.mechanism_epsilon, exact, dtype)
@@ -99,7 +89,7 @@ def test_all_releases_are_paid_for_to_a_few_units_from_above(name, dtype):
     # Equal releases: one unit of the sum more at each step, half of them on average.
     assert max(found) <= (40 if name == "equal" else 20)
     # What the last release alone costs would be less, by a half on a doubling grid.
-    alone = np.asarray(parts(times, sensitivity)["guarantee"].epsilon(np.asarray(times, dtype)))
+    alone = np.asarray(nrjax.PureGuarantee(sensitivity).epsilon(np.asarray(times, dtype)))
     assert min(excesses(alone[1:], exact[1:], dtype)) < -0.01 / float(jnp.finfo(dtype).eps)
 
 
@@ -108,7 +98,7 @@ def test_on_a_doubling_grid_the_cost_has_its_closed_form(dtype):
     guarantee = nrjax.PureGuarantee(0.7)
     first = 0.013
     grid = nrjax.Grid.geometric(guarantee, first, first * 2.0 ** (LEVELS - 1), LEVELS)
-    path = nrjax.scan_path(KEY, nrjax.Interaction(**parts(grid.times, guarantee.sensitivity)))
+    path = nrjax.scan_path(KEY, trial(grid.times, guarantee.sensitivity))
     closed = (2.0 ** np.arange(1, LEVELS + 1) - 1) * first
     rounding = 60 * float(jnp.finfo(dtype).eps)  # that of the times to more noise, too
     np.testing.assert_allclose(path.mechanism_epsilon, closed, rtol=rounding)
@@ -121,10 +111,8 @@ def _half_way(parameters, time, release):
 
 def test_adaptive_times_are_paid_for_too(dtype):
     schedule = nrjax.AdaptiveTimes(4.0, _half_way, 1e-3, 8, 0.4)
-    own = parts(TIMES) | {"schedule": schedule}
-    paths = jax.vmap(lambda key: nrjax.scan_path(key, nrjax.Interaction(**own)))(
-        jax.random.split(KEY, 20)
-    )
+    own = trial(TIMES, schedule=schedule)
+    paths = jax.vmap(lambda key: nrjax.scan_path(key, own))(jax.random.split(KEY, 20))
     assert np.unique(np.asarray(paths.time)[:, -1]).size > 5
     for times, stated in zip(paths.time, paths.mechanism_epsilon, strict=True):
         found = excesses(stated, exact_costs(times, 1.0, dtype), dtype)
@@ -134,20 +122,11 @@ def test_adaptive_times_are_paid_for_too(dtype):
 def test_the_transcript_loses_at_most_what_is_stated():
     """By the joint density of the releases; the last one's price is exceeded by most."""
     shift = np.array([0.6, -0.4])
-    process = nrjax.IndependentLaplace((2,))
-    noise = draw_paths(process, TIMES, TRIALS, seed=3)[0][:2000]
+    noise = draw_paths(PROCESS, TIMES, TRIALS, seed=3)[0][:2000]
     scales = np.array(TIMES)[:, None]
-    losses = stats.laplace(scale=scales).logpdf(noise) - stats.laplace(scale=scales).logpdf(
-        noise + shift
-    )
-    states = jax.lax.scan(
-        lambda state, time: (process.rewind(KEY, state, time),) * 2,
-        process.init(KEY, TIMES[0]),
-        jnp.asarray(TIMES[1:], float),
-    )[1]
-    stated = np.asarray(
-        nrjax.PureGuarantee(1.0).epsilon(process.composed_time(states, states.time))
-    )[-1]
+    density = stats.laplace(scale=scales).logpdf
+    losses = density(noise) - density(noise + shift)
+    stated = float(nrjax.scan_path(KEY, trial(TIMES)).mechanism_epsilon[-1])
     realised = losses.sum(axis=(1, 2))
     assert 0.9 * stated < np.max(np.abs(realised)) <= stated
     assert np.mean(realised > 1 / TIMES[-1]) > 0.02
@@ -170,17 +149,14 @@ def test_the_engine_asks_for_all_releases_everywhere(dtype):
             return epsilon
 
     rule = Asks(3.0)
-    outcome = nrjax.run_until(KEY, nrjax.Interaction(**parts(np.full(8, 2.0), rule=rule)))
+    outcome = nrjax.run_until(KEY, trial(np.full(8, 2.0), rule=rule))
     assert (outcome.step, outcome.status) == (5, Status.STOPPED)  # 0.5 a release
     assert outcome.test_epsilon == outcome.mechanism_epsilon
     chain = nrjax.Laplace(())
-    outcome = nrjax.run_until(
-        KEY, nrjax.Interaction(**parts(np.full(8, 2.0), rule=rule, process=chain))
-    )
+    outcome = nrjax.run_until(KEY, trial(np.full(8, 2.0), rule=rule, process=chain))
     assert (outcome.step, outcome.status) == (7, Status.EXHAUSTED)
     np.testing.assert_allclose(outcome.mechanism_epsilon, 0.5, rtol=1e-5)
-    trial = nrjax.Interaction(**parts(np.full(8, 2.0), rule=rule))
-    state = nrjax.engine.start(trial, KEY)
+    state = nrjax.engine.start(trial(np.full(8, 2.0), rule=rule), KEY)
     np.testing.assert_allclose(state.rule, 0.5, rtol=1e-5)
     np.testing.assert_array_less(np.asarray(0.5, dtype), state.rule)
 
@@ -203,14 +179,14 @@ def test_prices_beyond_the_dtype_are_not_for_free(dtype):
 
 def test_a_shift_is_refused_because_the_loss_is_not_known():
     with pytest.raises(ValueError, match=r"shift = 1\.0: must be None for IndependentLaplace"):
-        nrjax.run_until(KEY, nrjax.Interaction(**parts([2.0, 1.0]), shift=1.0))
+        nrjax.run_until(KEY, trial([2.0, 1.0], shift=1.0))
     process = nrjax.IndependentLaplace(())
     assert np.isnan(process.privacy_loss(process.init(KEY, 1.0), 1.0))
-    outcome = nrjax.run_until(KEY, nrjax.Interaction(**parts([2.0, 1.0])))
+    outcome = nrjax.run_until(KEY, trial([2.0, 1.0]))
     assert np.isnan(outcome.privacy_loss)
 
 
 def test_guarantees_for_other_noise_are_refused():
     boundary = nrjax.LinearBoundary.tight_at_epsilon(0.5, sensitivity=1.0, delta=1e-6)
     with pytest.raises(ValueError, match="must be for laplace noise, which IndependentLaplace"):
-        nrjax.run_until(KEY, nrjax.Interaction(**parts([2.0, 1.0], guarantee=boundary)))
+        nrjax.run_until(KEY, trial([2.0, 1.0], guarantee=boundary))

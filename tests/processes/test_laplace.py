@@ -25,6 +25,8 @@ from tests.processes.laws import (
     shrunk,
 )
 
+pytestmark = pytest.mark.numerical
+
 TIMES = (5.0, 2.0, 1.5)
 TRIALS = 100_000
 KERNEL = Laplace((2,))
@@ -197,11 +199,6 @@ def test_many_short_steps_have_the_law_of_one(dtype):
     assert exact_p(np.asarray(out, float), (5.0, 1.5)) > SOUND
 
 
-def test_rewinding_to_the_same_time_stays():
-    path = draw_paths(KERNEL, (3.0, 3.0, 3.0), TRIALS, seed=0)[0]
-    np.testing.assert_array_equal(path[:, 0], path[:, 2])
-
-
 def test_random_bits_reach_the_tails(dtype):
     """All-zero and all-one bits give finite, symmetric noise, beyond 22 scales in float32."""
     kind = jnp.uint64 if dtype == jnp.float64 else jnp.uint32
@@ -215,25 +212,26 @@ def test_random_bits_reach_the_tails(dtype):
     assert levels[-1] == 1
 
 
-def test_draws_on_the_edge_between_two_moves_stay_finite(dtype, monkeypatch):
+def test_draws_on_the_edge_between_two_moves_stay_finite(dtype):
     """Every draw within a few units of a probability at which the move changes its kind."""
     kind = jnp.uint64 if dtype == jnp.float64 else jnp.uint32
     levels = 2.0 ** jnp.iinfo(kind).bits
+    values = np.array([0.0, 1e-6, 0.01, 1.0, 30.0, -1.0], dtype)[:, None]
+    near = np.arange(-600, 601) * max(1, int(levels * 2**-55))
+
+    @jax.jit
+    def moved(bits, ratio):
+        state = LaplaceState(jnp.broadcast_to(values, (6, bits.size)), jnp.asarray(1.0, dtype))
+        return Laplace((6, bits.size)).move(bits, state, ratio).value
+
     for ratio in (0.5, 0.9, 0.995, 1e-3):
-        values = np.array([0.0, 1e-6, 0.01, 1.0, 30.0])
-        past = (1 - ratio) / 2 * (1 + np.exp(-values * (1 / ratio - 1)))
+        past = (1 - ratio) / 2 * (1 + np.exp(-values[:5, 0] * (1 / ratio - 1)))
         edges = np.append(past, [(1 - ratio) / 2, 1e-12, 1 - 1e-12])
-        near = np.arange(-600, 601) * max(1, int(levels * 2**-55))
         bits = (edges[:, None] * levels).astype(np.uint64) + near.astype(np.uint64)
         bits = np.clip(bits.ravel(), 0, jnp.iinfo(kind).max).astype(kind)
-        monkeypatch.setattr(
-            "nrjax.processes.laplace.random_bits", lambda key, shape, dtype, bits=bits: bits
-        )
-        for value in [*values, -1.0]:
-            state = LaplaceState(jnp.full(bits.shape, value, dtype), jnp.asarray(1.0, dtype))
-            noise = Laplace(bits.shape).rewind(jax.random.key(0), state, ratio).value
-            assert np.all(np.isfinite(noise))
-            assert np.abs(noise).max() < abs(value) + 50
+        noise = np.asarray(moved(bits, ratio))
+        assert np.all(np.isfinite(noise))
+        assert np.all(np.abs(noise) < np.abs(values) + 50)
 
 
 @pytest.mark.parametrize("process", [KERNEL, JUMPS], ids=["kernel", "jumps"])
@@ -267,33 +265,37 @@ def test_jump_buffer_has_the_promised_size():
     assert LaplaceJumps((), np.array([1.0, 0.1]), 10.0).size == LaplaceJumps((), 0.1, 10.0).size
 
 
-def test_overflow_is_detected_as_often_as_it_happens():
-    """Room for two jumps on [1, 3]: lost with probability P(Poisson(2 log 3) >= 2), twice."""
-    process = LaplaceJumps((2,), 1.0, 3.0, size=2)
+def jump_status(process, first, last=None):
+    """Of many trials that start at `first`, and go on to `last` if there is one."""
 
     def ends(key):
-        state = process.rewind(key, process.init(key, 3.0), 1.0)
-        return process.status(state)
+        state = process.init(key, first)
+        return process.status(state if last is None else process.rewind(key, state, last))
 
-    status = np.asarray(jax.jit(jax.vmap(ends))(jax.random.split(jax.random.key(6), 50_000)))
+    return np.asarray(jax.jit(jax.vmap(ends))(jax.random.split(jax.random.key(6), 50_000)))
+
+
+def test_overflow_is_detected_as_often_as_it_happens():
+    """Room for two jumps on [1, 3]: lost with probability P(Poisson(2 log 3) >= 2), twice."""
+    status = jump_status(LaplaceJumps((2,), 1.0, 3.0, size=2), 3.0, 1.0)
     assert set(np.unique(status)) == {Status.RUNNING, Status.OVERFLOW}
     sound = stats.poisson.cdf(1, 2 * np.log(3)) ** 2
     assert bonferroni([mean_p(status == Status.RUNNING, sound)]) > SOUND
     assert bonferroni([mean_p(status == Status.RUNNING, 0.9 * sound)]) < FAULTY
+    assert not jump_status(JUMPS, 6.0).any()  # of the promised size
 
 
-def test_sound_jumps_never_overflow():
-    init = jax.jit(jax.vmap(lambda key: JUMPS.status(JUMPS.init(key, 6.0))))
-    assert not init(jax.random.split(jax.random.key(7), 50_000)).any()
+def test_a_time_outside_the_range_is_reported_for_good():
+    @jax.jit
+    @jax.vmap
+    def statuses(time):
+        key = jax.random.key(0)
+        state = JUMPS.rewind(key, JUMPS.init(key, 5.0), time)
+        states = state, JUMPS.rewind(key, state, 1.0), JUMPS.init(key, time)
+        return [JUMPS.status(state) for state in states]
 
-
-@pytest.mark.parametrize("time", [0.4999, 6.001, np.nan, -1.0, np.inf])
-def test_a_time_outside_the_range_is_reported_for_good(time):
-    key = jax.random.key(0)
-    state = JUMPS.rewind(key, JUMPS.init(key, 5.0), time)
-    assert JUMPS.status(state) == Status.INVALID_TIME
-    assert JUMPS.status(JUMPS.rewind(key, state, 1.0)) == Status.INVALID_TIME
-    assert JUMPS.status(JUMPS.init(key, time)) == Status.INVALID_TIME
+    found = statuses(jnp.array([0.4999, 6.001, np.nan, -1.0, np.inf]))
+    np.testing.assert_array_equal(found, np.full((3, 5), Status.INVALID_TIME))
 
 
 def test_a_time_outside_by_rounding_passes(dtype):

@@ -61,7 +61,7 @@ def product(density):
 CASES = [
     pytest.param(Brownian((2,)), brownian_density, id="brownian"),
     pytest.param(Laplace((2,)), laplace_density, id="laplace"),
-    pytest.param(LaplaceJumps((2,), 1.0, 5.0), laplace_density, id="jumps"),
+    pytest.param(LaplaceJumps((2,), 0.5, 6.0), laplace_density, id="jumps"),
     pytest.param(Skellam((2,), *RATES), skellam_density, id="skellam"),
 ]
 

@@ -1,50 +1,38 @@
+"""The Skellam process against its law, at counts of every size."""
+
 import itertools
 
 import jax
 import jax.numpy as jnp
-import mpmath as mp
 import numpy as np
 import pytest
 from scipy import stats
 
 from nrjax.processes import _counts, skellam
 from nrjax.processes._counts import binomial, largest_count, poisson
-from nrjax.processes.skellam import Skellam, SkellamState
+from nrjax.processes.skellam import Skellam
 from nrjax.types import Status
+from tests.processes.laws import draw_paths, fresh
+
+pytestmark = pytest.mark.numerical
 
 TRIALS = 40_000
+PATHS = 100_000
 TIMES = (4.0, 2.5, 0.7)
+MANY = (1000,)
 LIMIT = 1e-6  # of a false alarm, for a whole family
-CASES = 2**13  # losses in one call
+
+
+def _draw(rate1, rate2, reuse_key=False):
+    """Noise at TIMES, shape (trials, times)."""
+    process = Skellam((2,), rate1, rate2)
+    drawn = draw_paths(process, TIMES, PATHS, seed=1, reuse_key=reuse_key)[0]
+    return drawn.transpose(0, 2, 1).reshape(-1, len(TIMES))
 
 
 @pytest.fixture(scope="module")
 def paths():
-    """Noise at TIMES for many trials, shape (times, trials); rates 1 and 0.6."""
     return _draw(1.0, 0.6)
-
-
-def _draw(rate1, rate2, reuse_key=False):
-    keys = jax.random.split(jax.random.key(1), TRIALS)
-    return np.asarray(_path(Skellam((), rate1, rate2), keys, 0 if reuse_key else 1))
-
-
-@jax.jit
-def _path(process, keys, apart):
-    def trial(key):
-        state = process.init(jax.random.fold_in(key, 0), TIMES[0])
-        values = [process.value(state)]
-        for step, time in enumerate(TIMES[1:], start=1):
-            state = process.rewind(jax.random.fold_in(key, apart * step), state, time)
-            values.append(process.value(state))
-        return jnp.stack(values)
-
-    return jax.vmap(trial, out_axes=1)(keys)
-
-
-def _fresh(paths):
-    """The fault: the right law at each time, but new counts at each step."""
-    return np.stack([np.roll(values, 17 * i) for i, values in enumerate(paths)])
 
 
 def _alarms(z):
@@ -64,55 +52,49 @@ def _bin_scores(values, law):
 
 
 def _law_scores(paths):
+    assert np.all(paths == np.round(paths))
     laws = [stats.skellam(t, 0.6 * t) for t in TIMES]
-    return np.concatenate([_bin_scores(v, law) for v, law in zip(paths, laws, strict=True)])
+    return np.concatenate([_bin_scores(v, law) for v, law in zip(paths.T, laws, strict=True)])
 
 
 def _increment_scores(paths):
     """Mean, second moment and products of the standardised increments, as z-scores."""
-    ends = np.concatenate([paths, np.zeros((1, paths.shape[1]))])
-    lengths = -np.diff([*TIMES, 0.0])[:, None]
-    x = ((ends[:-1] - ends[1:]) - 0.4 * lengths) / np.sqrt(1.6 * lengths)
-    pairs = [x[i] * x[j] for i, j in itertools.combinations(range(len(x)), 2)]
-    samples = np.concatenate([x, x**2 - 1, np.stack(pairs)])
-    return samples.mean(axis=1) / (samples.std(axis=1) / np.sqrt(samples.shape[1]))
+    lengths = -np.diff([*TIMES, 0.0])
+    x = (-np.diff(paths, append=0.0) - 0.4 * lengths) / np.sqrt(1.6 * lengths)
+    i, j = np.triu_indices(len(TIMES), 1)
+    samples = np.concatenate([x, x**2 - 1, x[:, i] * x[:, j]], axis=1)
+    return samples.mean(axis=0) / (samples.std(axis=0) / np.sqrt(len(paths)))
 
 
 def _joint_scores(paths):
     """Each pair of (value at the smallest time, increment before it) against the product law."""
-    later, step = paths[2], paths[1] - paths[2]
+    later, step, n = paths[:, 2], paths[:, 1] - paths[:, 2], len(paths)
     law, step_law = stats.skellam(0.7, 0.42), stats.skellam(1.8, 1.08)
     scores = []
     for a, b in itertools.product(range(-2, 4), range(-3, 6)):
         p = law.pmf(a) * step_law.pmf(b)
         seen = np.sum((later == a) & (step == b))
-        scores.append((seen - TRIALS * p) / np.sqrt(TRIALS * p * (1 - p)))
+        scores.append((seen - n * p) / np.sqrt(n * p * (1 - p)))
     return np.array(scores)
 
 
-@pytest.mark.parametrize("scores", [_law_scores, _increment_scores, _joint_scores])
+SCORES = (_law_scores, _increment_scores, _joint_scores)
+FAULTS = {
+    "fresh noise at each step": (fresh, SCORES[1:]),
+    "variance x 0.9": (lambda _: _draw(0.92, 0.52), SCORES),  # the mean stays
+    "reused key": (lambda _: _draw(1.0, 0.6, reuse_key=True), SCORES),
+}
+
+
+@pytest.mark.parametrize("scores", SCORES)
 def test_law(paths, scores):
     assert not _alarms(scores(paths))
 
 
-@pytest.mark.parametrize(
-    ("fault", "seen_by"),
-    [
-        pytest.param(_fresh, (_increment_scores, _joint_scores), id="fresh noise at each step"),
-        pytest.param(
-            lambda _: _draw(0.92, 0.52),  # the mean stays
-            (_law_scores, _increment_scores, _joint_scores),
-            id="variance x 0.9",
-        ),
-        pytest.param(
-            lambda _: _draw(1.0, 0.6, reuse_key=True),
-            (_law_scores, _increment_scores, _joint_scores),
-            id="reused key",
-        ),
-    ],
-)
-def test_planted_faults_are_seen(paths, fault, seen_by):
-    faulty = fault(paths)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_faults_are_seen(paths, fault):
+    change, seen_by = FAULTS[fault]
+    faulty = change(paths)
     for scores in seen_by:
         assert _alarms(scores(faulty)), scores
 
@@ -207,212 +189,24 @@ def test_a_mean_of_zero_gives_no_count(monkeypatch, dtype):
     assert np.any(unguarded > 0)  # the fault is forced
 
 
-# The loss. Oracle: the contour integral of the generating function through its saddle point, an
-# exact formula, with the large terms in 50 digits; itself held against mpmath's Bessel function.
-
-
-def _log_pmf(k, mean1, mean2, nodes=1500):
-    k, mean1, mean2 = mp.mpf(float(k)), mp.mpf(mean1), mp.mpf(mean2)
-    w = mp.sqrt(k * k + 4 * mean1 * mean2)
-    side, mean = (1, mean1) if k >= 0 else (-1, mean2)
-    theta = side * mp.log((abs(k) + w) / (2 * mean))
-    width = float(w)
-    top = min(np.pi, 12 / np.sqrt(width)) if width > 300 else np.pi
-    angle = (np.arange(nodes) + 0.5) * top / nodes
-    s = angle * angle
-    near = -(angle**3) / 6 * (1 - s / 20 * (1 - s / 42 * (1 - s / 72 * (1 - s / 110))))
-    phase = float(k) * np.where(angle < 0.3, near, np.sin(angle) - angle)
-    integral = np.exp(-2 * width * np.sin(angle / 2) ** 2) @ np.cos(phase) * top / nodes / np.pi
-    return w - mean1 - mean2 - k * theta + mp.log(mp.mpf(float(integral)))
-
-
-@pytest.mark.parametrize(
-    ("k", "mean1", "mean2"),
-    [(0, 0.5, 0.5), (3, 10, 2), (-7, 3, 3), (1, 1e-9, 2), (300, 100, 90), (-300, 1e3, 2e3)],
-)
-def test_the_oracle(k, mean1, mean2):
-    with mp.workdps(50):
-        m1, m2 = mp.mpf(mean1), mp.mpf(mean2)
-        bessel = mp.besseli(abs(k), 2 * mp.sqrt(m1 * m2))
-        direct = -m1 - m2 + mp.mpf(k) / 2 * mp.log(m1 / m2) + mp.log(bessel)
-        assert abs(direct - _log_pmf(k, mean1, mean2)) < 1e-14
-
-
-def _loss(*columns):
-    """Losses of cases (time, rate1, rate2, noise, shift), padded: one program for all tests."""
-    columns = np.stack(np.broadcast_arrays(*columns)).astype(jnp.result_type(float))
-    assert columns.shape[1] <= CASES
-    padded = np.pad(columns, ((0, 0), (0, CASES - columns.shape[1])), constant_values=1)
-    return np.asarray(_losses(*padded))[: columns.shape[1]]
-
-
-@jax.jit
-@jax.vmap
-def _losses(time, rate1, rate2, noise, shift):
-    up, down = jnp.maximum(noise, 0), jnp.maximum(-noise, 0)
-    state = SkellamState(up, down, time, jnp.asarray(False))
-    return Skellam((), rate1, rate2).privacy_loss(state, shift)
-
-
-def _grid():
-    cases = []
-    for time in (1e-12, 0.1, 3.0, 9.0, 10.5, 40.0, 300.0, 1e4, 1e6):
-        for rate1, rate2 in ((1.0, 1.0), (1.0, 0.3), (0.25, 1.0), (1.0, 1e-4)):
-            mean, deviation = time * (rate1 - rate2), np.sqrt(time * (rate1 + rate2))
-            typical = {round(mean + c * deviation) for c in (-6, -2, -0.5, 0, 0.3, 1, 2.5, 6)}
-            for noise in sorted(typical | {0, 1, -2, 19, -21, -int(time)}):
-                shifts = {1, -1, 2, -3, 25, -40, 1000, -1000, -noise, 1 - 2 * noise, 10**6}
-                cases += [(time, rate1, rate2, noise, shift) for shift in sorted(shifts)]
-    return np.array(cases)
-
-
-def test_loss_against_the_oracle(dtype):
-    cases = _grid().astype(dtype)
-    computed = np.asarray(_loss(*cases.T), float)
-    memory = {}
-
-    def log_pmf(k, time, rate1, rate2):
-        case = (k, time, rate1, rate2)
-        if case not in memory:
-            memory[case] = _log_pmf(k, mp.mpf(time) * mp.mpf(rate1), mp.mpf(time) * mp.mpf(rate2))
-        return memory[case]
-
-    with mp.workdps(50):
-        exact, error = np.empty(len(cases)), np.empty(len(cases))
-        for i, (time, rate1, rate2, noise, shift) in enumerate(cases.astype(float)):
-            rates = (time, rate1, rate2)
-            right = log_pmf(noise, *rates) - log_pmf(noise + shift, *rates)
-            exact[i], error[i] = float(right), float(computed[i] - right)
-    tolerance = {4: 1e-3, 8: 1e-9}[dtype.itemsize]
-    # A loss of 1e4 has no more digits than this.
-    allowed = tolerance + 10 * np.finfo(dtype).eps * np.abs(exact)
-    worst = np.argmax(np.abs(error) / allowed)
-    assert np.all(np.abs(error) <= allowed), (cases[worst], exact[worst], error[worst])
-    time, rate1, rate2, noise, shift = cases.T.astype(float)
-    typical = np.abs(noise - time * (rate1 - rate2)) <= 10 * np.sqrt(time * (rate1 + rate2)) + 20
-    usual = typical & (np.abs(shift) <= 1000) & (np.abs(exact) < 100)
-    assert np.sum(usual) > 1000
-    assert np.max(np.abs(error[usual])) <= tolerance
-
-
-@pytest.mark.parametrize(("time", "shift"), [(0.3, 1), (6.0, -2), (500.0, 30)])
-def test_mean_of_exp_minus_loss_is_one(dtype, time, shift):
-    rate1, rate2 = 1.0, 0.75
-    mean, reach = time * 0.25, 30 + 12 * np.sqrt(time)
-    k = np.arange(np.floor(mean - reach), mean + reach)
-    loss = _loss(time, rate1, rate2, k, shift).astype(float)
-    weights = stats.skellam(time * rate1, time * rate2).pmf(k)
-    tolerance = {4: 2e-4, 8: 1e-9}[dtype.itemsize]
-    assert abs(weights @ np.exp(-loss) - 1) < tolerance
-    assert abs(weights @ np.exp(loss) - 1) > 10 * tolerance  # the wrong sign is seen
-
-
-def test_loss_sums_over_coordinates(dtype):
-    process = Skellam((3,), 1.0, 0.5)
-    state = process.init(jax.random.key(0), 20.0)
-    shift = np.array([1, 0, -2])
-    loss = process.privacy_loss(state, shift)
-    assert loss.shape == ()
-    assert loss.dtype == dtype
-    each = _loss(20.0, 1.0, 0.5, process.value(state), shift)
-    np.testing.assert_allclose(loss, np.sum(each), rtol=1e-5)
-    assert process.privacy_loss(state, 0) == 0
-
-
-def test_one_rate_may_be_zero(dtype):
-    process = Skellam((1000,), 0.0, 2.0)
-    state = process.rewind(jax.random.key(1), process.init(jax.random.key(0), 5.0), 3.0)
-    x = np.asarray(process.value(state), float)
-    assert np.all(x <= 0)
-    law = stats.poisson(6.0)
-    for shift in (-1, -40):
-        right = law.logpmf(-x) - law.logpmf(-x - shift)
-        np.testing.assert_allclose(
-            _loss(3.0, 0.0, 2.0, x, shift),
-            right,
-            rtol=1e-5,
-            atol={4: 1e-4, 8: 1e-9}[dtype.itemsize],
-        )
-    k = np.array([-2, -1, 0])
-    np.testing.assert_array_equal(np.isposinf(_loss(3.0, 0.0, 2.0, k, 1)), [False, False, True])
-    np.testing.assert_array_equal(_loss(3.0, 0.0, 2.0, k, 0), 0)
-
-
-def test_shift_must_be_an_integer():
-    process = Skellam((3,), 1.0, 1.0)
-    state = process.init(jax.random.key(0), 3.0)
-    for shift in (0.5, np.array([1.0, 1.5, 0.0]), np.nan, np.inf):
-        with pytest.raises(ValueError, match=r"shift = .*integers"):
-            process.privacy_loss(state, shift)
-    traced = jax.jit(process.privacy_loss)
-    assert jnp.isposinf(traced(state, jnp.array([1.0, 1.5, 0.0])))
-    assert jnp.isposinf(traced(state, jnp.array([0.0, jnp.nan, 1.0])))
-    assert jnp.isfinite(traced(state, jnp.array([1.0, 2.0, -3.0])))
-
-
 def test_overflow_is_detected_and_sticks(dtype):
-    process = Skellam((3,), 1.0, 1e-3)
-    too_late = 1.01 * largest_count(dtype)
-    state = process.init(jax.random.key(0), too_late)
+    process = Skellam(MANY, 1.0, 1e-3)
+    state = process.init(jax.random.key(0), 1.01 * largest_count(dtype))
     assert process.status(state) == Status.OVERFLOW
     state = process.rewind(jax.random.key(1), state, 1.0)
     assert process.status(state) == Status.OVERFLOW
     assert not np.any(np.isfinite(process.value(state)))
     # The mean fits, but some of these counts do not.
-    many = Skellam((1000,), 1e-3, 1.0)
-    assert many.status(many.init(jax.random.key(2), largest_count(dtype))) == Status.OVERFLOW
-    fine = many.init(jax.random.key(2), 0.9 * largest_count(dtype))
-    assert many.status(fine) == Status.RUNNING
-    assert many.status(fine).dtype == jnp.int32
+    process = Skellam(MANY, 1e-3, 1.0)
+    state = process.init(jax.random.key(2), largest_count(dtype))
+    assert process.status(state) == Status.OVERFLOW
+    fine = process.init(jax.random.key(2), 0.9 * largest_count(dtype))
+    assert process.status(fine) == Status.RUNNING
+    assert process.status(fine).dtype == jnp.int32
 
 
-def test_constructor_refuses():
-    for rates, name in (
-        ((-1.0, 1.0), "rate1 = -1.0"),
-        ((1.0, np.inf), "rate2 = inf"),
-        ((np.nan, 1.0), "rate1 = nan"),
-        ((0.0, 0), "rate1, rate2"),
-    ):
-        with pytest.raises(ValueError, match=name):
-            Skellam((), *rates)
-    with pytest.raises(ValueError, match="shape = 3"):
-        Skellam(3, 1.0, 1.0)  # pyright: ignore[reportArgumentType]
-
-
-def test_rewinding_to_the_same_time_changes_nothing():
-    process = Skellam((3,), 2.0, 900.0)
+def test_a_later_time_has_no_law():
+    """It must not be a silent value, nor hang."""
+    process = Skellam(MANY, 2.0, 900.0)
     state = process.init(jax.random.key(0), 1.3)
-    again = process.rewind(jax.random.key(1), state, 1.3)
-    jax.tree.map(np.testing.assert_array_equal, again, state)
-    # A later time has no law here; it must not be a silent value, nor hang.
     assert np.all(np.isnan(process.value(process.rewind(jax.random.key(1), state, 2.0))))
-
-
-@pytest.mark.long  # the conformance suite sees as much, at other rates
-def test_pure_and_the_same_under_jit_and_vmap(dtype):
-    rates = jnp.linspace(1, 2, 6, dtype=dtype), jnp.linspace(30, 50, 6, dtype=dtype)
-    processes = Skellam((4,), *rates)
-    keys = jax.random.split(jax.random.key(5), 6)
-
-    def trial(process, key):
-        state = process.init(jax.random.fold_in(key, 0), 7.0)
-        state = process.rewind(jax.random.fold_in(key, 1), state, 2.0)
-        return state, process.privacy_loss(state, 2)
-
-    batched, alone = jax.jit(jax.vmap(trial)), jax.jit(trial)
-    together, loss = batched(processes, keys)
-    jax.tree.map(np.testing.assert_array_equal, batched(processes, keys), (together, loss))
-    for i, key in enumerate(keys):
-        process = Skellam((4,), rates[0][i], rates[1][i])
-        state, one = alone(process, key)
-        for a, b in zip(state, together, strict=True):
-            np.testing.assert_array_equal(a, b[i])
-        np.testing.assert_allclose(one, loss[i], rtol=1e-5, atol=1e-5)
-        if i == 0:
-            eager, _ = trial(process, key)
-            jax.tree.map(np.testing.assert_array_equal, eager, state)
-    value = processes.value(together)
-    assert value.dtype == dtype
-    assert jnp.all(value == jnp.round(value))
-    assert len(np.unique(together.negative)) > 12  # neither coordinates nor trials share noise
-    assert batched._cache_size() == alone._cache_size() == 1  # rates are leaves

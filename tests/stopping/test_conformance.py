@@ -7,20 +7,20 @@ import pytest
 
 from nrjax.stopping import AboveThreshold, LaplaceTests
 from nrjax.types import Status
-from tests import conformance
-from tests.conformance import RULE_CHECKS, RULES, RuleCase
+from tests.conformance import rules
+from tests.conformance.rules import RuleCase
 from tests.stopping.faults import faulty
 
 
-@pytest.mark.parametrize("check", RULE_CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("case", RULES, ids=lambda case: case.name)
+@pytest.mark.parametrize("check", rules.CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("case", rules.RULES, ids=lambda case: case.name)
 def test_rule(case, check):
     check(case)
 
 
 def _step(change):
     """A step with its arguments (key, state, epsilon, utility) changed."""
-    return lambda self, *inputs: AboveThreshold.step(self, *change(*inputs))
+    return {"step": lambda self, *inputs: AboveThreshold.step(self, *change(*inputs))}
 
 
 def _shows(self, key, state, epsilon, utility):
@@ -33,42 +33,13 @@ def _halved(self, key, epsilon):
     return state._replace(noise=state.noise.astype("float16"))
 
 
-FAULTS = {
-    "a key of its own": (
-        conformance.check_rule_purity,
-        {"step": _step(lambda key, *rest: (jax.random.key(0), *rest))},
-    ),
-    "a smaller dtype": (conformance.check_rule_dtype, {"init": _halved}),
-    "the wrong side": (
-        conformance.check_rule_is_monotone,
-        {"step": _step(lambda *inputs: (*inputs[:3], -inputs[3]))},
-    ),
-    "a state that shows the utility": (conformance.check_rule_state_is_blind, {"step": _shows}),
-    "the first threshold throughout": (
-        conformance.check_rule_sequence_of_thresholds,
-        {"step": _step(lambda key, state, *rest: (key, state._replace(step=jnp.int32(0)), *rest))},
-    ),
-    "noes for free": (
-        conformance.check_rule_cost,
-        {
-            "cost": lambda self, epsilon, stopped=True: (
-                stopped * AboveThreshold.cost(self, epsilon, stopped)
-            )
-        },
-    ),
-    "an alarm": (
-        conformance.check_rule_status,
-        {"status": lambda self, state: jnp.int32(Status.OVERFLOW)},
-    ),
-    "noise that ignores the sensitivity": (
-        conformance.check_rule_scale,
-        {
-            "init": lambda self, key, epsilon: AboveThreshold.init(
-                AboveThreshold(self.threshold, np.float32(1.0), self.epsilon), key, epsilon
-            )
-        },
-    ),
-}
+def _noes_free(self, epsilon, stopped=True):
+    return stopped * AboveThreshold.cost(self, epsilon, stopped)
+
+
+def _of_unit_sensitivity(self, key, epsilon):
+    unit = AboveThreshold(self.threshold, np.float32(1.0), self.epsilon)
+    return AboveThreshold.init(unit, key, epsilon)
 
 
 def _yes_alone(self, epsilon, stopped=True, answers=1):
@@ -79,34 +50,57 @@ def _for_any(self, epsilon, stopped=True, answers=1):
     return LaplaceTests.cost(self, epsilon)
 
 
-SEPARATE_FAULTS = {
-    "one key throughout": (
-        conformance.check_rule_purity,
-        {
-            "init": lambda self, key, epsilon: (jnp.int32(0), key),
-            "step": lambda self, key, state, *rest: (
-                state,
-                LaplaceTests.step(self, state[1], state[0], *rest)[1],
-            ),
-            "status": lambda self, state: jnp.int32(Status.RUNNING),
-        },
+ONE_KEY = {
+    "init": lambda self, key, epsilon: (jnp.int32(0), key),
+    "step": lambda self, key, state, *rest: (
+        state,
+        LaplaceTests.step(self, state[1], state[0], *rest)[1],
     ),
-    "a yes alone paid for": (conformance.check_rule_cost, {"cost": _yes_alone}),
-    "one price for any number of answers": (conformance.check_rule_cost, {"cost": _for_any}),
+    "status": lambda self, state: jnp.int32(Status.RUNNING),
+}
+FAULTS = {  # the rule, the check that sees it, and the methods in place of the rule's own
+    "a key of its own": (
+        AboveThreshold,
+        rules.check_purity,
+        _step(lambda key, *rest: (jax.random.key(0), *rest)),
+    ),
+    "a smaller dtype": (AboveThreshold, rules.check_dtype, {"init": _halved}),
+    "the wrong side": (
+        AboveThreshold,
+        rules.check_is_monotone,
+        _step(lambda *inputs: (*inputs[:3], -inputs[3])),
+    ),
+    "a state that shows the utility": (
+        AboveThreshold,
+        rules.check_state_is_blind,
+        {"step": _shows},
+    ),
+    "the first threshold throughout": (
+        AboveThreshold,
+        rules.check_sequence_of_thresholds,
+        _step(lambda key, state, *rest: (key, state._replace(step=jnp.int32(0)), *rest)),
+    ),
+    "noes for free": (AboveThreshold, rules.check_cost, {"cost": _noes_free}),
+    "an alarm": (
+        AboveThreshold,
+        rules.check_status,
+        {"status": lambda self, state: jnp.int32(Status.OVERFLOW)},
+    ),
+    "noise that ignores the sensitivity": (
+        AboveThreshold,
+        rules.check_scale,
+        {"init": _of_unit_sensitivity},
+    ),
+    "one key throughout": (LaplaceTests, rules.check_purity, ONE_KEY),
+    "a yes alone paid for": (LaplaceTests, rules.check_cost, {"cost": _yes_alone}),
+    "one price for any number of answers": (LaplaceTests, rules.check_cost, {"cost": _for_any}),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_planted_faults_are_seen(fault):
-    check, methods = FAULTS[fault]
-    kind = faulty(AboveThreshold, "Faulty", **methods)
+    parent, check, methods = FAULTS[fault]
+    kind = faulty(parent, "Faulty", **methods)
+    separate = parent is LaplaceTests
     with pytest.raises(AssertionError):
-        check(RuleCase("faulty", lambda threshold: kind(threshold, 1.0, 2.0), ()))
-
-
-@pytest.mark.parametrize("fault", SEPARATE_FAULTS)
-def test_planted_faults_of_separate_tests_are_seen(fault):
-    check, methods = SEPARATE_FAULTS[fault]
-    kind = faulty(LaplaceTests, "Faulty", **methods)
-    with pytest.raises(AssertionError):
-        check(RuleCase("faulty", lambda threshold: kind(threshold, 1.0, 2.0), (), separate=True))
+        check(RuleCase("faulty", lambda threshold: kind(threshold, 1.0, 2.0), separate=separate))

@@ -20,13 +20,16 @@ KEY = jax.random.key(5)
 
 
 def test_a_public_threshold_is_the_first_value_above_it():
-    found = first_yes(KEY, PublicThreshold(2.0), [0.0, 1.0, 3.0, 2.0])
-    assert (found.step, found.status, found.cost) == (2, Status.STOPPED, 0)
-    assert found.stopped
-    found = first_yes(KEY, PublicThreshold([2.0, 1.0, 9.0]), [0.0, 1.0])
-    assert (found.step, bool(found.stopped)) == (1, True)
-    found = first_yes(KEY, PublicThreshold(9.0), [0.0, 1.0])
-    assert (found.step, found.status, bool(found.stopped)) == (1, Status.EXHAUSTED, False)
+    for threshold, step in (
+        (2.0, 2),
+        ([2.0, 1.0, 9.0, 9.0], 1),
+        ([2.0, 3.0, 3.0, 9.0], 2),  # at the threshold
+        (9.0, None),
+    ):
+        found = first_yes(KEY, PublicThreshold(threshold), [0.0, 1.0, 3.0, 2.0])
+        assert bool(found.stopped) == (step is not None)
+        assert (found.step, found.cost) == (3 if step is None else step, 0)
+        assert found.status == (Status.EXHAUSTED if step is None else Status.STOPPED)
 
 
 def test_draws_are_those_that_its_keys_say(dtype):
@@ -51,14 +54,14 @@ def test_draws_are_those_that_its_keys_say(dtype):
 
 def test_costs():
     rule = AboveThreshold(0.0, 1.0, 2.0)
-    assert first_yes(KEY, rule, [-1e9, 1e9]).cost == 2
-    assert first_yes(KEY, rule, [-1e9, -1e9]).cost == 1
+    assert first_yes(KEY, rule, [-1e9, 1e9, 0.0, 0.0, 0.0]).cost == 2
+    assert first_yes(KEY, rule, [-1e9] * 5).cost == 1
     reduced = ReducedAboveThreshold(0.0, 1.0)
     assert first_yes(KEY, reduced, [-1e9, 1e9, 0.0], [0.5, 1.0, 4.0]).cost == 1
     found = first_yes(KEY, reduced, [-1e9, -1e9, -1e9], [0.5, 1.0, 4.0])
     assert (found.cost, found.status) == (2, Status.EXHAUSTED)
     tests = LaplaceTests(0.0, 1.0, 2.0)
-    for values, answers in (([1e9, 0.0], 1), ([-1e9, -1e9, 1e9, 0.0], 3), ([-1e9] * 4, 4)):
+    for values, answers in (([1e9] * 4, 1), ([-1e9, -1e9, 1e9, 0.0], 3), ([-1e9] * 4, 4)):
         np.testing.assert_allclose(first_yes(KEY, tests, values).cost, 2 * answers, rtol=1e-5)
 
 
@@ -67,11 +70,11 @@ def test_costs():
 )
 def test_a_nan_has_no_price_unless_all_is_free(rule, cost):
     values = jnp.array([-1e9, np.nan, 1e9])
-    found = jax.jit(lambda values: first_yes(KEY, rule, values))(values)
-    assert (found.step, found.status, found.cost) == (1, Status.NAN_UTILITY, cost)
     with pytest.raises(ValueError, match=r"utilities = .*nan.*: must be numbers, not NaN"):
         first_yes(KEY, rule, values)
-    after = jax.jit(lambda values: first_yes(KEY, rule, values))(values[::-1])
+    traced = jax.jit(lambda values: first_yes(KEY, rule, values))
+    found, after = traced(values), traced(values[::-1])
+    assert (found.step, found.status, found.cost) == (1, Status.NAN_UTILITY, cost)
     assert (after.step, after.status) == (0, Status.STOPPED)
 
 

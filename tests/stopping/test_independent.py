@@ -13,9 +13,11 @@ import nrjax
 from nrjax.keys import Role, role_key, step_key
 from nrjax.processes.laplace import laplace, random_bits
 from nrjax.types import Status
-from tests.problems import Distance
+from tests.problems import Distance, doubling
 from tests.stopping.faults import faulty
 from tests.stopping.oracle import survival
+
+pytestmark = pytest.mark.numerical
 
 KEY = jax.random.key(13)
 SENSITIVITY, EPSILON, THRESHOLD = 0.5, 0.5, -0.5
@@ -26,16 +28,9 @@ DEVIATIONS = 4.0  # of 9 counts: with any other key a right sampler passes with 
 RULE = nrjax.LaplaceTests(THRESHOLD, SENSITIVITY, EPSILON)
 
 
-def parts(**changes):
+def trial(times=TIMES, **changes):
     """The doubling method on one number: minus the distance of a release is the utility."""
-    return {
-        "value": 0,
-        "process": nrjax.IndependentLaplace(()),
-        "guarantee": nrjax.PureGuarantee(1.0),
-        "schedule": nrjax.Grid(TIMES),
-        "utility": Distance(0.0),
-        "rule": RULE,
-    } | changes
+    return nrjax.Interaction(**doubling(times, **({"rule": RULE} | changes)))
 
 
 def exact_law():
@@ -57,9 +52,7 @@ def exact_law():
 
 def simulate(**changes):
     batching = nrjax.Batching(devices=jax.devices()[:1])
-    return nrjax.simulate(
-        KEY, nrjax.Interaction(**parts(**changes)), trials=TRIALS, batching=batching
-    )
+    return nrjax.simulate(KEY, trial(**changes), trials=TRIALS, batching=batching)
 
 
 def deviation(**changes):
@@ -92,15 +85,13 @@ def _uses_first(self, key, state, epsilon, utility):
 _process, _rule = nrjax.IndependentLaplace, nrjax.LaplaceTests
 FAULTS = {
     "noise reused between steps": {"process": faulty(_process, "Reused", rewind=_scaled)(())},
-    "releases' noise 1.2 times as wide": {"schedule": nrjax.Grid(1.2 * TIMES)},
+    "releases' noise 1.2 times as wide": {"times": 1.2 * TIMES},
     "threshold noise drawn once": {
         "rule": faulty(
             _rule, "Once", init=_draws_once, step=_uses_first, status=lambda self, state: 1 * 0
         )(THRESHOLD, SENSITIVITY, EPSILON)
     },
-    "tests' noise 1.2 times as wide": {
-        "rule": _rule(THRESHOLD, 1.2 * SENSITIVITY, EPSILON),
-    },
+    "tests' noise 1.2 times as wide": {"rule": _rule(THRESHOLD, 1.2 * SENSITIVITY, EPSILON)},
 }
 
 
@@ -155,10 +146,8 @@ def excess(costs, scale=SENSITIVITY / EPSILON):
     gaps = np.array(list(itertools.product([-9.0, -0.4, 0.0, 0.1, 9.0], repeat=steps)))
     moves = SENSITIVITY * np.array(list(itertools.product([-1.0, 0.0, 1.0], repeat=steps)))
     moved = log_laws(gaps[:, None] + moves, scale)
-    ratios = [
-        np.abs(there - here[:, None])
-        for here, there in zip(log_laws(gaps, scale), moved, strict=True)
-    ]
+    pairs = zip(log_laws(gaps, scale), moved, strict=True)
+    ratios = [np.abs(there - here[:, None]) for here, there in pairs]
     return np.max(ratios, axis=(0, 1, 2)) / costs[:steps]
 
 
@@ -198,16 +187,14 @@ def test_the_doubling_method_has_its_closed_form(first, epsilon, dtype):
     steps = 30
     times = np.asarray(1 / (first * 2.0 ** np.arange(steps)), dtype)
     rule = nrjax.LaplaceTests(-np.inf, SENSITIVITY, epsilon)
-    path = nrjax.scan_path(KEY, nrjax.Interaction(**parts(schedule=nrjax.Grid(times), rule=rule)))
+    path = nrjax.scan_path(KEY, trial(times, rule=rule))
     np.testing.assert_array_equal(path.status, np.full(steps, Status.STOPPED))
     # Of the numbers as they are in this dtype.
     exact_first, exact_test = 1 / Fraction(float(times[0])), Fraction(float(dtype.type(epsilon)))
     for k in range(1, steps + 1):
         closed = (2**k - 1) * exact_first + k * exact_test
-        excess = (Fraction(float(path.epsilon[k - 1])) / closed - 1) / Fraction(
-            float(jnp.finfo(dtype).eps)
-        )
-        assert 0 <= excess < 20
+        excess = Fraction(float(path.epsilon[k - 1])) / closed - 1
+        assert 0 <= excess < 20 * Fraction(float(jnp.finfo(dtype).eps))
         np.testing.assert_allclose(
             path.epsilon[k - 1], (2.0**k - 1) * first + k * epsilon, rtol=1e-5
         )
@@ -227,13 +214,9 @@ def test_simulate_charges_each_answer():
 @jax.jit
 def _run(process, times, threshold, broken, max_steps):
     """A trial under a trace, where its times are not checked; all the endings share it."""
-    own = parts(
-        process=process,
-        schedule=nrjax.Grid(times),
-        utility=Distance(0.0, broken),
-        rule=nrjax.LaplaceTests(threshold, SENSITIVITY, EPSILON),
-    )
-    return nrjax.run_until(KEY, nrjax.Interaction(**own, max_steps=max_steps))
+    rule = nrjax.LaplaceTests(threshold, SENSITIVITY, EPSILON)
+    changes = {"process": process, "utility": Distance(0.0, broken), "rule": rule}
+    return nrjax.run_until(KEY, trial(times, **changes, max_steps=max_steps))
 
 
 def ends(times, process=None, threshold=np.inf, broken=1e9, max_steps=4):
@@ -250,26 +233,24 @@ class FailsAt(nrjax.IndependentLaplace):
         return jnp.where(state.time < 1, Status.INVALID_TIME, Status.RUNNING).astype(jnp.int32)
 
 
-@pytest.mark.parametrize(
-    ("times", "options", "status", "answers"),
-    [
-        pytest.param([4, 2, 1, 1], {}, Status.EXHAUSTED, 4, id="end of the schedule"),
-        pytest.param([4, 2, 1], {"max_steps": 2}, Status.EXHAUSTED, 2, id="max_steps"),
-        pytest.param([4, 2, 3], {}, Status.INVALID_TIME, 2, id="a time that rises"),
-        pytest.param([4, np.inf, 1], {}, Status.NO_TIME, 1, id="an infinite time"),
-        pytest.param([np.inf, 2, 1], {}, Status.NO_TIME, 0, id="no first time"),
-        pytest.param([-1, 2, 1], {}, Status.INVALID_TIME, 0, id="a bad first time"),
-        pytest.param(
-            [4, 2, 0.5], {"process": FailsAt(())}, Status.INVALID_TIME, 2, id="the process fails"
-        ),
-        pytest.param(
-            [0.5, 0.2], {"process": FailsAt(())}, Status.INVALID_TIME, 0, id="and at its start"
-        ),
-        pytest.param([4, 2, 1], {"threshold": -np.inf}, Status.STOPPED, 1, id="a yes at once"),
-    ],
-)
-def test_however_a_trial_ends_its_answers_are_charged(times, options, status, answers):
+FAILS, NEVER = FailsAt(()), np.inf
+ENDS = {
+    "end of the schedule": ([4, 2, 1, 1], {}, Status.EXHAUSTED, 4),
+    "max_steps": ([4, 2, 1], {"max_steps": 2}, Status.EXHAUSTED, 2),
+    "a time that rises": ([4, 2, 3], {}, Status.INVALID_TIME, 2),
+    "an infinite time": ([4, NEVER, 1], {}, Status.NO_TIME, 1),
+    "no first time": ([NEVER, 2, 1], {}, Status.NO_TIME, 0),
+    "a bad first time": ([-1, 2, 1], {}, Status.INVALID_TIME, 0),
+    "the process fails": ([4, 2, 0.5], {"process": FAILS}, Status.INVALID_TIME, 2),
+    "and at its start": ([0.5, 0.2], {"process": FAILS}, Status.INVALID_TIME, 0),
+    "a yes at once": ([4, 2, 1], {"threshold": -NEVER}, Status.STOPPED, 1),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_however_a_trial_ends_its_answers_are_charged(end):
     """All that were given: also where the next release failed, and no more than that."""
+    times, options, status, answers = ENDS[end]
     outcome = ends(times, **options)
     assert (outcome.status, outcome.step) == (status, answers - 1)
     np.testing.assert_allclose(outcome.test_epsilon, answers * EPSILON, rtol=1e-6)

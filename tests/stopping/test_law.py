@@ -20,6 +20,8 @@ from tests.stopping.faults import (
 )
 from tests.stopping.oracle import stopping_law
 
+pytestmark = pytest.mark.numerical
+
 TRIALS = 100_000
 STEPS = 10
 DEVIATIONS = 4.0  # of 88 counts: with any other keys a right sampler passes with 99.4 %

@@ -40,8 +40,8 @@ def moves(rng):
         # n = 1, 2, ..., are the worst there are; the rest are to see that they are.
         *(np.where(step < n, 1.0, -1.0) for n in range(STEPS)),
     ]
-    signs = rng.choice([-1.0, 1.0], (10, STEPS))
-    partial = rng.integers(-2, 3, (5, STEPS)) / 2
+    signs = rng.choice([-1.0, 1.0], (6, STEPS))
+    partial = rng.integers(-2, 3, (3, STEPS)) / 2
     return np.concatenate([named, signs, partial])
 
 

@@ -1,5 +1,7 @@
 """Stated costs hold for numbers as large as the dtype barely resolves."""
 
+from fractions import Fraction
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,8 +11,10 @@ import nrjax
 from nrjax.processes.laplace import laplace
 from nrjax.stopping import _thresholds, first_yes
 from nrjax.types import Status
-from tests.problems import Distance, scalar
+from tests.problems import scalar
 from tests.stopping.oracle import stopping_law
+
+pytestmark = pytest.mark.numerical
 
 KEY = jax.random.key(5)
 TRIALS = 200_000
@@ -41,33 +45,35 @@ def test_large_counts_keep_the_law(kind):
     assert abs(share - exact) > 4.5 * error
 
 
-@pytest.mark.parametrize(
-    ("utility", "threshold", "noise"),
-    [
-        (LARGE, LARGE + 8, 8.0),  # equality
-        (LARGE, LARGE + 8, 7.999999),
-        (LARGE, 3.0, -LARGE + 3.0),  # a sum of no exact difference
-        (LARGE, 3.0, -LARGE + 4.0),
-        (-LARGE, 5.0, LARGE + 8.0),
-        (1.0, 1e-10, -1.0),
-        (1.0, -1e-10, -1.0),
-        (np.inf, np.inf, 0.0),
-        (1.0, -np.inf, -9.0),
-        (1.0, np.inf, 9.0),
-    ],
-)
-def test_comparisons_are_exact(utility, threshold, noise, dtype):
+def test_comparisons_are_exact(dtype):
     """As of exact rationals, under jit."""
-    rule = nrjax.PublicThreshold(jnp.asarray(threshold, dtype))
-    u, t, z = (np.asarray(number, dtype) for number in (utility, threshold, noise))
-    reached = jax.jit(lambda u, z: rule.reached(u, jnp.int32(0), z))(u, z)
-    if np.isfinite(t) and np.isfinite(u):
-        from fractions import Fraction
+    cases = np.array(
+        [  # utility, threshold, noise
+            (LARGE, LARGE + 8, 8.0),  # equality
+            (LARGE, LARGE + 8, 7.999999),
+            (LARGE, 3.0, -LARGE + 3.0),  # a sum of no exact difference
+            (LARGE, 3.0, -LARGE + 4.0),
+            (-LARGE, 5.0, LARGE + 8.0),
+            (1.0, 1e-10, -1.0),
+            (1.0, -1e-10, -1.0),
+            (np.inf, np.inf, 0.0),
+            (1.0, -np.inf, -9.0),
+            (1.0, np.inf, 9.0),
+        ],
+        dtype,
+    )
 
-        exact = Fraction(float(u)) + Fraction(float(z)) >= Fraction(float(t))
-    else:
-        exact = t == -np.inf or u == t
-    assert bool(reached) == exact
+    @jax.jit
+    @jax.vmap
+    def reached(utility, threshold, noise):
+        return nrjax.PublicThreshold(threshold).reached(utility, jnp.int32(0), noise)
+
+    for (u, t, z), found in zip(cases, reached(*cases.T), strict=True):
+        if np.isfinite(t) and np.isfinite(u):
+            exact = Fraction(float(u)) + Fraction(float(z)) >= Fraction(float(t))
+        else:
+            exact = t == -np.inf or u == t
+        assert bool(found) == exact
 
 
 def test_thresholds_and_utilities_that_the_dtype_does_not_hold():
@@ -108,30 +114,27 @@ def test_a_threshold_whose_neighbours_are_further_apart_than_the_sensitivity(dty
         nrjax.run_until(KEY, nrjax.Interaction(**scalar(rule=rule)))
     with pytest.raises(ValueError, match="must resolve the sensitivity"):
         jax.jit(lambda u: first_yes(KEY, rule, u))(jnp.ones(3))
-    assert (
-        nrjax.run_until(KEY, nrjax.Interaction(**scalar(rule=nrjax.PublicThreshold(-large)))).step
-        == 0
-    )
+    public = nrjax.Interaction(**scalar(threshold=-large))
+    assert nrjax.run_until(KEY, public).step == 0
 
 
 @pytest.mark.parametrize("value", [LARGE + 3.9, LARGE + 4.1, LARGE + 3, 2**30 + 47, 0.1, -3.3])
-@pytest.mark.parametrize("traced", [False, True])
-def test_releases_are_rounded_sums(value, traced):
+def test_releases_are_rounded_sums(value):
     """Of the value as it came and the noise: post-processing, whatever a cast would make of it."""
-    process = nrjax.Laplace(())
-    parts = scalar([2e6, 1e6, 5e5], process=process, guarantee=nrjax.PureGuarantee(1e3))
-    parts |= {"utility": Distance(0.0), "rule": nrjax.PublicThreshold(np.inf)}
-    run = lambda value: nrjax.scan_path(KEY, nrjax.Interaction(**parts | {"value": value}))  # noqa: E731
-    if traced and isinstance(value, int):
-        path, blank = jax.jit(run)(jnp.int32(value)), run(0)
-    else:
-        path, blank = run(value), run(0)
-    noise = np.asarray(blank.release, np.float64)
-    release = np.asarray(path.release)
-    np.testing.assert_array_equal(release, (value + noise).astype(release.dtype))
-    # Negative control: a cast first gives other sums, where there is something to cast.
-    if release.dtype == np.float32 and float(np.float32(value)) != value and value > 1:
-        assert np.any(release != np.float32(value) + np.asarray(blank.release))
+    process, guarantee = nrjax.Laplace(()), nrjax.PureGuarantee(1e3)
+    parts = scalar([2e6, 1e6, 5e5], np.inf, process=process, guarantee=guarantee)
+
+    def run(value):
+        return nrjax.scan_path(KEY, nrjax.Interaction(**parts | {"value": value})).release
+
+    blank = np.asarray(run(0))
+    noise = blank.astype(np.float64)
+    traced = [jax.jit(run)(jnp.int32(value))] if isinstance(value, int) else []
+    for release in map(np.asarray, [run(value), *traced]):
+        np.testing.assert_array_equal(release, (value + noise).astype(release.dtype))
+        # Negative control: a cast first gives other sums, where there is something to cast.
+        if release.dtype == np.float32 and float(np.float32(value)) != value and value > 1:
+            assert np.any(release != np.float32(value) + blank)
 
 
 def test_values_whose_parts_do_not_resolve_the_sensitivity(dtype):
@@ -195,14 +198,12 @@ def test_the_grain_of_noise_is_paid_for(epsilon, monkeypatch):
 @pytest.mark.parametrize("kind", [nrjax.AboveThreshold, nrjax.stopping.LaplaceTests])
 def test_noise_that_the_dtype_does_not_hold(kind, dtype):
     """Refused; under a trace there is never a yes, whatever is asked."""
-    limits = jnp.finfo(dtype)
-    for sensitivity, epsilon in (
-        (float(limits.tiny), 3.0),
-        (float(limits.max) / 4, 1e-3),
-    ):
+
+    def asked(sensitivity, epsilon):
+        return first_yes(KEY, kind(0.0, sensitivity, epsilon), jnp.ones(1, dtype))
+
+    limits, traced = jnp.finfo(dtype), jax.jit(asked)
+    for parameters in ((float(limits.tiny), 3.0), (float(limits.max) / 4, 1e-3)):
         with pytest.raises(ValueError, match=r"epsilon = .*: must be such that sensitivity/epsi"):
-            first_yes(KEY, kind(0.0, sensitivity, epsilon), jnp.ones(1, dtype))
-        rule = lambda s, e: kind(0.0, s, e)  # noqa: E731
-        found = jax.jit(lambda s, e: first_yes(KEY, rule(s, e), jnp.ones(1, dtype)))  # noqa: B023
-        parameters = jnp.asarray(sensitivity, dtype), jnp.asarray(epsilon, dtype)
-        assert found(*parameters).status == Status.EXHAUSTED
+            asked(*parameters)
+        assert traced(*(jnp.asarray(p, dtype) for p in parameters)).status == Status.EXHAUSTED

@@ -1,0 +1,131 @@
+"""What every guarantee must do; add a case for a new one."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from nrjax.guarantees import (
+    LinearBoundary,
+    MixtureBoundary,
+    OneSidedMixtureBoundary,
+    PureGuarantee,
+)
+from tests.conformance.common import assert_close, assert_pytree, count_traces
+
+
+@dataclasses.dataclass(frozen=True)
+class GuaranteeCase:
+    """A guarantee to check; `build` takes a sensitivity, which may be traced."""
+
+    name: str
+    build: Callable[[Any], Any]
+    lowest: float
+    """An epsilon that `build(1.0)` reaches."""
+
+
+GUARANTEES = (
+    GuaranteeCase("linear", lambda s: LinearBoundary.tight_at_epsilon(0.5, s, 1e-6), 0.3),
+    GuaranteeCase("mixture", lambda s: MixtureBoundary.tight_at_epsilon(0.5, s, 1e-6), 0.01),
+    GuaranteeCase(
+        "one-sided", lambda s: OneSidedMixtureBoundary.tight_at_epsilon(0.5, s, 1e-6), 0.01
+    ),
+    GuaranteeCase("pure", PureGuarantee, 1e-4),
+)
+
+
+def _both(guarantee, epsilon):
+    return guarantee.time(epsilon), guarantee.epsilon(epsilon)
+
+
+both = jax.jit(_both)
+both_lanes = jax.jit(jax.vmap(_both))
+
+
+def _levels(case, size=200):
+    return np.geomspace(case.lowest, 50.0, size).astype(jnp.result_type(float))
+
+
+def check_inverse_is_safe(case):
+    """`epsilon(time(e)) <= e`, and hardly below it, inside one program and across two."""
+    guarantee, levels = case.build(1.0), _levels(case)
+    back = np.asarray(both(guarantee, both(guarantee, levels)[0])[1])
+    assert np.all(back <= levels)
+    np.testing.assert_allclose(back, levels, rtol=1e-5)
+    assert not np.any(np.asarray(guarantee.epsilon(guarantee.time(levels))) > levels)
+
+
+def check_falls_with_time(case):
+    """To nothing, or to what it states at infinity."""
+    times = np.geomspace(1e-2, 1e4, 200).astype(jnp.result_type(float))
+    epsilon = np.asarray(case.build(1.0).epsilon(np.append(times, times.dtype.type(np.inf))))
+    assert np.all(np.diff(epsilon) < 0)
+    assert np.all(epsilon > 0)
+
+
+def check_dtype(case):
+    guarantee = case.build(1.0)
+    for dtype in {jnp.result_type(float), jnp.dtype("float32")}:
+        held = jax.tree.map(lambda leaf, dtype=dtype: jnp.asarray(leaf, dtype), guarantee)
+        for result in (*both(held, jnp.asarray(2.0, dtype)), held.time(2.0)):
+            assert (result.shape, result.dtype) == ((), dtype)
+    assert guarantee.delta == (0 if case.name == "pure" else 1e-6)
+
+
+def check_jit_against_eager(case):
+    guarantee, levels = case.build(1.0), _levels(case)
+    assert_close(both(guarantee, levels), _both(guarantee, levels))
+
+
+def check_vmap_against_loop(case):
+    """Over parameters and arguments at once, and over a traced sensitivity."""
+    sensitivities = np.linspace(0.5, 2.0, 7)
+    many = [case.build(float(s)) for s in sensitivities]
+    stacked = jax.tree.map(lambda *leaves: jnp.asarray(leaves, jnp.result_type(float)), *many)
+    levels = np.linspace(1.0, 3.0, 7, dtype=jnp.result_type(float))
+    want = [both(one, level) for one, level in zip(many, levels, strict=True)]
+    assert_close(both_lanes(stacked, levels), tuple(map(jnp.stack, zip(*want, strict=True))))
+    traced = jax.jit(jax.vmap(lambda s: case.build(s).time(2.0)))(jnp.asarray(sensitivities))
+    np.testing.assert_allclose(traced, [both(one, 2.0)[0] for one in many], rtol=1e-4)
+
+
+def check_traces(case):
+    """New parameters and arguments reuse the program."""
+    assert count_traces(_both, (case.build(1.0), 2.0), (case.build(1.5), 3.0)) == 1
+
+
+def check_refuses(case):
+    """What is out of range: an error when concrete, no finite time and no epsilon in a trace."""
+    guarantee = case.build(1.0)
+    for epsilon in (0.0, -1.0, np.nan, np.inf, jnp.float32(0)):
+        with pytest.raises(ValueError, match="epsilon = "):
+            guarantee.time(epsilon)
+        assert np.isposinf(both(guarantee, epsilon)[0])
+    for time in (0.0, -1.0, np.nan, jnp.float32(-2)):
+        for method in (guarantee.epsilon, getattr(guarantee, "curve", guarantee.epsilon)):
+            with pytest.raises(ValueError, match="time = "):
+                method(time)
+        assert np.isnan(both(guarantee, time)[1])
+    for sensitivity in (0.0, -1.0, np.nan, np.inf):
+        with pytest.raises(ValueError, match=r"sensitivity = .*: must be"):
+            case.build(sensitivity)
+
+
+def check_pytree(case):
+    assert_pytree(case.build(1.0))
+
+
+CHECKS = (
+    check_inverse_is_safe,
+    check_falls_with_time,
+    check_dtype,
+    check_jit_against_eager,
+    check_vmap_against_loop,
+    check_traces,
+    check_refuses,
+    check_pytree,
+)

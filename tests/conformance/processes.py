@@ -1,0 +1,250 @@
+"""What every process must do; add a case for a new one.
+
+The checks share two compiled functions, so that a case costs few programs.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from nrjax.processes import Brownian, IndependentLaplace, Laplace, LaplaceJumps, Skellam
+from nrjax.types import Status
+from tests.conformance import common
+from tests.conformance.common import check_errors
+
+SHAPE = (2, 3)
+LANES = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class ProcessCase:
+    """A process to check, and how its constructor must fail."""
+
+    name: str
+    build: Callable[[tuple[int, ...]], Any]
+    """The process of a given shape, for times from 0.9e-3 to 1.1e6."""
+    faults: tuple[tuple[Callable[[], Any], str], ...] = ()
+    """Faulty constructions, and what the message of the `ValueError` must say."""
+    chain: bool = True
+    """Whether releases form a noise-reduction chain, paid for by the last one; if not, each is new
+    noise, all are paid for, and the realised loss is not known."""
+
+    @property
+    def errors(self):
+        shapes = ((3, r"shape = 3"), ([3], r"shape = \[3\]"), ((-1,), r"shape = \(-1,\)"))
+        return *((lambda s=shape: self.build(s), match) for shape, match in shapes), *self.faults
+
+
+PROCESSES = (
+    ProcessCase("brownian", Brownian),
+    ProcessCase("laplace", Laplace),
+    ProcessCase("independent", IndependentLaplace, chain=False),
+    ProcessCase(
+        "jumps",
+        lambda shape: LaplaceJumps(shape, 0.9e-3, 1.1e6),
+        (
+            (lambda: LaplaceJumps((), 0.0, 1.0), r"eta = 0.0: must be positive"),
+            (lambda: LaplaceJumps((), np.nan, 1.0), r"eta = nan: must be positive"),
+            (lambda: LaplaceJumps((), 1.0, np.inf), r"horizon = inf: must be positive and finite"),
+            (lambda: LaplaceJumps((), 2.0, 1.0), r"horizon = 1.0: must be at least eta = 2.0"),
+            (lambda: LaplaceJumps((), 1.0, 2.0, size=-1), r"size = -1: must be"),
+            (lambda: LaplaceJumps((), 1.0, 2.0, size=2.5), r"size = 2.5: must be"),  # type: ignore
+        ),
+    ),
+    ProcessCase(
+        "skellam",
+        lambda shape: Skellam(shape, 12.0, 8.0),
+        (
+            (lambda: Skellam((), -1.0, 1.0), r"rate1 = -1.0: must be"),
+            (lambda: Skellam((), np.nan, 1.0), r"rate1 = nan: must be"),
+            (lambda: Skellam((), 1.0, np.inf), r"rate2 = inf: must be finite"),
+            (lambda: Skellam((), 0.0, 0.0), r"\(0.0, 0.0\): must be such that one is positive"),
+        ),
+    ),
+)
+
+
+def _observe(process, state, shift):
+    return process.value(state), process.privacy_loss(state, shift), process.status(state)
+
+
+def _run(process, key, times, shift):
+    """Noise, loss and status at falling times; the first is a start and a rewind on the spot."""
+
+    def step(state, inputs):
+        i, time = inputs
+        state = process.rewind(jax.random.fold_in(key, i), state, time)
+        return state, _observe(process, state, shift)
+
+    start = process.init(key, times[0])
+    return jax.lax.scan(step, start, (jnp.arange(len(times)), times))[1]
+
+
+def _run_eagerly(process, key, times, shift):
+    state, seen = process.init(key, times[0]), []
+    for i, time in enumerate(times):
+        state = process.rewind(jax.random.fold_in(key, i), state, time)
+        seen.append(_observe(process, state, shift))
+    return tuple(jnp.stack(column) for column in zip(*seen, strict=True))
+
+
+run = jax.jit(_run)
+run_lanes = jax.jit(jax.vmap(_run, (0, 0, 0, None)))
+
+
+def _inputs(case, shape=SHAPE, dtype=None):
+    """Process, key, times and an integer shift (Skellam takes no other)."""
+    dtype = jnp.dtype(dtype or jnp.result_type(float))
+    times = np.array([50.0, 20.0, 19.9, 0.5], dtype)
+    return case.build(shape), jax.random.key(0), times, np.ones(shape, dtype)
+
+
+def _lanes(case, seed, times=None):
+    """`LANES` trials in one program, parameters mapped too; all checks share it."""
+    process, _, usual, shift = _inputs(case)
+    times = np.tile(usual, (LANES, 1)) if times is None else times.astype(usual.dtype)
+    many = jax.tree.map(lambda leaf: np.full(LANES, leaf, usual.dtype), process)
+    keys = jax.random.split(jax.random.key(seed), LANES)
+    return keys, run_lanes(many, keys, times, shift)
+
+
+def check_purity(case):
+    """The same key gives the same result, another key another; states are left alone."""
+    process, key, times, shift = _inputs(case)
+    first, again = (run(process, key, times, shift) for _ in range(2))
+    common.assert_same(first, again)
+    other = run(process, jax.random.key(1), times, shift)
+    assert not np.array_equal(first[0], other[0])
+    state = process.init(key, times[0])
+    before = jax.tree.map(np.array, state)
+    process.rewind(key, state, times[-1])
+    common.assert_same(before, state)
+
+
+def check_jit_against_eager(case):
+    inputs = _inputs(case)
+    common.assert_close(run(*inputs), _run_eagerly(*inputs))
+
+
+def check_noise_is_unique(case):
+    """No two coordinates, no two trials and no two steps share their noise, not even a part."""
+    process, _, times, _ = _inputs(case)
+    noise = np.asarray(_lanes(case, seed=2)[1][0], float)
+    noise = noise.reshape(*noise.shape[:2], -1)
+    for step in (noise[:, 0], noise[:, -1], noise[:, 0] - noise[:, -1]):
+        assert len(np.unique(step, axis=0)) == LANES
+        assert np.unique(step, axis=1).shape == step.shape
+        pairs = np.corrcoef(step.T)[np.triu_indices(step.shape[1], 1)]
+        assert np.abs(pairs).max() < 5 / np.sqrt(LANES)
+        assert np.abs(pairs.mean()) < 5 / np.sqrt(LANES * pairs.size)
+    # What all trials share is missing from the spread over trials. A mean square of Laplace noise,
+    # the heaviest tail here, has a variance of 5/n.
+    for i in (0, -1):
+        ratio = noise[:, i].var(axis=0, ddof=1).mean() / float(process.deviation(times[i])) ** 2
+        assert abs(ratio - 1) < 5 * np.sqrt(5 / noise[:, i].size)
+
+
+def check_dtype_and_shape(case):
+    """Results have the dtype of time, in every shape; loss and status are scalars."""
+    default = jnp.result_type(float)
+    for shape, dtype in (((), default), (SHAPE, default), (SHAPE, np.float32)):
+        process, key, times, shift = _inputs(case, shape, dtype)
+        assert process.shape == shape
+        value, loss, status = jax.eval_shape(_run, process, key, times, shift)
+        assert (value.shape, value.dtype) == ((len(times), *shape), dtype)
+        assert (loss.shape, loss.dtype) == ((len(times),), dtype)
+        assert (status.shape, status.dtype) == ((len(times),), jnp.int32)
+    process, key, _, _ = _inputs(case)
+    for time in (3, 3.0):
+        value = jax.eval_shape(lambda time=time: process.value(process.init(key, time)))
+        assert value.dtype == default
+
+
+def check_vmap_against_loop(case):
+    """Over keys, times and parameters at once."""
+    process, _, times, shift = _inputs(case)
+    keys, lanes = _lanes(case, seed=3)
+    for i in range(5):
+        common.assert_close(common.lane(lanes, i), run(process, keys[i], times, shift))
+
+
+def check_traces(case):
+    """New keys, times, shifts and parameters reuse the program; a new shape does not."""
+    process, key, times, shift = _inputs(case)
+    changed = (
+        (process, jax.random.key(9), times * times.dtype.type(0.7), 2 * shift),
+        (jax.tree.map(lambda leaf: 1.01 * leaf, process), key, times, shift),
+    )
+    assert common.count_traces(_run, (process, key, times, shift), *changed) == 1
+    assert common.count_traces(_run, (process, key, times, shift), _inputs(case, (3,))) == 2
+
+
+def check_pytree(case):
+    """Parameters and states survive the tree functions."""
+    process, key, times, _ = _inputs(case)
+    common.assert_pytree(process)
+    state = jax.eval_shape(process.init, key, times[0])
+    copy = jax.tree.unflatten(jax.tree.structure(state), jax.tree.leaves(state))
+    assert type(copy) is type(state)
+    assert copy == state
+
+
+def check_no_shift_costs_nothing(case):
+    if not case.chain:  # the loss is not known: `check_price_of_all_releases`
+        pytest.skip("the realised loss is not known")
+    process, key, times, shift = _inputs(case)
+    assert not np.any(run(process, key, times, 0 * shift)[1])
+
+
+def check_wide_times(case):
+    """From 1e-3 to 1e6, in strides of any length: finite, and sound by its own account.
+
+    A rewind to the present time leaves the noise as it is, or draws anew where all are paid for.
+    """
+    levels = np.geomspace(1e6, 1e-3, 10)
+    times = levels[np.sort(np.random.default_rng(0).integers(10, size=(LANES, 4)), axis=1)]
+    times[0] = [1e6, 1e-3, 1e-3, 1e-3]
+    _, (values, losses, status) = _lanes(case, seed=4, times=times)
+    assert np.all(np.isfinite(values))
+    assert np.all(np.isfinite(losses) if case.chain else np.isnan(losses))
+    np.testing.assert_array_equal(status, np.full(status.shape, Status.RUNNING))
+    again = times[:, 1:] == times[:, :-1]
+    assert again.any()
+    stays = values[:, 1:][again] == values[:, :-1][again]
+    assert np.all(stays) if case.chain else not np.any(stays)
+
+
+def check_price_of_all_releases(case):
+    """Of a chain that of the last one; else more with each, and what its `composed_time` says."""
+    process, key, times, _ = _inputs(case)
+    state = process.init(key, times[0])
+    if case.chain:
+        assert process.composed_time(state, times[0]) == times[0]
+        return
+    for count, time in enumerate(times[1:], 2):
+        state = process.rewind(key, state, time)
+        composed = process.composed_time(state, time)
+        assert (composed.shape, composed.dtype) == ((), times.dtype)
+        paid = np.sum(1 / times[:count].astype(float))
+        assert composed <= 1 / paid
+        np.testing.assert_allclose(composed, 1 / paid, rtol=1e-5)
+
+
+# Bits are compared once, and compiled functions with eager ones once: in float32.
+ONCE = (check_purity, check_jit_against_eager)
+NUMERICAL = (
+    check_noise_is_unique,
+    check_dtype_and_shape,
+    check_vmap_against_loop,
+    check_traces,
+    check_pytree,
+    check_no_shift_costs_nothing,
+    check_wide_times,
+    check_price_of_all_releases,
+    check_errors,
+)

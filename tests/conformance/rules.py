@@ -1,0 +1,293 @@
+"""What every stopping rule must do; add a case for a new one."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from nrjax.stopping import (
+    AboveThreshold,
+    InteractiveAboveThreshold,
+    LaplaceTests,
+    PublicThreshold,
+    ReducedAboveThreshold,
+)
+from nrjax.types import Status
+from tests.conformance import common
+from tests.conformance.common import check_errors
+
+LANES, STEPS = 256, 6
+
+
+@dataclasses.dataclass(frozen=True)
+class RuleCase:
+    """A stopping rule to check; `build` takes a threshold, which may be traced or a vector."""
+
+    name: str
+    build: Callable[..., Any]
+    parameters: tuple[str, ...] = ()
+    """Names of further arguments of `build`, which must be positive."""
+    private: bool = True
+    """Whether it has a sensitivity, draws noise and charges for its answers."""
+    separate: bool = False
+    """Whether each answer is a mechanism of its own: noise from the query's key alone, and a price
+    for each, be it yes or no. If not, all noes are paid for by half of what a yes costs."""
+
+    @property
+    def errors(self):
+        thresholds = ((np.nan, "nan"), ([1.0, np.nan], "float"), (np.zeros(0), "float"))
+        numbers = ((0.0, r"0\.0"), (-1.0, r"-1\.0"), (np.nan, "nan"), (np.inf, "inf"))
+        return (
+            *(
+                (lambda t=value: self.build(t), f"threshold = {shown}.*: must be a number")
+                for value, shown in thresholds
+            ),
+            *(
+                (
+                    lambda n=name, v=value: self.build(0.5, **{n: v}),
+                    f"{name} = {shown}: must be positive and finite",
+                )
+                for name in self.parameters
+                for value, shown in numbers
+            ),
+        )
+
+
+def _classical(kind, **traits):
+    def build(threshold, sensitivity=1.0, epsilon=2.0):
+        return kind(threshold, sensitivity, epsilon)
+
+    return RuleCase(kind.__name__, build, ("sensitivity", "epsilon"), **traits)
+
+
+def _reduced(threshold, sensitivity=1.0):
+    return ReducedAboveThreshold(threshold, sensitivity)
+
+
+RULES = (
+    RuleCase("PublicThreshold", PublicThreshold, private=False),
+    _classical(AboveThreshold),
+    _classical(InteractiveAboveThreshold),
+    _classical(LaplaceTests, separate=True),
+    RuleCase("ReducedAboveThreshold", _reduced, ("sensitivity",)),
+)
+
+
+def _ask(rule, keys, epsilons, utilities):
+    """Answers, costs of a yes and of noes, statuses, and the states, step by step."""
+
+    def step(state, inputs):
+        i, epsilon, utility = inputs
+        state, stop = rule.step(jax.random.fold_in(keys[1], i), state, epsilon, utility)
+        costs = rule.cost(epsilon, stopped=True), rule.cost(epsilon, stopped=False)
+        return state, (stop, costs, rule.status(state), _plain(state))
+
+    start = rule.init(keys[0], epsilons[0])
+    return jax.lax.scan(step, start, (jnp.arange(STEPS), epsilons, utilities))[1]
+
+
+def _plain(state):
+    """A state with its keys as numbers."""
+
+    def plain(leaf):
+        is_key = jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key)
+        return jax.random.key_data(leaf) if is_key else leaf
+
+    return jax.tree.map(plain, state)
+
+
+def _ask_eagerly(rule, keys, epsilons, utilities):
+    state, seen = rule.init(keys[0], epsilons[0]), []
+    for i, (epsilon, utility) in enumerate(zip(epsilons, utilities, strict=True)):
+        state, stop = rule.step(jax.random.fold_in(keys[1], i), state, epsilon, utility)
+        costs = rule.cost(epsilon), rule.cost(epsilon, False)
+        seen.append((stop, costs, rule.status(state), _plain(state)))
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *seen)
+
+
+ask = jax.jit(_ask)
+ask_lanes = jax.jit(jax.vmap(_ask))
+
+
+def _questions(case, dtype=None, seed=0):
+    """Rule, keys, rising epsilons and utilities about the threshold."""
+    dtype = jnp.dtype(dtype or jnp.result_type(float))
+    utilities = np.random.default_rng(seed).normal(0.5, 3.0, STEPS).astype(dtype)
+    epsilons = np.geomspace(0.5, 4.0, STEPS).astype(dtype)
+    return case.build(0.5), jax.random.split(jax.random.key(seed)), epsilons, utilities
+
+
+def _lanes_of_questions(case, seed):
+    """Parameters, keys, epsilons and utilities that differ between lanes."""
+    rng, dtype = np.random.default_rng(seed), jnp.result_type(float)
+    rule, _, epsilons, _ = _questions(case)
+    factors = rng.uniform(0.5, 2.0, LANES).astype(dtype)
+    many = jax.tree.map(lambda leaf: (leaf * factors).astype(dtype), rule)
+    keys = jax.random.split(jax.random.key(seed), (LANES, 2))
+    utilities = rng.normal(0.5, 3.0, (LANES, STEPS)).astype(dtype)
+    return many, keys, np.outer(factors, epsilons).astype(dtype), utilities
+
+
+def check_purity(case):
+    """The same keys give the same answers; other keys others, where there is noise."""
+    inputs = rule, keys, epsilons, utilities = _lanes_of_questions(case, seed=1)
+    first = ask_lanes(*inputs)
+    common.assert_same(first, ask_lanes(*inputs))
+    for changed, draws in (
+        (keys.at[:, 0].set(keys[:, 1]), case.private and not case.separate),
+        (keys.at[:, 1].set(keys[:, 0]), case.private),
+    ):
+        stops = ask_lanes(rule, changed, epsilons, utilities)[0]
+        assert np.any(stops != first[0]) == draws
+
+
+def check_dtype(case):
+    """Floats have the dtype of epsilon; answers are bool, statuses and counts int32."""
+    for dtype in (jnp.result_type(float), np.float32):
+        stop, costs, status, states = jax.eval_shape(_ask, *_questions(case, dtype))
+        assert stop.dtype == bool
+        assert status.dtype == jnp.int32
+        assert all(cost.dtype == dtype for cost in costs)
+        floats = [leaf for leaf in jax.tree.leaves(states) if leaf.dtype.kind == "f"]
+        assert all(leaf.dtype == dtype for leaf in floats)
+
+
+def check_jit_against_eager(case):
+    inputs = _questions(case)
+    common.assert_close(ask(*inputs), _ask_eagerly(*inputs))
+
+
+def check_vmap_against_loop(case):
+    """Over keys, parameters, epsilons and utilities at once; also over thresholds alone."""
+    inputs = _lanes_of_questions(case, seed=3)
+    lanes = ask_lanes(*inputs)
+    for i in range(5):
+        common.assert_close(common.lane(lanes, i), ask(*(common.lane(part, i) for part in inputs)))
+    thresholds = np.array([-9.0, 0.5, 9.0], jnp.result_type(float))
+    made = [jax.tree.map(thresholds.dtype.type, case.build(one)) for one in thresholds]
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *made)
+    common.assert_same(jax.jit(jax.vmap(case.build))(thresholds), stacked)
+
+
+def check_is_monotone(case):
+    """Under one key a better utility never turns a yes into a no; and some turn a no into a yes."""
+    rule, keys, epsilons, utilities = _lanes_of_questions(case, seed=4)
+    order = np.argsort(np.argsort(utilities, axis=0), axis=0)
+    better = np.sort(utilities, axis=0)[np.minimum(order + LANES // 4, LANES - 1), range(STEPS)]
+    low = np.asarray(ask_lanes(rule, keys, epsilons, utilities)[0])
+    high = np.asarray(ask_lanes(rule, keys, epsilons, better.astype(utilities.dtype))[0])
+    assert np.all(high >= low)
+    assert np.any(high > low)
+    for utility, stops in ((np.inf, True), (-np.inf, False), (np.nan, False)):
+        extreme = np.full_like(utilities, utility)
+        assert np.all(ask_lanes(rule, keys, epsilons, extreme)[0] == stops)
+
+
+def check_state_is_blind(case):
+    """The new state does not depend on the utility."""
+    rule, keys, epsilons, utilities = _lanes_of_questions(case, seed=5)
+    seen = ask_lanes(rule, keys, epsilons, utilities)[3]
+    for other in (-utilities, np.full_like(utilities, np.inf), np.full_like(utilities, np.nan)):
+        common.assert_same(seen, ask_lanes(rule, keys, epsilons, other)[3])
+
+
+def check_sequence_of_thresholds(case):
+    """Thresholds that move are utilities that move the other way; past their end there is no."""
+    end = STEPS - 2
+    for seed in range(20):  # until some answers are yes and some no
+        rule, keys, epsilons, utilities = _questions(case, seed=seed)
+        want = ask(rule, keys, epsilons, utilities)[0] & (np.arange(STEPS) < end)
+        if 0 < np.sum(want) < end:
+            break
+    assert 0 < np.sum(want) < end
+    shifts = np.arange(STEPS, dtype=utilities.dtype)
+    moved, same = case.build(0.5 + shifts[:end]), case.build(np.full(end, 0.5).tolist())
+    assert rule.max_steps is None
+    assert moved.max_steps == same.max_steps == end
+    np.testing.assert_array_equal(ask(same, keys, epsilons, utilities)[0], want)
+    np.testing.assert_array_equal(ask(moved, keys, epsilons, utilities + shifts)[0], want)
+    stops = ask(case.build(np.full(end, -np.inf)), keys, epsilons, utilities)[0]
+    np.testing.assert_array_equal(stops, np.arange(STEPS) < end)
+    with pytest.raises(ValueError, match=r"threshold has shape \(2, 6\): must be a scalar or a"):
+        ask(case.build(np.zeros((2, STEPS))), keys, epsilons, utilities)
+
+
+def check_cost(case):
+    """Noes cost half of what a yes does, at any epsilon; public answers cost nothing.
+
+    Where each answer is paid for, noes cost as much as a yes, and all of them together their sum.
+    """
+    rule, _, epsilons, _ = _questions(case)
+    yes, noes = rule.cost(epsilons), rule.cost(epsilons, stopped=False)
+    assert yes.shape == noes.shape == epsilons.shape
+    if case.separate:
+        np.testing.assert_array_equal(noes, yes)
+        answers = np.arange(STEPS, dtype=np.int32)
+        total = np.asarray(rule.cost(epsilons, answers % 2 == 0, answers))
+        np.testing.assert_allclose(total, answers * yes, rtol=1e-6)
+        assert total[0] == 0
+    else:
+        np.testing.assert_array_equal(2 * noes, yes)
+        np.testing.assert_array_equal(rule.cost(epsilons, True, 7), yes)
+    np.testing.assert_array_equal(rule.cost(epsilons, np.arange(STEPS) % 2 == 0)[::2], yes[::2])
+    assert np.all(yes > 0) == np.any(yes > 0) == case.private
+    assert (rule.sensitivity is not None) == case.private
+
+
+def check_status(case):
+    """All is well at rising epsilons."""
+    status = ask_lanes(*_lanes_of_questions(case, seed=6))[2]
+    np.testing.assert_array_equal(status, np.full((LANES, STEPS), Status.RUNNING))
+
+
+def check_scale(case):
+    """In other units of the utility, a power of two, the answers are the same."""
+    if not case.private:
+        return
+    rule, keys, epsilons, utilities = _lanes_of_questions(case, seed=7)
+    other = dataclasses.replace(
+        rule, threshold=4 * rule.threshold, sensitivity=np.full_like(rule.threshold, 4.0)
+    )
+    rule = dataclasses.replace(rule, sensitivity=np.ones_like(rule.threshold))
+    np.testing.assert_array_equal(
+        ask_lanes(rule, keys, epsilons, utilities)[0],
+        ask_lanes(other, keys, epsilons, 4 * utilities)[0],
+    )
+
+
+def check_traces(case):
+    """New keys, parameters, epsilons and utilities reuse the program."""
+    rule, keys, epsilons, utilities = _questions(case)
+    changed = jax.tree.map(lambda leaf: 1.5 * leaf, rule)
+    calls = ((rule, keys[::-1], 2 * epsilons, utilities + 1), (changed, keys, epsilons, utilities))
+    assert common.count_traces(_ask, (rule, keys, epsilons, utilities), *calls) == 1
+
+
+def check_pytree(case):
+    rule, keys, epsilons, _ = _questions(case)
+    common.assert_pytree(rule)
+    state = jax.eval_shape(rule.init, keys[0], epsilons[0])
+    copy = jax.tree.unflatten(jax.tree.structure(state), jax.tree.leaves(state))
+    assert type(copy) is type(state)
+    assert copy == state
+
+
+CHECKS = (
+    check_purity,
+    check_dtype,
+    check_jit_against_eager,
+    check_vmap_against_loop,
+    check_is_monotone,
+    check_state_is_blind,
+    check_sequence_of_thresholds,
+    check_cost,
+    check_status,
+    check_scale,
+    check_traces,
+    check_pytree,
+    check_errors,
+)

@@ -1,0 +1,157 @@
+"""The privacy loss of Skellam noise, against an exact formula.
+
+The contour integral of the generating function through its saddle point, with the large terms in 50
+digits; itself held against mpmath's Bessel function.
+"""
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+from scipy import stats
+
+from nrjax.processes.skellam import Skellam, SkellamState
+
+pytestmark = pytest.mark.numerical
+
+CASES = 2**13  # losses in one call
+
+
+def _log_pmf(k, mean1, mean2, nodes=1500):
+    k, mean1, mean2 = mp.mpf(float(k)), mp.mpf(mean1), mp.mpf(mean2)
+    w = mp.sqrt(k * k + 4 * mean1 * mean2)
+    side, mean = (1, mean1) if k >= 0 else (-1, mean2)
+    theta = side * mp.log((abs(k) + w) / (2 * mean))
+    width = float(w)
+    top = min(np.pi, 12 / np.sqrt(width)) if width > 300 else np.pi
+    angle = (np.arange(nodes) + 0.5) * top / nodes
+    s = angle * angle
+    near = -(angle**3) / 6 * (1 - s / 20 * (1 - s / 42 * (1 - s / 72 * (1 - s / 110))))
+    phase = float(k) * np.where(angle < 0.3, near, np.sin(angle) - angle)
+    integral = np.exp(-2 * width * np.sin(angle / 2) ** 2) @ np.cos(phase) * top / nodes / np.pi
+    return w - mean1 - mean2 - k * theta + mp.log(mp.mpf(float(integral)))
+
+
+@pytest.mark.parametrize(
+    ("k", "mean1", "mean2"),
+    [(0, 0.5, 0.5), (3, 10, 2), (-7, 3, 3), (1, 1e-9, 2), (300, 100, 90), (-300, 1e3, 2e3)],
+)
+def test_the_oracle(k, mean1, mean2):
+    with mp.workdps(50):
+        m1, m2 = mp.mpf(mean1), mp.mpf(mean2)
+        bessel = mp.besseli(abs(k), 2 * mp.sqrt(m1 * m2))
+        direct = -m1 - m2 + mp.mpf(k) / 2 * mp.log(m1 / m2) + mp.log(bessel)
+        assert abs(direct - _log_pmf(k, mean1, mean2)) < 1e-14
+
+
+def _loss(*columns):
+    """Losses of cases (time, rate1, rate2, noise, shift), padded: one program for all tests."""
+    columns = np.stack(np.broadcast_arrays(*columns)).astype(jnp.result_type(float))
+    assert columns.shape[1] <= CASES
+    padded = np.pad(columns, ((0, 0), (0, CASES - columns.shape[1])), constant_values=1)
+    return np.asarray(_losses(*padded))[: columns.shape[1]]
+
+
+@jax.jit
+@jax.vmap
+def _losses(time, rate1, rate2, noise, shift):
+    up, down = jnp.maximum(noise, 0), jnp.maximum(-noise, 0)
+    state = SkellamState(up, down, time, jnp.asarray(False))
+    return Skellam((), rate1, rate2).privacy_loss(state, shift)
+
+
+def _grid():
+    cases = []
+    for time in (1e-12, 0.1, 3.0, 9.0, 10.5, 40.0, 300.0, 1e4, 1e6):
+        for rate1, rate2 in ((1.0, 1.0), (1.0, 0.3), (0.25, 1.0), (1.0, 1e-4)):
+            mean, deviation = time * (rate1 - rate2), np.sqrt(time * (rate1 + rate2))
+            typical = {round(mean + c * deviation) for c in (-6, -2, -0.5, 0, 0.3, 1, 2.5, 6)}
+            for noise in sorted(typical | {0, 1, -2, 19, -21, -int(time)}):
+                shifts = {1, -1, 2, -3, 25, -40, 1000, -1000, -noise, 1 - 2 * noise, 10**6}
+                cases += [(time, rate1, rate2, noise, shift) for shift in sorted(shifts)]
+    return np.array(cases)
+
+
+def test_loss_against_the_oracle(dtype):
+    cases = _grid().astype(dtype)
+    computed = np.asarray(_loss(*cases.T), float)
+    memory = {}
+
+    def log_pmf(k, time, rate1, rate2):
+        case = (k, time, rate1, rate2)
+        if case not in memory:
+            memory[case] = _log_pmf(k, mp.mpf(time) * mp.mpf(rate1), mp.mpf(time) * mp.mpf(rate2))
+        return memory[case]
+
+    with mp.workdps(50):
+        exact, error = np.empty(len(cases)), np.empty(len(cases))
+        for i, (time, rate1, rate2, noise, shift) in enumerate(cases.astype(float)):
+            rates = (time, rate1, rate2)
+            right = log_pmf(noise, *rates) - log_pmf(noise + shift, *rates)
+            exact[i], error[i] = float(right), float(computed[i] - right)
+    tolerance = {4: 1e-3, 8: 1e-9}[dtype.itemsize]
+    # A loss of 1e4 has no more digits than this.
+    allowed = tolerance + 10 * np.finfo(dtype).eps * np.abs(exact)
+    worst = np.argmax(np.abs(error) / allowed)
+    assert np.all(np.abs(error) <= allowed), (cases[worst], exact[worst], error[worst])
+    time, rate1, rate2, noise, shift = cases.T.astype(float)
+    typical = np.abs(noise - time * (rate1 - rate2)) <= 10 * np.sqrt(time * (rate1 + rate2)) + 20
+    usual = typical & (np.abs(shift) <= 1000) & (np.abs(exact) < 100)
+    assert np.sum(usual) > 1000
+    assert np.max(np.abs(error[usual])) <= tolerance
+
+
+@pytest.mark.parametrize(("time", "shift"), [(0.3, 1), (6.0, -2), (500.0, 30)])
+def test_mean_of_exp_minus_loss_is_one(dtype, time, shift):
+    rate1, rate2 = 1.0, 0.75
+    mean, reach = time * 0.25, 30 + 12 * np.sqrt(time)
+    k = np.arange(np.floor(mean - reach), mean + reach)
+    loss = _loss(time, rate1, rate2, k, shift).astype(float)
+    weights = stats.skellam(time * rate1, time * rate2).pmf(k)
+    tolerance = {4: 2e-4, 8: 1e-9}[dtype.itemsize]
+    assert abs(weights @ np.exp(-loss) - 1) < tolerance
+    assert abs(weights @ np.exp(loss) - 1) > 10 * tolerance  # the wrong sign is seen
+
+
+def state_of(positive, time, dtype):
+    """With counts of 8, 4 and 2 on the other side."""
+    counts = jnp.asarray([positive, [8, 4, 2]], dtype)
+    return SkellamState(*counts, jnp.asarray(time, dtype), jnp.asarray(False))
+
+
+def test_loss_sums_over_coordinates(dtype):
+    process, shift = Skellam((3,), 1.0, 0.5), np.array([1, 0, -2])
+    state = state_of([23, 19, 25], 20.0, dtype)
+    loss = process.privacy_loss(state, shift)
+    assert loss.shape == ()
+    assert loss.dtype == dtype
+    each = _loss(20.0, 1.0, 0.5, process.value(state), shift)
+    np.testing.assert_allclose(loss, np.sum(each), rtol=1e-5)
+    assert process.privacy_loss(state, 0) == 0
+
+
+def test_one_rate_may_be_zero(dtype):
+    process = Skellam((1000,), 0.0, 2.0)
+    state = process.rewind(jax.random.key(1), process.init(jax.random.key(0), 5.0), 3.0)
+    x = np.asarray(process.value(state), float)
+    assert np.all(x <= 0)
+    law = stats.poisson(6.0)
+    for shift in (-1, -40):
+        right = law.logpmf(-x) - law.logpmf(-x - shift)
+        atol = {4: 1e-4, 8: 1e-9}[dtype.itemsize]
+        np.testing.assert_allclose(_loss(3.0, 0.0, 2.0, x, shift), right, rtol=1e-5, atol=atol)
+    k = np.array([-2, -1, 0])
+    np.testing.assert_array_equal(np.isposinf(_loss(3.0, 0.0, 2.0, k, 1)), [False, False, True])
+    np.testing.assert_array_equal(_loss(3.0, 0.0, 2.0, k, 0), 0)
+
+
+def test_shift_must_be_an_integer(dtype):
+    process, state = Skellam((3,), 1.0, 1.0), state_of([3, 0, 5], 3.0, dtype)
+    for shift in (0.5, np.array([1.0, 1.5, 0.0]), np.nan, np.inf):
+        with pytest.raises(ValueError, match=r"shift = .*integers"):
+            process.privacy_loss(state, shift)
+    traced = jax.jit(process.privacy_loss)
+    assert jnp.isposinf(traced(state, jnp.array([1.0, 1.5, 0.0])))
+    assert jnp.isposinf(traced(state, jnp.array([0.0, jnp.nan, 1.0])))
+    assert jnp.isfinite(traced(state, jnp.array([1.0, 2.0, -3.0])))
