@@ -154,8 +154,9 @@ TAKEN = ("trial", "chunk", "seconds", "stopped", "stopping_epsilon", "shortfall"
 
 def goal_of(rule: StoppingRule) -> float | None:
     """The utility that a rule looks for, where that is one number."""
-    threshold = np.asarray(getattr(rule, "threshold", np.nan), float)
-    return float(threshold) if threshold.ndim == 0 and np.isfinite(threshold) else None
+    threshold = np.asarray(getattr(rule, "threshold", np.nan))
+    known = threshold.ndim == 0 and np.isfinite(threshold)
+    return float(str(threshold)) if known else None  # as it was written, not as float32 has it
 
 
 class Plan(NamedTuple):

@@ -126,9 +126,9 @@ def _dealt(
     under_way: dict[Any, Task] = {}
     missing, longest, last = set(tasks), 0.0, time.monotonic()
 
-    def submit(task: Task, **options: Any) -> None:
+    def submit(task: Task, study: Any, **options: Any) -> None:
         name = f"nrjax-{task.case}-{task.name}-{task.first}-{time.time_ns()}"
-        future = client.submit(run_chunk, sent, digest, dict(facts), task, key=name, **options)
+        future = client.submit(run_chunk, study, digest, dict(facts), task, key=name, **options)
         under_way[future] = task
         future.add_done_callback(ended.put)
 
@@ -137,14 +137,15 @@ def _dealt(
         while missing:
             room = _AHEAD * max(1, sum(client.nthreads().values())) - len(under_way)
             for _ in range(min(room, len(waiting))):
-                submit(waiting.pop())
+                submit(waiting.pop(), sent)
             try:
                 future = ended.get(timeout=1.0)
             except queue.Empty:
                 late = time.monotonic() - last > max(_PATIENCE, _SLOWER * longest)
                 if late and not waiting:
                     for task in _held_up(client, under_way, missing):
-                        submit(task, workers=_idle(client))
+                        # With the study itself: what it was sent to may be frozen.
+                        submit(task, data, workers=_idle(client))
                     last = time.monotonic()
                 continue
             task, last = under_way.pop(future), time.monotonic()
@@ -153,7 +154,7 @@ def _dealt(
             if future.status == "finished":
                 done = future.result()
                 missing.discard(task)
-                longest = max(longest, done.seconds + done.compiling)
+                longest = max(longest, done.seconds)
                 yield task, done
                 continue
             if task in under_way.values():  # the same chunk is with another worker

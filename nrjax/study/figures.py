@@ -121,19 +121,19 @@ def quantities(
     scalars = {name: _scalars(results, name) for name in names if results.statuses(name) is None}
     kept = unique(quantity for some in scalars.values() for quantity in some)
     styles = _styles(results)
-    figure, panels = None, [axes]
     if axes is None:
         figure, grid = new_panels(max(5.5, 4.2 * len(kept)), 1, len(kept))
-        panels = list(grid[0])
+        panels: list[Axes] = list(grid[0])
+    else:
+        figure, panels = axes.get_figure(root=True) or Figure(), [axes]
     for panel, quantity in zip(panels, kept, strict=False):
         for case, some in scalars.items():
             if quantity in some:
                 _draw_law(panel, results, case, quantity, styles)
         panel.set(xlabel=words(quantity), ylabel="trials at or below (%)")
         draw_function_axes(panel)
-    if figure is None:
-        return axes.get_figure(root=True) or Figure()
-    _legend(figure, panels, [BAND])
+    if axes is None:
+        _legend(figure, panels, [BAND])
     return figure
 
 

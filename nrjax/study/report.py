@@ -83,10 +83,13 @@ def standard(results: Results, summary: Mapping[str, Any]) -> Report:
             )
         )
     headings = ("case", "stopped", "met goal", *EPSILONS, "step", "seconds")
-    remarks = [BESIDE, *precision.remarks(results), *accuracy(summary), *unstopped(summary)]
+    remarks = [BESIDE, *precision.remarks(results), *accuracy(summary), *warnings(summary)]
     title = f"{summary['study']}: stopping epsilon, over all trials"
     return Report(title, headings, tuple(rows), tuple(remarks))
 
+
+AT_FIRST_STEP = 0.05
+"""From this share of trials on, the first level of a schedule is worth a warning."""
 
 EPSILONS = ("median", "(95 %)", "quartiles")
 """Headings of `epsilons`."""
@@ -139,14 +142,23 @@ def accuracy(summary: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def unstopped(summary: Mapping[str, Any]) -> list[str]:
-    """Where the median is infinite."""
-    return [
-        f"Warning: {share(case['stopped'])} of the trials of {case['case']} stopped; the others "
-        "count as infinite, and so does the median."
-        for case in summary["cases"]
-        if case.get("epsilon") is not None and case["epsilon"]["q50"] is None
-    ]
+def warnings(summary: Mapping[str, Any]) -> list[str]:
+    """What should make one doubt the table."""
+    lines = []
+    for case in summary["cases"]:
+        if case.get("epsilon") is None:
+            continue
+        if case["epsilon"]["q50"] is None:
+            lines.append(
+                f"Warning: {share(case['stopped'])} of the trials of {case['case']} stopped; the "
+                "others count as infinite, and so does the median."
+            )
+        if case["stopped_at_first_step"] >= AT_FIRST_STEP:
+            lines.append(
+                f"Warning: {share(case['stopped_at_first_step'])} of the trials of {case['case']} "
+                "stopped at the first level of the schedule; their epsilon says where it begins."
+            )
+    return lines
 
 
 def number(value: float | None) -> str:

@@ -298,7 +298,7 @@ def _complete(
     room = settings.trials if settings.until_se is None else settings.chunk or 0
     while True:
         made = study.plans(settings, max(settings.trials, room))
-        with _resumable(store.folder):
+        with _resumable(store):
             if client is None:
                 fill(store, key, made, progress, _LATER)
             else:
@@ -315,13 +315,13 @@ def _extended(
 ) -> tuple[Store, RunSettings]:
     """Store and settings with more trials."""
     settings = dataclasses.replace(settings, trials=trials)
-    with _resumable(store.folder):
+    with _resumable(store):
         recorded = store.settings | {"settings": study.recorded(settings)}
         return store.extend(trials, recorded), settings
 
 
 def _concluded(results: Results) -> Results:
-    with _resumable(results.folder), results.store.writer():
+    with _resumable(results.store), results.store.writer():
         results.conclude()
     return results
 
@@ -351,15 +351,18 @@ def _shown(progress: bool | Progress) -> Iterator[Progress | None]:
 
 
 @contextlib.contextmanager
-def _resumable(folder: Path) -> Iterator[None]:
+def _resumable(store: Store) -> Iterator[None]:
     """Say of a failure of the disk, or of Ctrl-C, how to go on."""
+    again = f"`nrjax resume {store.folder}`"
+    if store.settings.get("source") is None:
+        again = "the same call of Study.run"
     try:
         yield
     except KeyboardInterrupt:
-        kept = f"what was done is in the folder: `nrjax resume {folder}` takes it up again"
+        kept = f"what was done is in {store.folder}: {again} takes it up again"
         raise KeyboardInterrupt(kept) from None
     except OSError as error:
         if error.errno is None:
             raise
-        message = f"{error.strerror}; then `nrjax resume {folder}` goes on from there"
+        message = f"{error.strerror}; then {again} goes on from there"
         raise OSError(error.errno, message) from error

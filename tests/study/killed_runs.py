@@ -16,9 +16,8 @@ from pathlib import Path
 
 import xarray  # noqa: F401  # here, not in each child
 
-from nrjax.studies import runner
-from nrjax.studies.folder import RESULTS
-from tests.studies import toy
+from nrjax.study.folder import RESULTS
+from tests.study import test_resume
 
 CHUNK, FIRST, TRIALS = 4, 10, 23
 
@@ -39,10 +38,9 @@ class Tells:
 def live(folder: Path, data: Path, pipe: int) -> None:
     """Begin the run, or take it up; more trials are asked for as soon as there is a store."""
     if (folder / RESULTS).exists():
-        runner.resume(folder, TRIALS, Tells(pipe))
+        test_resume.resume(folder, TRIALS, Tells(pipe))
     else:
-        chosen = toy.Settings(out=folder, trials=FIRST, chunk=CHUNK, data=data)
-        runner.run(toy, chosen, Tells(pipe))
+        test_resume.run(folder, data, FIRST, Tells(pipe), CHUNK)
 
 
 def killed(call: Callable[[int], None], events: int, seconds: float) -> bool:
@@ -74,7 +72,6 @@ def killed(call: Callable[[int], None], events: int, seconds: float) -> bool:
 
 if __name__ == "__main__":
     home, data, kills = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-    toy.use(runner)
     rng = random.Random(0)
     facts = {"killed": 0, "killed at work": 0, "runs": 0}
     while facts["killed"] < kills:

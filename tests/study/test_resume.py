@@ -1,0 +1,414 @@
+"""A run from the shell that was stopped is taken up again; what does not fit is refused."""
+
+import contextlib
+import errno
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("xarray")
+
+from nrjax import cli
+from nrjax.study import sources
+from nrjax.study import store as store_module
+from nrjax.study.settings import RunSettings
+from nrjax.study.store import Store, StoreBusyError
+from nrjax.study.study import begin, take_up
+from tests.study.test_conformance import DiesAfter, Killed, assert_same_bits
+
+CHUNK = 4
+KILLS = 100
+FILE = str(Path(__file__).with_name("walks.py"))
+posix = pytest.mark.skipif(os.name != "posix", reason="needs signals")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "scales.csv"
+    np.savetxt(path, [1.0, 2.0, 0.5])
+    return path
+
+
+def run(out, data, trials=10, progress=None, chunk=CHUNK, **own):
+    source = sources.find(FILE)
+    settings = RunSettings(out=out, trials=trials, chunk=chunk)
+    study = source.study(source.settings(data=data, **own), settings)
+    return begin(study, settings, progress).store
+
+
+def resume(folder, trials=None, progress=None):
+    store = Store.open(folder)
+    source = sources.of_store(store)
+    made, reporting = lambda: source.stored(store), sources.reporting_of(store)
+    return take_up(store, made, reporting, progress, trials=trials).store
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, data):
+    """Runs that were not interrupted, by their number of trials."""
+    home = tmp_path_factory.mktemp("whole")
+    return {trials: run(home / str(trials), data, trials) for trials in (10, 12, 23)}
+
+
+@pytest.fixture
+def copied(finished, tmp_path):
+    """A copy of the finished run of ten trials."""
+    shutil.copytree(finished[10].folder, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def edit(folder, change):
+    """Change what the manifest says."""
+    path = folder / "results" / "manifest.json"
+    layout = json.loads(path.read_text())["layout"]
+    change(layout)
+    store_module._write_manifest(path.parent, layout)
+
+
+def test_the_shell_takes_it_up_and_says_what_is_unfinished(finished, data, tmp_path, capsys):
+    with pytest.raises(Killed):
+        run(tmp_path / "run", data, progress=DiesAfter(2))
+    again = ["run", FILE, "--data", str(data), "--out", str(tmp_path / "run"), "--trials", "10"]
+    for arguments, said in (
+        (["summary", str(tmp_path / "run")], "is not finished: finish it with `nrjax resume"),
+        (again, "unfinished): take them up again with `nrjax resume"),
+    ):
+        assert cli.main(arguments) == 2
+        error = capsys.readouterr().err
+        assert said in error
+        assert error.count("\n") == 1
+    assert cli.main(["resume", str(tmp_path / "run")]) == 0
+    assert "from-6 outcome: 0 of 10 trials" in capsys.readouterr().out
+    assert_same_bits(Store.open(tmp_path / "run"), finished[10])
+    assert cli.main([*again[:-1], "12", "--overwrite", "--chunk", "4"]) == 0
+    assert_same_bits(Store.open(tmp_path / "run"), finished[12])
+
+
+def test_a_finished_run_is_concluded_again_without_its_data(copied, finished, monkeypatch):
+    (copied / "summary.json").unlink()
+    for left in (".summary.json.1.tmp", "figures/.sums.png.1.tmp"):  # by a killed process
+        (copied / left).touch()
+    edit(copied, lambda layout: layout["settings"].update(jaxlib="0.0"))  # nothing is run
+    monkeypatch.setattr(np, "loadtxt", None)
+    store = resume(copied)
+    assert (copied / "summary.json").exists()
+    assert not list(copied.rglob("*.tmp"))
+    assert_same_bits(store, finished[10])
+    assert cli.main(["plot", str(copied)]) == 0
+
+
+@pytest.mark.parametrize("trials", [12, 23])
+def test_trials_can_be_added(copied, finished, trials):
+    paths = [path for end in (4, 8) for path in copied.glob(f"results/*/outcome/*{end:010}.npz")]
+    files = {path: path.stat().st_ino for path in paths}
+    assert len(files) == 2 * 2
+    store = resume(copied, trials)
+    assert_same_bits(store, finished[trials])
+    # What was full is not written again.
+    assert {path: path.stat().st_ino for path in files} == files
+    assert store.settings["settings"]["trials"] == trials
+    assert store.settings["fingerprints"] == finished[trials].settings["fingerprints"]
+
+
+def _dying(monkeypatch, number):
+    """Let the process die at the `number`-th rename from now on; tells whether it came to that."""
+    count = itertools.count()
+    replace = Path.replace
+    came = []
+
+    def dies(self, target):
+        if next(count) == number:
+            came.append(self)
+            raise Killed
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", dies)
+    return came
+
+
+def test_kills_between_all_renames_of_extending(copied, finished, monkeypatch):
+    """Whatever is left is the store of before, and can be extended again."""
+    for number in itertools.count():
+        folder = copied.with_name(f"copy-{number}")
+        shutil.copytree(copied, folder)
+        with monkeypatch.context() as patch:
+            came = _dying(patch, number)
+            with contextlib.suppress(Killed):
+                Store.open(folder).extend(23)
+        if not came:
+            assert Store.open(folder).cases == finished[23].cases
+            break
+        assert_same_bits(Store.open(folder), finished[10])
+        assert_same_bits(resume(folder, 12), finished[12])
+    assert number == 1  # the manifest
+
+
+@pytest.mark.parametrize(
+    ("fact", "value", "message"),
+    [
+        ("nrjax", "0.0", r"nrjax is '.*' here and was '0\.0' \(pip install \"nrjax==0\.0\"\)"),
+        ("jaxlib", "0.0", r"jaxlib is '.*' here and was '0\.0'"),
+        ("cpu", "another", r"cpu is '.*' here and was 'another' \(a processor of that kind\)"),
+        ("device", "gpu", r"device is 'cpu' here and was 'gpu' \(set JAX_PLATFORMS=gpu\)"),
+        ("precision", "float16", r"precision is 'float.*' here and was 'float16' \(unset JAX_EN"),
+        ("seed", 7, r"seed is 0 here and was 7"),  # or the one among its settings was changed
+        ("fingerprints", {}, r"what is computed of from-0, or the data it is computed from, are n"),
+    ],
+)
+def test_other_circumstances_are_refused_by_name(copied, fact, value, message):
+    edit(copied, lambda layout: layout["settings"].update({fact: value}))
+    before = (copied / "results" / "manifest.json").read_bytes()
+    with pytest.raises(ValueError, match=message) as caught:
+        resume(copied, 12)
+    assert "cannot be taken up here" in str(caught.value)
+    assert (copied / "results" / "manifest.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ([1.0, 2.0, 0.25], "total of from-0 is 3.25 here and was 3.5"),
+        ([2.0, 1.0, 0.5], "what is computed of from-0, or the data it is computed from"),
+        ([1.0, 2.5], "what is kept of from-0 is laid out in another way here"),
+    ],
+)
+def test_other_data_are_refused(data, tmp_path, numbers, message):
+    own = tmp_path / "own.csv"
+    shutil.copy(data, own)
+    run(tmp_path / "run", own)
+    np.savetxt(own, numbers)
+    with pytest.raises(ValueError, match=message):
+        resume(tmp_path / "run", 12)
+
+
+def test_a_file_is_known_by_what_it_computes(data, finished, tmp_path):
+    """Other words are the same study; another program is not, though all numbers are the same."""
+    own = tmp_path / "own.py"
+    text = Path(FILE).read_text()
+    own.write_text(text)
+    command = [
+        "--data",
+        str(data),
+        "--trials",
+        "10",
+        "--chunk",
+        "4",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    assert cli.main(["run", str(own), *command]) == 0
+    assert_same_bits(Store.open(tmp_path / "run"), finished[10])
+    renamed = text.replace("moves", "changes").replace('"""A case for each beginning."""', "")
+    own.write_text(renamed + "\n# more words\n")
+    assert_same_bits(resume(tmp_path / "run", 12), finished[12])
+    own.write_text(text.replace("normal(key", "laplace(key"))
+    with pytest.raises(ValueError, match="what is computed of from-0"):
+        resume(tmp_path / "run", 23)
+    own.unlink()
+    with pytest.raises(FileNotFoundError, match=r"own\.py"):
+        resume(tmp_path / "run", 23)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda own: own.pop("trials"), "the stored settings lack 'trials', and this version"),
+        (lambda own: own.pop("wide"), "the stored settings lack 'wide', and this version"),
+        (lambda own: own.update(trials="many"), "trials = 'many': must be of type int"),
+        (lambda own: own.update(keep="nothing"), "keep = 'nothing': must be one of"),
+        (lambda own: own.update(wide=2), "wide is 2 here and was|total of from-0|laid out in ano"),
+    ],
+)
+def test_settings_that_cannot_be_read_back_are_refused(copied, change, message):
+    edit(copied, lambda layout: change(layout["settings"]["settings"]))
+    with pytest.raises(ValueError, match=message):
+        resume(copied, 12)
+
+
+def test_data_are_found_from_another_folder(data, finished, tmp_path, monkeypatch):
+    monkeypatch.chdir(data.parent)
+    with pytest.raises(Killed):
+        run(tmp_path / "run", Path(data.name), progress=DiesAfter(1))
+    monkeypatch.chdir(tmp_path)
+    assert_same_bits(resume(tmp_path / "run"), finished[10])
+
+
+def test_nothing_to_resume(tmp_path):
+    with pytest.raises(FileNotFoundError, match="begin it again with `nrjax run`"):
+        resume(tmp_path / "nowhere")
+    assert not (tmp_path / "nowhere").exists()
+    (tmp_path / ".results.new").mkdir()
+    with pytest.raises(FileNotFoundError, match="stopped before it was laid out leaves none"):
+        resume(tmp_path)
+
+
+def test_a_run_begun_in_python_is_not_the_shells(copied):
+    edit(copied, lambda layout: layout["settings"].update(source=None))
+    with pytest.raises(ValueError, match=r"this one's program calls Study\.run again instead"):
+        resume(copied)
+
+
+@pytest.mark.parametrize("trials", [None, 12])  # None: only the summary and figures would be made
+def test_a_run_at_work_is_left_alone(copied, trials):
+    with Store.open(copied).writer(), pytest.raises(StoreBusyError, match="another run"):
+        resume(copied, trials)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of two megabytes."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=30, check=False)
+    except FileNotFoundError:
+        pytest.skip("there is no mount here")
+    if done.returncode:
+        pytest.skip("file systems cannot be mounted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True, timeout=30)
+
+
+def test_a_disk_that_is_too_small_is_found_first(small_disk, data):
+    out = small_disk / "run"
+    with pytest.raises(OSError, match=r"take up to [0-9.]+ MB, and .* are free there") as caught:
+        run(out, data, 1000, wide=500, chunk=100)
+    assert caught.value.errno == errno.ENOSPC
+    assert not [path for path in out.rglob("*") if path.suffix == ".npz"]
+
+
+def test_a_disk_that_fills_ends_clearly_and_the_run_can_be_resumed(small_disk, data, tmp_path):
+    whole = run(tmp_path / "whole", data, wide=10)
+    out, ballast = small_disk / "run", small_disk / "ballast"
+    ballast.write_bytes(b"")
+
+    class Fills(DiesAfter):
+        def advance(self, trials, seconds):
+            self.left -= 1
+            if self.left == 0:
+                _fill(ballast)
+
+    with pytest.raises(OSError, match=r"No space left on device; then `nrjax resume") as caught:
+        run(out, data, wide=10, progress=Fills(2))
+    assert caught.value.errno == errno.ENOSPC
+    # At every later moment too: in the chunks, in the summary, in the figures.
+    failures = 0
+    for chunks in range(1, 5):
+        ballast.write_bytes(b"")
+        error = _failure(out, Fills(chunks))
+        if error is not None:
+            assert error.errno == errno.ENOSPC
+            assert "goes on from there" in str(error)
+            failures += 1
+    assert failures >= 2
+    ballast.unlink()
+    assert_same_bits(resume(out), whole)
+    assert (out / "figures" / "sums.png").exists()
+
+
+def _failure(folder, progress):
+    """What a run that is taken up raises; None if it finishes."""
+    try:
+        resume(folder, None, progress)
+    except OSError as error:
+        return error
+    return None
+
+
+def _fill(path):
+    """Take all the room that is left."""
+    with path.open("ab", buffering=0) as file:
+        for size in (65536, 4096):
+            while True:
+                try:
+                    file.write(bytes(size))
+                except OSError:
+                    break
+
+
+@posix
+@pytest.mark.parametrize(
+    ("kills", "at_work"), [(5, 3), pytest.param(95, 50, marks=pytest.mark.long)]
+)
+def test_killed_runs_are_resumed(data, tmp_path, finished, kills, at_work):
+    """Processes killed while they simulate: so many times, then one finishes."""
+    program = [sys.executable, "-m", "tests.study.killed_runs"]
+    # Lives share what they compile, as those of the command do.
+    cache = {
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    done = subprocess.run(
+        [*program, str(tmp_path), str(data), str(kills)],
+        cwd=Path(__file__).parents[2],
+        env=os.environ | cache,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    facts = json.loads(done.stdout.splitlines()[-1])
+    assert facts["killed at work"] >= at_work
+    for number in range(facts["runs"]):
+        assert_same_bits(Store.open(tmp_path / f"run-{number}"), finished[23])
+
+
+@posix
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_a_hundred_kills_of_the_command(tmp_path):
+    """Real processes of `nrjax run` and `nrjax resume`, killed while they run a real study."""
+    counts = tmp_path / "counts.csv"
+    counts.write_text("item,count\n" + "".join(f"{n},{400 - 50 * n}\n" for n in range(6)))
+    chosen = f"--data {counts} --mechanism skellam brownian --trials 1500 --chunk 64 --levels 60"
+    first = ["run", "skellam_counts", *chosen.split(), "--curve-levels", "10", "--out"]
+    whole = tmp_path / "whole"
+    assert _killed([*first, str(whole)], whole, 10**9, 0.0) == 0
+    wanted = Store.open(whole)
+    rng, kills, at_work, runs = np.random.default_rng(0), 0, 0, 0
+    while kills < KILLS:
+        folder = tmp_path / f"run-{runs}"
+        runs += 1
+        while kills < KILLS:
+            again = (folder / "results").exists()
+            before = len(_chunks(folder))
+            command = ["resume", str(folder)] if again else [*first, str(folder)]
+            more = int(rng.integers(0, 40))
+            code = _killed(command, folder, before + more, rng.uniform(0, 0.2))
+            if code == 0:
+                break
+            assert code == -signal.SIGKILL
+            kills += 1
+            at_work += len(_chunks(folder)) > before
+        assert _killed(["resume", str(folder)], folder, 10**9, 0.0) == 0
+        assert_same_bits(Store.open(folder), wanted)
+    assert at_work >= KILLS // 2
+
+
+def _chunks(folder):
+    return list(folder.glob("results/*/*/*.npz"))
+
+
+def _killed(arguments, folder, chunks, seconds):
+    """Exit code of a command that is killed so long after so many chunks are done."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nrjax", *arguments], stdout=subprocess.DEVNULL
+    )
+    try:
+        while process.poll() is None and len(_chunks(folder)) < chunks:
+            time.sleep(0.01)
+        time.sleep(seconds)
+    finally:
+        process.kill()
+    return process.wait()
