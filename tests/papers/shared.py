@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from nrjax.study.results import Results
+
 PAPERS_DATA = Path(os.environ.get("NRJAX_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
 on_papers_data = pytest.mark.skipif(
@@ -15,16 +17,13 @@ on_papers_data = pytest.mark.skipif(
 
 
 def run(settings, folder, **options):
-    """Results of a study of a paper."""
+    """Results of a study of a paper, without figures: tests of these draw those they look at."""
     paper = importlib.import_module(type(settings).__module__.rpartition(".")[0])
-    return paper.study(settings).run(folder, progress=False, **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Results, "draw", lambda self: None)
+        return paper.study(settings).run(folder, progress=False, **options)
 
 
 def summary_of(results):
     """What `summary.json` says."""
     return json.loads((results.folder / "summary.json").read_text())
-
-
-def without_figures(patch, paper):
-    """Draw none: others look at them."""
-    patch.setattr(type(paper.reporting), "figures", lambda self, results: {})

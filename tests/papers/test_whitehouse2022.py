@@ -13,9 +13,10 @@ from nrjax.papers import whitehouse2022
 from nrjax.papers.whitehouse2022.boundaries import boundaries
 from nrjax.papers.whitehouse2022.findings import _holds, _misses, _sentence, _warnings
 from nrjax.study.drawing import STYLES
+from nrjax.study.figures import standard
 from nrjax.types import Status
 from tests.invented import bands, check_margin, check_margin_sees, ends_of
-from tests.papers.shared import PAPERS_DATA, on_papers_data, run, summary_of, without_figures
+from tests.papers.shared import PAPERS_DATA, on_papers_data, run, summary_of
 from tests.problems import small_data
 
 LEVELS, TRIALS = 60, 150
@@ -155,7 +156,11 @@ def test_ridge_curves_are_measured_once_under_both_constants(ridge):
         )
         middle = slice(1, -1)
         assert np.all(tight[middle] < paper[middle])
-    assert (ridge.folder / "figures" / "ridge_constants.png").exists()
+    figure = ridge.plot("ridge_constants")["ridge_constants"]
+    labels = figure.axes[0].get_legend_handles_labels()[1]
+    for mechanism in chosen["mechanism"]:
+        assert {f"{mechanism}, paper", f"{mechanism}, tight"} <= set(labels)
+    check_margin(figure)
 
 
 def test_the_report_says_what_holds(ridge):
@@ -220,10 +225,9 @@ def test_a_median_at_infinity_is_remarked_on(logistic):
 
 
 def test_loss_lines_are_the_means_and_bands_their_intervals(logistic):
-    figures = logistic.plot()
-    assert {"boundaries", "loss_against_epsilon"} <= set(figures)
-    assert "ridge_constants" not in figures
-    figure = figures["loss_against_epsilon"]
+    names = logistic.reporting.figures(logistic)
+    assert {"boundaries", "loss_against_epsilon"} == set(names) - set(standard(logistic))
+    figure = logistic.plot("loss_against_epsilon")["loss_against_epsilon"]
     (axes,) = figure.axes
     assert axes.get_title() == f"logistic on own.csv, {TRIALS} trials"
     lines = {line.get_label(): line for line in axes.lines}
@@ -278,9 +282,8 @@ def on_the_papers_data(folder, task, tests, trials):
 
 @pytest.mark.long
 @on_papers_data
-def test_the_papers_findings_on_kdd99(tmp_path, monkeypatch):
+def test_the_papers_findings_on_kdd99(tmp_path):
     """Whitehouse 2022, section 6: public tests."""
-    without_figures(monkeypatch, whitehouse2022)
     holds = on_the_papers_data(tmp_path, "logistic", ("public",), trials=300)
     for finding in FINDINGS:
         assert holds[finding, "logistic-brownian-public", "logistic-laplace-public"]
