@@ -1,29 +1,24 @@
-"""The study from its settings to its store, summary and figures."""
+"""The study of Ligett 2017: what is promised, paid and said."""
 
-import json
 import math
-import os
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import xarray
 
-from nrjax.cli import main
 from nrjax.erm import RidgeProblem
-from nrjax.studies import ligett2017
-from nrjax.studies.intervals import binomial_interval
-from nrjax.studies.ligett2017.findings import comparisons, measure
-from nrjax.studies.ligett2017.published import PublishedRidgeUtility
-from nrjax.studies.store import Case, Pass, Store
+from nrjax.papers import ligett2017
+from nrjax.papers.ligett2017.findings import comparisons, measure
+from nrjax.papers.ligett2017.published import PublishedRidgeUtility
+from nrjax.papers.ligett2017.settings import METHODS
+from nrjax.study.intervals import binomial_interval
 from nrjax.types import Status
+from tests.invented import invented
+from tests.papers.shared import PAPERS_DATA, on_papers_data, run, summary_of
 
-SHARED = Path(os.environ.get("NRJAX_DATA", Path(__file__).parents[3] / "shared" / "data"))
 ROWS, LEVELS, TRIALS = 4000, 80, 96
 ALPHAS = (0.04, 0.1, 0.2)
-METHODS = ligett2017.Settings(out=Path()).method
 
 
 @pytest.fixture(scope="module")
@@ -37,16 +32,10 @@ def data_file(tmp_path_factory):
     return path
 
 
-def run(data_file, out, task, target, *more):
-    """A small study by the command."""
-    alphas = " ".join(map(str, ALPHAS))
-    small = f"--alpha {alphas} --trials {TRIALS} --levels {LEVELS} --regularisation 0.05"
-    data = ("--data", str(data_file), "--target", target)
-    assert (
-        main(["run", "ligett2017", "--task", task, "--out", str(out), *data, *small.split(), *more])
-        == 0
-    )
-    return Store.open(out)
+def settings(data_file, task, **changes):
+    target = {"logistic": "late", "ridge": "score"}[task]
+    options = {"data": (str(data_file),), "task": (task,), "target": target, "alpha": (0.1,)}
+    return ligett2017.Settings(**(options | changes))
 
 
 # Each method of each task is a program that takes seconds to compile. CI has each mechanism and
@@ -62,37 +51,31 @@ def methods(request):
 
 
 @pytest.fixture(scope="module")
-def logistic(methods, tmp_path_factory, data_file):
-    """Logistic regression."""
-    out = tmp_path_factory.mktemp("run") / "logistic"
-    return run(data_file, out, "logistic", "late", "--method", *methods["logistic"])
+def both(methods, tmp_path_factory, data_file):
+    """Results of both tasks; ridge regression with noise on the optimum compiles faster."""
+    small = {"alpha": ALPHAS, "levels": LEVELS, "regularisation": 0.05}
+    small["ridge_perturbation"] = "output"
+    folder = tmp_path_factory.mktemp("run")
+    return {
+        task: run(settings(data_file, task, method=some, **small), folder / task, trials=TRIALS)
+        for task, some in methods.items()
+    }
 
 
-@pytest.fixture(scope="module")
-def ridge(methods, tmp_path_factory, data_file):
-    """Ridge regression with noise on the optimum, which compiles faster."""
-    out = tmp_path_factory.mktemp("run") / "ridge"
-    more = ("--method", *methods["ridge"], "--ridge-perturbation", "output")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ligett2017, "plot", lambda store: None)  # the other's figures are looked at
-        return run(data_file, out, "ridge", "score", *more)
-
-
-def read_summary(store):
-    return json.loads((store.folder / "summary.json").read_text())
-
-
-def arrays(store, task, method, alpha):
-    outcome = store.read(f"{task}-{method}-{alpha:g}", "outcome")
+def arrays(results, task, method, alpha):
+    outcome = results[f"{task}-{method}-{alpha:g}"]
     return {str(name): outcome[name].values for name in outcome}
 
 
-def cases_of(method, *stores):
-    """Facts and outcomes of each case of a method; some there are."""
-    cases = [(case.attributes, store) for store in stores for case in store.cases.values()]
-    cases = [(facts, store) for facts, store in cases if facts["method"] == method]
+def cases_of(method, both):
+    """Facts and outcomes of each case of a method, or of all; some there are."""
+    cases = [(case.attributes, one) for one in both.values() for case in one.cases.values()]
+    cases = [(facts, one) for facts, one in cases if method in (None, facts["method"])]
     assert cases
-    return [(facts, arrays(store, facts["task"], method, facts["alpha"])) for facts, store in cases]
+    return [
+        (facts, arrays(one, *(facts[name] for name in ("task", "method", "alpha"))))
+        for facts, one in cases
+    ]
 
 
 def excess_at_most(facts):
@@ -101,49 +84,41 @@ def excess_at_most(facts):
     return 2 * norm if facts["task"] == "logistic" else (norm + 1) ** 2
 
 
-def test_summary_keeps_the_contract(methods, logistic, ridge):
-    for store, task in ((logistic, "logistic"), (ridge, "ridge")):
-        summary = read_summary(store)
-        assert summary["study"] == "ligett2017"
+def test_summary_names_what_was_run(methods, both):
+    for task, results in both.items():
+        summary = summary_of(results)
         keys = [(case["method"], case["alpha"]) for case in summary["cases"]]
         assert keys == [(method, alpha) for method in methods[task] for alpha in ALPHAS]
         for case in summary["cases"]:
             assert (case["task"], case["constants"], case["data"]) == (task, "paper", "own.npz")
             assert case["trials"] == TRIALS
-            assert list(case["epsilon"]) == ["mean", "q05", "q25", "q50", "q75", "q95"]
-            assert list(case["stopped_epsilon"]) == list(case["epsilon"])
-            assert list(case["excess_risk"]) == ["mean", "q95", "max"]
-            assert set(case["seconds"]) == {"compile", "run"}
             parts = case["test_epsilon"]["mean"] + case["hypothesis_epsilon"]["mean"]
             assert parts == pytest.approx(case["stopped_epsilon"]["mean"], rel=1e-5)
             excess = case["excess_risk"]
-            assert excess["mean"] <= excess["max"]
-            assert excess["q95"] <= excess["max"]
+            assert list(excess) == ["mean", "q95", "max"]
+            assert max(excess["mean"], excess["q95"]) <= excess["max"]
             if case["method"] != "theory":  # which does not project
                 assert 0 < case["norm"]["mean"] <= case["norm_bound"] * (1 + 1e-6)
 
 
-def test_the_goal_is_missed_no_more_often_than_promised(logistic, ridge):
+def test_the_goal_is_missed_no_more_often_than_promised(both):
     """Excess risk above alpha in at most a share gamma of the trials, by exact intervals."""
     share_of_a_tenth = []
-    for store in (logistic, ridge):
-        for name, case in store.cases.items():
-            facts = case.attributes
-            outcome = arrays(store, facts["task"], facts["method"], facts["alpha"])
-            stopped = outcome["status"] == Status.STOPPED
-            excess = np.where(stopped, -outcome["utility"], 0.0)
-            if facts["method"] != "theory":  # a promise on the mean
-                low, _ = binomial_interval(int(np.sum(excess > facts["alpha"])), TRIALS)
-                assert low <= facts["gamma"], name
-                missed = int(np.sum(excess > facts["alpha"] / 10))
-                share_of_a_tenth.append(binomial_interval(missed, TRIALS)[0])
+    for facts, outcome in cases_of(None, both):
+        stopped = outcome["status"] == Status.STOPPED
+        excess = np.where(stopped, -outcome["utility"], 0.0)
+        if facts["method"] != "theory":  # a promise on the mean
+            low, _ = binomial_interval(int(np.sum(excess > facts["alpha"])), TRIALS)
+            assert low <= facts["gamma"], facts
+            missed = int(np.sum(excess > facts["alpha"] / 10))
+            share_of_a_tenth.append(binomial_interval(missed, TRIALS)[0])
     # A goal ten times smaller is missed: the check sees it.
     assert max(share_of_a_tenth) > 0.1
 
 
-def test_doubling_pays_for_every_release_and_every_answer(logistic, ridge):
+def test_doubling_pays_for_every_release_and_every_answer(both):
     """The closed form: `(2^k - 1) eps_1 + k eps_test`."""
-    for facts, outcome in cases_of("doubling", logistic, ridge):
+    for facts, outcome in cases_of("doubling", both):
         k = outcome["step"].astype(float) + 1
         assert k.min() > 1
         steps = math.ceil(math.log2(4 * facts["theory_epsilon"] * ROWS))
@@ -156,8 +131,8 @@ def test_doubling_pays_for_every_release_and_every_answer(logistic, ridge):
             assert np.all(outcome[found] >= right * (1 - 1e-6))
 
 
-def test_noise_reduction_pays_for_its_test_and_its_last_release(logistic, ridge):
-    for facts, outcome in cases_of("noise_reduction", logistic, ridge):
+def test_noise_reduction_pays_for_its_test_and_its_last_release(both):
+    for facts, outcome in cases_of("noise_reduction", both):
         stopped = outcome["status"] == Status.STOPPED
         test = 16 * excess_at_most(facts) / ROWS * math.log(2 * LEVELS / 0.1) / facts["alpha"]
         np.testing.assert_allclose(outcome["test_epsilon"][stopped], test, rtol=1e-3)
@@ -166,8 +141,8 @@ def test_noise_reduction_pays_for_its_test_and_its_last_release(logistic, ridge)
         np.testing.assert_allclose(outcome["mechanism_epsilon"], grid, rtol=1e-4)
 
 
-def test_one_release_at_the_theorys_epsilon_is_good_enough_on_average(logistic, ridge):
-    for facts, outcome in cases_of("theory", logistic, ridge):
+def test_one_release_at_the_theorys_epsilon_is_good_enough_on_average(both):
+    for facts, outcome in cases_of("theory", both):
         assert np.all(outcome["status"] == Status.STOPPED)
         assert np.all(outcome["test_epsilon"] == 0)
         np.testing.assert_allclose(outcome["epsilon"], facts["theory_epsilon"], rtol=1e-5)
@@ -177,15 +152,16 @@ def test_one_release_at_the_theorys_epsilon_is_good_enough_on_average(logistic, 
         assert excess.min() > -1e-6
 
 
-def test_differences_between_methods_are_paired(methods, logistic):
+def test_differences_between_methods_are_paired(methods, both):
     """Trials share their random numbers, and the intervals know it."""
-    found = read_summary(logistic)["comparisons"]
-    assert found == comparisons(logistic)
+    results = both["logistic"]
+    found = summary_of(results)["comparisons"]
+    assert found == comparisons(results)
     assert len(found) == len(ALPHAS) * (len(methods["logistic"]) - 1)
     for one in found:
         assert one["methods"][0] == "noise_reduction"
         first, second = (
-            np.sort(arrays(logistic, "logistic", method, one["alpha"])["epsilon"])[TRIALS // 2 - 1]
+            np.sort(arrays(results, "logistic", method, one["alpha"])["epsilon"])[TRIALS // 2 - 1]
             for method in one["methods"]
         )
         assert one["difference"] == pytest.approx(second - first, abs=1e-6)
@@ -195,87 +171,77 @@ def test_differences_between_methods_are_paired(methods, logistic):
     assert {one["cheaper"] for one in found} - {None, "noise_reduction"}
 
 
-def test_a_goal_that_is_never_met_costs_infinitely_much():
+def test_a_goal_that_is_never_met_costs_infinitely_much(tmp_path):
     """Failures count; means of what was paid are over the trials that stopped."""
-    status = np.array([Status.STOPPED, Status.EXHAUSTED, Status.STOPPED, Status.NAN_UTILITY])
+    utility = np.array([-0.05, -0.5, -0.2, np.nan])
     outcome = {
-        "utility": np.array([-0.05, -0.5, -0.2, np.nan]),
+        "utility": utility,
+        "excess_risk": -utility,
         "test_epsilon": np.array([1.0, 0.5, 1.0, np.inf]),
         "mechanism_epsilon": np.array([2.0, 9.0, 4.0, 1.0]),
         "norm": np.array([1.0, 3.0, 2.0, np.nan]),
-        "step": np.arange(4),
-        "status": status,
     }
-    found = measured(outcome)
+    outcome["epsilon"] = outcome["test_epsilon"] + outcome["mechanism_epsilon"]
+    some = [Status.STOPPED, Status.EXHAUSTED, Status.STOPPED, Status.NAN_UTILITY]
+    results = invented(
+        tmp_path,
+        {
+            name: ({"goal": -0.1}, outcome | {"status": np.array(status, "int32")})
+            for name, status in (("some", some), ("none", [Status.EXHAUSTED] * 4))
+        },
+    )
+    found, nothing = (measure(results, name) for name in ("some", "none"))
     assert found["test_epsilon"]["mean"] == 1
     assert found["hypothesis_epsilon"]["mean"] == 3
     assert found["excess_risk"] == {"mean": 0.125, "q95": 0.2, "max": 0.2}
     assert found["norm"]["mean"] == 1.5
     # Of all four: one stopped too early, one failed; the exhausted one shows the optimum.
     assert found["missed"]["share"] == 0.5
-    nothing = measured(outcome | {"status": np.full(4, Status.EXHAUSTED)})
     assert nothing["missed"]["share"] == 0
     assert nothing["excess_risk"] == {"mean": None, "q95": None, "max": None}
     assert nothing["test_epsilon"] == {"mean": None}
 
 
-class Held:
-    """As much of a store as findings read of one."""
+@pytest.fixture
+def compared(tmp_path_factory):
+    """Comparisons of methods that paid so much in each trial."""
 
-    def __init__(self, facts, outcomes):
-        self.outcomes = outcomes
-        self.cases = {
-            name: Case(name, facts[name], {"outcome": Pass(len(one["status"]), 100, {})})
-            for name, one in outcomes.items()
-        }
+    def made(**epsilons):
+        cases = {}
+        for method, values in epsilons.items():
+            status = np.where(np.isinf(values), Status.EXHAUSTED, Status.STOPPED).astype("int32")
+            arrays = {"epsilon": values, "status": status, "utility": -np.ones(len(values))}
+            cases[method] = ({"task": "ridge", "alpha": 0.1, "method": method}, arrays)
+        return comparisons(invented(tmp_path_factory.mktemp("paid"), cases))
 
-    def read(self, case, _name):
-        return xarray.Dataset({key: ("trial", one) for key, one in self.outcomes[case].items()})
-
-
-def measured(outcome):
-    store = Held({"one": {"alpha": 0.1}}, {"one": outcome})
-    return measure(store, store.cases["one"])  # pyright: ignore[reportArgumentType]
-
-
-class Paid(Held):
-    """What `comparisons` reads of a store."""
-
-    def __init__(self, **epsilons):
-        outcomes, facts = {}, {}
-        for name, values in epsilons.items():
-            status = np.where(np.isinf(values), Status.EXHAUSTED, Status.STOPPED)
-            outcomes[name] = {"epsilon": np.array(values), "status": status}
-            facts[name] = {"task": "ridge", "alpha": 0.1, "method": name}
-        super().__init__(facts, outcomes)
+    return made
 
 
 @pytest.mark.parametrize(("trials", "enough"), [(1, False), (5, False), (6, True), (40, True)])
-def test_few_trials_decide_nothing(trials, enough):
+def test_few_trials_decide_nothing(compared, trials, enough):
     ones = np.ones(trials)
-    (found,) = comparisons(Paid(noise_reduction=2 * ones, doubling=3 * ones))  # pyright: ignore
+    (found,) = compared(noise_reduction=2 * ones, doubling=3 * ones)
     assert (found["difference"], found["interval"]) == (1.0, [1.0, 1.0])
     assert found["cheaper"] == ("noise_reduction" if enough else None)
 
 
-def test_what_most_trials_never_reach_is_dearer_than_any_price():
+def test_what_most_trials_never_reach_is_dearer_than_any_price(compared):
     """Differences with infinite medians are null, the verdict is not; two have none."""
     some, never = np.arange(1.0, 41), np.full(40, np.inf)
-    paid = Paid(noise_reduction=never, doubling=some, theory=never)
-    doubling, theory = comparisons(paid)  # pyright: ignore
+    doubling, theory = compared(noise_reduction=never, doubling=some, theory=never)
     assert doubling["values"] == [None, 20.0]
     assert (doubling["difference"], doubling["interval"]) == (None, [None, None])
     assert doubling["cheaper"] == "doubling"
     assert (theory["difference"], theory["interval"], theory["cheaper"]) == (None, None, None)
-    (turned,) = comparisons(Paid(noise_reduction=some, doubling=never))  # pyright: ignore
+    (turned,) = compared(noise_reduction=some, doubling=never)
     assert turned["cheaper"] == "noise_reduction"
     half = np.where(some < 21, some, np.inf)  # the median is finite, and in many resamples not
-    (unclear,) = comparisons(Paid(noise_reduction=some, doubling=half))  # pyright: ignore
+    (unclear,) = compared(noise_reduction=some, doubling=half)
     assert unclear["cheaper"] is None
 
 
-def test_report_and_figures_are_there(logistic):
-    text = (logistic.folder / "report.md").read_text()
+def test_the_report_says_what_is_promised_and_found(both):
+    text = (both["logistic"].folder / "report.md").read_text()
     for words in (
         "logistic 0.04",
         "BM, RAT",
@@ -286,24 +252,13 @@ def test_report_and_figures_are_there(logistic):
         "promise is for the mean",
     ):
         assert words in text
-    stems = {path.stem for path in (logistic.folder / "figures").glob("*.png")}
-    assert {"privacy_loss", "accuracy", "privacy_split", "norms", "cheapest"} <= stems
 
 
-def test_ridge_statistics_get_the_noise_of_the_paper(data_file, tmp_path):
+def test_ridge_statistics_get_the_noise_of_the_paper(data_file):
     """Covariance perturbation: `Lap(4/eps)` on all entries, sensitivity 4; Gaussian noise 2."""
-    cases = ligett2017.setups(
-        ligett2017.Settings(
-            out=tmp_path / "none",
-            data=(str(data_file),),
-            target="score",
-            task=("ridge",),
-            alpha=(0.1,),
-            levels=20,
-        )
-    )
-    for setup in cases:
-        facts, trial = setup.case.attributes, setup.interactions["outcome"]
+    cases = list(ligett2017.cases(settings(data_file, "ridge", levels=20)).values())
+    for case in cases:
+        facts, trial = case.labels, case.trial
         brownian = facts["method"].startswith("brownian")
         assert facts["perturbation"] == "covariance"
         assert facts["sensitivity"] == (2 if brownian else 4)
@@ -312,7 +267,7 @@ def test_ridge_statistics_get_the_noise_of_the_paper(data_file, tmp_path):
         assert trial.utility.sensitivity == pytest.approx(right, rel=1e-3)
         if facts["method"] == "theory":
             assert trial.schedule.times[0] == pytest.approx(4 / facts["theory_epsilon"], rel=1e-5)
-    theory, output = (cases[2].case.attributes[f"theory_epsilon{end}"] for end in ("", "_output"))
+    theory, output = (cases[2].labels[f"theory_epsilon{end}"] for end in ("", "_output"))
     radius = 1 / math.sqrt(0.005)
     right = 4 * math.sqrt(2) * (2 * 2 * radius + 4 * radius**2) / (ROWS * 0.1)
     assert theory == pytest.approx(right)
@@ -320,45 +275,31 @@ def test_ridge_statistics_get_the_noise_of_the_paper(data_file, tmp_path):
     assert output == pytest.approx(right)
 
 
-def test_copies_make_the_data_larger_and_change_nothing_else(data_file, tmp_path):
-    one, three = (
-        ligett2017.setups(
-            ligett2017.Settings(
-                out=tmp_path / "none",
-                data=(str(data_file),),
-                target="late",
-                task=("logistic",),
-                method=("noise_reduction",),
-                alpha=(0.1,),
-                levels=20,
-                copies=copies,
-            )
-        )[0]
+def test_copies_make_the_data_larger_and_change_nothing_else(data_file):
+    options = {"method": ("noise_reduction",), "levels": 20}
+    (one,), (three,) = (
+        ligett2017.cases(settings(data_file, "logistic", copies=copies, **options)).values()
         for copies in (1, 3)
     )
-    first, second = one.case.attributes, three.case.attributes
+    first, second = one.labels, three.labels
     assert (second["rows"], second["data"]) == (3 * ROWS, "own.npz x 3")
     assert second["optimum"] == pytest.approx(first["optimum"], rel=1e-9)
     assert second["sensitivity"] == pytest.approx(first["sensitivity"] / 3, rel=1e-6)
-    np.testing.assert_allclose(
-        one.interactions["outcome"].value, three.interactions["outcome"].value, atol=1e-6
-    )
+    np.testing.assert_allclose(one.trial.value, three.trial.value, atol=1e-6)
 
 
 def test_neighbours_get_the_same_grids_thresholds_and_constants(tmp_path):
     """All but the released value, and how a release is judged, is public."""
     rng = np.random.default_rng(1)
-    x, y = rng.uniform(-0.25, 0.25, size=(300, 4)), rng.uniform(-0.9, 0.9, size=300)
-    x[0], y[0] = [0.5, 0.3, 0.1, 0.1], 1.0  # has the largest norm in both
+    x, score = rng.uniform(-0.25, 0.25, size=(300, 4)), rng.uniform(-0.9, 0.9, size=300)
+    x[0], score[0] = [0.5, 0.3, 0.1, 0.1], 1.0  # has the largest norm in both
     found = []
     for number in range(2):
         path = tmp_path / f"{number}.npz"
-        np.savez(path, x=x, y=y)
-        settings = ligett2017.Settings(
-            out=tmp_path, data=(str(path),), target="y", task=("ridge",), alpha=(0.05,), levels=20
-        )
-        found.append([setup.interactions["outcome"] for setup in ligett2017.setups(settings)])
-        x[5], y[5] = [-0.25, 0.25, 0.25, -0.25], -1.0
+        np.savez(path, x=x, score=score)
+        cases = ligett2017.cases(settings(path, "ridge", alpha=(0.05,), levels=20))
+        found.append([case.trial for case in cases.values()])
+        x[5], score[5] = [-0.25, 0.25, 0.25, -0.25], -1.0
     assert len(found[0]) == len(METHODS)
     for one, other in zip(*found, strict=True):
         assert not np.array_equal(one.value, other.value)
@@ -374,51 +315,18 @@ def test_neighbours_get_the_same_grids_thresholds_and_constants(tmp_path):
 
 @pytest.mark.parametrize("constants", ["paper", "code"])
 @pytest.mark.parametrize("perturbation", ["covariance", "output"])
-def test_theorys_release_is_what_its_theorem_is_for(data_file, tmp_path, perturbation, constants):
+def test_theorys_release_is_what_its_theorem_is_for(data_file, perturbation, constants):
     """The minimiser over the ball by covariance perturbation, else the release as it is."""
-    settings = ligett2017.Settings(
-        out=tmp_path / "none",
-        data=(str(data_file),),
-        target="score",
-        task=("ridge",),
-        method=("theory", "doubling"),
-        alpha=(0.1,),
-        constants=constants,
-        ridge_perturbation=perturbation,
-    )
-    theory, doubling = (
-        setup.interactions["outcome"].utility for setup in ligett2017.setups(settings)
-    )
+    options = {"constants": constants, "ridge_perturbation": perturbation}
+    chosen = settings(data_file, "ridge", method=("theory", "doubling"), **options)
+    theory, doubling = (case.trial.utility for case in ligett2017.cases(chosen).values())
     assert doubling.radius == pytest.approx(1 / math.sqrt(0.005))
     assert theory.radius == (doubling.radius if perturbation == "covariance" else np.inf)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"alpha": (0.1, 0.1)}, r"alpha = \(0.1, 0.1\): must be without repetition"),
-        ({"alpha": (-0.1,)}, r"alpha = -0.1: must be positive and finite"),
-        ({"alpha": ()}, r"alpha = \(\): must be at least one value"),
-        ({"gamma": 1.0}, r"gamma = 1.0: must be strictly between 0 and 1"),
-        ({"levels": 1}, r"levels = 1: must be at least 2"),
-        ({"copies": 0}, r"copies = 0: must be at least 1"),
-        ({"tight_at": 0.0}, r"tight_at = 0.0: must be positive"),
-        ({"data": ("a", "b", "c")}, r"data = .*: must be one value, or one for each of the tasks"),
-    ],
-)
-def test_wrong_settings_are_named(options, words):
-    with pytest.raises(ValueError, match=words):
-        ligett2017.Settings(out=Path("out"), **options)
-
-
-def test_a_goal_beyond_the_grid_is_refused_before_anything_is_written(data_file, tmp_path):
-    out = tmp_path / "out"
-    settings = ligett2017.Settings(
-        out=out, data=(str(data_file),), target="late", task=("logistic",), alpha=(1e9,)
-    )
+def test_a_goal_beyond_the_grid_is_refused(data_file):
     with pytest.raises(ValueError, match=r"alpha = 1000000000.0: must be such that 4 times"):
-        ligett2017.run(settings)
-    assert not out.exists()
+        ligett2017.study(settings(data_file, "logistic", alpha=(1e9,)))
 
 
 def test_the_published_ridge_program():
@@ -446,29 +354,26 @@ def test_the_published_ridge_program():
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the papers' data are not here")
+@on_papers_data
 def test_the_papers_risk_factors(tmp_path):
     """The figures' constants on 100,000 Twitter rows: about 10 and 4.65 in the paper.
 
     Its rows were others; here 20,000 are taken five times over.
     """
-    settings = ligett2017.Settings(
-        out=tmp_path / "out",
+    chosen = ligett2017.Settings(
         task=("ridge",),
         method=("noise_reduction", "doubling"),
         constants="figures",
         alpha=(0.05, 0.075),
         data=("paper",),
-        data_dir=SHARED,
+        data_dir=PAPERS_DATA,
         copies=5,
-        trials=80,
     )
-    store = ligett2017.run(settings)
     factors = {
         (case["method"], case["alpha"]): math.exp(case["epsilon"]["mean"])
-        for case in read_summary(store)["cases"]
+        for case in summary_of(run(chosen, tmp_path, trials=80))["cases"]
     }
     assert factors["noise_reduction", 0.05] == pytest.approx(10.0, rel=0.15)
     assert factors["noise_reduction", 0.075] == pytest.approx(4.65, rel=0.15)
-    for alpha in settings.alpha:
+    for alpha in chosen.alpha:
         assert factors["doubling", alpha] > 10 * factors["noise_reduction", alpha]
