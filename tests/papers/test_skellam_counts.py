@@ -1,7 +1,8 @@
-"""The study of counts by group: its losses, what is said of them, and its folder."""
+"""The study of counts by group: its losses, what is said of them, and its own figures."""
 
-import json
+import dataclasses
 import re
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -9,15 +10,19 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nrjax import Skellam, montecarlo
-from nrjax.counts import MeanAbsoluteError, Neighbour, ShareOutside
-from nrjax.studies import skellam_counts
-from nrjax.studies.skellam_counts.findings import loss_of, losses, median_deviation
+from nrjax import Skellam
+from nrjax.papers import skellam_counts
+from nrjax.papers.skellam_counts.findings import median_deviation, realised
+from nrjax.study.figures import standard
+from nrjax.study.results import Results
 from nrjax.types import Status
+from tests.invented import check_margin
+from tests.papers.shared import summary_of
 
 ITEMS = {"a": 31, "b": 60, "c": 55, "d": 12, "e": 0, "f": 8, "g, h": 25, "i": 47}
 TRIALS = 2000
 ALARM = 1e-6  # of a false alarm, for a whole family
+SKELLAM = "counts-skellam-replace"
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +32,8 @@ def data_file(tmp_path_factory):
     return path
 
 
-def settings(out, data_file, **changes):
+def settings(data_file, **changes):
     options = {
-        "out": out,
         "data": str(data_file),
         "neighbour": ("replace", "remove"),
         "highest_deviation": 20.0,
@@ -38,66 +42,56 @@ def settings(out, data_file, **changes):
         "target_loss": 0.5,
         "levels": 12,
         "curve_levels": 4,
-        "trials": TRIALS,
-        "chunk": TRIALS,
         "delta": 0.001,
     }
     return skellam_counts.Settings(**(options | changes))
 
 
+def noisy(outcome):
+    return outcome.release
+
+
+def shown(outcome):
+    return outcome.hypothesis
+
+
 @pytest.fixture(scope="module")
-def seeing(tmp_path_factory, data_file):
-    """The finished run; and all that the Skellam case's program gave, with the releases."""
-    seen, outcomes = [], montecarlo.outcomes
-
-    def with_releases(trial, chunk, fields, batching):
-        program = outcomes(trial, chunk, (*fields, "release", "hypothesis"), batching)
-        run = program.run
-
-        def kept(*arguments):
-            seen.append(run(*arguments))
-            return seen[-1]
-
-        program.run = kept
-        return program
-
+def finished(tmp_path_factory, data_file):
+    """Of the first Skellam case the releases are kept, too."""
+    study = skellam_counts.study(settings(data_file))
+    case = study.cases[SKELLAM]
+    more = {**case.quantities, "noisy": noisy, "shown": shown}
+    study.cases[SKELLAM] = dataclasses.replace(case, quantities=more)
+    folder = tmp_path_factory.mktemp("run")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(montecarlo, "outcomes", with_releases)
-        out = tmp_path_factory.mktemp("run") / "results"
-        store = skellam_counts.run(settings(out, data_file))
-    assert next(iter(store.cases)) == "counts-skellam-replace"
-    return store, seen[0]
+        patch.setattr(Results, "draw", lambda self: None)
+        return study.run(folder, trials=TRIALS, chunk=TRIALS, progress=False)
 
 
 @pytest.fixture(scope="module")
-def finished(seeing):
-    return seeing[0]
+def seen(finished):
+    """All that was kept of the case whose releases were."""
+    return {str(name): values.values for name, values in finished[SKELLAM].items()}
 
 
-@pytest.fixture(scope="module")
-def seen(seeing):
-    return seeing[1]
-
-
-def losses_of(store, name):
+def losses_of(results, name):
     """Realised loss of each trial, in float64."""
-    return loss_of(store.read(name, "outcome")).astype(float)
+    return results[name]["realised_loss"].values.astype(float)
 
 
-def deviations(store, name):
+def deviations(results, name):
     """Standard deviation of the noise where each trial ended."""
-    return np.geomspace(20, 1, 12)[store.read(name, "outcome")["step"].values]
+    return np.geomspace(20, 1, 12)[results[name]["step"].values]
 
 
-def test_summary_keeps_the_contract(finished):
-    summary = json.loads((finished.folder / "summary.json").read_text())
-    assert summary["study"] == "skellam_counts"
+def test_summary_says_what_was_realised(finished):
+    summary = summary_of(finished)
     names = [
         f"counts-{mechanism}-{neighbour}"
         for neighbour in ("replace", "remove")
         for mechanism in ("skellam", "brownian", "laplace")
     ]
-    assert list(summary["realised"]) == list(finished.cases) == names
+    assert list(summary["realised"]) == list(finished) == names
     for case, name in zip(summary["cases"], names, strict=True):
         assert f"{case['task']}-{case['mechanism']}-{case['neighbour']}" == name
         assert (case["test"], case["optimum"], case["target"]) == ("public", 0.0, 0.5)
@@ -110,7 +104,7 @@ def test_summary_keeps_the_contract(finished):
         else:
             assert case["epsilon"]["q50"] > 0
             assert case["delta"] == (0.001 if case["mechanism"] == "brownian" else 0)
-        loss = np.sort(finished.read(name, "outcome")["privacy_loss"].values)
+        loss = np.sort(finished[name]["privacy_loss"].values)
         found = summary["realised"][name]
         assert found["q99"]["value"] == loss[int(0.99 * TRIALS) - 1]
         assert found["mean"]["value"] == pytest.approx(loss.mean(dtype=float))
@@ -119,18 +113,14 @@ def test_summary_keeps_the_contract(finished):
 
 
 def test_skellam_releases_are_whole_numbers(seen):
-    release = seen["release"]
-    np.testing.assert_array_equal(release, np.round(release))
-    assert len(np.unique(release[:, 0])) > 5
-    np.testing.assert_array_equal(seen["hypothesis"], np.maximum(release, 0))
+    np.testing.assert_array_equal(seen["noisy"], np.round(seen["noisy"]))
+    assert len(np.unique(seen["noisy"][:, 0])) > 5
+    np.testing.assert_array_equal(seen["shown"], np.maximum(seen["noisy"], 0))
 
 
-def test_stored_losses_are_those_of_an_independent_formula(finished, seen):
+def test_losses_are_those_of_an_independent_formula(seen):
     """Against SciPy's Skellam law, in float64; the fault: the two rates' sum a tenth too large."""
-    stored = finished.read("counts-skellam-replace", "outcome")
-    np.testing.assert_array_equal(stored["step"].values, seen["step"])
-    np.testing.assert_array_equal(stored["status"].values, seen["status"])
-    noise = seen["release"].astype(float) - np.array(list(ITEMS.values()))
+    noise = seen["noisy"].astype(float) - np.array(list(ITEMS.values()))
     mean = seen["time"].astype(float)[:, None] / 2
     shift = np.zeros(len(ITEMS))
     shift[1], shift[2] = 1, -1  # of the largest two groups
@@ -139,16 +129,16 @@ def test_stored_losses_are_those_of_an_independent_formula(finished, seen):
         law = stats.skellam(mean, mean)
         return (law.logpmf(noise) - law.logpmf(noise + shift)).sum(axis=1)
 
+    found = seen["privacy_loss"]
+    np.testing.assert_array_equal(found, seen["realised_loss"])
     # The float32 of the time itself moves the law.
-    for found in (stored["privacy_loss"].values, seen["privacy_loss"]):
-        error = np.abs(found - loss(mean))
-        assert error.max() < (2e-5 if found.dtype == np.float32 else 1e-9)
+    assert np.abs(found - loss(mean)).max() < (2e-5 if found.dtype == np.float32 else 1e-9)
     assert np.abs(found - loss(1.1 * mean)).max() > 1e-2
 
 
 def test_utilities_are_shares_of_the_groups(seen):
     counts = np.array(list(ITEMS.values()))
-    off = np.abs(seen["hypothesis"] - counts) > np.floor(0.2 * counts + 1e-6)
+    off = np.abs(seen["shown"] - counts) > np.floor(0.2 * counts + 1e-6)
     np.testing.assert_allclose(-seen["utility"], off.mean(axis=1), atol=1e-6)
     np.testing.assert_array_equal(seen["status"] == Status.STOPPED, off.mean(axis=1) <= 0.5)
 
@@ -192,16 +182,17 @@ def test_likelihood_ratios_have_mean_1_at_each_level():
 
 def test_likelihood_ratios_have_mean_1_where_trials_stop(finished):
     """The error seen is a function of the release, so a stop is a stopping time."""
-    loss = np.stack([losses_of(finished, name) for name in finished.cases])
+    loss = np.stack([losses_of(finished, name) for name in finished])
     assert not _alarm(_identity_scores(loss))
     assert _alarm(_identity_scores(-loss))
-    for name, score in zip(finished.cases, _identity_scores(loss), strict=True):
-        noted = skellam_counts.realised(finished)[name]["exp_minus_loss"]
-        assert (noted["value"] - 1) / noted["standard_error"] == pytest.approx(score)
+    said = summary_of(finished)["realised"]
+    for name, score in zip(finished, _identity_scores(loss), strict=True):
+        noted = said[name]["exp_minus_loss"]
+        assert (noted["value"] - 1) / noted["standard_error"] == pytest.approx(score, rel=1e-4)
 
 
 def test_likelihood_ratios_have_mean_1_along_the_path(finished):
-    curves = [finished.read(name, "curve")["privacy_loss"].values.T for name in finished.cases]
+    curves = [finished[f"{name}/curve"]["privacy_loss_along"].values.T for name in finished]
     loss = np.concatenate([curve[:-1] for curve in curves])  # the last is too rare to average
     assert not _alarm(_identity_scores(loss))
     assert _alarm(_identity_scores(-loss))
@@ -209,36 +200,34 @@ def test_likelihood_ratios_have_mean_1_along_the_path(finished):
 
 def test_mechanisms_share_the_standard_deviations(finished, data_file):
     grid = np.geomspace(20, 1, 12)
-    for name in finished.cases:
-        middle = np.sort(deviations(finished, name))[TRIALS // 2 - 1]
-        assert median_deviation(finished, name) == middle
-    for setup in skellam_counts.setups(settings(finished.folder, data_file)):
-        trial, name = setup.interactions["outcome"], setup.case.name
+    for name, case in skellam_counts.cases(settings(data_file)):
+        found = deviations(finished, name)
+        assert median_deviation(finished, name) == np.sort(found)[TRIALS // 2 - 1]
+        trial = case.trial
         np.testing.assert_allclose(trial.process.deviation(trial.schedule.times), grid, rtol=1e-5)
-        outcome = finished.read(name, "outcome")
-        found = trial.process.deviation(outcome["time"].values)
-        np.testing.assert_allclose(deviations(finished, name), found, rtol=1e-5)
-        levels = finished.read(name, "curve")["deviation"].values
+        kept = trial.process.deviation(finished[name]["time"].values)
+        np.testing.assert_allclose(found, kept, rtol=1e-5)
+        levels = finished[f"{name}/curve"]["deviation"].values
         np.testing.assert_allclose(levels, grid[[0, 4, 7, 11]])
 
 
 def test_what_is_stated_holds(finished):
     for neighbour, length in (("replace", 2), ("remove", 1)):
-        outcome = finished.read(f"counts-laplace-{neighbour}", "outcome")
+        outcome = finished[f"counts-laplace-{neighbour}"]
         scale = deviations(finished, f"counts-laplace-{neighbour}") / np.sqrt(2)
         np.testing.assert_allclose(outcome["epsilon"].values, length / scale, rtol=1e-5)
         assert (outcome["privacy_loss"] <= outcome["epsilon"]).all()
         assert (outcome["privacy_loss"] > 0.99 * outcome["epsilon"]).any()
-        outcome = finished.read(f"counts-brownian-{neighbour}", "outcome")
+        outcome = finished[f"counts-brownian-{neighbour}"]
         # delta = 0.001: more than 12 of 2000 have a probability below 1e-6.
         assert (outcome["privacy_loss"] > outcome["epsilon"]).sum() <= 12
-        curve = finished.read(f"counts-brownian-{neighbour}", "curve")
-        above = (curve["privacy_loss"] > curve["epsilon"]).any("level")
+        curve = finished[f"counts-brownian-{neighbour}/curve"]
+        above = (curve["privacy_loss_along"] > curve["epsilon"]).any("level")
         assert above.sum() <= 12
 
 
-def test_report_and_figures(finished):
-    report = skellam_counts.report(finished)
+def test_the_report_says_what_is_stated_and_what_was_realised(finished):
+    report = finished.table()
     rows = {row[0]: dict(zip(report.headings, row, strict=True)) for row in report.rows}
     assert len(rows) == 6
     for neighbour in ("replace", "remove"):
@@ -246,7 +235,6 @@ def test_report_and_figures(finished):
         assert float(rows[f"brownian {neighbour}"]["epsilon"]) > 0
     loss = np.sort(losses_of(finished, "counts-brownian-remove"))
     assert rows["brownian remove"]["95 %"] == f"{loss[int(0.95 * TRIALS) - 1]:.3g}"
-    assert losses(finished, "counts-brownian-remove").quantile(95) == loss[int(0.95 * TRIALS) - 1]
     remarks = "\n".join(report.remarks)
     assert "238 rows in 8 groups" in remarks
     assert "one of the rows of 'b' is in 'c' instead" in remarks
@@ -255,74 +243,52 @@ def test_report_and_figures(finished):
     assert "show no quantile" not in remarks
     (sentence,) = (remark for remark in report.remarks if remark.startswith("skellam replace: "))
     assert re.search(r", 1 - 0.001 \S+ \(\S+ to inf\)", sentence)  # 0.999^2000 is above 2.5 %
-    text = (finished.folder / "report.md").read_text()
-    assert all(remark in text for remark in report.remarks)
-    names = {path.name for path in (finished.folder / "figures").glob("*.*g")}
-    assert names == {
-        f"{stem}.{kind}"
-        for stem in ("realised_loss", "loss_cdf", "loss_along_path")
-        for kind in ("png", "svg")
-    }
 
 
 def test_few_trials_show_no_extreme_quantile(finished, monkeypatch):
-    monkeypatch.setitem(finished.settings["settings"], "delta", 1e-4)
-    for found in skellam_counts.realised(finished).values():
+    monkeypatch.setitem(finished.store.settings["settings"], "delta", 1e-4)
+    for found in realised(finished).values():
         noted = found["one_minus_delta"]
         assert noted["value"] is None
         assert noted["interval"][0] is not None
         assert noted["interval"][1] is None
 
 
-def test_utilities_of_counts():
-    share = ShareOutside.relative([30, 0, 100, 7], 0.1)
-    np.testing.assert_array_equal(share.slack, [3, 0, 10, 0])
-    release = jnp.array([33.4, -5.0, 89.4, np.nan])
-    hypothesis = share.hypothesis(release)
-    np.testing.assert_array_equal(hypothesis, [33, 0, 89, np.nan])
-    assert share.evaluate(hypothesis) == -0.5
-    error = MeanAbsoluteError(np.array([30, 0, 100, 7]))
-    assert error.evaluate(error.hypothesis(release.at[3].set(6.6))) == -14 / 4
-    for utility in (share, error):  # halfway between k and k + 1 of 4 groups
-        for target, threshold in ((0.0, -0.125), (0.25, -0.375), (0.3, -0.375), (0.5, -0.625)):
-            assert utility.threshold(target) == threshold
-    for counts in ([1.5], [-1], [np.nan], []):
-        with pytest.raises(ValueError, match="counts = "):
-            MeanAbsoluteError(np.array(counts))
-    with pytest.raises(ValueError, match=r"error = -0\.1: must be"):
-        ShareOutside.relative([1], -0.1)
+def test_figures_show_losses_beside_what_is_stated(finished):
+    own = ("realised_loss", "loss_cdf", "loss_along_path")
+    assert set(finished.reporting.figures(finished)) == {*own, *standard(finished)}
+    figures = finished.plot(*own)
+    for figure in figures.values():
+        check_margin(figure)
+    loss = losses_of(finished, SKELLAM)
+    line = next(one for one in figures["loss_cdf"].axes[0].lines if one.get_label() == "skellam")
+    x, share = line.get_data()
+    np.testing.assert_allclose(share, [100 * np.mean(loss <= one) for one in x], atol=1e-9)
+    for axes, name in zip(figures["loss_along_path"].axes, finished, strict=True):
+        along = finished[f"{name}/curve"]
+        by_dash = [one for one in axes.lines if len(one.get_xdata()) == 4]
+        stated = [one.get_ydata() for one in by_dash if one.get_linewidth() == 3.5]
+        assert len(stated) == ("skellam" not in name)
+        ordered = np.sort(along["privacy_loss_along"].values, axis=0)
+        np.testing.assert_array_equal(by_dash[1].get_ydata(), ordered[TRIALS // 2 - 1])
+        if stated:
+            np.testing.assert_array_equal(stated[0], along["epsilon"].values)
 
 
-def test_neighbours():
-    moved, gone = Neighbour.replace(4, 2, 0), Neighbour.remove(4, 1)
-    np.testing.assert_array_equal(moved.shift, [-1, 0, 1, 0])
-    np.testing.assert_array_equal(gone.shift, [0, 1, 0, 0])
-    assert (moved.l1_sensitivity, moved.l2_sensitivity) == (2, np.sqrt(2))
-    assert (gone.l1_sensitivity, gone.l2_sensitivity) == (1, 1)
-    for build, match in (
-        (lambda: Neighbour.replace(4, 4, 0), r"i = 4: must be in \[0, 4\)"),
-        (lambda: Neighbour.replace(4, 1, 1), r"j = 1: must be .* not i = 1"),
-        (lambda: Neighbour.remove(4, -1), r"i = -1: must be"),
-    ):
-        with pytest.raises(ValueError, match=match):
-            build()
-
-
-def test_the_absolute_criterion_and_named_groups(tmp_path, data_file):
+def test_the_absolute_criterion_and_named_groups(data_file):
     chosen = settings(
-        tmp_path,
         data_file,
         criterion="absolute",
         target_loss=None,
         highest_deviation=None,
         groups=("g, h", "a"),
     )
-    (setup, *_) = skellam_counts.setups(chosen)
+    _, case = next(skellam_counts.cases(chosen))
     mean = np.mean(list(ITEMS.values()))
-    assert setup.case.attributes["target"] == pytest.approx(0.2 * mean)
-    assert setup.case.attributes["highest_deviation"] == pytest.approx(2 * mean)
-    assert setup.case.attributes["groups"] == ["g, h", "a"]
-    np.testing.assert_array_equal(setup.interactions["outcome"].shift, [-1, 0, 0, 0, 0, 0, 1, 0])
+    assert case.labels["target"] == pytest.approx(0.2 * mean)
+    assert case.labels["highest_deviation"] == pytest.approx(2 * mean)
+    assert case.labels["groups"] == ["g, h", "a"]
+    np.testing.assert_array_equal(case.trial.shift, [-1, 0, 0, 0, 0, 0, 1, 0])
 
 
 @pytest.mark.parametrize(
@@ -338,53 +304,26 @@ def test_the_absolute_criterion_and_named_groups(tmp_path, data_file):
         ({"data": "nothing"}, "data = 'nothing'"),
     ],
 )
-def test_settings_that_do_not_fit_the_data_are_refused(
-    tmp_path, data_file, changes, message, monkeypatch
-):
-    monkeypatch.setattr(skellam_counts.cases, "largest_count", lambda dtype: 2.0**24)
-    out = tmp_path / "out"
+def test_settings_that_do_not_fit_the_data_are_refused(data_file, changes, message, monkeypatch):
+    module = "nrjax.papers.skellam_counts.cases"
+    monkeypatch.setattr(sys.modules[module], "largest_count", lambda dtype: 2.0**24)
     with pytest.raises(ValueError, match=message):
-        skellam_counts.run(settings(out, data_file, **changes))
-    assert not out.exists()
+        skellam_counts.study(settings(data_file, **changes))
 
 
-def test_the_noise_ends_where_large_counts_still_resolve_it(tmp_path):
+def test_the_noise_ends_where_large_counts_still_resolve_it(tmp_path, dtype):
     path = tmp_path / "large.csv"
     path.write_text("item,count\na,938870\nb,4\n")
-    chosen = settings(tmp_path, path, lowest_deviation=None)
-    lowest = skellam_counts.setups(chosen)[0].case.attributes["lowest_deviation"]
-    expected = max(0.5, 17 * float(np.spacing(np.asarray(938870, jnp.result_type(float)))))
-    assert lowest == pytest.approx(expected)
-    assert lowest == pytest.approx(1.0625 if jnp.result_type(float) == np.float32 else 0.5)
+    _, case = next(skellam_counts.cases(settings(path, lowest_deviation=None)))
+    lowest = case.labels["lowest_deviation"]
+    assert lowest == pytest.approx(max(0.5, 17 * float(np.spacing(np.asarray(938870, dtype)))))
+    assert lowest == pytest.approx(1.0625 if dtype == np.float32 else 0.5)
 
 
 def test_one_group_has_no_row_to_move(tmp_path):
     path = tmp_path / "one.csv"
     path.write_text("item,count\na,5\n")
     with pytest.raises(ValueError, match="neighbour = 'replace': must be remove"):
-        skellam_counts.setups(settings(tmp_path, path))
-    one = settings(tmp_path, path, neighbour=("remove",), mechanism=("skellam",))
-    assert len(skellam_counts.setups(one)) == 1
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"mechanism": ()}, "mechanism = .*: must be at least one value"),
-        ({"neighbour": ("remove", "remove")}, "must be without repetition"),
-        ({"groups": ("a",)}, "groups = .*: must be the names of two groups"),
-        ({"groups": ("a", "a")}, "groups = .*: must be the names of two groups"),
-        ({"trials": 0}, "trials = 0: must be at least 1"),
-        ({"curve_levels": 13}, "curve_levels = 13: must be at most levels = 12"),
-        ({"seed": -1}, "seed = -1"),
-        ({"delta": 0.0}, "delta = 0.0: must be strictly between 0 and 1"),
-        ({"relative_error": 0.0}, "relative_error = 0.0: must be positive"),
-        ({"lowest_deviation": 30.0}, "lowest_deviation = 30.0: must be below highest_deviation"),
-        ({"target_loss": 1.0}, "target_loss = 1.0: must be below 1, a share of the groups"),
-        ({"target_loss": -1.0}, "target_loss = -1.0: must be 0 or more"),
-        ({"tight_at": np.nan}, "tight_at = nan: must be positive"),
-    ],
-)
-def test_bad_settings_are_named(tmp_path, data_file, changes, message):
-    with pytest.raises(ValueError, match=message):
-        settings(tmp_path, data_file, **changes)
+        skellam_counts.study(settings(path))
+    one = settings(path, neighbour=("remove",), mechanism=("skellam",))
+    assert len(skellam_counts.study(one).cases) == 1
