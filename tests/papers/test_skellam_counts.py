@@ -4,13 +4,10 @@ import dataclasses
 import re
 import sys
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
 
-from nrjax import Skellam
 from nrjax.papers import skellam_counts
 from nrjax.papers.skellam_counts.findings import median_deviation, realised
 from nrjax.study.figures import standard
@@ -152,32 +149,6 @@ def _identity_scores(loss):
 
 def _alarm(scores):
     return bool(np.max(np.abs(scores)) > stats.norm.isf(ALARM / (2 * np.size(scores))))
-
-
-@jax.jit
-def _levels(process, other, keys):
-    """Losses at falling times, by the process's own law and by another's."""
-    shift = jnp.array([1.0, -1.0])
-
-    def rewound(state, inputs):
-        state = process.rewind(inputs[0], state, inputs[1])
-        return state, jnp.array([one.privacy_loss(state, shift) for one in (process, other)])
-
-    def trial(key):
-        first, *rest = jax.random.split(key, 3)
-        state = process.init(first, 40.0)
-        return jax.lax.scan(rewound, state, (jnp.stack(rest), jnp.array([9.0, 2.0])))[1]
-
-    return jax.vmap(trial, out_axes=2)(keys)
-
-
-@pytest.mark.long  # of the process alone, and one more program: CI has it in tests/processes
-def test_likelihood_ratios_have_mean_1_at_each_level():
-    """`exp(-loss)` is a likelihood ratio; with wrong rates it is none."""
-    keys = jax.random.split(jax.random.key(2), 20_000)
-    loss = np.asarray(_levels(Skellam((2,), 0.5, 0.5), Skellam((2,), 0.4, 0.4), keys))
-    assert not _alarm(_identity_scores(loss[:, 0]))
-    assert _alarm(_identity_scores(loss[:, 1]))
 
 
 def test_likelihood_ratios_have_mean_1_where_trials_stop(finished):
