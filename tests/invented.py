@@ -19,7 +19,8 @@ def invented(folder, cases, reporting=None, **facts):
         folder: for them.
         cases: by name, the labels and the arrays of a pass `outcome`, trials first.
         reporting: what tells of them.
-        facts: what else the store holds; `along`, by name, are numbers along second axes.
+        facts: what else the store holds; `along`, by the name of the second axis, are what is told
+            along it: a name, and the numbers.
     """
     along = facts.pop("along", {})
     made = []
@@ -29,7 +30,7 @@ def invented(folder, cases, reporting=None, **facts):
             for key, array in arrays.items()
         }
         trials = len(arrays[next(iter(arrays))])
-        coordinates = {f"{dim}_at": Coordinate(dim, values) for dim, values in along.items()}
+        coordinates = {key: Coordinate(dim, values) for dim, (key, values) in along.items()}
         made.append(Case(name, labels, {"outcome": Pass(trials, trials, variables, coordinates)}))
     store = Store.create(folder, facts, made)
     with store.writer() as writer:

@@ -1,41 +1,24 @@
-"""Figures of `rogers2023` show what the store holds, whatever a run leaves out."""
+"""Figures of `rogers2023` show what the results hold, whatever a run leaves out."""
 
-import io
 import itertools
-import sys
-from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-pytest.importorskip("matplotlib")
-pytest.importorskip("xarray")
-import jax.numpy as jnp
-import matplotlib
-import matplotlib.image
-from matplotlib.collections import PolyCollection
-
-from nrjax import plots
 from nrjax.datasets import zipf_counts, zipf_law
-from nrjax.plots.common import STYLES
-from nrjax.studies.store import Case, Coordinate, Pass, Store, Variable
+from nrjax.papers import rogers2023
+from nrjax.study.drawing import STYLES
+from tests.invented import bands, check_margin, ends_of, invented, legend_of
 
 MARKS, TRIALS = 20, 30
-FIGURES = ("counts", "returned", "budget")
 SIZES = (8000, 128_000)
-COUNTS = ("returned", "precise", "attempted", "steps")
-FLOAT = jnp.result_type(float).name
-LAYOUT = (
-    {name: Variable("int32") for name in COUNTS}
-    | {"spent": Variable(FLOAT)}
-    | {name: Variable("int32", (("mark", MARKS),)) for name in ("returned_by", "precise_by")}
-)
 BETTER = {"brownian": 1.0, "doubling": 0.7, "laplace": 0.9}
 BUDGETS = {"unified": 1.0, "gaussian": 1.2, "renyi": 0.9}
 
 
 def held(data, samples, items=40):
-    """What the store keeps of the counts, and their number."""
+    """What the store keeps of the counts."""
     if data == "zipf":
         drawn = zipf_counts(samples).counts
         return {"counts": drawn.astype(int).tolist(), "expected": (samples * zipf_law()).tolist()}
@@ -44,26 +27,21 @@ def held(data, samples, items=40):
     return {"counts": counts.tolist(), "expected": None}
 
 
-def outcome(case, rng):
+def outcome(facts, trials):
     """Numbers of the study's kind."""
-    best = 0.5 * case["items"] * (1.0 if case["samples"] is None else case["samples"] / 256_000)
-    most = best * BETTER[case["method"]] * BUDGETS[case["filter"]]
-    results = np.round(most * (1 + 0.05 * rng.normal(size=case["trials"]))).astype(int)
+    rng = np.random.default_rng(0)
+    best = 0.5 * facts["items"] * (1.0 if facts["samples"] is None else facts["samples"] / 256_000)
+    most = best * BETTER[facts["method"]] * BUDGETS[facts["filter"]]
+    results = np.round(most * (1 + 0.05 * rng.normal(size=trials))).astype("int32")
     results = np.maximum(results, 0)
-    along = np.linspace(1 / MARKS, 1, MARKS) ** 0.5
-    by = np.floor(results[:, None] * along).astype(int)
-    return {
-        "returned": results,
-        "precise": rng.binomial(results, 0.97),
-        "attempted": results + 1,
-        "steps": 9 * results,
-        "spent": np.full(case["trials"], 0.99),
-        "returned_by": by,
-        "precise_by": np.floor(0.97 * by),
-    }
+    precise = rng.binomial(results, 0.97)
+    share = np.where(results > 0, precise / np.maximum(results, 1), 1.0)
+    by = np.floor(results[:, None] * np.linspace(1 / MARKS, 1, MARKS) ** 0.5)
+    precision = share.astype(jnp.result_type(float))
+    return {"returned": results, "precision": precision, "returned_by": by.astype("int32")}
 
 
-def rogers_store(
+def results_of(
     folder,
     data=(("zipf", SIZES[0]), ("zipf", SIZES[1])),
     methods=("brownian", "doubling"),
@@ -71,8 +49,8 @@ def rogers_store(
     smallest=(1e-4,),
     trials=TRIALS,
 ):
-    """A finished run."""
-    cases, counts = [], {}
+    """Of a finished run."""
+    cases, counts = {}, {}
     for (name, samples), start in itertools.product(data, smallest):
         dataset = name if samples is None else f"{name}-{samples}"
         counts[dataset] = held(name, samples)
@@ -82,60 +60,32 @@ def rogers_store(
                 "samples": samples,
                 "method": method,
                 "filter": guard,
-                "trials": trials,
-                "alpha": 0.01 if name == "reddit" else 0.1,
+                "alpha": 0.1,
                 "epsilon": 10.0,
                 "delta": 1e-6,
                 "smallest": start,
-                "budget": 1.0,
                 "items": len(counts[dataset]["counts"]),
                 "total": sum(counts[dataset]["counts"]),
                 "unit": "samples" if name == "zipf" else "rows",
                 "dataset": dataset,
             }
-            share = tuple(mark / MARKS for mark in range(1, MARKS + 1))
-            layout = Pass(trials, trials, LAYOUT, {"share": Coordinate("mark", share)})
-            title = f"{dataset}-{method}-{guard}-{start:g}"
-            cases.append(Case(title, facts, {"outcome": layout}))
-    store = Store.create(folder, {"counts": counts}, cases)
-    with store.writer() as writer:
-        for case in cases:
-            found = outcome(case.attributes, np.random.default_rng(0))
-            chunk = {name: found[name].astype(v.dtype) for name, v in LAYOUT.items()}
-            writer.write(case.name, "outcome", 0, chunk)
-    return store
+            cases[f"{dataset}-{method}-{guard}-{start:g}"] = facts, outcome(facts, trials)
+    share = {"mark": ("share", tuple(mark / MARKS for mark in range(1, MARKS + 1)))}
+    return invented(folder, cases, rogers2023.reporting, counts=counts, along=share)
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
-    return rogers_store(tmp_path_factory.mktemp("two"))
+    return results_of(tmp_path_factory.mktemp("two"))
 
 
-def saved(figure):
-    """The picture, shape (height, width, 3)."""
-    data = io.BytesIO()
-    figure.savefig(data, format="png", dpi=60)
-    data.seek(0)
-    return matplotlib.image.imread(data)[..., :3]
+@pytest.fixture(scope="module")
+def figures(two):
+    return two.plot()
 
 
-def read(store, samples, method, variable):
-    return store.read(f"zipf-{samples}-{method}-unified-0.0001", "outcome")[variable].values
-
-
-def test_writes_all_figures_the_same_each_time_whatever_the_users_style(tmp_path):
-    store = rogers_store(tmp_path, trials=5)
-    paths = plots.plot_rogers(store)
-    assert [path.name for path in paths] == [f"{n}.{s}" for n in FIGURES for s in ("png", "svg")]
-    first = [path.read_bytes() for path in paths]
-    assert all(data.startswith((b"\x89PNG", b"<?xml")) for data in first)
-    with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red"}):
-        again = [path.read_bytes() for path in plots.plot_rogers(Store.open(tmp_path))]
-    assert first == again
-
-
-def test_counts_are_those_of_the_store_beside_the_law(two):
-    (axes,) = plots.counts(two).axes
+def test_counts_are_those_of_the_store_beside_the_law(figures):
+    (axes,) = figures["counts"].axes
     assert axes.get_xscale() == axes.get_yscale() == "log"
     points = [line for line in axes.lines if line.get_linestyle() == "None"]
     laws = [line for line in axes.lines if line.get_linestyle() == "-" and len(line.get_xdata())]
@@ -149,7 +99,8 @@ def test_counts_are_those_of_the_store_beside_the_law(two):
 
 
 def test_other_counts_fall_and_zeros_are_said(tmp_path):
-    (axes,) = plots.counts(rogers_store(tmp_path, (("own.csv", None),))).axes
+    results = results_of(tmp_path, (("own.csv", None),))
+    (axes,) = results.plot("counts")["counts"].axes
     (drawn,) = axes.lines
     assert (np.diff(drawn.get_ydata()) <= 0).all()
     assert drawn.get_ydata().size == 38
@@ -157,28 +108,17 @@ def test_other_counts_fall_and_zeros_are_said(tmp_path):
     assert axes.get_xlabel() == "rank"
 
 
-def test_results_and_precision_are_means_with_standard_deviations(two):
-    above, below = plots.returned(two).axes
-    drawn = {
-        axes: {
-            (bars[0].get_xdata()[0], bars[0].get_color()): (
-                bars[0].get_ydata()[0],
-                bars[2][0].get_segments()[0][:, 1],
-            )
-            for bars in axes.containers
-        }
-        for axes in (above, below)
-    }
-    for place, size in enumerate(SIZES):
-        for method, style in zip(("brownian", "doubling"), STYLES, strict=False):
-            results = read(two, size, method, "returned").astype(float)
-            exact = read(two, size, method, "precise") / results
-            for axes, values in ((above, results), (below, exact)):
-                ((mean, ends),) = [
-                    value
-                    for (x, color), value in drawn[axes].items()
-                    if abs(x - place) < 0.5 and color == style.line
-                ]
+def test_results_and_precision_are_means_with_standard_deviations(two, figures):
+    above, below = figures["returned"].axes
+    for axes, name in ((above, "returned"), (below, "precision")):
+        drawn = {}
+        for bars in axes.containers:
+            (x,), (mean,) = bars[0].get_data()
+            drawn[round(x), bars[0].get_color()] = mean, bars[2][0].get_segments()[0][:, 1]
+        for place, size in enumerate(SIZES):
+            for method, style in zip(("brownian", "doubling"), STYLES, strict=False):
+                values = two[f"zipf-{size}-{method}-unified-0.0001"][name].values.astype(float)
+                mean, ends = drawn[place, style.line]
                 np.testing.assert_allclose(mean, values.mean(), rtol=1e-6)
                 np.testing.assert_allclose(ends, mean + values.std() * np.array([-1, 1]), rtol=1e-5)
     assert [tick.get_text() for tick in below.get_xticklabels()] == ["8,000", "128,000"]
@@ -187,40 +127,25 @@ def test_results_and_precision_are_means_with_standard_deviations(two):
     assert "within 0.1" in below.get_ylabel()
 
 
-def test_without_results_precision_is_one(tmp_path):
-    store = rogers_store(tmp_path, (("zipf", 1),), trials=4)
-    _, below = plots.returned(store).axes
-    assert [bars[0].get_ydata()[0] for bars in below.containers] == [1, 1]
-
-
-def test_results_by_share_of_the_budget(two):
-    figure = plots.budget(two)
-    for axes, size in zip(figure.axes, SIZES, strict=True):
+def test_results_by_share_of_the_budget(two, figures):
+    for axes, size in zip(figures["budget"].axes, SIZES, strict=True):
         for method, style in zip(("brownian", "doubling"), STYLES, strict=False):
-            values = np.sort(read(two, size, method, "returned_by"), axis=0)
+            by = two[f"zipf-{size}-{method}-unified-0.0001"]["returned_by"].values
+            values = np.sort(by, axis=0)
             (line,) = [line for line in axes.lines if line.get_color() == style.line]
             np.testing.assert_allclose(line.get_xdata(), np.arange(MARKS + 1) / MARKS)
             np.testing.assert_allclose(line.get_ydata(), [0, *values.mean(axis=0)], rtol=1e-6)
-            (band,) = [
-                one
-                for one in axes.collections
-                if isinstance(one, PolyCollection)
-                and np.allclose(one.get_facecolor()[0, :3], matplotlib.colors.to_rgb(style.line))
-            ]
-            points = band.get_paths()[0].vertices
-            last = points[points[:, 0] == 1, 1]
-            assert (last.min(), last.max()) == (values[1, -1], values[28, -1])
+            (band,) = bands(axes, style)
+            assert ends_of(band)[1] == (values[1, -1], values[28, -1])
         assert axes.get_xlabel() == "share of the budget spent"
         assert axes.get_title().startswith(f"zipf {size:,} samples\n")
-    assert figure.axes[0].get_ylabel() == "mean results returned by then"
+    assert figures["budget"].axes[0].get_ylabel() == "mean results returned by then"
 
 
 def test_looks_differ_by_method_and_by_filter(tmp_path):
     options = {"methods": ("brownian", "laplace"), "filters": ("gaussian", "renyi")}
-    store = rogers_store(tmp_path, (("zipf", 8000),), **options)
-    figure = plots.returned(store)
-    texts = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert texts[:4] == [
+    figure = results_of(tmp_path, (("zipf", 8000),), **options).plot("returned")["returned"]
+    assert legend_of(figure)[:4] == [
         f"{method}, {title} filter"
         for method in ("brownian", "laplace")
         for title in ("Gaussian", "Rényi")
@@ -235,13 +160,10 @@ def test_looks_differ_by_method_and_by_filter(tmp_path):
 
 EXTREMES = {
     "one case": {"data": (("zipf", 8000),), "methods": ("doubling",)},
-    "nothing": {"data": (("zipf", 1),)},
+    "nothing": {"data": (("zipf", 1),), "trials": 4},
     "one trial": {"trials": 1},
     "everything": {
-        "data": (
-            ("zipf", 8000),
-            ("a-much-longer-name-than-that.csv", None),
-        ),
+        "data": (("zipf", 8000), ("a-much-longer-name-than-that.csv", None)),
         "methods": ("brownian", "doubling", "laplace"),
         "filters": ("unified", "gaussian", "renyi"),
         "smallest": (1e-4, 1e-8),
@@ -250,35 +172,12 @@ EXTREMES = {
 
 
 @pytest.mark.parametrize("which", EXTREMES)
-def test_whatever_a_run_leaves_out_is_drawn_without_a_warning(tmp_path, monkeypatch, which):
-    """And a margin of the picture's edge is blank: nothing is cut off."""
-    store = rogers_store(tmp_path, **EXTREMES[which])
-    drawn = []
-
-    def keep(store, name, figure):
-        picture = saved(figure)
-        edges = (picture[:2], picture[-2:], picture[:, :2], picture[:, -2:])
-        assert [bool((edge == 1).all()) for edge in edges] == [True] * 4, name
-        drawn.append(name)
-        return []
-
-    monkeypatch.setattr("nrjax.plots.common.save", keep)
-    plots.plot_rogers(store)
-    assert drawn == list(FIGURES)
-
-
-if __name__ == "__main__":  # to look at them: python -m tests.test_plots_rogers2023 FOLDER
-    home = Path(sys.argv[1])
-    every = {
-        "two": {},
-        "five": {"data": tuple(("zipf", 8000 * 2**n) for n in range(5))},
-        "reddit": {
-            "data": (("reddit", None),),
-            "methods": ("brownian", "doubling", "laplace"),
-            "filters": ("renyi",),
-            "smallest": (1e-4, 1e-8),
-        },
-        **EXTREMES,
-    }
-    for name, options in every.items():
-        print(*plots.plot_rogers(rogers_store(home / name.replace(" ", "-"), **options)), sep="\n")
+def test_whatever_a_run_leaves_out_is_drawn_without_a_warning(tmp_path, which):
+    """And nothing is cut off."""
+    figures = results_of(tmp_path, **EXTREMES[which]).plot()
+    for figure in figures.values():
+        check_margin(figure)
+    assert list(figures) == ["counts", "returned", "budget"]
+    if which == "nothing":  # precision is one without results
+        _, below = figures["returned"].axes
+        assert [bars[0].get_ydata()[0] for bars in below.containers] == [1, 1]
