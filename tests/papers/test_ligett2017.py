@@ -84,19 +84,15 @@ def excess_at_most(facts):
     return 2 * norm if facts["task"] == "logistic" else (norm + 1) ** 2
 
 
-def test_summary_names_what_was_run(methods, both):
+def test_parts_of_epsilon_add_up_and_hypotheses_are_in_the_ball(methods, both):
     for task, results in both.items():
-        summary = summary_of(results)
-        keys = [(case["method"], case["alpha"]) for case in summary["cases"]]
-        assert keys == [(method, alpha) for method in methods[task] for alpha in ALPHAS]
-        for case in summary["cases"]:
-            assert (case["task"], case["constants"], case["data"]) == (task, "paper", "own.npz")
-            assert case["trials"] == TRIALS
+        cases = summary_of(results)["cases"]
+        keys = [(case["task"], case["method"], case["alpha"]) for case in cases]
+        assert keys == [(task, method, alpha) for method in methods[task] for alpha in ALPHAS]
+        for case in cases:
+            assert (case["constants"], case["data"], case["trials"]) == ("paper", "own.npz", TRIALS)
             parts = case["test_epsilon"]["mean"] + case["hypothesis_epsilon"]["mean"]
             assert parts == pytest.approx(case["stopped_epsilon"]["mean"], rel=1e-5)
-            excess = case["excess_risk"]
-            assert list(excess) == ["mean", "q95", "max"]
-            assert max(excess["mean"], excess["q95"]) <= excess["max"]
             if case["method"] != "theory":  # which does not project
                 assert 0 < case["norm"]["mean"] <= case["norm_bound"] * (1 + 1e-6)
 
@@ -242,16 +238,9 @@ def test_what_most_trials_never_reach_is_dearer_than_any_price(compared):
 
 def test_the_report_says_what_is_promised_and_found(both):
     text = (both["logistic"].folder / "report.md").read_text()
-    for words in (
-        "logistic 0.04",
-        "BM, RAT",
-        "cheapest",
-        "4,000 rows",
-        "paired",
-        "delta = 1e-06",
-        "promise is for the mean",
-    ):
+    for words in ("logistic 0.04", "BM, RAT", "cheapest", "4,000 rows", "paired", "delta = 1e-06"):
         assert words in text
+    assert "promise is for the mean" in text
 
 
 def test_ridge_statistics_get_the_noise_of_the_paper(data_file):

@@ -2,7 +2,6 @@
 
 import itertools
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -13,63 +12,59 @@ from tests.invented import bands, check_margin, ends_of, invented, legend_of
 
 MARKS, TRIALS = 20, 30
 SIZES = (8000, 128_000)
-BETTER = {"brownian": 1.0, "doubling": 0.7, "laplace": 0.9}
-BUDGETS = {"unified": 1.0, "gaussian": 1.2, "renyi": 0.9}
+METHODS = ("brownian", "doubling", "laplace")
 
 
-def held(data, samples, items=40):
-    """What the store keeps of the counts."""
-    if data == "zipf":
-        drawn = zipf_counts(samples).counts
-        return {"counts": drawn.astype(int).tolist(), "expected": (samples * zipf_law()).tolist()}
-    counts = np.random.default_rng(1).geometric(1e-3, items) - 1
-    counts[:2] = 0
-    return {"counts": counts.tolist(), "expected": None}
+def held(samples):
+    """What the store keeps of the counts: of the Zipf law, or of 40 items, two of count 0."""
+    if samples is None:
+        counts = np.random.default_rng(1).geometric(1e-3, 40)
+        counts[:2] = 0
+        return {"counts": counts.tolist(), "expected": None}
+    counts = zipf_counts(samples).counts.astype(int).tolist()
+    return {"counts": counts, "expected": (samples * zipf_law()).tolist()}
 
 
-def outcome(facts, trials):
-    """Numbers of the study's kind."""
-    rng = np.random.default_rng(0)
-    best = 0.5 * facts["items"] * (1.0 if facts["samples"] is None else facts["samples"] / 256_000)
-    most = best * BETTER[facts["method"]] * BUDGETS[facts["filter"]]
-    results = np.round(most * (1 + 0.05 * rng.normal(size=trials))).astype("int32")
-    results = np.maximum(results, 0)
-    precise = rng.binomial(results, 0.97)
-    share = np.where(results > 0, precise / np.maximum(results, 1), 1.0)
-    by = np.floor(results[:, None] * np.linspace(1 / MARKS, 1, MARKS) ** 0.5)
-    precision = share.astype(jnp.result_type(float))
-    return {"returned": results, "precision": precision, "returned_by": by.astype("int32")}
+def outcome(number, samples, trials):
+    """Of a method: few results of few samples, and none of one."""
+    rng, most = np.random.default_rng(number), 100 - 20 * number
+    results = rng.binomial(most, 1e-9 if samples == 1 else 0.8, trials).astype("int32")
+    precision = np.where(results > 0, rng.uniform(0.9, 1.0, trials), 1.0)
+    by = np.floor(results[:, None] * np.linspace(1 / MARKS, 1, MARKS) ** 0.5).astype("int32")
+    return {"returned": results, "precision": precision, "returned_by": by}
 
 
 def results_of(
     folder,
     data=(("zipf", SIZES[0]), ("zipf", SIZES[1])),
-    methods=("brownian", "doubling"),
+    methods=METHODS[:2],
     filters=("unified",),
     smallest=(1e-4,),
     trials=TRIALS,
 ):
     """Of a finished run."""
     cases, counts = {}, {}
-    for (name, samples), start in itertools.product(data, smallest):
+    for (name, samples), start, method, guard in itertools.product(
+        data, smallest, methods, filters
+    ):
         dataset = name if samples is None else f"{name}-{samples}"
-        counts[dataset] = held(name, samples)
-        for method, guard in itertools.product(methods, filters):
-            facts = {
-                "data": name,
-                "samples": samples,
-                "method": method,
-                "filter": guard,
-                "alpha": 0.1,
-                "epsilon": 10.0,
-                "delta": 1e-6,
-                "smallest": start,
-                "items": len(counts[dataset]["counts"]),
-                "total": sum(counts[dataset]["counts"]),
-                "unit": "samples" if name == "zipf" else "rows",
-                "dataset": dataset,
-            }
-            cases[f"{dataset}-{method}-{guard}-{start:g}"] = facts, outcome(facts, trials)
+        counts[dataset] = held(samples)
+        facts = {
+            "data": name,
+            "samples": samples,
+            "method": method,
+            "filter": guard,
+            "alpha": 0.1,
+            "epsilon": 10.0,
+            "delta": 1e-6,
+            "smallest": start,
+            "items": len(counts[dataset]["counts"]),
+            "total": sum(counts[dataset]["counts"]),
+            "unit": "samples" if name == "zipf" else "rows",
+            "dataset": dataset,
+        }
+        arrays = outcome(METHODS.index(method), samples, trials)
+        cases[f"{dataset}-{method}-{guard}-{start:g}"] = facts, arrays
     share = {"mark": ("share", tuple(mark / MARKS for mark in range(1, MARKS + 1)))}
     return invented(folder, cases, rogers2023.reporting, counts=counts, along=share)
 
@@ -116,7 +111,7 @@ def test_results_and_precision_are_means_with_standard_deviations(two, figures):
             (x,), (mean,) = bars[0].get_data()
             drawn[round(x), bars[0].get_color()] = mean, bars[2][0].get_segments()[0][:, 1]
         for place, size in enumerate(SIZES):
-            for method, style in zip(("brownian", "doubling"), STYLES, strict=False):
+            for method, style in zip(METHODS[:2], STYLES, strict=False):
                 values = two[f"zipf-{size}-{method}-unified-0.0001"][name].values.astype(float)
                 mean, ends = drawn[place, style.line]
                 np.testing.assert_allclose(mean, values.mean(), rtol=1e-6)
@@ -129,7 +124,7 @@ def test_results_and_precision_are_means_with_standard_deviations(two, figures):
 
 def test_results_by_share_of_the_budget(two, figures):
     for axes, size in zip(figures["budget"].axes, SIZES, strict=True):
-        for method, style in zip(("brownian", "doubling"), STYLES, strict=False):
+        for method, style in zip(METHODS[:2], STYLES, strict=False):
             by = two[f"zipf-{size}-{method}-unified-0.0001"]["returned_by"].values
             values = np.sort(by, axis=0)
             (line,) = [line for line in axes.lines if line.get_color() == style.line]
@@ -164,7 +159,7 @@ EXTREMES = {
     "one trial": {"trials": 1},
     "everything": {
         "data": (("zipf", 8000), ("a-much-longer-name-than-that.csv", None)),
-        "methods": ("brownian", "doubling", "laplace"),
+        "methods": METHODS,
         "filters": ("unified", "gaussian", "renyi"),
         "smallest": (1e-4, 1e-8),
     },

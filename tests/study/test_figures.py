@@ -102,20 +102,58 @@ def test_each_is_drawn_on_given_axes(results):
         assert "never" not in labels + ticks
 
 
-def test_cases_without_a_guarantee_or_a_stop_are_said(results):
+def test_distribution_states_medians_and_the_share_that_did_not_stop(results):
     (axes,) = drawn(results, "epsilon_distribution").axes
     labels = [label.get_text() for label in axes.get_xticklabels()]
-    assert labels[2:] == [
-        "never\nmedian ∞\n100 % did not stop",
-        "bare\nno guarantee:\nε not defined",
-    ]
-    for name, texts in (("epsilon_distribution", 1), ("epsilon_cdf", 1), ("utility_at_stop", 1)):
-        axes = Figure().subplots()
-        figures.standard(results)[name](results, axes=axes, cases=["never"])
-        assert len(axes.texts) == texts
-    axes = Figure().subplots()
-    figures.epsilon_cdf(results, axes=axes, cases=["bare"])
-    assert axes.lines[:] == []
+    for case, label in zip(results, labels[:3], strict=False):
+        law = results.distribution(case)
+        share = 100 * (1 - law.finite)
+        assert 0 < share < 100 if case == "dear" else share == 100 * (case == "never")
+        words = f"{share:.3g} % did not stop" if share else "all stopped"
+        median = f"{law.quantile(50):.3g}".replace("inf", "∞")
+        assert label == f"{case}\nmedian {median}\n{words}"
+        low, high = axes.get_ylim()  # nothing that is finite lies outside
+        assert all(low < point < high for point in law.points())
+    assert labels[3] == "bare\nno guarantee:\nε not defined"
+    # The quartiles' intervals: ranks from 1, of 300 trials, from SciPy's binomial law.
+    bars = [one for one in axes.collections if isinstance(one, LineCollection)]
+    ends = [seg[:, 1] for bar in bars for seg in bar.get_segments() if np.ptp(seg[:, 0]) == 0]
+    law = results.distribution("cheap")
+    right = []
+    for share in (0.25, 0.5, 0.75):
+        ranks = stats.binom(300, share).ppf(0.025), stats.binom(300, share).isf(0.025) + 1
+        right.append([law.order_statistic(int(rank))[i] for i, rank in enumerate(ranks)])
+    np.testing.assert_allclose(ends[:3], right)
+
+
+def test_functions_are_the_shares_of_all_trials_and_bands_hold_them(results):
+    """Steps with the band of Dvoretzky, Kiefer and Wolfowitz; what did not stop is never paid."""
+    figure = drawn(results, "epsilon_cdf")
+    (axes,) = figure.axes
+    lines = {line.get_label(): line for line in axes.lines}
+    assert list(lines) == ["cheap", "dear", "never"]  # one has no guarantee
+    assert axes.get_ylim() == (0, 100)
+    assert legend_of(figure) == [*lines, "95 % band of all of it (DKW)"]
+    for (case, line), band in zip(lines.items(), bands(axes), strict=True):
+        law = results.distribution(case)
+        x, share = line.get_data()
+        assert line.get_drawstyle() == "steps-post"
+        np.testing.assert_allclose(share, 100 * law.below(x), atol=1e-9)
+        if results.keeps_trials(case):
+            right = [np.mean(results.values(case) <= one) for one in x]
+            np.testing.assert_allclose(share, 100 * np.array(right), atol=1e-9)
+        assert (share[0], share[-1]) == (0, pytest.approx(100 * law.finite))
+        if case == "never":
+            continue
+        # Halfway up nothing is cut off: sqrt(log(40) / 600) on either side.
+        middle = np.argmin(np.abs(share - 50))
+        at = (x[middle] + x[middle + 1]) / 2
+        points = band.get_paths()[0].vertices
+        left, right = points[:, 0] <= at, points[:, 0] > at
+        crossing = {y for y in points[left, 1]} & {y for y in points[right, 1]}
+        half = 100 * np.sqrt(np.log(40) / 600)
+        for edge in (share[middle] - half, share[middle] + half):
+            assert min(abs(edge - y) for y in crossing) < 1e-6
 
 
 def test_means_and_shares_are_those_of_the_results(results):
@@ -146,102 +184,9 @@ def test_of_sessions_each_number_has_a_panel(tmp_path):
     check_margin(figure)
 
 
-MECHANISMS = ("brownian", "laplace", "laplace-jumps", "skellam")
-
-
-def published(folder, tasks=("logistic",), tests=("public",), mechanisms=MECHANISMS[:2]):
-    """Numbers of the published figures' kind: Laplace later, with a tail that does not stop."""
-    rng, cases = np.random.default_rng(0), {}
-    for task, test, mechanism in itertools.product(tasks, tests, mechanisms):
-        late = mechanism != "brownian"
-        epsilon = (test != "public") + np.exp(rng.normal(-0.6 + late, 0.15 + 0.6 * late, 400))
-        status = np.where(epsilon > 6, Status.EXHAUSTED, Status.STOPPED).astype("int32")
-        if mechanism == "skellam":
-            epsilon, status = np.full(400, np.nan), np.full(400, Status.STOPPED, "int32")
-        labels = {"task": task, "mechanism": mechanism, "test": test, "data": f"{task} data"}
-        names = ("epsilon", "utility", "privacy_loss", "mechanism_epsilon", "test_epsilon")
-        arrays = dict.fromkeys(names, epsilon.astype("float32"))
-        arrays |= {"status": status, "step": np.zeros(400, "int32")}
-        cases[f"{task}-{mechanism}-{test}"] = labels, arrays
-    return invented(folder, cases)
-
-
-@pytest.fixture(scope="module")
-def full(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("full")
-    return published(folder, ("logistic", "ridge"), ("public", "reduced"), MECHANISMS)
-
-
-def paid(results, mechanism):
-    return results[f"logistic-{mechanism}-public"]["stopping_epsilon"].values
-
-
-def test_a_panel_for_each_task_and_test(full):
-    for name in ("epsilon_distribution", "epsilon_cdf"):
-        assert [axes.get_title() for axes in drawn(full, name).axes] == [
-            f"{task} on {task} data\ntest: {test}, 400 trials"
-            for task in ("logistic", "ridge")
-            for test in ("public", "reduced")
-        ]
-
-
-def test_distribution_states_medians_and_the_share_that_did_not_stop(full):
-    axes = drawn(full, "epsilon_distribution").axes[0]
-    labels = [label.get_text() for label in axes.get_xticklabels()]
-    for mechanism, label in zip(MECHANISMS[:2], labels, strict=False):
-        ordered = np.sort(paid(full, mechanism))
-        share = 100 * np.mean(np.isinf(ordered))
-        words = f"{share:.3g} % did not stop" if share else "all stopped"
-        assert label == f"{mechanism}\nmedian {ordered[199]:.3g}\n{words}"
-        low, high = axes.get_ylim()  # nothing that is finite lies outside
-        assert low < ordered[0]
-        assert ordered[np.isfinite(ordered)][-1] < high
-    assert labels[0].endswith("all stopped")
-    assert labels[1].endswith("did not stop")
-    assert labels[2].startswith("laplace jumps\n")
-
-
-def test_functions_are_the_shares_of_all_trials_and_bands_hold_them(full):
-    """Steps with the band of Dvoretzky, Kiefer and Wolfowitz; what did not stop is never paid."""
-    figure = drawn(full, "epsilon_cdf")
-    axes = figure.axes[0]
-    lines = {line.get_label(): line for line in axes.lines}
-    assert list(lines) == ["brownian", "laplace", "laplace jumps"]  # one has no guarantee
-    for mechanism, band in zip(MECHANISMS[:2], bands(axes), strict=False):
-        epsilon = paid(full, mechanism)
-        x, share = lines[mechanism].get_data()
-        assert lines[mechanism].get_drawstyle() == "steps-post"
-        np.testing.assert_allclose(share, [100 * np.mean(epsilon <= one) for one in x], atol=1e-9)
-        assert share[0] == 0
-        assert share[-1] == pytest.approx(100 * np.mean(np.isfinite(epsilon)))
-        # Halfway up nothing is cut off: sqrt(log(40) / 800) on either side.
-        middle = np.argmin(np.abs(share - 50))
-        at = (x[middle] + x[middle + 1]) / 2
-        points = band.get_paths()[0].vertices
-        left, right = points[:, 0] <= at, points[:, 0] > at
-        crossing = {y for y in points[left, 1]} & {y for y in points[right, 1]}
-        half = 100 * np.sqrt(np.log(40) / 800)
-        for edge in (share[middle] - half, share[middle] + half):
-            assert min(abs(edge - y) for y in crossing) < 1e-6
-    assert axes.get_ylim() == (0, 100)
-    assert legend_of(figure) == [*lines, "95 % band of all of it (DKW)"]
-
-
-def test_quartiles_and_medians_have_their_exact_intervals(full):
-    axes = drawn(full, "epsilon_distribution").axes[0]
-    epsilon = np.sort(paid(full, "brownian"))
-    bars = [line for line in axes.collections if isinstance(line, LineCollection)]
-    drawn_bars = [seg[:, 1] for bar in bars for seg in bar.get_segments() if np.ptp(seg[:, 0]) == 0]
-    # Ranks from 1, of 400 trials, from SciPy's binomial law.
-    for share, found in zip((0.25, 0.5, 0.75), drawn_bars, strict=False):
-        law = stats.binom(400, share)
-        ranks = int(law.ppf(0.025)), int(law.isf(0.025)) + 1
-        np.testing.assert_array_equal(found, [epsilon[rank - 1] for rank in ranks])
-
-
 @pytest.mark.parametrize("stopped", [2, 0])
 def test_mostly_unstopped_trials_show_as_infinite(tmp_path, stopped):
-    """The median of all trials is infinite where most never stopped, whatever the rest cost."""
+    """The median of all trials is infinite, whatever the rest cost."""
     status = np.where(np.arange(5) < stopped, Status.STOPPED, Status.EXHAUSTED).astype("int32")
     ones = dict.fromkeys(("epsilon", "utility", "privacy_loss"), np.ones(5, "float32"))
     few = invented(tmp_path, {"laplace": ({}, ones | {"status": status})})
@@ -254,13 +199,32 @@ def test_mostly_unstopped_trials_show_as_infinite(tmp_path, stopped):
         assert texts == ([] if stopped else ["no trial stopped"])
 
 
-@pytest.mark.parametrize("tests", [1, 2, 3])
-@pytest.mark.parametrize("mechanisms", [2, 3])
-def test_no_legend_is_wider_than_its_figure(tmp_path, tests, mechanisms):
-    names = ("public", "above-threshold", "reduced")[:tests]
-    few = published(tmp_path, tests=names, mechanisms=MECHANISMS[:mechanisms])
+def published(folder, tests=1, mechanisms=2):
+    """Two tasks, as many tests and mechanisms; numbers of no meaning."""
+    names = ("epsilon", "utility", "privacy_loss", "mechanism_epsilon", "test_epsilon")
+    arrays = dict.fromkeys(names, np.geomspace(0.2, 5.0, 40))
+    arrays |= {"status": np.full(40, Status.STOPPED, "int32"), "step": np.zeros(40, "int32")}
+    cases = {}
+    for task, test, mechanism in itertools.product(
+        ("logistic", "ridge"),
+        ("public", "above-threshold", "reduced")[:tests],
+        ("brownian", "laplace", "laplace-jumps", "skellam")[:mechanisms],
+    ):
+        labels = {"task": task, "mechanism": mechanism, "test": test, "data": f"{task} data"}
+        cases[f"{task}-{mechanism}-{test}"] = labels, arrays
+    return invented(folder, cases)
+
+
+@pytest.mark.parametrize(("tests", "mechanisms"), [(1, 2), (1, 4), (2, 3), (3, 4)])
+def test_each_task_and_test_has_a_panel_and_no_legend_is_wider(tmp_path, tests, mechanisms):
+    few = published(tmp_path, tests, mechanisms)
     for name in ("epsilon_distribution", "epsilon_cdf"):
         figure = drawn(few, name)
+        assert [axes.get_title() for axes in figure.axes] == [
+            f"{task} on {task} data\ntest: {test}, 40 trials"
+            for task in ("logistic", "ridge")
+            for test in ("public", "above threshold", "reduced")[:tests]
+        ]
         check_margin(figure)
         check_margin_sees(figure)
 
