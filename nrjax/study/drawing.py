@@ -238,16 +238,19 @@ def say(axes: Axes, text: str) -> None:
 def save(store: Store, name: str, figure: Figure) -> list[Path]:
     """Write a figure as PNG and SVG."""
     paths = []
-    engine = figure.get_layout_engine()
-    if engine is not None:  # laid out once: else each format is, and drawn twice
-        engine.execute(figure)
-        figure.set_layout_engine(None)
-    # Without dates and versions, so that redrawing changes nothing.
-    for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
-        data = io.BytesIO()
-        with matplotlib.style.context(_LOOK):
+    with matplotlib.style.context(_LOOK):  # ticks are made where they are laid out
+        engine = figure.get_layout_engine()
+        if engine is not None:  # laid out once: else each format is, and drawn twice
+            engine.execute(figure)
+            figure.set_layout_engine(None)
+        # Without dates and versions, so that redrawing changes nothing.
+        for suffix, metadata in (
+            ("png", {"Software": None}),
+            ("svg", {"Date": None, "Creator": None}),
+        ):
+            data = io.BytesIO()
             figure.savefig(data, format=suffix, dpi=150, metadata=metadata)
-        paths.append(store.write_figure(f"{name}.{suffix}", data.getvalue()))
+            paths.append(store.write_figure(f"{name}.{suffix}", data.getvalue()))
     return paths
 
 

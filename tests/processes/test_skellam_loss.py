@@ -112,6 +112,8 @@ def test_mean_of_exp_minus_loss_is_one(dtype, time, shift):
     tolerance = {4: 2e-4, 8: 1e-9}[dtype.itemsize]
     assert abs(weights @ np.exp(-loss) - 1) < tolerance
     assert abs(weights @ np.exp(loss) - 1) > 10 * tolerance  # the wrong sign is seen
+    wrong = _loss(time, 0.8 * rate1, 0.8 * rate2, k, shift).astype(float)
+    assert abs(weights @ np.exp(-wrong) - 1) > 10 * tolerance  # and wrong rates
 
 
 def state_of(positive, time, dtype):

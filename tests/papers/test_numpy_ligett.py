@@ -13,6 +13,7 @@ import nrjax
 from benchmarks import numpy_ligett
 from nrjax.erm import LogisticProblem, RidgeProblem
 from nrjax.types import Status
+from tests.papers.shared import apart
 from tests.problems import small_data
 
 TASKS = ("logistic", "ridge")
@@ -24,8 +25,6 @@ CASES = [
     pytest.param("ridge", "doubling", marks=pytest.mark.long),
 ]
 TRIALS = {"noise_reduction": 2000, "doubling": 12_000}
-# Some 40 numbers are compared in this file: by Bonferroni, chance puts one out in 1 of 400 files.
-STANDARD_ERRORS = 4
 LAMBDA = 0.05
 THRESHOLD = -0.05
 """On minus the excess risk."""
@@ -64,8 +63,8 @@ def settings(task, method):
 
 
 @functools.cache
-def nrjax_outcomes(task, method):
-    """The outcomes of all trials."""
+def nrjax_trials(task, method):
+    """Samples by name."""
     value, l1, utility, _, _ = parts(task)
     levels, sensitivity, epsilon = settings(task, method)
     guarantee = nrjax.PureGuarantee(l1)
@@ -76,23 +75,15 @@ def nrjax_outcomes(task, method):
         process = nrjax.Laplace(value.shape)
         rule = nrjax.InteractiveAboveThreshold(THRESHOLD, sensitivity, epsilon)
     schedule = nrjax.Grid.geometric(guarantee, levels[0], levels[-1], levels.size)
-    return nrjax.simulate(
-        jax.random.key(1),
-        nrjax.Interaction(
-            value=value,
-            process=process,
-            guarantee=guarantee,
-            schedule=schedule,
-            utility=utility,
-            rule=rule,
-        ),
-        trials=TRIALS[method],
+    interaction = nrjax.Interaction(
+        value=value,
+        process=process,
+        guarantee=guarantee,
+        schedule=schedule,
+        utility=utility,
+        rule=rule,
     )
-
-
-def nrjax_trials(task, method):
-    """Samples by name."""
-    outcome = nrjax_outcomes(task, method)
+    outcome = nrjax.simulate(jax.random.key(1), interaction, trials=TRIALS[method])
     return samples(
         outcome.step,
         outcome.status == Status.STOPPED,
@@ -127,19 +118,6 @@ def samples(step, stopped, epsilon, test_epsilon, excess_risk, norm):
         "excess_risk": excess_risk[stopped],
         "norm": norm[stopped],
     }
-
-
-def apart(ours, theirs):
-    """Names of the means that differ by too many standard errors, and by how many."""
-    found = {}
-    for name, a in ours.items():
-        b = theirs[name]
-        error = math.hypot(*(np.std(s, dtype=float) / math.sqrt(s.size) for s in (a, b)))
-        away = abs(np.mean(a, dtype=float) - np.mean(b, dtype=float))
-        # What does not vary agrees to float32's last bits.
-        if away > STANDARD_ERRORS * error + 1e-5 * abs(np.mean(b, dtype=float)):
-            found[name] = round(away / max(error, 1e-300), 1)
-    return found
 
 
 def fresh_walk(rng, value, levels, sensitivity):

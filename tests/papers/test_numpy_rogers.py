@@ -1,6 +1,5 @@
 """The NumPy peer of the Rogers 2023 benchmark has the law of nrjax."""
 
-import functools
 import math
 
 import jax
@@ -10,15 +9,13 @@ import pytest
 from benchmarks import numpy_rogers
 from nrjax import montecarlo
 from nrjax.keys import study_key
-from nrjax.studies import rogers2023
-from nrjax.studies.rogers2023.findings import precision
+from nrjax.papers import rogers2023
+from tests.papers.shared import apart
 
 COUNTS = np.round(3000 * np.arange(1, 31) ** -0.9)
 METHODS = ("brownian", "doubling")
 OPTIONS = {"epsilon": 1.0, "selection": 0.02, "levels": 50, "smallest": (1e-4,)}
 SEED, OURS, THEIRS = 5, 2048, 1500
-# Some 20 numbers are compared in this file: by Bonferroni, chance puts one out in 1 of 400 files.
-STANDARD_ERRORS = 4
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +25,9 @@ def releases(tmp_path_factory):
     path = folder / "own.csv"
     lines = [f"{number},{count:.0f}\n" for number, count in enumerate(COUNTS)]
     path.write_text("item,count\n" + "".join(lines))
-    chosen = rogers2023.Settings(out=folder / "out", data=(str(path),), method=METHODS, **OPTIONS)
-    return {s.case.attributes["method"]: s.release for s in rogers2023.setups(chosen)}
+    chosen = rogers2023.Settings(data=(str(path),), method=METHODS, **OPTIONS)
+    cases, _ = rogers2023.cases(chosen)
+    return {case.labels["method"]: case.trial for case in cases.values()}
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +40,11 @@ def ours(releases):
     }
 
 
-def numpy_samples(method, session=numpy_rogers.session, selection=OPTIONS["selection"]):
+def numpy_samples(method, selection=OPTIONS["selection"]):
     budget = numpy_rogers.unified(OPTIONS["epsilon"], 1e-6, selection)
-    rng = np.random.default_rng(0)
-    run = functools.partial(
-        session, rng, COUNTS, method, 0.1, OPTIONS["selection"], budget, 1e-4, OPTIONS["levels"]
-    )
-    returned, precise, attempted, spent = np.array([run() for _ in range(THEIRS)]).T
-    return samples(returned, precise, attempted, spent)
+    rng, levels = np.random.default_rng(0), OPTIONS["levels"]
+    options = (COUNTS, method, 0.1, OPTIONS["selection"], budget, 1e-4, levels)
+    return samples(*np.array([numpy_rogers.session(rng, *options) for _ in range(THEIRS)]).T)
 
 
 def samples(returned, precise, attempted, squared):
@@ -58,24 +53,16 @@ def samples(returned, precise, attempted, squared):
     return {
         "returned": returned,
         "returned squared": (returned - 20) ** 2,
-        "precision": precision(returned, precise),
+        "precision": np.where(returned > 0, precise / np.maximum(returned, 1), 1.0),
         "attempted": np.asarray(attempted, float),
         "spent": np.asarray(squared, float),
     }
 
 
-def apart(ours, theirs):
-    """Names of the means that differ by too many standard errors, and by how many."""
-    ours = samples(*(ours[n] for n in ("returned", "precise", "attempted")), 2 * ours["spent"])
-    found = {}
-    for name, a in ours.items():
-        b = theirs[name]
-        error = math.hypot(*(np.std(s) / math.sqrt(s.size) for s in (a, b)))
-        away = abs(a.mean() - b.mean())
-        # What does not vary agrees to float32's last bits.
-        if away > STANDARD_ERRORS * error + 1e-5 * abs(b.mean()):
-            found[name] = round(float(away / max(error, 1e-300)), 1)
-    return found
+def differing(ours, theirs):
+    """Names of what differs by more than chance."""
+    names = ("returned", "precise", "attempted")
+    return apart(samples(*(ours[name] for name in names), 2 * ours["spent"]), theirs)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -84,7 +71,7 @@ def test_sessions_have_the_law_of_a_plain_numpy_loop(ours, method):
     assert found["returned"].std() > 0.5
     assert 0 < (found["returned"] < found["attempted"]).mean() <= 1
     assert found["attempted"].max() < COUNTS.size  # it is the budget that ends a session
-    assert apart(found, numpy_samples(method)) == {}
+    assert differing(found, numpy_samples(method)) == {}
 
 
 def fresh_reduction(rng, count, alpha, smallest, most, levels):
@@ -107,12 +94,12 @@ def last_try_alone(rng, count, alpha, smallest, most, levels):
 )
 def test_planted_another_release_is_noticed(ours, method, faulty, monkeypatch):
     monkeypatch.setitem(numpy_rogers.METHODS, method, faulty)
-    assert "returned" in apart(ours[method], numpy_samples(method))
+    assert "returned" in differing(ours[method], numpy_samples(method))
 
 
 def test_planted_dearer_selections_are_noticed(ours):
     """As of neighbours that replace a user: four times as dear."""
-    assert "returned" in apart(ours["brownian"], numpy_samples("brownian", selection=0.04))
+    assert "returned" in differing(ours["brownian"], numpy_samples("brownian", selection=0.04))
 
 
 def test_the_condition_is_that_of_the_rule(releases):

@@ -1,0 +1,47 @@
+"""What tests of the papers share: their data, running a study, and comparing samples."""
+
+import importlib
+import json
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nrjax.study.results import Results
+
+PAPERS_DATA = Path(os.environ.get("NRJAX_DATA", Path(__file__).parents[3] / "shared" / "data"))
+
+on_papers_data = pytest.mark.skipif(
+    not PAPERS_DATA.is_dir(), reason=f"no folder {PAPERS_DATA} with the papers' data"
+)
+
+
+def run(settings, folder, **options):
+    """Results of a study of a paper, without figures: tests of these draw those they look at."""
+    paper = importlib.import_module(type(settings).__module__.rpartition(".")[0])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Results, "draw", lambda self: None)
+        return paper.study(settings).run(folder, progress=False, **options)
+
+
+def summary_of(results):
+    """What `summary.json` says."""
+    return json.loads((results.folder / "summary.json").read_text())
+
+
+def apart(ours, theirs):
+    """Names of the samples whose means differ by more than 4 standard errors, and by how many.
+
+    Files compare some 40 numbers: by Bonferroni, chance puts one out in 1 of 400 files.
+    """
+    found = {}
+    for name, a in ours.items():
+        b = theirs[name]
+        error = math.hypot(*(np.std(s, dtype=float) / math.sqrt(s.size) for s in (a, b)))
+        away = abs(np.mean(a, dtype=float) - np.mean(b, dtype=float))
+        # What does not vary agrees to float32's last bits.
+        if away > 4 * error + 1e-5 * abs(np.mean(b, dtype=float)):
+            found[name] = round(float(away / max(error, 1e-300)), 1)
+    return found

@@ -1,0 +1,261 @@
+"""Figures of `ligett2017` show what the results hold, whatever a run leaves out."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from matplotlib.collections import LineCollection
+
+from nrjax.papers import ligett2017
+from nrjax.papers.ligett2017.runs import by_task, ratios
+from nrjax.papers.ligett2017.settings import METHODS
+from nrjax.study.drawing import STYLES
+from nrjax.types import Status
+from tests.invented import bands, check_margin, ends_of, invented, legend_of
+
+COST = dict(zip(METHODS, (1.0, 6.0, None, 0.8, 0.5), strict=True))
+STYLE = dict(zip(METHODS, STYLES, strict=True))
+ALPHAS = (0.02, 0.05, 0.1, 0.15)
+TASKS = ("ridge", "logistic")
+FIGURES = ("privacy_loss", "accuracy", "privacy_split", "norms", "cheapest")
+SOME_FAIL = {("ridge", "doubling", 0.02): 0.7, ("ridge", "doubling", 0.05): 0.4}
+NONE_STOPS = {("ridge", method, alpha): 1.0 for method in METHODS for alpha in ALPHAS}
+
+
+def labels(task, method, alpha):
+    """The theory's epsilon falls as 1/alpha."""
+    ridge = task == "ridge"
+    return {
+        "task": task,
+        "method": method,
+        "constants": "paper",
+        "alpha": alpha,
+        "goal": -alpha,
+        "data": "twitter" if ridge else "kdd99",
+        "rows": 20_000 if ridge else 100_000,
+        "delta": 1e-6 if method.startswith("brownian") else 0.0,
+        "perturbation": "covariance" if ridge else "output",
+        "optimum_norm": 2.5,
+        "norm_bound": 14.1 if ridge else 16.7,
+        "theory_epsilon": (4.0 if ridge else 0.5) / alpha,
+        "theory_epsilon_output": 0.9 / alpha**0.5 if ridge else None,
+    }
+
+
+def outcome(facts, trials, failing):
+    """Numbers of the study's kind, the same luck for all methods."""
+    rng, method, alpha = np.random.default_rng(0), facts["method"], facts["alpha"]
+    luck, number = rng.normal(size=trials), METHODS.index(method)
+    if method == "theory":
+        mechanism, test = np.full(trials, facts["theory_epsilon"]), np.zeros(trials)
+    else:
+        mechanism = 0.05 / alpha * COST[method] * np.exp(0.3 * luck)
+        test = np.full(trials, 0.1 / alpha * COST[method])
+    excess = alpha * 0.2 * np.exp(0.4 * luck + number / 8)
+    failed = rng.uniform(size=trials) < failing.get((facts["task"], method, alpha), 0.0)
+    arrays = {
+        "epsilon": mechanism + test,
+        "mechanism_epsilon": mechanism,
+        "test_epsilon": test,
+        "utility": -excess,
+        "excess_risk": excess,
+        "norm": 2.5 + number / 3 + 0.02 / alpha * np.abs(luck),
+    }
+    arrays = {name: values.astype(jnp.result_type(float)) for name, values in arrays.items()}
+    status = np.where(failed, Status.EXHAUSTED, Status.STOPPED).astype("int32")
+    return arrays | {"status": status}
+
+
+def results_of(
+    folder, tasks=TASKS, methods=METHODS, alphas=ALPHAS, trials=40, failing=None, order=None
+):
+    """`failing`: share of trials that do not stop, by task, method, alpha; `order`: of the last
+    method's trials."""
+    cases = {}
+    for task in tasks:
+        for method in methods:
+            for alpha in alphas:
+                facts = labels(task, method, alpha)
+                arrays = outcome(facts, trials, failing or {})
+                if order is not None and method == METHODS[-1]:
+                    arrays = {name: values[order] for name, values in arrays.items()}
+                cases[f"{task}-{method}-{alpha:g}"] = facts, arrays
+    return invented(folder, cases, ligett2017.reporting)
+
+
+@pytest.fixture(scope="module")
+def five(tmp_path_factory):
+    """Both tasks, all methods; some trials of doubling on ridge do not stop."""
+    return results_of(tmp_path_factory.mktemp("five"), failing=SOME_FAIL)
+
+
+@pytest.fixture(scope="module")
+def figures(five):
+    return five.plot()
+
+
+def read(results, task, method, alpha, variable):
+    """A variable over the trials that stopped, or all stopping epsilons; in double precision."""
+    found = results[f"{task}-{method}-{alpha:g}"]
+    values = found[variable].values.astype(float)
+    return values if variable == "stopping_epsilon" else values[found.stopped.values]
+
+
+def curve(axes, style, width=1.6):
+    """The line of a method, or of its medians (width 1), as x and y without gaps."""
+    look = style.line, width
+    (line,) = [
+        line
+        for line in axes.lines
+        if (line.get_color(), line.get_linewidth()) == look and line.get_linestyle() != "None"
+    ]
+    y = line.get_ydata()
+    return line.get_xdata()[np.isfinite(y)], y[np.isfinite(y)]
+
+
+def triangles(axes, style, marker="^"):
+    """Where a method's triangles are; none of its own markers."""
+    look = marker, style.line, False
+    return [
+        x
+        for line in axes.lines
+        if (line.get_marker(), line.get_color(), line.get_clip_on()) == look
+        for x in line.get_xdata()
+    ]
+
+
+def test_curves_are_statistics_of_the_trials(five, figures):
+    """Means over all trials, or over those that stopped; of the excess risk the largest, too."""
+    assert tuple(figures) == FIGURES
+    brownian = ["brownian above threshold (δ = 1e-06)", "brownian reduced (δ = 1e-06)"]
+    texts = legend_of(figures["privacy_loss"])
+    assert texts[:5] == ["noise reduction", "doubling", "theory", *brownian]
+    assert "mean infinite: not all trials stopped" in texts
+    split = iter(figures["privacy_split"].axes)
+    for column, task in enumerate(TASKS):
+        loss, factor = figures["privacy_loss"].axes[column::2]
+        risk, _, largest = figures["accuracy"].axes[column::2]
+        norms = figures["norms"].axes[column]
+        assert loss.get_title().startswith(f"{task} on {labels(task, 'theory', 1.0)['data']}, ")
+        drawn = []
+        for method, style in STYLE.items():
+            drawn += [(norms, method, "norm", np.mean, style)]
+            drawn += [(risk, method, "excess_risk", np.mean, style)]
+            drawn += [(largest, method, "excess_risk", np.max, style)]
+            drawn += [(loss, method, "stopping_epsilon", np.mean, style)]
+            drawn += [(factor, method, "stopping_epsilon", risk_factor, style)]
+            if method != "theory":
+                panel = next(split)
+                drawn += [(panel, method, "test_epsilon", np.mean, STYLES[1])]
+                drawn += [(panel, method, "mechanism_epsilon", np.mean, STYLES[0])]
+        for axes, method, name, statistic, style in drawn:
+            right = np.array([statistic(read(five, task, method, a, name)) for a in ALPHAS])
+            x, y = curve(axes, style)
+            np.testing.assert_allclose(x, np.array(ALPHAS)[np.isfinite(right)])
+            np.testing.assert_allclose(y, right[np.isfinite(right)], rtol=2e-4)
+        wide = [line.get_ydata() for line in loss.lines if line.get_linewidth() == 4]
+        known = [labels(task, "theory", alpha) for alpha in ALPHAS]
+        names = ("theory_epsilon", "theory_epsilon_output")[: 2 - column]
+        np.testing.assert_allclose(wide, [[one[name] for one in known] for name in names])
+        level = [line.get_ydata()[0] for line in norms.lines if line.get_color() == "0.35"]
+        assert level == [14.1 if task == "ridge" else 16.7, 2.5]
+
+
+def risk_factor(epsilon):
+    """Cut where the panel is long at its end."""
+    return np.exp(min(epsilon.mean(), 200)) if np.isfinite(epsilon).all() else np.inf
+
+
+def test_an_infinite_mean_is_said_and_the_median_drawn(five, figures):
+    ridge, logistic, below, _ = figures["privacy_loss"].axes
+    assert triangles(ridge, STYLE["doubling"]) == [0.02, 0.05]
+    assert triangles(ridge, STYLE["noise_reduction"]) == []
+    assert triangles(logistic, STYLE["doubling"]) == []
+    # At 0.02 the median is infinite too; at 0.1 the line of medians meets that of the means.
+    x, y = curve(ridge, STYLE["doubling"], width=1.0)
+    np.testing.assert_allclose(x, [0.05, 0.1])
+    medians = [np.sort(read(five, "ridge", "doubling", a, "stopping_epsilon"))[19] for a in ALPHAS]
+    np.testing.assert_allclose(y, medians[1:3], rtol=1e-6)
+    assert medians[0] == np.inf
+    assert below.get_ylim() == (1.0, 1e6)
+
+
+def test_markers_are_empty_where_some_trials_did_not_stop(figures):
+    lines = [line for line in figures["accuracy"].axes[0].lines if line.get_marker() == "s"]
+    empty = [tuple(one.get_xdata()) for one in lines if one.get_markerfacecolor() == "white"]
+    assert set(empty) == {(0.02, 0.05)}
+
+
+def test_ratios_are_of_medians_and_infinite_where_most_fail(figures):
+    ridge, logistic = figures["cheapest"].axes
+    for method in ("brownian_above_threshold", "brownian_reduced"):
+        for axes in (ridge, logistic):
+            np.testing.assert_allclose(curve(axes, STYLE[method])[1], COST[method], rtol=1e-5)
+    assert triangles(ridge, STYLE["doubling"]) == [0.02]
+    assert curve(ridge, STYLE["doubling"])[0].tolist() == [0.05, 0.1, 0.15]
+    (band,) = bands(ridge, STYLE["doubling"])
+    low, high = ends_of(band)[0.05]
+    assert low < 10
+    assert high > ridge.get_ylim()[1]  # many resamples have an infinite median
+    (reference,) = [line for line in ridge.lines if line.get_color() == "0.35"]
+    assert reference.get_ydata()[0] == 1
+
+
+def test_intervals_of_ratios_are_paired_and_those_of_a_plain_bootstrap(five, tmp_path):
+    _, runs = by_task(five)
+    _, (ratio, low, high) = ratios(runs)["brownian_reduced"]
+    np.testing.assert_allclose([ratio, low, high], 0.5, rtol=1e-5)
+    # Control: the same numbers in another order of trials are not paired.
+    order = np.random.default_rng(1).permutation(40)
+    (shuffled,) = by_task(results_of(tmp_path, ("logistic",), order=order))
+    _, (_, low, high) = ratios(shuffled)["brownian_reduced"]
+    assert (high > 1.03 * low).all()
+    # The theory's epsilon is a constant, so only noise reduction's median varies.
+    alpha, (_, low, high) = ratios(runs)["theory"]
+    rng = np.random.default_rng(2)
+    epsilon = read(five, "logistic", "noise_reduction", alpha[0], "stopping_epsilon")
+    medians = np.sort(rng.choice(epsilon, (4000, 40)), axis=1)[:, 19]
+    ends = 0.5 / alpha[0] / np.quantile(medians, [0.975, 0.025])
+    np.testing.assert_allclose([low[0], high[0]], ends, rtol=0.02)
+    assert high[0] > 1.03 * low[0]
+
+
+EXTREMES = {
+    "one alpha": {"alphas": (0.05,), "failing": SOME_FAIL},
+    "one trial": {"trials": 1, "alphas": ALPHAS[:2]},
+    "one method": {"methods": ("doubling",), "alphas": ALPHAS[:3], "failing": SOME_FAIL},
+    "theory alone": {"methods": ("theory",), "alphas": ALPHAS[:3]},
+    "none stops": {"alphas": ALPHAS[:2], "failing": NONE_STOPS},
+    # Exponentials of what no float holds.
+    "beyond the panel": {"methods": METHODS[:3], "alphas": (1e-6, 1e-5), "trials": 3},
+    "noise reduction fails": {
+        "methods": METHODS[:2],
+        "alphas": (0.02, 0.1),
+        "failing": {("ridge", "noise_reduction", 0.02): 1.0},
+    },
+}
+MISSING = {"one method": {"cheapest"}, "theory alone": {"cheapest", "privacy_split"}}
+
+
+@pytest.mark.parametrize("which", EXTREMES)
+def test_whatever_a_run_leaves_out_is_drawn_without_a_warning(tmp_path, which):
+    """And nothing is cut off."""
+    figures = results_of(tmp_path, ("ridge",), **EXTREMES[which]).plot()
+    for figure in figures.values():
+        check_margin(figure)
+    assert set(figures) == set(FIGURES) - MISSING.get(which, set())
+    said = {text.get_text() for figure in figures.values() for a in figure.axes for text in a.texts}
+    above, below = figures["privacy_loss"].axes
+    if which == "none stops":
+        assert said == {"no trial stopped", "all medians are infinite"}
+    elif which == "beyond the panel":
+        assert said == {"nothing up to a million"}
+        assert below.get_ylim() == (1.0, 1e6)
+    elif which == "noise reduction fails":  # ratios are at the lower edge
+        (axes,) = figures["cheapest"].axes
+        assert triangles(axes, STYLE["doubling"], "v") == [0.02]
+        assert triangles(axes, STYLE["doubling"]) == []
+    elif which == "one alpha":
+        bars = [one for one in above.collections if isinstance(one, LineCollection)]
+        # Bars instead of bands, and none where the mean is infinite.
+        assert [len(bar.get_segments()) for bar in bars] == [1, 0, 1, 1, 1]
+        assert triangles(above, STYLE["doubling"]) == [0.05]

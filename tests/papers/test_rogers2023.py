@@ -1,0 +1,205 @@
+"""The study of counts within a relative error: what it keeps, compares and says."""
+
+import re
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from nrjax.datasets import zipf_counts
+from nrjax.datasets.counts import REDDIT
+from nrjax.papers import rogers2023
+from nrjax.papers.rogers2023.cases import precision
+from tests.papers.shared import run, summary_of
+
+COUNTS = np.round(3000 * np.arange(1, 31) ** -0.9).astype(int)
+TRIALS = 240
+NAMES = ["own-brownian-unified", "own-doubling-unified"]
+
+
+def settings(data_file, **changes):
+    options = {"data": (str(data_file),), "epsilon": 1.0, "selection": 0.02, "levels": 50}
+    return rogers2023.Settings(**(options | changes))
+
+
+def cases(settings):
+    """By name, and what the store holds besides."""
+    found, facts = rogers2023.cases(settings)
+    return list(found), list(found.values()), facts
+
+
+@pytest.fixture(scope="module")
+def data_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "own.csv"
+    lines = [f'"word {number}",{count}\n' for number, count in enumerate(COUNTS)]
+    path.write_text("item,count\n" + "".join(lines))
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, data_file):
+    return run(settings(data_file), tmp_path_factory.mktemp("run"), trials=TRIALS, chunk=128)
+
+
+@pytest.fixture(scope="module")
+def summary(finished):
+    return summary_of(finished)
+
+
+def outcome(results, name):
+    return {str(variable): values.values for variable, values in results[name].items()}
+
+
+def test_summary_has_moments_of_the_trials(summary, finished):
+    assert list(finished) == NAMES
+    for case, name, method in zip(summary["cases"], NAMES, ("brownian", "doubling"), strict=True):
+        known = {"data": "own.csv", "samples": None, "method": method, "filter": "unified"}
+        known |= {"trials": TRIALS, "items": 30, "total": int(COUNTS.sum()), "currency": "rho"}
+        known |= {"alpha": 0.1, "epsilon": 1.0, "delta": 1e-6, "selection": 0.02, "levels": 50}
+        assert case.items() >= known.items()
+        assert not {"task", "stopped", "status", "epsilon_interval"} & set(case)
+        found = outcome(finished, name)
+        returned = found["returned"].astype(float)
+        share = found["precise"] / returned
+        for key, values in (("returned", returned), ("precision", share)):
+            error = values.std(ddof=1) / TRIALS**0.5
+            span = stats.t.interval(0.95, TRIALS - 1, values.mean(), error)
+            right = {"mean": values.mean(), "std": values.std(), "min": values.min()}
+            right |= {"standard_error": error}
+            given = dict(case[key])
+            assert given.pop("interval") == pytest.approx(span, rel=1e-6)
+            assert given.pop("max", returned.max()) == returned.max()
+            assert given == pytest.approx(right, rel=1e-4)
+        assert case["spent"]["mean"] == pytest.approx(found["spent"].mean(dtype=float))
+        assert case["spent"]["share"] == pytest.approx(case["spent"]["mean"] / case["budget"])
+        # At (1, 1e-6) the squared parameters may add up to 0.03494.
+        assert case["budget"] == pytest.approx(0.03494 / 2, rel=2e-4)
+        assert 5 < case["returned"]["mean"] < 29
+        assert 0.9 < case["precision"]["mean"] <= 1
+
+
+def test_the_store_holds_each_trial_and_the_counts(summary, finished):
+    held = finished.store.settings["counts"]
+    assert held == {"own": {"counts": COUNTS.tolist(), "expected": None}}
+    for case, name in zip(summary["cases"], NAMES, strict=True):
+        found = outcome(finished, name)
+        assert found["spent"].dtype == jnp.result_type(float)
+        assert (found["spent"] <= case["budget"]).all()
+        assert (found["spent"] > 0.8 * case["budget"]).all()
+        for whole, by in (("returned", "returned_by"), ("precise", "precise_by")):
+            assert found[by].shape == (TRIALS, 100)
+            assert (np.diff(found[by], axis=1) >= 0).all()
+            np.testing.assert_array_equal(found[by][:, -1], found[whole])
+        assert (found["precise"] <= found["returned"]).all()
+        assert (found["returned"] <= found["attempted"]).all()
+        assert found["attempted"].max() <= 30
+        np.testing.assert_allclose(finished[name]["share"].values, np.arange(1, 101) / 100)
+
+
+def test_comparisons_are_paired_by_trial(summary, finished):
+    first, second = (outcome(finished, name) for name in NAMES)
+    (found,) = summary["comparisons"]
+    assert found["methods"] == ["brownian", "doubling"]
+    assert found["filters"] == ["unified", "unified"]
+    difference = second["returned"] - first["returned"].astype(float)
+    assert found["returned"]["difference"] == pytest.approx(difference.mean())
+    error = difference.std(ddof=1) / TRIALS**0.5
+    assert found["returned"]["standard_error"] == pytest.approx(error)
+    assert found["more"] == (difference > 0).mean()
+    assert found["ratio"] == pytest.approx(second["returned"].mean() / first["returned"].mean())
+    # The paper's statement, and by far.
+    assert found["returned"]["difference"] < -10 * error
+
+
+def test_the_report_says_what_was_found(summary, finished):
+    report = finished.table()
+    assert [row[0] for row in report.rows] == ["own.csv brownian", "own.csv doubling"]
+    for row, case in zip(report.rows, summary["cases"], strict=True):
+        found = case["returned"]
+        assert row[1] == f"{found['mean']:.2f} ± {found['standard_error']:.2f}"
+    text = "\n".join(report.remarks)
+    assert f"counts of rows by 30 items, {COUNTS.sum():,} in all; relative error 0.1" in text
+    assert "Budget of the filter unified at epsilon 1: rho = 0.017469" in text
+    assert re.search(r"own.csv: doubling against brownian: -\d.*paired by trial: fewer", text)
+    assert "in 1 of 1 comparisons under the same filter" in text
+    assert "Reddit" not in text
+
+
+def test_zipf_sizes_share_a_layout_and_with_it_a_compilation():
+    names, made, facts = cases(rogers2023.Settings(samples=(8000, 128_000), seed=3))
+    assert names == [
+        f"zipf-{size}-{method}-unified"
+        for size in (8000, 128_000)
+        for method in ("brownian", "doubling")
+    ]
+    for case in made:
+        labels = case.labels
+        assert (labels["data"], labels["total"]) == ("zipf", labels["samples"])
+        expected = zipf_counts(labels["samples"], 3).counts
+        np.testing.assert_array_equal(case.trial.counts, expected)
+        assert facts["counts"][labels["dataset"]]["counts"] == list(expected)
+    for one, other in (made[::2], made[1::2]):
+        leaves = [jax.tree.leaves(case.trial) for case in (one, other)]
+        assert jax.tree.structure(one.trial) == jax.tree.structure(other.trial)
+        kinds = [[(type(leaf), np.shape(leaf)) for leaf in some] for some in leaves]
+        assert kinds[0] == kinds[1]
+    assert len({case.labels["samples"] for case in cases(rogers2023.Settings())[1]}) == 5
+
+
+def test_reddit_has_both_readings_of_the_paper(tmp_path):
+    (tmp_path / REDDIT).write_text("item,count\n" + "".join(f"w{n},{n}\n" for n in range(1, 1201)))
+    names, made, _ = cases(rogers2023.Settings(data=("reddit",), data_dir=tmp_path))
+    assert names == [
+        f"reddit-{method}-unified-{smallest}"
+        for smallest in ("0.0001", "1e-08")
+        for method in ("brownian", "doubling")
+    ]
+    for case in made:
+        known = {"alpha": 0.01, "selection": 0.01, "epsilon": 1.0, "items": 1000, "samples": None}
+        assert case.labels.items() >= known.items()
+        assert case.trial.counts.min() == 201  # the largest thousand
+    own = {"top": 7, "alpha": 0.05, "smallest": (1e-5,), "neighbour": "replace"}
+    chosen = rogers2023.Settings(data=("reddit",), data_dir=tmp_path, **own)
+    names, (one, _), _ = cases(chosen)
+    known = {"alpha": 0.05, "smallest": 1e-5, "items": 7, "selection": 0.01}
+    assert one.labels.items() >= known.items()
+    assert names[0] == "reddit-brownian-unified"
+    assert not one.trial.selection.monotone
+
+
+def test_filters_are_those_of_the_settings(data_file):
+    options = {"method": ("brownian", "doubling", "laplace"), "filter": ("renyi",)}
+    _, made, _ = cases(settings(data_file, **options))
+    orders = [case.labels["order"] for case in made]
+    assert orders[0] == orders[1] > orders[2] > 1  # Laplace noise has heavier tails
+    for case in cases(settings(data_file, **options, order=30.0))[1]:
+        assert case.labels["order"] == 30
+        assert case.labels["currency"] == "Renyi divergence"
+        assert case.labels["budget"] == pytest.approx(float(case.trial.filter.budget))
+    one = settings(data_file, method=("brownian",), filter=("gaussian",))
+    _, (gaussian,), _ = cases(one)
+    assert gaussian.labels["budget"] == pytest.approx(0.05603, rel=2e-4)
+    assert gaussian.labels["order"] is None
+
+
+def test_no_result_has_precision_one():
+    session = SimpleNamespace(returned=jnp.array([0, 4, 3]), precise=jnp.array([0, 4, 0]))
+    np.testing.assert_array_equal(precision(session), [1, 1, 0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"selection": 1.0}, r"selection = 1.0: must be small enough for one selection and one"),
+        ({"smallest": (1.0,)}, r"selection = 0.02: must be small enough .* \(smallest is 1;"),
+        ({"top": 31}, "number of groups = 31: must be from 1 to 30, the groups of own.csv"),
+        ({"data": ("nothing",)}, "data = 'nothing': must be zipf, flights, reddit, or the path"),
+        ({"data": ("a/own.csv", "b/own.csv")}, "data = .*: must be files of different names"),
+    ],
+)
+def test_settings_that_do_not_fit_the_data_are_refused(data_file, changes, message):
+    with pytest.raises(ValueError, match=message):
+        rogers2023.study(settings(data_file, **changes))

@@ -1,0 +1,300 @@
+"""The study of counts by group: its losses, what is said of them, and its own figures."""
+
+import dataclasses
+import re
+import sys
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from nrjax.papers import skellam_counts
+from nrjax.papers.skellam_counts.findings import median_deviation, realised
+from nrjax.study.figures import standard
+from nrjax.study.results import Results
+from nrjax.types import Status
+from tests.invented import check_margin
+from tests.papers.shared import summary_of
+
+ITEMS = {"a": 31, "b": 60, "c": 55, "d": 12, "e": 0, "f": 8, "g, h": 25, "i": 47}
+TRIALS = 2000
+ALARM = 1e-6  # of a false alarm, for a whole family
+SKELLAM = "counts-skellam-replace"
+
+
+@pytest.fixture(scope="module")
+def data_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "own.csv"
+    path.write_text("item,count\n" + "".join(f'"{k}",{n}\n' for k, n in ITEMS.items()))
+    return path
+
+
+def settings(data_file, **changes):
+    options = {
+        "data": str(data_file),
+        "neighbour": ("replace", "remove"),
+        "highest_deviation": 20.0,
+        "lowest_deviation": 1.0,
+        "relative_error": 0.2,
+        "target_loss": 0.5,
+        "levels": 12,
+        "curve_levels": 4,
+        "delta": 0.001,
+    }
+    return skellam_counts.Settings(**(options | changes))
+
+
+def noisy(outcome):
+    return outcome.release
+
+
+def shown(outcome):
+    return outcome.hypothesis
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, data_file):
+    """Of the first Skellam case the releases are kept, too."""
+    study = skellam_counts.study(settings(data_file))
+    case = study.cases[SKELLAM]
+    more = {**case.quantities, "noisy": noisy, "shown": shown}
+    study.cases[SKELLAM] = dataclasses.replace(case, quantities=more)
+    folder = tmp_path_factory.mktemp("run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Results, "draw", lambda self: None)
+        return study.run(folder, trials=TRIALS, chunk=TRIALS, progress=False)
+
+
+@pytest.fixture(scope="module")
+def seen(finished):
+    """All that was kept of the case whose releases were."""
+    return {str(name): values.values for name, values in finished[SKELLAM].items()}
+
+
+def losses_of(results, name):
+    """Realised loss of each trial, in float64."""
+    return results[name]["realised_loss"].values.astype(float)
+
+
+def deviations(results, name):
+    """Standard deviation of the noise where each trial ended."""
+    return np.geomspace(20, 1, 12)[results[name]["step"].values]
+
+
+def test_summary_says_what_was_realised(finished):
+    summary = summary_of(finished)
+    names = [
+        f"counts-{mechanism}-{neighbour}"
+        for neighbour in ("replace", "remove")
+        for mechanism in ("skellam", "brownian", "laplace")
+    ]
+    assert list(summary["realised"]) == list(finished) == names
+    for case, name in zip(summary["cases"], names, strict=True):
+        assert f"{case['task']}-{case['mechanism']}-{case['neighbour']}" == name
+        assert (case["test"], case["optimum"], case["target"]) == ("public", 0.0, 0.5)
+        assert (case["trials"], case["rows"], case["dimension"]) == (TRIALS, 238, 8)
+        assert case["groups"] == (["b", "c"] if case["neighbour"] == "replace" else ["b"])
+        assert case["stopped"] > 0.9
+        if case["mechanism"] == "skellam":
+            assert case["epsilon"] is case["stopped_epsilon"] is case["epsilon_interval"] is None
+            assert "delta" not in case
+        else:
+            assert case["epsilon"]["q50"] > 0
+            assert case["delta"] == (0.001 if case["mechanism"] == "brownian" else 0)
+        loss = np.sort(finished[name]["privacy_loss"].values)
+        found = summary["realised"][name]
+        assert found["q99"]["value"] == loss[int(0.99 * TRIALS) - 1]
+        assert found["mean"]["value"] == pytest.approx(loss.mean(dtype=float))
+        for noted in (found["mean"], found["q05"], found["q50"], found["q95"]):
+            assert noted["interval"][0] <= noted["value"] <= noted["interval"][1]
+
+
+def test_skellam_releases_are_whole_numbers(seen):
+    np.testing.assert_array_equal(seen["noisy"], np.round(seen["noisy"]))
+    assert len(np.unique(seen["noisy"][:, 0])) > 5
+    np.testing.assert_array_equal(seen["shown"], np.maximum(seen["noisy"], 0))
+
+
+def test_losses_are_those_of_an_independent_formula(seen):
+    """Against SciPy's Skellam law, in float64; the fault: the two rates' sum a tenth too large."""
+    noise = seen["noisy"].astype(float) - np.array(list(ITEMS.values()))
+    mean = seen["time"].astype(float)[:, None] / 2
+    shift = np.zeros(len(ITEMS))
+    shift[1], shift[2] = 1, -1  # of the largest two groups
+
+    def loss(mean):
+        law = stats.skellam(mean, mean)
+        return (law.logpmf(noise) - law.logpmf(noise + shift)).sum(axis=1)
+
+    found = seen["privacy_loss"]
+    np.testing.assert_array_equal(found, seen["realised_loss"])
+    # The float32 of the time itself moves the law.
+    assert np.abs(found - loss(mean)).max() < (2e-5 if found.dtype == np.float32 else 1e-9)
+    assert np.abs(found - loss(1.1 * mean)).max() > 1e-2
+
+
+def test_utilities_are_shares_of_the_groups(seen):
+    counts = np.array(list(ITEMS.values()))
+    off = np.abs(seen["shown"] - counts) > np.floor(0.2 * counts + 1e-6)
+    np.testing.assert_allclose(-seen["utility"], off.mean(axis=1), atol=1e-6)
+    np.testing.assert_array_equal(seen["status"] == Status.STOPPED, off.mean(axis=1) <= 0.5)
+
+
+def _identity_scores(loss):
+    """z-scores of `E exp(-loss) = 1`, along the last axis."""
+    inverse = np.exp(-loss.astype(float))
+    spread = inverse.std(axis=-1, ddof=1)
+    return (inverse.mean(axis=-1) - 1) / (spread / np.sqrt(loss.shape[-1]))
+
+
+def _alarm(scores):
+    return bool(np.max(np.abs(scores)) > stats.norm.isf(ALARM / (2 * np.size(scores))))
+
+
+def test_likelihood_ratios_have_mean_1_where_trials_stop(finished):
+    """The error seen is a function of the release, so a stop is a stopping time."""
+    loss = np.stack([losses_of(finished, name) for name in finished])
+    assert not _alarm(_identity_scores(loss))
+    assert _alarm(_identity_scores(-loss))
+    said = summary_of(finished)["realised"]
+    for name, score in zip(finished, _identity_scores(loss), strict=True):
+        noted = said[name]["exp_minus_loss"]
+        assert (noted["value"] - 1) / noted["standard_error"] == pytest.approx(score, rel=1e-4)
+
+
+def test_likelihood_ratios_have_mean_1_along_the_path(finished):
+    curves = [finished[f"{name}/curve"]["privacy_loss_along"].values.T for name in finished]
+    loss = np.concatenate([curve[:-1] for curve in curves])  # the last is too rare to average
+    assert not _alarm(_identity_scores(loss))
+    assert _alarm(_identity_scores(-loss))
+
+
+def test_mechanisms_share_the_standard_deviations(finished, data_file):
+    grid = np.geomspace(20, 1, 12)
+    for name, case in skellam_counts.cases(settings(data_file)):
+        found = deviations(finished, name)
+        assert median_deviation(finished, name) == np.sort(found)[TRIALS // 2 - 1]
+        trial = case.trial
+        np.testing.assert_allclose(trial.process.deviation(trial.schedule.times), grid, rtol=1e-5)
+        kept = trial.process.deviation(finished[name]["time"].values)
+        np.testing.assert_allclose(found, kept, rtol=1e-5)
+        levels = finished[f"{name}/curve"]["deviation"].values
+        np.testing.assert_allclose(levels, grid[[0, 4, 7, 11]])
+
+
+def test_what_is_stated_holds(finished):
+    for neighbour, length in (("replace", 2), ("remove", 1)):
+        outcome = finished[f"counts-laplace-{neighbour}"]
+        scale = deviations(finished, f"counts-laplace-{neighbour}") / np.sqrt(2)
+        np.testing.assert_allclose(outcome["epsilon"].values, length / scale, rtol=1e-5)
+        assert (outcome["privacy_loss"] <= outcome["epsilon"]).all()
+        assert (outcome["privacy_loss"] > 0.99 * outcome["epsilon"]).any()
+        outcome = finished[f"counts-brownian-{neighbour}"]
+        # delta = 0.001: more than 12 of 2000 have a probability below 1e-6.
+        assert (outcome["privacy_loss"] > outcome["epsilon"]).sum() <= 12
+        curve = finished[f"counts-brownian-{neighbour}/curve"]
+        above = (curve["privacy_loss_along"] > curve["epsilon"]).any("level")
+        assert above.sum() <= 12
+
+
+def test_the_report_says_what_is_stated_and_what_was_realised(finished):
+    report = finished.table()
+    rows = {row[0]: dict(zip(report.headings, row, strict=True)) for row in report.rows}
+    assert len(rows) == 6
+    for neighbour in ("replace", "remove"):
+        assert rows[f"skellam {neighbour}"]["epsilon"] == "none"
+        assert float(rows[f"brownian {neighbour}"]["epsilon"]) > 0
+    loss = np.sort(losses_of(finished, "counts-brownian-remove"))
+    assert rows["brownian remove"]["95 %"] == f"{loss[int(0.95 * TRIALS) - 1]:.3g}"
+    remarks = "\n".join(report.remarks)
+    assert "238 rows in 8 groups" in remarks
+    assert "one of the rows of 'b' is in 'c' instead" in remarks
+    assert "one of the rows of 'b' is missing" in remarks
+    assert "no published guarantee" in remarks
+    assert "show no quantile" not in remarks
+    (sentence,) = (remark for remark in report.remarks if remark.startswith("skellam replace: "))
+    assert re.search(r", 1 - 0.001 \S+ \(\S+ to inf\)", sentence)  # 0.999^2000 is above 2.5 %
+
+
+def test_few_trials_show_no_extreme_quantile(finished, monkeypatch):
+    monkeypatch.setitem(finished.store.settings["settings"], "delta", 1e-4)
+    for found in realised(finished).values():
+        noted = found["one_minus_delta"]
+        assert noted["value"] is None
+        assert noted["interval"][0] is not None
+        assert noted["interval"][1] is None
+
+
+def test_figures_show_losses_beside_what_is_stated(finished):
+    own = ("realised_loss", "loss_cdf", "loss_along_path")
+    assert set(finished.reporting.figures(finished)) == {*own, *standard(finished)}
+    figures = finished.plot(*own)
+    for figure in figures.values():
+        check_margin(figure)
+    loss = losses_of(finished, SKELLAM)
+    line = next(one for one in figures["loss_cdf"].axes[0].lines if one.get_label() == "skellam")
+    x, share = line.get_data()
+    np.testing.assert_allclose(share, [100 * np.mean(loss <= one) for one in x], atol=1e-9)
+    for axes, name in zip(figures["loss_along_path"].axes, finished, strict=True):
+        along = finished[f"{name}/curve"]
+        by_dash = [one for one in axes.lines if len(one.get_xdata()) == 4]
+        stated = [one.get_ydata() for one in by_dash if one.get_linewidth() == 3.5]
+        assert len(stated) == ("skellam" not in name)
+        ordered = np.sort(along["privacy_loss_along"].values, axis=0)
+        np.testing.assert_array_equal(by_dash[1].get_ydata(), ordered[TRIALS // 2 - 1])
+        if stated:
+            np.testing.assert_array_equal(stated[0], along["epsilon"].values)
+
+
+def test_the_absolute_criterion_and_named_groups(data_file):
+    chosen = settings(
+        data_file,
+        criterion="absolute",
+        target_loss=None,
+        highest_deviation=None,
+        groups=("g, h", "a"),
+    )
+    _, case = next(skellam_counts.cases(chosen))
+    mean = np.mean(list(ITEMS.values()))
+    assert case.labels["target"] == pytest.approx(0.2 * mean)
+    assert case.labels["highest_deviation"] == pytest.approx(2 * mean)
+    assert case.labels["groups"] == ["g, h", "a"]
+    np.testing.assert_array_equal(case.trial.shift, [-1, 0, 0, 0, 0, 0, 1, 0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"groups": ("a", "z")}, r"groups = 'z': must be the names of two groups of own.csv"),
+        ({"highest_deviation": 1e5}, "highest_deviation = 100000.0: must be at most 57"),
+        ({"highest_deviation": 1e9}, r"largest count of own.csv is 60 and noise .* must fit"),
+        (
+            {"relative_error": 0.01, "highest_deviation": None},
+            "highest_deviation = None: must be above",
+        ),
+        ({"data": "nothing"}, "data = 'nothing'"),
+    ],
+)
+def test_settings_that_do_not_fit_the_data_are_refused(data_file, changes, message, monkeypatch):
+    module = "nrjax.papers.skellam_counts.cases"
+    monkeypatch.setattr(sys.modules[module], "largest_count", lambda dtype: 2.0**24)
+    with pytest.raises(ValueError, match=message):
+        skellam_counts.study(settings(data_file, **changes))
+
+
+def test_the_noise_ends_where_large_counts_still_resolve_it(tmp_path, dtype):
+    path = tmp_path / "large.csv"
+    path.write_text("item,count\na,938870\nb,4\n")
+    _, case = next(skellam_counts.cases(settings(path, lowest_deviation=None)))
+    lowest = case.labels["lowest_deviation"]
+    assert lowest == pytest.approx(max(0.5, 17 * float(np.spacing(np.asarray(938870, dtype)))))
+    assert lowest == pytest.approx(1.0625 if dtype == np.float32 else 0.5)
+
+
+def test_one_group_has_no_row_to_move(tmp_path):
+    path = tmp_path / "one.csv"
+    path.write_text("item,count\na,5\n")
+    with pytest.raises(ValueError, match="neighbour = 'replace': must be remove"):
+        skellam_counts.study(settings(path))
+    one = settings(path, neighbour=("remove",), mechanism=("skellam",))
+    assert len(skellam_counts.study(one).cases) == 1

@@ -1,0 +1,287 @@
+"""The standard figures show all that the results hold, readable in grey, the same each time."""
+
+import itertools
+import subprocess
+import sys
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import matplotlib
+import matplotlib.colors
+import numpy as np
+import pytest
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from scipy import stats
+
+import nrjax
+from nrjax.pytrees import Pytree
+from nrjax.study import figures
+from nrjax.study.distribution import Sample
+from nrjax.study.drawing import STYLES, fitting_edges, mean_with_ends
+from nrjax.types import Status
+from tests.invented import bands, check_margin, check_margin_sees, invented, legend_of
+from tests.problems import scalar
+
+EPSILON = "ex-post ε (nat)"
+AXES = {
+    "epsilon_distribution": ("", EPSILON),
+    "epsilon_cdf": (EPSILON, "trials that paid at most ε (%)"),
+    "epsilon_split": ("", "mean ε of the trials that stopped (nat)"),
+    "utility_at_stop": ("utility at the stop", "stopped trials at or below (%)"),
+    "releases": ("number of the last step, from 0", "trials that ended by then (%)"),
+    "paired_differences": ("difference of ε, by trial (nat)", "trials at or below (%)"),
+    "loss_against_epsilon_stated": ("stated ε of the releases (nat)", "realised loss (nat)"),
+}
+"""Labels of the axes, by figure."""
+
+OF_TRIALS = ("paired_differences", "loss_against_epsilon_stated")
+"""Figures that need the trials themselves."""
+
+
+class Walked(NamedTuple):
+    last: Any
+    steps: Any
+
+
+class Walk(Pytree):
+    """A session."""
+
+    scale: Any
+
+    def run(self, key):
+        moves = self.scale * jax.random.normal(key, (5,))
+        return Walked(jnp.sum(moves), jnp.sum(moves > 0, dtype=jnp.int32))
+
+
+@pytest.fixture(scope="module", params=["trials", "summary"])
+def results(request, tmp_path_factory):
+    """One that stops, one that is dearer, one where nobody stops, one without a guarantee."""
+    parts = scalar(np.geomspace(100.0, 0.01, 20)) | {"shift": 1.0}
+    never = parts | {"rule": nrjax.PublicThreshold(1.0)}
+    cases = {
+        "cheap": parts,
+        "dear": parts | {"rule": nrjax.PublicThreshold(-0.05)},
+        "never": never,
+        "bare": parts | {"guarantee": None},
+    }
+    study = nrjax.Study("s", {name: nrjax.Interaction(**one) for name, one in cases.items()})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nrjax.Results, "draw", lambda self: None)
+        folder = tmp_path_factory.mktemp("run")
+        return study.run(folder, trials=300, keep=request.param, progress=False)
+
+
+def drawn(results, name):
+    return results.plot(name)[name]
+
+
+def test_each_is_drawn_from_trials_or_summaries_and_labelled(results):
+    names = {name for name in AXES if results.keeps_trials("cheap") or name not in OF_TRIALS}
+    assert set(figures.standard(results)) == names
+    for name in names:
+        figure = drawn(results, name)
+        (axes,) = figure.axes
+        assert (axes.get_xlabel(), axes.get_ylabel()) == AXES[name]
+        assert axes.get_title() == "300 trials"
+        assert legend_of(figure)
+        check_margin(figure)
+
+
+def test_each_is_drawn_on_given_axes(results):
+    for name, draw in figures.standard(results).items():
+        figure = Figure()
+        axes = figure.subplots()
+        assert draw(results, axes=axes, cases=["dear", "cheap"]) is figure
+        assert (axes.get_xlabel(), axes.get_ylabel()) == AXES[name]
+        labels = " ".join(axes.get_legend_handles_labels()[1])
+        ticks = " ".join(tick.get_text() for tick in axes.get_xticklabels())
+        for case in ("cheap", "dear"):
+            assert case in labels + ticks
+        assert "never" not in labels + ticks
+
+
+def test_distribution_states_medians_and_the_share_that_did_not_stop(results):
+    (axes,) = drawn(results, "epsilon_distribution").axes
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    for case, label in zip(results, labels[:3], strict=False):
+        law = results.distribution(case)
+        share = 100 * (1 - law.finite)
+        assert 0 < share < 100 if case == "dear" else share == 100 * (case == "never")
+        words = f"{share:.3g} % did not stop" if share else "all stopped"
+        median = f"{law.quantile(50):.3g}".replace("inf", "∞")
+        assert label == f"{case}\nmedian {median}\n{words}"
+        low, high = axes.get_ylim()  # nothing that is finite lies outside
+        assert all(low < point < high for point in law.points())
+    assert labels[3] == "bare\nno guarantee:\nε not defined"
+    # The quartiles' intervals: ranks from 1, of 300 trials, from SciPy's binomial law.
+    bars = [one for one in axes.collections if isinstance(one, LineCollection)]
+    ends = [seg[:, 1] for bar in bars for seg in bar.get_segments() if np.ptp(seg[:, 0]) == 0]
+    law = results.distribution("cheap")
+    right = []
+    for share in (0.25, 0.5, 0.75):
+        ranks = stats.binom(300, share).ppf(0.025), stats.binom(300, share).isf(0.025) + 1
+        right.append([law.order_statistic(int(rank))[i] for i, rank in enumerate(ranks)])
+    np.testing.assert_allclose(ends[:3], right)
+
+
+def test_functions_are_the_shares_of_all_trials_and_bands_hold_them(results):
+    """Steps with the band of Dvoretzky, Kiefer and Wolfowitz; what did not stop is never paid."""
+    figure = drawn(results, "epsilon_cdf")
+    (axes,) = figure.axes
+    lines = {line.get_label(): line for line in axes.lines}
+    assert list(lines) == ["cheap", "dear", "never"]  # one has no guarantee
+    assert axes.get_ylim() == (0, 100)
+    assert legend_of(figure) == [*lines, "95 % band of all of it (DKW)"]
+    for (case, line), band in zip(lines.items(), bands(axes), strict=True):
+        law = results.distribution(case)
+        x, share = line.get_data()
+        assert line.get_drawstyle() == "steps-post"
+        np.testing.assert_allclose(share, 100 * law.below(x), atol=1e-9)
+        if results.keeps_trials(case):
+            right = [np.mean(results.values(case) <= one) for one in x]
+            np.testing.assert_allclose(share, 100 * np.array(right), atol=1e-9)
+        assert (share[0], share[-1]) == (0, pytest.approx(100 * law.finite))
+        if case == "never":
+            continue
+        # Halfway up nothing is cut off: sqrt(log(40) / 600) on either side.
+        middle = np.argmin(np.abs(share - 50))
+        at = (x[middle] + x[middle + 1]) / 2
+        points = band.get_paths()[0].vertices
+        left, right = points[:, 0] <= at, points[:, 0] > at
+        crossing = {y for y in points[left, 1]} & {y for y in points[right, 1]}
+        half = 100 * np.sqrt(np.log(40) / 600)
+        for edge in (share[middle] - half, share[middle] + half):
+            assert min(abs(edge - y) for y in crossing) < 1e-6
+
+
+def test_means_and_shares_are_those_of_the_results(results):
+    """Bars are means of the two parts of epsilon; the text says who met the goal."""
+    (axes,) = drawn(results, "epsilon_split").axes
+    heights = [bar.get_height() for bar in axes.patches]
+    means = [
+        results.distribution(case, f"stopped_{part}_epsilon").mean
+        for case in ("cheap", "dear")
+        for part in ("mechanism", "test")
+    ]
+    np.testing.assert_allclose(heights, means)
+    (axes,) = drawn(results, "utility_at_stop").axes
+    assert axes.texts[0].get_text().split("\n")[0] == "cheap: 100 % of the stopped met it"
+    goals = [line.get_xdata()[0] for line in axes.lines if line.get_label() == "goal"]
+    np.testing.assert_allclose(goals[:2], [-0.5, -0.05])
+
+
+def test_of_sessions_each_number_has_a_panel(tmp_path):
+    study = nrjax.Study("s", {"narrow": Walk(1.0), "wide": Walk(3.0)})
+    figure = drawn(study.run(tmp_path, trials=50, progress=False), "quantities")
+    assert [axes.get_xlabel() for axes in figure.axes] == ["last", "steps"]
+    assert [len(axes.lines) for axes in figure.axes] == [2, 2]
+    assert legend_of(figure)[:2] == ["narrow", "wide"]
+    assert {path.name for path in (tmp_path / "figures").iterdir() if path.suffix == ".png"} == {
+        "quantities.png"
+    }
+    check_margin(figure)
+
+
+@pytest.mark.parametrize("stopped", [2, 0])
+def test_mostly_unstopped_trials_show_as_infinite(tmp_path, stopped):
+    """The median of all trials is infinite, whatever the rest cost."""
+    status = np.where(np.arange(5) < stopped, Status.STOPPED, Status.EXHAUSTED).astype("int32")
+    ones = dict.fromkeys(("epsilon", "utility", "privacy_loss"), np.ones(5, "float32"))
+    few = invented(tmp_path, {"laplace": ({}, ones | {"status": status})})
+    (axes,) = drawn(few, "epsilon_distribution").axes
+    (label,) = [label.get_text() for label in axes.get_xticklabels()]
+    assert label == f"laplace\nmedian ∞\n{100 - 20 * stopped} % did not stop"
+    assert "^" in [line.get_marker() for line in axes.lines]
+    for panel in (axes, *drawn(few, "epsilon_cdf").axes):
+        texts = [text.get_text() for text in panel.texts]
+        assert texts == ([] if stopped else ["no trial stopped"])
+
+
+def published(folder, tests=1, mechanisms=2):
+    """Two tasks, as many tests and mechanisms; numbers of no meaning."""
+    names = ("epsilon", "utility", "privacy_loss", "mechanism_epsilon", "test_epsilon")
+    arrays = dict.fromkeys(names, np.geomspace(0.2, 5.0, 40))
+    arrays |= {"status": np.full(40, Status.STOPPED, "int32"), "step": np.zeros(40, "int32")}
+    cases = {}
+    for task, test, mechanism in itertools.product(
+        ("logistic", "ridge"),
+        ("public", "above-threshold", "reduced")[:tests],
+        ("brownian", "laplace", "laplace-jumps", "skellam")[:mechanisms],
+    ):
+        labels = {"task": task, "mechanism": mechanism, "test": test, "data": f"{task} data"}
+        cases[f"{task}-{mechanism}-{test}"] = labels, arrays
+    return invented(folder, cases)
+
+
+@pytest.mark.parametrize(("tests", "mechanisms"), [(1, 2), (1, 4), (2, 3), (3, 4)])
+def test_each_task_and_test_has_a_panel_and_no_legend_is_wider(tmp_path, tests, mechanisms):
+    few = published(tmp_path, tests, mechanisms)
+    for name in ("epsilon_distribution", "epsilon_cdf"):
+        figure = drawn(few, name)
+        assert [axes.get_title() for axes in figure.axes] == [
+            f"{task} on {task} data\ntest: {test}, 40 trials"
+            for task in ("logistic", "ridge")
+            for test in ("public", "above threshold", "reduced")[:tests]
+        ]
+        check_margin(figure)
+        check_margin_sees(figure)
+
+
+@pytest.mark.parametrize("count", [20, 60])
+def test_no_spikes_are_drawn_where_values_are_the_levels_of_a_grid(count):
+    limits = (0.1, 50.0)
+    levels = np.geomspace(0.16, 20, count)
+    law = Sample(np.repeat(levels, 40))
+
+    def unevenness(edges):
+        inside = (edges[:-1] > levels[0]) & (edges[1:] < levels[-1])
+        density = (law.histogram(edges) / np.diff(np.log(edges)))[inside]
+        return density.max() / max(density.min(), 1e-9)
+
+    assert unevenness(fitting_edges(law, limits)) < 1.01
+    # Control: bins that take no notice of the levels hold one of them, or two; or one, or none.
+    assert unevenness(np.geomspace(*limits, 61)) > 1.9
+    # A continuum has bins of one width.
+    many = Sample(np.random.default_rng(0).uniform(0.2, 10.0, size=20_000))
+    np.testing.assert_allclose(fitting_edges(many, limits), np.geomspace(*limits, 61))
+
+
+def test_redrawing_gives_the_same_bytes_whatever_the_users_style(tmp_path):
+    results, written = published(tmp_path), []
+    for style in ({}, {"font.size": 30, "axes.facecolor": "red"}):
+        with matplotlib.rc_context(style), results.store.writer():
+            results.draw()
+        paths = sorted((tmp_path / "figures").glob("*.*g"))
+        written.append({path.name: path.read_bytes() for path in paths})
+    assert written[0] == written[1]
+    names = {f"{name}.{kind}" for name in figures.standard(results) for kind in ("png", "svg")}
+    assert set(written[0]) == names
+    assert all(data.startswith((b"\x89PNG", b"<?xml")) for data in written[0].values())
+
+
+def test_mechanisms_differ_in_grey_and_in_shape():
+    for field in ("hatch", "marker", "dash"):
+        assert len({str(getattr(style, field)) for style in STYLES}) == len(STYLES)
+    weights = np.array([0.2126, 0.7152, 0.0722])
+    for pair in itertools.pairwise(STYLES):
+        lightness = [weights @ matplotlib.colors.to_rgb(style.face) for style in pair]
+        assert abs(lightness[0] - lightness[1]) > 0.15
+
+
+def test_pyplot_is_not_imported():
+    """Its global state and its window system stay out of the program."""
+    program = "import sys, nrjax.study.figures; print('matplotlib.pyplot' in sys.modules)"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_the_mean_with_ends_covers_what_is_undefined():
+    # 12.706 is Student's 97.5 % point at 1 degree of freedom.
+    mean, low, high = mean_with_ends(Sample(np.array([1.0, 3.0], "float32")))
+    np.testing.assert_allclose([mean, low, high], [2, 2 - 12.706, 2 + 12.706], rtol=1e-4)
+    for values, expected in (([5.0], 5.0), ([1.0, np.inf], np.inf), ([], np.nan)):
+        mean, low, high = mean_with_ends(Sample(np.array(values)))
+        np.testing.assert_array_equal([mean, low, high], [expected, np.nan, np.nan])
