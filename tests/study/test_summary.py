@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 pytest.importorskip("xarray")
-from nrjax.studies.distribution import Sample
-from nrjax.studies.report import Report, lowest, span, within, write_report
-from nrjax.studies.store import Case, Pass, Store, Variable
-from nrjax.studies.summary import described, quartile_distance, summarise, write_summary
-from nrjax.studies.variables import total_epsilon
+from nrjax.study.distribution import Sample
+from nrjax.study.report import Report, lowest, span, within, write_report
+from nrjax.study.store import Case, Pass, Store, Variable
+from nrjax.study.summary import described, quartile_distance, summarise, write_summary
+from nrjax.study.variables import total_epsilon
 from nrjax.types import Status
 
 SETTINGS = {
@@ -173,7 +173,7 @@ def test_a_failed_write_leaves_the_old_summary(tmp_path, monkeypatch):
     def no_space(_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("nrjax.studies.folder.os.fsync", no_space)
+    monkeypatch.setattr("nrjax.study.folder.os.fsync", no_space)
     with pytest.raises(OSError, match=r"cannot write .*summary\.json: No space left"):
         write_summary(store)
     assert path.read_text() == old + " "

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nrjax.studies import bootstrap
-from nrjax.studies.bootstrap import interval, resampled_quantiles
-from nrjax.studies.distribution import Sample
+from nrjax.study import bootstrap
+from nrjax.study.bootstrap import interval, resampled_quantiles
+from nrjax.study.distribution import Sample
 
 
 def test_the_resampled_median_has_its_exact_law():

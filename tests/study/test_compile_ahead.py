@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("xarray")
 
 from nrjax.program import Program
-from nrjax.studies import runner
+from nrjax.study import runner
 from tests.studies import tiny
 
 

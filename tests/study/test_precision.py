@@ -12,11 +12,11 @@ from scipy import stats
 pytest.importorskip("xarray")
 from nrjax.cli import main
 from nrjax.sketches import described
-from nrjax.studies import precision, rogers2023, runner, skellam_counts, whitehouse2022
-from nrjax.studies.distribution import Sample
-from nrjax.studies.folds import epsilon_folds
-from nrjax.studies.settings import RunSettings, begun
-from nrjax.studies.store import Case, Pass, Store, Variable
+from nrjax.study import precision, rogers2023, runner, skellam_counts, whitehouse2022
+from nrjax.study.distribution import Sample
+from nrjax.study.folds import epsilon_folds
+from nrjax.study.settings import RunSettings, begun
+from nrjax.study.store import Case, Pass, Store, Variable
 from nrjax.types import Status
 from tests.studies.interrupted import DiesAfter, Killed
 

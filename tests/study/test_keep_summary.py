@@ -14,12 +14,12 @@ from nrjax import montecarlo
 from nrjax.bins import LogBins, WholeBins
 from nrjax.keys import study_key
 from nrjax.sketching import sketches
-from nrjax.studies.common import fill
-from nrjax.studies.distribution import Sample
-from nrjax.studies.layout import Case, Coordinate, Pass, Variable
-from nrjax.studies.sketched import Sketched, sketch_pass
-from nrjax.studies.store import Store
-from nrjax.studies.variables import distribution_of, keeps_trials, levels_of, status_counts
+from nrjax.study.common import fill
+from nrjax.study.distribution import Sample
+from nrjax.study.layout import Case, Coordinate, Pass, Variable
+from nrjax.study.sketched import Sketched, sketch_pass
+from nrjax.study.store import Store
+from nrjax.study.variables import distribution_of, keeps_trials, levels_of, status_counts
 from tests.draws import EPSILON, LEVELS, SKETCH, THRESHOLDS, Draws
 
 TRIALS, CHUNK = 779, 500
@@ -289,7 +289,7 @@ def assert_epsilon_within_resolution(one, two):
 @pytest.mark.parametrize("name", STUDIES)
 def test_whole_studies_say_the_same(name, tmp_path):
     pytest.importorskip("matplotlib")
-    study = importlib.import_module(f"nrjax.studies.{name}")
+    study = importlib.import_module(f"nrjax.study.{name}")
     found = []
     for keep in KEEP:
         out = tmp_path / keep
