@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 
 pytest.importorskip("xarray")
+from nrjax.study.common import fill
+from nrjax.study.variables import distribution_of, keeps_trials, levels_of, status_counts
+
 from nrjax import montecarlo
 from nrjax.bins import LogBins, WholeBins
 from nrjax.keys import study_key
 from nrjax.sketching import sketches
-from nrjax.study.common import fill
 from nrjax.study.distribution import Sample
 from nrjax.study.layout import Case, Coordinate, Pass, Variable
 from nrjax.study.sketched import Sketched, sketch_pass
 from nrjax.study.store import Store
-from nrjax.study.variables import distribution_of, keeps_trials, levels_of, status_counts
 from tests.draws import EPSILON, LEVELS, SKETCH, THRESHOLDS, Draws
 
 TRIALS, CHUNK = 779, 500

@@ -10,11 +10,12 @@ import pytest
 from scipy import stats
 
 pytest.importorskip("xarray")
+from nrjax.study.folds import epsilon_folds
+
 from nrjax.cli import main
 from nrjax.sketches import described
 from nrjax.study import precision, rogers2023, runner, skellam_counts, whitehouse2022
 from nrjax.study.distribution import Sample
-from nrjax.study.folds import epsilon_folds
 from nrjax.study.settings import RunSettings, begun
 from nrjax.study.store import Case, Pass, Store, Variable
 from nrjax.types import Status
