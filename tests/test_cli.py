@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import rich.console
+from nrjax.studies import whitehouse2022
+from nrjax.studies.store import Store
 
 from nrjax.cli import main
 from nrjax.progress import progress
-from nrjax.studies import whitehouse2022
-from nrjax.studies.store import Store
 from tests.problems import small_data
 
 

@@ -9,9 +9,9 @@ import sys
 import jax
 import numpy as np
 import pytest
+from nrjax.studies import whitehouse2022
 
 from nrjax.cli import main
-from nrjax.studies import whitehouse2022
 from tests.problems import small_data
 
 COMMANDS = {

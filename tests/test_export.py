@@ -166,7 +166,7 @@ def files(tmp_path_factory):
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "options"), STUDIES)
 def test_all_that_a_study_runs(name, options, files, tmp_path):
-    study = importlib.import_module(f"nrjax.studies.{name}")
+    study = importlib.import_module(f"nrjax.papers.{name}")
     own = str(files / ("own.npz" if "target" in options else "own.csv"))
     data = own if name == "skellam_counts" else (own,)
     settings = study.Settings(out=tmp_path, keep="summary", trials=8, data=data, **options)

@@ -26,9 +26,6 @@ from nrjax.types import Outcome, Status, StoppingRule
 FIELDS = tuple(name for name in Outcome._fields if name not in ("release", "hypothesis"))
 """What is kept of the outcome of every interaction."""
 
-_ALL = ("step", "status", "privacy_loss")
-"""Of these, what is summarised over all trials; the others only where trials stopped."""
-
 _ATTRIBUTES: dict[str, dict[str, Any]] = {
     "step": {"long_name": "number of the last step"},
     "time": {"long_name": "noise level of the last release"},
