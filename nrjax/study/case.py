@@ -134,8 +134,11 @@ class Case:
         right = "a nrjax.Interaction, or a session: a pytree with a method run(key)"
         check(isinstance(self.trial, Interaction) or session, "trial", self.trial, right)
         if isinstance(self.trial, Interaction):
-            taken = sorted(set(self.quantities) & {*Outcome._fields, *TAKEN})
+            names = set(self.quantities)
+            taken = sorted(names & {*Outcome._fields, *TAKEN})
             check(not taken, "quantities", taken, "names that an Outcome does not have")
+            taken = sorted(name for name in names if name.startswith(STOPPED))
+            check(not taken, "quantities", taken, f"names that do not begin with {STOPPED!r}")
             if self.goal is None:
                 object.__setattr__(self, "goal", goal_of(self.trial.rule))
 
@@ -144,6 +147,9 @@ class Case:
         given = self.quantities.items()
         return {name: q if isinstance(q, Quantity) else Quantity(q) for name, q in given}
 
+
+STOPPED = "stopped_"
+"""Before the name of a quantity: over the trials that stopped."""
 
 TAKEN = ("trial", "chunk", "seconds", "stopped", "stopping_epsilon", "shortfall")
 """Names that results have for something else."""
@@ -389,7 +395,7 @@ def _derive(results: dict[str, Array], goal: Any) -> dict[str, Array]:
         whole = name == "step"
         wide = values if whole else values.astype(jnp.result_type(values.dtype, float))
         none = jnp.asarray(-2 if whole else jnp.nan, wide.dtype)
-        found[f"stopped_{name}"] = jnp.where(mask, wide, none)
+        found[STOPPED + name] = jnp.where(mask, wide, none)
     return found
 
 
@@ -415,7 +421,7 @@ def _outcome_sketch(
         folds |= {"stopped_mechanism_epsilon": part, "stopped_test_epsilon": part}
     for name, one in quantities.items():
         folds[name] = _fold(name, shapes[name], one)
-        folds[f"stopped_{name}"] = _fold(name, shapes[name], one, missing=True)
+        folds[STOPPED + name] = _fold(name, shapes[name], one, missing=True)
     goal = np.nan if case.goal is None else case.goal
     return Sketch(folds, np.asarray(goal, jnp.result_type(float)), _derive)
 

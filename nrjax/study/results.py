@@ -12,7 +12,7 @@ import numpy as np
 from nrjax._numerics import check
 from nrjax.study import report, summary
 from nrjax.study.bootstrap import resampled_quantiles
-from nrjax.study.case import judged
+from nrjax.study.case import STOPPED, judged
 from nrjax.study.compare import Comparison, compared
 from nrjax.study.distribution import Distribution, Sample
 from nrjax.study.layout import Case
@@ -214,8 +214,8 @@ class Results:
         right = "kept: only summaries are here (--keep summary)"
         check(self.keeps_trials(case, name), "trials", case, right)
         dataset = self[case if name == "outcome" else f"{case}/{name}"]
-        stopped = quantity.startswith("stopped_")
-        plain = quantity.removeprefix("stopped_")
+        stopped = quantity.startswith(STOPPED)
+        plain = quantity.removeprefix(STOPPED)
         if plain.endswith("epsilon") and "epsilon" in dataset and "stopping_epsilon" not in dataset:
             return None
         right = f"one of {sorted(map(str, dataset))}"
