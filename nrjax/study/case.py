@@ -224,7 +224,8 @@ def _plan_sessions(case: Case, trials: int, chunk: int, keep: str, width: float 
     shapes = _shapes(_one_session, session, quantities)
     coordinates = _coordinates(case)
     if keep == "trials":
-        layout, sketch = Pass(trials, chunk, _variables(shapes, quantities), coordinates), None
+        variables = _variables(shapes, quantities, {})  # names mean what the session says
+        layout, sketch = Pass(trials, chunk, variables, coordinates), None
     else:
         folds = {name: _fold(name, shape, quantities.get(name)) for name, shape in shapes.items()}
         sketch = Sketch(folds)
@@ -335,12 +336,14 @@ def _shapes(
 
 
 def _variables(
-    shapes: Mapping[str, Any], quantities: Mapping[str, Quantity]
+    shapes: Mapping[str, Any],
+    quantities: Mapping[str, Quantity],
+    known: Mapping[str, dict[str, Any]] = _ATTRIBUTES,
 ) -> dict[str, Variable]:
     found = {}
     for name, shape in shapes.items():
         one = quantities.get(name)
-        attributes = dict(_ATTRIBUTES.get(name, {})) if one is None or one.of is None else {}
+        attributes = dict(known.get(name, {})) if one is None or one.of is None else {}
         if one is not None and one.units:
             attributes["units"] = one.units
         found[name] = Variable(shape.dtype.name, _dims(name, shape, one), attributes)
