@@ -256,13 +256,13 @@ class Results:
         """Quantiles (`PERCENTS`) of resampled trials, shape (resamples, 3).
 
         The same trials are drawn of every case, so that differences between cases are paired. None
-        without an epsilon, and where trials were not kept.
+        without an epsilon, where trials were not kept, and where some have no value.
         """
         if not self.keeps_trials(case):
             return None
         if (case, quantity) not in self._resampled:
             values = self.values(case, quantity)
-            if values is None:
+            if values is None or np.isnan(values).any():
                 return None
             drawn = resampled_quantiles({case: values}, PERCENTS)
             self._resampled[case, quantity] = drawn[case]
