@@ -14,11 +14,11 @@ pytest.importorskip("xarray")
 import matplotlib.colors
 import matplotlib.image
 from matplotlib.collections import LineCollection, PolyCollection
-from nrjax.plots.common import STYLES
-from nrjax.studies.store import Case, Coordinate, Pass, Store, Variable
 from scipy import stats
 
 from nrjax import LinearBoundary, plots
+from nrjax.plots.common import STYLES
+from nrjax.studies.store import Case, Coordinate, Pass, Store, Variable
 from nrjax.types import Status
 
 LEVELS = tuple(np.geomspace(0.16, 20, 50).tolist())

@@ -14,12 +14,12 @@ import jax.numpy as jnp
 import matplotlib
 import matplotlib.image
 from matplotlib.collections import LineCollection, PolyCollection
+
+from nrjax import plots
 from nrjax.plots.common import STYLES, mean_with_ends
 from nrjax.plots.ligett_runs import Remembering, by_task, ratios
 from nrjax.studies.distribution import Sample
 from nrjax.studies.store import Case, Pass, Store, Variable
-
-from nrjax import plots
 from nrjax.types import Status
 
 METHODS = ("noise_reduction", "doubling", "theory", "brownian_above_threshold", "brownian_reduced")

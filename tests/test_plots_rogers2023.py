@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import matplotlib
 import matplotlib.image
 from matplotlib.collections import PolyCollection
-from nrjax.plots.common import STYLES
-from nrjax.studies.store import Case, Coordinate, Pass, Store, Variable
 
 from nrjax import plots
 from nrjax.datasets import zipf_counts, zipf_law
+from nrjax.plots.common import STYLES
+from nrjax.studies.store import Case, Coordinate, Pass, Store, Variable
 
 MARKS, TRIALS = 20, 30
 FIGURES = ("counts", "returned", "budget")
