@@ -120,4 +120,8 @@ def progress(console: rich.console.Console | None = None) -> Bar | Lines:
     """Bars on a terminal, and in a notebook that has ipywidgets; lines anywhere else."""
     console = rich.console.Console() if console is None else console
     drawn = console.is_jupyter and importlib.util.find_spec("ipywidgets") is not None
-    return Bar(console) if drawn or (console.is_terminal and not console.is_jupyter) else Lines(console)
+    return (
+        Bar(console)
+        if drawn or (console.is_terminal and not console.is_jupyter)
+        else Lines(console)
+    )

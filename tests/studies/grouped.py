@@ -9,10 +9,9 @@ import signal
 import sys
 import time
 
+from nrjax import cli
 from nrjax.studies import runner
 from nrjax.studies.writer import Writer
-
-from nrjax import cli
 from tests.studies import tiny
 
 

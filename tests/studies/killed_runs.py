@@ -15,9 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import xarray  # noqa: F401  # here, not in each child
+
 from nrjax.studies import runner
 from nrjax.studies.folder import RESULTS
-
 from tests.studies import toy
 
 CHUNK, FIRST, TRIALS = 4, 10, 23

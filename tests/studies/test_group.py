@@ -8,6 +8,7 @@ import sys
 
 import jax
 import pytest
+
 from nrjax.studies.folder import StoreBusyError, lock
 from nrjax.studies.group import ALONE, Group, Machines, join, leave, speaker
 

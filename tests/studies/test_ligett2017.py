@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
+
+from nrjax.cli import main
+from nrjax.erm import RidgeProblem
 from nrjax.studies import ligett2017
 from nrjax.studies.intervals import binomial_interval
 from nrjax.studies.ligett2017.findings import comparisons, measure
 from nrjax.studies.ligett2017.published import PublishedRidgeUtility
 from nrjax.studies.store import Case, Pass, Store
-
-from nrjax.cli import main
-from nrjax.erm import RidgeProblem
 from nrjax.types import Status
 
 SHARED = Path(os.environ.get("NRJAX_DATA", Path(__file__).parents[3] / "shared" / "data"))

@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from nrjax.studies.ligett2017 import presets
-from nrjax.studies.ligett2017.presets import Problem
 
 from nrjax.stopping.accuracy import acceptance_probability
+from nrjax.studies.ligett2017 import presets
+from nrjax.studies.ligett2017.presets import Problem
 
 RIDGE = Problem("ridge", "covariance", 100_000, 77, 0.005)
 RIDGE_OUTPUT = RIDGE._replace(perturbation="output")

@@ -6,12 +6,12 @@ import math
 import jax
 import numpy as np
 import pytest
-from nrjax.studies import rogers2023
-from nrjax.studies.rogers2023.findings import precision
 
 from benchmarks import numpy_rogers
 from nrjax import montecarlo
 from nrjax.keys import study_key
+from nrjax.studies import rogers2023
+from nrjax.studies.rogers2023.findings import precision
 
 COUNTS = np.round(3000 * np.arange(1, 31) ** -0.9)
 METHODS = ("brownian", "doubling")

@@ -12,9 +12,9 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+
 from nrjax.studies import runner
 from nrjax.studies.store import Store
-
 from tests.studies import tiny
 
 TRIALS, CHUNK = 45, 8

@@ -17,12 +17,11 @@ import pytest
 
 pytest.importorskip("xarray")
 
+from nrjax import cli
 from nrjax.studies import identity, runner, skellam_counts, whitehouse2022
 from nrjax.studies import store as store_module
 from nrjax.studies.settings import begun
 from nrjax.studies.store import Store, StoreBusyError, UnfinishedError
-
-from nrjax import cli
 from tests.studies import toy
 from tests.studies.interrupted import DiesAfter, Killed
 
@@ -312,10 +311,9 @@ def test_a_run_at_work_is_left_alone(copied, trials):
 
 def test_two_processes_at_once_share_the_chunks(finished, data, tmp_path):
     """Without a cluster: what one rank leaves pending the other one does, in any order."""
+    from nrjax.keys import study_key
     from nrjax.studies.common import fill
     from nrjax.studies.group import Group
-
-    from nrjax.keys import study_key
 
     with pytest.raises(Killed):
         runner.run(toy, settings(tmp_path / "run", data), DiesAfter(1))

@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from nrjax.studies import rogers2023, runner
-from nrjax.studies.rogers2023 import findings
-from nrjax.studies.store import Store
 from scipy import stats
 
 from nrjax.cli import main
 from nrjax.datasets import zipf_counts
 from nrjax.datasets.counts import REDDIT
+from nrjax.studies import rogers2023, runner
+from nrjax.studies.rogers2023 import findings
+from nrjax.studies.store import Store
 
 COUNTS = np.round(3000 * np.arange(1, 31) ** -0.9).astype(int)
 TRIALS = 240

@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from nrjax.studies import skellam_counts
-from nrjax.studies.skellam_counts.findings import loss_of, losses, median_deviation
 from scipy import stats
 
 from nrjax import Skellam, montecarlo
 from nrjax.counts import MeanAbsoluteError, Neighbour, ShareOutside
+from nrjax.studies import skellam_counts
+from nrjax.studies.skellam_counts.findings import loss_of, losses, median_deviation
 from nrjax.types import Status
 
 ITEMS = {"a": 31, "b": 60, "c": 55, "d": 12, "e": 0, "f": 8, "g, h": 25, "i": 47}

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pandas
 import pytest
+
 from nrjax.studies import runner, whitehouse2022
 from nrjax.studies.store import Store
 from nrjax.studies.whitehouse2022.findings import _holds, _sentence, _warnings
-
 from nrjax.types import Status
 from tests.problems import small_data
 from tests.studies.interrupted import DiesAfter, Killed
