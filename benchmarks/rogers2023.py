@@ -28,6 +28,7 @@ from benchmarks import numpy_rogers, papers
 from benchmarks.ligett2017 import standard_errors
 from benchmarks.rows import Row, same_law
 from benchmarks.whitehouse2022 import process_with_threads, timed
+from nrjax.counts import CountRelease
 from nrjax.keys import study_key
 from nrjax.papers.rogers2023 import Settings, study
 from nrjax.papers.rogers2023.settings import SAMPLES
@@ -82,7 +83,9 @@ def race(options):
         ratio = None
         line = f"{name:<30} {fast:8.0f} {compiling:9.2f} {results['returned'].mean():8.2f}"
         if options.numpy:
-            work = case.labels, case.trial.counts, options.numpy
+            release = case.trial
+            assert isinstance(release, CountRelease)
+            work = case.labels, release.counts, options.numpy
             spent, trials = peer.submit(run_numpy, *work).result()
             slow, away = options.numpy / spent, apart(results, trials)
             if not away < 5:
