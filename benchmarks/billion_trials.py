@@ -10,6 +10,7 @@ the same program without folding, its outcomes thrown away chunk by chunk.
 
 import argparse
 import time
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -18,11 +19,11 @@ import nrjax
 from benchmarks.million_trials import Closeness
 from benchmarks.rows import Row, peak_gib
 from nrjax import montecarlo
-from nrjax.sketches import Sketch, merge_moments
-from nrjax.sketching import sketches
-from nrjax.studies.folds import ending_folds, epsilon_folds, of_outcome, positive, signed
+from nrjax.sketches import merge_moments
+from nrjax.study import case
+from nrjax.study.settings import RunSettings
 
-FIELDS = ("step", "status", "epsilon", "mechanism_epsilon", "test_epsilon", "utility")
+FIELDS = tuple(name for name in case.FIELDS if name != "time")
 LEVELS, LOW, HIGH = 100, 0.6, 20.0
 KEY = jax.random.key(0)
 
@@ -47,16 +48,13 @@ def interaction():
     )
 
 
-def sketch():
-    """What the studies keep of such trials."""
-    folds = {
-        **epsilon_folds(LOW, 2 * HIGH),
-        **ending_folds(LEVELS),
-        "mechanism_epsilon": positive(LOW, HIGH),
-        "test_epsilon": positive(LOW, HIGH),
-        "stopped_utility": signed(),
-    }
-    return Sketch(folds, derive=of_outcome)
+def planned(chunk):
+    """The program of a study of such trials that keeps summaries, and their variables."""
+    study = nrjax.Study("billion", {"near": interaction()})
+    settings = RunSettings(out=Path("unused"), trials=chunk, chunk=chunk, keep="summary")
+    plan = study.plans(settings)["near"]["outcome"]
+    folds = plan.layout.variables["moments"].attributes["folds"]
+    return plan.make(), [fold["variable"] for fold in folds]
 
 
 def folded(program, trials):
@@ -79,9 +77,9 @@ def kept(program, trials):
 
 def race(options):
     """Print peak memory and trials per second, by the number of trials; their rows."""
-    trial, found = interaction(), []
-    plain = montecarlo.outcomes(trial, 65_536, FIELDS)
-    summary = sketches(plain, sketch(), options.chunk)
+    found, plain = [], montecarlo.outcomes(interaction(), 65_536, FIELDS)
+    summary, names = planned(options.chunk)
+    epsilon = names.index("stopping_epsilon")
     print(
         f"{len(jax.devices())} x {jax.devices()[0].device_kind}; peak before {peak_mib():.0f} MiB"
     )
@@ -95,7 +93,7 @@ def race(options):
         print(
             f"{trials:>13,} trials: peak {peak_mib():5.0f} MiB, {trials / seconds:.3g} trials/s "
             f"folded, {trials / other:.3g} kept, ratio {other / seconds:.2f}; "
-            f"mean epsilon {moments[0, 1]:.6f}"
+            f"mean epsilon {moments[epsilon, 1]:.6f}"
         )
         note = f"peak so far {peak_mib():.0f} MiB"
         claim = f"{trials:,} trials, folded"

@@ -20,24 +20,22 @@ benchmarks/README.md.
 """
 
 import argparse
-import fnmatch
 import functools
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 
 import jax
 import numpy as np
 
-from benchmarks import numpy_ligett
+from benchmarks import numpy_ligett, papers
 from benchmarks.rows import Row, same_law
 from benchmarks.whitehouse2022 import process_with_threads, timed
 from nrjax import datasets
 from nrjax.keys import study_key
-from nrjax.studies.ligett2017 import Settings, programs, setups
+from nrjax.papers.ligett2017 import Settings, study
 from nrjax.types import Status
 
 _METHODS = ("noise_reduction", "doubling", "theory")
@@ -61,12 +59,12 @@ def all_rows(data, rows):
     return (data_set.x * data_set.y[:, None]).astype(np.float32)
 
 
-def judges(setup, settings):
+def judges(case, settings):
     """What NumPy judges releases with, by name."""
-    utility = setup.interactions["outcome"].utility
+    utility = case.trial.utility
     optimum, radius = np.asarray(utility.optimum, float), float(utility.radius)
     regularisation = float(utility.regularisation)
-    if setup.case.attributes["task"] == "ridge":
+    if case.labels["task"] == "ridge":
         judge = numpy_ligett.Ridge(
             np.asarray(utility.hessian, float),
             optimum,
@@ -86,12 +84,12 @@ def judges(setup, settings):
     }
 
 
-def numpy_runs(setup, settings):
+def numpy_runs(case, settings):
     """The same case for NumPy, by name: functions of a generator that run one trial."""
-    facts, trial = setup.case.attributes, setup.interactions["outcome"]
-    times = np.asarray(trial.schedule.times)[: int(trial.max_steps)]
+    facts, trial = case.labels, case.trial
+    times = np.asarray(trial.schedule.times)[: int(trial.steps)]
     levels = np.asarray(trial.guarantee.epsilon(times), float)
-    common = {"value": np.asarray(trial.value, float), "sensitivity": facts["sensitivity"]}
+    common = {"value": np.asarray(trial.value.number, float), "sensitivity": facts["sensitivity"]}
     if facts["method"] == "theory":
         common["epsilon"] = levels[0]
     else:
@@ -109,7 +107,7 @@ def numpy_runs(setup, settings):
         }
     return {
         name + how: functools.partial(method, judge=judge, **common, **options)
-        for name, judge in judges(setup, settings).items()
+        for name, judge in judges(case, settings).items()
         for how, options in blocks.items()
     }
 
@@ -140,21 +138,9 @@ def race(options, cores):
         Their rows, and the names of those with another law.
     """
     settings = Settings(
-        out=Path("unused"),
-        method=_METHODS,
-        alpha=tuple(options.alpha),
-        data=(options.data,),
-        rows=options.rows,
-        trials=options.trials,
+        method=_METHODS, alpha=tuple(options.alpha), data=(options.data,), rows=options.rows
     )
-    key = study_key(settings.seed)
-    chosen = [
-        setup
-        for setup in setups(settings)
-        if any(fnmatch.fnmatch(setup.case.name, pattern) for pattern in options.cases)
-    ]
-    if not chosen:
-        sys.exit(f"--cases {options.cases}: no case has such a name")
+    chosen, key = papers.chosen(study(settings), options.cases), study_key(0)
     counts = {"logistic": options.numpy_logistic, "ridge": options.numpy_ridge}
     peers = {threads: process_with_threads(threads) for threads in sorted({1, cores})}
     print(
@@ -164,14 +150,14 @@ def race(options, cores):
         + "".join(f" {f'numpy ({threads} thr.)':>14}" for threads in peers)
         + f" {'ratio':>6} {'step':>6} {'apart':>5}  NumPy's risk over"
     )
-    other, found, compiled = [], [], programs(chosen)
-    for setup in chosen:
-        name, count = setup.case.name, counts[setup.case.attributes["task"]]
+    other, found, compiled = [], [], papers.programs(chosen, options.trials)
+    for name, case in chosen.cases.items():
+        count = counts[case.labels["task"]]
         program = compiled[name]["outcome"]
         compiling, seconds, results = timed(program, key, options.trials, options.repeats)
         fast = options.trials / seconds
         line = f"{name:<31} {fast:8.1f} {compiling:9.2f} {results['step'].mean():6.1f}"
-        for kind, run in numpy_runs(setup, settings).items() if count else ():
+        for kind, run in numpy_runs(case, settings).items() if count else ():
             runs = [peer.submit(run_numpy, run, count).result() for peer in peers.values()]
             slow, trials = [count / spent for spent, _ in runs], runs[0][1]
             # The same law, so that neither does less work.

@@ -21,7 +21,6 @@ import dataclasses
 import fnmatch
 import statistics
 import time
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -32,7 +31,7 @@ from benchmarks.rows import Row
 from nrjax import montecarlo
 from nrjax.erm.output_utility import OutputUtility
 from nrjax.keys import trial_key
-from nrjax.studies.whitehouse2022 import Settings, setups
+from nrjax.papers import whitehouse2022
 
 _STOPS = ("step", "epsilon")
 
@@ -51,17 +50,16 @@ class Case:
 
 def logistic(options, test):
     """Arguments of `simulate` for the study's case of a test."""
-    settings = Settings(
-        out=Path("unused"),
+    settings = whitehouse2022.Settings(
         data=(options.data,),
         rows=options.rows,
         task=("logistic",),
         mechanism=("laplace",),
         test=(test,),
     )
-    trial = setups(settings)[0].interactions["outcome"]
+    ((_, case),) = whitehouse2022.cases(settings)
     names = ("value", "process", "guarantee", "schedule", "utility", "rule")
-    return {name: getattr(trial, name) for name in names}
+    return {name: getattr(case.trial, name) for name in names}
 
 
 def without_bounds(utility):

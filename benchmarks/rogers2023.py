@@ -20,19 +20,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 
 import jax
 import numpy as np
 
-from benchmarks import numpy_rogers
+from benchmarks import numpy_rogers, papers
 from benchmarks.ligett2017 import standard_errors
 from benchmarks.rows import Row, same_law
 from benchmarks.whitehouse2022 import process_with_threads, timed
+from nrjax.counts import CountRelease
 from nrjax.keys import study_key
-from nrjax.studies.rogers2023 import Settings, programs, setups
-from nrjax.studies.rogers2023.findings import precision
-from nrjax.studies.rogers2023.settings import SAMPLES
+from nrjax.papers.rogers2023 import Settings, study
+from nrjax.papers.rogers2023.settings import SAMPLES
 
 _METHODS = ("brownian", "doubling")
 
@@ -56,12 +55,10 @@ def run_numpy(facts, counts, trials):
 def apart(results, trials):
     """The larger of how far the mean results are apart and the mean precisions."""
     returned, precise = trials[:, 0], trials[:, 1]
-    ours = results["returned"].astype(float)
+    theirs = np.where(returned > 0, precise / np.maximum(returned, 1), 1.0)
     return max(
-        standard_errors(ours, returned),
-        standard_errors(
-            precision(results["returned"], results["precise"]), precision(returned, precise)
-        ),
+        standard_errors(results["returned"].astype(float), returned),
+        standard_errors(results["precision"], theirs),
     )
 
 
@@ -71,30 +68,24 @@ def race(options):
     Returns:
         Their rows, and the names of those with another law.
     """
-    settings = Settings(
-        out=Path("unused"),
-        samples=tuple(options.samples),
-        method=tuple(options.method),
-        trials=options.trials,
-    )
-    key = study_key(settings.seed)
-    chosen = setups(settings)
-    compiled, other, found = programs(chosen), [], []
+    chosen = study(Settings(samples=tuple(options.samples), method=tuple(options.method)))
+    compiled, key, other, found = papers.programs(chosen, options.trials), study_key(0), [], []
     peer = process_with_threads(1)
     print(
         f"{options.trials} trials, {len(jax.devices())} x {jax.devices()[0].device_kind}; NumPy: "
         f"{options.numpy} trials\n{'trials per second':<30} {'nrjax':>8} {'compile s':>9} "
         f"{'results':>8} {'NumPy':>7} {'results':>8} {'apart':>5} {'ratio':>6}"
     )
-    for setup in chosen:
-        facts, name = setup.case.attributes, setup.case.name
+    for name, case in chosen.cases.items():
         program = compiled[name]["outcome"]
         compiling, seconds, results = timed(program, key, options.trials, options.repeats)
         fast = options.trials / seconds
         ratio = None
         line = f"{name:<30} {fast:8.0f} {compiling:9.2f} {results['returned'].mean():8.2f}"
         if options.numpy:
-            work = facts, setup.counts.counts, options.numpy
+            release = case.trial
+            assert isinstance(release, CountRelease)
+            work = case.labels, release.counts, options.numpy
             spent, trials = peer.submit(run_numpy, *work).result()
             slow, away = options.numpy / spent, apart(results, trials)
             if not away < 5:

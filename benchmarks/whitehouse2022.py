@@ -17,23 +17,21 @@ benchmarks/README.md.
 
 import argparse
 import concurrent.futures
-import fnmatch
 import functools
 import multiprocessing
 import os
 import statistics
 import sys
 import time
-from pathlib import Path
 
 import jax
 import numpy as np
 
-from benchmarks import numpy_whitehouse
+from benchmarks import numpy_whitehouse, papers
 from benchmarks.rows import Row, same_law
 from nrjax import datasets
 from nrjax.keys import study_key
-from nrjax.studies.whitehouse2022 import Settings, programs, setups
+from nrjax.papers.whitehouse2022 import Settings, study
 
 _LONG = 30.0
 """Seconds from which a run is not repeated: it varies little."""
@@ -70,16 +68,16 @@ def all_rows(data, rows):
     return data_set.x * data_set.y[:, None]
 
 
-def numpy_trials(setup, settings):
+def numpy_trials(case, settings):
     """The same case for NumPy, by what its loss is taken over."""
-    facts, trial = setup.case.attributes, setup.interactions["outcome"]
+    facts, trial = case.labels, case.trial
     utility, rule = trial.utility, trial.rule
     ridge = facts["task"] == "ridge"
     times = np.asarray(trial.schedule.times, float)
     common = {
         "mechanism": facts["mechanism"],
         "test": facts["test"],
-        "value": np.asarray(trial.value, float if ridge else np.float32),
+        "value": np.asarray(trial.value.number, float if ridge else np.float32),
         "times": times.tolist(),
         "epsilons": np.asarray(trial.guarantee.epsilon(times), float).tolist(),
         "target": float(facts["target"]),
@@ -152,15 +150,9 @@ def race(options):
     """
     jax.config.update("jax_num_cpu_devices", options.devices)
     cores = os.cpu_count() or 1
-    settings = Settings(out=Path("unused"), data=(options.data,), trials=options.trials)
-    key = study_key(settings.seed)
-    chosen = [
-        setup
-        for setup in setups(settings)
-        if any(fnmatch.fnmatch(setup.case.name, pattern) for pattern in options.cases)
-    ]
-    if not chosen:
-        sys.exit(f"--cases {options.cases}: no case has such a name")
+    settings, key = Settings(data=(options.data,)), study_key(0)
+    chosen = papers.chosen(study(settings), options.cases)
+    compiled = papers.programs(chosen, options.trials)
     counts = {"logistic": options.numpy_logistic, "ridge": options.numpy_ridge}
     peers = {threads: process_with_threads(threads) for threads in sorted({1, cores})}
     print(
@@ -172,9 +164,9 @@ def race(options):
         + f" {'ratio':>6} {'apart':>5}  loss over"
     )
     total, other, found = 0.0, [], []
-    for setup in chosen:
-        case, facts = setup.case.name, setup.case.attributes
-        for name, program in programs([setup])[case].items():
+    for case, given in chosen.cases.items():
+        facts = given.labels
+        for name, program in compiled[case].items():
             compiling, fast, results = timed(program, key, options.trials, options.repeats)
             total += compiling + fast
             if name != "outcome":
@@ -182,7 +174,7 @@ def race(options):
                 continue
             steps, count = results["step"], counts[facts["task"]]
             line = f"{case:<41} {fast:7.2f} {compiling:9.2f} {steps.mean():9.1f}"
-            for kind, trials in numpy_trials(setup, settings).items() if count else ():
+            for kind, trials in numpy_trials(given, settings).items() if count else ():
                 runs = [peer.submit(run_numpy, trials, count).result() for peer in peers.values()]
                 slow = [seconds * options.trials / count for seconds, _ in runs]
                 # The same law, so that neither does less work.

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import itertools
 import sys
+import typing
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Union
@@ -142,7 +143,9 @@ def _command(name: str) -> Callable[..., _Run]:
     }
     found.__doc__ = f"The study in {name}."
     if source.settings is not None:
-        found.__annotations__["study"] = tyro.conf.OmitArgPrefixes[_unchecked(source.settings)]
+        # What the run has too is given once, to the run.
+        own = _unchecked(source.settings, list(shared_with(source.settings)))
+        found.__annotations__["study"] = tyro.conf.OmitArgPrefixes[own]
         found.__doc__ = source.settings.__doc__
     return found
 
@@ -167,9 +170,14 @@ def _papers() -> Callable[..., _Run]:
     return run
 
 
-def _unchecked(kind: type[Any]) -> type[Any]:
-    """The class of some options, without its checks; see `_checked`."""
-    names = {"__doc__": kind.__doc__, "__module__": kind.__module__}
+def _unchecked(kind: type[Any], hidden: Sequence[str] = ()) -> type[Any]:
+    """The class of some options, without its checks; see `_checked`.
+
+    `hidden` are fields that are no options of their own.
+    """
+    hints = typing.get_type_hints(kind)
+    fixed = {name: Annotated[hints[name], tyro.conf.Suppress, tyro.conf.Fixed] for name in hidden}
+    names = {"__doc__": kind.__doc__, "__module__": kind.__module__, "__annotations__": fixed}
     return type(kind.__name__, (kind,), names | {"__post_init__": lambda self: None})
 
 

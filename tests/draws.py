@@ -9,7 +9,6 @@ import numpy as np
 from nrjax.bins import LogBins, WholeBins
 from nrjax.pytrees import Pytree
 from nrjax.sketches import Fold, Sketch
-from nrjax.studies.folds import of_outcome
 from nrjax.types import Status
 
 LEVELS = 3
@@ -44,11 +43,15 @@ class Draws(Pytree):
 
 def derived(results, parameters):
     """As studies derive it."""
-    flat = {name: values for name, values in results.items() if name != "loss"}
-    stopped = (results["status"] == Status.STOPPED)[:, None]
-    loss = results["loss"]
-    stopped_loss = jnp.where(stopped, loss, jnp.nan)
-    return {**of_outcome(flat, parameters), "loss": loss, "stopped_loss": stopped_loss}
+    del parameters
+    stopped = results["status"] == Status.STOPPED
+    return {
+        **results,
+        "epsilon": jnp.where(stopped, results["epsilon"], jnp.inf),
+        "has_epsilon": jnp.ones_like(stopped),
+        "stopped_step": jnp.where(stopped, results["step"], -1),
+        "stopped_loss": jnp.where(stopped[:, None], results["loss"], jnp.nan),
+    }
 
 
 SKETCH = Sketch(

@@ -1,4 +1,4 @@
-"""The command: its help, a run, and what it says of wrong arguments."""
+"""The command: its help, runs of a paper's study and of one's own, and looking at their results."""
 
 import io
 import json
@@ -11,120 +11,214 @@ import numpy as np
 import pytest
 import rich.console
 
+import nrjax
 from nrjax.cli import main
 from nrjax.progress import progress
-from nrjax.studies import whitehouse2022
-from nrjax.studies.store import Store
+from nrjax.study.store import Store
 from tests.problems import small_data
+
+OWN = '''
+"""A study of one's own."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+
+import nrjax
+from tests.study import cheap
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """A number that must not be missed by much."""
+
+    data: Path
+    """File of the number."""
+    miss: tuple[float, ...] = (0.5,)
+    """By how much."""
+    seed: int = 7
+
+    def __post_init__(self):
+        if not self.miss:
+            raise ValueError("miss = (): must be at least one number")
+
+
+class Told(cheap.Quiet):
+    def findings(self, results):
+        return {"told": "in words of its own"}
+
+
+reporting = Told()
+
+
+def study(settings: Settings) -> nrjax.Study:
+    value = np.loadtxt(settings.data).astype("float32")
+    cases = {f"{miss:g}": cheap.interaction(-miss, value=value) for miss in settings.miss}
+    return nrjax.Study("mine", cases, reporting=reporting)
+'''
 
 
 @pytest.fixture
-def data_file(tmp_path):
+def folder(tmp_path, monkeypatch):
+    """A working directory with a study in a file, and its data."""
+    monkeypatch.chdir(tmp_path)
+    Path("my_study.py").write_text(OWN)
+    Path("number.txt").write_text("3.0")
+    return tmp_path
+
+
+def run(*more):
+    call = "run my_study.py --data number.txt --out out --trials 80 --chunk 64"
+    return main([*call.split(), *more])
+
+
+def summary(out="out"):
+    return json.loads(Path(out, "summary.json").read_text())
+
+
+def test_a_paper_prints_a_table_and_leaves_its_results(tmp_path, capsys):
     x, y = small_data()
-    path = tmp_path / "own.npz"
-    np.savez(path, x=x, y=y)
-    return path
-
-
-def run(data_file, out, *more):
-    """A small study of one mechanism; programs of these sizes are in test_whitehouse2022.py too."""
-    small = "--trials 80 --chunk 64 --levels 60 --curve-levels 6 --tight-at 2 --lowest-epsilon 1"
-    return main(
-        [
-            *("run", "whitehouse2022", "--data", str(data_file), "--target", "y"),
-            *("--task", "logistic", "--mechanism", "laplace", "--test", "public"),
-            *("--out", str(out), *small.split(), *more),
-        ]
-    )
-
-
-def test_a_run_prints_a_table_and_leaves_its_results(data_file, tmp_path, capsys, monkeypatch):
-    assert run(data_file, tmp_path / "out") == 0
-    monkeypatch.setattr(whitehouse2022, "plot", lambda store: None)  # once is enough
+    np.savez(tmp_path / "own.npz", x=x, y=y)
+    out = tmp_path / "out"
+    call = f"run whitehouse2022 --data {tmp_path}/own.npz --target y --task logistic --out {out}"
+    small = "--mechanism laplace --test public --levels 60 --curve-levels 6 --lowest-epsilon 1"
+    assert main([*call.split(), *small.split(), "--trials", "80", "--tight-at", "2"]) == 0
     printed = capsys.readouterr().out
-    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    case = summary["cases"][0]
+    (case,) = summary(out)["cases"]
     for word in ("laplace", "median", "step", "trials/s", f"{case['epsilon']['q50']:.4g}"):
         assert word in printed
     assert "80 of 80 trials" in printed
-    # A second run into the same folder is refused, and the first one's results stay.
-    before = (tmp_path / "out" / "summary.json").read_bytes()
-    assert run(data_file, tmp_path / "out", "--seed", "1") == 2
+    assert f"Results, summary.json, report.md and figures are in {out}" in printed
+    # From the results alone, wherever their data are now, the same again.
+    (tmp_path / "own.npz").unlink()
+    before = {path: path.read_bytes() for path in out.glob("[!r]*/*.png")}
+    assert before
+    for path in (*before, out / "summary.json", out / "report.md"):
+        path.unlink()
+    assert main(["summary", str(out)]) == 0
+    assert "median" in capsys.readouterr().out
+    assert summary(out)["cases"] == [case]
+    assert (out / "report.md").exists()
+    assert main(["plot", str(out)]) == 0
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_study_of_ones_own_is_run_and_not_replaced_unasked(folder, capsys):
+    assert run("--miss", "0.5", "2") == 0
+    before = summary()
+    assert [case["case"] for case in before["cases"]] == ["0.5", "2"]
+    assert (before["seed"], before["told"]) == (7, "in words of its own")
+    assert before["settings"]["data"] == str(folder / "number.txt")
+    assert "0.5" in capsys.readouterr().out
+    assert run("--seed", "1") == 2
     error = capsys.readouterr().err
     assert "holds results already" in error
     assert "Traceback" not in error
-    assert (tmp_path / "out" / "summary.json").read_bytes() == before
-    assert run(data_file, tmp_path / "out", "--seed", "1", "--overwrite") == 0
-    after = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert after["seed"] == 1
-    assert after["cases"][0]["epsilon"] != case["epsilon"]
+    assert summary() == before
+    assert run("--miss", "0.5", "--seed", "1", "--overwrite") == 0
+    assert summary()["seed"] == 1
+    assert summary()["cases"][0]["epsilon"] != before["cases"][0]["epsilon"]
 
 
-def test_results_are_looked_at_taken_up_and_added_to(data_file, tmp_path, capsys, monkeypatch):
-    out, kept = tmp_path / "out", tmp_path / "kept.npz"
-    assert run(data_file, out) == 0
-    first = Store.open(out).read("logistic-laplace-public", "outcome").load()
-    data_file.rename(kept)  # the store alone is enough
-    for name in ("summary.json", "report.md"):
-        (out / name).unlink()
-    figure = next((out / "figures").glob("*.png"))
-    drawn = figure.read_bytes()
-    figure.unlink()
-    capsys.readouterr()
-    assert main(["summary", str(out)]) == 0
-    assert "median" in capsys.readouterr().out
-    assert json.loads((out / "summary.json").read_text())["cases"][0]["trials"] == 80
-    assert (out / "report.md").exists()
-    assert main(["plot", str(out)]) == 0
-    assert figure.read_bytes() == drawn
-    monkeypatch.setattr(whitehouse2022, "plot", lambda store: None)  # takes most of the time
+def test_results_are_taken_up_and_added_to(folder, capsys, monkeypatch):
+    assert run() == 0
+    first = Store.open("out").read("0.5", "outcome").load()
+    data = Path("number.txt").rename("kept.txt")
     capsys.readouterr()
 
     # A chunk is lost: nothing is drawn or told of a part, and without its data nothing is run.
-    mark = sorted(out.glob("results/*/outcome/*.npz"))[1]
-    mark.unlink()
+    sorted(Path("out").glob("results/*/outcome/*.npz"))[1].unlink()
     for command in ("summary", "plot"):
-        assert main([command, str(out)]) == 2
+        assert main([command, "out"]) == 2
         error = capsys.readouterr().err
-        assert f"is not finished: finish it with `nrjax resume {out}`" in error
+        assert "is not finished: finish it with `nrjax resume out`" in error
         assert error.count("\n") == 1
-    assert main(["resume", str(out)]) == 2
-    assert "own.npz" in capsys.readouterr().err
-    kept.rename(data_file)
-    assert main(["resume", str(out)]) == 0
+    assert main(["resume", "out"]) == 2
+    assert "number.txt" in capsys.readouterr().err
+    data.rename("number.txt")
+    (folder / "elsewhere").mkdir()
+    monkeypatch.chdir(folder / "elsewhere")
+    assert main(["resume", "../out"]) == 0
     assert "64 of 80 trials" in capsys.readouterr().out
-    again = Store.open(out).read("logistic-laplace-public", "outcome").load()
-    assert again.identical(first)
-    assert main(["resume", str(out), "--trials", "130"]) == 0
+    assert Store.open("../out").read("0.5", "outcome").load().identical(first)
+    assert main(["resume", "../out", "--trials", "130"]) == 0
     assert "130 of 130 trials" in capsys.readouterr().out
-    more = Store.open(out).read("logistic-laplace-public", "outcome").load()
+    more = Store.open("../out").read("0.5", "outcome").load()
     assert more.sizes["trial"] == 130
     assert more.isel(trial=slice(80)).equals(first)
-    assert main(["resume", str(out), "--trials", "129"]) == 2
+    assert main(["resume", "../out", "--trials", "129"]) == 2
     assert "trials = 129: must be at least 130" in capsys.readouterr().err
+    assert main(["resume", "../out", "--until-se", "9", "--most-trials", "2000"]) == 0
+    assert summary("../out")["cases"][0]["trials"] == 1000
+    assert "standard error of every median epsilon at most 9" in capsys.readouterr().out
+    # Other numbers in the file would be another study.
+    (folder / "number.txt").write_text("3.5")
+    assert main(["resume", "../out", "--trials", "1100"]) == 2
+    assert "or the data it is computed from, are not those of the store" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["resume", "plot", "summary"])
-def test_a_folder_without_a_run_is_named(command, tmp_path, capsys):
-    assert main([command, str(tmp_path / "nowhere")]) == 2
-    error = capsys.readouterr().err
-    assert "nowhere': must be the folder of an earlier run" in error
-    assert "Traceback" not in error
-    assert not (tmp_path / "nowhere").exists()
+SHORT = "import nrjax\nfrom tests.study import cheap\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "study = nrjax.Study('mine', {'near': cheap.interaction()}, reporting=cheap.Quiet())",
+        "def study():\n    return cheap.study({'near': cheap.interaction()})",
+    ],
+    ids=["a study", "a function"],
+)
+def test_a_file_may_have_no_settings(folder, capsys, text):
+    Path("short.py").write_text(SHORT + text)
+    assert main(["run", "short.py", "--out", "out", "--trials", "20"]) == 0
+    assert main(["resume", "out", "--trials", "30"]) == 0
+    assert summary()["cases"][0]["trials"] == 30
+    assert main(["summary", "out"]) == 0
+    Path("short.py").unlink()
+    capsys.readouterr()
+    assert main(["summary", "out"]) == 2
+    assert "must be a file, and there is none at" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "study in short.py = None: must be a nrjax.Study called study, or a function"),
+        ("def study(): return 3", "= 3: must be a nrjax.Study, or a function that gives one"),
+        ("def study(a, b): pass", "arguments of study in short.py = ['a', 'b']: must be no"),
+        ("def study(settings): pass", "settings = None: must be no argument, or one that is ann"),
+    ],
+)
+def test_a_file_without_a_study_is_refused(folder, capsys, text, words):
+    Path("short.py").write_text(SHORT + text)
+    assert main(["run", "short.py", "--out", "out"]) == 2
+    assert words in capsys.readouterr().err
+    assert not Path("out").exists()
+
+
+def test_what_python_began_python_takes_up(folder, capsys):
+    from tests.study import cheap
+
+    cheap.study({"near": cheap.interaction()}).run("out", trials=20, progress=False)
+    assert main(["summary", "out"]) == 0  # in the standard way
+    assert main(["resume", "out", "--trials", "30"]) == 2
+    assert "this one's program calls Study.run again instead" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--help"], ["run", "resume", "plot", "summary", "data"]),
-        (["resume", "--help"], ["--trials", "--coordinator"]),
-        (["run", "--help"], ["ligett2017", "rogers2023", "skellam_counts", "whitehouse2022"]),
+        (["resume", "--help"], ["--trials", "--scheduler", "--workers", "--until-se"]),
+        (["run", "--help"], ["ligett2017", "rogers2023", "skellam_counts", "my_study.py"]),
         (["run", "ligett2017", "--help"], ["--constants", "--alpha", "--ridge-perturbation"]),
         (["run", "whitehouse2022", "--help"], ["--mechanism", "--target-loss", "--overwrite"]),
+        (["run", "my_study.py", "--help"], ["must not be missed", "--miss", "--keep", "--workers"]),
         (["data", "--help"], ["--fetch", "--data-dir"]),
     ],
 )
-def test_help_names_what_there_is(arguments, words, capsys):
+def test_help_names_what_there_is(folder, arguments, words, capsys):
     with pytest.raises(SystemExit) as stop:
         main(arguments)
     assert stop.value.code == 0
@@ -166,16 +260,14 @@ def test_data_lists_the_data_sets(tmp_path, monkeypatch, capsys):
 def test_the_command_can_be_run(command):
     beside = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     result = subprocess.run(
-        [*command, "--help"],
+        [*command, "--version"],
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
         env=os.environ | {"PATH": beside},
     )
-    assert result.returncode == 0, result.stderr
-    assert "whitehouse2022" not in result.stdout
-    assert "run" in result.stdout
+    assert (result.returncode, result.stdout) == (0, f"nrjax {nrjax.__version__}\n"), result.stderr
 
 
 @pytest.mark.parametrize("terminal", [True, False])

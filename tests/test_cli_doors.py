@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from nrjax.cli import main
-from nrjax.studies import whitehouse2022
+from nrjax.papers import whitehouse2022
+from nrjax.study.results import Results
+from nrjax.study.settings import RunSettings
 from tests.problems import small_data
 
 COMMANDS = {
@@ -20,6 +22,8 @@ COMMANDS = {
     "rogers2023": "--data counts.csv",
     "skellam_counts": "--data counts.csv",
 }
+
+COMMANDS_ON_FOLDERS = ("resume", "plot", "summary")
 
 BAD = [  # study, argument, its value, and words of the message
     ("whitehouse2022", "trials", "0", "trials = 0: must be at least 1"),
@@ -72,8 +76,8 @@ BAD = [  # study, argument, its value, and words of the message
     ("whitehouse2022", "until-se", "0.1 --chunk 7", "chunk = 7: must be with until_se a divisor"),
     ("whitehouse2022", "until-se", "0.1 --most-trials 5", "most_trials = 5: must be at least 1000"),
     ("whitehouse2022", "most-trials", "5", "most_trials = 5: must be left out without until_se"),
-    ("whitehouse2022", "rank", "3", "--coordinator and --processes must be given too: a group"),
-    ("whitehouse2022", "join-timeout", "0", "join_timeout = 0: must be at least 1 second"),
+    ("whitehouse2022", "workers", "0", "workers = 0: must be at least 1"),
+    ("whitehouse2022", "workers", "2 --scheduler tcp://a:1", "must be left out with --workers"),
     ("ligett2017", "alpha", "0", "alpha = 0.0: must be positive and finite"),
     ("ligett2017", "alpha", "0.1 0.1", "must be without repetition"),
     ("ligett2017", "alpha", "0.1 0.1000000001", "must be apart by six digits"),
@@ -142,8 +146,9 @@ def test_a_bad_value_is_named_and_leaves_nothing(folder, capsys, study, argument
             ["whitehouse2022", "--out", "x"],
             "whitehouse2022 is a study: nrjax run whitehouse2022 --",
         ),
-        (["resume", "nowhere", "--rank", "3"], "--coordinator and --processes must be given too"),
+        *(([one, "nowhere"], "must be the folder of an earlier") for one in COMMANDS_ON_FOLDERS),
         (["plot", "own.npz"], "must be the folder of an earlier run"),
+        (["run", "my_study.py", "--out", "x"], "study = 'my_study.py': must be a file, and there"),
     ],
 )
 def test_a_bad_call_is_answered_in_a_sentence(folder, capsys, arguments, words):
@@ -154,7 +159,7 @@ def test_a_bad_call_is_answered_in_a_sentence(folder, capsys, arguments, words):
 
 def test_a_folder_given_in_python_is_a_path():
     with pytest.raises(ValueError, match=r"out = 'run': must be a pathlib\.Path"):
-        whitehouse2022.Settings(out="run")
+        RunSettings(out="run")  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(
@@ -169,7 +174,7 @@ def test_hints_name_the_whole_command(capsys, arguments, hint):
     with pytest.raises(SystemExit) as stop:
         main(arguments)
     assert stop.value.code == 2
-    assert f"in nrjax {hint} --help" in capsys.readouterr().err
+    assert f"nrjax {hint} --help" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -223,19 +228,38 @@ def test_an_interrupt_promises_no_folder_that_is_not_there(folder, capsys, monke
     small = "--mechanism laplace --test public --levels 60 --curve-levels 6 --trials 80"
     call = f"run whitehouse2022 {COMMANDS['whitehouse2022']} --out out {small}".split()
     with monkeypatch.context() as patch:
-        patch.setattr(whitehouse2022, "programs", stop)
+        patch.setattr(whitehouse2022, "study", stop)
         assert main(call) == 130
     assert capsys.readouterr().err == "nrjax: interrupted\n"
     assert not (folder / "out").exists()
-    monkeypatch.setattr("nrjax.progress.Lines.begin", stop)
-    assert main(call) == 130
+    with monkeypatch.context() as patch:
+        patch.setattr("nrjax.progress.Lines.begin", stop)
+        assert main(call) == 130
     error = capsys.readouterr().err
     assert error == (
         "nrjax: interrupted; what was done is in the folder: `nrjax resume out` takes it up again\n"
     )
-    monkeypatch.undo()
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(whitehouse2022, "plot", lambda store: None)
+    monkeypatch.setattr(Results, "draw", lambda self: None)
     assert main(["resume", "out"]) == 0
     cases = json.loads((folder / "out" / "summary.json").read_text())["cases"]
     assert cases[0]["trials"] == 80
+
+
+def test_a_scheduler_that_is_not_there_is_named(folder, capsys, monkeypatch):
+    distributed = pytest.importorskip("distributed")
+
+    def client(address, timeout):
+        raise OSError(f"timed out after {timeout}")
+
+    monkeypatch.setattr(distributed, "Client", client)
+    call = f"run whitehouse2022 {COMMANDS['whitehouse2022']} --out out --scheduler tcp://gone:1"
+    error = said(capsys, call.split())
+    assert "scheduler = 'tcp://gone:1': must be the address of a Dask scheduler" in error
+    assert not (folder / "out").exists()
+
+
+def test_a_cluster_needs_its_extra(folder, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    call = f"run whitehouse2022 {COMMANDS['whitehouse2022']} --out out --workers 2"
+    assert 'pip install "nrjax[cluster]"' in said(capsys, call.split())
+    assert not (folder / "out").exists()

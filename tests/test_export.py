@@ -16,7 +16,9 @@ from nrjax import counts, montecarlo
 from nrjax.erm import LogisticProblem, RidgeProblem
 from nrjax.family import Family
 from nrjax.program import _on_devices
-from nrjax.sketching import sketches
+from nrjax.sketching import SketchProgram, sketches
+from nrjax.study.filling import programs
+from nrjax.study.settings import RunSettings
 from tests.draws import SKETCH, Draws
 from tests.problems import Distance, scalar, small_data
 
@@ -166,15 +168,16 @@ def files(tmp_path_factory):
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "options"), STUDIES)
 def test_all_that_a_study_runs(name, options, files, tmp_path):
-    study = importlib.import_module(f"nrjax.studies.{name}")
+    paper = importlib.import_module(f"nrjax.papers.{name}")
     own = str(files / ("own.npz" if "target" in options else "own.csv"))
     data = own if name == "skellam_counts" else (own,)
-    settings = study.Settings(out=tmp_path, keep="summary", trials=8, data=data, **options)
+    study = paper.study(paper.Settings(data=data, **options))
+    settings = RunSettings(out=tmp_path, keep="summary", trials=8)
     seen: dict[tuple[str, str], tuple[str, ...]] = {}
-    for passes in study.programs(study.setups(settings)).values():
-        for program in passes.values():
-            kind = str(jax.tree.structure(program.trial)), str(program._program.options)
-            if kind not in seen:
-                seen[kind] = lowered(program)
+    for program in programs(study.plans(settings)).values():
+        assert isinstance(program, SketchProgram)
+        kind = str(jax.tree.structure(program.trial)), str(program._program.options)
+        if kind not in seen:
+            seen[kind] = lowered(program)
     assert seen
     assert set(seen.values()) == {PLATFORMS}

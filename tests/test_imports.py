@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-SLOW = ("matplotlib", "pandas", "xarray", "scipy", "optax", "pooch")
+SLOW = ("dask", "distributed", "matplotlib", "optax", "pandas", "pooch", "scipy", "xarray")
 """Packages that take long to import, and that neither the library nor the command's help needs."""
 
 PROGRAM = """
@@ -22,7 +22,7 @@ print(json.dumps([library, loaded(), xla_bridge.backends_are_initialized()]))
 
 
 def test_imports_load_nothing_slow_and_start_no_device():
-    """`jax.distributed.initialize` must come before any device is there."""
+    """Devices of a worker are set up when the number of its cores is known."""
     ended = subprocess.run(
         [sys.executable, "-W", "error", "-c", PROGRAM],
         capture_output=True,

@@ -49,14 +49,16 @@ def test_the_example_of_a_budget_runs(capsys):
 def test_public_names_are_documented_and_exist():
     for name in nrjax.__all__:
         assert getattr(nrjax, name) is not None
-    for name in ("Brownian", "Laplace", "LaplaceJumps", "Skellam", "simulate", "run_until"):
+    named = ("Brownian", "Laplace", "LaplaceJumps", "Skellam", "simulate", "run_until", "Study")
+    for name in named:
         assert name in nrjax.__all__
         assert name in README
 
 
 def test_packages_come_when_they_are_named():
     program = "import nrjax, sys; assert 'nrjax.erm' not in sys.modules; "
-    program += "nrjax.erm.RidgeProblem, nrjax.counts.CountRelease, nrjax.datasets.load; nrjax.er"
+    program += "nrjax.erm.RidgeProblem, nrjax.counts.CountRelease, nrjax.datasets.load; "
+    program += "nrjax.Study, nrjax.Case, nrjax.Quantity, nrjax.Curve, nrjax.Reporting; nrjax.er"
     ended = subprocess.run(
         [sys.executable, "-W", "error", "-c", program],
         capture_output=True,
@@ -76,7 +78,8 @@ def test_versions_agree():
 
 def test_the_core_needs_no_extra():
     """Importing nrjax must not import what only the studies need."""
-    extras = ("matplotlib", "pandas", "pooch", "rich", "tyro", "xarray", "scipy.stats")
+    extras = ("distributed", "matplotlib", "pandas", "pooch", "rich", "tyro", "xarray")
+    extras = (*extras, "scipy.stats", "nrjax.study")
     program = f"import sys, nrjax; print([m for m in {extras!r} if m in sys.modules])"
     result = subprocess.run(
         [sys.executable, "-W", "error", "-c", program],

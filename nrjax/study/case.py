@@ -26,9 +26,6 @@ from nrjax.types import Outcome, Status, StoppingRule
 FIELDS = tuple(name for name in Outcome._fields if name not in ("release", "hypothesis"))
 """What is kept of the outcome of every interaction."""
 
-_ALL = ("step", "status", "privacy_loss")
-"""Of these, what is summarised over all trials; the others only where trials stopped."""
-
 _ATTRIBUTES: dict[str, dict[str, Any]] = {
     "step": {"long_name": "number of the last step"},
     "time": {"long_name": "noise level of the last release"},
@@ -137,8 +134,11 @@ class Case:
         right = "a nrjax.Interaction, or a session: a pytree with a method run(key)"
         check(isinstance(self.trial, Interaction) or session, "trial", self.trial, right)
         if isinstance(self.trial, Interaction):
-            taken = sorted(set(self.quantities) & {*Outcome._fields, *TAKEN})
+            names = set(self.quantities)
+            taken = sorted(names & {*Outcome._fields, *TAKEN})
             check(not taken, "quantities", taken, "names that an Outcome does not have")
+            taken = sorted(name for name in names if name.startswith(STOPPED))
+            check(not taken, "quantities", taken, f"names that do not begin with {STOPPED!r}")
             if self.goal is None:
                 object.__setattr__(self, "goal", goal_of(self.trial.rule))
 
@@ -147,6 +147,9 @@ class Case:
         given = self.quantities.items()
         return {name: q if isinstance(q, Quantity) else Quantity(q) for name, q in given}
 
+
+STOPPED = "stopped_"
+"""Before the name of a quantity: over the trials that stopped."""
 
 TAKEN = ("trial", "chunk", "seconds", "stopped", "stopping_epsilon", "shortfall")
 """Names that results have for something else."""
@@ -222,7 +225,8 @@ def _plan_sessions(case: Case, trials: int, chunk: int, keep: str, width: float 
     shapes = _shapes(_one_session, session, quantities)
     coordinates = _coordinates(case)
     if keep == "trials":
-        layout, sketch = Pass(trials, chunk, _variables(shapes, quantities), coordinates), None
+        variables = _variables(shapes, quantities, {})  # names mean what the session says
+        layout, sketch = Pass(trials, chunk, variables, coordinates), None
     else:
         folds = {name: _fold(name, shape, quantities.get(name)) for name, shape in shapes.items()}
         sketch = Sketch(folds)
@@ -333,12 +337,14 @@ def _shapes(
 
 
 def _variables(
-    shapes: Mapping[str, Any], quantities: Mapping[str, Quantity]
+    shapes: Mapping[str, Any],
+    quantities: Mapping[str, Quantity],
+    known: Mapping[str, dict[str, Any]] = _ATTRIBUTES,
 ) -> dict[str, Variable]:
     found = {}
     for name, shape in shapes.items():
         one = quantities.get(name)
-        attributes = dict(_ATTRIBUTES.get(name, {})) if one is None or one.of is None else {}
+        attributes = dict(known.get(name, {})) if one is None or one.of is None else {}
         if one is not None and one.units:
             attributes["units"] = one.units
         found[name] = Variable(shape.dtype.name, _dims(name, shape, one), attributes)
@@ -393,7 +399,7 @@ def _derive(results: dict[str, Array], goal: Any) -> dict[str, Array]:
         whole = name == "step"
         wide = values if whole else values.astype(jnp.result_type(values.dtype, float))
         none = jnp.asarray(-2 if whole else jnp.nan, wide.dtype)
-        found[f"stopped_{name}"] = jnp.where(mask, wide, none)
+        found[STOPPED + name] = jnp.where(mask, wide, none)
     return found
 
 
@@ -419,7 +425,7 @@ def _outcome_sketch(
         folds |= {"stopped_mechanism_epsilon": part, "stopped_test_epsilon": part}
     for name, one in quantities.items():
         folds[name] = _fold(name, shapes[name], one)
-        folds[f"stopped_{name}"] = _fold(name, shapes[name], one, missing=True)
+        folds[STOPPED + name] = _fold(name, shapes[name], one, missing=True)
     goal = np.nan if case.goal is None else case.goal
     return Sketch(folds, np.asarray(goal, jnp.result_type(float)), _derive)
 

@@ -61,7 +61,8 @@ class Comparison(NamedTuple):
     median_difference: float
     """Of the medians, the first minus the second."""
     median_interval: tuple[float, float] | None
-    """By a paired bootstrap; None, too, where it is infinite minus infinite."""
+    """By a paired bootstrap; None, too, where it is infinite minus infinite, and where trials have
+    no value, such as the shortfall of those that did not stop."""
     difference: Distribution | None
     """Of the differences trial by trial; those of two infinite values are left out."""
     smaller: Share | None

@@ -1,7 +1,7 @@
 """The distribution of a variable over the trials of a case, with exact intervals.
 
 What is asked of it does not depend on whether the trials were kept (`Sample`) or folded into
-histograms (`nrjax.study.sketched`): `variables.distribution_of` gives whichever a store holds.
+histograms (`nrjax.study.sketched`): `Results.distribution` gives whichever a store holds.
 """
 
 import abc

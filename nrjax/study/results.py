@@ -12,7 +12,7 @@ import numpy as np
 from nrjax._numerics import check
 from nrjax.study import report, summary
 from nrjax.study.bootstrap import resampled_quantiles
-from nrjax.study.case import judged
+from nrjax.study.case import STOPPED, judged
 from nrjax.study.compare import Comparison, compared
 from nrjax.study.distribution import Distribution, Sample
 from nrjax.study.layout import Case
@@ -130,7 +130,7 @@ class Results:
         if case not in self.cases:
             raise KeyError(f"{name}: must be one of {', '.join(self.cases)}")
         found = self._read(case, one or "outcome")
-        if "trial" not in found.dims or "status" not in found:
+        if one not in ("", "outcome") or not _of_outcomes(found):
             return found
         more = judged(
             {key: found[key].values for key in ("status", "epsilon", "utility")},
@@ -188,17 +188,23 @@ class Results:
         Raises:
             ValueError: there is no such quantity.
         """
+        right = "one number a trial; `levels` has the others"
         if not self.keeps_trials(case, name):
-            return self._of_folds(self.folds(case, name), quantity)
+            return self._of_folds(self.folds(case, name), quantity, right)
         values = self.values(case, quantity, name)
+        check(values is None or values.ndim == 1, "quantity", quantity, right)
         return None if values is None else Sample(values[~np.isnan(values)])
 
-    def _of_folds(self, found: Mapping[str, Folded], quantity: str) -> Distribution | None:
-        if quantity.endswith("epsilon") and "status" in found and "stopping_epsilon" not in found:
+    def _of_folds(
+        self, found: Mapping[str, Folded], quantity: str, right: str
+    ) -> Distribution | None:
+        ended = set(found) >= _FOLDED
+        if ended and quantity.endswith("epsilon") and "stopping_epsilon" not in found:
             return None
-        if quantity == "stopped_epsilon":
+        if ended and quantity == "stopped_epsilon":
             return stopped_epsilon(found)
         check(quantity in found, "quantity", quantity, f"one of {sorted(found)}")
+        check(found[quantity].fold.dim is None, "quantity", quantity, right)
         return found[quantity].at()
 
     def values(
@@ -214,9 +220,10 @@ class Results:
         right = "kept: only summaries are here (--keep summary)"
         check(self.keeps_trials(case, name), "trials", case, right)
         dataset = self[case if name == "outcome" else f"{case}/{name}"]
-        stopped = quantity.startswith("stopped_")
-        plain = quantity.removeprefix("stopped_")
-        if plain.endswith("epsilon") and "epsilon" in dataset and "stopping_epsilon" not in dataset:
+        ended = name == "outcome" and _of_outcomes(dataset)
+        stopped = ended and quantity.startswith(STOPPED)
+        plain = quantity.removeprefix(STOPPED) if stopped else quantity
+        if ended and plain.endswith("epsilon") and "stopping_epsilon" not in dataset:
             return None
         right = f"one of {sorted(map(str, dataset))}"
         check(plain in dataset, "quantity", quantity, right)
@@ -239,8 +246,8 @@ class Results:
         counts = None
         if not self.keeps_trials(case):
             found = self.folds(case)
-            counts = statuses(found) if "status" in found else None
-        elif "status" in (dataset := self[case]):
+            counts = statuses(found) if set(found) >= _FOLDED else None
+        elif _of_outcomes(dataset := self[case]):
             each = np.bincount(dataset["status"].values, minlength=len(Status))
             counts = {one: int(each[one]) for one in Status}
         return None if counts is None else {one: n for one, n in counts.items() if n}
@@ -249,13 +256,13 @@ class Results:
         """Quantiles (`PERCENTS`) of resampled trials, shape (resamples, 3).
 
         The same trials are drawn of every case, so that differences between cases are paired. None
-        without an epsilon, and where trials were not kept.
+        without an epsilon, where trials were not kept, and where some have no value.
         """
         if not self.keeps_trials(case):
             return None
         if (case, quantity) not in self._resampled:
             values = self.values(case, quantity)
-            if values is None:
+            if values is None or np.isnan(values).any():
                 return None
             drawn = resampled_quantiles({case: values}, PERCENTS)
             self._resampled[case, quantity] = drawn[case]
@@ -302,3 +309,14 @@ class Results:
 
         for name, figure in self.plot().items():
             drawing.save(self.store, name, figure)
+
+
+_FOLDED = {"status", "stopped_step", "stopped_utility"}
+"""What is kept of trials that were folded, among other things, if they are an interaction's."""
+
+
+def _of_outcomes(dataset: xarray.Dataset) -> bool:
+    """Whether trials that were kept are an interaction's; a session's may have any names."""
+    if not {"status", "epsilon", "utility"} <= set(dataset):
+        return False
+    return dataset["status"].dims == ("trial",) and dataset["status"].dtype.kind == "i"

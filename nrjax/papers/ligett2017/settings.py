@@ -2,10 +2,9 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
-import tyro
 
 from nrjax._numerics import check
 from nrjax.papers.ligett2017.presets import Name, Perturbation
@@ -70,7 +69,7 @@ class Settings:
     tight_at: float | None = None
     """Epsilon at which the Brownian methods' boundary is tight; by default 1/64 of the theorem's
     epsilon at each alpha, and with ReducedAboveThreshold the first level of its grid."""
-    trials: Annotated[int, tyro.conf.Suppress, tyro.conf.Fixed] = 100
+    trials: int = 100
     """Independent trials of each case."""
 
     def __post_init__(self):

@@ -3,9 +3,7 @@
 import dataclasses
 import math
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
-
-import tyro
+from typing import Any, Literal, NamedTuple
 
 from nrjax._numerics import check
 
@@ -85,7 +83,7 @@ class Settings:
     reddit 1e-4 and 1e-8 (the paper's 0.0001 can be read both ways)."""
     levels: int = 1000
     """Levels of the noise of a release, between the smallest and what is left of the budget."""
-    seed: Annotated[int, tyro.conf.Suppress, tyro.conf.Fixed] = 0
+    seed: int = 0
     """The run's, by which the Zipf data are drawn too."""
     order: float | None = None
     """Order of the filter renyi; by default tuned to rounds that share the budget evenly."""

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import xarray  # noqa: F401  # here, not in each child
 
-from nrjax.studies import store as store_module
-from nrjax.studies.store import Case, DamagedError, Pass, Store, Variable
+from nrjax.study import store as store_module
+from nrjax.study.store import Case, DamagedError, Pass, Store, Variable
 
 CHUNKS, CHUNK = 12, 1000
 TRIALS = CHUNKS * CHUNK - 300  # the last chunk is short

@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 pytest.importorskip("xarray")
-from nrjax.studies.distribution import Sample
-from nrjax.studies.intervals import band_width, binomial_interval, rank_interval, rank_of
+from nrjax.study.distribution import Sample
+from nrjax.study.intervals import band_width, binomial_interval, rank_interval, rank_of
 
 REPEATS, SIZE = 4000, 60
 LAWS = {

@@ -5,9 +5,9 @@ import pytest
 
 pytest.importorskip("xarray")
 from nrjax.bins import LogBins
-from nrjax.studies import precision
-from nrjax.studies.distribution import Sample
-from nrjax.studies.sketched import Sketched
+from nrjax.study import precision
+from nrjax.study.distribution import Sample
+from nrjax.study.sketched import Sketched
 
 
 def kept_as(keep, counts):

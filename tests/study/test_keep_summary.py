@@ -1,30 +1,23 @@
 """Kept summaries say what kept trials say, up to the resolution that they state."""
 
 import importlib
-import json
 import math
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 pytest.importorskip("xarray")
-from nrjax import montecarlo
+import nrjax
 from nrjax.bins import LogBins, WholeBins
-from nrjax.keys import study_key
-from nrjax.sketching import sketches
-from nrjax.studies.common import fill
-from nrjax.studies.distribution import Sample
-from nrjax.studies.layout import Case, Coordinate, Pass, Variable
-from nrjax.studies.sketched import Sketched, sketch_pass
-from nrjax.studies.store import Store
-from nrjax.studies.variables import distribution_of, keeps_trials, levels_of, status_counts
-from tests.draws import EPSILON, LEVELS, SKETCH, THRESHOLDS, Draws
+from nrjax.study.distribution import Sample
+from nrjax.study.settings import RunSettings
+from nrjax.study.sketched import Sketched
+from nrjax.study.study import begin
+from tests.study import cheap
 
-TRIALS, CHUNK = 779, 500
 PERCENTS = (0.01, 5, 25, 50, 75, 95, 100)
-ONE = montecarlo.Batching(tile=64, devices=tuple(jax.devices()[:1]))
+KEEP = ("trials", "summary")
 
 
 def moments_of(values):
@@ -159,72 +152,146 @@ def test_only_moments():
         Sketched(SIGNED, np.zeros(SIGNED.size, int), moments_of(draws()))
 
 
+QUANTITIES = {
+    "distance": nrjax.Quantity(lambda outcome: jnp.abs(outcome.release - 3), units="m"),
+    "moments": nrjax.Quantity(lambda outcome: outcome.release**2, bins=None),
+    "whole": lambda outcome: jnp.round(10 * outcome.release).astype(jnp.int32),
+    "few": nrjax.Quantity(lambda outcome: outcome.step % 4, WholeBins(0, 3)),
+    "high": lambda outcome: outcome.release > 3,
+    "sides": nrjax.Quantity(
+        lambda outcome: jnp.stack([-outcome.release, outcome.release]), dims=("side",)
+    ),
+}
+LEVELS = {
+    "utility": nrjax.Quantity(bins=LogBins(-6, 10, 5, signed=True)),
+    "epsilon": nrjax.Quantity(),
+}
+
+
 @pytest.fixture(scope="module")
-def stores(tmp_path_factory):
+def results(tmp_path_factory):
     """The same trials twice: kept, and folded into two chunks, the second of which is short."""
-    kept, dtype = montecarlo.sessions(Draws(0.7), TRIALS, ONE), str(jnp.result_type(float))
-    whole = {name: "int32" for name in ("step", "status")}
-    variables = {name: Variable(whole.get(name, dtype)) for name in ("epsilon", "utility", *whole)}
-    level = {"loss": Variable(dtype, (("level", LEVELS),))}
-    along = {"noise": Coordinate("level", (1.0, 2.0, 3.0))}
-    passes = {
-        "trials": Pass(TRIALS, TRIALS, variables | level, along),
-        "summary": sketch_pass(TRIALS, CHUNK, SKETCH, along),
-    }
-    programs = {"trials": kept, "summary": sketches(kept, SKETCH, CHUNK)}
-    found = {}
-    for keep, layout in passes.items():
-        case = Case("draws", {}, {"outcome": layout})
-        store = Store.create(tmp_path_factory.mktemp(keep) / "out", {}, [case])
-        fill(store, study_key(0), {"draws": {"outcome": programs[keep]}})
-        found[keep] = store
-    return found
-
-
-def test_stores_tell_what_they_keep(stores):
-    assert keeps_trials(stores["trials"], "draws")
-    assert not keeps_trials(stores["summary"], "draws")
-    counts = stores["summary"].read("draws", "outcome")["counts"]
-    assert counts.dims == ("chunk", "bin")
-    assert counts.shape == (2, SKETCH.groups[""].size)
-    assert stores["summary"].read("draws", "outcome")["noise"].values.tolist() == [1.0, 2.0, 3.0]
-
-
-@pytest.mark.parametrize("variable", ["epsilon", "stopped_epsilon", "step", "stopped_step"])
-def test_distributions_from_either_store(stores, variable):
-    one, two = (distribution_of(stores[keep], "draws", variable) for keep in ("trials", "summary"))
-    assert one is not None
-    assert two is not None
-    if variable == "stopped_step":  # where a step of -1 is left out
-        one = Sample(one._ordered[one._ordered >= 0])  # pyright: ignore[reportAttributeAccessIssue]
-    assert one.trials == two.trials
-    assert two.mean == pytest.approx(one.mean, rel=1e-6)
-    assert two.finite == one.finite
-    width = {"epsilon": EPSILON.resolution}.get(variable.removeprefix("stopped_"), 0.0)
-    assert two.resolution == width
-    for percent in PERCENTS:
-        assert two.quantile(percent) >= one.quantile(percent)
-        assert two.quantile(percent) == pytest.approx(one.quantile(percent), rel=1.001 * width)
-    if variable == "epsilon":
-        for threshold in THRESHOLDS:
-            exact = one.count_above(threshold)
-            assert two.count_above(threshold) == exact
-            assert two.fraction_above_interval(threshold) == one.fraction_above_interval(threshold)
-
-
-def test_levels_and_statuses_from_either_store(stores):
-    assert status_counts(stores["trials"], "draws") == status_counts(stores["summary"], "draws")
-    kept, short = (
-        levels_of(stores[keep], "draws", "loss", name="outcome") for keep in ("trials", "summary")
+    tested = nrjax.Case(
+        trial=cheap.interaction(rule=nrjax.AboveThreshold(-0.5, 0.1, 1.0), shift=1.0),
+        quantities=QUANTITIES,
+        coordinates={"sign": ("side", (-1.0, 1.0))},
+        curves={"curve": nrjax.Curve(cheap.interaction(), LEVELS, {"level": range(12)})},
     )
-    assert len(short) == LEVELS
-    for one, two in zip(kept, short, strict=True):
-        edges = LogBins(-6, 3, 5, signed=True).upper
-        np.testing.assert_array_equal(two.count_above(edges), one.count_above(edges))
-    assert distribution_of(stores["summary"], "draws", "nothing") is None
+    free = cheap.interaction(
+        rule=nrjax.PublicThreshold(np.linspace(-0.1, -0.5, 12)), guarantee=None
+    )
+    study = cheap.study({"tested": tested, "free": free, "walk": cheap.Walk(np.float32(6))})
+    home = tmp_path_factory.mktemp("results")
+    return {
+        keep: study.run(home / keep, trials=779, chunk=500, keep=keep, progress=False)
+        for keep in KEEP
+    }
 
 
-KEEP = ("trials", "summary")
+def assert_alike(one, two):
+    """Distributions of trials that were kept, and folded."""
+    assert (one.trials, one.finite) == (two.trials, two.finite)
+    assert two.mean == pytest.approx(one.mean, rel=1e-6, abs=1e-6, nan_ok=True)
+    assert two.std == pytest.approx(one.std, rel=1e-5, nan_ok=True)
+    for percent in PERCENTS if one.trials else ():
+        right, found = one.quantile(percent), two.quantile(percent)
+        assert found >= right
+        assert found == pytest.approx(right, rel=1.001 * two.resolution, abs=1e-6)
+
+
+SCALARS = ("step", "distance", "whole", "few", "high")
+STOPPED = ("utility", "epsilon", "mechanism_epsilon", "test_epsilon", *SCALARS)
+
+
+@pytest.mark.parametrize(
+    "quantity",
+    ["stopping_epsilon", "shortfall", "privacy_loss", *SCALARS, *(f"stopped_{n}" for n in STOPPED)],
+)
+def test_distributions_from_either(results, quantity):
+    one, two = (results[keep].distribution("tested", quantity) for keep in KEEP)
+    assert one.trials > 300
+    assert_alike(one, two)
+
+
+def test_whole_numbers_and_booleans_are_exact(results):
+    assert results["trials"]["tested"]["whole"].dtype == np.int32
+    assert results["trials"]["tested"]["high"].dtype == bool
+    for name in ("step", "whole", "few", "high"):
+        one, two = (results[keep].distribution("tested", name) for keep in KEEP)
+        assert [one.quantile(p) for p in PERCENTS] == [two.quantile(p) for p in PERCENTS]
+
+
+def test_levels_statuses_and_moments_from_either(results):
+    kept, short = (results[keep] for keep in KEEP)
+    for case in ("tested", "free", "walk"):
+        assert kept.statuses(case) == short.statuses(case)
+    assert kept.statuses("walk") is None
+    places = [
+        ("tested", "utility", "curve"),
+        ("tested", "sides", "outcome"),
+        ("walk", "path", "outcome"),
+    ]
+    for (case, name, one), size in zip(places, (12, 2, 4), strict=True):
+        columns = [each.levels(case, name, one) for each in (kept, short)]
+        assert len(columns[0]) == size
+        for pair in zip(*columns, strict=True):
+            assert_alike(*pair)
+    for name in ("end", "rises", "high"):
+        assert_alike(*(results[keep].distribution("walk", name) for keep in KEEP))
+    one, two = (results[keep].distribution("tested", "moments") for keep in KEEP)
+    assert (two.mean, two.std) == pytest.approx((one.mean, one.std), rel=1e-5)
+    assert two.mean_interval() == pytest.approx(one.mean_interval(), rel=1e-5)
+
+
+def test_what_is_kept_has_its_axes_and_units(results):
+    kept, short = results["trials"]["tested"], results["summary"]["tested"]
+    assert kept["distance"].attrs["units"] == "m"
+    assert dict(kept["sides"].sizes) == {"trial": 779, "side": 2}
+    for dataset in (kept, short):
+        assert dataset["sign"].values.tolist() == [-1, 1]
+    assert short["counts"].dims == ("chunk", "bin")
+    assert short["side_moments"].sizes["chunk"] == 2
+    curve = results["trials"]["tested/curve"]
+    assert curve["utility"].dims == ("trial", "level")
+    assert set(curve) == set(LEVELS)
+
+
+def test_summaries_from_either(results):
+    found = [results[keep].summary()["cases"] for keep in KEEP]
+    for one, two in zip(*found, strict=True):
+        assert_epsilon_within_resolution(one, two)
+        assert one.get("met") == two.get("met")
+    tested, free, walk = found[0]
+    assert tested["goal"] == -0.5
+    assert 0.2 < tested["shortfall"]["share"] < 0.8
+    assert tested["shortfall"] == pytest.approx(found[1][0]["shortfall"], rel=0.01)
+    # Thresholds of each step are no goal; a session has no epsilon.
+    assert not {"goal", "met", "shortfall"} & set(free)
+    assert free["epsilon"] is None
+    assert set(walk) == {"case", "trials", "seconds"}
+    for keep in KEEP:
+        assert results[keep].distribution("free") is None
+        with pytest.raises(ValueError, match="quantity = 'shortfall': must be one of"):
+            results[keep].distribution("free", "shortfall")
+        with pytest.raises(ValueError, match="quantity = 'nothing': must be one of"):
+            results[keep].distribution("tested", "nothing")
+    assert found[0] != found[1]  # the resolution, at least
+
+
+def test_what_needs_trials_is_refused_or_left_out(results):
+    short = results["summary"]
+    assert [results[keep].keeps_trials("walk") for keep in KEEP] == [True, False]
+    with pytest.raises(ValueError, match="trials = 'tested': must be kept: only summaries"):
+        short.values("tested")
+    assert short.resampled("tested") is None
+    assert "only summaries were kept" in " ".join(short.table().remarks)
+    assert "summar" not in " ".join(results["trials"].table().remarks)
+    kept, other = (results[keep].compare("tested", "free", "step") for keep in KEEP)
+    assert kept.smaller is not None
+    assert (other.smaller, other.larger, other.difference, other.median_interval) == (None,) * 4
+    assert (other.medians, other.dominance, other.met) == (kept.medians, kept.dominance, kept.met)
+
+
 STUDIES = {
     "whitehouse2022": {
         "task": ("logistic",),
@@ -289,18 +356,17 @@ def assert_epsilon_within_resolution(one, two):
 @pytest.mark.parametrize("name", STUDIES)
 def test_whole_studies_say_the_same(name, tmp_path):
     pytest.importorskip("matplotlib")
-    study = importlib.import_module(f"nrjax.studies.{name}")
+    paper = importlib.import_module(f"nrjax.papers.{name}")
+    study = paper.study(paper.Settings(**STUDIES[name]))
     found = []
     for keep in KEEP:
-        out = tmp_path / keep
-        study.run(study.Settings(out=out, trials=700, keep=keep, **STUDIES[name]))
-        found.append(json.loads((out / "summary.json").read_bytes()))
-        assert "summar" in (out / "report.md").read_text() or keep == "trials"
+        ran = begin(study, RunSettings(out=tmp_path / keep, trials=700, keep=keep))
+        found.append(ran.summary())
+        assert "summar" in (tmp_path / keep / "report.md").read_text() or keep == "trials"
     figures = [{path.stem for path in (tmp_path / keep / "figures").glob("*.png")} for keep in KEEP]
     # Trials of two methods cannot be paired.
     assert figures[0] - figures[1] == ({"cheapest"} if name == "ligett2017" else set())
     assert figures[1] <= figures[0]
-    assert len(found[0]["cases"]) == len(found[1]["cases"])
     for one, two in zip(*(summary["cases"] for summary in found), strict=True):
         assert_epsilon_within_resolution(one, two)
     # Distances between quartiles may be off by two bins of what they are the difference of.

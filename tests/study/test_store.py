@@ -14,9 +14,9 @@ pytest.importorskip("filelock")
 pytest.importorskip("xarray")
 import xarray
 
-from nrjax.studies import folder as folder_module
-from nrjax.studies import store as store_module
-from nrjax.studies.store import (
+from nrjax.study import folder as folder_module
+from nrjax.study import store as store_module
+from nrjax.study.store import (
     Case,
     Coordinate,
     DamagedError,
@@ -452,7 +452,7 @@ def test_a_real_limit_on_file_size(tmp_path):
     program = f"""
 import resource, sys
 import numpy as np
-from nrjax.studies.store import *
+from nrjax.study.store import *
 case = Case("a", {{}}, {{"p": Pass(200_000, 100_000, {{"x": Variable("float64")}})}})
 store = Store.create({str(tmp_path)!r}, {{}}, [case])
 with store.writer() as writer:

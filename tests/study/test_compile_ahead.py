@@ -2,26 +2,23 @@
 
 import threading
 
+import numpy as np
 import pytest
 
 pytest.importorskip("xarray")
-
 from nrjax.program import Program
-from nrjax.studies import runner
-from tests.studies import tiny
+from tests.study import cheap
+
+CASES = {"walk": cheap.Walk(np.float32(0)), "drift": cheap.Walk(np.ones(4, np.float32))}
 
 
-def arrays(store):
-    return {name: store.read("walk", name).load() for name in ("outcome", "curve")}
-
-
-def settings(out):
-    return tiny.Settings(out=out, trials=20, chunk=8)
+def run(out):
+    return cheap.study(CASES).run(out, trials=20, chunk=8, progress=False)
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    return runner.run(tiny, settings(tmp_path_factory.mktemp("whole") / "run"))
+    return run(tmp_path_factory.mktemp("whole") / "run")
 
 
 def test_each_program_is_compiled_once_in_another_thread(finished, tmp_path, monkeypatch):
@@ -32,12 +29,12 @@ def test_each_program_is_compiled_once_in_another_thread(finished, tmp_path, mon
         prepare(self, key)
 
     monkeypatch.setattr(Program, "prepare", watched)
-    store = runner.run(tiny, settings(tmp_path / "run"))
+    results = run(tmp_path / "run")
     assert len(seen) == 2
     assert here not in seen
-    for name, right in arrays(finished).items():
-        assert arrays(store)[name].identical(right)
-    assert store.seconds("walk")["compile"] > 0
+    for name in CASES:
+        assert results[name].identical(finished[name])
+        assert results.store.seconds(name)["compile"] > 0
 
 
 def test_what_fails_there_is_raised_where_it_is_needed(finished, tmp_path, monkeypatch):
@@ -45,8 +42,7 @@ def test_what_fails_there_is_raised_where_it_is_needed(finished, tmp_path, monke
         raise RuntimeError("not in a thread")
 
     monkeypatch.setattr(Program, "prepare", failing)
-    store = runner.run(tiny, settings(tmp_path / "one"))
-    assert arrays(store)["outcome"].identical(arrays(finished)["outcome"])
+    assert run(tmp_path / "one")["walk"].identical(finished["walk"])
     monkeypatch.setattr(Program, "compile", failing)
     with pytest.raises(RuntimeError, match="not in a thread"):
-        runner.run(tiny, settings(tmp_path / "two"))
+        run(tmp_path / "two")

@@ -1,0 +1,32 @@
+"""The programs of the papers' studies, as their own runs have them."""
+
+import fnmatch
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from nrjax.program import Program
+from nrjax.study import filling
+from nrjax.study.settings import RunSettings
+from nrjax.study.study import Study
+
+
+def chosen(study: Study, patterns: Sequence[str]) -> Study:
+    """The study of the cases whose names match one of the patterns; ends without such."""
+    cases = {
+        name: case
+        for name, case in study.cases.items()
+        if any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+    }
+    if not cases:
+        sys.exit(f"--cases {patterns}: no case has such a name")
+    return Study(study.name, cases)
+
+
+def programs(study: Study, trials: int) -> dict[str, dict[str, Program]]:
+    """By case and pass, for a run of so many trials; those alike share a compilation."""
+    plans = study.plans(RunSettings(out=Path("unused"), trials=trials))
+    found: dict[str, dict[str, Program]] = {name: {} for name in plans}
+    for (case, name), program in filling.programs(plans).items():
+        found[case][name] = program
+    return found

@@ -1,0 +1,108 @@
+"""Studies that compile in no time, for tests of how studies are run and of what is told of them."""
+
+import copy
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import nrjax
+from nrjax.study.case import FIELDS
+from tests.problems import Distance
+
+BOUNDARY = nrjax.LinearBoundary.tight_at_epsilon(0.5, sensitivity=1.0, delta=1e-6)
+GRID = nrjax.Grid.geometric(BOUNDARY, 0.3, 20.0, 12)
+
+
+def interaction(threshold=-0.5, **changes):
+    """The number 3 under Brownian noise until it is near."""
+    parts = {
+        "value": np.float32(3),
+        "process": nrjax.Brownian(()),
+        "guarantee": BOUNDARY,
+        "schedule": GRID,
+        "utility": Distance(3.0),
+        "rule": nrjax.PublicThreshold(np.float32(threshold)),
+    }
+    return nrjax.Interaction(**parts | changes)
+
+
+class Walked(NamedTuple):
+    """A number, a path, an integer and a boolean."""
+
+    end: jax.Array
+    path: jax.Array
+    rises: jax.Array
+    high: jax.Array
+
+
+class Walk(nrjax.Pytree):
+    """A session: a few normal steps."""
+
+    start: Any
+
+    def run(self, key):
+        moves = jax.random.normal(key, (4,))
+        path = self.start + jnp.cumsum(moves)
+        return Walked(path[-1], path, jnp.sum(moves > 0, dtype=jnp.int32), path[-1] > 0)
+
+
+class Quiet(nrjax.Reporting):
+    """Without figures, which take the most time."""
+
+    def figures(self, results):
+        return {}
+
+
+def study(cases=None, **options):
+    """Two interactions that differ in what they look for, and two sessions, unless others are."""
+    if cases is None:
+        cases = {"near": interaction(), "far": interaction(-2.0)}
+        cases |= {"low": Walk(np.float32(0)), "high": Walk(np.float32(6))}
+    return nrjax.Study("cheap", cases, **{"reporting": Quiet()} | options)
+
+
+class Known(nrjax.Study):
+    """Interactions whose results are known beforehand: what each trial pays, by its number.
+
+    Infinite: it did not stop.
+    """
+
+    def __init__(self, paid):
+        super().__init__("known", dict.fromkeys(paid, interaction()), reporting=Quiet())
+        self.paid = paid
+
+    def plans(self, settings, trials=None):
+        found = super().plans(settings, trials)
+        return {name: {"outcome": self._known(one["outcome"], name)} for name, one in found.items()}
+
+    def _known(self, plan, name):
+        return plan._replace(make=lambda: _Known(self.paid[name], plan.layout.largest))
+
+
+class _Known:
+    """In place of a program."""
+
+    def __init__(self, paid, chunk):
+        self.trial, self.chunk = paid, chunk
+
+    def of(self, trial):
+        other = copy.copy(self)
+        other.trial = trial
+        return other
+
+    def compile(self, key):
+        """There is nothing to compile."""
+
+    prepare = compile
+
+    def run(self, key, trials, first_trial):
+        assert trials <= self.chunk
+        dtype = jnp.result_type(float)
+        paid = self.trial[first_trial : first_trial + trials].astype(dtype)
+        stopped = ~np.isinf(paid)
+        found = dict.fromkeys(FIELDS, np.zeros(trials, dtype))
+        found |= {"epsilon": np.where(stopped, paid, 9), "step": np.zeros(trials, np.int32)}
+        status = np.where(stopped, nrjax.Status.STOPPED, nrjax.Status.EXHAUSTED)
+        return found | {"status": status.astype(np.int32)}

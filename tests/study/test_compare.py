@@ -1,0 +1,209 @@
+"""Comparisons of two cases: intervals hold as often as they say, and dominance is not imagined."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+pytest.importorskip("xarray")
+import nrjax
+from nrjax.keys import study_key
+from nrjax.study import bootstrap, compare
+from nrjax.study.case import FIELDS
+from nrjax.types import Outcome, Status
+from tests.study import cheap
+
+
+def outcomes(goals=None, utility=None, **epsilons):
+    """Of trials that paid so much; infinite: did not stop."""
+    found = {}
+    for name, epsilon in epsilons.items():
+        epsilon = np.asarray(epsilon, float)
+        status = np.where(np.isinf(epsilon), Status.EXHAUSTED, Status.STOPPED)
+        fields = dict.fromkeys(FIELDS, np.zeros(epsilon.size))
+        fields |= {"epsilon": epsilon, "status": status.astype(np.int32)}
+        if utility is not None:
+            fields["utility"] = np.asarray(utility[name], float)
+        found[name] = Outcome(release=0, hypothesis=0, **fields)
+    return nrjax.Outcomes(found, goals)
+
+
+def exponentials(rng, trials=400):
+    """Two, of means 1 and 1.5, made from common numbers in most of the trials."""
+    one, other = rng.exponential(size=(2, trials))
+    return one, 1.5 * np.where(rng.uniform(size=trials) < 0.7, one, other)
+
+
+def below_95(hits):
+    """Whether a share of hits is below 95 % by more than four standard errors."""
+    return np.mean(hits) < 0.95 - 4 * np.sqrt(0.95 * 0.05 / len(hits))
+
+
+def test_the_paired_interval_covers_the_truth(monkeypatch):
+    monkeypatch.setattr(bootstrap, "_WORK", 300 * 400)  # 300 resamples are enough
+    rng, truth = np.random.default_rng(7), -0.5 * np.log(2)
+    covered, halved, apart, widths = [], [], [], []
+    for _ in range(200):
+        first, second = exponentials(rng)
+        low, high = compare.interval_of(outcomes(a=first, b=second), "a", "b", "stopping_epsilon")
+        covered.append(low <= truth <= high)
+        middle, half = (low + high) / 2, (high - low) / 4
+        halved.append(abs(truth - middle) <= half)
+        shuffled = outcomes(a=first, b=rng.permutation(second))
+        widths.append(high - low)
+        apart.append(np.subtract(*compare.interval_of(shuffled, "a", "b")[::-1]))
+    assert not below_95(covered)
+    assert below_95(halved)  # planted: half as wide
+    # Planted: pairs torn apart know less of the difference.
+    assert np.mean(widths) < 0.8 * np.mean(apart)
+
+
+def test_shares_of_pairs_cover_the_truth():
+    """Independent exponentials of means 1 and 1.5: the first is smaller with probability 0.6."""
+    rng, hits, wrong = np.random.default_rng(8), [], []
+    for _ in range(300):
+        one = outcomes(a=rng.exponential(size=100), b=rng.exponential(1.5, size=100))
+        share = compare._paired(one, "a", "b", "epsilon")[1]
+        hits.append(share.interval[0] <= 0.6 <= share.interval[1])
+        wrong.append(share.interval[0] <= 0.5 <= share.interval[1])
+    assert not below_95(hits)
+    assert below_95(wrong)
+
+
+def verdicts(draw, runs=400, band=1.0):
+    """How often each verdict is given of two samples."""
+    rng, found = np.random.default_rng(9), []
+    for _ in range(runs):
+        first, second = draw(rng)
+        ahead, behind, width = compare._dominance(nrjax.Sample(first), nrjax.Sample(second))
+        found.append(compare.Dominance(ahead, behind, band * width).verdict)
+    return {verdict: np.mean([one == verdict for one in found]) for verdict in set(found)}
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda rng: rng.exponential(size=(2, 500)),
+        lambda rng: rng.binomial(3, 0.4, (2, 500)),
+        lambda rng: (lambda common: (common, rng.permutation(common)))(rng.normal(size=500)),
+        lambda rng: np.where(rng.uniform(size=(2, 500)) < 0.3, np.inf, 1.0),
+    ],
+    ids=["continuous", "few values", "dependent", "infinite"],
+)
+def test_equal_laws_are_undecided(draw):
+    assert verdicts(draw).get("undecided", 0) >= 0.95
+
+
+def test_planted_narrower_band_imagines_differences():
+    assert verdicts(lambda rng: rng.exponential(size=(2, 500)), band=0.4)["undecided"] < 0.9
+
+
+@pytest.mark.parametrize(
+    ("draw", "verdict"),
+    [
+        (lambda rng: (rng.normal(0, 1, 1000), rng.normal(0.5, 1, 1000)), "smaller"),
+        (lambda rng: (rng.normal(0.5, 1, 1000), rng.normal(0, 1, 1000)), "larger"),
+        (lambda rng: (rng.normal(0, 1, 1000), rng.normal(0, 3, 1000)), "crossing"),
+    ],
+)
+def test_shifted_laws_are_found(draw, verdict):
+    assert verdicts(draw, 100) == {verdict: 1.0}
+
+
+def test_what_a_comparison_says():
+    rng = np.random.default_rng(1)
+    first, second = exponentials(rng, 2000)
+    utility = {"a": np.where(np.arange(2000) < 1500, 0.0, -1.0), "b": np.zeros(2000)}
+    both = outcomes({"a": -0.5, "b": -0.5}, utility, a=first, b=second)
+    found = both.compare("a", "b")
+    assert found.medians == (np.sort(first)[999], np.sort(second)[999])
+    assert found.median_difference == found.medians[0] - found.medians[1]
+    assert found.median_interval[0] < found.median_difference < found.median_interval[1] < 0
+    assert found.difference.mean == pytest.approx(np.mean(first - second))
+    assert found.smaller.value == np.mean(first < second)
+    assert found.larger.value == np.mean(first > second)
+    reach = stats.ks_2samp(first, second, alternative="greater").statistic
+    assert found.dominance.ahead == pytest.approx(reach)
+    assert found.met == (0.75, 1.0)
+    said = str(found)
+    for words in (
+        "stopping_epsilon of a against b:",
+        f"medians {found.medians[0]:.4g} and {found.medians[1]:.4g}, difference",
+        f"smaller in {np.mean(first < second):.1%} of the trials",
+        "a is stochastically smaller, as far as these trials tell",
+        "not of the same accuracy: the goal was met in 75 % and 100 % of the trials",
+    ):
+        assert words in said
+    opposite = both.compare("b", "a")
+    assert (opposite.smaller, opposite.larger) == (found.larger, found.smaller)
+    assert opposite.dominance.verdict == "larger"
+    assert "accuracy" not in str(outcomes(a=first, b=second).compare("a", "b"))
+
+
+def test_infinite_values_and_trials_without_one():
+    many = outcomes(a=[1, 2, np.inf, np.inf, np.inf], b=[2, np.inf, 3, np.inf, np.inf])
+    found = many.compare("a", "b")
+    assert found.medians == (np.inf, np.inf)
+    assert np.isnan(found.median_difference)
+    assert found.median_interval is None
+    assert sorted(found.difference._ordered) == [-np.inf, -1, np.inf]
+    assert (found.smaller.value, found.larger.value) == (0.4, 0.2)
+    # Who did not stop has no shortfall: of the others, a missed by 2 and b by 1.
+    paid, utility = np.where(np.arange(1000) < 600, 1.0, np.inf), np.full(1000, -1.0)
+    goals = {"a": 1.0, "b": 0.0}
+    short = outcomes(goals, dict.fromkeys("ab", utility), a=paid, b=paid)
+    found = short.compare("a", "b", "shortfall")
+    assert found.medians == (2, 1)
+    assert found.median_interval is None
+    assert found.difference.trials == 600
+    assert found.larger.value == 0.6
+
+
+def test_results_of_a_study_and_outcomes_in_memory_say_the_same(tmp_path):
+    cases = {"near": cheap.interaction(), "far": cheap.interaction(-2.0)}
+    results = cheap.study(cases).run(tmp_path, trials=300, progress=False)
+    key = study_key(0)
+    memory = nrjax.Outcomes(
+        {name: nrjax.simulate(key, trial, trials=300) for name, trial in cases.items()},
+        {"near": -0.5, "far": -2.0},
+    )
+    one, other = (each.compare("near", "far") for each in (results, memory))
+    assert str(one) == str(other)
+    assert one._replace(difference=None) == other._replace(difference=None)
+    assert one.larger.value == 1 - one.smaller.value - np.mean(
+        results.values("near") == results.values("far")
+    )
+    assert one.smaller.value == 0  # common random numbers: who is content with less stops before
+    assert memory.statuses("near") == results.statuses("near")
+    assert repr(memory) == "Outcomes of 300 trials of near, far"
+    np.testing.assert_array_equal(memory.values("far"), results.values("far"))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda one: one.compare("a", "x"), "case = 'x': must be one of"),
+        (lambda one: one.compare("a", "b", "size"), "quantity = 'size': must be one of"),
+        (lambda one: one.compare("a", "none"), "quantity = 'stopping_epsilon': must be one that"),
+        (lambda one: nrjax.Outcomes({}), "outcomes = {}: must be at least one, by name"),
+        (lambda one: nrjax.Outcomes({"a": 3}), r"outcomes\['a'\] = 3: must be a nrjax.Outcome"),
+        (lambda one: outcomes(a=[1.0], b=[1, 2]), "must be the same number in all outcomes"),
+        (lambda one: outcomes(a=1.0), r"outcomes\['a'\] = \(\): must be of one axis"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(outcomes(a=[1.0, 2.0], b=[2.0, 3.0], none=[np.nan, np.nan]))
+
+
+def test_only_numbers_of_every_trial_are_paired(tmp_path):
+    walks = {name: cheap.Walk(np.float32(n)) for n, name in enumerate("ab")}
+    results = cheap.study(walks).run(tmp_path, trials=50, progress=False)
+    found = results.compare("a", "b", "end")
+    assert found.median_difference == pytest.approx(-1, abs=1e-6)
+    assert found.smaller.value == 1
+    assert found.met == (None, None)
+    with pytest.raises(ValueError, match="quantity = 'path': must be one number a trial"):
+        results.compare("a", "b", "path")
+    mixed = outcomes(a=[1.0, np.inf, 2.0], b=[1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match="number of every trial of both cases, so that they pair"):
+        mixed.compare("a", "b", "stopped_epsilon")

@@ -1,0 +1,288 @@
+"""Runs that go on until medians are known well enough: when they stop, and what they say."""
+
+import contextlib
+
+import numpy as np
+import pytest
+from scipy import stats
+
+pytest.importorskip("xarray")
+from nrjax.bins import LogBins
+from nrjax.cli import main
+from nrjax.sketches import described
+from nrjax.study import precision
+from nrjax.study.case import epsilon_bins
+from nrjax.study.distribution import Sample
+from nrjax.study.results import Results
+from nrjax.study.settings import RunSettings
+from nrjax.study.store import Store
+from tests.study import cheap
+
+MOST = 64_000
+PAID = {  # epsilon of each trial; infinite: did not stop
+    "exponential": np.random.default_rng(0).exponential(size=MOST),
+    "uniform": np.random.default_rng(1).uniform(size=MOST),
+    "rarely-stops": np.where(np.arange(MOST) % 5 == 0, 1.0, np.inf),
+    "few-values": np.random.default_rng(3).binomial(3, 0.4, MOST).astype(float),
+    "no-guarantee": np.full(MOST, np.nan),
+    # At 1000 trials the 95 % interval is 1 alone; at 4000 almost every interval is 2 alone.
+    "two-levels": np.repeat([1.0, 2, 1, 2, 1, 2], [533, 467, 467, 533, 900, MOST - 2900]),
+}
+
+
+class Killed(BaseException):
+    """Like a kill, nothing may catch it to clear up."""
+
+
+class DiesAfter:
+    """Progress that breaks off after so many chunks."""
+
+    def __init__(self, chunks):
+        self.left = chunks
+
+    def begin(self, case, name, trials, done):
+        assert 0 <= done <= trials
+
+    def advance(self, trials, seconds):
+        assert trials > 0
+        self.left -= 1
+        if self.left == 0:
+            raise Killed
+
+
+def run(out, *cases, **changes):
+    chosen = {"until_se": 0.02, "most_trials": MOST, "progress": False} | changes
+    return cheap.Known({name: PAID[name] for name in cases or ("exponential", "uniform")}).run(
+        out, **chosen
+    )
+
+
+def again(out, *cases, **changes):
+    """Take up what is there, whatever it has asked for."""
+    return run(out, *cases, **{"until_se": None, "most_trials": None} | changes)
+
+
+def error_of(values):
+    """By SciPy's binomial law: two intervals, half their widths over their z; the larger."""
+    law, ordered = stats.binom(values.size, 0.5), np.sort(values)
+    look = 1 + max(0, np.ceil(np.log2(values.size / 1000)))
+    found = []
+    for tail in (0.025, 0.025 * 6 / (np.pi * look) ** 2):
+        low, high = law.ppf(tail), law.isf(tail) + 1  # ranks from 1
+        found.append((ordered[int(high) - 1] - ordered[int(low) - 1]) / 2 / stats.norm.isf(tail))
+    return max(found)
+
+
+def first_at(goal, counts):
+    return next(
+        count
+        for count in counts
+        if all(error_of(PAID[name][:count]) <= goal for name in ("exponential", "uniform"))
+    )
+
+
+LOOKS = [1000 * 2**k for k in range(7)]
+
+
+@pytest.mark.parametrize("goal", [0.05, 0.02, 0.01])
+def test_a_run_ends_at_the_first_look_that_is_good_enough(tmp_path, goal):
+    expected = first_at(goal, LOOKS)
+    results = run(tmp_path / "out", until_se=goal)
+    assert results.trials == expected
+    for name in results:
+        found = results.values(name, "epsilon")
+        np.testing.assert_array_equal(found, PAID[name][:expected].astype(found.dtype))
+    (said, *_) = precision.remarks(results)
+    assert f"reached with {expected:,} trials" in said
+
+
+def test_planted_look_at_every_chunk_would_end_elsewhere():
+    assert first_at(0.015, range(125, MOST, 125)) not in LOOKS
+
+
+@pytest.mark.parametrize("chunk", [125, 1000, 16_000])
+def test_chunks_change_nothing(tmp_path, chunk):
+    assert run(tmp_path / "out", chunk=chunk).trials == first_at(0.02, LOOKS)
+
+
+@pytest.mark.parametrize("cases", [("exponential", "uniform"), ("two-levels",)])
+def test_interruptions_change_nothing(tmp_path, cases):
+    out, whole = tmp_path / "out", run(tmp_path / "whole", *cases, chunk=500)
+    assert (cases != ("two-levels",)) or whole.trials == 4000
+    with pytest.raises(Killed):
+        run(out, *cases, chunk=500, progress=DiesAfter(3))
+    for chunks in (1, 2, 3, 5):
+        with contextlib.suppress(Killed):
+            again(out, *cases, progress=DiesAfter(chunks))
+    results = again(out, *cases)
+    for name in results:
+        np.testing.assert_array_equal(results.values(name), whole.values(name))
+    # Reached: another call adds nothing; more trials can be asked for, and nothing comes on top.
+    assert again(out, *cases).trials == whole.trials
+    more = whole.trials + 500
+    assert again(out, *cases, trials=more).trials == more
+
+
+def test_no_more_trials_than_allowed_and_no_fewer_than_asked_for(tmp_path):
+    results = run(tmp_path / "most", until_se=1e-4, most_trials=5000)
+    assert results.trials == 4000
+    (said,) = precision.remarks(results)
+    assert "Warning: not reached with 4,000 trials" in said
+    assert "uniform" in said or "exponential" in said
+    assert run(tmp_path / "least", until_se=1.0, trials=1500).trials == 2000
+
+
+def test_medians_that_no_trial_makes_better_known_end_the_run(tmp_path):
+    """An infinite median and one that is not defined are left out, and named."""
+    results = run(tmp_path / "out", "uniform", "rarely-stops", "few-values", "no-guarantee")
+    assert results.trials == run(tmp_path / "alone", "uniform").trials
+    said = precision.remarks(results)
+    assert any("nothing of rarely-stops: the median epsilon is infinite" in one for one in said)
+    assert any("nothing of no-guarantee: no guarantee" in one for one in said)
+    assert any("single value, or within one bin, in few-values:" in one for one in said)
+    assert not any("finer than the histogram" in one for one in said)
+
+
+class Coarse(Sample):
+    """Known up to an eighth."""
+
+    def order_statistic(self, rank):
+        value = super().order_statistic(rank)[0]
+        return np.floor(8 * value) / 8, np.ceil(8 * value) / 8
+
+
+@pytest.fixture
+def coarse(monkeypatch):
+    def distribution(self, case, *_):
+        return Coarse(PAID[case][: self.trials])
+
+    monkeypatch.setattr(Results, "distribution", distribution)
+    monkeypatch.setattr(Results, "conclude", lambda self: None)
+
+
+def test_what_is_finer_than_the_histogram_is_refused_at_the_first_look(tmp_path, coarse):
+    out = tmp_path / "out"
+    message = r"until_se = 0\.02: must be at least 0\.125, the width of the histogram's bin"
+    with pytest.raises(ValueError, match=message) as said:
+        run(out)
+    assert f"the 1,000 trials are kept: ask for less with `nrjax resume {out}" in str(said.value)
+    assert Results(Store.open(out)).trials == 1000
+    with pytest.raises(ValueError, match=message):
+        again(out)
+    # What it says to do ends it; so does another number of trials, with a warning.
+    assert "--until-se 0.13`" in str(said.value)
+    results = again(out, until_se=0.13)
+    assert results.trials == 1000
+    assert "reached with 1,000 trials" in precision.remarks(results)[0]
+    assert again(out).trials == 1000
+
+
+def test_a_number_of_trials_that_somebody_asks_for_is_run_with_a_warning(tmp_path, coarse):
+    with pytest.raises(ValueError, match="until_se"):
+        run(tmp_path / "out")
+    said = precision.remarks(again(tmp_path / "out", trials=1500))
+    assert sum("0.02 is finer than the histogram of" in one for one in said) == 2
+
+
+@pytest.mark.parametrize("goal", [0.125, 0.07])
+def test_bins_as_narrow_as_what_is_asked_for_do(tmp_path, coarse, goal):
+    """An interval has two of them at most. What is reached all the same is not warned of."""
+    said = precision.remarks(run(tmp_path / "out", until_se=goal))
+    assert any("reached" in one and "not reached" not in one for one in said)
+    assert not any("finer" in one for one in said)
+
+
+@pytest.mark.parametrize(
+    "begun", [{"until_se": 0.05}, {"until_se": None, "most_trials": None, "trials": 1500}]
+)
+def test_another_error_can_be_asked_for_later(tmp_path, begun):
+    run(tmp_path / "out", chunk=500, **begun)
+    results = again(tmp_path / "out", until_se=0.01)
+    assert results.trials == first_at(0.01, LOOKS)
+    assert results.store.settings["settings"]["until_se"] == 0.01
+    assert again(tmp_path / "out").trials == results.trials
+
+
+def widest(bins, most):
+    """Of the bins that are no more than `most`; the first are those of zero, and near it."""
+    ends = slice(2, np.searchsorted(bins.upper, most) + 1)
+    return (bins.upper[ends] - bins.lower[ends]).max()
+
+
+@pytest.mark.parametrize(
+    ("low", "usual", "high", "width"),
+    [(0.16, 40.0, 40.0, 1e-3), (0.01, 10.0, 640.0, 1e-3), (0.3, 7.9, 7.9, 1e-4)],
+)
+def test_bins_are_as_narrow_as_what_is_asked_for(low, usual, high, width):
+    bins = epsilon_bins(low, usual, high, width)
+    assert width / 2 < widest(bins, usual) <= width
+    assert bins.size < 2**20 + 5
+    # Without, they are too wide: this is what would be refused.
+    assert widest(epsilon_bins(low, usual, high, None), usual) > width
+
+
+def test_bins_are_never_wider_than_usual_nor_too_many():
+    ends = 0.01, 640.0, 640.0
+    usual = epsilon_bins(*ends, None)
+    assert epsilon_bins(*ends, 0.5) == usual == LogBins.covering(0.01, 640.0, 12)
+    fine = epsilon_bins(*ends, 1e-5)
+    assert 2**19 < fine.size < 2**20 + 5
+    with pytest.raises(ValueError, match=r"until_se = 1e-08: must be at least 2\.\d+e-07, the"):
+        epsilon_bins(*ends, 1e-8)
+
+
+def test_a_study_lays_out_bins_for_what_is_asked_for(tmp_path):
+    """The guarantee's epsilons are 0.3 to 20 here; asked for later, there must not be others."""
+    study = cheap.study({"near": cheap.interaction()})
+    chosen = RunSettings(out=tmp_path, keep="summary", chunk=1000, until_se=1e-3).begun()
+    for until_se in (1e-3, 0.1):
+        settings = RunSettings(**vars(chosen) | {"until_se": until_se})
+        folds = study.plans(settings)["near"]["outcome"].layout.variables["moments"]
+        bins = described(folds.attributes["folds"]).folds["stopping_epsilon"].bins
+        assert 2.0**bins.lowest <= 0.3 < 20 * 64 <= 2.0**bins.highest
+        assert widest(bins, 4 * 20) <= 1e-3
+
+
+def test_the_error_is_that_of_a_normal_median():
+    """Of the normal law: sqrt(pi / (2 n)), to a tenth at 20,000 trials."""
+    values = np.random.default_rng(2).standard_normal(20_000)
+    assert precision.median_error(Sample(values)) == pytest.approx(
+        np.sqrt(np.pi / 2 / values.size), rel=0.1
+    )
+    assert precision.median_error(Sample(np.ones(1000))) == 0
+    assert precision.median_error(Sample(np.ones(5))) == np.inf
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"chunk": 1500}, r"chunk = 1500: must be with until_se a divisor of 1000 x 2\^k"),
+        ({"until_se": None}, f"most_trials = {MOST}: must be left out without until_se"),
+        ({"most_trials": 999}, "most_trials = 999: must be at least 1000, the first look"),
+        ({"trials": 3000, "most_trials": 3000}, "must be at least 4000, the first look"),
+        ({"until_se": 0.0}, "until_se = 0.0: must be positive"),
+        ({"until_se": float("nan")}, "until_se = nan: must be positive"),
+    ],
+)
+def test_what_does_not_fit_is_refused(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        run(tmp_path / "out", **changes)
+    assert not (tmp_path / "out").exists()
+
+
+def test_studies_without_an_epsilon_refuse(tmp_path, capsys):
+    free, walk = cheap.interaction(guarantee=None), cheap.Walk(np.float32(0))
+    for case in (free, walk):
+        with pytest.raises(ValueError, match=r"until_se = 0\.1: must be left out: no case has an"):
+            cheap.study({"one": case}).run(tmp_path / "out", until_se=0.1, progress=False)
+        assert not (tmp_path / "out").exists()
+    small = "--data zipf --samples 2000 --levels 8 --until-se 0.1"
+    assert main(["run", "rogers2023", "--out", str(tmp_path / "out"), *small.split()]) == 2
+    assert capsys.readouterr().err.startswith("nrjax: error: until_se = 0.1")
+    assert not (tmp_path / "out").exists()
+
+
+def test_nothing_is_said_where_nothing_was_asked(tmp_path):
+    results = run(tmp_path / "out", until_se=None, most_trials=None, trials=10)
+    assert results.trials == 10
+    assert precision.remarks(results) == []

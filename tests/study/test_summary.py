@@ -1,0 +1,196 @@
+"""The summary keeps the contract: strict JSON, and infinity never averaged away."""
+
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("xarray")
+from nrjax.study import report, summary
+from nrjax.study.case import FIELDS
+from nrjax.study.distribution import Sample
+from nrjax.study.report import lowest, span, within
+from nrjax.study.results import Reporting, Results
+from nrjax.study.store import Case, Pass, Store, UnfinishedError, Variable
+from nrjax.types import Status
+
+FACTS = dict(zip(("study", "nrjax", "jax", "device", "precision"), "abcde", strict=True))
+SETTINGS = {**FACTS, "seed": 0, "settings": {"trials": 8}, "jaxlib": "not in the summary"}
+LABELS = {"task": "logistic", "goal": -0.41}
+KEYS = ["mean", "q05", "q25", "q50", "q75", "q95"]
+S, E, N = Status.STOPPED, Status.EXHAUSTED, Status.NAN_UTILITY
+WHOLE = {"step": "int32", "status": "int32"}
+VARIABLES = {name: Variable(WHOLE.get(name, "float32")) for name in FIELDS}
+
+
+class Told(Reporting):
+    case_facts = ("task",)
+
+
+def results_of(folder, *outcomes, labels=LABELS):
+    """Those of one case for each outcome: epsilon, step, status, loss and utility of its trials."""
+    cases = [
+        Case(f"case{i}", labels, {"outcome": Pass(len(one[0]), 100, VARIABLES)})
+        for i, one in enumerate(outcomes)
+    ]
+    store = Store.create(folder, SETTINGS, cases)
+    names = ("epsilon", "step", "status", "privacy_loss", "utility")
+    with store.writer() as writer:
+        for case, outcome in zip(cases, outcomes, strict=True):
+            arrays = {name: np.zeros(len(outcome[0])) for name in FIELDS}
+            arrays |= {name: np.array(v) for name, v in zip(names, outcome, strict=True)}
+            arrays = {name: v.astype(VARIABLES[name].dtype) for name, v in arrays.items()}
+            writer.write(case.name, "outcome", 0, arrays, 2.0, 1.0)
+    return Results(store, Told())
+
+
+@pytest.fixture
+def one(tmp_path):
+    return results_of(tmp_path, ([1.0], [0], [S], [1.0], [0.0]))
+
+
+def test_the_contract(tmp_path):
+    epsilon = [0.5, 0.25, 1.0, 0.75, 2.0, 0.5, 4.0, 8.0]
+    status = [S, S, S, S, S, S, E, N]
+    loss = [0.1, 0.2, np.nan, np.nan, 0.4, 0.3, np.nan, np.nan]
+    utility = [-0.41, 0.0, -0.5, -0.75, -0.3, -1.25, -9, np.nan]  # who did not stop did not miss
+    results = results_of(tmp_path, (epsilon, range(8), status, loss, utility))
+    written = summary.write(results)
+    found = json.loads((tmp_path / "summary.json").read_text(), parse_constant=pytest.fail)
+    assert found == written == results.summary()
+    assert list(found) == [*FACTS, "seed", "settings", "cases"]
+    assert found["settings"] == {"trials": 8}
+    (case,) = found["cases"]
+    assert list(case)[:2] == ["task", "case"]
+    names = ("epsilon", "stopped_epsilon", "privacy_loss", "epsilon_interval", "shortfall")
+    blocks = {name: case.pop(name) for name in (*names, "stopped_interval", "met_interval")}
+    assert case == {
+        **LABELS,
+        "case": "case0",
+        "trials": 8,
+        "stopped": 0.75,
+        "met": 0.375,
+        "status": {"STOPPED": 6, "EXHAUSTED": 1, "NAN_UTILITY": 1},
+        "step": {"mean": 3.5, "q50": 3.0},
+        "stopped_at_first_step": 0.125,
+        # Eight trials bound no quartile on its outer side, nor the distance of the two.
+        "quartile_distance": {"value": 1.5, "interval": [0.0, None]},
+        "band": pytest.approx(0.4801614),  # sqrt(log(40) / 16)
+        "resolution": 0.0,
+        "seconds": {"compile": 1.0, "run": 2.0},
+    }
+    # Sorted, of all: 0.25 0.5 0.5 0.75 1 2 inf inf; the two that did not stop cost 4 and 8 so far.
+    expected = [None, 0.25, 0.5, 0.75, 2.0, None]
+    assert blocks["epsilon"] == dict(zip(KEYS, expected, strict=True))
+    # P(B < 1) = 1/256 is at most 2.5 %, P(B < 2) = 9/256 is not; B is Binomial(8, 1/2).
+    assert blocks["epsilon_interval"]["q50"] == [0.25, None]
+    assert blocks["epsilon_interval"]["mean"] == [None, None]
+    assert blocks["epsilon_interval"]["q05"][0] is None
+    assert blocks["stopped_interval"] == pytest.approx([0.3491, 0.9681], abs=5e-5)
+    assert blocks["met_interval"] == pytest.approx([0.0852, 0.7551], abs=5e-5)
+    # The others that stopped missed the goal by 0.09, 0.34 and 0.84.
+    expected = {"share": 0.5, "mean": 1.27 / 3, "q50": 0.34, "q95": 0.84, "max": 0.84}
+    assert blocks["shortfall"] == pytest.approx(expected, rel=1e-6)
+    expected = [5 / 6, 0.25, 0.5, 0.5, 1.0, 2.0]
+    assert blocks["stopped_epsilon"] == pytest.approx(dict(zip(KEYS, expected, strict=True)))
+    expected = [0.25, 0.1, 0.1, 0.2, 0.3, 0.4]
+    assert blocks["privacy_loss"] == pytest.approx(dict(zip(KEYS, expected, strict=True)))
+
+
+def test_without_a_guarantee_a_stop_or_a_goal(tmp_path):
+    nan, two, good = [np.nan, np.nan], [3.0, 4.0], [0.0, 0.0]
+    results = results_of(
+        tmp_path / "goal",
+        (nan, [1, 2], [S, S], nan, good),
+        (two, [1, 2], [E, E], two, good),
+        (two, [1, 2], [S, S], nan, good),
+    )
+    no_guarantee, no_stop, plain = results.summary()["cases"]
+    assert no_guarantee["epsilon"] is no_guarantee["stopped_epsilon"] is None
+    assert no_guarantee["privacy_loss"] is None
+    assert no_guarantee["stopped"] == no_guarantee["met"] == 1.0
+    assert no_stop["epsilon"] == no_stop["stopped_epsilon"] == dict.fromkeys(KEYS)
+    assert no_stop["stopped"] == no_stop["met"] == 0.0
+    nothing = dict.fromkeys(("share", "mean", "q50", "q95", "max"))
+    assert no_stop["shortfall"] == nothing
+    assert plain["shortfall"] == nothing | {"share": 0.0}
+    assert plain["epsilon"] == plain["stopped_epsilon"]
+    assert plain["epsilon"]["mean"] == 3.5
+    labels = {"task": "logistic"}
+    results = results_of(tmp_path / "none", (two, [1, 2], [S, S], nan, good), labels=labels)
+    assert not {"met", "shortfall", "goal"} & set(results.summary()["cases"][0])
+
+
+def test_a_nan_epsilon_beside_numbers_counts_as_infinite(tmp_path):
+    outcome = ([1.0, np.nan, 2.0], [1, 1, 1], [S, S, E], [0, 0, 0], [0, 0, 0])
+    found = results_of(tmp_path, outcome)["case0"]["stopping_epsilon"]
+    np.testing.assert_array_equal(found, [1.0, np.inf, np.inf])
+
+
+def test_the_distance_of_quartiles_is_bounded_by_their_intervals():
+    values = Sample(np.arange(1000.0))
+    found = summary.quartile_distance(values)
+    assert found["value"] == 500.0
+    (low, _), (_, high) = (values.quantile_interval(percent, 0.975) for percent in (25, 75))
+    assert found["interval"][1] == high - low
+    assert 400 < found["interval"][0] < 500 < found["interval"][1] < 600
+    assert summary.quartile_distance(Sample(np.full(1000, np.inf)))["value"] is None
+
+
+def test_the_mean_is_taken_in_double_precision():
+    mean = summary.described(Sample(np.full(3_000_000, 0.1, "float32")))["mean"]
+    assert mean == pytest.approx(float(np.float32(0.1)), rel=1e-12)
+
+
+def test_intervals_in_tables_look_no_shorter_than_they_are():
+    assert within(1.0, (0.5, 1.991)) == "1 ±100%"
+    assert within(2.0, (2.0, 5.01)) == "2 ±160%"
+    assert within(0.0, (0.0, 0.12)) == "0 ±0.12"
+    # An infinite median is between infinite ones, unless there are too few trials for a lower end.
+    assert span((None, None), lowest(1000, 50)) == "inf-inf"
+    assert span((None, None), lowest(5, 50)) == "-inf-inf"
+    assert span((3.6336, 3.6344), digits=4) == "3.634-3.634"
+    # A share is never all or nothing by rounding.
+    assert [report.share(one) for one in (1.0, 0.999999, 0.0, None)] == [
+        *("100 %", "99.9999 %", "0 %", "-")
+    ]
+
+
+def test_a_missing_label_is_named(tmp_path):
+    results = results_of(tmp_path, ([1.0], [0], [S], [1.0], [0.0]), labels={"goal": 1.0})
+    with pytest.raises(ValueError, match="'task' is missing from the labels of case case0"):
+        results.summary()
+
+
+def test_an_unfinished_run_has_no_results(tmp_path):
+    passes = {"outcome": Pass(2, 1, {"epsilon": Variable("float32")})}
+    with pytest.raises(UnfinishedError, match="is not finished: finish it with `nrjax resume"):
+        Results(Store.create(tmp_path, SETTINGS, [Case("case", LABELS, passes)]))
+
+
+def test_a_failed_write_leaves_the_old_summary(one, monkeypatch):
+    summary.write(one)
+    path = one.folder / "summary.json"
+    old = path.read_bytes()
+    summary.write(one)
+    assert path.read_bytes() == old
+    path.write_bytes(old + b" ")
+
+    def no_space(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("nrjax.study.folder.os.fsync", no_space)
+    with pytest.raises(OSError, match=r"cannot write .*summary\.json: No space left"):
+        summary.write(one)
+    assert path.read_bytes() == old + b" "
+    assert not list(one.folder.glob("**/*.tmp"))
+
+
+@pytest.mark.parametrize("name", ["summary.json", "report.md"])
+def test_what_somebody_else_wrote_stays(one, name):
+    for _ in range(2):  # our own is replaced
+        report.write(one, summary.write(one))
+    (one.folder / name).write_text("mine")
+    with pytest.raises(FileExistsError, match=f"{name} was not written by nrjax and is left alone"):
+        report.write(one, summary.write(one))
+    assert (one.folder / name).read_text() == "mine"
