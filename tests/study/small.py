@@ -1,7 +1,7 @@
 """Small versions of all studies: the papers' and the example; also run in other processes.
 
-`python -m tests.study.small DATA HOME WORKERS` runs each into HOME/NAME, on a cluster of so many
-workers or, with 0, on this process's devices.
+`python -m tests.study.small DATA HOME WORKERS NAME...` runs each into HOME/NAME, on a cluster of so
+many workers or, with 0, on this process's devices.
 """
 
 import sys
@@ -50,14 +50,14 @@ def study(name, folder, **changes):
     return rogers2023.study(rogers2023.Settings(**own | changes))
 
 
-def main(folder, home, workers):
+def main(folder, home, workers, names):
     Results.draw = lambda self: None  # takes most of the time
     with connected(None, workers or None) as client:
-        for name in NAMES:
+        for name in names:
             study(name, folder).run(
                 home / name, trials=TRIALS, chunk=CHUNK, progress=False, client=client
             )
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])

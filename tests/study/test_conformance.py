@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -66,6 +67,12 @@ def name(request):
     return request.param
 
 
+def dear(test):
+    """Programs of the papers are compiled anew there: in CI for the example alone."""
+    papers = [pytest.param(name, marks=pytest.mark.long) for name in NAMES[1:]]
+    return pytest.mark.parametrize("name", [NAMES[0], *papers], indirect=True, scope="module")(test)
+
+
 @pytest.fixture(scope="module")
 def study(name, data):
     return small.study(name, data)
@@ -114,6 +121,7 @@ def test_extended(study, whole, tmp_path):
         run(study, tmp_path / "run", 5)
 
 
+@dear
 def test_both_ways_of_keeping_agree(study, whole, tmp_path):
     """In every quantity, within the resolution that is stated."""
     summarised = run(study, tmp_path / "run", keep="summary", chunk=None)
@@ -214,12 +222,12 @@ def test_figures_and_comparisons(whole):
     assert "|" in str(whole.table())
 
 
-def _elsewhere(data, home, workers, **environment):
-    """All studies in another process."""
-    command = [sys.executable, "-m", "tests.study.small", str(data), str(home), str(workers)]
+def _elsewhere(data, home, name, workers, **environment):
+    """The study in another process."""
+    command = [sys.executable, "-m", "tests.study.small", str(data), str(home), str(workers), name]
     done = subprocess.run(
         command,
-        cwd=os.path.dirname(os.path.dirname(os.path.dirname(__file__))),
+        cwd=Path(__file__).parents[2],
         env=os.environ | {"NPROC": "16"} | environment,
         capture_output=True,
         text=True,
@@ -227,26 +235,19 @@ def _elsewhere(data, home, workers, **environment):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return home
+    return Store.open(home / name)
 
 
-@pytest.fixture(scope="module")
-def eight_devices(data, tmp_path_factory):
+@dear
+def test_eight_devices_give_the_same_bits(name, whole, data, tmp_path):
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
-    return _elsewhere(data, tmp_path_factory.mktemp("eight"), 0, XLA_FLAGS=flags.strip())
+    there = _elsewhere(data, tmp_path, name, 0, XLA_FLAGS=flags.strip())
+    assert_same_bits(there, whole.store)
 
 
-@pytest.fixture(scope="module")
-def two_workers(data, tmp_path_factory):
-    return _elsewhere(data, tmp_path_factory.mktemp("workers"), 2)
-
-
-def test_eight_devices_give_the_same_bits(eight_devices, name, whole):
-    assert_same_bits(Store.open(eight_devices / name), whole.store)
-
-
-def test_two_workers_give_the_same_bits(two_workers, name, whole):
-    assert_same_bits(Store.open(two_workers / name), whole.store)
+@dear
+def test_two_workers_give_the_same_bits(name, whole, data, tmp_path):
+    assert_same_bits(_elsewhere(data, tmp_path, name, 2), whole.store)
 
 
 def test_a_planted_other_trial_is_caught(study, whole, data, tmp_path):
