@@ -237,7 +237,7 @@ def test_an_interrupt_promises_no_folder_that_is_not_there(folder, capsys, monke
         assert main(call) == 130
     error = capsys.readouterr().err
     assert error == (
-        "nrjax: interrupted; what was done is in the folder: `nrjax resume out` takes it up again\n"
+        "nrjax: interrupted; what was done is in out: `nrjax resume out` takes it up again\n"
     )
     monkeypatch.setattr(Results, "draw", lambda self: None)
     assert main(["resume", "out"]) == 0

@@ -98,7 +98,7 @@ def test_the_standard_way(tmp_path):
     names = {path.stem for path in (tmp_path / "figures").glob("*.svg")}
     assert names == {
         *("epsilon_distribution", "epsilon_cdf", "epsilon_split", "utility_at_stop", "releases"),
-        *("paired_differences", "loss_against_epsilon_stated"),
+        *("paired_differences", "loss_against_stated"),
     }
     table = results.table()
     assert table.title == "told: stopping epsilon, over all trials"
