@@ -108,7 +108,7 @@ def test_means_and_bands_are_those_of_the_trials(two, figures):
             for axes, name in ((above, "returned"), (below, "precision")):
                 bars, values = axes.containers[2 * place + number], found[name].values
                 assert bars[0].get_color() == style.line
-                np.testing.assert_allclose(bars[0].get_ydata(), values.mean(), rtol=1e-6)
+                np.testing.assert_allclose(bars[0].get_ydata()[0], values.mean(), rtol=1e-6)
                 ends = values.mean() + values.std() * np.array([-1, 1])
                 np.testing.assert_allclose(bars[2][0].get_segments()[0][:, 1], ends, rtol=1e-5)
             axes = figures["budget"].axes[place]
