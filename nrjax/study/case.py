@@ -115,7 +115,8 @@ class Case:
         batching: lanes, tiles and devices.
 
     Raises:
-        ValueError: `trial` is neither, or a quantity is called like a field of `Outcome`.
+        ValueError: `trial` is neither, or a quantity is called like a field of `Outcome`, or a
+            label like something that the summary says.
     """
 
     trial: Interaction | Session
@@ -137,6 +138,8 @@ class Case:
             names = set(self.quantities)
             taken = sorted(names & {*Outcome._fields, *TAKEN})
             check(not taken, "quantities", taken, "names that an Outcome does not have")
+            said = sorted(set(self.labels) & set(SAID))
+            check(not said, "labels", said, "names that the summary has no other meaning for")
             taken = sorted(name for name in names if name.startswith(STOPPED))
             check(not taken, "quantities", taken, f"names that do not begin with {STOPPED!r}")
             if self.goal is None:
@@ -150,6 +153,13 @@ class Case:
 
 STOPPED = "stopped_"
 """Before the name of a quantity: over the trials that stopped."""
+
+SAID = (
+    *("case", "trials", "goal", "stopped", "stopped_interval", "status", "met", "met_interval"),
+    *("shortfall", "epsilon", "epsilon_interval", "quartile_distance", "band", "resolution"),
+    *("stopped_epsilon", "step", "stopped_at_first_step", "privacy_loss", "seconds"),
+)
+"""What the summary says of the outcomes of a case."""
 
 TAKEN = ("trial", "chunk", "seconds", "stopped", "stopping_epsilon", "shortfall")
 """Names that results have for something else."""

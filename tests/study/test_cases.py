@@ -131,6 +131,10 @@ def sides(outcome):
     [
         (lambda: {}, r"cases = \{\}: must be at least one, by name"),
         (lambda: {"one": 3}, "trial = 3: must be a nrjax.Interaction, or a session"),
+        (
+            lambda: {"one": nrjax.Case(trial=cheap.interaction(), labels={"epsilon": 1})},
+            r"labels = \['epsilon'\]: must be names that the summary has no other meaning for",
+        ),
         (lambda: {"a/b": cheap.interaction()}, "name = 'a/b': must be letters, digits"),
         (
             lambda: of(plane, "utility"),
