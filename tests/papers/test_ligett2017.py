@@ -274,7 +274,7 @@ def test_copies_make_the_data_larger_and_change_nothing_else(data_file):
     assert (second["rows"], second["data"]) == (3 * ROWS, "own.npz x 3")
     assert second["optimum"] == pytest.approx(first["optimum"], rel=1e-9)
     assert second["sensitivity"] == pytest.approx(first["sensitivity"] / 3, rel=1e-6)
-    np.testing.assert_allclose(one.trial.value, three.trial.value, atol=1e-6)
+    np.testing.assert_allclose(one.trial.value.number, three.trial.value.number, atol=1e-6)
 
 
 def test_neighbours_get_the_same_grids_thresholds_and_constants(tmp_path):
@@ -291,7 +291,7 @@ def test_neighbours_get_the_same_grids_thresholds_and_constants(tmp_path):
         x[5], score[5] = [-0.25, 0.25, 0.25, -0.25], -1.0
     assert len(found[0]) == len(METHODS)
     for one, other in zip(*found, strict=True):
-        assert not np.array_equal(one.value, other.value)
+        assert not np.array_equal(one.value.number, other.value.number)
         public = ("guarantee", "schedule", "rule", "max_steps")
         jax.tree.map(
             np.testing.assert_array_equal,
