@@ -2,6 +2,8 @@
 
 import gc
 import os
+import sys
+import warnings
 from pathlib import Path
 
 import jax
@@ -31,3 +33,13 @@ gc.set_threshold(100_000, 50, 100)
 def dtype():
     """The float dtype of this run: float32, or float64 under JAX_ENABLE_X64."""
     return jnp.result_type(float)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quiet_sockets():
+    """What Dask leaves of its sockets is collected here, not in somebody else's test."""
+    yield
+    if "distributed" in sys.modules:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()

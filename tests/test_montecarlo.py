@@ -293,7 +293,7 @@ def test_derived_results_are_made_of_each_outcome(dtype):
     [
         ((("epsilon", _norm),), r"derived = \['epsilon'\]: must be names of their own, none of"),
         ((("norm", _norm), ("norm", _norm)), r"derived = \['norm', 'norm'\]: must be names of"),
-        ((("norm", 3),), "derived 'norm' = 3: must be a function of an Outcome"),
+        ((("norm", 3),), "derived 'norm' = 3: must be a function of a trial's results"),
     ],
 )
 def test_bad_derived_results_are_named(derived, message):

@@ -9,6 +9,7 @@ import numpy as np
 
 from nrjax._numerics import check
 from nrjax.study.case import FIELDS, TAKEN
+from nrjax.study.distribution import Sample
 from nrjax.study.layout import Case, Pass
 from nrjax.study.results import Results
 from nrjax.types import Outcome
@@ -40,6 +41,7 @@ class Outcomes(Results):
             labels = {"goal": goals[name]} if goals and name in goals else {}
             self._cases[name] = Case(name, labels, {"outcome": Pass(size, size, {})})
         self._resampled: dict[tuple[str, str], np.ndarray] = {}
+        self._laws: dict[tuple[str, str, str], Sample | None] = {}
 
     @property
     def cases(self) -> dict[str, Case]:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 _REMEMBERED = 32
 """Passes of summaries to remember: a study may have hundreds, which is more than fits."""
 
+_SORTED = 2**26
+"""Values to keep sorted: figures and tables ask for the same laws again and again."""
+
 PERCENTS = (25, 50, 75)
 """Quantiles that are compared."""
 
@@ -83,6 +86,7 @@ class Results:
         self.reporting = Reporting() if reporting is None else reporting
         self._folded: dict[tuple[str, str], dict[str, Folded]] = {}
         self._resampled: dict[tuple[str, str], np.ndarray] = {}
+        self._laws: dict[tuple[str, str, str], Sample | None] = {}
         store.check_finished()
 
     @classmethod
@@ -191,9 +195,15 @@ class Results:
         right = "one number a trial; `levels` has the others"
         if not self.keeps_trials(case, name):
             return self._of_folds(self.folds(case, name), quantity, right)
-        values = self.values(case, quantity, name)
-        check(values is None or values.ndim == 1, "quantity", quantity, right)
-        return None if values is None else Sample(values[~np.isnan(values)])
+        key = case, quantity, name
+        if key not in self._laws:
+            values = self.values(case, quantity, name)
+            check(values is None or values.ndim == 1, "quantity", quantity, right)
+            law = None if values is None else Sample(values[~np.isnan(values)])
+            self._laws[key] = law
+            while len(self._laws) > 1 and sum(map(_size, self._laws.values())) > _SORTED:
+                self._laws.pop(next(iter(self._laws)))
+        return self._laws[key]
 
     def _of_folds(
         self, found: Mapping[str, Folded], quantity: str, right: str
@@ -320,3 +330,7 @@ def _of_outcomes(dataset: xarray.Dataset) -> bool:
     if not {"status", "epsilon", "utility"} <= set(dataset):
         return False
     return dataset["status"].dims == ("trial",) and dataset["status"].dtype.kind == "i"
+
+
+def _size(law: Sample | None) -> int:
+    return 0 if law is None else law.trials

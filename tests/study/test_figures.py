@@ -32,11 +32,11 @@ AXES = {
     "utility_at_stop": ("utility at the stop", "stopped trials at or below (%)"),
     "releases": ("number of the last step, from 0", "trials that ended by then (%)"),
     "paired_differences": ("difference of ε, by trial (nat)", "trials at or below (%)"),
-    "loss_against_epsilon_stated": ("stated ε of the releases (nat)", "realised loss (nat)"),
+    "loss_against_stated": ("stated ε of the releases (nat)", "realised loss (nat)"),
 }
 """Labels of the axes, by figure."""
 
-OF_TRIALS = ("paired_differences", "loss_against_epsilon_stated")
+OF_TRIALS = ("paired_differences", "loss_against_stated")
 """Figures that need the trials themselves."""
 
 
