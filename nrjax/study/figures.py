@@ -127,9 +127,8 @@ def quantities(
     else:
         figure, panels = axes.get_figure(root=True) or Figure(), [axes]
     for panel, quantity in zip(panels, kept, strict=False):
-        for case, some in scalars.items():
-            if quantity in some:
-                _draw_law(panel, results, case, quantity, styles)
+        here = [case for case, some in scalars.items() if quantity in some]
+        _draw_laws(panel, _laws(results, here, quantity, styles))
         panel.set(xlabel=words(quantity), ylabel="trials at or below (%)")
         draw_function_axes(panel)
     if axes is None:
@@ -298,33 +297,47 @@ def _draw_functions(
         say(axes, "no trial stopped")
 
 
-def _draw_law(
-    axes: Axes, results: Results, case: str, quantity: str, styles: Mapping[str, Style]
-) -> None:
-    """One distribution function on a linear scale."""
-    law = results.distribution(case, quantity)
-    if law is None or not law.points().size:
+def _draw_laws(axes: Axes, laws: Sequence[tuple[Distribution | None, Style, str]]) -> None:
+    """Distribution functions on a linear scale that has room for all of them; with their labels."""
+    seen = [(law, style, name) for law, style, name in laws if law is not None]
+    seen = [one for one in seen if one[0].points().size]
+    if not seen:
         return
-    points = law.points()
-    low, high = float(points[0]), float(points[-1])
+    points = np.concatenate([law.points()[[0, -1]] for law, _, _ in seen])
+    low, high = float(points.min()), float(points.max())
     room = 0.03 * (high - low) or 0.5
-    seen = [*axes.get_xlim()] if axes.lines else [low - room, high + room]
-    axes.set_xlim(min(seen[0], low - room), max(seen[1], high + room))
-    draw_steps(axes, law, styles[case], _name(results, case))
+    axes.set_xlim(low - room, high + room)
+    for law, style, name in seen:
+        draw_steps(axes, law, style, name)
+
+
+def _laws(
+    results: Results, cases: Sequence[str], quantity: str, styles: Mapping[str, Style]
+) -> list[tuple[Distribution | None, Style, str]]:
+    """Of a quantity, for `_draw_laws`."""
+    return [
+        (results.distribution(name, quantity), styles[name], _name(results, name)) for name in cases
+    ]
 
 
 def _draw_utilities(
     axes: Axes, results: Results, cases: Sequence[str], styles: Mapping[str, Style]
 ) -> None:
-    met = []
+    met, shown = [], []
     for name in cases:
         goal, shortfall = results.goal(name), results.distribution(name, "shortfall")
         if goal is None or shortfall is None or not shortfall.trials:
             continue
-        _draw_law(axes, results, name, "stopped_utility", styles)
+        shown.append(name)
         share = 100 * (1 - shortfall.fraction_above(0))
         met.append(f"{_name(results, name)}: {share:.3g} % of the stopped met it")
         axes.axvline(goal, color="0.35", lw=1, linestyle=(0, (8, 3)), zorder=1, label="goal")
+    _draw_laws(axes, _laws(results, shown, "stopped_utility", styles))
+    goals = [goal for name in shown if (goal := results.goal(name)) is not None]
+    if goals:
+        low, high = axes.get_xlim()
+        room = 0.03 * (high - low)
+        axes.set_xlim(min(low, min(goals) - room), max(high, max(goals) + room))
     draw_function_axes(axes)
     axes.set(xlabel="utility at the stop", ylabel="stopped trials at or below (%)")
     paper = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8}
@@ -335,8 +348,7 @@ def _draw_utilities(
 def _draw_releases(
     axes: Axes, results: Results, cases: Sequence[str], styles: Mapping[str, Style]
 ) -> None:
-    for name in cases:
-        _draw_law(axes, results, name, "step", styles)
+    _draw_laws(axes, _laws(results, cases, "step", styles))
     draw_function_axes(axes)
     axes.set(xlabel="number of the last step, from 0", ylabel="trials that ended by then (%)")
 
@@ -359,6 +371,8 @@ def _draw_split(
         axes.bar(position, test, bottom=releases, color="white", hatch="//", **look)
     axes.set_xticks(range(len(labels)), labels)
     axes.set_xlim(-0.6, len(labels) - 0.4)
+    axes.use_sticky_edges = False  # room above the highest bar
+    axes.set_ylim(bottom=0)
     axes.set_ylabel("mean ε of the trials that stopped (nat)")
     axes.grid(True, axis="y", color="0.85", linewidth=0.6)
     axes.set_axisbelow(True)
@@ -369,23 +383,11 @@ def _draw_differences(
 ) -> None:
     kept = [name for name in cases if results.keeps_trials(name)]
     kept = [name for name in kept if results.distribution(name) is not None]
+    laws = []
     for name in kept[1:]:
-        difference = results.compare(name, kept[0]).difference
-        assert difference is not None
-        points = difference.points()
-        if not points.size:
-            continue
-        room = 0.03 * float(points[-1] - points[0]) or 0.5
-        low, high = points[0] - room, points[-1] + room
-        if axes.lines:
-            low, high = min(low, axes.get_xlim()[0]), max(high, axes.get_xlim()[1])
-        axes.set_xlim(low, high)
-        draw_steps(
-            axes,
-            difference,
-            styles[name],
-            f"{_name(results, name)} minus {_name(results, kept[0])}",
-        )
+        label = f"{_name(results, name)} minus {_name(results, kept[0])}"
+        laws.append((results.compare(name, kept[0]).difference, styles[name], label))
+    _draw_laws(axes, laws)
     if len(kept) < 2:
         say(axes, "nothing to compare")
     else:
