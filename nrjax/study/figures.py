@@ -356,7 +356,7 @@ def _draw_releases(
 def _draw_split(
     axes: Axes, results: Results, cases: Sequence[str], styles: Mapping[str, Style]
 ) -> None:
-    labels = []
+    labels, highest = [], 0.0
     for position, name in enumerate(cases):
         parts = [
             results.distribution(name, f"stopped_{one}_epsilon") for one in ("mechanism", "test")
@@ -365,14 +365,15 @@ def _draw_split(
         if None in parts or not all(law is not None and law.trials for law in parts):
             continue
         releases, test = (law.mean if law is not None else np.nan for law in parts)
+        highest = max(highest, releases + test)
         style = styles[name]
         look: Any = {"width": 0.6, "edgecolor": style.line}
         axes.bar(position, releases, color=style.face, **look)
         axes.bar(position, test, bottom=releases, color="white", hatch="//", **look)
     axes.set_xticks(range(len(labels)), labels)
     axes.set_xlim(-0.6, len(labels) - 0.4)
-    axes.use_sticky_edges = False  # room above the highest bar
-    axes.set_ylim(bottom=0)
+    if highest:
+        axes.set_ylim(0, 1.08 * highest)
     axes.set_ylabel("mean ε of the trials that stopped (nat)")
     axes.grid(True, axis="y", color="0.85", linewidth=0.6)
     axes.set_axisbelow(True)
