@@ -18,12 +18,12 @@ GRID = nrjax.Grid.geometric(BOUNDARY, 0.3, 20.0, 12)
 def interaction(threshold=-0.5, **changes):
     """The number 3 under Brownian noise until it is near."""
     parts = {
-        "value": np.float32(3),
+        "value": np.asarray(3, jnp.result_type(float)),
         "process": nrjax.Brownian(()),
         "guarantee": BOUNDARY,
         "schedule": GRID,
         "utility": Distance(3.0),
-        "rule": nrjax.PublicThreshold(np.float32(threshold)),
+        "rule": nrjax.PublicThreshold(threshold),
     }
     return nrjax.Interaction(**parts | changes)
 
