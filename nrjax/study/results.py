@@ -205,6 +205,17 @@ class Results:
                 self._laws.pop(next(iter(self._laws)))
         return self._laws[key]
 
+    def law(self, case: str, quantity: str) -> Distribution:
+        """As `distribution`, of a quantity that the case has in any event.
+
+        Raises:
+            ValueError: it has none: an epsilon without a guarantee.
+        """
+        found = self.distribution(case, quantity)
+        check(found is not None, "quantity", quantity, f"one that {case} has")
+        assert found is not None
+        return found
+
     def _of_folds(
         self, found: Mapping[str, Folded], quantity: str, right: str
     ) -> Distribution | None:

@@ -10,7 +10,6 @@ import numpy as np
 
 from nrjax.study import precision
 from nrjax.study.compare import interval_of
-from nrjax.study.distribution import Distribution
 from nrjax.study.intervals import binomial_interval
 from nrjax.study.report import Report, within
 from nrjax.study.results import Reporting, Results
@@ -63,13 +62,6 @@ class Findings(Reporting):
         return figures.figures(results)
 
 
-def of(results: Results, name: str, quantity: str) -> Distribution:
-    """The distribution of a quantity that every case has."""
-    found = results.distribution(name, quantity)
-    assert found is not None
-    return found
-
-
 def measure(results: Results, name: str) -> dict[str, Any]:
     """What the summary of a case says besides its epsilons.
 
@@ -78,11 +70,11 @@ def measure(results: Results, name: str) -> dict[str, Any]:
     the share of all trials that stopped at an excess risk above alpha or failed, with its exact
     interval, 95 %; a trial that exhausts its grid gives the optimum, and misses nothing.
     """
-    statuses, excess = results.statuses(name), of(results, name, "stopped_excess_risk")
+    statuses, excess = results.statuses(name), results.law(name, "stopped_excess_risk")
     assert statuses is not None
     fine = statuses.get(Status.STOPPED, 0) + statuses.get(Status.EXHAUSTED, 0)
     trials = sum(statuses.values())
-    missed = int(of(results, name, "shortfall").count_above(0)) + trials - fine
+    missed = int(results.law(name, "shortfall").count_above(0)) + trials - fine
 
     def mean(quantity: str) -> dict[str, float | None]:
         found = results.distribution(name, f"stopped_{quantity}")
@@ -121,7 +113,7 @@ def comparisons(results: Results) -> list[dict[str, Any]]:
             pair = cases[reference], name
             if method == reference or not set(pair) <= kept:
                 continue
-            values = [of(results, one, "stopping_epsilon").quantile(50) for one in pair]
+            values = [results.law(one, "stopping_epsilon").quantile(50) for one in pair]
             enough = results.trials >= _FEWEST_TRIALS
             with np.errstate(invalid="ignore"):  # infinite medians have no difference
                 difference = float(np.subtract(values[1], values[0]))

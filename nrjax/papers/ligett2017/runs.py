@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from nrjax.papers.ligett2017.findings import of
 from nrjax.study.bootstrap import interval
 from nrjax.study.distribution import Distribution, Sample
 from nrjax.study.drawing import Style, mean_with_ends, mechanism_styles, unique, words
@@ -70,11 +69,11 @@ class Runs:
 
     def stopped(self, variable: str) -> list[Distribution]:
         """A variable over the trials that stopped, by case."""
-        return [of(self.results, name, f"stopped_{variable}") for name in self.names]
+        return [self.results.law(name, f"stopped_{variable}") for name in self.names]
 
     def excess_risks(self) -> list[Distribution]:
         """The excess risk over the trials that stopped, by case."""
-        return [of(self.results, name, "stopped_excess_risk") for name in self.names]
+        return [self.results.law(name, "stopped_excess_risk") for name in self.names]
 
     def epsilons(self) -> list[Distribution]:
         """The total epsilon of all trials, infinite for those that did not stop, by case."""

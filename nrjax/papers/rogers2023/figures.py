@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from nrjax.papers.rogers2023.findings import groups, label, of
+from nrjax.papers.rogers2023.findings import groups, label
 from nrjax.study.drawing import (
     STYLES,
     Style,
@@ -120,7 +120,7 @@ def returned(results: Results) -> Figure:
         for case in here:
             number = names.index(_kind(case))
             x = place + apart * (number - (len(names) - 1) / 2)
-            many, good = (of(results, case.name, one) for one in ("returned", "precision"))
+            many, good = (results.law(case.name, one) for one in ("returned", "precision"))
             for axes, values in ((above, many), (below, good)):
                 look = looks[_kind(case)]
                 axes.errorbar(

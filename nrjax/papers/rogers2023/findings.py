@@ -60,13 +60,6 @@ def standard_error(values: np.ndarray) -> float | None:
     return strict(Sample(values).standard_error)
 
 
-def of(results: Results, name: str, quantity: str) -> Distribution:
-    """The distribution of a quantity that every case has."""
-    found = results.distribution(name, quantity)
-    assert found is not None
-    return found
-
-
 def measure(results: Results, name: str) -> dict[str, Any]:
     """What the summary says of a case.
 
@@ -78,7 +71,7 @@ def measure(results: Results, name: str) -> dict[str, Any]:
     """
     facts = results.cases[name].attributes
     returned, spent, attempted, steps = (
-        of(results, name, one) for one in ("returned", "spent", "attempted", "steps")
+        results.law(name, one) for one in ("returned", "spent", "attempted", "steps")
     )
     return {
         "returned": {
@@ -86,7 +79,7 @@ def measure(results: Results, name: str) -> dict[str, Any]:
             "min": int(returned.order_statistic(1)[0]),
             "max": int(returned.quantile(100)),
         },
-        "precision": _spread(of(results, name, "precision")),
+        "precision": _spread(results.law(name, "precision")),
         "spent": {"mean": spent.mean, "share": spent.mean / facts["budget"]},
         "attempted": {"mean": attempted.mean},
         "steps": {"mean": steps.mean},

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from nrjax.papers.skellam_counts.findings import median_deviation, of
+from nrjax.papers.skellam_counts.findings import median_deviation
 from nrjax.study import figures as shared
 from nrjax.study.distribution import Distribution
 from nrjax.study.drawing import (
@@ -67,7 +67,7 @@ def realised_loss(results: Results) -> Figure:
     figure, panels = new_panels(width, 1, len(neighbours), height=4.6)
     for axes, neighbour in zip(panels[0], neighbours, strict=True):
         here = [case for case in cases if _neighbour(case) == neighbour]
-        values = {case.name: of(results, case.name) for case in here}
+        values = {case.name: results.law(case.name, "realised_loss") for case in here}
         stated = {case.name: _median_epsilon(results, case) for case in here}
         limits = _limits(values.values(), [e for e in stated.values() if e is not None])
         edges = np.linspace(*limits, 71)
@@ -123,7 +123,9 @@ def loss_cdf(results: Results) -> Figure:
     handles = {}
     for axes, neighbour in zip(panels[0], neighbours, strict=True):
         here = [case for case in cases if _neighbour(case) == neighbour]
-        values = {case.attributes["mechanism"]: of(results, case.name) for case in here}
+        values = {
+            case.attributes["mechanism"]: results.law(case.name, "realised_loss") for case in here
+        }
         axes.set_xlim(*_limits(values.values(), []))
         for name, loss in values.items():
             draw_steps(axes, loss, styles[name], words(name))

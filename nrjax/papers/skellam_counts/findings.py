@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nrjax.study.distribution import Distribution
 from nrjax.study.intervals import rank_of
 from nrjax.study.precision import remarks
 from nrjax.study.report import Report, lowest, number
@@ -33,17 +32,10 @@ def median_deviation(results: Results, name: str) -> float:
     """Median standard deviation of the noise where trials ended, in counts."""
     facts, levels = results.cases[name].attributes, results.store.settings["settings"]["levels"]
     grid = np.geomspace(facts["highest_deviation"], facts["lowest_deviation"], levels)
-    step = of(results, name, "step")
+    step = results.law(name, "step")
     # The grid falls, so that ranks count from its end.
     rank = step.trials + 1 - rank_of(step.trials, 50)
     return float(grid[int(step.order_statistic(rank)[1])])
-
-
-def of(results: Results, name: str, quantity: str = "realised_loss") -> Distribution:
-    """The distribution of a quantity over all trials of a case."""
-    found = results.distribution(name, quantity)
-    assert found is not None
-    return found
 
 
 class Findings(Reporting):
@@ -83,10 +75,10 @@ def realised(results: Results) -> dict[str, Any]:
     delta = results.store.settings["settings"]["delta"]
     found = {}
     for name in results.cases:
-        loss = of(results, name)
+        loss = results.law(name, "realised_loss")
         extreme = 100 * (1 - delta)
         shown = loss.quantile(extreme) if _supports(loss.trials, delta) else np.inf
-        inverse = of(results, name, "exp_minus_loss")
+        inverse = results.law(name, "exp_minus_loss")
         found[name] = {
             "mean": _noted(loss.mean, loss.mean_interval()),
             **{
