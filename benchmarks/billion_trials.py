@@ -18,8 +18,8 @@ import numpy as np
 import nrjax
 from benchmarks.million_trials import Closeness
 from benchmarks.rows import Row, peak_gib
-from nrjax import montecarlo
-from nrjax.sketches import merge_moments
+from nrjax.simulation import montecarlo
+from nrjax.simulation.sketches import merge_moments
 from nrjax.study import case
 from nrjax.study.settings import RunSettings
 

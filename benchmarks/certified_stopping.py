@@ -28,8 +28,9 @@ import nrjax
 from benchmarks import numpy_whitehouse
 from benchmarks.rows import Row, same_law
 from benchmarks.whitehouse2022 import process_with_threads, run_numpy
-from nrjax import datasets, montecarlo
+from nrjax import datasets
 from nrjax.erm import LogisticProblem
+from nrjax.simulation import montecarlo
 
 _EXCESS = 0.0133
 """The paper's target, 0.41, above the optimum on 10,000 rows; on other data as much."""

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from nrjax.program import Program
+from nrjax.simulation.program import Program
 from nrjax.study import filling
 from nrjax.study.settings import RunSettings
 from nrjax.study.study import Study

@@ -28,10 +28,10 @@ import numpy as np
 import nrjax
 from benchmarks.million_trials import Closeness
 from benchmarks.rows import Row
-from nrjax import montecarlo
 from nrjax.erm.output_utility import OutputUtility
 from nrjax.keys import trial_key
 from nrjax.papers import whitehouse2022
+from nrjax.simulation import montecarlo
 
 _STOPS = ("step", "epsilon")
 

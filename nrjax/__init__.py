@@ -4,7 +4,6 @@ import importlib
 from typing import TYPE_CHECKING
 
 from nrjax import _interrupt  # noqa: F401
-from nrjax.batching import Batching
 from nrjax.composition import (
     BrownianOdometer,
     ExPostFilter,
@@ -26,7 +25,6 @@ from nrjax.guarantees import (
 )
 from nrjax.interaction import Interaction
 from nrjax.keys import trial_key
-from nrjax.montecarlo import simulate
 from nrjax.processes import (
     Brownian,
     IndependentLaplace,
@@ -38,6 +36,10 @@ from nrjax.processes import (
 from nrjax.pytrees import Pytree, static
 from nrjax.schedules import AdaptiveTimes, Grid
 from nrjax.sensitivities import Sensitivity
+from nrjax.simulation.batching import Batching
+from nrjax.simulation.bins import LogBins, WholeBins
+from nrjax.simulation.montecarlo import simulate
+from nrjax.simulation.sweeps import sweep
 from nrjax.stopping import (
     AboveThreshold,
     InteractiveAboveThreshold,
@@ -45,7 +47,6 @@ from nrjax.stopping import (
     PublicThreshold,
     ReducedAboveThreshold,
 )
-from nrjax.sweeps import sweep
 from nrjax.types import (
     Guarantee,
     NoiseProcess,
@@ -62,8 +63,6 @@ if TYPE_CHECKING:
     from nrjax import datasets as datasets
     from nrjax import erm as erm
     from nrjax import papers as papers
-    from nrjax import sketches as sketches
-    from nrjax import sketching as sketching
     from nrjax import study as study
     from nrjax.study.case import Case as Case
     from nrjax.study.case import Curve as Curve
@@ -75,7 +74,7 @@ if TYPE_CHECKING:
     from nrjax.study.results import Results as Results
     from nrjax.study.study import Study as Study
 else:
-    _ROOMS = ("counts", "datasets", "erm", "papers", "sketches", "sketching", "study")
+    _ROOMS = ("counts", "datasets", "erm", "papers", "study")
     _STUDIES = {
         "Case": "case",
         "Curve": "case",
@@ -120,6 +119,7 @@ __all__ = [
     "LaplaceJumps",
     "LaplaceTests",
     "LinearBoundary",
+    "LogBins",
     "MixtureBoundary",
     "NoiseProcess",
     "OneSidedBrownianOdometer",
@@ -147,6 +147,7 @@ __all__ = [
     "UnifiedFilter",
     "Utility",
     "UtilitySequence",
+    "WholeBins",
     "ZCDPFilter",
     "__version__",
     "noise_path",

@@ -21,7 +21,7 @@ def written_out(key: Array) -> Array:
     """The same key, of the same bits, hashed in one kernel on CPUs.
 
     A key for use inside compiled loops: its generator's name is its own, which `jax.random.poisson`
-    refuses (`nrjax.program` then takes JAX's own).
+    refuses (`nrjax.simulation.program` then takes JAX's own).
 
     Args:
         key: a typed threefry2x32 key.

@@ -20,10 +20,10 @@ except ModuleNotFoundError as error:
     ) from error
 
 import nrjax
-from nrjax import _machine, datasets
+from nrjax import datasets
 from nrjax._numerics import check
 from nrjax.progress import progress
-from nrjax.study import sources
+from nrjax.study import machine, sources
 from nrjax.study.cluster import connected
 from nrjax.study.report import Report
 from nrjax.study.results import Results
@@ -222,7 +222,7 @@ def _resume(options: _Resume) -> None:
 
 def _plot(options: _Plot) -> None:
     results = _finished(options.folder)
-    _machine.prepare_jax(_machine.cores())
+    machine.prepare_jax(machine.cores())
     with results.store.writer():
         results.draw()
     print(f"Figures are in {results.folder / 'figures'}")
@@ -242,7 +242,7 @@ def _finished(folder: Path) -> Results:
 
 
 def _workers(cluster: _Cluster) -> contextlib.AbstractContextManager[Any]:
-    _machine.prepare_jax(_machine.cores())
+    machine.prepare_jax(machine.cores())
     return connected(cluster.scheduler, cluster.workers)
 
 

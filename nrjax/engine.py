@@ -2,7 +2,7 @@
 
 A trial is `start` (the first release), then in turn `assess` (what is it worth?), `judge` (is that
 good enough? if not, which time comes next?) and `advance` (rewind to that time). The split lets
-`nrjax.montecarlo` assess the releases of many trials together.
+`nrjax.simulation.montecarlo` assess the releases of many trials together.
 """
 
 from typing import Any, NamedTuple

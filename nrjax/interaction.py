@@ -81,7 +81,7 @@ class Interaction(Pytree, kw_only=True):
         """Largest number of releases."""
         return self.schedule.max_steps if self.max_steps is None else self.max_steps
 
-    # An interaction is a family of one (`nrjax.family.Family`), with nothing that varies.
+    # An interaction is a family of one (`simulation.family.Family`), with nothing that varies.
 
     @property
     def axes(self) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 """The interfaces between the parts of a trial, and its result; no mathematics here.
 
-Everything is written for ONE trial; `nrjax.montecarlo` does the batching. What derives from an
+Everything is written for ONE trial; `nrjax.simulation` does the batching. What derives from an
 interface is a frozen dataclass and a pytree, so one can `vmap` over a sensitivity without
 retracing; loop states are `NamedTuple`s.
 """

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nrjax.bins import LogBins, WholeBins
 from nrjax.pytrees import Pytree
-from nrjax.sketches import Fold, Sketch
+from nrjax.simulation.bins import LogBins, WholeBins
+from nrjax.simulation.sketches import Fold, Sketch
 from nrjax.types import Status
 
 LEVELS = 3

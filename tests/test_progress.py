@@ -10,7 +10,7 @@ import rich.console
 import nrjax
 from nrjax import progress
 from tests.problems import scalar
-from tests.test_montecarlo import assert_same
+from tests.simulation.test_montecarlo import assert_same
 
 
 def test_lines_come_also_while_nothing_is_finished(monkeypatch):

@@ -10,17 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax import engine, montecarlo
+from nrjax import engine
 from nrjax._numerics import check
-from nrjax.batching import Batching
-from nrjax.bins import Bins, LogBins, WholeBins
 from nrjax.interaction import Interaction
-from nrjax.program import Program
-from nrjax.sketches import Fold, Sketch
-from nrjax.sketching import SketchProgram, sketches
+from nrjax.simulation import montecarlo
+from nrjax.simulation.batching import Batching
+from nrjax.simulation.bins import Bins, LogBins, WholeBins
+from nrjax.simulation.program import Program
+from nrjax.simulation.sketches import Fold, Sketch
+from nrjax.simulation.sketching import SketchProgram, sketches
+from nrjax.simulation.tiles import Session
 from nrjax.study.layout import Coordinate, Pass, Variable
 from nrjax.study.sketched import sketch_pass
-from nrjax.tiles import Session
 from nrjax.types import Outcome, Status, StoppingRule
 
 FIELDS = tuple(name for name in Outcome._fields if name not in ("release", "hypothesis"))
@@ -69,7 +70,7 @@ class Quantity:
         of: a function of the trial's `Outcome` (of a curve: its `nrjax.engine.Path`; of a session:
             what it returns), written in JAX and taken on the device; define it at module level.
             None for the field of the quantity's name.
-        bins: of its histogram where only summaries are kept (`nrjax.sketches.LogBins`,
+        bins: of its histogram where only summaries are kept (`nrjax.LogBins`,
             `WholeBins`); None for moments alone; "fitting" chooses by its dtype.
         units: its unit, such as "nat".
         dims: a name for each of its axes after the trials'.

@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 import jax
 from jax import Array
 
-from nrjax import _machine
-from nrjax.study import identity
+from nrjax.study import identity, machine
 from nrjax.study.filling import Plans, Progress, programs
 from nrjax.study.store import Store
 
@@ -206,7 +205,7 @@ def run_chunk(data: bytes, digest: str, facts: Mapping[str, Any], task: Task) ->
 
     with _LOCK:
         worker = get_worker()
-        _machine.prepare_jax(worker.state.nthreads)
+        machine.prepare_jax(worker.state.nthreads)
         found = identity.differences(facts, identity.circumstances())
         if found:
             raise ValueError(
@@ -263,7 +262,7 @@ def connected(scheduler: str | None, workers: int | None) -> Iterator[Any]:
             yield client
         return
     assert workers is not None
-    threads = max(1, _machine.cores() // workers)
+    threads = max(1, machine.cores() // workers)
     with (
         LocalCluster(
             n_workers=workers,

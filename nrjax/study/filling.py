@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import jax
 from jax import Array
 
-from nrjax.program import Program
+from nrjax.simulation.program import Program
 from nrjax.study.case import Plan, again
 from nrjax.study.store import Store, Writer
 

@@ -1,6 +1,6 @@
 """Distributions of trials that were folded into sketches, and the passes that hold these.
 
-Such a pass has one row for each chunk of trials: their counts and moments (`nrjax.sketches`).
+Such a pass has one row for each chunk of trials: their counts and moments (`simulation.sketches`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nrjax._numerics import check
-from nrjax.bins import Bins, LogBins
-from nrjax.sketches import MOMENTS, Fold, Sketch, describe, described, merge_moments
+from nrjax.simulation.bins import Bins, LogBins
+from nrjax.simulation.sketches import MOMENTS, Fold, Sketch, describe, described, merge_moments
 from nrjax.study.distribution import Distribution
 from nrjax.study.intervals import binomial_interval
 from nrjax.study.layout import Coordinate, Pass, Variable
@@ -180,7 +180,7 @@ def sketch_pass(
     sketch: Sketch,
     coordinates: Mapping[str, Coordinate] | None = None,
 ) -> Pass:
-    """The pass that holds the results of a `nrjax.sketching.sketches` program.
+    """The pass that holds the results of a `nrjax.simulation.sketching.sketches` program.
 
     Args:
         trials: as a `Pass` has it.

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import nrjax
-from nrjax import montecarlo
 from nrjax.erm import LogisticProblem
+from nrjax.simulation import montecarlo
 from nrjax.types import Status
 from tests.erm.risks import WithoutBounds, cast, laplace_trial, logistic_risk
 

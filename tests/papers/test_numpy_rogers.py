@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from benchmarks import numpy_rogers
-from nrjax import montecarlo
 from nrjax.keys import study_key
 from nrjax.papers import rogers2023
+from nrjax.simulation import montecarlo
 from tests.papers.shared import apart
 
 COUNTS = np.round(3000 * np.arange(1, 31) ** -0.9)
@@ -130,7 +130,7 @@ def test_results_do_not_depend_on_chunks(releases, ours, method):
         assert_part(program, ours[method], first, count)
 
 
-@pytest.mark.long  # compiles anew; tests/test_sessions.py has the same of a smaller session
+@pytest.mark.long  # compiles anew; simulation/test_sessions.py has it of a smaller session
 @pytest.mark.parametrize("method", METHODS)
 def test_results_do_not_depend_on_tiles_or_devices(releases, ours, method):
     batching = montecarlo.Batching(tile=64, devices=jax.devices()[:1])

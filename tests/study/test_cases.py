@@ -70,7 +70,7 @@ def test_quantities_of_a_session_are_chosen(tmp_path):
 @pytest.mark.parametrize("keep", KEEP)
 def test_a_curve_may_keep_what_an_outcome_has_too(tmp_path, keep):
     levels = {name: nrjax.Quantity(bins="fitting") for name in ("epsilon", "utility", "status")}
-    levels["epsilon"] = nrjax.Quantity(bins=nrjax.sketches.LogBins(-6, 5, 12))
+    levels["epsilon"] = nrjax.Quantity(bins=nrjax.LogBins(-6, 5, 12))
     curve = nrjax.Curve(cheap.interaction(), levels)
     results = run(
         tmp_path, {"near": nrjax.Case(trial=cheap.interaction(), curves={"c": curve})}, keep=keep

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("xarray")
-from nrjax.program import Program
+from nrjax.simulation.program import Program
 from tests.study import cheap
 
 CASES = {"walk": cheap.Walk(np.float32(0)), "drift": cheap.Walk(np.ones(4, np.float32))}

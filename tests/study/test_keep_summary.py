@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("xarray")
 import nrjax
-from nrjax.bins import LogBins, WholeBins
+from nrjax.simulation.bins import LogBins, WholeBins
 from nrjax.study.distribution import Sample
 from nrjax.study.settings import RunSettings
 from nrjax.study.sketched import Sketched

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("xarray")
-from nrjax.bins import LogBins
+from nrjax.simulation.bins import LogBins
 from nrjax.study import precision
 from nrjax.study.distribution import Sample
 from nrjax.study.sketched import Sketched

@@ -7,9 +7,9 @@ import pytest
 from scipy import stats
 
 pytest.importorskip("xarray")
-from nrjax.bins import LogBins
 from nrjax.cli import main
-from nrjax.sketches import described
+from nrjax.simulation.bins import LogBins
+from nrjax.simulation.sketches import described
 from nrjax.study import precision
 from nrjax.study.case import epsilon_bins
 from nrjax.study.distribution import Sample

@@ -12,7 +12,6 @@ import numpy as np
 from jax import Array
 
 from nrjax._numerics import check
-from nrjax.bins import LogBins
 from nrjax.composition import (
     BrownianReduction,
     GaussianFilter,
@@ -25,6 +24,7 @@ from nrjax.composition.conversions import zcdp_for
 from nrjax.counts import CountRelease, ExponentialMechanism, RelativeError
 from nrjax.datasets import Counts, load_counts, zipf_counts, zipf_law
 from nrjax.papers.rogers2023.settings import SAMPLES, Defaults, Settings
+from nrjax.simulation.bins import LogBins
 from nrjax.study.case import Case, Quantity, whole_numbers
 
 MARKS = 100

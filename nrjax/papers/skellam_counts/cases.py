@@ -6,9 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax import montecarlo
 from nrjax._numerics import check
-from nrjax.bins import LogBins
 from nrjax.counts import MeanAbsoluteError, Neighbour, ShareOutside
 from nrjax.datasets import Counts, load_counts
 from nrjax.engine import Path
@@ -18,6 +16,8 @@ from nrjax.papers.skellam_counts.settings import Settings
 from nrjax.processes import Brownian, Laplace, Skellam
 from nrjax.processes._counts import largest_count
 from nrjax.schedules import Grid
+from nrjax.simulation import montecarlo
+from nrjax.simulation.bins import LogBins
 from nrjax.stopping import PublicThreshold
 from nrjax.study.case import Case, Curve, Quantity
 from nrjax.types import NoiseProcess, Outcome, Status

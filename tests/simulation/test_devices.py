@@ -13,8 +13,8 @@ import pytest
 from jax.sharding import Mesh, PartitionSpec
 
 import nrjax
-from nrjax import montecarlo
-from nrjax.program import Program, _on_devices
+from nrjax.simulation import montecarlo
+from nrjax.simulation.program import Program, _on_devices
 from tests.problems import scalar, small_logistic
 
 KEY = jax.random.key(11)

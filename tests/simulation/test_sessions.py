@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import nrjax
-from nrjax import montecarlo
-from nrjax.program import _on_devices
+from nrjax.simulation import montecarlo
+from nrjax.simulation.program import _on_devices
 
 KEY = jax.random.key(5)
 TRIALS = 150

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax import _folding
 from nrjax._numerics import check
 from nrjax.keys import check_key
-from nrjax.program import Program
-from nrjax.sketches import BLOCK, Sketch, merge_moments
+from nrjax.simulation import folding
+from nrjax.simulation.program import Program
+from nrjax.simulation.sketches import BLOCK, Sketch, merge_moments
 
 _BYTES = 2**23
 """Results of the trials that a device holds before it folds them."""
@@ -24,7 +24,7 @@ def sketches(program: Program, sketch: Sketch, chunk: int | None = None) -> "Ske
     """The program whose results are sketches of what another program gives of each trial.
 
     Args:
-        program: from `nrjax.montecarlo.outcomes`, `paths` or `sessions`; its results are the
+        program: from `montecarlo.outcomes`, `paths` or `sessions`; its results are the
             variables of the sketch, or what it derives them from.
         sketch: what to keep.
         chunk: trials at a time; None for those of `program`. The memory hardly depends on it.
@@ -48,7 +48,7 @@ class SketchProgram(Program):
         self.chunk = chunk
         # Rounded up to whole batches it must still be an int32.
         check(self.chunk <= 2**30, "chunk", self.chunk, "at most 2^30")
-        self._program, self._work = program, _folding.run
+        self._program, self._work = program, folding.run
         self._sketch = sketch
         self._trial = _given(program.trial, sketch)
         # Made when it is needed first, since it takes a trace; shared with what `of` gives.
@@ -122,7 +122,7 @@ def _rows(program: Program, chunk: int) -> int:
     return max(least, min(most, 1 << (chunk - 1).bit_length()))
 
 
-def _moments(folded: _folding.Folded, counts: np.ndarray) -> np.ndarray:
+def _moments(folded: folding.Folded, counts: np.ndarray) -> np.ndarray:
     """Of all trials of a call, in their order: the blocks of each device, one device after another.
 
     Shape (..., variables, len(MOMENTS)).

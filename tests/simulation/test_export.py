@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 import nrjax
-from nrjax import counts, montecarlo
+from nrjax import counts
 from nrjax.erm import LogisticProblem, RidgeProblem
-from nrjax.family import Family
-from nrjax.program import _on_devices
-from nrjax.sketching import SketchProgram, sketches
+from nrjax.simulation import montecarlo
+from nrjax.simulation.family import Family
+from nrjax.simulation.program import _on_devices
+from nrjax.simulation.sketching import SketchProgram, sketches
 from nrjax.study.filling import programs
 from nrjax.study.settings import RunSettings
 from tests.draws import SKETCH, Draws

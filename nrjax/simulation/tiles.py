@@ -1,6 +1,6 @@
 """What one device does with trials that all take as long: a tile of them at a time.
 
-Whole paths, and sessions that run by themselves. Trials of a stopping loop are in `nrjax.lanes`.
+Whole paths, and sessions that run by themselves. Trials of a stopping loop are in `lanes`.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from jax import Array
 from nrjax import engine
 from nrjax.interaction import Interaction
 from nrjax.keys import trial_key
-from nrjax.lanes import Derived
+from nrjax.simulation.lanes import Derived
 
 
 class Session(Protocol):

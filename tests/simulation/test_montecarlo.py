@@ -7,9 +7,9 @@ import pytest
 from scipy import stats
 
 import nrjax
-from nrjax import montecarlo
 from nrjax.erm import RidgeProblem
-from nrjax.program import _on_devices
+from nrjax.simulation import montecarlo
+from nrjax.simulation.program import _on_devices
 from nrjax.types import Status, overrides
 from tests.problems import Distance, scalar, small_data, small_logistic
 

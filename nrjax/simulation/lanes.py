@@ -26,7 +26,7 @@ Derived = tuple[tuple[str, Callable[[Any], Array]], ...]
 
 
 class Trials(Protocol):
-    """An `Interaction`, or a `nrjax.family.Family` of them: all points of a sweep."""
+    """An `Interaction`, or a `nrjax.simulation.family.Family` of them: all points of a sweep."""
 
     @property
     def axes(self) -> tuple[int, ...]:

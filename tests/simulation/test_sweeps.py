@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import nrjax
-from nrjax.family import Family
-from nrjax.program import _on_devices
+from nrjax.simulation.family import Family
+from nrjax.simulation.program import _on_devices
 from tests.problems import scalar, small_logistic
 
 KEY = jax.random.key(5)

@@ -1,7 +1,7 @@
 """Many trials: chunks of bounded memory, sharded over devices.
 
-How they are batched is in `nrjax.batching`, the compiled program that runs them in `nrjax.program`,
-and what a device does with its share of the trials in `nrjax.lanes` and `nrjax.tiles`.
+How they are batched is in `batching`, the compiled program that runs them in `program`, and what a
+device does with its share of the trials in `lanes` and `tiles`.
 """
 
 import math
@@ -10,13 +10,13 @@ from typing import Any
 
 from jax import Array
 
-from nrjax import lanes, tiles
 from nrjax._numerics import check
-from nrjax.batching import Batching, check_count
 from nrjax.engine import Path
 from nrjax.interaction import Interaction
-from nrjax.lanes import Derived, Trials
-from nrjax.program import Program
+from nrjax.simulation import lanes, tiles
+from nrjax.simulation.batching import Batching, check_count
+from nrjax.simulation.lanes import Derived, Trials
+from nrjax.simulation.program import Program
 from nrjax.types import Outcome
 
 _ROWS = 2**30
@@ -52,7 +52,7 @@ def outcomes(
     """The program whose results are a dict of arrays by the names in `fields`, of `Outcome`'s.
 
     Args:
-        trial: an `Interaction`; or a `nrjax.family.Family`, whose results have a second
+        trial: an `Interaction`; or a `nrjax.simulation.family.Family`, whose results have a second
             axis, of points.
         chunk: trials at a time.
         fields: what is kept of an `Outcome`. Releases may be large: leave out what is not wanted.

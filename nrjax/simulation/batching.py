@@ -13,7 +13,7 @@ from nrjax import engine
 from nrjax._numerics import check
 from nrjax.interaction import Interaction
 from nrjax.keys import is_key
-from nrjax.lanes import Trials
+from nrjax.simulation.lanes import Trials
 from nrjax.types import Utility, overrides
 
 

@@ -8,10 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nrjax import montecarlo
-from nrjax.bins import LogBins, WholeBins
-from nrjax.sketches import BLOCK, MOMENTS, Fold, Sketch, describe, described, merge_moments
-from nrjax.sketching import SketchProgram, sketches
+from nrjax.simulation import montecarlo
+from nrjax.simulation.bins import LogBins, WholeBins
+from nrjax.simulation.sketches import (
+    BLOCK,
+    MOMENTS,
+    Fold,
+    Sketch,
+    describe,
+    described,
+    merge_moments,
+)
+from nrjax.simulation.sketching import SketchProgram, sketches
 from tests.draws import LEVELS, SKETCH, Draws, expected
 
 KEY = jax.random.key(5)

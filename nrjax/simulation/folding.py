@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from nrjax._numerics import check
-from nrjax.bins import WholeBins
-from nrjax.sketches import BLOCK, Group, Sketch
+from nrjax.simulation.bins import WholeBins
+from nrjax.simulation.sketches import BLOCK, Group, Sketch
 
 
 class Blocks(NamedTuple):

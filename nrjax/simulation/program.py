@@ -15,8 +15,8 @@ from jax.sharding import Mesh, PartitionSpec
 from nrjax._modes import set_aside
 from nrjax._numerics import check
 from nrjax._threefry import written_out
-from nrjax.batching import Batching, check_count
 from nrjax.keys import check_key
+from nrjax.simulation.batching import Batching, check_count
 
 _TRIALS = 2**32
 """Trials are numbered by an unsigned 32-bit integer."""

@@ -1,9 +1,9 @@
 """Summaries of trials that can be merged: counts in fixed bins, exceedances and moments.
 
-A `Sketch` says what to fold; `nrjax.montecarlo.sketches` folds it on the devices. Counts are whole
-numbers, so that they do not depend on how trials were batched, and they add up. Moments are taken
-in blocks of `BLOCK` trials and merged on the host in float64, in the order of the trials. NaN
-stands for a trial that the variable does not describe; it is counted, and left out.
+A `Sketch` says what to fold; `sketching` folds it on the devices. Counts are whole numbers, so that
+they do not depend on how trials were batched, and they add up. Moments are taken in blocks of
+`BLOCK` trials and merged on the host in float64, in the order of the trials. NaN stands for a trial
+that the variable does not describe; it is counted, and left out.
 """
 
 import dataclasses
@@ -14,8 +14,8 @@ import numpy as np
 from jax import Array
 
 from nrjax._numerics import check, concrete, numbers
-from nrjax.bins import Bins, LogBins, WholeBins
 from nrjax.pytrees import Pytree, static
+from nrjax.simulation.bins import Bins, LogBins, WholeBins
 
 BLOCK = 256
 """Trials whose moments are taken together; the devices' shares begin at multiples of it."""

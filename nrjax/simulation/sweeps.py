@@ -7,10 +7,10 @@ import jax
 import numpy as np
 from jax import Array
 
-from nrjax import montecarlo
-from nrjax.batching import Batching
-from nrjax.family import Family
 from nrjax.interaction import Interaction
+from nrjax.simulation import montecarlo
+from nrjax.simulation.batching import Batching
+from nrjax.simulation.family import Family
 from nrjax.types import Outcome
 
 

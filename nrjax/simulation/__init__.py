@@ -1,0 +1,1 @@
+"""Many trials: batches, lanes, compiled programs, sweeps, and folding into sketches."""
