@@ -1,6 +1,7 @@
 """Noise processes: noise at a large time, rewound to smaller times given the present."""
 
 from nrjax.processes.brownian import Brownian
+from nrjax.processes.discrete_laplace import DiscreteLaplace
 from nrjax.processes.independent import IndependentLaplace
 from nrjax.processes.laplace import Laplace
 from nrjax.processes.laplace_jumps import LaplaceJumps
@@ -9,6 +10,7 @@ from nrjax.processes.skellam import Skellam
 
 __all__ = [
     "Brownian",
+    "DiscreteLaplace",
     "IndependentLaplace",
     "Laplace",
     "LaplaceJumps",

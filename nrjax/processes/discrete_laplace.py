@@ -1,0 +1,129 @@
+"""Discrete Laplace noise: integers, rewound by their exact reverse kernel."""
+
+import math
+from typing import ClassVar, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from nrjax._numerics import check, check_shape, concrete, float_dtype
+from nrjax.processes._counts import largest_count
+from nrjax.processes.laplace import laplace_loss, random_bits, uniform
+from nrjax.pytrees import static
+from nrjax.types import BlockwiseProcess, Status
+
+
+class DiscreteLaplaceState(NamedTuple):
+    """Noise `value` at `time`, and whether it was ever too large to be exact."""
+
+    value: Array
+    time: Array
+    overflow: Array
+
+
+class DiscreteLaplace(BlockwiseProcess):
+    """Two-sided geometric noise reduction (`docs/discrete_laplace.md`); not in the papers.
+
+    In each coordinate on its own `P(Z_t = k) = (1 - q)/(1 + q) q^|k|`, `q = exp(-1/t)`: integers,
+    at the scale t of the Laplace noise that costs the same. Forwards from s to t > s, `Z_t = Z_s`
+    with probability `Var_s/Var_t`, else `Z_s` plus noise of time t. Backwards, with `a = |Z_t|`,
+    `k = 1/s - 1/t`, `m = 1/s + 1/t`, `h = exp(-m) (1 - exp(-k))/(1 - exp(-2/s))`, in the direction
+    of `Z_t`'s sign, and G(x) geometric of ratio `exp(-x)` on 0, 1, ...:
+
+    * below 0, at `-1 - G(m)`: probability h;
+    * from 0 to a - 1, at j with weights `exp(-k j)`: `(1 - h)(1 - exp(-k a))`;
+    * beyond a, at `a + 1 + G(m)`: `h exp(-k a)`;
+    * staying at a: `(1 - 2h) exp(-k a)`.
+
+    Releases of integers cost `D1/t` as under `Laplace`: `PureGuarantee(D1, "discrete laplace")`.
+    Noise is of a float dtype, exact up to 2^24 in float32 and 2^53 in float64; beyond, `status` is
+    `OVERFLOW` from there on. Random bits and their resolution are those of `Laplace`.
+
+    Attributes:
+        shape: shape of the private value.
+    """
+
+    shape: tuple[int, ...] = static()
+    noise: ClassVar[str] = "discrete laplace"
+
+    def __post_init__(self):
+        check_shape("shape", self.shape)
+
+    def init(self, key: Array, time: ArrayLike) -> DiscreteLaplaceState:
+        """Noise at the first time."""
+        time = jnp.asarray(time, float_dtype(time))
+        bits = random_bits(key, self.shape, time.dtype)
+        # The lowest bit is the sign. P(|Z| >= j) = 2 q^j/(1 + q), for j from 1 on.
+        share = uniform(bits >> 1, time.dtype) * 2
+        below = -jnp.log(share) - jnp.log1p(jnp.expm1(-1 / time) / 2)
+        magnitude = jnp.floor(time * below)
+        value = jnp.where(bits & 1, -magnitude, magnitude)
+        return DiscreteLaplaceState(value, time, _too_large(value))
+
+    def draw(self, key: Array, dtype: jnp.dtype, steps: tuple[int, ...] = ()) -> Array:
+        """Random bits for `steps` moves, shape (*steps, *shape)."""
+        return random_bits(key, (*steps, *self.shape), dtype)
+
+    def move(
+        self, bits: Array, state: DiscreteLaplaceState, time: ArrayLike
+    ) -> DiscreteLaplaceState:
+        """`rewind` with its randomness given."""
+        value, now, overflow = state
+        dtype = now.dtype
+        time = jnp.asarray(time, dtype)
+        # As in `Laplace.move`, which says why.
+        draw, rest = uniform(bits, dtype), uniform(~bits, dtype)
+        gap = (now - time) / now
+        k, m = gap / time, (1 + time / now) / time
+        side = jnp.exp(-m) * (jnp.expm1(-k) / jnp.expm1(-2 / time))
+        distance = jnp.abs(value)
+        past = side * jnp.exp(-distance * k)
+        across, beyond = draw <= side, draw < side + past
+        most = 1 / (1 - side)
+        low = jnp.maximum(draw - side - past, 0) * most
+        near = low < 0.5
+        scaled = jnp.where(across, draw * (1 / side), (draw - side) / past)
+        scaled = jnp.where(beyond, scaled, (rest + past) * most)
+        tail = -jnp.log(scaled)
+        inner = jnp.where(near, -jnp.log1p(-jnp.where(near, low, 0)), tail)
+        between = inner < distance * k
+        outer = 1 + jnp.floor(tail * (time / (1 + time / now)))
+        inside = jnp.minimum(jnp.floor(inner * (time / gap)), distance - 1)
+        target = jnp.where(beyond, distance + outer, inside)
+        target = jnp.where(across, -outer, target)
+        moved = beyond | between  # `across` is part of `beyond`
+        value = jnp.where(moved, jnp.where(jnp.signbit(value), -target, target), value)
+        return DiscreteLaplaceState(value, time, overflow | _too_large(value))
+
+    def value(self, state: DiscreteLaplaceState) -> Array:
+        """The noise: integers in a float dtype."""
+        return state.value
+
+    def deviation(self, time: ArrayLike) -> Array:
+        """Standard deviation of the noise, `1/(sqrt(2) sinh(1/(2 time)))`."""
+        half = 0.5 / jnp.asarray(time, float_dtype(time))
+        return math.sqrt(0.5) / jnp.sinh(half)
+
+    def privacy_loss(self, state: DiscreteLaplaceState, shift: ArrayLike) -> Array:
+        """Realised loss `sum_j (|Z_j + v_j| - |Z_j|)/t`; infinite for a traced non-integer shift.
+
+        Raises:
+            ValueError: the shift is concrete and not an integer.
+        """
+        number = concrete(shift)
+        if number is not None:
+            check(np.isfinite(number) & (number == np.round(number)), "shift", shift, "integers")
+        shift = jnp.asarray(shift, state.value.dtype)
+        integral = jnp.all(jnp.isfinite(shift) & (shift == jnp.round(shift)))
+        loss = laplace_loss(state.value, state.time, jnp.where(integral, shift, 0))
+        return jnp.where(integral, loss, jnp.inf)
+
+    def status(self, state: DiscreteLaplaceState) -> Array:
+        """`Status.OVERFLOW` once noise was too large to be exact, else `Status.RUNNING`."""
+        return jnp.where(state.overflow, Status.OVERFLOW, Status.RUNNING).astype(jnp.int32)
+
+
+def _too_large(value: Array) -> Array:
+    return ~jnp.all(jnp.abs(value) <= largest_count(value.dtype))  # NaN: too large

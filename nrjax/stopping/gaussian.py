@@ -1,0 +1,204 @@
+"""A private threshold test with normal noise, whose cost depends on when it stopped."""
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+from scipy.optimize import brentq
+from scipy.special import log_ndtr, logsumexp
+
+from nrjax._numerics import check, check_integer, concrete, float_dtype
+from nrjax.keys import step_key
+from nrjax.pytrees import static
+from nrjax.stopping._thresholds import ThresholdRule
+
+# Machine epsilons by which costs are rounded up: the casts of the parameters, and the grain of the
+# noise.
+_MARGIN = 64
+_STEP, _REACH = 1 / 64, 9.0
+
+
+class GaussianThresholdState(NamedTuple):
+    """Threshold noise, in units of the utility, and the number of the next step."""
+
+    noise: Array
+    step: Array
+
+
+class GaussianThreshold(ThresholdRule):
+    """Stop at the first `utility + sz N(0, 1) >= threshold + sx N(0, 1)`; not in the papers.
+
+    For utilities clipped to [low, high], the threshold noise drawn once. Stopping at query t costs
+    `log I_t(Delta, Delta) - log I_t(0, 0)`, purely, whatever the directions in which queries move,
+    and no smaller number will do (Lebensold, Precup, Balle 2024; proof in `docs/tests.md`):
+
+        I_t(D, D') = int phi(x) Phi((sx x + tau - high + D)/sz)^(t-1)
+                         Phi((low + D' - tau - sx x)/sz) dx
+
+    t noes cost the same without the last factor, with t for t - 1. The cost rises with t: cheaper
+    than Laplace noise of the same accuracy for stops within 10 to 20 queries, dearer later. It
+    comes on top of what the releases cost. Costs are tabulated on the host when the rule is made,
+    whose numbers must be concrete; float32's normal noise ends at 5.4 deviations (probability
+    7e-8): where that matters, use float64.
+
+    Attributes:
+        threshold: tau, scalar, in units of the utility.
+        sensitivity: Delta, largest change of any of the utilities; at most `high - low`.
+        low: lower end to which utilities are clipped.
+        high: upper end.
+        threshold_deviation: sx.
+        query_deviation: sz.
+        steps: how many queries it can judge, at most 10,000 (static).
+        monotone: whether a change of a row moves all utilities in the same direction, which costs
+            less (static).
+    """
+
+    sensitivity: Any
+    low: Any
+    high: Any
+    threshold_deviation: Any
+    query_deviation: Any
+    steps: int = static()
+    monotone: bool = static(default=False)
+    prices: Any = dataclasses.field(init=False, repr=False, compare=False)
+    """Costs of a yes, and of noes alone, by the number of answers; shape (2, steps + 1)."""
+
+    def __post_init__(self):
+        check_integer("steps", self.steps, 1, 10_000)
+        check(isinstance(self.monotone, bool), "monotone", self.monotone, "True or False")
+        known = {}
+        for name in ("threshold", "sensitivity", "low", "high", *_DEVIATIONS):
+            value, signed = getattr(self, name), name in ("threshold", "low", "high")
+            right = f"a finite number{'' if signed else ' above 0'}, not traced"
+            number = concrete(value)
+            fits = number is not None and number.ndim == 0 and number.dtype.kind in "iuf"
+            check(fits, name, value, right)
+            known[name] = float(number)
+            check(np.isfinite(known[name]) and (signed or known[name] > 0), name, value, right)
+        width = known["high"] - known["low"]
+        check(width > 0, "high", self.high, f"above low = {self.low}")
+        right = f"at most high - low = {width}"
+        check(known["sensitivity"] <= width * (1 + 1e-6), "sensitivity", self.sensitivity, right)
+        prices = _prices(*known.values(), self.steps, self.monotone)
+        object.__setattr__(self, "prices", prices)
+
+    @property
+    def max_steps(self) -> int:
+        """Number of queries that it can judge."""
+        return self.steps
+
+    def init(self, key: Array, epsilon: ArrayLike) -> GaussianThresholdState:
+        """Draw the threshold noise; `epsilon`, what the releases cost, gives only its dtype."""
+        dtype = float_dtype(epsilon, self.threshold_deviation)
+        noise = jax.random.normal(step_key(key, 0), (), dtype)
+        noise = jnp.asarray(self.threshold_deviation, dtype) * noise
+        return GaussianThresholdState(noise, jnp.int32(0))
+
+    def step(
+        self, key: Array, state: GaussianThresholdState, epsilon: ArrayLike, utility: ArrayLike
+    ) -> tuple[GaussianThresholdState, Array]:
+        """Answer one query; `epsilon` is not used. Past the last one it is a no."""
+        del epsilon
+        dtype = state.noise.dtype
+        noise = jnp.asarray(self.query_deviation, dtype) * jax.random.normal(key, (), dtype)
+        low, high = jnp.asarray(self.low, dtype), jnp.asarray(self.high, dtype)
+        clipped = jnp.clip(jnp.asarray(utility, dtype), low, high)
+        stop = self.reached(clipped, state.step, noise - state.noise) & (state.step < self.steps)
+        return state._replace(step=state.step + 1), stop
+
+    def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True, answers: ArrayLike = 1) -> Array:
+        """That of stopping at the last answer, or of so many noes; infinite past the last query."""
+        dtype = float_dtype(epsilon, self.threshold_deviation)
+        prices, eps = jnp.asarray(self.prices, dtype), float(jnp.finfo(dtype).eps)
+        row = jnp.where(jnp.asarray(stopped), 0, 1)
+        cost = prices[row, jnp.clip(jnp.asarray(answers), 0, self.steps)]
+        cost = jnp.where(cost > 0, cost * (1 + _MARGIN * eps) + _MARGIN * eps, 0)
+        cost = jnp.where(jnp.asarray(answers) > self.steps, jnp.inf, cost)
+        return cost.astype(dtype) + jnp.zeros(jnp.shape(epsilon), dtype)
+
+    def centred(self, utilities: np.ndarray) -> tuple[Self, np.ndarray]:
+        """The rule with threshold 0, and what utilities, clipped, exceed its own by."""
+        ends = [float(value) - float(self.threshold) for value in (self.low, self.high)]
+        blank = dataclasses.replace(self, threshold=0.0, low=ends[0], high=ends[1])
+        held = np.clip(utilities.astype(np.float64), float(self.low), float(self.high))
+        return blank, held - float(self.threshold)
+
+
+_DEVIATIONS = ("threshold_deviation", "query_deviation")
+
+
+@functools.lru_cache(maxsize=32)
+def _prices(
+    threshold: float,
+    sensitivity: float,
+    low: float,
+    high: float,
+    threshold_deviation: float,
+    query_deviation: float,
+    steps: int,
+    monotone: bool,
+) -> np.ndarray:
+    """Costs of a yes and of noes alone after 0, 1, ... answers, rounded up by 1e-12."""
+    ratio = threshold_deviation / query_deviation
+    no, yes = (threshold - high) / query_deviation, (low - threshold) / query_deviation
+    shift = sensitivity / query_deviation
+
+    def integrals(noes: float, stop: float | None) -> np.ndarray:
+        """`log I`, up to a constant, for 0, 1, ... `steps` noes."""
+
+        def parts(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            last = 0 if stop is None else log_ndtr(yes + stop - ratio * x)
+            return last - 0.5 * x * x, log_ndtr(no + noes + ratio * x)
+
+        x = _grid(ratio, no + noes, None if stop is None else yes + stop, steps)
+        alone, each = parts(x)
+        counts = np.arange(steps + 1)
+        rows = [
+            logsumexp(alone + counts[start : start + 64, None] * each, axis=1)
+            for start in range(0, steps + 1, 64)
+        ]
+        return np.concatenate(rows)
+
+    # `t` answers of which the last is a yes have t - 1 noes.
+    base = integrals(0.0, 0.0)
+    if monotone:
+        moved = np.maximum(integrals(shift, 0.0), integrals(0.0, shift))
+    else:
+        moved = integrals(shift, shift)
+    stopped = np.concatenate([[0.0], (moved - base)[:-1]])
+    going = integrals(shift, None) - integrals(0.0, None)
+    prices = np.maximum(np.stack([stopped, going]), 0)
+    prices[:, 1:] = prices[:, 1:] * (1 + 1e-12) + 1e-12
+    prices.setflags(write=False)
+    return prices
+
+
+def _grid(ratio: float, no: float, yes: float | None, steps: int) -> np.ndarray:
+    """Points that hold all integrands: `_REACH` beyond the first and the last of their modes.
+
+    The log of each is concave with a curvature of at least 1. With more noes the mode moves up.
+    """
+
+    def mode(noes: int) -> float:
+        def slope(x: float) -> float:
+            found = -x + noes * ratio * _hazard(no + ratio * x)
+            return found if yes is None else found - ratio * _hazard(yes - ratio * x)
+
+        low, high = -1.0, 1.0
+        while slope(low) < 0:
+            low *= 2
+        while slope(high) > 0:
+            high *= 2
+        return float(brentq(slope, low, high, xtol=1e-3))
+
+    return np.arange(mode(0) - _REACH, mode(steps) + _REACH, _STEP)
+
+
+def _hazard(x: float) -> float:
+    """`phi/Phi`."""
+    return float(np.exp(-0.5 * x * x - 0.5 * np.log(2 * np.pi) - log_ndtr(x)))
