@@ -138,6 +138,11 @@ class Guarantee(Pytree, abc.ABC):
     delta = 0.0
     """Probability with which the stated epsilon may be exceeded; 0 for pure guarantees."""
 
+    notion: ClassVar[str] = "probabilistic"
+    """What delta is: "probabilistic", as above; or "hockey-stick", where for every set of
+    transcripts `P(S) <= int_S exp(epsilon) dP' + delta`, which says less of realised losses, but
+    survives post-processing. Pure guarantees are both."""
+
 
 class Schedule(Pytree, abc.ABC):
     """Chooses the next time from the releases seen so far."""

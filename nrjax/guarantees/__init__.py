@@ -1,7 +1,16 @@
 """What stopping at a time costs, and the time that a cost buys."""
 
+from nrjax.guarantees.grid import GridBoundary
 from nrjax.guarantees.linear import LinearBoundary
 from nrjax.guarantees.mixture import MixtureBoundary, OneSidedMixtureBoundary
 from nrjax.guarantees.pure import PureGuarantee
+from nrjax.guarantees.renyi import RenyiBoundary
 
-__all__ = ["LinearBoundary", "MixtureBoundary", "OneSidedMixtureBoundary", "PureGuarantee"]
+__all__ = [
+    "GridBoundary",
+    "LinearBoundary",
+    "MixtureBoundary",
+    "OneSidedMixtureBoundary",
+    "PureGuarantee",
+    "RenyiBoundary",
+]

@@ -1,0 +1,135 @@
+"""Boundaries exact on chosen looks."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal, norm
+
+import nrjax
+from nrjax.guarantees import GridBoundary, LinearBoundary, OneSidedMixtureBoundary, _crossing
+from nrjax.guarantees._crossing import crossing, tuned
+
+pytestmark = pytest.mark.numerical
+
+DELTA = 1e-6
+
+
+def test_two_looks_are_a_bivariate_normal():
+    times, heights = np.array([1.0, 2.5]), np.array([1.5, 2.0])
+    below = multivariate_normal(mean=[0, 0], cov=[[1, 1], [1, 2.5]]).cdf(heights)
+    found, upper = crossing(times, heights)
+    assert found == pytest.approx(1 - below, abs=1e-9)
+    assert found <= upper <= found * (1 + 1e-12)
+    alone = norm.sf(heights / np.sqrt(times))
+    assert alone.max() < found < alone.sum()
+
+
+@pytest.mark.parametrize("spaced", [np.geomspace, np.linspace])
+def test_twenty_looks_against_counting(spaced):
+    times = spaced(0.1, 10, 20)
+    heights = 1.7 * np.sqrt(times)
+    steps = np.random.default_rng(0).normal(size=(100_000, 20)) * np.sqrt(np.diff(times, prepend=0))
+    crossed = np.any(np.cumsum(steps, axis=1) > heights, axis=1)
+    error = crossed.std() / np.sqrt(len(crossed))
+    found = crossing(times, heights)[0]
+    assert abs(crossed.mean() - found) < 4 * error
+    # The other clock is the same Brownian motion. Negative control: heights that it does not scale.
+    inverted = crossing(1 / times[::-1], (heights / times)[::-1])[0]
+    assert inverted == pytest.approx(found, rel=1e-12)
+    assert abs(crossing(1 / times[::-1], heights[::-1])[0] - found) > 20 * error
+
+
+def test_other_panels_agree(monkeypatch):
+    times = np.geomspace(0.1, 10, 30)
+    heights = 5.0 * np.sqrt(times)
+    found, upper = crossing(times, heights)
+    assert 0 <= upper - found < 1e-10 * found
+    for nodes in (12, 20):
+        for name, value in zip(
+            ("_NODES", "_WEIGHTS"), np.polynomial.legendre.leggauss(nodes), strict=True
+        ):
+            monkeypatch.setattr(_crossing, name, value)
+        assert crossing(times, heights)[0] == pytest.approx(found, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("looks", "constant", "line", "mixture"),
+    [(1, 4.7534, 4.7534, 4.7534), (5, 5.0681, 4.7585, 4.9779), (50, 5.3836, 5.0833, 5.3116)],
+)
+def test_published_heights(looks, constant, line, mixture):
+    """FRONTIER, section 7: `u(t*)/sqrt(t*)` for looks over a factor of 100, t* in the middle."""
+    times = np.geomspace(0.1, 10, looks) if looks > 1 else np.ones(1)
+    assert tuned(times, np.sqrt(times), DELTA)[0] / np.sqrt(times[0]) == pytest.approx(
+        constant, abs=6e-5
+    )
+    for family, height in ((LinearBoundary, line), (OneSidedMixtureBoundary, mixture)):
+        boundary = family.tight_at_time(1.0, 1.0, DELTA)
+        shape = np.asarray(boundary.curve(times), float)
+        found = tuned(times, shape, DELTA)
+        scaled = float(boundary.curve(1.0)) * found[0] / shape[0]
+        assert scaled == pytest.approx(height, abs=6e-5)
+        assert 0.999999 * DELTA < crossing(times, found)[1] <= DELTA
+
+
+@pytest.fixture(scope="module")
+def boundary():
+    line = LinearBoundary.tight_at_epsilon(0.3, 2.0, DELTA)
+    return line, GridBoundary.of(line, nrjax.Grid.geometric(line, 0.2, 3.0, 10).times)
+
+
+def test_costs_less_than_what_it_is_made_of(boundary):
+    line, grid = boundary
+    assert (grid.sensitivity, grid.delta) == (2.0, DELTA)
+    here, there = (np.asarray(one.epsilon(grid.times), float) for one in (grid, line))
+    assert np.all(here < 0.97 * there)
+    exact = 2.0 / grid.times * (1.0 + grid.heights)
+    assert np.all(here >= exact)
+    np.testing.assert_allclose(here, exact, rtol=1e-5)
+    inside = jax.jit(lambda grid, time: (grid.epsilon(time), grid.time(here[3])))
+    epsilon, time = inside(grid, grid.times[3])
+    assert (epsilon, time) == (here[3].astype(epsilon.dtype), grid.times[3])
+    assert np.isnan(inside(grid, grid.times[3] * 1.01)[0])
+
+
+def test_runs_on_its_own_looks(boundary):
+    grid = boundary[1]
+    target = nrjax.PublicThreshold(-1.0)
+    trial = nrjax.Interaction(
+        value=3.0,
+        process=nrjax.Brownian(()),
+        guarantee=grid,
+        schedule=nrjax.Grid(grid.times),
+        utility=Near(3.0),
+        rule=target,
+    )
+    outcome = nrjax.run_until(jax.random.key(0), trial)
+    assert float(outcome.epsilon) == float(grid.epsilon(grid.times[int(outcome.step)]))
+    other = dataclasses.replace(trial, schedule=nrjax.Grid(grid.times * 1.001))
+    assert nrjax.run_until(jax.random.key(0), other).status == nrjax.Status.INVALID_COST
+
+
+class Near(nrjax.Utility):
+    """Minus the distance from a number."""
+
+    centre: float
+
+    def evaluate(self, hypothesis):
+        return -abs(hypothesis - self.centre)
+
+
+def test_refuses(boundary):
+    line, grid = boundary
+    with pytest.raises(ValueError, match=r"heights = .*: must be crossed with probability at most"):
+        GridBoundary(2.0, DELTA, grid.times, 0.999 * grid.heights)
+    more = np.sort(np.append(grid.times, 0.5 * grid.times[:-1] + 0.5 * grid.times[1:]))[::-1]
+    with pytest.raises(ValueError, match="crossed"):  # looks that were not paid for
+        GridBoundary(2.0, DELTA, more, np.interp(more[::-1], grid.times[::-1], grid.heights[::-1]))
+    with pytest.raises(ValueError, match=r"time = .*: must be among the 10 looks"):
+        grid.epsilon(grid.times[0] * 0.99)
+    with pytest.raises(ValueError, match=r"epsilon = 0.01: must be finite and at least"):
+        grid.time(0.01)
+    for times in ([1.0, 2.0], [1.0, 1.0], [2.0, -1.0], [], [[2.0, 1.0]], [np.inf, 1.0]):
+        with pytest.raises(ValueError, match="times = "):
+            GridBoundary.of(line, times)
