@@ -1,0 +1,129 @@
+"""The Gaussian threshold test: its law, and that no pair of neighbours tells more than it costs."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import log_ndtr, logsumexp
+
+from nrjax.stopping import GaussianThreshold, first_yes
+from nrjax.types import Status
+
+pytestmark = pytest.mark.numerical
+
+GRID = np.linspace(-14, 14, 8001)
+
+
+def log_p(rule, queries, stopped=True):
+    """`log P` of noes and a yes (or noes alone) by a fixed fine grid: the oracle."""
+    q, sx, sz = np.clip(queries, rule.low, rule.high), *_deviations(rule)
+    apart = (rule.threshold + sx * GRID[:, None] - q) / sz
+    noes, yes = (apart[:, :-1], -apart[:, -1]) if stopped else (apart, np.full(len(GRID), np.inf))
+    terms = -0.5 * GRID**2 + log_ndtr(noes).sum(axis=1) + log_ndtr(yes)
+    return logsumexp(terms) + np.log((GRID[1] - GRID[0]) / np.sqrt(2 * np.pi))
+
+
+def _deviations(rule):
+    return rule.threshold_deviation, rule.query_deviation
+
+
+def price(rule, stopped, answers):
+    return float(rule.prices[0 if stopped else 1, answers])
+
+
+@pytest.mark.parametrize(
+    ("width", "published"), [(1.0, [0.117, 0.291, 0.586, 0.831, 1.074, 1.586, 2.181])]
+)
+def test_published_costs(width, published):
+    """FRONTIER, section 3."""
+    rule = GaussianThreshold(0.0, 1.0, -width / 2, width / 2, 3.80, 5.70, 1000)
+    found = [price(rule, True, t) for t in (1, 2, 5, 10, 20, 100, 1000)]
+    np.testing.assert_allclose(found, published, atol=6e-4)
+    assert float(rule.cost(1.0, True, 10)) >= found[3]
+    above = GaussianThreshold(0.5 + 6, 1.0, -0.5, 0.5, 2.0, 4.0, 1000)
+    assert price(above, True, 1000) == pytest.approx(2.79, abs=0.01)
+    assert np.all(np.diff(rule.prices, axis=1) > 0)
+
+
+@pytest.mark.parametrize("monotone", [False, True])
+@pytest.mark.parametrize("stopped", [True, False])
+def test_no_neighbours_tell_more_than_the_cost(monotone, stopped):
+    rng = np.random.default_rng(3)
+    rule = GaussianThreshold(0.3, 0.8, -1.0, 1.5, 1.2, 0.9, 6, monotone=monotone)
+    worst, fixed_box = 0.0, 0.0
+    for _ in range(300):
+        count = rng.integers(1, 6)
+        q = rng.uniform(-1.0, 1.5, count)
+        if rng.random() < 0.5:  # the corners, where the worst pairs are
+            q = rng.choice([-1.0, 1.5], count)
+        move = rng.choice([-1, 1]) if monotone else rng.choice([-1, 0.5, 1], count)
+        other = q + 0.8 * move
+        if rng.random() < 0.5:
+            other = np.clip(other, -1.0, 1.5)
+        apart = log_p(rule, q, stopped) - log_p(rule, other, stopped)
+        assert abs(apart) <= price(rule, stopped, count) + 1e-9
+        worst = max(worst, abs(apart) / price(rule, stopped, count))
+        fixed_box = max(fixed_box, abs(apart) / price(rule, stopped, max(1, count - 1)))
+    # It is attained, by the corner; and a price for one answer less would not do.
+    q = np.array([1.5, 1.5, 1.5, -1.0 if stopped else 1.5])
+    moves = [np.array([-0.8, -0.8, -0.8, 0.8 if stopped else -0.8])]
+    if monotone and stopped:
+        moves = [np.array([-0.8, -0.8, -0.8, 0]), np.array([0, 0, 0, 0.8])]
+    apart = max(abs(log_p(rule, q, stopped) - log_p(rule, q + move, stopped)) for move in moves)
+    assert apart == pytest.approx(price(rule, stopped, 4), rel=1e-8)
+    assert worst > 0.7
+    assert apart > 1.05 * price(rule, stopped, 3)
+
+
+def test_law_of_the_stop():
+    rule = GaussianThreshold(0.5, 1.0, 0.0, 1.0, 1.0, 1.5, 4)
+    queries = np.array([0.2, 1.7, -3.0, 0.9])
+    keys = jax.random.split(jax.random.key(1), 40_000)
+    steps, stopped = jax.jit(
+        jax.vmap(lambda key: (lambda f: (f.step, f.stopped))(first_yes(key, rule, queries)))
+    )(keys)
+    ends = np.where(stopped, steps, 4)
+    exact = [np.exp(log_p(rule, queries[: n + 1])) for n in range(4)]
+    exact = np.array([*exact, np.exp(log_p(rule, queries, stopped=False))])
+    assert exact.sum() == pytest.approx(1, abs=1e-9)
+    counts = np.bincount(np.asarray(ends), minlength=5)
+    assert stats.chisquare(counts, exact * len(keys)).pvalue > 1e-3
+    unclipped = GaussianThreshold(0.5, 1.0, -5.0, 5.0, 1.0, 1.5, 4)  # negative control
+    wrong = [np.exp(log_p(unclipped, queries[: n + 1])) for n in range(4)]
+    wrong = np.array([*wrong, 1 - sum(wrong)])
+    assert stats.chisquare(counts, wrong * len(keys)).pvalue < 1e-9
+
+
+def test_what_answers_cost():
+    rule = GaussianThreshold(0.0, 1.0, -1.0, 1.0, 3.0, 4.0, 3)
+    inside = jax.jit(lambda rule, stopped, answers: rule.cost(jnp.ones(()), stopped, answers))
+    for answers in range(4):
+        for stopped in (True, False):
+            paid, stated = inside(rule, stopped, answers), price(rule, stopped, answers)
+            assert stated <= paid <= stated * (1 + 1e-4) + 1e-4
+    assert inside(rule, True, 4) == np.inf
+    assert inside(rule, True, 0) == 0
+    never = first_yes(jax.random.key(0), rule, [-9.0, -9.0, -9.0])
+    assert never.status in (Status.EXHAUSTED, Status.STOPPED)
+    with pytest.raises(ValueError, match="not be longer than the rule's 3"):
+        first_yes(jax.random.key(0), rule, [0.0] * 4)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"sensitivity": 3.0}, r"sensitivity = 3.0: must be at most high - low = 2"),
+        ({"high": -1.0}, r"high = -1.0: must be above low"),
+        ({"steps": 0}, r"steps = 0: must be an integer"),
+        ({"threshold": np.nan}, r"threshold = nan: must be a finite number"),
+        ({"threshold": np.zeros(2)}, r"threshold = .*: must be a finite number"),
+        ({"query_deviation": 0.0}, r"query_deviation = 0.0: must be a finite number above 0"),
+        ({"monotone": 1}, r"monotone = 1: must be True or False"),
+    ],
+)
+def test_refuses(change, match):
+    usual = {"threshold": 0.0, "sensitivity": 1.0, "low": -1.0, "high": 1.0}
+    usual |= {"threshold_deviation": 3.0, "query_deviation": 4.0, "steps": 3}
+    with pytest.raises(ValueError, match=match):
+        GaussianThreshold(**(usual | change))
