@@ -1,7 +1,7 @@
 """Certificates of pure ex-post rounds with a cap, and of discrete Laplace noise reduction.
 
 In the sense of `nrjax.composition.certificates`, and rounded up as those are; proofs in
-`docs/renyi.md`.
+`docs/frontier.md`.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Certified probability that Brownian motion is above a curve at one of K looks.
 
 The recursion of Armitage, McPherson and Rowe (1969) by Gauss-Legendre panels, in float64 on the
-host, with a bound on all of its errors: `docs/looks.md`.
+host, with a bound on all of its errors: `docs/frontier.md`.
 """
 
 import functools

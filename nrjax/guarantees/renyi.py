@@ -28,7 +28,7 @@ class RenyiBoundary(GaussianGuarantee):
 
     Brownian noise stopped anywhere has the ex-post Renyi cost `A D2^2/(2t)` of order A, and so, for
     every set S of transcripts, `P(S) <= int_S exp(eps(t)) dP' + delta`: the hockey-stick notion
-    (`docs/renyi.md`, with the proof). It is kept by post-processing that keeps eps(t), adds up
+    (`docs/frontier.md`, with the proof). It is kept by post-processing that keeps eps(t), adds up
     under adaptive composition, and is (epsilon, delta)-DP where epsilon is a constant. It costs
     less than the boundaries, which bound the probability that the realised loss exceeds epsilon:
     here that probability may be above delta.

@@ -24,7 +24,7 @@ class DiscreteLaplaceState(NamedTuple):
 
 
 class DiscreteLaplace(BlockwiseProcess):
-    """Two-sided geometric noise reduction (`docs/discrete_laplace.md`); not in the papers.
+    """Two-sided geometric noise reduction (`docs/frontier.md`); not in the papers.
 
     In each coordinate on its own `P(Z_t = k) = (1 - q)/(1 + q) q^|k|`, `q = exp(-1/t)`: integers,
     at the scale t of the Laplace noise that costs the same. Forwards from s to t > s, `Z_t = Z_s`

@@ -35,7 +35,7 @@ class GaussianThreshold(ThresholdRule):
 
     For utilities clipped to [low, high], the threshold noise drawn once. Stopping at query t costs
     `log I_t(Delta, Delta) - log I_t(0, 0)`, purely, whatever the directions in which queries move,
-    and no smaller number will do (Lebensold, Precup, Balle 2024; proof in `docs/tests.md`):
+    and no smaller number will do (Lebensold, Precup, Balle 2024; proof in `docs/frontier.md`):
 
         I_t(D, D') = int phi(x) Phi((sx x + tau - high + D)/sz)^(t-1)
                          Phi((low + D' - tau - sx x)/sz) dx
