@@ -10,21 +10,33 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
+_FINE, _COARSE = 16, 6
+"""Nodes a panel: of what is certified, and to find a multiple with."""
 _REACH = 9.0
 """Standard deviations below 0 from which on the density is left out."""
 _BAND = 10.0
 """Standard deviations of a step beyond which its kernel is left out."""
 
 
-def crossing(times: np.ndarray, heights: np.ndarray) -> tuple[float, float]:
+def crossing(
+    times: np.ndarray, heights: np.ndarray, nodes_a_panel: int = _FINE
+) -> tuple[float, float]:
     """`P(W_t > height at some look)` as computed, and an upper end that includes its errors.
 
     Args:
         times: rising, > 0, shape (looks,).
         heights: >= 0, of the same shape.
+        nodes_a_panel: of the quadrature; with few the upper end is far off.
     """
-    times, heights = _clock(times, heights)
+    return _crossing(tuple(times), tuple(heights), nodes_a_panel)
+
+
+@functools.lru_cache(maxsize=256)
+def _crossing(
+    given: tuple[float, ...], curve: tuple[float, ...], nodes_a_panel: int
+) -> tuple[float, float]:
+    times, heights = _clock(np.asarray(given), np.asarray(curve))
+    places, weights = np.polynomial.legendre.leggauss(nodes_a_panel)
     gaps = np.diff(times, prepend=0.0)
     probability, error = float(ndtr(-heights[0] / np.sqrt(times[0]))), 0.0
     nodes, masses, widest, density_error = None, None, 0.0, 0.0
@@ -44,7 +56,7 @@ def crossing(times: np.ndarray, heights: np.ndarray) -> tuple[float, float]:
         panels = max(1, int(np.ceil((height - low) / (2 * half))))
         half = (height - low) / (2 * panels)
         centres = low + half * (2 * np.arange(panels) + 1)
-        fresh = (centres[:, None] + half * _NODES).ravel()
+        fresh = (centres[:, None] + half * places).ravel()
         if i == 0:
             density = np.exp(-0.5 * fresh**2 / time) / np.sqrt(2 * np.pi * time)
         else:
@@ -53,8 +65,8 @@ def crossing(times: np.ndarray, heights: np.ndarray) -> tuple[float, float]:
             # The kernel has mass 1, and is itself integrated to far better than 1e-9.
             density_error = density_error * (1 + 1e-9) + panels_before * bound
             density_error += np.exp(-0.5 * _BAND**2) / np.sqrt(2 * np.pi * gaps[i])
-        nodes, masses = fresh, density * np.tile(half * _WEIGHTS, panels)
-        widest = panels, height - low, _panel_error(half, time, gaps[i], gaps[i + 1])
+        nodes, masses = fresh, density * np.tile(half * weights, panels)
+        widest = panels, height - low, _panel_error(nodes_a_panel, half, time, gaps[i], gaps[i + 1])
     size = 1 if nodes is None else nodes.size
     rounding = len(times) * (size + 60) * 2.3e-16
     return probability, (probability + error) * (1 + rounding)
@@ -65,29 +77,25 @@ def tuned(times: np.ndarray, shape: np.ndarray, delta: float) -> np.ndarray:
 
     Arguments as for `crossing`; that of the multiple errs to the safe side by 1e-9 of itself.
     """
-    return np.asarray(_tuned(tuple(times), tuple(shape), delta))
-
-
-@functools.lru_cache(maxsize=64)
-def _tuned(times: tuple[float, ...], shape: tuple[float, ...], delta: float) -> tuple[float, ...]:
-    looks, form = np.asarray(times), np.asarray(shape)
-    single = form / np.sqrt(looks)
-
-    def bound(multiple: float, tail: float) -> float:
-        return float(np.sum(ndtr(-multiple * single))) - tail
-
-    # Below the largest of the single looks, above their sum.
-    low = brentq(lambda k: float(np.max(ndtr(-k * single))) - delta, 0, 40 / single.min())
-    high = brentq(lambda k: bound(k, delta), 0, 40 / single.min())
-    if len(looks) > 1 and high > low * (1 + 1e-12):
-        goal = np.log(delta)
-        low = brentq(
-            lambda k: np.log(crossing(looks, k * form)[0]) - goal, low * (1 - 1e-9), high, rtol=1e-9
-        )
+    single = shape / np.sqrt(times)
+    most = 40 / float(single.min())
+    # Above the largest of the looks alone, below their sum.
+    low = brentq(lambda k: float(np.max(ndtr(-k * single))) - delta, 0, most)
+    high = brentq(lambda k: float(np.sum(ndtr(-k * single))) - delta, 0, most)
     multiple = low
-    while crossing(looks, multiple * form)[1] > delta:
+    if high > low * (1 + 1e-12):
+
+        def excess(multiple: float, nodes: int) -> float:
+            return float(np.log(crossing(times, multiple * shape, nodes)[0] / delta))
+
+        ends = low * (1 - 1e-6), high * (1 + 1e-6)
+        multiple = brentq(excess, *ends, args=(_COARSE,), rtol=1e-9)
+        apart = 1e-4 * multiple
+        slope = (excess(multiple + apart, _COARSE) - excess(multiple, _COARSE)) / apart
+        multiple -= excess(multiple, _FINE) / slope
+    while crossing(times, multiple * shape)[1] > delta:
         multiple *= 1 + 1e-9
-    return tuple(multiple * form)
+    return multiple * shape
 
 
 def _clock(times: np.ndarray, heights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -114,11 +122,11 @@ def _spread(nodes: np.ndarray, masses: np.ndarray, fresh: np.ndarray, gap: float
 
 
 @functools.lru_cache(maxsize=4096)
-def _panel_error(half: float, time: float, gap: float, following: float) -> float:
+def _panel_error(nodes: int, half: float, time: float, gap: float, following: float) -> float:
     """Bound on the error of Gauss-Legendre quadrature on one panel of half-width `half`."""
     radius = np.geomspace(1.1, 100.0, 400)
     height = half * (radius - 1 / radius) / 2
     log_most = height**2 / 2 * (1 / gap + 1 / following)
-    log_error = log_most - 2 * _NODES.size * np.log(radius) - np.log1p(-(radius**-2))
+    log_error = log_most - 2 * nodes * np.log(radius) - np.log1p(-(radius**-2))
     scale = 64 / 15 * half / (2 * np.pi * np.sqrt(time * following))
     return float(scale * np.exp(log_error.min()))

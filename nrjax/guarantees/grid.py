@@ -29,10 +29,10 @@ class GridBoundary(GaussianGuarantee):
     """`psi(t_i) = D2^2/(2 t_i) + (D2/t_i) c_i` on looks fixed in advance; not in the papers.
 
     Brownian motion is above `c_i` at some `t_i` with probability at most delta, certified by a
-    recursion (`docs/frontier.md`), so the loss exceeds psi with no more, whichever of these times are
-    chosen; other times are refused (NaN in a trace). `GridBoundary.of` lowers the curve of another
-    boundary as far as the looks allow, for the same sensitivity and delta; `Grid(boundary.times)`
-    is the schedule.
+    recursion (`docs/frontier.md`), so the loss exceeds psi with no more, whichever of these times
+    are chosen; other times are refused (NaN in a trace). `GridBoundary.of` lowers the curve of
+    another boundary as far as the looks allow, for the same sensitivity and delta;
+    `Grid(boundary.times)` is the schedule.
 
     Attributes:
         sensitivity: l2-sensitivity D2 of the private value, in units of the noise.
