@@ -65,6 +65,14 @@ class NoiseProcess(Pytree, abc.ABC):
     def value(self, state: Any) -> Array:
         """The noise itself, of shape `shape`."""
 
+    def between(self, key: Array, lower: Any, upper: Any, time: ArrayLike) -> Any:
+        """Noise at a time between those of two states, given both; strictly between."""
+        raise ValueError(f"process = {self!r}: must know its bridge, for releases in any order")
+
+    def onward(self, key: Array, state: Any, time: ArrayLike) -> Any:
+        """Noise at a larger time, given the present one: forwards."""
+        raise ValueError(f"process = {self!r}: must know its bridge, for releases in any order")
+
     def deviation(self, time: ArrayLike) -> Any:
         """Standard deviation of a coordinate's noise at `time`; NaN, by default, is unknown."""
         return jnp.full(jnp.shape(time), jnp.nan)

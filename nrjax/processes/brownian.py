@@ -52,6 +52,23 @@ class Brownian(BlockwiseProcess):
         deviation = jnp.sqrt(time * ((now - time) / now))
         return BrownianState((time / now) * state.value + deviation * draw, time)
 
+    def between(
+        self, key: Array, lower: BrownianState, upper: BrownianState, time: ArrayLike
+    ) -> BrownianState:
+        """Noise at a time between those of two states, given both: the bridge."""
+        time = jnp.asarray(time, lower.time.dtype)
+        whole = upper.time - lower.time
+        share, left = (time - lower.time) / whole, (upper.time - time) / whole
+        deviation = jnp.sqrt((time - lower.time) * left)
+        draw = jax.random.normal(key, self.shape, time.dtype)
+        return BrownianState(left * lower.value + share * upper.value + deviation * draw, time)
+
+    def onward(self, key: Array, state: BrownianState, time: ArrayLike) -> BrownianState:
+        """Noise at a larger time, given the present one: forwards."""
+        time = jnp.asarray(time, state.time.dtype)
+        draw = jax.random.normal(key, self.shape, time.dtype)
+        return BrownianState(state.value + jnp.sqrt(time - state.time) * draw, time)
+
     def deviation(self, time: ArrayLike) -> Array:
         """Standard deviation of the noise, `sqrt(time)`."""
         return jnp.sqrt(jnp.asarray(time, float_dtype(time)))

@@ -3,6 +3,7 @@
 import math
 from typing import ClassVar, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -97,6 +98,35 @@ class DiscreteLaplace(BlockwiseProcess):
         value = jnp.where(moved, jnp.where(jnp.signbit(value), -target, target), value)
         return DiscreteLaplaceState(value, time, overflow | _too_large(value))
 
+    def between(
+        self, key: Array, lower: DiscreteLaplaceState, upper: DiscreteLaplaceState, time: ArrayLike
+    ) -> DiscreteLaplaceState:
+        """Noise at a time between those of two states, given both (`docs/frontier.md`)."""
+        s, u = lower.time, upper.time
+        time = jnp.asarray(time, s.dtype)
+        coin, jump = jax.random.split(key)
+        apart = upper.value - lower.value
+        law = jnp.exp(-jnp.abs(apart) / u) * jnp.tanh(0.5 / u)
+        stay, none = _stay(s, time), jnp.where(apart == 0, _stay(s, u), 0)
+        stays = (none + stay * _move(time, u) * law) / (none + _move(s, u) * law)
+        moved = self.rewind(jump, DiscreteLaplaceState(apart, u, upper.overflow), time).value
+        keeps = jax.random.uniform(coin, self.shape, s.dtype) < stays
+        value = jnp.where(keeps, lower.value, lower.value + moved)
+        overflow = lower.overflow | upper.overflow | _too_large(value)
+        return DiscreteLaplaceState(value, time, overflow)
+
+    def onward(
+        self, key: Array, state: DiscreteLaplaceState, time: ArrayLike
+    ) -> DiscreteLaplaceState:
+        """Noise at a larger time, given the present one: forwards."""
+        coin, jump = jax.random.split(key)
+        fresh = self.init(jump, jnp.asarray(time, state.time.dtype))
+        moves = jax.random.uniform(coin, self.shape, fresh.time.dtype)
+        moves = moves < _move(state.time, fresh.time)
+        value = jnp.where(moves, state.value + fresh.value, state.value)
+        overflow = state.overflow | fresh.overflow | _too_large(value)
+        return DiscreteLaplaceState(value, fresh.time, overflow)
+
     def value(self, state: DiscreteLaplaceState) -> Array:
         """The noise: integers in a float dtype."""
         return state.value
@@ -123,6 +153,19 @@ class DiscreteLaplace(BlockwiseProcess):
     def status(self, state: DiscreteLaplaceState) -> Array:
         """`Status.OVERFLOW` once noise was too large to be exact, else `Status.RUNNING`."""
         return jnp.where(state.overflow, Status.OVERFLOW, Status.RUNNING).astype(jnp.int32)
+
+
+def _stay(s: Array, t: Array) -> Array:
+    """Probability that nothing is added from s to t: `(sinh(1/(2t))/sinh(1/(2s)))^2`."""
+    root = jnp.exp(0.5 / t - 0.5 / s) * jnp.expm1(-1 / t) / jnp.expm1(-1 / s)
+    return root * root
+
+
+def _move(s: Array, t: Array) -> Array:
+    """`1 - _stay(s, t)` without cancellation: `sinh^2 a - sinh^2 b = sinh(a + b) sinh(a - b)`."""
+    a, b = 0.5 / s, 0.5 / t
+    apart = (t - s) / t / s / 2
+    return jnp.expm1(-2 * (a + b)) * jnp.expm1(-2 * apart) / jnp.expm1(-2 * a) ** 2
 
 
 def _too_large(value: Array) -> Array:

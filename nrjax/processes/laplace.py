@@ -98,6 +98,31 @@ class Laplace(LaplaceNoise, BlockwiseProcess):
             jnp.where(moved, jnp.where(jnp.signbit(value), -target, target), value), time
         )
 
+    def between(
+        self, key: Array, lower: LaplaceState, upper: LaplaceState, time: ArrayLike
+    ) -> LaplaceState:
+        """Noise at a time between those of two states, given both (`docs/frontier.md`)."""
+        s, u = lower.time, upper.time
+        time = jnp.asarray(time, s.dtype)
+        coin, jump = jax.random.split(key)
+        # No jump up to `time`, given that there is one up to u.
+        stays = (s / time) ** 2 * _jump(time, u) / _jump(s, u)
+        apart = upper.value - lower.value
+        moved = self.rewind(jump, LaplaceState(apart, u), time).value
+        # Ties stay ties: no sum of differences stands for a value that is there already.
+        value = jnp.where(moved == apart, upper.value, lower.value + moved)
+        stay = jax.random.uniform(coin, self.shape, s.dtype) < stays
+        value = jnp.where(stay | (upper.value == lower.value), lower.value, value)
+        return LaplaceState(value, time)
+
+    def onward(self, key: Array, state: LaplaceState, time: ArrayLike) -> LaplaceState:
+        """Noise at a larger time, given the present one: forwards."""
+        coin, jump = jax.random.split(key)
+        fresh = self.init(jump, jnp.asarray(time, state.time.dtype))
+        moves = jax.random.uniform(coin, self.shape, fresh.time.dtype)
+        moves = moves < _jump(state.time, fresh.time)
+        return LaplaceState(jnp.where(moves, state.value + fresh.value, state.value), fresh.time)
+
     def value(self, state: LaplaceState) -> Array:
         """The noise."""
         return state.value
@@ -105,6 +130,11 @@ class Laplace(LaplaceNoise, BlockwiseProcess):
     def privacy_loss(self, state: LaplaceState, shift: ArrayLike) -> Array:
         """Realised loss `sum_j (|Z_j + v_j| - |Z_j|)/t` (Rogers 2023, Appendix A)."""
         return laplace_loss(state.value, state.time, shift)
+
+
+def _jump(s: Array, t: Array) -> Array:
+    """`1 - (s/t)^2`, the probability of a jump between s and t."""
+    return ((t - s) / t) * ((t + s) / t)
 
 
 def laplace_loss(value: Array, time: Array, shift: ArrayLike) -> Array:

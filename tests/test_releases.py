@@ -1,0 +1,157 @@
+"""Releases in any order have the law of the sorted path, and cost what its last one does."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nrjax
+from nrjax.processes import Brownian, DiscreteLaplace, Laplace
+from nrjax.releases import Releases
+from tests.processes.laws import FAULTY, SOUND, bonferroni, same_mean_p
+
+pytestmark = pytest.mark.numerical
+
+TIMES = np.array([6.0, 3.0, 1.5, 0.9])
+FALLING = (0, 1, 2, 3)
+ORDERS = ((3, 0, 1, 2), (1, 3, 0, 2), (2, 3, 1, 0), (0, 3, 2, 1))
+TRIALS = 20_000
+
+
+@jax.jit
+def _paths(process, keys, times):
+    def path(key):
+        def step(releases, inputs):
+            i, time = inputs
+            return releases.at(jax.random.fold_in(key, i), time)
+
+        start = Releases.of(np.zeros(2), process, capacity=4)
+        return jax.lax.scan(step, start, (jnp.arange(4), times))[1]
+
+    return jax.vmap(path)(keys)
+
+
+def paths(process, order, seed):
+    """Noise (trials, times, 2) at the falling TIMES, asked for in an order."""
+    keys = jax.random.split(jax.random.key(seed), TRIALS)
+    drawn = np.asarray(_paths(process, keys, jnp.asarray(TIMES[list(order)], float)), float)
+    return drawn[:, np.argsort(order)]
+
+
+def features(path):
+    flat = path[:, :, 0] / TIMES
+    directions = np.random.default_rng(0).normal(size=(8, 4))
+    waves = flat @ directions.T
+    pairs = [(i, j) for i in range(4) for j in range(i)]
+    ties = [path[:, i] == path[:, j] for i, j in pairs]
+    signs = [np.sign(path[:, i] - path[:, j]) * np.sign(path[:, j]) for i, j in pairs]
+    triple = (path[:, 0] == path[:, 1]) & (path[:, 1] == path[:, 2])
+    both = [(path[:, i] == path[:, j]).all(axis=1, keepdims=True) for i, j in pairs]
+    return np.concatenate([np.cos(waves), np.sin(waves), *ties, *signs, triple, *both], axis=1)
+
+
+def law_p(one, two):
+    return bonferroni([same_mean_p(features(one), features(two))])
+
+
+PROCESSES = {
+    "brownian": Brownian((2,)),
+    "laplace": Laplace((2,)),
+    "integers": DiscreteLaplace((2,)),
+}
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+def test_law_of_any_order_is_that_of_the_path(name):
+    process = PROCESSES[name]
+    sorted_path = paths(process, FALLING, seed=1)
+    for seed, order in enumerate(ORDERS, 2):
+        assert law_p(paths(process, order, seed), sorted_path) > SOUND, order
+
+
+class WithoutLower(Laplace):
+    """Fault: what lies between is rewound from above, whatever is below."""
+
+    def between(self, key, lower, upper, time):
+        return self.rewind(key, upper, time)
+
+
+class NeverTied(DiscreteLaplace):
+    """Fault: equal values on both sides are taken for a stay, as of Laplace noise."""
+
+    def between(self, key, lower, upper, time):
+        drawn = super().between(key, lower, upper, time)
+        same = lower.value == upper.value
+        return drawn._replace(value=jnp.where(same, lower.value, drawn.value))
+
+
+class Reversed(Brownian):
+    """Fault: the variance of the reverse kernel in place of the bridge's."""
+
+    def between(self, key, lower, upper, time):
+        mean = super().between(key, lower, upper, time).value
+        return self.rewind(key, upper, time)._replace(value=0.5 * mean + 0.5 * upper.value)
+
+
+@pytest.mark.parametrize("fault", [WithoutLower, NeverTied, Reversed])
+def test_planted_faults_are_seen(fault):
+    drawn = paths(fault((2,)), (1, 3, 0, 2), seed=3)
+    assert law_p(drawn, paths(fault((2,)), FALLING, seed=1)) < FAULTY
+
+
+def test_costs_what_the_smallest_time_does():
+    guarantee = nrjax.PureGuarantee(2.0)
+    releases = Releases.of(np.array([1.0, 2.0]), Laplace((2,)), guarantee, capacity=3)
+    assert releases.epsilon() == 0
+    keys = jax.random.split(jax.random.key(0), 5)
+    releases, first = releases.at(keys[0], 4.0)
+    releases, second = releases.at(keys[1], 0.5)
+    releases, third = releases.at(keys[2], 2.0)
+    assert releases.epsilon() == guarantee.epsilon(0.5)
+    again, same = releases.at(keys[3], 4.0)  # what was asked for before
+    np.testing.assert_array_equal(same, first)
+    assert again.count == 3
+    with pytest.raises(ValueError, match=r"time = 1.0: must be one of the 3 asked for so far"):
+        releases.at(keys[4], 1.0)
+    full, none = jax.jit(lambda r, time: r.at(keys[4], time))(releases, 0.1)
+    assert np.all(np.isnan(none))
+    assert full.epsilon() == releases.epsilon()
+    assert not np.array_equal(second, third)
+
+
+def test_large_values_lose_nothing():
+    """A value is kept in two numbers, as in an interaction: neighbours stay apart."""
+    if jnp.result_type(float) == jnp.float64:
+        pytest.skip("float64 holds both")
+    key = jax.random.key(0)
+    near, far = (
+        Releases.of(np.float64(v), Brownian(()), nrjax.LinearBoundary.tight_at_time(1.0, 1.0, 1e-6))
+        for v in (2.0**23, 2.0**23 + 0.25)
+    )
+    assert near.value.rest == 0
+    assert far.value.rest == 0.25
+    assert near.at(key, 9.0)[1].dtype == jnp.float32
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"value": [1.0]}, r"shape of value = \(1,\): must be \(2,\)"),
+        ({"value": [1.0, np.nan]}, r"value = .*: must be finite"),
+        ({"process": nrjax.Skellam((2,), 1.0, 1.0)}, "process = .*: must be one that knows"),
+        ({"process": Brownian((2,))}, "guarantee = .*: must be for gaussian noise"),
+        ({"capacity": 0}, "capacity = 0: must be an integer"),
+    ],
+)
+def test_refuses(change, match):
+    usual = {"value": [1.0, 2.0], "process": Laplace((2,)), "guarantee": nrjax.PureGuarantee(1.0)}
+    with pytest.raises(ValueError, match=match):
+        Releases.of(**(usual | change))
+
+
+@pytest.mark.parametrize("time", [0.0, -1.0, np.inf, np.nan, np.ones(2)])
+def test_refuses_times(time):
+    with pytest.raises(ValueError, match="time = "):
+        Releases.of(1.0, Brownian(())).at(jax.random.key(0), time)
+    with pytest.raises(ValueError, match="guarantee = None"):
+        Releases.of(1.0, Brownian(())).epsilon()
