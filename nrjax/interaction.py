@@ -9,9 +9,11 @@ import numpy as np
 from jax import Array
 
 from nrjax._contract import check_results, state_follows_utility
-from nrjax._numerics import check, check_shape, concrete, float_dtype, numbers
+from nrjax._numerics import check, check_numbers, check_shape, concrete, float_dtype, numbers
 from nrjax._shown import representation, shown
+from nrjax.keys import abstract_key
 from nrjax.pytrees import Pytree, static
+from nrjax.sensitivities import NORMS
 from nrjax.stopping._thresholds import ThresholdRule
 from nrjax.types import Guarantee, NoiseProcess, Schedule, StoppingRule, Utility, overrides
 
@@ -81,7 +83,7 @@ class Interaction(Pytree, kw_only=True):
         """Largest number of releases."""
         return self.schedule.max_steps if self.max_steps is None else self.max_steps
 
-    # An interaction is a family of one (`simulation.family.Family`), with nothing that varies.
+    # An interaction is a family of one (`simulation.sweeps.Family`), with nothing that varies.
 
     @property
     def axes(self) -> tuple[int, ...]:
@@ -139,9 +141,9 @@ def _check_rule(
     if isinstance(rule, ThresholdRule):
         # A utility that states what its exact value moves by is itself rounded, and more than once.
         rule.check_resolved(dtype, 8 if utility.sensitivity is not None else 1)
-    stated, needed = rule.sensitivity, utility.sensitivity
-    if stated is None:
+    if rule.sensitivity is None:
         return
+    needed = utility.sensitivity
     if needed is None and "sensitivity" in vars(utility):  # a field, of which nothing is known
         raise ValueError(
             f"utility = {type(utility).__name__}: must state its sensitivity for {kind}, whose "
@@ -149,7 +151,7 @@ def _check_rule(
         )
     parts = [needed, getattr(getattr(utility, "utilities", None), "sensitivity", None)]
     own = [float(np.max(number)) for number in map(concrete, parts) if number is not None]
-    stated = concrete(stated)
+    stated = concrete(rule.sensitivity)
     if stated is not None and own:
         # In the dtype of the run: one of two equal numbers may have been through float32.
         ok = np.asarray(stated, dtype) >= np.asarray(max(own), dtype)
@@ -162,11 +164,8 @@ def _check_noise(
 ) -> None:
     """The guarantee is for this noise, and the dtype resolves the noise beside the value."""
     if guarantee is not None:
-        right = "a number, at least 0 and below 1"
-        delta = numbers(f"delta of {type(guarantee).__name__}", guarantee.delta, right)
-        if delta is not None:
-            ok = (delta >= 0) & (delta < 1)
-            check(ok, f"delta of {type(guarantee).__name__}", guarantee.delta, right)
+        name, right = f"delta of {type(guarantee).__name__}", "a number, at least 0 and below 1"
+        check_numbers(name, guarantee.delta, lambda delta: (delta >= 0) & (delta < 1), right)
     kind, made = type(process).__name__, process.noise
     for name, part in (("guarantee", guarantee), ("schedule", schedule)):
         covered = None if part is None else part.noise
@@ -180,42 +179,33 @@ def _check_noise(
         chain = not overrides(process, NoiseProcess, "composed_time")
         right = f"noise reduction, whose stop {type(schedule).__name__} pays"
         check(chain, "process", process, right)
-    largest, last = concrete(value), concrete(schedule.last_time)
-    if largest is None or last is None or not largest.size:
+    private, last = concrete(value), concrete(schedule.last_time)
+    if private is None or last is None or not private.size:
         return
     with jax.ensure_compile_time_eval():
         deviation = concrete(process.deviation(jnp.asarray(last, dtype)))
-    spacing = np.spacing(np.max(np.abs(largest)).astype(dtype))
+    largest = np.max(np.abs(private))
+    spacing = np.spacing(largest.astype(dtype))
     if deviation is not None and np.any(_LEVELS_PER_DEVIATION * spacing > deviation):
         raise ValueError(
-            f"value is as large as {np.max(np.abs(largest)):.4g}, where {np.dtype(dtype).name} "
+            f"value is as large as {largest:.4g}, where {np.dtype(dtype).name} "
             f"numbers are {spacing:.2g} apart: must resolve the noise, whose standard deviation "
             f"falls to {np.min(deviation):.2g}; subtract a public centre, or use float64 "
             "(JAX_ENABLE_X64=1)"
         )
 
 
-_NORMS = {"laplace": 1, "gaussian": 2}
-"""The norm in which a noise's guarantees measure the value's sensitivity."""
-
-
 def _check_shift(shift: Any, guarantee: Guarantee | None) -> None:
     """A shift is one between neighbours: no longer than the sensitivity of the guarantee."""
-    if guarantee is None:
+    moved, stated = concrete(shift), concrete(getattr(guarantee, "sensitivity", None))
+    norm = NORMS.get(getattr(guarantee, "noise", None) or "")
+    if moved is None or stated is None or norm is None:
         return
-    moved, stated = concrete(shift), concrete(guarantee.sensitivity)
-    order = _NORMS.get(guarantee.noise or "")
-    if moved is None or stated is None or order is None:
-        return
-    length = float(np.linalg.norm(np.ravel(moved.astype(np.float64)), order))
-    right = f"of l{order} norm at most {stated.max():.6g}, the sensitivity of the guarantee"
-    slack = 8 * max(_epsilon(number.dtype) for number in (moved, stated))
+    length = float(np.linalg.norm(np.ravel(moved.astype(np.float64)), 1 if norm == "l1" else 2))
+    held = (float_dtype(np.empty(0, number.dtype)) for number in (moved, stated))
+    slack = 8 * max(float(jnp.finfo(dtype).eps) for dtype in held)
+    right = f"of {norm} norm at most {stated.max():.6g}, the sensitivity of the guarantee"
     check(length <= stated.max() * (1 + slack), "shift", shift, f"{right}, not {length:.6g}")
-
-
-def _epsilon(dtype: Any) -> float:
-    """Machine epsilon of a floating dtype; of others, that of float64."""
-    return float(jnp.finfo(dtype if jnp.issubdtype(dtype, jnp.floating) else np.float64).eps)
 
 
 def _split(value: Any, dtype: Any, sensitivity: Any) -> tuple[Any, Any]:
@@ -252,66 +242,68 @@ def _split(value: Any, dtype: Any, sensitivity: Any) -> tuple[Any, Any]:
     return cast, (exact - cast.astype(np.float64)).astype(dtype)
 
 
-def _array(name: str, value: Any) -> Any:
-    """A value or shift as an array of real numbers."""
+def _check_array(name: str, value: Any, shape: tuple[int, ...]) -> Any:
+    """A value or shift as an array of real and finite numbers, of the process's shape."""
     value = np.asarray(value) if isinstance(value, (list, tuple)) else value
-    numbers(name, value, "numbers, in an array of the process's shape")
+    number = numbers(name, value, "numbers, in an array of the process's shape")
+    if jnp.shape(value) != shape:
+        raise ValueError(
+            f"{name} has shape {jnp.shape(value)}: must have the process's shape {shape}"
+        )
+    if number is not None:
+        check(np.isfinite(number), name, value, "finite")
     return value
 
 
-def _checked(given: Interaction) -> dict[str, Any]:
-    """The fields of an interaction, checked against each other and brought to one dtype."""
+def _check_parts(given: Interaction) -> None:
+    """Each part is of its kind, and for the others."""
     kinds = {"process": NoiseProcess, "guarantee": Guarantee, "schedule": Schedule}
     kinds |= {"utility": Utility, "rule": StoppingRule}
     for name, kind in kinds.items():
         part = getattr(given, name)
         if part is not None or name != "guarantee":
             check(isinstance(part, kind), name, part, f"an instance of nrjax.{kind.__name__}")
-    process, guarantee, schedule = given.process, given.guarantee, given.schedule
-    utility, rule, shift = given.utility, given.rule, given.shift
-    if shift is not None and not overrides(process, NoiseProcess, "privacy_loss"):
+    process, utility = given.process, given.utility
+    check_shape(f"shape of {type(process).__name__}", process.shape)
+    if given.shift is not None and not overrides(process, NoiseProcess, "privacy_loss"):
         raise ValueError(
-            f"shift = {shown(shift)}: must be None for {type(process).__name__}, which does not "
-            "keep the noise of all releases, and so cannot say what they realise together"
+            f"shift = {shown(given.shift)}: must be None for {type(process).__name__}, which does "
+            "not keep the noise of all releases, and so cannot say what they realise together"
         )
-    value, split = given.value, None
-    if isinstance(value, Value):  # of a copy, whose guarantee may be another
-        kept = [concrete(part) for part in value]
-        if kept[0] is not None and kept[1] is not None and np.any(kept[1]):
-            value = kept[0].astype(np.float64) + kept[1]
-        else:
-            split, value = value, value.number
     # Of NumPy's arrays alone: those of JAX have a layout in memory.
     one = getattr(utility, "utilities", utility)
-    laid, meant = getattr(value, "layout", None), getattr(one, "layout", None)
-    if isinstance(value, np.ndarray) and None not in (laid, meant) and laid != meant:
+    laid, meant = getattr(given.value, "layout", None), getattr(one, "layout", None)
+    if isinstance(given.value, np.ndarray) and None not in (laid, meant) and laid != meant:
         raise ValueError(
             f"utility = {type(utility).__name__}: must be for the value's layout {laid!r}, as "
             f"released with it, but is for {meant!r}"
         )
-    value = _array("value", value)
-    shift = None if shift is None else _array("shift", shift)
-    check_shape(f"shape of {type(process).__name__}", process.shape)
+
+
+def _checked(given: Interaction) -> dict[str, Any]:
+    """The fields of an interaction, checked against each other and brought to one dtype."""
+    _check_parts(given)
+    process, guarantee, schedule = given.process, given.guarantee, given.schedule
+    utility, rule, shift = given.utility, given.rule, given.shift
+    value, split = given.value, None
+    if isinstance(value, Value):  # of a copy, whose guarantee may be another
+        number, rest = map(concrete, value)
+        if number is not None and rest is not None and np.any(rest):
+            value = number.astype(np.float64) + rest
+        else:
+            split, value = value, value.number
     shape = tuple(process.shape)
-    for name, array in (("value", value), ("shift", shift)):
-        if array is None:
-            continue
-        if jnp.shape(array) != shape:
-            raise ValueError(
-                f"{name} has shape {jnp.shape(array)}: must have the process's shape {shape}"
-            )
-        number = concrete(array)
-        if number is not None:
-            check(np.isfinite(number), name, array, "finite")
-    steps = schedule.max_steps if given.max_steps is None else given.max_steps
-    number = numbers("max_steps", steps, "an integer")
+    value = _check_array("value", value, shape)
+    shift = None if shift is None else _check_array("shift", shift, shape)
+    number = numbers("max_steps", given.steps, "an integer")
     if number is not None:
         ok = number.dtype.kind in "iu" and number.ndim == 0
-        check(ok, "max_steps", steps, "an integer")
-        check(1 <= number < 2**31, "max_steps", steps, "at least 1 and below 2^31")
+        check(ok, "max_steps", given.steps, "an integer")
+        check(1 <= number < 2**31, "max_steps", given.steps, "at least 1 and below 2^31")
 
     dtype = float_dtype(value)
     check(dtype in (jnp.float32, jnp.float64), "dtype of value", str(dtype), "float32 or float64")
+    steps = given.max_steps
     taken = None if number is None else min(int(number), schedule.max_steps)
     if taken is None:  # traced: ends where a sequence does
         lengths = [n for n in (rule.max_steps, utility.max_steps) if n is not None]
@@ -330,8 +322,7 @@ def _checked(given: Interaction) -> dict[str, Any]:
         # With its numbers, which a process may have more to say of.
         now = jnp.ones((), dtype)
         jax.eval_shape(
-            lambda key: process.privacy_loss(process.init(key, now), shift),
-            jax.eval_shape(lambda: jax.random.key(0)),
+            lambda key: process.privacy_loss(process.init(key, now), shift), abstract_key()
         )
     check_results(parts, structure)
     one = parts[4].at(jnp.int32(0))
@@ -339,7 +330,7 @@ def _checked(given: Interaction) -> dict[str, Any]:
     return {
         **dict(zip(_ORDER, parts, strict=True)),
         "value": Value(parts[0], None if split.rest is None else jnp.asarray(split.rest)),
-        "max_steps": None if given.max_steps is None else jnp.asarray(steps, jnp.int32),
+        "max_steps": None if steps is None else jnp.asarray(steps, jnp.int32),
         "structure": structure,
         "by_bounds": bounded and not state_follows_utility(parts[5], dtype),
     }

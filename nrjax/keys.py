@@ -52,6 +52,11 @@ def step_key(key: Array, step: Array | int) -> Array:
     return jax.random.fold_in(key, step)
 
 
+def abstract_key() -> Any:
+    """Shape and dtype of a key."""
+    return jax.eval_shape(lambda: jax.random.key(0))
+
+
 def is_key(value: Any) -> bool:
     """Whether an array holds typed random keys."""
     return jnp.issubdtype(value.dtype, jax.dtypes.prng_key)

@@ -5,18 +5,19 @@ device does with its share of the trials in `lanes` and `tiles`.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 from jax import Array
 
-from nrjax._numerics import check
+from nrjax._numerics import check, check_integer
 from nrjax.engine import Path
 from nrjax.interaction import Interaction
 from nrjax.simulation import lanes, tiles
-from nrjax.simulation.batching import Batching, check_count
+from nrjax.simulation.batching import Batching
 from nrjax.simulation.lanes import Derived, Trials
-from nrjax.simulation.program import Program
+from nrjax.simulation.program import Program, share
 from nrjax.types import Outcome
 
 _ROWS = 2**30
@@ -29,17 +30,39 @@ _SESSIONS = 256
 """Sessions that run together, unless asked otherwise."""
 
 
-def _check_fields(fields: Sequence[str], known: tuple[str, ...]) -> None:
-    check(set(fields) <= set(known), "fields", sorted(fields), f"among {known}")
-
-
-def _derived(given: Derived, known: Sequence[str]) -> Derived:
-    names = [name for name, _ in given]
+def _program(
+    trial: Any,
+    work: Callable[..., Any],
+    chunk: int,
+    batching: Batching,
+    tile: int,
+    fields: Sequence[str] | None,
+    known: Sequence[str] | None,
+    derived: Derived,
+    options: Callable[[int], dict[str, Any]] = lambda capacity: {},
+) -> Program:
+    """The program for these results; `options` of `work` besides, by the rows of a device."""
+    chunk = check_integer("chunk", chunk, 1)
+    if known is not None:
+        check(set(fields or ()) <= set(known), "fields", sorted(fields or ()), f"among {known}")
+    known = known or fields or ()
+    names = [name for name, _ in derived]
     fresh = len(set(names)) == len(names) and not set(names) & set(known)
     check(fresh, "derived", names, f"names of their own, none of them among {tuple(known)}")
-    for name, function in given:
+    for name, function in derived:
         check(callable(function), f"derived {name!r}", function, "a function of a trial's results")
-    return tuple((name, function) for name, function in given)
+    devices = tuple(jax.local_devices() if batching.devices is None else batching.devices)
+    # Rounded up to whole tiles and powers of two, so that nearby sizes share a program.
+    most = share(chunk, len(devices))
+    capacity = -(-(2 ** (most - 1).bit_length()) // tile) * tile
+    given = {
+        "tile": tile,
+        "capacity": capacity,
+        "fields": None if fields is None else tuple(fields),
+        "derived": tuple((name, function) for name, function in derived),
+        **options(capacity),
+    }
+    return Program(trial, work, chunk, devices, tuple(given.items()))
 
 
 def outcomes(
@@ -52,7 +75,7 @@ def outcomes(
     """The program whose results are a dict of arrays by the names in `fields`, of `Outcome`'s.
 
     Args:
-        trial: an `Interaction`; or a `nrjax.simulation.family.Family`, whose results have a second
+        trial: an `Interaction`; or a `nrjax.simulation.sweeps.Family`, whose results have a second
             axis, of points.
         chunk: trials at a time.
         fields: what is kept of an `Outcome`. Releases may be large: leave out what is not wanted.
@@ -65,21 +88,17 @@ def outcomes(
     Raises:
         ValueError: a field is unknown, or a derived name is given twice or is a field's.
     """
-    batching = Batching() if batching is None else batching
-    chunk = check_count("chunk", chunk, 1)
-    _check_fields(fields, Outcome._fields)
+    batching = batching or Batching()
     tile, width = batching.resolve(trial)
-    program = Program(trial, lanes.run, chunk, batching, {"tile": tile})
-    right = f"at most {_ROWS} results on a device: chunk, rounded up, times points"
-    check(program.capacity * math.prod(trial.axes) <= _ROWS, "chunk", chunk, right)
-    program.options |= {
+
+    def options(capacity: int) -> dict[str, Any]:
+        right = f"at most {_ROWS} results on a device: chunk, rounded up, times points"
+        check(capacity * math.prod(trial.axes) <= _ROWS, "chunk", chunk, right)
         # One lane alone may round otherwise than several: few trials must not be their own program.
-        "lanes": min(width, max(program.capacity, 2)),
-        "inner_steps": batching.inner_steps,
-        "fields": tuple(fields),
-        "derived": _derived(derived, Outcome._fields),
-    }
-    return program
+        return {"lanes": min(width, max(capacity, 2)), "inner_steps": batching.inner_steps}
+
+    known = Outcome._fields
+    return _program(trial, lanes.run, chunk, batching, tile, fields, known, derived, options)
 
 
 def paths(
@@ -94,13 +113,12 @@ def paths(
     Its results are a dict of arrays (trials, steps, ...) by the names in `fields`, which are those
     of `nrjax.engine.Path`, and of what `derived` makes of a trial's `Path`, as in `outcomes`.
     """
-    batching = Batching() if batching is None else batching
-    chunk = check_count("chunk", chunk, 1)
-    _check_fields(fields, Path._fields)
+    batching = batching or Batching()
     tile, _ = batching.resolve(trial, stopping=False)
-    options = {"tile": tile, "length": int(trial.steps), "fields": tuple(fields)}
-    options["derived"] = _derived(derived, Path._fields)
-    return Program(trial, tiles.paths, chunk, batching, options)
+    known, length = Path._fields, {"length": int(trial.steps)}
+    return _program(
+        trial, tiles.run, chunk, batching, tile, fields, known, derived, lambda capacity: length
+    )
 
 
 def sessions(
@@ -127,12 +145,9 @@ def sessions(
     Raises:
         ValueError: `chunk` is not a positive integer.
     """
-    batching = Batching() if batching is None else batching
-    chunk = check_count("chunk", chunk, 1)
-    tile = _SESSIONS if batching.tile is None else batching.tile
-    kept = None if fields is None else tuple(fields)
-    options = {"tile": tile, "fields": kept, "derived": _derived(derived, kept or ())}
-    return Program(trial, tiles.sessions, chunk, batching, options)
+    batching = batching or Batching()
+    tile = batching.tile or _SESSIONS
+    return _program(trial, tiles.run, chunk, batching, tile, fields, None, derived)
 
 
 def simulate(
@@ -169,15 +184,20 @@ def simulate(
         ValueError: an argument is out of range.
     """
     check(isinstance(interaction, Interaction), "interaction", interaction, "a nrjax.Interaction")
-    batching = Batching() if batching is None else batching
     return Outcome(**run_all(key, interaction, trials, first_trial, batching, progress))
 
 
 def run_all(
-    key: Array, trial: Trials, trials: int, first_trial: int, batching: Batching, progress: bool
+    key: Array,
+    trial: Trials,
+    trials: int,
+    first_trial: int,
+    batching: Batching | None,
+    progress: bool,
 ) -> dict[str, Any]:
     """All fields of the outcomes, with progress if that is wanted."""
-    chunk = min(batching.resolve_chunk(trial), check_count("trials", trials, 1))
+    batching = batching or Batching()
+    chunk = min(batching.resolve_chunk(trial), check_integer("trials", trials, 1))
     if not progress:
         return outcomes(trial, chunk, batching=batching).run_all(key, trials, first_trial)
     from nrjax import progress as shown  # needs the extra

@@ -1,16 +1,19 @@
 """The same study at many points (sensitivities, levels, targets), as one program."""
 
+import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from nrjax._numerics import check
 from nrjax.interaction import Interaction
+from nrjax.pytrees import Pytree, static
 from nrjax.simulation import montecarlo
 from nrjax.simulation.batching import Batching
-from nrjax.simulation.family import Family
 from nrjax.types import Outcome
 
 
@@ -49,10 +52,110 @@ def sweep(
             range.
     """
     family = Family.of(interactions)
-    batching = Batching() if batching is None else batching
     whole = montecarlo.run_all(key, family, trials, first_trial, batching, progress)
-    return Outcome(**jax.tree.map(_points_first, whole))
+    return Outcome(**jax.tree.map(lambda leaf: np.swapaxes(leaf, 0, 1), whole))
 
 
-def _points_first(leaf: Any) -> np.ndarray:
-    return np.swapaxes(leaf, 0, 1)
+class Family(Pytree):
+    """Interactions alike in class and shape: one for each point of a sweep.
+
+    Attributes:
+        shared: leaves of the utility and the process that are the same in all of them, such as
+            the data.
+        varied: the other leaves, with a leading axis of points. Those of the other parts always
+            are, so that which numbers happen to be equal does not make another program.
+        points: how many there are.
+        places: of the leaves of an interaction, which ones are varied.
+        structure: the interaction's tree.
+    """
+
+    shared: tuple[Any, ...]
+    varied: tuple[Any, ...]
+    points: int = static()
+    places: tuple[bool, ...] = static()
+    structure: Any = static()
+
+    @classmethod
+    def of(cls, interactions: Iterable[Interaction]) -> "Family":
+        """The family of these interactions, in their order.
+
+        Raises:
+            ValueError: there are none, or one differs from the first in class, shape or dtype.
+        """
+        first: Interaction | None = None
+        may_be_shared: list[bool] = []
+        rows: list[list[Any]] = []
+        for number, one in enumerate(interactions):
+            right = "a nrjax.Interaction"
+            check(isinstance(one, Interaction), f"interactions[{number}]", one, right)
+            if first is None:
+                first, may_be_shared = one, _may_be_shared(one)
+            difference = _difference(first, one)
+            if difference is not None:
+                raise ValueError(
+                    f"interactions[{number}] differs from the first in {difference}: interactions "
+                    "of a sweep must be alike in class, shape and dtype"
+                )
+            # Copies of what is shared go as soon as they are known for it: it may be large.
+            same = zip(jax.tree.leaves(first), jax.tree.leaves(one), strict=True)
+            rows.append([a if _same(a, b) else b for a, b in same])
+        check(first is not None, "interactions", interactions, "at least one")
+        leaves = list(zip(*rows, strict=True))
+        places = tuple(
+            not may or any(one is not these[0] for one in these)
+            for may, these in zip(may_be_shared, leaves, strict=True)
+        )
+        return cls(
+            shared=tuple(t[0] for t, varied in zip(leaves, places, strict=True) if not varied),
+            varied=tuple(jnp.stack(t) for t, varied in zip(leaves, places, strict=True) if varied),
+            points=len(rows),
+            places=places,
+            structure=jax.tree.structure(first),
+        )
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The axis of points that results have beside that of trials."""
+        return (self.points,)
+
+    def at(self, point: Array) -> tuple[Array, ...]:
+        """The varied leaves of one point, for `member`."""
+        return tuple(leaf[point] for leaf in self.varied)
+
+    def member(self, varied: tuple[Array, ...]) -> Interaction:
+        """The interaction that has these varied leaves."""
+        own, common = iter(varied), iter(self.shared)
+        leaves = [next(own) if place else next(common) for place in self.places]
+        return jax.tree.unflatten(self.structure, leaves)
+
+
+def _may_be_shared(interaction: Interaction) -> list[bool]:
+    """Which leaves are of a part that may be large, and that a sweep seldom changes."""
+    paths = [path[0] for path, _ in jax.tree.leaves_with_path(interaction)]
+    return [getattr(part, "name", None) in ("utility", "process") for part in paths]
+
+
+def _difference(one: Interaction, other: Interaction) -> str | None:
+    """What keeps two interactions from being alike; None if they are."""
+    for field in dataclasses.fields(Interaction):
+        if field.metadata.get("static", False):
+            continue  # it follows from the others
+        a, b = (getattr(interaction, field.name) for interaction in (one, other))
+        if type(a) is not type(b):
+            return f"{field.name}: {type(a).__name__} and {type(b).__name__}"
+        if jax.tree.structure(a) != jax.tree.structure(b):
+            return f"{field.name}: parts or static fields of {type(a).__name__}"
+        for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+            if (jnp.shape(x), jnp.result_type(x)) != (jnp.shape(y), jnp.result_type(y)):
+                return (
+                    f"{field.name}: {jnp.result_type(x)}{list(jnp.shape(x))} and "
+                    f"{jnp.result_type(y)}{list(jnp.shape(y))}"
+                )
+    return None
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two leaves are the same bits; of one and the same array without a look."""
+    if one is other:
+        return True
+    return np.asarray(one).tobytes() == np.asarray(other).tobytes()

@@ -18,7 +18,7 @@ from nrjax.simulation.batching import Batching
 from nrjax.simulation.bins import Bins, LogBins, WholeBins
 from nrjax.simulation.program import Program
 from nrjax.simulation.sketches import Fold, Sketch
-from nrjax.simulation.sketching import SketchProgram, sketches
+from nrjax.simulation.sketching import sketches
 from nrjax.simulation.tiles import Session
 from nrjax.study.layout import Coordinate, Pass, Variable
 from nrjax.study.sketched import sketch_pass
@@ -292,13 +292,6 @@ def _split(quantities: Mapping[str, Quantity]) -> tuple[tuple[str, ...], Any]:
 def _folded(program: Program, sketch: Sketch | None, chunk: int) -> Program:
     # Whatever the number of trials, so that more of them need no other program.
     return program if sketch is None else sketches(program, sketch, chunk)
-
-
-def again(program: Program, other: Program) -> Program:
-    """A program like another one that may be compiled already, in its place."""
-    if isinstance(program, SketchProgram) and isinstance(other, SketchProgram):
-        return other.of(*program.trial)
-    return other.of(program.trial)
 
 
 # One trial, for shapes and fingerprints.

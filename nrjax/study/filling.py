@@ -5,13 +5,13 @@ import importlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Protocol
 
 import jax
 from jax import Array
 
 from nrjax.simulation.program import Program
-from nrjax.study.case import Plan, again
+from nrjax.study.case import Plan
 from nrjax.study.store import Store, Writer
 
 Plans = Mapping[str, Mapping[str, Plan]]
@@ -32,17 +32,9 @@ class Progress(Protocol):
 
 def programs(plans: Plans) -> dict[tuple[str, str], Program]:
     """What computes each pass of each case; those alike in all but numbers share a compilation."""
-    found: dict[Any, Program] = {}
-    result = {}
-    for case, passes in plans.items():
-        for name, plan in passes.items():
-            program = plan.make()
-            leaves, structure = jax.tree.flatten(program.trial)
-            shapes = tuple((jax.numpy.shape(x), jax.numpy.result_type(x)) for x in leaves)
-            kind = (name, plan.meaning[0], structure, shapes, program.chunk)
-            # Batches stay as they were chosen for the first.
-            result[case, name] = again(program, found.setdefault(kind, program))
-    return result
+    return {
+        (case, name): plan.make() for case, passes in plans.items() for name, plan in passes.items()
+    }
 
 
 def fill(

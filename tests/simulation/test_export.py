@@ -15,7 +15,7 @@ import nrjax
 from nrjax import counts
 from nrjax.erm import LogisticProblem, RidgeProblem
 from nrjax.simulation import montecarlo
-from nrjax.simulation.family import Family
+from nrjax.simulation.sweeps import Family
 from nrjax.simulation.program import _on_devices
 from nrjax.simulation.sketching import SketchProgram, sketches
 from nrjax.study.filling import programs

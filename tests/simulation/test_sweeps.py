@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import nrjax
-from nrjax.simulation.family import Family
+from nrjax.simulation.sweeps import Family
 from nrjax.simulation.program import _on_devices
 from tests.problems import scalar, small_logistic
 
