@@ -1,8 +1,7 @@
 """Keys of JAX's own generator, threefry2x32, whose hash is one kernel on CPUs.
 
-On CPUs JAX writes the 20 rounds of the hash (Salmon et al. 2011) as a loop of five turns, which XLA
-cannot fuse: each turn goes through memory, and takes tens of microseconds however few numbers are
-drawn. Written out, the same bits come several times as fast. Elsewhere JAX's own kernels are good.
+There JAX writes the 20 rounds of the hash (Salmon et al. 2011) as a loop of five turns, which XLA
+cannot fuse. Written out, the same bits come several times as fast.
 """
 
 import math

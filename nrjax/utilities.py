@@ -49,13 +49,10 @@ class UtilitySequence(Utility, Generic[U]):
                 `sensitivity` is below what one of them states.
         """
         check(len(utilities) > 0, "utilities", utilities, "at least one")
-        shapes = {
-            (jax.tree.structure(one), tuple(np.shape(leaf) for leaf in jax.tree.leaves(one)))
-            for one in utilities
-        }
+        shapes = {(jax.tree.structure(u), *map(np.shape, jax.tree.leaves(u))) for u in utilities}
         check(len(shapes) == 1, "utilities", list(utilities), "of one class and one set of shapes")
-        leaves = jax.tree.leaves(utilities[0])
-        check(len(leaves) > 0, "utilities", list(utilities), "made of arrays")
+        made = len(jax.tree.leaves(utilities[0])) > 0
+        check(made, "utilities", list(utilities), "made of arrays")
         own = [concrete(one.sensitivity) for one in utilities]
         largest = max((float(np.max(number)) for number in own if number is not None), default=0.0)
         if sensitivity is None and all(number is not None for number in own):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._numerics import check
+from nrjax._numerics import check, check_integer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,9 +42,8 @@ class LogBins:
             ("highest", self.lowest + 1, 127),
             ("digits", 0, 20),
         ):
-            number = getattr(self, name)
-            ok = type(number) is int and least <= number <= most
-            check(ok, name, number, f"an integer from {least} to {most}")
+            number = check_integer(name, getattr(self, name), least, most)
+            object.__setattr__(self, name, number)
 
     @classmethod
     def covering(cls, low: float, high: float, digits: int, *, signed: bool = False) -> "LogBins":
@@ -133,9 +132,8 @@ class WholeBins:
     missing: bool = False
 
     def __post_init__(self):
-        ok = type(self.lowest) is int and type(self.highest) is int
-        right = f"an integer from lowest = {self.lowest} on"
-        check(ok and self.lowest <= self.highest, "highest", self.highest, right)
+        for name, least in (("lowest", -(2**31)), ("highest", self.lowest)):
+            object.__setattr__(self, name, check_integer(name, getattr(self, name), least))
 
     @property
     def resolution(self) -> float:

@@ -1,10 +1,9 @@
 """What one device does with its share of the trials.
 
-A `vmap` of a stopping loop runs every lane as long as the slowest. Here a fixed number of lanes
-take a few masked steps at a time; lanes whose trial has ended are written out and refilled with
-the next trials. Releases are assessed in tiles of a fixed number of trials, so that a trial's bits
-do not depend on how many others there are: a matrix product differs in the last bits between
-batch sizes, not between places in a batch of a power of two.
+A fixed number of lanes take a few masked steps at a time; lanes whose trial has ended are written
+out and refilled with the next trials. Releases are assessed in tiles of a fixed number of trials: a
+matrix product differs in the last bits between batch sizes, not between places in a batch of a
+power of two.
 """
 
 import math

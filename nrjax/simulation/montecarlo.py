@@ -1,8 +1,4 @@
-"""Many trials: chunks of bounded memory, sharded over devices.
-
-How they are batched is in `batching`, the compiled program that runs them in `program`, and what a
-device does with its share of the trials in `lanes` and `tiles`.
-"""
+"""Many trials, in chunks of bounded memory, sharded over devices: `simulate`, and programs."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -81,9 +77,8 @@ def outcomes(
         fields: what is kept of an `Outcome`. Releases may be large: leave out what is not wanted.
         batching: lanes, tiles and devices.
         derived: pairs `(name, function)` for more results in the same dict: `function(outcome)`,
-            an array, of one trial's `Outcome`, taken on the device when the trial ends. So the
-            norm of a hypothesis is kept without the hypothesis. A trial that failed at its start
-            has one of NaN. Define functions once, at module level: each new one is compiled anew.
+            an array, of one trial's `Outcome`, taken on the device when the trial ends. Define
+            functions once, at module level: each new one is compiled anew.
 
     Raises:
         ValueError: a field is unknown, or a derived name is given twice or is a field's.
@@ -110,8 +105,7 @@ def paths(
 ) -> Program:
     """The program that runs whole paths, stopped or not: `nrjax.scan_path` of each trial.
 
-    Its results are a dict of arrays (trials, steps, ...) by the names in `fields`, which are those
-    of `nrjax.engine.Path`, and of what `derived` makes of a trial's `Path`, as in `outcomes`.
+    As `outcomes`, of `nrjax.Path`: its arrays have shape (trials, steps, ...).
     """
     batching = batching or Batching()
     tile, _ = batching.resolve(trial, stopping=False)
@@ -128,11 +122,10 @@ def sessions(
     fields: Sequence[str] | None = None,
     derived: Derived = (),
 ) -> Program:
-    """The program that runs a trial as a whole: `trial.run(key)`, with the key of each number.
+    """The program that runs a trial as a whole: trial i is `trial.run(nrjax.trial_key(key, i))`.
 
     For what is no single interaction, such as a session of many mechanisms under one budget
-    (`nrjax.counts.CountRelease`). Its results are a dict of arrays by the names of the NamedTuple
-    that `run` returns; trial i is `trial.run(nrjax.trial_key(key, i))`.
+    (`nrjax.counts.CountRelease`). Results are named by the NamedTuple that `run` returns.
 
     Args:
         trial: a pytree with a method `run`; its fields that are no arrays are part of the program.

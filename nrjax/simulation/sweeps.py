@@ -28,12 +28,9 @@ def sweep(
 ) -> Outcome:
     """Run the same trials of many interactions that differ in numbers alone.
 
-    One vmapped program runs all points: lanes are shared, so that a point whose trials are long
-    does not keep the others waiting, and other numbers, as many of them, do not compile again.
-    Points share their random numbers: trial i has the same noise at each, which makes differences
-    between points far less noisy than the points themselves (common random numbers). So it is the
-    trial i that `simulate` gives, up to the last bits, as the two are compiled apart. Another call
-    with the same key shares them too.
+    One program runs all points, which share its lanes, and other numbers, as many of them, do not
+    compile again. Trial i has the same noise at each point (common random numbers): that of the
+    trial i that `simulate` gives, up to the last bits, as the two are compiled apart.
 
     Args:
         key: the study's key; calls that are to be independent need keys of their own.
@@ -82,14 +79,12 @@ class Family(Pytree):
         Raises:
             ValueError: there are none, or one differs from the first in class, shape or dtype.
         """
-        first: Interaction | None = None
-        may_be_shared: list[bool] = []
         rows: list[list[Any]] = []
+        first: Any = None
         for number, one in enumerate(interactions):
             right = "a nrjax.Interaction"
             check(isinstance(one, Interaction), f"interactions[{number}]", one, right)
-            if first is None:
-                first, may_be_shared = one, _may_be_shared(one)
+            first = one if first is None else first
             difference = _difference(first, one)
             if difference is not None:
                 raise ValueError(
@@ -99,15 +94,17 @@ class Family(Pytree):
             # Copies of what is shared go as soon as they are known for it: it may be large.
             same = zip(jax.tree.leaves(first), jax.tree.leaves(one), strict=True)
             rows.append([a if _same(a, b) else b for a, b in same])
-        check(first is not None, "interactions", interactions, "at least one")
+        check(len(rows) > 0, "interactions", interactions, "at least one")
         leaves = list(zip(*rows, strict=True))
+        parts = [path[0].name for path, _ in jax.tree.leaves_with_path(first)]
         places = tuple(
-            not may or any(one is not these[0] for one in these)
-            for may, these in zip(may_be_shared, leaves, strict=True)
+            part not in ("utility", "process") or any(one is not these[0] for one in these)
+            for part, these in zip(parts, leaves, strict=True)
         )
+        each = list(zip(leaves, places, strict=True))
         return cls(
-            shared=tuple(t[0] for t, varied in zip(leaves, places, strict=True) if not varied),
-            varied=tuple(jnp.stack(t) for t, varied in zip(leaves, places, strict=True) if varied),
+            shared=tuple(these[0] for these, varied in each if not varied),
+            varied=tuple(jnp.stack(these) for these, varied in each if varied),
             points=len(rows),
             places=places,
             structure=jax.tree.structure(first),
@@ -129,12 +126,6 @@ class Family(Pytree):
         return jax.tree.unflatten(self.structure, leaves)
 
 
-def _may_be_shared(interaction: Interaction) -> list[bool]:
-    """Which leaves are of a part that may be large, and that a sweep seldom changes."""
-    paths = [path[0] for path, _ in jax.tree.leaves_with_path(interaction)]
-    return [getattr(part, "name", None) in ("utility", "process") for part in paths]
-
-
 def _difference(one: Interaction, other: Interaction) -> str | None:
     """What keeps two interactions from being alike; None if they are."""
     for field in dataclasses.fields(Interaction):
@@ -146,16 +137,12 @@ def _difference(one: Interaction, other: Interaction) -> str | None:
         if jax.tree.structure(a) != jax.tree.structure(b):
             return f"{field.name}: parts or static fields of {type(a).__name__}"
         for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
-            if (jnp.shape(x), jnp.result_type(x)) != (jnp.shape(y), jnp.result_type(y)):
-                return (
-                    f"{field.name}: {jnp.result_type(x)}{list(jnp.shape(x))} and "
-                    f"{jnp.result_type(y)}{list(jnp.shape(y))}"
-                )
+            forms = [f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}" for leaf in (x, y)]
+            if forms[0] != forms[1]:
+                return f"{field.name}: {forms[0]} and {forms[1]}"
     return None
 
 
 def _same(one: Any, other: Any) -> bool:
     """Whether two leaves are the same bits; of one and the same array without a look."""
-    if one is other:
-        return True
-    return np.asarray(one).tobytes() == np.asarray(other).tobytes()
+    return one is other or np.asarray(one).tobytes() == np.asarray(other).tobytes()

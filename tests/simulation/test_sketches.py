@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from nrjax.simulation import montecarlo
 from nrjax.simulation.bins import LogBins, WholeBins
+from nrjax.simulation.program import _on_devices
 from nrjax.simulation.sketches import (
     BLOCK,
     MOMENTS,
@@ -19,7 +21,7 @@ from nrjax.simulation.sketches import (
     described,
     merge_moments,
 )
-from nrjax.simulation.sketching import SketchProgram, sketches
+from nrjax.simulation.sketching import sketches
 from tests.draws import LEVELS, SKETCH, Draws, expected
 
 KEY = jax.random.key(5)
@@ -80,13 +82,6 @@ def moments_by_numpy(kept, prefix):
         ]
         found.append(np.stack(row, axis=-1))
     return np.stack(found, axis=-2)
-
-
-def assert_same(one, two):
-    """Equal bits, NaN included."""
-    assert one.keys() == two.keys()
-    for name in one:
-        np.testing.assert_array_equal(one[name], two[name], err_msg=name, strict=True)
 
 
 def odd_values(bins, dtype):
@@ -186,8 +181,9 @@ def test_planted_uncounted_mean_of_rounding_is_noticed(kept):
 
 def test_eight_devices_give_the_same_bits(program):
     eight = sketches(montecarlo.sessions(Draws(0.7), TRIALS, EIGHT), SKETCH)
-    assert_same(program.run(KEY, TRIALS), eight.run(KEY, TRIALS))
-    assert_same(program.run(KEY, 1, 2**32 - 1), eight.run(KEY, 1, 2**32 - 1))
+    for given in ((TRIALS, 0), (1, 2**32 - 1)):
+        one, other = program.run(KEY, *given), eight.run(KEY, *given)
+        chex.assert_trees_all_equal(one, other, strict=True)
 
 
 @pytest.mark.parametrize(
@@ -228,14 +224,12 @@ def test_merging_is_associative():
 
 
 def test_another_trial_and_thresholds_need_no_other_program(kept, program):
+    program.run(KEY, TRIALS)
+    before = _on_devices._cache_size()
     lower = dataclasses.replace(SKETCH.folds["utility"], thresholds=(2.0,))
-    other = program.of(
-        Draws(0.0), dataclasses.replace(SKETCH, folds={**SKETCH.folds, "utility": lower})
-    )
-    assert isinstance(other, SketchProgram)
-    assert other.options == program.options
-    with jax.log_compiles(False):
-        found = other.run(KEY, TRIALS)
+    sketch = dataclasses.replace(SKETCH, folds={**SKETCH.folds, "utility": lower})
+    found = sketches(montecarlo.sessions(Draws(0.0), TRIALS, ONE), sketch).run(KEY, TRIALS)
+    assert _on_devices._cache_size() == before
     size = SKETCH.groups[""].size
     assert found["counts"][size - 1] == np.sum(kept["utility"] > 2.0)
     epsilon = found["moments"][0]
@@ -270,15 +264,15 @@ def test_what_does_not_fit_is_refused():
     ):
         with pytest.raises(ValueError, match=message):
             sketches(base, Sketch(folds)).prepare(KEY)
-    with pytest.raises(ValueError, match="at most 2\\^30"):
-        sketches(base, Sketch({"epsilon": Fold()}), 2**31)
-    with pytest.raises(ValueError, match="at most chunk"):
-        sketches(base, Sketch({"epsilon": Fold()})).run(KEY, 9)
-    with pytest.raises(ValueError, match="at least one"):
-        Sketch({})
-    with pytest.raises(ValueError, match="highest"):
-        LogBins(3, 3, 2)
-    with pytest.raises(ValueError, match="digits"):
-        LogBins(0, 3, 21)
-    with pytest.raises(ValueError, match="thresholds"):
-        Fold((np.nan,))
+    mean = Sketch({"epsilon": Fold()})
+    for build, message in (
+        (lambda: sketches(base, mean, 2**31), "at most 2\\^30"),
+        (lambda: sketches(base, mean).run(KEY, 9), "at most chunk"),
+        (lambda: Sketch({}), "at least one"),
+        (lambda: LogBins(3, 3, 2), "highest"),
+        (lambda: LogBins(0, 3, 21), "digits"),
+        (lambda: WholeBins(3, 2), "highest"),
+        (lambda: Fold((np.nan,)), "thresholds"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            build()
