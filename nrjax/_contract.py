@@ -11,15 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.extend.core import ClosedJaxpr, Literal
+from jax.interpreters.partial_eval import dce_jaxpr
 
 from nrjax._modes import set_aside
 from nrjax._shown import shown
 from nrjax.keys import abstract_key
 from nrjax.types import Utility, overrides
-
-_INLINED = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call"}
-"""Primitives that call one function on their operands, in order."""
 
 
 class _Part:
@@ -166,30 +163,8 @@ def state_follows_utility(rule: Any, dtype: Any) -> bool:
     """
     key = abstract_key()
     one = jax.ShapeDtypeStruct((), dtype)
-    state = jax.eval_shape(rule.init, key, one)
     with set_aside():
+        state = jax.eval_shape(rule.init, key, one)
         program = jax.make_jaxpr(lambda *given: rule.step(*given)[0])(key, state, one, one)
-    marks = [False] * (len(program.jaxpr.invars) - 1) + [True]
-    return any(_reached(program.jaxpr, marks))
-
-
-def _reached(program: Any, marks: list[bool]) -> list[bool]:
-    """Which results of a traced program depend on the arguments that are marked."""
-    marked = {variable for variable, mark in zip(program.invars, marks, strict=True) if mark}
-
-    def is_marked(operand: Any) -> bool:
-        return not isinstance(operand, Literal) and operand in marked
-
-    for equation in program.eqns:
-        if any("Ref" in type(v.aval).__name__ for v in (*equation.invars, *equation.outvars)):
-            return [True] * len(program.outvars)  # what is kept in one may come out anywhere
-        operands = [is_marked(operand) for operand in equation.invars]
-        inside = [part for part in equation.params.values() if isinstance(part, ClosedJaxpr)]
-        results = [any(operands)] * len(equation.outvars)
-        if equation.primitive.name in _INLINED and len(inside) == 1:
-            inner = inside[0].jaxpr
-            if len(inner.invars) == len(operands):
-                results = _reached(inner, operands)
-        pairs = zip(equation.outvars, results, strict=True)
-        marked |= {variable for variable, mark in pairs if mark}
-    return [is_marked(operand) for operand in program.outvars]
+    _, used = dce_jaxpr(program.jaxpr, [True] * len(program.jaxpr.outvars))
+    return used[-1]

@@ -12,7 +12,7 @@ import pytest
 
 import nrjax
 from nrjax.erm import LogisticProblem, RidgeProblem
-from nrjax.stopping import LaplaceTests, first_yes
+from nrjax.stopping import first_yes
 from nrjax.types import Status
 from tests.problems import Ceiled, Distance, Planted, interaction, scalar
 
@@ -28,30 +28,20 @@ def simulate(trials, **changes):
 
 
 OBJECTS = (None, "0.5", np.array([None]), np.array(["1"]), 1j, [1.0, 2.0])
+X, Y = np.ones((4, 2)) / 2, np.array([1.0, -1.0, 1.0, -1.0])
+PURE = nrjax.PureGuarantee(1.0)
 
-CONSTRUCTORS = [
+CALLS = [
     ("sensitivity", nrjax.PureGuarantee),
     ("sensitivity", lambda bad: nrjax.LinearBoundary(bad, 1e-6, 1.0, 10.0)),
     ("delta", lambda bad: nrjax.LinearBoundary(1.0, bad, 1.0, 10.0)),
     ("rho", lambda bad: nrjax.MixtureBoundary(1.0, 1e-6, bad)),
     ("sensitivity", lambda bad: nrjax.AboveThreshold(0.0, bad, 0.5)),
     ("epsilon", lambda bad: nrjax.AboveThreshold(0.0, 1.0, bad)),
-    ("epsilon", lambda bad: LaplaceTests(0.0, 1.0, bad)),
+    ("epsilon", lambda bad: nrjax.LaplaceTests(0.0, 1.0, bad)),
     ("sensitivity", lambda bad: nrjax.ReducedAboveThreshold(0.0, bad)),
-]
-
-
-@pytest.mark.parametrize("bad", OBJECTS, ids=repr)
-@pytest.mark.parametrize(("name", "build"), CONSTRUCTORS)
-def test_parameters_are_numbers(name, build, bad):
-    with pytest.raises(ValueError, match=rf"^{name} = .*: must be "):
-        build(bad)
-
-
-X, Y = np.ones((4, 2)) / 2, np.array([1.0, -1.0, 1.0, -1.0])
-PURE = nrjax.PureGuarantee(1.0)
-
-CALLS = [
+    ("threshold", nrjax.PublicThreshold),
+    ("threshold", lambda bad: nrjax.AboveThreshold(bad, 1.0, 1.0)),
     ("labels", lambda bad: LogisticProblem.fit(X, bad, 0.1)),
     ("labels", lambda bad: RidgeProblem.fit(X, bad, 0.1)),
     ("features", lambda bad: RidgeProblem.fit(bad, Y, 0.1)),
@@ -67,6 +57,8 @@ CALLS = [
     ("rate1", lambda bad: nrjax.Skellam((), bad, 1.0)),
     ("eta", lambda bad: nrjax.LaplaceJumps((), bad, 2.0)),
     ("rule", lambda bad: first_yes(KEY, bad, [1.0])),
+    ("utilities", lambda bad: first_yes(KEY, nrjax.PublicThreshold(0.0), bad)),
+    ("value", lambda bad: interaction(value=bad)),
     ("max_steps", lambda bad: interaction(max_steps=bad or "")),
     ("trials", simulate),
     ("key", run),
@@ -81,22 +73,18 @@ def test_what_is_no_number_is_named(name, call, bad):
         call(bad)
 
 
+@pytest.mark.parametrize("bad", OBJECTS, ids=repr)
+def test_parameters_are_numbers(bad):
+    for name, build in CALLS[:8]:
+        with pytest.raises(ValueError, match=rf"^{name} = .*: must be "):
+            build(bad)
+
+
 def test_epsilons_of_queries_are_numbers():
     rule = nrjax.ReducedAboveThreshold(0.0, 1.0)
     for bad in ("ab", [None, None], ["a", "b"], [1j, 2j], [1.0], [1.0, 0.5]):
         with pytest.raises(ValueError, match=r"^epsilons (= .*: must be|has shape)"):
             first_yes(KEY, rule, [1.0, 2.0], bad)
-
-
-@pytest.mark.parametrize("bad", OBJECTS[:-1], ids=repr)
-def test_thresholds_and_values_are_numbers(bad):
-    for kind in (nrjax.PublicThreshold, lambda bad: nrjax.AboveThreshold(bad, 1.0, 1.0)):
-        with pytest.raises(ValueError, match=r"^threshold = .*: must be a number"):
-            kind(bad)
-    with pytest.raises(ValueError, match=r"^value = .*: must be numbers"):
-        interaction(value=bad)
-    with pytest.raises(ValueError, match=r"^utilities "):
-        first_yes(KEY, nrjax.PublicThreshold(0.0), bad)
 
 
 def Part(other, name, gives):
@@ -204,7 +192,8 @@ def test_errors_and_representations_hold_no_arrays():
     with pytest.raises(ValueError, match=r"^threshold = float64\[1001\]: must be") as error:
         nrjax.PublicThreshold(np.append(large, np.nan))
     assert len(str(error.value)) < 200
-    assert "step=int32[10]" in repr(simulate(10))
+    many = nrjax.Outcome(*[np.zeros(10, np.int32)] * len(nrjax.Outcome._fields))
+    assert "step=int32[10]" in repr(many)
 
 
 @pytest.mark.parametrize("value", [[2, 1], jnp.array([2, 1]), [2.0, 1.0]], ids=repr)
@@ -317,10 +306,11 @@ def test_rules_whose_state_follows_the_utility(rule, utility):
 
 def test_inverted_bounds_end_the_trial():
     inverted = Bounded(3.0, width=-0.2)
+    planted = {factor: Planted(GUARANTEE, factor) for factor in (1.0, -1.0)}
     for rule, cost in ((RULE, 0.0), (nrjax.AboveThreshold(-0.5, 0.01, 0.5), np.inf)):
-        outcome = simulate(4, rule=rule, utility=inverted)
+        outcome = simulate(4, rule=rule, utility=inverted, guarantee=planted[1.0])
         assert np.all(outcome.status == Status.INVALID_BOUNDS)
         np.testing.assert_array_equal(outcome.test_epsilon, cost)
-    outcome = simulate(4, guarantee=Planted(GUARANTEE, -1.0), utility=inverted)
+    outcome = simulate(4, rule=RULE, utility=inverted, guarantee=planted[-1.0])
     assert np.all(outcome.status == Status.INVALID_COST)
     assert np.all(outcome.epsilon == np.inf)

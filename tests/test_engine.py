@@ -183,14 +183,14 @@ def test_an_epsilon_no_time_reaches_is_a_status_under_a_trace():
 
 
 class Counting(nrjax.PublicThreshold):
-    """Charges 1 an answer."""
+    """Charges 1 an answer, and 100 for a yes."""
 
     def cost(self, epsilon, stopped=True, answers=1):
-        return answers * jnp.ones_like(epsilon)
+        return (answers + 100 * jnp.asarray(stopped)) * jnp.ones_like(epsilon)
 
 
 class Failing(Counting):
-    """Cannot go on at its third query."""
+    """Cannot go on at its third query, whatever it says."""
 
     def status(self, state):
         return jnp.where(state == 3, Status.INVALID_TIME, Status.RUNNING)
@@ -200,10 +200,10 @@ def test_a_rule_is_told_how_many_releases_it_has_judged():
     outcome = run(rule=Counting(1.0))
     assert (outcome.status, outcome.test_epsilon) == (Status.EXHAUSTED, 50)
     outcome = run(rule=Counting(-0.5))
-    assert (outcome.status, outcome.test_epsilon) == (Status.STOPPED, outcome.step + 1)
+    assert (outcome.status, outcome.test_epsilon) == (Status.STOPPED, outcome.step + 101)
     path = nrjax.scan_path(KEY, interaction(rule=Counting(-1e9)))
-    np.testing.assert_array_equal(path.test_epsilon, np.arange(1, 51))
-    # The query at which the rule itself fails is counted, to the safe side.
+    np.testing.assert_array_equal(path.test_epsilon, np.arange(101, 151))
+    # The query at which the rule itself fails is counted, to the safe side; as a no.
     outcome = run(rule=Failing(1.0))
     assert (outcome.status, outcome.step, outcome.test_epsilon) == (Status.INVALID_TIME, 2, 3)
     found = jax.jit(lambda u: first_yes(KEY, Failing(1.0), u))(jnp.zeros(5))
@@ -228,8 +228,8 @@ def test_without_a_guarantee_epsilon_is_nan_and_the_loss_is_reported():
 
 def test_vmap_over_sensitivity_and_tightness_traces_once():
     @jax.jit
-    @chex.assert_max_traces(n=1)
     @jax.vmap
+    @chex.assert_max_traces(n=1)
     def epsilon(sensitivity, level):
         guarantee = nrjax.LinearBoundary.tight_at_epsilon(level, sensitivity, 1e-6)
         grid = nrjax.Grid.geometric(guarantee, 1.5 * level, 20.0, 10)

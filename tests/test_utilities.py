@@ -4,7 +4,6 @@ from typing import Any
 
 import chex
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -19,40 +18,6 @@ class Sensitive(Distance):
     """A distance that one row moves by at most `sensitivity`."""
 
     sensitivity: Any = 0.5
-
-
-class Priced(nrjax.StoppingRule):
-    """A rule that charges its own price."""
-
-    threshold: Any
-    price: Any = 0.25
-
-    def init(self, key, epsilon):
-        return ()
-
-    def step(self, key, state, epsilon, utility):
-        return state, utility >= self.threshold
-
-    def cost(self, epsilon, stopped=True, answers=1):
-        return jnp.full_like(epsilon, self.price)
-
-
-class Breaking(Priced):
-    """Loses its law at a step, and charges by its answer."""
-
-    at: Any = 3
-
-    def init(self, key, epsilon):
-        return jnp.int32(0)
-
-    def step(self, key, state, epsilon, utility):
-        return state + 1, utility >= self.threshold
-
-    def cost(self, epsilon, stopped=True, answers=1):
-        return jnp.where(stopped, self.price, self.price / 2)
-
-    def status(self, state):
-        return jnp.where(state > self.at, Status.INVALID_TIME, Status.RUNNING)
 
 
 TARGETS = np.array([30.0, -20.0, 3.0, 10.0, 4.0])
@@ -155,17 +120,10 @@ def test_promises_that_fit_are_accepted():
     assert nrjax.run_until(KEY, five(rule=rule, utility=utility)).step == 4
 
 
-def test_a_rule_that_fails_ends_the_trial_and_is_charged_for_noes():
-    outcome = nrjax.run_until(KEY, five(rule=Breaking(np.inf)))
-    assert (outcome.status, outcome.step) == (Status.INVALID_TIME, 3)
-    assert outcome.test_epsilon == 0.125
-    for rule in (Breaking(-np.inf), Priced(np.inf)):
-        assert nrjax.run_until(KEY, five(rule=rule)).test_epsilon == 0.25
-
-
 def test_a_nan_utility_is_not_covered_by_what_a_private_rule_states():
     broken = Distance(3.0, broken=-1e6)  # NaN from the first release on
-    for rule, charged in ((Priced(0.0), np.inf), (nrjax.PublicThreshold(0.0), 0.0)):
+    rules = nrjax.AboveThreshold(0.0, 0.5, 1.0), nrjax.PublicThreshold(0.0)
+    for rule, charged in zip(rules, (np.inf, 0.0), strict=True):
         outcome = nrjax.run_until(KEY, interaction(utility=broken, rule=rule))
         assert (outcome.status, outcome.test_epsilon) == (Status.NAN_UTILITY, charged)
         assert outcome.epsilon == outcome.mechanism_epsilon + charged

@@ -23,9 +23,10 @@ def simulate(trial, trials, batching=SMALL, **options):
     return nrjax.simulate(KEY, trial, trials=trials, batching=batching, **options)
 
 
-def logistic_parts(target=1.05):
+def logistic_parts(tight_at=1.0, target=1.05, factor=1.0):
     problem = small_logistic()
-    guarantee = nrjax.LinearBoundary.tight_at_epsilon(1.0, problem.l2_sensitivity, 1e-6)
+    sensitivity = factor * problem.l2_sensitivity
+    guarantee = nrjax.LinearBoundary.tight_at_epsilon(tight_at, sensitivity, 1e-6)
     return {
         "value": problem.optimum,
         "process": nrjax.Brownian((problem.dimension,)),

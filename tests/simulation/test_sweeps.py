@@ -19,21 +19,7 @@ POINTS = [(tight_at, target) for tight_at in (0.5, 1.5) for target in (1.02, 1.0
 
 def points_of(points=POINTS):
     """Interactions at levels of tightness, targets, and sensitivities in units of the problem's."""
-    made = []
-    for tight_at, target, *factor in points:
-        sensitivity = small_logistic().l2_sensitivity * (factor[0] if factor else 1.0)
-        guarantee = nrjax.LinearBoundary.tight_at_epsilon(tight_at, sensitivity, 1e-6)
-        made.append(
-            nrjax.Interaction(
-                **logistic_parts(target)
-                | {
-                    "guarantee": guarantee,
-                    "schedule": nrjax.Grid.geometric(guarantee, 0.8, 30.0, 60),
-                    "shift": None,
-                }
-            )
-        )
-    return made
+    return [nrjax.Interaction(**logistic_parts(*point)) for point in points]
 
 
 @pytest.fixture(scope="module")
