@@ -157,10 +157,12 @@ def _check_times(times: Any) -> Array:
         times = jnp.asarray(times, float_dtype(times))
         check(times.ndim == 1 and times.size > 0, "times", times, right)
         return times
-    # After the cast: a time too small or too large for the dtype is found too.
+    # After the cast: a time too small or too large for the dtype is found too. XLA takes subnormal
+    # ones for 0.
     with np.errstate(over="ignore"):
         seen = seen.astype(float_dtype(seen))
     check(seen.ndim == 1 and seen.size > 0, "times", times, right)
     falling = np.all(seen[1:] <= seen[:-1])
-    check(falling & np.all(np.isfinite(seen) & (seen > 0)), "times", times, right)
+    normal = np.all(np.isfinite(seen) & (seen >= jnp.finfo(seen.dtype).tiny))
+    check(falling & normal, "times", times, right)
     return jnp.asarray(seen)

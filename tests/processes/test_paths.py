@@ -175,6 +175,13 @@ def test_times_are_checked(times):
             noise_path(jax.random.key(0), BROWNIAN, given)
 
 
+def test_the_smallest_time_is_a_normal_number(dtype):
+    tiny = jnp.finfo(dtype).tiny
+    assert np.isfinite(noise_path(jax.random.key(0), BROWNIAN, [1.0, tiny])).all()
+    with pytest.raises(ValueError, match=r"times = .*: must be positive"):
+        noise_path(jax.random.key(0), BROWNIAN, [1.0, tiny / 2])
+
+
 def test_a_key_is_asked_for():
     with pytest.raises(ValueError, match="key = "):
         noise_path(jnp.zeros(3), BROWNIAN, [1.0])
