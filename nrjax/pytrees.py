@@ -16,11 +16,7 @@ from nrjax._shown import representation
 
 
 def static(**options: Any) -> Any:
-    """A dataclass field that is part of the structure: hashable, and never traced.
-
-    Args:
-        options: of `dataclasses.field`, such as a default.
-    """
+    """A dataclass field, with these options, that is part of the structure: hashable."""
     return dataclasses.field(metadata={"static": True}, **options)
 
 
@@ -28,10 +24,9 @@ def static(**options: Any) -> Any:
 class Pytree:
     """Base of parameter classes: what derives from it is a frozen dataclass and a pytree.
 
-    Fields are leaves, or subtrees, unless they are `nrjax.static()`. The constructor runs when a
-    person calls it, not when JAX puts a value together again; so it may check and derive. The
-    engine brings Python numbers among the leaves to its float dtype: what is used as an index, or
-    by Python's `if`, should be static.
+    Fields are leaves, or subtrees, unless they are `nrjax.static()`. The constructor may check and
+    derive: JAX does not run it. The engine brings Python numbers among the leaves to its float
+    dtype: what is used as an index, or by Python's `if`, should be static.
 
         class Distance(nrjax.Utility):
             target: Array
@@ -73,11 +68,7 @@ def _register(cls: type) -> None:
 
 @functools.cache
 def _names(cls: type) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Fields that are leaves, and those that are static.
-
-    Looked up when first used: a class that is sent to another process gets its fields there only
-    after it was made.
-    """
+    """Leaves and static fields, looked up late: a class sent to a process gets fields after it."""
     data, fixed = [], []
     for field in dataclasses.fields(cls):  # pyright: ignore[reportArgumentType]
         (fixed if field.metadata.get("static", False) else data).append(field.name)

@@ -23,10 +23,7 @@ from nrjax.types import Guarantee, Schedule
 
 
 class Grid(Schedule):
-    """Times fixed in advance, falling.
-
-    The constructor takes the times themselves; the other constructors take levels of epsilon and
-    ask a guarantee for the times that they buy.
+    """Times fixed in advance, falling; or those that a guarantee gives for levels of epsilon.
 
     Attributes:
         times: shape (levels,), each positive and none larger than the one before.

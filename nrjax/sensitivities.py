@@ -11,11 +11,7 @@ NORMS: dict[str, Norm] = {"gaussian": "l2", "laplace": "l1"}
 
 
 def norm_of(noise: str) -> Norm:
-    """The norm that a kind of noise is scaled by.
-
-    Raises:
-        ValueError: `noise` is neither "gaussian" nor "laplace".
-    """
+    """The norm that a kind of noise, "gaussian" or "laplace", is scaled by."""
     check(noise in NORMS, "noise", noise, "'gaussian' or 'laplace'")
     return NORMS[noise]
 

@@ -40,9 +40,7 @@ class UtilitySequence(Utility, Generic[U]):
 
     @classmethod
     def of(cls, utilities: Sequence[U], sensitivity: Any = None) -> "UtilitySequence[U]":
-        """The sequence of these utilities, in the order of the steps.
-
-        Without `sensitivity` the largest of their own is taken, where all state one.
+        """The sequence of these utilities; `sensitivity` None is the largest, if all state one.
 
         Raises:
             ValueError: there are none, they differ in class or shapes or hold no arrays, or

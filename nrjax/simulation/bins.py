@@ -15,10 +15,9 @@ from nrjax._numerics import check, check_integer
 class LogBins:
     """Bins `(edge, next edge]` that grow with the value, at edges which every float dtype has.
 
-    Between two powers of two there are `2^digits` bins of equal width, so that a bin is at most
-    `2^-digits` times as wide as its values are large. The bin is read off the bits of a number: no
-    logarithm, no rounding. Values nearer to zero than `2^lowest` share a bin, and so do finite
-    ones beyond `2^highest`; zero and the infinities have one each, NaN has the last.
+    Between two powers of two there are `2^digits` bins of equal width. The bin is read off the bits
+    of a number. Values nearer to zero than `2^lowest` share a bin, and so do finite ones beyond
+    `2^highest`; zero and the infinities have one each, NaN has the last.
 
     Attributes:
         lowest: exponent of the first edge above zero, at least -126.
@@ -115,9 +114,6 @@ class LogBins:
 class WholeBins:
     """A bin for each of the whole numbers `lowest` to `highest`, and one on either side of them.
 
-    For integers and booleans. Nothing is NaN, but the bin below stands for it where a study needs
-    to leave trials out (`missing`).
-
     Attributes:
         lowest: first number with a bin of its own.
         highest: the last one.
@@ -159,8 +155,8 @@ class WholeBins:
     def index(self, values: Array) -> Array:
         """The bin of each value; int32."""
         values = jnp.asarray(values)
-        kind = values.dtype.kind if hasattr(values.dtype, "kind") else ""
-        check(kind in "biu", "dtype", str(values.dtype), "an integer or boolean one, for WholeBins")
+        right = "an integer or boolean one, for WholeBins"
+        check(values.dtype.kind in "biu", "dtype", str(values.dtype), right)
         number = values.astype(jnp.int32)
         inside = jnp.clip(number, self.lowest - 1, self.highest + 1) - (self.lowest - 1)
         return jnp.where(self.absent(values), self.size - 1, inside).astype(jnp.int32)

@@ -11,7 +11,7 @@ from jax import Array
 from nrjax._numerics import check
 from nrjax.simulation.batching import bytes_of, power_of_two
 from nrjax.simulation.bins import WholeBins
-from nrjax.simulation.sketches import BLOCK, Group, Sketch
+from nrjax.simulation.sketches import BLOCK, Sketch
 
 _BYTES = 2**23
 """Results of the trials that a device holds before it folds them."""
@@ -68,7 +68,7 @@ def run(
     one = max(bytes_of(results) // rows, 1)
     rows = max(rows, min(power_of_two(_BYTES // one, 1, _BYTES), chunk))
 
-    def blank(group: Group) -> Folded:
+    def blank(group: Sketch) -> Folded:
         shape = (*group.shape, len(group.folds))
         blocks = -(-share // rows) * rows // BLOCK
         some = jnp.zeros((blocks, *shape), dtype)
@@ -100,7 +100,7 @@ def run(
 
 
 def _added(
-    total: Folded, group: Group, variables: dict[str, Array], valid: Array, block: Array
+    total: Folded, group: Sketch, variables: dict[str, Array], valid: Array, block: Array
 ) -> Folded:
     """The same with one batch of trials more, whose blocks begin at number `block`."""
     mask = valid.reshape(valid.shape + (1,) * len(group.shape))

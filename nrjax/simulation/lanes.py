@@ -277,6 +277,8 @@ def run(
 ) -> dict[str, Any]:
     """Outcomes of trials `first` to `first + count` on one device; `capacity` rows, rest unset."""
     points = math.prod(trials.axes)
+    # One lane alone may round otherwise than several: few trials must not be their own program.
+    lanes = min(lanes, max(capacity, 2))
     share = _Share(trials, key, first, count * points, points, fields, derived)
     # Whether the last utility counts; else bounds that settle the last answer are enough.
     exact = bool(derived) or not {"utility", "hypothesis"}.isdisjoint(fields)

@@ -35,9 +35,9 @@ def _program(
     fields: Sequence[str] | None,
     known: Sequence[str] | None,
     derived: Derived,
-    options: Callable[[int], dict[str, Any]] = lambda capacity: {},
+    **options: Any,
 ) -> Program:
-    """The program for these results; `options` of `work` besides, by the rows of a device."""
+    """The program for these results; `options` are of `work`."""
     chunk = check_integer("chunk", chunk, 1)
     if known is not None:
         check(set(fields or ()) <= set(known), "fields", sorted(fields or ()), f"among {known}")
@@ -51,14 +51,12 @@ def _program(
     # Rounded up to whole tiles and powers of two, so that nearby sizes share a program.
     most = share(chunk, len(devices))
     capacity = -(-(2 ** (most - 1).bit_length()) // tile) * tile
-    given = {
-        "tile": tile,
-        "capacity": capacity,
-        "fields": None if fields is None else tuple(fields),
-        "derived": tuple((name, function) for name, function in derived),
-        **options(capacity),
-    }
-    return Program(trial, work, chunk, devices, tuple(given.items()))
+    right = f"at most {_ROWS} results on a device: chunk, rounded up, times points"
+    check(capacity * math.prod(getattr(trial, "axes", ())) <= _ROWS, "chunk", chunk, right)
+    options |= {"tile": tile, "capacity": capacity}
+    options["fields"] = None if fields is None else tuple(fields)
+    options["derived"] = tuple((name, function) for name, function in derived)
+    return Program(trial, work, chunk, devices, tuple(options.items()))
 
 
 def outcomes(
@@ -85,15 +83,8 @@ def outcomes(
     """
     batching = batching or Batching()
     tile, width = batching.resolve(trial)
-
-    def options(capacity: int) -> dict[str, Any]:
-        right = f"at most {_ROWS} results on a device: chunk, rounded up, times points"
-        check(capacity * math.prod(trial.axes) <= _ROWS, "chunk", chunk, right)
-        # One lane alone may round otherwise than several: few trials must not be their own program.
-        return {"lanes": min(width, max(capacity, 2)), "inner_steps": batching.inner_steps}
-
-    known = Outcome._fields
-    return _program(trial, lanes.run, chunk, batching, tile, fields, known, derived, options)
+    given = (chunk, batching, tile, fields, Outcome._fields, derived)
+    return _program(trial, lanes.run, *given, lanes=width, inner_steps=batching.inner_steps)
 
 
 def paths(
@@ -109,10 +100,8 @@ def paths(
     """
     batching = batching or Batching()
     tile, _ = batching.resolve(trial, stopping=False)
-    known, length = Path._fields, {"length": int(trial.steps)}
-    return _program(
-        trial, tiles.run, chunk, batching, tile, fields, known, derived, lambda capacity: length
-    )
+    given = (chunk, batching, tile, fields, Path._fields, derived)
+    return _program(trial, tiles.run, *given, length=int(trial.steps))
 
 
 def sessions(

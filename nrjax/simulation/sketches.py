@@ -6,7 +6,7 @@ variable does not describe; it is counted, and left out.
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jax import Array
@@ -89,13 +89,31 @@ class Sketch(Pytree):
             check(len(self.folds) > 0, "folds", self.folds, "of at least one variable")
 
     @property
-    def groups(self) -> dict[str, "Group"]:
-        """Variables that have the same axes, by the beginning of their arrays' names."""
+    def groups(self) -> dict[str, "Sketch"]:
+        """Variables that have the same axes, by the beginning of their arrays' names.
+
+        Counts and moments of a group are packed into one array each.
+        """
         found: dict[str, dict[str, Fold]] = {}
         for name in sorted(self.folds):  # as pytrees order them
             dim = self.folds[name].dim
             found.setdefault("" if dim is None else f"{dim[0]}_", {})[name] = self.folds[name]
-        return {prefix: Group(folds) for prefix, folds in found.items()}
+        return {prefix: Sketch(folds) for prefix, folds in found.items()}
+
+    @property
+    def dim(self) -> tuple[str, int] | None:
+        """The axis after the trials' of the variables of a group, if they have one."""
+        return next(iter(self.folds.values())).dim
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a variable of a group, without its trials."""
+        return () if self.dim is None else (self.dim[1],)
+
+    @property
+    def size(self) -> int:
+        """Counts of all variables."""
+        return sum(fold.size for fold in self.folds.values())
 
     def variables(self, results: dict[str, Array]) -> dict[str, Array]:
         """The variables of these results."""
@@ -103,27 +121,6 @@ class Sketch(Pytree):
         missing = sorted(set(self.folds) - set(found))
         check(not missing, "folds", missing, f"of variables that there are: {sorted(found)}")
         return found
-
-
-class Group(NamedTuple):
-    """Variables whose counts and moments are packed into one array each."""
-
-    folds: Mapping[str, Fold]
-
-    @property
-    def dim(self) -> tuple[str, int] | None:
-        """Their axis after the trials', if they have one."""
-        return next(iter(self.folds.values())).dim
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of a variable without its trials."""
-        return () if self.dim is None else (self.dim[1],)
-
-    @property
-    def size(self) -> int:
-        """Counts of all of them."""
-        return sum(fold.size for fold in self.folds.values())
 
 
 _KINDS = {"log": LogBins, "whole": WholeBins}

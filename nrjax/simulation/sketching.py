@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from nrjax._numerics import check
 from nrjax.simulation import folding
@@ -50,26 +49,16 @@ def sketches(program: Program, sketch: Sketch, chunk: int | None = None) -> "Ske
 class SketchProgram(Program):
     """A program whose results are sketches of its trials, from `sketches`.
 
-    Its results are the same bits on any number of devices. Counts do not depend on anything else
+    `run` gives by name, for the variables without an axis of their own, `counts`, shape (counts,),
+    int32, and `moments`, shape (variables, len(MOMENTS)), float64; for those with an axis `level`,
+    say, `level_counts` and `level_moments`, with the levels first; no array that would be empty.
+    Variables are in alphabetical order; `nrjax.study.sketched` takes them apart again.
+
+    Results are the same bits on any number of devices. Counts do not depend on anything else
     either; moments may in their last digits depend on where chunks begin, since blocks do.
     """
 
     unit = BLOCK
-
-    def run(self, key: Array, trials: int, first_trial: int = 0) -> dict[str, np.ndarray]:
-        """The sketch of `trials` trials from `first_trial` on, at most `chunk` of them.
-
-        Returns:
-            By name, for the variables without an axis of their own `counts`, shape (counts,),
-            int32, and `moments`, shape (variables, len(MOMENTS)), float64; for those with an axis
-            `level`, say, `level_counts` and `level_moments`, with the levels first. Variables are
-            in alphabetical order; `nrjax.study.sketched` takes them apart again. An array that
-            would be empty is left out.
-
-        Raises:
-            ValueError: the numbers are out of range, or `key` is not a key.
-        """
-        return super().run(key, trials, first_trial)
 
     def _gathered(self, results: Any, counts: np.ndarray) -> dict[str, np.ndarray]:
         found = {}
