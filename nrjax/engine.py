@@ -56,8 +56,7 @@ class Path(NamedTuple):
     status: Array
     """`Status` of the trial had it been judged at this step for the first time."""
 
-    def __repr__(self) -> str:
-        return representation(self)
+    __repr__ = representation
 
 
 def _epsilon(trial: Interaction, process: Any, time: Array) -> Array:
@@ -252,20 +251,17 @@ def _run_until(trial: Interaction, key: Array) -> Outcome:
 def run_until(key: Array, interaction: Interaction) -> Outcome:
     """Run one trial until its stopping rule says yes or its schedule ends.
 
-    Works under `jit` and `vmap`; for many trials `nrjax.simulate` is faster, because a `vmap` of
-    this runs every trial as long as the slowest. Trial i of `simulate(key, interaction, ...)` is
-    `run_until(nrjax.trial_key(key, i), interaction)`. It has no useful gradient: where a trial
-    stops is a jump.
-
-    Under `jax_debug_nans`, a `jit` of one's own should return only what it needs: an outcome has
-    NaN where it has no guarantee or no shift. Inside `jax.shard_map` give that `check_vma=False`.
+    Works under `jit` and `vmap`; for many trials use `nrjax.simulate`, because a `vmap` of this
+    runs every trial as long as the slowest. It has no useful gradient: where a trial stops is a
+    jump. Under `jax_debug_nans`, a `jit` of one's own should return only what it needs: an outcome
+    has NaN where it has no guarantee or no shift. `jax.shard_map` needs `check_vma=False`.
 
     Args:
         key: the trial's own key; two calls with one key share their random bits.
         interaction: what is run.
 
     Returns:
-        The outcome; exhaustion and failures are its `status`, never an exception.
+        The outcome; exhaustion and failures are its `status`.
 
     Raises:
         ValueError: `key` is not a key, or `interaction` is none.

@@ -31,8 +31,8 @@ class Value(NamedTuple):
 class Interaction(Pytree, kw_only=True):
     """All that a trial is made of: its six parts, checked against each other, in one dtype.
 
-    A pytree: `vmap` a function that makes and runs one, or takes one. Python's numbers and arrays
-    of other dtypes are brought to that of the run, which is float32 unless JAX_ENABLE_X64=1.
+    A pytree: `vmap` a function that makes and runs one, or takes one. Numbers are brought to the
+    dtype of the run, which is float32 unless JAX_ENABLE_X64=1.
 
     Attributes:
         value: the private value f(x), of the process's shape; kept as a `Value`.
@@ -45,13 +45,12 @@ class Interaction(Pytree, kw_only=True):
         max_steps: largest number of releases, at most the schedule's own, which None stands for.
 
     Raises:
-        ValueError: an argument is not a part of its kind, or a method of it gives something else
-            than its interface says; `value` or `shift` does not have the process's shape or is not
-            finite, or the shift is longer than the guarantee's sensitivity; `max_steps` is below 1;
-            the guarantee is for other noise; the dtype does not resolve the noise, or the
-            sensitivity beside the value or the threshold; the rule is for fewer steps or a smaller
-            sensitivity of the utility; or a shift is given for a process that does not know its
-            realised loss.
+        ValueError: an argument is no part of its kind, or a method of it gives something else than
+            its interface says; `value` or `shift` is not finite or of the process's shape, the
+            shift is beyond the guarantee's sensitivity or the process knows no realised loss;
+            `max_steps` is below 1; the guarantee is for other noise; the dtype does not resolve
+            the noise beside the value, or the sensitivity beside the threshold; the rule is for
+            fewer steps or a smaller sensitivity of the utility.
     """
 
     value: Any
@@ -63,11 +62,9 @@ class Interaction(Pytree, kw_only=True):
     shift: Any = None
     max_steps: Any = None
     structure: tuple[str, tuple[type, ...]] = static(init=False, repr=False)
-    """Classes of the parts, and of their parts by name: keeps apart the compiled programs of
-    classes that a user has registered with JAX's own function (see `nrjax.pytrees`)."""
+    """Classes of the parts, and of their parts by name: see `nrjax.pytrees`."""
     by_bounds: bool = static(init=False, repr=False)
-    """Whether bounds or a ceiling of the utility may stand for it: it has them, and the rule's
-    state does not follow it."""
+    """Whether bounds or a ceiling may stand for the utility, which the rule's state ignores."""
 
     def __post_init__(self):
         for name, found in _checked(self).items():
@@ -83,31 +80,22 @@ class Interaction(Pytree, kw_only=True):
         """Largest number of releases."""
         return self.schedule.max_steps if self.max_steps is None else self.max_steps
 
-    # An interaction is a family of one (`simulation.sweeps.Family`), with nothing that varies.
+    # A family of one (`simulation.sweeps.Family`), with nothing that varies:
 
-    @property
-    def axes(self) -> tuple[int, ...]:
-        """None: results have no axis beside that of trials."""
-        return ()
+    axes = ()
 
     def at(self, point: Array) -> tuple[()]:
         """Nothing of its own."""
-        del point
         return ()
 
     def member(self, varied: tuple[()]) -> "Interaction":
         """Itself."""
-        del varied
         return self
 
 
 def _to_dtype(path: Any, leaf: Any, dtype: Any) -> Any:
-    """Numbers and floating arrays in one dtype; other arrays, and keys, as they are.
-
-    A Python float, a float32 array and an int in the same place would each retrace.
-    """
-    is_number = isinstance(leaf, (int, float, np.number)) and not isinstance(leaf, bool)
-    if is_number:
+    """Numbers and floating arrays in one dtype, not to retrace; other arrays as they are."""
+    if isinstance(leaf, (int, float, np.number)) and not isinstance(leaf, bool):
         return jnp.asarray(np.asarray(leaf, dtype))
     if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "iu":
         held = jax.dtypes.canonicalize_dtype(leaf.dtype)
@@ -120,8 +108,7 @@ def _to_dtype(path: Any, leaf: Any, dtype: Any) -> Any:
 
 _ORDER = ("value", "process", "guarantee", "schedule", "utility", "rule", "shift")
 
-_LEVELS_PER_DEVIATION = 16
-"""Fewest representable numbers that one standard deviation of the noise must span."""
+_LEVELS_PER_DEVIATION = 16  # numbers of the dtype that the noise must span, at least
 
 
 def _check_rule(
@@ -154,7 +141,7 @@ def _check_rule(
     stated = concrete(rule.sensitivity)
     if stated is not None and own:
         # In the dtype of the run: one of two equal numbers may have been through float32.
-        ok = np.asarray(stated, dtype) >= np.asarray(max(own), dtype)
+        ok = stated.astype(dtype) >= np.asarray(max(own), dtype)
         right = f"at least {max(own):.6g}, the sensitivity of the utility"
         check(ok, "sensitivity of the rule", float(np.max(stated)), right)
 
@@ -165,7 +152,7 @@ def _check_noise(
     """The guarantee is for this noise, and the dtype resolves the noise beside the value."""
     if guarantee is not None:
         name, right = f"delta of {type(guarantee).__name__}", "a number, at least 0 and below 1"
-        check_numbers(name, guarantee.delta, lambda delta: (delta >= 0) & (delta < 1), right)
+        check_numbers(name, guarantee.delta, lambda n: (n >= 0) & (n < 1), right)
     kind, made = type(process).__name__, process.noise
     for name, part in (("guarantee", guarantee), ("schedule", schedule)):
         covered = None if part is None else part.noise
@@ -211,8 +198,8 @@ def _check_shift(shift: Any, guarantee: Guarantee | None) -> None:
 def _split(value: Any, dtype: Any, sensitivity: Any) -> tuple[Any, Any]:
     """A value in the dtype of the run and, in float32 or traced, what the cast leaves of it.
 
-    A cast would move the values of neighbours apart. Releases are rounded sums of both parts and
-    the noise instead, which is post-processing of what the guarantee is for.
+    A cast would move the values of neighbours apart; rounded sums of both parts and the noise are
+    post-processing of what the guarantee is for.
     """
     single, number = dtype == jnp.float32, concrete(value)
     whole = jnp.issubdtype(value.dtype if number is None else number.dtype, jnp.integer)
@@ -257,9 +244,8 @@ def _check_array(name: str, value: Any, shape: tuple[int, ...]) -> Any:
 
 def _check_parts(given: Interaction) -> None:
     """Each part is of its kind, and for the others."""
-    kinds = {"process": NoiseProcess, "guarantee": Guarantee, "schedule": Schedule}
-    kinds |= {"utility": Utility, "rule": StoppingRule}
-    for name, kind in kinds.items():
+    kinds = (NoiseProcess, Guarantee, Schedule, Utility, StoppingRule)
+    for name, kind in zip(_ORDER[1:6], kinds, strict=True):
         part = getattr(given, name)
         if part is not None or name != "guarantee":
             check(isinstance(part, kind), name, part, f"an instance of nrjax.{kind.__name__}")
@@ -271,9 +257,9 @@ def _check_parts(given: Interaction) -> None:
             "not keep the noise of all releases, and so cannot say what they realise together"
         )
     # Of NumPy's arrays alone: those of JAX have a layout in memory.
-    one = getattr(utility, "utilities", utility)
-    laid, meant = getattr(given.value, "layout", None), getattr(one, "layout", None)
-    if isinstance(given.value, np.ndarray) and None not in (laid, meant) and laid != meant:
+    laid = getattr(given.value, "layout", None) if isinstance(given.value, np.ndarray) else None
+    meant = getattr(getattr(utility, "utilities", utility), "layout", None)
+    if None not in (laid, meant) and laid != meant:
         raise ValueError(
             f"utility = {type(utility).__name__}: must be for the value's layout {laid!r}, as "
             f"released with it, but is for {meant!r}"
@@ -288,19 +274,18 @@ def _checked(given: Interaction) -> dict[str, Any]:
     value, split = given.value, None
     if isinstance(value, Value):  # of a copy, whose guarantee may be another
         number, rest = map(concrete, value)
+        split, value = value, value.number
         if number is not None and rest is not None and np.any(rest):
-            value = number.astype(np.float64) + rest
-        else:
-            split, value = value, value.number
+            split, value = None, number.astype(np.float64) + rest
     shape = tuple(process.shape)
     value = _check_array("value", value, shape)
     shift = None if shift is None else _check_array("shift", shift, shape)
-    number = numbers("max_steps", given.steps, "an integer")
-    if number is not None:
-        ok = number.dtype.kind in "iu" and number.ndim == 0
-        check(ok, "max_steps", given.steps, "an integer")
-        check(1 <= number < 2**31, "max_steps", given.steps, "at least 1 and below 2^31")
-
+    number = check_numbers(
+        "max_steps",
+        given.steps,
+        lambda n: n.dtype.kind in "iu" and n.ndim == 0 and 1 <= n < 2**31,
+        "an integer, at least 1 and below 2^31",
+    )
     dtype = float_dtype(value)
     check(dtype in (jnp.float32, jnp.float64), "dtype of value", str(dtype), "float32 or float64")
     steps = given.max_steps
@@ -320,10 +305,8 @@ def _checked(given: Interaction) -> dict[str, Any]:
     structure = (str(jax.tree.structure(parts)), tuple(type(part) for part in parts))
     if shift is not None:
         # With its numbers, which a process may have more to say of.
-        now = jnp.ones((), dtype)
-        jax.eval_shape(
-            lambda key: process.privacy_loss(process.init(key, now), shift), abstract_key()
-        )
+        state = jax.eval_shape(process.init, abstract_key(), jnp.ones((), dtype))
+        jax.eval_shape(lambda state: process.privacy_loss(state, shift), state)
     check_results(parts, structure)
     one = parts[4].at(jnp.int32(0))
     bounded = overrides(one, Utility, "bounds") or overrides(one, Utility, "ceiling")

@@ -107,7 +107,6 @@ class Grid(Schedule):
 
     def next(self, state: Array, release: Array) -> tuple[Array, Array, Array]:
         """The next time of the grid; done after the last."""
-        del release
         times = jnp.asarray(self.times)
         following = state + 1
         last = self.max_steps - 1

@@ -69,7 +69,6 @@ class NoiseProcess(Pytree, abc.ABC):
 
         A process that does not override it refuses a shift.
         """
-        del state
         return jnp.full((), jnp.nan, jnp.result_type(shift, float))
 
     def composed_time(self, state: Any, time: Array) -> Array:
@@ -78,12 +77,10 @@ class NoiseProcess(Pytree, abc.ABC):
         By default the present `time`, since the last release of a noise-reduction chain costs as
         much as all; other processes (`nrjax.IndependentLaplace`) override it.
         """
-        del state
         return time
 
     def status(self, state: Any) -> Array:
         """`Status.RUNNING` (int32 scalar) while the state has the stated law, else the failure."""
-        del state
         return jnp.int32(Status.RUNNING)
 
 
@@ -126,7 +123,6 @@ class Guarantee(Pytree, abc.ABC):
             ValueError: no time of the dtype costs as little as a concrete `epsilon` (of a traced
                 one it is infinite: `Status.NO_TIME`); or it is not overridden.
         """
-        del epsilon
         raise ValueError(f"guarantee = {self!r}: must say which time costs an epsilon, for a grid")
 
     delta = 0.0
@@ -173,7 +169,6 @@ class Utility(Pytree, abc.ABC):
 
     def at(self, step: Array) -> "Utility":
         """The utility of one step; by default the same one at each."""
-        del step
         return self
 
     def bounds(self, hypothesis: Any) -> tuple[Any, Any]:
@@ -183,7 +178,6 @@ class Utility(Pytree, abc.ABC):
         another program may make with other last bits (so `evaluate` twice is none). Where a rule
         says the same of both, `simulate` evaluates only the release that a trial ends on.
         """
-        del hypothesis
         return -jnp.inf, jnp.inf
 
     def ceiling(self, release: Array) -> Any:
@@ -192,7 +186,6 @@ class Utility(Pytree, abc.ABC):
         Where a rule says no even to that, `simulate` spares itself `hypothesis` and `evaluate`.
         Not asked for where there are `bounds`.
         """
-        del release
         return jnp.inf
 
 
@@ -227,7 +220,6 @@ class StoppingRule(Pytree, abc.ABC):
 
     def status(self, state: Any) -> Array:
         """`Status.RUNNING` (int32 scalar) while it has the stated law, else the failure."""
-        del state
         return jnp.int32(Status.RUNNING)
 
 
@@ -273,5 +265,4 @@ class Outcome(NamedTuple):
         finite = self.stopped & ~jnp.isnan(epsilon)
         return jnp.where(finite, epsilon, jnp.asarray(jnp.inf, epsilon.dtype))
 
-    def __repr__(self) -> str:
-        return representation(self)
+    __repr__ = representation

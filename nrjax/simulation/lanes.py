@@ -128,7 +128,6 @@ def _assessed(trials: Trials, carry: Lanes, needs_exact: Array, tile: int) -> _A
     """Assess the running lanes that bounds do not settle, and those that `needs_exact` marks.
 
     Those are few, so they wait until there are enough for a batch, unless no other lane gets on.
-    Lanes that have ended are assessed with the others: one copy of what may be a large program.
     """
     running, state = carry.running, carry.state
     lanes = running.shape[0]
