@@ -190,7 +190,10 @@ class Utility(Pytree, abc.ABC):
 
 
 class StoppingRule(Pytree, abc.ABC):
-    """Says after each release whether it is good enough; `step` is monotone in `utility`."""
+    """Says after each release whether it is good enough; `step` is monotone in `utility`.
+
+    A rule whose new state depends on `utility` is never told bounds of it.
+    """
 
     uses_epsilon: ClassVar[bool] = False
     """Whether it follows what the releases cost, and so needs a guarantee."""

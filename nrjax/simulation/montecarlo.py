@@ -116,16 +116,8 @@ def sessions(
     For what is no single interaction, such as a session of many mechanisms under one budget
     (`nrjax.counts.CountRelease`). Results are named by the NamedTuple that `run` returns.
 
-    Args:
-        trial: a pytree with a method `run`; its fields that are no arrays are part of the program.
-        chunk: trials at a time.
-        batching: tile (None: 256) and devices. A tile of trials goes on until its last one has
-            ended; lanes are not refilled, so that `lanes` and `inner_steps` play no part.
-        fields: which of the names are kept; None for all.
-        derived: what else is kept of what `run` returned, as in `outcomes`.
-
-    Raises:
-        ValueError: `chunk` is not a positive integer.
+    As `outcomes`, but that `fields` None keeps all names, and of `batching` only tile (None: 256)
+    and devices count: a tile of trials goes on until its last one has ended.
     """
     batching = batching or Batching()
     tile = batching.tile or _SESSIONS
@@ -146,7 +138,6 @@ def simulate(
     Trial i draws what `run_until(nrjax.trial_key(key, i), interaction)` does; the two are compiled
     apart and may differ in the last bits. It depends on the key and its number alone, bit for bit,
     not on how many trials, chunks, lanes or devices there are (one backend, CPU type and jaxlib).
-    So two calls with one key share their random bits, whatever else differs between them.
 
     Args:
         key: the study's key; calls that are to be independent need keys of their own, as from

@@ -33,20 +33,19 @@ def sweep(
     trial i that `simulate` gives, up to the last bits, as the two are compiled apart.
 
     Args:
-        key: the study's key; calls that are to be independent need keys of their own.
+        key: the study's key.
         interactions: one for each point, alike in class, shape and dtype; what is the same in all
             of them, such as the data, is kept once. An iterator is used up one by one.
-        trials: how many trials of each point.
+        trials: how many, of each point; a chunk of them too. The rest is as for `simulate`.
         first_trial: number of the first trial.
-        batching: lanes, tiles, chunks and devices; a chunk counts trials, each of all points.
-        progress: whether to show it, as `simulate` does.
+        batching: lanes, tiles, chunks and devices.
+        progress: whether to show it.
 
     Returns:
         An `Outcome` of NumPy arrays with leading axes (points, trials).
 
     Raises:
-        ValueError: there are no interactions, one is not like the first, or an argument is out of
-            range.
+        ValueError: no interactions, one that is not like the first, or an argument out of range.
     """
     family = Family.of(interactions)
     whole = montecarlo.run_all(key, family, trials, first_trial, batching, progress)
