@@ -286,11 +286,15 @@ class Referring(TwoInARow):
         return kept[...], kept[...] >= 2
 
 
-RULES = {"two": TwoInARow(-0.5), "patience": Patience(0.0), "ref": Referring(-0.5)}
-
-
-@pytest.mark.parametrize("utility", [Bounded(3.0), Ceiled(3.0)], ids=["bounds", "ceiling"])
-@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+@pytest.mark.parametrize(
+    ("rule", "utility"),
+    [
+        (TwoInARow(-0.5), Bounded(3.0)),
+        (Patience(0.0), Bounded(3.0)),
+        (Referring(-0.5), Ceiled(3.0)),
+    ],
+    ids=["two", "patience", "ref"],
+)
 def test_rules_whose_state_follows_the_utility(rule, utility):
     """Bounds say nothing of such a state: simulate goes by the utility itself."""
     parts = scalar(np.geomspace(30.0, 0.05, 30), rule=rule, utility=utility)

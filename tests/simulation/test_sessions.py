@@ -80,9 +80,9 @@ def test_trials_are_those_of_run(whole, dtype):
 
 
 def test_another_session_of_the_same_layout_is_not_compiled_again(whole):
-    before = _on_devices._cache_size()  # pyright: ignore[reportFunctionMemberAccess]
+    before = _on_devices._cache_size()
     other = program(Walk(3.0)).run(KEY, TRIALS)
-    assert _on_devices._cache_size() == before  # pyright: ignore[reportFunctionMemberAccess]
+    assert _on_devices._cache_size() == before
     assert other["steps"].mean() < whole["steps"].mean()
 
 
