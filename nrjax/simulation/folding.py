@@ -72,11 +72,10 @@ def run(
         shape = (*group.shape, len(group.folds))
         blocks = -(-share // rows) * rows // BLOCK
         some = jnp.zeros((blocks, *shape), dtype)
-        ends = jnp.broadcast_to(jnp.array([jnp.inf, -jnp.inf], dtype), (*shape, 2))
         return Folded(
             jnp.zeros((*group.shape, group.size), jnp.int32),
-            Blocks(jnp.zeros((blocks, *shape), jnp.int32), some, some, some),
-            jnp.moveaxis(ends, -1, 0),
+            Blocks(some.astype(jnp.int32), some, some, some),
+            jnp.stack([jnp.full(shape, jnp.inf, dtype), jnp.full(shape, -jnp.inf, dtype)]),
             jnp.zeros((3, *shape), jnp.int32),
         )
 
@@ -122,13 +121,10 @@ def _added(
     values = jnp.stack(floats, axis=-1)
     mask = mask[..., None]
     finite = jnp.isfinite(values) & mask
-    strange = [jnp.isposinf(values), jnp.isneginf(values), jnp.isnan(values)]
-    ends = jnp.stack(
-        [
-            jnp.min(jnp.where(finite, values, jnp.inf), axis=0),
-            jnp.max(jnp.where(finite, values, -jnp.inf), axis=0),
-        ]
-    )
+    kinds = (jnp.isposinf, jnp.isneginf, jnp.isnan)
+    strange = [jnp.sum(kind(values) & mask, axis=0, dtype=jnp.int32) for kind in kinds]
+    low = jnp.min(jnp.where(finite, values, jnp.inf), axis=0)
+    high = jnp.max(jnp.where(finite, values, -jnp.inf), axis=0)
     blocks = jax.tree.map(
         lambda buffer, rows: jax.lax.dynamic_update_slice_in_dim(buffer, rows, block, 0),
         total.blocks,
@@ -137,9 +133,8 @@ def _added(
     return Folded(
         total.counts + (jnp.concatenate(counts, axis=-1) if counts else 0),
         blocks,
-        jnp.stack([jnp.minimum(total.ends[0], ends[0]), jnp.maximum(total.ends[1], ends[1])]),
-        total.strange
-        + jnp.stack([jnp.sum(one & mask, axis=0, dtype=jnp.int32) for one in strange]),
+        jnp.stack([jnp.minimum(total.ends[0], low), jnp.maximum(total.ends[1], high)]),
+        total.strange + jnp.stack(strange),
     )
 
 
