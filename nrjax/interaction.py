@@ -12,7 +12,7 @@ from nrjax._contract import check_results, state_follows_utility
 from nrjax._numerics import check, check_shape, concrete, float_dtype, numbers
 from nrjax._shown import representation, shown
 from nrjax.pytrees import Pytree, static
-from nrjax.stopping._thresholds import ThresholdRule
+from nrjax.stopping.thresholds import ThresholdRule
 from nrjax.types import Guarantee, NoiseProcess, Schedule, StoppingRule, Utility, overrides
 
 

@@ -1,6 +1,5 @@
 """Whole sessions against a plain NumPy simulation, under each filter and with each noise."""
 
-import dataclasses
 import functools
 import math
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import nrjax
 from nrjax.composition import ExPostFilter, GaussianFilter, RenyiFilter, UnifiedFilter, ZCDPFilter
 from nrjax.counts import ExponentialMechanism
 from tests.counts.oracle import Prices, laplace_certificate
@@ -88,34 +88,13 @@ def test_the_books_are_in_order(results, case):
         assert 0 < result.returned.mean() < len(COUNTS)
 
 
-def test_noise_reduction_returns_more_than_doubling(results):
-    more = results["brownian"].returned.astype(float) - results["doubling"].returned
-    assert more.mean() > 10 * more.std() / np.sqrt(len(more))
-
-
-def test_precision_is_near_that_of_a_deviation(results):
-    """Accepted at about 21 deviations, 10 % are 2 of them: most results are precise."""
-    for result in (results[case] for case in PAPER):
-        share = result.precise.sum() / result.returned.sum()
-        assert 0.93 < share < 0.995
-
-
-def test_one_by_one_they_are_the_same(results):
+def test_one_by_one_they_are_the_same(results, dtype):
     trial, result = release(FILTER, "brownian"), results["brownian"]
     for number in (0, 1, 77):
-        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(3), number), 0)
-        alone = trial.run(key)
-        for name in alone._fields:
-            one, of_many = getattr(alone, name), getattr(result, name)[number]
-            assert np.array_equal(one, of_many), name
-            assert one.dtype == of_many.dtype
-
-
-def test_results_are_integers_and_floats_of_the_default_precision(results, dtype):
-    for result in results.values():
-        assert result.spent.dtype == dtype
-        for name in ("returned", "precise", "attempted", "steps", "returned_by", "precise_by"):
-            assert getattr(result, name).dtype == jnp.int32
+        alone = trial.run(nrjax.trial_key(jax.random.key(3), number))
+        for name, one, many in zip(alone._fields, alone, result, strict=True):
+            assert np.array_equal(one, many[number]), name
+            assert one.dtype == many.dtype == (dtype if name == "spent" else jnp.int32)
 
 
 def test_a_trial_is_as_long_as_its_draws(results):
@@ -140,10 +119,9 @@ def test_a_pair_without_a_proof_is_refused(filter, method, valid):
         release(filter, method)
 
 
-@pytest.mark.parametrize("method", ["brownian", "doubling"])
 @pytest.mark.parametrize("filter", [GAUSSIAN, RENYI])
-def test_other_pairs_are_accepted(filter, method):
-    session = jax.eval_shape(release(filter, method).run, jax.random.key(0))
+def test_other_pairs_are_accepted(filter):
+    session = jax.eval_shape(release(filter, "doubling").run, jax.random.key(0))
     assert session.returned_by.shape == (10,)
 
 
@@ -161,27 +139,17 @@ def test_a_session_that_cannot_begin_is_empty():
         ({"filter": 1.0}, "filter = 1.0: must be for method .brownian. a UnifiedFilter or"),
         ({"counts": jnp.zeros((1, 2))}, "counts = .*must be a non-empty vector"),
         ({"counts": jnp.zeros(0)}, "counts = .*must be a non-empty vector"),
-        ({"smallest": np.array([0.1, 0.2])}, "smallest = .*must be a scalar"),
-    ],
-)
-def test_what_is_no_trial_is_not_run(changes, message):
-    with pytest.raises(ValueError, match=message):
-        dataclasses.replace(release(FILTER, "brownian"), **changes).run(jax.random.key(0))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"method": "bisection"}, "method = 'bisection': must be one of"),
         ({"counts": np.array([1.0, -2.0])}, "counts = .*whole numbers"),
         ({"counts": [0.5]}, "counts = .*whole numbers"),
+        ({"method": "bisection"}, "method = 'bisection': must be one of"),
         ({"smallest": 0.0}, "smallest = 0.0"),
+        ({"smallest": 1e-310}, "smallest = 1e-310: must be at least"),
+        ({"smallest": np.array([0.1, 0.2])}, "smallest = .*must be a scalar"),
         ({"levels": 1}, "levels = 1: must be an integer, at least 2"),
         ({"levels": 2**31}, "levels = 2147483648: must be an integer, .* at most"),
         ({"marks": 0}, "marks = 0: must be an integer, at least 1"),
-        ({"smallest": 1e-310}, "smallest = 1e-310: must be at least"),
     ],
 )
 def test_wrong_arguments_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
-        release(FILTER, **({"method": "brownian"} | changes))
+        release(**({"filter": FILTER, "method": "brownian"} | changes)).run(jax.random.key(0))

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nrjax.processes.skellam import Skellam, SkellamState
+from nrjax.processes import Skellam
+from nrjax.processes.skellam import SkellamState
 
 pytestmark = pytest.mark.numerical
 
@@ -134,11 +135,7 @@ def test_loss_sums_over_coordinates(dtype):
 
 
 def test_one_rate_may_be_zero(dtype):
-    process = Skellam((1000,), 0.0, 2.0)
-    state = process.rewind(jax.random.key(1), process.init(jax.random.key(0), 5.0), 3.0)
-    x = np.asarray(process.value(state), float)
-    assert np.all(x <= 0)
-    law = stats.poisson(6.0)
+    x, law = np.arange(-16.0, 1.0), stats.poisson(6.0)
     for shift in (-1, -40):
         right = law.logpmf(-x) - law.logpmf(-x - shift)
         atol = {4: 1e-4, 8: 1e-9}[dtype.itemsize]

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from nrjax.keys import step_key
 from nrjax.processes.laplace import Laplace
 from nrjax.stopping import AboveThreshold, ReducedAboveThreshold
-from nrjax.stopping.above_threshold import AboveThresholdState
+from nrjax.stopping.private import AboveThresholdState
 
 
 def faulty(parent, name, **methods):

@@ -48,21 +48,17 @@ def test_simulate_scan_path_and_first_yes_agree(name):
 def test_the_total_is_that_of_releases_and_test(name):
     """Shares its program with the test above."""
     rule = RULES[name]
-    reduced = name == "reduced"
     for thresholds in (rule.threshold, np.full_like(rule.threshold, np.inf)):
-        outcome = nrjax.simulate(
-            KEY,
-            nrjax.Interaction(**parts(dataclasses.replace(rule, threshold=thresholds))),
-            trials=TRIALS,
-        )
+        trial = nrjax.Interaction(**parts(dataclasses.replace(rule, threshold=thresholds)))
+        outcome = nrjax.simulate(KEY, trial, trials=TRIALS)
         mechanism, test = np.asarray(outcome.mechanism_epsilon), np.asarray(outcome.test_epsilon)
         stopped = np.asarray(outcome.status) == Status.STOPPED
         assert np.any(stopped) == (np.max(thresholds) < 0)
-        own = mechanism if reduced else np.full_like(mechanism, 0.5)
+        own = mechanism if name == "reduced" else np.full_like(mechanism, 0.5)
         np.testing.assert_array_equal(test, np.where(stopped, own, own / 2))
         np.testing.assert_array_equal(outcome.epsilon, mechanism + test)
-        guarantee = parts(rule)["guarantee"]
-        np.testing.assert_allclose(mechanism, guarantee.epsilon(outcome.time), rtol=1e-6)
+        stated = parts(rule)["guarantee"].epsilon(outcome.time)
+        np.testing.assert_allclose(mechanism, stated, rtol=1e-6)
 
 
 def test_a_guarantee_whose_epsilon_falls_ends_a_reduced_trial():
@@ -80,12 +76,9 @@ def test_a_guarantee_whose_epsilon_falls_ends_a_reduced_trial():
     assert outcome.step == np.argmax(TIMES < 10)
 
 
-def test_a_rule_that_follows_the_releases_needs_a_guarantee():
+def test_a_rule_that_does_not_fit_the_rest_is_refused():
     with pytest.raises(ValueError, match="guarantee = None: ReducedAboveThreshold sets its noise"):
         nrjax.run_until(KEY, nrjax.Interaction(**parts(RULES["reduced"]) | {"guarantee": None}))
-
-
-def test_a_sequence_of_thresholds_must_cover_the_schedule():
     short = nrjax.AboveThreshold(np.zeros(23), 0.05, 0.5)
     with pytest.raises(ValueError, match="AboveThreshold for 23 steps: must cover the 24 steps"):
         nrjax.run_until(KEY, nrjax.Interaction(**parts(short)))
