@@ -244,13 +244,10 @@ def release_count(
         count: the true count, scalar, >= 0.
         accuracy: when a noisy count is good enough.
         smallest: squared privacy parameter of the first level: `1/t` for Brownian noise, `1/t^2`
-            for Laplace noise; > 0.
+            for Laplace noise; scalar, > 0.
         largest: that of the last level; at least `smallest`.
         levels: how many levels, equally spaced between the two (static), at least 2.
         method: "brownian" or "laplace" (static).
-
-    Raises:
-        ValueError: an argument is out of range, where it has numbers, or is not a scalar.
     """
     key = check_key(key)
     known = isinstance(method, str) and method in _KINDS

@@ -49,13 +49,11 @@ class _CountError(Utility):
         return jnp.maximum(jnp.round(release), 0)
 
     def threshold(self, target: float) -> float:
-        """Threshold for an error of at most `target`.
-
-        Halfway between the last quotient that is good enough and the next: rounding decides
-        nothing.
-        """
+        """Threshold for an error of at most `target`."""
         check(math.isfinite(target) and target >= 0, "target", target, "finite and not negative")
         groups = np.size(self.counts)
+        # Halfway between the last quotient that is good enough and the next: rounding decides
+        # nothing.
         return -(math.floor(target * groups * (1 + _SLACK)) + 0.5) / groups
 
 
@@ -111,11 +109,7 @@ class Neighbour:
 
     @classmethod
     def replace(cls, groups: int, i: int, j: int) -> "Neighbour":
-        """A row of group i is in group j instead: shift `e_i - e_j`.
-
-        Raises:
-            ValueError: i and j are not two of the groups.
-        """
+        """A row of group i is in group j instead: shift `e_i - e_j`."""
         shift = cls.remove(groups, i).shift
         check(0 <= j < groups and j != i, "j", j, f"in [0, {groups}) and not i = {i}")
         shift[j] = -1.0
@@ -123,11 +117,7 @@ class Neighbour:
 
     @classmethod
     def remove(cls, groups: int, i: int) -> "Neighbour":
-        """A row of group i is missing: shift `e_i`; an added row would have `-e_i`.
-
-        Raises:
-            ValueError: i is not one of the groups.
-        """
+        """A row of group i is missing: shift `e_i`; an added row would have `-e_i`."""
         check(0 <= i < groups, "i", i, f"in [0, {groups}), the groups")
         shift = np.zeros(groups)
         shift[i] = 1.0

@@ -60,23 +60,16 @@ class RelativeError(Pytree):
         return jnp.abs(jnp.asarray(error)) <= self.alpha * jnp.asarray(count)
 
     def utility(self, process: NoiseProcess, times: ArrayLike) -> "Margin":
-        """The rule as a utility for `nrjax.simulate`, with `PublicThreshold(0)`.
-
-        For noise of a process of shape () at the schedule's times, shape (steps,).
-        """
+        """As a utility, with `PublicThreshold(0)`, of noise at the schedule's times, (steps,)."""
         return Margin(self, process.deviation(times))
 
 
 class Margin(Utility):
-    """How far a noisy count is on the accepted side of `RelativeError`, in deviations.
-
-    A utility for a schedule of fixed times, because the deviation differs from step to step. At
-    least 0 where the rule accepts.
+    """How far a noisy count is on the accepted side of `RelativeError`, in deviations; >= 0 there.
 
     Attributes:
         accuracy: the rule.
-        deviations: standard deviation of the noise at each step, shape (steps,); or of one step,
-            a scalar.
+        deviations: standard deviation of the noise at each step, shape (steps,); or of one, ().
     """
 
     accuracy: RelativeError
@@ -101,10 +94,7 @@ class Verdict(NamedTuple):
 
 
 class Passage(Pytree):
-    """A way of releasing one count, and what it charges a filter for it.
-
-    `start` gives the filter's state and the passage before its first draw, `step` both after a
-    draw, and a verdict.
+    """A way of releasing one count: `start`, then a `step` a draw, with what it costs a filter.
 
     Attributes:
         accuracy: the rule.

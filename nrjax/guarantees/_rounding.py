@@ -52,7 +52,7 @@ class SafeGuarantee(Guarantee):
 
     @abc.abstractmethod
     def _epsilon(self, time: Array, *parameters: Array) -> Array:
-        """The formula for epsilon, not yet rounded."""
+        """Epsilon, not yet rounded."""
 
     @abc.abstractmethod
     def _time(self, asked: Array, *parameters: Array) -> Array:

@@ -53,9 +53,8 @@ def first_yes(
         epsilons: for rules that follow the releases' epsilon: that at each step, same shape.
 
     Raises:
-        ValueError: the shapes do not fit each other, or the sequence is longer than the rule's
-            thresholds; where concrete, a value is NaN or the epsilons are not what the rule can
-            follow. Under a trace the last two are the result's status.
+        ValueError: shapes or lengths do not fit; where concrete, a value is NaN or the epsilons are
+            not what the rule can follow. Under a trace these two are the result's status.
     """
     utilities = np.asarray(utilities) if isinstance(utilities, (list, tuple)) else utilities
     epsilons = np.asarray(epsilons) if isinstance(epsilons, (list, tuple)) else epsilons

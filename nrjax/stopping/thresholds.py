@@ -39,10 +39,7 @@ class ThresholdRule(StoppingRule):
 
     Attributes:
         threshold: tau, in units of the utility: a scalar, or one for each step, shape (steps,),
-            past whose end the rule never says yes.
-
-    Raises:
-        ValueError: a threshold is NaN, or another field is not positive and finite.
+            past whose end the rule never says yes. Not NaN.
     """
 
     threshold: Any

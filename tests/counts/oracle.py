@@ -1,7 +1,28 @@
 """The release of counts in plain NumPy and SciPy, level by level; shared by the tests."""
 
+import functools
+
+import jax
 import numpy as np
 from scipy import special, stats
+
+from nrjax.counts import RelativeError
+from nrjax.counts.first_passage import follow
+
+TRIALS, LEVELS = 20_000, 60
+
+
+@jax.jit
+def _follow(keys, count, passage, largest):
+    return jax.vmap(lambda key: follow(key, count, passage, largest))(keys)
+
+
+@functools.cache
+def passages(kind, count, alpha, smallest, largest):
+    """TRIALS passages of a kind on LEVELS levels, which share a program for each kind."""
+    keys = jax.random.split(jax.random.key(1), TRIALS)
+    found = _follow(keys, count, kind(RelativeError(alpha), smallest, LEVELS), largest)
+    return jax.tree.map(np.asarray, found)
 
 
 def bounds(alpha):
@@ -9,7 +30,7 @@ def bounds(alpha):
     return (2 + alpha) / alpha, (2 - alpha) / alpha
 
 
-def stopping_law(count, alpha, smallest, largest, levels, nodes=400):
+def stopping_law(count, alpha, smallest, largest, levels=LEVELS, nodes=400):
     """Probability that a Brownian release is accepted at each level, by numerical integration.
 
     The density of the walk that was not accepted so far is carried from level to level on

@@ -9,15 +9,13 @@ import pytest
 from scipy import stats
 
 from nrjax.counts import RelativeError, release_count
-from nrjax.counts.first_passage import BrownianPassage, follow
+from nrjax.counts.first_passage import BrownianPassage
 from nrjax.counts.passages import skip_quantile
-from tests.counts.oracle import check_result, step_p, stopping_law
+from tests.counts.oracle import LEVELS, check_result, passages, step_p, stopping_law
 from tests.processes.laws import FAULTY, SOUND
 
 pytestmark = pytest.mark.numerical
 
-TRIALS = 20_000
-LEVELS = 60
 CASES = {  # count, alpha, smallest and largest squared parameter
     "at once": (3000.0, 0.1, 1e-4, 0.05),
     "early": (400.0, 0.1, 1e-4, 0.02),
@@ -58,22 +56,13 @@ class Hasty(BrownianPassage):
         return 1.5
 
 
-@jax.jit
-def _run(keys, count, passage, largest):
-    return jax.vmap(lambda key: follow(key, count, passage, largest))(keys)
-
-
-@functools.cache
 def run(case, kind=BrownianPassage):
-    count, alpha, smallest, largest = CASES[case]
-    keys = jax.random.split(jax.random.key(1), TRIALS)
-    passage = kind(RelativeError(alpha), smallest, LEVELS)
-    return jax.tree.map(np.asarray, _run(keys, count, passage, largest))
+    return passages(kind, *CASES[case])
 
 
 @functools.cache
 def exact(case):
-    return stopping_law(*CASES[case], LEVELS)
+    return stopping_law(*CASES[case])
 
 
 def law_p(case, kind=BrownianPassage):
@@ -83,7 +72,7 @@ def law_p(case, kind=BrownianPassage):
 
 def test_the_oracle_sums_up_to_one_where_all_are_accepted():
     assert exact("early")[1].sum() == pytest.approx(1, abs=1e-9)
-    finer = stopping_law(*CASES["large alpha"], LEVELS, nodes=600)[1]
+    finer = stopping_law(*CASES["large alpha"], nodes=600)[1]
     assert np.allclose(exact("large alpha")[1], finer, atol=1e-10)
 
 

@@ -87,21 +87,6 @@ def test_all_releases_are_paid_for_to_a_few_units_from_above(name, dtype):
     assert min(excesses(alone[1:], exact[1:], dtype)) < -0.01 / float(jnp.finfo(dtype).eps)
 
 
-def _half_way(parameters, time, release):
-    """A time that depends on what was released."""
-    return time * jnp.where(release > 0, parameters, 0.7)
-
-
-def test_adaptive_times_are_paid_for_too(dtype):
-    schedule = nrjax.AdaptiveTimes(4.0, _half_way, 1e-3, 8, 0.4)
-    own = trial(TIMES, schedule=schedule)
-    paths = jax.vmap(lambda key: nrjax.scan_path(key, own))(jax.random.split(KEY, 20))
-    assert np.unique(np.asarray(paths.time)[:, -1]).size > 5
-    for times, stated in zip(paths.time, paths.mechanism_epsilon, strict=True):
-        found = excesses(stated, exact_costs(times, 1.0, dtype), dtype)
-        assert 0 <= min(found) <= max(found) <= 25
-
-
 def test_the_transcript_loses_at_most_what_is_stated():
     """By the joint density of the releases; the last one's price is exceeded by most."""
     shift = np.array([0.6, -0.4])
@@ -135,10 +120,6 @@ def test_the_engine_asks_for_all_releases_everywhere(dtype):
     outcome = nrjax.run_until(KEY, trial(np.full(8, 2.0), rule=rule))
     assert (outcome.step, outcome.status) == (5, Status.STOPPED)  # 0.5 a release
     assert outcome.test_epsilon == outcome.mechanism_epsilon
-    chain = nrjax.Laplace(())
-    outcome = nrjax.run_until(KEY, trial(np.full(8, 2.0), rule=rule, process=chain))
-    assert (outcome.step, outcome.status) == (7, Status.EXHAUSTED)
-    np.testing.assert_allclose(outcome.mechanism_epsilon, 0.5, rtol=1e-5)
     state = nrjax.engine.start(trial(np.full(8, 2.0), rule=rule), KEY)
     np.testing.assert_allclose(state.rule, 0.5, rtol=1e-5)
     np.testing.assert_array_less(np.asarray(0.5, dtype), state.rule)
@@ -158,12 +139,3 @@ def test_prices_beyond_the_dtype_are_not_for_free(dtype):
     for _ in range(4):
         low = advance(KEY, low, jnp.asarray(float(limits.tiny), dtype))
     assert process.status(low) == Status.OVERFLOW
-
-
-def test_what_does_not_fit_is_refused():
-    with pytest.raises(ValueError, match=r"shift = 1\.0: must be None for IndependentLaplace"):
-        nrjax.run_until(KEY, trial([2.0, 1.0], shift=1.0))
-    assert np.isnan(nrjax.run_until(KEY, trial([2.0, 1.0])).privacy_loss)
-    boundary = nrjax.LinearBoundary.tight_at_epsilon(0.5, sensitivity=1.0, delta=1e-6)
-    with pytest.raises(ValueError, match="must be for laplace noise, which IndependentLaplace"):
-        nrjax.run_until(KEY, trial([2.0, 1.0], guarantee=boundary))

@@ -104,34 +104,37 @@ def test_counts_near_the_samplers_switch(dtype):
     assert all(bonferroni([p]) < 1e-6 for p in wrong)
 
 
-def large_p(limits=True):
-    """p-values of 4e5 counts at a time and of those that thinning leaves at 0.4 of it.
-
-    Means and variances; and, of means whose Poisson law is within 1e-3 of it, the normal law, and
-    how what is left correlates with what there was.
-    """
+def large_counts():
+    """4e5 standardised counts at a time, and those that thinning leaves at 0.4 of it; two times."""
     found = []
     for time in (1e6, 1.6e7):
         process = Skellam((200_000,), 1.0, 1.0)
         first = process.init(jax.random.key(0), time)
         second = process.rewind(jax.random.key(1), first, 0.4 * time)
         n, kept = (np.concatenate(state[:2]).astype(float) for state in (first, second))
-        x, y = (n - time) / np.sqrt(time), (kept - 0.4 * n) / np.sqrt(0.24 * n)
-        half = len(n) // 2  # of positive counts, the rest of negative ones
-        found += [mean_p(x * y, 0.0), mean_p(x[:half] * x[half:], 0.0)]
-        for part in (x, y):
-            spread = z_p(part.var() - 1, np.sqrt(2 / part.size))
-            found += [z_p(part.mean(), part.size**-0.5), spread]
-        levels = np.linspace(-3, 3, 13)[:, None]
-        p = stats.norm.cdf(levels[:, 0])
-        for part in (x[:TRIALS], y[:TRIALS]) if limits else ():
-            error = np.sqrt(p * (1 - p) / TRIALS + 1e-6)
-            found.append(z_p((part <= levels).mean(axis=1) - p, error))
+        found.append(((n - time) / np.sqrt(time), (kept - 0.4 * n) / np.sqrt(0.24 * n)))
     return found
 
 
+def large_p(samples):
+    """Normal laws (the exact ones are within 1e-3), moments, and independence."""
+    found, levels = [], np.linspace(-3, 3, 13)[:, None]
+    p = stats.norm.cdf(levels[:, 0])
+    error = np.sqrt(p * (1 - p) / TRIALS + 1e-6)
+    for x, y in samples:
+        half = len(x) // 2  # of positive counts, the rest of negative ones
+        found += [mean_p(x * y, 0.0), mean_p(x[:half] * x[half:], 0.0)]
+        for part in (x, y):
+            spread = z_p(part.var() - 1, np.sqrt(2 / part.size))
+            below = z_p((part[:TRIALS] <= levels).mean(axis=1) - p, error)
+            found += [z_p(part.mean(), part.size**-0.5), spread, below]
+    return bonferroni(found)
+
+
 def test_large_counts():
-    assert bonferroni(large_p()) > SOUND
+    samples = large_counts()
+    assert large_p(samples) > SOUND
+    assert large_p([(1.05 * x, 1.05 * y) for x, y in samples]) < FAULTY
 
 
 @pytest.mark.parametrize("sampler", ["poisson", "binomial"])
@@ -144,7 +147,7 @@ def test_the_samplers_of_jax_are_not_good_enough(monkeypatch, dtype, sampler):
         "binomial": lambda key, n, kept, lost: jax.random.binomial(key, n, kept).astype(dtype),
     }[sampler]
     monkeypatch.setattr(skellam, sampler, theirs)
-    assert bonferroni(large_p(limits=False)) < 1e-6
+    assert large_p(large_counts()) < 1e-6
 
 
 def test_a_mean_of_zero_gives_no_count(monkeypatch, dtype):

@@ -1,10 +1,13 @@
-"""`first_yes`: rules on a fixed sequence of query values."""
+"""`first_yes`: rules on a fixed sequence of query values; and what the engine makes of them."""
+
+import dataclasses
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import nrjax
 from nrjax.keys import Role, role_key, step_key
 from nrjax.processes.laplace import laplace, random_bits
 from nrjax.stopping import (
@@ -15,6 +18,7 @@ from nrjax.stopping import (
     first_yes,
 )
 from nrjax.types import Status
+from tests.problems import scalar
 
 KEY = jax.random.key(5)
 
@@ -124,3 +128,52 @@ def test_it_batches_over_parameters_and_sequences():
     each = jax.vmap(lambda t, u: first_yes(KEY, PublicThreshold(t), u))(vectors, utilities)
     np.testing.assert_array_equal(each.step, [2, 2, 2])
     np.testing.assert_array_equal(each.stopped, [True, True, False])
+
+
+# The same rules inside the engine.
+
+TRIALS = 64
+TIMES = np.geomspace(100.0, 0.05, 24)
+
+RULES = {
+    "interactive": nrjax.InteractiveAboveThreshold(-0.6, 0.05, 0.5),
+    "reduced": nrjax.ReducedAboveThreshold(np.linspace(-0.9, -0.3, 24), 0.05),
+}
+
+
+def parts(rule):
+    return scalar(TIMES, rule=rule)
+
+
+def test_simulate_scan_path_and_first_yes_agree():
+    rule = RULES["reduced"]
+    many = nrjax.simulate(KEY, nrjax.Interaction(**parts(rule)), trials=TRIALS)
+    stopped = np.asarray(many.status) == Status.STOPPED
+    assert np.all(stopped | (np.asarray(many.status) == Status.EXHAUSTED))
+    assert len(np.unique(many.step)) > 3
+    keys = jax.vmap(lambda i: nrjax.trial_key(KEY, i))(jnp.arange(TRIALS))
+    path = jax.vmap(lambda key: nrjax.scan_path(key, nrjax.Interaction(**parts(rule))))(keys)
+    yes = np.asarray(path.status) == Status.STOPPED
+    np.testing.assert_array_equal(np.where(yes.any(1), yes.argmax(1), 23), many.step)
+    np.testing.assert_array_equal(yes.any(1), stopped)
+    # Given the releases the utilities are a fixed sequence.
+    found = jax.vmap(first_yes, (0, None, 0, 0))(keys, rule, path.utility, path.mechanism_epsilon)
+    np.testing.assert_array_equal(found.step, many.step)
+    np.testing.assert_allclose(found.cost, many.test_epsilon, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_total_is_that_of_releases_and_test(name):
+    """Shares its program with the test above."""
+    rule = RULES[name]
+    for thresholds in (rule.threshold, np.full_like(rule.threshold, np.inf)):
+        trial = nrjax.Interaction(**parts(dataclasses.replace(rule, threshold=thresholds)))
+        outcome = nrjax.simulate(KEY, trial, trials=TRIALS)
+        mechanism, test = np.asarray(outcome.mechanism_epsilon), np.asarray(outcome.test_epsilon)
+        stopped = np.asarray(outcome.status) == Status.STOPPED
+        assert np.any(stopped) == (np.max(thresholds) < 0)
+        own = mechanism if name == "reduced" else np.full_like(mechanism, 0.5)
+        np.testing.assert_array_equal(test, np.where(stopped, own, own / 2))
+        np.testing.assert_array_equal(outcome.epsilon, mechanism + test)
+        stated = parts(rule)["guarantee"].epsilon(outcome.time)
+        np.testing.assert_allclose(mechanism, stated, rtol=1e-6)

@@ -1,24 +1,18 @@
 """The law of the stopping step on fixed query values, against exact integration."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
 
-from nrjax.stopping import (
-    AboveThreshold,
-    InteractiveAboveThreshold,
-    ReducedAboveThreshold,
-    first_yes,
-)
+from nrjax.stopping import AboveThreshold, InteractiveAboveThreshold, ReducedAboveThreshold
 from tests.stopping.faults import (
     FreshAboveThreshold,
     FreshReduced,
     HalfAboveThreshold,
     HalfReduced,
 )
-from tests.stopping.oracle import stopping_law
+from tests.stopping.oracle import first_yes_counts, stopping_law
 
 pytestmark = pytest.mark.numerical
 
@@ -39,34 +33,17 @@ CLASSICAL = np.full(STEPS, 0.7)
 RISING = np.array([0.15, 0.2, 0.3, 0.3, 0.35, 0.5, 0.5, 0.7, 1.1, 1.6])
 
 
-@jax.jit
-def _steps(rule, key, utilities, epsilons):
-    """Steps of the first yes (STEPS if none): (sequences, TRIALS)."""
-    keys = jax.random.split(key, TRIALS)
-
-    def one(key, utilities):
-        found = first_yes(key, rule, utilities, epsilons)
-        return jnp.where(found.stopped, found.step, STEPS)
-
-    return jax.vmap(lambda values: jax.vmap(lambda key: one(key, values))(keys))(utilities)
-
-
-def counts(rule, epsilons, thresholds=THRESHOLDS, seed=0):
+def counts(rule, epsilons):
     """How often each step was the first yes (last column: none), one row a sequence."""
-    utilities = np.stack([u + thresholds for u in SEQUENCES.values()])
-    dtype = jnp.result_type(float)
-    rule = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), rule)
-    steps = _steps(rule, jax.random.key(seed), utilities.astype(dtype), epsilons.astype(dtype))
-    return np.stack([np.bincount(row, minlength=STEPS + 1) for row in np.asarray(steps)])
+    utilities = np.stack([u + THRESHOLDS for u in SEQUENCES.values()])
+    return first_yes_counts(jax.random.key(0), rule, utilities, epsilons, TRIALS)
 
 
-def expected(epsilons):
+def verdict(rule, epsilons):
+    """Largest deviation from the law in standard errors, and the smallest chi-square p-value."""
     stop, none = stopping_law(np.stack(list(SEQUENCES.values())), epsilons, SENSITIVITY)
-    return np.concatenate([stop, none[:, -1:]], axis=1)
-
-
-def verdict(seen, law):
-    """Largest deviation in standard errors, and the smallest chi-square p-value."""
+    law, seen = np.concatenate([stop, none[:, -1:]], axis=1), counts(rule, epsilons)
+    assert TRIALS * law.min() > 50
     error = np.sqrt(TRIALS * law * (1 - law))
     chi = (((seen - TRIALS * law) ** 2) / (TRIALS * law)).sum(axis=1)
     return np.max(np.abs(seen - TRIALS * law) / error), stats.chi2.sf(chi, STEPS).min()
@@ -86,18 +63,14 @@ FAULTS = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_stopping_step_has_the_exact_law(case):
-    rule, epsilons = CASES[case]
-    law = expected(epsilons)
-    assert TRIALS * law.min() > 50
-    deviations, p = verdict(counts(rule, epsilons), law)
+    deviations, p = verdict(*CASES[case])
     assert deviations < DEVIATIONS
     assert p > 1e-3
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_planted_faults_are_seen(fault):
-    rule, epsilons = FAULTS[fault]
-    deviations, p = verdict(counts(rule, epsilons), expected(epsilons))
+    deviations, p = verdict(*FAULTS[fault])
     assert deviations > 2 * DEVIATIONS
     assert p < 1e-9
 
