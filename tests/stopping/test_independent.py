@@ -12,7 +12,6 @@ from scipy import integrate
 import nrjax
 from nrjax.types import Status
 from tests.problems import Distance, doubling
-from tests.stopping.faults import faulty
 from tests.stopping.oracle import survival
 
 pytestmark = pytest.mark.numerical
@@ -76,16 +75,17 @@ def _uses_first(self, key, state, epsilon, utility):
     return (step, first), stop
 
 
-_process, _rule = nrjax.IndependentLaplace, nrjax.LaplaceTests
+ONCE = {"init": _draws_once, "step": _uses_first, "status": lambda self, state: 1 * 0}
+REUSED = type("Reused", (nrjax.IndependentLaplace,), {"rewind": _scaled})(())
 FAULTS = {
-    "noise reused between steps": {"process": faulty(_process, "Reused", rewind=_scaled)(())},
+    "noise reused between steps": {"process": REUSED},
     "releases' noise 1.2 times as wide": {"times": 1.2 * TIMES},
     "threshold noise drawn once": {
-        "rule": faulty(
-            _rule, "Once", init=_draws_once, step=_uses_first, status=lambda self, state: 1 * 0
-        )(THRESHOLD, SENSITIVITY, EPSILON)
+        "rule": type("Once", (nrjax.LaplaceTests,), ONCE)(THRESHOLD, SENSITIVITY, EPSILON)
     },
-    "tests' noise 1.2 times as wide": {"rule": _rule(THRESHOLD, 1.2 * SENSITIVITY, EPSILON)},
+    "tests' noise 1.2 times as wide": {
+        "rule": nrjax.LaplaceTests(THRESHOLD, 1.2 * SENSITIVITY, EPSILON)
+    },
 }
 
 

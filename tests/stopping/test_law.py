@@ -1,17 +1,15 @@
 """The law of the stopping step on fixed query values, against exact integration."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
 
+from nrjax.keys import step_key
+from nrjax.processes import Laplace
 from nrjax.stopping import AboveThreshold, InteractiveAboveThreshold, ReducedAboveThreshold
-from tests.stopping.faults import (
-    FreshAboveThreshold,
-    FreshReduced,
-    HalfAboveThreshold,
-    HalfReduced,
-)
+from nrjax.stopping.private import AboveThresholdState
 from tests.stopping.oracle import first_yes_counts, stopping_law
 
 pytestmark = pytest.mark.numerical
@@ -49,15 +47,37 @@ def verdict(rule, epsilons):
     return np.max(np.abs(seen - TRIALS * law) / error), stats.chi2.sf(chi, STEPS).min()
 
 
+def _fresh(self, key, state, epsilon, utility):
+    noise = Laplace(()).init(jax.random.fold_in(key, 1), 2 * self.sensitivity / self.epsilon)
+    return AboveThreshold.step(self, key, state._replace(noise=noise.value), epsilon, utility)
+
+
+def _fresh_reduced(self, key, state, epsilon, utility):
+    noise = Laplace(()).init(step_key(state.key, 100 + state.step), 2 * self.sensitivity / epsilon)
+    return ReducedAboveThreshold.step(self, key, state._replace(noise=noise), epsilon, utility)
+
+
+def _half(self, key, epsilon):
+    state = AboveThreshold.init(self, key, epsilon)
+    return state._replace(noise=state.noise / 2)
+
+
+def _half_reduced(self, key, state, epsilon, utility):
+    moved, _ = ReducedAboveThreshold.step(self, key, state, epsilon, -jnp.inf)
+    classical = AboveThreshold(self.threshold, self.sensitivity, epsilon)
+    halved = AboveThresholdState(moved.noise.value / 2, state.step)
+    return moved, classical.step(key, halved, epsilon, utility)[1]
+
+
 CASES = {
     "classical": (AboveThreshold(THRESHOLDS, SENSITIVITY, CLASSICAL[0]), CLASSICAL),
     "reduced": (ReducedAboveThreshold(THRESHOLDS, SENSITIVITY), RISING),
 }
-FAULTS = {
-    "classical, fresh": (FreshAboveThreshold(THRESHOLDS, SENSITIVITY, CLASSICAL[0]), CLASSICAL),
-    "classical, half": (HalfAboveThreshold(THRESHOLDS, SENSITIVITY, CLASSICAL[0]), CLASSICAL),
-    "reduced, fresh": (FreshReduced(THRESHOLDS, SENSITIVITY), RISING),
-    "reduced, half": (HalfReduced(THRESHOLDS, SENSITIVITY), RISING),
+FAULTS = {  # threshold noise that is new at each step, or half as wide
+    "classical, fresh": {"step": _fresh},
+    "classical, half": {"init": _half},
+    "reduced, fresh": {"step": _fresh_reduced},
+    "reduced, half": {"step": _half_reduced},
 }
 
 
@@ -70,7 +90,9 @@ def test_stopping_step_has_the_exact_law(case):
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_planted_faults_are_seen(fault):
-    deviations, p = verdict(*FAULTS[fault])
+    rule, epsilons = CASES[fault.split(",")[0]]
+    kind = type("Faulty", (type(rule),), FAULTS[fault])
+    deviations, p = verdict(kind(**vars(rule)), epsilons)
     assert deviations > 2 * DEVIATIONS
     assert p < 1e-9
 

@@ -75,7 +75,7 @@ def excess(case, utilities, changes, **fault):
 
 
 @lru_cache
-def search(case, rounds=6):
+def search(case, rounds=4):
     """Query values that come close to the bound at the last step, under the worst move."""
     rng, worst = np.random.default_rng(0), np.append(np.ones(STEPS - 1), -1.0)[None]
     epsilons = CASES[case][1]

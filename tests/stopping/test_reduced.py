@@ -29,10 +29,9 @@ def follow(epsilons, utilities):
     return jax.lax.scan(step, RULE.init(KEY, epsilons[0]), inputs)[1]
 
 
-def at(*epsilons, utility=np.inf):
-    dtype = jnp.result_type(float)
-    epsilons = np.array(epsilons, dtype)
-    return [np.asarray(p) for p in follow(epsilons, np.full_like(epsilons, utility))]
+def at(*epsilons):
+    epsilons = np.array(epsilons, jnp.result_type(float))
+    return [np.asarray(part) for part in follow(epsilons, np.full_like(epsilons, np.inf))]
 
 
 def test_noise_shrinks_with_epsilon_and_stays_where_that_stays():
