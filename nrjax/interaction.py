@@ -14,7 +14,7 @@ from nrjax._shown import representation, shown
 from nrjax.keys import abstract_key
 from nrjax.pytrees import Pytree, static
 from nrjax.sensitivities import NORMS
-from nrjax.stopping._thresholds import ThresholdRule
+from nrjax.stopping.thresholds import ThresholdRule
 from nrjax.types import Guarantee, NoiseProcess, Schedule, StoppingRule, Utility, overrides
 
 

@@ -1,7 +1,10 @@
 """What stopping at a time costs, and the time that a cost buys."""
 
-from nrjax.guarantees.linear import LinearBoundary
-from nrjax.guarantees.mixture import MixtureBoundary, OneSidedMixtureBoundary
+from nrjax.guarantees.boundaries import (
+    LinearBoundary,
+    MixtureBoundary,
+    OneSidedMixtureBoundary,
+)
 from nrjax.guarantees.pure import PureGuarantee
 
 __all__ = ["LinearBoundary", "MixtureBoundary", "OneSidedMixtureBoundary", "PureGuarantee"]

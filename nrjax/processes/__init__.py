@@ -1,9 +1,7 @@
 """Noise processes: noise at a large time, rewound to smaller times given the present."""
 
 from nrjax.processes.brownian import Brownian
-from nrjax.processes.independent import IndependentLaplace
-from nrjax.processes.laplace import Laplace
-from nrjax.processes.laplace_jumps import LaplaceJumps
+from nrjax.processes.laplace import IndependentLaplace, Laplace, LaplaceJumps
 from nrjax.processes.paths import noise_path, scan_noise
 from nrjax.processes.skellam import Skellam
 
