@@ -1,7 +1,5 @@
 """The cases of `skellam_counts`, built from its settings: data, neighbours, noise, passes."""
 
-from collections.abc import Iterator
-
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -68,6 +66,7 @@ _QUANTITIES = {
     "realised_loss": Quantity(realised_loss, units="nat"),
     "exp_minus_loss": Quantity(exp_minus_loss, LogBins(-20, 20, 7)),
 }
+_CURVE = {"privacy_loss_along": Quantity(loss_along, _ALONG_PATH, units="nat")}
 
 
 def _neighbours(settings: Settings, data: Counts) -> dict[str, tuple[Neighbour, list[str]]]:
@@ -144,8 +143,8 @@ def _mechanism(
     return Laplace(shape), PureGuarantee(neighbour.l1_sensitivity), 1.0
 
 
-def cases(settings: Settings) -> Iterator[tuple[str, Case]]:
-    """Load the counts and build every case, with its name.
+def cases(settings: Settings) -> dict[str, Case]:
+    """Load the counts and build every case, by name.
 
     Raises:
         FileNotFoundError, ValueError: as `nrjax.datasets.load_counts`, or the settings do not suit
@@ -155,10 +154,12 @@ def cases(settings: Settings) -> Iterator[tuple[str, Case]]:
     utility, target = _utility(settings, data)
     deviations = _deviations(settings, data, target)
     _check_room(settings, data, deviations[0])
+    first, last = float(deviations[0]), float(deviations[-1])
     tight_at = settings.tight_at
     if tight_at is None:
         tight_at = float(np.sqrt(deviations[0] * deviations[-1]))
     some = np.linspace(0, settings.levels - 1, settings.curve_levels).round().astype(int)
+    found = {}
     for relation, (neighbour, groups) in _neighbours(settings, data).items():
         for mechanism in settings.mechanism:
             process, guarantee, power = _mechanism(
@@ -177,8 +178,8 @@ def cases(settings: Settings) -> Iterator[tuple[str, Case]]:
                 "rows": int(data.counts.sum()),
                 "dimension": len(data.items),
                 "unit": data.unit,
-                "highest_deviation": float(deviations[0]),
-                "lowest_deviation": float(deviations[-1]),
+                "highest_deviation": first,
+                "lowest_deviation": last,
             }
             along = {"deviation": deviations[some].tolist()}
             if guarantee is not None:
@@ -196,16 +197,11 @@ def cases(settings: Settings) -> Iterator[tuple[str, Case]]:
             }
             never = Interaction(**parts, schedule=Grid(times[some]), rule=PublicThreshold(np.inf))
             rule = PublicThreshold(utility.threshold(target))
-            yield (
-                f"counts-{mechanism}-{relation}",
-                Case(
-                    trial=Interaction(**parts, schedule=Grid(times), rule=rule),
-                    labels=labels,
-                    quantities=_QUANTITIES,
-                    curves={"curve": Curve(never, _CURVE, along)},
-                    batching=_BATCHING,
-                ),
+            found[f"counts-{mechanism}-{relation}"] = Case(
+                trial=Interaction(**parts, schedule=Grid(times), rule=rule),
+                labels=labels,
+                quantities=_QUANTITIES,
+                curves={"curve": Curve(never, _CURVE, along)},
+                batching=_BATCHING,
             )
-
-
-_CURVE = {"privacy_loss_along": Quantity(loss_along, _ALONG_PATH, units="nat")}
+    return found
