@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from nrjax.study.drawing import Style, epsilon_scale
+from nrjax.study.distribution import Distribution
+from nrjax.study.drawing import Style, epsilon_scale, mean_with_ends
 
 _MARKS = 12
 
@@ -66,6 +67,16 @@ def draw_infinite(axes: Axes, x: np.ndarray, style: Style, row: int, *, above: b
     edge = axes.get_xaxis_transform()
     axes.plot(x, y, linestyle="none", transform=edge, clip_on=False, **look)
     return row + 1
+
+
+def means(laws: Sequence[Distribution]) -> np.ndarray:
+    """Mean and ends of its interval, shape (3, len(laws))."""
+    return np.array([mean_with_ends(law) for law in laws]).T
+
+
+def quantiles(laws: Sequence[Distribution], percent: float) -> np.ndarray:
+    """A quantile and the ends of its exact interval; NaN where there are no values."""
+    return np.array([(law.quantile(percent), *law.quantile_interval(percent)) for law in laws]).T
 
 
 def _alone(y: np.ndarray) -> np.ndarray:

@@ -106,7 +106,7 @@ def paired(
             float(np.subtract(law.quantile(75), law.quantile(25))) if spread else law.quantile(50)
             for law in laws
         ]
-        difference = float(np.subtract(*values))
+        difference = float(np.subtract(values[0], values[1]))
     ends = interval_of(results, first, second, spread=spread)
     found = {"values": values, "difference": difference, "interval": ends}
     return {name: strict(one) for name, one in found.items()}, below(ends)

@@ -10,7 +10,7 @@ from benchmarks import numpy_rogers
 from nrjax.keys import study_key
 from nrjax.papers import rogers2023
 from nrjax.simulation import montecarlo
-from tests.papers.shared import apart
+from tests.papers.shared import apart, counts_file
 
 COUNTS = np.round(3000 * np.arange(1, 31) ** -0.9)
 METHODS = ("brownian", "doubling")
@@ -21,10 +21,7 @@ SEED, OURS, THEIRS = 5, 2048, 1500
 @pytest.fixture(scope="module")
 def releases(tmp_path_factory):
     """By method, what the study runs."""
-    folder = tmp_path_factory.mktemp("data")
-    path = folder / "own.csv"
-    lines = [f"{number},{count:.0f}\n" for number, count in enumerate(COUNTS)]
-    path.write_text("item,count\n" + "".join(lines))
+    path = counts_file(tmp_path_factory.mktemp("data") / "own.csv", dict(enumerate(COUNTS)))
     chosen = rogers2023.Settings(data=(str(path),), method=METHODS, **OPTIONS)
     cases, _ = rogers2023.cases(chosen)
     return {case.labels["method"]: case.trial for case in cases.values()}

@@ -72,44 +72,38 @@ def _load(settings: Settings, task: presets.Task, data: str) -> _Task:
     if settings.copies > 1:
         name = f"{name} x {settings.copies}"
         x, y = np.tile(x, (settings.copies, 1)), np.tile(y, settings.copies)
-    ball = presets.ball_of(settings.constants)
+    penalty, ball = settings.regularisation, presets.ball_of(settings.constants)
     if task == "logistic":
-        problem = LogisticProblem.fit(x, y, settings.regularisation, ball=ball)
+        problem = LogisticProblem.fit(x, y, penalty, ball=ball)
         perturbation = "output"
     else:
-        problem = RidgeProblem.fit(x, y, settings.regularisation, row_norm="l1", ball=ball)
+        problem = RidgeProblem.fit(x, y, penalty, row_norm="l1", ball=ball)
         perturbation = settings.ridge_perturbation
     public = presets.Problem(
         task, perturbation, problem.rows, problem.dimension, problem.regularisation, ball
     )
-    laplace, gaussian = (
-        _released(settings, public, problem, noise) for noise in ("laplace", "gaussian")
-    )
+    code = settings.constants == "code"
+    laplace, gaussian = (_released(code, public, problem, one) for one in ("laplace", "gaussian"))
     return _Task(public, name, problem, laplace, gaussian)
 
 
 def _released(
-    settings: Settings,
-    public: presets.Problem,
-    problem: LogisticProblem | RidgeProblem,
-    noise: Noise,
+    code: bool, public: presets.Problem, problem: LogisticProblem | RidgeProblem, noise: Noise
 ) -> Released:
     """The private value, its sensitivity, and a utility that is minus the excess risk."""
+    moved = presets.query_sensitivity("code", public)
     if isinstance(problem, LogisticProblem):
-        released, what = problem.released(noise), None
-    elif public.perturbation == "output":
-        released, what = problem.released_optimum(noise, public.ball), "optimum"
+        released = problem.released(noise)
+        utility = released.utility.excess_risk()
+        utility = dataclasses.replace(utility, sensitivity=moved) if code else utility
     else:
-        released = problem.released(noise, "l1_rows")
-        what = "matrix" if noise == "laplace" else "isometric"
-    utility = released.utility.excess_risk()
-    if settings.constants == "code":
-        moved = presets.query_sensitivity("code", public)
-        if what is None:
-            utility = dataclasses.replace(utility, sensitivity=moved)
+        if public.perturbation == "output":
+            released, what = problem.released_optimum(noise, public.ball), "optimum"
         else:
-            assert isinstance(problem, RidgeProblem)
-            utility = PublishedRidgeUtility.of(problem, moved, what)
+            released = problem.released(noise, "l1_rows")
+            what = "matrix" if noise == "laplace" else "isometric"
+        utility = released.utility.excess_risk()
+        utility = PublishedRidgeUtility.of(problem, moved, what) if code else utility
     # The cases of a task share its arrays: on the device, and in the run's dtype, once.
     dtype = jnp.result_type(float)
 
@@ -126,74 +120,55 @@ def _interaction(
 
     `longest` is the length that the doubling method's grids share.
     """
-    name, public = settings.constants, task.public
-    if method.startswith("brownian"):
-        return _brownian(settings, task, method, alpha)
-    released, utility = task.laplace, task.laplace.utility
-    parts = released.mechanism()
+    public, gamma, count = task.public, settings.gamma, settings.levels
+    goal = settings.constants, public, alpha
+    gaussian, reduced = method.startswith("brownian"), method == "brownian_reduced"
+    released = task.gaussian if gaussian else task.laplace
+    utility = released.utility
     if method == "theory":
-        one = np.atleast_1d(parts.guarantee.time(presets.theory_epsilon(name, public, alpha)))
+        parts = released.mechanism()
+        one = np.atleast_1d(parts.guarantee.time(presets.theory_epsilon(*goal)))
         # The theorems for noise on the optimum have no ball, and no test looks at the release.
         if public.perturbation == "output":
             utility = dataclasses.replace(utility, radius=np.inf)
         return parts.interaction(Grid.explicit(one), utility, PublicThreshold(-np.inf)), {}
     if method == "doubling":
-        levels = presets.doubling_levels(name, public, alpha)
-        test = presets.doubling_test(name, public, alpha, settings.gamma, levels.size)
+        levels = presets.doubling_levels(*goal)
+        steps = int(levels.size)
+        test = presets.doubling_test(*goal, gamma, steps)
         rule = LaplaceTests(-test.threshold, test.sensitivity, test.epsilon)
         parts = released.mechanism(IndependentLaplace(released.value.shape))
         # Goals differ in the number of levels; grids of one length share a program.
-        padded = np.pad(levels, (0, longest - levels.size), mode="edge")
+        padded = np.pad(levels, (0, longest - steps), mode="edge")
         schedule = Grid.explicit(np.asarray(parts.guarantee.time(padded)))
-        trial = parts.interaction(schedule, utility, rule, max_steps=int(levels.size))
-        return trial, {**_facts(test), "levels": int(levels.size)}
-    schedule = _grid(parts.guarantee, presets.levels(name, public, alpha, settings.levels))
-    rule, facts = _above_threshold(settings, public, alpha)
-    return parts.interaction(schedule, utility, rule), facts
-
-
-def _brownian(
-    settings: Settings, task: _Task, method: Method, alpha: float
-) -> tuple[Interaction, dict[str, Any]]:
-    """The same goal by Gaussian noise, under a boundary that is small wherever one stops."""
-    name, public, gamma, count = settings.constants, task.public, settings.gamma, settings.levels
-    reduced = method == "brownian_reduced"
-    if reduced:
-        levels = presets.reduced_levels(name, public, alpha, gamma, count)
-        tight_at = float(levels[0])
-    else:
-        levels = presets.levels(name, public, alpha, count)
-        tight_at = _TIGHT_AT * presets.theory_epsilon("paper", public._replace(ball="paper"), alpha)
-    tight_at = tight_at if settings.tight_at is None else settings.tight_at
-    parts = task.gaussian.mechanism(
-        delta=settings.delta, tight_at_epsilon=tight_at, boundary=OneSidedMixtureBoundary
+        trial = parts.interaction(schedule, utility, rule, max_steps=steps)
+        return trial, {**_facts(test), "levels": steps}
+    levels = (
+        presets.reduced_levels(*goal, gamma, count) if reduced else presets.levels(*goal, count)
     )
-    schedule = _grid(parts.guarantee, levels)
+    known = {}
+    if gaussian:  # under a boundary that is small wherever one stops
+        tight_at = settings.tight_at
+        if tight_at is None:
+            usual = presets.theory_epsilon("paper", public._replace(ball="paper"), alpha)
+            tight_at = float(levels[0]) if reduced else _TIGHT_AT * usual
+        known, delta = {"tight_at": tight_at}, settings.delta
+        boundary = OneSidedMixtureBoundary
+        parts = released.mechanism(delta=delta, tight_at_epsilon=tight_at, boundary=boundary)
+    else:
+        parts = released.mechanism()
+    schedule = Grid.geometric(parts.guarantee, levels[0], levels[-1], count)
     if reduced:
         # The test's privacy is what the guarantee says of the grid's times.
         epsilons = np.asarray(parts.guarantee.epsilon(schedule.times), float)
-        below = presets.reduced_thresholds(name, public, alpha, gamma, epsilons)
-        delta = presets.query_sensitivity(name, public)
-        rule = ReducedAboveThreshold(-below, delta)
+        delta = presets.query_sensitivity(settings.constants, public)
+        rule = ReducedAboveThreshold(-presets.reduced_thresholds(*goal, gamma, epsilons), delta)
         facts = {"test_threshold": None, "query_sensitivity": delta}
     else:
-        rule, facts = _above_threshold(settings, public, alpha)
-    trial = parts.interaction(schedule, task.gaussian.utility, rule)
-    return trial, {**facts, "tight_at": tight_at}
-
-
-def _grid(guarantee: Any, levels: np.ndarray) -> Grid:
-    """The levels in equal ratios, at the guarantee's times."""
-    return Grid.geometric(guarantee, levels[0], levels[-1], levels.size)
-
-
-def _above_threshold(
-    settings: Settings, public: presets.Problem, alpha: float
-) -> tuple[InteractiveAboveThreshold, dict[str, Any]]:
-    count, gamma = settings.levels, settings.gamma
-    test = presets.threshold_test(settings.constants, public, alpha, gamma, count)
-    rule = InteractiveAboveThreshold(-test.threshold, test.sensitivity, test.epsilon)
-    return rule, _facts(test)
+        test = presets.threshold_test(*goal, gamma, count)
+        rule = InteractiveAboveThreshold(-test.threshold, test.sensitivity, test.epsilon)
+        facts = _facts(test)
+    return parts.interaction(schedule, utility, rule), facts | known
 
 
 def _facts(test: presets.Test) -> dict[str, Any]:
@@ -231,21 +206,13 @@ def _case(settings: Settings, task: _Task, method: Method, alpha: float, longest
     return Case(trial=trial, labels=labels, goal=-alpha, quantities=_QUANTITIES)
 
 
-def _ends(interaction: Any) -> tuple[float, float]:
-    """First and last epsilon of a grid."""
-    times = np.asarray(interaction.schedule.times)
-    low, high = np.asarray(interaction.guarantee.epsilon(times[[0, -1]]), float).tolist()
-    return low, high
-
-
 def cases(settings: Settings) -> dict[str, Case]:
     """Load the data, find the optima and build every case, by name."""
     names = [f"{alpha:g}" for alpha in settings.alpha]
     check(len(set(names)) == len(names), "alpha", settings.alpha, "apart by six digits")
     found = {}
     for number, name in enumerate(settings.task):
-        task = _load(settings, name, of_task(settings.data, number))
-        longest = 0
+        task, longest = _load(settings, name, of_task(settings.data, number)), 0
         if "doubling" in settings.method:
             longest = max(
                 presets.doubling_levels(settings.constants, task.public, alpha).size
@@ -253,10 +220,16 @@ def cases(settings: Settings) -> dict[str, Case]:
             )
         for method in settings.method:
             made = [_case(settings, task, method, alpha, longest) for alpha in settings.alpha]
+            ends = [_ends(case.trial) for case in made]
             # Goals of a method have the same bins, for one program.
-            firsts, lasts = zip(*(_ends(case.trial) for case in made), strict=True)
-            epsilons = min(firsts), _TESTED * max(lasts), _DEARER * max(lasts)
+            low, last = min(low for low, _ in ends), max(high for _, high in ends)
+            epsilons = low, _TESTED * last, _DEARER * last
             for alpha, case in zip(names, made, strict=True):
-                key = f"{name}-{method}-{alpha}"
-                found[key] = dataclasses.replace(case, epsilons=epsilons)
+                found[f"{name}-{method}-{alpha}"] = dataclasses.replace(case, epsilons=epsilons)
     return found
+
+
+def _ends(interaction: Any) -> list[float]:
+    """First and last epsilon of a grid."""
+    times = np.asarray(interaction.schedule.times)
+    return np.asarray(interaction.guarantee.epsilon(times[[0, -1]]), float).tolist()

@@ -25,7 +25,6 @@ from nrjax.study.drawing import (
     STYLES,
     Style,
     axis_limits,
-    mean_with_ends,
     new_panels,
     say,
     unique,
@@ -79,15 +78,14 @@ def privacy_loss(results: Results) -> Figure:
     the median is drawn. Below: exp of the same, as the paper gives it, up to a million.
     """
     tasks = by_task(results)
-    figure, panels = _panels(tasks, 2, 4.0)
+    figure, columns = _panels(tasks, 2, 4.0)
     infinite, closed = False, {}
-    for (above, below), runs in zip(panels.T, tasks, strict=True):
+    for (above, below), runs in zip(columns, tasks, strict=True):
         closed |= {label: look for label, _, _, look in _closed_forms(runs)}
         seen = _draw_epsilons(above, runs, np.asarray)
         infinite |= bool(np.isinf(seen).any())
         draw.log_scale(above, "y", axis_limits([seen]))
         above.set_ylabel(_MEAN_EPSILON)
-        above.set_title(title(runs), fontsize="medium")
         # Cut far outside the panel, before floats end.
         risk = _draw_epsilons(below, runs, lambda epsilon: np.exp(np.minimum(epsilon, 200.0)))
         inside = risk[risk <= _LARGEST_RISK]
@@ -111,16 +109,14 @@ def accuracy(results: Results) -> Figure:
     Rows: the mean and the 95 % quantile, each with its 95 % interval, and the maximum.
     """
     tasks = by_task(results)
-    figure, panels = _panels(tasks, len(_RISKS), 3.3)
-    for column, runs in zip(panels.T, tasks, strict=True):
+    figure, columns = _panels(tasks, len(_RISKS), 3.3, log=True)
+    for column, runs in zip(columns, tasks, strict=True):
         seen = [alphas(runs)]
-        for axes in column:
-            draw.parameter_scale(axes, seen[0], log=True)
         for rank, one in enumerate(runs):
             risk = one.laws("excess_risk")
             seen.append(_draw_means(column[0], one, risk, one.style, rank))
             for axes, percent in zip(column[1:], (95, 100), strict=True):
-                value, low, high = _quantiles(risk, percent)
+                value, low, high = draw.quantiles(risk, percent)
                 # Trials bound no maximum, and few trials no quantile as high as this.
                 low, high = np.where(np.isfinite(low) & np.isfinite(high), [low, high], np.nan)
                 draw.draw_band(axes, one.alpha, low, high, one.style)
@@ -129,11 +125,10 @@ def accuracy(results: Results) -> Figure:
         values = np.concatenate(seen)
         # An excess of nothing is stored as rounding errors, which would take most of the axis.
         limits = axis_limits([values[values > 1e-4 * seen[0].min()]])
-        column[0].set_title(title(runs), fontsize="medium")
         for axes, what in zip(column, _RISKS, strict=True):
             axes.plot(limits, limits, zorder=1, **_REFERENCE)
             draw.log_scale(axes, "y", limits)
-            axes.set(xlabel=_ALPHA, ylabel=what)
+            axes.set_ylabel(what)
             _say_if_none_stopped(axes, runs)
     marks = [Line2D([], [], label="requested", **_REFERENCE), draw.band("95 % intervals")]
     _legend(figure, tasks, [*marks, *_partly(tasks)])
@@ -171,9 +166,8 @@ def privacy_split(results: Results) -> Figure:
 def norms(results: Results) -> Figure:
     """Mean l2 norm of the hypothesis over the trials that stopped, the optimum's, and the bound."""
     tasks = by_task(results)
-    figure, panels = _panels(tasks, 1, 4.6)
-    for axes, runs in zip(panels[0], tasks, strict=True):
-        draw.parameter_scale(axes, alphas(runs))
+    figure, columns = _panels(tasks, 1, 4.6)
+    for (axes,), runs in zip(columns, tasks, strict=True):
         highest = [
             np.nanmax([0.0, *_draw_means(axes, one, one.laws("norm"), one.style, rank)])
             for rank, one in enumerate(runs)
@@ -182,10 +176,8 @@ def norms(results: Results) -> Figure:
             for value in unique(facts[name] for one in runs for facts in one.facts):
                 axes.axhline(value, zorder=1, **{**_REFERENCE, "linestyle": dash})
                 highest.append(value)
-        axes.set(xlabel=_ALPHA, ylabel="mean l2 norm of the hypothesis")
-        axes.set_ylim(0.0, 1.08 * max(highest))
+        axes.set(ylabel="mean l2 norm of the hypothesis", ylim=(0.0, 1.08 * max(highest)))
         draw.grid(axes, "y", below=False)
-        axes.set_title(title(runs), fontsize="medium")
         _say_if_none_stopped(axes, runs)
     marks: list[Any] = [
         Line2D([], [], label=label, **{**_REFERENCE, "linestyle": dash})
@@ -201,13 +193,11 @@ def cheapest(results: Results) -> Figure:
     With pointwise 95 % intervals from a bootstrap that resamples the same trials for both.
     """
     tasks = [runs for runs in by_task(results) if compared(runs)]
-    figure, panels = _panels(tasks, 1, 4.6)
+    figure, columns = _panels(tasks, 1, 4.6)
     out = set()
-    for axes, runs in zip(panels[0], tasks, strict=True):
-        draw.parameter_scale(axes, alphas(runs))
+    for (axes,), runs in zip(columns, tasks, strict=True):
         out |= _draw_ratios(axes, runs)
-        axes.set(xlabel=_ALPHA, ylabel="median ε, ratio to noise reduction")
-        axes.set_title(title(runs), fontsize="medium")
+        axes.set_ylabel("median ε, ratio to noise reduction")
     marks: list[Any] = [Line2D([], [], label=words(BASE), **_REFERENCE)]
     marks.append(draw.band("95 % interval, paired bootstrap"))
     if np.inf in out:
@@ -218,26 +208,24 @@ def cheapest(results: Results) -> Figure:
     return figure
 
 
-def _panels(tasks: Sequence[Sequence[Runs]], rows: int, height: float) -> tuple[Figure, Any]:
-    """A column per task."""
-    return new_panels(max(6.4, 5.2 * len(tasks)), rows, len(tasks), height=height)
-
-
-def _means(laws: Sequence[Distribution]) -> np.ndarray:
-    """Mean and ends of its interval, shape (3, len(laws))."""
-    return np.array([mean_with_ends(law) for law in laws]).T
-
-
-def _quantiles(laws: Sequence[Distribution], percent: float) -> np.ndarray:
-    """A quantile and the ends of its exact interval; NaN where there are no values."""
-    return np.array([(law.quantile(percent), *law.quantile_interval(percent)) for law in laws]).T
+def _panels(
+    tasks: Sequence[Sequence[Runs]], rows: int, height: float, *, log: bool = False
+) -> tuple[Figure, Any]:
+    """A column of panels for each task, with the scale and the words that all have."""
+    figure, panels = new_panels(max(6.4, 5.2 * len(tasks)), rows, len(tasks), height=height)
+    for column, runs in zip(panels.T, tasks, strict=True):
+        for axes in column:
+            draw.parameter_scale(axes, alphas(runs), log=log)
+            axes.set_xlabel(_ALPHA)
+        column[0].set_title(title(runs), fontsize="medium")
+    return figure, panels.T
 
 
 def _draw_means(
     axes: Axes, one: Runs, laws: Sequence[Distribution], style: Style, rank: int
 ) -> np.ndarray:
     """Means with their band, empty markers where some trials did not stop; returns the means."""
-    mean, low, high = _means(laws)
+    mean, low, high = draw.means(laws)
     draw.draw_band(axes, one.alpha, low, high, style)
     draw.draw_curve(axes, one.alpha, mean, style, rank, hollow=one.stopped < 1)
     return mean
@@ -248,21 +236,19 @@ def _draw_epsilons(axes: Axes, runs: Sequence[Runs], scale: Callable[..., Any]) 
 
     An infinite mean is returned as such, and drawn as a triangle.
     """
-    draw.parameter_scale(axes, alphas(runs))
-    axes.set_xlabel(_ALPHA)
     seen, row = [], 0
     for _, alpha, epsilon, look in _closed_forms(runs):
         single = {"marker": "_", "markersize": 24, "markeredgewidth": 4} if alpha.size == 1 else {}
         axes.plot(alpha, scale(epsilon), **look, **single)
         seen.append(scale(epsilon))
     for rank, one in enumerate(runs):
-        mean, low, high = _means(one.epsilons())
+        mean, low, high = draw.means(one.epsilons())
         infinite = np.isinf(mean)
         shown = np.where(infinite, np.inf, scale(mean))
         draw.draw_band(axes, one.alpha, scale(low), scale(high), one.style)
         draw.draw_curve(axes, one.alpha, shown, one.style, rank, hollow=infinite)
         # Medians go on to the next finite mean, so that the eye can follow.
-        median, _, _ = _quantiles(one.epsilons(), 50)
+        median, _, _ = draw.quantiles(one.epsilons(), 50)
         padded = np.pad(infinite, 1)
         near = padded[:-2] | infinite | padded[2:]
         median = np.where(np.isfinite(median) & near, scale(median), np.nan)

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from nrjax.papers._drawing import band, grid, legend, short
+from nrjax.papers._drawing import band, grid, legend, quantiles, short
 from nrjax.papers._shared import grouped
 from nrjax.papers.skellam_counts.findings import median_deviation
 from nrjax.study import figures as shared
@@ -163,8 +163,7 @@ def _draw_quantiles(axes: Axes, results: Results, case: Case, style: Style) -> N
     deviation = np.array(along["deviation"].values)
     found = results.levels(case.name, "privacy_loss_along")
     for percent, dash in _LINES:
-        values = [(one.quantile(percent), *one.quantile_interval(percent)) for one in found]
-        value, low, high = np.array(values).T
+        value, low, high = quantiles(found, percent)
         low, high = (np.where(np.isfinite(end), end, np.nan) for end in (low, high))
         axes.fill_between(deviation, low, high, color=style.line, alpha=0.25, linewidth=0)
         axes.plot(deviation, value, color=style.line, linestyle=dash)

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nrjax.guarantees import LinearBoundary, MixtureBoundary, OneSidedMixtureBoundary
-from nrjax.papers._drawing import grid, short
+from nrjax.papers._drawing import grid, means, short
 from nrjax.papers._shared import grouped
 from nrjax.study import figures as shared
 from nrjax.study.drawing import (
@@ -19,7 +19,6 @@ from nrjax.study.drawing import (
     Style,
     axis_limits,
     epsilon_scale,
-    mean_with_ends,
     mechanism_styles,
     new_panels,
     unique,
@@ -127,14 +126,10 @@ def _draw_losses(axes: Axes, results: Results, curves: Sequence[_Curve]) -> None
     trials = " or ".join(unique(f"{layout.trials:,}" for layout in layouts))
     task = f"{words(facts['task'])} on {short(facts['data'])}"
     axes.set_title(f"{task}, {trials} trials", fontsize="medium")
-    axes.legend(  # below: curves leave no corner free
-        fontsize="small",
-        title="mean and 95 % interval",
-        title_fontsize="small",
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.14),
-        ncols=2,
-    )
+    # Below: curves leave no corner free.
+    place: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "ncols": 2}
+    text = "mean and 95 % interval"
+    axes.legend(title=text, title_fontsize="small", fontsize="small", **place)
 
 
 def _draw_curve(axes: Axes, results: Results, drawn: _Curve) -> np.ndarray:
@@ -143,21 +138,13 @@ def _draw_curve(axes: Axes, results: Results, drawn: _Curve) -> np.ndarray:
     epsilon = np.array(layout.coordinates["epsilon"].values)
     found = results.levels(drawn.case.name, "utility", drawn.name)
     # The loss is minus the utility.
-    mean, high, low = -np.array([mean_with_ends(one) for one in found]).T
+    mean, high, low = -means(found)
     if layout.trials > 1:
         axes.fill_between(epsilon, low, high, color=style.line, alpha=0.3, linewidth=0, zorder=2)
-    axes.plot(
-        epsilon,
-        mean,
-        color=style.line,
-        linestyle=style.dash,
-        marker=style.marker,
-        markersize=4.5 if drawn.hollow else 4,
-        markerfacecolor="white" if drawn.hollow else style.line,
-        markevery=max(1, epsilon.size // 12),
-        label=drawn.label,
-        zorder=3,
-    )
+    face, size = ("white", 4.5) if drawn.hollow else (style.line, 4)
+    marks = {"marker": style.marker, "markerfacecolor": face, "markersize": size}
+    look: Any = {"color": style.line, "linestyle": style.dash, "label": drawn.label, "zorder": 3}
+    axes.plot(epsilon, mean, markevery=max(1, epsilon.size // 12), **look, **marks)
     return mean
 
 
