@@ -121,11 +121,6 @@ def key(label: str, **look: Any) -> Line2D:
     return Line2D([], [], label=label, **{"linestyle": "none", "markersize": 5} | look)
 
 
-def triangle(label: str, *, above: bool = True) -> Line2D:
-    """The same for the triangles at an edge."""
-    return key(label, color="0.3", marker="^" if above else "v")
-
-
 def band(label: str, color: str = "0.3") -> Patch:
     """The same for a band."""
     return Patch(color=color, alpha=0.25, linewidth=0, label=label)

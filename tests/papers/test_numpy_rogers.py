@@ -2,7 +2,6 @@
 
 import math
 
-import jax
 import numpy as np
 import pytest
 
@@ -111,24 +110,3 @@ def test_the_condition_is_that_of_the_rule(releases):
     np.testing.assert_array_equal(printed[~edge], rule[~edge])
     assert edge.mean() < 1e-3
     assert 0.3 < printed.mean() < 0.9
-
-
-def assert_part(program, whole, first, count):
-    part = program.run(study_key(SEED), count, first)
-    for name, values in whole.items():
-        np.testing.assert_array_equal(part[name], values[first : first + count], err_msg=name)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_results_do_not_depend_on_chunks(releases, ours, method):
-    """An odd one and a single trial, from the middle: equal bits."""
-    for first, count in ((11, 37), (500, 1)):
-        program = montecarlo.sessions(releases[method], count)
-        assert_part(program, ours[method], first, count)
-
-
-@pytest.mark.long  # compiles anew; simulation/test_sessions.py has it of a smaller session
-@pytest.mark.parametrize("method", METHODS)
-def test_results_do_not_depend_on_tiles_or_devices(releases, ours, method):
-    batching = montecarlo.Batching(tile=64, devices=jax.devices()[:1])
-    assert_part(montecarlo.sessions(releases[method], 70, batching), ours[method], 11, 70)

@@ -8,27 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+import nrjax
 from nrjax import datasets
 from nrjax._numerics import check
 from nrjax.erm import LogisticProblem, RidgeProblem
 from nrjax.erm.released import Released
-from nrjax.guarantees import OneSidedMixtureBoundary
-from nrjax.interaction import Interaction
 from nrjax.papers._shared import of_task
 from nrjax.papers.ligett2017 import presets
 from nrjax.papers.ligett2017.published import PublishedRidgeUtility
 from nrjax.papers.ligett2017.settings import Method, Settings
-from nrjax.processes import IndependentLaplace
-from nrjax.schedules import Grid
 from nrjax.sensitivities import Noise
-from nrjax.stopping import (
-    InteractiveAboveThreshold,
-    LaplaceTests,
-    PublicThreshold,
-    ReducedAboveThreshold,
-)
-from nrjax.study.case import Case, Quantity
-from nrjax.types import Outcome
 
 _TIGHT_AT = 1 / 64
 """The Brownian boundary is tight at this share of the theorem's epsilon, unless chosen; under
@@ -51,17 +40,20 @@ class _Task(NamedTuple):
     gaussian: Released
 
 
-def norm_of_hypothesis(outcome: Outcome) -> Array:
+def norm_of_hypothesis(outcome: nrjax.Outcome) -> Array:
     """l2 norm of a trial's last hypothesis."""
     return jnp.linalg.norm(outcome.hypothesis)
 
 
-def excess_risk(outcome: Outcome) -> Array:
+def excess_risk(outcome: nrjax.Outcome) -> Array:
     """Of a trial's last hypothesis; minus the utility."""
     return -outcome.utility
 
 
-_QUANTITIES = {"norm": Quantity(norm_of_hypothesis), "excess_risk": Quantity(excess_risk)}
+_QUANTITIES = {
+    "norm": nrjax.Quantity(norm_of_hypothesis),
+    "excess_risk": nrjax.Quantity(excess_risk),
+}
 
 
 def _load(settings: Settings, task: presets.Task, data: str) -> _Task:
@@ -115,7 +107,7 @@ def _released(
 
 def _interaction(
     settings: Settings, task: _Task, method: Method, alpha: float, longest: int
-) -> tuple[Interaction, dict[str, Any]]:
+) -> tuple[nrjax.Interaction, dict[str, Any]]:
     """What a method makes of a task and a goal, and facts about it.
 
     `longest` is the length that the doubling method's grids share.
@@ -131,16 +123,18 @@ def _interaction(
         # The theorems for noise on the optimum have no ball, and no test looks at the release.
         if public.perturbation == "output":
             utility = dataclasses.replace(utility, radius=np.inf)
-        return parts.interaction(Grid.explicit(one), utility, PublicThreshold(-np.inf)), {}
+        return parts.interaction(
+            nrjax.Grid.explicit(one), utility, nrjax.PublicThreshold(-np.inf)
+        ), {}
     if method == "doubling":
         levels = presets.doubling_levels(*goal)
         steps = int(levels.size)
         test = presets.doubling_test(*goal, gamma, steps)
-        rule = LaplaceTests(-test.threshold, test.sensitivity, test.epsilon)
-        parts = released.mechanism(IndependentLaplace(released.value.shape))
+        rule = nrjax.LaplaceTests(-test.threshold, test.sensitivity, test.epsilon)
+        parts = released.mechanism(nrjax.IndependentLaplace(released.value.shape))
         # Goals differ in the number of levels; grids of one length share a program.
         padded = np.pad(levels, (0, longest - steps), mode="edge")
-        schedule = Grid.explicit(np.asarray(parts.guarantee.time(padded)))
+        schedule = nrjax.Grid.explicit(np.asarray(parts.guarantee.time(padded)))
         trial = parts.interaction(schedule, utility, rule, max_steps=steps)
         return trial, {**_facts(test), "levels": steps}
     levels = (
@@ -153,20 +147,22 @@ def _interaction(
             usual = presets.theory_epsilon("paper", public._replace(ball="paper"), alpha)
             tight_at = float(levels[0]) if reduced else _TIGHT_AT * usual
         known, delta = {"tight_at": tight_at}, settings.delta
-        boundary = OneSidedMixtureBoundary
+        boundary = nrjax.OneSidedMixtureBoundary
         parts = released.mechanism(delta=delta, tight_at_epsilon=tight_at, boundary=boundary)
     else:
         parts = released.mechanism()
-    schedule = Grid.geometric(parts.guarantee, levels[0], levels[-1], count)
+    schedule = nrjax.Grid.geometric(parts.guarantee, levels[0], levels[-1], count)
     if reduced:
         # The test's privacy is what the guarantee says of the grid's times.
         epsilons = np.asarray(parts.guarantee.epsilon(schedule.times), float)
         delta = presets.query_sensitivity(settings.constants, public)
-        rule = ReducedAboveThreshold(-presets.reduced_thresholds(*goal, gamma, epsilons), delta)
+        rule = nrjax.ReducedAboveThreshold(
+            -presets.reduced_thresholds(*goal, gamma, epsilons), delta
+        )
         facts = {"test_threshold": None, "query_sensitivity": delta}
     else:
         test = presets.threshold_test(*goal, gamma, count)
-        rule = InteractiveAboveThreshold(-test.threshold, test.sensitivity, test.epsilon)
+        rule = nrjax.InteractiveAboveThreshold(-test.threshold, test.sensitivity, test.epsilon)
         facts = _facts(test)
     return parts.interaction(schedule, utility, rule), facts | known
 
@@ -175,7 +171,9 @@ def _facts(test: presets.Test) -> dict[str, Any]:
     return {"test_threshold": test.threshold, "query_sensitivity": test.sensitivity}
 
 
-def _case(settings: Settings, task: _Task, method: Method, alpha: float, longest: int) -> Case:
+def _case(
+    settings: Settings, task: _Task, method: Method, alpha: float, longest: int
+) -> nrjax.Case:
     name, public, problem = settings.constants, task.public, task.problem
     trial, facts = _interaction(settings, task, method, alpha, longest)
     gaussian = method.startswith("brownian")
@@ -203,10 +201,10 @@ def _case(settings: Settings, task: _Task, method: Method, alpha: float, longest
         "theory_epsilon_output": other and presets.theory_epsilon(name, other, alpha),
         **facts,
     }
-    return Case(trial=trial, labels=labels, goal=-alpha, quantities=_QUANTITIES)
+    return nrjax.Case(trial=trial, labels=labels, goal=-alpha, quantities=_QUANTITIES)
 
 
-def cases(settings: Settings) -> dict[str, Case]:
+def cases(settings: Settings) -> dict[str, nrjax.Case]:
     """Load the data, find the optima and build every case, by name."""
     names = [f"{alpha:g}" for alpha in settings.alpha]
     check(len(set(names)) == len(names), "alpha", settings.alpha, "apart by six digits")

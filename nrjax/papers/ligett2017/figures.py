@@ -37,6 +37,7 @@ _LARGEST_RISK = 1e6
 _MEAN_EPSILON = "mean " + EPSILON
 _RISKS = ("mean excess risk", "95 % quantile of excess risk", "largest excess risk")
 _MEAN_BAND = "95 % interval of the mean"
+_EMPTY: Any = {"markerfacecolor": "white"}
 _REFERENCE: Any = {"color": "0.35", "lw": 1.0, "linestyle": (0, (8, 3))}
 _CLOSED: Any = (
     ("theory_epsilon", "theory, closed form", {"color": "0.65", "lw": 4.0, "zorder": 1}),
@@ -97,8 +98,10 @@ def privacy_loss(results: Results) -> Figure:
     marks: list[Any] = [Line2D([], [], label=label, **look) for label, look in closed.items()]
     marks.append(draw.band(_MEAN_BAND))
     if infinite:
-        marks.append(draw.triangle("mean infinite: not all trials stopped"))
-        marks.append(_empty("median, where the mean is infinite", linestyle=":", lw=1.0))
+        marks.append(_mark("mean infinite: not all trials stopped", "^"))
+        marks.append(
+            _mark("median, where the mean is infinite", "o", linestyle=":", lw=1.0, **_EMPTY)
+        )
     _legend(figure, tasks, marks)
     return figure
 
@@ -201,9 +204,9 @@ def cheapest(results: Results) -> Figure:
     marks: list[Any] = [Line2D([], [], label=words(BASE), **_REFERENCE)]
     marks.append(draw.band("95 % interval, paired bootstrap"))
     if np.inf in out:
-        marks.append(draw.triangle("infinite: most trials did not stop"))
+        marks.append(_mark("infinite: most trials did not stop", "^"))
     if 0.0 in out:
-        marks.append(draw.triangle("0: noise reduction's is infinite", above=False))
+        marks.append(_mark("0: noise reduction's is infinite", "v"))
     _legend(figure, [[one for one in runs if one.method != BASE] for runs in tasks], marks)
     return figure
 
@@ -306,15 +309,15 @@ def _method(style: Style, label: str) -> Line2D:
     return draw.key(label, color=style.line, linestyle=style.dash, marker=style.marker, lw=1.6)
 
 
-def _empty(label: str, **look: Any) -> Line2D:
-    """The same for an empty marker."""
-    return draw.key(label, color="0.3", marker="o", markerfacecolor="white", **look)
+def _mark(label: str, marker: str, **look: Any) -> Line2D:
+    """The same for a marker of any method, such as an empty one (`_EMPTY`)."""
+    return draw.key(label, color="0.3", marker=marker, **look)
 
 
 def _partly(tasks: Sequence[Sequence[Runs]]) -> list[Line2D]:
     """What explains empty markers, where there are some."""
     some = any((one.stopped < 1).any() for runs in tasks for one in runs)
-    return [_empty("not all trials stopped; of those that did")] if some else []
+    return [_mark("not all trials stopped; of those that did", "o", **_EMPTY)] if some else []
 
 
 def _legend(figure: Figure, tasks: Sequence[Sequence[Runs]], marks: Sequence[Any]) -> None:

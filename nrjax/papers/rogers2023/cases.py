@@ -12,21 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+import nrjax
 from nrjax._numerics import check
-from nrjax.composition import (
-    BrownianReduction,
-    GaussianFilter,
-    LaplaceReduction,
-    RenyiFilter,
-    UnifiedFilter,
-)
+from nrjax.composition import BrownianReduction, LaplaceReduction
 from nrjax.composition._ledger import Ledger
 from nrjax.composition.conversions import zcdp_for
 from nrjax.counts import CountRelease, ExponentialMechanism, RelativeError
 from nrjax.datasets import Counts, load_counts, zipf_counts, zipf_law
 from nrjax.papers.rogers2023.settings import SAMPLES, Defaults, Settings
-from nrjax.simulation.bins import LogBins
-from nrjax.study.case import Case, Quantity, whole_numbers
+from nrjax.study.case import whole_numbers
 
 MARKS = 100
 """Shares of the budget at which results are counted."""
@@ -41,19 +35,19 @@ def precision(session: Any) -> Array:
     return jnp.where(session.returned > 0, share, 1.0)
 
 
-def _quantities(items: int, levels: int, currency: str) -> dict[str, Quantity]:
+def _quantities(items: int, levels: int, currency: str) -> dict[str, nrjax.Quantity]:
     """What is kept of a session over so many items, each tried at most once."""
-    counted = Quantity(bins=whole_numbers(items))
+    counted = nrjax.Quantity(bins=whole_numbers(items))
     return {
         "returned": counted,
         "precise": counted,
         "attempted": counted,
         # A release that fails may go through levels without end; most end long before.
-        "steps": Quantity(bins=whole_numbers(items * levels)),
-        "spent": Quantity(bins=LogBins.covering(2.0**-20, 2.0**20, 7), units=currency),
-        "returned_by": Quantity(bins=whole_numbers(items), dims=("mark",)),
-        "precise_by": Quantity(bins=None, dims=("mark",)),
-        "precision": Quantity(precision, LogBins.covering(2.0**-12, 1.0, 7)),
+        "steps": nrjax.Quantity(bins=whole_numbers(items * levels)),
+        "spent": nrjax.Quantity(bins=nrjax.LogBins.covering(2.0**-20, 2.0**20, 7), units=currency),
+        "returned_by": nrjax.Quantity(bins=whole_numbers(items), dims=("mark",)),
+        "precise_by": nrjax.Quantity(bins=None, dims=("mark",)),
+        "precision": nrjax.Quantity(precision, nrjax.LogBins.covering(2.0**-12, 1.0, 7)),
     }
 
 
@@ -88,15 +82,15 @@ def _filter(
     """The filter of the whole session; `parts` are its exponential mechanism and its items."""
     budget = chosen.epsilon, chosen.delta
     if name == "unified":
-        return UnifiedFilter(*budget)
+        return nrjax.UnifiedFilter(*budget)
     if name == "gaussian":
-        return GaussianFilter(*budget)
+        return nrjax.GaussianFilter(*budget)
     if order is not None:
-        return RenyiFilter(order, *budget)
+        return nrjax.RenyiFilter(order, *budget)
     # The order must not be chosen by the counts: as if all items had an equal share.
     selection, items = parts
     share = 2 * zcdp_for(*budget) / items
-    return RenyiFilter.tuned(*budget, (selection.request, _first_round(method, share)))
+    return nrjax.RenyiFilter.tuned(*budget, (selection.request, _first_round(method, share)))
 
 
 def _case(
@@ -107,7 +101,7 @@ def _case(
     filter_name: str,
     chosen: Defaults,
     smallest: float,
-) -> Case:
+) -> nrjax.Case:
     add_or_remove = settings.neighbour == "add_or_remove"
     selection = ExponentialMechanism(chosen.selection, monotone=add_or_remove)
     items, currency = len(counts.items), CURRENCIES[filter_name]
@@ -143,7 +137,7 @@ def _case(
         "dataset": "-".join([_name(counts.name), *size]),
     }
     marks = [mark / MARKS for mark in range(1, MARKS + 1)]
-    return Case(
+    return nrjax.Case(
         trial=release,
         labels=labels,
         quantities=_quantities(items, levels, currency),
@@ -151,7 +145,7 @@ def _case(
     )
 
 
-def cases(settings: Settings) -> tuple[dict[str, Case], dict[str, Any]]:
+def cases(settings: Settings) -> tuple[dict[str, nrjax.Case], dict[str, Any]]:
     """Load or draw the counts and build every case, by name; and what else the store should hold.
 
     That is the counts, by data set, with what the Zipf law expects.

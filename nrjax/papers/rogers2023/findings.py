@@ -1,7 +1,7 @@
 """What a finished run of `rogers2023` shows: results, precision, and who returns more."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -92,7 +92,8 @@ class Findings(PaperReporting):
     def report(self, results: Results, summary: Mapping[str, Any]) -> Report:
         """Results returned and precision by case, and what to make of them."""
         cases = summary["cases"]
-        names, rows = _Names(cases), []
+        begins = len(grouped(cases, *GROUP)) > len(grouped(cases, "dataset"))
+        names, rows = _Names(begins, len(grouped(cases, "filter")) > 1), []
         for case in cases:
             returned, exact = case["returned"], case["precision"]
             rows.append(
@@ -146,23 +147,21 @@ def label(facts: Mapping[str, Any]) -> str:
     return f"{facts['data']}{size}"
 
 
-class _Names:
+class _Names(NamedTuple):
     """What cases are called in a table and in sentences: no more than tells them apart."""
 
-    def __init__(self, cases: Cases):
-        self._begins = len(grouped(cases, *GROUP)) > len(grouped(cases, "dataset"))
-        self._filters = len(grouped(cases, "filter")) > 1
+    begins: bool
+    """Whether those of the same counts begin at several parameters."""
+    filters: bool
+    """Whether there are several."""
 
     def data(self, facts: Mapping[str, Any]) -> str:
-        """The counts, and where releases begin."""
-        return label(facts) + (f" from {facts['smallest']:g}" if self._begins else "")
+        return label(facts) + (f" from {facts['smallest']:g}" if self.begins else "")
 
     def method(self, method: str, filter_name: str) -> str:
-        """The method, and its filter."""
-        return f"{method} {filter_name}" if self._filters else method
+        return f"{method} {filter_name}" if self.filters else method
 
     def case(self, facts: Mapping[str, Any]) -> str:
-        """All of it."""
         return f"{self.data(facts)} {self.method(facts['method'], facts['filter'])}"
 
 

@@ -4,18 +4,14 @@ from typing import Any
 
 import numpy as np
 
+import nrjax
 from nrjax import datasets
 from nrjax._numerics import check
 from nrjax.erm import LogisticProblem, RidgeProblem
 from nrjax.erm.released import Mechanism, Released
 from nrjax.erm.statistics import Constants
-from nrjax.guarantees import LinearBoundary
 from nrjax.papers._shared import of_task
 from nrjax.papers.whitehouse2022.settings import Settings
-from nrjax.schedules import Grid
-from nrjax.stopping import InteractiveAboveThreshold, PublicThreshold, ReducedAboveThreshold
-from nrjax.study.case import Case, Curve, Quantity
-from nrjax.types import StoppingRule
 
 _TARGETS = {"kdd99": 0.41, "twitter": 0.025}
 """The paper's target losses."""
@@ -68,12 +64,12 @@ def _released(
     return released, released.mechanism()
 
 
-def _rule(test: str, settings: Settings, target: float, sensitivity: float) -> StoppingRule:
+def _rule(test: str, settings: Settings, target: float, sensitivity: float) -> nrjax.StoppingRule:
     if test == "public":
-        return PublicThreshold(-target)
+        return nrjax.PublicThreshold(-target)
     if test == "above_threshold":
-        return InteractiveAboveThreshold(-target, sensitivity, settings.test_epsilon)
-    return ReducedAboveThreshold(-target, sensitivity)
+        return nrjax.InteractiveAboveThreshold(-target, sensitivity, settings.test_epsilon)
+    return nrjax.ReducedAboveThreshold(-target, sensitivity)
 
 
 def _lowest_epsilon(settings: Settings) -> float:
@@ -82,7 +78,7 @@ def _lowest_epsilon(settings: Settings) -> float:
     floor = 0.0
     if "brownian" in settings.mechanism:
         # The least that a boundary reaches does not depend on the sensitivity.
-        boundary = LinearBoundary.tight_at_epsilon(settings.tight_at, 1.0, settings.delta)
+        boundary = nrjax.LinearBoundary.tight_at_epsilon(settings.tight_at, 1.0, settings.delta)
         floor = float(np.asarray(boundary.a))
         least = f"above {floor:.6g}, the least that a boundary tight at {settings.tight_at} reaches"
         check(low is None or low > floor, "lowest_epsilon", low, least)
@@ -93,7 +89,9 @@ def _lowest_epsilon(settings: Settings) -> float:
     return low
 
 
-def _curves(settings: Settings, task: str, low: float, problem: Any, name: str) -> dict[str, Curve]:
+def _curves(
+    settings: Settings, task: str, low: float, problem: Any, name: str
+) -> dict[str, nrjax.Curve]:
     """The loss at every level of a coarse grid, by constants: a test that never says yes."""
     high, count = settings.highest_epsilon, settings.levels
     some = np.linspace(0, count - 1, settings.curve_levels).round().astype(int)
@@ -105,14 +103,14 @@ def _curves(settings: Settings, task: str, low: float, problem: Any, name: str) 
     found = {}
     for key, constants in passes.items():
         released, parts = _released(settings, problem, name, constants)
-        times = np.asarray(Grid.geometric(parts.guarantee, low, high, count).times)[some]
-        never = PublicThreshold(np.inf)
-        interaction = parts.interaction(Grid.explicit(times), released.utility, never)
-        found[key] = Curve(interaction, {"utility": Quantity()}, along)
+        times = np.asarray(nrjax.Grid.geometric(parts.guarantee, low, high, count).times)[some]
+        never = nrjax.PublicThreshold(np.inf)
+        interaction = parts.interaction(nrjax.Grid.explicit(times), released.utility, never)
+        found[key] = nrjax.Curve(interaction, {"utility": nrjax.Quantity()}, along)
     return found
 
 
-def cases(settings: Settings) -> dict[str, Case]:
+def cases(settings: Settings) -> dict[str, nrjax.Case]:
     """Load the data, find the optima and build every case, by name."""
     low, high = _lowest_epsilon(settings), settings.highest_epsilon
     # A test costs what was chosen, or as much as the releases.
@@ -125,7 +123,7 @@ def cases(settings: Settings) -> dict[str, Case]:
         moved = problem.utility_sensitivity if whole else problem.excess_risk_sensitivity
         for mechanism in settings.mechanism:
             released, parts = _released(settings, problem, mechanism, settings.constants)
-            grid = Grid.geometric(parts.guarantee, low, high, settings.levels)
+            grid = nrjax.Grid.geometric(parts.guarantee, low, high, settings.levels)
             curves = _curves(settings, task, low, problem, mechanism)
             for test in settings.test:
                 rule = _rule(test, settings, target, moved)
@@ -147,7 +145,7 @@ def cases(settings: Settings) -> dict[str, Case]:
                     labels["constants"] = settings.constants
                 if test != "public":
                     labels["utility_sensitivity"] = moved
-                found[f"{task}-{mechanism}-{test}"] = Case(
+                found[f"{task}-{mechanism}-{test}"] = nrjax.Case(
                     trial=parts.interaction(grid, released.utility, rule),
                     labels=labels,
                     goal=-target,

@@ -7,7 +7,7 @@ from typing import Any
 from nrjax.papers._shared import AT_FIRST_STEP, PaperReporting, grouped, paired, plain
 from nrjax.study import precision
 from nrjax.study.compare import accuracy_note, met
-from nrjax.study.report import Report, epsilons, number, share
+from nrjax.study.report import Report, number, share, standard
 from nrjax.study.results import Results
 
 _PAPER_DATA = ("kdd99", "twitter")
@@ -65,18 +65,8 @@ class Findings(PaperReporting):
 
     def report(self, results: Results, summary: Mapping[str, Any]) -> Report:
         """Medians and quartiles with their exact intervals, and findings of a finished run."""
-        cases = summary["cases"]
-        rows = [
-            (
-                _name(case, "task"),
-                share(case["stopped"]),
-                share(case["met"]),
-                *epsilons(case),
-                f"{case['step']['q50']:g}",
-                f"{case['seconds']['run']:.2f}",
-            )
-            for case in cases
-        ]
+        cases, usual = summary["cases"], standard(results, summary).rows
+        rows = [(_name(case, "task"), *row[1:]) for case, row in zip(cases, usual, strict=True)]
         headings = ("case", "stopped", "met", "median", "(95 %)", "quartiles", "step", "seconds")
         sources = [
             f"{task} on {data}: {case['rows']:,} rows, {case['dimension']} features, target loss "
