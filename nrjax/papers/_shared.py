@@ -11,9 +11,6 @@ from nrjax.study.compare import interval_of
 from nrjax.study.results import Reporting, Results
 from nrjax.study.summary import strict
 
-AT_FIRST_STEP = 0.05
-"""From this share of trials on, the grid's first level is worth a warning."""
-
 
 class PaperReporting(Reporting):
     """The figures are those of the module `figures` beside: matplotlib is slow to import."""

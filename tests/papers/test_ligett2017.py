@@ -17,7 +17,7 @@ from tests.invented import invented
 from tests.papers.shared import PAPERS_DATA, arrays_of, on_papers_data, run, summary_of
 
 ROWS, LEVELS, TRIALS = 4000, 80, 96
-ALPHAS = (0.04, 0.1, 0.2)
+ALPHAS = (0.04, 0.2)
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,8 @@ _TIGHT_AT = 1 / 64
 """The Brownian boundary is tight at this share of the theorem's epsilon, unless chosen; under
 ReducedAboveThreshold at the first level of its grid, where most trials stop."""
 
+_PUBLIC = ("perturbation", "rows", "dimension", "regularisation")
+
 _TESTED = 4.0
 """Nearly all trials pay no more than so many times the last level of their grid: it, and tests."""
 
@@ -186,10 +188,7 @@ def _case(
         "constants": name,
         "alpha": alpha,
         "data": task.data,
-        "perturbation": public.perturbation,
-        "rows": public.rows,
-        "dimension": public.dimension,
-        "regularisation": public.regularisation,
+        **{name: getattr(public, name) for name in _PUBLIC},
         "gamma": settings.gamma,
         "delta": settings.delta if gaussian else 0.0,
         "sensitivity": float(released.sensitivity),

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from nrjax.papers._shared import AT_FIRST_STEP, PaperReporting, grouped
+from nrjax.papers._shared import PaperReporting, grouped
 from nrjax.study.distribution import Distribution
 from nrjax.study.intervals import rank_of
 from nrjax.study.precision import remarks
-from nrjax.study.report import Report, lowest, number
+from nrjax.study.report import AT_FIRST_STEP, Report, lowest, number
 from nrjax.study.results import Results
 from nrjax.study.summary import strict
 

@@ -4,10 +4,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from nrjax.papers._shared import AT_FIRST_STEP, PaperReporting, grouped, paired, plain
+from nrjax.papers._shared import PaperReporting, grouped, paired, plain
 from nrjax.study import precision
 from nrjax.study.compare import accuracy_note, met
-from nrjax.study.report import Report, number, share, standard
+from nrjax.study.report import AT_FIRST_STEP, Report, number, share, standard
 from nrjax.study.results import Results
 
 _PAPER_DATA = ("kdd99", "twitter")
