@@ -23,10 +23,7 @@ def read(path: Path, task: str, rows: int | None, target: str | None = None) -> 
     The target must suit the task. Logistic: exactly two values, of which the larger (for text, the
     later in the alphabet) becomes 1 and the other -1. Ridge: numbers, at least three values.
 
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it cannot be read, has fewer rows, values are missing or infinite, a text column
-            has too many values, or the target does not suit the task.
+    What does not fit is a `ValueError`; no such file a `FileNotFoundError`.
     """
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")
@@ -82,9 +79,9 @@ def _read_csv(path: Path, target: str | None) -> tuple[np.ndarray, np.ndarray, t
         raise ValueError(f"{path}: the columns {nameless} have no name; name them or drop them.")
     features: dict[str, np.ndarray] = {}
     for name in names:
-        column = table[name].to_numpy()
         if name == target:
             continue
+        column = table[name].to_numpy()
         if column.dtype.kind in "biuf":
             features[name] = column.astype(np.float64)
             continue

@@ -1,12 +1,8 @@
 """The trust-region problem of a tridiagonal matrix, for many lanes at once.
 
 Minimise `(1/2) x'Tx - n x_1` over `|x| <= 1`: the problem of any matrix, in the basis in which the
-linear term is along the first axis. By More and Sorensen (1983) x is a minimiser if and only if
-`(T + mu I) x = n e_1` with `T + mu I >= 0`, `mu >= 0` and `mu (1 - |x|) = 0`. The pivots of
-`T + mu I`, eliminated from below, tell whether it is definite; the first of them, as a function of
-mu, gives `|x|` and its slope. That is one pass over the matrix; several mu are tried in one.
-
-Arrays have the lanes last, because the passes go along the matrix.
+linear term is along the first axis. See docs/mathematics.md, "Quadratics over a ball". Arrays have
+the lanes last, because the passes go along the matrix.
 """
 
 import math
@@ -69,7 +65,7 @@ def _look(diagonal: Array, squares: Array, n: Array, mu: Array, tiny: float) -> 
 
 
 class Bracket(NamedTuple):
-    """Where the multiplier is; all of shape (lanes,)."""
+    """Where the multiplier is; all of shape (lanes,), but for the number of passes."""
 
     low: Array
     high: Array
@@ -81,7 +77,6 @@ class Bracket(NamedTuple):
     multiplier: Array
     done: Array
     passes: Array
-    """int32, a scalar."""
 
 
 def multiplier(diagonal: Array, off_diagonal: Array, n: Array) -> Array:

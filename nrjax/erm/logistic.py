@@ -6,7 +6,7 @@ norm at most 1, no intercept (it would not be regularised).
 
 import dataclasses
 import math
-from typing import Any
+from typing import Self
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,8 +16,8 @@ from jax.typing import ArrayLike
 from nrjax.erm import _door, sensitivity
 from nrjax.erm.expansion import Expansion
 from nrjax.erm.logistic_utility import LogisticUtility
+from nrjax.erm.minimise import minimise
 from nrjax.erm.output import OutputPerturbation, merge
-from nrjax.erm.output_utility import OutputUtility, find_minimum
 from nrjax.erm.radius import Ball, logistic_radius
 
 
@@ -45,7 +45,7 @@ class LogisticProblem(OutputPerturbation):
         *,
         tolerance: float = 1e-12,
         ball: Ball = "paper",
-    ) -> "LogisticProblem":
+    ) -> Self:
         """Find the optimum and prepare the data.
 
         Args:
@@ -53,45 +53,23 @@ class LogisticProblem(OutputPerturbation):
             labels: shape (rows,), each +1 or -1.
             regularisation: lambda > 0.
             tolerance: gradient norm that the optimum must reach.
-            ball: radius M of the ball that hypotheses are projected onto: "paper" for
-                `sqrt(2 log 2/lambda)`, "tight" for `sqrt(W(1/e)/lambda)`, 0.448 of it, which
-                makes both sensitivities of the utility smaller by as much.
+            ball: radius M of the ball that hypotheses are projected onto: "paper", or "tight" for
+                0.448 of it, which makes both sensitivities of the utility smaller by as much.
 
         Raises:
             ValueError: an argument is out of range, or the optimum was not found.
         """
         x, y = _door.checked(features, labels, regularisation)
-        wrong = y[np.abs(y) != 1]
-        if wrong.size:
-            raise ValueError(f"labels holds {float(wrong[0])!r}: must be +1 or -1")
+        _door.check_labels(y, np.abs(y) == 1, "+1 or -1")
         rows, dimension = x.shape
         signed, weights = merge(x * y[:, None])
         radius = float(logistic_radius(regularisation, ball))
-        common: dict[str, Any] = {
-            "rows": signed,
-            "labels": np.ones(len(signed)),
-            "weights": weights,
-            "regularisation": float(regularisation),
-            "radius": radius,
-            "sensitivity": sensitivity.evaluated(
-                sensitivity.logistic_loss(rows, radius), math.log(2)
-            ),
-            "loss": _signed_loss,
-        }
-        minimum = find_minimum(OutputUtility(**common), dimension, tolerance)
-        utility = LogisticUtility(
-            **common,
-            optimum=minimum.argument,
-            optimum_loss=minimum.value,
-            tolerance=tolerance,
-            expansion=Expansion.fit(signed, weights, minimum.argument, minimum.gradient_norm),
-        )
-        return cls(
-            rows=rows,
-            dimension=dimension,
-            regularisation=float(regularisation),
-            lipschitz=1.0,
-            tolerance=float(tolerance),
-            minimum=minimum,
-            utility=utility,
-        )
+        data = signed, np.ones(len(signed)), weights, float(regularisation)
+        minimum = minimise(_signed_loss, data, dimension, tolerance)
+        moved = sensitivity.evaluated(sensitivity.logistic_loss(rows, radius), math.log(2))
+        expansion = Expansion.fit(signed, weights, minimum.argument, minimum.gradient_norm)
+        known = *data, radius, moved, _signed_loss, minimum.value
+        own = {"optimum": minimum.argument, "expansion": expansion}
+        utility = LogisticUtility(*known, tolerance=tolerance, **own)
+        public = rows, dimension, float(regularisation)
+        return cls(*public, minimum, 1.0, float(tolerance), utility)

@@ -23,7 +23,7 @@ class LogisticUtility(OutputUtility):
 
     def hypothesis(self, release: Array) -> Array:
         """The release, scaled down to the ball if its norm is larger; shape (dimension,)."""
-        check_length(release, self.optimum.shape[-1], "the noisy optimum")
+        check_length(release, self.optimum.shape[-1])
         return super().hypothesis(release)
 
     def bounds(self, hypothesis: Array) -> tuple[Array, Array]:

@@ -1,12 +1,14 @@
 """KDD-99: one set of rows from every form of the file, and the download."""
 
 import contextlib
+import gc
 import gzip
 import hashlib
 import http.server
 import shutil
 import socket
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -144,9 +146,14 @@ def server(content, status=200):
 
 
 @pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch):
+def _no_proxy_and_quiet_sockets(monkeypatch):
+    """What the client leaves of its sockets is collected here, not in somebody else's test."""
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 def test_fetch_downloads_once(small, tmp_path, monkeypatch):

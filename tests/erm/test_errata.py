@@ -1,7 +1,5 @@
 """What Ligett 2017 prints, run beside what is implemented."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -118,9 +116,3 @@ def test_claim_a12_prints_twice_what_a_row_does():
     printed = 2 / 40 * np.log((1 + np.exp(radius)) / (1 + np.exp(-radius)))
     assert printed == pytest.approx(2 * sensitivity.logistic_loss(40, radius))
     assert printed == pytest.approx(sensitivity.logistic_excess_risk(40, radius))
-
-
-def test_a_utility_without_its_optimum_has_no_excess_risk():
-    bare = dataclasses.replace(small_logistic().utility, optimum_loss=None)
-    with pytest.raises(ValueError, match="optimum_loss = None: must be known"):
-        bare.excess_risk()
