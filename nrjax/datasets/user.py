@@ -65,7 +65,6 @@ def _read_csv(path: Path, target: str | None) -> tuple[np.ndarray, np.ndarray, t
         table = pandas.read_csv(path, low_memory=False)
     except ValueError as error:  # pandas' own errors among them
         raise ValueError(f"{path} could not be read as CSV: {error}") from error
-    table.columns = [str(name) for name in table.columns]
     names = list(table.columns)
     check(target in names, "target", target, f"a column of {path}: {_some(names)}")
     missing = [name for name in names if table[name].isna().any()]
@@ -78,9 +77,7 @@ def _read_csv(path: Path, target: str | None) -> tuple[np.ndarray, np.ndarray, t
         # Most often row numbers, which would swamp the other features.
         raise ValueError(f"{path}: the columns {nameless} have no name; name them or drop them.")
     features: dict[str, np.ndarray] = {}
-    for name in names:
-        if name == target:
-            continue
+    for name in table.columns.drop(target):
         column = table[name].to_numpy()
         if column.dtype.kind in "biuf":
             features[name] = column.astype(np.float64)

@@ -30,10 +30,9 @@ class Pass(NamedTuple):
 
 
 def _look(diagonal: Array, squares: Array, n: Array, mu: Array, tiny: float) -> Pass:
-    """One pass, from below.
+    """One pass, from below, with the pivots `g_i = a_i + mu - e_i^2/g_{i+1}`.
 
-    With the pivots `g_i = a_i + mu - e_i^2/g_{i+1}`, `n^2 g_1'/g_1^2 = |x|^2`, and
-    `n^2 (g_1'^2/g_1^3 - g_1''/(2 g_1^2)) = x'(T + mu I)^-1 x`. All terms are positive.
+    `n^2 g_1'/g_1^2 = |x|^2`, and `n^2 (g_1'^2/g_1^3 - g_1''/(2 g_1^2)) = x'(T + mu I)^-1 x`.
     """
 
     def step(carry: tuple[Array, ...], row: tuple[Array, Array]) -> tuple[tuple[Array, ...], None]:
@@ -84,13 +83,8 @@ def multiplier(diagonal: Array, off_diagonal: Array, n: Array) -> Array:
 
     `|x|` is 1 at mu to within a few units in the last place, or `T + mu I` is definite, |x| <= 1,
     and it is not so a few units below (`mu` is then next to minus the lowest eigenvalue), or
-    `mu` is 0. Newton's method on `1/|x|`, which is concave, in a bracket that a pass divides by 7
-    at the least. NaN where an input is not finite.
-
-    Args:
-        diagonal: of T, shape (size, lanes), of the order of 1.
-        off_diagonal: shape (size - 1, lanes).
-        n: at least 0, shape (lanes,), at most 1.
+    `mu` is 0. NaN where an input is not finite. `diagonal`, shape (size, lanes), and
+    `off_diagonal`, shape (size - 1, lanes), are of the order of 1; n, shape (lanes,), in [0, 1].
     """
     eps = float(jnp.finfo(diagonal.dtype).eps)
     tiny, width, tolerance = eps / 64, 4 * eps, 8 * eps
@@ -146,13 +140,10 @@ def multiplier(diagonal: Array, off_diagonal: Array, n: Array) -> Array:
 
 
 def minimiser(diagonal: Array, off_diagonal: Array, n: Array, mu: Array) -> tuple[Array, Array]:
-    """The minimiser x and its multiplier, given the result of `multiplier`.
+    """The minimiser x, shape (size, lanes), and its multiplier, given the result of `multiplier`.
 
     In the hard case, or near it, |x| falls short of 1 (or misses it by rounding) and a multiple of
     the lowest eigenvector, from inverse iteration, makes up for it.
-
-    Returns:
-        x of shape (size, lanes), |x| at most 1 up to rounding; mu, shape (lanes,).
     """
     length = diagonal.shape[0]
     eps = float(jnp.finfo(diagonal.dtype).eps)

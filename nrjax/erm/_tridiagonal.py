@@ -47,10 +47,8 @@ def _diagonal(matrix: Array) -> Array:
 def tridiagonalise(matrix: Array, size: int) -> Tridiagonal:
     """Reduce by orthogonal transformations that keep the first coordinate.
 
-    Args:
-        matrix: shape (lanes, padded(size), padded(size)), symmetric, zero beyond `size`; entries
-            of the order of 1, for the squares not to overflow.
-        size: static.
+    The matrices have shape (lanes, padded(size), padded(size)) and are symmetric, zero beyond
+    `size`, and of the order of 1, for the squares not to overflow.
     """
     lanes, whole, _ = matrix.shape
     v = w = jnp.zeros((lanes, whole), matrix.dtype)

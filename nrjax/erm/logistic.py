@@ -6,7 +6,7 @@ norm at most 1, no intercept (it would not be regularised).
 
 import dataclasses
 import math
-from typing import Self
+from typing import Any, Self
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,10 +14,11 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax.erm import _door, sensitivity
+from nrjax.erm._ball import check_length
 from nrjax.erm.expansion import Expansion
-from nrjax.erm.logistic_utility import LogisticUtility
 from nrjax.erm.minimise import minimise
 from nrjax.erm.output import OutputPerturbation, merge
+from nrjax.erm.output_utility import OutputUtility, summation_depth
 from nrjax.erm.radius import Ball, logistic_radius
 
 
@@ -27,13 +28,61 @@ def _signed_loss(theta: Array, signed_row: Array, _label: Array) -> Array:
     return jnp.maximum(-margin, 0) + jnp.log1p(jnp.exp(-jnp.abs(margin)))
 
 
+class LogisticUtility(OutputUtility):
+    """`OutputUtility` of the logistic loss, with bounds that do not look at the rows.
+
+    Attributes:
+        optimum: theta*, shape (dimension,).
+        expansion: of the risk around it; `optimum_loss` must be given.
+    """
+
+    optimum: Any = dataclasses.field(kw_only=True)
+    expansion: Any = dataclasses.field(kw_only=True)
+
+    def hypothesis(self, release: Array) -> Array:
+        """The release, scaled down to the ball if its norm is larger; shape (dimension,)."""
+        check_length(release, self.optimum.shape[-1])
+        return super().hypothesis(release)
+
+    def bounds(self, hypothesis: Array) -> tuple[Array, Array]:
+        """Lower and upper bound of `evaluate`, from the risk's expansion around its optimum.
+
+        Right for what `evaluate` computes in this dtype, in whatever batch and order of summation,
+        and for a hypothesis that another program rounds otherwise; NaN where the hypothesis is.
+        """
+        away = hypothesis - self.optimum
+        lowest, highest = self.expansion.excess(away, self.regularisation)
+        lowest, highest = self.optimum_loss + lowest, self.optimum_loss + highest
+        error = self._error(hypothesis, away, highest)
+        return self.baseline - (highest + error), self.baseline - (lowest - error)
+
+    def _error(self, hypothesis: Array, away: Array, highest: Array) -> Array:
+        """How far `evaluate` can be from the risk at a hypothesis, and the bounds from theirs."""
+        dimension, longest = hypothesis.size, self.expansion.longest
+        # The optimum's risk was taken in float64, which is as wrong where that is the dtype here.
+        unit = 0.5 * float(jnp.finfo(hypothesis.dtype).eps) + 2.0**-53
+        size = jnp.linalg.norm(hypothesis)
+        ridge = 0.5 * self.regularisation * size * size
+        risk = jnp.minimum(highest, 1 + longest * size + ridge)
+        rows, features = self.rows.shape
+        depth = summation_depth(rows, features, dimension)
+        # Margins, as dot products of rounded rows; then losses, their sum, and the ridge.
+        evaluated = (dimension + 10) * longest * size + (depth + dimension + 64) * risk
+        # Hypothesis and optimum are rounded too, which the gradient turns into risk.
+        moved = 2 * (dimension + 8) * size + jnp.linalg.norm(self.optimum)
+        steepest = self.regularisation + 0.25 * longest * longest
+        near = steepest * (jnp.linalg.norm(away) + unit * moved)
+        moved *= jnp.minimum(near, longest + self.regularisation * (size + unit * moved))
+        return unit * (evaluated + moved + 4 * jnp.abs(self.baseline))
+
+
 @dataclasses.dataclass(frozen=True, repr=False)
 class LogisticProblem(OutputPerturbation):
     """Logistic regression on a data set: `OutputProblem` with its loss and constants known.
 
-    The loss has Lipschitz constant 1; no optimum is outside the ball of radius M
-    (`nrjax.erm.radius.logistic_radius`); and the utility has sensitivity `M/n`, and a little for
-    rounding. A label only turns its row round, so the data are label times row.
+    The loss has Lipschitz constant 1, the ball `nrjax.erm.radius.logistic_radius`, and the utility
+    sensitivity `M/n`, and a little for rounding. A label only turns its row round, so the data are
+    label times row.
     """
 
     @classmethod

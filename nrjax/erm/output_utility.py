@@ -78,9 +78,8 @@ class OutputUtility(Utility):
         weights: share of each among all rows, shape (distinct rows,), summing to 1.
         regularisation: lambda, scalar.
         radius: l2 radius of the ball that holds the optimum, scalar; public.
-        sensitivity: how far the replacement of one row moves `evaluate`, rounding included
-            (`nrjax.erm.sensitivity.evaluated`), scalar, in units of the loss; None if nothing is
-            known of it, which private stopping rules refuse.
+        sensitivity: how far the replacement of one row moves `evaluate`, rounding included,
+            scalar, in units of the loss; None (not known) is refused by private stopping rules.
         loss: of one example, static: a program is compiled for each function, so define it once.
         optimum_loss: R(theta*) at the computed optimum, scalar; None if it is not known.
         baseline: what the risk is subtracted from, scalar: 0, or R(theta*) for the excess risk.
@@ -101,11 +100,8 @@ class OutputUtility(Utility):
     def excess_risk(self) -> Self:
         """Minus the excess risk, `R(theta*) - R(hypothesis)`, for the plain utility.
 
-        At most 0 up to rounding and `tolerance`, and twice as sensitive, since the optimum moves
-        with the data too; see `nrjax.erm.sensitivity.excess_risk`.
-
-        Raises:
-            ValueError: `optimum_loss` is None.
+        At most 0 up to rounding and `tolerance`, and more sensitive
+        (`nrjax.erm.sensitivity.excess_risk`). A `ValueError` where `optimum_loss` is None.
         """
         if self.optimum_loss is None:
             raise ValueError("optimum_loss = None: must be known for the excess risk")

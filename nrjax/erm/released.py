@@ -94,10 +94,9 @@ class Released(NamedTuple, Generic[U]):
         tight_at_time: ArrayLike | None = None,
         boundary: type[Boundary] = LinearBoundary,
     ) -> Mechanism:
-        """Value, noise and guarantee, which is made for the noise and the value's sensitivity.
+        """Value, noise and guarantee: pure under Laplace noise, which needs nothing to be given.
 
-        Under Laplace noise nothing need be given: the guarantee is pure. Under Gaussian noise it
-        is a boundary, which needs `delta` and where it is tight.
+        Under Gaussian noise it is a boundary, which needs `delta` and where it is tight.
 
         Args:
             process: another than `Laplace` or `Brownian` of the value's shape, for the same noise.

@@ -71,9 +71,8 @@ class RidgeProblem(Problem):
             regularisation: lambda > 0.
             row_norm: "l2", or "l1" (Ligett 2017), which asks more of the rows and has smaller
                 sensitivities: constants "l1_rows".
-            ball: radius M of the ball that hypotheses lie in: "paper" for `1/sqrt(lambda)`,
-                "tight" for half of it, which makes the sensitivities of the utility and of the
-                optimum smaller, those of X'X and X'y not.
+            ball: of hypotheses, "paper", or "tight" with half the radius M, which makes the
+                sensitivities of the utility and of the optimum smaller.
 
         What is out of range is a `ValueError`.
         """
@@ -93,9 +92,7 @@ class RidgeProblem(Problem):
     def released(self, noise: Noise, constants: Constants = "paper") -> Released[RidgeUtility]:
         """X'X and X'y as one private value, its sensitivity and the utility, for a kind of noise.
 
-        Args:
-            noise: "gaussian" or "laplace".
-            constants: "paper", "tight", or "l1_rows"; see `nrjax.erm.statistics`.
+        The noise is "gaussian" or "laplace"; for the constants see `nrjax.erm.statistics`.
 
         Raises:
             ValueError: there is no such noise, there are no such constants, they are not for
@@ -117,9 +114,8 @@ class RidgeProblem(Problem):
     ) -> Released[RidgeOutputUtility]:
         """The optimum as the private value (output perturbation), its sensitivity and the utility.
 
-        Args:
-            noise: "gaussian" or "laplace".
-            constants: "paper" or "tight"; see `nrjax.erm.sensitivity.ridge_output_l2`.
+        The noise is "gaussian" or "laplace"; for the constants see
+        `nrjax.erm.sensitivity.ridge_output_l2`.
 
         Raises:
             ValueError: there is no such noise, there are no such constants, or the optimum was not

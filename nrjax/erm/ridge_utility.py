@@ -30,8 +30,7 @@ class RidgeOutputUtility(Utility):
         optimum_loss: R(theta*), or 0 for the excess risk, scalar.
         regularisation: lambda, scalar.
         radius: l2 radius M of the ball that holds the optimum, scalar; public.
-        sensitivity: how far the replacement of one row moves `evaluate`, scalar, in units of the
-            loss.
+        sensitivity: how far one row moves `evaluate`, scalar, in units of the loss.
     """
 
     hessian: Any
@@ -42,11 +41,7 @@ class RidgeOutputUtility(Utility):
     sensitivity: Any
 
     def excess_risk(self) -> Self:
-        """Minus the excess risk, `R(theta*) - R(hypothesis)`, for the plain utility.
-
-        Never above 0, since nothing cancels, and twice as sensitive: the optimum moves with the
-        data too.
-        """
+        """Minus the excess risk, `R(theta*) - R(hypothesis)`: never above 0, twice as sensitive."""
         moved = None if self.sensitivity is None else sensitivity.excess_risk(self.sensitivity)
         return dataclasses.replace(self, optimum_loss=0.0, sensitivity=moved)
 
@@ -71,11 +66,8 @@ class RidgeOutputUtility(Utility):
         return self._highest(jnp.maximum(away - error * jnp.linalg.norm(hypothesis), 0))
 
     def _highest(self, away: Array) -> Array:
-        """What `evaluate` is at most for a hypothesis that is `away` from the optimum, or more.
-
-        The risk grows around its optimum by `(lambda/2) |theta - theta*|^2` at the least; the rest
-        is for rounding.
-        """
+        """What `evaluate` is at most for a hypothesis that is `away` from the optimum, or more."""
+        # The risk grows by `(lambda/2) |theta - theta*|^2` at the least; the rest is for rounding.
         size = jnp.sqrt(jnp.sum(jnp.square(self.hessian)))
         error = 0.5 * rounding(self.optimum.shape[-1], away.dtype) * size
         curvature = jnp.maximum(0.5 * (1 - 1e-5) * self.regularisation - error, 0)
@@ -107,11 +99,8 @@ class RidgeUtility(RidgeOutputUtility):
         return matrix, vector * share
 
     def ceiling(self, release: Array) -> Array:
-        """Upper bound of the utility of what a release gives, without solving for that, scalar.
-
-        The minimiser of the noisy risk over the ball is either that over all space or on the
-        sphere, which bounds its norm from below by a cheap look.
-        """
+        """Upper bound of the utility of what a release gives, without solving for that, scalar."""
+        # The minimiser over the ball is either that over all space or on the sphere.
         matrix, vector = self._quadratic(release)
         norm = solution_norm(matrix, vector)
         # On the sphere up to rounding, that of the norms included.

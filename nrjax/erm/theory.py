@@ -138,9 +138,7 @@ def _public(rows: ArrayLike, dimension: ArrayLike, regularisation: ArrayLike) ->
     return [n, p, weight]
 
 
-def _logistic(
-    rows: ArrayLike, dimension: ArrayLike, regularisation: ArrayLike
-) -> tuple[Number, Number]:
+def _logistic(*public: ArrayLike) -> tuple[Number, Number]:
     """Coefficients of `1/eps` and `1/eps^2`."""
-    n, p, weight = _public(rows, dimension, regularisation)
+    n, p, weight = _public(*public)
     return np.sqrt(8) * p / (n * weight), 4 * p**2 / (n**2 * weight)

@@ -36,21 +36,18 @@ class BallMinimum(NamedTuple):
     __repr__ = representation
 
 
-def _border(matrix: Array, vector: Array, unit: Array) -> Array:
-    """`[[0, c'], [c, A]] / unit`, padded with zeros."""
+def _reduce(problem: tuple[Array, Array, Array]) -> Tridiagonal:
+    """`[[0, c'], [c, A]] / unit`, padded with zeros, in tridiagonal form."""
+    matrix, vector, unit = problem
     d = vector.shape[1]
     rest = padded(d + 1) - d - 1
     body = jnp.concatenate([vector[:, :, None], matrix], axis=2) * (1 / unit)[:, None, None]
     top = jnp.pad(vector * (1 / unit)[:, None], ((0, 0), (1, rest)))[:, None, :]
-    return jnp.concatenate([top, jnp.pad(body, ((0, 0), (0, rest), (0, rest)))], axis=1)
+    border = jnp.concatenate([top, jnp.pad(body, ((0, 0), (0, rest), (0, rest)))], axis=1)
+    return tridiagonalise(border, d + 1)
 
 
-def _in_tiles(*problem: Array) -> Tridiagonal:
-    """The bordered matrices of `problem`, as `_border` takes it, in tridiagonal form."""
-
-    def reduce(problem: tuple[Array, ...]) -> Tridiagonal:
-        return tridiagonalise(_border(*problem), problem[1].shape[1] + 1)
-
+def _in_tiles(problem: tuple[Array, Array, Array]) -> Tridiagonal:
     def split(array: Array) -> Array:
         rest = ((0, -lanes % _TILE), *((0, 0),) * (array.ndim - 1))
         array = jnp.pad(array, rest, constant_values=1)
@@ -58,8 +55,8 @@ def _in_tiles(*problem: Array) -> Tridiagonal:
 
     lanes = problem[0].shape[0]
     if lanes <= _TILE:
-        return reduce(problem)
-    parts = jax.lax.map(reduce, tuple(map(split, problem)))
+        return _reduce(problem)
+    parts = jax.lax.map(_reduce, tuple(map(split, problem)))
     return jax.tree.map(lambda part: part.reshape(-1, *part.shape[2:])[:lanes], parts)
 
 
@@ -71,7 +68,7 @@ def _solve(matrix: Array, vector: Array, radius: Array) -> tuple[Array, Array, A
     linear = vector * (1 / radius)[:, None]
     unit = jnp.maximum(jnp.max(jnp.abs(matrix), axis=(1, 2)), jnp.max(jnp.abs(linear), axis=1))
     unit = jnp.where(unit > 0, unit, 1)
-    form = _in_tiles(matrix, linear, unit)
+    form = _in_tiles((matrix, linear, unit))
 
     diagonal, off = form.diagonal[:, 1:].T, form.off_diagonal[:, 1:].T
     along = form.off_diagonal[:, 0]
