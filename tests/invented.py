@@ -7,6 +7,7 @@ import matplotlib.image
 import numpy as np
 from matplotlib.collections import PolyCollection
 
+from nrjax.study.case import FIELDS
 from nrjax.study.layout import Case, Coordinate, Pass, Variable
 from nrjax.study.results import Results
 from nrjax.study.store import Store
@@ -26,7 +27,11 @@ def invented(folder, cases, reporting=None, **facts):
     made = []
     for name, (labels, arrays) in cases.items():
         variables = {
-            key: Variable(array.dtype.name, tuple(zip(along, array.shape[1:], strict=False)))
+            key: Variable(
+                array.dtype.name,
+                tuple(zip(along, array.shape[1:], strict=False)),
+                FIELDS.get(key, {}),
+            )
             for key, array in arrays.items()
         }
         trials = len(arrays[next(iter(arrays))])

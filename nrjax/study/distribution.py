@@ -5,7 +5,6 @@ histograms (`nrjax.study.sketched`): `Results.distribution` gives whichever a st
 """
 
 import abc
-import functools
 from typing import Any
 
 import numpy as np
@@ -20,30 +19,19 @@ _BLOCK = 1 << 20
 class Distribution(abc.ABC):
     """Of the values of one variable over some trials; infinite values are values.
 
-    A kind of distribution says what is abstract here; everything else follows. Intervals hold for
-    every law: those of quantiles are order statistics, those of shares exact, the band is that of
-    Dvoretzky, Kiefer and Wolfowitz. Only the mean's is approximate.
+    A kind of distribution sets the four numbers and defines what is abstract; everything else
+    follows. Intervals hold for every law: those of quantiles are order statistics, those of shares
+    exact, the band is that of Dvoretzky, Kiefer and Wolfowitz. Only the mean's is approximate.
     """
 
-    @property
-    @abc.abstractmethod
-    def trials(self) -> int:
-        """How many values there are."""
-
-    @property
-    @abc.abstractmethod
-    def resolution(self) -> float:
-        """Relative width within which values are known; 0 where they are known exactly."""
-
-    @property
-    @abc.abstractmethod
-    def mean(self) -> float:
-        """In float64; infinite if a value is, NaN without values."""
-
-    @property
-    @abc.abstractmethod
-    def std(self) -> float:
-        """Standard deviation of the values, divisor `trials`; infinite if a value is."""
+    trials: int
+    """How many values there are."""
+    resolution: float
+    """Relative width within which values are known; 0 where they are known exactly."""
+    mean: float
+    """In float64; infinite if a value is, NaN without values."""
+    std: float
+    """Standard deviation of the values, divisor `trials`; infinite if a value is."""
 
     @abc.abstractmethod
     def order_statistic(self, rank: int) -> tuple[float, float]:
@@ -113,24 +101,18 @@ class Distribution(abc.ABC):
         """The distribution function: share of the values at or below each of `x`."""
         return 1 - self.count_above(x) / max(self.trials, 1)
 
-    def histogram(self, edges: np.ndarray) -> np.ndarray:
-        """How many values are in each bin `(edges[i], edges[i + 1]]`; int64, one fewer than edges.
-
-        Args:
-            edges: rising.
-        """
+    def histogram(self, edges: Any) -> np.ndarray:
+        """How many values are in each `(edges[i], edges[i + 1]]`, of rising edges; int64."""
         return -np.diff(self.count_above(edges))
 
     @property
     def finite(self) -> float:
         """Share of the values that are below infinity; NaN without values."""
-        if self.trials == 0:
-            return np.nan
-        return float(self.below(np.finfo(np.float64).max))
+        return float(self.below(np.finfo(np.float64).max)) if self.trials else np.nan
 
 
 class Sample(Distribution):
-    """Of values that are all there. Sorts them when first asked, and keeps only the sorted ones.
+    """Of values that are all there; keeps a sorted copy of them.
 
     Args:
         values: one for each trial, any shape, of a boolean, integer or float dtype; no NaN.
@@ -139,53 +121,15 @@ class Sample(Distribution):
         ValueError: there is a NaN, which is neither small nor large.
     """
 
+    resolution = 0.0
+
     def __init__(self, values: np.ndarray):
-        self._values = np.asarray(values).ravel()
-        self._sorted = False
-
-    @property
-    def _ordered(self) -> np.ndarray:
-        if not self._sorted:
-            _ = self._moments  # of the values in the order in which they came
-            values = self._values.astype(np.int8) if self._values.dtype == bool else self._values
-            self._values, self._sorted = np.sort(values), True
-            # NaN is sorted to the end.
-            bad = self.trials and np.isnan(self._values[-1])
-            check(not bad, "values", np.nan, "numbers, infinite ones included")
-        return self._values
-
-    @functools.cached_property
-    def _moments(self) -> tuple[float, float]:
-        """Mean and standard deviation."""
-        if self.trials == 0:
-            return np.nan, np.nan
-        with np.errstate(invalid="ignore"):  # infinities of both signs
-            mean = float(np.mean(self._values, dtype=np.float64))
-        if not np.isfinite(mean):
-            return mean, np.inf
-        blocks = range(0, self.trials, _BLOCK)
-        squares = (np.square(self._values[i : i + _BLOCK] - np.float64(mean)) for i in blocks)
-        return mean, float(np.sqrt(sum(float(np.sum(block)) for block in squares) / self.trials))
-
-    @property
-    def trials(self) -> int:
-        """How many values there are."""
-        return self._values.size
-
-    @property
-    def resolution(self) -> float:
-        """Zero: all values are known exactly."""
-        return 0.0
-
-    @property
-    def mean(self) -> float:
-        """In float64; infinite if a value is, NaN without values."""
-        return self._moments[0]
-
-    @property
-    def std(self) -> float:
-        """Standard deviation of the values, divisor `trials`; infinite if a value is."""
-        return self._moments[1]
+        values = np.asarray(values).ravel()
+        self.trials = values.size
+        self.mean, self.std = _moments(values)  # in the order in which they came
+        self._ordered = np.sort(values.astype(np.int8) if values.dtype == bool else values)
+        bad = self.trials and np.isnan(self._ordered[-1])  # sorted to the end
+        check(not bad, "values", np.nan, "numbers, infinite ones included")
 
     def order_statistic(self, rank: int) -> tuple[float, float]:
         """The value of a rank, twice."""
@@ -210,7 +154,18 @@ class Sample(Distribution):
         """Values, evenly thinned by rank, with the smallest and the largest finite one."""
         first = int(np.searchsorted(self._ordered, -np.inf, side="right"))
         last = int(np.searchsorted(self._ordered, np.inf, side="left"))
-        if first == last:
-            return np.empty(0)
         some = np.linspace(first, last - 1, min(most, last - first)).round().astype(int)
         return np.unique(self._ordered[some]).astype(np.float64)
+
+
+def _moments(values: np.ndarray) -> tuple[float, float]:
+    """Mean and standard deviation."""
+    if not values.size:
+        return np.nan, np.nan
+    with np.errstate(invalid="ignore"):  # infinities of both signs
+        mean = float(np.mean(values, dtype=np.float64))
+    if not np.isfinite(mean):
+        return mean, np.inf
+    blocks = (values[at : at + _BLOCK] - np.float64(mean) for at in range(0, values.size, _BLOCK))
+    squares = sum(float(np.sum(np.square(block))) for block in blocks)
+    return mean, float(np.sqrt(squares / values.size))

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("xarray")
 import nrjax
 from nrjax.simulation.bins import LogBins, WholeBins
+from nrjax.simulation.sketches import Fold
 from nrjax.study.distribution import Sample
 from nrjax.study.settings import RunSettings
 from nrjax.study.sketched import Sketched
@@ -33,7 +34,7 @@ def moments_of(values):
 def folded(values, bins):
     """A sketch by NumPy."""
     counts = np.bincount(np.searchsorted(bins.upper, values), minlength=bins.size)
-    return Sketched(bins, counts.astype(np.int64), moments_of(values))
+    return Sketched(Fold(bins=bins), counts.astype(np.int64), moments_of(values))
 
 
 def draws(number=2000, seed=0):
@@ -76,7 +77,7 @@ def test_planted_middles_of_bins_are_noticed():
 
     values = draws()
     fair = folded(values, SIGNED)
-    middle = Middle(SIGNED, np.append(fair._counts, 0), moments_of(values))
+    middle = Middle(Fold(bins=SIGNED), np.append(fair._counts, 0), moments_of(values))
     with pytest.raises(AssertionError):
         assert_within_resolution(middle, values)
 
@@ -132,24 +133,13 @@ def test_whole_numbers_are_known_exactly():
     assert sketched.fraction_above_interval(3.5) == exact.fraction_above_interval(3.5)
 
 
-@pytest.mark.parametrize("bins", [SIGNED, LogBins(-8, 6, 5)])
-def test_coarser_bins_are_unions(bins):
-    values = draws() if bins.signed else np.abs(draws())
-    coarse = LogBins(bins.lowest, bins.highest, 2, bins.signed)
-    assert np.isin(coarse.upper, bins.upper).all()
-    found = folded(values, bins).coarser(2)
-    np.testing.assert_array_equal(found._counts, folded(values, coarse)._counts)
-    with pytest.raises(ValueError, match="digits"):
-        found.coarser(3)
-
-
 def test_only_moments():
-    sketched = Sketched(None, np.zeros(0, int), moments_of(draws()[100:]))
+    sketched = Sketched(Fold(), np.zeros(0, int), moments_of(draws()[100:]))
     assert np.isfinite(sketched.mean_interval()).all()
     with pytest.raises(ValueError, match="only moments"):
         sketched.quantile(50)
     with pytest.raises(ValueError, match="values of the moments"):
-        Sketched(SIGNED, np.zeros(SIGNED.size, int), moments_of(draws()))
+        Sketched(Fold(bins=SIGNED), np.zeros(SIGNED.size, int), moments_of(draws()))
 
 
 QUANTITIES = {

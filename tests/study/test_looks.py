@@ -5,6 +5,7 @@ import pytest
 
 pytest.importorskip("xarray")
 from nrjax.simulation.bins import LogBins
+from nrjax.simulation.sketches import Fold
 from nrjax.study import precision
 from nrjax.study.distribution import Sample
 from nrjax.study.sketched import Sketched
@@ -18,7 +19,7 @@ def kept_as(keep, counts):
     bins, at = LogBins(-1, 3, 6), np.repeat(values, np.minimum(counts, 1))
     placed = np.zeros(bins.size, np.int64)
     placed[np.searchsorted(bins.upper, values)] = counts
-    return Sketched(bins, placed, np.array([sum(counts), 0, 0, at[0], at[-1], 0, 0, 0]))
+    return Sketched(Fold(bins=bins), placed, np.array([sum(counts), 0, 0, at[0], at[-1], 0, 0, 0]))
 
 
 def wrong_alone(keep, looks, runs=20_000):

@@ -11,8 +11,8 @@ from nrjax.cli import main
 from nrjax.simulation.bins import LogBins
 from nrjax.simulation.sketches import described
 from nrjax.study import precision
-from nrjax.study.case import epsilon_bins
 from nrjax.study.distribution import Sample
+from nrjax.study.folds import epsilon_bins
 from nrjax.study.results import Results
 from nrjax.study.settings import RunSettings
 from nrjax.study.store import Store

@@ -10,9 +10,10 @@ from nrjax.study import report, summary
 from nrjax.study.case import FIELDS
 from nrjax.study.distribution import Sample
 from nrjax.study.report import lowest, span, within
-from nrjax.study.results import Reporting, Results
+from nrjax.study.results import Results
 from nrjax.study.store import Case, Pass, Store, UnfinishedError, Variable
 from nrjax.types import Status
+from tests.study import cheap
 
 FACTS = dict(zip(("study", "nrjax", "jax", "device", "precision"), "abcde", strict=True))
 SETTINGS = {**FACTS, "seed": 0, "settings": {"trials": 8}, "jaxlib": "not in the summary"}
@@ -20,10 +21,10 @@ LABELS = {"task": "logistic", "goal": -0.41}
 KEYS = ["mean", "q05", "q25", "q50", "q75", "q95"]
 S, E, N = Status.STOPPED, Status.EXHAUSTED, Status.NAN_UTILITY
 WHOLE = {"step": "int32", "status": "int32"}
-VARIABLES = {name: Variable(WHOLE.get(name, "float32")) for name in FIELDS}
+VARIABLES = {name: Variable(WHOLE.get(name, "float32"), (), FIELDS[name]) for name in FIELDS}
 
 
-class Told(Reporting):
+class Told(cheap.Quiet):
     case_facts = ("task",)
 
 
@@ -55,9 +56,9 @@ def test_the_contract(tmp_path):
     loss = [0.1, 0.2, np.nan, np.nan, 0.4, 0.3, np.nan, np.nan]
     utility = [-0.41, 0.0, -0.5, -0.75, -0.3, -1.25, -9, np.nan]  # who did not stop did not miss
     results = results_of(tmp_path, (epsilon, range(8), status, loss, utility))
-    written = summary.write(results)
+    results.conclude()
     found = json.loads((tmp_path / "summary.json").read_text(), parse_constant=pytest.fail)
-    assert found == written == results.summary()
+    assert found == results.summary()
     assert list(found) == [*FACTS, "seed", "settings", "cases"]
     assert found["settings"] == {"trials": 8}
     (case,) = found["cases"]
@@ -169,10 +170,10 @@ def test_an_unfinished_run_has_no_results(tmp_path):
 
 
 def test_a_failed_write_leaves_the_old_summary(one, monkeypatch):
-    summary.write(one)
+    one.conclude()
     path = one.folder / "summary.json"
     old = path.read_bytes()
-    summary.write(one)
+    one.conclude()
     assert path.read_bytes() == old
     path.write_bytes(old + b" ")
 
@@ -181,7 +182,7 @@ def test_a_failed_write_leaves_the_old_summary(one, monkeypatch):
 
     monkeypatch.setattr("nrjax.study.folder.os.fsync", no_space)
     with pytest.raises(OSError, match=r"cannot write .*summary\.json: No space left"):
-        summary.write(one)
+        one.conclude()
     assert path.read_bytes() == old + b" "
     assert not list(one.folder.glob("**/*.tmp"))
 
@@ -189,8 +190,8 @@ def test_a_failed_write_leaves_the_old_summary(one, monkeypatch):
 @pytest.mark.parametrize("name", ["summary.json", "report.md"])
 def test_what_somebody_else_wrote_stays(one, name):
     for _ in range(2):  # our own is replaced
-        report.write(one, summary.write(one))
+        one.conclude()
     (one.folder / name).write_text("mine")
     with pytest.raises(FileExistsError, match=f"{name} was not written by nrjax and is left alone"):
-        report.write(one, summary.write(one))
+        one.conclude()
     assert (one.folder / name).read_text() == "mine"
