@@ -25,24 +25,18 @@ class Share(NamedTuple):
 class Dominance(NamedTuple):
     """Two distribution functions, all of them at once (95 %, Dvoretzky-Kiefer-Wolfowitz).
 
-    Each is within half of `band` of what was found, so that a difference of more than `band` is
-    one of the laws themselves, wherever it is.
+    A difference of more than `band` is one of the laws themselves, wherever it is.
     """
 
     ahead: float
-    """The most by which the first function is above the second: trials of the first case that are
-    below a number more often than those of the second."""
+    """The most by which the first function is above the second: the first case is smaller there."""
     behind: float
     """The most by which it is below."""
     band: float
 
     @property
     def verdict(self) -> str:
-        """The first law is stochastically "smaller" or "larger", as far as the trials can tell.
-
-        Or "crossing": each is ahead somewhere, so that neither dominates; "undecided": nowhere do
-        they differ by more than chance.
-        """
+        """Of the first law: stochastically "smaller", "larger", "crossing" or "undecided"."""
         ahead, behind = self.ahead > self.band, self.behind > self.band
         if ahead and behind:
             return "crossing"
@@ -61,8 +55,8 @@ class Comparison(NamedTuple):
     median_difference: float
     """Of the medians, the first minus the second."""
     median_interval: tuple[float, float] | None
-    """By a paired bootstrap; None, too, where it is infinite minus infinite, and where trials have
-    no value, such as the shortfall of those that did not stop."""
+    """By a paired bootstrap; None where it is undefined: infinite minus infinite, or trials that
+    have no value, such as the shortfall of those that did not stop."""
     difference: Distribution | None
     """Of the differences trial by trial; those of two infinite values are left out."""
     smaller: Share | None
@@ -100,9 +94,7 @@ class Comparison(NamedTuple):
 
 def accuracy_note(met: tuple[float | None, float | None]) -> str:
     """What must be said beside two epsilons that bought different accuracies."""
-    first, second = ("no goal" if one is None else f"{one:.3g}" for one in met)
-    if None not in met:
-        first, second = (f"{100 * one:.3g} %" for one in met if one is not None)
+    first, second = ("no goal" if one is None else f"{100 * one:.3g} %" for one in met)
     return f"not of the same accuracy: the goal was met in {first} and {second} of the trials"
 
 

@@ -6,7 +6,6 @@ the same bytes each time. Mechanisms differ in lightness, hatch, line and marker
 
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import matplotlib.style
@@ -125,19 +124,11 @@ def draw_distribution(
     *,
     log: bool = True,
 ) -> None:
-    """A histogram on its side, mirrored, with a box in it.
+    """A histogram on its side, mirrored, 0.8 wide around a position on the x-axis, with a box.
 
     The box has the quartiles and the median, the whiskers go from 5 % to 95 %; beside the box are
-    exact 95 % intervals of its three marks. What is above the last edge is an arrow there.
-
-    Args:
-        axes: where; its y-axis is that of the values.
-        position: on the x-axis, 0.8 wide.
-        values: infinite ones included.
-        edges: of the histogram's bins, rising.
-        style: the case's.
-        label: of the histogram.
-        log: whether the y-axis is logarithmic.
+    exact 95 % intervals of its three marks. What is above the last edge is an arrow there. `log`
+    says whether the y-axis, that of the values, is logarithmic.
     """
     density = values.histogram(edges) / np.diff(np.log(edges) if log else edges)
     # Areas are shares of all trials: where few are finite, little is drawn.
@@ -183,13 +174,8 @@ INTERVALS = Line2D([], [], label="95 % intervals of the quartiles", **_BAR)
 def draw_steps(axes: Axes, values: Distribution, style: Style, label: str) -> None:
     """The distribution function with its 95 % band (DKW), in per cent of all trials.
 
-    Infinite values are what it lacks of 100 % at the end.
-
-    Args:
-        axes: where; its x-axis is that of the values, with its scale and limits.
-        values: infinite ones included.
-        style: the mechanism's.
-        label: of the line.
+    The x-axis, that of the values, must have its scale and limits. Infinite values are what the
+    function lacks of 100 % at the end.
     """
     low, high = axes.get_xlim()
     x = values.points(2000)
@@ -225,9 +211,8 @@ def say(axes: Axes, text: str) -> None:
     axes.text(0.5, 0.5, text, transform=axes.transAxes, bbox=paper, **look)
 
 
-def save(store: Store, name: str, figure: Figure) -> list[Path]:
+def save(store: Store, name: str, figure: Figure) -> None:
     """Write a figure as PNG and SVG."""
-    paths = []
     with matplotlib.style.context(_LOOK):  # ticks are made where they are laid out
         engine = figure.get_layout_engine()
         if engine is not None:  # laid out once: else each format is, and drawn twice
@@ -238,14 +223,12 @@ def save(store: Store, name: str, figure: Figure) -> list[Path]:
         for suffix, metadata in unsaid.items():
             data = io.BytesIO()
             figure.savefig(data, format=suffix, dpi=150, metadata=metadata)
-            paths.append(store.write_figure(f"{name}.{suffix}", data.getvalue()))
-    return paths
+            store.write_figure(f"{name}.{suffix}", data.getvalue())
 
 
 def mechanism_styles(mechanisms: Iterable[str]) -> dict[str, Style]:
     """A look for each mechanism, in the order in which they come."""
-    names = unique(mechanisms)
-    return {name: STYLES[number % len(STYLES)] for number, name in enumerate(names)}
+    return {name: STYLES[i % len(STYLES)] for i, name in enumerate(unique(mechanisms))}
 
 
 def unique(values: Iterable[Any]) -> list[Any]:

@@ -5,8 +5,9 @@ Without `axes` a figure with a panel for each group of cases is made: by the lab
 cases are drawn there.
 """
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -52,19 +53,15 @@ _PARTS = (
 )
 
 
-Draw = Callable[..., Figure]
-"""A figure of `results`, and `axes` and `cases`, or all of them."""
-
-
 def standard(results: Results) -> dict[str, Callable[[Results], Figure]]:
     """Those that these results have something to show in, by name."""
     judged = [name for name in results if results.statuses(name) is not None]
     kept = [name for name in judged if results.keeps_trials(name)]
     paid = any(results.distribution(name) is not None for name in judged)
     goals = any(results.goal(name) is not None for name in judged)
-    pairs = any(len(group.cases) > 1 for group in _groups(results, kept))
+    pairs = any(len(cases) > 1 for cases in _groups(results, kept).values())
     losses = any(_has_loss(results, name) for name in kept)
-    shown: dict[str, tuple[Draw, bool]] = {
+    shown = {
         "epsilon_distribution": (epsilon_distribution, paid),
         "epsilon_cdf": (epsilon_cdf, paid),
         "epsilon_split": (epsilon_split, paid),
@@ -77,34 +74,21 @@ def standard(results: Results) -> dict[str, Callable[[Results], Figure]]:
     return {name: draw for name, (draw, some) in shown.items() if some}
 
 
-class _Group(NamedTuple):
-    """Cases of one panel."""
-
-    row: tuple[Any, ...]
-    column: Any
-    cases: list[str]
-
-
-def _groups(results: Results, names: Sequence[str]) -> list[_Group]:
-    """Row by row, empty panels included."""
-    labels = {name: results.cases[name].attributes for name in names}
-    rows = {
-        name: tuple(of[key] for key in ("task", "data") if key in of) for name, of in labels.items()
-    }
-    columns = {name: of.get("test") for name, of in labels.items()}
-    return [
-        _Group(
-            row, column, [name for name in names if (rows[name], columns[name]) == (row, column)]
-        )
-        for row in unique(rows.values())
-        for column in unique(columns.values())
-    ]
+def _groups(results: Results, names: Iterable[str]) -> dict[tuple[Any, Any], list[str]]:
+    """Cases of each panel by row and column, row by row; some may be empty."""
+    places = {}
+    for name in names:
+        labels = results.cases[name].attributes
+        row = tuple(labels[key] for key in ("task", "data") if key in labels)
+        places[name] = row, labels.get("test")
+    grid = itertools.product(*(unique(place[i] for place in places.values()) for i in (0, 1)))
+    return {key: [name for name, place in places.items() if place == key] for key in grid}
 
 
-def _by_group(*handles: Any) -> Callable[[Callable[[Axes, Results, Sequence[str]], None]], Draw]:
+def _by_group(*handles: Any) -> Callable[[Callable[..., None]], Callable[..., Figure]]:
     """Makes a figure of what draws one panel; `handles` stand in its legend, too."""
 
-    def figure_of(draw: Callable[[Axes, Results, Sequence[str]], None]) -> Draw:
+    def figure_of(draw: Callable[..., None]) -> Callable[..., Figure]:
         def drawn(
             results: Results, axes: Axes | None = None, cases: Sequence[str] | None = None
         ) -> Figure:
@@ -114,15 +98,15 @@ def _by_group(*handles: Any) -> Callable[[Callable[[Axes, Results, Sequence[str]
                 draw(axes, results, names)
                 return axes.get_figure(root=True) or Figure()
             groups = _groups(results, names)
-            columns = len(unique(group.column for group in groups))
-            width = columns * (1.2 + 1.5 * max(len(group.cases) for group in groups))
+            columns = len(unique(column for _, column in groups))
+            width = columns * (1.2 + 1.5 * max(map(len, groups.values())))
             figure, grid = new_panels(max(5.5, width), len(groups) // columns, columns)
-            for number, (panel, group) in enumerate(zip(grid.ravel(), groups, strict=True)):
-                if not group.cases:
+            for number, (panel, place) in enumerate(zip(grid.ravel(), groups, strict=True)):
+                if not groups[place]:
                     panel.set_axis_off()
                     continue
-                draw(panel, results, group.cases)
-                panel.set_title(_title(results, group), fontsize="medium")
+                draw(panel, results, groups[place])
+                panel.set_title(_title(results, *place), fontsize="medium")
                 if number % columns:
                     panel.set_ylabel("")
             _legend(figure, grid.ravel(), handles)
@@ -134,11 +118,11 @@ def _by_group(*handles: Any) -> Callable[[Callable[[Axes, Results, Sequence[str]
     return figure_of
 
 
-def _title(results: Results, group: _Group) -> str:
-    parts = [words(str(one)) if len(str(one)) <= 24 else "…" + str(one)[-23:] for one in group.row]
+def _title(results: Results, row: tuple[Any, ...], test: str | None) -> str:
+    parts = [words(str(one)) if len(str(one)) <= 24 else "…" + str(one)[-23:] for one in row]
     first = [" on ".join(parts)] if parts else []
-    test = [] if group.column is None else [f"test: {words(group.column)}"]
-    return "\n".join([*first, ", ".join([*test, f"{results.trials:,} trials"])])
+    second = [] if test is None else [f"test: {words(test)}"]
+    return "\n".join([*first, ", ".join([*second, f"{results.trials:,} trials"])])
 
 
 def _legend(figure: Figure, panels: Iterable[Axes], handles: Iterable[Any]) -> None:
@@ -154,70 +138,21 @@ def _legend(figure: Figure, panels: Iterable[Axes], handles: Iterable[Any]) -> N
         figure.legend(handles=every, loc="outside lower center", ncols=columns, fontsize="small")
 
 
-def _kind(results: Results, case: str) -> Any:
-    return results.cases[case].attributes.get("mechanism", case)
-
-
-def _style(results: Results, case: str) -> Style:
-    """Cases of one mechanism look alike."""
-    return mechanism_styles(_kind(results, one) for one in results)[_kind(results, case)]
-
-
-def _name(results: Results, case: str) -> str:
-    """What a case is called in a panel: no more than tells it apart there."""
-    return words(str(_kind(results, case)))
+def _look(results: Results, case: str) -> tuple[Style, str]:
+    """Style and name of a case in a panel: those of its mechanism, where it has one."""
+    kinds = {
+        one: str(about.attributes.get("mechanism", one)) for one, about in results.cases.items()
+    }
+    return mechanism_styles(kinds.values())[kinds[case]], words(kinds[case])
 
 
 def _limits(results: Results, case: str) -> tuple[float, float]:
     """Of the axis of epsilons: the same for all panels of a row."""
-    rows = _groups(results, list(results))
-    own = next(group.row for group in rows if case in group.cases)
-    names = [name for group in rows if group.row == own for name in group.cases]
+    groups = _groups(results, results)
+    own = next(row for (row, _), cases in groups.items() if case in cases)
+    names = [name for (row, _), cases in groups.items() if row == own for name in cases]
     laws = [results.distribution(name) for name in names if results.statuses(name) is not None]
     return axis_limits(law.points() for law in laws if law is not None)
-
-
-@_by_group(*_BOXES)
-def epsilon_distribution(axes: Axes, results: Results, cases: Sequence[str]) -> None:
-    """The stopping epsilon of each case: histogram, quartiles and their exact intervals."""
-    limits, labels, some = _limits(results, cases[0]), [], False
-    for position, name in enumerate(cases):
-        law, style = results.distribution(name), _style(results, name)
-        if law is not None:
-            some |= law.finite > 0
-            label = f"{_name(results, name)}, stopped"
-            draw_distribution(axes, position, law, fitting_edges(law, limits), style, label)
-        labels.append(_below(results, name, law))
-    name_positions(axes, labels)
-    epsilon_scale(axes, "y", limits)
-    axes.set_ylabel(EPSILON)
-    if not some:
-        say(axes, "no trial stopped")
-
-
-def _below(results: Results, case: str, law: Distribution | None) -> str:
-    """What stands below a distribution."""
-    name = _name(results, case)
-    if law is None:
-        return f"{name}\nno guarantee:\nε not defined"
-    median = law.quantile(50)
-    amount = "∞" if np.isinf(median) else f"{median:.3g}"
-    stopped = "all stopped" if law.finite == 1 else f"{100 * (1 - law.finite):.3g} % did not stop"
-    delta = results.cases[case].attributes.get("delta")
-    held = "" if delta is None else f"\nδ = {delta:g}"
-    return f"{name}{held}\nmedian {amount}\n{stopped}"
-
-
-@_by_group(BAND)
-def epsilon_cdf(axes: Axes, results: Results, cases: Sequence[str]) -> None:
-    """Share of all trials that paid at most so much, with the 95 % band of the whole function."""
-    epsilon_scale(axes, "x", _limits(results, cases[0]))
-    laws = {name: law for name in cases if (law := results.distribution(name)) is not None}
-    for name, law in laws.items():
-        draw_steps(axes, law, _style(results, name), _name(results, name))
-    draw_function_axes(axes, xlabel=EPSILON, ylabel="trials that paid at most ε (%)")
-    if not any(law.finite > 0 for law in laws.values()):
-        say(axes, "no trial stopped")
 
 
 def _draw_laws(
@@ -230,22 +165,61 @@ def _draw_laws(
         low, high = float(ends.min()), float(ends.max())
         room = 0.03 * (high - low) or 0.5
         axes.set_xlim(low - room, high + room)
-    for name, law in seen.items():
-        draw_steps(axes, law, _style(results, name), _name(results, name) + suffix)
+    for case, law in seen.items():
+        style, name = _look(results, case)
+        draw_steps(axes, law, style, name + suffix)
+
+
+@_by_group(*_BOXES)
+def epsilon_distribution(axes: Axes, results: Results, cases: Sequence[str]) -> None:
+    """The stopping epsilon of each case: histogram, quartiles and their exact intervals."""
+    limits, labels, some = _limits(results, cases[0]), [], False
+    for position, case in enumerate(cases):
+        law, (style, name) = results.distribution(case), _look(results, case)
+        if law is None:
+            labels.append(f"{name}\nno guarantee:\nε not defined")
+            continue
+        some |= law.finite > 0
+        edges = fitting_edges(law, limits)
+        draw_distribution(axes, position, law, edges, style, f"{name}, stopped")
+        delta, median = results.cases[case].attributes.get("delta"), law.quantile(50)
+        held = "" if delta is None else f"\nδ = {delta:g}"
+        amount = "∞" if np.isinf(median) else f"{median:.3g}"
+        missed = (
+            "all stopped" if law.finite == 1 else f"{100 * (1 - law.finite):.3g} % did not stop"
+        )
+        labels.append(f"{name}{held}\nmedian {amount}\n{missed}")
+    name_positions(axes, labels)
+    epsilon_scale(axes, "y", limits)
+    axes.set_ylabel(EPSILON)
+    if not some:
+        say(axes, "no trial stopped")
+
+
+@_by_group(BAND)
+def epsilon_cdf(axes: Axes, results: Results, cases: Sequence[str]) -> None:
+    """Share of all trials that paid at most so much, with the 95 % band of the whole function."""
+    epsilon_scale(axes, "x", _limits(results, cases[0]))
+    laws = {case: law for case in cases if (law := results.distribution(case)) is not None}
+    for case, law in laws.items():
+        draw_steps(axes, law, *_look(results, case))
+    draw_function_axes(axes, xlabel=EPSILON, ylabel="trials that paid at most ε (%)")
+    if not any(law.finite > 0 for law in laws.values()):
+        say(axes, "no trial stopped")
 
 
 @_by_group(BAND)
 def utility_at_stop(axes: Axes, results: Results, cases: Sequence[str]) -> None:
     """The utility of the trials that stopped, against the goal."""
-    met, goals = [], {}
-    for name in cases:
-        goal = results.goal(name)
-        shortfall = None if goal is None else results.law(name, "shortfall")
-        if goal is not None and shortfall is not None and shortfall.trials:
-            goals[name], share = goal, 100 * (1 - shortfall.fraction_above(0))
-            met.append(f"{_name(results, name)}: {share:.3g} % of the stopped met it")
-            axes.axvline(goal, color="0.35", lw=1, linestyle=(0, (8, 3)), zorder=1, label="goal")
-    _draw_laws(axes, results, {name: results.law(name, "stopped_utility") for name in goals})
+    lines, goals = [], {}
+    for case in cases:
+        goal = results.goal(case)
+        if goal is None or not (shortfall := results.law(case, "shortfall")).trials:
+            continue
+        goals[case], met = goal, 100 * (1 - shortfall.fraction_above(0))
+        lines.append(f"{_look(results, case)[1]}: {met:.3g} % of the stopped met it")
+        axes.axvline(goal, color="0.35", lw=1, linestyle=(0, (8, 3)), zorder=1, label="goal")
+    _draw_laws(axes, results, {case: results.law(case, "stopped_utility") for case in goals})
     if goals:
         low, high = axes.get_xlim()
         room = 0.03 * (high - low)
@@ -254,35 +228,31 @@ def utility_at_stop(axes: Axes, results: Results, cases: Sequence[str]) -> None:
     draw_function_axes(axes, xlabel="utility at the stop", ylabel="stopped trials at or below (%)")
     paper = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8}
     text: Any = {"fontsize": "x-small", "ha": "right", "color": "0.2", "bbox": paper, "zorder": 5}
-    axes.text(0.98, 0.03, "\n".join(met), transform=axes.transAxes, **text)
+    axes.text(0.98, 0.03, "\n".join(lines), transform=axes.transAxes, **text)
 
 
 @_by_group(BAND)
 def releases(axes: Axes, results: Results, cases: Sequence[str]) -> None:
     """How many releases it took: share of the trials that ended within so many."""
-    _draw_laws(axes, results, {name: results.law(name, "step") for name in cases})
-    labels = {
-        "xlabel": "number of the last step, from 0",
-        "ylabel": "trials that ended by then (%)",
-    }
-    draw_function_axes(axes, **labels)
+    _draw_laws(axes, results, {case: results.law(case, "step") for case in cases})
+    step = "number of the last step, from 0"
+    draw_function_axes(axes, xlabel=step, ylabel="trials that ended by then (%)")
 
 
 @_by_group(*_PARTS)
 def epsilon_split(axes: Axes, results: Results, cases: Sequence[str]) -> None:
     """What releases and test cost the trials that stopped, on average, one on the other."""
     highest = 0.0
-    for position, name in enumerate(cases):
-        laws = [
-            results.distribution(name, f"stopped_{one}_epsilon") for one in ("mechanism", "test")
-        ]
+    for position, case in enumerate(cases):
+        parts = "stopped_mechanism_epsilon", "stopped_test_epsilon"
+        laws = [results.distribution(case, part) for part in parts]
         means = [law.mean for law in laws if law is not None and law.trials]
         if len(means) == 2:
-            highest, style = max(highest, sum(means)), _style(results, name)
+            highest, style = max(highest, sum(means)), _look(results, case)[0]
             look: Any = {"width": 0.6, "edgecolor": style.line}
             axes.bar(position, means[0], color=style.face, **look)
             axes.bar(position, means[1], bottom=means[0], color="white", hatch="//", **look)
-    name_positions(axes, [_name(results, name) for name in cases])
+    name_positions(axes, [_look(results, case)[1] for case in cases])
     if highest:
         axes.set_ylim(0, 1.08 * highest)
     axes.set_ylabel("mean ε of the trials that stopped (nat)")
@@ -292,11 +262,11 @@ def epsilon_split(axes: Axes, results: Results, cases: Sequence[str]) -> None:
 @_by_group(BAND)
 def paired_differences(axes: Axes, results: Results, cases: Sequence[str]) -> None:
     """Stopping epsilon of each case minus the first one's in its panel, trial by trial."""
-    kept = [name for name in cases if results.keeps_trials(name)]
-    kept = [name for name in kept if results.distribution(name) is not None]
-    apart = {name: results.compare(name, kept[0]).difference for name in kept[1:]}
+    kept = [case for case in cases if results.keeps_trials(case)]
+    kept = [case for case in kept if results.distribution(case) is not None]
+    apart = {case: results.compare(case, kept[0]).difference for case in kept[1:]}
     if apart:
-        _draw_laws(axes, results, apart, f" minus {_name(results, kept[0])}")
+        _draw_laws(axes, results, apart, f" minus {_look(results, kept[0])[1]}")
         axes.axvline(0, color="0.35", lw=1, zorder=1)
     else:
         say(axes, "nothing to compare")
@@ -313,15 +283,15 @@ def _has_loss(results: Results, case: str) -> bool:
 def loss_against_stated(axes: Axes, results: Results, cases: Sequence[str]) -> None:
     """Realised privacy loss of the releases against the epsilon that was stated for them."""
     most = -np.inf
-    for name in cases:
-        if not results.keeps_trials(name) or not _has_loss(results, name):
+    for case in cases:
+        if not results.keeps_trials(case) or not _has_loss(results, case):
             continue
-        both = [results.values(name, one) for one in ("mechanism_epsilon", "privacy_loss")]
+        both = [results.values(case, one) for one in ("mechanism_epsilon", "privacy_loss")]
         pairs = np.stack([one for one in both if one is not None])
         pairs = pairs[:, np.isfinite(pairs).all(axis=0)][:, :_POINTS]
-        most, style = pairs[0].max(initial=most), _style(results, name)
+        most, (style, name) = pairs[0].max(initial=most), _look(results, case)
         look: Any = {"linestyle": "none", "marker": style.marker, "color": style.line}
-        axes.plot(*pairs, markersize=2.5, alpha=0.5, label=_name(results, name), **look)
+        axes.plot(*pairs, markersize=2.5, alpha=0.5, label=name, **look)
     if most == -np.inf:
         return say(axes, "no realised loss")
     axes.plot([0, most], [0, most], color="0.35", lw=1, label="loss = stated ε")
@@ -333,8 +303,11 @@ def quantities(
     results: Results, axes: Axes | None = None, cases: Sequence[str] | None = None
 ) -> Figure:
     """Of sessions: the distribution function of each number that was kept, a panel each."""
-    names = results if cases is None else cases
-    scalars = {name: _scalars(results, name) for name in names if results.statuses(name) is None}
+    scalars = {
+        case: _scalars(results, case)
+        for case in (results if cases is None else cases)
+        if results.statuses(case) is None
+    }
     kept = unique(quantity for some in scalars.values() for quantity in some)
     if axes is None:
         figure, grid = new_panels(max(5.5, 4.2 * len(kept)), 1, len(kept))
@@ -343,7 +316,7 @@ def quantities(
         figure, panels = axes.get_figure(root=True) or Figure(), [axes]
     for panel, quantity in zip(panels, kept, strict=False):
         here = [case for case, some in scalars.items() if quantity in some]
-        _draw_laws(panel, results, {name: results.law(name, quantity) for name in here})
+        _draw_laws(panel, results, {case: results.law(case, quantity) for case in here})
         draw_function_axes(panel, xlabel=words(quantity), ylabel="trials at or below (%)")
     if axes is None:
         _legend(figure, panels, [BAND])

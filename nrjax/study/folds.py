@@ -37,15 +37,11 @@ before the last; and nearly always at most so many."""
 
 
 def judged(results: Mapping[str, Any], goal: Any, xp: Any = jnp) -> dict[str, Any]:
-    """What is said of trials besides their own fields, by name; NaN where nothing is to be said.
+    """What is said of outcomes besides their own fields, by name; NaN where nothing is to be said.
 
     `stopping_epsilon` is the total epsilon, infinite where a trial did not stop or has no number;
-    `shortfall` is by how much the utility misses the goal, of the trials that stopped.
-
-    Args:
-        results: fields of outcomes.
-        goal: the utility to reach.
-        xp: `jax.numpy`, or `numpy`.
+    `shortfall` is by how much the utility misses the goal, of the trials that stopped. `xp` is
+    `jax.numpy`, or `numpy`.
     """
     stopped = results["status"] == Status.STOPPED
     epsilon, utility = results["epsilon"], results["utility"]
@@ -90,7 +86,7 @@ def outcome_sketch(
         "stopped_utility": fold_of("utility", shapes["utility"], kept["utility"]),
     }
     if case.goal is not None:
-        folds["shortfall"] = Fold((0.0,), LogBins(_SMALL - 10, _LARGE, DIGITS))
+        folds["shortfall"] = Fold(bins=LogBins(_SMALL - 10, _LARGE, DIGITS))
     if interaction.guarantee is not None:
         low, usual, high = case.epsilons or _epsilons(interaction)
         folds["stopping_epsilon"] = Fold(bins=epsilon_bins(low, usual, high, width))
@@ -138,13 +134,9 @@ def _epsilons(interaction: Interaction) -> tuple[float, float, float]:
 
 
 def epsilon_bins(low: float, usual: float, high: float, width: float | None) -> LogBins:
-    """Bins of the total epsilon, none wider than 2^-12 of its values.
+    """Bins of the total epsilon from `low` to `high`, none wider than 2^-12 of its values.
 
-    Args:
-        low: first edge of the bins.
-        usual: what trials hardly exceed.
-        high: last edge.
-        width: as wide as bins up to `usual` may be, if 2^20 of them are enough for that.
+    Up to `usual`, which trials hardly exceed, no wider than `width`, if 2^20 are enough for that.
 
     Raises:
         ValueError: even the narrowest bin is wider than `width`.

@@ -35,12 +35,7 @@ class Plan(NamedTuple):
 def plans(case: Case, trials: int, chunk: int, keep: str, width: float | None) -> dict[str, Plan]:
     """The passes over a case, by name.
 
-    Args:
-        case: what is simulated.
-        trials: of each pass.
-        chunk: trials of a chunk.
-        keep: "trials", or "summary".
-        width: how wide the bins of epsilon may be; None for the usual ones.
+    Epsilon has bins no wider than `width` up to what trials usually pay; None for the usual ones.
 
     Raises:
         ValueError: a quantity is not what it should be; or bins would have to be too narrow.
@@ -50,16 +45,16 @@ def plans(case: Case, trials: int, chunk: int, keep: str, width: float | None) -
     if isinstance(case.trial, Interaction):
         fields = tuple(name for name in FIELDS if keep == "trials" or name != "time")
         sketch = partial(outcome_sketch, case, width)
-        found = {"outcome": plan(_OUTCOMES, case.trial, fields, given, case.coordinates, sketch)}
+        found = {"outcome": plan(_one_outcome, case.trial, fields, given, case.coordinates, sketch)}
     else:
-        found = {"outcome": plan(_SESSIONS, case.trial, (), given, case.coordinates)}
+        found = {"outcome": plan(_one_session, case.trial, (), given, case.coordinates)}
     for name, curve in case.curves.items():
         quantities = {
             n: replace(q, dims=("level", *q.dims), bins=None if q.bins == "fitting" else q.bins)
             for n, q in curve.quantities.items()
         }
         along = {axis: ("level", values) for axis, values in curve.along.items()}
-        found[name] = plan(_PATHS, curve.interaction, (), quantities, along)
+        found[name] = plan(_one_path, curve.interaction, (), quantities, along)
     return found
 
 
@@ -68,15 +63,6 @@ def again(program: Program, other: Program) -> Program:
     if isinstance(program, SketchProgram) and isinstance(other, SketchProgram):
         return other.of(*program.trial)
     return other.of(program.trial)
-
-
-class _Kind(NamedTuple):
-    """How trials are run, and what a store says of their fields."""
-
-    one: Callable[[Any, Array], Any]
-    """A single trial, for shapes and fingerprints."""
-    all: Callable[..., Program]
-    known: Mapping[str, dict[str, Any]]
 
 
 def _one_outcome(interaction: Any, key: Array) -> Any:
@@ -91,9 +77,11 @@ def _one_session(session: Any, key: Array) -> Any:
     return session.run(key)
 
 
-_OUTCOMES = _Kind(_one_outcome, montecarlo.outcomes, FIELDS)
-_PATHS = _Kind(_one_path, montecarlo.paths, FIELDS)
-_SESSIONS = _Kind(_one_session, montecarlo.sessions, {})  # names mean what the session says
+_PROGRAMS = {
+    _one_outcome: montecarlo.outcomes,
+    _one_path: montecarlo.paths,
+    _one_session: montecarlo.sessions,
+}
 
 
 @dataclass(frozen=True)
@@ -109,7 +97,7 @@ class _Meaning:
 
 
 def _plan(
-    kind: _Kind,
+    run: Callable[[Any, Array], Any],
     trial: Any,
     fields: tuple[str, ...],
     quantities: Mapping[str, Quantity],
@@ -123,9 +111,9 @@ def _plan(
 ) -> Plan:
     """A pass that keeps these fields and quantities; all fields, if there are none."""
     derived = tuple((name, one.of) for name, one in quantities.items() if one.of is not None)
-    meaning = _Meaning(kind.one, derived)
+    meaning = _Meaning(run, derived)
     key = jax.eval_shape(lambda: jax.random.key(0))
-    whole = jax.eval_shape(kind.one, trial, key)
+    whole = jax.eval_shape(run, trial, key)
     names = (*fields, *quantities) or whole._fields
     fields = tuple(name for name in names if name not in dict(derived))
     for name in fields:
@@ -139,19 +127,21 @@ def _plan(
     }
     if keep == "trials":
         sketch, variables = None, {}
+        known = {} if run is _one_session else FIELDS  # its names mean what the session says
         for name, one in kept.items():
-            about = dict(kind.known.get(name, {})) if one.of is None else {}
+            about = dict(known.get(name, {})) if one.of is None else {}
             about |= {"units": one.units} if one.units else {}
             dims = dims_of(name, shapes[name], one)
             variables[name] = Variable(shapes[name].dtype.name, dims, about)
         layout = Pass(trials, chunk, variables, along)
     else:
         sketch = sketch_of(shapes, kept)
-        about = FIELDS["status"] if kind is _OUTCOMES else {}
+        about = FIELDS["status"] if run is _one_outcome else {}
         layout = sketch_pass(trials, chunk, sketch, along, about)
 
     def make() -> Program:
-        program = kind.all(trial, layout.largest, fields=fields, batching=batching, derived=derived)
+        options: Any = {"fields": fields, "batching": batching, "derived": derived}
+        program = _PROGRAMS[run](trial, layout.largest, **options)
         # Whatever the number of trials, so that more of them need no other program.
         return program if sketch is None else sketches(program, sketch, chunk)
 

@@ -81,9 +81,7 @@ def median_error(epsilon: Distribution) -> float:
 def medians(results: Results) -> list[Median]:
     """Of all cases that are no sessions."""
     found = []
-    for name in results.cases:
-        if results.statuses(name) is None:
-            continue
+    for name in [name for name in results if results.statuses(name) is not None]:
         epsilon = results.distribution(name)
         one = Median(name, None, math.nan, 0.0)
         if epsilon is not None:
@@ -99,14 +97,8 @@ def wanted(results: Results, settings: Any) -> int | None:
 
     Looks at the results only after 1000 x 2^k trials, so that the answer does not depend on chunks,
     devices, processes or interruptions; with another number, which somebody asked for, it is None.
-    A case without an epsilon, or with a median that is infinite, is left out.
-
-    Args:
-        results: of a finished run.
-        settings: with `until_se`, `trials`, `most_trials` and `keep`.
-
-    Returns:
-        The next 1000 x 2^k trials, no more than `most_trials`.
+    A case without an epsilon, or with a median that is infinite, is left out. Settings have
+    `until_se`, `trials`, `most_trials` and `keep`.
 
     Raises:
         ValueError: a median is not known well enough, and lies in a bin of its histogram that is

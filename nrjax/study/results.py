@@ -49,12 +49,10 @@ class Reporting:
 
     def measure(self, results: Results, case: str) -> dict[str, Any]:
         """What the summary says of a case besides the usual; strict JSON."""
-        del results, case
         return {}
 
     def findings(self, results: Results) -> dict[str, Any]:
         """What the summary says besides its cases, by name; strict JSON."""
-        del results
         return {}
 
     def report(self, results: Results, summary: Mapping[str, Any]) -> report.Report:
@@ -99,12 +97,7 @@ class Results:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Results:
-        """Those in a folder, told of in the standard way.
-
-        Raises:
-            UnfinishedError: the run is not finished.
-            FileNotFoundError, ValueError, DamagedError: as `Store.open`.
-        """
+        """Those in a folder, told of in the standard way; raises what `Store.open` does."""
         return cls(Store.open(folder))
 
     @property
@@ -129,12 +122,11 @@ class Results:
         if case not in self.cases:
             raise KeyError(f"{name}: must be one of {', '.join(self.cases)}")
         one = one or "outcome"
-        of_outcomes = self.keeps_trials(case, one) and self._of_outcomes(case, one)
         found = self._read(case, one)
-        if not of_outcomes:
+        if not (self.keeps_trials(case, one) and self._of_outcomes(case, one)):
             return found
-        goal, fields = self.goal(case), ("status", "epsilon", "utility")
-        given = {field: found[field].values for field in fields}
+        goal = self.goal(case)
+        given = {field: found[field].values for field in ("status", "epsilon", "utility")}
         more = judged(given, np.nan if goal is None else goal, np)
         found = found.assign(stopped=("trial", given["status"] == Status.STOPPED))
         if not np.isnan(given["epsilon"]).all():
@@ -193,16 +185,11 @@ class Results:
     ) -> Distribution | None:
         """The distribution of a quantity over the trials of a case; trials without one left out.
 
-        Args:
-            case: its name.
-            quantity: as in the results; with `stopped_` before it over the trials that stopped.
-            name: the pass.
-
-        Returns:
-            None where the quantity is not defined: an epsilon without a guarantee.
+        With `stopped_` before a quantity it is over the trials that stopped; `name` is the pass.
+        None for an epsilon without a guarantee.
 
         Raises:
-            ValueError: there is no such quantity.
+            ValueError: there is no such case, pass or quantity.
         """
         right = "one number a trial; `levels` has the others"
         if not self.keeps_trials(case, name):
@@ -218,9 +205,7 @@ class Results:
                 return None
             check(values.ndim == 1, "quantity", quantity, right)
             self._samples[key] = Sample(values[~np.isnan(values)])
-            while (
-                len(self._samples) > 1 and sum(s.trials for s in self._samples.values()) > _SORTED
-            ):
+            while sum(one.trials for one in list(self._samples.values())[:-1]) > _SORTED:
                 self._samples.pop(next(iter(self._samples)))
         return self._samples[key]
 
@@ -290,11 +275,6 @@ class Results:
 
     def compare(self, first: str, second: str, quantity: str = "stopping_epsilon") -> Comparison:
         """How a quantity differs between two cases, which share their random numbers.
-
-        Args:
-            first: the name of a case.
-            second: of another one.
-            quantity: what is compared, as `distribution` has it.
 
         Raises:
             ValueError: there is no such case or quantity, or no epsilon in one of them.
