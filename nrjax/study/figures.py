@@ -303,11 +303,8 @@ def quantities(
     results: Results, axes: Axes | None = None, cases: Sequence[str] | None = None
 ) -> Figure:
     """Of sessions: the distribution function of each number that was kept, a panel each."""
-    scalars = {
-        case: _scalars(results, case)
-        for case in (results if cases is None else cases)
-        if results.statuses(case) is None
-    }
+    names = results if cases is None else cases
+    scalars = {case: _scalars(results, case) for case in names if results.statuses(case) is None}
     kept = unique(quantity for some in scalars.values() for quantity in some)
     if axes is None:
         figure, grid = new_panels(max(5.5, 4.2 * len(kept)), 1, len(kept))

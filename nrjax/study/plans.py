@@ -113,13 +113,12 @@ def _plan(
     derived = tuple((name, one.of) for name, one in quantities.items() if one.of is not None)
     meaning = _Meaning(run, derived)
     key = jax.eval_shape(lambda: jax.random.key(0))
-    whole = jax.eval_shape(run, trial, key)
+    whole, made = jax.eval_shape(meaning, trial, key)
     names = (*fields, *quantities) or whole._fields
     fields = tuple(name for name in names if name not in dict(derived))
     for name in fields:
         check(name in whole._fields, "quantities", name, f"one of {whole._fields}")
-    made = whole._asdict() | jax.eval_shape(meaning, trial, key)[1]
-    shapes = {name: made[name] for name in names}
+    shapes = {name: made[name] if name in made else getattr(whole, name) for name in names}
     kept = {name: quantities.get(name, Quantity()) for name in names}
     along = {
         name: Coordinate(dim, tuple(map(float, values)))
@@ -136,7 +135,8 @@ def _plan(
         layout = Pass(trials, chunk, variables, along)
     else:
         sketch = sketch_of(shapes, kept)
-        about = FIELDS["status"] if run is _one_outcome else {}
+        meanings = {"flag_meanings": FIELDS["status"]["flag_meanings"]}
+        about = meanings if run is _one_outcome else {}
         layout = sketch_pass(trials, chunk, sketch, along, about)
 
     def make() -> Program:

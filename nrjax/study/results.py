@@ -210,11 +210,7 @@ class Results:
         return self._samples[key]
 
     def law(self, case: str, quantity: str) -> Distribution:
-        """As `distribution`, of a quantity that the case has in any event.
-
-        Raises:
-            ValueError: it has none: an epsilon without a guarantee.
-        """
+        """As `distribution`; ValueError for an epsilon without a guarantee."""
         found = self.distribution(case, quantity)
         check(found is not None, "quantity", quantity, f"one that {case} has")
         assert found is not None
@@ -223,9 +219,9 @@ class Results:
     def values(
         self, case: str, quantity: str = "stopping_epsilon", name: str = "outcome"
     ) -> np.ndarray | None:
-        """The quantity of each trial, shape (trials, ...); those that stopped alone if asked so.
+        """The quantity of each trial, shape (trials, ...), named as for `distribution`.
 
-        None without an epsilon.
+        None for an epsilon without a guarantee.
 
         Raises:
             ValueError: there is no such quantity, or trials were not kept.
@@ -246,10 +242,8 @@ class Results:
             values = self.values(case, quantity, name)
             assert values is not None
             return [Sample(column[~np.isnan(column)]) for column in values.T]
-        found = self.folds(case, name)
-        check(quantity in found, "quantity", quantity, f"one of {sorted(found)}")
-        count = found[quantity].moments.shape[0]
-        return [found[quantity].at(level) for level in range(count)]
+        self._defined(case, name, quantity, found := self.folds(case, name))
+        return [found[quantity].at(level) for level in range(len(found[quantity].moments))]
 
     def statuses(self, case: str) -> dict[Status, int] | None:
         """How many trials ended in each way that occurred; None for sessions, which just end."""

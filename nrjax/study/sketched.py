@@ -65,10 +65,9 @@ def sketch_pass(
     for prefix, group in sketch.groups.items():
         dims = () if group.dim is None else (group.dim,)
         sizes = (f"{prefix}variable", len(group.folds)), (f"{prefix}moment", len(MOMENTS))
-        facts = {"folds": describe(Sketch(dict(group.folds))), "moments": list(MOMENTS)}
-        variables[f"{prefix}moments"] = Variable(
-            "float64", (*dims, *sizes), {**attributes, **facts}
-        )
+        folds = describe(Sketch(dict(group.folds)))
+        facts = {**attributes, "folds": folds, "moments": list(MOMENTS)}
+        variables[f"{prefix}moments"] = Variable("float64", (*dims, *sizes), facts)
         if group.size:
             bins = (f"{prefix}bin", group.size)
             variables[f"{prefix}counts"] = Variable("int32", (*dims, bins))

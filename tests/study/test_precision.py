@@ -18,6 +18,7 @@ from nrjax.study.settings import RunSettings
 from nrjax.study.sketched import Sketched
 from nrjax.study.store import Store
 from tests.study import cheap
+from tests.study.test_conformance import DiesAfter, Killed
 
 MOST = 64_000
 PAID = {  # epsilon of each trial; infinite: did not stop
@@ -29,26 +30,6 @@ PAID = {  # epsilon of each trial; infinite: did not stop
     # At 1000 trials the 95 % interval is 1 alone; at 4000 almost every interval is 2 alone.
     "two-levels": np.repeat([1.0, 2, 1, 2, 1, 2], [533, 467, 467, 533, 900, MOST - 2900]),
 }
-
-
-class Killed(BaseException):
-    """Like a kill, nothing may catch it to clear up."""
-
-
-class DiesAfter:
-    """Progress that breaks off after so many chunks."""
-
-    def __init__(self, chunks):
-        self.left = chunks
-
-    def begin(self, case, name, trials, done):
-        assert 0 <= done <= trials
-
-    def advance(self, trials, seconds):
-        assert trials > 0
-        self.left -= 1
-        if self.left == 0:
-            raise Killed
 
 
 def run(out, *cases, **changes):
