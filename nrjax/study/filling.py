@@ -11,7 +11,7 @@ import jax
 from jax import Array
 
 from nrjax.simulation.program import Program
-from nrjax.study.case import Plan
+from nrjax.study.plans import Plan
 from nrjax.study.store import Store, Writer
 
 Plans = Mapping[str, Mapping[str, Plan]]

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import nrjax
-from nrjax.study.case import Plan
 from nrjax.study.layout import Case, from_json, to_json
 from nrjax.study.machine import processor
+from nrjax.study.plans import Plan
 
 _REMEDIES = {
     "nrjax": 'pip install "nrjax=={}"',

@@ -15,11 +15,12 @@ from nrjax._numerics import check
 from nrjax.interaction import Interaction
 from nrjax.keys import study_key
 from nrjax.study import identity, layout
-from nrjax.study.case import Case, Plan, Quantity, plans
+from nrjax.study.case import Case, Quantity
 from nrjax.study.cluster import fill_by_workers
 from nrjax.study.filling import Progress, fill
 from nrjax.study.folder import RESULTS
 from nrjax.study.looks import chunk_size, first_look
+from nrjax.study.plans import Plan, plans
 from nrjax.study.precision import wanted
 from nrjax.study.results import Reporting, Results
 from nrjax.study.settings import Keep, RunSettings, from_plain, shared_with, to_plain

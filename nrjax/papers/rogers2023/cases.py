@@ -20,7 +20,7 @@ from nrjax.composition.conversions import zcdp_for
 from nrjax.counts import CountRelease, ExponentialMechanism, RelativeError
 from nrjax.datasets import Counts, load_counts, zipf_counts, zipf_law
 from nrjax.papers.rogers2023.settings import SAMPLES, Defaults, Settings
-from nrjax.study.case import whole_numbers
+from nrjax.study.folds import whole_numbers
 
 MARKS = 100
 """Shares of the budget at which results are counted."""
