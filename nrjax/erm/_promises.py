@@ -47,10 +47,7 @@ _RIGHT = (
 
 @dataclasses.dataclass(frozen=True)
 class Promises:
-    """Stated bounds, in the units of the loss; see `OutputProblem.fit`.
-
-    A `ValueError` where they cannot be true together.
-    """
+    """Stated bounds, in the units of the loss; a `ValueError` where they cannot be all true."""
 
     regularisation: float
     lipschitz: float

@@ -52,10 +52,7 @@ class OutputPerturbation(Problem):
         return self.optimum
 
     def released(self, noise: Noise) -> Released[OutputUtility]:
-        """The optimum as the private value, its sensitivity and the utility.
-
-        For noise of the kind "gaussian" or "laplace"; a `ValueError` for another.
-        """
+        """The optimum, its sensitivity and the utility, for "gaussian" or "laplace" noise."""
         moved = self.l2_sensitivity if norm_of(noise) == "l2" else self.l1_sensitivity
         return Released(self.value, moved, self.utility)
 

@@ -140,11 +140,9 @@ class RidgeProblem(Problem):
 
     @property
     def _quadratic(self) -> tuple[Any, Any, Any, Any, Any, Any]:
-        """What both utilities know: the risk as a quadratic around its computed optimum.
-
-        A gradient g that the linear solve left makes that wrong by `g (2M + g/lambda)` at most, on
-        the other data set as well.
-        """
+        """What both utilities know: the risk as a quadratic around its computed optimum."""
+        # A gradient g left by the linear solve makes it wrong by `g (2M + g/lambda)` at most, on
+        # the other data set as well.
         moved = self.utility_sensitivity
         doubt = _SHARE * moved / (4 * self.radius)
         self._check_gradient(min(doubt, self.regularisation * self.radius))

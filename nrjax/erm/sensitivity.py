@@ -34,11 +34,7 @@ def output_l2(
 
 
 def output_l1(
-    rows: int,
-    regularisation: float,
-    dimension: int,
-    lipschitz: float = 1.0,
-    tolerance: float = 0.0,
+    rows: int, regularisation: float, dimension: int, lipschitz: float = 1.0, tolerance: float = 0.0
 ) -> float:
     """l1-sensitivity of the same, `sqrt(d)` times the l2 one."""
     return math.sqrt(dimension) * output_l2(rows, regularisation, lipschitz, tolerance)
@@ -56,10 +52,8 @@ def ridge_output_l2(
 
     "paper": `(M + 1)/sqrt(n lambda)` (Ligett 2017, Lemma A.8, whose l1 bound is `sqrt(p)` times
     it). "tight": the smaller of that and `2 (M + 1)/(n lambda)`, which is smaller once `n lambda >
-    4`: at an optimum a row's gradient `(<x, theta> - y) x` is at most `M + 1` long.
-
-    Raises:
-        ValueError: there are no such constants, or there is no such ball.
+    4`: at an optimum a row's gradient `(<x, theta> - y) x` is at most `M + 1` long. A `ValueError`
+    where there are no such constants, or there is no such ball.
     """
     check_version("constants", constants)
     reach = ridge_radius(regularisation, ball) + 1
@@ -91,12 +85,8 @@ def bounded_loss(rows: int, spread: float) -> float:
 def evaluated(moved: float, risk: float) -> float:
     """Sensitivity of the risk as it is computed, in the default dtype: two evaluations round.
 
-    The allowance was measured, not proved.
-
-    Args:
-        moved: sensitivity of the exact risk.
-        risk: size of the risks that are to be told apart, public: a target's, or that of
-            theta = 0, which no target need be above.
+    The allowance was measured, not proved. `moved` is the exact risk's sensitivity; `risk`, public,
+    the size of the risks to be told apart: a target's, or that of theta = 0, the largest of use.
     """
     return moved + 2 * _ROUNDING * float(jnp.finfo(jnp.result_type(float)).eps) * risk
 

@@ -96,10 +96,7 @@ def pack(matrix: np.ndarray, vector: np.ndarray, layout: Layout) -> Packed:
 
 
 def unpack(release: Array, dimension: int, layout: Layout) -> tuple[Array, Array]:
-    """The symmetric matrix, shape (d, d), and the vector, shape (d,), of a release.
-
-    A `ValueError` if the release is not laid out so.
-    """
+    """The symmetric matrix, shape (d, d), and the vector, shape (d,), of a release laid out so."""
     d = dimension
     count = d * d if layout == "matrix" else d * (d + 1) // 2
     check_length(release, count + d, f"X'X in the {layout!r} layout and X'y, for {d} features")

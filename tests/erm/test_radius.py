@@ -69,7 +69,7 @@ def draw(task):
 
 
 @each_task
-@pytest.mark.parametrize("weight", [1e-4, 0.01, 0.05, 0.16, 1.0, 20.0])
+@pytest.mark.parametrize("weight", [1e-4, 0.05, 1.0, 20.0])
 def test_no_optimum_leaves_the_ball_and_a_climb_reaches_its_rim(task, weight):
     """From random data sets, rows are changed as long as that makes the optimum longer."""
     optima, stated, _ = TASKS[task]
@@ -85,7 +85,7 @@ def test_no_optimum_leaves_the_ball_and_a_climb_reaches_its_rim(task, weight):
         assert np.all(norms <= bound * (1 + 1e-12))
         rows = np.where((norms > best)[:, None, None], other, rows)
         best = np.maximum(best, norms)
-    if weight in (0.01, 0.05, 0.16):
+    if weight == 0.05:
         # Negative control: a ball that is 5 % smaller is left.
         assert best.max() > 0.95 * bound
     if weight > 1:  # no admissible rows are long enough to get near
