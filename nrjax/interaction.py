@@ -182,17 +182,37 @@ def _check_noise(
         )
 
 
-def _check_shift(shift: Any, guarantee: Guarantee | None) -> None:
-    """A shift is one between neighbours: no longer than the sensitivity of the guarantee."""
-    moved, stated = concrete(shift), concrete(getattr(guarantee, "sensitivity", None))
-    norm = NORMS.get(getattr(guarantee, "noise", None) or "")
-    if moved is None or stated is None or norm is None:
-        return
-    length = float(np.linalg.norm(np.ravel(moved.astype(np.float64)), 1 if norm == "l1" else 2))
-    held = (float_dtype(np.empty(0, number.dtype)) for number in (moved, stated))
-    slack = 8 * max(float(jnp.finfo(dtype).eps) for dtype in held)
-    right = f"of {norm} norm at most {stated.max():.6g}, the sensitivity of the guarantee"
-    check(length <= stated.max() * (1 + slack), "shift", shift, f"{right}, not {length:.6g}")
+def _check_sensitivities(shift: Any, guarantee: Guarantee | None, schedule: Schedule) -> None:
+    """A shift is one between neighbours, and what a schedule pays for is no less than they differ.
+
+    So the shift is no longer than the sensitivity that the guarantee or the schedule states, and
+    the schedule's is not below the guarantee's.
+    """
+    stated = {}
+    for name, part in (("guarantee", guarantee), ("schedule", schedule)):
+        norm = NORMS.get(getattr(part, "noise", None) or "")
+        number = concrete(getattr(part, "sensitivity", None))
+        if norm is not None and number is not None:
+            stated[name] = norm, number
+    for name, (norm, number) in stated.items():
+        moved = concrete(shift)
+        if moved is None:
+            continue
+        length = float(np.linalg.norm(np.ravel(moved.astype(np.float64)), 1 if norm == "l1" else 2))
+        right = f"of {norm} norm at most {number.max():.6g}, the sensitivity of the {name}"
+        fits = length <= number.max() * (1 + _slack(moved, number))
+        check(fits, "shift", shift, f"{right}, not {length:.6g}")
+    if len(stated) == 2 and stated["guarantee"][0] == stated["schedule"][0]:
+        own, paid = stated["guarantee"][1], stated["schedule"][1]
+        right = f"at least {own.max():.6g}, that of the guarantee"
+        fits = np.all(own <= paid * (1 + _slack(own, paid)))
+        check(fits, "sensitivity of the schedule", schedule.sensitivity, right)
+
+
+def _slack(*arrays: np.ndarray) -> float:
+    """How far apart equal numbers may be after a cast: 8 machine epsilons of the coarser dtype."""
+    held = (float_dtype(np.empty(0, number.dtype)) for number in arrays)
+    return 8 * max(float(jnp.finfo(dtype).eps) for dtype in held)
 
 
 def _split(value: Any, dtype: Any, sensitivity: Any) -> tuple[Any, Any]:
@@ -295,7 +315,7 @@ def _checked(given: Interaction) -> dict[str, Any]:
         steps = jnp.minimum(steps, min(lengths, default=2**31 - 1))
     _check_rule(rule, utility, guarantee, taken, dtype)
     _check_noise(value, process, guarantee, schedule, dtype)
-    _check_shift(shift, guarantee)
+    _check_sensitivities(shift, guarantee, schedule)
     if split is None:
         split = Value(*_split(value, dtype, None if guarantee is None else guarantee.sensitivity))
     moved = concrete(shift)

@@ -134,6 +134,8 @@ class Schedule(Pytree, abc.ABC):
 
     noise = None
     """The noise that it is made for; None: for any."""
+    sensitivity = None
+    """Of the private value, where it pays for releases; None: not stated."""
     for_chains: ClassVar[bool] = False
     """Whether what it hands out is for noise-reduction chains alone, as what a filter pays for."""
     last_time = None

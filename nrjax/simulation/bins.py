@@ -87,7 +87,7 @@ class LogBins:
 
     def index(self, values: Array) -> Array:
         """The bin of each value; int32."""
-        values = jnp.asarray(values, jnp.result_type(values, float))
+        values = _not_below(jnp.asarray(values))
         wide = values.dtype == jnp.float64
         kind, mantissa, bias = (jnp.int64, 52, 1023) if wide else (jnp.int32, 23, 127)
         infinite = jnp.array(((2 * bias + 1) << mantissa), kind)
@@ -108,6 +108,18 @@ class LogBins:
             negative = inner + 2 - place(size, size)
             found = jnp.where((bits < 0) & (size > 0), negative, found)
         return jnp.where(size > infinite, self.size - 1, found).astype(jnp.int32)
+
+
+def _not_below(values: Array) -> Array:
+    """Values as float32 or float64; what these do not hold is rounded up, and stays in its bin."""
+    dtype = jnp.promote_types(jnp.result_type(values, float), jnp.float32)
+    found = values.astype(dtype)
+    if not jnp.issubdtype(values.dtype, jnp.integer):
+        return found
+    # A float that is an integer of the dtype is below the value, or it is not.
+    held = found < float(jnp.iinfo(values.dtype).max)
+    back = jnp.where(held, found, 0).astype(values.dtype)
+    return jnp.where(held & (back < values), jnp.nextafter(found, jnp.inf), found)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +169,9 @@ class WholeBins:
         values = jnp.asarray(values)
         right = "an integer or boolean one, for WholeBins"
         check(values.dtype.kind in "biu", "dtype", str(values.dtype), right)
-        number = values.astype(jnp.int32)
+        ends, most = jnp.iinfo(values.dtype if values.dtype != bool else jnp.int8), 2**31 - 1
+        within = jnp.clip(values, max(ends.min, -most - 1), min(ends.max, most))
+        number = within.astype(jnp.int32)
         inside = jnp.clip(number, self.lowest - 1, self.highest + 1) - (self.lowest - 1)
         return jnp.where(self.absent(values), self.size - 1, inside).astype(jnp.int32)
 

@@ -150,7 +150,8 @@ def _paired(
     values = [results.values(name, quantity) for name in (first, second)]
     one, other = (np.asarray(each, np.float64) for each in values)
     right = f"a number of every trial of both cases, so that they pair; {quantity!r} is not"
-    check(one.shape == other.shape and one.ndim == 1, "quantity", quantity, right)
+    whole = one.shape == other.shape == (results.trials,)
+    check(whole, "quantity", quantity, right)
     with np.errstate(invalid="ignore"):
         apart = one - other
 
@@ -165,5 +166,7 @@ def _dominance(one: Distribution, other: Distribution) -> Dominance:
     # Each at 97.5 %, for both to hold at 95 % whatever their dependence (union bound).
     band = one.band(0.975) + other.band(0.975)
     points = np.union1d(one.points(100_000), other.points(100_000))
-    apart = np.append(one.below(points) - other.below(points), 0.0)
-    return Dominance(float(apart.max()), float(-apart.min()), band)
+    # A point of one case may be within a bin of the other: only what is sure there counts.
+    (least, most), (others, others_most) = (law.below_within(points) for law in (one, other))
+    ahead, behind = least - others_most, others - most
+    return Dominance(ahead.max(initial=0.0), behind.max(initial=0.0), band)

@@ -139,6 +139,17 @@ class Distribution:
         """The distribution function: share of the values at or below each of `x`."""
         return 1 - self.count_above(x) / max(self.trials, 1)
 
+    def below_within(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
+        """What the distribution function is at least and at most: they differ within bins."""
+        (lower, upper, up_to), x = self._bins, np.asarray(x, np.float64)
+        begun = np.maximum(np.searchsorted(lower, x), np.searchsorted(upper, x, side="right"))
+        most = np.append(0, up_to)[begun]
+        below, above = self._infinite
+        if below + above < self.trials:
+            most = np.where((x < self._ends[0]) & (x > -np.inf), below, most)
+            most = np.where((x >= self._ends[1]) & (x < np.inf), self.trials - above, most)
+        return self.below(x), most / max(self.trials, 1)
+
     def histogram(self, edges: Any) -> np.ndarray:
         """How many values are in each `(edges[i], edges[i + 1]]`, of rising edges; int64."""
         return -np.diff(self.count_above(edges))

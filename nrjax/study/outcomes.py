@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,6 +34,8 @@ class Outcomes(Results):
         check(len(outcomes) > 0, "outcomes", dict(outcomes), "at least one, by name")
         self._outcomes, self.cases = {}, {}
         for name, outcome in outcomes.items():
+            right = "a name without a slash, which comes before a pass"
+            check(isinstance(name, str) and "/" not in name, "name", name, right)
             check(isinstance(outcome, Outcome), f"outcomes[{name!r}]", outcome, "a nrjax.Outcome")
             arrays = {field: np.asarray(getattr(outcome, field)) for field in FIELDS}
             shape = arrays["status"].shape
@@ -50,6 +52,10 @@ class Outcomes(Results):
 
     def __repr__(self) -> str:
         return f"Outcomes of {self.trials:,} trials of {', '.join(self.cases)}"
+
+    def summary(self) -> dict[str, Any]:
+        """Only of a study, which has settings and times: a ValueError."""
+        raise ValueError("a summary and its table are of a study's run: nrjax.Study(...).run(...)")
 
     def _read(self, case: str, name: str) -> xarray.Dataset:
         import xarray  # slow to import

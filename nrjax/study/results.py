@@ -33,6 +33,9 @@ _REMEMBERED = 32
 _SORTED = 2**26
 """Values to keep sorted: figures and tables ask for the same laws again and again."""
 
+EPSILONS = ("epsilon", "mechanism_epsilon", "test_epsilon", "stopping_epsilon")
+"""What there is only with a guarantee."""
+
 PERCENTS = (25, 50, 75)
 """Quantiles that are compared."""
 
@@ -155,7 +158,7 @@ class Results:
     def _defined(self, case: str, name: str, quantity: str, there: Iterable[Any]) -> bool:
         """Whether there is such a quantity; False for an epsilon without a guarantee."""
         names = sorted(map(str, there))
-        epsilon = quantity.endswith("epsilon") and self._of_outcomes(case, name)
+        epsilon = quantity.removeprefix(STOPPED) in EPSILONS and self._of_outcomes(case, name)
         if epsilon and "stopping_epsilon" not in names:
             return False
         check(quantity in names, "quantity", quantity, f"one of {names}")

@@ -226,6 +226,25 @@ def test_thresholds_are_not_rounded_up(dtype):
         np.testing.assert_array_equal(values > threshold, values.astype(float) > given)
 
 
+@pytest.mark.parametrize("kind", ["uint8", "uint32", "int32", "float16"])
+def test_numbers_of_any_dtype_are_in_their_bins(kind):
+    """Also those that float32 does not hold, and unsigned ones beyond int32."""
+    bins = LogBins(0, 32, 7, signed=True)
+    if kind == "float16":
+        values = np.array([1.5, 1000.0, np.inf, -np.inf], kind)
+    else:
+        ends = np.iinfo(kind)
+        known = [0, 1, 7, 2**24, 2**24 + 1, 2**31 - 1, ends.max, ends.max - 1, max(ends.min, -7)]
+        values = np.array([one for one in known if one <= ends.max], kind)
+        whole = WholeBins(0, 10)
+        inside = np.asarray(whole.index(values))
+        assert np.all(whole.lower[inside] <= values)
+        assert np.all(values <= whole.upper[inside])
+    found = np.asarray(bins.index(values))
+    assert np.all((bins.lower[found] < values) | (values == -np.inf))
+    assert np.all(values <= bins.upper[found])
+
+
 def test_descriptions_are_complete():
     again = described(describe(SKETCH))
     assert describe(again) == describe(SKETCH)

@@ -7,8 +7,10 @@ from scipy import stats
 pytest.importorskip("xarray")
 import nrjax
 from nrjax.keys import study_key
+from nrjax.simulation.bins import LogBins
 from nrjax.study import bootstrap, compare
 from nrjax.study.case import FIELDS
+from nrjax.study.sketched import Sketched
 from nrjax.types import Outcome, Status
 from tests.study import cheap
 
@@ -208,3 +210,24 @@ def test_only_numbers_of_every_trial_are_paired(tmp_path):
     mixed = outcomes(a=[1.0, np.inf, 2.0], b=[1.0, 2.0, 3.0])
     with pytest.raises(ValueError, match="number of every trial of both cases, so that they pair"):
         mixed.compare("a", "b", "stopped_epsilon")
+    other = outcomes(a=[1.0, np.inf, 2.0], b=[np.inf, 2.0, 3.0])  # as many, not the same ones
+    with pytest.raises(ValueError, match="number of every trial of both cases, so that they pair"):
+        other.compare("a", "b", "stopped_epsilon")
+
+
+def test_what_a_bin_hides_is_no_dominance():
+    """Two samples of one law whose values share a bin, which ends for each at its own largest."""
+    rng, bins = np.random.default_rng(0), LogBins(0, 10, 7)
+
+    def law(values):
+        counts = np.bincount(np.asarray(bins.index(values)), minlength=bins.size)
+        finite = [values.size, values.mean(), np.sum((values - values.mean()) ** 2)]
+        moments = np.array([*finite, values.min(), values.max(), 0, 0, 0])
+        return Sketched(bins, counts, moments)
+
+    one, other = (law(100.25 + 0.1 * rng.uniform(-1, 1, 4000)) for _ in range(2))
+    found = compare._dominance(one, other)
+    assert found.verdict == "undecided"
+    assert max(found.ahead, found.behind) < 0.05
+    lower = compare._dominance(law(99.0 + rng.uniform(-1, 1, 4000)), other)  # negative control
+    assert lower.verdict == "smaller"
