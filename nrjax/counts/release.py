@@ -8,9 +8,8 @@ import numpy as np
 from jax import Array
 
 from nrjax._numerics import check, check_integer
-from nrjax.composition.gaussian import GaussianFilter
+from nrjax.composition.filters import GaussianFilter, UnifiedFilter
 from nrjax.composition.renyi import RenyiFilter
-from nrjax.composition.zcdp import UnifiedFilter
 from nrjax.counts.brownian import BrownianPassage
 from nrjax.counts.doubling import DoublingPassage
 from nrjax.counts.errors import check_counts
