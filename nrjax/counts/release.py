@@ -8,9 +8,8 @@ import numpy as np
 from jax import Array
 
 from nrjax._numerics import check, check_integer
-from nrjax.composition.gaussian import GaussianFilter
+from nrjax.composition.filters import GaussianFilter, UnifiedFilter
 from nrjax.composition.renyi import RenyiFilter
-from nrjax.composition.zcdp import UnifiedFilter
 from nrjax.counts.first_passage import MOST, BrownianPassage, LaplacePassage, check_smallest
 from nrjax.counts.groups import check_counts
 from nrjax.counts.passages import DoublingPassage, RelativeError, where
