@@ -1,6 +1,5 @@
 """The command: its help, runs of a paper's study and of one's own, and looking at their results."""
 
-import io
 import json
 import os
 import subprocess
@@ -9,11 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import rich.console
 
 import nrjax
 from nrjax.cli import main
-from nrjax.progress import progress
 from nrjax.study.store import Store
 from tests.problems import small_data
 
@@ -227,25 +224,6 @@ def test_help_names_what_there_is(folder, arguments, words, capsys):
         assert word in printed
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        [],
-        ["run"],
-        ["run", "nothing"],
-        ["run", "whitehouse2022"],
-        ["run", "whitehouse2022", "--out", "x", "--mechanism", "gauss"],
-        ["run", "whitehouse2022", "--out", "x", "--trials", "many"],
-        ["run", "ligett2017", "--out", "x", "--constants", "printed"],
-    ],
-)
-def test_calls_that_cannot_be_parsed_exit_with_2(arguments, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    assert stop.value.code == 2
-    assert "Traceback" not in "".join(capsys.readouterr())
-
-
 def test_data_lists_the_data_sets(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("NRJAX_CACHE", str(tmp_path))
     assert main(["data"]) == 0
@@ -268,21 +246,3 @@ def test_the_command_can_be_run(command):
         env=os.environ | {"PATH": beside},
     )
     assert (result.returncode, result.stdout) == (0, f"nrjax {nrjax.__version__}\n"), result.stderr
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_progress_is_drawn_on_a_terminal_and_told_in_a_log(terminal):
-    out = io.StringIO()
-    console = rich.console.Console(file=out, force_terminal=terminal, width=100)
-    with progress(console) as told:
-        told.begin("case", "outcome", 30, 10)
-        told.advance(5, 0.5)
-        told.advance(15, 1.5)
-    said = out.getvalue()
-    assert "10 trials/s" in said
-    lines = [
-        "case outcome: 10 of 30 trials, compiling",
-        "case outcome: 30 of 30 trials, 10 trials/s",
-    ]
-    assert ("30/30" in said) == terminal
-    assert (said.splitlines() == lines) != terminal

@@ -17,6 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from nrjax.study.distribution import Distribution
+from nrjax.study.folder import FIGURES, write_document
 from nrjax.study.store import Store
 
 EPSILON = "ex-post ε (nat)"
@@ -250,7 +251,8 @@ def save(store: Store, name: str, figure: Figure) -> list[Path]:
         ):
             data = io.BytesIO()
             figure.savefig(data, format=suffix, dpi=150, metadata=metadata)
-            paths.append(store.write_figure(f"{name}.{suffix}", data.getvalue()))
+            file = f"{FIGURES}/{name}.{suffix}"
+            paths.append(write_document(store.folder, file, data.getvalue()))
     return paths
 
 
