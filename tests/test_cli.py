@@ -124,12 +124,17 @@ def test_results_are_taken_up_and_added_to(folder, capsys, monkeypatch):
     data = Path("number.txt").rename("kept.txt")
     capsys.readouterr()
 
-    # A chunk is lost: nothing is drawn or told of a part, and without its data nothing is run.
+    # As if it were killed: nothing is drawn or told of a part, and without its data nothing is run.
     sorted(Path("out").glob("results/*/outcome/*.npz"))[1].unlink()
-    for command in ("summary", "plot"):
-        assert main([command, "out"]) == 2
+    Path("out/summary.json").unlink()
+    for call, said in (
+        (lambda: main(["summary", "out"]), "is not finished: finish it with `nrjax resume out`"),
+        (lambda: main(["plot", "out"]), "is not finished: finish it with `nrjax resume out`"),
+        (run, "(unfinished): take them up again with `nrjax resume out`"),
+    ):
+        assert call() == 2
         error = capsys.readouterr().err
-        assert "is not finished: finish it with `nrjax resume out`" in error
+        assert said in error
         assert error.count("\n") == 1
     assert main(["resume", "out"]) == 2
     assert "number.txt" in capsys.readouterr().err

@@ -3,8 +3,8 @@
 import contextlib
 import importlib
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -26,11 +26,9 @@ class Progress(Protocol):
 
     def begin(self, case: str, name: str, trials: int, done: int) -> None:
         """A pass of a case begins, with `done` of its `trials` there already; it compiles first."""
-        ...
 
     def advance(self, trials: int, seconds: float) -> None:
         """So many more trials are in the store; simulating them took so long."""
-        ...
 
 
 class Task(NamedTuple):
@@ -102,16 +100,19 @@ def here(
 ) -> Computed:
     """On the devices of this process, a pass after the other."""
     made = programs(plans) if any(pending.values()) else {}
-    wanted = [made[which] for which, tasks in pending.items() if tasks]
-    with _prepared(wanted, key) as prepared:
-        ahead = iter(prepared)
+    # Compiled in their order, in a thread, while others run.
+    thread = ThreadPoolExecutor(1, "compilation")
+    try:
+        ahead = {w: thread.submit(_prepare, made[w], key) for w, tasks in pending.items() if tasks}
+        for module in _LATER if ahead else ():
+            thread.submit(importlib.import_module, module)
         for which, tasks in pending.items():
             if progress is not None:
                 trials = store.layout_of(*which).trials
                 progress.begin(*which, trials, trials - sum(task.trials for task in tasks))
             if not tasks:
                 continue
-            compiling = next(ahead).result()
+            compiling = ahead[which].result()
             before = time.perf_counter()
             made[which].compile(key)
             compiling += time.perf_counter() - before
@@ -123,29 +124,16 @@ def here(
                 compiling = 0.0
                 if progress is not None:
                     progress.advance(task.trials, seconds)
-
-
-@contextlib.contextmanager
-def _prepared(programs: Sequence[Program], key: Array) -> Iterator[list[Future[float]]]:
-    """Compile the programs in their order, in a thread, while others run; gives the seconds.
-
-    Then import what is needed when all chunks are done.
-    """
-
-    def prepare(program: Program) -> float:
-        before = time.perf_counter()
-        # Accelerators choose among algorithms by timing them, which a run would disturb. What
-        # fails here fails again where the program is needed, and is raised there.
-        if jax.local_devices()[0].platform == "cpu":
-            with contextlib.suppress(Exception):
-                program.prepare(key)
-        return time.perf_counter() - before
-
-    thread = ThreadPoolExecutor(1, "compilation")
-    try:
-        prepared = [thread.submit(prepare, program) for program in programs]
-        for module in _LATER if programs else ():
-            thread.submit(importlib.import_module, module)
-        yield prepared
     finally:
         thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _prepare(program: Program, key: Array) -> float:
+    """Compile ahead; gives the seconds."""
+    before = time.perf_counter()
+    # Accelerators choose among algorithms by timing them, which a run would disturb. What fails
+    # here fails again where the program is needed, and is raised there.
+    if jax.local_devices()[0].platform == "cpu":
+        with contextlib.suppress(Exception):
+            program.prepare(key)
+    return time.perf_counter() - before

@@ -4,7 +4,7 @@ import hashlib
 import importlib.metadata
 import platform
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import nrjax
+from nrjax._shown import shown
 from nrjax.study.case import Plan
 from nrjax.study.layout import Case, from_json, to_json
 from nrjax.study.machine import processor
@@ -110,7 +111,7 @@ def differences_of_cases(
     rebuilt = {case.name: case for case in from_json(to_json({}, here))[1]}
     stored = store.settings.get("fingerprints", {})
     if list(store.cases) != list(rebuilt):
-        return [f"the cases are {_few(rebuilt)} here and were {_few(store.cases)}"]
+        return [f"the cases are {shown(list(rebuilt))} here and were {shown(list(store.cases))}"]
     for name, case in store.cases.items():
         other = rebuilt[name]
         labels = {key: other.attributes.get(key) for key in case.attributes | other.attributes}
@@ -125,11 +126,6 @@ def differences_of_cases(
         if found:
             return found
     return []
-
-
-def _few(names: Iterable[str]) -> str:
-    names = list(names)
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def refuse(folder: Path, found: Sequence[str]) -> None:

@@ -60,7 +60,12 @@ class Study:
         check(isinstance(name, str) and name, "name", name, "the name of the study")
         check(len(cases) > 0, "cases", dict(cases), "at least one, by name")
         self.name = name
-        self.cases = {one: _case(given, quantities or {}) for one, given in cases.items()}
+        self.cases: dict[str, Case] = {}
+        for one, given in cases.items():
+            case = given if isinstance(given, Case) else Case(trial=given)
+            if quantities and isinstance(case.trial, Interaction):
+                case = dataclasses.replace(case, quantities={**quantities, **case.quantities})
+            self.cases[one] = case
         self.reporting = Reporting() if reporting is None else reporting
         self.settings = settings
         self.facts = dict(facts or {})
@@ -160,13 +165,6 @@ class Study:
             passes = {one: plan.layout for one, plan in plans[name].items()}
             found.append(layout.Case(name, labels, passes))
         return found
-
-
-def _case(given: Any, quantities: Mapping[str, Any]) -> Case:
-    case = given if isinstance(given, Case) else Case(trial=given)
-    if quantities and isinstance(case.trial, Interaction):
-        case = dataclasses.replace(case, quantities={**quantities, **case.quantities})
-    return case
 
 
 def begin(

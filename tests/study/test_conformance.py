@@ -65,7 +65,9 @@ def name(request):
 
 
 PAPERS_LONG = (NAMES[0], *(pytest.param(name, marks=pytest.mark.long) for name in NAMES[1:]))
-"""Programs of the papers are compiled anew there: in CI for the example alone."""
+"""In CI the example alone: others would be compiled anew, or show nothing new."""
+
+papers_long = pytest.mark.parametrize("name", PAPERS_LONG, indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +118,7 @@ def test_extended(study, whole, tmp_path):
         run(study, tmp_path / "run", 5)
 
 
-@pytest.mark.parametrize("name", PAPERS_LONG, indirect=True, scope="module")
+@papers_long
 def test_both_ways_of_keeping_agree(study, whole, tmp_path):
     """In every quantity, within the resolution that is stated."""
     summarised = run(study, tmp_path / "run", keep="summary", chunk=None)
@@ -180,6 +182,7 @@ def test_another_setting_is_refused_by_name(name, study, whole, data, tmp_path):
     assert {path: path.read_bytes() for path in before} == before
 
 
+@papers_long
 def test_a_broken_chunk_is_named(study, whole, tmp_path):
     results = run(study, tmp_path / "run")
     path = sorted((tmp_path / "run" / "results").glob("*/*/*.npz"))[1]
@@ -206,6 +209,7 @@ def test_figures_and_comparisons(whole):
     assert "|" in str(whole.table())
 
 
+@papers_long
 def test_a_planted_other_trial_is_caught(study, whole, data, tmp_path):
     """Negative control: the same study with another seed is not the same bits."""
     other = run(study, tmp_path / "run", seed=1)

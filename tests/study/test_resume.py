@@ -72,25 +72,6 @@ def edit(folder, change):
     path.write_bytes(manifest_of(layout))
 
 
-def test_the_shell_takes_it_up_and_says_what_is_unfinished(finished, data, tmp_path, capsys):
-    with pytest.raises(Killed):
-        run(tmp_path / "run", data, progress=Then(2))
-    again = ["run", FILE, "--data", str(data), "--out", str(tmp_path / "run"), "--trials", "10"]
-    for arguments, said in (
-        (["summary", str(tmp_path / "run")], "is not finished: finish it with `nrjax resume"),
-        (again, "unfinished): take them up again with `nrjax resume"),
-    ):
-        assert cli.main(arguments) == 2
-        error = capsys.readouterr().err
-        assert said in error
-        assert error.count("\n") == 1
-    assert cli.main(["resume", str(tmp_path / "run")]) == 0
-    assert "from-6 outcome: 0 of 10 trials" in capsys.readouterr().out
-    assert_same_bits(Store.open(tmp_path / "run"), finished[10])
-    assert cli.main([*again[:-1], "12", "--overwrite", "--chunk", "4"]) == 0
-    assert_same_bits(Store.open(tmp_path / "run"), finished[12])
-
-
 def test_a_finished_run_is_concluded_again_without_its_data(copied, finished, monkeypatch):
     (copied / "summary.json").unlink()
     for left in (".summary.json.1.tmp", "figures/.sums.png.1.tmp"):  # by a killed process
@@ -104,17 +85,16 @@ def test_a_finished_run_is_concluded_again_without_its_data(copied, finished, mo
     assert cli.main(["plot", str(copied)]) == 0
 
 
-@pytest.mark.parametrize("trials", [12, 23])
-def test_trials_can_be_added(copied, finished, trials):
+def test_trials_can_be_added(copied, finished):
     paths = [path for end in (4, 8) for path in copied.glob(f"results/*/outcome/*{end:010}.npz")]
     files = {path: path.stat().st_ino for path in paths}
     assert len(files) == 2 * 2
-    store = resume(copied, trials)
-    assert_same_bits(store, finished[trials])
+    store = resume(copied, 23)
+    assert_same_bits(store, finished[23])
     # What was full is not written again.
     assert {path: path.stat().st_ino for path in files} == files
-    assert store.settings["settings"]["trials"] == trials
-    assert store.settings["fingerprints"] == finished[trials].settings["fingerprints"]
+    assert store.settings["settings"]["trials"] == 23
+    assert store.settings["fingerprints"] == finished[23].settings["fingerprints"]
 
 
 def test_more_trials_are_one_rename(copied, finished, monkeypatch):
@@ -208,15 +188,6 @@ def test_settings_that_cannot_be_read_back_are_refused(copied, change, message):
     edit(copied, lambda layout: change(layout["settings"]["settings"]))
     with pytest.raises(ValueError, match=message):
         resume(copied, 12)
-
-
-def test_nothing_to_resume(tmp_path):
-    with pytest.raises(FileNotFoundError, match="begin it again with `nrjax run`"):
-        resume(tmp_path / "nowhere")
-    assert not (tmp_path / "nowhere").exists()
-    (tmp_path / ".results.new").mkdir()
-    with pytest.raises(FileNotFoundError, match="stopped before it was laid out leaves none"):
-        resume(tmp_path)
 
 
 @pytest.mark.parametrize("trials", [None, 12])  # None: only the summary and figures would be made

@@ -112,35 +112,32 @@ def test_folded_chunks_have_a_row_each_and_more_can_be_added(tmp_path):
     counts = {"count": Variable("int64", (("bin", 3),)), "mean": Variable("float64")}
     case = Case("a", {"trials": 10}, {"outcome": Pass(10, 4, counts, axis="chunk")})
 
-    def rows(chunk, layout):
-        size = layout.span(chunk).stop - layout.span(chunk).start
-        return {"count": np.array([size, chunk, 7]), "mean": np.float64(size / 3)}
-
-    def finish(store):
-        layout, ran = store.cases["a"].passes["outcome"], []
+    def write(store, *chunks):
+        layout = store.layout_of("a", "outcome")
         with store.writer() as writer:
-            for chunk in writer.pending("a", "outcome"):
-                writer.write("a", "outcome", chunk, rows(chunk, layout), 0.5, 0.75)
-                ran.append(chunk)
-        return ran
+            for chunk in chunks or writer.pending("a", "outcome"):
+                size = len(range(layout.trials)[layout.span(chunk)])
+                row = {"count": np.array([size, chunk, 7]), "mean": np.float64(size / 3)}
+                writer.write("a", "outcome", chunk, row, 0.5, 0.75)
 
     store = Store.create(tmp_path, {}, [case])
     with store.writer() as writer:
         one = {"count": np.zeros((1, 3), "int64"), "mean": np.float64(0)}
         with pytest.raises(ValueError, match=r"shape of count = \(1, 3\): must be \(3,\)"):
             writer.write("a", "outcome", 0, one)
-        writer.write("a", "outcome", 2, rows(2, case.passes["outcome"]))
+    write(store, 2)
     partial = store.read("a", "outcome", partial=True)
     assert dict(partial.sizes) == {"chunk": 1, "bin": 3}
     assert partial["chunk"].values.tolist() == [2]
-    assert finish(store) == [0, 1]
+    write(store)
     got = store.read("a", "outcome")
     assert got["count"].values.tolist() == [[4, 0, 7], [4, 1, 7], [2, 2, 7]]
     assert got["count"].dims == ("chunk", "bin")
     store = store.extend(18, {})
-    assert finish(store) == [2, 3, 4]  # the short chunk anew
+    assert store.done("a", "outcome").tolist() == [True, True, False, False, False]
+    write(store)
     assert store.read("a", "outcome")["count"].values[:, 0].tolist() == [4, 4, 4, 4, 2]
-    assert store.seconds("a") == {"compile": 3.75, "run": 2.5}  # the first one took none
+    assert store.seconds("a") == {"compile": 3.75, "run": 2.5}
     assert store.cases["a"].attributes["trials"] == 18
 
 
