@@ -324,10 +324,14 @@ def test_a_filter_pays_for_what_neighbours_differ_by():
     budget = nrjax.UnifiedFilter(2.0, 1e-6)
     grid = nrjax.Grid([100.0, 10.0, 1.0])
     kind = nrjax.composition.BrownianReduction
-    paid = nrjax.composition.FilteredSchedule(grid, budget, budget.init(), kind, nrjax.Sensitivity(0.01, "l2"))
+    paid = nrjax.composition.FilteredSchedule(
+        grid, budget, budget.init(), kind, nrjax.Sensitivity(0.01, "l2")
+    )
     parts = scalar(np.array([100.0, 10.0, 1.0]), rule=RULE) | {"schedule": paid, "guarantee": None}
     nrjax.Interaction(**parts | {"shift": 0.01})
-    with pytest.raises(ValueError, match=r"shift = 1.0: must be of l2 norm at most 0.01, .*schedule"):
+    with pytest.raises(
+        ValueError, match=r"shift = 1.0: must be of l2 norm at most 0.01, .*schedule"
+    ):
         nrjax.Interaction(**parts | {"shift": 1.0})
     stated = nrjax.LinearBoundary.tight_at_time(1.0, 0.3, 1e-6)
     right = r"sensitivity of the schedule = .*: must be at least 0.3, that of the guarantee"

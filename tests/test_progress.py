@@ -31,6 +31,16 @@ def test_lines_come_also_while_nothing_is_finished(monkeypatch):
     assert log.getvalue().splitlines() == said
 
 
+def test_a_bar_is_drawn_on_a_terminal():
+    out = io.StringIO()
+    with progress.progress(rich.console.Console(file=out, force_terminal=True, width=100)) as bar:
+        bar.begin("case", "outcome", 30, 10)
+        bar.advance(5, 0.5)
+        bar.advance(15, 1.5)
+    assert "30/30" in out.getvalue()
+    assert "10 trials/s" in out.getvalue()
+
+
 def test_simulate_and_sweep_show_it_if_asked(capsys):
     key, trial = jax.random.key(3), nrjax.Interaction(**scalar())
     quiet = nrjax.simulate(key, trial, trials=70)

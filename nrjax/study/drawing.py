@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from nrjax.study.distribution import Distribution
+from nrjax.study.folder import FIGURES, write_document
 from nrjax.study.store import Store
 
 EPSILON = "ex-post ε (nat)"
@@ -223,7 +224,8 @@ def save(store: Store, name: str, figure: Figure) -> None:
         for suffix, metadata in unsaid.items():
             data = io.BytesIO()
             figure.savefig(data, format=suffix, dpi=150, metadata=metadata)
-            store.write_figure(f"{name}.{suffix}", data.getvalue())
+            file = f"{FIGURES}/{name}.{suffix}"
+            write_document(store.folder, file, data.getvalue())
 
 
 def mechanism_styles(mechanisms: Iterable[str]) -> dict[str, Style]:

@@ -36,17 +36,10 @@ class Source(NamedTuple):
     """What tells of its results; None where only the study knows."""
 
     def study(self, own: Any, run: RunSettings | None = None) -> Study:
-        """The study of these settings; those that the run has too, such as a seed, are the run's.
-
-        Raises:
-            ValueError: the file gives none.
-        """
+        """The study of these settings; those that the run has too (a seed) are the run's."""
         if own is not None:
-            own = with_whole_paths(own)
-            if run is not None:
-                own = dataclasses.replace(
-                    own, **{name: getattr(run, name) for name in shared_with(own)}
-                )
+            shared = {} if run is None else {name: getattr(run, name) for name in shared_with(own)}
+            own = dataclasses.replace(with_whole_paths(own), **shared)
         study = self.make(own)
         right = "a nrjax.Study, or a function that gives one"
         check(isinstance(study, Study), f"study in {self.name}", study, right)
@@ -56,18 +49,12 @@ class Source(NamedTuple):
 
     def stored(self, store: Store) -> Study:
         """The study that began a run."""
-        recorded = store.settings["settings"]
-        own = None if self.settings is None else from_plain(self.settings, recorded)
-        return self.study(own)
+        kind, recorded = self.settings, store.settings["settings"]
+        return self.study(None if kind is None else from_plain(kind, recorded))
 
 
 def find(name: str) -> Source:
-    """The study of that name, or in that file.
-
-    Raises:
-        ValueError: there is none.
-        FileNotFoundError: there is no such file.
-    """
+    """The study of that name, or in that file; ValueError or FileNotFoundError without one."""
     if name in PAPERS:
         module = importlib.import_module(f"nrjax.papers.{name}")
         return Source(name, module.Settings, module.study, module.reporting)
@@ -87,17 +74,10 @@ def find(name: str) -> Source:
 
 
 def of_store(store: Store) -> Source:
-    """The study that began a run, from the shell.
-
-    Raises:
-        ValueError: it was begun in Python, or its file is no study.
-        FileNotFoundError: its file is gone.
-    """
-    source = store.settings.get("source")
+    """The study that began a run; ValueError if that was not done from the shell."""
     right = "one that was begun by `nrjax run`; this one's program calls Study.run again instead"
-    check(source is not None, "folder", str(store.folder), right)
-    assert source is not None
-    return find(source)
+    check(store.settings.get("source") is not None, "folder", str(store.folder), right)
+    return find(store.settings["source"])
 
 
 def reporting_of(store: Store) -> Reporting:
