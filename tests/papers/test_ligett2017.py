@@ -3,13 +3,10 @@
 import math
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nrjax.erm import RidgeProblem
 from nrjax.papers import ligett2017
-from nrjax.papers.ligett2017.published import PublishedRidgeUtility
 from nrjax.papers.ligett2017.settings import METHODS
 from nrjax.study.intervals import binomial_interval
 from nrjax.types import Status
@@ -300,29 +297,6 @@ def test_theorys_release_is_what_its_theorem_is_for(data_file, perturbation, con
 def test_a_goal_beyond_the_grid_is_refused(data_file):
     with pytest.raises(ValueError, match=r"alpha = 1000000000.0: must be such that 4 times"):
         ligett2017.study(settings(data_file, "logistic", alpha=(1e9,)))
-
-
-def test_the_published_ridge_program():
-    """Its solve, scaling and quarter against NumPy; its excess can be below zero."""
-    rng = np.random.default_rng(3)
-    x, y = rng.dirichlet(np.ones(4), size=500), rng.uniform(size=500)
-    problem = RidgeProblem.fit(x, y, 0.01, row_norm="l1")
-    utility = PublishedRidgeUtility.of(problem, 1.0, "matrix")
-    gram, moments = problem.statistics
-    noisy = gram + rng.laplace(scale=3.0, size=(4, 4)), moments + rng.laplace(scale=3.0, size=4)
-    release = jnp.asarray(np.concatenate([noisy[0].ravel(), noisy[1]]))
-    hypothesis = jax.jit(utility.hypothesis)
-    right = np.linalg.solve(noisy[0] + 5.0 * np.eye(4), noisy[1])
-    right *= min(1.0, 10.0 / np.linalg.norm(right))
-    np.testing.assert_allclose(hypothesis(release), right, rtol=2e-4)
-
-    def risk(theta):
-        return 0.25 * np.mean((y - x @ theta) ** 2) + 0.005 * theta @ theta
-
-    excess = risk(right) - risk(problem.optimum)
-    np.testing.assert_allclose(-utility.evaluate(jnp.asarray(right)), excess, atol=1e-6)
-    assert -utility.evaluate(jnp.asarray(0.99 * problem.optimum)) < 0
-    assert np.linalg.norm(hypothesis(1e4 * (release - 500.0))) <= 10 * (1 + 1e-5)
 
 
 @pytest.mark.long
