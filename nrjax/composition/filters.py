@@ -218,11 +218,14 @@ class ExPostFilter(BudgetFilter):
 
 
 def _sum_above(first: Any, second: Any) -> Any:
-    """The sum, rounded up where it is of Python's numbers and not exact."""
-    total = first + second
-    if isinstance(total, float) and Fraction(first) + Fraction(second) > Fraction(total):
-        return math.nextafter(total, math.inf)
-    return total
+    """The sum, rounded up where it is of numbers and not exact."""
+    known = [concrete(value) for value in (first, second)]
+    if any(number is None or number.ndim for number in known):
+        return first + second
+    one, other = (float(number) for number in known if number is not None)
+    total = one + other
+    above = Fraction(one) + Fraction(other) > Fraction(total)
+    return math.nextafter(total, math.inf) if above else total
 
 
 class SideBySideFilter(Ledger):

@@ -19,7 +19,7 @@ from nrjax._threefry import with_written_out
 from nrjax.keys import check_key
 
 
-@partial(jax.jit, static_argnames=("work", "mesh", "options", "fast"))
+@partial(jax.jit, static_argnames=("work", "mesh", "options", "meaning", "fast"))
 def _on_devices(
     trial: Any,
     key: Array,
@@ -29,9 +29,14 @@ def _on_devices(
     work: Callable[..., Any],
     mesh: Mesh,
     options: tuple[tuple[str, Any], ...],
+    meaning: str = "",
     fast: bool = True,
 ) -> Any:
-    """`work` on every device, each with its own `firsts` and `counts`; no communication."""
+    """`work` on every device, each with its own `firsts` and `counts`; no communication.
+
+    What has another `meaning` is traced anew: a function may refer to what has changed since.
+    """
+    del meaning
 
     def local(trial: Any, key: Array, first: Array, count: Array) -> Any:
         def by(key: Array) -> Any:
@@ -85,6 +90,7 @@ class Program:
         chunk: the most trials at a time.
         devices: those that share them.
         options: of `work`, by name; hashable.
+        meaning: what is traced, in a word; JAX knows functions by name, not by what they refer to.
     """
 
     trial: Any
@@ -92,6 +98,7 @@ class Program:
     chunk: int
     devices: tuple[Any, ...]
     options: tuple[tuple[str, Any], ...]
+    meaning: str = ""
     unit: ClassVar[int] = 1
 
     def __post_init__(self):
@@ -104,8 +111,9 @@ class Program:
         _check_untraced(key)
         mesh = Mesh(np.array(self.devices), ("trials",))
         arrays = (self.trial, key, firsts.astype(np.uint32), counts.astype(np.int32))
+        static = {"work": self.work, "options": self.options, "meaning": self.meaning}
         with set_aside(mesh):
-            return action(*arrays, work=self.work, mesh=mesh, options=self.options)
+            return action(*arrays, mesh=mesh, **static)
 
     def _idle(self, key: Array, action: Any = _on_devices) -> Any:
         """A call for no trials."""

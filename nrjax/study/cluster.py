@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import pickle
 import queue
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -57,20 +59,34 @@ def by_workers(
         progress.begin("all cases", "on the cluster", whole, whole - missing)
     facts = {name: store.settings[name] for name in identity.circumstances()}
     before = time.monotonic()
-    for done in _dealt(client, packed(plans, key), facts, tasks):
+    data = packed(plans, key, store.settings["fingerprints"])
+    for done in _dealt(client, data, facts, tasks):
         yield done
         before, begun = time.monotonic(), before
         if progress is not None:
             progress.advance(done[0].trials, before - begun)
 
 
-def packed(plans: Plans, key: Array) -> bytes:
-    """What a worker needs, code of one's own from a file or a notebook included."""
+def packed(plans: Plans, key: Array, fingerprints: Mapping[str, Any]) -> bytes:
+    """What a worker needs, code of one's own from a file or a notebook included.
+
+    Raises:
+        ValueError: something of it cannot be sent.
+    """
     cloudpickle = _cloudpickle()
-    for name, module in list(sys.modules.items()):
-        if name.startswith(FROM_FILES):
-            cloudpickle.register_pickle_by_value(module)
-    return cloudpickle.dumps((plans, jax.random.key_data(key)))
+    files = {name: getattr(one, "__file__", None) for name, one in list(sys.modules.items())}
+    own = {Path(file).parent for name, file in files.items() if file and _is_own(name)}
+    for name, file in files.items():  # with what they import from beside them
+        if _is_own(name) or (file and Path(file).parent in own):
+            cloudpickle.register_pickle_by_value(sys.modules[name])
+    try:
+        return cloudpickle.dumps((plans, jax.random.key_data(key), fingerprints))
+    except (TypeError, AttributeError, pickle.PicklingError) as error:
+        raise ValueError(f"study: must be of what can be sent to workers ({error})") from error
+
+
+def _is_own(name: str) -> bool:
+    return name.startswith(FROM_FILES)
 
 
 def _dealt(client: Any, data: bytes, facts: Mapping[str, Any], tasks: list[Task]) -> Computed:
@@ -165,9 +181,15 @@ def run_chunk(
             )
         begun = time.perf_counter()
         if digest not in _MADE:
-            plans, bits = _cloudpickle().loads(data)
+            plans, bits, stated = _cloudpickle().loads(data)
+            # An older module of one's own may still be imported here.
+            if identity.fingerprints(plans) != stated:
+                raise ValueError(
+                    f"worker {worker.address} cannot take part: it has other code of the study, or "
+                    "of nrjax, than the client; start it again"
+                )
             _MADE.clear()
-            _MADE[digest] = programs(plans), jax.random.wrap_key_data(bits)
+            _MADE[digest] = programs(plans, stated), jax.random.wrap_key_data(bits)
         made, key = _MADE[digest]
         program = made[task.case, task.name]
         program.compile(key)

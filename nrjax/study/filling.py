@@ -1,6 +1,7 @@
 """Filling a store from compiled programs, chunk by chunk; by default on this process's devices."""
 
 import contextlib
+import dataclasses
 import importlib
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -11,6 +12,7 @@ import jax
 from jax import Array
 
 from nrjax.simulation.program import Program
+from nrjax.study import identity
 from nrjax.study.plans import Plan
 from nrjax.study.store import Store
 
@@ -49,10 +51,16 @@ Computed = Generator[tuple[Task, dict[str, Any], float, float], None, None]
 it is told of and the next one made."""
 
 
-def programs(plans: Plans) -> dict[tuple[str, str], Program]:
+def programs(
+    plans: Plans, fingerprints: Mapping[str, Mapping[str, str]]
+) -> dict[tuple[str, str], Program]:
     """What computes each pass of each case; those alike in all but numbers share a compilation."""
     return {
-        (case, name): plan.make() for case, passes in plans.items() for name, plan in passes.items()
+        (case, name): dataclasses.replace(
+            plan.make(), meaning=fingerprints[case][name][: identity.PROGRAM]
+        )
+        for case, passes in plans.items()
+        for name, plan in passes.items()
     }
 
 
@@ -91,7 +99,7 @@ def here(
     store: Store, key: Array, plans: Plans, pending: Pending, progress: Progress | None
 ) -> Computed:
     """On the devices of this process, a pass after the other."""
-    made = programs(plans) if any(pending.values()) else {}
+    made = programs(plans, store.settings["fingerprints"]) if any(pending.values()) else {}
     # Compiled in their order, in a thread, while others run.
     thread = ThreadPoolExecutor(1, "compilation")
     try:

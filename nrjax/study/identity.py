@@ -2,8 +2,8 @@
 
 import hashlib
 import importlib.metadata
+import os
 import platform
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ import numpy as np
 
 import nrjax
 from nrjax._shown import shown
+from nrjax.keys import study_key
+from nrjax.study import traced
 from nrjax.study.layout import Case, from_json, to_json
 from nrjax.study.machine import processor
 from nrjax.study.plans import Plan
@@ -25,9 +27,14 @@ _REMEDIES = {
     "device_kind": "a device of that kind",
     "cpu": "a processor of that kind",
     "cpu_features": "a processor with these",
+    "xla_flags": "set XLA_FLAGS={!r}",
     "threefry_partitionable": "set JAX_THREEFRY_PARTITIONABLE={}",
 }
 """What a run's bits depend on, and what is right where it differs."""
+
+
+PROGRAM = 16
+"""Characters of a fingerprint that are of the program alone."""
 
 
 def circumstances() -> dict[str, Any]:
@@ -41,14 +48,21 @@ def circumstances() -> dict[str, Any]:
         "device_kind": jax.local_devices()[0].device_kind,
         **processor(),
         "precision": str(jnp.result_type(float)),
+        "xla_flags": " ".join(sorted(filter(_counts, os.environ.get("XLA_FLAGS", "").split()))),
         "threefry_partitionable": bool(jax.config.jax_threefry_partitionable),  # pyright: ignore[reportAttributeAccessIssue]
     }
+
+
+def _counts(flag: str) -> bool:
+    """Whether a flag of XLA's may change bits."""
+    return not flag.startswith(("--xla_force_host_platform_device_count", "--xla_dump"))
 
 
 def fingerprints(plans: Mapping[str, Mapping[str, Plan]]) -> dict[str, dict[str, str]]:
     """Of what is computed in each pass of each case: the program, and the numbers it works on.
 
-    The program is that of one trial, as JAX traces it: names, comments and devices do not count.
+    The program is that of one trial, as JAX traces it, and what of its batches shows in bits;
+    names, comments and devices do not count. Its digest is the first `PROGRAM` characters.
     """
     # With the array, so that its number is given to no other.
     known: dict[int, tuple[Any, bytes]] = {}
@@ -66,15 +80,18 @@ def fingerprints(plans: Mapping[str, Mapping[str, Plan]]) -> dict[str, dict[str,
         leaves, structure = jax.tree.flatten(trial)
         kind = (function, structure, tuple((np.shape(x), jnp.result_type(x)) for x in leaves))
         if kind not in programs:
-            traced = jax.make_jaxpr(function)(trial, jax.random.key(0))
-            text = re.sub(r" at 0x[0-9a-f]+", "", str(traced))
-            consts = b"".join(map(digest, traced.consts))
-            programs[kind] = hashlib.sha256(text.encode() + consts).digest()
+            closed = jax.make_jaxpr(function)(trial, study_key(0))
+            programs[kind] = traced.digest(closed, digest)
         return programs[kind]
 
     def fingerprint(plan: Plan) -> str:
-        parts = [program(*plan.meaning), *map(digest, jax.tree.leaves(plan.meaning[1]))]
-        return hashlib.sha256(b"".join(parts)).hexdigest()[:32]
+        options = dict(plan.make().options)
+        options = dict(options.get("inner", options.items()))
+        # A single lane may round otherwise than several.
+        batch = f"{options.get('tile')} {options.get('lanes') == 1}".encode()
+        first = hashlib.sha256(program(*plan.meaning) + batch)
+        rest = hashlib.sha256(b"".join(map(digest, jax.tree.leaves(plan.meaning[1]))))
+        return first.hexdigest()[:PROGRAM] + rest.hexdigest()[:PROGRAM]
 
     return {
         case: {name: fingerprint(plan) for name, plan in passes.items()}

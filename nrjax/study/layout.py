@@ -17,7 +17,7 @@ import numpy as np
 from nrjax._numerics import check, check_integer
 from nrjax.study.folder import DamagedError
 
-FORMAT = 3
+FORMAT = 4
 """Raised when a store written before could be misread."""
 
 _BLOCK = 4096
@@ -179,8 +179,11 @@ def with_trials(case: Case, trials: int) -> Case:
     return Case(case.name, case.attributes | named, passes)
 
 
-def packed(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """A chunk as a file: arrays as NumPy's `.npz` has them, and a checksum of all of it."""
+def packed(arrays: Mapping[str, np.ndarray], tag: bytes) -> bytes:
+    """A chunk as a file: arrays as NumPy's `.npz` has them, and a checksum of all of it.
+
+    `tag` says which chunk of which run it is, and is in the checksum alone.
+    """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.comment = bytes(_DIGEST)
@@ -193,16 +196,16 @@ def packed(arrays: Mapping[str, np.ndarray]) -> bytes:
             member.compress_type = zipfile.ZIP_DEFLATED if small else zipfile.ZIP_STORED
             archive.writestr(member, content.getvalue(), compresslevel=1 if small else None)
     content = buffer.getvalue()[:-_DIGEST]
-    return content + hashlib.sha256(content).hexdigest().encode()
+    return content + hashlib.sha256(tag + content).hexdigest().encode()
 
 
-def unpacked(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a chunk's file; DamagedError if a bit of it is not as it was written."""
+def unpacked(path: Path, tag: bytes) -> dict[str, np.ndarray]:
+    """The arrays of a chunk's file; DamagedError if a bit of it is not as it was written here."""
     data = path.read_bytes()
-    if hashlib.sha256(data[:-_DIGEST]).hexdigest().encode() != data[-_DIGEST:]:
+    if hashlib.sha256(tag + data[:-_DIGEST]).hexdigest().encode() != data[-_DIGEST:]:
         raise DamagedError(
-            f"{path} is broken: its checksum is not that of its contents; restore it from a copy, "
-            "or remove it, and `nrjax resume` will run that chunk again"
+            f"{path} is broken, or of another run: its checksum is not that of its contents; "
+            "restore it from a copy, or remove it, and `nrjax resume` will run that chunk again"
         )
     with np.load(io.BytesIO(data), allow_pickle=False) as archive:
         return {name: archive[name] for name in archive.files}

@@ -59,7 +59,10 @@ def plans(case: Case, trials: int, chunk: int, keep: str, width: float | None) -
 
 
 def _one_outcome(interaction: Any, key: Array) -> Any:
-    return engine.finish(interaction, engine.step(interaction, engine.start(interaction, key)))
+    start = engine.start(interaction, key)
+    if interaction.by_bounds:  # which decide, so that they count in a fingerprint
+        engine.decide_from_bounds(interaction, start)
+    return engine.finish(interaction, engine.step(interaction, start))
 
 
 def _one_path(interaction: Any, key: Array) -> Any:

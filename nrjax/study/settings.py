@@ -1,5 +1,6 @@
 """What can be chosen of every run, and settings as strict JSON and back."""
 
+import contextlib
 import dataclasses
 import types
 import typing
@@ -53,10 +54,12 @@ class RunSettings:
             ("most_trials", 1, 2**32),
         ):
             if getattr(self, name) is not None or name in ("trials", "seed"):
-                check_integer(name, getattr(self, name), least, most)
+                number = check_integer(name, getattr(self, name), least, most)
+                object.__setattr__(self, name, number)
         check(self.keep in ("trials", "summary"), "keep", self.keep, "'trials' or 'summary'")
         if self.until_se is not None:
             check_positive("until_se", self.until_se)
+            object.__setattr__(self, "until_se", float(self.until_se))
         check_looks(self)
 
     def begun(self) -> "RunSettings":
@@ -134,14 +137,24 @@ def _typed(name: str, hint: Any, value: Any) -> Any:
     if origin in (types.UnionType, typing.Union):
         if value is None and type(None) in arguments:
             return None
-        (hint,) = (one for one in arguments if one is not type(None))
-        return _typed(name, hint, value)
+        for one in (kind for kind in arguments if kind is not type(None)):
+            with contextlib.suppress(ValueError):
+                return _typed(name, one, value)
+        raise ValueError(f"{name} = {value!r}: must be of type {hint}")
     if origin is Literal:
         check(value in arguments, name, value, f"one of {arguments}")
         return value
-    if origin is tuple:
+    if origin is dict:
+        check(isinstance(value, dict), name, value, "a dict")
+        return {key: _typed(f"{name}[{key!r}]", arguments[1], one) for key, one in value.items()}
+    if origin in (tuple, list):
         check(isinstance(value, list), name, value, "a list")
-        return tuple(_typed(name, arguments[0], one) for one in value)
+        each = arguments[:1] * len(value) if origin is list or ... in arguments else arguments
+        check(len(each) == len(value), name, value, f"a list of {len(each)}")
+        return origin(_typed(name, kind, one) for kind, one in zip(each, value, strict=True))
+    if dataclasses.is_dataclass(hint):
+        check(isinstance(value, dict), name, value, "a dict")
+        return from_plain(hint, value)
     kinds = {float: (int, float), Path: (str,)}.get(hint, (hint,))
     check(type(value) in kinds, name, value, f"of type {hint.__name__}")
     return Path(value) if hint is Path else value

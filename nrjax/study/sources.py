@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import importlib.util
 import inspect
+import json
 import sys
 import typing
 from collections.abc import Callable
@@ -15,7 +16,13 @@ from typing import Any, NamedTuple
 from nrjax._numerics import check
 from nrjax.study.cluster import FROM_FILES
 from nrjax.study.results import Reporting
-from nrjax.study.settings import RunSettings, from_plain, shared_with, with_whole_paths
+from nrjax.study.settings import (
+    RunSettings,
+    from_plain,
+    shared_with,
+    to_plain,
+    with_whole_paths,
+)
 from nrjax.study.store import Store
 from nrjax.study.study import Study
 
@@ -45,6 +52,11 @@ class Source(NamedTuple):
         check(isinstance(study, Study), f"study in {self.name}", study, right)
         study.source = self.name
         study.settings = own if study.settings is None else study.settings
+        if own is not None:  # as a resume will read them
+            plain = json.dumps(to_plain(own))
+            again = from_plain(type(own), json.loads(plain))
+            right = "of numbers, words, paths, and lists, tuples or dicts of them"
+            check(json.dumps(to_plain(again)) == plain, "settings", own, right)
         return study
 
     def stored(self, store: Store) -> Study:
@@ -96,11 +108,9 @@ def _loaded(path: Path) -> Any:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    sys.path.insert(0, str(path.parent))  # for what it imports from beside it
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(path.parent))
+    if str(path.parent) not in sys.path:  # for what it imports from beside it, then or later
+        sys.path.insert(0, str(path.parent))
+    spec.loader.exec_module(module)
     return module
 
 

@@ -151,7 +151,8 @@ class Store:
         if not partial and not done.all():
             self.check_finished()
         for chunk in np.flatnonzero(done).tolist():
-            yield chunk, layouts.unpacked(here / layout.file_of(chunk))
+            tag = self.tag_of(case, name, chunk)
+            yield chunk, layouts.unpacked(here / layout.file_of(chunk), tag)
 
     def done(self, case: str, name: str) -> np.ndarray:
         """Which chunks of a pass are done: bool, shape (chunks,)."""
@@ -239,6 +240,12 @@ class Store:
         check(name in passes, "pass", name, f"one of {sorted(passes)}, the passes of {case}")
         return passes[name]
 
+    def tag_of(self, case: str, name: str, chunk: int) -> bytes:
+        """What a chunk is of: its run, its case and pass, and its trials."""
+        prints = self.settings.get("fingerprints", {}).get(case, {})
+        run = self.settings.get("seed"), prints.get(name)
+        return repr((*run, case, name, self.layout_of(case, name).file_of(chunk))).encode()
+
     def path_of(self, case: str, name: str) -> Path:
         """Folder of a pass of a case; there once it has a chunk."""
         return self.folder / RESULTS / case / name
@@ -273,7 +280,8 @@ class Writer:
         """
         layout, here = self._store.layout_of(case, name), self._store.path_of(case, name)
         checked = layouts.checked_arrays(layout, chunk, arrays)
-        data = layouts.packed(checked | {"seconds": np.array([compiling, seconds])})
+        tag = self._store.tag_of(case, name, chunk)
+        data = layouts.packed(checked | {"seconds": np.array([compiling, seconds])}, tag)
         what = f"chunk {chunk} of {case}/{name} to {self._store.folder}"
         with disk.saying(f"cannot write {what}; the chunks done before it are kept"):
             here.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,8 @@ pytest.importorskip("distributed")
 import distributed
 
 import nrjax
-from nrjax.study import cluster, identity, sources
+from nrjax.study import cluster, filling, identity, sources
+from nrjax.study.settings import RunSettings
 from tests.study import small, test_conformance
 
 ROOT = Path(__file__).parents[2]
@@ -169,3 +170,19 @@ def test_all_that_a_study_can_have_is_the_same_on_workers(client, name, tmp_path
         for kind, one in (("workers", client), ("here", None))
     )
     test_conformance.assert_same_bits(found, here)
+
+
+def test_a_worker_with_other_code_is_refused(client):
+    study = nrjax.Study("walks", {"walk": LongWalk(1000)})
+    plans = study.plans(RunSettings(out=Path("unused"), trials=TRIALS, chunk=CHUNK))
+    stated, task = identity.fingerprints(plans), filling.Task("walk", "outcome", 0, 0, CHUNK)
+    other = {"walk": {"outcome": stated["walk"]["outcome"][::-1]}}
+
+    def made(prints):
+        data = cluster.packed(plans, jax.random.key(0), prints)
+        facts = identity.circumstances()
+        return client.submit(cluster.run_chunk, data, repr(prints), facts, task).result()
+
+    assert made(stated)[0]["place"].shape == (CHUNK,)
+    with pytest.raises(ValueError, match="it has other code of the study"):
+        made(other)

@@ -18,7 +18,7 @@ from nrjax.study.settings import RunSettings
 from nrjax.study.sketched import Sketched
 from nrjax.study.store import Store
 from tests.study import cheap
-from tests.study.test_conformance import DiesAfter, Killed
+from tests.study.test_conformance import Killed, Then
 
 MOST = 64_000
 PAID = {  # epsilon of each trial; infinite: did not stop
@@ -85,10 +85,10 @@ def test_interruptions_change_nothing(tmp_path, cases):
     out, whole = tmp_path / "out", run(tmp_path / "whole", *cases, chunk=500)
     assert (cases != ("two-levels",)) or whole.trials == 4000
     with pytest.raises(Killed):
-        run(out, *cases, chunk=500, progress=DiesAfter(3))
+        run(out, *cases, chunk=500, progress=Then(3))
     for chunks in (1, 2, 3, 5):
         with contextlib.suppress(Killed):
-            again(out, *cases, progress=DiesAfter(chunks))
+            again(out, *cases, progress=Then(chunks))
     results = again(out, *cases)
     for name in results:
         np.testing.assert_array_equal(results.values(name), whole.values(name))

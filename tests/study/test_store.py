@@ -1,5 +1,6 @@
 """The store gives back exactly what was written, and survives whatever interrupts it."""
 
+import dataclasses
 import itertools
 import json
 import os
@@ -185,6 +186,29 @@ def test_every_flipped_bit_is_noticed(store, tmp_path):
             assert path.name in said
         path.write_bytes(good)
     xarray.testing.assert_identical(Store.open(tmp_path).read(NAME, "outcome"), whole)
+
+
+def test_chunks_of_another_run_case_or_place_are_noticed(tmp_path):
+    """Whole files, each with a checksum of its own."""
+    cases = [a_case(), dataclasses.replace(a_case(), name="other")]
+    runs = [Store.create(tmp_path / str(seed), {"seed": seed}, cases) for seed in (0, 1)]
+    for run in runs:
+        for case in cases:
+            write_all(run, case, "outcome")
+    here = runs[0].path_of(NAME, "outcome")
+    first = here / "0000000000-0000000004.npz"
+    mine = first.read_bytes()
+    for stranger in (
+        runs[1].path_of(NAME, "outcome") / first.name,
+        runs[0].path_of("other", "outcome") / first.name,
+        here / "0000000004-0000000008.npz",
+    ):
+        assert len(stranger.read_bytes()) == len(mine)
+        first.write_bytes(stranger.read_bytes())
+        with pytest.raises(DamagedError, match="is broken, or of another run"):
+            Store.open(runs[0].folder).read(NAME, "outcome")
+    first.write_bytes(mine)
+    Store.open(runs[0].folder).read(NAME, "outcome")
 
 
 @pytest.mark.parametrize("how", ["removed", "cut", "emptied"])
