@@ -57,7 +57,7 @@ def logistic(options, test):
         mechanism=("laplace",),
         test=(test,),
     )
-    ((_, case),) = whitehouse2022.cases(settings)
+    (case,) = whitehouse2022.cases(settings).values()
     names = ("value", "process", "guarantee", "schedule", "utility", "rule")
     return {name: getattr(case.trial, name) for name in names}
 

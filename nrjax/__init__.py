@@ -4,59 +4,56 @@ import importlib
 from typing import TYPE_CHECKING
 
 from nrjax import _interrupt  # noqa: F401
-from nrjax.composition import (
-    BrownianOdometer,
-    ExPostFilter,
-    ExPostOdometer,
-    GaussianFilter,
-    OneSidedBrownianOdometer,
-    RenyiFilter,
-    RenyiOdometer,
-    SideBySideFilter,
-    UnifiedFilter,
-    ZCDPFilter,
-)
-from nrjax.engine import Path, run_until, scan_path
-from nrjax.guarantees import (
-    LinearBoundary,
-    MixtureBoundary,
-    OneSidedMixtureBoundary,
-    PureGuarantee,
-)
-from nrjax.interaction import Interaction
-from nrjax.keys import trial_key
-from nrjax.processes import (
-    Brownian,
-    IndependentLaplace,
-    Laplace,
-    LaplaceJumps,
-    Skellam,
-    noise_path,
-)
-from nrjax.pytrees import Pytree, static
-from nrjax.schedules import AdaptiveTimes, Grid
-from nrjax.sensitivities import Sensitivity
-from nrjax.simulation.batching import Batching
-from nrjax.simulation.bins import LogBins, WholeBins
-from nrjax.simulation.montecarlo import simulate
-from nrjax.simulation.sweeps import sweep
-from nrjax.stopping import (
-    AboveThreshold,
-    InteractiveAboveThreshold,
-    LaplaceTests,
-    PublicThreshold,
-    ReducedAboveThreshold,
-)
-from nrjax.types import (
-    Guarantee,
-    NoiseProcess,
-    Outcome,
-    Schedule,
-    Status,
-    StoppingRule,
-    Utility,
-)
-from nrjax.utilities import UtilitySequence
+from nrjax.composition import BrownianOdometer as BrownianOdometer
+from nrjax.composition import ExPostFilter as ExPostFilter
+from nrjax.composition import ExPostOdometer as ExPostOdometer
+from nrjax.composition import GaussianFilter as GaussianFilter
+from nrjax.composition import OneSidedBrownianOdometer as OneSidedBrownianOdometer
+from nrjax.composition import RenyiFilter as RenyiFilter
+from nrjax.composition import RenyiOdometer as RenyiOdometer
+from nrjax.composition import SideBySideFilter as SideBySideFilter
+from nrjax.composition import UnifiedFilter as UnifiedFilter
+from nrjax.composition import ZCDPFilter as ZCDPFilter
+from nrjax.engine import Path as Path
+from nrjax.engine import run_until as run_until
+from nrjax.engine import scan_path as scan_path
+from nrjax.guarantees import LinearBoundary as LinearBoundary
+from nrjax.guarantees import MixtureBoundary as MixtureBoundary
+from nrjax.guarantees import OneSidedMixtureBoundary as OneSidedMixtureBoundary
+from nrjax.guarantees import PureGuarantee as PureGuarantee
+from nrjax.interaction import Interaction as Interaction
+from nrjax.keys import trial_key as trial_key
+from nrjax.processes import Brownian as Brownian
+from nrjax.processes import IndependentLaplace as IndependentLaplace
+from nrjax.processes import Laplace as Laplace
+from nrjax.processes import LaplaceJumps as LaplaceJumps
+from nrjax.processes import Skellam as Skellam
+from nrjax.processes import noise_path as noise_path
+from nrjax.pytrees import Pytree as Pytree
+from nrjax.pytrees import static as static
+from nrjax.schedules import AdaptiveTimes as AdaptiveTimes
+from nrjax.schedules import Grid as Grid
+from nrjax.sensitivities import Sensitivity as Sensitivity
+from nrjax.simulation.batching import Batching as Batching
+from nrjax.simulation.bins import LogBins as LogBins
+from nrjax.simulation.bins import WholeBins as WholeBins
+from nrjax.simulation.montecarlo import simulate as simulate
+from nrjax.simulation.sweeps import sweep as sweep
+from nrjax.stopping import AboveThreshold as AboveThreshold
+from nrjax.stopping import InteractiveAboveThreshold as InteractiveAboveThreshold
+from nrjax.stopping import LaplaceTests as LaplaceTests
+from nrjax.stopping import PublicThreshold as PublicThreshold
+from nrjax.stopping import ReducedAboveThreshold as ReducedAboveThreshold
+from nrjax.types import Guarantee as Guarantee
+from nrjax.types import NoiseProcess as NoiseProcess
+from nrjax.types import Outcome as Outcome
+from nrjax.types import Schedule as Schedule
+from nrjax.types import Status as Status
+from nrjax.types import StoppingRule as StoppingRule
+from nrjax.types import Utility as Utility
+from nrjax.utilities import UtilitySequence as UtilitySequence
+
+__version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from nrjax import counts as counts
@@ -76,85 +73,24 @@ if TYPE_CHECKING:
 else:
     _ROOMS = ("counts", "datasets", "erm", "papers", "study")
     _STUDIES = {
-        "Case": "case",
-        "Curve": "case",
-        "Distribution": "distribution",
-        "Outcomes": "outcomes",
-        "Quantity": "case",
-        "Reporting": "results",
-        "Results": "results",
-        "Sample": "distribution",
-        "Study": "study",
+        "case": ("Case", "Curve", "Quantity"),
+        "distribution": ("Distribution", "Sample"),
+        "outcomes": ("Outcomes",),
+        "results": ("Reporting", "Results"),
+        "study": ("Study",),
     }
+    _HOME = {name: f"nrjax.study.{file}" for file, names in _STUDIES.items() for name in names}
+    _HERE = [
+        name
+        for name, value in globals().items()
+        if not name.startswith("_") and getattr(value, "__module__", "").startswith("nrjax.")
+    ]
+    __all__ = sorted([*_HERE, *_HOME, "__version__"])
 
     def __getattr__(name):
         """What `import nrjax` leaves out, for its quickness, comes when it is named."""
         if name in _ROOMS:
             return importlib.import_module(f"nrjax.{name}")
-        if name in _STUDIES:
-            return getattr(importlib.import_module(f"nrjax.study.{_STUDIES[name]}"), name)
+        if name in _HOME:
+            return getattr(importlib.import_module(_HOME[name]), name)
         raise AttributeError(f"module 'nrjax' has no attribute {name!r}")
-
-
-__version__ = "0.1.0"
-
-__all__ = [
-    "AboveThreshold",
-    "AdaptiveTimes",
-    "Batching",
-    "Brownian",
-    "BrownianOdometer",
-    "Case",
-    "Curve",
-    "Distribution",
-    "ExPostFilter",
-    "ExPostOdometer",
-    "GaussianFilter",
-    "Grid",
-    "Guarantee",
-    "IndependentLaplace",
-    "Interaction",
-    "InteractiveAboveThreshold",
-    "Laplace",
-    "LaplaceJumps",
-    "LaplaceTests",
-    "LinearBoundary",
-    "LogBins",
-    "MixtureBoundary",
-    "NoiseProcess",
-    "OneSidedBrownianOdometer",
-    "OneSidedMixtureBoundary",
-    "Outcome",
-    "Outcomes",
-    "Path",
-    "PublicThreshold",
-    "PureGuarantee",
-    "Pytree",
-    "Quantity",
-    "ReducedAboveThreshold",
-    "RenyiFilter",
-    "RenyiOdometer",
-    "Reporting",
-    "Results",
-    "Sample",
-    "Schedule",
-    "Sensitivity",
-    "SideBySideFilter",
-    "Skellam",
-    "Status",
-    "StoppingRule",
-    "Study",
-    "UnifiedFilter",
-    "Utility",
-    "UtilitySequence",
-    "WholeBins",
-    "ZCDPFilter",
-    "__version__",
-    "noise_path",
-    "run_until",
-    "scan_path",
-    "simulate",
-    "static",
-    "sweep",
-    "trial_key",
-]

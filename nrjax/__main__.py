@@ -1,4 +1,7 @@
-"""The command `nrjax`, and `python -m nrjax`: `nrjax.cli` in a process of its own."""
+"""The command `nrjax`, and `python -m nrjax`: `nrjax.cli` in a process of its own.
+
+What is Python's, for the whole of the process, is set here: `nrjax.cli.main` leaves it alone.
+"""
 
 import atexit
 import gc
@@ -9,17 +12,12 @@ from nrjax import _interrupt, cli
 
 
 def main() -> int:
-    """Entry point of the process; returns its exit status.
-
-    What is Python's, for the whole of the process, is set here: `nrjax.cli.main` leaves it alone.
-    """
+    """Entry point of the process; returns its exit status."""
     # Modules and traced programs are millions of objects that live to the end: to look through them
     # for garbage, again and again and once more at the end, takes a second.
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
     atexit.register(gc.freeze)
-    # Zarr hands each access to a thread of its own, which waits this long while another one traces.
-    sys.setswitchinterval(0.0005)
     _interrupt.listen()
     status = cli.main()
     if status == cli.INTERRUPTED:

@@ -11,22 +11,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.extend.core import ClosedJaxpr, Literal
+from jax.interpreters.partial_eval import dce_jaxpr
 
 from nrjax._modes import set_aside
 from nrjax._shown import shown
+from nrjax.keys import abstract_key
 from nrjax.types import Utility, overrides
-
-_INLINED = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call"}
-"""Primitives that call one function on their operands, in order."""
 
 
 class _Part:
     """One part, whose methods are called and whose results are looked at."""
 
-    def __init__(self, name: str, part: Any):
+    def __init__(self, name: str, part: Any, dtype: Any):
         self.owner = f"{name} = {type(part).__name__}"
-        self.part = part
+        self.part, self.dtype = part, dtype
 
     def call(self, method: str, *arguments: Any) -> Any:
         function = getattr(self.part, method)
@@ -42,39 +40,45 @@ class _Part:
                 f"{type(error).__name__}: {said[0]}"
             ) from error
 
-    def pair(self, method: str, got: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
-        if not (isinstance(got, (tuple, list)) and len(got) == len(names)):
-            raise ValueError(
-                f"{self.owner}: {method} gives {_form(got)}: must be ({', '.join(names)})"
-            )
+    def items(self, names: str, method: str, *arguments: Any) -> tuple[Any, ...]:
+        """The results of a method that gives as many as these names."""
+        got = self.call(method, *arguments)
+        ok = isinstance(got, (tuple, list)) and len(got) == len(names.split(", "))
+        self._check(ok, f"{method} gives {_form(got)}", f"({names})")
         return tuple(got)
 
-    def number(self, method: str, got: Any, kinds: str, dtype: Any, shape: tuple = ()) -> Array:
-        """The result as an array: of a shape, and of one of some kinds (f, i, b) no wider."""
-        right = {"f": str(jnp.dtype(dtype)), "i": "an integer", "b": "a bool"}
-        wanted = " or ".join(right[kind] for kind in kinds)
+    def number(self, kinds: str, method: str, *arguments: Any, shape: tuple = ()) -> Array:
+        """What a method gives, as `array` has it."""
+        return self.array(kinds, method, self.call(method, *arguments), shape)
+
+    def array(self, kinds: str, what: str, got: Any, shape: tuple = ()) -> Array:
+        """A result as an array: of a shape, and of one of some kinds (f, i, b) no wider."""
+        right = {"f": str(jnp.dtype(self.dtype)), "i": "an integer", "b": "a bool"}
         where = "a scalar" if shape == () else f"of shape {shape}"
-        problem = f"{self.owner}: {method} gives {_form(got)}: must be {where}, {wanted}"
-        if not isinstance(got, (jax.Array, np.ndarray, np.generic, bool, int, float)):
-            raise ValueError(problem)
-        kind = jnp.result_type(got)
-        fits = {
-            "f": jnp.issubdtype(kind, jnp.floating) and jnp.promote_types(kind, dtype) == dtype,
-            "i": jnp.issubdtype(kind, jnp.integer),
-            "b": kind == jnp.bool_,
-        }
-        if jnp.shape(got) != shape or not any(fits[name] for name in kinds):
-            raise ValueError(problem)
+        ok = isinstance(got, (jax.Array, np.ndarray, np.generic, bool, int, float))
+        if ok:
+            kind = jnp.result_type(got)
+            narrow = jnp.promote_types(kind, self.dtype) == self.dtype
+            fits = {
+                "f": jnp.issubdtype(kind, jnp.floating) and narrow,
+                "i": jnp.issubdtype(kind, jnp.integer),
+                "b": kind == jnp.bool_,
+            }
+            ok = jnp.shape(got) == shape and any(fits[name] for name in kinds)
+        wanted = " or ".join(right[name] for name in kinds)
+        self._check(ok, f"{what} gives {_form(got)}", f"{where}, {wanted}")
         return jnp.asarray(got)
 
     def same(self, method: str, got: Any, state: Any) -> None:
         """A new state is of the form of the old one."""
         forms = [jax.tree.map(_form, one) for one in (got, state)]
-        if jax.tree.structure(got) != jax.tree.structure(state) or forms[0] != forms[1]:
-            raise ValueError(
-                f"{self.owner}: {method} gives a state of the form {forms[0]}: must be that of "
-                f"its first state, {forms[1]}"
-            )
+        ok = jax.tree.structure(got) == jax.tree.structure(state) and forms[0] == forms[1]
+        what = f"{method} gives a state of the form {forms[0]}"
+        self._check(ok, what, f"that of its first state, {forms[1]}")
+
+    def _check(self, ok: bool, what: str, right: str) -> None:
+        if not ok:
+            raise ValueError(f"{self.owner}: {what}: must be {right}")
 
 
 def _form(value: Any) -> str:
@@ -100,63 +104,56 @@ def _is_ours(error: Exception) -> bool:
 def _try(parts: tuple[Any, ...], key: Array, structure: Any) -> None:
     del structure  # keeps classes apart that were registered with JAX's own function
     value, process, guarantee, schedule, utility, rule, shift = parts
-    dtype, shape = value.dtype, tuple(process.shape)
+    dtype = value.dtype
     one = jnp.ones((), dtype)
 
-    noise = _Part("process", process)
+    noise = _Part("process", process, dtype)
     state = noise.call("init", key, one)
     noise.same("rewind", noise.call("rewind", key, state, one), state)
-    drawn = noise.number("value", noise.call("value", state), "fi", dtype, shape)
-    noise.number("status", noise.call("status", state), "i", dtype)
-    noise.number("composed_time", noise.call("composed_time", state, one), "f", dtype)
+    drawn = noise.number("fi", "value", state, shape=tuple(process.shape))
+    noise.number("i", "status", state)
+    noise.number("f", "composed_time", state, one)
     if shift is not None:
-        noise.number("privacy_loss", noise.call("privacy_loss", state, shift), "f", dtype)
+        noise.number("f", "privacy_loss", state, shift)
     release = value + drawn
 
     if guarantee is not None:
-        cost = _Part("guarantee", guarantee)
-        cost.number("epsilon", cost.call("epsilon", one), "f", dtype)
+        _Part("guarantee", guarantee, dtype).number("f", "epsilon", one)
 
-    times = _Part("schedule", schedule)
-    begun, time = times.pair("init", times.call("init"), ("state", "time"))
-    times.number("init", time, "fi", dtype)
-    names = ("state", "time", "done")
-    after, time, done = times.pair("next", times.call("next", begun, release), names)
+    times = _Part("schedule", schedule, dtype)
+    begun, time = times.items("state, time", "init")
+    times.array("fi", "init", time)
+    after, time, done = times.items("state, time, done", "next", begun, release)
     times.same("next", after, begun)
-    times.number("the time of next", time, "fi", dtype)
-    times.number("the done of next", done, "b", dtype)
+    times.array("fi", "the time of next", time)
+    times.array("b", "the done of next", done)
 
-    utility = _Part("utility", utility).call("at", jnp.int32(0))
-    quality = _Part("utility", utility)
+    utility = _Part("utility", utility, dtype).call("at", jnp.int32(0))
+    quality = _Part("utility", utility, dtype)
     hypothesis = quality.call("hypothesis", release)
-    quality.number("evaluate", quality.call("evaluate", hypothesis), "fib", dtype)
+    quality.number("fib", "evaluate", hypothesis)
     if overrides(utility, Utility, "bounds"):
-        bounds = quality.call("bounds", hypothesis)
-        for bound in quality.pair("bounds", bounds, ("lower", "upper")):
-            quality.number("bounds", bound, "fi", dtype)
+        for bound in quality.items("lower, upper", "bounds", hypothesis):
+            quality.array("fi", "bounds", bound)
     else:
-        quality.number("ceiling", quality.call("ceiling", release), "fi", dtype)
+        quality.number("fi", "ceiling", release)
 
-    test = _Part("rule", rule)
+    test = _Part("rule", rule, dtype)
     begun = test.call("init", key, one)
-    answer = test.call("step", key, begun, one, one)
-    after, stop = test.pair("step", answer, ("state", "stop"))
+    after, stop = test.items("state, stop", "step", key, begun, one, one)
     test.same("step", after, begun)
-    test.number("the stop of step", stop, "b", dtype)
-    test.number("status", test.call("status", after), "i", dtype)
-    cost = test.call("cost", one, jnp.asarray(True), jnp.int32(1))
-    test.number("cost", cost, "fi", dtype)
+    test.array("b", "the stop of step", stop)
+    test.number("i", "status", after)
+    test.number("fi", "cost", one, jnp.asarray(True), jnp.int32(1))
 
 
 def check_results(parts: tuple[Any, ...], structure: Any) -> None:
     """Raise a `ValueError` that names part, method, what it gives and what it must give.
 
-    Args:
-        parts: of an interaction, in its order, in one dtype.
-        structure: classes of the parts: of those alike JAX tries one.
+    The parts are in one dtype; of those alike in `structure`, their classes, JAX tries one.
     """
     with set_aside():
-        _try.eval_shape(parts, jax.eval_shape(lambda: jax.random.key(0)), structure=structure)
+        _try.eval_shape(parts, abstract_key(), structure=structure)
 
 
 def state_follows_utility(rule: Any, dtype: Any) -> bool:
@@ -164,32 +161,10 @@ def state_follows_utility(rule: Any, dtype: Any) -> bool:
 
     What bounds of the utility say of the answer they cannot say of such a state.
     """
-    key = jax.eval_shape(lambda: jax.random.key(0))
+    key = abstract_key()
     one = jax.ShapeDtypeStruct((), dtype)
-    state = jax.eval_shape(rule.init, key, one)
     with set_aside():
+        state = jax.eval_shape(rule.init, key, one)
         program = jax.make_jaxpr(lambda *given: rule.step(*given)[0])(key, state, one, one)
-    marks = [False] * (len(program.jaxpr.invars) - 1) + [True]
-    return any(_reached(program.jaxpr, marks))
-
-
-def _reached(program: Any, marks: list[bool]) -> list[bool]:
-    """Which results of a traced program depend on the arguments that are marked."""
-    marked = {variable for variable, mark in zip(program.invars, marks, strict=True) if mark}
-
-    def is_marked(operand: Any) -> bool:
-        return not isinstance(operand, Literal) and operand in marked
-
-    for equation in program.eqns:
-        if any("Ref" in type(v.aval).__name__ for v in (*equation.invars, *equation.outvars)):
-            return [True] * len(program.outvars)  # what is kept in one may come out anywhere
-        operands = [is_marked(operand) for operand in equation.invars]
-        inside = [part for part in equation.params.values() if isinstance(part, ClosedJaxpr)]
-        results = [any(operands)] * len(equation.outvars)
-        if equation.primitive.name in _INLINED and len(inside) == 1:
-            inner = inside[0].jaxpr
-            if len(inner.invars) == len(operands):
-                results = _reached(inner, operands)
-        pairs = zip(equation.outvars, results, strict=True)
-        marked |= {variable for variable, mark in pairs if mark}
-    return [is_marked(operand) for operand in program.outvars]
+    _, used = dce_jaxpr(program.jaxpr, [True] * len(program.jaxpr.outvars))
+    return used[-1]

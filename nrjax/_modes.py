@@ -1,7 +1,7 @@
 """JAX's modes for debugging and meshes, which a run neither trips over nor passes on."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import jax
@@ -12,15 +12,16 @@ from jax.sharding import Mesh
 def set_aside(mesh: Mesh | None = None) -> Iterator[None]:
     """Without JAX's checks for NaNs and used keys; under `mesh`, if one is given.
 
-    A NaN stands for what is not known; where it is a failure, a `Status` says so. Lanes keep their
-    keys or get new ones, which the check takes for a second use of the old ones.
+    A NaN stands for what is not known. Lanes keep their keys or get new ones, which the check takes
+    for a second use of the old ones.
     """
-    with jax.debug_nans(False), jax.debug_infs(False), jax.debug_key_reuse(False):
-        if mesh is None:
-            yield
-        else:
-            with jax.set_mesh(mesh):
-                yield
+    with (
+        jax.debug_nans(False),
+        jax.debug_infs(False),
+        jax.debug_key_reuse(False),
+        nullcontext() if mesh is None else jax.set_mesh(mesh),
+    ):
+        yield
 
 
 def check_unvaried(*given: Any) -> None:

@@ -106,10 +106,11 @@ def is_integer(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
-def check_integer(name: str, value: Any, least: int, most: float = math.inf) -> None:
-    """Raise a `ValueError` unless a value is an integer from `least` to `most`."""
+def check_integer(name: str, value: Any, least: int, most: float = math.inf) -> int:
+    """Python's integer of a value; a `ValueError` unless it is one from `least` to `most`."""
     right = f"an integer, at least {least}" + (f" and at most {most}" if most < math.inf else "")
     check(is_integer(value) and least <= value <= most, name, value, right)
+    return int(value)
 
 
 def check_shape(name: str, shape: Any) -> None:

@@ -8,11 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-_LONGEST = 160
-"""Characters of a representation."""
-
-_MOST = 8
-"""Numbers of an array that are shown one by one."""
+_LONGEST = 160  # characters
+_MOST = 8  # numbers of an array that are shown one by one
 
 
 def shown(value: Any) -> str:
@@ -32,13 +29,12 @@ def shown(value: Any) -> str:
 
 
 def _array(value: Any) -> str:
-    kind = str(value.dtype)
-    if jnp.issubdtype(value.dtype, jax.dtypes.prng_key) or value.size > _MOST:
-        return f"{kind}[{', '.join(map(str, value.shape))}]"
-    if not getattr(value, "is_fully_addressable", True):
+    kind, here = str(value.dtype), getattr(value, "is_fully_addressable", True)
+    is_key = jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+    if is_key or value.size > _MOST or not here:
         return f"{kind}[{', '.join(map(str, value.shape))}]"
     numbers = np.asarray(value).tolist()
-    return _cut(repr(numbers)) if value.ndim == 0 else _cut(f"{kind} {numbers!r}")
+    return _cut(repr(numbers) if value.ndim == 0 else f"{kind} {numbers!r}")
 
 
 def _cut(text: str) -> str:

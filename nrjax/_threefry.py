@@ -1,11 +1,12 @@
 """Keys of JAX's own generator, threefry2x32, whose hash is one kernel on CPUs.
 
-On CPUs JAX writes the 20 rounds of the hash (Salmon et al. 2011) as a loop of five turns, which XLA
-cannot fuse: each turn goes through memory, and takes tens of microseconds however few numbers are
-drawn. Written out, the same bits come several times as fast. Elsewhere JAX's own kernels are good.
+There JAX writes the 20 rounds of the hash (Salmon et al. 2011) as a loop of five turns, which XLA
+cannot fuse. Written out, the same bits come several times as fast.
 """
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,16 +21,21 @@ _UNSIGNED = {8: jnp.uint8, 16: jnp.uint16, 32: jnp.uint32, 64: jnp.uint64}
 def written_out(key: Array) -> Array:
     """The same key, of the same bits, hashed in one kernel on CPUs.
 
-    A key for use inside compiled loops: its generator's name is its own, which `jax.random.poisson`
-    refuses (`nrjax.simulation.program` then takes JAX's own).
-
-    Args:
-        key: a typed threefry2x32 key.
+    A key for use inside compiled loops, from a typed threefry2x32 one. Its generator is its own,
+    which `jax.random.poisson` refuses: `with_written_out`.
     """
     # The older layout of bits (a flag of JAX) is left to JAX.
     if jax.default_backend() != "cpu" or not jax.config.jax_threefry_partitionable:  # pyright: ignore[reportAttributeAccessIssue]
         return key
     return jax.random.wrap_key_data(jax.random.key_data(key), impl=_WRITTEN_OUT)
+
+
+def with_written_out(function: Callable[[Array], Any], key: Array) -> Any:
+    """`function` of a key that is written out; of the key itself where something refuses that."""
+    try:
+        return function(written_out(key))
+    except NotImplementedError:  # what does not come of the generator comes again
+        return function(key)
 
 
 def is_written_out(key: Array) -> bool:

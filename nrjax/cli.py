@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import sys
 import typing
@@ -25,7 +26,6 @@ from nrjax._numerics import check
 from nrjax.progress import progress
 from nrjax.study import machine, sources
 from nrjax.study.cluster import connected
-from nrjax.study.report import Report
 from nrjax.study.results import Results
 from nrjax.study.settings import RunSettings, shared_with
 from nrjax.study.sources import PAPERS, Source
@@ -39,27 +39,6 @@ INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
 
 
-def _table(report: Report) -> rich.table.Table:
-    table = rich.table.Table(
-        title=report.title, box=rich.box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True
-    )
-    for column, heading in enumerate(report.headings):
-        table.add_column(heading, justify="right" if column else "left", no_wrap=column > 0)
-    for row in report.rows:
-        table.add_row(*row)
-    return table
-
-
-@dataclasses.dataclass(frozen=True)
-class _Run:
-    """Run a study, a paper's or that of a file; `nrjax run --help` lists the papers'."""
-
-    source: tyro.conf.Suppress[Any] = None
-    own: tyro.conf.Suppress[Any] = None
-    settings: tyro.conf.Suppress[Any] = None
-    cluster: tyro.conf.Suppress[Any] = None
-
-
 @dataclasses.dataclass(frozen=True)
 class _Cluster:
     """Workers that share the chunks of a run; see docs/clusters.md."""
@@ -69,24 +48,31 @@ class _Cluster:
     workers: int | None = None
     """Run the chunks in so many processes on this machine."""
 
-    def checked(self) -> "_Cluster":
-        """The same; not while parsing, see `_checked`."""
+    def client(self) -> contextlib.AbstractContextManager[Any]:
+        """Of the cluster, or None; checked here, not while parsing (see `_checked`)."""
         ok = self.workers is None or self.workers >= 1
         check(ok, "workers", self.workers, "at least 1")
         right = "left out with --workers, which starts a scheduler of its own"
         check(None in (self.scheduler, self.workers), "scheduler", self.scheduler, right)
-        return self
-
-
-_Folder = tyro.conf.Positional[Path]
+        machine.prepare_jax(machine.cores())
+        return connected(self.scheduler, self.workers)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Resume:
+class _OnFolder:
+    folder: tyro.conf.Positional[Path]
+    """Folder of the run."""
+
+    def finished(self) -> Results:
+        store = Store.open(self.folder)
+        store.check_finished()
+        return Results(store, sources.reporting_of(store))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Resume(_OnFolder):
     """Take up a run that was stopped, or add trials to it; the same results as without a stop."""
 
-    folder: _Folder
-    """Folder of the run."""
     trials: int | None = None
     """How many trials of each case there are to be, in all; by default as many as planned."""
     until_se: float | None = None
@@ -96,21 +82,36 @@ class _Resume:
     """With --until-se: no more trials than this, in place of what the run has asked for."""
     cluster: tyro.conf.OmitArgPrefixes[_Cluster] = dataclasses.field(default_factory=_Cluster)
 
+    def __call__(self) -> None:
+        store = Store.open(self.folder)
+        source, reporting = sources.of_store(store), sources.reporting_of(store)
+        asked = {name: getattr(self, name) for name in ("trials", "until_se", "most_trials")}
+        with self.cluster.client() as client, progress() as bar:
+            study = functools.partial(source.stored, store)
+            _show(take_up(store, study, reporting, bar, client, **asked))
+
 
 @dataclasses.dataclass(frozen=True)
-class _Plot:
+class _Plot(_OnFolder):
     """Draw the figures of a finished run again, from its results alone."""
 
-    folder: _Folder
-    """Folder of the run."""
+    def __call__(self) -> None:
+        results = self.finished()
+        machine.prepare_jax(machine.cores())
+        with results.store.writer():
+            results.draw()
+        print(f"Figures are in {results.folder / 'figures'}")
 
 
 @dataclasses.dataclass(frozen=True)
-class _Summary:
+class _Summary(_OnFolder):
     """Write summary.json and report.md of a finished run again, from its results alone."""
 
-    folder: _Folder
-    """Folder of the run."""
+    def __call__(self) -> None:
+        results = self.finished()
+        with results.store.writer():
+            results.conclude()
+        _show(results)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,19 +123,45 @@ class _Data:
     data_dir: Path | None = None
     """Folder of data files (else the variable NRJAX_DATA, else the cache folder)."""
 
+    def __call__(self) -> None:
+        console = rich.console.Console()
+        for name in self.fetch:
+            console.print(f"{name}: {datasets.fetch(name, self.data_dir)}", soft_wrap=True)
+        table = rich.table.Table()
+        for heading in ("name", "tasks", "rows", "features", "where, or how to get it"):
+            justify = "right" if heading in ("rows", "features") else "left"
+            table.add_column(heading, justify=justify, overflow="fold")
+        for one in datasets.available(self.data_dir):
+            where = one.how if one.where is None else str(one.where)
+            table.add_row(one.name, ", ".join(one.tasks), f"{one.rows:,}", str(one.features), where)
+        console.print(table)
 
-def _command(name: str) -> Callable[..., _Run]:
+
+def _run_help() -> None:
+    """Run a study, a paper's or that of a file; `nrjax run --help` lists the papers'."""
+
+
+_COMMANDS: dict[str, Callable[..., Any]] = {
+    "run": _run_help,
+    "resume": _Resume,
+    "plot": _Plot,
+    "summary": _Summary,
+    "data": _Data,
+}
+"""What each command is made from; then it is called."""
+
+
+def _command(name: str) -> Callable[..., Callable[[], None]]:
     """What parses the arguments of `run NAME`."""
     source = sources.find(name)
-
     settings = _unchecked(RunSettings)
     usual: Any = settings(out=tyro.MISSING, **shared_with(source.settings))  # pyright: ignore[reportCallIssue]
 
-    def chosen(study: Any, run: Any = usual, cluster: _Cluster = _Cluster()) -> _Run:
-        return _Run(source, study, run, cluster)
+    def chosen(study: Any, run: Any = usual, cluster: _Cluster = _Cluster()) -> Callable[[], None]:
+        return lambda: _run(source, study, run, cluster)
 
-    def only(run: Any = usual, cluster: _Cluster = _Cluster()) -> _Run:
-        return _Run(source, None, run, cluster)
+    def only(run: Any = usual, cluster: _Cluster = _Cluster()) -> Callable[[], None]:
+        return lambda: _run(source, None, run, cluster)
 
     found: Any = only if source.settings is None else chosen
     found.__annotations__ = {
@@ -150,7 +177,7 @@ def _command(name: str) -> Callable[..., _Run]:
     return found
 
 
-def _papers() -> Callable[..., _Run]:
+def _papers() -> Callable[..., Callable[[], None]]:
     """The same for all papers, whose names `run --help` lists."""
 
     def command(name: str) -> Any:
@@ -158,7 +185,7 @@ def _papers() -> Callable[..., _Run]:
         found.__doc__ = (found.__doc__ or "").splitlines()[0]  # the rest heads the options
         return Annotated[Any, tyro.conf.subcommand(name, constructor=found)]
 
-    def run(chosen: Any) -> _Run:
+    def run(chosen: Any) -> Any:
         return chosen
 
     commands = Union[tuple(map(command, PAPERS))]  # noqa: UP007
@@ -191,89 +218,31 @@ def _checked(options: Any) -> Any:
     return kind(**{field.name: getattr(options, field.name) for field in fields})
 
 
-def _run(options: _Run) -> None:
-    source: Source = options.source
-    settings, cluster = _checked(options.settings), options.cluster.checked()
-    own = None if options.own is None else _checked(options.own)
-    with untouched(settings.out):
-        Store.check(settings.out, overwrite=settings.overwrite)  # before data are loaded
-        with _workers(cluster) as client, _bar() as bar:
-            results = begin(source.study(own, settings), settings, bar, client)
+def _run(source: Source, own: Any, run: Any, cluster: _Cluster) -> None:
+    settings = _checked(run)
+    own = None if own is None else _checked(own)
+    # Looked at before data are loaded.
+    with untouched(settings.out, settings.overwrite), cluster.client() as client, progress() as bar:
+        results = begin(source.study(own, settings), settings, bar, client)
     _show(results)
-
-
-def _resume(options: _Resume) -> None:
-    store, cluster = Store.open(options.folder), options.cluster.checked()
-    source = sources.of_store(store)
-    reporting = sources.reporting_of(store)
-    with _workers(cluster) as client, _bar() as bar:
-        results = take_up(
-            store,
-            lambda: source.stored(store),
-            reporting,
-            bar,
-            client,
-            trials=options.trials,
-            until_se=options.until_se,
-            most_trials=options.most_trials,
-        )
-    _show(results)
-
-
-def _plot(options: _Plot) -> None:
-    results = _finished(options.folder)
-    machine.prepare_jax(machine.cores())
-    with results.store.writer():
-        results.draw()
-    print(f"Figures are in {results.folder / 'figures'}")
-
-
-def _summary(options: _Summary) -> None:
-    results = _finished(options.folder)
-    with results.store.writer():
-        results.conclude()
-    _show(results)
-
-
-def _finished(folder: Path) -> Results:
-    store = Store.open(folder)
-    store.check_finished()
-    return Results(store, sources.reporting_of(store))
-
-
-def _workers(cluster: _Cluster) -> contextlib.AbstractContextManager[Any]:
-    machine.prepare_jax(machine.cores())
-    return connected(cluster.scheduler, cluster.workers)
-
-
-def _bar() -> contextlib.AbstractContextManager[Any]:
-    return progress(rich.console.Console())
 
 
 def _show(results: Results) -> None:
     """Print the report of a finished run."""
-    console = rich.console.Console()
-    report = results.table()
-    console.print(_table(report))
+    console, report = rich.console.Console(), results.table()
+    table = rich.table.Table(
+        title=report.title, box=rich.box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True
+    )
+    for column, heading in enumerate(report.headings):
+        table.add_column(heading, justify="right" if column else "left", no_wrap=column > 0)
+    for row in report.rows:
+        table.add_row(*row)
+    console.print(table)
     for remark in report.remarks:
         console.print(remark, soft_wrap=True, highlight=False)
     console.print(
         f"Results, summary.json, report.md and figures are in {results.folder}", soft_wrap=True
     )
-
-
-def _data(options: _Data) -> None:
-    console = rich.console.Console()
-    for name in options.fetch:
-        console.print(f"{name}: {datasets.fetch(name, options.data_dir)}", soft_wrap=True)
-    table = rich.table.Table()
-    for heading in ("name", "tasks", "rows", "features", "where, or how to get it"):
-        justify = "right" if heading in ("rows", "features") else "left"
-        table.add_column(heading, justify=justify, overflow="fold")
-    for one in datasets.available(options.data_dir):
-        where = one.how if one.where is None else str(one.where)
-        table.add_row(one.name, ", ".join(one.tasks), f"{one.rows:,}", str(one.features), where)
-    console.print(table)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -292,21 +261,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words = [word for one in arguments for word in one.split("=", one.startswith("--"))]
         for before, word in itertools.pairwise(["argument", *words]):
             check(word, before, word, "something: as a path it would be the working directory")
-        kinds: dict[str, Any] = {name: kind for name, (kind, _) in _COMMANDS.items()}
-        if arguments[:1] == ["run"]:
-            name = next(iter(arguments[1:2]), "")
-            if name in PAPERS or name.endswith(".py"):
-                _run(tyro.cli(_command(name), prog=f"nrjax run {name}", args=arguments[2:]))
-                return 0
-            kinds["run"] = _papers()
-        options = tyro.extras.subcommand_cli_from_dict(
-            kinds,
-            prog="nrjax",
-            description="Simulate noise-reduction mechanisms and their ex-post privacy.",
-            args=arguments,
-        )
-        call = next(call for kind, call in _COMMANDS.values() if isinstance(options, kind))
-        call(options)
+        name = arguments[1] if arguments[:1] == ["run"] and len(arguments) > 1 else ""
+        if name in PAPERS or name.endswith(".py"):
+            call = tyro.cli(_command(name), prog=f"nrjax run {name}", args=arguments[2:])
+        else:
+            call = tyro.extras.subcommand_cli_from_dict(
+                _COMMANDS | ({"run": _papers()} if arguments[:1] == ["run"] else {}),
+                prog="nrjax",
+                description="Simulate noise-reduction mechanisms and their ex-post privacy.",
+                args=arguments,
+            )
+        call()
     except KeyboardInterrupt as interrupt:
         print("; ".join(["nrjax: interrupted", *interrupt.args]), file=sys.stderr)
         return INTERRUPTED
@@ -314,13 +279,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"nrjax: error: {error}", file=sys.stderr)
         return _MISUSE
     return 0
-
-
-_COMMANDS: dict[str, tuple[type, Callable[[Any], None]]] = {
-    "run": (_Run, _run),
-    "resume": (_Resume, _resume),
-    "plot": (_Plot, _plot),
-    "summary": (_Summary, _summary),
-    "data": (_Data, _data),
-}
-"""The options of each command, and what it does."""

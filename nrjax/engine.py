@@ -1,10 +1,9 @@
-"""One trial: start, judge, advance, and the loops made of them.
+"""One trial: start, assess, judge, advance, and the loops made of them.
 
-A trial is `start` (the first release), then in turn `assess` (what is it worth?), `judge` (is that
-good enough? if not, which time comes next?) and `advance` (rewind to that time). The split lets
-`nrjax.simulation.montecarlo` assess the releases of many trials together.
+The split lets `nrjax.simulation` assess the releases of many trials together.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -25,8 +24,8 @@ _ROUNDING = 32
 class TrialState(NamedTuple):
     """A trial whose last release was at `time`; `next_time` is where it goes on.
 
-    The release is not kept beside the process that it follows from (`release_of`): it may be
-    large. `hypothesis` and `utility` are of the last release that was judged.
+    The release may be large, and follows from the process: `release_of`. `hypothesis` and `utility`
+    are of the last one that was judged.
     """
 
     key: Array
@@ -57,8 +56,7 @@ class Path(NamedTuple):
     status: Array
     """`Status` of the trial had it been judged at this step for the first time."""
 
-    def __repr__(self) -> str:
-        return representation(self)
+    __repr__ = representation
 
 
 def _epsilon(trial: Interaction, process: Any, time: Array) -> Array:
@@ -89,18 +87,13 @@ def release_of(trial: Interaction, process: Any) -> Array:
     return total + (lost + rest)
 
 
-def _unset(trial: Interaction, process: Any) -> Any:
-    """What stands for the hypothesis before the first one is made: NaN, or zero in integers."""
+def start(trial: Interaction, key: Array) -> TrialState:
+    """The first release, not judged yet; `key` is the trial's own."""
 
     def blank(leaf: Any) -> Array:
         number = jnp.nan if jnp.issubdtype(leaf.dtype, jnp.inexact) else 0
         return jnp.full(leaf.shape, number, leaf.dtype)
 
-    return jax.tree.map(blank, jax.eval_shape(lambda: assess(trial, jnp.int32(0), process))[0])
-
-
-def start(trial: Interaction, key: Array) -> TrialState:
-    """The first release, not judged yet; `key` is the trial's own."""
     dtype = trial.dtype
     schedule, time = trial.schedule.init()
     time = jnp.asarray(time, dtype)
@@ -110,6 +103,7 @@ def start(trial: Interaction, key: Array) -> TrialState:
     status = jnp.where(status == Status.RUNNING, trial.process.status(process), status)
     running = status == Status.RUNNING
     nan = jnp.asarray(jnp.nan, dtype)
+    hypothesis, _ = jax.eval_shape(lambda: assess(trial, jnp.int32(0), process))
     return TrialState(
         key=key,
         step=jnp.where(running, 0, -1).astype(jnp.int32),
@@ -118,7 +112,7 @@ def start(trial: Interaction, key: Array) -> TrialState:
         process=process,
         schedule=schedule,
         rule=trial.rule.init(role_key(key, Role.THRESHOLD), _epsilon(trial, process, safe)),
-        hypothesis=_unset(trial, process),
+        hypothesis=jax.tree.map(blank, hypothesis),
         utility=nan,
         epsilon=jnp.zeros((), dtype),
         status=status.astype(jnp.int32),
@@ -135,10 +129,9 @@ def assess(trial: Interaction, step: Array, process: Any) -> tuple[Any, Array]:
 def decide_from_bounds(trial: Interaction, state: TrialState) -> tuple[Array, Array]:
     """Whether bounds settle what the rule says of the present release, and a stand-in for it.
 
-    Rules are monotone, and answer alike under one key: what they say of both bounds they would say
-    of the utility in between. The stand-in is the bound that is further from the threshold, so that
-    another copy of the rule, which may round otherwise, gives it the same answer. NaNs settle
-    nothing; bounds the wrong way round are no bounds, and end the trial: their stand-in is NaN.
+    What a rule, monotone, says of both bounds it would say of the utility in between. The stand-in
+    is the bound further from the threshold: a copy of the rule that rounds otherwise gives it the
+    same answer. NaNs settle nothing; bounds the wrong way round end the trial by a stand-in NaN.
     """
     utility = trial.utility.at(state.step)
     release = release_of(trial, state.process)
@@ -203,18 +196,6 @@ def advance(trial: Interaction, state: TrialState) -> TrialState:
     return _where(running, advanced, state)
 
 
-def _test_epsilon(trial: Interaction, state: TrialState, mechanism: Array) -> Array:
-    """What the rule's answers cost."""
-    # The release at `step` has been judged however the trial ended: a failure to advance leaves the
-    # step before, and one at the start leaves -1.
-    stopped, answers = state.status == Status.STOPPED, state.step + 1
-    cost = jnp.asarray(trial.rule.cost(mechanism, stopped, answers), mechanism.dtype)
-    # A NaN has no sensitivity: that the trial ended on it is not covered by what the rule states.
-    broken = (state.status == Status.NAN_UTILITY) | (state.status == Status.INVALID_BOUNDS)
-    broken &= cost != 0
-    return jnp.where(broken, jnp.inf, cost)
-
-
 def finish(trial: Interaction, state: TrialState) -> Outcome:
     """The outcome of a trial that ended, or that ends here."""
     released = state.step >= 0
@@ -223,7 +204,14 @@ def finish(trial: Interaction, state: TrialState) -> Outcome:
         mechanism = jnp.maximum(mechanism, state.epsilon)
         broken = (state.status == Status.OVERFLOW) | (state.status == Status.INVALID_COST)
         mechanism = jnp.where(broken, jnp.inf, mechanism)
-    test = _test_epsilon(trial, state, mechanism)
+    # The release at `step` has been judged however the trial ended: a failure to advance leaves the
+    # step before, and one at the start leaves -1.
+    stopped, answers = state.status == Status.STOPPED, state.step + 1
+    cost = jnp.asarray(trial.rule.cost(mechanism, stopped, answers), mechanism.dtype)
+    # A NaN has no sensitivity: that the trial ended on it is not covered by what the rule states.
+    broken = (state.status == Status.NAN_UTILITY) | (state.status == Status.INVALID_BOUNDS)
+    broken &= cost != 0
+    test = jnp.where(broken, jnp.inf, cost)
     unknown = jnp.isnan(test) & (trial.guarantee is not None)
     wrong = released & ((test < 0) | unknown)
     test = jnp.where(wrong, jnp.inf, test)
@@ -253,31 +241,27 @@ def step(trial: Interaction, state: TrialState) -> TrialState:
 
 @jax.jit
 def _run_until(trial: Interaction, key: Array) -> Outcome:
-    state = jax.lax.while_loop(
-        lambda state: state.status == Status.RUNNING,
-        lambda state: step(trial, state),
-        start(trial, key),
-    )
-    return finish(trial, state)
+    def running(state: TrialState) -> Array:
+        return state.status == Status.RUNNING
+
+    begun = start(trial, key)
+    return finish(trial, jax.lax.while_loop(running, partial(step, trial), begun))
 
 
 def run_until(key: Array, interaction: Interaction) -> Outcome:
     """Run one trial until its stopping rule says yes or its schedule ends.
 
-    Works under `jit` and `vmap`; for many trials `nrjax.simulate` is faster, because a `vmap` of
-    this runs every trial as long as the slowest. Trial i of `simulate(key, interaction, ...)` is
-    `run_until(nrjax.trial_key(key, i), interaction)`. It has no useful gradient: where a trial
-    stops is a jump.
-
-    Under `jax_debug_nans`, a `jit` of one's own should return only what it needs: an outcome has
-    NaN where it has no guarantee or no shift. Inside `jax.shard_map` give that `check_vma=False`.
+    Works under `jit` and `vmap`; for many trials use `nrjax.simulate`, because a `vmap` of this
+    runs every trial as long as the slowest. It has no useful gradient: where a trial stops is a
+    jump. Under `jax_debug_nans`, a `jit` of one's own should return only what it needs: an outcome
+    has NaN where it has no guarantee or no shift. `jax.shard_map` needs `check_vma=False`.
 
     Args:
         key: the trial's own key; two calls with one key share their random bits.
         interaction: what is run.
 
     Returns:
-        The outcome; exhaustion and failures are its `status`, never an exception.
+        The outcome; exhaustion and failures are its `status`.
 
     Raises:
         ValueError: `key` is not a key, or `interaction` is none.
@@ -305,8 +289,7 @@ def path(trial: Interaction, key: Array, length: int) -> Path:
         seen = finish(trial, judged._replace(status=status))
         # Judged again as if the rule had said no, to learn whether the schedule goes on.
         more = _time_status(judged.next_time, judged.time)
-        seen_release = release_of(trial, state.process)
-        _, _, done = trial.schedule.next(state.schedule, seen_release)
+        done = trial.schedule.next(state.schedule, release_of(trial, state.process))[2]
         more = jnp.where(done, Status.EXHAUSTED, more).astype(jnp.int32)
         going = judged._replace(status=jnp.where(stopped, more, judged.status))
         record = Path(**{name: getattr(seen, name) for name in Path._fields})

@@ -52,19 +52,21 @@ def step_key(key: Array, step: Array | int) -> Array:
     return jax.random.fold_in(key, step)
 
 
+def abstract_key() -> Any:
+    """Shape and dtype of a key."""
+    return jax.eval_shape(lambda: jax.random.key(0))
+
+
 def is_key(value: Any) -> bool:
     """Whether an array holds typed random keys."""
     return jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
 def check_key(key: Any) -> Array:
-    """A single typed threefry key; raw key data are wrapped.
+    """A single typed threefry key; raw key data are wrapped; a `ValueError` for anything else.
 
     Other generators draw a whole batch from one lane's key under `vmap`: a trial would depend on
     its neighbours, and their law is wrong as soon as lanes are reused.
-
-    Raises:
-        ValueError: `key` is something else.
     """
     if isinstance(key, jax.Array) and is_key(key):
         check(key.shape == (), "key", key, "a single key, not a batch of them")
@@ -72,9 +74,8 @@ def check_key(key: Any) -> Array:
         known = is_written_out(key) or str(jax.random.key_impl(key)) == _GENERATOR
         check(known, "key", key, right)
         return key
-    is_raw = (
-        isinstance(key, (jax.Array, np.ndarray)) and key.dtype == np.uint32 and key.shape == (2,)
-    )
+    is_array = isinstance(key, (jax.Array, np.ndarray))
+    is_raw = is_array and key.dtype == np.uint32 and key.shape == (2,)
     check(is_raw, "key", key, "a JAX random key, such as jax.random.key(0)")
     return jax.random.wrap_key_data(jnp.asarray(key), impl=_GENERATOR)
 

@@ -2,7 +2,6 @@
 
 import importlib.util
 import threading
-from typing import Any
 
 try:
     import rich.console
@@ -19,7 +18,7 @@ _PAUSE = 10.0
 """Seconds without a line after which a log gets one."""
 
 
-class Bar:
+class _Bar:
     """Progress with trials per second and time left; a `Progress` of studies."""
 
     def __init__(self, console: rich.console.Console):
@@ -31,10 +30,9 @@ class Bar:
             rich.progress.TimeRemainingColumn(),
             console=console,
         )
-        self._tasks: list[Any] = []
         self._trials, self._seconds = 0, 0.0
 
-    def __enter__(self) -> "Bar":
+    def __enter__(self) -> "_Bar":
         self._bar.start()
         return self
 
@@ -44,22 +42,19 @@ class Bar:
     def begin(self, case: str, name: str, trials: int, done: int) -> None:
         """A new line for this pass; the oldest goes where there are many."""
         self._trials, self._seconds = 0, 0.0
-        if len(self._tasks) >= _LINES:
-            self._bar.remove_task(self._tasks.pop(0))
+        if len(self._bar.task_ids) >= _LINES:
+            self._bar.remove_task(self._bar.task_ids[0])
         rate = "there already" if done == trials else "compiling"
-        self._tasks.append(
-            self._bar.add_task(f"{case} {name}", total=trials, completed=done, rate=rate)
-        )
+        self._bar.add_task(f"{case} {name}", total=trials, completed=done, rate=rate)
 
     def advance(self, trials: int, seconds: float) -> None:
-        """More trials are done."""
         self._trials += trials
         self._seconds += seconds
         rate = f"{self._trials / self._seconds:,.0f} trials/s"
-        self._bar.update(self._tasks[-1], advance=trials, rate=rate)
+        self._bar.update(self._bar.task_ids[-1], advance=trials, rate=rate)
 
 
-class Lines:
+class _Lines:
     """The same for a log, where nothing can be redrawn.
 
     A line when a pass begins, one when it ends, and one every ten seconds in between, also while
@@ -68,13 +63,12 @@ class Lines:
 
     def __init__(self, console: rich.console.Console):
         self._console = console
-        self._name = ""
+        self._name, self._seconds = "", 0.0
         self._trials = self._done = self._new = 0
-        self._seconds = 0.0
         self._told = threading.Condition()
         self._ended = False
 
-    def __enter__(self) -> "Lines":
+    def __enter__(self) -> "_Lines":
         threading.Thread(target=self._tick, daemon=True).start()
         return self
 
@@ -90,14 +84,12 @@ class Lines:
                     self._tell()
 
     def begin(self, case: str, name: str, trials: int, done: int) -> None:
-        """A pass begins."""
         with self._told:
             self._name, self._trials, self._done = f"{case} {name}".strip(), trials, done
             self._new, self._seconds = 0, 0.0
             self._tell("there already" if done == trials else "compiling")
 
     def advance(self, trials: int, seconds: float) -> None:
-        """More trials are done."""
         with self._told:
             self._done += trials
             self._new += trials
@@ -116,12 +108,9 @@ class Lines:
         self._told.notify()
 
 
-def progress(console: rich.console.Console | None = None) -> Bar | Lines:
+def progress(console: rich.console.Console | None = None) -> _Bar | _Lines:
     """Bars on a terminal, and in a notebook that has ipywidgets; lines anywhere else."""
     console = rich.console.Console() if console is None else console
-    drawn = console.is_jupyter and importlib.util.find_spec("ipywidgets") is not None
-    return (
-        Bar(console)
-        if drawn or (console.is_terminal and not console.is_jupyter)
-        else Lines(console)
-    )
+    widgets = importlib.util.find_spec("ipywidgets") is not None
+    drawn = widgets if console.is_jupyter else console.is_terminal
+    return _Bar(console) if drawn else _Lines(console)

@@ -1,9 +1,9 @@
 """Parameter classes: frozen dataclasses that are pytrees, each class kept apart from the others.
 
-With `jax.tree_util.register_dataclass` (jaxlib 0.10) the tree structures of two different classes
-compare equal where their leaves and static fields do, and only their hashes differ. A compiled
-function may then be served to the other class: now and then a Laplace process would run as a
-Brownian one, a boundary as another. Structures registered by functions compare their class.
+With `jax.tree_util.register_dataclass` (jaxlib 0.10) the structures of two classes compare equal
+where their leaves and static fields do, only their hashes differ: a compiled function may be served
+to the other class, a Laplace process run as a Brownian one. Those registered by functions compare
+their class.
 """
 
 import dataclasses
@@ -16,11 +16,7 @@ from nrjax._shown import representation
 
 
 def static(**options: Any) -> Any:
-    """A dataclass field that is part of the structure: hashable, and never traced.
-
-    Args:
-        options: of `dataclasses.field`, such as a default.
-    """
+    """A dataclass field, with these options, that is part of the structure: hashable."""
     return dataclasses.field(metadata={"static": True}, **options)
 
 
@@ -28,10 +24,9 @@ def static(**options: Any) -> Any:
 class Pytree:
     """Base of parameter classes: what derives from it is a frozen dataclass and a pytree.
 
-    Fields are leaves, or subtrees, unless they are `nrjax.static()`. The constructor runs when a
-    person calls it, not when JAX puts a value together again; so it may check and derive. The
-    engine brings Python numbers among the leaves to its float dtype: what is used as an index, or
-    by Python's `if`, should be static.
+    Fields are leaves, or subtrees, unless they are `nrjax.static()`. The constructor may check and
+    derive: JAX does not run it. The engine brings Python numbers among the leaves to its float
+    dtype: what is used as an index, or by Python's `if`, should be static.
 
         class Distance(nrjax.Utility):
             target: Array
@@ -40,12 +35,11 @@ class Pytree:
 
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__()
+        inherited = getattr(cls, "__dataclass_fields__", {})
         for name in vars(cls).get("__annotations__", {}):
-            if name not in vars(cls) and hasattr(cls, name):
-                # A base's own value stands for those that lack the field; it is no default of it.
-                inherited = name in getattr(cls, "__dataclass_fields__", {})
-                if not inherited:
-                    setattr(cls, name, dataclasses.field())
+            # A base's own value stands for those that lack the field; it is no default of it.
+            if name not in vars(cls) and name not in inherited and hasattr(cls, name):
+                setattr(cls, name, dataclasses.field())
         dataclasses.dataclass(frozen=True, repr=False, **options)(cls)
         _register(cls)
 
@@ -53,12 +47,10 @@ class Pytree:
 
 
 def _register(cls: type) -> None:
-    def flatten(value: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        data, fixed = _names(cls)
-        leaves = tuple([getattr(value, name) for name in data])
-        return leaves, tuple([getattr(value, name) for name in fixed])
+    def flatten(value: Any) -> Any:
+        return tuple([tuple([getattr(value, name) for name in names]) for names in _names(cls)])
 
-    def flatten_with_keys(value: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    def flatten_with_keys(value: Any) -> Any:
         leaves, rest = flatten(value)
         keys = map(jax.tree_util.GetAttrKey, _names(cls)[0])
         return tuple(zip(keys, leaves, strict=True)), rest
@@ -76,12 +68,8 @@ def _register(cls: type) -> None:
 
 @functools.cache
 def _names(cls: type) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Fields that are leaves, and those that are static.
-
-    Looked up when first used: a class that is sent to another process gets its fields there only
-    after it was made.
-    """
-    fields: Any = dataclasses.fields(cls)
-    data = tuple(field.name for field in fields if not field.metadata.get("static", False))
-    fixed = tuple(field.name for field in fields if field.metadata.get("static", False))
-    return data, fixed
+    """Leaves and static fields, looked up late: a class sent to a process gets fields after it."""
+    data, fixed = [], []
+    for field in dataclasses.fields(cls):  # pyright: ignore[reportArgumentType]
+        (fixed if field.metadata.get("static", False) else data).append(field.name)
+    return tuple(data), tuple(fixed)

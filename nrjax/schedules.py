@@ -22,30 +22,8 @@ from nrjax.pytrees import static
 from nrjax.types import Guarantee, Schedule
 
 
-def _levels(
-    low: ArrayLike, high: ArrayLike, levels: int, to_scale: Callable, from_scale: Callable
-) -> Any:
-    """`levels` epsilons from `low` to `high`, equally spaced on a scale; the ends are exact."""
-    check_integer("levels", levels, 1)
-    low_number = check_positive("low", low)
-    high_number = check_numbers("high", high, np.isfinite, "finite")
-    if low_number is None or high_number is None:
-        xp: Any = jnp
-    else:
-        xp, low, high = np, float(low_number), float(high_number)
-        check(high > low or (levels == 1 and high == low), "high", high, f"above low = {low!r}")
-    spaced = from_scale(xp, xp.linspace(to_scale(xp, low), to_scale(xp, high), levels))
-    if xp is np:
-        spaced = np.clip(spaced, low, high)
-        spaced[0], spaced[-1] = low, (high if levels > 1 else low)
-    return spaced
-
-
 class Grid(Schedule):
-    """Times fixed in advance, falling.
-
-    The constructor takes the times themselves; the other constructors take levels of epsilon and
-    ask a guarantee for the times that they buy.
+    """Times fixed in advance, falling; or those that a guarantee gives for levels of epsilon.
 
     Attributes:
         times: shape (levels,), each positive and none larger than the one before.
@@ -77,26 +55,36 @@ class Grid(Schedule):
     ) -> "Grid":
         """`levels` epsilons from `low` to `high` in equal ratios."""
         return cls._of(
-            guarantee,
-            _levels(low, high, levels, lambda xp, e: xp.log(e), lambda xp, e: xp.exp(e)),
+            guarantee, low, high, levels, lambda xp, e: xp.log(e), lambda xp, e: xp.exp(e)
         )
 
     @classmethod
     def linear(cls, guarantee: Guarantee, low: ArrayLike, high: ArrayLike, levels: int) -> "Grid":
         """`levels` epsilons from `low` to `high` in equal steps."""
-        return cls._of(guarantee, _levels(low, high, levels, lambda xp, e: e, lambda xp, e: e))
+        return cls._of(guarantee, low, high, levels, lambda xp, e: e, lambda xp, e: e)
 
     @classmethod
     def squared(cls, guarantee: Guarantee, low: ArrayLike, high: ArrayLike, levels: int) -> "Grid":
         """`levels` epsilons from `low` to `high` whose squares are in equal steps."""
-        return cls._of(
-            guarantee, _levels(low, high, levels, lambda xp, e: e * e, lambda xp, e: xp.sqrt(e))
-        )
+        return cls._of(guarantee, low, high, levels, lambda xp, e: e * e, lambda xp, e: xp.sqrt(e))
 
     @classmethod
-    def _of(cls, guarantee: Guarantee, epsilons: Any) -> "Grid":
+    def _of(
+        cls, guarantee: Guarantee, low: Any, high: Any, levels: int, to: Callable, back: Callable
+    ) -> "Grid":
+        """The times of epsilons equally spaced on a scale, of which the ends are exact."""
+        check_integer("levels", levels, 1)
+        ends = check_positive("low", low), check_numbers("high", high, np.isfinite, "finite")
+        xp: Any = jnp
+        if ends[0] is not None and ends[1] is not None:
+            xp, low, high = np, float(ends[0]), float(ends[1])
+            check(high > low or (levels == 1 and high == low), "high", high, f"above low = {low!r}")
+        spaced = back(xp, xp.linspace(to(xp, low), to(xp, high), levels))
+        if xp is np:
+            spaced = np.clip(spaced, low, high)
+            spaced[0], spaced[-1] = low, (high if levels > 1 else low)
         check(hasattr(guarantee, "time"), "guarantee", guarantee, "one, whose time can be asked")
-        times = guarantee.time(epsilons)
+        times = guarantee.time(spaced)
         number = concrete(times)
         if number is None:
             return cls(jax.lax.cummin(times))
@@ -119,7 +107,6 @@ class Grid(Schedule):
 
     def next(self, state: Array, release: Array) -> tuple[Array, Array, Array]:
         """The next time of the grid; done after the last."""
-        del release
         times = jnp.asarray(self.times)
         following = state + 1
         last = self.max_steps - 1

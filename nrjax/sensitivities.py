@@ -7,17 +7,13 @@ from nrjax._numerics import check, check_positive
 Norm = Literal["l1", "l2"]
 Noise = Literal["gaussian", "laplace"]
 
-_NORMS: dict[str, Norm] = {"gaussian": "l2", "laplace": "l1"}
+NORMS: dict[str, Norm] = {"gaussian": "l2", "laplace": "l1"}
 
 
 def norm_of(noise: str) -> Norm:
-    """The norm that a kind of noise is scaled by.
-
-    Raises:
-        ValueError: `noise` is neither "gaussian" nor "laplace".
-    """
-    check(noise in _NORMS, "noise", noise, "'gaussian' or 'laplace'")
-    return _NORMS[noise]
+    """The norm that a kind of noise, "gaussian" or "laplace", is scaled by."""
+    check(noise in NORMS, "noise", noise, "'gaussian' or 'laplace'")
+    return NORMS[noise]
 
 
 class Sensitivity(float):

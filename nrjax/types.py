@@ -1,8 +1,6 @@
-"""The interfaces between the parts of a trial, and its result; no mathematics here.
+"""The interfaces between the parts of a trial, written for ONE trial, and its result.
 
-Everything is written for ONE trial; `nrjax.simulation` does the batching. What derives from an
-interface is a frozen dataclass and a pytree, so one can `vmap` over a sensitivity without
-retracing; loop states are `NamedTuple`s.
+What derives from one is a frozen dataclass and a pytree; loop states are `NamedTuple`s.
 """
 
 import abc
@@ -42,10 +40,7 @@ class Status(enum.IntEnum):
 
 
 class NoiseProcess(Pytree, abc.ABC):
-    """A Markov noise process watched from large times (much noise) to small ones.
-
-    A process overrides `init`, `rewind` and `value`, and what it knows of the rest.
-    """
+    """A Markov noise process watched from large times (much noise) to small ones."""
 
     shape = ()
     """Shape of the noise, and of the private value it is added to; a static field, usually."""
@@ -80,23 +75,20 @@ class NoiseProcess(Pytree, abc.ABC):
     def privacy_loss(self, state: Any, shift: ArrayLike) -> Array:
         """Realised privacy loss, a scalar, against `shift = f(x) - f(x')` of shape `shape`.
 
-        Of a process that does not override it the loss is not to be had: a shift is refused.
+        A process that does not override it refuses a shift.
         """
-        del state
         return jnp.full((), jnp.nan, jnp.result_type(shift, float))
 
     def composed_time(self, state: Any, time: Array) -> Array:
         """Time of the one release that would cost as much as all so far, rounded down.
 
-        By default the present `time`: the last release of a noise-reduction chain costs as much as
-        all. One whose releases are no such chain (`nrjax.IndependentLaplace`) overrides it.
+        By default the present `time`, since the last release of a noise-reduction chain costs as
+        much as all; other processes (`nrjax.IndependentLaplace`) override it.
         """
-        del state
         return time
 
     def status(self, state: Any) -> Array:
         """`Status.RUNNING` (int32 scalar) while the state has the stated law, else the failure."""
-        del state
         return jnp.int32(Status.RUNNING)
 
 
@@ -136,11 +128,9 @@ class Guarantee(Pytree, abc.ABC):
         """Smallest time that costs at most `epsilon`, rounded to more noise; elementwise.
 
         Raises:
-            ValueError: no time of the dtype costs as little as `epsilon`, when concrete (under a
-                trace the result is infinite instead, which the engine reports as
-                `Status.NO_TIME`); or it is not overridden, as a grid of epsilons needs it to be.
+            ValueError: no time of the dtype costs as little as a concrete `epsilon` (of a traced
+                one it is infinite: `Status.NO_TIME`); or it is not overridden.
         """
-        del epsilon
         raise ValueError(f"guarantee = {self!r}: must say which time costs an epsilon, for a grid")
 
     delta = 0.0
@@ -157,6 +147,8 @@ class Schedule(Pytree, abc.ABC):
 
     noise = None
     """The noise that it is made for; None: for any."""
+    sensitivity = None
+    """Of the private value, where it pays for releases; None: not stated."""
     for_chains: ClassVar[bool] = False
     """Whether what it hands out is for noise-reduction chains alone, as what a filter pays for."""
     last_time = None
@@ -192,35 +184,30 @@ class Utility(Pytree, abc.ABC):
 
     def at(self, step: Array) -> "Utility":
         """The utility of one step; by default the same one at each."""
-        del step
         return self
 
     def bounds(self, hypothesis: Any) -> tuple[Any, Any]:
         """Lower and upper bound of `evaluate`, much cheaper than that; NaN where that may be.
 
-        They hold for what `evaluate` computes: its rounding is included, in any batch, and that of
-        a hypothesis which another program may make with other last bits (so `evaluate` twice is
-        none). Where a rule says the same of both, `simulate` spares itself `evaluate`, but for the
-        release that a trial ends on. By default there are none.
+        They include the rounding of `evaluate`, in any batch, and that of a hypothesis which
+        another program may make with other last bits (so `evaluate` twice is none). Where a rule
+        says the same of both, `simulate` evaluates only the release that a trial ends on.
         """
-        del hypothesis
         return -jnp.inf, jnp.inf
 
     def ceiling(self, release: Array) -> Any:
         """Upper bound of the utility of what a release gives, rounding included; NaN where that is.
 
-        Where a rule says no even to that, `simulate` spares itself `hypothesis` and `evaluate`. By
-        default there is none. Not asked for where there are `bounds`.
+        Where a rule says no even to that, `simulate` spares itself `hypothesis` and `evaluate`.
+        Not asked for where there are `bounds`.
         """
-        del release
         return jnp.inf
 
 
 class StoppingRule(Pytree, abc.ABC):
-    """Says after each release whether it is good enough.
+    """Says after each release whether it is good enough; `step` is monotone in `utility`.
 
-    `step` is monotone in `utility`. A rule whose new state depends on `utility` is never told
-    bounds of it.
+    A rule whose new state depends on `utility` is never told bounds of it.
     """
 
     uses_epsilon: ClassVar[bool] = False
@@ -245,14 +232,12 @@ class StoppingRule(Pytree, abc.ABC):
         """What testing adds to the ex-post epsilon when the releases cost `epsilon`.
 
         `stopped` says whether the last answer was yes; without one there were only noes. `answers`
-        (int32) is the number of releases it has judged: `step + 1` however the trial ended, since
-        a process that fails to advance leaves the release before, and 0 where it failed at its
-        start; a query at which the rule itself failed is counted too.
+        (int32) is the number of releases it has judged, 0 where the trial failed at its start; a
+        query at which the rule itself failed is counted too.
         """
 
     def status(self, state: Any) -> Array:
         """`Status.RUNNING` (int32 scalar) while it has the stated law, else the failure."""
-        del state
         return jnp.int32(Status.RUNNING)
 
 
@@ -293,14 +278,9 @@ class Outcome(NamedTuple):
 
     @property
     def stopping_epsilon(self) -> Array:
-        """`epsilon`, infinite where the trial did not stop or has no number.
-
-        A trial that never reached its goal has not bought it at any finite price, whatever its
-        releases cost; its quantiles are what tables and figures show.
-        """
+        """`epsilon`, infinite where the trial did not stop (no finite price bought its goal)."""
         epsilon = jnp.asarray(self.epsilon)
         finite = self.stopped & ~jnp.isnan(epsilon)
         return jnp.where(finite, epsilon, jnp.asarray(jnp.inf, epsilon.dtype))
 
-    def __repr__(self) -> str:
-        return representation(self)
+    __repr__ = representation

@@ -40,22 +40,17 @@ class UtilitySequence(Utility, Generic[U]):
 
     @classmethod
     def of(cls, utilities: Sequence[U], sensitivity: Any = None) -> "UtilitySequence[U]":
-        """The sequence of these utilities, in the order of the steps.
-
-        Without `sensitivity` the largest of their own is taken, where all state one.
+        """The sequence of these utilities; `sensitivity` None is the largest, if all state one.
 
         Raises:
             ValueError: there are none, they differ in class or shapes or hold no arrays, or
                 `sensitivity` is below what one of them states.
         """
         check(len(utilities) > 0, "utilities", utilities, "at least one")
-        shapes = {
-            (jax.tree.structure(one), tuple(np.shape(leaf) for leaf in jax.tree.leaves(one)))
-            for one in utilities
-        }
+        shapes = {(jax.tree.structure(u), *map(np.shape, jax.tree.leaves(u))) for u in utilities}
         check(len(shapes) == 1, "utilities", list(utilities), "of one class and one set of shapes")
-        leaves = jax.tree.leaves(utilities[0])
-        check(len(leaves) > 0, "utilities", list(utilities), "made of arrays")
+        made = len(jax.tree.leaves(utilities[0])) > 0
+        check(made, "utilities", list(utilities), "made of arrays")
         own = [concrete(one.sensitivity) for one in utilities]
         largest = max((float(np.max(number)) for number in own if number is not None), default=0.0)
         if sensitivity is None and all(number is not None for number in own):

@@ -7,6 +7,7 @@ import matplotlib.image
 import numpy as np
 from matplotlib.collections import PolyCollection
 
+from nrjax.study.case import FIELDS
 from nrjax.study.layout import Case, Coordinate, Pass, Variable
 from nrjax.study.results import Results
 from nrjax.study.store import Store
@@ -20,13 +21,17 @@ def invented(folder, cases, reporting=None, **facts):
         cases: by name, the labels and the arrays of a pass `outcome`, trials first.
         reporting: what tells of them.
         facts: what else the store holds; `along`, by the name of the second axis, are what is told
-            along it: a name, and the numbers.
+            along it: a name, and the numbers; `seconds` are those of a run and of compilation.
     """
-    along = facts.pop("along", {})
+    along, seconds = facts.pop("along", {}), facts.pop("seconds", ())
     made = []
     for name, (labels, arrays) in cases.items():
         variables = {
-            key: Variable(array.dtype.name, tuple(zip(along, array.shape[1:], strict=False)))
+            key: Variable(
+                array.dtype.name,
+                tuple(zip(along, array.shape[1:], strict=False)),
+                FIELDS.get(key, {}),
+            )
             for key, array in arrays.items()
         }
         trials = len(arrays[next(iter(arrays))])
@@ -35,7 +40,7 @@ def invented(folder, cases, reporting=None, **facts):
     store = Store.create(folder, facts, made)
     with store.writer() as writer:
         for name, (_, arrays) in cases.items():
-            writer.write(name, "outcome", 0, arrays)
+            writer.write(name, "outcome", 0, arrays, *seconds)
     return Results(store, reporting)
 
 

@@ -23,6 +23,15 @@ class Distance(nrjax.Utility):
         return jnp.where(jnp.any(hypothesis > self.broken), jnp.nan, -distance)
 
 
+class Ceiled(Distance):
+    """With a ceiling, `slack` too high; a negative slack is a false promise."""
+
+    slack: Any = 0.3
+
+    def ceiling(self, release):
+        return self.evaluate(release) + self.slack
+
+
 class Planted(nrjax.Guarantee):
     """A guarantee with a fault: the epsilon of another one, times a factor; of no stated value."""
 
@@ -56,6 +65,11 @@ def scalar(times=None, threshold=-0.5, **changes):
         "rule": nrjax.PublicThreshold(threshold),
     }
     return parts | changes
+
+
+def interaction(*given, **changes):
+    """An `Interaction` of `scalar`'s arguments; `shift` and `max_steps` among the changes."""
+    return nrjax.Interaction(**scalar(*given, **changes))
 
 
 def doubling(times, **changes):

@@ -36,10 +36,11 @@ def rows(quick):
 @pytest.fixture
 def known(tmp_path, monkeypatch):
     """Benchmarks of our own, without JAX."""
-    for name, text in (("sound", SOUND), ("lacking", LACKING), ("broken", BROKEN)):
+    texts = {"sound": SOUND, "lacking": LACKING, "broken": BROKEN}
+    for name, text in texts.items():
         (tmp_path / f"{name}_benchmark.py").write_text(text)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    return {name: f"{name}_benchmark" for name in ("sound", "lacking", "broken")}
+    return {name: f"{name}_benchmark" for name in texts}
 
 
 def cells(line):
@@ -92,14 +93,8 @@ def test_every_claim_has_a_line_of_its_own():
 
 def run_quick(*names):
     """The lines of the real table."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "benchmarks", *names, "--quick"],
-        capture_output=True,
-        text=True,
-        timeout=500,
-        cwd=ROOT,
-        check=False,
-    )
+    asked = [sys.executable, "-m", "benchmarks", *names, "--quick"]
+    ended = subprocess.run(asked, capture_output=True, text=True, timeout=500, cwd=ROOT)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return [cells(line) for line in ended.stdout.splitlines()[1:]]
 

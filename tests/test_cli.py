@@ -1,6 +1,5 @@
 """The command: its help, runs of a paper's study and of one's own, and looking at their results."""
 
-import io
 import json
 import os
 import subprocess
@@ -9,11 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import rich.console
 
 import nrjax
 from nrjax.cli import main
-from nrjax.progress import progress
 from nrjax.study.store import Store
 from tests.problems import small_data
 
@@ -127,12 +124,17 @@ def test_results_are_taken_up_and_added_to(folder, capsys, monkeypatch):
     data = Path("number.txt").rename("kept.txt")
     capsys.readouterr()
 
-    # A chunk is lost: nothing is drawn or told of a part, and without its data nothing is run.
+    # As if it were killed: nothing is drawn or told of a part, and without its data nothing is run.
     sorted(Path("out").glob("results/*/outcome/*.npz"))[1].unlink()
-    for command in ("summary", "plot"):
-        assert main([command, "out"]) == 2
+    Path("out/summary.json").unlink()
+    for call, said in (
+        (lambda: main(["summary", "out"]), "is not finished: finish it with `nrjax resume out`"),
+        (lambda: main(["plot", "out"]), "is not finished: finish it with `nrjax resume out`"),
+        (run, "(unfinished): take them up again with `nrjax resume out`"),
+    ):
+        assert call() == 2
         error = capsys.readouterr().err
-        assert "is not finished: finish it with `nrjax resume out`" in error
+        assert said in error
         assert error.count("\n") == 1
     assert main(["resume", "out"]) == 2
     assert "number.txt" in capsys.readouterr().err
@@ -227,25 +229,6 @@ def test_help_names_what_there_is(folder, arguments, words, capsys):
         assert word in printed
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        [],
-        ["run"],
-        ["run", "nothing"],
-        ["run", "whitehouse2022"],
-        ["run", "whitehouse2022", "--out", "x", "--mechanism", "gauss"],
-        ["run", "whitehouse2022", "--out", "x", "--trials", "many"],
-        ["run", "ligett2017", "--out", "x", "--constants", "printed"],
-    ],
-)
-def test_calls_that_cannot_be_parsed_exit_with_2(arguments, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    assert stop.value.code == 2
-    assert "Traceback" not in "".join(capsys.readouterr())
-
-
 def test_data_lists_the_data_sets(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("NRJAX_CACHE", str(tmp_path))
     assert main(["data"]) == 0
@@ -268,21 +251,3 @@ def test_the_command_can_be_run(command):
         env=os.environ | {"PATH": beside},
     )
     assert (result.returncode, result.stdout) == (0, f"nrjax {nrjax.__version__}\n"), result.stderr
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_progress_is_drawn_on_a_terminal_and_told_in_a_log(terminal):
-    out = io.StringIO()
-    console = rich.console.Console(file=out, force_terminal=terminal, width=100)
-    with progress(console) as told:
-        told.begin("case", "outcome", 30, 10)
-        told.advance(5, 0.5)
-        told.advance(15, 1.5)
-    said = out.getvalue()
-    assert "10 trials/s" in said
-    lines = [
-        "case outcome: 10 of 30 trials, compiling",
-        "case outcome: 30 of 30 trials, 10 trials/s",
-    ]
-    assert ("30/30" in said) == terminal
-    assert (said.splitlines() == lines) != terminal

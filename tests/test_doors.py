@@ -4,6 +4,7 @@ import dataclasses
 from functools import partial
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,36 +12,36 @@ import pytest
 
 import nrjax
 from nrjax.erm import LogisticProblem, RidgeProblem
-from nrjax.stopping import LaplaceTests, first_yes
+from nrjax.stopping import first_yes
 from nrjax.types import Status
-from tests.problems import Distance, Planted, scalar
+from tests.problems import Ceiled, Distance, Planted, interaction, scalar
 
 KEY = jax.random.key(3)
-OBJECTS = (None, "0.5", np.array([None]), np.array(["1"]), 1j, [1.0, 2.0])
 
-CONSTRUCTORS = [
+
+def run(key=KEY, *given, **changes):
+    return nrjax.run_until(key, interaction(*given, **changes))
+
+
+def simulate(trials, **changes):
+    return nrjax.simulate(KEY, interaction(**changes), trials=trials)
+
+
+OBJECTS = (None, "0.5", np.array([None]), np.array(["1"]), 1j, [1.0, 2.0])
+X, Y = np.ones((4, 2)) / 2, np.array([1.0, -1.0, 1.0, -1.0])
+PURE = nrjax.PureGuarantee(1.0)
+
+CALLS = [
     ("sensitivity", nrjax.PureGuarantee),
     ("sensitivity", lambda bad: nrjax.LinearBoundary(bad, 1e-6, 1.0, 10.0)),
     ("delta", lambda bad: nrjax.LinearBoundary(1.0, bad, 1.0, 10.0)),
     ("rho", lambda bad: nrjax.MixtureBoundary(1.0, 1e-6, bad)),
     ("sensitivity", lambda bad: nrjax.AboveThreshold(0.0, bad, 0.5)),
     ("epsilon", lambda bad: nrjax.AboveThreshold(0.0, 1.0, bad)),
-    ("epsilon", lambda bad: LaplaceTests(0.0, 1.0, bad)),
+    ("epsilon", lambda bad: nrjax.LaplaceTests(0.0, 1.0, bad)),
     ("sensitivity", lambda bad: nrjax.ReducedAboveThreshold(0.0, bad)),
-]
-
-
-@pytest.mark.parametrize("bad", OBJECTS, ids=repr)
-@pytest.mark.parametrize(("name", "build"), CONSTRUCTORS)
-def test_parameters_are_numbers(name, build, bad):
-    with pytest.raises(ValueError, match=rf"^{name} = .*: must be "):
-        build(bad)
-
-
-X, Y = np.ones((4, 2)) / 2, np.array([1.0, -1.0, 1.0, -1.0])
-PURE = nrjax.PureGuarantee(1.0)
-
-CALLS = [
+    ("threshold", nrjax.PublicThreshold),
+    ("threshold", lambda bad: nrjax.AboveThreshold(bad, 1.0, 1.0)),
     ("labels", lambda bad: LogisticProblem.fit(X, bad, 0.1)),
     ("labels", lambda bad: RidgeProblem.fit(X, bad, 0.1)),
     ("features", lambda bad: RidgeProblem.fit(bad, Y, 0.1)),
@@ -56,13 +57,12 @@ CALLS = [
     ("rate1", lambda bad: nrjax.Skellam((), bad, 1.0)),
     ("eta", lambda bad: nrjax.LaplaceJumps((), bad, 2.0)),
     ("rule", lambda bad: first_yes(KEY, bad, [1.0])),
-    (
-        "max_steps",
-        lambda bad: nrjax.run_until(KEY, nrjax.Interaction(**scalar(), max_steps=bad or "")),
-    ),
-    ("trials", lambda bad: nrjax.simulate(KEY, nrjax.Interaction(**scalar()), trials=bad)),
-    ("key", lambda bad: nrjax.run_until(bad, nrjax.Interaction(**scalar()))),
-    ("process", lambda bad: nrjax.run_until(KEY, nrjax.Interaction(**scalar(process=bad)))),
+    ("utilities", lambda bad: first_yes(KEY, nrjax.PublicThreshold(0.0), bad)),
+    ("value", lambda bad: interaction(value=bad)),
+    ("max_steps", lambda bad: interaction(max_steps=bad or "")),
+    ("trials", simulate),
+    ("key", run),
+    ("process", lambda bad: interaction(process=bad)),
 ]
 
 
@@ -73,22 +73,18 @@ def test_what_is_no_number_is_named(name, call, bad):
         call(bad)
 
 
+@pytest.mark.parametrize("bad", OBJECTS, ids=repr)
+def test_parameters_are_numbers(bad):
+    for name, build in CALLS[:8]:
+        with pytest.raises(ValueError, match=rf"^{name} = .*: must be "):
+            build(bad)
+
+
 def test_epsilons_of_queries_are_numbers():
     rule = nrjax.ReducedAboveThreshold(0.0, 1.0)
     for bad in ("ab", [None, None], ["a", "b"], [1j, 2j], [1.0], [1.0, 0.5]):
         with pytest.raises(ValueError, match=r"^epsilons (= .*: must be|has shape)"):
             first_yes(KEY, rule, [1.0, 2.0], bad)
-
-
-@pytest.mark.parametrize("bad", OBJECTS[:-1], ids=repr)
-def test_thresholds_and_values_are_numbers(bad):
-    for kind in (nrjax.PublicThreshold, lambda bad: nrjax.AboveThreshold(bad, 1.0, 1.0)):
-        with pytest.raises(ValueError, match=r"^threshold = .*: must be a number"):
-            kind(bad)
-    with pytest.raises(ValueError, match=r"^value = .*: must be numbers"):
-        nrjax.run_until(KEY, nrjax.Interaction(**scalar(value=bad)))
-    with pytest.raises(ValueError, match=r"^utilities "):
-        first_yes(KEY, nrjax.PublicThreshold(0.0), bad)
 
 
 def Part(other, name, gives):
@@ -108,95 +104,73 @@ def step_gives(answer):
     return lambda step, *arguments: answer(*step(*arguments))
 
 
-PROCESS, GUARANTEE = nrjax.Brownian(()), scalar()["guarantee"]
-GRID, RULE, UTILITY = nrjax.Grid([4.0, 2.0]), nrjax.PublicThreshold(-0.5), Distance(3.0)
+def twice(method, *arguments):
+    return jnp.stack([method(*arguments)] * 2)
+
+
+PARTS = {
+    "process": nrjax.Brownian(()),
+    "guarantee": scalar()["guarantee"],
+    "schedule": nrjax.Grid([4.0, 2.0]),
+    "utility": Distance(3.0),
+    "rule": nrjax.PublicThreshold(-0.5),
+}
+GUARANTEE, RULE = PARTS["guarantee"], PARTS["rule"]
 
 RESULTS = [
-    ("process", PROCESS, "value", lambda f, s: jnp.stack([f(s)] * 2), "gives float.*: must be a s"),
-    (
-        "process",
-        PROCESS,
-        "rewind",
-        lambda f, k, s, t: f(k, s, t).value,
-        "must be that of its first",
-    ),
-    (
-        "process",
-        PROCESS,
-        "status",
-        lambda f, s: None,
-        "status gives None: must be a scalar, an int",
-    ),
-    ("process", PROCESS, "init", lambda f, k, t: t.item(), "must work under a trace; it ends in"),
-    ("guarantee", GUARANTEE, "epsilon", lambda f, t: jnp.stack([f(t)] * 2), "epsilon gives float"),
-    (
-        "guarantee",
-        GUARANTEE,
-        "epsilon",
-        lambda f, t: "0.1",
-        "epsilon gives '0.1': must be a scalar",
-    ),
-    ("schedule", GRID, "init", lambda f: f()[1], r"must be \(state, time\)"),
-    ("schedule", GRID, "next", lambda f, s, r: f(s, r)[:2], r"must be \(state, time, done\)"),
-    ("schedule", GRID, "next", lambda f, s, r: (*f(s, r)[:2], 0.0), "the done of next gives"),
-    ("utility", UTILITY, "evaluate", lambda f, h: jnp.stack([f(h)] * 2), "must be a scalar, float"),
-    ("utility", UTILITY, "evaluate", lambda f, h: None, "evaluate gives None: must be a scalar"),
-    ("utility", UTILITY, "hypothesis", lambda f, r: r @ r, "hypothesis.* it ends in"),
-    ("rule", RULE, "step", step_gives(lambda s, stop: (s, 1.0 * stop)), "must be a scalar, a bool"),
-    ("rule", RULE, "step", step_gives(lambda s, stop: stop), r"must be \(state, stop\)"),
-    ("rule", RULE, "step", step_gives(lambda s, stop: (s + 0.5, stop)), "state of the form float"),
-    ("rule", RULE, "cost", lambda f, e, *_: jnp.stack([e, e]), "cost gives .*: must be a scalar"),
-    ("rule", RULE, "status", lambda f, s: 0.5, "status gives .*: must be a scalar, an integer"),
+    ("process", "value", twice, "gives float.*: must be a scalar"),
+    ("process", "rewind", lambda f, k, s, t: f(k, s, t).value, "must be that of its first"),
+    ("process", "status", lambda f, s: None, "status gives None: must be a scalar, an int"),
+    ("process", "init", lambda f, k, t: t.item(), "must work under a trace; it ends in"),
+    ("guarantee", "epsilon", twice, "epsilon gives float"),
+    ("guarantee", "epsilon", lambda f, t: "0.1", "epsilon gives '0.1': must be a scalar"),
+    ("schedule", "init", lambda f: f()[1], r"must be \(state, time\)"),
+    ("schedule", "next", lambda f, s, r: f(s, r)[:2], r"must be \(state, time, done\)"),
+    ("schedule", "next", lambda f, s, r: (*f(s, r)[:2], 0.0), "the done of next gives"),
+    ("utility", "evaluate", twice, r"evaluate gives float(32|64)\[2\]: must be a scalar, float"),
+    ("utility", "evaluate", lambda f, h: None, "evaluate gives None: must be a scalar"),
+    ("utility", "hypothesis", lambda f, r: r @ r, "hypothesis.* it ends in"),
+    ("rule", "step", step_gives(lambda s, stop: (s, 1.0 * stop)), "must be a scalar, a bool"),
+    ("rule", "step", step_gives(lambda s, stop: stop), r"must be \(state, stop\)"),
+    ("rule", "step", step_gives(lambda s, stop: (s + 0.5, stop)), "state of the form float"),
+    ("rule", "cost", lambda f, e, *_: jnp.stack([e, e]), "cost gives .*: must be a scalar"),
+    ("rule", "cost", lambda f, e: e, "cost.* must work under a trace"),
+    ("rule", "status", lambda f, s: 0.5, "status gives .*: must be a scalar, an integer"),
 ]
 
 
-class OtherArguments(nrjax.PublicThreshold):
-    """Whose cost takes something else."""
+@pytest.mark.parametrize(("part", "method", "gives", "message"), RESULTS)
+def test_each_part_gives_what_its_interface_says(part, method, gives, message):
+    with pytest.raises(ValueError, match=rf"(?s){part} = Part.*{message}"):
+        interaction(**{part: Part(PARTS[part], method, gives)})
 
-    def cost(self):
-        return 0.0
 
-
-def test_calls_that_fail_are_sentences():
-    with pytest.raises(ValueError, match=r"OtherArguments: cost.* must work under a trace"):
-        nrjax.run_until(KEY, nrjax.Interaction(**scalar(rule=OtherArguments(0.0))))
+def test_shapes_of_processes_are_tuples():
     process = nrjax.Brownian(())
     object.__setattr__(process, "shape", 3)
     with pytest.raises(ValueError, match="shape of Brownian = 3: must be a tuple"):
-        nrjax.run_until(KEY, nrjax.Interaction(**scalar(process=process)))
-    path = jax.jit(lambda n: nrjax.scan_path(KEY, nrjax.Interaction(**scalar(), max_steps=n)))
+        interaction(process=process)
+
+
+def test_paths_are_as_long_as_is_known_of_their_steps():
+    path = jax.jit(lambda n: nrjax.scan_path(KEY, interaction(max_steps=n)))
     assert path(3).time.shape == (50,)
-    path = nrjax.scan_path(KEY, nrjax.Interaction(**scalar(), max_steps=jnp.int32(3)))
-    assert path.time.shape == (3,)
-
-
-@pytest.mark.parametrize(("part", "good", "method", "gives", "message"), RESULTS)
-def test_each_part_gives_what_its_interface_says(part, good, method, gives, message):
-    parts = scalar(**{part: Part(good, method, gives)})
-    with pytest.raises(ValueError, match=rf"(?s){part} = Part.*{message}"):
-        nrjax.run_until(KEY, nrjax.Interaction(**parts))
+    assert nrjax.scan_path(KEY, interaction(max_steps=jnp.int32(3))).time.shape == (3,)
 
 
 def test_a_status_may_be_the_enumeration_itself():
     rule = Part(RULE, "status", lambda f, s: Status.RUNNING)
-    assert nrjax.run_until(KEY, nrjax.Interaction(**scalar(rule=rule))).status == Status.STOPPED
+    assert run(rule=rule).status == Status.STOPPED
 
 
 DOORS = [
     ({"value": [[3.0]]}, r"value has shape \(1, 1\)"),
-    ({"value": np.zeros(100)}, r"value has shape \(100,\)"),
-    (
-        {"shift": 2.0},
-        r"shift = 2\.0: must be of l2 norm at most 1, the sensitivity of the guarantee",
-    ),
+    ({"shift": 2.0}, r"shift = 2\.0: must be of l2 norm at most 1, the sensitivity of the guar"),
     (
         {"shift": 3.0, "process": nrjax.Laplace(()), "guarantee": nrjax.PureGuarantee(2)},
         "must be of l1 norm at most 2",
     ),
-    (
-        {"guarantee": Part(GUARANTEE, "delta", lambda delta: delta)},
-        "delta of Part = .*: must be a number",
-    ),
+    ({"guarantee": Part(GUARANTEE, "delta", lambda delta: delta)}, "delta of Part = .*: must be a"),
     ({"shift": "1"}, "shift = '1': must be numbers"),
     ({"rule": nrjax.AboveThreshold(np.int64(2**40), 1.0, 0.5)}, "must resolve the sensitivity"),
     ({"utility": Distance(np.array([2**40]))}, r"utility.*target = .*: must be within int32"),
@@ -208,7 +182,7 @@ def test_parts_that_do_not_fit(changes, message):
     if jnp.result_type(float) == jnp.float64 and ("int32" in message or "resolve" in message):
         pytest.skip("float64 holds these integers")
     with pytest.raises(ValueError, match=message):
-        nrjax.run_until(KEY, nrjax.Interaction(**scalar() | changes))
+        interaction(**changes)
 
 
 def test_errors_and_representations_hold_no_arrays():
@@ -218,34 +192,22 @@ def test_errors_and_representations_hold_no_arrays():
     with pytest.raises(ValueError, match=r"^threshold = float64\[1001\]: must be") as error:
         nrjax.PublicThreshold(np.append(large, np.nan))
     assert len(str(error.value)) < 200
-    outcome = nrjax.simulate(KEY, nrjax.Interaction(**scalar()), trials=10)
-    assert "step=int32[10]" in repr(outcome)
+    many = nrjax.Outcome(*[np.zeros(10, np.int32)] * len(nrjax.Outcome._fields))
+    assert "step=int32[10]" in repr(many)
 
 
-@pytest.mark.parametrize(
-    "value", [[2, 1], np.array([2, 1]), jnp.array([2, 1]), [2.0, 1.0]], ids=repr
-)
+@pytest.mark.parametrize("value", [[2, 1], jnp.array([2, 1]), [2.0, 1.0]], ids=repr)
 def test_integers_are_values(value):
-    parts = scalar(value=value, process=nrjax.Brownian((2,)), utility=Distance(np.array([2.0, 1])))
-    outcome = nrjax.simulate(KEY, nrjax.Interaction(**parts), trials=np.int64(5))
-    np.testing.assert_array_equal(
-        outcome.step,
-        nrjax.simulate(
-            KEY, nrjax.Interaction(**parts | {"value": np.array([2, 1])}), trials=5
-        ).step,
-    )
-    assert (
-        nrjax.run_until(KEY, nrjax.Interaction(**scalar(value=np.int64(3)))).status
-        == Status.STOPPED
-    )
+    parts = {"process": nrjax.Brownian((2,)), "utility": Distance(np.array([2.0, 1]))}
+    outcome = simulate(np.int64(5), **parts, value=value)
+    chex.assert_trees_all_equal(outcome, simulate(5, **parts, value=np.array([2, 1])))
+    assert run(value=np.int64(3)).status == Status.STOPPED
 
 
 @jax.jit
-def run(factor, delta_sensitivity=0.0):
-    boundary = scalar()["guarantee"]
-    boundary = dataclasses.replace(boundary, sensitivity=1.0 + delta_sensitivity)
-    parts = scalar(threshold=-1e-3, guarantee=Planted(boundary, factor))
-    return nrjax.run_until(KEY, nrjax.Interaction(**parts))
+def run_planted(factor, delta_sensitivity=0.0):
+    boundary = dataclasses.replace(GUARANTEE, sensitivity=1.0 + delta_sensitivity)
+    return run(threshold=-1e-3, guarantee=Planted(boundary, factor))
 
 
 class Falling(Planted):
@@ -269,20 +231,17 @@ class Priced(nrjax.PublicThreshold):
 
 def test_costs_that_are_none_end_the_trial():
     """What only numbers show is a status, and infinite; never a figure."""
-    assert run(1.0).status != Status.INVALID_COST
+    assert run_planted(1.0).status != Status.INVALID_COST
     broken = [
-        run(-1.0),
-        run(np.nan),
-        run(1.0, -3.0),  # a negative sensitivity
-        nrjax.run_until(
-            KEY, nrjax.Interaction(**scalar(threshold=-1e-3, guarantee=Falling(GUARANTEE)))
-        ),
-        nrjax.run_until(KEY, nrjax.Interaction(**scalar(rule=Priced(-0.5)))),
-        nrjax.run_until(KEY, nrjax.Interaction(**scalar(rule=Priced(-0.5, np.nan)))),
+        run_planted(-1.0),
+        run_planted(np.nan),
+        run_planted(1.0, -3.0),  # a negative sensitivity
+        run(threshold=-1e-3, guarantee=Falling(GUARANTEE)),
+        run(rule=Priced(-0.5)),
+        run(rule=Priced(-0.5, np.nan)),
     ]
     for outcome in broken:
-        assert outcome.status == Status.INVALID_COST
-        assert outcome.epsilon == np.inf
+        assert (outcome.status, outcome.epsilon) == (Status.INVALID_COST, np.inf)
 
 
 class Bounded(Distance):
@@ -294,13 +253,6 @@ class Bounded(Distance):
     def bounds(self, hypothesis):
         exact = self.evaluate(hypothesis)
         return exact - self.width, exact + self.width
-
-
-class Ceiled(Distance):
-    """With a ceiling."""
-
-    def ceiling(self, release):
-        return self.evaluate(release) + 0.2
 
 
 class TwoInARow(nrjax.PublicThreshold):
@@ -334,32 +286,54 @@ class Referring(TwoInARow):
         return kept[...], kept[...] >= 2
 
 
-RULES = {"two": TwoInARow(-0.5), "patience": Patience(0.0), "ref": Referring(-0.5)}
-
-
-@pytest.mark.parametrize("utility", [Bounded(3.0), Ceiled(3.0)], ids=["bounds", "ceiling"])
-@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+@pytest.mark.parametrize(
+    ("rule", "utility"),
+    [
+        (TwoInARow(-0.5), Bounded(3.0)),
+        (Patience(0.0), Bounded(3.0)),
+        (Referring(-0.5), Ceiled(3.0)),
+    ],
+    ids=["two", "patience", "ref"],
+)
 def test_rules_whose_state_follows_the_utility(rule, utility):
     """Bounds say nothing of such a state: simulate goes by the utility itself."""
     parts = scalar(np.geomspace(30.0, 0.05, 30), rule=rule, utility=utility)
-    many = nrjax.simulate(KEY, nrjax.Interaction(**parts), trials=400)
+    trial = nrjax.Interaction(**parts)
+    many = nrjax.simulate(KEY, trial, trials=400)
     keys = jax.vmap(lambda number: nrjax.trial_key(KEY, number))(jnp.arange(400))
-    one = jax.vmap(lambda key: nrjax.run_until(key, nrjax.Interaction(**parts)))(keys)
+    one = jax.vmap(lambda key: nrjax.run_until(key, trial))(keys)
     np.testing.assert_array_equal(many.step, one.step)
     assert len(np.unique(many.step)) > 3
-    assert not nrjax.Interaction(**parts).by_bounds
+    assert not trial.by_bounds
     assert nrjax.Interaction(**parts | {"rule": RULE}).by_bounds
 
 
 def test_inverted_bounds_end_the_trial():
-    private = nrjax.AboveThreshold(-0.5, 0.01, 0.5)
-    for rule, cost in ((RULE, 0.0), (private, np.inf)):
-        outcome = nrjax.simulate(
-            KEY, nrjax.Interaction(**scalar(rule=rule, utility=Bounded(3.0, width=-0.2))), trials=4
-        )
+    inverted = Bounded(3.0, width=-0.2)
+    planted = {factor: Planted(GUARANTEE, factor) for factor in (1.0, -1.0)}
+    for rule, cost in ((RULE, 0.0), (nrjax.AboveThreshold(-0.5, 0.01, 0.5), np.inf)):
+        outcome = simulate(4, rule=rule, utility=inverted, guarantee=planted[1.0])
         assert np.all(outcome.status == Status.INVALID_BOUNDS)
         np.testing.assert_array_equal(outcome.test_epsilon, cost)
-    both = {"guarantee": Planted(GUARANTEE, -1.0), "utility": Bounded(3.0, width=-0.2)}
-    outcome = nrjax.simulate(KEY, nrjax.Interaction(**scalar(**both)), trials=4)
+    outcome = simulate(4, rule=RULE, utility=inverted, guarantee=planted[-1.0])
     assert np.all(outcome.status == Status.INVALID_COST)
     assert np.all(outcome.epsilon == np.inf)
+
+
+def test_a_filter_pays_for_what_neighbours_differ_by():
+    budget = nrjax.UnifiedFilter(2.0, 1e-6)
+    grid = nrjax.Grid([100.0, 10.0, 1.0])
+    kind = nrjax.composition.BrownianReduction
+    paid = nrjax.composition.FilteredSchedule(
+        grid, budget, budget.init(), kind, nrjax.Sensitivity(0.01, "l2")
+    )
+    parts = scalar(np.array([100.0, 10.0, 1.0]), rule=RULE) | {"schedule": paid, "guarantee": None}
+    nrjax.Interaction(**parts | {"shift": 0.01})
+    with pytest.raises(
+        ValueError, match=r"shift = 1.0: must be of l2 norm at most 0.01, .*schedule"
+    ):
+        nrjax.Interaction(**parts | {"shift": 1.0})
+    stated = nrjax.LinearBoundary.tight_at_time(1.0, 0.3, 1e-6)
+    right = r"sensitivity of the schedule = .*: must be at least 0.3, that of the guarantee"
+    with pytest.raises(ValueError, match=right):
+        nrjax.Interaction(**parts | {"guarantee": stated, "shift": None})

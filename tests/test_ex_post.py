@@ -22,7 +22,7 @@ from tests.stopping.oracle import stopping_law
 
 KEY = jax.random.key(11)
 COMMON, RARE = 0.3, 1e-6
-TRIALS, STEPS = 4096, 12
+TRIALS, STEPS, WAITS = 4096, 12, 100
 Z = stats.norm.isf(1e-4)
 
 
@@ -65,6 +65,10 @@ def interaction(boundary, times, utility, rule, value=0, sensitivity=None, shift
     }
 
 
+def simulated(parts, trials=4 * TRIALS, **changes):
+    return nrjax.simulate(KEY, nrjax.Interaction(**parts | changes), trials=trials)
+
+
 def at_most(hits, delta):
     """Whether so many hits are likely enough where their probability is at most delta."""
     return stats.binom.sf(np.sum(hits) - 1, np.size(hits), delta) > 1e-4
@@ -84,19 +88,16 @@ def spanning(boundary, steps, factor=30.0):
 @pytest.mark.parametrize("boundary", [LINEAR, MIXTURE, ONE_SIDED], ids=["linear", "two", "one"])
 def test_a_public_rule_that_waits_for_a_violation(boundary):
     """It stops as soon as the loss is above what the boundary states, and never otherwise."""
-    times = spanning(boundary, 200)
-    parts = interaction(boundary, times, Excess, nrjax.PublicThreshold(0.0))
-    outcome = nrjax.simulate(KEY, nrjax.Interaction(**parts), trials=8 * TRIALS)
+    times, rule = spanning(boundary, WAITS), nrjax.PublicThreshold(0.0)
+    outcome = simulated(interaction(boundary, times, Excess, rule))
     violated = outcome.privacy_loss > outcome.epsilon
     stopped = outcome.status == Status.STOPPED
     assert np.mean(violated != stopped) < 1e-3  # the utility and the loss round differently
     assert at_most(violated, COMMON)
     assert violated.mean() > 0.3 * COMMON  # the test can fail: it tries, and comes near
     # Negative control: the loss against a value half as far again is not covered.
-    parts = interaction(boundary, times, Excess, nrjax.PublicThreshold(0.0), shift=1.5)
-    further = nrjax.simulate(
-        KEY, nrjax.Interaction(**parts | {"guarantee": Planted(boundary)}), trials=8 * TRIALS
-    )
+    parts = interaction(boundary, times, Excess, rule, shift=1.5)
+    further = simulated(parts, guarantee=Planted(boundary))
     assert not at_most(further.privacy_loss > further.epsilon, COMMON)
 
 
@@ -121,7 +122,7 @@ def realised(rule, size, path):
     alarms = Alarm(excess.time, excess.level - 0.5, None, excess.shift, np.full(STEPS, size))
     # What it states is 1, whatever is true.
     parts["utility"] = nrjax.UtilitySequence(alarms, sensitivity=1.0)
-    outcome = nrjax.simulate(KEY, nrjax.Interaction(**parts), trials=TRIALS)
+    outcome = simulated(parts, TRIALS)
     utilities = np.where(path > -0.5, size, -size)
     utilities[np.arange(STEPS) > outcome.step[:, None]] = 0.0  # not asked any more
     return outcome, answers(rule, outcome, utilities, np.asarray(LINEAR.epsilon(times)))
@@ -131,33 +132,30 @@ def realised(rule, size, path):
 def path():
     """By how much the loss exceeds the boundary at all steps, also after the stop."""
     parts = interaction(LINEAR, spanning(LINEAR, STEPS, 6.0), Excess, nrjax.PublicThreshold(np.inf))
-    keys = jax.vmap(lambda n: nrjax.trial_key(KEY, n))(jnp.arange(TRIALS))
-    return np.asarray(
-        jax.jit(jax.vmap(lambda key: nrjax.scan_path(key, nrjax.Interaction(**parts)).utility))(
-            keys
-        )
-    )
+
+    @jax.jit
+    @jax.vmap
+    def utility(number):
+        return nrjax.scan_path(nrjax.trial_key(KEY, number), nrjax.Interaction(**parts)).utility
+
+    return np.asarray(utility(jnp.arange(TRIALS)))
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        pytest.param(
-            lambda threshold: nrjax.InteractiveAboveThreshold(threshold, 1.0, 2.0),
-            marks=pytest.mark.long,
-        ),
-        lambda threshold: nrjax.ReducedAboveThreshold(threshold, 1.0),
-    ],
-    ids=["above", "reduced"],
-)
+RULES = {
+    "above": lambda threshold: nrjax.InteractiveAboveThreshold(threshold, 1.0, 2.0),
+    "reduced": lambda threshold: nrjax.ReducedAboveThreshold(threshold, 1.0),
+}
+
+
+@pytest.mark.parametrize("rule", [pytest.param("above", marks=pytest.mark.long), "reduced"])
 def test_private_rules_on_brownian_releases(rule, path):
-    outcome, told = realised(rule(0.0), 1.0, path)
+    outcome, told = realised(RULES[rule](0.0), 1.0, path)
     assert 0.3 < np.mean(outcome.status == Status.STOPPED) < 0.999
     assert np.all(told <= outcome.test_epsilon * (1 + 1e-5))
     assert np.max(told / outcome.test_epsilon) > 0.5
     assert at_most(outcome.privacy_loss + told > outcome.epsilon, COMMON)
     # Negative control: a utility that moves by more than it states.
-    outcome, told = realised(rule(20.0), 20.0, path)
+    outcome, told = realised(RULES[rule](20.0), 20.0, path)
     assert not at_most(outcome.privacy_loss + told > outcome.epsilon, COMMON)
 
 
@@ -166,15 +164,11 @@ def test_laplace_releases_never_exceed_their_epsilon():
     pure = nrjax.PureGuarantee(1.0)
     times = np.geomspace(5.0, 0.1, 60)
     parts = interaction(pure, times, Excess, nrjax.PublicThreshold(-1e-6))
-    parts |= {"process": nrjax.Laplace(())}
-    outcome = nrjax.simulate(KEY, nrjax.Interaction(**parts), trials=4 * TRIALS)
+    outcome = simulated(parts, process=nrjax.Laplace(()))
     assert np.all(outcome.privacy_loss <= outcome.epsilon)
     assert np.mean(outcome.privacy_loss > 0.999 * outcome.epsilon) > 0.3
     # Negative control: a sensitivity stated too small by a tenth.
-    small = Planted(pure, 0.9)
-    wrong = nrjax.simulate(
-        KEY, nrjax.Interaction(**parts | {"guarantee": small}), trials=4 * TRIALS
-    )
+    wrong = simulated(parts, process=nrjax.Laplace(()), guarantee=Planted(pure, 0.9))
     assert np.mean(wrong.privacy_loss > wrong.epsilon) > 0.3
 
 
@@ -182,7 +176,7 @@ def rare_violation(boundary, times):
     """P(some loss exceeds the boundary) by shifting the noise by 2b: mean and standard error."""
     shift = 2 * float(np.asarray(boundary.b))
     parts = interaction(boundary, times, Excess, nrjax.PublicThreshold(0.0), value=shift)
-    outcome = nrjax.simulate(KEY, nrjax.Interaction(**parts), trials=8 * TRIALS)
+    outcome = simulated(parts, 8 * TRIALS)
     stopped = outcome.status == Status.STOPPED
     time = outcome.time.astype(float)
     score = np.exp(-shift * outcome.release / time + shift**2 / (2 * time))
@@ -207,11 +201,9 @@ def test_a_violation_at_a_small_delta():
 
 
 def test_tilted_sampling_agrees_with_counting():
-    times = spanning(LINEAR, 200)
+    times = spanning(LINEAR, WAITS)
     mean, error = rare_violation(LINEAR, times)
-    parts = interaction(LINEAR, times, Excess, nrjax.PublicThreshold(0.0))
-    hits = (
-        nrjax.simulate(KEY, nrjax.Interaction(**parts), trials=8 * TRIALS).status == Status.STOPPED
-    )
+    outcome = simulated(interaction(LINEAR, times, Excess, nrjax.PublicThreshold(0.0)))
+    hits = outcome.status == Status.STOPPED
     spread = np.hypot(error, hits.std(ddof=1) / np.sqrt(hits.size))
     assert abs(hits.mean() - mean) < 4 * spread

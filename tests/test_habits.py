@@ -1,23 +1,30 @@
 """JAX's modes and transformations: runs work under them, or say in a sentence what to do."""
 
+from functools import partial
+
+import chex
 import jax
 import numpy as np
 import pytest
 from jax.sharding import AxisType, PartitionSpec
 
 import nrjax
-from tests.problems import scalar
+from tests.problems import interaction
 
 KEY = jax.random.key(5)
 DEVICES = jax.devices()[:2]
 BATCHING = nrjax.Batching(tile=4, lanes=8, devices=DEVICES)
 
 
-PARTS = scalar(np.geomspace(40.0, 0.02, 6), threshold=-2.0)
+made = partial(interaction, np.geomspace(40.0, 0.02, 6), -2.0)
 
 
 def simulate(key=KEY, **changes):
-    return nrjax.simulate(key, nrjax.Interaction(**PARTS | changes), trials=5, batching=BATCHING)
+    return nrjax.simulate(key, made(**changes), trials=5, batching=BATCHING)
+
+
+def steps(key):
+    return nrjax.run_until(key, made()).step
 
 
 @pytest.fixture(scope="module")
@@ -41,38 +48,31 @@ MODES = {
 def test_many_trials_are_the_same_under_a_mode(mode, usual):
     assert np.isnan(usual.privacy_loss).all()  # which a mode would trip over
     with MODES[mode]():
-        jax.tree.map(np.testing.assert_array_equal, simulate(), usual)
+        chex.assert_trees_all_equal(simulate(), usual, strict=True)
 
 
 @pytest.mark.parametrize("mode", ["NaNs", "used keys"])
 def test_so_is_one_trial(mode, usual):
     key = nrjax.trial_key(KEY, 2)
     with MODES[mode]():
-        assert nrjax.run_until(key, nrjax.Interaction(**PARTS)).step == usual.step[2]
-        assert np.isnan(
-            nrjax.scan_path(key, nrjax.Interaction(**PARTS, max_steps=2)).privacy_loss
-        ).all()
+        assert steps(key) == usual.step[2]
+        assert np.isnan(nrjax.scan_path(key, made(max_steps=2)).privacy_loss).all()
         # In a `jit` of one's own the mode looks into it, and at what comes out.
-        assert (
-            jax.jit(lambda key: nrjax.run_until(key, nrjax.Interaction(**PARTS)).step)(key)
-            == usual.step[2]
-        )
+        assert jax.jit(steps)(key) == usual.step[2]
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: jax.vmap(lambda key: simulate(key))(jax.random.split(KEY, 2)),
+        lambda: jax.vmap(simulate)(jax.random.split(KEY, 2)),
         lambda: jax.vmap(lambda value: simulate(value=value))(np.ones(2)),
-        lambda: jax.jit(lambda key: simulate(key))(KEY),
+        lambda: jax.jit(simulate)(KEY),
         lambda: jax.jit(lambda: simulate())(),
     ],
     ids=["vmap of keys", "vmap of values", "jit of a key", "jit of nothing"],
 )
 def test_what_runs_on_the_host_cannot_be_traced(call):
-    with pytest.raises(
-        ValueError, match=r"cannot be traced: under jit or vmap use nrjax\.run_until"
-    ):
+    with pytest.raises(ValueError, match=r"traced: under jit or vmap use nrjax\.run_until"):
         call()
 
 
@@ -86,16 +86,11 @@ def in_shard_map(function, given, check_vma):
 def test_shard_map(usual):
     keys = jax.vmap(lambda number: nrjax.trial_key(KEY, number))(np.arange(2))
     for function, given in (
-        (lambda key: nrjax.run_until(key, nrjax.Interaction(**PARTS)).step, keys),
-        (
-            lambda value: nrjax.run_until(KEY, nrjax.Interaction(**PARTS | {"value": value})).step,
-            np.ones(2),
-        ),
-        (lambda key: nrjax.scan_path(key, nrjax.Interaction(**PARTS)).time, keys),
+        (steps, keys),
+        (lambda value: nrjax.run_until(KEY, made(value=value)).step, np.ones(2)),
+        (lambda key: nrjax.scan_path(key, made()).time, keys),
     ):
         with pytest.raises(ValueError, match="need its option check_vma=False"):
             in_shard_map(function, given, check_vma=True)
-    steps = in_shard_map(
-        lambda key: nrjax.run_until(key, nrjax.Interaction(**PARTS)).step, keys, check_vma=False
-    )
-    np.testing.assert_array_equal(steps, usual.step[:2])
+    found = in_shard_map(steps, keys, check_vma=False)
+    np.testing.assert_array_equal(found, usual.step[:2])

@@ -10,22 +10,23 @@ import pytest
 
 pytest.importorskip("ipykernel")
 pytest.importorskip("matplotlib")
-pytest.importorskip("nbclient")
-pytest.importorskip("nbformat")
-import nbclient
-import nbformat
-from nbclient.exceptions import CellExecutionError, CellTimeoutError
+nbclient = pytest.importorskip("nbclient")
+nbformat = pytest.importorskip("nbformat")
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CELL_SECONDS = 120
-# Four programs of five seconds of compilation each: without them in CI, whole by `-m long`.
-DEAR = {"own_problem": "nrjax.simulate("}
-RUNS = [pytest.param(path, DEAR.get(path.stem), id=path.stem) for path in NOTEBOOKS]
+# Run in CI with fewer trials, or up to what compiles for long; whole, as printed, by `-m long`.
+QUICK = {
+    "brownian_mechanism": {"trials = 10_000": "trials = 500"},
+    "my_study": {"100_000": "500", "Stop(10)": "Stop(2)"},
+    "own_problem": {"nrjax.simulate(": None},
+}
+RUNS = [pytest.param(path, QUICK.get(path.stem, {}), id=path.stem) for path in NOTEBOOKS]
 RUNS += [
-    pytest.param(path, None, id=f"{path.stem}-whole", marks=pytest.mark.long)
+    pytest.param(path, {}, id=f"{path.stem}-whole", marks=pytest.mark.long)
     for path in NOTEBOOKS
-    if path.stem in DEAR
+    if path.stem in QUICK
 ]
 # In a cell, not by PYTHONWARNINGS: the kernel's start is not what is tested. Nor is its end, where
 # ipykernel warns of itself and would no longer shut down.
@@ -48,7 +49,7 @@ def kernel_environment(tmp_path, monkeypatch):
     # The checkout that is tested, also where another one is installed.
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
-    cache = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+    cache = jax.config.jax_compilation_cache_dir
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(cache))
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
     return tmp_path
@@ -75,12 +76,17 @@ def execute(notebook, folder, seconds=CELL_SECONDS):
     return copy
 
 
-def before(notebook, word):
-    """The cells before the first code cell with this word in it; all of them without a word."""
+def quicker(notebook, changes):
+    """With words replaced, each of which must be there; or ended before the cell with one."""
     copy = deepcopy(notebook)
-    if word is not None:
-        dear = [cell.cell_type == "code" and word in cell.source for cell in copy.cells]
-        del copy.cells[dear.index(True) :]
+    for word, other in changes.items():
+        places = [number for number, cell in enumerate(copy.cells) if word in cell.source]
+        assert places, f"{word!r} is not in the notebook"
+        if other is None:
+            del copy.cells[places[0] :]
+        for number in places if other else ():
+            cell = copy.cells[number]
+            cell.source = cell.source.replace(word, other)
     return copy
 
 
@@ -91,19 +97,13 @@ def made_of(*sources):
 
 def leftovers(notebook):
     """What a committed notebook must not contain, in words."""
-    found = []
-    for number, cell in enumerate(notebook.cells):
-        if cell.get("outputs"):
-            found.append(f"cell {number} has outputs")
-        if cell.get("execution_count") is not None:
-            found.append(f"cell {number} has an execution count")
-        if cell.metadata:
-            found.append(f"cell {number} has metadata")
-    return found
-
-
-def test_there_are_notebooks():
-    assert NOTEBOOKS
+    kinds = (("outputs", "outputs"), ("execution_count", "an execution count"))
+    return [
+        f"cell {number} has {what}"
+        for number, cell in enumerate(notebook.cells)
+        for kind, what in (*kinds, ("metadata", "metadata"))
+        if cell.get(kind)
+    ]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -114,10 +114,9 @@ def test_committed_clean(path):
     assert notebook.metadata.kernelspec.name == "python3"
 
 
-@pytest.mark.parametrize(("path", "until"), RUNS)
-def test_runs(path, until, kernel_environment):
-    notebook = before(read(path), until)
-    done = execute(notebook, kernel_environment)
+@pytest.mark.parametrize(("path", "changes"), RUNS)
+def test_runs(path, changes, kernel_environment):
+    done = execute(quicker(read(path), changes), kernel_environment)
     code = [cell for cell in done.cells if cell.cell_type == "code"]
     assert all(cell.execution_count for cell in code)
     outputs = [output for cell in code for output in cell.outputs]
@@ -141,10 +140,10 @@ def test_runs(path, until, kernel_environment):
     ids=["error", "warning"],
 )
 def test_a_faulty_cell_fails(source, match, kernel_environment):
-    with pytest.raises(CellExecutionError, match=match):
+    with pytest.raises(nbclient.exceptions.CellExecutionError, match=match):
         execute(made_of("x = 1", source, "x"), kernel_environment)
 
 
 def test_a_slow_cell_fails(kernel_environment):
-    with pytest.raises(CellTimeoutError, match="timed out"):
+    with pytest.raises(nbclient.exceptions.CellTimeoutError, match="timed out"):
         execute(made_of("x = 1", "import time\ntime.sleep(600)"), kernel_environment, seconds=5)

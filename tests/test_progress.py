@@ -4,13 +4,13 @@ import io
 import re
 import time
 
+import chex
 import jax
 import rich.console
 
 import nrjax
 from nrjax import progress
 from tests.problems import scalar
-from tests.simulation.test_montecarlo import assert_same
 
 
 def test_lines_come_also_while_nothing_is_finished(monkeypatch):
@@ -31,11 +31,21 @@ def test_lines_come_also_while_nothing_is_finished(monkeypatch):
     assert log.getvalue().splitlines() == said
 
 
+def test_a_bar_is_drawn_on_a_terminal():
+    out = io.StringIO()
+    with progress.progress(rich.console.Console(file=out, force_terminal=True, width=100)) as bar:
+        bar.begin("case", "outcome", 30, 10)
+        bar.advance(5, 0.5)
+        bar.advance(15, 1.5)
+    assert "30/30" in out.getvalue()
+    assert "10 trials/s" in out.getvalue()
+
+
 def test_simulate_and_sweep_show_it_if_asked(capsys):
     key, trial = jax.random.key(3), nrjax.Interaction(**scalar())
     quiet = nrjax.simulate(key, trial, trials=70)
     assert capsys.readouterr().out == ""
-    assert_same(nrjax.simulate(key, trial, trials=70, progress=True), quiet)
+    chex.assert_trees_all_equal(nrjax.simulate(key, trial, trials=70, progress=True), quiet)
     assert re.search(r"simulate: 70 of 70 trials, [\d,]+ trials/s", capsys.readouterr().out)
     nrjax.sweep(key, [trial, trial], trials=5, progress=True)
     assert "5 of 5 trials" in capsys.readouterr().out

@@ -7,10 +7,11 @@ import pytest
 
 import nrjax
 from nrjax.types import Status
-from tests.problems import scalar
+from tests.problems import interaction
 
 pytestmark = pytest.mark.numerical
 
+KEY = jax.random.key(1)
 GUARANTEE = nrjax.PureGuarantee(2.0)
 
 
@@ -58,12 +59,9 @@ def test_one_level_and_a_traced_level():
         (lambda: nrjax.Grid.explicit([1.0, 0.0]), "must be positive and finite"),
         (lambda: nrjax.Grid.explicit([]), "must be a non-empty vector"),
         (lambda: nrjax.Grid.explicit([[1.0]]), "must be a non-empty vector"),
-        (
-            lambda: nrjax.AdaptiveTimes(1.0, lambda p, t, r: t, 2.0, 5),
-            "last = 2.0: must be at most",
-        ),
-        (lambda: nrjax.AdaptiveTimes(-1.0, lambda p, t, r: t, 2.0, 5), "first = -1.0"),
-        (lambda: nrjax.AdaptiveTimes(1.0, lambda p, t, r: t, 0.5, 0), "max_steps = 0"),
+        (lambda: nrjax.AdaptiveTimes(1.0, shrink, 2.0, 5), "last = 2.0: must be at most"),
+        (lambda: nrjax.AdaptiveTimes(-1.0, shrink, 2.0, 5), "first = -1.0"),
+        (lambda: nrjax.AdaptiveTimes(1.0, shrink, 0.5, 0), "max_steps = 0"),
         (lambda: nrjax.AdaptiveTimes(1.0, "half", 0.5, 3), "choose = 'half': must be a function"),
     ],
 )
@@ -79,9 +77,7 @@ def shrink(parameters, time, release):
 
 def test_adaptive_times_follow_the_releases():
     schedule = nrjax.AdaptiveTimes(64.0, shrink, 0.01, 40, parameters=6.0)
-    path = nrjax.scan_path(
-        jax.random.key(1), nrjax.Interaction(**scalar(threshold=1.0, schedule=schedule))
-    )
+    path = nrjax.scan_path(KEY, interaction(threshold=1.0, schedule=schedule))
     times, releases = np.asarray(path.time), np.asarray(path.release)
     last = int(np.argmax(np.asarray(path.status) == Status.EXHAUSTED))
     assert times[last] == times.dtype.type(0.01)
@@ -91,26 +87,17 @@ def test_adaptive_times_follow_the_releases():
     assert set(np.unique(expected)) == {0.25, 0.5}
 
 
+def run(schedule):
+    return nrjax.run_until(KEY, interaction(threshold=1.0, schedule=schedule))
+
+
 def test_adaptive_times_end_after_max_steps_and_refuse_to_rise():
-    schedule = nrjax.AdaptiveTimes(64.0, shrink, 1e-9, 4, parameters=6.0)
-    outcome = nrjax.run_until(
-        jax.random.key(1), nrjax.Interaction(**scalar(threshold=1.0, schedule=schedule))
-    )
+    outcome = run(nrjax.AdaptiveTimes(64.0, shrink, 1e-9, 4, parameters=6.0))
     assert (outcome.status, outcome.step) == (Status.EXHAUSTED, 3)
-    rising = nrjax.AdaptiveTimes(64.0, lambda parameters, time, release: 2 * time, 0.1, 4)
-    outcome = nrjax.run_until(
-        jax.random.key(1), nrjax.Interaction(**scalar(threshold=1.0, schedule=rising))
-    )
+    outcome = run(nrjax.AdaptiveTimes(64.0, lambda parameters, time, release: 2 * time, 0.1, 4))
     assert (outcome.status, outcome.step) == (Status.INVALID_TIME, 0)
 
 
 def test_adaptive_parameters_can_be_batched():
-    @jax.vmap
-    def steps(parameters):
-        schedule = nrjax.AdaptiveTimes(64.0, shrink, 0.01, 40, parameters)
-        return nrjax.run_until(
-            jax.random.key(1), nrjax.Interaction(**scalar(threshold=1.0, schedule=schedule))
-        ).step
-
-    fine, coarse = steps(jnp.array([1e9, 0.0]))
-    assert (fine, coarse) == (13, 7)
+    steps = jax.vmap(lambda given: run(nrjax.AdaptiveTimes(64.0, shrink, 0.01, 40, given)).step)
+    assert steps(jnp.array([1e9, 0.0])).tolist() == [13, 7]

@@ -3,9 +3,10 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from nrjax import _threefry
-from nrjax._threefry import written_out
+from nrjax._threefry import with_written_out, written_out
 
 
 def draws(key):
@@ -38,6 +39,18 @@ def test_a_planted_slip_of_the_hash_is_seen(monkeypatch):
     key = jax.random.key(6)
     fresh = jax.random.bits(written_out(key), (11,))  # a shape of its own: nothing is cached
     assert not np.array_equal(fresh, jax.random.bits(key, (11,)))
+
+
+def test_what_refuses_the_key_gets_one_of_jax():
+    key = jax.random.key(8)
+    drawn = jax.jit(lambda key: with_written_out(lambda key: jax.random.poisson(key, 3.0), key))
+    assert drawn(key) == jax.random.poisson(key, 3.0)
+
+    def unfinished(key):
+        raise NotImplementedError("of our own")
+
+    with pytest.raises(NotImplementedError, match="of our own"):
+        with_written_out(unfinished, key)
 
 
 def test_the_older_layout_of_bits_is_left_to_jax():

@@ -2,14 +2,14 @@
 
 from typing import Any
 
+import chex
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import nrjax
 from nrjax.types import Status
-from tests.problems import Distance, scalar
+from tests.problems import Ceiled, Distance, interaction, scalar
 
 KEY = jax.random.key(0)
 
@@ -20,71 +20,34 @@ class Sensitive(Distance):
     sensitivity: Any = 0.5
 
 
-class Priced(nrjax.StoppingRule):
-    """A rule that charges its own price."""
-
-    threshold: Any
-    price: Any = 0.25
-
-    def init(self, key, epsilon):
-        return ()
-
-    def step(self, key, state, epsilon, utility):
-        return state, utility >= self.threshold
-
-    def cost(self, epsilon, stopped=True, answers=1):
-        return jnp.full_like(epsilon, self.price)
-
-
-class Breaking(Priced):
-    """Loses its law at a step, and charges by its answer."""
-
-    at: Any = 3
-
-    def init(self, key, epsilon):
-        return jnp.int32(0)
-
-    def step(self, key, state, epsilon, utility):
-        return state + 1, utility >= self.threshold
-
-    def cost(self, epsilon, stopped=True, answers=1):
-        return jnp.where(stopped, self.price, self.price / 2)
-
-    def status(self, state):
-        return jnp.where(state > self.at, Status.INVALID_TIME, Status.RUNNING)
-
-
 TARGETS = np.array([30.0, -20.0, 3.0, 10.0, 4.0])
 
 
 def five(**changes):
     """Five steps, each with a target of its own."""
     utilities = nrjax.UtilitySequence.of([Sensitive(target) for target in TARGETS])
-    times = np.geomspace(1.0, 0.01, 5)
-    return scalar(times, threshold=np.inf) | {"utility": utilities} | changes
+    parts = scalar(np.geomspace(1.0, 0.01, 5), threshold=np.inf) | {"utility": utilities} | changes
+    return nrjax.Interaction(**parts)
 
 
 def test_each_step_is_judged_by_its_own_utility():
-    path = nrjax.scan_path(KEY, nrjax.Interaction(**five()))
+    path = nrjax.scan_path(KEY, five())
     np.testing.assert_allclose(path.utility, -np.abs(path.release - TARGETS), rtol=1e-6)
-    every = nrjax.simulate(
-        KEY, nrjax.Interaction(**five(rule=nrjax.PublicThreshold(-2.0))), trials=100
-    )
+    trial = five(rule=nrjax.PublicThreshold(-2.0))
+    every = nrjax.simulate(KEY, trial, trials=100)
     # Releases near 3 are near the third target, which no earlier one would have shown.
     assert np.all(every.step == 2)
     np.testing.assert_allclose(every.utility, -np.abs(every.release - 3.0), rtol=1e-5)
-    one = nrjax.run_until(
-        nrjax.trial_key(KEY, 7), nrjax.Interaction(**five(rule=nrjax.PublicThreshold(-2.0)))
-    )
+    one = nrjax.run_until(nrjax.trial_key(KEY, 7), trial)
     np.testing.assert_allclose(one.release, every.release[7], rtol=1e-5)
 
 
 def test_lanes_in_tiles_use_the_utility_of_their_own_step():
     """Trials under way together are at different steps."""
     utilities = nrjax.UtilitySequence.of([Distance(3.0 + 0.01 * n) for n in range(50)])
-    parts = scalar() | {"utility": utilities, "rule": nrjax.PublicThreshold(-0.8)}
+    trial = interaction(utility=utilities, rule=nrjax.PublicThreshold(-0.8))
     batching = nrjax.Batching(tile=2, lanes=8, inner_steps=3)
-    outcome = nrjax.simulate(KEY, nrjax.Interaction(**parts), trials=60, batching=batching)
+    outcome = nrjax.simulate(KEY, trial, trials=60, batching=batching)
     assert len(np.unique(outcome.step)) > 5
     wanted = -np.abs(outcome.release - (3.0 + 0.01 * outcome.step))
     np.testing.assert_allclose(outcome.utility, wanted, rtol=1e-4, atol=1e-5)
@@ -92,41 +55,31 @@ def test_lanes_in_tiles_use_the_utility_of_their_own_step():
 
 def test_the_largest_sensitivity_counts():
     sequence = nrjax.UtilitySequence.of([Sensitive(1.0, sensitivity=s) for s in (0.1, 0.7, 0.3)])
-    assert sequence.sensitivity == 0.7
-    assert sequence.max_steps == 3
+    assert (sequence.sensitivity, sequence.max_steps) == (0.7, 3)
     assert nrjax.UtilitySequence.of([Distance(1.0)]).sensitivity is None
-    assert nrjax.UtilitySequence.of([Distance(0.0)]).max_steps == 1
     assert nrjax.UtilitySequence.of([Distance(1.0)], sensitivity=2.0).sensitivity == 2.0
 
 
+STRICT = Sensitive(1.0, sensitivity=10.0)
+
+
 @pytest.mark.parametrize(
-    ("build", "message"),
+    ("utilities", "sensitivity", "message"),
     [
-        (lambda: nrjax.UtilitySequence.of([]), r"utilities = \[\]: must be at least one"),
-        (
-            lambda: nrjax.UtilitySequence.of([Distance(1.0), Distance(np.ones(2))]),
-            "must be of one class and one set of shapes",
-        ),
-        (
-            lambda: nrjax.UtilitySequence.of([Distance(1.0), Sensitive(1.0)]),
-            "must be of one class and one set of shapes",
-        ),
-        (
-            lambda: nrjax.UtilitySequence.of([Distance(1.0)], sensitivity=0.0),
-            r"sensitivity = 0\.0: must be positive",
-        ),
-        (
-            lambda: nrjax.UtilitySequence.of([Sensitive(1.0, sensitivity=10.0)], sensitivity=0.1),
-            r"sensitivity = 0\.1: must be at least 10, which one of the utilities states",
-        ),
+        ([], None, r"utilities = \[\]: must be at least one"),
+        ([Distance(1.0), Distance(np.ones(2))], None, "must be of one class and one set of shapes"),
+        ([Distance(1.0), Sensitive(1.0)], None, "must be of one class and one set of shapes"),
+        ([Distance(1.0)], 0.0, r"sensitivity = 0\.0: must be positive"),
+        ([STRICT], 0.1, r"sensitivity = 0\.1: must be at least 10, which one of the utilities"),
     ],
 )
-def test_bad_sequences_are_named(build, message):
+def test_bad_sequences_are_named(utilities, sensitivity, message):
     with pytest.raises(ValueError, match=message):
-        build()
+        nrjax.UtilitySequence.of(utilities, sensitivity)
 
 
 PRIVATE = nrjax.AboveThreshold(np.inf, 0.5, 1.0)
+STATED_TOO_LOW = nrjax.UtilitySequence(Sensitive(TARGETS, np.full(5, np.inf), TARGETS), 0.1)
 
 
 @pytest.mark.parametrize(
@@ -139,12 +92,7 @@ PRIVATE = nrjax.AboveThreshold(np.inf, 0.5, 1.0)
             r"sensitivity of the rule = 0\.4: must be at least 0\.5, the sensitivity of the util",
         ),
         (
-            {
-                "utility": nrjax.UtilitySequence(
-                    Sensitive(TARGETS, np.full(5, np.inf), TARGETS), 0.1
-                ),
-                "rule": nrjax.AboveThreshold(0.0, 0.1, 1.0),
-            },
+            {"utility": STATED_TOO_LOW, "rule": nrjax.AboveThreshold(0.0, 0.1, 1.0)},
             r"sensitivity of the rule = 0\.1: must be at least 30",
         ),
         (
@@ -159,51 +107,32 @@ PRIVATE = nrjax.AboveThreshold(np.inf, 0.5, 1.0)
 )
 def test_promises_that_do_not_fit_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
-        nrjax.run_until(KEY, nrjax.Interaction(**five(**changes)))
+        five(**changes)
 
 
 def test_promises_that_fit_are_accepted():
-    assert nrjax.run_until(KEY, nrjax.Interaction(**five(rule=PRIVATE))).status == Status.EXHAUSTED
-    longer = {"schedule": nrjax.Grid(np.geomspace(1.0, 0.1, 9)), "max_steps": 5}
-    assert nrjax.run_until(KEY, nrjax.Interaction(**five(**longer))).step == 4
+    assert nrjax.run_until(KEY, five(rule=PRIVATE)).status == Status.EXHAUSTED
+    longer = five(schedule=nrjax.Grid(np.geomspace(1.0, 0.1, 9)), max_steps=5)
+    assert nrjax.run_until(KEY, longer).step == 4
     # Through float32 and back: the same number, a little smaller.
     rule = nrjax.AboveThreshold(np.inf, np.float32(0.1), 1.0)
     utility = Sensitive(3.0, sensitivity=0.1 + 1e-9)
-    assert nrjax.run_until(KEY, nrjax.Interaction(**five(rule=rule, utility=utility))).step == 4
-
-
-def test_a_rule_that_fails_ends_the_trial_and_is_charged_for_noes():
-    outcome = nrjax.run_until(KEY, nrjax.Interaction(**five(rule=Breaking(np.inf))))
-    assert (outcome.status, outcome.step) == (Status.INVALID_TIME, 3)
-    assert outcome.test_epsilon == 0.125
-    assert (
-        nrjax.run_until(KEY, nrjax.Interaction(**five(rule=Breaking(-np.inf)))).test_epsilon == 0.25
-    )
-    assert nrjax.run_until(KEY, nrjax.Interaction(**five(rule=Priced(np.inf)))).test_epsilon == 0.25
+    assert nrjax.run_until(KEY, five(rule=rule, utility=utility)).step == 4
 
 
 def test_a_nan_utility_is_not_covered_by_what_a_private_rule_states():
     broken = Distance(3.0, broken=-1e6)  # NaN from the first release on
-    for rule, charged in ((Priced(0.0), np.inf), (nrjax.PublicThreshold(0.0), 0.0)):
-        outcome = nrjax.run_until(KEY, nrjax.Interaction(**scalar(utility=broken, rule=rule)))
-        assert outcome.status == Status.NAN_UTILITY
-        assert outcome.test_epsilon == charged
+    rules = nrjax.AboveThreshold(0.0, 0.5, 1.0), nrjax.PublicThreshold(0.0)
+    for rule, charged in zip(rules, (np.inf, 0.0), strict=True):
+        outcome = nrjax.run_until(KEY, interaction(utility=broken, rule=rule))
+        assert (outcome.status, outcome.test_epsilon) == (Status.NAN_UTILITY, charged)
         assert outcome.epsilon == outcome.mechanism_epsilon + charged
 
 
-class Bounded(Distance):
-    """Knows a bound of itself: the distance, less `slack`; a negative slack is a false promise."""
-
-    slack: Any = 0.3
-
-    def ceiling(self, release):
-        return self.evaluate(release) + self.slack
-
-
-def outcomes_with(utility, rule, trials=300, **changes):
+def outcomes_with(utility, rule, **changes):
     batching = nrjax.Batching(tile=4, lanes=16, inner_steps=3)
-    parts = scalar() | {"utility": utility, "rule": rule} | changes
-    return nrjax.simulate(KEY, nrjax.Interaction(**parts), trials=trials, batching=batching)
+    trial = interaction(utility=utility, rule=rule, **changes)
+    return nrjax.simulate(KEY, trial, trials=300, batching=batching)
 
 
 RULES = (
@@ -217,35 +146,31 @@ RULES = (
 def test_a_ceiling_spares_work_and_changes_nothing(rule):
     plain = outcomes_with(Distance(3.0), rule)
     for slack in (0.0, 0.3, 100.0):
-        bounded = outcomes_with(Bounded(3.0, slack=slack), rule)
-        jax.tree.map(np.testing.assert_array_equal, bounded, plain)
+        chex.assert_trees_all_equal(outcomes_with(Ceiled(3.0, slack=slack), rule), plain)
     # Negative control: a ceiling that is too low is believed.
     if rule.threshold < 0:
-        low = outcomes_with(Bounded(3.0, slack=-0.4), rule)
+        low = outcomes_with(Ceiled(3.0, slack=-0.4), rule)
         assert np.mean(low.step != plain.step) > 0.1
 
 
 def test_a_nan_under_a_ceiling_is_found():
-    utility = {"broken": 2.9, "slack": 0.5}
-    plain = outcomes_with(Distance(3.0, broken=2.9), nrjax.PublicThreshold(-0.05))
-    bounded = outcomes_with(Bounded(3.0, **utility), nrjax.PublicThreshold(-0.05))
+    rule = nrjax.PublicThreshold(-0.05)
+    plain = outcomes_with(Distance(3.0, broken=2.9), rule)
     assert np.mean(plain.status == Status.NAN_UTILITY) > 0.3
-    jax.tree.map(np.testing.assert_array_equal, bounded, plain)
+    bounded = outcomes_with(Ceiled(3.0, broken=2.9, slack=0.5), rule)
+    chex.assert_trees_all_equal(bounded, plain)
 
 
-def test_trials_that_fail_are_assessed_too():
+@pytest.mark.parametrize("start", [100.0, 200.0])
+def test_trials_that_fail_are_assessed_too(start):
     """Overflowing noise, and starts without a time, end between two looks."""
-    jumps = nrjax.LaplaceJumps((), 0.01, 100.0, size=6)
-    for start in (100.0, 200.0):
-        schedule = nrjax.Grid(np.geomspace(start, 0.01, 30))
-        changes = {
-            "process": jumps,
-            "guarantee": nrjax.PureGuarantee(1.0),
-            "schedule": schedule,
-        }
-        rule = nrjax.PublicThreshold(1.0)
-        plain = outcomes_with(Distance(3.0), rule, **changes)
-        bounded = outcomes_with(Bounded(3.0), rule, **changes)
-        jax.tree.map(np.testing.assert_array_equal, bounded, plain)
-        assert np.any(plain.status != Status.EXHAUSTED)
-        assert not np.any(plain.status == Status.STOPPED)
+    changes = {
+        "process": nrjax.LaplaceJumps((), 0.01, 100.0, size=6),
+        "guarantee": nrjax.PureGuarantee(1.0),
+        "schedule": nrjax.Grid(np.geomspace(start, 0.01, 30)),
+        "rule": nrjax.PublicThreshold(1.0),
+    }
+    plain = outcomes_with(Distance(3.0), **changes)
+    chex.assert_trees_all_equal(outcomes_with(Ceiled(3.0), **changes), plain)
+    assert np.any(plain.status != Status.EXHAUSTED)
+    assert not np.any(plain.status == Status.STOPPED)

@@ -1,7 +1,12 @@
 """Many mechanisms on one data set: filters, odometers, and the conversions between notions."""
 
-from nrjax.composition.ex_post import ExPostFilter
-from nrjax.composition.gaussian import GaussianFilter
+from nrjax.composition.filters import (
+    ExPostFilter,
+    GaussianFilter,
+    SideBySideFilter,
+    UnifiedFilter,
+    ZCDPFilter,
+)
 from nrjax.composition.odometers import (
     BrownianOdometer,
     ExPostOdometer,
@@ -20,8 +25,6 @@ from nrjax.composition.requests import (
     Pure,
 )
 from nrjax.composition.schedule import FilteredSchedule
-from nrjax.composition.side_by_side import SideBySideFilter
-from nrjax.composition.zcdp import UnifiedFilter, ZCDPFilter
 
 __all__ = [
     "GDP",

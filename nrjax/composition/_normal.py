@@ -15,8 +15,8 @@ _FAR = 39.0
 def delta_of(mu: float, epsilon: float) -> float:
     """`E (1 - exp(e - L))_+` for `L ~ N(mu^2/2, mu^2)`, the delta of mu-GDP at `epsilon`.
 
-    The usual difference of two normal tails cancels; here the integrand is positive. With
-    `z0 = e/mu - mu/2` and `z = z0 + s` it is `phi(z) (1 - exp(-mu s))`, s > 0.
+    The usual difference of two normal tails cancels; here the integrand is positive:
+    `phi(z) (1 - exp(-mu s))`, `z = e/mu - mu/2 + s`, s > 0.
     """
     if mu == 0:
         return 0.0

@@ -1,10 +1,9 @@
 """Sums of costs that never understate: a running total and what rounding left of it.
 
-`total + rest` is at least the exact sum of the costs that were added. Adding is Knuth's two-sum,
-whose error is known exactly; only the sum of these errors is rounded, upwards, so that even many
-thousand costs lose less than `1e-9` of the sum in float32. XLA takes numbers below the smallest
-normal one for 0, which is an error of less than that number in each operation: every addition pays
-for sixteen. (`tests/composition/test_spending.py` compares with exact rationals.)
+Adding is Knuth's two-sum, whose error is known exactly; only the sum of these errors is rounded,
+upwards, so that even many thousand costs lose less than `1e-9` of the sum in float32. XLA takes
+numbers below the smallest normal one for 0, which is an error of less than that number in each
+operation: every addition pays for sixteen.
 """
 
 import functools
@@ -27,6 +26,12 @@ class Spending(NamedTuple):
     rest: Array
 
 
+def _units(spending: Spending) -> tuple[float, float]:
+    """Machine epsilon, and the smallest normal number."""
+    limits = jnp.finfo(spending.total.dtype)
+    return float(limits.eps), float(limits.tiny)
+
+
 def nothing(dtype: Any, shape: tuple[int, ...] = ()) -> Spending:
     """Nothing spent yet."""
     return Spending(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
@@ -38,8 +43,7 @@ def add(spending: Spending, cost: Array) -> Spending:
 
     Infinite, for good, after a cost that is NaN or infinite. Sums that the dtype has are exact.
     """
-    limits = jnp.finfo(spending.total.dtype)
-    eps, tiny = float(limits.eps), float(limits.tiny)
+    eps, tiny = _units(spending)
     finite = (spending.total < jnp.inf) & (cost < jnp.inf)
     before, cost = jnp.where(finite, spending.total, 0), jnp.where(finite, cost, 0)
     total, error = two_sum(before, cost)
@@ -64,9 +68,9 @@ def add_all(spending: Spending, costs: Array) -> Spending:
 
 def _gap(spending: Spending, budget: Array) -> Array:
     """At most `budget - total`."""
-    limits = jnp.finfo(spending.total.dtype)
+    eps, tiny = _units(spending)
     gap = budget - spending.total
-    return gap - 2 * float(limits.eps) * jnp.abs(gap) - 2 * float(limits.tiny)
+    return gap - 2 * eps * jnp.abs(gap) - 2 * tiny
 
 
 @functools.partial(jax.jit, inline=True)
@@ -79,8 +83,7 @@ def fits(spending: Spending, budget: Array) -> Array:
 @functools.partial(jax.jit, inline=True)
 def room(spending: Spending, budget: Array) -> Array:
     """What is left, rounded down so far that a cost of that size still fits; >= 0."""
-    limits = jnp.finfo(spending.total.dtype)
-    eps, tiny = float(limits.eps), float(limits.tiny)
+    eps, tiny = _units(spending)
     left = (_gap(spending, budget) - spending.rest) * (1 - 8 * eps)
     return jnp.maximum(left - 4 * eps * eps * budget - 64 * tiny, 0)
 
@@ -105,16 +108,14 @@ def enlarged(value: ArrayLike, dtype: Any) -> Array:
     Two machine epsilons larger where it is an array, since it may have been a Python number that
     was rounded on its way into a compiled function.
     """
-    limits = jnp.finfo(dtype)
-    tiny = float(limits.tiny)
+    tiny = float(jnp.finfo(dtype).tiny)
     number = concrete(value)
     if number is not None:
         exact = np.asarray(number, np.float64)
         with np.errstate(over="ignore", under="ignore"):
             cast = exact.astype(dtype)
-            cast = np.where(
-                cast.astype(np.float64) < exact, np.nextafter(cast, np.asarray(np.inf, dtype)), cast
-            )
+            above = np.nextafter(cast, np.asarray(np.inf, dtype))
+            cast = np.where(cast.astype(np.float64) < exact, above, cast)
         return jnp.asarray(np.where(exact > 0, np.maximum(cast, tiny), cast), dtype)
     array = jnp.asarray(value)
     if not jnp.issubdtype(array.dtype, jnp.floating):
@@ -122,7 +123,7 @@ def enlarged(value: ArrayLike, dtype: Any) -> Array:
     # As integers, since subnormal numbers compare as 0; and not with 0 alone, of which LLVM makes a
     # comparison of floats again.
     bits = jax.lax.bitcast_convert_type(array, f"int{8 * array.dtype.itemsize}")
-    larger = jnp.maximum(array.astype(dtype) * (1 + 2 * float(limits.eps)), tiny)
+    larger = jnp.maximum(array.astype(dtype) * (1 + 2 * float(jnp.finfo(dtype).eps)), tiny)
     return jnp.where(bits > 0, larger, 0)
 
 
@@ -153,10 +154,9 @@ def limit(value: ArrayLike, dtype: Any) -> Array:
 
 
 def settle(owner: Any, name: str) -> None:
-    """Round a number among the fields of a frozen dataclass down to the default float dtype.
+    """Round a field down to the default float dtype; one too small for that stays as it is.
 
-    Compiled functions round Python's numbers to the nearest; of this one they then have nothing to
-    round. A number too small for the dtype stays as it is.
+    Compiled functions round Python's numbers to the nearest: of this one nothing is left to round.
     """
     number = concrete(getattr(owner, name))
     if number is not None and number.ndim == 0:

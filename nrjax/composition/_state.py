@@ -4,6 +4,7 @@ Several currencies go side by side, such as rho and the requests' own deltas.
 """
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -20,15 +21,12 @@ APART = 64
 
 
 class Round(Pytree):
-    """Handle of an open round, from a filter's `open`; good until the round is closed.
-
-    Attributes:
-        number: given to no other round of that state, int32; 0 for one that was not opened.
-        kinds: of the requests that it is charged by (static).
-    """
+    """Handle of an open round, from a filter's `open`; good until the round is closed."""
 
     number: Array
+    """Given to no other round of that state, int32; 0 for one that was not opened."""
     kinds: tuple[type, ...] = static()
+    """Of the requests that it is charged by."""
 
 
 def kinds_of(request: Request) -> tuple[type, ...]:
@@ -43,25 +41,19 @@ def check_kinds(name: str, request: Request, kinds: tuple[type, ...]) -> None:
     check(not found or found == kinds, name, request, right)
 
 
-class OpenRounds(Pytree):
-    """The open rounds of a state, as many places as `init(rounds=...)` has asked for."""
+class LedgerState(Pytree):
+    """What a filter has let through, or an odometer has counted, and the open rounds."""
 
+    spent: Spending
+    """Shape (currencies,). Infinite: nothing is left."""
     number: Array
-    """int32, shape (rounds,); 0 where a place is free."""
+    """Of the open rounds, int32, shape (rounds,), as many as `init(rounds=...)` has asked for; 0
+    where a place is free."""
     held: Array
     """Largest cost that each was admitted to; shape (rounds, 2, currencies): first what may be
     refunded, then what is charged as it was admitted, deltas among it."""
     last: Array
     """The number that was given out last, int32."""
-
-
-class LedgerState(Pytree):
-    """What a filter has let through, or an odometer has counted. Infinite: nothing is left."""
-
-    spent: Spending
-    """Shape (currencies,)."""
-    rounds: OpenRounds | None
-    """None where no rounds can be opened."""
     order: Array | None
     """The Renyi order that the costs are for, or an odometer's gamma; None where there is none."""
     owner: str = static()
@@ -69,28 +61,58 @@ class LedgerState(Pytree):
     dtype: str = static()
     """In which it was made; rounding it to another one might lower it."""
 
+    def check_places(self) -> None:
+        """Raise a `ValueError` if no rounds can be opened."""
+        right = "from init(rounds=...), with as many places as rounds are to be open at a time"
+        check(self.number.size, "state", self, right)
 
-def start(owner: Any, dtype: Any, currencies: int, rounds: int = 0) -> LedgerState:
-    """Nothing spent and no round open."""
-    check_integer("rounds", rounds, 0)
-    places = None
-    if rounds:
-        held = jnp.zeros((rounds, 2, currencies), dtype)
-        places = OpenRounds(jnp.zeros(rounds, jnp.int32), held, jnp.int32(0))
-    order = _tag(owner)[1]
-    return LedgerState(
-        spent=nothing(dtype, (currencies,)),
-        rounds=places,
-        order=None if order is None else jnp.asarray(order, dtype),
-        owner=type(owner).__name__,
-        dtype=str(jnp.dtype(dtype)),
-    )
+    def put(self, own: Array, number: Any, held: Any) -> "LedgerState":
+        """Another number and other costs at a place (bool, shape (rounds,))."""
+        return dataclasses.replace(
+            self,
+            number=jnp.where(own, number, self.number),
+            held=jnp.where(own[:, None, None], held, self.held),
+            last=jnp.maximum(self.last, number),
+        )
+
+    def find(self, round: Round) -> tuple[Array, Array]:
+        """Where a round is (bool, shape (rounds,)), nowhere if it is not open; what it holds."""
+        check(jnp.ndim(round.number) == 0, "round", round, "one handle; `vmap` over several")
+        self.check_places()
+        own = (self.number == round.number) & (round.number > 0)
+        return own, jnp.sum(jnp.where(own[:, None, None], self.held, 0), axis=0)
+
+    def added(self, charges: Any) -> Spending:
+        """What was spent, and these."""
+        return functools.reduce(add, charges, self.spent)
+
+    def total(self, spent: Spending, own: Array | None = None) -> Spending:
+        """`spent`, and what is held by open rounds but `own` (bool, shape (rounds,))."""
+        if not self.number.size:
+            return spent
+        held = self.held if own is None else jnp.where(own[:, None, None], 0, self.held)
+        return add_all(spent, held.reshape(-1, held.shape[-1]))
+
+    def happened(self, after: Spending, ok: Array) -> "LedgerState":
+        """A state that has paid; or has nothing left, where that was not admitted."""
+        nothing_left = Spending(jnp.full_like(after.total, jnp.inf), jnp.zeros_like(after.rest))
+        return dataclasses.replace(self, spent=choose(ok, after, nothing_left))
 
 
 def _tag(owner: Any) -> tuple[str, Any]:
     """What was fixed before the first release beside the budget, by name; None if nothing was."""
     name = "gamma" if hasattr(owner, "gamma") else "order"
     return name, getattr(owner, name, None)
+
+
+def start(owner: Any, dtype: Any, currencies: int, rounds: int = 0) -> LedgerState:
+    """Nothing spent and no round open."""
+    check_integer("rounds", rounds, 0)
+    number, held = jnp.zeros(rounds, jnp.int32), jnp.zeros((rounds, 2, currencies), dtype)
+    order = _tag(owner)[1]
+    order = None if order is None else jnp.asarray(order, dtype)
+    name, spent = type(owner).__name__, nothing(dtype, (currencies,))
+    return LedgerState(spent, number, held, jnp.int32(0), order, name, str(jnp.dtype(dtype)))
 
 
 def check_owner(owner: Any, state: Any) -> Array:
@@ -124,49 +146,6 @@ def choose(ok: Array, new: Any, old: Any) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(ok, a, b), new, old)
 
 
-def total(state: LedgerState, spent: Spending, own: Array | None = None) -> Spending:
-    """`spent`, and what is held by open rounds but `own` (bool, shape (rounds,))."""
-    if state.rounds is None:
-        return spent
-    held = state.rounds.held
-    if own is not None:
-        held = jnp.where(own[:, None, None], 0, held)
-    return add_all(spent, held.reshape(-1, held.shape[-1]))
-
-
 def near(cost: Array, held: Array) -> Array:
     """Whether a cost is at most another one, but for the rounding of two programs (bool)."""
     return cost <= held * (1 + APART * float(jnp.finfo(held.dtype).eps))
-
-
-def added(state: LedgerState, charges: list[Array]) -> Spending:
-    """What was spent, and these."""
-    spent = state.spent
-    for one in charges:
-        spent = add(spent, one)
-    return spent
-
-
-def happened(state: LedgerState, after: Spending, ok: Array) -> LedgerState:
-    """A state that has paid; or has nothing left, where that was not admitted."""
-    nothing_left = Spending(jnp.full_like(after.total, jnp.inf), jnp.zeros_like(after.rest))
-    return dataclasses.replace(state, spent=choose(ok, after, nothing_left))
-
-
-def places(state: LedgerState) -> OpenRounds:
-    """Where open rounds are kept, else a `ValueError`."""
-    right = "from init(rounds=...), with as many places as rounds are to be open at a time"
-    check(state.rounds is not None, "state", state, right)
-    assert state.rounds is not None
-    return state.rounds
-
-
-def held_by(state: LedgerState, own: Array) -> Array:
-    """What the round at a place holds, shape (2, currencies); nothing without a place."""
-    return jnp.sum(jnp.where(own[:, None, None], places(state).held, 0), axis=0)
-
-
-def place(state: LedgerState, round: Round) -> Array:
-    """Where an open round is (bool, shape (rounds,)); nowhere if it is not open any more."""
-    check(jnp.ndim(round.number) == 0, "round", round, "one handle; `vmap` over several")
-    return (places(state).number == round.number) & (round.number > 0)

@@ -1,16 +1,13 @@
 """What one round may cost in Renyi divergence of a fixed order, computed inside `jit`.
 
-Each function gives a certificate C in the sense of `nrjax.composition.renyi`: with `l = order - 1`,
-for both orders of any neighbouring pair and given the past, `E exp(l (loss - C)) <= 1`; for noise
-reduction that holds at every stopping rule of the releases. All rise in both arguments, so each is
-computed at arguments a little enlarged and the result is enlarged by what rounding can have lost:
-none is ever below the exact number, nor 0 at a positive epsilon. An epsilon or budget that is
-negative or NaN, and an order that is not above 1 and finite, give NaN, which no filter accepts.
-Elementwise; epsilons and budgets are in nats.
+Each function gives a certificate C as `docs/composition.md` defines it, of an order A > 1 (`l` is
+`A - 1`) and an epsilon, elementwise, in nats. All rise in both arguments, so each is computed at
+arguments a little enlarged and the result is enlarged by what rounding can have lost: none is ever
+below the exact number, nor 0 at a positive epsilon. An epsilon or budget that is negative or NaN,
+and an order that is not above 1 and finite, give NaN, which no filter accepts.
 """
 
-from fractions import Fraction
-from typing import Any
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,19 +18,31 @@ from jax.typing import ArrayLike
 from nrjax._numerics import float_dtype
 
 # Machine epsilons by which every result is enlarged. The elementary functions are right to 2 or 3
-# each, also on accelerators, and no formula has more than four; the casts of the arguments to
-# another dtype are covered by `_enlarged`.
+# each, also on accelerators, and no formula has more than four.
 _MARGIN = 24
 # The same for `laplace_reduction`: rounding in its series adds at most 2 x, twice the mean index of
 # its terms (four operations a term, half a machine epsilon each).
 _SERIES_MARGIN, _SERIES_SLOPE = 12, 3
-_NEWTON_STEPS = {np.dtype(np.float32): 3, np.dtype(np.float64): 4}
 
-# Where the series of C ends and its asymptotic form begins: x there, number of terms n, and the
-# factor of the last one that makes the form an upper bound of Ei from there on (`_above_ei`).
-_SWITCH = {
-    np.dtype(np.float32): (20.0, 10, 2.64),
-    np.dtype(np.float64): (40.0, 24, 3.146),
+
+class _Precision(NamedTuple):
+    switch: float
+    """x at which the series of C ends and its asymptotic form begins."""
+    terms: int
+    """Of the series: what it leaves out is less than a quarter of a machine epsilon of it."""
+    asymptotic: int
+    """Terms of the asymptotic form."""
+    last: float
+    """Factor of the last one, which makes the form an upper bound of Ei from the switch on."""
+    phi: int
+    """Terms of the series of phi; what is left out is below 2/12!, 2/20!."""
+    newton: int
+    """Steps of Newton's method."""
+
+
+_PRECISIONS = {
+    np.dtype(np.float32): _Precision(20.0, 46, 10, 2.64, 10, 3),
+    np.dtype(np.float64): _Precision(40.0, 100, 24, 3.146, 18, 4),
 }
 
 
@@ -76,64 +85,36 @@ def _horner(x: Array, ratios: list[float]) -> Array:
     return total
 
 
-def _ratios(dtype: Any) -> list[float]:
-    """Ratios of neighbouring terms of `sum_{k>=2} x^(k-2)/(k k!)`, as many as are needed.
-
-    What is left out is less than the next term over 1 - its ratio; the sum ends where that is below
-    a quarter of a machine epsilon of the sum, at the largest x it is used for.
-    """
-    x, target = Fraction(int(_SWITCH[dtype][0])), Fraction(float(np.finfo(dtype).eps)) / 4
-    term = total = Fraction(1, 4)
-    ratios: list[float] = []
-    k = 2
-    while True:
-        k += 1
-        ratio = Fraction(k - 1, k * k)
-        term *= ratio * x
-        if ratio * x < 1 and term / (1 - ratio * x) < target * total:
-            return ratios
-        total += term
-        ratios.append(float(ratio))
-
-
-_RATIOS = {dtype: _ratios(dtype) for dtype in _SWITCH}
-
-
-def _above_ei(x: Array, dtype: Any) -> Array:
+def _above_ei(x: Array, precision: _Precision) -> Array:
     """`U(x) = (e^x/x) (sum_{k<n} k!/x^k + c n!/x^n) >= Ei(x)`, for x from the switch on.
 
-    It is so at the switch (c was chosen for that), and from there `U' >= e^x/x = Ei'` since
-    `c (1 - (n + 1)/x) >= 1`.
+    There by the choice of c; from there `U' >= e^x/x = Ei'` since `c (1 - (n + 1)/x) >= 1`.
     """
-    _, terms, last = _SWITCH[dtype]
     inverse = 1 / x
-    total = jnp.full_like(x, last)
-    for k in range(terms, 0, -1):
+    total = jnp.full_like(x, precision.last)
+    for k in range(precision.asymptotic, 0, -1):
         total = 1 + k * inverse * total
     return jnp.exp(x) * inverse * total
 
 
 def _series(x: Array) -> Array:
     """`T(x) = sum_{k>=2} x^(k-2)/(k k!) = (Ei(x) - log x - gamma - x)/x^2`; 1/4 at 0."""
-    dtype = np.dtype(x.dtype)
-    switch = _SWITCH[dtype][0]
-    small = 0.25 * _horner(jnp.minimum(x, switch), _RATIOS[dtype])
-    large = jnp.maximum(x, switch)
+    precision = _PRECISIONS[np.dtype(x.dtype)]
+    ratios = [(k - 1) / (k * k) for k in range(3, 3 + precision.terms)]
+    small = 0.25 * _horner(jnp.minimum(x, precision.switch), ratios)
+    large = jnp.maximum(x, precision.switch)
     rest = jnp.log(large) + large + np.euler_gamma
-    return jnp.where(x <= switch, small, (_above_ei(large, dtype) - rest) / large / large)
+    far = (_above_ei(large, precision) - rest) / large / large
+    return jnp.where(x <= precision.switch, small, far)
 
 
 def laplace_reduction(order: ArrayLike, epsilon: ArrayLike) -> Array:
     """Certificate of Laplace noise reduction that stops at time t, `epsilon = D1/t`.
 
-    `C(e) = (A/l) int_0^e [(exp(2lu) - 1)/(2lu) - 1] du`, A the order, `l = A - 1`; that is
-    `2 A e^2 sum_{k>=2} x^(k-2)/(k k!)` with `x = 2le`, and `A e^2/2 + (2/9) A l e^3 + ...`. Proved
-    in `docs/composition.md`. Not in Rogers 2023, which leaves open whether there is anything below
-    `epsilon` itself. `epsilon` is a certificate too, smaller from 0.70 (A = 2) or 0.31 (A = 4) on;
-    which of the two a round uses must be settled before it starts, since their minimum at the stop
-    is not one.
-
-    For a vector, D1 is all that matters: C is convex and 0 at 0, hence superadditive.
+    `C(e) = (A/l) int_0^e [(exp(2lu) - 1)/(2lu) - 1] du = 2 A e^2 sum_{k>=2} x^(k-2)/(k k!)` with
+    `x = 2le`. Not in Rogers 2023. `epsilon` is a certificate too, smaller from 0.70 (A = 2) or 0.31
+    (A = 4) on; which of the two a round uses must be settled before it starts, since their minimum
+    at the stop is not one.
     """
     order, excess, epsilon, usable = _enlarged(order, epsilon)
     x = 2 * excess * epsilon
@@ -142,11 +123,10 @@ def laplace_reduction(order: ArrayLike, epsilon: ArrayLike) -> Array:
 
 
 def laplace_reduction_inverse(order: ArrayLike, budget: ArrayLike) -> Array:
-    """Largest epsilon whose `laplace_reduction` fits into a budget, rounded down.
+    """Largest epsilon whose `laplace_reduction` fits into a budget, rounded down; checked, or 0.
 
     As a function of `log epsilon`, `log C` is convex (a power series with positive coefficients),
-    so Newton's method comes down to the solution from any start above it. The result is checked:
-    `laplace_reduction(order, result) <= budget`, or it is 0.
+    so Newton's method comes down to the solution from any start above it.
     """
     dtype = float_dtype(order, budget)
     limits = jnp.finfo(dtype)
@@ -166,7 +146,7 @@ def laplace_reduction_inverse(order: ArrayLike, budget: ArrayLike) -> Array:
     x = jnp.minimum(x, jnp.log1p(x * (1 + 0.5 * x + goal)))
     epsilon = jnp.where(first > 1, 0.5 * x / excess, epsilon)
 
-    for _ in range(_NEWTON_STEPS[np.dtype(dtype)]):
+    for _ in range(_PRECISIONS[np.dtype(dtype)].newton):
         x = 2 * excess * epsilon
         slope = jnp.maximum(_phi(x) / _series(x), 2)  # d log C / d log epsilon
         above = target / laplace_reduction(safe_order, epsilon)
@@ -180,10 +160,8 @@ def laplace_reduction_inverse(order: ArrayLike, budget: ArrayLike) -> Array:
 
 def _phi(z: Array) -> Array:
     """`(e^z - 1 - z)/z^2` without cancellation; 1/2 at 0."""
-    dtype = np.dtype(z.dtype)
-    near = jnp.clip(z, -1, 1)
-    terms = 10 if dtype == np.float32 else 18  # what is left out: below 2/12!, 2/20!
-    series = 0.5 * _horner(near, [1 / (k + 2) for k in range(1, terms)])
+    terms = _PRECISIONS[np.dtype(z.dtype)].phi
+    series = 0.5 * _horner(jnp.clip(z, -1, 1), [1 / (k + 2) for k in range(1, terms)])
     far = jnp.where(jnp.abs(z) > 1, z, 1)
     return jnp.where(jnp.abs(z) > 1, (jnp.expm1(far) - far) / far / far, series)
 
@@ -197,9 +175,8 @@ def _log_over(scaled: Array, excess: Array) -> Array:
 def pure(order: ArrayLike, epsilon: ArrayLike) -> Array:
     """Largest Renyi divergence of an epsilon-DP mechanism, that of randomised response.
 
-    `(1/l) log(cosh((A - 1/2) e)/cosh(e/2))`, below both `A e^2/2` and `e` (Bun and Steinke 2016,
-    Proposition 3.3; Mironov 2017, Proposition 5). Any epsilon-DP mechanism is a post-processing of
-    randomised response (Kairouz, Oh, Viswanath 2015).
+    `(1/l) log(cosh((A - 1/2) e)/cosh(e/2))`, below both `A e^2/2` and `e` (Mironov 2017,
+    Proposition 5; Kairouz, Oh, Viswanath 2015).
     """
     order, excess, epsilon, usable = _enlarged(order, epsilon)
     # cosh a / cosh b = 1 + 2 sinh((a + b)/2) sinh((a - b)/2)/cosh b.
@@ -213,15 +190,10 @@ def pure(order: ArrayLike, epsilon: ArrayLike) -> Array:
 
 
 def laplace_mechanism(order: ArrayLike, epsilon: ArrayLike) -> Array:
-    """Renyi divergence of fixed Laplace noise of scale t, `epsilon = D1/t` (Mironov 2017).
+    """Renyi divergence of fixed Laplace noise of scale t, `epsilon = D1/t` (Mironov 2017, Prop. 6).
 
-    `g(e) = (1/l) log((A/(2A - 1)) e^(le) + (l/(2A - 1)) e^(-Ae))`, Proposition 6; `A e^2/2` for
-    small e, `e - log((2A - 1)/A)/l` for large.
-
-    Proved there for one coordinate. For vectors the coordinates' noises are independent, so the
-    divergence is `sum_j g(|v_j|/t)`. As the logarithm of a sum of exponentials of linear functions
-    g is convex; `g(0) = 0` and `g'(0) = 0`, so that it rises, and `g(a) <= a/(a + b) g(a + b)`,
-    whence `g(a) + g(b) <= g(a + b)`. So the sum is at most `g(|v|_1/t) <= g(D1/t)`.
+    `(1/l) log((A/(2A - 1)) e^(le) + (l/(2A - 1)) e^(-Ae))`; `A e^2/2` for small e,
+    `e - log((2A - 1)/A)/l` for large.
     """
     order, excess, epsilon, usable = _enlarged(order, epsilon)
     # The argument of the logarithm less 1; the linear terms of the two exponentials cancel exactly.
@@ -229,9 +201,8 @@ def laplace_mechanism(order: ArrayLike, epsilon: ArrayLike) -> Array:
     spread = excess * _phi(excess * small) + order * _phi(-order * small)
     scaled = (small * spread) * (small * (order / (order + excess)))
     near = _log_over(scaled, excess)
-    gap = jnp.log1p(excess / order) - jnp.log1p(
-        excess / order * jnp.exp(-(order + excess) * epsilon)
-    )
+    fall = jnp.exp(-(order + excess) * epsilon)
+    gap = jnp.log1p(excess / order) - jnp.log1p(excess / order * fall)
     far = epsilon - jnp.maximum(gap, 0) / excess
     raw = jnp.where(excess * epsilon < 40, near, far)
     return _stated(jnp.minimum(raw, epsilon), epsilon, usable, _MARGIN)

@@ -2,7 +2,7 @@
 
 Python floats in, Python floats out, computed in float64 on the host and rounded to the safe side:
 an epsilon, a delta, and what a mechanism satisfies are never too small, a budget is never too
-large. They are off by less than a part in 1e9 (for a delta up to 0.99).
+large; by less than a part in 1e9 (for a delta up to 0.99).
 
 What a mechanism has (rho, mu, a divergence or an epsilon) is >= 0, an epsilon to spend > 0, `delta`
 in (0, 1), `order` a Renyi order A > 1. What is out of range or not concrete is a `ValueError`.
@@ -17,18 +17,38 @@ from typing import Any
 
 import numpy as np
 
-from nrjax._numerics import check
-from nrjax.composition._host import (
-    SLACK,
-    down,
-    not_negative,
-    number,
-    order_above_one,
-    positive,
-    probability,
-    up,
-)
+from nrjax._numerics import check, concrete
 from nrjax.composition._normal import delta_of, mu_of_odds
+from nrjax.composition.requests import NOT_NEGATIVE, POSITIVE, SHARE, Range
+
+PROBABILITY: Range = (lambda x: (x > 0) & (x < 1)), "strictly between 0 and 1"
+ORDER: Range = (lambda x: (x > 1) & (x < np.inf)), "above 1 and finite"
+SLACK = 4e-15
+"""Relative error that is allowed for in closed forms; they lose a few units of 2^-53."""
+
+
+def number(name: str, value: Any, valid: Range) -> float:
+    """A single concrete number in a range, else a `ValueError`."""
+    known = concrete(value)
+    single = known is not None and known.ndim == 0
+    right = "a single concrete number; conversions run on the host, outside jit and vmap"
+    check(single, name, value, right)
+    assert known is not None
+    found = float(known)
+    check(valid[0](found), name, value, valid[1])
+    return found
+
+
+def _up(value: float, argument: float) -> float:
+    """Not below the exact number, which is 0 where `argument >= 0` is 0 and nowhere else."""
+    # Subnormal numbers are off by up to a unit of 5e-324 in each operation.
+    return value * (1 + SLACK) + 2e-323 if argument > 0 else 0.0
+
+
+def _down(value: float) -> float:
+    """Not above the exact number, which is not negative."""
+    return max(0.0, value * (1 - SLACK) - 2e-323)
+
 
 CONVERSIONS = ("standard", "renyi")
 """Ways from zCDP to (epsilon, delta): see `epsilon_of_zcdp`."""
@@ -49,13 +69,10 @@ def _premium(order: Any, level: float) -> tuple[Any, Any]:
 
 
 def best_order(score: Callable[[Any], Any]) -> tuple[float, float]:
-    """Of the orders above 1 the one with the largest score, and the score.
+    """Of the orders above 1 the one with the largest score, and the score (arrays to arrays).
 
     A grid in `log(order - 1)`, then finer ones. Every order gives a valid bound, so that missing
     the best one costs tightness alone.
-
-    Args:
-        score: of an array of orders, an array.
     """
     low, high = math.log(1e-9), math.log(1e12)
     order, found = math.nan, -math.inf
@@ -77,10 +94,10 @@ def epsilon_of_zcdp(rho: float, delta: float, conversion: str = "standard") -> f
     The conversion is "standard", `rho + 2 sqrt(rho log(1/delta))` [BS16], or "renyi", the smallest
     that [CKS20] gives over all orders, which is better.
     """
-    rho, delta = not_negative("rho", rho), probability(delta)
+    rho, delta = number("rho", rho, NOT_NEGATIVE), number("delta", delta, PROBABILITY)
     check_conversion(conversion)
     level = -math.log(delta)
-    standard = up(rho + 2 * math.sqrt(rho) * math.sqrt(level), rho)
+    standard = _up(rho + 2 * math.sqrt(rho) * math.sqrt(level), rho)
     if conversion == "standard" or rho == 0:
         return standard
 
@@ -93,19 +110,15 @@ def epsilon_of_zcdp(rho: float, delta: float, conversion: str = "standard") -> f
 
 def zcdp_for(epsilon: float, delta: float, conversion: str = "standard") -> float:
     """Largest rho whose `epsilon_of_zcdp` is at most `epsilon`, rounded down."""
-    epsilon, delta = positive("epsilon", epsilon), probability(delta)
+    epsilon, delta = number("epsilon", epsilon, POSITIVE), number("delta", delta, PROBABILITY)
     check_conversion(conversion)
     level = -math.log(delta)
     # (sqrt(level + epsilon) - sqrt(level))^2, without its cancellation.
-    standard = down((epsilon / (math.sqrt(level + epsilon) + math.sqrt(level))) ** 2)
+    standard = _down((epsilon / (math.sqrt(level + epsilon) + math.sqrt(level))) ** 2)
     if conversion == "standard":
         return standard
-
-    def score(order: Any) -> Any:
-        premium, error = _premium(order, level)
-        return ((epsilon - premium) - error - SLACK * epsilon) / order
-
-    return max(standard, down(best_order(score)[1]))
+    score = best_order(lambda order: rdp_budgets(order, epsilon, delta) / order)[1]
+    return max(standard, _down(score))
 
 
 def epsilon_of_rdp(order: float, divergence: float, delta: float) -> float:
@@ -113,8 +126,8 @@ def epsilon_of_rdp(order: float, divergence: float, delta: float) -> float:
 
     `R + log(1 - 1/A) + (log(1/delta) - log A)/(A - 1)`, rounded up; 0 where that is negative.
     """
-    order, delta = order_above_one(order), probability(delta)
-    divergence = not_negative("divergence", divergence)
+    order, delta = number("order", order, ORDER), number("delta", delta, PROBABILITY)
+    divergence = number("divergence", divergence, NOT_NEGATIVE)
     premium, error = _premium(order, -math.log(delta))
     return max(0.0, float(divergence + premium + error + SLACK * divergence))
 
@@ -122,11 +135,10 @@ def epsilon_of_rdp(order: float, divergence: float, delta: float) -> float:
 def rdp_for(order: float, epsilon: float, delta: float) -> float:
     """Largest Renyi divergence whose `epsilon_of_rdp` is at most `epsilon`, rounded down.
 
-    Raises:
-        ValueError: no divergence is small enough at this order.
+    A `ValueError` if none is small enough at this order.
     """
-    order, delta = order_above_one(order), probability(delta)
-    epsilon = positive("epsilon", epsilon)
+    order, delta = number("order", order, ORDER), number("delta", delta, PROBABILITY)
+    epsilon = number("epsilon", epsilon, POSITIVE)
     budget = float(rdp_budgets(order, epsilon, delta))
     right = (
         f"larger for epsilon = {epsilon:.6g} and delta = {delta:.6g}, or epsilon larger: the "
@@ -144,25 +156,25 @@ def rdp_budgets(order: Any, epsilon: float, delta: float) -> Any:
 
 def delta_of_gdp(mu: float, epsilon: float) -> float:
     """`Phi(-e/mu + mu/2) - exp(e) Phi(-e/mu - mu/2)`, rounded up [DRS22]."""
-    return delta_of(not_negative("mu", mu), not_negative("epsilon", epsilon))
+    return delta_of(number("mu", mu, NOT_NEGATIVE), number("epsilon", epsilon, NOT_NEGATIVE))
 
 
 def epsilon_of_gdp(mu: float, delta: float) -> float:
     """Smallest epsilon with `delta_of_gdp(mu, epsilon) <= delta`, rounded up."""
-    mu, delta = not_negative("mu", mu), probability(delta)
+    mu, delta = number("mu", mu, NOT_NEGATIVE), number("delta", delta, PROBABILITY)
     if delta_of(mu, 0.0) <= delta:
         return 0.0
     # The conversion through zCDP is an upper bound; mu^2/2 alone may underflow.
-    high = up(0.5 * mu * mu + mu * math.sqrt(-2 * math.log(delta)), mu)
+    high = _up(0.5 * mu * mu + mu * math.sqrt(-2 * math.log(delta)), mu)
     return _bisect(lambda epsilon: delta_of(mu, epsilon) <= delta, high, 0.0)
 
 
 def gdp_for(epsilon: float, delta: float) -> float:
     """Largest mu with `delta_of_gdp(mu, epsilon) <= delta`, rounded down."""
-    epsilon, delta = positive("epsilon", epsilon), probability(delta)
+    epsilon, delta = number("epsilon", epsilon, POSITIVE), number("delta", delta, PROBABILITY)
     # The square root of twice `zcdp_for`, which may underflow.
     level = -math.log(delta)
-    good = down(math.sqrt(2) * epsilon / (math.sqrt(level + epsilon) + math.sqrt(level)))
+    good = _down(math.sqrt(2) * epsilon / (math.sqrt(level + epsilon) + math.sqrt(level)))
     bad = 2 * good if good > 0 else delta
     while delta_of(bad, epsilon) <= delta:
         good, bad = bad, 2 * bad
@@ -188,51 +200,35 @@ def zcdp_of_dp(epsilon: float, delta: float) -> tuple[float, float]:
     mixture of anything, with weight delta, and a pair that is epsilon-private (Kairouz, Oh,
     Viswanath 2015, Theorem 3.1).
     """
-    share = number("delta", delta)
-    check(0 <= share < 1, "delta", delta, "at least 0 and below 1")
-    return zcdp_of_pure(epsilon), share
+    return zcdp_of_pure(epsilon), number("delta", delta, SHARE)
 
 
 def zcdp_of_pure(epsilon: float) -> float:
-    """Rho of an epsilon-private mechanism: `epsilon tanh(epsilon/2)`, at most `epsilon^2/2`.
-
-    Every such mechanism is a function of randomised response, for which, with `s = A - 1/2`,
-    `(A - 1) D_A = log cosh(s e) - log cosh(e/2)`. As a function of `s^2` that is concave (its slope
-    `e tanh(s e)/(2 s)` falls), so it is at most its slope at `s = 1/2` times `s^2 - 1/4`, which is
-    `A (A - 1) e tanh(e/2)`. Equality for A to 1.
-    """
-    epsilon = not_negative("epsilon", epsilon)
-    return up(epsilon * math.tanh(epsilon / 2), epsilon)
+    """Rho of an epsilon-private mechanism: `epsilon tanh(epsilon/2)`, at most `epsilon^2/2`."""
+    epsilon = number("epsilon", epsilon, NOT_NEGATIVE)
+    return _up(epsilon * math.tanh(epsilon / 2), epsilon)
 
 
 def zcdp_of_bounded_range(epsilon: float) -> float:
     """Rho of a mechanism of loss range epsilon: `epsilon^2/8` (Cesar, Rogers 2021, Lemma 2.4)."""
-    epsilon = not_negative("epsilon", epsilon)
-    return up(0.125 * epsilon * epsilon, epsilon)
+    epsilon = number("epsilon", epsilon, NOT_NEGATIVE)
+    return _up(0.125 * epsilon * epsilon, epsilon)
 
 
 def zcdp_of_gdp(mu: float) -> float:
     """Rho of a mu-GDP mechanism: `mu^2/2`."""
-    mu = not_negative("mu", mu)
-    return up(0.5 * mu * mu, mu)
+    mu = number("mu", mu, NOT_NEGATIVE)
+    return _up(0.5 * mu * mu, mu)
 
 
 def gdp_of_pure(epsilon: float) -> float:
-    """Mu of an epsilon-private mechanism: `2 Phi^-1(1/(1 + exp(-epsilon)))`.
-
-    The normal laws whose trade-off curve passes through the one corner of that of randomised
-    response and is below it elsewhere, being convex.
-    """
-    return mu_of_odds(not_negative("epsilon", epsilon))
+    """Mu of an epsilon-private mechanism: `2 Phi^-1(1/(1 + exp(-epsilon)))`."""
+    return mu_of_odds(number("epsilon", epsilon, NOT_NEGATIVE))
 
 
 def gdp_of_bounded_range(epsilon: float) -> float:
-    """Mu of a mechanism of loss range epsilon: `2 Phi^-1(1/(1 + exp(-epsilon/2)))`.
-
-    The worst such mechanisms have two losses, epsilon apart; of their corners the symmetric one is
-    the farthest out.
-    """
-    return mu_of_odds(not_negative("epsilon", epsilon) / 2)
+    """Mu of a mechanism of loss range epsilon: `2 Phi^-1(1/(1 + exp(-epsilon/2)))`."""
+    return mu_of_odds(number("epsilon", epsilon, NOT_NEGATIVE) / 2)
 
 
 def rdp_of_pure(order: float, epsilon: float) -> float:
@@ -240,24 +236,24 @@ def rdp_of_pure(order: float, epsilon: float) -> float:
 
     `log(cosh((A - 1/2) e)/cosh(e/2))/(A - 1)`.
     """
-    order, epsilon = order_above_one(order), not_negative("epsilon", epsilon)
+    order, epsilon = number("order", order, ORDER), number("epsilon", epsilon, NOT_NEGATIVE)
     # cosh(a)/cosh(b) - 1 = 2 sinh((a + b)/2) sinh((a - b)/2)/cosh(b), here a + b = A e,
     # a - b = (A - 1) e; for large ones log cosh(x) = x + log1p(exp(-2 x)) - log 2.
     if order * epsilon < 1:
         excess = 2 * math.sinh(order * epsilon / 2) * math.sinh((order - 1) * epsilon / 2)
-        return up(math.log1p(excess / math.cosh(epsilon / 2)) / (order - 1), epsilon)
+        return _up(math.log1p(excess / math.cosh(epsilon / 2)) / (order - 1), epsilon)
     # log1p(x) - log1p(y) = log1p((x - y)/(1 + y)), and x - y is written without cancellation.
     fall = math.exp(-epsilon) * math.expm1(-2 * (order - 1) * epsilon)
-    return up(epsilon + math.log1p(fall / (1 + math.exp(-epsilon))) / (order - 1), epsilon)
+    return _up(epsilon + math.log1p(fall / (1 + math.exp(-epsilon))) / (order - 1), epsilon)
 
 
 def rdp_of_zcdp(order: float, rho: float) -> float:
     """Renyi divergence at `order` of a rho-zCDP mechanism: `A rho`."""
-    order, rho = order_above_one(order), not_negative("rho", rho)
-    return up(order * rho, rho)
+    order, rho = number("order", order, ORDER), number("rho", rho, NOT_NEGATIVE)
+    return _up(order * rho, rho)
 
 
 def rdp_of_gdp(order: float, mu: float) -> float:
     """Renyi divergence at `order` of a mu-GDP mechanism: `A mu^2/2`."""
-    order, mu = order_above_one(order), not_negative("mu", mu)
-    return up(0.5 * order * mu * mu, mu)
+    order, mu = number("order", order, ORDER), number("mu", mu, NOT_NEGATIVE)
+    return _up(0.5 * order * mu * mu, mu)

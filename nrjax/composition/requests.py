@@ -1,7 +1,7 @@
 """What is asked of a filter, and spent: small classes, one for each kind of mechanism.
 
-A tuple of requests is a request too: their sum. The same classes say what a mechanism may cost
-(`admits`, before it is started or rewound) and what it did cost (`spend`).
+The same classes say what a mechanism may cost (`admits`, before it is started or rewound) and what
+it did cost (`spend`). A tuple of requests is a request too: their sum.
 """
 
 import dataclasses
@@ -18,56 +18,42 @@ from nrjax._numerics import check, largest_divisor, numbers
 from nrjax.pytrees import Pytree
 from nrjax.sensitivities import check_norm
 
+Range: TypeAlias = tuple[Callable[[Any], Any], str]
+"""Whether a number is in it, and words for it."""
+NOT_NEGATIVE: Range = (lambda x: (x >= 0) & (x < np.inf)), "finite and not negative"
+POSITIVE: Range = (lambda x: (x > 0) & (x < np.inf)), "positive and finite"
+SHARE: Range = (lambda x: (x >= 0) & (x < 1)), "at least 0 and below 1"
 
-def _not_negative(value: Any) -> Any:
-    return (value >= 0) & (value < np.inf)
-
-
-def _positive(value: Any) -> Any:
-    return (value > 0) & (value < np.inf)
-
-
-def _share(value: Any) -> Any:
-    return (value >= 0) & (value < 1)
-
-
-_RIGHT: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "rho": (_not_negative, "finite and not negative"),
-    "epsilon": (_not_negative, "finite and not negative"),
-    "mu": (_not_negative, "finite and not negative"),
-    "delta": (_share, "at least 0 and below 1"),
-    "sensitivity": (_positive, "positive and finite"),
-    "time": (_positive, "positive and finite"),
+_RANGES: dict[str, Range] = {
+    **dict.fromkeys(("rho", "epsilon", "mu"), NOT_NEGATIVE),
+    **dict.fromkeys(("sensitivity", "time"), POSITIVE),
+    "delta": SHARE,
 }
 
 
 class _Request(Pytree):
-    """What the kinds have in common: the ranges of their fields, by name."""
+    def _fields(self) -> Iterator[tuple[str, str, Any]]:
+        """Of each field its name, the same after that of the class, and its value."""
+        for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType]
+            yield field.name, f"{type(self).__name__}.{field.name}", getattr(self, field.name)
 
     def __post_init__(self):
-        for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType]
-            value = getattr(self, field.name)
-            ok, right = _RIGHT[field.name]
-            name = f"{type(self).__name__}.{field.name}"
+        for field, name, value in self._fields():
+            ok, right = _RANGES[field]
             number = numbers(name, value, right)
             if number is not None:
                 check(ok(number), name, value, right)
                 if number.ndim == 0 and number.dtype.kind in "iu":  # int32 might not hold it
                     check(number <= 2**53, name, value, "at most 2^53, as an integer")
-                    object.__setattr__(self, field.name, float(number))
+                    object.__setattr__(self, field, float(number))
         if hasattr(self, "noise"):
             check_norm(self.sensitivity, self.noise)  # pyright: ignore[reportAttributeAccessIssue]
 
     def check_single(self) -> None:
         """Raise a `ValueError` for an array of several: each would have the whole budget."""
-        for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType]
-            value = getattr(self, field.name)
-            check(
-                np.ndim(value) == 0,
-                f"{type(self).__name__}.{field.name}",
-                value,
-                "a single number; several requests are a tuple, or spent one after another",
-            )
+        right = "a single number; several requests are a tuple, or spent one after another"
+        for _, name, value in self._fields():
+            check(np.ndim(value) == 0, name, value, right)
 
     def well_formed(self, dtype: Any) -> Array:
         """Whether all fields are in range (bool); for traces, of which nothing can be raised.
@@ -76,10 +62,10 @@ class _Request(Pytree):
         XLA may take for 0.
         """
         ok = jnp.asarray(True)
-        for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType]
-            value = jnp.asarray(getattr(self, field.name))
-            ok &= jnp.asarray(_RIGHT[field.name][0](value))
-            if field.name in ("sensitivity", "time"):
+        for field, _, value in self._fields():
+            value = jnp.asarray(value)
+            ok &= jnp.asarray(_RANGES[field][0](value))
+            if field in ("sensitivity", "time"):
                 # As integers: subnormal numbers compare as 0.
                 cast, tiny = value.astype(dtype), np.asarray(jnp.finfo(dtype).tiny, dtype)
                 bits = jnp.dtype(f"int{8 * tiny.itemsize}")
@@ -89,101 +75,68 @@ class _Request(Pytree):
 
 
 class ZCDP(_Request):
-    """A `delta`-approximate `rho`-zCDP mechanism (Rogers 2023, Definition 2.4).
-
-    Attributes:
-        rho: zero-concentrated parameter, >= 0: Renyi divergence at most `order * rho`.
-        delta: weight of the part that is not covered, in [0, 1).
-    """
+    """A `delta`-approximate `rho`-zCDP mechanism (Rogers 2023, Definition 2.4)."""
 
     rho: ArrayLike
+    """Zero-concentrated parameter, >= 0: Renyi divergence at most `order * rho`."""
     delta: ArrayLike = 0.0
+    """Weight of the part that is not covered, in [0, 1)."""
 
 
 class ExPost(_Request):
-    """An ex-post private mechanism (Rogers 2023, Definition 4.1), or a private test.
-
-    When asked for, `epsilon` is the largest that may come out; when spent, the one that came out.
-
-    Attributes:
-        epsilon: bound of the privacy loss, >= 0.
-        delta: probability with which the loss may exceed it, in [0, 1).
-    """
+    """An ex-post private mechanism (Rogers 2023, Definition 4.1), or a private test."""
 
     epsilon: ArrayLike
+    """Bound of the privacy loss, >= 0: the largest that may come out, or the one that did."""
     delta: ArrayLike = 0.0
+    """Probability with which the loss may exceed it, in [0, 1)."""
 
 
 class Pure(_Request):
-    """An epsilon-differentially private mechanism.
-
-    Attributes:
-        epsilon: bound of the privacy loss, >= 0.
-    """
+    """An epsilon-differentially private mechanism: its loss is at most `epsilon`, >= 0."""
 
     epsilon: ArrayLike
 
 
 class GDP(_Request):
-    """A mu-Gaussian differentially private mechanism (Dong, Roth, Su 2022).
-
-    Attributes:
-        mu: distance in standard deviations, >= 0, of the two normal laws that are as hard to tell
-            apart.
-    """
+    """A mu-Gaussian differentially private mechanism, mu >= 0 (Dong, Roth, Su 2022)."""
 
     mu: ArrayLike
 
 
 class BoundedRange(_Request):
-    """A mechanism whose privacy loss keeps to an interval of length epsilon.
+    """A mechanism whose privacy loss keeps to an interval of length `epsilon`, >= 0.
 
     The exponential mechanism is one (Durfee, Rogers 2019): `nrjax.counts.ExponentialMechanism`.
-
-    Attributes:
-        epsilon: length of that interval, >= 0.
     """
 
     epsilon: ArrayLike
 
 
-class LaplaceMechanism(_Request):
-    """One release with Laplace noise of a fixed scale.
-
-    Attributes:
-        sensitivity: l1-sensitivity D1 of the value, > 0, in units of the noise.
-        time: scale of the noise, > 0.
-    """
-
+class _Noise(_Request):
     sensitivity: ArrayLike
+    """Of the value, > 0, in units of the noise: its D1 for Laplace noise, its D2 for Brownian."""
     time: ArrayLike
-    noise: ClassVar[str] = "laplace"
+    """Scale of Laplace noise, variance of Brownian noise; > 0."""
+    noise: ClassVar[str]
 
 
-class BrownianReduction(_Request):
-    """Brownian noise reduction that stopped at, or is about to be rewound to, `time`.
+class LaplaceMechanism(_Noise):
+    """One release with Laplace noise of a fixed scale, `time`."""
 
-    Attributes:
-        sensitivity: l2-sensitivity D2 of the value, > 0, in units of the noise.
-        time: variance of the noise, > 0.
-    """
-
-    sensitivity: ArrayLike
-    time: ArrayLike
-    noise: ClassVar[str] = "gaussian"
+    noise = "laplace"
 
 
-class LaplaceReduction(_Request):
-    """Laplace noise reduction that stopped at, or is about to be rewound to, `time`.
+class BrownianReduction(_Noise):
+    """Brownian noise reduction that stopped at, or is about to be rewound to, `time`."""
 
-    Attributes:
-        sensitivity: l1-sensitivity D1 of the value, > 0, in units of the noise.
-        time: scale of the noise, > 0.
-    """
+    noise = "gaussian"
 
-    sensitivity: ArrayLike
-    time: ArrayLike
-    noise: ClassVar[str] = "laplace"
+
+class LaplaceReduction(_Noise):
+    """Laplace noise reduction that stopped at, or is about to be rewound to, `time`."""
+
+    noise = "laplace"
 
 
 Request: TypeAlias = Any

@@ -9,8 +9,8 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check, check_positive, largest_divisor
-from nrjax.composition._state import choose, happened, near
-from nrjax.composition.requests import BrownianReduction, ExPost, LaplaceReduction, Pure
+from nrjax.composition._state import choose, near
+from nrjax.composition.requests import BrownianReduction, ExPost, LaplaceReduction, Pure, names
 from nrjax.pytrees import static
 from nrjax.sensitivities import check_norm
 from nrjax.types import Guarantee, Outcome, Schedule, Status, StoppingRule
@@ -28,16 +28,10 @@ class FilteredState(NamedTuple):
 class FilteredSchedule(Schedule):
     """Hands out a schedule's times as long as a privacy filter admits stopping there.
 
-    For one round of noise reduction under a budget that other rounds share. Each time, the first
-    included, is handed out only if `filter.admits(state, kind(sensitivity, time))`: a filter's
-    guarantee rests on what is paid for staying within the budget surely, so a round that overshoots
-    and stops afterwards is not covered (Rogers 2023, Theorem 6, condition (4) asks for the largest
-    cost at the start, which is sufficient but not needed). The trial of a round whose first time is
-    not admitted ends as `Status.NO_TIME`, with nothing released; a later one ends as
-    `Status.EXHAUSTED`, paid for at its last release.
-
-    A private stopping rule is paid for from the same budget: with `rule`, each time must fit
-    together with what the rule's answer there would cost, be it a yes or a no. The engine refuses a
+    For one round of noise reduction under a budget that other rounds share: each time, the first
+    included, is handed out only if `filter.admits(state, kind(sensitivity, time))`, together with
+    the dearer of the two answers that a private `rule` may give there. Else the trial ends there,
+    as `Status.EXHAUSTED`, or with nothing released as `Status.NO_TIME`. The engine refuses a
     process of other noise than the costs are for, or whose releases are no noise-reduction chain.
 
         wrapped = FilteredSchedule(grid, filter, state, BrownianReduction, sensitivity)
@@ -46,51 +40,42 @@ class FilteredSchedule(Schedule):
         outcome = nrjax.run_until(key, trial)
         state, accepted = wrapped.close(state, outcome)
 
-    It is good for one run. Two runs cannot see each other, so that each may go as far as the filter
-    lets one; `close` refuses the second, after which nothing is left. (Trials of `simulate` are
-    worlds of their own: close each from the same state, under `vmap`.) Between wrapping and closing
-    the state must not have moved; rounds that were opened before it may stay open.
-
-    Attributes:
-        schedule: the schedule that is wrapped; its choices may look only at releases.
-        filter: a privacy filter, such as `nrjax.UnifiedFilter`.
-        state: where it stands before this round; of the dtype of the trial's value. Rounds that it
-            has open keep what they hold.
-        kind: as what the filter pays for the round: `BrownianReduction`, `LaplaceReduction`, or
-            `ExPost` for the guarantee's epsilon at each time and its delta (static). One for the
-            whole round: the smaller of two valid costs at the stop is not a valid one.
-        sensitivity: of the value, as that request takes it; not needed for `ExPost`.
-        rule: the private stopping rule whose answers the filter pays for, or None. As `ExPost`
-            where the filter takes that, else, if the price is fixed beforehand, as `Pure`: then in
-            full even if there were only noes.
-        guarantee: what the releases cost; for `ExPost`, and for a rule whose price follows it.
-
-    Raises:
-        ValueError: a field is missing or out of range.
+    It is good for one run, during which the state must not have moved; `close`
+    refuses a second one, after which nothing is left. Rounds that were opened before it may stay
+    open. (Trials of `simulate` are worlds of their own: close each from the same state, under
+    `vmap`.) See `docs/composition.md`.
     """
 
     schedule: Schedule
+    """The schedule that is wrapped; its choices may look only at releases."""
     filter: Any
+    """A privacy filter, such as `nrjax.UnifiedFilter`."""
     state: Any
+    """Where it stands before this round; of the dtype of the trial's value."""
     kind: type = static()
+    """As what the filter pays for the whole round: `BrownianReduction`, `LaplaceReduction`, or
+    `ExPost` for the guarantee's epsilon at each time and its delta."""
     sensitivity: Any = None
+    """Of the value, as that request takes it; not needed for `ExPost`."""
     rule: StoppingRule | None = None
+    """The private stopping rule whose answers the filter pays for. As `ExPost` where the filter
+    takes that, else, if the price is fixed beforehand, as `Pure`: then in full even for noes."""
     guarantee: Guarantee | None = None
+    """What the releases cost; for `ExPost`, and for a rule whose price follows it."""
     for_chains: ClassVar[bool] = True
 
     def __post_init__(self):
-        names = ", ".join(kind.__name__ for kind in _KINDS)
-        check(self.kind in _KINDS, "kind", self.kind, f"one of {names}")
+        check(self.kind in _KINDS, "kind", self.kind, f"one of {names(_KINDS)}")
         if self.sensitivity is not None:
             check_positive("sensitivity", self.sensitivity)
         if self.kind is not ExPost:
             check_norm(self.sensitivity, self.kind.noise)
             right = f"given, as {self.kind.__name__} takes it"
             check(self.sensitivity is not None, "sensitivity", self.sensitivity, right)
-        priced = self.rule if self.rule is not None and self.rule.uses_epsilon else None
-        if self.kind is ExPost or priced is not None:
-            who = "ExPost" if priced is None else type(priced).__name__
-            right = f"given, since {who} is priced by its epsilon"
+        priced = self.rule is not None and self.rule.uses_epsilon
+        if priced or self.kind is ExPost:
+            who = type(self.rule) if priced else ExPost
+            right = f"given, since {who.__name__} is priced by its epsilon"
             check(self.guarantee is not None, "guarantee", self.guarantee, right)
 
     @property
@@ -101,13 +86,11 @@ class FilteredSchedule(Schedule):
     @property
     def noise(self) -> str | None:
         """The noise that its costs hold for, by the name that processes have for theirs."""
-        if self.kind is ExPost:
-            return None if self.guarantee is None else self.guarantee.noise
-        return self.kind.noise  # pyright: ignore[reportAttributeAccessIssue]
+        return getattr(self.guarantee if self.kind is ExPost else self.kind, "noise", None)
 
     @property
     def last_time(self) -> Any:
-        """The wrapped schedule's last time; the filter may end it before."""
+        """The wrapped schedule's; the filter may end it before."""
         return self.schedule.last_time
 
     def request(self, time: ArrayLike, answers: Array | int = 1) -> Any:
@@ -116,18 +99,16 @@ class FilteredSchedule(Schedule):
         if self.rule is None:
             return self._releases(time)
         pure = self._pays_as_pure()
-        if self.guarantee is None or pure:
-            epsilon = jnp.full_like(time, jnp.nan)  # not looked at
-        else:
+        epsilon = jnp.full_like(time, jnp.nan)  # not looked at
+        if self.guarantee is not None and not pure:
             epsilon = jnp.asarray(self.guarantee.epsilon(time), time.dtype)
         costs = (self.rule.cost(epsilon, stopped, answers) for stopped in (True, False))
         return self._releases(time), (Pure if pure else ExPost)(jnp.maximum(*costs))
 
     def _pays_as_pure(self) -> bool:
         """Whether the filter has no proof for ex-post answers, and these have one fixed price."""
-        if self.rule is None or self.filter.takes(ExPost) or not self.filter.takes(Pure):
-            return False
-        return self.rule.fixed_price
+        fixed, takes = self.rule is not None and self.rule.fixed_price, self.filter.takes
+        return fixed and takes(Pure) and not takes(ExPost)
 
     def _releases(self, time: Array) -> Any:
         """What releases up to `time` cost."""
@@ -136,10 +117,7 @@ class FilteredSchedule(Schedule):
         return self.kind(self.sensitivity, time)
 
     def spent(self, outcome: Outcome) -> Any:
-        """What a trial of this round has cost: the request to `spend`.
-
-        Where nothing was released, a cost of next to nothing.
-        """
+        """What a trial has cost: the request to `spend`, next to nothing if none was released."""
         released = outcome.step >= 0
         largest = largest_divisor(outcome.time.dtype)
         releases = self._releases(jnp.where(released, outcome.time, largest))
@@ -148,23 +126,18 @@ class FilteredSchedule(Schedule):
         if self.rule is None:
             return releases
         if self._pays_as_pure():
-            test = self.request(outcome.time)[1]
-            return releases, Pure(jnp.where(released, test.epsilon, 0))
-        return releases, ExPost(jnp.where(released, outcome.test_epsilon, 0))
+            kind, price = Pure, self.request(outcome.time)[1].epsilon
+        else:
+            kind, price = ExPost, outcome.test_epsilon
+        return releases, kind(jnp.where(released, price, 0))
 
     def close(self, state: Any, outcome: Outcome) -> tuple[Any, Array]:
-        """Pay for the one run that was made with this schedule.
+        """Pay for the one run that was made with this schedule, from the state as it was then.
 
-        Args:
-            state: of the filter, as it was when the schedule was made.
-            outcome: of that run; for many, `vmap` over them.
-
-        Returns:
-            The state, and whether that was admitted (bool). If not, the state has moved since (a
-            run of this schedule was paid for before, say), and what two runs released may come to
-            more than the budget; or answers of a private rule were paid for that the schedule was
-            not told of, or dearer ones; or the trial was charged infinitely. Then nothing is left,
-            as after the filter's `spend`.
+        Returns the state, and whether that was admitted (bool). If not (the state has moved since,
+        say by another run of this schedule; or there were answers of a private rule that the
+        schedule was not told of, or dearer ones; or the trial was charged infinitely), nothing is
+        left, as after the filter's `spend`.
         """
         released = outcome.step >= 0
         # A test that the schedule was not told of; infinite where the rule's promise does not hold.
@@ -177,24 +150,23 @@ class FilteredSchedule(Schedule):
         paid, ok = self.filter.spend(state, self.spent(outcome))
         same = jax.tree.map(lambda now, then: jnp.all(now == then), state, self.state)
         ok &= known & functools.reduce(jnp.logical_and, jax.tree.leaves(same))
-        return choose(released, happened(paid, paid.spent, ok), state), ok | ~released
+        return choose(released, paid.happened(paid.spent, ok), state), ok | ~released
 
-    def _admits(self, time: Array, given: Array) -> tuple[Array, Array]:
-        """Whether a time may be handed out, and whether it is one; others are the engine's."""
+    def _refuses(self, time: Array, given: Array) -> Array:
+        """Whether a time may not be handed out; those that are none are the engine's."""
         valid = (time > 0) & (time < jnp.inf)
         safe = jnp.where(valid, time, 1)
-        return self.filter.admits(self.state, self.request(safe, given)), valid
+        return valid & ~self.filter.admits(self.state, self.request(safe, given))
 
     def init(self) -> tuple[FilteredState, Array]:
         """State, and the first time; infinite if it is not admitted."""
         state, time = self.schedule.init()
         time, given = jnp.asarray(time), jnp.int32(1)
-        admitted, valid = self._admits(time, given)
-        return FilteredState(state, given), jnp.where(admitted | ~valid, time, jnp.inf)
+        time = jnp.where(self._refuses(time, given), jnp.inf, time)
+        return FilteredState(state, given), time
 
     def next(self, state: FilteredState, release: Array) -> tuple[FilteredState, Array, Array]:
         """The schedule's next time; done also if it is not admitted."""
         inner, time, done = self.schedule.next(state.schedule, release)
         time, given = jnp.asarray(time), state.given + 1
-        admitted, valid = self._admits(time, given)
-        return FilteredState(inner, given), time, done | (valid & ~admitted)
+        return FilteredState(inner, given), time, done | self._refuses(time, given)

@@ -1,6 +1,7 @@
 """The release of one count on its own: where noise reduction stops, in a few draws."""
 
-from typing import Any, NamedTuple
+import math
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,20 +10,210 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check, check_integer, check_numbers, check_positive, float_dtype
-from nrjax.counts.brownian import BrownianPassage
-from nrjax.counts.laplace import LaplacePassage
-from nrjax.counts.passages import OnLevels
-from nrjax.counts.relative_error import RelativeError
+from nrjax.composition.requests import LaplaceReduction
+from nrjax.counts.passages import OnLevels, RelativeError, skip_quantile
 from nrjax.keys import check_key
-
-_KINDS: dict[str, type[Any]] = {"brownian": BrownianPassage, "laplace": LaplacePassage}
+from nrjax.processes.laplace import laplace, random_bits, uniform
 
 MOST = 2**24
 """Levels, or marks: beyond it float32 numbers skip integers."""
 
 
+class BrownianState(NamedTuple):
+    """A count looked at last at `level` (-1 before the first) of squared parameter `u = square`.
+
+    `walk` is `W(u) = u B(1/u)`, the noise times u.
+    """
+
+    level: Array
+    square: Array
+    walk: Array
+    last_square: Array
+    last_time: Array
+
+    @property
+    def time(self) -> Array:
+        """Variance of the noise at that level, not below that of the last one."""
+        return jnp.maximum(1 / self.square, self.last_time)
+
+    @property
+    def noise(self) -> Array:
+        """Noise in the release at that level."""
+        return self.walk / self.square
+
+
+class BrownianPassage(OnLevels):
+    """First level at which `RelativeError` accepts a count with Brownian noise.
+
+    In inverted time `u = 1/t` the release times u is `X(u) = u f + W(u)`, W a Brownian motion, and
+    it is accepted at the first level with `X >= upper sqrt(u)` or `X < -lower sqrt(u)`. The walk
+    jumps over all levels before the first at which W could be accepted by moving less than
+    `quantile` standard deviations: by bounds, proved in `docs/composition.md`.
+    """
+
+    @property
+    def quantile(self) -> float:
+        """How many deviations off the noise must be where a level is skipped."""
+        return skip_quantile(self.levels)
+
+    def init(self, last_time: Array) -> BrownianState:
+        """The passage before its first draw."""
+        zero = jnp.zeros_like(last_time)
+        first = jnp.asarray(self.smallest, last_time.dtype)
+        last_square = jnp.maximum(1 / last_time, first)
+        return BrownianState(jnp.int32(-1), zero, zero, last_square, last_time)
+
+    def move(
+        self, state: BrownianState, count: Array, draw: Array
+    ) -> tuple[BrownianState, Array, Array]:
+        """Jump to the next level that has to be looked at, and look; `draw` is standard normal."""
+        first = jnp.asarray(self.smallest, count.dtype)
+        spacing = (state.last_square - first) / (self.levels - 1)
+        begun = state.level >= 0
+        reach = jnp.where(begun, self._reach(state, count), self._first_reach(count) - first)
+        # Levels within reach are skipped; a spacing of 0 leaves one level.
+        skipped = jnp.floor(reach / jnp.maximum(spacing, jnp.finfo(count.dtype).tiny))
+        skipped = jnp.clip(skipped, -1, self.levels).astype(jnp.int32)
+        level = jnp.where(begun, state.level + jnp.maximum(skipped, 0) + 1, skipped + 1)
+        level = jnp.clip(level, 0, self.levels - 1)
+        square = jnp.minimum(first + spacing * level, state.last_square)
+        moved = jnp.where(begun, spacing * (level - state.level), square)
+        walk = state.walk + jnp.sqrt(moved) * draw
+        state = state._replace(level=level, square=square, walk=walk)
+        accepted = self.accuracy.accepts(count * square + walk, jnp.sqrt(square))
+        return state, accepted | (level == self.levels - 1), accepted
+
+    def _first_reach(self, count: Array) -> Array:
+        """Squared parameter up to which nothing is accepted, from the start; -1 where nowhere."""
+        quantile, accuracy = self.quantile, self.accuracy
+        root = jnp.sqrt(jnp.asarray(self.smallest, count.dtype))
+        safe = (accuracy.upper > quantile) & (accuracy.lower + count * root >= quantile)
+        reach = jnp.square((accuracy.upper - quantile) / count)
+        return jnp.where(safe, reach, -1)
+
+    def _reach(self, state: BrownianState, count: Array) -> Array:
+        """How far beyond the present squared parameter nothing is accepted."""
+        quantile = self.quantile
+        upper, lower = self.accuracy.upper, self.accuracy.lower
+        root = jnp.sqrt(state.square)
+        drift = count * state.square
+        total = drift + state.walk
+        # What rounding may have added to the gaps, which are differences, and to their terms.
+        lost = 8 * float(jnp.finfo(count.dtype).eps) * (upper * root + drift + jnp.abs(total))
+        above = upper * root - total - lost
+        below = total + lower * root - lost
+        # The tangent of sqrt bounds the reach from above; the chord up to there is enough.
+        most = state.last_square - state.square
+        furthest = jnp.minimum(_first_root(above, quantile, count - upper / (2 * root)), most)
+        chord = upper / (root + jnp.sqrt(state.square + furthest))
+        reach = jnp.minimum(_first_root(above, quantile, count - chord), furthest)
+        return jnp.minimum(reach, _first_root(below, quantile, -count))
+
+
+def _first_root(gap: Array, quantile: float, slope: Array) -> Array:
+    """The `tau` up to which `gap - slope tau - quantile sqrt(tau) >= 0`; infinite without an end.
+
+    0 where the gap is not positive.
+    """
+    gap = jnp.maximum(gap, 0)
+    inside = quantile**2 + 4 * slope * gap
+    root = 2 * gap / (quantile + jnp.sqrt(jnp.maximum(inside, 0)))
+    return jnp.where(inside < 0, jnp.inf, jnp.square(root))
+
+
+class LaplaceState(NamedTuple):
+    """A count whose noise is `noise`, once it has begun, at the last jump or the last `level`."""
+
+    begun: Array
+    level: Array
+    time: Array
+    noise: Array
+    last_time: Array
+
+
+class LaplacePassage(OnLevels):
+    """First level at which `RelativeError` accepts a count with Laplace noise.
+
+    The squared privacy parameters `1/t^2` are equally spaced, t the noise's scale. Towards smaller
+    times the process of `nrjax.Laplace` is a Markov jump process (`docs/composition.md`). Between
+    jumps the release is constant and the deviation falls, so that the next level at which it would
+    be accepted is known: nothing is approximated, and no level is looked at in vain.
+    """
+
+    kind: ClassVar[Any] = LaplaceReduction
+
+    def draws(self, key: Array, number: int, dtype: Any) -> Array:
+        """Random bits, shape (number, 4)."""
+        return random_bits(key, (number, 4), dtype)
+
+    def time_of(self, square: Array) -> Array:
+        """The noise's scale, `1/sqrt(square)`."""
+        return 1 / jnp.sqrt(square)
+
+    def init(self, last_time: Array) -> LaplaceState:
+        """The passage before its first draw."""
+        first = self.time_of(jnp.asarray(self.smallest, last_time.dtype))
+        zero = jnp.zeros_like(last_time)
+        return LaplaceState(jnp.asarray(False), jnp.int32(-1), first, zero, last_time)
+
+    def move(
+        self, state: LaplaceState, count: Array, draw: Array
+    ) -> tuple[LaplaceState, Array, Array]:
+        """On to the level where it is accepted, or to the next jump; `draw` are four numbers."""
+        dtype = count.dtype
+        noise = jnp.where(state.begun, state.noise, state.time * laplace(draw[0], dtype))
+        one, two, where = (uniform(draw[number], dtype) for number in (1, 2, 3))
+        size, now = jnp.abs(noise), state.time
+        # The later of two kinds of jumps: at rates 1/t and size/t^2.
+        jump = jnp.maximum(now * one, now * size / (size - now * jnp.log(two)))
+
+        release, rule = count + noise, self.accuracy
+        needed = jnp.where(release > 0, release / rule.upper, -release / rule.lower) / math.sqrt(2)
+        needed = jnp.where(jnp.isnan(needed), 0, needed)  # a NaN is never good enough
+        level, time = self._level(jnp.where(state.begun, jnp.minimum(now, needed), needed), state)
+        accepted = (level < self.levels) & (time > jump)
+        ended = accepted | ~(jump > state.last_time)
+
+        mass = where * (size + jump)
+        # What is left of the draw says how far; a 0 stands for what is too small for a float.
+        left = (mass - size) / jump
+        beyond = left < 0.5
+        least = float(jnp.finfo(dtype).eps)
+        scaled = jnp.maximum(jnp.where(beyond, 2 * left, 2 * left - 1), least)
+        distance = -jump / 2 * jnp.log(scaled)
+        target = jnp.where(mass < size, mass, jnp.where(beyond, size + distance, -distance))
+        target = jnp.where(noise < 0, -target, target)
+        state = LaplaceState(
+            begun=jnp.asarray(True),
+            level=jnp.where(accepted, level, self.levels - 1),
+            time=jnp.where(accepted, time, jnp.where(ended, state.last_time, jump)),
+            noise=jnp.where(ended, noise, target),
+            last_time=state.last_time,
+        )
+        return state, ended, accepted
+
+    def _level(self, time: Array, state: LaplaceState) -> tuple[Array, Array]:
+        """Number and time of the first level of at most this time; `levels` if there is none."""
+        first = jnp.asarray(self.smallest, time.dtype)
+        last = jnp.maximum(1 / jnp.square(state.last_time), first)
+        spacing = (last - first) / (self.levels - 1)
+
+        def at(level: Array) -> Array:
+            inner = jnp.maximum(1 / jnp.sqrt(first + spacing * level), state.last_time)
+            return jnp.where(level >= self.levels - 1, state.last_time, inner)
+
+        steps = (1 / jnp.square(time) - first) / jnp.maximum(spacing, jnp.finfo(time.dtype).tiny)
+        level = jnp.clip(jnp.ceil(steps), 0, self.levels).astype(jnp.int32)
+        # Rounding may leave it one short.
+        level = jnp.where((at(level) > time) & (level < self.levels), level + 1, level)
+        return level, at(level)
+
+
+_KINDS: dict[str, type[Any]] = {"brownian": BrownianPassage, "laplace": LaplacePassage}
+
+
 class FirstPassage(NamedTuple):
-    """Where the release of a count ended. Scalars."""
+    """Where the release of a count ended, and in how many draws. Scalars."""
 
     step: Array
     """Number of the level, from 0; the last one if none was accepted. int32."""
@@ -31,9 +222,7 @@ class FirstPassage(NamedTuple):
     release: Array
     """The count plus noise, there."""
     accepted: Array
-    """Whether the rule accepted it (bool)."""
     draws: Array
-    """How many draws that took. int32."""
 
 
 def release_count(
@@ -48,26 +237,21 @@ def release_count(
     """Release a count by noise reduction: the first level at which it is accurate enough.
 
     The law is that of `nrjax.run_until` on the grid of all levels, with the rule's `utility` and
-    `PublicThreshold(0)` (for Brownian noise up to a probability of 1e-12), without looking at each
-    of them. For one trial; works under `jit` and `vmap`.
+    `PublicThreshold(0)`, up to a probability of 1e-12. For one trial, under `jit` and `vmap` too.
 
     Args:
         key: random key.
         count: the true count, scalar, >= 0.
         accuracy: when a noisy count is good enough.
         smallest: squared privacy parameter of the first level: `1/t` for Brownian noise, `1/t^2`
-            for Laplace noise; > 0.
+            for Laplace noise; scalar, > 0.
         largest: that of the last level; at least `smallest`.
         levels: how many levels, equally spaced between the two (static), at least 2.
         method: "brownian" or "laplace" (static).
-
-    Raises:
-        ValueError: an argument is out of range, where it has numbers, or is not a scalar.
     """
     key = check_key(key)
-    check(
-        isinstance(method, str) and method in _KINDS, "method", method, f"one of {sorted(_KINDS)}"
-    )
+    known = isinstance(method, str) and method in _KINDS
+    check(known, "method", method, f"one of {sorted(_KINDS)}")
     check_integer("levels", levels, 2, MOST)
     for name, value in {"count": count, "smallest": smallest, "largest": largest}.items():
         check(np.shape(value) == (), name, value, "a scalar; use vmap for several")
@@ -92,9 +276,7 @@ def follow(key: Array, count: ArrayLike, passage: OnLevels, largest: ArrayLike) 
     """Where a passage ends, draw by draw; arguments as for `release_count`."""
     dtype = float_dtype(count, passage.smallest, largest)
     count, largest = jnp.asarray(count, dtype), jnp.asarray(largest, dtype)
-    square_root = isinstance(passage, LaplacePassage)
-    last_time = 1 / (jnp.sqrt(largest) if square_root else largest)
-    state = passage.init(jnp.minimum(last_time, passage.first_time(dtype)))
+    state = passage.until(passage.time_of(largest))
     never = jnp.asarray(False)
 
     def draw(carry: Any) -> Any:

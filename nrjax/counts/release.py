@@ -8,22 +8,17 @@ import numpy as np
 from jax import Array
 
 from nrjax._numerics import check, check_integer
-from nrjax.composition.gaussian import GaussianFilter
+from nrjax.composition.filters import GaussianFilter, UnifiedFilter
 from nrjax.composition.renyi import RenyiFilter
-from nrjax.composition.zcdp import UnifiedFilter
-from nrjax.counts.brownian import BrownianPassage
-from nrjax.counts.doubling import DoublingPassage
-from nrjax.counts.errors import check_counts
-from nrjax.counts.first_passage import MOST, check_smallest
-from nrjax.counts.laplace import LaplacePassage
-from nrjax.counts.passages import Passage
-from nrjax.counts.relative_error import RelativeError
+from nrjax.counts.first_passage import MOST, BrownianPassage, LaplacePassage, check_smallest
+from nrjax.counts.groups import check_counts
+from nrjax.counts.passages import DoublingPassage, RelativeError, where
 from nrjax.counts.selection import ExponentialMechanism
 from nrjax.keys import Role, check_key, role_key, step_key
 from nrjax.pytrees import Pytree, static
 
 _GAUSSIAN = (UnifiedFilter, GaussianFilter, RenyiFilter)
-_METHODS: dict[str, tuple[type[Passage], tuple[type, ...]]] = {
+_METHODS: dict[str, tuple[type[Any], tuple[type, ...]]] = {
     "brownian": (BrownianPassage, _GAUSSIAN),
     "doubling": (DoublingPassage, _GAUSSIAN),
     "laplace": (LaplacePassage, (RenyiFilter,)),
@@ -35,34 +30,36 @@ _BLOCK = 16
 
 
 class Session(NamedTuple):
-    """What a session of releases came to. From many trials every field has a leading axis."""
+    """What a session of releases came to, int32 but for `spent`.
+
+    From many trials every field has a leading axis.
+    """
 
     returned: Array
-    """Counts that were accepted and returned. int32."""
+    """Counts that were accepted and returned."""
     precise: Array
-    """How many of these are within the relative error of the true count. int32."""
+    """How many of these are within the relative error of the true count."""
     attempted: Array
-    """Counts that were selected, returned or not. int32."""
+    """Counts that were selected, returned or not."""
     spent: Array
     """The filter's budget less what remains of it, which is a little rounded down; in the filter's
     currency. 0 where no count was selected."""
     steps: Array
-    """Draws of noise that the simulation took. int32."""
+    """Draws of noise that the simulation took."""
     returned_by: Array
-    """Counts returned by the time that a share j/marks of the budget was spent, j = 1 ... marks.
-    int32, shape (marks,)."""
+    """Counts returned by the time that a share j/marks of the budget was spent, j = 1 ... marks;
+    shape (marks,)."""
     precise_by: Array
-    """The precise ones of these. int32, shape (marks,)."""
+    """The precise ones of these; shape (marks,)."""
 
 
 class _State(NamedTuple):
-    """A session between two draws."""
+    """A session between two draws; `item` is the place of the present count in the order."""
 
     running: Array
     spent: Any
     passage: Any
     item: Array
-    """Place, in the order of selection, of the present count. int32."""
     returned: Array
     precise: Array
     steps: Array
@@ -83,9 +80,6 @@ class CountRelease(Pytree):
     * "doubling": fresh Gaussian noise of squared parameter `smallest`, then twice that, and so on.
       Each try is paid for, and is made only if the filter admits it; else the count is discarded.
 
-    All selections are one draw of Gumbel noise, in falling order (`ExponentialMechanism.order`),
-    and a count takes a few draws of noise, not one for each level (`nrjax.counts.release_count`).
-
     Attributes:
         counts: true counts, each moved by at most 1 between neighbours, shape (items,).
         selection: how the next count is chosen.
@@ -97,9 +91,6 @@ class CountRelease(Pytree):
         method: "brownian", "doubling" or "laplace" (static).
         levels: number of levels, at least 2 (static); of no effect on "doubling".
         marks: number of shares of the budget at which results are counted, at least 1 (static).
-
-    Raises:
-        ValueError: the filter has no proof for the method, or an argument is out of range.
     """
 
     counts: Any
@@ -129,10 +120,7 @@ class CountRelease(Pytree):
         check_integer("marks", self.marks, 1, MOST)
 
     def run(self, key: Array) -> Session:
-        """One session; works under `jit` and `vmap`.
-
-        Args:
-            key: the trial's own key, such as `nrjax.trial_key(key, i)`.
+        """One session, by the trial's own key; works under `jit` and `vmap`.
 
         Raises:
             ValueError: `key` is not a key, or a field is a batch.
@@ -153,12 +141,12 @@ def _run(trial: CountRelease, key: Array) -> Session:
     shares = jnp.arange(1, trial.marks + 1, dtype=jnp.int32)
 
     def begin(spent: Any, item: Array) -> tuple[Array, Any, Any]:
-        """Select the next count and start with it, if both are admitted."""
+        """Select a count and start with it, if both are admitted."""
         selected, admitted = trial.filter.take(spent, trial.selection.request)
         admitted &= trial.filter.admits(selected, passage.first_request(dtype))
         admitted &= item < len(ranked)
         started, state = passage.start(trial.filter, selected, ranked[item])
-        return admitted, _where(admitted, started, spent), state
+        return admitted, where(admitted, started, spent), state
 
     def draw(state: _State, random: Array) -> tuple[_State, tuple[Array, Array]]:
         """One draw; if it ends a count, the next one is begun."""
@@ -174,8 +162,8 @@ def _run(trial: CountRelease, key: Array) -> Session:
         admitted, begun, fresh = begin(spent, item)
         following = _State(
             running=state.running & (~ended | admitted),
-            spent=_where(ended, begun, _where(state.running, spent, state.spent)),
-            passage=_where(ended, fresh, inner),
+            spent=where(ended, begun, where(state.running, spent, state.spent)),
+            passage=where(ended, fresh, inner),
             item=item,
             returned=state.returned + accepted,
             precise=state.precise + precise,
@@ -210,7 +198,3 @@ def _run(trial: CountRelease, key: Array) -> Session:
         returned_by=returned_by,
         precise_by=precise_by,
     )
-
-
-def _where(condition: Array, new: Any, old: Any) -> Any:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)

@@ -23,9 +23,6 @@ class ExponentialMechanism(Pytree):
         monotone: whether neighbours move all counts the same way, as adding or removing a user
             does (static). Then the privacy loss of a draw has range `epsilon`, else
             `2 epsilon` (Rogers 2023, section 7.2; Cesar and Rogers 2021).
-
-    Raises:
-        ValueError: `epsilon` is not positive and finite.
     """
 
     epsilon: ArrayLike
@@ -55,16 +52,11 @@ class ExponentialMechanism(Pytree):
         return jnp.asarray(self.epsilon, dtype) * below + noise
 
     def order(self, key: Array, counts: ArrayLike) -> Array:
-        """The items in the order in which repeated draws would take them, by a single draw.
-
-        From counts of shape (items,) a permutation of the items, int32, shape (items,).
-        """
+        """The items in the order in which repeated draws would take them, int32, by one draw."""
         return jnp.argsort(-self.scores(key, counts)).astype(jnp.int32)
 
     def peel(self, key: Array, counts: ArrayLike, draws: int) -> Array:
-        """The same by fresh noise for each draw, as printed: the slow oracle of `order`.
-
-        The first `draws` (static) of a permutation, int32, shape (draws,).
+        """The first `draws` (static) of them by fresh noise for each, as printed: the slow oracle.
 
         Raises:
             ValueError: there are fewer items than `draws`.

@@ -16,7 +16,7 @@ from nrjax.datasets._dataset import (
     scaled,
     unit_l2_rows,
 )
-from nrjax.datasets._files import cache_folder, data_folder
+from nrjax.datasets._files import PathLike, cache_folder, data_folder
 from nrjax.datasets.counts import Counts, load_counts, zipf_counts, zipf_law
 
 __all__ = [
@@ -37,9 +37,6 @@ __all__ = [
     "zipf_law",
 ]
 
-PathLike = str | os.PathLike[str]
-
-
 _SOURCES: dict[str, ModuleType] = {"flights": flights, "kdd99": kddcup, "twitter": twitter}
 """Each has TASKS, FEATURES, HOW (to get it), `most_rows`, `where` and `read`."""
 
@@ -58,19 +55,14 @@ class Available(NamedTuple):
     rows: int
     """Most rows that `load` gives."""
     features: int
-    """Number of features d."""
     where: Path | None
     """The file or folder that `load` would read; None if it is not there."""
     how: str
-    """How to get it, if it is not there."""
+    """How to get it."""
 
 
 def available(data_dir: PathLike | None = None) -> list[Available]:
-    """The named data sets, those that are not on this machine included.
-
-    Args:
-        data_dir: folder of data files; else the variable `NRJAX_DATA`, else the cache folder.
-    """
+    """The named data sets, those that are not on this machine included; `data_dir` as of `load`."""
     return [
         Available(name, source.TASKS, source.most_rows(path), source.FEATURES, path, source.HOW)
         for name, source in _SOURCES.items()
@@ -96,8 +88,8 @@ def load(
     """Load a data set and scale it.
 
     Args:
-        name_or_path: "flights", "kdd99", "twitter", "paper" (kdd99 for logistic, twitter for
-            ridge: the papers' data), or the path of a .csv or .npz file (`nrjax.datasets.user`).
+        name_or_path: "flights", "kdd99", "twitter", "paper" (see `resolve`), or the path of a .csv
+            or .npz file (`nrjax.datasets.user`).
         task: "logistic" (labels -1 and 1) or "ridge" (target divided by its largest absolute value
             in the rows used, hence within [-1, 1]).
         rows: how many rows, from the first on, no more than there are; "all" of them; None: 10,000
@@ -116,30 +108,24 @@ def load(
     check(normalise in NORMALISATIONS, "normalise", normalise, f"one of {tuple(NORMALISATIONS)}")
     if rows is not None and rows != "all":
         check(is_integer(rows) and rows >= 1, "rows", rows, "a positive integer, or 'all'")
+    wanted = None if rows is None or rows == "all" else int(rows)
     if name in _SOURCES:
         source = _SOURCES[name]
         check(target is None, "target", target, f"None for {name}, whose target is fixed")
-        right = f"{source.TASKS[0]!r} for {name}; for {task} there are " + ", ".join(
-            other for other, held in _SOURCES.items() if task in held.TASKS
-        )
+        suited = ", ".join(other for other, held in _SOURCES.items() if task in held.TASKS)
+        right = f"{source.TASKS[0]!r} for {name}; for {task} there are {suited}"
         check(task in source.TASKS, "task", task, right)
-        if rows == "all":
-            rows = source.most_rows(source.where(data_dir))
-        wanted = _USUAL_ROWS if rows is None else int(rows)
-        return scaled(name, task, source.read(task, wanted, data_dir), normalise)
+        most = source.most_rows(source.where(data_dir)) if rows == "all" else _USUAL_ROWS
+        return scaled(name, task, source.read(task, wanted or most, data_dir), normalise)
     path = Path(name).expanduser()
-    if path.suffix.lower() not in user.SUFFIXES:
-        names = ", ".join(map(repr, [*_SOURCES, "paper"]))
-        check(False, "data", name, f"one of {names}, or the path of a .csv or .npz file")
-    wanted = None if rows is None or rows == "all" else int(rows)
+    names = ", ".join(map(repr, [*_SOURCES, "paper"]))
+    right = f"one of {names}, or the path of a .csv or .npz file"
+    check(path.suffix.lower() in user.SUFFIXES, "data", name, right)
     return scaled(path.name, task, user.read(path, task, wanted, target), normalise)
 
 
 def fetch(name: str, data_dir: PathLike | None = None, *, base_url: str = kddcup.BASE_URL) -> Path:
-    """Download a data set (kdd99 is the only one) and return the file's path.
-
-    See `nrjax.datasets.kddcup.fetch` for the arguments and the errors.
-    """
+    """Download a data set (kdd99 is the only one); see `nrjax.datasets.kddcup.fetch`."""
     if name in _SOURCES and name != "kdd99":
         raise ValueError(f"name = {name!r}: it is not downloaded; {_SOURCES[name].HOW}.")
     check(name == "kdd99", "name", name, "'kdd99'")

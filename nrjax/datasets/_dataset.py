@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nrjax._numerics import check
-from nrjax.datasets._files import Arrays, read_npz
+from nrjax.datasets._files import Arrays, cached, read_npz
 
 TASKS = ("logistic", "ridge")
 
@@ -25,22 +25,17 @@ def first_rows(
     path: Path,
     rows: int,
     features: int,
-    cached_draw: Callable[[], Arrays],
+    recipe: str,
+    draw: Callable[[Path], Arrays],
     target: tuple[Callable[[np.ndarray], np.ndarray], str],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The first `rows` of `x` and `y`, in float64: of an NPZ, or of what is drawn from a table.
+    """The first `rows` of `x` and `y`, in float64: of an NPZ, or of what `draw` makes of a table.
 
-    Args:
-        path: the NPZ, or the table.
-        rows: at least 1.
-        features: columns that `x` must have.
-        cached_draw: gives the arrays that are drawn from the table.
-        target: which of `y` are right, and in words.
-
-    Raises:
-        ValueError: the arrays are not what they should be, or there are fewer rows.
+    `recipe` is the draw's name in the cache; `target` says which of `y` are right, also in words. A
+    `ValueError` if the arrays are not what they should be, or there are fewer rows.
     """
-    arrays = read_npz(path, ("x", "y")) if path.suffix == ".npz" else cached_draw()
+    npz = path.suffix == ".npz"
+    arrays = read_npz(path, ("x", "y")) if npz else cached(recipe, [path], draw)
     x, y = arrays["x"], arrays["y"]
     right, words = target
     shaped = x.ndim == 2 and x.shape[1] == features and y.shape == x.shape[:1]
@@ -64,8 +59,7 @@ class Dataset:
     Attributes:
         name: "flights", "kdd99", "twitter", or the file's name.
         task: "logistic" or "ridge".
-        x: features, (n, d), float64; every row has l2 norm at most 1 (`normalise="l2_rows"`), or
-            l1 norm at most 1 (`normalise="max_l1"`).
+        x: features, (n, d), float64; rows of norm at most 1: l2, or l1 if `normalise="max_l1"`.
         y: target, (n,), float64: -1 or 1 for logistic, within [-1, 1] for ridge.
         feature_names: the d names of the columns.
     """
@@ -88,22 +82,18 @@ def unit_l2_rows(x: np.ndarray) -> np.ndarray:
 
 def divided_by_largest_l1_norm(x: np.ndarray) -> np.ndarray:
     """Rows (n, d) all divided by the largest l1 norm among them (Ligett 2017, section 4)."""
-    largest = np.max(np.abs(x))
-    x = x / largest if largest > 0 else x
+    x = divided_by_largest_value(x)
     norm = np.max(np.sum(np.abs(x), axis=1))
     return x / norm if norm > 0 else x
 
 
 def divided_by_largest_value(y: np.ndarray) -> np.ndarray:
-    """Target (n,) divided by its largest absolute value; all zeros stay zero."""
+    """An array (such as a target) divided by its largest absolute value; all zeros stay zero."""
     largest = np.max(np.abs(y))
     return y / largest if largest > 0 else y
 
 
-NORMALISATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "l2_rows": unit_l2_rows,
-    "max_l1": divided_by_largest_l1_norm,
-}
+NORMALISATIONS = {"l2_rows": unit_l2_rows, "max_l1": divided_by_largest_l1_norm}
 
 
 def scaled(name: str, task: str, raw: Raw, normalise: str) -> Dataset:

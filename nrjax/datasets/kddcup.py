@@ -4,14 +4,12 @@ From a local folder, or downloaded on request. The whole file (494,021 rows) and
 of 100,000 rows (`x`, `y` in an NPZ) give the same rows.
 """
 
-import os
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from nrjax.datasets._dataset import Raw, first_rows
-from nrjax.datasets._files import UNREADABLE, Arrays, cached, data_folder, extra, first_present
+from nrjax.datasets._files import Arrays, PathLike, data_folder, drawn_rows, extra, first_present
 
 TASKS = ("logistic",)
 WHOLE = 494_021
@@ -39,9 +37,9 @@ _COLUMNS = (
 _NUMERIC = tuple(name for name in _COLUMNS if name not in ("protocol_type", "service", "flag"))
 
 
-def where(data_dir: str | os.PathLike[str] | None = None) -> Path | None:
+def where(data_dir: PathLike | None = None) -> Path | None:
     """The file that would be read, or None. The NPZ comes first, being the faster to read."""
-    return first_present(data_folder(data_dir), _FILES)
+    return first_present(data_dir, _FILES)
 
 
 def most_rows(path: Path | None) -> int:
@@ -49,15 +47,14 @@ def most_rows(path: Path | None) -> int:
     return ROWS
 
 
-def read(task: str, rows: int, data_dir: str | os.PathLike[str] | None = None) -> Raw:
+def read(task: str, rows: int, data_dir: PathLike | None = None) -> Raw:
     """The first `rows` of the draw of 100,000 connections, not yet scaled.
 
     The draw is `default_rng(0).choice(494021, 100000, replace=False)`. Features: the 38 numeric
     columns of 41, with log1p of duration, bytes sent and bytes received.
 
-    Raises:
-        FileNotFoundError: none of the files is there; the message says which to put where.
-        ValueError: more rows than the file gives, or a file that is not what its name says.
+    A `FileNotFoundError` says which file to put where; a `ValueError`, that it gives fewer rows, or
+    is not what its name says.
     """
     path = where(data_dir)
     if path is None:
@@ -66,14 +63,13 @@ def read(task: str, rows: int, data_dir: str | os.PathLike[str] | None = None) -
             f"{data_folder(data_dir)}, or download it with nrjax data --fetch kdd99."
         )
     labels = (lambda y: np.isin(y, (-1, 1)), "of -1 and 1")
-    draw = partial(cached, _RECIPE, [path], lambda: _draw(path))
-    x, y = first_rows(path, rows, FEATURES, draw, labels)
+    x, y = first_rows(path, rows, FEATURES, _RECIPE, _draw, labels)
     x[:, :3] = np.log1p(x[:, :3])
     names = tuple(f"log1p({name})" if i < 3 else name for i, name in enumerate(_NUMERIC))
     return Raw(x, y, names)
 
 
-def fetch(data_dir: str | os.PathLike[str] | None = None, *, base_url: str = BASE_URL) -> Path:
+def fetch(data_dir: PathLike | None = None, *, base_url: str = BASE_URL) -> Path:
     """Download the 10 percent file (2.1 MB) into the data folder and return its path.
 
     Nothing happens if it is there already with the right checksum; a file of that name with
@@ -100,24 +96,10 @@ def fetch(data_dir: str | os.PathLike[str] | None = None, *, base_url: str = BAS
 
 def _draw(path: Path) -> Arrays:
     """The drawn rows of the whole file: `x` (100000, 38) float32 as it stands there, `y` int8."""
-    pandas = extra("pandas")
-    try:
-        table = pandas.read_csv(
-            path,
-            header=None,
-            names=[*_COLUMNS, "label"],
-            dtype=dict.fromkeys(_NUMERIC, np.float64),
-            index_col=False,
-        )
-    except UNREADABLE as error:
-        raise ValueError(f"{path} could not be read as the KDD-Cup-99 file: {error}") from error
-    if len(table) != WHOLE or table.isna().to_numpy().any():
-        raise ValueError(
-            f"{path} has {len(table)} rows, {int(table.isna().any(axis=1).sum())} of them "
-            f"incomplete; expected {WHOLE} complete ones: the file is cut short or another one."
-        )
-    rows = np.random.default_rng(0).choice(WHOLE, ROWS, replace=False)
-    drawn = table.iloc[rows]
+    names = [*_COLUMNS, "label"]
+    kinds = dict.fromkeys(_NUMERIC, np.float64)
+    shape = (WHOLE, len(names))
+    drawn = drawn_rows(path, "KDD-Cup-99", shape, ROWS, names=names, dtype=kinds, index_col=False)
     return {
         "x": drawn[list(_NUMERIC)].to_numpy(np.float32),
         "y": np.where(drawn["label"] == "normal.", -1, 1).astype(np.int8),

@@ -3,14 +3,12 @@
 From a local folder only: the checksum of the published file is not verified here.
 """
 
-import os
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from nrjax.datasets._dataset import Raw, first_rows
-from nrjax.datasets._files import UNREADABLE, Arrays, cached, data_folder, extra, first_present
+from nrjax.datasets._files import Arrays, PathLike, data_folder, drawn_rows, first_present
 
 TASKS = ("ridge",)
 WHOLE = 583_250
@@ -26,9 +24,9 @@ _MEASURES = ("NCD", "AI", "AS(NA)", "BL", "NAC", "AS(NAC)", "CS", "AT", "NA", "A
 _NAMES = tuple(f"{measure}_{week}" for measure in _MEASURES for week in range(7))
 
 
-def where(data_dir: str | os.PathLike[str] | None = None) -> Path | None:
+def where(data_dir: PathLike | None = None) -> Path | None:
     """The file that would be read, or None; the NPZ comes first."""
-    return first_present(data_folder(data_dir), _FILES)
+    return first_present(data_dir, _FILES)
 
 
 def most_rows(path: Path | None) -> int:
@@ -36,15 +34,14 @@ def most_rows(path: Path | None) -> int:
     return 20_000 if path is None or path.name == _NPZ else DRAWN
 
 
-def read(task: str, rows: int, data_dir: str | os.PathLike[str] | None = None) -> Raw:
+def read(task: str, rows: int, data_dir: PathLike | None = None) -> Raw:
     """The first `rows` topics, not yet scaled: 77 features as they stand, target log1p.
 
     `twitter_buzz_20000.npz` holds a uniform draw of 20,000 rows. `Twitter.data` is drawn from
     by `default_rng(0).choice(583250, 100000, replace=False)`: other rows of the same table.
 
-    Raises:
-        FileNotFoundError: neither file is there; the message says which to put where.
-        ValueError: more rows than the file gives, or a file that is not what its name says.
+    A `FileNotFoundError` says which file to put where; a `ValueError`, that it gives fewer rows, or
+    is not what its name says.
     """
     path = where(data_dir)
     if path is None:
@@ -52,22 +49,13 @@ def read(task: str, rows: int, data_dir: str | os.PathLike[str] | None = None) -
             f"The data set twitter was not found: put the file {_NPZ}, or the UCI repository's "
             f"{_WHOLE_FILE} (Buzz in social media, regression), into {data_folder(data_dir)}."
         )
-    draw = partial(cached, _RECIPE, [path], lambda: _draw(path))
-    x, y = first_rows(path, rows, FEATURES, draw, (lambda y: ~(y < 0), "not negative"))
+    target = (lambda y: ~(y < 0), "not negative")
+    x, y = first_rows(path, rows, FEATURES, _RECIPE, _draw, target)
     return Raw(x, np.log1p(y), _NAMES)
 
 
 def _draw(path: Path) -> Arrays:
     """The drawn rows of the whole file: `x` (100000, 77) and `y`, float32."""
-    pandas = extra("pandas")
-    try:
-        table = pandas.read_csv(path, header=None, dtype=np.float32).to_numpy()
-    except UNREADABLE as error:
-        raise ValueError(f"{path} could not be read as the UCI Twitter file: {error}") from error
-    if table.shape != (WHOLE, FEATURES + 1) or np.isnan(table).any():
-        raise ValueError(
-            f"{path} has shape {table.shape} with {int(np.isnan(table).sum())} numbers missing; "
-            f"expected {(WHOLE, FEATURES + 1)} complete: the file is cut short or another one."
-        )
-    rows = np.random.default_rng(0).choice(WHOLE, DRAWN, replace=False)
-    return {"x": table[rows, :FEATURES], "y": table[rows, FEATURES]}
+    shape = (WHOLE, FEATURES + 1)
+    drawn = drawn_rows(path, "UCI Twitter", shape, DRAWN, dtype=np.float32).to_numpy()
+    return {"x": drawn[:, :FEATURES], "y": drawn[:, FEATURES]}

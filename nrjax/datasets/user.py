@@ -23,10 +23,7 @@ def read(path: Path, task: str, rows: int | None, target: str | None = None) -> 
     The target must suit the task. Logistic: exactly two values, of which the larger (for text, the
     later in the alphabet) becomes 1 and the other -1. Ridge: numbers, at least three values.
 
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it cannot be read, has fewer rows, values are missing or infinite, a text column
-            has too many values, or the target does not suit the task.
+    What does not fit is a `ValueError`; no such file a `FileNotFoundError`.
     """
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")
@@ -68,7 +65,6 @@ def _read_csv(path: Path, target: str | None) -> tuple[np.ndarray, np.ndarray, t
         table = pandas.read_csv(path, low_memory=False)
     except ValueError as error:  # pandas' own errors among them
         raise ValueError(f"{path} could not be read as CSV: {error}") from error
-    table.columns = [str(name) for name in table.columns]
     names = list(table.columns)
     check(target in names, "target", target, f"a column of {path}: {_some(names)}")
     missing = [name for name in names if table[name].isna().any()]
@@ -81,10 +77,8 @@ def _read_csv(path: Path, target: str | None) -> tuple[np.ndarray, np.ndarray, t
         # Most often row numbers, which would swamp the other features.
         raise ValueError(f"{path}: the columns {nameless} have no name; name them or drop them.")
     features: dict[str, np.ndarray] = {}
-    for name in names:
+    for name in table.columns.drop(target):
         column = table[name].to_numpy()
-        if name == target:
-            continue
         if column.dtype.kind in "biuf":
             features[name] = column.astype(np.float64)
             continue

@@ -13,7 +13,7 @@ def project(release: Array, radius: Array) -> Array:
     return jnp.where(norm > radius, release * (radius / norm), release)
 
 
-def check_length(release: Array, length: int, what: str) -> None:
+def check_length(release: Array, length: int, what: str = "the noisy optimum") -> None:
     """Raise a `ValueError` unless a release, or the value it is of, is a vector so long."""
     if jnp.shape(release) != (length,):
         raise ValueError(
@@ -25,13 +25,3 @@ def check_length(release: Array, length: int, what: str) -> None:
 def rounding(terms: int, dtype: Any) -> float:
     """Relative error of a sum of so many terms of one sign, and of a few operations more."""
     return (terms + 8) * float(jnp.finfo(dtype).eps)
-
-
-def least_distance(hypothesis: Array, point: Array) -> Array:
-    """A lower bound of `|hypothesis - point|`, scalar; NaN where the hypothesis is.
-
-    Compiled into another program, the same hypothesis may differ by a few units in the last place.
-    """
-    error = rounding(hypothesis.size, hypothesis.dtype)
-    away = (1 - error) * jnp.linalg.norm(hypothesis - point)
-    return jnp.maximum(away - error * jnp.linalg.norm(hypothesis), 0)

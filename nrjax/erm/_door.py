@@ -1,6 +1,6 @@
-"""Checks of the rows that every regularised problem starts from."""
+"""Checks that problems and what is stated of them share."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -12,6 +12,18 @@ RowNorm = Literal["l2", "l1"]
 
 _NORM_SLACK = 1e-6
 """Rows scaled to unit norm in float32 may exceed it by rounding."""
+
+
+def check_version(name: str, value: str) -> None:
+    """Raise a `ValueError` unless a value is "paper" or "tight"."""
+    check(value in ("paper", "tight"), name, value, "'paper' or 'tight'")
+
+
+def positive(name: str, value: Any) -> Any:
+    """The value in float64, a scalar or an array; a `ValueError` unless positive and finite."""
+    number = np.asarray(value, np.float64)[()]
+    check(np.isfinite(number) & (number > 0), name, value, "positive and finite")
+    return number
 
 
 def _floats(name: str, table: ArrayLike) -> np.ndarray:
@@ -32,12 +44,8 @@ def checked(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Features (rows, dimension) and labels (rows,) in float64, with norms at most `max_norm`.
 
-    What rounding left above it is scaled away. What the labels may be depends on the task, and is
-    the caller's to check. A `max_norm` of None is 1, and no argument of the caller's.
-
-    Raises:
-        ValueError: a shape does not fit, a feature is not finite or no number, a row's norm is
-            too large, the regularisation is not a positive number, or there is no such norm.
+    What rounding left above it is scaled away. Which labels are right is the caller's to check. A
+    `max_norm` of None is 1, and no argument of the caller's. What is wrong is a `ValueError`.
     """
     check(row_norm in ("l2", "l1"), "row_norm", row_norm, "'l2' or 'l1'")
     x, y = _floats("features", features), _floats("labels", labels)
@@ -61,3 +69,9 @@ def checked(
             f"{limit}, for the sensitivity to hold; divide each row by its norm"
         )
     return x / np.maximum(norms, 1)[:, None] * most, y
+
+
+def check_labels(y: np.ndarray, ok: np.ndarray, right: str) -> None:
+    """Raise a `ValueError` unless all labels are right."""
+    if not ok.all():
+        raise ValueError(f"labels holds {float(y[~ok][0])!r}: must be {right}")

@@ -12,13 +12,9 @@ _MARGIN = 1e-3
 def solution_norm(matrix: Array, vector: Array) -> Array:
     """A lower bound of `|A^-1 c|`; infinite where A is seen not to be positive semidefinite.
 
-    A few Lanczos steps from c give a tridiagonal T, which is A on a subspace: a negative pivot of T
-    proves that A is not semidefinite, and `c'A^-1 c >= |c|^2 (T^-1)_11` (Galerkin; Golub and
-    Meurant 2010), so that `|A^-1 c| >= |c| (T^-1)_11`.
-
-    Args:
-        matrix: A, shape (d, d), symmetric.
-        vector: c, shape (d,). Where it is 0 or not finite, so is the bound, or it is NaN.
+    `|c| (T^-1)_11` with a tridiagonal T, which is A on a subspace, from a few Lanczos steps from c
+    (Golub and Meurant 2010). A has shape (d, d) and is symmetric, c has shape (d,); where it is 0
+    or not finite, so is the bound, or it is NaN.
     """
 
     def step(carry: tuple[Array, Array, Array], _: None) -> tuple[tuple, tuple[Array, Array]]:

@@ -28,13 +28,26 @@ def _number(value: Any) -> bool:
     return np.ndim(value) == 0 and np.asarray(value).dtype.kind in "iuf" and np.isfinite(value)
 
 
+def _positive(value: Any) -> bool:
+    return _number(value) and value > 0
+
+
+def _pair(value: Any) -> bool:
+    ok = np.ndim(value) == 1 and len(value) == 2 and all(map(_number, value))
+    return ok and value[0] <= value[1]
+
+
+_NEEDED = ("regularisation", "lipschitz", "max_norm")
+_RIGHT = (
+    ((*_NEEDED, "radius", "loss_spread"), _positive, "above 0 and finite"),
+    (("label_range", "loss_at_zero"), _pair, "two finite numbers (low, high), low <= high"),
+    (("lowest_loss",), _number, "a finite number"),
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class Promises:
-    """Stated bounds, in the units of the loss; see `OutputProblem.fit`.
-
-    Raises:
-        ValueError: they cannot be true together.
-    """
+    """Stated bounds, in the units of the loss; a `ValueError` where they cannot be all true."""
 
     regularisation: float
     lipschitz: float
@@ -46,18 +59,10 @@ class Promises:
     loss_spread: float | None
 
     def __post_init__(self):
-        for name in ("regularisation", "lipschitz", "max_norm", "radius", "loss_spread"):
-            value = getattr(self, name)
-            optional = name in ("radius", "loss_spread")
-            ok = optional if value is None else _number(value) and value > 0
-            check(ok, name, value, "above 0 and finite")
-        for name in ("label_range", "loss_at_zero"):
-            pair = getattr(self, name)
-            ok = pair is None or (np.ndim(pair) == 1 and len(pair) == 2 and all(map(_number, pair)))
-            right = "two finite numbers (low, high), low <= high"
-            check(ok and (pair is None or pair[0] <= pair[1]), name, pair, right)
-        ok = self.lowest_loss is None or _number(self.lowest_loss)
-        check(ok, "lowest_loss", self.lowest_loss, "a finite number")
+        for names, fits, right in _RIGHT:
+            for name in names:
+                value = getattr(self, name)
+                check((value is None and name not in _NEEDED) or fits(value), name, value, right)
         if self.lowest_loss is not None and self.loss_at_zero is not None:
             right = f"at most {self.loss_at_zero[0]:.6g}, the lowest loss_at_zero"
             check(self.lowest_loss <= self.loss_at_zero[0], "lowest_loss", self.lowest_loss, right)
@@ -75,9 +80,8 @@ class Promises:
             radii.append(math.sqrt(2 * most / self.regularisation))
         return float(min(radii))
 
-    @property
-    def spread(self) -> float | None:
-        """How far the losses of two rows can lie apart at one theta of the ball, if known."""
+    def sensitivity(self, rows: int) -> float | None:
+        """Of the evaluated risk at one hypothesis; None if it is not known."""
         known = [] if self.loss_spread is None else [self.loss_spread]
         if self.loss_at_zero is not None:
             low, high = self.loss_at_zero
@@ -85,13 +89,10 @@ class Promises:
             known.append(2 * reach + high - low)
             if self.lowest_loss is not None:
                 known.append(reach + high - self.lowest_loss)
-        return float(min(known)) if known else None
-
-    def sensitivity(self, rows: int) -> float | None:
-        """Of the evaluated risk at one hypothesis, if `spread` is known; see `evaluated`."""
-        spread = self.spread
-        if spread is None:
+        if not known:
             return None
+        # How far the losses of two rows can lie apart at one theta of the ball.
+        spread = float(min(known))
         low = spread if self.lowest_loss is None else abs(self.lowest_loss)
         size = max(low, *map(abs, self.loss_at_zero)) if self.loss_at_zero else spread
         return sensitivity.evaluated(sensitivity.bounded_loss(rows, spread), size)
@@ -164,15 +165,15 @@ class Witnesses:
         with jax.enable_x64(True):
             arguments = (jax.ShapeDtypeStruct(shape, jnp.float64) for shape in shapes)
             result = jax.eval_shape(self._loss, *arguments)
-        shape, dtype = getattr(result, "shape", None), getattr(result, "dtype", None)
+        shape = getattr(result, "shape", None)
         if shape != ():
+            found = repr(result) if shape is None else f"shape {shape}"
             raise ValueError(
-                f"{self._name}: must return a scalar, the loss of one example, but returns "
-                + (repr(result) if shape is None else f"shape {shape}")
+                f"{self._name}: must return a scalar, the loss of one example, but returns {found}"
             )
-        if dtype != jnp.float64:
+        if result.dtype != jnp.float64:
             raise ValueError(
-                f"{self._name}: must return the dtype of its arguments, but returns {dtype} "
+                f"{self._name}: must return the dtype of its arguments, but returns {result.dtype} "
                 "for float64"
             )
 
@@ -185,7 +186,7 @@ class Witnesses:
 
     def _try(self, theta: np.ndarray, what: str = "theta") -> np.ndarray:
         """Losses at theta, after all promises were tried there."""
-        promises, where = self._promises, f"{what} of norm {np.linalg.norm(theta):.4g}"
+        where = f"{what} of norm {np.linalg.norm(theta):.4g}"
         with jax.enable_x64(True):
             losses, norms = map(np.asarray, _probe(self._loss, self._rows, self._labels, theta))
         for quantity, found in (("the loss", losses), ("its gradient's norm", norms)):
@@ -197,28 +198,24 @@ class Witnesses:
                 )
         slack = _SLACK * max(1.0, float(np.max(np.abs(losses))))
         row, low, high = int(norms.argmax()), int(losses.argmin()), int(losses.argmax())
-        right = f"at least {norms[row]:.6g}, the gradient norm for {self._row(row)} at {where}"
-        ok = norms[row] <= promises.lipschitz * (1 + _SLACK)
-        check(ok, "lipschitz", promises.lipschitz, right)
-        if promises.lowest_loss is not None:
-            right = f"at most {losses[low]:.6g}, the loss of {self._row(low)} at {where}"
-            ok = losses[low] >= promises.lowest_loss - slack
-            check(ok, "lowest_loss", promises.lowest_loss, right)
-        if promises.loss_spread is not None:
-            apart = losses[high] - losses[low]
-            right = (
-                f"at least {apart:.6g}, by which the losses of {self._row(high)} and "
-                f"{self._row(low)} differ at {where}"
-            )
-            ok = apart <= promises.loss_spread + slack
-            check(ok, "loss_spread", promises.loss_spread, right)
+
+        def promised(name: str, holds: Callable, right: str) -> None:
+            stated = getattr(self._promises, name)
+            check(stated is None or holds(stated), name, stated, f"{right} at {where}")
+
+        right = f"at least {norms[row]:.6g}, the gradient norm for {self._row(row)}"
+        promised("lipschitz", lambda most: norms[row] <= most * (1 + _SLACK), right)
+        right = f"at most {losses[low]:.6g}, the loss of {self._row(low)}"
+        promised("lowest_loss", lambda least: losses[low] >= least - slack, right)
+        apart, rows = losses[high] - losses[low], f"{self._row(high)} and {self._row(low)}"
+        right = f"at least {apart:.6g}, by which the losses of {rows} differ"
+        promised("loss_spread", lambda most: apart <= most + slack, right)
         return losses
 
     def check_ball(self) -> None:
         """Try the promises at zero and over the ball, before the optimum is known.
 
-        Raises:
-            ValueError: one does not hold; the message names it, its value, and where.
+        Where one does not hold a `ValueError` names it, its value, and where.
         """
         losses = [self._try(point) for point in self._points]
         if self._promises.loss_at_zero is not None:
@@ -246,11 +243,7 @@ class Witnesses:
                 )
 
     def check_optimum(self, optimum: np.ndarray) -> None:
-        """Try the promises at the optimum, which must lie in the ball.
-
-        Raises:
-            ValueError: one does not hold.
-        """
+        """Try the promises at the optimum, which must lie in the ball; else a `ValueError`."""
         # First: where the Lipschitz constant is wrong at the optimum, so is the radius L/lambda.
         self._try(optimum, "the optimum,")
         norm, ball = float(np.linalg.norm(optimum)), self._promises.ball

@@ -1,12 +1,8 @@
 """The trust-region problem of a tridiagonal matrix, for many lanes at once.
 
 Minimise `(1/2) x'Tx - n x_1` over `|x| <= 1`: the problem of any matrix, in the basis in which the
-linear term is along the first axis. By More and Sorensen (1983) x is a minimiser if and only if
-`(T + mu I) x = n e_1` with `T + mu I >= 0`, `mu >= 0` and `mu (1 - |x|) = 0`. The pivots of
-`T + mu I`, eliminated from below, tell whether it is definite; the first of them, as a function of
-mu, gives `|x|` and its slope. That is one pass over the matrix; several mu are tried in one.
-
-Arrays have the lanes last, because the passes go along the matrix.
+linear term is along the first axis. See docs/mathematics.md, "Quadratics over a ball". Arrays have
+the lanes last, because the passes go along the matrix.
 """
 
 import math
@@ -34,10 +30,9 @@ class Pass(NamedTuple):
 
 
 def _look(diagonal: Array, squares: Array, n: Array, mu: Array, tiny: float) -> Pass:
-    """One pass, from below.
+    """One pass, from below, with the pivots `g_i = a_i + mu - e_i^2/g_{i+1}`.
 
-    With the pivots `g_i = a_i + mu - e_i^2/g_{i+1}`, `n^2 g_1'/g_1^2 = |x|^2`, and
-    `n^2 (g_1'^2/g_1^3 - g_1''/(2 g_1^2)) = x'(T + mu I)^-1 x`. All terms are positive.
+    `n^2 g_1'/g_1^2 = |x|^2`, and `n^2 (g_1'^2/g_1^3 - g_1''/(2 g_1^2)) = x'(T + mu I)^-1 x`.
     """
 
     def step(carry: tuple[Array, ...], row: tuple[Array, Array]) -> tuple[tuple[Array, ...], None]:
@@ -69,7 +64,7 @@ def _look(diagonal: Array, squares: Array, n: Array, mu: Array, tiny: float) -> 
 
 
 class Bracket(NamedTuple):
-    """Where the multiplier is; all of shape (lanes,)."""
+    """Where the multiplier is; all of shape (lanes,), but for the number of passes."""
 
     low: Array
     high: Array
@@ -81,7 +76,6 @@ class Bracket(NamedTuple):
     multiplier: Array
     done: Array
     passes: Array
-    """int32, a scalar."""
 
 
 def multiplier(diagonal: Array, off_diagonal: Array, n: Array) -> Array:
@@ -89,13 +83,8 @@ def multiplier(diagonal: Array, off_diagonal: Array, n: Array) -> Array:
 
     `|x|` is 1 at mu to within a few units in the last place, or `T + mu I` is definite, |x| <= 1,
     and it is not so a few units below (`mu` is then next to minus the lowest eigenvalue), or
-    `mu` is 0. Newton's method on `1/|x|`, which is concave, in a bracket that a pass divides by 7
-    at the least. NaN where an input is not finite.
-
-    Args:
-        diagonal: of T, shape (size, lanes), of the order of 1.
-        off_diagonal: shape (size - 1, lanes).
-        n: at least 0, shape (lanes,), at most 1.
+    `mu` is 0. NaN where an input is not finite. `diagonal`, shape (size, lanes), and
+    `off_diagonal`, shape (size - 1, lanes), are of the order of 1; n, shape (lanes,), in [0, 1].
     """
     eps = float(jnp.finfo(diagonal.dtype).eps)
     tiny, width, tolerance = eps / 64, 4 * eps, 8 * eps
@@ -151,13 +140,10 @@ def multiplier(diagonal: Array, off_diagonal: Array, n: Array) -> Array:
 
 
 def minimiser(diagonal: Array, off_diagonal: Array, n: Array, mu: Array) -> tuple[Array, Array]:
-    """The minimiser x and its multiplier, given the result of `multiplier`.
+    """The minimiser x, shape (size, lanes), and its multiplier, given the result of `multiplier`.
 
     In the hard case, or near it, |x| falls short of 1 (or misses it by rounding) and a multiple of
     the lowest eigenvector, from inverse iteration, makes up for it.
-
-    Returns:
-        x of shape (size, lanes), |x| at most 1 up to rounding; mu, shape (lanes,).
     """
     length = diagonal.shape[0]
     eps = float(jnp.finfo(diagonal.dtype).eps)

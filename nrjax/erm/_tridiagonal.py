@@ -1,8 +1,8 @@
 """Householder reduction of many symmetric matrices to tridiagonal form, and the way back.
 
-Written for a batch, because that is where it is fast: the work is one matrix-vector product and
-one rank-two update a reflector, which XLA vectorises well, while a batched eigendecomposition is
-one LAPACK call after another. The trailing matrix shrinks in a few stages of static size.
+One matrix-vector product and one rank-two update a reflector, which XLA vectorises well over a
+batch, while a batched eigendecomposition is one LAPACK call after another. The trailing matrix
+shrinks in a few stages of static size.
 """
 
 from typing import NamedTuple
@@ -47,20 +47,13 @@ def _diagonal(matrix: Array) -> Array:
 def tridiagonalise(matrix: Array, size: int) -> Tridiagonal:
     """Reduce by orthogonal transformations that keep the first coordinate.
 
-    The error is of the order of rounding times the norm, as in LAPACK's `sytrd`.
-
-    Args:
-        matrix: shape (lanes, padded(size), padded(size)), symmetric, zero beyond `size`; entries
-            of the order of 1, for the squares not to overflow.
-        size: static.
+    The matrices have shape (lanes, padded(size), padded(size)) and are symmetric, zero beyond
+    `size`, and of the order of 1, for the squares not to overflow.
     """
     lanes, whole, _ = matrix.shape
-    dtype = matrix.dtype
-    zeros = jnp.zeros((lanes, whole), dtype)
-    off = jnp.zeros((size - 1, lanes), dtype)
-    diagonal, reflectors = [], []
-    v = w = zeros
-    reached = 0
+    v = w = jnp.zeros((lanes, whole), matrix.dtype)
+    off = jnp.zeros((size - 1, lanes), matrix.dtype)
+    diagonal, reflectors, reached = [], [], 0
     for at, count in _stages(size):
         diagonal.append(_diagonal(matrix)[:, : at - reached])
         matrix = matrix[:, at - reached :, at - reached :]
@@ -69,11 +62,8 @@ def tridiagonalise(matrix: Array, size: int) -> Tridiagonal:
         index = jnp.arange(whole - at)
 
         def reflect(
-            k: Array,
-            carry: tuple[Array, Array, Array, Array, Array],
-            index: Array = index,
-            at: int = at,
-        ) -> tuple[Array, Array, Array, Array, Array]:
+            k: Array, carry: tuple[Array, ...], index: Array = index, at: int = at
+        ) -> tuple[Array, ...]:
             matrix, v, w, stored, off = carry
             # The update of the step before: fused with this step's products it would be taken
             # again for each of them.
@@ -92,7 +82,7 @@ def tridiagonalise(matrix: Array, size: int) -> Tridiagonal:
             off = jax.lax.dynamic_update_index_in_dim(off, target, at + k, 0)
             return matrix, v, w, stored, off
 
-        stored = jnp.zeros((lanes, count, whole - at), dtype)
+        stored = jnp.zeros((lanes, count, whole - at), matrix.dtype)
         matrix, v, w, stored, off = jax.lax.fori_loop(
             0, count, reflect, (matrix, v, w, stored, off)
         )
@@ -107,9 +97,8 @@ def tridiagonalise(matrix: Array, size: int) -> Tridiagonal:
 def rotate_back(tridiagonal: Tridiagonal, vector: Array) -> Array:
     """`Q vector`; both of shape (lanes, size)."""
     size = vector.shape[1]
-    for (at, count), stored in reversed(
-        list(zip(_stages(size), tridiagonal.reflectors, strict=True))
-    ):
+    stages = list(zip(_stages(size), tridiagonal.reflectors, strict=True))
+    for (at, count), stored in reversed(stages):
         tail = jnp.pad(vector[:, at:], ((0, 0), (0, padded(size) - size)))
 
         def reflect(i: Array, tail: Array, stored: Array = stored, count: int = count) -> Array:

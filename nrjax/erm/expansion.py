@@ -1,13 +1,11 @@
 """A logistic risk around its optimum: bounds from its derivatives there, without the rows.
 
-The derivatives of `phi(m) = log(1 + exp(-m))` are bounded by the second one: `|phi'''| <= phi''`,
-`-phi''/2 <= phi'''' <= phi''` and `-1/8 <= phi'''' <= 1/24`. So what the Taylor polynomial of third
-order leaves is bounded by the quadratic form that it has anyway (Bach 2010 does so for the second
-order; proof in docs/mathematics.md). The third derivative, a tensor, is kept where the rows are
-long alone.
+What the Taylor polynomial of third order leaves is bounded by the quadratic form that it has anyway
+(docs/mathematics.md, "Certified stopping"; Bach 2010 does so for the second order). The third
+derivative, a tensor, is kept where the rows are long alone.
 """
 
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -48,16 +46,11 @@ class Expansion(Pytree):
     doubt: Any
 
     @classmethod
-    def fit(
-        cls, rows: np.ndarray, weights: np.ndarray, optimum: np.ndarray, slope: float
-    ) -> "Expansion":
-        """The expansion at `optimum`, in float64.
+    def fit(cls, rows: np.ndarray, weights: np.ndarray, optimum: np.ndarray, slope: float) -> Self:
+        """The expansion at `optimum`, shape (d,), in float64.
 
-        Args:
-            rows: label times features, shape (distinct rows, d).
-            weights: share of each, shape (distinct rows,), summing to 1.
-            optimum: theta*, shape (d,).
-            slope: norm of the regularised risk's gradient there.
+        `rows` are label times features, shape (distinct rows, d), `weights` their shares, summing
+        to 1; `slope` is the norm of the regularised risk's gradient at the optimum.
         """
         margins = rows @ optimum
         fading = np.exp(-np.abs(margins))
@@ -87,12 +80,7 @@ class Expansion(Pytree):
         )
 
     def excess(self, away: Array, regularisation: Array) -> tuple[Array, Array]:
-        """Bounds of `R(theta* + away) - R(theta*)`, rounding included; NaN where `away` is.
-
-        Args:
-            away: shape (d,).
-            regularisation: lambda, scalar.
-        """
+        """Bounds of `R(theta* + away) - R(theta*)`, rounding included; NaN where `away` is."""
         kept = self.cubic.shape[0]
         square = jnp.sum(away * away)
         distance = jnp.sqrt(square)

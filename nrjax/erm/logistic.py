@@ -6,7 +6,7 @@ norm at most 1, no intercept (it would not be regularised).
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, Self
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,10 +14,11 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax.erm import _door, sensitivity
+from nrjax.erm._ball import check_length
 from nrjax.erm.expansion import Expansion
-from nrjax.erm.logistic_utility import LogisticUtility
+from nrjax.erm.minimise import minimise
 from nrjax.erm.output import OutputPerturbation, merge
-from nrjax.erm.output_utility import OutputUtility, find_minimum
+from nrjax.erm.output_utility import OutputUtility, summation_depth
 from nrjax.erm.radius import Ball, logistic_radius
 
 
@@ -27,13 +28,61 @@ def _signed_loss(theta: Array, signed_row: Array, _label: Array) -> Array:
     return jnp.maximum(-margin, 0) + jnp.log1p(jnp.exp(-jnp.abs(margin)))
 
 
+class LogisticUtility(OutputUtility):
+    """`OutputUtility` of the logistic loss, with bounds that do not look at the rows.
+
+    Attributes:
+        optimum: theta*, shape (dimension,).
+        expansion: of the risk around it; `optimum_loss` must be given.
+    """
+
+    optimum: Any = dataclasses.field(kw_only=True)
+    expansion: Any = dataclasses.field(kw_only=True)
+
+    def hypothesis(self, release: Array) -> Array:
+        """The release, scaled down to the ball if its norm is larger; shape (dimension,)."""
+        check_length(release, self.optimum.shape[-1])
+        return super().hypothesis(release)
+
+    def bounds(self, hypothesis: Array) -> tuple[Array, Array]:
+        """Lower and upper bound of `evaluate`, from the risk's expansion around its optimum.
+
+        Right for what `evaluate` computes in this dtype, in whatever batch and order of summation,
+        and for a hypothesis that another program rounds otherwise; NaN where the hypothesis is.
+        """
+        away = hypothesis - self.optimum
+        lowest, highest = self.expansion.excess(away, self.regularisation)
+        lowest, highest = self.optimum_loss + lowest, self.optimum_loss + highest
+        error = self._error(hypothesis, away, highest)
+        return self.baseline - (highest + error), self.baseline - (lowest - error)
+
+    def _error(self, hypothesis: Array, away: Array, highest: Array) -> Array:
+        """How far `evaluate` can be from the risk at a hypothesis, and the bounds from theirs."""
+        dimension, longest = hypothesis.size, self.expansion.longest
+        # The optimum's risk was taken in float64, which is as wrong where that is the dtype here.
+        unit = 0.5 * float(jnp.finfo(hypothesis.dtype).eps) + 2.0**-53
+        size = jnp.linalg.norm(hypothesis)
+        ridge = 0.5 * self.regularisation * size * size
+        risk = jnp.minimum(highest, 1 + longest * size + ridge)
+        rows, features = self.rows.shape
+        depth = summation_depth(rows, features, dimension)
+        # Margins, as dot products of rounded rows; then losses, their sum, and the ridge.
+        evaluated = (dimension + 10) * longest * size + (depth + dimension + 64) * risk
+        # Hypothesis and optimum are rounded too, which the gradient turns into risk.
+        moved = 2 * (dimension + 8) * size + jnp.linalg.norm(self.optimum)
+        steepest = self.regularisation + 0.25 * longest * longest
+        near = steepest * (jnp.linalg.norm(away) + unit * moved)
+        moved *= jnp.minimum(near, longest + self.regularisation * (size + unit * moved))
+        return unit * (evaluated + moved + 4 * jnp.abs(self.baseline))
+
+
 @dataclasses.dataclass(frozen=True, repr=False)
 class LogisticProblem(OutputPerturbation):
     """Logistic regression on a data set: `OutputProblem` with its loss and constants known.
 
-    The loss has Lipschitz constant 1; no optimum is outside the ball of radius M
-    (`nrjax.erm.radius.logistic_radius`); and the utility has sensitivity `M/n`, and a little for
-    rounding. A label only turns its row round, so the data are label times row.
+    The loss has Lipschitz constant 1, the ball `nrjax.erm.radius.logistic_radius`, and the utility
+    sensitivity `M/n`, and a little for rounding. A label only turns its row round, so the data are
+    label times row.
     """
 
     @classmethod
@@ -45,7 +94,7 @@ class LogisticProblem(OutputPerturbation):
         *,
         tolerance: float = 1e-12,
         ball: Ball = "paper",
-    ) -> "LogisticProblem":
+    ) -> Self:
         """Find the optimum and prepare the data.
 
         Args:
@@ -53,45 +102,23 @@ class LogisticProblem(OutputPerturbation):
             labels: shape (rows,), each +1 or -1.
             regularisation: lambda > 0.
             tolerance: gradient norm that the optimum must reach.
-            ball: radius M of the ball that hypotheses are projected onto: "paper" for
-                `sqrt(2 log 2/lambda)`, "tight" for `sqrt(W(1/e)/lambda)`, 0.448 of it, which
-                makes both sensitivities of the utility smaller by as much.
+            ball: radius M of the ball that hypotheses are projected onto: "paper", or "tight" for
+                0.448 of it, which makes both sensitivities of the utility smaller by as much.
 
         Raises:
             ValueError: an argument is out of range, or the optimum was not found.
         """
         x, y = _door.checked(features, labels, regularisation)
-        wrong = y[np.abs(y) != 1]
-        if wrong.size:
-            raise ValueError(f"labels holds {float(wrong[0])!r}: must be +1 or -1")
+        _door.check_labels(y, np.abs(y) == 1, "+1 or -1")
         rows, dimension = x.shape
         signed, weights = merge(x * y[:, None])
         radius = float(logistic_radius(regularisation, ball))
-        common: dict[str, Any] = {
-            "rows": signed,
-            "labels": np.ones(len(signed)),
-            "weights": weights,
-            "regularisation": float(regularisation),
-            "radius": radius,
-            "sensitivity": sensitivity.evaluated(
-                sensitivity.logistic_loss(rows, radius), math.log(2)
-            ),
-            "loss": _signed_loss,
-        }
-        minimum = find_minimum(OutputUtility(**common), dimension, tolerance)
-        utility = LogisticUtility(
-            **common,
-            optimum=minimum.argument,
-            optimum_loss=minimum.value,
-            tolerance=tolerance,
-            expansion=Expansion.fit(signed, weights, minimum.argument, minimum.gradient_norm),
-        )
-        return cls(
-            rows=rows,
-            dimension=dimension,
-            regularisation=float(regularisation),
-            lipschitz=1.0,
-            tolerance=float(tolerance),
-            minimum=minimum,
-            utility=utility,
-        )
+        data = signed, np.ones(len(signed)), weights, float(regularisation)
+        minimum = minimise(_signed_loss, data, dimension, tolerance)
+        moved = sensitivity.evaluated(sensitivity.logistic_loss(rows, radius), math.log(2))
+        expansion = Expansion.fit(signed, weights, minimum.argument, minimum.gradient_norm)
+        known = *data, radius, moved, _signed_loss, minimum.value
+        own = {"optimum": minimum.argument, "expansion": expansion}
+        utility = LogisticUtility(*known, tolerance=tolerance, **own)
+        public = rows, dimension, float(regularisation)
+        return cls(*public, minimum, 1.0, float(tolerance), utility)

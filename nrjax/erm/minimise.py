@@ -1,6 +1,5 @@
-"""The non-private optimum of a smooth, strongly convex objective."""
+"""The non-private optimum of a regularised empirical risk."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,6 +9,9 @@ import numpy as np
 from jax import Array
 
 from nrjax._shown import representation
+from nrjax.erm.output_utility import Loss, mean_risk
+
+_ITERATIONS = 500
 
 
 class Minimum(NamedTuple):
@@ -25,31 +27,23 @@ class Minimum(NamedTuple):
     __repr__ = representation
 
 
-@partial(jax.jit, static_argnames=("objective", "iterations"))
-def _lbfgs(
-    objective: Callable[[Any, Array], Array],
-    data: Any,
-    start: Array,
-    tolerance: Array,
-    iterations: int,
-) -> tuple[Array, Array, Array, Array]:
+@partial(jax.jit, static_argnames="loss")
+def _lbfgs(loss: Loss, data: Any, start: Array, tolerance: Array) -> tuple[Array, ...]:
     import optax  # here alone, and it takes as long to import as all of nrjax
 
-    def loss(argument: Array) -> Array:
-        return objective(data, argument)
-
+    risk = partial(mean_risk, loss, data)
     solver = optax.lbfgs()
-    value_and_grad = optax.value_and_grad_from_state(loss)
+    value_and_grad = optax.value_and_grad_from_state(risk)
 
     def unfinished(carry: Any) -> Array:
         _, _, norm, count = carry
-        return (norm > tolerance) & (count < iterations)
+        return (norm > tolerance) & (count < _ITERATIONS)
 
     def step(carry: Any) -> Any:
         argument, state, _, count = carry
         value, gradient = value_and_grad(argument, state=state)
         updates, state = solver.update(
-            gradient, state, argument, value=value, grad=gradient, value_fn=loss
+            gradient, state, argument, value=value, grad=gradient, value_fn=risk
         )
         argument = optax.apply_updates(argument, updates)
         # The line search leaves the gradient at the new point in its state.
@@ -57,34 +51,23 @@ def _lbfgs(
 
     first = (start, solver.init(start), jnp.asarray(jnp.inf, start.dtype), jnp.int32(0))
     argument, _, _, count = jax.lax.while_loop(unfinished, step, first)
-    value, gradient = jax.value_and_grad(loss)(argument)
+    value, gradient = jax.value_and_grad(risk)(argument)
     return argument, value, jnp.linalg.norm(gradient), count
 
 
-def minimise(
-    objective: Callable[[Any, Array], Array],
-    data: Any,
-    dimension: int,
-    *,
-    tolerance: float = 1e-12,
-    iterations: int = 500,
-) -> Minimum:
-    """Minimise `objective(data, argument)` from zero by L-BFGS, in float64.
+def minimise(loss: Loss, data: tuple, dimension: int, tolerance: float) -> Minimum:
+    """The minimiser of `mean_risk`, from zero by L-BFGS, in float64.
 
-    The objective is smooth and strongly convex in its argument, of shape (dimension,), and
-    hashable, so that calls share a compilation; `tolerance` is the gradient norm (l2) to reach.
-
-    Raises:
-        ValueError: the gradient norm did not fall to `tolerance`.
+    A `ValueError` if the gradient norm (l2) did not fall to `tolerance`.
     """
     with jax.enable_x64(True):
         wide = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), data)
-        result = _lbfgs(objective, wide, jnp.zeros(dimension), jnp.asarray(tolerance), iterations)
+        result = _lbfgs(loss, wide, jnp.zeros(dimension), jnp.asarray(tolerance))
         argument, value, norm, count = jax.device_get(result)
     if not norm <= tolerance:
         raise ValueError(
             f"the optimum was not found: gradient norm {norm:.3g} after {count} iterations, "
-            f"must fall to tolerance = {tolerance:.3g}; smooth the loss, rescale the rows, raise "
-            "the regularisation or allow more iterations"
+            f"must fall to tolerance = {tolerance:.3g}; smooth the loss, rescale the rows, or "
+            "raise the regularisation"
         )
     return Minimum(np.asarray(argument), float(value), float(norm), int(count))

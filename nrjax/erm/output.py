@@ -5,7 +5,7 @@ differentiable loss that is Lipschitz in theta (Chaudhuri, Monteleoni & Sarwate 
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -13,7 +13,8 @@ from jax.typing import ArrayLike
 from nrjax._numerics import check_integer
 from nrjax.erm import _door, sensitivity
 from nrjax.erm._promises import Promises, Witnesses
-from nrjax.erm.output_utility import Loss, OutputUtility, find_minimum
+from nrjax.erm.minimise import minimise
+from nrjax.erm.output_utility import Loss, OutputUtility
 from nrjax.erm.released import Problem, Released
 from nrjax.sensitivities import Noise, Sensitivity, norm_of
 
@@ -51,10 +52,7 @@ class OutputPerturbation(Problem):
         return self.optimum
 
     def released(self, noise: Noise) -> Released[OutputUtility]:
-        """The optimum as the private value, its sensitivity and the utility.
-
-        For noise of the kind "gaussian" or "laplace"; a `ValueError` for another.
-        """
+        """The optimum, its sensitivity and the utility, for "gaussian" or "laplace" noise."""
         moved = self.l2_sensitivity if norm_of(noise) == "l2" else self.l1_sensitivity
         return Released(self.value, moved, self.utility)
 
@@ -114,30 +112,20 @@ class OutputProblem(OutputPerturbation):
         loss_spread: float | None = None,
         dimension: int | None = None,
         tolerance: float = 1e-12,
-    ) -> "OutputProblem":
+    ) -> Self:
         """Check the promises, find the optimum and prepare the data.
 
-        What is stated here must hold for every row that could be in the data, not only for those
-        that are: for every l2 norm up to `max_norm`, and every label in `label_range`. Nothing
-        unstated is read off the data, which would disclose it. The promises are tried on the given
-        rows, on random rows, at zero, at random and adverse points of the ball and at the
-        optimum. That can refute a promise; it cannot prove one. Messages quote the data.
-
-        The sensitivity of the optimum, `2 L/(n lambda)`, follows from L and lambda. Hypotheses are
-        projected onto a ball that holds the optimum whatever the data. Its radius M is the
-        smallest of: `radius`; `L/lambda`, because `lambda theta` is minus a mean of gradients at
-        the optimum; and `sqrt(2 (high - lowest_loss)/lambda)`, because the optimum's risk is at
-        most that at zero. The sensitivity of the utility is s/n with s the smallest that is
-        known: `loss_spread`; `2 L M + high - low`; `L M + high - lowest_loss`; and a little more
-        for rounding (`nrjax.erm.sensitivity.evaluated`). Without `loss_spread` or `loss_at_zero`
-        it is None, and only public rules can use the utility.
-
-        The loss is evaluated under `jax.default_matmul_precision("highest")`; where it asks for
-        a precision of its own it keeps that, at the cost of errors of 1e-3 on accelerators.
+        What is stated here must hold for every row that could be in the data: for every l2 norm up
+        to `max_norm`, and every label in `label_range`. Nothing unstated is read off the data,
+        which would disclose it. Promises are tried on rows, labels and points of the ball, which
+        can refute one and not prove it; messages quote the data. How the ball's radius and the
+        sensitivities follow from them: docs/mathematics.md, "Output perturbation". Without
+        `loss_spread` or `loss_at_zero` only public rules can use the utility.
 
         Args:
             loss: `loss(theta, row, label)` of ONE example, a scalar that JAX can differentiate, in
                 the dtype of its arguments: convex, and smooth enough for the solver to get there.
+                Its products are of the highest precision, where it asks for none of its own.
             features: shape (rows, features), each row of l2 norm at most `max_norm`.
             labels: shape (rows,).
             regularisation: lambda > 0.
@@ -158,16 +146,8 @@ class OutputProblem(OutputPerturbation):
             ValueError: an argument is out of range, a promise does not hold, or the optimum was
                 not found.
         """
-        promises = Promises(
-            regularisation=regularisation,
-            lipschitz=lipschitz,
-            max_norm=max_norm,
-            label_range=label_range,
-            radius=radius,
-            loss_at_zero=loss_at_zero,
-            lowest_loss=lowest_loss,
-            loss_spread=loss_spread,
-        )
+        bounds = label_range, radius, loss_at_zero, lowest_loss, loss_spread
+        promises = Promises(regularisation, lipschitz, max_norm, *bounds)
         x, y = _door.checked(features, labels, regularisation, max_norm=max_norm)
         promises.check_labels(y)
         width = x.shape[1] if dimension is None else dimension
@@ -175,25 +155,13 @@ class OutputProblem(OutputPerturbation):
         witnesses = Witnesses(loss, x, y, int(width), promises)
         witnesses.check_ball()
         table, weights = merge(np.column_stack([x, y]))
-        utility = OutputUtility(
-            rows=table[:, :-1],
-            labels=table[:, -1],
-            weights=weights,
-            regularisation=float(regularisation),
-            radius=promises.ball,
-            sensitivity=promises.sensitivity(len(y)),
-            loss=loss,
-        )
+        data = table[:, :-1], table[:, -1], weights, float(regularisation)
         tolerance = tolerance * lipschitz
-        minimum = find_minimum(utility, int(width), tolerance)
+        minimum = minimise(loss, data, int(width), tolerance)
         witnesses.check_optimum(minimum.argument)
-        utility = dataclasses.replace(utility, optimum_loss=minimum.value, tolerance=tolerance)
-        return cls(
-            rows=len(y),
-            dimension=int(width),
-            regularisation=float(regularisation),
-            lipschitz=float(lipschitz),
-            tolerance=float(tolerance),
-            minimum=minimum,
-            utility=utility,
+        moved = promises.sensitivity(len(y))
+        utility = OutputUtility(
+            *data, promises.ball, moved, loss, minimum.value, tolerance=tolerance
         )
+        public = len(y), int(width), float(regularisation)
+        return cls(*public, minimum, float(lipschitz), float(tolerance), utility)

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,6 @@ from jax import Array
 
 from nrjax.erm import sensitivity
 from nrjax.erm._ball import project
-from nrjax.erm.minimise import Minimum, minimise
 from nrjax.pytrees import static
 from nrjax.types import Utility
 
@@ -43,12 +42,13 @@ def _sum(terms: Array) -> Array:
 def summation_depth(rows: int, features: int, dimension: int) -> int:
     """Most additions that one row's loss goes through on its way into the mean; each rounds."""
     tile = _tile_rows(features, dimension)
-    if rows < 2 * tile:  # as `_risk`: one sum
+    if rows < 2 * tile:  # as `mean_risk`: one sum
         return 2 * _block(rows)
     return 2 * _block(tile) + -(-rows // tile) + 1
 
 
-def _risk(loss: Loss, data: tuple[Array, Array, Array, Array], theta: Array) -> Array:
+def mean_risk(loss: Loss, data: tuple[Any, Any, Any, Any], theta: Array) -> Array:
+    """The regularised risk at theta; the data are rows, labels, weights and lambda."""
     rows, labels, weights, regularisation = data
 
     def total(rows: Array, labels: Array, weights: Array) -> Array:
@@ -69,21 +69,8 @@ def _risk(loss: Loss, data: tuple[Array, Array, Array, Array], theta: Array) -> 
     return mean + 0.5 * regularisation * jnp.sum(theta * theta)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Risk:
-    """The risk of a loss as an objective; equal for one loss, so that its programs are shared."""
-
-    loss: Loss
-
-    def __call__(self, data: Any, theta: Array) -> Array:
-        return _risk(self.loss, data, theta)
-
-
 class OutputUtility(Utility):
     """Minus the regularised risk of a release projected onto a ball, or minus its excess risk.
-
-    What is compared with a threshold is the evaluated risk. In float32 that is off by some 2e-7,
-    which `sensitivity` includes (`nrjax.erm.sensitivity.evaluated`).
 
     Attributes:
         rows: shape (distinct rows, features), duplicates merged.
@@ -91,8 +78,8 @@ class OutputUtility(Utility):
         weights: share of each among all rows, shape (distinct rows,), summing to 1.
         regularisation: lambda, scalar.
         radius: l2 radius of the ball that holds the optimum, scalar; public.
-        sensitivity: how far the replacement of one row moves `evaluate`, scalar, in units of the
-            loss; None if nothing is known of it, which private stopping rules refuse.
+        sensitivity: how far the replacement of one row moves `evaluate`, rounding included,
+            scalar, in units of the loss; None (not known) is refused by private stopping rules.
         loss: of one example, static: a program is compiled for each function, so define it once.
         optimum_loss: R(theta*) at the computed optimum, scalar; None if it is not known.
         baseline: what the risk is subtracted from, scalar: 0, or R(theta*) for the excess risk.
@@ -110,14 +97,11 @@ class OutputUtility(Utility):
     baseline: Any = 0.0
     tolerance: Any = 0.0
 
-    def excess_risk(self) -> "OutputUtility":
+    def excess_risk(self) -> Self:
         """Minus the excess risk, `R(theta*) - R(hypothesis)`, for the plain utility.
 
-        At most 0 up to rounding and `tolerance`, and twice as sensitive, since the optimum moves
-        with the data too; more by `tolerance^2/(2 lambda)`, as its solver may stop so far above it.
-
-        Raises:
-            ValueError: `optimum_loss` is None.
+        At most 0 up to rounding and `tolerance`, and more sensitive
+        (`nrjax.erm.sensitivity.excess_risk`). A `ValueError` where `optimum_loss` is None.
         """
         if self.optimum_loss is None:
             raise ValueError("optimum_loss = None: must be known for the excess risk")
@@ -132,13 +116,5 @@ class OutputUtility(Utility):
 
     def evaluate(self, hypothesis: Array) -> Array:
         """Minus the regularised risk, plus the baseline, scalar."""
-        return self.baseline - _risk(self.loss, self._data, hypothesis)
-
-    @property
-    def _data(self) -> tuple[Any, Any, Any, Any]:
-        return self.rows, self.labels, self.weights, self.regularisation
-
-
-def find_minimum(utility: OutputUtility, dimension: int, tolerance: float) -> Minimum:
-    """The minimiser of the risk that `utility` evaluates, in float64."""
-    return minimise(_Risk(utility.loss), utility._data, dimension, tolerance=tolerance)
+        data = self.rows, self.labels, self.weights, self.regularisation
+        return self.baseline - mean_risk(self.loss, data, hypothesis)

@@ -21,6 +21,7 @@ from nrjax.sensitivities import Sensitivity
 from nrjax.types import NoiseProcess, Schedule, StoppingRule, Utility
 
 U = TypeVar("U")
+Boundary = LinearBoundary | MixtureBoundary | OneSidedMixtureBoundary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,9 +53,6 @@ class Problem:
     def optimum_loss(self) -> float:
         """Its regularised risk."""
         return self.minimum.value
-
-
-Boundary = LinearBoundary | MixtureBoundary | OneSidedMixtureBoundary
 
 
 class Mechanism(NamedTuple):
@@ -96,10 +94,9 @@ class Released(NamedTuple, Generic[U]):
         tight_at_time: ArrayLike | None = None,
         boundary: type[Boundary] = LinearBoundary,
     ) -> Mechanism:
-        """Value, noise and guarantee, which is made for the noise and the value's sensitivity.
+        """Value, noise and guarantee: pure under Laplace noise, which needs nothing to be given.
 
-        Under Laplace noise nothing need be given: the guarantee is pure. Under Gaussian noise it
-        is a boundary, which needs `delta` and where it is tight.
+        Under Gaussian noise it is a boundary, which needs `delta` and where it is tight.
 
         Args:
             process: another than `Laplace` or `Brownian` of the value's shape, for the same noise.
@@ -116,18 +113,13 @@ class Released(NamedTuple, Generic[U]):
         norm = getattr(self.sensitivity, "norm", None)
         right = "a nrjax.Sensitivity, which says its norm"
         check(norm is not None, "sensitivity", self.sensitivity, right)
-        gaussian = norm == "l2"
-        if process is None:
-            process = (Brownian if gaussian else Laplace)(self.value.shape)
-        noise = "gaussian" if gaussian else "laplace"
+        noise, usual = ("gaussian", Brownian) if norm == "l2" else ("laplace", Laplace)
+        process = usual(self.value.shape) if process is None else process
         ok = isinstance(process, NoiseProcess) and process.noise == noise
         check(ok, "process", process, f"one of {noise} noise, as the sensitivity is")
-        if not gaussian:
-            for name, given in (
-                ("delta", delta),
-                ("tight_at_epsilon", tight_at_epsilon),
-                ("tight_at_time", tight_at_time),
-            ):
+        if noise == "laplace":
+            names = ("delta", "tight_at_epsilon", "tight_at_time")
+            for name, given in zip(names, (delta, tight_at_epsilon, tight_at_time), strict=True):
                 check(given is None, name, given, "None: under Laplace noise nothing is left to it")
             return Mechanism(self.value, process, PureGuarantee(self.sensitivity))
         check(delta is not None, "delta", delta, "given, for Gaussian noise")
@@ -136,8 +128,7 @@ class Released(NamedTuple, Generic[U]):
                 f"tight_at_epsilon = {shown(tight_at_epsilon)}, tight_at_time = "
                 f"{shown(tight_at_time)}: must be one of the two, for Gaussian noise"
             )
-        if tight_at_time is None:
-            guarantee = boundary.tight_at_epsilon(tight_at_epsilon, self.sensitivity, delta)  # pyright: ignore[reportArgumentType]
-        else:
-            guarantee = boundary.tight_at_time(tight_at_time, self.sensitivity, delta)  # pyright: ignore[reportArgumentType]
+        by_time = tight_at_epsilon is None
+        tight: Any = boundary.tight_at_time if by_time else boundary.tight_at_epsilon
+        guarantee = tight(tight_at_time if by_time else tight_at_epsilon, self.sensitivity, delta)
         return Mechanism(self.value, process, guarantee)

@@ -6,7 +6,7 @@
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -15,7 +15,7 @@ from nrjax._numerics import check
 from nrjax.erm import _door, sensitivity, statistics
 from nrjax.erm._door import RowNorm
 from nrjax.erm.minimise import Minimum
-from nrjax.erm.radius import Ball, check_ball, ridge_radius
+from nrjax.erm.radius import Ball, ridge_radius
 from nrjax.erm.released import Problem, Released
 from nrjax.erm.ridge_utility import RidgeOutputUtility, RidgeUtility
 from nrjax.erm.sensitivity import OutputConstants
@@ -62,7 +62,7 @@ class RidgeProblem(Problem):
         row_norm: RowNorm = "l2",
         *,
         ball: Ball = "paper",
-    ) -> "RidgeProblem":
+    ) -> Self:
         """Find the optimum and prepare the statistics.
 
         Args:
@@ -71,18 +71,14 @@ class RidgeProblem(Problem):
             regularisation: lambda > 0.
             row_norm: "l2", or "l1" (Ligett 2017), which asks more of the rows and has smaller
                 sensitivities: constants "l1_rows".
-            ball: radius M of the ball that hypotheses lie in: "paper" for `1/sqrt(lambda)`,
-                "tight" for half of it, which makes the sensitivities of the utility and of the
-                optimum smaller, those of X'X and X'y not.
+            ball: of hypotheses, "paper", or "tight" with half the radius M, which makes the
+                sensitivities of the utility and of the optimum smaller.
 
-        Raises:
-            ValueError: an argument is out of range.
+        What is out of range is a `ValueError`.
         """
-        check_ball(ball)
+        _door.check_version("ball", ball)
         x, y = _door.checked(features, labels, regularisation, row_norm)
-        wrong = y[~(np.abs(y) <= 1)]
-        if wrong.size:
-            raise ValueError(f"labels holds {float(wrong[0])!r}: must be in [-1, 1]")
+        _door.check_labels(y, np.abs(y) <= 1, "in [-1, 1]")
         rows, dimension = x.shape
         gram, moments = x.T @ x, x.T @ y
         hessian = gram / rows + regularisation * np.eye(dimension)
@@ -96,11 +92,7 @@ class RidgeProblem(Problem):
     def released(self, noise: Noise, constants: Constants = "paper") -> Released[RidgeUtility]:
         """X'X and X'y as one private value, its sensitivity and the utility, for a kind of noise.
 
-        Args:
-            noise: "gaussian" or "laplace".
-            constants: "paper" for the sensitivities of Whitehouse 2022, "tight" for smaller ones
-                that hold, "l1_rows" where the rows' l1 norms are at most 1; see
-                `nrjax.erm.statistics`.
+        The noise is "gaussian" or "laplace"; for the constants see `nrjax.erm.statistics`.
 
         Raises:
             ValueError: there is no such noise, there are no such constants, they are not for
@@ -114,7 +106,7 @@ class RidgeProblem(Problem):
             moved = Sensitivity(statistics.l2_sensitivity(constants), "l2")
         else:
             moved = Sensitivity(statistics.l1_sensitivity(self.dimension, constants), "l1")
-        utility = RidgeUtility(rows=float(self.rows), layout=layout, **self._quadratic)
+        utility = RidgeUtility(*self._quadratic, float(self.rows), layout)
         return Released(statistics.pack(*self.statistics, layout), moved, utility)
 
     def released_optimum(
@@ -122,10 +114,8 @@ class RidgeProblem(Problem):
     ) -> Released[RidgeOutputUtility]:
         """The optimum as the private value (output perturbation), its sensitivity and the utility.
 
-        Args:
-            noise: "gaussian" or "laplace".
-            constants: "paper" for Ligett 2017, Lemma A.8, "tight" for the smaller of that and a
-                bound that falls as 1/n; see `nrjax.erm.sensitivity.ridge_output_l2`.
+        The noise is "gaussian" or "laplace"; for the constants see
+        `nrjax.erm.sensitivity.ridge_output_l2`.
 
         Raises:
             ValueError: there is no such noise, there are no such constants, or the optimum was not
@@ -138,7 +128,7 @@ class RidgeProblem(Problem):
         )
         if norm == "l1":
             moved *= math.sqrt(self.dimension)
-        utility = RidgeOutputUtility(**self._quadratic)
+        utility = RidgeOutputUtility(*self._quadratic)
         return Released(self.optimum, Sensitivity(float(moved), norm), utility)
 
     def _check_gradient(self, most: float) -> None:
@@ -149,23 +139,16 @@ class RidgeProblem(Problem):
             )
 
     @property
-    def _quadratic(self) -> dict[str, Any]:
-        """What both utilities know: the risk as a quadratic around its computed optimum.
-
-        A gradient g that the linear solve left makes that wrong by `g (2M + g/lambda)` at most, on
-        the other data set as well.
-        """
-        doubt = _SHARE * self.utility_sensitivity / (4 * self.radius)
+    def _quadratic(self) -> tuple[Any, Any, Any, Any, Any, Any]:
+        """What both utilities know: the risk as a quadratic around its computed optimum."""
+        # A gradient g left by the linear solve makes it wrong by `g (2M + g/lambda)` at most, on
+        # the other data set as well.
+        moved = self.utility_sensitivity
+        doubt = _SHARE * moved / (4 * self.radius)
         self._check_gradient(min(doubt, self.regularisation * self.radius))
-        gram, _ = self.statistics
-        return {
-            "hessian": gram / self.rows + self.regularisation * np.eye(self.dimension),
-            "optimum": self.optimum,
-            "optimum_loss": self.optimum_loss,
-            "regularisation": self.regularisation,
-            "radius": self.radius,
-            "sensitivity": self.utility_sensitivity,
-        }
+        hessian = self.statistics[0] / self.rows + self.regularisation * np.eye(self.dimension)
+        known = hessian, self.optimum, self.optimum_loss
+        return *known, self.regularisation, self.radius, moved
 
     @property
     def radius(self) -> float:

@@ -2,29 +2,36 @@
 
 The risk is a quadratic around its optimum, `R(theta*) + (1/2) (theta - theta*)' H (theta -
 theta*)`: nothing cancels, and the rows are not needed. In float32 it was off by 2e-7 of itself at
-most, which the stated sensitivity includes.
+most, which the stated sensitivity includes. Ceilings: docs/mathematics.md.
 """
 
 import dataclasses
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from nrjax.erm import sensitivity, statistics
-from nrjax.erm._ball import check_length, least_distance, project, rounding
+from nrjax.erm._ball import check_length, project, rounding
 from nrjax.erm._lanczos import solution_norm
 from nrjax.erm.statistics import Layout
 from nrjax.erm.trust_region import minimise_in_ball
 from nrjax.pytrees import static
 from nrjax.types import Utility
 
-Self = TypeVar("Self", bound="_QuadraticRisk")
 
+class RidgeOutputUtility(Utility):
+    """Minus the regularised risk of a noisy optimum, projected onto a ball.
 
-class _QuadraticRisk(Utility):
-    """How good a hypothesis is; the fields are those of `RidgeOutputUtility`."""
+    Attributes:
+        hessian: `H = X'X/n + lambda I`, shape (d, d).
+        optimum: theta*, shape (d,).
+        optimum_loss: R(theta*), or 0 for the excess risk, scalar.
+        regularisation: lambda, scalar.
+        radius: l2 radius M of the ball that holds the optimum, scalar; public.
+        sensitivity: how far one row moves `evaluate`, scalar, in units of the loss.
+    """
 
     hessian: Any
     optimum: Any
@@ -33,14 +40,15 @@ class _QuadraticRisk(Utility):
     radius: Any
     sensitivity: Any
 
-    def excess_risk(self: Self) -> Self:
-        """Minus the excess risk, `R(theta*) - R(hypothesis)`, for the plain utility.
-
-        Never above 0, since nothing cancels, and twice as sensitive: the optimum moves with the
-        data too.
-        """
+    def excess_risk(self) -> Self:
+        """Minus the excess risk, `R(theta*) - R(hypothesis)`: never above 0, twice as sensitive."""
         moved = None if self.sensitivity is None else sensitivity.excess_risk(self.sensitivity)
         return dataclasses.replace(self, optimum_loss=0.0, sensitivity=moved)
+
+    def hypothesis(self, release: Array) -> Array:
+        """The release, scaled down to the ball if its norm is larger; shape (d,)."""
+        check_length(release, self.optimum.shape[-1])
+        return project(release, self.radius)
 
     def evaluate(self, hypothesis: Array) -> Array:
         """Minus the regularised risk, or minus the excess risk, scalar."""
@@ -49,20 +57,24 @@ class _QuadraticRisk(Utility):
         slope = jnp.matmul(self.hessian, away, precision=jax.lax.Precision.HIGHEST)
         return -(self.optimum_loss + 0.5 * jnp.sum(away * slope))
 
-    def _highest(self, away: Array) -> Array:
-        """What `evaluate` is at most for a hypothesis that is `away` from the optimum, or more.
+    def ceiling(self, release: Array) -> Array:
+        """Upper bound of the utility of what a release gives, from its distance alone, scalar."""
+        # Compiled into another program, the same hypothesis may differ in its last bits.
+        hypothesis = self.hypothesis(release)
+        error = rounding(hypothesis.size, hypothesis.dtype)
+        away = (1 - error) * jnp.linalg.norm(hypothesis - self.optimum)
+        return self._highest(jnp.maximum(away - error * jnp.linalg.norm(hypothesis), 0))
 
-        The risk grows around its optimum by `(lambda/2) |theta - theta*|^2` at the least. Computed,
-        the quadratic form is off by up to `(d/2 + 1) eps |H|_F |theta - theta*|^2`, the rounding
-        of H included: two sums of d terms, and `|a|'|H||a| <= |H|_F |a|^2`.
-        """
+    def _highest(self, away: Array) -> Array:
+        """What `evaluate` is at most for a hypothesis that is `away` from the optimum, or more."""
+        # The risk grows by `(lambda/2) |theta - theta*|^2` at the least; the rest is for rounding.
         size = jnp.sqrt(jnp.sum(jnp.square(self.hessian)))
         error = 0.5 * rounding(self.optimum.shape[-1], away.dtype) * size
         curvature = jnp.maximum(0.5 * (1 - 1e-5) * self.regularisation - error, 0)
         return -((1 - 1e-5) * self.optimum_loss + curvature * away * away)
 
 
-class RidgeUtility(_QuadraticRisk):
+class RidgeUtility(RidgeOutputUtility):
     """Minus the regularised risk of the minimiser that noisy statistics give.
 
     Attributes, besides those of `RidgeOutputUtility`:
@@ -87,11 +99,8 @@ class RidgeUtility(_QuadraticRisk):
         return matrix, vector * share
 
     def ceiling(self, release: Array) -> Array:
-        """Upper bound of the utility of what a release gives, without solving for that, scalar.
-
-        The minimiser of the noisy risk over the ball is either that over all space or on the
-        sphere, which bounds its norm from below by a cheap look.
-        """
+        """Upper bound of the utility of what a release gives, without solving for that, scalar."""
+        # The minimiser over the ball is either that over all space or on the sphere.
         matrix, vector = self._quadratic(release)
         norm = solution_norm(matrix, vector)
         # On the sphere up to rounding, that of the norms included.
@@ -101,26 +110,3 @@ class RidgeUtility(_QuadraticRisk):
         # NaN where the release is, or where what is solved overflows: the hypothesis is NaN then.
         entries = jnp.sum(jnp.abs(matrix)) + jnp.sum(jnp.abs(vector)) / self.radius
         return self._highest(away) + 0 * entries
-
-
-class RidgeOutputUtility(_QuadraticRisk):
-    """Minus the regularised risk of a noisy optimum, projected onto a ball.
-
-    Attributes:
-        hessian: `H = X'X/n + lambda I`, shape (d, d).
-        optimum: theta*, shape (d,).
-        optimum_loss: R(theta*), or 0 for the excess risk, scalar.
-        regularisation: lambda, scalar.
-        radius: l2 radius M of the ball that holds the optimum, scalar; public.
-        sensitivity: how far the replacement of one row moves `evaluate`, scalar, in units of the
-            loss.
-    """
-
-    def hypothesis(self, release: Array) -> Array:
-        """The release, scaled down to the ball if its norm is larger; shape (d,)."""
-        check_length(release, self.optimum.shape[-1], "the noisy optimum")
-        return project(release, self.radius)
-
-    def ceiling(self, release: Array) -> Array:
-        """Upper bound of the utility of what a release gives, from its distance alone, scalar."""
-        return self._highest(least_distance(self.hypothesis(release), self.optimum))

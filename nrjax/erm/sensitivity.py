@@ -1,14 +1,9 @@
 """How far one row can move what is released, or how good a release is.
 
 Neighbouring data sets differ in one row (replacement); the number n of rows is public; rows have l2
-norm at most 1, or whatever the stated constants were derived for. The utilities are means over the
-rows at one and the same hypothesis, so the regularisation `(lambda/2) |theta|^2` cancels and only
-the changed row counts. They are bounded on a ball only, of radius M: a hypothesis must be projected
-onto it.
-
-What is released as an optimum is the point where a solver stopped. With a gradient norm of at most
-`tolerance` that is within `tolerance/lambda` of the minimiser, on both data sets, which adds
-`2 tolerance/lambda`.
+norm at most 1, or whatever the stated constants were derived for. A risk is taken at one and the
+same hypothesis, in a ball of radius M, where only the changed row counts. Proofs, and what a
+solver's `tolerance` (the gradient norm where it stops) adds: docs/mathematics.md.
 """
 
 import math
@@ -17,7 +12,7 @@ from typing import Any, Literal
 import jax.numpy as jnp
 import numpy as np
 
-from nrjax._numerics import check
+from nrjax.erm._door import check_version
 from nrjax.erm.radius import Ball, ridge_radius
 
 OutputConstants = Literal["paper", "tight"]
@@ -32,20 +27,14 @@ def output_l2(
 ) -> float:
     """l2-sensitivity `2 L/(n lambda)` of a regularised minimiser (Chaudhuri et al. 2011).
 
-    At the minimiser of one data set, the gradient of the other's risk is what the changed row
-    adds to it, at most `2 L/n`; by strong convexity the minimisers lie that over lambda apart. L is
-    the Lipschitz constant of the per-row loss in theta (l2), on a convex set that holds the
+    L is the Lipschitz constant of the per-row loss in theta (l2), on a convex set that holds the
     minimisers; 1 for the logistic loss.
     """
     return 2.0 * (lipschitz / rows + tolerance) / regularisation
 
 
 def output_l1(
-    rows: int,
-    regularisation: float,
-    dimension: int,
-    lipschitz: float = 1.0,
-    tolerance: float = 0.0,
+    rows: int, regularisation: float, dimension: int, lipschitz: float = 1.0, tolerance: float = 0.0
 ) -> float:
     """l1-sensitivity of the same, `sqrt(d)` times the l2 one."""
     return math.sqrt(dimension) * output_l2(rows, regularisation, lipschitz, tolerance)
@@ -59,20 +48,14 @@ def ridge_output_l2(
     *,
     ball: Ball = "paper",
 ) -> Any:
-    """l2-sensitivity of the ridge optimum; elementwise.
+    """l2-sensitivity of the ridge optimum, with `M = ridge_radius(lambda, ball)`; elementwise.
 
-    With M the radius of a ball that holds the optima of both data sets
-    (`nrjax.erm.radius.ridge_radius`). "paper": `(M + 1)/sqrt(n lambda)` (Ligett 2017, Lemma A.8,
-    whose l1 bound is `sqrt(p)` times it). Each optimum's risk on the other data set is at least
-    `(lambda/2) |difference|^2` above that of the other's own; added up, both are at most twice what
-    the changed row moves the risk by on the ball, `(M + 1)^2/(2n)`. "tight": the smaller of that
-    and `2 (M + 1)/(n lambda)`, which is smaller once `n lambda > 4`: at an optimum a row's gradient
-    `(<x, theta> - y) x` is at most `M + 1` long (see `output_l2`).
-
-    Raises:
-        ValueError: there are no such constants, or there is no such ball.
+    "paper": `(M + 1)/sqrt(n lambda)` (Ligett 2017, Lemma A.8, whose l1 bound is `sqrt(p)` times
+    it). "tight": the smaller of that and `2 (M + 1)/(n lambda)`, which is smaller once `n lambda >
+    4`: at an optimum a row's gradient `(<x, theta> - y) x` is at most `M + 1` long. A `ValueError`
+    where there are no such constants, or there is no such ball.
     """
-    check(constants in ("paper", "tight"), "constants", constants, "'paper' or 'tight'")
+    check_version("constants", constants)
     reach = ridge_radius(regularisation, ball) + 1
     moved = reach / np.sqrt(rows * regularisation)
     if constants == "tight":
@@ -102,42 +85,30 @@ def bounded_loss(rows: int, spread: float) -> float:
 def evaluated(moved: float, risk: float) -> float:
     """Sensitivity of the risk as it is computed, in the default dtype: two evaluations round.
 
-    In float32 that adds 0.1 % to the logistic loss's M/n at 10,000 rows and lambda = 0.05, 1 % at
-    100,000 and 13 % at a million; in float64 (JAX_ENABLE_X64=1) nothing that one would see. The
-    allowance was measured, not proved.
-
-    Args:
-        moved: sensitivity of the exact risk.
-        risk: size of the risks that are to be told apart, public: a target's, or that of
-            theta = 0, which no target need be above.
+    The allowance was measured, not proved. `moved` is the exact risk's sensitivity; `risk`, public,
+    the size of the risks to be told apart: a target's, or that of theta = 0, the largest of use.
     """
     return moved + 2 * _ROUNDING * float(jnp.finfo(jnp.result_type(float)).eps) * risk
 
 
 def logistic_loss(rows: int, radius: float) -> float:
-    """Sensitivity `M/n` of the mean of `log(1 + exp(-y <x, theta>))` on the ball of radius M.
+    """Sensitivity `M/n` of the mean of `log(1 + exp(-y <x, theta>))`: margins lie in [-M, M].
 
-    Margins lie in [-M, M], and `log(1 + e^M) - log(1 + e^-M) = M` (Ligett 2017, Claim A.12, which
-    prints the excess risk's `2M/n`).
+    Ligett 2017, Claim A.12, prints the excess risk's `2M/n`.
     """
     return bounded_loss(rows, radius)
 
 
 def squared_loss(rows: int, radius: float) -> float:
-    """Sensitivity `(M + 1)^2/(2n)` of the mean of `(y - <x, theta>)^2/2` on the ball of radius M.
-
-    Labels lie in [-1, 1] and predictions in [-M, M], so a row's loss is between 0 and
-    `(M + 1)^2/2`.
-    """
+    """Sensitivity `(M + 1)^2/(2n)` of the mean of `(y - <x, theta>)^2/2`; labels in [-1, 1]."""
     return bounded_loss(rows, 0.5 * (radius + 1.0) ** 2)
 
 
 def excess_risk(sensitivity: Any, regularisation: Any = 1.0, tolerance: Any = 0.0) -> Any:
     """Sensitivity of the loss less its minimum over the ball: twice the loss's own, and a little.
 
-    The minimum moves by no more than the loss does, and may move the other way (Ligett 2017). What
-    is subtracted is the loss where a solver stopped, which by strong convexity is above the minimum
-    by up to `tolerance^2/(2 lambda)`, on one data set perhaps and not on the other.
+    The minimum moves by no more than the loss does, and may move the other way (Ligett 2017). A
+    solver may have stopped `tolerance^2/(2 lambda)` above it, on one data set and not the other.
     """
     return 2.0 * sensitivity + tolerance * tolerance / (2 * regularisation)
 

@@ -4,13 +4,13 @@ A release is one vector: X'X in a layout that suits the noise, then X'y. Only th
 the noise on X'X matters.
 
 * "isometric": `a_ii` and `sqrt(2) a_ij`, i < j. Its l2 norm is that of the matrix, and independent
-  Gaussian noise on it is in law the symmetric part of such noise on all d^2 entries. (The same
-  noise on the plain triangle, mirrored, would be twice as much off the diagonal.)
+  Gaussian noise on it is in law the symmetric part of such noise on all d^2 entries.
 * "matrix": all d^2 entries.
 * "triangle": `a_ij`, i <= j, mirrored; half the l1 norm, and half as many draws of Laplace noise.
 
 Neighbours differ in one row: `x x' - z z'` and `y x - w z`, with `|x|, |z| <= 1`, `|y|, |w| <= 1`.
-Constants "paper" and "tight" are for l2 norms of rows, "l1_rows" for l1 norms.
+Constants "paper" and "tight" are for l2 norms of rows, "l1_rows" for l1 norms. Proofs:
+docs/mathematics.md.
 """
 
 import math
@@ -29,44 +29,34 @@ Layout = Literal["isometric", "matrix", "triangle"]
 
 
 def layout(noise: Noise, constants: Constants) -> Layout:
-    """The layout that goes with a noise and its constants.
+    """The layout that goes with a noise and its constants; a `ValueError` if there are none such.
 
-    Raises:
-        ValueError: there is no such noise, or no such constants.
+    With l1 rows the triangle would move as far as the matrix, whose entries off the diagonal come
+    out as the mean of two.
     """
     norm = norm_of(noise)
     known = ("paper", "tight", "l1_rows")
     check(constants in known, "constants", constants, "'paper' or 'tight', or 'l1_rows'")
     if norm == "l2":
         return "isometric"
-    # With l1 rows the triangle moves as far as the matrix, whose entries off the diagonal come out
-    # as the mean of two.
     return "triangle" if constants == "tight" else "matrix"
 
 
 def l2_sensitivity(constants: Constants = "paper") -> float:
     """l2-sensitivity of the isometric layout, which is that of the matrix and the vector jointly.
 
-    "paper" (Whitehouse 2022): 2 for each, in squares `2 sqrt(2)`. "tight": with `r = <x, z>` the
-    square is at most `(2 - 2 r^2) + (2 + 2 r)`, hence `3/sqrt(2)`, reached at r = 1/2, y = -w = 1.
-    "l1_rows": 2 for both jointly, reached at `x = e1`, `z = e2` (proof in `docs/mathematics.md`).
+    "paper" (Whitehouse 2022): `2 sqrt(2)`; "tight": `3/sqrt(2)`, and "l1_rows": 2, both reached.
     """
     layout("gaussian", constants)
-    if constants == "l1_rows":
-        return 2.0
-    return 2 * math.sqrt(2) if constants == "paper" else 3 / math.sqrt(2)
+    return {"paper": 2 * math.sqrt(2), "tight": 3 / math.sqrt(2), "l1_rows": 2.0}[constants]
 
 
 def l1_sensitivity(dimension: int, constants: Constants = "paper") -> float:
-    """l1-sensitivity of the layout that goes with Laplace noise and these constants.
+    """l1-sensitivity of the layout that goes with Laplace noise and these constants; d features.
 
     "paper" (Whitehouse 2022), all entries: `2 d + 2 sqrt(d)`. "tight", upper triangle: half of
     `sqrt(2) d` for all entries and of 2 for the diagonal, `d/sqrt(2) + 1`, and `2 sqrt(d)`.
-    "l1_rows" (Ligett 2017, Lemma A.6), all entries: `|x x'|_1 = |x|_1^2`, hence `2 + 2`, reached.
-
-    Args:
-        dimension: number of features d.
-        constants: "paper", "tight" or "l1_rows".
+    "l1_rows" (Ligett 2017, Lemma A.6), all entries: 4, reached.
     """
     layout("laplace", constants)
     if constants == "l1_rows":
@@ -106,18 +96,13 @@ def pack(matrix: np.ndarray, vector: np.ndarray, layout: Layout) -> Packed:
 
 
 def unpack(release: Array, dimension: int, layout: Layout) -> tuple[Array, Array]:
-    """The symmetric matrix, shape (d, d), and the vector, shape (d,), of a release.
-
-    Raises:
-        ValueError: the release is not laid out so.
-    """
+    """The symmetric matrix, shape (d, d), and the vector, shape (d,), of a release laid out so."""
     d = dimension
-    length = d + (d * d if layout == "matrix" else d * (d + 1) // 2)
-    check_length(release, length, f"X'X in the {layout!r} layout and X'y, for {d} features")
+    count = d * d if layout == "matrix" else d * (d + 1) // 2
+    check_length(release, count + d, f"X'X in the {layout!r} layout and X'y, for {d} features")
     if layout == "matrix":
-        matrix = release[: d * d].reshape(d, d)
-        return 0.5 * (matrix + matrix.T), release[d * d :]
-    count = d * (d + 1) // 2
+        matrix = release[:count].reshape(d, d)
+        return 0.5 * (matrix + matrix.T), release[count:]
     triangle = release[:count] / _weights(d, layout).astype(release.dtype)
     i, j = np.triu_indices(d)
     place = np.empty((d, d), np.int32)

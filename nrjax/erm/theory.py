@@ -4,17 +4,16 @@ They choose a privacy level before any data are seen (the "theory approach" of L
 release under independent Laplace noise; neighbours differ in one row. What is bounded is the
 expectation over the noise of the excess risk `R(theta) - R(theta*)`: a single release may well be
 worse. Each `..._epsilon` falls as the risk that may be left grows, and its `..._excess_risk` is its
-inverse, up to rounding.
+inverse, up to rounding. The bounds and where they are from: docs/mathematics.md.
 
-All functions are elementwise, in float64 on the host, and take:
+All functions are elementwise, in float64 on the host, raise a `ValueError` for what is out of
+range, and take:
 
 * `excess_risk`: alpha > 0, largest expected excess risk, in units of the loss; or `epsilon` > 0;
 * `rows` and `dimension`: numbers n of rows and p of features;
 * `regularisation`: lambda > 0 of `(lambda/2) |theta|^2`;
 * `constants`: "paper" or "tight";
 * `ball`: "paper" or "tight", with which the problem was fitted, `RidgeProblem.fit(..., ball=...)`.
-
-They raise a `ValueError` for what is out of range.
 """
 
 import math
@@ -24,6 +23,7 @@ from numpy.typing import ArrayLike
 
 from nrjax._numerics import check
 from nrjax.erm import sensitivity
+from nrjax.erm._door import check_version, positive
 from nrjax.erm.radius import Ball, ridge_radius
 from nrjax.erm.sensitivity import OutputConstants
 
@@ -41,14 +41,14 @@ def covariance_epsilon(
 ) -> Number:
     """Epsilon for ridge regression by covariance perturbation (Ligett 2017, Theorem 3.1).
 
-    `c (2 sqrt(p) M + p M^2)/(n alpha)`, `M = 1/sqrt(lambda)`, with `c = 4 sqrt(2)` as printed, or
-    the `2 sqrt(2)` that its proof gives. For rows of l1 norm at most 1, labels in [-1, 1], noise
-    `Lap(4/epsilon)` on all entries of X'X and X'y, and the minimiser over the ball of radius M.
-    The proof asks of the ball that it holds the optimum, so a smaller one that does will do: the
-    "tight" one, `M = 1/(2 sqrt(lambda))`, is not in the paper.
+    `c (2 sqrt(p) M + p M^2)/(n alpha)`, `M = ridge_radius(lambda, ball)`, with `c = 4 sqrt(2)` as
+    printed, or the `2 sqrt(2)` that its proof gives ("tight"; so is the smaller ball). For rows of
+    l1 norm at most 1, labels in [-1, 1], noise `Lap(4/epsilon)` on all entries of X'X and X'y, and
+    the minimiser over the ball.
     """
-    (alpha,) = _positive(excess_risk=excess_risk)
-    return _covariance(rows, dimension, regularisation, constants, ball) / alpha
+    alpha = positive("excess_risk", excess_risk)
+    at_one = covariance_excess_risk(1.0, rows, dimension, regularisation, constants, ball=ball)
+    return at_one / alpha
 
 
 def covariance_excess_risk(
@@ -61,8 +61,12 @@ def covariance_excess_risk(
     ball: Ball = "paper",
 ) -> Number:
     """Bound of the expected excess risk at an epsilon, the inverse of `covariance_epsilon`."""
-    (level,) = _positive(epsilon=epsilon)
-    return _covariance(rows, dimension, regularisation, constants, ball) / level
+    level = positive("epsilon", epsilon)
+    check_version("constants", constants)
+    n, p, weight = _public(rows, dimension, regularisation)
+    factor = (4 if constants == "paper" else 2) * math.sqrt(2)
+    reach = ridge_radius(1.0, ball)  # M in units of 1/sqrt(lambda)
+    return factor * (2 * reach * np.sqrt(p / weight) + reach**2 * p / weight) / n / level
 
 
 def output_logistic_epsilon(
@@ -71,11 +75,10 @@ def output_logistic_epsilon(
     """Epsilon for logistic regression by output perturbation (Ligett 2017, Theorem 3.3).
 
     The positive solution of `2 sqrt(2) p/(n lambda eps) + 4 p^2/(n^2 lambda eps^2) = alpha`. For
-    rows of l2 norm at most 1 and noise of scale `2 sqrt(p)/(n lambda eps)` on the optimum. The
-    theorem projects nothing; projected onto a ball that holds the optimum, which is convex, a
-    release is nearer to the optimum and no longer, so the bound holds then too.
+    rows of l2 norm at most 1 and noise of scale `2 sqrt(p)/(n lambda eps)` on the optimum,
+    projected onto a ball that holds the optimum or not.
     """
-    (alpha,) = _positive(excess_risk=excess_risk)
+    alpha = positive("excess_risk", excess_risk)
     linear, square = _logistic(rows, dimension, regularisation)
     # The other form, `2 square/(root - linear)`, would cancel where alpha is small.
     return (linear + np.sqrt(linear * linear + 4 * square * alpha)) / (2 * alpha)
@@ -85,7 +88,7 @@ def output_logistic_excess_risk(
     epsilon: ArrayLike, rows: ArrayLike, dimension: ArrayLike, regularisation: ArrayLike
 ) -> Number:
     """Bound of the expected excess risk at an epsilon, the inverse of `output_logistic_epsilon`."""
-    (level,) = _positive(epsilon=epsilon)
+    level = positive("epsilon", epsilon)
     linear, square = _logistic(rows, dimension, regularisation)
     return (linear + square / level) / level
 
@@ -101,18 +104,14 @@ def output_ridge_epsilon(
 ) -> Number:
     """Epsilon for ridge regression by output perturbation (Ligett 2017, Theorem A.9, mended).
 
-    Under noise `Lap(r)` on each coordinate of the optimum the expected excess risk is
-    `r^2 tr(H)`, exactly, `H = X'X/n + lambda I`; rows of l2 norm at most 1 have `tr(H) <= 1 +
-    lambda p`. With `r = D1/eps` that is at most alpha for `eps = D1 sqrt((1 + lambda p)/alpha)`,
-    D1 the l1-sensitivity (`nrjax.erm.sensitivity.ridge_output_l1`, whose constants and ball these
-    are). The theorem prints `(1/n + lambda) p` for the trace: its proof forgets to sum over the
-    rows.
-
-    For the release as it is: no bound is shown for its projection onto a ball, which brings it
-    nearer to the optimum in l2 but perhaps not in the norm of H.
+    `D1 sqrt((1 + lambda p)/alpha)`, D1 the l1-sensitivity of the optimum
+    (`nrjax.erm.sensitivity.ridge_output_l1`, whose constants and ball these are). For rows of l2
+    norm at most 1, noise `Lap(D1/eps)`, and the release as it is: no bound is shown for its
+    projection onto a ball. The theorem prints `(1/n + lambda) p` for `1 + lambda p`.
     """
-    (alpha,) = _positive(excess_risk=excess_risk)
-    return np.sqrt(_ridge(rows, dimension, regularisation, constants, ball) / alpha)
+    alpha = positive("excess_risk", excess_risk)
+    at_one = output_ridge_excess_risk(1.0, rows, dimension, regularisation, constants, ball=ball)
+    return np.sqrt(at_one / alpha)
 
 
 def output_ridge_excess_risk(
@@ -125,53 +124,21 @@ def output_ridge_excess_risk(
     ball: Ball = "paper",
 ) -> Number:
     """Bound of the expected excess risk at an epsilon, the inverse of `output_ridge_epsilon`."""
-    (level,) = _positive(epsilon=epsilon)
-    return _ridge(rows, dimension, regularisation, constants, ball) / level**2
+    level = positive("epsilon", epsilon)
+    n, p, weight = _public(rows, dimension, regularisation)
+    moved = sensitivity.ridge_output_l1(n, weight, p, constants, ball=ball)
+    return moved**2 * (1 + weight * p) / level**2
 
 
-def _positive(**arguments: ArrayLike) -> list[Number]:
-    numbers = []
-    for name, value in arguments.items():
-        number = np.asarray(value, np.float64)[()]
-        check(np.isfinite(number) & (number > 0), name, value, "positive and finite")
-        numbers.append(number)
-    return numbers
-
-
-def _problem(rows: ArrayLike, dimension: ArrayLike, regularisation: ArrayLike) -> list[Number]:
-    n, p, weight = _positive(rows=rows, dimension=dimension, regularisation=regularisation)
-    for name, value, number in (("rows", rows, n), ("dimension", dimension, p)):
-        check(number == np.floor(number), name, value, "a whole number, at least 1")
+def _public(rows: ArrayLike, dimension: ArrayLike, regularisation: ArrayLike) -> list[Number]:
+    named = {"rows": rows, "dimension": dimension, "regularisation": regularisation}
+    n, p, weight = (positive(name, value) for name, value in named.items())
+    for name, number in (("rows", n), ("dimension", p)):
+        check(number == np.floor(number), name, named[name], "a whole number, at least 1")
     return [n, p, weight]
 
 
-def _covariance(
-    rows: ArrayLike, dimension: ArrayLike, regularisation: ArrayLike, constants: str, ball: Ball
-) -> Number:
-    """The excess risk's bound times epsilon."""
-    check(constants in ("paper", "tight"), "constants", constants, "'paper' or 'tight'")
-    n, p, weight = _problem(rows, dimension, regularisation)
-    factor = (4 if constants == "paper" else 2) * math.sqrt(2)
-    reach = ridge_radius(1.0, ball)  # M in units of 1/sqrt(lambda)
-    return factor * (2 * reach * np.sqrt(p / weight) + reach**2 * p / weight) / n
-
-
-def _logistic(
-    rows: ArrayLike, dimension: ArrayLike, regularisation: ArrayLike
-) -> tuple[Number, Number]:
+def _logistic(*public: ArrayLike) -> tuple[Number, Number]:
     """Coefficients of `1/eps` and `1/eps^2`."""
-    n, p, weight = _problem(rows, dimension, regularisation)
+    n, p, weight = _public(*public)
     return np.sqrt(8) * p / (n * weight), 4 * p**2 / (n**2 * weight)
-
-
-def _ridge(
-    rows: ArrayLike,
-    dimension: ArrayLike,
-    regularisation: ArrayLike,
-    constants: OutputConstants,
-    ball: Ball,
-) -> Number:
-    """The excess risk's bound times the square of epsilon."""
-    n, p, weight = _problem(rows, dimension, regularisation)
-    moved = sensitivity.ridge_output_l1(n, weight, p, constants, ball=ball)
-    return moved**2 * (1 + weight * p)

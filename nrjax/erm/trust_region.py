@@ -1,13 +1,9 @@
 """The minimiser of a quadratic over a ball, indefinite matrices included.
 
-`min (1/2) theta'A theta - c'theta` over `|theta| <= r`. The matrix bordered by c is reduced to
-tridiagonal form by Householder reflectors (so that c lies along the first axis), the multiplier is
-found on the tridiagonal matrix, and the minimiser is rotated back. One way for all cases: the
-pivots certify that `A + mu I >= 0`, and in a batch it takes the time of three or four Cholesky
-factorisations, so that to try one first would gain little.
-
-Batches go through `jax.custom_batching.custom_vmap`: nested `vmap`s become one long batch, whose
-loop over multipliers ends when all lanes are done.
+The matrix bordered by the linear term is reduced to tridiagonal form (`_tridiagonal.py`), the
+multiplier is found there (`_secular.py`), and the minimiser is rotated back: one way for all
+cases, described in docs/mathematics.md. Batches go through `jax.custom_batching.custom_vmap`:
+nested `vmap`s become one long batch, whose loop over multipliers ends when all lanes are done.
 """
 
 from typing import Any, NamedTuple
@@ -40,31 +36,27 @@ class BallMinimum(NamedTuple):
     __repr__ = representation
 
 
-def _border(matrix: Array, vector: Array, unit: Array) -> Array:
-    """`[[0, c'], [c, A]] / unit`, padded with zeros."""
+def _reduce(problem: tuple[Array, Array, Array]) -> Tridiagonal:
+    """`[[0, c'], [c, A]] / unit`, padded with zeros, in tridiagonal form."""
+    matrix, vector, unit = problem
     d = vector.shape[1]
     rest = padded(d + 1) - d - 1
     body = jnp.concatenate([vector[:, :, None], matrix], axis=2) * (1 / unit)[:, None, None]
     top = jnp.pad(vector * (1 / unit)[:, None], ((0, 0), (1, rest)))[:, None, :]
-    return jnp.concatenate([top, jnp.pad(body, ((0, 0), (0, rest), (0, rest)))], axis=1)
+    border = jnp.concatenate([top, jnp.pad(body, ((0, 0), (0, rest), (0, rest)))], axis=1)
+    return tridiagonalise(border, d + 1)
 
 
-def _reduce(matrix: Array, vector: Array, unit: Array) -> Tridiagonal:
-    return tridiagonalise(_border(matrix, vector, unit), vector.shape[1] + 1)
-
-
-def _in_tiles(matrix: Array, vector: Array, unit: Array) -> Tridiagonal:
-    lanes = matrix.shape[0]
-    if lanes <= _TILE:
-        return _reduce(matrix, vector, unit)
-    tiles = -(-lanes // _TILE)
-
+def _in_tiles(problem: tuple[Array, Array, Array]) -> Tridiagonal:
     def split(array: Array) -> Array:
-        rest = ((0, tiles * _TILE - lanes), *((0, 0),) * (array.ndim - 1))
+        rest = ((0, -lanes % _TILE), *((0, 0),) * (array.ndim - 1))
         array = jnp.pad(array, rest, constant_values=1)
-        return array.reshape(tiles, _TILE, *array.shape[1:])
+        return array.reshape(-1, _TILE, *array.shape[1:])
 
-    parts = jax.lax.map(lambda tile: _reduce(*tile), tuple(map(split, (matrix, vector, unit))))
+    lanes = problem[0].shape[0]
+    if lanes <= _TILE:
+        return _reduce(problem)
+    parts = jax.lax.map(_reduce, tuple(map(split, problem)))
     return jax.tree.map(lambda part: part.reshape(-1, *part.shape[2:])[:lanes], parts)
 
 
@@ -76,7 +68,7 @@ def _solve(matrix: Array, vector: Array, radius: Array) -> tuple[Array, Array, A
     linear = vector * (1 / radius)[:, None]
     unit = jnp.maximum(jnp.max(jnp.abs(matrix), axis=(1, 2)), jnp.max(jnp.abs(linear), axis=1))
     unit = jnp.where(unit > 0, unit, 1)
-    form = _in_tiles(matrix, linear, unit)
+    form = _in_tiles((matrix, linear, unit))
 
     diagonal, off = form.diagonal[:, 1:].T, form.off_diagonal[:, 1:].T
     along = form.off_diagonal[:, 0]
@@ -118,14 +110,12 @@ def _batch(matrix: Array, vector: Array, radius: Array) -> tuple[Array, Array, A
 
 
 @_batch.def_vmap
-def _flatten(
-    size: int, batched: list[bool], matrix: Array, vector: Array, radius: Array
-) -> tuple[Any, Any]:
+def _flatten(size: int, batched: list[bool], *problem: Array) -> tuple[Any, Any]:
     def flat(array: Array, has_axis: bool) -> Array:
         array = array if has_axis else jnp.broadcast_to(array, (size, *array.shape))
         return array.reshape(-1, *array.shape[2:])
 
-    results = _batch(*map(flat, (matrix, vector, radius), batched))
+    results = _batch(*map(flat, problem, batched))
     results = tuple(leaf.reshape(size, -1, *leaf.shape[1:]) for leaf in results)
     return results, (True, True, True)
 
@@ -133,12 +123,9 @@ def _flatten(
 def minimise_in_ball(matrix: ArrayLike, vector: ArrayLike, radius: ArrayLike) -> BallMinimum:
     """Minimise `(1/2) theta'A theta - c'theta` over the ball `|theta| <= radius`.
 
-    A may be indefinite or singular. Where there are several minimisers (c orthogonal to the lowest
-    eigenspace) one of them is given. Has no derivatives. Made for `jit` and `vmap`: batches of
-    powers of two, from 16 on, give each problem the same bits whatever its neighbours; alone, a
-    problem is solved as well, but may round otherwise.
-
-    A has shape (d, d) and is symmetric; c has shape (d,).
+    A, shape (d, d), is symmetric and may be indefinite or singular; c has shape (d,). Of several
+    minimisers one is given. Made for `jit` and `vmap`: batches of powers of two, from 16 on, give
+    each problem the same bits whatever its neighbours; alone, a problem may round otherwise.
 
     Raises:
         ValueError: a shape does not fit, or the radius is not positive (where concrete).

@@ -1,8 +1,11 @@
 """What stopping at a time costs, and the time that a cost buys."""
 
+from nrjax.guarantees.boundaries import (
+    LinearBoundary,
+    MixtureBoundary,
+    OneSidedMixtureBoundary,
+)
 from nrjax.guarantees.grid import GridBoundary
-from nrjax.guarantees.linear import LinearBoundary
-from nrjax.guarantees.mixture import MixtureBoundary, OneSidedMixtureBoundary
 from nrjax.guarantees.pure import PureGuarantee
 from nrjax.guarantees.renyi import RenyiBoundary
 

@@ -1,8 +1,9 @@
-"""What the guarantees share: checks of their arguments, and rounding to the safe side."""
+"""What the guarantees share: their arguments in one dtype, and rounding to the safe side."""
 
+import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -18,42 +19,129 @@ from nrjax._numerics import (
     concrete,
     float_dtype,
     largest_divisor,
+    numbers,
 )
 from nrjax.sensitivities import check_norm
 from nrjax.types import Guarantee
 
 
-class GaussianGuarantee(Guarantee):
-    """A guarantee for Gaussian noise; what a subclass adds is positive and finite."""
+class SafeGuarantee(Guarantee):
+    """A guarantee that rounds to the safe side, by a formula and its inverse.
+
+    `margin` is how many machine epsilons of its dtype epsilon is rounded up by: what the formula
+    loses, and what a cast of the parameters to that dtype does (for `delta <= 1/2`); the rest is
+    for approximate division on accelerators.
+    """
 
     sensitivity: ArrayLike
-    delta: Array | float
-    noise: ClassVar[str] = "gaussian"
+    margin: ClassVar[int]
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            (check_probability if field.name == "delta" else check_positive)(field.name, value)
-        check_norm(self.sensitivity, self.noise)
+            _check_parameter(field.name, getattr(self, field.name))
+        check_norm(self.sensitivity, str(self.noise))
 
     def _parameters(self, argument: ArrayLike) -> list[Array]:
-        """Argument, sensitivity, log(1/delta), and the other fields, in one dtype."""
-        fields = (getattr(self, field.name) for field in dataclasses.fields(self))
-        values = [argument, *fields]
-        dtype = float_dtype(*values)
-        argument, sensitivity, delta, *rest = (jnp.asarray(value, dtype) for value in values)
-        return [argument, sensitivity, -jnp.log(delta), *rest]
+        """Argument and fields in one dtype, log(1/delta) in place of delta."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        dtype = float_dtype(argument, *values.values())
+        cast = {name: jnp.asarray(value, dtype) for name, value in values.items()}
+        if "delta" in cast:
+            cast["delta"] = -jnp.log(cast["delta"])
+        return [jnp.asarray(argument, dtype), *cast.values()]
+
+    @abc.abstractmethod
+    def _epsilon(self, time: Array, *parameters: Array) -> Array:
+        """Epsilon, not yet rounded."""
+
+    @abc.abstractmethod
+    def _time(self, asked: Array, *parameters: Array) -> Array:
+        """The time of an epsilon, rounded up; not finite where there is none."""
+
+    def _reachable(self, dtype: Any) -> str:
+        """What epsilon must be, for an error message."""
+        return f"finite and above 0, with its time within {dtype}"
+
+    def epsilon(self, time: ArrayLike) -> Array:
+        """Ex-post epsilon of stopping at `time` (> 0, or infinite), rounded up; elementwise."""
+        check_time(time)
+        time, *parameters = self._parameters(time)
+        # Or a smaller one, which costs more, where XLA might take its reciprocal for 0.
+        least = jnp.minimum(time, largest_divisor(time.dtype))
+        time = jnp.where(time < jnp.inf, least, time)
+        raw = self._epsilon(time, *parameters)
+        # Out of the range of the dtype (a time 1e38 times rho, say) the formula may give NaN.
+        raw = jnp.where(jnp.isnan(raw), jnp.inf, raw)
+        sound = (time > 0) & (parameters[0] > 0)
+        return jnp.where(sound, round_up(raw, self.margin), jnp.nan)
+
+    def time(self, epsilon: ArrayLike) -> Array:
+        """Smallest time that costs at most `epsilon`, rounded to more noise; elementwise."""
+        numbers("epsilon", epsilon, "finite and above 0")
+        asked, *parameters = self._parameters(epsilon)
+        raw = self._time(asked, *parameters)
+        found = (asked > 0) & (asked < jnp.inf) & jnp.isfinite(raw)
+        time = jnp.where(found, jnp.maximum(raw, float(jnp.finfo(raw.dtype).tiny)), jnp.inf)
+        number = concrete(time)
+        if number is not None and not np.all(np.isfinite(number)):
+            bad = np.broadcast_to(np.asarray(epsilon), number.shape)[~np.isfinite(number)].tolist()
+            shown = bad if number.ndim else bad[0]
+            check(False, "epsilon", shown, self._reachable(asked.dtype))
+        return time
 
 
-def check_time(time: ArrayLike) -> None:
-    """Method check: positive, where `time` has numbers. Infinity is the limit of much noise."""
-    check_numbers("time", time, lambda number: number > 0, "positive")
+class Boundary(SafeGuarantee):
+    """A curve `u(t)` above which Brownian motion is with probability at most delta, at any time.
 
+    Subclasses add its shape: positive numbers that depend on where it is tight.
+    """
 
-def divisor(time: ArrayLike, dtype: Any) -> Array:
-    """`time`, or a smaller one, which costs more, where XLA might take its reciprocal for 0."""
-    time = jnp.asarray(time, dtype)
-    return jnp.where(time < jnp.inf, jnp.minimum(time, largest_divisor(dtype)), time)
+    delta: Array | float
+    noise: ClassVar[str] = "gaussian"
+
+    @classmethod
+    @abc.abstractmethod
+    def _tightest(cls, level: Any, xp: Any) -> tuple[Any, Any, Callable[[Any, Any, Any], Any]]:
+        """The least `c = u(t)/sqrt(t)` for log(1/delta) = level, and `c^2`.
+
+        Also the shape for which c is reached at a time, from numbers whose quotient is the root of
+        that time, and the time.
+        """
+
+    @abc.abstractmethod
+    def _curve(self, time: Array, *shape: Array) -> Array:
+        """`u(time)`, not yet rounded."""
+
+    @classmethod
+    def tight_at_time(cls, time: ArrayLike, sensitivity: ArrayLike, delta: ArrayLike) -> Self:
+        """The boundary of this family with the smallest epsilon at `time` (> 0).
+
+        Computed on the host in float64 where the arguments have numbers. Any shape gives a valid
+        boundary if it is frozen before the first release; choosing it anew at each time does not.
+        """
+        xp, (t, _, d), back = host_or_trace(time=time, sensitivity=sensitivity, delta=delta)
+        shape = cls._tightest(-xp.log(d), xp)[2](xp.sqrt(t), 1, t)
+        return cls(sensitivity, delta, *map(back, shape))  # pyright: ignore[reportArgumentType]
+
+    @classmethod
+    def tight_at_epsilon(cls, epsilon: ArrayLike, sensitivity: ArrayLike, delta: ArrayLike) -> Self:
+        """The boundary of this family that reaches `epsilon` (> 0) at the smallest time.
+
+        That time is `(D2/x)^2`, where `x^2/2 + c x = epsilon` and c, the least `u(t)/sqrt(t)`,
+        depends on delta alone. Computed on the host in float64 where the arguments have numbers.
+        """
+        xp, (e, s, d), back = host_or_trace(epsilon=epsilon, sensitivity=sensitivity, delta=delta)
+        c, square, at = cls._tightest(-xp.log(d), xp)
+        # The root of the quadratic, in the form that does not cancel.
+        x = 2 * e / (c + xp.sqrt(square + 2 * e))
+        shape = at(s, x, (s / x) ** 2)
+        return cls(sensitivity, delta, *map(back, shape))  # pyright: ignore[reportArgumentType]
+
+    def curve(self, time: ArrayLike) -> Array:
+        """The curve `u(time)` itself (time > 0), rounded up; elementwise."""
+        check_time(time)
+        time, _, *shape = self._parameters(time)
+        return jnp.where(time > 0, round_up(self._curve(time, *shape), self.margin), jnp.nan)
 
 
 def round_up(value: Array, ulps: int) -> Array:
@@ -62,30 +150,12 @@ def round_up(value: Array, ulps: int) -> Array:
     return jnp.maximum(value * (1 + ulps * float(limits.eps)), float(limits.tiny))
 
 
-def safe_epsilon(raw: Array, time: Array, sensitivity: Array, ulps: int) -> Array:
-    """`raw` rounded up by `ulps` machine epsilons; NaN unless time and sensitivity are positive."""
-    # Out of the range of the dtype (a time 1e38 times rho, say) the formula may give NaN.
-    raw = jnp.where(jnp.isnan(raw), jnp.inf, raw)
-    return jnp.where((time > 0) & (sensitivity > 0), round_up(raw, ulps), jnp.nan)
+def _check_parameter(name: str, value: Any) -> None:
+    (check_probability if name == "delta" else check_positive)(name, value)
 
 
-def safe_time(raw: Array, asked: Array, epsilon: ArrayLike, right: Callable[[], str]) -> Array:
-    """`raw` where `epsilon` is reachable, else infinity, or an error if the numbers are there.
-
-    Args:
-        raw: solution; not finite where there is none.
-        asked: epsilon in the dtype of `raw`.
-        epsilon: the same as the caller gave it, for the error message.
-        right: says, for the error message, what `epsilon` must be.
-    """
-    limits = jnp.finfo(raw.dtype)
-    found = (asked > 0) & (asked < jnp.inf) & jnp.isfinite(raw)
-    time = jnp.where(found, jnp.maximum(raw, float(limits.tiny)), jnp.inf)
-    numbers = concrete(time)
-    if numbers is not None and not np.all(np.isfinite(numbers)):
-        given = np.broadcast_to(np.asarray(epsilon), numbers.shape)[~np.isfinite(numbers)].tolist()
-        check(False, "epsilon", given if numbers.ndim else given[0], right())
-    return time
+def check_time(time: ArrayLike) -> None:
+    check_numbers("time", time, lambda number: number > 0, "positive")
 
 
 def host_or_trace(**values: ArrayLike) -> tuple[Any, list[Any], Callable[[Any], Any]]:
@@ -93,10 +163,9 @@ def host_or_trace(**values: ArrayLike) -> tuple[Any, list[Any], Callable[[Any], 
 
     NumPy in float64 where all values have numbers (results are then Python floats, or arrays of
     the dtype of the inputs where one of these is an array), else `jax.numpy` in that dtype.
-    `delta` must be a probability, everything else positive and finite.
     """
     for name, value in values.items():
-        (check_probability if name == "delta" else check_positive)(name, value)
+        _check_parameter(name, value)
     dtype = float_dtype(*values.values())
     known = [concrete(value) for value in values.values()]
     if any(number is None for number in known):

@@ -1,6 +1,6 @@
 """Boundaries that are exact on chosen looks."""
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -8,24 +8,15 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_numbers, concrete, float_dtype, numbers
+from nrjax._numerics import check, concrete, float_dtype, numbers
 from nrjax.guarantees._crossing import crossing, tuned
-from nrjax.guarantees._rounding import (
-    GaussianGuarantee,
-    check_time,
-    divisor,
-    round_up,
-    safe_epsilon,
-    safe_time,
-)
+from nrjax.guarantees._rounding import SafeGuarantee, check_time, round_up
 
-# Machine epsilons by which epsilon is rounded up, for the formula and the casts of its parameters.
-_MARGIN = 12
 _MOST = 5000
-"""Looks: the recursion takes a time of their square (16 s of 1000)."""
+"""Looks: the recursion takes a time of their square (5 s of 1000)."""
 
 
-class GridBoundary(GaussianGuarantee):
+class GridBoundary(SafeGuarantee):
     """`psi(t_i) = D2^2/(2 t_i) + (D2/t_i) c_i` on looks fixed in advance; not in the papers.
 
     Brownian motion is above `c_i` at some `t_i` with probability at most delta, certified by a
@@ -45,30 +36,26 @@ class GridBoundary(GaussianGuarantee):
             delta.
     """
 
+    delta: Any  # pyright: ignore[reportIncompatibleVariableOverride]
     times: Any
     heights: Any
+    noise: ClassVar[str] = "gaussian"
+    margin: ClassVar[int] = 12  # 5 are lost
 
     def __post_init__(self):
         for name in ("times", "heights"):
-            if isinstance(getattr(self, name), (list, tuple)):
-                object.__setattr__(self, name, np.asarray(getattr(self, name), float))
+            given = getattr(self, name)
+            known = isinstance(given, (list, tuple)) or concrete(given) is not None
+            check(known, name, given, "numbers: the curve is certified")
+            object.__setattr__(self, name, np.asarray(given, float))
         super().__post_init__()
-        right = f"a vector of 1 to {_MOST} falling times"
-        times = check_numbers(
-            "times", self.times, lambda n: n.ndim == 1 and 0 < n.size <= _MOST, right
-        )
-        heights, delta = concrete(self.heights), concrete(self.delta)
-        known = times is not None and heights is not None and delta is not None
-        check(known, "times", self.times, "numbers, as heights and delta: the curve is certified")
-        times, heights = _rounded(times), np.asarray(heights, np.float64)
-        check(np.diff(times) < 0, "times", self.times, right)
-        same = heights.shape == times.shape
-        check(same, "heights", self.heights, f"of shape {times.shape}, one for each time")
+        times, heights, delta = _looks(self.times), self.heights, concrete(self.delta)
+        check(delta is not None, "delta", self.delta, "a number: the curve is certified")
+        check(heights.shape == times.shape, "heights", heights, f"of shape {times.shape}")
         level = crossing(times[::-1], heights[::-1])[1]
         right = f"crossed with probability at most delta = {self.delta}, not {level:.6g}"
-        check(level <= np.min(delta), "heights", self.heights, right)
+        check(level <= np.min(delta), "heights", heights, right)
         object.__setattr__(self, "times", times)
-        object.__setattr__(self, "heights", heights)
 
     @classmethod
     def of(cls, boundary: Any, times: ArrayLike) -> Self:
@@ -78,10 +65,7 @@ class GridBoundary(GaussianGuarantee):
             boundary: a `LinearBoundary` or a mixture boundary, of concrete numbers.
             times: the looks, falling.
         """
-        looks = _rounded(numbers("times", np.asarray(times), "a vector of falling times"))
-        right = "a vector of falling times, positive and finite"
-        fine = looks.ndim == 1 and looks.size > 0 and np.all(np.isfinite(looks) & (looks > 0))
-        check(fine and np.all(np.diff(looks) < 0), "times", times, right)
+        looks = _looks(times)
         delta = concrete(boundary.delta)
         check(delta is not None and delta.ndim == 0, "boundary", boundary, "of concrete numbers")
         with jax.ensure_compile_time_eval():
@@ -89,29 +73,25 @@ class GridBoundary(GaussianGuarantee):
         heights = tuned(looks[::-1], shape[::-1], float(delta))[::-1]
         return cls(boundary.sensitivity, boundary.delta, looks, heights)
 
-    def _place(self, time: Array) -> tuple[Array, Array]:
+    def _place(self, time: Array, times: Array) -> tuple[Array, Array]:
         """The index of a look among the times, and whether it is one of them."""
-        times = jnp.asarray(self.times, time.dtype)
-        place = jnp.searchsorted(-times, -time)
-        place = jnp.minimum(place, times.size - 1).astype(jnp.int32)
+        place = jnp.minimum(jnp.searchsorted(-times, -time), times.size - 1)
         return place, times[place] == time
 
-    def _at(self, place: Array, dtype: Any) -> Array:
-        """Epsilon of looks by their index."""
-        time = divisor(jnp.asarray(self.times, dtype)[place], dtype)
-        height = jnp.asarray(self.heights, dtype)[place]
-        sensitivity = jnp.asarray(self.sensitivity, dtype)
-        raw = sensitivity / time * (0.5 * sensitivity + height)
-        return safe_epsilon(raw, time, sensitivity, _MARGIN)
+    def _listed(self, time: ArrayLike, dtype: Any) -> tuple[Array, Array]:
+        """As `_place`, of the boundary's own; a concrete time that is none of them is refused."""
+        check_time(time)
+        place, listed = self._place(jnp.asarray(time, dtype), jnp.asarray(self.times, dtype))
+        if (seen := concrete(listed)) is not None:
+            check(seen, "time", time, f"among the {len(self.times)} looks of the boundary")
+        return place, listed
 
     def curve(self, time: ArrayLike) -> Array:
-        """`c_i` at looks, above which W is with probability at most delta; rounded up."""
-        check_time(time)
-        time = jnp.asarray(time, float_dtype(time))
-        place, listed = self._place(time)
-        self._refuse(time, listed)
-        height = jnp.asarray(self.heights, time.dtype)[place]
-        return jnp.where(listed, round_up(height, _MARGIN), jnp.nan)
+        """`c_i` at looks, rounded up; elementwise. As `epsilon`."""
+        dtype = float_dtype(time)
+        place, listed = self._listed(time, dtype)
+        height = jnp.asarray(self.heights, dtype)[place]
+        return jnp.where(listed, round_up(height, self.margin), jnp.nan)
 
     def epsilon(self, time: ArrayLike) -> Array:
         """Ex-post epsilon of stopping at a look, rounded up; elementwise.
@@ -119,34 +99,32 @@ class GridBoundary(GaussianGuarantee):
         Raises:
             ValueError: a concrete time is none of the looks. Under a trace the result is NaN.
         """
-        check_time(time)
-        dtype = float_dtype(time, self.sensitivity)
-        time = jnp.asarray(time, dtype)
-        place, listed = self._place(time)
-        self._refuse(time, listed)
-        return jnp.where(listed, self._at(place, dtype), jnp.nan)
+        _, listed = self._listed(time, float_dtype(time, self.sensitivity))
+        return jnp.where(listed, super().epsilon(time), jnp.nan)
 
-    def _refuse(self, time: Array, listed: Array) -> None:
-        seen = concrete(listed)
-        if seen is not None:
-            check(seen, "time", time, f"among the {len(self.times)} looks of the boundary")
+    def _epsilon(self, time: Array, *parameters: Array) -> Array:
+        sensitivity, _, times, heights = parameters
+        place, _ = self._place(time, times)
+        return sensitivity / time * (0.5 * sensitivity + heights[place])
 
-    def time(self, epsilon: ArrayLike) -> Array:
-        """Smallest of the looks that costs at most `epsilon`; elementwise."""
-        numbers("epsilon", epsilon, "finite and above 0")
-        dtype = float_dtype(epsilon, self.sensitivity)
-        asked = jnp.asarray(epsilon, dtype)
-        every = self._at(jnp.arange(len(self.times)), dtype)
+    def _time(self, asked: Array, *parameters: Array) -> Array:
+        times = parameters[2]
+        every = round_up(self._epsilon(times, *parameters), self.margin)
         # A curve of one's own may cost more at a larger time.
-        enough = jnp.where(every <= asked[..., None], jnp.asarray(self.times, dtype), jnp.inf)
-        return safe_time(
-            jnp.min(enough, axis=-1),
-            asked,
-            epsilon,
-            lambda: f"finite and at least {np.min(np.asarray(every))}, which the first look costs",
-        )
+        return jnp.min(jnp.where(every <= asked[..., None], times, jnp.inf), axis=-1)
+
+    def _reachable(self, dtype: Any) -> str:
+        least = np.min(np.asarray(self.epsilon(jnp.asarray(self.times, dtype))))
+        return f"finite and at least {least}, which one of the looks costs"
 
 
-def _rounded(times: Any) -> np.ndarray:
-    """Times as the default precision holds them, so that a run looks at just these."""
-    return np.asarray(np.asarray(times, float_dtype()), np.float64)
+def _looks(times: Any) -> np.ndarray:
+    """Falling times as the default precision holds them, so that a run looks at just these."""
+    right = f"a vector of 1 to {_MOST} falling times, positive and finite"
+    held = np.asarray(times, float)
+    numbers("times", held, right)
+    check(held.ndim == 1 and 0 < held.size <= _MOST, "times", times, right)
+    held = np.asarray(held.astype(float_dtype()), np.float64)
+    fine = np.isfinite(held) & (held > 0) & np.append(np.diff(held) < 0, True)
+    check(fine, "times", times, right)
+    return held

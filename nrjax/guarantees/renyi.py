@@ -7,15 +7,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check_numbers, numbers
-from nrjax.guarantees._rounding import (
-    GaussianGuarantee,
-    check_time,
-    divisor,
-    host_or_trace,
-    safe_epsilon,
-    safe_time,
-)
+from nrjax._numerics import check_numbers
+from nrjax.guarantees._rounding import SafeGuarantee, host_or_trace
 
 # Machine epsilons of each term by which epsilon is rounded up. The formula loses at most 4 of
 # them, the casts of sensitivity and delta to another dtype 2.
@@ -23,7 +16,7 @@ _MARGIN = 12
 _BISECTIONS = 32
 
 
-class RenyiBoundary(GaussianGuarantee):
+class RenyiBoundary(SafeGuarantee):
     """`eps(t) = A D2^2/(2t) + log(1 - 1/A) + (log(1/delta) - log A)/(A - 1)`; not in the papers.
 
     Brownian noise stopped anywhere has the ex-post Renyi cost `A D2^2/(2t)` of order A, and so, for
@@ -43,7 +36,10 @@ class RenyiBoundary(GaussianGuarantee):
         order: A, above 1.
     """
 
+    delta: ArrayLike  # pyright: ignore[reportIncompatibleVariableOverride]
     order: ArrayLike
+    noise: ClassVar[str] = "gaussian"
+    margin: ClassVar[int] = 2  # of the sum; each term has its own
     notion: ClassVar[str] = "hockey-stick"
 
     def __post_init__(self):
@@ -73,39 +69,32 @@ class RenyiBoundary(GaussianGuarantee):
 
         return cls(sensitivity, delta, back(1 + _root(excess, xp)))  # pyright: ignore[reportArgumentType]
 
-    def _terms(self, argument: ArrayLike) -> tuple[Array, Array, Array, Array]:
-        """Argument, sensitivity, `A D2/2`, and the floor rounded up, in one dtype."""
-        argument, sensitivity, level, order = self._parameters(argument)
-        floor, size = _floor(order - 1, level, jnp)
-        floor += _MARGIN * float(jnp.finfo(floor.dtype).eps) * size
-        return argument, sensitivity, 0.5 * order * sensitivity, floor
-
-    def epsilon(self, time: ArrayLike) -> Array:
-        """Ex-post epsilon of stopping at `time`, rounded up; elementwise."""
-        check_time(time)
-        time, sensitivity, slope, floor = self._terms(time)
-        time = divisor(time, time.dtype)
+    def _epsilon(self, time: Array, *parameters: Array) -> Array:
+        sensitivity, level, order = parameters
+        raw = sensitivity / time * (0.5 * order * sensitivity)
+        raw = raw * (1 + _MARGIN * float(jnp.finfo(raw.dtype).eps)) + _least(level, order)
         # Below 0 the statement would say more than is needed of any mechanism.
-        raw = sensitivity / time * slope
-        raw = jnp.maximum(raw * (1 + _MARGIN * float(jnp.finfo(raw.dtype).eps)) + floor, 0)
-        return safe_epsilon(raw, time, sensitivity, 2)
+        return jnp.maximum(raw, 0)
 
-    def time(self, epsilon: ArrayLike) -> Array:
-        """Smallest time that costs at most `epsilon`, which must be above the floor."""
-        numbers("epsilon", epsilon, "finite and above 0")
-        asked, sensitivity, slope, floor = self._terms(epsilon)
-        target = asked * (1 - 8 * float(jnp.finfo(asked.dtype).eps)) - floor
-        raw = sensitivity * slope / target * (1 + 2 * _MARGIN * float(jnp.finfo(asked.dtype).eps))
-        raw = jnp.where(target > 0, raw, jnp.inf)
-        return safe_time(
-            raw,
-            asked,
-            epsilon,
-            lambda: (
-                f"finite and above {np.asarray(floor)}, the least that this order reaches (tune it "
-                "for a smaller epsilon, or for a larger time)"
-            ),
+    def _time(self, asked: Array, *parameters: Array) -> Array:
+        sensitivity, level, order = parameters
+        eps = float(jnp.finfo(asked.dtype).eps)
+        target = asked * (1 - 8 * eps) - _least(level, order)
+        raw = sensitivity * (0.5 * order * sensitivity) / target * (1 + 2 * _MARGIN * eps)
+        return jnp.where(target > 0, raw, jnp.inf)
+
+    def _reachable(self, dtype: Any) -> str:
+        _, _, level, order = self._parameters(jnp.ones((), dtype))
+        return (
+            f"finite and above {np.asarray(_least(level, order))}, the least that this order "
+            "reaches (tune it for a smaller epsilon, or for a larger time)"
         )
+
+
+def _least(level: Array, order: Array) -> Array:
+    """What epsilon has of terms that do not depend on the time, rounded up."""
+    floor, size = _floor(order - 1, level, jnp)
+    return floor + _MARGIN * float(jnp.finfo(floor.dtype).eps) * size
 
 
 def _floor(less: Any, level: Any, xp: Any) -> tuple[Any, Any]:

@@ -2,9 +2,7 @@
 
 from nrjax.processes.brownian import Brownian
 from nrjax.processes.discrete_laplace import DiscreteLaplace
-from nrjax.processes.independent import IndependentLaplace
-from nrjax.processes.laplace import Laplace
-from nrjax.processes.laplace_jumps import LaplaceJumps
+from nrjax.processes.laplace import IndependentLaplace, Laplace, LaplaceJumps
 from nrjax.processes.paths import noise_path, scan_noise
 from nrjax.processes.skellam import Skellam
 

@@ -10,9 +10,11 @@ smaller |k| are first moved to |k| = 20 by the backward recurrence of `I_{k+1}/I
 """
 
 from fractions import Fraction
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 _BASE = 20  # the first term left out of S is below 1e-10 from w = 20 on
@@ -24,14 +26,8 @@ _WARM_UP = 12  # steps after which the recurrence has forgotten its start, to 1e
 def log_ratio(k: Array, shift: Array, mean1: Array, mean2: Array, excess: Array) -> Array:
     """`log p(k) - log p(k + shift)` of Poisson(mean1) - Poisson(mean2), elementwise.
 
-    The cost does not depend on `shift`.
-
-    Args:
-        k: integers with p(k) > 0.
-        shift: integers; infinite where p(k + shift) = 0.
-        mean1: mean of the positive count, scalar; one of the means may be 0.
-        mean2: mean of the negative count, scalar.
-        excess: `mean1 - mean2`, given apart because the difference of rounded means loses digits.
+    For integers with p(k) > 0; infinite where p(k + shift) = 0. One of the means may be 0; their
+    difference is given apart because that of rounded means loses digits.
     """
     moved = k + shift
     # p(k)/p(-k) = (mean1/mean2)^k: reflect a shift from k to about -k, whose halves would cancel.
@@ -122,26 +118,16 @@ def _debye(terms: int) -> list[list[float]]:
     From DLMF 10.41.9 for U: with `a = p^2 (1 - p^2)` and `d_j = D_j'`,
     `d_{j+1} = ((a d_j)' + a sum_{i<j} d_i d_{j-i})/2`, `d_1 = (1 - 5 p^2)/8`, `D_j(0) = 0`.
     """
-
-    def times(f, g):
-        out = [Fraction(0)] * (len(f) + len(g) - 1)
-        for i, left in enumerate(f):
-            for j, right in enumerate(g):
-                out[i + j] += left * right
-        return out
-
-    a = [Fraction(c) for c in (0, 0, 1, 0, -1)]
-    slopes = [[Fraction(1, 8), Fraction(0), Fraction(-5, 8)]]
+    one, times = Fraction(1), np.convolve  # of exact coefficients in rising powers of p
+    a = np.array([0, 0, one, 0, -one])
+    slopes = [np.array([one / 8, 0, -5 * one / 8])]
     for j in range(1, terms):
-        out = [i * c / 2 for i, c in enumerate(times(a, slopes[-1]))][1:]
-        for i in range(j - 1):
-            product = times(a, times(slopes[i], slopes[j - 2 - i]))
-            out = [c + d / 2 for c, d in zip(out, product, strict=True)]
-        slopes.append(out)
+        square: Any = sum(times(slopes[i], slopes[j - 2 - i]) for i in range(j - 1))
+        derivative = (np.arange(3 * j + 4) * times(a, slopes[-1]))[1:]
+        slopes.append((derivative + (times(a, square) if j > 1 else 0)) / 2)
     rows = []
     for j, slope in enumerate(slopes, start=1):
-        antiderivative = [Fraction(0)] + [c / (i + 1) for i, c in enumerate(slope)]
-        rows.append([float(c) for c in antiderivative[j::2]])
+        rows.append([float(c / (i + 1)) for i, c in enumerate(slope)][j - 1 :: 2])
     return rows
 
 

@@ -99,10 +99,9 @@ def _gaps(key, shape, horizon, gap):
 
 
 def _rejection(key, wanted, mean, deviation, p, most, log_weight):
-    """Transformed rejection (Hörmann 1993, BTRS without its squeeze) where `wanted`.
+    """Transformed rejection where `wanted` (Hörmann 1993, BTRS; its squeeze would save no lane).
 
-    The hat bounds f(k)/f(mode) for every mean >= 10 and p <= 1/2; the squeeze would save nothing,
-    since all lanes evaluate both sides.
+    The hat bounds f(k)/f(mode) for every mean >= 10 and p <= 1/2.
     """
     shape, dtype = mean.shape, mean.dtype
     b = 1.15 + 2.53 * deviation

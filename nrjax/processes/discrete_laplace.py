@@ -9,10 +9,10 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_shape, concrete, float_dtype
+from nrjax._numerics import check, concrete, float_dtype
+from nrjax.processes._coordinates import Coordinates
 from nrjax.processes._counts import largest_count
-from nrjax.processes.laplace import laplace_loss, random_bits, uniform
-from nrjax.pytrees import static
+from nrjax.processes.laplace import branches, laplace_loss, random_bits, uniform
 from nrjax.types import BlockwiseProcess, Status
 
 
@@ -24,7 +24,7 @@ class DiscreteLaplaceState(NamedTuple):
     overflow: Array
 
 
-class DiscreteLaplace(BlockwiseProcess):
+class DiscreteLaplace(Coordinates, BlockwiseProcess):
     """Two-sided geometric noise reduction (`docs/frontier.md`); not in the papers.
 
     In each coordinate on its own `P(Z_t = k) = (1 - q)/(1 + q) q^|k|`, `q = exp(-1/t)`: integers,
@@ -46,11 +46,7 @@ class DiscreteLaplace(BlockwiseProcess):
         shape: shape of the private value.
     """
 
-    shape: tuple[int, ...] = static()
     noise: ClassVar[str] = "discrete laplace"
-
-    def __post_init__(self):
-        check_shape("shape", self.shape)
 
     def init(self, key: Array, time: ArrayLike) -> DiscreteLaplaceState:
         """Noise at the first time."""
@@ -72,28 +68,16 @@ class DiscreteLaplace(BlockwiseProcess):
     ) -> DiscreteLaplaceState:
         """`rewind` with its randomness given."""
         value, now, overflow = state
-        dtype = now.dtype
-        time = jnp.asarray(time, dtype)
-        # As in `Laplace.move`, which says why.
-        draw, rest = uniform(bits, dtype), uniform(~bits, dtype)
+        time = jnp.asarray(time, now.dtype)
         gap = (now - time) / now
         k, m = gap / time, (1 + time / now) / time
         side = jnp.exp(-m) * (jnp.expm1(-k) / jnp.expm1(-2 / time))
         distance = jnp.abs(value)
-        past = side * jnp.exp(-distance * k)
-        across, beyond = draw <= side, draw < side + past
-        most = 1 / (1 - side)
-        low = jnp.maximum(draw - side - past, 0) * most
-        near = low < 0.5
-        scaled = jnp.where(across, draw * (1 / side), (draw - side) / past)
-        scaled = jnp.where(beyond, scaled, (rest + past) * most)
-        tail = -jnp.log(scaled)
-        inner = jnp.where(near, -jnp.log1p(-jnp.where(near, low, 0)), tail)
-        between = inner < distance * k
-        outer = 1 + jnp.floor(tail * (time / (1 + time / now)))
+        across, beyond, between, inner, outer = branches(bits, distance, side, k)
+        outside = 1 + jnp.floor(outer * (time / (1 + time / now)))
         inside = jnp.minimum(jnp.floor(inner * (time / gap)), distance - 1)
-        target = jnp.where(beyond, distance + outer, inside)
-        target = jnp.where(across, -outer, target)
+        target = jnp.where(beyond, distance + outside, inside)
+        target = jnp.where(across, -outside, target)
         moved = beyond | between  # `across` is part of `beyond`
         value = jnp.where(moved, jnp.where(jnp.signbit(value), -target, target), value)
         return DiscreteLaplaceState(value, time, overflow | _too_large(value))
@@ -126,10 +110,6 @@ class DiscreteLaplace(BlockwiseProcess):
         value = jnp.where(moves, state.value + fresh.value, state.value)
         overflow = state.overflow | fresh.overflow | _too_large(value)
         return DiscreteLaplaceState(value, fresh.time, overflow)
-
-    def value(self, state: DiscreteLaplaceState) -> Array:
-        """The noise: integers in a float dtype."""
-        return state.value
 
     def deviation(self, time: ArrayLike) -> Array:
         """Standard deviation of the noise, `1/(sqrt(2) sinh(1/(2 time)))`."""

@@ -26,11 +26,9 @@ Visit = Callable[[Carry, Any], tuple[Carry, Any]]
 def noise_path(key: Array, process: NoiseProcess, times: ArrayLike) -> Array:
     """The noise of one trial at each of `times`, from the largest to the smallest.
 
-    For many trials, `vmap` over keys from `nrjax.trial_key`; what is common to all trials (ratios
-    of times and their roots) is then computed once. Where the paths need not be kept,
-    `nrjax.processes.scan_noise` folds them instead.
-
-    The noise at a time depends on the key, the process and the times up to it alone.
+    For many trials, `vmap` over keys from `nrjax.trial_key`. Where the paths need not be kept,
+    `nrjax.processes.scan_noise` folds them instead. The noise at a time depends on the key, the
+    process and the times up to it alone.
 
     Args:
         key: the trial's own key. At the first time the noise is that of `nrjax.run_until` under
@@ -66,20 +64,15 @@ def scan_noise(
 ) -> tuple[Carry, Any]:
     """`jax.lax.scan` over the states of a process at each of `times`, for one trial.
 
-    The states are those behind `noise_path`. Of 1e5 trials of 1000 steps, a running maximum is kept
-    so, where the paths would take 400 MB:
-
-        def running(largest, state):
-            return jnp.maximum(largest, process.value(state)), None
-
-        largest, _ = scan_noise(key, process, times, running, -jnp.inf)
+    The states are those behind `noise_path`. A running maximum, without keeping the path, is
+    `scan_noise(key, process, times, lambda most, state: (jnp.maximum(most,
+    process.value(state)), None), -jnp.inf)[0]`.
 
     Args:
         key: the trial's own key.
         process: the noise.
         times: as for `noise_path`; traced times are not looked at.
-        visit: takes the carry and a state of the process (look at it by `process.value`,
-            `process.privacy_loss`, `process.status`), and gives the new carry and what to keep.
+        visit: takes the carry and a state of the process, and gives the new carry and what to keep.
         carry: the first carry; structure, shapes and dtypes stay.
 
     Returns:
@@ -92,50 +85,44 @@ def scan_noise(
     noise_key = role_key(written_out(check_key(key)), Role.NOISE)
     state = process.init(step_key(noise_key, 0), times[0])
     carry, first = visit(jax.tree.map(jnp.asarray, carry), state)
-    follow = _by_blocks if isinstance(process, BlockwiseProcess) else _by_steps
-    (_, carry), rest = follow(noise_key, process, times[1:], visit, (state, carry))
+
+    def step(loop: Any, inputs: Any) -> tuple[Any, Any]:
+        """One move, by what a block has drawn for it, or by the number of its key."""
+        state, carry = loop
+        random, time = inputs
+        if isinstance(process, BlockwiseProcess):
+            state = process.move(random, state, time)
+        else:
+            state = process.rewind(step_key(noise_key, random), state, time)
+        carry, kept = visit(carry, state)
+        return (state, carry), kept
+
+    if isinstance(process, BlockwiseProcess):
+        (_, carry), rest = _by_blocks(noise_key, process, times[1:], step, (state, carry))
+    else:
+        numbers = jnp.arange(1, len(times))
+        (_, carry), many = jax.lax.scan(step, (state, carry), (numbers, times[1:]))
+        rest = [many]
     kept = [jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], first), *rest]
     return carry, jax.tree.map(lambda *parts: jnp.concatenate(parts), *kept)
 
 
-def _by_steps(noise_key, process, times, visit, start):
-    """The steps after the first, each with a key of its own, as the engine draws them."""
-
-    def step(loop, inputs):
-        state, carry = loop
-        number, time = inputs
-        state = process.rewind(step_key(noise_key, number), state, time)
-        carry, kept = visit(carry, state)
-        return (state, carry), kept
-
-    loop, kept = jax.lax.scan(step, start, (jnp.arange(1, len(times) + 1), times))
-    return loop, [kept]
-
-
-def _by_blocks(noise_key, process, times, visit, start):
+def _by_blocks(noise_key, process, times, step, loop):
     """The steps after the first, a block of them with one key.
 
     Block b = 1, 2, ... holds the steps `(b - 1) size + 1` to `b size`; key 0 is the first step's.
     """
-    dtype = times.dtype
     size = max(1, BLOCK // max(1, math.prod(process.shape)))
     whole = len(times) // size
-
-    def step(loop, inputs):
-        state, carry = loop
-        draw, time = inputs
-        state = process.move(draw, state, time)
-        carry, kept = visit(carry, state)
-        return (state, carry), kept
 
     def block(loop, inputs):
         number, times = inputs
         # Whole blocks always: how many bits are asked for may change all of them.
-        draws = process.draw(step_key(noise_key, number), dtype, (size,))
+        draws = process.draw(step_key(noise_key, number), times.dtype, (size,))
         # Not unrolled: XLA would fuse the copies, and take each step many times.
         return jax.lax.scan(step, loop, (draws[: len(times)], times))
 
-    loop, kept = start, []
+    kept = []
     if whole:
         blocks = (jnp.arange(1, whole + 1), times[: whole * size].reshape(whole, size))
         loop, many = jax.lax.scan(block, loop, blocks)
@@ -157,10 +144,12 @@ def _check_times(times: Any) -> Array:
         times = jnp.asarray(times, float_dtype(times))
         check(times.ndim == 1 and times.size > 0, "times", times, right)
         return times
-    # After the cast: a time too small or too large for the dtype is found too.
+    # After the cast: a time too small or too large for the dtype is found too. XLA takes subnormal
+    # ones for 0.
     with np.errstate(over="ignore"):
         seen = seen.astype(float_dtype(seen))
     check(seen.ndim == 1 and seen.size > 0, "times", times, right)
     falling = np.all(seen[1:] <= seen[:-1])
-    check(falling & np.all(np.isfinite(seen) & (seen > 0)), "times", times, right)
+    normal = np.all(np.isfinite(seen) & (seen >= jnp.finfo(seen.dtype).tiny))
+    check(falling & normal, "times", times, right)
     return jnp.asarray(seen)

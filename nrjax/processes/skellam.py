@@ -7,11 +7,11 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_numbers, check_shape, concrete, float_dtype
+from nrjax._numerics import check, check_numbers, concrete, float_dtype
 from nrjax.processes._bessel import log_ratio
+from nrjax.processes._coordinates import Coordinates
 from nrjax.processes._counts import binomial, largest_count, poisson
-from nrjax.pytrees import static
-from nrjax.types import NoiseProcess, Status
+from nrjax.types import Status
 
 
 class SkellamState(NamedTuple):
@@ -23,7 +23,7 @@ class SkellamState(NamedTuple):
     overflow: Array
 
 
-class Skellam(NoiseProcess):
+class Skellam(Coordinates):
     """The noise of the Skellam mechanism (Whitehouse 2022, Appendix E).
 
     In each coordinate `X_t = P1(t) - P2(t)`, independent Poisson processes: integers of mean
@@ -31,40 +31,29 @@ class Skellam(NoiseProcess):
     Rewinding thins each count on its own, `P_i(s) | P_i(t) ~ Binomial(P_i(t), s/t)`.
 
     Counts are floats, exact up to 2^24 in float32 and 2^53 in float64. Beyond that the counts
-    are NaN or wrong, and `status` says `OVERFLOW` from there on, also after rewinding.
-
-    There is no guarantee object for this process: its loss is unbounded, and no boundary for it is
-    published. Counts are drawn in rejection loops: 0.4 to 0.9 microseconds a coordinate and step on
-    two CPU cores, 15 to 30 times Brownian noise, and under `vmap` all lanes wait for the slowest.
+    are NaN or wrong, and `status` says `OVERFLOW` from there on, also after rewinding. There is no
+    guarantee for this process: its loss is unbounded. Counts are drawn in rejection loops, 15 to 30
+    times as slow as Brownian noise.
 
     Attributes:
         shape: shape of the private value.
         rate1: rate of the positive count, per unit of time; scalar, >= 0.
         rate2: rate of the negative count. One of the rates may be 0 (Poisson noise, on one side
             only), not both.
-
-    Raises:
-        ValueError: a rate is negative or not finite, or both are 0.
     """
 
-    shape: tuple[int, ...] = static()
     noise: ClassVar[str] = "skellam"
     rate1: ArrayLike
     rate2: ArrayLike
 
     def __post_init__(self):
-        check_shape("shape", self.shape)
+        super().__post_init__()
+        right, both = "finite and not negative", (self.rate1, self.rate2)
         one, two = (
-            check_numbers(
-                name,
-                getattr(self, name),
-                lambda number: np.isfinite(number) & (number >= 0),
-                "finite and not negative",
-            )
-            for name in ("rate1", "rate2")
+            check_numbers(name, rate, lambda n: np.isfinite(n) & (n >= 0), right)
+            for name, rate in zip(("rate1", "rate2"), both, strict=True)
         )
         if one is not None and two is not None:
-            both = (self.rate1, self.rate2)
             check(one + two > 0, "(rate1, rate2)", both, "such that one is positive")
 
     def init(self, key: Array, time: ArrayLike) -> SkellamState:
@@ -72,8 +61,9 @@ class Skellam(NoiseProcess):
         time = jnp.asarray(time, float_dtype(time))
         # Both counts in one draw: the loops are compiled once.
         means = jnp.stack(self._means(time)).reshape(2, *(1 for _ in self.shape))
-        positive, negative = poisson(key, means, (2, *self.shape))
-        return SkellamState(positive, negative, time, _too_large(positive, negative))
+        positive, negative = counts = poisson(key, means, (2, *self.shape))
+        exact = jnp.all(counts <= largest_count(counts.dtype))  # NaN: not exact
+        return SkellamState(positive, negative, time, ~exact)
 
     def rewind(self, key: Array, state: SkellamState, time: ArrayLike) -> SkellamState:
         """Counts at a smaller time, given the present ones."""
@@ -96,12 +86,9 @@ class Skellam(NoiseProcess):
     def privacy_loss(self, state: SkellamState, shift: ArrayLike) -> Array:
         """Realised loss `sum_j log p_t(X_j) - log p_t(X_j + v_j)`.
 
-        `p_t(k) = exp(-t (l1 + l2)) (l1/l2)^(k/2) I_|k|(2 t sqrt(l1 l2))`. For counts and shifts up
-        to 1e6 the error of a coordinate is below 1e-3 in float32 and 1e-9 in float64, plus ten
-        units in the last place of the loss. The cost does not depend on the shift.
-
-        The shift `v = f(x) - f(x')` is of integers. The loss is infinite where no noise could hide
-        it: a rate of 0, or a shift that is not an integer inside a trace.
+        For counts and shifts up to 1e6 the error of a coordinate is below 1e-3 in float32 and 1e-9
+        in float64, plus ten units in the last place of the loss. The loss is infinite where no
+        noise could hide a shift: a rate of 0, or one that is no integer, in a trace.
 
         Raises:
             ValueError: the shift is concrete and not an integer.
@@ -123,13 +110,5 @@ class Skellam(NoiseProcess):
         """`Status.OVERFLOW` once a count was too large to be exact, else `Status.RUNNING`."""
         return jnp.where(state.overflow, Status.OVERFLOW, Status.RUNNING).astype(jnp.int32)
 
-    def _means(self, time):
-        return (
-            time * jnp.asarray(self.rate1, time.dtype),
-            time * jnp.asarray(self.rate2, time.dtype),
-        )
-
-
-def _too_large(*counts):
-    exact = [jnp.all(count <= largest_count(count.dtype)) for count in counts]  # NaN: not exact
-    return ~(exact[0] & exact[1])
+    def _means(self, time: Array) -> list[Array]:
+        return [time * jnp.asarray(rate, time.dtype) for rate in (self.rate1, self.rate2)]

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from nrjax import engine
-from nrjax._numerics import check
+from nrjax._numerics import check, check_integer
 from nrjax.interaction import Interaction
-from nrjax.keys import is_key
+from nrjax.keys import abstract_key, is_key
 from nrjax.simulation.lanes import Trials
 from nrjax.types import Utility, overrides
 
@@ -51,11 +51,11 @@ class Batching:
         for name in ("tile", "lanes", "chunk", "inner_steps"):
             number = getattr(self, name)
             if number is not None or name == "inner_steps":
-                object.__setattr__(self, name, check_count(name, number, 1))
+                object.__setattr__(self, name, check_integer(name, number, 1))
         if self.tile is not None:
             check(self.tile & (self.tile - 1) == 0, "tile", self.tile, "a power of two")
-            ok = self.lanes is None or self.lanes % self.tile == 0
-            check(ok, "lanes", self.lanes, f"a multiple of tile = {self.tile}")
+            if self.lanes is not None:
+                _check_lanes(self.lanes, self.tile)
         if self.devices is not None:
             check(len(self.devices) > 0, "devices", self.devices, "not empty")
 
@@ -68,21 +68,21 @@ class Batching:
         """
         tile, lanes = self.tile, self.lanes
         varied, trial = _one_of(trials)
-        state = (varied, jax.eval_shape(engine.start, trial, _abstract_key()))
+        state = (varied, jax.eval_shape(engine.start, trial, abstract_key()))
         # All lanes are rewound together, ended ones too: few of them where that is much work.
-        most = _power_of_two(2**21 // _bytes(state), 1, 4096)
+        most = power_of_two(2**21 // bytes_of(state), 1, 4096)
         # Bounds spare most evaluations: few are left to be taken together.
         utility = trial.utility.at(jnp.int32(0))
         spared = stopping and trial.by_bounds and overrides(utility, Utility, "bounds")
         if tile is None:
             data = sum(np.size(leaf) for leaf in jax.tree.leaves(trial.utility))
             largest = most if most == 4096 else max(1, most // 4)
-            tile = min(_power_of_two(2**24 // max(data, 1), 8, 4096), largest)
+            tile = min(power_of_two(2**24 // max(data, 1), 8, 4096), largest)
             tile = min(tile, 16) if spared else tile
         if lanes is None:
             least = 128 if spared else 1  # the tile says nothing of what a step costs
             lanes = max(tile, min(most, max(least, 4 * tile)) // tile * tile)
-        check(lanes % tile == 0, "lanes", lanes, f"a multiple of tile = {tile}")
+        _check_lanes(lanes, tile)
         return tile, lanes
 
     def resolve_chunk(self, trials: Trials) -> int:
@@ -91,18 +91,23 @@ class Batching:
             return self.chunk
         _, trial = _one_of(trials)
         outcome = jax.eval_shape(
-            lambda key: engine.finish(trial, engine.start(trial, key)), _abstract_key()
+            lambda key: engine.finish(trial, engine.start(trial, key)), abstract_key()
         )
-        most = min(2**28 // _bytes(outcome), 65_536)
-        return _power_of_two(most // math.prod(trials.axes), 1, 65_536)
+        most = min(2**28 // bytes_of(outcome), 65_536)
+        return power_of_two(most // math.prod(trials.axes), 1, 65_536)
 
 
-def _power_of_two(number: int, least: int, most: int) -> int:
+def _check_lanes(lanes: int, tile: int) -> None:
+    check(lanes % tile == 0, "lanes", lanes, f"a multiple of tile = {tile}")
+
+
+def power_of_two(number: int, least: int, most: int) -> int:
     """The largest power of two up to `number`, within bounds that are powers of two."""
     return min(most, max(least, 1 << max(number, 1).bit_length() - 1))
 
 
-def _bytes(tree: Any) -> int:
+def bytes_of(tree: Any) -> int:
+    """Memory of a pytree of arrays or of their shapes."""
     leaves = jax.tree.leaves(tree)
     return sum(leaf.size * (8 if is_key(leaf) else leaf.dtype.itemsize) for leaf in leaves)
 
@@ -111,14 +116,3 @@ def _one_of(trials: Trials) -> tuple[Any, Interaction]:
     """What a point has of its own, and its interaction, for their shapes."""
     varied = trials.at(np.int32(0))  # pyright: ignore[reportArgumentType]
     return varied, trials.member(varied)
-
-
-def _abstract_key() -> Any:
-    return jax.eval_shape(lambda: jax.random.key(0))
-
-
-def check_count(name: str, number: Any, least: int) -> int:
-    """Python's integer of a number; a ValueError unless it is an integer from `least` on."""
-    ok = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
-    check(ok and number >= least, name, number, f"an integer, at least {least}")
-    return int(number)

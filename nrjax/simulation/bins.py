@@ -8,17 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._numerics import check
+from nrjax._numerics import check, check_integer
 
 
 @dataclasses.dataclass(frozen=True)
 class LogBins:
     """Bins `(edge, next edge]` that grow with the value, at edges which every float dtype has.
 
-    Between two powers of two there are `2^digits` bins of equal width, so that a bin is at most
-    `2^-digits` times as wide as its values are large. The bin is read off the bits of a number: no
-    logarithm, no rounding. Values nearer to zero than `2^lowest` share a bin, and so do finite
-    ones beyond `2^highest`; zero and the infinities have one each, NaN has the last.
+    Between two powers of two there are `2^digits` bins of equal width. The bin is read off the bits
+    of a number. Values nearer to zero than `2^lowest` share a bin, and so do finite ones beyond
+    `2^highest`; zero and the infinities have one each, NaN has the last.
 
     Attributes:
         lowest: exponent of the first edge above zero, at least -126.
@@ -42,9 +41,8 @@ class LogBins:
             ("highest", self.lowest + 1, 127),
             ("digits", 0, 20),
         ):
-            number = getattr(self, name)
-            ok = type(number) is int and least <= number <= most
-            check(ok, name, number, f"an integer from {least} to {most}")
+            number = check_integer(name, getattr(self, name), least, most)
+            object.__setattr__(self, name, number)
 
     @classmethod
     def covering(cls, low: float, high: float, digits: int, *, signed: bool = False) -> "LogBins":
@@ -89,7 +87,7 @@ class LogBins:
 
     def index(self, values: Array) -> Array:
         """The bin of each value; int32."""
-        values = jnp.asarray(values, jnp.result_type(values, float))
+        values = _not_below(jnp.asarray(values))
         wide = values.dtype == jnp.float64
         kind, mantissa, bias = (jnp.int64, 52, 1023) if wide else (jnp.int32, 23, 127)
         infinite = jnp.array(((2 * bias + 1) << mantissa), kind)
@@ -112,12 +110,21 @@ class LogBins:
         return jnp.where(size > infinite, self.size - 1, found).astype(jnp.int32)
 
 
+def _not_below(values: Array) -> Array:
+    """Values as float32 or float64; what these do not hold is rounded up, and stays in its bin."""
+    dtype = jnp.promote_types(jnp.result_type(values, float), jnp.float32)
+    found = values.astype(dtype)
+    if not jnp.issubdtype(values.dtype, jnp.integer):
+        return found
+    # A float that is an integer of the dtype is below the value, or it is not.
+    held = found < float(jnp.iinfo(values.dtype).max)
+    back = jnp.where(held, found, 0).astype(values.dtype)
+    return jnp.where(held & (back < values), jnp.nextafter(found, jnp.inf), found)
+
+
 @dataclasses.dataclass(frozen=True)
 class WholeBins:
     """A bin for each of the whole numbers `lowest` to `highest`, and one on either side of them.
-
-    For integers and booleans. Nothing is NaN, but the bin below stands for it where a study needs
-    to leave trials out (`missing`).
 
     Attributes:
         lowest: first number with a bin of its own.
@@ -133,9 +140,8 @@ class WholeBins:
     missing: bool = False
 
     def __post_init__(self):
-        ok = type(self.lowest) is int and type(self.highest) is int
-        right = f"an integer from lowest = {self.lowest} on"
-        check(ok and self.lowest <= self.highest, "highest", self.highest, right)
+        for name, least in (("lowest", -(2**31)), ("highest", self.lowest)):
+            object.__setattr__(self, name, check_integer(name, getattr(self, name), least))
 
     @property
     def resolution(self) -> float:
@@ -161,9 +167,11 @@ class WholeBins:
     def index(self, values: Array) -> Array:
         """The bin of each value; int32."""
         values = jnp.asarray(values)
-        kind = values.dtype.kind if hasattr(values.dtype, "kind") else ""
-        check(kind in "biu", "dtype", str(values.dtype), "an integer or boolean one, for WholeBins")
-        number = values.astype(jnp.int32)
+        right = "an integer or boolean one, for WholeBins"
+        check(values.dtype.kind in "biu", "dtype", str(values.dtype), right)
+        ends, most = jnp.iinfo(values.dtype if values.dtype != bool else jnp.int8), 2**31 - 1
+        within = jnp.clip(values, max(ends.min, -most - 1), min(ends.max, most))
+        number = within.astype(jnp.int32)
         inside = jnp.clip(number, self.lowest - 1, self.highest + 1) - (self.lowest - 1)
         return jnp.where(self.absent(values), self.size - 1, inside).astype(jnp.int32)
 

@@ -1,6 +1,7 @@
 """Trials folded into a sketch on the device that runs them, some at a time."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -8,8 +9,12 @@ import jax.numpy as jnp
 from jax import Array
 
 from nrjax._numerics import check
+from nrjax.simulation.batching import bytes_of, power_of_two
 from nrjax.simulation.bins import WholeBins
-from nrjax.simulation.sketches import BLOCK, Group, Sketch
+from nrjax.simulation.sketches import BLOCK, Sketch
+
+_BYTES = 2**23
+"""Results of the trials that a device holds before it folds them."""
 
 
 class Blocks(NamedTuple):
@@ -44,38 +49,40 @@ def run(
     *,
     work: Callable[..., dict[str, Any]],
     inner: tuple[tuple[str, Any], ...],
-    rows: int,
-    most: int,
+    chunk: int,
+    share: int,
 ) -> dict[str, Folded]:
     """Sketch of trials `first` to `first + count`, by group, each with a leading axis of one.
 
-    `rows` trials at a time are run by `work`, which has the options `inner`, and folded: the
-    memory does not grow with `count`, except by the blocks' moments. At most `most` times. The
-    blocks keep their first axis.
+    Some trials at a time are run by `work`, which has the options `inner`, and folded: the memory
+    does not grow with `count`, except by the blocks' moments, which keep their first axis. A device
+    has at most `share` of the `chunk`, a power of two, of all devices.
     """
     trial, sketch = given
     groups = sketch.groups
     dtype = jnp.result_type(float)
+    options = dict(inner)
+    # The same for any number of devices, for blocks to be the same.
+    rows = max(BLOCK, options["tile"])  # both powers of two
+    results = jax.eval_shape(partial(work, **options, capacity=rows), trial, key, first, count)
+    one = max(bytes_of(results) // rows, 1)
+    rows = max(rows, min(power_of_two(_BYTES // one, 1, _BYTES), chunk))
 
-    def blank(group: Group) -> Folded:
+    def blank(group: Sketch) -> Folded:
         shape = (*group.shape, len(group.folds))
-        blocks = most * rows // BLOCK
-        number = jnp.zeros((blocks, *shape), jnp.int32)
+        blocks = -(-share // rows) * rows // BLOCK
         some = jnp.zeros((blocks, *shape), dtype)
-        ends = jnp.broadcast_to(jnp.array([jnp.inf, -jnp.inf], dtype), (*shape, 2))
         return Folded(
             jnp.zeros((*group.shape, group.size), jnp.int32),
-            Blocks(number, some, some, some),
-            jnp.moveaxis(ends, -1, 0),
+            Blocks(some.astype(jnp.int32), some, some, some),
+            jnp.stack([jnp.full(shape, jnp.inf, dtype), jnp.full(shape, -jnp.inf, dtype)]),
             jnp.zeros((3, *shape), jnp.int32),
         )
 
     def serve(number: Array, total: dict[str, Folded]) -> dict[str, Folded]:
         at = number * rows
         here = jnp.clip(count - at, 0, rows)
-        results = work(
-            trial, key, first + at.astype(jnp.uint32), here, capacity=rows, **dict(inner)
-        )
+        results = work(trial, key, first + at.astype(jnp.uint32), here, capacity=rows, **options)
         variables = sketch.variables(results)
         valid = jnp.arange(rows, dtype=jnp.int32) < here
         return {
@@ -86,13 +93,13 @@ def run(
     total = {name: blank(group) for name, group in groups.items()}
     total = jax.lax.fori_loop(0, (count + (rows - 1)) // rows, serve, total)
     return {
-        name: Folded(one.counts[None], one.blocks, one.ends[None], one.strange[None])
+        name: one._replace(counts=one.counts[None], ends=one.ends[None], strange=one.strange[None])
         for name, one in total.items()
     }
 
 
 def _added(
-    total: Folded, group: Group, variables: dict[str, Array], valid: Array, block: Array
+    total: Folded, group: Sketch, variables: dict[str, Array], valid: Array, block: Array
 ) -> Folded:
     """The same with one batch of trials more, whose blocks begin at number `block`."""
     mask = valid.reshape(valid.shape + (1,) * len(group.shape))
@@ -114,13 +121,10 @@ def _added(
     values = jnp.stack(floats, axis=-1)
     mask = mask[..., None]
     finite = jnp.isfinite(values) & mask
-    strange = [jnp.isposinf(values), jnp.isneginf(values), jnp.isnan(values)]
-    ends = jnp.stack(
-        [
-            jnp.min(jnp.where(finite, values, jnp.inf), axis=0),
-            jnp.max(jnp.where(finite, values, -jnp.inf), axis=0),
-        ]
-    )
+    kinds = (jnp.isposinf, jnp.isneginf, jnp.isnan)
+    strange = [jnp.sum(kind(values) & mask, axis=0, dtype=jnp.int32) for kind in kinds]
+    low = jnp.min(jnp.where(finite, values, jnp.inf), axis=0)
+    high = jnp.max(jnp.where(finite, values, -jnp.inf), axis=0)
     blocks = jax.tree.map(
         lambda buffer, rows: jax.lax.dynamic_update_slice_in_dim(buffer, rows, block, 0),
         total.blocks,
@@ -129,9 +133,8 @@ def _added(
     return Folded(
         total.counts + (jnp.concatenate(counts, axis=-1) if counts else 0),
         blocks,
-        jnp.stack([jnp.minimum(total.ends[0], ends[0]), jnp.maximum(total.ends[1], ends[1])]),
-        total.strange
-        + jnp.stack([jnp.sum(one & mask, axis=0, dtype=jnp.int32) for one in strange]),
+        jnp.stack([jnp.minimum(total.ends[0], low), jnp.maximum(total.ends[1], high)]),
+        total.strange + jnp.stack(strange),
     )
 
 

@@ -1,10 +1,9 @@
 """What one device does with its share of the trials.
 
-A `vmap` of a stopping loop runs every lane as long as the slowest. Here a fixed number of lanes
-take a few masked steps at a time; lanes whose trial has ended are written out and refilled with
-the next trials. Releases are assessed in tiles of a fixed number of trials, so that a trial's bits
-do not depend on how many others there are: a matrix product differs in the last bits between
-batch sizes, not between places in a batch of a power of two.
+A fixed number of lanes take a few masked steps at a time; lanes whose trial has ended are written
+out and refilled with the next trials. Releases are assessed in tiles of a fixed number of trials: a
+matrix product differs in the last bits between batch sizes, not between places in a batch of a
+power of two.
 """
 
 import math
@@ -25,8 +24,14 @@ Derived = tuple[tuple[str, Callable[[Any], Array]], ...]
 """Results by name that are made of one trial's outcome, path or session, when it ends."""
 
 
+def kept_of(result: Any, fields: tuple[str, ...], derived: Derived) -> dict[str, Any]:
+    """What is kept of one trial's outcome, path or session."""
+    kept = {name: getattr(result, name) for name in fields}
+    return kept | {name: jnp.asarray(function(result)) for name, function in derived}
+
+
 class Trials(Protocol):
-    """An `Interaction`, or a `nrjax.simulation.family.Family` of them: all points of a sweep."""
+    """An `Interaction`, or a `nrjax.simulation.sweeps.Family` of them: all points of a sweep."""
 
     @property
     def axes(self) -> tuple[int, ...]:
@@ -58,12 +63,24 @@ class Lanes(NamedTuple):
     """Number of the next trial to start, int32."""
     outcomes: dict[str, Any]
 
+    @property
+    def running(self) -> Array:
+        """Whether each lane's trial goes on."""
+        return self.occupied & (self.state.status == Status.RUNNING)
+
+    @property
+    def ended(self) -> Array:
+        """Whether each lane's trial has ended, and is not written out yet."""
+        return self.occupied & ~self.running
+
 
 def _assess(trials: Trials, varied: Any, step: Array, process: Any) -> tuple[Any, Array]:
     """`engine.assess` of many lanes."""
-    return jax.vmap(
-        lambda varied, step, process: engine.assess(trials.member(varied), step, process)
-    )(varied, step, process)
+
+    def one(varied: Any, step: Array, process: Any) -> tuple[Any, Array]:
+        return engine.assess(trials.member(varied), step, process)
+
+    return jax.vmap(one)(varied, step, process)
 
 
 def _tiled(trials: Trials, carry: Lanes, wanted: Array, tile: int) -> tuple[Any, Array]:
@@ -80,13 +97,11 @@ def _tiled(trials: Trials, carry: Lanes, wanted: Array, tile: int) -> tuple[Any,
         def serve(number: Array, found: tuple[Any, Array]) -> tuple[Any, Array]:
             chosen = jax.lax.dynamic_slice_in_dim(order, number * tile, tile)
             parts = (carry.varied, state.step, state.process)
-            varied, step, process = jax.tree.map(lambda leaf: leaf[chosen], parts)
+            rows = _assess(trials, *jax.tree.map(lambda leaf: leaf[chosen], parts))
             # The last tile is filled up with lanes that are not wanted: those are dropped.
             place = jnp.where(wanted[chosen], chosen, wanted.shape[0])
             return jax.tree.map(
-                lambda buffer, rows: buffer.at[place].set(rows, mode="drop"),
-                found,
-                _assess(trials, varied, step, process),
+                lambda buffer, rows: buffer.at[place].set(rows, mode="drop"), found, rows
             )
 
         tiles = (jnp.sum(wanted, dtype=jnp.int32) + (tile - 1)) // tile
@@ -109,20 +124,19 @@ class _Assessed(NamedTuple):
     """Whether hypothesis and utility are exact and new."""
 
 
-def _assessed(
-    trials: Trials, carry: Lanes, running: Array, needs_exact: Array, tile: int
-) -> _Assessed:
+def _assessed(trials: Trials, carry: Lanes, needs_exact: Array, tile: int) -> _Assessed:
     """Assess the running lanes that bounds do not settle, and those that `needs_exact` marks.
 
     Those are few, so they wait until there are enough for a batch, unless no other lane gets on.
-    Lanes that have ended are assessed with the others: one copy of what may be a large program.
     """
-    never, lanes, state = jnp.zeros_like(running), running.shape[0], carry.state
-    if not _is_bounded(trials):
+    running, state = carry.running, carry.state
+    lanes = running.shape[0]
+    if not trials.member(trials.at(jnp.int32(0))).by_bounds:
         if lanes == tile:
             found = _assess(trials, carry.varied, state.step, state.process)
-            return _Assessed(*found, never, running)
-        return _Assessed(*_tiled(trials, carry, running, tile), never, running)
+        else:
+            found = _tiled(trials, carry, running, tile)
+        return _Assessed(*found, jnp.zeros_like(running), running)
     settled, stand_in = jax.vmap(
         lambda varied, state: engine.decide_from_bounds(trials.member(varied), state)
     )(carry.varied, state)
@@ -139,18 +153,6 @@ def _enough_to_batch(lanes: int) -> int:
     return max(1, lanes // 8)
 
 
-def _is_bounded(trials: Trials) -> bool:
-    return trials.member(trials.at(jnp.int32(0))).by_bounds
-
-
-def _running(carry: Lanes) -> Array:
-    return carry.occupied & (carry.state.status == Status.RUNNING)
-
-
-def _ended(carry: Lanes) -> Array:
-    return carry.occupied & ~_running(carry)
-
-
 def _stepped(
     trials: Trials, carry: Lanes, needs_exact: Array, tile: int, exact: bool
 ) -> tuple[TrialState, Array]:
@@ -158,42 +160,26 @@ def _stepped(
 
     Those that `needs_exact` marks, which have ended, are assessed. Nobody needs it unless `exact`.
     """
-    at_work = _running(carry)
-    found = _assessed(trials, carry, at_work, needs_exact, tile)
+    at_work = carry.running
+    found = _assessed(trials, carry, needs_exact, tile)
     waiting = at_work & ~found.settled & ~found.served
 
-    def judged(
-        varied: Any,
-        state: TrialState,
-        hypothesis: Any,
-        utility: Array,
-        waits: Array,
-        needs_exact: Array,
-        settled: Array,
-    ) -> TrialState:
-        trial = trials.member(varied)
+    def judged(varied, state, found: _Assessed, waits: Array, needs_exact: Array) -> TrialState:
+        trial, utility = trials.member(varied), found.utility
         if not trial.by_bounds:
-            return engine.judge(trial, state, hypothesis, utility)
+            return engine.judge(trial, state, found.hypothesis, utility)
         # One that has ended is left as it is.
         held = state._replace(status=jnp.where(waits, Status.EXHAUSTED, state.status))
-        new = engine.judge(trial, held, hypothesis, utility)
+        new = engine.judge(trial, held, found.hypothesis, utility)
         # A stand-in that is NaN is of bounds the wrong way round; what is exact comes unsettled.
-        wrong = settled & jnp.isnan(utility) & (new.status != Status.INVALID_COST)
+        wrong = found.settled & jnp.isnan(utility) & (new.status != Status.INVALID_COST)
         status = jnp.where(wrong, Status.INVALID_BOUNDS, new.status)
         new = new._replace(status=status.astype(jnp.int32))
-        exactly = new._replace(hypothesis=hypothesis, utility=utility)
+        exactly = new._replace(hypothesis=found.hypothesis, utility=utility)
         return jax.tree.map(lambda new, old: jnp.where(needs_exact, new, old), exactly, new)
 
     needs_exact &= found.served
-    state = jax.vmap(judged)(
-        carry.varied,
-        carry.state,
-        found.hypothesis,
-        found.utility,
-        waiting,
-        needs_exact,
-        found.settled,
-    )
+    state = jax.vmap(judged)(carry.varied, carry.state, found, waiting, needs_exact)
 
     def advanced() -> TrialState:
         return jax.vmap(lambda varied, state: engine.advance(trials.member(varied), state))(
@@ -205,16 +191,6 @@ def _stepped(
     status = jnp.where(waiting, carry.state.status, state.status)
     still = carry.needs_exact & ~found.served
     return state._replace(status=status), jnp.where(at_work, found.settled & exact, still)
-
-
-def _unset(shapes: Any, key: Array) -> Any:
-    """A pytree of these shapes and dtypes that stands for nothing; `key` where keys are."""
-    return jax.tree.map(
-        lambda leaf: (
-            jnp.broadcast_to(key, leaf.shape) if is_key(leaf) else jnp.zeros(leaf.shape, leaf.dtype)
-        ),
-        shapes,
-    )
 
 
 class _Share(NamedTuple):
@@ -238,27 +214,26 @@ class _Share(NamedTuple):
     def finish(self, varied: Any, state: TrialState) -> dict[str, Any]:
         """What is kept of a trial that has ended."""
         outcome = engine.finish(self.trials.member(varied), state)
-        kept = {name: getattr(outcome, name) for name in self.fields}
-        return kept | {name: jnp.asarray(function(outcome)) for name, function in self.derived}
-
-    @property
-    def exact(self) -> bool:
-        """Whether the last utility counts; else bounds that settle the last answer are enough."""
-        return bool(self.derived) or not {"utility", "hypothesis"}.isdisjoint(self.fields)
+        return kept_of(outcome, self.fields, self.derived)
 
     def nobody(self, lanes: int, rows: int) -> Lanes:
         """Lanes without a trial, and room for all outcomes."""
+
+        def unset(leaf: Any) -> Array:
+            if is_key(leaf):
+                return jnp.broadcast_to(self.key, leaf.shape)
+            return jnp.zeros(leaf.shape, leaf.dtype)
+
         blank = jax.eval_shape(lambda number: self.finish(*self.start(number)), jnp.int32(0))
         outcomes = jax.tree.map(lambda leaf: jnp.zeros((rows, *leaf.shape), leaf.dtype), blank)
         number, nothing = jnp.zeros((lanes,), jnp.int32), jnp.zeros((lanes,), bool)
-        shapes = jax.eval_shape(jax.vmap(self.start), number)
-        varied, state = (_unset(part, self.key) for part in shapes)
+        varied, state = jax.tree.map(unset, jax.eval_shape(jax.vmap(self.start), number))
         return Lanes(state, varied, number, nothing, nothing, jnp.int32(0), outcomes)
 
 
 def _refilled(share: _Share, carry: Lanes) -> Lanes:
     """Write out the lanes that have ended and start the next trials in them."""
-    written = _ended(carry) & ~carry.needs_exact
+    written = carry.ended & ~carry.needs_exact
     free = written | ~carry.occupied
     finished = jax.vmap(share.finish)(carry.varied, carry.state)
 
@@ -268,15 +243,16 @@ def _refilled(share: _Share, carry: Lanes) -> Lanes:
 
     number = carry.following + jnp.cumsum(free, dtype=jnp.int32) - 1
     taken = free & (number < share.size)
-    varied, fresh = jax.vmap(share.start)(number)
+    fresh = jax.vmap(share.start)(number)
 
     # Lanes without a trial get a state too, whichever: they take steps with the others.
     def pick(new: Array, old: Array) -> Array:
         return jnp.where(free.reshape(free.shape + (1,) * (new.ndim - 1)), new, old)
 
+    varied, state = jax.tree.map(pick, fresh, (carry.varied, carry.state))
     return Lanes(
-        state=jax.tree.map(pick, fresh, carry.state),
-        varied=jax.tree.map(pick, varied, carry.varied),
+        state=state,
+        varied=varied,
         trial=jnp.where(taken, number, carry.trial),
         occupied=(carry.occupied & ~free) | taken,
         needs_exact=carry.needs_exact & ~free,
@@ -296,11 +272,15 @@ def run(
     inner_steps: int,
     capacity: int,
     fields: tuple[str, ...],
-    derived: Derived = (),
+    derived: Derived,
 ) -> dict[str, Any]:
     """Outcomes of trials `first` to `first + count` on one device; `capacity` rows, rest unset."""
     points = math.prod(trials.axes)
+    # One lane alone may round otherwise than several: few trials must not be their own program.
+    lanes = min(lanes, max(capacity, 2))
     share = _Share(trials, key, first, count * points, points, fields, derived)
+    # Whether the last utility counts; else bounds that settle the last answer are enough.
+    exact = bool(derived) or not {"utility", "hypothesis"}.isdisjoint(fields)
 
     def enough_to_start(ended: Array, carry: Lanes) -> Array:
         """Whether enough lanes have ended: starting a trial can cost as much as many steps."""
@@ -308,22 +288,22 @@ def run(
         return enough & (carry.following < share.size)
 
     def take_step(_: Array, carry: Lanes) -> Lanes:
-        at_work, ended = _running(carry), _ended(carry)
+        at_work, ended = carry.running, carry.ended
         # Without trials to start, ended lanes wait for the last one to end.
         needs_exact = (
             ended & carry.needs_exact & (enough_to_start(ended, carry) | ~jnp.any(at_work))
         )
         state, needs_exact = jax.lax.cond(
             jnp.any(at_work | needs_exact),
-            lambda: _stepped(trials, carry, needs_exact, tile, share.exact),
+            lambda: _stepped(trials, carry, needs_exact, tile, exact),
             lambda: (carry.state, carry.needs_exact),
         )
         return carry._replace(state=state, needs_exact=needs_exact)
 
     def body(carry: Lanes) -> Lanes:
         carry = jax.lax.fori_loop(0, inner_steps, take_step, carry)
-        ended = _ended(carry)
-        under_way = _running(carry) | (ended & carry.needs_exact)
+        ended = carry.ended
+        under_way = carry.running | (ended & carry.needs_exact)
         enough = enough_to_start(ended & ~carry.needs_exact, carry)
         return jax.lax.cond(
             enough | ~jnp.any(under_way), lambda: _refilled(share, carry), lambda: carry

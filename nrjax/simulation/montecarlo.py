@@ -1,22 +1,19 @@
-"""Many trials: chunks of bounded memory, sharded over devices.
-
-How they are batched is in `batching`, the compiled program that runs them in `program`, and what a
-device does with its share of the trials in `lanes` and `tiles`.
-"""
+"""Many trials, in chunks of bounded memory, sharded over devices: `simulate`, and programs."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 from jax import Array
 
-from nrjax._numerics import check
+from nrjax._numerics import check, check_integer
 from nrjax.engine import Path
 from nrjax.interaction import Interaction
 from nrjax.simulation import lanes, tiles
-from nrjax.simulation.batching import Batching, check_count
+from nrjax.simulation.batching import Batching
 from nrjax.simulation.lanes import Derived, Trials
-from nrjax.simulation.program import Program
+from nrjax.simulation.program import Program, share
 from nrjax.types import Outcome
 
 _ROWS = 2**30
@@ -29,17 +26,37 @@ _SESSIONS = 256
 """Sessions that run together, unless asked otherwise."""
 
 
-def _check_fields(fields: Sequence[str], known: tuple[str, ...]) -> None:
-    check(set(fields) <= set(known), "fields", sorted(fields), f"among {known}")
-
-
-def _derived(given: Derived, known: Sequence[str]) -> Derived:
-    names = [name for name, _ in given]
+def _program(
+    trial: Any,
+    work: Callable[..., Any],
+    chunk: int,
+    batching: Batching,
+    tile: int,
+    fields: Sequence[str] | None,
+    known: Sequence[str] | None,
+    derived: Derived,
+    **options: Any,
+) -> Program:
+    """The program for these results; `options` are of `work`."""
+    chunk = check_integer("chunk", chunk, 1)
+    if known is not None:
+        check(set(fields or ()) <= set(known), "fields", sorted(fields or ()), f"among {known}")
+    known = known or fields or ()
+    names = [name for name, _ in derived]
     fresh = len(set(names)) == len(names) and not set(names) & set(known)
     check(fresh, "derived", names, f"names of their own, none of them among {tuple(known)}")
-    for name, function in given:
+    for name, function in derived:
         check(callable(function), f"derived {name!r}", function, "a function of a trial's results")
-    return tuple((name, function) for name, function in given)
+    devices = tuple(jax.local_devices() if batching.devices is None else batching.devices)
+    # Rounded up to whole tiles and powers of two, so that nearby sizes share a program.
+    most = share(chunk, len(devices))
+    capacity = -(-(2 ** (most - 1).bit_length()) // tile) * tile
+    right = f"at most {_ROWS} results on a device: chunk, rounded up, times points"
+    check(capacity * math.prod(getattr(trial, "axes", ())) <= _ROWS, "chunk", chunk, right)
+    options |= {"tile": tile, "capacity": capacity}
+    options["fields"] = None if fields is None else tuple(fields)
+    options["derived"] = tuple((name, function) for name, function in derived)
+    return Program(trial, work, chunk, devices, tuple(options.items()))
 
 
 def outcomes(
@@ -52,34 +69,22 @@ def outcomes(
     """The program whose results are a dict of arrays by the names in `fields`, of `Outcome`'s.
 
     Args:
-        trial: an `Interaction`; or a `nrjax.simulation.family.Family`, whose results have a second
+        trial: an `Interaction`; or a `nrjax.simulation.sweeps.Family`, whose results have a second
             axis, of points.
         chunk: trials at a time.
         fields: what is kept of an `Outcome`. Releases may be large: leave out what is not wanted.
         batching: lanes, tiles and devices.
         derived: pairs `(name, function)` for more results in the same dict: `function(outcome)`,
-            an array, of one trial's `Outcome`, taken on the device when the trial ends. So the
-            norm of a hypothesis is kept without the hypothesis. A trial that failed at its start
-            has one of NaN. Define functions once, at module level: each new one is compiled anew.
+            an array, of one trial's `Outcome`, taken on the device when the trial ends. Define
+            functions once, at module level: each new one is compiled anew.
 
     Raises:
         ValueError: a field is unknown, or a derived name is given twice or is a field's.
     """
-    batching = Batching() if batching is None else batching
-    chunk = check_count("chunk", chunk, 1)
-    _check_fields(fields, Outcome._fields)
+    batching = batching or Batching()
     tile, width = batching.resolve(trial)
-    program = Program(trial, lanes.run, chunk, batching, {"tile": tile})
-    right = f"at most {_ROWS} results on a device: chunk, rounded up, times points"
-    check(program.capacity * math.prod(trial.axes) <= _ROWS, "chunk", chunk, right)
-    program.options |= {
-        # One lane alone may round otherwise than several: few trials must not be their own program.
-        "lanes": min(width, max(program.capacity, 2)),
-        "inner_steps": batching.inner_steps,
-        "fields": tuple(fields),
-        "derived": _derived(derived, Outcome._fields),
-    }
-    return program
+    given = (chunk, batching, tile, fields, Outcome._fields, derived)
+    return _program(trial, lanes.run, *given, lanes=width, inner_steps=batching.inner_steps)
 
 
 def paths(
@@ -91,16 +96,12 @@ def paths(
 ) -> Program:
     """The program that runs whole paths, stopped or not: `nrjax.scan_path` of each trial.
 
-    Its results are a dict of arrays (trials, steps, ...) by the names in `fields`, which are those
-    of `nrjax.engine.Path`, and of what `derived` makes of a trial's `Path`, as in `outcomes`.
+    As `outcomes`, of `nrjax.Path`: its arrays have shape (trials, steps, ...).
     """
-    batching = Batching() if batching is None else batching
-    chunk = check_count("chunk", chunk, 1)
-    _check_fields(fields, Path._fields)
+    batching = batching or Batching()
     tile, _ = batching.resolve(trial, stopping=False)
-    options = {"tile": tile, "length": int(trial.steps), "fields": tuple(fields)}
-    options["derived"] = _derived(derived, Path._fields)
-    return Program(trial, tiles.paths, chunk, batching, options)
+    given = (chunk, batching, tile, fields, Path._fields, derived)
+    return _program(trial, tiles.run, *given, length=int(trial.steps))
 
 
 def sessions(
@@ -110,29 +111,17 @@ def sessions(
     fields: Sequence[str] | None = None,
     derived: Derived = (),
 ) -> Program:
-    """The program that runs a trial as a whole: `trial.run(key)`, with the key of each number.
+    """The program that runs a trial as a whole: trial i is `trial.run(nrjax.trial_key(key, i))`.
 
     For what is no single interaction, such as a session of many mechanisms under one budget
-    (`nrjax.counts.CountRelease`). Its results are a dict of arrays by the names of the NamedTuple
-    that `run` returns; trial i is `trial.run(nrjax.trial_key(key, i))`.
+    (`nrjax.counts.CountRelease`). Results are named by the NamedTuple that `run` returns.
 
-    Args:
-        trial: a pytree with a method `run`; its fields that are no arrays are part of the program.
-        chunk: trials at a time.
-        batching: tile (None: 256) and devices. A tile of trials goes on until its last one has
-            ended; lanes are not refilled, so that `lanes` and `inner_steps` play no part.
-        fields: which of the names are kept; None for all.
-        derived: what else is kept of what `run` returned, as in `outcomes`.
-
-    Raises:
-        ValueError: `chunk` is not a positive integer.
+    As `outcomes`, but that `fields` None keeps all names, and of `batching` only tile (None: 256)
+    and devices count: a tile of trials goes on until its last one has ended.
     """
-    batching = Batching() if batching is None else batching
-    chunk = check_count("chunk", chunk, 1)
-    tile = _SESSIONS if batching.tile is None else batching.tile
-    kept = None if fields is None else tuple(fields)
-    options = {"tile": tile, "fields": kept, "derived": _derived(derived, kept or ())}
-    return Program(trial, tiles.sessions, chunk, batching, options)
+    batching = batching or Batching()
+    tile = batching.tile or _SESSIONS
+    return _program(trial, tiles.run, chunk, batching, tile, fields, None, derived)
 
 
 def simulate(
@@ -149,7 +138,6 @@ def simulate(
     Trial i draws what `run_until(nrjax.trial_key(key, i), interaction)` does; the two are compiled
     apart and may differ in the last bits. It depends on the key and its number alone, bit for bit,
     not on how many trials, chunks, lanes or devices there are (one backend, CPU type and jaxlib).
-    So two calls with one key share their random bits, whatever else differs between them.
 
     Args:
         key: the study's key; calls that are to be independent need keys of their own, as from
@@ -169,15 +157,20 @@ def simulate(
         ValueError: an argument is out of range.
     """
     check(isinstance(interaction, Interaction), "interaction", interaction, "a nrjax.Interaction")
-    batching = Batching() if batching is None else batching
     return Outcome(**run_all(key, interaction, trials, first_trial, batching, progress))
 
 
 def run_all(
-    key: Array, trial: Trials, trials: int, first_trial: int, batching: Batching, progress: bool
+    key: Array,
+    trial: Trials,
+    trials: int,
+    first_trial: int,
+    batching: Batching | None,
+    progress: bool,
 ) -> dict[str, Any]:
     """All fields of the outcomes, with progress if that is wanted."""
-    chunk = min(batching.resolve_chunk(trial), check_count("trials", trials, 1))
+    batching = batching or Batching()
+    chunk = min(batching.resolve_chunk(trial), check_integer("trials", trials, 1))
     if not progress:
         return outcomes(trial, chunk, batching=batching).run_all(key, trials, first_trial)
     from nrjax import progress as shown  # needs the extra

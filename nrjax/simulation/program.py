@@ -1,9 +1,10 @@
 """A compiled program that runs trials by their numbers, sharded over devices."""
 
-import copy
+import dataclasses
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -13,35 +14,35 @@ from jax.core import Tracer
 from jax.sharding import Mesh, PartitionSpec
 
 from nrjax._modes import set_aside
-from nrjax._numerics import check
-from nrjax._threefry import written_out
+from nrjax._numerics import check, check_integer
+from nrjax._threefry import with_written_out
 from nrjax.keys import check_key
-from nrjax.simulation.batching import Batching, check_count
-
-_TRIALS = 2**32
-"""Trials are numbered by an unsigned 32-bit integer."""
 
 
-@partial(jax.jit, static_argnames=("work", "mesh", "options", "fast"))
+@partial(jax.jit, static_argnames=("work", "mesh", "options", "meaning", "fast"))
 def _on_devices(
     trial: Any,
     key: Array,
     firsts: Array,
     counts: Array,
     *,
-    work: Any,
+    work: Callable[..., Any],
     mesh: Mesh,
     options: tuple[tuple[str, Any], ...],
-    fast: bool,
+    meaning: str = "",
+    fast: bool = True,
 ) -> Any:
     """`work` on every device, each with its own `firsts` and `counts`; no communication.
 
-    `fast` keys give the same bits (`nrjax._threefry`).
+    What has another `meaning` is traced anew: a function may refer to what has changed since.
     """
+    del meaning
 
     def local(trial: Any, key: Array, first: Array, count: Array) -> Any:
-        own = written_out(key) if fast else key
-        return work(trial, own, first[0], count[0], **dict(options))
+        def by(key: Array) -> Any:
+            return work(trial, key, first[0], count[0], **dict(options))
+
+        return with_written_out(by, key) if fast else by(key)
 
     everywhere, split = PartitionSpec(), PartitionSpec("trials")
     return jax.shard_map(
@@ -63,92 +64,69 @@ def _check_untraced(*given: Any) -> None:
 
 
 def _numbered(trials: int, first_trial: int) -> tuple[int, int]:
-    trials = check_count("trials", trials, 1)
-    first_trial = check_count("first_trial", first_trial, 0)
+    trials = check_integer("trials", trials, 1)
+    first_trial = check_integer("first_trial", first_trial, 0)
     last = first_trial + trials
-    check(last <= _TRIALS, "first_trial + trials", last, "at most 2^32, the number of keys")
+    check(last <= 2**32, "first_trial + trials", last, "at most 2^32, the number of keys")
     return trials, first_trial
 
 
+def share(trials: int, devices: int, unit: int = 1) -> int:
+    """Trials of each device but the last, in whole units."""
+    return -(-trials // (devices * unit)) * unit
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Program:
     """One compiled program that runs any trials of one kind, up to `chunk` at a time.
 
-    From `outcomes`, `paths` or `sessions`; studies that store their results chunk by chunk use it
-    directly.
+    From `montecarlo.outcomes`, `paths` or `sessions`. Programs share a compilation where their
+    trials differ in numbers alone and the rest is equal.
+
+    Attributes:
+        trial: what is run: a pytree.
+        work: what a device does with its share: `work(trial, key, first, count, **options)`, whose
+            results have a leading axis of as many trials for each device.
+        chunk: the most trials at a time.
+        devices: those that share them.
+        options: of `work`, by name; hashable.
+        meaning: what is traced, in a word; JAX knows functions by name, not by what they refer to.
     """
 
-    def __init__(self, trial: Any, work: Any, chunk: int, batching: Batching, options: Any):
-        _check_untraced(trial)
-        given = batching.devices
-        self._devices = list(given) if given is not None else jax.local_devices()
-        self._trial, self._work, self.chunk = trial, work, chunk
-        # Rounded up to whole tiles and powers of two, so that nearby sizes share a program.
-        most, tile = -(-chunk // len(self._devices)), options["tile"]
-        self.capacity = -(-(2 ** (most - 1).bit_length()) // tile) * tile
-        self._fast = True
-        self.options = {"capacity": self.capacity, **options}
+    trial: Any
+    work: Callable[..., Any]
+    chunk: int
+    devices: tuple[Any, ...]
+    options: tuple[tuple[str, Any], ...]
+    meaning: str = ""
+    unit: ClassVar[int] = 1
 
-    def _arguments(self, key: Array, firsts: np.ndarray, counts: np.ndarray) -> tuple[Any, Any]:
-        options = {
-            "work": self._work,
-            "mesh": Mesh(np.array(self._devices), ("trials",)),
-            "options": tuple(self.options.items()),
-            "fast": self._fast,
-        }
-        return (self._trial, key, firsts.astype(np.uint32), counts.astype(np.int32)), options
+    def __post_init__(self):
+        _check_untraced(self.trial)
 
     def _call(
         self, key: Array, firsts: np.ndarray, counts: np.ndarray, action: Any = _on_devices
     ) -> Any:
-        _check_untraced(self._trial, key)
-        arrays, options = self._arguments(key, firsts, counts)
-        with set_aside(options["mesh"]):
-            try:
-                return action(*arrays, **options)
-            except NotImplementedError as error:
-                # `jax.random.poisson` takes no keys but JAX's own, and says so by their name.
-                if not self._fast or "threefry2x32" not in str(error):
-                    raise
-                self._fast = False
-                return action(*arrays, **{**options, "fast": False})
+        key = check_key(key)
+        _check_untraced(key)
+        mesh = Mesh(np.array(self.devices), ("trials",))
+        arrays = (self.trial, key, firsts.astype(np.uint32), counts.astype(np.int32))
+        static = {"work": self.work, "options": self.options, "meaning": self.meaning}
+        with set_aside(mesh):
+            return action(*arrays, mesh=mesh, **static)
 
-    def of(self, trial: Any) -> "Program":
-        """The same for another trial; parts alike in class and shape share a compilation.
-
-        Batches stay as they were chosen for the first one.
-        """
-        other = copy.copy(self)
-        other._trial = trial
-        return other
-
-    @property
-    def trial(self) -> Any:
-        """What is run: a pytree."""
-        return self._trial
+    def _idle(self, key: Array, action: Any = _on_devices) -> Any:
+        """A call for no trials."""
+        none = np.zeros(len(self.devices))
+        return self._call(key, none, none, action)
 
     def compile(self, key: Array) -> None:
         """Compile, by a run of no trials; without it the first `run` compiles."""
-        none = np.zeros(len(self._devices))
-        jax.block_until_ready(self._call(check_key(key), none, none))
+        jax.block_until_ready(self._idle(key))
 
     def prepare(self, key: Array) -> None:
         """Compile without a run, for `compile` to find it done; another thread may do this."""
-        none = np.zeros(len(self._devices))
-        self._call(check_key(key), none, none, _on_devices.lower).compile()
-
-    def _shares(
-        self, trials: int, first_trial: int, unit: int = 1
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """First trial and number of trials of each device; all but the last have whole units."""
-        trials, first_trial = _numbered(trials, first_trial)
-        check(trials <= self.chunk, "trials", trials, f"at most chunk = {self.chunk}")
-        number, share = np.arange(len(self._devices)), self._share(trials, unit)
-        counts = np.clip(trials - number * share, 0, share)
-        # Devices without work get the first trial's number: past 2^32 there is none.
-        return first_trial + np.where(counts > 0, number * share, 0), counts
-
-    def _share(self, trials: int, unit: int) -> int:
-        return -(-trials // (len(self._devices) * unit)) * unit
+        self._idle(key, _on_devices.lower).compile()
 
     def run(self, key: Array, trials: int, first_trial: int = 0) -> Any:
         """Results of `trials` trials from `first_trial` on, at most `chunk` of them.
@@ -159,19 +137,28 @@ class Program:
         Raises:
             ValueError: the numbers are out of range, or `key` is not a key.
         """
-        key = check_key(key)
-        firsts, counts = self._shares(trials, first_trial)
-        results = self._call(key, firsts, counts)
-        kept = np.concatenate(
-            [np.arange(count) + device * self.capacity for device, count in enumerate(counts)]
-        )
-        return jax.tree.map(lambda leaf: np.asarray(leaf)[kept], results)
+        trials, first_trial = _numbered(trials, first_trial)
+        check(trials <= self.chunk, "trials", trials, f"at most chunk = {self.chunk}")
+        number = np.arange(len(self.devices))
+        size = share(trials, len(self.devices), self.unit)
+        counts = np.clip(trials - number * size, 0, size)
+        # Devices without work get the first trial's number: past 2^32 there is none.
+        firsts = first_trial + np.where(counts > 0, number * size, 0)
+        return self._gathered(self._call(key, firsts, counts), counts)
+
+    def _gathered(self, results: Any, counts: np.ndarray) -> Any:
+        """Results of all devices, which had so many trials each, on the host."""
+
+        def rows(leaf: Any) -> np.ndarray:
+            each = leaf.shape[0] // counts.size
+            used = [np.arange(count) + device * each for device, count in enumerate(counts)]
+            return np.asarray(leaf)[np.concatenate(used)]
+
+        return jax.tree.map(rows, results)
 
     def run_all(self, key: Array, trials: int, first_trial: int = 0, progress: Any = None) -> Any:
         """The same for any number of trials, chunk by chunk; `progress` is told of each."""
         trials, first_trial = _numbered(trials, first_trial)
-        if trials <= self.chunk and progress is None:
-            return self.run(key, trials, first_trial)
         whole: Any = None
         begun = time.monotonic()
         for at in range(0, trials, self.chunk):

@@ -1,19 +1,17 @@
 """Summaries of trials that can be merged: counts in fixed bins, exceedances and moments.
 
-A `Sketch` says what to fold; `sketching` folds it on the devices. Counts are whole numbers, so that
-they do not depend on how trials were batched, and they add up. Moments are taken in blocks of
-`BLOCK` trials and merged on the host in float64, in the order of the trials. NaN stands for a trial
-that the variable does not describe; it is counted, and left out.
+A `Sketch` says what to fold; `sketching` folds it on the devices. NaN stands for a trial that the
+variable does not describe; it is counted, and left out.
 """
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jax import Array
 
-from nrjax._numerics import check, concrete, numbers
+from nrjax._numerics import check, check_numbers, concrete
 from nrjax.pytrees import Pytree, static
 from nrjax.simulation.bins import Bins, LogBins, WholeBins
 
@@ -45,10 +43,12 @@ class Fold(Pytree):
     def __post_init__(self):
         if isinstance(self.thresholds, (list, tuple)):
             object.__setattr__(self, "thresholds", np.asarray(self.thresholds, np.float64))
-        number = numbers("thresholds", self.thresholds, "a sequence of numbers")
-        if number is not None:
-            ok = number.ndim == 1 and not np.isnan(number).any()
-            check(ok, "thresholds", self.thresholds, "a sequence of numbers")
+        check_numbers(
+            "thresholds",
+            self.thresholds,
+            lambda number: number.ndim == 1 and not np.isnan(number).any(),
+            "a sequence of numbers",
+        )
 
     @property
     def size(self) -> int:
@@ -89,13 +89,31 @@ class Sketch(Pytree):
             check(len(self.folds) > 0, "folds", self.folds, "of at least one variable")
 
     @property
-    def groups(self) -> dict[str, "Group"]:
-        """Variables that have the same axes, by the beginning of their arrays' names."""
+    def groups(self) -> dict[str, "Sketch"]:
+        """Variables that have the same axes, by the beginning of their arrays' names.
+
+        Counts and moments of a group are packed into one array each.
+        """
         found: dict[str, dict[str, Fold]] = {}
         for name in sorted(self.folds):  # as pytrees order them
             dim = self.folds[name].dim
             found.setdefault("" if dim is None else f"{dim[0]}_", {})[name] = self.folds[name]
-        return {prefix: Group(folds) for prefix, folds in found.items()}
+        return {prefix: Sketch(folds) for prefix, folds in found.items()}
+
+    @property
+    def dim(self) -> tuple[str, int] | None:
+        """The axis after the trials' of the variables of a group, if they have one."""
+        return next(iter(self.folds.values())).dim
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a variable of a group, without its trials."""
+        return () if self.dim is None else (self.dim[1],)
+
+    @property
+    def size(self) -> int:
+        """Counts of all variables."""
+        return sum(fold.size for fold in self.folds.values())
 
     def variables(self, results: dict[str, Array]) -> dict[str, Array]:
         """The variables of these results."""
@@ -105,42 +123,20 @@ class Sketch(Pytree):
         return found
 
 
-class Group(NamedTuple):
-    """Variables whose counts and moments are packed into one array each."""
-
-    folds: Mapping[str, Fold]
-
-    @property
-    def dim(self) -> tuple[str, int] | None:
-        """Their axis after the trials', if they have one."""
-        return next(iter(self.folds.values())).dim
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of a variable without its trials."""
-        return () if self.dim is None else (self.dim[1],)
-
-    @property
-    def size(self) -> int:
-        """Counts of all of them."""
-        return sum(fold.size for fold in self.folds.values())
+_KINDS = {"log": LogBins, "whole": WholeBins}
 
 
 def describe(sketch: Sketch) -> list[dict[str, Any]]:
     """What a sketch keeps, in strict JSON; by it `unpack` knows the places in the arrays."""
     found = []
-    for name in sorted(sketch.folds):
-        fold = sketch.folds[name]
-        thresholds = concrete(fold.thresholds)
-        assert thresholds is not None
+    for name, fold in sorted(sketch.folds.items()):
         bins: dict[str, Any] | None = None
         if fold.bins is not None:
-            kind = "log" if isinstance(fold.bins, LogBins) else "whole"
+            kind = next(kind for kind, made in _KINDS.items() if isinstance(fold.bins, made))
             bins = {"kind": kind, **dataclasses.asdict(fold.bins)}
         dim = None if fold.dim is None else list(fold.dim)
-        found.append(
-            {"variable": name, "bins": bins, "thresholds": thresholds.tolist(), "dim": dim}
-        )
+        thresholds = np.asarray(fold.thresholds).tolist()
+        found.append({"variable": name, "bins": bins, "thresholds": thresholds, "dim": dim})
     return found
 
 
@@ -150,19 +146,13 @@ def described(folds: Sequence[Mapping[str, Any]]) -> Sketch:
     def bins(fields: Mapping[str, Any] | None) -> Bins | None:
         if fields is None:
             return None
-        kind = {"log": LogBins, "whole": WholeBins}[fields["kind"]]
-        return kind(**{name: value for name, value in fields.items() if name != "kind"})
+        given = dict(fields)
+        return _KINDS[given.pop("kind")](**given)
 
-    return Sketch(
-        {
-            one["variable"]: Fold(
-                tuple(one["thresholds"]),
-                bins(one["bins"]),
-                None if one["dim"] is None else (one["dim"][0], one["dim"][1]),
-            )
-            for one in folds
-        }
-    )
+    def fold(one: Mapping[str, Any]) -> Fold:
+        return Fold(one["thresholds"], bins(one["bins"]), one["dim"] and tuple(one["dim"]))
+
+    return Sketch({one["variable"]: fold(one) for one in folds})
 
 
 def merge_moments(parts: np.ndarray) -> np.ndarray:

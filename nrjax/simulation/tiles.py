@@ -3,7 +3,6 @@
 Whole paths, and sessions that run by themselves. Trials of a stopping loop are in `lanes`.
 """
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import jax
@@ -11,9 +10,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from nrjax import engine
-from nrjax.interaction import Interaction
 from nrjax.keys import trial_key
-from nrjax.simulation.lanes import Derived
+from nrjax.simulation.lanes import Derived, kept_of
 
 
 class Session(Protocol):
@@ -24,53 +22,29 @@ class Session(Protocol):
         ...
 
 
-def paths(
-    trial: Interaction,
+def run(
+    trial: Any,
     key: Array,
     first: Array,
     count: Array,
     *,
     tile: int,
     capacity: int,
-    length: int,
-    fields: tuple[str, ...],
-    derived: Derived = (),
+    fields: tuple[str, ...] | None,
+    derived: Derived,
+    length: int | None = None,
 ) -> dict[str, Any]:
-    """Whole paths of trials `first` to `first + count`, a tile at a time."""
+    """Results of trials `first` to `first + count`, in `capacity` rows, the rest of them unset.
+
+    Of an interaction whole paths of `length` steps; without it `trial` is a session. `fields` None
+    are all.
+    """
 
     def one(number: Array) -> dict[str, Any]:
-        records = engine.path(trial, trial_key(key, first + number), length)
-        kept = {name: getattr(records, name) for name in fields}
-        return kept | {name: jnp.asarray(function(records)) for name, function in derived}
+        own = trial_key(key, first + number)
+        result = trial.run(own) if length is None else engine.path(trial, own, length)
+        return kept_of(result, fields or result._fields, derived)
 
-    return _by_tiles(one, count, tile, capacity)
-
-
-def sessions(
-    trial: Session,
-    key: Array,
-    first: Array,
-    count: Array,
-    *,
-    tile: int,
-    capacity: int,
-    fields: tuple[str, ...] | None = None,
-    derived: Derived = (),
-) -> dict[str, Any]:
-    """Results of trials `first` to `first + count` that run by themselves, a tile at a time."""
-
-    def one(number: Array) -> dict[str, Any]:
-        result = trial.run(trial_key(key, first + number))
-        kept = {name: getattr(result, name) for name in fields or result._fields}
-        return kept | {name: jnp.asarray(function(result)) for name, function in derived}
-
-    return _by_tiles(one, count, tile, capacity)
-
-
-def _by_tiles(
-    one: Callable[[Array], dict[str, Any]], count: Array, tile: int, capacity: int
-) -> dict[str, Any]:
-    """`one` of the numbers below `count`, `tile` at a time; `capacity` rows, the rest unset."""
     blank = jax.eval_shape(one, jnp.uint32(0))
     buffers = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), blank)
 

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import check, concrete, exact_float, float_dtype, numbers
 from nrjax.keys import Role, check_key, role_key, step_key
-from nrjax.stopping._thresholds import ThresholdRule
+from nrjax.stopping.thresholds import ThresholdRule
 from nrjax.types import Status, StoppingRule
 
 
@@ -21,7 +21,6 @@ class FirstYes(NamedTuple):
     step: Array
     """Number of the last query that was answered, from 0; -1 if none was. int32."""
     cost: Array
-    """What the answers cost."""
     status: Array
     """`Status.STOPPED` (a yes), `EXHAUSTED` (only noes), `NAN_UTILITY` (a query was NaN, which a
     private rule has no price for: infinite), or the rule's own failure. int32."""
@@ -47,16 +46,15 @@ def first_yes(
     Args:
         key: one key.
         rule: the rule, for one trial.
-        utilities: values of the queries on the private data, shape (steps,), steps > 0. Of numbers
-            (lists, NumPy arrays) the thresholds are subtracted on the host, so that counts beyond
-            2^24 lose nothing in float32; traced integers beyond it count as NaN. So do floats that
-            float32 does not hold to a thousandth of the sensitivity, where thresholds are traced.
+        utilities: values of the queries on the private data, shape (steps,), steps > 0. From
+            numbers (lists, NumPy arrays) thresholds are subtracted on the host, so that large
+            counts lose nothing in float32; traced integers beyond 2^24 count as NaN, as do floats
+            not held to a thousandth of the sensitivity, where thresholds are traced.
         epsilons: for rules that follow the releases' epsilon: that at each step, same shape.
 
     Raises:
-        ValueError: the shapes do not fit each other, or the sequence is longer than the rule's
-            thresholds; where concrete, a value is NaN or the epsilons are not what the rule can
-            follow. Under a trace the last two are the result's status.
+        ValueError: shapes or lengths do not fit; where concrete, a value is NaN or the epsilons are
+            not what the rule can follow. Under a trace these two are the result's status.
     """
     utilities = np.asarray(utilities) if isinstance(utilities, (list, tuple)) else utilities
     epsilons = np.asarray(epsilons) if isinstance(epsilons, (list, tuple)) else epsilons
@@ -99,8 +97,8 @@ def _resolved(
 ) -> tuple[ThresholdRule, Array]:
     """Utilities in the dtype, NaN where a cast may move them by more than Delta/1024.
 
-    The rule, which gets that much more sensitivity, has thresholds that are traced: from numbers
-    they would be subtracted first.
+    The rule gets that much more sensitivity. Its thresholds are traced: numbers would be
+    subtracted first.
     """
     sensitivity = rule.sensitivity
     exact = utilities.astype(dtype).astype(utilities.dtype) == utilities

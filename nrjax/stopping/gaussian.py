@@ -15,7 +15,7 @@ from scipy.special import log_ndtr, logsumexp
 from nrjax._numerics import check, check_integer, concrete, float_dtype
 from nrjax.keys import step_key
 from nrjax.pytrees import static
-from nrjax.stopping._thresholds import ThresholdRule
+from nrjax.stopping.thresholds import ThresholdRule
 
 # Machine epsilons by which costs are rounded up: the casts of the parameters, and the grain of the
 # noise.

@@ -20,10 +20,9 @@ class Backend(BackendEntrypoint):
     ) -> xarray.Dataset:
         """One pass of a case: `group` is "case/pass", or "case" for its outcomes."""
         store = Store.open(os.fspath(filename_or_obj))
-        names = [f"{case}/{one}" for case, about in store.cases.items() for one in about.passes]
-        known = group if group is None or "/" in group else f"{group}/outcome"
+        names = [f"{case}/{one}" for case, one, _ in store.passes()]
+        known = f"{group}/outcome" if group in store.cases else str(group)
         check(known in names, "group", group, f"one of {names}")
-        assert known is not None
         return store.read(*known.split("/")).drop_vars(drop_variables or [])
 
     def open_groups_as_dict(
@@ -32,17 +31,10 @@ class Backend(BackendEntrypoint):
         """All passes of all cases, for `xarray.open_datatree`."""
         store = Store.open(os.fspath(filename_or_obj))
         found = {"/": xarray.Dataset(attrs=dict(store.settings.get("settings", {})))}
-        for case, about in store.cases.items():
-            for one in about.passes:
-                dataset = store.read(case, one)
-                found[f"/{case}/{one}"] = dataset.drop_vars(drop_variables or [])
+        for case, one, _ in store.passes():
+            found[f"/{case}/{one}"] = store.read(case, one).drop_vars(drop_variables or [])
         return found
 
     def open_datatree(self, filename_or_obj: Any, **options: Any) -> xarray.DataTree:
         """The same as a tree."""
         return xarray.DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
-
-    def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Never: a folder may be anything."""
-        del filename_or_obj
-        return False

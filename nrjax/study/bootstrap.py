@@ -1,10 +1,10 @@
-"""Bootstrap intervals of quantiles: trials are resampled, the same ones for all cases.
+"""Bootstrap intervals of quantiles.
 
-Cases share their random numbers, so resampling trials and not cases on their own keeps what they
-have in common, and differences between cases get paired intervals.
+One seed draws the same trials of every case. Cases share their random numbers, so this keeps what
+they have in common, and differences between cases get paired intervals.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,43 +13,28 @@ _WORK = 10**8
 
 
 def resampled_quantiles(
-    samples: Mapping[str, np.ndarray], percents: Sequence[int], *, seed: int = 0
-) -> dict[str, np.ndarray]:
+    values: np.ndarray, percents: Sequence[int], *, seed: int = 0
+) -> np.ndarray:
     """Order-statistic quantiles of resampled trials (Efron 1979).
 
     Args:
-        samples: values by case, each of shape (trials,), infinite ones included, no NaN.
+        values: of each trial, shape (trials,), infinite ones included, no NaN.
         percents: which quantiles, each in (0, 100].
         seed: of the resampling.
 
     Returns:
-        By case, shape (resamples, len(percents)): 2000 resamples, or as many as draw 1e8 trials
-        in all, but no fewer than 100.
-
-    Raises:
-        ValueError: the cases differ in their number of trials.
+        Shape (resamples, len(percents)): 2000 resamples, or as many as draw 1e8 trials in all, but
+        no fewer than 100.
     """
-    sizes = {values.size for values in samples.values()}
-    if not sizes:
-        return {}
-    if len(sizes) > 1:
-        raise ValueError(f"samples have {sorted(sizes)} trials: must have the same number")
-    (trials,) = sizes
-    resamples = int(np.clip(_WORK // trials, 100, 2000))
+    trials, rng = values.size, np.random.default_rng(seed)
     ranks = np.array([-(-percent * trials // 100) for percent in percents])
-    values = np.stack(list(samples.values()))
-    order = np.argsort(values, axis=1)
-    ordered = np.take_along_axis(values, order, axis=1)
-    found = np.empty((resamples, len(samples), ranks.size))
-    # All cases in one search: each counts on from where the one before it ends.
-    before = np.arange(len(samples))[:, None]
-    rng = np.random.default_rng(seed)
-    for number in range(resamples):
+    order = np.argsort(values)
+    found = np.empty((int(np.clip(_WORK // trials, 100, 2000)), ranks.size))
+    for quantiles in found:
         times_drawn = np.bincount(rng.integers(trials, size=trials), minlength=trials)
-        counts = np.cumsum(times_drawn[order].ravel())
-        position = np.searchsorted(counts, before * trials + ranks) - before * trials
-        found[number] = np.take_along_axis(ordered, position, axis=1)
-    return {name: found[:, place] for place, name in enumerate(samples)}
+        up_to = np.cumsum(times_drawn[order])
+        quantiles[:] = values[order[np.searchsorted(up_to, ranks)]]
+    return found
 
 
 def interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float] | None:

@@ -10,19 +10,21 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import pickle
 import queue
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import jax
 from jax import Array
 
 from nrjax.study import identity, machine
-from nrjax.study.filling import Plans, Progress, programs
+from nrjax.study.filling import Computed, Pending, Plans, Task, programs
 from nrjax.study.store import Store
 
 FROM_FILES = "nrjax_study_"
@@ -34,87 +36,60 @@ _AHEAD = 3
 _DEATHS = 3
 """Times that a chunk is sent again after the scheduler has given it up."""
 
-_PATIENCE = 10.0
-"""Seconds, at least, after which the last chunks are also sent to workers that have nothing to do;
-or so many times the longest chunk: whatever comes first."""
-
-_SLOWER = 4.0
+_PATIENCE, _SLOWER = 10.0, 4.0
+"""Seconds, and times the longest chunk, that must have passed without a result before the last
+chunks are also sent to workers that have nothing to do."""
 
 
-class Task(NamedTuple):
-    """One chunk of a pass of a case."""
-
-    case: str
-    name: str
-    chunk: int
-    first: int
-    trials: int
-
-
-class Done(NamedTuple):
-    """What a worker has made of it."""
-
-    arrays: dict[str, Any]
-    seconds: float
-    compiling: float
-
-
-def fill_by_workers(
-    store: Store, key: Array, plans: Plans, client: Any, progress: Progress | None = None
-) -> None:
-    """As `filling.fill`, on the workers of a Dask cluster.
-
-    Args:
-        store: where the results go; this process alone writes there.
-        key: the study's key.
-        plans: what is run.
-        client: a `dask.distributed.Client`.
-        progress: told of every chunk.
+def by_workers(
+    client: Any, store: Store, key: Array, plans: Plans, pending: Pending, progress: Any
+) -> Computed:
+    """As `filling.here`, on the workers of a `dask.distributed.Client`.
 
     Raises:
-        ValueError: a worker has another version, processor or precision, with which other bits
-            would come out.
+        ValueError: on a worker other bits would come out, and why.
         ConnectionError: a chunk has ended several workers, or the scheduler is gone.
-        StoreBusyError, StoreError, OSError: as `Store.writer` and `Writer.write`.
     """
-    with store.writer() as writer:
-        tasks = [
-            Task(case, name, chunk, span.start, span.stop - span.start)
-            for case in plans
-            for name in plans[case]
-            for chunk in writer.pending(case, name)
-            for span in [store.layout_of(case, name).span(chunk)]
-        ]
-        if not tasks:
-            return
-        whole = sum(one.trials for case in store.cases.values() for one in case.passes.values())
+    tasks = [task for some in pending.values() for task in some]
+    if not tasks:
+        return
+    if progress is not None:
+        whole = sum(layout.trials for _, _, layout in store.passes())
+        missing = sum(task.trials for task in tasks)
+        progress.begin("all cases", "on the cluster", whole, whole - missing)
+    facts = {name: store.settings[name] for name in identity.circumstances()}
+    before = time.monotonic()
+    data = packed(plans, key, store.settings["fingerprints"])
+    for done in _dealt(client, data, facts, tasks):
+        yield done
+        before, begun = time.monotonic(), before
         if progress is not None:
-            missing = sum(task.trials for task in tasks)
-            progress.begin("all cases", "on the cluster", whole, whole - missing)
-        data = packed(plans, key)
-        facts = {name: store.settings[name] for name in identity.circumstances()}
-        before = time.monotonic()
-        for task, done in _dealt(client, data, facts, tasks):
-            layout = store.layout_of(task.case, task.name)
-            kept = {name: done.arrays[name] for name in layout.variables}
-            writer.write(task.case, task.name, task.chunk, kept, done.seconds, done.compiling)
-            before, begun = time.monotonic(), before
-            if progress is not None:
-                progress.advance(task.trials, before - begun)
+            progress.advance(done[0].trials, before - begun)
 
 
-def packed(plans: Plans, key: Array) -> bytes:
-    """What a worker needs, code of one's own from a file or a notebook included."""
+def packed(plans: Plans, key: Array, fingerprints: Mapping[str, Any]) -> bytes:
+    """What a worker needs, code of one's own from a file or a notebook included.
+
+    Raises:
+        ValueError: something of it cannot be sent.
+    """
     cloudpickle = _cloudpickle()
-    for name, module in list(sys.modules.items()):
-        if name.startswith(FROM_FILES):
-            cloudpickle.register_pickle_by_value(module)
-    return cloudpickle.dumps((plans, jax.random.key_data(key)))
+    files = {name: getattr(one, "__file__", None) for name, one in list(sys.modules.items())}
+    own = {Path(file).parent for name, file in files.items() if file and _is_own(name)}
+    for name, file in files.items():  # with what they import from beside them
+        if _is_own(name) or (file and Path(file).parent in own):
+            cloudpickle.register_pickle_by_value(sys.modules[name])
+    try:
+        return cloudpickle.dumps((plans, jax.random.key_data(key), fingerprints))
+    except (TypeError, AttributeError, pickle.PicklingError) as error:
+        raise ValueError(f"study: must be of what can be sent to workers ({error})") from error
 
 
-def _dealt(
-    client: Any, data: bytes, facts: Mapping[str, Any], tasks: list[Task]
-) -> Iterator[tuple[Task, Done]]:
+def _is_own(name: str) -> bool:
+    return name.startswith(FROM_FILES)
+
+
+def _dealt(client: Any, data: bytes, facts: Mapping[str, Any], tasks: list[Task]) -> Computed:
     """The chunks in the order in which they are done, a few at a time on their way."""
     from distributed.scheduler import KilledWorker
 
@@ -124,6 +99,7 @@ def _dealt(
     waiting, deaths = list(reversed(tasks)), Counter[Task]()
     under_way: dict[Any, Task] = {}
     missing, longest, last = set(tasks), 0.0, time.monotonic()
+    ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def submit(task: Task, study: Any, **options: Any) -> None:
         name = f"nrjax-{task.case}-{task.name}-{task.first}-{time.time_ns()}"
@@ -131,7 +107,6 @@ def _dealt(
         under_way[future] = task
         future.add_done_callback(ended.put)
 
-    ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
     try:
         while missing:
             room = _AHEAD * max(1, sum(client.nthreads().values())) - len(under_way)
@@ -142,46 +117,40 @@ def _dealt(
             except queue.Empty:
                 late = time.monotonic() - last > max(_PATIENCE, _SLOWER * longest)
                 if late and not waiting:
-                    for task in _held_up(client, under_way, missing):
+                    idle = [worker for worker, keys in client.processing().items() if not keys]
+                    copies = Counter(task for task in under_way.values() if task in missing)
+                    once = [task for task, count in copies.items() if count == 1]
+                    for task in once[: len(idle)]:
                         # With the study itself: what it was sent to may be frozen.
-                        submit(task, data, workers=_idle(client))
+                        submit(task, data, workers=idle)
                     last = time.monotonic()
                 continue
             task, last = under_way.pop(future), time.monotonic()
             if task not in missing:
                 continue
+            made = None
             if future.status == "finished":
-                done = future.result()
+                with contextlib.suppress(TimeoutError):  # its worker may be frozen since then
+                    made = future.result(timeout=6 * _PATIENCE)
+            if made is not None:
                 missing.discard(task)
-                longest = max(longest, done.seconds)
-                yield task, done
-                continue
-            if task in under_way.values():  # the same chunk is with another worker
-                continue
-            error = future.exception() if future.status == "error" else None
-            if error is not None and not isinstance(error, KilledWorker):
-                raise error
-            deaths[task] += 1
-            if deaths[task] > _DEATHS:
-                raise ConnectionError(
-                    f"chunk {task.chunk} of {task.case}/{task.name} has ended several workers, one "
-                    "after another; what is done is kept: see their logs (too little memory?)"
-                ) from error
-            waiting.append(task)
+                longest = max(longest, made[1])
+                yield task, *made
+            elif task not in under_way.values():  # else the same chunk is with another worker
+                error = future.exception() if future.status == "error" else None
+                if error is not None and not isinstance(error, KilledWorker):
+                    raise error
+                deaths[task] += 1
+                if deaths[task] > _DEATHS:
+                    raise ConnectionError(
+                        f"chunk {task.chunk} of {task.case}/{task.name} has ended several workers, "
+                        "one after another; what is done is kept: see their logs (too little "
+                        "memory?)"
+                    ) from error
+                waiting.append(task)
     finally:
         client.cancel([*under_way], force=True)
         sent.release()
-
-
-def _idle(client: Any) -> list[str]:
-    """Workers that have nothing to do."""
-    return [address for address, keys in client.processing().items() if not keys]
-
-
-def _held_up(client: Any, under_way: Mapping[Any, Task], missing: set[Task]) -> list[Task]:
-    """Chunks that others might take over, no more than there are workers without work."""
-    once = [task for task, copies in Counter(under_way.values()).items() if copies == 1]
-    return [task for task in once if task in missing][: len(_idle(client))]
 
 
 def _study_data(data: bytes) -> bytes:
@@ -195,18 +164,16 @@ _MADE: dict[str, tuple[Any, Any]] = {}
 """The programs and the key of the last study that this process has worked for, by its digest."""
 
 
-def run_chunk(data: bytes, digest: str, facts: Mapping[str, Any], task: Task) -> Done:
-    """One chunk, in a worker.
-
-    Raises:
-        ValueError: other bits would come out here, and why.
-    """
+def run_chunk(
+    data: bytes, digest: str, facts: Mapping[str, Any], task: Task
+) -> tuple[dict[str, Any], float, float]:
+    """One chunk, in a worker; ValueError if other bits would come out here, and why."""
     from distributed import get_worker
 
     with _LOCK:
         worker = get_worker()
         machine.prepare_jax(worker.state.nthreads)
-        found = identity.differences(facts, identity.circumstances())
+        found = identity.differences(facts)
         if found:
             raise ValueError(
                 f"worker {worker.address} cannot take part, where other bits would come out: "
@@ -214,15 +181,21 @@ def run_chunk(data: bytes, digest: str, facts: Mapping[str, Any], task: Task) ->
             )
         begun = time.perf_counter()
         if digest not in _MADE:
-            plans, bits = _cloudpickle().loads(data)
+            plans, bits, stated = _cloudpickle().loads(data)
+            # An older module of one's own may still be imported here.
+            if identity.fingerprints(plans) != stated:
+                raise ValueError(
+                    f"worker {worker.address} cannot take part: it has other code of the study, or "
+                    "of nrjax, than the client; start it again"
+                )
             _MADE.clear()
-            _MADE[digest] = programs(plans), jax.random.wrap_key_data(bits)
+            _MADE[digest] = programs(plans, stated), jax.random.wrap_key_data(bits)
         made, key = _MADE[digest]
         program = made[task.case, task.name]
         program.compile(key)
         compiled = time.perf_counter()
         arrays = program.run(key, task.trials, task.first)
-        return Done(arrays, time.perf_counter() - compiled, compiled - begun)
+        return arrays, time.perf_counter() - compiled, compiled - begun
 
 
 def _cloudpickle() -> Any:
@@ -241,8 +214,7 @@ def connected(scheduler: str | None, workers: int | None) -> Iterator[Any]:
     """A client of a cluster: the scheduler's, or one of so many processes here; or None.
 
     Raises:
-        OSError: there is no scheduler at that address.
-        ModuleNotFoundError: the extra `cluster` is not installed.
+        OSError, ModuleNotFoundError: no scheduler is at that address, or Dask not installed.
     """
     if scheduler is None and workers is None:
         yield None
@@ -250,26 +222,21 @@ def connected(scheduler: str | None, workers: int | None) -> Iterator[Any]:
     _cloudpickle()
     from distributed import Client, LocalCluster
 
-    if scheduler is not None:
-        try:
-            client = Client(scheduler, timeout="30s")
-        except (OSError, ValueError) as error:
-            raise OSError(
-                f"scheduler = {scheduler!r}: must be the address of a Dask scheduler that can be "
-                f"reached from here, such as tcp://node1:8786 ({error})"
-            ) from error
-        with client:
-            yield client
-        return
-    assert workers is not None
-    threads = max(1, machine.cores() // workers)
-    with (
-        LocalCluster(
-            n_workers=workers,
-            threads_per_worker=threads,
-            dashboard_address=":0",
-            silence_logs=logging.CRITICAL,
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
+    with contextlib.ExitStack() as stack:
+        if workers is None:
+            try:
+                client = Client(scheduler, timeout="30s")
+            except (OSError, ValueError) as error:
+                raise OSError(
+                    f"scheduler = {scheduler!r}: must be the address of a Dask scheduler that can "
+                    f"be reached from here, such as tcp://node1:8786 ({error})"
+                ) from error
+        else:
+            cluster = LocalCluster(
+                n_workers=workers,
+                threads_per_worker=max(1, machine.cores() // workers),
+                dashboard_address=":0",
+                silence_logs=logging.CRITICAL,
+            )
+            client = Client(stack.enter_context(cluster))
+        yield stack.enter_context(client)

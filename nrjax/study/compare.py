@@ -9,7 +9,7 @@ import numpy as np
 from nrjax._numerics import check
 from nrjax.study.bootstrap import interval
 from nrjax.study.distribution import Distribution, Sample
-from nrjax.study.intervals import band_width, binomial_interval
+from nrjax.study.intervals import binomial_interval
 
 if TYPE_CHECKING:
     from nrjax.study.results import Results
@@ -25,24 +25,18 @@ class Share(NamedTuple):
 class Dominance(NamedTuple):
     """Two distribution functions, all of them at once (95 %, Dvoretzky-Kiefer-Wolfowitz).
 
-    Each is within half of `band` of what was found, so that a difference of more than `band` is
-    one of the laws themselves, wherever it is.
+    A difference of more than `band` is one of the laws themselves, wherever it is.
     """
 
     ahead: float
-    """The most by which the first function is above the second: trials of the first case that are
-    below a number more often than those of the second."""
+    """The most by which the first function is above the second: the first case is smaller there."""
     behind: float
     """The most by which it is below."""
     band: float
 
     @property
     def verdict(self) -> str:
-        """The first law is stochastically "smaller" or "larger", as far as the trials can tell.
-
-        Or "crossing": each is ahead somewhere, so that neither dominates; "undecided": nowhere do
-        they differ by more than chance.
-        """
+        """Of the first law: stochastically "smaller", "larger", "crossing" or "undecided"."""
         ahead, behind = self.ahead > self.band, self.behind > self.band
         if ahead and behind:
             return "crossing"
@@ -61,8 +55,8 @@ class Comparison(NamedTuple):
     median_difference: float
     """Of the medians, the first minus the second."""
     median_interval: tuple[float, float] | None
-    """By a paired bootstrap; None, too, where it is infinite minus infinite, and where trials have
-    no value, such as the shortfall of those that did not stop."""
+    """By a paired bootstrap; None where it is undefined: infinite minus infinite, or trials that
+    have no value, such as the shortfall of those that did not stop."""
     difference: Distribution | None
     """Of the differences trial by trial; those of two infinite values are left out."""
     smaller: Share | None
@@ -75,17 +69,17 @@ class Comparison(NamedTuple):
 
     def __str__(self) -> str:
         first, second = self.cases
-        lines = [
-            f"{self.quantity} of {first} against {second}:",
-            f"  medians {self.medians[0]:.4g} and {self.medians[1]:.4g}"
-            + _spanned("difference", self.median_difference, self.median_interval),
-        ]
-        if self.smaller is not None and self.larger is not None:
-            lines += [
-                f"  {name} in {share.value:.1%} of the trials ({share.interval[0]:.1%} to "
-                f"{share.interval[1]:.1%})"
-                for name, share in (("smaller", self.smaller), ("larger", self.larger))
-            ]
+        medians = f"  medians {self.medians[0]:.4g} and {self.medians[1]:.4g}"
+        if self.median_interval is not None:
+            low, high = self.median_interval
+            medians += f", difference {self.median_difference:.3g} (95 %: {low:.3g} to {high:.3g})"
+        lines = [f"{self.quantity} of {first} against {second}:", medians]
+        for name, share in (("smaller", self.smaller), ("larger", self.larger)):
+            if share is not None:
+                low, high = share.interval
+                lines.append(
+                    f"  {name} in {share.value:.1%} of the trials ({low:.1%} to {high:.1%})"
+                )
         words = {
             "smaller": f"{first} is stochastically smaller, as far as these trials tell",
             "larger": f"{first} is stochastically larger, as far as these trials tell",
@@ -100,44 +94,26 @@ class Comparison(NamedTuple):
 
 def accuracy_note(met: tuple[float | None, float | None]) -> str:
     """What must be said beside two epsilons that bought different accuracies."""
-    first, second = ("no goal" if one is None else f"{one:.3g}" for one in met)
-    if None not in met:
-        first, second = (f"{100 * one:.3g} %" for one in met if one is not None)
+    first, second = ("no goal" if one is None else f"{100 * one:.3g} %" for one in met)
     return f"not of the same accuracy: the goal was met in {first} and {second} of the trials"
-
-
-def _spanned(name: str, value: float, ends: tuple[float, float] | None) -> str:
-    if ends is None:
-        return ""
-    return f", {name} {value:.3g} (95 %: {ends[0]:.3g} to {ends[1]:.3g})"
 
 
 def compared(results: Results, first: str, second: str, quantity: str) -> Comparison:
     """As `Results.compare`."""
-    for name in (first, second):
-        check(name in results.cases, "case", name, f"one of {sorted(results.cases)}")
     laws = [results.distribution(name, quantity) for name in (first, second)]
     right = "one that both cases have: without a guarantee there is no epsilon"
     check(None not in laws, "quantity", quantity, right)
     one, other = (law for law in laws if law is not None)
     medians = one.quantile(50), other.quantile(50)
-    ends = difference = smaller = larger = None
+    ends, paired = None, (None, None, None)
     if results.keeps_trials(first) and results.keeps_trials(second):
-        difference, smaller, larger = _paired(results, first, second, quantity)
+        paired = _paired(results, first, second, quantity)
         ends = interval_of(results, first, second, quantity)
     with np.errstate(invalid="ignore"):  # infinite medians have no difference
         apart = float(np.subtract(*medians))
+    shares = met(results, first), met(results, second)
     return Comparison(
-        (first, second),
-        quantity,
-        medians,
-        apart,
-        ends,
-        difference,
-        smaller,
-        larger,
-        _dominance(one, other),
-        (met(results, first), met(results, second)),
+        (first, second), quantity, medians, apart, ends, *paired, _dominance(one, other), shares
     )
 
 
@@ -152,11 +128,11 @@ def interval_of(
 
     None where a difference is undefined, and where trials were not kept.
     """
-    drawn = [results.resampled(name, quantity) for name in (first, second)]
-    if any(one is None for one in drawn):
+    one, other = (results.resampled(name, quantity) for name in (first, second))
+    if one is None or other is None:
         return None
     with np.errstate(invalid="ignore"):
-        parts = [one[:, 2] - one[:, 0] if spread else one[:, 1] for one in drawn if one is not None]
+        parts = [q[:, 2] - q[:, 0] if spread else q[:, 1] for q in (one, other)]
         return interval(parts[0] - parts[1])
 
 
@@ -164,8 +140,7 @@ def met(results: Results, case: str) -> float | None:
     """Share of all trials that stopped with the goal reached; None without a goal."""
     if results.goal(case) is None or (statuses := results.statuses(case)) is None:
         return None
-    shortfall = results.distribution(case, "shortfall")
-    assert shortfall is not None
+    shortfall = results.law(case, "shortfall")
     return (shortfall.trials - int(shortfall.count_above(0))) / sum(statuses.values())
 
 
@@ -175,20 +150,23 @@ def _paired(
     values = [results.values(name, quantity) for name in (first, second)]
     one, other = (np.asarray(each, np.float64) for each in values)
     right = f"a number of every trial of both cases, so that they pair; {quantity!r} is not"
-    check(one.shape == other.shape and one.ndim == 1, "quantity", quantity, right)
+    whole = one.shape == other.shape == (results.trials,)
+    check(whole, "quantity", quantity, right)
     with np.errstate(invalid="ignore"):
         apart = one - other
-    shares = []
-    for count in (int(np.sum(one < other)), int(np.sum(one > other))):
-        shares.append(Share(count / one.size, binomial_interval(count, one.size)))
-    return Sample(apart[~np.isnan(apart)]), shares[0], shares[1]
+
+    def share(holds: np.ndarray) -> Share:
+        count = int(np.sum(holds))
+        return Share(count / one.size, binomial_interval(count, one.size))
+
+    return Sample(apart[~np.isnan(apart)]), share(one < other), share(one > other)
 
 
 def _dominance(one: Distribution, other: Distribution) -> Dominance:
     # Each at 97.5 %, for both to hold at 95 % whatever their dependence (union bound).
-    band = band_width(one.trials, 0.975) + band_width(other.trials, 0.975)
+    band = one.band(0.975) + other.band(0.975)
     points = np.union1d(one.points(100_000), other.points(100_000))
-    if not points.size:
-        return Dominance(0.0, 0.0, band)
-    apart = one.below(points) - other.below(points)
-    return Dominance(float(max(apart.max(), 0.0)), float(max(-apart.min(), 0.0)), band)
+    # A point of one case may be within a bin of the other: only what is sure there counts.
+    (least, most), (others, others_most) = (law.below_within(points) for law in (one, other))
+    ahead, behind = least - others_most, others - most
+    return Dominance(ahead.max(initial=0.0), behind.max(initial=0.0), band)

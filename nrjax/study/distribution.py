@@ -4,8 +4,6 @@ What is asked of it does not depend on whether the trials were kept (`Sample`) o
 histograms (`nrjax.study.sketched`): `Results.distribution` gives whichever a store holds.
 """
 
-import abc
-import functools
 from typing import Any
 
 import numpy as np
@@ -17,52 +15,72 @@ _BLOCK = 1 << 20
 """Values at a time whose squares are summed, so that there is no second array of all."""
 
 
-class Distribution(abc.ABC):
+class Distribution:
     """Of the values of one variable over some trials; infinite values are values.
 
-    A kind of distribution says what is abstract here; everything else follows. Intervals hold for
-    every law: those of quantiles are order statistics, those of shares exact, the band is that of
-    Dvoretzky, Kiefer and Wolfowitz. Only the mean's is approximate.
+    It is a histogram: bins whose counts are exact, each closed above, or a single value. Intervals
+    hold for every law: those of quantiles are order statistics, those of shares exact, the band is
+    that of Dvoretzky, Kiefer and Wolfowitz. Only the mean's is approximate.
     """
 
-    @property
-    @abc.abstractmethod
-    def trials(self) -> int:
-        """How many values there are."""
+    trials: int
+    """How many values there are."""
+    resolution: float
+    """Relative width within which values are known; 0 where they are known exactly."""
+    mean: float
+    """In float64; infinite if a value is, NaN without values."""
+    std: float
+    """Standard deviation of the values, divisor `trials`; infinite if a value is."""
+    _histogram: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+    """Lower and upper ends of the bins, rising, and how many values are in each or before it."""
+    _ends: tuple[float, float]
+    """The smallest and the largest finite value."""
+    _infinite: tuple[int, int]
+    """How many values are minus infinite, and infinite."""
 
     @property
-    @abc.abstractmethod
-    def resolution(self) -> float:
-        """Relative width within which values are known; 0 where they are known exactly."""
+    def _bins(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        if self._histogram is None:
+            raise ValueError("of this variable only moments were kept: there are no quantiles")
+        return self._histogram
 
-    @property
-    @abc.abstractmethod
-    def mean(self) -> float:
-        """In float64; infinite if a value is, NaN without values."""
-
-    @property
-    @abc.abstractmethod
-    def std(self) -> float:
-        """Standard deviation of the values, divisor `trials`; infinite if a value is."""
-
-    @abc.abstractmethod
     def order_statistic(self, rank: int) -> tuple[float, float]:
         """Where the value of a rank (from 1) lies: not below the first, not above the second."""
+        lower, upper, up_to = self._bins
+        check(1 <= rank <= self.trials, "rank", rank, f"from 1 to {self.trials}")
+        if rank <= self._infinite[0]:
+            return -np.inf, -np.inf
+        if rank > self.trials - self._infinite[1]:
+            return np.inf, np.inf
+        place = int(np.searchsorted(up_to, rank))
+        return max(float(lower[place]), self._ends[0]), min(float(upper[place]), self._ends[1])
 
-    @abc.abstractmethod
     def count_above(self, x: Any) -> np.ndarray:
         """How many values are above each of `x`, int64 of the shape of `x`.
 
-        Where `x` is between what is known exactly, the larger count, that of the number before it.
+        Where `x` is within a bin, the larger count, that of the number before it.
         """
+        (_, upper, up_to), x = self._bins, np.asarray(x, np.float64)
+        found = self.trials - np.append(0, up_to)[np.searchsorted(upper, x, side="right")]
+        # Beyond the last finite value there are only infinite ones, before the first all but -inf.
+        below, above = self._infinite
+        if below + above < self.trials:
+            found = np.where((x >= self._ends[1]) & (x < np.inf), above, found)
+            found = np.where((x < self._ends[0]) & (x > -np.inf), self.trials - below, found)
+        return np.asarray(found, np.int64)
 
-    @abc.abstractmethod
     def points(self, most: int = 1000) -> np.ndarray:
         """Where to draw the distribution function, which is exact there.
 
         Finite, rising, between the smallest and the largest finite value (inclusive, up to
-        `resolution`), about `most` of them at most; none without finite values.
+        `resolution`): of all bins with values or, evenly by rank, about `most` of them.
         """
+        _, upper, up_to = self._bins
+        first, last = self._infinite[0], self.trials - self._infinite[1]
+        ranks = np.unique(up_to[(up_to > first) & (up_to <= last)])
+        if ranks.size > most:
+            ranks = 1 + np.linspace(first, last - 1, most).round().astype(int)
+        return np.unique(np.minimum(upper[np.searchsorted(up_to, ranks)], self._ends[1]))
 
     def quantile(self, percent: float) -> float:
         """The smallest value that at least `percent` of all do not exceed.
@@ -102,8 +120,16 @@ class Distribution(abc.ABC):
         return float(self.count_above(x)) / self.trials if self.trials else np.nan
 
     def fraction_above_interval(self, x: float, level: float = 0.95) -> tuple[float, float]:
-        """Exact interval of the probability of a value above a number."""
-        return binomial_interval(int(self.count_above(x)), self.trials, level)
+        """Exact interval of the probability of a value above a number.
+
+        Wider where `x` is within a bin, any of whose values may be above.
+        """
+        low, high = binomial_interval(int(self.count_above(x)), self.trials, level)
+        lower, upper, _ = self._bins
+        place = int(np.searchsorted(upper, x))
+        if place < upper.size and lower[place] < x:
+            low, _ = binomial_interval(int(self.count_above(upper[place])), self.trials, level)
+        return low, high
 
     def band(self, level: float = 0.95) -> float:
         """Half the width of the band that holds all of the distribution function (DKW)."""
@@ -113,24 +139,29 @@ class Distribution(abc.ABC):
         """The distribution function: share of the values at or below each of `x`."""
         return 1 - self.count_above(x) / max(self.trials, 1)
 
-    def histogram(self, edges: np.ndarray) -> np.ndarray:
-        """How many values are in each bin `(edges[i], edges[i + 1]]`; int64, one fewer than edges.
+    def below_within(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
+        """What the distribution function is at least and at most: they differ within bins."""
+        (lower, upper, up_to), x = self._bins, np.asarray(x, np.float64)
+        begun = np.maximum(np.searchsorted(lower, x), np.searchsorted(upper, x, side="right"))
+        most = np.append(0, up_to)[begun]
+        below, above = self._infinite
+        if below + above < self.trials:
+            most = np.where((x < self._ends[0]) & (x > -np.inf), below, most)
+            most = np.where((x >= self._ends[1]) & (x < np.inf), self.trials - above, most)
+        return self.below(x), most / max(self.trials, 1)
 
-        Args:
-            edges: rising.
-        """
+    def histogram(self, edges: Any) -> np.ndarray:
+        """How many values are in each `(edges[i], edges[i + 1]]`, of rising edges; int64."""
         return -np.diff(self.count_above(edges))
 
     @property
     def finite(self) -> float:
         """Share of the values that are below infinity; NaN without values."""
-        if self.trials == 0:
-            return np.nan
-        return float(self.below(np.finfo(np.float64).max))
+        return float(self.below(np.finfo(np.float64).max)) if self.trials else np.nan
 
 
 class Sample(Distribution):
-    """Of values that are all there. Sorts them when first asked, and keeps only the sorted ones.
+    """Of values that are all there.
 
     Args:
         values: one for each trial, any shape, of a boolean, integer or float dtype; no NaN.
@@ -139,78 +170,30 @@ class Sample(Distribution):
         ValueError: there is a NaN, which is neither small nor large.
     """
 
+    resolution = 0.0
+
     def __init__(self, values: np.ndarray):
-        self._values = np.asarray(values).ravel()
-        self._sorted = False
+        values = np.asarray(values).ravel()
+        right = "numbers, infinite ones included"
+        check(not np.isnan(values).any(), "values", np.nan, right)
+        self.trials = values.size
+        self.mean, self.std = _moments(values)
+        found, counts = np.unique(values, return_counts=True)
+        found = found.astype(np.float64)
+        self._histogram = found, found, np.cumsum(counts)
+        finite = found[np.isfinite(found)].tolist() or [np.nan]
+        self._ends = finite[0], finite[-1]
+        self._infinite = int(np.sum(values == -np.inf)), int(np.sum(values == np.inf))
 
-    @property
-    def _ordered(self) -> np.ndarray:
-        if not self._sorted:
-            _ = self._moments  # of the values in the order in which they came
-            values = self._values.astype(np.int8) if self._values.dtype == bool else self._values
-            self._values, self._sorted = np.sort(values), True
-            # NaN is sorted to the end.
-            bad = self.trials and np.isnan(self._values[-1])
-            check(not bad, "values", np.nan, "numbers, infinite ones included")
-        return self._values
 
-    @functools.cached_property
-    def _moments(self) -> tuple[float, float]:
-        """Mean and standard deviation."""
-        if self.trials == 0:
-            return np.nan, np.nan
-        with np.errstate(invalid="ignore"):  # infinities of both signs
-            mean = float(np.mean(self._values, dtype=np.float64))
-        if not np.isfinite(mean):
-            return mean, np.inf
-        blocks = range(0, self.trials, _BLOCK)
-        squares = (np.square(self._values[i : i + _BLOCK] - np.float64(mean)) for i in blocks)
-        return mean, float(np.sqrt(sum(float(np.sum(block)) for block in squares) / self.trials))
-
-    @property
-    def trials(self) -> int:
-        """How many values there are."""
-        return self._values.size
-
-    @property
-    def resolution(self) -> float:
-        """Zero: all values are known exactly."""
-        return 0.0
-
-    @property
-    def mean(self) -> float:
-        """In float64; infinite if a value is, NaN without values."""
-        return self._moments[0]
-
-    @property
-    def std(self) -> float:
-        """Standard deviation of the values, divisor `trials`; infinite if a value is."""
-        return self._moments[1]
-
-    def order_statistic(self, rank: int) -> tuple[float, float]:
-        """The value of a rank, twice."""
-        value = float(self._ordered[rank - 1])
-        return value, value
-
-    def count_above(self, x: Any) -> np.ndarray:
-        """How many values are above each of `x`."""
-        ordered, x = self._ordered, np.asarray(x, np.float64)
-        # Numbers of another dtype would make NumPy convert all values: take the next lower one.
-        if ordered.dtype.kind == "f":
-            with np.errstate(over="ignore"):
-                near = x.astype(ordered.dtype)
-            lower = np.nextafter(near, np.array(-np.inf, ordered.dtype))
-            near = np.where(near > x, lower, near)
-        else:
-            info = np.iinfo(ordered.dtype)
-            near = np.clip(np.floor(x), info.min, info.max).astype(ordered.dtype)
-        return np.asarray(ordered.size - np.searchsorted(ordered, near, side="right"), np.int64)
-
-    def points(self, most: int = 1000) -> np.ndarray:
-        """Values, evenly thinned by rank, with the smallest and the largest finite one."""
-        first = int(np.searchsorted(self._ordered, -np.inf, side="right"))
-        last = int(np.searchsorted(self._ordered, np.inf, side="left"))
-        if first == last:
-            return np.empty(0)
-        some = np.linspace(first, last - 1, min(most, last - first)).round().astype(int)
-        return np.unique(self._ordered[some]).astype(np.float64)
+def _moments(values: np.ndarray) -> tuple[float, float]:
+    """Mean and standard deviation."""
+    if not values.size:
+        return np.nan, np.nan
+    with np.errstate(invalid="ignore"):  # infinities of both signs
+        mean = float(np.mean(values, dtype=np.float64))
+    if not np.isfinite(mean):
+        return mean, np.inf
+    blocks = (values[at : at + _BLOCK] - np.float64(mean) for at in range(0, values.size, _BLOCK))
+    squares = sum(float(np.sum(np.square(block))) for block in blocks)
+    return mean, float(np.sqrt(squares / values.size))

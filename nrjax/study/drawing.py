@@ -5,9 +5,8 @@ the same bytes each time. Mechanisms differ in lightness, hatch, line and marker
 """
 
 import io
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import matplotlib.style
 import numpy as np
@@ -17,6 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from nrjax.study.distribution import Distribution
+from nrjax.study.folder import FIGURES, write_document
 from nrjax.study.store import Store
 
 EPSILON = "ex-post ε (nat)"
@@ -56,25 +56,39 @@ def made(results: Any, figures: Mapping[str, Callable[[Any], Figure]]) -> dict[s
 
 def axis_limits(epsilons: Iterable[np.ndarray]) -> tuple[float, float]:
     """Numbers 1, 2 or 5 times a power of ten that enclose all that is finite and positive."""
-    finite = [epsilon[np.isfinite(epsilon) & (epsilon > 0)] for epsilon in epsilons]
-    values = np.concatenate(finite) if finite else np.empty(0)
+    values = np.concatenate([np.empty(0), *epsilons])
+    values = values[np.isfinite(values) & (values > 0)]
     if not values.size:
         return 0.1, 10.0
+    low, high = _ticks(0, 0.97 * values.min())[-1], _ticks(1.03 * values.max(), np.inf)[0]
+    return float(low), float(high)
+
+
+def _ticks(low: float, high: float) -> np.ndarray:
     ticks = np.outer(10.0 ** np.arange(-12, 13), [1, 2, 5]).ravel()
-    low = ticks[ticks <= 0.97 * values.min()][-1]
-    return float(low), float(ticks[ticks >= 1.03 * values.max()][0])
+    return ticks[(ticks >= low) & (ticks <= high)]
 
 
-def epsilon_scale(axes: Axes, which: str, limits: tuple[float, float]) -> None:
+def epsilon_scale(axes: Axes, which: Any, limits: tuple[float, float]) -> None:
     """Logarithmic, with plain numbers at 1, 2 and 5 times the powers of ten."""
-    ticks = np.outer(10.0 ** np.arange(-12, 13), [1, 2, 5]).ravel()
-    ticks = ticks[(ticks >= limits[0] * 0.999) & (ticks <= limits[1] * 1.001)]
+    ticks = _ticks(limits[0] * 0.999, limits[1] * 1.001)
     axes.set(**{f"{which}scale": "log", f"{which}lim": limits})
     axis = axes.xaxis if which == "x" else axes.yaxis
     axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
     axis.set_ticks([], minor=True)
-    axis.grid(True, color="0.85", linewidth=0.6)
+    draw_grid(axes, which)
+
+
+def draw_grid(axes: Axes, which: Literal["both", "x", "y"] = "both") -> None:
+    """Pale lines behind all else."""
+    axes.grid(True, axis=which, color="0.85", linewidth=0.6)
     axes.set_axisbelow(True)
+
+
+def name_positions(axes: Axes, labels: Sequence[str]) -> None:
+    """An x-axis of as many things side by side."""
+    axes.set_xticks(range(len(labels)), labels)
+    axes.set_xlim(-0.6, len(labels) - 0.4)
 
 
 def new_panels(width: float, rows: int, columns: int, height: float = 3.8) -> tuple[Figure, Any]:
@@ -91,9 +105,9 @@ def fitting_edges(values: Distribution, limits: tuple[float, float]) -> np.ndarr
     number of levels in them, so that no spikes are drawn that are not there.
     """
     edges = np.geomspace(*limits, _BINS + 1)
-    levels = values.points(_LEVELS + 1)
-    levels = levels[(levels > limits[0]) & (levels < limits[1])]
-    if not 2 <= levels.size <= min(_LEVELS, values.trials // 4):
+    points = values.points(_LEVELS + 1)
+    levels = points[(points > limits[0]) & (points < limits[1])]
+    if levels.size < 2 or points.size > min(_LEVELS, values.trials // 4):
         return edges
     # A value at an edge is in the bin below it.
     near = levels[np.clip(np.searchsorted(levels, edges[1:-1], side="right") - 1, 0, None)]
@@ -111,34 +125,19 @@ def draw_distribution(
     *,
     log: bool = True,
 ) -> None:
-    """A histogram on its side, mirrored, with a box in it.
+    """A histogram on its side, mirrored, 0.8 wide around a position on the x-axis, with a box.
 
     The box has the quartiles and the median, the whiskers go from 5 % to 95 %; beside the box are
-    exact 95 % intervals of its three marks. What is above the last edge is an arrow there.
-
-    Args:
-        axes: where; its y-axis is that of the values.
-        position: on the x-axis, 0.8 wide.
-        values: infinite ones included.
-        edges: of the histogram's bins, rising.
-        style: the case's.
-        label: of the histogram.
-        log: whether the y-axis is logarithmic.
+    exact 95 % intervals of its three marks. What is above the last edge is an arrow there. `log`
+    says whether the y-axis, that of the values, is logarithmic.
     """
     density = values.histogram(edges) / np.diff(np.log(edges) if log else edges)
     # Areas are shares of all trials: where few are finite, little is drawn.
     half = np.repeat(0.4 * density / max(density.max(), 1e-300) * values.finite, 2)
-    axes.fill_betweenx(
-        np.repeat(edges, 2)[1:-1],
-        position - half,
-        position + half,
-        where=half > 0,
-        facecolor=style.face,
-        edgecolor=style.line,
-        hatch=style.hatch,
-        linewidth=0.5,
-        label=label,
-    )
+    look: Any = {"facecolor": style.face, "edgecolor": style.line, "hatch": style.hatch}
+    ends = position - half, position + half
+    y = np.repeat(edges, 2)[1:-1]
+    axes.fill_betweenx(y, *ends, where=half > 0, linewidth=0.5, label=label, **look)
     top = edges[-1]
     names = {"whislo": 5, "q1": 25, "med": 50, "q3": 75, "whishi": 95}
     marks = {name: values.quantile(percent) for name, percent in names.items()}
@@ -168,28 +167,16 @@ def _draw_interval(axes: Axes, x: float, ends: tuple[float, float], edges: np.nd
         axes.hlines(shown, x - 0.025, x + 0.025, color="black", lw=1.1, zorder=4)
 
 
-INTERVALS = Line2D(
-    [],
-    [],
-    color="black",
-    linestyle="none",
-    marker="|",
-    markersize=9,
-    label="95 % intervals of the quartiles",
-)
+_BAR: Any = {"color": "black", "linestyle": "none", "marker": "|", "markersize": 9}
+INTERVALS = Line2D([], [], label="95 % intervals of the quartiles", **_BAR)
 """What stands in a legend for the bars of `draw_distribution`."""
 
 
 def draw_steps(axes: Axes, values: Distribution, style: Style, label: str) -> None:
     """The distribution function with its 95 % band (DKW), in per cent of all trials.
 
-    Infinite values are what it lacks of 100 % at the end.
-
-    Args:
-        axes: where; its x-axis is that of the values, with its scale and limits.
-        values: infinite ones included.
-        style: the mechanism's.
-        label: of the line.
+    The x-axis, that of the values, must have its scale and limits. Infinite values are what the
+    function lacks of 100 % at the end.
     """
     low, high = axes.get_xlim()
     x = values.points(2000)
@@ -198,25 +185,15 @@ def draw_steps(axes: Axes, values: Distribution, style: Style, label: str) -> No
     band = np.clip([share - half, share + half], 0, 1)
     axes.fill_between(x, *(100 * band), step="post", color=style.line, alpha=0.25, linewidth=0)
     every = max(1, x.size // 8)
-    axes.plot(
-        x,
-        100 * share,
-        drawstyle="steps-post",
-        color=style.line,
-        linestyle=style.dash,
-        marker=style.marker,
-        markevery=(min(every // 2, x.size - 1), every),
-        markersize=4,
-        label=label,
-    )
+    look: Any = {"color": style.line, "linestyle": style.dash, "marker": style.marker}
+    look |= {"markevery": (min(every // 2, x.size - 1), every), "markersize": 4}
+    axes.plot(x, 100 * share, drawstyle="steps-post", label=label, **look)
 
 
-def draw_function_axes(axes: Axes) -> None:
-    """The y-axis of a distribution function, in per cent of all trials."""
-    axes.set_ylim(0, 100)
-    axes.set_yticks([0, 25, 50, 75, 100])
-    axes.grid(True, color="0.85", linewidth=0.6)
-    axes.set_axisbelow(True)
+def draw_function_axes(axes: Axes, **labels: str) -> None:
+    """The y-axis of a distribution function, in per cent of all trials; and `Axes.set`."""
+    axes.set(ylim=(0, 100), yticks=[0, 25, 50, 75, 100], **labels)
+    draw_grid(axes)
 
 
 BAND = Patch(color="0.2", alpha=0.25, linewidth=0, label="95 % band of all of it (DKW)")
@@ -235,29 +212,25 @@ def say(axes: Axes, text: str) -> None:
     axes.text(0.5, 0.5, text, transform=axes.transAxes, bbox=paper, **look)
 
 
-def save(store: Store, name: str, figure: Figure) -> list[Path]:
+def save(store: Store, name: str, figure: Figure) -> None:
     """Write a figure as PNG and SVG."""
-    paths = []
     with matplotlib.style.context(_LOOK):  # ticks are made where they are laid out
         engine = figure.get_layout_engine()
         if engine is not None:  # laid out once: else each format is, and drawn twice
             engine.execute(figure)
             figure.set_layout_engine(None)
         # Without dates and versions, so that redrawing changes nothing.
-        for suffix, metadata in (
-            ("png", {"Software": None}),
-            ("svg", {"Date": None, "Creator": None}),
-        ):
+        unsaid = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
+        for suffix, metadata in unsaid.items():
             data = io.BytesIO()
             figure.savefig(data, format=suffix, dpi=150, metadata=metadata)
-            paths.append(store.write_figure(f"{name}.{suffix}", data.getvalue()))
-    return paths
+            file = f"{FIGURES}/{name}.{suffix}"
+            write_document(store.folder, file, data.getvalue())
 
 
 def mechanism_styles(mechanisms: Iterable[str]) -> dict[str, Style]:
     """A look for each mechanism, in the order in which they come."""
-    names = unique(mechanisms)
-    return {name: STYLES[number % len(STYLES)] for number, name in enumerate(names)}
+    return {name: STYLES[i % len(STYLES)] for i, name in enumerate(unique(mechanisms))}
 
 
 def unique(values: Iterable[Any]) -> list[Any]:

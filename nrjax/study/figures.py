@@ -5,8 +5,9 @@ Without `axes` a figure with a panel for each group of cases is made: by the lab
 cases are drawn there.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,14 +20,16 @@ from nrjax.study.drawing import (
     BAND,
     EPSILON,
     INTERVALS,
-    STYLES,
     Style,
     axis_limits,
     draw_distribution,
     draw_function_axes,
+    draw_grid,
     draw_steps,
     epsilon_scale,
     fitting_edges,
+    mechanism_styles,
+    name_positions,
     new_panels,
     say,
     unique,
@@ -37,183 +40,92 @@ from nrjax.study.results import Results
 _POINTS = 4000
 """Trials that are drawn as points; more of them would be a blot."""
 
-Draw = Callable[[Axes, Results, Sequence[str], Mapping[str, Style]], None]
+_BOXES = (
+    Patch(facecolor="white", edgecolor="black", label="quartiles and median of all trials"),
+    INTERVALS,
+    Line2D([], [], color="black", label="5 % to 95 % of all trials (▲: to infinity)"),
+)
+"""What stands in a legend for the boxes of `draw_distribution`."""
+
+_PARTS = (
+    Patch(facecolor="0.7", edgecolor="0.2", label="releases"),
+    Patch(facecolor="white", edgecolor="0.2", hatch="//", label="test"),
+)
 
 
 def standard(results: Results) -> dict[str, Callable[[Results], Figure]]:
     """Those that these results have something to show in, by name."""
-    found: dict[str, Callable[[Results], Figure]] = {}
-    names = list(results)
-    judged = [name for name in names if results.statuses(name) is not None]
-    if any(results.distribution(name) is not None for name in judged):
-        found |= {"epsilon_distribution": epsilon_distribution, "epsilon_cdf": epsilon_cdf}
-        found["epsilon_split"] = epsilon_split
-    if any(results.goal(name) is not None for name in judged):
-        found["utility_at_stop"] = utility_at_stop
-    if judged:
-        found["releases"] = releases
+    judged = [name for name in results if results.statuses(name) is not None]
     kept = [name for name in judged if results.keeps_trials(name)]
-    if any(len(group.cases) > 1 for group in _groups(results, kept)):
-        found["paired_differences"] = paired_differences
-    if any(_has_loss(results, name) for name in kept):
-        found["loss_against_stated"] = loss_against_stated
-    if len(judged) < len(names):
-        found["quantities"] = quantities
-    return found
+    paid = any(results.distribution(name) is not None for name in judged)
+    goals = any(results.goal(name) is not None for name in judged)
+    pairs = any(len(cases) > 1 for cases in _groups(results, kept).values())
+    losses = any(_has_loss(results, name) for name in kept)
+    shown = {
+        "epsilon_distribution": (epsilon_distribution, paid),
+        "epsilon_cdf": (epsilon_cdf, paid),
+        "epsilon_split": (epsilon_split, paid),
+        "utility_at_stop": (utility_at_stop, goals),
+        "releases": (releases, len(judged) > 0),
+        "paired_differences": (paired_differences, pairs),
+        "loss_against_stated": (loss_against_stated, losses),
+        "quantities": (quantities, len(judged) < len(results)),
+    }
+    return {name: draw for name, (draw, some) in shown.items() if some}
 
 
-def epsilon_distribution(
-    results: Results, axes: Axes | None = None, cases: Sequence[str] | None = None
-) -> Figure:
-    """The stopping epsilon of each case: histogram, quartiles and their exact intervals."""
-    return _drawn(_draw_epsilons, results, axes, cases, _BOXES)
-
-
-def epsilon_cdf(
-    results: Results, axes: Axes | None = None, cases: Sequence[str] | None = None
-) -> Figure:
-    """Share of all trials that paid at most so much, with the 95 % band of the whole function."""
-    return _drawn(_draw_functions, results, axes, cases, [BAND])
-
-
-def utility_at_stop(
-    results: Results, axes: Axes | None = None, cases: Sequence[str] | None = None
-) -> Figure:
-    """The utility of the trials that stopped, against the goal."""
-    return _drawn(_draw_utilities, results, axes, cases, [BAND])
-
-
-def releases(
-    results: Results, axes: Axes | None = None, cases: Sequence[str] | None = None
-) -> Figure:
-    """How many releases it took: share of the trials that ended within so many."""
-    return _drawn(_draw_releases, results, axes, cases, [BAND])
-
-
-def epsilon_split(
-    results: Results, axes: Axes | None = None, cases: Sequence[str] | None = None
-) -> Figure:
-    """What releases and test cost the trials that stopped, on average, one on the other."""
-    parts = [Patch(facecolor="0.7", edgecolor="0.2", label="releases")]
-    parts.append(Patch(facecolor="white", edgecolor="0.2", hatch="//", label="test"))
-    return _drawn(_draw_split, results, axes, cases, parts)
-
-
-def paired_differences(
-    results: Results, axes: Axes | None = None, cases: Sequence[str] | None = None
-) -> Figure:
-    """Stopping epsilon of each case minus the first one's in its panel, trial by trial."""
-    return _drawn(_draw_differences, results, axes, cases, [BAND])
-
-
-def loss_against_stated(
-    results: Results, axes: Axes | None = None, cases: Sequence[str] | None = None
-) -> Figure:
-    """Realised privacy loss of the releases against the epsilon that was stated for them."""
-    return _drawn(_draw_losses, results, axes, cases, [])
-
-
-def quantities(
-    results: Results, axes: Axes | None = None, cases: Sequence[str] | None = None
-) -> Figure:
-    """Of sessions: the distribution function of each number that was kept, a panel each."""
-    names = list(results) if cases is None else list(cases)
-    scalars = {name: _scalars(results, name) for name in names if results.statuses(name) is None}
-    kept = unique(quantity for some in scalars.values() for quantity in some)
-    styles = _styles(results)
-    if axes is None:
-        figure, grid = new_panels(max(5.5, 4.2 * len(kept)), 1, len(kept))
-        panels: list[Axes] = list(grid[0])
-    else:
-        figure, panels = axes.get_figure(root=True) or Figure(), [axes]
-    for panel, quantity in zip(panels, kept, strict=False):
-        here = [case for case, some in scalars.items() if quantity in some]
-        _draw_laws(panel, _laws(results, here, quantity, styles))
-        panel.set(xlabel=words(quantity), ylabel="trials at or below (%)")
-        draw_function_axes(panel)
-    if axes is None:
-        _legend(figure, panels, [BAND])
-    return figure
-
-
-class _Group(NamedTuple):
-    """Cases of one panel."""
-
-    row: tuple[Any, ...]
-    column: Any
-    cases: list[str]
-
-
-def _groups(results: Results, names: Sequence[str]) -> list[_Group]:
-    """Row by row, empty panels included."""
-
-    def row(name: str) -> tuple[Any, ...]:
+def _groups(results: Results, names: Iterable[str]) -> dict[tuple[Any, Any], list[str]]:
+    """Cases of each panel by row and column, row by row; some may be empty."""
+    places = {}
+    for name in names:
         labels = results.cases[name].attributes
-        return tuple(labels[key] for key in ("task", "data") if key in labels)
-
-    def column(name: str) -> Any:
-        return results.cases[name].attributes.get("test")
-
-    return [
-        _Group(one, other, [name for name in names if (row(name), column(name)) == (one, other)])
-        for one in unique(map(row, names))
-        for other in unique(map(column, names))
-    ]
+        row = tuple(labels[key] for key in ("task", "data") if key in labels)
+        places[name] = row, labels.get("test")
+    grid = itertools.product(*(unique(place[i] for place in places.values()) for i in (0, 1)))
+    return {key: [name for name, place in places.items() if place == key] for key in grid}
 
 
-def _styles(results: Results) -> dict[str, Style]:
-    """A look for each case: cases of one mechanism look alike."""
-    kinds = {name: case.attributes.get("mechanism", name) for name, case in results.cases.items()}
-    looks = {kind: STYLES[i % len(STYLES)] for i, kind in enumerate(unique(kinds.values()))}
-    return {name: looks[kind] for name, kind in kinds.items()}
+def _by_group(*handles: Any) -> Callable[[Callable[..., None]], Callable[..., Figure]]:
+    """Makes a figure of what draws one panel; `handles` stand in its legend, too."""
+
+    def figure_of(draw: Callable[..., None]) -> Callable[..., Figure]:
+        def drawn(
+            results: Results, axes: Axes | None = None, cases: Sequence[str] | None = None
+        ) -> Figure:
+            names = results if cases is None else cases
+            names = [name for name in names if results.statuses(name) is not None]
+            if axes is not None:
+                draw(axes, results, names)
+                return axes.get_figure(root=True) or Figure()
+            groups = _groups(results, names)
+            columns = len(unique(column for _, column in groups))
+            width = columns * (1.2 + 1.5 * max(map(len, groups.values())))
+            figure, grid = new_panels(max(5.5, width), len(groups) // columns, columns)
+            for number, (panel, place) in enumerate(zip(grid.ravel(), groups, strict=True)):
+                if not groups[place]:
+                    panel.set_axis_off()
+                    continue
+                draw(panel, results, groups[place])
+                panel.set_title(_title(results, *place), fontsize="medium")
+                if number % columns:
+                    panel.set_ylabel("")
+            _legend(figure, grid.ravel(), handles)
+            return figure
+
+        drawn.__doc__ = draw.__doc__
+        return drawn
+
+    return figure_of
 
 
-def _name(results: Results, case: str) -> str:
-    """What a case is called in a panel: no more than tells it apart there."""
-    return words(str(results.cases[case].attributes.get("mechanism", case)))
-
-
-def _drawn(
-    draw: Draw,
-    results: Results,
-    axes: Axes | None,
-    cases: Sequence[str] | None,
-    handles: Sequence[Any],
-) -> Figure:
-    """On the given axes; else a figure with a panel for each group of cases."""
-    names = list(results) if cases is None else list(cases)
-    names = [name for name in names if results.statuses(name) is not None]
-    styles = _styles(results)
-    if axes is not None:
-        draw(axes, results, names, styles)
-        return axes.get_figure(root=True) or Figure()
-    groups = _groups(results, names)
-    columns = len(unique(group.column for group in groups))
-    most = max(len(group.cases) for group in groups)
-    figure, grid = new_panels(
-        max(5.5, columns * (1.2 + 1.5 * most)), len(groups) // columns, columns
-    )
-    for number, (panel, group) in enumerate(zip(grid.ravel(), groups, strict=True)):
-        if not group.cases:
-            panel.set_axis_off()
-            continue
-        draw(panel, results, group.cases, styles)
-        panel.set_title(_title(results, group), fontsize="medium")
-        if number % columns:
-            panel.set_ylabel("")
-    _legend(figure, list(grid.ravel()), handles)
-    return figure
-
-
-def _title(results: Results, group: _Group) -> str:
-    parts = [words(str(one)) if len(str(one)) <= 24 else "…" + str(one)[-23:] for one in group.row]
+def _title(results: Results, row: tuple[Any, ...], test: str | None) -> str:
+    parts = [words(str(one)) if len(str(one)) <= 24 else "…" + str(one)[-23:] for one in row]
     first = [" on ".join(parts)] if parts else []
-    test = [] if group.column is None else [f"test: {words(group.column)}"]
-    lines = [*first, ", ".join([*test, f"{results.trials:,} trials"])]
-    return "\n".join(lines)
+    second = [] if test is None else [f"test: {words(test)}"]
+    return "\n".join([*first, ", ".join([*second, f"{results.trials:,} trials"])])
 
 
-def _legend(figure: Figure, panels: Sequence[Axes], handles: Sequence[Any]) -> None:
+def _legend(figure: Figure, panels: Iterable[Axes], handles: Iterable[Any]) -> None:
     """What the panels show, each once, and what goes with it."""
     found: dict[str, Any] = {}
     for panel in panels:
@@ -222,179 +134,144 @@ def _legend(figure: Figure, panels: Sequence[Axes], handles: Sequence[Any]) -> N
     every = [*found.values(), *handles]
     if every:
         width = figure.get_figwidth()
-        columns = 2 if width < 8 else 3 if width < 12 else 5
-        figure.legend(
-            handles=every,
-            loc="outside lower center",
-            ncols=min(columns, len(every)),
-            fontsize="small",
-        )
+        columns = min(2 if width < 8 else 3 if width < 12 else 5, len(every))
+        figure.legend(handles=every, loc="outside lower center", ncols=columns, fontsize="small")
 
 
-_BOXES = [
-    Patch(facecolor="white", edgecolor="black", label="quartiles and median of all trials"),
-    INTERVALS,
-    Line2D([], [], color="black", label="5 % to 95 % of all trials (▲: to infinity)"),
-]
-"""What stands in a legend for the boxes of `draw_distribution`."""
+def _look(results: Results, case: str) -> tuple[Style, str]:
+    """Style and name of a case in a panel: those of its mechanism, where it has one."""
+    kinds = {
+        one: str(about.attributes.get("mechanism", one)) for one, about in results.cases.items()
+    }
+    return mechanism_styles(kinds.values())[kinds[case]], words(kinds[case])
 
 
 def _limits(results: Results, case: str) -> tuple[float, float]:
     """Of the axis of epsilons: the same for all panels of a row."""
-    rows = _groups(results, list(results))
-    own = next(group.row for group in rows if case in group.cases)
-    names = [name for group in rows if group.row == own for name in group.cases]
+    groups = _groups(results, results)
+    own = next(row for (row, _), cases in groups.items() if case in cases)
+    names = [name for (row, _), cases in groups.items() if row == own for name in cases]
     laws = [results.distribution(name) for name in names if results.statuses(name) is not None]
     return axis_limits(law.points() for law in laws if law is not None)
 
 
-def _draw_epsilons(
-    axes: Axes, results: Results, cases: Sequence[str], styles: Mapping[str, Style]
+def _draw_laws(
+    axes: Axes, results: Results, laws: Mapping[str, Distribution | None], suffix: str = ""
 ) -> None:
+    """Distribution functions by case, on a linear scale that has room for all of them."""
+    seen = {name: law for name, law in laws.items() if law is not None and law.points().size}
+    if seen:
+        ends = np.concatenate([law.points()[[0, -1]] for law in seen.values()])
+        low, high = float(ends.min()), float(ends.max())
+        room = 0.03 * (high - low) or 0.5
+        axes.set_xlim(low - room, high + room)
+    for case, law in seen.items():
+        style, name = _look(results, case)
+        draw_steps(axes, law, style, name + suffix)
+
+
+@_by_group(*_BOXES)
+def epsilon_distribution(axes: Axes, results: Results, cases: Sequence[str]) -> None:
+    """The stopping epsilon of each case: histogram, quartiles and their exact intervals."""
     limits, labels, some = _limits(results, cases[0]), [], False
-    for position, name in enumerate(cases):
-        law = results.distribution(name)
-        if law is not None:
-            some |= law.finite > 0
-            label = f"{_name(results, name)}, stopped"
-            draw_distribution(axes, position, law, fitting_edges(law, limits), styles[name], label)
-        labels.append(_below(results, name, law))
-    axes.set_xticks(range(len(labels)), labels)
-    axes.set_xlim(-0.6, len(labels) - 0.4)
+    for position, case in enumerate(cases):
+        law, (style, name) = results.distribution(case), _look(results, case)
+        if law is None:
+            labels.append(f"{name}\nno guarantee:\nε not defined")
+            continue
+        some |= law.finite > 0
+        edges = fitting_edges(law, limits)
+        draw_distribution(axes, position, law, edges, style, f"{name}, stopped")
+        delta, median = results.cases[case].attributes.get("delta"), law.quantile(50)
+        held = "" if delta is None else f"\nδ = {delta:g}"
+        amount = "∞" if np.isinf(median) else f"{median:.3g}"
+        missed = (
+            "all stopped" if law.finite == 1 else f"{100 * (1 - law.finite):.3g} % did not stop"
+        )
+        labels.append(f"{name}{held}\nmedian {amount}\n{missed}")
+    name_positions(axes, labels)
     epsilon_scale(axes, "y", limits)
     axes.set_ylabel(EPSILON)
     if not some:
         say(axes, "no trial stopped")
 
 
-def _below(results: Results, case: str, law: Distribution | None) -> str:
-    """What stands below a distribution."""
-    name = _name(results, case)
-    if law is None:
-        return f"{name}\nno guarantee:\nε not defined"
-    median = law.quantile(50)
-    amount = "∞" if np.isinf(median) else f"{median:.3g}"
-    missing = 100 * (1 - law.finite)
-    stopped = "all stopped" if law.finite == 1 else f"{missing:.3g} % did not stop"
-    delta = results.cases[case].attributes.get("delta")
-    held = "" if delta is None else f"\nδ = {delta:g}"
-    return f"{name}{held}\nmedian {amount}\n{stopped}"
-
-
-def _draw_functions(
-    axes: Axes, results: Results, cases: Sequence[str], styles: Mapping[str, Style]
-) -> None:
+@_by_group(BAND)
+def epsilon_cdf(axes: Axes, results: Results, cases: Sequence[str]) -> None:
+    """Share of all trials that paid at most so much, with the 95 % band of the whole function."""
     epsilon_scale(axes, "x", _limits(results, cases[0]))
-    some = False
-    for name in cases:
-        law = results.distribution(name)
-        if law is not None:
-            some |= law.finite > 0
-            draw_steps(axes, law, styles[name], _name(results, name))
-    draw_function_axes(axes)
-    axes.set(xlabel=EPSILON, ylabel="trials that paid at most ε (%)")
-    if not some:
+    laws = {case: law for case in cases if (law := results.distribution(case)) is not None}
+    for case, law in laws.items():
+        draw_steps(axes, law, *_look(results, case))
+    draw_function_axes(axes, xlabel=EPSILON, ylabel="trials that paid at most ε (%)")
+    if not any(law.finite > 0 for law in laws.values()):
         say(axes, "no trial stopped")
 
 
-def _draw_laws(axes: Axes, laws: Sequence[tuple[Distribution | None, Style, str]]) -> None:
-    """Distribution functions on a linear scale that has room for all of them; with their labels."""
-    seen = [(law, style, name) for law, style, name in laws if law is not None]
-    seen = [one for one in seen if one[0].points().size]
-    if not seen:
-        return
-    points = np.concatenate([law.points()[[0, -1]] for law, _, _ in seen])
-    low, high = float(points.min()), float(points.max())
-    room = 0.03 * (high - low) or 0.5
-    axes.set_xlim(low - room, high + room)
-    for law, style, name in seen:
-        draw_steps(axes, law, style, name)
-
-
-def _laws(
-    results: Results, cases: Sequence[str], quantity: str, styles: Mapping[str, Style]
-) -> list[tuple[Distribution | None, Style, str]]:
-    """Of a quantity, for `_draw_laws`."""
-    return [
-        (results.distribution(name, quantity), styles[name], _name(results, name)) for name in cases
-    ]
-
-
-def _draw_utilities(
-    axes: Axes, results: Results, cases: Sequence[str], styles: Mapping[str, Style]
-) -> None:
-    met, shown = [], []
-    for name in cases:
-        goal, shortfall = results.goal(name), results.distribution(name, "shortfall")
-        if goal is None or shortfall is None or not shortfall.trials:
+@_by_group(BAND)
+def utility_at_stop(axes: Axes, results: Results, cases: Sequence[str]) -> None:
+    """The utility of the trials that stopped, against the goal."""
+    lines, goals = [], {}
+    for case in cases:
+        goal = results.goal(case)
+        if goal is None or not (shortfall := results.law(case, "shortfall")).trials:
             continue
-        shown.append(name)
-        share = 100 * (1 - shortfall.fraction_above(0))
-        met.append(f"{_name(results, name)}: {share:.3g} % of the stopped met it")
+        goals[case], met = goal, 100 * (1 - shortfall.fraction_above(0))
+        lines.append(f"{_look(results, case)[1]}: {met:.3g} % of the stopped met it")
         axes.axvline(goal, color="0.35", lw=1, linestyle=(0, (8, 3)), zorder=1, label="goal")
-    _draw_laws(axes, _laws(results, shown, "stopped_utility", styles))
-    goals = [goal for name in shown if (goal := results.goal(name)) is not None]
+    _draw_laws(axes, results, {case: results.law(case, "stopped_utility") for case in goals})
     if goals:
         low, high = axes.get_xlim()
         room = 0.03 * (high - low)
-        axes.set_xlim(min(low, min(goals) - room), max(high, max(goals) + room))
-    draw_function_axes(axes)
-    axes.set(xlabel="utility at the stop", ylabel="stopped trials at or below (%)")
+        ends = min(goals.values()) - room, max(goals.values()) + room
+        axes.set_xlim(min(low, ends[0]), max(high, ends[1]))
+    draw_function_axes(axes, xlabel="utility at the stop", ylabel="stopped trials at or below (%)")
     paper = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8}
     text: Any = {"fontsize": "x-small", "ha": "right", "color": "0.2", "bbox": paper, "zorder": 5}
-    axes.text(0.98, 0.03, "\n".join(met), transform=axes.transAxes, **text)
+    axes.text(0.98, 0.03, "\n".join(lines), transform=axes.transAxes, **text)
 
 
-def _draw_releases(
-    axes: Axes, results: Results, cases: Sequence[str], styles: Mapping[str, Style]
-) -> None:
-    _draw_laws(axes, _laws(results, cases, "step", styles))
-    draw_function_axes(axes)
-    axes.set(xlabel="number of the last step, from 0", ylabel="trials that ended by then (%)")
+@_by_group(BAND)
+def releases(axes: Axes, results: Results, cases: Sequence[str]) -> None:
+    """How many releases it took: share of the trials that ended within so many."""
+    _draw_laws(axes, results, {case: results.law(case, "step") for case in cases})
+    step = "number of the last step, from 0"
+    draw_function_axes(axes, xlabel=step, ylabel="trials that ended by then (%)")
 
 
-def _draw_split(
-    axes: Axes, results: Results, cases: Sequence[str], styles: Mapping[str, Style]
-) -> None:
-    labels, highest = [], 0.0
-    for position, name in enumerate(cases):
-        parts = [
-            results.distribution(name, f"stopped_{one}_epsilon") for one in ("mechanism", "test")
-        ]
-        labels.append(_name(results, name))
-        if None in parts or not all(law is not None and law.trials for law in parts):
-            continue
-        releases, test = (law.mean if law is not None else np.nan for law in parts)
-        highest = max(highest, releases + test)
-        style = styles[name]
-        look: Any = {"width": 0.6, "edgecolor": style.line}
-        axes.bar(position, releases, color=style.face, **look)
-        axes.bar(position, test, bottom=releases, color="white", hatch="//", **look)
-    axes.set_xticks(range(len(labels)), labels)
-    axes.set_xlim(-0.6, len(labels) - 0.4)
+@_by_group(*_PARTS)
+def epsilon_split(axes: Axes, results: Results, cases: Sequence[str]) -> None:
+    """What releases and test cost the trials that stopped, on average, one on the other."""
+    highest = 0.0
+    for position, case in enumerate(cases):
+        parts = "stopped_mechanism_epsilon", "stopped_test_epsilon"
+        laws = [results.distribution(case, part) for part in parts]
+        means = [law.mean for law in laws if law is not None and law.trials]
+        if len(means) == 2:
+            highest, style = max(highest, sum(means)), _look(results, case)[0]
+            look: Any = {"width": 0.6, "edgecolor": style.line}
+            axes.bar(position, means[0], color=style.face, **look)
+            axes.bar(position, means[1], bottom=means[0], color="white", hatch="//", **look)
+    name_positions(axes, [_look(results, case)[1] for case in cases])
     if highest:
         axes.set_ylim(0, 1.08 * highest)
     axes.set_ylabel("mean ε of the trials that stopped (nat)")
-    axes.grid(True, axis="y", color="0.85", linewidth=0.6)
-    axes.set_axisbelow(True)
+    draw_grid(axes, "y")
 
 
-def _draw_differences(
-    axes: Axes, results: Results, cases: Sequence[str], styles: Mapping[str, Style]
-) -> None:
-    kept = [name for name in cases if results.keeps_trials(name)]
-    kept = [name for name in kept if results.distribution(name) is not None]
-    laws = []
-    for name in kept[1:]:
-        label = f"{_name(results, name)} minus {_name(results, kept[0])}"
-        laws.append((results.compare(name, kept[0]).difference, styles[name], label))
-    _draw_laws(axes, laws)
-    if len(kept) < 2:
-        say(axes, "nothing to compare")
-    else:
+@_by_group(BAND)
+def paired_differences(axes: Axes, results: Results, cases: Sequence[str]) -> None:
+    """Stopping epsilon of each case minus the first one's in its panel, trial by trial."""
+    kept = [case for case in cases if results.keeps_trials(case)]
+    kept = [case for case in kept if results.distribution(case) is not None]
+    apart = {case: results.compare(case, kept[0]).difference for case in kept[1:]}
+    if apart:
+        _draw_laws(axes, results, apart, f" minus {_look(results, kept[0])[1]}")
         axes.axvline(0, color="0.35", lw=1, zorder=1)
-    draw_function_axes(axes)
-    axes.set(xlabel="difference of ε, by trial (nat)", ylabel="trials at or below (%)")
+    else:
+        say(axes, "nothing to compare")
+    difference = "difference of ε, by trial (nat)"
+    draw_function_axes(axes, xlabel=difference, ylabel="trials at or below (%)")
 
 
 def _has_loss(results: Results, case: str) -> bool:
@@ -402,28 +279,45 @@ def _has_loss(results: Results, case: str) -> bool:
     return loss is not None and loss.trials > 0 and results.distribution(case) is not None
 
 
-def _draw_losses(
-    axes: Axes, results: Results, cases: Sequence[str], styles: Mapping[str, Style]
-) -> None:
-    seen = []
-    for name in cases:
-        if not results.keeps_trials(name) or not _has_loss(results, name):
+@_by_group()
+def loss_against_stated(axes: Axes, results: Results, cases: Sequence[str]) -> None:
+    """Realised privacy loss of the releases against the epsilon that was stated for them."""
+    most = -np.inf
+    for case in cases:
+        if not results.keeps_trials(case) or not _has_loss(results, case):
             continue
-        stated, loss = (results.values(name, one) for one in ("mechanism_epsilon", "privacy_loss"))
-        assert stated is not None
-        assert loss is not None
-        here = np.isfinite(stated) & np.isfinite(loss)
-        stated, loss = stated[here][:_POINTS], loss[here][:_POINTS]
-        seen.append(stated)
-        style = styles[name]
+        both = [results.values(case, one) for one in ("mechanism_epsilon", "privacy_loss")]
+        pairs = np.stack([one for one in both if one is not None])
+        pairs = pairs[:, np.isfinite(pairs).all(axis=0)][:, :_POINTS]
+        most, (style, name) = pairs[0].max(initial=most), _look(results, case)
         look: Any = {"linestyle": "none", "marker": style.marker, "color": style.line}
-        axes.plot(stated, loss, markersize=2.5, alpha=0.5, label=_name(results, name), **look)
-    if not any(one.size for one in seen):
+        axes.plot(*pairs, markersize=2.5, alpha=0.5, label=name, **look)
+    if most == -np.inf:
         return say(axes, "no realised loss")
-    most = max(one.max() for one in seen if one.size)
     axes.plot([0, most], [0, most], color="0.35", lw=1, label="loss = stated ε")
     axes.set(xlabel="stated ε of the releases (nat)", ylabel="realised loss (nat)")
-    axes.grid(True, color="0.85", linewidth=0.6)
+    draw_grid(axes)
+
+
+def quantities(
+    results: Results, axes: Axes | None = None, cases: Sequence[str] | None = None
+) -> Figure:
+    """Of sessions: the distribution function of each number that was kept, a panel each."""
+    names = results if cases is None else cases
+    scalars = {case: _scalars(results, case) for case in names if results.statuses(case) is None}
+    kept = unique(quantity for some in scalars.values() for quantity in some)
+    if axes is None:
+        figure, grid = new_panels(max(5.5, 4.2 * len(kept)), 1, len(kept))
+        panels: list[Axes] = list(grid[0])
+    else:
+        figure, panels = axes.get_figure(root=True) or Figure(), [axes]
+    for panel, quantity in zip(panels, kept, strict=False):
+        here = [case for case, some in scalars.items() if quantity in some]
+        _draw_laws(panel, results, {case: results.law(case, quantity) for case in here})
+        draw_function_axes(panel, xlabel=words(quantity), ylabel="trials at or below (%)")
+    if axes is None:
+        _legend(figure, panels, [BAND])
+    return figure
 
 
 def _scalars(results: Results, case: str) -> list[str]:

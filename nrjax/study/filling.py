@@ -1,21 +1,26 @@
-"""Filling a store from compiled programs, chunk by chunk, on the devices of this process."""
+"""Filling a store from compiled programs, chunk by chunk; by default on this process's devices."""
 
 import contextlib
+import dataclasses
 import importlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol
+from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, Protocol
 
 import jax
 from jax import Array
 
 from nrjax.simulation.program import Program
-from nrjax.study.case import Plan, again
-from nrjax.study.store import Store, Writer
+from nrjax.study import identity
+from nrjax.study.plans import Plan
+from nrjax.study.store import Store
 
 Plans = Mapping[str, Mapping[str, Plan]]
 """By case and pass."""
+
+_LATER = ("scipy.special", "xarray", "nrjax.study.drawing")
+"""What summary and figures need, and nothing before: slow to import."""
 
 
 class Progress(Protocol):
@@ -23,121 +28,112 @@ class Progress(Protocol):
 
     def begin(self, case: str, name: str, trials: int, done: int) -> None:
         """A pass of a case begins, with `done` of its `trials` there already; it compiles first."""
-        ...
 
     def advance(self, trials: int, seconds: float) -> None:
         """So many more trials are in the store; simulating them took so long."""
-        ...
 
 
-def programs(plans: Plans) -> dict[tuple[str, str], Program]:
+class Task(NamedTuple):
+    """One chunk of a pass of a case."""
+
+    case: str
+    name: str
+    chunk: int
+    first: int
+    trials: int
+
+
+Pending = Mapping[tuple[str, str], list[Task]]
+"""The chunks that are not done, by case and pass."""
+
+Computed = Generator[tuple[Task, dict[str, Any], float, float], None, None]
+"""Chunks with their arrays, seconds, and seconds of compilation before; each is in the store before
+it is told of and the next one made."""
+
+
+def programs(
+    plans: Plans, fingerprints: Mapping[str, Mapping[str, str]]
+) -> dict[tuple[str, str], Program]:
     """What computes each pass of each case; those alike in all but numbers share a compilation."""
-    found: dict[Any, Program] = {}
-    result = {}
-    for case, passes in plans.items():
-        for name, plan in passes.items():
-            program = plan.make()
-            leaves, structure = jax.tree.flatten(program.trial)
-            shapes = tuple((jax.numpy.shape(x), jax.numpy.result_type(x)) for x in leaves)
-            kind = (name, plan.meaning[0], structure, shapes, program.chunk)
-            # Batches stay as they were chosen for the first.
-            result[case, name] = again(program, found.setdefault(kind, program))
-    return result
+    return {
+        (case, name): dataclasses.replace(
+            plan.make(), meaning=fingerprints[case][name][: identity.PROGRAM]
+        )
+        for case, passes in plans.items()
+        for name, plan in passes.items()
+    }
 
 
 def fill(
     store: Store,
     key: Array,
     plans: Plans,
-    progress: Progress | None = None,
-    modules: Sequence[str] = (),
+    progress: Progress | None,
+    compute: Callable[[Store, Array, Plans, Pending, Progress | None], Computed],
 ) -> None:
     """Run every chunk that is not done yet; kill it at any moment and call it again.
 
-    Args:
-        store: where the results go.
-        key: the study's key; cases share it, and with it their random numbers.
-        plans: what is run.
-        progress: told of every chunk.
-        modules: needed when all chunks are done; imported while they run.
+    Cases share the key, and with it their random numbers. `compute` is `here`, or on workers; this
+    process alone writes.
 
     Raises:
         StoreBusyError, StoreError, OSError: as `Store.writer` and `Writer.write`.
     """
-    with contextlib.ExitStack() as stack:
-        writer = stack.enter_context(store.writer())
+    with store.writer() as writer:
         pending = {
-            (case, name): writer.pending(case, name) for case in plans for name in plans[case]
+            (case, name): [
+                Task(case, name, chunk, span.start, span.stop - span.start)
+                for chunk in writer.pending(case, name)
+                for span in [store.layout_of(case, name).span(chunk)]
+            ]
+            for case, passes in plans.items()
+            for name in passes
         }
-        made = programs(plans) if any(pending.values()) else {}
-        wanted = [made[which] for which, chunks in pending.items() if chunks]
-        ahead = iter(stack.enter_context(_prepared(wanted, key, modules)))
-        for which, chunks in pending.items():
-            tell(progress, store, which, chunks)
-            if chunks:
-                _run(writer, store, key, which, made[which], chunks, next(ahead), progress)
+        with contextlib.closing(compute(store, key, plans, pending, progress)) as computed:
+            for (case, name, chunk, *_), arrays, *seconds in computed:
+                kept = {key: arrays[key] for key in store.layout_of(case, name).variables}
+                writer.write(case, name, chunk, kept, *seconds)
 
 
-def tell(
-    progress: Progress | None, store: Store, which: tuple[str, str], pending: Sequence[int]
-) -> None:
-    """Of what is there of a pass, and what is to be done."""
-    if progress is not None:
-        layout = store.layout_of(*which)
-        there = layout.trials - int(layout.sizes()[list(pending)].sum())
-        progress.begin(*which, layout.trials, there)
-
-
-@contextlib.contextmanager
-def _prepared(
-    programs: Sequence[Program], key: Array, modules: Sequence[str]
-) -> Iterator[list[Future[float]]]:
-    """Compile the programs in their order, in a thread, while others run; gives the seconds.
-
-    Then import the modules.
-    """
-
-    def prepare(program: Program) -> float:
-        before = time.perf_counter()
-        # Accelerators choose among algorithms by timing them, which a run would disturb. What
-        # fails here fails again where the program is needed, and is raised there.
-        if jax.local_devices()[0].platform == "cpu":
-            with contextlib.suppress(Exception):
-                program.prepare(key)
-        return time.perf_counter() - before
-
+def here(
+    store: Store, key: Array, plans: Plans, pending: Pending, progress: Progress | None
+) -> Computed:
+    """On the devices of this process, a pass after the other."""
+    made = programs(plans, store.settings["fingerprints"]) if any(pending.values()) else {}
+    # Compiled in their order, in a thread, while others run.
     thread = ThreadPoolExecutor(1, "compilation")
     try:
-        prepared = [thread.submit(prepare, program) for program in programs]
-        for module in modules if programs else ():
+        ahead = {w: thread.submit(_prepare, made[w], key) for w, tasks in pending.items() if tasks}
+        for module in _LATER if ahead else ():
             thread.submit(importlib.import_module, module)
-        yield prepared
+        for which, tasks in pending.items():
+            if progress is not None:
+                trials = store.layout_of(*which).trials
+                progress.begin(*which, trials, trials - sum(task.trials for task in tasks))
+            if not tasks:
+                continue
+            compiling = ahead[which].result()
+            before = time.perf_counter()
+            made[which].compile(key)
+            compiling += time.perf_counter() - before
+            for task in tasks:
+                before = time.perf_counter()
+                arrays = made[which].run(key, task.trials, task.first)
+                seconds = time.perf_counter() - before
+                yield task, arrays, seconds, compiling
+                compiling = 0.0
+                if progress is not None:
+                    progress.advance(task.trials, seconds)
     finally:
         thread.shutdown(wait=False, cancel_futures=True)
 
 
-def _run(
-    writer: Writer,
-    store: Store,
-    key: Array,
-    which: tuple[str, str],
-    program: Program,
-    chunks: Sequence[int],
-    ahead: Future[float],
-    progress: Progress | None,
-) -> None:
-    compiling = ahead.result()
+def _prepare(program: Program, key: Array) -> float:
+    """Compile ahead; gives the seconds."""
     before = time.perf_counter()
-    program.compile(key)
-    compiling += time.perf_counter() - before
-    layout = store.layout_of(*which)
-    for chunk in chunks:
-        span = layout.span(chunk)
-        before = time.perf_counter()
-        results = program.run(key, span.stop - span.start, span.start)
-        seconds = time.perf_counter() - before
-        kept = {variable: results[variable] for variable in layout.variables}
-        writer.write(*which, chunk, kept, seconds, compiling)
-        compiling = 0.0
-        if progress is not None:
-            progress.advance(span.stop - span.start, seconds)
+    # Accelerators choose among algorithms by timing them, which a run would disturb. What fails
+    # here fails again where the program is needed, and is raised there.
+    if jax.local_devices()[0].platform == "cpu":
+        with contextlib.suppress(Exception):
+            program.prepare(key)
+    return time.perf_counter() - before

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -17,16 +18,13 @@ except ModuleNotFoundError as error:
         f'the result store needs {error.name}: pip install "nrjax[studies]"', name=error.name
     ) from error
 
-RESULTS = "results"
-MANIFEST = "manifest.json"
-SUMMARY = "summary.json"
-REPORT = "report.md"
+RESULTS, MANIFEST = "results", "manifest.json"
+SUMMARY, REPORT, FIGURES = "summary.json", "report.md", "figures"
 REPORT_MARK = "<!-- written by nrjax -->"
-FIGURES = "figures"
-NEW = ".results.new"
-_OLD = ".results.old"
+_NEW, _OLD = ".results.new", ".results.old"
 _LOCK = ".nrjax.lock"
-_DRAWN = ".nrjax-figures.json"
+_WRITTEN = ".nrjax.sums"
+"""A line for each file beside the results that nrjax has written: its checksum and its name."""
 
 
 class StoreError(RuntimeError):
@@ -45,89 +43,65 @@ class DamagedError(StoreError):
     """Files of the store are missing or broken."""
 
 
-def check_writable(path: Path) -> None:
-    """As `Store.check_writable`."""
+@contextlib.contextmanager
+def saying(message: str) -> Iterator[None]:
+    """An OSError that comes says what it prevented."""
     try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, f"{message}: {error.strerror or error}") from error
+
+
+def check_writable(path: Path, needed: int = 0) -> None:
+    """Make the folder; raise OSError now if it cannot be written to, or is too small.
+
+    That is if less than half of the bytes needed are free: floating-point noise shrinks little.
+    """
+    with saying(f"cannot write results to the folder {path}"):
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
-            pass
-    except OSError as error:
-        raise explained(error, f"cannot write results to the folder {path}") from error
-
-
-def check_folder(path: Path, *, overwrite: bool) -> Path:
-    """As `Store.check`."""
-    check_writable(path)
-    for name in (RESULTS, SUMMARY, REPORT):
-        refuse_foreign(path / name)
-        if os.path.lexists(path / name) and not overwrite:
-            unfinished = name == RESULTS and not (path / SUMMARY).exists()
-            again = f"take them up again with `nrjax resume {path}`, " if unfinished else ""
-            raise FileExistsError(
-                f"{path} holds results already ({name}{', unfinished' if unfinished else ''}): "
-                f"{again}choose another folder, or ask to overwrite them (overwrite=True, "
-                "--overwrite)"
-            )
-    return path
-
-
-def refuse_foreign(path: Path) -> None:
-    """Raise if another program, or a person, wrote what is in the place of one of our files.
-
-    Raises:
-        FileExistsError: it is such a file, which is never replaced.
-    """
-    ours = {RESULTS: _is_our_results, SUMMARY: _is_our_summary, REPORT: _is_our_report}
-    if os.path.lexists(path) and not ours[path.name](path):
-        raise FileExistsError(
-            f"{path} was not written by nrjax and is left alone: "
-            "choose another folder, or move it away"
-        )
-
-
-def check_space(path: Path, needed: int) -> None:
-    """Raise now what a disk that is too small would raise after hours of work.
-
-    Args:
-        path: the folder.
-        needed: bytes; floating-point noise shrinks little.
-
-    Raises:
-        OSError: less than half of it is free.
-    """
-    free = shutil.disk_usage(path).free
+            free = shutil.disk_usage(path).free
     if free < needed / 2:
         raise OSError(
             errno.ENOSPC,
-            f"cannot begin in {path}: the results take up to {_size(needed)}, and "
-            f"{_size(free)} are free there: make room, or choose another folder or fewer trials",
+            f"cannot begin in {path}: the results take up to {needed / 1e6:,.1f} MB, and "
+            f"{free / 1e6:,.1f} MB are free there: make room, or choose another folder or fewer "
+            "trials",
         )
 
 
-def _size(count: int) -> str:
-    """Bytes as one reads them."""
-    for unit, factor in (("GB", 10**9), ("MB", 10**6)):
-        if count >= factor:
-            return f"{count / factor:.3g} {unit}"
-    return f"{count / 1000:.3g} kB"
+def check_folder(path: Path, *, overwrite: bool) -> None:
+    """Make the folder, and raise now what `Store.create` would raise after hours of set-up.
+
+    Raises:
+        FileExistsError: it holds results, and `overwrite` is false; or files that only look like
+            results, which are never removed.
+        OSError: as `check_writable`.
+    """
+    check_writable(path)
+    for name in (RESULTS, SUMMARY, REPORT):
+        _refuse_foreign(path, name)
+        if os.path.lexists(path / name) and not overwrite:
+            again = ""
+            if name == RESULTS and not (path / SUMMARY).exists():
+                name, again = "unfinished", f"take them up again with `nrjax resume {path}`, "
+            raise FileExistsError(
+                f"{path} holds results already ({name}): {again}choose another folder, or ask to "
+                "overwrite them (overwrite=True, --overwrite)"
+            )
 
 
 @contextlib.contextmanager
 def lock(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock; the operating system lets go of it when the process dies.
-
-    Raises:
-        StoreBusyError: somebody else holds it.
-    """
+    """Hold the folder's lock, or raise StoreBusyError; it goes when the process dies."""
     held = filelock.FileLock(folder / _LOCK)
-    try:
-        held.acquire(blocking=False)
-    except filelock.Timeout as error:
-        raise StoreBusyError(
-            f"another run is writing to {folder}: wait for it, or choose another folder"
-        ) from error
-    except OSError as error:
-        raise explained(error, f"cannot lock {folder}, which its file system must allow") from error
+    with saying(f"cannot lock {folder}, which its file system must allow"):
+        try:
+            held.acquire(blocking=False)
+        except filelock.Timeout as error:
+            raise StoreBusyError(
+                f"another run is writing to {folder}: wait for it, or choose another folder"
+            ) from error
     try:
         yield
     finally:
@@ -148,45 +122,45 @@ def write_whole(path: Path, data: bytes) -> None:
         raise
 
 
-def write_document(folder: Path, name: str, text: str) -> Path:
-    """Write the summary or the report whole; returns its path.
+def write_document(folder: Path, name: str, content: str | bytes) -> Path:
+    """Write the summary, the report or a figure whole, and note that it is ours to replace.
 
     Raises:
-        FileExistsError: as `refuse_foreign`.
+        FileExistsError: what is there is not as nrjax wrote it; it is never replaced.
         OSError: the disk is full, or failed.
     """
-    path = folder / name
-    refuse_foreign(path)
-    try:
-        write_whole(path, text.encode())
-    except OSError as error:
-        raise explained(error, f"cannot write {path}") from error
-    return path
-
-
-def write_figure(folder: Path, name: str, data: bytes) -> Path:
-    """As `Store.write_figure`."""
-    folder = folder / FIGURES
-    path = folder / name
-    ours = _figures(folder)
-    if name not in ours and path.exists():
-        raise FileExistsError(
-            f"{path} was not written by nrjax and is left alone: move it away to draw"
-        )
-    try:
-        folder.mkdir(exist_ok=True)
-        if name not in ours:
-            names = json.dumps(sorted([*ours, name]), indent=1)
-            write_whole(folder / _DRAWN, names.encode())
+    path, data = folder / name, content.encode() if isinstance(content, str) else content
+    _refuse_foreign(folder, name)
+    with saying(f"cannot write {path}"):
+        path.parent.mkdir(exist_ok=True)
+        with (folder / _WRITTEN).open("ab") as written:  # a kill may have left half a line
+            written.write(b"\n" + _line(name, data))
         write_whole(path, data)
-    except OSError as error:
-        raise explained(error, f"cannot write {path}") from error
     return path
 
 
-def explained(error: OSError, message: str) -> OSError:
-    """The same failure, saying what it prevented."""
-    return OSError(error.errno, f"{message}: {error.strerror or error}")
+def _line(name: str, data: bytes) -> bytes:
+    """As `sha256sum` writes it."""
+    return f"{hashlib.sha256(data).hexdigest()}  {name}".encode()
+
+
+def _is_ours(folder: Path, name: str) -> bool:
+    """Whether it is as nrjax wrote it, not another program's or a person's."""
+    if name == RESULTS:
+        return "nrjax_store" in read_manifest(folder / name)
+    try:
+        line, written = _line(name, (folder / name).read_bytes()), (folder / _WRITTEN).read_bytes()
+    except OSError:
+        return False
+    return line in written.splitlines()
+
+
+def _refuse_foreign(folder: Path, name: str) -> None:
+    if os.path.lexists(folder / name) and not _is_ours(folder, name):
+        raise FileExistsError(
+            f"{folder / name} was not written by nrjax and is left alone: "
+            "choose another folder, or move it away"
+        )
 
 
 def read_manifest(results: Path) -> dict[str, Any]:
@@ -198,44 +172,6 @@ def read_manifest(results: Path) -> dict[str, Any]:
     return manifest if isinstance(manifest, dict) else {}
 
 
-def _is_our_results(path: Path) -> bool:
-    return "nrjax_store" in read_manifest(path)
-
-
-def _is_our_summary(path: Path) -> bool:
-    try:
-        summary = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return False
-    return isinstance(summary, dict) and {"study", "nrjax", "cases"} <= set(summary)
-
-
-def _is_our_report(path: Path) -> bool:
-    try:
-        return path.read_bytes().startswith(REPORT_MARK.encode())
-    except OSError:
-        return False
-
-
-def _figures(folder: Path) -> list[str]:
-    """Names of the files in `figures/` that the store has written."""
-    path = folder / _DRAWN
-    try:
-        return json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return []
-    except ValueError as error:
-        raise DamagedError(
-            f"{path}, the list of the figures that are nrjax's, is broken: move {folder} away"
-        ) from error
-
-
-def clear_leftovers(path: Path) -> None:
-    """Remove what a killed `create` left; only under the lock."""
-    for name in (NEW, _OLD):
-        shutil.rmtree(path / name, ignore_errors=True)
-
-
 def clear_temporary(path: Path) -> None:
     """Remove what killed writers left of single files; only under the lock."""
     ours = (f"{RESULTS}/**/.*.tmp", f".{SUMMARY}.*.tmp", f".{REPORT}.*.tmp", f"{FIGURES}/.*.tmp")
@@ -244,16 +180,23 @@ def clear_temporary(path: Path) -> None:
             leftover.unlink(missing_ok=True)
 
 
-def remove_results(path: Path) -> None:
-    """Remove what earlier runs wrote, and nothing else; only under the lock."""
+def lay_out(path: Path, manifest: bytes) -> None:
+    """Begin new results in place of all that an earlier run wrote; only under the lock.
+
+    Killed at any moment, or where the disk is full, it leaves the old ones, or none.
+    """
+    for name in (_NEW, _OLD):  # a killed one may have left them
+        shutil.rmtree(path / name, ignore_errors=True)
+    with saying(f"cannot lay out the results in {path}"):
+        (path / _NEW).mkdir()
+        write_whole(path / _NEW / MANIFEST, manifest)
     if (path / RESULTS).exists():
         (path / RESULTS).rename(path / _OLD)  # a half-removed store would look like a stranger's
         shutil.rmtree(path / _OLD)
-    for name in (SUMMARY, REPORT):
-        (path / name).unlink(missing_ok=True)
-    folder = path / FIGURES
-    for name in _figures(folder):
-        (folder / Path(name).name).unlink(missing_ok=True)
-    (folder / _DRAWN).unlink(missing_ok=True)
+    for one in [path / SUMMARY, path / REPORT, *path.glob(f"{FIGURES}/*")]:
+        if _is_ours(path, one.relative_to(path).as_posix()):
+            one.unlink()
+    (path / _WRITTEN).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # not empty: somebody else's figures
-        folder.rmdir()
+        (path / FIGURES).rmdir()
+    (path / _NEW).rename(path / RESULTS)

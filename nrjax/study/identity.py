@@ -2,8 +2,8 @@
 
 import hashlib
 import importlib.metadata
+import os
 import platform
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,21 +13,28 @@ import jax.numpy as jnp
 import numpy as np
 
 import nrjax
-from nrjax.study.case import Plan
+from nrjax._shown import shown
+from nrjax.keys import study_key
+from nrjax.study import traced
 from nrjax.study.layout import Case, from_json, to_json
 from nrjax.study.machine import processor
+from nrjax.study.plans import Plan
+from nrjax.study.store import Store
 
 _REMEDIES = {
-    "nrjax": 'pip install "nrjax=={}"',
-    "jax": 'pip install "jax=={}"',
-    "jaxlib": 'pip install "jaxlib=={}"',
+    **{name: f'pip install "{name}=={{}}"' for name in ("nrjax", "jax", "jaxlib")},
     "device": "set JAX_PLATFORMS={}",
     "device_kind": "a device of that kind",
     "cpu": "a processor of that kind",
     "cpu_features": "a processor with these",
+    "xla_flags": "set XLA_FLAGS={!r}",
     "threefry_partitionable": "set JAX_THREEFRY_PARTITIONABLE={}",
 }
 """What a run's bits depend on, and what is right where it differs."""
+
+
+PROGRAM = 16
+"""Characters of a fingerprint that are of the program alone."""
 
 
 def circumstances() -> dict[str, Any]:
@@ -41,15 +48,21 @@ def circumstances() -> dict[str, Any]:
         "device_kind": jax.local_devices()[0].device_kind,
         **processor(),
         "precision": str(jnp.result_type(float)),
+        "xla_flags": " ".join(sorted(filter(_counts, os.environ.get("XLA_FLAGS", "").split()))),
         "threefry_partitionable": bool(jax.config.jax_threefry_partitionable),  # pyright: ignore[reportAttributeAccessIssue]
     }
+
+
+def _counts(flag: str) -> bool:
+    """Whether a flag of XLA's may change bits."""
+    return not flag.startswith(("--xla_force_host_platform_device_count", "--xla_dump"))
 
 
 def fingerprints(plans: Mapping[str, Mapping[str, Plan]]) -> dict[str, dict[str, str]]:
     """Of what is computed in each pass of each case: the program, and the numbers it works on.
 
-    The program is that of one trial, as JAX traces it: names, comments and the number of devices
-    do not count.
+    The program is that of one trial, as JAX traces it, and what of its batches shows in bits;
+    names, comments and devices do not count. Its digest is the first `PROGRAM` characters.
     """
     # With the array, so that its number is given to no other.
     known: dict[int, tuple[Any, bytes]] = {}
@@ -67,16 +80,18 @@ def fingerprints(plans: Mapping[str, Mapping[str, Plan]]) -> dict[str, dict[str,
         leaves, structure = jax.tree.flatten(trial)
         kind = (function, structure, tuple((np.shape(x), jnp.result_type(x)) for x in leaves))
         if kind not in programs:
-            traced = jax.make_jaxpr(function)(trial, jax.random.key(0))
-            text = re.sub(r" at 0x[0-9a-f]+", "", str(traced))
-            consts = b"".join(map(digest, traced.consts))
-            programs[kind] = hashlib.sha256(text.encode() + consts).digest()
+            closed = jax.make_jaxpr(function)(trial, study_key(0))
+            programs[kind] = traced.digest(closed, digest)
         return programs[kind]
 
     def fingerprint(plan: Plan) -> str:
-        leaves = jax.tree.leaves(plan.meaning[1])
-        parts = [program(*plan.meaning), *map(digest, leaves)]
-        return hashlib.sha256(b"".join(parts)).hexdigest()[:32]
+        options = dict(plan.make().options)
+        options = dict(options.get("inner", options.items()))
+        # A single lane may round otherwise than several.
+        batch = f"{options.get('tile')} {options.get('lanes') == 1}".encode()
+        first = hashlib.sha256(program(*plan.meaning) + batch)
+        rest = hashlib.sha256(b"".join(map(digest, jax.tree.leaves(plan.meaning[1]))))
+        return first.hexdigest()[:PROGRAM] + rest.hexdigest()[:PROGRAM]
 
     return {
         case: {name: fingerprint(plan) for name, plan in passes.items()}
@@ -84,75 +99,54 @@ def fingerprints(plans: Mapping[str, Mapping[str, Plan]]) -> dict[str, dict[str,
     }
 
 
-def differences(stored: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """Where this process would give other bits than the one that has these circumstances."""
-    found = []
-    for name, remedy in _REMEDIES.items():
-        ours, theirs = here[name], stored.get(name)
-        if name.startswith("cpu") and here["device"] != "cpu":
-            continue
-        if ours != theirs:
-            found.append(f"{name} is {ours!r} here and was {theirs!r} ({remedy.format(theirs)})")
-    if here["precision"] != stored.get("precision"):
-        wide = stored.get("precision") == "float64"
-        right = "set JAX_ENABLE_X64=1" if wide else "unset JAX_ENABLE_X64"
-        found.append(
-            f"precision is {here['precision']!r} here and was {stored.get('precision')!r} ({right})"
-        )
-    return found
-
-
-def differences_of_settings(
-    stored: Mapping[str, Any], here: Mapping[str, Any], names: Sequence[str]
-) -> list[str]:
-    """Where these settings are not those of a store."""
+def unlike(stored: Mapping[str, Any], here: Mapping[str, Any], of: str = "") -> list[str]:
+    """What is another here than it was, by name."""
     return [
-        f"{name} is {here[name]!r} here and was {stored.get(name)!r}"
-        for name in names
-        if here[name] != stored.get(name)
+        f"{name}{of} is {value!r} here and was {stored.get(name)!r}"
+        for name, value in here.items()
+        if value != stored.get(name)
+    ]
+
+
+def differences(stored: Mapping[str, Any]) -> list[str]:
+    """Where this process would give other bits than the one that had these circumstances."""
+    here = circumstances()
+    wide = stored.get("precision") == "float64"
+    precision = "set JAX_ENABLE_X64=1" if wide else "unset JAX_ENABLE_X64"
+    return [
+        f"{said} ({remedy.format(stored.get(name))})"
+        for name, remedy in {**_REMEDIES, "precision": precision}.items()
+        if here["device"] == "cpu" or not name.startswith("cpu")
+        for said in unlike(stored, {name: here[name]})
     ]
 
 
 def differences_of_cases(
-    stored: Sequence[Case],
-    here: Sequence[Case],
-    prints: Mapping[str, Mapping[str, str]],
-    prints_here: Mapping[str, Mapping[str, str]],
+    store: Store, here: Sequence[Case], prints: Mapping[str, Mapping[str, str]]
 ) -> list[str]:
-    """Where the cases that the study has now are not those of a store; the first of each."""
+    """Where the cases that the study has now are not those of a store; of the first such case."""
     rebuilt = {case.name: case for case in from_json(to_json({}, here))[1]}
-    names = [case.name for case in stored]
-    if names != list(rebuilt):
-        return [f"the cases are {_few(list(rebuilt))} here and were {_few(names)}"]
-    found = []
-    for case in stored:
-        other = rebuilt[case.name]
-        for key in {**case.attributes, **other.attributes}:
-            ours, theirs = other.attributes.get(key), case.attributes.get(key)
-            if ours != theirs:
-                found.append(f"{key} of {case.name} is {ours!r} here and was {theirs!r}")
+    stored = store.settings.get("fingerprints", {})
+    if list(store.cases) != list(rebuilt):
+        return [f"the cases are {shown(list(rebuilt))} here and were {shown(list(store.cases))}"]
+    for name, case in store.cases.items():
+        other = rebuilt[name]
+        labels = {key: other.attributes.get(key) for key in case.attributes | other.attributes}
+        found = unlike(case.attributes, labels, f" of {name}")
         if case.passes != other.passes:
-            found.append(f"what is kept of {case.name} is laid out in another way here")
-        if not found and prints.get(case.name) != prints_here[case.name]:
+            found.append(f"what is kept of {name} is laid out in another way here")
+        if not found and stored.get(name) != prints[name]:
             found.append(
-                f"what is computed of {case.name}, or the data it is computed from, are not those "
+                f"what is computed of {name}, or the data it is computed from, are not those "
                 "of the store (it needs the same file, number of processor cores and code)"
             )
         if found:
             return found
-    return found
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return []
 
 
 def refuse(folder: Path, found: Sequence[str]) -> None:
-    """Raise where there are differences.
-
-    Raises:
-        ValueError: naming them.
-    """
+    """Raise ValueError where there are differences, naming them."""
     if found:
         raise ValueError(
             f"{folder} cannot be taken up here, where other bits would come out: "

@@ -1,5 +1,6 @@
 """Intervals that assume nothing of the law: of quantiles, of probabilities, of all of a law."""
 
+import bisect
 import math
 
 import numpy as np
@@ -38,20 +39,13 @@ def rank_interval(trials: int, percent: float, level: float = 0.95) -> tuple[int
     def below(rank: int) -> float:  # P(B < rank)
         return float(betainc(trials - rank + 1, rank, 1 - share)) if rank >= 1 else 0.0
 
-    def reaching(rank: int) -> float:  # P(B >= rank)
+    def reaching(rank: int) -> float:  # P(B >= rank), from rank 1 on
         return float(betainc(rank, trials - rank + 1, share)) if rank <= trials else 0.0
 
-    low = _last(0, trials, lambda rank: below(rank) <= tail)
-    high = 1 + _last(0, trials, lambda rank: rank < 1 or reaching(rank) > tail)
+    # Both are sorted: the last rank that few enough values reach, and the first.
+    low = bisect.bisect_right(range(trials + 1), tail, key=below) - 1
+    high = 1 + bisect.bisect_left(range(1, trials + 2), -tail, key=lambda rank: -reaching(rank))
     return low, high
-
-
-def _last(first: int, last: int, holds) -> int:
-    """The largest whole number for which it holds; it does for `first`, and then to some point."""
-    while first < last:
-        middle = (first + last + 1) // 2
-        first, last = (middle, last) if holds(middle) else (first, middle - 1)
-    return first
 
 
 def binomial_interval(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:

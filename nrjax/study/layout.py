@@ -1,22 +1,30 @@
-"""What a store holds: cases, passes over them, and the arrays of a pass; checks, and JSON of it."""
+"""What a store holds: cases, passes over them, the arrays of a pass; as JSON, and as files."""
 
 import dataclasses
+import hashlib
+import io
 import json
 import math
 import re
+import zipfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from nrjax._numerics import check
+from nrjax._numerics import check, check_integer
+from nrjax.study.folder import DamagedError
 
-FORMAT = 3
+FORMAT = 4
 """Raised when a store written before could be misread."""
 
-BLOCK = 4096
+_BLOCK = 4096
 """Bytes in which file systems usually hand out space."""
+
+_DIGEST = 64
+"""Characters of a chunk's checksum, which is its archive's comment: the last bytes of the file."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _RESERVED = ("seconds", "trial", "chunk")
@@ -24,17 +32,19 @@ _RESERVED = ("seconds", "trial", "chunk")
 
 @dataclasses.dataclass(frozen=True)
 class Variable:
-    """One array of a pass, of shape (trials or chunks, *sizes of `dims`).
-
-    Attributes:
-        dtype: its NumPy dtype, such as "float32".
-        dims: (name, size) of each axis after the first.
-        attributes: what to store with it, such as {"unit": "nat"}; strict JSON.
-    """
+    """One array of a pass, of shape (trials or chunks, *sizes of `dims`)."""
 
     dtype: str
+    """Such as "float32"."""
     dims: tuple[tuple[str, int], ...] = ()
+    """Name and size of each axis after the first."""
     attributes: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """What to store with it, such as {"unit": "nat"}; strict JSON."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of all axes after the first."""
+        return tuple(size for _, size in self.dims)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,15 +58,15 @@ class Coordinate:
 
 @dataclasses.dataclass(frozen=True)
 class Pass:
-    """`trials` trials, written `chunk` at a time; the last chunk may be short.
+    """So many trials, written a chunk at a time; the last chunk may be short.
 
     Attributes:
         trials: how many; more can be added later.
         chunk: trials of a chunk; it may be more than there are.
         variables: the arrays, by name.
         coordinates: numbers along their dimensions, by name.
-        axis: "trial" where each trial is kept; "chunk" where the trials of a chunk were folded
-            into one row, so that arrays are of shape (chunks, *sizes).
+        axis: "trial" where each trial is kept; "chunk" where those of a chunk were folded into one
+            row, so that arrays are of shape (chunks, *sizes).
     """
 
     trials: int
@@ -67,7 +77,7 @@ class Pass:
 
     @property
     def chunks(self) -> int:
-        """Number of chunks."""
+        """Their number."""
         return -(-self.trials // self.chunk)
 
     @property
@@ -75,19 +85,14 @@ class Pass:
         """Trials of the largest chunk, for which a program must have room."""
         return min(self.chunk, self.trials)
 
-    @property
-    def rows(self) -> int:
-        """Length of the first axis of the arrays."""
-        return self.trials if self.axis == "trial" else self.chunks
-
     def span(self, chunk: int) -> slice:
         """The trials of a chunk."""
         return slice(chunk * self.chunk, min((chunk + 1) * self.chunk, self.trials))
 
-    def sizes(self) -> np.ndarray:
-        """How many trials each chunk has: int64, shape (chunks,)."""
-        ends = np.minimum(np.arange(1, self.chunks + 1) * self.chunk, self.trials)
-        return np.diff(ends, prepend=0)
+    def numbers(self, chunk: int) -> np.ndarray:
+        """Where the rows of a chunk are along the first axis."""
+        span = self.span(chunk)
+        return np.arange(span.start, span.stop) if self.axis == "trial" else np.array([chunk])
 
     def file_of(self, chunk: int) -> str:
         """The name of a chunk's file: its first trial and the one after its last."""
@@ -96,12 +101,8 @@ class Pass:
 
     def shapes(self, chunk: int) -> dict[str, tuple[int, ...]]:
         """Of the variables of a chunk."""
-        span = self.span(chunk)
-        rows = (span.stop - span.start,) if self.axis == "trial" else ()
-        return {
-            name: (*rows, *(size for _, size in variable.dims))
-            for name, variable in self.variables.items()
-        }
+        rows = self.numbers(chunk).shape if self.axis == "trial" else ()
+        return {name: (*rows, *variable.shape) for name, variable in self.variables.items()}
 
     def bytes_of(self, chunks: int) -> int:
         """About what so many chunks take on disk, each file rounded up to a block.
@@ -113,35 +114,31 @@ class Pass:
             dtype = np.dtype(self.variables[name].dtype)
             shrunk = 4 if self.axis == "chunk" and dtype.kind in "iu" else 1
             whole += math.prod(shape) * dtype.itemsize // shrunk
-        return chunks * -(-whole // BLOCK) * BLOCK
+        return chunks * -(-whole // _BLOCK) * _BLOCK
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One thing that was simulated.
-
-    Attributes:
-        name: letters, digits, dots, dashes and underscores, such as "logistic-brownian-public".
-        attributes: what it was, such as {"task": "logistic", "target": 0.41}; strict JSON.
-        passes: by name, such as "outcome" and "curve".
-    """
+    """One thing that was simulated."""
 
     name: str
+    """Such as "logistic-brownian-public"."""
     attributes: dict[str, Any]
+    """What it was, such as {"task": "logistic", "target": 0.41}; strict JSON."""
     passes: dict[str, Pass]
+    """By name, such as "outcome" and "curve"."""
 
 
 def to_json(settings: Mapping[str, Any], cases: Sequence[Case]) -> dict[str, Any]:
-    """Settings and cases as strict JSON, checked.
+    """Settings and cases as strict JSON, checked: names, sizes, dtypes, dimensions, attributes.
 
     Raises:
-        ValueError: a name, size, dtype or dimension that does not fit, or attributes that are not
-            strict JSON (an infinity, an array).
+        ValueError: something does not fit, or is not strict JSON (an infinity, an array).
     """
     for name, count in Counter(case.name for case in cases).items():
         check(count == 1, "name", name, "the name of one case only")
+        _check_name("name", name)
     for case in cases:
-        _check_name("name", case.name)
         for name, layout in case.passes.items():
             _check_name("pass", name)
             _check_pass(layout)
@@ -156,15 +153,17 @@ def from_json(layout: Mapping[str, Any]) -> tuple[dict[str, Any], list[Case]]:
     """The inverse of `to_json`."""
 
     def one_pass(fields: dict[str, Any]) -> Pass:
-        variables = {
-            name: Variable(**value | {"dims": tuple(map(tuple, value["dims"]))})
-            for name, value in fields["variables"].items()
+        variables, along = fields["variables"].items(), fields["coordinates"].items()
+        made = {
+            "variables": {
+                name: Variable(**one | {"dims": tuple(map(tuple, one["dims"]))})
+                for name, one in variables
+            },
+            "coordinates": {
+                name: Coordinate(**one | {"values": tuple(one["values"])}) for name, one in along
+            },
         }
-        coordinates = {
-            name: Coordinate(**value | {"values": tuple(value["values"])})
-            for name, value in fields["coordinates"].items()
-        }
-        return Pass(**fields | {"variables": variables, "coordinates": coordinates})
+        return Pass(**fields | made)
 
     cases = [
         Case(**one | {"passes": {name: one_pass(value) for name, value in one["passes"].items()}})
@@ -180,52 +179,74 @@ def with_trials(case: Case, trials: int) -> Case:
     return Case(case.name, case.attributes | named, passes)
 
 
-def checked_arrays(layout: Pass, chunk: int, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The variables of one chunk, if names, dtypes and shapes are exactly the pass's.
+def packed(arrays: Mapping[str, np.ndarray], tag: bytes) -> bytes:
+    """A chunk as a file: arrays as NumPy's `.npz` has them, and a checksum of all of it.
 
-    Raises:
-        ValueError: they are not.
+    `tag` says which chunk of which run it is, and is in the checksum alone.
     """
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.comment = bytes(_DIGEST)
+        for name, values in arrays.items():
+            content = io.BytesIO()
+            np.lib.format.write_array(content, values, allow_pickle=False)
+            member = zipfile.ZipInfo(f"{name}.npy")  # of a fixed date
+            # Noise hardly shrinks; the counts of histograms do, as most of them are zero.
+            small = values.dtype.kind in "biu"
+            member.compress_type = zipfile.ZIP_DEFLATED if small else zipfile.ZIP_STORED
+            archive.writestr(member, content.getvalue(), compresslevel=1 if small else None)
+    content = buffer.getvalue()[:-_DIGEST]
+    return content + hashlib.sha256(tag + content).hexdigest().encode()
+
+
+def unpacked(path: Path, tag: bytes) -> dict[str, np.ndarray]:
+    """The arrays of a chunk's file; DamagedError if a bit of it is not as it was written here."""
+    data = path.read_bytes()
+    if hashlib.sha256(tag + data[:-_DIGEST]).hexdigest().encode() != data[-_DIGEST:]:
+        raise DamagedError(
+            f"{path} is broken, or of another run: its checksum is not that of its contents; "
+            "restore it from a copy, or remove it, and `nrjax resume` will run that chunk again"
+        )
+    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def checked_arrays(layout: Pass, chunk: int, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The variables of one chunk; names, dtypes and shapes must be exactly the pass's."""
     right = f"from 0 to {layout.chunks - 1}, the chunks of this pass"
     check(0 <= chunk < layout.chunks, "chunk", chunk, right)
     names = sorted(layout.variables)
     check(sorted(arrays) == names, "arrays", sorted(arrays), f"all variables of the pass: {names}")
-    result = {}
+    result = {name: np.asarray(arrays[name]) for name in layout.variables}
     for name, shape in layout.shapes(chunk).items():
-        values, dtype = np.asarray(arrays[name]), layout.variables[name].dtype
+        values, dtype = result[name], layout.variables[name].dtype
         # No cast: float64 results quietly stored as float32 would hide a mistake in the study.
         check(values.dtype == np.dtype(dtype), name, values.dtype.name, dtype)
         check(values.shape == shape, f"shape of {name}", values.shape, f"{shape} in chunk {chunk}")
-        result[name] = values
     return result
 
 
-def _check_name(what: str, name: str) -> None:
+def _check_name(what: str, name: str, taken: Sequence[str] = ()) -> None:
     right = "letters, digits, dots, dashes and underscores, beginning with a letter or digit"
     check(_NAME.fullmatch(name), what, name, right)
+    check(name not in taken, what, name, f"none of {taken}")
 
 
 def _check_pass(layout: Pass) -> None:
-    for what in ("trials", "chunk"):
-        size = getattr(layout, what)
-        check(type(size) is int and size > 0, what, size, "a positive integer")
-        check(size < 2**32 or what == "trials", what, size, "below 2^32")
+    check_integer("trials", layout.trials, 1)
+    check_integer("chunk", layout.chunk, 1, 2**32 - 1)
     check(layout.axis in ("trial", "chunk"), "axis", layout.axis, "'trial' or 'chunk'")
     sizes: dict[str, int] = {}
     for name, variable in layout.variables.items():
-        _check_name("variable", name)
-        check(name not in _RESERVED, "variable", name, f"none of {_RESERVED}")
+        _check_name("variable", name, _RESERVED)
         kind = np.dtype(variable.dtype).kind
         check(kind in "biuf", "dtype", variable.dtype, "a boolean, integer or float dtype")
         for dim, size in variable.dims:
-            _check_name("dimension", dim)
-            check(dim not in _RESERVED, "dimension", dim, f"none of {_RESERVED}")
+            _check_name("dimension", dim, _RESERVED)
             right = f"{sizes.get(dim)}, its size elsewhere in the pass"
             check(sizes.setdefault(dim, size) == size, f"size of {dim}", size, right)
     for name, coordinate in layout.coordinates.items():
-        _check_name("coordinate", name)
-        taken = (*_RESERVED, *layout.variables)
-        check(name not in taken, "coordinate", name, f"none of {taken}")
+        _check_name("coordinate", name, (*_RESERVED, *layout.variables))
         count, size = len(coordinate.values), sizes.get(coordinate.dim)
         right = f"{size}, the size of {coordinate.dim!r} in the variables of the pass"
         check(count == size, f"values of {name}", count, right)

@@ -1,6 +1,5 @@
 """When a run that adds trials looks at its results: after 1000, 2000, 4000, ... trials."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from nrjax._numerics import check
@@ -8,8 +7,8 @@ from nrjax._numerics import check
 FIRST = 1000
 """Trials at the first look; each look is at twice as many as the one before."""
 
-LAST = FIRST * 2**22
-"""The last number of trials to look at: trials are numbered below 2^32."""
+LOOKS = tuple(FIRST * 2**k for k in range(23))
+"""The numbers of trials to look at, rising; trials are numbered below 2^32."""
 
 MOST = {"trials": FIRST * 2**10, "summary": FIRST * 2**20}
 """Trials at the most, unless asked otherwise, by what is kept of them."""
@@ -34,7 +33,7 @@ def check_looks(settings: Any) -> None:
         check(settings.most_trials is None, "most_trials", settings.most_trials, right)
         return
     right = f"with until_se a divisor of 1000 x 2^k, such as {FIRST}, {CHUNK} or {FIRST * 2**10}"
-    fits = settings.chunk is None or LAST % settings.chunk == 0
+    fits = settings.chunk is None or LOOKS[-1] % settings.chunk == 0
     check(fits, "chunk", settings.chunk, right)
     begin = first_look(settings)
     right = f"at least {begin}, the first look (1000 x 2^k trials, and no fewer than trials)"
@@ -43,21 +42,12 @@ def check_looks(settings: Any) -> None:
 
 def first_look(settings: Any) -> int:
     """With how many trials a run begins: the least 1000 x 2^k that are no fewer than `trials`."""
-    return next(look for look in looks() if look >= min(settings.trials, LAST))
+    return next(look for look in LOOKS if look >= min(settings.trials, LOOKS[-1]))
 
 
 def most_trials(settings: Any) -> int:
     """With how many trials a run ends, whatever it has reached."""
-    chosen = settings.most_trials
-    return MOST[settings.keep] if chosen is None else chosen
-
-
-def looks() -> Iterator[int]:
-    """The numbers of trials, rising."""
-    look = FIRST
-    while look <= LAST:
-        yield look
-        look *= 2
+    return MOST[settings.keep] if settings.most_trials is None else settings.most_trials
 
 
 def chunk_size(settings: Any) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from nrjax._numerics import check
 from nrjax.study.distribution import Distribution
 from nrjax.study.intervals import rank_of
-from nrjax.study.looks import FIRST, LAST, looks, most_trials
+from nrjax.study.looks import FIRST, LOOKS, most_trials
 
 if TYPE_CHECKING:
     from nrjax.study.results import Results
@@ -21,7 +20,7 @@ _TWICE_NORMAL = 2 * 1.96
 """The 95 % interval of a normal estimate is this many standard errors wide."""
 
 _LISTED = 5
-"""Cases to name in a sentence."""
+"""Cases to name in a sentence: a study may have hundreds."""
 
 
 class Median(NamedTuple):
@@ -31,19 +30,29 @@ class Median(NamedTuple):
     value: float | None
     """None for a mechanism without a guarantee."""
     error: float
-    """Its standard error."""
+    """Its standard error; NaN where no number of trials makes it better known."""
     width: float
     """Of the bin that it lies in; 0 where all trials were kept."""
 
-    @property
-    def counts(self) -> bool:
-        """Whether more trials could make it better known: it is there, and may be finite."""
-        return self.value is not None and not math.isnan(self.error)
 
-    @property
-    def narrow(self) -> bool:
-        """Whether its 95 % interval is a single value, or within one bin."""
-        return self.counts and self.error * _TWICE_NORMAL <= self.width * (1 + 1e-9)
+_EXCEPTIONS = (
+    (
+        lambda one: one.error * _TWICE_NORMAL <= one.width * (1 + 1e-9),
+        "The 95 % interval of the median is a single value, or within one bin, in {}: where "
+        "epsilon takes few values, such as those of a grid's levels, how far apart they are is no "
+        "part of the error.",
+    ),
+    (
+        lambda one: one.value is None,
+        "The standard error asked for says nothing of {}: no guarantee, hence no epsilon.",
+    ),
+    (
+        lambda one: one.value is not None and math.isnan(one.error),
+        "The standard error asked for says nothing of {}: the median epsilon is infinite, as most "
+        "trials did not stop.",
+    ),
+)
+"""Where the error of a `Median` is not all there is to say, and what is."""
 
 
 def median_error(epsilon: Distribution) -> float:
@@ -72,16 +81,14 @@ def median_error(epsilon: Distribution) -> float:
 def medians(results: Results) -> list[Median]:
     """Of all cases that are no sessions."""
     found = []
-    for name in results.cases:
-        if results.statuses(name) is None:
-            continue
+    for name in [name for name in results if results.statuses(name) is not None]:
         epsilon = results.distribution(name)
-        if epsilon is None:
-            found.append(Median(name, None, math.nan, 0.0))
-            continue
-        low, high = epsilon.order_statistic(rank_of(epsilon.trials, 50))
-        width = high - low if high > low else 0.0
-        found.append(Median(name, high, median_error(epsilon), width))
+        one = Median(name, None, math.nan, 0.0)
+        if epsilon is not None:
+            low, high = epsilon.order_statistic(rank_of(epsilon.trials, 50))
+            width = high - low if high > low else 0.0
+            one = Median(name, high, median_error(epsilon), width)
+        found.append(one)
     return found
 
 
@@ -90,47 +97,29 @@ def wanted(results: Results, settings: Any) -> int | None:
 
     Looks at the results only after 1000 x 2^k trials, so that the answer does not depend on chunks,
     devices, processes or interruptions; with another number, which somebody asked for, it is None.
-    A case without an epsilon, or with a median that is infinite, is left out.
-
-    Args:
-        results: of a finished run.
-        settings: with `until_se`, `trials`, `most_trials` and `keep`.
-
-    Returns:
-        The next 1000 x 2^k trials, no more than `most_trials`.
+    A case without an epsilon, or with a median that is infinite, is left out. Settings have
+    `until_se`, `trials`, `most_trials` and `keep`.
 
     Raises:
         ValueError: a median is not known well enough, and lies in a bin of its histogram that is
             wider than `until_se`.
     """
-    if settings.until_se is None:
+    goal, present = settings.until_se, results.trials
+    if goal is None or present not in LOOKS:
         return None
-    present = results.trials
-    if present not in looks():
-        return None
-    short = [one for one in medians(results) if _short_of(one, settings.until_se)]
-    _refuse_coarse(results, short, settings.until_se)
-    following = 2 * present
-    return following if short and following <= min(most_trials(settings), LAST) else None
-
-
-def _refuse_coarse(results: Results, short: Sequence[Median], goal: float) -> None:
-    """Raise where a bin is wider than the goal: more trials would not reach it."""
+    short = [one for one in medians(results) if one.error > goal]
     if not short:
-        return
+        return None
     worst = max(short, key=lambda one: one.width)
     enough = float(f"{worst.width * 1.05:.2g}")
     right = (
         f"at least {worst.width:.3g}, the width of the histogram's bin in which the median epsilon "
-        f"of {worst.case} lies ({worst.value:.4g}); the {results.trials:,} trials are kept: ask "
-        f"for less with `nrjax resume {results.folder} --until-se {enough:g}`, or run the study "
-        "again with --keep trials"
+        f"of {worst.case} lies ({worst.value:.4g}); the {present:,} trials are kept: ask for less "
+        f"with `nrjax resume {results.folder} --until-se {enough:g}`, or run the study again with "
+        "--keep trials"
     )
     check(worst.width <= goal, "until_se", goal, right)
-
-
-def _short_of(median: Median, goal: float) -> bool:
-    return median.counts and median.error > goal
+    return 2 * present if 2 * present <= min(most_trials(settings), LOOKS[-1]) else None
 
 
 def remarks(results: Results) -> list[str]:
@@ -142,66 +131,34 @@ def remarks(results: Results) -> list[str]:
             "bin (see resolution in summary.json), intervals reach to the edges of theirs, and "
             "nothing is compared trial by trial."
         )
-    settings = results.store.settings.get("settings", {})
-    if settings.get("until_se") is not None:
-        lines += _sequential(results, settings)
-    return lines
-
-
-def _sequential(results: Results, settings: Mapping[str, Any]) -> list[str]:
-    """What became of `until_se`."""
-    goal, trials, found = settings["until_se"], results.trials, medians(results)
-    counted = [one for one in found if one.counts]
-    lines = []
+    goal = results.store.settings.get("settings", {}).get("until_se")
+    if goal is None:
+        return lines
+    trials, found = results.trials, medians(results)
+    counted = [one for one in found if not math.isnan(one.error)]
     if counted:
         worst = max(counted, key=lambda one: one.error)
         reached = worst.error <= goal
-        what = f"standard error of every median epsilon at most {goal:g}"
-        size = f"the largest is {worst.error:.3g} ({worst.case})"
-        verdict = "reached" if reached else "Warning: not reached"
         lines.append(
-            f"Asked for: {what}, a 95 % interval no wider than {_TWICE_NORMAL:g} times that; "
-            f"{verdict} with {trials:,} trials, {size}."
+            f"Asked for: standard error of every median epsilon at most {goal:g}, a 95 % interval "
+            f"no wider than {_TWICE_NORMAL:g} times that; "
+            f"{'reached' if reached else 'Warning: not reached'} with {trials:,} trials, the "
+            f"largest is {worst.error:.3g} ({worst.case})."
         )
         if reached and trials > FIRST:
             lines.append(
                 "Stopping when the intervals are short makes them slightly optimistic; the looks "
                 "were few, after 1000, 2000, 4000, ... trials."
             )
-    return lines + _exceptions(found, goal)
-
-
-def _exceptions(found: Sequence[Median], goal: float) -> list[str]:
-    """Where the error is not all there is to say."""
-    lines = [
+    lines += [
         f"Warning: {goal:g} is finer than the histogram of {one.case}, whose bins are "
         f"{one.width:.3g} wide at the median: more trials would hardly help."
-        for one in found
-        if _short_of(one, goal) and one.width > goal
+        for one in counted
+        if one.error > goal and one.width > goal
     ]
-    for what, names in (
-        (
-            "The 95 % interval of the median is a single value, or within one bin, in {}: where "
-            "epsilon takes few values, such as those of a grid's levels, how far apart they are "
-            "is no part of the error.",
-            [one.case for one in found if one.narrow],
-        ),
-        (
-            "The standard error asked for says nothing of {}: no guarantee, hence no epsilon.",
-            [one.case for one in found if one.value is None],
-        ),
-        (
-            "The standard error asked for says nothing of {}: the median epsilon is infinite, as "
-            "most trials did not stop.",
-            [one.case for one in found if one.value is not None and not one.counts],
-        ),
-    ):
+    for holds, what in _EXCEPTIONS:
+        names = [one.case for one in found if holds(one)]
         if names:
-            lines.append(what.format(_listed(names)))
+            more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
+            lines.append(what.format(", ".join(names[:_LISTED]) + more))
     return lines
-
-
-def _listed(names: Sequence[str]) -> str:
-    """The first of them; a study may have hundreds of cases."""
-    more = len(names) - _LISTED
-    return ", ".join(names[:_LISTED]) + (f" and {more:,} more" if more > 0 else "")

@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nrjax.study import precision
-from nrjax.study.folder import REPORT, REPORT_MARK, write_document
+from nrjax.study.folder import REPORT_MARK
 from nrjax.study.intervals import rank_interval
 
 if TYPE_CHECKING:
@@ -27,65 +27,41 @@ class Report(NamedTuple):
     """Sentences: where the numbers come from, what they show, what should make one doubt them."""
 
     def __str__(self) -> str:
-        return markdown(self)
+        """As Markdown."""
+
+        def line(cells: Sequence[str]) -> str:
+            return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+
+        rule = ("---", *["---:"] * (len(self.headings) - 1))
+        table = [line(row) for row in (self.headings, rule, *self.rows)]
+        remarks = [f"- {remark}" for remark in self.remarks]
+        return "\n".join([REPORT_MARK, "", f"# {self.title}", "", *table, "", *remarks]) + "\n"
 
     def _repr_html_(self) -> str:
-        return html(self)
+        def row(cells: Sequence[str], tag: str) -> str:
+            return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
-
-def markdown(report: Report) -> str:
-    """The report as Markdown."""
-
-    def line(cells: tuple[str, ...]) -> str:
-        return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
-
-    rule = ("---", *["---:"] * (len(report.headings) - 1))
-    table = [line(row) for row in (report.headings, rule, *report.rows)]
-    remarks = [f"- {remark}" for remark in report.remarks]
-    return "\n".join([REPORT_MARK, "", f"# {report.title}", "", *table, "", *remarks]) + "\n"
-
-
-def html(report: Report) -> str:
-    """The report for a notebook."""
-
-    def row(cells: Sequence[str], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-    rows = "".join(row(cells, "td") for cells in report.rows)
-    remarks = "".join(f"<li>{escape(remark)}</li>" for remark in report.remarks)
-    head = row(report.headings, "th")
-    return f"<b>{escape(report.title)}</b><table>{head}{rows}</table><ul>{remarks}</ul>"
-
-
-def write(results: Results, summary: Mapping[str, Any]) -> None:
-    """Write `report.md` beside the results, whole or not at all.
-
-    Raises:
-        FileExistsError: there is a file of that name which nrjax has not written.
-        OSError: the disk is full, or failed.
-    """
-    found = results.reporting.report(results, summary)
-    write_document(results.folder, REPORT, markdown(found))
+        head, rows = row(self.headings, "th"), "".join(row(cells, "td") for cells in self.rows)
+        remarks = "".join(f"<li>{escape(remark)}</li>" for remark in self.remarks)
+        return f"<b>{escape(self.title)}</b><table>{head}{rows}</table><ul>{remarks}</ul>"
 
 
 def standard(results: Results, summary: Mapping[str, Any]) -> Report:
     """How many stopped, who reached the goal, and the stopping epsilon, by case."""
-    rows = []
-    for case in summary["cases"]:
-        rows.append(
-            (
-                case["case"],
-                share(case.get("stopped")),
-                share(case.get("met")),
-                *epsilons(case),
-                f"{case['step']['q50']:g}" if "step" in case else "-",
-                f"{case['seconds']['run']:.2f}",
-            )
+    rows = tuple(
+        (
+            case["case"],
+            share(case.get("stopped")),
+            share(case.get("met")),
+            *epsilons(case),
+            f"{case['step']['q50']:g}" if "step" in case else "-",
+            f"{case['seconds']['run']:.2f}",
         )
+        for case in summary["cases"]
+    )
     headings = ("case", "stopped", "met goal", *EPSILONS, "step", "seconds")
-    remarks = [BESIDE, *precision.remarks(results), *accuracy(summary), *warnings(summary)]
-    title = f"{summary['study']}: stopping epsilon, over all trials"
-    return Report(title, headings, tuple(rows), tuple(remarks))
+    remarks = (BESIDE, *precision.remarks(results), *accuracy(summary), *warnings(summary))
+    return Report(f"{summary['study']}: stopping epsilon, over all trials", headings, rows, remarks)
 
 
 AT_FIRST_STEP = 0.05
@@ -168,8 +144,8 @@ def number(value: float | None) -> str:
 
 def span(ends: Sequence[float | None], low: str = "inf", digits: int = 3) -> str:
     """Two ends for a table; None stands for infinity, at the lower end for `low`."""
-    first, second = ends
-    return f"{_short(first, low, digits)}-{_short(second, 'inf', digits)}"
+    first, second = (None if end is None else f"{end:.{digits}g}" for end in ends)
+    return f"{first or low}-{second or 'inf'}"
 
 
 def lowest(trials: int, percent: float) -> str:
@@ -178,10 +154,6 @@ def lowest(trials: int, percent: float) -> str:
     Minus infinity where so few trials set no lower end; else as many are infinite.
     """
     return "-inf" if rank_interval(trials, percent)[0] < 1 else "inf"
-
-
-def _short(value: float | None, infinite: str, digits: int) -> str:
-    return infinite if value is None else f"{value:.{digits}g}"
 
 
 def within(value: float | None, ends: Sequence[float | None]) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,13 @@ import numpy as np
 from nrjax._numerics import check
 from nrjax.study import report, summary
 from nrjax.study.bootstrap import resampled_quantiles
-from nrjax.study.case import STOPPED, judged
+from nrjax.study.case import STOPPED
 from nrjax.study.compare import Comparison, compared
 from nrjax.study.distribution import Distribution, Sample
-from nrjax.study.layout import Case
-from nrjax.study.sketched import Folded, folded, statuses, stopped_epsilon
+from nrjax.study.folder import REPORT, SUMMARY, write_document
+from nrjax.study.folds import judged
+from nrjax.study.layout import Case, Pass
+from nrjax.study.sketched import Folded, folded, stopped_epsilon
 from nrjax.study.store import Store
 from nrjax.types import Status
 
@@ -29,6 +32,9 @@ _REMEMBERED = 32
 
 _SORTED = 2**26
 """Values to keep sorted: figures and tables ask for the same laws again and again."""
+
+EPSILONS = ("epsilon", "mechanism_epsilon", "test_epsilon", "stopping_epsilon")
+"""What there is only with a guarantee."""
 
 PERCENTS = (25, 50, 75)
 """Quantiles that are compared."""
@@ -46,12 +52,10 @@ class Reporting:
 
     def measure(self, results: Results, case: str) -> dict[str, Any]:
         """What the summary says of a case besides the usual; strict JSON."""
-        del results, case
         return {}
 
     def findings(self, results: Results) -> dict[str, Any]:
         """What the summary says besides its cases, by name; strict JSON."""
-        del results
         return {}
 
     def report(self, results: Results, summary: Mapping[str, Any]) -> report.Report:
@@ -81,33 +85,23 @@ class Results:
         UnfinishedError: the run is not finished.
     """
 
+    folder: Path
+    """Where they are."""
+    cases: dict[str, Case]
+    """What was run: the cases by name, each with its labels as `attributes`."""
+
     def __init__(self, store: Store, reporting: Reporting | None = None):
-        self.store = store
+        store.check_finished()
+        self.store, self.folder, self.cases = store, store.folder, store.cases
         self.reporting = Reporting() if reporting is None else reporting
         self._folded: dict[tuple[str, str], dict[str, Folded]] = {}
         self._resampled: dict[tuple[str, str], np.ndarray] = {}
-        self._laws: dict[tuple[str, str, str], Sample | None] = {}
-        store.check_finished()
+        self._samples: dict[tuple[str, str, str], Sample] = {}
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Results:
-        """Those in a folder, told of in the standard way.
-
-        Raises:
-            UnfinishedError: the run is not finished.
-            FileNotFoundError, ValueError, DamagedError: as `Store.open`.
-        """
+        """Those in a folder, told of in the standard way; raises what `Store.open` does."""
         return cls(Store.open(folder))
-
-    @property
-    def folder(self) -> Path:
-        """Where they are."""
-        return self.store.folder
-
-    @property
-    def cases(self) -> dict[str, Case]:
-        """What was run: the cases by name, each with its labels as `attributes`."""
-        return self.store.cases
 
     @property
     def trials(self) -> int:
@@ -117,9 +111,6 @@ class Results:
     def __iter__(self) -> Iterator[str]:
         return iter(self.cases)
 
-    def __contains__(self, case: object) -> bool:
-        return case in self.cases
-
     def __len__(self) -> int:
         return len(self.cases)
 
@@ -127,53 +118,69 @@ class Results:
         return f"Results of {self.trials:,} trials of {', '.join(self.cases)} in {self.folder}"
 
     def _repr_html_(self) -> str:
-        return report.html(self.table())
+        return self.table()._repr_html_()
 
     def __getitem__(self, name: str) -> xarray.Dataset:
         case, _, one = name.partition("/")
         if case not in self.cases:
             raise KeyError(f"{name}: must be one of {', '.join(self.cases)}")
-        found = self._read(case, one or "outcome")
-        if one not in ("", "outcome") or not _of_outcomes(found):
+        one = one or "outcome"
+        found = self._read(case, one)
+        if not (self.keeps_trials(case, one) and self._of_outcomes(case, one)):
             return found
-        more = judged(
-            {key: found[key].values for key in ("status", "epsilon", "utility")},
-            self._goal(case),
-            np,
-        )
-        found = found.assign(stopped=("trial", found["status"].values == Status.STOPPED))
-        if not np.isnan(found["epsilon"].values).all():
-            attributes = {
-                "long_name": "total ex-post epsilon, infinite where a trial did not stop",
-                "units": "nat",
-            }
-            found["stopping_epsilon"] = ("trial", more["stopping_epsilon"], attributes)
-        if self.goal(case) is not None:
-            attributes = {"long_name": "by how much the utility misses the goal"}
-            found["shortfall"] = ("trial", more["shortfall"], attributes)
+        goal = self.goal(case)
+        given = {field: found[field].values for field in ("status", "epsilon", "utility")}
+        more = judged(given, np.nan if goal is None else goal, np)
+        found = found.assign(stopped=("trial", given["status"] == Status.STOPPED))
+        if not np.isnan(given["epsilon"]).all():
+            name = "total ex-post epsilon, infinite where a trial did not stop"
+            about = {"long_name": name, "units": "nat"}
+            found["stopping_epsilon"] = ("trial", more["stopping_epsilon"], about)
+        if goal is not None:
+            about = {"long_name": "by how much the utility misses the goal"}
+            found["shortfall"] = ("trial", more["shortfall"], about)
         return found
 
     def _read(self, case: str, name: str) -> xarray.Dataset:
         return self.store.read(case, name)
 
+    def _layout(self, case: str, name: str) -> Pass:
+        check(case in self.cases, "case", case, f"one of {sorted(self.cases)}")
+        passes = self.cases[case].passes
+        check(name in passes, "pass", name, f"one of {sorted(passes)}, the passes of {case}")
+        return passes[name]
+
+    def _of_outcomes(self, case: str, name: str) -> bool:
+        """Whether a pass is of an interaction's outcomes; a session's fields may have any names."""
+        kept = self._layout(case, name).variables.values()
+        return name == "outcome" and any("flag_meanings" in one.attributes for one in kept)
+
+    def _defined(self, case: str, name: str, quantity: str, there: Iterable[Any]) -> bool:
+        """Whether there is such a quantity; False for an epsilon without a guarantee."""
+        names = sorted(map(str, there))
+        epsilon = quantity.removeprefix(STOPPED) in EPSILONS and self._of_outcomes(case, name)
+        if epsilon and "stopping_epsilon" not in names:
+            return False
+        check(quantity in names, "quantity", quantity, f"one of {names}")
+        return True
+
     def goal(self, case: str) -> float | None:
         """The utility that a case should reach; None without one."""
         return self.cases[case].attributes.get("goal")
 
-    def _goal(self, case: str) -> float:
-        goal = self.goal(case)
-        return np.nan if goal is None else goal
-
     def keeps_trials(self, case: str, name: str = "outcome") -> bool:
         """Whether a pass of a case holds its trials, rather than what they were folded into."""
-        return self.store.layout_of(case, name).axis == "trial"
+        return self._layout(case, name).axis == "trial"
 
     def folds(self, case: str, name: str = "outcome") -> dict[str, Folded]:
         """What the trials of a pass were folded into, by variable."""
         if (case, name) not in self._folded:
             while len(self._folded) >= _REMEMBERED:
                 self._folded.pop(next(iter(self._folded)))
-            self._folded[case, name] = folded(self.store, case, name)
+            found = folded(self.store, case, name)
+            if self._of_outcomes(case, name) and "stopping_epsilon" in found:
+                found["stopped_epsilon"] = stopped_epsilon(found)
+            self._folded[case, name] = found
         return self._folded[case, name]
 
     def distribution(
@@ -181,73 +188,54 @@ class Results:
     ) -> Distribution | None:
         """The distribution of a quantity over the trials of a case; trials without one left out.
 
-        Args:
-            case: its name.
-            quantity: as in the results; with `stopped_` before it over the trials that stopped.
-            name: the pass.
-
-        Returns:
-            None where the quantity is not defined: an epsilon without a guarantee.
+        With `stopped_` before a quantity it is over the trials that stopped; `name` is the pass.
+        None for an epsilon without a guarantee.
 
         Raises:
-            ValueError: there is no such quantity.
+            ValueError: there is no such case, pass or quantity.
         """
         right = "one number a trial; `levels` has the others"
         if not self.keeps_trials(case, name):
-            return self._of_folds(self.folds(case, name), quantity, right)
+            found = self.folds(case, name)
+            if not self._defined(case, name, quantity, found):
+                return None
+            check(found[quantity].fold.dim is None, "quantity", quantity, right)
+            return found[quantity].at()
         key = case, quantity, name
-        if key not in self._laws:
+        if key not in self._samples:
             values = self.values(case, quantity, name)
-            check(values is None or values.ndim == 1, "quantity", quantity, right)
-            law = None if values is None else Sample(values[~np.isnan(values)])
-            self._laws[key] = law
-            while len(self._laws) > 1 and sum(map(_size, self._laws.values())) > _SORTED:
-                self._laws.pop(next(iter(self._laws)))
-        return self._laws[key]
+            if values is None:
+                return None
+            check(values.ndim == 1, "quantity", quantity, right)
+            self._samples[key] = Sample(values[~np.isnan(values)])
+            while sum(one.trials for one in list(self._samples.values())[:-1]) > _SORTED:
+                self._samples.pop(next(iter(self._samples)))
+        return self._samples[key]
 
     def law(self, case: str, quantity: str) -> Distribution:
-        """As `distribution`, of a quantity that the case has in any event.
-
-        Raises:
-            ValueError: it has none: an epsilon without a guarantee.
-        """
+        """As `distribution`; ValueError for an epsilon without a guarantee."""
         found = self.distribution(case, quantity)
         check(found is not None, "quantity", quantity, f"one that {case} has")
         assert found is not None
         return found
 
-    def _of_folds(
-        self, found: Mapping[str, Folded], quantity: str, right: str
-    ) -> Distribution | None:
-        ended = set(found) >= _FOLDED
-        if ended and quantity.endswith("epsilon") and "stopping_epsilon" not in found:
-            return None
-        if ended and quantity == "stopped_epsilon":
-            return stopped_epsilon(found)
-        check(quantity in found, "quantity", quantity, f"one of {sorted(found)}")
-        check(found[quantity].fold.dim is None, "quantity", quantity, right)
-        return found[quantity].at()
-
     def values(
         self, case: str, quantity: str = "stopping_epsilon", name: str = "outcome"
     ) -> np.ndarray | None:
-        """The quantity of each trial, shape (trials, ...); those that stopped alone if asked so.
+        """The quantity of each trial, shape (trials, ...), named as for `distribution`.
 
-        None without an epsilon.
+        None for an epsilon without a guarantee.
 
         Raises:
             ValueError: there is no such quantity, or trials were not kept.
         """
         right = "kept: only summaries are here (--keep summary)"
         check(self.keeps_trials(case, name), "trials", case, right)
-        dataset = self[case if name == "outcome" else f"{case}/{name}"]
-        ended = name == "outcome" and _of_outcomes(dataset)
-        stopped = ended and quantity.startswith(STOPPED)
+        dataset = self[f"{case}/{name}"]
+        stopped = quantity.startswith(STOPPED) and self._of_outcomes(case, name)
         plain = quantity.removeprefix(STOPPED) if stopped else quantity
-        if ended and plain.endswith("epsilon") and "stopping_epsilon" not in dataset:
+        if not self._defined(case, name, plain, dataset):
             return None
-        right = f"one of {sorted(map(str, dataset))}"
-        check(plain in dataset, "quantity", quantity, right)
         values = dataset[plain].values
         return values[dataset["stopped"].values] if stopped else values
 
@@ -257,21 +245,15 @@ class Results:
             values = self.values(case, quantity, name)
             assert values is not None
             return [Sample(column[~np.isnan(column)]) for column in values.T]
-        found = self.folds(case, name)
-        check(quantity in found, "quantity", quantity, f"one of {sorted(found)}")
-        count = found[quantity].moments.shape[0]
-        return [found[quantity].at(level) for level in range(count)]
+        self._defined(case, name, quantity, found := self.folds(case, name))
+        return [found[quantity].at(level) for level in range(len(found[quantity].moments))]
 
     def statuses(self, case: str) -> dict[Status, int] | None:
         """How many trials ended in each way that occurred; None for sessions, which just end."""
-        counts = None
-        if not self.keeps_trials(case):
-            found = self.folds(case)
-            counts = statuses(found) if set(found) >= _FOLDED else None
-        elif _of_outcomes(dataset := self[case]):
-            each = np.bincount(dataset["status"].values, minlength=len(Status))
-            counts = {one: int(each[one]) for one in Status}
-        return None if counts is None else {one: n for one, n in counts.items() if n}
+        if not self._of_outcomes(case, "outcome"):
+            return None
+        counts = self.law(case, "status").histogram([-1, *Status]).tolist()
+        return {one: count for one, count in zip(Status, counts, strict=True) if count}
 
     def resampled(self, case: str, quantity: str = "stopping_epsilon") -> np.ndarray | None:
         """Quantiles (`PERCENTS`) of resampled trials, shape (resamples, 3).
@@ -285,17 +267,11 @@ class Results:
             values = self.values(case, quantity)
             if values is None or np.isnan(values).any():
                 return None
-            drawn = resampled_quantiles({case: values}, PERCENTS)
-            self._resampled[case, quantity] = drawn[case]
+            self._resampled[case, quantity] = resampled_quantiles(values, PERCENTS)
         return self._resampled[case, quantity]
 
     def compare(self, first: str, second: str, quantity: str = "stopping_epsilon") -> Comparison:
         """How a quantity differs between two cases, which share their random numbers.
-
-        Args:
-            first: the name of a case.
-            second: of another one.
-            quantity: what is compared, as `distribution` has it.
 
         Raises:
             ValueError: there is no such case or quantity, or no epsilon in one of them.
@@ -320,8 +296,15 @@ class Results:
         return drawing.made(self, {name: makers[name] for name in names or makers})
 
     def conclude(self) -> None:
-        """Write summary.json, report.md and the figures; only under the store's lock."""
-        report.write(self, summary.write(self))
+        """Write summary.json, report.md and the figures; only under the store's lock.
+
+        Raises:
+            FileExistsError: there is a file of that name which nrjax has not written.
+            OSError: the disk is full, or failed.
+        """
+        found = self.summary()
+        write_document(self.folder, SUMMARY, json.dumps(found, indent=1, allow_nan=False) + "\n")
+        write_document(self.folder, REPORT, str(self.reporting.report(self, found)))
         self.draw()
 
     def draw(self) -> None:
@@ -330,18 +313,3 @@ class Results:
 
         for name, figure in self.plot().items():
             drawing.save(self.store, name, figure)
-
-
-_FOLDED = {"status", "stopped_step", "stopped_utility"}
-"""What is kept of trials that were folded, among other things, if they are an interaction's."""
-
-
-def _of_outcomes(dataset: xarray.Dataset) -> bool:
-    """Whether trials that were kept are an interaction's; a session's may have any names."""
-    if not {"status", "epsilon", "utility"} <= set(dataset):
-        return False
-    return dataset["status"].dims == ("trial",) and dataset["status"].dtype.kind == "i"
-
-
-def _size(law: Sample | None) -> int:
-    return 0 if law is None else law.trials

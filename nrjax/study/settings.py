@@ -1,5 +1,6 @@
 """What can be chosen of every run, and settings as strict JSON and back."""
 
+import contextlib
 import dataclasses
 import types
 import typing
@@ -7,10 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
 import tyro
 
-from nrjax._numerics import check
+from nrjax._numerics import check, check_integer, check_positive
 from nrjax.datasets.user import SUFFIXES
 from nrjax.study.looks import check_looks, first_look
 
@@ -47,21 +47,19 @@ class RunSettings:
 
     def __post_init__(self):
         check(isinstance(self.out, Path), "out", self.out, "a pathlib.Path")
-        for name in ("trials", "seed", "chunk", "most_trials"):
-            number = getattr(self, name)
-            whole = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
-            check(number is None or whole, name, number, "an integer")
-        check(self.trials >= 1, "trials", self.trials, "at least 1")
-        check(self.trials <= 2**32, "trials", self.trials, "at most 2^32, the number of keys")
-        check(0 <= self.seed < 2**32, "seed", self.seed, "in [0, 2^32)")
-        check(self.chunk is None or self.chunk >= 1, "chunk", self.chunk, "at least 1")
-        check(self.chunk is None or self.chunk < 2**32, "chunk", self.chunk, "below 2^32")
+        for name, least, most in (
+            ("trials", 1, 2**32),
+            ("seed", 0, 2**32 - 1),
+            ("chunk", 1, 2**32 - 1),
+            ("most_trials", 1, 2**32),
+        ):
+            if getattr(self, name) is not None or name in ("trials", "seed"):
+                number = check_integer(name, getattr(self, name), least, most)
+                object.__setattr__(self, name, number)
         check(self.keep in ("trials", "summary"), "keep", self.keep, "'trials' or 'summary'")
-        ok = self.until_se is None or (np.isfinite(self.until_se) and self.until_se > 0)
-        check(ok, "until_se", self.until_se, "positive and finite")
-        right = "from 1 to 2^32, the number of keys"
-        most = self.most_trials
-        check(most is None or 1 <= most <= 2**32, "most_trials", most, right)
+        if self.until_se is not None:
+            check_positive("until_se", self.until_se)
+            object.__setattr__(self, "until_se", float(self.until_se))
         check_looks(self)
 
     def begun(self) -> "RunSettings":
@@ -72,9 +70,8 @@ class RunSettings:
         """
         if self.until_se is None:
             return self
-        width = self.bin_width
-        if self.keep == "summary" and width is None:
-            width = self.until_se
+        summary = self.keep == "summary" and self.bin_width is None
+        width = self.until_se if summary else self.bin_width
         return dataclasses.replace(self, trials=first_look(self), bin_width=width)
 
 
@@ -95,16 +92,14 @@ def with_whole_paths(settings: Any) -> Any:
     def whole(value: Any) -> Any:
         if isinstance(value, tuple):
             return tuple(map(whole, value))
-        if isinstance(value, Path):
-            return value.expanduser().absolute()
         is_file = isinstance(value, str) and Path(value).suffix.lower() in SUFFIXES
-        return str(Path(value).expanduser().absolute()) if is_file else value
+        if is_file or isinstance(value, Path):
+            return type(value)(Path(value).expanduser().absolute())
+        return value
 
     fields = {one.name: getattr(settings, one.name) for one in dataclasses.fields(settings)}
-    changed = {name: whole(value) for name, value in fields.items()}
-    return dataclasses.replace(
-        settings, **{name: value for name, value in changed.items() if value != fields[name]}
-    )
+    changes = {name: whole(value) for name, value in fields.items() if whole(value) != value}
+    return dataclasses.replace(settings, **changes)
 
 
 def to_plain(settings: Any) -> dict[str, Any]:
@@ -119,16 +114,12 @@ def to_plain(settings: Any) -> dict[str, Any]:
 
 
 def from_plain(kind: type, fields: Mapping[str, Any], **changes: Any) -> Any:
-    """The inverse of `to_plain`; what `fields` holds besides is left alone.
-
-    Args:
-        kind: the class of the settings.
-        fields: what `to_plain` gave.
-        changes: fields to change.
+    """Settings of this class from what `to_plain` gave, besides other fields, with some changes.
 
     Raises:
         ValueError: a field is missing, or has a value that it cannot have.
     """
+    hints = typing.get_type_hints(kind)
     known = {field.name for field in dataclasses.fields(kind)}
     missing = ", ".join(map(repr, sorted(known - set(fields))))
     if missing:
@@ -136,7 +127,6 @@ def from_plain(kind: type, fields: Mapping[str, Any], **changes: Any) -> Any:
             f"the stored settings lack {missing}, and this version of the study has them: use the "
             "version that wrote them"
         )
-    hints = typing.get_type_hints(kind)
     made = {name: _typed(name, hints[name], fields[name]) for name in known}
     return kind(**made | changes)
 
@@ -144,20 +134,27 @@ def from_plain(kind: type, fields: Mapping[str, Any], **changes: Any) -> Any:
 def _typed(name: str, hint: Any, value: Any) -> Any:
     """A value of JSON as the type of its field has it."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is types.UnionType or origin is typing.Union:
+    if origin in (types.UnionType, typing.Union):
         if value is None and type(None) in arguments:
             return None
-        (hint,) = (one for one in arguments if one is not type(None))
-        return _typed(name, hint, value)
+        for one in (kind for kind in arguments if kind is not type(None)):
+            with contextlib.suppress(ValueError):
+                return _typed(name, one, value)
+        raise ValueError(f"{name} = {value!r}: must be of type {hint}")
     if origin is Literal:
         check(value in arguments, name, value, f"one of {arguments}")
         return value
-    if origin is tuple:
+    if origin is dict:
+        check(isinstance(value, dict), name, value, "a dict")
+        return {key: _typed(f"{name}[{key!r}]", arguments[1], one) for key, one in value.items()}
+    if origin in (tuple, list):
         check(isinstance(value, list), name, value, "a list")
-        return tuple(_typed(name, arguments[0], one) for one in value)
-    if hint is Path:
-        check(isinstance(value, str), name, value, "a path")
-        return Path(value)
-    kinds = (int, float) if hint is float else (hint,)
+        each = arguments[:1] * len(value) if origin is list or ... in arguments else arguments
+        check(len(each) == len(value), name, value, f"a list of {len(each)}")
+        return origin(_typed(name, kind, one) for kind, one in zip(each, value, strict=True))
+    if dataclasses.is_dataclass(hint):
+        check(isinstance(value, dict), name, value, "a dict")
+        return from_plain(hint, value)
+    kinds = {float: (int, float), Path: (str,)}.get(hint, (hint,))
     check(type(value) in kinds, name, value, f"of type {hint.__name__}")
-    return value
+    return Path(value) if hint is Path else value

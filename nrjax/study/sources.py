@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import importlib.util
 import inspect
+import json
 import sys
 import typing
 from collections.abc import Callable
@@ -15,7 +16,13 @@ from typing import Any, NamedTuple
 from nrjax._numerics import check
 from nrjax.study.cluster import FROM_FILES
 from nrjax.study.results import Reporting
-from nrjax.study.settings import RunSettings, from_plain, shared_with, with_whole_paths
+from nrjax.study.settings import (
+    RunSettings,
+    from_plain,
+    shared_with,
+    to_plain,
+    with_whole_paths,
+)
 from nrjax.study.store import Store
 from nrjax.study.study import Study
 
@@ -36,38 +43,30 @@ class Source(NamedTuple):
     """What tells of its results; None where only the study knows."""
 
     def study(self, own: Any, run: RunSettings | None = None) -> Study:
-        """The study of these settings; those that the run has too, such as a seed, are the run's.
-
-        Raises:
-            ValueError: the file gives none.
-        """
+        """The study of these settings; those that the run has too (a seed) are the run's."""
         if own is not None:
-            own = with_whole_paths(own)
-            if run is not None:
-                own = dataclasses.replace(
-                    own, **{name: getattr(run, name) for name in shared_with(own)}
-                )
+            shared = {} if run is None else {name: getattr(run, name) for name in shared_with(own)}
+            own = dataclasses.replace(with_whole_paths(own), **shared)
         study = self.make(own)
         right = "a nrjax.Study, or a function that gives one"
         check(isinstance(study, Study), f"study in {self.name}", study, right)
         study.source = self.name
         study.settings = own if study.settings is None else study.settings
+        if own is not None:  # as a resume will read them
+            plain = json.dumps(to_plain(own))
+            again = from_plain(type(own), json.loads(plain))
+            right = "of numbers, words, paths, and lists, tuples or dicts of them"
+            check(json.dumps(to_plain(again)) == plain, "settings", own, right)
         return study
 
     def stored(self, store: Store) -> Study:
         """The study that began a run."""
-        recorded = store.settings["settings"]
-        own = None if self.settings is None else from_plain(self.settings, recorded)
-        return self.study(own)
+        kind, recorded = self.settings, store.settings["settings"]
+        return self.study(None if kind is None else from_plain(kind, recorded))
 
 
 def find(name: str) -> Source:
-    """The study of that name, or in that file.
-
-    Raises:
-        ValueError: there is none.
-        FileNotFoundError: there is no such file.
-    """
+    """The study of that name, or in that file; ValueError or FileNotFoundError without one."""
     if name in PAPERS:
         module = importlib.import_module(f"nrjax.papers.{name}")
         return Source(name, module.Settings, module.study, module.reporting)
@@ -87,17 +86,10 @@ def find(name: str) -> Source:
 
 
 def of_store(store: Store) -> Source:
-    """The study that began a run, from the shell.
-
-    Raises:
-        ValueError: it was begun in Python, or its file is no study.
-        FileNotFoundError: its file is gone.
-    """
-    source = store.settings.get("source")
+    """The study that began a run; ValueError if that was not done from the shell."""
     right = "one that was begun by `nrjax run`; this one's program calls Study.run again instead"
-    check(source is not None, "folder", str(store.folder), right)
-    assert source is not None
-    return find(source)
+    check(store.settings.get("source") is not None, "folder", str(store.folder), right)
+    return find(store.settings["source"])
 
 
 def reporting_of(store: Store) -> Reporting:
@@ -116,11 +108,9 @@ def _loaded(path: Path) -> Any:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    sys.path.insert(0, str(path.parent))  # for what it imports from beside it
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(path.parent))
+    if str(path.parent) not in sys.path:  # for what it imports from beside it, then or later
+        sys.path.insert(0, str(path.parent))
+    spec.loader.exec_module(module)
     return module
 
 

@@ -2,9 +2,8 @@
 
 A folder holds `results/`, `summary.json`, `report.md` and `figures/`. In `results/` are
 `manifest.json`, which says what is to be there, and for each pass of each case a folder of chunks.
-A chunk is one file (`nrjax.study.chunks`), put in place by a rename: that it exists is that it is
-done. More trials are one rename of the manifest. xarray opens a pass by
-`xarray.open_dataset(folder, engine="nrjax", group="case/pass")`.
+A chunk is one file, put in place by a rename: that it exists is that it is done. More trials are
+one rename of the manifest.
 """
 
 from __future__ import annotations
@@ -20,54 +19,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nrjax._numerics import check
-from nrjax.study.chunks import packed, unpacked
-from nrjax.study.folder import (
-    MANIFEST,
-    NEW,
-    RESULTS,
-    DamagedError,
-    StoreBusyError,
-    StoreError,
-    UnfinishedError,
-    check_folder,
-    check_space,
-    check_writable,
-    clear_leftovers,
-    clear_temporary,
-    explained,
-    lock,
-    read_manifest,
-    remove_results,
-    write_figure,
-    write_whole,
-)
-from nrjax.study.layout import (
-    FORMAT,
-    Case,
-    Coordinate,
-    Pass,
-    Variable,
-    checked_arrays,
-    from_json,
-    to_json,
-    with_trials,
-)
+from nrjax.study import folder as disk
+from nrjax.study import layout as layouts
+from nrjax.study.folder import MANIFEST, RESULTS, DamagedError, StoreError, UnfinishedError
+from nrjax.study.layout import FORMAT, Case, Pass
 
 if TYPE_CHECKING:
     import xarray
-
-__all__ = [
-    "Case",
-    "Coordinate",
-    "DamagedError",
-    "Pass",
-    "Store",
-    "StoreBusyError",
-    "StoreError",
-    "UnfinishedError",
-    "Variable",
-    "Writer",
-]
 
 _REMEMBERED = 2**28
 """Bytes of passes that were read last: one variable after another is asked for."""
@@ -88,17 +46,6 @@ class Store:
         self.cases = {case.name: case for case in cases}
         self._read: dict[tuple[str, str], xarray.Dataset] = {}
 
-    @staticmethod
-    def check(folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Make the folder, and raise now what `create` would raise about it after hours of set-up.
-
-        Raises:
-            FileExistsError: it holds results and `overwrite` is false, or files that only look
-                like results, which are never removed.
-            OSError: it cannot be made or written to.
-        """
-        return check_folder(Path(folder), overwrite=overwrite)
-
     @classmethod
     def create(
         cls,
@@ -111,29 +58,19 @@ class Store:
         """Lay out an empty store; all of it or, if killed meanwhile, nothing.
 
         With `overwrite` the results, summary and figures of an earlier run are removed; files that
-        the store has not written never are.
+        are not as nrjax wrote them never are.
 
         Raises:
-            FileExistsError, OSError: as `check`; or there is too little room.
+            FileExistsError, OSError: as `check_folder`; or there is too little room.
             StoreBusyError: another process is writing to this folder.
-            ValueError: a name, size or dimension that does not fit, or attributes that are not
-                strict JSON.
+            ValueError: as `layout.to_json`.
         """
-        layout = to_json(settings, cases)
-        path = cls.check(folder, overwrite=overwrite)
-        check_space(path, _space(cases))
-        with lock(path):
-            cls.check(path, overwrite=overwrite)  # another run may have come in between
-            clear_leftovers(path)
-            try:
-                (path / NEW).mkdir()
-                _write_manifest(path / NEW, layout)
-            except OSError as error:
-                clear_leftovers(path)
-                raise explained(error, f"cannot lay out the results in {path}") from error
-            if overwrite:
-                remove_results(path)
-            (path / NEW).rename(path / RESULTS)
+        layout, path = layouts.to_json(settings, cases), Path(folder)
+        disk.check_folder(path, overwrite=overwrite)
+        cls(path, {}, cases).check_space()
+        with disk.lock(path):
+            disk.check_folder(path, overwrite=overwrite)  # another run may have come in between
+            disk.lay_out(path, manifest_of(layout))
         return cls.open(path)
 
     @classmethod
@@ -152,7 +89,7 @@ class Store:
                 f"{RESULTS} in it (a run that was stopped before it was laid out leaves none: "
                 "begin it again with `nrjax run`)"
             )
-        where, found = path / RESULTS / MANIFEST, read_manifest(path / RESULTS)
+        where, found = path / RESULTS / MANIFEST, disk.read_manifest(path / RESULTS)
         if "nrjax_store" not in found:
             raise ValueError(
                 f"{where} is missing, broken or not nrjax's: restore it from a copy, or choose "
@@ -170,20 +107,13 @@ class Store:
                 f"{where} is broken: its checksum is not that of its contents; restore it from a "
                 "copy, or run the study again in another folder"
             )
-        return cls(path, *from_json(layout))
+        return cls(path, *layouts.from_json(layout))
 
     def read(self, case: str, name: str, *, partial: bool = False) -> xarray.Dataset:
-        """One pass of a case, with the coordinate `trial`.
-
-        Where the trials were folded, chunk by chunk, the coordinate is `chunk`.
-
-        Args:
-            case: its name.
-            name: the pass.
-            partial: leave out the chunks that are not done yet, instead of refusing.
+        """One pass of a case, along `trial` or, where the trials were folded, along `chunk`.
 
         Raises:
-            UnfinishedError: some trials are not done and `partial` is false.
+            UnfinishedError: some trials are not done, which `partial` leaves out.
             DamagedError: a file is broken.
         """
         import xarray  # slow to import
@@ -191,28 +121,21 @@ class Store:
         layout = self.layout_of(case, name)
         if (case, name) in self._read and not partial:
             return self._read[case, name]
-        numbers: list[np.ndarray] = []
-        parts: dict[str, list[np.ndarray]] = {variable: [] for variable in layout.variables}
+        numbers = [np.empty(0, int)]
+        parts = {key: [np.empty((0, *of.shape), of.dtype)] for key, of in layout.variables.items()}
         for chunk, arrays in self.parts(case, name, partial=partial):
-            span = layout.span(chunk)
-            numbers.append(
-                np.arange(span.start, span.stop) if layout.axis == "trial" else np.array([chunk])
-            )
-            for variable, values in parts.items():
-                one = arrays[variable]
-                values.append(one if layout.axis == "trial" else one[None])
-        variables = {}
-        for variable, about in layout.variables.items():
-            dims = [layout.axis, *(dim for dim, _ in about.dims)]
-            none = np.empty((0, *(size for _, size in about.dims)), about.dtype)
-            values = np.concatenate([none, *parts.pop(variable)])
-            variables[variable] = (dims, values, about.attributes)
-        along = {
-            name: (one.dim, np.array(one.values), one.attributes)
-            for name, one in layout.coordinates.items()
-        }
-        along[layout.axis] = (layout.axis, np.concatenate([np.empty(0, int), *numbers]), {})
-        dataset = xarray.Dataset(variables, along, dict(self.cases[case].attributes))
+            numbers.append(layout.numbers(chunk))
+            for key, values in parts.items():
+                values.append(arrays[key].reshape(len(numbers[-1]), *values[0].shape[1:]))
+        variables: dict[str, Any] = {}
+        for key, of in layout.variables.items():
+            dims = [layout.axis, *(dim for dim, _ in of.dims)]
+            variables[key] = dims, np.concatenate(parts.pop(key)), of.attributes
+        for key, along in layout.coordinates.items():
+            variables[key] = along.dim, np.array(along.values), along.attributes
+        variables[layout.axis] = layout.axis, np.concatenate(numbers)
+        dataset = xarray.Dataset(variables, attrs=dict(self.cases[case].attributes))
+        dataset = dataset.set_coords([layout.axis, *layout.coordinates])
         if not partial:
             self._read[case, name] = dataset
             while len(self._read) > 1 and sum(d.nbytes for d in self._read.values()) > _REMEMBERED:
@@ -222,41 +145,33 @@ class Store:
     def parts(
         self, case: str, name: str, *, partial: bool = False
     ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-        """Number and arrays of each chunk of a pass, read as they are asked for.
-
-        Raises:
-            UnfinishedError, DamagedError: as `read`.
-        """
+        """Number and arrays of each chunk of a pass, read as they are asked for; as `read`."""
         layout, here = self.layout_of(case, name), self.path_of(case, name)
         done = self.done(case, name)
-        if not done.all() and not partial:
-            raise UnfinishedError(
-                f"{case}/{name} in {self.folder} is not finished: {int((~done).sum())} of "
-                f"{layout.chunks} chunks are missing: finish the run with `nrjax resume "
-                f"{self.folder}`, or read what there is with partial=True"
-            )
+        if not partial and not done.all():
+            self.check_finished()
         for chunk in np.flatnonzero(done).tolist():
-            yield chunk, unpacked(here / layout.file_of(chunk))
+            tag = self.tag_of(case, name, chunk)
+            yield chunk, layouts.unpacked(here / layout.file_of(chunk), tag)
 
     def done(self, case: str, name: str) -> np.ndarray:
         """Which chunks of a pass are done: bool, shape (chunks,)."""
         layout, here = self.layout_of(case, name), self.path_of(case, name)
         there = set(os.listdir(here)) if here.is_dir() else set()
-        files = (layout.file_of(chunk) for chunk in range(layout.chunks))
-        return np.fromiter((file in there for file in files), bool, layout.chunks)
+        return np.array([layout.file_of(chunk) in there for chunk in range(layout.chunks)])
+
+    def passes(self) -> Iterator[tuple[str, str, Pass]]:
+        """All of them, with the names of the case and of the pass."""
+        for case in self.cases.values():
+            for name, layout in case.passes.items():
+                yield case.name, name, layout
 
     def finished(self) -> bool:
         """Whether every trial of every pass is done."""
-        return all(
-            self.done(name, one).all() for name, case in self.cases.items() for one in case.passes
-        )
+        return all(self.done(case, name).all() for case, name, _ in self.passes())
 
     def check_finished(self) -> None:
-        """Raise if a trial is missing.
-
-        Raises:
-            UnfinishedError: one is.
-        """
+        """Raise UnfinishedError if a trial is missing."""
         if not self.finished():
             raise UnfinishedError(
                 f"the run in {self.folder} is not finished: finish it with `nrjax resume "
@@ -264,25 +179,20 @@ class Store:
             )
 
     def check_space(self) -> None:
-        """Raise if what is not done yet will not fit on the disk.
-
-        Raises:
-            OSError: there is too little room, or the folder cannot be written to.
-        """
-        check_writable(self.folder)
-        missing = 0
-        for name, case in self.cases.items():
-            for one, layout in case.passes.items():
-                missing += layout.bytes_of(int((~self.done(name, one)).sum()))
-        check_space(self.folder, missing)
+        """Raise OSError if what is not done yet cannot be written, or will not fit on the disk."""
+        missing = [
+            layout.bytes_of(int((~self.done(case, name)).sum()))
+            for case, name, layout in self.passes()
+        ]
+        disk.check_writable(self.folder, sum(missing))
 
     def seconds(self, case: str) -> dict[str, float]:
         """Seconds spent on a case so far, by all that took part: `{"compile": ..., "run": ...}`."""
         spent = np.zeros(2)
-        for name in self._case(case).passes:
+        for name in self.cases[case].passes:
             for _, arrays in self.parts(case, name, partial=True):
                 spent += arrays["seconds"]
-        return {"compile": float(spent[0]), "run": float(spent[1])}
+        return dict(zip(("compile", "run"), spent.tolist(), strict=True))
 
     @contextlib.contextmanager
     def writer(self) -> Iterator[Writer]:
@@ -292,68 +202,49 @@ class Store:
             StoreBusyError: somebody else holds it.
             StoreError: the results were replaced since this store was opened.
         """
-        with lock(self.folder):
+        with disk.lock(self.folder):
             current = Store.open(self.folder)
             if (current.settings, current.cases) != (self.settings, self.cases):
                 raise StoreError(
                     f"the results in {self.folder} were replaced by another run since they were "
                     "opened: open them again"
                 )
-            clear_temporary(self.folder)
+            disk.clear_temporary(self.folder)
             yield Writer(self)
 
-    def extend(self, trials: int, settings: Mapping[str, Any] | None = None) -> Store:
-        """Ask for more trials in every pass; all of it or, if killed meanwhile, nothing.
+    def extend(self, trials: int, settings: Mapping[str, Any]) -> Store:
+        """Ask for so many trials of every pass, in all; all of it or, if killed meanwhile, nothing.
 
-        What is there stays, but for a short last chunk: longer now, it is pending again.
-
-        Args:
-            trials: how many there are to be in all.
-            settings: in place of those of the store, where they name the trials.
-
-        Returns:
-            The store with the new trials, to be filled; this object still describes the old one.
+        What is there stays, but for a short last chunk: longer now, it is pending again. `settings`
+        are in place of the store's, where they name the trials.
 
         Raises:
             ValueError: there are more already.
             OSError: there is too little room.
             StoreBusyError, StoreError: as `writer`.
         """
-        for name, case in self.cases.items():
-            for one in case.passes.values():
-                right = f"at least the {one.trials} that {name} has: trials are never taken away"
-                check(trials >= one.trials, "trials", trials, right)
-        cases = [with_trials(case, trials) for case in self.cases.values()]
-        layout = to_json(self.settings if settings is None else settings, cases)
-        check_space(self.folder, _space(cases) - _space(list(self.cases.values())))
-        with self.writer():
-            try:
-                _write_manifest(self.folder / RESULTS, layout)
-            except OSError as error:
-                raise explained(error, f"cannot add trials to {self.folder}") from error
+        for case, _, layout in self.passes():
+            right = f"at least the {layout.trials} that {case} has: trials are never taken away"
+            check(trials >= layout.trials, "trials", trials, right)
+        cases = [layouts.with_trials(case, trials) for case in self.cases.values()]
+        manifest = manifest_of(layouts.to_json(settings, cases))
+        Store(self.folder, {}, cases).check_space()
+        with self.writer(), disk.saying(f"cannot add trials to {self.folder}"):
+            disk.write_whole(self.folder / RESULTS / MANIFEST, manifest)
         return Store.open(self.folder)
 
-    def write_figure(self, name: str, data: bytes) -> Path:
-        """Put a file in `figures/` whole, and note that it is ours to replace; returns its path.
-
-        Raises:
-            FileExistsError: a file of that name is there which the store has not written.
-        """
-        return write_figure(self.folder, name, data)
-
     def layout_of(self, case: str, name: str) -> Pass:
-        """The pass of a case.
-
-        Raises:
-            ValueError: there is no such case or pass.
-        """
-        passes = self._case(case).passes
+        """The pass of a case; ValueError if there is no such case or pass."""
+        check(case in self.cases, "case", case, f"one of {sorted(self.cases)}")
+        passes = self.cases[case].passes
         check(name in passes, "pass", name, f"one of {sorted(passes)}, the passes of {case}")
         return passes[name]
 
-    def _case(self, case: str) -> Case:
-        check(case in self.cases, "case", case, f"one of {sorted(self.cases)}")
-        return self.cases[case]
+    def tag_of(self, case: str, name: str, chunk: int) -> bytes:
+        """What a chunk is of: its run, its case and pass, and its trials."""
+        prints = self.settings.get("fingerprints", {}).get(case, {})
+        run = self.settings.get("seed"), prints.get(name)
+        return repr((*run, case, name, self.layout_of(case, name).file_of(chunk))).encode()
 
     def path_of(self, case: str, name: str) -> Path:
         """Folder of a pass of a case; there once it has a chunk."""
@@ -379,49 +270,32 @@ class Writer:
         seconds: float = 0.0,
         compiling: float = 0.0,
     ) -> None:
-        """Write one chunk: all variables of the pass, each of shape (trials of the chunk, ...).
+        """Write one chunk, and the seconds that it took to simulate it, and to compile before.
 
-        Where the trials were folded they are of shape (...), without an axis of trials.
-
-        Args:
-            case: its name.
-            name: the pass.
-            chunk: its number.
-            arrays: the variables by name.
-            seconds: how long it took to simulate.
-            compiling: seconds of compilation before it.
+        The arrays are of shape (trials of the chunk, ...), or (...) where the trials were folded.
 
         Raises:
             ValueError: a name, shape or dtype differs from the pass's.
             OSError: the disk is full, or failed. What is done stays done.
         """
         layout, here = self._store.layout_of(case, name), self._store.path_of(case, name)
-        checked = checked_arrays(layout, chunk, arrays)
-        data = packed(checked | {"seconds": np.array([compiling, seconds])})
-        try:
+        checked = layouts.checked_arrays(layout, chunk, arrays)
+        tag = self._store.tag_of(case, name, chunk)
+        data = layouts.packed(checked | {"seconds": np.array([compiling, seconds])}, tag)
+        what = f"chunk {chunk} of {case}/{name} to {self._store.folder}"
+        with disk.saying(f"cannot write {what}; the chunks done before it are kept"):
             here.mkdir(parents=True, exist_ok=True)
-            write_whole(here / layout.file_of(chunk), data)
-        except OSError as error:
-            raise explained(
-                error,
-                f"cannot write chunk {chunk} of {case}/{name} to {self._store.folder}; the chunks "
-                "done before it are kept",
-            ) from error
+            disk.write_whole(here / layout.file_of(chunk), data)
         # Shorter ones of the same beginning, from before trials were added.
         for old in here.glob(f"{layout.span(chunk).start:010}-*.npz"):
             if old.name != layout.file_of(chunk):
                 old.unlink(missing_ok=True)
 
 
-def _space(cases: Sequence[Case]) -> int:
-    """Bytes that the results take."""
-    passes = [one for case in cases for one in case.passes.values()]
-    return sum(one.bytes_of(one.chunks) for one in passes)
-
-
-def _write_manifest(results: Path, layout: dict[str, Any]) -> None:
+def manifest_of(layout: dict[str, Any]) -> bytes:
+    """The contents of `manifest.json`."""
     content = {"nrjax_store": FORMAT, "sha256": _checksum(layout), "layout": layout}
-    write_whole(results / MANIFEST, json.dumps(content, indent=1).encode())
+    return json.dumps(content, indent=1).encode()
 
 
 def _checksum(layout: Any) -> str:

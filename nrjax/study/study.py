@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +16,16 @@ from nrjax._numerics import check
 from nrjax.interaction import Interaction
 from nrjax.keys import study_key
 from nrjax.study import identity, layout
-from nrjax.study.case import Case, Plan, Quantity, plans
-from nrjax.study.cluster import fill_by_workers
-from nrjax.study.filling import Progress, fill
-from nrjax.study.folder import RESULTS
+from nrjax.study.case import Case, Quantity
+from nrjax.study.cluster import by_workers
+from nrjax.study.filling import Progress, fill, here
+from nrjax.study.folder import RESULTS, check_folder
 from nrjax.study.looks import chunk_size, first_look
+from nrjax.study.plans import Plan, plans
 from nrjax.study.precision import wanted
 from nrjax.study.results import Reporting, Results
 from nrjax.study.settings import Keep, RunSettings, from_plain, shared_with, to_plain
 from nrjax.study.store import Store
-
-_LATER = ("scipy.special", "xarray", "nrjax.study.drawing")
-"""What summary and figures need, and nothing before: slow to import."""
 
 
 class Study:
@@ -62,7 +61,12 @@ class Study:
         check(isinstance(name, str) and name, "name", name, "the name of the study")
         check(len(cases) > 0, "cases", dict(cases), "at least one, by name")
         self.name = name
-        self.cases = {one: _case(given, quantities or {}) for one, given in cases.items()}
+        self.cases: dict[str, Case] = {}
+        for one, given in cases.items():
+            case = given if isinstance(given, Case) else Case(trial=given)
+            if quantities and isinstance(case.trial, Interaction):
+                case = dataclasses.replace(case, quantities={**quantities, **case.quantities})
+            self.cases[one] = case
         self.reporting = Reporting() if reporting is None else reporting
         self.settings = settings
         self.facts = dict(facts or {})
@@ -115,29 +119,21 @@ class Study:
                 something is kept.
         """
         out = Path(folder)
-        given = {"trials": trials, "seed": seed, "keep": keep, "chunk": chunk}
-        given |= {"until_se": until_se, "most_trials": most_trials}
-        given = {name: value for name, value in given.items() if value is not None}
+        begins, asked = (
+            {name: value for name, value in given.items() if value is not None}
+            for given in (
+                {"seed": seed, "keep": keep, "chunk": chunk},
+                {"trials": trials, "until_se": until_se, "most_trials": most_trials},
+            )
+        )
         with _shown(progress) as told:
             if (out / RESULTS).is_dir() and not overwrite:
                 store = Store.open(out)
-                fixed = {name: given[name] for name in ("seed", "keep", "chunk") if name in given}
-                stored = store.settings["settings"]
-                found = identity.differences_of_settings(stored, fixed, list(fixed))
-                identity.refuse(out, found)
-                return take_up(
-                    store,
-                    self,
-                    self.reporting,
-                    told,
-                    client,
-                    trials=trials,
-                    until_se=until_se,
-                    most_trials=most_trials,
-                )
-            with untouched(out):
-                given = shared_with(self.settings) | given
-                settings = RunSettings(out=out, overwrite=overwrite, **given)
+                identity.refuse(out, identity.unlike(store.settings["settings"], begins))
+                return take_up(store, self, self.reporting, told, client, **asked)
+            with untouched(out, overwrite):
+                chosen = shared_with(self.settings) | begins | asked
+                settings = RunSettings(out=out, overwrite=overwrite, **chosen)
                 return begin(self, settings, told, client)
 
     def plans(self, settings: RunSettings, trials: int | None = None) -> dict[str, dict[str, Plan]]:
@@ -155,42 +151,27 @@ class Study:
             for name, case in self.cases.items()
         }
 
-    def recorded(self, settings: RunSettings) -> dict[str, Any]:
-        """Settings of the run and of the study, as a store has them."""
-        own = {} if self.settings is None else to_plain(self.settings)
-        return own | to_plain(settings)
+    def own(self) -> dict[str, Any]:
+        """Its settings, as a store has them."""
+        return {} if self.settings is None else to_plain(self.settings)
 
-
-def _case(given: Any, quantities: Mapping[str, Any]) -> Case:
-    case = given if isinstance(given, Case) else Case(trial=given)
-    if quantities and isinstance(case.trial, Interaction):
-        case = dataclasses.replace(case, quantities={**quantities, **case.quantities})
-    return case
-
-
-def _layouts(
-    study: Study, made: Mapping[str, Mapping[str, Plan]], trials: int
-) -> list[layout.Case]:
-    found = []
-    for name, case in study.cases.items():
-        labels = {**case.labels, "trials": trials}
-        if case.goal is not None:
-            labels["goal"] = case.goal
-        passes = {one: plan.layout for one, plan in made[name].items()}
-        found.append(layout.Case(name, labels, passes))
-    return found
+    def layouts(
+        self, plans: Mapping[str, Mapping[str, Plan]], settings: RunSettings
+    ) -> list[layout.Case]:
+        """Its cases, as a store has them."""
+        found = []
+        for name, case in self.cases.items():
+            goal = {} if case.goal is None else {"goal": case.goal}
+            labels = {**case.labels, "trials": settings.trials, **goal}
+            passes = {one: plan.layout for one, plan in plans[name].items()}
+            found.append(layout.Case(name, labels, passes))
+        return found
 
 
 def begin(
     study: Study, settings: RunSettings, progress: Progress | None = None, client: Any = None
 ) -> Results:
-    """Lay out a new run, and complete it.
-
-    Raises:
-        FileExistsError: the folder holds results already and `overwrite` is not set.
-        ValueError, OSError, DamagedError: as `Study.run`.
-    """
-    Store.check(settings.out, overwrite=settings.overwrite)
+    """Lay out a new run, and complete it; errors as `Store.create` and `Study.run`."""
     settings = settings.begun()
     # What is chosen by the number of trials must stay as it is when trials are added.
     settings = dataclasses.replace(settings, chunk=chunk_size(settings))
@@ -200,13 +181,13 @@ def begin(
         "source": study.source,
         **identity.circumstances(),
         "seed": settings.seed,
-        "settings": study.recorded(settings),
+        "settings": study.own() | to_plain(settings),
         "fingerprints": identity.fingerprints(made),
         **study.facts,
     }
-    cases = _layouts(study, made, settings.trials)
-    store = Store.create(settings.out, facts, cases, overwrite=settings.overwrite)
-    return _complete(study, store, settings, progress, client)
+    layouts = study.layouts(made, settings)
+    store = Store.create(settings.out, facts, layouts, overwrite=settings.overwrite)
+    return _complete(study, store, settings, None, progress, client)
 
 
 def take_up(
@@ -222,22 +203,12 @@ def take_up(
 ) -> Results:
     """Complete a run that was stopped, or add trials to it; the same bits as without a stop.
 
-    A finished run gets its summary and figures again.
-
-    Args:
-        store: of the run.
-        made: the study, which must be the run's; or what makes it, if something is to be run.
-        reporting: what tells of the results.
-        progress: told of every chunk that is done; None for silence.
-        client: of a Dask cluster, or None.
-        trials: how many there are to be of each case, in all; None for no more than planned.
-        until_se: in place of the one in the store.
-        most_trials: likewise.
+    A finished run gets its summary and figures again; then `made` is not called, if it is what
+    makes the study. `trials`, `until_se` and `most_trials` are None for those in the store.
 
     Raises:
         ValueError: `trials` are fewer than there are; `until_se` is finer than the histograms of
             the store; or the results would not be the same here, and why.
-        StoreBusyError, DamagedError, OSError: as `Study.run`.
     """
     store.check_space()
     recorded = store.settings["settings"]
@@ -246,78 +217,70 @@ def take_up(
     if trials is not None:
         right = f"at least {present}, which there are: trials are never taken away"
         check(present <= trials <= 2**32, "trials", trials, f"{right}; and at most 2^32")
-    changes = {"until_se": until_se, "most_trials": most_trials}
-    changes = {name: value for name, value in changes.items() if value is not None}
-    other = any(getattr(settings, name) != value for name, value in changes.items())
-    if other:
-        settings = dataclasses.replace(settings, trials=trials or present, **changes)
-        trials = first_look(settings) if settings.until_se is not None else trials
-        settings = dataclasses.replace(settings, trials=present)
-    study = made if isinstance(made, Study) else None
-    if study is not None:
-        identity.refuse(store.folder, _differences(study, store, settings))
-    if store.finished() and trials in (None, present) and not other:
-        results = Results(store, reporting)
-        if wanted(results, settings) is None:
-            return _concluded(results)
-    here = identity.circumstances()
-    identity.refuse(store.folder, identity.differences(store.settings, here))
-    if study is None:
-        assert not isinstance(made, Study)
-        study = made()
-        identity.refuse(store.folder, _differences(study, store, settings))
-    if trials is not None and (trials > present or other):
-        store, settings = _extended(study, store, settings, trials)
-    return _complete(study, store, settings, progress, client)
+    changes = {
+        name: value
+        for name, value in (("until_se", until_se), ("most_trials", most_trials))
+        if value not in (None, getattr(settings, name))
+    }
+    if changes:
+        looked = dataclasses.replace(settings, trials=trials or present, **changes)
+        trials = trials if looked.until_se is None else first_look(looked)
+        settings = dataclasses.replace(looked, trials=present)
+    more = bool(changes) or trials not in (None, present)
+    done = Results(store, reporting) if store.finished() and not more else None
+    if done is not None and wanted(done, settings) is not None:
+        done = None
+    if done is not None and not isinstance(made, Study):
+        return _concluded(done)
+    if done is None:
+        identity.refuse(store.folder, identity.differences(store.settings))
+    study = made if isinstance(made, Study) else made()
+    identity.refuse(store.folder, _differences(study, store, settings))
+    if done is not None:
+        return _concluded(done)
+    return _complete(study, store, settings, trials if more else None, progress, client)
 
 
 def _differences(study: Study, store: Store, settings: RunSettings) -> list[str]:
     """Where a study is not the one that began a run."""
     stored = store.settings
-    if study.name != stored.get("study"):
-        return [f"study is {study.name!r} here and was {stored.get('study')!r}"]
-    if settings.seed != stored.get("seed"):
-        return [f"seed is {settings.seed!r} here and was {stored.get('seed')!r}"]
-    own = {} if study.settings is None else to_plain(study.settings)
-    names = [name for name in own if name not in RunSettings.__dataclass_fields__]
-    found = identity.differences_of_settings(stored["settings"], own, names)
+    own = {k: v for k, v in study.own().items() if k not in RunSettings.__dataclass_fields__}
+    found = identity.unlike(stored, {"study": study.name, "seed": settings.seed})
+    found = found or identity.unlike(stored["settings"], own)
     if found:
         return found
     made = study.plans(settings)
-    cases, prints = list(store.cases.values()), store.settings.get("fingerprints", {})
-    here = _layouts(study, made, settings.trials)
-    return identity.differences_of_cases(cases, here, prints, identity.fingerprints(made))
+    return identity.differences_of_cases(
+        store, study.layouts(made, settings), identity.fingerprints(made)
+    )
 
 
 def _complete(
-    study: Study, store: Store, settings: RunSettings, progress: Progress | None, client: Any
+    study: Study,
+    store: Store,
+    settings: RunSettings,
+    more: int | None,
+    progress: Progress | None,
+    client: Any,
 ) -> Results:
-    """Run what is missing, and more as long as the precision asked for is not reached."""
+    """Run what is missing, with `more` trials as long as the precision asked for is not reached."""
     key = study_key(settings.seed)
-    # Programs have room for whole chunks where more trials may come, to compile only once.
-    room = settings.trials if settings.until_se is None else settings.chunk or 0
-    while True:
-        made = study.plans(settings, max(settings.trials, room))
-        with _resumable(store):
-            if client is None:
-                fill(store, key, made, progress, _LATER)
-            else:
-                fill_by_workers(store, key, made, client, progress)
-        results = Results(store, study.reporting)
-        more = wanted(results, settings)
-        if more is None:
-            return _concluded(results)
-        store, settings = _extended(study, store, settings, more)
-
-
-def _extended(
-    study: Study, store: Store, settings: RunSettings, trials: int
-) -> tuple[Store, RunSettings]:
-    """Store and settings with more trials."""
-    settings = dataclasses.replace(settings, trials=trials)
+    compute = here if client is None else partial(by_workers, client)
     with _resumable(store):
-        recorded = store.settings | {"settings": study.recorded(settings)}
-        return store.extend(trials, recorded), settings
+        while True:
+            if more is not None:
+                settings = dataclasses.replace(settings, trials=more)
+                recorded = study.own() | to_plain(settings)
+                store = store.extend(more, store.settings | {"settings": recorded})
+            # Programs have room for whole chunks where more trials may come, to compile only once.
+            room = 0 if settings.until_se is None else settings.chunk or 0
+            made = study.plans(settings, max(settings.trials, room))
+            fill(store, key, made, progress, compute)
+            results = Results(store, study.reporting)
+            more = wanted(results, settings)
+            if more is None:
+                break
+    return _concluded(results)
 
 
 def _concluded(results: Results) -> Results:
@@ -327,10 +290,11 @@ def _concluded(results: Results) -> Results:
 
 
 @contextlib.contextmanager
-def untouched(folder: Path) -> Iterator[None]:
-    """Where a run does not even begin, leave no folder that was not there before."""
+def untouched(folder: Path, overwrite: bool) -> Iterator[None]:
+    """Check the folder; where a run does not even begin, leave none that was not there before."""
     fresh = not folder.exists()
     try:
+        check_folder(folder, overwrite=overwrite)
         yield
     except BaseException:
         if fresh:
@@ -339,23 +303,19 @@ def untouched(folder: Path) -> Iterator[None]:
         raise
 
 
-@contextlib.contextmanager
-def _shown(progress: bool | Progress) -> Iterator[Progress | None]:
-    if isinstance(progress, bool):
-        from nrjax import progress as shown  # not needed where nothing is shown
+def _shown(progress: bool | Progress) -> contextlib.AbstractContextManager[Any]:
+    if progress is True:
+        from nrjax.progress import progress as shown  # not needed where nothing is shown
 
-        with shown.progress() if progress else contextlib.nullcontext() as told:
-            yield told
-    else:
-        yield progress
+        return shown()
+    return contextlib.nullcontext(None if progress is False else progress)
 
 
 @contextlib.contextmanager
 def _resumable(store: Store) -> Iterator[None]:
     """Say of a failure of the disk, or of Ctrl-C, how to go on."""
-    again = f"`nrjax resume {store.folder}`"
-    if store.settings.get("source") is None:
-        again = "the same call of Study.run"
+    shell = store.settings.get("source") is not None
+    again = f"`nrjax resume {store.folder}`" if shell else "the same call of Study.run"
     try:
         yield
     except KeyboardInterrupt:

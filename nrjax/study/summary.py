@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nrjax.study.distribution import Distribution
-from nrjax.study.folder import SUMMARY, write_document
 from nrjax.study.intervals import binomial_interval, rank_of
 from nrjax.types import Status
 
@@ -19,29 +18,17 @@ PERCENTS = (5, 25, 50, 75, 95)
 FACTS = ("study", "nrjax", "jax", "device", "precision", "seed", "settings")
 """What comes first, of what a store says of its run."""
 
-_OF_EPSILON = (
-    "epsilon",
-    "epsilon_interval",
-    "quartile_distance",
-    "band",
-    "resolution",
-    "stopped_epsilon",
-)
-"""What is null for a mechanism without a guarantee."""
-
 
 def described(values: Distribution) -> dict[str, float | None]:
     """Mean and quantiles, with None (null) for what is infinite or, without values, undefined."""
-    quantiles = {f"q{percent:02d}": values.quantile(percent) for percent in PERCENTS}
-    return {name: strict(value) for name, value in {"mean": values.mean, **quantiles}.items()}
+    quantiles = {f"q{percent:02d}": strict(values.quantile(percent)) for percent in PERCENTS}
+    return {"mean": strict(values.mean), **quantiles}
 
 
 def intervals(values: Distribution) -> dict[str, list[float | None]]:
     """95 % intervals of what `described` gives: Student's of the mean, exact ones of quantiles."""
-    quantiles = {f"q{percent:02d}": values.quantile_interval(percent) for percent in PERCENTS}
-    return {
-        name: strict(ends) for name, ends in {"mean": values.mean_interval(), **quantiles}.items()
-    }
+    ends = {f"q{percent:02d}": strict(values.quantile_interval(percent)) for percent in PERCENTS}
+    return {"mean": strict(values.mean_interval()), **ends}
 
 
 def quartile_distance(values: Distribution) -> dict[str, Any]:
@@ -87,18 +74,14 @@ def summarise(results: Results) -> dict[str, Any]:
     return {**facts, "cases": cases, **results.reporting.findings(results)}
 
 
-def write(results: Results) -> dict[str, Any]:
-    """Write `summary.json`, whole or not at all; returns what it says.
-
-    Raises:
-        ValueError: as `summarise`.
-        FileExistsError: there is a file of that name which nrjax has not written.
-        OSError: the disk is full, or failed.
-    """
-    found = summarise(results)
-    text = json.dumps(found, indent=1, allow_nan=False) + "\n"
-    write_document(results.folder, SUMMARY, text)
-    return found
+_OF_EPSILON: dict[str, Callable[[Distribution], Any]] = {
+    "epsilon": described,
+    "epsilon_interval": intervals,
+    "quartile_distance": quartile_distance,
+    "band": lambda epsilon: epsilon.band(),
+    "resolution": lambda epsilon: epsilon.resolution,
+}
+"""What is said of the stopping epsilon."""
 
 
 def _of_case(results: Results, name: str) -> dict[str, Any]:
@@ -123,67 +106,44 @@ def _endings(results: Results, name: str) -> dict[str, Any]:
     if statuses is None:
         return {}
     stopped, trials = statuses.get(Status.STOPPED, 0), sum(statuses.values())
-    total = results.distribution(name)
-    found = {
+    total, of_stopped, loss = (
+        results.distribution(name, one)
+        for one in ("stopping_epsilon", "stopped_epsilon", "privacy_loss")
+    )
+    step, last = results.law(name, "step"), results.law(name, "stopped_step")
+    return {
         "stopped": stopped / trials,
         "stopped_interval": list(binomial_interval(stopped, trials)),
         "status": {one.name: count for one, count in statuses.items()},
         **_accuracy(results, name, stopped, trials),
+        **{key: None if total is None else of(total) for key, of in _OF_EPSILON.items()},
+        "stopped_epsilon": None if of_stopped is None else described(of_stopped),
+        "step": {"mean": step.mean, "q50": step.quantile(50)},
+        "stopped_at_first_step": (last.trials - int(last.count_above(0))) / trials,
+        "privacy_loss": described(loss) if loss is not None and loss.trials else None,
     }
-    if total is None:
-        found |= dict.fromkeys(_OF_EPSILON)
-    else:
-        stopped_epsilon = results.distribution(name, "stopped_epsilon")
-        assert stopped_epsilon is not None
-        found |= {
-            "epsilon": described(total),
-            "epsilon_interval": intervals(total),
-            "quartile_distance": quartile_distance(total),
-            "band": total.band(),
-            "resolution": total.resolution,
-            "stopped_epsilon": described(stopped_epsilon),
-        }
-    return found | _lengths(results, name)
 
 
 def _accuracy(results: Results, name: str, stopped: int, trials: int) -> dict[str, Any]:
     """Who reached the goal, and by how much the others missed it."""
     if results.goal(name) is None:
         return {}
-    shortfall = results.distribution(name, "shortfall")
-    assert shortfall is not None
+    shortfall = results.law(name, "shortfall")
     missed = int(shortfall.count_above(0))
+    met = shortfall.trials - missed
 
     def quantile(percent: float) -> float | None:  # of those that missed: they are the largest
-        if not missed:
-            return None
-        rank = shortfall.trials - missed + rank_of(missed, percent)
-        return shortfall.order_statistic(rank)[1]
+        rank = met + rank_of(missed, percent)
+        return strict(shortfall.order_statistic(rank)[1]) if missed else None
 
-    met = shortfall.trials - missed
-    mean = shortfall.mean * shortfall.trials / missed if missed else None
     return {
         "met": met / trials,
         "met_interval": list(binomial_interval(met, trials)),
         "shortfall": {
             "share": missed / stopped if stopped else None,
-            "mean": None if mean is None else strict(mean),
-            **{f"q{percent}": strict(quantile(percent)) for percent in (50, 95)},
-            "max": strict(quantile(100)),
+            "mean": strict(shortfall.mean * shortfall.trials / missed) if missed else None,
+            "q50": quantile(50),
+            "q95": quantile(95),
+            "max": quantile(100),
         },
-    }
-
-
-def _lengths(results: Results, name: str) -> dict[str, Any]:
-    """Where the trials ended, and the realised loss."""
-    step, stopped, loss = (
-        results.distribution(name, one) for one in ("step", "stopped_step", "privacy_loss")
-    )
-    assert step is not None
-    assert stopped is not None
-    first = stopped.trials - int(stopped.count_above(0))
-    return {
-        "step": {"mean": step.mean, "q50": step.quantile(50)},
-        "stopped_at_first_step": first / step.trials,
-        "privacy_loss": described(loss) if loss is not None and loss.trials else None,
     }

@@ -12,14 +12,8 @@ import numpy as np
 from jax import lax
 
 import nrjax
-from nrjax.composition.requests import (
-    ZCDP,
-    BrownianReduction,
-    ExPost,
-    LaplaceReduction,
-    Pure,
-)
-from nrjax.composition.schedule import FilteredSchedule
+from nrjax import composition as c
+from nrjax.composition._state import choose
 from nrjax.types import Status
 
 DTYPE = np.dtype(jnp.result_type(float))
@@ -77,11 +71,7 @@ def played(key, process, schedule, line, shift, value=0.0, guarantee=None, rule=
 
 
 def lone_round(key, times, bar, shift):
-    """One round of Laplace noise reduction, stopped as soon as the noise is below `bar`.
-
-    Returns:
-        The loss against a neighbour whose value is `1` higher where `shift` is -1, and `D1/t`.
-    """
+    """The loss, and `D1/t`, of Laplace noise reduction stopped as soon as it is below `bar`."""
     steps = jnp.shape(times)
     line = Line(jnp.broadcast_to(bar, steps), jnp.full(steps, -1.0, DTYPE))
     outcome = played(key, nrjax.Laplace(()), nrjax.Grid(times), line, shift)
@@ -89,12 +79,11 @@ def lone_round(key, times, bar, shift):
 
 
 def boundary_round(key, budget, state, boundary, times, shift, factor=1.0):
-    """One round of Brownian noise, paid for by its boundary; stopped where the loss is above that.
+    """The outcome of a round of Brownian noise, and its cost by a boundary.
 
-    Returns:
-        The outcome, and what it costs. `factor` is the share of the charge that is aimed at.
+    It is stopped where the loss is above that, or a share `factor` of it.
     """
-    schedule = FilteredSchedule(nrjax.Grid(times), budget, state, ExPost, guarantee=boundary)
+    schedule = c.FilteredSchedule(nrjax.Grid(times), budget, state, c.ExPost, guarantee=boundary)
     line = Line(0.5 / times - factor * boundary.epsilon(times), shift / times)
     outcome = played(key, nrjax.Brownian(()), schedule, line, shift, guarantee=boundary)
     return outcome, schedule.spent(outcome)
@@ -103,8 +92,8 @@ def boundary_round(key, budget, state, boundary, times, shift, factor=1.0):
 class Spent(NamedTuple):
     """Where a play under Brownian noise stands: `total` is `sum 1/t`, `position` `sum release/t`.
 
-    `drift` is the value under which it was simulated in place of 0, for tilted sampling: the true
-    probability of a path has density `exp(-drift position + drift^2 total/2)`.
+    Simulated with a value of `drift` in place of 0, a path has the true density
+    `exp(-drift position + drift^2 total/2)`.
     """
 
     filter: Any
@@ -133,7 +122,7 @@ def brownian_play(
         ratios: of neighbouring `1/t`, where the loss is up and where it is not.
 
     Returns:
-        The last `Spent`; `filter` is a dictionary without a filter.
+        The last `Spent`.
     """
     zero = jnp.zeros((), DTYPE)
     asked = None if budget is None else with_budget(budget, factor * budget.budget)
@@ -145,7 +134,7 @@ def brownian_play(
             most = reach * jnp.where(lucky, 1, 0.3)
         else:
             # To the last time that is admitted, and beyond it, which the schedule must prevent.
-            most = 1 / asked.smallest_time(state.filter, BrownianReduction, 1.0)
+            most = 1 / asked.smallest_time(state.filter, c.BrownianReduction, 1.0)
         # By what has come out: a coarse or a fine grid, of all that is left or of a part.
         share = jnp.where(number == rounds - 1, 1, jnp.where(lucky, 0.6, 0.3))
         ratio = jnp.where(lucky, *ratios).astype(DTYPE)
@@ -160,7 +149,7 @@ def brownian_play(
         line = Line(base, jnp.broadcast_to(shift * clock, base.shape))
         schedule = nrjax.Grid(times)
         if asked is not None:
-            schedule = FilteredSchedule(schedule, asked, state.filter, BrownianReduction, 1.0)
+            schedule = c.FilteredSchedule(schedule, asked, state.filter, c.BrownianReduction, 1.0)
         round_key = nrjax.trial_key(key, 0, number)
         outcome = played(round_key, nrjax.Brownian(()), schedule, line, shift, drift * shift)
         made = outcome.step >= 0
@@ -171,23 +160,16 @@ def brownian_play(
         over = state.over | (outcome.status == Status.STOPPED)
         after = None
         if budget is not None:
-            paid = 1 / jnp.where(made, used, 1)
-            fixed, ok_fixed = budget.spend(state.filter, _gaussian(budget, paid))
-            swept, ok_swept = budget.spend(state.filter, BrownianReduction(1.0, paid))
-            ok = jnp.where(single, ok_fixed, ok_swept)
-            after = jax.tree.map(lambda a, b: jnp.where(single, a, b), fixed, swept)
-            after = jax.tree.map(lambda a, b: jnp.where(made, a, b), after, state.filter)
+            paid = jnp.where(made, used, 1)
+            fixed = budget.spend(state.filter, c.GDP(jnp.sqrt(paid)))
+            swept = budget.spend(state.filter, c.BrownianReduction(1.0, 1 / paid))
+            after, ok = choose(single, fixed, swept)
+            after = choose(made, after, state.filter)
             over |= made & ~ok  # it has overshot: stop, if late
         total, position = state.total + used, state.position + step
         return Spent(after, total, position, loss, over), None
 
     return lax.scan(one, start, jnp.arange(rounds))[0]
-
-
-def _gaussian(budget, time):
-    """A Gaussian mechanism as the filter takes it: by its rho, or by its mu."""
-    rho = 0.5 / time
-    return ZCDP(rho) if ZCDP in budget._costs() else BrownianReduction(1.0, time)
 
 
 class Tally(NamedTuple):
@@ -214,27 +196,21 @@ def _yes(utility):
 def renyi_play(key, budget, shift, rounds, levels=16):
     """Rounds of Brownian and Laplace noise, coins and private tests under one Renyi filter.
 
-    The tests are of a single release with Laplace noise, which is charged by its epsilon.
-
-    What comes next, how far it goes and when it stops depends on how the loss stands.
-
-    Returns:
-        `Tally` after each round, with a leading axis.
+    The tests are of a single release with Laplace noise, which is charged by its epsilon. What
+    comes next, how far it goes and when it stops depends on how the loss stands. Gives the `Tally`
+    after each round, with a leading axis.
     """
 
     def released(tally, key, kind, process, times, line, rule=None, guarantee=None):
-        schedule = FilteredSchedule(
-            nrjax.Grid(times), budget, tally.filter, kind, 1.0, rule, guarantee
-        )
-        outcome = played(
-            key, process, schedule, line, shift, guarantee=guarantee, rule=rule or ALWAYS
-        )
+        grid, asked = nrjax.Grid(times), rule or ALWAYS
+        schedule = c.FilteredSchedule(grid, budget, tally.filter, kind, 1.0, rule, guarantee)
+        outcome = played(key, process, schedule, line, shift, guarantee=guarantee, rule=asked)
         loss = jnp.where(outcome.step >= 0, outcome.privacy_loss, 0)
         return outcome, loss, schedule.spent(outcome)
 
     def pay(tally, loss, request, made):
         state, accepted = budget.spend(tally.filter, request)
-        state = jax.tree.map(lambda a, b: jnp.where(made, a, b), state, tally.filter)
+        state = choose(made, state, tally.filter)
         # What is refused has overshot; it counts, as an infinite cost that a test will see.
         cost = jnp.where(accepted, budget.cost(request), jnp.nan)
         return Tally(state, tally.loss + loss, tally.cost + jnp.where(made, cost, 0))
@@ -251,18 +227,18 @@ def renyi_play(key, budget, shift, rounds, levels=16):
             clock = 0.25 * epsilons * epsilons
             # Until the loss is above what it costs by as much as it costs.
             line = Line(0.5 * clock * (1 - 2 * budget.order), shift * clock)
-            parts = BrownianReduction, nrjax.Brownian(()), 1 / clock, line
+            parts = c.BrownianReduction, nrjax.Brownian(()), 1 / clock, line
             outcome, loss, request = released(tally, round_key, *parts)
             return pay(tally, loss, request, outcome.step >= 0)
 
         def laplace(tally):
-            parts = LaplaceReduction, nrjax.Laplace(()), 1 / epsilons, sided
+            parts = c.LaplaceReduction, nrjax.Laplace(()), 1 / epsilons, sided
             outcome, loss, request = released(tally, round_key, *parts)
             return pay(tally, loss, request, outcome.step >= 0)
 
         def with_a_test(tally):
             line = Line(jnp.full(1, ANSWERED, DTYPE), jnp.zeros(1, DTYPE))
-            parts = ExPost, nrjax.Laplace(()), 1 / epsilons[levels // 2 :][:1], line
+            parts = c.ExPost, nrjax.Laplace(()), 1 / epsilons[levels // 2 :][:1], line
             outcome, loss, request = released(
                 tally, round_key, *parts, rule=TEST, guarantee=nrjax.PureGuarantee(1.0)
             )
@@ -276,9 +252,9 @@ def renyi_play(key, budget, shift, rounds, levels=16):
         def coin(tally):
             odds = jax.nn.sigmoid(jnp.asarray(COIN, DTYPE))
             heads = jax.random.bernoulli(round_key, odds)
-            made = budget.admits(tally.filter, Pure(COIN))
+            made = budget.admits(tally.filter, c.Pure(COIN))
             loss = jnp.where(made, jnp.where(heads, COIN, -COIN), 0)
-            return pay(tally, loss, Pure(COIN), made)
+            return pay(tally, loss, c.Pure(COIN), made)
 
         branches = brownian, laplace, coin, with_a_test
         tally = lax.switch((number + lucky) % len(branches), branches, tally)

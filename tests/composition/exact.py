@@ -25,31 +25,45 @@ def premium(order, delta):
     return mp.log(1 - 1 / order) - (mp.log(delta) + mp.log(order)) / (order - 1)
 
 
+def bisected(below, low, high, steps=240):
+    """Where something ceases to hold."""
+    low, high = mp.mpf(low), mp.mpf(high)
+    for _ in range(steps):
+        middle = (low + high) / 2
+        low, high = (middle, high) if below(middle) else (low, middle)
+    return low
+
+
 def epsilon_of_zcdp(rho, delta, conversion):
     rho = mp.mpf(rho)
     if conversion == "standard":
         return rho + 2 * mp.sqrt(rho * mp.log(1 / mp.mpf(delta)))
 
     # The minimum over orders, where the derivative vanishes.
-    def slope(log_excess):
+    def falls(log_excess):
         excess = mp.exp(log_excess)
-        return rho + (mp.log(delta) + mp.log1p(excess)) / excess**2
+        return rho + (mp.log(delta) + mp.log1p(excess)) / excess**2 < 0
 
-    low, high = mp.mpf(-40), mp.mpf(60)
-    while high - low > mp.mpf(10) ** -30:
-        middle = (low + high) / 2
-        low, high = (middle, high) if slope(middle) < 0 else (low, middle)
-    order = 1 + mp.exp(low)
+    order = 1 + mp.exp(bisected(falls, -40, 60, 107))
     return max(mp.mpf(0), order * rho + premium(order, delta))
+
+
+def _twice_normal(near, log_tail, start):
+    """`2 Phi^-1(1 - tail)`; `near` is `1 - 2 tail`, or None far out."""
+    if near is not None:
+        return 2 * mp.sqrt(2) * mp.erfinv(near)
+    return 2 * mp.findroot(lambda z: mp.log(phi(-z)) - log_tail, mp.sqrt(start))
 
 
 def mu_of_odds(x):
     """`2 Phi^-1(1/(1 + exp(-x)))`."""
     x = mp.mpf(x)
-    if x < 1:
-        return 2 * mp.sqrt(2) * mp.erfinv(mp.tanh(x / 2))
-    target = -mp.log1p(mp.exp(x))
-    return 2 * mp.findroot(lambda z: mp.log(phi(-z)) - target, mp.sqrt(2 * x))
+    return _twice_normal(mp.tanh(x / 2) if x < 1 else None, -mp.log1p(mp.exp(x)), 2 * x)
+
+
+def mu_of_laplace(e):
+    """`2 Phi^-1(1 - exp(-e/2)/2)`."""
+    return _twice_normal(-mp.expm1(-e / 2) if e < 1 else None, -e / 2 - mp.log(2), e)
 
 
 def rdp_of_pure(order, epsilon):
@@ -67,15 +81,18 @@ def rdp_of_laplace(order, epsilon):
     return mp.log(low + high) / (a - 1)
 
 
+def rdp_of_reduction(order, epsilon):
+    """`(A/(2 l^2)) (Ei(x) - log x - gamma - x)`, x = 2 l e."""
+    x = 2 * (order - 1) * epsilon
+    return order / (2 * (order - 1) ** 2) * (mp.ei(x) - mp.log(x) - mp.euler - x)
+
+
 def rational(value):
     """The exact number that a float is."""
     return Fraction(float(value))
 
 
-# Rationals are summed as multiples of this; what is left over is rounded up.
-_UNIT = 2**1200
-
-
 def ceiling_sum(values):
     """At least the sum of Fractions, by at most 2^-1200 each."""
-    return Fraction(sum(-((-v.numerator * _UNIT) // v.denominator) for v in values), _UNIT)
+    unit = 2**1200
+    return Fraction(sum(-((-v.numerator * unit) // v.denominator) for v in values), unit)

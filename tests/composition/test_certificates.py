@@ -17,37 +17,26 @@ SINGLE = EPS > 1e-10
 NUMBERS = 100
 
 
-def reduction(order, epsilon):
-    """`(A/(2 l^2)) (Ei(x) - log x - gamma - x)`, x = 2 l e."""
-    x = 2 * (order - 1) * epsilon
-    gap = mpmath.ei(x) - mpmath.log(x) - mpmath.euler - x
-    return order / (2 * (order - 1) ** 2) * gap
-
-
 CASES = {
-    "laplace_reduction": reduction,
+    "laplace_reduction": exact.rdp_of_reduction,
     "pure": exact.rdp_of_pure,
     "laplace_mechanism": exact.rdp_of_laplace,
 }
 COMPUTED = {name: jax.jit(getattr(certificates, name)) for name in CASES}
-inverse = jax.jit(certificates.laplace_reduction_inverse)
-
-
-def arguments():
-    """Orders and epsilons, `x = 2 l e` from 1e-30 to 80 and past the ends of the formulas."""
-    rng = np.random.default_rng(0)
-    order = 1 + 10 ** rng.uniform(-3, 2, NUMBERS)
-    x = 10 ** np.append(rng.uniform(-30, 0, NUMBERS // 3), rng.uniform(0, 1.9, NUMBERS))
-    x[:6] = 19.999, 20.001, 39.999, 40.001, 1e-30, 80.0
-    x = x[:NUMBERS]
-    order = order.astype(DTYPE)
-    return order, (x / (2 * (order.astype(float) - 1))).astype(DTYPE)
+reduction, inverse = COMPUTED["laplace_reduction"], jax.jit(certificates.laplace_reduction_inverse)
 
 
 @pytest.fixture(scope="module")
 def drawn():
-    """Arguments, with the certificates in JAX and to 50 digits."""
-    order, epsilon = arguments()
+    """Orders and epsilons, `x = 2 l e` from 1e-30 to 80 and past the ends of the formulas.
+
+    With the certificates in JAX and to 50 digits.
+    """
+    rng = np.random.default_rng(0)
+    order = (1 + 10 ** rng.uniform(-3, 2, NUMBERS)).astype(DTYPE)
+    x = 10 ** np.append(rng.uniform(-30, 0, NUMBERS // 3), rng.uniform(0, 1.9, NUMBERS))[:NUMBERS]
+    x[:6] = 19.999, 20.001, 39.999, 40.001, 1e-30, 80.0
+    epsilon = (x / (2 * (order.astype(float) - 1))).astype(DTYPE)
     with mpmath.workdps(120):  # the differences lose 60 of these
         pairs = [[mpmath.mpf(float(x)) for x in pair] for pair in zip(order, epsilon, strict=True)]
         right = {name: [formula(*pair) for pair in pairs] for name, formula in CASES.items()}
@@ -78,12 +67,7 @@ def test_rounded_up_by_little(drawn, name):
     assert middle < 160
     small = [i for i, number in enumerate(right[name]) if number < np.finfo(DTYPE).tiny]
     assert np.all(stated[name][small] == np.finfo(DTYPE).tiny)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_planted_rounding_is_found(drawn, name):
-    """A result that is short by its last 64 machine epsilons is below the exact one somewhere."""
-    _, _, stated, right = drawn
+    # Planted: a result that is short by its last 64 machine epsilons is below somewhere.
     assert np.nanmin(excesses(stated[name].astype(float) * (1 - 64 * EPS), right[name])) < 0
 
 
@@ -95,22 +79,27 @@ def test_exact_by_its_integral():
             inner = mpmath.quad(lambda u, k=twice: mpmath.expm1(k * u) / (k * u) - 1, [0, epsilon])
             x = twice * epsilon
             series = mpmath.nsum(lambda k, x=x: x**k / (k * mpmath.factorial(k)), [2, mpmath.inf])
-            closed = reduction(mpmath.mpf(order), mpmath.mpf(epsilon))
+            closed = exact.rdp_of_reduction(mpmath.mpf(order), mpmath.mpf(epsilon))
             assert abs(2 * order / twice * inner / closed - 1) < 1e-20
             assert abs(2 * order / twice**2 * series / closed - 1) < 1e-20
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_asymptotic_form_is_above_from_the_switch_on(dtype):
+def test_series_and_asymptotic_form_from_the_switch_on(dtype):
     """At the switch above Ei, and from there rising faster; no larger a factor than needed."""
-    switch, terms, last = certificates._SWITCH[np.dtype(dtype)]
+    precision = certificates._PRECISIONS[np.dtype(dtype)]
+    terms, last = precision.asymptotic, precision.last
     with mpmath.workdps(60):
-        x = mpmath.mpf(switch)
+        x = mpmath.mpf(precision.switch)
         partial = sum(mpmath.factorial(k) / x**k for k in range(terms))
         rest = mpmath.ei(x) * x * mpmath.exp(-x) - partial
         needed = rest * x**terms / mpmath.factorial(terms)
         assert needed <= last < 1.01 * needed
         assert last * (1 - (terms + 1) / x) >= 1
+        # And the series leaves out what is below a quarter of a machine epsilon of it.
+        series = [x ** (k - 2) / (k * mpmath.factorial(k)) for k in range(2, 3 * precision.terms)]
+        left_out = sum(series[precision.terms + 1 :])
+        assert left_out < float(np.finfo(dtype).eps) / 4 * sum(series)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -124,22 +113,20 @@ def test_rises_in_both_arguments(name):
     assert np.all(value > 0)
 
 
-def test_is_between_its_bounds():
-    """`A e^2/2 <= C` for noise reduction; a pure mechanism costs at most `A e^2/2`, and e."""
-    order, epsilon = arguments()
+def test_is_between_its_bounds(drawn):
+    """`A e^2/2 <= C` for noise reduction; a pure mechanism costs at most `A e^2/2`, and e.
+
+    And C(e) = e at 0.70, 0.31, 0.20 and 0.116 for the orders 2, 4, 6 and 10.
+    """
+    order, epsilon, stated, _ = drawn
     gauss = order.astype(float) * epsilon.astype(float) ** 2 / 2
-    value = {name: np.asarray(compute(order, epsilon), float) for name, compute in COMPUTED.items()}
     shown = gauss > 10 * np.finfo(DTYPE).tiny
-    assert np.all(value["laplace_reduction"][shown] >= gauss[shown])
-    ceiling = np.minimum(gauss, epsilon) * (1 + 60 * EPS)
-    assert np.all(value["pure"][shown] <= ceiling[shown])
-    assert np.all(value["laplace_mechanism"][shown] <= value["pure"][shown] * (1 + 60 * EPS))
-
-
-def test_crossings_with_epsilon():
-    """C(e) = e at 0.70, 0.31, 0.20 and 0.116 for the orders 2, 4, 6 and 10."""
+    value = {name: column.astype(float)[shown] for name, column in stated.items()}
+    assert np.all(value["laplace_reduction"] >= gauss[shown])
+    assert np.all(value["pure"] <= np.minimum(gauss, epsilon)[shown] * (1 + 60 * EPS))
+    assert np.all(value["laplace_mechanism"] <= value["pure"] * (1 + 60 * EPS))
     for order, crossing in ((2, 0.70), (4, 0.31), (6, 0.20), (10, 0.116)):
-        low, high = COMPUTED["laplace_reduction"](order, crossing * np.array([0.97, 1.03]))
+        low, high = reduction(order, crossing * np.array([0.97, 1.03]))
         assert low < 0.97 * crossing
         assert high > 1.03 * crossing
 
@@ -174,19 +161,15 @@ def test_inverse_fits_and_uses_the_budget():
     order = (1 + 10 ** rng.uniform(-3, 2, 4000)).astype(DTYPE)
     budget = (10 ** rng.uniform(-30, 4, 4000)).astype(DTYPE)
     epsilon = inverse(order, budget)
-    cost = np.asarray(COMPUTED["laplace_reduction"](order, epsilon))
+    cost = np.asarray(reduction(order, epsilon))
     lost = 1 - cost.astype(float) / budget
     print(
         f"budget left: {np.median(lost) / EPS:.0f}, at most {lost.max() / EPS:.0f} machine epsilons"
     )
     assert np.all(cost <= budget)
     assert lost.max() < 300 * EPS
-
-
-def test_planted_inverse_without_the_check_overspends():
-    order, budget = np.full(500, 4, DTYPE), np.geomspace(0.01, 10, 500).astype(DTYPE)
-    epsilon = inverse(order, budget) * (1 + 64 * EPS)
-    assert np.any(np.asarray(COMPUTED["laplace_reduction"](order, epsilon)) > budget)
+    # Planted: without its check it would overspend.
+    assert np.any(np.asarray(reduction(order, epsilon * (1 + 64 * EPS))) > budget)
 
 
 def test_arguments_cast_down_still_count_in_full():
@@ -229,7 +212,7 @@ def test_drift_of_the_proof_is_at_most_what_the_certificate_takes():
     with mpmath.workdps(20):
         for order, epsilon in ((1.3, 2), (2, 0.7), (4, 0.1), (4, 1)):
             order, epsilon = mpmath.mpf(order), mpmath.mpf(epsilon)
-            slope = mpmath.diff(lambda e, order=order: reduction(order, e), epsilon)
+            slope = mpmath.diff(lambda e, order=order: exact.rdp_of_reduction(order, e), epsilon)
             taken = (order - 1) * epsilon * slope
             for share in (-2.5, -1, -0.8, -0.3, -0.01, 0, 0.4, 3):
                 integral, closed = drift(share * epsilon, order, epsilon)

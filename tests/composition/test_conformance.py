@@ -8,25 +8,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nrjax.composition import (
-    ExPost,
-    ExPostFilter,
-    RenyiFilter,
-    SideBySideFilter,
-    ZCDPFilter,
-)
+from nrjax import composition as c
+from nrjax.composition._ledger import Ledger
 from tests.composition.cases import (
     FILTERS,
-    ODOMETERS,
     SMALL,
     assert_same,
     each_filter,
     each_odometer,
-    of_name,
+    each_of_both,
+    granted,
+    refused,
     stack,
 )
 
-each_of_both = of_name(FILTERS + ODOMETERS)
+pytestmark = pytest.mark.numerical
 
 BAD = (-1.0, math.nan, math.inf, -math.inf)
 LEVELS = ((10.0, 1e-6), (2.0, 1e-3), (5.0, 1e-5))
@@ -37,11 +33,9 @@ def small(case):
     return tuple(SMALL[kind] for kind in case.kinds)
 
 
-def expensive(case):
-    """A request of the case's first kind that is over every budget."""
-    request = SMALL[case.kinds[0]]
-    name = dataclasses.fields(request)[0].name
-    return dataclasses.replace(request, **{name: 1e6})
+def with_first(request, value):
+    """A request with another first field."""
+    return dataclasses.replace(request, **{dataclasses.fields(request)[0].name: value})
 
 
 def variants(case):
@@ -53,7 +47,7 @@ def variants(case):
         for n in range(len(leaves))
         for bad in (BAD if n == 0 else BAD[n % 4 : n % 4 + 1])
     ]
-    return [good, (expensive(case), *good[1:]), *faulty]
+    return [good, (with_first(good[0], 1e6), *good[1:]), *faulty]
 
 
 def ask(filter, state, request):
@@ -76,9 +70,10 @@ def test_filter(case):
     assert not accepted[:, 1:].any()
     for before, now in zip(jax.tree.leaves(stack(starts)), jax.tree.leaves(after), strict=True):
         np.testing.assert_array_equal(now[:, 1:], np.repeat(before[:, None], len(asked) - 1, 1))
-        assert before.dtype == now.dtype == jnp.result_type(float)
+        assert before.dtype == now.dtype
     # What is out of range has no cost.
     cost, left = (x.reshape(*accepted.shape, -1) for x in (cost, left))
+    assert left.dtype == jnp.result_type(float)
     assert np.all(cost[:, :2] > 0)
     assert np.isnan(cost[:, 2:]).any(-1).all()
     assert len(np.unique(left[:, 0, 0])) == len(several)
@@ -87,13 +82,15 @@ def test_filter(case):
         np.testing.assert_allclose(whole - left[lane, 0], 2 * cost[lane, 0], rtol=1e-3)
     # Eagerly the same; and a whole is as much as its parts.
     first = several[0]
-    state, fits = first.spend(starts[0], good, good)
-    assert fits
+    state = granted(first.spend(starts[0], good, good))
     assert first.admits(starts[0], good)
     assert not first.admits(starts[0], asked[1])
     np.testing.assert_allclose(np.atleast_1d(first.remaining(state)), left[0, 0], rtol=1e-5)
     parts = sum(np.atleast_1d(first.cost(part)) for part in good)
     np.testing.assert_allclose(parts, cost[0, 0], rtol=1e-5)
+    # And the ledger is the one of all.
+    assert isinstance(first, Ledger)
+    assert not set(vars(type(first))) & {"admits", "take", "spend", "open", "rewind", "close"}
 
 
 def bounds_around(odometer, state, request):
@@ -106,7 +103,7 @@ def test_odometer(case):
     """Under jit and vmap, over odometers and requests at once; the same eagerly."""
     several, good = [case.build(v, d) for v, d in ((2.0, 1e-6), (0.5, 1e-3))], small(case)
     starts = [odometer.spend(odometer.init(), good) for odometer in several]
-    lost = [jax.tree.map(lambda x: jnp.full_like(x, np.inf), state) for state in starts]
+    lost = [state.happened(state.spent, jnp.asarray(False)) for state in starts]
     go = jax.jit(jax.vmap(jax.vmap(bounds_around, in_axes=(None, None, 0)), in_axes=(0, 0, None)))
     states, asked = stack([*starts, *lost]), stack(variants(case))
     before, after = (np.asarray(x) for x in go(stack([*several, *several]), states, asked))
@@ -126,38 +123,29 @@ def test_odometer(case):
 def assert_nothing_left(filter, state, case):
     """For good: not even the smallest request is admitted again."""
     assert np.all(np.asarray(filter.remaining(state)) == 0)
-    for kind in case.kinds:
-        assert not filter.admits(state, SMALL[kind])
-    after, accepted = filter.take(state, SMALL[case.kinds[0]])
-    assert not accepted
-    assert_same(after, state)
-    after, accepted = filter.spend(state, SMALL[case.kinds[0]])
-    assert not accepted
+    assert not any(filter.admits(state, SMALL[kind]) for kind in case.kinds)
+    assert_same(refused(filter.take(state, SMALL[case.kinds[0]])), state)
+    after = refused(filter.spend(state, SMALL[case.kinds[0]]))
     assert np.all(np.asarray(filter.remaining(after)) == 0)
 
 
 @each_filter
 def test_what_happened_is_always_counted(case):
     """What was not admitted leaves nothing; `take` asks first, and leaves the state as it was."""
-    filter = case.build(10.0, 1e-6)
-    asked, more = SMALL[case.kinds[0]], expensive(case)
-    state, accepted = filter.spend(filter.init(), asked, asked)
-    assert accepted
-    same, accepted = filter.take(state, more)
-    assert not accepted
-    assert_same(same, state)
+    filter, asked = case.build(10.0, 1e-6), SMALL[case.kinds[0]]
+    more = with_first(asked, 1e6)
+    state = granted(filter.spend(filter.init(), asked, asked))
+    assert_same(refused(filter.take(state, more)), state)
     pairs, compiled = ((asked, more), (asked, asked)), jax.jit(filter.spend)
     faults = [(filter.spend, *pairs), (compiled, *pairs), (filter.spend, more, more)]
     faults.append((filter.spend, more, None))
-    if case.takes_delta:
+    if case.share:
         request = dataclasses.replace(asked, delta=1e-8)
         assert filter.spend(state, request)[1]
         faults.append((filter.spend, dataclasses.replace(asked, delta=0.1), None))
         faults += [(spend, request, asked) for spend in (filter.spend, compiled)]
     for spend, spent, admitted in faults:
-        after, accepted = spend(state, spent, admitted)
-        assert not accepted
-        assert_nothing_left(filter, after, case)
+        assert_nothing_left(filter, refused(spend(state, spent, admitted)), case)
 
 
 @each_filter
@@ -170,22 +158,42 @@ def test_states_of_another_filter(case):
                 filter.admits(state, SMALL[case.kinds[0]])
 
 
-def test_states_of_another_order():
-    """An error where the orders have numbers, else nothing is admitted."""
-    low, high = RenyiFilter(20.0, 5.0, 1e-6), RenyiFilter(50.0, 5.0, 1e-6)
-    state, _ = high.take(high.init(), ExPost(0.1))
-    with pytest.raises(ValueError, match=r"state = .*50\.0.*: must be for RenyiFilter's own order"):
-        low.admits(state, ExPost(0.1))
-    admits = jax.jit(RenyiFilter.admits)
-    assert admits(high, state, ExPost(0.1))
-    assert not admits(low, state, ExPost(0.1))
-    assert not admits(low, state, ExPost(0.0))
-    assert jax.jit(RenyiFilter.remaining)(low, state) == 0
-    assert not jax.jit(RenyiFilter.spend)(low, state, ExPost(0.1))[1]
+OTHERS = {
+    "order of a filter": (lambda order: c.RenyiFilter(order, 5.0, 1e-6), c.ExPost(0.1)),
+    "order of an odometer": (lambda order: c.RenyiOdometer(order, 1e-6), c.ExPost(0.1)),
+    "gamma": (lambda gamma: c.BrownianOdometer(1e-6, gamma), c.ZCDP(0.1)),
+    "gamma, one-sided": (lambda gamma: c.OneSidedBrownianOdometer(1e-6, gamma), c.ZCDP(0.1)),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_states_of_another_order_or_gamma(name):
+    """Or the best could be picked afterwards: an error where there are numbers, else nothing."""
+    build, request = OTHERS[name]
+    own, other = build(20.0), build(50.0)
+    field, kind = name.split()[0].strip(","), type(own)
+    state = other.spend(other.init(), request)
+    match = rf"state = .*for {field} 50\.0.*: must be for {kind.__name__}'s own {field}, 20\.0"
+    if hasattr(own, "bound"):
+        assert jax.jit(kind.bound)(other, state) < np.inf
+        assert jax.jit(kind.bound)(own, state) == np.inf
+        ask = own.bound
+    else:
+        state, admits = state[0], jax.jit(kind.admits)
+        assert admits(other, state, request)
+        assert not admits(own, state, request)
+        assert not admits(own, state, c.ExPost(0.0))
+        assert jax.jit(kind.remaining)(own, state) == 0
+        assert not jax.jit(kind.spend)(own, state, request)[1]
+        ask = own.remaining
+    with pytest.raises(ValueError, match=match):
+        ask(state)
+    with pytest.raises(ValueError, match=r"must be of ExPostFilter, from its init"):
+        c.ExPostFilter(1.0).admits(state, request)
 
 
 @each_filter
-def test_smallest_time(case):
+def test_smallest_time(case, dtype):
     """What is still admitted, after more and more was spent; hardly less is not."""
     filter = case.build(10.0, 1e-6)
     state = filter.init()
@@ -215,14 +223,18 @@ def test_smallest_time(case):
                 assert not less
             times.append(found[0][0])
         assert np.all(np.diff(times) > 0)
+    # No finite time that is then not admitted: of a sensitivity out of range, or 0 on its way in.
+    for size in (-1.0, 0.0, math.nan, math.inf, 1e-50 if dtype == jnp.float32 else 1e-320):
+        assert all(time == np.inf for time, *_ in look(filter.init(), size)[0])
     # Nothing left: no time.
-    state, accepted = filter.spend(filter.init(), tuple(kind(1.0, 1e-6) for kind in case.rewound))
-    assert not accepted
+    state = refused(filter.spend(filter.init(), tuple(kind(1.0, 1e-6) for kind in case.rewound)))
     for kind in case.rewound:
         assert filter.smallest_time(state, kind) == np.inf
-    for wrong in (0.0, -1.0, math.nan):
-        with pytest.raises(ValueError, match=r"sensitivity = .*: must be positive and finite"):
-            filter.smallest_time(filter.init(), case.rewound[0], wrong)
+        for wrong in (0.0, -1.0, math.nan):
+            with pytest.raises(ValueError, match=r"sensitivity = .*: must be positive and finite"):
+                filter.smallest_time(filter.init(), kind, wrong)
+    with pytest.raises(TypeError, match=r"is known for|must be a class"):
+        filter.smallest_time(state, kind(1.0, 1.0))
 
 
 @each_of_both
@@ -235,7 +247,7 @@ def test_kinds_without_a_proof(case):
                 TypeError, match=f"{kind.__name__}: .* has no proof for it, {valid}"
             ):
                 owner.spend(owner.init(), (SMALL[case.kinds[0]], request))
-        elif hasattr(request, "delta") and not case.takes_delta:
+        elif hasattr(request, "delta") and not case.share:
             approximate = dataclasses.replace(request, delta=1e-9)
             with pytest.raises(ValueError, match=r"delta = 1e-09: must be 0 for"):
                 owner.spend(owner.init(), approximate)
@@ -243,55 +255,41 @@ def test_kinds_without_a_proof(case):
         owner.spend(owner.init(), 0.1)
 
 
-@each_of_both
-def test_concrete_requests_out_of_range(case):
+@pytest.mark.parametrize("kind", SMALL)
+def test_concrete_requests_out_of_range(kind):
     """Python's numbers and a device's, at the constructor."""
-    for kind in case.kinds:
-        request = SMALL[kind]
-        for field in dataclasses.fields(request):
-            for bad in BAD:
-                match = f"{kind.__name__}.{field.name} = .*: must be"
-                with pytest.raises(ValueError, match=match):
-                    dataclasses.replace(request, **{field.name: bad})
-            with pytest.raises(ValueError, match=match):
-                dataclasses.replace(request, **{field.name: jnp.asarray(-1.0)})
+    for field in dataclasses.fields(SMALL[kind]):
+        for bad in (*BAD, jnp.asarray(-1.0)):
+            with pytest.raises(ValueError, match=f"{kind.__name__}.{field.name} = .*: must be"):
+                dataclasses.replace(SMALL[kind], **{field.name: bad})
 
 
-@each_filter
-def test_fields_out_of_range(case):
-    for epsilon, delta, name in (
-        (0.0, 1e-6, "epsilon"),
-        (1.0, 2.0, "delta"),
-        (math.nan, 0.1, "eps"),
-    ):
-        with pytest.raises(ValueError, match=f"{name}.* = .*: must be"):
-            case.build(epsilon, delta)
+@each_of_both
+def test_several_numbers_are_no_request(case):
+    """Each would have the whole budget to itself."""
+    owner, first = case.build(1.0, 1e-6), SMALL[case.kinds[0]]
+    for several in (np.asarray([1e-3, 2e-3]), jnp.asarray([1e-3, 2e-3])):
+        for spend in (owner.spend, jax.jit(owner.spend)):
+            with pytest.raises(ValueError, match=r"= .*: must be a single number"):
+                spend(owner.init(), with_first(first, several))
 
 
-def test_budget_is_not_carried_to_another_epsilon():
-    filter = ZCDPFilter(1.0, 1e-6)
-    assert dataclasses.replace(filter, epsilon=0.5) == ZCDPFilter(0.5, 1e-6)
-    # Nor given by hand: one a little larger than epsilon was let through.
-    with pytest.raises(TypeError, match="budget"):
-        ExPostFilter(1.0, budget=np.float32(1.00009))  # type: ignore
-    # As it comes back from a device, or from a file.
-    assert jax.tree.map(np.asarray, jax.tree.map(jnp.asarray, filter)).budget == filter.budget
-
-
-def test_side_by_side_spends_of_both_or_of_neither():
-    filter = FILTERS[-1].build(2.0, 1e-6)
-    assert isinstance(filter, SideBySideFilter)
-    assert filter.epsilon == 2.0
-    assert filter.delta == pytest.approx(1e-6)
-    state = filter.init()
-    mixed = (SMALL[FILTERS[0].kinds[0]], ExPost(3.0))
-    same, accepted = filter.take(state, mixed)
-    assert not accepted
-    assert_same(same, state)
-    assert np.all(filter.remaining(filter.spend(state, mixed)[0]) == 0)
-    after, accepted = filter.spend(state, (mixed[0], ExPost(0.5)))
-    assert accepted
-    assert np.all(filter.remaining(after) < filter.remaining(state))
-    after, accepted = filter.spend(state, ExPost(0.5))
-    assert accepted
-    assert filter.remaining(after)[0] == filter.remaining(state)[0]
+@each_of_both
+def test_numbers_that_xla_takes_for_0(case, dtype):
+    """Subnormal sensitivities and times, or their reciprocals: refused, or infinite."""
+    owner, limits = case.build(10.0, 1e-6), jnp.finfo(dtype)
+    tiny, large = float(limits.tiny), jnp.asarray(0.9 * float(limits.max), dtype)
+    for kind in {c.BrownianReduction, c.LaplaceMechanism, c.LaplaceReduction} & set(case.kinds):
+        spend = jax.jit(lambda *two, kind=kind: owner.spend(owner.init(), kind(*two)))
+        # As a constant of a program, by what XLA takes for its reciprocal it multiplies.
+        huge = jax.jit(lambda size, kind=kind: owner.spend(owner.init(), kind(size, large)))
+        pairs = (tiny / 8, 8 * tiny), (tiny / 8, 1.0), (tiny, tiny / 2)
+        for after in (*(spend(*pair) for pair in pairs), huge(large)):
+            if isinstance(after, tuple):
+                assert not after[1]
+            else:
+                assert after.spent.total[0] == np.inf
+        if isinstance(owner, Ledger):
+            assert not any(owner.admits(owner.init(), kind(*pair)) for pair in pairs)
+            if kind in case.rewound:
+                assert owner.smallest_time(owner.init(), kind, large) == jnp.inf

@@ -1,5 +1,6 @@
 """Conversions against 40 digits and dp-accounting: to 1e-9, and never to the unsafe side."""
 
+import itertools
 import math
 import warnings
 
@@ -35,11 +36,8 @@ def pairs(n, low=-3, high=2, least=-12):
 def test_published_budgets(conversion, first, second):
     """THEORY 6 and 9: sums of squared privacy parameters at (10, 1e-6) and (1, 1e-6)."""
     for epsilon, wanted in ((10, first), (1, second)):
-        got = (
-            c.gdp_for(epsilon, 1e-6) ** 2
-            if conversion == "gdp"
-            else (2 * c.zcdp_for(epsilon, 1e-6, conversion))
-        )
+        gdp = conversion == "gdp"
+        got = c.gdp_for(epsilon, 1e-6) ** 2 if gdp else 2 * c.zcdp_for(epsilon, 1e-6, conversion)
         assert got == pytest.approx(wanted, abs=6e-5 if epsilon == 10 else 6e-6)
 
 
@@ -55,6 +53,10 @@ def test_zcdp(conversion):
             assert exact.epsilon_of_zcdp(rho, delta, conversion) <= stated
             assert exact.epsilon_of_zcdp(rho * (1 + 1e-9), delta, conversion) > stated
     assert c.epsilon_of_zcdp(0, 0.1, conversion) == 0
+    # Where numbers underflow.
+    rho, delta = 1e-320, 1 - 2**-53
+    assert c.epsilon_of_zcdp(rho, delta) >= exact.epsilon_of_zcdp(rho, delta, "standard")
+    assert exact.epsilon_of_zcdp(c.zcdp_for(1e-160, 0.5), 0.5, "standard") <= 1e-160
     assert c.epsilon_of_zcdp(1, 1e-6, "renyi") < c.epsilon_of_zcdp(1, 1e-6)
 
 
@@ -71,12 +73,17 @@ def test_rdp():
         elif left < 0:
             with pytest.raises(ValueError, match=r"order = .*: must be larger for epsilon = "):
                 c.rdp_for(order, epsilon, delta)
+    # `log(1 - 1/A)` must not be that of a rounded `1/A`.
+    for excess, delta in itertools.product((1e-5, 4e-8, 2e-9, 1e-12), (1 - 1e-6, 1 - 1e-12)):
+        true = 30 + exact.premium(1 + excess, delta)
+        stated = c.epsilon_of_rdp(1 + excess, 30, delta)
+        assert true <= stated <= max(true, 0) * (1 + 1e-9) + 1e-10
+        if true < 59:
+            assert c.rdp_for(1 + excess, 30, delta) <= 60 - true
 
 
 def test_delta_of_gdp():
-    for mu, epsilon in zip(
-        10 ** RNG.uniform(-3, 1.3, 40), 10 ** RNG.uniform(-3, 2, 40), strict=True
-    ):
+    for mu, epsilon in 10 ** RNG.uniform(-3, (1.3, 2), (40, 2)):
         if epsilon / mu < 35:
             assert above(c.delta_of_gdp(mu, epsilon), exact.delta_of_gdp(mu, epsilon), 1e-11)
     assert c.delta_of_gdp(0, 1) == 0
@@ -99,21 +106,35 @@ def test_gdp_inverses():
     assert c.epsilon_of_gdp(0, 0.5) == 0
 
 
+MECHANISMS = (
+    (c.zcdp_of_pure, lambda x: x * mp.tanh(x / 2), 1e-14),
+    (c.zcdp_of_bounded_range, lambda x: x**2 / 8, 1e-14),
+    (c.zcdp_of_gdp, lambda x: x**2 / 2, 1e-14),
+    (c.gdp_of_pure, exact.mu_of_odds, TIGHT),
+    (c.gdp_of_bounded_range, lambda x: exact.mu_of_odds(x / 2), TIGHT),
+)
+AT_AN_ORDER = (
+    (c.rdp_of_zcdp, lambda a, x: a * x, 1e-14),
+    (c.rdp_of_gdp, lambda a, x: a * x**2 / 2, 1e-14),
+    (c.rdp_of_pure, exact.rdp_of_pure, TIGHT),
+)
+
+
 def test_mechanisms():
     for x in 10 ** RNG.uniform(-9, 2.5, 60):
-        assert above(c.zcdp_of_pure(x), mp.mpf(x) * mp.tanh(mp.mpf(x) / 2), 1e-14)
-        assert c.zcdp_of_pure(x) <= x * x / 2 * (1 + 1e-14)
-        assert above(c.gdp_of_pure(x), exact.mu_of_odds(x))
-        assert above(c.gdp_of_bounded_range(x), exact.mu_of_odds(mp.mpf(x) / 2))
-        assert above(c.zcdp_of_bounded_range(x), mp.mpf(x) ** 2 / 8, 1e-14)
-        assert above(c.zcdp_of_gdp(x), mp.mpf(x) ** 2 / 2, 1e-14)
         order = 1 + 10 ** RNG.uniform(-2, 3)
-        if order * x < 1e4:
-            assert above(c.rdp_of_pure(order, x), exact.rdp_of_pure(order, x))
-        assert above(c.rdp_of_zcdp(order, x), mp.mpf(order) * mp.mpf(x), 1e-14)
-        assert above(c.rdp_of_gdp(order, x), mp.mpf(order) * mp.mpf(x) ** 2 / 2, 1e-14)
-    for of in (c.zcdp_of_pure, c.gdp_of_pure, c.gdp_of_bounded_range, c.zcdp_of_bounded_range):
+        for of, true, tight in MECHANISMS:
+            assert above(of(x), true(mp.mpf(x)), tight)
+        for of, true, tight in AT_AN_ORDER:
+            if of is not c.rdp_of_pure or order * x < 1e4:
+                assert above(of(order, x), true(mp.mpf(order), mp.mpf(x)), tight)
+    for of, *_ in MECHANISMS:  # underflow is not free
         assert of(0) == 0
+        assert of(1e-200) > 0
+    for of, *_ in AT_AN_ORDER:
+        assert of(1.5, 5e-324) > 0
+        assert of(1.5, 0) == 0
+    assert c.gdp_of_pure(5e-324) > 5e-324
     assert c.gdp_of_pure(800) == math.inf
     assert c.zcdp_of_dp(0.3, 1e-7) == (c.zcdp_of_pure(0.3), 1e-7)
 
@@ -152,6 +173,25 @@ def test_corners_of_bounded_range_keep_to_the_normal_curve(epsilon):
     assert over_the_curve(mu * (1 - 1e-6), corner(epsilon, mp.mpf(epsilon) / 2)) < 0
 
 
+def test_gaussian_conversions_at_the_ends():
+    # These ran for ever, out of memory, or to 0.
+    assert c.gdp_for(1e-200, 1e-6) == pytest.approx(math.sqrt(2 * math.pi) * 1e-6, rel=1e-6)
+    for epsilon in (5e-324, 1e20, 1e300):
+        mu = c.gdp_for(epsilon, 1e-6)
+        assert mu > 0
+        assert mu * mu / 2 <= epsilon + 1e-11
+    for mu in (1e5, 1e10, 1e17, 1e300):
+        assert c.delta_of_gdp(mu, 1.0) == 1
+    assert exact.delta_of_gdp(1e-200, c.epsilon_of_gdp(1e-200, 1e-202)) <= 1e-202
+    # Where z0 is the difference of large numbers.
+    for mu, start in ((3e4, 1.5), (4e4, -2.5), (2e4, 0.0)):
+        epsilon = (start + mu / 2) * mu
+        with mp.workdps(80):
+            m, e = mp.mpf(mu), mp.mpf(epsilon)
+            true = exact.phi(m / 2 - e / m) - mp.exp(e) * exact.phi(-m / 2 - e / m)
+        assert true <= c.delta_of_gdp(mu, epsilon) <= true * (1 + 1e-8)
+
+
 def test_against_dp_accounting():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -161,14 +201,12 @@ def test_against_dp_accounting():
         orders = 1 + np.exp(np.linspace(np.log(0.01), np.log(1e4), 2000))
         for epsilon, delta in ((10, 1e-6), (1, 1e-6), (0.1, 1e-3)):
             mu = c.gdp_for(epsilon, delta)
-            assert mu == pytest.approx(
-                1 / dp_accounting.get_sigma_gaussian(epsilon, delta), rel=1e-7
-            )
+            theirs = 1 / dp_accounting.get_sigma_gaussian(epsilon, delta)
+            assert mu == pytest.approx(theirs, rel=1e-7)
             theirs = GaussianPrivacyLoss(1 / mu).get_delta_for_epsilon(epsilon)
             assert c.delta_of_gdp(mu, epsilon) == pytest.approx(theirs, rel=1e-9)
-            assert c.epsilon_of_gdp(mu, delta) == pytest.approx(
-                dp_accounting.get_epsilon_gaussian(1 / mu, delta), rel=1e-7
-            )
+            theirs = dp_accounting.get_epsilon_gaussian(1 / mu, delta)
+            assert c.epsilon_of_gdp(mu, delta) == pytest.approx(theirs, rel=1e-7)
             rho = c.zcdp_for(epsilon, delta, "renyi")
             theirs, best = dp_accounting.rdp.compute_epsilon(orders, rho * orders, delta)
             assert epsilon == pytest.approx(theirs, rel=1e-4)
@@ -176,19 +214,19 @@ def test_against_dp_accounting():
             assert c.epsilon_of_rdp(best, rho * best, delta) == pytest.approx(theirs, rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("call", "match"),
-    [
-        (lambda: c.epsilon_of_zcdp(-1, 0.1), r"rho = -1: must be finite and not negative"),
-        (lambda: c.zcdp_for(0, 0.1), r"epsilon = 0: must be positive and finite"),
-        (lambda: c.zcdp_for(1, 0), r"delta = 0: must be strictly between 0 and 1"),
-        (lambda: c.zcdp_for(1, 0.1, "best"), r"conversion = 'best': must be one of"),
-        (lambda: c.rdp_for(1, 1, 0.1), r"order = 1: must be above 1"),
-        (lambda: c.gdp_for(math.nan, 0.1), r"epsilon = nan: must be positive"),
-        (lambda: c.zcdp_of_dp(1, 1), r"delta = 1: must be at least 0 and below 1"),
-        (lambda: jax.jit(c.zcdp_of_pure)(1.0), r"epsilon = .*must be a single concrete number"),
-    ],
+ERRORS = (
+    (lambda: c.epsilon_of_zcdp(-1, 0.1), "rho = -1: must be finite and not negative"),
+    (lambda: c.zcdp_for(0, 0.1), "epsilon = 0: must be positive and finite"),
+    (lambda: c.zcdp_for(1, 0), "delta = 0: must be strictly between 0 and 1"),
+    (lambda: c.zcdp_for(1, 0.1, "best"), "conversion = 'best': must be one of"),
+    (lambda: c.rdp_for(1, 1, 0.1), "order = 1: must be above 1"),
+    (lambda: c.gdp_for(math.nan, 0.1), "epsilon = nan: must be positive"),
+    (lambda: c.zcdp_of_dp(1, 1), "delta = 1: must be at least 0 and below 1"),
+    (lambda: jax.jit(c.zcdp_of_pure)(1.0), "epsilon = .*must be a single concrete number"),
 )
-def test_errors(call, match):
-    with pytest.raises(ValueError, match=match):
-        call()
+
+
+def test_errors():
+    for call, match in ERRORS:
+        with pytest.raises(ValueError, match=match):
+            call()

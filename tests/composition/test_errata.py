@@ -10,9 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from nrjax.composition.odometers import BrownianOdometer
-from nrjax.composition.requests import BrownianReduction
-from nrjax.composition.zcdp import UnifiedFilter
+from nrjax.composition import BrownianOdometer, BrownianReduction, UnifiedFilter
 
 pytestmark = pytest.mark.numerical
 
@@ -24,19 +22,14 @@ def tail(z):
     return math.erfc(z / math.sqrt(2)) / 2
 
 
-def printed_bound(total, gamma):
-    """Theorem 5 as printed: psi(V), without V/2."""
-    spread = total + gamma
-    return math.sqrt(spread * math.log(spread / (DELTA**2 * gamma)))
-
-
 @pytest.mark.parametrize("total", [2.706, 10.0, 50.0])
 def test_theorem_5_drops_half_of_v(total):
     """One round without stopping is enough: its loss is N(V/2, V)."""
     odometer = BrownianOdometer.tight_at(2.706, DELTA)
-    gamma = float(odometer.gamma)
+    gamma, spread = float(odometer.gamma), total + float(odometer.gamma)
     state = odometer.spend(odometer.init(), BrownianReduction(1.0, 1 / total))
-    bound, printed = float(odometer.bound(state)), printed_bound(total, gamma)
+    bound = float(odometer.bound(state))
+    printed = math.sqrt(spread * math.log(spread / (DELTA**2 * gamma)))  # psi(V), without V/2
     assert printed + total / 2 <= bound <= (printed + total / 2) * (1 + 1e-4)
     assert tail((bound - total / 2) / math.sqrt(total)) < DELTA
     exceeded = tail((printed - total / 2) / math.sqrt(total))

@@ -1,6 +1,5 @@
 """Filtered schedules in the engine: nothing is released that the filter has not admitted."""
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -10,12 +9,7 @@ import pytest
 
 import nrjax
 from nrjax import Status
-from nrjax.composition.ex_post import ExPostFilter
-from nrjax.composition.gaussian import GaussianFilter
-from nrjax.composition.renyi import RenyiFilter
-from nrjax.composition.requests import ZCDP, BrownianReduction, ExPost, LaplaceReduction
-from nrjax.composition.schedule import FilteredSchedule
-from nrjax.composition.zcdp import UnifiedFilter
+from nrjax import composition as c
 from tests.composition.adversaries import with_budget
 from tests.problems import Distance, scalar
 
@@ -23,6 +17,33 @@ DTYPE = np.dtype(jnp.result_type(float))
 TIMES = np.geomspace(100.0, 0.01, 60)
 ROUNDS, TRIALS = 8, 60
 KEY = jax.random.key(3)
+TEST = nrjax.AboveThreshold(40.0, 1.0, 0.25)  # its rare yes is the noise's
+REDUCED = nrjax.ReducedAboveThreshold(40.0, 1.0)
+CASES = {
+    "gaussian": (c.GaussianFilter(10.0, 1e-6), c.BrownianReduction, nrjax.Brownian(()), None),
+    "renyi, private test": (
+        c.RenyiFilter(4.0, 10.0, 1e-6),
+        c.LaplaceReduction,
+        nrjax.Laplace(()),
+        TEST,
+    ),
+}
+
+
+def wrap(filter, kind=c.BrownianReduction, state=None, times=TIMES, sensitivity=1.0, **changes):
+    """A grid that a filter watches, from a state of its own on."""
+    schedule = times if isinstance(times, nrjax.Schedule) else nrjax.Grid(times)
+    state = filter.init() if state is None else state
+    return c.FilteredSchedule(schedule, filter, state, kind, sensitivity, **changes)
+
+
+AMPLE = c.UnifiedFilter(1000.0, 1e-6)
+
+
+def run(schedule, threshold=-0.1, key=KEY, **changes):
+    """A trial on the number 0: minus the distance of a release is the utility."""
+    parts = scalar(threshold=threshold, value=0.0, guarantee=None, utility=Distance(0.0))
+    return nrjax.run_until(key, nrjax.Interaction(**parts | {"schedule": schedule} | changes))
 
 
 class Round(NamedTuple):
@@ -34,51 +55,19 @@ class Round(NamedTuple):
     accepted: Any
 
 
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """A filter, and the rounds that it is for."""
-
-    filter: Any
-    kind: type
-    process: Any
-    rule: Any = None
-    guarantee: Any = None
-
-
-TEST = nrjax.AboveThreshold(40.0, 1.0, 0.25)  # its rare yes is the noise's
-REDUCED = nrjax.ReducedAboveThreshold(40.0, 1.0)
-CASES = {
-    "gaussian": Case(GaussianFilter(10.0, 1e-6), BrownianReduction, nrjax.Brownian(())),
-    "renyi, private test": Case(
-        RenyiFilter(4.0, 10.0, 1e-6),
-        LaplaceReduction,
-        nrjax.Laplace(()),
-        TEST,
-    ),
-}
-
-
-def run(schedule, threshold=-0.1, key=KEY, **changes):
-    """A trial on the number 0: minus the distance of a release is the utility."""
-    parts = scalar(threshold=threshold, value=0.0, guarantee=None, utility=Distance(0.0))
-    return nrjax.run_until(key, nrjax.Interaction(**parts | {"schedule": schedule} | changes))
-
-
 def play(case, budget, factor, key):
     """Rounds under one filter until the times run out: the value is 0, its sensitivity 1.
 
     With a `factor` above 1 the schedule asks a filter of a larger budget than the one that pays.
     """
-    rule = nrjax.PublicThreshold(-0.1) if case.rule is None else case.rule
+    _, kind, process, rule = case
     asked = with_budget(budget, factor * budget.budget)
 
     def one(state, number):
-        wrapped = FilteredSchedule(
-            nrjax.Grid(TIMES), asked, state, case.kind, 1.0, case.rule, case.guarantee
-        )
-        parts = {"process": case.process, "guarantee": case.guarantee, "rule": rule}
-        outcome = run(wrapped, key=nrjax.trial_key(key, 0, number), **parts)
-        after, accepted = dataclasses.replace(wrapped, filter=budget).close(state, outcome)
+        wrapped = wrap(asked, kind, state, rule=rule)
+        played = rule or nrjax.PublicThreshold(-0.1)
+        outcome = run(wrapped, key=nrjax.trial_key(key, 0, number), process=process, rule=played)
+        after, accepted = wrap(budget, kind, state, rule=rule).close(state, outcome)
         return after, Round(state, outcome, wrapped.spent(outcome), accepted)
 
     return jax.lax.scan(one, budget.init(), jnp.arange(ROUNDS))[1]
@@ -94,7 +83,7 @@ def rounds(request):
     def run(budget, factor):
         return jax.vmap(lambda key: play(case, budget, factor, key))(keys)
 
-    budget = jax.tree.map(jnp.asarray, case.filter)
+    budget = jax.tree.map(jnp.asarray, case[0])
     return case, *(jax.tree.map(np.asarray, run(budget, factor)) for factor in (1.0, 1e3))
 
 
@@ -110,7 +99,7 @@ def test_every_round_is_within_the_budget(rounds):
     assert np.all(seen.outcome.step[nothing] == -1)
     assert np.isnan(seen.outcome.time[nothing]).all()
     assert np.all(seen.outcome.step[~nothing] >= 0)
-    releases, test = (seen.asked, None) if case.rule is None else seen.asked
+    releases, test = seen.asked if case[-1] else (seen.asked, None)
     np.testing.assert_array_equal(releases.time[~nothing], seen.outcome.time[~nothing])
     if test is not None:
         np.testing.assert_array_equal(test.epsilon[~nothing], seen.outcome.test_epsilon[~nothing])
@@ -119,24 +108,22 @@ def test_every_round_is_within_the_budget(rounds):
 
 def test_rounds_end_where_the_filter_says(rounds):
     """The next time of one that ran out was not admitted; the last one was."""
-    case, seen, _ = rounds
+    (filter, kind, _, rule), seen, _ = rounds
 
     @jax.jit
     @jax.vmap
     def admits(state, step):
-        times = jnp.asarray(TIMES, DTYPE)
-        wrapped = FilteredSchedule(
-            nrjax.Grid(TIMES), case.filter, state, case.kind, 1.0, case.rule, case.guarantee
-        )
+        times, wrapped = jnp.asarray(TIMES, DTYPE), wrap(filter, kind, state, rule=rule)
         asked = [wrapped.request(times[jnp.clip(step + i, 0, 59)], step + i + 1) for i in (0, 1)]
-        return [case.filter.admits(state, request) for request in asked]
+        return [filter.admits(state, request) for request in asked]
 
-    flat = jax.tree.map(lambda leaf: leaf.reshape(-1), (seen.before, seen.outcome))
-    present, following = admits(flat[0], flat[1].step)
-    released = flat[1].step >= 0
-    ran_out = flat[1].status != Status.STOPPED
-    assert np.all(present[released])
-    assert not np.any(following[ran_out & (flat[1].step < 59)])
+    before, outcome = jax.tree.map(
+        lambda leaf: leaf.reshape(TRIALS * ROUNDS, *leaf.shape[2:]), (seen.before, seen.outcome)
+    )
+    present, following = admits(before, outcome.step)
+    assert np.all(present[outcome.step >= 0])
+    ran_out = outcome.status != Status.STOPPED
+    assert not np.any(following[ran_out & (outcome.step < 59)])
 
 
 def test_planted_round_without_the_check_overshoots(rounds):
@@ -150,28 +137,21 @@ def test_planted_round_without_the_check_overshoots(rounds):
 
 def test_private_test_is_paid_for():
     """At each time its releases and the dearer of the two answers must fit."""
-    budget, pure = RenyiFilter(4.0, 10.0, 1e-6), nrjax.PureGuarantee(1.0)
-    schedule = FilteredSchedule(
-        nrjax.Grid(TIMES), budget, budget.init(), LaplaceReduction, 1.0, REDUCED, pure
-    )
-    releases, test = schedule.request(jnp.asarray(2.0))
-    assert releases == LaplaceReduction(1.0, jnp.asarray(2.0))
-    assert 0.5 <= test.epsilon < 0.5001
-    alone = dataclasses.replace(schedule, rule=TEST, guarantee=None)
-    assert alone.request(jnp.asarray(2.0))[1].epsilon == 0.25
-    each = dataclasses.replace(schedule, rule=nrjax.LaplaceTests(-0.1, 1.0, 0.25), guarantee=None)
-    assert each.request(jnp.asarray(2.0), 5)[1].epsilon >= 1.25
-
-
-def unified(schedule, **changes):
-    budget = UnifiedFilter(1000.0, 1e-6)
-    return FilteredSchedule(schedule, budget, budget.init(), BrownianReduction, 1.0, **changes)
+    budget = c.RenyiFilter(4.0, 10.0, 1e-6)
+    for rule, answers, price in (
+        (REDUCED, 1, 0.5),
+        (TEST, 1, 0.25),
+        (nrjax.LaplaceTests(-0.1, 1.0, 0.25), 5, 1.25),
+    ):
+        schedule = wrap(budget, c.LaplaceReduction, rule=rule, guarantee=nrjax.PureGuarantee(1.0))
+        releases, test = schedule.request(jnp.asarray(2.0), answers)
+        assert releases == c.LaplaceReduction(1.0, jnp.asarray(2.0))
+        assert price <= test.epsilon < price + 1e-4
 
 
 def test_ample_budget_changes_nothing():
     """Under a filter that admits every time the trial is that of the plain schedule."""
-    grid = nrjax.Grid(TIMES)
-    wrapped = unified(grid)
+    grid, wrapped = nrjax.Grid(TIMES), wrap(AMPLE)
     assert wrapped.max_steps == grid.max_steps
     assert wrapped.last_time == grid.last_time
     for threshold in (-0.1, 1.0):
@@ -194,7 +174,7 @@ def test_times_out_of_range_are_the_engines():
         (0.5, Status.EXHAUSTED),
     ):
         times = nrjax.AdaptiveTimes(50.0, _scale, last=5.0, max_steps=20, parameters=factor)
-        outcome = run(unified(times), threshold=1.0)
+        outcome = run(wrap(AMPLE, times=times), threshold=1.0)
         assert outcome.status == want
         assert outcome.time == (5.0 if factor == 0.5 else 50.0)
 
@@ -205,10 +185,8 @@ def test_rounds_paid_by_their_guarantee():
     epsilon = np.asarray(boundary.epsilon(TIMES.astype(DTYPE)))
     seen = []
     for total in (1.0, 0.001):
-        budget = ExPostFilter(total, 1e-2)
-        schedule = FilteredSchedule(
-            nrjax.Grid(TIMES), budget, budget.init(), ExPost, guarantee=boundary
-        )
+        budget = c.ExPostFilter(total, 1e-2)
+        schedule = wrap(budget, c.ExPost, sensitivity=None, guarantee=boundary)
         outcome = run(schedule, threshold=1.0, guarantee=boundary)
         cost = schedule.spent(outcome)
         assert budget.take(budget.init(), cost)[1]
@@ -220,43 +198,33 @@ def test_rounds_paid_by_their_guarantee():
     assert seen[1] == (Status.NO_TIME, -1, 0, 0)
 
 
-def test_requests_without_a_proof_are_refused():
-    budget = ExPostFilter(1.0, 0.0)
-    schedule = FilteredSchedule(nrjax.Grid(TIMES), budget, budget.init(), BrownianReduction, 1.0)
-    with pytest.raises(TypeError, match="BrownianReduction"):
-        schedule.init()
-    with pytest.raises(TypeError, match="ExPost"):
-        unified(nrjax.Grid(TIMES), rule=nrjax.LaplaceTests(0.0, 1.0, 0.1)).init()
-    with pytest.raises(TypeError, match="ExPost"):
-        unified(nrjax.Grid(TIMES), rule=REDUCED, guarantee=nrjax.PureGuarantee(1.0)).init()
-
-
 def test_faults_are_named():
-    budget = UnifiedFilter(10.0, 1e-6)
-    parts = nrjax.Grid(TIMES), budget, budget.init()
-    with pytest.raises(ValueError, match=r"kind = .*ZCDP.*: must be one of BrownianReduction, "):
-        FilteredSchedule(*parts, ZCDP, 1.0)
-    with pytest.raises(ValueError, match=r"sensitivity = -1\.0: must be positive and finite"):
-        FilteredSchedule(*parts, BrownianReduction, -1.0)
-    with pytest.raises(ValueError, match="sensitivity = None: must be given, as Brownian"):
-        FilteredSchedule(*parts, BrownianReduction)
-    for kind, rule in ((BrownianReduction, REDUCED), (ExPost, None)):
-        with pytest.raises(ValueError, match="guarantee = None: must be given, since "):
-            FilteredSchedule(*parts, kind, 1.0, rule)
-
-
-def test_value_of_another_dtype_is_refused():
-    """The engine would bring the state to the value's dtype, rounding to either side."""
+    for wrapped, kind in (
+        (wrap(c.ExPostFilter(1.0, 0.0)), "BrownianReduction"),
+        (wrap(AMPLE, rule=nrjax.LaplaceTests(0.0, 1.0, 0.1)), "ExPost"),
+        (wrap(AMPLE, rule=REDUCED, guarantee=nrjax.PureGuarantee(1.0)), "ExPost"),
+    ):
+        with pytest.raises(TypeError, match=kind):
+            wrapped.init()
+    missing = "guarantee = None: must be given, since "
+    for changes, match in (
+        ({"kind": c.ZCDP}, r"kind = .*ZCDP.*: must be one of BrownianReduction, "),
+        ({"sensitivity": -1.0}, r"sensitivity = -1\.0: must be positive and finite"),
+        ({"sensitivity": None}, "sensitivity = None: must be given, as Brownian"),
+        ({"rule": REDUCED}, missing),
+        ({"kind": c.ExPost}, missing),
+    ):
+        with pytest.raises(ValueError, match=match):
+            wrap(AMPLE, **changes)
+    # The engine would bring the state to the value's dtype, rounding to either side.
     with jax.enable_x64(True):
-        schedule = unified(nrjax.Grid(TIMES))
+        filter = c.UnifiedFilter(1000.0, 1e-6)
         with pytest.raises(ValueError, match=r"state = .*in float32.*: must be in float64"):
-            run(schedule, value=np.float32(0))
+            run(wrap(filter), value=np.float32(0))
 
 
 def test_pytree():
-    schedule = unified(nrjax.Grid(TIMES))
-    leaves, tree = jax.tree.flatten(schedule)
-    again = jax.tree.unflatten(tree, leaves)
-    assert jax.tree.structure(again) == tree
+    leaves, tree = jax.tree.flatten(wrap(AMPLE))
+    assert jax.tree.structure(jax.tree.unflatten(tree, leaves)) == tree
     for sentinel in (None, object()):
         jax.tree.unflatten(tree, [sentinel] * len(leaves))

@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nrjax.composition import certificates
-from nrjax.composition.renyi import RenyiFilter
+from nrjax.composition import RenyiFilter, certificates
 from tests.composition.adversaries import DTYPE, lanes, lone_round, renyi_play
 
 TRIALS = 20_000
@@ -71,20 +70,17 @@ def test_certificate_is_hardly_too_large():
     assert reduced - ERRORS * error > 1
 
 
-def test_planted_gaussian_certificate_is_false():
-    """`A e^2/2` for Laplace noise reduction: the mean is 1.0465, not at most 1."""
+def test_planted_certificates_are_false():
+    """`A e^2/2` for Laplace noise reduction: the mean is 1.0465, not at most 1.
+
+    And `min(C, e)`: stop early where that is good, else go on until the loss is all of e.
+    """
     loss, epsilon = lone()["early"]
     value, error = moment(ORDER, loss, ORDER * epsilon**2 / 2)
-    print(f"A e^2/2: {value:.4f} +- {error:.4f}")
     assert abs(value - 1.0465) < ERRORS * error
     assert value - ERRORS * error > 1
-
-
-def test_planted_smaller_certificate_at_the_stop_is_false():
-    """`min(C, e)`: stop early where that is good, else go on until the loss is all of e."""
     loss, epsilon = lone()["late"]
     value, error = moment(ORDER, loss, np.minimum(certified(epsilon), epsilon))
-    print(f"min(C, e): {value:.4f} +- {error:.4f}")
     assert value - ERRORS * error > 1.1
 
 
@@ -107,8 +103,11 @@ def mixed():
 
 def test_mixed_rounds_in_one_budget():
     """Brownian and Laplace rounds, by C and by e, coins and private tests, as the loss goes."""
-    _, both = mixed()
+    budget, both = mixed()
     for loss, cost in both:
+        assert np.all(np.diff(cost, axis=1) >= 0)
+        assert np.max(cost) <= float(budget.budget) * (1 + 1e-5)  # a plain sum of its costs
+        assert np.max(cost) > 0.9 * float(budget.budget)
         for number in range(ROUNDS):
             value, error = moment(MIXED_ORDER, loss[:, number], cost[:, number])
             print(f"after {number + 1} rounds: {value:.4f} +- {error:.4f}")
@@ -116,14 +115,6 @@ def test_mixed_rounds_in_one_budget():
             assert error < 0.01
             # Brownian noise and coins attain their certificates, private tests do not.
             assert value > (0.97 if number < TIGHT else 0.5)
-
-
-def test_mixed_rounds_stay_within_the_budget():
-    budget, both = mixed()
-    for _, cost in both:
-        assert np.all(np.diff(cost, axis=1) >= 0)
-        assert np.max(cost) <= float(budget.budget) * (1 + 1e-5)  # a plain sum of its costs
-        assert np.max(cost) > 0.9 * float(budget.budget)
 
 
 def test_planted_rounds_charged_too_little():

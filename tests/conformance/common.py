@@ -1,5 +1,6 @@
 """What the checks of all kinds of part have in common."""
 
+import chex
 import jax
 import numpy as np
 import pytest
@@ -17,40 +18,37 @@ def assert_close(got, want):
             np.testing.assert_array_equal(g, w)
 
 
-def assert_same(one, other):
-    jax.tree.map(np.testing.assert_array_equal, one, other)
+assert_same = chex.assert_trees_all_equal
 
 
 def lane(tree, i):
     return jax.tree.map(lambda leaf: leaf[i], tree)
 
 
-def assert_pytree(part):
-    """Parameters survive the tree functions."""
+def assert_pytree(part, state=None):
+    """Parameters and the shapes of a state survive the tree functions."""
     leaves, tree = jax.tree.flatten(part)
     assert jax.tree.unflatten(tree, leaves) == part
     for sentinel in (None, object()):
         jax.tree.unflatten(tree, [sentinel] * len(leaves))
+    copy = jax.tree.unflatten(jax.tree.structure(state), jax.tree.leaves(state))
+    assert type(copy) is type(state)
+    assert copy == state
 
 
 def count_traces(function, *calls):
     """How many programs these calls need."""
-    traces = 0
-
-    def counted(*inputs):
-        nonlocal traces
-        traces += 1
-        return function(*inputs)
-
-    trace = jax.jit(counted).trace  # the same cache, without compiling
+    traced = []
+    trace = jax.jit(lambda *inputs: traced.append(1) or function(*inputs)).trace  # no compilation
     for inputs in calls:
         trace(*inputs)
-    return traces
+    return len(traced)
 
 
 def check_errors(case):
     """A faulty construction names the argument, its value and what would be right."""
-    assert case.errors
-    for build, match in case.errors:
+    errors = tuple(case.errors)
+    assert errors
+    for build, match in errors:
         with pytest.raises(ValueError, match=match):
             build()

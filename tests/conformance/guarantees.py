@@ -119,13 +119,4 @@ def check_pytree(case):
     assert_pytree(case.build(1.0))
 
 
-CHECKS = (
-    check_inverse_is_safe,
-    check_falls_with_time,
-    check_dtype,
-    check_jit_against_eager,
-    check_vmap_against_loop,
-    check_traces,
-    check_refuses,
-    check_pytree,
-)
+CHECKS = tuple(check for name, check in list(globals().items()) if name.startswith("check_"))

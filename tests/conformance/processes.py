@@ -5,6 +5,7 @@ The checks share two compiled functions, so that a case costs few programs.
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -15,7 +16,6 @@ import pytest
 from nrjax.processes import Brownian, IndependentLaplace, Laplace, LaplaceJumps, Skellam
 from nrjax.types import Status
 from tests.conformance import common
-from tests.conformance.common import check_errors
 
 SHAPE = (2, 3)
 LANES = 256
@@ -36,8 +36,9 @@ class ProcessCase:
 
     @property
     def errors(self):
-        shapes = ((3, r"shape = 3"), ([3], r"shape = \[3\]"), ((-1,), r"shape = \(-1,\)"))
-        return *((lambda s=shape: self.build(s), match) for shape, match in shapes), *self.faults
+        for shape, shown in ((3, "3"), ([3], r"\[3\]"), ((-1,), r"\(-1,\)")):
+            yield partial(self.build, shape), f"shape = {shown}"
+        yield from self.faults
 
 
 PROCESSES = (
@@ -48,22 +49,22 @@ PROCESSES = (
         "jumps",
         lambda shape: LaplaceJumps(shape, 0.9e-3, 1.1e6),
         (
-            (lambda: LaplaceJumps((), 0.0, 1.0), r"eta = 0.0: must be positive"),
-            (lambda: LaplaceJumps((), np.nan, 1.0), r"eta = nan: must be positive"),
-            (lambda: LaplaceJumps((), 1.0, np.inf), r"horizon = inf: must be positive and finite"),
-            (lambda: LaplaceJumps((), 2.0, 1.0), r"horizon = 1.0: must be at least eta = 2.0"),
-            (lambda: LaplaceJumps((), 1.0, 2.0, size=-1), r"size = -1: must be"),
-            (lambda: LaplaceJumps((), 1.0, 2.0, size=2.5), r"size = 2.5: must be"),  # type: ignore
+            (partial(LaplaceJumps, (), 0.0, 1.0), r"eta = 0.0: must be positive"),
+            (partial(LaplaceJumps, (), np.nan, 1.0), r"eta = nan: must be positive"),
+            (partial(LaplaceJumps, (), 1.0, np.inf), r"horizon = inf: must be positive and finite"),
+            (partial(LaplaceJumps, (), 2.0, 1.0), r"horizon = 1.0: must be at least eta = 2.0"),
+            (partial(LaplaceJumps, (), 1.0, 2.0, size=-1), r"size = -1: must be"),
+            (partial(LaplaceJumps, (), 1.0, 2.0, size=2.5), r"size = 2.5: must be"),
         ),
     ),
     ProcessCase(
         "skellam",
         lambda shape: Skellam(shape, 12.0, 8.0),
         (
-            (lambda: Skellam((), -1.0, 1.0), r"rate1 = -1.0: must be"),
-            (lambda: Skellam((), np.nan, 1.0), r"rate1 = nan: must be"),
-            (lambda: Skellam((), 1.0, np.inf), r"rate2 = inf: must be finite"),
-            (lambda: Skellam((), 0.0, 0.0), r"\(0.0, 0.0\): must be such that one is positive"),
+            (partial(Skellam, (), -1.0, 1.0), r"rate1 = -1.0: must be"),
+            (partial(Skellam, (), np.nan, 1.0), r"rate1 = nan: must be"),
+            (partial(Skellam, (), 1.0, np.inf), r"rate2 = inf: must be finite"),
+            (partial(Skellam, (), 0.0, 0.0), r"\(0.0, 0.0\): must be such that one is positive"),
         ),
     ),
 )
@@ -187,11 +188,7 @@ def check_traces(case):
 def check_pytree(case):
     """Parameters and states survive the tree functions."""
     process, key, times, _ = _inputs(case)
-    common.assert_pytree(process)
-    state = jax.eval_shape(process.init, key, times[0])
-    copy = jax.tree.unflatten(jax.tree.structure(state), jax.tree.leaves(state))
-    assert type(copy) is type(state)
-    assert copy == state
+    common.assert_pytree(process, jax.eval_shape(process.init, key, times[0]))
 
 
 def check_no_shift_costs_nothing(case):
@@ -235,16 +232,12 @@ def check_price_of_all_releases(case):
         np.testing.assert_allclose(composed, 1 / paid, rtol=1e-5)
 
 
+check_errors = common.check_errors
+
 # Bits are compared once, and compiled functions with eager ones once: in float32.
 ONCE = (check_purity, check_jit_against_eager)
-NUMERICAL = (
-    check_noise_is_unique,
-    check_dtype_and_shape,
-    check_vmap_against_loop,
-    check_traces,
-    check_pytree,
-    check_no_shift_costs_nothing,
-    check_wide_times,
-    check_price_of_all_releases,
-    check_errors,
+NUMERICAL = tuple(
+    check
+    for name, check in list(globals().items())
+    if name.startswith("check_") and check not in ONCE
 )

@@ -1,7 +1,28 @@
 """The release of counts in plain NumPy and SciPy, level by level; shared by the tests."""
 
+import functools
+
+import jax
 import numpy as np
 from scipy import special, stats
+
+from nrjax.counts import RelativeError
+from nrjax.counts.first_passage import follow
+
+TRIALS, LEVELS = 20_000, 60
+
+
+@jax.jit
+def _follow(keys, count, passage, largest):
+    return jax.vmap(lambda key: follow(key, count, passage, largest))(keys)
+
+
+@functools.cache
+def passages(kind, count, alpha, smallest, largest):
+    """TRIALS passages of a kind on LEVELS levels, which share a program for each kind."""
+    keys = jax.random.split(jax.random.key(1), TRIALS)
+    found = _follow(keys, count, kind(RelativeError(alpha), smallest, LEVELS), largest)
+    return jax.tree.map(np.asarray, found)
 
 
 def bounds(alpha):
@@ -9,7 +30,7 @@ def bounds(alpha):
     return (2 + alpha) / alpha, (2 - alpha) / alpha
 
 
-def stopping_law(count, alpha, smallest, largest, levels, nodes=400):
+def stopping_law(count, alpha, smallest, largest, levels=LEVELS, nodes=400):
     """Probability that a Brownian release is accepted at each level, by numerical integration.
 
     The density of the walk that was not accepted so far is carried from level to level on
@@ -42,13 +63,9 @@ def step_p(step, accepted, law):
     seen = np.bincount(np.where(accepted, step, levels), minlength=levels + 1)
     common = expected > 8
     # What is rare is one bin together.
-    expected = np.append(expected[common], max(expected[~common].sum(), 1e-9))
-    seen = np.append(seen[common], seen[~common].sum())
-    if expected[-1] < 8:
-        rare = stats.poisson.sf(seen[-1] - 1, expected[-1]) if seen[-1] else 1.0
-        expected, seen = expected[:-1], seen[:-1]
-    else:
-        rare = 1.0
+    few, rest = seen[~common].sum(), max(expected[~common].sum(), 1e-9)
+    rare = stats.poisson.sf(few - 1, rest)
+    expected, seen = expected[common], seen[common]
     if len(seen) < 2:
         return rare
     statistic = np.sum((seen - expected) ** 2 / expected)
@@ -65,6 +82,16 @@ def same_step_p(first, second):
     table = np.array([np.append(s[:common], s[common:].sum()) for s in (first, second)])
     table = table[:, table.sum(0) > 0]
     return stats.chi2_contingency(table).pvalue if table.shape[1] > 1 else 1.0
+
+
+def check_result(result, rule, times, deviations):
+    """Releases of `release_count` are where they say, and accepted where the rule says so."""
+    assert np.allclose(result.time, times[result.step], rtol=1e-5)
+    scaled = result.release / deviations[result.step]
+    says = np.asarray(rule.accepts(scaled, 1.0))
+    near = np.abs(scaled - rule.upper) < 1e-3
+    assert np.array_equal(result.accepted | near, says | near)
+    assert np.all(result.step[~result.accepted] == len(times) - 1)
 
 
 def laplace_certificate(order, epsilon):

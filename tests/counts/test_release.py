@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import math
 
 import jax
@@ -10,20 +11,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import nrjax
 from nrjax.composition import ExPostFilter, GaussianFilter, RenyiFilter, UnifiedFilter, ZCDPFilter
-from nrjax.counts import ExponentialMechanism
-from tests.counts.oracle import Prices, laplace_certificate
-from tests.counts.sessions import (
-    COUNTS,
-    SELECTION,
-    check_bookkeeping,
-    numpy_sessions,
-    release,
-    run,
-    same_p,
-)
-from tests.processes.laws import FAULTY, SOUND
+from nrjax.counts import CountRelease, ExponentialMechanism, RelativeError
+from tests.counts.oracle import Prices, laplace_certificate, session
+from tests.processes.laws import FAULTY, SOUND, bonferroni, same_law_p, same_mean_p
 
+COUNTS = np.round(1000 * np.arange(1, 31) ** -0.75)
+ALPHA, SELECTION, SMALLEST, LEVELS, MARKS = 0.1, 0.1, 1e-4, 50, 10
+TRIALS = 2048
 EPSILON, DELTA, ORDER = 4.0, 1e-6, 8.0
 FILTER, GAUSSIAN = UnifiedFilter(EPSILON, DELTA), GaussianFilter(EPSILON, DELTA)
 RENYI = RenyiFilter(ORDER, EPSILON, DELTA)
@@ -47,6 +43,42 @@ CASES = {  # the filters that are not in the paper last
     ),
 }
 PAPER = ("brownian", "doubling")
+
+
+def release(filter, method, **changes):
+    drawn, rule = ExponentialMechanism(SELECTION), RelativeError(ALPHA)
+    given = CountRelease(COUNTS, drawn, rule, filter, SMALLEST, method, LEVELS, MARKS)
+    return dataclasses.replace(given, **changes)
+
+
+@jax.jit
+def _run(trial, numbers):
+    keys = jax.vmap(lambda number: nrjax.trial_key(jax.random.key(3), number))(numbers)
+    return jax.vmap(trial.run)(keys)
+
+
+def run(trial, trials=TRIALS):
+    return jax.tree.map(np.asarray, _run(trial, np.arange(trials, dtype=np.uint32)))
+
+
+def numpy_sessions(method, prices, seed, trials=400, **fault):
+    """Rows of `tests.counts.oracle.session`."""
+    rng = np.random.default_rng(seed)
+    rows = [
+        session(rng, COUNTS, method, prices, SELECTION, ALPHA, SMALLEST, LEVELS, MARKS, **fault)
+        for _ in range(trials)
+    ]
+    return np.array(rows, float)
+
+
+def same_p(result, rows):
+    """p-value that sessions and NumPy's have the same means and laws, column by column."""
+    scalars = (result.returned, result.precise, result.attempted, result.spent)
+    mine = np.column_stack([*scalars, result.returned_by]).astype(float)
+    # Sessions often end with the whole budget spent, which the filter rounds down a little: equal
+    # numbers must be seen as such.
+    mine, rows = mine.round(3), rows.round(3)
+    return bonferroni([same_mean_p(mine, rows), same_law_p(mine, rows)])
 
 
 def method_of(case):
@@ -78,7 +110,16 @@ def test_planted_faults_are_found(results):
 @pytest.mark.parametrize("case", CASES)
 def test_the_books_are_in_order(results, case):
     (filter, prices), result = CASES[case], results[case]
-    check_bookkeeping(result, float(filter.budget), reduced=case != "doubling")
+    if case != "doubling":
+        # A count that was discarded has taken all that was left, and that was not refused.
+        assert np.all(result.attempted - result.returned <= 1)
+    assert np.all(result.spent <= float(filter.budget))
+    rising = (result.precise, result.returned, result.attempted, len(COUNTS))
+    assert all(np.all(less <= more) for less, more in itertools.pairwise(rising))
+    for by, total in ((result.returned_by, result.returned), (result.precise_by, result.precise)):
+        assert np.array_equal(by[:, -1], total)
+        assert np.all(np.diff(by, axis=1) >= 0)
+    assert np.all(result.precise_by <= result.returned_by)
     if case in PAPER:
         assert filter.budget <= prices.budget
         # An attempt would be started if it could be: little is left, or no items are.
@@ -88,34 +129,13 @@ def test_the_books_are_in_order(results, case):
         assert 0 < result.returned.mean() < len(COUNTS)
 
 
-def test_noise_reduction_returns_more_than_doubling(results):
-    more = results["brownian"].returned.astype(float) - results["doubling"].returned
-    assert more.mean() > 10 * more.std() / np.sqrt(len(more))
-
-
-def test_precision_is_near_that_of_a_deviation(results):
-    """Accepted at about 21 deviations, 10 % are 2 of them: most results are precise."""
-    for result in (results[case] for case in PAPER):
-        share = result.precise.sum() / result.returned.sum()
-        assert 0.93 < share < 0.995
-
-
-def test_one_by_one_they_are_the_same(results):
+def test_one_by_one_they_are_the_same(results, dtype):
     trial, result = release(FILTER, "brownian"), results["brownian"]
     for number in (0, 1, 77):
-        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(3), number), 0)
-        alone = trial.run(key)
-        for name in alone._fields:
-            one, of_many = getattr(alone, name), getattr(result, name)[number]
-            assert np.array_equal(one, of_many), name
-            assert one.dtype == of_many.dtype
-
-
-def test_results_are_integers_and_floats_of_the_default_precision(results, dtype):
-    for result in results.values():
-        assert result.spent.dtype == dtype
-        for name in ("returned", "precise", "attempted", "steps", "returned_by", "precise_by"):
-            assert getattr(result, name).dtype == jnp.int32
+        alone = trial.run(nrjax.trial_key(jax.random.key(3), number))
+        for name, one, many in zip(alone._fields, alone, result, strict=True):
+            assert np.array_equal(one, many[number]), name
+            assert one.dtype == many.dtype == (dtype if name == "spent" else jnp.int32)
 
 
 def test_a_trial_is_as_long_as_its_draws(results):
@@ -140,10 +160,9 @@ def test_a_pair_without_a_proof_is_refused(filter, method, valid):
         release(filter, method)
 
 
-@pytest.mark.parametrize("method", ["brownian", "doubling"])
 @pytest.mark.parametrize("filter", [GAUSSIAN, RENYI])
-def test_other_pairs_are_accepted(filter, method):
-    session = jax.eval_shape(release(filter, method).run, jax.random.key(0))
+def test_other_pairs_are_accepted(filter):
+    session = jax.eval_shape(release(filter, "doubling").run, jax.random.key(0))
     assert session.returned_by.shape == (10,)
 
 
@@ -161,27 +180,17 @@ def test_a_session_that_cannot_begin_is_empty():
         ({"filter": 1.0}, "filter = 1.0: must be for method .brownian. a UnifiedFilter or"),
         ({"counts": jnp.zeros((1, 2))}, "counts = .*must be a non-empty vector"),
         ({"counts": jnp.zeros(0)}, "counts = .*must be a non-empty vector"),
-        ({"smallest": np.array([0.1, 0.2])}, "smallest = .*must be a scalar"),
-    ],
-)
-def test_what_is_no_trial_is_not_run(changes, message):
-    with pytest.raises(ValueError, match=message):
-        dataclasses.replace(release(FILTER, "brownian"), **changes).run(jax.random.key(0))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"method": "bisection"}, "method = 'bisection': must be one of"),
         ({"counts": np.array([1.0, -2.0])}, "counts = .*whole numbers"),
         ({"counts": [0.5]}, "counts = .*whole numbers"),
+        ({"method": "bisection"}, "method = 'bisection': must be one of"),
         ({"smallest": 0.0}, "smallest = 0.0"),
+        ({"smallest": 1e-310}, "smallest = 1e-310: must be at least"),
+        ({"smallest": np.array([0.1, 0.2])}, "smallest = .*must be a scalar"),
         ({"levels": 1}, "levels = 1: must be an integer, at least 2"),
         ({"levels": 2**31}, "levels = 2147483648: must be an integer, .* at most"),
         ({"marks": 0}, "marks = 0: must be an integer, at least 1"),
-        ({"smallest": 1e-310}, "smallest = 1e-310: must be at least"),
     ],
 )
 def test_wrong_arguments_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
-        release(FILTER, **({"method": "brownian"} | changes))
+        release(**({"filter": FILTER, "method": "brownian"} | changes)).run(jax.random.key(0))

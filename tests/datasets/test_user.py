@@ -1,7 +1,5 @@
 """A user's own CSV or NPZ."""
 
-import sys
-
 import numpy as np
 import pytest
 
@@ -139,9 +137,3 @@ def test_missing_file(tmp_path):
     for name in ("none.csv", "none.npz"):
         with pytest.raises(FileNotFoundError, match=f"There is no file .*{name}"):
             load(tmp_path / name, "ridge", target="y")
-
-
-def test_pandas_is_asked_for_by_name(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ModuleNotFoundError, match=r'pandas .* pip install "nrjax\[studies\]"'):
-        load(csv(tmp_path, COLOURS), "ridge", target="price")

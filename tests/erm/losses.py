@@ -65,11 +65,11 @@ def regression(rows=120, dimension=4):
 DATA = regression()
 
 
-def plain_risk(theta, x, y):
-    """The definition for `huber`, without merging."""
+def huber_risk(theta, x, y, weight):
+    """The definition, without merging."""
     error = np.abs(x @ theta - y)
     losses = np.where(error < 0.5, error**2, error - 0.25)
-    return np.mean(losses) + 0.5 * LAMBDA * theta @ theta
+    return np.mean(losses) + 0.5 * weight * theta @ theta
 
 
 def fit(loss: Any = huber, features=DATA[0], labels=DATA[1], **changes: Any):

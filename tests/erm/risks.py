@@ -1,5 +1,6 @@
-"""The definitions of the risks in float64, data, and trials; shared by the tests of erm."""
+"""Definitions of the risks in float64, data, problems and trials, for the tests of erm."""
 
+import functools
 from typing import Any
 
 import jax
@@ -7,6 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import nrjax
+from nrjax.erm import RidgeProblem
+from tests.erm.losses import DATA, HUBER, LAMBDA, fit, huber_risk
+from tests.problems import small_data, small_logistic
 
 
 def logistic_risk(theta, x, y, weight):
@@ -74,3 +78,19 @@ def laplace_trial(value, sensitivity, utility, rule, levels):
         utility=utility,
         rule=rule,
     )
+
+
+@functools.cache
+def problem_of(kind):
+    """One problem of each kind."""
+    if kind == "ridge":
+        return RidgeProblem.fit(*ridge_data(), LAMBDA)
+    return fit(**HUBER) if kind == "own" else small_logistic(LAMBDA)
+
+
+KINDS = {
+    "logistic": (logistic_risk, small_data()),
+    "own": (huber_risk, DATA),
+    "ridge": (ridge_risk, ridge_data()),
+}
+"""The definition of the risk, and the data, of each."""

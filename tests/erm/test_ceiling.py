@@ -1,6 +1,7 @@
 """Excess risks, and ceilings: bounds of a utility that spare its evaluation and change nothing."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -9,8 +10,9 @@ import numpy as np
 import pytest
 
 import nrjax
-from nrjax.erm import LogisticProblem, OutputProblem, RidgeProblem
+from nrjax.erm import LogisticProblem, RidgeProblem
 from nrjax.types import overrides
+from tests.erm.losses import fit
 from tests.erm.risks import WithoutBounds, cast, judged, judged_lanes, laplace_trial
 
 ROWS = 400
@@ -23,23 +25,26 @@ def flat_data(dimension=3, size=0.3):
     return x
 
 
-def logistic(regularisation, ball="paper"):
+@functools.cache
+def logistic(*options):
     """Has bounds, and so no ceiling."""
     x = flat_data()
-    labels = np.where(x[:, 0] > 0.05, 1.0, -1.0)
-    return LogisticProblem.fit(x, labels, regularisation, ball=ball).released("laplace")
+    return LogisticProblem.fit(x, np.where(x[:, 0] > 0.05, 1.0, -1.0), 0.05).released("laplace")
 
 
-def ridge_output(regularisation, ball="paper"):
-    x = flat_data()
-    problem = RidgeProblem.fit(x, 0.002 * x[:, 0], regularisation, ball=ball)
-    return problem.released_optimum("laplace")
+def ridge_problem(dimension, regularisation=0.05, ball="paper"):
+    x = flat_data(dimension)
+    return RidgeProblem.fit(x, 0.002 * x[:, 0], regularisation, ball=ball)
 
 
-def ridge(regularisation, ball="paper"):
-    x = flat_data(2)
-    problem = RidgeProblem.fit(x, 0.002 * x[:, 0], regularisation, ball=ball)
-    return problem.released("laplace")
+@functools.cache
+def ridge_output(*options):
+    return ridge_problem(3, *options).released_optimum("laplace")
+
+
+@functools.cache
+def ridge(*options):
+    return ridge_problem(2, *options).released("laplace")
 
 
 PROBLEMS = (ridge_output, ridge)
@@ -71,7 +76,7 @@ def test_no_utility_is_above_its_ceiling(build, excess, dtype):
 
 @each_problem
 def test_a_ceiling_is_nan_where_the_release_is(build):
-    value, _, utility = build(0.05)
+    value, _, utility = build()
     ceiling = jax.jit(lambda utility, release: utility.ceiling(release))
     for broken in (np.nan, np.inf):
         release = np.append(value[:-1], broken).astype(jnp.result_type(float))
@@ -88,7 +93,7 @@ def upper_bound(utility, release):
 @each_excess
 def test_no_size_of_a_release_puts_a_utility_above_its_bound_or_hides_a_nan(build, dtype):
     """From the smallest numbers to the largest: what overflows or is lost settles nothing."""
-    value, _, utility = build(0.05)
+    value, _, utility = build()
     rng = np.random.default_rng(3)
     largest = float(jnp.finfo(dtype).max)
     top = np.log10(largest)
@@ -110,7 +115,7 @@ def test_no_size_of_a_release_puts_a_utility_above_its_bound_or_hides_a_nan(buil
 
 @each_excess
 def test_the_excess_risk_is_the_risk_above_the_optimum(build, dtype):
-    value, _, utility = build(0.05)
+    value, _, utility = build()
     excess = utility.excess_risk()
     assert type(excess) is type(utility)
     assert jax.tree.structure(excess) == jax.tree.structure(utility)  # programs are shared
@@ -143,13 +148,7 @@ def test_the_excess_risk_of_ridge_does_not_cancel(dtype):
 
 def test_a_users_own_loss_has_no_ceiling():
     """How it rounds is not known; its excess risk is."""
-
-    def huber(theta, row, label):
-        error = jnp.abs(row @ theta - label)
-        return jnp.where(error < 0.5, error**2, error - 0.25)
-
-    x = flat_data()
-    problem = OutputProblem.fit(huber, x, 0.5 * x[:, 0], 0.05, 1.0)
+    problem = fit()
     assert problem.utility.optimum_loss == problem.optimum_loss
     assert not overrides(problem.utility, nrjax.Utility, "ceiling")
     excess = problem.utility.excess_risk()
@@ -166,42 +165,24 @@ class Shifted(WithoutBounds):
         return self.utility.ceiling(release) - self.shift
 
 
-def run(build, utility, threshold):
-    value, moved, _ = build(0.05)
-    levels = (0.3, {ridge_output: 2000.0, ridge: 60.0}[build], 60)
+def run(utility, threshold):
+    value, moved, _ = ridge_output()
     rule = nrjax.InteractiveAboveThreshold(threshold, utility.sensitivity, 400.0)
-    trial = laplace_trial(value, moved, utility, rule, levels)
+    trial = laplace_trial(value, moved, utility, rule, (0.3, 2000.0, 60))
     batching = nrjax.Batching(tile=16, lanes=32, inner_steps=3)
     return nrjax.simulate(jax.random.key(0), trial, trials=150, batching=batching)
 
 
-def both(build):
-    """The plain utility and the excess risk's, with a threshold for each."""
-    _, _, utility = build(0.05)
-    return (utility, -float(utility.optimum_loss) - 0.05), (utility.excess_risk(), -0.05)
-
-
-def assert_same(one, other):
-    for field in one._fields:
-        left, right = getattr(one, field), getattr(other, field)
-        np.testing.assert_array_equal(left, right, err_msg=field)
-
-
-@pytest.mark.parametrize("build", [ridge_output, pytest.param(ridge, marks=pytest.mark.long)])
-def test_a_ceiling_changes_no_outcome(build):
+def test_a_ceiling_changes_no_outcome():
     """Against one that is infinitely high, so that everything is evaluated."""
-    for utility, threshold in both(build):
-        plain = run(build, Shifted(utility, -np.inf), threshold)
+    _, _, utility = ridge_output()
+    pairs = (utility, -float(utility.optimum_loss) - 0.05), (utility.excess_risk(), -0.05)
+    for utility, threshold in pairs:
+        plain = run(Shifted(utility, -np.inf), threshold)
         assert np.unique(plain.step).size > 5
         assert np.mean(plain.status == nrjax.Status.STOPPED) > 0.9
-        assert_same(run(build, Shifted(utility, 0.0), threshold), plain)
+        same = run(Shifted(utility, 0.0), threshold)
+        jax.tree.map(np.testing.assert_array_equal, same, plain)
         # Negative control: a ceiling that is too low is believed, so it was looked at.
-        low = run(build, Shifted(utility, 0.1), threshold)
+        low = run(Shifted(utility, 0.1), threshold)
         assert np.mean(low.step != plain.step) > 0.1
-
-
-@pytest.mark.long
-@each_problem
-def test_a_program_without_a_ceiling_has_the_same_outcomes(build):
-    for utility, threshold in both(build):
-        assert_same(run(build, utility, threshold), run(build, WithoutBounds(utility), threshold))

@@ -1,7 +1,5 @@
 """What Ligett 2017 prints, run beside what is implemented."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,7 +43,9 @@ def test_algorithm_5_leaves_the_query_without_its_sensitivity(dtype):
     x, y = small_data(rows=40)
     problem = LogisticProblem.fit(x, y, 0.05)
     radius, stated = problem.utility.radius, problem.excess_risk_sensitivity
+    # What Claim A.12 prints for the plain loss, which moves by half of it (`test_sensitivity.py`).
     right = 2 / 40 * np.log((1 + np.exp(radius)) / (1 + np.exp(-radius)))
+    assert right == pytest.approx(2 * sensitivity.logistic_loss(40, radius))
     assert stated == pytest.approx(right, rel=1e-5)
     release = 10 * radius * np.ones(5) / np.sqrt(5)
     pulling = []
@@ -109,18 +109,3 @@ def test_theorem_a9_as_printed_promises_too_much(dtype):
     assert mean > 10 * ALPHA
     mean, error = found[1]
     assert abs(mean - ALPHA) < 4 * error  # exact, so neither more than alpha nor less
-
-
-def test_claim_a12_prints_twice_what_a_row_does():
-    """`M/n` is right for the plain loss, and reached; 2M/n for the excess risk, which Algorithm 5
-    asks for (`test_sensitivity.py`)."""
-    radius = small_logistic().utility.radius
-    printed = 2 / 40 * np.log((1 + np.exp(radius)) / (1 + np.exp(-radius)))
-    assert printed == pytest.approx(2 * sensitivity.logistic_loss(40, radius))
-    assert printed == pytest.approx(sensitivity.logistic_excess_risk(40, radius))
-
-
-def test_a_utility_without_its_optimum_has_no_excess_risk():
-    bare = dataclasses.replace(small_logistic().utility, optimum_loss=None)
-    with pytest.raises(ValueError, match="optimum_loss = None: must be known"):
-        bare.excess_risk()

@@ -1,7 +1,6 @@
 """What the excess risk's sensitivity says of an optimum that a solver stopped short of; and bounds
 of the risk on so many rows that summation rounds."""
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -11,7 +10,6 @@ import pytest
 
 from nrjax.erm import LogisticProblem, OutputProblem
 from tests.erm.risks import cast
-from tests.problems import small_data
 
 pytestmark = pytest.mark.numerical
 
@@ -88,10 +86,3 @@ def test_bounds_hold_in_whatever_order_a_million_rows_are_summed(dtype):
     if dtype == jnp.float32:
         exact = np.log1p(np.exp(-0.6 * near)) + 0.025 * near**2
         assert np.max(np.abs(worst + exact) / exact) > 1e-5
-
-
-def test_a_tolerance_is_part_of_the_utility():
-    problem = logistic(*small_data(), 1e-3)
-    assert problem.utility.tolerance == problem.tolerance == 1e-3
-    silent = dataclasses.replace(problem.utility, sensitivity=None)
-    assert silent.excess_risk().sensitivity is None

@@ -1,12 +1,11 @@
 """Balls that hold every optimum: no data set leaves them, and some reach their rim."""
 
-import jax
 import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
 
-from nrjax.erm import LogisticProblem, RidgeProblem, radius, sensitivity, theory
+from nrjax.erm import LogisticProblem, RidgeProblem, radius
 from tests.problems import small_data
 
 TRIES, ROWS, DIMENSION = 300, 7, 3
@@ -70,7 +69,7 @@ def draw(task):
 
 
 @each_task
-@pytest.mark.parametrize("weight", [1e-4, 0.01, 0.05, 0.16, 1.0, 20.0])
+@pytest.mark.parametrize("weight", [1e-4, 0.05, 1.0, 20.0])
 def test_no_optimum_leaves_the_ball_and_a_climb_reaches_its_rim(task, weight):
     """From random data sets, rows are changed as long as that makes the optimum longer."""
     optima, stated, _ = TASKS[task]
@@ -86,7 +85,7 @@ def test_no_optimum_leaves_the_ball_and_a_climb_reaches_its_rim(task, weight):
         assert np.all(norms <= bound * (1 + 1e-12))
         rows = np.where((norms > best)[:, None, None], other, rows)
         best = np.maximum(best, norms)
-    if weight in (0.01, 0.05, 0.16):
+    if weight == 0.05:
         # Negative control: a ball that is 5 % smaller is left.
         assert best.max() > 0.95 * bound
     if weight > 1:  # no admissible rows are long enough to get near
@@ -109,14 +108,8 @@ def test_rows_that_are_all_alike_attain_it(task, weight):
 def test_values():
     weights = np.array([0.01, 0.05, 4.0])
     np.testing.assert_array_equal(radius.ridge_radius(weights), 1 / np.sqrt(weights))
-    np.testing.assert_array_equal(radius.ridge_radius(weights, "tight"), 0.5 / np.sqrt(weights))
-    np.testing.assert_allclose(
-        radius.logistic_radius(weights), np.sqrt(2 * np.log(2) / weights), rtol=1e-15
-    )
-    exact = mpmath.lambertw(mpmath.exp(-1)).real
-    np.testing.assert_allclose(
-        radius.logistic_radius(weights, "tight"), np.sqrt(float(exact) / weights), rtol=1e-15
-    )
+    expected = np.sqrt(2 * np.log(2) / weights)
+    np.testing.assert_allclose(radius.logistic_radius(weights), expected, rtol=1e-15)
     # Rounded up, in the digits that are written down.
     with mpmath.workdps(40):
         constant = mpmath.mpf(radius._LAMBERT)
@@ -124,140 +117,39 @@ def test_values():
     assert isinstance(radius.ridge_radius(0.05), float)
 
 
-def fitted(task, ball, rows=300, weight=0.05):
-    x, y = small_data(rows)
-    if task == "ridge":
-        return RidgeProblem.fit(x, 0.9 * y, weight, ball=ball)
-    return LogisticProblem.fit(x, y, weight, ball=ball)
-
-
 @pytest.mark.numerical
 @each_task
 def test_a_fit_with_the_tight_ball_changes_what_depends_on_it_alone(task, dtype):
-    paper, tight = fitted(task, "paper"), fitted(task, "tight")
+    x, y = small_data()
+    fit = (RidgeProblem if task == "ridge" else LogisticProblem).fit
+    paper, tight = (fit(x, y, 0.05, ball=ball) for ball in ("paper", "tight"))
     np.testing.assert_array_equal(tight.optimum, paper.optimum)
     assert tight.optimum_loss == paper.optimum_loss
+    for noise in ("gaussian", "laplace"):  # what is released otherwise knows of no ball
+        large, small = (problem.released(noise) for problem in (paper, tight))
+        np.testing.assert_array_equal(large.value, small.value)
+        assert large.sensitivity == small.sensitivity
+        assert small.utility.sensitivity == tight.utility_sensitivity
     if task == "ridge":
-        utilities = [problem.released_optimum("laplace").utility for problem in (paper, tight)]
         reach = np.array([1, 0.5]) / np.sqrt(0.05) + 1
         factor, moved = 0.5, (reach[1] / reach[0]) ** 2
-        assert (paper.ball, tight.ball) == ("paper", "tight")
-        assert tight.radius == utilities[1].radius
+        assert small.utility.radius == tight.radius
         for constants in ("paper", "tight"):
-            for noise in ("gaussian", "laplace"):
-                large, small = (
-                    problem.released_optimum(noise, constants).sensitivity
-                    for problem in (paper, tight)
-                )
-                assert small / large == pytest.approx(reach[1] / reach[0], rel=1e-9)
-                # The statistics and their sensitivity know of no ball.
-                large, small = (p.released(noise, constants) for p in (paper, tight))
-                np.testing.assert_array_equal(large.value, small.value)
-                assert large.sensitivity == small.sensitivity
-                assert small.utility.radius == tight.radius
-                assert small.utility.sensitivity == tight.utility_sensitivity
+            large, small = (p.released_optimum("laplace", constants) for p in (paper, tight))
+            ratio = small.sensitivity / large.sensitivity
+            assert ratio == pytest.approx(reach[1] / reach[0], rel=1e-9)
     else:
-        utilities = [paper.utility, tight.utility]
         factor = moved = np.sqrt((REACH - 1) / (2 * np.log(2)))
         assert factor == pytest.approx(0.4482, abs=5e-5)
-        assert tight.l1_sensitivity == paper.l1_sensitivity
-    assert utilities[1].radius / utilities[0].radius == pytest.approx(factor, rel=1e-14)
+    assert small.utility.radius / large.utility.radius == pytest.approx(factor, rel=1e-14)
     for name in ("utility_sensitivity", "excess_risk_sensitivity"):
         ratio = getattr(tight, name) / getattr(paper, name)
         assert ratio == pytest.approx(moved, rel=1e-4)  # rounding knows no ball
-    assert utilities[1].sensitivity == tight.utility_sensitivity
-    assert utilities[1].excess_risk().sensitivity == tight.excess_risk_sensitivity
+    assert small.utility.excess_risk().sensitivity == tight.excess_risk_sensitivity
     # Releases are projected onto it, and the optimum is left where it is.
     release = jnp.full((5,), 100.0, dtype)
-    for utility in utilities:
+    for utility in (large.utility, small.utility):
         norm = np.linalg.norm(utility.hypothesis(release))
         assert norm == pytest.approx(utility.radius, rel=1e-6)
     value = jnp.asarray(tight.optimum, dtype)
-    np.testing.assert_array_equal(utilities[1].hypothesis(value), value)
-
-
-@pytest.mark.numerical
-def test_noisy_statistics_are_minimised_over_the_tight_ball(dtype):
-    problem = fitted("ridge", "tight")
-    value, _, utility = problem.released("gaussian")
-    noise = 300 * np.random.default_rng(0).normal(size=(40, value.size))
-    noise[0] = 0
-    found = jax.jit(jax.vmap(utility.hypothesis))((value + noise).astype(dtype))
-    assert np.linalg.norm(found, axis=1).max() == pytest.approx(problem.radius, rel=1e-6)
-    rtol = 2e-5 if dtype == jnp.float32 else 1e-12
-    np.testing.assert_allclose(found[0], problem.optimum, rtol=rtol, atol=rtol)
-
-
-def losses(task, prediction, label):
-    if task == "ridge":
-        return 0.5 * (label - prediction) ** 2
-    return np.logaddexp(0, -label * prediction)
-
-
-@each_task
-def test_a_row_moves_the_excess_risk_by_no_more_than_stated_for_the_tight_ball(task):
-    """The optimum is that over all space, which the ball is to hold; neighbours pull apart."""
-    optima, stated, _ = TASKS[task]
-    weight, rows = 0.05, 40
-    small, large = (stated(weight, ball) for ball in ("tight", "paper"))
-    plain = getattr(sensitivity, {"ridge": "squared_loss", "logistic": "logistic_loss"}[task])
-    rng = np.random.default_rng(2)
-    x = shortened(rng.normal(size=(TRIES, rows, 2)) * rng.uniform(0, 1, size=(TRIES, 1, 1)))
-    y = np.where(rng.uniform(size=(TRIES, rows)) < rng.uniform(size=(TRIES, 1)), 1.0, -1.0)
-    # Rows that are all alike, of the length at which the optimum is longest, and nearly so.
-    x[::2] = 0
-    x[::2, :, 0] = rng.uniform(0.2, 1, size=(TRIES // 2, 1))
-    y[::2] = 1
-    theta = rng.normal(size=(TRIES, 2))
-    theta[::4] = [1.0, 0.0]
-    theta[2::4] = [-1.0, 0.0]
-    theta /= np.linalg.norm(theta, axis=1, keepdims=True)
-    other_x, other_y = x.copy(), y.copy()
-    x[:, 0], y[:, 0] = theta, -1
-    other_x[:, 0], other_y[:, 0] = theta, 1
-
-    def risk(x, y, at):
-        predictions = np.einsum("tri,ti->tr", x, at)
-        return losses(task, predictions, y).mean(axis=1) + 0.5 * weight * np.sum(at**2, axis=1)
-
-    def moves(length):
-        one, other = (
-            risk(*data, length * theta) - risk(*data, optima(*data, weight))
-            for data in ((x, y), (other_x, other_y))
-        )
-        return np.abs(one - other)
-
-    moved = moves(small)
-    assert np.all(moved <= 2 * plain(rows, small) * (1 + 1e-12))
-    # At longer hypotheses, which the tight ball leaves out, a row does more.
-    assert moves(large).max() > 2 * plain(rows, small)
-    assert moves(large).max() <= 2 * plain(rows, large)
-    # The plain loss at the rim, between the two labels that differ: reached.
-    spread = np.ptp([losses(task, small, label) for label in (-1.0, 1.0)])
-    if task == "ridge":
-        spread = losses(task, small, -1.0)  # against a row that fits
-    assert spread / rows == pytest.approx(plain(rows, small), rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: fitted("ridge", "small"),
-        lambda: fitted("logistic", "small"),
-        lambda: radius.ridge_radius(0.05, "small"),
-        lambda: radius.logistic_radius(0.05, "small"),
-        lambda: sensitivity.ridge_output_l2(100, 0.05, ball="small"),
-        lambda: theory.covariance_epsilon(0.1, 100, 3, 0.05, ball="small"),
-        lambda: theory.output_ridge_excess_risk(0.1, 100, 3, 0.05, ball="small"),
-    ],
-)
-def test_an_unknown_ball_is_named(call):
-    with pytest.raises(ValueError, match="ball = 'small': must be 'paper' or 'tight'"):
-        call()
-
-
-@each_task
-@pytest.mark.parametrize("weight", [0.0, -1.0, np.nan, np.inf])
-def test_a_regularisation_that_is_not_positive_is_named(task, weight):
-    with pytest.raises(ValueError, match=r"regularisation = .*: must be positive and finite"):
-        TASKS[task][1](weight, "tight")
+    np.testing.assert_array_equal(small.utility.hypothesis(value), value)

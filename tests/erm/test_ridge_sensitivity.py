@@ -117,6 +117,10 @@ def test_what_is_stated_of_the_optimum():
     few = RidgeProblem.fit(x[:40], y[:40], LAMBDA)
     paper, tight = (few.released_optimum("laplace", name).sensitivity for name in expected)
     assert paper == tight
+    stated = problem.utility_sensitivity
+    assert stated == pytest.approx(sensitivity.squared_loss(300, problem.radius), rel=1e-4)
+    assert stated == pytest.approx(reach**2 / 600, rel=1e-4)
+    assert problem.excess_risk_sensitivity == 2 * stated
     # The statistics do not depend on the optimum.
     rough = dataclasses.replace(problem, minimum=problem.minimum._replace(gradient_norm=1e-9))
     assert rough.released("laplace").utility.sensitivity == problem.utility_sensitivity
@@ -168,17 +172,6 @@ def test_no_neighbour_moves_the_optimum_further_and_one_moves_it_far(rows, weigh
         # Negative control: a ball of a quarter of the radius does not hold the optima.
         if rows == 1000:
             assert moved > 2 * (0.25 * 5 + 1) / (rows * weight)
-
-
-def test_what_is_stated_of_the_utility():
-    """What the squared loss moves by over the ball (`test_sensitivity.py`)."""
-    problem = RidgeProblem.fit(*ridge_data(rows=20), LAMBDA)
-    stated = problem.utility_sensitivity
-    assert stated == pytest.approx((1 / np.sqrt(LAMBDA) + 1) ** 2 / 40)
-    assert stated == pytest.approx(sensitivity.squared_loss(20, problem.radius))
-    assert problem.excess_risk_sensitivity == pytest.approx(2 * stated)
-    for noise, constants in LAYOUTS:
-        assert problem.released(noise, constants).utility.sensitivity == stated
 
 
 @pytest.mark.numerical

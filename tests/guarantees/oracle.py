@@ -4,7 +4,9 @@ import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import lambertw, log_ndtr
 
-FAMILIES = ("linear", "two", "one")
+from nrjax.guarantees import LinearBoundary, MixtureBoundary, OneSidedMixtureBoundary
+
+KINDS = {"linear": LinearBoundary, "two": MixtureBoundary, "one": OneSidedMixtureBoundary}
 
 
 def one_sided_height(level):

@@ -6,6 +6,8 @@ increasing time, with a drift drawn from the mixing law; the ratio is 1/M. The s
 shift is naive counting. Sensitivity and shift are 1 throughout.
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +15,7 @@ import pytest
 from scipy.stats import norm
 
 from nrjax.guarantees import LinearBoundary, MixtureBoundary, OneSidedMixtureBoundary
-from nrjax.processes.brownian import Brownian
+from nrjax.processes import Brownian
 
 pytestmark = pytest.mark.numerical
 
@@ -28,22 +30,24 @@ def keys(seed):
     return jax.random.split(jax.random.key(seed), TRIALS)
 
 
-class Estimate:
-    """Mean and standard error of the scores."""
+class Estimate(NamedTuple):
+    """Mean and standard error of scores."""
 
-    def __init__(self, scores):
-        scores = np.asarray(scores, float)
-        self.mean = scores.mean()
-        self.error = scores.std(ddof=1) / np.sqrt(scores.size)
+    mean: float
+    error: float = 0.0
 
-    def assert_at_most(self, delta):
-        assert self.mean - Z * self.error <= delta, (self.mean, self.error)
+    def at_most(self, delta):
+        return self.mean - Z * self.error <= delta
 
-    def assert_equals(self, value, within=0.0):
-        """Equal to a number or another estimate, up to noise and a share `within`."""
-        mean, error = (value.mean, value.error) if isinstance(value, Estimate) else (value, 0.0)
-        noise = Z * np.hypot(self.error, error)
-        assert abs(self.mean - mean) <= noise + within * mean, (self.mean, self.error, mean)
+    def equals(self, other, within=0.0):
+        """Up to noise and a share `within`."""
+        noise = Z * np.hypot(self.error, other.error)
+        return abs(self.mean - other.mean) <= noise + within * other.mean
+
+
+def estimate(scores):
+    scores = np.asarray(scores, float)
+    return Estimate(scores.mean(), scores.std(ddof=1) / np.sqrt(scores.size))
 
 
 def releases(key, times, levels, tilt, bridge):
@@ -92,80 +96,68 @@ many_releases = jax.jit(jax.vmap(releases, in_axes=(0, None, None, None, None)))
 def release_estimate(seed, times, levels, tilt=0.0, bridge=False):
     times, levels = jnp.asarray(times), jnp.asarray(levels)
     tilt = jnp.asarray(tilt, times.dtype)
-    return Estimate(many_releases(keys(seed), times, levels, tilt, jnp.asarray(bridge)))
+    return estimate(many_releases(keys(seed), times, levels, tilt, jnp.asarray(bridge)))
 
 
-def falling(tight, high=8.0, low=1 / 8):
-    return jnp.asarray(np.geomspace(high, low, STEPS) * float(tight))
-
-
-def linear(delta):
-    """A boundary, its tilt and its tight time."""
+def linear(delta, high=8.0, low=1 / 8):
+    """A boundary, its tilt, falling times about its tight one, and what it states there."""
     guarantee = LinearBoundary.tight_at_epsilon(0.3, 1.0, delta)
-    return guarantee, 2 * guarantee.b, guarantee.b / guarantee.a
+    times = jnp.asarray(np.geomspace(high, low, STEPS) * float(guarantee.b / guarantee.a))
+    return guarantee, 2 * guarantee.b, times, stated(guarantee, times)
 
 
 def horizon_probability(guarantee, time):
     """P(W_s > a s + b for some s <= time), in closed form."""
-    a, b, root = guarantee.a, guarantee.b, np.sqrt(time)
-    return norm.cdf(-(a * time + b) / root) + np.exp(-2 * a * b) * norm.cdf((a * time - b) / root)
+    a, b, root = guarantee.a, guarantee.b, np.sqrt(float(time))
+    line = norm.cdf(-(a * time + b) / root)
+    return Estimate(line + np.exp(-2 * a * b) * norm.cdf((a * time - b) / root))
 
 
 # Linear boundary
 
 
 def test_linear_holds_on_a_grid():
-    guarantee, tilt, tight = linear(RARE)
-    times = falling(tight)
-    estimate = release_estimate(0, times, stated(guarantee, times), tilt)
-    estimate.assert_at_most(RARE)
-    assert estimate.mean > 0.6 * RARE  # most of it is used up
-    assert estimate.error < 0.01 * estimate.mean
+    _, tilt, times, levels = linear(RARE)
+    found = release_estimate(0, times, levels, tilt)
+    assert found.at_most(RARE)
+    assert found.mean > 0.6 * RARE  # most of it is used up
+    assert found.error < 0.01 * found.mean
 
 
 @pytest.mark.parametrize("top", [1.0, 2.0])
 def test_linear_agrees_with_its_closed_form(top):
-    guarantee, tilt, tight = linear(RARE)
-    times = falling(tight, top, top / 12)
-    exact = horizon_probability(guarantee, top * tight)
-    levels = stated(guarantee, times)
-    release_estimate(1, times, levels, tilt, bridge=True).assert_equals(exact, within=0.01)
+    guarantee, tilt, times, levels = linear(RARE, top, top / 12)
+    exact = horizon_probability(guarantee, times[0])
+    assert release_estimate(1, times, levels, tilt, bridge=True).equals(exact, within=0.01)
     # A coarse grid without its bridges misses some: the agreement is no accident of the scores.
-    with pytest.raises(AssertionError):
-        release_estimate(1, times[::16].repeat(16), levels[::16].repeat(16), tilt).assert_equals(
-            exact, within=0.05
-        )
+    coarse = [part[::16].repeat(16) for part in (times, levels)]
+    assert not release_estimate(1, *coarse, tilt).equals(exact, within=0.05)
 
 
 def test_linear_counted_agrees_with_tilted():
-    guarantee, tilt, tight = linear(COMMON)
-    times = falling(tight)
-    levels = stated(guarantee, times)
+    guarantee, tilt, times, levels = linear(COMMON)
     counted = release_estimate(2, times, levels)
-    counted.assert_at_most(COMMON)
-    counted.assert_equals(release_estimate(3, times, levels, tilt))
+    assert counted.at_most(COMMON)
+    assert counted.equals(release_estimate(3, times, levels, tilt))
     whole = release_estimate(4, times, levels, bridge=True)
-    whole.assert_equals(horizon_probability(guarantee, 8 * tight))
+    assert whole.equals(horizon_probability(guarantee, times[0]))
 
 
 @pytest.mark.parametrize("delta", [RARE, COMMON])
 def test_planted_faults_break_the_linear_boundary(delta):
-    guarantee, tilt, tight = linear(delta)
-    times = falling(tight)
-    levels = stated(guarantee, times)
+    _, tilt, times, levels = linear(delta)
     for shift in [tilt] if delta == RARE else [tilt, 0.0]:
         # The grid alone misses so many crossings that at 0.05 it would hide the weaker fault.
-        release_estimate(0, times, levels, shift, bridge=True).assert_at_most(delta)
-        with pytest.raises(AssertionError):  # noise of variance 0.9 t
-            release_estimate(0, 0.9 * times, levels, shift, bridge=True).assert_at_most(delta)
-        with pytest.raises(AssertionError):
-            release_estimate(0, times, 0.7 * levels, shift, bridge=True).assert_at_most(delta)
+        def holds(times, levels, shift=shift):
+            return release_estimate(0, times, levels, shift, bridge=True).at_most(delta)
+
+        assert holds(times, levels)
+        assert not holds(0.9 * times, levels)  # noise of variance 0.9 t
+        assert not holds(times, 0.7 * levels)
 
 
 def test_fresh_noise_breaks_the_boundary():
-    guarantee, _, tight = linear(COMMON)
-    times = falling(tight)
-    levels = stated(guarantee, times)
+    _, _, times, levels = linear(COMMON)
 
     @jax.jit
     @jax.vmap
@@ -174,8 +166,7 @@ def test_fresh_noise_breaks_the_boundary():
         losses = jax.vmap(PROCESS.privacy_loss, in_axes=(0, None))(states, 1.0)
         return jnp.any(losses > levels)
 
-    with pytest.raises(AssertionError):
-        Estimate(fresh(keys(5))).assert_at_most(COMMON)
+    assert not estimate(fresh(keys(5))).at_most(COMMON)
 
 
 def adaptive(key, guarantee, tilt, first):
@@ -203,21 +194,19 @@ def adaptive(key, guarantee, tilt, first):
 def test_linear_holds_at_adaptive_times(dtype):
     many = jax.jit(jax.vmap(adaptive, in_axes=(0, None, None, None)))
 
-    def estimate(delta, seed, tilted=True, spoil=1.0):
-        guarantee, tilt, tight = linear(delta)
+    def found(delta, seed, tilted=True, spoil=1.0):
+        guarantee, tilt, times, _ = linear(delta, high=30.0)
         leaves = guarantee.sensitivity * spoil, guarantee.delta, guarantee.a, guarantee.b
         told = LinearBoundary(*(jnp.asarray(v, dtype) for v in leaves))
         shift = jnp.asarray(tilt if tilted else 0.0, dtype)
-        return Estimate(many(keys(seed), told, shift, jnp.asarray(30 * tight, dtype)))
+        return estimate(many(keys(seed), told, shift, times[0]))
 
-    rare = estimate(RARE, 6)
-    rare.assert_at_most(RARE)
+    rare, counted = found(RARE, 6), found(COMMON, 7, tilted=False)
+    assert rare.at_most(RARE)
     assert rare.mean > 0.65 * RARE
-    counted = estimate(COMMON, 7, tilted=False)
-    counted.assert_at_most(COMMON)
-    counted.assert_equals(estimate(COMMON, 8))
-    with pytest.raises(AssertionError):  # a sensitivity understated by a tenth
-        estimate(RARE, 6, spoil=0.9).assert_at_most(RARE)
+    assert counted.at_most(COMMON)
+    assert counted.equals(found(COMMON, 8))
+    assert not found(RARE, 6, spoil=0.9).at_most(RARE)  # a sensitivity understated by a tenth
 
 
 # Mixture boundaries
@@ -243,63 +232,53 @@ many_with_drift = jax.jit(jax.vmap(with_drift, in_axes=(0, None, None, None, Non
 
 
 def drift_estimate(seed, times, levels, rho, two_sided=False):
-    times, levels = jnp.asarray(times), jnp.asarray(levels)
     rho = jnp.asarray(rho, times.dtype)
-    return Estimate(many_with_drift(keys(seed), times, levels, rho, jnp.asarray(two_sided)))
+    return estimate(many_with_drift(keys(seed), times, levels, rho, jnp.asarray(two_sided)))
 
 
-def rising(rho):
-    return jnp.asarray(np.geomspace(0.3, 1e5, 2 * STEPS) * rho)
+def mixture(kind, delta):
+    """Rising times, what the boundary states there, and its rho."""
+    guarantee = kind.tight_at_epsilon(0.3, 1.0, delta)
+    times = jnp.asarray(np.geomspace(0.3, 1e5, 2 * STEPS) * guarantee.rho)
+    return times, stated(guarantee, times), guarantee.rho
 
 
 @pytest.mark.parametrize("kind", [MixtureBoundary, OneSidedMixtureBoundary])
 @pytest.mark.parametrize("delta", [RARE, COMMON])
 def test_mixtures_hold(kind, delta):
-    guarantee = kind.tight_at_epsilon(0.3, 1.0, delta)
-    times = rising(guarantee.rho)
-    levels = stated(guarantee, times)
-    one = drift_estimate(10, times, levels, guarantee.rho)
-    one.assert_at_most(delta)
+    inputs = mixture(kind, delta)
+    one, two = drift_estimate(10, *inputs), drift_estimate(11, *inputs, two_sided=True)
+    assert one.at_most(delta)
     assert one.error < 0.01 * one.mean
     if kind is MixtureBoundary:
         # The loss needs one of the two sides: that is what the one-sided boundary saves.
-        two = drift_estimate(11, times, levels, guarantee.rho, two_sided=True)
-        two.assert_at_most(delta)
+        assert two.at_most(delta)
         assert two.mean > 0.5 * delta
         assert one.mean / two.mean == pytest.approx(0.5, abs=0.02)
     else:
         assert one.mean > 0.5 * delta
         # Its own curve is no boundary for |W|: the other side costs as much again.
-        with pytest.raises(AssertionError):
-            drift_estimate(11, times, levels, guarantee.rho, two_sided=True).assert_at_most(delta)
+        assert not two.at_most(delta)
 
 
 def test_planted_faults_break_the_mixture():
-    guarantee = OneSidedMixtureBoundary.tight_at_epsilon(0.3, 1.0, RARE)
-    times = rising(guarantee.rho)
-    levels = stated(guarantee, times)
-    with pytest.raises(AssertionError):  # noise of variance 0.9 t
-        drift_estimate(10, 0.9 * times, levels, guarantee.rho).assert_at_most(RARE)
-    with pytest.raises(AssertionError):
-        drift_estimate(10, times, 0.7 * levels, guarantee.rho).assert_at_most(RARE)
+    times, levels, rho = mixture(OneSidedMixtureBoundary, RARE)
+    assert not drift_estimate(10, 0.9 * times, levels, rho).at_most(RARE)  # noise of variance 0.9 t
+    assert not drift_estimate(10, times, 0.7 * levels, rho).at_most(RARE)
 
 
 @pytest.mark.parametrize("kind", [MixtureBoundary, OneSidedMixtureBoundary])
 def test_mixture_counted_agrees_with_tilted(kind):
     """The releases of the process, large times first, against drifting paths, small times first."""
-    guarantee = kind.tight_at_epsilon(0.3, 1.0, COMMON)
-    times = rising(guarantee.rho)
-    levels = stated(guarantee, times)
+    times, levels, rho = mixture(kind, COMMON)
     counted = release_estimate(12, times[::-1], levels[::-1])
-    counted.assert_at_most(COMMON)
-    counted.assert_equals(drift_estimate(13, times, levels, guarantee.rho))
+    assert counted.at_most(COMMON)
+    assert counted.equals(drift_estimate(13, times, levels, rho))
 
 
 def test_rho_chosen_anew_at_each_time_is_no_boundary():
     """Tight everywhere is c sqrt(t), which is crossed surely in the end."""
     times = jnp.asarray(np.geomspace(1e7, 1.0, STEPS))
-    tight = stated(OneSidedMixtureBoundary.tight_at_time(times, 1.0, COMMON), times)
-    with pytest.raises(AssertionError):
-        release_estimate(14, times, tight).assert_at_most(COMMON)
-    frozen = stated(OneSidedMixtureBoundary.tight_at_time(1e3, 1.0, COMMON), times)
-    release_estimate(14, times, frozen).assert_at_most(COMMON)
+    for tuned, holds in ((times, False), (1e3, True)):
+        levels = stated(OneSidedMixtureBoundary.tight_at_time(tuned, 1.0, COMMON), times)
+        assert release_estimate(14, times, levels).at_most(COMMON) == holds

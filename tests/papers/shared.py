@@ -1,6 +1,5 @@
 """What tests of the papers share: their data, running a study, and comparing samples."""
 
-import importlib
 import json
 import math
 import os
@@ -18,17 +17,27 @@ on_papers_data = pytest.mark.skipif(
 )
 
 
-def run(settings, folder, **options):
-    """Results of a study of a paper, without figures: tests of these draw those they look at."""
-    paper = importlib.import_module(type(settings).__module__.rpartition(".")[0])
+def run(study, folder, **options):
+    """Results of a study, without figures: tests of these draw those they look at."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Results, "draw", lambda self: None)
-        return paper.study(settings).run(folder, progress=False, **options)
+        return study.run(folder, progress=False, **options)
 
 
 def summary_of(results):
     """What `summary.json` says."""
     return json.loads((results.folder / "summary.json").read_text())
+
+
+def arrays_of(results, name):
+    """What was kept of a case, by name."""
+    return {str(variable): values.values for variable, values in results[name].items()}
+
+
+def counts_file(path, counts):
+    """A user's own file of counts by item."""
+    path.write_text("item,count\n" + "".join(f'"{k}",{n:.0f}\n' for k, n in counts.items()))
+    return path
 
 
 def apart(ours, theirs):

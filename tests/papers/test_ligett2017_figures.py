@@ -221,7 +221,6 @@ def test_intervals_of_ratios_are_paired_and_those_of_a_plain_bootstrap(five, tmp
 EXTREMES = {
     "one alpha": {"alphas": (0.05,), "failing": SOME_FAIL},
     "one trial": {"trials": 1, "alphas": ALPHAS[:2]},
-    "one method": {"methods": ("doubling",), "alphas": ALPHAS[:3], "failing": SOME_FAIL},
     "theory alone": {"methods": ("theory",), "alphas": ALPHAS[:3]},
     "none stops": {"alphas": ALPHAS[:2], "failing": NONE_STOPS},
     # Exponentials of what no float holds.
@@ -232,7 +231,7 @@ EXTREMES = {
         "failing": {("ridge", "noise_reduction", 0.02): 1.0},
     },
 }
-MISSING = {"one method": {"cheapest"}, "theory alone": {"cheapest", "privacy_split"}}
+MISSING = {"theory alone": {"cheapest", "privacy_split"}}
 
 
 @pytest.mark.parametrize("which", EXTREMES)

@@ -1,12 +1,16 @@
-"""The presets' constants against printed numbers, and what they promise."""
+"""The presets' constants against printed numbers, what they promise, and the published program."""
 
 import math
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from nrjax.erm import RidgeProblem
 from nrjax.papers.ligett2017 import presets
 from nrjax.papers.ligett2017.presets import Problem
+from nrjax.papers.ligett2017.published import PublishedRidgeUtility
 from nrjax.stopping.accuracy import acceptance_probability
 
 RIDGE = Problem("ridge", "covariance", 100_000, 77, 0.005)
@@ -107,3 +111,26 @@ def test_a_promise_that_needs_no_test_is_refused(name):
     for gamma in (0.5, 0.9):
         with pytest.raises(ValueError, match=rf"gamma = {gamma}: must be below 0\.5: with 1 doub"):
             presets.doubling_test(name, RIDGE, 0.05, gamma, 1)
+
+
+def test_the_published_ridge_program():
+    """Its solve, scaling and quarter against NumPy; its excess can be below zero."""
+    rng = np.random.default_rng(3)
+    x, y = rng.dirichlet(np.ones(4), size=500), rng.uniform(size=500)
+    problem = RidgeProblem.fit(x, y, 0.01, row_norm="l1")
+    utility = PublishedRidgeUtility.of(problem, 1.0, "matrix")
+    gram, moments = problem.statistics
+    noisy = gram + rng.laplace(scale=3.0, size=(4, 4)), moments + rng.laplace(scale=3.0, size=4)
+    release = jnp.asarray(np.concatenate([noisy[0].ravel(), noisy[1]]))
+    hypothesis = jax.jit(utility.hypothesis)
+    right = np.linalg.solve(noisy[0] + 5.0 * np.eye(4), noisy[1])
+    right *= min(1.0, 10.0 / np.linalg.norm(right))
+    np.testing.assert_allclose(hypothesis(release), right, rtol=2e-4)
+
+    def risk(theta):
+        return 0.25 * np.mean((y - x @ theta) ** 2) + 0.005 * theta @ theta
+
+    excess = risk(right) - risk(problem.optimum)
+    np.testing.assert_allclose(-utility.evaluate(jnp.asarray(right)), excess, atol=1e-6)
+    assert -utility.evaluate(jnp.asarray(0.99 * problem.optimum)) < 0
+    assert np.linalg.norm(hypothesis(1e4 * (release - 500.0))) <= 10 * (1 + 1e-5)

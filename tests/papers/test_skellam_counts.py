@@ -9,12 +9,10 @@ import pytest
 from scipy import stats
 
 from nrjax.papers import skellam_counts
-from nrjax.papers.skellam_counts.findings import median_deviation, realised
+from nrjax.papers.skellam_counts.findings import median_deviation
 from nrjax.study.figures import standard
-from nrjax.study.results import Results
-from nrjax.types import Status
 from tests.invented import check_margin
-from tests.papers.shared import summary_of
+from tests.papers.shared import arrays_of, counts_file, run, summary_of
 
 ITEMS = {"a": 31, "b": 60, "c": 55, "d": 12, "e": 0, "f": 8, "g, h": 25, "i": 47}
 TRIALS = 2000
@@ -24,9 +22,7 @@ SKELLAM = "counts-skellam-replace"
 
 @pytest.fixture(scope="module")
 def data_file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("data") / "own.csv"
-    path.write_text("item,count\n" + "".join(f'"{k}",{n}\n' for k, n in ITEMS.items()))
-    return path
+    return counts_file(tmp_path_factory.mktemp("data") / "own.csv", ITEMS)
 
 
 def settings(data_file, **changes):
@@ -48,27 +44,15 @@ def noisy(outcome):
     return outcome.release
 
 
-def shown(outcome):
-    return outcome.hypothesis
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, data_file):
-    """Of the first Skellam case the releases are kept, too."""
+    """Of the Skellam cases, which share a program, the releases are kept, too."""
     study = skellam_counts.study(settings(data_file))
-    case = study.cases[SKELLAM]
-    more = {**case.quantities, "noisy": noisy, "shown": shown}
-    study.cases[SKELLAM] = dataclasses.replace(case, quantities=more)
-    folder = tmp_path_factory.mktemp("run")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Results, "draw", lambda self: None)
-        return study.run(folder, trials=TRIALS, chunk=TRIALS, progress=False)
-
-
-@pytest.fixture(scope="module")
-def seen(finished):
-    """All that was kept of the case whose releases were."""
-    return {str(name): values.values for name, values in finished[SKELLAM].items()}
+    for name in (SKELLAM, "counts-skellam-remove"):
+        case = study.cases[name]
+        more = {**case.quantities, "noisy": noisy}
+        study.cases[name] = dataclasses.replace(case, quantities=more)
+    return run(study, tmp_path_factory.mktemp("run"), trials=TRIALS, chunk=TRIALS)
 
 
 def losses_of(results, name):
@@ -99,14 +83,9 @@ def test_summary_says_what_was_realised(finished):
             assert noted["interval"][0] <= noted["value"] <= noted["interval"][1]
 
 
-def test_skellam_releases_are_whole_numbers(seen):
-    np.testing.assert_array_equal(seen["noisy"], np.round(seen["noisy"]))
-    assert len(np.unique(seen["noisy"][:, 0])) > 5
-    np.testing.assert_array_equal(seen["shown"], np.maximum(seen["noisy"], 0))
-
-
-def test_losses_are_those_of_an_independent_formula(seen):
+def test_losses_are_those_of_an_independent_formula(finished):
     """Against SciPy's Skellam law, in float64; the fault: the two rates' sum a tenth too large."""
+    seen = arrays_of(finished, SKELLAM)
     noise = seen["noisy"].astype(float) - np.array(list(ITEMS.values()))
     mean = seen["time"].astype(float)[:, None] / 2
     shift = np.zeros(len(ITEMS))
@@ -123,13 +102,6 @@ def test_losses_are_those_of_an_independent_formula(seen):
     assert np.abs(found - loss(1.1 * mean)).max() > 1e-2
 
 
-def test_utilities_are_shares_of_the_groups(seen):
-    counts = np.array(list(ITEMS.values()))
-    off = np.abs(seen["shown"] - counts) > np.floor(0.2 * counts + 1e-6)
-    np.testing.assert_allclose(-seen["utility"], off.mean(axis=1), atol=1e-6)
-    np.testing.assert_array_equal(seen["status"] == Status.STOPPED, off.mean(axis=1) <= 0.5)
-
-
 def _identity_scores(loss):
     """z-scores of `E exp(-loss) = 1`, along the last axis."""
     inverse = np.exp(-loss.astype(float))
@@ -141,27 +113,23 @@ def _alarm(scores):
     return bool(np.max(np.abs(scores)) > stats.norm.isf(ALARM / (2 * np.size(scores))))
 
 
-def test_likelihood_ratios_have_mean_1_where_trials_stop(finished):
+def test_likelihood_ratios_have_mean_1_at_the_stop_and_along_the_path(finished):
     """The error seen is a function of the release, so a stop is a stopping time."""
-    loss = np.stack([losses_of(finished, name) for name in finished])
-    assert not _alarm(_identity_scores(loss))
-    assert _alarm(_identity_scores(-loss))
+    at_stop = np.stack([losses_of(finished, name) for name in finished])
+    curves = [finished[f"{name}/curve"]["privacy_loss_along"].values.T for name in finished]
+    along = np.concatenate([curve[:-1] for curve in curves])  # the last is too rare to average
+    for loss in (at_stop, along):
+        assert not _alarm(_identity_scores(loss))
+        assert _alarm(_identity_scores(-loss))
     said = summary_of(finished)["realised"]
-    for name, score in zip(finished, _identity_scores(loss), strict=True):
+    for name, score in zip(finished, _identity_scores(at_stop), strict=True):
         noted = said[name]["exp_minus_loss"]
         assert (noted["value"] - 1) / noted["standard_error"] == pytest.approx(score, rel=1e-4)
 
 
-def test_likelihood_ratios_have_mean_1_along_the_path(finished):
-    curves = [finished[f"{name}/curve"]["privacy_loss_along"].values.T for name in finished]
-    loss = np.concatenate([curve[:-1] for curve in curves])  # the last is too rare to average
-    assert not _alarm(_identity_scores(loss))
-    assert _alarm(_identity_scores(-loss))
-
-
 def test_mechanisms_share_the_standard_deviations(finished, data_file):
     grid = np.geomspace(20, 1, 12)
-    for name, case in skellam_counts.cases(settings(data_file)):
+    for name, case in skellam_counts.cases(settings(data_file)).items():
         found = deviations(finished, name)
         assert median_deviation(finished, name) == np.sort(found)[TRIALS // 2 - 1]
         trial = case.trial
@@ -208,7 +176,7 @@ def test_the_report_says_what_is_stated_and_what_was_realised(finished):
 
 def test_few_trials_show_no_extreme_quantile(finished, monkeypatch):
     monkeypatch.setitem(finished.store.settings["settings"], "delta", 1e-4)
-    for found in realised(finished).values():
+    for found in finished.reporting.findings(finished)["realised"].values():
         noted = found["one_minus_delta"]
         assert noted["value"] is None
         assert noted["interval"][0] is not None
@@ -244,7 +212,7 @@ def test_the_absolute_criterion_and_named_groups(data_file):
         highest_deviation=None,
         groups=("g, h", "a"),
     )
-    _, case = next(skellam_counts.cases(chosen))
+    case = skellam_counts.cases(chosen)[SKELLAM]
     mean = np.mean(list(ITEMS.values()))
     assert case.labels["target"] == pytest.approx(0.2 * mean)
     assert case.labels["highest_deviation"] == pytest.approx(2 * mean)
@@ -273,17 +241,15 @@ def test_settings_that_do_not_fit_the_data_are_refused(data_file, changes, messa
 
 
 def test_the_noise_ends_where_large_counts_still_resolve_it(tmp_path, dtype):
-    path = tmp_path / "large.csv"
-    path.write_text("item,count\na,938870\nb,4\n")
-    _, case = next(skellam_counts.cases(settings(path, lowest_deviation=None)))
+    path = counts_file(tmp_path / "large.csv", {"a": 938870, "b": 4})
+    case = skellam_counts.cases(settings(path, lowest_deviation=None))[SKELLAM]
     lowest = case.labels["lowest_deviation"]
     assert lowest == pytest.approx(max(0.5, 17 * float(np.spacing(np.asarray(938870, dtype)))))
     assert lowest == pytest.approx(1.0625 if dtype == np.float32 else 0.5)
 
 
 def test_one_group_has_no_row_to_move(tmp_path):
-    path = tmp_path / "one.csv"
-    path.write_text("item,count\na,5\n")
+    path = counts_file(tmp_path / "one.csv", {"a": 5})
     with pytest.raises(ValueError, match="neighbour = 'replace': must be remove"):
         skellam_counts.study(settings(path))
     one = settings(path, neighbour=("remove",), mechanism=("skellam",))

@@ -12,8 +12,8 @@ FAULTY = 1e-9  # a planted fault falls below this
 def draw_paths(process, times, trials, seed, reuse_key=False, shift=0.0):
     """Noise (trials, len(times), *shape) and losses (trials, len(times)), in float64.
 
-    The first of the falling `times` is both the start and a rewind to where it is, so that the
-    program holds each method once. Files that draw as many paths of as many times share programs.
+    The first of the falling `times` is both the start and a rewind to where it is: the program
+    holds each method once. Files that draw as many paths of as many times share programs.
     """
     keys = jax.random.split(jax.random.key(seed), trials)
     shift = jnp.broadcast_to(jnp.asarray(shift, float), process.shape)
@@ -48,14 +48,14 @@ def bonferroni(p_values):
 def mean_p(sample, mean):
     """p-values that the columns of `sample` (trials, ...) have these means."""
     sample = np.asarray(sample, float)
-    return _z_p(sample.mean(0) - mean, sample.std(0) / np.sqrt(len(sample)))
+    return z_p(sample.mean(0) - mean, sample.std(0) / np.sqrt(len(sample)))
 
 
 def same_mean_p(first, second):
     """p-values that the columns of two samples have equal means."""
     first, second = np.asarray(first, float), np.asarray(second, float)
     variance = first.var(0) / len(first) + second.var(0) / len(second)
-    return _z_p(first.mean(0) - second.mean(0), np.sqrt(variance))
+    return z_p(first.mean(0) - second.mean(0), np.sqrt(variance))
 
 
 def law_p(sample, cdf):
@@ -69,7 +69,8 @@ def same_law_p(first, second):
     return np.array([stats.ks_2samp(a, b, method="asymp").pvalue for a, b in pairs])
 
 
-def _z_p(difference, error):
+def z_p(difference, error):
+    """p-values of differences that should be 0, given their standard errors."""
     # A column without spread (nobody ever stays) is right or wrong for certain.
     z = np.where(error > 0, difference / np.where(error > 0, error, 1), 0)
     return np.where((error == 0) & (difference != 0), 0.0, 2 * stats.norm.sf(np.abs(z)))

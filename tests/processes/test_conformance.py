@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nrjax.processes import IndependentLaplace, Laplace
-from nrjax.processes.laplace import LaplaceState
+from nrjax.processes._coordinates import NoiseState
 from tests.conformance import processes
 from tests.conformance.processes import ProcessCase
 
@@ -42,7 +42,7 @@ FAULTS = {
     "one draw for all coordinates": (
         processes.check_noise_is_unique,
         _faulty(
-            init=lambda self, key, time: LaplaceState(
+            init=lambda self, key, time: NoiseState(
                 np.ones(self.shape) * Laplace(()).init(key, time).value, time
             )
         ),

@@ -7,10 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nrjax.processes.brownian import Brownian
-from nrjax.processes.laplace import Laplace
-from nrjax.processes.laplace_jumps import LaplaceJumps
-from nrjax.processes.skellam import Skellam
+from nrjax.processes import Brownian, Laplace, LaplaceJumps, Skellam
 from tests.processes.laws import FAULTY, SOUND, bonferroni, draw_paths, fresh, mean_p
 
 SHIFT = np.array([1.0, -1.0])  # integers, for the Skellam process

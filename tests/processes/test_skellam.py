@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nrjax.processes import _counts, skellam
+from nrjax.processes import Skellam, _counts, skellam
 from nrjax.processes._counts import binomial, largest_count, poisson
-from nrjax.processes.skellam import Skellam
 from nrjax.types import Status
-from tests.processes.laws import draw_paths, fresh
+from tests.processes.laws import FAULTY, SOUND, bonferroni, draw_paths, fresh, mean_p, z_p
 
 pytestmark = pytest.mark.numerical
 
@@ -20,10 +19,9 @@ TRIALS = 40_000
 PATHS = 100_000
 TIMES = (4.0, 2.5, 0.7)
 MANY = (1000,)
-LIMIT = 1e-6  # of a false alarm, for a whole family
 
 
-def _draw(rate1, rate2, reuse_key=False):
+def draw(rate1, rate2, reuse_key=False):
     """Noise at TIMES, shape (trials, times)."""
     process = Skellam((2,), rate1, rate2)
     drawn = draw_paths(process, TIMES, PATHS, seed=1, reuse_key=reuse_key)[0]
@@ -32,127 +30,111 @@ def _draw(rate1, rate2, reuse_key=False):
 
 @pytest.fixture(scope="module")
 def paths():
-    return _draw(1.0, 0.6)
+    return draw(1.0, 0.6)
 
 
-def _alarms(z):
-    """Do z-scores exceed what a family of this size allows?"""
-    return bool(np.max(np.abs(z)) > stats.norm.isf(LIMIT / (2 * np.size(z))))
-
-
-def _bin_scores(values, law):
+def counts_p(values, law):
+    """p-values of each count's frequency, the tails together."""
+    assert np.all(values == np.round(values))
     lowest, highest = int(law.ppf(1e-3)), int(law.ppf(1 - 1e-3))
     inner = np.arange(lowest + 1, highest)
-    expected = np.concatenate([[law.cdf(lowest)], law.pmf(inner), [law.sf(highest - 1)]])
-    seen = np.bincount(
-        np.clip(values, lowest, highest).astype(int) - lowest, minlength=len(inner) + 2
-    )
-    n = len(values)
-    return (seen - n * expected) / np.sqrt(n * expected * (1 - expected))
+    chances = np.concatenate([[law.cdf(lowest)], law.pmf(inner), [law.sf(highest - 1)]])
+    bins = np.clip(values, lowest, highest).astype(int) - lowest
+    seen = np.bincount(bins, minlength=len(chances)) / len(values)
+    return z_p(seen - chances, np.sqrt(chances * (1 - chances) / len(values)))
 
 
-def _law_scores(paths):
-    assert np.all(paths == np.round(paths))
+def law_of_each_p(paths):
     laws = [stats.skellam(t, 0.6 * t) for t in TIMES]
-    return np.concatenate([_bin_scores(v, law) for v, law in zip(paths.T, laws, strict=True)])
+    return bonferroni([counts_p(v, law) for v, law in zip(paths.T, laws, strict=True)])
 
 
-def _increment_scores(paths):
-    """Mean, second moment and products of the standardised increments, as z-scores."""
+def increments_p(paths):
+    """Mean, second moment and products of the standardised increments."""
     lengths = -np.diff([*TIMES, 0.0])
     x = (-np.diff(paths, append=0.0) - 0.4 * lengths) / np.sqrt(1.6 * lengths)
     i, j = np.triu_indices(len(TIMES), 1)
-    samples = np.concatenate([x, x**2 - 1, x[:, i] * x[:, j]], axis=1)
-    return samples.mean(axis=0) / (samples.std(axis=0) / np.sqrt(len(paths)))
+    return bonferroni([mean_p(part, 0.0) for part in (x, x**2 - 1, x[:, i] * x[:, j])])
 
 
-def _joint_scores(paths):
+def joint_p(paths):
     """Each pair of (value at the smallest time, increment before it) against the product law."""
-    later, step, n = paths[:, 2], paths[:, 1] - paths[:, 2], len(paths)
+    later, step = paths[:, 2], paths[:, 1] - paths[:, 2]
     law, step_law = stats.skellam(0.7, 0.42), stats.skellam(1.8, 1.08)
-    scores = []
-    for a, b in itertools.product(range(-2, 4), range(-3, 6)):
-        p = law.pmf(a) * step_law.pmf(b)
-        seen = np.sum((later == a) & (step == b))
-        scores.append((seen - n * p) / np.sqrt(n * p * (1 - p)))
-    return np.array(scores)
+    pairs = itertools.product(range(-2, 4), range(-3, 6))
+    chances = {(a, b): law.pmf(a) * step_law.pmf(b) for a, b in pairs}
+    return bonferroni([mean_p((later == a) & (step == b), p) for (a, b), p in chances.items()])
 
 
-SCORES = (_law_scores, _increment_scores, _joint_scores)
+JUDGES = (law_of_each_p, increments_p, joint_p)
 FAULTS = {
-    "fresh noise at each step": (fresh, SCORES[1:]),
-    "variance x 0.9": (lambda _: _draw(0.92, 0.52), SCORES),  # the mean stays
-    "reused key": (lambda _: _draw(1.0, 0.6, reuse_key=True), SCORES),
+    "fresh noise at each step": (fresh, JUDGES[1:]),
+    "variance x 0.9": (lambda _: draw(0.92, 0.52), JUDGES),  # the mean stays
+    "reused key": (lambda _: draw(1.0, 0.6, reuse_key=True), JUDGES),
 }
 
 
-@pytest.mark.parametrize("scores", SCORES)
-def test_law(paths, scores):
-    assert not _alarms(scores(paths))
+@pytest.mark.parametrize("judge", JUDGES)
+def test_law(paths, judge):
+    assert judge(paths) > SOUND
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_planted_faults_are_seen(paths, fault):
     change, seen_by = FAULTS[fault]
     faulty = change(paths)
-    for scores in seen_by:
-        assert _alarms(scores(faulty)), scores
+    for judge in seen_by:
+        assert judge(faulty) < FAULTY, judge
 
 
 def test_counts_near_the_samplers_switch(dtype):
     # Means 8.4 and 12 lie on both sides of 10; 0.3 and 0.7 on both sides of 1/2.
     keys = jax.random.split(jax.random.key(3), 5)
-    scores, wrong = [], []
+    sound, wrong = [], []
     for key, mean in zip(keys, (8.4, 12.0), strict=False):
         drawn = np.asarray(poisson(key, jnp.asarray(mean, dtype), (TRIALS,)))
-        scores.append(_bin_scores(drawn, stats.poisson(mean)))
-        wrong.append(_bin_scores(drawn, stats.poisson(1.03 * mean)))
+        sound.append(counts_p(drawn, stats.poisson(mean)))
+        wrong.append(counts_p(drawn, stats.poisson(1.03 * mean)))
     for key, (n, p) in zip(keys[2:], ((28, 0.3), (40, 0.3), (40, 0.7)), strict=True):
         kept, lost = jnp.asarray(p, dtype), jnp.asarray(1 - p, dtype)
         drawn = np.asarray(binomial(key, jnp.full(TRIALS, n, dtype), kept, lost))
-        scores.append(_bin_scores(drawn, stats.binom(n, p)))
-        wrong.append(_bin_scores(drawn, stats.binom(n, 1.03 * p)))
-    assert not _alarms(np.concatenate(scores))
-    assert all(_alarms(z) for z in wrong)
+        sound.append(counts_p(drawn, stats.binom(n, p)))
+        wrong.append(counts_p(drawn, stats.binom(n, 1.03 * p)))
+    assert bonferroni(sound) > SOUND
+    assert all(bonferroni([p]) < 1e-6 for p in wrong)
 
 
-def _large(time):
-    """Counts at a time and those that thinning leaves at 0.4 of it, 2e5 coordinates of each."""
-    process = Skellam((200_000,), 1.0, 1.0)
-    first = process.init(jax.random.key(0), time)
-    return first, process.rewind(jax.random.key(1), first, 0.4 * time)
+def large_counts():
+    """4e5 standardised counts at a time, and those that thinning leaves at 0.4 of it; two times."""
+    found = []
+    for time in (1e6, 1.6e7):
+        process = Skellam((200_000,), 1.0, 1.0)
+        first = process.init(jax.random.key(0), time)
+        second = process.rewind(jax.random.key(1), first, 0.4 * time)
+        n, kept = (np.concatenate(state[:2]).astype(float) for state in (first, second))
+        found.append(((n - time) / np.sqrt(time), (kept - 0.4 * n) / np.sqrt(0.24 * n)))
+    return found
+
+
+def large_p(samples):
+    """Normal laws (the exact ones are within 1e-3), moments, and independence."""
+    found, levels = [], np.linspace(-3, 3, 13)[:, None]
+    p = stats.norm.cdf(levels[:, 0])
+    error = np.sqrt(p * (1 - p) / TRIALS + 1e-6)
+    for x, y in samples:
+        half = len(x) // 2  # of positive counts, the rest of negative ones
+        found += [mean_p(x * y, 0.0), mean_p(x[:half] * x[half:], 0.0)]
+        for part in (x, y):
+            spread = z_p(part.var() - 1, np.sqrt(2 / part.size))
+            below = z_p((part[:TRIALS] <= levels).mean(axis=1) - p, error)
+            found += [z_p(part.mean(), part.size**-0.5), spread, below]
+    return bonferroni(found)
 
 
 def test_large_counts():
-    first, second = _large(1e6)
-    counts = [np.asarray(c[:TRIALS], float) for c in (*first[:2], *second[:2])]
-    x = np.stack([(c - m) / np.sqrt(m) for c, m in zip(counts, (1e6, 1e6, 4e5, 4e5), strict=True)])
-
-    def scores(x):
-        levels = np.linspace(-3, 3, 13)[:, None, None]
-        below = (x <= levels).mean(axis=-1)
-        p = stats.norm.cdf(levels[..., 0])  # a Poisson law of mean 4e5 is within 1e-3
-        return (below - p) / np.sqrt(p * (1 - p) / TRIALS + 1e-6)
-
-    assert not _alarms(scores(x))
-    assert _alarms(scores(x * 1.05))
-    thinned = np.corrcoef(x)
-    right = np.kron([[1, np.sqrt(0.4)], [np.sqrt(0.4), 1]], np.eye(2))
-    assert not _alarms((thinned - right) * np.sqrt(TRIALS))
-
-
-def _moment_scores():
-    """Mean and variance of 4e5 counts at a time and of those that thinning leaves."""
-    scores = []
-    for time in (1e6, 1.6e7):
-        n, kept = (np.concatenate(state[:2]).astype(float) for state in _large(time))
-        for x in ((n - time) / np.sqrt(time), (kept - 0.4 * n) / np.sqrt(0.24 * n)):
-            scores += [x.mean() * np.sqrt(x.size), (x.var() - 1) * np.sqrt(x.size / 2)]
-    return np.array(scores)
-
-
-def test_large_counts_have_the_right_moments():
-    assert not _alarms(_moment_scores())
+    samples = large_counts()
+    assert large_p(samples) > SOUND
+    assert large_p([(1.05 * x, 1.05 * y) for x, y in samples]) < FAULTY
 
 
 @pytest.mark.parametrize("sampler", ["poisson", "binomial"])
@@ -165,7 +147,7 @@ def test_the_samplers_of_jax_are_not_good_enough(monkeypatch, dtype, sampler):
         "binomial": lambda key, n, kept, lost: jax.random.binomial(key, n, kept).astype(dtype),
     }[sampler]
     monkeypatch.setattr(skellam, sampler, theirs)
-    assert _alarms(_moment_scores())
+    assert large_p(large_counts()) < 1e-6
 
 
 def test_a_mean_of_zero_gives_no_count(monkeypatch, dtype):
@@ -176,7 +158,6 @@ def test_a_mean_of_zero_gives_no_count(monkeypatch, dtype):
         return jnp.where(drawn < 0.5, 0, drawn)
 
     monkeypatch.setattr(jax.random, "exponential", often_zero)
-    key, mean = jax.random.key(0), jnp.zeros((), dtype)
 
     # Unwrapped, or a program compiled before the patch could serve.
     @jax.jit
@@ -184,7 +165,7 @@ def test_a_mean_of_zero_gives_no_count(monkeypatch, dtype):
         unguarded = _counts._gaps(key, (100,), jnp.broadcast_to(mean, (100,)), lambda gap: gap)
         return poisson.__wrapped__(key, mean, (100,)), unguarded
 
-    guarded, unguarded = drawn(key, mean)
+    guarded, unguarded = drawn(jax.random.key(0), jnp.zeros((), dtype))
     assert not np.any(guarded)
     assert np.any(unguarded > 0)  # the fault is forced
 
@@ -198,11 +179,9 @@ def test_overflow_is_detected_and_sticks(dtype):
     assert not np.any(np.isfinite(process.value(state)))
     # The mean fits, but some of these counts do not.
     process = Skellam(MANY, 1e-3, 1.0)
-    state = process.init(jax.random.key(2), largest_count(dtype))
-    assert process.status(state) == Status.OVERFLOW
-    fine = process.init(jax.random.key(2), 0.9 * largest_count(dtype))
-    assert process.status(fine) == Status.RUNNING
-    assert process.status(fine).dtype == jnp.int32
+    for share, status in ((1.0, Status.OVERFLOW), (0.9, Status.RUNNING)):
+        state = process.init(jax.random.key(2), share * largest_count(dtype))
+        assert process.status(state) == status
 
 
 def test_a_later_time_has_no_law():

@@ -6,6 +6,7 @@ test_montecarlo.py and test_sessions.py; here are odd numbers of devices, and id
 
 import re
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +16,9 @@ from jax.sharding import Mesh, PartitionSpec
 import nrjax
 from nrjax.simulation import montecarlo
 from nrjax.simulation.program import Program, _on_devices
-from tests.problems import scalar, small_logistic
+from tests.draws import Draws
+from tests.problems import interaction
+from tests.simulation.test_montecarlo import logistic_parts
 
 KEY = jax.random.key(11)
 DEVICES = tuple(jax.devices())
@@ -26,71 +29,31 @@ TALK = re.compile(
 """Operations by which devices speak to each other, in StableHLO and in HLO."""
 
 
-def batching(devices):
-    return nrjax.Batching(tile=4, lanes=8, inner_steps=3, devices=devices)
+def outcomes(chunk, devices, trial=None):
+    batching = nrjax.Batching(tile=4, lanes=8, inner_steps=3, devices=devices)
+    trial = trial or interaction(np.geomspace(40.0, 0.02, 12), threshold=-2.0)
+    return montecarlo.outcomes(trial, chunk, ("step", "release", "utility"), batching)
 
 
-def logistic_trial():
-    problem = small_logistic()
-    guarantee = nrjax.LinearBoundary.tight_at_epsilon(1.0, problem.l2_sensitivity, 1e-6)
-    return nrjax.Interaction(
-        value=problem.optimum,
-        process=nrjax.Brownian((problem.dimension,)),
-        guarantee=guarantee,
-        schedule=nrjax.Grid.geometric(guarantee, 0.8, 30.0, 12),
-        utility=problem.utility,
-        rule=nrjax.PublicThreshold(-1.05 * problem.optimum_loss),
-    )
-
-
-class Draw(nrjax.Pytree):
-    """A session that only draws."""
-
-    scale: float
-
-    def run(self, key):
-        return nrjax.Path(*[self.scale * jax.random.normal(key)] * len(nrjax.Path._fields))
-
-
-def outcomes(trial, chunk, devices):
-    return montecarlo.outcomes(trial, chunk, ("step", "release", "utility"), batching(devices))
-
-
-def paths(trial, chunk, devices):
-    return montecarlo.paths(trial, chunk, ("time", "utility"), batching(devices))
-
-
-def sessions(_, chunk, devices):
-    return montecarlo.sessions(Draw(2.0), chunk, batching(devices))
-
-
-KINDS = {"outcomes": outcomes, "paths": paths, "sessions": sessions}
-
-
-def whole(program, trials=TRIALS):
-    """All trials, chunk by chunk."""
-    parts = [
-        program.run(KEY, min(program.chunk, trials - at), at)
-        for at in range(0, trials, program.chunk)
-    ]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+PROGRAMS = {
+    "outcomes": lambda: outcomes(TRIALS, DEVICES, nrjax.Interaction(**logistic_parts())),
+    "paths": lambda: montecarlo.paths(interaction(), TRIALS),
+    "sessions": lambda: montecarlo.sessions(Draws(0.7), TRIALS),
+}
 
 
 def lowered(program):
     """The program that `run` compiles, before XLA has worked on it."""
-    none = np.zeros(len(program._devices))
-    lower = _on_devices.lower  # pyright: ignore[reportFunctionMemberAccess]
-    return program._call(KEY, none, none, lower)
+    return program._idle(KEY, _on_devices.lower)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PROGRAMS)
 def test_devices_do_not_speak_to_each_other(kind):
-    assert not TALK.search(lowered(KINDS[kind](logistic_trial(), TRIALS, DEVICES)).as_text())
+    assert not TALK.search(lowered(PROGRAMS[kind]()).as_text())
 
 
 def test_nor_does_what_xla_makes_of_it():
-    program = outcomes(scalar_trial(), 13, DEVICES)
-    assert not TALK.search(lowered(program).compile().as_text())
+    assert not TALK.search(lowered(outcomes(13, DEVICES)).compile().as_text())
 
 
 def test_a_planted_sum_over_devices_is_found():
@@ -104,13 +67,9 @@ def test_a_planted_sum_over_devices_is_found():
     assert TALK.search(made.lower(jnp.arange(8.0)).compile().as_text())
 
 
-def scalar_trial():
-    return nrjax.Interaction(**scalar(np.geomspace(40.0, 0.02, 12), threshold=-2.0))
-
-
 @pytest.fixture(scope="module")
 def on_one():
-    return whole(outcomes(scalar_trial(), TRIALS, DEVICES[:1]))
+    return outcomes(TRIALS, DEVICES[:1]).run(KEY, TRIALS)
 
 
 @pytest.mark.parametrize(
@@ -123,19 +82,18 @@ def on_one():
 )
 def test_the_same_bits_on_any_devices(on_one, devices, chunk):
     assert np.unique(on_one["step"]).size > 3
-    other = whole(outcomes(scalar_trial(), chunk, devices))
-    for name, values in on_one.items():
-        np.testing.assert_array_equal(values, other[name], err_msg=name, strict=True)
+    other = outcomes(chunk, devices).run_all(KEY, TRIALS)
+    chex.assert_trees_all_equal(other, on_one, strict=True)
 
 
 def test_planted_keys_by_device_are_found(monkeypatch, on_one):
     # As if each device numbered its trials from 0.
-    run = Program._call
+    call = Program._call
 
-    def call(self, key, firsts, counts):
-        return run(self, key, 0 * firsts, counts)
+    def planted(self, key, firsts, counts):
+        return call(self, key, 0 * firsts, counts)
 
-    monkeypatch.setattr(Program, "_call", call)
-    other = whole(outcomes(scalar_trial(), 32, DEVICES))
+    monkeypatch.setattr(Program, "_call", planted)
+    other = outcomes(32, DEVICES).run_all(KEY, TRIALS)
     np.testing.assert_array_equal(on_one["release"][:4], other["release"][:4])
     assert not np.array_equal(on_one["release"], other["release"])

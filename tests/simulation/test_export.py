@@ -5,6 +5,7 @@ say) is an error of `jax.export` already.
 """
 
 import importlib
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -15,13 +16,14 @@ import nrjax
 from nrjax import counts
 from nrjax.erm import LogisticProblem, RidgeProblem
 from nrjax.simulation import montecarlo
-from nrjax.simulation.family import Family
 from nrjax.simulation.program import _on_devices
 from nrjax.simulation.sketching import SketchProgram, sketches
+from nrjax.simulation.sweeps import Family
 from nrjax.study.filling import programs
 from nrjax.study.settings import RunSettings
+from tests import problems
 from tests.draws import SKETCH, Draws
-from tests.problems import Distance, scalar, small_data
+from tests.problems import Distance, small_data
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 BATCHING = nrjax.Batching(tile=4, lanes=8, devices=jax.devices()[:1])
@@ -33,14 +35,11 @@ RIDGE = RidgeProblem.fit(X, 0.5 * X[:, 0], 0.2)
 
 def lowered(program, fast=False):
     """For which platforms; with JAX's own keys, as accelerators have them, or those of CPUs."""
-    program._fast = fast
-    none = np.zeros(len(program._devices))
     export = jax.export.export(_on_devices, platforms=PLATFORMS)
-    return program._call(jax.random.key(0), none, none, export).platforms
+    return program._idle(jax.random.key(0), partial(export, fast=fast)).platforms
 
 
-def interaction(**changes):
-    return nrjax.Interaction(**scalar(TIMES, **changes))
+interaction = partial(problems.interaction, TIMES)
 
 
 def of_process(process, **changes):
@@ -56,9 +55,8 @@ def of_rule(rule):
 
 
 def learning(value, utility, noise=nrjax.Brownian):
-    return interaction(
-        value=value, process=noise(value.shape), guarantee=None, utility=utility, threshold=-0.7
-    )
+    parts = {"value": value, "process": noise(value.shape), "guarantee": None, "utility": utility}
+    return interaction(**parts, threshold=-0.7)
 
 
 def released(way):
@@ -102,19 +100,17 @@ SESSIONS = {
 }
 
 
-@pytest.mark.parametrize("name", TRIALS)
-def test_trials(name):
-    assert lowered(montecarlo.outcomes(TRIALS[name](), 8, batching=BATCHING)) == PLATFORMS
+PROGRAMS = {
+    **{name: (montecarlo.outcomes, make) for name, make in TRIALS.items()},
+    **{f"paths, {name}": (montecarlo.paths, TRIALS[name]) for name in ("skellam", "bounds")},
+    **{name: (montecarlo.sessions, make) for name, make in SESSIONS.items()},
+}
 
 
-@pytest.mark.parametrize("name", ["skellam", "bounds"])
-def test_paths(name):
-    assert lowered(montecarlo.paths(TRIALS[name](), 8, batching=BATCHING)) == PLATFORMS
-
-
-@pytest.mark.parametrize("name", SESSIONS)
-def test_sessions(name):
-    assert lowered(montecarlo.sessions(SESSIONS[name](), 8, BATCHING)) == PLATFORMS
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name):
+    program, make = PROGRAMS[name]
+    assert lowered(program(make(), 8, batching=BATCHING)) == PLATFORMS
 
 
 def test_folding():
@@ -142,14 +138,12 @@ def test_a_planted_solver_of_cpus_is_found():
 
 
 LIGETT = {"alpha": (0.3,), "levels": 8}
+OUTPUT = LIGETT | {"ridge_perturbation": "output"}
 CURVES = {"levels": 8, "curve_levels": 3}
 STUDIES = [
     ("ligett2017", LIGETT | {"task": ("logistic",), "target": "label"}),
     ("ligett2017", LIGETT | {"task": ("ridge",), "target": "score"}),
-    (
-        "ligett2017",
-        LIGETT | {"task": ("ridge",), "target": "score", "ridge_perturbation": "output"},
-    ),
+    ("ligett2017", OUTPUT | {"task": ("ridge",), "target": "score"}),
     ("whitehouse2022", CURVES | {"task": ("logistic",), "target": "label"}),
     ("whitehouse2022", CURVES | {"task": ("ridge",), "target": "score"}),
     ("rogers2023", {"filter": ("unified", "gaussian", "renyi"), "levels": 8}),
@@ -177,7 +171,7 @@ def test_all_that_a_study_runs(name, options, files, tmp_path):
     seen: dict[tuple[str, str], tuple[str, ...]] = {}
     for program in programs(study.plans(settings)).values():
         assert isinstance(program, SketchProgram)
-        kind = str(jax.tree.structure(program.trial)), str(program._program.options)
+        kind = str(jax.tree.structure(program.trial)), str(program.options)
         if kind not in seen:
             seen[kind] = lowered(program)
     assert seen

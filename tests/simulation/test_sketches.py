@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from nrjax.simulation import montecarlo
 from nrjax.simulation.bins import LogBins, WholeBins
+from nrjax.simulation.program import _on_devices
 from nrjax.simulation.sketches import (
     BLOCK,
     MOMENTS,
@@ -19,7 +21,7 @@ from nrjax.simulation.sketches import (
     described,
     merge_moments,
 )
-from nrjax.simulation.sketching import SketchProgram, sketches
+from nrjax.simulation.sketching import sketches
 from tests.draws import LEVELS, SKETCH, Draws, expected
 
 KEY = jax.random.key(5)
@@ -42,51 +44,36 @@ def program():
 
 def counts_by_numpy(kept, prefix):
     """The packed counts of a group of variables."""
-    found = []
-    for name, fold in SKETCH.groups[prefix].folds.items():
-        values = expected(kept)[name].astype(float)
-        columns = values[:, None] if values.ndim == 1 else values
-        rows = []
-        for column in columns.T:
-            known = column[~np.isnan(column)]
-            parts = []
-            if fold.bins is not None:
-                bins = np.bincount(np.searchsorted(fold.bins.upper, known), minlength=0)
-                bins = np.pad(bins, (0, fold.bins.size - bins.size))
-                bins[-1] = np.isnan(column).sum()
-                parts.append(bins)
-            parts += [[np.sum(known > threshold)] for threshold in fold.thresholds]
-            rows.append(np.concatenate([[], *parts]))
-        found.append(np.array(rows if values.ndim == 2 else rows[0]))
-    return np.concatenate(found, axis=-1)
+
+    def counts_of(column, fold):
+        known, bins = column[~np.isnan(column)], []
+        if fold.bins is not None:
+            places = np.searchsorted(fold.bins.upper, known)
+            bins = np.bincount(places, minlength=fold.bins.size)
+            bins[-1] = np.isnan(column).sum()
+        return np.concatenate([bins, [np.sum(known > threshold) for threshold in fold.thresholds]])
+
+    values, folds = expected(kept), SKETCH.groups[prefix].folds
+    found = [np.apply_along_axis(counts_of, 0, 1.0 * values[n], fold) for n, fold in folds.items()]
+    return np.concatenate(found).T
+
+
+def moments_of(values):
+    """All trials at once."""
+    values = np.asarray(values, float)
+    some = np.where(np.isfinite(values), values, np.nan)
+    mean = np.nanmean(some, axis=0)
+    ends = np.nanmin(some, axis=0), np.nanmax(some, axis=0)
+    kinds = (np.isposinf, np.isneginf, np.isnan)
+    strange = [kind(values).sum(axis=0) for kind in kinds]
+    squares = np.nansum((some - mean) ** 2, axis=0)
+    return np.stack([np.isfinite(values).sum(axis=0), mean, squares, *ends, *strange], axis=-1)
 
 
 def moments_by_numpy(kept, prefix):
-    """The moments of a group of variables, all trials at once."""
-    found = []
-    for name in SKETCH.groups[prefix].folds:
-        values = expected(kept)[name].astype(float)
-        some = np.where(np.isfinite(values), values, np.nan)
-        mean = np.nanmean(some, axis=0)
-        row = [
-            np.isfinite(values).sum(axis=0),
-            mean,
-            np.nansum((some - mean) ** 2, axis=0),
-            np.nanmin(some, axis=0),
-            np.nanmax(some, axis=0),
-            np.isposinf(values).sum(axis=0),
-            np.isneginf(values).sum(axis=0),
-            np.isnan(values).sum(axis=0),
-        ]
-        found.append(np.stack(row, axis=-1))
-    return np.stack(found, axis=-2)
-
-
-def assert_same(one, two):
-    """Equal bits, NaN included."""
-    assert one.keys() == two.keys()
-    for name in one:
-        np.testing.assert_array_equal(one[name], two[name], err_msg=name, strict=True)
+    """The moments of a group of variables."""
+    values = expected(kept)
+    return np.stack([moments_of(values[name]) for name in SKETCH.groups[prefix].folds], axis=-2)
 
 
 def odd_values(bins, dtype):
@@ -176,18 +163,15 @@ def test_planted_uncounted_mean_of_rounding_is_noticed(kept):
     naive -= values.size * np.mean(values, dtype=np.float64) ** 2
     right = np.sum((values - np.mean(values, dtype=np.float64)) ** 2, dtype=np.float64)
     assert abs(naive - right) > 0.01 * right
-    rows = []
-    for part in parts:
-        wide = part.astype(float)
-        squares = np.sum((wide - wide.mean()) ** 2)
-        rows.append([wide.size, wide.mean(), squares, wide.min(), wide.max(), 0, 0, 0])
-    np.testing.assert_allclose(merge_moments(np.array(rows))[2], right, rtol=1e-12)
+    rows = np.array([moments_of(part) for part in parts])
+    np.testing.assert_allclose(merge_moments(rows)[2], right, rtol=1e-12)
 
 
 def test_eight_devices_give_the_same_bits(program):
     eight = sketches(montecarlo.sessions(Draws(0.7), TRIALS, EIGHT), SKETCH)
-    assert_same(program.run(KEY, TRIALS), eight.run(KEY, TRIALS))
-    assert_same(program.run(KEY, 1, 2**32 - 1), eight.run(KEY, 1, 2**32 - 1))
+    for given in ((TRIALS, 0), (1, 2**32 - 1)):
+        one, other = program.run(KEY, *given), eight.run(KEY, *given)
+        chex.assert_trees_all_equal(one, other, strict=True)
 
 
 @pytest.mark.parametrize(
@@ -207,35 +191,25 @@ def test_chunks_merge_to_the_whole(program, sizes):
 
 def test_merging_is_associative():
     rng = np.random.default_rng(1)
-    values = [rng.normal(50.0, 1.0, size) for size in (3, 1, 0, 200)]
-
-    def of(part):
-        ends = (part.min(), part.max()) if part.size else (np.nan, np.nan)
-        mean = part.mean() if part.size else np.nan
-        spread = np.sum((part - mean) ** 2) if part.size else 0.0
-        return np.array([part.size, mean, spread, *ends, 1, 2, 3])
-
-    parts = np.array([of(part) for part in values])
+    values = [rng.normal(50.0, 1.0, size) for size in (3, 1, 200)]
+    strange, nothing = np.array([0, 0, 0, 0, 0, 1, 2, 3]), [0, np.nan, 0, np.nan, np.nan, 1, 2, 3]
+    one, two, last = (moments_of(part) + strange for part in values)
+    parts = np.array([one, two, nothing, last])
     left = merge_moments(np.array([merge_moments(parts[:2]), merge_moments(parts[2:])]))
     right = merge_moments(np.array([parts[0], merge_moments(parts[1:])]))
-    whole = of(np.concatenate(values))
-    whole[-3:] = 4, 8, 12
+    whole = moments_of(np.concatenate(values)) + 4 * strange
     for found in (left, right, merge_moments(parts)):
         np.testing.assert_allclose(found, whole, rtol=1e-13)
-    none = merge_moments(parts[2:3])
-    assert none[0] == 0
-    assert np.isnan(none[[1, 3, 4]]).all()
+    np.testing.assert_array_equal(merge_moments(parts[2:3]), nothing)
 
 
 def test_another_trial_and_thresholds_need_no_other_program(kept, program):
+    program.run(KEY, TRIALS)
+    before = _on_devices._cache_size()
     lower = dataclasses.replace(SKETCH.folds["utility"], thresholds=(2.0,))
-    other = program.of(
-        Draws(0.0), dataclasses.replace(SKETCH, folds={**SKETCH.folds, "utility": lower})
-    )
-    assert isinstance(other, SketchProgram)
-    assert other.options == program.options
-    with jax.log_compiles(False):
-        found = other.run(KEY, TRIALS)
+    sketch = dataclasses.replace(SKETCH, folds={**SKETCH.folds, "utility": lower})
+    found = sketches(montecarlo.sessions(Draws(0.0), TRIALS, ONE), sketch).run(KEY, TRIALS)
+    assert _on_devices._cache_size() == before
     size = SKETCH.groups[""].size
     assert found["counts"][size - 1] == np.sum(kept["utility"] > 2.0)
     epsilon = found["moments"][0]
@@ -250,6 +224,25 @@ def test_thresholds_are_not_rounded_up(dtype):
     values = np.array([np.nextafter(near, dtype.type(0)), near, np.nextafter(near, dtype.type(1))])
     for threshold, given in zip(placed, (0.1, between), strict=True):
         np.testing.assert_array_equal(values > threshold, values.astype(float) > given)
+
+
+@pytest.mark.parametrize("kind", ["uint8", "uint32", "int32", "float16"])
+def test_numbers_of_any_dtype_are_in_their_bins(kind):
+    """Also those that float32 does not hold, and unsigned ones beyond int32."""
+    bins = LogBins(0, 32, 7, signed=True)
+    if kind == "float16":
+        values = np.array([1.5, 1000.0, np.inf, -np.inf], kind)
+    else:
+        ends = np.iinfo(kind)
+        known = [0, 1, 7, 2**24, 2**24 + 1, 2**31 - 1, ends.max, ends.max - 1, max(ends.min, -7)]
+        values = np.array([one for one in known if one <= ends.max], kind)
+        whole = WholeBins(0, 10)
+        inside = np.asarray(whole.index(values))
+        assert np.all(whole.lower[inside] <= values)
+        assert np.all(values <= whole.upper[inside])
+    found = np.asarray(bins.index(values))
+    assert np.all((bins.lower[found] < values) | (values == -np.inf))
+    assert np.all(values <= bins.upper[found])
 
 
 def test_descriptions_are_complete():
@@ -270,15 +263,15 @@ def test_what_does_not_fit_is_refused():
     ):
         with pytest.raises(ValueError, match=message):
             sketches(base, Sketch(folds)).prepare(KEY)
-    with pytest.raises(ValueError, match="at most 2\\^30"):
-        sketches(base, Sketch({"epsilon": Fold()}), 2**31)
-    with pytest.raises(ValueError, match="at most chunk"):
-        sketches(base, Sketch({"epsilon": Fold()})).run(KEY, 9)
-    with pytest.raises(ValueError, match="at least one"):
-        Sketch({})
-    with pytest.raises(ValueError, match="highest"):
-        LogBins(3, 3, 2)
-    with pytest.raises(ValueError, match="digits"):
-        LogBins(0, 3, 21)
-    with pytest.raises(ValueError, match="thresholds"):
-        Fold((np.nan,))
+    mean = Sketch({"epsilon": Fold()})
+    for build, message in (
+        (lambda: sketches(base, mean, 2**31), "at most 2\\^30"),
+        (lambda: sketches(base, mean).run(KEY, 9), "at most chunk"),
+        (lambda: Sketch({}), "at least one"),
+        (lambda: LogBins(3, 3, 2), "highest"),
+        (lambda: LogBins(0, 3, 21), "digits"),
+        (lambda: WholeBins(3, 2), "highest"),
+        (lambda: Fold((np.nan,)), "thresholds"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            build()

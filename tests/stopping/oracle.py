@@ -14,7 +14,11 @@ are exact to rounding, and all terms are positive, so that small probabilities a
 
 from functools import lru_cache
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+
+from nrjax.stopping import first_yes
 
 POINTS = 16
 TAIL = 40  # threshold noise beyond so many of its largest scales is left out: e^-40
@@ -116,3 +120,21 @@ def stopping_law(
             noes_before = none[-1][:, None, None]
     shape = utilities.shape
     return np.stack(stop, 1).reshape(shape), np.stack(none, 1).reshape(shape)
+
+
+def first_yes_counts(key, rule, utilities, epsilons, trials):
+    """How often each step was the first yes (last column: none); a row for each of `utilities`."""
+    dtype, steps = jnp.result_type(float), utilities.shape[-1]
+    rule = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), rule)
+    keys = jax.random.split(key, trials)
+    found = _first_yes(rule, keys, utilities.astype(dtype), epsilons.astype(dtype))
+    return np.stack([np.bincount(row, minlength=steps + 1) for row in np.asarray(found)])
+
+
+@jax.jit
+def _first_yes(rule, keys, utilities, epsilons):
+    def step(key, values):
+        found = first_yes(key, rule, values, epsilons)
+        return jnp.where(found.stopped, found.step, len(epsilons))
+
+    return jax.vmap(lambda values: jax.vmap(lambda key: step(key, values))(keys))(utilities)

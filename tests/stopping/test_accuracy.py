@@ -1,12 +1,11 @@
 """Utility bounds of the private tests: the formulas, and what simulated failures say of them."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
 
-from nrjax.stopping import AboveThreshold, ReducedAboveThreshold, first_yes
+from nrjax.stopping import AboveThreshold, ReducedAboveThreshold
 from nrjax.stopping.accuracy import (
     acceptance_probability,
     epsilon_for_shortfall,
@@ -15,7 +14,7 @@ from nrjax.stopping.accuracy import (
     shortfall,
     whitehouse_shortfall,
 )
-from tests.stopping.oracle import stopping_law
+from tests.stopping.oracle import first_yes_counts, stopping_law
 
 GAMMA = 0.1
 STEPS = 20
@@ -54,9 +53,7 @@ def test_shortfall_is_exact_and_near_the_simple_formula(share):
         epsilon_for_shortfall(depth, SENSITIVITY, gamma, share), epsilon, rtol=1e-5
     )
     assert np.all(depth < whitehouse_shortfall(epsilon, SENSITIVITY, gamma, share))
-
-
-def test_nothing_is_asked_where_half_the_answers_may_fail():
+    # Nothing is asked where half of the answers may fail.
     np.testing.assert_array_equal(shortfall(1.0, 1.0, np.array([0.5, 0.7, 0.99])), 0)
 
 
@@ -64,36 +61,24 @@ def test_printed_formulas():
     """At Ligett's settings (section 8 of the paper: ridge regression, alpha = 0.05)."""
     steps, alpha, sensitivity = 1000, 0.05, (0.005**-0.5 + 1) ** 2 / 100_000
     printed = ligett_epsilon(alpha / 2, sensitivity, GAMMA, steps)
-    want = 16 * sensitivity * np.log(2 * steps / GAMMA) / alpha
-    np.testing.assert_allclose(printed, want, rtol=1e-6)
-    np.testing.assert_allclose(printed, 7.27, rtol=1e-3)
     sharper = epsilon_for_shortfall(alpha / 2, sensitivity, GAMMA, 1 / steps)
-    want = 8 * sensitivity * np.log(2 * steps / (3 * GAMMA)) / alpha
-    np.testing.assert_allclose(sharper, want, rtol=1e-4)
-    np.testing.assert_allclose(sharper, 3.23, rtol=1e-3)
-    back = ligett_shortfall(printed, sensitivity, GAMMA, steps)
-    np.testing.assert_allclose(back, alpha / 2, rtol=1e-6)
-    eta = whitehouse_shortfall(0.5, 2.0, GAMMA, 0.25)
-    np.testing.assert_allclose(eta, 4 * 2 / 0.5 * (np.log(2 / 0.1) - np.log(0.25)), rtol=1e-6)
-
-
-@jax.jit
-def _failures(rule, epsilons, utilities):
-    keys = jax.random.split(jax.random.key(11), TRIALS)
-
-    def failed(values):
-        return jax.vmap(lambda key: first_yes(key, rule, values, epsilons).stopped)(keys)
-
-    return jnp.sum(jax.vmap(failed)(utilities), axis=1)
+    for found, want, tolerance in (
+        (printed, 16 * sensitivity * np.log(2 * steps / GAMMA) / alpha, 1e-6),
+        (printed, 7.27, 1e-3),
+        (sharper, 8 * sensitivity * np.log(2 * steps / (3 * GAMMA)) / alpha, 1e-4),
+        (sharper, 3.23, 1e-3),
+        (ligett_shortfall(printed, sensitivity, GAMMA, steps), alpha / 2, 1e-6),
+        (whitehouse_shortfall(0.5, 2.0, GAMMA, 0.25), 16 * (np.log(20) - np.log(0.25)), 1e-6),
+    ):
+        np.testing.assert_allclose(found, want, rtol=tolerance)
 
 
 def failure_counts(rule, depths):
     """Trials, of TRIALS, that accept a utility below threshold by `depths` or hardly more."""
     rule, epsilons = RULES[rule]
-    dtype = jnp.result_type(float)
-    rule = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), rule)
-    utilities = -np.asarray(depths, dtype) / BELOW
-    return np.asarray(_failures(rule, epsilons.astype(dtype), utilities))
+    utilities = -np.asarray(depths) / BELOW
+    counts = first_yes_counts(jax.random.key(11), rule, utilities, epsilons, TRIALS)
+    return TRIALS - counts[:, -1]
 
 
 def interval(count, confidence=1 - 1e-4):
@@ -115,7 +100,6 @@ def test_failures_are_as_rare_as_promised_and_half_the_shortfall_is_too_little(r
     depths = [*equal, *geometric, equal[0] / 2, geometric[0] / 2]
     counts = failure_counts(rule, depths)
     lower, upper = np.array([interval(count) for count in counts]).T
-    print(f"{rule}: {counts / TRIALS}")
     assert np.all(lower[[0, 2]] <= GAMMA)
     assert np.all(lower[[1, 3]] <= GAMMA / 3)  # Proposition C.1 has a factor of 3 to spare
     assert np.all(lower[[0, 2]] > 0.8 * GAMMA)  # the sharper one is not wildly loose
@@ -150,10 +134,7 @@ def test_bad_arguments_are_named(call, message):
         call()
 
 
-def test_they_batch_and_keep_the_dtype():
-    depths = jax.jit(jax.vmap(shortfall, (0, None, None, 0)))(
-        jnp.array([0.5, 1.0]), 1.0, 0.1, jnp.array([0.5, 0.25])
-    )
-    assert depths.shape == (2,)
-    assert depths.dtype == jnp.result_type(float)
-    assert shortfall(np.float32(0.5), 1.0, 0.1).dtype == jnp.float32
+def test_they_batch_and_keep_the_dtype(dtype):
+    depths = jax.jit(jax.vmap(lambda e: shortfall(e, 1.0, 0.1)))(np.array([0.5, 1.0], dtype))
+    assert (depths.shape, depths.dtype) == ((2,), dtype)
+    assert shortfall(np.float32(0.5), 1.0, 0.1).dtype == np.float32

@@ -9,7 +9,6 @@ from nrjax.stopping import AboveThreshold, LaplaceTests
 from nrjax.types import Status
 from tests.conformance import rules
 from tests.conformance.rules import RuleCase
-from tests.stopping.faults import faulty
 
 
 @pytest.mark.parametrize("check", rules.CHECKS, ids=lambda check: check.__name__)
@@ -100,7 +99,7 @@ FAULTS = {  # the rule, the check that sees it, and the methods in place of the 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_planted_faults_are_seen(fault):
     parent, check, methods = FAULTS[fault]
-    kind = faulty(parent, "Faulty", **methods)
+    kind = type("Faulty", (parent,), methods)
     separate = parent is LaplaceTests
     with pytest.raises(AssertionError):
         check(RuleCase("faulty", lambda threshold: kind(threshold, 1.0, 2.0), separate=separate))

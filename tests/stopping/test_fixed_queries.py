@@ -1,10 +1,13 @@
-"""`first_yes`: rules on a fixed sequence of query values."""
+"""`first_yes`: rules on a fixed sequence of query values; and what the engine makes of them."""
+
+import dataclasses
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import nrjax
 from nrjax.keys import Role, role_key, step_key
 from nrjax.processes.laplace import laplace, random_bits
 from nrjax.stopping import (
@@ -15,6 +18,7 @@ from nrjax.stopping import (
     first_yes,
 )
 from nrjax.types import Status
+from tests.problems import scalar
 
 KEY = jax.random.key(5)
 
@@ -32,9 +36,10 @@ def test_a_public_threshold_is_the_first_value_above_it():
         assert found.status == (Status.EXHAUSTED if step is None else Status.STOPPED)
 
 
-def test_draws_are_those_that_its_keys_say(dtype):
-    """AboveThreshold in five lines of NumPy, with the documented keys."""
-    rule, utilities = AboveThreshold(0.0, 1.0, 2.0), np.array([-1.0, 0.5, -2.0, 0.0, 1.0])
+@pytest.mark.parametrize("kind", [AboveThreshold, LaplaceTests])
+def test_draws_are_those_that_its_keys_say(kind, dtype):
+    """The rules in five lines of NumPy, with the documented keys."""
+    utilities = np.array([-1.0, 0.5, -2.0, 0.0, 1.0])
 
     def draw(key):
         return float(laplace(random_bits(key, (), dtype), dtype))
@@ -42,10 +47,12 @@ def test_draws_are_those_that_its_keys_say(dtype):
     seen = set()
     for number in range(12):
         key = jax.random.fold_in(KEY, number)
-        threshold = 1.0 * draw(step_key(role_key(key, Role.THRESHOLD), 0))
-        queries = [2.0 * draw(step_key(role_key(key, Role.QUERY), i)) for i in range(5)]
+        scale, threshold = 0.5, 0.0
+        if kind is AboveThreshold:
+            scale, threshold = 2.0, draw(step_key(role_key(key, Role.THRESHOLD), 0))
+        queries = [scale * draw(step_key(role_key(key, Role.QUERY), i)) for i in range(5)]
         yes = utilities + queries >= threshold
-        found = first_yes(key, rule, utilities)
+        found = first_yes(key, kind(0.0, 1.0, 2.0), utilities)
         assert found.stopped == yes.any()
         assert found.step == (np.argmax(yes) if yes.any() else 4)
         seen.add(int(found.step))
@@ -53,16 +60,19 @@ def test_draws_are_those_that_its_keys_say(dtype):
 
 
 def test_costs():
-    rule = AboveThreshold(0.0, 1.0, 2.0)
-    assert first_yes(KEY, rule, [-1e9, 1e9, 0.0, 0.0, 0.0]).cost == 2
-    assert first_yes(KEY, rule, [-1e9] * 5).cost == 1
-    reduced = ReducedAboveThreshold(0.0, 1.0)
-    assert first_yes(KEY, reduced, [-1e9, 1e9, 0.0], [0.5, 1.0, 4.0]).cost == 1
-    found = first_yes(KEY, reduced, [-1e9, -1e9, -1e9], [0.5, 1.0, 4.0])
-    assert (found.cost, found.status) == (2, Status.EXHAUSTED)
-    tests = LaplaceTests(0.0, 1.0, 2.0)
-    for values, answers in (([1e9] * 4, 1), ([-1e9, -1e9, 1e9, 0.0], 3), ([-1e9] * 4, 4)):
-        np.testing.assert_allclose(first_yes(KEY, tests, values).cost, 2 * answers, rtol=1e-5)
+    """Of a yes and of noes; by the epsilon of the last query; or for each answer."""
+    above, reduced = AboveThreshold(0.0, 1.0, 2.0), ReducedAboveThreshold(0.0, 1.0)
+    tests, rising = LaplaceTests(0.0, 1.0, 2.0), [0.5, 1.0, 4.0]
+    for rule, values, epsilons, cost in (
+        (above, [-1e9, 1e9, 0.0], None, 2),
+        (above, [-1e9] * 3, None, 1),
+        (reduced, [-1e9, 1e9, 0.0], rising, 1),
+        (reduced, [-1e9] * 3, rising, 2),
+        (tests, [1e9] * 3, None, 2),
+        (tests, [-1e9, 1e9, 0.0], None, 4),
+        (tests, [-1e9] * 3, None, 6),
+    ):
+        np.testing.assert_allclose(first_yes(KEY, rule, values, epsilons).cost, cost, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -79,8 +89,9 @@ def test_a_nan_has_no_price_unless_all_is_free(rule, cost):
 
 
 def test_a_rule_that_needs_epsilons_fails_at_the_first_without():
-    rule = ReducedAboveThreshold(0.0, 1.0)
-    found = jax.jit(lambda values: first_yes(KEY, rule, values))(jnp.array([1e9, 1e9]))
+    found = jax.jit(lambda values: first_yes(KEY, ReducedAboveThreshold(0.0, 1.0), values))(
+        jnp.array([1e9, 1e9])
+    )
     assert (found.step, found.status, found.cost) == (-1, Status.INVALID_TIME, 0)
 
 
@@ -104,14 +115,10 @@ def test_bad_arguments_are_named(arguments, message):
         first_yes(0, PublicThreshold(0.0), [1.0])  # type: ignore
 
 
-def test_it_batches_over_parameters_and_sequences_with_one_program():
-    traces = 0
-
+def test_it_batches_over_parameters_and_sequences():
     @jax.jit
     @jax.vmap
     def found(threshold, sensitivity, utilities):
-        nonlocal traces
-        traces += 1
         return first_yes(KEY, AboveThreshold(threshold, sensitivity, 1.0), utilities)
 
     utilities = jnp.array([[-1e9, 3e9, 0.0], [-1e9, -1e9, 1e9], [3e9, 0.0, 0.0]])
@@ -121,5 +128,52 @@ def test_it_batches_over_parameters_and_sequences_with_one_program():
     each = jax.vmap(lambda t, u: first_yes(KEY, PublicThreshold(t), u))(vectors, utilities)
     np.testing.assert_array_equal(each.step, [2, 2, 2])
     np.testing.assert_array_equal(each.stopped, [True, True, False])
-    found(jnp.zeros(3), jnp.ones(3), utilities)
-    assert traces == 1
+
+
+# The same rules inside the engine.
+
+TRIALS = 64
+TIMES = np.geomspace(100.0, 0.05, 24)
+
+RULES = {
+    "interactive": nrjax.InteractiveAboveThreshold(-0.6, 0.05, 0.5),
+    "reduced": nrjax.ReducedAboveThreshold(np.linspace(-0.9, -0.3, 24), 0.05),
+}
+
+
+def parts(rule):
+    return scalar(TIMES, rule=rule)
+
+
+def test_simulate_scan_path_and_first_yes_agree():
+    rule = RULES["reduced"]
+    many = nrjax.simulate(KEY, nrjax.Interaction(**parts(rule)), trials=TRIALS)
+    stopped = np.asarray(many.status) == Status.STOPPED
+    assert np.all(stopped | (np.asarray(many.status) == Status.EXHAUSTED))
+    assert len(np.unique(many.step)) > 3
+    keys = jax.vmap(lambda i: nrjax.trial_key(KEY, i))(jnp.arange(TRIALS))
+    path = jax.vmap(lambda key: nrjax.scan_path(key, nrjax.Interaction(**parts(rule))))(keys)
+    yes = np.asarray(path.status) == Status.STOPPED
+    np.testing.assert_array_equal(np.where(yes.any(1), yes.argmax(1), 23), many.step)
+    np.testing.assert_array_equal(yes.any(1), stopped)
+    # Given the releases the utilities are a fixed sequence.
+    found = jax.vmap(first_yes, (0, None, 0, 0))(keys, rule, path.utility, path.mechanism_epsilon)
+    np.testing.assert_array_equal(found.step, many.step)
+    np.testing.assert_allclose(found.cost, many.test_epsilon, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_total_is_that_of_releases_and_test(name):
+    """Shares its program with the test above."""
+    rule = RULES[name]
+    for thresholds in (rule.threshold, np.full_like(rule.threshold, np.inf)):
+        trial = nrjax.Interaction(**parts(dataclasses.replace(rule, threshold=thresholds)))
+        outcome = nrjax.simulate(KEY, trial, trials=TRIALS)
+        mechanism, test = np.asarray(outcome.mechanism_epsilon), np.asarray(outcome.test_epsilon)
+        stopped = np.asarray(outcome.status) == Status.STOPPED
+        assert np.any(stopped) == (np.max(thresholds) < 0)
+        own = mechanism if name == "reduced" else np.full_like(mechanism, 0.5)
+        np.testing.assert_array_equal(test, np.where(stopped, own, own / 2))
+        np.testing.assert_array_equal(outcome.epsilon, mechanism + test)
+        stated = parts(rule)["guarantee"].epsilon(outcome.time)
+        np.testing.assert_allclose(mechanism, stated, rtol=1e-6)

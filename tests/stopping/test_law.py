@@ -6,19 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nrjax.stopping import (
-    AboveThreshold,
-    InteractiveAboveThreshold,
-    ReducedAboveThreshold,
-    first_yes,
-)
-from tests.stopping.faults import (
-    FreshAboveThreshold,
-    FreshReduced,
-    HalfAboveThreshold,
-    HalfReduced,
-)
-from tests.stopping.oracle import stopping_law
+from nrjax.keys import step_key
+from nrjax.processes import Laplace
+from nrjax.stopping import AboveThreshold, InteractiveAboveThreshold, ReducedAboveThreshold
+from nrjax.stopping.private import AboveThresholdState
+from tests.stopping.oracle import first_yes_counts, stopping_law
 
 pytestmark = pytest.mark.numerical
 
@@ -39,65 +31,68 @@ CLASSICAL = np.full(STEPS, 0.7)
 RISING = np.array([0.15, 0.2, 0.3, 0.3, 0.35, 0.5, 0.5, 0.7, 1.1, 1.6])
 
 
-@jax.jit
-def _steps(rule, key, utilities, epsilons):
-    """Steps of the first yes (STEPS if none): (sequences, TRIALS)."""
-    keys = jax.random.split(key, TRIALS)
-
-    def one(key, utilities):
-        found = first_yes(key, rule, utilities, epsilons)
-        return jnp.where(found.stopped, found.step, STEPS)
-
-    return jax.vmap(lambda values: jax.vmap(lambda key: one(key, values))(keys))(utilities)
-
-
-def counts(rule, epsilons, thresholds=THRESHOLDS, seed=0):
+def counts(rule, epsilons):
     """How often each step was the first yes (last column: none), one row a sequence."""
-    utilities = np.stack([u + thresholds for u in SEQUENCES.values()])
-    dtype = jnp.result_type(float)
-    rule = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), rule)
-    steps = _steps(rule, jax.random.key(seed), utilities.astype(dtype), epsilons.astype(dtype))
-    return np.stack([np.bincount(row, minlength=STEPS + 1) for row in np.asarray(steps)])
+    utilities = np.stack([u + THRESHOLDS for u in SEQUENCES.values()])
+    return first_yes_counts(jax.random.key(0), rule, utilities, epsilons, TRIALS)
 
 
-def expected(epsilons):
+def verdict(rule, epsilons):
+    """Largest deviation from the law in standard errors, and the smallest chi-square p-value."""
     stop, none = stopping_law(np.stack(list(SEQUENCES.values())), epsilons, SENSITIVITY)
-    return np.concatenate([stop, none[:, -1:]], axis=1)
-
-
-def verdict(seen, law):
-    """Largest deviation in standard errors, and the smallest chi-square p-value."""
+    law, seen = np.concatenate([stop, none[:, -1:]], axis=1), counts(rule, epsilons)
+    assert TRIALS * law.min() > 50
     error = np.sqrt(TRIALS * law * (1 - law))
     chi = (((seen - TRIALS * law) ** 2) / (TRIALS * law)).sum(axis=1)
     return np.max(np.abs(seen - TRIALS * law) / error), stats.chi2.sf(chi, STEPS).min()
+
+
+def _fresh(self, key, state, epsilon, utility):
+    noise = Laplace(()).init(jax.random.fold_in(key, 1), 2 * self.sensitivity / self.epsilon)
+    return AboveThreshold.step(self, key, state._replace(noise=noise.value), epsilon, utility)
+
+
+def _fresh_reduced(self, key, state, epsilon, utility):
+    noise = Laplace(()).init(step_key(state.key, 100 + state.step), 2 * self.sensitivity / epsilon)
+    return ReducedAboveThreshold.step(self, key, state._replace(noise=noise), epsilon, utility)
+
+
+def _half(self, key, epsilon):
+    state = AboveThreshold.init(self, key, epsilon)
+    return state._replace(noise=state.noise / 2)
+
+
+def _half_reduced(self, key, state, epsilon, utility):
+    moved, _ = ReducedAboveThreshold.step(self, key, state, epsilon, -jnp.inf)
+    classical = AboveThreshold(self.threshold, self.sensitivity, epsilon)
+    halved = AboveThresholdState(moved.noise.value / 2, state.step)
+    return moved, classical.step(key, halved, epsilon, utility)[1]
 
 
 CASES = {
     "classical": (AboveThreshold(THRESHOLDS, SENSITIVITY, CLASSICAL[0]), CLASSICAL),
     "reduced": (ReducedAboveThreshold(THRESHOLDS, SENSITIVITY), RISING),
 }
-FAULTS = {
-    "classical, fresh": (FreshAboveThreshold(THRESHOLDS, SENSITIVITY, CLASSICAL[0]), CLASSICAL),
-    "classical, half": (HalfAboveThreshold(THRESHOLDS, SENSITIVITY, CLASSICAL[0]), CLASSICAL),
-    "reduced, fresh": (FreshReduced(THRESHOLDS, SENSITIVITY), RISING),
-    "reduced, half": (HalfReduced(THRESHOLDS, SENSITIVITY), RISING),
+FAULTS = {  # threshold noise that is new at each step, or half as wide
+    "classical, fresh": {"step": _fresh},
+    "classical, half": {"init": _half},
+    "reduced, fresh": {"step": _fresh_reduced},
+    "reduced, half": {"step": _half_reduced},
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_stopping_step_has_the_exact_law(case):
-    rule, epsilons = CASES[case]
-    law = expected(epsilons)
-    assert TRIALS * law.min() > 50
-    deviations, p = verdict(counts(rule, epsilons), law)
+    deviations, p = verdict(*CASES[case])
     assert deviations < DEVIATIONS
     assert p > 1e-3
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_planted_faults_are_seen(fault):
-    rule, epsilons = FAULTS[fault]
-    deviations, p = verdict(counts(rule, epsilons), expected(epsilons))
+    rule, epsilons = CASES[fault.split(",")[0]]
+    kind = type("Faulty", (type(rule),), FAULTS[fault])
+    deviations, p = verdict(kind(**vars(rule)), epsilons)
     assert deviations > 2 * DEVIATIONS
     assert p < 1e-9
 

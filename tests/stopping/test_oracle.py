@@ -13,12 +13,9 @@ def density(x, scale):
     return np.exp(-abs(x) / scale) / (2 * scale)
 
 
-@pytest.mark.parametrize("shortfall", [0.0, 0.3, 5.0, 60.0])
-def test_one_query_is_a_sum_of_two_laplace_variables(shortfall):
-    decay = np.exp(-0.5 * shortfall / 4)
-    tail = (4 * decay - decay**2) / 6
-    (below, above), _ = stopping_law([[-shortfall], [shortfall]], 0.5)
-    np.testing.assert_allclose([below[0], above[0]], [tail, 1 - tail], rtol=1e-13)
+def integral(function, *marks):
+    pieces = pairwise([-120.0, *np.unique([0.0, *marks]), 120.0])
+    return sum(quad(function, low, high, epsrel=1e-10, epsabs=0)[0] for low, high in pieces)
 
 
 def test_the_classical_law_by_another_quadrature():
@@ -30,14 +27,10 @@ def test_the_classical_law_by_another_quadrature():
     def noes(z, count):
         return density(z, scale) * np.prod(survival((gaps[:count] - z) / (2 * scale)))
 
-    def integral(function):
-        pieces = pairwise([-np.inf, *np.unique([0.0, *gaps]), np.inf])
-        return sum(quad(function, low, high, epsrel=1e-11, epsabs=0)[0] for low, high in pieces)
-
     for n in range(4):
-        want = integral(lambda z, n=n: noes(z, n) * survival((z - gaps[n]) / (2 * scale)))
-        np.testing.assert_allclose(stop[n], want, rtol=1e-9)
-        np.testing.assert_allclose(none[n], integral(lambda z, n=n: noes(z, n + 1)), rtol=1e-9)
+        yes = integral(lambda z, n=n: noes(z, n) * survival((z - gaps[n]) / (2 * scale)), *gaps)
+        noes_alone = integral(lambda z, n=n: noes(z, n + 1), *gaps)
+        np.testing.assert_allclose([stop[n], none[n]], [yes, noes_alone], rtol=1e-9)
 
 
 def test_the_reduced_law_of_two_queries_by_the_reverse_kernel():
@@ -48,10 +41,6 @@ def test_the_reduced_law_of_two_queries_by_the_reverse_kernel():
 
     def answer_yes(w):
         return survival((w - gaps[1]) / (2 * s))
-
-    def integral(function, *marks):
-        pieces = pairwise([-100.0, *np.unique(marks), 100.0])
-        return sum(quad(function, low, high, epsrel=1e-10, epsabs=0)[0] for low, high in pieces)
 
     def after(z):
         """P(yes at the second | first noise z), by the kernel of `nrjax.Laplace`."""
@@ -67,34 +56,20 @@ def test_the_reduced_law_of_two_queries_by_the_reverse_kernel():
                 weight = (1 - ratio) / 2 * np.exp(-near * a) * far * np.exp(-far * (w - a))
             return weight * answer_yes(sign * w)
 
-        return stay + integral(moving, 0.0, a, sign * gaps[1])
+        return stay + integral(moving, a, sign * gaps[1])
 
-    want = integral(
-        lambda z: density(z, t) * survival((gaps[0] - z) / (2 * t)) * after(z), 0.0, *gaps
-    )
+    want = integral(lambda z: density(z, t) * survival((gaps[0] - z) / (2 * t)) * after(z), *gaps)
     stop, none = stopping_law(gaps, epsilons)
     np.testing.assert_allclose(stop[1], want, rtol=1e-7)
     np.testing.assert_allclose(none[0] - none[1], stop[1], rtol=1e-12)
 
 
-@pytest.mark.parametrize("epsilons", [0.6, np.geomspace(0.2, 2.0, 12)])
+@pytest.mark.parametrize("epsilons", [0.6, np.geomspace(0.2, 2.0, 8)])
 def test_finer_panels_and_longer_tails_change_nothing(epsilons):
-    utilities = np.random.default_rng(0).normal(0, 8.0, (5, 12))
+    utilities = np.random.default_rng(0).normal(0, 8.0, (3, 8))
     coarse, fine = (stopping_law(utilities, epsilons, fine=f) for f in (1, 2))
     for one, other in zip(coarse, fine, strict=True):
         assert one.min() > 0
         np.testing.assert_allclose(one, other, rtol=1e-11)
     total = coarse[0].sum(axis=1) + coarse[1][:, -1]
     np.testing.assert_allclose(total, 1, rtol=1e-12)
-
-
-def test_it_sees_the_noise_process():
-    """Falling scales and one constant scale give different laws, as do fresh draws."""
-    utilities, rising = np.array([2.0, -1.0, 3.0, 0.0]), np.array([0.2, 0.4, 0.6, 0.8])
-    sound = stopping_law(utilities, rising)[0]
-    for other in (
-        stopping_law(utilities, 0.2)[0],
-        stopping_law(utilities, rising, fresh=True)[0],
-        stopping_law(utilities, rising, factors=(1.0, 4.0))[0],
-    ):
-        assert np.max(np.abs(other / sound - 1)) > 1e-2

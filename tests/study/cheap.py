@@ -1,6 +1,6 @@
 """Studies that compile in no time, for tests of how studies are run and of what is told of them."""
 
-import copy
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -81,16 +81,14 @@ class Known(nrjax.Study):
         return plan._replace(make=lambda: _Known(self.paid[name], plan.layout.largest))
 
 
+@dataclasses.dataclass(frozen=True)
 class _Known:
     """In place of a program."""
 
-    def __init__(self, paid, chunk):
-        self.trial, self.chunk = paid, chunk
-
-    def of(self, trial):
-        other = copy.copy(self)
-        other.trial = trial
-        return other
+    trial: Any
+    chunk: int
+    options: tuple[Any, ...] = ()
+    meaning: str = ""
 
     def compile(self, key):
         """There is nothing to compile."""

@@ -1,17 +1,8 @@
-"""Small versions of all studies: the papers' and the example; also run in other processes.
-
-`python -m tests.study.small DATA HOME WORKERS NAME...` runs each into HOME/NAME, on a cluster of so
-many workers or, with 0, on this process's devices.
-"""
-
-import sys
-from pathlib import Path
+"""Small versions of all studies: the papers' and the example."""
 
 import numpy as np
 
 from nrjax.papers import ligett2017, rogers2023, skellam_counts, whitehouse2022
-from nrjax.study.cluster import connected
-from nrjax.study.results import Results
 from tests.study import example
 
 NAMES = ("example", "whitehouse2022", "ligett2017", "skellam_counts", "rogers2023")
@@ -48,16 +39,3 @@ def study(name, folder, **changes):
         return skellam_counts.study(skellam_counts.Settings(**own | {"curve_levels": 4} | changes))
     own = {"data": (counts,), "levels": 20, "epsilon": 3.0}
     return rogers2023.study(rogers2023.Settings(**own | changes))
-
-
-def main(folder, home, workers, names):
-    Results.draw = lambda self: None  # takes most of the time
-    with connected(None, workers or None) as client:
-        for name in names:
-            study(name, folder).run(
-                home / name, trials=TRIALS, chunk=CHUNK, progress=False, client=client
-            )
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])

@@ -11,97 +11,94 @@ pytest.importorskip("xarray")
 import nrjax
 from tests.study import cheap
 
-KEEP = ("trials", "summary")
-
-
-def run(out, cases, **options):
-    return cheap.study(cases).run(out, trials=30, progress=False, **options)
-
 
 class Ended(NamedTuple):
     """Names that mean something else of an interaction."""
 
     status: jax.Array
-    step: jax.Array
     epsilon: jax.Array
+    utility: jax.Array
     stopped_step: jax.Array
+    stopped_utility: jax.Array
 
 
 class OfItsOwn(nrjax.Pytree):
     def run(self, key):
         number = jax.random.normal(key)
-        return Ended(number, 2 * number, 3 * number, number > 0)
+        status = jnp.int32(number > 0)
+        return Ended(status, 3 * number, number, status, number)
 
 
-class Scanned(nrjax.Pytree):
-    """A session that gives the path of an interaction."""
+class Whole(nrjax.Pytree):
+    """A session whose trials are outcomes, all of which stopped."""
 
     def run(self, key):
-        return nrjax.scan_path(key, cheap.interaction())
+        number = jax.random.normal(key)
+        return nrjax.Outcome(
+            **dict.fromkeys(nrjax.Outcome._fields, number)
+            | {"step": jnp.int32(2), "status": jnp.int32(nrjax.Status.STOPPED)}
+        )
 
 
-@pytest.mark.parametrize("keep", KEEP)
+@pytest.mark.parametrize("keep", ["trials", "summary"])
 def test_fields_of_a_session_mean_what_it_says(tmp_path, keep):
-    results = run(tmp_path, {"one": OfItsOwn(), "other": Scanned()}, keep=keep)
-    for name in results:
+    """Whatever their names and dtypes are, and though it gives an Outcome."""
+    cases = {"one": OfItsOwn(), "outcome": Whole()}
+    results = cheap.study(cases).run(tmp_path, trials=30, keep=keep, progress=False)
+    for name, case in zip(results, results.summary()["cases"], strict=True):
         assert results.statuses(name) is None
-    assert set(results.summary()["cases"][0]) == {"case", "trials", "seconds"}
-    status = results.distribution("one", "status")
-    assert results.distribution("one", "epsilon").mean == pytest.approx(3 * status.mean, rel=1e-6)
-    above = results.distribution("one", "stopped_step").mean
-    assert above == pytest.approx(status.fraction_above(0))
-    assert len(results.levels("other", "epsilon", "outcome")) == 12
+        assert set(case) == {"case", "trials", "seconds"}
+        with pytest.raises(ValueError, match="quantity = 'stopping_epsilon': must be one of"):
+            results.distribution(name)
+        assert results.distribution(name, "epsilon").trials == 30
+    utility = results.distribution("one", "utility")
+    assert results.distribution("one", "epsilon").mean == pytest.approx(3 * utility.mean, rel=1e-6)
+    assert results.distribution("one", "stopped_utility").mean == utility.mean
+    for name in ("status", "stopped_step"):
+        found = results.distribution("one", name)
+        assert found.mean == pytest.approx(utility.fraction_above(0))
     if keep == "trials":
-        assert results["one"]["step"].attrs == {}
-        assert results["other"]["release"].shape == (30, 12)
-        assert "stopped" not in results["other"]
+        assert results["one"]["status"].attrs == {}
+        assert set(results["outcome"]) == set(nrjax.Outcome._fields)
 
 
-def test_quantities_of_a_session_are_chosen(tmp_path):
-    walk = cheap.Walk(np.float32(0))
+def release(outcome):
+    return outcome.release
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """Interactions that look for one number, for one at each step, or for what they are given."""
+    walk, steps = cheap.Walk(np.float32(0)), np.linspace(-2, -0.5, 12)
+    steps = cheap.interaction(rule=nrjax.PublicThreshold(steps))
+    own = {"it": lambda outcome: -outcome.release}
     best = nrjax.Quantity(lambda walked: walked.path.max(), units="m")
-    quantities = {"end": nrjax.Quantity(), "best": best}
-    found = run(tmp_path, {"walk": nrjax.Case(trial=walk, quantities=quantities)})["walk"]
-    assert set(found) == set(quantities)
-    assert found["best"].attrs == {"units": "m"}
-    assert (found["best"] >= found["end"]).all()
-
-
-@pytest.mark.parametrize("keep", KEEP)
-def test_a_curve_may_keep_what_an_outcome_has_too(tmp_path, keep):
-    levels = {name: nrjax.Quantity(bins="fitting") for name in ("epsilon", "utility", "status")}
-    levels["epsilon"] = nrjax.Quantity(bins=nrjax.LogBins(-6, 5, 12))
-    curve = nrjax.Curve(cheap.interaction(), levels)
-    results = run(
-        tmp_path, {"near": nrjax.Case(trial=cheap.interaction(), curves={"c": curve})}, keep=keep
-    )
-    epsilon = [one.quantile(50) for one in results.levels("near", "epsilon", "c")[:2]]
-    ratio = 20 / 0.3
-    assert epsilon == pytest.approx([0.3, 0.3 * ratio ** (1 / 11)], rel=1e-3)
-    with pytest.raises(ValueError, match="quantity = 'epsilon': must be one number a trial"):
-        results.distribution("near", "epsilon", "c")
-
-
-def test_quantities_of_the_study_are_the_interactions(tmp_path):
-    cases = {"near": cheap.interaction(), "walk": cheap.Walk(np.float32(0))}
-    own = nrjax.Case(trial=cheap.interaction(), quantities={"it": lambda outcome: -outcome.release})
-    study = cheap.study(cases | {"own": own}, quantities={"it": lambda outcome: outcome.release})
-    results = study.run(tmp_path, trials=30, progress=False)
-    np.testing.assert_array_equal(results["near"]["it"], -results["own"]["it"])
-    assert "it" not in results["walk"]
-
-
-def test_the_goal_is_the_rules_threshold_or_what_is_given(tmp_path):
-    steps = nrjax.PublicThreshold(np.linspace(-2, -0.5, 12))
     cases = {
         "rule": cheap.interaction(),
         "given": nrjax.Case(trial=cheap.interaction(), goal=-0.1),
-        "steps": cheap.interaction(rule=steps),
-        "steps, given": nrjax.Case(trial=cheap.interaction(rule=steps), goal=-0.3),
+        "steps": steps,
+        "steps-given": nrjax.Case(trial=steps, goal=-0.3),
+        "own": nrjax.Case(trial=cheap.interaction(), quantities=own),
+        "walk": walk,
+        "chosen": nrjax.Case(trial=walk, quantities={"end": nrjax.Quantity(), "best": best}),
     }
-    cases = {name.replace(", ", "-"): case for name, case in cases.items()}
-    results = run(tmp_path, cases)
-    assert [results.goal(name) for name in cases] == [-0.5, -0.1, None, -0.3]
+    study = cheap.study(cases, quantities={"it": release})
+    assert repr(study) == f"Study cheap: {', '.join(cases)}"
+    return study.run(tmp_path_factory.mktemp("out"), trials=30, progress=False)
+
+
+def test_quantities_are_the_studys_the_cases_or_chosen_of_a_session(results):
+    np.testing.assert_array_equal(results["rule"]["it"], -results["own"]["it"])
+    assert "it" not in results["walk"]
+    chosen = results["chosen"]
+    assert set(chosen) == {"end", "best"}
+    assert chosen["best"].attrs == {"units": "m"}
+    assert (chosen["best"] >= chosen["end"]).all()
+
+
+def test_the_goal_is_the_rules_threshold_or_what_is_given(results):
+    goals = [results.goal(name) for name in ("rule", "given", "steps", "steps-given")]
+    assert goals == [-0.5, -0.1, None, -0.3]
     found = {case["case"]: case for case in results.summary()["cases"]}
     stopped = results["given"]["stopped"].values
     met = (results["given"]["utility"].values >= -0.1) & stopped
@@ -114,8 +111,22 @@ def test_the_goal_is_the_rules_threshold_or_what_is_given(tmp_path):
     assert missed.max() == pytest.approx(found["steps-given"]["shortfall"]["max"])
 
 
-def of(quantity, name="it", **changes):
-    return {"one": nrjax.Case(trial=cheap.interaction(), quantities={name: quantity}, **changes)}
+def test_results_say_what_there_is(results):
+    names = ["rule", "given", "steps", "steps-given", "own", "walk", "chosen"]
+    assert list(results) == names
+    assert "rule" in results
+    assert len(results) == 7
+    assert repr(results) == f"Results of 30 trials of {', '.join(names)} in {results.folder}"
+    assert "<table>" in results._repr_html_()
+    assert nrjax.Results.open(results.folder)["rule"].identical(results["rule"])
+    with pytest.raises(KeyError, match="other: must be one of rule, given"):
+        results["other"]
+    with pytest.raises(ValueError, match="pass = 'curve': must be one of"):
+        results["rule/curve"]
+    with pytest.raises(ValueError, match="quantity = 'stopped_end': must be one of"):
+        results.values("walk", "stopped_end")
+    with pytest.raises(ValueError, match="name = 'nothing': must be one of"):
+        results.plot("nothing")
 
 
 def plane(outcome):
@@ -126,68 +137,55 @@ def sides(outcome):
     return jnp.stack([outcome.release, -outcome.release])
 
 
+def run_one(out, keep="trials", **given):
+    case = nrjax.Case(**{"trial": cheap.interaction()} | given)
+    return cheap.study({"one": case}).run(out, trials=30, keep=keep, progress=False)
+
+
+two = nrjax.Quantity(sides, dims=("a", "b"))
+numbered = nrjax.Quantity(sides, dims=("trial",))
+short = {"quantities": {"it": sides}, "coordinates": {"side": ("it_0", (1.0,))}}
+
+
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("given", "message"),
     [
-        (lambda: {}, r"cases = \{\}: must be at least one, by name"),
-        (lambda: {"one": 3}, "trial = 3: must be a nrjax.Interaction, or a session"),
+        ({"trial": 3}, "trial = 3: must be a nrjax.Interaction, or a session"),
+        ({"labels": {"epsilon": 1}}, r"labels = \['epsilon'\]: must be names that the summary has"),
+        ({"labels": {"x": np.inf}}, "must be strict JSON"),
+        ({"quantities": {"utility": plane}}, r"\['utility'\]: must be names that an Outcome"),
+        ({"quantities": {"shortfall": plane}}, r"quantities = \['shortfall'\]: must be names"),
+        ({"quantities": {"trial": plane}}, r"quantities = \['trial'\]: must be names"),
+        ({"quantities": {"stopped_it": plane}}, "must be names that do not begin with 'stopped_'"),
+        ({"quantities": {"a b": plane}}, "variable = 'a b': must be letters, digits"),
+        ({"quantities": {"it": nrjax.Quantity()}}, "quantities = 'it': must be one of"),
         (
-            lambda: {"one": nrjax.Case(trial=cheap.interaction(), labels={"epsilon": 1})},
-            r"labels = \['epsilon'\]: must be names that the summary has no other meaning for",
+            {"quantities": {"it": two}},
+            r"dims of it = \('a', 'b'\): must be a name for each of its 1",
         ),
-        (lambda: {"a/b": cheap.interaction()}, "name = 'a/b': must be letters, digits"),
-        (
-            lambda: of(plane, "utility"),
-            r"quantities = \['utility'\]: must be names that an Outcome",
-        ),
-        (lambda: of(plane, "shortfall"), r"quantities = \['shortfall'\]: must be names"),
-        (lambda: of(plane, "trial"), r"quantities = \['trial'\]: must be names"),
-        (lambda: of(plane, "stopped_it"), r"\['stopped_it'\]: must be names that do not begin"),
-        (lambda: of(plane, "a b"), "variable = 'a b': must be letters, digits"),
-        (lambda: of(nrjax.Quantity(), "nothing"), "quantities = 'nothing': must be one of"),
-        (lambda: of(nrjax.Quantity(), "it"), "quantities = 'it': must be one of"),
-        (
-            lambda: of(nrjax.Quantity(sides, dims=("a", "b"))),
-            r"dims of it = \('a', 'b'\): must be a name for each of its 1 axes",
-        ),
-        (lambda: of(nrjax.Quantity(sides, dims=("trial",))), "dimension = 'trial': must be none"),
-        (
-            lambda: of(sides, coordinates={"side": ("it_0", (1.0,))}),
-            "values of side = 1: must be 2, the size of 'it_0'",
-        ),
-        (lambda: of(sides, labels={"x": np.inf}), "must be strict JSON"),
+        ({"quantities": {"it": numbered}}, "dimension = 'trial': must be none"),
+        (short, "values of side = 1: must be 2, the size of 'it_0'"),
     ],
 )
-def test_what_is_no_study_is_refused_before_anything_is_run(tmp_path, make, message):
+def test_what_is_no_case_is_refused_before_anything_is_run(tmp_path, given, message):
     with pytest.raises(ValueError, match=message):
-        run(tmp_path / "out", make())
+        run_one(tmp_path / "out", **given)
     assert not (tmp_path / "out").exists()
 
 
+def test_what_is_no_study_is_refused(tmp_path):
+    for name, cases, message in (
+        ("", {}, "name = '': must be the name of the study"),
+        ("s", {}, r"cases = \{\}: must be at least one, by name"),
+        ("s", {"a/b": cheap.interaction()}, "name = 'a/b': must be letters, digits"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            nrjax.Study(name, cases).run(tmp_path / "out", progress=False)
+
+
 def test_what_cannot_be_summarised_is_refused(tmp_path):
+    """It is kept, with its axes, where the trials are."""
+    given = {"quantities": {"it": plane}}
     with pytest.raises(ValueError, match=r"quantity it = \(2, 3\): must be of at most one axis"):
-        run(tmp_path / "out", of(plane), keep="summary")
-    assert run(tmp_path / "kept", of(plane))["one"]["it"].shape == (30, 2, 3)
-    for name in ("study", ""):
-        with pytest.raises(ValueError, match="name = "):
-            nrjax.Study("" if not name else 3, of(plane))  # pyright: ignore[reportArgumentType]
-
-
-def test_results_say_what_there_is(tmp_path):
-    results = run(tmp_path, {"near": cheap.interaction(), "walk": cheap.Walk(np.float32(0))})
-    assert list(results) == ["near", "walk"]
-    assert "near" in results
-    assert len(results) == 2
-    assert repr(results) == f"Results of 30 trials of near, walk in {tmp_path}"
-    assert "<table>" in results._repr_html_()
-    assert repr(cheap.study()) == "Study cheap: near, far, low, high"
-    again = nrjax.Results.open(tmp_path)
-    assert again["near"].identical(results["near"])
-    with pytest.raises(KeyError, match="other: must be one of near, walk"):
-        results["other"]
-    with pytest.raises(ValueError, match="pass = 'curve': must be one of"):
-        results["near/curve"]
-    with pytest.raises(ValueError, match="quantity = 'stopped_end': must be one of"):
-        results.values("walk", "stopped_end")
-    with pytest.raises(ValueError, match="name = 'nothing': must be one of"):
-        results.plot("nothing")
+        run_one(tmp_path, "summary", **given)
+    assert run_one(tmp_path, **given)["one"]["it"].shape == (30, 2, 3)

@@ -1,6 +1,7 @@
 """A study on Dask workers, real processes: killed, added, frozen, refused; and a killed client."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,9 +18,9 @@ pytest.importorskip("distributed")
 import distributed
 
 import nrjax
-from nrjax.study import cluster, identity, sources
+from nrjax.study import cluster, filling, identity, sources
 from nrjax.study.settings import RunSettings
-from tests.study import test_conformance
+from tests.study import small, test_conformance
 
 ROOT = Path(__file__).parents[2]
 TRIALS, CHUNK = 24, 2
@@ -33,7 +34,7 @@ class Walked(NamedTuple):
 class LongWalk(nrjax.Pytree):
     """So long that a chunk takes a while."""
 
-    steps: int = nrjax.static(default=150_000)
+    steps: int = nrjax.static(default=50_000)
 
     def run(self, key):
         def move(step, place):
@@ -42,12 +43,11 @@ class LongWalk(nrjax.Pytree):
         return Walked(jax.lax.fori_loop(0, self.steps, move, jnp.zeros(())))
 
 
-def study():
-    return nrjax.Study("walks", {"walk": LongWalk()})
-
-
 def run(folder, client=None, progress=False):
-    return study().run(folder, trials=TRIALS, chunk=CHUNK, progress=progress, client=client)
+    """The bytes of its results."""
+    study = nrjax.Study("walks", {"walk": LongWalk()})
+    more = {"trials": TRIALS, "chunk": CHUNK, "progress": progress, "client": client}
+    return study.run(folder, **more)["walk"]["place"].values.tobytes()
 
 
 undrawn = test_conformance.undrawn
@@ -55,7 +55,7 @@ undrawn = test_conformance.undrawn
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    return run(tmp_path_factory.mktemp("alone") / "run")["walk"]["place"].values
+    return run(tmp_path_factory.mktemp("alone") / "run")
 
 
 @pytest.fixture(scope="module")
@@ -75,32 +75,20 @@ def client(workers):
         yield found
 
 
-class Then:
-    """Progress that does something after so many chunks, once."""
-
-    def __init__(self, chunks, act):
-        self.left, self.act = chunks, act
-
-    def begin(self, case, name, trials, done):
-        """Nothing is shown."""
-
-    def advance(self, trials, seconds):
-        self.left -= 1
-        if self.left == 0:
-            self.act()
+Then = test_conformance.Then
 
 
-def pids(client):
-    return client.run(os.getpid)
+def a_worker(client):
+    return next(iter(client.run(os.getpid).values()))
 
 
 @posix
 def test_a_killed_worker_costs_its_chunks_alone(client, alone, tmp_path):
     def kill():
-        os.kill(next(iter(pids(client).values())), signal.SIGKILL)
+        os.kill(a_worker(client), signal.SIGKILL)
 
-    found = run(tmp_path / "run", client, Then(2, kill))["walk"]["place"].values
-    assert found.tobytes() == alone.tobytes()
+    found = run(tmp_path / "run", client, Then(2, kill))
+    assert found == alone
 
 
 def test_a_worker_that_is_added_gets_chunks(client, workers, alone, tmp_path):
@@ -109,24 +97,24 @@ def test_a_worker_that_is_added_gets_chunks(client, workers, alone, tmp_path):
         client.wait_for_workers(3, timeout=120)
 
     try:
-        found = run(tmp_path / "run", client, Then(1, add))["walk"]["place"].values
+        found = run(tmp_path / "run", client, Then(1, add))
         busy = client.run(lambda: len(cluster._MADE))
     finally:
         workers.scale(2)
-    assert found.tobytes() == alone.tobytes()
+    assert found == alone
     assert sorted(busy.values()) == [1, 1, 1]
 
 
 @posix
 def test_a_frozen_worker_holds_up_nothing(client, alone, tmp_path, monkeypatch):
     monkeypatch.setattr(cluster, "_PATIENCE", 1.0)
-    frozen = next(iter(pids(client).values()))
+    frozen = a_worker(client)
     try:
         then = Then(2, lambda: os.kill(frozen, signal.SIGSTOP))
-        found = run(tmp_path / "run", client, then)["walk"]["place"].values
+        found = run(tmp_path / "run", client, then)
     finally:
         os.kill(frozen, signal.SIGCONT)
-    assert found.tobytes() == alone.tobytes()
+    assert found == alone
 
 
 @posix
@@ -146,8 +134,8 @@ def test_a_killed_client_loses_nothing_that_was_done(client, workers, alone, tmp
     process.wait()
     done = {path: path.stat().st_mtime_ns for path in chunks.glob("*.npz")}
     assert 3 <= len(done) < TRIALS // CHUNK
-    found = run(tmp_path / "run", client)["walk"]["place"].values
-    assert found.tobytes() == alone.tobytes()
+    found = run(tmp_path / "run", client)
+    assert found == alone
     assert {path: path.stat().st_mtime_ns for path in done} == done
 
 
@@ -168,36 +156,33 @@ def _failing(*_):
     return 1 // 0
 
 
-def test_code_of_ones_own_is_sent_along(tmp_path):
-    """Classes of a file, and their pytrees, in a process that cannot import it."""
-    path = tmp_path / "own.py"
-    path.write_text((ROOT / "tests/study/example.py").read_text())
-    source = sources.find(str(path))
-    made = source.study(source.settings(), RunSettings(out=tmp_path / "run"))
-    plans = made.plans(RunSettings(out=tmp_path / "run", trials=4))
-    (tmp_path / "data").write_bytes(cluster.packed(plans, jax.random.key(0)))
-    program = f"""
-        import importlib.util, pickle, jax
-        plans, _ = pickle.load(open({str(tmp_path / "data")!r}, "rb"))
-        utility = plans["brownian-public"]["outcome"].meaning[1].utility
-        doubled = jax.tree.map(lambda x: 2 * x, utility)
-        print(type(utility).__module__, len(jax.tree.leaves(utility)), doubled.target)
-        print(importlib.util.find_spec(type(utility).__module__))
-    """
-    command = [sys.executable, "-c", textwrap.dedent(program)]
-    done = subprocess.run(command, check=True, timeout=120, capture_output=True, text=True)
-    assert done.stdout.splitlines() == ["nrjax_study_own 1 [2. 4. 6.]", "None"]
+@pytest.mark.parametrize("name", test_conformance.PAPERS_LONG)
+def test_all_that_a_study_can_have_is_the_same_on_workers(client, name, tmp_path):
+    """With fewer devices; code of one's own goes along, which no worker can import."""
+    small.data(tmp_path)
+    study = small.study(name, tmp_path)
+    if name == "example":
+        path = shutil.copy(ROOT / "tests/study/example.py", tmp_path / "own.py")
+        source = sources.find(str(path))
+        study = source.study(source.settings())
+    found, here = (
+        study.run(tmp_path / kind, trials=20, chunk=8, progress=False, client=one).store
+        for kind, one in (("workers", client), ("here", None))
+    )
+    test_conformance.assert_same_bits(found, here)
 
 
-def test_what_the_door_refuses(monkeypatch):
-    def nobody(*_, **__):
-        raise OSError("no answer")
+def test_a_worker_with_other_code_is_refused(client):
+    study = nrjax.Study("walks", {"walk": LongWalk(1000)})
+    plans = study.plans(RunSettings(out=Path("unused"), trials=TRIALS, chunk=CHUNK))
+    stated, task = identity.fingerprints(plans), filling.Task("walk", "outcome", 0, 0, CHUNK)
+    other = {"walk": {"outcome": stated["walk"]["outcome"][::-1]}}
 
-    monkeypatch.setattr(distributed, "Client", nobody)
-    reached = cluster.connected("tcp://127.0.0.1:1", None)
-    with pytest.raises(
-        OSError, match=r"scheduler = 'tcp://127\.0\.0\.1:1': must be the address of"
-    ):
-        reached.__enter__()
-    with cluster.connected(None, None) as found:
-        assert found is None
+    def made(prints):
+        data = cluster.packed(plans, jax.random.key(0), prints)
+        facts = identity.circumstances()
+        return client.submit(cluster.run_chunk, data, repr(prints), facts, task).result()
+
+    assert made(stated)[0]["place"].shape == (CHUNK,)
+    with pytest.raises(ValueError, match="it has other code of the study"):
+        made(other)

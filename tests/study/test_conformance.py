@@ -1,10 +1,6 @@
 """What every study must do: the papers' and one of one's own, by the same tests."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +10,6 @@ pytest.importorskip("xarray")
 import nrjax
 from nrjax.study import drawing
 from nrjax.study.folder import DamagedError, UnfinishedError
-from nrjax.study.store import Store
 from tests.study import small
 from tests.study.small import CHUNK, NAMES, TRIALS
 
@@ -32,11 +27,11 @@ class Killed(BaseException):
     """As a kill, which no handler hears of."""
 
 
-class DiesAfter:
-    """Progress that kills after so many chunks."""
+class Then:
+    """Progress that does something after so many chunks, once; by default it kills."""
 
-    def __init__(self, chunks):
-        self.left = chunks
+    def __init__(self, chunks, act=None):
+        self.left, self.act = chunks, act
 
     def begin(self, case, name, trials, done):
         """Nothing is shown."""
@@ -44,7 +39,9 @@ class DiesAfter:
     def advance(self, trials, seconds):
         self.left -= 1
         if self.left == 0:
-            raise Killed
+            if self.act is None:
+                raise Killed
+            self.act()
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -67,10 +64,10 @@ def name(request):
     return request.param
 
 
-def dear(test):
-    """Programs of the papers are compiled anew there: in CI for the example alone."""
-    papers = [pytest.param(name, marks=pytest.mark.long) for name in NAMES[1:]]
-    return pytest.mark.parametrize("name", [NAMES[0], *papers], indirect=True, scope="module")(test)
+PAPERS_LONG = (NAMES[0], *(pytest.param(name, marks=pytest.mark.long) for name in NAMES[1:]))
+"""In CI the example alone: others would be compiled anew, or show nothing new."""
+
+papers_long = pytest.mark.parametrize("name", PAPERS_LONG, indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +98,7 @@ def assert_same_bits(one, other):
 def test_killed_and_taken_up_again(study, whole, tmp_path):
     for chunks in (1, 3):
         with pytest.raises(Killed):
-            run(study, tmp_path / "run", progress=DiesAfter(chunks))
+            run(study, tmp_path / "run", progress=Then(chunks))
     with pytest.raises(UnfinishedError, match="is not finished: finish it with"):
         nrjax.Results.open(tmp_path / "run")
     results = run(study, tmp_path / "run")
@@ -113,7 +110,7 @@ def test_killed_and_taken_up_again(study, whole, tmp_path):
 def test_extended(study, whole, tmp_path):
     run(study, tmp_path / "run", 5)
     with pytest.raises(Killed):
-        run(study, tmp_path / "run", TRIALS, progress=DiesAfter(2))
+        run(study, tmp_path / "run", TRIALS, progress=Then(2))
     results = run(study, tmp_path / "run")
     assert_same_bits(results.store, whole.store)
     assert results.store.settings["fingerprints"] == whole.store.settings["fingerprints"]
@@ -121,7 +118,7 @@ def test_extended(study, whole, tmp_path):
         run(study, tmp_path / "run", 5)
 
 
-@dear
+@papers_long
 def test_both_ways_of_keeping_agree(study, whole, tmp_path):
     """In every quantity, within the resolution that is stated."""
     summarised = run(study, tmp_path / "run", keep="summary", chunk=None)
@@ -171,16 +168,6 @@ def test_the_summary_keeps_the_contract(whole):
             assert set(case["epsilon"]) == set(case["stopped_epsilon"]) == percents
             median = whole.distribution(name).quantile(50)
             assert case["epsilon"]["q50"] == (median if np.isfinite(median) else None)
-        if case.get("goal") is not None:
-            utility, stopped = (whole[name][one].values for one in ("utility", "stopped"))
-            goal = utility.dtype.type(case["goal"])
-            assert case["met"] == np.mean(stopped & (utility >= goal))
-            missed = goal - utility[stopped & (utility < goal)]
-            share = case["shortfall"]["share"]
-            assert share == (len(missed) / stopped.sum() if stopped.any() else None)
-            if missed.size:
-                np.testing.assert_allclose(case["shortfall"]["max"], missed.max(), rtol=1e-6)
-                np.testing.assert_allclose(case["shortfall"]["mean"], missed.mean(), rtol=1e-5)
 
 
 def test_another_setting_is_refused_by_name(name, study, whole, data, tmp_path):
@@ -195,13 +182,14 @@ def test_another_setting_is_refused_by_name(name, study, whole, data, tmp_path):
     assert {path: path.read_bytes() for path in before} == before
 
 
+@papers_long
 def test_a_broken_chunk_is_named(study, whole, tmp_path):
     results = run(study, tmp_path / "run")
     path = sorted((tmp_path / "run" / "results").glob("*/*/*.npz"))[1]
     bad = bytearray(path.read_bytes())
     bad[len(bad) // 2] ^= 1
     path.write_bytes(bad)
-    with pytest.raises(DamagedError, match=f"{path} is broken"):
+    with pytest.raises(DamagedError, match=f"{path} is broken.*remove it, and `nrjax resume`"):
         nrjax.Results.open(tmp_path / "run").summary()
     path.unlink()
     assert_same_bits(run(study, tmp_path / "run").store, whole.store)
@@ -209,9 +197,8 @@ def test_a_broken_chunk_is_named(study, whole, tmp_path):
 
 
 def test_figures_and_comparisons(whole):
-    whole.store.write_figure("old.png", b"")
     drawing.save(whole.store, *next(iter(whole.plot().items())))
-    assert len(list((whole.folder / "figures").glob("*.[ps][nv]g"))) == 3
+    assert len(list((whole.folder / "figures").iterdir())) == 2
     kept = [name for name in whole if whole.statuses(name) is not None]
     with_epsilon = [name for name in kept if whole.distribution(name) is not None]
     if len(with_epsilon) > 1:
@@ -222,34 +209,7 @@ def test_figures_and_comparisons(whole):
     assert "|" in str(whole.table())
 
 
-def _elsewhere(data, home, name, workers, **environment):
-    """The study in another process."""
-    command = [sys.executable, "-m", "tests.study.small", str(data), str(home), str(workers), name]
-    done = subprocess.run(
-        command,
-        cwd=Path(__file__).parents[2],
-        env=os.environ | {"NPROC": "16"} | environment,
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return Store.open(home / name)
-
-
-@dear
-def test_eight_devices_give_the_same_bits(name, whole, data, tmp_path):
-    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
-    there = _elsewhere(data, tmp_path, name, 0, XLA_FLAGS=flags.strip())
-    assert_same_bits(there, whole.store)
-
-
-@dear
-def test_two_workers_give_the_same_bits(name, whole, data, tmp_path):
-    assert_same_bits(_elsewhere(data, tmp_path, name, 2), whole.store)
-
-
+@papers_long
 def test_a_planted_other_trial_is_caught(study, whole, data, tmp_path):
     """Negative control: the same study with another seed is not the same bits."""
     other = run(study, tmp_path / "run", seed=1)

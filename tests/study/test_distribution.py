@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 pytest.importorskip("xarray")
+from nrjax.study.bootstrap import interval, resampled_quantiles
 from nrjax.study.distribution import Sample
 from nrjax.study.intervals import band_width, binomial_interval, rank_interval, rank_of
 
@@ -15,24 +16,22 @@ LAWS = {
     "exponential": stats.expon(),
     "few values": stats.binom(3, 0.4),  # quantiles at atoms
 }
-PERCENTS = (5, 25, 50, 95)
 
 
 @pytest.fixture(scope="module")
 def samples():
-    """By law: REPEATS samples of SIZE values each."""
+    """By law: REPEATS sorted samples of SIZE values each."""
     rng = np.random.default_rng(0)
-    return {name: law.rvs((REPEATS, SIZE), random_state=rng) for name, law in LAWS.items()}
+    drawn = {name: law.rvs((REPEATS, SIZE), random_state=rng) for name, law in LAWS.items()}
+    return {name: np.sort(values.astype(float), axis=1) for name, values in drawn.items()}
 
 
-def share_that_holds(samples, law, percent, narrower=0):
+def share_that_holds(ordered, law, percent, narrower=0):
     """How often the interval holds the true quantile; `narrower` moves both ends inwards."""
     low, high = rank_interval(SIZE, percent)
-    low, high = low + narrower, high - narrower
-    ordered = np.sort(samples.astype(float), axis=1)
     ends = np.pad(ordered, [(0, 0), (1, 1)], constant_values=[(0, 0), (-np.inf, np.inf)])
     true = law.ppf(percent / 100)
-    return np.mean((ends[:, low] <= true) & (true <= ends[:, high]))
+    return np.mean((ends[:, low + narrower] <= true) & (true <= ends[:, high - narrower]))
 
 
 def below_95(share):
@@ -40,20 +39,16 @@ def below_95(share):
     return share < 0.95 - 5 * np.sqrt(0.95 * 0.05 / REPEATS)
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_quantile_intervals_hold(samples, law):
-    for percent in PERCENTS:
-        assert not below_95(share_that_holds(samples[law], LAWS[law], percent))
+def test_quantile_intervals_hold_and_planted_narrower_ones_do_not(samples):
+    for name, law in LAWS.items():
+        for percent in (5, 25, 50, 95):
+            assert not below_95(share_that_holds(samples[name], law, percent))
+    of_one = samples["exponential"], LAWS["exponential"]
+    assert all(below_95(share_that_holds(*of_one, percent, 2)) for percent in (25, 50))
 
 
-def test_planted_narrower_intervals_do_not_hold(samples):
-    law = "exponential"
-    assert all(below_95(share_that_holds(samples[law], LAWS[law], p, 2)) for p in (25, 50))
-
-
-def farthest(samples, law):
+def farthest(ordered, law):
     """Largest distance of each sample's distribution function from the law's."""
-    ordered = np.sort(samples, axis=1)
     found = np.empty(len(ordered))
     for number, values in enumerate(ordered):
         above = np.searchsorted(values, values, side="right") / SIZE
@@ -63,15 +58,15 @@ def farthest(samples, law):
     return found
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_the_band_holds_the_whole_function(samples, law):
-    assert not below_95(np.mean(farthest(samples[law][:1000], LAWS[law]) <= band_width(SIZE)))
-
-
-def test_planted_narrower_band_does_not_hold(samples):
+def test_the_band_holds_the_whole_function_and_a_planted_narrower_one_does_not(samples):
     """A tenth narrower already fails where the law is continuous: Massart's constant is tight."""
-    distance = farthest(samples["exponential"], LAWS["exponential"])
-    assert below_95(np.mean(distance <= 0.9 * band_width(SIZE)))
+    assert band_width(1000) == pytest.approx(np.sqrt(np.log(40) / 2000))
+    assert band_width(1) == band_width(0) == 1.0
+    apart = farthest(samples["exponential"], LAWS["exponential"])
+    few = farthest(samples["few values"][:1000], LAWS["few values"])
+    for distance in (apart, few):
+        assert not below_95(np.mean(distance <= band_width(SIZE)))
+    assert below_95(np.mean(apart <= 0.9 * band_width(SIZE)))
 
 
 def test_ranks_are_those_of_a_printed_table():
@@ -81,23 +76,18 @@ def test_ranks_are_those_of_a_printed_table():
     assert rank_interval(5, 50) == (0, 6)  # 2 (1/2)^5 is above 5 %
 
 
-@pytest.mark.parametrize("size", [1, 7, 100, 1000])
-@pytest.mark.parametrize("percent", [5, 50, 99, 100 - 1e-4])
-def test_ranks_are_exact(size, percent):
+def test_ranks_are_exact():
     """Neither tail is above 2.5 %, and a rank further in would make it so."""
-    assert rank_of(size, percent) == max(1, np.ceil(size * percent / 100 - 1e-9))
-    low, high = rank_interval(size, percent)
-    count = stats.binom(size, percent / 100)  # of values up to the quantile
-    assert (count.cdf(low - 1) <= 0.025) & (count.cdf(low) > 0.025 if low < size else True)
-    assert (count.sf(high - 1) <= 0.025) & (count.sf(high - 2) > 0.025 if high > 1 else True)
-
-
-def test_ranks_of_very_many_trials_are_cheap_and_right():
+    for size, percent in itertools.product((1, 7, 100, 1000), (5, 50, 99, 100 - 1e-4)):
+        assert rank_of(size, percent) == max(1, np.ceil(size * percent / 100 - 1e-9))
+        low, high = rank_interval(size, percent)
+        count = stats.binom(size, percent / 100)  # of values up to the quantile
+        assert (count.cdf(low - 1) <= 0.025) & (count.cdf(low) > 0.025 if low < size else True)
+        assert (count.sf(high - 1) <= 0.025) & (count.sf(high - 2) > 0.025 if high > 1 else True)
+    # Cheap, too, of very many trials.
     size = 4 * 10**9
-    low, high = rank_interval(size, 50)
-    half = 1.959964 * np.sqrt(size / 4)
-    assert abs(low - (size / 2 - half)) < 2
-    assert abs(high - (size / 2 + half)) < 3
+    ends = size / 2 + 1.959964 * np.sqrt(size / 4) * np.array([-1, 1])
+    assert np.abs(rank_interval(size, 50) - ends).max() < 3
 
 
 def test_exact_binomial_intervals():
@@ -108,11 +98,6 @@ def test_exact_binomial_intervals():
     assert binomial_interval(1, 1)[0] == pytest.approx(0.025)
     assert binomial_interval(0, 0) == (0, 1)
     assert binomial_interval(0, 10**9)[1] == pytest.approx(-np.log(0.025) / 1e9, rel=1e-6)
-
-
-def test_the_band_has_massarts_constant():
-    assert band_width(1000) == pytest.approx(np.sqrt(np.log(40) / 2000))
-    assert band_width(1) == band_width(0) == 1.0
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 19, 20, 21, 100, 1000])
@@ -144,7 +129,7 @@ def test_infinite_values_are_values():
     assert none.points().size == none.finite == 0
 
 
-def test_one_value_and_none():
+def test_one_value_none_and_nan():
     one = Sample(np.array([3.0]))
     assert (one.quantile(5), one.quantile(95), one.mean, one.std) == (3, 3, 3, 0)
     assert one.quantile_interval(50) == (-np.inf, np.inf)
@@ -155,11 +140,12 @@ def test_one_value_and_none():
     assert np.isnan([nothing.quantile(50), nothing.mean, nothing.std, nothing.finite]).all()
     assert nothing.quantile_interval(50) == (-np.inf, np.inf)
     assert nothing.fraction_above_interval(1.0) == (0, 1)
+    with pytest.raises(ValueError, match="values = nan: must be numbers"):
+        Sample(np.array([1.0, np.nan]))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "bool"])
-def test_counts_are_those_of_numpy(dtype):
-    """In the values' own dtype, without a copy of them in another."""
+def test_counts_and_moments_are_those_of_numpy(dtype):
     values = np.random.default_rng(1).integers(0, 2 if dtype == "bool" else 50, 1000).astype(dtype)
     if dtype.startswith("float"):
         values += np.asarray(0.1, dtype)
@@ -179,8 +165,40 @@ def test_counts_are_those_of_numpy(dtype):
     ends = stats.t.interval(0.95, 999, wide.mean(), wide.std(ddof=1) / np.sqrt(1000))
     assert sample.mean_interval() == pytest.approx(ends, rel=1e-9)
     assert sample.points(5)[[0, -1]].tolist() == [wide.min(), wide.max()]
+    # In float64, whatever their dtype.
+    many = Sample(np.full(3_000_000, 0.1, "float32"))
+    assert many.mean == pytest.approx(float(np.float32(0.1)), rel=1e-12)
 
 
-def test_a_nan_is_refused():
-    with pytest.raises(ValueError, match="values = nan: must be numbers"):
-        Sample(np.array([1.0, np.nan])).quantile(50)
+def test_the_resampled_median_has_its_exact_law():
+    """The r-th of n resampled values is at most the k-th with probability P(Bin(n, k/n) >= r)."""
+    values = np.random.default_rng(1).permutation(np.arange(25.0))
+    drawn = resampled_quantiles(values, (50,))
+    assert drawn.shape == (2000, 1)
+    counts = np.array([(drawn == value).sum() for value in np.arange(25.0)])
+
+    def probability(rank):  # of a chi-squared test against the law of that rank
+        law = np.diff(stats.binom.sf(rank - 1, 25, np.arange(1, 26) / 25), prepend=0.0)
+        expected = 2000 * law[likely]
+        return stats.chi2.sf(np.sum((counts[likely] - expected) ** 2 / expected), likely.sum() - 1)
+
+    likely = 2000 * np.diff(stats.binom.sf(12, 25, np.arange(1, 26) / 25), prepend=0.0) >= 5
+    assert probability(13) > 1e-3
+    assert probability(12) < 1e-6  # negative control
+
+
+def test_resampled_quantiles_are_order_statistics_of_the_same_trials():
+    rng, values = np.random.default_rng(3), np.arange(1000.0)
+    middle = resampled_quantiles(values, (25, 75)).mean(axis=0)
+    wanted = [Sample(values).quantile(25), Sample(values).quantile(75)]
+    assert np.abs(middle - wanted).max() < 4 * np.sqrt(1000 * 0.25 * 0.75 / 2000)
+    # Two cases are resampled together, by one seed: so their differences are paired.
+    common = rng.normal(size=500)
+    cases = common, common + 0.01, rng.permutation(common)
+    first, near, other = (resampled_quantiles(one, (50,)) for one in cases)
+    assert np.std(near - first) < 1e-12
+    assert np.std(other - first) > 0.02
+    values = np.where(np.arange(100) < 50, 1.0, np.inf)
+    assert interval(resampled_quantiles(values, (50,))[:, 0]) == (1.0, np.inf)
+    assert interval(np.array([1.0, np.nan])) is None
+    assert interval(np.arange(1000.0)) == (25.0, 974.0)

@@ -7,16 +7,18 @@ import pytest
 from scipy import stats
 
 pytest.importorskip("xarray")
-from nrjax.cli import main
 from nrjax.simulation.bins import LogBins
 from nrjax.simulation.sketches import described
 from nrjax.study import precision
-from nrjax.study.case import epsilon_bins
 from nrjax.study.distribution import Sample
+from nrjax.study.folds import epsilon_bins
+from nrjax.study.looks import LOOKS
 from nrjax.study.results import Results
 from nrjax.study.settings import RunSettings
+from nrjax.study.sketched import Sketched
 from nrjax.study.store import Store
 from tests.study import cheap
+from tests.study.test_conformance import Killed, Then
 
 MOST = 64_000
 PAID = {  # epsilon of each trial; infinite: did not stop
@@ -28,26 +30,6 @@ PAID = {  # epsilon of each trial; infinite: did not stop
     # At 1000 trials the 95 % interval is 1 alone; at 4000 almost every interval is 2 alone.
     "two-levels": np.repeat([1.0, 2, 1, 2, 1, 2], [533, 467, 467, 533, 900, MOST - 2900]),
 }
-
-
-class Killed(BaseException):
-    """Like a kill, nothing may catch it to clear up."""
-
-
-class DiesAfter:
-    """Progress that breaks off after so many chunks."""
-
-    def __init__(self, chunks):
-        self.left = chunks
-
-    def begin(self, case, name, trials, done):
-        assert 0 <= done <= trials
-
-    def advance(self, trials, seconds):
-        assert trials > 0
-        self.left -= 1
-        if self.left == 0:
-            raise Killed
 
 
 def run(out, *cases, **changes):
@@ -81,28 +63,21 @@ def first_at(goal, counts):
     )
 
 
-LOOKS = [1000 * 2**k for k in range(7)]
-
-
-@pytest.mark.parametrize("goal", [0.05, 0.02, 0.01])
-def test_a_run_ends_at_the_first_look_that_is_good_enough(tmp_path, goal):
+@pytest.mark.parametrize(
+    ("goal", "chunk"), [(0.05, None), (0.02, 125), (0.02, 16_000), (0.01, 1000)]
+)
+def test_a_run_ends_at_the_first_look_that_is_good_enough(tmp_path, goal, chunk):
+    """Whatever its chunks."""
     expected = first_at(goal, LOOKS)
-    results = run(tmp_path / "out", until_se=goal)
+    results = run(tmp_path / "out", until_se=goal, chunk=chunk)
     assert results.trials == expected
     for name in results:
         found = results.values(name, "epsilon")
         np.testing.assert_array_equal(found, PAID[name][:expected].astype(found.dtype))
     (said, *_) = precision.remarks(results)
     assert f"reached with {expected:,} trials" in said
-
-
-def test_planted_look_at_every_chunk_would_end_elsewhere():
+    # Planted: a look at every chunk would end elsewhere.
     assert first_at(0.015, range(125, MOST, 125)) not in LOOKS
-
-
-@pytest.mark.parametrize("chunk", [125, 1000, 16_000])
-def test_chunks_change_nothing(tmp_path, chunk):
-    assert run(tmp_path / "out", chunk=chunk).trials == first_at(0.02, LOOKS)
 
 
 @pytest.mark.parametrize("cases", [("exponential", "uniform"), ("two-levels",)])
@@ -110,10 +85,10 @@ def test_interruptions_change_nothing(tmp_path, cases):
     out, whole = tmp_path / "out", run(tmp_path / "whole", *cases, chunk=500)
     assert (cases != ("two-levels",)) or whole.trials == 4000
     with pytest.raises(Killed):
-        run(out, *cases, chunk=500, progress=DiesAfter(3))
+        run(out, *cases, chunk=500, progress=Then(3))
     for chunks in (1, 2, 3, 5):
         with contextlib.suppress(Killed):
-            again(out, *cases, progress=DiesAfter(chunks))
+            again(out, *cases, progress=Then(chunks))
     results = again(out, *cases)
     for name in results:
         np.testing.assert_array_equal(results.values(name), whole.values(name))
@@ -130,17 +105,20 @@ def test_no_more_trials_than_allowed_and_no_fewer_than_asked_for(tmp_path):
     assert "Warning: not reached with 4,000 trials" in said
     assert "uniform" in said or "exponential" in said
     assert run(tmp_path / "least", until_se=1.0, trials=1500).trials == 2000
+    plain = run(tmp_path / "plain", until_se=None, most_trials=None, trials=10)
+    assert plain.trials == 10
+    assert precision.remarks(plain) == []
 
 
 def test_medians_that_no_trial_makes_better_known_end_the_run(tmp_path):
     """An infinite median and one that is not defined are left out, and named."""
     results = run(tmp_path / "out", "uniform", "rarely-stops", "few-values", "no-guarantee")
     assert results.trials == run(tmp_path / "alone", "uniform").trials
-    said = precision.remarks(results)
-    assert any("nothing of rarely-stops: the median epsilon is infinite" in one for one in said)
-    assert any("nothing of no-guarantee: no guarantee" in one for one in said)
-    assert any("single value, or within one bin, in few-values:" in one for one in said)
-    assert not any("finer than the histogram" in one for one in said)
+    said = " ".join(precision.remarks(results))
+    assert "nothing of rarely-stops: the median epsilon is infinite" in said
+    assert "nothing of no-guarantee: no guarantee" in said
+    assert "single value, or within one bin, in few-values:" in said
+    assert "finer than the histogram" not in said
 
 
 class Coarse(Sample):
@@ -163,33 +141,31 @@ def coarse(monkeypatch):
 def test_what_is_finer_than_the_histogram_is_refused_at_the_first_look(tmp_path, coarse):
     out = tmp_path / "out"
     message = r"until_se = 0\.02: must be at least 0\.125, the width of the histogram's bin"
-    with pytest.raises(ValueError, match=message) as said:
-        run(out)
-    assert f"the 1,000 trials are kept: ask for less with `nrjax resume {out}" in str(said.value)
-    assert Results(Store.open(out)).trials == 1000
-    with pytest.raises(ValueError, match=message):
-        again(out)
+    for attempt in (run, again):
+        with pytest.raises(ValueError, match=message) as said:
+            attempt(out)
+        assert f"the 1,000 trials are kept: ask for less with `nrjax resume {out}" in str(
+            said.value
+        )
+        assert Results(Store.open(out)).trials == 1000
     # What it says to do ends it; so does another number of trials, with a warning.
-    assert "--until-se 0.13`" in str(said.value)
-    results = again(out, until_se=0.13)
-    assert results.trials == 1000
-    assert "reached with 1,000 trials" in precision.remarks(results)[0]
-    assert again(out).trials == 1000
-
-
-def test_a_number_of_trials_that_somebody_asks_for_is_run_with_a_warning(tmp_path, coarse):
+    for more in ({"until_se": 0.13}, {}):
+        results = again(out, **more)
+        assert results.trials == 1000
+        assert "reached with 1,000 trials" in precision.remarks(results)[0]
     with pytest.raises(ValueError, match="until_se"):
-        run(tmp_path / "out")
-    said = precision.remarks(again(tmp_path / "out", trials=1500))
+        run(tmp_path / "more")
+    said = precision.remarks(again(tmp_path / "more", trials=1500))
     assert sum("0.02 is finer than the histogram of" in one for one in said) == 2
 
 
 @pytest.mark.parametrize("goal", [0.125, 0.07])
 def test_bins_as_narrow_as_what_is_asked_for_do(tmp_path, coarse, goal):
     """An interval has two of them at most. What is reached all the same is not warned of."""
-    said = precision.remarks(run(tmp_path / "out", until_se=goal))
-    assert any("reached" in one and "not reached" not in one for one in said)
-    assert not any("finer" in one for one in said)
+    said = " ".join(precision.remarks(run(tmp_path / "out", until_se=goal)))
+    assert "reached" in said
+    assert "not reached" not in said
+    assert "finer" not in said
 
 
 @pytest.mark.parametrize(
@@ -223,10 +199,9 @@ def test_bins_are_as_narrow_as_what_is_asked_for(low, usual, high, width):
 
 def test_bins_are_never_wider_than_usual_nor_too_many():
     ends = 0.01, 640.0, 640.0
-    usual = epsilon_bins(*ends, None)
-    assert epsilon_bins(*ends, 0.5) == usual == LogBins.covering(0.01, 640.0, 12)
-    fine = epsilon_bins(*ends, 1e-5)
-    assert 2**19 < fine.size < 2**20 + 5
+    assert epsilon_bins(*ends, 0.5) == epsilon_bins(*ends, None)
+    assert epsilon_bins(*ends, None) == LogBins.covering(0.01, 640.0, 12)
+    assert 2**19 < epsilon_bins(*ends, 1e-5).size < 2**20 + 5
     with pytest.raises(ValueError, match=r"until_se = 1e-08: must be at least 2\.\d+e-07, the"):
         epsilon_bins(*ends, 1e-8)
 
@@ -270,19 +245,50 @@ def test_what_does_not_fit_is_refused(tmp_path, changes, message):
     assert not (tmp_path / "out").exists()
 
 
-def test_studies_without_an_epsilon_refuse(tmp_path, capsys):
-    free, walk = cheap.interaction(guarantee=None), cheap.Walk(np.float32(0))
-    for case in (free, walk):
+def test_studies_without_an_epsilon_refuse(tmp_path):
+    for case in (cheap.interaction(guarantee=None), cheap.Walk(np.float32(0))):
         with pytest.raises(ValueError, match=r"until_se = 0\.1: must be left out: no case has an"):
             cheap.study({"one": case}).run(tmp_path / "out", until_se=0.1, progress=False)
         assert not (tmp_path / "out").exists()
-    small = "--data zipf --samples 2000 --levels 8 --until-se 0.1"
-    assert main(["run", "rogers2023", "--out", str(tmp_path / "out"), *small.split()]) == 2
-    assert capsys.readouterr().err.startswith("nrjax: error: until_se = 0.1")
-    assert not (tmp_path / "out").exists()
 
 
-def test_nothing_is_said_where_nothing_was_asked(tmp_path):
-    results = run(tmp_path / "out", until_se=None, most_trials=None, trials=10)
-    assert results.trials == 10
-    assert precision.remarks(results) == []
+def kept_as(keep, counts):
+    """The distribution of as many trials at each of a grid's levels, 1, 2, ..."""
+    values = np.arange(1, len(counts) + 1)
+    if keep == "trials":
+        return Sample(np.repeat(values.astype(np.int8), counts))
+    bins, at = LogBins(-1, 3, 6), np.repeat(values, np.minimum(counts, 1))
+    placed = np.zeros(bins.size, np.int64)
+    placed[np.searchsorted(bins.upper, values)] = counts
+    return Sketched(bins, placed, np.array([sum(counts), 0, 0, at[0], at[-1], 0, 0, 0]))
+
+
+def wrong_alone(keep, looks, runs=20_000):
+    """In which share of runs the look that ends one sees a level that is not the median alone.
+
+    The levels are 1, 2 and 3; 2 is the median, but so rare that no run has it.
+    """
+    rng, up_to, trials = np.random.default_rng(5), np.zeros(runs, np.int64), 0
+    going, wrong = np.ones(runs, bool), np.zeros(runs, bool)
+    for look in range(looks):
+        trials, before = 1000 * 2**look, trials
+        up_to += rng.binomial(trials - before, 0.5, runs)
+        # By symmetry a run ends where fewest of the trials are at one level, or fewer.
+        fewest, enough = 0, trials // 2
+        while enough - fewest > 1:
+            some = (fewest + enough) // 2
+            ends = precision.median_error(kept_as(keep, [some, 0, trials - some])) <= 0.01
+            fewest, enough = (some, enough) if ends else (fewest, some)
+        ended = going & (np.minimum(up_to, trials - up_to) <= fewest)
+        going, wrong = going & ~ended, wrong | ended
+    return wrong.mean()
+
+
+@pytest.mark.parametrize(("keep", "looks"), [("trials", 8), ("summary", 21)])
+def test_a_wrong_level_is_seldom_alone_at_any_look(keep, looks, monkeypatch):
+    """Within four standard errors of 5 %; the 95 % interval at every look has many times that."""
+    assert wrong_alone(keep, looks) < 0.05 + 4 * np.sqrt(0.05 * 0.95 / 20_000)
+    monkeypatch.setattr(
+        precision, "median_error", lambda one: np.ptp(one.quantile_interval(50)) / 2 / 1.96
+    )
+    assert wrong_alone(keep, looks) > 0.2

@@ -1,8 +1,6 @@
 """A run from the shell that was stopped is taken up again; what does not fit is refused."""
 
-import contextlib
 import errno
-import itertools
 import json
 import os
 import shutil
@@ -19,11 +17,11 @@ pytest.importorskip("xarray")
 
 from nrjax import cli
 from nrjax.study import sources
-from nrjax.study import store as store_module
+from nrjax.study.folder import StoreBusyError
 from nrjax.study.settings import RunSettings
-from nrjax.study.store import Store, StoreBusyError
+from nrjax.study.store import Store, manifest_of
 from nrjax.study.study import begin, take_up
-from tests.study.test_conformance import DiesAfter, Killed, assert_same_bits
+from tests.study.test_conformance import Killed, Then, assert_same_bits
 
 CHUNK = 4
 KILLS = 100
@@ -71,26 +69,7 @@ def edit(folder, change):
     path = folder / "results" / "manifest.json"
     layout = json.loads(path.read_text())["layout"]
     change(layout)
-    store_module._write_manifest(path.parent, layout)
-
-
-def test_the_shell_takes_it_up_and_says_what_is_unfinished(finished, data, tmp_path, capsys):
-    with pytest.raises(Killed):
-        run(tmp_path / "run", data, progress=DiesAfter(2))
-    again = ["run", FILE, "--data", str(data), "--out", str(tmp_path / "run"), "--trials", "10"]
-    for arguments, said in (
-        (["summary", str(tmp_path / "run")], "is not finished: finish it with `nrjax resume"),
-        (again, "unfinished): take them up again with `nrjax resume"),
-    ):
-        assert cli.main(arguments) == 2
-        error = capsys.readouterr().err
-        assert said in error
-        assert error.count("\n") == 1
-    assert cli.main(["resume", str(tmp_path / "run")]) == 0
-    assert "from-6 outcome: 0 of 10 trials" in capsys.readouterr().out
-    assert_same_bits(Store.open(tmp_path / "run"), finished[10])
-    assert cli.main([*again[:-1], "12", "--overwrite", "--chunk", "4"]) == 0
-    assert_same_bits(Store.open(tmp_path / "run"), finished[12])
+    path.write_bytes(manifest_of(layout))
 
 
 def test_a_finished_run_is_concluded_again_without_its_data(copied, finished, monkeypatch):
@@ -106,50 +85,36 @@ def test_a_finished_run_is_concluded_again_without_its_data(copied, finished, mo
     assert cli.main(["plot", str(copied)]) == 0
 
 
-@pytest.mark.parametrize("trials", [12, 23])
-def test_trials_can_be_added(copied, finished, trials):
+def test_trials_can_be_added(copied, finished):
     paths = [path for end in (4, 8) for path in copied.glob(f"results/*/outcome/*{end:010}.npz")]
     files = {path: path.stat().st_ino for path in paths}
     assert len(files) == 2 * 2
-    store = resume(copied, trials)
-    assert_same_bits(store, finished[trials])
+    store = resume(copied, 23)
+    assert_same_bits(store, finished[23])
     # What was full is not written again.
     assert {path: path.stat().st_ino for path in files} == files
-    assert store.settings["settings"]["trials"] == trials
-    assert store.settings["fingerprints"] == finished[trials].settings["fingerprints"]
+    assert store.settings["settings"]["trials"] == 23
+    assert store.settings["fingerprints"] == finished[23].settings["fingerprints"]
 
 
-def _dying(monkeypatch, number):
-    """Let the process die at the `number`-th rename from now on; tells whether it came to that."""
-    count = itertools.count()
-    replace = Path.replace
-    came = []
+def test_more_trials_are_one_rename(copied, finished, monkeypatch):
+    """Killed before it, the store is that of before, and can be extended again."""
+    renamed = []
 
-    def dies(self, target):
-        if next(count) == number:
-            came.append(self)
-            raise Killed
-        return replace(self, target)
+    def dies(path, target):
+        renamed.append(target.name)
+        raise Killed
 
-    monkeypatch.setattr(Path, "replace", dies)
-    return came
-
-
-def test_kills_between_all_renames_of_extending(copied, finished, monkeypatch):
-    """Whatever is left is the store of before, and can be extended again."""
-    for number in itertools.count():
-        folder = copied.with_name(f"copy-{number}")
-        shutil.copytree(copied, folder)
-        with monkeypatch.context() as patch:
-            came = _dying(patch, number)
-            with contextlib.suppress(Killed):
-                Store.open(folder).extend(23)
-        if not came:
-            assert Store.open(folder).cases == finished[23].cases
-            break
-        assert_same_bits(Store.open(folder), finished[10])
-        assert_same_bits(resume(folder, 12), finished[12])
-    assert number == 1  # the manifest
+    store = Store.open(copied)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", dies)
+        with pytest.raises(Killed):
+            store.extend(23, store.settings)
+    assert renamed == ["manifest.json"]
+    assert_same_bits(Store.open(copied), finished[10])
+    assert_same_bits(resume(copied, 12), finished[12])
+    Store.open(copied).extend(23, store.settings)
+    assert Store.open(copied).cases == finished[23].cases
 
 
 @pytest.mark.parametrize(
@@ -195,17 +160,8 @@ def test_a_file_is_known_by_what_it_computes(data, finished, tmp_path):
     own = tmp_path / "own.py"
     text = Path(FILE).read_text()
     own.write_text(text)
-    command = [
-        "--data",
-        str(data),
-        "--trials",
-        "10",
-        "--chunk",
-        "4",
-        "--out",
-        str(tmp_path / "run"),
-    ]
-    assert cli.main(["run", str(own), *command]) == 0
+    command = f"run {own} --data {data} --trials 10 --chunk 4 --out {tmp_path}/run"
+    assert cli.main(command.split()) == 0
     assert_same_bits(Store.open(tmp_path / "run"), finished[10])
     renamed = text.replace("moves", "changes").replace('"""A case for each beginning."""', "")
     own.write_text(renamed + "\n# more words\n")
@@ -232,29 +188,6 @@ def test_settings_that_cannot_be_read_back_are_refused(copied, change, message):
     edit(copied, lambda layout: change(layout["settings"]["settings"]))
     with pytest.raises(ValueError, match=message):
         resume(copied, 12)
-
-
-def test_data_are_found_from_another_folder(data, finished, tmp_path, monkeypatch):
-    monkeypatch.chdir(data.parent)
-    with pytest.raises(Killed):
-        run(tmp_path / "run", Path(data.name), progress=DiesAfter(1))
-    monkeypatch.chdir(tmp_path)
-    assert_same_bits(resume(tmp_path / "run"), finished[10])
-
-
-def test_nothing_to_resume(tmp_path):
-    with pytest.raises(FileNotFoundError, match="begin it again with `nrjax run`"):
-        resume(tmp_path / "nowhere")
-    assert not (tmp_path / "nowhere").exists()
-    (tmp_path / ".results.new").mkdir()
-    with pytest.raises(FileNotFoundError, match="stopped before it was laid out leaves none"):
-        resume(tmp_path)
-
-
-def test_a_run_begun_in_python_is_not_the_shells(copied):
-    edit(copied, lambda layout: layout["settings"].update(source=None))
-    with pytest.raises(ValueError, match=r"this one's program calls Study\.run again instead"):
-        resume(copied)
 
 
 @pytest.mark.parametrize("trials", [None, 12])  # None: only the summary and figures would be made
@@ -292,37 +225,26 @@ def test_a_disk_that_fills_ends_clearly_and_the_run_can_be_resumed(small_disk, d
     out, ballast = small_disk / "run", small_disk / "ballast"
     ballast.write_bytes(b"")
 
-    class Fills(DiesAfter):
-        def advance(self, trials, seconds):
-            self.left -= 1
-            if self.left == 0:
-                _fill(ballast)
+    def fills(chunks):
+        return Then(chunks, lambda: _fill(ballast))
 
     with pytest.raises(OSError, match=r"No space left on device; then `nrjax resume") as caught:
-        run(out, data, wide=10, progress=Fills(2))
+        run(out, data, wide=10, progress=fills(2))
     assert caught.value.errno == errno.ENOSPC
     # At every later moment too: in the chunks, in the summary, in the figures.
-    failures = 0
+    failures = []
     for chunks in range(1, 5):
         ballast.write_bytes(b"")
-        error = _failure(out, Fills(chunks))
-        if error is not None:
-            assert error.errno == errno.ENOSPC
-            assert "goes on from there" in str(error)
-            failures += 1
-    assert failures >= 2
+        try:
+            resume(out, None, fills(chunks))
+        except OSError as error:
+            failures.append(error)
+    assert len(failures) >= 2
+    assert all(error.errno == errno.ENOSPC for error in failures)
+    assert all("goes on from there" in str(error) for error in failures)
     ballast.unlink()
     assert_same_bits(resume(out), whole)
     assert (out / "figures" / "sums.png").exists()
-
-
-def _failure(folder, progress):
-    """What a run that is taken up raises; None if it finishes."""
-    try:
-        resume(folder, None, progress)
-    except OSError as error:
-        return error
-    return None
 
 
 def _fill(path):
@@ -337,19 +259,15 @@ def _fill(path):
 
 
 @posix
-@pytest.mark.parametrize(
-    ("kills", "at_work"), [(5, 3), pytest.param(95, 50, marks=pytest.mark.long)]
-)
-def test_killed_runs_are_resumed(data, tmp_path, finished, kills, at_work):
-    """Processes killed while they simulate: so many times, then one finishes."""
-    program = [sys.executable, "-m", "tests.study.killed_runs"]
+def test_killed_runs_are_resumed(data, tmp_path, finished):
+    """Processes killed at planted moments, and at any while they simulate; then one finishes."""
     # Lives share what they compile, as those of the command do.
     cache = {
         "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
     done = subprocess.run(
-        [*program, str(tmp_path), str(data), str(kills)],
+        [sys.executable, "-m", "tests.study.killed_runs", str(tmp_path), str(data), "5"],
         cwd=Path(__file__).parents[2],
         env=os.environ | cache,
         capture_output=True,
@@ -359,9 +277,15 @@ def test_killed_runs_are_resumed(data, tmp_path, finished, kills, at_work):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     facts = json.loads(done.stdout.splitlines()[-1])
-    assert facts["killed at work"] >= at_work
-    for number in range(facts["runs"]):
-        assert_same_bits(Store.open(tmp_path / f"run-{number}"), finished[23])
+    assert facts.pop("at work") >= 3
+    runs = facts.pop("runs")
+    assert {code for codes in runs for code in codes} == {0, -signal.SIGKILL}, done.stderr
+    assert {codes[-1] for codes in runs} == {0}
+    # Planted fault: a chunk that is written in its place is noticed after the same kill.
+    assert facts.pop("in its place") == [-signal.SIGKILL, 1]
+    assert set(map(tuple, facts.values())) == {(-signal.SIGKILL, 0)}, done.stderr
+    for name in (*facts, *(f"run-{number}" for number, _ in enumerate(runs))):
+        assert_same_bits(Store.open(tmp_path / name), finished[23])
 
 
 @posix

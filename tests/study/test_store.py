@@ -1,9 +1,10 @@
 """The store gives back exactly what was written, and survives whatever interrupts it."""
 
-import errno
+import dataclasses
+import itertools
 import json
 import os
-import subprocess
+import shutil
 import sys
 from pathlib import Path
 
@@ -14,19 +15,11 @@ pytest.importorskip("filelock")
 pytest.importorskip("xarray")
 import xarray
 
-from nrjax.study import folder as folder_module
-from nrjax.study import store as store_module
-from nrjax.study.store import (
-    Case,
-    Coordinate,
-    DamagedError,
-    Pass,
-    Store,
-    StoreBusyError,
-    Variable,
-)
+from nrjax.study import folder as disk
+from nrjax.study.folder import DamagedError, StoreBusyError
+from nrjax.study.layout import Case, Coordinate, Pass, Variable
+from nrjax.study.store import Store
 
-HERE = Path(__file__).parent
 NAME = "logistic-brownian-public"
 posix = pytest.mark.skipif(os.name != "posix", reason="needs signals and resource limits")
 
@@ -60,6 +53,11 @@ def write_all(store, case, name):
             writer.write(case.name, name, chunk, arrays(case, name, chunk))
 
 
+@pytest.fixture
+def store(tmp_path):
+    return Store.create(tmp_path, {"seed": 0}, [a_case()])
+
+
 def test_gives_back_what_was_written(tmp_path, dtype):
     case = a_case(dtype=np.dtype(dtype).name)
     store = Store.create(tmp_path / "run", {"seed": 0, "grid": (1, 2)}, [case])
@@ -82,9 +80,8 @@ def test_gives_back_what_was_written(tmp_path, dtype):
     assert curve.utility.attrs["unit"] == "nat"
 
 
-def test_xarray_opens_a_pass_and_all_of_them(tmp_path):
+def test_xarray_opens_a_pass_and_all_of_them(store, tmp_path):
     case = a_case()
-    store = Store.create(tmp_path, {}, [case])
     for name in ("outcome", "curve"):
         write_all(store, case, name)
     dataset = xarray.open_dataset(tmp_path, engine="nrjax", group=f"{NAME}/curve")
@@ -116,35 +113,32 @@ def test_folded_chunks_have_a_row_each_and_more_can_be_added(tmp_path):
     counts = {"count": Variable("int64", (("bin", 3),)), "mean": Variable("float64")}
     case = Case("a", {"trials": 10}, {"outcome": Pass(10, 4, counts, axis="chunk")})
 
-    def rows(chunk, layout):
-        size = layout.span(chunk).stop - layout.span(chunk).start
-        return {"count": np.array([size, chunk, 7]), "mean": np.float64(size / 3)}
-
-    def finish(store):
-        layout, ran = store.cases["a"].passes["outcome"], []
+    def write(store, *chunks):
+        layout = store.layout_of("a", "outcome")
         with store.writer() as writer:
-            for chunk in writer.pending("a", "outcome"):
-                writer.write("a", "outcome", chunk, rows(chunk, layout), 0.5)
-                ran.append(chunk)
-        return ran
+            for chunk in chunks or writer.pending("a", "outcome"):
+                size = len(range(layout.trials)[layout.span(chunk)])
+                row = {"count": np.array([size, chunk, 7]), "mean": np.float64(size / 3)}
+                writer.write("a", "outcome", chunk, row, 0.5, 0.75)
 
     store = Store.create(tmp_path, {}, [case])
     with store.writer() as writer:
         one = {"count": np.zeros((1, 3), "int64"), "mean": np.float64(0)}
         with pytest.raises(ValueError, match=r"shape of count = \(1, 3\): must be \(3,\)"):
             writer.write("a", "outcome", 0, one)
-        writer.write("a", "outcome", 2, rows(2, case.passes["outcome"]))
+    write(store, 2)
     partial = store.read("a", "outcome", partial=True)
     assert dict(partial.sizes) == {"chunk": 1, "bin": 3}
     assert partial["chunk"].values.tolist() == [2]
-    assert finish(store) == [0, 1]
+    write(store)
     got = store.read("a", "outcome")
     assert got["count"].values.tolist() == [[4, 0, 7], [4, 1, 7], [2, 2, 7]]
     assert got["count"].dims == ("chunk", "bin")
-    store = store.extend(18)
-    assert finish(store) == [2, 3, 4]  # the short chunk anew
+    store = store.extend(18, {})
+    assert store.done("a", "outcome").tolist() == [True, True, False, False, False]
+    write(store)
     assert store.read("a", "outcome")["count"].values[:, 0].tolist() == [4, 4, 4, 4, 2]
-    assert store.seconds("a") == {"compile": 0.0, "run": 2.5}
+    assert store.seconds("a") == {"compile": 3.75, "run": 2.5}
     assert store.cases["a"].attributes["trials"] == 18
 
 
@@ -153,7 +147,7 @@ def test_a_chunk_may_be_more_than_the_trials(tmp_path):
     case = Case("a", {}, {"outcome": Pass(3, 100, {"x": Variable("float32")})})
     store = Store.create(tmp_path, {}, [case])
     for trials in (3, 70, 250):
-        store = store.extend(trials)
+        store = store.extend(trials, {})
         values = np.arange(trials, dtype="float32")
         layout = store.cases["a"].passes["outcome"]
         with store.writer() as writer:
@@ -170,9 +164,8 @@ def everything(folder):
     return {one: one.read_bytes() for one in folder.rglob("*") if one.is_file()}
 
 
-def test_every_flipped_bit_is_noticed(tmp_path):
+def test_every_flipped_bit_is_noticed(store, tmp_path):
     """Of a chunk: refused by name; of the manifest: refused, or of no importance."""
-    store = Store.create(tmp_path, {"seed": 0}, [a_case()])
     write_all(store, a_case(), "outcome")
     whole = store.read(NAME, "outcome")
     rng = np.random.default_rng(0)
@@ -195,9 +188,31 @@ def test_every_flipped_bit_is_noticed(tmp_path):
     xarray.testing.assert_identical(Store.open(tmp_path).read(NAME, "outcome"), whole)
 
 
+def test_chunks_of_another_run_case_or_place_are_noticed(tmp_path):
+    """Whole files, each with a checksum of its own."""
+    cases = [a_case(), dataclasses.replace(a_case(), name="other")]
+    runs = [Store.create(tmp_path / str(seed), {"seed": seed}, cases) for seed in (0, 1)]
+    for run in runs:
+        for case in cases:
+            write_all(run, case, "outcome")
+    here = runs[0].path_of(NAME, "outcome")
+    first = here / "0000000000-0000000004.npz"
+    mine = first.read_bytes()
+    for stranger in (
+        runs[1].path_of(NAME, "outcome") / first.name,
+        runs[0].path_of("other", "outcome") / first.name,
+        here / "0000000004-0000000008.npz",
+    ):
+        assert len(stranger.read_bytes()) == len(mine)
+        first.write_bytes(stranger.read_bytes())
+        with pytest.raises(DamagedError, match="is broken, or of another run"):
+            Store.open(runs[0].folder).read(NAME, "outcome")
+    first.write_bytes(mine)
+    Store.open(runs[0].folder).read(NAME, "outcome")
+
+
 @pytest.mark.parametrize("how", ["removed", "cut", "emptied"])
-def test_a_broken_manifest_is_refused_and_nothing_is_changed(tmp_path, how):
-    store = Store.create(tmp_path, {}, [a_case()])
+def test_a_broken_manifest_is_refused_and_nothing_is_changed(store, tmp_path, how):
     write_all(store, a_case(), "outcome")
     path = tmp_path / "results" / "manifest.json"
     good = path.read_bytes()
@@ -212,29 +227,14 @@ def test_a_broken_manifest_is_refused_and_nothing_is_changed(tmp_path, how):
     assert everything(tmp_path) == before
 
 
-def test_a_broken_or_lost_chunk_can_be_run_again(tmp_path):
-    store = Store.create(tmp_path, {}, [a_case()])
-    write_all(store, a_case(), "outcome")
-    whole = store.read(NAME, "outcome")
-    path = store.path_of(NAME, "outcome") / "0000000004-0000000008.npz"
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(DamagedError, match=f"{path} is broken.*remove it, and `nrjax resume`"):
-        Store.open(tmp_path).read(NAME, "outcome")
-    path.unlink()
-    assert Store.open(tmp_path).done(NAME, "outcome").tolist() == [True, False, True]
-    write_all(store, a_case(), "outcome")
-    xarray.testing.assert_identical(Store.open(tmp_path).read(NAME, "outcome"), whole)
-
-
-def test_unfinished_trials_are_an_error_or_left_out(tmp_path):
+def test_unfinished_trials_are_an_error_or_left_out(store):
     case = a_case()
-    store = Store.create(tmp_path, {}, [case])
     with store.writer() as writer:
         for chunk in (2, 0):
             writer.write(NAME, "outcome", chunk, arrays(case, "outcome", chunk))
         assert writer.pending(NAME, "outcome") == [1]
         assert writer.pending(NAME, "curve") == [0, 1]
-    with pytest.raises(RuntimeError, match="1 of 3 chunks are missing"):
+    with pytest.raises(RuntimeError, match="is not finished: finish it with `nrjax resume"):
         store.read(NAME, "outcome")
     partial = store.read(NAME, "outcome", partial=True)
     np.testing.assert_array_equal(partial.trial, [0, 1, 2, 3, 8, 9])
@@ -243,55 +243,37 @@ def test_unfinished_trials_are_an_error_or_left_out(tmp_path):
     assert store.read(NAME, "curve", partial=True).sizes["trial"] == 0
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 0.0, -0.0])
-def test_values_that_could_be_taken_for_missing_survive(tmp_path, value, dtype):
-    case = a_case(dtype=np.dtype(dtype).name)
-    store = Store.create(tmp_path, {}, [case])
+def test_values_that_could_be_taken_for_missing_survive(tmp_path, dtype):
+    values = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0], dtype)
+    layout = Pass(5, 5, {"x": Variable(np.dtype(dtype).name)})
+    store = Store.create(tmp_path, {}, [Case("a", {}, {"outcome": layout})])
     with store.writer() as writer:
-        for chunk, count in enumerate((4, 4, 2)):
-            step = np.zeros(count, "int32")
-            epsilon = np.full(count, value, dtype)
-            writer.write(NAME, "outcome", chunk, {"step": step, "epsilon": epsilon})
-        assert writer.pending(NAME, "outcome") == []
-    got = store.read(NAME, "outcome")
-    assert got.step.dtype == np.int32
-    np.testing.assert_array_equal(got.step, np.zeros(10))
-    np.testing.assert_array_equal(got.epsilon.values, np.full(10, value, dtype), strict=True)
-    np.testing.assert_array_equal(np.signbit(got.epsilon), np.full(10, np.signbit(value)))
+        writer.write("a", "outcome", 0, {"x": values})
+    got = store.read("a", "outcome")["x"].values
+    assert (got.dtype, got.tobytes()) == (values.dtype, values.tobytes())
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("case", "name", "chunk", "change", "words"),
     [
-        ({"step": None}, r"arrays = \['epsilon'\]: must be all variables"),
-        ({"more": np.zeros(4)}, "arrays = .*'more'"),
-        ({"step": np.zeros(4, "int64")}, "step = 'int64': must be int32"),
-        ({"step": np.zeros(3, "int32")}, r"shape of step = \(3,\): must be \(4,\)"),
-        ({"step": np.zeros((4, 1), "int32")}, r"shape of step = \(4, 1\)"),
+        (NAME, "outcome", 0, {"step": None}, r"arrays = \['epsilon'\]: must be all variables"),
+        (NAME, "outcome", 0, {"more": np.zeros(4)}, "arrays = .*'more'"),
+        (NAME, "outcome", 0, {"step": np.zeros(4, "int64")}, "step = 'int64': must be int32"),
+        (NAME, "outcome", 0, {"step": np.zeros(3, "int32")}, r"shape of step = \(3,\): must be \("),
+        (NAME, "outcome", 0, {"step": np.zeros((4, 1), "int32")}, r"shape of step = \(4, 1\)"),
+        (NAME, "outcome", -1, {}, "chunk = -1: must be from 0 to 2"),
+        (NAME, "outcome", 3, {}, "chunk = 3: must be from 0 to 2"),
+        ("x", "outcome", 0, {}, "case = 'x': must be one of"),
+        (NAME, "x", 0, {}, "pass = 'x': must be one of"),
     ],
 )
-def test_a_chunk_that_does_not_fit_is_refused(tmp_path, change, words):
-    case = a_case()
-    store = Store.create(tmp_path, {}, [case])
-    chunk = {**arrays(case, "outcome", 0), **change}
-    chunk = {name: values for name, values in chunk.items() if values is not None}
+def test_a_chunk_that_does_not_fit_is_refused(store, case, name, chunk, change, words):
+    given = arrays(a_case(), "outcome", 0) | change
+    given = {name: values for name, values in given.items() if values is not None}
     with store.writer() as writer:
         with pytest.raises(ValueError, match=words):
-            writer.write(NAME, "outcome", 0, chunk)
+            writer.write(case, name, chunk, given)
         assert writer.pending(NAME, "outcome") == [0, 1, 2]
-
-
-def test_a_chunk_out_of_range_is_refused(tmp_path):
-    case = a_case()
-    store = Store.create(tmp_path, {}, [case])
-    with store.writer() as writer:
-        for chunk in (-1, 3):
-            with pytest.raises(ValueError, match=f"chunk = {chunk}: must be from 0 to 2"):
-                writer.write(NAME, "outcome", chunk, {})
-        with pytest.raises(ValueError, match="case = 'x': must be one of"):
-            writer.pending("x", "outcome")
-        with pytest.raises(ValueError, match="pass = 'x': must be one of"):
-            writer.pending(NAME, "x")
 
 
 @pytest.mark.parametrize(
@@ -300,39 +282,23 @@ def test_a_chunk_out_of_range_is_refused(tmp_path):
         (Case("a/b", {}, {}), "name = 'a/b'"),
         (Case("a", {"x": np.inf}, {}), "strict JSON"),
         (Case("a", {"x": np.zeros(2)}, {}), "strict JSON"),
-        (Case("a", {}, {"p": Pass(0, 1, {})}), "trials = 0: must be a positive integer"),
+        (Case("a", {}, {"p": Pass(0, 1, {})}), "trials = 0: must be an integer, at least 1"),
         (Case("a", {}, {"p": Pass(1, 1, {"trial": Variable("bool")})}), "variable = 'trial'"),
         (Case("a", {}, {"p": Pass(1, 1, {"x": Variable("object")})}), "dtype = 'object'"),
         (
             Case("a", {}, {"p": Pass(1, 1, {}, {"e": Coordinate("level", (1.0,))})}),
             "values of e = 1: must be None, the size of 'level'",
         ),
+        (a_case(), "the name of one case only"),
     ],
 )
 def test_a_layout_that_does_not_fit_is_refused(tmp_path, case, words):
     with pytest.raises(ValueError, match=words):
-        Store.create(tmp_path / "run", {}, [case])
+        Store.create(tmp_path / "run", {}, [a_case(), case])
     assert not (tmp_path / "run").exists()
 
 
-def test_two_cases_of_one_name_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="the name of one case only"):
-        Store.create(tmp_path, {}, [a_case(), a_case()])
-
-
-def test_seconds_add_up(tmp_path):
-    store = Store.create(tmp_path, {}, [a_case()])
-    assert store.seconds(NAME) == {"compile": 0.0, "run": 0.0}
-    for _ in range(2):
-        with store.writer() as writer:
-            for name in ("outcome", "curve"):
-                chunk = writer.pending(NAME, name)[0]
-                writer.write(NAME, name, chunk, arrays(a_case(), name, chunk), 0.25, 0.75)
-    assert Store.open(tmp_path).seconds(NAME) == {"compile": 3.0, "run": 1.0}
-
-
-def test_a_second_writer_is_told_at_once(tmp_path):
-    store = Store.create(tmp_path, {}, [a_case()])
+def test_a_second_writer_is_told_at_once(store, tmp_path):
     with store.writer():
         with pytest.raises(StoreBusyError, match="another run is writing"):
             store.writer().__enter__()
@@ -341,35 +307,29 @@ def test_a_second_writer_is_told_at_once(tmp_path):
         assert Store.open(tmp_path).done(NAME, "curve").tolist() == [False, False]
     with store.writer() as writer:
         assert writer.pending(NAME, "curve") == [0, 1]
-
-
-def test_a_store_replaced_meanwhile_is_not_written_to(tmp_path):
-    store = Store.create(tmp_path, {"seed": 0}, [a_case()])
     Store.create(tmp_path, {"seed": 1}, [a_case()], overwrite=True)
     with pytest.raises(RuntimeError, match="replaced by another run"), store.writer():
         pass
 
 
-def test_results_are_replaced_on_request_only_and_strangers_files_never(tmp_path):
+def test_results_are_replaced_on_request_only_and_strangers_files_never(store, tmp_path):
     strange = tmp_path / "notes.txt"
     strange.write_text("mine")
-    store = Store.create(tmp_path, {"seed": 0}, [a_case()])
     write_all(store, a_case(), "outcome")
-    figure = store.write_figure("loss.png", b"ours")
+    for content in (b"first", b"ours"):
+        figure = disk.write_document(tmp_path, "figures/loss.png", content)
     mine = figure.with_name("mine.png")
-    mine.write_bytes(b"mine")
+    mine.write_bytes(b"ours")
     with pytest.raises(FileExistsError, match=r"mine\.png was not written by nrjax"):
-        store.write_figure("mine.png", b"ours")
+        disk.write_document(tmp_path, "figures/mine.png", b"more")
     with pytest.raises(FileExistsError, match="holds results already"):
         Store.create(tmp_path, {"seed": 1}, [a_case()])
-    with pytest.raises(FileExistsError, match="holds results already"):
-        Store.check(tmp_path)
     assert Store.open(tmp_path).settings == {"seed": 0}
     store = Store.create(tmp_path, {"seed": 1}, [a_case()], overwrite=True)
     assert store.settings == {"seed": 1}
     assert not store.done(NAME, "outcome").any()
     assert not figure.exists()
-    assert mine.read_bytes() == b"mine"
+    assert mine.read_bytes() == b"ours"
     assert strange.read_text() == "mine"
 
 
@@ -381,18 +341,11 @@ def test_files_that_only_look_like_results_are_left_alone(tmp_path, name):
     assert (tmp_path / name).read_text() == '{"a": 1}'
 
 
-def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path):
-    (tmp_path / "file").write_text("")
-    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(OSError, match="cannot write results to the folder"):
-            Store.check(folder)
-
-
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_without_permission_is_refused(tmp_path):
     tmp_path.chmod(0o555)
     with pytest.raises(PermissionError, match="cannot write results to the folder"):
-        Store.check(tmp_path)
+        disk.check_folder(tmp_path, overwrite=False)
 
 
 def test_a_folder_without_results_cannot_be_opened(tmp_path):
@@ -409,76 +362,66 @@ def test_a_folder_without_results_cannot_be_opened(tmp_path):
             Store.create(tmp_path, {}, [a_case()])
 
 
-def test_a_full_disk_ends_clearly_and_the_store_reopens(tmp_path, monkeypatch):
-    case = a_case()
-    store = Store.create(tmp_path, {}, [case])
+def test_kills_at_any_moment_of_beginning_anew_leave_a_store_or_none(tmp_path, monkeypatch):
+    """Between all steps; what is left is opened, or begun anew."""
+    for number in itertools.count():
+        folder, steps = tmp_path / str(number), itertools.count()
+        write_all(Store.create(folder, {"seed": 0}, [a_case()]), a_case(), "outcome")
+        disk.write_document(folder, "summary.json", "{}")
 
-    def no_space(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
+        def dying(step, steps=steps, number=number):
+            def step_or_die(*given, **options):
+                if next(steps) == number:
+                    raise KeyboardInterrupt
+                return step(*given, **options)
 
-    with store.writer() as writer:
-        writer.write(NAME, "outcome", 0, arrays(case, "outcome", 0))
+            return step_or_die
+
         with monkeypatch.context() as patch:
-            patch.setattr(store_module, "write_whole", no_space)
-            with pytest.raises(OSError, match=r"cannot write chunk 1 .*No space left") as caught:
-                writer.write(NAME, "outcome", 1, arrays(case, "outcome", 1))
-    assert caught.value.errno == errno.ENOSPC
-    store = Store.open(tmp_path)
-    np.testing.assert_array_equal(store.done(NAME, "outcome"), [True, False, False])
-    write_all(store, case, "outcome")
-    expected = [arrays(case, "outcome", chunk)["step"] for chunk in range(3)]
-    np.testing.assert_array_equal(store.read(NAME, "outcome").step, np.concatenate(expected))
+            for owner, name in ((Path, "replace"), (Path, "rename"), (shutil, "rmtree")):
+                patch.setattr(owner, name, dying(getattr(owner, name)))
+            try:
+                Store.create(folder, {"seed": 1}, [a_case()], overwrite=True)
+                break
+            except KeyboardInterrupt:
+                pass
+        if (folder / "results").exists():
+            left = Store.open(folder)
+            assert left.settings == {"seed": 0}
+            assert left.done(NAME, "outcome").all()
+        again = Store.create(folder, {"seed": 1}, [a_case()], overwrite=True)
+        assert not again.done(NAME, "outcome").any()
+        assert sorted(one.name for one in folder.iterdir()) == [".nrjax.lock", "results"]
+    assert number >= 5
 
 
 @posix
-def test_kills_at_any_moment_lose_nothing_that_was_done(tmp_path):
-    """One interpreter forks many writers, kills them, and inspects what they leave."""
-    command = [sys.executable, str(HERE / "killed_writers.py"), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    facts = json.loads(done.stdout)
-    assert facts["random"]["faults"] == 0
-    assert facts["random"]["interrupted"] >= 6  # kills that hit unfinished work
-    assert facts["create"]["faults"] == 0
-    for moment in ("in the data", "before the rename", "after the rename"):
-        assert facts[moment] == {"faults": 0, "completed": True}, moment
-    # Planted fault: written in its place, the same kill is caught by the same check.
-    assert facts["in place"]["faults"] > 0
+def test_a_write_that_fails_ends_clearly_and_the_store_reopens(tmp_path):
+    """The operating system refuses it, not a stand-in."""
+    import resource
 
-
-@posix
-def test_a_real_limit_on_file_size(tmp_path):
-    """The operating system refuses the write, not a stand-in."""
-    program = f"""
-import resource, sys
-import numpy as np
-from nrjax.study.store import *
-case = Case("a", {{}}, {{"p": Pass(200_000, 100_000, {{"x": Variable("float64")}})}})
-store = Store.create({str(tmp_path)!r}, {{}}, [case])
-with store.writer() as writer:
-    values = np.random.default_rng(0).random(100_000)
-    writer.write("a", "p", 0, {{"x": values}})
-    resource.setrlimit(resource.RLIMIT_FSIZE, (65_536, 65_536))
-    try:
-        writer.write("a", "p", 1, {{"x": values}})
-    except OSError as error:
-        print(error)
-"""
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert "cannot write chunk 1 of a/p" in done.stdout
+    case = Case("a", {}, {"p": Pass(200_000, 100_000, {"x": Variable("float64")})})
+    values = {"x": np.random.default_rng(0).random(100_000)}
+    store, limits = Store.create(tmp_path, {}, [case]), resource.getrlimit(resource.RLIMIT_FSIZE)
+    with store.writer() as writer:
+        writer.write("a", "p", 0, values)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (65_536, limits[1]))
+        try:
+            with pytest.raises(OSError, match=r"cannot write chunk 1 of a/p .* done before it are"):
+                writer.write("a", "p", 1, values)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     store = Store.open(tmp_path)
     assert store.done("a", "p").tolist() == [True, False]
-    expected = np.random.default_rng(0).random(100_000)
-    np.testing.assert_array_equal(store.read("a", "p", partial=True).x, expected)
+    np.testing.assert_array_equal(store.read("a", "p", partial=True)["x"], values["x"])
     with store.writer() as writer:
-        writer.write("a", "p", 1, {"x": expected})
-    np.testing.assert_array_equal(store.read("a", "p").x, np.tile(expected, 2))
+        writer.write("a", "p", 1, values)
+    np.testing.assert_array_equal(store.read("a", "p")["x"], np.tile(values["x"], 2))
 
 
 def test_a_missing_library_is_named_with_the_remedy(monkeypatch):
     """Importing the module without filelock says what to install."""
     monkeypatch.setitem(sys.modules, "filelock", None)
-    source = Path(folder_module.__file__).read_text()
+    source = Path(disk.__file__).read_text()
     with pytest.raises(ModuleNotFoundError, match=r'filelock: pip install "nrjax\[studies\]"'):
         exec(compile(source, "folder.py", "exec"), {"__name__": "again"})

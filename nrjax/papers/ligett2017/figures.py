@@ -8,28 +8,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from nrjax.papers.curves import (
-    band,
-    beside,
-    draw_band,
-    draw_curve,
-    draw_infinite,
-    draw_markers,
-    empty_marker,
-    legend,
-    log_scale,
-    method_line,
-    parameter_scale,
-    triangle,
-)
+from nrjax.papers import _drawing as draw
 from nrjax.papers.ligett2017.runs import (
     BASE,
     Runs,
     alphas,
     by_task,
     compared,
-    means,
-    quantiles,
     ratios,
     tested,
     title,
@@ -52,6 +37,7 @@ _LARGEST_RISK = 1e6
 _MEAN_EPSILON = "mean " + EPSILON
 _RISKS = ("mean excess risk", "95 % quantile of excess risk", "largest excess risk")
 _MEAN_BAND = "95 % interval of the mean"
+_EMPTY: Any = {"markerfacecolor": "white"}
 _REFERENCE: Any = {"color": "0.35", "lw": 1.0, "linestyle": (0, (8, 3))}
 _CLOSED: Any = (
     ("theory_epsilon", "theory, closed form", {"color": "0.65", "lw": 4.0, "zorder": 1}),
@@ -93,29 +79,30 @@ def privacy_loss(results: Results) -> Figure:
     the median is drawn. Below: exp of the same, as the paper gives it, up to a million.
     """
     tasks = by_task(results)
-    figure, panels = _panels(tasks, 2, 4.0)
+    figure, columns = _panels(tasks, 2, 4.0)
     infinite, closed = False, {}
-    for (above, below), runs in zip(panels.T, tasks, strict=True):
+    for (above, below), runs in zip(columns, tasks, strict=True):
         closed |= {label: look for label, _, _, look in _closed_forms(runs)}
         seen = _draw_epsilons(above, runs, np.asarray)
         infinite |= bool(np.isinf(seen).any())
-        log_scale(above, "y", axis_limits([seen]))
+        draw.log_scale(above, "y", axis_limits([seen]))
         above.set_ylabel(_MEAN_EPSILON)
-        above.set_title(title(runs), fontsize="medium")
-        risk = _draw_epsilons(below, runs, _risk)
+        # Cut far outside the panel, before floats end.
+        risk = _draw_epsilons(below, runs, lambda epsilon: np.exp(np.minimum(epsilon, 200.0)))
         inside = risk[risk <= _LARGEST_RISK]
         leaves = (np.isfinite(risk) & (risk > _LARGEST_RISK)).any()
-        log_scale(below, "y", (1.0, _LARGEST_RISK if leaves else axis_limits([inside])[1]))
+        draw.log_scale(below, "y", (1.0, _LARGEST_RISK if leaves else axis_limits([inside])[1]))
         if not inside.size:
             say(below, "nothing up to a million")
         below.set_ylabel("risk factor exp(mean ε)")
     marks: list[Any] = [Line2D([], [], label=label, **look) for label, look in closed.items()]
-    marks.append(band(_MEAN_BAND))
+    marks.append(draw.band(_MEAN_BAND))
     if infinite:
-        marks.append(triangle("mean infinite: not all trials stopped"))
-        dotted: Any = {"color": "0.3", "linestyle": ":", "lw": 1.0}
-        marks.append(empty_marker("median, where the mean is infinite", **dotted))
-    legend(figure, [*_methods(tasks), *marks])
+        marks.append(_mark("mean infinite: not all trials stopped", "^"))
+        marks.append(
+            _mark("median, where the mean is infinite", "o", linestyle=":", lw=1.0, **_EMPTY)
+        )
+    _legend(figure, tasks, marks)
     return figure
 
 
@@ -125,32 +112,29 @@ def accuracy(results: Results) -> Figure:
     Rows: the mean and the 95 % quantile, each with its 95 % interval, and the maximum.
     """
     tasks = by_task(results)
-    figure, panels = _panels(tasks, len(_RISKS), 3.3)
-    for column, runs in zip(panels.T, tasks, strict=True):
+    figure, columns = _panels(tasks, len(_RISKS), 3.3, log=True)
+    for column, runs in zip(columns, tasks, strict=True):
         seen = [alphas(runs)]
-        for axes in column:
-            parameter_scale(axes, seen[0], log=True)
         for rank, one in enumerate(runs):
-            risk = one.excess_risks()
+            risk = one.laws("excess_risk")
             seen.append(_draw_means(column[0], one, risk, one.style, rank))
             for axes, percent in zip(column[1:], (95, 100), strict=True):
-                value, low, high = quantiles(risk, percent)
+                value, low, high = draw.quantiles(risk, percent)
                 # Trials bound no maximum, and few trials no quantile as high as this.
                 low, high = np.where(np.isfinite(low) & np.isfinite(high), [low, high], np.nan)
-                draw_band(axes, one.alpha, low, high, one.style)
-                draw_curve(axes, one.alpha, value, one.style, rank, hollow=one.partly)
+                draw.draw_band(axes, one.alpha, low, high, one.style)
+                draw.draw_curve(axes, one.alpha, value, one.style, rank, hollow=one.stopped < 1)
                 seen.append(value)
         values = np.concatenate(seen)
         # An excess of nothing is stored as rounding errors, which would take most of the axis.
         limits = axis_limits([values[values > 1e-4 * seen[0].min()]])
-        column[0].set_title(title(runs), fontsize="medium")
         for axes, what in zip(column, _RISKS, strict=True):
             axes.plot(limits, limits, zorder=1, **_REFERENCE)
-            log_scale(axes, "y", limits)
-            axes.set(xlabel=_ALPHA, ylabel=what)
+            draw.log_scale(axes, "y", limits)
+            axes.set_ylabel(what)
             _say_if_none_stopped(axes, runs)
-    marks: list[Any] = [Line2D([], [], label="requested", **_REFERENCE), band("95 % intervals")]
-    legend(figure, [*_methods(tasks), *marks, *_partly(tasks)])
+    marks = [Line2D([], [], label="requested", **_REFERENCE), draw.band("95 % intervals")]
+    _legend(figure, tasks, [*marks, *_partly(tasks)])
     return figure
 
 
@@ -167,47 +151,42 @@ def privacy_split(results: Results) -> Figure:
         seen = []
         for one in runs:
             axes = panel.pop(one.method)
-            parameter_scale(axes, alphas(runs))
+            draw.parameter_scale(axes, alphas(runs))
             for rank, (variable, _, style) in enumerate(_PARTS):
-                samples = one.stopped(variable)
-                seen.append(_draw_means(axes, one, samples, style, rank))
+                seen.append(_draw_means(axes, one, one.laws(variable), style, rank))
             axes.set(xlabel=_ALPHA, ylabel=_MEAN_EPSILON)
             axes.set_title(f"{title([one])}\n{one.label}", fontsize="small")
             _say_if_none_stopped(axes, [one])
         for axes in panel.values():
             axes.set_axis_off()
         for axes in set(row) - set(panel.values()):
-            log_scale(axes, "y", axis_limits(seen))
-    lines = [method_line(style, label) for _, label, style in _PARTS]
-    legend(figure, [*lines, band(_MEAN_BAND), *_partly(tasks)])
+            draw.log_scale(axes, "y", axis_limits(seen))
+    lines = [_method(style, label) for _, label, style in _PARTS]
+    _legend(figure, [], [*lines, draw.band(_MEAN_BAND), *_partly(tasks)])
     return figure
 
 
 def norms(results: Results) -> Figure:
     """Mean l2 norm of the hypothesis over the trials that stopped, the optimum's, and the bound."""
     tasks = by_task(results)
-    figure, panels = _panels(tasks, 1, 4.6)
-    for axes, runs in zip(panels[0], tasks, strict=True):
-        parameter_scale(axes, alphas(runs))
+    figure, columns = _panels(tasks, 1, 4.6)
+    for (axes,), runs in zip(columns, tasks, strict=True):
         highest = [
-            np.nanmax([0.0, *_draw_means(axes, one, one.stopped("norm"), one.style, rank)])
+            np.nanmax([0.0, *_draw_means(axes, one, one.laws("norm"), one.style, rank)])
             for rank, one in enumerate(runs)
         ]
         for name, _, dash in _NORMS:
             for value in unique(facts[name] for one in runs for facts in one.facts):
                 axes.axhline(value, zorder=1, **{**_REFERENCE, "linestyle": dash})
                 highest.append(value)
-        axes.set(xlabel=_ALPHA, ylabel="mean l2 norm of the hypothesis")
-        axes.set_ylim(0.0, 1.08 * max(highest))
-        axes.grid(True, axis="y", color="0.85", linewidth=0.6)
-        axes.set_title(title(runs), fontsize="medium")
+        axes.set(ylabel="mean l2 norm of the hypothesis", ylim=(0.0, 1.08 * max(highest)))
+        draw.grid(axes, "y", below=False)
         _say_if_none_stopped(axes, runs)
     marks: list[Any] = [
         Line2D([], [], label=label, **{**_REFERENCE, "linestyle": dash})
         for _, label, dash in _NORMS
     ]
-    marks.append(band(_MEAN_BAND))
-    legend(figure, [*_methods(tasks), *marks, *_partly(tasks)])
+    _legend(figure, tasks, [*marks, draw.band(_MEAN_BAND), *_partly(tasks)])
     return figure
 
 
@@ -217,35 +196,41 @@ def cheapest(results: Results) -> Figure:
     With pointwise 95 % intervals from a bootstrap that resamples the same trials for both.
     """
     tasks = [runs for runs in by_task(results) if compared(runs)]
-    figure, panels = _panels(tasks, 1, 4.6)
+    figure, columns = _panels(tasks, 1, 4.6)
     out = set()
-    for axes, runs in zip(panels[0], tasks, strict=True):
-        parameter_scale(axes, alphas(runs))
+    for (axes,), runs in zip(columns, tasks, strict=True):
         out |= _draw_ratios(axes, runs)
-        axes.set(xlabel=_ALPHA, ylabel="median ε, ratio to noise reduction")
-        axes.set_title(title(runs), fontsize="medium")
+        axes.set_ylabel("median ε, ratio to noise reduction")
     marks: list[Any] = [Line2D([], [], label=words(BASE), **_REFERENCE)]
-    marks.append(band("95 % interval, paired bootstrap"))
+    marks.append(draw.band("95 % interval, paired bootstrap"))
     if np.inf in out:
-        marks.append(triangle("infinite: most trials did not stop"))
+        marks.append(_mark("infinite: most trials did not stop", "^"))
     if 0.0 in out:
-        marks.append(triangle("0: noise reduction's is infinite", above=False))
-    legend(figure, [*_methods(tasks, leave_out=BASE), *marks])
+        marks.append(_mark("0: noise reduction's is infinite", "v"))
+    _legend(figure, [[one for one in runs if one.method != BASE] for runs in tasks], marks)
     return figure
 
 
-def _panels(tasks: Sequence[Sequence[Runs]], rows: int, height: float) -> tuple[Figure, Any]:
-    """A column per task."""
-    return new_panels(max(6.4, 5.2 * len(tasks)), rows, len(tasks), height=height)
+def _panels(
+    tasks: Sequence[Sequence[Runs]], rows: int, height: float, *, log: bool = False
+) -> tuple[Figure, Any]:
+    """A column of panels for each task, with the scale and the words that all have."""
+    figure, panels = new_panels(max(6.4, 5.2 * len(tasks)), rows, len(tasks), height=height)
+    for column, runs in zip(panels.T, tasks, strict=True):
+        for axes in column:
+            draw.parameter_scale(axes, alphas(runs), log=log)
+            axes.set_xlabel(_ALPHA)
+        column[0].set_title(title(runs), fontsize="medium")
+    return figure, panels.T
 
 
 def _draw_means(
-    axes: Axes, one: Runs, samples: Sequence[Distribution], style: Style, rank: int
+    axes: Axes, one: Runs, laws: Sequence[Distribution], style: Style, rank: int
 ) -> np.ndarray:
     """Means with their band, empty markers where some trials did not stop; returns the means."""
-    mean, low, high = means(samples)
-    draw_band(axes, one.alpha, low, high, style)
-    draw_curve(axes, one.alpha, mean, style, rank, hollow=one.partly)
+    mean, low, high = draw.means(laws)
+    draw.draw_band(axes, one.alpha, low, high, style)
+    draw.draw_curve(axes, one.alpha, mean, style, rank, hollow=one.stopped < 1)
     return mean
 
 
@@ -254,27 +239,26 @@ def _draw_epsilons(axes: Axes, runs: Sequence[Runs], scale: Callable[..., Any]) 
 
     An infinite mean is returned as such, and drawn as a triangle.
     """
-    parameter_scale(axes, alphas(runs))
-    axes.set_xlabel(_ALPHA)
     seen, row = [], 0
     for _, alpha, epsilon, look in _closed_forms(runs):
         single = {"marker": "_", "markersize": 24, "markeredgewidth": 4} if alpha.size == 1 else {}
         axes.plot(alpha, scale(epsilon), **look, **single)
         seen.append(scale(epsilon))
     for rank, one in enumerate(runs):
-        epsilons = one.epsilons()
-        mean, low, high = means(epsilons)
+        mean, low, high = draw.means(one.epsilons())
         infinite = np.isinf(mean)
         shown = np.where(infinite, np.inf, scale(mean))
-        draw_band(axes, one.alpha, scale(low), scale(high), one.style)
-        draw_curve(axes, one.alpha, shown, one.style, rank, hollow=infinite)
+        draw.draw_band(axes, one.alpha, scale(low), scale(high), one.style)
+        draw.draw_curve(axes, one.alpha, shown, one.style, rank, hollow=infinite)
         # Medians go on to the next finite mean, so that the eye can follow.
-        median, _, _ = quantiles(epsilons, 50)
-        median = np.where(np.isfinite(median) & beside(infinite), scale(median), np.nan)
+        median, _, _ = draw.quantiles(one.epsilons(), 50)
+        padded = np.pad(infinite, 1)
+        near = padded[:-2] | infinite | padded[2:]
+        median = np.where(np.isfinite(median) & near, scale(median), np.nan)
         axes.plot(one.alpha, median, color=one.style.line, linestyle=":", lw=1.0, zorder=3)
         medians = np.where(infinite, median, np.nan)
-        draw_markers(axes, one.alpha, medians, one.style, rank, filled=False)
-        row = draw_infinite(axes, one.alpha[infinite], one.style, row)
+        draw.draw_markers(axes, one.alpha, medians, one.style, rank, filled=False)
+        row = draw.draw_infinite(axes, one.alpha[infinite], one.style, row)
         seen += [shown, median]
     return np.concatenate(seen)
 
@@ -289,13 +273,13 @@ def _draw_ratios(axes: Axes, runs: Sequence[Runs]) -> set[float]:
             continue
         alpha, (ratio, low, high) = found[one.method]
         low, high = np.maximum(low, limits[0] / 9), np.minimum(high, limits[1] * 9)
-        draw_band(axes, alpha, low, high, one.style)  # an infinite end leaves the panel
+        draw.draw_band(axes, alpha, low, high, one.style)  # an infinite end leaves the panel
         inside = np.where(ratio > 0, ratio, np.nan)
-        draw_curve(axes, alpha, inside, one.style, rank, hollow=np.zeros(ratio.size, bool))
-        top = draw_infinite(axes, alpha[np.isposinf(ratio)], one.style, top)
-        bottom = draw_infinite(axes, alpha[ratio == 0], one.style, bottom, above=False)
+        draw.draw_curve(axes, alpha, inside, one.style, rank, hollow=np.zeros(ratio.size, bool))
+        top = draw.draw_infinite(axes, alpha[np.isposinf(ratio)], one.style, top)
+        bottom = draw.draw_infinite(axes, alpha[ratio == 0], one.style, bottom, above=False)
     axes.axhline(1.0, zorder=1, **_REFERENCE)
-    log_scale(axes, "y", limits)
+    draw.log_scale(axes, "y", limits)
     seen = np.concatenate([values[0] for _, values in found.values()])
     if np.isnan(seen).all():
         say(axes, "all medians are infinite")
@@ -315,23 +299,30 @@ def _closed_forms(runs: Sequence[Runs]) -> list[tuple[str, np.ndarray, np.ndarra
     return found
 
 
-def _risk(epsilon: np.ndarray) -> np.ndarray:
-    """The factor by which a belief may grow; cut far outside the panel, before floats end."""
-    return np.exp(np.minimum(epsilon, 200.0))
-
-
 def _say_if_none_stopped(axes: Axes, runs: Sequence[Runs]) -> None:
-    if not any(one.any_stopped for one in runs):
+    if not any(one.stopped.any() for one in runs):
         say(axes, "no trial stopped")
 
 
-def _methods(tasks: Sequence[Sequence[Runs]], leave_out: str = "") -> list[Line2D]:
-    """What stands in the legend for the methods."""
-    lines = {one.method: method_line(one.style, one.label) for runs in tasks for one in runs}
-    return [line for name, line in lines.items() if name != leave_out]
+def _method(style: Style, label: str) -> Line2D:
+    """What stands in a legend for a curve."""
+    return draw.key(label, color=style.line, linestyle=style.dash, marker=style.marker, lw=1.6)
+
+
+def _mark(label: str, marker: str, **look: Any) -> Line2D:
+    """The same for a marker of any method, such as an empty one (`_EMPTY`)."""
+    return draw.key(label, color="0.3", marker=marker, **look)
 
 
 def _partly(tasks: Sequence[Sequence[Runs]]) -> list[Line2D]:
     """What explains empty markers, where there are some."""
-    some = any(one.partly.any() for runs in tasks for one in runs)
-    return [empty_marker("not all trials stopped; of those that did")] if some else []
+    some = any((one.stopped < 1).any() for runs in tasks for one in runs)
+    return [_mark("not all trials stopped; of those that did", "o", **_EMPTY)] if some else []
+
+
+def _legend(figure: Figure, tasks: Sequence[Sequence[Runs]], marks: Sequence[Any]) -> None:
+    """The methods of these tasks, and what else is drawn, as wide as the panels are."""
+    lines = {one.method: _method(one.style, one.label) for runs in tasks for one in runs}
+    width = figure.get_figwidth()
+    columns = 2 if width < 8 else 3 if width < 12 else 4
+    draw.legend(figure, [*lines.values(), *marks], columns, handlelength=3.4)

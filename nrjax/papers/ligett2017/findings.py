@@ -1,23 +1,16 @@
 """What a finished run of `ligett2017` shows: accuracy, costs, and which method is cheapest."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import numpy as np
-
+from nrjax.papers._shared import PaperReporting, grouped, paired, plain
 from nrjax.study import precision
-from nrjax.study.compare import interval_of
 from nrjax.study.intervals import binomial_interval
 from nrjax.study.report import Report, within
-from nrjax.study.results import Reporting, Results
+from nrjax.study.results import Results
 from nrjax.study.summary import strict
 from nrjax.types import Status
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _REFERENCE = "noise_reduction"
 """The method that the others are compared with; the first one where it is missing."""
@@ -37,253 +30,194 @@ _FEWEST_TRIALS = 6
 _PAPER_ALPHAS = (0.05, 0.075)
 """Goals at which the paper prints risk factors: 10.0 and 4.65, doubling 495 and 56.6 (ridge)."""
 
+Cases = Sequence[dict[str, Any]]
 
-class Findings(Reporting):
+
+class Findings(PaperReporting):
     """Accuracy, costs, and which method is cheapest."""
 
     case_facts = ("task", "method", "constants", "alpha", "data", "trials")
 
     def measure(self, results: Results, case: str) -> dict[str, Any]:
-        """What the summary of a case says besides its epsilons; see `measure`."""
-        return measure(results, case)
+        """What the summary of a case says besides its epsilons.
+
+        Means over the trials that stopped, null without any: epsilon of the test and of the
+        hypothesis, the hypothesis' norm and its excess risk, with the 95 % quantile and the
+        largest. `missed` is the share of all trials that stopped at an excess risk above alpha or
+        failed, with its exact interval, 95 %; a trial that exhausts its grid gives the optimum, and
+        misses nothing.
+        """
+        statuses, excess = results.statuses(case), results.law(case, "stopped_excess_risk")
+        assert statuses is not None
+        fine = statuses.get(Status.STOPPED, 0) + statuses.get(Status.EXHAUSTED, 0)
+        trials = sum(statuses.values())
+        missed = int(results.law(case, "shortfall").count_above(0)) + trials - fine
+        mean = {}
+        for name in ("test_epsilon", "mechanism_epsilon", "norm"):
+            law = results.distribution(case, f"stopped_{name}")
+            mean[name] = {"mean": None if law is None else strict(law.mean)}
+        return {
+            "test_epsilon": mean["test_epsilon"],
+            "hypothesis_epsilon": mean["mechanism_epsilon"],
+            "excess_risk": {
+                "mean": strict(excess.mean),
+                "q95": strict(excess.quantile(95)),
+                "max": strict(excess.quantile(100)),
+            },
+            "norm": mean["norm"],
+            "missed": {
+                "share": missed / trials,
+                "interval": list(binomial_interval(missed, trials)),
+            },
+        }
 
     def findings(self, results: Results) -> dict[str, Any]:
-        """Medians of the methods against each other."""
-        return {"comparisons": comparisons(results)}
+        """Median epsilons of the methods at one goal, with paired bootstrap intervals, 95 %.
+
+        Cases share their random numbers, so trials are resampled together. `difference` is the
+        second method's median minus the first's, null where infinite; `cheaper` is the method whose
+        median is lower, null where the interval has both signs or there are fewer than six trials.
+        Cases whose trials were not kept are not compared, as they cannot be paired.
+        """
+        found = []
+        for (task, alpha), here in grouped(results.cases.values(), "task", "alpha").items():
+            names = {case.attributes["method"]: case.name for case in here}
+            first = _REFERENCE if _REFERENCE in names else next(iter(names))
+            for second in names:
+                pair = None if second == first else paired(results, names[second], names[first])
+                if pair is None:
+                    continue
+                facts, lower = pair
+                decided = lower is not None and results.trials >= _FEWEST_TRIALS
+                found.append(
+                    {
+                        "task": task,
+                        "alpha": alpha,
+                        "methods": [first, second],
+                        **facts,
+                        "values": facts["values"][::-1],
+                        "cheaper": (second if lower else first) if decided else None,
+                    }
+                )
+        return {"comparisons": found}
 
     def report(self, results: Results, summary: Mapping[str, Any]) -> Report:
         """Median epsilon by goal and method, and what to make of it."""
-        return report(results, summary)
-
-    def figures(self, results: Results) -> Mapping[str, Callable[[Results], Figure]]:
-        """After those of the paper, and the price of each method beside noise reduction's."""
-        from nrjax.papers.ligett2017 import figures
-
-        return figures.figures(results)
-
-
-def measure(results: Results, name: str) -> dict[str, Any]:
-    """What the summary of a case says besides its epsilons.
-
-    Means over the trials that stopped, null without any: epsilon of the test and of the hypothesis,
-    the hypothesis' norm and its excess risk, with the 95 % quantile and the largest. `missed` is
-    the share of all trials that stopped at an excess risk above alpha or failed, with its exact
-    interval, 95 %; a trial that exhausts its grid gives the optimum, and misses nothing.
-    """
-    statuses, excess = results.statuses(name), results.law(name, "stopped_excess_risk")
-    assert statuses is not None
-    fine = statuses.get(Status.STOPPED, 0) + statuses.get(Status.EXHAUSTED, 0)
-    trials = sum(statuses.values())
-    missed = int(results.law(name, "shortfall").count_above(0)) + trials - fine
-
-    def mean(quantity: str) -> dict[str, float | None]:
-        found = results.distribution(name, f"stopped_{quantity}")
-        return {"mean": None if found is None else strict(found.mean)}
-
-    return {
-        "test_epsilon": mean("test_epsilon"),
-        "hypothesis_epsilon": mean("mechanism_epsilon"),
-        "excess_risk": {
-            "mean": strict(excess.mean),
-            "q95": strict(excess.quantile(95)),
-            "max": strict(excess.quantile(100)),
-        },
-        "norm": mean("norm"),
-        "missed": {"share": missed / trials, "interval": list(binomial_interval(missed, trials))},
-    }
+        cases = summary["cases"]
+        methods = list(dict.fromkeys(case["method"] for case in cases))
+        rows = []
+        for (task, alpha), here in grouped(cases, "task", "alpha").items():
+            medians = {case["method"]: _median(case) for case in here}
+            row = (medians[method] for method in methods)
+            rows.append((f"{task} {alpha:g}", *row, _cheapest(here)))
+        headings = ("task, alpha", *(_SHORT[method] for method in methods), "cheapest")
+        remarks = [
+            "NR: noise reduction (Laplace, AboveThreshold); BM: Brownian mechanism; AT, RAT: "
+            "AboveThreshold, ReducedAboveThreshold.",
+            "Per cent: how far the farther end of the median's exact 95 % interval is away.",
+            *precision.remarks(results),
+            *_promises(cases),
+            *_sources(cases),
+            *_accuracy(cases),
+            *_verdicts(summary["comparisons"]),
+            *_warnings(summary["settings"]),
+        ]
+        title = f"{summary['study']}: median total ex-post epsilon, over all trials"
+        return Report(title, headings, tuple(rows), tuple(remarks))
 
 
-def comparisons(results: Results) -> list[dict[str, Any]]:
-    """Median epsilons of the methods at one goal, with paired bootstrap intervals, 95 %.
-
-    Cases share their random numbers, so trials are resampled together. `difference` is the second
-    method's median minus the first's, null where infinite; `cheaper` is the method whose median is
-    lower, null where the interval has both signs or there are fewer than six trials. Cases whose
-    trials were not kept are not compared, as they cannot be paired.
-    """
-    kept = {name for name in results if results.resampled(name) is not None}
-    goals: dict[tuple[str, float], dict[str, str]] = {}
-    for name, case in results.cases.items():
-        facts = case.attributes
-        goals.setdefault((facts["task"], facts["alpha"]), {})[facts["method"]] = name
-    found = []
-    for (task, alpha), cases in goals.items():
-        reference = _REFERENCE if _REFERENCE in cases else next(iter(cases))
-        for method, name in cases.items():
-            pair = cases[reference], name
-            if method == reference or not set(pair) <= kept:
-                continue
-            values = [results.law(one, "stopping_epsilon").quantile(50) for one in pair]
-            enough = results.trials >= _FEWEST_TRIALS
-            with np.errstate(invalid="ignore"):  # infinite medians have no difference
-                difference = float(np.subtract(values[1], values[0]))
-            span = interval_of(results, pair[1], pair[0])
-            found.append(
-                {
-                    "task": task,
-                    "alpha": alpha,
-                    "methods": [reference, method],
-                    "values": strict(values),
-                    "difference": strict(difference),
-                    "interval": strict(span),
-                    "cheaper": _cheaper(span if enough else None, reference, method),
-                }
-            )
-    return found
-
-
-def _cheaper(span: tuple[float, float] | None, first: str, second: str) -> str | None:
-    if span is None or span[0] <= 0 <= span[1]:
-        return None
-    return second if span[1] < 0 else first
-
-
-def report(results: Results, summary: Mapping[str, Any]) -> Report:
-    """Median epsilon by goal and method, and what to make of it."""
-    cases = summary["cases"]
-    methods = list(dict.fromkeys(case["method"] for case in cases))
-    goals: dict[tuple[str, float], dict[str, Any]] = {}
-    for case in cases:
-        goals.setdefault((case["task"], case["alpha"]), {})[case["method"]] = case
-    rows = []
-    for (task, alpha), here in goals.items():
-        medians = [_median(here[method]) for method in methods]
-        rows.append((f"{task} {alpha:g}", *medians, _cheapest(here)))
-    headings = ("task, alpha", *(_SHORT[method] for method in methods), "cheapest")
-    remarks = [
-        "NR: noise reduction (Laplace, AboveThreshold); BM: Brownian mechanism; AT, RAT: "
-        "AboveThreshold, ReducedAboveThreshold.",
-        "Per cent: how far the farther end of the median's exact 95 % interval is away.",
-        *precision.remarks(results),
-        *_promises(cases),
-        *_sources(cases),
-        *_risk_factors(goals),
-        *_accuracy(cases),
-        *_unstopped(cases),
-        *_verdicts(summary["comparisons"]),
-        *_warnings(summary),
-    ]
-    title = f"{summary['study']}: median total ex-post epsilon, over all trials"
-    return Report(title, headings, tuple(rows), tuple(remarks))
+def _epsilon(case: Mapping[str, Any], name: str) -> float | None:
+    """None where it is infinite; without any, nothing was released, hence nothing reached."""
+    return None if case["epsilon"] is None else case["epsilon"][name]
 
 
 def _median(case: Mapping[str, Any]) -> str:
-    if case["epsilon"] is None:  # nothing was released, hence nothing reached
-        return "inf"
-    return within(case["epsilon"]["q50"], case["epsilon_interval"]["q50"])
+    median = _epsilon(case, "q50")
+    return "inf" if median is None else within(median, case["epsilon_interval"]["q50"])
 
 
-def _promises(cases: list[dict[str, Any]]) -> list[str]:
+def _cheapest(cases: Cases) -> str:
+    medians = {case["method"]: _epsilon(case, "q50") for case in cases}
+    finite = {method: median for method, median in medians.items() if median is not None}
+    return _SHORT[min(finite, key=lambda method: finite[method])] if finite else "none"
+
+
+def _promises(cases: Cases) -> list[str]:
     """Where methods promise less than noise reduction does, which is no reason to be cheaper."""
-    lines = []
-    deltas = {case["delta"] for case in cases} - {0.0}
-    if deltas:
-        (delta,) = deltas
-        lines.append(
-            f"BM's epsilon may be exceeded with probability delta = {delta:g}; the others' is pure."
-        )
+    lines = [
+        f"BM's epsilon may be exceeded with probability delta = {delta:g}; the others' is pure."
+        for delta in {case["delta"] for case in cases} - {0.0}
+    ]
     if len({case["method"] == "theory" for case in cases}) == 2:
         lines.append("The theory's promise is for the mean excess risk; the others' for each run.")
     return lines
 
 
-def _cheapest(cases: Mapping[str, Any]) -> str:
-    finite = {
-        method: case["epsilon"]["q50"]
-        for method, case in cases.items()
-        if case["epsilon"] is not None and case["epsilon"]["q50"] is not None
-    }
-    return _SHORT[min(finite, key=lambda method: finite[method])] if finite else "none"
-
-
-def _sources(cases: list[dict[str, Any]]) -> list[str]:
-    """What was learnt from which data."""
-    tasks = {(case["task"], case["data"]): case for case in cases}
-    return [
+def _sources(cases: Cases) -> list[str]:
+    """What was learnt from which data; and exp(mean epsilon), where the paper prints it."""
+    lines = [
         f"{task} on {data}: {case['rows']:,} rows, {case['dimension']} features, by "
         f"{case['perturbation']} perturbation, lambda {case['regularisation']:g}; optimum "
         f"{case['optimum']:.6g} (gradient norm {case['gradient_norm']:.1g})"
-        for (task, data), case in tasks.items()
+        for (task, data), (*_, case) in grouped(cases, "task", "data").items()
     ]
-
-
-def _risk_factors(goals: Mapping[tuple[str, float], Mapping[str, Any]]) -> list[str]:
-    """The risk factor exp(mean epsilon), where the paper prints it."""
-    lines = []
-    for (task, alpha), here in goals.items():
-        if alpha not in _PAPER_ALPHAS:
-            continue
-        factors = [
-            f"{method.replace('_', ' ')} {_exponential(case['epsilon']['mean'])}"
-            for method, case in here.items()
-        ]
-        lines.append(
-            f"Risk factor exp(mean epsilon), {task}, alpha {alpha:g}: {', '.join(factors)}"
-        )
+    for (task, alpha), here in grouped(cases, "task", "alpha").items():
+        if alpha in _PAPER_ALPHAS:
+            factors = [f"{plain(case['method'])} {_risk_factor(case)}" for case in here]
+            risk = f"Risk factor exp(mean epsilon), {task}, alpha {alpha:g}"
+            lines.append(f"{risk}: {', '.join(factors)}")
     return lines
 
 
-def _exponential(value: float | None) -> str:
-    return "inf" if value is None or value > 700 else f"{math.exp(value):.4g}"
+def _risk_factor(case: Mapping[str, Any]) -> str:
+    mean = _epsilon(case, "mean")
+    return "inf" if mean is None or mean > 700 else f"{math.exp(mean):.4g}"
 
 
-def _accuracy(cases: list[dict[str, Any]]) -> list[str]:
+def _accuracy(cases: Cases) -> list[str]:
     """Whether the promise holds: excess risk above alpha in at most a share gamma of the trials."""
-    promised = [case for case in cases if case["method"] != "theory"]
-    if not promised:
-        return []
-    gamma, most = promised[0]["gamma"], max(case["missed"]["share"] for case in promised)
-    share = f"at most {most:.2%} of a case's trials; {100 * gamma:g}% are allowed"
-    lines = [f"Excess risk above alpha in {share}."]
-    broken = [case for case in promised if case["missed"]["interval"][0] > gamma]
-    lines += [
-        f"Warning: {case['task']} {case['method'].replace('_', ' ')} at alpha {case['alpha']:g} "
-        f"missed its goal in {case['missed']['share']:.1%} of the trials."
-        for case in broken
-    ]
-    return lines
-
-
-def _unstopped(cases: list[dict[str, Any]]) -> list[str]:
-    """Trials that ended without a yes cost infinitely much."""
-    some = [case for case in cases if case["stopped"] < 1]
     lines = []
-    for task, method in dict.fromkeys((case["task"], case["method"]) for case in some):
-        here = [case for case in some if (case["task"], case["method"]) == (task, method)]
+    promised = [case for case in cases if case["method"] != "theory"]
+    if promised:
+        gamma, most = promised[0]["gamma"], max(case["missed"]["share"] for case in promised)
+        share = f"at most {most:.2%} of a case's trials; {100 * gamma:g}% are allowed"
+        lines.append(f"Excess risk above alpha in {share}.")
+        lines += [
+            f"Warning: {case['task']} {plain(case['method'])} at alpha {case['alpha']:g} missed "
+            f"its goal in {case['missed']['share']:.1%} of the trials."
+            for case in promised
+            if case["missed"]["interval"][0] > gamma
+        ]
+    some = [case for case in cases if case["stopped"] < 1]
+    for (task, method), here in grouped(some, "task", "method").items():
         worst = min(here, key=lambda case: case["stopped"])
         lines.append(
-            f"{task} {method.replace('_', ' ')}: not all trials stopped at {len(here)} of the "
-            f"goals, at worst {worst['stopped']:.1%} at alpha {worst['alpha']:g}; the others count "
-            "as infinite."
+            f"{task} {plain(method)}: not all trials stopped at {len(here)} of the goals, at worst "
+            f"{worst['stopped']:.1%} at alpha {worst['alpha']:g}; the others count as infinite."
         )
     return lines
 
 
-def _verdicts(found: list[dict[str, Any]]) -> list[str]:
+def _verdicts(found: Cases) -> list[str]:
     """Per task and pair of methods: at how many goals which is cheaper."""
     lines = []
-    for task, first, second in dict.fromkeys((one["task"], *one["methods"]) for one in found):
-        here = [one for one in found if (one["task"], *one["methods"]) == (task, first, second)]
+    named = [{**one, "first": one["methods"][0], "second": one["methods"][1]} for one in found]
+    for (task, first, second), here in grouped(named, "task", "first", "second").items():
         wins = {name: sum(one["cheaper"] == name for one in here) for name in (first, second)}
         ratios = [one["values"][1] / one["values"][0] for one in here if None not in one["values"]]
         size = ""
         if ratios:
-            ends = (
-                f"{min(ratios):.3g}"
-                if len(ratios) == 1
-                else f"{min(ratios):.3g} to {max(ratios):.3g}"
-            )
-            size = f"; its median is {ends} times the other's"
+            most = f" to {max(ratios):.3g}" if len(ratios) > 1 else ""
+            size = f"; its median is {min(ratios):.3g}{most} times the other's"
         lines.append(
-            f"{task}: {second.replace('_', ' ')} is cheaper than {first.replace('_', ' ')} at "
-            f"{wins[second]} of {len(here)} goals, dearer at {wins[first]} (paired intervals, 95 %)"
-            f"{size}."
+            f"{task}: {plain(second)} is cheaper than {plain(first)} at {wins[second]} of "
+            f"{len(here)} goals, dearer at {wins[first]} (paired intervals, 95 %){size}."
         )
     return lines
 
 
-def _warnings(summary: Mapping[str, Any]) -> list[str]:
-    constants, methods = summary["settings"]["constants"], summary["settings"]["method"]
+def _warnings(settings: Mapping[str, Any]) -> list[str]:
+    constants, methods = settings["constants"], settings["method"]
     lines = []
     if constants != "tight" and "brownian_reduced" in methods and len(methods) > 1:
         lines.append(
@@ -291,11 +225,10 @@ def _warnings(summary: Mapping[str, Any]) -> list[str]:
             "Whitehouse 2022, the other tests what Ligett 2017 gives them. With --constants tight "
             "the methods have more nearly the same means."
         )
-    if constants != "code":
-        return lines
-    return [
-        *lines,
-        "Warning: with the constants of the published code epsilon is what that program states, "
-        "not a guarantee: its logistic sensitivity is half of the excess risk's, and its ridge "
-        "risk is not the one whose minimiser it compares with.",
-    ]
+    if constants == "code":
+        lines.append(
+            "Warning: with the constants of the published code epsilon is what that program "
+            "states, not a guarantee: its logistic sensitivity is half of the excess risk's, and "
+            "its ridge risk is not the one whose minimiser it compares with."
+        )
+    return lines

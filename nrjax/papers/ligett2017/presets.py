@@ -74,31 +74,29 @@ def ball_of(name: Name) -> Ball:
 
 def query_sensitivity(name: Name, problem: Problem) -> float:
     """Delta of the excess risk; what each preset takes for it."""
-    if problem.task == "ridge":
-        excess = _excess_risk(sensitivity.squared_loss(problem.rows, problem.radius), 0.5)
-        # Its data term is a quarter of the mean squared error, not half.
-        return excess / 2 if name == "code" else excess
-    if name == "code":
+    if problem.task == "logistic" and name == "code":
         return math.log1p(math.exp(problem.radius)) / problem.rows
-    return _excess_risk(sensitivity.logistic_loss(problem.rows, problem.radius), math.log(2))
-
-
-def _excess_risk(moved: float, risk: float) -> float:
-    return sensitivity.excess_risk(sensitivity.evaluated(moved, risk))
+    if problem.task == "logistic":
+        moved, risk = sensitivity.logistic_loss(problem.rows, problem.radius), math.log(2)
+    else:
+        moved, risk = sensitivity.squared_loss(problem.rows, problem.radius), 0.5
+    excess = sensitivity.excess_risk(sensitivity.evaluated(moved, risk))
+    # The code's data term of ridge is a quarter of the mean squared error, not half.
+    return excess / 2 if name == "code" else excess
 
 
 def theory_epsilon(name: Name, problem: Problem, alpha: float) -> float:
     """The epsilon at which one release is good enough by the utility theorem."""
     public = (alpha, problem.rows, problem.dimension, problem.regularisation)
     constants = "tight" if name == "tight" else "paper"
+    if problem.task == "logistic" and name == "code":  # without the theorem's second term
+        scale = problem.rows * problem.regularisation * alpha
+        return 2 * math.sqrt(2) * problem.dimension / scale
     if problem.task == "logistic":
-        if name == "code":  # without the theorem's second term
-            scale = problem.rows * problem.regularisation * alpha
-            return 2 * math.sqrt(2) * problem.dimension / scale
         return float(theory.output_logistic_epsilon(*public))
-    if problem.perturbation == "covariance":
-        return float(theory.covariance_epsilon(*public, constants=constants, ball=problem.ball))
-    return float(theory.output_ridge_epsilon(*public, constants=constants, ball=problem.ball))
+    covariance = problem.perturbation == "covariance"
+    theorem = theory.covariance_epsilon if covariance else theory.output_ridge_epsilon
+    return float(theorem(*public, constants=constants, ball=problem.ball))
 
 
 def levels(name: Name, problem: Problem, alpha: float, count: int) -> np.ndarray:
@@ -179,9 +177,6 @@ def _shortfall(name: Name):
 
 def _range(name: Name, problem: Problem, alpha: float) -> tuple[float, float]:
     low, high = 1 / problem.rows, HIGHEST * theory_epsilon(name, problem, alpha)
-    right = (
-        f"such that {HIGHEST:g} times the theory's epsilon, {high:.4g}, is above 1/n = {low:.4g}: "
-        "lower"
-    )
-    check(high > low, "alpha", alpha, right)
+    right = f"such that {HIGHEST:g} times the theory's epsilon, {high:.4g}, is above 1/n"
+    check(high > low, "alpha", alpha, f"{right} = {low:.4g}: lower")
     return low, high

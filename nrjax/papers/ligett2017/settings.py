@@ -2,23 +2,15 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
-import numpy as np
-
-from nrjax._numerics import check
+from nrjax.papers._shared import check_per_task, check_settings
 from nrjax.papers.ligett2017.presets import Name, Perturbation
 
 Method = Literal[
     "noise_reduction", "doubling", "theory", "brownian_above_threshold", "brownian_reduced"
 ]
-METHODS: tuple[Method, ...] = (
-    "noise_reduction",
-    "doubling",
-    "theory",
-    "brownian_above_threshold",
-    "brownian_reduced",
-)
+METHODS: tuple[Method, ...] = get_args(Method)
 _ALPHAS = tuple(round(0.005 * number, 3) for number in range(1, 41))
 
 
@@ -73,26 +65,12 @@ class Settings:
     """Independent trials of each case."""
 
     def __post_init__(self):
-        for name in ("task", "method", "alpha", "data"):
-            values = getattr(self, name)
-            check(len(values) >= 1, name, values, "at least one value")
-            if name != "data":
-                check(len(set(values)) == len(values), name, values, "without repetition")
-        check(
-            len(self.data) in (1, len(self.task)),
-            "data",
-            self.data,
-            f"one value, or one for each of the tasks {self.task}",
+        check_settings(
+            self,
+            several=("task", "method", "alpha", "data"),
+            distinct=("task", "method", "alpha"),
+            least={"levels": 2, "copies": 1, "rows": 1},
+            positive=("alpha", "regularisation", "tight_at"),
+            shares=("delta", "gamma"),
         )
-        for alpha in self.alpha:
-            check(np.isfinite(alpha) and alpha > 0, "alpha", alpha, "positive and finite")
-        for name, least in (("levels", 2), ("copies", 1)):
-            check(getattr(self, name) >= least, name, getattr(self, name), f"at least {least}")
-        check(self.rows is None or self.rows >= 1, "rows", self.rows, "at least 1")
-        for name in ("delta", "gamma"):
-            number = getattr(self, name)
-            check(0 < number < 1, name, number, "strictly between 0 and 1")
-        for name in ("regularisation", "tight_at"):
-            number = getattr(self, name)
-            ok = number is None or (np.isfinite(number) and number > 0)
-            check(ok, name, number, "positive and finite")
+        check_per_task(self, "data")

@@ -10,12 +10,11 @@ from nrjax.papers.rogers2023.findings import Findings
 from nrjax.papers.rogers2023.settings import Settings
 from nrjax.study.study import Study
 
-__all__ = ["NAME", "Settings", "cases", "reporting", "study"]
+__all__ = ["Settings", "cases", "reporting", "study"]
 
 NAME = "rogers2023"
 
 reporting = Findings()
-"""What tells of the results."""
 
 
 def study(settings: Settings) -> Study:

@@ -1,6 +1,7 @@
 """The cases of `rogers2023`, built from its settings: counts, filters, sessions."""
 
 import functools
+import itertools
 import math
 import re
 from collections.abc import Iterator
@@ -11,21 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+import nrjax
 from nrjax._numerics import check
-from nrjax.composition import (
-    BrownianReduction,
-    GaussianFilter,
-    LaplaceReduction,
-    RenyiFilter,
-    UnifiedFilter,
-)
+from nrjax.composition import BrownianReduction, LaplaceReduction
 from nrjax.composition._ledger import Ledger
 from nrjax.composition.conversions import zcdp_for
 from nrjax.counts import CountRelease, ExponentialMechanism, RelativeError
 from nrjax.datasets import Counts, load_counts, zipf_counts, zipf_law
 from nrjax.papers.rogers2023.settings import SAMPLES, Defaults, Settings
-from nrjax.simulation.bins import LogBins
-from nrjax.study.case import Case, Quantity, whole_numbers
+from nrjax.study.folds import whole_numbers
 
 MARKS = 100
 """Shares of the budget at which results are counted."""
@@ -40,19 +35,19 @@ def precision(session: Any) -> Array:
     return jnp.where(session.returned > 0, share, 1.0)
 
 
-def _quantities(items: int, levels: int, currency: str) -> dict[str, Quantity]:
+def _quantities(items: int, levels: int, currency: str) -> dict[str, nrjax.Quantity]:
     """What is kept of a session over so many items, each tried at most once."""
-    counted = Quantity(bins=whole_numbers(items))
+    counted = nrjax.Quantity(bins=whole_numbers(items))
     return {
         "returned": counted,
         "precise": counted,
         "attempted": counted,
         # A release that fails may go through levels without end; most end long before.
-        "steps": Quantity(bins=whole_numbers(items * levels)),
-        "spent": Quantity(bins=LogBins.covering(2.0**-20, 2.0**20, 7), units=currency),
-        "returned_by": Quantity(bins=whole_numbers(items), dims=("mark",)),
-        "precise_by": Quantity(bins=None, dims=("mark",)),
-        "precision": Quantity(precision, LogBins.covering(2.0**-12, 1.0, 7)),
+        "steps": nrjax.Quantity(bins=whole_numbers(items * levels)),
+        "spent": nrjax.Quantity(bins=nrjax.LogBins.covering(2.0**-20, 2.0**20, 7), units=currency),
+        "returned_by": nrjax.Quantity(bins=whole_numbers(items), dims=("mark",)),
+        "precise_by": nrjax.Quantity(bins=None, dims=("mark",)),
+        "precision": nrjax.Quantity(precision, nrjax.LogBins.covering(2.0**-12, 1.0, 7)),
     }
 
 
@@ -63,17 +58,14 @@ def _name(data: str) -> str:
 
 def _load(settings: Settings, data: str) -> Iterator[tuple[Counts, int | None]]:
     """The counts, and the sizes of the samples where they are drawn."""
-    top = settings.for_data(data).top
     if data == "zipf":
         for samples in settings.samples or SAMPLES:
-            counts = zipf_counts(samples, settings.seed)
-            yield counts if top is None else counts.largest(top), samples
+            yield zipf_counts(samples, settings.seed), samples
     else:
         known = data in ("flights", "reddit") or Path(data).suffix.lower() == ".csv"
         right = "zipf, flights, reddit, or the path of a .csv file with the header item,count"
         check(known, "data", data, right)
-        counts = load_counts(data, settings.data_dir)
-        yield counts if top is None else counts.largest(top), None
+        yield load_counts(data, settings.data_dir), None
 
 
 def _first_round(method: str, squared: float) -> BrownianReduction | LaplaceReduction:
@@ -90,15 +82,15 @@ def _filter(
     """The filter of the whole session; `parts` are its exponential mechanism and its items."""
     budget = chosen.epsilon, chosen.delta
     if name == "unified":
-        return UnifiedFilter(*budget)
+        return nrjax.UnifiedFilter(*budget)
     if name == "gaussian":
-        return GaussianFilter(*budget)
+        return nrjax.GaussianFilter(*budget)
     if order is not None:
-        return RenyiFilter(order, *budget)
+        return nrjax.RenyiFilter(order, *budget)
     # The order must not be chosen by the counts: as if all items had an equal share.
     selection, items = parts
     share = 2 * zcdp_for(*budget) / items
-    return RenyiFilter.tuned(*budget, (selection.request, _first_round(method, share)))
+    return nrjax.RenyiFilter.tuned(*budget, (selection.request, _first_round(method, share)))
 
 
 def _case(
@@ -109,11 +101,10 @@ def _case(
     filter_name: str,
     chosen: Defaults,
     smallest: float,
-) -> tuple[str, Case]:
-    selection = ExponentialMechanism(
-        chosen.selection, monotone=settings.neighbour == "add_or_remove"
-    )
-    items = len(counts.items)
+) -> nrjax.Case:
+    add_or_remove = settings.neighbour == "add_or_remove"
+    selection = ExponentialMechanism(chosen.selection, monotone=add_or_remove)
+    items, currency = len(counts.items), CURRENCIES[filter_name]
     guard: Any = _filter(filter_name, method, chosen, settings.order, (selection, items))
     first = (selection.request, _first_round(method, smallest))
     right = (
@@ -122,64 +113,36 @@ def _case(
         f"{smallest:g}; a larger epsilon would do, too)"
     )
     check(bool(guard.admits(guard.init(), first)), "selection", chosen.selection, right)
-    release = CountRelease(
-        counts.counts,
-        selection,
-        RelativeError(chosen.alpha),
-        guard,
-        smallest,
-        method,
-        settings.levels,
-        MARKS,
-    )
-    dataset = "-".join([_name(counts.name), *([] if samples is None else [str(samples)])])
+    wanted, levels = RelativeError(chosen.alpha), settings.levels
+    release = CountRelease(counts.counts, selection, wanted, guard, smallest, method, levels, MARKS)
+    size = [] if samples is None else [str(samples)]
     labels = {
         "data": counts.name,
         "samples": samples,
         "method": method,
         "filter": filter_name,
-        "alpha": chosen.alpha,
-        "epsilon": chosen.epsilon,
-        "delta": chosen.delta,
-        "selection": chosen.selection,
+        **{name: getattr(chosen, name) for name in ("alpha", "epsilon", "delta", "selection")},
         "neighbour": settings.neighbour,
         "smallest": smallest,
-        "levels": settings.levels,
+        "levels": levels,
         "order": float(np.asarray(guard.order)) if filter_name == "renyi" else None,
         "budget": float(np.asarray(guard.budget)),
-        "currency": CURRENCIES[filter_name],
+        "currency": currency,
         "items": items,
         "total": int(counts.counts.sum()),
         "unit": counts.unit,
-        "dataset": dataset,
+        "dataset": "-".join([_name(counts.name), *size]),
     }
-    name = f"{dataset}-{method}-{filter_name}"
-    if len(chosen.smallest) > 1:
-        name += f"-{smallest:g}"
-    currency = CURRENCIES[filter_name]
     marks = [mark / MARKS for mark in range(1, MARKS + 1)]
-    return name, Case(
+    return nrjax.Case(
         trial=release,
         labels=labels,
-        quantities=_quantities(items, settings.levels, currency),
+        quantities=_quantities(items, levels, currency),
         coordinates={"share": ("mark", marks)},
     )
 
 
-def _all(settings: Settings) -> Iterator[tuple[str, Case, Counts]]:
-    for data in settings.data:
-        chosen = settings.for_data(data)
-        for counts, samples in _load(settings, data):
-            for smallest in chosen.smallest:
-                for filter_name in settings.filter:
-                    for method in settings.method:
-                        case = _case(
-                            settings, counts, samples, method, filter_name, chosen, smallest
-                        )
-                        yield *case, counts
-
-
-def cases(settings: Settings) -> tuple[dict[str, Case], dict[str, Any]]:
+def cases(settings: Settings) -> tuple[dict[str, nrjax.Case], dict[str, Any]]:
     """Load or draw the counts and build every case, by name; and what else the store should hold.
 
     That is the counts, by data set, with what the Zipf law expects.
@@ -191,14 +154,21 @@ def cases(settings: Settings) -> tuple[dict[str, Case], dict[str, Any]]:
     names = [_name(data) for data in settings.data]
     check(len(set(names)) == len(names), "data", settings.data, "files of different names")
     found, known = {}, {}
-    for name, case, counts in _all(settings):
-        found[name] = case
-        labels, expected = case.labels, None
-        if labels["data"] == "zipf":
-            places = np.array([int(item) - 1 for item in counts.items])
-            expected = (labels["samples"] * zipf_law()[places]).tolist()
-        known[labels["dataset"]] = {
-            "counts": counts.counts.astype(np.int64).tolist(),
-            "expected": expected,
-        }
+    for data in settings.data:
+        chosen = settings.for_data(data)
+        for counts, samples in _load(settings, data):
+            if chosen.top is not None:
+                counts = counts.largest(chosen.top)
+            expected = None
+            if samples is not None:
+                expected = (samples * zipf_law()[[int(item) - 1 for item in counts.items]]).tolist()
+            for smallest, guard, method in itertools.product(
+                chosen.smallest, settings.filter, settings.method
+            ):
+                case = _case(settings, counts, samples, method, guard, chosen, smallest)
+                dataset = case.labels["dataset"]
+                begin = f"-{smallest:g}" if len(chosen.smallest) > 1 else ""
+                found[f"{dataset}-{method}-{guard}{begin}"] = case
+                held = counts.counts.astype(np.int64).tolist()
+                known[dataset] = {"counts": held, "expected": expected}
     return found, {"counts": known}

@@ -1,6 +1,6 @@
 """Figures of `rogers2023`: the counts, results returned and their precision, and the budget."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,15 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from nrjax.papers.rogers2023.findings import groups, label
-from nrjax.study.drawing import (
-    STYLES,
-    Style,
-    mechanism_styles,
-    new_panels,
-    unique,
-    words,
-)
+from nrjax.papers._drawing import grid, key, legend
+from nrjax.papers._shared import grouped
+from nrjax.papers.rogers2023.findings import GROUP, label
+from nrjax.study.drawing import STYLES, Style, mechanism_styles, new_panels, unique, words
 from nrjax.study.layout import Case
 from nrjax.study.results import Results
 
@@ -34,6 +29,8 @@ _LONGEST = 20
 _BAND = (5, 95)
 """Per cent of the trials between the ends of a band."""
 
+Groups = Sequence[Sequence[Case]]
+
 
 class _Look(NamedTuple):
     """How a method under a filter is drawn."""
@@ -44,31 +41,30 @@ class _Look(NamedTuple):
 
     @property
     def marker(self) -> dict[str, Any]:
-        return {
-            "color": self.style.line,
-            "marker": self.style.marker,
-            "fillstyle": self.fill,
-            "markerfacecoloralt": "white",
-            "markersize": 5,
-        }
+        own = {"color": self.style.line, "marker": self.style.marker, "fillstyle": self.fill}
+        return {**own, "markerfacecoloralt": "white", "markersize": 5}
+
+
+def figures(results: Results) -> dict[str, Callable[[Results], Figure]]:
+    """What draws the figures of a run, by name."""
+    del results
+    return {"counts": counts, "returned": returned, "budget": budget}
 
 
 def counts(results: Results) -> Figure:
     """The counts by rank, a panel for each data; lines are what the Zipf law expects."""
     facts = {case.attributes["dataset"]: case.attributes for case in results.cases.values()}
-    names = unique(one["data"] for one in facts.values())
-    columns = min(len(names), _COLUMNS)
-    figure, panels = new_panels(1.0 + 4.6 * columns, -(-len(names) // columns), columns)
-    for axes, name in _panels(panels, names):
-        here = [one for one in facts.values() if one["data"] == name]
+    found = grouped(facts.values(), "data")
+    figure, panels = _panels(found, 1.0, 4.6, 3.8)
+    for axes, ((name,), here) in zip(panels.flat, found.items(), strict=False):
         for number, one in enumerate(here):
-            _draw_counts(axes, one, results.store.settings["counts"][one["dataset"]], number)
+            held = results.store.settings["counts"][one["dataset"]]
+            _draw_counts(axes, one, held, STYLES[number % len(STYLES)])
         axes.set(xscale="log", yscale="log", ylabel=f"{here[0]['unit']} of an item")
         axes.set_title(f"{name}: {here[0]['items']:,} items", fontsize="medium")
         law = here[0]["samples"] is not None
         axes.set_xlabel("element, by falling probability" if law else "rank")
-        axes.grid(True, color="0.85", linewidth=0.6)
-        axes.set_axisbelow(True)
+        grid(axes)
         if law:
             axes.plot([], [], color="black", linewidth=0.9, label="expected by the law")
         axes.legend(fontsize="small", loc="lower left")
@@ -76,40 +72,26 @@ def counts(results: Results) -> Figure:
 
 
 def _draw_counts(
-    axes: Axes, facts: Mapping[str, Any], held: Mapping[str, Any], number: int
+    axes: Axes, facts: Mapping[str, Any], held: Mapping[str, Any], style: Style
 ) -> None:
     """Points for the counts; in the order of the law, or falling."""
     values = np.array(held["counts"], float)
-    if held["expected"] is None:
-        values = np.sort(values)[::-1]
-    else:
-        order = np.argsort(-np.array(held["expected"]), kind="stable")
-        values = values[order]
+    law = held["expected"] is not None
+    values = values[np.argsort(-np.array(held["expected"] if law else values), kind="stable")]
     rank = np.arange(1, values.size + 1)
     seen = values > 0  # the axis is logarithmic
     missing = int(values.size - seen.sum())
     note = f", {missing} of count 0 not shown" if missing else ""
-    style, law = STYLES[number % len(STYLES)], facts["samples"] is not None
-    axes.plot(
-        rank[seen],
-        values[seen],
-        color=style.line,
-        marker=style.marker,
-        linestyle="",
-        markersize=3,
-        markeredgewidth=0.6,
-        fillstyle="none",
-        label=(f"{facts['total']:,} samples" if law else f"{facts['total']:,} in all") + note,
-    )
-    if held["expected"] is not None:
-        expected = np.sort(held["expected"])[::-1]
-        axes.plot(rank, expected, color="black", linewidth=0.9)
+    total = f"{facts['total']:,} {'samples' if law else 'in all'}{note}"
+    look: Any = {"color": style.line, "marker": style.marker, "fillstyle": "none", "label": total}
+    axes.plot(rank[seen], values[seen], linestyle="", markersize=3, markeredgewidth=0.6, **look)
+    if law:
+        axes.plot(rank, np.sort(held["expected"])[::-1], color="black", linewidth=0.9)
 
 
 def returned(results: Results) -> Figure:
     """Results returned and precision: mean with its interval, standard deviation of the trials."""
-    looks = _looks(results)
-    found = groups(results)
+    looks, found = _looks(results), _groups(results)
     ticks = _ticks(found)
     longest = max(len(line) for tick in ticks for line in tick.split("\n"))
     each = max(0.4 + 0.2 * len(looks), 0.2 + 0.09 * longest)
@@ -120,26 +102,17 @@ def returned(results: Results) -> Figure:
         for case in here:
             number = names.index(_kind(case))
             x = place + apart * (number - (len(names) - 1) / 2)
-            many, good = (results.law(case.name, one) for one in ("returned", "precision"))
-            for axes, values in ((above, many), (below, good)):
-                look = looks[_kind(case)]
-                axes.errorbar(
-                    [x],
-                    [values.mean],
-                    yerr=[values.std],
-                    capsize=3,
-                    elinewidth=1.2,
-                    linestyle="",
-                    **look.marker,
-                )
+            look: Any = {"capsize": 3, "elinewidth": 1.2, **looks[_kind(case)].marker}
+            for axes, name in ((above, "returned"), (below, "precision")):
+                values = results.law(case.name, name)
+                axes.errorbar([x], [values.mean], yerr=[values.std], linestyle="", **look)
                 axes.vlines(x, *values.mean_interval(), color="black", lw=2.5, zorder=4)
     for axes in (above, below):
         axes.set_xlim(-0.5, len(found) - 0.5)
         axes.set_xticks(range(len(found)), ticks)
         for edge in np.arange(len(found) - 1) + 0.5:
             axes.axvline(edge, color="0.85", linewidth=0.6)
-        axes.grid(True, axis="y", color="0.85", linewidth=0.6)
-        axes.set_axisbelow(True)
+        grid(axes, "y")
     above.set_ylabel("results returned")
     above.set_ylim(bottom=0)
     alphas = unique(case.attributes["alpha"] for here in found for case in here)
@@ -150,67 +123,47 @@ def returned(results: Results) -> Figure:
     data = "samples of the Zipf law" if only == ["zipf"] else "data"
     begin = "; e²: squared privacy parameter of a release" if _several(found) else ""
     below.set_xlabel(data + begin)
-    handles = [
-        Line2D([], [], linestyle="", label=look.title, **look.marker) for look in looks.values()
-    ]
+    handles = [key(look.title, **look.marker) for look in looks.values()]
     handles.append(Line2D([], [], color="0.2", marker="_", label="mean ± standard deviation"))
     handles.append(Line2D([], [], color="black", lw=2.5, label="95 % interval of the mean"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize="small")
+    legend(figure, handles, 3)
     return figure
 
 
 def budget(results: Results) -> Figure:
     """Results returned by the time that a share of the budget was spent: mean and 5 to 95 %."""
-    looks = _looks(results)
-    found = groups(results)
-    columns = min(len(found), _COLUMNS)
-    rows = -(-len(found) // columns)
-    figure, panels = new_panels(1.2 + 3.9 * columns, rows, columns, height=3.5)
-    for axes, here in _panels(panels, found):
+    looks, found = _looks(results), _groups(results)
+    figure, panels = _panels(found, 1.2, 3.9, 3.5)
+    for axes, here in zip(panels.flat, found, strict=False):
         for case in here:
             _draw_budget(axes, results, case, looks[_kind(case)])
         axes.set_xlim(0, 1)
         axes.set_ylim(bottom=0)
         axes.set_title(_title(found, here[0]), fontsize="medium")
         axes.set_xlabel("share of the budget spent")
-        axes.grid(True, color="0.85", linewidth=0.6)
-        axes.set_axisbelow(True)
+        grid(axes)
     for row in panels:
         row[0].set_ylabel("mean results returned by then")
-    handles = [
-        Line2D([], [], linestyle=look.style.dash, label=look.title, **look.marker)
-        for look in looks.values()
-    ]
+    handles = [key(look.title, linestyle=look.style.dash, **look.marker) for look in looks.values()]
     low, high = _BAND
-    handles.append(
-        Line2D([], [], color="0.7", linewidth=6, label=f"{low} % to {high} % of the trials")
-    )
-    figure.legend(
-        handles=handles, loc="outside lower center", ncols=min(3, 1 + columns), fontsize="small"
-    )
+    share = f"{low} % to {high} % of the trials"
+    handles.append(Line2D([], [], color="0.7", linewidth=6, label=share))
+    legend(figure, handles, min(3, 1 + panels.shape[1]))
     return figure
 
 
 def _draw_budget(axes: Axes, results: Results, case: Case, look: _Look) -> None:
-    shares = case.passes["outcome"].coordinates["share"].values
-    share, start = np.array([0.0, *shares]), np.zeros(1)
+    shares = [0.0, *case.passes["outcome"].coordinates["share"].values]
     found = results.levels(case.name, "returned_by", "outcome")
-    low, high = np.array([[one.quantile(percent) for percent in _BAND] for one in found]).T
-    axes.fill_between(
-        share,
-        np.concatenate([start, low]),
-        np.concatenate([start, high]),
-        color=look.style.line,
-        alpha=0.2,
-        linewidth=0,
-    )
-    axes.plot(
-        share,
-        np.concatenate([start, [one.mean for one in found]]),
-        linestyle=look.style.dash,
-        markevery=max(1, share.size // 8),
-        **look.marker,
-    )
+    low, high = ([0.0, *(one.quantile(percent) for one in found)] for percent in _BAND)
+    axes.fill_between(shares, low, high, color=look.style.line, alpha=0.2, linewidth=0)
+    mean = [0.0, *(one.mean for one in found)]
+    every = max(1, len(shares) // 8)
+    axes.plot(shares, mean, linestyle=look.style.dash, markevery=every, **look.marker)
+
+
+def _groups(results: Results) -> list[list[Case]]:
+    return list(grouped(results.cases.values(), *GROUP).values())
 
 
 def _kind(case: Case) -> tuple[str, str]:
@@ -232,20 +185,22 @@ def _looks(results: Results) -> dict[tuple[str, str], _Look]:
     }
 
 
-def _panels(panels: Any, items: list[Any]) -> Iterator[tuple[Axes, Any]]:
-    """Each item with a panel; panels without one are taken away."""
-    flat = list(panels.ravel())
-    for axes in flat[len(items) :]:
+def _panels(found: Any, margin: float, width: float, height: float) -> tuple[Figure, Any]:
+    """A panel for each, a few beside each other; those that are left over are taken away."""
+    columns = min(len(found), _COLUMNS)
+    rows = -(-len(found) // columns)
+    figure, panels = new_panels(margin + width * columns, rows, columns, height=height)
+    for axes in panels.flat[len(found) :]:
         axes.remove()
-    yield from zip(flat, items, strict=False)
+    return figure, panels
 
 
-def _several(found: list[list[Case]]) -> bool:
+def _several(found: Groups) -> bool:
     """Whether groups differ in their smallest privacy parameter."""
     return len(unique(here[0].attributes["dataset"] for here in found)) < len(found)
 
 
-def _ticks(found: list[list[Case]]) -> list[str]:
+def _ticks(found: Groups) -> list[str]:
     facts = [here[0].attributes for here in found]
     zipf = all(one["data"] == "zipf" for one in facts)
     names = [f"{one['samples']:,}" if zipf else _short(label(one)) for one in facts]
@@ -258,7 +213,7 @@ def _short(name: str) -> str:
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
 
 
-def _title(found: list[list[Case]], case: Case) -> str:
+def _title(found: Groups, case: Case) -> str:
     facts = case.attributes
     size = "" if facts["samples"] is None else " samples"
     begin = f", e² from {facts['smallest']:g}" if _several(found) else ""

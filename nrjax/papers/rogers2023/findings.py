@@ -1,22 +1,16 @@
 """What a finished run of `rogers2023` shows: results, precision, and who returns more."""
 
-from __future__ import annotations
-
-import math
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from nrjax.papers._shared import PaperReporting, grouped, plain
 from nrjax.study import precision as exactness
 from nrjax.study.distribution import Distribution, Sample
-from nrjax.study.layout import Case
 from nrjax.study.report import Report
-from nrjax.study.results import Reporting, Results
+from nrjax.study.results import Results
 from nrjax.study.summary import strict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _REFERENCE = "brownian"
 """The method that the others are compared with; the first one where it is missing."""
@@ -30,61 +24,101 @@ _PAPER_PRECISION = 0.97
 _EXHAUSTED = 0.05
 """From this share of trials on, running out of items is worth a warning."""
 
+GROUP = ("dataset", "smallest")
+"""Cases with these labels in common differ in method and filter only."""
 
-class Findings(Reporting):
+Cases = Sequence[dict[str, Any]]
+
+
+class Findings(PaperReporting):
     """Results, precision, and who returns more."""
 
     case_facts = ("data", "samples", "method", "filter", "trials")
 
     def measure(self, results: Results, case: str) -> dict[str, Any]:
-        """What the summary says of a case; see `measure`."""
-        return measure(results, case)
+        """What the summary says of a case.
+
+        `returned`: results within a trial; `precision`: the share of them within alpha of the
+        truth; `std` is that of the trials, `interval` the 95 % interval of the mean. `spent` is in
+        the filter's currency, `share` of its budget. `attempted` counts the items tried, those
+        given up included, `steps` the releases drawn; `exhausted` is the share of trials that tried
+        every item, so that the budget did not bind.
+        """
+        facts = results.cases[case].attributes
+        returned, spent, attempted, steps = (
+            results.law(case, one) for one in ("returned", "spent", "attempted", "steps")
+        )
+        least, most = int(returned.order_statistic(1)[0]), int(returned.quantile(100))
+        return {
+            "returned": {**_spread(returned), "min": least, "max": most},
+            "precision": _spread(results.law(case, "precision")),
+            "spent": {"mean": spent.mean, "share": spent.mean / facts["budget"]},
+            "attempted": {"mean": attempted.mean},
+            "steps": {"mean": steps.mean},
+            "exhausted": attempted.fraction_above(facts["items"] - 1),
+        }
 
     def findings(self, results: Results) -> dict[str, Any]:
-        """How many more results each method returns than the first."""
-        return {"comparisons": comparisons(results)}
+        """How many more results each method returns than the first, trial by trial.
+
+        Cases share their random numbers, so that differences are taken within trials. `returned`
+        and `precision` are means of the second minus the first, each with its standard error (null
+        for one trial); `more` is the share of trials in which the second returned more results.
+        There are none where trials were not kept, which can then not be paired.
+        """
+        found = []
+        for here in grouped(results.cases.values(), *GROUP).values():
+            if not all(results.keeps_trials(case.name) for case in here):
+                continue
+            cases = sorted(here, key=lambda case: case.attributes["method"] != _REFERENCE)
+            first, *others = (case.attributes for case in cases)
+            outcomes = [_outcome(results, case.name) for case in cases]
+            for second, outcome in zip(others, outcomes[1:], strict=True):
+                apart = [b - a for a, b in zip(outcomes[0], outcome, strict=True)]
+                ours, theirs = outcome[0].mean(), outcomes[0][0].mean()
+                found.append(
+                    {
+                        **{name: first[name] for name in ("data", "samples", "smallest")},
+                        "methods": [first["method"], second["method"]],
+                        "filters": [first["filter"], second["filter"]],
+                        "returned": _difference(apart[0]),
+                        "precision": _difference(apart[1]),
+                        "ratio": float(ours / theirs) if theirs > 0 else None,
+                        "more": float((apart[0] > 0).mean()),
+                    }
+                )
+        return {"comparisons": found}
 
     def report(self, results: Results, summary: Mapping[str, Any]) -> Report:
         """Results returned and precision by case, and what to make of them."""
-        return report(results, summary)
-
-    def figures(self, results: Results) -> Mapping[str, Callable[[Results], Figure]]:
-        """The counts, results returned and their precision, and the budget."""
-        from nrjax.papers.rogers2023 import figures
-
-        return {"counts": figures.counts, "returned": figures.returned, "budget": figures.budget}
-
-
-def standard_error(values: np.ndarray) -> float | None:
-    """Of the mean of shape (trials,); None for one trial."""
-    return strict(Sample(values).standard_error)
-
-
-def measure(results: Results, name: str) -> dict[str, Any]:
-    """What the summary says of a case.
-
-    `returned`: results within a trial; `precision`: the share of them within alpha of the truth;
-    `std` is that of the trials, `interval` the 95 % interval of the mean. `spent` is in the
-    filter's currency, `share` of its budget. `attempted` counts the items tried, those given up
-    included, `steps` the releases drawn; `exhausted` is the share of trials that tried every item,
-    so that the budget did not bind.
-    """
-    facts = results.cases[name].attributes
-    returned, spent, attempted, steps = (
-        results.law(name, one) for one in ("returned", "spent", "attempted", "steps")
-    )
-    return {
-        "returned": {
-            **_spread(returned),
-            "min": int(returned.order_statistic(1)[0]),
-            "max": int(returned.quantile(100)),
-        },
-        "precision": _spread(results.law(name, "precision")),
-        "spent": {"mean": spent.mean, "share": spent.mean / facts["budget"]},
-        "attempted": {"mean": attempted.mean},
-        "steps": {"mean": steps.mean},
-        "exhausted": attempted.fraction_above(facts["items"] - 1),
-    }
+        cases = summary["cases"]
+        begins = len(grouped(cases, *GROUP)) > len(grouped(cases, "dataset"))
+        names, rows = _Names(begins, len(grouped(cases, "filter")) > 1), []
+        for case in cases:
+            returned, exact = case["returned"], case["precision"]
+            rows.append(
+                (
+                    names.case(case),
+                    _mean(returned, 2),
+                    f"{returned['std']:.2f}",
+                    f"{returned['min']}-{returned['max']}",
+                    _mean(exact, 4),
+                    f"{exact['std']:.4f}",
+                    f"{case['spent']['share']:.0%}",
+                )
+            )
+        headings = ("case", "returned", "std", "range", "precision", "std", "spent")
+        title = f"{summary['study']}: results returned, and the share within alpha of the truth"
+        remarks = [
+            *_sources(cases),
+            "Means with their standard errors. Spent is of the filter's budget. A trial without "
+            "results has precision 1, as in the paper.",
+            *exactness.remarks(results),
+            *_verdicts(summary["comparisons"], names),
+            *_published(cases),
+            *_warnings(cases, names),
+        ]
+        return Report(title, headings, tuple(rows), tuple(remarks))
 
 
 def _spread(values: Distribution) -> dict[str, Any]:
@@ -97,60 +131,14 @@ def _spread(values: Distribution) -> dict[str, Any]:
     }
 
 
-def groups(results: Results) -> list[list[Case]]:
-    """Cases of the same counts, target and beginning, which differ in method and filter only."""
-    found: dict[tuple[str, float], list[Case]] = {}
-    for case in results.cases.values():
-        key = case.attributes["dataset"], case.attributes["smallest"]
-        found.setdefault(key, []).append(case)
-    return list(found.values())
-
-
-def comparisons(results: Results) -> list[dict[str, Any]]:
-    """How many more results each method returns than the first, trial by trial.
-
-    Cases share their random numbers, so that differences are taken within trials. `returned` and
-    `precision` are means of the second minus the first, each with its standard error (null for one
-    trial); `more` is the share of trials in which the second returned more results. There are none
-    where trials were not kept, which can then not be paired.
-    """
-    found = []
-    for here in groups(results):
-        if not all(results.keeps_trials(case.name) for case in here):
-            continue
-        cases = sorted(here, key=lambda case: case.attributes["method"] != _REFERENCE)
-        first = _outcome(results, cases[0])
-        for case in cases[1:]:
-            second = _outcome(results, case)
-            differences = [b - a for a, b in zip(first, second, strict=True)]
-            names = ("returned", "precision")
-            facts = cases[0].attributes, case.attributes
-            found.append(
-                {
-                    **{name: facts[0][name] for name in ("data", "samples", "smallest")},
-                    "methods": [one["method"] for one in facts],
-                    "filters": [one["filter"] for one in facts],
-                    **{
-                        name: {
-                            "difference": float(values.mean()),
-                            "standard_error": standard_error(values),
-                        }
-                        for name, values in zip(names, differences, strict=True)
-                    },
-                    "ratio": strict(_ratio(second[0].mean(), first[0].mean())),
-                    "more": float((differences[0] > 0).mean()),
-                }
-            )
-    return found
-
-
-def _outcome(results: Results, case: Case) -> tuple[np.ndarray, np.ndarray]:
-    outcome = results[case.name]
+def _outcome(results: Results, name: str) -> tuple[np.ndarray, np.ndarray]:
+    outcome = results[name]
     return outcome["returned"].values.astype(float), outcome["precision"].values.astype(float)
 
 
-def _ratio(one: float, other: float) -> float:
-    return float(one / other) if other > 0 else math.inf
+def _difference(values: np.ndarray) -> dict[str, Any]:
+    error = strict(Sample(values).standard_error)
+    return {"difference": float(values.mean()), "standard_error": error}
 
 
 def label(facts: Mapping[str, Any]) -> str:
@@ -159,56 +147,22 @@ def label(facts: Mapping[str, Any]) -> str:
     return f"{facts['data']}{size}"
 
 
-class _Names:
+class _Names(NamedTuple):
     """What cases are called in a table and in sentences: no more than tells them apart."""
 
-    def __init__(self, cases: list[dict[str, Any]]):
-        data = {case["dataset"] for case in cases}
-        self._begins = len({(case["dataset"], case["smallest"]) for case in cases}) > len(data)
-        self._filters = len({case["filter"] for case in cases}) > 1
+    begins: bool
+    """Whether those of the same counts begin at several parameters."""
+    filters: bool
+    """Whether there are several."""
 
     def data(self, facts: Mapping[str, Any]) -> str:
-        """The counts, and where releases begin."""
-        return label(facts) + (f" from {facts['smallest']:g}" if self._begins else "")
+        return label(facts) + (f" from {facts['smallest']:g}" if self.begins else "")
 
     def method(self, method: str, filter_name: str) -> str:
-        """The method, and its filter."""
-        return f"{method} {filter_name}" if self._filters else method
+        return f"{method} {filter_name}" if self.filters else method
 
     def case(self, facts: Mapping[str, Any]) -> str:
-        """All of it."""
         return f"{self.data(facts)} {self.method(facts['method'], facts['filter'])}"
-
-
-def report(results: Results, summary: Mapping[str, Any]) -> Report:
-    """Results returned and precision by case, and what to make of them."""
-    cases = summary["cases"]
-    names, rows = _Names(cases), []
-    for case in cases:
-        returned, exact = case["returned"], case["precision"]
-        rows.append(
-            (
-                names.case(case),
-                _mean(returned, 2),
-                f"{returned['std']:.2f}",
-                f"{returned['min']}-{returned['max']}",
-                _mean(exact, 4),
-                f"{exact['std']:.4f}",
-                f"{case['spent']['share']:.0%}",
-            )
-        )
-    headings = ("case", "returned", "std", "range", "precision", "std", "spent")
-    title = f"{summary['study']}: results returned, and the share within alpha of the truth"
-    remarks = [
-        *_sources(cases),
-        "Means with their standard errors. Spent is of the filter's budget. A trial without "
-        "results has precision 1, as in the paper.",
-        *exactness.remarks(results),
-        *_verdicts(summary["comparisons"], names),
-        *_published(cases),
-        *_warnings(cases, names),
-    ]
-    return Report(title, headings, tuple(rows), tuple(remarks))
 
 
 def _mean(values: Mapping[str, Any], places: int) -> str:
@@ -217,27 +171,23 @@ def _mean(values: Mapping[str, Any], places: int) -> str:
     return f"{values['mean']:.{places}f}" + ("" if error is None else f" ± {error:.{places}f}")
 
 
-def _sources(cases: list[dict[str, Any]]) -> list[str]:
+def _sources(cases: Cases) -> list[str]:
     """What was counted, and what was asked."""
     lines = []
-    for data in dict.fromkeys(case["data"] for case in cases):
-        here = [case for case in cases if case["data"] == data]
+    for (data,), here in grouped(cases, "data").items():
         facts = here[0]
-        totals = ", ".join(f"{n:,}" for n in dict.fromkeys(case["total"] for case in here))
-        begins = ", ".join(f"{s:g}" for s in dict.fromkeys(case["smallest"] for case in here))
+        totals = ", ".join(f"{total:,}" for (total,) in grouped(here, "total"))
+        begins = ", ".join(f"{begin:g}" for (begin,) in grouped(here, "smallest"))
         lines.append(
             f"{data}: counts of {facts['unit']} by {facts['items']:,} items, {totals} in all; "
             f"relative error {facts['alpha']:g}, (epsilon, delta) = ({facts['epsilon']:g}, "
-            f"{facts['delta']:g}), "
-            f"exponential mechanism {facts['selection']:g} ({facts['neighbour'].replace('_', ' ')} "
-            f"a user), smallest squared privacy parameter {begins}, {facts['levels']} levels."
+            f"{facts['delta']:g}), exponential mechanism {facts['selection']:g} "
+            f"({plain(facts['neighbour'])} a user), smallest squared privacy parameter {begins}, "
+            f"{facts['levels']} levels."
         )
-    budgets: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for case in cases:
-        key = case["epsilon"], case["delta"], case["filter"], case["order"]
-        budgets.setdefault(key, []).append(case)
+    budgets = grouped(cases, "epsilon", "delta", "filter", "order")
     for (epsilon, _, filter_name, order), here in budgets.items():
-        methods = ", ".join(dict.fromkeys(case["method"] for case in here))
+        methods = ", ".join(method for (method,) in grouped(here, "method"))
         tuned = "" if order is None else f" (order {order:.4g}, for {methods})"
         lines.append(
             f"Budget of the filter {filter_name}{tuned} at epsilon {epsilon:g}: "
@@ -246,55 +196,46 @@ def _sources(cases: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _verdicts(found: list[dict[str, Any]], names: _Names) -> list[str]:
-    """Who returns more, with paired standard errors."""
+def _clear(returned: Mapping[str, Any]) -> int:
+    """1 where the second returns more than the first, -1 where fewer, 0 where one cannot tell."""
+    difference, error = returned["difference"], returned["standard_error"]
+    return 0 if error is None or abs(difference) <= _CLEAR * error else int(np.sign(difference))
+
+
+def _verdicts(found: Cases, names: _Names) -> list[str]:
+    """Who returns more, with paired standard errors; and whether the paper's finding holds."""
     lines = []
     for one in found:
         first, second = (
             names.method(*pair) for pair in zip(one["methods"], one["filters"], strict=True)
         )
-        parts, clear = [], False
+        parts = []
         for name, places in (("returned", 2), ("precision", 4)):
             difference, error = one[name]["difference"], one[name]["standard_error"]
             spread = "" if error is None else f" +- {error:.{places}f}"
             parts.append(f"{difference:+.{places}f}{spread}")
-            if name == "returned" and error is not None:
-                clear = abs(difference) > _CLEAR * error and difference != 0
-        verdict = "no clear difference"
-        if clear:
-            verdict = "fewer" if one["returned"]["difference"] < 0 else "more"
-        elif one["returned"] == {"difference": 0.0, "standard_error": 0.0}:
+        verdict = {1: "more", -1: "fewer", 0: "no clear difference"}[_clear(one["returned"])]
+        if one["returned"] == {"difference": 0.0, "standard_error": 0.0}:
             verdict = "the same in every trial, as where the first level is good enough already"
         ratio = "" if one["ratio"] is None else f" ({one['ratio']:.3g} times as many)"
         lines.append(
             f"{names.data(one)}: {second} against {first}: {parts[0]} results{ratio}, "
             f"{parts[1]} precision, paired by trial: {verdict}."
         )
-    if any(set(one["methods"]) == {"brownian", "doubling"} for one in found):
-        lines.append(_statement(found))
+    pairs = [one for one in found if set(one["methods"]) == {"brownian", "doubling"}]
+    if pairs:
+        alike = [one for one in pairs if len(set(one["filters"])) == 1]
+        signs = {"doubling": 1, "brownian": -1}  # by which is the first
+        held = sum(_clear(one["returned"]) == signs[one["methods"][0]] for one in alike)
+        lines.append(
+            "The paper: Brownian noise reduction returns more results than doubling. Here so, by "
+            f"more than {_CLEAR:g} standard errors, in {held} of {len(alike)} comparisons under "
+            "the same filter."
+        )
     return lines
 
 
-def _statement(found: list[dict[str, Any]]) -> str:
-    """Whether the paper's main finding holds."""
-    pairs = [
-        one
-        for one in found
-        if set(one["methods"]) == {"brownian", "doubling"} and len(set(one["filters"])) == 1
-    ]
-    held = 0
-    for one in pairs:
-        sign = 1 if one["methods"][0] == "doubling" else -1
-        error = one["returned"]["standard_error"]
-        held += error is not None and sign * one["returned"]["difference"] > _CLEAR * error
-    return (
-        "The paper: Brownian noise reduction returns more results than doubling. Here so, by more "
-        f"than {_CLEAR:g} standard errors, in {held} of {len(pairs)} comparisons under the same "
-        "filter."
-    )
-
-
-def _published(cases: list[dict[str, Any]]) -> list[str]:
+def _published(cases: Cases) -> list[str]:
     """The paper's numbers for Reddit, which are of other data."""
     here = [case for case in cases if case["data"] == "reddit"]
     if not here:
@@ -319,7 +260,7 @@ def _published(cases: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _warnings(cases: list[dict[str, Any]], names: _Names) -> list[str]:
+def _warnings(cases: Cases, names: _Names) -> list[str]:
     """What should make one doubt the table."""
     lines = []
     for case in cases:

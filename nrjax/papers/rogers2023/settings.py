@@ -3,9 +3,10 @@
 import dataclasses
 import math
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from nrjax._numerics import check
+from nrjax.papers._shared import check_settings
 
 Method = Literal["brownian", "doubling", "laplace"]
 Filter = Literal["unified", "gaussian", "renyi"]
@@ -89,11 +90,14 @@ class Settings:
     """Order of the filter renyi; by default tuned to rounds that share the budget evenly."""
 
     def __post_init__(self):
-        for name in ("data", "method", "filter", "samples", "smallest"):
-            values = getattr(self, name)
-            if name in ("data", "method", "filter"):
-                check(len(values) >= 1, name, values, "at least one value")
-            check(len(set(values)) == len(values), name, values, "without repetition")
+        check_settings(
+            self,
+            several=("data", "method", "filter"),
+            distinct=("data", "method", "filter", "samples", "smallest"),
+            least={"levels": 2, "top": 1},
+            positive=("alpha", "epsilon", "selection", "smallest"),
+            shares=("delta",),
+        )
         for method in self.method:
             proved = " or ".join(FILTERS[method])
             right = f"{proved} with the method {method}: nothing else is proved to hold for it"
@@ -103,17 +107,8 @@ class Settings:
         check(not self.samples or "zipf" in self.data, "samples", self.samples, right)
         for size in self.samples:
             check(1 <= size <= 2**31, "samples", size, "from 1 to 2^31")
-        for name, least in (("levels", 2), ("top", 1)):
-            number: Any = getattr(self, name)
-            check(number is None or number >= least, name, number, f"at least {least}")
-        for name in ("alpha", "epsilon", "selection"):
-            _check_positive(name, getattr(self, name))
-        for value in self.smallest:
-            _check_positive("smallest", value)
         ok = self.alpha is None or self.alpha < 1
         check(ok, "alpha", self.alpha, "below 1, a share of the count")
-        ok = self.delta is None or 0 < self.delta < 1
-        check(ok, "delta", self.delta, "strictly between 0 and 1")
         ok = self.order is None or (math.isfinite(self.order) and self.order > 1)
         check(ok, "order", self.order, "finite and above 1")
         ok = self.order is None or "renyi" in self.filter
@@ -124,8 +119,3 @@ class Settings:
         usual = _REDDIT if name == "reddit" else _SYNTHETIC
         given = {field: getattr(self, field) for field in Defaults._fields}
         return usual._replace(**{k: v for k, v in given.items() if v is not None and v != ()})
-
-
-def _check_positive(name: str, number: float | None) -> None:
-    ok = number is None or (math.isfinite(number) and number > 0)
-    check(ok, name, number, "positive and finite")

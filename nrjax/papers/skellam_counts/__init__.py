@@ -11,12 +11,11 @@ from nrjax.papers.skellam_counts.findings import Findings
 from nrjax.papers.skellam_counts.settings import Settings
 from nrjax.study.study import Study
 
-__all__ = ["NAME", "Settings", "cases", "reporting", "study"]
+__all__ = ["Settings", "cases", "reporting", "study"]
 
 NAME = "skellam_counts"
 
 reporting = Findings()
-"""What tells of the results."""
 
 
 def study(settings: Settings) -> Study:
@@ -25,5 +24,4 @@ def study(settings: Settings) -> Study:
     Raises:
         FileNotFoundError, ValueError: the data are not there, or the settings do not suit them.
     """
-    found = dict(cases(settings))
-    return Study(NAME, found, reporting=reporting, settings=settings, source=NAME)
+    return Study(NAME, cases(settings), reporting=reporting, settings=settings, source=NAME)

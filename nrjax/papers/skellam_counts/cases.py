@@ -1,26 +1,16 @@
 """The cases of `skellam_counts`, built from its settings: data, neighbours, noise, passes."""
 
-from collections.abc import Iterator
-
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+import nrjax
 from nrjax._numerics import check
 from nrjax.counts import MeanAbsoluteError, Neighbour, ShareOutside
 from nrjax.datasets import Counts, load_counts
-from nrjax.engine import Path
-from nrjax.guarantees import LinearBoundary, PureGuarantee
-from nrjax.interaction import Interaction
 from nrjax.papers.skellam_counts.settings import Settings
-from nrjax.processes import Brownian, Laplace, Skellam
 from nrjax.processes._counts import largest_count
-from nrjax.schedules import Grid
 from nrjax.simulation import montecarlo
-from nrjax.simulation.bins import LogBins
-from nrjax.stopping import PublicThreshold
-from nrjax.study.case import Case, Curve, Quantity
-from nrjax.types import NoiseProcess, Outcome, Status
 
 _TARGET_SHARE = 0.1
 """Share of the groups that may be off, unless asked otherwise."""
@@ -43,31 +33,32 @@ _FAR = 10.0
 _BATCHING = montecarlo.Batching(tile=256, lanes=256)
 """Idle lanes draw too, which costs much; no sum in these utilities depends on the tile."""
 
-_ALONG_PATH = LogBins(-10, 10, 7, signed=True)
+_ALONG_PATH = nrjax.LogBins(-10, 10, 7, signed=True)
 """Of the loss at each level: nothing smaller or larger is seen in a figure."""
 
 
-def realised_loss(outcome: Outcome) -> Array:
+def realised_loss(outcome: nrjax.Outcome) -> Array:
     """Realised loss where a trial ended, in nats; infinite where the noise lost its law."""
     loss = outcome.privacy_loss
-    broken = jnp.isnan(loss) | (outcome.status == Status.OVERFLOW)
+    broken = jnp.isnan(loss) | (outcome.status == nrjax.Status.OVERFLOW)
     return jnp.where(broken, jnp.inf, loss)
 
 
-def exp_minus_loss(outcome: Outcome) -> Array:
+def exp_minus_loss(outcome: nrjax.Outcome) -> Array:
     """A likelihood ratio, whose mean is 1."""
     return jnp.exp(-realised_loss(outcome))
 
 
-def loss_along(path: Path) -> Array:
+def loss_along(path: nrjax.Path) -> Array:
     """The loss at each level, infinite where the noise lost its law."""
     return jnp.where(jnp.isnan(path.privacy_loss), jnp.inf, path.privacy_loss)
 
 
 _QUANTITIES = {
-    "realised_loss": Quantity(realised_loss, units="nat"),
-    "exp_minus_loss": Quantity(exp_minus_loss, LogBins(-20, 20, 7)),
+    "realised_loss": nrjax.Quantity(realised_loss, units="nat"),
+    "exp_minus_loss": nrjax.Quantity(exp_minus_loss, nrjax.LogBins(-20, 20, 7)),
 }
+_CURVE = {"privacy_loss_along": nrjax.Quantity(loss_along, _ALONG_PATH, units="nat")}
 
 
 def _neighbours(settings: Settings, data: Counts) -> dict[str, tuple[Neighbour, list[str]]]:
@@ -133,19 +124,19 @@ def _check_room(settings: Settings, data: Counts, deviation: float) -> None:
 
 def _mechanism(
     name: str, groups: int, neighbour: Neighbour, tight_at: float, delta: float
-) -> tuple[NoiseProcess, LinearBoundary | PureGuarantee | None, float]:
+) -> tuple[nrjax.NoiseProcess, nrjax.LinearBoundary | nrjax.PureGuarantee | None, float]:
     """Process, its guarantee if it has one, and the power p in `time = (deviation/unit)^p`."""
     shape = (groups,)
     if name == "skellam":
-        return Skellam(shape, _RATE, _RATE), None, 2.0
+        return nrjax.Skellam(shape, _RATE, _RATE), None, 2.0
     if name == "brownian":
-        boundary = LinearBoundary.tight_at_time(tight_at**2, neighbour.l2_sensitivity, delta)
-        return Brownian(shape), boundary, 2.0
-    return Laplace(shape), PureGuarantee(neighbour.l1_sensitivity), 1.0
+        boundary = nrjax.LinearBoundary.tight_at_time(tight_at**2, neighbour.l2_sensitivity, delta)
+        return nrjax.Brownian(shape), boundary, 2.0
+    return nrjax.Laplace(shape), nrjax.PureGuarantee(neighbour.l1_sensitivity), 1.0
 
 
-def cases(settings: Settings) -> Iterator[tuple[str, Case]]:
-    """Load the counts and build every case, with its name.
+def cases(settings: Settings) -> dict[str, nrjax.Case]:
+    """Load the counts and build every case, by name.
 
     Raises:
         FileNotFoundError, ValueError: as `nrjax.datasets.load_counts`, or the settings do not suit
@@ -155,10 +146,12 @@ def cases(settings: Settings) -> Iterator[tuple[str, Case]]:
     utility, target = _utility(settings, data)
     deviations = _deviations(settings, data, target)
     _check_room(settings, data, deviations[0])
+    first, last = float(deviations[0]), float(deviations[-1])
     tight_at = settings.tight_at
     if tight_at is None:
         tight_at = float(np.sqrt(deviations[0] * deviations[-1]))
     some = np.linspace(0, settings.levels - 1, settings.curve_levels).round().astype(int)
+    found = {}
     for relation, (neighbour, groups) in _neighbours(settings, data).items():
         for mechanism in settings.mechanism:
             process, guarantee, power = _mechanism(
@@ -177,8 +170,8 @@ def cases(settings: Settings) -> Iterator[tuple[str, Case]]:
                 "rows": int(data.counts.sum()),
                 "dimension": len(data.items),
                 "unit": data.unit,
-                "highest_deviation": float(deviations[0]),
-                "lowest_deviation": float(deviations[-1]),
+                "highest_deviation": first,
+                "lowest_deviation": last,
             }
             along = {"deviation": deviations[some].tolist()}
             if guarantee is not None:
@@ -194,18 +187,15 @@ def cases(settings: Settings) -> Iterator[tuple[str, Case]]:
                 "utility": utility,
                 "shift": neighbour.shift,
             }
-            never = Interaction(**parts, schedule=Grid(times[some]), rule=PublicThreshold(np.inf))
-            rule = PublicThreshold(utility.threshold(target))
-            yield (
-                f"counts-{mechanism}-{relation}",
-                Case(
-                    trial=Interaction(**parts, schedule=Grid(times), rule=rule),
-                    labels=labels,
-                    quantities=_QUANTITIES,
-                    curves={"curve": Curve(never, _CURVE, along)},
-                    batching=_BATCHING,
-                ),
+            never = nrjax.Interaction(
+                **parts, schedule=nrjax.Grid(times[some]), rule=nrjax.PublicThreshold(np.inf)
             )
-
-
-_CURVE = {"privacy_loss_along": Quantity(loss_along, _ALONG_PATH, units="nat")}
+            rule = nrjax.PublicThreshold(utility.threshold(target))
+            found[f"counts-{mechanism}-{relation}"] = nrjax.Case(
+                trial=nrjax.Interaction(**parts, schedule=nrjax.Grid(times), rule=rule),
+                labels=labels,
+                quantities=_QUANTITIES,
+                curves={"curve": nrjax.Curve(never, _CURVE, along)},
+                batching=_BATCHING,
+            )
+    return found

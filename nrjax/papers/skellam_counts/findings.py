@@ -1,25 +1,19 @@
 """The realised privacy losses of a finished run, with intervals; and the run's report."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
+from nrjax.papers._shared import PaperReporting, grouped
+from nrjax.study.distribution import Distribution
 from nrjax.study.intervals import rank_of
 from nrjax.study.precision import remarks
-from nrjax.study.report import Report, lowest, number
-from nrjax.study.results import Reporting, Results
+from nrjax.study.report import AT_FIRST_STEP, Report, lowest, number
+from nrjax.study.results import Results
 from nrjax.study.summary import strict
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 PERCENTS = (5, 25, 50, 75, 95, 99)
-
-_SHARE_AT_FIRST_STEP = 0.05
-"""From this share of trials on, the grid's first level is worth a warning."""
 
 _ROUNDING = 1e-6
 """Losses smaller than this, in nats, are zeros that were rounded."""
@@ -38,61 +32,58 @@ def median_deviation(results: Results, name: str) -> float:
     return float(grid[int(step.order_statistic(rank)[1])])
 
 
-class Findings(Reporting):
+class Findings(PaperReporting):
     """The realised losses."""
 
     case_facts = ("task", "mechanism", "test", "data", "trials", "optimum", "target")
 
     def findings(self, results: Results) -> dict[str, Any]:
-        """The realised losses of each case."""
-        return {"realised": realised(results)}
+        """By case: the realised loss of the releases against the neighbour, in nats.
+
+        Over all trials: mean (Student's 95 % interval) and quantiles (order statistics, exact 95 %
+        intervals); `one_minus_delta` is the quantile at 1 - delta, whose value is null with fewer
+        than 1/delta trials. Null in an interval stands for an end that the trials do not set.
+        `exp_minus_loss` is the mean of `exp(-loss)`, which in law is 1 wherever a trial stops by
+        its releases (it is the expectation of a likelihood ratio), and its standard error.
+        `deviation` is the median noise where trials ended.
+        """
+        delta = results.store.settings["settings"]["delta"]
+        found = {}
+        for name in results.cases:
+            loss, inverse = (results.law(name, one) for one in ("realised_loss", "exp_minus_loss"))
+            extreme = _quantile(loss, 100 * (1 - delta))
+            if not _supports(loss.trials, delta):
+                extreme["value"] = None
+            found[name] = {
+                "mean": {"value": strict(loss.mean), "interval": strict(loss.mean_interval())},
+                **{f"q{percent:02d}": _quantile(loss, percent) for percent in PERCENTS},
+                "one_minus_delta": {"delta": delta, **extreme},
+                "exp_minus_loss": {
+                    "value": strict(inverse.mean),
+                    "standard_error": strict(inverse.standard_error),
+                },
+                "deviation": {"q50": median_deviation(results, name)},
+            }
+        return {"realised": found}
 
     def report(self, results: Results, summary: Mapping[str, Any]) -> Report:
         """Realised losses of each case, what is stated of them, and the intervals."""
-        return report(results, summary)
+        headings = ("case", "noise", "mean", "5 %", "50 %", "95 %", "99 %", "epsilon")
+        rows, intervals = [], []
+        for found, case in zip(summary["realised"].values(), summary["cases"], strict=True):
+            title = f"{case['mechanism']} {case['neighbour']}"
+            losses = (_short(found[one]["value"]) for one in ("mean", "q05", "q50", "q95", "q99"))
+            stated = "none" if case["epsilon"] is None else _short(case["epsilon"]["q50"])
+            rows.append((title, _short(found["deviation"]["q50"]), *losses, stated))
+            intervals.append(_intervals(title, found, case))
+        title = f"{summary['study']}: realised privacy loss at the stop, over all trials (nat)"
+        said = [*_sources(summary), *intervals, *remarks(results), *_limits(summary)]
+        return Report(title, headings, tuple(rows), (*said, *_warnings(summary)))
 
-    def figures(self, results: Results) -> Mapping[str, Callable[[Results], Figure]]:
-        """The losses at the stop and along the path, and the standard ones."""
-        from nrjax.papers.skellam_counts import figures
 
-        return figures.figures(results)
-
-
-def _noted(value: float, ends: tuple[float, float]) -> dict[str, Any]:
-    return {"value": strict(value), "interval": strict(ends)}
-
-
-def realised(results: Results) -> dict[str, Any]:
-    """By case: the realised loss of the releases against the neighbour, over all trials, in nats.
-
-    Mean (Student's 95 % interval) and quantiles (order statistics, exact 95 % intervals);
-    `one_minus_delta` is the quantile at 1 - delta, whose value is null with fewer than 1/delta
-    trials. Null in an interval stands for an end that the trials do not set. `exp_minus_loss` is
-    the mean of `exp(-loss)`, which in law is 1 wherever a trial stops by its releases (it is the
-    expectation of a likelihood ratio), and its standard error. `deviation` is the median noise
-    where trials ended.
-    """
-    delta = results.store.settings["settings"]["delta"]
-    found = {}
-    for name in results.cases:
-        loss = results.law(name, "realised_loss")
-        extreme = 100 * (1 - delta)
-        shown = loss.quantile(extreme) if _supports(loss.trials, delta) else np.inf
-        inverse = results.law(name, "exp_minus_loss")
-        found[name] = {
-            "mean": _noted(loss.mean, loss.mean_interval()),
-            **{
-                f"q{percent:02d}": _noted(loss.quantile(percent), loss.quantile_interval(percent))
-                for percent in PERCENTS
-            },
-            "one_minus_delta": {"delta": delta, **_noted(shown, loss.quantile_interval(extreme))},
-            "exp_minus_loss": {
-                "value": strict(inverse.mean),
-                "standard_error": strict(inverse.standard_error),
-            },
-            "deviation": {"q50": median_deviation(results, name)},
-        }
-    return found
+def _quantile(loss: Distribution, percent: float) -> dict[str, Any]:
+    ends = strict(loss.quantile_interval(percent))
+    return {"value": strict(loss.quantile(percent)), "interval": ends}
 
 
 def _supports(trials: int, delta: float) -> bool:
@@ -106,19 +97,8 @@ def _short(value: float | None, infinite: str = "inf") -> str:
     return f"{0.0 if abs(value) < _ROUNDING else value:.3g}"
 
 
-def report(results: Results, summary: Mapping[str, Any]) -> Report:
-    """Realised losses of each case, what is stated of them, and the intervals."""
-    headings = ("case", "noise", "mean", "5 %", "50 %", "95 %", "99 %", "epsilon")
-    rows, intervals = [], []
-    for found, case in zip(summary["realised"].values(), summary["cases"], strict=True):
-        title = f"{case['mechanism']} {case['neighbour']}"
-        losses = (_short(found[column]["value"]) for column in ("mean", "q05", "q50", "q95", "q99"))
-        stated = "none" if case["epsilon"] is None else _short(case["epsilon"]["q50"])
-        rows.append((title, _short(found["deviation"]["q50"]), *losses, stated))
-        intervals.append(_intervals(title, found, case))
-    title = f"{summary['study']}: realised privacy loss at the stop, over all trials (nat)"
-    said = [*_sources(summary), *intervals, *remarks(results), *_limits(summary)]
-    return Report(title, headings, tuple(rows), (*said, *_warnings(summary)))
+def _with_ends(value: float | None, ends: tuple[float | None, float | None], none: str) -> str:
+    return f"{_short(value)} ({_short(ends[0], none)} to {_short(ends[1])})"
 
 
 def _intervals(title: str, found: dict[str, Any], case: dict[str, Any]) -> str:
@@ -128,20 +108,17 @@ def _intervals(title: str, found: dict[str, Any], case: dict[str, Any]) -> str:
     kinds += [(f"q{p:02d}", f"{p} %", lowest(trials, p)) for p in PERCENTS]
     if found["one_minus_delta"]["value"] is not None:
         kinds.append(("one_minus_delta", f"1 - {delta:g}", lowest(trials, 100 * (1 - delta))))
-    parts = []
-    for name, kind, none in kinds:
-        low, high = found[name]["interval"]
-        ends = f"{_short(low, none)} to {_short(high)}"
-        parts.append(f"{kind} {_short(found[name]['value'])} ({ends})")
-    identity = found["exp_minus_loss"]
-    error = _short(identity["standard_error"])
-    stated = ""
+    parts = [f"{kind} {_with_ends(*_noted(found[name]), none)}" for name, kind, none in kinds]
+    identity, stated = found["exp_minus_loss"], ""
     if case["epsilon"] is not None:
-        low, high = case["epsilon_interval"]["q50"]
-        ends = f"{_short(low, lowest(trials, 50))} to {_short(high)}"
-        stated = f"; epsilon {_short(case['epsilon']['q50'])} ({ends})"
-    check = f"exp(-loss) {number(identity['value'])} +- {error}"
+        median = case["epsilon"]["q50"], case["epsilon_interval"]["q50"]
+        stated = f"; epsilon {_with_ends(*median, lowest(trials, 50))}"
+    check = f"exp(-loss) {number(identity['value'])} +- {_short(identity['standard_error'])}"
     return f"{title}: {', '.join(parts)}; {check}{stated}."
+
+
+def _noted(found: Mapping[str, Any]) -> tuple[float | None, Any]:
+    return found["value"], found["interval"]
 
 
 def _sources(summary: Mapping[str, Any]) -> list[str]:
@@ -160,12 +137,12 @@ def _sources(summary: Mapping[str, Any]) -> list[str]:
         "of what is stated. In brackets below: 95 % intervals, exact for quantiles. The mean of "
         "exp(-loss), given with its standard error, is 1 in law: a check of the simulation.",
     ]
-    for case in {case["neighbour"]: case for case in summary["cases"]}.values():
+    for (neighbour,), (case, *_) in grouped(summary["cases"], "neighbour").items():
         groups = case["groups"]
         change = f"is in {groups[1]!r} instead" if len(groups) == 2 else "is missing"
         lines.append(
-            f"{case['neighbour']}: the loss is against a data set in which one of the "
-            f"{case['unit']} of {groups[0]!r} {change}."
+            f"{neighbour}: the loss is against a data set in which one of the {case['unit']} of "
+            f"{groups[0]!r} {change}."
         )
     return lines
 
@@ -179,26 +156,23 @@ def _limits(summary: Mapping[str, Any]) -> list[str]:
             f"{trials:,} trials show no quantile beyond 1 - 1/{trials:,}; that at 1 - delta = "
             f"1 - {delta:g} takes {np.ceil(1 / delta):,.0f} trials, or a larger --delta."
         )
-    if any(case["mechanism"] == "skellam" for case in summary["cases"]):
-        lines.append(
-            "Skellam noise has no published guarantee: what is shown was realised against one "
-            "neighbour, and bounds nothing."
-        )
-    for mechanism, what in (
-        ("brownian", f"a linear boundary, exceeded with probability at most {delta:g}"),
-        ("laplace", "pure, never exceeded"),
-    ):
-        if any(case["mechanism"] == mechanism for case in summary["cases"]):
-            lines.append(f"Stated epsilon of {mechanism}: {what}.")
-    return lines
+    said = {
+        "skellam": "Skellam noise has no published guarantee: what is shown was realised against "
+        "one neighbour, and bounds nothing.",
+        "brownian": "Stated epsilon of brownian: a linear boundary, exceeded with probability at "
+        f"most {delta:g}.",
+        "laplace": "Stated epsilon of laplace: pure, never exceeded.",
+    }
+    here = {case["mechanism"] for case in summary["cases"]}
+    return lines + [line for mechanism, line in said.items() if mechanism in here]
 
 
 def _warnings(summary: Mapping[str, Any]) -> list[str]:
     """What should make one doubt the table."""
     lines = []
-    for name, case in zip(summary["realised"], summary["cases"], strict=True):
+    for (name, found), case in zip(summary["realised"].items(), summary["cases"], strict=True):
         share = case["stopped_at_first_step"]
-        if share >= _SHARE_AT_FIRST_STEP:
+        if share >= AT_FIRST_STEP:
             lines.append(
                 f"Warning: {share:.0%} of the {name} trials stopped at the first and strongest "
                 "noise; their loss says where the grid begins. Raise --highest-deviation."
@@ -213,10 +187,8 @@ def _warnings(summary: Mapping[str, Any]) -> list[str]:
                 f"Warning: counts of {case['status']['OVERFLOW']} of the {name} trials left the "
                 "exact range; their loss counts as infinite. Lower --highest-deviation."
             )
-        if "tight_at" not in case:
-            continue
-        median, tight = summary["realised"][name]["deviation"]["q50"], case["tight_at"]
-        if max(median / tight, tight / median) > _FAR_FROM_TIGHT:
+        median, tight = found["deviation"]["q50"], case.get("tight_at")
+        if tight is not None and max(median / tight, tight / median) > _FAR_FROM_TIGHT:
             lines.append(
                 f"The linear boundary of {name} is tight at noise of {tight:.3g}, but the trials "
                 f"ended at {median:.3g}: another --tight-at would have stated less, if chosen "

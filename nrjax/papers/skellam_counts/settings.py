@@ -2,9 +2,10 @@
 
 import dataclasses
 import math
-from typing import Any, Literal
+from typing import Literal
 
 from nrjax._numerics import check
+from nrjax.papers._shared import check_settings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,29 +58,23 @@ class Settings:
     the geometric mean of the first and the last one. It must not be chosen by the counts."""
 
     def __post_init__(self):
-        for name in ("mechanism", "neighbour"):
-            values = getattr(self, name)
-            check(len(values) >= 1, name, values, "at least one value")
-            check(len(set(values)) == len(values), name, values, "without repetition")
-        right = "the names of two groups, or none"
-        check(len(self.groups) in (0, 2), "groups", self.groups, right)
-        check(len(set(self.groups)) == len(self.groups), "groups", self.groups, right)
-        for name, least in (("levels", 2), ("curve_levels", 2)):
-            number: Any = getattr(self, name)
-            check(number is None or number >= least, name, number, f"at least {least}")
+        check_settings(
+            self,
+            several=("mechanism", "neighbour"),
+            distinct=("mechanism", "neighbour"),
+            least={"levels": 2, "curve_levels": 2},
+            positive=("relative_error", "highest_deviation", "lowest_deviation", "tight_at"),
+            shares=("delta",),
+        )
+        ok = len(self.groups) in (0, 2) and len(set(self.groups)) == len(self.groups)
+        check(ok, "groups", self.groups, "the names of two groups, or none")
         right = f"at most levels = {self.levels}"
         check(self.curve_levels <= self.levels, "curve_levels", self.curve_levels, right)
-        check(0 < self.delta < 1, "delta", self.delta, "strictly between 0 and 1")
-        for name in ("relative_error", "highest_deviation", "lowest_deviation", "tight_at"):
-            number = getattr(self, name)
-            ok = number is None or (math.isfinite(number) and number > 0)
-            check(ok, name, number, "positive and finite")
         highest, lowest = self.highest_deviation, self.lowest_deviation
-        if highest is not None and lowest is not None:
-            right = f"below highest_deviation = {highest}"
-            check(lowest < highest, "lowest_deviation", lowest, right)
+        ok = highest is None or lowest is None or lowest < highest
+        check(ok, "lowest_deviation", lowest, f"below highest_deviation = {highest}")
         target = self.target_loss
-        if target is not None:
-            check(math.isfinite(target) and target >= 0, "target_loss", target, "0 or more")
-            right = "below 1, a share of the groups"
-            check(self.criterion != "relative" or target < 1, "target_loss", target, right)
+        ok = target is None or (math.isfinite(target) and target >= 0)
+        check(ok, "target_loss", target, "0 or more")
+        ok = target is None or self.criterion != "relative" or target < 1
+        check(ok, "target_loss", target, "below 1, a share of the groups")

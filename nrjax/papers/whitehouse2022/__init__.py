@@ -10,12 +10,11 @@ from nrjax.papers.whitehouse2022.findings import Findings
 from nrjax.papers.whitehouse2022.settings import Settings
 from nrjax.study.study import Study
 
-__all__ = ["NAME", "Settings", "cases", "reporting", "study"]
+__all__ = ["Settings", "cases", "reporting", "study"]
 
 NAME = "whitehouse2022"
 
 reporting = Findings()
-"""What tells of the results."""
 
 
 def study(settings: Settings) -> Study:
@@ -24,5 +23,4 @@ def study(settings: Settings) -> Study:
     Raises:
         FileNotFoundError, ValueError: the data are not there, or do not suit the task.
     """
-    found = dict(cases(settings))
-    return Study(NAME, found, reporting=reporting, settings=settings, source=NAME)
+    return Study(NAME, cases(settings), reporting=reporting, settings=settings, source=NAME)

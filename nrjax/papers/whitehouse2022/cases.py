@@ -1,22 +1,17 @@
 """The cases of `whitehouse2022`, built from its settings: data, mechanisms, tests, curves."""
 
-import dataclasses
-from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+import nrjax
 from nrjax import datasets
 from nrjax._numerics import check
-from nrjax.erm import LogisticProblem, Minimum, RidgeProblem
+from nrjax.erm import LogisticProblem, RidgeProblem
 from nrjax.erm.released import Mechanism, Released
 from nrjax.erm.statistics import Constants
-from nrjax.guarantees import LinearBoundary
+from nrjax.papers._shared import of_task
 from nrjax.papers.whitehouse2022.settings import Settings
-from nrjax.schedules import Grid
-from nrjax.stopping import InteractiveAboveThreshold, PublicThreshold, ReducedAboveThreshold
-from nrjax.study.case import Case, Curve, Quantity
-from nrjax.types import Guarantee, StoppingRule
 
 _TARGETS = {"kdd99": 0.41, "twitter": 0.025}
 """The paper's target losses."""
@@ -27,44 +22,22 @@ _TARGET_FACTORS = {"logistic": 1.03, "ridge": 1.9}
 _FLOOR_FACTOR = 1.05
 """The grid begins at least this far above the smallest epsilon that the boundary reaches."""
 
+_OTHER: dict[str, Constants] = {"paper": "tight", "tight": "paper"}
 
-class _Problem(Protocol):
-    """What the study needs to know of a task on a data set."""
-
-    @property
-    def rows(self) -> int: ...
-    @property
-    def dimension(self) -> int: ...
-    @property
-    def minimum(self) -> Minimum: ...
-    @property
-    def optimum(self) -> np.ndarray: ...
-    @property
-    def optimum_loss(self) -> float: ...
-    @property
-    def utility_sensitivity(self) -> float: ...
-    @property
-    def excess_risk_sensitivity(self) -> float: ...
+_Problem = LogisticProblem | RidgeProblem
 
 
-def _per_task(values: tuple, task: int) -> Any:
-    return values[task if len(values) > 1 else 0]
-
-
-def _problem(settings: Settings, task: str, data: str) -> tuple[str, _Problem]:
+def _load(settings: Settings, task: str, data: str) -> tuple[str, _Problem]:
     """Name of the data set, and the task on it."""
-    data_set = datasets.load(
-        data, task, rows=settings.rows, data_dir=settings.data_dir, target=settings.target
-    )
-    x, y, regularisation = data_set.x, data_set.y, settings.regularisation
-    if task == "ridge":
-        return data_set.name, RidgeProblem.fit(x, y, regularisation)
-    return data_set.name, LogisticProblem.fit(x, y, regularisation)
+    files = {"data_dir": settings.data_dir, "target": settings.target}
+    data_set = datasets.load(data, task, rows=settings.rows, **files)
+    kind = RidgeProblem if task == "ridge" else LogisticProblem
+    return data_set.name, kind.fit(data_set.x, data_set.y, settings.regularisation)
 
 
 def _target(settings: Settings, number: int, task: str, data: str, optimum: float) -> float:
     if settings.target_loss:
-        target = _per_task(settings.target_loss, number)
+        target = of_task(settings.target_loss, number)
         right = f"above {optimum:.6g}, the non-private optimum of {task} on {data}"
     else:
         target = _TARGETS.get(data, _TARGET_FACTORS[task] * optimum)
@@ -84,7 +57,6 @@ def _released(
     if isinstance(problem, RidgeProblem):
         released = problem.released(noise, constants)
     else:
-        assert isinstance(problem, LogisticProblem)
         released = problem.released(noise)
     if name == "brownian":
         at, delta = settings.tight_at, settings.delta
@@ -92,19 +64,12 @@ def _released(
     return released, released.mechanism()
 
 
-def _utility_sensitivity(settings: Settings, problem: _Problem) -> float:
-    if settings.utility_sensitivity == "loss":
-        return problem.utility_sensitivity
-    return problem.excess_risk_sensitivity
-
-
-def _rule(test: str, settings: Settings, problem: _Problem, target: float) -> StoppingRule:
+def _rule(test: str, settings: Settings, target: float, sensitivity: float) -> nrjax.StoppingRule:
     if test == "public":
-        return PublicThreshold(-target)
-    sensitivity = _utility_sensitivity(settings, problem)
+        return nrjax.PublicThreshold(-target)
     if test == "above_threshold":
-        return InteractiveAboveThreshold(-target, sensitivity, settings.test_epsilon)
-    return ReducedAboveThreshold(-target, sensitivity)
+        return nrjax.InteractiveAboveThreshold(-target, sensitivity, settings.test_epsilon)
+    return nrjax.ReducedAboveThreshold(-target, sensitivity)
 
 
 def _lowest_epsilon(settings: Settings) -> float:
@@ -113,7 +78,7 @@ def _lowest_epsilon(settings: Settings) -> float:
     floor = 0.0
     if "brownian" in settings.mechanism:
         # The least that a boundary reaches does not depend on the sensitivity.
-        boundary = LinearBoundary.tight_at_epsilon(settings.tight_at, 1.0, settings.delta)
+        boundary = nrjax.LinearBoundary.tight_at_epsilon(settings.tight_at, 1.0, settings.delta)
         floor = float(np.asarray(boundary.a))
         least = f"above {floor:.6g}, the least that a boundary tight at {settings.tight_at} reaches"
         check(low is None or low > floor, "lowest_epsilon", low, least)
@@ -124,61 +89,44 @@ def _lowest_epsilon(settings: Settings) -> float:
     return low
 
 
-def _other(constants: Constants) -> Constants:
-    return "tight" if constants == "paper" else "paper"
+def _curves(
+    settings: Settings, task: str, low: float, problem: Any, name: str
+) -> dict[str, nrjax.Curve]:
+    """The loss at every level of a coarse grid, by constants: a test that never says yes."""
+    high, count = settings.highest_epsilon, settings.levels
+    some = np.linspace(0, count - 1, settings.curve_levels).round().astype(int)
+    along = {"epsilon": np.geomspace(low, high, count)[some].tolist()}
+    passes: dict[str, Constants] = {"curve": settings.constants}
+    if task == "ridge":
+        other = _OTHER[settings.constants]
+        passes[f"curve_{other}"] = other
+    found = {}
+    for key, constants in passes.items():
+        released, parts = _released(settings, problem, name, constants)
+        times = np.asarray(nrjax.Grid.geometric(parts.guarantee, low, high, count).times)[some]
+        never = nrjax.PublicThreshold(np.inf)
+        interaction = parts.interaction(nrjax.Grid.explicit(times), released.utility, never)
+        found[key] = nrjax.Curve(interaction, {"utility": nrjax.Quantity()}, along)
+    return found
 
 
-@dataclasses.dataclass(frozen=True)
-class _Levels:
-    """The grid of epsilons, and the coarser one of the curves."""
-
-    epsilons: np.ndarray
-    some: np.ndarray
-    """Numbers of the levels of the coarser grid."""
-
-    @classmethod
-    def of(cls, settings: Settings) -> "_Levels":
-        low = _lowest_epsilon(settings)
-        epsilons = np.geomspace(low, settings.highest_epsilon, settings.levels)
-        some = np.linspace(0, settings.levels - 1, settings.curve_levels).round().astype(int)
-        return cls(epsilons, some)
-
-    def grid(self, guarantee: Guarantee) -> Grid:
-        return Grid.geometric(guarantee, self.epsilons[0], self.epsilons[-1], self.epsilons.size)
-
-    def coarse(self, guarantee: Guarantee) -> Grid:
-        return Grid.explicit(np.asarray(self.grid(guarantee).times)[self.some])
-
-
-def _curve(
-    settings: Settings, levels: _Levels, problem: _Problem, mechanism: str, constants: Constants
-) -> Curve:
-    """The loss at every level of the coarse grid: a test that never says yes."""
-    released, parts = _released(settings, problem, mechanism, constants)
-    never, schedule = PublicThreshold(np.inf), levels.coarse(parts.guarantee)
-    interaction = parts.interaction(schedule, released.utility, never)
-    along = {"epsilon": levels.epsilons[levels.some].tolist()}
-    return Curve(interaction, {"utility": Quantity()}, along)
-
-
-def cases(settings: Settings) -> Iterator[tuple[str, Case]]:
-    """Load the data, find the optima and build every case, with its name."""
-    levels = _Levels.of(settings)
-    low, high = float(levels.epsilons[0]), settings.highest_epsilon
+def cases(settings: Settings) -> dict[str, nrjax.Case]:
+    """Load the data, find the optima and build every case, by name."""
+    low, high = _lowest_epsilon(settings), settings.highest_epsilon
     # A test costs what was chosen, or as much as the releases.
     most = high + max(high, settings.test_epsilon)
+    found = {}
     for number, task in enumerate(settings.task):
-        data, problem = _problem(settings, task, _per_task(settings.data, number))
+        data, problem = _load(settings, task, of_task(settings.data, number))
         target = _target(settings, number, task, data, problem.optimum_loss)
+        whole = settings.utility_sensitivity == "loss"
+        moved = problem.utility_sensitivity if whole else problem.excess_risk_sensitivity
         for mechanism in settings.mechanism:
             released, parts = _released(settings, problem, mechanism, settings.constants)
-            grid = levels.grid(parts.guarantee)
+            grid = nrjax.Grid.geometric(parts.guarantee, low, high, settings.levels)
+            curves = _curves(settings, task, low, problem, mechanism)
             for test in settings.test:
-                rule = _rule(test, settings, problem, target)
-                curves = {}
-                if test == settings.test[0]:  # the curves do not depend on the test
-                    for name, constants in _curves(settings, task):
-                        curves[name] = _curve(settings, levels, problem, mechanism, constants)
+                rule = _rule(test, settings, target, moved)
                 labels = {
                     "task": task,
                     "mechanism": mechanism,
@@ -196,23 +144,12 @@ def cases(settings: Settings) -> Iterator[tuple[str, Case]]:
                 if task == "ridge":
                     labels["constants"] = settings.constants
                 if test != "public":
-                    labels["utility_sensitivity"] = _utility_sensitivity(settings, problem)
-                yield (
-                    f"{task}-{mechanism}-{test}",
-                    Case(
-                        trial=parts.interaction(grid, released.utility, rule),
-                        labels=labels,
-                        goal=-target,
-                        curves=curves,
-                        epsilons=(low, most, most),
-                    ),
+                    labels["utility_sensitivity"] = moved
+                found[f"{task}-{mechanism}-{test}"] = nrjax.Case(
+                    trial=parts.interaction(grid, released.utility, rule),
+                    labels=labels,
+                    goal=-target,
+                    curves=curves if test == settings.test[0] else {},  # whatever the test
+                    epsilons=(low, most, most),
                 )
-
-
-def _curves(settings: Settings, task: str) -> list[tuple[str, Constants]]:
-    """Name and constants of the passes that measure the loss at each epsilon."""
-    curves: list[tuple[str, Constants]] = [("curve", settings.constants)]
-    if task == "ridge":
-        other = _other(settings.constants)
-        curves.append((f"curve_{other}", other))
-    return curves
+    return found

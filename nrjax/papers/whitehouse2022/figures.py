@@ -1,19 +1,24 @@
-"""Figures of `whitehouse2022`: what a target loss costs, and the loss at each epsilon."""
+"""Figures of `whitehouse2022`: what a target loss costs, the loss at each epsilon, boundaries."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
+from jax import Array
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nrjax.papers.whitehouse2022.boundaries import boundaries
+from nrjax.guarantees import LinearBoundary, MixtureBoundary, OneSidedMixtureBoundary
+from nrjax.papers._drawing import grid, means, short
+from nrjax.papers._shared import grouped
 from nrjax.study import figures as shared
 from nrjax.study.drawing import (
     EPSILON,
+    STYLES,
     Style,
+    axis_limits,
     epsilon_scale,
-    mean_with_ends,
     mechanism_styles,
     new_panels,
     unique,
@@ -21,6 +26,12 @@ from nrjax.study.drawing import (
 )
 from nrjax.study.layout import Case
 from nrjax.study.results import Results
+
+_BOUNDARIES = {
+    "linear": LinearBoundary,
+    "mixture": MixtureBoundary,
+    "one-sided mixture (not in the paper)": OneSidedMixtureBoundary,
+}
 
 
 def figures(results: Results) -> dict[str, Callable[[Results], Figure]]:
@@ -38,58 +49,6 @@ def figures(results: Results) -> dict[str, Callable[[Results], Figure]]:
     return {**found, "boundaries": boundaries}
 
 
-def loss_against_epsilon(results: Results) -> Figure:
-    """Mean loss of stopping at each epsilon, with pointwise 95 % intervals of the mean."""
-    cases = [case for case in results.cases.values() if "curve" in case.passes]
-    styles = mechanism_styles(c.attributes["mechanism"] for c in results.cases.values())
-    tasks = unique(map(_task, cases))
-    figure, panels = new_panels(5.2 * len(tasks), 1, len(tasks), height=5.0)
-    for axes, task in zip(panels[0], tasks, strict=True):
-        here = [case for case in cases if _task(case) == task]
-        # The curve does not depend on the test, so one case of each mechanism will do.
-        mechanisms = {case.attributes["mechanism"]: case for case in reversed(here)}
-        _draw_losses(
-            axes,
-            results,
-            [
-                _Curve(mechanisms[name], "curve", style, words(name))
-                for name, style in styles.items()
-                if name in mechanisms
-            ],
-        )
-    return figure
-
-
-def ridge_constants(results: Results) -> Figure:
-    """The same for ridge regression under both sets of constants: what the tight ones gain."""
-    cases = [case for case in results.cases.values() if _other_curve(case) is not None]
-    styles = mechanism_styles(c.attributes["mechanism"] for c in results.cases.values())
-    tasks = unique(map(_task, cases))
-    figure, panels = new_panels(6.4 * len(tasks), 1, len(tasks), height=5.6)
-    for axes, task in zip(panels[0], tasks, strict=True):
-        curves = []
-        for case in cases:
-            if _task(case) != task:
-                continue
-            mechanism, other = case.attributes["mechanism"], _other_curve(case)
-            assert other is not None
-            for name, constants in (
-                ("curve", case.attributes["constants"]),
-                (other, other.removeprefix("curve_")),
-            ):
-                style, tight = styles[mechanism], constants == "tight"
-                style = style._replace(dash=(0, (1, 1))) if tight else style
-                label = f"{words(mechanism)}, {constants}"
-                curves.append(_Curve(case, name, style, label, hollow=tight))
-        _draw_losses(axes, results, curves)
-    return figure
-
-
-def _other_curve(case: Case) -> str | None:
-    """The pass that measures the loss with the constants that the case does not use."""
-    return next((name for name in case.passes if name.startswith("curve_")), None)
-
-
 class _Curve(NamedTuple):
     """A pass that measured the loss at each epsilon, and how to draw it."""
 
@@ -101,42 +60,76 @@ class _Curve(NamedTuple):
     """Whether its markers are."""
 
 
+def loss_against_epsilon(results: Results) -> Figure:
+    """Mean loss of stopping at each epsilon, with pointwise 95 % intervals of the mean."""
+    styles = _styles(results)
+    curves = []
+    for case in results.cases.values():
+        if "curve" in case.passes:  # one case of each mechanism: the test plays no part
+            mechanism = case.attributes["mechanism"]
+            curves.append(_Curve(case, "curve", styles[mechanism], words(mechanism)))
+    return _losses(results, curves, 5.2, 5.0)
+
+
+def ridge_constants(results: Results) -> Figure:
+    """The same for ridge regression under both sets of constants: what the tight ones gain."""
+    styles = _styles(results)
+    curves = []
+    for case in results.cases.values():
+        mechanism, other = case.attributes["mechanism"], _other_curve(case)
+        if other is None:
+            continue
+        own = case.attributes["constants"]
+        for name, constants in (("curve", own), (other, other.removeprefix("curve_"))):
+            style, tight = styles[mechanism], constants == "tight"
+            style = style._replace(dash=(0, (1, 1))) if tight else style
+            label = f"{words(mechanism)}, {constants}"
+            curves.append(_Curve(case, name, style, label, hollow=tight))
+    return _losses(results, curves, 6.4, 5.6)
+
+
+def _styles(results: Results) -> dict[str, Style]:
+    return mechanism_styles(case.attributes["mechanism"] for case in results.cases.values())
+
+
+def _other_curve(case: Case) -> str | None:
+    """The pass that measures the loss with the constants that the case does not use."""
+    return next((name for name in case.passes if name.startswith("curve_")), None)
+
+
+def _losses(results: Results, curves: Sequence[_Curve], width: float, height: float) -> Figure:
+    """A panel for each task."""
+    tasks = grouped([curve.case for curve in curves], "task")
+    figure, panels = new_panels(width * len(tasks), 1, len(tasks), height=height)
+    for axes, (task,) in zip(panels[0], tasks, strict=True):
+        here = [curve for curve in curves if curve.case.attributes["task"] == task]
+        _draw_losses(axes, results, here)
+    return figure
+
+
 def _draw_losses(axes: Axes, results: Results, curves: Sequence[_Curve]) -> None:
     """Curves of one task, with its target and optimum."""
     seen = np.concatenate([_draw_curve(axes, results, curve) for curve in curves])
-    case = curves[0].case
-    lines = [case.attributes[name] for name in ("target", "optimum")]
-    for value, label, dash in zip(
-        lines, ("target", "optimum without privacy"), ((0, (8, 3)), (0, (2, 2))), strict=True
-    ):
-        if value is not None:
-            axes.axhline(
-                value,
-                color="0.35",
-                linestyle=dash,
-                lw=1,
-                label=f"{label}: {value:.4g}",
-                zorder=1,
-            )
+    facts, look = curves[0].case.attributes, {"color": "0.35", "lw": 1, "zorder": 1}
+    lines = [facts["target"], facts["optimum"]]
+    names = (("target", (0, (8, 3))), ("optimum without privacy", (0, (2, 2))))
+    for value, (label, dash) in zip(lines, names, strict=True):
+        axes.axhline(value, linestyle=dash, label=f"{label}: {value:.4g}", **look)
     seen = seen[np.isfinite(seen)]
     if seen.size and seen.min() > 0 and seen.max() > 10 * seen.min():
-        shown = np.append(seen, [line for line in lines if line is not None and line > 0])
+        shown = np.append(seen, [line for line in lines if line > 0])
         epsilon_scale(axes, "y", (shown.min() / 1.2, shown.max() * 1.2))
     layouts = [curve.case.passes[curve.name] for curve in curves]
-    epsilons = np.concatenate([layout.coordinates["epsilon"].values for layout in layouts])
-    epsilon_scale(axes, "x", (epsilons.min() / 1.1, epsilons.max() * 1.1))
-    axes.set_xlabel(EPSILON)
-    axes.set_ylabel("mean regularised loss")
+    levels = np.concatenate([layout.coordinates["epsilon"].values for layout in layouts])
+    epsilon_scale(axes, "x", (levels.min() / 1.1, levels.max() * 1.1))
+    axes.set(xlabel=EPSILON, ylabel="mean regularised loss")
     trials = " or ".join(unique(f"{layout.trials:,}" for layout in layouts))
-    axes.set_title(f"{_on(_task(case))}, {trials} trials", fontsize="medium")
-    axes.legend(  # below: curves leave no corner free
-        fontsize="small",
-        title="mean and 95 % interval",
-        title_fontsize="small",
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.14),
-        ncols=2,
-    )
+    task = f"{words(facts['task'])} on {short(facts['data'])}"
+    axes.set_title(f"{task}, {trials} trials", fontsize="medium")
+    # Below: curves leave no corner free.
+    place: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "ncols": 2}
+    text = "mean and 95 % interval"
+    axes.legend(title=text, title_fontsize="small", fontsize="small", **place)
 
 
 def _draw_curve(axes: Axes, results: Results, drawn: _Curve) -> np.ndarray:
@@ -145,28 +138,54 @@ def _draw_curve(axes: Axes, results: Results, drawn: _Curve) -> np.ndarray:
     epsilon = np.array(layout.coordinates["epsilon"].values)
     found = results.levels(drawn.case.name, "utility", drawn.name)
     # The loss is minus the utility.
-    mean, high, low = -np.array([mean_with_ends(one) for one in found]).T
+    mean, high, low = -means(found)
     if layout.trials > 1:
         axes.fill_between(epsilon, low, high, color=style.line, alpha=0.3, linewidth=0, zorder=2)
-    axes.plot(
-        epsilon,
-        mean,
-        color=style.line,
-        linestyle=style.dash,
-        marker=style.marker,
-        markersize=4.5 if drawn.hollow else 4,
-        markerfacecolor="white" if drawn.hollow else style.line,
-        markevery=max(1, epsilon.size // 12),
-        label=drawn.label,
-        zorder=3,
-    )
+    face, size = ("white", 4.5) if drawn.hollow else (style.line, 4)
+    marks = {"marker": style.marker, "markerfacecolor": face, "markersize": size}
+    look: Any = {"color": style.line, "linestyle": style.dash, "label": drawn.label, "zorder": 3}
+    axes.plot(epsilon, mean, markevery=max(1, epsilon.size // 12), **look, **marks)
     return mean
 
 
-def _task(case: Case) -> tuple[str, str]:
-    return case.attributes["task"], case.attributes["data"]
+@jax.jit  # one program: step by step it would be a hundred
+def _curves(made: list[Any], epsilon: Array, ratios: Array) -> tuple[Array, list[Array]]:
+    """Times at these ratios to the last of the times at which epsilon is reached; the epsilons."""
+    # Of all curves the mixture boundary's is furthest above sqrt(t), and so the last to get there.
+    mixture = next(one for one in made if type(one) is MixtureBoundary)
+    times = ratios * mixture.time(epsilon)
+    return times, [one.epsilon(times) for one in made]
 
 
-def _on(task: tuple[str, str]) -> str:
-    name = task[1] if len(task[1]) <= 24 else "…" + task[1][-23:]  # a user's own file
-    return f"{words(task[0])} on {name}"
+def boundaries(results: Results) -> Figure:
+    """Whitehouse 2022, figure 4, for l2-sensitivity 1.
+
+    All are tight at the run's `tight_at` (0.5 in the paper), and at its delta. Left: ex-post
+    epsilon of stopping at a time (noise variance). Right: the inverse, the variance that a level of
+    epsilon needs.
+    """
+    settings = results.store.settings["settings"]
+    tight_at, delta = settings["tight_at"], settings["delta"]
+    with jax.enable_x64(True):
+        made = [kind.tight_at_epsilon(tight_at, 1.0, delta) for kind in _BOUNDARIES.values()]
+        times, epsilons = jax.device_get(_curves(made, tight_at, np.geomspace(1 / 30, 30, 400)))
+    figure, ((left, right),) = new_panels(10.4, 1, 2, height=4.4)
+    for label, epsilon, style in zip(_BOUNDARIES, epsilons, STYLES, strict=False):
+        look = {"color": style.line, "linestyle": style.dash, "marker": style.marker}
+        for axes, x, y in ((left, times, epsilon), (right, epsilon, times)):
+            axes.plot(x, y, markersize=4, markevery=40, label=label, **look)
+    limits, at = axis_limits(epsilons), {"color": "0.35", "lw": 1, "zorder": 1}
+    left.set(xscale="log", xlabel="time t: noise variance in units of the squared l2-sensitivity")
+    left.set_ylabel(EPSILON)
+    epsilon_scale(left, "y", limits)
+    left.axhline(tight_at, linestyle=(0, (2, 2)), **at)
+    left.set_title(f"boundaries, tight at ε = {tight_at:g}, δ = {delta:g}", fontsize="medium")
+    right.set(yscale="log", ylabel="noise variance needed (squared l2-sensitivity)")
+    right.set_xlabel(EPSILON)
+    epsilon_scale(right, "x", limits)
+    right.axvline(tight_at, linestyle=(0, (2, 2)), **at)
+    right.set_title("their inverses", fontsize="medium")
+    for axes in (left, right):
+        grid(axes)
+    left.legend(fontsize="small")
+    return figure

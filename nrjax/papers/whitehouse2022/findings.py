@@ -1,155 +1,108 @@
 """What the paper found (section 6), checked on a finished run; and the run's report."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
-import numpy as np
-
+from nrjax.papers._shared import PaperReporting, grouped, paired, plain
 from nrjax.study import precision
-from nrjax.study.compare import accuracy_note, interval_of, met
-from nrjax.study.report import Report, epsilons, number, share
-from nrjax.study.results import Reporting, Results
-from nrjax.study.summary import strict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-_SHARE_AT_FIRST_STEP = 0.05
-"""From this share of trials on, the grid's first level is worth a warning."""
-
+from nrjax.study.compare import accuracy_note, met
+from nrjax.study.report import AT_FIRST_STEP, Report, number, share, standard
+from nrjax.study.results import Results
 
 _PAPER_DATA = ("kdd99", "twitter")
 """On other data the paper says nothing that a run could be unlike."""
 
-
-class _Claim(NamedTuple):
-    """That a number of one case is below that of another."""
-
-    finding: str
-    lower: tuple[str, str]
-    """Mechanism and test."""
-    higher: tuple[str, str]
-    spread: bool
-    """Whether the number is the distance between the quartiles; else the median."""
-
-
-def _claims(mechanisms: list[str], tests: list[str]) -> list[_Claim]:
-    claims = []
-    if {"brownian", "laplace"} <= set(mechanisms):
-        for test in tests:
-            pair = ("brownian", test), ("laplace", test)
-            claims += [
-                _Claim("Brownian median below Laplace's", *pair, False),
-                _Claim("Brownian quartiles closer together than Laplace's", *pair, True),
-            ]
-    if {"above_threshold", "reduced_above_threshold"} <= set(tests):
-        for mechanism in mechanisms:
-            reduced, classical = (
-                (mechanism, test) for test in ("reduced_above_threshold", "above_threshold")
-            )
-            claims += [
-                _Claim(
-                    "ReducedAboveThreshold's median below AboveThreshold's",
-                    reduced,
-                    classical,
-                    False,
-                ),
-                _Claim(
-                    "AboveThreshold's quartiles closer together than ReducedAboveThreshold's",
-                    classical,
-                    reduced,
-                    True,
-                ),
-            ]
-    return claims
+_REDUCED, _CLASSICAL = "reduced_above_threshold", "above_threshold"
+_CLAIMS = (
+    (
+        ("mechanism", "test"),
+        ("Brownian median below Laplace's", "brownian", "laplace", False),
+        ("Brownian quartiles closer together than Laplace's", "brownian", "laplace", True),
+    ),
+    (
+        ("test", "mechanism"),
+        ("ReducedAboveThreshold's median below AboveThreshold's", _REDUCED, _CLASSICAL, False),
+        (
+            "AboveThreshold's quartiles closer together than ReducedAboveThreshold's",
+            *(_CLASSICAL, _REDUCED, True),
+        ),
+    ),
+)
+"""The label in which two cases differ, and the one that they share; then each claim: that a number
+of one is below that of the other, and whether it is the quartiles' distance or the median."""
 
 
-class Findings(Reporting):
+class Findings(PaperReporting):
     """The paper's findings, and its figures."""
 
     case_facts = ("task", "mechanism", "test", "data", "trials", "optimum", "target")
 
     def findings(self, results: Results) -> dict[str, Any]:
-        """The paper's findings on this run's data."""
-        return {"findings": findings(results)}
+        """The paper's findings on this run's data, with paired bootstrap intervals, 95 %.
+
+        Each says which of two numbers is lower in the paper: `difference` is the lower minus the
+        higher one here, null where infinite; `holds` is true or false where its interval has one
+        sign, null where it has both, or both numbers are infinite; `met` is in which share of the
+        trials each case met the target. There are none where trials were not kept, which can then
+        not be paired.
+        """
+        found = []
+        for (task, data), here in grouped(results.cases.values(), "task", "data").items():
+            for (label, other), *claims in _CLAIMS:
+                for group in grouped(here, other).values():
+                    cases = {case.attributes[label]: case.name for case in group}
+                    for finding, lower, higher, spread in claims:
+                        if not {lower, higher} <= set(cases):
+                            continue
+                        names = [cases[lower], cases[higher]]
+                        pair = paired(results, *names, spread=spread)
+                        if pair is not None:
+                            one = {"task": task, "data": data, "finding": finding, "cases": names}
+                            shares = [met(results, name) for name in names]
+                            found.append({**one, **pair[0], "holds": pair[1], "met": shares})
+        return {"findings": found}
 
     def report(self, results: Results, summary: Mapping[str, Any]) -> Report:
         """Medians and quartiles with their exact intervals, and findings of a finished run."""
-        return report(results, summary)
-
-    def figures(self, results: Results) -> Mapping[str, Callable[[Results], Figure]]:
-        """The standard ones, the loss at each epsilon, and the boundaries."""
-        from nrjax.papers.whitehouse2022 import figures
-
-        return figures.figures(results)
-
-
-def findings(results: Results) -> list[dict[str, Any]]:
-    """The paper's findings on this run's data, with paired bootstrap intervals, 95 %.
-
-    Each says which of two numbers is lower in the paper: `difference` is the lower minus the
-    higher one here, null where infinite; `holds` is true or false where its interval has one sign,
-    null where it has both, or both numbers are infinite; `met` is in which share of the trials each
-    case met the target. There are none where trials were not kept, which can then not be paired.
-    """
-    labels = {name: case.attributes for name, case in results.cases.items()}
-    found = []
-    for task in dict.fromkeys(one["task"] for one in labels.values()):
-        here = [one for one in labels.values() if one["task"] == task]
-        mechanisms = list(dict.fromkeys(one["mechanism"] for one in here))
-        tests = list(dict.fromkeys(one["test"] for one in here))
-        for claim in _claims(mechanisms, tests):
-            names = [f"{task}-{'-'.join(side)}" for side in (claim.lower, claim.higher)]
-            if not set(names) <= set(results) or not all(map(results.keeps_trials, names)):
-                continue
-            laws = [results.distribution(name) for name in names]
-            values = []
-            for law in laws:
-                assert law is not None
-                first, median, third = map(law.quantile, (25, 50, 75))
-                with np.errstate(invalid="ignore"):  # infinite quartiles have no distance
-                    values.append(float(np.subtract(third, first)) if claim.spread else median)
-            with np.errstate(invalid="ignore"):
-                difference = float(np.subtract(*values))
-            ends = interval_of(results, *names, spread=claim.spread)
-            found.append(
-                {
-                    "task": task,
-                    "data": here[0]["data"],
-                    "finding": claim.finding,
-                    "cases": names,
-                    "values": strict(values),
-                    "difference": strict(difference),
-                    "interval": strict(ends),
-                    "holds": _holds(ends),
-                    "met": [met(results, name) for name in names],
-                }
-            )
-    return found
+        cases, usual = summary["cases"], standard(results, summary).rows
+        rows = [(_name(case, "task"), *row[1:]) for case, row in zip(cases, usual, strict=True)]
+        headings = ("case", "stopped", "met", "median", "(95 %)", "quartiles", "step", "seconds")
+        sources = [
+            f"{task} on {data}: {case['rows']:,} rows, {case['dimension']} features, target loss "
+            f"{case['target']:.4g}, optimum {case['optimum']:.6g} (gradient norm "
+            f"{case['gradient_norm']:.1g})"
+            for (task, data), (case, *_) in grouped(cases, "task", "data").items()
+        ]
+        remarks = [
+            *sources,
+            "Beside the median its exact 95 % interval. The distribution function of a case is, "
+            f"all of it at once, within {100 * cases[0]['band']:.2g} percentage points of what was "
+            "found (95 %, DKW).",
+            *precision.remarks(results),
+            *misses(summary),
+            *warnings(summary),
+            *map(sentence, summary["findings"]),
+        ]
+        title = f"{summary['study']}: stopping epsilon (total, ex-post), over all trials"
+        return Report(title, headings, tuple(rows), tuple(remarks))
 
 
-def _holds(ends: tuple[float, float] | None) -> bool | None:
-    if ends is None or ends[0] <= 0 <= ends[1]:
-        return None
-    return ends[1] < 0
+def _name(case: Mapping[str, Any], *labels: str) -> str:
+    return plain(" ".join(case[label] for label in (*labels, "mechanism", "test")))
 
 
-def _sentence(finding: dict[str, Any]) -> str:
+def sentence(finding: dict[str, Any]) -> str:
+    """Whether a claim of the paper holds, with its numbers."""
     verdict = {True: "yes", False: "no", None: "undecided"}[finding["holds"]]
     if finding["holds"] is False and finding["data"] in _PAPER_DATA:
         verdict = "NO, unlike the paper"
-    low, high = (
-        name.split("-", 1)[1].replace("-", ", ").replace("_", " ") for name in finding["cases"]
-    )
+    low, high = (plain(name.split("-", 1)[1].replace("-", ", ")) for name in finding["cases"])
     values = [number(value) for value in finding["values"]]
-    found = finding["interval"]
-    by = ""
+    found, by = finding["interval"], ""
     if found is not None and finding["difference"] is not None and None not in found:
-        ends = " to ".join(_short(end) for end in found)
-        by = f"; difference {_short(finding['difference'])}, 95 % interval {ends}"
+        ends = f"{found[0]:.3g} to {found[1]:.3g}"
+        by = f"; difference {finding['difference']:.3g}, 95 % interval {ends}"
     shares = tuple(finding["met"])
     note = f" But {accuracy_note(shares)}." if shares[0] != shares[1] else ""
     return (
@@ -158,51 +111,15 @@ def _sentence(finding: dict[str, Any]) -> str:
     )
 
 
-def _short(value: float | None) -> str:
-    return "inf" if value is None else f"{value:.3g}"
-
-
-def report(results: Results, summary: Mapping[str, Any]) -> Report:
-    """Medians and quartiles with their exact intervals, and findings of a finished run."""
-    cases, rows = summary["cases"], []
-    for case in cases:
-        rows.append(
-            (
-                f"{case['task']} {case['mechanism']} {case['test']}".replace("_", " "),
-                share(case["stopped"]),
-                share(case["met"]),
-                *epsilons(case),
-                f"{case['step']['q50']:g}",
-                f"{case['seconds']['run']:.2f}",
-            )
-        )
-    headings = ("case", "stopped", "met", "median", "(95 %)", "quartiles", "step", "seconds")
-    remarks = [
-        *_sources(summary),
-        "Beside the median its exact 95 % interval. The distribution function of a case is, all "
-        f"of it at once, within {100 * cases[0]['band']:.2g} percentage points of what was found "
-        "(95 %, DKW).",
-        *precision.remarks(results),
-        *_misses(summary),
-        *_warnings(summary),
-        *map(_sentence, summary["findings"]),
-    ]
-    title = f"{summary['study']}: stopping epsilon (total, ex-post), over all trials"
-    return Report(title, headings, tuple(rows), tuple(remarks))
-
-
-def _misses(summary: Mapping[str, Any]) -> list[str]:
+def misses(summary: Mapping[str, Any]) -> list[str]:
     """Private tests stop at models that miss the target: how often, and by how much."""
     lines = []
-    for task, data in _problems(summary):
-        here = [case for case in summary["cases"] if (case["task"], case["data"]) == (task, data)]
-        missing = [case for case in here if case["shortfall"]["share"]]
-        if not missing:
-            continue
+    missing = [case for case in summary["cases"] if case["shortfall"]["share"]]
+    for (task, data), here in grouped(missing, "task", "data").items():
         parts = [
-            f"{case['mechanism']} {case['test']} in {share(case['shortfall']['share'])} "
-            f"(by {number(case['shortfall']['q50'])} in the median)".replace("_", " ")
-            for case in missing
+            f"{_name(case)} in {share(case['shortfall']['share'])} "
+            f"(by {number(case['shortfall']['q50'])} in the median)"
+            for case in here
         ]
         lines.append(
             f"{task} on {data}: of the trials that stopped, the model's loss was above the target "
@@ -213,39 +130,24 @@ def _misses(summary: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _problems(summary: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
-    return {(case["task"], case["data"]): case for case in summary["cases"]}
-
-
-def _sources(summary: Mapping[str, Any]) -> list[str]:
-    """What was learnt from which data."""
-    return [
-        f"{task} on {data}: {case['rows']:,} rows, {case['dimension']} features, target loss "
-        f"{case['target']:.4g}, optimum {case['optimum']:.6g} (gradient norm "
-        f"{case['gradient_norm']:.1g})"
-        for (task, data), case in _problems(summary).items()
-    ]
-
-
-def _warnings(summary: Mapping[str, Any]) -> list[str]:
+def warnings(summary: Mapping[str, Any]) -> list[str]:
     """What should make one doubt the table."""
     lines = []
     for case in summary["cases"]:
-        share = case["stopped_at_first_step"]
-        name = f"{case['task']} {case['mechanism']} {case['test']}"
+        name, first = f"{case['task']} {case['mechanism']} {case['test']}", "stopped_at_first_step"
         if case["epsilon"]["q50"] is None:
             lines.append(
                 f"Warning: {100 * case['stopped']:.3g}% of the {name} trials stopped; the others "
                 "count as infinite, and so does the median. Ask for a higher --target-loss, or end "
                 "higher (--highest-epsilon)."
             )
-        if share >= _SHARE_AT_FIRST_STEP:
+        if case[first] >= AT_FIRST_STEP:
             lines.append(
-                f"Warning: {share:.0%} of the {name} trials stopped at the first level of the "
-                "grid; their epsilon says where the grid begins. Ask for a lower --target-loss, or "
-                "begin lower (--tight-at, --lowest-epsilon)."
+                f"Warning: {case[first]:.0%} of the {name} trials stopped at the first level of "
+                "the grid; their epsilon says where the grid begins. Ask for a lower "
+                "--target-loss, or begin lower (--tight-at, --lowest-epsilon)."
             )
-    for (task, data), case in _problems(summary).items():
+    for (task, data), (case, *_) in grouped(summary["cases"], "task", "data").items():
         if task == "logistic" and case["target"] >= math.log(2):
             lines.append(
                 f"Warning: the target loss on {data} is met by the zero model, whose loss is log 2."

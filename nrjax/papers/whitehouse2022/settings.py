@@ -4,9 +4,8 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
 from nrjax._numerics import check
+from nrjax.papers._shared import check_per_task, check_settings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,40 +67,16 @@ class Settings:
     """Levels of the pass that measures the loss at each epsilon, never stopped."""
 
     def __post_init__(self):
-        for name in ("task", "mechanism", "test", "data"):
-            values = getattr(self, name)
-            check(len(values) >= 1, name, values, "at least one value")
-            if name != "data":
-                check(len(set(values)) == len(values), name, values, "without repetition")
-        for name, least in (
-            ("levels", 2),
-            ("curve_levels", 2),
-        ):
-            check(getattr(self, name) >= least, name, getattr(self, name), f"at least {least}")
-        check(
-            self.curve_levels <= self.levels,
-            "curve_levels",
-            self.curve_levels,
-            f"at most levels = {self.levels}",
+        check_settings(
+            self,
+            several=("task", "mechanism", "test", "data"),
+            distinct=("task", "mechanism", "test"),
+            least={"levels": 2, "curve_levels": 2, "rows": 1},
+            positive=("regularisation", "tight_at", "highest_epsilon", "test_epsilon"),
+            shares=("delta",),
         )
-        check(self.rows is None or self.rows >= 1, "rows", self.rows, "at least 1")
-        check(0 < self.delta < 1, "delta", self.delta, "strictly between 0 and 1")
-        for name in ("regularisation", "tight_at", "highest_epsilon", "test_epsilon"):
-            number = getattr(self, name)
-            check(np.isfinite(number) and number > 0, name, number, "positive and finite")
-        low = self.lowest_epsilon
-        if low is not None:
-            check(
-                0 < low < self.highest_epsilon,
-                "lowest_epsilon",
-                low,
-                f"between 0 and highest_epsilon = {self.highest_epsilon}",
-            )
-        for name in ("data", "target_loss"):
-            values = getattr(self, name)
-            check(
-                len(values) in (0, 1, len(self.task)),
-                name,
-                values,
-                f"one value, or one for each of the tasks {self.task}",
-            )
+        right = f"at most levels = {self.levels}"
+        check(self.curve_levels <= self.levels, "curve_levels", self.curve_levels, right)
+        low, right = self.lowest_epsilon, f"between 0 and highest_epsilon = {self.highest_epsilon}"
+        check(low is None or 0 < low < self.highest_epsilon, "lowest_epsilon", low, right)
+        check_per_task(self, "data", "target_loss")

@@ -1,12 +1,12 @@
-"""Utilities of noisy counts: minus their error, which is looked at for free.
+"""Counts by group: how far off noisy ones are, and what one row can change.
 
 Counts are whole and not negative, so a release is rounded and cut off at 0 before it is judged;
-what is made of a release alone costs no privacy. The error is that against the true counts.
-That the analyst sees it, or when it falls below a target, is the papers' "public test"
-(Whitehouse 2022, section 6): a simulation's convention. On private counts the answers have to be
-paid for, by a rule that is told the `sensitivity`.
+what is made of a release alone costs no privacy. That the analyst sees the error against the true
+counts is the papers' "public test" (Whitehouse 2022, section 6): a simulation's convention. On
+private counts the answers have to be paid for, by a rule that is told the `sensitivity`.
 """
 
+import dataclasses
 import math
 from typing import Any
 
@@ -16,6 +16,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check, check_numbers
+from nrjax.sensitivities import Sensitivity
 from nrjax.types import Utility
 
 _SLACK = 1e-9
@@ -48,13 +49,11 @@ class _CountError(Utility):
         return jnp.maximum(jnp.round(release), 0)
 
     def threshold(self, target: float) -> float:
-        """Threshold for an error of at most `target`.
-
-        Halfway between the last number (a whole one over the groups) that is good enough and the
-        next, so that the rounding of the quotient decides nothing.
-        """
+        """Threshold for an error of at most `target`."""
         check(math.isfinite(target) and target >= 0, "target", target, "finite and not negative")
         groups = np.size(self.counts)
+        # Halfway between the last quotient that is good enough and the next: rounding decides
+        # nothing.
         return -(math.floor(target * groups * (1 + _SLACK)) + 0.5) / groups
 
 
@@ -62,22 +61,15 @@ class ShareOutside(_CountError):
     """Minus the share of the groups whose noisy count is too far from the true one.
 
     Attributes:
-        counts: true counts, shape (groups,).
+        counts: true counts, whole numbers of at least 0, shape (groups,).
         slack: how far each may be off, in counts, shape (groups,).
-
-    Raises:
-        ValueError: `counts` are not whole numbers of at least 0, where they have numbers.
     """
 
     slack: Any
 
     @classmethod
     def relative(cls, counts: ArrayLike, error: float) -> "ShareOutside":
-        """Each may be off by the fraction `error` of itself; empty groups must be seen as such.
-
-        Raises:
-            ValueError: `error` is negative or not finite.
-        """
+        """Each may be off by the fraction `error` (>= 0) of itself."""
         check(math.isfinite(error) and error >= 0, "error", error, "finite and not negative")
         number = np.asarray(counts, np.float64)
         return cls(number, np.floor(error * number * (1 + _SLACK)))
@@ -92,12 +84,51 @@ class MeanAbsoluteError(_CountError):
     """Minus the mean over the groups of how far a noisy count is off, in counts.
 
     Attributes:
-        counts: true counts, shape (groups,).
-
-    Raises:
-        ValueError: `counts` are not whole numbers of at least 0, where they have numbers.
+        counts: true counts, whole numbers of at least 0, shape (groups,).
     """
 
     def evaluate(self, hypothesis: Array) -> Array:
         """Minus the mean absolute error, in counts."""
         return -jnp.mean(jnp.abs(hypothesis - self.counts))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Neighbour:
+    """One neighbour x' of a data set x, as seen by the counts.
+
+    Only rows move, so the shift is whole: noise on the integers, such as Skellam noise, hides it.
+    Its norms, the same for all groups, are the sensitivities.
+
+    Attributes:
+        relation: "replace" (one row has another value) or "remove" (one row is missing).
+        shift: `f(x) - f(x')`, shape (groups,), integers in float64.
+    """
+
+    relation: str
+    shift: np.ndarray
+
+    @classmethod
+    def replace(cls, groups: int, i: int, j: int) -> "Neighbour":
+        """A row of group i is in group j instead: shift `e_i - e_j`."""
+        shift = cls.remove(groups, i).shift
+        check(0 <= j < groups and j != i, "j", j, f"in [0, {groups}) and not i = {i}")
+        shift[j] = -1.0
+        return cls("replace", shift)
+
+    @classmethod
+    def remove(cls, groups: int, i: int) -> "Neighbour":
+        """A row of group i is missing: shift `e_i`; an added row would have `-e_i`."""
+        check(0 <= i < groups, "i", i, f"in [0, {groups}), the groups")
+        shift = np.zeros(groups)
+        shift[i] = 1.0
+        return cls("remove", shift)
+
+    @property
+    def l1_sensitivity(self) -> Sensitivity:
+        """l1-sensitivity of the counts: 2 (replace) or 1 (remove)."""
+        return Sensitivity(np.abs(self.shift).sum(), "l1")
+
+    @property
+    def l2_sensitivity(self) -> Sensitivity:
+        """l2-sensitivity of the counts: sqrt(2) (replace) or 1 (remove)."""
+        return Sensitivity(math.sqrt(np.square(self.shift).sum()), "l2")

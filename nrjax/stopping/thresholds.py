@@ -1,7 +1,7 @@
-"""What the rules share: one threshold for all queries or one for each, and an exact comparison."""
+"""Rules with one threshold for all queries or one for each, compared exactly; the public one."""
 
 import dataclasses
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -39,10 +39,7 @@ class ThresholdRule(StoppingRule):
 
     Attributes:
         threshold: tau, in units of the utility: a scalar, or one for each step, shape (steps,),
-            past whose end the rule never says yes.
-
-    Raises:
-        ValueError: a threshold is NaN, or another field is not positive and finite.
+            past whose end the rule never says yes. Not NaN.
     """
 
     threshold: Any
@@ -74,26 +71,21 @@ class ThresholdRule(StoppingRule):
         return shape[0] if shape else None
 
     def threshold_at(self, step: Array) -> Array:
-        """The threshold of a step; NaN, which no utility reaches, past the end of a sequence.
-
-        Raises:
-            ValueError: the threshold of one trial has more than one axis.
-        """
+        """The threshold of a step; NaN, which no utility reaches, past the end of a sequence."""
         threshold = jnp.asarray(self.threshold, float_dtype(self.threshold))
-        if threshold.ndim > 1:
-            raise ValueError(
-                f"threshold has shape {threshold.shape}: must be a scalar or a vector, for one "
-                "trial"
-            )
         if threshold.ndim == 0:
             return threshold
-        return threshold.at[step].get(mode="fill", fill_value=jnp.nan)
+        if threshold.ndim == 1:
+            return threshold.at[step].get(mode="fill", fill_value=jnp.nan)
+        shape = threshold.shape
+        raise ValueError(
+            f"threshold has shape {shape}: must be a scalar or a vector, for one trial"
+        )
 
     def reached(self, utility: ArrayLike, step: Array, noise: Array) -> Array:
         """Whether `utility + noise >= threshold`, exactly, for the numbers as they are given.
 
-        The sum is never rounded: however large utility and threshold are, a neighbour's utility
-        is as far away as it was when it came. Noise alone is rounded, to its own last place.
+        The sum is never rounded: a neighbour's utility is as far away as it was when it came.
         """
         threshold = self.threshold_at(step)
         dtype = jnp.result_type(utility, threshold, noise)
@@ -106,9 +98,6 @@ class ThresholdRule(StoppingRule):
         """The rule with thresholds 0 and what utilities, shape (steps,), exceed its own by.
 
         Taken on the host, so that a cast to float32 rounds differences and not large numbers.
-
-        Raises:
-            ValueError: an integer is beyond 2^53.
         """
         threshold = np.asarray(concrete(self.threshold), np.float64)
         blank = dataclasses.replace(self, threshold=np.zeros(threshold.shape))
@@ -124,8 +113,7 @@ class ThresholdRule(StoppingRule):
 
         Likewise if the dtype cannot hold the noise.
         """
-        threshold = concrete(self.threshold)
-        sensitivity = concrete(self.sensitivity)
+        threshold, sensitivity = concrete(self.threshold), concrete(self.sensitivity)
         if sensitivity is None:
             return
         epsilon = concrete(getattr(self, "epsilon", None))
@@ -145,3 +133,29 @@ class ThresholdRule(StoppingRule):
                 "the utility; subtract a public number from utility and threshold, or use float64 "
                 "(JAX_ENABLE_X64=1)"
             )
+
+
+class PublicThreshold(ThresholdRule):
+    """Stop as soon as the utility reaches a threshold.
+
+    For utilities that are public, or a function of the releases alone; it adds nothing to the
+    privacy cost (Whitehouse 2022, section 6, "public" tests).
+
+    Attributes:
+        threshold: smallest utility that is good enough, scalar; or one for each step, shape
+            (steps,), past whose end the rule never says yes.
+    """
+
+    fixed_price: ClassVar[bool] = True
+
+    def step(
+        self, key: Array, state: Array, epsilon: ArrayLike, utility: ArrayLike
+    ) -> tuple[Array, Array]:
+        """Stop if `utility >= threshold`."""
+        del key, epsilon
+        return state + 1, jnp.asarray(utility) >= self.threshold_at(state)
+
+    def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True, answers: ArrayLike = 1) -> Array:
+        """Nothing."""
+        del stopped, answers
+        return jnp.zeros_like(epsilon)

@@ -1,7 +1,7 @@
-"""Curves over a parameter: lines, bands, and marks for what is infinite or told in part only."""
+"""What the papers' figures share: curves over a parameter, keys of legends, scales and grids."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from nrjax.study.drawing import Style, epsilon_scale
+from nrjax.study.distribution import Distribution
+from nrjax.study.drawing import Style, epsilon_scale, mean_with_ends
 
 _MARKS = 12
 
@@ -44,23 +45,16 @@ def draw_markers(
     place = (place - place[0]) / max(place[-1] - place[0], 1e-12)
     there = np.flatnonzero(np.isfinite(y))
     _, first = np.unique(np.floor(_MARKS * place[there] + 0.2 * rank), return_index=True)
-    shown = np.union1d(there[first], np.flatnonzero(alone(y)))
-    axes.plot(
-        x[shown],
-        y[shown],
-        color=style.line,
-        linestyle="none",
-        marker=style.marker,
-        markersize=5,
-        markerfacecolor=style.line if filled else "white",
-        zorder=4,
-    )
+    shown = np.union1d(there[first], np.flatnonzero(_alone(y)))
+    look = {"color": style.line, "marker": style.marker, "zorder": 4}
+    face = style.line if filled else "white"
+    axes.plot(x[shown], y[shown], linestyle="none", markersize=5, markerfacecolor=face, **look)
 
 
 def draw_band(axes: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, style: Style) -> None:
     """What lies between two curves; a bar where a point has no neighbour."""
     axes.fill_between(x, low, high, color=style.line, alpha=0.25, linewidth=0, zorder=2)
-    single = np.isfinite(low) & np.isfinite(high) & alone(low + high)
+    single = np.isfinite(low) & np.isfinite(high) & _alone(low + high)
     axes.vlines(x[single], low[single], high[single], color=style.line, lw=1.2, zorder=3)
 
 
@@ -68,42 +62,43 @@ def draw_infinite(axes: Axes, x: np.ndarray, style: Style, row: int, *, above: b
     """Triangles at the upper edge (or the lower one); returns the row for the next curve."""
     if not x.size:  # an empty line that may leave the panel upsets the layout
         return row
-    away = 0.04 * row
-    axes.plot(
-        x,
-        np.full(x.size, 1 - away if above else away),
-        color=style.line,
-        linestyle="none",
-        marker="^" if above else "v",
-        markersize=5,
-        transform=axes.get_xaxis_transform(),
-        clip_on=False,
-        zorder=5,
-    )
+    y = np.full(x.size, 1 - 0.04 * row if above else 0.04 * row)
+    look = {"color": style.line, "marker": "^" if above else "v", "markersize": 5, "zorder": 5}
+    edge = axes.get_xaxis_transform()
+    axes.plot(x, y, linestyle="none", transform=edge, clip_on=False, **look)
     return row + 1
 
 
-def alone(y: np.ndarray) -> np.ndarray:
+def means(laws: Sequence[Distribution]) -> np.ndarray:
+    """Mean and ends of its interval, shape (3, len(laws))."""
+    return np.array([mean_with_ends(law) for law in laws]).T
+
+
+def quantiles(laws: Sequence[Distribution], percent: float) -> np.ndarray:
+    """A quantile and the ends of its exact interval; NaN where there are no values."""
+    return np.array([(law.quantile(percent), *law.quantile_interval(percent)) for law in laws]).T
+
+
+def _alone(y: np.ndarray) -> np.ndarray:
     """Which points are finite without a finite neighbour; shape (n,), bool."""
     finite = np.concatenate([[False], np.isfinite(y), [False]])
     return finite[1:-1] & ~finite[:-2] & ~finite[2:]
 
 
-def beside(mask: np.ndarray) -> np.ndarray:
-    """The points of a mask and their neighbours; shape (n,), bool."""
-    padded = np.concatenate([[False], mask, [False]])
-    return padded[1:-1] | padded[:-2] | padded[2:]
+def grid(axes: Axes, which: Literal["both", "x", "y"] = "both", *, below: bool = True) -> None:
+    """Thin lines; `below` all that is drawn, else above what is filled."""
+    axes.grid(True, axis=which, color="0.85", linewidth=0.6)
+    if below:
+        axes.set_axisbelow(True)
 
 
-def log_scale(axes: Axes, which: str, limits: tuple[float, float]) -> None:
+def log_scale(axes: Axes, which: Literal["x", "y"], limits: tuple[float, float]) -> None:
     """Plain numbers at 1, 2 and 5 where there is room for them, else powers of ten."""
     if limits[1] / limits[0] <= 1.001e3:
         epsilon_scale(axes, which, limits)
         return
     axes.set(**{f"{which}scale": "log", f"{which}lim": limits})
-    axis = axes.xaxis if which == "x" else axes.yaxis
-    axis.grid(True, color="0.85", linewidth=0.6)
-    axes.set_axisbelow(True)
+    grid(axes, which)
 
 
 def parameter_scale(axes: Axes, values: np.ndarray, *, log: bool = False) -> None:
@@ -115,49 +110,28 @@ def parameter_scale(axes: Axes, values: np.ndarray, *, log: bool = False) -> Non
         room = 0.03 * (high - low) if high > low else 0.5 * low
         axes.set_xlim(low - room, high + room)
         axes.locator_params(axis="x", nbins=5)
-        axes.grid(True, axis="x", color="0.85", linewidth=0.6)
+        grid(axes, "x", below=False)
     if values.size <= 5:
         axes.set_xticks(values, [f"{value:g}" for value in values])
         axes.set_xticks([], minor=True)
 
 
-def method_line(style: Style, label: str) -> Line2D:
-    """What stands in a legend for a curve."""
-    look: dict[str, Any] = {"color": style.line, "linestyle": style.dash, "marker": style.marker}
-    return Line2D([], [], lw=1.6, markersize=5, label=label, **look)
+def key(label: str, **look: Any) -> Line2D:
+    """What stands in a legend for a line or a marker; no line unless `linestyle` is given."""
+    return Line2D([], [], label=label, **{"linestyle": "none", "markersize": 5} | look)
 
 
-def empty_marker(label: str, linestyle: Any = "none", **look: Any) -> Line2D:
-    """The same for an empty marker."""
-    look = {"color": "0.3", "marker": "o", "markersize": 5, "markerfacecolor": "white"} | look
-    return Line2D([], [], linestyle=linestyle, label=label, **look)
-
-
-def triangle(label: str, *, above: bool = True) -> Line2D:
-    """The same for the triangles at an edge."""
-    return Line2D(
-        [],
-        [],
-        color="0.3",
-        linestyle="none",
-        marker="^" if above else "v",
-        markersize=5,
-        label=label,
-    )
-
-
-def band(label: str) -> Patch:
+def band(label: str, color: str = "0.3") -> Patch:
     """The same for a band."""
-    return Patch(color="0.3", alpha=0.25, linewidth=0, label=label)
+    return Patch(color=color, alpha=0.25, linewidth=0, label=label)
 
 
-def legend(figure: Figure, handles: Sequence[Any]) -> None:
-    """Below the panels, as wide as they are."""
-    columns = 2 if figure.get_figwidth() < 8 else 3 if figure.get_figwidth() < 12 else 4
-    figure.legend(
-        handles=list(handles),
-        loc="outside lower center",
-        ncols=columns,
-        fontsize="small",
-        handlelength=3.4,
-    )
+def legend(figure: Figure, handles: Sequence[Any], columns: int, **options: Any) -> None:
+    """Below the panels."""
+    place = "outside lower center"
+    figure.legend(handles=list(handles), loc=place, ncols=columns, fontsize="small", **options)
+
+
+def short(name: str) -> str:
+    """The name of data, or the end of one that is too long for a title: a user's own file."""
+    return name if len(name) <= 24 else "…" + name[-23:]

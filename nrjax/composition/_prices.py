@@ -1,0 +1,209 @@
+"""What each kind of request costs in each currency, rounded up, and the times that a rest allows.
+
+The formulas are those of `docs/composition.md`, which proves them.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from nrjax._numerics import check, concrete, largest_divisor
+from nrjax.composition import certificates
+from nrjax.composition._spending import cost, enlarged
+from nrjax.composition.requests import (
+    GDP,
+    ZCDP,
+    BoundedRange,
+    BrownianReduction,
+    ExPost,
+    LaplaceMechanism,
+    LaplaceReduction,
+    Pure,
+    names,
+)
+from nrjax.pytrees import Pytree
+
+Price = Callable[[Array], Array]
+"""From the number that a request comes to (`argument`) to its cost."""
+
+
+def _positive(raw: Array, ulps: int) -> Array:
+    """A cost of what is not free."""
+    return cost(raw, jnp.ones((), raw.dtype), ulps)
+
+
+def argument(request: Any, dtype: Any) -> Array:
+    """`D1/t` or the first field, rounded up; of Brownian noise `D2^2/t` as it is.
+
+    Not the square of `D2/sqrt(t)`, which XLA rounds in two ways, depending on what else is in the
+    program; and by factors that stay within the range of the dtype where it does.
+    """
+    if not hasattr(request, "noise"):
+        return enlarged(next(iter(vars(request).values())), dtype)
+    size, time = jnp.asarray(request.sensitivity, dtype), jnp.asarray(request.time, dtype)
+    if isinstance(request, BrownianReduction):
+        return size / time * size
+    return _positive(size / time, 4)
+
+
+# (-1)^k/k! of kappa(e) = sum_(k>=2) (-e)^k/k!, the highest first.
+_SERIES = [(-1) ** k / math.factorial(k) for k in range(20, 1, -1)]
+
+
+def _kappa(epsilon: Array) -> Array:
+    """`e - 1 + exp(-e)`."""
+    small = jnp.minimum(epsilon, 1)  # where the difference cancels
+    series = small * small * jnp.polyval(jnp.asarray(_SERIES, epsilon.dtype), small)
+    kappa = jnp.where(epsilon < 1, series, epsilon + jnp.expm1(-epsilon))
+    return cost(kappa, epsilon, 16)
+
+
+def _squared_mu(x: Array, centre: Array, tail: Array) -> Array:
+    """`mu^2`, `mu = 2 Phi^-1(1 - tail)`, rounded up; `centre` is `1 - 2 tail`, precise near 0."""
+    # Phi(z) = 1/2 + erf(z/sqrt(2))/2.
+    near = 2 * math.sqrt(2) * jax.scipy.special.erfinv(centre)
+    mu = jnp.where(x < 2, near, -2 * jax.scipy.special.ndtri(tail))
+    # In float32 the two lose up to 10 machine epsilons, in float64 up to 30.
+    return cost(mu * mu, x, 64)
+
+
+@functools.partial(jax.jit, inline=True)
+def squared_mu_of_odds(x: Array) -> Array:
+    """Of `tail = 1/(1 + exp(x))`; infinite where exp(x) is too large."""
+    return _squared_mu(x, jnp.tanh(0.5 * jnp.minimum(x, 2)), 1 / (1 + jnp.exp(jnp.maximum(x, 2))))
+
+
+@functools.partial(jax.jit, inline=True)
+def _squared_mu_of_laplace(x: Array) -> Array:
+    """For `tail = exp(-x/2)/2`, that of Laplace noise with `x = D1/t`; infinite for large x."""
+    centre = -jnp.expm1(-0.5 * jnp.minimum(x, 2))
+    return _squared_mu(x, centre, 0.5 * jnp.exp(-0.5 * jnp.maximum(x, 2)))
+
+
+ZCDP_COSTS: Mapping[type, Price] = {
+    ZCDP: lambda rho: rho,
+    GDP: lambda mu: cost(0.5 * mu * mu, mu, 4),
+    BoundedRange: lambda epsilon: cost(0.125 * epsilon * epsilon, epsilon, 4),
+    Pure: lambda epsilon: cost(epsilon * jnp.tanh(0.5 * epsilon), epsilon, 16),
+    LaplaceMechanism: _kappa,
+}
+"""Rho of the mechanisms that satisfy zCDP."""
+
+UNIFIED_COSTS: Mapping[type, Price] = {
+    **ZCDP_COSTS,
+    BrownianReduction: lambda squared: _positive(0.5 * squared, 12),
+}
+"""With the rounds of Brownian noise reduction, at the time of stopping."""
+
+GDP_COSTS: Mapping[type, Price] = {
+    BrownianReduction: lambda squared: _positive(squared, 12),
+    GDP: lambda mu: cost(mu * mu, mu, 4),
+    BoundedRange: lambda epsilon: squared_mu_of_odds(0.5 * epsilon),
+    Pure: squared_mu_of_odds,
+    LaplaceMechanism: _squared_mu_of_laplace,
+}
+"""Squared mu."""
+
+EX_POST_COSTS: Mapping[type, Price] = dict.fromkeys(
+    (ExPost, Pure, BoundedRange, LaplaceMechanism, LaplaceReduction), lambda epsilon: epsilon
+)
+"""The epsilon that a loss exceeds with probability at most the request's delta."""
+
+EX_POST_REASONS: Mapping[type, str] = {
+    BrownianReduction: "with a boundary of delta d and epsilon e it is ExPost(e, d)",
+    ZCDP: "ZCDPFilter, or SideBySideFilter, takes it",
+    GDP: "GaussianFilter takes it",
+}
+"""Who has a proof for what has none by adding up."""
+
+# Each is compiled once, so that plain Python does not wait for every operation.
+_CERTIFICATES = {
+    kind: jax.jit(certificate, inline=True)
+    for kind, certificate in (
+        (LaplaceReduction, certificates.laplace_reduction),
+        (LaplaceMechanism, certificates.laplace_mechanism),
+        (Pure, certificates.pure),
+    )
+}
+
+
+def renyi_costs(order: ArrayLike) -> Mapping[type, Price]:
+    """Certificates at an order."""
+
+    def concentrated(of_rho: Price, x: Array) -> Array:
+        rho = of_rho(x)
+        return cost(jnp.asarray(order, rho.dtype) * rho, rho, 2)
+
+    def certified(certificate: Any, epsilon: Array) -> Array:
+        return certificate(jnp.asarray(order, epsilon.dtype), epsilon)
+
+    # A kind with a certificate of its own is not charged by its rho.
+    costs = {kind: functools.partial(concentrated, of) for kind, of in UNIFIED_COSTS.items()}
+    costs |= {kind: functools.partial(certified, of) for kind, of in _CERTIFICATES.items()}
+    return {**costs, ExPost: EX_POST_COSTS[ExPost]}
+
+
+def time_of_square(room: Array, sensitivity: Array, factor: ArrayLike = 1.0) -> Array:
+    """Smallest time with `factor sensitivity^2/time <= room`, rounded to more noise, else inf."""
+    limits = jnp.finfo(room.dtype)
+    time = sensitivity / (room / factor) * sensitivity * (1 + 24 * float(limits.eps))
+    return enough(time, room)
+
+
+def enough(time: Array, room: Array) -> Array:
+    """`time`, at least the smallest that requests take; infinite where there is none."""
+    time = jnp.maximum(time, 4 * float(jnp.finfo(time.dtype).tiny))
+    return jnp.where((room > 0) & (time <= largest_divisor(time.dtype)), time, jnp.inf)
+
+
+def find(kind: type, kinds: Mapping[type, Any], owner: str, reasons: Mapping[type, str]) -> Any:
+    """The entry of `kind`, else a `TypeError`: nothing is proved for it."""
+    for known, entry in kinds.items():
+        if issubclass(kind, known):
+            return entry
+    because = next((f"; {why}" for other, why in reasons.items() if issubclass(kind, other)), "")
+    raise TypeError(
+        f"{kind.__name__}: {owner} has no proof for it, but for {names(kinds)}{because}"
+    )
+
+
+def check_no_delta(request: Any, owner: str) -> None:
+    """Raise a `ValueError` for a request with a concrete delta of its own."""
+    share = getattr(request, "delta", 0.0)
+    right = f"0 for {owner}, which has no proof for approximate mechanisms"
+    known = concrete(share)
+    check(known is None or known == 0, f"{type(request).__name__}.delta", share, right)
+
+
+class Priced(Pytree):
+    """What filters and odometers share: the kinds that they take, and what these cost."""
+
+    _currencies: ClassVar[tuple[str, ...]] = ("budget",)
+    """What costs are in; the second one, where there is one, is of the requests' own deltas."""
+    _prices: ClassVar[Mapping[type, Price]] = {}
+    _reasons: ClassVar[Mapping[type, str]] = {}
+    """Of other kinds, who takes them, or why none does."""
+
+    def _costs(self) -> Mapping[type, Price]:
+        """The kinds of requests that something is proved for, and what they cost."""
+        return self._prices
+
+    def _charge(self, request: Any, dtype: Any) -> Array:
+        """What a single request costs, shape (currencies,); NaN where a trace is out of range."""
+        owner, approximate = type(self).__name__, len(self._currencies) == 2
+        price = find(type(request), self._costs(), owner, self._reasons)
+        request.check_single()
+        if not approximate:
+            check_no_delta(request, owner)
+        ok = request.well_formed(dtype)
+        share = enlarged(getattr(request, "delta", 0.0), dtype)
+        if not approximate:
+            ok &= share == 0
+        more = jnp.where(ok, price(argument(request, dtype)), jnp.nan)
+        return jnp.stack([more, share] if approximate else [more])

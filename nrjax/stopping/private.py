@@ -1,0 +1,230 @@
+"""Private threshold tests: at one privacy level, at rising ones, and with a price for each answer.
+
+Of all noes and the one yes of an AboveThreshold only the yes is paid for: the noes depend on the
+data through the threshold noise alone, which is drawn once.
+"""
+
+from typing import Any, ClassVar, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from nrjax._numerics import check, concrete, float_dtype
+from nrjax.keys import step_key
+from nrjax.processes import Laplace
+from nrjax.processes.laplace import laplace, random_bits
+from nrjax.stopping.thresholds import ThresholdRule, noise_scale
+from nrjax.types import Status
+
+# Machine epsilons by which an epsilon may seem to fall: a guarantee's is right to 24 or so, and
+# the noise was drawn with more to spare (`noise_scale`). Beyond it is a fall.
+_ROUNDING = 32
+
+# Machine epsilons by which the cost of many answers is rounded up: their number as a float, its
+# product with epsilon, and the sum with what the releases cost lose half of one each.
+_COST_MARGIN = 3
+
+
+class AboveThresholdState(NamedTuple):
+    """Threshold noise, in units of the utility, and the number of the next step."""
+
+    noise: Array
+    step: Array
+
+
+class AboveThreshold(ThresholdRule):
+    """Stop at the first `utility + Lap(4 Delta/eps) >= threshold + Lap(2 Delta/eps)`.
+
+    The threshold noise is drawn once, the query noise anew each time (Dwork and Roth 2014; Ligett
+    2017, Algorithm 2; Lyu et al. 2017). For queries that do not depend on the data except through
+    their answers: then the whole transcript costs `epsilon`, half of it without a yes. For the
+    utilities of releases made from the same data see `InteractiveAboveThreshold`.
+
+    Attributes:
+        threshold: tau, scalar; or one for each query, shape (steps,), past whose end the rule
+            never says yes. In units of the utility.
+        sensitivity: Delta, largest change of any of the utilities between neighbours; they may
+            change in different directions. In units of the utility.
+        epsilon: privacy level, whatever the releases cost.
+    """
+
+    sensitivity: Any
+    epsilon: Any
+    fixed_price: ClassVar[bool] = True
+
+    def init(self, key: Array, epsilon: ArrayLike) -> AboveThresholdState:
+        """Draw the threshold noise; `epsilon`, what the releases cost, gives only its dtype."""
+        dtype = float_dtype(epsilon, self.epsilon, self.sensitivity)
+        scale = 2 * noise_scale(self.sensitivity, self.epsilon, dtype)
+        return AboveThresholdState(_first_noise(key, scale).value, jnp.int32(0))
+
+    def step(
+        self, key: Array, state: AboveThresholdState, epsilon: ArrayLike, utility: ArrayLike
+    ) -> tuple[AboveThresholdState, Array]:
+        """Answer one query; `epsilon` is not used."""
+        del epsilon
+        scale = 2 * noise_scale(self.sensitivity, self.epsilon, state.noise.dtype)
+        stop = self.reached(utility, state.step, _query_noise(key, scale) - state.noise)
+        return state._replace(step=state.step + 1), stop
+
+    def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True, answers: ArrayLike = 1) -> Array:
+        """`self.epsilon` once the rule has said yes, half of it for any number of noes."""
+        del answers
+        dtype = float_dtype(epsilon, self.epsilon)
+        own = jnp.asarray(self.epsilon, dtype)
+        return jnp.where(stopped, own, own / 2) + jnp.zeros(jnp.shape(epsilon), dtype)
+
+
+class InteractiveAboveThreshold(AboveThreshold):
+    """AboveThreshold for queries that a private mechanism chooses (Ligett 2017, Lemma 2.8).
+
+    The law, and what the test adds, are those of `AboveThreshold`; its theorem is not, since the
+    queries ("how good is this release?") depend on the data themselves. The total is `epsilon`, or
+    half of it without a yes, plus the ex-post cost of the releases up to the last one. Where these
+    cost `(eps, delta)` with `delta > 0`, the bound must hold for all steps at once, as a boundary
+    does; `docs/mathematics.md` has the proof.
+
+    Attributes:
+        threshold: as in `AboveThreshold`.
+        sensitivity: as in `AboveThreshold`, over all releases that can come out, not just those
+            that did: unprojected hypotheses usually have none.
+        epsilon: as in `AboveThreshold`; Ligett's eps_A, or eps_0 (see `nrjax.stopping.accuracy`).
+    """
+
+
+class ReducedState(NamedTuple):
+    """Where the test stands: `key` is the stream of the threshold noise, `epsilon` the largest."""
+
+    key: Array
+    noise: Any
+    epsilon: Array
+    step: Array
+    status: Array
+
+
+class ReducedAboveThreshold(ThresholdRule):
+    """AboveThreshold at rising privacy levels (Whitehouse 2022, Algorithm 1).
+
+    Step n stops if `utility + Lap(4 Delta/eps_n) >= threshold + Z(2 Delta/eps_n)`. `eps_n` is what
+    the releases cost so far, Z one scalar Laplace process (`nrjax.Laplace`), rewound as they are.
+    Adds `eps_N` where it says yes (Theorem 5.1; with Brownian releases and a boundary psi
+    the total is `2 psi(T_N)`, Corollary 5.2), and `eps_K/2` after K noes. With a constant epsilon
+    it is `AboveThreshold`, draw for draw.
+
+    The epsilons may be chosen from the releases but must not fall: the noise has been removed.
+    Falling epsilons, and those that are not positive and finite, raise where they are concrete;
+    under a trace the rule never says yes from then on and its status is `Status.INVALID_TIME`.
+
+    Attributes:
+        threshold: tau, as in `AboveThreshold`.
+        sensitivity: Delta, as in `InteractiveAboveThreshold`.
+    """
+
+    sensitivity: Any
+    uses_epsilon: ClassVar[bool] = True
+
+    def init(self, key: Array, epsilon: ArrayLike) -> ReducedState:
+        """Draw the threshold noise at the first epsilon."""
+        _check_epsilon(epsilon)
+        epsilon = jnp.asarray(epsilon, float_dtype(epsilon, self.sensitivity))
+        scale = 2 * noise_scale(self.sensitivity, epsilon, epsilon.dtype)
+        valid = _is_usable(epsilon, scale)
+        noise = _first_noise(key, jnp.where(valid, scale, jnp.ones_like(scale)))
+        status = jnp.where(valid, Status.RUNNING, Status.INVALID_TIME).astype(jnp.int32)
+        return ReducedState(key, noise, epsilon, jnp.int32(0), status)
+
+    def step(
+        self, key: Array, state: ReducedState, epsilon: ArrayLike, utility: ArrayLike
+    ) -> tuple[ReducedState, Array]:
+        """Answer one query at `epsilon`."""
+        _check_epsilon(epsilon, state.epsilon)
+        epsilon = jnp.asarray(epsilon, state.epsilon.dtype)
+        scale = 2 * noise_scale(self.sensitivity, epsilon, epsilon.dtype)
+        valid = _is_usable(epsilon, scale) & (epsilon >= _floor(state.epsilon))
+        status = jnp.where(valid, state.status, Status.INVALID_TIME).astype(jnp.int32)
+        running = status == Status.RUNNING
+        scale = jnp.where(running, jnp.minimum(scale, state.noise.time), state.noise.time)
+        # A stream of its own, so that `key` is left to the query noise; the first draw took 0.
+        noise = Laplace(()).rewind(step_key(state.key, state.step + 1), state.noise, scale)
+        apart = _query_noise(key, scale) - noise.value
+        stop = running & self.reached(utility, state.step, apart)
+        epsilon = jnp.where(running, jnp.maximum(epsilon, state.epsilon), state.epsilon)
+        return ReducedState(state.key, noise, epsilon, state.step + 1, status), stop
+
+    def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True, answers: ArrayLike = 1) -> Array:
+        """`epsilon` once the rule has said yes, half of it for noes up to there."""
+        del answers
+        epsilon = jnp.asarray(epsilon, float_dtype(epsilon))
+        return jnp.where(stopped, epsilon, epsilon / 2)
+
+    def status(self, state: ReducedState) -> Array:
+        """`Status.RUNNING`, or `Status.INVALID_TIME` once an epsilon was not one it can follow."""
+        return state.status
+
+
+class LaplaceTests(ThresholdRule):
+    """Stop at the first `utility + Lap(Delta/eps) >= threshold`, with new noise for each test.
+
+    The tests of the doubling method (Ligett 2017, Algorithm 4): each is the Laplace mechanism on
+    one utility, and costs `eps`, a no as much as a yes; k answers cost `k eps` by composition
+    (Theorem A.2). The utilities may be of releases made from the same data, whose cost comes on
+    top.
+
+    Attributes:
+        threshold: tau, as in `AboveThreshold`.
+        sensitivity: Delta, as in `InteractiveAboveThreshold`.
+        epsilon: privacy level of one test.
+    """
+
+    sensitivity: Any
+    epsilon: Any
+
+    def step(
+        self, key: Array, state: Array, epsilon: ArrayLike, utility: ArrayLike
+    ) -> tuple[Array, Array]:
+        """Answer one query; `epsilon`, what the releases cost, gives only the dtype."""
+        dtype = float_dtype(epsilon, self.epsilon, self.sensitivity)
+        scale = noise_scale(self.sensitivity, self.epsilon, dtype)
+        noise = scale * laplace(random_bits(key, (), dtype), dtype)
+        return state + 1, self.reached(utility, state, noise)
+
+    def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True, answers: ArrayLike = 1) -> Array:
+        """`answers` times `self.epsilon`, rounded up; yes and no cost the same."""
+        del stopped
+        dtype = float_dtype(epsilon, self.epsilon)
+        total = jnp.asarray(self.epsilon, dtype) * jnp.asarray(answers, dtype)
+        total = total * (1 + _COST_MARGIN * float(jnp.finfo(dtype).eps))
+        return total + jnp.zeros(jnp.shape(epsilon), dtype)
+
+
+def _first_noise(key: Array, scale: Array) -> Any:
+    """Threshold noise at the start: the state of a scalar Laplace process."""
+    return Laplace(()).init(step_key(key, 0), scale)
+
+
+def _query_noise(key: Array, scale: Array) -> Array:
+    """Fresh noise, twice as wide as the threshold's."""
+    return 2 * scale * laplace(random_bits(key, (), scale.dtype), scale.dtype)
+
+
+def _is_usable(epsilon: Array, scale: Array) -> Array:
+    """Positive and finite, as is the noise that goes with it, twice as wide as `scale`."""
+    return (epsilon > 0) & jnp.isfinite(epsilon) & (scale > 0) & jnp.isfinite(2 * scale)
+
+
+def _floor(epsilon: Any) -> Any:
+    """The smallest epsilon that is no fall from this one."""
+    return epsilon * (1 - _ROUNDING * float(jnp.finfo(epsilon.dtype).eps))
+
+
+def _check_epsilon(epsilon: ArrayLike, last: Array | None = None) -> None:
+    number, last_number = concrete(epsilon), concrete(last)
+    if number is None:
+        return
+    shown = number.tolist()
+    check(np.isfinite(number) & (number > 0), "epsilon", shown, "positive and finite")
+    if last_number is not None:
+        right = f"at least {last_number.tolist()!r}, the one before: epsilons must not fall"
+        check(number >= _floor(last_number), "epsilon", shown, right)

@@ -1,0 +1,144 @@
+"""The passes over a case: what is kept of a trial, where it goes, and the program that runs it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from nrjax import engine
+from nrjax._numerics import check
+from nrjax.interaction import Interaction
+from nrjax.simulation import montecarlo
+from nrjax.simulation.batching import Batching
+from nrjax.simulation.program import Program
+from nrjax.simulation.sketches import Sketch
+from nrjax.simulation.sketching import sketches
+from nrjax.study.case import FIELDS, Case, Quantity
+from nrjax.study.folds import dims_of, outcome_sketch, plain_sketch
+from nrjax.study.layout import Coordinate, Pass, Variable
+from nrjax.study.sketched import sketch_pass
+
+
+class Plan(NamedTuple):
+    """One pass over a case: where its results go, and what computes them."""
+
+    layout: Pass
+    make: Callable[[], Program]
+    meaning: tuple[Any, Any]
+    """A function of one trial's key that gives what is kept, and its numbers; for fingerprints."""
+
+
+def plans(case: Case, trials: int, chunk: int, keep: str, width: float | None) -> dict[str, Plan]:
+    """The passes over a case, by name.
+
+    Epsilon has bins no wider than `width` up to what trials usually pay; None for the usual ones.
+
+    Raises:
+        ValueError: a quantity is not what it should be; or bins would have to be too narrow.
+    """
+    plan = partial(_plan, trials=trials, chunk=chunk, keep=keep, batching=case.batching)
+    given = {n: q if isinstance(q, Quantity) else Quantity(q) for n, q in case.quantities.items()}
+    if isinstance(case.trial, Interaction):
+        fields = tuple(name for name in FIELDS if keep == "trials" or name != "time")
+        sketch = partial(outcome_sketch, case, width)
+        found = {"outcome": plan(_one_outcome, case.trial, fields, given, case.coordinates, sketch)}
+    else:
+        found = {"outcome": plan(_one_session, case.trial, (), given, case.coordinates)}
+    for name, curve in case.curves.items():
+        quantities = {
+            n: replace(q, dims=("level", *q.dims), bins=None if q.bins == "fitting" else q.bins)
+            for n, q in curve.quantities.items()
+        }
+        along = {axis: ("level", values) for axis, values in curve.along.items()}
+        found[name] = plan(_one_path, curve.interaction, (), quantities, along)
+    return found
+
+
+def _one_outcome(interaction: Any, key: Array) -> Any:
+    start = engine.start(interaction, key)
+    if interaction.by_bounds:  # which decide, so that they count in a fingerprint
+        engine.decide_from_bounds(interaction, start)
+    return engine.finish(interaction, engine.step(interaction, start))
+
+
+def _one_path(interaction: Any, key: Array) -> Any:
+    return engine.path(interaction, key, int(interaction.schedule.max_steps))
+
+
+def _one_session(session: Any, key: Array) -> Any:
+    return session.run(key)
+
+
+_PROGRAMS = {
+    _one_outcome: montecarlo.outcomes,
+    _one_path: montecarlo.paths,
+    _one_session: montecarlo.sessions,
+}
+
+
+@dataclass(frozen=True)
+class _Meaning:
+    """What is kept of one trial, as a function."""
+
+    run: Callable[[Any, Array], Any]
+    derived: tuple[tuple[str, Callable[[Any], Array]], ...]
+
+    def __call__(self, trial: Any, key: Array) -> Any:
+        found = self.run(trial, key)
+        return found, {name: jnp.asarray(function(found)) for name, function in self.derived}
+
+
+def _plan(
+    run: Callable[[Any, Array], Any],
+    trial: Any,
+    fields: tuple[str, ...],
+    quantities: Mapping[str, Quantity],
+    coordinates: Mapping[str, tuple[str, Sequence[float]]],
+    sketch_of: Callable[[Any, Any], Sketch] = plain_sketch,
+    *,
+    trials: int,
+    chunk: int,
+    keep: str,
+    batching: Batching | None,
+) -> Plan:
+    """A pass that keeps these fields and quantities; all fields, if there are none."""
+    derived = tuple((name, one.of) for name, one in quantities.items() if one.of is not None)
+    meaning = _Meaning(run, derived)
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    whole, made = jax.eval_shape(meaning, trial, key)
+    names = (*fields, *quantities) or whole._fields
+    fields = tuple(name for name in names if name not in dict(derived))
+    for name in fields:
+        check(name in whole._fields, "quantities", name, f"one of {whole._fields}")
+    shapes = {name: made[name] if name in made else getattr(whole, name) for name in names}
+    kept = {name: quantities.get(name, Quantity()) for name in names}
+    along = {
+        name: Coordinate(dim, tuple(map(float, values)))
+        for name, (dim, values) in coordinates.items()
+    }
+    if keep == "trials":
+        sketch, variables = None, {}
+        known = {} if run is _one_session else FIELDS  # its names mean what the session says
+        for name, one in kept.items():
+            about = dict(known.get(name, {})) if one.of is None else {}
+            about |= {"units": one.units} if one.units else {}
+            dims = dims_of(name, shapes[name], one)
+            variables[name] = Variable(shapes[name].dtype.name, dims, about)
+        layout = Pass(trials, chunk, variables, along)
+    else:
+        sketch = sketch_of(shapes, kept)
+        meanings = {"flag_meanings": FIELDS["status"]["flag_meanings"]}
+        about = meanings if run is _one_outcome else {}
+        layout = sketch_pass(trials, chunk, sketch, along, about)
+
+    def make() -> Program:
+        options: Any = {"fields": fields, "batching": batching, "derived": derived}
+        program = _PROGRAMS[run](trial, layout.largest, **options)
+        # Whatever the number of trials, so that more of them need no other program.
+        return program if sketch is None else sketches(program, sketch, chunk)
+
+    return Plan(layout, make, (meaning, trial))

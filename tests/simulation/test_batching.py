@@ -1,0 +1,83 @@
+"""How many trials go together, and the doors of `simulate`."""
+
+import chex
+import jax
+import numpy as np
+import pytest
+
+import nrjax
+from nrjax.types import overrides
+from tests.problems import Ceiled, Distance, interaction, scalar, small_logistic
+from tests.simulation.test_montecarlo import KEY, ONE, logistic_parts, simulate
+
+
+def test_raw_keys_and_integers_of_numpy_are_what_they_stand_for():
+    batching = nrjax.Batching(tile=np.int64(16), lanes=np.int32(32), chunk=np.int64(7), devices=ONE)
+    found = nrjax.simulate(
+        jax.random.key_data(KEY),
+        interaction(),
+        trials=np.int64(10),
+        first_trial=np.uint8(3),
+        batching=batching,
+    )
+    chex.assert_trees_all_equal(found, simulate(interaction(), 10, first_trial=3), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"trials": 0}, "trials = 0: must be an integer, at least 1"),
+        ({"trials": 2.5}, r"trials = 2.5: must be an integer"),
+        ({"trials": 2**33}, r"first_trial \+ trials = 8589934592: must be at most 2\^32"),
+        ({"first_trial": -1}, "first_trial = -1: must be an integer, at least 0"),
+        ({"key": 0}, "key = 0: must be a JAX random key"),
+        ({"key": jax.random.split(KEY, 2)}, "must be a single key"),
+        ({"interaction": scalar()}, "interaction = .*: must be a nrjax.Interaction"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        nrjax.simulate(**{"key": KEY, "interaction": interaction(), "trials": 5} | arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tile": 0}, "tile = 0"),
+        ({"tile": 24}, "tile = 24: must be a power of two"),
+        ({"lanes": 10, "tile": 4}, "lanes = 10: must be a multiple of tile = 4"),
+        ({"chunk": 0}, "chunk = 0"),
+        ({"inner_steps": True}, "inner_steps = True"),
+        ({"devices": ()}, "devices"),
+    ],
+)
+def test_bad_batching_is_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        nrjax.Batching(**options)
+
+
+@pytest.mark.parametrize("utility", [small_logistic().utility, Ceiled(np.full(5, 3.0))])
+def test_a_sequence_is_batched_like_its_elements(utility):
+    parts = logistic_parts() | {"rule": nrjax.PublicThreshold(0.0)}
+    one, many = (
+        nrjax.Interaction(**parts | {"utility": these})
+        for these in (utility, nrjax.UtilitySequence.of([utility] * 60))
+    )
+    size = nrjax.Batching().resolve(one)
+    assert size == nrjax.Batching().resolve(many)
+    # Bounds ask for smaller tiles; a ceiling alone does not.
+    spared = size != nrjax.Batching().resolve(many, stopping=False)
+    assert spared == overrides(utility, nrjax.Utility, "bounds")
+
+
+def test_large_releases_are_batched_in_bounded_memory():
+    small = interaction()
+    assert nrjax.Batching().resolve(small) == (4096, 4096)
+    assert nrjax.Batching().resolve_chunk(small) == 65_536
+    zeros = np.zeros(1_000_000)
+    large = interaction(value=zeros, process=nrjax.Brownian(zeros.shape), utility=Distance(zeros))
+    tile, lanes = nrjax.Batching().resolve(large)
+    state = 3 * zeros.size * large.dtype.itemsize
+    assert tile >= 1
+    assert lanes * state <= 2**28
+    assert nrjax.Batching().resolve_chunk(large) * state <= 2**29

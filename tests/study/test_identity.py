@@ -1,0 +1,159 @@
+"""What a run is known again by: its program with all constants, its batches, and its settings."""
+
+import dataclasses
+import json
+import textwrap
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nrjax
+from nrjax.study import cluster, identity, sources
+from nrjax.study.settings import RunSettings, from_plain, to_plain
+from tests.study import cheap
+
+DATA, SCALE, WIDTH = np.array([1.0, 2.0, 3.0]), 2.0, 1.0
+
+
+@jax.jit
+def inner(x):
+    return -jnp.abs(x - 3.0) * SCALE + 0 * jnp.sum(jnp.asarray(DATA, x.dtype))
+
+
+@jax.jit
+def other_name(x):
+    return -jnp.abs(x - 3.0) * SCALE + 0 * jnp.sum(jnp.asarray(DATA, x.dtype))
+
+
+class Inner(nrjax.Utility):
+    """By a compiled helper, which refers to the module's numbers."""
+
+    def evaluate(self, hypothesis):
+        return inner(hypothesis)
+
+
+class OtherName(nrjax.Utility):
+    def evaluate(self, hypothesis):
+        return other_name(hypothesis)
+
+
+class Bounded(Inner):
+    def bounds(self, hypothesis):
+        exact = inner(hypothesis)
+        return exact - WIDTH, exact + WIDTH
+
+
+class Calling(nrjax.Utility):
+    def evaluate(self, hypothesis):
+        return jax.pure_callback(lambda x: -abs(x), jax.typeof(hypothesis), hypothesis)
+
+
+def study(utility, **options):
+    case = nrjax.Case(trial=cheap.interaction(utility=utility), **options)
+    return nrjax.Study("s", {"a": case}, reporting=cheap.Quiet())
+
+
+def fingerprint(utility, **options):
+    plans = study(utility, **options).plans(RunSettings(out=Path("unused"), trials=8))
+    return identity.fingerprints(plans)["a"]["outcome"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("DATA", np.array([1.0, 2.0, 4.0])), ("SCALE", 3.0), ("WIDTH", 0.5)]
+)
+def test_what_compiled_helpers_and_bounds_refer_to_counts(name, value, monkeypatch):
+    before = fingerprint(Bounded())
+    assert fingerprint(Bounded()) == before
+    monkeypatch.setitem(globals(), name, value)
+    jax.clear_caches()  # as in another process
+    assert fingerprint(Bounded()) != before
+
+
+def test_names_do_not_count_and_batches_do():
+    assert fingerprint(Inner()) == fingerprint(OtherName())
+    usual = fingerprint(Inner(), batching=nrjax.Batching(tile=8, lanes=16))
+    for same in (nrjax.Batching(tile=8, lanes=32), nrjax.Batching(tile=8, lanes=16, inner_steps=2)):
+        assert fingerprint(Inner(), batching=same) == usual
+    for other in (nrjax.Batching(tile=16, lanes=16), nrjax.Batching(tile=1, lanes=1)):
+        assert fingerprint(Inner(), batching=other) != usual
+
+
+def test_a_call_back_into_python_is_refused():
+    with pytest.raises(ValueError, match=r"the study calls jax\.pure_callback: .* must be in JAX"):
+        fingerprint(Calling())
+
+
+def test_what_is_run_is_what_the_manifest_says(tmp_path, monkeypatch):
+    """In one process, after an edit of what a class refers to."""
+    first = study(OtherName()).run(tmp_path / "first", trials=16, progress=False)
+    monkeypatch.setitem(globals(), "SCALE", 5.0)
+    other_name.clear_cache()
+    second = study(OtherName()).run(tmp_path / "second", trials=16, progress=False)
+    one, two = (results["a"].isel(trial=0) for results in (first, second))
+    assert one.attrs == two.attrs
+    prints = [results.store.settings["fingerprints"] for results in (first, second)]
+    assert prints[0] != prints[1]
+    still = first["a"].step.values == second["a"].step.values
+    assert still.any()
+    ratio = second["a"].utility.values[still] / first["a"].utility.values[still]
+    np.testing.assert_allclose(ratio, 2.5, rtol=1e-5)
+
+
+@dataclasses.dataclass(frozen=True)
+class Own:
+    shares: list[float] = dataclasses.field(default_factory=lambda: [0.1, 0.2])
+    pair: tuple[str, float] = ("a", 0.5)
+    several: tuple[int, ...] = (1, 2, 3)
+    either: float | str = "big"
+    named: dict[str, float] = dataclasses.field(default_factory=lambda: {"a": 1.0})
+    file: Path | None = None
+
+
+def test_settings_of_many_types_come_back():
+    for own in (Own(), Own([], ("b", 1.0), (), 0.25, {}, Path("x"))):
+        assert from_plain(Own, json.loads(json.dumps(to_plain(own)))) == own
+    with pytest.raises(ValueError, match=r"pair = .*: must be a list of 2"):
+        from_plain(Own, to_plain(Own()) | {"pair": ["a"]})
+    with pytest.raises(ValueError, match=r"either = .*: must be of type"):
+        from_plain(Own, to_plain(Own()) | {"either": [1]})
+    run = RunSettings(out=Path("x"), trials=np.int64(8), seed=np.uint8(3), until_se=np.float32(0.5))
+    assert json.loads(json.dumps(to_plain(run)))["trials"] == 8
+
+
+def test_a_setting_that_could_not_be_read_again_is_refused_at_the_start():
+    source = sources.Source("s", Odd, lambda own: study(Inner()), None)
+    with pytest.raises((ValueError, TypeError), match=r"must be of|not JSON serializable"):
+        source.study(Odd())
+
+
+@dataclasses.dataclass(frozen=True)
+class Odd:
+    numbers: frozenset[int] = frozenset((1,))
+
+
+def test_modules_beside_a_study_are_found_when_it_is_made(tmp_path):
+    (tmp_path / "beside_the_study.py").write_text("THRESHOLD = -0.5\n")
+    program = """
+        from tests.study import cheap
+
+        def study():
+            import beside_the_study
+
+            return cheap.study({"a": cheap.interaction(beside_the_study.THRESHOLD)})
+    """
+    (tmp_path / "my_own.py").write_text(textwrap.dedent(program))
+    made = sources.find(str(tmp_path / "my_own.py")).study(None)
+    assert list(made.cases) == ["a"]
+
+
+def test_what_cannot_be_sent_is_said():
+    pytest.importorskip("cloudpickle")
+    import threading
+
+    plans = study(Inner()).plans(RunSettings(out=Path("unused"), trials=8))
+    plans["a"]["outcome"] = plans["a"]["outcome"]._replace(make=threading.Lock())
+    with pytest.raises(ValueError, match="study: must be of what can be sent to workers"):
+        cluster.packed(plans, jax.random.key(0), {})
