@@ -17,13 +17,17 @@ from nrjax.composition import ZCDPFilter as ZCDPFilter
 from nrjax.engine import Path as Path
 from nrjax.engine import run_until as run_until
 from nrjax.engine import scan_path as scan_path
+from nrjax.guarantees import DiscretePureGuarantee as DiscretePureGuarantee
+from nrjax.guarantees import GridBoundary as GridBoundary
 from nrjax.guarantees import LinearBoundary as LinearBoundary
 from nrjax.guarantees import MixtureBoundary as MixtureBoundary
 from nrjax.guarantees import OneSidedMixtureBoundary as OneSidedMixtureBoundary
 from nrjax.guarantees import PureGuarantee as PureGuarantee
+from nrjax.guarantees import RenyiBoundary as RenyiBoundary
 from nrjax.interaction import Interaction as Interaction
 from nrjax.keys import trial_key as trial_key
 from nrjax.processes import Brownian as Brownian
+from nrjax.processes import DiscreteLaplace as DiscreteLaplace
 from nrjax.processes import IndependentLaplace as IndependentLaplace
 from nrjax.processes import Laplace as Laplace
 from nrjax.processes import LaplaceJumps as LaplaceJumps
@@ -31,6 +35,7 @@ from nrjax.processes import Skellam as Skellam
 from nrjax.processes import noise_path as noise_path
 from nrjax.pytrees import Pytree as Pytree
 from nrjax.pytrees import static as static
+from nrjax.releases import Releases as Releases
 from nrjax.schedules import AdaptiveTimes as AdaptiveTimes
 from nrjax.schedules import Grid as Grid
 from nrjax.sensitivities import Sensitivity as Sensitivity
@@ -40,6 +45,7 @@ from nrjax.simulation.bins import WholeBins as WholeBins
 from nrjax.simulation.montecarlo import simulate as simulate
 from nrjax.simulation.sweeps import sweep as sweep
 from nrjax.stopping import AboveThreshold as AboveThreshold
+from nrjax.stopping import GaussianThreshold as GaussianThreshold
 from nrjax.stopping import InteractiveAboveThreshold as InteractiveAboveThreshold
 from nrjax.stopping import LaplaceTests as LaplaceTests
 from nrjax.stopping import PublicThreshold as PublicThreshold

@@ -8,13 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from nrjax._agreement import check_noise, check_rule, check_sensitivities
 from nrjax._contract import check_results, state_follows_utility
 from nrjax._numerics import check, check_numbers, check_shape, concrete, float_dtype, numbers
 from nrjax._shown import representation, shown
 from nrjax.keys import abstract_key
 from nrjax.pytrees import Pytree, static
-from nrjax.sensitivities import NORMS
-from nrjax.stopping.thresholds import ThresholdRule
 from nrjax.types import Guarantee, NoiseProcess, Schedule, StoppingRule, Utility, overrides
 
 
@@ -108,114 +107,8 @@ def _to_dtype(path: Any, leaf: Any, dtype: Any) -> Any:
 
 _ORDER = ("value", "process", "guarantee", "schedule", "utility", "rule", "shift")
 
-_LEVELS_PER_DEVIATION = 16  # numbers of the dtype that the noise must span, at least
 
-
-def _check_rule(
-    rule: StoppingRule, utility: Utility, guarantee: Any, steps: int | None, dtype: Any
-) -> None:
-    """What the rule and the utility promise is enough for the schedule and for each other."""
-    kind = type(rule).__name__
-    if rule.uses_epsilon and guarantee is None:
-        raise ValueError(f"guarantee = None: {kind} sets its noise by the guarantee's epsilon")
-    for name, part in (("rule", rule), ("utility", utility)):
-        most = part.max_steps
-        if most is not None and steps is not None and steps > most:
-            raise ValueError(
-                f"{name} = {type(part).__name__} for {most} steps: must cover the {steps} steps of "
-                "the schedule (or give max_steps)"
-            )
-    if isinstance(rule, ThresholdRule):
-        # A utility that states what its exact value moves by is itself rounded, and more than once.
-        rule.check_resolved(dtype, 8 if utility.sensitivity is not None else 1)
-    if rule.sensitivity is None:
-        return
-    needed = utility.sensitivity
-    if needed is None and "sensitivity" in vars(utility):  # a field, of which nothing is known
-        raise ValueError(
-            f"utility = {type(utility).__name__}: must state its sensitivity for {kind}, whose "
-            "cost rests on it"
-        )
-    parts = [needed, getattr(getattr(utility, "utilities", None), "sensitivity", None)]
-    own = [float(np.max(number)) for number in map(concrete, parts) if number is not None]
-    stated = concrete(rule.sensitivity)
-    if stated is not None and own:
-        # In the dtype of the run: one of two equal numbers may have been through float32.
-        ok = stated.astype(dtype) >= np.asarray(max(own), dtype)
-        right = f"at least {max(own):.6g}, the sensitivity of the utility"
-        check(ok, "sensitivity of the rule", float(np.max(stated)), right)
-
-
-def _check_noise(
-    value: Any, process: NoiseProcess, guarantee: Guarantee | None, schedule: Schedule, dtype: Any
-) -> None:
-    """The guarantee is for this noise, and the dtype resolves the noise beside the value."""
-    if guarantee is not None:
-        name, right = f"delta of {type(guarantee).__name__}", "a number, at least 0 and below 1"
-        check_numbers(name, guarantee.delta, lambda n: (n >= 0) & (n < 1), right)
-    kind, made = type(process).__name__, process.noise
-    for name, part in (("guarantee", guarantee), ("schedule", schedule)):
-        covered = None if part is None else part.noise
-        unknown = made is None and part is guarantee  # a schedule's filter takes no unnamed noise
-        if covered is not None and made != covered and not unknown:
-            raise ValueError(
-                f"{name} = {shown(part)}: must be for {made or 'other'} noise, which {kind} makes, "
-                f"but holds for {covered} noise"
-            )
-    if schedule.for_chains:
-        chain = not overrides(process, NoiseProcess, "composed_time")
-        right = f"noise reduction, whose stop {type(schedule).__name__} pays"
-        check(chain, "process", process, right)
-    private, last = concrete(value), concrete(schedule.last_time)
-    if private is None or last is None or not private.size:
-        return
-    with jax.ensure_compile_time_eval():
-        deviation = concrete(process.deviation(jnp.asarray(last, dtype)))
-    largest = np.max(np.abs(private))
-    spacing = np.spacing(largest.astype(dtype))
-    if deviation is not None and np.any(_LEVELS_PER_DEVIATION * spacing > deviation):
-        raise ValueError(
-            f"value is as large as {largest:.4g}, where {np.dtype(dtype).name} "
-            f"numbers are {spacing:.2g} apart: must resolve the noise, whose standard deviation "
-            f"falls to {np.min(deviation):.2g}; subtract a public centre, or use float64 "
-            "(JAX_ENABLE_X64=1)"
-        )
-
-
-def _check_sensitivities(shift: Any, guarantee: Guarantee | None, schedule: Schedule) -> None:
-    """A shift is one between neighbours, and what a schedule pays for is no less than they differ.
-
-    So the shift is no longer than the sensitivity that the guarantee or the schedule states, and
-    the schedule's is not below the guarantee's.
-    """
-    stated = {}
-    for name, part in (("guarantee", guarantee), ("schedule", schedule)):
-        norm = NORMS.get(getattr(part, "noise", None) or "")
-        number = concrete(getattr(part, "sensitivity", None))
-        if norm is not None and number is not None:
-            stated[name] = norm, number
-    for name, (norm, number) in stated.items():
-        moved = concrete(shift)
-        if moved is None:
-            continue
-        length = float(np.linalg.norm(np.ravel(moved.astype(np.float64)), 1 if norm == "l1" else 2))
-        right = f"of {norm} norm at most {number.max():.6g}, the sensitivity of the {name}"
-        fits = length <= number.max() * (1 + _slack(moved, number))
-        check(fits, "shift", shift, f"{right}, not {length:.6g}")
-    if len(stated) == 2 and stated["guarantee"][0] == stated["schedule"][0]:
-        own, paid = stated["guarantee"][1], stated["schedule"][1]
-        right = f"at least {own.max():.6g}, that of the guarantee"
-        fits = np.all(own <= paid * (1 + _slack(own, paid)))
-        check(fits, "sensitivity of the schedule", schedule.sensitivity, right)
-
-
-def _slack(*arrays: np.ndarray) -> float:
-    """How far apart equal numbers may be after a cast: 8 machine epsilons of the coarser dtype."""
-    held = (float_dtype(np.empty(0, number.dtype)) for number in arrays)
-    return 8 * max(float(jnp.finfo(dtype).eps) for dtype in held)
-
-
-def _split(value: Any, dtype: Any, sensitivity: Any) -> tuple[Any, Any]:
+def two_parts(value: Any, dtype: Any, sensitivity: Any) -> tuple[Any, Any]:
     """A value in the dtype of the run and, in float32 or traced, what the cast leaves of it.
 
     A cast would move the values of neighbours apart; rounded sums of both parts and the noise are
@@ -313,11 +206,12 @@ def _checked(given: Interaction) -> dict[str, Any]:
     if taken is None:  # traced: ends where a sequence does
         lengths = [n for n in (rule.max_steps, utility.max_steps) if n is not None]
         steps = jnp.minimum(steps, min(lengths, default=2**31 - 1))
-    _check_rule(rule, utility, guarantee, taken, dtype)
-    _check_noise(value, process, guarantee, schedule, dtype)
-    _check_sensitivities(shift, guarantee, schedule)
+    check_rule(rule, utility, guarantee, taken, dtype)
+    check_noise(value, process, guarantee, schedule, dtype)
+    check_sensitivities(shift, guarantee, schedule)
     if split is None:
-        split = Value(*_split(value, dtype, None if guarantee is None else guarantee.sensitivity))
+        stated = None if guarantee is None else guarantee.sensitivity
+        split = Value(*two_parts(value, dtype, stated))
     moved = concrete(shift)
     moved = shift if moved is None else moved.astype(dtype)
     parts = (split.number, process, guarantee, schedule, utility, rule, moved)

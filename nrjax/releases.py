@@ -8,6 +8,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._agreement import check_integral
 from nrjax._numerics import (
     check,
     check_integer,
@@ -18,7 +19,7 @@ from nrjax._numerics import (
     two_sum,
 )
 from nrjax.guarantees._rounding import check_time
-from nrjax.interaction import Value, _split
+from nrjax.interaction import Value, two_parts
 from nrjax.keys import check_key
 from nrjax.pytrees import Pytree, static
 from nrjax.types import Guarantee, NoiseProcess, Status, overrides
@@ -86,8 +87,9 @@ class Releases(Pytree):
         if number is not None:
             check(np.isfinite(number), "value", value, "finite")
         dtype = float_dtype(value)
+        check_integral(process, value, None, dtype)
         sensitivity = None if guarantee is None else guarantee.sensitivity
-        held = Value(*_split(value, dtype, sensitivity))
+        held = Value(*two_parts(value, dtype, sensitivity))
         state = jax.eval_shape(
             process.init, jax.eval_shape(lambda: jax.random.key(0)), jnp.ones((), dtype)
         )

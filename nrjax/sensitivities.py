@@ -5,14 +5,14 @@ from typing import Any, Literal
 from nrjax._numerics import check, check_positive
 
 Norm = Literal["l1", "l2"]
-Noise = Literal["gaussian", "laplace"]
+Noise = Literal["gaussian", "laplace", "discrete laplace"]
 
-NORMS: dict[str, Norm] = {"gaussian": "l2", "laplace": "l1"}
+NORMS: dict[str, Norm] = {"gaussian": "l2", "laplace": "l1", "discrete laplace": "l1"}
 
 
 def norm_of(noise: str) -> Norm:
-    """The norm that a kind of noise, "gaussian" or "laplace", is scaled by."""
-    check(noise in NORMS, "noise", noise, "'gaussian' or 'laplace'")
+    """The norm that a kind of noise is scaled by."""
+    check(noise in NORMS, "noise", noise, f"one of {tuple(NORMS)}")
     return NORMS[noise]
 
 

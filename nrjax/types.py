@@ -44,6 +44,8 @@ class NoiseProcess(Pytree, abc.ABC):
 
     shape = ()
     """Shape of the noise, and of the private value it is added to; a static field, usually."""
+    integral: ClassVar[bool] = False
+    """Whether the noise is of integers, so that the value must be."""
     noise: ClassVar[str | None] = None
     """Law of the noise at one time: "gaussian", "laplace", "skellam" or a name of your own; None
     suits every guarantee."""
@@ -135,6 +137,9 @@ class Guarantee(Pytree, abc.ABC):
 
     delta = 0.0
     """Probability with which the stated epsilon may be exceeded; 0 for pure guarantees."""
+
+    looks = None
+    """The only times that it is for, falling, shape (looks,); None: any."""
 
     notion: ClassVar[str] = "probabilistic"
     """What delta is: "probabilistic", as above; or "hockey-stick", where for every set of

@@ -6,10 +6,11 @@ from nrjax.guarantees.boundaries import (
     OneSidedMixtureBoundary,
 )
 from nrjax.guarantees.grid import GridBoundary
-from nrjax.guarantees.pure import PureGuarantee
+from nrjax.guarantees.pure import DiscretePureGuarantee, PureGuarantee
 from nrjax.guarantees.renyi import RenyiBoundary
 
 __all__ = [
+    "DiscretePureGuarantee",
     "GridBoundary",
     "LinearBoundary",
     "MixtureBoundary",

@@ -57,6 +57,11 @@ class GridBoundary(SafeGuarantee):
         check(level <= np.min(delta), "heights", heights, right)
         object.__setattr__(self, "times", times)
 
+    @property
+    def looks(self) -> Any:
+        """The times."""
+        return self.times
+
     @classmethod
     def of(cls, boundary: Any, times: ArrayLike) -> Self:
         """The boundary on `times` whose curve is the least multiple of that of another one.

@@ -24,3 +24,13 @@ class PureGuarantee(SafeGuarantee):
     def _time(self, asked: Array, *parameters: Array) -> Array:
         margin = 2 * self.margin * float(jnp.finfo(asked.dtype).eps)
         return parameters[0] / asked * (1 + margin)
+
+
+class DiscretePureGuarantee(PureGuarantee):
+    """Discrete Laplace noise of time t costs `D1 / t` too, surely (`docs/frontier.md`).
+
+    Attributes:
+        sensitivity: l1-sensitivity D1 of the private value, a vector of integers.
+    """
+
+    noise: ClassVar[str] = "discrete laplace"

@@ -38,7 +38,7 @@ class DiscreteLaplace(Coordinates, BlockwiseProcess):
     * beyond a, at `a + 1 + G(m)`: `h exp(-k a)`;
     * staying at a: `(1 - 2h) exp(-k a)`.
 
-    Releases of integers cost `D1/t` as under `Laplace`: `PureGuarantee(D1, "discrete laplace")`.
+    Releases of integers cost `D1/t` as under `Laplace`: `DiscretePureGuarantee(D1)`.
     Noise is of a float dtype, exact up to 2^24 in float32 and 2^53 in float64; beyond, `status` is
     `OVERFLOW` from there on. Random bits and their resolution are those of `Laplace`.
 
@@ -47,6 +47,7 @@ class DiscreteLaplace(Coordinates, BlockwiseProcess):
     """
 
     noise: ClassVar[str] = "discrete laplace"
+    integral: ClassVar[bool] = True
 
     def init(self, key: Array, time: ArrayLike) -> DiscreteLaplaceState:
         """Noise at the first time."""

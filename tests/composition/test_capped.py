@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nrjax.composition import certificates
-from nrjax.composition.capped import capped, discrete_laplace_reduction
+from nrjax.composition.certificates import capped, discrete_laplace_reduction
 
 pytestmark = pytest.mark.numerical
 

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from nrjax.guarantees import (
+    DiscretePureGuarantee,
     LinearBoundary,
     MixtureBoundary,
     OneSidedMixtureBoundary,
     PureGuarantee,
+    RenyiBoundary,
 )
 from tests.conformance.common import assert_close, assert_pytree, count_traces
 
@@ -34,7 +36,9 @@ GUARANTEES = (
     GuaranteeCase(
         "one-sided", lambda s: OneSidedMixtureBoundary.tight_at_epsilon(0.5, s, 1e-6), 0.01
     ),
+    GuaranteeCase("renyi", lambda s: RenyiBoundary.tight_at_epsilon(0.5, s, 1e-6), 0.3),
     GuaranteeCase("pure", PureGuarantee, 1e-4),
+    GuaranteeCase("pure, of integers", DiscretePureGuarantee, 1e-4),
 )
 
 
@@ -73,7 +77,7 @@ def check_dtype(case):
         held = jax.tree.map(lambda leaf, dtype=dtype: jnp.asarray(leaf, dtype), guarantee)
         for result in (*both(held, jnp.asarray(2.0, dtype)), held.time(2.0)):
             assert (result.shape, result.dtype) == ((), dtype)
-    assert guarantee.delta == (0 if case.name == "pure" else 1e-6)
+    assert guarantee.delta == (0 if case.name.startswith("pure") else 1e-6)
 
 
 def check_jit_against_eager(case):

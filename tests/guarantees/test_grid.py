@@ -102,8 +102,11 @@ def test_runs_on_its_own_looks(boundary):
     )
     outcome = nrjax.run_until(jax.random.key(0), trial)
     assert float(outcome.epsilon) == float(grid.epsilon(grid.times[int(outcome.step)]))
-    other = dataclasses.replace(trial, schedule=nrjax.Grid(grid.times * 1.001))
-    assert nrjax.run_until(jax.random.key(0), other).status == nrjax.Status.INVALID_COST
+    with pytest.raises(ValueError, match=r"times of the schedule = .*: must be among the 10 looks"):
+        dataclasses.replace(trial, schedule=nrjax.Grid(grid.times * 1.001))
+    chosen = nrjax.AdaptiveTimes(grid.times[0], lambda *_: 0.9 * _[1], grid.times[-1], 5)
+    strayed = nrjax.run_until(jax.random.key(0), dataclasses.replace(trial, schedule=chosen))
+    assert strayed.status == nrjax.Status.INVALID_COST
 
 
 class Near(nrjax.Utility):

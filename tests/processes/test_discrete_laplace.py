@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import nrjax
 from nrjax.processes import DiscreteLaplace
 from nrjax.processes.discrete_laplace import DiscreteLaplaceState
 from nrjax.types import Status
@@ -163,3 +164,46 @@ def test_noise_beyond_exact_integers_is_a_failure():
     assert process.status(process.rewind(jax.random.key(1), state, 1.0)) == Status.OVERFLOW
     fine = process.init(jax.random.key(0), jnp.asarray(largest / 64, dtype))
     assert process.status(fine) == Status.RUNNING
+
+
+class Near(nrjax.Utility):
+    """Minus the largest distance from some counts."""
+
+    counts: jax.Array
+
+    def evaluate(self, hypothesis):
+        return -jnp.max(jnp.abs(hypothesis - self.counts))
+
+
+def integers(value, **changes):
+    guarantee = nrjax.DiscretePureGuarantee(2)
+    parts = {
+        "process": DiscreteLaplace((3,)),
+        "guarantee": guarantee,
+        "shift": np.array([1, -1, 0]),
+    }
+    parts["schedule"] = nrjax.Grid.geometric(guarantee, 0.05, 5.0, 30)
+    parts["rule"] = nrjax.ReducedAboveThreshold(-3.0, 1.0)
+    parts["utility"] = Near(jnp.asarray(value, float))
+    return nrjax.Interaction(value=np.asarray(value), **parts | changes)
+
+
+def test_trials_of_integers_cost_what_they_state():
+    outcomes = nrjax.simulate(jax.random.key(3), integers([40, 7, 0]), trials=2000)
+    np.testing.assert_array_equal(outcomes.release, np.round(outcomes.release))
+    stated = nrjax.DiscretePureGuarantee(2).epsilon(outcomes.time)
+    np.testing.assert_array_equal(outcomes.mechanism_epsilon, stated)
+    assert np.all(outcomes.privacy_loss <= outcomes.mechanism_epsilon)
+    assert np.any(outcomes.privacy_loss > 0.99 * outcomes.mechanism_epsilon)
+
+
+def test_values_that_would_lose_their_integers_are_refused():
+    with pytest.raises(ValueError, match=r"value = .*: must be integers, as DiscreteLaplace is"):
+        integers([40.0, 7.5, 0.0])
+    most = 2 ** (jnp.finfo(jnp.result_type(float)).nmant + 1)
+    with pytest.raises(ValueError, match=r"value = .*: must be at most \d+, with noise of up to"):
+        integers([most, 0, 0])
+    with pytest.raises(ValueError, match=r"guarantee = .*: must be for discrete laplace noise"):
+        integers([1, 2, 3], guarantee=nrjax.PureGuarantee(2.0))
+    with pytest.raises(ValueError, match=r"shift = .*: must be of l1 norm at most 2"):
+        integers([1, 2, 3], shift=np.array([2, -1, 0]))
