@@ -2,6 +2,7 @@
 
 import gc
 import os
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -11,6 +12,15 @@ import jax.numpy as jnp
 import pytest
 
 pytest.register_assert_rewrite("tests.conformance")
+
+# XLA's older emitters, where a jaxlib still has them, compile in two thirds of the time, which is
+# most of the suite's; XLA_FLAGS, even empty, says otherwise. Other processes inherit them.
+OLDER = "--xla_cpu_use_fusion_emitters=false"
+if "XLA_FLAGS" not in os.environ and "PYTEST_XDIST_WORKER" not in os.environ:
+    trial = [sys.executable, "-c", "import jax; jax.devices()"]
+    there = subprocess.run(trial, env={**os.environ, "XLA_FLAGS": OLDER}, capture_output=True)
+    if there.returncode == 0:
+        os.environ["XLA_FLAGS"] = OLDER
 
 # One device against several is tested by handing devices to `Batching`.
 jax.config.update("jax_num_cpu_devices", 8)

@@ -152,7 +152,7 @@ def _typed(name: str, hint: Any, value: Any) -> Any:
         each = arguments[:1] * len(value) if origin is list or ... in arguments else arguments
         check(len(each) == len(value), name, value, f"a list of {len(each)}")
         return origin(_typed(name, kind, one) for kind, one in zip(each, value, strict=True))
-    if dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         check(isinstance(value, dict), name, value, "a dict")
         return from_plain(hint, value)
     kinds = {float: (int, float), Path: (str,)}.get(hint, (hint,))

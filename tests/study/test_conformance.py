@@ -59,7 +59,14 @@ def data(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module", params=NAMES)
+SLOW = ("whitehouse2022", "skellam_counts")
+"""In CI without these, which take twenty seconds of compilation each."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.long) if name in SLOW else name for name in NAMES],
+)
 def name(request):
     return request.param
 
