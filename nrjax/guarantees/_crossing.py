@@ -5,10 +5,9 @@ host, with a bound on all of its errors: `docs/frontier.md`.
 """
 
 import functools
+from collections.abc import Callable
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import ndtr
 
 _FINE, _COARSE = 16, 6
 """Nodes a panel: of what is certified, and to find a multiple with."""
@@ -35,40 +34,38 @@ def crossing(
 def _crossing(
     given: tuple[float, ...], curve: tuple[float, ...], nodes_a_panel: int
 ) -> tuple[float, float]:
+    from scipy.special import ndtr  # slow to import
+
     times, heights = _clock(np.asarray(given), np.asarray(curve))
     places, weights = np.polynomial.legendre.leggauss(nodes_a_panel)
     gaps = np.diff(times, prepend=0.0)
     probability, error = float(ndtr(-heights[0] / np.sqrt(times[0]))), 0.0
-    nodes, masses, widest, density_error = None, None, 0.0, 0.0
+    nodes = masses = np.empty(0)
+    # Of the look before: panels, their length in all, and the most that one of them errs by.
+    panels, length, bound, density_error = 0, 0.0, 0.0, 0.0
     for i, (time, height) in enumerate(zip(times, heights, strict=True)):
         if i > 0:
             step = np.sqrt(gaps[i])
-            assert nodes is not None
-            assert masses is not None
-            above = float(masses @ ndtr((nodes - height) / step))
-            panels, length, bound = widest
-            probability += above
+            probability += float(masses @ ndtr((nodes - height) / step))
             error += length * density_error + 3 * step * panels * bound + ndtr(-_REACH)
         if i + 1 == len(times):
             break
-        half = np.sqrt(min(gaps[i], gaps[i + 1]))
-        low = -_REACH * np.sqrt(time)
-        panels = max(1, int(np.ceil((height - low) / (2 * half))))
-        half = (height - low) / (2 * panels)
+        # The kernel has mass 1, and is itself integrated to far better than 1e-9.
+        density_error = density_error * (1 + 1e-9) + panels * bound
+        half, low = np.sqrt(min(gaps[i], gaps[i + 1])), -_REACH * np.sqrt(time)
+        length = height - low
+        panels = max(1, int(np.ceil(length / (2 * half))))
+        half = length / (2 * panels)
         centres = low + half * (2 * np.arange(panels) + 1)
         fresh = (centres[:, None] + half * places).ravel()
         if i == 0:
             density = np.exp(-0.5 * fresh**2 / time) / np.sqrt(2 * np.pi * time)
         else:
             density = _spread(nodes, masses, fresh, gaps[i])
-            panels_before, _, bound = widest
-            # The kernel has mass 1, and is itself integrated to far better than 1e-9.
-            density_error = density_error * (1 + 1e-9) + panels_before * bound
             density_error += np.exp(-0.5 * _BAND**2) / np.sqrt(2 * np.pi * gaps[i])
         nodes, masses = fresh, density * np.tile(half * weights, panels)
-        widest = panels, height - low, _panel_error(nodes_a_panel, half, time, gaps[i], gaps[i + 1])
-    size = 1 if nodes is None else nodes.size
-    rounding = len(times) * (size + 60) * 2.3e-16
+        bound = _panel_error(nodes_a_panel, half, time, gaps[i], gaps[i + 1])
+    rounding = len(times) * (nodes.size + 60) * 2.3e-16
     return probability, (probability + error) * (1 + rounding)
 
 
@@ -77,11 +74,13 @@ def tuned(times: np.ndarray, shape: np.ndarray, delta: float) -> np.ndarray:
 
     Arguments as for `crossing`; that of the multiple errs to the safe side by 1e-9 of itself.
     """
+    from scipy.special import ndtr  # slow to import
+
     single = shape / np.sqrt(times)
     most = 40 / float(single.min())
     # Above the largest of the looks alone, below their sum.
-    low = brentq(lambda k: float(np.max(ndtr(-k * single))) - delta, 0, most)
-    high = brentq(lambda k: float(np.sum(ndtr(-k * single))) - delta, 0, most)
+    low = _root(lambda k: float(np.max(ndtr(-k * single))) - delta, 0, most)
+    high = _root(lambda k: float(np.sum(ndtr(-k * single))) - delta, 0, most)
     multiple = low
     if high > low * (1 + 1e-12):
 
@@ -89,7 +88,7 @@ def tuned(times: np.ndarray, shape: np.ndarray, delta: float) -> np.ndarray:
             return float(np.log(crossing(times, multiple * shape, nodes)[0] / delta))
 
         ends = low * (1 - 1e-6), high * (1 + 1e-6)
-        multiple = brentq(excess, *ends, args=(_COARSE,), rtol=1e-9)
+        multiple = _root(lambda k: excess(k, _COARSE), *ends, rtol=1e-9)
         apart = 1e-4 * multiple
         slope = (excess(multiple + apart, _COARSE) - excess(multiple, _COARSE)) / apart
         multiple -= excess(multiple, _FINE) / slope
@@ -130,3 +129,12 @@ def _panel_error(nodes: int, half: float, time: float, gap: float, following: fl
     log_error = log_most - 2 * nodes * np.log(radius) - np.log1p(-(radius**-2))
     scale = 64 / 15 * half / (2 * np.pi * np.sqrt(time * following))
     return float(scale * np.exp(log_error.min()))
+
+
+def _root(
+    function: Callable[[float], float], low: float, high: float, rtol: float = 1e-12
+) -> float:
+    from scipy.optimize import brentq  # slow to import
+
+    found: Any = brentq(function, low, high, rtol=np.float64(rtol))
+    return float(found)

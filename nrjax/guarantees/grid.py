@@ -51,6 +51,7 @@ class GridBoundary(SafeGuarantee):
         super().__post_init__()
         times, heights, delta = _looks(self.times), self.heights, concrete(self.delta)
         check(delta is not None, "delta", self.delta, "a number: the curve is certified")
+        assert delta is not None
         check(heights.shape == times.shape, "heights", heights, f"of shape {times.shape}")
         level = crossing(times[::-1], heights[::-1])[1]
         right = f"crossed with probability at most delta = {self.delta}, not {level:.6g}"
@@ -73,6 +74,7 @@ class GridBoundary(SafeGuarantee):
         looks = _looks(times)
         delta = concrete(boundary.delta)
         check(delta is not None and delta.ndim == 0, "boundary", boundary, "of concrete numbers")
+        assert delta is not None
         with jax.ensure_compile_time_eval():
             shape = np.asarray(boundary.curve(looks), np.float64)
         heights = tuned(looks[::-1], shape[::-1], float(delta))[::-1]

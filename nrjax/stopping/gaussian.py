@@ -9,8 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
-from scipy.optimize import brentq
-from scipy.special import log_ndtr, logsumexp
 
 from nrjax._numerics import check, check_integer, concrete, float_dtype
 from nrjax.keys import step_key
@@ -78,6 +76,7 @@ class GaussianThreshold(ThresholdRule):
             number = concrete(value)
             fits = number is not None and number.ndim == 0 and number.dtype.kind in "iuf"
             check(fits, name, value, right)
+            assert number is not None
             known[name] = float(number)
             check(np.isfinite(known[name]) and (signed or known[name] > 0), name, value, right)
         width = known["high"] - known["low"]
@@ -144,6 +143,8 @@ def _prices(
     monotone: bool,
 ) -> np.ndarray:
     """Costs of a yes and of noes alone after 0, 1, ... answers, rounded up by 1e-12."""
+    from scipy.special import log_ndtr, logsumexp  # slow to import
+
     ratio = threshold_deviation / query_deviation
     no, yes = (threshold - high) / query_deviation, (low - threshold) / query_deviation
     shift = sensitivity / query_deviation
@@ -183,6 +184,7 @@ def _grid(ratio: float, no: float, yes: float | None, steps: int) -> np.ndarray:
 
     The log of each is concave with a curvature of at least 1. With more noes the mode moves up.
     """
+    from scipy.optimize import brentq  # slow to import
 
     def mode(noes: int) -> float:
         def slope(x: float) -> float:
@@ -194,11 +196,14 @@ def _grid(ratio: float, no: float, yes: float | None, steps: int) -> np.ndarray:
             low *= 2
         while slope(high) > 0:
             high *= 2
-        return float(brentq(slope, low, high, xtol=1e-3))
+        root: Any = brentq(slope, low, high, xtol=1e-3)
+        return float(root)
 
     return np.arange(mode(0) - _REACH, mode(steps) + _REACH, _STEP)
 
 
 def _hazard(x: float) -> float:
     """`phi/Phi`."""
+    from scipy.special import log_ndtr  # slow to import
+
     return float(np.exp(-0.5 * x * x - 0.5 * np.log(2 * np.pi) - log_ndtr(x)))
