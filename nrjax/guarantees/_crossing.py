@@ -6,6 +6,7 @@ host, with a bound on all of its errors: `docs/frontier.md`.
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
