@@ -5,14 +5,14 @@ from typing import Any, Literal
 from nrjax._numerics import check, check_positive
 
 Norm = Literal["l1", "l2"]
-Noise = Literal["gaussian", "laplace", "discrete laplace"]
+Noise = Literal["gaussian", "laplace"]
 
 NORMS: dict[str, Norm] = {"gaussian": "l2", "laplace": "l1", "discrete laplace": "l1"}
 
 
 def norm_of(noise: str) -> Norm:
-    """The norm that a kind of noise is scaled by."""
-    check(noise in NORMS, "noise", noise, f"one of {tuple(NORMS)}")
+    """The norm that a kind of noise for real values, "gaussian" or "laplace", is scaled by."""
+    check(noise in ("gaussian", "laplace"), "noise", noise, "'gaussian' or 'laplace'")
     return NORMS[noise]
 
 
@@ -45,6 +45,6 @@ class Sensitivity(float):
 
 def check_norm(sensitivity: Any, noise: str) -> None:
     """Raise a `ValueError` if a sensitivity has a norm, and it is not that of the noise."""
-    norm = norm_of(noise)
+    norm = NORMS[noise]
     right = f"an {norm}-sensitivity, by which {noise.capitalize()} noise is scaled"
     check(getattr(sensitivity, "norm", norm) == norm, "sensitivity", sensitivity, right)

@@ -2,6 +2,7 @@
 
 from nrjax.processes.brownian import Brownian
 from nrjax.processes.discrete_laplace import DiscreteLaplace
+from nrjax.processes.exponential import Exponential
 from nrjax.processes.laplace import IndependentLaplace, Laplace, LaplaceJumps
 from nrjax.processes.paths import noise_path, scan_noise
 from nrjax.processes.skellam import Skellam
@@ -9,6 +10,7 @@ from nrjax.processes.skellam import Skellam
 __all__ = [
     "Brownian",
     "DiscreteLaplace",
+    "Exponential",
     "IndependentLaplace",
     "Laplace",
     "LaplaceJumps",

@@ -7,44 +7,74 @@ The epsilons may be chosen from the releases. All functions are elementwise, and
 * `shortfall`: threshold minus utility; `sensitivity`: Delta, in the same units, > 0;
 * `epsilon`: the test's at that step, > 0;
 * `gamma`: probability of failure over all steps, in (0, 1), of which `share`, in (0, 1], is this
-  step's: `1/T` for each of T equal `steps`.
+  step's: `1/T` for each of T equal `steps`;
+* `noise`: the test's, "laplace" or "exponential", of the usual split.
 
 A concrete argument that is out of range is a `ValueError`.
 """
+
+from typing import Literal
 
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check_numbers, check_positive, check_probability, float_dtype
+from nrjax._numerics import (
+    check,
+    check_numbers,
+    check_positive,
+    check_probability,
+    float_dtype,
+)
+
+Noise = Literal["laplace", "exponential"]
+
+
+def check_noise(noise: str) -> None:
+    """A `ValueError` unless there are tests with such noise."""
+    check(noise in ("laplace", "exponential"), "noise", noise, "'laplace' or 'exponential'")
 
 
 def acceptance_probability(
-    shortfall: ArrayLike, epsilon: ArrayLike, sensitivity: ArrayLike
+    shortfall: ArrayLike, epsilon: ArrayLike, sensitivity: ArrayLike, noise: Noise = "laplace"
 ) -> Array:
     """Probability of a yes to a utility so far below its threshold (if negative, above it).
 
-    `(2/3) exp(-eps eta/(4 Delta)) - (1/6) exp(-eps eta/(2 Delta))` for a shortfall eta >= 0.
+    With `y = exp(-eps |eta|/(4 Delta))`, for a shortfall eta >= 0: `(2/3) y - y^2/6` for Laplace
+    noise, `(2/3) y` for exponential noise. For eta < 0 a no has the probability `(2/3) y - y^2/6`,
+    or `y^2/3`.
     """
+    check_noise(noise)
     distance, epsilon, sensitivity = _checked(
         distance=shortfall, epsilon=epsilon, sensitivity=sensitivity
     )
     decay = jnp.exp(-jnp.abs(distance) * epsilon / (4 * sensitivity))
+    if noise == "exponential":
+        return jnp.where(distance < 0, 1 - decay * decay / 3, decay * (2 / 3))
     tail = decay * (4 - decay) / 6
     return jnp.where(distance < 0, 1 - tail, tail)
 
 
 def shortfall(
-    epsilon: ArrayLike, sensitivity: ArrayLike, gamma: ArrayLike, share: ArrayLike = 1.0
+    epsilon: ArrayLike,
+    sensitivity: ArrayLike,
+    gamma: ArrayLike,
+    share: ArrayLike = 1.0,
+    noise: Noise = "laplace",
 ) -> Array:
     """Shortfall that a step exceeds with probability `gamma * share`; the sharper bound.
 
-    At most `(4 Delta/eps) log(2/(3 gamma share))`, and little below it: the exact solution of
-    `acceptance_probability(eta) = gamma * share`, or 0 where that is 1/2 or more.
+    `(4 Delta/eps) log(2/(3 gamma share))` for exponential noise and, for Laplace noise, little
+    below it: the exact solution of `acceptance_probability(eta) = gamma * share`, or 0 where that
+    is below 0.
     """
+    check_noise(noise)
     epsilon, sensitivity, gamma, share = _checked(
         epsilon=epsilon, sensitivity=sensitivity, gamma=gamma, share=share
     )
+    if noise == "exponential":
+        depth = -jnp.log(jnp.minimum(1.5 * gamma * share, 1))
+        return (4 * sensitivity / epsilon) * depth
     # Minus log of the y with `y (4 - y)/6 = gamma * share`, both below 1.
     allowed = jnp.minimum(gamma * share, 0.5)
     depth = -jnp.log(6 * allowed / (2 + jnp.sqrt(4 - 6 * allowed)))
@@ -55,7 +85,11 @@ _shortfall = shortfall  # where an argument has its name
 
 
 def epsilon_for_shortfall(
-    shortfall: ArrayLike, sensitivity: ArrayLike, gamma: ArrayLike, share: ArrayLike = 1.0
+    shortfall: ArrayLike,
+    sensitivity: ArrayLike,
+    gamma: ArrayLike,
+    share: ArrayLike = 1.0,
+    noise: Noise = "laplace",
 ) -> Array:
     """Smallest epsilon whose `shortfall` is this: their product is a constant.
 
@@ -63,7 +97,7 @@ def epsilon_for_shortfall(
     `8 Delta log(2T/(3 gamma))/alpha`; the paper has twice as much and more (`ligett_epsilon`).
     """
     _checked(shortfall=shortfall)
-    return _shortfall(shortfall, sensitivity, gamma, share)
+    return _shortfall(shortfall, sensitivity, gamma, share, noise)
 
 
 def whitehouse_shortfall(

@@ -13,8 +13,10 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import check, concrete, float_dtype
 from nrjax.keys import step_key
-from nrjax.processes import Laplace
+from nrjax.processes import Exponential, Laplace
+from nrjax.processes.exponential import exponential
 from nrjax.processes.laplace import laplace, random_bits
+from nrjax.pytrees import static
 from nrjax.stopping.thresholds import ThresholdRule, noise_scale
 from nrjax.types import Status
 
@@ -27,6 +29,51 @@ _ROUNDING = 32
 _COST_MARGIN = 3
 
 
+class NoisyThreshold(ThresholdRule):
+    """What the tests with one threshold noise for all queries share: their law, and its split.
+
+    Of an epsilon the threshold noise takes a `share` s and has scale `Delta/(s eps)`; the query
+    noise has `2 Delta/((1 - s) eps)`, or half of it where a row moves all utilities in the same
+    direction (`monotone`). Exponential noise, added on both sides, has the same costs as Laplace
+    noise and smaller errors (`docs/frontier.md`).
+
+    Attributes:
+        noise: "laplace", or "exponential" (static).
+        share: s, from 0.05 to 0.95; what noes alone cost of epsilon (static).
+        monotone: whether utilities move in one direction only (static).
+    """
+
+    noise: str = static(default="laplace", kw_only=True)
+    share: float = static(default=0.5, kw_only=True)
+    monotone: bool = static(default=False, kw_only=True)
+
+    def __post_init__(self):
+        super().__post_init__()
+        check(self.noise in _NOISES, "noise", self.noise, f"one of {tuple(_NOISES)}")
+        fits = isinstance(self.share, (int, float)) and 0.05 <= self.share <= 0.95
+        check(fits, "share", self.share, "a number from 0.05 to 0.95")
+        check(isinstance(self.monotone, bool), "monotone", self.monotone, "True or False")
+
+    def _scales(self, epsilon: ArrayLike, dtype: Any) -> tuple[Array, Array]:
+        """Those of the threshold's and of the queries' noise."""
+        first = 1 / self.share
+        rest = (1 if self.monotone else 2) / (1 - self.share)
+        base = noise_scale(self.sensitivity, epsilon, dtype, max(first, rest))
+        return first * base, rest * base
+
+    def _query_noise(self, key: Array, scale: Array) -> Array:
+        draw = _NOISES[self.noise][1]
+        return scale * draw(random_bits(key, (), scale.dtype), scale.dtype)
+
+    def _first_noise(self, key: Array, scale: Array) -> Any:
+        """Threshold noise at the start: the state of its process."""
+        return self._process().init(step_key(key, 0), scale)
+
+    def _process(self) -> Any:
+        """That of the threshold noise, a scalar."""
+        return _NOISES[self.noise][0](())
+
+
 class AboveThresholdState(NamedTuple):
     """Threshold noise, in units of the utility, and the number of the next step."""
 
@@ -34,7 +81,7 @@ class AboveThresholdState(NamedTuple):
     step: Array
 
 
-class AboveThreshold(ThresholdRule):
+class AboveThreshold(NoisyThreshold):
     """Stop at the first `utility + Lap(4 Delta/eps) >= threshold + Lap(2 Delta/eps)`.
 
     The threshold noise is drawn once, the query noise anew each time (Dwork and Roth 2014; Ligett
@@ -57,24 +104,24 @@ class AboveThreshold(ThresholdRule):
     def init(self, key: Array, epsilon: ArrayLike) -> AboveThresholdState:
         """Draw the threshold noise; `epsilon`, what the releases cost, gives only its dtype."""
         dtype = float_dtype(epsilon, self.epsilon, self.sensitivity)
-        scale = 2 * noise_scale(self.sensitivity, self.epsilon, dtype)
-        return AboveThresholdState(_first_noise(key, scale).value, jnp.int32(0))
+        scale, _ = self._scales(self.epsilon, dtype)
+        return AboveThresholdState(self._first_noise(key, scale).value, jnp.int32(0))
 
     def step(
         self, key: Array, state: AboveThresholdState, epsilon: ArrayLike, utility: ArrayLike
     ) -> tuple[AboveThresholdState, Array]:
         """Answer one query; `epsilon` is not used."""
         del epsilon
-        scale = 2 * noise_scale(self.sensitivity, self.epsilon, state.noise.dtype)
-        stop = self.reached(utility, state.step, _query_noise(key, scale) - state.noise)
+        _, scale = self._scales(self.epsilon, state.noise.dtype)
+        stop = self.reached(utility, state.step, self._query_noise(key, scale) - state.noise)
         return state._replace(step=state.step + 1), stop
 
     def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True, answers: ArrayLike = 1) -> Array:
-        """`self.epsilon` once the rule has said yes, half of it for any number of noes."""
+        """`self.epsilon` once the rule has said yes, `share` of it for any number of noes."""
         del answers
         dtype = float_dtype(epsilon, self.epsilon)
         own = jnp.asarray(self.epsilon, dtype)
-        return jnp.where(stopped, own, own / 2) + jnp.zeros(jnp.shape(epsilon), dtype)
+        return jnp.where(stopped, own, own * self.share) + jnp.zeros(jnp.shape(epsilon), dtype)
 
 
 class InteractiveAboveThreshold(AboveThreshold):
@@ -104,7 +151,7 @@ class ReducedState(NamedTuple):
     status: Array
 
 
-class ReducedAboveThreshold(ThresholdRule):
+class ReducedAboveThreshold(NoisyThreshold):
     """AboveThreshold at rising privacy levels (Whitehouse 2022, Algorithm 1).
 
     Step n stops if `utility + Lap(4 Delta/eps_n) >= threshold + Z(2 Delta/eps_n)`. `eps_n` is what
@@ -129,9 +176,9 @@ class ReducedAboveThreshold(ThresholdRule):
         """Draw the threshold noise at the first epsilon."""
         _check_epsilon(epsilon)
         epsilon = jnp.asarray(epsilon, float_dtype(epsilon, self.sensitivity))
-        scale = 2 * noise_scale(self.sensitivity, epsilon, epsilon.dtype)
-        valid = _is_usable(epsilon, scale)
-        noise = _first_noise(key, jnp.where(valid, scale, jnp.ones_like(scale)))
+        scale, wide = self._scales(epsilon, epsilon.dtype)
+        valid = _is_usable(epsilon, scale, wide)
+        noise = self._first_noise(key, jnp.where(valid, scale, jnp.ones_like(scale)))
         status = jnp.where(valid, Status.RUNNING, Status.INVALID_TIME).astype(jnp.int32)
         return ReducedState(key, noise, epsilon, jnp.int32(0), status)
 
@@ -141,23 +188,26 @@ class ReducedAboveThreshold(ThresholdRule):
         """Answer one query at `epsilon`."""
         _check_epsilon(epsilon, state.epsilon)
         epsilon = jnp.asarray(epsilon, state.epsilon.dtype)
-        scale = 2 * noise_scale(self.sensitivity, epsilon, epsilon.dtype)
-        valid = _is_usable(epsilon, scale) & (epsilon >= _floor(state.epsilon))
+        scale, wide = self._scales(epsilon, epsilon.dtype)
+        valid = _is_usable(epsilon, scale, wide) & (epsilon >= _floor(state.epsilon))
         status = jnp.where(valid, state.status, Status.INVALID_TIME).astype(jnp.int32)
         running = status == Status.RUNNING
-        scale = jnp.where(running, jnp.minimum(scale, state.noise.time), state.noise.time)
+        now = state.noise.time
+        # Where epsilon seems to fall by rounding, both noises stay as they were.
+        wide = jnp.where(running & (scale <= now), wide, now * (wide / scale))
+        scale = jnp.where(running, jnp.minimum(scale, now), now)
         # A stream of its own, so that `key` is left to the query noise; the first draw took 0.
-        noise = Laplace(()).rewind(step_key(state.key, state.step + 1), state.noise, scale)
-        apart = _query_noise(key, scale) - noise.value
+        noise = self._process().rewind(step_key(state.key, state.step + 1), state.noise, scale)
+        apart = self._query_noise(key, wide) - noise.value
         stop = running & self.reached(utility, state.step, apart)
         epsilon = jnp.where(running, jnp.maximum(epsilon, state.epsilon), state.epsilon)
         return ReducedState(state.key, noise, epsilon, state.step + 1, status), stop
 
     def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True, answers: ArrayLike = 1) -> Array:
-        """`epsilon` once the rule has said yes, half of it for noes up to there."""
+        """`epsilon` once the rule has said yes, `share` of it for noes up to there."""
         del answers
         epsilon = jnp.asarray(epsilon, float_dtype(epsilon))
-        return jnp.where(stopped, epsilon, epsilon / 2)
+        return jnp.where(stopped, epsilon, epsilon * self.share)
 
     def status(self, state: ReducedState) -> Array:
         """`Status.RUNNING`, or `Status.INVALID_TIME` once an epsilon was not one it can follow."""
@@ -199,19 +249,13 @@ class LaplaceTests(ThresholdRule):
         return total + jnp.zeros(jnp.shape(epsilon), dtype)
 
 
-def _first_noise(key: Array, scale: Array) -> Any:
-    """Threshold noise at the start: the state of a scalar Laplace process."""
-    return Laplace(()).init(step_key(key, 0), scale)
+_NOISES = {"laplace": (Laplace, laplace), "exponential": (Exponential, exponential)}
 
 
-def _query_noise(key: Array, scale: Array) -> Array:
-    """Fresh noise, twice as wide as the threshold's."""
-    return 2 * scale * laplace(random_bits(key, (), scale.dtype), scale.dtype)
-
-
-def _is_usable(epsilon: Array, scale: Array) -> Array:
-    """Positive and finite, as is the noise that goes with it, twice as wide as `scale`."""
-    return (epsilon > 0) & jnp.isfinite(epsilon) & (scale > 0) & jnp.isfinite(2 * scale)
+def _is_usable(epsilon: Array, scale: Array, wide: Array) -> Array:
+    """Positive and finite, as is the noise that goes with it."""
+    noise = (scale > 0) & jnp.isfinite(scale) & jnp.isfinite(wide)
+    return (epsilon > 0) & jnp.isfinite(epsilon) & noise
 
 
 def _floor(epsilon: Any) -> Any:

@@ -26,12 +26,15 @@ from nrjax.types import StoppingRule
 _MARGIN, _GRAIN = 40, 2
 
 
-def noise_scale(sensitivity: ArrayLike, epsilon: ArrayLike, dtype: Any) -> Array:
-    """Scale `Delta/eps` of a rule's noise, rounded up; NaN, and no yes, if it leaves the dtype."""
+def noise_scale(sensitivity: ArrayLike, epsilon: ArrayLike, dtype: Any, most: float = 4.0) -> Array:
+    """Scale `Delta/eps` of a rule's noise, rounded up; NaN, and no yes, if it leaves the dtype.
+
+    `most` is the largest multiple of it that is used.
+    """
     epsilon, info = jnp.asarray(epsilon, dtype), jnp.finfo(dtype)
     scale = jnp.asarray(sensitivity, dtype) / epsilon
     scale *= 1 + (_MARGIN + _GRAIN / epsilon) * float(info.eps)
-    return jnp.where((scale >= info.tiny) & jnp.isfinite(4 * scale), scale, jnp.nan)
+    return jnp.where((scale >= info.tiny) & jnp.isfinite(most * scale), scale, jnp.nan)
 
 
 class ThresholdRule(StoppingRule):
@@ -56,7 +59,7 @@ class ThresholdRule(StoppingRule):
             check(number.size > 0, "threshold", value, f"{right}, not empty")
             check(~np.isnan(number), "threshold", value, right)
         for field in dataclasses.fields(self):
-            if field.name != "threshold":
+            if field.name != "threshold" and not field.metadata.get("static", False):
                 check_positive(field.name, getattr(self, field.name))
 
     def init(self, key: Array, epsilon: ArrayLike) -> Any:
