@@ -58,7 +58,8 @@ class NoisyThreshold(ThresholdRule):
         """Those of the threshold's and of the queries' noise."""
         first = 1 / self.share
         rest = (1 if self.monotone else 2) / (1 - self.share)
-        base = noise_scale(self.sensitivity, epsilon, dtype, max(first, rest))
+        sensitivity: Any = self.sensitivity
+        base = noise_scale(sensitivity, epsilon, dtype, max(first, rest))
         return first * base, rest * base
 
     def _query_noise(self, key: Array, scale: Array) -> Array:
