@@ -80,7 +80,8 @@ def check_noise(
         deviation = concrete(process.deviation(jnp.asarray(last, dtype)))
     largest = np.max(np.abs(private))
     spacing = np.spacing(largest.astype(dtype))
-    if deviation is not None and np.any(_LEVELS_PER_DEVIATION * spacing > deviation):
+    narrow = deviation is not None and np.any(_LEVELS_PER_DEVIATION * spacing > deviation)
+    if narrow and deviation is not None and not process.integral:  # whose sums are exact
         raise ValueError(
             f"value is as large as {largest:.4g}, where {np.dtype(dtype).name} "
             f"numbers are {spacing:.2g} apart: must resolve the noise, whose standard deviation "
@@ -109,6 +110,10 @@ def check_integral(process: NoiseProcess, value: Any, schedule: Any, dtype: Any)
     check(number == np.round(number), "value", value, f"integers, as {type(process).__name__} is")
     with jax.ensure_compile_time_eval():
         first = None if schedule is None else concrete(schedule.init()[1])
+    first = None if first is None or not np.isfinite(first).all() else first
+    if first is not None:
+        right = f"at most {process.largest_time(dtype)}, where {type(process).__name__} is exact"
+        check(first <= process.largest_time(dtype), "first time", first, right)
     most = 2 ** (jnp.finfo(dtype).nmant + 1)
     # The most that a word of so many bits gives, in units of the time.
     reach = 0 if first is None else float((1 + jnp.finfo(dtype).bits) * np.log(2) * first + 1)

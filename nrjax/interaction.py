@@ -126,7 +126,7 @@ def two_parts(value: Any, dtype: Any, sensitivity: Any) -> tuple[Any, Any]:
         largest = 47 if single else 53
         check(np.abs(exact) <= 2**largest, "value", value, f"integers up to 2^{largest}")
     with np.errstate(over="ignore"):
-        cast = exact.astype(dtype)
+        cast = exact.astype(dtype) + dtype.type(0)  # a zero's sign would show in releases
     check(np.isfinite(cast), "value", value, f"within {np.dtype(dtype).name}")
     if not single:
         return cast, None

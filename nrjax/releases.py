@@ -115,12 +115,21 @@ class Releases(Pytree):
         """
         key = check_key(key)
         check_time(time)
-        known, count = concrete(time), concrete(self.count)
+        known, count, dtype = concrete(time), concrete(self.count), self.times.dtype
         check(np.ndim(time) == 0, "time", time, "a scalar")
-        check(known is None or np.isfinite(known), "time", time, "positive and finite")
-        times = concrete(self.times)
+        times, looks = concrete(self.times), getattr(self.guarantee, "looks", None)
+        if known is not None:
+            with np.errstate(over="ignore", under="ignore"):
+                known = known.astype(dtype)
+            fits = np.isfinite(known) & (known >= jnp.finfo(dtype).tiny)
+            check(fits, "time", time, f"positive, finite and a normal number of {dtype}")
+            most = self.process.largest_time(dtype)
+            check(known <= most, "time", time, f"at most {most}, where the noise is exact")
+            if (listed := concrete(looks)) is not None:
+                right = f"among the {listed.size} looks of the guarantee"
+                check(np.any(listed.astype(dtype) == known), "time", time, right)
         if known is not None and times is not None and count is not None:
-            old = np.any(times[: int(count)] == np.asarray(known, times.dtype))
+            old = np.any(times[: int(count)] == known)
             right = f"one of the {self.capacity} asked for so far: capacity is used up"
             check(old or count < self.capacity, "time", time, right)
         return _at(self, key, jnp.asarray(time, self.times.dtype))
@@ -135,19 +144,28 @@ class Releases(Pytree):
         assert self.guarantee is not None
         least = jnp.min(self.times)
         started = jnp.isfinite(least)
-        cost = self.guarantee.epsilon(jnp.where(started, least, 1))
+        looks = self.guarantee.looks  # of others nothing can be asked
+        some = jnp.ones((), least.dtype) if looks is None else jnp.asarray(looks)[0]
+        cost = self.guarantee.epsilon(jnp.where(started, least, some.astype(least.dtype)))
         return jnp.where(started, cost, 0)
 
 
 @jax.jit
 def _at(releases: Releases, key: Array, time: Array) -> tuple[Releases, Array]:
     process, times, states = releases.process, releases.times, releases.states
-    below, above = jnp.where(times <= time, times, 0), jnp.where(times > time, times, jnp.inf)
+    tiny = float(jnp.finfo(times.dtype).tiny)
+    usable = (time >= tiny) & (time < jnp.inf)
+    if releases.guarantee is not None and releases.guarantee.looks is not None:
+        usable &= jnp.any(jnp.asarray(releases.guarantee.looks).astype(time.dtype) == time)
+    there = times < jnp.inf  # empty places are infinite
+    below = jnp.where(there & (times <= time), times, 0)
+    above = jnp.where(there & (times > time), times, jnp.inf)
     under, over = jnp.argmax(below), jnp.argmin(above)
     lower, upper = (jax.tree.map(lambda leaf, i=i: leaf[i], states) for i in (under, over))
     has_lower, has_upper = below[under] > 0, above[over] < jnp.inf
-    found = has_lower & (times[under] == time)
-    usable = (time > 0) & (time < jnp.inf)
+    found = usable & has_lower & (times[under] == time)
+    # Should one key serve for two times, their noise is not the same.
+    key = jax.random.fold_in(key, releases.count)
     room = usable & ~found & (releases.count < releases.capacity)
     # Where a kernel is not used it must not see times in a wrong order.
     place = jnp.where(found, 0, jnp.where(has_lower, 2, 0) + jnp.where(has_upper, 1, 0) + 1)

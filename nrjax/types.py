@@ -62,6 +62,11 @@ class NoiseProcess(Pytree, abc.ABC):
     def value(self, state: Any) -> Array:
         """The noise itself, of shape `shape`."""
 
+    def largest_time(self, dtype: Any) -> float:
+        """The largest time at which the stated law is that of the draws in a dtype."""
+        del dtype
+        return float("inf")
+
     def between(self, key: Array, lower: Any, upper: Any, time: ArrayLike) -> Any:
         """Noise at a time between those of two states, given both; strictly between."""
         raise ValueError(f"process = {self!r}: must know its bridge, for releases in any order")

@@ -149,9 +149,31 @@ def test_refuses(change, match):
         Releases.of(**(usual | change))
 
 
-@pytest.mark.parametrize("time", [0.0, -1.0, np.inf, np.nan, np.ones(2)])
+@pytest.mark.parametrize("process", [Brownian, Laplace])
+def test_a_time_out_of_range_shows_nothing(process):
+    """An infinite time must not find the empty places, which are infinite."""
+    releases = Releases.of(np.array([41.0, -17.0]), process((2,)))
+    shown = jax.jit(jax.vmap(lambda t: releases.at(jax.random.key(0), t)[1]))
+    times = jnp.array([1.0, np.inf, 0.0, -1.0, np.nan, np.finfo(jnp.result_type(float)).tiny / 2])
+    assert np.all(np.isnan(np.asarray(shown(times))) == (np.arange(6) > 0)[:, None])
+
+
+def test_a_guarantee_for_looks_releases_at_these_alone():
+    line = nrjax.LinearBoundary.tight_at_time(3.3, 1.0, 1e-6)
+    looks = nrjax.GridBoundary.of(line, [9.1, 3.3, 1.1])
+    releases = Releases.of(np.zeros(1, np.float32), Brownian((1,)), looks)
+    assert releases.epsilon() == 0
+    releases, _ = releases.at(jax.random.key(0), 3.3)
+    np.testing.assert_allclose(releases.epsilon(), looks.epsilon(3.3), rtol=1e-6)
+    with pytest.raises(ValueError, match=r"time = 2.0: must be among the 3 looks"):
+        releases.at(jax.random.key(1), 2.0)
+    shown = jax.jit(lambda r, t: r.at(jax.random.key(1), t)[1])(releases, 2.0)
+    assert np.isnan(shown).all()
+
+
+@pytest.mark.parametrize("time", [0.0, -1.0, 1e300, np.inf, np.nan, np.ones(2)])
 def test_refuses_times(time):
     with pytest.raises(ValueError, match="time = "):
-        Releases.of(1.0, Brownian(())).at(jax.random.key(0), time)
+        Releases.of(np.float32(1.0), Brownian(())).at(jax.random.key(0), time)
     with pytest.raises(ValueError, match="guarantee = None"):
         Releases.of(1.0, Brownian(())).epsilon()

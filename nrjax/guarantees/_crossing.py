@@ -41,7 +41,7 @@ def _crossing(
     places, weights = np.polynomial.legendre.leggauss(nodes_a_panel)
     gaps = np.diff(times, prepend=0.0)
     probability, error = float(ndtr(-heights[0] / np.sqrt(times[0]))), 0.0
-    nodes = masses = np.empty(0)
+    nodes, masses, most = np.empty(0), np.empty(0), 0
     # Of the look before: panels, their length in all, and the most that one of them errs by.
     panels, length, bound, density_error = 0, 0.0, 0.0, 0.0
     for i, (time, height) in enumerate(zip(times, heights, strict=True)):
@@ -65,8 +65,9 @@ def _crossing(
             density = _spread(nodes, masses, fresh, gaps[i])
             density_error += np.exp(-0.5 * _BAND**2) / np.sqrt(2 * np.pi * gaps[i])
         nodes, masses = fresh, density * np.tile(half * weights, panels)
+        most = max(most, nodes.size)
         bound = _panel_error(nodes_a_panel, half, time, gaps[i], gaps[i + 1])
-    rounding = len(times) * (nodes.size + 60) * 2.3e-16
+    rounding = len(times) * (most + 60) * 2.3e-16
     return probability, (probability + error) * (1 + rounding)
 
 
@@ -93,8 +94,9 @@ def tuned(times: np.ndarray, shape: np.ndarray, delta: float) -> np.ndarray:
         apart = 1e-4 * multiple
         slope = (excess(multiple + apart, _COARSE) - excess(multiple, _COARSE)) / apart
         multiple -= excess(multiple, _FINE) / slope
+    more = 1e-9
     while crossing(times, multiple * shape)[1] > delta:
-        multiple *= 1 + 1e-9
+        multiple, more = multiple * (1 + more), 2 * more
     return multiple * shape
 
 

@@ -77,6 +77,8 @@ class GridBoundary(SafeGuarantee):
         assert delta is not None
         with jax.ensure_compile_time_eval():
             shape = np.asarray(boundary.curve(looks), np.float64)
+        least = 1e-17 * looks.size  # of what the recursion leaves out
+        check(float(delta) >= least, "delta", boundary.delta, f"at least {least:.3g}")
         heights = tuned(looks[::-1], shape[::-1], float(delta))[::-1]
         return cls(boundary.sensitivity, boundary.delta, looks, heights)
 
@@ -106,13 +108,17 @@ class GridBoundary(SafeGuarantee):
         Raises:
             ValueError: a concrete time is none of the looks. Under a trace the result is NaN.
         """
-        _, listed = self._listed(time, float_dtype(time, self.sensitivity))
-        return jnp.where(listed, super().epsilon(time), jnp.nan)
+        dtype = float_dtype(time)
+        place, listed = self._listed(time, dtype)
+        # At the look itself: the time may be of a coarser dtype.
+        wide = float_dtype(time, self.sensitivity)
+        return jnp.where(listed, super().epsilon(jnp.asarray(self.times, wide)[place]), jnp.nan)
 
     def _epsilon(self, time: Array, *parameters: Array) -> Array:
         sensitivity, _, times, heights = parameters
-        place, _ = self._place(time, times)
-        return sensitivity / time * (0.5 * sensitivity + heights[place])
+        place, listed = self._place(time, times)
+        raw = sensitivity / time * (0.5 * sensitivity + heights[place])
+        return jnp.where(listed, raw, jnp.inf)
 
     def _time(self, asked: Array, *parameters: Array) -> Array:
         times = parameters[2]

@@ -37,6 +37,8 @@ class ProcessCase:
     """The process of a given shape, for times from 0.9e-3 to 1.1e6."""
     faults: tuple[tuple[Callable[[], Any], str], ...] = ()
     """Faulty constructions, and what the message of the `ValueError` must say."""
+    largest: float = 1e6
+    """The largest time that it is for."""
     scale: float = 1.0
     """Unit of the times that are looked at: noise of integers is not unique at small ones."""
     chain: bool = True
@@ -53,7 +55,7 @@ class ProcessCase:
 PROCESSES = (
     ProcessCase("brownian", Brownian),
     ProcessCase("laplace", Laplace),
-    ProcessCase("integers", DiscreteLaplace, scale=1000.0),
+    ProcessCase("integers", DiscreteLaplace, scale=20.0, largest=1e3),
     ProcessCase("independent", IndependentLaplace, chain=False),
     ProcessCase(
         "jumps",
@@ -213,9 +215,9 @@ def check_wide_times(case):
 
     A rewind to the present time leaves the noise as it is, or draws anew where all are paid for.
     """
-    levels = np.geomspace(1e6, 1e-3, 10)
+    levels = np.geomspace(case.largest, 1e-3, 10)
     times = levels[np.sort(np.random.default_rng(0).integers(10, size=(LANES, 4)), axis=1)]
-    times[0] = [1e6, 1e-3, 1e-3, 1e-3]
+    times[0] = [case.largest, 1e-3, 1e-3, 1e-3]
     _, (values, losses, status) = _lanes(case, seed=4, times=times)
     assert np.all(np.isfinite(values))
     assert np.all(np.isfinite(losses) if case.chain else np.isnan(losses))

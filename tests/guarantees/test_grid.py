@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal, norm
@@ -87,6 +88,22 @@ def test_costs_less_than_what_it_is_made_of(boundary):
     epsilon, time = inside(grid, grid.times[3])
     assert (epsilon, time) == (here[3].astype(epsilon.dtype), grid.times[3])
     assert np.isnan(inside(grid, grid.times[3] * 1.01)[0])
+
+
+def test_a_look_of_a_coarser_dtype_is_that_look(boundary):
+    grid = boundary[1]
+    for time in grid.times:
+        coarse = np.float32(time)
+        if float(coarse) == time or jnp.result_type(float) == jnp.float64:
+            np.testing.assert_allclose(grid.epsilon(coarse), grid.epsilon(time), rtol=1e-6)
+
+
+def test_small_deltas_end():
+    line = LinearBoundary.tight_at_time(1.0, 1.0, 1e-12)
+    found = GridBoundary.of(line, np.geomspace(10, 0.1, 20))
+    assert np.all(found.heights <= np.asarray(line.curve(found.times), float) * (1 + 1e-6))
+    with pytest.raises(ValueError, match=r"delta = 1e-20: must be at least"):
+        GridBoundary.of(LinearBoundary.tight_at_time(1.0, 1.0, 1e-20), [2.0, 1.0])
 
 
 def test_runs_on_its_own_looks(boundary):

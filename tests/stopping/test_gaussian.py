@@ -76,6 +76,27 @@ def test_no_neighbours_tell_more_than_the_cost(monotone, stopped):
     assert apart > 1.05 * price(rule, stopped, 3)
 
 
+@pytest.mark.parametrize(
+    ("parts", "stopped", "answers", "true"),
+    [
+        ((0.0, 1.0, -0.5, 0.5, 100.0, 1.0, 20), True, 20, 4.377),
+        ((0.3, 1.0, -5.0, 5.0, 300.0, 1.0, 20), True, 20, 19.27),
+        ((0.0, 1.0, -5.0, 5.0, 40.0, 1.0, 1000), True, 1000, 23.559),
+        ((0.0, 1.0, -50.0, 50.0, 10.0, 1.0, 1000), True, 1000, 201.907),
+    ],
+)
+def test_integrands_much_narrower_than_the_threshold_noise(parts, stopped, answers, true):
+    """Against grids of millions of points."""
+    assert price(GaussianThreshold(*parts), stopped, answers) == pytest.approx(true, rel=3e-3)
+
+
+def test_a_box_that_the_dtype_does_not_hold_is_refused():
+    rule = GaussianThreshold(1e6, 1.0, 1e6 - 0.53, 1e6 + 0.53, 1.0, 1.0, 20)
+    with pytest.raises(ValueError, match="must be resolved by float32"):
+        rule.check_resolved(jnp.float32)
+    rule.check_resolved(jnp.float64)
+
+
 def test_law_of_the_stop():
     rule = GaussianThreshold(0.5, 1.0, 0.0, 1.0, 1.0, 1.5, 4)
     queries = np.array([0.2, 1.7, -3.0, 0.9])
@@ -119,6 +140,10 @@ def test_what_answers_cost():
         ({"threshold": np.nan}, r"threshold = nan: must be a finite number"),
         ({"threshold": np.zeros(2)}, r"threshold = .*: must be a finite number"),
         ({"query_deviation": 0.0}, r"query_deviation = 0.0: must be a finite number above 0"),
+        (
+            {"threshold_deviation": 4000.0},
+            r"threshold_deviation = 4000.0: must be such that the int",
+        ),
         ({"monotone": 1}, r"monotone = 1: must be True or False"),
     ],
 )
