@@ -137,7 +137,8 @@ class ExPostOdometer(_Odometer):
 
     The loss exceeds `bound(state)` with probability at most `delta(state)`, for mechanisms whose
     deltas were fixed before the first of them. (With deltas chosen on the way the sum is random,
-    and its mean counts.) Requests are those of `ExPostFilter`.
+    and its mean counts.) Requests are those of `ExPostFilter`, of probabilistic guarantees
+    (`Guarantee.notion`): a hockey-stick epsilon says less of losses.
     """
 
     _currencies = ("epsilon", "delta")
