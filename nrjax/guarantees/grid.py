@@ -111,7 +111,7 @@ class GridBoundary(SafeGuarantee):
         dtype = float_dtype(time)
         place, listed = self._listed(time, dtype)
         # At the look itself: the time may be of a coarser dtype.
-        wide = float_dtype(time, self.sensitivity)
+        wide = float_dtype(time, self.sensitivity, self.times, self.heights)
         return jnp.where(listed, super().epsilon(jnp.asarray(self.times, wide)[place]), jnp.nan)
 
     def _epsilon(self, time: Array, *parameters: Array) -> Array:
