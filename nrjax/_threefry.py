@@ -31,10 +31,15 @@ def written_out(key: Array) -> Array:
 
 
 def with_written_out(function: Callable[[Array], Any], key: Array) -> Any:
-    """`function` of a key that is written out; of the key itself where something refuses that."""
+    """`function` of a key that is written out; of the key itself where JAX refuses that.
+
+    `jax.random.poisson` takes the keys of JAX's own object for the generator alone, and raises
+    `NotImplementedError` while it is traced; no other of JAX's samplers does. One that comes of
+    something else is raised by the second call again.
+    """
     try:
         return function(written_out(key))
-    except NotImplementedError:  # what does not come of the generator comes again
+    except NotImplementedError:
         return function(key)
 
 
