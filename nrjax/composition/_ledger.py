@@ -12,12 +12,14 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._numerics import check
 from nrjax.composition._prices import Priced
 from nrjax.composition._spending import Spending, fits, room, summed
 from nrjax.composition._state import (
     APART,
     LedgerState,
     Round,
+    caps_of,
     check_kinds,
     check_owner,
     choose,
@@ -32,8 +34,8 @@ class Ledger(Priced, abc.ABC):
     """The ledger of a filter, whose subclass says what the currencies are.
 
     Its methods raise a `TypeError` where nothing is proved for a kind of request, and a
-    `ValueError` where a concrete field of a request is out of range, its kinds are not those that
-    were admitted, or the state is another filter's. What is out of range under a trace is refused.
+    `ValueError` where a concrete field of a request is out of range, its kinds or caps are not those
+    that were admitted, or the state is another filter's. What is out of range under a trace is refused.
     """
 
     _refunded: ClassVar[tuple[bool, ...]] = (True,)
@@ -158,9 +160,9 @@ class Ledger(Priced, abc.ABC):
         eps = float(jnp.finfo(dtype).eps)
         charges, ok = self._charges(spent, dtype), jnp.asarray(True)
         if admitted is not None:
-            check_kinds("spent", spent, kinds_of(admitted))
             had, asked = self._sum(spent, dtype), self._sum(admitted, dtype)
-            ok = jnp.all(near(had, asked))
+            fixed = Round(jnp.int32(0), kinds_of(admitted), caps_of(admitted, dtype))
+            ok = check_kinds("spent", spent, fixed, dtype) & jnp.all(near(had, asked))
             charges = self._paid(spent, had, asked)
         ok &= self._fits(state, state.added([one * (1 - APART * eps) for one in charges]))
         return state.happened(state.added(charges), ok), ok
@@ -171,20 +173,21 @@ class Ledger(Priced, abc.ABC):
         Args:
             state: from `init(rounds=...)`; the latest one. Of two states that were made from one,
                 neither knows what the other has admitted.
-            request: what the first release costs. Its kinds are the round's for good; its deltas,
-                and what it costs beside ex-post epsilons and noise reduction, are taken at once.
+            request: what the first release costs. Its kinds and caps are the round's for good; its
+                deltas, and what it costs beside ex-post epsilons and noise reduction, are taken at
+                once.
 
         Returns:
             The state, a handle of the round, and whether it was opened (bool): if not, for lack of
             budget or of a free place, the state is unchanged, and the handle good for nothing.
         """
         state.check_places()
-        cost = self._sum(request, self._dtype_of(state))
+        cost = self._sum(request, dtype := self._dtype_of(state))
         free = state.number == 0
         own = free & (jnp.arange(free.size) == jnp.argmax(free))
         number = state.last + 1
         ok = jnp.any(free) & (number > 0) & self._fits(state, state.added(cost))
-        round = Round(jnp.where(ok, number, 0), kinds_of(request))
+        round = Round(jnp.where(ok, number, 0), kinds_of(request), caps_of(request, dtype))
         return choose(ok, state.put(own, number, cost), state), round, ok
 
     def rewind(
@@ -214,8 +217,8 @@ class Ledger(Priced, abc.ABC):
         add up. Other kinds, and deltas, are paid for as they were taken. `()` says that nothing was
         released, no answer of a test either: then all is free.
 
-        If not admitted (it costs more than was held, or the round was closed before), nothing is
-        left; but `()` for a round that is not open changes nothing.
+        If not admitted (it costs more than was held, has another cap, or the round was closed
+        before), nothing is left; but `()` for a round that is not open changes nothing.
         """
         own, held, cost = self._own(state, round, request)
         ok = self._usable(state) & jnp.all(near(cost, held))
@@ -227,9 +230,10 @@ class Ledger(Priced, abc.ABC):
         self, state: LedgerState, round: Round, request: Request
     ) -> tuple[Array, Array, Array]:
         """Where a round is (bool, shape (rounds,)), what it holds, and what a request costs."""
+        same = check_kinds("request", request, round, dtype := self._dtype_of(state))
         own, held = state.find(round)
-        check_kinds("request", request, round.kinds)
-        return own, held, self._sum(request, self._dtype_of(state))
+        # What has another cap is not that round, and nothing is held of it.
+        return own & same, jnp.where(same, held, 0), self._sum(request, dtype)
 
     def smallest_time(
         self,
@@ -243,10 +247,12 @@ class Ledger(Priced, abc.ABC):
         Args:
             state: of this filter.
             kind: class of the request, one that is rewound under this filter; else a `TypeError`.
-            sensitivity: of the value, > 0, as in a request of that kind.
-            round: the open round that is rewound; None for a new one.
+            sensitivity: of the value, > 0, as in a request of that kind, which has no cap.
+            round: the open round that is rewound, opened without caps; None for a new one.
 
         Returns:
             A time (scalar) that is admitted; infinite where nothing is left.
         """
+        if round is not None:
+            check(not round.caps, "round", round, "one that was opened without a cap")
         return self._smallest(self.remaining(state, round), kind, sensitivity)

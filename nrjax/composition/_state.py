@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from nrjax._numerics import check, check_integer, concrete
+from nrjax._shown import shown
 from nrjax.composition._spending import Spending, add, add_all, nothing
 from nrjax.composition.requests import Request, names, parts
 from nrjax.pytrees import Pytree, static
@@ -27,6 +28,8 @@ class Round(Pytree):
     """Given to no other round of that state, int32; 0 for one that was not opened."""
     kinds: tuple[type, ...] = static()
     """Of the requests that it is charged by."""
+    caps: tuple[Any, ...] = ()
+    """Theirs, in the dtype of the state, each an array or None; `()` where none has one."""
 
 
 def kinds_of(request: Request) -> tuple[type, ...]:
@@ -34,11 +37,32 @@ def kinds_of(request: Request) -> tuple[type, ...]:
     return tuple(type(part) for part in parts(request))
 
 
-def check_kinds(name: str, request: Request, kinds: tuple[type, ...]) -> None:
-    """A `ValueError` unless a request is of the kinds that were admitted, or of none."""
-    found = kinds_of(request)
+def caps_of(request: Request, dtype: Any) -> tuple[Array | None, ...]:
+    """The caps of the parts of a request, as a `Round` has them."""
+    caps = [getattr(part, "cap", None) for part in parts(request)]
+    if all(cap is None for cap in caps):
+        return ()
+    return tuple(None if cap is None else jnp.asarray(cap, dtype) for cap in caps)
+
+
+def check_kinds(name: str, request: Request, admitted: Round, dtype: Any) -> Array:
+    """Whether a request has the kinds and caps that were admitted (bool), or is empty.
+
+    Raises:
+        ValueError: it has not, as far as can be seen outside of traces.
+    """
+    found, kinds = kinds_of(request), admitted.kinds
     right = f"of the kinds that it was admitted, or the round opened with: {names(kinds)}"
     check(not found or found == kinds, name, request, right)
+    same, caps = jnp.asarray(True), caps_of(request, dtype) if found else admitted.caps
+    right = f"with the caps that it was admitted, or the round opened with: {shown(admitted.caps)}"
+    alike = jax.tree.structure(caps) == jax.tree.structure(admitted.caps)
+    check(alike, name, request, right)
+    for cap, held in zip(*map(jax.tree.leaves, (caps, admitted.caps)), strict=True):
+        same &= cap == held
+    known = concrete(same)
+    check(known is None or known, name, request, right)
+    return same
 
 
 class LedgerState(Pytree):

@@ -105,7 +105,8 @@ class OneSidedBrownianOdometer(_BrownianOdometer):
 class RenyiOdometer(_Odometer):
     """Odometer of mechanisms with ex-post Renyi certificates. Not in the papers.
 
-    `sum C + log(1/delta)/(A - 1)`; requests and certificates are those of `RenyiFilter`.
+    `sum C + log(1/delta)/(A - 1)`; requests and certificates are those of `RenyiFilter`. Caps must
+    be those that were fixed before the rounds.
     """
 
     order: ArrayLike
