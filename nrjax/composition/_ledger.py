@@ -34,10 +34,13 @@ class Ledger(Priced, abc.ABC):
     """The ledger of a filter, whose subclass says what the currencies are.
 
     Its methods raise a `TypeError` where nothing is proved for a kind of request, and a
-    `ValueError` where a concrete field of a request is out of range, its kinds or caps are not those
-    that were admitted, or the state is another filter's. What is out of range under a trace is refused.
+    `ValueError` where a concrete field of a request is out of range, its kinds or caps are not
+    those that were admitted, or the state is another filter's. What is out of range under a trace
+    is refused.
     """
 
+    notion: ClassVar[str] = "(epsilon, delta)-DP"
+    """What its epsilon and delta say: see `nrjax.guarantees.NOTIONS`."""
     _refunded: ClassVar[tuple[bool, ...]] = (True,)
     """For each currency, whether a round may get back what it held beyond its cost."""
     _stopped: ClassVar[tuple[type, ...]] = (ExPost, BrownianReduction, LaplaceReduction)

@@ -182,8 +182,9 @@ def epsilon_distribution(axes: Axes, results: Results, cases: Sequence[str]) -> 
         some |= law.finite > 0
         edges = fitting_edges(law, limits)
         draw_distribution(axes, position, law, edges, style, f"{name}, stopped")
-        delta, median = results.cases[case].attributes.get("delta"), law.quantile(50)
-        held = "" if delta is None else f"\nδ = {delta:g}"
+        facts, median = results.cases[case].attributes, law.quantile(50)
+        notion = f"\n{facts['notion']}" if facts.get("notion") else ""
+        held = notion if "delta" not in facts else f"\nδ = {facts['delta']:g}{notion}"
         amount = "∞" if np.isinf(median) else f"{median:.3g}"
         missed = (
             "all stopped" if law.finite == 1 else f"{100 * (1 - law.finite):.3g} % did not stop"
@@ -291,6 +292,8 @@ def loss_against_stated(axes: Axes, results: Results, cases: Sequence[str]) -> N
         pairs = pairs[:, np.isfinite(pairs).all(axis=0)][:, :_POINTS]
         most, (style, name) = pairs[0].max(initial=most), _look(results, case)
         look: Any = {"linestyle": "none", "marker": style.marker, "color": style.line}
+        if results.cases[case].attributes.get("notion") == "hockey-stick":
+            name += " (hockey-stick: may be above)"
         axes.plot(*pairs, markersize=2.5, alpha=0.5, label=name, **look)
     if most == -np.inf:
         return say(axes, "no realised loss")

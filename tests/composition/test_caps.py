@@ -1,6 +1,7 @@
 """Capped rounds in the ledger: what is fixed when they are opened, and adversaries against it."""
 
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -123,7 +124,7 @@ def best_interleaving(order, shift, charges):
     Which of them is rewound, and when all ends, is chosen from both; by dynamic programming.
     """
     z, steps = PLACES, range(TIMES.size - 1, -1, -1)
-    moves = [backwards(t, s, z) for t, s in zip(TIMES, TIMES[1:], strict=False)]
+    moves = [backwards(t, s, z) for t, s in itertools.pairwise(TIMES)]
     ends = [payoff(order, shift, t, one, z) for t, one in zip(TIMES, charges, strict=True)]
     value = {}
     for i in steps:

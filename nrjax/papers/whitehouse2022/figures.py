@@ -179,7 +179,8 @@ def boundaries(results: Results) -> Figure:
     left.set_ylabel(EPSILON)
     epsilon_scale(left, "y", limits)
     left.axhline(tight_at, linestyle=(0, (2, 2)), **at)
-    left.set_title(f"boundaries, tight at ε = {tight_at:g}, δ = {delta:g}", fontsize="medium")
+    title = f"boundaries, tight at ε = {tight_at:g}, δ = {delta:g}, probabilistic"
+    left.set_title(title, fontsize="medium")
     right.set(yscale="log", ylabel="noise variance needed (squared l2-sensitivity)")
     right.set_xlabel(EPSILON)
     epsilon_scale(right, "x", limits)
