@@ -117,7 +117,7 @@ def test_the_whole_table_with_tiny_sizes():
     lines = run_quick()
     assert {line[0] for line in lines} == set(command.NAMES)
     for line in lines:
-        if line[0] != "start_up":  # seconds of commands: no trials
+        if line[0] not in ("start_up", "leaderboard"):  # seconds of commands, epsilons: no trials
             numbers_are_sound(line)
 
 
