@@ -32,9 +32,9 @@ _DELTA, _QUERIES, _FAILURE, _TARGET = 1e-6, 100, 0.05, 0.3
 
 def noise():
     """By standard deviation: integers under discrete Laplace noise, beside Laplace noise."""
+    discrete = nrjax.DiscreteLaplace(())
     for deviation in (0.5, 1.0, 3.0):
         laplace = nrjax.PureGuarantee(1.0).epsilon(deviation / np.sqrt(2))
-        discrete = nrjax.DiscreteLaplace(())
         time = brentq(lambda t, sd=deviation: float(discrete.deviation(t)) - sd, 0.05, 100.0)
         found = nrjax.DiscretePureGuarantee(1.0).epsilon(time)
         yield f"discrete Laplace, deviation {deviation:g}", found, laplace, "Laplace noise", ""
@@ -107,9 +107,8 @@ def rounds():
 
 def board(counts):
     """Print the table; its rows."""
-    print(
-        "| what | epsilon | peer | its epsilon | ratio | |\n| --- | ---: | --- | ---: | ---: | --- |"
-    )
+    print("| what | epsilon | peer | its epsilon | ratio | |")
+    print("| --- | ---: | --- | ---: | ---: | --- |")
     found = []
     for part in (noise(), tests(), looks(counts), rounds()):
         for claim, own, other, peer, note in part:
