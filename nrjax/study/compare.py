@@ -67,9 +67,8 @@ class Comparison(NamedTuple):
     dominance: Dominance
     met: tuple[float | None, float | None]
     """Share of all trials of each case that reached its goal; None without one."""
-    notions: tuple[str | None, str | None] = (None, None)
-    """What an epsilon says in each case (`nrjax.guarantees.NOTIONS`), of quantities that are one;
-    None where that is not known."""
+    notions: tuple[str, str] | None = None
+    """What an epsilon says in each case (`nrjax.guarantees.NOTIONS`), where they differ."""
 
     def __str__(self) -> str:
         first, second = self.cases
@@ -93,8 +92,8 @@ class Comparison(NamedTuple):
         lines.append(f"  {words[self.dominance.verdict]}")
         if None not in self.met and self.met[0] != self.met[1]:
             lines.append(f"  {accuracy_note(self.met)}")
-        if unlike(*self.notions):
-            lines.append(f"  not of the same notion: {' against '.join(map(str, self.notions))}")
+        if self.notions is not None:
+            lines.append(f"  not of the same notion: {' against '.join(self.notions)}")
         return "\n".join(lines)
 
 
@@ -120,7 +119,7 @@ def compared(results: Results, first: str, second: str, quantity: str) -> Compar
     shares = met(results, first), met(results, second)
     laws = _dominance(one, other)
     said = [results.cases[name].attributes.get("notion") for name in (first, second)]
-    notions = (said[0], said[1]) if quantity.endswith("epsilon") else (None, None)
+    notions = (said[0], said[1]) if quantity.endswith("epsilon") and unlike(*said) else None
     return Comparison(
         (first, second), quantity, medians, apart, ends, *paired, laws, shares, notions
     )

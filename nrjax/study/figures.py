@@ -139,11 +139,16 @@ def _legend(figure: Figure, panels: Iterable[Axes], handles: Iterable[Any]) -> N
 
 
 def _look(results: Results, case: str) -> tuple[Style, str]:
-    """Style and name of a case in a panel: those of its mechanism, where it has one."""
+    """Style and name of a case in a panel: those of its mechanism, where it has one.
+
+    A hockey-stick epsilon is called that everywhere, for it says another thing of losses.
+    """
     kinds = {
         one: str(about.attributes.get("mechanism", one)) for one, about in results.cases.items()
     }
-    return mechanism_styles(kinds.values())[kinds[case]], words(kinds[case])
+    other = results.cases[case].attributes.get("notion") == "hockey-stick"
+    name = words(kinds[case]) + (" (hockey-stick)" if other else "")
+    return mechanism_styles(kinds.values())[kinds[case]], name
 
 
 def _limits(results: Results, case: str) -> tuple[float, float]:
@@ -184,7 +189,7 @@ def epsilon_distribution(axes: Axes, results: Results, cases: Sequence[str]) -> 
         draw_distribution(axes, position, law, edges, style, f"{name}, stopped")
         facts, median = results.cases[case].attributes, law.quantile(50)
         notion = f"\n{facts['notion']}" if facts.get("notion") else ""
-        held = notion if "delta" not in facts else f"\nδ = {facts['delta']:g}{notion}"
+        held = "" if facts.get("delta") is None else f"\nδ = {facts['delta']:g}{notion}"
         amount = "∞" if np.isinf(median) else f"{median:.3g}"
         missed = (
             "all stopped" if law.finite == 1 else f"{100 * (1 - law.finite):.3g} % did not stop"
@@ -292,8 +297,6 @@ def loss_against_stated(axes: Axes, results: Results, cases: Sequence[str]) -> N
         pairs = pairs[:, np.isfinite(pairs).all(axis=0)][:, :_POINTS]
         most, (style, name) = pairs[0].max(initial=most), _look(results, case)
         look: Any = {"linestyle": "none", "marker": style.marker, "color": style.line}
-        if results.cases[case].attributes.get("notion") == "hockey-stick":
-            name += " (hockey-stick: may be above)"
         axes.plot(*pairs, markersize=2.5, alpha=0.5, label=name, **look)
     if most == -np.inf:
         return say(axes, "no realised loss")

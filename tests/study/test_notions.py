@@ -110,11 +110,11 @@ def test_comparisons_name_it(results):
 def test_figures_name_it(results):
     (axes,) = figures.epsilon_distribution(results).axes
     labels = [label.get_text() for label in axes.get_xticklabels()]
-    assert "\nprobabilistic\n" in labels[0]
-    assert "\nδ = 1e-06\nhockey-stick\n" in labels[1]
+    assert "notion" not in labels[0]  # which states no delta
+    assert "(hockey-stick)\nδ = 1e-06\nhockey-stick\n" in labels[1]
     (axes,) = figures.loss_against_stated(results).axes
     names = axes.get_legend_handles_labels()[1]
-    assert [("may be above" in name) for name in names] == [False, True, False]
+    assert [("hockey-stick" in name) for name in names] == [False, True, False]
 
 
 def test_stores_from_before_it_was_named_are_taken_up(results):
