@@ -17,6 +17,7 @@ package states it; nothing is drawn. The ratio is of the epsilons, first to seco
 """
 
 import argparse
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
@@ -27,6 +28,7 @@ from benchmarks.rows import Row
 from nrjax import composition
 from nrjax.stopping import GaussianThreshold, accuracy
 
+solve: Any = brentq
 _DELTA, _QUERIES, _FAILURE, _TARGET = 1e-6, 100, 0.05, 0.3
 
 
@@ -35,7 +37,7 @@ def noise():
     discrete = nrjax.DiscreteLaplace(())
     for deviation in (0.5, 1.0, 3.0):
         laplace = nrjax.PureGuarantee(1.0).epsilon(deviation / np.sqrt(2))
-        time = brentq(lambda t, sd=deviation: float(discrete.deviation(t)) - sd, 0.05, 100.0)
+        time = solve(lambda t, sd=deviation: float(discrete.deviation(t)) - sd, 0.05, 100.0)
         found = nrjax.DiscretePureGuarantee(1.0).epsilon(time)
         yield f"discrete Laplace, deviation {deviation:g}", found, laplace, "Laplace noise", ""
 
@@ -47,7 +49,7 @@ def zone(noise):
     def missed(distance):
         return 1 - float(accuracy.acceptance_probability(-distance, 1.0, 1.0, noise)) - _FAILURE
 
-    return float(refused) + brentq(missed, 1e-6, 100.0)
+    return float(refused) + solve(missed, 1e-6, 100.0)
 
 
 def tests():
@@ -70,7 +72,7 @@ def looks(counts):
     for count in counts:
         places = (count - 1) // 2 - np.arange(count)
         grid = nrjax.Grid(time * 100 ** (places / (count - 1)))
-        exact = line.on(grid)
+        exact: Any = line.on(grid)
         here = np.asarray(exact.times)[(count - 1) // 2]
         # The same multiple of the line at every scale of times.
         c = height * np.median(exact.heights / np.asarray(line.curve(exact.times), float))
@@ -94,7 +96,7 @@ def rounds():
             filter = composition.RenyiFilter.tuned(epsilon, _DELTA, request)
             return filter.budget / float(filter.cost(request)) - 100
 
-        return brentq(spare, 3.0, 11.0, xtol=1e-4)
+        return solve(spare, 3.0, 11.0, xtol=1e-4)
 
     reduction = composition.LaplaceReduction(1.0, 10.0)
     first = least(reduction)

@@ -119,7 +119,8 @@ def compared(results: Results, first: str, second: str, quantity: str) -> Compar
     shares = met(results, first), met(results, second)
     laws = _dominance(one, other)
     said = [results.cases[name].attributes.get("notion") for name in (first, second)]
-    notions = (said[0], said[1]) if quantity.endswith("epsilon") and unlike(*said) else None
+    differ = quantity.endswith("epsilon") and unlike(*said)
+    notions = (str(said[0]), str(said[1])) if differ else None
     return Comparison(
         (first, second), quantity, medians, apart, ends, *paired, laws, shares, notions
     )
