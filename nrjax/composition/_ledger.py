@@ -12,11 +12,11 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check
 from nrjax.composition._prices import Priced
 from nrjax.composition._spending import Spending, fits, room, summed
 from nrjax.composition._state import (
     APART,
+    CAPPED,
     LedgerState,
     Round,
     caps_of,
@@ -25,6 +25,7 @@ from nrjax.composition._state import (
     choose,
     kinds_of,
     near,
+    same_caps,
     start,
 )
 from nrjax.composition.requests import BrownianReduction, ExPost, LaplaceReduction, Request, parts
@@ -163,9 +164,9 @@ class Ledger(Priced, abc.ABC):
         eps = float(jnp.finfo(dtype).eps)
         charges, ok = self._charges(spent, dtype), jnp.asarray(True)
         if admitted is not None:
+            check_kinds("spent", spent, kinds_of(admitted))
             had, asked = self._sum(spent, dtype), self._sum(admitted, dtype)
-            fixed = Round(jnp.int32(0), kinds_of(admitted), caps_of(admitted, dtype))
-            ok = check_kinds("spent", spent, fixed, dtype) & jnp.all(near(had, asked))
+            ok = jnp.all(near(had, asked)) & same_caps("spent", spent, caps_of(admitted, dtype))
             charges = self._paid(spent, had, asked)
         ok &= self._fits(state, state.added([one * (1 - APART * eps) for one in charges]))
         return state.happened(state.added(charges), ok), ok
@@ -190,8 +191,9 @@ class Ledger(Priced, abc.ABC):
         own = free & (jnp.arange(free.size) == jnp.argmax(free))
         number = state.last + 1
         ok = jnp.any(free) & (number > 0) & self._fits(state, state.added(cost))
-        round = Round(jnp.where(ok, number, 0), kinds_of(request), caps_of(request, dtype))
-        return choose(ok, state.put(own, number, cost), state), round, ok
+        caps = jnp.where(own[:, None], caps_of(request, dtype), state.caps)
+        after = dataclasses.replace(state.put(own, number, cost), caps=caps)
+        return choose(ok, after, state), Round(jnp.where(ok, number, 0), kinds_of(request)), ok
 
     def rewind(
         self, state: LedgerState, round: Round, request: Request
@@ -233,10 +235,13 @@ class Ledger(Priced, abc.ABC):
         self, state: LedgerState, round: Round, request: Request
     ) -> tuple[Array, Array, Array]:
         """Where a round is (bool, shape (rounds,)), what it holds, and what a request costs."""
-        same = check_kinds("request", request, round, dtype := self._dtype_of(state))
         own, held = state.find(round)
+        check_kinds("request", request, round.kinds)
+        cost = self._sum(request, dtype := self._dtype_of(state))
+        caps = jnp.where(jnp.any(own), state.caps_at(own), caps_of(request, dtype))
         # What has another cap is not that round, and nothing is held of it.
-        return own & same, jnp.where(same, held, 0), self._sum(request, dtype)
+        same = same_caps("request", request, caps)
+        return own & same, jnp.where(same, held, 0), cost
 
     def smallest_time(
         self,
@@ -251,11 +256,15 @@ class Ledger(Priced, abc.ABC):
             state: of this filter.
             kind: class of the request, one that is rewound under this filter; else a `TypeError`.
             sensitivity: of the value, > 0, as in a request of that kind, which has no cap.
-            round: the open round that is rewound, opened without caps; None for a new one.
+            round: the open round that is rewound; None for a new one.
 
         Returns:
-            A time (scalar) that is admitted; infinite where nothing is left.
+            A time (scalar) that is admitted; infinite where nothing is left, and of a round that
+            was opened with a cap for that kind.
         """
-        if round is not None:
-            check(not round.caps, "round", round, "one that was opened without a cap")
-        return self._smallest(self.remaining(state, round), kind, sensitivity)
+        time = self._smallest(self.remaining(state, round), kind, sensitivity)
+        if round is None:
+            return time
+        own = [place for place, one in enumerate(round.kinds[:CAPPED]) if one is kind]
+        capped = state.caps_at(state.find(round)[0])[jnp.asarray(own, int)] >= 0
+        return jnp.where(jnp.any(capped), jnp.inf, time)

@@ -13,6 +13,7 @@ import nrjax
 from nrjax import Status
 from nrjax import composition as c
 from nrjax.composition import _ledger, certificates
+from nrjax.composition._state import Round
 from tests.composition.cases import granted, refused
 from tests.composition.test_capped import backwards, exact, law, payoff
 from tests.composition.test_schedule import run, wrap
@@ -78,7 +79,9 @@ OTHERS = {
 def test_fixed_when_a_round_is_opened(name):
     other = OTHERS[name]
     state, round, _ = RENYI.open(RENYI.init(1), OPENED)
-    match = r"must be with the caps that it was admitted, or the round opened with: \(0\.25, None, "
+    match = (
+        r"must be with the caps that it was admitted, or the round opened with .*\[0\.25, -1\.0, "
+    )
     calls = (
         lambda request: RENYI.rewind(state, round, request),
         lambda request: RENYI.close(state, round, request),
@@ -91,8 +94,21 @@ def test_fixed_when_a_round_is_opened(name):
         if name in ("smaller", "larger"):
             after = refused(jax.jit(call)(jax.tree.map(jnp.asarray, other)))
             assert (RENYI.remaining(after) > 0) == (call is calls[0])
-    # And after a handle went through a compiled function, it is the same round.
-    assert jax.jit(RENYI.close)(state, round, jax.tree.map(jnp.asarray, OPENED))[1]
+    # A handle that was put together anew knows no other cap.
+    again = Round(round.number, round.kinds)
+    assert jax.jit(RENYI.close)(state, again, jax.tree.map(jnp.asarray, OPENED))[1]
+
+
+def test_smallest_times_are_of_requests_without_a_cap():
+    both = c.BrownianReduction(1.0, 100.0), c.LaplaceReduction(1.0, 10.0, CAP)
+    state, round, _ = RENYI.open(RENYI.init(1), both)
+    assert RENYI.smallest_time(state, c.LaplaceReduction, 1.0, round) == np.inf
+    time = RENYI.smallest_time(state, c.BrownianReduction, 1.0, round)
+    for share, fits in ((1, True), (0.999, False)):
+        asked = c.BrownianReduction(1.0, share * time), c.LaplaceReduction(1.0, 1e20, CAP)
+        assert bool(RENYI.rewind(state, round, asked)[1]) == fits
+    with pytest.raises(ValueError, match=r"request = .*: must be one whose caps are among its fir"):
+        RENYI.open(RENYI.init(1), (c.Pure(0.1),) * 4 + (c.ExPost(0.1, cap=CAP),))
 
 
 def test_nothing_above_the_cap():
@@ -105,8 +121,6 @@ def test_nothing_above_the_cap():
             assert all(ok == fits for ok in calls)
         assert filter.remaining(refused(filter.close(state, round, more))) == 0
         assert np.isnan(filter.cost(more))
-    with pytest.raises(ValueError, match=r"round = .*: must be one that was opened without a cap"):
-        RENYI.smallest_time(state, c.LaplaceReduction, 1.0, round)
     # What adds up is not changed by a cap; and deltas are taken when the round is opened.
     state, round, _ = filter.open(filter.init(1), c.ExPost(0.2, 9e-4, CAP))
     after = granted(filter.close(state, round, c.ExPost(0.1, cap=CAP)))
@@ -172,7 +186,7 @@ def test_adversary_of_interleaved_rounds(order, shift, monkeypatch):
     # The ledger refuses it; one that does not look charges too little.
     _, ok = closed_at(filter, shift, lambda time: shift / time)
     assert not ok[:-1].any()
-    monkeypatch.setattr(_ledger, "check_kinds", lambda *given: jnp.asarray(True))
+    monkeypatch.setattr(_ledger, "same_caps", lambda *given: jnp.asarray(True))
     charges, ok = closed_at(filter, shift, lambda time: shift / time)
     assert ok.all()
     fault = best_interleaving(order, shift, charges)
