@@ -153,7 +153,7 @@ class Ledger(Priced, abc.ABC):
             admitted: what was asked for before, which `spent` must not exceed but for rounding, and
                 which is what is charged where the two differ by no more, for deltas, and for kinds
                 that are not refunded (see `close`). Without it `spent` must be what was asked for,
-                but for the time or ex-post epsilon.
+                its cap too, but for the time or ex-post epsilon.
 
         Returns:
             The state, and whether the cost fitted (bool), but for what two programs may differ by

@@ -188,8 +188,9 @@ def epsilon_distribution(axes: Axes, results: Results, cases: Sequence[str]) -> 
         edges = fitting_edges(law, limits)
         draw_distribution(axes, position, law, edges, style, f"{name}, stopped")
         facts, median = results.cases[case].attributes, law.quantile(50)
-        notion = f"\n{facts['notion']}" if facts.get("notion") else ""
-        held = "" if facts.get("delta") is None else f"\nδ = {facts['delta']:g}{notion}"
+        held = "" if facts.get("delta") is None else f"\nδ = {facts['delta']:g}"
+        if held and facts.get("notion") not in (None, "hockey-stick"):  # which the name says
+            held += f"\n{facts['notion']}"
         amount = "∞" if np.isinf(median) else f"{median:.3g}"
         missed = (
             "all stopped" if law.finite == 1 else f"{100 * (1 - law.finite):.3g} % did not stop"

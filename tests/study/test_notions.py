@@ -34,7 +34,7 @@ def hockey(**changes):
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     cases = {
-        "by-chance": cheap.interaction(shift=1.0),
+        "by-chance": nrjax.Case(trial=cheap.interaction(shift=1.0), labels={"delta": 1e-6}),
         "by-sets": nrjax.Case(trial=hockey(shift=1.0), labels={"delta": 1e-6}),
         "walk": cheap.Walk(0.0),
     }
@@ -109,9 +109,11 @@ def test_comparisons_name_it(results):
 
 def test_figures_name_it(results):
     (axes,) = figures.epsilon_distribution(results).axes
-    labels = [label.get_text() for label in axes.get_xticklabels()]
-    assert "notion" not in labels[0]  # which states no delta
-    assert "(hockey-stick)\nδ = 1e-06\nhockey-stick\n" in labels[1]
+    labels = [label.get_text().splitlines() for label in axes.get_xticklabels()]
+    assert [label[:3] for label in labels] == [
+        ["by-chance", "δ = 1e-06", "probabilistic"],
+        ["by-sets (hockey-stick)", "δ = 1e-06", labels[1][2]],
+    ]
     (axes,) = figures.loss_against_stated(results).axes
     names = axes.get_legend_handles_labels()[1]
     assert [("hockey-stick" in name) for name in names] == [False, True, False]
