@@ -111,8 +111,8 @@ def test_figures_name_it(results):
     (axes,) = figures.epsilon_distribution(results).axes
     labels = [label.get_text().splitlines() for label in axes.get_xticklabels()]
     assert [label[:3] for label in labels] == [
-        ["by-chance", "δ = 1e-06", "probabilistic"],
-        ["by-sets (hockey-stick)", "δ = 1e-06", labels[1][2]],
+        ["by chance", "δ = 1e-06", "probabilistic"],
+        ["by sets (hockey-stick)", "δ = 1e-06", labels[1][2]],
     ]
     (axes,) = figures.loss_against_stated(results).axes
     names = axes.get_legend_handles_labels()[1]

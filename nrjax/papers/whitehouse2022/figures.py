@@ -179,8 +179,7 @@ def boundaries(results: Results) -> Figure:
     left.set_ylabel(EPSILON)
     epsilon_scale(left, "y", limits)
     left.axhline(tight_at, linestyle=(0, (2, 2)), **at)
-    title = f"boundaries, tight at ε = {tight_at:g}, δ = {delta:g}, probabilistic"
-    left.set_title(title, fontsize="medium")
+    left.set_title(f"boundaries, tight at ε = {tight_at:g}, δ = {delta:g}", fontsize="medium")
     right.set(yscale="log", ylabel="noise variance needed (squared l2-sensitivity)")
     right.set_xlabel(EPSILON)
     epsilon_scale(right, "x", limits)
@@ -188,5 +187,5 @@ def boundaries(results: Results) -> Figure:
     right.set_title("their inverses", fontsize="medium")
     for axes in (left, right):
         grid(axes)
-    left.legend(fontsize="small")
+    left.legend(fontsize="small", title="probabilistic", title_fontsize="small")
     return figure
