@@ -43,10 +43,9 @@ class Runs:
 
     @property
     def label(self) -> str:
-        """The method, and its delta with its notion if there is one."""
-        delta, notion = (self.facts[0].get(name) for name in ("delta", "notion"))
-        held = f"δ = {delta:g}" + (f", {notion}" if notion else "") if delta else ""
-        return words(self.method) + (f" ({held})" if held else "")
+        """The method, and its delta if there is one."""
+        delta = self.facts[0].get("delta")
+        return words(self.method) + (f" (δ = {delta:g})" if delta else "")
 
     @property
     def stopped(self) -> np.ndarray:
