@@ -25,6 +25,7 @@ NAMES = (
     "rogers2023",
     "sweep",
     "billion_trials",
+    "leaderboard",
 )
 """A module each, with a function `rows(quick)`; a new one is a line here."""
 

@@ -44,10 +44,14 @@ def _cut(text: str) -> str:
 
 
 def representation(self: Any) -> str:
-    """`__repr__` of a dataclass or a `NamedTuple` whose fields may be arrays."""
+    """`__repr__` of a dataclass or a `NamedTuple` whose fields may be arrays.
+
+    Beside a delta it says the `notion`, where there is one.
+    """
     if dataclasses.is_dataclass(self):
         names = [field.name for field in dataclasses.fields(self) if field.repr]
     else:
-        names = self._fields
+        names = list(self._fields)
+    names += ["notion"] if "delta" in names and hasattr(self, "notion") else []
     inside = ", ".join(f"{name}={shown(getattr(self, name))}" for name in names)
     return f"{type(self).__name__}({inside})"

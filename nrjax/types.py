@@ -149,7 +149,11 @@ class Guarantee(Pytree, abc.ABC):
     notion: ClassVar[str] = "probabilistic"
     """What delta is: "probabilistic", as above; or "hockey-stick", where for every set of
     transcripts `P(S) <= int_S exp(epsilon) dP' + delta`, which says less of realised losses, but
-    survives post-processing. Pure guarantees are both."""
+    survives post-processing; "pure", with delta 0, is both. `nrjax.guarantees.NOTIONS`."""
+
+    def on(self, schedule: "Schedule") -> "Guarantee":
+        """The guarantee for runs of this schedule alone; itself, where that gains nothing."""
+        return self
 
 
 class Schedule(Pytree, abc.ABC):

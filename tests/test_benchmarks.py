@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import roofline, table
+from benchmarks import leaderboard, roofline, table
 
 ROOT = Path(__file__).parents[1]
 
@@ -117,8 +117,22 @@ def test_the_whole_table_with_tiny_sizes():
     lines = run_quick()
     assert {line[0] for line in lines} == set(command.NAMES)
     for line in lines:
-        if line[0] != "start_up":  # seconds of commands: no trials
+        if line[0] not in ("start_up", "leaderboard"):  # seconds of commands, epsilons: no trials
             numbers_are_sound(line)
+
+
+def test_the_leaderboard_says_what_the_page_says():
+    ratios = {row.claim: row.ratio for row in leaderboard.rows(quick=True)}
+    for claim, ratio in (
+        ("discrete Laplace, deviation 1", 0.931),
+        ("one-sided test", 0.834),
+        ("Gaussian test, box 1, stopped at 5", 0.507),
+        ("GridBoundary, 5 looks", 0.906),
+        ("RenyiBoundary, 0.3", 0.785),
+        ("100 rounds at 0.1, certificate of Laplace noise", 0.585),
+        ("100 rounds at 0.1, capped at 0.1", 0.507),
+    ):
+        assert ratios[claim] == pytest.approx(ratio, abs=6e-4)
 
 
 def test_operations_are_those_that_xla_counts():

@@ -16,13 +16,16 @@ from nrjax.composition._prices import Priced
 from nrjax.composition._spending import Spending, fits, room, summed
 from nrjax.composition._state import (
     APART,
+    CAPPED,
     LedgerState,
     Round,
+    caps_of,
     check_kinds,
     check_owner,
     choose,
     kinds_of,
     near,
+    same_caps,
     start,
 )
 from nrjax.composition.requests import BrownianReduction, ExPost, LaplaceReduction, Request, parts
@@ -32,10 +35,13 @@ class Ledger(Priced, abc.ABC):
     """The ledger of a filter, whose subclass says what the currencies are.
 
     Its methods raise a `TypeError` where nothing is proved for a kind of request, and a
-    `ValueError` where a concrete field of a request is out of range, its kinds are not those that
-    were admitted, or the state is another filter's. What is out of range under a trace is refused.
+    `ValueError` where a concrete field of a request is out of range, its kinds or caps are not
+    those that were admitted, or the state is another filter's. What is out of range under a trace
+    is refused.
     """
 
+    notion: ClassVar[str] = "(epsilon, delta)-DP"
+    """What its epsilon and delta say: see `nrjax.guarantees.NOTIONS`."""
     _refunded: ClassVar[tuple[bool, ...]] = (True,)
     """For each currency, whether a round may get back what it held beyond its cost."""
     _stopped: ClassVar[tuple[type, ...]] = (ExPost, BrownianReduction, LaplaceReduction)
@@ -147,7 +153,7 @@ class Ledger(Priced, abc.ABC):
             admitted: what was asked for before, which `spent` must not exceed but for rounding, and
                 which is what is charged where the two differ by no more, for deltas, and for kinds
                 that are not refunded (see `close`). Without it `spent` must be what was asked for,
-                but for the time or ex-post epsilon.
+                its cap too, but for the time or ex-post epsilon.
 
         Returns:
             The state, and whether the cost fitted (bool), but for what two programs may differ by
@@ -160,7 +166,7 @@ class Ledger(Priced, abc.ABC):
         if admitted is not None:
             check_kinds("spent", spent, kinds_of(admitted))
             had, asked = self._sum(spent, dtype), self._sum(admitted, dtype)
-            ok = jnp.all(near(had, asked))
+            ok = jnp.all(near(had, asked)) & same_caps("spent", spent, caps_of(admitted, dtype))
             charges = self._paid(spent, had, asked)
         ok &= self._fits(state, state.added([one * (1 - APART * eps) for one in charges]))
         return state.happened(state.added(charges), ok), ok
@@ -171,21 +177,23 @@ class Ledger(Priced, abc.ABC):
         Args:
             state: from `init(rounds=...)`; the latest one. Of two states that were made from one,
                 neither knows what the other has admitted.
-            request: what the first release costs. Its kinds are the round's for good; its deltas,
-                and what it costs beside ex-post epsilons and noise reduction, are taken at once.
+            request: what the first release costs. Its kinds and caps are the round's for good; its
+                deltas, and what it costs beside ex-post epsilons and noise reduction, are taken at
+                once.
 
         Returns:
             The state, a handle of the round, and whether it was opened (bool): if not, for lack of
             budget or of a free place, the state is unchanged, and the handle good for nothing.
         """
         state.check_places()
-        cost = self._sum(request, self._dtype_of(state))
+        cost = self._sum(request, dtype := self._dtype_of(state))
         free = state.number == 0
         own = free & (jnp.arange(free.size) == jnp.argmax(free))
         number = state.last + 1
         ok = jnp.any(free) & (number > 0) & self._fits(state, state.added(cost))
-        round = Round(jnp.where(ok, number, 0), kinds_of(request))
-        return choose(ok, state.put(own, number, cost), state), round, ok
+        caps = jnp.where(own[:, None], caps_of(request, dtype), state.caps)
+        after = dataclasses.replace(state.put(own, number, cost), caps=caps)
+        return choose(ok, after, state), Round(jnp.where(ok, number, 0), kinds_of(request)), ok
 
     def rewind(
         self, state: LedgerState, round: Round, request: Request
@@ -214,8 +222,8 @@ class Ledger(Priced, abc.ABC):
         add up. Other kinds, and deltas, are paid for as they were taken. `()` says that nothing was
         released, no answer of a test either: then all is free.
 
-        If not admitted (it costs more than was held, or the round was closed before), nothing is
-        left; but `()` for a round that is not open changes nothing.
+        If not admitted (it costs more than was held, has another cap, or the round was closed
+        before), nothing is left; but `()` for a round that is not open changes nothing.
         """
         own, held, cost = self._own(state, round, request)
         ok = self._usable(state) & jnp.all(near(cost, held))
@@ -229,7 +237,11 @@ class Ledger(Priced, abc.ABC):
         """Where a round is (bool, shape (rounds,)), what it holds, and what a request costs."""
         own, held = state.find(round)
         check_kinds("request", request, round.kinds)
-        return own, held, self._sum(request, self._dtype_of(state))
+        cost = self._sum(request, dtype := self._dtype_of(state))
+        caps = jnp.where(jnp.any(own), state.caps_at(own), caps_of(request, dtype))
+        # What has another cap is not that round, and nothing is held of it.
+        same = same_caps("request", request, caps)
+        return own & same, jnp.where(same, held, 0), cost
 
     def smallest_time(
         self,
@@ -243,10 +255,16 @@ class Ledger(Priced, abc.ABC):
         Args:
             state: of this filter.
             kind: class of the request, one that is rewound under this filter; else a `TypeError`.
-            sensitivity: of the value, > 0, as in a request of that kind.
+            sensitivity: of the value, > 0, as in a request of that kind, which has no cap.
             round: the open round that is rewound; None for a new one.
 
         Returns:
-            A time (scalar) that is admitted; infinite where nothing is left.
+            A time (scalar) that is admitted; infinite where nothing is left, and of a round that
+            was opened with a cap for that kind.
         """
-        return self._smallest(self.remaining(state, round), kind, sensitivity)
+        time = self._smallest(self.remaining(state, round), kind, sensitivity)
+        if round is None:
+            return time
+        own = [place for place, one in enumerate(round.kinds[:CAPPED]) if one is kind]
+        capped = state.caps_at(state.find(round)[0])[jnp.asarray(own, int)] >= 0
+        return jnp.where(jnp.any(capped), jnp.inf, time)

@@ -29,8 +29,9 @@ from nrjax.composition.requests import (
 )
 from nrjax.pytrees import Pytree
 
-Price = Callable[[Array], Array]
-"""From the number that a request comes to (`argument`) to its cost."""
+Price = Callable[..., Array]
+"""From the number that a request comes to (`argument`), and its cap where it has one, to its cost.
+"""
 
 
 def _positive(raw: Array, ulps: int) -> Array:
@@ -50,6 +51,16 @@ def argument(request: Any, dtype: Any) -> Array:
     if isinstance(request, BrownianReduction):
         return size / time * size
     return _positive(size / time, 4)
+
+
+def priced(price: Price, request: Any, dtype: Any) -> Array:
+    """What a request costs by the price of its kind; NaN above its cap."""
+    x, cap = argument(request, dtype), getattr(request, "cap", None)
+    if cap is None:
+        return price(x)
+    # One cap for all that comes: a little larger, since `D1/t` is rounded up.
+    cap = enlarged(cap, dtype) * (1 + 16 * float(jnp.finfo(dtype).eps))
+    return jnp.where(x <= cap, price(x, cap), jnp.nan)
 
 
 # (-1)^k/k! of kappa(e) = sum_(k>=2) (-e)^k/k!, the highest first.
@@ -111,7 +122,8 @@ GDP_COSTS: Mapping[type, Price] = {
 """Squared mu."""
 
 EX_POST_COSTS: Mapping[type, Price] = dict.fromkeys(
-    (ExPost, Pure, BoundedRange, LaplaceMechanism, LaplaceReduction), lambda epsilon: epsilon
+    (ExPost, Pure, BoundedRange, LaplaceMechanism, LaplaceReduction),
+    lambda epsilon, cap=None: epsilon,
 )
 """The epsilon that a loss exceeds with probability at most the request's delta."""
 
@@ -129,8 +141,10 @@ _CERTIFICATES = {
         (LaplaceReduction, certificates.laplace_reduction),
         (LaplaceMechanism, certificates.laplace_mechanism),
         (Pure, certificates.pure),
+        (ExPost, lambda order, epsilon: epsilon),
     )
 }
+_capped = jax.jit(certificates.capped, inline=True)
 
 
 def renyi_costs(order: ArrayLike) -> Mapping[type, Price]:
@@ -140,13 +154,13 @@ def renyi_costs(order: ArrayLike) -> Mapping[type, Price]:
         rho = of_rho(x)
         return cost(jnp.asarray(order, rho.dtype) * rho, rho, 2)
 
-    def certified(certificate: Any, epsilon: Array) -> Array:
-        return certificate(jnp.asarray(order, epsilon.dtype), epsilon)
+    def certified(certificate: Any, epsilon: Array, cap: Array | None = None) -> Array:
+        at = jnp.asarray(order, epsilon.dtype)
+        return certificate(at, epsilon) if cap is None else _capped(at, epsilon, cap)
 
     # A kind with a certificate of its own is not charged by its rho.
     costs = {kind: functools.partial(concentrated, of) for kind, of in UNIFIED_COSTS.items()}
-    costs |= {kind: functools.partial(certified, of) for kind, of in _CERTIFICATES.items()}
-    return {**costs, ExPost: EX_POST_COSTS[ExPost]}
+    return costs | {kind: functools.partial(certified, of) for kind, of in _CERTIFICATES.items()}
 
 
 def time_of_square(room: Array, sensitivity: Array, factor: ArrayLike = 1.0) -> Array:
@@ -189,6 +203,8 @@ class Priced(Pytree):
     _prices: ClassVar[Mapping[type, Price]] = {}
     _reasons: ClassVar[Mapping[type, str]] = {}
     """Of other kinds, who takes them, or why none does."""
+    takes_caps: ClassVar[bool] = False
+    """Whether the cap of a request makes it cheaper."""
 
     def _costs(self) -> Mapping[type, Price]:
         """The kinds of requests that something is proved for, and what they cost."""
@@ -205,5 +221,5 @@ class Priced(Pytree):
         share = enlarged(getattr(request, "delta", 0.0), dtype)
         if not approximate:
             ok &= share == 0
-        more = jnp.where(ok, price(argument(request, dtype)), jnp.nan)
+        more = jnp.where(ok, priced(price, request, dtype), jnp.nan)
         return jnp.stack([more, share] if approximate else [more])

@@ -12,10 +12,13 @@ import jax.numpy as jnp
 from jax import Array
 
 from nrjax._numerics import check, check_integer, concrete
+from nrjax._shown import shown
 from nrjax.composition._spending import Spending, add, add_all, nothing
 from nrjax.composition.requests import Request, names, parts
 from nrjax.pytrees import Pytree, static
 
+CAPPED = 4
+"""How many requests of a round may have a cap: the first ones."""
 APART = 64
 """Machine epsilons by which two programs may differ in what one request costs."""
 
@@ -34,11 +37,37 @@ def kinds_of(request: Request) -> tuple[type, ...]:
     return tuple(type(part) for part in parts(request))
 
 
+def caps_of(request: Request, dtype: Any) -> Array:
+    """The caps of its parts, shape (CAPPED,); -1 where there is none."""
+    caps = [getattr(part, "cap", None) for part in parts(request)]
+    right = f"one whose caps are among its first {CAPPED} parts"
+    check(all(cap is None for cap in caps[CAPPED:]), "request", request, right)
+    caps = (caps + [None] * CAPPED)[:CAPPED]
+    return jnp.stack([jnp.asarray(-1 if cap is None else cap, dtype) for cap in caps])
+
+
 def check_kinds(name: str, request: Request, kinds: tuple[type, ...]) -> None:
     """A `ValueError` unless a request is of the kinds that were admitted, or of none."""
     found = kinds_of(request)
     right = f"of the kinds that it was admitted, or the round opened with: {names(kinds)}"
     check(not found or found == kinds, name, request, right)
+
+
+def same_caps(name: str, request: Request, caps: Array) -> Array:
+    """Whether a request has the caps that were admitted (bool), or is of none.
+
+    Raises:
+        ValueError: it has not, outside of traces.
+    """
+    if not kinds_of(request):
+        return jnp.asarray(True)
+    same = jnp.all(caps_of(request, caps.dtype) == caps)
+    known = concrete(same)
+    right = (
+        f"with the caps that it was admitted, or the round opened with (-1: none), {shown(caps)}"
+    )
+    check(known is None or known, name, request, right)
+    return same
 
 
 class LedgerState(Pytree):
@@ -52,6 +81,8 @@ class LedgerState(Pytree):
     held: Array
     """Largest cost that each was admitted to; shape (rounds, 2, currencies): first what may be
     refunded, then what is charged as it was admitted, deltas among it."""
+    caps: Array
+    """What each was opened with (`caps_of`), shape (rounds, CAPPED)."""
     last: Array
     """The number that was given out last, int32."""
     order: Array | None
@@ -82,6 +113,10 @@ class LedgerState(Pytree):
         own = (self.number == round.number) & (round.number > 0)
         return own, jnp.sum(jnp.where(own[:, None, None], self.held, 0), axis=0)
 
+    def caps_at(self, own: Array) -> Array:
+        """The caps of the round that is there (bool, shape (rounds,)); 0 where none is."""
+        return jnp.sum(jnp.where(own[:, None], self.caps, 0), axis=0)
+
     def added(self, charges: Any) -> Spending:
         """What was spent, and these."""
         return functools.reduce(add, charges, self.spent)
@@ -111,8 +146,9 @@ def start(owner: Any, dtype: Any, currencies: int, rounds: int = 0) -> LedgerSta
     number, held = jnp.zeros(rounds, jnp.int32), jnp.zeros((rounds, 2, currencies), dtype)
     order = _tag(owner)[1]
     order = None if order is None else jnp.asarray(order, dtype)
-    name, spent = type(owner).__name__, nothing(dtype, (currencies,))
-    return LedgerState(spent, number, held, jnp.int32(0), order, name, str(jnp.dtype(dtype)))
+    caps, spent = jnp.full((rounds, CAPPED), -1, dtype), nothing(dtype, (currencies,))
+    name, kept = type(owner).__name__, str(jnp.dtype(dtype))
+    return LedgerState(spent, number, held, caps, jnp.int32(0), order, name, kept)
 
 
 def check_owner(owner: Any, state: Any) -> Array:

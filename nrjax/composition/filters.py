@@ -196,6 +196,9 @@ class ExPostFilter(BudgetFilter):
     A mechanism may be started only if the largest epsilon that may come out fits into what is left;
     the one that does come out is spent, and its delta, which is rounded up, and the filter's down.
     All of it together is then (epsilon, delta)-differentially private. Its currency is epsilon.
+    Guarantees of either notion are spent as `ExPost` (`docs/frontier.md`). Where all are
+    probabilistic, or pure, the loss of all together exceeds epsilon with probability at most delta;
+    with one that is hockey-stick it may do so more often.
 
     Requests: `ExPost`, and with delta 0 `Pure`, `BoundedRange` (a loss in an interval of length
     epsilon that has 0 in it), `LaplaceMechanism` and `LaplaceReduction` (`D1/t`).
@@ -232,9 +235,9 @@ class SideBySideFilter(Ledger):
     """zCDP mechanisms beside ex-post private ones, each with its own budget (Rogers 2023, Thm 3).
 
     All of it together is (epsilon, delta)-differentially private, where epsilon and delta are the
-    sums of the two filters'. A request goes to the filter for zCDP if that has a proof for its
-    kind, else to the other; of a tuple each part. Costs and what remains are pairs: in rho and in
-    epsilon.
+    sums of the two filters', whichever notions its ex-post guarantees have. A request goes to the
+    filter for zCDP if that has a proof for its kind, else to the other; of a tuple each part. Costs
+    and what remains are pairs: in rho and in epsilon.
     """
 
     zcdp: ZCDPFilter | UnifiedFilter

@@ -20,6 +20,9 @@ from nrjax.guarantees._rounding import round_up
 
 
 class _Odometer(prices.Priced, abc.ABC):
+    notion: ClassVar[str] = "probabilistic"
+    """What its bound and delta say: see `nrjax.guarantees.NOTIONS`."""
+
     @abc.abstractmethod
     def bound(self, state: LedgerState) -> Array:
         """Epsilon so far, rounded up: with probability 1 - delta the loss never exceeds it."""
@@ -105,7 +108,8 @@ class OneSidedBrownianOdometer(_BrownianOdometer):
 class RenyiOdometer(_Odometer):
     """Odometer of mechanisms with ex-post Renyi certificates. Not in the papers.
 
-    `sum C + log(1/delta)/(A - 1)`; requests and certificates are those of `RenyiFilter`.
+    `sum C + log(1/delta)/(A - 1)`; requests and certificates are those of `RenyiFilter`. Caps must
+    be those that were fixed before the rounds.
     """
 
     order: ArrayLike
@@ -138,7 +142,8 @@ class ExPostOdometer(_Odometer):
     The loss exceeds `bound(state)` with probability at most `delta(state)`, for mechanisms whose
     deltas were fixed before the first of them. (With deltas chosen on the way the sum is random,
     and its mean counts.) Requests are those of `ExPostFilter`, of probabilistic guarantees
-    (`Guarantee.notion`): a hockey-stick epsilon says less of losses.
+    (`Guarantee.notion`), as the bound is: hockey-stick epsilons say less of losses, and their sums
+    are no bound of them. Under an `ExPostFilter` they may be spent.
     """
 
     _currencies = ("epsilon", "delta")

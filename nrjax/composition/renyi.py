@@ -43,9 +43,11 @@ class RenyiFilter(BudgetFilter):
     differential privacy by `conversions.epsilon_of_rdp`. Not in the papers; `docs/composition.md`
     has the proofs, and a table of the certificates. Its currency is the divergence at A.
 
-    Requests, all with delta 0: every kind, `ExPost` (a private test, for example) at epsilon
-    itself. Laplace noise reduction may be charged as `ExPost(D1/t)` too, but which of the two must
-    be settled before the round begins.
+    Requests, all with delta 0: every kind. `ExPost` (a private test, for example) and Laplace noise
+    reduction with a `cap`, the most that their epsilon can come to, are charged by
+    `certificates.capped`, which is below epsilon; without one `ExPost` at epsilon itself, Laplace
+    noise reduction by a certificate of its own. Which it is, and the cap, must be settled before
+    the round begins: a round that was opened has them for good.
 
     At some orders the conversion alone costs more than epsilon: a `ValueError`.
     """
@@ -57,6 +59,7 @@ class RenyiFilter(BudgetFilter):
     delta: ArrayLike
     """Of the whole guarantee, in (0, 1)."""
     _times: ClassVar[Any] = {BrownianReduction: _brownian_time, LaplaceReduction: _laplace_time}
+    takes_caps: ClassVar[bool] = True
 
     def _check(self) -> None:
         check_order(self.order)
@@ -87,7 +90,7 @@ class RenyiFilter(BudgetFilter):
 
         def total(order: ArrayLike) -> Any:
             costs = prices.renyi_costs(order)
-            each = [costs[type(part)](prices.argument(part, dtype)) for part in singles]
+            each = [prices.priced(costs[type(part)], part, dtype) for part in singles]
             return sum(np.asarray(cost, float) for cost in each)
 
         check(total(2.0) > 0, "request", request, "one that costs something")

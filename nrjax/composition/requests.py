@@ -25,7 +25,7 @@ POSITIVE: Range = (lambda x: (x > 0) & (x < np.inf)), "positive and finite"
 SHARE: Range = (lambda x: (x >= 0) & (x < 1)), "at least 0 and below 1"
 
 _RANGES: dict[str, Range] = {
-    **dict.fromkeys(("rho", "epsilon", "mu"), NOT_NEGATIVE),
+    **dict.fromkeys(("rho", "epsilon", "mu", "cap"), NOT_NEGATIVE),
     **dict.fromkeys(("sensitivity", "time"), POSITIVE),
     "delta": SHARE,
 }
@@ -33,9 +33,10 @@ _RANGES: dict[str, Range] = {
 
 class _Request(Pytree):
     def _fields(self) -> Iterator[tuple[str, str, Any]]:
-        """Of each field its name, the same after that of the class, and its value."""
+        """Of each field that is given its name, the same after its class's, and its value."""
         for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType]
-            yield field.name, f"{type(self).__name__}.{field.name}", getattr(self, field.name)
+            if (value := getattr(self, field.name)) is not None:
+                yield field.name, f"{type(self).__name__}.{field.name}", value
 
     def __post_init__(self):
         for field, name, value in self._fields():
@@ -90,6 +91,9 @@ class ExPost(_Request):
     """Bound of the privacy loss, >= 0: the largest that may come out, or the one that did."""
     delta: ArrayLike = 0.0
     """Probability with which the loss may exceed it, in [0, 1)."""
+    cap: ArrayLike | None = None
+    """The most that `epsilon` can come to, >= 0, fixed before the round; or None. Under a
+    `RenyiFilter` it is then charged by `certificates.capped`; an epsilon above it is refused."""
 
 
 class Pure(_Request):
@@ -137,6 +141,9 @@ class LaplaceReduction(_Noise):
     """Laplace noise reduction that stopped at, or is about to be rewound to, `time`."""
 
     noise = "laplace"
+    cap: ArrayLike | None = None
+    """The most that `sensitivity / time` can come to, as in `ExPost`; None: under a `RenyiFilter`
+    it is charged by `certificates.laplace_reduction`, which needs none."""
 
 
 Request: TypeAlias = Any

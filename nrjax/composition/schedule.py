@@ -59,7 +59,9 @@ class FilteredSchedule(Schedule):
     """Of the value, as that request takes it; not needed for `ExPost`."""
     rule: StoppingRule | None = None
     """The private stopping rule whose answers the filter pays for. As `ExPost` where the filter
-    takes that, else, if the price is fixed beforehand, as `Pure`: then in full even for noes."""
+    takes that, else, if the price is fixed beforehand, as `Pure`: then in full even for noes. Under
+    a `RenyiFilter` its cap is the dearest answer's price, at the schedule's last time; `ExPost` of
+    the releases has the epsilon of that time for a cap."""
     guarantee: Guarantee | None = None
     """What the releases cost; for `ExPost`, and for a rule whose price follows it."""
     for_chains: ClassVar[bool] = True
@@ -102,8 +104,30 @@ class FilteredSchedule(Schedule):
         epsilon = jnp.full_like(time, jnp.nan)  # not looked at
         if self.guarantee is not None and not pure:
             epsilon = jnp.asarray(self.guarantee.epsilon(time), time.dtype)
-        costs = (self.rule.cost(epsilon, stopped, answers) for stopped in (True, False))
-        return self._releases(time), (Pure if pure else ExPost)(jnp.maximum(*costs))
+        price = self._dearer(epsilon, answers)
+        return self._releases(time), Pure(price) if pure else ExPost(price, cap=self._test_cap())
+
+    def _dearer(self, epsilon: Array, answers: Array | int) -> Array:
+        """What the dearer of the rule's two answers comes to."""
+        cost = self.rule.cost  # pyright: ignore[reportOptionalMemberAccess]
+        return jnp.maximum(*(cost(epsilon, stopped, answers) for stopped in (True, False)))
+
+    def _fixed(self, outcome: Outcome) -> Array:
+        """The price of a rule that is paid for as pure."""
+        return self._dearer(jnp.full_like(outcome.time, jnp.nan), 1)
+
+    def _highest(self) -> Array | None:
+        """The most that the guarantee's epsilon comes to, at the last time; None: not known."""
+        if self.last_time is None or self.guarantee is None:
+            return None
+        return jnp.nan_to_num(self.guarantee.epsilon(self.last_time), nan=0.0)
+
+    def _test_cap(self) -> Array | None:
+        """The most that the answers can come to, where the filter asks for it and it is known."""
+        if self.rule is None or not self.filter.takes_caps:
+            return None
+        epsilon = self._highest() if self.rule.uses_epsilon else jnp.asarray(jnp.nan)
+        return None if epsilon is None else self._dearer(epsilon, self.max_steps)
 
     def _pays_as_pure(self) -> bool:
         """Whether the filter has no proof for ex-post answers, and these have one fixed price."""
@@ -113,23 +137,25 @@ class FilteredSchedule(Schedule):
     def _releases(self, time: Array) -> Any:
         """What releases up to `time` cost."""
         if self.kind is ExPost and self.guarantee is not None:
-            return ExPost(self.guarantee.epsilon(time), self.guarantee.delta)
+            cap = self._highest() if self.filter.takes_caps else None
+            return ExPost(self.guarantee.epsilon(time), self.guarantee.delta, cap)
         return self.kind(self.sensitivity, time)
 
     def spent(self, outcome: Outcome) -> Any:
         """What a trial has cost: the request to `spend`, next to nothing if none was released."""
         released = outcome.step >= 0
-        largest = largest_divisor(outcome.time.dtype)
+        largest, looks = largest_divisor(outcome.time.dtype), getattr(self.guarantee, "looks", None)
+        if self.kind is ExPost and looks is not None:
+            largest = jnp.asarray(looks, outcome.time.dtype)[0]
         releases = self._releases(jnp.where(released, outcome.time, largest))
         if self.kind is ExPost:  # a boundary's epsilon need not fall to 0, nor does its delta
             releases = jax.tree.map(lambda field: jnp.where(released, field, 0), releases)
         if self.rule is None:
             return releases
         if self._pays_as_pure():
-            kind, price = Pure, self.request(outcome.time)[1].epsilon
-        else:
-            kind, price = ExPost, outcome.test_epsilon
-        return releases, kind(jnp.where(released, price, 0))
+            return releases, Pure(jnp.where(released, self._fixed(outcome), 0))
+        price = jnp.where(released, outcome.test_epsilon, 0)
+        return releases, ExPost(price, cap=self._test_cap())
 
     def close(self, state: Any, outcome: Outcome) -> tuple[Any, Array]:
         """Pay for the one run that was made with this schedule, from the state as it was then.
@@ -144,7 +170,7 @@ class FilteredSchedule(Schedule):
         test = outcome.test_epsilon
         known = (test == 0) if self.rule is None else (test < jnp.inf)
         if self._pays_as_pure():
-            known &= near(test, self.request(outcome.time)[1].epsilon)
+            known &= near(test, self._fixed(outcome))
         known &= ~(outcome.mechanism_epsilon == jnp.inf) & (outcome.status != Status.OVERFLOW)
         outcome = outcome._replace(test_epsilon=jnp.where(known, test, 0))
         paid, ok = self.filter.spend(state, self.spent(outcome))

@@ -66,6 +66,13 @@ class Mechanism(NamedTuple):
 
     __repr__ = representation
 
+    def on(self, schedule: Schedule) -> "Mechanism":
+        """The same, with the guarantee for this schedule alone: on a `Grid` a boundary exact there.
+
+        For the interaction with that schedule; its epsilons are smaller (`Guarantee.on`).
+        """
+        return self._replace(guarantee=self.guarantee.on(schedule))
+
     def interaction(
         self, schedule: Schedule, utility: Utility, rule: StoppingRule, **options: Any
     ) -> Interaction:

@@ -6,10 +6,12 @@ from nrjax.guarantees.boundaries import (
     OneSidedMixtureBoundary,
 )
 from nrjax.guarantees.grid import GridBoundary
+from nrjax.guarantees.notions import NOTIONS
 from nrjax.guarantees.pure import DiscretePureGuarantee, PureGuarantee
 from nrjax.guarantees.renyi import RenyiBoundary
 
 __all__ = [
+    "NOTIONS",
     "DiscretePureGuarantee",
     "GridBoundary",
     "LinearBoundary",

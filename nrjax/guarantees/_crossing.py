@@ -10,8 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from nrjax._numerics import check
+
 _FINE, _COARSE = 16, 6
 """Nodes a panel: of what is certified, and to find a multiple with."""
+_MOST = 2**20
+"""Nodes at one look: those of looks that are 1e-8 of themselves apart."""
 _REACH = 9.0
 """Standard deviations below 0 from which on the density is left out."""
 _BAND = 10.0
@@ -40,6 +44,11 @@ def _crossing(
     times, heights = _clock(np.asarray(given), np.asarray(curve))
     places, weights = np.polynomial.legendre.leggauss(nodes_a_panel)
     gaps = np.diff(times, prepend=0.0)
+    lengths = heights[:-1] + _REACH * np.sqrt(times[:-1])
+    counts = np.maximum(1, np.ceil(lengths / (2 * np.sqrt(np.minimum(gaps[:-1], gaps[1:])))))
+    largest = nodes_a_panel * np.max(counts, initial=0)
+    right = f"farther apart: the quadrature takes {largest:.3g} nodes at a look, of at most {_MOST}"
+    check(largest <= _MOST, "times", np.asarray(given), right)
     probability, error = float(ndtr(-heights[0] / np.sqrt(times[0]))), 0.0
     nodes, masses, most = np.empty(0), np.empty(0), 0
     # Of the look before: panels, their length in all, and the most that one of them errs by.
@@ -53,9 +62,7 @@ def _crossing(
             break
         # The kernel has mass 1, and is itself integrated to far better than 1e-9.
         density_error = density_error * (1 + 1e-9) + panels * bound
-        half, low = np.sqrt(min(gaps[i], gaps[i + 1])), -_REACH * np.sqrt(time)
-        length = height - low
-        panels = max(1, int(np.ceil(length / (2 * half))))
+        low, length, panels = -_REACH * np.sqrt(time), lengths[i], int(counts[i])
         half = length / (2 * panels)
         centres = low + half * (2 * np.arange(panels) + 1)
         fresh = (centres[:, None] + half * places).ravel()

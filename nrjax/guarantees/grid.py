@@ -23,7 +23,7 @@ class GridBoundary(SafeGuarantee):
     recursion (`docs/frontier.md`), so the loss exceeds psi with no more, whichever of these times
     are chosen; other times are refused (NaN in a trace). `GridBoundary.of` lowers the curve of
     another boundary as far as the looks allow, for the same sensitivity and delta;
-    `Grid(boundary.times)` is the schedule.
+    `Grid(boundary.times)` is the schedule, and for a grid there is it is `another.on(grid)`.
 
     Attributes:
         sensitivity: l2-sensitivity D2 of the private value, in units of the noise.
@@ -32,8 +32,9 @@ class GridBoundary(SafeGuarantee):
         heights: the curve c, shape (looks,), >= 0, in units of the noise.
 
     Raises:
-        ValueError: `times` do not fall, or the curve is crossed more often than with probability
-            delta.
+        ValueError: `times` do not fall, or are so near each other (1e-8 of themselves) that the
+            quadrature would take more than 2^20 nodes at a look; or the curve is crossed more often
+            than with probability delta.
     """
 
     delta: Any  # pyright: ignore[reportIncompatibleVariableOverride]

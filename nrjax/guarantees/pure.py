@@ -16,6 +16,7 @@ class PureGuarantee(SafeGuarantee):
     """
 
     noise: ClassVar[str] = "laplace"
+    notion: ClassVar[str] = "pure"
     margin: ClassVar[int] = 4  # 2 are lost
 
     def _epsilon(self, time: Array, *parameters: Array) -> Array:

@@ -36,7 +36,7 @@ STOPPED = "stopped_"
 SAID = (
     *("case", "trials", "goal", "stopped", "stopped_interval", "status", "met", "met_interval"),
     *("shortfall", "epsilon", "epsilon_interval", "quartile_distance", "band", "resolution"),
-    *("stopped_epsilon", "step", "stopped_at_first_step", "privacy_loss", "seconds"),
+    *("stopped_epsilon", "step", "stopped_at_first_step", "privacy_loss", "seconds", "notion"),
 )
 """What the summary says of the outcomes of a case."""
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from nrjax._numerics import check
+from nrjax.guarantees.notions import unlike
 from nrjax.study.bootstrap import interval
 from nrjax.study.distribution import Distribution, Sample
 from nrjax.study.intervals import binomial_interval
@@ -66,6 +67,8 @@ class Comparison(NamedTuple):
     dominance: Dominance
     met: tuple[float | None, float | None]
     """Share of all trials of each case that reached its goal; None without one."""
+    notions: tuple[str, str] | None = None
+    """What an epsilon says in each case (`nrjax.guarantees.NOTIONS`), where they differ."""
 
     def __str__(self) -> str:
         first, second = self.cases
@@ -89,6 +92,8 @@ class Comparison(NamedTuple):
         lines.append(f"  {words[self.dominance.verdict]}")
         if None not in self.met and self.met[0] != self.met[1]:
             lines.append(f"  {accuracy_note(self.met)}")
+        if self.notions is not None:
+            lines.append(f"  not of the same notion: {' against '.join(self.notions)}")
         return "\n".join(lines)
 
 
@@ -112,8 +117,12 @@ def compared(results: Results, first: str, second: str, quantity: str) -> Compar
     with np.errstate(invalid="ignore"):  # infinite medians have no difference
         apart = float(np.subtract(*medians))
     shares = met(results, first), met(results, second)
+    laws = _dominance(one, other)
+    said = [results.cases[name].attributes.get("notion") for name in (first, second)]
+    differ = quantity.endswith("epsilon") and unlike(*said)
+    notions = (str(said[0]), str(said[1])) if differ else None
     return Comparison(
-        (first, second), quantity, medians, apart, ends, *paired, _dominance(one, other), shares
+        (first, second), quantity, medians, apart, ends, *paired, laws, shares, notions
     )
 
 

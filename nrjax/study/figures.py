@@ -139,11 +139,16 @@ def _legend(figure: Figure, panels: Iterable[Axes], handles: Iterable[Any]) -> N
 
 
 def _look(results: Results, case: str) -> tuple[Style, str]:
-    """Style and name of a case in a panel: those of its mechanism, where it has one."""
+    """Style and name of a case in a panel: those of its mechanism, where it has one.
+
+    A hockey-stick epsilon is called that everywhere, for it says another thing of losses.
+    """
     kinds = {
         one: str(about.attributes.get("mechanism", one)) for one, about in results.cases.items()
     }
-    return mechanism_styles(kinds.values())[kinds[case]], words(kinds[case])
+    other = results.cases[case].attributes.get("notion") == "hockey-stick"
+    name = words(kinds[case]) + (" (hockey-stick)" if other else "")
+    return mechanism_styles(kinds.values())[kinds[case]], name
 
 
 def _limits(results: Results, case: str) -> tuple[float, float]:
@@ -182,8 +187,10 @@ def epsilon_distribution(axes: Axes, results: Results, cases: Sequence[str]) -> 
         some |= law.finite > 0
         edges = fitting_edges(law, limits)
         draw_distribution(axes, position, law, edges, style, f"{name}, stopped")
-        delta, median = results.cases[case].attributes.get("delta"), law.quantile(50)
-        held = "" if delta is None else f"\nδ = {delta:g}"
+        facts, median = results.cases[case].attributes, law.quantile(50)
+        held = "" if facts.get("delta") is None else f"\nδ = {facts['delta']:g}"
+        if held and facts.get("notion") not in (None, "hockey-stick"):  # which the name says
+            held += f"\n{facts['notion']}"
         amount = "∞" if np.isinf(median) else f"{median:.3g}"
         missed = (
             "all stopped" if law.finite == 1 else f"{100 * (1 - law.finite):.3g} % did not stop"

@@ -131,8 +131,10 @@ def differences_of_cases(
         return [f"the cases are {shown(list(rebuilt))} here and were {shown(list(store.cases))}"]
     for name, case in store.cases.items():
         other = rebuilt[name]
-        labels = {key: other.attributes.get(key) for key in case.attributes | other.attributes}
-        found = unlike(case.attributes, labels, f" of {name}")
+        # Earlier versions did not name the notion, which follows from what is computed.
+        own = {"notion": other.attributes.get("notion")} | case.attributes
+        labels = {key: other.attributes.get(key) for key in own | other.attributes}
+        found = unlike(own, labels, f" of {name}")
         if case.passes != other.passes:
             found.append(f"what is kept of {name} is laid out in another way here")
         if not found and stored.get(name) != prints[name]:

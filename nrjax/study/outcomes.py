@@ -25,12 +25,18 @@ class Outcomes(Results):
     Args:
         outcomes: by name, each with a leading axis of as many trials.
         goals: utility that each should reach, by name; those without one may be left out.
+        notions: what epsilon says of each (`Guarantee.notion`), by name; so, too.
 
     Raises:
         ValueError: there is none, or they differ in their number of trials.
     """
 
-    def __init__(self, outcomes: Mapping[str, Outcome], goals: Mapping[str, float] | None = None):
+    def __init__(
+        self,
+        outcomes: Mapping[str, Outcome],
+        goals: Mapping[str, float] | None = None,
+        notions: Mapping[str, str] | None = None,
+    ):
         check(len(outcomes) > 0, "outcomes", dict(outcomes), "at least one, by name")
         self._outcomes, self.cases = {}, {}
         for name, outcome in outcomes.items():
@@ -41,7 +47,8 @@ class Outcomes(Results):
             shape = arrays["status"].shape
             right = "of one axis, that of trials (of a sweep take one point)"
             check(len(shape) == 1, f"outcomes[{name!r}]", shape, right)
-            labels = {"goal": goals[name]} if goals and name in goals else {}
+            said = {"goal": goals, "notion": notions}
+            labels = {one: of[name] for one, of in said.items() if of and name in of}
             kept = {one: Variable(arrays[one].dtype.name, (), FIELDS[one]) for one in FIELDS}
             layout = Pass(trials=shape[0], chunk=shape[0], variables=kept)
             self.cases[name] = Case(name, labels, {"outcome": layout})

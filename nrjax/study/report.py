@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from nrjax.guarantees.notions import NOTIONS, unlike
 from nrjax.study import precision
 from nrjax.study.folder import REPORT_MARK
 from nrjax.study.intervals import rank_interval
@@ -60,7 +61,8 @@ def standard(results: Results, summary: Mapping[str, Any]) -> Report:
         for case in summary["cases"]
     )
     headings = ("case", "stopped", "met goal", *EPSILONS, "step", "seconds")
-    remarks = (BESIDE, *precision.remarks(results), *accuracy(summary), *warnings(summary))
+    said = (*accuracy(summary), *notions(summary), *warnings(summary))
+    remarks = (BESIDE, *precision.remarks(results), *said)
     return Report(f"{summary['study']}: stopping epsilon, over all trials", headings, rows, remarks)
 
 
@@ -114,6 +116,25 @@ def accuracy(summary: Mapping[str, Any]) -> list[str]:
         lines.append(
             "Epsilons of cases that met their goals in different shares of the trials paid for "
             "different accuracies."
+        )
+    return lines
+
+
+def notions(summary: Mapping[str, Any]) -> list[str]:
+    """What the epsilons say, and of which cases; that they say different things, if they do."""
+    found: dict[str, list[str]] = {}
+    for case in summary["cases"]:
+        if case.get("notion") is not None:
+            found.setdefault(case["notion"], []).append(case["case"])
+    lines = [
+        f"Epsilon is {notion} of {', '.join(cases) if len(found) > 1 else 'all cases'}: "
+        f"{NOTIONS.get(notion, 'a notion of its own')}."
+        for notion, cases in found.items()
+    ]
+    if "hockey-stick" in found and unlike(*found):
+        lines.append(
+            "Warning: epsilons of different notions are not the same promise, so that the smaller "
+            "one need not be the stronger."
         )
     return lines
 

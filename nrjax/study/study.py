@@ -13,6 +13,7 @@ from typing import Any
 from jax import Array
 
 from nrjax._numerics import check
+from nrjax.guarantees.notions import notion_of
 from nrjax.interaction import Interaction
 from nrjax.keys import study_key
 from nrjax.study import identity, layout
@@ -162,6 +163,8 @@ class Study:
         found = []
         for name, case in self.cases.items():
             goal = {} if case.goal is None else {"goal": case.goal}
+            notion = notion_of(getattr(case.trial, "guarantee", None))
+            goal |= {} if notion is None else {"notion": notion}
             labels = {**case.labels, "trials": settings.trials, **goal}
             passes = {one: plan.layout for one, plan in plans[name].items()}
             found.append(layout.Case(name, labels, passes))

@@ -81,24 +81,34 @@ def test_certificate_of_every_capped_round(order):
     assert worst_round(lambda e: np.interp(e, grid, small), order, cap, seed=1) > 1.02
 
 
+Z = np.arange(-160, 161)
+
+
+def law(t, k):
+    """Of discrete Laplace noise."""
+    q = np.exp(-1 / t)
+    return (1 - q) / (1 + q) * q ** np.abs(k)
+
+
+def backwards(t, s, z):
+    """Probabilities of the noise at s, along the last axis, given that at t."""
+    stay = (np.sinh(0.5 / t) / np.sinh(0.5 / s)) ** 2
+    joint = law(s, z) * (stay * np.eye(z.size) + (1 - stay) * law(t, z[:, None] - z))
+    return joint / law(t, z)[:, None]
+
+
+def payoff(order, shift, t, charge, z):
+    """`exp(l (L - C))` where the noise is z at the stop."""
+    loss = (np.abs(z + shift) - np.abs(z)) / t
+    return np.exp((order - 1) * (loss - charge))
+
+
 def best_stop(charge, order, shift, times):
     """The largest `E exp(l (L - C(1/t)))` of a stopping rule of discrete noise reduction."""
-    z = np.arange(-160, 161)
-
-    def law(t, k):
-        q = np.exp(-1 / t)
-        return (1 - q) / (1 + q) * q ** np.abs(k)
-
-    def payoff(t):
-        loss = (np.abs(z + shift) - np.abs(z)) / t
-        return np.exp((order - 1) * (loss - charge(t)))
-
-    value = payoff(times[-1])
+    value = payoff(order, shift, times[-1], charge(times[-1]), Z)
     for t, s in zip(times[-2::-1], times[:0:-1], strict=True):
-        stay = (np.sinh(0.5 / t) / np.sinh(0.5 / s)) ** 2
-        joint = law(s, z) * (stay * np.eye(z.size) + (1 - stay) * law(t, z[:, None] - z))
-        value = np.maximum(payoff(t), joint @ value / law(t, z))
-    return float(law(times[0], z) @ value)
+        value = np.maximum(payoff(order, shift, t, charge(t), Z), backwards(t, s, Z) @ value)
+    return float(law(times[0], Z) @ value)
 
 
 @pytest.mark.parametrize("order", [2.0, 4.0])

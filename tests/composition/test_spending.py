@@ -46,7 +46,8 @@ def exact_costs(case, filter, request):
     costs = divergence(exact.rational(filter.order)) if case is RENYI else case.costs
     total, deltas = [], []
     for one in request if isinstance(request, tuple) else (request,):
-        number = {field: exact.rational(value) for field, value in vars(one).items()}
+        given = {field: value for field, value in vars(one).items() if value is not None}
+        number = {field: exact.rational(value) for field, value in given.items()}
         deltas.append(number.pop("delta", Fraction(0)))
         first, *time = number.values()
         total.append(costs[type(one)](first**2 / time[0] if time else first))

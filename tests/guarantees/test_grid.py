@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import multivariate_normal, norm
 
 import nrjax
+from nrjax.erm.released import Mechanism
 from nrjax.guarantees import GridBoundary, LinearBoundary, OneSidedMixtureBoundary
 from nrjax.guarantees._crossing import crossing, tuned
 
@@ -96,6 +97,40 @@ def test_a_look_of_a_coarser_dtype_is_that_look(boundary):
         coarse = np.float32(time)
         if float(coarse) == time or jnp.result_type(float) == jnp.float64:
             np.testing.assert_allclose(grid.epsilon(coarse), grid.epsilon(time), rtol=1e-6)
+
+
+def test_on_a_schedule(boundary):
+    """Of a boundary and a grid by one call, as of a mechanism; nothing else gains by it."""
+    line, grid = boundary
+    times = np.append(grid.times, grid.times[-1])  # a time may come twice
+    found = line.on(nrjax.Grid(times))
+    np.testing.assert_array_equal(found.heights, grid.heights)
+    mechanism = Mechanism(3.0, nrjax.Brownian(()), line).on(nrjax.Grid(times))
+    trial = mechanism.interaction(nrjax.Grid(times), Near(3.0), nrjax.PublicThreshold(-1.0))
+    outcome = nrjax.run_until(jax.random.key(0), trial)
+    plain = dataclasses.replace(trial, guarantee=line)
+    assert outcome.epsilon < 0.97 * nrjax.run_until(jax.random.key(0), plain).epsilon
+    chosen = nrjax.AdaptiveTimes(9.0, lambda *_: _[1], 1.0, 5)
+    assert line.on(chosen) is line
+    assert jax.jit(lambda times: line.on(nrjax.Grid(times)).epsilon(2.0))(times) > 0
+    for other in (nrjax.PureGuarantee(1.0), nrjax.RenyiBoundary(1.0, 1e-6, 9.0)):
+        assert other.on(nrjax.Grid(times)) is other
+
+
+def test_looks_that_are_too_near_each_other():
+    """Refused at once, where the nodes would fill the memory; those that take seconds are not."""
+    line = LinearBoundary.tight_at_time(1.0, 1.0, DELTA)
+    for apart, fits in ((1e-7, True), (1e-10, False)):
+        times = np.array([0.5, 1.0, 1.0 + apart])
+        heights = np.asarray(5.5 * np.sqrt(times))
+        if fits:
+            assert crossing(times, heights, 6)[0] < DELTA
+        else:
+            with pytest.raises(ValueError, match=r"times = .*: must be farther apart: .* nodes"):
+                crossing(times, heights)
+    if jnp.result_type(float) == jnp.float64:
+        with pytest.raises(ValueError, match="farther apart"):
+            GridBoundary.of(line, [1.0 + 1e-10, 1.0, 0.5])
 
 
 def test_small_deltas_end():

@@ -8,7 +8,7 @@ import pandas
 import pytest
 from scipy import stats
 
-from nrjax import LinearBoundary
+from nrjax import GridBoundary, LinearBoundary
 from nrjax.papers import whitehouse2022
 from nrjax.papers._shared import below
 from nrjax.papers.whitehouse2022.figures import boundaries
@@ -139,6 +139,30 @@ def test_every_mechanism_and_test_is_a_case(ridge):
         if case["test"] != "public":
             radius = 1 / np.sqrt(case["regularisation"])
             assert case["utility_sensitivity"] == pytest.approx((radius + 1) ** 2 / 4000, rel=1e-3)
+
+
+def test_the_boundary_of_the_grid(data_file):
+    """Opt-in: the same times, smaller epsilons; Laplace noise and the default are as before."""
+    linear, exact = (
+        whitehouse2022.cases(settings(data_file, mechanism=MECHANISMS, boundary=boundary))
+        for boundary in ("linear", "grid")
+    )
+    for name, case in exact.items():
+        before, now = linear[name].trial, case.trial
+        times = np.asarray(now.schedule.times)
+        np.testing.assert_array_equal(times, before.schedule.times)
+        dear, cheap = (np.asarray(one.guarantee.epsilon(times), float) for one in (before, now))
+        if "laplace" in name:
+            assert case.epsilons == linear[name].epsilons
+            np.testing.assert_array_equal(cheap, dear)
+            continue
+        assert isinstance(before.guarantee, LinearBoundary)
+        assert isinstance(now.guarantee, GridBoundary)
+        assert np.all(cheap < 0.98 * dear)
+        assert case.epsilons[0] == cheap[0]
+        curve, plain = (one[name].curves["curve"] for one in (exact, linear))
+        np.testing.assert_allclose(curve.along["epsilon"][::5], cheap[[0, -1]])
+        assert plain.along["epsilon"][0] == 1.0
 
 
 def test_ridge_curves_are_measured_once_under_both_constants(ridge):

@@ -145,7 +145,8 @@ def _cheapest(cases: Cases) -> str:
 def _promises(cases: Cases) -> list[str]:
     """Where methods promise less than noise reduction does, which is no reason to be cheaper."""
     lines = [
-        f"BM's epsilon may be exceeded with probability delta = {delta:g}; the others' is pure."
+        f"BM's epsilon is probabilistic, exceeded with probability at most delta = {delta:g}; the "
+        "others' is pure, never exceeded."
         for delta in {case["delta"] for case in cases} - {0.0}
     ]
     if len({case["method"] == "theory" for case in cases}) == 2:

@@ -159,8 +159,8 @@ def _limits(summary: Mapping[str, Any]) -> list[str]:
     said = {
         "skellam": "Skellam noise has no published guarantee: what is shown was realised against "
         "one neighbour, and bounds nothing.",
-        "brownian": "Stated epsilon of brownian: a linear boundary, exceeded with probability at "
-        f"most {delta:g}.",
+        "brownian": "Stated epsilon of brownian: a linear boundary, probabilistic, exceeded with "
+        f"probability at most {delta:g}.",
         "laplace": "Stated epsilon of laplace: pure, never exceeded.",
     }
     here = {case["mechanism"] for case in summary["cases"]}

@@ -89,13 +89,24 @@ def _lowest_epsilon(settings: Settings) -> float:
     return low
 
 
+def _on_grid(
+    settings: Settings, parts: Mechanism, low: float
+) -> tuple[Mechanism, nrjax.Grid, np.ndarray]:
+    """A mechanism with its grid, and the epsilon of each of its levels."""
+    ends = low, settings.highest_epsilon, settings.levels
+    grid, levels = nrjax.Grid.geometric(parts.guarantee, *ends), np.geomspace(*ends)
+    if settings.boundary == "grid":
+        parts = parts.on(grid)
+        if parts.guarantee.looks is not None:
+            levels = np.asarray(parts.guarantee.epsilon(grid.times), float)
+    return parts, grid, levels
+
+
 def _curves(
     settings: Settings, task: str, low: float, problem: Any, name: str
 ) -> dict[str, nrjax.Curve]:
     """The loss at every level of a coarse grid, by constants: a test that never says yes."""
-    high, count = settings.highest_epsilon, settings.levels
-    some = np.linspace(0, count - 1, settings.curve_levels).round().astype(int)
-    along = {"epsilon": np.geomspace(low, high, count)[some].tolist()}
+    some = np.linspace(0, settings.levels - 1, settings.curve_levels).round().astype(int)
     passes: dict[str, Constants] = {"curve": settings.constants}
     if task == "ridge":
         other = _OTHER[settings.constants]
@@ -103,7 +114,8 @@ def _curves(
     found = {}
     for key, constants in passes.items():
         released, parts = _released(settings, problem, name, constants)
-        times = np.asarray(nrjax.Grid.geometric(parts.guarantee, low, high, count).times)[some]
+        parts, grid, levels = _on_grid(settings, parts, low)
+        times, along = np.asarray(grid.times)[some], {"epsilon": levels[some].tolist()}
         never = nrjax.PublicThreshold(np.inf)
         interaction = parts.interaction(nrjax.Grid.explicit(times), released.utility, never)
         found[key] = nrjax.Curve(interaction, {"utility": nrjax.Quantity()}, along)
@@ -123,7 +135,7 @@ def cases(settings: Settings) -> dict[str, nrjax.Case]:
         moved = problem.utility_sensitivity if whole else problem.excess_risk_sensitivity
         for mechanism in settings.mechanism:
             released, parts = _released(settings, problem, mechanism, settings.constants)
-            grid = nrjax.Grid.geometric(parts.guarantee, low, high, settings.levels)
+            parts, grid, levels = _on_grid(settings, parts, low)
             curves = _curves(settings, task, low, problem, mechanism)
             for test in settings.test:
                 rule = _rule(test, settings, target, moved)
@@ -150,6 +162,6 @@ def cases(settings: Settings) -> dict[str, nrjax.Case]:
                     labels=labels,
                     goal=-target,
                     curves=curves if test == settings.test[0] else {},  # whatever the test
-                    epsilons=(low, most, most),
+                    epsilons=(float(levels[0]), most, most),
                 )
     return found

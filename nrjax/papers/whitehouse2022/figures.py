@@ -187,5 +187,5 @@ def boundaries(results: Results) -> Figure:
     right.set_title("their inverses", fontsize="medium")
     for axes in (left, right):
         grid(axes)
-    left.legend(fontsize="small")
+    left.legend(fontsize="small", title="probabilistic", title_fontsize="small")
     return figure

@@ -7,7 +7,7 @@ from typing import Any
 from nrjax.papers._shared import PaperReporting, grouped, paired, plain
 from nrjax.study import precision
 from nrjax.study.compare import accuracy_note, met
-from nrjax.study.report import AT_FIRST_STEP, Report, number, share, standard
+from nrjax.study.report import AT_FIRST_STEP, Report, notions, number, share, standard
 from nrjax.study.results import Results
 
 _PAPER_DATA = ("kdd99", "twitter")
@@ -81,6 +81,7 @@ class Findings(PaperReporting):
             "found (95 %, DKW).",
             *precision.remarks(results),
             *misses(summary),
+            *notions(summary),
             *warnings(summary),
             *map(sentence, summary["findings"]),
         ]

@@ -56,6 +56,9 @@ class Settings:
     """Probability with which the stated epsilon may be exceeded (Brownian mechanism)."""
     tight_at: float = 0.3
     """Epsilon at which the linear privacy boundary is tight."""
+    boundary: Literal["linear", "grid"] = "linear"
+    """Boundary of the Brownian mechanism: the paper's `linear` one, which holds at all times, or
+    `grid`, the same curve as low as the times of the grid allow (not in the paper)."""
     lowest_epsilon: float | None = None
     """First level of the grid; by default 0.16, or 1.05 times the smallest epsilon that the
     boundary reaches if that is larger."""
