@@ -21,6 +21,7 @@ from nrjax.composition.requests import (
     ZCDP,
     BoundedRange,
     BrownianReduction,
+    DiscreteLaplaceReduction,
     ExPost,
     LaplaceMechanism,
     LaplaceReduction,
@@ -42,14 +43,18 @@ def argument(request: Any, dtype: Any) -> Array:
     """`D1/t` or the first field, rounded up; of Brownian noise `D2^2/t` as it is.
 
     Not the square of `D2/sqrt(t)`, which XLA rounds in two ways, depending on what else is in the
-    program; and by factors that stay within the range of the dtype where it does.
+    program; and by factors that stay within the range of the dtype where it does. Of discrete
+    Laplace noise `D1/t`, D1 and t, on which its certificate depends.
     """
     if not hasattr(request, "noise"):
         return enlarged(next(iter(vars(request).values())), dtype)
     size, time = jnp.asarray(request.sensitivity, dtype), jnp.asarray(request.time, dtype)
     if isinstance(request, BrownianReduction):
         return size / time * size
-    return _positive(size / time, 4)
+    epsilon = _positive(size / time, 4)
+    if isinstance(request, DiscreteLaplaceReduction):
+        return jnp.stack([epsilon, size, time])
+    return epsilon
 
 
 # (-1)^k/k! of kappa(e) = sum_(k>=2) (-e)^k/k!, the highest first.
@@ -110,9 +115,12 @@ GDP_COSTS: Mapping[type, Price] = {
 }
 """Squared mu."""
 
-EX_POST_COSTS: Mapping[type, Price] = dict.fromkeys(
-    (ExPost, Pure, BoundedRange, LaplaceMechanism, LaplaceReduction), lambda epsilon: epsilon
-)
+EX_POST_COSTS: Mapping[type, Price] = {
+    **dict.fromkeys(
+        (ExPost, Pure, BoundedRange, LaplaceMechanism, LaplaceReduction), lambda epsilon: epsilon
+    ),
+    DiscreteLaplaceReduction: lambda three: three[0],
+}
 """The epsilon that a loss exceeds with probability at most the request's delta."""
 
 EX_POST_REASONS: Mapping[type, str] = {
@@ -129,6 +137,7 @@ _CERTIFICATES = {
         (LaplaceReduction, certificates.laplace_reduction),
         (LaplaceMechanism, certificates.laplace_mechanism),
         (Pure, certificates.pure),
+        (DiscreteLaplaceReduction, certificates.discrete_laplace_reduction),
     )
 }
 
@@ -140,8 +149,9 @@ def renyi_costs(order: ArrayLike) -> Mapping[type, Price]:
         rho = of_rho(x)
         return cost(jnp.asarray(order, rho.dtype) * rho, rho, 2)
 
-    def certified(certificate: Any, epsilon: Array) -> Array:
-        return certificate(jnp.asarray(order, epsilon.dtype), epsilon)
+    def certified(certificate: Any, x: Array) -> Array:
+        at = jnp.asarray(order, x.dtype)
+        return certificate(at, x) if x.ndim == 0 else certificate(at, *x[1:])
 
     # A kind with a certificate of its own is not charged by its rho.
     costs = {kind: functools.partial(concentrated, of) for kind, of in UNIFIED_COSTS.items()}

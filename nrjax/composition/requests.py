@@ -117,7 +117,7 @@ class _Noise(_Request):
     sensitivity: ArrayLike
     """Of the value, > 0, in units of the noise: its D1 for Laplace noise, its D2 for Brownian."""
     time: ArrayLike
-    """Scale of Laplace noise, variance of Brownian noise; > 0."""
+    """Scale of Laplace noise (discrete: `nrjax.DiscreteLaplace`), variance of Brownian; > 0."""
     noise: ClassVar[str]
 
 
@@ -137,6 +137,12 @@ class LaplaceReduction(_Noise):
     """Laplace noise reduction that stopped at, or is about to be rewound to, `time`."""
 
     noise = "laplace"
+
+
+class DiscreteLaplaceReduction(_Noise):
+    """The same with discrete Laplace noise on a vector of integers, whose D1 is one too."""
+
+    noise = "discrete laplace"
 
 
 Request: TypeAlias = Any
