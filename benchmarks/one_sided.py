@@ -4,13 +4,14 @@ The promise: with probability at least 0.9 no model is accepted that misses its 
 above alpha, a loss above the target), by the exact union bounds of `nrjax.stopping.accuracy`, for
 either noise. The peer is Laplace noise, in the same run and on the same random numbers.
 
-* `ligett2017`, constants `tight`: the study as it is, with `--test-noise`.
+* `ligett2017`, constants `tight`: the study as it is, with `--test-noise`. AboveThreshold has the
+  threshold at which either noise refuses the optimum equally often, and the epsilon that the rest
+  of alpha asks for as a margin; ReducedAboveThreshold alpha less the margin of each step's epsilon.
 * `whitehouse2022`: its private cases, whose tests promise nothing (they compare at the target), are
-  given the promise. AboveThreshold compares at half the way from the optimum to the target, and has
-  the epsilon at which the other half is margin enough; ReducedAboveThreshold compares at the target
-  less the margin of each step's epsilon, as in `ligett2017`.
+  given the same promise for the way from the optimum to the target: AboveThreshold refuses the
+  optimum, at one look, with probability 0.01.
 
-    NRJAX_DATA=... python -m benchmarks.one_sided [--trials 1000] [--data paper] [--cases 'ridge-*']
+    NRJAX_DATA=... python -m benchmarks.one_sided [--trials 1000] [--data paper] [--cases 'ligett *']
 
 Total epsilons of all trials, infinite where one did not stop: mean with its standard error, median,
 and the paired differences (exponential less Laplace) with their 95 % intervals, of the means by
@@ -34,8 +35,7 @@ from nrjax.stopping import accuracy
 from nrjax.study.bootstrap import interval, resampled_quantiles
 from nrjax.study.distribution import Sample
 
-GAMMA = 0.1
-_HALF = 0.5
+GAMMA, REFUSED = 0.1, 0.01
 _NOISES = ("laplace", "exponential")
 
 
@@ -44,9 +44,13 @@ def promising(case, levels, noise):
     facts, trial = case.labels, case.trial
     moved, target, share = facts["utility_sensitivity"], facts["target"], 1 / levels
     if facts["test"] == "above_threshold":
-        margin = _HALF * (target - facts["optimum"])
-        epsilon = float(accuracy.epsilon_for_shortfall(margin, moved, GAMMA, share, noise))
-        rule = nrjax.InteractiveAboveThreshold(margin - target, moved, epsilon, noise=noise)
+        # Both in units of 4 Delta/epsilon.
+        below = float(accuracy.shortfall(4.0, 1.0, GAMMA, share, noise))
+        above = float(accuracy.surplus(4.0, 1.0, REFUSED, noise))
+        unit = (target - facts["optimum"]) / (below + above)
+        rule = nrjax.InteractiveAboveThreshold(
+            below * unit - target, moved, 4 * moved / unit, noise=noise
+        )
     else:
         epsilons = np.asarray(trial.guarantee.epsilon(trial.schedule.times), float)
         margins = np.asarray(accuracy.shortfall(epsilons, moved, GAMMA, share, noise), float)
@@ -54,7 +58,7 @@ def promising(case, levels, noise):
     return dataclasses.replace(case, trial=dataclasses.replace(trial, rule=rule))
 
 
-def cases(data, levels, noise):
+def cases(data, levels, noise, constants="tight"):
     """All that have a private test with such noise, by name."""
     one = whitehouse2022.Settings(
         data=data,
@@ -67,7 +71,7 @@ def cases(data, levels, noise):
         levels=levels,
         alpha=(0.05, 0.1),
         gamma=GAMMA,
-        constants="tight",
+        constants=constants,
         test_noise=noise,
         method=("noise_reduction", "brownian_above_threshold", "brownian_reduced"),
     )
@@ -101,9 +105,9 @@ def compared(epsilons):
     }
 
 
-def measured(data, levels, trials, patterns=("*",)):
+def measured(data, levels, trials, patterns=("*",), constants="tight"):
     """By name: what was compared, what was missed, and seconds."""
-    both = [cases(data, levels, noise) for noise in _NOISES]
+    both = [cases(data, levels, noise, constants) for noise in _NOISES]
     for name in both[0]:
         if any(fnmatch.fnmatch(name, pattern) for pattern in patterns):
             found = [simulated(made[name], trials) for made in both]
@@ -136,11 +140,12 @@ def main():
     parser.add_argument("--levels", type=int, default=1000)
     parser.add_argument("--data", nargs="+", default=["flights"])
     parser.add_argument("--cases", nargs="+", default=["*"])
+    parser.add_argument("--constants", default="tight", help="of ligett2017: tight, or paper")
     options = parser.parse_args()
     print("| case | Laplace, mean | median | exponential, mean | median | difference of means |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
-    patterns = options.cases
-    for name, one in measured(tuple(options.data), options.levels, options.trials, patterns):
+    asked = options.levels, options.trials, options.cases, options.constants
+    for name, one in measured(tuple(options.data), *asked):
         mean, error, median = one["mean"], one["error"], one["median"]
         low, high = one["apart_interval"]
         cells = [name]

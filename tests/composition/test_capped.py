@@ -147,7 +147,7 @@ def test_discrete_certificate_and_its_inverse():
     over = np.asarray(certificate(order, size, size / (largest * (1 + 100 * EPS))))
     assert np.mean(over > budget) > 0.5
     laplace = np.asarray(certificate(order, size, size / laplace_reduction_inverse(order, budget)))
-    assert np.mean(laplace > budget * (1 + 1e-3)) > 0.3
+    assert np.mean(laplace > budget * (1 + 1e-3)) > 0.2
     assert np.array_equal(inverse(2.0, np.array([0, -1, np.inf]), 1), [0, np.nan, np.inf], True)
 
 

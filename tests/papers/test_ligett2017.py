@@ -306,14 +306,13 @@ def test_the_noise_of_private_tests_is_the_settings(data_file):
             "laplace",
             "exponential",
         )
-        # Its margin is a little larger, or at one margin its epsilon.
         rules = first.trial.rule, second.trial.rule
         if first.labels["method"] == "brownian_reduced":
             times = [case.trial.schedule.times[0] for case in (first, second)]
             assert times[1] < times[0]
         else:
-            assert rules[0].threshold == rules[1].threshold
-            assert rules[0].epsilon < rules[1].epsilon < 1.001 * rules[0].epsilon
+            assert rules[0].threshold < rules[1].threshold < 0
+            assert 0.8 * rules[0].epsilon < rules[1].epsilon < 0.9 * rules[0].epsilon
 
 
 def test_a_goal_beyond_the_grid_is_refused(data_file):

@@ -80,10 +80,16 @@ def test_excess_risks_above_alpha_are_accepted_with_probability_gamma_at_most(
     assert LEVELS * float(yes) <= GAMMA * (1 + 1e-4)  # the rounding of float32
     if name == "tight" or noise == "exponential":
         assert LEVELS * float(yes) == pytest.approx(GAMMA, rel=1e-3)
-    if noise == "exponential":  # planted: with Laplace noise's margin it would not hold
-        least = presets.threshold_test("tight", problem, alpha, GAMMA, LEVELS).epsilon
-        less = least * 0.75 * alpha / numbers[0]
+    if noise == "exponential" and name == "tight":
+        usual = presets.threshold_test(name, problem, alpha, GAMMA, LEVELS)
+        # Planted: with Laplace noise's margin it would not hold.
+        less = usual.epsilon * 0.75 * alpha / numbers[0]
         assert LEVELS * float(acceptance_probability(numbers[0], less, numbers[2], noise)) > GAMMA
+        # The optimum is refused as often, for less epsilon.
+        refused = acceptance_probability(-test.threshold, *numbers[1:], noise)
+        alike = acceptance_probability(-usual.threshold, usual.epsilon, usual.sensitivity)
+        assert float(refused) == pytest.approx(float(alike), abs=1e-4)
+        assert 0.8 < test.epsilon / usual.epsilon < 0.9
     steps = presets.doubling_levels(name, problem, alpha).size
     test = presets.doubling_test(name, problem, alpha, GAMMA, steps)
     tail = 0.5 * math.exp(-(alpha - test.threshold) * test.epsilon / test.sensitivity)

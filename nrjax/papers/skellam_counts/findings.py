@@ -49,7 +49,7 @@ class Findings(PaperReporting):
         that lost more than was stated; null without a guarantee, and where trials were not kept.
 
         `comparisons`: by neighbour, the median stated epsilons of discrete Laplace and of Laplace
-        noise, with their paired difference (`paired`).
+        noise, with their paired difference (`paired`), and the mean difference of all trials.
         """
         delta = results.store.settings["settings"]["delta"]
         found = {}
@@ -103,20 +103,21 @@ def _comparisons(results: Results) -> list[dict[str, Any]]:
         both = [names.get(one) for one in ("discrete_laplace", "laplace")]
         pair = None if None in both else paired(results, *both)  # pyright: ignore[reportArgumentType]
         if pair is not None:
-            found.append({"neighbour": neighbour, "cases": both, **pair[0]})
+            apart = results.compare(*both).difference  # pyright: ignore[reportArgumentType]
+            assert apart is not None  # as they are paired
+            mean = {"value": strict(apart.mean), "interval": strict(apart.mean_interval())}
+            found.append({"neighbour": neighbour, "cases": both, **pair[0], "mean": mean})
     return found
 
 
 def _difference(pair: Mapping[str, Any]) -> str:
     """The comparison in a sentence."""
     first, second = (number(value) for value in pair["values"])
-    by = ""
-    if pair["interval"] is not None and pair["difference"] is not None:
-        low, high = (_short(end) for end in pair["interval"])
-        by = f"; difference {_short(pair['difference'])}, paired 95 % interval {low} to {high}"
+    median, mean = _with_ends(*_noted(pair | {"value": pair["difference"]}), "-inf"), pair["mean"]
     return (
         f"{pair['neighbour']}: median stated epsilon {first} of discrete laplace (whole numbers), "
-        f"{second} of laplace, at the same standard deviations{by}."
+        f"{second} of laplace, through the same standard deviations; paired difference {median}, "
+        f"in the mean {_with_ends(*_noted(mean), '-inf')}."
     )
 
 
