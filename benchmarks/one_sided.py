@@ -11,7 +11,7 @@ either noise. The peer is Laplace noise, in the same run and on the same random 
   given the same promise for the way from the optimum to the target: AboveThreshold refuses the
   optimum, at one look, with probability 0.01.
 
-    NRJAX_DATA=... python -m benchmarks.one_sided [--trials 1000] [--data paper] [--cases 'ligett *']
+    NRJAX_DATA=... python -m benchmarks.one_sided [--trials 1000] [--data paper] [--cases 'l*']
 
 Total epsilons of all trials, infinite where one did not stop: mean with its standard error, median,
 and the paired differences (exponential less Laplace) with their 95 % intervals, of the means by

@@ -189,7 +189,8 @@ def check_smallest(smallest: Any, method: str) -> np.ndarray | None:
     right = f"at least {least:.2g}, below which numbers of this precision are taken for 0"
     if method == "discrete_laplace":
         least = DiscreteLaplace(()).largest_time(dtype) ** -2
-        right = f"at least {least:.2g} for discrete Laplace noise in {np.dtype(dtype).name}"
+        name = np.dtype(dtype).name
+        right = f"at least {least:.2g} for discrete Laplace noise in {name} (float64 takes less)"
     return check_numbers("smallest", smallest, lambda number: number >= least, right)
 
 
