@@ -22,6 +22,7 @@ NAMES = (
     "certified_stopping",
     "whitehouse2022",
     "ligett2017",
+    "one_sided",
     "rogers2023",
     "sweep",
     "billion_trials",

@@ -28,7 +28,14 @@ from nrjax.composition._state import (
     same_caps,
     start,
 )
-from nrjax.composition.requests import BrownianReduction, ExPost, LaplaceReduction, Request, parts
+from nrjax.composition.requests import (
+    BrownianReduction,
+    DiscreteLaplaceReduction,
+    ExPost,
+    LaplaceReduction,
+    Request,
+    parts,
+)
 
 
 class Ledger(Priced, abc.ABC):
@@ -44,7 +51,12 @@ class Ledger(Priced, abc.ABC):
     """What its epsilon and delta say: see `nrjax.guarantees.NOTIONS`."""
     _refunded: ClassVar[tuple[bool, ...]] = (True,)
     """For each currency, whether a round may get back what it held beyond its cost."""
-    _stopped: ClassVar[tuple[type, ...]] = (ExPost, BrownianReduction, LaplaceReduction)
+    _stopped: ClassVar[tuple[type, ...]] = (
+        ExPost,
+        BrownianReduction,
+        LaplaceReduction,
+        DiscreteLaplaceReduction,
+    )
     """The kinds that get it back: their costs hold at the stop, all others for what was asked."""
     _budgets: ClassVar[Any] = 0
     """Which of the currencies are budgets, not shares of delta."""
@@ -217,10 +229,10 @@ class Ledger(Priced, abc.ABC):
     ) -> tuple[LedgerState, Array]:
         """Pay for a round that is over, its last release published: the state, and if admitted.
 
-        What it held beyond its cost is free again for `ExPost`, `BrownianReduction` and
-        `LaplaceReduction`, whose costs hold at the stop, and for anything where ex-post epsilons
-        add up. Other kinds, and deltas, are paid for as they were taken. `()` says that nothing was
-        released, no answer of a test either: then all is free.
+        What it held beyond its cost is free again for `ExPost` and for noise reduction, whose costs
+        hold at the stop, and for anything where ex-post epsilons add up. Other kinds, and deltas,
+        are paid for as they were taken. `()` says that nothing was released, no answer of a test
+        either: then all is free.
 
         If not admitted (it costs more than was held, has another cap, or the round was closed
         before), nothing is left; but `()` for a round that is not open changes nothing.

@@ -21,6 +21,7 @@ from nrjax.composition.requests import (
     ZCDP,
     BoundedRange,
     BrownianReduction,
+    DiscreteLaplaceReduction,
     ExPost,
     LaplaceMechanism,
     LaplaceReduction,
@@ -43,14 +44,18 @@ def argument(request: Any, dtype: Any) -> Array:
     """`D1/t` or the first field, rounded up; of Brownian noise `D2^2/t` as it is.
 
     Not the square of `D2/sqrt(t)`, which XLA rounds in two ways, depending on what else is in the
-    program; and by factors that stay within the range of the dtype where it does.
+    program; and by factors that stay within the range of the dtype where it does. Of discrete
+    Laplace noise `D1/t`, D1 and t, on which its certificate depends.
     """
     if not hasattr(request, "noise"):
         return enlarged(next(iter(vars(request).values())), dtype)
     size, time = jnp.asarray(request.sensitivity, dtype), jnp.asarray(request.time, dtype)
     if isinstance(request, BrownianReduction):
         return size / time * size
-    return _positive(size / time, 4)
+    epsilon = _positive(size / time, 4)
+    if isinstance(request, DiscreteLaplaceReduction):
+        return jnp.stack([epsilon, size, time])
+    return epsilon
 
 
 def priced(price: Price, request: Any, dtype: Any) -> Array:
@@ -60,7 +65,7 @@ def priced(price: Price, request: Any, dtype: Any) -> Array:
         return price(x)
     # One cap for all that comes: a little larger, since `D1/t` is rounded up.
     cap = enlarged(cap, dtype) * (1 + 16 * float(jnp.finfo(dtype).eps))
-    return jnp.where(x <= cap, price(x, cap), jnp.nan)
+    return jnp.where((x if x.ndim == 0 else x[0]) <= cap, price(x, cap), jnp.nan)
 
 
 # (-1)^k/k! of kappa(e) = sum_(k>=2) (-e)^k/k!, the highest first.
@@ -121,10 +126,13 @@ GDP_COSTS: Mapping[type, Price] = {
 }
 """Squared mu."""
 
-EX_POST_COSTS: Mapping[type, Price] = dict.fromkeys(
-    (ExPost, Pure, BoundedRange, LaplaceMechanism, LaplaceReduction),
-    lambda epsilon, cap=None: epsilon,
-)
+EX_POST_COSTS: Mapping[type, Price] = {
+    **dict.fromkeys(
+        (ExPost, Pure, BoundedRange, LaplaceMechanism, LaplaceReduction),
+        lambda epsilon, cap=None: epsilon,
+    ),
+    DiscreteLaplaceReduction: lambda three, cap=None: three[0],
+}
 """The epsilon that a loss exceeds with probability at most the request's delta."""
 
 EX_POST_REASONS: Mapping[type, str] = {
@@ -142,6 +150,7 @@ _CERTIFICATES = {
         (LaplaceMechanism, certificates.laplace_mechanism),
         (Pure, certificates.pure),
         (ExPost, lambda order, epsilon: epsilon),
+        (DiscreteLaplaceReduction, certificates.discrete_laplace_reduction),
     )
 }
 _capped = jax.jit(certificates.capped, inline=True)
@@ -154,9 +163,11 @@ def renyi_costs(order: ArrayLike) -> Mapping[type, Price]:
         rho = of_rho(x)
         return cost(jnp.asarray(order, rho.dtype) * rho, rho, 2)
 
-    def certified(certificate: Any, epsilon: Array, cap: Array | None = None) -> Array:
-        at = jnp.asarray(order, epsilon.dtype)
-        return certificate(at, epsilon) if cap is None else _capped(at, epsilon, cap)
+    def certified(certificate: Any, x: Array, cap: Array | None = None) -> Array:
+        at, single = jnp.asarray(order, x.dtype), x.ndim == 0
+        if cap is not None:
+            return _capped(at, x if single else x[0], cap)
+        return certificate(at, x) if single else certificate(at, *x[1:])
 
     # A kind with a certificate of its own is not charged by its rho.
     costs = {kind: functools.partial(concentrated, of) for kind, of in UNIFIED_COSTS.items()}

@@ -8,7 +8,7 @@ and an order that is not above 1 and finite, give NaN, which no filter accepts.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -287,4 +287,39 @@ def discrete_laplace_reduction(order: ArrayLike, sensitivity: ArrayLike, time: A
     x = epsilon / whole
     extra = order / (6 * excess) * (x * x * bracket)
     raw = _stated(extra, epsilon, usable, 2 * _MARGIN)
-    return base + raw
+    return (base + raw) * (1 + 2 * float(jnp.finfo(dtype).eps))
+
+
+def discrete_laplace_reduction_inverse(
+    order: ArrayLike, budget: ArrayLike, sensitivity: ArrayLike
+) -> Array:
+    """Largest `D1/t` whose `discrete_laplace_reduction` fits into a budget; as the inverse above.
+
+    Newton's method from that inverse, which is an upper bound: this is a power series in `1/t` with
+    positive coefficients too.
+    """
+    dtype = float_dtype(order, budget, sensitivity)
+    above = laplace_reduction_inverse(jnp.asarray(order, dtype), jnp.asarray(budget, dtype))
+    usable = (above > 0) & (above < jnp.inf)
+    order, budget, whole = (
+        jnp.where(usable, jnp.asarray(number, dtype), other)
+        for number, other in ((order, 2), (budget, 1), (sensitivity, 1))
+    )
+    excess, target = order - 1, budget * (1 - 2 * float(jnp.finfo(dtype).eps))
+
+    def certificate(epsilon: Array) -> Array:
+        return discrete_laplace_reduction(order, whole, whole / epsilon)
+
+    def nearer(_: Any, epsilon: Array) -> Array:
+        y, x = 2 * excess * epsilon, epsilon / whole
+        # What `epsilon C'(epsilon)` is, of the two terms.
+        slope = 2 * order * epsilon * epsilon * _phi(y)
+        slope += order / (6 * excess) * x * x * jnp.expm1(y)
+        found = certificate(epsilon)
+        return epsilon * jnp.exp(jnp.log(target / found) * jnp.minimum(found / slope, 0.5))
+
+    steps = 2 * _PRECISIONS[np.dtype(dtype)].newton
+    epsilon = jax.lax.fori_loop(0, steps, nearer, jnp.where(usable, above, 1))
+    epsilon = epsilon * (1 - 16 * float(jnp.finfo(dtype).eps))
+    fits = certificate(epsilon) <= target
+    return jnp.where(usable, jnp.where(fits, epsilon, 0), above)

@@ -22,6 +22,7 @@ from nrjax.composition.requests import (
     SHARE,
     ZCDP,
     BrownianReduction,
+    DiscreteLaplaceReduction,
     ExPost,
     LaplaceReduction,
     Range,
@@ -135,6 +136,7 @@ class ZCDPFilter(_ConcentratedFilter):
         BrownianReduction: "UnifiedFilter takes it",
         ExPost: "ExPostFilter, or SideBySideFilter, takes it",
         LaplaceReduction: "RenyiFilter takes it",
+        DiscreteLaplaceReduction: "RenyiFilter takes it",
     }
 
 
@@ -151,6 +153,7 @@ class UnifiedFilter(_ConcentratedFilter):
     _reasons: ClassVar[Mapping[type, str]] = {
         ExPost: "ExPostFilter, RenyiFilter or SideBySideFilter takes it",
         LaplaceReduction: "RenyiFilter takes it",
+        DiscreteLaplaceReduction: "RenyiFilter takes it",
     }
     _times: ClassVar[Any] = {
         BrownianReduction: lambda _, left, size: prices.time_of_square(2 * left, size)
@@ -177,6 +180,7 @@ class GaussianFilter(BudgetFilter):
         ZCDP: "zCDP bounds no trade-off curve by a Gaussian one; UnifiedFilter takes it",
         ExPost: "ExPostFilter or RenyiFilter takes it",
         LaplaceReduction: "RenyiFilter takes it",
+        DiscreteLaplaceReduction: "RenyiFilter takes it",
     }
     _times: ClassVar[Any] = {
         BrownianReduction: lambda _, left, size: prices.time_of_square(left, size)
@@ -201,7 +205,8 @@ class ExPostFilter(BudgetFilter):
     with one that is hockey-stick it may do so more often.
 
     Requests: `ExPost`, and with delta 0 `Pure`, `BoundedRange` (a loss in an interval of length
-    epsilon that has 0 in it), `LaplaceMechanism` and `LaplaceReduction` (`D1/t`).
+    epsilon that has 0 in it), `LaplaceMechanism`, `LaplaceReduction` and `DiscreteLaplaceReduction`
+    (`D1/t`).
     """
 
     epsilon: ArrayLike
@@ -210,7 +215,9 @@ class ExPostFilter(BudgetFilter):
     """Of the whole guarantee, in [0, 1); rounded down to the default float dtype."""
     _prices = prices.EX_POST_COSTS
     _reasons = prices.EX_POST_REASONS
-    _times: ClassVar[Any] = {LaplaceReduction: _laplace_time}
+    _times: ClassVar[Any] = dict.fromkeys(
+        (LaplaceReduction, DiscreteLaplaceReduction), _laplace_time
+    )
     _currencies = ("budget", "delta")
     _refunded = (True, False)
     _stopped = (object,)

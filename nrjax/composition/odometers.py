@@ -14,7 +14,13 @@ from nrjax.composition import _prices as prices
 from nrjax.composition._spending import add, settle, upper
 from nrjax.composition._state import LedgerState, check_owner, start
 from nrjax.composition.renyi import check_order
-from nrjax.composition.requests import ExPost, LaplaceReduction, Request, parts
+from nrjax.composition.requests import (
+    DiscreteLaplaceReduction,
+    ExPost,
+    LaplaceReduction,
+    Request,
+    parts,
+)
 from nrjax.guarantees import MixtureBoundary, OneSidedMixtureBoundary
 from nrjax.guarantees._rounding import round_up
 
@@ -60,6 +66,7 @@ class _BrownianOdometer(_Odometer):
     _reasons: ClassVar[Mapping[type, str]] = {
         ExPost: "ExPostOdometer or RenyiOdometer takes it",
         LaplaceReduction: "RenyiOdometer or ExPostOdometer takes it",
+        DiscreteLaplaceReduction: "RenyiOdometer or ExPostOdometer takes it",
     }
 
     def __post_init__(self):

@@ -13,10 +13,20 @@ from jax.typing import ArrayLike
 from nrjax._numerics import check, check_numbers, concrete
 from nrjax.composition import _prices as prices
 from nrjax.composition import conversions
-from nrjax.composition.certificates import laplace_reduction_inverse
+from nrjax.composition.certificates import (
+    discrete_laplace_reduction_inverse,
+    laplace_reduction_inverse,
+)
 from nrjax.composition.conversions import ORDER, PROBABILITY, number
 from nrjax.composition.filters import BudgetFilter
-from nrjax.composition.requests import POSITIVE, BrownianReduction, LaplaceReduction, Request, parts
+from nrjax.composition.requests import (
+    POSITIVE,
+    BrownianReduction,
+    DiscreteLaplaceReduction,
+    LaplaceReduction,
+    Request,
+    parts,
+)
 
 
 def check_order(order: Any) -> None:
@@ -30,6 +40,15 @@ def _brownian_time(filter: Any, left: Array, size: Array) -> Array:
 
 def _laplace_time(filter: Any, left: Array, size: Array) -> Array:
     epsilon = laplace_reduction_inverse(jnp.asarray(filter.order, left.dtype), left)
+    return _time_of(epsilon, left, size)
+
+
+def _discrete_time(filter: Any, left: Array, size: Array) -> Array:
+    order = jnp.asarray(filter.order, left.dtype)
+    return _time_of(discrete_laplace_reduction_inverse(order, left, size), left, size)
+
+
+def _time_of(epsilon: Array, left: Array, size: Array) -> Array:
     time = size / epsilon
     margin = 1 + 24 * float(jnp.finfo(left.dtype).eps)
     return prices.enough(time * margin, jnp.minimum(left, epsilon))
@@ -58,7 +77,11 @@ class RenyiFilter(BudgetFilter):
     """Of the whole guarantee, > 0."""
     delta: ArrayLike
     """Of the whole guarantee, in (0, 1)."""
-    _times: ClassVar[Any] = {BrownianReduction: _brownian_time, LaplaceReduction: _laplace_time}
+    _times: ClassVar[Any] = {
+        BrownianReduction: _brownian_time,
+        LaplaceReduction: _laplace_time,
+        DiscreteLaplaceReduction: _discrete_time,
+    }
     takes_caps: ClassVar[bool] = True
 
     def _check(self) -> None:

@@ -121,7 +121,7 @@ class _Noise(_Request):
     sensitivity: ArrayLike
     """Of the value, > 0, in units of the noise: its D1 for Laplace noise, its D2 for Brownian."""
     time: ArrayLike
-    """Scale of Laplace noise, variance of Brownian noise; > 0."""
+    """Scale of Laplace noise (discrete: `nrjax.DiscreteLaplace`), variance of Brownian; > 0."""
     noise: ClassVar[str]
 
 
@@ -144,6 +144,14 @@ class LaplaceReduction(_Noise):
     cap: ArrayLike | None = None
     """The most that `sensitivity / time` can come to, as in `ExPost`; None: under a `RenyiFilter`
     it is charged by `certificates.laplace_reduction`, which needs none."""
+
+
+class DiscreteLaplaceReduction(_Noise):
+    """The same with discrete Laplace noise on a vector of integers, whose D1 is one too."""
+
+    noise = "discrete laplace"
+    cap: ArrayLike | None = None
+    """As of `LaplaceReduction`, whose certificate is another."""
 
 
 Request: TypeAlias = Any

@@ -10,12 +10,19 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import check, check_positive, largest_divisor
 from nrjax.composition._state import choose, near
-from nrjax.composition.requests import BrownianReduction, ExPost, LaplaceReduction, Pure, names
+from nrjax.composition.requests import (
+    BrownianReduction,
+    DiscreteLaplaceReduction,
+    ExPost,
+    LaplaceReduction,
+    Pure,
+    names,
+)
 from nrjax.pytrees import static
 from nrjax.sensitivities import check_norm
 from nrjax.types import Guarantee, Outcome, Schedule, Status, StoppingRule
 
-_KINDS = (BrownianReduction, LaplaceReduction, ExPost)
+_KINDS = (BrownianReduction, LaplaceReduction, DiscreteLaplaceReduction, ExPost)
 
 
 class FilteredState(NamedTuple):
@@ -53,8 +60,8 @@ class FilteredSchedule(Schedule):
     state: Any
     """Where it stands before this round; of the dtype of the trial's value."""
     kind: type = static()
-    """As what the filter pays for the whole round: `BrownianReduction`, `LaplaceReduction`, or
-    `ExPost` for the guarantee's epsilon at each time and its delta."""
+    """As what the filter pays for the whole round: a kind of noise reduction, such as
+    `BrownianReduction`, or `ExPost` for the guarantee's epsilon at each time and its delta."""
     sensitivity: Any = None
     """Of the value, as that request takes it; not needed for `ExPost`."""
     rule: StoppingRule | None = None

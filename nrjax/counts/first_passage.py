@@ -1,7 +1,6 @@
 """The release of one count on its own: where noise reduction stops, in a few draws."""
 
-import math
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +9,10 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check, check_integer, check_numbers, check_positive, float_dtype
-from nrjax.composition.requests import LaplaceReduction
+from nrjax.counts.jumps import DiscreteLaplacePassage, LaplacePassage
 from nrjax.counts.passages import OnLevels, RelativeError, skip_quantile
 from nrjax.keys import check_key
-from nrjax.processes.laplace import laplace, random_bits, uniform
+from nrjax.processes import DiscreteLaplace
 
 MOST = 2**24
 """Levels, or marks: beyond it float32 numbers skip integers."""
@@ -121,95 +120,11 @@ def _first_root(gap: Array, quantile: float, slope: Array) -> Array:
     return jnp.where(inside < 0, jnp.inf, jnp.square(root))
 
 
-class LaplaceState(NamedTuple):
-    """A count whose noise is `noise`, once it has begun, at the last jump or the last `level`."""
-
-    begun: Array
-    level: Array
-    time: Array
-    noise: Array
-    last_time: Array
-
-
-class LaplacePassage(OnLevels):
-    """First level at which `RelativeError` accepts a count with Laplace noise.
-
-    The squared privacy parameters `1/t^2` are equally spaced, t the noise's scale. Towards smaller
-    times the process of `nrjax.Laplace` is a Markov jump process (`docs/composition.md`). Between
-    jumps the release is constant and the deviation falls, so that the next level at which it would
-    be accepted is known: nothing is approximated, and no level is looked at in vain.
-    """
-
-    kind: ClassVar[Any] = LaplaceReduction
-
-    def draws(self, key: Array, number: int, dtype: Any) -> Array:
-        """Random bits, shape (number, 4)."""
-        return random_bits(key, (number, 4), dtype)
-
-    def time_of(self, square: Array) -> Array:
-        """The noise's scale, `1/sqrt(square)`."""
-        return 1 / jnp.sqrt(square)
-
-    def init(self, last_time: Array) -> LaplaceState:
-        """The passage before its first draw."""
-        first = self.time_of(jnp.asarray(self.smallest, last_time.dtype))
-        zero = jnp.zeros_like(last_time)
-        return LaplaceState(jnp.asarray(False), jnp.int32(-1), first, zero, last_time)
-
-    def move(
-        self, state: LaplaceState, count: Array, draw: Array
-    ) -> tuple[LaplaceState, Array, Array]:
-        """On to the level where it is accepted, or to the next jump; `draw` are four numbers."""
-        dtype = count.dtype
-        noise = jnp.where(state.begun, state.noise, state.time * laplace(draw[0], dtype))
-        one, two, where = (uniform(draw[number], dtype) for number in (1, 2, 3))
-        size, now = jnp.abs(noise), state.time
-        # The later of two kinds of jumps: at rates 1/t and size/t^2.
-        jump = jnp.maximum(now * one, now * size / (size - now * jnp.log(two)))
-
-        release, rule = count + noise, self.accuracy
-        needed = jnp.where(release > 0, release / rule.upper, -release / rule.lower) / math.sqrt(2)
-        needed = jnp.where(jnp.isnan(needed), 0, needed)  # a NaN is never good enough
-        level, time = self._level(jnp.where(state.begun, jnp.minimum(now, needed), needed), state)
-        accepted = (level < self.levels) & (time > jump)
-        ended = accepted | ~(jump > state.last_time)
-
-        mass = where * (size + jump)
-        # What is left of the draw says how far; a 0 stands for what is too small for a float.
-        left = (mass - size) / jump
-        beyond = left < 0.5
-        least = float(jnp.finfo(dtype).eps)
-        scaled = jnp.maximum(jnp.where(beyond, 2 * left, 2 * left - 1), least)
-        distance = -jump / 2 * jnp.log(scaled)
-        target = jnp.where(mass < size, mass, jnp.where(beyond, size + distance, -distance))
-        target = jnp.where(noise < 0, -target, target)
-        state = LaplaceState(
-            begun=jnp.asarray(True),
-            level=jnp.where(accepted, level, self.levels - 1),
-            time=jnp.where(accepted, time, jnp.where(ended, state.last_time, jump)),
-            noise=jnp.where(ended, noise, target),
-            last_time=state.last_time,
-        )
-        return state, ended, accepted
-
-    def _level(self, time: Array, state: LaplaceState) -> tuple[Array, Array]:
-        """Number and time of the first level of at most this time; `levels` if there is none."""
-        first = jnp.asarray(self.smallest, time.dtype)
-        last = jnp.maximum(1 / jnp.square(state.last_time), first)
-        spacing = (last - first) / (self.levels - 1)
-
-        def at(level: Array) -> Array:
-            inner = jnp.maximum(1 / jnp.sqrt(first + spacing * level), state.last_time)
-            return jnp.where(level >= self.levels - 1, state.last_time, inner)
-
-        steps = (1 / jnp.square(time) - first) / jnp.maximum(spacing, jnp.finfo(time.dtype).tiny)
-        level = jnp.clip(jnp.ceil(steps), 0, self.levels).astype(jnp.int32)
-        # Rounding may leave it one short.
-        level = jnp.where((at(level) > time) & (level < self.levels), level + 1, level)
-        return level, at(level)
-
-
-_KINDS: dict[str, type[Any]] = {"brownian": BrownianPassage, "laplace": LaplacePassage}
+_KINDS: dict[str, type[Any]] = {
+    "brownian": BrownianPassage,
+    "laplace": LaplacePassage,
+    "discrete_laplace": DiscreteLaplacePassage,
+}
 
 
 class FirstPassage(NamedTuple):
@@ -244,10 +159,10 @@ def release_count(
         count: the true count, scalar, >= 0.
         accuracy: when a noisy count is good enough.
         smallest: squared privacy parameter of the first level: `1/t` for Brownian noise, `1/t^2`
-            for Laplace noise; scalar, > 0.
+            for Laplace noise, discrete or not; scalar, > 0.
         largest: that of the last level; at least `smallest`.
         levels: how many levels, equally spaced between the two (static), at least 2.
-        method: "brownian" or "laplace" (static).
+        method: "brownian", "laplace", or "discrete_laplace", of a whole number (static).
     """
     key = check_key(key)
     known = isinstance(method, str) and method in _KINDS
@@ -257,18 +172,26 @@ def release_count(
         check(np.shape(value) == (), name, value, "a scalar; use vmap for several")
     right = "finite and not negative"
     check_numbers("count", count, lambda number: np.isfinite(number) & (number >= 0), right)
-    low, high = check_smallest(smallest), check_positive("largest", largest)
+    low, high = check_smallest(smallest, method), check_positive("largest", largest)
     if low is not None and high is not None:
         check(high >= low, "largest", largest, f"at least smallest = {smallest!r}")
     return follow(key, count, _KINDS[method](accuracy, smallest, levels), largest)
 
 
-def check_smallest(smallest: Any) -> np.ndarray | None:
-    """Constructor check: a positive number that is not so small that JAX takes it for 0."""
+def check_smallest(smallest: Any, method: str) -> np.ndarray | None:
+    """Constructor check: a positive number that is not so small that JAX takes it for 0.
+
+    Nor that the first time of discrete Laplace noise is one that the process refuses.
+    """
     check_positive("smallest", smallest)
-    tiny = float(jnp.finfo(jnp.result_type(float)).tiny)
-    right = f"at least {tiny:.2g}, below which numbers of this precision are taken for 0"
-    return check_numbers("smallest", smallest, lambda number: number >= tiny, right)
+    dtype = jnp.result_type(float)
+    least = float(jnp.finfo(dtype).tiny)
+    right = f"at least {least:.2g}, below which numbers of this precision are taken for 0"
+    if method == "discrete_laplace":
+        least = DiscreteLaplace(()).largest_time(dtype) ** -2
+        name = np.dtype(dtype).name
+        right = f"at least {least:.2g} for discrete Laplace noise in {name} (float64 takes less)"
+    return check_numbers("smallest", smallest, lambda number: number >= least, right)
 
 
 @jax.jit

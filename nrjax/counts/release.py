@@ -10,8 +10,9 @@ from jax import Array
 from nrjax._numerics import check, check_integer
 from nrjax.composition.filters import GaussianFilter, UnifiedFilter
 from nrjax.composition.renyi import RenyiFilter
-from nrjax.counts.first_passage import MOST, BrownianPassage, LaplacePassage, check_smallest
+from nrjax.counts.first_passage import MOST, BrownianPassage, check_smallest
 from nrjax.counts.groups import check_counts
+from nrjax.counts.jumps import DiscreteLaplacePassage, LaplacePassage
 from nrjax.counts.passages import DoublingPassage, RelativeError, where
 from nrjax.counts.selection import ExponentialMechanism
 from nrjax.keys import Role, check_key, role_key, step_key
@@ -22,6 +23,7 @@ _METHODS: dict[str, tuple[type[Any], tuple[type, ...]]] = {
     "brownian": (BrownianPassage, _GAUSSIAN),
     "doubling": (DoublingPassage, _GAUSSIAN),
     "laplace": (LaplacePassage, (RenyiFilter,)),
+    "discrete_laplace": (DiscreteLaplacePassage, (RenyiFilter,)),
 }
 """How a count is released, and the filters that have a proof for that."""
 
@@ -76,7 +78,8 @@ class CountRelease(Pytree):
 
     * "brownian": Brownian noise reduction; the squared privacy parameters `1/t` are `levels` many,
       equally spaced from `smallest` to the largest that the filter still admits.
-    * "laplace": Laplace noise reduction, likewise with `1/t^2` (t is the noise's scale).
+    * "laplace": Laplace noise reduction, likewise with `1/t^2` (t is the noise's scale);
+      "discrete_laplace": the same with whole numbers (`nrjax.DiscreteLaplace`).
     * "doubling": fresh Gaussian noise of squared parameter `smallest`, then twice that, and so on.
       Each try is paid for, and is made only if the filter admits it; else the count is discarded.
 
@@ -85,10 +88,10 @@ class CountRelease(Pytree):
         selection: how the next count is chosen.
         accuracy: when a noisy count is good enough.
         filter: the budget of the whole session: a `UnifiedFilter`, a `GaussianFilter` or, the
-            only one for "laplace", a `RenyiFilter`.
+            only one for Laplace noise, a `RenyiFilter`.
         smallest: smallest squared privacy parameter, scalar, > 0: `1/t` for Gaussian noise of
             variance t, `1/t^2` for Laplace noise of scale t.
-        method: "brownian", "doubling" or "laplace" (static).
+        method: "brownian", "doubling", "laplace" or "discrete_laplace" (static).
         levels: number of levels, at least 2 (static); of no effect on "doubling".
         marks: number of shares of the budget at which results are counted, at least 1 (static).
     """
@@ -115,7 +118,7 @@ class CountRelease(Pytree):
         if isinstance(self.counts, (list, tuple)):
             object.__setattr__(self, "counts", np.asarray(self.counts, np.float64))
         check_counts(self.counts)
-        check_smallest(self.smallest)
+        check_smallest(self.smallest, self.method)
         check_integer("levels", self.levels, 2, MOST)
         check_integer("marks", self.marks, 1, MOST)
 

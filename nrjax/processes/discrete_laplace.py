@@ -57,12 +57,7 @@ class DiscreteLaplace(Coordinates, BlockwiseProcess):
     def init(self, key: Array, time: ArrayLike) -> DiscreteLaplaceState:
         """Noise at the first time."""
         time = jnp.asarray(time, float_dtype(time))
-        bits = random_bits(key, self.shape, time.dtype)
-        # The lowest bit is the sign. P(|Z| >= j) = 2 q^j/(1 + q), for j from 1 on.
-        share = uniform(bits >> 1, time.dtype) * 2
-        below = -jnp.log(share) - jnp.log1p(jnp.expm1(-1 / time) / 2)
-        magnitude = jnp.floor(time * below)
-        value = _plain(jnp.where(bits & 1, -magnitude, magnitude))
+        value = discrete_laplace(random_bits(key, self.shape, time.dtype), time)
         return DiscreteLaplaceState(value, time, _too_large(value, time))
 
     def draw(self, key: Array, dtype: jnp.dtype, steps: tuple[int, ...] = ()) -> Array:
@@ -126,6 +121,11 @@ class DiscreteLaplace(Coordinates, BlockwiseProcess):
         half = 0.5 / jnp.asarray(time, float_dtype(time))
         return math.sqrt(0.5) / jnp.sinh(half)
 
+    def time_of_deviation(self, deviation: ArrayLike) -> Array:
+        """The time at which noise has this standard deviation, `1/(2 asinh(1/(sqrt(2) d)))`."""
+        deviation = jnp.asarray(deviation, float_dtype(deviation))
+        return 0.5 / jnp.arcsinh(math.sqrt(0.5) / deviation)
+
     def privacy_loss(self, state: DiscreteLaplaceState, shift: ArrayLike) -> Array:
         """Realised loss `sum_j (|Z_j + v_j| - |Z_j|)/t`; infinite for a traced non-integer shift.
 
@@ -143,6 +143,15 @@ class DiscreteLaplace(Coordinates, BlockwiseProcess):
     def status(self, state: DiscreteLaplaceState) -> Array:
         """`Status.OVERFLOW` once noise was too large to be exact, else `Status.RUNNING`."""
         return jnp.where(state.overflow, Status.OVERFLOW, Status.RUNNING).astype(jnp.int32)
+
+
+def discrete_laplace(bits: Array, time: Array) -> Array:
+    """Noise of one time: the lowest bit is the sign, the others the magnitude."""
+    # P(|Z| >= j) = 2 q^j/(1 + q), for j from 1 on.
+    share = uniform(bits >> 1, time.dtype) * 2
+    below = -jnp.log(share) - jnp.log1p(jnp.expm1(-1 / time) / 2)
+    magnitude = jnp.floor(time * below)
+    return _plain(jnp.where(bits & 1, -magnitude, magnitude))
 
 
 def _stay(s: Array, t: Array) -> Array:

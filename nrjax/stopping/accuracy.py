@@ -81,6 +81,23 @@ def shortfall(
     return (4 * sensitivity / epsilon) * depth
 
 
+def surplus(
+    epsilon: ArrayLike, sensitivity: ArrayLike, refusal: ArrayLike, noise: Noise = "laplace"
+) -> Array:
+    """How far above its threshold a utility is that a step refuses with probability `refusal`.
+
+    For Laplace noise it is the `shortfall` of that probability; exponential noise, which is not
+    centred, has `(2 Delta/eps) log(1/(3 refusal))`, little more than half of it. 0 if below 0.
+    """
+    check_noise(noise)
+    if noise == "laplace":
+        return _shortfall(epsilon, sensitivity, refusal)
+    epsilon, sensitivity, refusal = _checked(
+        epsilon=epsilon, sensitivity=sensitivity, refusal=refusal
+    )
+    return (2 * sensitivity / epsilon) * -jnp.log(jnp.minimum(3 * refusal, 1))
+
+
 _shortfall = shortfall  # where an argument has its name
 
 
@@ -138,7 +155,7 @@ def _checked(**values: ArrayLike) -> list[Array]:
     for name, value in values.items():
         if name in ("shortfall", "epsilon", "sensitivity"):
             check_positive(name, value)
-        elif name == "gamma":
+        elif name in ("gamma", "refusal"):
             check_probability(name, value)
         elif name == "share":
             check_numbers(name, value, lambda n: (n > 0) & (n <= 1), "above 0 and at most 1")

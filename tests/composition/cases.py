@@ -16,6 +16,7 @@ from nrjax.composition import (
     ZCDP,
     BoundedRange,
     BrownianReduction,
+    DiscreteLaplaceReduction,
     ExPost,
     LaplaceMechanism,
     LaplaceReduction,
@@ -33,6 +34,7 @@ SMALL: dict[type, Any] = {
     LaplaceMechanism: LaplaceMechanism(2.0, 40.0),
     BrownianReduction: BrownianReduction(0.5, 60.0),
     LaplaceReduction: LaplaceReduction(2.0, 50.0),
+    DiscreteLaplaceReduction: DiscreteLaplaceReduction(2, 50.0),
 }
 
 # What kinds cost exactly, of a field x, `D1/t` or `D2^2/t`: a Fraction or a number of mpmath.
@@ -52,7 +54,8 @@ SQUARED_MU = {
     LaplaceMechanism: lambda e: exact.mu_of_laplace(e) ** 2,
 }
 EX_POST = dict.fromkeys(
-    (ExPost, Pure, BoundedRange, LaplaceMechanism, LaplaceReduction), lambda x: x
+    (ExPost, Pure, BoundedRange, LaplaceMechanism, LaplaceReduction, DiscreteLaplaceReduction),
+    lambda x: x,
 )
 
 
@@ -63,6 +66,7 @@ def divergence(order):
         Pure: lambda x: exact.rdp_of_pure(order, x),
         LaplaceMechanism: lambda e: exact.rdp_of_laplace(order, e),
         LaplaceReduction: lambda e: exact.rdp_of_reduction(order, e),
+        DiscreteLaplaceReduction: lambda pair: exact.rdp_of_discrete(order, *pair),
         ExPost: lambda x: x,
     }
 
@@ -85,7 +89,7 @@ class Case:
         return tuple(self.costs)
 
 
-BROWNIAN, BOTH = (BrownianReduction,), (BrownianReduction, LaplaceReduction)
+BROWNIAN, LAPLACE = (BrownianReduction,), (LaplaceReduction, DiscreteLaplaceReduction)
 FILTERS = (
     Case("zcdp", lambda e, d: c.ZCDPFilter(e, d, 0.3 * d), RHO, share="approximation"),
     Case(
@@ -96,19 +100,24 @@ FILTERS = (
         share="approximation",
     ),
     Case("gaussian", c.GaussianFilter, SQUARED_MU, BROWNIAN),
-    Case("renyi", lambda e, d: c.RenyiFilter(30.0 if e >= 1 else 80.0, e, d), divergence(30), BOTH),
-    Case("ex-post", c.ExPostFilter, EX_POST, (LaplaceReduction,), share="delta"),
+    Case(
+        "renyi",
+        lambda e, d: c.RenyiFilter(30.0 if e >= 1 else 80.0, e, d),
+        divergence(30),
+        BROWNIAN + LAPLACE,
+    ),
+    Case("ex-post", c.ExPostFilter, EX_POST, LAPLACE, share="delta"),
     Case(
         "side-by-side",
         lambda e, d: c.SideBySideFilter(
             c.UnifiedFilter(0.5 * e, 0.5 * d, 0.1 * d), c.ExPostFilter(0.5 * e, 0.5 * d)
         ),
         EX_POST | UNIFIED,
-        BOTH,
+        BROWNIAN + LAPLACE,
         share="both",
     ),
 )
-SIDE_BY_SIDE = FILTERS[-1]
+RENYI, SIDE_BY_SIDE = FILTERS[3], FILTERS[-1]
 LONE = FILTERS[:-1]
 """Those of one budget."""
 

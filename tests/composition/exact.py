@@ -87,6 +87,13 @@ def rdp_of_reduction(order, epsilon):
     return order / (2 * (order - 1) ** 2) * (mp.ei(x) - mp.log(x) - mp.euler - x)
 
 
+def rdp_of_discrete(order, size, time):
+    """`docs/frontier.md`: the same of integers, an upper bound."""
+    x, c = 1 / mp.mpf(time), 2 * (order - 1) * size
+    more = (mp.exp(c * x) * (c * x - 1) + 1) / c**2 - x**2 / 2
+    return rdp_of_reduction(order, size * x) + order / (6 * (order - 1)) * more
+
+
 def rational(value):
     """The exact number that a float is."""
     return Fraction(float(value))

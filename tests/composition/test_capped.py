@@ -6,11 +6,18 @@ import numpy as np
 import pytest
 
 from nrjax.composition import certificates
-from nrjax.composition.certificates import capped, discrete_laplace_reduction
+from nrjax.composition.certificates import (
+    capped,
+    discrete_laplace_reduction,
+    discrete_laplace_reduction_inverse,
+    laplace_reduction_inverse,
+)
+from tests.composition.exact import rdp_of_discrete
 
 pytestmark = pytest.mark.numerical
 
 DTYPE = np.dtype(jax.dtypes.canonicalize_dtype(np.float64))
+EPS = float(np.finfo(DTYPE).eps)
 
 
 def exact(order, epsilon, cap):
@@ -120,6 +127,38 @@ def test_certificate_of_discrete_noise_reduction(order):
         lambda t: float(certificates.laplace_reduction(order, 1 / t)), order, 1, times
     )
     assert fault > 1.004  # Laplace's certificate is false of integers
+
+
+def test_discrete_certificate_and_its_inverse():
+    """Never below 60 digits, hardly above; and what is left fits, nearly all of it."""
+    rng = np.random.default_rng(3)
+    order = (1 + 10 ** rng.uniform(-3, 2, 200)).astype(DTYPE)
+    size = rng.integers(1, 9, 200).astype(DTYPE)
+    y = 10 ** rng.uniform(-6, 1.8, 200)  # 2 l D1/t
+    time = (2 * (order.astype(float) - 1) * size / y).astype(DTYPE)
+    certificate = jax.jit(discrete_laplace_reduction)
+    stated = np.asarray(certificate(order, size, time))
+    with mpmath.workdps(60):
+        points = zip(order, size, time, strict=True)
+        exact_ones = [rdp_of_discrete(*(mpmath.mpf(float(x)) for x in one)) for one in points]
+        pairs = zip(stated, exact_ones, strict=True)
+        excess = np.array([float(mpmath.mpf(float(got)) / want - 1) for got, want in pairs])
+    assert excess.min() > 0
+    y = 2 * (order.astype(float) - 1) * size / time
+    assert np.all(excess < (150 + 8 * y * (1 + order / (order.astype(float) - 1))) * EPS)
+
+    budget = (10 ** rng.uniform(-12, 2, 200)).astype(DTYPE)
+    inverse = jax.jit(discrete_laplace_reduction_inverse)
+    largest = np.asarray(inverse(order, budget, size))
+    cost = np.asarray(certificate(order, size, size / largest))
+    assert np.all(cost <= budget)
+    assert np.max(1 - cost.astype(float) / budget) < 500 * EPS
+    # Planted: a little more, or what Laplace's certificate would allow, does not fit.
+    over = np.asarray(certificate(order, size, size / (largest * (1 + 100 * EPS))))
+    assert np.mean(over > budget) > 0.5
+    laplace = np.asarray(certificate(order, size, size / laplace_reduction_inverse(order, budget)))
+    assert np.mean(laplace > budget * (1 + 1e-3)) > 0.2
+    assert np.array_equal(inverse(2.0, np.array([0, -1, np.inf]), 1), [0, np.nan, np.inf], True)
 
 
 def test_out_of_range_is_no_number():

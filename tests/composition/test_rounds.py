@@ -16,7 +16,15 @@ import pytest
 from nrjax import composition as c
 from nrjax.composition._state import LedgerState, Round, choose
 from nrjax.composition.conversions import delta_of_gdp
-from tests.composition.cases import SMALL, assert_same, each_filter, granted, refused, stack
+from tests.composition.cases import (
+    RENYI,
+    SMALL,
+    assert_same,
+    each_filter,
+    granted,
+    refused,
+    stack,
+)
 from tests.composition.exact import rational
 
 pytestmark = pytest.mark.numerical
@@ -246,7 +254,7 @@ def test_what_is_given_back(case):
         dear = SMALL[kind]
         field = dataclasses.fields(dear)[0].name
         cheap = dataclasses.replace(dear, **{field: 0.01 * getattr(dear, field)})
-        back = adds_up or kind in (c.ExPost, c.BrownianReduction, c.LaplaceReduction)
+        back = adds_up or kind is c.ExPost or kind in RENYI.rewound
         open_now, round, _ = filter.open(start, dear)
         closed, one = filter.close(open_now, round, cheap)
         spent, two = filter.spend(start, cheap, dear)

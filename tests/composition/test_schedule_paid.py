@@ -118,8 +118,9 @@ def test_noise_that_the_costs_are_not_for():
     pure = nrjax.PureGuarantee(1.0)
     laplace = wrap(c.ExPostFilter(10.0), c.LaplaceReduction)
     own = dataclasses.replace(laplace, kind=c.ExPost, guarantee=pure)
-    processes = nrjax.Brownian(()), nrjax.IndependentLaplace(()), nrjax.Skellam((), 1.0, 1.0)
-    for process in processes:
+    integers = nrjax.DiscreteLaplace(())
+    others = nrjax.Brownian(()), nrjax.IndependentLaplace(()), nrjax.Skellam((), 1.0, 1.0)
+    for process in (*others, integers):
         made = "process" if isinstance(process, nrjax.IndependentLaplace) else "schedule"
         for schedule in (laplace, own):
             with pytest.raises(ValueError, match=rf"{made} = .*: must be"):
@@ -127,6 +128,10 @@ def test_noise_that_the_costs_are_not_for():
     with pytest.raises(ValueError, match=r"schedule = .*: must be for laplace noise"):
         run(wrap(AMPLE), process=nrjax.Laplace(()))
     assert run(own, process=nrjax.Laplace(())).step >= 0
+    wrapped = wrap(c.RenyiFilter(4.0, 10.0, 1e-6), c.DiscreteLaplaceReduction)
+    with pytest.raises(ValueError, match=r"must be for laplace noise, which Laplace makes"):
+        run(wrapped, process=nrjax.Laplace(()))
+    assert granted(wrapped.close(wrapped.state, run(wrapped, process=integers))).spent.total > 0
 
 
 def test_the_norm_of_a_sensitivity():

@@ -94,6 +94,13 @@ def check_result(result, rule, times, deviations):
     assert np.all(result.step[~result.accepted] == len(times) - 1)
 
 
+def discrete_certificate(order, epsilon):
+    """The one of discrete Laplace noise on a value of sensitivity 1."""
+    c = 2 * (order - 1)
+    more = (np.exp(c * epsilon) * (c * epsilon - 1) + 1) / c**2 - epsilon**2 / 2
+    return laplace_certificate(order, epsilon) + order / (3 * c) * more
+
+
 def laplace_certificate(order, epsilon):
     """`C(e)` of Laplace noise reduction at an order."""
     slope = order - 1
@@ -124,6 +131,12 @@ def _noisy(rng, method, count, u):
     if method == "fresh":  # a fault: no noise reduction
         return count + rng.normal(size=len(u)) / np.sqrt(u), 1 / np.sqrt(u)
     times = 1 / np.sqrt(u[::-1])  # rising
+    if method == "discrete_laplace":
+        variance = 0.5 / np.sinh(0.5 / times) ** 2
+        first, second = (rng.geometric(-np.expm1(-1 / times)) for _ in range(2))
+        stays = rng.random(len(u) - 1) < variance[:-1] / variance[1:]
+        steps = np.where(np.append(False, stays), 0, first - second)
+        return count + np.cumsum(steps)[::-1], np.sqrt(variance)[::-1]
     stays = rng.random(len(u) - 1) < (times[:-1] / times[1:]) ** 2
     steps = np.where(stays, 0, rng.laplace(scale=times[1:]))
     noise = np.cumsum(np.append(rng.laplace(scale=times[0]), steps))[::-1]

@@ -10,13 +10,22 @@ from scipy import stats
 
 import nrjax
 from nrjax.counts import RelativeError
-from nrjax.counts.first_passage import BrownianPassage, LaplacePassage
+from nrjax.counts.first_passage import BrownianPassage
+from nrjax.counts.jumps import DiscreteLaplacePassage, LaplacePassage
 from tests.counts.oracle import LEVELS, TRIALS, check_result, passages, same_step_p
 from tests.processes.laws import FAULTY, SOUND
 
 SMALLEST, LARGEST = 1e-3, 0.25
-KINDS = {"brownian": BrownianPassage, "laplace": LaplacePassage}
-PROCESSES = {"brownian": (nrjax.Brownian(()), -1.0), "laplace": (nrjax.Laplace(()), -0.5)}
+KINDS = {
+    "brownian": BrownianPassage,
+    "laplace": LaplacePassage,
+    "discrete": DiscreteLaplacePassage,
+}
+PROCESSES = {
+    "brownian": (nrjax.Brownian(()), -1.0),
+    "laplace": (nrjax.Laplace(()), -0.5),
+    "discrete": (nrjax.DiscreteLaplace(()), -0.5),
+}
 """The process, and its time as a power of the squared parameter."""
 CASES = {  # noise, count, alpha
     "brownian, often": ("brownian", 60.0, 0.1),
@@ -24,6 +33,8 @@ CASES = {  # noise, count, alpha
     "laplace, often": ("laplace", 90.0, 0.1),
     "laplace, half": ("laplace", 60.0, 0.1),
     "laplace, large alpha": ("laplace", 3.0, 0.9),
+    "discrete, half": ("discrete", 60.0, 0.1),
+    "discrete, large alpha": ("discrete", 3.0, 0.9),
 }
 
 
@@ -65,10 +76,11 @@ def test_it_has_the_law_of_the_engine(case):
     assert len(p_values(case)) * min(p_values(case)) > SOUND
 
 
-@pytest.mark.parametrize("case", ["laplace, half", "laplace, large alpha"])
+@pytest.mark.parametrize("case", list(CASES)[3:])
 def test_a_result_is_what_the_rule_says_of_it(case):
     times = np.linspace(SMALLEST, LARGEST, LEVELS) ** -0.5
-    check_result(jumps(*CASES[case]), RelativeError(CASES[case][2]), times, np.sqrt(2) * times)
+    deviations = PROCESSES[CASES[case][0]][0].deviation(times)
+    check_result(jumps(*CASES[case]), RelativeError(CASES[case][2]), times, deviations)
 
 
 def test_laplace_noise_takes_few_draws():
@@ -94,6 +106,15 @@ class Inwards(LaplacePassage):
         return super().move(shrunk, count, draw)
 
 
-@pytest.mark.parametrize("kind", [Far, Inwards])
+class Near(DiscreteLaplacePassage):
+    """Fault: beyond where it is, and across 0, geometric from 0 on."""
+
+    def _target(self, size, jump, where):
+        target = super()._target(size, jump, where)
+        return target - jnp.where(target > size, 1, jnp.where(target < 0, -1, 0))
+
+
+@pytest.mark.parametrize("kind", [Far, Inwards, Near])
 def test_planted_faults_are_found(kind):
-    assert min(p_values("laplace, half", kind)) < FAULTY
+    case = "discrete, half" if kind is Near else "laplace, half"
+    assert min(p_values(case, kind)) < FAULTY

@@ -14,7 +14,7 @@ from scipy import stats
 import nrjax
 from nrjax.composition import ExPostFilter, GaussianFilter, RenyiFilter, UnifiedFilter, ZCDPFilter
 from nrjax.counts import CountRelease, ExponentialMechanism, RelativeError
-from tests.counts.oracle import Prices, laplace_certificate, session
+from tests.counts.oracle import Prices, discrete_certificate, laplace_certificate, session
 from tests.processes.laws import FAULTY, SOUND, bonferroni, same_law_p, same_mean_p
 
 COUNTS = np.round(1000 * np.arange(1, 31) ** -0.75)
@@ -33,6 +33,14 @@ CASES = {  # the filters that are not in the paper last
         RENYI,
         Prices(
             functools.cache(lambda u: float(laplace_certificate(ORDER, np.sqrt(u)))),
+            ORDER * SELECTION**2 / 8,
+            float(RENYI.budget),
+        ),
+    ),
+    "discrete_laplace": (
+        RENYI,
+        Prices(
+            functools.cache(lambda u: float(discrete_certificate(ORDER, np.sqrt(u)))),
             ORDER * SELECTION**2 / 8,
             float(RENYI.budget),
         ),
@@ -186,6 +194,10 @@ def test_a_session_that_cannot_begin_is_empty():
         ({"smallest": 0.0}, "smallest = 0.0"),
         ({"smallest": 1e-310}, "smallest = 1e-310: must be at least"),
         ({"smallest": np.array([0.1, 0.2])}, "smallest = .*must be a scalar"),
+        (
+            {"smallest": 1e-17, "method": "discrete_laplace", "filter": RENYI},
+            "smallest = 1e-17: must be at least .* for discrete Laplace noise",
+        ),
         ({"levels": 1}, "levels = 1: must be an integer, at least 2"),
         ({"levels": 2**31}, "levels = 2147483648: must be an integer, .* at most"),
         ({"marks": 0}, "marks = 0: must be an integer, at least 1"),

@@ -294,6 +294,27 @@ def test_theorys_release_is_what_its_theorem_is_for(data_file, perturbation, con
     assert theory.radius == (doubling.radius if perturbation == "covariance" else np.inf)
 
 
+def test_the_noise_of_private_tests_is_the_settings(data_file):
+    tested = {"method": METHODS[:1] + METHODS[3:], "constants": "tight"}
+    laplace, exponential = (
+        ligett2017.cases(settings(data_file, "logistic", test_noise=noise, **tested)).values()
+        for noise in ("laplace", "exponential")
+    )
+    for first, second in zip(laplace, exponential, strict=True):
+        assert (first.trial.rule.noise, second.trial.rule.noise) == ("laplace", "exponential")
+        assert (first.labels["test_noise"], second.labels["test_noise"]) == (
+            "laplace",
+            "exponential",
+        )
+        rules = first.trial.rule, second.trial.rule
+        if first.labels["method"] == "brownian_reduced":
+            times = [case.trial.schedule.times[0] for case in (first, second)]
+            assert times[1] < times[0]
+        else:
+            assert rules[0].threshold < rules[1].threshold < 0
+            assert 0.8 * rules[0].epsilon < rules[1].epsilon < 0.9 * rules[0].epsilon
+
+
 def test_a_goal_beyond_the_grid_is_refused(data_file):
     with pytest.raises(ValueError, match=r"alpha = 1000000000.0: must be such that 4 times"):
         ligett2017.study(settings(data_file, "logistic", alpha=(1e9,)))

@@ -64,24 +64,40 @@ def test_grids_run_from_one_row_to_four_times_the_theory(name, problem):
 
 
 @pytest.mark.parametrize("problem", [RIDGE, LOGISTIC])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("name", "noise"),
+    [*((name, "laplace") for name in NAMES), ("paper", "exponential"), ("tight", "exponential")],
+)
 @pytest.mark.parametrize("alpha", [0.005, 0.2])
-def test_excess_risks_above_alpha_are_accepted_with_probability_gamma_at_most(name, problem, alpha):
+def test_excess_risks_above_alpha_are_accepted_with_probability_gamma_at_most(
+    name, noise, problem, alpha
+):
     """Exactly, by a union bound over all steps; for the private tests as they are run."""
-    test = presets.threshold_test(name, problem, alpha, GAMMA, LEVELS)
+    test = presets.threshold_test(name, problem, alpha, GAMMA, LEVELS, noise)
     assert 0 < test.threshold < alpha
-    yes = acceptance_probability(alpha - test.threshold, test.epsilon, test.sensitivity)
+    numbers = alpha - test.threshold, test.epsilon, test.sensitivity
+    yes = acceptance_probability(*numbers, noise)
     assert LEVELS * float(yes) <= GAMMA * (1 + 1e-4)  # the rounding of float32
-    if name == "tight":
+    if name == "tight" or noise == "exponential":
         assert LEVELS * float(yes) == pytest.approx(GAMMA, rel=1e-3)
+    if noise == "exponential" and name == "tight":
+        usual = presets.threshold_test(name, problem, alpha, GAMMA, LEVELS)
+        # Planted: with Laplace noise's margin it would not hold.
+        less = usual.epsilon * 0.75 * alpha / numbers[0]
+        assert LEVELS * float(acceptance_probability(numbers[0], less, numbers[2], noise)) > GAMMA
+        # The optimum is refused as often, for less epsilon.
+        refused = acceptance_probability(-test.threshold, *numbers[1:], noise)
+        alike = acceptance_probability(-usual.threshold, usual.epsilon, usual.sensitivity)
+        assert float(refused) == pytest.approx(float(alike), abs=1e-4)
+        assert 0.8 < test.epsilon / usual.epsilon < 0.9
     steps = presets.doubling_levels(name, problem, alpha).size
     test = presets.doubling_test(name, problem, alpha, GAMMA, steps)
     tail = 0.5 * math.exp(-(alpha - test.threshold) * test.epsilon / test.sensitivity)
     assert steps * tail <= GAMMA * (1 + 1e-9)
-    epsilons = presets.reduced_levels(name, problem, alpha, GAMMA, LEVELS)
-    below = presets.reduced_thresholds(name, problem, alpha, GAMMA, epsilons)
+    epsilons = presets.reduced_levels(name, problem, alpha, GAMMA, LEVELS, noise)
+    below = presets.reduced_thresholds(name, problem, alpha, GAMMA, epsilons, noise)
     delta = presets.query_sensitivity(name, problem)
-    total = float(np.sum(acceptance_probability(alpha - below, epsilons, delta)))
+    total = float(np.sum(acceptance_probability(alpha - below, epsilons, delta, noise)))
     assert total <= GAMMA * (1 + 1e-3)
     assert np.all(np.diff(below) > 0)
     assert abs(below[0]) < 1e-3 * alpha  # where an excess risk of 0 is first told from alpha

@@ -164,10 +164,12 @@ def test_reddit_has_both_readings_of_the_paper(tmp_path):
 
 
 def test_filters_are_those_of_the_settings(data_file):
-    options = {"method": ("brownian", "doubling", "laplace"), "filter": ("renyi",)}
+    methods = ("brownian", "doubling", "laplace", "discrete_laplace")
+    options = {"method": methods, "filter": ("renyi",)}
     _, made, _ = cases(settings(data_file, **options))
     orders = [case.labels["order"] for case in made]
     assert orders[0] == orders[1] > orders[2] > 1  # Laplace noise has heavier tails
+    assert orders[3] == pytest.approx(orders[2], rel=0.02)  # hardly anything is dearer
     for case in cases(settings(data_file, **options, order=30.0))[1]:
         assert case.labels["order"] == 30
         assert case.labels["currency"] == "Renyi divergence"

@@ -24,6 +24,10 @@ WRONG = {
         ("alpha = (): must be at least one value", {"alpha": ()}),
         ("gamma = 1.0: must be strictly between 0 and 1", {"gamma": 1.0}),
         ("levels = 1: must be at least 2", {"levels": 1}),
+        (
+            "test_noise = 'exponential': must be laplace with the constants code",
+            {"test_noise": "exponential", "constants": "code"},
+        ),
         ("copies = 0: must be at least 1", {"copies": 0}),
         ("tight_at = 0.0: must be positive", {"tight_at": 0.0}),
         ("must be one value, or one for each of the tasks", {"data": ("a", "b", "c")}),
@@ -44,6 +48,7 @@ WRONG = {
     "rogers2023": [
         ("must be renyi with the method laplace", {"method": ("laplace",)}),
         ("must be renyi with", {"method": ("laplace",), "filter": ("renyi", "gaussian")}),
+        ("must be renyi with the method discrete_laplace", {"method": ("discrete_laplace",)}),
         ("must be none for flights: only zipf", {"data": ("flights",), "samples": (8000,)}),
         ("samples = (8000, 8000): must be without repetition", {"samples": (8000, 8000)}),
         ("samples = 0: must be from 1 to 2^31", {"samples": (0,)}),

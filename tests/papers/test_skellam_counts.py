@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import nrjax
 from nrjax.papers import skellam_counts
 from nrjax.papers.skellam_counts.findings import median_deviation
 from nrjax.study.figures import standard
@@ -69,12 +70,13 @@ def test_summary_says_what_was_realised(finished):
     summary = summary_of(finished)
     names = [f"counts-{case['mechanism']}-{case['neighbour']}" for case in summary["cases"]]
     assert list(summary["realised"]) == list(finished) == names
-    assert len(set(names)) == 6
+    assert len(set(names)) == 8
     for case, name in zip(summary["cases"], names, strict=True):
         assert (case["target"], case["rows"], case["dimension"]) == (0.5, 238, 8)
         assert case["groups"] == (["b", "c"] if case["neighbour"] == "replace" else ["b"])
         assert case["stopped"] > 0.9
-        assert case.get("delta") == {"brownian": 0.001, "laplace": 0.0}.get(case["mechanism"])
+        deltas = {"brownian": 0.001, "laplace": 0.0, "discrete_laplace": 0.0}
+        assert case.get("delta") == deltas.get(case["mechanism"])
         assert (case["epsilon"] is None) == (case["mechanism"] == "skellam")
         loss, found = np.sort(losses_of(finished, name)), summary["realised"][name]
         assert found["q99"]["value"] == loss[int(0.99 * TRIALS) - 1]
@@ -141,12 +143,20 @@ def test_mechanisms_share_the_standard_deviations(finished, data_file):
 
 
 def test_what_is_stated_holds(finished):
+    said = summary_of(finished)["realised"]
     for neighbour, length in (("replace", 2), ("remove", 1)):
-        outcome = finished[f"counts-laplace-{neighbour}"]
-        scale = deviations(finished, f"counts-laplace-{neighbour}") / np.sqrt(2)
-        np.testing.assert_allclose(outcome["epsilon"].values, length / scale, rtol=1e-5)
-        assert (outcome["privacy_loss"] <= outcome["epsilon"]).all()
-        assert (outcome["privacy_loss"] > 0.99 * outcome["epsilon"]).any()
+        for mechanism in ("laplace", "discrete_laplace"):
+            name = f"counts-{mechanism}-{neighbour}"
+            outcome, rate = finished[name], np.sqrt(2) / deviations(finished, name)
+            if mechanism == "discrete_laplace":
+                rate = 2 * np.arcsinh(rate / 2)
+            np.testing.assert_allclose(outcome["epsilon"].values, length * rate, rtol=1e-5)
+            assert (outcome["privacy_loss"] <= outcome["epsilon"]).all()
+            assert (outcome["privacy_loss"] > 0.99 * outcome["epsilon"]).any()
+            assert said[name]["exceeded"] == 0
+            # Planted: a tenth less would not hold.
+            assert (outcome["privacy_loss"] > 0.9 * outcome["epsilon"]).mean() > 0.01
+        assert said[f"counts-skellam-{neighbour}"]["exceeded"] is None
         outcome = finished[f"counts-brownian-{neighbour}"]
         # delta = 0.001: more than 12 of 2000 have a probability below 1e-6.
         assert (outcome["privacy_loss"] > outcome["epsilon"]).sum() <= 12
@@ -155,10 +165,23 @@ def test_what_is_stated_holds(finished):
         assert above.sum() <= 12
 
 
+def test_whole_numbers_cost_less_than_real_ones(finished):
+    """At one standard deviation; and what is compared is paired by trial."""
+    found = summary_of(finished)["comparisons"]
+    assert [one["neighbour"] for one in found] == ["replace", "remove"]
+    for one in found:
+        first, second = (np.sort(finished[name]["stopping_epsilon"]) for name in one["cases"])
+        difference = first[TRIALS // 2 - 1] - second[TRIALS // 2 - 1]
+        assert one["difference"] == pytest.approx(difference, rel=1e-5)
+        assert one["interval"][0] <= difference <= one["interval"][1]
+        curves = (finished[f"{name}/curve"]["epsilon"].values for name in one["cases"])
+        assert np.all(np.divide(*curves) < 1)
+
+
 def test_the_report_says_what_is_stated_and_what_was_realised(finished):
     report = finished.table()
     rows = {row[0]: dict(zip(report.headings, row, strict=True)) for row in report.rows}
-    assert len(rows) == 6
+    assert len(rows) == 8
     for neighbour in ("replace", "remove"):
         assert rows[f"skellam {neighbour}"]["epsilon"] == "none"
         assert float(rows[f"brownian {neighbour}"]["epsilon"]) > 0
@@ -169,6 +192,8 @@ def test_the_report_says_what_is_stated_and_what_was_realised(finished):
     assert "one of the rows of 'b' is in 'c' instead" in remarks
     assert "one of the rows of 'b' is missing" in remarks
     assert "no published guarantee" in remarks
+    assert "discrete laplace (whole numbers)" in remarks
+    assert "lost more in 0 % of the trials" in remarks
     assert "show no quantile" not in remarks
     (sentence,) = (remark for remark in report.remarks if remark.startswith("skellam replace: "))
     assert re.search(r", 1 - 0.001 \S+ \(\S+ to inf\)", sentence)  # 0.999^2000 is above 2.5 %
@@ -225,6 +250,10 @@ def test_the_absolute_criterion_and_named_groups(data_file):
     [
         ({"groups": ("a", "z")}, r"groups = 'z': must be the names of two groups of own.csv"),
         ({"highest_deviation": 1e5}, "highest_deviation = 100000.0: must be at most 57"),
+        (
+            {"highest_deviation": 2e3, "mechanism": ("discrete_laplace",)},
+            "highest_deviation = 2000.0: must be at most 1448 for discrete Laplace noise",
+        ),
         ({"highest_deviation": 1e9}, r"largest count of own.csv is 60 and noise .* must fit"),
         (
             {"relative_error": 0.01, "highest_deviation": None},
@@ -236,6 +265,7 @@ def test_the_absolute_criterion_and_named_groups(data_file):
 def test_settings_that_do_not_fit_the_data_are_refused(data_file, changes, message, monkeypatch):
     module = "nrjax.papers.skellam_counts.cases"
     monkeypatch.setattr(sys.modules[module], "largest_count", lambda dtype: 2.0**24)
+    monkeypatch.setattr(nrjax.DiscreteLaplace, "largest_time", lambda self, dtype: 2.0**10)
     with pytest.raises(ValueError, match=message):
         skellam_counts.study(settings(data_file, **changes))
 

@@ -12,7 +12,7 @@ from nrjax import GridBoundary, LinearBoundary
 from nrjax.papers import whitehouse2022
 from nrjax.papers._shared import below
 from nrjax.papers.whitehouse2022.figures import boundaries
-from nrjax.papers.whitehouse2022.findings import misses, sentence, warnings
+from nrjax.papers.whitehouse2022.findings import misses, of_tests, sentence, warnings
 from nrjax.study.drawing import STYLES
 from nrjax.study.figures import standard
 from nrjax.types import Status
@@ -110,6 +110,16 @@ def test_public_tests_stop_at_the_target_and_losses_fall_with_epsilon(logistic):
 def test_settings_that_do_not_fit_the_data_are_refused(data_file, changes, message):
     with pytest.raises(ValueError, match=message):
         whitehouse2022.study(settings(data_file, **changes))
+
+
+def test_the_noise_of_private_tests_is_the_settings(data_file):
+    private = {"test": TESTS[1:]}
+    for changes, noise in (({}, "laplace"), ({"test_noise": "exponential"}, "exponential")):
+        for case in whitehouse2022.cases(settings(data_file, **private, **changes)).values():
+            assert case.trial.rule.noise == case.labels["test_noise"] == noise
+            assert case.trial.rule.threshold == -case.labels["target"]
+        (said,) = {len(of_tests({"cases": [case.labels]}))}
+        assert said == (noise == "exponential")
 
 
 def test_every_mechanism_and_test_is_a_case(ridge):

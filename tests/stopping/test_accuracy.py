@@ -12,6 +12,7 @@ from nrjax.stopping.accuracy import (
     ligett_epsilon,
     ligett_shortfall,
     shortfall,
+    surplus,
     whitehouse_shortfall,
 )
 from tests.stopping.oracle import first_yes_counts, stopping_law
@@ -43,6 +44,10 @@ def test_the_probability_of_a_yes_is_that_of_one_query():
 def test_shortfall_is_exact_and_near_the_simple_formula(share):
     gamma, epsilon = np.array([0.3, 0.1, 1e-3]), np.array([0.1, 1.0, 5.0])
     depth = shortfall(epsilon, SENSITIVITY, gamma, share)
+    for noise in ("laplace", "exponential"):
+        ahead = surplus(epsilon, SENSITIVITY, 0.3 * gamma, noise)
+        accepted = acceptance_probability(-ahead, epsilon, SENSITIVITY, noise)
+        np.testing.assert_allclose(accepted, 1 - 0.3 * gamma, atol=1e-6)
     np.testing.assert_allclose(
         acceptance_probability(depth, epsilon, SENSITIVITY), gamma * share, rtol=1e-5
     )

@@ -139,9 +139,11 @@ def _interaction(
         schedule = nrjax.Grid.explicit(np.asarray(parts.guarantee.time(padded)))
         trial = parts.interaction(schedule, utility, rule, max_steps=steps)
         return trial, {**_facts(test), "levels": steps}
-    levels = (
-        presets.reduced_levels(*goal, gamma, count) if reduced else presets.levels(*goal, count)
-    )
+    noise = settings.test_noise
+    if reduced:
+        levels = presets.reduced_levels(*goal, gamma, count, noise)
+    else:
+        levels = presets.levels(*goal, count)
     known = {}
     if gaussian:  # under a boundary that is small wherever one stops
         tight_at = settings.tight_at
@@ -158,14 +160,16 @@ def _interaction(
         # The test's privacy is what the guarantee says of the grid's times.
         epsilons = np.asarray(parts.guarantee.epsilon(schedule.times), float)
         delta = presets.query_sensitivity(settings.constants, public)
-        rule = nrjax.ReducedAboveThreshold(
-            -presets.reduced_thresholds(*goal, gamma, epsilons), delta
-        )
+        thresholds = -presets.reduced_thresholds(*goal, gamma, epsilons, noise)
+        rule = nrjax.ReducedAboveThreshold(thresholds, delta, noise=noise)
         facts = {"test_threshold": None, "query_sensitivity": delta}
     else:
-        test = presets.threshold_test(*goal, gamma, count)
-        rule = nrjax.InteractiveAboveThreshold(-test.threshold, test.sensitivity, test.epsilon)
+        test = presets.threshold_test(*goal, gamma, count, noise)
+        rule = nrjax.InteractiveAboveThreshold(
+            -test.threshold, test.sensitivity, test.epsilon, noise=noise
+        )
         facts = _facts(test)
+    facts["test_noise"] = noise
     return parts.interaction(schedule, utility, rule), facts | known
 
 

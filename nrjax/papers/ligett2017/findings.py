@@ -149,6 +149,8 @@ def _promises(cases: Cases) -> list[str]:
         "others' is pure, never exceeded."
         for delta in {case["delta"] for case in cases} - {0.0}
     ]
+    if any(case.get("test_noise") == "exponential" for case in cases):
+        lines.append("AT and RAT have exponential noise, with the margin that is proved for it.")
     if len({case["method"] == "theory" for case in cases}) == 2:
         lines.append("The theory's promise is for the mean excess risk; the others' for each run.")
     return lines

@@ -14,7 +14,7 @@ from jax import Array
 
 import nrjax
 from nrjax._numerics import check
-from nrjax.composition import BrownianReduction, LaplaceReduction
+from nrjax.composition import BrownianReduction, DiscreteLaplaceReduction, LaplaceReduction
 from nrjax.composition._ledger import Ledger
 from nrjax.composition.conversions import zcdp_for
 from nrjax.counts import CountRelease, ExponentialMechanism, RelativeError
@@ -68,10 +68,13 @@ def _load(settings: Settings, data: str) -> Iterator[tuple[Counts, int | None]]:
         yield load_counts(data, settings.data_dir), None
 
 
-def _first_round(method: str, squared: float) -> BrownianReduction | LaplaceReduction:
+_LAPLACE = {"laplace": LaplaceReduction, "discrete_laplace": DiscreteLaplaceReduction}
+
+
+def _first_round(method: str, squared: float) -> Any:
     """A release at a squared privacy parameter."""
-    if method == "laplace":
-        return LaplaceReduction(1.0, 1 / math.sqrt(squared))
+    if method in _LAPLACE:
+        return _LAPLACE[method](1.0, 1 / math.sqrt(squared))
     return BrownianReduction(1.0, 1 / squared)
 
 

@@ -159,7 +159,7 @@ class _Names(NamedTuple):
         return label(facts) + (f" from {facts['smallest']:g}" if self.begins else "")
 
     def method(self, method: str, filter_name: str) -> str:
-        return f"{method} {filter_name}" if self.filters else method
+        return plain(f"{method} {filter_name}" if self.filters else method)
 
     def case(self, facts: Mapping[str, Any]) -> str:
         return f"{self.data(facts)} {self.method(facts['method'], facts['filter'])}"
@@ -187,7 +187,7 @@ def _sources(cases: Cases) -> list[str]:
         )
     budgets = grouped(cases, "epsilon", "delta", "filter", "order")
     for (epsilon, _, filter_name, order), here in budgets.items():
-        methods = ", ".join(method for (method,) in grouped(here, "method"))
+        methods = ", ".join(plain(method) for (method,) in grouped(here, "method"))
         tuned = "" if order is None else f" (order {order:.4g}, for {methods})"
         lines.append(
             f"Budget of the filter {filter_name}{tuned} at epsilon {epsilon:g}: "

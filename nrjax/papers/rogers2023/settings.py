@@ -8,13 +8,14 @@ from typing import Literal, NamedTuple
 from nrjax._numerics import check
 from nrjax.papers._shared import check_settings
 
-Method = Literal["brownian", "doubling", "laplace"]
+Method = Literal["brownian", "doubling", "laplace", "discrete_laplace"]
 Filter = Literal["unified", "gaussian", "renyi"]
 
 FILTERS: dict[str, tuple[Filter, ...]] = {
     "brownian": ("unified", "gaussian", "renyi"),
     "doubling": ("unified", "gaussian", "renyi"),
     "laplace": ("renyi",),
+    "discrete_laplace": ("renyi",),
 }
 """By method, the filters that are proved to hold for it."""
 
@@ -62,10 +63,10 @@ class Settings:
     method: tuple[Method, ...] = ("brownian", "doubling")
     """`brownian`: Gaussian noise taken away, only the last release paid for; `doubling`: fresh
     Gaussian noise, the squared privacy parameter doubled at each try, all tries paid for;
-    `laplace`: Laplace noise taken away."""
+    `laplace`: Laplace noise taken away; `discrete_laplace`: the same with whole numbers."""
     filter: tuple[Filter, ...] = ("unified",)
     """`unified`: zero-concentrated privacy, as in the paper; `gaussian`: exact for Gaussian noise;
-    `renyi`: at one order of Renyi's divergence, the only one that holds for laplace."""
+    `renyi`: at one order of Renyi's divergence, the only one that holds for Laplace noise."""
     alpha: float | None = None
     """Relative error that is good enough; by default 0.1, reddit 0.01."""
     epsilon: float | None = None

@@ -1,9 +1,10 @@
-"""Skellam noise reduction on counts by group (Whitehouse 2022, Appendix E), beside others.
+"""Counts by group in whole numbers: Skellam noise (Whitehouse 2022, Appendix E), and others.
 
-Counts are released under noise that is taken away until they are good enough. Skellam noise leaves
-whole numbers, so that no floating-point residue tells of the data, but has no published guarantee:
-what is reported is the realised privacy loss against a neighbour, at the stop and along the path.
-Brownian and Laplace noise go through the same standard deviations, with the guarantees they have.
+Counts are released under noise that is taken away until they are good enough. Skellam and discrete
+Laplace noise leave whole numbers, so that no floating-point residue tells of the data. The latter
+has a pure guarantee (`docs/frontier.md`), Skellam noise no published one: what is reported is the
+realised privacy loss against a neighbour, at the stop and along the path. Brownian and Laplace
+noise go through the same standard deviations, with the guarantees they have.
 """
 
 from nrjax.papers.skellam_counts.cases import cases

@@ -120,19 +120,39 @@ def _check_room(settings: Settings, data: Counts, deviation: float) -> None:
     if "skellam" in settings.mechanism:
         right = f"at most {(most / _RATE) ** 0.5 - _FAR / _RATE:.0f} for Skellam noise: {advice}"
         check(_RATE * deviation**2 + noise <= most, "highest_deviation", float(deviation), right)
+    if "discrete_laplace" in settings.mechanism:
+        process = nrjax.DiscreteLaplace(())
+        longest = process.largest_time(dtype)
+        right = (
+            f"at most {float(process.deviation(longest)):.0f} for discrete Laplace noise, of which "
+            f"{dtype} does not tell neighbouring probabilities apart (JAX_ENABLE_X64=1 gives more)"
+        )
+        ok = bool(process.time_of_deviation(deviation) <= longest)
+        check(ok, "highest_deviation", float(deviation), right)
 
 
 def _mechanism(
-    name: str, groups: int, neighbour: Neighbour, tight_at: float, delta: float
-) -> tuple[nrjax.NoiseProcess, nrjax.LinearBoundary | nrjax.PureGuarantee | None, float]:
-    """Process, its guarantee if it has one, and the power p in `time = (deviation/unit)^p`."""
-    shape = (groups,)
-    if name == "skellam":
-        return nrjax.Skellam(shape, _RATE, _RATE), None, 2.0
+    name: str,
+    neighbour: Neighbour,
+    deviations: np.ndarray,
+    shape: tuple[int, ...],
+    tight_at: float,
+    delta: float,
+) -> tuple[nrjax.NoiseProcess, nrjax.LinearBoundary | nrjax.PureGuarantee | None, np.ndarray]:
+    """Process, its guarantee if it has one, and the times of these standard deviations."""
+    if name == "discrete_laplace":
+        process = nrjax.DiscreteLaplace(shape)
+        times = np.asarray(process.time_of_deviation(deviations), float)
+        return process, nrjax.DiscretePureGuarantee(neighbour.l1_sensitivity), times
+    if name == "laplace":
+        process, guarantee = nrjax.Laplace(shape), nrjax.PureGuarantee(neighbour.l1_sensitivity)
+        return process, guarantee, deviations / float(process.deviation(1.0))
+    process, guarantee = nrjax.Skellam(shape, _RATE, _RATE), None
     if name == "brownian":
-        boundary = nrjax.LinearBoundary.tight_at_time(tight_at**2, neighbour.l2_sensitivity, delta)
-        return nrjax.Brownian(shape), boundary, 2.0
-    return nrjax.Laplace(shape), nrjax.PureGuarantee(neighbour.l1_sensitivity), 1.0
+        sensitivity = neighbour.l2_sensitivity
+        guarantee = nrjax.LinearBoundary.tight_at_time(tight_at**2, sensitivity, delta)
+        process = nrjax.Brownian(shape)
+    return process, guarantee, (deviations / float(process.deviation(1.0))) ** 2
 
 
 def cases(settings: Settings) -> dict[str, nrjax.Case]:
@@ -154,10 +174,9 @@ def cases(settings: Settings) -> dict[str, nrjax.Case]:
     found = {}
     for relation, (neighbour, groups) in _neighbours(settings, data).items():
         for mechanism in settings.mechanism:
-            process, guarantee, power = _mechanism(
-                mechanism, len(data.items), neighbour, tight_at, settings.delta
+            process, guarantee, times = _mechanism(
+                mechanism, neighbour, deviations, (len(data.items),), tight_at, settings.delta
             )
-            times = (deviations / float(process.deviation(1.0))) ** power
             labels = {
                 "task": "counts",
                 "mechanism": mechanism,

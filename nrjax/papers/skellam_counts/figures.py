@@ -137,7 +137,7 @@ def _limits(laws: Iterable[Distribution], others: Sequence[float]) -> tuple[floa
 def loss_along_path(results: Results) -> Figure:
     """Quantiles of the realised loss at each noise level, and the epsilon stated there."""
     neighbours, styles = _neighbours(results)
-    width = max(5.5, 1.0 + 3.6 * len(styles))
+    width = max(5.5, 1.0 + 3.8 * len(styles))
     figure, panels = new_panels(width, len(neighbours), len(styles), height=4.2)
     for row, here in zip(panels, neighbours, strict=True):
         for axes, case in zip(row, here, strict=True):

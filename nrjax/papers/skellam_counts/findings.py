@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from nrjax.papers._shared import PaperReporting, grouped
+from nrjax.papers._shared import PaperReporting, grouped, paired, plain
 from nrjax.study.distribution import Distribution
 from nrjax.study.intervals import rank_of
 from nrjax.study.precision import remarks
@@ -45,7 +45,11 @@ class Findings(PaperReporting):
         than 1/delta trials. Null in an interval stands for an end that the trials do not set.
         `exp_minus_loss` is the mean of `exp(-loss)`, which in law is 1 wherever a trial stops by
         its releases (it is the expectation of a likelihood ratio), and its standard error.
-        `deviation` is the median noise where trials ended.
+        `deviation` is the median noise where trials ended. `exceeded` is the share of the trials
+        that lost more than was stated; null without a guarantee, and where trials were not kept.
+
+        `comparisons`: by neighbour, the median stated epsilons of discrete Laplace and of Laplace
+        noise, with their paired difference (`paired`), and the mean difference of all trials.
         """
         delta = results.store.settings["settings"]["delta"]
         found = {}
@@ -63,22 +67,58 @@ class Findings(PaperReporting):
                     "standard_error": strict(inverse.standard_error),
                 },
                 "deviation": {"q50": median_deviation(results, name)},
+                "exceeded": _exceeded(results, name),
             }
-        return {"realised": found}
+        return {"realised": found, "comparisons": _comparisons(results)}
 
     def report(self, results: Results, summary: Mapping[str, Any]) -> Report:
         """Realised losses of each case, what is stated of them, and the intervals."""
         headings = ("case", "noise", "mean", "5 %", "50 %", "95 %", "99 %", "epsilon")
         rows, intervals = [], []
         for found, case in zip(summary["realised"].values(), summary["cases"], strict=True):
-            title = f"{case['mechanism']} {case['neighbour']}"
+            title = plain(f"{case['mechanism']} {case['neighbour']}")
             losses = (_short(found[one]["value"]) for one in ("mean", "q05", "q50", "q95", "q99"))
             stated = "none" if case["epsilon"] is None else _short(case["epsilon"]["q50"])
             rows.append((title, _short(found["deviation"]["q50"]), *losses, stated))
             intervals.append(_intervals(title, found, case))
         title = f"{summary['study']}: realised privacy loss at the stop, over all trials (nat)"
-        said = [*_sources(summary), *intervals, *remarks(results), *_limits(summary)]
+        pairs = map(_difference, summary["comparisons"])
+        said = [*_sources(summary), *intervals, *pairs, *remarks(results), *_limits(summary)]
         return Report(title, headings, tuple(rows), (*said, *_warnings(summary)))
+
+
+def _exceeded(results: Results, name: str) -> float | None:
+    """Share of the trials whose realised loss is above what was stated."""
+    if results.distribution(name) is None or not results.keeps_trials(name):
+        return None
+    loss, stated = (results[name][one].values for one in ("realised_loss", "epsilon"))
+    return float(np.mean(loss > stated))
+
+
+def _comparisons(results: Results) -> list[dict[str, Any]]:
+    """What whole numbers cost beside real ones, by neighbour."""
+    found = []
+    for (neighbour,), here in grouped(results.cases.values(), "neighbour").items():
+        names = {case.attributes["mechanism"]: case.name for case in here}
+        both = [names.get(one) for one in ("discrete_laplace", "laplace")]
+        pair = None if None in both else paired(results, *both)  # pyright: ignore[reportArgumentType]
+        if pair is not None:
+            apart = results.compare(*both).difference  # pyright: ignore[reportArgumentType]
+            assert apart is not None  # as they are paired
+            mean = {"value": strict(apart.mean), "interval": strict(apart.mean_interval())}
+            found.append({"neighbour": neighbour, "cases": both, **pair[0], "mean": mean})
+    return found
+
+
+def _difference(pair: Mapping[str, Any]) -> str:
+    """The comparison in a sentence."""
+    first, second = (number(value) for value in pair["values"])
+    median, mean = _with_ends(*_noted(pair | {"value": pair["difference"]}), "-inf"), pair["mean"]
+    return (
+        f"{pair['neighbour']}: median stated epsilon {first} of discrete laplace (whole numbers), "
+        f"{second} of laplace, through the same standard deviations; paired difference {median}, "
+        f"in the mean {_with_ends(*_noted(mean), '-inf')}."
+    )
 
 
 def _quantile(loss: Distribution, percent: float) -> dict[str, Any]:
@@ -113,6 +153,8 @@ def _intervals(title: str, found: dict[str, Any], case: dict[str, Any]) -> str:
     if case["epsilon"] is not None:
         median = case["epsilon"]["q50"], case["epsilon_interval"]["q50"]
         stated = f"; epsilon {_with_ends(*median, lowest(trials, 50))}"
+        if found["exceeded"] is not None:
+            stated += f", lost more in {number(100 * found['exceeded'])} % of the trials"
     check = f"exp(-loss) {number(identity['value'])} +- {_short(identity['standard_error'])}"
     return f"{title}: {', '.join(parts)}; {check}{stated}."
 
@@ -162,6 +204,8 @@ def _limits(summary: Mapping[str, Any]) -> list[str]:
         "brownian": "Stated epsilon of brownian: a linear boundary, probabilistic, exceeded with "
         f"probability at most {delta:g}.",
         "laplace": "Stated epsilon of laplace: pure, never exceeded.",
+        "discrete_laplace": "Discrete laplace noise is the one of whole numbers with a guarantee "
+        "(skellam's are whole, too): its stated epsilon is pure, never exceeded.",
     }
     here = {case["mechanism"] for case in summary["cases"]}
     return lines + [line for mechanism, line in said.items() if mechanism in here]

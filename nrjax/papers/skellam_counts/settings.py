@@ -2,30 +2,30 @@
 
 import dataclasses
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 from nrjax._numerics import check
 from nrjax.papers._shared import check_settings
 
+Mechanism = Literal["skellam", "brownian", "laplace", "discrete_laplace"]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Skellam noise reduction on counts by group, beside Brownian and Laplace noise.
+    """Noise reduction on counts by group that leaves whole numbers, or real ones.
 
     Noise on the counts is reduced step by step, through the same standard deviations for every
     mechanism, until the counts are good enough by a public test: their error is looked at for
-    free. The result is the distribution of the realised privacy loss against a neighbour.
+    free. The result is the distribution of the realised privacy loss against a neighbour, beside
+    the epsilon that is stated where the mechanism has a guarantee.
     """
 
     data: str = "flights"
     """flights (336,776 flights by destination: 105 groups), or the path of your own .csv file with
     the header item,count."""
-    mechanism: tuple[Literal["skellam", "brownian", "laplace"], ...] = (
-        "skellam",
-        "brownian",
-        "laplace",
-    )
-    """Noise-reduction mechanisms to compare."""
+    mechanism: tuple[Mechanism, ...] = get_args(Mechanism)
+    """Noise-reduction mechanisms to compare: `skellam` and `discrete_laplace` leave whole numbers,
+    of which the latter has a guarantee, as have `brownian` and `laplace`, of real numbers."""
     neighbour: tuple[Literal["replace", "remove"], ...] = ("replace",)
     """The neighbour against which the loss is taken: `replace` moves a row from the first to the
     second of `groups`, `remove` takes a row out of the first."""

@@ -67,9 +67,11 @@ def _released(
 def _rule(test: str, settings: Settings, target: float, sensitivity: float) -> nrjax.StoppingRule:
     if test == "public":
         return nrjax.PublicThreshold(-target)
+    noise = settings.test_noise
     if test == "above_threshold":
-        return nrjax.InteractiveAboveThreshold(-target, sensitivity, settings.test_epsilon)
-    return nrjax.ReducedAboveThreshold(-target, sensitivity)
+        epsilon = settings.test_epsilon
+        return nrjax.InteractiveAboveThreshold(-target, sensitivity, epsilon, noise=noise)
+    return nrjax.ReducedAboveThreshold(-target, sensitivity, noise=noise)
 
 
 def _lowest_epsilon(settings: Settings) -> float:
@@ -156,7 +158,7 @@ def cases(settings: Settings) -> dict[str, nrjax.Case]:
                 if task == "ridge":
                     labels["constants"] = settings.constants
                 if test != "public":
-                    labels["utility_sensitivity"] = moved
+                    labels |= {"utility_sensitivity": moved, "test_noise": settings.test_noise}
                 found[f"{task}-{mechanism}-{test}"] = nrjax.Case(
                     trial=parts.interaction(grid, released.utility, rule),
                     labels=labels,

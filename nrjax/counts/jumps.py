@@ -1,0 +1,149 @@
+"""The release of one count under Laplace noise, discrete or not: a Markov jump process."""
+
+import math
+from typing import Any, ClassVar, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from nrjax.composition.requests import DiscreteLaplaceReduction, LaplaceReduction
+from nrjax.counts.passages import OnLevels
+from nrjax.processes import DiscreteLaplace
+from nrjax.processes.discrete_laplace import discrete_laplace
+from nrjax.processes.laplace import laplace, random_bits, uniform
+
+
+class LaplaceState(NamedTuple):
+    """A count whose noise is `noise`, once it has begun, at the last jump or the last `level`."""
+
+    begun: Array
+    level: Array
+    time: Array
+    noise: Array
+    last_time: Array
+
+
+class LaplacePassage(OnLevels):
+    """First level at which `RelativeError` accepts a count with Laplace noise.
+
+    The squared privacy parameters `1/t^2` are equally spaced, t the noise's scale. Towards smaller
+    times the process of `nrjax.Laplace` is a Markov jump process (`docs/composition.md`). Between
+    jumps the release is constant and the deviation falls, so that the next level at which it would
+    be accepted is known: nothing is approximated, and no level is looked at in vain.
+    """
+
+    kind: ClassVar[Any] = LaplaceReduction
+
+    def draws(self, key: Array, number: int, dtype: Any) -> Array:
+        """Random bits, shape (number, 4)."""
+        return random_bits(key, (number, 4), dtype)
+
+    def time_of(self, square: Array) -> Array:
+        """The noise's scale, `1/sqrt(square)`."""
+        return 1 / jnp.sqrt(square)
+
+    def init(self, last_time: Array) -> LaplaceState:
+        """The passage before its first draw."""
+        first = self.time_of(jnp.asarray(self.smallest, last_time.dtype))
+        zero = jnp.zeros_like(last_time)
+        return LaplaceState(jnp.asarray(False), jnp.int32(-1), first, zero, last_time)
+
+    def move(
+        self, state: LaplaceState, count: Array, draw: Array
+    ) -> tuple[LaplaceState, Array, Array]:
+        """On to the level where it is accepted, or to the next jump; `draw` are four numbers."""
+        noise = jnp.where(state.begun, state.noise, self._first_noise(draw[0], state.time))
+        one, two, where = (uniform(draw[number], count.dtype) for number in (1, 2, 3))
+        size, now = jnp.abs(noise), state.time
+        jump = self._jump(now, size, one, two)
+
+        release, rule = count + noise, self.accuracy
+        largest = jnp.where(release > 0, release / rule.upper, -release / rule.lower)
+        needed = self._time_of_deviation(largest)
+        needed = jnp.where(jnp.isnan(needed), 0, needed)  # a NaN is never good enough
+        level, time = self._level(jnp.where(state.begun, jnp.minimum(now, needed), needed), state)
+        accepted = (level < self.levels) & (time > jump)
+        ended = accepted | ~(jump > state.last_time)
+        target = self._target(size, jump, where)
+        target = jnp.where(noise < 0, -target, target)
+        state = LaplaceState(
+            begun=jnp.asarray(True),
+            level=jnp.where(accepted, level, self.levels - 1),
+            time=jnp.where(accepted, time, jnp.where(ended, state.last_time, jump)),
+            noise=jnp.where(ended, noise, target),
+            last_time=state.last_time,
+        )
+        return state, ended, accepted
+
+    def _first_noise(self, bits: Array, time: Array) -> Array:
+        return time * laplace(bits, time.dtype)
+
+    def _time_of_deviation(self, deviation: Array) -> Array:
+        return deviation / math.sqrt(2)
+
+    def _jump(self, now: Array, size: Array, one: Array, two: Array) -> Array:
+        """When noise of this size next jumps, by two uniform numbers."""
+        # The later of two kinds of jumps: at rates 1/t and size/t^2.
+        return jnp.maximum(now * one, now * size / (size - now * jnp.log(two)))
+
+    def _target(self, size: Array, jump: Array, where: Array) -> Array:
+        """Where positive noise of this size jumps to at that time, by one uniform number."""
+        mass = where * (size + jump)
+        # What is left of the draw says how far; a 0 stands for what is too small for a float.
+        left = (mass - size) / jump
+        beyond = left < 0.5
+        least = float(jnp.finfo(size.dtype).eps)
+        scaled = jnp.maximum(jnp.where(beyond, 2 * left, 2 * left - 1), least)
+        distance = -jump / 2 * jnp.log(scaled)
+        return jnp.where(mass < size, mass, jnp.where(beyond, size + distance, -distance))
+
+    def _level(self, time: Array, state: LaplaceState) -> tuple[Array, Array]:
+        """Number and time of the first level of at most this time; `levels` if there is none."""
+        first = jnp.asarray(self.smallest, time.dtype)
+        last = jnp.maximum(1 / jnp.square(state.last_time), first)
+        spacing = (last - first) / (self.levels - 1)
+
+        def at(level: Array) -> Array:
+            inner = jnp.maximum(1 / jnp.sqrt(first + spacing * level), state.last_time)
+            return jnp.where(level >= self.levels - 1, state.last_time, inner)
+
+        steps = (1 / jnp.square(time) - first) / jnp.maximum(spacing, jnp.finfo(time.dtype).tiny)
+        level = jnp.clip(jnp.ceil(steps), 0, self.levels).astype(jnp.int32)
+        # Rounding may leave it one short.
+        level = jnp.where((at(level) > time) & (level < self.levels), level + 1, level)
+        return level, at(level)
+
+
+class DiscreteLaplacePassage(LaplacePassage):
+    """The same with the noise of `nrjax.DiscreteLaplace`, whole numbers.
+
+    From a towards smaller times it jumps to each of 0 ... a - 1 at rate `1/t^2`, and to `a + j` and
+    `-j`, j = 1, 2, ..., at `exp(-2j/t)/t^2`: the kernel of `docs/frontier.md`, from t to t - dt.
+    """
+
+    kind: ClassVar[Any] = DiscreteLaplaceReduction
+
+    def _first_noise(self, bits: Array, time: Array) -> Array:
+        return discrete_laplace(bits, time)
+
+    def _time_of_deviation(self, deviation: Array) -> Array:
+        return DiscreteLaplace(()).time_of_deviation(deviation)
+
+    def _jump(self, now: Array, size: Array, one: Array, two: Array) -> Array:
+        inwards = jnp.where(size > 0, now * size / (size - now * jnp.log(two)), 0)
+        # Outwards there is none before s with the probability (1 - exp(-2/t))/(1 - exp(-2/s)).
+        share = -jnp.expm1(-2 / now) / one
+        outwards = -2 / jnp.log1p(-jnp.minimum(share, 1))
+        return jnp.maximum(inwards, jnp.where(share < 1, outwards, 0))
+
+    def _target(self, size: Array, jump: Array, where: Array) -> Array:
+        side = 1 / jnp.expm1(2 / jump)
+        mass = where * (size + 2 * side)
+        left = (mass - size) / jnp.where(side > 0, side, 1)
+        beyond = left < 1
+        least = float(jnp.finfo(size.dtype).eps)
+        scaled = jnp.clip(jnp.where(beyond, left, left - 1), least, 1)
+        distance = 1 + jnp.floor(-jump / 2 * jnp.log(scaled))
+        outside = jnp.where(beyond, size + distance, -distance)
+        inside = (mass < size) | ~(side > 0)
+        return jnp.where(inside, jnp.minimum(jnp.floor(mass), size - 1), outside)
