@@ -45,11 +45,10 @@ def dtype():
     return jnp.result_type(float)
 
 
-@pytest.fixture(autouse=True, scope="module")
+@pytest.fixture(scope="module")
 def quiet_sockets():
-    """What Dask leaves of its sockets is collected here, not in somebody else's test."""
+    """What a module leaves of its sockets is collected here, not in somebody else's test."""
     yield
-    if "distributed" in sys.modules:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()

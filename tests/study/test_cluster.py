@@ -25,6 +25,7 @@ from tests.study import small, test_conformance
 ROOT = Path(__file__).parents[2]
 TRIALS, CHUNK = 24, 2
 posix = pytest.mark.skipif(os.name != "posix", reason="needs signals")
+pytestmark = pytest.mark.usefixtures("quiet_sockets")
 
 
 class Walked(NamedTuple):
