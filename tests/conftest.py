@@ -39,6 +39,24 @@ gc.freeze()
 gc.set_threshold(100_000, 50, 100)
 
 
+FULLY = ("composition", "counts", "erm", "guarantees", "processes", "simulation", "stopping")
+"""Folders whose tests are of numbers and bits: compiled as users have it."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def lightly_optimised(request):
+    """Elsewhere XLA optimises little, as in JAX's own tests: compilation is most of the time."""
+    path, markers = request.path, request.node.iter_markers("numerical")
+    if path.parent.name in FULLY or path.stem == "test_ex_post" or any(markers):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # of other processes, whose bits count
+        jax.config.update("jax_disable_most_optimizations", True)
+        yield
+        jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.fixture
 def dtype():
     """The float dtype of this run: float32, or float64 under JAX_ENABLE_X64."""
