@@ -39,22 +39,23 @@ gc.freeze()
 gc.set_threshold(100_000, 50, 100)
 
 
-FULLY = ("composition", "counts", "erm", "guarantees", "processes", "simulation", "stopping")
-"""Folders whose tests are of numbers and bits: compiled as users have it."""
+FULLY = ("erm/", "simulation/", "processes/test_conformance", "test_ex_post")
+"""Tests of last bits that are not marked `numerical`."""
+LIGHT = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 
 
 @pytest.fixture(autouse=True, scope="module")
-def lightly_optimised(request):
-    """Elsewhere XLA optimises little, as in JAX's own tests: compilation is most of the time."""
-    path, markers = request.path, request.node.iter_markers("numerical")
-    if path.parent.name in FULLY or path.stem == "test_ex_post" or any(markers):
-        yield
-        return
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # of other processes, whose bits count
-        jax.config.update("jax_disable_most_optimizations", True)
-        yield
-        jax.config.update("jax_disable_most_optimizations", False)
+def optimised(request):
+    """Tests of last bits are of programs as users have them; others of what compiles faster.
+
+    As in JAX's own tests. Other processes inherit it, for their bits to be the same.
+    """
+    fully = any(name in request.node.nodeid for name in FULLY)
+    light = str(int(not fully and not any(request.node.iter_markers("numerical"))))
+    if os.environ.get(LIGHT, "0") != light:
+        os.environ[LIGHT] = light
+        jax.config.update(LIGHT.lower(), light == "1")
+        jax.clear_caches()
 
 
 @pytest.fixture
