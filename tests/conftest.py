@@ -39,17 +39,35 @@ gc.freeze()
 gc.set_threshold(100_000, 50, 100)
 
 
+FULLY = ("erm/test_ceiling", "simulation/", "processes/test_conformance", "test_ex_post")
+"""Tests of last bits that are not marked `numerical`."""
+LIGHT = "JAX_DISABLE_MOST_OPTIMIZATIONS"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def optimised(request):
+    """Tests of last bits are of programs as users have them; others of what compiles faster.
+
+    As in JAX's own tests. Other processes inherit it, for their bits to be the same.
+    """
+    fully = any(name in request.node.nodeid for name in FULLY)
+    light = str(int(not fully and not any(request.node.iter_markers("numerical"))))
+    if os.environ.get(LIGHT, "0") != light:
+        os.environ[LIGHT] = light
+        jax.config.update(LIGHT.lower(), light == "1")
+        jax.clear_caches()
+
+
 @pytest.fixture
 def dtype():
     """The float dtype of this run: float32, or float64 under JAX_ENABLE_X64."""
     return jnp.result_type(float)
 
 
-@pytest.fixture(autouse=True, scope="module")
+@pytest.fixture(scope="module")
 def quiet_sockets():
-    """What Dask leaves of its sockets is collected here, not in somebody else's test."""
+    """What a module leaves of its sockets is collected here, not in somebody else's test."""
     yield
-    if "distributed" in sys.modules:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()

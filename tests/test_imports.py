@@ -16,36 +16,32 @@ def loaded():
 
 import nrjax
 core = [name for name in sys.modules if name.startswith("nrjax")]
-import nrjax.erm, nrjax.datasets
+nrjax.erm.RidgeProblem, nrjax.datasets.load
 library = loaded()
 import nrjax.cli
-print(json.dumps([core, library, loaded(), xla_bridge.backends_are_initialized()]))
-"""
-NAMED = """
-import nrjax
-nrjax.erm.RidgeProblem, nrjax.counts.CountRelease, nrjax.datasets.load
-nrjax.Study, nrjax.Case, nrjax.Quantity, nrjax.Curve, nrjax.Reporting
+command = loaded()
+import nrjax.study.figures
+facts = [core, library, command, xla_bridge.backends_are_initialized()]
+print(json.dumps([*facts, "matplotlib.pyplot" in sys.modules]))
+nrjax.counts.CountRelease, nrjax.Study, nrjax.Case, nrjax.Quantity, nrjax.Curve, nrjax.Reporting
 nrjax.er
 """
 
 
-def python(program):
-    """What a process of its own says, with warnings as errors."""
-    command = [sys.executable, "-W", "error", "-c", program]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-
-
 def test_imports_load_nothing_slow_and_start_no_device():
-    """Devices of a worker are set up when the number of its cores is known."""
-    ended = python(PROGRAM)
-    core, library, command, started = json.loads(ended.stdout or ended.stderr)
+    """Devices of a worker are set up when the number of its cores is known.
+
+    pyplot's global state and its window system stay out of the program; packages come when they
+    are named.
+    """
+    command = [sys.executable, "-W", "error", "-c", PROGRAM]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    core, library, command, started, pyplot = json.loads(ended.stdout or ended.stderr)
     assert not {"nrjax.erm", "nrjax.study", "nrjax.papers", "nrjax.progress"} & set(core)
     assert {"jax", "nrjax"} <= set(library)
     assert not set(library) & {*SLOW, "tyro", "rich"}
     assert "tyro" in command
     assert not set(command) & SLOW
     assert not started
-
-
-def test_packages_come_when_they_are_named():
-    assert "module 'nrjax' has no attribute 'er'" in python(NAMED).stderr
+    assert not pyplot
+    assert "module 'nrjax' has no attribute 'er'" in ended.stderr

@@ -166,9 +166,10 @@ def _prices(
         """`log I`, up to a constant, for 0, 1, ... `steps` noes."""
         end = None if stop is None else yes + stop
         ends, step = _range(ratio, no + noes, end, steps)
-        x = np.arange(*ends, step)
         right = "such that the integrals can be taken: less beside query_deviation, or fewer steps"
-        check(x.size <= _POINTS, "threshold_deviation", threshold_deviation, right)
+        points = (ends[1] - ends[0]) / step
+        check(points <= _POINTS, "threshold_deviation", threshold_deviation, right)
+        x = np.arange(*ends, step)
         alone = -0.5 * x * x + (0 if end is None else log_ndtr(end - ratio * x))
         each = log_ndtr(no + noes + ratio * x)
         rows = [

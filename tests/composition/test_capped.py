@@ -7,8 +7,6 @@ import pytest
 
 from nrjax.composition import certificates
 from nrjax.composition.certificates import (
-    capped,
-    discrete_laplace_reduction,
     discrete_laplace_reduction_inverse,
     laplace_reduction_inverse,
 )
@@ -18,6 +16,9 @@ pytestmark = pytest.mark.numerical
 
 DTYPE = np.dtype(jax.dtypes.canonicalize_dtype(np.float64))
 EPS = float(np.finfo(DTYPE).eps)
+capped, pure = jax.jit(certificates.capped), jax.jit(certificates.pure)
+discrete_laplace_reduction = jax.jit(certificates.discrete_laplace_reduction)
+laplace_reduction = jax.jit(certificates.laplace_reduction)
 
 
 def exact(order, epsilon, cap):
@@ -33,12 +34,12 @@ def test_never_below_its_exact_number_and_hardly_above():
     orders = (1 + np.exp(rng.uniform(-6, 7, 600))).astype(DTYPE)
     caps = np.exp(rng.uniform(-9, 3, 600)).astype(DTYPE)
     epsilons = (caps * np.exp(-rng.exponential(1.0, 600))).astype(DTYPE)
-    found = np.asarray(jax.jit(capped)(orders, epsilons, caps))
+    found = np.asarray(capped(orders, epsilons, caps))
     want = [exact(*point) for point in zip(orders, epsilons, caps, strict=True)]
     ratio = np.array([float(mpmath.mpf(float(f)) / w) for f, w in zip(found, want, strict=True)])
     assert ratio.min() >= 1
     assert ratio.max() < 1 + 200 * np.finfo(DTYPE).eps
-    at_cap = np.asarray(certificates.pure(orders, caps))
+    at_cap = np.asarray(pure(orders, caps))
     np.testing.assert_allclose(capped(orders, caps, caps), at_cap, rtol=300 * np.finfo(DTYPE).eps)
 
 
@@ -82,7 +83,7 @@ def test_certificate_of_every_capped_round(order):
     table = np.asarray(capped(order, grid, cap), float)
     sound = worst_round(lambda e: np.interp(e, grid, table), order, cap, seed=1)
     assert 0.99 < sound <= 1 + 1e-5
-    alone = np.asarray(certificates.pure(order, grid), float)
+    alone = np.asarray(pure(order, grid), float)
     assert worst_round(lambda e: np.interp(e, grid, alone), order, cap, seed=1) > 1.02  # no cap
     small = np.asarray(capped(order, grid, grid + 1e-9), float)  # a cap chosen at the stop
     assert worst_round(lambda e: np.interp(e, grid, small), order, cap, seed=1) > 1.02
@@ -123,9 +124,7 @@ def test_certificate_of_discrete_noise_reduction(order):
     times = np.geomspace(20, 1, 120)
     sound = best_stop(lambda t: float(discrete_laplace_reduction(order, 1, t)), order, 1, times)
     assert 0.9 < sound <= 1
-    fault = best_stop(
-        lambda t: float(certificates.laplace_reduction(order, 1 / t)), order, 1, times
-    )
+    fault = best_stop(lambda t: float(laplace_reduction(order, 1 / t)), order, 1, times)
     assert fault > 1.004  # Laplace's certificate is false of integers
 
 

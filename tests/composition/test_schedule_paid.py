@@ -46,11 +46,16 @@ def test_good_for_one_run():
 
 def test_many_trials_are_worlds_of_their_own():
     wrapped = wrap(AMPLE)
-    keys = jax.random.split(jax.random.key(1), 20)
-    outcome = jax.jit(jax.vmap(lambda key: run(wrapped, key=key)))(keys)
-    states, accepted = jax.vmap(wrapped.close, in_axes=(None, 0))(wrapped.state, outcome)
+
+    @jax.jit
+    @jax.vmap
+    def closed(key):
+        outcome = run(wrapped, key=key)
+        cost = wrapped.filter.cost(wrapped.spent(outcome))
+        return outcome, *wrapped.close(wrapped.state, outcome), cost
+
+    outcome, states, accepted, cost = closed(jax.random.split(jax.random.key(1), 20))
     assert accepted.all()
-    cost = jax.vmap(lambda one: wrapped.filter.cost(wrapped.spent(one)))(outcome)
     np.testing.assert_allclose(states.spent.total[:, 0], cost, rtol=1e-5)
     with pytest.raises(ValueError, match="must be a single number"):
         wrapped.close(wrapped.state, outcome)

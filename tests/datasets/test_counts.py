@@ -1,33 +1,15 @@
-"""Counts by group: the flights' destinations, and a user's own table."""
-
-import csv
-import io
-import zipfile
-from collections import Counter
+"""Counts by group: a user's own table, the papers', the Zipf law; not the flights."""
 
 import numpy as np
 import pytest
 
-from nrjax.datasets import Counts, counts, flights, load_counts, zipf_counts, zipf_law
+from nrjax.datasets import Counts, counts, load_counts, zipf_counts, zipf_law
 
 
 def table(tmp_path, text, name="own.csv", encoding="utf-8"):
     path = tmp_path / name
     path.write_bytes(text.encode(encoding))
     return path
-
-
-def test_flights_by_destination_are_those_of_a_plain_count():
-    with zipfile.ZipFile(flights.where() / "flights.csv.zip") as archive:
-        rows = csv.DictReader(io.StringIO(archive.read("flights.csv").decode()))
-        plain = Counter(row["dest"] for row in rows)
-    data = load_counts("flights")
-    assert (data.name, data.unit, len(data.items)) == ("flights", "flights", 105)
-    assert list(data.items) == sorted(plain)
-    assert dict(zip(data.items, data.counts, strict=True)) == plain
-    assert data.counts.sum() == 336_776
-    assert data.counts.dtype == np.float64
-    np.testing.assert_array_equal(load_counts("flights").counts, data.counts)  # from the cache
 
 
 def test_other_flights_than_expected_are_refused(monkeypatch):

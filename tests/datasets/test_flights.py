@@ -6,6 +6,7 @@ import io
 import math
 import sys
 import zipfile
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ WEATHER = {"temp": 100, "humid": 100, "wind_speed": 50, "precip": 1, "visib": 10
 
 @pytest.fixture(scope="module")
 def tables():
-    """Rows with both delays known, and the weather by origin and hour, by the csv module."""
+    """All rows, and the weather by origin and hour, by the csv module."""
     folder = flights.where()
     with zipfile.ZipFile(folder / "flights.csv.zip") as archive:
         rows = list(csv.DictReader(io.StringIO(archive.read("flights.csv").decode())))
@@ -70,6 +71,17 @@ def test_numbers_rows_and_targets_are_those_of_a_plain_reading(tables):
     log = np.log1p(np.maximum(late, 0))
     np.testing.assert_allclose(ridge.y, log / log.max(), rtol=1e-13)
     assert not np.allclose(ridge.x[:-1], x[1:])  # the rows' order matters to this test
+
+
+def test_flights_by_destination_are_those_of_a_plain_count(tables):
+    plain = Counter(row["dest"] for row in tables[0])
+    data = load_counts("flights")
+    assert (data.name, data.unit, len(data.items)) == ("flights", "flights", 105)
+    assert list(data.items) == sorted(plain)
+    assert dict(zip(data.items, data.counts, strict=True)) == plain
+    assert data.counts.sum() == 336_776
+    assert data.counts.dtype == np.float64
+    np.testing.assert_array_equal(load_counts("flights").counts, data.counts)  # from the cache
 
 
 def test_optima_on_the_recipe(optimum):

@@ -2,12 +2,10 @@
 
 import contextlib
 import functools
-import gc
 import gzip
 import hashlib
 import http.server
 import threading
-import warnings
 
 import numpy as np
 import pytest
@@ -15,6 +13,10 @@ import pytest
 from nrjax.datasets import fetch, kddcup, load
 
 GZ = "kddcup.data_10_percent.gz"
+pytestmark = [
+    pytest.mark.usefixtures("quiet_sockets"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
 
 
 def line(rng):
@@ -114,14 +116,9 @@ def server(folder, content=None):
 
 
 @pytest.fixture(autouse=True)
-def _no_proxy_and_quiet_sockets(monkeypatch):
-    """What the client leaves of its sockets is collected here, not in somebody else's test."""
+def _no_proxy(monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
 
 
 def test_fetch_downloads_once(small, tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Bounds of the logistic utility: they hold, rounding included, and they change no outcome."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -38,8 +39,12 @@ def wide(dimension=60):
 
 
 DATA = {build.__name__: build for build in (one_direction, long_tail, wide)}
-PROBLEMS = {name: LogisticProblem.fit(*build(), 0.05) for name, build in DATA.items()}
 each_problem = pytest.mark.parametrize("name", DATA)
+
+
+@functools.cache
+def problem_on(name):
+    return LogisticProblem.fit(*DATA[name](), 0.05)
 
 
 @jax.jit
@@ -78,7 +83,7 @@ def violations(name, utility, hypotheses, dtype):
 
 @each_problem
 def test_bounds_hold_what_is_evaluated_and_the_exact_utility(name, dtype):
-    problem = PROBLEMS[name]
+    problem = problem_on(name)
     hypotheses = hypotheses_of(problem, dtype)
     distance = np.linalg.norm(hypotheses - problem.optimum, axis=1)
     for utility in (problem.utility, problem.utility.excess_risk()):
@@ -108,7 +113,7 @@ def test_planted_faults_of_an_expansion_are_caught(fault, dtype):
     """A remainder's constant too small by half, and its like; and a third derivative of 0."""
     found = 0
     for name in ("one_direction", "long_tail"):
-        problem = PROBLEMS[name]
+        problem = problem_on(name)
         broken = with_expansion(problem.utility, **{fault: FAULTS[fault]})
         found += violations(name, broken, hypotheses_of(problem, dtype), dtype)
     assert found > 0
@@ -117,7 +122,7 @@ def test_planted_faults_of_an_expansion_are_caught(fault, dtype):
 @each_problem
 def test_bounds_where_a_margin_is_large_or_nothing_is_a_number(name, dtype):
     """A `phi''` of 0, as rounding makes it, leaves numbers; and strong convexity at the least."""
-    problem = PROBLEMS[name]
+    problem = problem_on(name)
     utility = with_expansion(problem.utility, flattest=0.0)
     hypotheses = hypotheses_of(problem, dtype)
     low, found, high = looked_at(cast(utility, dtype), hypotheses)
@@ -133,7 +138,7 @@ def test_bounds_where_a_margin_is_large_or_nothing_is_a_number(name, dtype):
 
 def test_the_expansion_is_of_the_risk():
     """Its Hessian and third derivative against differences of the gradient."""
-    problem = PROBLEMS["long_tail"]
+    problem = problem_on("long_tail")
     expansion = problem.utility.expansion
     kept = expansion.cubic.shape[0]
     x, y = DATA["long_tail"]()
@@ -157,7 +162,7 @@ LOSS = 1.05
 
 def parts(name):
     """A utility, and the rule of this name."""
-    problem = PROBLEMS["long_tail"]
+    problem = problem_on("long_tail")
     target, moved = -LOSS * problem.optimum_loss, problem.utility_sensitivity
     return problem.utility, {
         "public": nrjax.PublicThreshold(target),
@@ -171,7 +176,7 @@ TRIALS = 150
 
 
 def simulated(utility, rule, fields=nrjax.Outcome._fields):
-    value, moved, _ = PROBLEMS["long_tail"].released("laplace")
+    value, moved, _ = problem_on("long_tail").released("laplace")
     trial = laplace_trial(value, moved, utility, rule, (0.3, 60.0, 80))
     program = montecarlo.outcomes(trial, TRIALS, fields, BATCHING)
     return program.run(jax.random.key(0), TRIALS)

@@ -173,7 +173,7 @@ def test_zeros_have_no_sign():
     for time in (0.5, 0.3):
         state = process.rewind(jax.random.key(1), state, time)
         assert not np.any(np.signbit(np.asarray(state.value)) & (np.asarray(state.value) == 0))
-    outcomes = nrjax.simulate(jax.random.key(3), integers([-0.0, 0.0, 1.0]), trials=200)
+    outcomes = nrjax.simulate(jax.random.key(3), integers([-0.0, 0.0, 1.0]), trials=2000)
     assert not np.any(np.signbit(outcomes.release) & (outcomes.release == 0))
 
 

@@ -29,7 +29,7 @@ from tests.processes.laws import (
 pytestmark = pytest.mark.numerical
 
 TIMES = (5.0, 2.0, 1.5)
-TRIALS = 100_000
+TRIALS = 50_000
 KERNEL = Laplace((2,))
 JUMPS = LaplaceJumps((2,), 0.5, 6.0)
 

@@ -56,8 +56,9 @@ def test_bad_batching_is_named(options, message):
         nrjax.Batching(**options)
 
 
-@pytest.mark.parametrize("utility", [small_logistic().utility, Ceiled(np.full(5, 3.0))])
-def test_a_sequence_is_batched_like_its_elements(utility):
+@pytest.mark.parametrize("bounds", [True, False])
+def test_a_sequence_is_batched_like_its_elements(bounds):
+    utility = small_logistic().utility if bounds else Ceiled(np.full(5, 3.0))
     parts = logistic_parts() | {"rule": nrjax.PublicThreshold(0.0)}
     one, many = (
         nrjax.Interaction(**parts | {"utility": these})

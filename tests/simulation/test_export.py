@@ -29,8 +29,6 @@ PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 BATCHING = nrjax.Batching(tile=4, lanes=8, devices=jax.devices()[:1])
 TIMES = np.geomspace(40.0, 0.02, 6)
 X, Y = small_data(rows=60, dimension=3)
-LOGISTIC = LogisticProblem.fit(X, Y, 0.1)
-RIDGE = RidgeProblem.fit(X, 0.5 * X[:, 0], 0.2)
 
 
 def lowered(program, fast=False):
@@ -59,8 +57,14 @@ def learning(value, utility, noise=nrjax.Brownian):
     return interaction(**parts, threshold=-0.7)
 
 
+def bounded():
+    problem = LogisticProblem.fit(X, Y, 0.1)
+    return learning(problem.optimum, problem.utility)
+
+
 def released(way):
-    value, _, utility = getattr(RIDGE, way)("laplace")
+    problem = RidgeProblem.fit(X, 0.5 * X[:, 0], 0.2)
+    value, _, utility = getattr(problem, way)("laplace")
     return learning(value, utility, nrjax.Laplace)
 
 
@@ -87,7 +91,7 @@ TRIALS = {
     "interactive": lambda: of_rule(nrjax.InteractiveAboveThreshold(-2.0, 1.0, 0.2)),
     "reduced": lambda: of_rule(nrjax.ReducedAboveThreshold(-2.0, 1.0)),
     "tests": lambda: of_rule(nrjax.LaplaceTests(-2.0, 1.0, 0.2)),
-    "bounds": lambda: learning(LOGISTIC.optimum, LOGISTIC.utility),
+    "bounds": bounded,
     "ceiling, solve": lambda: released("released"),
     "ceiling": lambda: released("released_optimum"),
     "sequence": lambda: interaction(utility=nrjax.UtilitySequence.of([Distance(3.0)] * 6)),

@@ -151,13 +151,19 @@ def test_simulate_scan_path_and_first_yes_agree():
     stopped = np.asarray(many.status) == Status.STOPPED
     assert np.all(stopped | (np.asarray(many.status) == Status.EXHAUSTED))
     assert len(np.unique(many.step)) > 3
-    keys = jax.vmap(lambda i: nrjax.trial_key(KEY, i))(jnp.arange(TRIALS))
-    path = jax.vmap(lambda key: nrjax.scan_path(key, nrjax.Interaction(**parts(rule))))(keys)
+
+    @jax.jit
+    @jax.vmap
+    def along(number):
+        key = nrjax.trial_key(KEY, number)
+        path = nrjax.scan_path(key, nrjax.Interaction(**parts(rule)))
+        # Given the releases the utilities are a fixed sequence.
+        return path, first_yes(key, rule, path.utility, path.mechanism_epsilon)
+
+    path, found = along(jnp.arange(TRIALS))
     yes = np.asarray(path.status) == Status.STOPPED
     np.testing.assert_array_equal(np.where(yes.any(1), yes.argmax(1), 23), many.step)
     np.testing.assert_array_equal(yes.any(1), stopped)
-    # Given the releases the utilities are a fixed sequence.
-    found = jax.vmap(first_yes, (0, None, 0, 0))(keys, rule, path.utility, path.mechanism_epsilon)
     np.testing.assert_array_equal(found.step, many.step)
     np.testing.assert_allclose(found.cost, many.test_epsilon, rtol=1e-5)
 

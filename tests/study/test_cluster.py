@@ -25,6 +25,7 @@ from tests.study import small, test_conformance
 ROOT = Path(__file__).parents[2]
 TRIALS, CHUNK = 24, 2
 posix = pytest.mark.skipif(os.name != "posix", reason="needs signals")
+pytestmark = pytest.mark.usefixtures("quiet_sockets")
 
 
 class Walked(NamedTuple):
@@ -59,13 +60,17 @@ def alone(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def workers():
+def workers(tmp_path_factory):
+    """Those that come later find what was compiled."""
     import logging
 
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=logging.CRITICAL
-    ) as found:
-        yield found
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path_factory.mktemp("compiled")))
+        patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+        with distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=logging.CRITICAL
+        ) as found:
+            yield found
 
 
 @pytest.fixture

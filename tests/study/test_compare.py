@@ -44,11 +44,12 @@ def test_the_paired_interval_covers_the_truth(monkeypatch):
     monkeypatch.setattr(bootstrap, "_WORK", 300 * 400)  # 300 resamples are enough
     rng, truth = np.random.default_rng(7), -0.5 * np.log(2)
     ends, apart = [], []
-    for _ in range(200):
+    for number in range(200):
         first, second = exponentials(rng)
         ends.append(compare.interval_of(outcomes(a=first, b=second), "a", "b"))
-        shuffled = outcomes(a=first, b=rng.permutation(second))
-        apart.append(compare.interval_of(shuffled, "a", "b"))
+        if number % 10 == 0:
+            shuffled = outcomes(a=first, b=rng.permutation(second))
+            apart.append(compare.interval_of(shuffled, "a", "b"))
     (low, high), widths = np.transpose(ends), np.ptp(apart, axis=1)
     distance = np.abs(truth - (low + high) / 2)
     assert not below_95((low <= truth) & (truth <= high))

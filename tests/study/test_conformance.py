@@ -59,8 +59,9 @@ def data(tmp_path_factory):
     return folder
 
 
-SLOW = ("whitehouse2022", "skellam_counts")
-"""In CI without these, which take twenty seconds of compilation each."""
+SLOW = ("whitehouse2022", "ligett2017", "skellam_counts")
+"""In CI without these, which take fifteen seconds of compilation each: what they run, say and draw
+is tested in tests/papers."""
 
 
 @pytest.fixture(
@@ -125,9 +126,9 @@ def test_extended(study, whole, tmp_path):
         run(study, tmp_path / "run", 5)
 
 
-@papers_long
+@pytest.mark.long
 def test_both_ways_of_keeping_agree(study, whole, tmp_path):
-    """In every quantity, within the resolution that is stated."""
+    """In every quantity, within the resolution that is stated; in CI in test_keep_summary.py."""
     summarised = run(study, tmp_path / "run", keep="summary", chunk=None)
     compared = 0
     for name in whole:

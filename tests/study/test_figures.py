@@ -1,8 +1,6 @@
 """The standard figures show all that the results hold, readable in grey, the same each time."""
 
 import itertools
-import subprocess
-import sys
 
 import matplotlib
 import matplotlib.colors
@@ -235,14 +233,6 @@ def test_mechanisms_differ_in_grey_and_in_shape():
     for pair in itertools.pairwise(STYLES):
         lightness = [weights @ matplotlib.colors.to_rgb(style.face) for style in pair]
         assert abs(lightness[0] - lightness[1]) > 0.15
-
-
-def test_pyplot_is_not_imported():
-    """Its global state and its window system stay out of the program."""
-    program = "import sys, nrjax.study.figures; print('matplotlib.pyplot' in sys.modules)"
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout.strip() == "False"
 
 
 def test_the_mean_with_ends_covers_what_is_undefined():
