@@ -58,7 +58,7 @@ class _Part:
         ok = isinstance(got, (jax.Array, np.ndarray, np.generic, bool, int, float))
         if ok:
             kind = jnp.result_type(got)
-            narrow = jnp.promote_types(kind, self.dtype) == self.dtype
+            narrow = jnp.result_type(got, self.dtype) == self.dtype  # Python's numbers adopt it
             fits = {
                 "f": jnp.issubdtype(kind, jnp.floating) and narrow,
                 "i": jnp.issubdtype(kind, jnp.integer),

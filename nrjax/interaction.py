@@ -108,15 +108,18 @@ def _to_dtype(path: Any, leaf: Any, dtype: Any) -> Any:
 _ORDER = ("value", "process", "guarantee", "schedule", "utility", "rule", "shift")
 
 
-def two_parts(value: Any, dtype: Any, sensitivity: Any) -> tuple[Any, Any]:
+def two_parts(value: Any, dtype: Any, sensitivity: Any, integral: bool = False) -> tuple[Any, Any]:
     """A value in the dtype of the run and, in float32 or traced, what the cast leaves of it.
 
     A cast would move the values of neighbours apart; rounded sums of both parts and the noise are
-    post-processing of what the guarantee is for.
+    post-processing of what the guarantee is for. Under `integral` noise, which would show a
+    fraction, a traced value is NaN where it has one.
     """
     single, number = dtype == jnp.float32, concrete(value)
     whole = jnp.issubdtype(value.dtype if number is None else number.dtype, jnp.integer)
     if number is None:
+        if integral and not whole:
+            value = jnp.where(value == jnp.round(value), value, jnp.nan)
         if not single and not whole:
             return value.astype(dtype), None
         low = value & (255 if single else 2047) if whole else jnp.zeros_like(value)
@@ -211,7 +214,7 @@ def _checked(given: Interaction) -> dict[str, Any]:
     check_sensitivities(shift, guarantee, schedule)
     if split is None:
         stated = None if guarantee is None else guarantee.sensitivity
-        split = Value(*two_parts(value, dtype, stated))
+        split = Value(*two_parts(value, dtype, stated, process.integral))
     moved = concrete(shift)
     moved = shift if moved is None else moved.astype(dtype)
     parts = (split.number, process, guarantee, schedule, utility, rule, moved)

@@ -89,7 +89,7 @@ class Releases(Pytree):
         dtype = float_dtype(value)
         check_integral(process, value, None, dtype)
         sensitivity = None if guarantee is None else guarantee.sensitivity
-        held = Value(*two_parts(value, dtype, sensitivity))
+        held = Value(*two_parts(value, dtype, sensitivity, process.integral))
         state = jax.eval_shape(
             process.init, jax.eval_shape(lambda: jax.random.key(0)), jnp.ones((), dtype)
         )

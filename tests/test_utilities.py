@@ -174,3 +174,9 @@ def test_trials_that_fail_are_assessed_too(start):
     chex.assert_trees_all_equal(outcomes_with(Ceiled(3.0), **changes), plain)
     assert np.any(plain.status != Status.EXHAUSTED)
     assert not np.any(plain.status == Status.STOPPED)
+
+
+def test_python_numbers_adopt_the_dtype_of_the_value():
+    """Under x64 too: the default ceiling is Python's infinity."""
+    found = nrjax.run_until(jax.random.key(0), interaction(value=np.float32(3)))
+    assert found.release.dtype == np.float32

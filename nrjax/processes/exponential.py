@@ -18,7 +18,8 @@ class Exponential(Coordinates, BlockwiseProcess):
     Forwards from s to t > s: `Z_t = Z_s` with probability `s/t`, else `Z_s + Exp` of mean t.
     Backwards `Z_s | Z_t = min(Z_t, E/k)`, `k = 1/s - 1/t` and E a standard exponential draw. It
     hides no value by itself, whose neighbours may exceed it: it is the threshold noise of private
-    tests (`nrjax.AboveThreshold(..., noise="exponential")`).
+    tests (`nrjax.AboveThreshold(..., noise="exponential")`). Random bits, and what they leave of
+    small probabilities, are as in `Laplace`.
 
     Attributes:
         shape: shape of the private value.

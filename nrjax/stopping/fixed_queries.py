@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import check, concrete, exact_float, float_dtype, numbers
 from nrjax.keys import Role, check_key, role_key, step_key
+from nrjax.stopping.gaussian import GaussianThreshold
 from nrjax.stopping.thresholds import ThresholdRule
 from nrjax.types import Status, StoppingRule
 
@@ -97,16 +98,19 @@ def _resolved(
 ) -> tuple[ThresholdRule, Array]:
     """Utilities in the dtype, NaN where a cast may move them by more than Delta/1024.
 
-    The rule gets that much more sensitivity. Its thresholds are traced: numbers would be
-    subtracted first.
+    The rule gets that much more sensitivity, also where the cast moves none of these: of a
+    neighbour's it may. Its thresholds are traced: numbers would be subtracted first.
     """
     sensitivity = rule.sensitivity
-    exact = utilities.astype(dtype).astype(utilities.dtype) == utilities
-    if sensitivity is None or np.all(exact):
+    if sensitivity is None or jnp.promote_types(utilities.dtype, dtype) == dtype:
         return rule, jnp.asarray(utilities, dtype)
+    exact = utilities.astype(dtype).astype(utilities.dtype) == utilities
     spacing = np.spacing(np.abs(utilities).astype(dtype))
-    held = exact | (1024 * spacing <= jnp.asarray(sensitivity, dtype))
-    rule = dataclasses.replace(rule, sensitivity=jnp.asarray(sensitivity, dtype) * (1 + 2**-10))
+    tabulated = isinstance(rule, GaussianThreshold)  # whose costs allow for as much
+    levels = 2**14 if tabulated else 2**10
+    held = exact | (levels * spacing <= jnp.asarray(sensitivity, dtype))
+    if not tabulated:
+        rule = dataclasses.replace(rule, sensitivity=jnp.asarray(sensitivity, dtype) * (1 + 2**-10))
     return rule, jnp.where(held, utilities.astype(dtype), jnp.nan)
 
 

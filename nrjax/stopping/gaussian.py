@@ -16,8 +16,9 @@ from nrjax.pytrees import static
 from nrjax.stopping.thresholds import ThresholdRule
 
 # Machine epsilons by which costs are rounded up: the casts of the parameters, and the grain of the
-# noise.
-_MARGIN = 64
+# noise. And the share of Delta, concave in which they are, by which a cast of utilities may move
+# neighbours apart: `check_resolved`.
+_MARGIN, _CAST = 64, 2.0**-14
 _REACH, _FINE = 9.0, 12.0
 _POINTS = 400_000
 """Most points of an integral."""
@@ -79,12 +80,16 @@ class GaussianThreshold(ThresholdRule):
             fits = number is not None and number.ndim == 0 and number.dtype.kind in "iuf"
             check(fits, name, value, right)
             assert number is not None
-            known[name] = float(number)
+            # Rounded here, not in compiled functions: costs are of the numbers that are used.
+            with np.errstate(over="ignore"):
+                known[name] = float(number.astype(jnp.result_type(float)))
             check(np.isfinite(known[name]) and (signed or known[name] > 0), name, value, right)
+            object.__setattr__(self, name, known[name])
         width = known["high"] - known["low"]
         check(width > 0, "high", self.high, f"above low = {self.low}")
         right = f"at most high - low = {width}"
-        check(known["sensitivity"] <= width * (1 + 1e-6), "sensitivity", self.sensitivity, right)
+        most = width + 1e-6 * (abs(known["low"]) + abs(known["high"]))
+        check(known["sensitivity"] <= most, "sensitivity", self.sensitivity, right)
         prices = _prices(*known.values(), self.steps, self.monotone)
         object.__setattr__(self, "prices", prices)
 
@@ -118,19 +123,21 @@ class GaussianThreshold(ThresholdRule):
         prices, eps = jnp.asarray(self.prices, dtype), float(jnp.finfo(dtype).eps)
         row = jnp.where(jnp.asarray(stopped), 0, 1)
         cost = prices[row, jnp.clip(jnp.asarray(answers), 0, self.steps)]
-        cost = jnp.where(cost > 0, cost * (1 + _MARGIN * eps) + _MARGIN * eps, 0)
+        cost = jnp.where(cost > 0, cost * (1 + _CAST + _MARGIN * eps) + _MARGIN * eps, 0)
         cost = jnp.where(jnp.asarray(answers) > self.steps, jnp.inf, cost)
         return cost.astype(dtype) + jnp.zeros(jnp.shape(epsilon), dtype)
 
     def check_resolved(self, dtype: Any, levels: int = 1) -> None:
         """Refuse a dtype in which the box and its threshold are not those that costs are of."""
         super().check_resolved(dtype, levels)
+        if concrete(self.threshold) is None:
+            return
         ends = [np.abs(np.asarray(concrete(x), np.float64)) for x in (self.low, self.high)]
         largest = np.max([*ends, np.abs(np.asarray(concrete(self.threshold), np.float64))])
         least = min(float(self.sensitivity), float(self.query_deviation))
         spacing = float(np.spacing(np.asarray(largest, dtype)))
         right = f"resolved by {np.dtype(dtype).name} near {largest:.6g}; subtract a public number"
-        check(2**14 * spacing <= least, "sensitivity and deviation", least, right)
+        check(spacing <= _CAST * least, "sensitivity and deviation", least, right)
 
     def centred(self, utilities: np.ndarray) -> tuple[Self, np.ndarray]:
         """The rule with threshold 0, and what utilities, clipped, exceed its own by."""

@@ -40,7 +40,8 @@ class NoisyThreshold(ThresholdRule):
     Attributes:
         noise: "laplace", or "exponential" (static).
         share: s, from 0.05 to 0.95; what noes alone cost of epsilon (static).
-        monotone: whether utilities move in one direction only (static).
+        monotone: whether, from any data to any neighbour, all utilities move in the same direction
+            (static); counts do if rows are added or removed, not if they are replaced.
     """
 
     noise: str = static(default="laplace", kw_only=True)
@@ -52,6 +53,7 @@ class NoisyThreshold(ThresholdRule):
         check(self.noise in _NOISES, "noise", self.noise, f"one of {tuple(_NOISES)}")
         fits = isinstance(self.share, (int, float)) and 0.05 <= self.share <= 0.95
         check(fits, "share", self.share, "a number from 0.05 to 0.95")
+        object.__setattr__(self, "share", float(self.share))  # one of NumPy's would widen float32
         check(isinstance(self.monotone, bool), "monotone", self.monotone, "True or False")
 
     def _scales(self, epsilon: ArrayLike, dtype: Any) -> tuple[Array, Array]:
@@ -87,7 +89,7 @@ class AboveThreshold(NoisyThreshold):
 
     The threshold noise is drawn once, the query noise anew each time (Dwork and Roth 2014; Ligett
     2017, Algorithm 2; Lyu et al. 2017). For queries that do not depend on the data except through
-    their answers: then the whole transcript costs `epsilon`, half of it without a yes. For the
+    their answers: then the whole transcript costs `epsilon`, `share` of it without a yes. For the
     utilities of releases made from the same data see `InteractiveAboveThreshold`.
 
     Attributes:
@@ -130,9 +132,9 @@ class InteractiveAboveThreshold(AboveThreshold):
 
     The law, and what the test adds, are those of `AboveThreshold`; its theorem is not, since the
     queries ("how good is this release?") depend on the data themselves. The total is `epsilon`, or
-    half of it without a yes, plus the ex-post cost of the releases up to the last one. Where these
-    cost `(eps, delta)` with `delta > 0`, the bound must hold for all steps at once, as a boundary
-    does; `docs/mathematics.md` has the proof.
+    `share` of it without a yes, plus the ex-post cost of the releases up to the last one. Where
+    these cost `(eps, delta)` with `delta > 0`, the bound must hold for all steps at once, as a
+    boundary does; `docs/mathematics.md` has the proof.
 
     Attributes:
         threshold: as in `AboveThreshold`.

@@ -21,20 +21,23 @@ from nrjax._numerics import (
 from nrjax.types import StoppingRule
 
 # Machine epsilons by which noise is enlarged, so that rounding in rules, and 32 machine epsilons
-# in a guarantee's epsilon (`nrjax.stopping.reduced`), leave the stated cost true; and machine
-# epsilons of epsilon itself, since noise has a grain (half of one was seen, by enumeration).
-_MARGIN, _GRAIN = 40, 2
+# in a guarantee's epsilon (`nrjax.stopping.private`), leave the stated cost true; and machine
+# epsilons of epsilon itself, since noise has a grain (half of one near 0, and up to 11 where 1 of
+# 1000 draws is beyond, by enumeration). No width makes up for it where epsilon is below `_LEAST`.
+_MARGIN, _GRAIN, _LEAST = 40, 32, 64
 
 
 def noise_scale(sensitivity: ArrayLike, epsilon: ArrayLike, dtype: Any, most: float = 4.0) -> Array:
     """Scale `Delta/eps` of a rule's noise, rounded up; NaN, and no yes, if it leaves the dtype.
 
-    `most` is the largest multiple of it that is used.
+    `most` is the largest multiple of it that is used. XLA takes numbers below the smallest normal
+    one for 0, which is to be less than the grain. Likewise NaN if epsilon is as small as that.
     """
     epsilon, info = jnp.asarray(epsilon, dtype), jnp.finfo(dtype)
     scale = jnp.asarray(sensitivity, dtype) / epsilon
     scale *= 1 + (_MARGIN + _GRAIN / epsilon) * float(info.eps)
-    return jnp.where((scale >= info.tiny) & jnp.isfinite(most * scale), scale, jnp.nan)
+    held = (scale >= float(info.tiny) / float(info.eps)) & jnp.isfinite(most * scale)
+    return jnp.where(held & (epsilon >= _LEAST * float(info.eps)), scale, jnp.nan)
 
 
 class ThresholdRule(StoppingRule):
@@ -123,8 +126,10 @@ class ThresholdRule(StoppingRule):
         if epsilon is not None:
             with jax.ensure_compile_time_eval():
                 held = ~np.isnan(noise_scale(sensitivity, epsilon, dtype))
-            right = f"such that sensitivity/epsilon is a normal number of {np.dtype(dtype).name}"
-            check(held, "epsilon", epsilon, f"{right}, with sensitivity {np.min(sensitivity):.3g}")
+            least = f"{_LEAST * float(jnp.finfo(dtype).eps):.2g}"
+            right = f"such that {np.dtype(dtype).name} holds noise of scale sensitivity/epsilon"
+            right = f"{right}: at least {least}, with sensitivity {np.min(sensitivity):.3g}"
+            check(held, "epsilon", epsilon, right)
         if threshold is None:
             return
         largest = np.abs(threshold[np.isfinite(threshold)]).max(initial=0)

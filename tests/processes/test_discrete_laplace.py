@@ -10,6 +10,7 @@ import nrjax
 from nrjax.processes import DiscreteLaplace
 from nrjax.processes.discrete_laplace import DiscreteLaplaceState
 from nrjax.types import Status
+from tests.problems import Distance
 from tests.processes.laws import FAULTY, SOUND, draw_paths
 
 pytestmark = pytest.mark.numerical
@@ -221,3 +222,18 @@ def test_values_that_would_lose_their_integers_are_refused():
         integers([1, 2, 3], guarantee=nrjax.PureGuarantee(2.0))
     with pytest.raises(ValueError, match=r"shift = .*: must be of l1 norm at most 2"):
         integers([1, 2, 3], shift=np.array([2, -1, 0]))
+
+
+def test_a_traced_fraction_is_not_shown():
+    """Integer noise does not hide it; integers are released as they are."""
+    rule, times = nrjax.PublicThreshold(-np.inf), [5.0, 2.0]
+    parts = {"schedule": nrjax.Grid(times), "utility": Distance(0.0), "rule": rule}
+
+    def release(value, process):
+        trial = nrjax.Interaction(value=value, process=process, **parts)
+        return nrjax.run_until(jax.random.key(2), trial).release
+
+    for process in (DiscreteLaplace((2,)), nrjax.Skellam((2,), 1.0, 1.0)):
+        shown = jax.jit(release, static_argnums=1)(jnp.array([3.0, 3.3]), process)
+        np.testing.assert_array_equal(np.isnan(shown), [False, True])
+        assert shown[0] == release(np.array([3.0, 3.0]), process)[0]

@@ -12,6 +12,7 @@ from nrjax.types import Status
 
 pytestmark = pytest.mark.numerical
 
+KEY = jax.random.key(7)
 GRID = np.linspace(-14, 14, 8001)
 
 
@@ -58,7 +59,7 @@ def test_no_neighbours_tell_more_than_the_cost(monotone, stopped):
         if rng.random() < 0.5:  # the corners, where the worst pairs are
             q = rng.choice([-1.0, 1.5], count)
         move = rng.choice([-1, 1]) if monotone else rng.choice([-1, 0.5, 1], count)
-        other = q + 0.8 * move
+        other = q + rule.sensitivity * move
         if rng.random() < 0.5:
             other = np.clip(other, -1.0, 1.5)
         apart = log_p(rule, q, stopped) - log_p(rule, other, stopped)
@@ -67,10 +68,11 @@ def test_no_neighbours_tell_more_than_the_cost(monotone, stopped):
         fixed_box = max(fixed_box, abs(apart) / price(rule, stopped, max(1, count - 1)))
     # It is attained, by the corner; and a price for one answer less would not do.
     q = np.array([1.5, 1.5, 1.5, -1.0 if stopped else 1.5])
-    moves = [np.array([-0.8, -0.8, -0.8, 0.8 if stopped else -0.8])]
+    moves = [np.array([-1, -1, -1, 1 if stopped else -1])]
     if monotone and stopped:
-        moves = [np.array([-0.8, -0.8, -0.8, 0]), np.array([0, 0, 0, 0.8])]
-    apart = max(abs(log_p(rule, q, stopped) - log_p(rule, q + move, stopped)) for move in moves)
+        moves = [np.array([-1, -1, -1, 0]), np.array([0, 0, 0, 1])]
+    others = [q + rule.sensitivity * move for move in moves]
+    apart = max(abs(log_p(rule, q, stopped) - log_p(rule, other, stopped)) for other in others)
     assert apart == pytest.approx(price(rule, stopped, 4), rel=1e-8)
     assert worst > 0.7
     assert apart > 1.05 * price(rule, stopped, 3)
@@ -95,6 +97,26 @@ def test_a_box_that_the_dtype_does_not_hold_is_refused():
     with pytest.raises(ValueError, match="must be resolved by float32"):
         rule.check_resolved(jnp.float32)
     rule.check_resolved(jnp.float64)
+
+
+def test_costs_are_of_the_numbers_as_they_are_cast(dtype):
+    parts = (1000.03, 0.9, 999.7, 1000.6, 3.0, 1.0, 200)
+    rule = GaussianThreshold(*parts)
+    cast = GaussianThreshold(*(float(dtype.type(part)) for part in parts[:-1]), parts[-1])
+    np.testing.assert_array_equal(rule.prices, cast.prices)
+    # Utilities may be rounded too: neighbours are that much further apart.
+    wider = GaussianThreshold(*parts[:1], 0.9 * (1 + 2**-14), *parts[2:])
+    for stopped in (True, False):
+        for answers in (1, 20, 200):
+            assert rule.cost(1.0, stopped, answers) >= price(wider, stopped, answers)
+
+
+def test_a_traced_rule_judges_numbers(dtype):
+    rule = GaussianThreshold(0.5, 1.0, 0.0, 1.0, 1.0, 1.5, 4)
+    seen = jax.jit(lambda rule: first_yes(KEY, rule, np.array([0.1, 0.7])))(rule)
+    assert seen.status in (Status.STOPPED, Status.EXHAUSTED)
+    lost = jax.jit(lambda rule: first_yes(KEY, rule, np.array([1e4 + 0.1])))(rule)
+    assert (lost.status == Status.NAN_UTILITY) == (dtype == jnp.float32)
 
 
 def test_law_of_the_stop():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import nrjax
+from nrjax.processes.exponential import exponential
 from nrjax.processes.laplace import laplace
 from nrjax.stopping import first_yes, thresholds
 from nrjax.types import Status
@@ -90,6 +91,23 @@ def test_thresholds_and_utilities_that_the_dtype_does_not_hold():
     assert both(LARGE + 64.0, 1e5) != Status.NAN_UTILITY
 
 
+def test_noise_does_not_depend_on_what_a_cast_does_to_the_utilities():
+    """Its scale would tell neighbours apart whose numbers float32 does, or does not, hold."""
+    keys = jax.random.split(KEY, 60_000)
+
+    def first(last):
+        utilities = np.array([-4000.0, last])
+
+        def asked(tau, key):
+            return first_yes(key, nrjax.AboveThreshold(tau, 1.0, 1e-3), utilities).step == 0
+
+        return jax.jit(jax.vmap(asked, (None, 0)))(0.0, keys)
+
+    held, other = first(0.5), first(0.6)
+    assert 1000 < jnp.sum(held) < 59_000
+    np.testing.assert_array_equal(held, other)
+
+
 def test_integer_utilities_beyond_the_dtype_are_nan(dtype):
     found = jax.jit(lambda u: first_yes(KEY, nrjax.AboveThreshold(0.0, 1.0, 0.5), u))
     assert found(jnp.asarray([2**24], jnp.int32)).status == Status.STOPPED
@@ -158,26 +176,28 @@ def test_traced_integers_keep_their_last_bits():
     assert int(found.value.number) + int(found.value.rest) == int(value)
 
 
-@pytest.mark.parametrize("epsilon", [1e-3, 1e-5, 1e-7])
-def test_the_grain_of_noise_is_paid_for(epsilon, monkeypatch):
-    """The law of float32 noise near 0, of all its bits: no log-ratio above the stated cost."""
-    bits = np.arange(2**31 - 2**23, 2**31, dtype=np.uint32) << 1
+@pytest.mark.parametrize("draw", [laplace, exponential])
+@pytest.mark.parametrize("epsilon", [1e-3, 1e-5])
+def test_the_grain_of_noise_is_paid_for(draw, epsilon, monkeypatch):
+    """The law of float32 noise, of all words nearby: no log-ratio above the stated cost."""
+    words = 2**31 if draw is laplace else 2**32  # those of a sign
 
-    def largest():
+    def largest(depth):
+        """`max_y log P(noise >= y)/P(noise >= y + 1)` so many scales from 0."""
+        last = int((words - 1) * np.exp(-depth))
+        bits = np.arange(int(last * np.exp(-3 * epsilon)), last, dtype=np.uint32)
         scale = thresholds.noise_scale(1.0, epsilon, jnp.float32)
-        values = np.asarray(scale * laplace(jnp.asarray(bits), jnp.float32))[::-1]
-        atoms = np.unique(values)
-        atoms = atoms[(atoms > 0) & (atoms < values[-1] - 1)][:4000]
-        moved = (atoms + np.float32(1)).astype(np.float32)
-        moved = np.where(moved - atoms.astype(float) > 1, np.nextafter(moved, np.float32(0)), moved)
-        below = [np.searchsorted(values, at) for at in (atoms, moved)]
-        above, shifted = ((2**31 - count) / 2**32 for count in below)
-        return np.log(above / shifted).max()
+        noise = scale * draw(jnp.asarray(bits << (draw is laplace)), jnp.float32)
+        noise = np.asarray(noise, np.float64)[::-1]
+        atoms = np.unique(noise[(noise > noise[0]) & (noise < noise[-1] - 1)])
+        beyond, moved = (last - np.searchsorted(noise, at) for at in (atoms, atoms + 1))
+        return np.log(beyond / moved).max()
 
-    assert largest() <= epsilon
+    depths = (0, 0.75, 3, 6)
+    assert max(map(largest, depths)) <= epsilon
     # Negative control: with rounding alone paid for, epsilon is exceeded.
     monkeypatch.setattr(thresholds, "_GRAIN", 0)
-    assert largest() > epsilon
+    assert max(map(largest, depths)) > epsilon
 
 
 @private
@@ -188,7 +208,9 @@ def test_noise_that_the_dtype_does_not_hold(kind, dtype):
         return first_yes(KEY, kind(0.0, sensitivity, epsilon), jnp.ones(1, dtype))
 
     limits, traced = jnp.finfo(dtype), jax.jit(asked)
-    for parameters in ((float(limits.tiny), 3.0), (float(limits.max) / 4, 1e-3)):
-        with pytest.raises(ValueError, match=r"epsilon = .*: must be such that sensitivity/epsi"):
+    tiny, most, least = float(limits.tiny), float(limits.max), 60 * float(limits.eps)
+    # Where noise below the normal numbers is taken for 0, or has too large a grain beside epsilon.
+    for parameters in ((tiny, 3.0), (64 * tiny, 1.0), (most / 4, 1e-3), (1.0, least)):
+        with pytest.raises(ValueError, match=r"epsilon = .*: must be such that float(32|64) holds"):
             asked(*parameters)
         assert traced(*(jnp.asarray(p, dtype) for p in parameters)).status == Status.EXHAUSTED
