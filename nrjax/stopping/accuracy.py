@@ -3,7 +3,7 @@
 A union bound over the steps (`docs/mathematics.md`): the probability of accepting a bad utility
 anywhere is at most `gamma` if step n is allowed `gamma * share_n`, the shares summing to at most 1.
 The epsilons may be chosen from the releases. The noise is the stated one: the rules make theirs
-wider by `40 + 32/epsilon` machine epsilons (4e-5 at an epsilon of 0.1 in float32, 0.4 % at 0.001),
+wider by `40 + 64/epsilon` machine epsilons (8e-5 at an epsilon of 0.1 in float32, 0.8 % at 0.001),
 and shortfalls are larger by as much. All functions are elementwise, and take:
 
 * `shortfall`: threshold minus utility; `sensitivity`: Delta, in the same units, > 0;

@@ -88,7 +88,7 @@ def first_yes(
     result, failed = _first_yes(rule, check_key(key), utilities, levels)
     number = concrete(failed)
     if number is not None:  # also after a yes: whether it raises must not hang on the data
-        right = "given for this rule, positive, finite and not falling"
+        right = "given for this rule, positive, finite and not falling, nor tiny"
         check(~number, "epsilons", epsilons, right)
     return result
 

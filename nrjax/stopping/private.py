@@ -56,12 +56,20 @@ class NoisyThreshold(ThresholdRule):
         object.__setattr__(self, "share", float(self.share))  # one of NumPy's would widen float32
         check(isinstance(self.monotone, bool), "monotone", self.monotone, "True or False")
 
+    @property
+    def _multiples(self) -> tuple[float, float]:
+        """Of Delta/epsilon: scales of the threshold's and of the queries' noise."""
+        return 1 / self.share, (1 if self.monotone else 2) / (1 - self.share)
+
+    @property
+    def widest(self) -> float:
+        """The larger of both."""
+        return max(self._multiples)
+
     def _scales(self, epsilon: ArrayLike, dtype: Any) -> tuple[Array, Array]:
-        """Those of the threshold's and of the queries' noise."""
-        first = 1 / self.share
-        rest = (1 if self.monotone else 2) / (1 - self.share)
         sensitivity: Any = self.sensitivity
-        base = noise_scale(sensitivity, epsilon, dtype, max(first, rest))
+        base = noise_scale(sensitivity, epsilon, dtype, self.widest)
+        first, rest = self._multiples
         return first * base, rest * base
 
     def _query_noise(self, key: Array, scale: Array) -> Array:

@@ -22,22 +22,23 @@ from nrjax.types import StoppingRule
 
 # Machine epsilons by which noise is enlarged, so that rounding in rules, and 32 machine epsilons
 # in a guarantee's epsilon (`nrjax.stopping.private`), leave the stated cost true; and machine
-# epsilons of epsilon itself, since noise has a grain (half of one near 0, and up to 11 where 1 of
-# 1000 draws is beyond, by enumeration). No width makes up for it where epsilon is below `_LEAST`.
-_MARGIN, _GRAIN, _LEAST = 40, 32, 64
+# epsilons of what the noise pays for itself, since it has a grain (half of one near 0, and up to 11
+# where 1 of 2000 draws is beyond, by enumeration). Below `_LEAST` no width makes up for that.
+_MARGIN, _GRAIN, _LEAST = 40, 16, 40
 
 
-def noise_scale(sensitivity: ArrayLike, epsilon: ArrayLike, dtype: Any, most: float = 4.0) -> Array:
+def noise_scale(sensitivity: ArrayLike, epsilon: ArrayLike, dtype: Any, most: float = 1.0) -> Array:
     """Scale `Delta/eps` of a rule's noise, rounded up; NaN, and no yes, if it leaves the dtype.
 
-    `most` is the largest multiple of it that is used. XLA takes numbers below the smallest normal
-    one for 0, which is to be less than the grain. Likewise NaN if epsilon is as small as that.
+    `most` is the largest multiple of it that is used: of epsilon, that noise pays for a share of
+    `1/most`. XLA takes numbers below the smallest normal one for 0, which is to be less than the
+    grain. Likewise NaN if the epsilon that noise pays for is as small as that.
     """
     epsilon, info = jnp.asarray(epsilon, dtype), jnp.finfo(dtype)
     scale = jnp.asarray(sensitivity, dtype) / epsilon
-    scale *= 1 + (_MARGIN + _GRAIN / epsilon) * float(info.eps)
+    scale *= 1 + (_MARGIN + _GRAIN * most / epsilon) * float(info.eps)
     held = (scale >= float(info.tiny) / float(info.eps)) & jnp.isfinite(most * scale)
-    return jnp.where(held & (epsilon >= _LEAST * float(info.eps)), scale, jnp.nan)
+    return jnp.where(held & (epsilon >= _LEAST * most * float(info.eps)), scale, jnp.nan)
 
 
 class ThresholdRule(StoppingRule):
@@ -69,6 +70,11 @@ class ThresholdRule(StoppingRule):
         """State: the number of the next step, int32."""
         del key, epsilon
         return jnp.int32(0)
+
+    @property
+    def widest(self) -> float:
+        """Largest multiple of Delta/epsilon that is a scale of its noise."""
+        return 1.0
 
     @property
     def max_steps(self) -> int | None:
@@ -125,8 +131,8 @@ class ThresholdRule(StoppingRule):
         epsilon = concrete(getattr(self, "epsilon", None))
         if epsilon is not None:
             with jax.ensure_compile_time_eval():
-                held = ~np.isnan(noise_scale(sensitivity, epsilon, dtype))
-            least = f"{_LEAST * float(jnp.finfo(dtype).eps):.2g}"
+                held = ~np.isnan(noise_scale(sensitivity, epsilon, dtype, self.widest))
+            least = f"{_LEAST * self.widest * float(jnp.finfo(dtype).eps):.2g}"
             right = f"such that {np.dtype(dtype).name} holds noise of scale sensitivity/epsilon"
             right = f"{right}: at least {least}, with sensitivity {np.min(sensitivity):.3g}"
             check(held, "epsilon", epsilon, right)

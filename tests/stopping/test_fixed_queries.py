@@ -45,7 +45,7 @@ def test_draws_are_those_that_its_keys_say(kind, dtype):
         return float(laplace(random_bits(key, (), dtype), dtype))
 
     seen = set()
-    for number in range(12):
+    for number in range(24):
         key = jax.random.fold_in(KEY, number)
         scale, threshold = 0.5, 0.0
         if kind is AboveThreshold:
