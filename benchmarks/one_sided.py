@@ -24,6 +24,7 @@ import dataclasses
 import fnmatch
 import sys
 import time
+from typing import Any
 
 import numpy as np
 
@@ -58,7 +59,7 @@ def promising(case, levels, noise):
     return dataclasses.replace(case, trial=dataclasses.replace(trial, rule=rule))
 
 
-def cases(data, levels, noise, constants="tight"):
+def cases(data, levels, noise, constants: Any = "tight"):
     """All that have a private test with such noise, by name."""
     one = whitehouse2022.Settings(
         data=data,
