@@ -113,11 +113,12 @@ def _comparisons(results: Results) -> list[dict[str, Any]]:
 def _difference(pair: Mapping[str, Any]) -> str:
     """The comparison in a sentence."""
     first, second = (number(value) for value in pair["values"])
-    median, mean = _with_ends(*_noted(pair | {"value": pair["difference"]}), "-inf"), pair["mean"]
+    ends = pair["interval"] or (None, None)  # infinite medians have no difference
+    median = _with_ends(pair["difference"], ends, "-inf")
     return (
         f"{pair['neighbour']}: median stated epsilon {first} of discrete laplace (whole numbers), "
         f"{second} of laplace, through the same standard deviations; paired difference {median}, "
-        f"in the mean {_with_ends(*_noted(mean), '-inf')}."
+        f"in the mean {_with_ends(*_noted(pair['mean']), '-inf')}."
     )
 
 
