@@ -51,7 +51,7 @@ def best_gain(epsilons, steps, payoff):
     equal steps of u.
     """
     du = steps[0]
-    losses = np.linspace(-12, 14, 1301)
+    losses = np.linspace(-12, 14, 801)
     width = losses[1] - losses[0]
     kernel = norm.pdf(losses[None, :], losses[:, None] + du / 2, np.sqrt(du)) * width
     value = payoff(losses, epsilons[-1])

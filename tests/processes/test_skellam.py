@@ -18,7 +18,7 @@ pytestmark = pytest.mark.numerical
 TRIALS = 40_000
 PATHS = 100_000
 TIMES = (4.0, 2.5, 0.7)
-MANY = (1000,)
+MANY = (200_000,)  # of one shape: the samplers take seconds to compile
 
 
 def draw(rate1, rate2, reuse_key=False):
@@ -92,12 +92,12 @@ def test_counts_near_the_samplers_switch(dtype):
     keys = jax.random.split(jax.random.key(3), 5)
     sound, wrong = [], []
     for key, mean in zip(keys, (8.4, 12.0), strict=False):
-        drawn = np.asarray(poisson(key, jnp.asarray(mean, dtype), (TRIALS,)))
+        drawn = np.asarray(poisson(key, jnp.full((2, 1), mean, dtype), (2, *MANY)))[0, :TRIALS]
         sound.append(counts_p(drawn, stats.poisson(mean)))
         wrong.append(counts_p(drawn, stats.poisson(1.03 * mean)))
     for key, (n, p) in zip(keys[2:], ((28, 0.3), (40, 0.3), (40, 0.7)), strict=True):
         kept, lost = jnp.asarray(p, dtype), jnp.asarray(1 - p, dtype)
-        drawn = np.asarray(binomial(key, jnp.full(TRIALS, n, dtype), kept, lost))
+        drawn = np.asarray(binomial(key, jnp.full((2, *MANY), n, dtype), kept, lost))[0, :TRIALS]
         sound.append(counts_p(drawn, stats.binom(n, p)))
         wrong.append(counts_p(drawn, stats.binom(n, 1.03 * p)))
     assert bonferroni(sound) > SOUND
@@ -108,7 +108,7 @@ def large_counts():
     """4e5 standardised counts at a time, and those that thinning leaves at 0.4 of it; two times."""
     found = []
     for time in (1e6, 1.6e7):
-        process = Skellam((200_000,), 1.0, 1.0)
+        process = Skellam(MANY, 1.0, 1.0)
         first = process.init(jax.random.key(0), time)
         second = process.rewind(jax.random.key(1), first, 0.4 * time)
         n, kept = (np.concatenate(state[:2]).astype(float) for state in (first, second))
