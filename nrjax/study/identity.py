@@ -28,6 +28,7 @@ _REMEDIES = {
     "cpu": "a processor of that kind",
     "cpu_features": "a processor with these",
     "xla_flags": "set XLA_FLAGS={!r}",
+    "disable_most_optimizations": "set JAX_DISABLE_MOST_OPTIMIZATIONS={}",
     "threefry_partitionable": "set JAX_THREEFRY_PARTITIONABLE={}",
 }
 """What a run's bits depend on, and what is right where it differs."""
@@ -49,7 +50,10 @@ def circumstances() -> dict[str, Any]:
         **processor(),
         "precision": str(jnp.result_type(float)),
         "xla_flags": " ".join(sorted(filter(_counts, os.environ.get("XLA_FLAGS", "").split()))),
-        "threefry_partitionable": bool(jax.config.jax_threefry_partitionable),  # pyright: ignore[reportAttributeAccessIssue]
+        **{
+            name: bool(getattr(jax.config, f"jax_{name}"))
+            for name in ("disable_most_optimizations", "threefry_partitionable")
+        },
     }
 
 
