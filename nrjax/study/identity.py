@@ -50,10 +50,8 @@ def circumstances() -> dict[str, Any]:
         **processor(),
         "precision": str(jnp.result_type(float)),
         "xla_flags": " ".join(sorted(filter(_counts, os.environ.get("XLA_FLAGS", "").split()))),
-        **{
-            name: bool(getattr(jax.config, f"jax_{name}"))
-            for name in ("disable_most_optimizations", "threefry_partitionable")
-        },
+        "disable_most_optimizations": bool(jax.config.read("jax_disable_most_optimizations")),
+        "threefry_partitionable": bool(jax.config.jax_threefry_partitionable),  # pyright: ignore[reportAttributeAccessIssue]
     }
 
 
