@@ -171,13 +171,15 @@ def release_count(
     check_integer("levels", levels, 2, MOST)
     for name, value in {"count": count, "smallest": smallest, "largest": largest}.items():
         check(np.shape(value) == (), name, value, "a scalar; use vmap for several")
-    integral = method == "discrete_laplace"  # noise that would show a fraction
+    integral = method == "discrete_laplace"  # whose noise would show a fraction
     right = "a whole number, not negative" if integral else "finite and not negative"
-    whole = check_numbers("count", count, lambda n: np.isfinite(n) & (n >= 0), right)
-    if integral and whole is None:
-        count = jnp.where(count == jnp.round(count), count, jnp.nan)
-    elif integral:
-        check(whole == np.round(whole), "count", count, right)
+
+    def fits(number: Any) -> Any:
+        return np.isfinite(number) & (number >= 0) & ((number % 1 == 0) | (not integral))
+
+    check_numbers("count", count, fits, right)
+    if integral:  # in a trace
+        count = jnp.where(jnp.asarray(count) % 1 == 0, count, jnp.nan)
     check_exact("count", count)
     low, high = check_smallest(smallest, method), check_positive("largest", largest)
     if low is not None and high is not None:
