@@ -233,12 +233,13 @@ def capped(order: ArrayLike, epsilon: ArrayLike, cap: ArrayLike) -> Array:
     slope = jnp.exp(-top) * -jnp.expm1(-2 * excess * top)
     slope /= -jnp.expm1(-top) * (1 + jnp.exp(-both * top))
     grown = slope * share
-    # `exp(l e) - 1 - s (1 - exp(-e))` as a sum of positive terms, over `1 + s (1 - exp(-e))`.
+    # `(exp(l e) - 1 - s (1 - exp(-e)))/l` as a sum of positive terms, over `1 + s (1 - exp(-e))`.
     small = jnp.where(excess * epsilon < 40, epsilon, 0)
-    first = excess * (excess * small) * small * _phi(excess * small)
-    second = excess * small * small * _phi(-small)
-    rest = _excess_less_slope(order, excess, top, slope) * share
-    scaled = (first + second + rest) / (1 + grown) / excess
+    first = excess * small * small * _phi(excess * small)
+    second = small * small * _phi(-small)
+    rest = _share_above_slope(order, excess, top, slope) * share
+    lost = 8 * float(jnp.finfo(dtype).tiny)  # each of these terms may be taken for 0
+    scaled = (first + second + rest) / (1 + grown) + lost
     near = _log_over(scaled, excess)
     far = epsilon - jnp.log1p(grown) / excess
     raw = jnp.where(excess * epsilon < 40, near, far)
@@ -246,8 +247,8 @@ def capped(order: ArrayLike, epsilon: ArrayLike, cap: ArrayLike) -> Array:
     return jnp.where(held, jnp.minimum(found, _stated(epsilon, epsilon, usable, 2)), jnp.nan)
 
 
-def _excess_less_slope(order: Array, excess: Array, top: Array, slope: Array) -> Array:
-    """`l - s`, which is positive: a series in `(A m)^2` where the difference would cancel."""
+def _share_above_slope(order: Array, excess: Array, top: Array, slope: Array) -> Array:
+    """`1 - s/l`, which is positive: a series in `(A m)^2` where the difference would cancel."""
     m = jnp.where(order * top < 2, top, 0)
     a, b = (order * m) ** 2, (excess * m) ** 2
     total, power, symmetric = jnp.zeros_like(m), jnp.ones_like(m), jnp.ones_like(m)
@@ -257,8 +258,8 @@ def _excess_less_slope(order: Array, excess: Array, top: Array, slope: Array) ->
         symmetric = a * symmetric + power
     spread = jnp.where(m > 0, 2 * jnp.sinh(0.5 * m) / jnp.where(m > 0, m, 1), 1)
     both = order + excess
-    series = order * excess * both * m * m * total / (spread * jnp.cosh(0.5 * both * m))
-    return jnp.where(order * top < 2, series, jnp.maximum(excess - slope, 0))
+    series = order * m * (both * m) * total / (spread * jnp.cosh(0.5 * both * m))
+    return jnp.where(order * top < 2, series, jnp.maximum(1 - slope / excess, 0))
 
 
 def discrete_laplace_reduction(order: ArrayLike, sensitivity: ArrayLike, time: ArrayLike) -> Array:

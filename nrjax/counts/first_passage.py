@@ -9,6 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check, check_integer, check_numbers, check_positive, float_dtype
+from nrjax.counts.groups import check_exact
 from nrjax.counts.jumps import DiscreteLaplacePassage, LaplacePassage
 from nrjax.counts.passages import OnLevels, RelativeError, skip_quantile
 from nrjax.keys import check_key
@@ -170,8 +171,16 @@ def release_count(
     check_integer("levels", levels, 2, MOST)
     for name, value in {"count": count, "smallest": smallest, "largest": largest}.items():
         check(np.shape(value) == (), name, value, "a scalar; use vmap for several")
-    right = "finite and not negative"
-    check_numbers("count", count, lambda number: np.isfinite(number) & (number >= 0), right)
+    integral = method == "discrete_laplace"  # whose noise would show a fraction
+    right = "a whole number, not negative" if integral else "finite and not negative"
+
+    def fits(number: Any) -> Any:
+        return np.isfinite(number) & (number >= 0) & ((number % 1 == 0) | (not integral))
+
+    check_numbers("count", count, fits, right)
+    if integral:  # in a trace
+        count = jnp.where(jnp.asarray(count) % 1 == 0, count, jnp.nan)
+    check_exact("count", count)
     low, high = check_smallest(smallest, method), check_positive("largest", largest)
     if low is not None and high is not None:
         check(high >= low, "largest", largest, f"at least smallest = {smallest!r}")

@@ -24,13 +24,22 @@ _SLACK = 1e-9
 
 
 def check_counts(counts: Any) -> None:
-    """Constructor check: whole numbers of at least 0."""
+    """Constructor check: whole numbers of at least 0, none that a cast would move."""
     right = "whole numbers, none negative"
     number = check_numbers(
         "counts", counts, lambda n: np.isfinite(n) & (n >= 0) & (n == np.round(n)), right
     )
     if number is not None:
         check(number.ndim == 1 and number.size > 0, "counts", counts, "a non-empty vector")
+        check_exact("counts", number)
+
+
+def check_exact(name: str, counts: Any) -> None:
+    """Counts that the default precision tells apart: others a cast moves, neighbours apart too."""
+    info = jnp.finfo(jnp.result_type(float))
+    most = 2 ** (info.nmant + 1)
+    right = f"at most {most}, up to which {info.dtype} has every integer (float64 has more)"
+    check_numbers(name, counts, lambda n: n <= most, right)
 
 
 class _CountError(Utility):

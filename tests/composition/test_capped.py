@@ -22,8 +22,8 @@ laplace_reduction = jax.jit(certificates.laplace_reduction)
 
 
 def exact(order, epsilon, cap):
-    """The formula with 50 digits."""
-    with mpmath.workdps(50):
+    """The formula with 150 digits."""
+    with mpmath.workdps(150):
         a, e, m = (mpmath.mpf(float(x)) for x in (order, epsilon, cap))
         slope = mpmath.sinh((a - 1) * m) / (mpmath.sinh(a * m) - mpmath.sinh((a - 1) * m))
         return e - mpmath.log(1 + slope * (1 - mpmath.exp(-e))) / (a - 1)
@@ -31,16 +31,17 @@ def exact(order, epsilon, cap):
 
 def test_never_below_its_exact_number_and_hardly_above():
     rng = np.random.default_rng(0)
-    orders = (1 + np.exp(rng.uniform(-6, 7, 600))).astype(DTYPE)
-    caps = np.exp(rng.uniform(-9, 3, 600)).astype(DTYPE)
+    orders = (1 + np.exp(rng.uniform(-13, 7, 600))).astype(DTYPE)
+    caps = np.exp(rng.uniform(-42, 3, 600)).astype(DTYPE)
     epsilons = (caps * np.exp(-rng.exponential(1.0, 600))).astype(DTYPE)
     found = np.asarray(capped(orders, epsilons, caps))
     want = [exact(*point) for point in zip(orders, epsilons, caps, strict=True)]
     ratio = np.array([float(mpmath.mpf(float(f)) / w) for f, w in zip(found, want, strict=True)])
     assert ratio.min() >= 1
-    assert ratio.max() < 1 + 200 * np.finfo(DTYPE).eps
+    lost = 16 * float(np.finfo(DTYPE).tiny)  # of numbers that XLA takes for 0
+    assert np.all(found - lost <= np.array(want, float) * (1 + 200 * EPS))
     at_cap = np.asarray(pure(orders, caps))
-    np.testing.assert_allclose(capped(orders, caps, caps), at_cap, rtol=300 * np.finfo(DTYPE).eps)
+    np.testing.assert_allclose(capped(orders, caps, caps), at_cap, rtol=300 * EPS, atol=lost)
 
 
 @pytest.mark.parametrize(

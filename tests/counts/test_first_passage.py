@@ -155,6 +155,11 @@ def test_one_level_more_is_the_least():
     ("change", "message"),
     [
         ({"count": -1.0}, "count = -1.0: must be finite and not negative"),
+        (
+            {"count": 3.5, "method": "discrete_laplace", "smallest": 0.01},
+            "count = 3.5: must be a whole number",
+        ),
+        ({"count": 2.0**53 + 2}, "count = 9007199254740994.0: must be at most"),
         ({"smallest": 0.0}, "smallest = 0.0: must be positive"),
         ({"largest": 1e-5}, "largest = 1e-05: must be at least smallest"),
         ({"count": np.array([1.0, 2.0])}, "count = .*must be a scalar"),
@@ -169,3 +174,16 @@ def test_wrong_arguments_are_refused(change, message):
     given = {"count": 50.0, "smallest": 1e-4, "largest": 0.1, "levels": 10, "method": "brownian"}
     with pytest.raises(ValueError, match=message):
         release_count(jax.random.key(0), accuracy=RelativeError(0.1), **(given | change))
+
+
+def test_a_traced_fraction_is_not_shown():
+    """Noise of whole numbers would leave it as it is."""
+
+    def release(count):
+        given = RelativeError(0.9), 0.01, 9.0, 20, "discrete_laplace"
+        return release_count(jax.random.key(0), count, *given)
+
+    shown = jax.jit(release)
+    assert shown(3.0).release % 1 == 0
+    assert np.isnan(shown(3.5).release)
+    assert not shown(3.5).accepted

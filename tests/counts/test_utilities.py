@@ -73,7 +73,8 @@ def test_utilities_of_counts():
     for utility in (share, error):  # halfway between k and k + 1 of 4 groups
         for target, threshold in ((0.0, -0.125), (0.25, -0.375), (0.3, -0.375), (0.5, -0.625)):
             assert utility.threshold(target) == threshold
-    for counts in ([1.5], [-1], [np.nan], []):
+    most = 2 ** (jnp.finfo(jnp.result_type(float)).nmant + 1)  # a cast moves larger ones apart
+    for counts in ([1.5], [-1], [np.nan], [], [most + 2]):
         with pytest.raises(ValueError, match="counts = "):
             MeanAbsoluteError(np.array(counts))
     with pytest.raises(ValueError, match=r"error = -0\.1: must be"):
