@@ -148,7 +148,7 @@ def test_cost_is_rounded_up(dtype):
             assert 0 < Fraction(float(cost)) / exact - 1 < 6 * float(jnp.finfo(dtype).eps)
 
 
-@pytest.mark.parametrize(("first", "epsilon"), [(2.0**-6, 0.3), (0.013, 1e-6), (0.013, 50.0)])
+@pytest.mark.parametrize(("first", "epsilon"), [(2.0**-6, 0.3), (0.013, 1e-5), (0.013, 50.0)])
 def test_the_doubling_method_has_its_closed_form(first, epsilon, dtype):
     """`(2^k - 1) eps_1 + k eps_test` (Ligett 2017, Theorem A.2) at every k up to 30, from above."""
     steps = 30
