@@ -1,5 +1,7 @@
 """Claim: raw stepping is as fast as drawing: Brownian 80 % of normals, Laplace 40 % of uniforms.
 
+And discrete Laplace noise, of one word a step too, is 70 % as fast as Laplace noise.
+
 Scalar noise, 1000 steps, 1e5 trials, float32, folded into each trial's running maximum. The peers
 run through the very same loop under the same keys of blocks of 64 steps: `random.normal` one number
 a step, and `random.uniform` three numbers a step (those that jump or stay, its side and its size
@@ -88,6 +90,7 @@ def three_uniforms(key, steps, dtype):
 PEERS = {
     "brownian": (nrjax.Brownian(()), "random.normal", Draws(jax.random.normal)),
     "laplace": (nrjax.Laplace(()), "three random.uniform", Draws(three_uniforms)),
+    "discrete laplace": (nrjax.DiscreteLaplace(()), "laplace", nrjax.Laplace(())),
 }
 
 
@@ -166,7 +169,7 @@ def least_seconds(process, peaks, trials, steps, tile):
 
 
 def measure(options):
-    """The rows of both processes."""
+    """The rows of all processes."""
     jax.config.update("jax_num_cpu_devices", options.devices)
     times = np.geomspace(100.0, 1.0, options.steps)
     devices, accelerator = len(jax.devices()), jax.devices()[0].platform != "cpu"
@@ -176,11 +179,6 @@ def measure(options):
     for name, (process, peer_name, peer) in PEERS.items():
         runs = [maxima(part, times, options.trials, tile) for part in (process, peer)]
         ours, theirs = race(runs, options.repeats)
-        slow, largest = run_numpy(name, times.tolist(), options.numpy)
-        mine = np.asarray(runs[0](jax.random.key(0)), float)
-        error = np.sqrt(np.var(mine) / mine.size + np.var(largest) / largest.size)
-        if not abs(np.mean(mine) - np.mean(largest)) < 5 * error:
-            raise RuntimeError(f"not the same law: {name}")
         claim = f"{name}, {options.steps} steps"
         fast = options.trials / ours
         reached = None
@@ -189,10 +187,15 @@ def measure(options):
             share = options.trials / devices if accelerator else options.trials
             reached = least_seconds(process, peaks, share, options.steps, tile) / ours
         note = f"{1e9 / (fast * options.steps):.2f} ns a step"
-        found += [
-            Row(claim, fast, theirs / ours, peer_name, reached, note),
-            Row(claim, fast, slow * fast / options.numpy, "NumPy", reached, note),
-        ]
+        found.append(Row(claim, fast, theirs / ours, peer_name, reached, note))
+        if not isinstance(peer, Draws):  # NumPy's loops are of the papers' noise
+            continue
+        slow, largest = run_numpy(name, times.tolist(), options.numpy)
+        mine = np.asarray(runs[0](jax.random.key(0)), float)
+        error = np.sqrt(np.var(mine) / mine.size + np.var(largest) / largest.size)
+        if not abs(np.mean(mine) - np.mean(largest)) < 5 * error:
+            raise RuntimeError(f"not the same law: {name}")
+        found.append(Row(claim, fast, slow * fast / options.numpy, "NumPy", reached, note))
     return found
 
 
@@ -227,11 +230,11 @@ def main():
     options = parser().parse_args()
     found = measure(options)
     print(f"{options.trials} trials, {len(jax.devices())} x {jax.devices()[0].device_kind}")
-    print(f"{'':<22} {'trials/s':>9} {'ratio':>6}")
+    print(f"{'':<28} {'trials/s':>9} {'ratio':>6}")
     for row in found:
         reached = "" if row.roofline is None else f", {row.roofline:.1%} of the roofline"
         print(
-            f"{row.claim:<22} {row.trials_per_second:9.0f} {row.ratio:6.2f} to {row.peer},"
+            f"{row.claim:<28} {row.trials_per_second:9.0f} {row.ratio:6.2f} to {row.peer},"
             f" {row.note}{reached}"
         )
 
