@@ -80,5 +80,5 @@ class Settings:
         )
         check_per_task(self, "data")
         ok = self.test_noise == "laplace" or self.constants in ("paper", "tight")
-        right = f"laplace with the constants {self.constants}, a program's that has no other"
+        right = f"laplace with the constants {self.constants}, those of a program that has no other"
         check(ok, "test_noise", self.test_noise, right)
