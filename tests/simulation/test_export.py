@@ -19,6 +19,7 @@ from nrjax.simulation import montecarlo
 from nrjax.simulation.program import _on_devices
 from nrjax.simulation.sketching import SketchProgram, sketches
 from nrjax.simulation.sweeps import Family
+from nrjax.study import identity
 from nrjax.study.filling import programs
 from nrjax.study.settings import RunSettings
 from tests import problems
@@ -173,7 +174,8 @@ def test_all_that_a_study_runs(name, options, files, tmp_path):
     study = paper.study(paper.Settings(data=data, **options))
     settings = RunSettings(out=tmp_path, keep="summary", trials=8)
     seen: dict[tuple[str, str], tuple[str, ...]] = {}
-    for program in programs(study.plans(settings)).values():
+    plans = study.plans(settings)
+    for program in programs(plans, identity.fingerprints(plans)).values():
         assert isinstance(program, SketchProgram)
         kind = str(jax.tree.structure(program.trial)), str(program.options)
         if kind not in seen:
