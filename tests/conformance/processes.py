@@ -16,6 +16,7 @@ import pytest
 from nrjax.processes import (
     Brownian,
     DiscreteLaplace,
+    Exponential,
     IndependentLaplace,
     Laplace,
     LaplaceJumps,
@@ -43,7 +44,9 @@ class ProcessCase:
     """Unit of the times that are looked at: noise of integers is not unique at small ones."""
     chain: bool = True
     """Whether releases form a noise-reduction chain, paid for by the last one; if not, each is new
-    noise, all are paid for, and the realised loss is not known."""
+    noise, and all are paid for."""
+    loss: bool = True
+    """Whether the realised loss is known."""
 
     @property
     def errors(self):
@@ -55,8 +58,9 @@ class ProcessCase:
 PROCESSES = (
     ProcessCase("brownian", Brownian),
     ProcessCase("laplace", Laplace),
+    ProcessCase("exponential", Exponential, loss=False),
     ProcessCase("integers", DiscreteLaplace, scale=20.0, largest=1e3),
-    ProcessCase("independent", IndependentLaplace, chain=False),
+    ProcessCase("independent", IndependentLaplace, chain=False, loss=False),
     ProcessCase(
         "jumps",
         lambda shape: LaplaceJumps(shape, 0.9e-3, 1.1e6),
@@ -204,7 +208,7 @@ def check_pytree(case):
 
 
 def check_no_shift_costs_nothing(case):
-    if not case.chain:  # the loss is not known: `check_price_of_all_releases`
+    if not case.loss:
         pytest.skip("the realised loss is not known")
     process, key, times, shift = _inputs(case)
     assert not np.any(run(process, key, times, 0 * shift)[1])
@@ -220,7 +224,7 @@ def check_wide_times(case):
     times[0] = [case.largest, 1e-3, 1e-3, 1e-3]
     _, (values, losses, status) = _lanes(case, seed=4, times=times)
     assert np.all(np.isfinite(values))
-    assert np.all(np.isfinite(losses) if case.chain else np.isnan(losses))
+    assert np.all(np.isfinite(losses) if case.loss else np.isnan(losses))
     np.testing.assert_array_equal(status, np.full(status.shape, Status.RUNNING))
     again = times[:, 1:] == times[:, :-1]
     assert again.any()

@@ -53,15 +53,19 @@ class RuleCase:
                 yield faulty, f"{name} = {shown}: must be positive and finite"
 
 
-def _classical(kind, **traits):
+def _classical(kind, options=None, **traits):
     def build(threshold, sensitivity=1.0, epsilon=2.0):
-        return kind(threshold, sensitivity, epsilon)
+        return kind(threshold, sensitivity, epsilon, **(options or {}))
 
-    return RuleCase(kind.__name__, build, ("sensitivity", "epsilon"), **traits)
+    name = " ".join([kind.__name__, *(options or {}).values()])
+    return RuleCase(name, build, ("sensitivity", "epsilon"), **traits)
 
 
-def _reduced(threshold, sensitivity=1.0):
-    return ReducedAboveThreshold(threshold, sensitivity)
+def _reduced(threshold, sensitivity=1.0, noise="laplace"):
+    return ReducedAboveThreshold(threshold, sensitivity, noise=noise)
+
+
+ONE_SIDED = {"noise": "exponential"}
 
 
 RULES = (
@@ -70,6 +74,8 @@ RULES = (
     _classical(InteractiveAboveThreshold),
     _classical(LaplaceTests, separate=True),
     RuleCase("ReducedAboveThreshold", _reduced, ("sensitivity",)),
+    _classical(AboveThreshold, ONE_SIDED),
+    RuleCase("ReducedAboveThreshold exponential", partial(_reduced, **ONE_SIDED), ("sensitivity",)),
 )
 
 

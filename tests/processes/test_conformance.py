@@ -25,7 +25,7 @@ def test_process(case, check):
 
 def _faulty(parent=Laplace, chain=True, **methods):
     """A registered process like `parent`, with these methods instead."""
-    return ProcessCase("faulty", type("Faulty", (parent,), methods), chain=chain)
+    return ProcessCase("faulty", type("Faulty", (parent,), methods), chain=chain, loss=chain)
 
 
 def _stays(self, key, state, time):
