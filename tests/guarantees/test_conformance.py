@@ -1,9 +1,12 @@
 """The conformance suite, run over every guarantee; and faults that it must see."""
 
+import dataclasses
+
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from nrjax.guarantees import PureGuarantee
+from nrjax.guarantees import GridBoundary, LinearBoundary, PureGuarantee
 from tests.conformance import guarantees
 from tests.conformance.guarantees import GuaranteeCase
 
@@ -14,6 +17,30 @@ pytestmark = pytest.mark.numerical
 @pytest.mark.parametrize("case", guarantees.GUARANTEES, ids=lambda case: case.name)
 def test_guarantee(case, check):
     check(case)
+
+
+@pytest.fixture(scope="module")
+def on_looks():
+    line = LinearBoundary.tight_at_epsilon(0.5, 1.0, 1e-6)
+    times = np.geomspace(float(line.time(0.3)), float(line.time(50.0)), 20)
+    boundary = GridBoundary.of(line, times)
+    return GuaranteeCase("grid", lambda s: dataclasses.replace(boundary, sensitivity=s), 0.3)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        guarantees.check_dtype,
+        guarantees.check_vmap_against_loop,
+        guarantees.check_traces,
+        guarantees.check_refuses,
+        guarantees.check_pytree,
+    ],
+    ids=lambda check: check.__name__,
+)
+def test_guarantee_on_looks(on_looks, check):
+    """The checks that take no times of their own; costs are in test_grid.py."""
+    check(on_looks)
 
 
 class Unsafe(PureGuarantee):

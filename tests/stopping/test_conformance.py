@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nrjax.stopping import AboveThreshold, LaplaceTests
+from nrjax.stopping import AboveThreshold, GaussianThreshold, LaplaceTests
 from nrjax.types import Status
 from tests.conformance import rules
 from tests.conformance.rules import RuleCase
@@ -15,6 +15,25 @@ from tests.conformance.rules import RuleCase
 @pytest.mark.parametrize("case", rules.RULES, ids=lambda case: case.name)
 def test_rule(case, check):
     check(case)
+
+
+def _tabulated(threshold, sensitivity=1.0):
+    return GaussianThreshold(threshold, sensitivity, -4.0, 4.0, 2.0, 3.0, 10)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        rules.check_dtype,
+        rules.check_jit_against_eager,
+        rules.check_traces,
+        rules.check_pytree,
+    ],
+    ids=lambda check: check.__name__,
+)
+def test_rule_with_tabulated_costs(check):
+    """The checks that take no traced threshold; law and costs are in test_gaussian.py."""
+    check(RuleCase("GaussianThreshold", _tabulated, ("sensitivity",)))
 
 
 def _step(change):
