@@ -325,4 +325,7 @@ def _legend(figure: Figure, tasks: Sequence[Sequence[Runs]], marks: Sequence[Any
     lines = {one.method: _method(one.style, one.label) for runs in tasks for one in runs}
     width = figure.get_figwidth()
     columns = 2 if width < 8 else 3 if width < 12 else 4
-    draw.legend(figure, [*lines.values(), *marks], columns, handlelength=3.4)
+    boundary = any("δ" in one.label for runs in tasks for one in runs)
+    note = {"title": "ε that has a δ: probabilistic", "title_fontsize": "small"}
+    options = note if boundary else {}
+    draw.legend(figure, [*lines.values(), *marks], columns, handlelength=3.4, **options)
