@@ -116,7 +116,9 @@ class RenyiFilter(BudgetFilter):
             each = [prices.priced(costs[type(part)], part, dtype) for part in singles]
             return sum(np.asarray(cost, float) for cost in each)
 
-        check(total(2.0) > 0, "request", request, "one that costs something")
+        cost = total(2.0)
+        check(not np.isnan(cost), "request", request, "of an epsilon up to its cap, where it has one")
+        check(cost > 0, "request", request, "one that costs something")
 
         def score(orders: Any) -> Any:
             # Rounded as the filter will round it; what becomes 1 has no certificate.

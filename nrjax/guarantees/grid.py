@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import check, concrete, float_dtype, numbers
 from nrjax.guarantees._crossing import crossing, tuned
-from nrjax.guarantees._rounding import SafeGuarantee, check_time, round_up
+from nrjax.guarantees._rounding import Boundary, SafeGuarantee, check_time, round_up
 
 _MOST = 5000
 """Looks: the recursion takes a time of their square (5 s of 1000)."""
@@ -71,7 +71,12 @@ class GridBoundary(SafeGuarantee):
         Args:
             boundary: a `LinearBoundary` or a mixture boundary, of concrete numbers.
             times: the looks, falling.
+
+        Raises:
+            ValueError: it is none of these or not of concrete numbers, or the looks are no looks.
         """
+        right = "a LinearBoundary or a mixture boundary, which have a curve to lower"
+        check(isinstance(boundary, (Boundary, cls)), "boundary", boundary, right)
         looks = _looks(times)
         delta = concrete(boundary.delta)
         check(delta is not None and delta.ndim == 0, "boundary", boundary, "of concrete numbers")

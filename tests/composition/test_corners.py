@@ -88,6 +88,7 @@ ERRORS = [
     (lambda: c.RenyiFilter(1 + 1e-18, 1.0, 1e-6), "order = 1.0: must be above 1"),
     (lambda: c.RenyiFilter.tuned(1.0, 1e-6, c.Pure(0.0)), "request = Pure.*: must be one that"),
     (lambda: c.RenyiFilter.tuned(1.0, 1e-6, ()), r"request = \(\): must be one that costs"),
+    (lambda: c.RenyiFilter.tuned(2.0, 1e-6, c.ExPost(1.0, cap=0.5)), "must be of an epsilon up to"),
     (lambda: c.RenyiFilter.tuned(1.0, 1e-6, c.ZCDP(0.1, 0.1)), "ZCDP.delta = 0.1: must be 0 for"),
     (
         lambda: jax.jit(lambda e: c.RenyiFilter.tuned(1.0, 1e-6, c.Pure(e)).budget)(0.1),
