@@ -117,7 +117,7 @@ class RenyiFilter(BudgetFilter):
             return sum(np.asarray(cost, float) for cost in each)
 
         cost = total(2.0)
-        check(not np.isnan(cost), "request", request, "of an epsilon up to its cap, where it has one")
+        check(not np.isnan(cost), "request", request, "of an epsilon up to its cap")
         check(cost > 0, "request", request, "one that costs something")
 
         def score(orders: Any) -> Any:
