@@ -25,7 +25,8 @@ from nrjax.study.settings import RunSettings
 
 FIELDS = tuple(name for name in case.FIELDS if name != "time")
 LEVELS, LOW, HIGH = 100, 0.6, 20.0
-KEY = jax.random.key(0)
+KEY = np.zeros(2, np.uint32)
+"""Raw, of seed 0: a typed one would start JAX's devices on import."""
 
 
 def peak_mib():

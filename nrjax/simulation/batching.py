@@ -33,7 +33,9 @@ class Batching:
             their states. Never more than a device's share.
         chunk: trials whose outcomes are kept on the devices before they go to the host. None: as
             many as fit into 256 MiB, at most 65,536.
-        inner_steps: steps between two looks for lanes that have ended.
+        inner_steps: steps between two looks for lanes that have ended, which wait until then. None:
+            8 on a CPU; elsewhere, where a look costs its launches whatever the lanes, 16. With c
+            the cost of a look, in steps, and trials of S steps, about sqrt(2 c S) is best.
         devices: None for all local devices.
 
     Raises:
@@ -44,13 +46,13 @@ class Batching:
     tile: int | None = None
     lanes: int | None = None
     chunk: int | None = None
-    inner_steps: int = 8
+    inner_steps: int | None = None
     devices: Sequence[Any] | None = None
 
     def __post_init__(self):
         for name in ("tile", "lanes", "chunk", "inner_steps"):
             number = getattr(self, name)
-            if number is not None or name == "inner_steps":
+            if number is not None:
                 object.__setattr__(self, name, check_integer(name, number, 1))
         if self.tile is not None:
             check(self.tile & (self.tile - 1) == 0, "tile", self.tile, "a power of two")
@@ -58,6 +60,16 @@ class Batching:
                 _check_lanes(self.lanes, self.tile)
         if self.devices is not None:
             check(len(self.devices) > 0, "devices", self.devices, "not empty")
+
+    def resolve_devices(self) -> tuple[Any, ...]:
+        """Those that share the trials."""
+        return tuple(jax.local_devices() if self.devices is None else self.devices)
+
+    def resolve_inner_steps(self) -> int:
+        """Steps between two looks, by the kind of device."""
+        if self.inner_steps is not None:
+            return self.inner_steps
+        return 8 if self.resolve_devices()[0].platform == "cpu" else 16
 
     def resolve(self, trials: Trials, *, stopping: bool = True) -> tuple[int, int]:
         """Tile and lanes; they depend on the trial alone, for results not to depend on devices.

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 from jax import Array
 
 from nrjax._numerics import check, check_integer
@@ -47,7 +46,7 @@ def _program(
     check(fresh, "derived", names, f"names of their own, none of them among {tuple(known)}")
     for name, function in derived:
         check(callable(function), f"derived {name!r}", function, "a function of a trial's results")
-    devices = tuple(jax.local_devices() if batching.devices is None else batching.devices)
+    devices = batching.resolve_devices()
     # Rounded up to whole tiles and powers of two, so that nearby sizes share a program.
     most = share(chunk, len(devices))
     capacity = -(-(2 ** (most - 1).bit_length()) // tile) * tile
@@ -84,7 +83,8 @@ def outcomes(
     batching = batching or Batching()
     tile, width = batching.resolve(trial)
     given = (chunk, batching, tile, fields, Outcome._fields, derived)
-    return _program(trial, lanes.run, *given, lanes=width, inner_steps=batching.inner_steps)
+    turn = batching.resolve_inner_steps()
+    return _program(trial, lanes.run, *given, lanes=width, inner_steps=turn)
 
 
 def paths(

@@ -1,11 +1,14 @@
 """How many trials go together, and the doors of `simulate`."""
 
+from types import SimpleNamespace
+
 import chex
 import jax
 import numpy as np
 import pytest
 
 import nrjax
+from nrjax.simulation import montecarlo
 from nrjax.types import overrides
 from tests.problems import Ceiled, Distance, interaction, scalar, small_logistic
 from tests.simulation.test_montecarlo import KEY, ONE, logistic_parts, simulate
@@ -48,6 +51,7 @@ def test_bad_arguments_are_named(arguments, message):
         ({"lanes": 10, "tile": 4}, "lanes = 10: must be a multiple of tile = 4"),
         ({"chunk": 0}, "chunk = 0"),
         ({"inner_steps": True}, "inner_steps = True"),
+        ({"inner_steps": 0}, "inner_steps = 0: must be an integer, at least 1"),
         ({"devices": ()}, "devices"),
     ],
 )
@@ -82,3 +86,25 @@ def test_large_releases_are_batched_in_bounded_memory():
     assert tile >= 1
     assert lanes * state <= 2**28
     assert nrjax.Batching().resolve_chunk(large) * state <= 2**29
+
+
+def test_turns_are_as_long_as_the_device_wants_them():
+    assert nrjax.Batching().resolve_inner_steps() == {"cpu": 8}.get(jax.default_backend(), 16)
+    for platform, steps in (("cpu", 8), ("gpu", 16), ("tpu", 16)):
+        device = SimpleNamespace(platform=platform)
+        assert nrjax.Batching(devices=[device]).resolve_inner_steps() == steps
+        assert nrjax.Batching(inner_steps=5, devices=[device]).resolve_inner_steps() == 5
+    program = montecarlo.outcomes(interaction(), 8, batching=nrjax.Batching(devices=ONE))
+    assert dict(program.options)["inner_steps"] == nrjax.Batching(devices=ONE).resolve_inner_steps()
+
+
+def test_results_do_not_depend_on_turns():
+    """More trials than lanes, so that they are refilled; the longest take 50 steps."""
+
+    def run(steps):
+        return simulate(interaction(), 60, nrjax.Batching(tile=8, lanes=16, inner_steps=steps))
+
+    eight = run(8)
+    assert np.unique(eight.step).size > 5
+    for steps in (1, 16):
+        chex.assert_trees_all_equal(run(steps), eight, strict=True)

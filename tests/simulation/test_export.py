@@ -85,6 +85,7 @@ def release(method, filter):
 TRIALS = {
     "brownian": lambda: of_process(nrjax.Brownian((3,))),
     "laplace": lambda: of_process(nrjax.Laplace((3,))),
+    "discrete laplace": lambda: of_process(nrjax.DiscreteLaplace(())),
     "jumps": lambda: of_process(nrjax.LaplaceJumps((3,), 0.02, 40.0)),
     "skellam": lambda: of_process(nrjax.Skellam((3,), 2.0, 2.0)),
     "independent": lambda: of_process(nrjax.IndependentLaplace((3,)), shift=None),
@@ -120,6 +121,15 @@ def test_programs(name):
 
 def test_folding():
     program = sketches(montecarlo.sessions(Draws(0.7), 1024, BATCHING), SKETCH)
+    assert lowered(program) == PLATFORMS
+
+
+def test_folding_of_refilled_trials(tmp_path):
+    """As a study keeps summaries of them."""
+    study = nrjax.Study("scalar", {"one": interaction()})
+    settings = RunSettings(out=tmp_path, keep="summary", trials=8)
+    program = study.plans(settings)["one"]["outcome"].make()
+    assert isinstance(program, SketchProgram)
     assert lowered(program) == PLATFORMS
 
 

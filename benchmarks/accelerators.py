@@ -1,0 +1,283 @@
+"""How far from the generator's limit the loops are, and what they launch, on one kind of device.
+
+    python -m benchmarks --platform gpu [NAME ...] [--inner-steps 4 8 16 32] [--lanes 4096 131072]
+
+The five loops are raw stepping, logistic and ridge regression of `whitehouse2022` on flights, count
+sessions of `rogers2023` and folded scalar trials. The limit: the hashes that the trials need, at
+the rate of a kernel that does nothing else, measured in the same run; beside it the integer rate of
+the data sheet, for devices whose sheet is known (`hashes.STATED`). Kernels and decisions (the host
+waits for a truth value) are counted in the compiled program: a turn with all its steps and the
+longer side of each branch, so with lanes that are refilled. Medians; compilation is apart.
+"""
+
+import dataclasses
+import functools
+import os
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import nrjax
+from benchmarks import billion_trials, hashes, papers, roofline, stepping
+from benchmarks.billion_trials import KEY
+from benchmarks.kernels import Compiled, Turn
+from nrjax.counts import release
+from nrjax.papers import rogers2023, whitehouse2022
+from nrjax.processes import scan_noise
+from nrjax.processes.paths import BLOCK
+from nrjax.simulation.program import Program, _on_devices
+
+_INSTALL = {"gpu": "jax[cuda13] or the build for its maker", "tpu": "jax[tpu]", "cpu": "jax"}
+_SAMPLE = 8
+"""Trials whose hashes are counted."""
+
+HEADINGS = (
+    *("loop", "lanes", "seconds", "steps/s", "words/step", "hashes/step", "of limit"),
+    *("steps/turn", "kernels/step", "kernels/turn", "decisions/turn"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Loop:
+    """One of the loops, for so many trials.
+
+    Attributes:
+        trials: how many.
+        turn: steps a turn.
+        lowered: its program, to be compiled for what is launched.
+        run: all trials; gives the steps that they took.
+        one: of a trial's key: its steps, and its results.
+        lanes: under way at a time, where trials are refilled.
+    """
+
+    trials: int
+    turn: int
+    lowered: Callable[[], Any]
+    run: Callable[[], float]
+    one: Callable[[Any], Any]
+    lanes: int | None = None
+
+
+def _stepping(trials: int) -> Loop:
+    """`benchmarks.stepping`, Brownian."""
+    process, times = nrjax.Brownian(()), np.geomspace(100.0, 1.0, 1000)
+    tile = 5000 if jax.default_backend() == "cpu" else 2**17
+    run = stepping.maxima(process, times, trials, min(tile, -(-trials // jax.device_count())))
+
+    def one(key: Any) -> Any:
+        def largest(carry: Any, state: Any) -> Any:
+            return jnp.maximum(carry, process.value(state)), None
+
+        return len(times), scan_noise(key, process, times, largest, -jnp.inf)[0]
+
+    def every() -> float:
+        jax.block_until_ready(run(KEY))
+        return trials * len(times)
+
+    return Loop(trials, BLOCK, lambda: run.lower(KEY), every, one)
+
+
+def _interaction(program: Program, trials: int, run: Callable[[], float] | None = None) -> Loop:
+    """Trials that are refilled; of a program that folds them, its own `run`."""
+    options = dict(program.options)
+    options |= dict(options.get("inner", ()))
+    trial = program.trial if run is None else program.trial[0]
+
+    def one(key: Any) -> Any:
+        outcome = nrjax.run_until(key, trial)
+        return outcome.step + 1, outcome
+
+    def every() -> float:
+        return float(np.sum(program.run_all(KEY, trials)["step"] + 1.0))
+
+    turn, lanes = options["inner_steps"], options["lanes"]
+    return Loop(trials, turn, _lowered(program), run or every, one, lanes)
+
+
+def _lowered(program: Program) -> Callable[[], Any]:
+    return functools.partial(program._idle, KEY, _on_devices.lower)
+
+
+def _whitehouse(trials: int, task: str, changed: dict[str, int]) -> Loop:
+    chosen = whitehouse2022.Settings(task=(task,), mechanism=("brownian",), test=("public",))
+    (passes,) = papers.programs(whitehouse2022.study(chosen), trials).values()
+    return _interaction(_batched(passes["outcome"], changed), trials)
+
+
+def _counts(trials: int) -> Loop:
+    chosen = rogers2023.Settings(samples=(128_000,), method=("brownian",))
+    (passes,) = papers.programs(rogers2023.study(chosen), trials).values()
+    program = passes["outcome"]
+
+    def one(key: Any) -> Any:
+        session = program.trial.run(key)
+        return session.steps, session
+
+    def every() -> float:
+        return float(np.sum(program.run_all(KEY, trials)["steps"], dtype=float))
+
+    return Loop(trials, release._BLOCK, _lowered(program), every, one)
+
+
+def _folding(trials: int, changed: dict[str, int]) -> Loop:
+    program, names = billion_trials.planned(trials)
+    program = _batched(program, changed)
+
+    def every() -> float:
+        return trials * (1 + billion_trials.folded(program, trials)[1][names.index("step"), 1])
+
+    return _interaction(program, trials, every)
+
+
+def _batched(program: Program, changed: dict[str, int]) -> Program:
+    """With other lanes or steps a turn; lanes that were one tile stay one.
+
+    Raises:
+        ValueError: `lanes` is no multiple of the tile.
+    """
+
+    def put(options: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+        new = {name: changed.get(name, value) for name, value in options.items()}
+        if "inner" in new:
+            new["inner"] = put(dict(new["inner"]))
+        elif options["lanes"] == options["tile"]:
+            new["tile"] = new["lanes"]
+        elif new["lanes"] % new["tile"]:
+            raise ValueError(f"--lanes {new['lanes']}: must be a multiple of {new['tile']}, a tile")
+        return tuple(new.items())
+
+    return dataclasses.replace(program, options=put(dict(program.options)))
+
+
+LOOPS: dict[str, tuple[Callable[..., Loop], tuple[int, int, int]]] = {
+    "stepping": (_stepping, (200, 100_000, 1_000_000)),
+    "logistic": (functools.partial(_whitehouse, task="logistic"), (8, 1000, 100_000)),
+    "ridge": (functools.partial(_whitehouse, task="ridge"), (2, 128, 10_000)),
+    "counts": (_counts, (4, 1000, 100_000)),
+    "folding": (_folding, (2000, 1_000_000, 10_000_000)),
+}
+"""Each loop, and its trials: tiny, on a CPU and on an accelerator."""
+
+_REFILLED = ("logistic", "ridge", "folding")
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """What was measured of a loop."""
+
+    loop: Loop
+    seconds: float
+    steps: float
+    drawn: hashes.Drawn
+    """A step, on average."""
+    turn: Turn
+
+    @property
+    def hashes(self) -> float:
+        """A second."""
+        return self.drawn.hashes * self.steps / self.seconds
+
+
+def measure(loop: Loop, repeats: int) -> Found:
+    """Run a loop, count what it draws, and what it launches."""
+    turn = Compiled(loop.lowered().compile().as_text()).turn(loop.turn)
+    steps: list[float] = []
+    seconds = statistics.median(roofline.spent(lambda: steps.append(loop.run()), repeats))
+    sample = jnp.arange(min(loop.trials, _SAMPLE), dtype=jnp.uint32)
+
+    def few(key: Any) -> Any:
+        return jax.lax.map(lambda number: loop.one(nrjax.trial_key(key, number)), sample)
+
+    (taken, _), drawn = hashes.drawn(few, KEY)
+    words, all_hashes = (number / np.sum(taken) for number in drawn)
+    return Found(loop, seconds, steps[0], hashes.Drawn(words, all_hashes), turn)
+
+
+def _line(name: str, found: Found, limit: float) -> tuple[str, ...]:
+    turn = found.turn
+    return (
+        name,
+        f"{found.loop.lanes or ''}",
+        f"{found.seconds:.3g}",
+        f"{found.steps / found.seconds:.3g}",
+        f"{found.drawn.words:.3g}",
+        f"{found.drawn.hashes:.3g}",
+        f"{found.hashes / limit:.2%}",
+        f"{found.loop.turn}",
+        f"{turn.step.kernels}",
+        f"{turn.whole.kernels}",
+        f"{turn.whole.decisions}",
+    )
+
+
+def _variants(name: str, inner: Sequence[int], lanes: Sequence[int]) -> Iterator[dict[str, int]]:
+    """What is changed of a loop's batches, one after another."""
+    for steps in (inner if name in _REFILLED else ()) or (None,):
+        for width in (lanes if name in _REFILLED else ()) or (None,):
+            both = {"inner_steps": steps, "lanes": width}
+            yield {name: number for name, number in both.items() if number is not None}
+
+
+def devices(platform: str) -> list[Any]:
+    """The devices of a platform, for all that follows; to be asked before JAX is used.
+
+    Raises:
+        LookupError: there is none.
+    """
+    jax.config.update("jax_platforms", "cpu" if platform == "cpu" else f"{platform},cpu")
+    if platform == "cpu":
+        jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
+    try:
+        return jax.devices(platform)
+    except RuntimeError as error:
+        raise LookupError(
+            f"--platform {platform}: JAX finds no such device here (needs {_INSTALL[platform]}): "
+            + str(error).splitlines()[0]
+        ) from error
+
+
+def show(
+    platform: str, names: Sequence[str], quick: bool, inner: Sequence[int], lanes: Sequence[int]
+) -> None:
+    """Print the table.
+
+    Args:
+        platform: "cpu", "gpu" or "tpu".
+        names: of `LOOPS`; none for all.
+        quick: tiny sizes, to see that all run.
+        inner: steps a turn to be tried; none for the default of the platform.
+        lanes: trials at a time to be tried, likewise.
+
+    Raises:
+        LookupError: there is no such device, or no loop of such a name.
+    """
+    for name in names:
+        if name not in LOOPS:
+            raise LookupError(f"There is no loop {name!r}: choose among {', '.join(LOOPS)}.")
+    found = devices(platform)
+    cpu = platform == "cpu"
+    limit = hashes.measured(found, 2**14 if quick else 2**20 if cpu else 2**24)
+    kind = found[0].device_kind
+    stated = hashes.STATED.get(kind)
+    print(
+        f"{len(found)} x {kind}: {limit:.3g} hashes/s alone, so {hashes.OPERATIONS * limit:.3g} "
+        f"integer operations/s" + (f" ({len(found) * stated:.3g} by data sheet)" if stated else "")
+    )
+    widths = [max(len(heading), 9) for heading in HEADINGS]
+    print("  ".join(map(str.rjust, HEADINGS, widths)), flush=True)
+    for name in names or LOOPS:
+        make, sizes = LOOPS[name]
+        for changed in _variants(name, inner, lanes):
+            options = {"changed": changed} if name in _REFILLED else {}
+            one = measure(
+                make(sizes[0 if quick else 1 if cpu else 2], **options), 1 + 2 * (not quick)
+            )
+            print("  ".join(map(str.rjust, _line(name, one, limit), widths)), flush=True)
+            if name == "folding":
+                last = one.hashes / limit
+    if "folding" in (names or LOOPS):
+        print(f"The scalar loop as XLA compiles it is at {last:.2g} of the limit.")

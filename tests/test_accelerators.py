@@ -1,0 +1,199 @@
+"""The table of `python -m benchmarks --platform`: what is counted, and that it can be had."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchmarks import accelerators, hashes, kernels
+
+ROOT = Path(__file__).parents[1]
+
+NOTED = 'backend_config={"known_trip_count":{"n":"8"}}'
+PROGRAM = """HloModule jit_run, entry_computation_layout={(s32[])->s32[]}
+
+%fused (p.1: s32[8]) -> s32[8] {
+  %p.1 = s32[8]{0} parameter(0)
+  %twice = s32[8]{0} add(%p.1, %p.1)
+  ROOT %four = s32[8]{0} add(%twice, %twice)
+}
+
+%step (p.2: (s32[], /*index=1*/s32[8])) -> (s32[], s32[8]) {
+  %p.2 = (s32[], /*index=1*/s32[8]{0:T(128)}) parameter(0)
+  %n.2 = s32[] get-tuple-element(%p.2), index=0
+  %begun = (s32[8]{0}, s32[8]{0}) copy-start(%n.2)
+  %done = s32[8]{0} copy-done(%begun)
+  %made = s32[8]{0} fusion(%done), kind=kLoop, calls=%fused
+  ROOT %t.2 = (s32[], s32[8]{0}) tuple(%n.2, %made)
+}
+
+%never (p.3: (s32[], s32[8])) -> pred[] {
+  %p.3 = (s32[], s32[8]{0}) parameter(0)
+  ROOT %not = pred[] compare(%p.3, %p.3), direction=LT
+}
+
+%below (p.9: (s32[], s32[8])) -> pred[] {
+  %eight = s32[] constant(8)
+  %p.9 = (s32[], s32[8]{0}) parameter(0)
+  %n.9 = s32[]{:T(128)} get-tuple-element(%p.9), index=0
+  ROOT %lt = pred[] compare(%n.9, %eight), direction=LT
+}
+
+%short (p.4: s32[8]) -> s32[8] {
+  ROOT %p.4 = s32[8]{0} parameter(0)
+}
+
+%long (p.5: s32[8]) -> s32[8] {
+  %p.5 = s32[8]{0} parameter(0)
+  %one = s32[8]{0} fusion(%p.5), kind=kLoop, calls=%fused
+  ROOT %two = s32[8]{0} call(%one), to_apply=%called
+}
+
+%called (p.6: s32[8]) -> s32[8] {
+  %p.6 = s32[8]{0} parameter(0)
+  ROOT %three = (s32[8]{0}, s32[8]{0}) custom-call(%p.6), custom_call_target="solve"
+}
+
+%turn (p.7: (s32[], s32[8])) -> (s32[], s32[8]) {
+  %p.7 = (s32[], s32[8]{0}) parameter(0)
+  %w.7 = (s32[], s32[8]{0}) while(%p.7), condition=%never, body=%step, NOTED
+  %x.7 = (s32[], s32[8]{0}) while(%w.7), condition=%never, body=%step
+  %c.7 = s32[8]{0} conditional(%x.7, %w.7, %w.7), branch_computations={%short, %long}
+  ROOT %t.7 = (s32[], s32[8]{0}) tuple(%c.7, %c.7)
+}
+
+ENTRY %main (p.8: s32[]) -> s32[] {
+  %p.8 = s32[] parameter(0)
+  ROOT %w.8 = (s32[], s32[8]{0}) while(%p.8), condition=%never, body=%turn
+}
+"""
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_launches_of_a_turn_are_counted(noted):
+    """A step has a copy and a fusion; the loop of unknown end one of it, and its condition."""
+    if noted:
+        text = PROGRAM.replace("NOTED", NOTED)
+    else:  # as on a TPU
+        text = PROGRAM.replace(
+            "condition=%never, body=%step, NOTED", "condition=%below, body=%step"
+        )
+    found = kernels.Compiled(text).turn(8)
+    assert found.step == (2, 0)
+    assert found.whole == (8 * 2 + (2 + 1) + 2 + 1, 3)
+    with pytest.raises(ValueError, match="steps = 9"):
+        kernels.Compiled(text).turn(9)
+
+
+def test_a_planted_kernel_is_seen():
+    """In what is compiled here: a sort is never part of another kernel."""
+
+    def launches(*more):
+        def step(_, x):
+            for function in (jnp.sin, *more):
+                x = function(x)
+            return x
+
+        @jax.jit
+        def run(x):
+            def turn(x):
+                return jax.lax.fori_loop(0, 6, step, x) + 1
+
+            return jax.lax.while_loop(lambda x: jnp.sum(x) < 10, turn, x)
+
+        text = run.lower(jnp.zeros(64)).compile().as_text()
+        return kernels.Compiled(text).turn(6)
+
+    few, many = launches(), launches(jnp.sort, jnp.cumsum)
+    assert 1 <= few.step.kernels < many.step.kernels
+    assert few.whole.kernels >= 6 * few.step.kernels + 1
+    assert few.whole.decisions == many.whole.decisions == 1
+
+
+def test_hashes_are_those_that_are_needed():
+    def run(key):
+        unused = jax.random.normal(jax.random.fold_in(key, 3), (9,))
+        del unused
+
+        def step(carry):
+            number, total = carry
+            return number + 1, total + jnp.sum(
+                jax.random.uniform(jax.random.fold_in(key, number), 5)
+            )
+
+        steps, total = jax.lax.while_loop(lambda carry: carry[0] < 4, step, (0, 0.0))
+        many = jax.vmap(lambda key: jax.random.bits(key, (2,)))(jax.random.split(key, 3))
+        return steps, total, many
+
+    (steps, total, many), drawn = hashes.drawn(run, np.zeros(2, np.uint32))
+    assert drawn.words == 4 * 5 + 3 * 2
+    a_word = hashes._hashes("bits", 1000) / 1000
+    assert 0.5 <= a_word <= 1
+    assert drawn.hashes == pytest.approx(4 + 3 + a_word * drawn.words, abs=4 + 3)
+    expected = jax.jit(run)(jax.random.key(0))
+    np.testing.assert_array_equal(many, expected[2])  # the generator is JAX's own
+    assert (steps, total) == (4, pytest.approx(expected[1]))
+
+
+def shown(*arguments):
+    asked = [sys.executable, "-m", "benchmarks", *arguments]
+    return subprocess.run(asked, capture_output=True, text=True, timeout=500, cwd=ROOT)
+
+
+def cells(line):
+    """By heading; what is after the table has other columns."""
+    width = [max(len(heading), 9) for heading in accelerators.HEADINGS]
+    ends = np.cumsum([one + 2 for one in width])
+    return {
+        heading: line[end - one - 2 : end - 2].strip()
+        for heading, one, end in zip(accelerators.HEADINGS, width, ends, strict=True)
+    }
+
+
+def sound(line):
+    for heading, cell in cells(line).items():
+        if heading not in ("loop", "lanes", "decisions/turn"):
+            assert float(cell.rstrip("%")) >= (0 if heading == "of limit" else 1e-6), heading
+
+
+def test_the_table_on_a_cpu():
+    tried = ("--inner-steps", "4", "8", "--lanes", "1024")
+    ended = shown("--platform", "cpu", "folding", "--quick", *tried)
+    assert ended.returncode == 0, ended.stderr
+    device, headings, four, eight, verdict = ended.stdout.splitlines()
+    assert " x cpu: " in device
+    assert cells(headings)["of limit"] == "of limit"
+    for line, steps in ((four, 4), (eight, 8)):
+        sound(line)
+        got = cells(line)
+        assert (got["loop"], got["lanes"]) == ("folding", "1024")
+        assert got["steps/turn"] == str(steps)
+        assert int(got["kernels/turn"]) > steps * int(got["kernels/step"]) > 0
+        assert 1 <= float(got["words/step"]) < 1.2
+    assert "of the limit" in verdict
+
+
+@pytest.mark.long
+def test_all_loops_on_a_cpu():
+    ended = shown("--platform", "cpu", "--quick")
+    assert ended.returncode == 0, ended.stderr
+    _, _, *lines, _ = ended.stdout.splitlines()
+    assert [cells(line)["loop"] for line in lines] == list(accelerators.LOOPS)
+    for line in lines:
+        sound(line)
+
+
+def test_what_is_not_there_is_refused_in_a_sentence():
+    missing = "tpu" if jax.default_backend() == "gpu" else "gpu"
+    ended = shown("--platform", missing)
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert f"--platform {missing}: JAX finds no such device here (needs jax[" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    ended = shown("--platform", "cpu", "trust_region")
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("There is no loop 'trust_region': choose among stepping, ")
