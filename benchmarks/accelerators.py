@@ -26,7 +26,7 @@ import numpy as np
 
 import nrjax
 from benchmarks import billion_trials, hashes, papers, roofline, stepping
-from benchmarks.billion_trials import KEY
+from benchmarks.billion_trials import KEY as _RAW
 from benchmarks.kernels import Compiled, Turn
 from nrjax.counts import release
 from nrjax.papers import rogers2023, whitehouse2022
@@ -35,6 +35,7 @@ from nrjax.processes.paths import BLOCK
 from nrjax.simulation.program import Program, _on_devices
 
 _INSTALL = {"gpu": "jax[cuda13] or the build for its maker", "tpu": "jax[tpu]", "cpu": "jax"}
+KEY: Any = _RAW
 _SAMPLE = 8
 """Trials whose hashes are counted."""
 
@@ -105,7 +106,7 @@ def _lowered(program: Program) -> Callable[[], Any]:
     return functools.partial(program._idle, KEY, _on_devices.lower)
 
 
-def _whitehouse(trials: int, task: str, changed: dict[str, int]) -> Loop:
+def _whitehouse(trials: int, task: Any, changed: dict[str, int]) -> Loop:
     chosen = whitehouse2022.Settings(task=(task,), mechanism=("brownian",), test=("public",))
     (passes,) = papers.programs(whitehouse2022.study(chosen), trials).values()
     return _interaction(_batched(passes["outcome"], changed), trials)
@@ -144,7 +145,7 @@ def _batched(program: Program, changed: dict[str, int]) -> Program:
     """
 
     def put(options: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-        new = {name: changed.get(name, value) for name, value in options.items()}
+        new = options | {name: changed[name] for name in changed.keys() & options.keys()}
         if "inner" in new:
             new["inner"] = put(dict(new["inner"]))
         elif options["lanes"] == options["tile"]:
