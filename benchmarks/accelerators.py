@@ -26,7 +26,7 @@ import numpy as np
 
 import nrjax
 from benchmarks import billion_trials, hashes, papers, roofline, stepping
-from benchmarks.billion_trials import KEY as _RAW
+from benchmarks.billion_trials import KEY
 from benchmarks.kernels import Compiled, Turn
 from nrjax.counts import release
 from nrjax.papers import rogers2023, whitehouse2022
@@ -35,7 +35,6 @@ from nrjax.processes.paths import BLOCK
 from nrjax.simulation.program import Program, _on_devices
 
 _INSTALL = {"gpu": "jax[cuda13] or the build for its maker", "tpu": "jax[tpu]", "cpu": "jax"}
-KEY: Any = _RAW
 _SAMPLE = 8
 """Trials whose hashes are counted."""
 
@@ -145,7 +144,9 @@ def _batched(program: Program, changed: dict[str, int]) -> Program:
     """
 
     def put(options: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-        new = options | {name: changed[name] for name in changed.keys() & options.keys()}
+        new: dict[str, Any] = options | {
+            name: changed[name] for name in changed.keys() & options.keys()
+        }
         if "inner" in new:
             new["inner"] = put(dict(new["inner"]))
         elif options["lanes"] == options["tile"]:

@@ -11,6 +11,7 @@ the same program without folding, its outcomes thrown away chunk by chunk.
 import argparse
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -25,7 +26,7 @@ from nrjax.study.settings import RunSettings
 
 FIELDS = tuple(name for name in case.FIELDS if name != "time")
 LEVELS, LOW, HIGH = 100, 0.6, 20.0
-KEY = np.zeros(2, np.uint32)
+KEY: Any = np.zeros(2, np.uint32)
 """Raw, of seed 0: a typed one would start JAX's devices on import."""
 
 
