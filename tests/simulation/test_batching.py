@@ -67,7 +67,7 @@ def test_a_sequence_is_batched_like_its_elements(bounds):
     size = nrjax.Batching().resolve(one)
     assert size == nrjax.Batching().resolve(many)
     # Bounds ask for smaller tiles; a ceiling alone does not.
-    spared = size != nrjax.Batching().resolve(many, stopping=False)
+    spared = size != nrjax.Batching().resolve(many, 1)
     assert spared == overrides(utility, nrjax.Utility, "bounds")
 
 
