@@ -2,6 +2,7 @@
 
 import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -77,6 +78,10 @@ def test_large_releases_are_batched_in_bounded_memory():
     assert nrjax.Batching().resolve_chunk(small) == 65_536
     zeros = np.zeros(1_000_000)
     large = interaction(value=zeros, process=nrjax.Brownian(zeros.shape), utility=Distance(zeros))
+    levels = 100_000
+    path = levels * jnp.zeros(()).dtype.itemsize
+    assert nrjax.Batching().resolve(small, 100)[0] == 4096
+    assert nrjax.Batching().resolve(small, levels)[0] * 3 * path <= 2**28
     tile, lanes = nrjax.Batching().resolve(large)
     state = 3 * zeros.size * large.dtype.itemsize
     assert tile >= 1
