@@ -23,6 +23,10 @@ FEATURES = 20
 """Columns of made-up data."""
 _STOPS = ("step", "epsilon", "status")
 _LAMBDA, _BASE_ROWS = 0.05, 10_000
+FIXED = {"devices": 4_096_000, "rows of devices": 1_000_000, "workers": 8_192_000, "paths": 1024}
+"""Trials, or rows, where something else grows."""
+TINY = dict.fromkeys(FIXED, 2000)
+"""Those of a quick look."""
 
 
 class Work(NamedTuple):
@@ -98,9 +102,9 @@ def stopped_levels(size):
 
 
 def path_levels(size):
-    """1024 whole paths of so many levels."""
-    program = montecarlo.paths(near(size), 1024)
-    return Work(lambda: program.run(KEY, 1024))
+    """Whole paths of so many levels."""
+    program = montecarlo.paths(near(size), FIXED["paths"])
+    return Work(lambda: program.run(KEY, FIXED["paths"]))
 
 
 def made_up(rows: int, features: int = FEATURES) -> tuple[np.ndarray, np.ndarray]:
@@ -158,7 +162,7 @@ def evaluated_rows(size):
 
 
 def _long(process: Any, guarantee: Any) -> Work:
-    """256 trials of 50 steps of a vector, outcomes and all."""
+    """1024 trials of 50 steps of a vector, outcomes and all."""
     trial = nrjax.Interaction(
         value=np.zeros(process.shape),
         process=process,
@@ -167,7 +171,7 @@ def _long(process: Any, guarantee: Any) -> Work:
         utility=Length(),
         rule=nrjax.PublicThreshold(1.0),
     )
-    return Work(lambda: nrjax.simulate(KEY, trial, trials=256))
+    return Work(lambda: nrjax.simulate(KEY, trial, trials=1024))
 
 
 def brownian_dimension(size):
@@ -207,24 +211,23 @@ def solved_dimension(size):
     return Work(lambda: program.run(KEY, 16))
 
 
-def scalar_devices(size, trials=4_096_000):
-    """So many trials on all devices, of which summaries are kept."""
+def scalar_devices(size):
+    """A study that keeps summaries, on so many devices, which are all."""
     assert len(jax.devices()) == size
-    return _study(trials)
+    return _study(FIXED["devices"])
 
 
-def row_devices(size, rows=1_000_000):
+def row_devices(size):
     """`bounded_rows` on all devices."""
     assert len(jax.devices()) == size
-    return bounded_rows(rows)
+    return bounded_rows(FIXED["rows of devices"])
 
 
-def scalar_workers(size, trials=8_192_000):
-    """The study of so many trials on workers of one thread each."""
+def scalar_workers(size):
+    """A study that keeps summaries, on workers of one thread each."""
     from distributed import Client, LocalCluster
 
     cluster = LocalCluster(n_workers=size, threads_per_worker=1, dashboard_address=":0")
     client = Client(cluster)
     client.wait_for_workers(size)
-    found = _study(trials, client=client)
-    return Work(found.run)
+    return _study(FIXED["workers"], client=client)

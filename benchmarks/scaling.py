@@ -16,11 +16,12 @@ import ctypes
 import gc
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,12 +62,12 @@ CURVES = {
     "kept_trials": Curve("trials", _decades(3, 7), 1, 1, "all fields kept"),
     "built_levels": Curve("levels", _decades(2, 5), 1, 1, "making the interaction"),
     "stopped_levels": Curve("levels", _decades(2, 5), 1, 0, "1024 trials that stop"),
-    "path_levels": Curve("levels", _decades(2, 5), 1, 1, "64 whole paths"),
+    "path_levels": Curve("levels", _decades(2, 5), 1, 1, "1024 whole paths"),
     "fitted_rows": Curve("rows", _decades(3, 7), 1, 1, "logistic: fit"),
     "bounded_rows": Curve("rows", _decades(3, 7), 0, 0, "1024 trials, bounds"),
     "evaluated_rows": Curve("rows", _decades(3, 7), 1, 0, "64 trials, all rows, 4 steps"),
-    "brownian_dimension": Curve("dimension", _decades(0, 4), 1, 1, "Brownian, 256 trials"),
-    "laplace_dimension": Curve("dimension", _decades(0, 4), 1, 1, "Laplace, 256 trials"),
+    "brownian_dimension": Curve("dimension", _decades(0, 4), 1, 1, "Brownian, 1024 trials"),
+    "laplace_dimension": Curve("dimension", _decades(0, 4), 1, 1, "Laplace, 1024 trials"),
     "fitted_dimension": Curve("dimension", (10, 30, 100, 300), 2, 2, "ridge: fit"),
     "solved_dimension": Curve("dimension", (10, 30, 100, 300), 3, 2, "ridge: 128 solves"),
     "scalar_devices": Curve("devices", (1, 2, 4, 8), 0, 1, "4,096,000 trials folded", True),
@@ -128,7 +129,7 @@ def measure(name: str, size: int) -> Point:
     return Point(size, middle(walls), middle(processors), max(peak - idle, 0.0), idle)
 
 
-def apart(name: str, size: int) -> Point:
+def apart(name: str, size: int, quick: bool = False) -> Point:
     """The same in a process of its own.
 
     Raises:
@@ -140,6 +141,7 @@ def apart(name: str, size: int) -> Point:
         flags = f"{environment.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={size}"
         environment["XLA_FLAGS"] = flags
     command = [sys.executable, "-m", "benchmarks.scaling", "--child", name, str(size)]
+    command += ["--quick"] if quick else []
     ended = subprocess.run(
         command, env=environment, capture_output=True, text=True, cwd=_ROOT, check=False
     )
@@ -161,24 +163,24 @@ def exponents(curve: Curve, points: list[Point]) -> tuple[float, float]:
     return exponent(sizes, seconds), exponent(sizes, [max(one.mib, _LEAST) for one in points])
 
 
-def sweep(names: Any, most: float, few: int | None = None) -> dict[str, list[Point]]:
-    """Print and give the points of these curves, up to a size; only the `few` smallest of each."""
-    found = {}
-    for name in names:
-        curve = CURVES[name]
-        found[name] = []
-        for size in [one for one in curve.sizes if one <= most][:few]:
-            point = apart(name, size)
+def sweep(names: Sequence[str], most: float, quick: bool = False) -> dict[str, list[Point]]:
+    """Print and give the points of these curves, up to a size; the smallest of a quick look."""
+    found: dict[str, list[Point]] = {name: [] for name in names}
+    chosen = [
+        (name, size)
+        for name in names
+        for size in [one for one in CURVES[name].sizes if one <= most][: 1 if quick else None]
+    ]
+    # One at a time, where times are to mean something.
+    with ThreadPoolExecutor(os.cpu_count() if quick else 1) as pool:
+        measured = pool.map(lambda one: apart(*one, quick), chosen)
+        for (name, size), point in zip(chosen, measured, strict=True):
             found[name].append(point)
             print(
-                f"{name:20} {size:>12,} {point.wall:10.4f} s {point.processor:10.4f} s of all cores"
-                f" {point.mib:9.1f} MiB beyond {point.idle:.0f}",
+                f"{name:20} {size:>12,} {point.wall:10.4f} s, {point.processor:10.4f} s of all "
+                f"cores, {point.mib:9.1f} MiB beyond {point.idle:.0f}",
                 flush=True,
             )
-        if len(found[name]) > 1:
-            slopes = exponents(curve, found[name])
-            print(f"{name:20} time {slopes[0]:.2f} ({curve.time:g}), memory {slopes[1]:.2f} "
-                  f"({curve.memory:g})", flush=True)
     return found
 
 
@@ -205,7 +207,12 @@ def draw(found: dict[str, list[Point]], file: Path) -> None:
                 style = ("-", "--", ":", "-.")[number % 4], "osD^"[number % 4]
                 grey = str(0.55 * number / 3)
                 panel.plot(
-                    sizes, values, linestyle=style[0], marker=style[1], color=grey, markersize=5,
+                    sizes,
+                    values,
+                    linestyle=style[0],
+                    marker=style[1],
+                    color=grey,
+                    markersize=5,
                     label=curve.what + slope,
                 )
             panel.set(xscale="log", yscale="log", xlabel=axis, ylabel=unit)
@@ -221,14 +228,14 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--most", type=float, default=np.inf, help="leave out larger sizes")
     made.add_argument("--figure", type=Path, help="a file for the figure, such as scaling.png")
     made.add_argument("--save", type=Path, help="a file for the points; what is there is kept")
-    made.add_argument("--quick", action="store_true", help="the two smallest sizes")
+    made.add_argument("--quick", action="store_true", help="the smallest sizes, of little work")
     made.add_argument("--child", nargs=2, metavar=("CURVE", "SIZE"), help=argparse.SUPPRESS)
     return made
 
 
 def race(options: Any) -> list[Row]:
-    """Print the points, draw them; a row a curve."""
-    found = sweep(options.only, options.most, 2 if options.quick else None)
+    """Print the points and exponents, draw them; a row a curve."""
+    found = sweep(options.only, options.most, options.quick)
     if options.save:
         kept = json.loads(options.save.read_text()) if options.save.exists() else {}
         kept = {name: [Point(*one) for one in some] for name, some in kept.items()} | found
@@ -238,12 +245,12 @@ def race(options: Any) -> list[Row]:
         draw(found, options.figure)
     rows = []
     for name, points in found.items():
+        curve, note = CURVES[name], f"{points[-1].processor:.3g} s at {points[-1].size:,}"
         if len(points) > 1:
-            slopes, curve = exponents(CURVES[name], points), CURVES[name]
-            note = (
-                f"time {slopes[0]:.2f} ({curve.time:g}), memory {slopes[1]:.2f} ({curve.memory:g})"
-            )
-            rows.append(Row(f"{curve.axis}: {curve.what}", note=note))
+            seconds, memory = exponents(curve, points)
+            note = f"time {seconds:.2f} ({curve.time:g}), memory {memory:.2f} ({curve.memory:g})"
+        rows.append(Row(f"{curve.axis}: {curve.what}", note=note))
+        print(f"{rows[-1].claim:40} {note}", flush=True)
     return rows
 
 
@@ -257,6 +264,10 @@ def main() -> None:
     options = parser().parse_args()
     if options.child:
         name, size = options.child
+        if options.quick:
+            from benchmarks import growing
+
+            growing.FIXED.update(growing.TINY)
         print(json.dumps(measure(name, int(size))))
         return
     race(options)

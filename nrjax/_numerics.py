@@ -106,7 +106,7 @@ _BLOCK_SIZE = 2**22
 
 
 def row_blocks(rows: int, columns: int) -> list[slice]:
-    """The rows of a table, some at a time: what is made of them then needs no memory of its size."""
+    """The rows of a table, some at a time, so that nothing of its size is made beside it."""
     size = max(1, _BLOCK_SIZE // max(columns, 1))
     return [slice(at, at + size) for at in range(0, rows, size)]
 

@@ -21,6 +21,7 @@ _TAIL = 1e-4
 _LARGEST = 48
 """Most directions in which it is kept: their third power is the cost."""
 
+
 class Expansion(Pytree):
     """Derivatives of a logistic risk at its optimum, without the regularisation.
 

@@ -290,7 +290,9 @@ class Writer:
             here.mkdir(parents=True, exist_ok=True)
             disk.write_whole(here / layout.file_of(chunk), data)
         if here not in self._short:
-            self._short[here] = set(os.listdir(here)) - set(map(layout.file_of, range(layout.chunks)))
+            self._short[here] = set(os.listdir(here)) - set(
+                map(layout.file_of, range(layout.chunks))
+            )
         for old in self._short[here]:
             if old.startswith(f"{layout.span(chunk).start:010}-") and old.endswith(".npz"):
                 (here / old).unlink(missing_ok=True)
