@@ -185,40 +185,46 @@ def sweep(names: Sequence[str], most: float, quick: bool = False) -> dict[str, l
 
 
 def draw(found: dict[str, list[Point]], file: Path) -> None:
-    """The figure: a column an axis, time above and memory below, slopes in the legends."""
+    """The figure: for each axis time, and below it memory; exponents are in the legends."""
     from matplotlib.figure import Figure
 
     axes = list(dict.fromkeys(CURVES[name].axis for name in found))
-    figure = Figure(figsize=(4.2 * len(axes), 8.4), layout="constrained")
-    panels = figure.subplots(2, len(axes), squeeze=False)
-    for column, axis in enumerate(axes):
-        for row, unit in enumerate(("time of a run (s)", "memory of a run (MiB)")):
-            panel = panels[row, column]
-            for number, (name, points) in enumerate(
-                (name, points) for name, points in found.items() if CURVES[name].axis == axis
-            ):
-                curve, sizes = CURVES[name], [one.size for one in points]
-                if row:
-                    values, right = [max(one.mib, _LEAST) for one in points], curve.memory
-                else:
-                    values = [one.wall if curve.wall else one.processor for one in points]
-                    right = curve.time
-                slope = f": {exponent(sizes, values):.2f} ({right:g})" if len(sizes) > 1 else ""
-                style = ("-", "--", ":", "-.")[number % 4], "osD^"[number % 4]
-                grey = str(0.55 * number / 3)
-                panel.plot(
-                    sizes,
-                    values,
-                    linestyle=style[0],
-                    marker=style[1],
-                    color=grey,
-                    markersize=5,
-                    label=curve.what + slope,
-                )
-            panel.set(xscale="log", yscale="log", xlabel=axis, ylabel=unit)
-            panel.grid(alpha=0.3)
-            panel.legend(fontsize=8, title="exponent (should be at most)", title_fontsize=8)
+    wide = min(3, len(axes))
+    high = 2 * -(-len(axes) // wide)
+    figure = Figure(figsize=(4.6 * wide, 3.4 * high), layout="constrained")
+    panels = figure.subplots(high, wide, squeeze=False)
+    for panel in panels.flat[len(axes) * 2 :]:
+        panel.set_visible(False)
+    for place, axis in enumerate(axes):
+        names = [name for name in found if CURVES[name].axis == axis]
+        column, row = place % wide, 2 * (place // wide)
+        _panel(panels[row, column], {name: found[name] for name in names}, memory=False)
+        _panel(panels[row + 1, column], {name: found[name] for name in names}, memory=True)
     figure.savefig(file, dpi=150)
+
+
+def _panel(panel: Any, found: dict[str, list[Point]], *, memory: bool) -> None:
+    """Time, or memory, of the curves of one axis."""
+    styles = zip(("-", "--", ":", "-."), "osD^", ("0", "0.25", "0.4", "0.55"), strict=True)
+    sizes = [0]
+    for (name, points), (line, marker, grey) in zip(found.items(), styles, strict=False):
+        curve, sizes = CURVES[name], [one.size for one in points]
+        values = [one.wall if curve.wall else one.processor for one in points]
+        values = [max(one.mib, _LEAST) for one in points] if memory else values
+        right = curve.memory if memory else curve.time
+        slope = f": {exponent(sizes, values):.2f} ({right:g})" if len(sizes) > 1 else ""
+        style = {"linestyle": line, "marker": marker, "color": grey, "markersize": 5}
+        panel.plot(sizes, values, label=curve.what + slope, **style)
+    axis = CURVES[next(iter(found))].axis
+    unit = "memory of a run (MiB)" if memory else "time of a run (s)"
+    panel.set(xscale="log", yscale="log", xlabel=axis, ylabel=unit)
+    low, top = panel.get_ylim()
+    panel.set_ylim(low / 3 if top < 10 * low else low, 3 * top)
+    if max(sizes) < 10:
+        panel.set_xticks(sizes, map(str, sizes))
+        panel.minorticks_off()
+    panel.grid(alpha=0.3)
+    panel.legend(fontsize=7, loc="upper left", title="exponent (at most)", title_fontsize=7)
 
 
 def parser() -> argparse.ArgumentParser:
