@@ -7,8 +7,8 @@ median of up to five runs, wall time and processor time of all its threads; memo
 that the process had in a run beyond what it had before it, compiled, with its input, but idle
 (Linux resets that peak; elsewhere it is how much the process ever grew). Exponents are fitted to
 processor time, which other work on the machine disturbs least, but for devices and workers to wall
-time; over the last three sizes. All curves take about 20 minutes on two cores, half of it trials:
-`--only` chooses among them, `--most` leaves out larger sizes.
+time; over the last three sizes. All curves take about half an hour on two cores, most of it the
+largest sizes: `--only` chooses among them, `--most` leaves out larger sizes.
 """
 
 import argparse
