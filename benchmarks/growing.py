@@ -116,7 +116,7 @@ def made_up(rows: int, features: int = FEATURES) -> tuple[np.ndarray, np.ndarray
     return x, np.where(wanted > 0, np.float32(1), np.float32(-1))
 
 
-def _times() -> tuple[Any, np.ndarray]:
+def _times() -> tuple[Any, Any]:
     """Guarantee and times for the noise of `_BASE_ROWS` rows, whatever rows there are."""
     moved = erm.sensitivity.output_l2(_BASE_ROWS, _LAMBDA, 1.0, 1e-12)
     guarantee = nrjax.LinearBoundary.tight_at_epsilon(0.3, moved, 1e-6)
@@ -132,7 +132,7 @@ def fitted_rows(size):
 def _logistic(size: int, blind: bool = False, **options: Any) -> Any:
     """An interaction; `blind` to its bounds it looks at all rows."""
     problem = erm.LogisticProblem.fit(*made_up(size), _LAMBDA)
-    utility = problem.utility
+    utility: Any = problem.utility
     if blind:
         unknowing = dataclasses.replace(utility.expansion, doubt=np.inf)
         utility = dataclasses.replace(utility, expansion=unknowing)

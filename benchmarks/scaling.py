@@ -173,7 +173,7 @@ def sweep(names: Sequence[str], most: float, quick: bool = False) -> dict[str, l
     ]
     # One at a time, where times are to mean something.
     with ThreadPoolExecutor(os.cpu_count() if quick else 1) as pool:
-        measured = pool.map(lambda one: apart(*one, quick), chosen)
+        measured = pool.map(lambda one: apart(one[0], one[1], quick), chosen)
         for (name, size), point in zip(chosen, measured, strict=True):
             found[name].append(point)
             print(
