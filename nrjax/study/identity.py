@@ -74,7 +74,7 @@ def fingerprints(plans: Mapping[str, Mapping[str, Plan]]) -> dict[str, dict[str,
         if id(leaf) not in known:
             array = np.ascontiguousarray(leaf)
             whole = hashlib.sha256(f"{array.dtype.str}{np.shape(leaf)}".encode())
-            whole.update(array.view(np.uint8).data)
+            whole.update(array.tobytes())
             known[id(leaf)] = leaf, whole.digest()
         return known[id(leaf)][1]
 
