@@ -30,6 +30,7 @@ NAMES = (
     "sweep",
     "billion_trials",
     "leaderboard",
+    "scaling",
 )
 """A module each, with a function `rows(quick)`; a new one is a line here."""
 

@@ -101,6 +101,16 @@ def check_probability(name: str, value: Any) -> np.ndarray | None:
     return check_numbers(name, value, lambda n: (n > 0) & (n < 1), "strictly between 0 and 1")
 
 
+_BLOCK_SIZE = 2**22
+"""Numbers of a table that are worked on at a time."""
+
+
+def row_blocks(rows: int, columns: int) -> list[slice]:
+    """The rows of a table, some at a time, so that nothing of its size is made beside it."""
+    size = max(1, _BLOCK_SIZE // max(columns, 1))
+    return [slice(at, at + size) for at in range(0, rows, size)]
+
+
 def is_integer(value: Any) -> bool:
     """Whether a value is an integer, and no bool."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)

@@ -1,5 +1,6 @@
 """The table of `python -m benchmarks`, and how operations are counted."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import leaderboard, roofline, table
+from benchmarks import growing, leaderboard, roofline, scaling, table
 
 ROOT = Path(__file__).parents[1]
 
@@ -117,7 +118,7 @@ def test_the_whole_table_with_tiny_sizes():
     lines = run_quick()
     assert {line[0] for line in lines} == set(command.NAMES)
     for line in lines:
-        if line[0] not in ("start_up", "leaderboard"):  # seconds of commands, epsilons: no trials
+        if line[0] not in ("start_up", "leaderboard", "scaling"):  # those count no trials
             numbers_are_sound(line)
 
 
@@ -151,3 +152,42 @@ def test_the_roofline_is_the_slower_of_its_two_sides():
     peaks = roofline.Peaks(flops=10.0, bandwidth=5.0)
     assert peaks.seconds(roofline.Cost(100.0, 10.0)) == 10
     assert peaks.seconds(roofline.Cost(10.0, 100.0)) == 20
+
+
+def test_an_exponent_is_that_of_the_largest_sizes():
+    curve = scaling.CURVES["fitted_rows"]
+    points = [
+        scaling.Point(size, 9.0, max(1e-3, 2e-6 * size), 64.0 + size**0.5, 300.0)
+        for size in curve.sizes
+    ]
+    seconds, memory = scaling.exponents(curve, points)
+    assert seconds == pytest.approx(1, abs=1e-9)
+    assert 0.4 < memory < 0.5
+    assert all(hasattr(growing, name) for name in scaling.CURVES)
+
+
+def test_a_size_is_measured_apart_and_drawn(tmp_path, capsys):
+    """What a run makes and holds is its memory; what was there before is not."""
+    options = ["--only", "kept_trials", "--quick", "--save", str(tmp_path / "points.json")]
+    figure = tmp_path / "scaling.png"
+    made = scaling.parser().parse_args([*options, "--figure", str(figure)])
+    (row,) = scaling.race(made)
+    assert row.claim == "trials: all fields kept"
+    assert row.note.endswith("s at 1,000")
+    assert figure.stat().st_size > 10_000
+    ((size, wall, processor, mib, idle),) = json.loads((tmp_path / "points.json").read_text())[
+        "kept_trials"
+    ]
+    assert size == 1000
+    assert min(wall, processor) > 0
+    assert mib < 50 < idle
+
+
+def test_memory_is_that_of_a_run(monkeypatch):
+    def work(size):
+        before = np.ones(2**24)
+        return growing.Work(lambda: before[: size // 8] + 1, lambda: before)
+
+    monkeypatch.setattr(growing, "kept_trials", work)
+    found = scaling.measure("kept_trials", 2**26)
+    assert 60 < found.mib < 80

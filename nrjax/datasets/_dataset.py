@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nrjax._numerics import check
+from nrjax._numerics import check, row_blocks
 from nrjax.datasets._files import Arrays, cached, read_npz
 
 TASKS = ("logistic", "ridge")
@@ -73,11 +73,14 @@ class Dataset:
 
 def unit_l2_rows(x: np.ndarray) -> np.ndarray:
     """Rows (n, d) each divided by its own l2 norm; an all-zero row stays zero (Whitehouse 2022)."""
-    largest = np.max(np.abs(x), axis=1, keepdims=True)
-    # Dividing by the largest entry first keeps the squares from overflowing and underflowing.
-    x = x / np.where(largest > 0, largest, 1.0)
-    norm = np.sqrt(np.sum(x * x, axis=1, keepdims=True))
-    return x / np.where(norm > 0, norm, 1.0)
+    scaled = np.empty(x.shape, np.result_type(x, 1.0))
+    for some in row_blocks(*x.shape):
+        largest = np.max(np.abs(x[some]), axis=1, keepdims=True)
+        # Dividing by the largest entry first keeps the squares from overflowing and underflowing.
+        part = x[some] / np.where(largest > 0, largest, 1.0)
+        norm = np.sqrt(np.sum(part * part, axis=1, keepdims=True))
+        scaled[some] = part / np.where(norm > 0, norm, 1.0)
+    return scaled
 
 
 def divided_by_largest_l1_norm(x: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import numpy as np
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, numbers
+from nrjax._numerics import check, numbers, row_blocks
 from nrjax._shown import shown
 
 RowNorm = Literal["l2", "l1"]
@@ -60,15 +60,18 @@ def checked(
     ok = number is not None and number.ndim == 0 and 0 < number < np.inf
     check(ok, "regularisation", regularisation, "above 0")
     most, limit = (1.0, "1") if max_norm is None else (max_norm, f"max_norm = {max_norm:.6g}")
-    x = x / most
-    norms = np.linalg.norm(x, 1 if row_norm == "l1" else 2, axis=1)
+    x /= most  # a copy of our own
+    order, blocks = 1 if row_norm == "l1" else 2, row_blocks(*x.shape)
+    norms = np.concatenate([np.linalg.norm(x[some], order, axis=1) for some in blocks])
     if norms.max() > 1 + _NORM_SLACK:
         row = int(norms.argmax())
         raise ValueError(
             f"features[{row}] has {row_norm} norm {most * norms[row]:.6g}: must be at most "
             f"{limit}, for the sensitivity to hold; divide each row by its norm"
         )
-    return x / np.maximum(norms, 1)[:, None] * most, y
+    x /= np.maximum(norms, 1)[:, None]
+    x *= most
+    return x, y
 
 
 def check_labels(y: np.ndarray, ok: np.ndarray, right: str) -> None:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from nrjax._numerics import row_blocks
 from nrjax.pytrees import Pytree
 
 _TAIL = 1e-4
@@ -19,9 +20,6 @@ _TAIL = 1e-4
 
 _LARGEST = 48
 """Most directions in which it is kept: their third power is the cost."""
-
-_BLOCK_SIZE = 2**22
-"""Numbers that are held at a time while it is summed over the rows."""
 
 
 class Expansion(Pytree):
@@ -56,23 +54,26 @@ class Expansion(Pytree):
         fading = np.exp(-np.abs(margins))
         second = fading / (1 + fading) ** 2
         third = second * -np.tanh(0.5 * margins)
-        curvatures, basis = np.linalg.eigh((rows * (weights * second)[:, None]).T @ rows)
+        blocks = row_blocks(*rows.shape)
+        hessian: Any = sum(
+            (rows[some] * (weights * second)[some, None]).T @ rows[some] for some in blocks
+        )
+        curvatures, basis = np.linalg.eigh(hessian)
         curvatures, basis = np.maximum(curvatures[::-1], 0.0), basis[:, ::-1]
         tails = np.cumsum(curvatures[::-1])[::-1]
         # In eights, so that data sets that are much alike share a program.
         kept = 8 * -(-int(np.sum(tails > _TAIL * tails[0])) // 8)
         kept = max(1, min(kept, optimum.size, _LARGEST))
-        leading = rows @ basis[:, :kept]
         cubic = np.zeros((kept, kept * kept))
-        for part in np.array_split(np.arange(len(rows)), -(-leading.size * kept // _BLOCK_SIZE)):
-            some = leading[part]
+        for part in row_blocks(len(rows), max(kept * kept, optimum.size)):
+            some = rows[part] @ basis[:, :kept]
             pairs = (some[:, :, None] * some[:, None, :]).reshape(len(some), -1)
             cubic += (some * (weights * third)[part, None]).T @ pairs
         return cls(
             basis=np.ascontiguousarray(basis),
             curvatures=curvatures,
             cubic=cubic.reshape(kept, kept, kept),
-            longest=float(np.linalg.norm(rows, axis=1).max()),
+            longest=max(float(np.linalg.norm(rows[some], axis=1).max()) for some in blocks),
             flattest=float(second.min()),
             slope=float(slope),
             # Sums over the rows, and an eigendecomposition.

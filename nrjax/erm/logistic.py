@@ -111,7 +111,9 @@ class LogisticProblem(OutputPerturbation):
         x, y = _door.checked(features, labels, regularisation)
         _door.check_labels(y, np.abs(y) == 1, "+1 or -1")
         rows, dimension = x.shape
-        signed, weights = merge(x * y[:, None])
+        x *= y[:, None]
+        signed, weights = merge(x)
+        del x
         radius = float(logistic_radius(regularisation, ball))
         data = signed, np.ones(len(signed)), weights, float(regularisation)
         minimum = minimise(_signed_loss, data, dimension, tolerance)

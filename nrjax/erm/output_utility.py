@@ -62,8 +62,13 @@ def mean_risk(loss: Loss, data: tuple[Any, Any, Any, Any], theta: Array) -> Arra
         if whole <= tile:
             mean = total(rows, labels, weights)
         else:
-            tiles = [a[:whole].reshape(-1, tile, *a.shape[1:]) for a in (rows, labels, weights)]
-            mean = jnp.sum(jax.lax.map(lambda part: total(*part), tuple(tiles)))
+            # Sliced in the loop, and again for a gradient: no copy of the rows is made or kept.
+            @jax.checkpoint
+            def of_tile(at: Array) -> Array:
+                data = rows, labels, weights
+                return total(*(jax.lax.dynamic_slice_in_dim(a, at, tile) for a in data))
+
+            mean = jnp.sum(jax.lax.map(of_tile, jnp.arange(0, whole, tile)))
             if whole < rows.shape[0]:
                 mean += total(rows[whole:], labels[whole:], weights[whole:])
     return mean + 0.5 * regularisation * jnp.sum(theta * theta)

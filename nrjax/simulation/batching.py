@@ -27,7 +27,8 @@ class Batching:
         tile: trials whose utility is taken together, a power of two: in other batches a matrix
             product may round by its place in the batch. None chooses by the size of the utility's
             data and of a trial's state: 8 to 64 for a data set of usual size, 4096 for a scalar, at
-            most 16 where bounds spare most utilities of a stopping loop.
+            most 16 where bounds spare most utilities of a stopping loop, and about 256 MiB of whole
+            paths.
         lanes: trials under way at a time on a device, a multiple of `tile`. None: four tiles
             (and 128 trials, if bounds spare utilities), at most 4096 trials, and about 2 MiB of
             their states. Never more than a device's share.
@@ -71,12 +72,13 @@ class Batching:
             return self.inner_steps
         return 8 if self.resolve_devices()[0].platform == "cpu" else 16
 
-    def resolve(self, trials: Trials, *, stopping: bool = True) -> tuple[int, int]:
+    def resolve(self, trials: Trials, length: int | None = None) -> tuple[int, int]:
         """Tile and lanes; they depend on the trial alone, for results not to depend on devices.
 
         Args:
             trials: what is run.
-            stopping: until they stop; else every release is evaluated, bounds or not.
+            length: steps of whole paths, where every release is evaluated, bounds or not; None:
+                until they stop.
         """
         tile, lanes = self.tile, self.lanes
         varied, trial = _one_of(trials)
@@ -85,12 +87,15 @@ class Batching:
         most = power_of_two(2**21 // bytes_of(state), 1, 4096)
         # Bounds spare most evaluations: few are left to be taken together.
         utility = trial.utility.at(jnp.int32(0))
-        spared = stopping and trial.by_bounds and overrides(utility, Utility, "bounds")
+        spared = length is None and trial.by_bounds and overrides(utility, Utility, "bounds")
         if tile is None:
             data = sum(np.size(leaf) for leaf in jax.tree.leaves(trial.utility))
             largest = most if most == 4096 else max(1, most // 4)
             tile = min(power_of_two(2**24 // max(data, 1), 8, 4096), largest)
             tile = min(tile, 16) if spared else tile
+            # A step of a path has no more than a state; rows are rounded up to whole tiles.
+            whole = bytes_of(state) * (length or 1)
+            tile = min(tile, power_of_two(2**28 // whole, 1, 4096))
         if lanes is None:
             least = 128 if spared else 1  # the tile says nothing of what a step costs
             lanes = max(tile, min(most, max(least, 4 * tile)) // tile * tile)

@@ -99,9 +99,10 @@ def paths(
     As `outcomes`, of `nrjax.Path`: its arrays have shape (trials, steps, ...).
     """
     batching = batching or Batching()
-    tile, _ = batching.resolve(trial, stopping=False)
+    length = int(trial.steps)
+    tile, _ = batching.resolve(trial, length)
     given = (chunk, batching, tile, fields, Path._fields, derived)
-    return _program(trial, tiles.run, *given, length=int(trial.steps))
+    return _program(trial, tiles.run, *given, length=length)
 
 
 def sessions(

@@ -256,6 +256,9 @@ class Writer:
 
     def __init__(self, store: Store):
         self._store = store
+        self._short: dict[Path, set[str]] = {}
+        """Files that are no chunk now: short last ones, from before trials were added. Listed once
+        a pass: a listing for each chunk would take a time of their square."""
 
     def pending(self, case: str, name: str) -> list[int]:
         """Numbers of the chunks of a pass that are not done."""
@@ -286,10 +289,13 @@ class Writer:
         with disk.saying(f"cannot write {what}; the chunks done before it are kept"):
             here.mkdir(parents=True, exist_ok=True)
             disk.write_whole(here / layout.file_of(chunk), data)
-        # Shorter ones of the same beginning, from before trials were added.
-        for old in here.glob(f"{layout.span(chunk).start:010}-*.npz"):
-            if old.name != layout.file_of(chunk):
-                old.unlink(missing_ok=True)
+        if here not in self._short:
+            self._short[here] = set(os.listdir(here)) - set(
+                map(layout.file_of, range(layout.chunks))
+            )
+        for old in self._short[here]:
+            if old.startswith(f"{layout.span(chunk).start:010}-") and old.endswith(".npz"):
+                (here / old).unlink(missing_ok=True)
 
 
 def manifest_of(layout: dict[str, Any]) -> bytes:

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -71,7 +72,7 @@ def test_a_sequence_is_batched_like_its_elements(bounds):
     size = nrjax.Batching().resolve(one)
     assert size == nrjax.Batching().resolve(many)
     # Bounds ask for smaller tiles; a ceiling alone does not.
-    spared = size != nrjax.Batching().resolve(many, stopping=False)
+    spared = size != nrjax.Batching().resolve(many, 1)
     assert spared == overrides(utility, nrjax.Utility, "bounds")
 
 
@@ -81,6 +82,10 @@ def test_large_releases_are_batched_in_bounded_memory():
     assert nrjax.Batching().resolve_chunk(small) == 65_536
     zeros = np.zeros(1_000_000)
     large = interaction(value=zeros, process=nrjax.Brownian(zeros.shape), utility=Distance(zeros))
+    levels = 100_000
+    path = levels * jnp.zeros(()).dtype.itemsize
+    assert nrjax.Batching().resolve(small, 100)[0] == 4096
+    assert nrjax.Batching().resolve(small, levels)[0] * 3 * path <= 2**28
     tile, lanes = nrjax.Batching().resolve(large)
     state = 3 * zeros.size * large.dtype.itemsize
     assert tile >= 1

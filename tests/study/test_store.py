@@ -1,6 +1,7 @@
 """The store gives back exactly what was written, or says what is broken."""
 
 import dataclasses
+import os
 
 import numpy as np
 import pytest
@@ -132,6 +133,22 @@ def test_folded_chunks_have_a_row_each_and_more_can_be_added(tmp_path):
     assert store.read("a", "outcome")["count"].values[:, 0].tolist() == [4, 4, 4, 4, 2]
     assert store.seconds("a") == {"compile": 3.75, "run": 2.5}
     assert store.cases["a"].attributes["trials"] == 18
+
+
+def test_writing_a_chunk_does_not_list_the_others(tmp_path, monkeypatch):
+    """Else so many chunks take a time of their square."""
+    store, listed = Store.create(tmp_path, {}, [a_case(trials=100)]), []
+    for name in ("listdir", "scandir"):
+        whole = getattr(os, name)
+
+        def noted(*given, whole=whole):
+            listed.append(given)
+            return whole(*given)
+
+        monkeypatch.setattr(os, name, noted)
+    write_all(store, a_case(trials=100), "outcome")
+    assert len(list(store.path_of(NAME, "outcome").iterdir())) == 25
+    assert len(listed) < 15
 
 
 def test_a_chunk_may_be_more_than_the_trials(tmp_path):

@@ -1,0 +1,90 @@
+"""What is made of many rows takes the memory of the rows, or of some of them at a time."""
+
+import tracemalloc
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from nrjax import _numerics
+from nrjax.datasets import unit_l2_rows
+from nrjax.erm import _door, logistic, output_utility
+from nrjax.erm.expansion import Expansion
+from nrjax.erm.output import merge
+
+DIMENSION = 16
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_a_risk_makes_no_copy_of_the_rows(gradient, monkeypatch):
+    monkeypatch.setattr(output_utility, "_TILE_SIZE", 2**12)
+
+    def temporary(rows):
+        table = jax.ShapeDtypeStruct((rows, DIMENSION), float)
+        vector = jax.ShapeDtypeStruct((rows,), float)
+        theta = jax.ShapeDtypeStruct((8, DIMENSION), float)
+
+        def risk(theta, *data):
+            return output_utility.mean_risk(logistic._signed_loss, (*data, 0.1), theta)
+
+        many = jax.vmap(jax.grad(risk) if gradient else risk, (0, None, None, None))
+        compiled = jax.jit(many).lower(theta, table, vector, vector).compile()
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    some, more = 2**15, 2**17
+    grown = temporary(more + 1) - temporary(some + 1)
+    assert grown < 0.1 * (more - some) * DIMENSION * jnp.zeros(()).dtype.itemsize
+
+
+def peak(work):
+    """Most bytes of NumPy's arrays during `work`, beyond those before."""
+    tracemalloc.start()
+    try:
+        held = work()
+        del held
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_preparing_rows_takes_one_copy_of_them(monkeypatch):
+    monkeypatch.setattr(_numerics, "_BLOCK_SIZE", 2**12)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(20_000, DIMENSION))
+    x /= 1.0000001 * np.linalg.norm(x, axis=1, keepdims=True)
+    y = np.sign(rng.normal(size=len(x)))
+    rows, weights = merge(x.copy())
+    optimum = 0.1 * rng.normal(size=DIMENSION)
+
+    assert peak(lambda: _door.checked(x, y, 0.1)) < 1.5 * x.nbytes
+    assert peak(lambda: unit_l2_rows(x)) < 1.5 * x.nbytes
+    table = x.copy()
+    assert peak(lambda: merge(table)) < 0.5 * x.nbytes
+    assert peak(lambda: Expansion.fit(rows, weights, optimum, 0.0)) < 0.6 * x.nbytes
+
+
+def test_blocks_change_no_number_but_by_rounding(monkeypatch):
+    rng = np.random.default_rng(1)
+    rows, weights = merge(rng.normal(size=(500, DIMENSION)))
+    optimum = rng.normal(size=DIMENSION)
+    whole = Expansion.fit(rows, weights, optimum, 0.0)
+    monkeypatch.setattr(_numerics, "_BLOCK_SIZE", 2**10)
+    some = Expansion.fit(rows, weights, optimum, 0.0)
+    for name in ("curvatures", "longest", "flattest"):
+        np.testing.assert_allclose(getattr(some, name), getattr(whole, name), rtol=1e-12)
+    # But for the signs of the eigenvectors.
+    np.testing.assert_allclose(np.abs(some.cubic), np.abs(whole.cubic), rtol=1e-6, atol=1e-12)
+
+
+def test_merged_rows_are_those_of_the_table():
+    rng = np.random.default_rng(2)
+    table = rng.integers(-1, 2, (300, 3)) * rng.choice([1.0, -1.0], (300, 1))
+    rows, weights = merge(table.copy())
+    expected, counts = np.unique(table + 0.0, axis=0, return_counts=True)
+    order = np.lexsort(rows.T[::-1])
+    np.testing.assert_array_equal(rows[order], expected)
+    np.testing.assert_allclose(weights[order], counts / 300, rtol=1e-15)
+    distinct, alike = merge(expected.copy())
+    assert len(distinct) == len(expected)
+    np.testing.assert_array_equal(alike, np.full(len(expected), 1 / len(expected)))
