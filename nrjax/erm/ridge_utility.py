@@ -122,7 +122,7 @@ class RidgeUtility(RidgeOutputUtility):
         # Of A theta* and c, and of what solves the system: see `minimise_in_ball`.
         solved = 48 * float(jnp.finfo(release.dtype).eps)
         off = error * (optimum + 1) + solved * (self.radius + 1)
-        away = solution_norm(times, gradient, error, off)
+        away = solution_norm(times, gradient, error + solved, off)
         # On the sphere up to rounding, that of the norms included.
         sphere = (1 - error) * self.radius - (1 + error) * optimum
         away = jnp.maximum(jnp.where(jnp.isnan(away), 0, jnp.minimum(away, sphere)), 0)

@@ -45,6 +45,9 @@ class Laplace(LaplaceNoise, BlockwiseProcess):
     A coordinate takes 32 random bits a step in float32: noise ends at 22 scales (probability
     2e-10), and probabilities are exact to 6e-8. Where smaller ones matter, use float64.
 
+    From 1024 coordinates on, a step in which few can move draws for those alone; the law is the
+    same, the bits are others.
+
     Attributes:
         shape: shape of the private value.
     """
