@@ -83,7 +83,7 @@ def outcomes(
     batching = batching or Batching()
     tile, width = batching.resolve(trial)
     given = (chunk, batching, tile, fields, Outcome._fields, derived)
-    if once.suits(trial, tuple(fields), derived):
+    if once.suits(trial, tile, tuple(fields), derived):
         return _program(trial, once.run, *given, lanes=width)
     turn = batching.resolve_inner_steps()
     return _program(trial, lanes.run, *given, lanes=width, inner_steps=turn)

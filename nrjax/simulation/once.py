@@ -11,13 +11,15 @@ from nrjax import engine
 from nrjax.simulation.lanes import Derived, Share, Trials, assess, exactly, in_points
 
 
-def suits(trials: Trials, fields: tuple[str, ...], derived: Derived) -> bool:
+def suits(trials: Trials, tile: int, fields: tuple[str, ...], derived: Derived) -> bool:
     """Whether every schedule has one time: each trial ends at its first release.
 
-    Where bounds may stand for utilities that nobody asked for, the rows are better spared.
+    Where bounds may stand for utilities that nobody asked for, the rows are better spared. A trial
+    alone in its tile would be judged alone too, which may round otherwise.
     """
     one = trials.member(trials.at(jnp.int32(0)))
-    return one.schedule.max_steps == 1 and (exactly(fields, derived) or not one.by_bounds)
+    spared = one.by_bounds and not exactly(fields, derived)
+    return one.schedule.max_steps == 1 and tile > 1 and not spared
 
 
 def run(
@@ -41,19 +43,20 @@ def run(
     lanes, rows = min(lanes, max(capacity, 2)), capacity * points
     share = Share(trials, key, first, count * points, points, fields, derived)
 
+    def end(varied: Any, state: engine.TrialState, found: Any) -> dict[str, Any]:
+        return share.finish(varied, engine.judge(trials.member(varied), state, *found))
+
+    # In the loop over tiles, apart from the start: XLA would fuse the two, and round otherwise.
+    def judged(started: tuple[Any, engine.TrialState]) -> dict[str, Any]:
+        varied, state = started
+        return jax.vmap(end)(varied, state, assess(trials, varied, state.step, state.process))
+
     def served(number: Array) -> dict[str, Any]:
-        varied, state = jax.vmap(share.start)(number)
-        parts = jax.tree.map(
-            lambda leaf: leaf.reshape(-1, tile, *leaf.shape[1:]),
-            (varied, state.step, state.process),
+        started = jax.tree.map(
+            lambda leaf: leaf.reshape(-1, tile, *leaf.shape[1:]), jax.vmap(share.start)(number)
         )
-        found = jax.lax.map(lambda part: assess(trials, *part), parts)
-        found = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), found)
-
-        def end(varied: Any, state: engine.TrialState, found: Any) -> dict[str, Any]:
-            return share.finish(varied, engine.judge(trials.member(varied), state, *found))
-
-        return jax.vmap(end)(varied, state, found)
+        rows = jax.lax.map(judged, started)
+        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), rows)
 
     def serve(batch: Array, outcomes: dict[str, Any]) -> dict[str, Any]:
         number = batch * lanes + jnp.arange(lanes, dtype=jnp.int32)

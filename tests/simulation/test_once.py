@@ -8,30 +8,25 @@ import pytest
 
 import nrjax
 from nrjax.simulation import lanes, montecarlo, once
-from tests.problems import Ceiled, scalar, small_logistic
+from tests.problems import Ceiled, interaction
+from tests.simulation.test_montecarlo import logistic_parts
 
 BATCHING = montecarlo.Batching(tile=4, lanes=16)
 KEY = jax.random.key(5)
 
 
 def learned(times):
-    """Logistic regression, whose bounds and solves others of its trials are judged by."""
-    value, sensitivity, utility = small_logistic().released_optimum("gaussian", "tight")
-    return nrjax.Interaction(
-        value=value,
-        process=nrjax.Brownian(value.shape),
-        guarantee=nrjax.LinearBoundary.tight_at_epsilon(0.5, sensitivity=sensitivity, delta=1e-6),
-        schedule=nrjax.Grid.explicit(times),
-        utility=utility,
-        rule=nrjax.LaplaceTests(0.6, utility.sensitivity, 1.0),
-    )
+    """Logistic regression, judged by bounds where there are more looks."""
+    return nrjax.Interaction(**logistic_parts() | {"schedule": nrjax.Grid.explicit(times)})
 
 
 TRIALS = {
-    "number": lambda: scalar(times=[0.25]),
-    "ceiling": lambda: scalar(times=[0.25], utility=Ceiled(3.0)),
+    "number": lambda: interaction(times=[0.25]),
+    "ceiling": lambda: interaction(times=[0.25], utility=Ceiled(3.0)),
     "rows": lambda: learned([0.25]),
-    "fails at once": lambda: scalar(times=[0.25], process=nrjax.Skellam((), 1e9, 1e9)),
+    "fails at once": lambda: interaction(
+        times=[0.25], process=nrjax.Skellam((), 1e9, 1e9), guarantee=None
+    ),
 }
 
 
@@ -51,7 +46,7 @@ def test_outcomes_are_those_of_lanes_that_are_refilled(name):
 
 
 def test_points_of_a_sweep_too():
-    points = [scalar(times=[0.25], threshold=one) for one in (-0.5, -0.1, -2.0)]
+    points = [interaction(times=[0.25], threshold=one) for one in (-0.5, -0.1, -2.0)]
     found = nrjax.sweep(KEY, points, trials=37, batching=BATCHING)
     for row, point in enumerate(points):
         right = nrjax.simulate(KEY, point, trials=37, batching=BATCHING)
@@ -63,6 +58,6 @@ def test_more_looks_or_spared_rows_are_not_for_it():
     def work(trial, *fields):
         return montecarlo.outcomes(trial, 64, fields or ("utility",)).work
 
-    assert work(scalar(times=[0.25, 0.1])) is lanes.run
+    assert work(interaction(times=[0.25, 0.1])) is lanes.run
     assert work(learned([0.25]), "step", "epsilon") is lanes.run
     assert work(learned([0.25]), "step", "utility") is once.run
