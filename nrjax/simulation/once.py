@@ -46,17 +46,20 @@ def run(
     def end(varied: Any, state: engine.TrialState, found: Any) -> dict[str, Any]:
         return share.finish(varied, engine.judge(trials.member(varied), state, *found))
 
-    # In the loop over tiles, apart from the start: XLA would fuse the two, and round otherwise.
-    def judged(started: tuple[Any, engine.TrialState]) -> dict[str, Any]:
-        varied, state = started
-        return jax.vmap(end)(varied, state, assess(trials, varied, state.step, state.process))
-
     def served(number: Array) -> dict[str, Any]:
-        started = jax.tree.map(
-            lambda leaf: leaf.reshape(-1, tile, *leaf.shape[1:]), jax.vmap(share.start)(number)
+        varied, state = jax.vmap(share.start)(number)
+        parts = jax.tree.map(
+            lambda leaf: leaf.reshape(-1, tile, *leaf.shape[1:]),
+            (varied, state.step, state.process),
         )
-        rows = jax.lax.map(judged, started)
-        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), rows)
+        found = jax.lax.map(lambda part: assess(trials, *part), parts)
+        found = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), found)
+        # Always so, but in a branch: XLA would fuse start and end, and round otherwise.
+        return jax.lax.cond(
+            jnp.any(number < share.size),
+            lambda: jax.vmap(end)(varied, state, found),
+            lambda: share.unset(lanes),
+        )
 
     def serve(batch: Array, outcomes: dict[str, Any]) -> dict[str, Any]:
         number = batch * lanes + jnp.arange(lanes, dtype=jnp.int32)
