@@ -1,6 +1,7 @@
 """Trials that look once have a program of their own, to the bits of the one for any trials."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,7 +18,8 @@ KEY = jax.random.key(5)
 
 def learned(times):
     """Logistic regression, judged by bounds where there are more looks."""
-    return nrjax.Interaction(**logistic_parts() | {"schedule": nrjax.Grid.explicit(times)})
+    parts: dict[str, Any] = logistic_parts() | {"schedule": nrjax.Grid.explicit(times)}
+    return nrjax.Interaction(**parts)
 
 
 TRIALS = {

@@ -20,8 +20,8 @@ def programs():
     """Counts, by event, the programs of studies that are traced and compiled, or read again."""
     found = {_TRACED: 0, _COMPILED: 0}
 
-    def heard(event, seconds, *, fun_name="", **rest):
-        if event in found and _PROGRAM in fun_name:
+    def heard(event: str, duration_secs: float, **rest: str | int) -> None:
+        if event in found and _PROGRAM in str(rest.get("fun_name")):
             found[event] += 1
 
     jax.monitoring.register_event_duration_secs_listener(heard)
