@@ -24,7 +24,7 @@ _LATER = ("scipy.special", "xarray", "nrjax.study.drawing")
 
 
 _COMPILERS = 8
-"""Most programs compiled at a time, which take about 0.3 GB each."""
+"""Most programs compiled at a time: each takes memory."""
 
 _NOTHING: Future[float] = Future()
 """Of what is compiled already."""
