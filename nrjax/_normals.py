@@ -1,6 +1,5 @@
 """Standard normals, two from a hash."""
 
-import functools
 import math
 from typing import Any
 
@@ -49,4 +48,7 @@ def _polar(first: Array, second: Array) -> tuple[Array, Array]:
 
 
 def _series(argument: Array, coefficients: list[float]) -> Array:
-    return functools.reduce(lambda sum, one: sum * argument + one, reversed(coefficients))
+    found = jnp.full_like(argument, coefficients[-1])
+    for one in reversed(coefficients[:-1]):
+        found = found * argument + one
+    return found

@@ -193,12 +193,16 @@ def _as_floats(first: Array, second: Array) -> tuple[Array, Array]:
     return bits(first, jnp.float32), bits(second, jnp.float32)
 
 
+# As one operation, within which JAX does not look for NaNs: some words are, as floats.
+@functools.partial(jax.jit, static_argnames="size")
+def _pair_bits(key: Array, size: int) -> Array:
+    return jax.lax.bitcast_convert_type(in_pairs(_as_floats, key, size, 32), jnp.uint32)
+
+
 def _placed_bits(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
     if bit_width == 64:
         return _long(*_counted(key, shape, key[2]))
-    floats = in_pairs(_as_floats, key, math.prod(shape), 32)
-    found = jax.lax.bitcast_convert_type(floats, jnp.uint32)
-    return found.reshape(shape).astype(_UNSIGNED[bit_width])
+    return _pair_bits(key, math.prod(shape)).reshape(shape).astype(_UNSIGNED[bit_width])
 
 
 def _placed_split(key: Array, shape: tuple[int, ...]) -> Array:

@@ -78,6 +78,8 @@ def test_pairs_keep_all_bits_in_any_batch():
         low = jnp.arange(501, dtype=jnp.uint32)
         pair = _threefry._hash(jax.random.key_data(alone), jnp.full_like(low, j + 1), low)
         np.testing.assert_array_equal(words[i, j], np.concatenate(pair)[:1001])
+    with jax.debug_nans(True):
+        jax.random.bits(placed(keys[0], 1), (1001,))
 
 
 def test_a_planted_slip_of_the_hash_is_seen(monkeypatch):
