@@ -39,7 +39,7 @@ _SAMPLE = 8
 """Trials whose hashes are counted."""
 
 HEADINGS = (
-    *("loop", "lanes", "seconds", "steps/s", "words/step", "hashes/step", "of limit"),
+    *("loop", "lanes", "seconds", "steps/s", "hashes/step", "of limit"),
     *("steps/turn", "kernels/step", "kernels/turn", "decisions/turn"),
 )
 
@@ -177,14 +177,14 @@ class Found:
     loop: Loop
     seconds: float
     steps: float
-    drawn: hashes.Drawn
-    """A step, on average."""
+    drawn: float
+    """Hashes a step, on average."""
     turn: Turn
 
     @property
     def hashes(self) -> float:
         """A second."""
-        return self.drawn.hashes * self.steps / self.seconds
+        return self.drawn * self.steps / self.seconds
 
 
 def measure(loop: Loop, repeats: int) -> Found:
@@ -198,8 +198,7 @@ def measure(loop: Loop, repeats: int) -> Found:
         return jax.lax.map(lambda number: loop.one(nrjax.trial_key(key, number)), sample)
 
     (taken, _), drawn = hashes.drawn(few, KEY)
-    words, all_hashes = (number / np.sum(taken) for number in drawn)
-    return Found(loop, seconds, steps[0], hashes.Drawn(words, all_hashes), turn)
+    return Found(loop, seconds, steps[0], drawn / np.sum(taken), turn)
 
 
 def _line(name: str, found: Found, limit: float) -> tuple[str, ...]:
@@ -209,8 +208,7 @@ def _line(name: str, found: Found, limit: float) -> tuple[str, ...]:
         f"{found.loop.lanes or ''}",
         f"{found.seconds:.3g}",
         f"{found.steps / found.seconds:.3g}",
-        f"{found.drawn.words:.3g}",
-        f"{found.drawn.hashes:.3g}",
+        f"{found.drawn:.3g}",
         f"{found.hashes / limit:.2%}",
         f"{found.loop.turn}",
         f"{turn.step.kernels}",

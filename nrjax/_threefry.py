@@ -1,9 +1,19 @@
-"""Keys of JAX's own generator, threefry2x32, whose hash is one kernel on CPUs.
+"""Keys of JAX's own generator, threefry2x32, and of their numbered places, whose draws are cheaper.
 
-There JAX writes the 20 rounds of the hash (Salmon et al. 2011) as a loop of five turns, which XLA
-cannot fuse. Written out, the same bits come several times as fast.
+On CPUs JAX writes the 20 rounds of the hash (Salmon et al. 2011) as a loop of five turns, which XLA
+cannot fuse. `written_out`, the same bits come several times as fast.
+
+JAX folds the two words of a hash into one. `placed` keys use both, and number their place, a step,
+by the upper word of what is hashed in place of a hash of its own: one hash makes a step's number.
+So that no draw is ever a key, or another's draw, what a key (k0, k1) hashes is never used twice:
+
+* (0, i): keys folded or split from it, and JAX's draws by it, of which one word alone is seen;
+* (c, i), 0 < c < 2^31: both words of draw i at place c - 1; or at c = 0 of a key that was folded
+  from a placed one, by which JAX has nothing folded;
+* (2^31 + c, i): keys folded or split from that placed key.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -12,10 +22,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.custom_batching import custom_vmap
 from jax.extend.random import define_prng_impl, threefry_prng_impl
+
+STREAM = 2
+"""Version of the bits that a seed gives; 1 were those of JAX's own keys throughout."""
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _UNSIGNED = {8: jnp.uint8, 16: jnp.uint16, 32: jnp.uint32, 64: jnp.uint64}
+_DERIVED = np.uint32(2**31)
+_VECTOR = 8
+"""Hashes that a CPU makes together; the rest of a row takes as long one by one."""
 
 
 def written_out(key: Array) -> Array:
@@ -25,7 +42,7 @@ def written_out(key: Array) -> Array:
     which `jax.random.poisson` refuses: `with_written_out`.
     """
     # The older layout of bits (a flag of JAX) is left to JAX.
-    if jax.default_backend() != "cpu" or not jax.config.jax_threefry_partitionable:  # pyright: ignore[reportAttributeAccessIssue]
+    if is_own(key) or not jax.config.jax_threefry_partitionable:  # pyright: ignore[reportAttributeAccessIssue]
         return key
     return jax.random.wrap_key_data(jax.random.key_data(key), impl=_WRITTEN_OUT)
 
@@ -43,12 +60,26 @@ def with_written_out(function: Callable[[Array], Any], key: Array) -> Any:
         return function(key)
 
 
-def is_written_out(key: Array) -> bool:
-    """Whether a typed key is from `written_out`."""
-    return jax.random.key_impl(key) == _WRITTEN_OUT
+def is_own(key: Array) -> bool:
+    """Whether a typed key is from `written_out` or `placed`."""
+    return jax.random.key_impl(key) in (_WRITTEN_OUT, _PLACED)
 
 
-def _hash(key: Array, high: Array, low: Array) -> tuple[Array, Array]:
+def is_placed(key: Array) -> bool:
+    """Whether a typed key is from `placed`."""
+    return jax.random.key_impl(key) == _PLACED
+
+
+def placed(key: Array, place: Array | int) -> Array:
+    """Key of a numbered place, below 2^31 - 1; any other than one written out is folded."""
+    if jax.random.key_impl(key) != _WRITTEN_OUT:
+        return jax.random.fold_in(key, place)
+    first, second = jax.random.key_data(key)
+    count = jnp.asarray(place, jnp.uint32) + np.uint32(1)
+    return jax.random.wrap_key_data(jnp.stack([first, second, count]), impl=_PLACED)
+
+
+def _hash(key: Any, high: Array, low: Array) -> tuple[Array, Array]:
     """threefry2x32 of the counts `(high, low)`."""
     schedule = (key[0], key[1], key[0] ^ key[1] ^ np.uint32(0x1BD11BDA))
     x, y = high + schedule[0], low + schedule[1]
@@ -62,21 +93,25 @@ def _hash(key: Array, high: Array, low: Array) -> tuple[Array, Array]:
     return x, y
 
 
-def _counted(key: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
+def _counted(key: Array, shape: tuple[int, ...], high: Any = 0) -> tuple[Array, Array]:
     """Hashes of 0, 1, 2, ... in the given shape."""
     size = math.prod(shape)
     if size >= 2**32:
         raise ValueError(f"shape = {shape}: must have below 2^32 numbers with one key")
     low = jax.lax.iota(jnp.uint32, size).reshape(shape)
-    return _hash(key, jnp.zeros_like(low), low)
+    return _hash(key, jnp.broadcast_to(jnp.asarray(high, jnp.uint32), shape), low)
 
 
 def _bits(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
     first, second = _counted(key, shape)
     dtype = _UNSIGNED[bit_width]
     if bit_width == 64:
-        return (first.astype(dtype) << jnp.asarray(32, dtype)) | second.astype(dtype)
+        return _long(first, second)
     return (first ^ second).astype(dtype)
+
+
+def _long(first: Array, second: Array) -> Array:
+    return (first.astype(jnp.uint64) << jnp.asarray(32, jnp.uint64)) | second.astype(jnp.uint64)
 
 
 def _split(key: Array, shape: tuple[int, ...]) -> Array:
@@ -88,6 +123,102 @@ def _fold_in(key: Array, data: Array | int) -> Array:
     return jnp.stack(_hash(key, jnp.zeros_like(low), low))
 
 
+def words(key: Array, size: int, bits: int) -> tuple[Array, Array]:
+    """Two words of 32 or 64 bits for each of `size` things, (..., size), of raw placed keys."""
+    columns = [key[..., i, None] for i in range(3)]
+    low = jax.lax.broadcasted_iota(jnp.uint32, (*key.shape[:-1], size), key.ndim - 1)
+
+    def hashed(low: Array) -> tuple[Array, Array]:
+        return _hash(columns, jnp.broadcast_to(columns[2], low.shape), low)
+
+    if bits == 32:
+        return hashed(low)
+    return _long(*hashed(2 * low)), _long(*hashed(2 * low + np.uint32(1)))
+
+
+def in_pairs(function: Callable[[Array, Array], Any], key: Array, size: int, bits: int) -> Array:
+    """What `function` makes of random words, two floats of as many bits; of a raw placed key.
+
+    On CPUs a hash makes two numbers only where both are written to memory together, as a complex
+    number, by a kernel of its own: XLA would hash again for each. A branch that is always taken
+    keeps them apart.
+
+    Args:
+        function: elementwise; the same object for the same function.
+        key: raw, shape (3,).
+        size: numbers wanted.
+        bits: 32 or 64.
+
+    Returns:
+        Shape (size,): the first numbers of all pairs, then the second.
+    """
+    if size >= 2**32:
+        raise ValueError(f"{size} numbers with one key: must be below 2^32")
+    pairs = -(-size // 2)
+    if size < 2:
+        return function(*words(key, pairs, bits))[0]
+    made = _paired(function, pairs, bits)(key)
+    return jnp.concatenate([made.real, made.imag])[:size]
+
+
+@functools.cache
+def _paired(function: Callable[[Array, Array], Any], pairs: int, bits: int) -> Any:
+    padded = pairs if pairs < _VECTOR else -(-pairs // _VECTOR) * _VECTOR
+
+    def complexes(key: Array, number: int) -> Array:
+        return jax.lax.complex(*function(*words(key, number, bits)))
+
+    def apart(key: Array) -> Array:
+        """The same, of any batch of keys."""
+
+        def never(key: Array) -> Array:
+            return jnp.zeros((*key.shape[:-1], padded), f"complex{2 * bits}")
+
+        # Whatever the key, but XLA does not see it.
+        taken = (key.reshape(-1)[0] | np.uint32(1)) != 0
+        made = jax.lax.cond(taken, lambda key: complexes(key, padded), never, key)
+        return made[..., :pairs]
+
+    @custom_vmap
+    def paired(key: Array) -> Array:
+        return jax.lax.platform_dependent(key, cpu=apart, default=lambda key: complexes(key, pairs))
+
+    # The branch is that of the whole batch: of each lane's own, both sides would be computed.
+    paired.def_vmap(lambda _size, _batched, key: (paired(key), True))
+    return paired
+
+
+def _as_floats(first: Array, second: Array) -> tuple[Array, Array]:
+    bits = jax.lax.bitcast_convert_type
+    return bits(first, jnp.float32), bits(second, jnp.float32)
+
+
+# As one operation, within which JAX does not look for NaNs: some words are, as floats.
+@functools.partial(jax.jit, static_argnames="size")
+def _pair_bits(key: Array, size: int) -> Array:
+    return jax.lax.bitcast_convert_type(in_pairs(_as_floats, key, size, 32), jnp.uint32)
+
+
+def _placed_bits(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
+    if bit_width == 64:
+        return _long(*_counted(key, shape, key[2]))
+    return _pair_bits(key, math.prod(shape)).reshape(shape).astype(_UNSIGNED[bit_width])
+
+
+def _placed_split(key: Array, shape: tuple[int, ...]) -> Array:
+    first, second = _counted(key, shape, key[2] | _DERIVED)
+    return jnp.stack([first, second, jnp.zeros_like(first)], axis=-1)
+
+
+def _placed_fold_in(key: Array, data: Array | int) -> Array:
+    first, second = _hash(key, key[2] | _DERIVED, jnp.asarray(data, jnp.uint32))
+    return jnp.stack([first, second, jnp.zeros_like(first)])
+
+
+def _placed_seed(seed: Array) -> Array:
+    return jnp.concatenate([threefry_prng_impl.seed(seed), jnp.zeros(1, jnp.uint32)])
+
+
 _WRITTEN_OUT = define_prng_impl(
     key_shape=(2,),
     seed=threefry_prng_impl.seed,
@@ -96,4 +227,14 @@ _WRITTEN_OUT = define_prng_impl(
     fold_in=_fold_in,
     name="threefry2x32_written_out",
     tag="frw",
+)
+
+_PLACED = define_prng_impl(
+    key_shape=(3,),
+    seed=_placed_seed,
+    split=_placed_split,
+    random_bits=_placed_bits,
+    fold_in=_placed_fold_in,
+    name="threefry2x32_placed",
+    tag="frp",
 )

@@ -13,6 +13,7 @@ from jax import Array
 from nrjax._modes import check_unvaried, set_aside
 from nrjax._numerics import check, concrete, exact_float, two_sum
 from nrjax._shown import representation
+from nrjax._threefry import with_written_out
 from nrjax.interaction import Interaction
 from nrjax.keys import Role, check_key, role_key, step_key
 from nrjax.types import Outcome, Status, Utility, overrides
@@ -28,7 +29,10 @@ class TrialState(NamedTuple):
     are of the last one that was judged.
     """
 
-    key: Array
+    noise: Array
+    """Stream of the noise."""
+    query: Array
+    """Stream of the rule's queries."""
     step: Array
     time: Array
     next_time: Array
@@ -89,6 +93,7 @@ def release_of(trial: Interaction, process: Any) -> Array:
 
 def start(trial: Interaction, key: Array) -> TrialState:
     """The first release, not judged yet; `key` is the trial's own."""
+    noise, query = role_key(key, Role.NOISE), role_key(key, Role.QUERY)
 
     def blank(leaf: Any) -> Array:
         number = jnp.nan if jnp.issubdtype(leaf.dtype, jnp.inexact) else 0
@@ -99,13 +104,14 @@ def start(trial: Interaction, key: Array) -> TrialState:
     time = jnp.asarray(time, dtype)
     status = _time_status(time, jnp.asarray(jnp.inf, dtype))
     safe = jnp.where(status == Status.RUNNING, time, jnp.ones_like(time))
-    process = trial.process.init(step_key(role_key(key, Role.NOISE), 0), safe)
+    process = trial.process.init(step_key(noise, 0), safe)
     status = jnp.where(status == Status.RUNNING, trial.process.status(process), status)
     running = status == Status.RUNNING
     nan = jnp.asarray(jnp.nan, dtype)
     hypothesis, _ = jax.eval_shape(lambda: assess(trial, jnp.int32(0), process))
     return TrialState(
-        key=key,
+        noise=noise,
+        query=query,
         step=jnp.where(running, 0, -1).astype(jnp.int32),
         time=jnp.where(running, time, nan),
         next_time=safe,
@@ -140,7 +146,7 @@ def decide_from_bounds(trial: Interaction, state: TrialState) -> tuple[Array, Ar
     else:
         pair = (-jnp.inf, utility.ceiling(release))
     pair = jnp.stack([jnp.asarray(bound, trial.dtype) for bound in pair])
-    query = step_key(role_key(state.key, Role.QUERY), state.step)
+    query = step_key(state.query, state.step)
     epsilon = _epsilon(trial, state.process, state.time)
     # The noise of the rule is drawn once: only the utility is mapped.
     low, high = jax.vmap(lambda bound: trial.rule.step(query, state.rule, epsilon, bound)[1])(pair)
@@ -155,7 +161,7 @@ def _where(condition: Array, new: Any, old: Any) -> Any:
 
 def judge(trial: Interaction, state: TrialState, hypothesis: Any, utility: Array) -> TrialState:
     """Ask the rule; without a yes, ask the schedule for the next time."""
-    query = step_key(role_key(state.key, Role.QUERY), state.step)
+    query = step_key(state.query, state.step)
     epsilon = _epsilon(trial, state.process, state.time)
     rule, stop = trial.rule.step(query, state.rule, epsilon, utility)
     schedule, time, done = trial.schedule.next(state.schedule, release_of(trial, state.process))
@@ -185,7 +191,7 @@ def judge(trial: Interaction, state: TrialState, hypothesis: Any, utility: Array
 def advance(trial: Interaction, state: TrialState) -> TrialState:
     """Rewind a running trial to `next_time` and make the next release."""
     step = state.step + 1
-    key = step_key(role_key(state.key, Role.NOISE), step)
+    key = step_key(state.noise, step)
     running = state.status == Status.RUNNING
     time = jnp.where(running, state.next_time, state.time)
     process = trial.process.rewind(key, state.process, time)
@@ -244,8 +250,11 @@ def _run_until(trial: Interaction, key: Array) -> Outcome:
     def running(state: TrialState) -> Array:
         return state.status == Status.RUNNING
 
-    begun = start(trial, key)
-    return finish(trial, jax.lax.while_loop(running, partial(step, trial), begun))
+    def whole(key: Array) -> Outcome:
+        begun = start(trial, key)
+        return finish(trial, jax.lax.while_loop(running, partial(step, trial), begun))
+
+    return with_written_out(whole, key)
 
 
 def run_until(key: Array, interaction: Interaction) -> Outcome:
@@ -300,7 +309,9 @@ def path(trial: Interaction, key: Array, length: int) -> Path:
     return records
 
 
-_scan_path = jax.jit(path, static_argnums=2)
+@partial(jax.jit, static_argnums=2)
+def _scan_path(trial: Interaction, key: Array, length: int) -> Path:
+    return with_written_out(lambda key: path(trial, key, length), key)
 
 
 def scan_path(key: Array, interaction: Interaction) -> Path:

@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 
 from nrjax._numerics import check, numbers
-from nrjax._threefry import is_written_out
+from nrjax._threefry import is_own, placed
 
 _GENERATOR = "threefry2x32"
 
@@ -48,8 +48,8 @@ def role_key(key: Array, role: Role) -> Array:
 
 
 def step_key(key: Array, step: Array | int) -> Array:
-    """Key of one step within a role's stream."""
-    return jax.random.fold_in(key, step)
+    """Key of one step, below 2^31 - 1, within a role's stream."""
+    return placed(key, step)
 
 
 def abstract_key() -> Any:
@@ -71,7 +71,7 @@ def check_key(key: Any) -> Array:
     if isinstance(key, jax.Array) and is_key(key):
         check(key.shape == (), "key", key, "a single key, not a batch of them")
         right = f'of the generator {_GENERATOR}: jax.random.key(0, impl="{_GENERATOR}")'
-        known = is_written_out(key) or str(jax.random.key_impl(key)) == _GENERATOR
+        known = is_own(key) or str(jax.random.key_impl(key)) == _GENERATOR
         check(known, "key", key, right)
         return key
     is_array = isinstance(key, (jax.Array, np.ndarray))

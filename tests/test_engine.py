@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import nrjax
+from nrjax._threefry import written_out
 from nrjax.keys import Role, role_key, step_key
 from nrjax.stopping import first_yes
 from nrjax.types import Status
@@ -19,7 +20,7 @@ KEY = jax.random.key(7)
 
 def eager(key, value, process, guarantee, schedule, utility, rule):
     """The engine in a dozen lines of eager Python: releases, utilities and the stop step."""
-    noise = role_key(key, Role.NOISE)
+    noise = role_key(written_out(key), Role.NOISE)
     releases = []
     for step, time in enumerate(np.asarray(schedule.times)):
         time = jnp.asarray(time, jnp.result_type(float))

@@ -1,12 +1,13 @@
-"""Keys whose hash is written out: the bits are those of JAX's own generator."""
+"""Own keys: written out, of JAX's bits; and placed, whose draws take both words of a hash."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.random import threefry_2x32
 
 from nrjax import _threefry
-from nrjax._threefry import with_written_out, written_out
+from nrjax._threefry import placed, with_written_out, written_out
 
 
 def draws(key):
@@ -32,6 +33,53 @@ def test_bits_are_those_of_jax():
     for name, numbers in want.items():
         assert got[name].dtype == numbers.dtype
         np.testing.assert_array_equal(got[name], numbers, err_msg=name)
+
+
+def hashed(key, high, low):
+    """threefry2x32 of one count, by JAX."""
+    data = jnp.asarray(jax.random.key_data(key)[:2], jnp.uint32)
+    return np.asarray(threefry_2x32(data, jnp.asarray([high, low], jnp.uint32)))
+
+
+SPLIT = 2**31
+
+
+def test_a_place_takes_both_words_and_no_key_is_ever_drawn():
+    """By the counts that the docstring gives each use."""
+    key = jax.random.key(9)
+    step = placed(written_out(key), 6)
+    words = np.stack([hashed(key, 7, i) for i in range(6)])
+    for size in (1, 2, 3, 11):
+        pairs = -(-size // 2)
+        want = np.concatenate([words[:pairs, 0], words[:pairs, 1]])[:size]
+        np.testing.assert_array_equal(jax.jit(jax.random.bits, static_argnums=1)(step, size), want)
+    folded, parts = jax.random.fold_in(step, 5), jax.random.split(step, 3)
+    for one, low in ((folded, 5), *((parts[i], i) for i in range(3))):
+        want = [*hashed(key, SPLIT + 7, low), 0]
+        np.testing.assert_array_equal(jax.random.key_data(one), want)
+    np.testing.assert_array_equal(jax.random.bits(folded), hashed(folded, 0, 0)[0])
+    child = jax.random.key_data(jax.random.fold_in(folded, 1))
+    np.testing.assert_array_equal(child, [*hashed(folded, SPLIT, 1), 0])
+
+
+def test_pairs_keep_all_bits_in_any_batch():
+    """Also those that are no number as a float: one in 128 is."""
+
+    def one(key, place):
+        return jax.random.bits(placed(key, place), (1001,))
+
+    keys = written_out(jax.random.key(11)), jnp.arange(4)
+    each = jax.jit(jax.vmap(jax.vmap(one, (None, 0)), (0, None)))
+    many = each(jax.random.split(keys[0], 3), keys[1])
+    words = np.asarray(many, np.uint32)
+    assert 20 < np.isnan(words.view(np.float32)).sum() < 200
+    for i, j in np.ndindex(3, 4):
+        alone = placed(jax.random.split(keys[0], 3)[i], j)
+        low = jnp.arange(501, dtype=jnp.uint32)
+        pair = _threefry._hash(jax.random.key_data(alone), jnp.full_like(low, j + 1), low)
+        np.testing.assert_array_equal(words[i, j], np.concatenate(pair)[:1001])
+    with jax.debug_nans(True):
+        jax.random.bits(placed(keys[0], 1), (1001,))
 
 
 def test_a_planted_slip_of_the_hash_is_seen(monkeypatch):

@@ -9,10 +9,11 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check, check_integer, check_numbers, check_positive, float_dtype
+from nrjax._threefry import written_out
 from nrjax.counts.groups import check_exact
 from nrjax.counts.jumps import DiscreteLaplacePassage, LaplacePassage
 from nrjax.counts.passages import OnLevels, RelativeError, skip_quantile
-from nrjax.keys import check_key
+from nrjax.keys import check_key, step_key
 from nrjax.processes import DiscreteLaplace
 
 MOST = 2**24
@@ -207,13 +208,14 @@ def check_smallest(smallest: Any, method: str) -> np.ndarray | None:
 def follow(key: Array, count: ArrayLike, passage: OnLevels, largest: ArrayLike) -> FirstPassage:
     """Where a passage ends, draw by draw; arguments as for `release_count`."""
     dtype = float_dtype(count, passage.smallest, largest)
+    key = written_out(key)
     count, largest = jnp.asarray(count, dtype), jnp.asarray(largest, dtype)
     state = passage.until(passage.time_of(largest))
     never = jnp.asarray(False)
 
     def draw(carry: Any) -> Any:
         state, _, _, draws = carry
-        drawn = passage.draws(jax.random.fold_in(key, draws), 1, dtype)[0]
+        drawn = passage.draws(step_key(key, draws), 1, dtype)[0]
         return *passage.move(state, count, drawn), draws + 1
 
     state, _, accepted, draws = jax.lax.while_loop(

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._normals import normals
 from nrjax._numerics import check_probability
 from nrjax.composition.requests import BrownianReduction
 from nrjax.pytrees import Pytree, static
@@ -110,7 +111,7 @@ class Passage(Pytree):
 
     def draws(self, key: Array, number: int, dtype: Any) -> Array:
         """Random numbers for `number` (static) draws, with a leading axis: by default normals."""
-        return jax.random.normal(key, (number,), dtype)
+        return normals(key, (number,), dtype)
 
     def time_of(self, square: Array) -> Array:
         """Time of a squared privacy parameter."""

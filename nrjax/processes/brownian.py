@@ -2,11 +2,11 @@
 
 from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._normals import normals
 from nrjax._numerics import float_dtype
 from nrjax.processes._coordinates import Coordinates, NoiseState
 from nrjax.types import BlockwiseProcess
@@ -27,11 +27,11 @@ class Brownian(Coordinates, BlockwiseProcess):
     def init(self, key: Array, time: ArrayLike) -> NoiseState:
         """Noise at the first time, of variance `time`."""
         time = jnp.asarray(time, float_dtype(time))
-        return NoiseState(jnp.sqrt(time) * jax.random.normal(key, self.shape, time.dtype), time)
+        return NoiseState(jnp.sqrt(time) * normals(key, self.shape, time.dtype), time)
 
     def draw(self, key: Array, dtype: Any, steps: tuple[int, ...] = ()) -> Array:
         """Standard normals for `steps` moves, shape (*steps, *shape)."""
-        return jax.random.normal(key, (*steps, *self.shape), dtype)
+        return normals(key, (*steps, *self.shape), dtype)
 
     def move(self, draw: Array, state: NoiseState, time: ArrayLike) -> NoiseState:
         """`rewind` with its randomness given."""
@@ -49,13 +49,13 @@ class Brownian(Coordinates, BlockwiseProcess):
         whole = upper.time - lower.time
         share, left = (time - lower.time) / whole, (upper.time - time) / whole
         deviation = jnp.sqrt((time - lower.time) * left)
-        draw = jax.random.normal(key, self.shape, time.dtype)
+        draw = normals(key, self.shape, time.dtype)
         return NoiseState(left * lower.value + share * upper.value + deviation * draw, time)
 
     def onward(self, key: Array, state: NoiseState, time: ArrayLike) -> NoiseState:
         """Noise at a larger time, given the present one: forwards."""
         time = jnp.asarray(time, state.time.dtype)
-        draw = jax.random.normal(key, self.shape, time.dtype)
+        draw = normals(key, self.shape, time.dtype)
         return NoiseState(state.value + jnp.sqrt(time - state.time) * draw, time)
 
     def deviation(self, time: ArrayLike) -> Array:

@@ -12,7 +12,7 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check, concrete, float_dtype
-from nrjax._threefry import written_out
+from nrjax._threefry import with_written_out
 from nrjax.keys import Role, check_key, role_key, step_key
 from nrjax.types import BlockwiseProcess, NoiseProcess, Status
 
@@ -82,9 +82,16 @@ def scan_noise(
         ValueError: `times` are not as above, or `key` is not a key.
     """
     times = _check_times(times)
-    noise_key = role_key(written_out(check_key(key)), Role.NOISE)
+    carry = jax.tree.map(jnp.asarray, carry)
+    return with_written_out(
+        lambda key: _scanned(role_key(key, Role.NOISE), process, times, visit, carry),
+        check_key(key),
+    )
+
+
+def _scanned(noise_key, process, times, visit, carry):
     state = process.init(step_key(noise_key, 0), times[0])
-    carry, first = visit(jax.tree.map(jnp.asarray, carry), state)
+    carry, first = visit(carry, state)
 
     def step(loop: Any, inputs: Any) -> tuple[Any, Any]:
         """One move, by what a block has drawn for it, or by the number of its key."""

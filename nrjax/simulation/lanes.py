@@ -224,13 +224,12 @@ class Share(NamedTuple):
     def nobody(self, lanes: int, rows: int) -> Lanes:
         """Lanes without a trial, and room for all outcomes."""
 
-        def unset(leaf: Any) -> Array:
-            if is_key(leaf):
-                return jnp.broadcast_to(self.key, leaf.shape)
-            return jnp.zeros(leaf.shape, leaf.dtype)
+        def unset(leaf: Array) -> Array:
+            return leaf if is_key(leaf) else jnp.zeros(leaf.shape, leaf.dtype)
 
         number, nothing = jnp.zeros((lanes,), jnp.int32), jnp.zeros((lanes,), bool)
-        varied, state = jax.tree.map(unset, jax.eval_shape(jax.vmap(self.start), number))
+        # Keys as those of the first trial, and no others: there are several kinds.
+        varied, state = jax.tree.map(unset, jax.vmap(self.start)(number))
         return Lanes(state, varied, number, nothing, nothing, jnp.int32(0), self.unset(rows))
 
     def unset(self, rows: int) -> dict[str, Any]:

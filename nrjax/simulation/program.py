@@ -19,7 +19,7 @@ from nrjax._threefry import with_written_out
 from nrjax.keys import check_key
 
 
-@partial(jax.jit, static_argnames=("work", "mesh", "options", "meaning", "fast"))
+@partial(jax.jit, static_argnames=("work", "mesh", "options", "meaning"))
 def _on_devices(
     trial: Any,
     key: Array,
@@ -30,7 +30,6 @@ def _on_devices(
     mesh: Mesh,
     options: tuple[tuple[str, Any], ...],
     meaning: str = "",
-    fast: bool = True,
 ) -> Any:
     """`work` on every device, each with its own `firsts` and `counts`; no communication.
 
@@ -42,7 +41,7 @@ def _on_devices(
         def by(key: Array) -> Any:
             return work(trial, key, first[0], count[0], **dict(options))
 
-        return with_written_out(by, key) if fast else by(key)
+        return with_written_out(by, key)
 
     everywhere, split = PartitionSpec(), PartitionSpec("trials")
     return jax.shard_map(

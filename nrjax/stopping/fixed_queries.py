@@ -10,6 +10,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check, concrete, exact_float, float_dtype, numbers
+from nrjax._threefry import with_written_out
 from nrjax.keys import Role, check_key, role_key, step_key
 from nrjax.stopping.gaussian import GaussianThreshold
 from nrjax.stopping.thresholds import ThresholdRule
@@ -85,7 +86,9 @@ def first_yes(
     utilities = exact_float(utilities, dtype)
     levels = jnp.full(shape, jnp.nan, dtype) if epsilons is None else jnp.asarray(epsilons, dtype)
     rule = jax.tree.map(lambda leaf: _cast(leaf, dtype), rule)
-    result, failed = _first_yes(rule, check_key(key), utilities, levels)
+    result, failed = with_written_out(
+        lambda key: _first_yes(rule, key, utilities, levels), check_key(key)
+    )
     number = concrete(failed)
     if number is not None:  # also after a yes: whether it raises must not hang on the data
         right = "given for this rule, positive, finite and not falling, nor tiny"

@@ -4,12 +4,12 @@ import dataclasses
 import functools
 from typing import Any, NamedTuple, Self
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._normals import normals
 from nrjax._numerics import check, check_integer, concrete, float_dtype
 from nrjax.keys import step_key
 from nrjax.pytrees import static
@@ -101,7 +101,7 @@ class GaussianThreshold(ThresholdRule):
     def init(self, key: Array, epsilon: ArrayLike) -> GaussianThresholdState:
         """Draw the threshold noise; `epsilon`, what the releases cost, gives only its dtype."""
         dtype = float_dtype(epsilon, self.threshold_deviation)
-        noise = jax.random.normal(step_key(key, 0), (), dtype)
+        noise = normals(step_key(key, 0), (), dtype)
         noise = jnp.asarray(self.threshold_deviation, dtype) * noise
         return GaussianThresholdState(noise, jnp.int32(0))
 
@@ -111,7 +111,7 @@ class GaussianThreshold(ThresholdRule):
         """Answer one query; `epsilon` is not used. Past the last one it is a no."""
         del epsilon
         dtype = state.noise.dtype
-        noise = jnp.asarray(self.query_deviation, dtype) * jax.random.normal(key, (), dtype)
+        noise = jnp.asarray(self.query_deviation, dtype) * normals(key, (), dtype)
         low, high = jnp.asarray(self.low, dtype), jnp.asarray(self.high, dtype)
         clipped = jnp.clip(jnp.asarray(utility, dtype), low, high)
         stop = self.reached(clipped, state.step, noise - state.noise) & (state.step < self.steps)

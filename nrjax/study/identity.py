@@ -14,6 +14,7 @@ import numpy as np
 
 import nrjax
 from nrjax._shown import shown
+from nrjax._threefry import STREAM
 from nrjax.keys import study_key
 from nrjax.study import traced
 from nrjax.study.layout import Case, from_json, to_json
@@ -30,6 +31,7 @@ _REMEDIES = {
     "xla_flags": "set XLA_FLAGS={!r}",
     "disable_most_optimizations": "set JAX_DISABLE_MOST_OPTIMIZATIONS={}",
     "threefry_partitionable": "set JAX_THREEFRY_PARTITIONABLE={}",
+    "stream": "an nrjax whose seeds give those bits",
 }
 """What a run's bits depend on, and what is right where it differs."""
 
@@ -49,6 +51,7 @@ def circumstances() -> dict[str, Any]:
         "device_kind": jax.local_devices()[0].device_kind,
         **processor(),
         "precision": str(jnp.result_type(float)),
+        "stream": STREAM,
         "xla_flags": " ".join(sorted(filter(_counts, os.environ.get("XLA_FLAGS", "").split()))),
         "disable_most_optimizations": bool(jax.config.read("jax_disable_most_optimizations")),
         "threefry_partitionable": bool(jax.config.jax_threefry_partitionable),  # pyright: ignore[reportAttributeAccessIssue]
@@ -113,6 +116,7 @@ def unlike(stored: Mapping[str, Any], here: Mapping[str, Any], of: str = "") -> 
 def differences(stored: Mapping[str, Any]) -> list[str]:
     """Where this process would give other bits than the one that had these circumstances."""
     here = circumstances()
+    stored = {"stream": 1} | dict(stored)  # of which earlier versions say nothing
     wide = stored.get("precision") == "float64"
     precision = "set JAX_ENABLE_X64=1" if wide else "unset JAX_ENABLE_X64"
     return [

@@ -9,6 +9,8 @@ import pytest
 from scipy import stats
 
 import nrjax
+from nrjax._normals import normals
+from nrjax._threefry import written_out
 from nrjax.keys import Role, role_key, step_key
 from nrjax.processes import (
     Brownian,
@@ -99,12 +101,12 @@ def test_blocks_are_keyed_by_their_number(dtype):
     """Against NumPy: the first noise by key 0, then block b of 64 // 3 steps by key b."""
     process, times, size = Brownian((3,)), TIMES[:40].astype(dtype).astype(float), BLOCK // 3
     key = nrjax.trial_key(jax.random.key(3), 5)
-    noise_key = role_key(key, Role.NOISE)
-    normals = [jax.random.normal(step_key(noise_key, 0), (1, 3))]
-    normals += [jax.random.normal(step_key(noise_key, b), (size, 3)) for b in (1, 2)]
-    normals = np.concatenate(normals).astype(float)
-    want = [np.sqrt(times[0]) * normals[0]]
-    for now, time, normal in zip(times[:-1], times[1:], normals[1:], strict=False):
+    noise_key = role_key(written_out(key), Role.NOISE)
+    drawn = [normals(step_key(noise_key, 0), (1, 3), dtype)]
+    drawn += [normals(step_key(noise_key, b), (size, 3), dtype) for b in (1, 2)]
+    drawn = np.concatenate(drawn).astype(float)
+    want = [np.sqrt(times[0]) * drawn[0]]
+    for now, time, normal in zip(times[:-1], times[1:], drawn[1:], strict=False):
         want.append(time / now * want[-1] + np.sqrt(time * (now - time) / now) * normal)
     got = jax.jit(lambda key: noise_path(key, process, times))(key)
     assert got.shape == (40, 3)

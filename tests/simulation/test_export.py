@@ -32,10 +32,10 @@ TIMES = np.geomspace(40.0, 0.02, 6)
 X, Y = small_data(rows=60, dimension=3)
 
 
-def lowered(program, fast=False):
-    """For which platforms; with JAX's own keys, as accelerators have them, or those of CPUs."""
+def lowered(program):
+    """For which platforms."""
     export = jax.export.export(_on_devices, platforms=PLATFORMS)
-    return program._idle(jax.random.key(0), partial(export, fast=fast)).platforms
+    return program._idle(jax.random.key(0), export).platforms
 
 
 interaction = partial(problems.interaction, TIMES)
@@ -131,12 +131,6 @@ def test_folding_of_refilled_trials(tmp_path):
     program = study.plans(settings)["one"]["outcome"].make()
     assert isinstance(program, SketchProgram)
     assert lowered(program) == PLATFORMS
-
-
-def test_keys_of_cpus():
-    """A program that was exported on a CPU runs elsewhere."""
-    program = montecarlo.outcomes(TRIALS["brownian"](), 8, batching=BATCHING)
-    assert lowered(program, fast=True) == PLATFORMS
 
 
 class Eigenvalues(Distance):

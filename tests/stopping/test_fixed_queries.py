@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import nrjax
+from nrjax._threefry import written_out
 from nrjax.keys import Role, role_key, step_key
 from nrjax.processes.laplace import laplace, random_bits
 from nrjax.stopping import (
@@ -47,10 +48,10 @@ def test_draws_are_those_that_its_keys_say(kind, dtype):
     seen = set()
     for number in range(24):
         key = jax.random.fold_in(KEY, number)
-        scale, threshold = 0.5, 0.0
+        stream, scale, threshold = written_out(key), 0.5, 0.0
         if kind is AboveThreshold:
-            scale, threshold = 2.0, draw(step_key(role_key(key, Role.THRESHOLD), 0))
-        queries = [scale * draw(step_key(role_key(key, Role.QUERY), i)) for i in range(5)]
+            scale, threshold = 2.0, draw(step_key(role_key(stream, Role.THRESHOLD), 0))
+        queries = [scale * draw(step_key(role_key(stream, Role.QUERY), i)) for i in range(5)]
         yes = utilities + queries >= threshold
         found = first_yes(key, kind(0.0, 1.0, 2.0), utilities)
         assert found.stopped == yes.any()

@@ -125,6 +125,7 @@ def test_more_trials_are_one_rename(copied, finished, monkeypatch):
         ("cpu", "another", r"cpu is '.*' here and was 'another' \(a processor of that kind\)"),
         ("device", "gpu", r"device is 'cpu' here and was 'gpu' \(set JAX_PLATFORMS=gpu\)"),
         ("precision", "float16", r"precision is 'float.*' here and was 'float16' \(unset JAX_EN"),
+        ("stream", 1, r"stream is 2 here and was 1 \(an nrjax whose seeds give those bits\)"),
         ("seed", 7, r"seed is 0 here and was 7"),  # or the one among its settings was changed
         ("fingerprints", {}, r"what is computed of from-0, or the data it is computed from, are n"),
     ],
@@ -136,6 +137,12 @@ def test_other_circumstances_are_refused_by_name(copied, fact, value, message):
         resume(copied, 12)
     assert "cannot be taken up here" in str(caught.value)
     assert (copied / "results" / "manifest.json").read_bytes() == before
+
+
+def test_earlier_streams_of_bits_are_refused(copied):
+    edit(copied, lambda layout: layout["settings"].pop("stream"))
+    with pytest.raises(ValueError, match="stream is 2 here and was 1 "):
+        resume(copied, 12)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,80 @@
+"""Normals from pairs of random words."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from nrjax import _normals
+from nrjax._normals import normals
+from nrjax._threefry import placed, written_out
+
+TRIALS = 4_000_000
+KEY = written_out(jax.random.key(4))
+
+
+def drawn(key=KEY, size=TRIALS, dtype=jnp.float32):
+    return np.asarray(jax.jit(lambda key: normals(placed(key, 0), (size,), dtype))(key), float)
+
+
+def scores(sample):
+    """Standardised: KS, tails either side, covariances of the pairs and of their squares."""
+    found = {"body": stats.norm.isf(stats.kstest(sample[:400_000], "norm").pvalue)}
+    for limit in (2.0, 3.5, 4.2):
+        share = stats.norm.sf(limit)
+        for side, count in (("above", sample > limit), ("below", sample < -limit)):
+            sum_, many = np.sum(count), sample.size * share
+            found[f"{side} {limit}"] = (sum_ - many) / np.sqrt(many)
+    x, y = sample.reshape(2, -1)
+    found["pairs"] = np.mean(x * y) * np.sqrt(x.size)
+    found["squares"] = np.mean((x * x - 1) * (y * y - 1)) / 2 * np.sqrt(x.size)
+    found["neighbours"] = np.mean(x[1:] * x[:-1]) * np.sqrt(x.size)
+    return {name: float(score) for name, score in found.items()}
+
+
+def test_law_and_tails(dtype):
+    found = scores(drawn(dtype=dtype))
+    assert max(map(abs, found.values())) < 4, found
+
+
+@pytest.mark.parametrize("fault", ["one radius", "one word", "short"])
+def test_planted_faults_are_seen(fault):
+    def faulty(first, second):
+        x, y = _normals._polar(first, first if fault == "one word" else second)
+        return (x, y) if fault != "one radius" else (x, x)
+
+    sample = drawn()
+    if fault == "short":  # as by too few levels
+        sample = np.clip(sample, -4.1, 4.1)
+    else:
+        words = jax.random.bits(KEY, (2, TRIALS // 2))
+        sample = np.concatenate([np.asarray(one, float) for one in faulty(*words)])
+    assert max(map(abs, scores(sample).values())) > 5
+
+
+def test_pairs_are_radius_and_angle(dtype):
+    """Against NumPy, at the ends of the words and in all quarters."""
+    bits = 8 * jnp.dtype(dtype).itemsize
+    rng, kind = np.random.default_rng(0), f"uint{bits}"
+    first, second = (rng.integers(0, 2**bits, 10_000, kind) for _ in range(2))
+    first[:2], second[:8] = (0, 2**bits - 1), np.arange(8).astype(kind) << np.array(bits - 3, kind)
+    radius = np.sqrt(-2 * (np.log(first.astype(float) + 0.5) - bits * np.log(2)))
+    angle = 2 * np.pi * (second.astype(np.longdouble) / 2**bits)
+    x, y = jax.jit(_normals._polar)(jnp.asarray(first), jnp.asarray(second))
+    assert x.dtype == y.dtype == dtype
+    loose = 20 * float(jnp.finfo(dtype).eps)
+    sure = first < 2 ** (bits - 1)  # nearer to 1 a share keeps fewer digits
+    np.testing.assert_allclose(x[sure], (radius * np.cos(angle))[sure], rtol=loose, atol=loose)
+    np.testing.assert_allclose(y[sure], (radius * np.sin(angle))[sure], rtol=loose, atol=loose)
+    np.testing.assert_allclose(x, radius * np.cos(angle), atol=1e-3 if bits == 32 else 1e-7)
+    assert np.max(np.hypot(x, y)) == pytest.approx(6.76 if bits == 32 else 9.49, abs=0.01)
+
+
+def test_other_keys_and_precisions():
+    plain = jax.random.key(3)
+    assert normals(plain, (3, 5), jnp.float32).shape == (3, 5)
+    assert normals(plain, (), jnp.float16).dtype == jnp.float16
+    assert normals(placed(KEY, 1), (0, 2), jnp.float32).shape == (0, 2)
+    x = jax.vmap(lambda key: normals(key, (3,), jnp.float32))(jax.random.split(plain, 10_000))
+    assert stats.kstest(np.ravel(x), "norm").pvalue > 1e-3
