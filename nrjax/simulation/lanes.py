@@ -227,8 +227,8 @@ class Share(NamedTuple):
         def unset(leaf: Array) -> Array:
             return leaf if is_key(leaf) else jnp.zeros(leaf.shape, leaf.dtype)
 
-        number, nothing = jnp.zeros((lanes,), jnp.int32), jnp.zeros((lanes,), bool)
-        # Keys as those of the first trial, and no others: there are several kinds.
+        # Keys as those of the first trials, and no others: there are several kinds.
+        number, nothing = jnp.arange(lanes, dtype=jnp.int32), jnp.zeros((lanes,), bool)
         varied, state = jax.tree.map(unset, jax.vmap(self.start)(number))
         return Lanes(state, varied, number, nothing, nothing, jnp.int32(0), self.unset(rows))
 
