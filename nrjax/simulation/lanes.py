@@ -219,14 +219,15 @@ class _Share(NamedTuple):
     def nobody(self, lanes: int, rows: int) -> Lanes:
         """Lanes without a trial, and room for all outcomes."""
 
-        def unset(leaf: Array) -> Array:
-            return leaf if is_key(leaf) else jnp.zeros(leaf.shape, leaf.dtype)
+        def unset(leaf: Any) -> Array:
+            shape = (lanes, *leaf.shape)
+            return jnp.broadcast_to(leaf, shape) if is_key(leaf) else jnp.zeros(shape, leaf.dtype)
 
         blank = jax.eval_shape(lambda number: self.finish(*self.start(number)), jnp.int32(0))
         outcomes = jax.tree.map(lambda leaf: jnp.zeros((rows, *leaf.shape), leaf.dtype), blank)
         number, nothing = jnp.zeros((lanes,), jnp.int32), jnp.zeros((lanes,), bool)
-        # Keys as those of the first trial, and no others: there are several kinds.
-        varied, state = jax.tree.map(unset, jax.vmap(self.start)(number))
+        # The first trial's keys, which are of several kinds, and nothing else of it.
+        varied, state = jax.tree.map(unset, self.start(jnp.int32(0)))
         return Lanes(state, varied, number, nothing, nothing, jnp.int32(0), outcomes)
 
 
