@@ -30,7 +30,7 @@ STUDIES = {
     "rogers2023": "rogers2023 --data zipf --samples 8000 128000 --method brownian doubling "
     "--filter unified --trials 1000",
     "skellam_counts": "skellam_counts --data flights --mechanism skellam brownian laplace "
-    "--trials 1000",
+    "discrete_laplace --trials 1000",
 }
 """The README's commands."""
 
@@ -90,7 +90,8 @@ class Study(NamedTuple):
 
     first: Spent
     compilation: list[float]
-    """Seconds of each case's programs, in the first run."""
+    """Seconds of each case's programs, in the first run; several are compiled at a time, and those
+    that share a compilation count it once."""
     second: Spent
 
 

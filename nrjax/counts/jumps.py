@@ -9,8 +9,8 @@ from jax import Array
 from nrjax.composition.requests import DiscreteLaplaceReduction, LaplaceReduction
 from nrjax.counts.passages import OnLevels
 from nrjax.processes import DiscreteLaplace
+from nrjax.processes._kernel import laplace, random_bits, uniform
 from nrjax.processes.discrete_laplace import discrete_laplace
-from nrjax.processes.laplace import laplace, random_bits, uniform
 
 
 class LaplaceState(NamedTuple):

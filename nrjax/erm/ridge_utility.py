@@ -6,6 +6,7 @@ most, which the stated sensitivity includes. Ceilings: docs/mathematics.md.
 """
 
 import dataclasses
+import math
 from typing import Any, Self
 
 import jax
@@ -100,13 +101,31 @@ class RidgeUtility(RidgeOutputUtility):
 
     def ceiling(self, release: Array) -> Array:
         """Upper bound of the utility of what a release gives, without solving for that, scalar."""
-        # The minimiser over the ball is either that over all space or on the sphere.
-        matrix, vector = self._quadratic(release)
-        norm = solution_norm(matrix, vector)
+        # The minimiser over the ball is on the sphere; or it is that over all space, `A theta = c`,
+        # and `A (theta - theta*) = g`, where nothing cancels but in g.
+        d = self.optimum.shape[-1]
+        matrix, vector = statistics.unpack(release, d, self.layout)
+        share, error = 1 / self.rows, rounding(d, release.dtype)
+        # Above |A| and |c|, or infinite; squares below the normal numbers are lost.
+        least = math.sqrt(d * d * jnp.finfo(release.dtype).tiny)
+        twice = 2 if self.layout == "triangle" else 1
+        length = jnp.sqrt(twice * jnp.sum(jnp.square(release))) + least
+        size = share * length + self.regularisation * math.sqrt(d)
+
+        def times(direction: Array) -> Array:
+            image = jnp.matmul(matrix, direction, precision=jax.lax.Precision.HIGHEST)
+            return (share / size) * image + (self.regularisation / size) * direction
+
+        optimum = jnp.linalg.norm(self.optimum)
+        # The lane's own, for products of one kind: else XLA lays the matrices out twice.
+        gradient = (share / size) * vector - times(self.optimum + 0 * release[0])
+        # Of A theta* and c, and of what solves the system: see `minimise_in_ball`.
+        solved = 48 * float(jnp.finfo(release.dtype).eps)
+        off = error * (optimum + 1) + solved * (self.radius + 1)
+        away = solution_norm(times, gradient, error + solved, off)
         # On the sphere up to rounding, that of the norms included.
-        error = rounding(vector.size, vector.dtype)
-        norm = jnp.where(jnp.isnan(norm), 0, jnp.minimum(norm, (1 - error) * self.radius))
-        away = jnp.maximum(norm - (1 + error) * jnp.linalg.norm(self.optimum), 0)
+        sphere = (1 - error) * self.radius - (1 + error) * optimum
+        away = jnp.maximum(jnp.where(jnp.isnan(away), 0, jnp.minimum(away, sphere)), 0)
         # NaN where the release is, or where what is solved overflows: the hypothesis is NaN then.
-        entries = jnp.sum(jnp.abs(matrix)) + jnp.sum(jnp.abs(vector)) / self.radius
-        return self._highest(away) + 0 * entries
+        total = jnp.sum(jnp.abs(release))
+        return self._highest(away) + 0 * (total + total / self.radius)

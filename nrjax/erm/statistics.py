@@ -107,4 +107,6 @@ def unpack(release: Array, dimension: int, layout: Layout) -> tuple[Array, Array
     i, j = np.triu_indices(d)
     place = np.empty((d, d), np.int32)
     place[i, j] = place[j, i] = np.arange(count, dtype=np.int32)
-    return jnp.take(triangle, place, mode="clip"), release[count:]
+    # Places of the lane's own, under `vmap`: else XLA gathers across lanes, and transposes.
+    lane = 0 * (release[0] > 0)
+    return jnp.take(triangle, place + lane, mode="clip"), release[count:]

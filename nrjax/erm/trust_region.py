@@ -6,6 +6,7 @@ cases, described in docs/mathematics.md. Batches go through `jax.custom_batching
 nested `vmap`s become one long batch, whose loop over multipliers ends when all lanes are done.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -60,6 +61,7 @@ def _in_tiles(problem: tuple[Array, Array, Array]) -> Tridiagonal:
     return jax.tree.map(lambda part: part.reshape(-1, *part.shape[2:])[:lanes], parts)
 
 
+@partial(jax.jit, inline=True)  # traced once, wherever it is used
 def _solve(matrix: Array, vector: Array, radius: Array) -> tuple[Array, Array, Array]:
     # Divisions by one number a lane are written as products: XLA rounds them in one of two ways,
     # and not the same for every number of devices.

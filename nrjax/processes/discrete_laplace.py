@@ -12,7 +12,8 @@ from jax.typing import ArrayLike
 from nrjax._numerics import check, concrete, float_dtype
 from nrjax.processes._coordinates import Coordinates
 from nrjax.processes._counts import largest_count
-from nrjax.processes.laplace import branches, laplace_loss, random_bits, uniform
+from nrjax.processes._kernel import branches, random_bits, uniform, uniforms
+from nrjax.processes.laplace import laplace_loss
 from nrjax.types import BlockwiseProcess, Status
 
 _LARGEST = {"float32": 2.0**10, "float64": 2.0**26}
@@ -74,7 +75,8 @@ class DiscreteLaplace(Coordinates, BlockwiseProcess):
         k, m = gap / time, (1 + time / now) / time
         side = jnp.exp(-m) * (jnp.expm1(-k) / jnp.expm1(-2 / time))
         distance = jnp.abs(value)
-        across, beyond, between, inner, outer = branches(bits, distance, side, k)
+        draws = uniforms(bits, now.dtype)
+        across, beyond, between, inner, outer = branches(*draws, distance, side, k)
         outside = 1 + jnp.floor(outer * (time / (1 + time / now)))
         inside = jnp.minimum(jnp.floor(inner * (time / gap)), distance - 1)
         target = jnp.where(beyond, distance + outside, inside)

@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import float_dtype
 from nrjax.processes._coordinates import Coordinates, NoiseState
-from nrjax.processes.laplace import random_bits, uniform
+from nrjax.processes._kernel import random_bits, uniform
 from nrjax.types import BlockwiseProcess
 
 

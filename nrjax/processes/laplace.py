@@ -11,6 +11,8 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import check, check_positive, float_dtype
 from nrjax.processes._coordinates import Coordinates, NoiseState
+from nrjax.processes._kernel import laplace, random_bits, rewound, uniform, uniforms
+from nrjax.processes._movers import few_move, move_few
 from nrjax.pytrees import static
 from nrjax.types import BlockwiseProcess, Status
 
@@ -43,6 +45,9 @@ class Laplace(LaplaceNoise, BlockwiseProcess):
     A coordinate takes 32 random bits a step in float32: noise ends at 22 scales (probability
     2e-10), and probabilities are exact to 6e-8. Where smaller ones matter, use float64.
 
+    From 1024 coordinates on, a step in which few can move draws for those alone; the law is the
+    same, the bits are others.
+
     Attributes:
         shape: shape of the private value.
     """
@@ -54,22 +59,20 @@ class Laplace(LaplaceNoise, BlockwiseProcess):
         return NoiseState(time * laplace(bits, time.dtype), time)
 
     def draw(self, key: Array, dtype: Any, steps: tuple[int, ...] = ()) -> Array:
-        """Random bits for `steps` moves, shape (*steps, *shape)."""
+        """The randomness of `steps` moves: bits, shape (*steps, *shape), or keys, shape `steps`."""
+        if few_move(self.shape):
+            return jax.random.split(key, steps) if steps else key
         return random_bits(key, (*steps, *self.shape), dtype)
 
-    def move(self, bits: Array, state: NoiseState, time: ArrayLike) -> NoiseState:
+    def move(self, drawn: Array, state: NoiseState, time: ArrayLike) -> NoiseState:
         """`rewind` with its randomness given."""
         value, now = state
         time = jnp.asarray(time, now.dtype)
-        gap = (now - time) / now  # 1 - r; k = gap / time, m = (1 + r) / time
-        distance = jnp.abs(value)
-        across, beyond, between, inner, outer = branches(bits, distance, gap / 2, gap / time)
-        target = jnp.where(beyond, outer * (time / (1 + time / now)), inner * (time / gap))
-        target = jnp.where(across, -target, jnp.where(beyond, distance + target, target))
-        moved = beyond | between
-        return NoiseState(
-            jnp.where(moved, jnp.where(jnp.signbit(value), -target, target), value), time
-        )
+        if few_move(self.shape):
+            value = move_few(drawn, value.reshape(-1), now, time).reshape(self.shape)
+        else:
+            value = rewound(*uniforms(drawn, now.dtype), value, now, time)
+        return NoiseState(value, time)
 
     def between(
         self, key: Array, lower: NoiseState, upper: NoiseState, time: ArrayLike
@@ -263,51 +266,6 @@ def laplace_loss(value: Array, time: Array, shift: ArrayLike) -> Array:
     outwards = jnp.where(jnp.signbit(value), -shift, shift)
     # Equal to |Z + v| - |Z|, which would cancel for shifts much smaller than the noise.
     return jnp.sum(jnp.maximum(outwards, -outwards - 2 * jnp.abs(value))) / time
-
-
-def branches(
-    bits: Array, distance: Array, side: Array, rate: Array
-) -> tuple[Array, Array, Array, Array, Array]:
-    """What one word decides of a coordinate `distance` from 0, and by what is left of it, how far.
-
-    Returns:
-        Whether it moves across 0 (probability `side`); whether across, or beyond where it is
-        (`side exp(-rate distance)`); whether between; and standard exponential draws for how far,
-        between and, of the tails, outside. Else it stays.
-    """
-    dtype = distance.dtype
-    # Random bits are most of the cost. `rest` is 1 - draw before rounding, for the tail.
-    draw, rest = uniform(bits, dtype), uniform(~bits, dtype)
-    # Products in place of divisions by one number, which XLA rounds in two ways.
-    past = side * jnp.exp(-distance * rate)
-    across, beyond = draw <= side, draw < side + past
-    # Between: quantiles of an exponential law from either end, so that none is coarse.
-    most = 1 / (1 - side)
-    low = jnp.maximum(draw - side - past, 0) * most
-    near = low < 0.5
-    scaled = jnp.where(across, draw * (1 / side), (draw - side) / past)
-    scaled = jnp.where(beyond, scaled, (rest + past) * most)
-    outer = -jnp.log(scaled)
-    inner = jnp.where(near, -jnp.log1p(-jnp.where(near, low, 0)), outer)
-    return across, beyond, inner < distance * rate, inner, outer
-
-
-def random_bits(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
-    """As many random bits a number as `dtype` has; `uniform` and `laplace` consume them."""
-    return jax.random.bits(key, shape, jnp.uint64 if dtype == jnp.float64 else jnp.uint32)
-
-
-def uniform(bits: Array, dtype: Any) -> Array:
-    """Uniform on (0, 1]: 2^32 levels in float32, where `jax.random.uniform` has 2^23."""
-    return (bits.astype(dtype) + 0.5) * 2.0 ** -jnp.iinfo(bits.dtype).bits
-
-
-def laplace(bits: Array, dtype: Any) -> Array:
-    """Standard Laplace noise: the lowest bit is the sign, the others the magnitude."""
-    magnitude = -jnp.log(
-        ((bits >> 1).astype(dtype) + 0.5) * 2.0 ** (1 - jnp.iinfo(bits.dtype).bits)
-    )
-    return jnp.where(bits & 1, -magnitude, magnitude)
 
 
 def _slack(dtype) -> float:

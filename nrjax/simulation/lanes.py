@@ -30,6 +30,11 @@ def kept_of(result: Any, fields: tuple[str, ...], derived: Derived) -> dict[str,
     return kept | {name: jnp.asarray(function(result)) for name, function in derived}
 
 
+def exactly(fields: tuple[str, ...], derived: Derived) -> bool:
+    """Whether the last utility counts; else bounds that settle the last answer are enough."""
+    return bool(derived) or not {"utility", "hypothesis"}.isdisjoint(fields)
+
+
 class Trials(Protocol):
     """An `Interaction`, or a `nrjax.simulation.sweeps.Family` of them: all points of a sweep."""
 
@@ -74,7 +79,7 @@ class Lanes(NamedTuple):
         return self.occupied & ~self.running
 
 
-def _assess(trials: Trials, varied: Any, step: Array, process: Any) -> tuple[Any, Array]:
+def assess(trials: Trials, varied: Any, step: Array, process: Any) -> tuple[Any, Array]:
     """`engine.assess` of many lanes."""
 
     def one(varied: Any, step: Array, process: Any) -> tuple[Any, Array]:
@@ -97,7 +102,7 @@ def _tiled(trials: Trials, carry: Lanes, wanted: Array, tile: int) -> tuple[Any,
         def serve(number: Array, found: tuple[Any, Array]) -> tuple[Any, Array]:
             chosen = jax.lax.dynamic_slice_in_dim(order, number * tile, tile)
             parts = (carry.varied, state.step, state.process)
-            rows = _assess(trials, *jax.tree.map(lambda leaf: leaf[chosen], parts))
+            rows = assess(trials, *jax.tree.map(lambda leaf: leaf[chosen], parts))
             # The last tile is filled up with lanes that are not wanted: those are dropped.
             place = jnp.where(wanted[chosen], chosen, wanted.shape[0])
             return jax.tree.map(
@@ -133,7 +138,7 @@ def _assessed(trials: Trials, carry: Lanes, needs_exact: Array, tile: int) -> _A
     lanes = running.shape[0]
     if not trials.member(trials.at(jnp.int32(0))).by_bounds:
         if lanes == tile:
-            found = _assess(trials, carry.varied, state.step, state.process)
+            found = assess(trials, carry.varied, state.step, state.process)
         else:
             found = _tiled(trials, carry, running, tile)
         return _Assessed(*found, jnp.zeros_like(running), running)
@@ -193,7 +198,7 @@ def _stepped(
     return state._replace(status=status), jnp.where(at_work, found.settled & exact, still)
 
 
-class _Share(NamedTuple):
+class Share(NamedTuple):
     """The trials of one device, and what is kept of them."""
 
     trials: Trials
@@ -223,15 +228,18 @@ class _Share(NamedTuple):
             shape = (lanes, *leaf.shape)
             return jnp.broadcast_to(leaf, shape) if is_key(leaf) else jnp.zeros(shape, leaf.dtype)
 
-        blank = jax.eval_shape(lambda number: self.finish(*self.start(number)), jnp.int32(0))
-        outcomes = jax.tree.map(lambda leaf: jnp.zeros((rows, *leaf.shape), leaf.dtype), blank)
         number, nothing = jnp.zeros((lanes,), jnp.int32), jnp.zeros((lanes,), bool)
         # The first trial's keys, which are of several kinds, and nothing else of it.
         varied, state = jax.tree.map(unset, self.start(jnp.int32(0)))
-        return Lanes(state, varied, number, nothing, nothing, jnp.int32(0), outcomes)
+        return Lanes(state, varied, number, nothing, nothing, jnp.int32(0), self.unset(rows))
+
+    def unset(self, rows: int) -> dict[str, Any]:
+        """Room for so many outcomes."""
+        blank = jax.eval_shape(lambda number: self.finish(*self.start(number)), jnp.int32(0))
+        return jax.tree.map(lambda leaf: jnp.zeros((rows, *leaf.shape), leaf.dtype), blank)
 
 
-def _refilled(share: _Share, carry: Lanes) -> Lanes:
+def _refilled(share: Share, carry: Lanes) -> Lanes:
     """Write out the lanes that have ended and start the next trials in them."""
     written = carry.ended & ~carry.needs_exact
     free = written | ~carry.occupied
@@ -261,6 +269,13 @@ def _refilled(share: _Share, carry: Lanes) -> Lanes:
     )
 
 
+def in_points(trials: Trials, outcomes: dict[str, Any], capacity: int) -> dict[str, Any]:
+    """Outcomes by trial, and of a sweep by point."""
+    return jax.tree.map(
+        lambda buffer: buffer.reshape(capacity, *trials.axes, *buffer.shape[1:]), outcomes
+    )
+
+
 def run(
     trials: Trials,
     key: Array,
@@ -278,9 +293,8 @@ def run(
     points = math.prod(trials.axes)
     # One lane alone may round otherwise than several: few trials must not be their own program.
     lanes = min(lanes, max(capacity, 2))
-    share = _Share(trials, key, first, count * points, points, fields, derived)
-    # Whether the last utility counts; else bounds that settle the last answer are enough.
-    exact = bool(derived) or not {"utility", "hypothesis"}.isdisjoint(fields)
+    share = Share(trials, key, first, count * points, points, fields, derived)
+    exact = exactly(fields, derived)
 
     def enough_to_start(ended: Array, carry: Lanes) -> Array:
         """Whether enough lanes have ended: starting a trial can cost as much as many steps."""
@@ -314,6 +328,4 @@ def run(
         return jnp.any(carry.occupied) | (carry.following < share.size)
 
     carry = jax.lax.while_loop(unfinished, body, share.nobody(lanes, capacity * points))
-    return jax.tree.map(
-        lambda buffer: buffer.reshape(capacity, *trials.axes, *buffer.shape[1:]), carry.outcomes
-    )
+    return in_points(trials, carry.outcomes, capacity)

@@ -9,7 +9,7 @@ from jax import Array
 from nrjax._numerics import check, check_integer
 from nrjax.engine import Path
 from nrjax.interaction import Interaction
-from nrjax.simulation import lanes, tiles
+from nrjax.simulation import lanes, once, tiles
 from nrjax.simulation.batching import Batching
 from nrjax.simulation.lanes import Derived, Trials
 from nrjax.simulation.program import Program, share
@@ -83,6 +83,8 @@ def outcomes(
     batching = batching or Batching()
     tile, width = batching.resolve(trial)
     given = (chunk, batching, tile, fields, Outcome._fields, derived)
+    if once.suits(trial, tile, tuple(fields), derived):
+        return _program(trial, once.run, *given, lanes=width)
     turn = batching.resolve_inner_steps()
     return _program(trial, lanes.run, *given, lanes=width, inner_steps=turn)
 

@@ -103,6 +103,13 @@ class Program:
     def __post_init__(self):
         _check_untraced(self.trial)
 
+    @property
+    def kind(self) -> Any:
+        """What is compiled: programs equal in it, hashable, share a compilation."""
+        leaves, structure = jax.tree.flatten(self.trial)
+        types = tuple(map(jax.typeof, leaves))
+        return self.work, self.devices, self.options, self.meaning, structure, types
+
     def _call(
         self, key: Array, firsts: np.ndarray, counts: np.ndarray, action: Any = _on_devices
     ) -> Any:

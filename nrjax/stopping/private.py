@@ -14,8 +14,8 @@ from jax.typing import ArrayLike
 from nrjax._numerics import check, concrete, float_dtype
 from nrjax.keys import step_key
 from nrjax.processes import Exponential, Laplace
+from nrjax.processes._kernel import laplace, random_bits
 from nrjax.processes.exponential import exponential
-from nrjax.processes.laplace import laplace, random_bits
 from nrjax.pytrees import static
 from nrjax.stopping.thresholds import ThresholdRule, noise_scale
 from nrjax.types import Status

@@ -5,14 +5,14 @@ import dataclasses
 import importlib
 import time
 from collections.abc import Callable, Generator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 
 import jax
 from jax import Array
 
 from nrjax.simulation.program import Program
-from nrjax.study import identity
+from nrjax.study import identity, machine
 from nrjax.study.plans import Plan
 from nrjax.study.store import Store
 
@@ -21,6 +21,14 @@ Plans = Mapping[str, Mapping[str, Plan]]
 
 _LATER = ("scipy.special", "xarray", "nrjax.study.drawing")
 """What summary and figures need, and nothing before: slow to import."""
+
+
+_COMPILERS = 8
+"""Most programs compiled at a time: each takes memory."""
+
+_NOTHING: Future[float] = Future()
+"""Of what is compiled already."""
+_NOTHING.set_result(0.0)
 
 
 class Progress(Protocol):
@@ -100,19 +108,25 @@ def here(
 ) -> Computed:
     """On the devices of this process, a pass after the other."""
     made = programs(plans, store.settings["fingerprints"]) if any(pending.values()) else {}
-    # Compiled in their order, in a thread, while others run.
-    thread = ThreadPoolExecutor(1, "compilation")
+    # Compiled in their order, in threads, while others run: XLA uses one core for most of it.
+    threads = ThreadPoolExecutor(min(machine.cores(), _COMPILERS), "compilation")
+    ahead: dict[Any, Future[float]] = {}
     try:
-        ahead = {w: thread.submit(_prepare, made[w], key) for w, tasks in pending.items() if tasks}
+        for which, tasks in pending.items():
+            kind = made[which].kind if tasks else None
+            if tasks and kind not in ahead:
+                ahead[kind] = threads.submit(_prepare, made[which], key)
         for module in _LATER if ahead else ():
-            thread.submit(importlib.import_module, module)
+            threads.submit(importlib.import_module, module)
         for which, tasks in pending.items():
             if progress is not None:
                 trials = store.layout_of(*which).trials
                 progress.begin(*which, trials, trials - sum(task.trials for task in tasks))
             if not tasks:
                 continue
-            compiling = ahead[which].result()
+            # Of those that share a compilation the first has its seconds.
+            compiling = ahead[made[which].kind].result()
+            ahead[made[which].kind] = _NOTHING
             before = time.perf_counter()
             made[which].compile(key)
             compiling += time.perf_counter() - before
@@ -125,7 +139,7 @@ def here(
                 if progress is not None:
                     progress.advance(task.trials, seconds)
     finally:
-        thread.shutdown(wait=False, cancel_futures=True)
+        threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _prepare(program: Program, key: Array) -> float:

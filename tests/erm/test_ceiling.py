@@ -10,10 +10,17 @@ import numpy as np
 import pytest
 
 import nrjax
-from nrjax.erm import LogisticProblem, RidgeProblem
+from nrjax.erm import LogisticProblem, RidgeProblem, statistics
 from nrjax.types import overrides
 from tests.erm.losses import fit
-from tests.erm.risks import WithoutBounds, cast, judged, judged_lanes, laplace_trial
+from tests.erm.risks import (
+    WithoutBounds,
+    cast,
+    judged,
+    judged_lanes,
+    laplace_trial,
+    ridge_data,
+)
 
 ROWS = 400
 
@@ -72,6 +79,29 @@ def test_no_utility_is_above_its_ceiling(build, excess, dtype):
         assert found.dtype == ceiling.dtype == dtype
         assert np.all(found <= ceiling)
         assert np.any(found > ceiling - 0.01 * jnp.abs(ceiling))
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_no_utility_is_above_its_ceiling_where_the_matrix_is_nearly_singular(noise, dtype):
+    """The lowest eigenvalue moved next to 0, from either side; and the bound is of some use."""
+    d, rng = 12, np.random.default_rng(2)
+    x, y = ridge_data(dimension=d)
+    problem = RidgeProblem.fit(x, y, 0.02)
+    value, _, utility = problem.released(noise, constants="tight")
+    noises = rng.normal(size=(400, value.size)) * np.geomspace(1e-3, 1e3, 400)[:, None]
+    releases, identity = value + len(x) * noises, np.eye(d)
+    for row, ratio in zip(releases[::2], rng.choice([-1, 1], 200), strict=True):
+        matrix, vector = statistics.unpack(jnp.asarray(row), d, utility.layout)
+        matrix = np.asarray(matrix, float) / len(x) + 0.02 * identity
+        lowest, *_, highest = np.linalg.eigvalsh(matrix)
+        off = ratio * 10.0 ** rng.uniform(-8, -2) * max(highest, -lowest) - lowest - 0.02
+        row[:] = statistics.pack((matrix + off * identity) * len(x), vector, utility.layout)
+    utility, releases = cast(utility, dtype), jnp.asarray(releases, dtype)
+    found = np.asarray(judged_lanes(utility, releases))
+    ceiling = np.asarray(jax.jit(jax.vmap(type(utility).ceiling, (None, 0)))(utility, releases))
+    assert np.all(found <= ceiling)
+    risks = found + float(utility.optimum_loss), ceiling + float(utility.optimum_loss)
+    assert np.mean(risks[1] < 0.1 * risks[0]) > 0.5
 
 
 @each_problem

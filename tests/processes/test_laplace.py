@@ -10,7 +10,8 @@ from scipy import stats
 
 from nrjax.processes import Laplace, LaplaceJumps
 from nrjax.processes._coordinates import NoiseState
-from nrjax.processes.laplace import buffer_size, laplace, random_bits, uniform
+from nrjax.processes._kernel import laplace, random_bits, rewound, uniform, uniforms
+from nrjax.processes.laplace import buffer_size
 from nrjax.types import Status
 from tests.processes.laws import (
     FAULTY,
@@ -206,8 +207,7 @@ def test_draws_on_the_edge_between_two_moves_stay_finite(dtype):
 
     @jax.jit
     def moved(bits, ratio):
-        state = NoiseState(jnp.broadcast_to(values, (6, bits.size)), jnp.asarray(1.0, dtype))
-        return Laplace((6, bits.size)).move(bits, state, ratio).value
+        return rewound(*uniforms(bits, dtype), values, jnp.asarray(1.0, dtype), ratio)
 
     for ratio in (0.5, 0.9, 0.995, 1e-3):
         past = (1 - ratio) / 2 * (1 + np.exp(-values[:5, 0] * (1 / ratio - 1)))

@@ -1,0 +1,142 @@
+"""Laplace noise of many coordinates: those that move are found; against the reverse kernel."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from nrjax.processes import Laplace, _movers
+from nrjax.processes._kernel import moving, random_bits, rewound, uniforms
+from tests.processes.laws import (
+    FAULTY,
+    SOUND,
+    Altered,
+    bonferroni,
+    draw_paths,
+    law_p,
+    mean_p,
+)
+from tests.processes.test_laplace import exact_p, forward_grid, same_p
+
+pytestmark = pytest.mark.numerical
+
+MANY = Laplace((_movers._LEAST,))
+TRIALS = 200
+FINE, MIXED, COARSE = (1.0, 0.985), (1.0, 0.99, 0.97), (5.0, 2.0, 1.5)
+
+
+def chances(before, now, time):
+    """Exact probabilities that a coordinate moves: across 0, inwards, outwards."""
+    r, k, a = time / now, 1 / time - 1 / now, np.abs(before)
+    side = (1 - r) / 2
+    return side + 0 * a, (1 - side) * -np.expm1(-k * a), side * np.exp(-k * a)
+
+
+def kernel_p(path, times):
+    """Of a step: where coordinates go, given where they are, how far, and that each does alone."""
+    (now, time), before, after = times, path[:, 0], path[:, 1]
+    k, m, a = 1 / time - 1 / now, 1 / time + 1 / now, np.abs(before)
+    ahead = after * np.sign(before)
+    across = ahead < 0
+    seen = across, (ahead < a) & ~across, ahead > a
+    p = []
+    for low, high in ((0, 0.5), (0.5, 1), (1, 2), (2, 4), (4, np.inf)):
+        here = (low <= a) & (a < high)
+        for flag, chance in zip(seen, chances(before, now, time), strict=True):
+            p.append(mean_p((flag - chance)[here], 0.0))
+    lengths = m * np.where(across, -ahead, ahead - a)
+    p += [law_p(lengths[flag][:, None], stats.expon.cdf) for flag in (seen[0], seen[2])]
+    share = np.expm1(-k * ahead[seen[1]]) / np.expm1(-k * a[seen[1]])
+    p.append(law_p(share[:, None], stats.uniform.cdf))
+    chance = sum(chances(before, now, time))
+    moved = sum(seen) - chance
+    p.append(mean_p(moved.sum(1) ** 2 - (chance * (1 - chance)).sum(1), 0.0))
+    p += [mean_p((moved[:, i:] * moved[:, :-i]).sum(1), 0.0) for i in (1, 2, 8)]
+    return bonferroni(p)
+
+
+def pairs(path):
+    """Coordinates, two by two, as trials of their own."""
+    return np.moveaxis(path.reshape(*path.shape[:2], -1, 2), 2, 1).reshape(-1, path.shape[1], 2)
+
+
+@pytest.mark.parametrize("times", [MIXED, COARSE])
+def test_joint_law_of_three_times(times):
+    """By those that move, by all of them, and by whichever suits each lane."""
+    path = pairs(draw_paths(MANY, times, TRIALS, seed=1)[0])
+    assert exact_p(path, times) > SOUND
+    assert same_p(forward_grid(times, 20_000, seed=2), path) > SOUND
+
+
+@pytest.mark.parametrize("slots", [_movers._SLOTS, 16])
+def test_a_step_has_the_law_of_the_kernel(monkeypatch, slots):
+    """In one turn, and in many."""
+    monkeypatch.setattr(_movers, "_SLOTS", slots)
+    process = Altered(MANY, slots=slots)  # a program of its own
+    assert kernel_p(draw_paths(process, FINE, TRIALS, seed=3)[0], FINE) > SOUND
+
+
+def one_word(key, shape, dtype):
+    """Fault: gaps and draws are of one word."""
+    bits = random_bits(key, shape, dtype)
+    return bits.at[1].set(bits[0]) if len(shape) == 2 else bits
+
+
+PUT = _movers._put
+FAULTS = {
+    "share": ("moving", lambda *of: 0.3 * moving(*of)),
+    "words": ("random_bits", one_word),
+    "turns": ("step_key", lambda key, turn: key),
+    "places": ("_put", lambda value, places, new: PUT(value, places + 1, new)),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_faults_are_seen(monkeypatch, fault):
+    name, function = FAULTS[fault]
+    monkeypatch.setattr(_movers, name, function)
+    if fault == "turns":
+        monkeypatch.setattr(_movers, "_SLOTS", 2)
+    process = Altered(MANY, fault=function)  # a program of its own
+    assert kernel_p(draw_paths(process, FINE, TRIALS, seed=3)[0], FINE) < FAULTY
+
+
+def test_outliers_and_lanes_of_all_kinds(dtype):
+    """One lane alone, among others and in the other way of batching: the same noise."""
+    process = Laplace((2, 600))
+    keys = jax.random.split(jax.random.key(4), 6)
+    times = jnp.asarray([0.999, 0.99, 0.5, 1.0, 1e-6, 0.97], dtype)
+
+    def moved(key, time):
+        state = process.init(key, jnp.asarray(1.0, dtype))
+        return process.rewind(key, state, time).value
+
+    together = jax.jit(jax.vmap(moved))(keys, times)
+    assert together.shape == (6, 2, 600)
+    assert np.all(np.isfinite(together))
+    for lane in (0, 2, 5):
+        alone = jax.jit(moved)(keys[lane], times[lane])
+        np.testing.assert_allclose(alone, together[lane], rtol=1e-5, atol=1e-6)
+    start = jax.vmap(lambda key: process.init(key, jnp.asarray(1.0, dtype)).value)(keys)
+    np.testing.assert_array_equal(together[3], start[3])  # where it is
+    assert 0 < np.mean(together[0] != start[0]) < 0.01
+    assert np.all(together[4] != start[4])
+
+
+def test_no_draw_above_the_share_moves(dtype):
+    """What is not looked at would have stayed."""
+    distance = jnp.asarray(np.geomspace(1e-6, 50, 200), dtype)
+    kind = jnp.uint64 if dtype == jnp.float64 else jnp.uint32
+    for time in (0.9, 0.99, 0.999, 0.99999):
+        now, time = jnp.asarray(1.0, dtype), jnp.asarray(time, dtype)
+        share = moving(distance, now, time)
+        exact = -np.expm1(np.log(float(time)) - (1 / float(time) - 1) * np.asarray(distance, float))
+        np.testing.assert_allclose(share, exact, rtol=0.01 if dtype == jnp.float32 else 1e-9)
+        eps = float(jnp.finfo(dtype).eps)
+        bits = jnp.asarray(
+            (np.asarray(share, float) + 32 * eps) * 2.0 ** jnp.iinfo(kind).bits, kind
+        )
+        np.testing.assert_array_equal(
+            rewound(*uniforms(bits, dtype), distance, now, time), distance
+        )

@@ -1,0 +1,65 @@
+"""Trials that look once have a program of their own, to the bits of the one for any trials."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import nrjax
+from nrjax.simulation import lanes, montecarlo, once
+from tests.problems import Ceiled, interaction
+from tests.simulation.test_montecarlo import logistic_parts
+
+BATCHING = montecarlo.Batching(tile=4, lanes=16)
+KEY = jax.random.key(5)
+
+
+def learned(times):
+    """Logistic regression, judged by bounds where there are more looks."""
+    parts: dict[str, Any] = logistic_parts() | {"schedule": nrjax.Grid.explicit(times)}
+    return nrjax.Interaction(**parts)
+
+
+TRIALS = {
+    "number": lambda: interaction(times=[0.25]),
+    "ceiling": lambda: interaction(times=[0.25], utility=Ceiled(3.0)),
+    "rows": lambda: learned([0.25]),
+    "fails at once": lambda: interaction(
+        times=[0.25], process=nrjax.Skellam((), 1e9, 1e9), guarantee=None
+    ),
+}
+
+
+def of_any_trials(program):
+    """The same program as if the trials had more looks."""
+    options = (*program.options, ("inner_steps", 8))
+    return dataclasses.replace(program, work=lanes.run, options=options)
+
+
+@pytest.mark.parametrize("name", TRIALS)
+def test_outcomes_are_those_of_lanes_that_are_refilled(name):
+    program = montecarlo.outcomes(TRIALS[name](), 64, batching=BATCHING)
+    assert program.work is once.run
+    found, right = (one.run(KEY, 51, 3) for one in (program, of_any_trials(program)))
+    jax.tree.map(np.testing.assert_array_equal, found, right)
+    assert len(set(found["release"].ravel().tolist())) > 1 or name == "fails at once"
+
+
+def test_points_of_a_sweep_too():
+    points = [interaction(times=[0.25], threshold=one) for one in (-0.5, -0.1, -2.0)]
+    found = nrjax.sweep(KEY, points, trials=37, batching=BATCHING)
+    for row, point in enumerate(points):
+        right = nrjax.simulate(KEY, point, trials=37, batching=BATCHING)
+        np.testing.assert_array_equal(found.status[row], right.status)
+    assert len(set(found.status.ravel().tolist())) == 2
+
+
+def test_more_looks_or_spared_rows_are_not_for_it():
+    def work(trial, *fields):
+        return montecarlo.outcomes(trial, 64, fields or ("utility",)).work
+
+    assert work(interaction(times=[0.25, 0.1])) is lanes.run
+    assert work(learned([0.25]), "step", "epsilon") is lanes.run
+    assert work(learned([0.25]), "step", "utility") is once.run
