@@ -224,12 +224,13 @@ class Share(NamedTuple):
     def nobody(self, lanes: int, rows: int) -> Lanes:
         """Lanes without a trial, and room for all outcomes."""
 
-        def unset(leaf: Array) -> Array:
-            return leaf if is_key(leaf) else jnp.zeros(leaf.shape, leaf.dtype)
+        def unset(leaf: Any) -> Array:
+            shape = (lanes, *leaf.shape)
+            return jnp.broadcast_to(leaf, shape) if is_key(leaf) else jnp.zeros(shape, leaf.dtype)
 
-        # Keys as those of the first trials, and no others: there are several kinds.
-        number, nothing = jnp.arange(lanes, dtype=jnp.int32), jnp.zeros((lanes,), bool)
-        varied, state = jax.tree.map(unset, jax.vmap(self.start)(number))
+        number, nothing = jnp.zeros((lanes,), jnp.int32), jnp.zeros((lanes,), bool)
+        # The first trial's keys, which are of several kinds, and nothing else of it.
+        varied, state = jax.tree.map(unset, self.start(jnp.int32(0)))
         return Lanes(state, varied, number, nothing, nothing, jnp.int32(0), self.unset(rows))
 
     def unset(self, rows: int) -> dict[str, Any]:
