@@ -129,6 +129,8 @@ def _draw_losses(axes: Axes, results: Results, curves: Sequence[_Curve]) -> None
     # Below: curves leave no corner free.
     place: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "ncols": 2}
     text = "mean and 95 % interval"
+    if "curve_within" in facts:  # of each trial's loss
+        text += f"; losses within {facts['curve_within']:.1g}"
     axes.legend(title=text, title_fontsize="small", fontsize="small", **place)
 
 
