@@ -62,3 +62,14 @@ def test_both_ways_of_keeping_agree(whole, tmp_path):
     ):
         assert one.trials == other.trials == 60
         assert one.mean == pytest.approx(other.mean, rel=1e-6)
+
+
+def test_times_are_told_by_part(whole):
+    spent = whole.store.seconds("near")
+    assert 0 < spent["curves"] < spent["run"]
+    told = whole.table().remarks[-1]
+    rate = f"{60 / (spent['run'] - spent['curves']):,.0f} a second"
+    assert f"({rate}), curves {spent['curves']:.2f} s; figures" in told
+    assert told in (whole.folder / "report.md").read_text()
+    # Told of again, from the results alone, the time of those figures is not known.
+    assert "in this call" not in nrjax.Results.open(whole.folder).table().remarks[-1]
