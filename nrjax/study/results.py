@@ -92,6 +92,8 @@ class Results:
     """What was run: the cases by name, each with its labels as `attributes`."""
     spent: dict[str, float]
     """Seconds that this call took for `data` and for `figures`, where it needed them."""
+    _told: report.Report | None = None
+    """What was written, to be shown."""
 
     def __init__(self, store: Store, reporting: Reporting | None = None):
         store.check_finished()
@@ -287,7 +289,7 @@ class Results:
 
     def table(self) -> report.Report:
         """The table of the report, with its remarks."""
-        return self._report(self.summary())
+        return self._told or self._report(self.summary())
 
     def _report(self, found: dict[str, Any]) -> report.Report:
         made = self.reporting.report(self, found)
@@ -314,7 +316,8 @@ class Results:
         before = time.monotonic()
         self.draw()
         self.spent["figures"] = time.monotonic() - before
-        write_document(self.folder, REPORT, str(self._report(found)))
+        self._told = self._report(found)
+        write_document(self.folder, REPORT, str(self._told))
 
     def draw(self) -> None:
         """Write the figures; only under the store's lock."""
