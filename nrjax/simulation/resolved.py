@@ -98,7 +98,10 @@ def run(
 
     def take_step(carry: Any, _: Any) -> tuple[Any, engine.Path]:
         state, _ended = carry
-        hypothesis, middle, close = jax.vmap(trial.estimate)(state.step, state.process)
+        # In tiles too: a matrix product's last bits depend on how many rows it has.
+        parts = state.step, state.process
+        assessed = jax.lax.map(lambda some: trial.estimate(*some), parts, batch_size=tile)
+        hypothesis, middle, close = assessed
         utility = exactly(~close, state.step, hypothesis, middle)
 
         def one(carry: Any, *assessed: Any) -> tuple[Any, engine.Path]:

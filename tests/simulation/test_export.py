@@ -17,6 +17,7 @@ from nrjax import counts
 from nrjax.erm import LogisticProblem, RidgeProblem
 from nrjax.simulation import montecarlo
 from nrjax.simulation.program import _on_devices
+from nrjax.simulation.resolved import Resolved
 from nrjax.simulation.sketching import SketchProgram, sketches
 from nrjax.simulation.sweeps import Family
 from nrjax.study import identity
@@ -109,6 +110,7 @@ SESSIONS = {
 PROGRAMS = {
     **{name: (montecarlo.outcomes, make) for name, make in TRIALS.items()},
     **{f"paths, {name}": (montecarlo.paths, TRIALS[name]) for name in ("skellam", "bounds")},
+    "paths, resolved": (montecarlo.paths, lambda: Resolved(bounded(), 1e-3)),
     **{name: (montecarlo.sessions, make) for name, make in SESSIONS.items()},
 }
 

@@ -86,8 +86,11 @@ def test_what_bounds_do_not_settle_is_evaluated():
 
 
 def test_paths_do_not_depend_on_how_they_are_batched(found):
-    odd = paths(trials=29, first=41, batching=nrjax.Batching(tile=4, lanes=48))
-    np.testing.assert_array_equal(odd["utility"], found["utility"][41:])
+    for lanes in (4, 16, 48):
+        odd = paths(trials=29, first=41, batching=nrjax.Batching(tile=4, lanes=lanes))
+        np.testing.assert_array_equal(odd["utility"], found["utility"][41:])
+    few = paths(trials=2, first=41)
+    np.testing.assert_array_equal(few["utility"], found["utility"][41:43])
     path = jax.jit(Resolved(trial(), RESOLUTION).path, static_argnums=1)
     for number in (0, TRIALS - 1):
         one = path(nrjax.trial_key(KEY, number), found["utility"].shape[1])
