@@ -23,6 +23,7 @@ NAMES = (
     "trust_region",
     "refilling",
     "certified_stopping",
+    "curves",
     "whitehouse2022",
     "ligett2017",
     "one_sided",

@@ -3,6 +3,7 @@
 The split lets `nrjax.simulation` assess the releases of many trials together.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -287,23 +288,39 @@ def _ready(key: Array, interaction: Interaction) -> Array:
     return key
 
 
-def path(trial: Interaction, key: Array, length: int) -> Path:
-    """`length` steps of a trial that goes on after the rule has said yes."""
+def path_step(
+    trial: Interaction, carry: tuple[TrialState, Array], hypothesis: Any, utility: Array
+) -> tuple[tuple[TrialState, Array], Path]:
+    """A step of a trial that goes on after the rule has said yes, and its row of the path.
+
+    Beside the state the carry has whether the last row was a yes, and no other follows.
+    """
+    state, ended = carry
+    judged = judge(trial, state, hypothesis, utility)
+    stopped = judged.status == Status.STOPPED
+    status = jnp.where(ended, Status.STOPPED, judged.status).astype(jnp.int32)
+    seen = finish(trial, judged._replace(status=status))
+    # Judged again as if the rule had said no, to learn whether the schedule goes on.
+    more = _time_status(judged.next_time, judged.time)
+    done = trial.schedule.next(state.schedule, release_of(trial, state.process))[2]
+    more = jnp.where(done, Status.EXHAUSTED, more).astype(jnp.int32)
+    going = judged._replace(status=jnp.where(stopped, more, judged.status))
+    record = Path(**{name: getattr(seen, name) for name in Path._fields})
+    ended |= stopped & (more != Status.RUNNING)
+    return (advance(trial, going), ended), record
+
+
+def path(
+    trial: Interaction,
+    key: Array,
+    length: int,
+    assessed: Callable[[Array, Any], tuple[Any, Array]] | None = None,
+) -> Path:
+    """`length` steps of a trial; `assessed(step, process)` in place of `assess`, if given."""
+    assessed = assessed or partial(assess, trial)
 
     def body(carry: tuple[TrialState, Array], _: Any) -> tuple[tuple[TrialState, Array], Path]:
-        state, ended = carry  # whether the last row was a yes, and no other follows
-        judged = judge(trial, state, *assess(trial, state.step, state.process))
-        stopped = judged.status == Status.STOPPED
-        status = jnp.where(ended, Status.STOPPED, judged.status).astype(jnp.int32)
-        seen = finish(trial, judged._replace(status=status))
-        # Judged again as if the rule had said no, to learn whether the schedule goes on.
-        more = _time_status(judged.next_time, judged.time)
-        done = trial.schedule.next(state.schedule, release_of(trial, state.process))[2]
-        more = jnp.where(done, Status.EXHAUSTED, more).astype(jnp.int32)
-        going = judged._replace(status=jnp.where(stopped, more, judged.status))
-        record = Path(**{name: getattr(seen, name) for name in Path._fields})
-        ended |= stopped & (more != Status.RUNNING)
-        return (advance(trial, going), ended), record
+        return path_step(trial, carry, *assessed(carry[0].step, carry[0].process))
 
     _, records = jax.lax.scan(body, (start(trial, key), jnp.bool_(False)), None, length=length)
     return records

@@ -209,6 +209,13 @@ class Utility(Pytree, abc.ABC):
         """
         return -jnp.inf, jnp.inf
 
+    def enclosure(self, hypothesis: Any) -> tuple[Any, Any]:
+        """The same of the utility as a real number, whatever `evaluate` rounds; else `bounds`.
+
+        For curves that ask for no more than a resolution (`nrjax.Curve`).
+        """
+        return self.bounds(hypothesis)
+
     def ceiling(self, release: Array) -> Any:
         """Upper bound of the utility of what a release gives, rounding included; NaN where that is.
 

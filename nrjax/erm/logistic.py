@@ -50,14 +50,27 @@ class LogisticUtility(OutputUtility):
         Right for what `evaluate` computes in this dtype, in whatever batch and order of summation,
         and for a hypothesis that another program rounds otherwise; NaN where the hypothesis is.
         """
+        return self._bounds(hypothesis, evaluated=True)
+
+    def enclosure(self, hypothesis: Array) -> tuple[Array, Array]:
+        """Lower and upper bound of the utility itself; near the optimum ten times closer.
+
+        In float32 the worst that `evaluate` may round is most of how far `bounds` are apart there.
+        """
+        return self._bounds(hypothesis, evaluated=False)
+
+    def _bounds(self, hypothesis: Array, evaluated: bool) -> tuple[Array, Array]:
         away = hypothesis - self.optimum
         lowest, highest = self.expansion.excess(away, self.regularisation)
         lowest, highest = self.optimum_loss + lowest, self.optimum_loss + highest
-        error = self._error(hypothesis, away, highest)
+        error = self._error(hypothesis, away, highest, evaluated)
         return self.baseline - (highest + error), self.baseline - (lowest - error)
 
-    def _error(self, hypothesis: Array, away: Array, highest: Array) -> Array:
-        """How far `evaluate` can be from the risk at a hypothesis, and the bounds from theirs."""
+    def _error(self, hypothesis: Array, away: Array, highest: Array, of_evaluate: bool) -> Array:
+        """How far `evaluate` can be from the risk at a hypothesis, and the bounds from theirs.
+
+        Without `of_evaluate` the second alone.
+        """
         dimension, longest = hypothesis.size, self.expansion.longest
         # The optimum's risk was taken in float64, which is as wrong where that is the dtype here.
         unit = 0.5 * float(jnp.finfo(hypothesis.dtype).eps) + 2.0**-53
@@ -68,6 +81,7 @@ class LogisticUtility(OutputUtility):
         depth = summation_depth(rows, features, dimension)
         # Margins, as dot products of rounded rows; then losses, their sum, and the ridge.
         evaluated = (dimension + 10) * longest * size + (depth + dimension + 64) * risk
+        evaluated = evaluated if of_evaluate else 4 * highest
         # Hypothesis and optimum are rounded too, which the gradient turns into risk.
         moved = 2 * (dimension + 8) * size + jnp.linalg.norm(self.optimum)
         steepest = self.regularisation + 0.25 * longest * longest

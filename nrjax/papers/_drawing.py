@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from nrjax.study.distribution import Distribution
-from nrjax.study.drawing import Style, epsilon_scale, mean_with_ends
+from nrjax.study.drawing import Style, epsilon_scale, mean_with_ends, powers_scale
 
 _MARKS = 12
 
@@ -97,7 +97,8 @@ def log_scale(axes: Axes, which: Literal["x", "y"], limits: tuple[float, float])
     if limits[1] / limits[0] <= 1.001e3:
         epsilon_scale(axes, which, limits)
         return
-    axes.set(**{f"{which}scale": "log", f"{which}lim": limits})
+    powers_scale(axes, which)
+    axes.set(**{f"{which}lim": limits})
     grid(axes, which)
 
 

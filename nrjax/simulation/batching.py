@@ -72,13 +72,16 @@ class Batching:
             return self.inner_steps
         return 8 if self.resolve_devices()[0].platform == "cpu" else 16
 
-    def resolve(self, trials: Trials, length: int | None = None) -> tuple[int, int]:
+    def resolve(
+        self, trials: Trials, length: int | None = None, *, bounded: bool = False
+    ) -> tuple[int, int]:
         """Tile and lanes; they depend on the trial alone, for results not to depend on devices.
 
         Args:
             trials: what is run.
             length: steps of whole paths, where every release is evaluated, bounds or not; None:
                 until they stop.
+            bounded: whether bounds spare evaluations of whole paths too.
         """
         tile, lanes = self.tile, self.lanes
         varied, trial = _one_of(trials)
@@ -88,17 +91,18 @@ class Batching:
         # Bounds spare most evaluations: few are left to be taken together.
         utility = trial.utility.at(jnp.int32(0))
         spared = length is None and trial.by_bounds and overrides(utility, Utility, "bounds")
+        spared |= bounded
+        # A step of a path has no more than a state; rows are rounded up to whole tiles.
+        whole = power_of_two(2**28 // (bytes_of(state) * (length or 1)), 1, 4096)
         if tile is None:
             data = sum(np.size(leaf) for leaf in jax.tree.leaves(trial.utility))
             largest = most if most == 4096 else max(1, most // 4)
             tile = min(power_of_two(2**24 // max(data, 1), 8, 4096), largest)
             tile = min(tile, 16) if spared else tile
-            # A step of a path has no more than a state; rows are rounded up to whole tiles.
-            whole = bytes_of(state) * (length or 1)
-            tile = min(tile, power_of_two(2**28 // whole, 1, 4096))
+            tile = min(tile, whole)
         if lanes is None:
             least = 128 if spared else 1  # the tile says nothing of what a step costs
-            lanes = max(tile, min(most, max(least, 4 * tile)) // tile * tile)
+            lanes = max(tile, min(most, whole, max(least, 4 * tile)) // tile * tile)
         _check_lanes(lanes, tile)
         return tile, lanes
 

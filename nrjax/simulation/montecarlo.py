@@ -9,10 +9,11 @@ from jax import Array
 from nrjax._numerics import check, check_integer
 from nrjax.engine import Path
 from nrjax.interaction import Interaction
-from nrjax.simulation import lanes, once, tiles
-from nrjax.simulation.batching import Batching
+from nrjax.simulation import lanes, once, resolved, tiles
+from nrjax.simulation.batching import Batching, power_of_two
 from nrjax.simulation.lanes import Derived, Trials
 from nrjax.simulation.program import Program, share
+from nrjax.simulation.resolved import Resolved
 from nrjax.types import Outcome
 
 _ROWS = 2**30
@@ -90,7 +91,7 @@ def outcomes(
 
 
 def paths(
-    trial: Interaction,
+    trial: Interaction | Resolved,
     chunk: int,
     fields: Sequence[str] = ("time", "utility", "epsilon"),
     batching: Batching | None = None,
@@ -98,9 +99,16 @@ def paths(
 ) -> Program:
     """The program that runs whole paths, stopped or not: `nrjax.scan_path` of each trial.
 
-    As `outcomes`, of `nrjax.Path`: its arrays have shape (trials, steps, ...).
+    As `outcomes`, of `nrjax.Path`: its arrays have shape (trials, steps, ...). Of a `Resolved` one
+    only the utilities are evaluated whose bounds are too far apart.
     """
     batching = batching or Batching()
+    if isinstance(trial, Resolved):
+        length = int(trial.interaction.steps)
+        tile, width = batching.resolve(trial.interaction, length, bounded=True)
+        given = (chunk, batching, tile, fields, Path._fields, derived)
+        width = tile * power_of_two(width // tile, 1, width)
+        return _program(trial, resolved.run, *given, length=length, lanes=width)
     length = int(trial.steps)
     tile, _ = batching.resolve(trial, length)
     given = (chunk, batching, tile, fields, Path._fields, derived)

@@ -11,6 +11,7 @@ from nrjax._numerics import check
 from nrjax.interaction import Interaction
 from nrjax.simulation.batching import Batching
 from nrjax.simulation.bins import Bins
+from nrjax.simulation.resolved import Resolved
 from nrjax.simulation.tiles import Session
 from nrjax.types import Outcome, Status, StoppingRule
 
@@ -73,11 +74,28 @@ class Curve:
         quantities: what is kept at each level, by name; such as `{"utility": nrjax.Quantity()}`.
             Without `bins` only moments where summaries are kept.
         along: numbers along the levels, by name, such as the epsilon of each.
+        resolution: where bounds of a level's utility (`Utility.enclosure`) are at most this far
+            apart, in units of the utility, their middle stands for it: wrong by at most half of
+            that, and much cheaper. None evaluates all.
+
+    Raises:
+        ValueError: `resolution` is not positive and finite, or the utility has no bounds.
     """
 
     interaction: Interaction
     quantities: Mapping[str, Quantity]
     along: Mapping[str, Sequence[float]] = dataclasses.field(default_factory=dict)
+    resolution: float | None = None
+
+    def __post_init__(self):
+        self.resolved  # noqa: B018, made to be checked
+
+    @property
+    def resolved(self) -> Interaction | Resolved:
+        """What is run."""
+        if self.resolution is None:
+            return self.interaction
+        return Resolved(self.interaction, self.resolution)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

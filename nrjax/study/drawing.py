@@ -11,9 +11,11 @@ from typing import Any, Literal, NamedTuple
 import matplotlib.style
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from PIL import Image
 
 from nrjax.study.distribution import Distribution
 from nrjax.study.folder import FIGURES, write_document
@@ -44,6 +46,8 @@ STYLES = (
     Style("#8cc3cc", "\\\\\\\\", "#2fa3b8", (0, (4, 1.5, 1, 1.5, 1, 1.5)), "P"),
 )
 
+
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 _LOOK: Any = ["default", {"svg.hashsalt": "nrjax", "hatch.linewidth": 0.6}]
 
@@ -77,6 +81,14 @@ def epsilon_scale(axes: Axes, which: Any, limits: tuple[float, float]) -> None:
     axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
     axis.set_ticks([], minor=True)
     draw_grid(axes, which)
+
+
+def powers_scale(axes: Axes, which: Any) -> None:
+    """Logarithmic, with powers of ten, not by mathtext, which takes half a second to begin."""
+    axes.set(**{f"{which}scale": "log"})
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_formatter(lambda tick, _: f"10{f'{np.log10(tick):.0f}'.translate(_RAISED)}")
+    axis.set_ticks([], minor=True)
 
 
 def draw_grid(axes: Axes, which: Literal["both", "x", "y"] = "both") -> None:
@@ -215,17 +227,20 @@ def say(axes: Axes, text: str) -> None:
 def save(store: Store, name: str, figure: Figure) -> None:
     """Write a figure as PNG and SVG."""
     with matplotlib.style.context(_LOOK):  # ticks are made where they are laid out
+        figure.set_dpi(150)
+        canvas = FigureCanvasAgg(figure)
         engine = figure.get_layout_engine()
         if engine is not None:  # laid out once: else each format is, and drawn twice
             engine.execute(figure)
             figure.set_layout_engine(None)
+        canvas.draw()  # by what laid it out, which knows by now how large each text is
+        png, svg = io.BytesIO(), io.BytesIO()
+        image = Image.fromarray(np.asarray(canvas.buffer_rgba()))
+        image.convert("RGB").save(png, format="png", dpi=(150, 150), compress_level=3)
         # Without dates and versions, so that redrawing changes nothing.
-        unsaid = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
-        for suffix, metadata in unsaid.items():
-            data = io.BytesIO()
-            figure.savefig(data, format=suffix, dpi=150, metadata=metadata)
-            file = f"{FIGURES}/{name}.{suffix}"
-            write_document(store.folder, file, data.getvalue())
+        figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
+        for suffix, data in (("png", png), ("svg", svg)):
+            write_document(store.folder, f"{FIGURES}/{name}.{suffix}", data.getvalue())
 
 
 def mechanism_styles(mechanisms: Iterable[str]) -> dict[str, Style]:

@@ -15,6 +15,7 @@ from nrjax.interaction import Interaction
 from nrjax.simulation import montecarlo
 from nrjax.simulation.batching import Batching
 from nrjax.simulation.program import Program
+from nrjax.simulation.resolved import Resolved
 from nrjax.simulation.sketches import Sketch
 from nrjax.simulation.sketching import sketches
 from nrjax.study.case import FIELDS, Case, Quantity
@@ -54,7 +55,7 @@ def plans(case: Case, trials: int, chunk: int, keep: str, width: float | None) -
             for n, q in curve.quantities.items()
         }
         along = {axis: ("level", values) for axis, values in curve.along.items()}
-        found[name] = plan(_one_path, curve.interaction, (), quantities, along)
+        found[name] = plan(_one_path, curve.resolved, (), quantities, along)
     return found
 
 
@@ -65,8 +66,10 @@ def _one_outcome(interaction: Any, key: Array) -> Any:
     return engine.finish(interaction, engine.step(interaction, start))
 
 
-def _one_path(interaction: Any, key: Array) -> Any:
-    return engine.path(interaction, key, int(interaction.schedule.max_steps))
+def _one_path(trial: Any, key: Array) -> Any:
+    if isinstance(trial, Resolved):
+        return trial.path(key, int(trial.interaction.schedule.max_steps))
+    return engine.path(trial, key, int(trial.schedule.max_steps))
 
 
 def _one_session(session: Any, key: Array) -> Any:

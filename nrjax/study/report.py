@@ -158,6 +158,21 @@ def warnings(summary: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def times(summary: Mapping[str, Any], spent: Mapping[str, float]) -> list[str]:
+    """What one waited for: seconds of a summary, and those that this call `spent` besides."""
+    each = [case["seconds"] for case in summary["cases"]]
+    compiled, run, curves = (
+        sum(one[part] for one in each) for part in ("compile", "run", "curves")
+    )
+    trials, done = sum(case["trials"] for case in summary["cases"]), run - curves
+    rate = f" ({trials / done:,.0f} a second)" if done > 0 else ""
+    parts = [f"compilation {compiled:.2f} s (beside other work)", f"trials {done:.2f} s{rate}"]
+    parts += [f"curves {curves:.2f} s"] if curves else []
+    own = " and ".join(f"{name} {seconds:.2f} s" for name, seconds in spent.items())
+    own = f"; {own} in this call" if own else ""
+    return [f"Time, of all calls and workers: {', '.join(parts)}{own}."]
+
+
 def number(value: float | None) -> str:
     """A number for a table; None stands for infinity, as in `summary.json`."""
     return "inf" if value is None else f"{value:.4g}"

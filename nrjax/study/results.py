@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,11 +90,15 @@ class Results:
     """Where they are."""
     cases: dict[str, Case]
     """What was run: the cases by name, each with its labels as `attributes`."""
+    spent: dict[str, float]
+    """Seconds that this call took for `data` and for `figures`, where it needed them."""
+    _told: report.Report | None = None
+    """What was written, to be shown."""
 
     def __init__(self, store: Store, reporting: Reporting | None = None):
         store.check_finished()
         self.store, self.folder, self.cases = store, store.folder, store.cases
-        self.reporting = Reporting() if reporting is None else reporting
+        self.reporting, self.spent = reporting or Reporting(), {}
         self._folded: dict[tuple[str, str], dict[str, Folded]] = {}
         self._resampled: dict[tuple[str, str], np.ndarray] = {}
         self._samples: dict[tuple[str, str, str], Sample] = {}
@@ -284,7 +289,11 @@ class Results:
 
     def table(self) -> report.Report:
         """The table of the report, with its remarks."""
-        return self.reporting.report(self, self.summary())
+        return self._told or self._report(self.summary())
+
+    def _report(self, found: dict[str, Any]) -> report.Report:
+        made = self.reporting.report(self, found)
+        return made._replace(remarks=(*made.remarks, *report.times(found, self.spent)))
 
     def plot(self, *names: str) -> dict[str, Figure]:
         """The figures by name, drawn anew and not saved; all of them, or those named."""
@@ -304,8 +313,11 @@ class Results:
         """
         found = self.summary()
         write_document(self.folder, SUMMARY, json.dumps(found, indent=1, allow_nan=False) + "\n")
-        write_document(self.folder, REPORT, str(self.reporting.report(self, found)))
+        before = time.monotonic()
         self.draw()
+        self.spent["figures"] = time.monotonic() - before
+        self._told = self._report(found)
+        write_document(self.folder, REPORT, str(self._told))
 
     def draw(self) -> None:
         """Write the figures; only under the store's lock."""

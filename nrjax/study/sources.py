@@ -8,6 +8,7 @@ import importlib.util
 import inspect
 import json
 import sys
+import time
 import typing
 from collections.abc import Callable
 from pathlib import Path
@@ -47,10 +48,12 @@ class Source(NamedTuple):
         if own is not None:
             shared = {} if run is None else {name: getattr(run, name) for name in shared_with(own)}
             own = dataclasses.replace(with_whole_paths(own), **shared)
+        before = time.monotonic()
         study = self.make(own)
+        seconds = time.monotonic() - before
         right = "a nrjax.Study, or a function that gives one"
         check(isinstance(study, Study), f"study in {self.name}", study, right)
-        study.source = self.name
+        study.source, study.spent["data"] = self.name, seconds
         study.settings = own if study.settings is None else study.settings
         if own is not None:  # as a resume will read them
             plain = json.dumps(to_plain(own))

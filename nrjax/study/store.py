@@ -187,12 +187,17 @@ class Store:
         disk.check_writable(self.folder, sum(missing))
 
     def seconds(self, case: str) -> dict[str, float]:
-        """Seconds spent on a case so far, by all that took part: `{"compile": ..., "run": ...}`."""
-        spent = np.zeros(2)
+        """Seconds spent on a case so far, in all calls and by all that took part.
+
+        `compile`, `run`, and of the latter what passes other than that of the trials took:
+        `curves`.
+        """
+        spent, curves = np.zeros(2), 0.0
         for name in self.cases[case].passes:
             for _, arrays in self.parts(case, name, partial=True):
                 spent += arrays["seconds"]
-        return dict(zip(("compile", "run"), spent.tolist(), strict=True))
+                curves += 0.0 if name == "outcome" else float(arrays["seconds"][1])
+        return dict(zip(("compile", "run", "curves"), (*spent.tolist(), curves), strict=True))
 
     @contextlib.contextmanager
     def writer(self) -> Iterator[Writer]:

@@ -72,6 +72,7 @@ class Study:
         self.settings = settings
         self.facts = dict(facts or {})
         self.source = source
+        self.spent: dict[str, float] = {}
 
     def __repr__(self) -> str:
         return f"Study {self.name}: {', '.join(self.cases)}"
@@ -280,6 +281,7 @@ def _complete(
             made = study.plans(settings, max(settings.trials, room))
             fill(store, key, made, progress, compute)
             results = Results(store, study.reporting)
+            results.spent |= study.spent
             more = wanted(results, settings)
             if more is None:
                 break

@@ -164,7 +164,7 @@ def test_the_summary_keeps_the_contract(whole):
     percents = {"mean", "q05", "q25", "q50", "q75", "q95"}
     for name, case in zip(whole, summary["cases"], strict=True):
         assert case["case"] == name
-        assert set(case["seconds"]) == {"compile", "run"}
+        assert set(case["seconds"]) == {"compile", "run", "curves"}
         statuses = whole.statuses(name)
         if statuses is None:
             assert "stopped" not in case

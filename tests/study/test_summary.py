@@ -71,7 +71,7 @@ def test_the_contract(tmp_path):
         "quartile_distance": {"value": 1.5, "interval": [0.0, None]},
         "band": pytest.approx(0.4801614),  # sqrt(log(40) / 16)
         "resolution": 0.0,
-        "seconds": {"compile": 1.0, "run": 2.0},
+        "seconds": {"compile": 1.0, "run": 2.0, "curves": 0.0},
     }
     # Sorted, of all: 0.25 0.5 0.5 0.75 1 2 inf inf; the two that did not stop cost 4 and 8 so far.
     expected = [None, 0.25, 0.5, 0.75, 2.0, None]

@@ -21,6 +21,7 @@ from nrjax.study.drawing import (
     epsilon_scale,
     mechanism_styles,
     new_panels,
+    powers_scale,
     unique,
     words,
 )
@@ -129,6 +130,8 @@ def _draw_losses(axes: Axes, results: Results, curves: Sequence[_Curve]) -> None
     # Below: curves leave no corner free.
     place: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "ncols": 2}
     text = "mean and 95 % interval"
+    if "curve_within" in facts:  # of each trial's loss
+        text += f"; losses within {facts['curve_within']:.2g}"
     axes.legend(title=text, title_fontsize="small", fontsize="small", **place)
 
 
@@ -175,12 +178,14 @@ def boundaries(results: Results) -> Figure:
         for axes, x, y in ((left, times, epsilon), (right, epsilon, times)):
             axes.plot(x, y, markersize=4, markevery=40, label=label, **look)
     limits, at = axis_limits(epsilons), {"color": "0.35", "lw": 1, "zorder": 1}
-    left.set(xscale="log", xlabel="time t: noise variance in units of the squared l2-sensitivity")
+    powers_scale(left, "x")
+    left.set(xlabel="time t: noise variance in units of the squared l2-sensitivity")
     left.set_ylabel(EPSILON)
     epsilon_scale(left, "y", limits)
     left.axhline(tight_at, linestyle=(0, (2, 2)), **at)
     left.set_title(f"boundaries, tight at ε = {tight_at:g}, δ = {delta:g}", fontsize="medium")
-    right.set(yscale="log", ylabel="noise variance needed (squared l2-sensitivity)")
+    powers_scale(right, "y")
+    right.set(ylabel="noise variance needed (squared l2-sensitivity)")
     right.set_xlabel(EPSILON)
     epsilon_scale(right, "x", limits)
     right.axvline(tight_at, linestyle=(0, (2, 2)), **at)

@@ -71,7 +71,7 @@ class Findings(PaperReporting):
         sources = [
             f"{task} on {data}: {case['rows']:,} rows, {case['dimension']} features, target loss "
             f"{case['target']:.4g}, optimum {case['optimum']:.6g} (gradient norm "
-            f"{case['gradient_norm']:.1g})"
+            f"{case['gradient_norm']:.1g}){_within(case)}"
             for (task, data), (case, *_) in grouped(cases, "task", "data").items()
         ]
         remarks = [
@@ -92,6 +92,12 @@ class Findings(PaperReporting):
 
 def _name(case: Mapping[str, Any], *labels: str) -> str:
     return plain(" ".join(case[label] for label in (*labels, "mechanism", "test")))
+
+
+def _within(case: Mapping[str, Any]) -> str:
+    """How well the losses at each epsilon are known."""
+    known = case.get("curve_within")
+    return "" if known is None else f"; losses at each epsilon within {known:.2g}"
 
 
 def sentence(finding: dict[str, Any]) -> str:

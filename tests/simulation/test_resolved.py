@@ -1,0 +1,102 @@
+"""Whole paths whose utility is the middle of its bounds where these are close together."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nrjax
+from nrjax.erm.logistic import LogisticUtility
+from nrjax.simulation import montecarlo
+from nrjax.simulation.resolved import Resolved
+from tests.problems import interaction, small_data
+from tests.simulation.test_montecarlo import KEY, ONE, logistic_parts
+
+RESOLUTION = 2e-4
+TRIALS = 70
+SMALL = nrjax.Batching(tile=4, lanes=16, devices=ONE)
+
+
+class Wrong(LogisticUtility):
+    """Its enclosure is off by the resolution: close together, and not around the utility."""
+
+    def enclosure(self, hypothesis):
+        low, high = super().enclosure(hypothesis)
+        return low + RESOLUTION, high + RESOLUTION
+
+
+class Inverted(LogisticUtility):
+    """Its bounds are the wrong way round."""
+
+    def enclosure(self, hypothesis):
+        return super().enclosure(hypothesis)[::-1]
+
+
+def trial(kind=None):
+    made = nrjax.Interaction(**logistic_parts())
+    if kind is None:
+        return made
+    fields = {one.name: getattr(made.utility, one.name) for one in dataclasses.fields(made.utility)}
+    return dataclasses.replace(made, utility=kind(**fields))
+
+
+def paths(kind=None, resolution=RESOLUTION, trials=TRIALS, first=0, batching=SMALL):
+    made = Resolved(trial(kind), resolution)
+    program = montecarlo.paths(made, trials, ("utility", "hypothesis"), batching)
+    return program.run(KEY, trials, first)
+
+
+def true_utility(hypotheses):
+    """In float64, by NumPy: minus the regularised logistic loss."""
+    x, y = small_data()
+    theta = np.asarray(hypotheses, np.float64)
+    margins = theta @ (x * y[:, None]).T
+    return -(np.logaddexp(0, -margins).mean(-1) + 0.025 * (theta**2).sum(-1))
+
+
+def widths(hypotheses):
+    low, high = jax.vmap(jax.vmap(trial().utility.enclosure))(jnp.asarray(hypotheses))
+    return np.asarray(high - low)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return paths()
+
+
+def test_utilities_are_known_to_half_the_resolution(found):
+    error = np.abs(found["utility"] - true_utility(found["hypothesis"]))
+    close = widths(found["hypothesis"]) <= RESOLUTION
+    assert 0.2 < close.mean() < 0.9  # both ways are taken
+    assert error[close].max() < RESOLUTION / 2
+    assert error[~close].max() < 1e-6  # evaluated
+    # Negative controls: bounds that do not hold, and a coarser resolution, are found out.
+    wrong = paths(Wrong)
+    assert np.abs(wrong["utility"] - true_utility(wrong["hypothesis"])).max() > RESOLUTION / 2
+    coarse = paths(resolution=1e3)
+    assert np.abs(coarse["utility"] - true_utility(coarse["hypothesis"])).max() > RESOLUTION / 2
+
+
+def test_what_bounds_do_not_settle_is_evaluated():
+    plain = montecarlo.paths(trial(), TRIALS, ("utility",), SMALL).run(KEY, TRIALS)
+    for evaluated in (paths(resolution=1e-30), paths(Inverted)):
+        np.testing.assert_array_equal(evaluated["utility"], plain["utility"])
+
+
+def test_paths_do_not_depend_on_how_they_are_batched(found):
+    odd = paths(trials=29, first=41, batching=nrjax.Batching(tile=4, lanes=48))
+    np.testing.assert_array_equal(odd["utility"], found["utility"][41:])
+    path = jax.jit(Resolved(trial(), RESOLUTION).path, static_argnums=1)
+    for number in (0, TRIALS - 1):
+        one = path(nrjax.trial_key(KEY, number), found["utility"].shape[1])
+        np.testing.assert_allclose(one.utility, found["utility"][number], atol=1e-6)
+
+
+def test_a_bad_resolution_is_named():
+    for bad in (0.0, -1.0, np.inf, np.nan):
+        with pytest.raises(ValueError, match=r"resolution = .*: must be positive and finite"):
+            nrjax.Curve(trial(), {"utility": nrjax.Quantity()}, resolution=bad)
+    with pytest.raises(ValueError, match=r"resolution = 0.1: must be None, since Distance has no"):
+        nrjax.Curve(interaction(), {"utility": nrjax.Quantity()}, resolution=0.1)
