@@ -14,11 +14,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-_LOOPS_UNSEEN = {"cpu": 92}
-"""Operations of a threefry2x32 hash that XLA does not count: of 20 rounds of 5 operations and 5 key
-injections of 3 (Salmon et al. 2011) four fifths on CPUs, where it is a loop of five turns whose
-body is counted once. JAX writes them all out for other devices."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
@@ -76,17 +71,15 @@ def measure_peaks(matrix: int = 8192, vector: int = 2**28) -> Peaks:
     return Peaks(flops, 3 * 4 * vector / seconds(lambda: triad(x, y)))
 
 
-def cost(function: Callable[..., Any], *arguments: Any, hashes: int = 0) -> Cost:
+def cost(function: Callable[..., Any], *arguments: Any) -> Cost:
     """What XLA says that a compiled function costs; bodies of loops are counted once.
 
     Args:
         function: to be compiled.
         arguments: its arguments.
-        hashes: threefry hashes in it, counted by hand as far as XLA does not see them.
     """
     counted = jax.jit(function).lower(*arguments).compile().cost_analysis()
     counted = counted if isinstance(counted, dict) else {}
-    unseen = hashes * _LOOPS_UNSEEN.get(jax.devices()[0].platform, 0)
     # A logarithm or an exponential counts as one operation: the roofline is on the high side.
     flops = counted.get("flops", 0.0) + counted.get("transcendentals", 0.0)
-    return Cost(flops + unseen, counted.get("bytes accessed", 0.0))
+    return Cost(flops, counted.get("bytes accessed", 0.0))

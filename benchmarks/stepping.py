@@ -32,6 +32,8 @@ from jax.sharding import Mesh, PartitionSpec
 import nrjax
 from benchmarks import numpy_whitehouse, roofline
 from benchmarks.rows import Row
+from nrjax._threefry import written_out
+from nrjax.keys import step_key
 from nrjax.processes import scan_noise
 from nrjax.processes.paths import BLOCK
 from nrjax.types import BlockwiseProcess
@@ -127,10 +129,11 @@ def run_numpy(mechanism, times, trials):
 
 def least_seconds(process, peaks, trials, steps, tile):
     """What the roofline allows: the draws of every block, and every move."""
-    keys = jax.vmap(lambda trial: nrjax.trial_key(jax.random.key(0), trial))(jnp.arange(tile))
+    key = written_out(jax.random.key(0))
+    keys = jax.vmap(lambda trial: nrjax.trial_key(key, trial))(jnp.arange(tile))
 
     def draw(keys):
-        blocks = jax.vmap(lambda key: jax.random.fold_in(key, 1))(keys)
+        blocks = jax.vmap(lambda key: step_key(key, 1))(keys)
         return jax.vmap(lambda key: process.draw(key, jnp.float32, (BLOCK,)))(blocks).T
 
     def move(drawn, states, largest):
@@ -139,7 +142,7 @@ def least_seconds(process, peaks, trials, steps, tile):
 
     states = jax.vmap(lambda key: process.init(key, 1.0))(keys)
     drawn, largest = jax.jit(draw)(keys)[0], jax.vmap(process.value)(states)
-    one_block = roofline.cost(draw, keys, hashes=tile * (BLOCK + 1))
+    one_block = roofline.cost(draw, keys)
     one_move = roofline.cost(move, drawn, states, largest)
     moves = steps - 1
     whole = one_block * -(-moves // BLOCK) + one_move * moves

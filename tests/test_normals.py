@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nrjax import _normals
+from nrjax import _normals, _threefry
 from nrjax._normals import normals
 from nrjax._threefry import placed, written_out
 
+pytestmark = pytest.mark.numerical
 TRIALS = 4_000_000
 KEY = written_out(jax.random.key(4))
 
@@ -69,6 +70,23 @@ def test_pairs_are_radius_and_angle(dtype):
     np.testing.assert_allclose(y[sure], (radius * np.sin(angle))[sure], rtol=loose, atol=loose)
     np.testing.assert_allclose(x, radius * np.cos(angle), atol=1e-3 if bits == 32 else 1e-7)
     assert np.max(np.hypot(x, y)) == pytest.approx(6.76 if bits == 32 else 9.49, abs=0.01)
+
+
+def test_words_are_those_of_the_place(dtype):
+    """One hash a pair in float32; two in float64, of counts next to each other."""
+    step, wide = placed(KEY, 3), dtype == jnp.float64
+    low = jnp.arange(8 if wide else 4, dtype=jnp.uint32)
+    words = _threefry._hash(jax.random.key_data(step), jnp.full_like(low, 4), low)
+    if wide:
+        joined = np.uint64(2**32) * np.asarray(words[0], np.uint64) + np.asarray(words[1])
+        np.testing.assert_array_equal(jax.random.bits(step, (8,), jnp.uint64), joined)
+        words = jnp.asarray(joined[::2]), jnp.asarray(joined[1::2])
+    want = np.concatenate(_normals._polar(*words))
+    for size in (1, 2, 7, 8):
+        got = normals(step, (size,), dtype)
+        pairs = -(-size // 2)
+        both = np.concatenate([want[:pairs], want[4 : 4 + pairs]])[:size]
+        np.testing.assert_allclose(got, both, rtol=1e-6 if not wide else 1e-13)
 
 
 def test_other_keys_and_precisions():
