@@ -89,6 +89,7 @@ class _Known:
     chunk: int
     options: tuple[Any, ...] = ()
     meaning: str = ""
+    kind: str = ""
 
     def compile(self, key):
         """There is nothing to compile."""
