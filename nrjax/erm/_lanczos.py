@@ -43,7 +43,7 @@ def solution_norm(
     first = (jnp.zeros_like(start), start, jnp.zeros((), vector.dtype))
     _, (alphas, betas) = jax.lax.scan(step, first, None, length=_STEPS)
     # T + margin I in place of T: longer solutions and negative pivots only where T has them.
-    margin = jnp.maximum(_MARGIN * jnp.max(jnp.abs(alphas) + betas), apart)
+    margin = jnp.maximum(_MARGIN * jnp.max(jnp.abs(alphas) + betas), 2 * apart)
     pivot, weight = alphas[0] + margin, jnp.ones((), vector.dtype)
     negative, inverse = pivot < 0, 1 / pivot
     for alpha, beta in zip(alphas[1:], betas[:-1], strict=True):
@@ -51,5 +51,6 @@ def solution_norm(
         pivot, weight = alpha + margin - beta * factor, -factor * weight
         negative |= pivot < 0
         inverse += weight * weight / pivot
-    root = (1 - _MARGIN) * jnp.maximum(length * jnp.sqrt(inverse) - off / jnp.sqrt(margin), 0)
+    lost = off / jnp.sqrt(margin - apart)
+    root = (1 - _MARGIN) * jnp.maximum(length * jnp.sqrt(inverse) - lost, 0)
     return jnp.where(negative, jnp.inf, root * (root / (length + off)))

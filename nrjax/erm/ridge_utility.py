@@ -121,7 +121,7 @@ class RidgeUtility(RidgeOutputUtility):
         gradient = (share / size) * vector - times(self.optimum + 0 * release[0])
         # Of A theta* and c, and of what solves the system: see `minimise_in_ball`.
         solved = 48 * float(jnp.finfo(release.dtype).eps)
-        off = error * (optimum + 1) + solved * (self.radius + 1)
+        off = error * (optimum + 1) + solved * (2 * self.radius + optimum + 1)
         away = solution_norm(times, gradient, error + solved, off)
         # On the sphere up to rounding, that of the norms included.
         sphere = (1 - error) * self.radius - (1 + error) * optimum

@@ -77,7 +77,9 @@ def _move(key: Array, value: Array, now: Array, time: Array) -> Array:
         places, draws = _apart(wanted, draw, turn, last)
         before = _apart(wanted, _taken, value, places)
         after = _apart(wanted, lambda draws, before: each(draws, 1 - draws, before), draws, before)
-        return turn + 1, places[:, -1], jax.vmap(_put)(new, places, after)
+        # Lanes that are done go on with the others, and must not count for ever.
+        last = jnp.minimum(places[:, -1], size)
+        return turn + 1, last, jax.vmap(_put)(new, places, after)
 
     def ask(loop: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         turn, wanted, new = loop

@@ -124,6 +124,17 @@ def test_outliers_and_lanes_of_all_kinds(dtype):
     assert np.all(together[4] != start[4])
 
 
+def test_lanes_that_are_done_do_not_count_on(dtype):
+    """While a slow one goes on: numbers of places would overflow, and places be found again."""
+    values = jnp.full((2, 250_000), 6.0, dtype)
+    now, times = jnp.ones(2, dtype), jnp.asarray([0.9765, 0.9999999], dtype)
+    keys = jax.random.split(jax.random.key(0), 2)
+    together = jax.jit(jax.vmap(_movers.move_few))(keys, values, now, times)
+    alone = jax.jit(_movers.move_few)(keys[1], values[1], now[1], times[1])
+    assert np.mean(together[0] != 6) > 0.1
+    np.testing.assert_array_equal(together[1] != 6, alone != 6)
+
+
 def test_no_draw_above_the_share_moves(dtype):
     """What is not looked at would have stayed."""
     distance = jnp.asarray(np.geomspace(1e-6, 50, 200), dtype)
