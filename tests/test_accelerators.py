@@ -157,6 +157,7 @@ def sound(line):
             assert float(cell.rstrip("%")) >= (0 if heading == "of limit" else 1e-6), heading
 
 
+@pytest.mark.long
 def test_the_table_on_a_cpu():
     tried = ("--inner-steps", "4", "8", "--lanes", "1024")
     ended = shown("--platform", "cpu", "folding", "--quick", *tried)

@@ -166,6 +166,7 @@ def test_an_exponent_is_that_of_the_largest_sizes():
     assert all(hasattr(growing, name) for name in scaling.CURVES)
 
 
+@pytest.mark.long
 def test_a_size_is_measured_apart_and_drawn(tmp_path, capsys):
     """What a run makes and holds is its memory; what was there before is not."""
     options = ["--only", "kept_trials", "--quick", "--save", str(tmp_path / "points.json")]

@@ -146,7 +146,8 @@ RULES = {
 }
 
 
-@pytest.mark.parametrize("rule", [pytest.param("above", marks=pytest.mark.long), "reduced"])
+@pytest.mark.long
+@pytest.mark.parametrize("rule", ["above", "reduced"])
 def test_private_rules_on_brownian_releases(rule, path):
     outcome, told = realised(RULES[rule](0.0), 1.0, path)
     assert 0.3 < np.mean(outcome.status == Status.STOPPED) < 0.999

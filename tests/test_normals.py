@@ -39,6 +39,7 @@ def test_law_and_tails(dtype):
     assert max(map(abs, found.values())) < 4, found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", ["one radius", "one word", "short"])
 def test_planted_faults_are_seen(fault):
     def faulty(first, second):

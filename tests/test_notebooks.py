@@ -29,7 +29,15 @@ QUICK = {
     },
     "own_problem": {"nrjax.simulate(": None},
 }
-RUNS = [pytest.param(path, QUICK.get(path.stem, {}), id=path.stem) for path in NOTEBOOKS]
+RUNS = [
+    pytest.param(
+        path,
+        QUICK.get(path.stem, {}),
+        id=path.stem,
+        marks=() if path.stem == "brownian_mechanism" else pytest.mark.long,
+    )
+    for path in NOTEBOOKS
+]
 RUNS += [
     pytest.param(path, {}, id=f"{path.stem}-whole", marks=pytest.mark.long)
     for path in NOTEBOOKS

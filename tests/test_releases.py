@@ -93,6 +93,7 @@ class Reversed(Brownian):
         return self.rewind(key, upper, time)._replace(value=0.5 * mean + 0.5 * upper.value)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", [WithoutLower, NeverTied, Reversed])
 def test_planted_faults_are_seen(fault):
     drawn = paths(fault((2,)), (1, 3, 0, 2), seed=3)

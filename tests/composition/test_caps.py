@@ -169,7 +169,9 @@ def closed_at(filter, shift, cap_at_close):
     return map(np.asarray, jax.vmap(one)(times))
 
 
-@pytest.mark.parametrize(("order", "shift"), [(2.0, 1.0), (4.0, 1.0)])
+@pytest.mark.parametrize(
+    ("order", "shift"), [pytest.param(2.0, 1.0, marks=pytest.mark.long), (4.0, 1.0)]
+)
 def test_adversary_of_interleaved_rounds(order, shift, monkeypatch):
     """The best policy attains the certificate; a cap chosen at close breaks it, if it is let."""
     filter, cap = c.RenyiFilter(order, 60.0, 1e-6), shift / TIMES[-1]
@@ -221,6 +223,7 @@ def test_private_answers_have_the_dearest_for_a_cap(name):
     assert all(part.cap is None for part in add_up.request(jnp.asarray(2.0)))
 
 
+@pytest.mark.long
 def test_closing_what_released_nothing():
     """Of a boundary that is for its looks alone, and of a rule that is paid for as pure."""
     boundary = nrjax.GridBoundary.of(

@@ -128,6 +128,7 @@ class _GivingBack(c.ExPostFilter):
         return super().close(state, round, c.ExPost(request.epsilon))
 
 
+@pytest.mark.long
 def test_planted_faults_are_found(monkeypatch):
     """Refunds before the last release, deltas that are given back, a ledger of what was spent."""
     assert audit(games(c.ExPostFilter), early=True) > 1.1
@@ -310,6 +311,7 @@ def attained(epsilon):
         yield scores.mean(), scores.std() / np.sqrt(TRIALS), clock.max()
 
 
+@pytest.mark.long
 def test_adversary_of_two_open_rounds():
     """With the ledger at most delta, which is nearly reached; without it more than 1.4 times."""
     delta = delta_of_gdp(MU, 1.0)

@@ -81,7 +81,7 @@ def exceeded(name, shift, factor=1.0, fails=FAILS):
     return share, np.sqrt(share * (1 - share) / len(over))
 
 
-@pytest.mark.parametrize("name", PLAYS)
+@pytest.mark.parametrize("name", ["alone", pytest.param("beside zCDP", marks=pytest.mark.long)])
 def test_losses_exceed_their_charges_with_at_most_the_sum_of_the_deltas(name):
     delta, least, sign = (5 * EACH, 0.25, 1) if name == "alone" else (float(BOTH.delta), 0.1, -1)
     for shift in SHIFTS:
@@ -90,6 +90,7 @@ def test_losses_exceed_their_charges_with_at_most_the_sum_of_the_deltas(name):
         assert share > least * delta  # the adversary is not idle
 
 
+@pytest.mark.long
 def test_planted_rounds_charged_too_little_and_failures_not_charged():
     for name, delta, changes in (
         ("alone", 5 * EACH, {"factor": 0.7}),

@@ -101,6 +101,7 @@ def mixed():
     return budget, [[np.asarray(column, float) for column in columns] for columns in played]
 
 
+@pytest.mark.long
 def test_mixed_rounds_in_one_budget():
     """Brownian and Laplace rounds, by C and by e, coins and private tests, as the loss goes."""
     budget, both = mixed()
@@ -117,6 +118,7 @@ def test_mixed_rounds_in_one_budget():
             assert value > (0.97 if number < TIGHT else 0.5)
 
 
+@pytest.mark.long
 def test_planted_rounds_charged_too_little():
     """Two thirds of each cost: the adversary is strong enough to show it."""
     for loss, cost in mixed()[1]:

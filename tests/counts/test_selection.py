@@ -72,6 +72,7 @@ def test_both_have_the_exact_law(method):
     assert order_p(draw(method, seed=4, counts=COUNTS + 1e7)) > SOUND
 
 
+@pytest.mark.long
 def test_planted_faults_are_found():
     assert order_p(draw(order, seed=2, epsilon=0.8 * EPSILON)) < FAULTY
     assert order_p(draw(peel_without_removing, seed=3)) < FAULTY

@@ -63,6 +63,7 @@ def test_algorithm_5_leaves_the_query_without_its_sensitivity(dtype):
     assert moved[1] <= stated * (1 + 1e-5)
 
 
+@pytest.mark.long
 def test_the_printed_threshold_is_never_reached():
     """`R(theta*) - R(theta)` is at most 0, and the threshold alpha/2 above it."""
     problem = small_logistic()

@@ -36,7 +36,7 @@ def own(x, y, tolerance):
     return OutputProblem.fit(loss, x, y, REGULARISATION, 1.0, loss_spread=spread, **promises)
 
 
-@pytest.mark.parametrize("fit", [logistic, own])
+@pytest.mark.parametrize("fit", [logistic, pytest.param(own, marks=pytest.mark.long)])
 def test_the_excess_risk_moves_by_no_more_than_stated_however_early_the_solver_stops(fit):
     """One data set just reaches the tolerance, its neighbour needs another step."""
     x, y = rows(20_000)
@@ -64,6 +64,7 @@ def one_by_one(terms):
     return np.cumsum(np.cumsum(padded, axis=1)[:, -1])[-1]
 
 
+@pytest.mark.long
 def test_bounds_hold_in_whatever_order_a_million_rows_are_summed(dtype):
     """With all losses alike every addition rounds the same way: off by more than 1e-5."""
     count, size = 500_000, 12

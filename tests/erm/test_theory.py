@@ -91,6 +91,7 @@ def logistic():
 TIGHT = pytest.param(functools.partial(covariance, "tight"), marks=pytest.mark.long)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("build", [covariance, TIGHT, logistic])
 def test_the_mean_excess_risk_is_below_the_goal(build, dtype):
     """Mean and 4 standard errors; the theorems are loose, so the control is at epsilon/100."""

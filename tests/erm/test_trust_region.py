@@ -19,7 +19,7 @@ pytestmark = pytest.mark.numerical
 
 LANES = 64
 BETWEEN = (pytest.param(d, marks=pytest.mark.long) for d in (3, 38, 77))
-DIMENSIONS = (1, 2, 10, *BETWEEN, 200)
+DIMENSIONS = (1, 2, 10, *BETWEEN, pytest.param(200, marks=pytest.mark.long))
 
 single = jax.jit(minimise_in_ball)
 lanes = jax.jit(jax.vmap(minimise_in_ball))

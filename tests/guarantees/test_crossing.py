@@ -124,6 +124,7 @@ def test_linear_holds_on_a_grid():
     assert found.error < 0.01 * found.mean
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("top", [1.0, 2.0])
 def test_linear_agrees_with_its_closed_form(top):
     guarantee, tilt, times, levels = linear(RARE, top, top / 12)
@@ -134,6 +135,7 @@ def test_linear_agrees_with_its_closed_form(top):
     assert not release_estimate(1, *coarse, tilt).equals(exact, within=0.05)
 
 
+@pytest.mark.long
 def test_linear_counted_agrees_with_tilted():
     guarantee, tilt, times, levels = linear(COMMON)
     counted = release_estimate(2, times, levels)
@@ -143,7 +145,7 @@ def test_linear_counted_agrees_with_tilted():
     assert whole.equals(horizon_probability(guarantee, times[0]))
 
 
-@pytest.mark.parametrize("delta", [RARE, COMMON])
+@pytest.mark.parametrize("delta", [RARE, pytest.param(COMMON, marks=pytest.mark.long)])
 def test_planted_faults_break_the_linear_boundary(delta):
     _, tilt, times, levels = linear(delta)
     for shift in [tilt] if delta == RARE else [tilt, 0.0]:
@@ -156,6 +158,7 @@ def test_planted_faults_break_the_linear_boundary(delta):
         assert not holds(times, 0.7 * levels)
 
 
+@pytest.mark.long
 def test_fresh_noise_breaks_the_boundary():
     _, _, times, levels = linear(COMMON)
 
@@ -261,12 +264,14 @@ def test_mixtures_hold(kind, delta):
         assert not two.at_most(delta)
 
 
+@pytest.mark.long
 def test_planted_faults_break_the_mixture():
     times, levels, rho = mixture(OneSidedMixtureBoundary, RARE)
     assert not drift_estimate(10, 0.9 * times, levels, rho).at_most(RARE)  # noise of variance 0.9 t
     assert not drift_estimate(10, times, 0.7 * levels, rho).at_most(RARE)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [MixtureBoundary, OneSidedMixtureBoundary])
 def test_mixture_counted_agrees_with_tilted(kind):
     """The releases of the process, large times first, against drifting paths, small times first."""
@@ -276,6 +281,7 @@ def test_mixture_counted_agrees_with_tilted(kind):
     assert counted.equals(drift_estimate(13, times, levels, rho))
 
 
+@pytest.mark.long
 def test_rho_chosen_anew_at_each_time_is_no_boundary():
     """Tight everywhere is c sqrt(t), which is crossed surely in the end."""
     times = jnp.asarray(np.geomspace(1e7, 1.0, STEPS))

@@ -234,7 +234,13 @@ EXTREMES = {
 MISSING = {"theory alone": {"cheapest", "privacy_split"}}
 
 
-@pytest.mark.parametrize("which", EXTREMES)
+QUICK = ("one trial", "theory alone")
+
+
+@pytest.mark.parametrize(
+    "which",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in EXTREMES],
+)
 def test_whatever_a_run_leaves_out_is_drawn_without_a_warning(tmp_path, which):
     """And nothing is cut off."""
     figures = results_of(tmp_path, ("ridge",), **EXTREMES[which]).plot()

@@ -56,6 +56,7 @@ def test_increments_are_independent_and_normal(path):
     assert brownian_p(path) > SOUND
 
 
+@pytest.mark.long
 def test_planted_faults_are_seen(path):
     wrong = draw_paths(Altered(PROCESS, rewind=linear_deviation), TIMES, 50_000, seed=1)[0]
     again = draw_paths(PROCESS, TIMES, 50_000, seed=1, reuse_key=True)[0]

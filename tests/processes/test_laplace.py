@@ -172,6 +172,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", FAULTS)
 def test_planted_faults_are_seen(samples, fault):
     path = FAULTS[fault](samples)
@@ -179,6 +180,7 @@ def test_planted_faults_are_seen(samples, fault):
     assert same_p(samples["grid"], path) < FAULTY
 
 
+@pytest.mark.long
 def test_many_short_steps_have_the_law_of_one():
     """Chapman-Kolmogorov over 300 steps: a bias of a short step would add up."""
     path = draw_paths(KERNEL, np.geomspace(5.0, 1.5, 301), 20_000, seed=4)[0]

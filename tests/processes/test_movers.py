@@ -92,6 +92,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", FAULTS)
 def test_planted_faults_are_seen(monkeypatch, fault):
     name, function = FAULTS[fault]

@@ -59,7 +59,7 @@ CASES = [
     pytest.param(Brownian((2,)), brownian_density, id="brownian"),
     pytest.param(Laplace((2,)), laplace_density, id="laplace"),
     pytest.param(LaplaceJumps((2,), 0.5, 6.0), laplace_density, id="jumps"),
-    pytest.param(Skellam((2,), *RATES), skellam_density, id="skellam"),
+    pytest.param(Skellam((2,), *RATES), skellam_density, id="skellam", marks=pytest.mark.long),
 ]
 
 
@@ -96,6 +96,7 @@ def test_transcript_costs_what_its_last_release_does(process, density, dtype):
     assert transcript_error(process, density, rounding, SLIPPED) > 100
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("process", "density"), CASES)
 def test_fresh_noise_costs_more(process, density):
     """Negative control: with new noise at each step the releases before the last cost, too."""

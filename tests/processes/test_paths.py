@@ -85,6 +85,7 @@ def test_laws(brownian, laplace_noise):
     assert laplace_p(laplace_noise) > SOUND
 
 
+@pytest.mark.long
 def test_planted_faults_are_seen(brownian, laplace_noise, monkeypatch):
     """Fresh noise; and a key that is shared by the blocks."""
     assert brownian_p(fresh(brownian)) < FAULTY

@@ -79,6 +79,7 @@ def test_law(paths, judge):
     assert judge(paths) > SOUND
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", FAULTS)
 def test_planted_faults_are_seen(paths, fault):
     change, seen_by = FAULTS[fault]
@@ -87,6 +88,7 @@ def test_planted_faults_are_seen(paths, fault):
         assert judge(faulty) < FAULTY, judge
 
 
+@pytest.mark.long
 def test_counts_near_the_samplers_switch(dtype):
     # Means 8.4 and 12 lie on both sides of 10; 0.3 and 0.7 on both sides of 1/2.
     keys = jax.random.split(jax.random.key(3), 5)
@@ -137,6 +139,7 @@ def test_large_counts():
     assert large_p([(1.05 * x, 1.05 * y) for x, y in samples]) < FAULTY
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sampler", ["poisson", "binomial"])
 def test_the_samplers_of_jax_are_not_good_enough(monkeypatch, dtype, sampler):
     """Negative control: what `_counts` says of them is seen."""

@@ -110,7 +110,7 @@ def whole():
     return run
 
 
-@pytest.mark.parametrize("name", kinds("jumps", "skellam", "ridge"))
+@pytest.mark.parametrize("name", kinds("jumps", "skellam", "ridge", "doubling", "laplace"))
 def test_results_do_not_depend_on_places(name, whole):
     """Nor on how many trials there are."""
     trial, all_of_them = whole(name)
@@ -122,7 +122,7 @@ def test_results_do_not_depend_on_places(name, whole):
     chex.assert_trees_all_equal(simulate(trial, 133, first_trial=11), some, strict=True)
 
 
-@pytest.mark.parametrize("name", kinds("jumps", "skellam", "ridge", "laplace"))
+@pytest.mark.parametrize("name", kinds("jumps", "skellam", "ridge", "laplace", "doubling"))
 def test_results_do_not_depend_on_batching(name, whole):
     """Other lanes, inner steps and chunks, odd ones, on eight devices; the tile is part of it."""
     trial, all_of_them = whole(name)
@@ -213,6 +213,7 @@ def stop_p_value(steps, others):
     return stats.chi2_contingency(table).pvalue
 
 
+@pytest.mark.long
 def test_stop_steps_have_the_law_of_a_plain_numpy_loop():
     times = np.geomspace(100.0, 0.01, 50)
     steps = nrjax.simulate(KEY, interaction(times), trials=40_000).step
@@ -280,6 +281,7 @@ def test_bad_derived_results_are_named(derived, message):
         montecarlo.outcomes(interaction(), 5, ("step",), derived=derived)
 
 
+@pytest.mark.long
 def test_the_last_trials_that_have_keys():
     # On eight devices, so that some have no trials left.
     outcome = nrjax.simulate(KEY, interaction(), trials=3, first_trial=2**32 - 3)
@@ -301,6 +303,7 @@ class Shaken(nrjax.Brownian):
         return rewound._replace(value=rewound.value + jax.random.poisson(key, 1.0))
 
 
+@pytest.mark.long
 def test_a_process_may_draw_from_the_poisson_law():
     trial = interaction(process=Shaken(()))
     outcome = simulate(trial, 3)

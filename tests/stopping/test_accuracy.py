@@ -97,6 +97,7 @@ def bounds(epsilons, shares):
     return sharp, whitehouse_shortfall(epsilons, SENSITIVITY, GAMMA, shares)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rule", RULES)
 def test_failures_are_as_rare_as_promised_and_half_the_shortfall_is_too_little(rule):
     """Every query is as bad as a failure can be, so that nothing but the union bound is lost."""

@@ -78,6 +78,7 @@ def test_no_neighbours_tell_more_than_the_cost(monotone, stopped):
     assert apart > 1.05 * price(rule, stopped, 3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("parts", "stopped", "answers", "true"),
     [

@@ -99,6 +99,7 @@ def test_the_stopping_step_has_the_exact_law_and_each_answer_is_charged():
     np.testing.assert_array_equal(outcome.epsilon, outcome.mechanism_epsilon + outcome.test_epsilon)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", FAULTS)
 def test_planted_faults_are_seen(fault):
     assert deviation(simulate(**FAULTS[fault])) > 2 * DEVIATIONS

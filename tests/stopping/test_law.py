@@ -88,6 +88,7 @@ def test_stopping_step_has_the_exact_law(case):
     assert p > 1e-3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", FAULTS)
 def test_planted_faults_are_seen(fault):
     rule, epsilons = CASES[fault.split(",")[0]]

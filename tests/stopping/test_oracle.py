@@ -64,6 +64,7 @@ def test_the_reduced_law_of_two_queries_by_the_reverse_kernel():
     np.testing.assert_allclose(none[0] - none[1], stop[1], rtol=1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("epsilons", [0.6, np.geomspace(0.2, 2.0, 8)])
 def test_finer_panels_and_longer_tails_change_nothing(epsilons):
     utilities = np.random.default_rng(0).normal(0, 8.0, (3, 8))

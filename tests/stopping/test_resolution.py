@@ -177,7 +177,7 @@ def test_traced_integers_keep_their_last_bits():
 
 
 @pytest.mark.parametrize("draw", [laplace, exponential])
-@pytest.mark.parametrize("epsilon", [1e-3, 1e-5])
+@pytest.mark.parametrize("epsilon", [pytest.param(1e-3, marks=pytest.mark.long), 1e-5])
 def test_the_grain_of_noise_is_paid_for(draw, epsilon, monkeypatch):
     """The law of float32 noise, of all words nearby: no log-ratio above the stated cost."""
     words = 2**31 if draw is laplace else 2**32  # those of a sign

@@ -110,6 +110,7 @@ def test_a_worker_that_is_added_gets_chunks(client, workers, alone, tmp_path):
     assert sorted(busy.values()) == [1, 1, 1]
 
 
+@pytest.mark.long
 @posix
 def test_a_frozen_worker_holds_up_nothing(client, alone, tmp_path, monkeypatch):
     monkeypatch.setattr(cluster, "_PATIENCE", 1.0)
@@ -122,6 +123,7 @@ def test_a_frozen_worker_holds_up_nothing(client, alone, tmp_path, monkeypatch):
     assert found == alone
 
 
+@pytest.mark.long
 @posix
 def test_a_killed_client_loses_nothing_that_was_done(client, workers, alone, tmp_path):
     program = f"""
@@ -161,6 +163,7 @@ def _failing(*_):
     return 1 // 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", test_conformance.PAPERS_LONG)
 def test_all_that_a_study_can_have_is_the_same_on_workers(client, name, tmp_path):
     """With fewer devices; code of one's own goes along, which no worker can import."""

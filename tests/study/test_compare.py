@@ -40,6 +40,7 @@ def below_95(hits):
     return np.mean(hits) < 0.95 - 4 * np.sqrt(0.95 * 0.05 / len(hits))
 
 
+@pytest.mark.long
 def test_the_paired_interval_covers_the_truth(monkeypatch):
     monkeypatch.setattr(bootstrap, "_WORK", 300 * 400)  # 300 resamples are enough
     rng, truth = np.random.default_rng(7), -0.5 * np.log(2)

@@ -31,7 +31,7 @@ AXES = {  # of each figure; the last two need the trials themselves
 }
 
 
-@pytest.fixture(scope="module", params=["trials", "summary"])
+@pytest.fixture(scope="module", params=["trials", pytest.param("summary", marks=pytest.mark.long)])
 def results(request, tmp_path_factory):
     """One that stops, one that is dearer, one where nobody stops, one without a guarantee."""
     parts = scalar(np.geomspace(100.0, 0.01, 20)) | {"shift": 1.0}
@@ -213,6 +213,7 @@ def test_no_spikes_are_drawn_where_values_are_the_levels_of_a_grid(count):
         np.testing.assert_allclose(fitting_edges(Sample(values), limits), np.geomspace(*limits, 61))
 
 
+@pytest.mark.long
 def test_redrawing_gives_the_same_bytes_whatever_the_users_style(tmp_path):
     results, written = published(tmp_path, 1, 2), []
     for style in ({}, {"font.size": 30, "axes.facecolor": "red"}):
