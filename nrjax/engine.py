@@ -15,6 +15,7 @@ from nrjax._modes import check_unvaried, set_aside
 from nrjax._numerics import check, concrete, exact_float, two_sum
 from nrjax._shown import representation
 from nrjax._threefry import with_written_out
+from nrjax._tracing import traced_once
 from nrjax.interaction import Interaction
 from nrjax.keys import Role, check_key, role_key, step_key
 from nrjax.types import Outcome, Status, Utility, overrides
@@ -92,6 +93,7 @@ def release_of(trial: Interaction, process: Any) -> Array:
     return total + (lost + rest)
 
 
+@traced_once
 def start(trial: Interaction, key: Array) -> TrialState:
     """The first release, not judged yet; `key` is the trial's own."""
     noise, query = role_key(key, Role.NOISE), role_key(key, Role.QUERY)
@@ -126,6 +128,7 @@ def start(trial: Interaction, key: Array) -> TrialState:
     )
 
 
+@traced_once
 def assess(trial: Interaction, step: Array, process: Any) -> tuple[Any, Array]:
     """Hypothesis made from the release of a step, and its utility."""
     utility = trial.utility.at(step)
@@ -133,6 +136,7 @@ def assess(trial: Interaction, step: Array, process: Any) -> tuple[Any, Array]:
     return hypothesis, exact_float(utility.evaluate(hypothesis), trial.dtype)
 
 
+@traced_once
 def decide_from_bounds(trial: Interaction, state: TrialState) -> tuple[Array, Array]:
     """Whether bounds settle what the rule says of the present release, and a stand-in for it.
 
@@ -160,6 +164,7 @@ def _where(condition: Array, new: Any, old: Any) -> Any:
     return jax.tree.map(lambda a, b: a if a is b else jnp.where(condition, a, b), new, old)
 
 
+@traced_once
 def judge(trial: Interaction, state: TrialState, hypothesis: Any, utility: Array) -> TrialState:
     """Ask the rule; without a yes, ask the schedule for the next time."""
     query = step_key(state.query, state.step)
@@ -177,18 +182,14 @@ def judge(trial: Interaction, state: TrialState, hypothesis: Any, utility: Array
         least = state.epsilon * (1 - _ROUNDING * float(jnp.finfo(epsilon.dtype).eps))
         status = jnp.where(epsilon >= least, status, Status.INVALID_COST)
         epsilon = jnp.maximum(epsilon, state.epsilon)
-    judged = state._replace(
-        next_time=time,
-        schedule=schedule,
-        rule=rule,
-        hypothesis=hypothesis,
-        utility=utility,
-        epsilon=epsilon,
-        status=status.astype(jnp.int32),
+    judged = state._replace(next_time=time, schedule=schedule, rule=rule, epsilon=epsilon)
+    judged = judged._replace(
+        hypothesis=hypothesis, utility=utility, status=status.astype(jnp.int32)
     )
     return _where(state.status == Status.RUNNING, judged, state)
 
 
+@traced_once
 def advance(trial: Interaction, state: TrialState) -> TrialState:
     """Rewind a running trial to `next_time` and make the next release."""
     step = state.step + 1
@@ -203,6 +204,7 @@ def advance(trial: Interaction, state: TrialState) -> TrialState:
     return _where(running, advanced, state)
 
 
+@traced_once
 def finish(trial: Interaction, state: TrialState) -> Outcome:
     """The outcome of a trial that ended, or that ends here."""
     released = state.step >= 0
@@ -222,11 +224,9 @@ def finish(trial: Interaction, state: TrialState) -> Outcome:
     unknown = jnp.isnan(test) & (trial.guarantee is not None)
     wrong = released & ((test < 0) | unknown)
     test = jnp.where(wrong, jnp.inf, test)
-    if trial.shift is None:
-        loss = jnp.full_like(state.time, jnp.nan)
-    else:
-        loss = trial.process.privacy_loss(state.process, trial.shift)
-        loss = jnp.where(released, loss, jnp.nan)
+    loss = jnp.full_like(state.time, jnp.nan)
+    if trial.shift is not None:
+        loss = jnp.where(released, trial.process.privacy_loss(state.process, trial.shift), loss)
     return Outcome(
         step=state.step,
         time=state.time,
@@ -305,8 +305,8 @@ def path_step(
     done = trial.schedule.next(state.schedule, release_of(trial, state.process))[2]
     more = jnp.where(done, Status.EXHAUSTED, more).astype(jnp.int32)
     going = judged._replace(status=jnp.where(stopped, more, judged.status))
-    record = Path(**{name: getattr(seen, name) for name in Path._fields})
     ended |= stopped & (more != Status.RUNNING)
+    record = Path(**{name: getattr(seen, name) for name in Path._fields})
     return (advance(trial, going), ended), record
 
 

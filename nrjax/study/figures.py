@@ -74,12 +74,16 @@ def standard(results: Results) -> dict[str, Callable[[Results], Figure]]:
     return {name: draw for name, (draw, some) in shown.items() if some}
 
 
+_ROWS = {"task": "{}", "data": "on {}", "neighbour": "({})"}
+"""Labels that have rows of panels of their own, and how a title says them."""
+
+
 def _groups(results: Results, names: Iterable[str]) -> dict[tuple[Any, Any], list[str]]:
     """Cases of each panel by row and column, row by row; some may be empty."""
     places = {}
     for name in names:
         labels = results.cases[name].attributes
-        row = tuple(labels[key] for key in ("task", "data") if key in labels)
+        row = tuple((key, labels[key]) for key in _ROWS if key in labels)
         places[name] = row, labels.get("test")
     grid = itertools.product(*(unique(place[i] for place in places.values()) for i in (0, 1)))
     return {key: [name for name, place in places.items() if place == key] for key in grid}
@@ -118,9 +122,13 @@ def _by_group(*handles: Any) -> Callable[[Callable[..., None]], Callable[..., Fi
     return figure_of
 
 
-def _title(results: Results, row: tuple[Any, ...], test: str | None) -> str:
-    parts = [words(str(one)) if len(str(one)) <= 24 else "…" + str(one)[-23:] for one in row]
-    first = [" on ".join(parts)] if parts else []
+def _title(results: Results, row: tuple[tuple[str, Any], ...], test: str | None) -> str:
+    parts = []
+    for key, label in row:
+        name = str(label)
+        name = words(name) if len(name) <= 24 else "…" + name[-23:]
+        parts.append(_ROWS[key].format(name))
+    first = [" ".join(parts).removeprefix("on ")] if parts else []
     second = [] if test is None else [f"test: {words(test)}"]
     return "\n".join([*first, ", ".join([*second, f"{results.trials:,} trials"])])
 

@@ -15,6 +15,7 @@ import numpy as np
 import nrjax
 from nrjax._shown import shown
 from nrjax._threefry import STREAM
+from nrjax._tracing import trace_anew
 from nrjax.keys import study_key
 from nrjax.study import traced
 from nrjax.study.layout import Case, from_json, to_json
@@ -72,6 +73,7 @@ def fingerprints(plans: Mapping[str, Mapping[str, Plan]]) -> dict[str, dict[str,
     # With the array, so that its number is given to no other.
     known: dict[int, tuple[Any, bytes]] = {}
     programs: dict[Any, bytes] = {}
+    trace_anew()
 
     def digest(leaf: Any) -> bytes:
         if id(leaf) not in known:
@@ -85,7 +87,8 @@ def fingerprints(plans: Mapping[str, Mapping[str, Plan]]) -> dict[str, dict[str,
         leaves, structure = jax.tree.flatten(trial)
         kind = (function, structure, tuple((np.shape(x), jnp.result_type(x)) for x in leaves))
         if kind not in programs:
-            closed = jax.make_jaxpr(function)(trial, study_key(0))
+            # A function of its own, or JAX may give what it traced before an edit.
+            closed = jax.make_jaxpr(lambda *of: function(*of))(trial, study_key(0))
             programs[kind] = traced.digest(closed, digest)
         return programs[kind]
 
