@@ -76,6 +76,7 @@ def standard(results: Results) -> dict[str, Callable[[Results], Figure]]:
 
 _ROWS = {"task": "{}", "data": "on {}", "neighbour": "({})"}
 """Labels that have rows of panels of their own, and how a title says them."""
+_UNDEFINED = "\nno guarantee:\nε not defined"
 
 
 def _groups(results: Results, names: Iterable[str]) -> dict[tuple[Any, Any], list[str]]:
@@ -190,7 +191,7 @@ def epsilon_distribution(axes: Axes, results: Results, cases: Sequence[str]) -> 
     for position, case in enumerate(cases):
         law, (style, name) = results.distribution(case), _look(results, case)
         if law is None:
-            labels.append(f"{name}\nno guarantee:\nε not defined")
+            labels.append(name + _UNDEFINED)
             continue
         some |= law.finite > 0
         edges = fitting_edges(law, limits)
@@ -257,17 +258,19 @@ def releases(axes: Axes, results: Results, cases: Sequence[str]) -> None:
 @_by_group(*_PARTS)
 def epsilon_split(axes: Axes, results: Results, cases: Sequence[str]) -> None:
     """What releases and test cost the trials that stopped, on average, one on the other."""
-    highest = 0.0
+    highest, labels = 0.0, []
     for position, case in enumerate(cases):
+        style, name = _look(results, case)
         parts = "stopped_mechanism_epsilon", "stopped_test_epsilon"
         laws = [results.distribution(case, part) for part in parts]
         means = [law.mean for law in laws if law is not None and law.trials]
         if len(means) == 2:
-            highest, style = max(highest, sum(means)), _look(results, case)[0]
+            highest = max(highest, sum(means))
             look: Any = {"width": 0.6, "edgecolor": style.line}
             axes.bar(position, means[0], color=style.face, **look)
             axes.bar(position, means[1], bottom=means[0], color="white", hatch="//", **look)
-    name_positions(axes, [_look(results, case)[1] for case in cases])
+        labels.append(name if results.distribution(case) is not None else name + _UNDEFINED)
+    name_positions(axes, labels)
     if highest:
         axes.set_ylim(0, 1.08 * highest)
     axes.set_ylabel("mean ε of the trials that stopped (nat)")

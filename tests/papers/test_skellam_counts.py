@@ -178,6 +178,16 @@ def test_whole_numbers_cost_less_than_real_ones(finished):
         assert np.all(np.divide(*curves) < 1)
 
 
+def test_neighbours_are_not_compared_with_each_other(finished):
+    """Epsilon is against its own neighbour, and so are the differences."""
+    figure = finished.plot("paired_differences")["paired_differences"]
+    titles = [axes.get_title().split("\n")[0] for axes in figure.axes]
+    assert [title[-9:] for title in titles] == ["(replace)", " (remove)"]
+    for axes in figure.axes:
+        names = {line.get_label() for line in axes.lines if " minus " in str(line.get_label())}
+        assert names == {f"{one} minus brownian" for one in ("laplace", "discrete laplace")}
+
+
 def test_the_report_says_what_is_stated_and_what_was_realised(finished):
     report = finished.table()
     rows = {row[0]: dict(zip(report.headings, row, strict=True)) for row in report.rows}

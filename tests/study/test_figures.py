@@ -132,6 +132,9 @@ def test_means_and_shares_are_those_of_the_results(results):
         for part in ("mechanism", "test")
     ]
     np.testing.assert_allclose(heights, means)
+    names = [label.get_text().split("\n", 1) for label in axes.get_xticklabels()]
+    assert [len(one) for one in names] == [1, 1, 1, 2]
+    assert names[3] == ["bare", "no guarantee:\nε not defined"]
     (axes,) = drawn(results, "utility_at_stop").axes
     assert axes.texts[0].get_text().split("\n")[0] == "cheap: 100 % of the stopped met it"
     goals = [line.get_xdata()[0] for line in axes.lines if line.get_label() == "goal"]
