@@ -44,17 +44,27 @@ FULLY = ("erm/test_ceiling", "simulation/", "test_cluster", "test_ex_post")
 LIGHT = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 
 
+def light(module):
+    """Whether tests of a module, or one of them, do without most optimisations."""
+    fully = any(name in module.nodeid for name in FULLY)
+    return not fully and not any(module.iter_markers("numerical"))
+
+
+def pytest_collection_modifyitems(items):
+    """Files of a kind follow each other: what was traced and compiled serves the next."""
+    items.sort(key=lambda item: light(item.getparent(pytest.Module)))
+
+
 @pytest.fixture(autouse=True, scope="module")
 def optimised(request):
     """Tests of last bits are of programs as users have them; others of what compiles faster.
 
     As in JAX's own tests. Other processes inherit it, for their bits to be the same.
     """
-    fully = any(name in request.node.nodeid for name in FULLY)
-    light = str(int(not fully and not any(request.node.iter_markers("numerical"))))
-    if os.environ.get(LIGHT, "0") != light:
-        os.environ[LIGHT] = light
-        jax.config.update(LIGHT.lower(), light == "1")
+    mode = str(int(light(request.node)))
+    if os.environ.get(LIGHT, "0") != mode:
+        os.environ[LIGHT] = mode
+        jax.config.update(LIGHT.lower(), mode == "1")
         jax.clear_caches()
 
 
