@@ -23,6 +23,7 @@ from typing import Any
 import jax
 from jax import Array
 
+from nrjax._tracing import tracing_once
 from nrjax.study import identity, machine
 from nrjax.study.filling import Computed, Pending, Plans, Task, programs
 from nrjax.study.store import Store
@@ -170,7 +171,7 @@ def run_chunk(
     """One chunk, in a worker; ValueError if other bits would come out here, and why."""
     from distributed import get_worker
 
-    with _LOCK:
+    with _LOCK, tracing_once():
         worker = get_worker()
         machine.prepare_jax(worker.state.nthreads)
         found = identity.differences(facts)

@@ -15,7 +15,7 @@ import numpy as np
 import nrjax
 from nrjax._shown import shown
 from nrjax._threefry import STREAM
-from nrjax._tracing import trace_anew
+from nrjax._tracing import tracing_once
 from nrjax.keys import study_key
 from nrjax.study import traced
 from nrjax.study.layout import Case, from_json, to_json
@@ -64,6 +64,7 @@ def _counts(flag: str) -> bool:
     return not flag.startswith(("--xla_force_host_platform_device_count", "--xla_dump"))
 
 
+@tracing_once()
 def fingerprints(plans: Mapping[str, Mapping[str, Plan]]) -> dict[str, dict[str, str]]:
     """Of what is computed in each pass of each case: the program, and the numbers it works on.
 
@@ -73,7 +74,6 @@ def fingerprints(plans: Mapping[str, Mapping[str, Plan]]) -> dict[str, dict[str,
     # With the array, so that its number is given to no other.
     known: dict[int, tuple[Any, bytes]] = {}
     programs: dict[Any, bytes] = {}
-    trace_anew()
 
     def digest(leaf: Any) -> bytes:
         if id(leaf) not in known:

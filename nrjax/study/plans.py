@@ -112,7 +112,8 @@ def _plan(
     derived = tuple((name, one.of) for name, one in quantities.items() if one.of is not None)
     meaning = _Meaning(run, derived)
     key = jax.eval_shape(lambda: jax.random.key(0))
-    whole, made = jax.eval_shape(meaning, trial, key)
+    # A function of its own, or JAX may give shapes from before an edit of what it refers to.
+    whole, made = jax.eval_shape(lambda *of: meaning(*of), trial, key)
     names = (*fields, *quantities) or whole._fields
     fields = tuple(name for name in names if name not in dict(derived))
     for name in fields:

@@ -13,6 +13,7 @@ from typing import Any
 from jax import Array
 
 from nrjax._numerics import check
+from nrjax._tracing import tracing_once
 from nrjax.guarantees.notions import notion_of
 from nrjax.interaction import Interaction
 from nrjax.keys import study_key
@@ -172,6 +173,7 @@ class Study:
         return found
 
 
+@tracing_once()
 def begin(
     study: Study, settings: RunSettings, progress: Progress | None = None, client: Any = None
 ) -> Results:
@@ -194,6 +196,7 @@ def begin(
     return _complete(study, store, settings, None, progress, client)
 
 
+@tracing_once()
 def take_up(
     store: Store,
     made: Study | Callable[[], Study],

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 import nrjax
+from nrjax.simulation import montecarlo
 from nrjax.study import cluster, identity, sources
 from nrjax.study.settings import RunSettings, from_plain, to_plain
 from tests.study import cheap
 
-DATA, SCALE, WIDTH = np.array([1.0, 2.0, 3.0]), 2.0, 1.0
+DATA, SCALE, WIDTH, COUNT = np.array([1.0, 2.0, 3.0]), 2.0, 1.0, ()
 
 
 @jax.jit
@@ -100,6 +101,40 @@ def test_what_is_run_is_what_the_manifest_says(tmp_path, monkeypatch):
     assert still.any()
     ratio = second["a"].utility.values[still] / first["a"].utility.values[still]
     np.testing.assert_allclose(ratio, 2.5, rtol=1e-5)
+
+
+class Plain(nrjax.Utility):
+    """By the module's numbers, without a compiled helper."""
+
+    def evaluate(self, hypothesis):
+        return SCALE * hypothesis
+
+    def bounds(self, hypothesis):
+        return SCALE * hypothesis - 1e-3, SCALE * hypothesis + 1e-3
+
+
+def test_parts_from_before_and_after_an_edit_do_not_meet(tmp_path, monkeypatch):
+    """A study, paths, and then the first simulation of a class since the edit."""
+    trial, key = cheap.interaction(0.5, utility=Plain()), jax.random.key(0)
+    study(Plain()).run(tmp_path / "first", trials=16, progress=False)
+    montecarlo.paths(trial, 8).run_all(key, 8)
+    monkeypatch.setitem(globals(), "SCALE", -2.0)
+    outcome = nrjax.simulate(key, trial, trials=64)
+    assert set(outcome.status.tolist()) == {nrjax.Status.STOPPED, nrjax.Status.EXHAUSTED}
+    assert np.array_equal(outcome.utility >= 0.5, outcome.stopped)
+    np.testing.assert_allclose(outcome.utility, -2.0 * outcome.hypothesis, rtol=1e-6)
+
+
+def test_shapes_are_those_since_an_edit(tmp_path, monkeypatch):
+    def quantity(outcome):
+        return jnp.full(COUNT, outcome.step)
+
+    for count in ((), (3,)):
+        monkeypatch.setitem(globals(), "COUNT", count)
+        case = nrjax.Case(trial=cheap.interaction(), quantities={"steps": quantity})
+        one = nrjax.Study("s", {"a": case}, reporting=cheap.Quiet())
+        results = one.run(tmp_path / str(len(count)), trials=16, progress=False)
+        assert results["a"]["steps"].shape == (16, *count)
 
 
 @dataclasses.dataclass(frozen=True)
