@@ -56,7 +56,8 @@ class RidgeOutputUtility(Utility):
         away = hypothesis - self.optimum
         # Accelerators would round the factors to 10 or fewer bits.
         slope = jnp.matmul(self.hessian, away, precision=jax.lax.Precision.HIGHEST)
-        return -(self.optimum_loss + 0.5 * jnp.sum(away * slope))
+        # Never below the optimum's, not by rounding either, which may be above a tiny `lambda`.
+        return -(self.optimum_loss + jnp.maximum(0.5 * jnp.sum(away * slope), 0))
 
     def ceiling(self, release: Array) -> Array:
         """Upper bound of the utility of what a release gives, from its distance alone, scalar."""

@@ -46,7 +46,7 @@ class Laplace(LaplaceNoise, BlockwiseProcess):
     2e-10), and probabilities are exact to 6e-8. Where smaller ones matter, use float64.
 
     From 1024 coordinates on, a step in which few can move draws for those alone; the law is the
-    same, the bits are others.
+    same, the bits are others, and of derivatives there are only forward ones.
 
     Attributes:
         shape: shape of the private value.

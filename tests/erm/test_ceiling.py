@@ -81,6 +81,23 @@ def test_no_utility_is_above_its_ceiling(build, excess, dtype):
         assert np.any(found > ceiling - 0.01 * jnp.abs(ceiling))
 
 
+def test_no_utility_is_above_the_optimums_where_rounding_hides_the_regularisation(dtype):
+    """Rows in a plane, so that the quadratic form has only `lambda` in the other directions."""
+    rng = np.random.default_rng(0)
+    plane = rng.normal(size=(2, 5))
+    x = rng.normal(size=(40, 2)) @ plane
+    x /= np.linalg.norm(x, axis=1)[:, None]
+    y = 0.5 * np.clip(x @ plane[0] / np.linalg.norm(plane[0]), -1, 1)
+    value, _, utility = RidgeProblem.fit(x, y, 1e-8).released("gaussian")
+    noises = rng.normal(size=(2000, np.size(value))) * np.geomspace(1e-9, 1e-2, 2000)[:, None]
+    for one in (utility, utility.excess_risk()):
+        one, releases = cast(one, dtype), jnp.asarray(value + noises, dtype)
+        found = judged_lanes(one, releases)
+        assert np.all(found <= -one.optimum_loss)
+        ceiling = jax.jit(jax.vmap(type(one).ceiling, (None, 0)))(one, releases)
+        assert np.all(found <= ceiling)
+
+
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_no_utility_is_above_its_ceiling_where_the_matrix_is_nearly_singular(noise, dtype):
     """The lowest eigenvalue moved next to 0, from either side; and the bound is of some use."""
