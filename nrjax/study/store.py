@@ -151,8 +151,8 @@ class Store:
         if not partial and not done.all():
             self.check_finished()
         for chunk in np.flatnonzero(done).tolist():
-            tag = self.tag_of(case, name, chunk)
-            yield chunk, layouts.unpacked(here / layout.file_of(chunk), tag)
+            file = layout.file_of(chunk)
+            yield chunk, layouts.unpacked(here / file, self.tag_of(case, name, file))
 
     def done(self, case: str, name: str) -> np.ndarray:
         """Which chunks of a pass are done: bool, shape (chunks,)."""
@@ -245,11 +245,11 @@ class Store:
         check(name in passes, "pass", name, f"one of {sorted(passes)}, the passes of {case}")
         return passes[name]
 
-    def tag_of(self, case: str, name: str, chunk: int) -> bytes:
-        """What a chunk is of: its run, its case and pass, and its trials."""
+    def tag_of(self, case: str, name: str, file: str) -> bytes:
+        """What a chunk in a file is of: its run, its case and pass, and its trials."""
         prints = self.settings.get("fingerprints", {}).get(case, {})
         run = self.settings.get("seed"), prints.get(name)
-        return repr((*run, case, name, self.layout_of(case, name).file_of(chunk))).encode()
+        return repr((*run, case, name, file)).encode()
 
     def path_of(self, case: str, name: str) -> Path:
         """Folder of a pass of a case; there once it has a chunk."""
@@ -287,20 +287,25 @@ class Writer:
             OSError: the disk is full, or failed. What is done stays done.
         """
         layout, here = self._store.layout_of(case, name), self._store.path_of(case, name)
-        checked = layouts.checked_arrays(layout, chunk, arrays)
-        tag = self._store.tag_of(case, name, chunk)
-        data = layouts.packed(checked | {"seconds": np.array([compiling, seconds])}, tag)
+        checked, tag_of = layouts.checked_arrays(layout, chunk, arrays), self._store.tag_of
         what = f"chunk {chunk} of {case}/{name} to {self._store.folder}"
         with disk.saying(f"cannot write {what}; the chunks done before it are kept"):
             here.mkdir(parents=True, exist_ok=True)
-            disk.write_whole(here / layout.file_of(chunk), data)
-        if here not in self._short:
-            self._short[here] = set(os.listdir(here)) - set(
-                map(layout.file_of, range(layout.chunks))
-            )
-        for old in self._short[here]:
-            if old.startswith(f"{layout.span(chunk).start:010}-") and old.endswith(".npz"):
-                (here / old).unlink(missing_ok=True)
+            if here not in self._short:
+                now = set(map(layout.file_of, range(layout.chunks)))
+                self._short[here] = set(os.listdir(here)) - now
+            first = f"{layout.span(chunk).start:010}-"
+            short = [one for one in self._short[here] if one.startswith(first)]
+            short = [one for one in short if one.endswith(".npz")]
+            spent = np.array([compiling, seconds])
+            for old in short:  # what is run again took its time before, too
+                with contextlib.suppress(DamagedError, OSError):
+                    spent += layouts.unpacked(here / old, tag_of(case, name, old))["seconds"]
+            file = layout.file_of(chunk)
+            data = layouts.packed(checked | {"seconds": spent}, tag_of(case, name, file))
+            disk.write_whole(here / file, data)
+        for old in short:
+            (here / old).unlink(missing_ok=True)
 
 
 def manifest_of(layout: dict[str, Any]) -> bytes:
