@@ -125,16 +125,24 @@ def test_parts_from_before_and_after_an_edit_do_not_meet(tmp_path, monkeypatch):
     np.testing.assert_allclose(outcome.utility, -2.0 * outcome.hypothesis, rtol=1e-6)
 
 
-def test_shapes_are_those_since_an_edit(tmp_path, monkeypatch):
-    def quantity(outcome):
-        return jnp.full(COUNT, outcome.step)
+class Copies(nrjax.Utility):
+    def hypothesis(self, release):
+        return jnp.full(COUNT, release)
 
+    def evaluate(self, hypothesis):
+        return jnp.sum(hypothesis)
+
+
+def test_shapes_are_those_since_an_edit(tmp_path, monkeypatch):
     for count in ((), (3,)):
         monkeypatch.setitem(globals(), "COUNT", count)
-        case = nrjax.Case(trial=cheap.interaction(), quantities={"steps": quantity})
-        one = nrjax.Study("s", {"a": case}, reporting=cheap.Quiet())
+        one = study(Copies(), quantities={"copies": nrjax.Quantity(_hypothesis)})
         results = one.run(tmp_path / str(len(count)), trials=16, progress=False)
-        assert results["a"]["steps"].shape == (16, *count)
+        assert results["a"]["copies"].shape == (16, *count)
+
+
+def _hypothesis(outcome):
+    return outcome.hypothesis
 
 
 @dataclasses.dataclass(frozen=True)
