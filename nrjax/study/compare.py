@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from nrjax._numerics import check
 from nrjax.guarantees.notions import unlike
 from nrjax.study.bootstrap import interval
+from nrjax.study.case import STOPPED
 from nrjax.study.distribution import Distribution, Sample
 from nrjax.study.intervals import binomial_interval
 
@@ -47,7 +48,9 @@ class Dominance(NamedTuple):
 class Comparison(NamedTuple):
     """The first case against the second; intervals are 95 % ones.
 
-    What needs the trials in pairs is None where only summaries were kept.
+    Values that differ by no more than 32 machine epsilons of themselves, as one level of a schedule
+    does by the rounding of two guarantees, are equal. What needs the trials in pairs is None where
+    only summaries were kept.
     """
 
     cases: tuple[str, str]
@@ -114,10 +117,10 @@ def compared(results: Results, first: str, second: str, quantity: str) -> Compar
     if results.keeps_trials(first) and results.keeps_trials(second):
         paired = _paired(results, first, second, quantity)
         ends = interval_of(results, first, second, quantity)
-    with np.errstate(invalid="ignore"):  # infinite medians have no difference
-        apart = float(np.subtract(*medians))
+    grain = _grain(results, first, second, quantity)
+    apart = float(_apart(*medians, grain))
     shares = met(results, first), met(results, second)
-    laws = _dominance(one, other)
+    laws = _dominance(one, other, grain)
     said = [results.cases[name].attributes.get("notion") for name in (first, second)]
     differ = quantity.endswith("epsilon") and unlike(*said)
     notions = (str(said[0]), str(said[1])) if differ else None
@@ -142,7 +145,26 @@ def interval_of(
         return None
     with np.errstate(invalid="ignore"):
         parts = [q[:, 2] - q[:, 0] if spread else q[:, 1] for q in (one, other)]
-        return interval(parts[0] - parts[1])
+    return interval(_apart(*parts, _grain(results, first, second, quantity)))
+
+
+def _grain(results: Results, first: str, second: str, quantity: str) -> float:
+    """Relative difference of two kept values that may be rounding; 0 of those in bins."""
+    kinds = set()
+    for case in (first, second):
+        variables = results.cases[case].passes["outcome"].variables
+        one = variables.get(quantity.removeprefix(STOPPED), variables.get("epsilon"))
+        if one is not None and results.keeps_trials(case):
+            kinds.add(np.dtype(one.dtype))
+    return 32 * max((float(np.finfo(kind).eps) for kind in kinds if kind.kind == "f"), default=0)
+
+
+def _apart(one: Any, other: Any, grain: float) -> np.ndarray:
+    """The difference, 0 where it may be rounding; NaN of two infinite ones."""
+    with np.errstate(invalid="ignore"):
+        apart = np.subtract(one, other)
+        near = np.abs(apart) <= grain * np.maximum(np.abs(one), np.abs(other))
+    return np.where(near & np.isfinite(apart), 0.0, apart)
 
 
 def met(results: Results, case: str) -> float | None:
@@ -161,21 +183,22 @@ def _paired(
     right = f"a number of every trial of both cases, so that they pair; {quantity!r} is not"
     whole = one.shape == other.shape == (results.trials,)
     check(whole, "quantity", quantity, right)
-    with np.errstate(invalid="ignore"):
-        apart = one - other
+    apart = _apart(one, other, _grain(results, first, second, quantity))
 
     def share(holds: np.ndarray) -> Share:
         count = int(np.sum(holds))
         return Share(count / one.size, binomial_interval(count, one.size))
 
-    return Sample(apart[~np.isnan(apart)]), share(one < other), share(one > other)
+    return Sample(apart[~np.isnan(apart)]), share(apart < 0), share(apart > 0)
 
 
-def _dominance(one: Distribution, other: Distribution) -> Dominance:
+def _dominance(one: Distribution, other: Distribution, grain: float = 0.0) -> Dominance:
     # Each at 97.5 %, for both to hold at 95 % whatever their dependence (union bound).
     band = one.band(0.975) + other.band(0.975)
     points = np.union1d(one.points(100_000), other.points(100_000))
     # A point of one case may be within a bin of the other: only what is sure there counts.
-    (least, most), (others, others_most) = (law.below_within(points) for law in (one, other))
+    least, others = (law.below_within(points)[0] for law in (one, other))
+    points = points + grain * np.abs(points)
+    most, others_most = (law.below_within(points)[1] for law in (one, other))
     ahead, behind = least - others_most, others - most
     return Dominance(ahead.max(initial=0.0), behind.max(initial=0.0), band)

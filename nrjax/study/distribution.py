@@ -38,6 +38,13 @@ class Distribution:
     _infinite: tuple[int, int]
     """How many values are minus infinite, and infinite."""
 
+    def __repr__(self) -> str:
+        said = f"{type(self).__name__} of {self.trials:,} values, mean {self.mean:.4g}"
+        if self._histogram is None or not self.trials:
+            return said
+        low, high = self.quantile_interval(50)
+        return f"{said}, median {self.quantile(50):.4g} (95 %: {low:.4g} to {high:.4g})"
+
     @property
     def _bins(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         if self._histogram is None:

@@ -121,10 +121,11 @@ def fitting_edges(values: Distribution, limits: tuple[float, float]) -> np.ndarr
     levels = points[(points > limits[0]) & (points < limits[1])]
     if levels.size < 2 or points.size > min(_LEVELS, values.trials // 4):
         return edges
-    # A value at an edge is in the bin below it.
+    # A value at an edge is in the bin below it; the first has one as wide as the next level's.
+    begin = max(limits[0], levels[0] * (levels[0] / levels[1]))
     near = levels[np.clip(np.searchsorted(levels, edges[1:-1], side="right") - 1, 0, None)]
     near = near[np.append(True, np.diff(np.log(near)) > 0.4 * np.log(edges[1] / edges[0]))]
-    return np.unique([limits[0], *near, limits[1]])
+    return np.unique([limits[0], begin, *near, levels[-1], limits[1]])
 
 
 def draw_distribution(
@@ -182,6 +183,8 @@ def _draw_interval(axes: Axes, x: float, ends: tuple[float, float], edges: np.nd
 _BAR: Any = {"color": "black", "linestyle": "none", "marker": "|", "markersize": 9}
 INTERVALS = Line2D([], [], label="95 % intervals of the quartiles", **_BAR)
 """What stands in a legend for the bars of `draw_distribution`."""
+WHISKERS = Line2D([], [], color="black", lw=1, label="5 % to 95 % of all trials (▲: to infinity)")
+"""The same for its whiskers."""
 
 
 def draw_steps(axes: Axes, values: Distribution, style: Style, label: str) -> None:
@@ -208,7 +211,7 @@ def draw_function_axes(axes: Axes, **labels: str) -> None:
     draw_grid(axes)
 
 
-BAND = Patch(color="0.2", alpha=0.25, linewidth=0, label="95 % band of all of it (DKW)")
+BAND = Patch(color="0.2", alpha=0.25, linewidth=0, label="simultaneous 95 % band (DKW)")
 """What stands in a legend for the band of `draw_steps`."""
 
 
@@ -244,8 +247,13 @@ def save(store: Store, name: str, figure: Figure) -> None:
 
 
 def mechanism_styles(mechanisms: Iterable[str]) -> dict[str, Style]:
-    """A look for each mechanism, in the order in which they come."""
-    return {name: STYLES[i % len(STYLES)] for i, name in enumerate(unique(mechanisms))}
+    """A look for each mechanism, in the order in which they come; 25 of them differ."""
+
+    def style(i: int) -> Style:
+        colours, other = STYLES[i % len(STYLES)], STYLES[(i + i // len(STYLES)) % len(STYLES)]
+        return other._replace(face=colours.face, line=colours.line)
+
+    return {name: style(i) for i, name in enumerate(unique(mechanisms))}
 
 
 def unique(values: Iterable[Any]) -> list[Any]:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from nrjax.study.distribution import Distribution
@@ -20,6 +19,7 @@ from nrjax.study.drawing import (
     BAND,
     EPSILON,
     INTERVALS,
+    WHISKERS,
     Style,
     axis_limits,
     draw_distribution,
@@ -43,7 +43,7 @@ _POINTS = 4000
 _BOXES = (
     Patch(facecolor="white", edgecolor="black", label="quartiles and median of all trials"),
     INTERVALS,
-    Line2D([], [], color="black", label="5 % to 95 % of all trials (▲: to infinity)"),
+    WHISKERS,
 )
 """What stands in a legend for the boxes of `draw_distribution`."""
 
@@ -179,6 +179,7 @@ def _draw_laws(
         low, high = float(ends.min()), float(ends.max())
         room = 0.03 * (high - low) or 0.5
         axes.set_xlim(low - room, high + room)
+        axes.locator_params(axis="x", nbins=5)
     for case, law in seen.items():
         style, name = _look(results, case)
         draw_steps(axes, law, style, name + suffix)
@@ -219,7 +220,7 @@ def epsilon_cdf(axes: Axes, results: Results, cases: Sequence[str]) -> None:
     laws = {case: law for case in cases if (law := results.distribution(case)) is not None}
     for case, law in laws.items():
         draw_steps(axes, law, *_look(results, case))
-    draw_function_axes(axes, xlabel=EPSILON, ylabel="trials that paid at most ε (%)")
+    draw_function_axes(axes, xlabel=EPSILON, ylabel="trials that stopped at ε or less (%)")
     if not any(law.finite > 0 for law in laws.values()):
         say(axes, "no trial stopped")
 
@@ -227,13 +228,13 @@ def epsilon_cdf(axes: Axes, results: Results, cases: Sequence[str]) -> None:
 @_by_group(BAND)
 def utility_at_stop(axes: Axes, results: Results, cases: Sequence[str]) -> None:
     """The utility of the trials that stopped, against the goal."""
-    lines, goals = [], {}
+    shares, goals = [], {}
     for case in cases:
         goal = results.goal(case)
         if goal is None or not (shortfall := results.law(case, "shortfall")).trials:
             continue
         goals[case], met = goal, 100 * (1 - shortfall.fraction_above(0))
-        lines.append(f"{_look(results, case)[1]}: {met:.3g} % of the stopped met it")
+        shares.append(f"{met:.3g} % of {_look(results, case)[1]}")
         axes.axvline(goal, color="0.35", lw=1, linestyle=(0, (8, 3)), zorder=1, label="goal")
     _draw_laws(axes, results, {case: results.law(case, "stopped_utility") for case in goals})
     if goals:
@@ -241,10 +242,10 @@ def utility_at_stop(axes: Axes, results: Results, cases: Sequence[str]) -> None:
         room = 0.03 * (high - low)
         ends = min(goals.values()) - room, max(goals.values()) + room
         axes.set_xlim(min(low, ends[0]), max(high, ends[1]))
-    draw_function_axes(axes, xlabel="utility at the stop", ylabel="stopped trials at or below (%)")
-    paper = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8}
-    text: Any = {"fontsize": "x-small", "ha": "right", "color": "0.2", "bbox": paper, "zorder": 5}
-    axes.text(0.98, 0.03, "\n".join(lines), transform=axes.transAxes, **text)
+    said = [", ".join(shares[at : at + 3]) for at in range(0, len(shares), 3)]
+    below = "\ngoal met by " + ",\n".join(said) if said else ""
+    label = "utility at the stop" + below
+    draw_function_axes(axes, xlabel=label, ylabel="stopped trials at or below (%)")
 
 
 @_by_group(BAND)
@@ -273,6 +274,8 @@ def epsilon_split(axes: Axes, results: Results, cases: Sequence[str]) -> None:
     name_positions(axes, labels)
     if highest:
         axes.set_ylim(0, 1.08 * highest)
+    else:
+        say(axes, "no trial stopped")
     axes.set_ylabel("mean ε of the trials that stopped (nat)")
     draw_grid(axes, "y")
 

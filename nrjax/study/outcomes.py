@@ -10,7 +10,7 @@ import numpy as np
 from nrjax._numerics import check
 from nrjax.study.case import FIELDS
 from nrjax.study.layout import Case, Pass, Variable
-from nrjax.study.results import Results
+from nrjax.study.results import Reporting, Results
 from nrjax.types import Outcome
 
 if TYPE_CHECKING:
@@ -55,10 +55,13 @@ class Outcomes(Results):
             self._outcomes[name] = arrays
         sizes = {name: arrays["status"].size for name, arrays in self._outcomes.items()}
         check(len(set(sizes.values())) == 1, "trials", sizes, "the same number in all outcomes")
-        self._samples, self._resampled = {}, {}
+        self.reporting, self._samples, self._resampled = Reporting(), {}, {}
 
     def __repr__(self) -> str:
         return f"Outcomes of {self.trials:,} trials of {', '.join(self.cases)}"
+
+    def _repr_html_(self) -> None:
+        """No table, for there is no summary."""
 
     def summary(self) -> dict[str, Any]:
         """Only of a study, which has settings and times: a ValueError."""

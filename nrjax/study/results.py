@@ -122,7 +122,7 @@ class Results:
     def __repr__(self) -> str:
         return f"Results of {self.trials:,} trials of {', '.join(self.cases)} in {self.folder}"
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
         return self.table()._repr_html_()
 
     def __getitem__(self, name: str) -> xarray.Dataset:

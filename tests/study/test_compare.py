@@ -8,7 +8,7 @@ pytest.importorskip("xarray")
 import nrjax
 from nrjax.keys import study_key
 from nrjax.simulation.bins import LogBins
-from nrjax.study import bootstrap, compare
+from nrjax.study import bootstrap, compare, figures
 from nrjax.study.case import FIELDS
 from nrjax.study.sketched import Sketched
 from nrjax.types import Outcome, Status
@@ -103,6 +103,16 @@ def test_planted_narrower_band_imagines_differences():
     assert share_of("undecided", lambda rng: rng.exponential(size=(2, 500)), band=0.4) < 0.9
 
 
+def test_what_rounding_makes_of_one_level_is_equal():
+    """And not what is a hundred times as far apart."""
+    levels = np.repeat([0.6, 1.2, np.inf], 200)
+    for off, verdict, share in ((5e-15, "undecided", 0.0), (5e-13, "smaller", 2 / 3)):
+        found = outcomes(a=levels, b=levels * (1 + off)).compare("a", "b")
+        assert (found.smaller.value, found.larger.value) == (pytest.approx(share), 0)
+        assert found.dominance.verdict == verdict
+        assert (found.median_difference == 0) == (share == 0)
+
+
 @pytest.mark.parametrize(
     ("first", "second", "verdict"),
     [((0, 1), (0.5, 1), "smaller"), ((0.5, 1), (0, 1), "larger"), ((0, 1), (0, 3), "crossing")],
@@ -180,6 +190,8 @@ def test_results_of_a_study_and_outcomes_in_memory_say_the_same(tmp_path):
     assert one.smaller.value == 0  # common random numbers: who is content with less stops before
     assert memory.statuses("near") == results.statuses("near")
     assert repr(memory) == "Outcomes of 300 trials of near, far"
+    assert set(memory.plot()) == set(figures.standard(results))
+    assert memory._repr_html_() is None
     np.testing.assert_array_equal(memory.values("far"), results.values("far"))
 
 

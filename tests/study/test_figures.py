@@ -13,7 +13,7 @@ from scipy import stats
 import nrjax
 from nrjax.study import figures
 from nrjax.study.distribution import Sample
-from nrjax.study.drawing import STYLES, fitting_edges, mean_with_ends
+from nrjax.study.drawing import STYLES, fitting_edges, mean_with_ends, mechanism_styles
 from nrjax.types import Status
 from tests.invented import bands, check_margin, check_margin_sees, ends_of, invented, legend_of
 from tests.problems import scalar
@@ -22,7 +22,7 @@ from tests.study import cheap
 EPSILON = "ex-post ε (nat)"
 AXES = {  # of each figure; the last two need the trials themselves
     "epsilon_distribution": ("", EPSILON),
-    "epsilon_cdf": (EPSILON, "trials that paid at most ε (%)"),
+    "epsilon_cdf": (EPSILON, "trials that stopped at ε or less (%)"),
     "epsilon_split": ("", "mean ε of the trials that stopped (nat)"),
     "utility_at_stop": ("utility at the stop", "stopped trials at or below (%)"),
     "releases": ("number of the last step, from 0", "trials that ended by then (%)"),
@@ -59,7 +59,7 @@ def test_each_is_drawn_from_trials_or_summaries_and_labelled(results):
     for name in names:
         figure = drawn(results, name)
         (axes,) = figure.axes
-        assert (axes.get_xlabel(), axes.get_ylabel()) == AXES[name]
+        assert (axes.get_xlabel().split("\n")[0], axes.get_ylabel()) == AXES[name]
         assert axes.get_title() == "300 trials"
         assert legend_of(figure)
         check_margin(figure)
@@ -67,7 +67,7 @@ def test_each_is_drawn_from_trials_or_summaries_and_labelled(results):
         figure = Figure()
         axes = figure.subplots()
         assert getattr(figures, name)(results, axes=axes, cases=["dear", "cheap"]) is figure
-        assert (axes.get_xlabel(), axes.get_ylabel()) == AXES[name]
+        assert (axes.get_xlabel().split("\n")[0], axes.get_ylabel()) == AXES[name]
         ticks = [tick.get_text() for tick in axes.get_xticklabels()]
         said = " ".join(axes.get_legend_handles_labels()[1] + ticks)
         assert "cheap" in said
@@ -106,7 +106,7 @@ def test_functions_are_the_shares_of_all_trials_and_bands_hold_them(results):
     lines = {line.get_label(): line for line in axes.lines}
     assert list(lines) == ["cheap", "dear", "never"]  # one has no guarantee
     assert axes.get_ylim() == (0, 100)
-    assert legend_of(figure) == [*lines, "95 % band of all of it (DKW)"]
+    assert legend_of(figure) == [*lines, "simultaneous 95 % band (DKW)"]
     for (case, line), band in zip(lines.items(), bands(axes), strict=True):
         law = results.distribution(case)
         x, share = line.get_data()
@@ -136,7 +136,7 @@ def test_means_and_shares_are_those_of_the_results(results):
     assert [len(one) for one in names] == [1, 1, 1, 2]
     assert names[3] == ["bare", "no guarantee:\nε not defined"]
     (axes,) = drawn(results, "utility_at_stop").axes
-    assert axes.texts[0].get_text().split("\n")[0] == "cheap: 100 % of the stopped met it"
+    assert axes.get_xlabel().split("\n")[1].startswith("goal met by 100 % of cheap, ")
     goals = [line.get_xdata()[0] for line in axes.lines if line.get_label() == "goal"]
     np.testing.assert_allclose(goals[:2], [-0.5, -0.05])
 
@@ -207,7 +207,12 @@ def test_no_spikes_are_drawn_where_values_are_the_levels_of_a_grid(count):
         density = (law.histogram(edges) / np.diff(np.log(edges)))[inside]
         return density.max() / max(density.min(), 1e-9)
 
-    assert unevenness(fitting_edges(law, limits)) < 1.01
+    edges = fitting_edges(law, limits)
+    assert unevenness(edges) < 1.01
+    # Nothing is drawn where no value is: the first level's bin is as wide as the next one's.
+    full = edges[:-1][law.histogram(edges) > 0]
+    assert full[0] == pytest.approx(levels[0] ** 2 / levels[1])
+    assert edges[-2] == levels[-1]
     # Control: bins that take no notice of the levels hold one of them, or two; or one, or none.
     assert unevenness(np.geomspace(*limits, 61)) > 1.9
     # A continuum has bins of one width, though little of it is within the limits.
@@ -237,6 +242,10 @@ def test_mechanisms_differ_in_grey_and_in_shape():
     for pair in itertools.pairwise(STYLES):
         lightness = [weights @ matplotlib.colors.to_rgb(style.face) for style in pair]
         assert abs(lightness[0] - lightness[1]) > 0.15
+    many = list(mechanism_styles(map(str, range(25))).values())
+    assert (tuple(many[:5]), len(set(many))) == (STYLES, 25)
+    for field in ("hatch", "marker", "dash"):  # beside one of the same colour
+        assert len({(one.face, str(getattr(one, field))) for one in many}) == 25
 
 
 def test_the_mean_with_ends_covers_what_is_undefined():

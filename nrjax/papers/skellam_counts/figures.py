@@ -17,6 +17,7 @@ from nrjax.study.distribution import Distribution
 from nrjax.study.drawing import (
     BAND,
     INTERVALS,
+    WHISKERS,
     Style,
     draw_distribution,
     draw_function_axes,
@@ -95,10 +96,9 @@ def realised_loss(results: Results) -> Figure:
         for name, style in styles.items()
     ]
     box = Patch(facecolor="white", edgecolor="black", label="quartiles and median")
-    whiskers = Line2D([], [], color="black", label="5 % to 95 % (▲: to infinity)")
     look: Any = {"color": "black", "marker": "D", "markerfacecolor": "white", "linestyle": ""}
     diamond = Line2D([], [], label="median stated ε", **look)
-    legend(figure, [*shapes, box, INTERVALS, whiskers, diamond], 3)
+    legend(figure, [*shapes, box, INTERVALS, WHISKERS, diamond], 3)
     return figure
 
 
