@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import os
 import sys
 import typing
 from collections.abc import Callable, Sequence
@@ -230,11 +231,14 @@ def _run(source: Source, own: Any, run: Any, cluster: _Cluster) -> None:
 def _show(results: Results) -> None:
     """Print the report of a finished run."""
     console, report = rich.console.Console(), results.table()
+    if not console.is_terminal:  # a file, or another program: nothing to fit into
+        console.width = 10_000
     table = rich.table.Table(
         title=report.title, box=rich.box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True
     )
     for column, heading in enumerate(report.headings):
-        table.add_column(heading, justify="right" if column else "left", no_wrap=column > 0)
+        justify = "right" if column else "left"
+        table.add_column(heading, justify=justify, overflow="fold", no_wrap=column == 0)
     for row in report.rows:
         table.add_row(*row)
     console.print(table)
@@ -262,7 +266,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for before, word in itertools.pairwise(["argument", *words]):
             check(word, before, word, "something: as a path it would be the working directory")
         name = arguments[1] if arguments[:1] == ["run"] and len(arguments) > 1 else ""
-        if name in PAPERS or name.endswith(".py"):
+        if name and not name.startswith("-"):
             call = tyro.cli(_command(name), prog=f"nrjax run {name}", args=arguments[2:])
         else:
             call = tyro.extras.subcommand_cli_from_dict(
@@ -272,6 +276,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 args=arguments,
             )
         call()
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except KeyboardInterrupt as interrupt:
         print("; ".join(["nrjax: interrupted", *interrupt.args]), file=sys.stderr)
         return INTERRUPTED

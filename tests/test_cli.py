@@ -128,8 +128,8 @@ def test_results_are_taken_up_and_added_to(folder, capsys, monkeypatch):
     sorted(Path("out").glob("results/*/outcome/*.npz"))[1].unlink()
     Path("out/summary.json").unlink()
     for call, said in (
-        (lambda: main(["summary", "out"]), "is not finished: finish it with `nrjax resume out`"),
-        (lambda: main(["plot", "out"]), "is not finished: finish it with `nrjax resume out`"),
+        (lambda: main(["summary", "out"]), "is not finished: `nrjax resume out` finishes it"),
+        (lambda: main(["plot", "out"]), "is not finished: `nrjax resume out` finishes it"),
         (run, "(unfinished): take them up again with `nrjax resume out`"),
     ):
         assert call() == 2
@@ -150,7 +150,7 @@ def test_results_are_taken_up_and_added_to(folder, capsys, monkeypatch):
     assert more.sizes["trial"] == 130
     assert more.isel(trial=slice(80)).equals(first)
     assert main(["resume", "../out", "--trials", "129"]) == 2
-    assert "trials = 129: must be at least 130" in capsys.readouterr().err
+    assert "trials = 129: must be an integer, at least 130" in capsys.readouterr().err
     assert main(["resume", "../out", "--until-se", "9", "--most-trials", "2000"]) == 0
     assert summary("../out")["cases"][0]["trials"] == 1000
     assert "standard error of every median epsilon at most 9" in capsys.readouterr().out
@@ -190,6 +190,9 @@ def test_a_file_may_have_no_settings(folder, capsys, text):
         ("def study(): return 3", "= 3: must be a nrjax.Study, or a function that gives one"),
         ("def study(a, b): pass", "arguments of study in short.py = ['a', 'b']: must be no"),
         ("def study(settings): pass", "settings = None: must be no argument, or one that is ann"),
+        ("def study(:", "short.py, line 3: invalid syntax"),
+        ("import missing_one", "short.py: No module named 'missing_one'"),
+        ("study = nrjax.Study('s', {'near': 3})", "case 'near': trial = 3: must be a nrjax.Int"),
     ],
 )
 def test_a_file_without_a_study_is_refused(folder, capsys, text, words):
@@ -237,6 +240,15 @@ def test_data_lists_the_data_sets(tmp_path, monkeypatch, capsys):
         assert word in printed
     assert main(["data", "--fetch", "twitter"]) == 2
     assert "it is not downloaded" in capsys.readouterr().err
+
+
+def test_who_has_read_enough_is_no_error():
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as closed:
+        command = [sys.executable, "-m", "nrjax", "run", "--help"]
+        result = subprocess.run(command, stdout=closed, stderr=subprocess.PIPE, timeout=120)
+    assert (result.returncode, result.stderr) == (1, b"")
 
 
 @pytest.mark.parametrize("command", [[sys.executable, "-m", "nrjax"], ["nrjax"]])

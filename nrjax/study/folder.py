@@ -20,7 +20,6 @@ except ModuleNotFoundError as error:
 
 RESULTS, MANIFEST = "results", "manifest.json"
 SUMMARY, REPORT, FIGURES = "summary.json", "report.md", "figures"
-REPORT_MARK = "<!-- written by nrjax -->"
 _NEW, _OLD = ".results.new", ".results.old"
 _LOCK = ".nrjax.lock"
 _WRITTEN = ".nrjax.sums"
@@ -57,6 +56,8 @@ def check_writable(path: Path, needed: int = 0) -> None:
 
     That is if less than half of the bytes needed are free: floating-point noise shrinks little.
     """
+    if path.is_file():
+        raise FileExistsError(f"{path} is a file: choose a folder for the results")
     with saying(f"cannot write results to the folder {path}"):
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
@@ -83,8 +84,10 @@ def check_folder(path: Path, *, overwrite: bool) -> None:
         _refuse_foreign(path, name)
         if os.path.lexists(path / name) and not overwrite:
             again = ""
-            if name == RESULTS and not (path / SUMMARY).exists():
-                name, again = "unfinished", f"take them up again with `nrjax resume {path}`, "
+            if name == RESULTS:
+                name = "finished" if (path / SUMMARY).exists() else "unfinished"
+            if name == "unfinished":
+                again = f"take them up again with `nrjax resume {path}`, "
             raise FileExistsError(
                 f"{path} holds results already ({name}): {again}choose another folder, or ask to "
                 "overwrite them (overwrite=True, --overwrite)"

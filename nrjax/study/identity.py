@@ -161,5 +161,5 @@ def refuse(folder: Path, found: Sequence[str]) -> None:
     if found:
         raise ValueError(
             f"{folder} cannot be taken up here, where other bits would come out: "
-            + "; ".join(found)
+            f"{'; '.join(found)}: go on as it was begun, or begin another run in another folder"
         )

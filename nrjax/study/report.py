@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nrjax.guarantees.notions import NOTIONS, unlike
 from nrjax.study import precision
-from nrjax.study.folder import REPORT_MARK
 from nrjax.study.intervals import rank_interval
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ class Report(NamedTuple):
         rule = ("---", *["---:"] * (len(self.headings) - 1))
         table = [line(row) for row in (self.headings, rule, *self.rows)]
         remarks = [f"- {remark}" for remark in self.remarks]
-        return "\n".join([REPORT_MARK, "", f"# {self.title}", "", *table, "", *remarks]) + "\n"
+        return "\n".join([f"# {self.title}", "", *table, "", *remarks]) + "\n"
 
     def _repr_html_(self) -> str:
         def row(cells: Sequence[str], tag: str) -> str:
@@ -56,11 +55,10 @@ def standard(results: Results, summary: Mapping[str, Any]) -> Report:
             share(case.get("met")),
             *epsilons(case),
             f"{case['step']['q50']:g}" if "step" in case else "-",
-            f"{case['seconds']['run']:.2f}",
         )
         for case in summary["cases"]
     )
-    headings = ("case", "stopped", "met goal", *EPSILONS, "step", "seconds")
+    headings = ("case", "stopped", "met goal", *EPSILONS, "step")
     said = (*accuracy(summary), *notions(summary), *warnings(summary))
     remarks = (BESIDE, *precision.remarks(results), *said)
     return Report(f"{summary['study']}: stopping epsilon, over all trials", headings, rows, remarks)
@@ -74,7 +72,7 @@ EPSILONS = ("median", "(95 %)", "quartiles")
 
 BESIDE = (
     "The stopping epsilon is the total ex-post epsilon, infinite for a trial that did not stop. "
-    "Beside its median the exact 95 % interval."
+    "Beside its median the exact 95 % interval. Step: the median number of the last one, from 0."
 )
 
 
@@ -153,7 +151,7 @@ def warnings(summary: Mapping[str, Any]) -> list[str]:
         if case["stopped_at_first_step"] >= AT_FIRST_STEP:
             lines.append(
                 f"Warning: {share(case['stopped_at_first_step'])} of the trials of {case['case']} "
-                "stopped at the first level of the schedule; their epsilon says where it begins."
+                "stopped at the first level of the schedule: begin it lower to see what they need."
             )
     return lines
 

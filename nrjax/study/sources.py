@@ -113,7 +113,12 @@ def _loaded(path: Path) -> Any:
     sys.modules[name] = module
     if str(path.parent) not in sys.path:  # for what it imports from beside it, then or later
         sys.path.insert(0, str(path.parent))
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise ValueError(f"{error.filename}, line {error.lineno}: {error.msg}") from error
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f"{path}: {error}", name=error.name) from error
     return module
 
 

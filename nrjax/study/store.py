@@ -86,8 +86,10 @@ class Store:
         if not (path / RESULTS).is_dir():
             raise FileNotFoundError(
                 f"folder = {str(path)!r}: must be the folder of an earlier run, but there is no "
-                f"{RESULTS} in it (a run that was stopped before it was laid out leaves none: "
-                "begin it again with `nrjax run`)"
+                f"folder {RESULTS!r} in it (a run that was stopped before it was laid out leaves "
+                "none: begin it again)"
+                if path.is_dir()
+                else f"folder = {str(path)!r}: must be the folder of an earlier run; there is none"
             )
         where, found = path / RESULTS / MANIFEST, disk.read_manifest(path / RESULTS)
         if "nrjax_store" not in found:
@@ -174,9 +176,14 @@ class Store:
         """Raise UnfinishedError if a trial is missing."""
         if not self.finished():
             raise UnfinishedError(
-                f"the run in {self.folder} is not finished: finish it with `nrjax resume "
-                f"{self.folder}`, or the program that began it"
+                f"the run in {self.folder} is not finished: {self.again} finishes it"
             )
+
+    @property
+    def again(self) -> str:
+        """What takes the run up again, in words."""
+        shell = self.settings.get("source") is not None
+        return f"`nrjax resume {self.folder}`" if shell else "the same call of Study.run"
 
     def check_space(self) -> None:
         """Raise OSError if what is not done yet cannot be written, or will not fit on the disk."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from jax import Array
 
-from nrjax._numerics import check
+from nrjax._numerics import check, is_integer
 from nrjax._tracing import tracing_once
 from nrjax.guarantees.notions import notion_of
 from nrjax.interaction import Interaction
@@ -65,7 +65,10 @@ class Study:
         self.name = name
         self.cases: dict[str, Case] = {}
         for one, given in cases.items():
-            case = given if isinstance(given, Case) else Case(trial=given)
+            try:
+                case = given if isinstance(given, Case) else Case(trial=given)
+            except ValueError as error:
+                raise ValueError(f"case {one!r}: {error}") from None
             if quantities and isinstance(case.trial, Interaction):
                 case = dataclasses.replace(case, quantities={**quantities, **case.quantities})
             self.cases[one] = case
@@ -222,8 +225,9 @@ def take_up(
     settings = from_plain(RunSettings, recorded, out=store.folder, overwrite=False)
     present = settings.trials
     if trials is not None:
-        right = f"at least {present}, which there are: trials are never taken away"
-        check(present <= trials <= 2**32, "trials", trials, f"{right}; and at most 2^32")
+        right = f"an integer, at least {present}, which there are: trials are never taken away"
+        ok = is_integer(trials) and present <= trials <= 2**32
+        check(ok, "trials", trials, f"{right}; and at most 2^32")
     changes = {
         name: value
         for name, value in (("until_se", until_se), ("most_trials", most_trials))
@@ -322,8 +326,7 @@ def _shown(progress: bool | Progress) -> contextlib.AbstractContextManager[Any]:
 @contextlib.contextmanager
 def _resumable(store: Store) -> Iterator[None]:
     """Say of a failure of the disk, or of Ctrl-C, how to go on."""
-    shell = store.settings.get("source") is not None
-    again = f"`nrjax resume {store.folder}`" if shell else "the same call of Study.run"
+    again = store.again
     try:
         yield
     except KeyboardInterrupt:

@@ -190,6 +190,8 @@ def test_results_of_a_study_and_outcomes_in_memory_say_the_same(tmp_path):
     assert one.smaller.value == 0  # common random numbers: who is content with less stops before
     assert memory.statuses("near") == results.statuses("near")
     assert repr(memory) == "Outcomes of 300 trials of near, far"
+    law = memory.distribution("near", "step")
+    assert repr(law).startswith(f"Sample of 300 values, mean {law.mean:.4g}, median ")
     assert set(memory.plot()) == set(figures.standard(results))
     assert memory._repr_html_() is None
     np.testing.assert_array_equal(memory.values("far"), results.values("far"))

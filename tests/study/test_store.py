@@ -244,7 +244,7 @@ def test_unfinished_trials_are_an_error_or_left_out(store):
             writer.write(NAME, "outcome", chunk, arrays(case, "outcome", chunk))
         assert writer.pending(NAME, "outcome") == [1]
         assert writer.pending(NAME, "curve") == [0, 1]
-    with pytest.raises(RuntimeError, match="is not finished: finish it with `nrjax resume"):
+    with pytest.raises(RuntimeError, match="is not finished: the same call"):
         store.read(NAME, "outcome")
     partial = store.read(NAME, "outcome", partial=True)
     np.testing.assert_array_equal(partial.trial, [0, 1, 2, 3, 8, 9])

@@ -67,7 +67,7 @@ class Findings(PaperReporting):
         """Medians and quartiles with their exact intervals, and findings of a finished run."""
         cases, usual = summary["cases"], standard(results, summary).rows
         rows = [(_name(case, "task"), *row[1:]) for case, row in zip(cases, usual, strict=True)]
-        headings = ("case", "stopped", "met", "median", "(95 %)", "quartiles", "step", "seconds")
+        headings = ("case", "stopped", "met", "median", "(95 %)", "quartiles", "step")
         sources = [
             f"{task} on {data}: {case['rows']:,} rows, {case['dimension']} features, target loss "
             f"{case['target']:.4g}, optimum {case['optimum']:.6g} (gradient norm "
