@@ -144,8 +144,8 @@ def interval_of(
     if one is None or other is None:
         return None
     with np.errstate(invalid="ignore"):
-        parts = [q[:, 2] - q[:, 0] if spread else q[:, 1] for q in (one, other)]
-    return interval(_apart(*parts, _grain(results, first, second, quantity)))
+        one, other = (q[:, 2] - q[:, 0] if spread else q[:, 1] for q in (one, other))
+    return interval(_apart(one, other, _grain(results, first, second, quantity)))
 
 
 def _grain(results: Results, first: str, second: str, quantity: str) -> float:
