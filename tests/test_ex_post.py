@@ -85,7 +85,11 @@ def spanning(boundary, steps, factor=30.0):
     return np.geomspace(factor * centre, centre / factor, steps)
 
 
-@pytest.mark.parametrize("boundary", [LINEAR, MIXTURE, ONE_SIDED], ids=["linear", "two", "one"])
+@pytest.mark.parametrize(
+    "boundary",
+    [LINEAR, pytest.param(MIXTURE, marks=pytest.mark.long), ONE_SIDED],
+    ids=["linear", "two", "one"],
+)
 def test_a_public_rule_that_waits_for_a_violation(boundary):
     """It stops as soon as the loss is above what the boundary states, and never otherwise."""
     times, rule, stated = spanning(boundary, WAITS), nrjax.PublicThreshold(0.0), Planted(boundary)

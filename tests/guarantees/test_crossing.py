@@ -145,7 +145,8 @@ def test_linear_counted_agrees_with_tilted():
     assert whole.equals(horizon_probability(guarantee, times[0]))
 
 
-@pytest.mark.parametrize("delta", [RARE, pytest.param(COMMON, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("delta", [RARE, COMMON])
 def test_planted_faults_break_the_linear_boundary(delta):
     _, tilt, times, levels = linear(delta)
     for shift in [tilt] if delta == RARE else [tilt, 0.0]:

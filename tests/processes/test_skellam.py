@@ -133,6 +133,7 @@ def large_p(samples):
     return bonferroni(found)
 
 
+@pytest.mark.long
 def test_large_counts():
     samples = large_counts()
     assert large_p(samples) > SOUND

@@ -96,6 +96,7 @@ def test_a_killed_worker_costs_its_chunks_alone(client, alone, tmp_path):
     assert found == alone
 
 
+@pytest.mark.long
 def test_a_worker_that_is_added_gets_chunks(client, workers, alone, tmp_path):
     def add():
         workers.scale(3)

@@ -164,6 +164,7 @@ SCALARS = ("step", "distance", "whole", "few", "high")
 STOPPED = ("utility", "epsilon", "mechanism_epsilon", "test_epsilon", *SCALARS)
 
 
+@pytest.mark.long
 def test_distributions_and_statuses_from_either(results):
     kept, short = (results[keep] for keep in KEEP)
     of_stopped = (f"stopped_{name}" for name in STOPPED)
