@@ -90,6 +90,7 @@ class _Known:
     options: tuple[Any, ...] = ()
     meaning: str = ""
     kind: str = ""
+    launch: Any = None
 
     def compile(self, key):
         """There is nothing to compile."""
