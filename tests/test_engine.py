@@ -251,48 +251,5 @@ def test_numbers_of_any_type_share_a_trace():
     assert _run_until._cache_size() <= before + 1
 
 
-class Unregistered:
-    """A utility that JAX does not know as a pytree."""
-
-    def hypothesis(self, release):
-        return release
-
-    def evaluate(self, hypothesis):
-        return hypothesis
-
-
-SKELLAM = {"process": nrjax.Skellam((), 1.0, 1.0), "guarantee": None}
-INDEPENDENT = {"process": nrjax.IndependentLaplace(()), "guarantee": None}
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"value": np.zeros(2)}, r"value has shape \(2,\): must have the process's shape \(\)"),
-        ({"value": np.nan}, "value = nan: must be finite"),
-        ({"shift": np.zeros(2)}, r"shift has shape \(2,\)"),
-        ({"shift": 0.5, **SKELLAM}, "shift = 0.5: must"),
-        ({"shift": 1.0, **INDEPENDENT}, r"shift = 1\.0: must be None for IndependentLaplace"),
-        ({"max_steps": 0}, "max_steps = 0: must be an integer, at least 1"),
-        ({"max_steps": 1.5}, "max_steps = 1.5: must be an integer"),
-        ({"max_steps": True}, "max_steps = True: must be an integer"),
-        ({"max_steps": 2**31}, "must be an integer, at least 1 and below"),
-        ({"value": np.float16(3)}, "dtype of value = 'float16': must be float32 or float64"),
-        ({"value": 1e16}, "subtract a public centre"),
-        ({"guarantee": nrjax.PureGuarantee(1.0)}, "must be for gaussian noise, which Brownian"),
-        ({"process": nrjax.Laplace(())}, "must be for laplace noise, which Laplace makes"),
-        ({"process": nrjax.Brownian}, "process = .*must be an instance"),
-        ({"rule": -2.0}, r"rule = -2\.0: must be an instance of nrjax\.StoppingRule"),
-        ({"utility": lambda release: release}, r"utility = .*an instance of nrjax\.Utility"),
-        ({"utility": Unregistered()}, r"must be an instance of nrjax\.Utility"),
-        ({"key": 0}, "key = 0: must be a JAX random key"),
-        ({"key": jax.random.key(0, impl="rbg")}, "must be of the generator threefry2x32"),
-    ],
-)
-def test_bad_arguments_are_named(changes, message):
-    with pytest.raises(ValueError, match=message):
-        run(**changes)
-
-
 def test_broadcasting_inside_a_utility_still_gives_a_scalar():
     assert run(utility=Distance(np.zeros(3))).step >= 0

@@ -77,7 +77,6 @@ def on_one():
     [
         (DEVICES, 13),  # two trials a device, the last one idle; a last chunk of one trial
         (DEVICES[::-1][:3], 13),  # an odd number, in another order
-        (DEVICES, 5),  # more devices than trials
     ],
 )
 def test_the_same_bits_on_any_devices(on_one, devices, chunk):
@@ -94,6 +93,6 @@ def test_planted_keys_by_device_are_found(monkeypatch, on_one):
         return call(self, key, 0 * firsts, counts)
 
     monkeypatch.setattr(Program, "_call", planted)
-    other = outcomes(32, DEVICES).run_all(KEY, TRIALS)
-    np.testing.assert_array_equal(on_one["release"][:4], other["release"][:4])
+    other = outcomes(13, DEVICES).run_all(KEY, TRIALS)
+    np.testing.assert_array_equal(on_one["release"][:2], other["release"][:2])
     assert not np.array_equal(on_one["release"], other["release"])

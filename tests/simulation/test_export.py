@@ -16,9 +16,9 @@ import nrjax
 from nrjax import counts
 from nrjax.erm import LogisticProblem, RidgeProblem
 from nrjax.simulation import montecarlo
+from nrjax.simulation.folding import SketchProgram, sketches
 from nrjax.simulation.program import _on_devices
 from nrjax.simulation.resolved import Resolved
-from nrjax.simulation.sketching import SketchProgram, sketches
 from nrjax.simulation.sweeps import Family
 from nrjax.study import identity
 from nrjax.study.filling import programs

@@ -11,6 +11,7 @@ import pytest
 
 from nrjax.simulation import montecarlo
 from nrjax.simulation.bins import LogBins, WholeBins
+from nrjax.simulation.folding import sketches
 from nrjax.simulation.program import _on_devices
 from nrjax.simulation.sketches import (
     BLOCK,
@@ -21,7 +22,6 @@ from nrjax.simulation.sketches import (
     described,
     merge_moments,
 )
-from nrjax.simulation.sketching import sketches
 from tests.draws import LEVELS, SKETCH, Draws, expected
 
 KEY = jax.random.key(5)
