@@ -229,13 +229,6 @@ def run_planted(factor, delta_sensitivity=0.0):
     return run(threshold=-1e-3, guarantee=Planted(boundary, factor))
 
 
-class Falling(Planted):
-    """Costs less below time 10."""
-
-    def epsilon(self, time):
-        return jnp.where(time < 10.0, 0.01, super().epsilon(time))
-
-
 class Priced(nrjax.PublicThreshold):
     """With a price that is none."""
 
@@ -255,7 +248,6 @@ def test_costs_that_are_none_end_the_trial():
         run_planted(-1.0),
         run_planted(np.nan),
         run_planted(1.0, -3.0),  # a negative sensitivity
-        run(threshold=-1e-3, guarantee=Falling(GUARANTEE)),
         run(rule=Priced(-0.5)),
         run(rule=Priced(-0.5, np.nan)),
     ]

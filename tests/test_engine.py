@@ -16,6 +16,7 @@ from nrjax.types import Status
 from tests.problems import Distance, interaction, scalar
 
 KEY = jax.random.key(7)
+PURE = {"guarantee": nrjax.PureGuarantee(1.0)}
 
 
 def eager(key, value, process, guarantee, schedule, utility, rule):
@@ -130,19 +131,26 @@ def test_a_traced_number_of_steps_ends_with_a_sequence():
     assert (outcome.status, outcome.step) == (Status.EXHAUSTED, 1)
 
 
-def test_exhaustion_is_a_status_that_pays_for_what_was_seen():
-    outcome = run(threshold=1.0)
-    assert (outcome.status, outcome.step) == (Status.EXHAUSTED, 49)
-    np.testing.assert_allclose(outcome.epsilon, scalar()["guarantee"].epsilon(0.01), rtol=1e-6)
-    outcome = run(threshold=1.0, max_steps=3)
-    assert (outcome.status, outcome.step) == (Status.EXHAUSTED, 2)
-
-
-def test_a_nan_utility_is_a_status_not_a_stop():
-    outcome = run(threshold=-1e9, utility=Distance(3.0, broken=-1e9))
-    assert (outcome.status, outcome.step) == (Status.NAN_UTILITY, 0)
-    assert np.isfinite(outcome.epsilon)
-    assert np.isnan(outcome.utility)
+@pytest.mark.parametrize(
+    ("changes", "status", "step"),
+    [
+        ({"threshold": 1.0}, Status.EXHAUSTED, 49),
+        ({"threshold": 1.0, "max_steps": 3}, Status.EXHAUSTED, 2),
+        ({"threshold": -1e9, "utility": Distance(3.0, broken=-1e9)}, Status.NAN_UTILITY, 0),
+        ({"process": nrjax.LaplaceJumps((), 0.01, 100.0, size=1), **PURE}, Status.OVERFLOW, -1),
+    ],
+)
+def test_an_end_that_is_no_yes_pays_for_what_was_seen(changes, status, step):
+    """The jumps have a buffer of one, for a horizon that needs about ten."""
+    outcome = run(**changes)
+    assert (outcome.status, outcome.step) == (status, step)
+    assert np.isnan(outcome.utility) == (status != Status.EXHAUSTED)
+    if step < 0:
+        assert not np.isfinite(outcome.epsilon)
+    else:
+        parts = scalar()
+        paid = parts["guarantee"].epsilon(parts["schedule"].times[step])
+        np.testing.assert_allclose(outcome.epsilon, paid, rtol=1e-6)
 
 
 @jax.jit
@@ -209,14 +217,6 @@ def test_a_rule_is_told_how_many_releases_it_has_judged():
     assert (outcome.status, outcome.step, outcome.test_epsilon) == (Status.INVALID_TIME, 2, 3)
     found = jax.jit(lambda u: first_yes(KEY, Failing(1.0), u))(jnp.zeros(5))
     assert (found.status, found.step, found.cost) == (Status.INVALID_TIME, 1, 3)
-
-
-def test_overflow_has_no_finite_price():
-    # A buffer of one jump for a horizon that needs about ten.
-    process = nrjax.LaplaceJumps((), 0.01, 100.0, size=1)
-    outcome = run(process=process, guarantee=nrjax.PureGuarantee(1.0))
-    assert (outcome.status, outcome.step) == (Status.OVERFLOW, -1)
-    assert not np.isfinite(outcome.epsilon)
 
 
 def test_without_a_guarantee_epsilon_is_nan_and_the_loss_is_reported():
