@@ -249,7 +249,3 @@ def test_numbers_of_any_type_share_a_trace():
         parts = {"process": nrjax.Laplace(()), "guarantee": nrjax.PureGuarantee(one)}
         run(times=np.array([9.0, 4.0, 1.0]), **parts, value=float(one))
     assert _run_until._cache_size() <= before + 1
-
-
-def test_broadcasting_inside_a_utility_still_gives_a_scalar():
-    assert run(utility=Distance(np.zeros(3))).step >= 0

@@ -108,7 +108,7 @@ SESSIONS = {
 
 PROGRAMS = {
     **{name: (montecarlo.outcomes, make) for name, make in TRIALS.items()},
-    **{f"paths, {name}": (montecarlo.paths, TRIALS[name]) for name in ("skellam", "bounds")},
+    "paths, bounds": (montecarlo.paths, bounded),
     "paths, resolved": (montecarlo.paths, lambda: Resolved(bounded(), 1e-3)),
     **{name: (montecarlo.sessions, make) for name, make in SESSIONS.items()},
 }

@@ -248,9 +248,7 @@ def test_numbers_of_any_dtype_are_in_their_bins(kind):
 def test_descriptions_are_complete():
     again = described(describe(SKETCH))
     assert describe(again) == describe(SKETCH)
-    assert {name: fold.bins for name, fold in again.folds.items()} == {
-        name: fold.bins for name, fold in SKETCH.folds.items()
-    }
+    assert jax.tree.structure(again.folds) == jax.tree.structure(SKETCH.folds)
 
 
 def test_what_does_not_fit_is_refused():

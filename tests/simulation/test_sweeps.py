@@ -62,9 +62,7 @@ def test_points_share_their_noise(swept):
     # Another level of tightness, and another target; by chance it would be within four errors of 0.
     assert correlation(swept.epsilon[1], swept.epsilon[4]) > 4 / np.sqrt(TRIALS)
     assert correlation(swept.epsilon[0], swept.epsilon[1]) > 4 / np.sqrt(TRIALS)
-
-
-def test_planted_noise_of_its_own_is_seen(swept):
+    # Planted: noise of its own.
     other = nrjax.sweep(jax.random.key(6), points_of(), trials=TRIALS, batching=BATCHING)
     assert abs(correlation(swept.epsilon[1], other.epsilon[4])) < 4 / np.sqrt(TRIALS)
 
