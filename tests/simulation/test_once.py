@@ -13,7 +13,7 @@ from nrjax.simulation import lanes, montecarlo, once
 from tests.problems import Ceiled, interaction
 from tests.simulation.test_montecarlo import logistic_parts
 
-BATCHING = montecarlo.Batching(tile=4, lanes=16)
+BATCHING = montecarlo.Batching(tile=4, lanes=16, devices=jax.devices()[:1])
 KEY = jax.random.key(5)
 
 
