@@ -174,10 +174,11 @@ def _assessed(share: Share, carry: Lanes, needs_exact: Array) -> _Assessed:
     trials, tile, running, state = share.trials, share.options.tile, carry.running, carry.state
     if not trials.member(trials.at(jnp.int32(0))).by_bounds:
         if share.lanes == tile:
-            found = share.of_lanes(engine.assess, carry.varied, state.step, state.process)
+            new = share.of_lanes(engine.assess, carry.varied, state.step, state.process)
         else:
-            found = _assess(share, carry, running)
-        return _Assessed(*found, jnp.zeros_like(running), running)
+            new = _assess(share, carry, running)
+        hypothesis, utility = new
+        return _Assessed(hypothesis, utility, jnp.zeros_like(running), running)
     settled, stand_in = share.of_lanes(engine.decide_from_bounds, carry.varied, state)
     settled &= running
     wanted = (running & ~settled) | needs_exact

@@ -3,7 +3,7 @@
 Whole paths, and sessions that run by themselves. Trials of a stopping loop are in `lanes`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -22,7 +22,7 @@ class Options(NamedTuple):
 
     tile: int
     """Trials that are assessed, or run, together."""
-    fields: tuple[str, ...] | None
+    fields: Sequence[str] | None
     """Of an outcome, a path or a session; None: all."""
     derived: Derived
     lanes: int = 0
