@@ -261,19 +261,6 @@ def test_derived_results_are_made_of_each_outcome(dtype):
     assert _on_devices._cache_size() == before
 
 
-@pytest.mark.parametrize(
-    ("derived", "message"),
-    [
-        ((("epsilon", _norm),), r"derived = \['epsilon'\]: must be names of their own, none of"),
-        ((("norm", _norm), ("norm", _norm)), r"derived = \['norm', 'norm'\]: must be names of"),
-        ((("norm", 3),), "derived 'norm' = 3: must be a function of a trial's results"),
-    ],
-)
-def test_bad_derived_results_are_named(derived, message):
-    with pytest.raises(ValueError, match=message):
-        montecarlo.outcomes(interaction(), 5, ("step",), derived=derived)
-
-
 @pytest.mark.long
 def test_the_last_trials_that_have_keys():
     # On eight devices, so that some have no trials left.
@@ -281,11 +268,6 @@ def test_the_last_trials_that_have_keys():
     assert np.unique(outcome.release).size == 3
     with pytest.raises(ValueError, match=r"first_trial \+ trials = 4294967297: must be at most"):
         nrjax.simulate(KEY, interaction(), trials=4, first_trial=2**32 - 3)
-
-
-def test_results_are_no_more_than_int32_numbers():
-    with pytest.raises(ValueError, match="chunk = 1073741825: must be at most 1073741824 results"):
-        montecarlo.outcomes(interaction(), 2**30 + 1, ("step",), SMALL)
 
 
 class Shaken(nrjax.Brownian):

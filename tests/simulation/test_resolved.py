@@ -13,7 +13,7 @@ from nrjax._threefry import written_out
 from nrjax.erm.logistic import LogisticUtility
 from nrjax.simulation import montecarlo
 from nrjax.simulation.resolved import Resolved
-from tests.problems import interaction, small_data
+from tests.problems import small_data
 from tests.simulation.test_montecarlo import KEY, ONE, logistic_parts
 
 RESOLUTION = 2e-4
@@ -92,11 +92,3 @@ def test_paths_do_not_depend_on_how_they_are_batched(found):
     for number in (0, TRIALS - 1):
         one = path(nrjax.trial_key(written_out(KEY), number), found["utility"].shape[1])
         np.testing.assert_allclose(one.utility, found["utility"][number], atol=1e-6)
-
-
-def test_a_bad_resolution_is_named():
-    for bad in (0.0, -1.0, np.inf, np.nan):
-        with pytest.raises(ValueError, match=r"resolution = .*: must be positive and finite"):
-            nrjax.Curve(trial(), {"utility": nrjax.Quantity()}, resolution=bad)
-    with pytest.raises(ValueError, match=r"resolution = 0.1: must be None, since Distance has no"):
-        nrjax.Curve(interaction(), {"utility": nrjax.Quantity()}, resolution=0.1)

@@ -8,7 +8,7 @@ import pytest
 import nrjax
 from nrjax.simulation.program import _on_devices
 from nrjax.simulation.sweeps import Family
-from tests.problems import interaction, scalar, small_logistic
+from tests.problems import small_logistic
 from tests.simulation.test_montecarlo import logistic_parts
 
 KEY = jax.random.key(5)
@@ -73,29 +73,3 @@ def test_what_all_points_have_in_common_is_kept_once():
     assert largest == small_logistic().utility.rows.size
     assert all(np.size(leaf) <= 60 * len(POINTS) for leaf in family.varied)
     assert Family.of(points_of([POINTS[0]] * 6)).places == family.places
-
-
-@pytest.mark.parametrize(
-    ("others", "message"),
-    [
-        (
-            [interaction(process=nrjax.Laplace(()), guarantee=nrjax.PureGuarantee(1.0))],
-            r"interactions\[1\] differs from the first in process: Brownian and Laplace",
-        ),
-        (
-            [interaction(np.geomspace(100.0, 0.01, 51))],
-            r"schedule: float\d\d\[50\] and float\d\d\[51\]",
-        ),
-        ([scalar()], r"interactions\[1\] = .*: must be a nrjax.Interaction"),
-    ],
-)
-def test_points_that_are_not_alike_are_named(others, message):
-    with pytest.raises(ValueError, match=message):
-        nrjax.sweep(KEY, [interaction(), *others], trials=10)
-
-
-def test_there_are_points_and_trials():
-    with pytest.raises(ValueError, match=r"interactions = .*at least one"):
-        nrjax.sweep(KEY, [], trials=10)
-    with pytest.raises(ValueError, match="trials = 0"):
-        nrjax.sweep(KEY, [interaction()], trials=0)
