@@ -86,8 +86,7 @@ def _stepping(trials: int) -> Loop:
 
 def _interaction(program: Program, trials: int, run: Callable[[], float] | None = None) -> Loop:
     """Trials that are refilled; of a program that folds them, its own `run`."""
-    options = dict(program.options)
-    options |= dict(options.get("inner", ()))
+    options = getattr(program.options, "inner", program.options)
     trial = program.trial if run is None else program.trial[0]
 
     def one(key: Any) -> Any:
@@ -97,7 +96,7 @@ def _interaction(program: Program, trials: int, run: Callable[[], float] | None 
     def every() -> float:
         return float(np.sum(program.run_all(KEY, trials)["step"] + 1.0))
 
-    turn, lanes = options["inner_steps"], options["lanes"]
+    turn, lanes = options.inner_steps, options.lanes
     return Loop(trials, turn, _lowered(program), run or every, one, lanes)
 
 
@@ -142,20 +141,15 @@ def _batched(program: Program, changed: dict[str, int]) -> Program:
     Raises:
         ValueError: `lanes` is no multiple of the tile.
     """
-
-    def put(options: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-        new: dict[str, Any] = options | {
-            name: changed[name] for name in changed.keys() & options.keys()
-        }
-        if "inner" in new:
-            new["inner"] = put(dict(new["inner"]))
-        elif options["lanes"] == options["tile"]:
-            new["tile"] = new["lanes"]
-        elif new["lanes"] % new["tile"]:
-            raise ValueError(f"--lanes {new['lanes']}: must be a multiple of {new['tile']}, a tile")
-        return tuple(new.items())
-
-    return dataclasses.replace(program, options=put(dict(program.options)))
+    folded = hasattr(program.options, "inner")
+    options = program.options.inner if folded else program.options
+    new = options._replace(**changed)
+    if options.lanes == options.tile:
+        new = new._replace(tile=new.lanes)
+    elif new.lanes % new.tile:
+        raise ValueError(f"--lanes {new.lanes}: must be a multiple of {new.tile}, a tile")
+    new = program.options._replace(inner=new) if folded else new
+    return dataclasses.replace(program, options=new)
 
 
 LOOPS: dict[str, tuple[Callable[..., Loop], tuple[int, int, int]]] = {

@@ -4,6 +4,7 @@ A part that gives something else than its interface says would otherwise stop ev
 0, broadcast, or end in an error of JAX's own from inside a compiled loop.
 """
 
+import traceback
 from functools import partial
 from typing import Any
 
@@ -92,10 +93,8 @@ def _form(value: Any) -> str:
 
 def _is_ours(error: Exception) -> bool:
     """Whether the package itself raised it, which then says what is wrong."""
-    frame = error.__traceback__
-    while frame is not None and frame.tb_next is not None:
-        frame = frame.tb_next
-    name = "" if frame is None else frame.tb_frame.f_globals.get("__name__", "")
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    name = frame.f_globals.get("__name__", "")
     ours = name.split(".")[0] == "nrjax" and name not in ("nrjax._contract", "nrjax.types")
     return isinstance(error, (ValueError, TypeError)) and ours
 

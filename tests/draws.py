@@ -70,15 +70,7 @@ SKETCH = Sketch(
 
 
 def expected(kept):
-    """The variables of SKETCH from kept trials, by NumPy, NaN where a trial has none."""
-    stopped = kept["status"] == Status.STOPPED
-    return {
-        "epsilon": np.where(stopped, kept["epsilon"], np.inf),
-        "has_epsilon": np.ones(stopped.size),
-        "status": kept["status"],
-        "step": kept["step"],
-        "stopped_step": np.where(stopped & (kept["step"] >= 0), kept["step"], np.nan),
-        "utility": kept["utility"],
-        "loss": kept["loss"],
-        "stopped_loss": np.where(stopped[:, None], kept["loss"], np.nan),
-    }
+    """The variables of SKETCH from kept trials, NaN where a trial has none."""
+    found = {name: np.asarray(values) for name, values in derived(kept, None).items()}
+    step = found["stopped_step"]
+    return found | {"stopped_step": np.where(step < 0, np.nan, step)}

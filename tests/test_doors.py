@@ -27,11 +27,11 @@ def simulate(trials, **changes):
     return nrjax.simulate(KEY, interaction(**changes), trials=trials)
 
 
-OBJECTS = (None, "0.5", np.array([None]), np.array(["1"]), 1j, [1.0, 2.0])
+OBJECTS = (None, "a", np.array([None]), np.array(["1"]), 1j, [1.0, 2.0])
 X, Y = np.ones((4, 2)) / 2, np.array([1.0, -1.0, 1.0, -1.0])
 PURE = nrjax.PureGuarantee(1.0)
 
-CALLS = [
+NUMBERS = [
     ("sensitivity", nrjax.PureGuarantee),
     ("sensitivity", lambda bad: nrjax.LinearBoundary(bad, 1e-6, 1.0, 10.0)),
     ("delta", lambda bad: nrjax.LinearBoundary(1.0, bad, 1.0, 10.0)),
@@ -40,6 +40,8 @@ CALLS = [
     ("epsilon", lambda bad: nrjax.AboveThreshold(0.0, 1.0, bad)),
     ("epsilon", lambda bad: nrjax.LaplaceTests(0.0, 1.0, bad)),
     ("sensitivity", lambda bad: nrjax.ReducedAboveThreshold(0.0, bad)),
+]
+CALLS = [
     ("threshold", nrjax.PublicThreshold),
     ("threshold", lambda bad: nrjax.AboveThreshold(bad, 1.0, 1.0)),
     ("labels", lambda bad: LogisticProblem.fit(X, bad, 0.1)),
@@ -58,6 +60,7 @@ CALLS = [
     ("eta", lambda bad: nrjax.LaplaceJumps((), bad, 2.0)),
     ("rule", lambda bad: first_yes(KEY, bad, [1.0])),
     ("utilities", lambda bad: first_yes(KEY, nrjax.PublicThreshold(0.0), bad)),
+    ("epsilons", lambda bad: first_yes(KEY, nrjax.ReducedAboveThreshold(0.0, 1.0), [1.0], bad)),
     ("value", lambda bad: interaction(value=bad)),
     ("max_steps", lambda bad: interaction(max_steps=bad or "")),
     ("trials", simulate),
@@ -66,25 +69,14 @@ CALLS = [
 ]
 
 
-@pytest.mark.parametrize("bad", [None, "a", np.array([None])], ids=repr)
-@pytest.mark.parametrize(("name", "call"), CALLS)
-def test_what_is_no_number_is_named(name, call, bad):
-    with pytest.raises(ValueError, match=rf"^{name} (= .*: must|has shape)"):
-        call(bad)
-
-
-@pytest.mark.parametrize("bad", OBJECTS, ids=repr)
-def test_parameters_are_numbers(bad):
-    for name, build in CALLS[:8]:
-        with pytest.raises(ValueError, match=rf"^{name} = .*: must be "):
-            build(bad)
-
-
-def test_epsilons_of_queries_are_numbers():
-    rule = nrjax.ReducedAboveThreshold(0.0, 1.0)
-    for bad in ("ab", [None, None], ["a", "b"], [1j, 2j], [1.0], [1.0, 0.5]):
-        with pytest.raises(ValueError, match=r"^epsilons (= .*: must be|has shape)"):
-            first_yes(KEY, rule, [1.0, 2.0], bad)
+@pytest.mark.parametrize(
+    ("name", "call", "objects"),
+    [*[(*row, OBJECTS) for row in NUMBERS], *[(*row, OBJECTS[:3]) for row in CALLS]],
+)
+def test_what_is_no_number_is_named(name, call, objects):
+    for bad in objects:
+        with pytest.raises(ValueError, match=rf"^{name} (= .*: must|has shape)"):
+            call(bad)
 
 
 def Part(other, name, gives):
@@ -145,13 +137,6 @@ def test_each_part_gives_what_its_interface_says(part, method, gives, message):
         interaction(**{part: Part(PARTS[part], method, gives)})
 
 
-def test_shapes_of_processes_are_tuples():
-    process = nrjax.Brownian(())
-    object.__setattr__(process, "shape", 3)
-    with pytest.raises(ValueError, match="shape of Brownian = 3: must be a tuple"):
-        interaction(process=process)
-
-
 def test_paths_are_as_long_as_is_known_of_their_steps():
     path = jax.jit(lambda n: nrjax.scan_path(KEY, interaction(max_steps=n)))
     assert path(3).time.shape == (50,)
@@ -163,8 +148,18 @@ def test_a_status_may_be_the_enumeration_itself():
     assert run(rule=rule).status == Status.STOPPED
 
 
+SKELLAM = {"process": nrjax.Skellam((), 1.0, 1.0), "guarantee": None}
+INDEPENDENT = {"process": nrjax.IndependentLaplace(()), "guarantee": None}
+
 DOORS = [
     ({"value": [[3.0]]}, r"value has shape \(1, 1\)"),
+    ({"value": np.zeros(2)}, r"value has shape \(2,\): must have the process's shape \(\)"),
+    ({"value": np.nan}, "value = nan: must be finite"),
+    ({"value": np.float16(3)}, "dtype of value = 'float16': must be float32 or float64"),
+    ({"value": 1e16}, "subtract a public centre"),
+    ({"shift": np.zeros(2)}, r"shift has shape \(2,\)"),
+    ({"shift": 0.5, **SKELLAM}, "shift = 0.5: must"),
+    ({"shift": 1.0, **INDEPENDENT}, r"shift = 1\.0: must be None for IndependentLaplace"),
     ({"shift": 2.0}, r"shift = 2\.0: must be of l2 norm at most 1, the sensitivity of the guar"),
     (
         {"shift": 3.0, "process": nrjax.Laplace(()), "guarantee": nrjax.PureGuarantee(2)},
@@ -174,6 +169,18 @@ DOORS = [
     ({"shift": "1"}, "shift = '1': must be numbers"),
     ({"rule": nrjax.AboveThreshold(np.int64(2**40), 1.0, 0.5)}, "must resolve the sensitivity"),
     ({"utility": Distance(np.array([2**40]))}, r"utility.*target = .*: must be within int32"),
+    ({"max_steps": 0}, "max_steps = 0: must be an integer, at least 1"),
+    ({"max_steps": 1.5}, "max_steps = 1.5: must be an integer"),
+    ({"max_steps": True}, "max_steps = True: must be an integer"),
+    ({"max_steps": 2**31}, "must be an integer, at least 1 and below"),
+    ({"guarantee": nrjax.PureGuarantee(1.0)}, "must be for gaussian noise, which Brownian"),
+    ({"process": nrjax.Laplace(())}, "must be for laplace noise, which Laplace makes"),
+    ({"process": nrjax.Brownian}, "process = .*must be an instance"),
+    ({"process": Part(nrjax.Brownian(()), "shape", 3)}, "shape of Part = 3: must be a tuple"),
+    ({"rule": -2.0}, r"rule = -2\.0: must be an instance of nrjax\.StoppingRule"),
+    ({"utility": lambda release: release}, r"utility = .*an instance of nrjax\.Utility"),
+    ({"key": 0}, "key = 0: must be a JAX random key"),
+    ({"key": jax.random.key(0, impl="rbg")}, "must be of the generator threefry2x32"),
 ]
 
 
@@ -182,7 +189,7 @@ def test_parts_that_do_not_fit(changes, message):
     if jnp.result_type(float) == jnp.float64 and ("int32" in message or "resolve" in message):
         pytest.skip("float64 holds these integers")
     with pytest.raises(ValueError, match=message):
-        interaction(**changes)
+        run(**changes)
 
 
 def test_errors_and_representations_hold_no_arrays():
@@ -210,13 +217,6 @@ def run_planted(factor, delta_sensitivity=0.0):
     return run(threshold=-1e-3, guarantee=Planted(boundary, factor))
 
 
-class Falling(Planted):
-    """Costs less below time 10."""
-
-    def epsilon(self, time):
-        return jnp.where(time < 10.0, 0.01, super().epsilon(time))
-
-
 class Priced(nrjax.PublicThreshold):
     """With a price that is none."""
 
@@ -236,7 +236,6 @@ def test_costs_that_are_none_end_the_trial():
         run_planted(-1.0),
         run_planted(np.nan),
         run_planted(1.0, -3.0),  # a negative sensitivity
-        run(threshold=-1e-3, guarantee=Falling(GUARANTEE)),
         run(rule=Priced(-0.5)),
         run(rule=Priced(-0.5, np.nan)),
     ]
@@ -321,19 +320,14 @@ def test_inverted_bounds_end_the_trial():
 
 
 def test_a_filter_pays_for_what_neighbours_differ_by():
-    budget = nrjax.UnifiedFilter(2.0, 1e-6)
-    grid = nrjax.Grid([100.0, 10.0, 1.0])
-    kind = nrjax.composition.BrownianReduction
-    paid = nrjax.composition.FilteredSchedule(
-        grid, budget, budget.init(), kind, nrjax.Sensitivity(0.01, "l2")
-    )
-    parts = scalar(np.array([100.0, 10.0, 1.0]), rule=RULE) | {"schedule": paid, "guarantee": None}
-    nrjax.Interaction(**parts | {"shift": 0.01})
-    with pytest.raises(
-        ValueError, match=r"shift = 1.0: must be of l2 norm at most 0.01, .*schedule"
-    ):
-        nrjax.Interaction(**parts | {"shift": 1.0})
-    stated = nrjax.LinearBoundary.tight_at_time(1.0, 0.3, 1e-6)
+    budget, moved = nrjax.UnifiedFilter(2.0, 1e-6), nrjax.Sensitivity(0.01, "l2")
+    kind, grid = nrjax.composition.BrownianReduction, nrjax.Grid([100.0, 10.0, 1.0])
+    paid = nrjax.composition.FilteredSchedule(grid, budget, budget.init(), kind, moved)
+    made = partial(interaction, schedule=paid)
+    made(guarantee=None, shift=0.01)
+    right = r"shift = 1.0: must be of l2 norm at most 0.01, .*schedule"
+    with pytest.raises(ValueError, match=right):
+        made(guarantee=None, shift=1.0)
     right = r"sensitivity of the schedule = .*: must be at least 0.3, that of the guarantee"
     with pytest.raises(ValueError, match=right):
-        nrjax.Interaction(**parts | {"guarantee": stated, "shift": None})
+        made(guarantee=nrjax.LinearBoundary.tight_at_time(1.0, 0.3, 1e-6))

@@ -36,13 +36,9 @@ class LogBins:
     signed: bool = False
 
     def __post_init__(self):
-        for name, least, most in (
-            ("lowest", -126, 126),
-            ("highest", self.lowest + 1, 127),
-            ("digits", 0, 20),
-        ):
-            number = check_integer(name, getattr(self, name), least, most)
-            object.__setattr__(self, name, number)
+        ranges = {"lowest": (-126, 126), "highest": (self.lowest + 1, 127), "digits": (0, 20)}
+        for name, (least, most) in ranges.items():
+            object.__setattr__(self, name, check_integer(name, getattr(self, name), least, most))
 
     @classmethod
     def covering(cls, low: float, high: float, digits: int, *, signed: bool = False) -> "LogBins":

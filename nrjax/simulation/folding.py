@@ -1,20 +1,36 @@
-"""Trials folded into a sketch on the device that runs them, some at a time."""
+"""Trials folded into sketches on the devices that run them: studies that do not fit."""
 
+import dataclasses
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from nrjax._numerics import check
 from nrjax.simulation.batching import bytes_of, power_of_two
 from nrjax.simulation.bins import WholeBins
-from nrjax.simulation.sketches import BLOCK, Sketch
+from nrjax.simulation.program import Program, share
+from nrjax.simulation.sketches import BLOCK, Sketch, merge_moments
+from nrjax.simulation.tiles import Options
 
 _BYTES = 2**23
 """Results of the trials that a device holds before it folds them."""
+
+
+class FoldingOptions(NamedTuple):
+    """How a device folds its share of the trials; hashable."""
+
+    work: Callable[..., dict[str, Any]]
+    """What runs some of them,"""
+    inner: Options
+    """and its options; the capacity is found by `_run`."""
+    chunk: int
+    """Of all devices, rounded up to a power of two."""
+    share: int
+    """The most trials of a device."""
 
 
 class Blocks(NamedTuple):
@@ -41,36 +57,102 @@ class Folded(NamedTuple):
     """How many values are infinite, minus infinite and NaN, shape (3, ..., variables), int32."""
 
 
-def run(
-    given: tuple[Any, Sketch],
-    key: Array,
-    first: Array,
-    count: Array,
-    *,
-    work: Callable[..., dict[str, Any]],
-    inner: tuple[tuple[str, Any], ...],
-    chunk: int,
-    share: int,
+def sketches(program: Program, sketch: Sketch, chunk: int | None = None) -> "SketchProgram":
+    """The program whose results are sketches of what another program gives of each trial.
+
+    Args:
+        program: from `montecarlo.outcomes`, `paths` or `sessions`; its results are the
+            variables of the sketch, or what it derives them from.
+        sketch: what to keep.
+        chunk: trials at a time; None for those of `program`. The memory hardly depends on it.
+
+    Raises:
+        ValueError: `chunk` is above 2^30; or, when it is compiled, a variable of the sketch is
+            not among the results, or of another shape.
+    """
+    chunk = program.chunk if chunk is None else chunk
+    # Rounded up to whole batches it must still be an int32.
+    check(chunk <= 2**30, "chunk", chunk, "at most 2^30")
+    dtype = jnp.result_type(float)
+    folds = {name: fold.placed(dtype) for name, fold in sketch.folds.items()}
+    options = FoldingOptions(
+        program.work,
+        program.options._replace(capacity=0),
+        chunk=1 << (chunk - 1).bit_length(),
+        share=share(chunk, len(program.devices), BLOCK),
+    )
+    trial = program.trial, dataclasses.replace(sketch, folds=folds)
+    return SketchProgram(trial, _run, chunk, program.devices, options)
+
+
+class SketchProgram(Program):
+    """A program whose results are sketches of its trials, from `sketches`.
+
+    `run` gives by name, for the variables without an axis of their own, `counts`, shape (counts,),
+    int32, and `moments`, shape (variables, len(MOMENTS)), float64; for those with an axis `level`,
+    say, `level_counts` and `level_moments`, with the levels first; no array that would be empty.
+    Variables are in alphabetical order; `nrjax.study.sketched` takes them apart again.
+
+    Results are the same bits on any number of devices. Counts do not depend on anything else
+    either; moments may in their last digits depend on where chunks begin, since blocks do.
+    """
+
+    unit = BLOCK
+
+    def _gathered(self, results: Any, counts: np.ndarray) -> dict[str, np.ndarray]:
+        found = {}
+        for prefix, one in jax.device_get(results).items():
+            found[f"{prefix}moments"] = _moments(one, counts)
+            if one.counts.size:
+                found[f"{prefix}counts"] = one.counts.sum(axis=0, dtype=np.int32)
+        return found
+
+
+def _moments(folded: Folded, counts: np.ndarray) -> np.ndarray:
+    """Of all trials of a call, in their order: the blocks of each device, one device after another.
+
+    Shape (..., variables, len(MOMENTS)).
+    """
+    each = folded.blocks.finite.shape[0] // counts.size
+    used = [np.arange(-(-count // BLOCK)) + device * each for device, count in enumerate(counts)]
+    finite, mean, rest, squares = (
+        np.asarray(leaf, np.float64)[np.concatenate(used)] for leaf in folded.blocks
+    )
+    shift = rest / np.maximum(finite, 1)
+    zero = np.zeros_like(finite)
+    blocks = [finite, mean + shift, squares - rest * shift, mean, mean, zero, zero, zero]
+    merged = merge_moments(np.stack(blocks, axis=-1))
+    none = merged[..., 0] == 0
+    smallest, largest = folded.ends[:, 0].min(axis=0), folded.ends[:, 1].max(axis=0)
+    merged[..., 3] = np.where(none, np.nan, smallest)
+    merged[..., 4] = np.where(none, np.nan, largest)
+    merged[..., 5:] = np.moveaxis(np.asarray(folded.strange).sum(axis=0, dtype=np.int64), 0, -1)
+    return merged
+
+
+def _run(
+    given: tuple[Any, Sketch], key: Array, first: Array, count: Array, options: FoldingOptions
 ) -> dict[str, Folded]:
     """Sketch of trials `first` to `first + count`, by group, each with a leading axis of one.
 
-    Some trials at a time are run by `work`, which has the options `inner`, and folded: the memory
-    does not grow with `count`, except by the blocks' moments, which keep their first axis. A device
-    has at most `share` of the `chunk`, a power of two, of all devices.
+    Some trials at a time are run and folded: the memory does not grow with `count`, except by the
+    blocks' moments, which keep their first axis.
     """
     trial, sketch = given
     groups = sketch.groups
     dtype = jnp.result_type(float)
-    options = dict(inner)
     # The same for any number of devices, for blocks to be the same.
-    rows = max(BLOCK, options["tile"])  # both powers of two
-    results = jax.eval_shape(partial(work, **options, capacity=rows), trial, key, first, count)
+    rows = max(BLOCK, options.inner.tile)  # both powers of two
+
+    inner = options.inner._replace(capacity=rows)
+    results = jax.eval_shape(lambda *given: options.work(*given, inner), trial, key, first, count)
     one = max(bytes_of(results) // rows, 1)
-    rows = max(rows, min(power_of_two(_BYTES // one, 1, _BYTES), chunk))
+    rows = max(rows, min(power_of_two(_BYTES // one, 1, _BYTES), options.chunk))
+    inner = inner._replace(capacity=rows)
 
     def blank(group: Sketch) -> Folded:
         shape = (*group.shape, len(group.folds))
-        blocks = -(-share // rows) * rows // BLOCK
+        blocks = -(-options.share // rows) * rows // BLOCK
         some = jnp.zeros((blocks, *shape), dtype)
         return Folded(
             jnp.zeros((*group.shape, group.size), jnp.int32),
@@ -82,7 +164,7 @@ def run(
     def serve(number: Array, total: dict[str, Folded]) -> dict[str, Folded]:
         at = number * rows
         here = jnp.clip(count - at, 0, rows)
-        results = work(trial, key, first + at.astype(jnp.uint32), here, capacity=rows, **options)
+        results = options.work(trial, key, first + at.astype(jnp.uint32), here, inner)
         variables = sketch.variables(results)
         valid = jnp.arange(rows, dtype=jnp.int32) < here
         return {
@@ -128,7 +210,7 @@ def _added(
     blocks = jax.tree.map(
         lambda buffer, rows: jax.lax.dynamic_update_slice_in_dim(buffer, rows, block, 0),
         total.blocks,
-        _moments(values, finite),
+        _blocks(values, finite),
     )
     return Folded(
         total.counts + (jnp.concatenate(counts, axis=-1) if counts else 0),
@@ -147,7 +229,7 @@ def _histogram(index: Array, mask: Array, size: int) -> Array:
     return counts.reshape(*shape, size)
 
 
-def _moments(values: Array, finite: Array) -> Blocks:
+def _blocks(values: Array, finite: Array) -> Blocks:
     """Of each block, twice through it: the mean, then what is left."""
     shape = (-1, BLOCK, *values.shape[1:])
     finite = finite.reshape(shape)

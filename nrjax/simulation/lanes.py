@@ -8,6 +8,7 @@ power of two.
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -18,21 +19,8 @@ from nrjax import engine
 from nrjax.engine import TrialState
 from nrjax.interaction import Interaction
 from nrjax.keys import is_key, trial_key
+from nrjax.simulation.tiles import Options, where_wanted
 from nrjax.types import Status
-
-Derived = tuple[tuple[str, Callable[[Any], Array]], ...]
-"""Results by name that are made of one trial's outcome, path or session, when it ends."""
-
-
-def kept_of(result: Any, fields: tuple[str, ...], derived: Derived) -> dict[str, Any]:
-    """What is kept of one trial's outcome, path or session."""
-    kept = {name: getattr(result, name) for name in fields}
-    return kept | {name: jnp.asarray(function(result)) for name, function in derived}
-
-
-def exactly(fields: tuple[str, ...], derived: Derived) -> bool:
-    """Whether the last utility counts; else bounds that settle the last answer are enough."""
-    return bool(derived) or not {"utility", "hypothesis"}.isdisjoint(fields)
 
 
 class Trials(Protocol):
@@ -79,42 +67,91 @@ class Lanes(NamedTuple):
         return self.occupied & ~self.running
 
 
-def assess(trials: Trials, varied: Any, step: Array, process: Any) -> tuple[Any, Array]:
-    """`engine.assess` of many lanes."""
+class Share(NamedTuple):
+    """The trials of one device, and how they are run."""
 
-    def one(varied: Any, step: Array, process: Any) -> tuple[Any, Array]:
-        return engine.assess(trials.member(varied), step, process)
+    trials: Trials
+    key: Array
+    first: Array
+    size: Array
+    """Trials of all points together, int32."""
+    options: Options
 
-    return jax.vmap(one)(varied, step, process)
+    @property
+    def points(self) -> int:
+        """Those of a sweep; else one."""
+        return math.prod(self.trials.axes)
+
+    @property
+    def lanes(self) -> int:
+        """At least two: one alone may round otherwise, and few trials must not be a program."""
+        return min(self.options.lanes, max(self.options.capacity, 2))
+
+    @property
+    def rows(self) -> int:
+        """Of the outcomes of all points."""
+        return self.options.capacity * self.points
+
+    def start(self, number: Array) -> tuple[Any, TrialState]:
+        """What the trial of this number, of a sweep point by point, has of its own; its state."""
+        varied = self.trials.at(number % self.points)
+        one = trial_key(self.key, self.first + (number // self.points).astype(jnp.uint32))
+        return varied, engine.start(self.trials.member(varied), one)
+
+    def finish(self, varied: Any, state: TrialState) -> dict[str, Any]:
+        """What is kept of a trial that has ended."""
+        return self.options.kept_of(engine.finish(self.trials.member(varied), state))
+
+    def of_lanes(self, function: Callable[..., Any], varied: Any, *given: Any) -> Any:
+        """A function of the engine, of many lanes, each with the interaction of its point."""
+
+        def one(varied: Any, *given: Any) -> Any:
+            return function(self.trials.member(varied), *given)
+
+        return jax.vmap(one)(varied, *given)
+
+    def nobody(self) -> Lanes:
+        """Lanes without a trial, and room for all outcomes."""
+
+        def unset(leaf: Any) -> Array:
+            shape = (self.lanes, *leaf.shape)
+            return jnp.broadcast_to(leaf, shape) if is_key(leaf) else jnp.zeros(shape, leaf.dtype)
+
+        number, nothing = jnp.zeros(self.lanes, jnp.int32), jnp.zeros(self.lanes, bool)
+        # The first trial's keys, which are of several kinds, and nothing else of it.
+        varied, state = jax.tree.map(unset, self.start(jnp.int32(0)))
+        rows = self.unset(self.rows)
+        return Lanes(state, varied, number, nothing, nothing, jnp.int32(0), rows)
+
+    def unset(self, rows: int) -> dict[str, Any]:
+        """Room for so many outcomes."""
+        blank = jax.eval_shape(lambda number: self.finish(*self.start(number)), jnp.int32(0))
+        return jax.tree.map(lambda leaf: jnp.zeros((rows, *leaf.shape), leaf.dtype), blank)
+
+    def by_point(self, outcomes: dict[str, Any]) -> dict[str, Any]:
+        """Outcomes by trial, and of a sweep by point."""
+        axes = (self.options.capacity, *self.trials.axes)
+        return jax.tree.map(lambda rows: rows.reshape(*axes, *rows.shape[1:]), outcomes)
 
 
-def _tiled(trials: Trials, carry: Lanes, wanted: Array, tile: int) -> tuple[Any, Array]:
-    """Hypothesis and utility of the wanted lanes, gathered into as few tiles as hold them.
+def share_of(trials: Trials, key: Array, first: Array, count: Array, options: Options) -> Share:
+    """The trials `first` to `first + count` of all points."""
+    return Share(trials, key, first, count * math.prod(trials.axes), options)
 
-    The other lanes keep those they have.
-    """
+
+def _assess(share: Share, carry: Lanes, wanted: Array) -> tuple[Any, Array]:
+    """Hypothesis and utility of the wanted lanes; the other lanes keep those they have."""
     state = carry.state
     found = (state.hypothesis, state.utility)
-
-    def served() -> tuple[Any, Array]:
-        order = jnp.argsort(~wanted, stable=True)
-
-        def serve(number: Array, found: tuple[Any, Array]) -> tuple[Any, Array]:
-            chosen = jax.lax.dynamic_slice_in_dim(order, number * tile, tile)
-            parts = (carry.varied, state.step, state.process)
-            rows = assess(trials, *jax.tree.map(lambda leaf: leaf[chosen], parts))
-            # The last tile is filled up with lanes that are not wanted: those are dropped.
-            place = jnp.where(wanted[chosen], chosen, wanted.shape[0])
-            return jax.tree.map(
-                lambda buffer, rows: buffer.at[place].set(rows, mode="drop"), found, rows
-            )
-
-        tiles = (jnp.sum(wanted, dtype=jnp.int32) + (tile - 1)) // tile
-        return jax.lax.fori_loop(0, tiles, serve, found)
-
+    parts = (carry.varied, state.step, state.process)
+    assess = partial(share.of_lanes, engine.assess)
     # XLA takes what does not depend on the tile's number out of the loop, that is all of it where
     # the lanes are one tile, and would do it also when no lane wants it.
-    return jax.lax.cond(jnp.any(wanted), served, lambda: found)
+    return jax.lax.cond(
+        jnp.any(wanted),
+        lambda: where_wanted(wanted, share.options.tile, assess, parts, found),
+        lambda: found,
+    )
 
 
 class _Assessed(NamedTuple):
@@ -129,27 +166,25 @@ class _Assessed(NamedTuple):
     """Whether hypothesis and utility are exact and new."""
 
 
-def _assessed(trials: Trials, carry: Lanes, needs_exact: Array, tile: int) -> _Assessed:
+def _assessed(share: Share, carry: Lanes, needs_exact: Array) -> _Assessed:
     """Assess the running lanes that bounds do not settle, and those that `needs_exact` marks.
 
     Those are few, so they wait until there are enough for a batch, unless no other lane gets on.
     """
-    running, state = carry.running, carry.state
-    lanes = running.shape[0]
+    trials, tile, running, state = share.trials, share.options.tile, carry.running, carry.state
     if not trials.member(trials.at(jnp.int32(0))).by_bounds:
-        if lanes == tile:
-            found = assess(trials, carry.varied, state.step, state.process)
+        if share.lanes == tile:
+            new = share.of_lanes(engine.assess, carry.varied, state.step, state.process)
         else:
-            found = _tiled(trials, carry, running, tile)
-        return _Assessed(*found, jnp.zeros_like(running), running)
-    settled, stand_in = jax.vmap(
-        lambda varied, state: engine.decide_from_bounds(trials.member(varied), state)
-    )(carry.varied, state)
+            new = _assess(share, carry, running)
+        hypothesis, utility = new
+        return _Assessed(hypothesis, utility, jnp.zeros_like(running), running)
+    settled, stand_in = share.of_lanes(engine.decide_from_bounds, carry.varied, state)
     settled &= running
     wanted = (running & ~settled) | needs_exact
-    enough = jnp.sum(wanted, dtype=jnp.int32) >= min(tile, _enough_to_batch(lanes))
+    enough = jnp.sum(wanted, dtype=jnp.int32) >= min(tile, _enough_to_batch(share.lanes))
     served = wanted & (enough | ~jnp.any(settled))
-    hypothesis, utility = _tiled(trials, carry, served, tile)
+    hypothesis, utility = _assess(share, carry, served)
     return _Assessed(hypothesis, jnp.where(settled, stand_in, utility), settled, served)
 
 
@@ -158,19 +193,19 @@ def _enough_to_batch(lanes: int) -> int:
     return max(1, lanes // 8)
 
 
-def _stepped(
-    trials: Trials, carry: Lanes, needs_exact: Array, tile: int, exact: bool
-) -> tuple[TrialState, Array]:
+def _stepped(share: Share, carry: Lanes, needs_exact: Array) -> tuple[TrialState, Array]:
     """State, and who still needs an exact utility, after a step of the lanes whose trials run.
 
-    Those that `needs_exact` marks, which have ended, are assessed. Nobody needs it unless `exact`.
+    Those that `needs_exact` marks, which have ended, are assessed.
     """
     at_work = carry.running
-    found = _assessed(trials, carry, needs_exact, tile)
+    found = _assessed(share, carry, needs_exact)
     waiting = at_work & ~found.settled & ~found.served
 
-    def judged(varied, state, found: _Assessed, waits: Array, needs_exact: Array) -> TrialState:
-        trial, utility = trials.member(varied), found.utility
+    def judged(
+        trial: Interaction, state: TrialState, found: _Assessed, waits: Array, needs_exact: Array
+    ) -> TrialState:
+        utility = found.utility
         if not trial.by_bounds:
             return engine.judge(trial, state, found.hypothesis, utility)
         # One that has ended is left as it is.
@@ -184,59 +219,17 @@ def _stepped(
         return jax.tree.map(lambda new, old: jnp.where(needs_exact, new, old), exactly, new)
 
     needs_exact &= found.served
-    state = jax.vmap(judged)(carry.varied, carry.state, found, waiting, needs_exact)
-
-    def advanced() -> TrialState:
-        return jax.vmap(lambda varied, state: engine.advance(trials.member(varied), state))(
-            carry.varied, state
-        )
-
+    state = share.of_lanes(judged, carry.varied, carry.state, found, waiting, needs_exact)
     # In a branch of its own: XLA would draw the rule's noise anew for every number of a release.
-    state = jax.lax.cond(jnp.any(state.status == Status.RUNNING), advanced, lambda: state)
+    state = jax.lax.cond(
+        jnp.any(state.status == Status.RUNNING),
+        lambda: share.of_lanes(engine.advance, carry.varied, state),
+        lambda: state,
+    )
     status = jnp.where(waiting, carry.state.status, state.status)
     still = carry.needs_exact & ~found.served
-    return state._replace(status=status), jnp.where(at_work, found.settled & exact, still)
-
-
-class Share(NamedTuple):
-    """The trials of one device, and what is kept of them."""
-
-    trials: Trials
-    key: Array
-    first: Array
-    size: Array
-    """Trials of all points together, int32."""
-    points: int
-    fields: tuple[str, ...]
-    derived: Derived
-
-    def start(self, number: Array) -> tuple[Any, TrialState]:
-        """What the trial of this number, of a sweep point by point, has of its own; its state."""
-        varied = self.trials.at(number % self.points)
-        one = trial_key(self.key, self.first + (number // self.points).astype(jnp.uint32))
-        return varied, engine.start(self.trials.member(varied), one)
-
-    def finish(self, varied: Any, state: TrialState) -> dict[str, Any]:
-        """What is kept of a trial that has ended."""
-        outcome = engine.finish(self.trials.member(varied), state)
-        return kept_of(outcome, self.fields, self.derived)
-
-    def nobody(self, lanes: int, rows: int) -> Lanes:
-        """Lanes without a trial, and room for all outcomes."""
-
-        def unset(leaf: Any) -> Array:
-            shape = (lanes, *leaf.shape)
-            return jnp.broadcast_to(leaf, shape) if is_key(leaf) else jnp.zeros(shape, leaf.dtype)
-
-        number, nothing = jnp.zeros((lanes,), jnp.int32), jnp.zeros((lanes,), bool)
-        # The first trial's keys, which are of several kinds, and nothing else of it.
-        varied, state = jax.tree.map(unset, self.start(jnp.int32(0)))
-        return Lanes(state, varied, number, nothing, nothing, jnp.int32(0), self.unset(rows))
-
-    def unset(self, rows: int) -> dict[str, Any]:
-        """Room for so many outcomes."""
-        blank = jax.eval_shape(lambda number: self.finish(*self.start(number)), jnp.int32(0))
-        return jax.tree.map(lambda leaf: jnp.zeros((rows, *leaf.shape), leaf.dtype), blank)
+    still = jnp.where(at_work, found.settled & share.options.exact, still)
+    return state._replace(status=status), still
 
 
 def _refilled(share: Share, carry: Lanes) -> Lanes:
@@ -269,36 +262,13 @@ def _refilled(share: Share, carry: Lanes) -> Lanes:
     )
 
 
-def in_points(trials: Trials, outcomes: dict[str, Any], capacity: int) -> dict[str, Any]:
-    """Outcomes by trial, and of a sweep by point."""
-    return jax.tree.map(
-        lambda buffer: buffer.reshape(capacity, *trials.axes, *buffer.shape[1:]), outcomes
-    )
-
-
-def run(
-    trials: Trials,
-    key: Array,
-    first: Array,
-    count: Array,
-    *,
-    tile: int,
-    lanes: int,
-    inner_steps: int,
-    capacity: int,
-    fields: tuple[str, ...],
-    derived: Derived,
-) -> dict[str, Any]:
-    """Outcomes of trials `first` to `first + count` on one device; `capacity` rows, rest unset."""
-    points = math.prod(trials.axes)
-    # One lane alone may round otherwise than several: few trials must not be their own program.
-    lanes = min(lanes, max(capacity, 2))
-    share = Share(trials, key, first, count * points, points, fields, derived)
-    exact = exactly(fields, derived)
+def run(trials: Trials, key: Array, first: Array, count: Array, options: Options) -> dict[str, Any]:
+    """Outcomes of trials `first` to `first + count` on one device."""
+    share = share_of(trials, key, first, count, options)
 
     def enough_to_start(ended: Array, carry: Lanes) -> Array:
         """Whether enough lanes have ended: starting a trial can cost as much as many steps."""
-        enough = jnp.sum(ended, dtype=jnp.int32) >= _enough_to_batch(lanes)
+        enough = jnp.sum(ended, dtype=jnp.int32) >= _enough_to_batch(share.lanes)
         return enough & (carry.following < share.size)
 
     def take_step(_: Array, carry: Lanes) -> Lanes:
@@ -309,13 +279,13 @@ def run(
         )
         state, needs_exact = jax.lax.cond(
             jnp.any(at_work | needs_exact),
-            lambda: _stepped(trials, carry, needs_exact, tile, exact),
+            lambda: _stepped(share, carry, needs_exact),
             lambda: (carry.state, carry.needs_exact),
         )
         return carry._replace(state=state, needs_exact=needs_exact)
 
     def body(carry: Lanes) -> Lanes:
-        carry = jax.lax.fori_loop(0, inner_steps, take_step, carry)
+        carry = jax.lax.fori_loop(0, options.inner_steps, take_step, carry)
         ended = carry.ended
         under_way = carry.running | (ended & carry.needs_exact)
         enough = enough_to_start(ended & ~carry.needs_exact, carry)
@@ -327,5 +297,4 @@ def run(
     def unfinished(carry: Lanes) -> Array:
         return jnp.any(carry.occupied) | (carry.following < share.size)
 
-    carry = jax.lax.while_loop(unfinished, body, share.nobody(lanes, capacity * points))
-    return in_points(trials, carry.outcomes, capacity)
+    return share.by_point(jax.lax.while_loop(unfinished, body, share.nobody()).outcomes)

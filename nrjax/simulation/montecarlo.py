@@ -11,9 +11,10 @@ from nrjax.engine import Path
 from nrjax.interaction import Interaction
 from nrjax.simulation import lanes, once, resolved, tiles
 from nrjax.simulation.batching import Batching, power_of_two
-from nrjax.simulation.lanes import Derived, Trials
+from nrjax.simulation.lanes import Trials
 from nrjax.simulation.program import Program, share
 from nrjax.simulation.resolved import Resolved
+from nrjax.simulation.tiles import Derived, Options
 from nrjax.types import Outcome
 
 _ROWS = 2**30
@@ -31,14 +32,12 @@ def _program(
     work: Callable[..., Any],
     chunk: int,
     batching: Batching,
-    tile: int,
-    fields: Sequence[str] | None,
-    known: Sequence[str] | None,
-    derived: Derived,
-    **options: Any,
+    options: Options,
+    known: Sequence[str] | None = None,
 ) -> Program:
-    """The program for these results; `options` are of `work`."""
+    """The program for these results, whose fields are among those `known`, if they are."""
     chunk = check_integer("chunk", chunk, 1)
+    fields, derived = options.fields, tuple((name, function) for name, function in options.derived)
     if known is not None:
         check(set(fields or ()) <= set(known), "fields", sorted(fields or ()), f"among {known}")
     known = known or fields or ()
@@ -49,14 +48,13 @@ def _program(
         check(callable(function), f"derived {name!r}", function, "a function of a trial's results")
     devices = batching.resolve_devices()
     # Rounded up to whole tiles and powers of two, so that nearby sizes share a program.
-    most = share(chunk, len(devices))
+    most, tile = share(chunk, len(devices)), options.tile
     capacity = -(-(2 ** (most - 1).bit_length()) // tile) * tile
     right = f"at most {_ROWS} results on a device: chunk, rounded up, times points"
     check(capacity * math.prod(getattr(trial, "axes", ())) <= _ROWS, "chunk", chunk, right)
-    options |= {"tile": tile, "capacity": capacity}
-    options["fields"] = None if fields is None else tuple(fields)
-    options["derived"] = tuple((name, function) for name, function in derived)
-    return Program(trial, work, chunk, devices, tuple(options.items()))
+    fields = None if fields is None else tuple(fields)
+    options = options._replace(fields=fields, derived=derived, capacity=capacity)
+    return Program(trial, work, chunk, devices, options)
 
 
 def outcomes(
@@ -83,11 +81,10 @@ def outcomes(
     """
     batching = batching or Batching()
     tile, width = batching.resolve(trial)
-    given = (chunk, batching, tile, fields, Outcome._fields, derived)
-    if once.suits(trial, tile, tuple(fields), derived):
-        return _program(trial, once.run, *given, lanes=width)
-    turn = batching.resolve_inner_steps()
-    return _program(trial, lanes.run, *given, lanes=width, inner_steps=turn)
+    options, work = Options(tile, fields, derived, width), once.run
+    if not once.suits(trial, options):
+        options, work = options._replace(inner_steps=batching.resolve_inner_steps()), lanes.run
+    return _program(trial, work, chunk, batching, options, Outcome._fields)
 
 
 def paths(
@@ -106,13 +103,13 @@ def paths(
     if isinstance(trial, Resolved):
         length = int(trial.interaction.steps)
         tile, width = batching.resolve(trial.interaction, length, bounded=True)
-        given = (chunk, batching, tile, fields, Path._fields, derived)
         width = tile * power_of_two(width // tile, 1, width)
-        return _program(trial, resolved.run, *given, length=length, lanes=width)
-    length = int(trial.steps)
-    tile, _ = batching.resolve(trial, length)
-    given = (chunk, batching, tile, fields, Path._fields, derived)
-    return _program(trial, tiles.run, *given, length=length)
+        options, work = Options(tile, fields, derived, width, length=length), resolved.run
+    else:
+        length = int(trial.steps)
+        tile, _ = batching.resolve(trial, length)
+        options, work = Options(tile, fields, derived, length=length), tiles.run
+    return _program(trial, work, chunk, batching, options, Path._fields)
 
 
 def sessions(
@@ -131,8 +128,8 @@ def sessions(
     and devices count: a tile of trials goes on until its last one has ended.
     """
     batching = batching or Batching()
-    tile = batching.tile or _SESSIONS
-    return _program(trial, tiles.run, chunk, batching, tile, fields, None, derived)
+    options = Options(batching.tile or _SESSIONS, fields, derived)
+    return _program(trial, tiles.run, chunk, batching, options)
 
 
 def simulate(

@@ -1,6 +1,5 @@
 """Trials that look once: their programs have no bounds, no next release and no lanes to refill."""
 
-import math
 from typing import Any
 
 import jax
@@ -8,56 +7,45 @@ import jax.numpy as jnp
 from jax import Array
 
 from nrjax import engine
-from nrjax.simulation.lanes import Derived, Share, Trials, assess, exactly, in_points
+from nrjax.interaction import Interaction
+from nrjax.simulation.lanes import Trials, share_of
+from nrjax.simulation.tiles import Options
 
 
-def suits(trials: Trials, tile: int, fields: tuple[str, ...], derived: Derived) -> bool:
+def suits(trials: Trials, options: Options) -> bool:
     """Whether every schedule has one time: each trial ends at its first release.
 
     Where bounds may stand for utilities that nobody asked for, the rows are better spared. A trial
     alone in its tile would be judged alone too, which may round otherwise.
     """
     one = trials.member(trials.at(jnp.int32(0)))
-    spared = one.by_bounds and not exactly(fields, derived)
-    return one.schedule.max_steps == 1 and tile > 1 and not spared
+    spared = one.by_bounds and not options.exact
+    return one.schedule.max_steps == 1 and options.tile > 1 and not spared
 
 
-def run(
-    trials: Trials,
-    key: Array,
-    first: Array,
-    count: Array,
-    *,
-    tile: int,
-    lanes: int,
-    capacity: int,
-    fields: tuple[str, ...],
-    derived: Derived,
-) -> dict[str, Any]:
-    """Outcomes of trials `first` to `first + count` on one device; `capacity` rows, rest unset.
+def run(trials: Trials, key: Array, first: Array, count: Array, options: Options) -> dict[str, Any]:
+    """Outcomes of trials `first` to `first + count` on one device.
 
     To the same bits as `lanes.run`: as many trials are started together, and assessed in the same
     tiles.
     """
-    points = math.prod(trials.axes)
-    lanes, rows = min(lanes, max(capacity, 2)), capacity * points
-    share = Share(trials, key, first, count * points, points, fields, derived)
+    share = share_of(trials, key, first, count, options)
+    lanes, rows = share.lanes, share.rows
 
-    def end(varied: Any, state: engine.TrialState, found: Any) -> dict[str, Any]:
-        return share.finish(varied, engine.judge(trials.member(varied), state, *found))
+    def end(trial: Interaction, state: engine.TrialState, found: Any) -> dict[str, Any]:
+        return options.kept_of(engine.finish(trial, engine.judge(trial, state, *found)))
 
     def served(number: Array) -> dict[str, Any]:
         varied, state = jax.vmap(share.start)(number)
-        parts = jax.tree.map(
-            lambda leaf: leaf.reshape(-1, tile, *leaf.shape[1:]),
+        found = jax.lax.map(
+            lambda one: engine.assess(trials.member(one[0]), *one[1:]),
             (varied, state.step, state.process),
+            batch_size=options.tile,
         )
-        found = jax.lax.map(lambda part: assess(trials, *part), parts)
-        found = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), found)
         # Always so, but in a branch: XLA would fuse start and end, and round otherwise.
         return jax.lax.cond(
             jnp.any(number < share.size),
-            lambda: jax.vmap(end)(varied, state, found),
+            lambda: share.of_lanes(end, varied, state, found),
             lambda: share.unset(lanes),
         )
 
@@ -68,5 +56,5 @@ def run(
             lambda buffer, row: buffer.at[place].set(row, mode="drop"), outcomes, served(number)
         )
 
-    outcomes = jax.lax.fori_loop(0, (share.size + (lanes - 1)) // lanes, serve, share.unset(rows))
-    return in_points(trials, outcomes, capacity)
+    turns = (share.size + (lanes - 1)) // lanes
+    return share.by_point(jax.lax.fori_loop(0, turns, serve, share.unset(rows)))

@@ -28,7 +28,7 @@ def _on_devices(
     *,
     work: Callable[..., Any],
     mesh: Mesh,
-    options: tuple[tuple[str, Any], ...],
+    options: Any,
     meaning: str = "",
 ) -> Any:
     """`work` on every device, each with its own `firsts` and `counts`; no communication.
@@ -39,7 +39,7 @@ def _on_devices(
 
     def local(trial: Any, key: Array, first: Array, count: Array) -> Any:
         def by(key: Array) -> Any:
-            return work(trial, key, first[0], count[0], **dict(options))
+            return work(trial, key, first[0], count[0], options)
 
         return with_written_out(by, key)
 
@@ -84,11 +84,11 @@ class Program:
 
     Attributes:
         trial: what is run: a pytree.
-        work: what a device does with its share: `work(trial, key, first, count, **options)`, whose
+        work: what a device does with its share: `work(trial, key, first, count, options)`, whose
             results have a leading axis of as many trials for each device.
         chunk: the most trials at a time.
         devices: those that share them.
-        options: of `work`, by name; hashable.
+        options: of `work`; hashable.
         meaning: what is traced, in a word; JAX knows functions by name, not by what they refer to.
         launch: what compiles and runs it: `_on_devices`, or what does the same.
     """
@@ -97,7 +97,7 @@ class Program:
     work: Callable[..., Any]
     chunk: int
     devices: tuple[Any, ...]
-    options: tuple[tuple[str, Any], ...]
+    options: Any
     meaning: str = ""
     launch: Any = _on_devices
     unit: ClassVar[int] = 1

@@ -15,7 +15,7 @@ from nrjax._numerics import check, check_positive, exact_float
 from nrjax.interaction import Interaction
 from nrjax.keys import trial_key
 from nrjax.pytrees import Pytree
-from nrjax.simulation.lanes import Derived, kept_of
+from nrjax.simulation.tiles import Options, in_turn, where_wanted
 from nrjax.types import Utility, overrides
 
 
@@ -68,33 +68,10 @@ class Resolved(Pytree):
 
 
 def run(
-    trial: Resolved,
-    key: Array,
-    first: Array,
-    count: Array,
-    *,
-    tile: int,
-    lanes: int,
-    capacity: int,
-    fields: tuple[str, ...],
-    derived: Derived,
-    length: int,
+    trial: Resolved, key: Array, first: Array, count: Array, options: Options
 ) -> dict[str, Any]:
     """As `tiles.run`, of whole paths, `lanes` at a time; a power of two, as `tile` is."""
-    lanes = min(lanes, capacity)
-
-    def exactly(wanted: Array, step: Array, hypothesis: Any, utility: Array) -> Array:
-        """The utility, evaluated where it is wanted, in as few tiles as hold these."""
-        order = jnp.argsort(~wanted, stable=True)
-
-        def serve(number: Array, utility: Array) -> Array:
-            chosen = jax.lax.dynamic_slice_in_dim(order, number * tile, tile)
-            parts = jax.tree.map(lambda leaf: leaf[chosen], (step, hypothesis))
-            place = jnp.where(wanted[chosen], chosen, lanes)
-            return utility.at[place].set(jax.vmap(trial.exact)(*parts), mode="drop")
-
-        tiles = (jnp.sum(wanted, dtype=jnp.int32) + (tile - 1)) // tile
-        return jax.lax.fori_loop(0, tiles, serve, utility)
+    tile, lanes = options.tile, min(options.lanes, options.capacity)
 
     def take_step(carry: Any, _: Any) -> tuple[Any, engine.Path]:
         state, _ended = carry
@@ -102,7 +79,8 @@ def run(
         parts = state.step, state.process
         assessed = jax.lax.map(lambda some: trial.estimate(*some), parts, batch_size=tile)
         hypothesis, middle, close = assessed
-        utility = exactly(~close, state.step, hypothesis, middle)
+        exactly = jax.vmap(trial.exact)
+        utility = where_wanted(~close, tile, exactly, (state.step, hypothesis), middle)
 
         def one(carry: Any, *assessed: Any) -> tuple[Any, engine.Path]:
             return engine.path_step(trial.interaction, carry, *assessed)
@@ -113,20 +91,8 @@ def run(
         own = jax.vmap(lambda number: trial_key(key, first + number))(numbers)
         begun = jax.vmap(lambda key: engine.start(trial.interaction, key))(own)
         carry = begun, jnp.zeros((lanes,), bool)
-        _, found = jax.lax.scan(take_step, carry, None, length=length)
+        _, found = jax.lax.scan(take_step, carry, None, length=options.length)
         found = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), found)
-        return jax.vmap(lambda path: kept_of(path, fields, derived))(found)
+        return jax.vmap(options.kept_of)(found)
 
-    blank = jax.eval_shape(paths, jnp.zeros((lanes,), jnp.uint32))
-    buffers = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape[1:]), leaf.dtype), blank)
-
-    def serve(number: Array, buffers: dict[str, Any]) -> dict[str, Any]:
-        at = number * lanes
-        rows = paths(at.astype(jnp.uint32) + jnp.arange(lanes, dtype=jnp.uint32))
-        return jax.tree.map(
-            lambda buffer, row: jax.lax.dynamic_update_slice_in_dim(buffer, row, at, 0),
-            buffers,
-            rows,
-        )
-
-    return jax.lax.fori_loop(0, (count + (lanes - 1)) // lanes, serve, buffers)
+    return in_turn(paths, count, lanes, options.capacity)

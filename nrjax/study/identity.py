@@ -93,10 +93,10 @@ def fingerprints(plans: Mapping[str, Mapping[str, Plan]]) -> dict[str, dict[str,
         return programs[kind]
 
     def fingerprint(plan: Plan) -> str:
-        options = dict(plan.make().options)
-        options = dict(options.get("inner", options.items()))
+        options = plan.make().options
+        options = getattr(options, "inner", options)
         # A single lane may round otherwise than several.
-        batch = f"{options.get('tile')} {options.get('lanes') == 1}".encode()
+        batch = f"{options.tile} {options.lanes == 1}".encode()
         first = hashlib.sha256(program(*plan.meaning) + batch)
         rest = hashlib.sha256(b"".join(map(digest, jax.tree.leaves(plan.meaning[1]))))
         return first.hexdigest()[:PROGRAM] + rest.hexdigest()[:PROGRAM]

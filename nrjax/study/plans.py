@@ -14,10 +14,10 @@ from nrjax._numerics import check
 from nrjax.interaction import Interaction
 from nrjax.simulation import montecarlo
 from nrjax.simulation.batching import Batching
+from nrjax.simulation.folding import sketches
 from nrjax.simulation.program import Program
 from nrjax.simulation.resolved import Resolved
 from nrjax.simulation.sketches import Sketch
-from nrjax.simulation.sketching import sketches
 from nrjax.study.case import FIELDS, Case, Quantity
 from nrjax.study.folds import dims_of, outcome_sketch, plain_sketch
 from nrjax.study.layout import Coordinate, Pass, Variable

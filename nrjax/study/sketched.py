@@ -57,7 +57,7 @@ def sketch_pass(
     coordinates: dict[str, Coordinate],
     attributes: Mapping[str, Any],
 ) -> Pass:
-    """What holds the results of a `nrjax.simulation.sketching.sketches` program of this sketch.
+    """What holds the results of a `nrjax.simulation.folding.sketches` program of this sketch.
 
     `attributes` are those of the moments; the rest is as a `Pass` has it.
     """

@@ -1,7 +1,8 @@
 """Trials on several devices: no talk between them, and the same bits however many there are.
 
 That chunks, lanes and devices together change nothing, process by process, is in
-test_montecarlo.py and test_sessions.py; here are odd numbers of devices, and idle ones.
+test_montecarlo.py and test_sessions.py, an odd number of devices in test_sweeps.py; here are idle
+ones.
 """
 
 import re
@@ -53,7 +54,7 @@ def test_devices_do_not_speak_to_each_other(kind):
 
 
 def test_nor_does_what_xla_makes_of_it():
-    assert not TALK.search(lowered(outcomes(13, DEVICES)).compile().as_text())
+    assert not TALK.search(lowered(outcomes(13, DEVICES[::-1])).compile().as_text())
 
 
 def test_a_planted_sum_over_devices_is_found():
@@ -67,33 +68,17 @@ def test_a_planted_sum_over_devices_is_found():
     assert TALK.search(made.lower(jnp.arange(8.0)).compile().as_text())
 
 
-@pytest.fixture(scope="module")
-def on_one():
-    return outcomes(TRIALS, DEVICES[:1]).run(KEY, TRIALS)
-
-
-@pytest.mark.parametrize(
-    ("devices", "chunk"),
-    [
-        (DEVICES, 13),  # two trials a device, the last one idle; a last chunk of one trial
-        (DEVICES[::-1][:3], 13),  # an odd number, in another order
-        (DEVICES, 5),  # more devices than trials
-    ],
-)
-def test_the_same_bits_on_any_devices(on_one, devices, chunk):
+def test_the_same_bits_on_any_devices(monkeypatch):
+    """Two trials a device, the last one idle; a last chunk of one trial."""
+    on_one = outcomes(TRIALS, DEVICES[:1]).run(KEY, TRIALS)
     assert np.unique(on_one["step"]).size > 3
-    other = outcomes(chunk, devices).run_all(KEY, TRIALS)
-    chex.assert_trees_all_equal(other, on_one, strict=True)
-
-
-def test_planted_keys_by_device_are_found(monkeypatch, on_one):
-    # As if each device numbered its trials from 0.
+    program = outcomes(13, DEVICES[::-1])
+    chex.assert_trees_all_equal(program.run_all(KEY, TRIALS), on_one, strict=True)
+    # Planted: as if each device numbered its trials from 0.
     call = Program._call
-
-    def planted(self, key, firsts, counts):
-        return call(self, key, 0 * firsts, counts)
-
-    monkeypatch.setattr(Program, "_call", planted)
-    other = outcomes(32, DEVICES).run_all(KEY, TRIALS)
-    np.testing.assert_array_equal(on_one["release"][:4], other["release"][:4])
+    monkeypatch.setattr(
+        Program, "_call", lambda self, key, firsts, counts: call(self, key, 0 * firsts, counts)
+    )
+    other = program.run_all(KEY, TRIALS)
+    np.testing.assert_array_equal(on_one["release"][:2], other["release"][:2])
     assert not np.array_equal(on_one["release"], other["release"])

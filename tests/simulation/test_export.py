@@ -16,9 +16,10 @@ import nrjax
 from nrjax import counts
 from nrjax.erm import LogisticProblem, RidgeProblem
 from nrjax.simulation import montecarlo
+from nrjax.simulation.folding import SketchProgram, sketches
 from nrjax.simulation.program import _on_devices
 from nrjax.simulation.resolved import Resolved
-from nrjax.simulation.sketching import SketchProgram, sketches
+from nrjax.simulation.sketches import Fold, Sketch
 from nrjax.simulation.sweeps import Family
 from nrjax.study import identity
 from nrjax.study.filling import programs
@@ -83,9 +84,7 @@ def release(method, filter):
     )
 
 
-TRIALS = {
-    "brownian": lambda: of_process(nrjax.Brownian((3,))),
-    "laplace": lambda: of_process(nrjax.Laplace((3,))),
+TRIALS = {  # Laplace noise is in those of rules, Brownian in others
     "discrete laplace": lambda: of_process(nrjax.DiscreteLaplace(())),
     "jumps": lambda: of_process(nrjax.LaplaceJumps((3,), 0.02, 40.0)),
     "skellam": lambda: of_process(nrjax.Skellam((3,), 2.0, 2.0)),
@@ -109,7 +108,7 @@ SESSIONS = {
 
 PROGRAMS = {
     **{name: (montecarlo.outcomes, make) for name, make in TRIALS.items()},
-    **{f"paths, {name}": (montecarlo.paths, TRIALS[name]) for name in ("skellam", "bounds")},
+    "paths, bounds": (montecarlo.paths, bounded),
     "paths, resolved": (montecarlo.paths, lambda: Resolved(bounded(), 1e-3)),
     **{name: (montecarlo.sessions, make) for name, make in SESSIONS.items()},
 }
@@ -122,17 +121,12 @@ def test_programs(name):
 
 
 def test_folding():
-    program = sketches(montecarlo.sessions(Draws(0.7), 1024, BATCHING), SKETCH)
-    assert lowered(program) == PLATFORMS
-
-
-def test_folding_of_refilled_trials(tmp_path):
-    """As a study keeps summaries of them."""
-    study = nrjax.Study("scalar", {"one": interaction()})
-    settings = RunSettings(out=tmp_path, keep="summary", trials=8)
-    program = study.plans(settings)["one"]["outcome"].make()
-    assert isinstance(program, SketchProgram)
-    assert lowered(program) == PLATFORMS
+    """Of sessions, and of trials that are refilled."""
+    for program, sketch in (
+        (montecarlo.sessions(Draws(0.7), 1024, BATCHING), SKETCH),
+        (montecarlo.outcomes(interaction(), 8, batching=BATCHING), Sketch({"utility": Fold()})),
+    ):
+        assert lowered(sketches(program, sketch)) == PLATFORMS
 
 
 class Eigenvalues(Distance):

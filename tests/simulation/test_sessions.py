@@ -84,12 +84,3 @@ def test_another_session_of_the_same_layout_is_not_compiled_again(whole):
     other = program(Walk(3.0)).run(KEY, TRIALS)
     assert _on_devices._cache_size() == before
     assert other["steps"].mean() < whole["steps"].mean()
-
-
-def test_what_cannot_be_run_is_refused():
-    with pytest.raises(ValueError, match="chunk = 0: must be an integer, at least 1"):
-        montecarlo.sessions(Walk(6.0), 0)
-    with pytest.raises(ValueError, match="trials = 151: must be at most chunk = 150"):
-        program(Walk(6.0)).run(KEY, TRIALS + 1)
-    with pytest.raises(ValueError, match="cannot be traced"):
-        jax.jit(lambda level: montecarlo.sessions(Walk(level), 8).chunk)(6.0)

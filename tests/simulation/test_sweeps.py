@@ -8,7 +8,7 @@ import pytest
 import nrjax
 from nrjax.simulation.program import _on_devices
 from nrjax.simulation.sweeps import Family
-from tests.problems import interaction, scalar, small_logistic
+from tests.problems import small_logistic
 from tests.simulation.test_montecarlo import logistic_parts
 
 KEY = jax.random.key(5)
@@ -62,9 +62,7 @@ def test_points_share_their_noise(swept):
     # Another level of tightness, and another target; by chance it would be within four errors of 0.
     assert correlation(swept.epsilon[1], swept.epsilon[4]) > 4 / np.sqrt(TRIALS)
     assert correlation(swept.epsilon[0], swept.epsilon[1]) > 4 / np.sqrt(TRIALS)
-
-
-def test_planted_noise_of_its_own_is_seen(swept):
+    # Planted: noise of its own.
     other = nrjax.sweep(jax.random.key(6), points_of(), trials=TRIALS, batching=BATCHING)
     assert abs(correlation(swept.epsilon[1], other.epsilon[4])) < 4 / np.sqrt(TRIALS)
 
@@ -75,29 +73,3 @@ def test_what_all_points_have_in_common_is_kept_once():
     assert largest == small_logistic().utility.rows.size
     assert all(np.size(leaf) <= 60 * len(POINTS) for leaf in family.varied)
     assert Family.of(points_of([POINTS[0]] * 6)).places == family.places
-
-
-@pytest.mark.parametrize(
-    ("others", "message"),
-    [
-        (
-            [interaction(process=nrjax.Laplace(()), guarantee=nrjax.PureGuarantee(1.0))],
-            r"interactions\[1\] differs from the first in process: Brownian and Laplace",
-        ),
-        (
-            [interaction(np.geomspace(100.0, 0.01, 51))],
-            r"schedule: float\d\d\[50\] and float\d\d\[51\]",
-        ),
-        ([scalar()], r"interactions\[1\] = .*: must be a nrjax.Interaction"),
-    ],
-)
-def test_points_that_are_not_alike_are_named(others, message):
-    with pytest.raises(ValueError, match=message):
-        nrjax.sweep(KEY, [interaction(), *others], trials=10)
-
-
-def test_there_are_points_and_trials():
-    with pytest.raises(ValueError, match=r"interactions = .*at least one"):
-        nrjax.sweep(KEY, [], trials=10)
-    with pytest.raises(ValueError, match="trials = 0"):
-        nrjax.sweep(KEY, [interaction()], trials=0)

@@ -1,0 +1,92 @@
+"""Bad input of what runs many trials: a call, and words that its message must have."""
+
+import jax
+import numpy as np
+import pytest
+
+import nrjax
+from nrjax.simulation import montecarlo
+from nrjax.simulation.bins import LogBins, WholeBins
+from nrjax.simulation.folding import sketches
+from nrjax.simulation.sketches import Fold, Sketch
+from tests.draws import LEVELS, Draws
+from tests.problems import interaction, scalar
+
+KEY = jax.random.key(3)
+SESSIONS = montecarlo.sessions(Draws(0.7), 8)
+ONE = nrjax.Batching(tile=16, devices=jax.devices()[:1])
+
+
+def simulate(**changes):
+    return nrjax.simulate(**{"key": KEY, "interaction": interaction(), "trials": 5} | changes)
+
+
+def outcomes(*derived, chunk=5):
+    return montecarlo.outcomes(interaction(), chunk, ("step",), ONE, derived)
+
+
+def sweep(*others):
+    return nrjax.sweep(KEY, [interaction(), *others], trials=10)
+
+
+def curve(resolution):
+    return nrjax.Curve(interaction(), {"utility": nrjax.Quantity()}, resolution=resolution)
+
+
+def folded(**folds):
+    return sketches(SESSIONS, Sketch(folds))
+
+
+def norm(outcome):
+    return outcome.release
+
+
+ROWS = [
+    (lambda: simulate(trials=0), "trials = 0: must be an integer, at least 1"),
+    (lambda: simulate(trials=2.5), r"trials = 2.5: must be an integer"),
+    (lambda: simulate(trials=2**33), r"first_trial \+ trials = 8589934592: must be at most 2\^32"),
+    (lambda: simulate(first_trial=-1), "first_trial = -1: must be an integer, at least 0"),
+    (lambda: simulate(key=jax.random.split(KEY, 2)), "must be a single key"),
+    (lambda: simulate(interaction=scalar()), "interaction = .*: must be a nrjax.Interaction"),
+    (lambda: nrjax.Batching(tile=0), "tile = 0"),
+    (lambda: nrjax.Batching(tile=24), "tile = 24: must be a power of two"),
+    (lambda: nrjax.Batching(lanes=10, tile=4), "lanes = 10: must be a multiple of tile = 4"),
+    (lambda: nrjax.Batching(inner_steps=True), "inner_steps = True"),
+    (lambda: nrjax.Batching(devices=()), "devices"),
+    (lambda: outcomes(("epsilon", norm)), r"derived = \['epsilon'\]: must be names of their own"),
+    (lambda: outcomes(("n", norm), ("n", norm)), r"derived = \['n', 'n'\]: must be names of"),
+    (lambda: outcomes(("n", 3)), "derived 'n' = 3: must be a function of a trial's results"),
+    (lambda: outcomes(chunk=2**30 + 1), "chunk = 1073741825: must be at most 1073741824 results"),
+    (lambda: montecarlo.sessions(Draws(0.7), 0), "chunk = 0: must be an integer, at least 1"),
+    (lambda: SESSIONS.run(KEY, 9), "trials = 9: must be at most chunk = 8"),
+    (lambda: jax.jit(lambda x: montecarlo.sessions(Draws(x), 8).chunk)(6.0), "cannot be traced"),
+    (lambda: nrjax.sweep(KEY, [], trials=10), r"interactions = .*at least one"),
+    (lambda: sweep(scalar()), r"interactions\[1\] = .*: must be a nrjax.Interaction"),
+    (
+        lambda: sweep(interaction(process=nrjax.Laplace(()), guarantee=nrjax.PureGuarantee(1.0))),
+        r"interactions\[1\] differs from the first in process: Brownian and Laplace",
+    ),
+    (
+        lambda: sweep(interaction(np.geomspace(100.0, 0.01, 51))),
+        r"schedule: float\d\d\[50\] and float\d\d\[51\]",
+    ),
+    (lambda: curve(0.0), "resolution = 0.0: must be positive and finite"),
+    (lambda: curve(np.inf), "resolution = inf: must be positive and finite"),
+    (lambda: curve(0.1), r"resolution = 0.1: must be None, since Distance has no"),
+    (lambda: folded(nothing=Fold()).prepare(KEY), "nothing"),
+    (lambda: folded(loss=Fold()).prepare(KEY), "shape of loss"),
+    (lambda: folded(step=Fold(dim=("level", LEVELS))).prepare(KEY), "shape of step"),
+    (lambda: folded(epsilon=Fold(bins=WholeBins(0, 3))).prepare(KEY), "integer or boolean"),
+    (lambda: folded(), "at least one"),
+    (lambda: sketches(SESSIONS, Sketch({"epsilon": Fold()}), 2**31), "at most 2\\^30"),
+    (lambda: LogBins(3, 3, 2), "highest"),
+    (lambda: LogBins(0, 3, 21), "digits"),
+    (lambda: WholeBins(3, 2), "highest"),
+    (lambda: Fold((np.nan,)), "thresholds"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), ROWS)
+def test_bad_arguments_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
