@@ -37,12 +37,16 @@ _REMEDIES = {
 """What a run's bits depend on, and what is right where it differs."""
 
 
+_NO_BITS = ("--xla_force_host_platform_device_count", "--xla_dump")
+"""Flags of XLA's, or their beginnings, that change no bits."""
+
 PROGRAM = 16
 """Characters of a fingerprint that are of the program alone."""
 
 
 def circumstances() -> dict[str, Any]:
     """What bits depend on besides the study: versions, device, processor, precision."""
+    flags = os.environ.get("XLA_FLAGS", "").split()
     return {
         "nrjax": nrjax.__version__,
         "jax": jax.__version__,
@@ -53,15 +57,10 @@ def circumstances() -> dict[str, Any]:
         **processor(),
         "precision": str(jnp.result_type(float)),
         "stream": STREAM,
-        "xla_flags": " ".join(sorted(filter(_counts, os.environ.get("XLA_FLAGS", "").split()))),
+        "xla_flags": " ".join(sorted(flag for flag in flags if not flag.startswith(_NO_BITS))),
         "disable_most_optimizations": bool(jax.config.read("jax_disable_most_optimizations")),
         "threefry_partitionable": bool(jax.config.jax_threefry_partitionable),  # pyright: ignore[reportAttributeAccessIssue]
     }
-
-
-def _counts(flag: str) -> bool:
-    """Whether a flag of XLA's may change bits."""
-    return not flag.startswith(("--xla_force_host_platform_device_count", "--xla_dump"))
 
 
 @tracing_once()

@@ -35,7 +35,7 @@ class Walked(NamedTuple):
 class LongWalk(nrjax.Pytree):
     """So long that a chunk takes a while."""
 
-    steps: int = nrjax.static(default=50_000)
+    steps: int = nrjax.static(default=20_000)
 
     def run(self, key):
         def move(step, place):

@@ -10,12 +10,12 @@ from nrjax.keys import study_key
 from nrjax.simulation.bins import LogBins
 from nrjax.study import bootstrap, compare, figures
 from nrjax.study.case import FIELDS
-from nrjax.study.sketched import Sketched
 from nrjax.types import Outcome, Status
 from tests.study import cheap
+from tests.study.test_keep_summary import folded
 
 
-def outcomes(goals=None, utility=None, **epsilons):
+def outcomes(goals=None, utility=None, notions=None, **epsilons):
     """Of trials that paid so much; infinite: did not stop."""
     found = {}
     for name, epsilon in epsilons.items():
@@ -26,7 +26,7 @@ def outcomes(goals=None, utility=None, **epsilons):
         if utility is not None:
             fields["utility"] = np.asarray(utility[name], float)
         found[name] = Outcome(release=0, hypothesis=0, **fields)
-    return nrjax.Outcomes(found, goals)
+    return nrjax.Outcomes(found, goals, notions)
 
 
 def exponentials(rng, trials=400):
@@ -235,15 +235,11 @@ def test_what_a_bin_hides_is_no_dominance():
     """Two samples of one law whose values share a bin, which ends for each at its own largest."""
     rng, bins = np.random.default_rng(0), LogBins(0, 10, 7)
 
-    def law(values):
-        counts = np.bincount(np.asarray(bins.index(values)), minlength=bins.size)
-        finite = [values.size, values.mean(), np.sum((values - values.mean()) ** 2)]
-        moments = np.array([*finite, values.min(), values.max(), 0, 0, 0])
-        return Sketched(bins, counts, moments)
-
-    one, other = (law(100.25 + 0.1 * rng.uniform(-1, 1, 4000)) for _ in range(2))
+    values = (100.25 + 0.1 * rng.uniform(-1, 1, 4000) for _ in range(2))
+    one, other = (folded(each, bins) for each in values)
     found = compare._dominance(one, other)
     assert found.verdict == "undecided"
     assert max(found.ahead, found.behind) < 0.05
-    lower = compare._dominance(law(99.0 + rng.uniform(-1, 1, 4000)), other)  # negative control
+    lower = folded(99.0 + rng.uniform(-1, 1, 4000), bins)  # negative control
+    lower = compare._dominance(lower, other)
     assert lower.verdict == "smaller"

@@ -136,9 +136,13 @@ def test_one_value_none_and_nan():
     assert one.band() == 1.0
     assert np.isnan(one.mean_interval()).all()
     assert one.standard_error == np.inf
+    # 12.706 is Student's 97.5 % point at 1 degree of freedom.
+    ends = Sample(np.array([1.0, 3.0], "float32")).mean_interval()
+    assert ends == pytest.approx((2 - 12.706, 2 + 12.706), rel=1e-4)
     nothing = Sample(np.empty(0))
     assert np.isnan([nothing.quantile(50), nothing.mean, nothing.std, nothing.finite]).all()
     assert nothing.quantile_interval(50) == (-np.inf, np.inf)
+    assert np.isnan(nothing.mean_interval()).all()
     assert nothing.fraction_above_interval(1.0) == (0, 1)
     with pytest.raises(ValueError, match="values = nan: must be numbers"):
         Sample(np.array([1.0, np.nan]))

@@ -13,7 +13,7 @@ from scipy import stats
 import nrjax
 from nrjax.study import figures
 from nrjax.study.distribution import Sample
-from nrjax.study.drawing import STYLES, fitting_edges, mean_with_ends, mechanism_styles
+from nrjax.study.drawing import STYLES, fitting_edges, mechanism_styles
 from nrjax.types import Status
 from tests.invented import bands, check_margin, check_margin_sees, ends_of, invented, legend_of
 from tests.problems import scalar
@@ -246,12 +246,3 @@ def test_mechanisms_differ_in_grey_and_in_shape():
     assert (tuple(many[:5]), len(set(many))) == (STYLES, 25)
     for field in ("hatch", "marker", "dash"):  # beside one of the same colour
         assert len({(one.face, str(getattr(one, field))) for one in many}) == 25
-
-
-def test_the_mean_with_ends_covers_what_is_undefined():
-    # 12.706 is Student's 97.5 % point at 1 degree of freedom.
-    mean, low, high = mean_with_ends(Sample(np.array([1.0, 3.0], "float32")))
-    np.testing.assert_allclose([mean, low, high], [2, 2 - 12.706, 2 + 12.706], rtol=1e-4)
-    for values, expected in (([5.0], 5.0), ([1.0, np.inf], np.inf), ([], np.nan)):
-        mean, low, high = mean_with_ends(Sample(np.array(values)))
-        np.testing.assert_array_equal([mean, low, high], [expected, np.nan, np.nan])
