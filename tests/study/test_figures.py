@@ -174,7 +174,7 @@ def published(folder, tests, mechanisms):
     cases = {}
     for task, test, mechanism in itertools.product(
         ("logistic", "ridge"),
-        ("public", "above-threshold", "reduced")[:tests],
+        ("public", "above-threshold")[:tests],
         ("brownian", "laplace", "laplace-jumps", "skellam")[:mechanisms],
     ):
         labels = {"task": task, "mechanism": mechanism, "test": test, "data": f"{task} data"}
@@ -182,15 +182,15 @@ def published(folder, tests, mechanisms):
     return invented(folder, cases)
 
 
-@pytest.mark.parametrize(("tests", "mechanisms"), [(1, 4), (3, 4)])
-def test_each_task_and_test_has_a_panel_and_no_legend_is_wider(tmp_path, tests, mechanisms):
-    few = published(tmp_path, tests, mechanisms)
+@pytest.mark.parametrize("tests", [1, 2])
+def test_each_task_and_test_has_a_panel_and_no_legend_is_wider(tmp_path, tests):
+    few = published(tmp_path, tests, 4)
     for name in ("epsilon_distribution", "epsilon_cdf"):
         figure = drawn(few, name)
         assert [axes.get_title() for axes in figure.axes] == [
             f"{task} on {task} data\ntest: {test}, 40 trials"
             for task in ("logistic", "ridge")
-            for test in ("public", "above threshold", "reduced")[:tests]
+            for test in ("public", "above threshold")[:tests]
         ]
         check_margin(figure)
     check_margin_sees(figure)
