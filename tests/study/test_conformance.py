@@ -14,6 +14,7 @@ from nrjax.study import drawing
 from nrjax.study.folder import DamagedError, UnfinishedError
 from tests.study import small
 from tests.study.small import CHUNK, NAMES, TRIALS
+from tests.study.test_keep_summary import assert_quantities_alike
 
 CHANGES = {
     "example": {"radius": 1.4},
@@ -132,28 +133,7 @@ def test_extended(study, whole, tmp_path):
 def test_both_ways_of_keeping_agree(study, whole, tmp_path):
     """In every quantity, within the resolution that is stated; in CI in test_keep_summary.py."""
     summarised = run(study, tmp_path / "run", keep="summary", chunk=None)
-    compared = 0
-    for name in whole:
-        assert whole.statuses(name) == summarised.statuses(name)
-        for quantity, folded in summarised.folds(name).items():
-            if folded.fold.dim is not None or quantity == "status":
-                continue
-            exact, near = (one.distribution(name, quantity) for one in (whole, summarised))
-            assert exact is not None
-            assert near is not None
-            assert exact.trials == near.trials, quantity
-            if not exact.trials:
-                continue
-            compared += 1
-            np.testing.assert_allclose(near.mean, exact.mean, rtol=1e-5, atol=1e-6)
-            for rank in {1, (exact.trials + 1) // 2, exact.trials}:
-                value, (low, high) = exact.order_statistic(rank)[0], near.order_statistic(rank)
-                assert low <= value <= high
-                whole_number = float(folded.fold.bins.upper[-2]) % 1 == 0 and value % 1 == 0
-                if np.isfinite(value) and abs(value) > 2.0**-20:
-                    width = max(near.resolution * abs(value) * 1.001, float(whole_number))
-                    assert high - low <= width, quantity
-    assert compared >= 5
+    assert assert_quantities_alike(whole, summarised) >= 5
     assert set(json.loads((tmp_path / "run/summary.json").read_text())) == set(whole.summary())
 
 
