@@ -14,7 +14,6 @@ from nrjax.study import drawing
 from nrjax.study.folder import DamagedError, UnfinishedError
 from tests.study import small
 from tests.study.small import CHUNK, NAMES, TRIALS
-from tests.study.test_keep_summary import assert_quantities_alike
 
 CHANGES = {
     "example": {"radius": 1.4},
@@ -24,6 +23,9 @@ CHANGES = {
     "rogers2023": {"epsilon": 2.0},
 }
 """A setting that was another one before."""
+
+
+PERCENTS = (0.01, 5, 25, 50, 75, 95, 100)
 
 
 class Killed(BaseException):
@@ -106,6 +108,30 @@ def assert_same_bits(one, other):
                 assert left[variable].values.tobytes() == right[variable].values.tobytes()
 
 
+def assert_alike(one, two):
+    """Distributions of trials that were kept, and folded."""
+    assert (one.trials, one.finite) == (two.trials, two.finite)
+    assert two.mean == pytest.approx(one.mean, rel=1e-5, abs=1e-6, nan_ok=True)
+    assert two.std == pytest.approx(one.std, rel=1e-5, abs=1e-6, nan_ok=True)
+    for percent in PERCENTS if one.trials else ():
+        right, found = one.quantile(percent), two.quantile(percent)
+        assert found >= right
+        assert found == pytest.approx(right, rel=1.001 * two.resolution, abs=1e-6)
+
+
+def assert_quantities_alike(kept, short):
+    """All quantities of one number a trial; gives how many there are with trials."""
+    number = 0
+    for case in kept:
+        assert kept.statuses(case) == short.statuses(case)
+        for quantity, one in short.folds(case).items():
+            if one.fold.dim is None and one.fold.bins is not None:
+                exact = kept.distribution(case, quantity)
+                assert_alike(exact, short.distribution(case, quantity))
+                number += exact.trials > 0
+    return number
+
+
 def test_killed_and_taken_up_again(study, whole, tmp_path):
     for chunks in (1, 3):
         with pytest.raises(Killed):
@@ -119,11 +145,16 @@ def test_killed_and_taken_up_again(study, whole, tmp_path):
 
 
 def test_extended(study, whole, tmp_path):
-    run(study, tmp_path / "run", 5)
+    run(study, tmp_path / "run", 10)
+    full = (tmp_path / "run").glob(f"results/*/*/*-{CHUNK:010}.npz")
+    files = {path: path.stat().st_ino for path in full}
+    assert len(files) == len(list(whole.store.passes()))
     with pytest.raises(Killed):
         run(study, tmp_path / "run", TRIALS, progress=Then(2))
     results = run(study, tmp_path / "run")
     assert_same_bits(results.store, whole.store)
+    # What was full is not written again.
+    assert {path: path.stat().st_ino for path in files} == files
     assert results.store.settings["fingerprints"] == whole.store.settings["fingerprints"]
     with pytest.raises(ValueError, match=f"trials = 5: must be an integer, at least {TRIALS}"):
         run(study, tmp_path / "run", 5)

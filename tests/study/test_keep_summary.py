@@ -11,8 +11,8 @@ from nrjax.study.distribution import Sample
 from nrjax.study.sketched import Sketched
 from tests.problems import Distance
 from tests.study import cheap, small
+from tests.study.test_conformance import PERCENTS, assert_alike, assert_quantities_alike
 
-PERCENTS = (0.01, 5, 25, 50, 75, 95, 100)
 KEEP = ("trials", "summary")
 RESOLUTION = 0.3
 SIGNED = LogBins(-8, 6, 5, signed=True)
@@ -160,30 +160,6 @@ def results(tmp_path_factory):
         keep: study.run(home / keep, trials=779, chunk=500, keep=keep, progress=False)
         for keep in KEEP
     }
-
-
-def assert_alike(one, two):
-    """Distributions of trials that were kept, and folded."""
-    assert (one.trials, one.finite) == (two.trials, two.finite)
-    assert two.mean == pytest.approx(one.mean, rel=1e-5, abs=1e-6, nan_ok=True)
-    assert two.std == pytest.approx(one.std, rel=1e-5, abs=1e-6, nan_ok=True)
-    for percent in PERCENTS if one.trials else ():
-        right, found = one.quantile(percent), two.quantile(percent)
-        assert found >= right
-        assert found == pytest.approx(right, rel=1.001 * two.resolution, abs=1e-6)
-
-
-def assert_quantities_alike(kept, short):
-    """All quantities of one number a trial; gives how many there are with trials."""
-    number = 0
-    for case in kept:
-        assert kept.statuses(case) == short.statuses(case)
-        for quantity, one in short.folds(case).items():
-            if one.fold.dim is None and one.fold.bins is not None:
-                exact = kept.distribution(case, quantity)
-                assert_alike(exact, short.distribution(case, quantity))
-                number += exact.trials > 0
-    return number
 
 
 def test_distributions_and_statuses_from_either(results):
