@@ -12,6 +12,7 @@ from nrjax.study import bootstrap, compare, figures
 from nrjax.study.case import FIELDS
 from nrjax.types import Outcome, Status
 from tests.study import cheap
+from tests.study.test_distribution import below_95
 from tests.study.test_keep_summary import folded
 
 
@@ -33,11 +34,6 @@ def exponentials(rng, trials=400):
     """Two, of means 1 and 1.5, made from common numbers in most of the trials."""
     one, other = rng.exponential(size=(2, trials))
     return one, 1.5 * np.where(rng.uniform(size=trials) < 0.7, one, other)
-
-
-def below_95(hits):
-    """Whether a share of hits is below 95 % by more than four standard errors."""
-    return np.mean(hits) < 0.95 - 4 * np.sqrt(0.95 * 0.05 / len(hits))
 
 
 @pytest.mark.long

@@ -86,6 +86,12 @@ def test_names_do_not_count_and_batches_do():
         assert fingerprint(Inner(), batching=other) != usual
 
 
+def test_flags_of_xla_count_but_for_those_of_devices_and_dumps(monkeypatch):
+    flags = "--xla_b --xla_dump_to=x --xla_a --xla_force_host_platform_device_count=4"
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    assert identity.circumstances()["xla_flags"] == "--xla_a --xla_b"
+
+
 def test_the_resolution_of_a_curve_counts():
     trial, kept = cheap.interaction(utility=Bounded()), {"utility": nrjax.Quantity()}
     curves = [nrjax.Curve(trial, kept, resolution=one) for one in (None, 0.2, 0.3, 0.3)]
