@@ -76,18 +76,15 @@ def packed(plans: Plans, key: Array, fingerprints: Mapping[str, Any]) -> bytes:
     """
     cloudpickle = _cloudpickle()
     files = {name: getattr(one, "__file__", None) for name, one in list(sys.modules.items())}
-    own = {Path(file).parent for name, file in files.items() if file and _is_own(name)}
-    for name, file in files.items():  # with what they import from beside them
-        if _is_own(name) or (file and Path(file).parent in own):
+    files = {name: Path(file).parent for name, file in files.items() if file}
+    own = {folder for name, folder in files.items() if name.startswith(FROM_FILES)}
+    for name, folder in files.items():  # with what they import from beside them
+        if folder in own:
             cloudpickle.register_pickle_by_value(sys.modules[name])
     try:
         return cloudpickle.dumps((plans, jax.random.key_data(key), fingerprints))
     except (TypeError, AttributeError, pickle.PicklingError) as error:
         raise ValueError(f"study: must be of what can be sent to workers ({error})") from error
-
-
-def _is_own(name: str) -> bool:
-    return name.startswith(FROM_FILES)
 
 
 def _dealt(client: Any, data: bytes, facts: Mapping[str, Any], tasks: list[Task]) -> Computed:

@@ -14,27 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from nrjax.study import drawing
 from nrjax.study.distribution import Distribution
-from nrjax.study.drawing import (
-    BAND,
-    EPSILON,
-    INTERVALS,
-    WHISKERS,
-    Style,
-    axis_limits,
-    draw_distribution,
-    draw_function_axes,
-    draw_grid,
-    draw_steps,
-    epsilon_scale,
-    fitting_edges,
-    mechanism_styles,
-    name_positions,
-    new_panels,
-    say,
-    unique,
-    words,
-)
 from nrjax.study.results import Results
 
 _POINTS = 4000
@@ -42,8 +23,8 @@ _POINTS = 4000
 
 _BOXES = (
     Patch(facecolor="white", edgecolor="black", label="quartiles and median of all trials"),
-    INTERVALS,
-    WHISKERS,
+    drawing.INTERVALS,
+    drawing.WHISKERS,
 )
 """What stands in a legend for the boxes of `draw_distribution`."""
 
@@ -86,7 +67,8 @@ def _groups(results: Results, names: Iterable[str]) -> dict[tuple[Any, Any], lis
         labels = results.cases[name].attributes
         row = tuple((key, labels[key]) for key in _ROWS if key in labels)
         places[name] = row, labels.get("test")
-    grid = itertools.product(*(unique(place[i] for place in places.values()) for i in (0, 1)))
+    sides = (drawing.unique(place[i] for place in places.values()) for i in (0, 1))
+    grid = itertools.product(*sides)
     return {key: [name for name, place in places.items() if place == key] for key in grid}
 
 
@@ -103,9 +85,9 @@ def _by_group(*handles: Any) -> Callable[[Callable[..., None]], Callable[..., Fi
                 draw(axes, results, names)
                 return axes.get_figure(root=True) or Figure()
             groups = _groups(results, names)
-            columns = len(unique(column for _, column in groups))
+            columns = len(drawing.unique(column for _, column in groups))
             width = columns * (1.2 + 1.5 * max(map(len, groups.values())))
-            figure, grid = new_panels(max(5.5, width), len(groups) // columns, columns)
+            figure, grid = drawing.new_panels(max(5.5, width), len(groups) // columns, columns)
             for number, (panel, place) in enumerate(zip(grid.ravel(), groups, strict=True)):
                 if not groups[place]:
                     panel.set_axis_off()
@@ -127,10 +109,10 @@ def _title(results: Results, row: tuple[tuple[str, Any], ...], test: str | None)
     parts = []
     for key, label in row:
         name = str(label)
-        name = words(name) if len(name) <= 24 else "…" + name[-23:]
+        name = drawing.words(name) if len(name) <= 24 else "…" + name[-23:]
         parts.append(_ROWS[key].format(name))
     first = [" ".join(parts).removeprefix("on ")] if parts else []
-    second = [] if test is None else [f"test: {words(test)}"]
+    second = [] if test is None else [f"test: {drawing.words(test)}"]
     return "\n".join([*first, ", ".join([*second, f"{results.trials:,} trials"])])
 
 
@@ -147,7 +129,7 @@ def _legend(figure: Figure, panels: Iterable[Axes], handles: Iterable[Any]) -> N
         figure.legend(handles=every, loc="outside lower center", ncols=columns, fontsize="small")
 
 
-def _look(results: Results, case: str) -> tuple[Style, str]:
+def _look(results: Results, case: str) -> tuple[drawing.Style, str]:
     """Style and name of a case in a panel: those of its mechanism, where it has one.
 
     A hockey-stick epsilon is called that everywhere, for it says another thing of losses.
@@ -156,8 +138,8 @@ def _look(results: Results, case: str) -> tuple[Style, str]:
         one: str(about.attributes.get("mechanism", one)) for one, about in results.cases.items()
     }
     other = results.cases[case].attributes.get("notion") == "hockey-stick"
-    name = words(kinds[case]) + (" (hockey-stick)" if other else "")
-    return mechanism_styles(kinds.values())[kinds[case]], name
+    name = drawing.words(kinds[case]) + (" (hockey-stick)" if other else "")
+    return drawing.mechanism_styles(kinds.values())[kinds[case]], name
 
 
 def _limits(results: Results, case: str) -> tuple[float, float]:
@@ -166,7 +148,7 @@ def _limits(results: Results, case: str) -> tuple[float, float]:
     own = next(row for (row, _), cases in groups.items() if case in cases)
     names = [name for (row, _), cases in groups.items() if row == own for name in cases]
     laws = [results.distribution(name) for name in names if results.statuses(name) is not None]
-    return axis_limits(law.points() for law in laws if law is not None)
+    return drawing.axis_limits(law.points() for law in laws if law is not None)
 
 
 def _draw_laws(
@@ -182,7 +164,7 @@ def _draw_laws(
         axes.locator_params(axis="x", nbins=5)
     for case, law in seen.items():
         style, name = _look(results, case)
-        draw_steps(axes, law, style, name + suffix)
+        drawing.draw_steps(axes, law, style, name + suffix)
 
 
 @_by_group(*_BOXES)
@@ -195,8 +177,8 @@ def epsilon_distribution(axes: Axes, results: Results, cases: Sequence[str]) -> 
             labels.append(name + _UNDEFINED)
             continue
         some |= law.finite > 0
-        edges = fitting_edges(law, limits)
-        draw_distribution(axes, position, law, edges, style, f"{name}, stopped")
+        edges = drawing.fitting_edges(law, limits)
+        drawing.draw_distribution(axes, position, law, edges, style, f"{name}, stopped")
         facts, median = results.cases[case].attributes, law.quantile(50)
         held = "" if facts.get("delta") is None else f"\nδ = {facts['delta']:g}"
         if held and facts.get("notion") not in (None, "hockey-stick"):  # which the name says
@@ -206,26 +188,27 @@ def epsilon_distribution(axes: Axes, results: Results, cases: Sequence[str]) -> 
             "all stopped" if law.finite == 1 else f"{100 * (1 - law.finite):.3g} % did not stop"
         )
         labels.append(f"{name}{held}\nmedian {amount}\n{missed}")
-    name_positions(axes, labels)
-    epsilon_scale(axes, "y", limits)
-    axes.set_ylabel(EPSILON)
+    drawing.name_positions(axes, labels)
+    drawing.epsilon_scale(axes, "y", limits)
+    axes.set_ylabel(drawing.EPSILON)
     if not some:
-        say(axes, "no trial stopped")
+        drawing.say(axes, "no trial stopped")
 
 
-@_by_group(BAND)
+@_by_group(drawing.BAND)
 def epsilon_cdf(axes: Axes, results: Results, cases: Sequence[str]) -> None:
     """Share of all trials that paid at most so much, with the 95 % band of the whole function."""
-    epsilon_scale(axes, "x", _limits(results, cases[0]))
+    drawing.epsilon_scale(axes, "x", _limits(results, cases[0]))
     laws = {case: law for case in cases if (law := results.distribution(case)) is not None}
     for case, law in laws.items():
-        draw_steps(axes, law, *_look(results, case))
-    draw_function_axes(axes, xlabel=EPSILON, ylabel="trials that stopped at ε or less (%)")
+        drawing.draw_steps(axes, law, *_look(results, case))
+    share = "trials that stopped at ε or less (%)"
+    drawing.draw_function_axes(axes, xlabel=drawing.EPSILON, ylabel=share)
     if not any(law.finite > 0 for law in laws.values()):
-        say(axes, "no trial stopped")
+        drawing.say(axes, "no trial stopped")
 
 
-@_by_group(BAND)
+@_by_group(drawing.BAND)
 def utility_at_stop(axes: Axes, results: Results, cases: Sequence[str]) -> None:
     """The utility of the trials that stopped, against the goal."""
     shares, goals = [], {}
@@ -245,15 +228,15 @@ def utility_at_stop(axes: Axes, results: Results, cases: Sequence[str]) -> None:
     said = [", ".join(shares[at : at + 3]) for at in range(0, len(shares), 3)]
     below = "\ngoal met by " + ",\n".join(said) if said else ""
     label = "utility at the stop" + below
-    draw_function_axes(axes, xlabel=label, ylabel="stopped trials at or below (%)")
+    drawing.draw_function_axes(axes, xlabel=label, ylabel="stopped trials at or below (%)")
 
 
-@_by_group(BAND)
+@_by_group(drawing.BAND)
 def releases(axes: Axes, results: Results, cases: Sequence[str]) -> None:
     """How many releases it took: share of the trials that ended within so many."""
     _draw_laws(axes, results, {case: results.law(case, "step") for case in cases})
     step = "number of the last step, from 0"
-    draw_function_axes(axes, xlabel=step, ylabel="trials that ended by then (%)")
+    drawing.draw_function_axes(axes, xlabel=step, ylabel="trials that ended by then (%)")
 
 
 @_by_group(*_PARTS)
@@ -271,16 +254,16 @@ def epsilon_split(axes: Axes, results: Results, cases: Sequence[str]) -> None:
             axes.bar(position, means[0], color=style.face, **look)
             axes.bar(position, means[1], bottom=means[0], color="white", hatch="//", **look)
         labels.append(name if results.distribution(case) is not None else name + _UNDEFINED)
-    name_positions(axes, labels)
+    drawing.name_positions(axes, labels)
     if highest:
         axes.set_ylim(0, 1.08 * highest)
     else:
-        say(axes, "no trial stopped")
+        drawing.say(axes, "no trial stopped")
     axes.set_ylabel("mean ε of the trials that stopped (nat)")
-    draw_grid(axes, "y")
+    drawing.draw_grid(axes, "y")
 
 
-@_by_group(BAND)
+@_by_group(drawing.BAND)
 def paired_differences(axes: Axes, results: Results, cases: Sequence[str]) -> None:
     """Stopping epsilon of each case minus the first one's in its panel, trial by trial."""
     kept = [case for case in cases if results.keeps_trials(case)]
@@ -290,9 +273,9 @@ def paired_differences(axes: Axes, results: Results, cases: Sequence[str]) -> No
         _draw_laws(axes, results, apart, f" minus {_look(results, kept[0])[1]}")
         axes.axvline(0, color="0.35", lw=1, zorder=1)
     else:
-        say(axes, "nothing to compare")
+        drawing.say(axes, "nothing to compare")
     difference = "difference of ε, by trial (nat)"
-    draw_function_axes(axes, xlabel=difference, ylabel="trials at or below (%)")
+    drawing.draw_function_axes(axes, xlabel=difference, ylabel="trials at or below (%)")
 
 
 def _has_loss(results: Results, case: str) -> bool:
@@ -314,10 +297,10 @@ def loss_against_stated(axes: Axes, results: Results, cases: Sequence[str]) -> N
         look: Any = {"linestyle": "none", "marker": style.marker, "color": style.line}
         axes.plot(*pairs, markersize=2.5, alpha=0.5, label=name, **look)
     if most == -np.inf:
-        return say(axes, "no realised loss")
+        return drawing.say(axes, "no realised loss")
     axes.plot([0, most], [0, most], color="0.35", lw=1, label="loss = stated ε")
     axes.set(xlabel="stated ε of the releases (nat)", ylabel="realised loss (nat)")
-    draw_grid(axes)
+    drawing.draw_grid(axes)
 
 
 def quantities(
@@ -326,18 +309,19 @@ def quantities(
     """Of sessions: the distribution function of each number that was kept, a panel each."""
     names = results if cases is None else cases
     scalars = {case: _scalars(results, case) for case in names if results.statuses(case) is None}
-    kept = unique(quantity for some in scalars.values() for quantity in some)
+    kept = drawing.unique(quantity for some in scalars.values() for quantity in some)
     if axes is None:
-        figure, grid = new_panels(max(5.5, 4.2 * len(kept)), 1, len(kept))
+        figure, grid = drawing.new_panels(max(5.5, 4.2 * len(kept)), 1, len(kept))
         panels: list[Axes] = list(grid[0])
     else:
         figure, panels = axes.get_figure(root=True) or Figure(), [axes]
     for panel, quantity in zip(panels, kept, strict=False):
         here = [case for case, some in scalars.items() if quantity in some]
         _draw_laws(panel, results, {case: results.law(case, quantity) for case in here})
-        draw_function_axes(panel, xlabel=words(quantity), ylabel="trials at or below (%)")
+        number = drawing.words(quantity)
+        drawing.draw_function_axes(panel, xlabel=number, ylabel="trials at or below (%)")
     if axes is None:
-        _legend(figure, panels, [BAND])
+        _legend(figure, panels, [drawing.BAND])
     return figure
 
 

@@ -26,10 +26,6 @@ _LATER = ("scipy.special", "xarray", "nrjax.study.drawing")
 _COMPILERS = 8
 """Most programs compiled at a time: each takes memory."""
 
-_NOTHING: Future[float] = Future()
-"""Of what is compiled already."""
-_NOTHING.set_result(0.0)
-
 
 class Progress(Protocol):
     """Is told how a run goes on."""
@@ -127,8 +123,8 @@ def here(
             if not tasks:
                 continue
             # Of those that share a compilation the first has its seconds.
-            compiling = ahead[made[which].kind].result()
-            ahead[made[which].kind] = _NOTHING
+            compiled = ahead.pop(made[which].kind, None)
+            compiling = 0.0 if compiled is None else compiled.result()
             before = time.perf_counter()
             made[which].compile(key)
             compiling += time.perf_counter() - before

@@ -66,11 +66,6 @@ def _derive(results: dict[str, Array], goal: Any) -> dict[str, Array]:
     return found
 
 
-def plain_sketch(shapes: Mapping[str, Any], kept: Mapping[str, Quantity]) -> Sketch:
-    """What quantities of these shapes and dtypes are folded into."""
-    return Sketch({name: fold_of(name, shapes[name], one) for name, one in kept.items()})
-
-
 def outcome_sketch(
     case: Case, width: float | None, shapes: Mapping[str, Any], kept: Mapping[str, Quantity]
 ) -> Sketch:

@@ -4,20 +4,21 @@ import hashlib
 import importlib.metadata
 import os
 import platform
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend import core
 
 import nrjax
 from nrjax._shown import shown
 from nrjax._threefry import STREAM
 from nrjax._tracing import tracing_once
 from nrjax.keys import study_key
-from nrjax.study import traced
 from nrjax.study.layout import Case, from_json, to_json
 from nrjax.study.machine import processor
 from nrjax.study.plans import Plan
@@ -37,12 +38,16 @@ _REMEDIES = {
 """What a run's bits depend on, and what is right where it differs."""
 
 
+_NO_BITS = ("--xla_force_host_platform_device_count", "--xla_dump")
+"""Flags of XLA's, or their beginnings, that change no bits."""
+
 PROGRAM = 16
 """Characters of a fingerprint that are of the program alone."""
 
 
 def circumstances() -> dict[str, Any]:
     """What bits depend on besides the study: versions, device, processor, precision."""
+    flags = os.environ.get("XLA_FLAGS", "").split()
     return {
         "nrjax": nrjax.__version__,
         "jax": jax.__version__,
@@ -53,15 +58,10 @@ def circumstances() -> dict[str, Any]:
         **processor(),
         "precision": str(jnp.result_type(float)),
         "stream": STREAM,
-        "xla_flags": " ".join(sorted(filter(_counts, os.environ.get("XLA_FLAGS", "").split()))),
+        "xla_flags": " ".join(sorted(flag for flag in flags if not flag.startswith(_NO_BITS))),
         "disable_most_optimizations": bool(jax.config.read("jax_disable_most_optimizations")),
         "threefry_partitionable": bool(jax.config.jax_threefry_partitionable),  # pyright: ignore[reportAttributeAccessIssue]
     }
-
-
-def _counts(flag: str) -> bool:
-    """Whether a flag of XLA's may change bits."""
-    return not flag.startswith(("--xla_force_host_platform_device_count", "--xla_dump"))
 
 
 @tracing_once()
@@ -89,7 +89,7 @@ def fingerprints(plans: Mapping[str, Mapping[str, Plan]]) -> dict[str, dict[str,
         if kind not in programs:
             # A function of its own, or JAX may give what it traced before an edit.
             closed = jax.make_jaxpr(lambda *of: function(*of))(trial, study_key(0))
-            programs[kind] = traced.digest(closed, digest)
+            programs[kind] = _digest(closed, digest)
         return programs[kind]
 
     def fingerprint(plan: Plan) -> str:
@@ -105,6 +105,64 @@ def fingerprints(plans: Mapping[str, Mapping[str, Plan]]) -> dict[str, dict[str,
         case: {name: fingerprint(plan) for name, plan in passes.items()}
         for case, passes in plans.items()
     }
+
+
+def _digest(traced: core.ClosedJaxpr, number: Callable[[Any], bytes]) -> bytes:
+    """Of what a traced program computes, with all of its constants, wherever they are kept.
+
+    Names, places in memory and comments do not count. `number` is the digest of an array.
+
+    Raises:
+        ValueError: it calls back into Python, whose code cannot be seen.
+    """
+    whole = hashlib.sha256()
+    for part in _parts(traced.jaxpr, number):
+        whole.update(part)
+    for constant in traced.consts:
+        whole.update(number(constant))
+    return whole.digest()
+
+
+def _parts(jaxpr: core.Jaxpr, number: Callable[[Any], bytes]) -> Iterator[bytes]:
+    places: dict[Any, int] = {}
+
+    def place(variable: Any) -> str:
+        if isinstance(variable, core.Literal):
+            return f"{variable.aval} {np.asarray(variable.val).tobytes().hex()}"
+        return f"{places.setdefault(variable, len(places))}:{variable.aval}"
+
+    def row(variables: Any) -> str:
+        return ",".join(map(place, variables))
+
+    yield f"({row([*jaxpr.constvars, *jaxpr.invars])})".encode()
+    for equation in jaxpr.eqns:
+        name = equation.primitive.name
+        if name in ("pure_callback", "io_callback"):
+            raise ValueError(
+                f"the study calls jax.{name}: what it computes must be in JAX, for its runs to be "
+                "known again"
+            )
+        yield f"{row(equation.outvars)}={name}({row(equation.invars)})".encode()
+        for key, value in sorted(equation.params.items()):
+            if key != "name":
+                yield key.encode()
+                yield from _parameter(value, number)
+    yield f"->{row(jaxpr.outvars)};".encode()
+
+
+def _parameter(value: Any, number: Callable[[Any], bytes]) -> Iterator[bytes]:
+    if isinstance(value, core.ClosedJaxpr):
+        yield _digest(value, number)
+    elif isinstance(value, core.Jaxpr):
+        yield from _parts(value, number)
+    elif isinstance(value, tuple | list):
+        for one in value:
+            yield from _parameter(one, number)
+            yield b","
+    elif isinstance(value, np.ndarray | jax.Array):
+        yield number(value)
+    elif not callable(value):
+        yield re.sub(r" at 0x[0-9a-f]+", "", str(value)).encode()
 
 
 def unlike(stored: Mapping[str, Any], here: Mapping[str, Any], of: str = "") -> list[str]:

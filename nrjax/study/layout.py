@@ -1,11 +1,15 @@
 """What a store holds: cases, passes over them, the arrays of a pass; as JSON, and as files."""
 
+import contextlib
 import dataclasses
+import functools
 import hashlib
 import io
 import json
 import math
 import re
+import types
+import typing
 import zipfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -151,25 +155,78 @@ def to_json(settings: Mapping[str, Any], cases: Sequence[Case]) -> dict[str, Any
 
 def from_json(layout: Mapping[str, Any]) -> tuple[dict[str, Any], list[Case]]:
     """The inverse of `to_json`."""
+    return layout["settings"], [from_plain(Case, one) for one in layout["cases"]]
 
-    def one_pass(fields: dict[str, Any]) -> Pass:
-        variables, along = fields["variables"].items(), fields["coordinates"].items()
-        made = {
-            "variables": {
-                name: Variable(**one | {"dims": tuple(map(tuple, one["dims"]))})
-                for name, one in variables
-            },
-            "coordinates": {
-                name: Coordinate(**one | {"values": tuple(one["values"])}) for name, one in along
-            },
-        }
-        return Pass(**fields | made)
 
-    cases = [
-        Case(**one | {"passes": {name: one_pass(value) for name, value in one["passes"].items()}})
-        for one in layout["cases"]
-    ]
-    return layout["settings"], cases
+def to_plain(settings: Any) -> dict[str, Any]:
+    """The fields of a dataclass of settings as strict JSON: paths as strings, tuples as lists."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Path):
+            return str(value)
+        return [plain(one) for one in value] if isinstance(value, tuple) else value
+
+    return {name: plain(value) for name, value in dataclasses.asdict(settings).items()}
+
+
+_hints = functools.cache(typing.get_type_hints)
+
+
+def from_plain(kind: type, fields: Mapping[str, Any], **changes: Any) -> Any:
+    """Settings of this class from what `to_plain` gave, besides other fields, with some changes.
+
+    Raises:
+        ValueError: a field is missing, or has a value that it cannot have.
+    """
+    hints = _hints(kind)
+    known = {field.name for field in dataclasses.fields(kind)}
+    missing = ", ".join(map(repr, sorted(known - set(fields))))
+    if missing:
+        raise ValueError(
+            f"the stored settings lack {missing}, and this version of the study has them: use the "
+            "version that wrote them"
+        )
+    made = {name: _typed(name, hints[name], fields[name]) for name in known}
+    return kind(**made | changes)
+
+
+def _typed(name: str, hint: Any, value: Any) -> Any:
+    """A value of JSON as the type of its field has it."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        if value is None and type(None) in arguments:
+            return None
+        for one in (kind for kind in arguments if kind is not type(None)):
+            with contextlib.suppress(ValueError):
+                return _typed(name, one, value)
+        raise ValueError(f"{name} = {value!r}: must be of type {hint}")
+    if hint is Any:
+        return value
+    if origin is Literal:
+        check(value in arguments, name, value, f"one of {arguments}")
+        return value
+    if origin is dict:
+        check(isinstance(value, dict), name, value, "a dict")
+        return {key: _typed(f"{name}[{key!r}]", arguments[1], one) for key, one in value.items()}
+    if origin in (tuple, list):
+        check(isinstance(value, list), name, value, "a list")
+        each = arguments[:1] * len(value) if origin is list or ... in arguments else arguments
+        check(len(each) == len(value), name, value, f"a list of {len(each)}")
+        return origin(_typed(name, kind, one) for kind, one in zip(each, value, strict=True))
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        check(isinstance(value, dict), name, value, "a dict")
+        return from_plain(hint, value)
+    kinds = {float: (int, float), Path: (str,)}.get(hint, (hint,))
+    check(type(value) in kinds, name, value, f"of type {hint.__name__}")
+    return Path(value) if hint is Path else value
+
+
+def pass_of(cases: Mapping[str, Case], case: str, name: str) -> Pass:
+    """The pass of a case; ValueError if there is no such case or pass."""
+    check(case in cases, "case", case, f"one of {sorted(cases)}")
+    passes = cases[case].passes
+    check(name in passes, "pass", name, f"one of {sorted(passes)}, the passes of {case}")
+    return passes[name]
 
 
 def with_trials(case: Case, trials: int) -> Case:

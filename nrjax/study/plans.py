@@ -13,13 +13,12 @@ from nrjax import engine
 from nrjax._numerics import check
 from nrjax.interaction import Interaction
 from nrjax.simulation import montecarlo
-from nrjax.simulation.batching import Batching
 from nrjax.simulation.folding import sketches
 from nrjax.simulation.program import Program
 from nrjax.simulation.resolved import Resolved
 from nrjax.simulation.sketches import Sketch
 from nrjax.study.case import FIELDS, Case, Quantity
-from nrjax.study.folds import dims_of, outcome_sketch, plain_sketch
+from nrjax.study.folds import dims_of, fold_of, outcome_sketch
 from nrjax.study.layout import Coordinate, Pass, Variable
 from nrjax.study.sketched import sketch_pass
 
@@ -41,14 +40,12 @@ def plans(case: Case, trials: int, chunk: int, keep: str, width: float | None) -
     Raises:
         ValueError: a quantity is not what it should be; or bins would have to be too narrow.
     """
-    plan = partial(_plan, trials=trials, chunk=chunk, keep=keep, batching=case.batching)
+    plan = partial(_plan, case, trials=trials, chunk=chunk, keep=keep, width=width)
     given = {n: q if isinstance(q, Quantity) else Quantity(q) for n, q in case.quantities.items()}
+    run, fields = _one_session, ()
     if isinstance(case.trial, Interaction):
-        fields = tuple(name for name in FIELDS if keep == "trials" or name != "time")
-        sketch = partial(outcome_sketch, case, width)
-        found = {"outcome": plan(_one_outcome, case.trial, fields, given, case.coordinates, sketch)}
-    else:
-        found = {"outcome": plan(_one_session, case.trial, (), given, case.coordinates)}
+        run, fields = _one_outcome, tuple(n for n in FIELDS if keep == "trials" or n != "time")
+    found = {"outcome": plan(run, case.trial, fields, given, case.coordinates)}
     for name, curve in case.curves.items():
         quantities = {
             n: replace(q, dims=("level", *q.dims), bins=None if q.bins == "fitting" else q.bins)
@@ -96,17 +93,17 @@ class _Meaning:
 
 
 def _plan(
+    case: Case,
     run: Callable[[Any, Array], Any],
     trial: Any,
     fields: tuple[str, ...],
     quantities: Mapping[str, Quantity],
     coordinates: Mapping[str, tuple[str, Sequence[float]]],
-    sketch_of: Callable[[Any, Any], Sketch] = plain_sketch,
     *,
     trials: int,
     chunk: int,
     keep: str,
-    batching: Batching | None,
+    width: float | None,
 ) -> Plan:
     """A pass that keeps these fields and quantities; all fields, if there are none."""
     derived = tuple((name, one.of) for name, one in quantities.items() if one.of is not None)
@@ -134,13 +131,16 @@ def _plan(
             variables[name] = Variable(shapes[name].dtype.name, dims, about)
         layout = Pass(trials, chunk, variables, along)
     else:
-        sketch = sketch_of(shapes, kept)
-        meanings = {"flag_meanings": FIELDS["status"]["flag_meanings"]}
-        about = meanings if run is _one_outcome else {}
+        about = {}
+        if run is _one_outcome:
+            about = {"flag_meanings": FIELDS["status"]["flag_meanings"]}
+            sketch = outcome_sketch(case, width, shapes, kept)
+        else:
+            sketch = Sketch({name: fold_of(name, shapes[name], one) for name, one in kept.items()})
         layout = sketch_pass(trials, chunk, sketch, along, about)
 
     def make() -> Program:
-        options: Any = {"fields": fields, "batching": batching, "derived": derived}
+        options: Any = {"fields": fields, "batching": case.batching, "derived": derived}
         program = _PROGRAMS[run](trial, layout.largest, **options)
         # Whatever the number of trials, so that more of them need no other program.
         return program if sketch is None else sketches(program, sketch, chunk)

@@ -19,7 +19,7 @@ from nrjax.study.compare import Comparison, compared
 from nrjax.study.distribution import Distribution, Sample
 from nrjax.study.folder import REPORT, SUMMARY, write_document
 from nrjax.study.folds import judged
-from nrjax.study.layout import Case, Pass
+from nrjax.study.layout import Case, pass_of
 from nrjax.study.sketched import Folded, folded, stopped_epsilon
 from nrjax.study.store import Store
 from nrjax.types import Status
@@ -149,15 +149,9 @@ class Results:
     def _read(self, case: str, name: str) -> xarray.Dataset:
         return self.store.read(case, name)
 
-    def _layout(self, case: str, name: str) -> Pass:
-        check(case in self.cases, "case", case, f"one of {sorted(self.cases)}")
-        passes = self.cases[case].passes
-        check(name in passes, "pass", name, f"one of {sorted(passes)}, the passes of {case}")
-        return passes[name]
-
     def _of_outcomes(self, case: str, name: str) -> bool:
         """Whether a pass is of an interaction's outcomes; a session's fields may have any names."""
-        kept = self._layout(case, name).variables.values()
+        kept = pass_of(self.cases, case, name).variables.values()
         return name == "outcome" and any("flag_meanings" in one.attributes for one in kept)
 
     def _defined(self, case: str, name: str, quantity: str, there: Iterable[Any]) -> bool:
@@ -175,7 +169,7 @@ class Results:
 
     def keeps_trials(self, case: str, name: str = "outcome") -> bool:
         """Whether a pass of a case holds its trials, rather than what they were folded into."""
-        return self._layout(case, name).axis == "trial"
+        return pass_of(self.cases, case, name).axis == "trial"
 
     def folds(self, case: str, name: str = "outcome") -> dict[str, Folded]:
         """What the trials of a pass were folded into, by variable."""

@@ -1,10 +1,6 @@
-"""What can be chosen of every run, and settings as strict JSON and back."""
+"""What can be chosen of every run."""
 
-import contextlib
 import dataclasses
-import types
-import typing
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -100,61 +96,3 @@ def with_whole_paths(settings: Any) -> Any:
     fields = {one.name: getattr(settings, one.name) for one in dataclasses.fields(settings)}
     changes = {name: whole(value) for name, value in fields.items() if whole(value) != value}
     return dataclasses.replace(settings, **changes)
-
-
-def to_plain(settings: Any) -> dict[str, Any]:
-    """The fields of a dataclass of settings as strict JSON: paths as strings, tuples as lists."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, Path):
-            return str(value)
-        return [plain(one) for one in value] if isinstance(value, tuple) else value
-
-    return {name: plain(value) for name, value in dataclasses.asdict(settings).items()}
-
-
-def from_plain(kind: type, fields: Mapping[str, Any], **changes: Any) -> Any:
-    """Settings of this class from what `to_plain` gave, besides other fields, with some changes.
-
-    Raises:
-        ValueError: a field is missing, or has a value that it cannot have.
-    """
-    hints = typing.get_type_hints(kind)
-    known = {field.name for field in dataclasses.fields(kind)}
-    missing = ", ".join(map(repr, sorted(known - set(fields))))
-    if missing:
-        raise ValueError(
-            f"the stored settings lack {missing}, and this version of the study has them: use the "
-            "version that wrote them"
-        )
-    made = {name: _typed(name, hints[name], fields[name]) for name in known}
-    return kind(**made | changes)
-
-
-def _typed(name: str, hint: Any, value: Any) -> Any:
-    """A value of JSON as the type of its field has it."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (types.UnionType, typing.Union):
-        if value is None and type(None) in arguments:
-            return None
-        for one in (kind for kind in arguments if kind is not type(None)):
-            with contextlib.suppress(ValueError):
-                return _typed(name, one, value)
-        raise ValueError(f"{name} = {value!r}: must be of type {hint}")
-    if origin is Literal:
-        check(value in arguments, name, value, f"one of {arguments}")
-        return value
-    if origin is dict:
-        check(isinstance(value, dict), name, value, "a dict")
-        return {key: _typed(f"{name}[{key!r}]", arguments[1], one) for key, one in value.items()}
-    if origin in (tuple, list):
-        check(isinstance(value, list), name, value, "a list")
-        each = arguments[:1] * len(value) if origin is list or ... in arguments else arguments
-        check(len(each) == len(value), name, value, f"a list of {len(each)}")
-        return origin(_typed(name, kind, one) for kind, one in zip(each, value, strict=True))
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        check(isinstance(value, dict), name, value, "a dict")
-        return from_plain(hint, value)
-    kinds = {float: (int, float), Path: (str,)}.get(hint, (hint,))
-    check(type(value) in kinds, name, value, f"of type {hint.__name__}")
-    return Path(value) if hint is Path else value

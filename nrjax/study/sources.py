@@ -16,14 +16,9 @@ from typing import Any, NamedTuple
 
 from nrjax._numerics import check
 from nrjax.study.cluster import FROM_FILES
+from nrjax.study.layout import from_plain, to_plain
 from nrjax.study.results import Reporting
-from nrjax.study.settings import (
-    RunSettings,
-    from_plain,
-    shared_with,
-    to_plain,
-    with_whole_paths,
-)
+from nrjax.study.settings import RunSettings, shared_with, with_whole_paths
 from nrjax.study.store import Store
 from nrjax.study.study import Study
 

@@ -247,10 +247,7 @@ class Store:
 
     def layout_of(self, case: str, name: str) -> Pass:
         """The pass of a case; ValueError if there is no such case or pass."""
-        check(case in self.cases, "case", case, f"one of {sorted(self.cases)}")
-        passes = self.cases[case].passes
-        check(name in passes, "pass", name, f"one of {sorted(passes)}, the passes of {case}")
-        return passes[name]
+        return layouts.pass_of(self.cases, case, name)
 
     def tag_of(self, case: str, name: str, file: str) -> bytes:
         """What a chunk in a file is of: its run, its case and pass, and its trials."""

@@ -22,11 +22,12 @@ from nrjax.study.case import Case, Quantity
 from nrjax.study.cluster import by_workers
 from nrjax.study.filling import Progress, fill, here
 from nrjax.study.folder import RESULTS, check_folder
+from nrjax.study.layout import from_plain, to_plain
 from nrjax.study.looks import chunk_size, first_look
 from nrjax.study.plans import Plan, plans
 from nrjax.study.precision import wanted
 from nrjax.study.results import Reporting, Results
-from nrjax.study.settings import Keep, RunSettings, from_plain, shared_with, to_plain
+from nrjax.study.settings import Keep, RunSettings, shared_with
 from nrjax.study.store import Store
 
 
@@ -167,10 +168,9 @@ class Study:
         """Its cases, as a store has them."""
         found = []
         for name, case in self.cases.items():
-            goal = {} if case.goal is None else {"goal": case.goal}
-            notion = notion_of(getattr(case.trial, "guarantee", None))
-            goal |= {} if notion is None else {"notion": notion}
-            labels = {**case.labels, "trials": settings.trials, **goal}
+            said = {"goal": case.goal, "notion": notion_of(getattr(case.trial, "guarantee", None))}
+            said = {key: value for key, value in said.items() if value is not None}
+            labels = {**case.labels, "trials": settings.trials, **said}
             passes = {one: plan.layout for one, plan in plans[name].items()}
             found.append(layout.Case(name, labels, passes))
         return found
@@ -221,30 +221,26 @@ def take_up(
             the store; or the results would not be the same here, and why.
     """
     store.check_space()
-    recorded = store.settings["settings"]
-    settings = from_plain(RunSettings, recorded, out=store.folder, overwrite=False)
+    begun = store.settings["settings"]
+    settings = from_plain(RunSettings, begun, out=store.folder, overwrite=False)
     present = settings.trials
     if trials is not None:
         right = f"an integer, at least {present}, which there are: trials are never taken away"
         ok = is_integer(trials) and present <= trials <= 2**32
         check(ok, "trials", trials, f"{right}; and at most 2^32")
-    changes = {
-        name: value
-        for name, value in (("until_se", until_se), ("most_trials", most_trials))
-        if value not in (None, getattr(settings, name))
-    }
+    asked = {"until_se": until_se, "most_trials": most_trials}
+    changes = {k: v for k, v in asked.items() if v not in (None, getattr(settings, k))}
     if changes:
         looked = dataclasses.replace(settings, trials=trials or present, **changes)
         trials = trials if looked.until_se is None else first_look(looked)
         settings = dataclasses.replace(looked, trials=present)
     more = bool(changes) or trials not in (None, present)
     done = Results(store, reporting) if store.finished() and not more else None
-    if done is not None and wanted(done, settings) is not None:
+    if done is None or wanted(done, settings) is not None:
         done = None
-    if done is not None and not isinstance(made, Study):
-        return _concluded(done)
-    if done is None:
         identity.refuse(store.folder, identity.differences(store.settings))
+    elif not isinstance(made, Study):
+        return _concluded(done)
     study = made if isinstance(made, Study) else made()
     identity.refuse(store.folder, _differences(study, store, settings))
     if done is not None:

@@ -87,19 +87,19 @@ def study(settings: Settings) -> nrjax.Study:
     """Two mechanisms, two rules, curves and a session."""
     value = jnp.array([1.0, 2.0, 3.0])
     parts = {
-        "brownian": (
+        ("brownian", "public"): (
             nrjax.Brownian((3,)),
             nrjax.LinearBoundary.tight_at_epsilon(1.0, nrjax.Sensitivity(0.3, "l2"), 1e-6),
+            nrjax.PublicThreshold(-settings.radius),
         ),
-        "laplace": (nrjax.Laplace((3,)), nrjax.PureGuarantee(nrjax.Sensitivity(0.5, "l1"))),
-    }
-    rules = {
-        "public": nrjax.PublicThreshold(-settings.radius),
-        "patient": Patience(-settings.radius, 3),
+        ("laplace", "patient"): (
+            nrjax.Laplace((3,)),
+            nrjax.PureGuarantee(nrjax.Sensitivity(0.5, "l1")),
+            Patience(-settings.radius, 3),
+        ),
     }
     cases: dict[str, Any] = {}
-    for name, test in (("brownian", "public"), ("laplace", "public"), ("laplace", "patient")):
-        process, guarantee = parts[name]
+    for (name, test), (process, guarantee, rule) in parts.items():
         schedule = nrjax.Grid.geometric(guarantee, 0.6, 10.0, settings.levels)
         interaction = nrjax.Interaction(
             value=value,
@@ -107,7 +107,7 @@ def study(settings: Settings) -> nrjax.Study:
             guarantee=guarantee,
             schedule=schedule,
             utility=Distance(value),
-            rule=rules[test],
+            rule=rule,
             shift=jnp.array([0.3, 0.0, 0.0]),
         )
         levels = jnp.asarray(guarantee.epsilon(schedule.times)).tolist()

@@ -1,7 +1,8 @@
 """Run by test_resume.py: runs of a study, killed with SIGKILL while they simulate, and resumed.
 
 A program of its own that forks: children find everything imported, so that a life takes a second.
-The parent never makes an array, hence has no threads. Prints what became of the runs as JSON.
+The parent never makes an array, nor does what it imports, hence has no threads. Prints what became
+of the runs as JSON.
 """
 
 import json

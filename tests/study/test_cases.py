@@ -129,8 +129,8 @@ def test_results_say_what_there_is(results):
         results.plot("nothing")
 
 
-def plane(outcome):
-    return jnp.ones((2, 3)) * outcome.release
+def pairs(walked):
+    return walked.path.reshape(2, 2)
 
 
 def sides(outcome):
@@ -153,11 +153,11 @@ short = {"quantities": {"it": sides}, "coordinates": {"side": ("it_0", (1.0,))}}
         ({"trial": 3}, "trial = 3: must be a nrjax.Interaction, or a session"),
         ({"labels": {"epsilon": 1}}, r"labels = \['epsilon'\]: must be names that the summary has"),
         ({"labels": {"x": np.inf}}, "must be strict JSON"),
-        ({"quantities": {"utility": plane}}, r"\['utility'\]: must be names that an Outcome"),
-        ({"quantities": {"shortfall": plane}}, r"quantities = \['shortfall'\]: must be names"),
-        ({"quantities": {"trial": plane}}, r"quantities = \['trial'\]: must be names"),
-        ({"quantities": {"stopped_it": plane}}, "must be names that do not begin with 'stopped_'"),
-        ({"quantities": {"a b": plane}}, "variable = 'a b': must be letters, digits"),
+        ({"quantities": {"utility": sides}}, r"\['utility'\]: must be names that an Outcome"),
+        ({"quantities": {"shortfall": sides}}, r"quantities = \['shortfall'\]: must be names"),
+        ({"quantities": {"trial": sides}}, r"quantities = \['trial'\]: must be names"),
+        ({"quantities": {"stopped_it": sides}}, "must be names that do not begin with 'stopped_'"),
+        ({"quantities": {"a b": sides}}, "variable = 'a b': must be letters, digits"),
         ({"quantities": {"it": nrjax.Quantity()}}, "quantities = 'it': must be one of"),
         (
             {"quantities": {"it": two}},
@@ -185,7 +185,7 @@ def test_what_is_no_study_is_refused(tmp_path):
 
 def test_what_cannot_be_summarised_is_refused(tmp_path):
     """It is kept, with its axes, where the trials are."""
-    given = {"quantities": {"it": plane}}
-    with pytest.raises(ValueError, match=r"quantity it = \(2, 3\): must be of at most one axis"):
+    given = {"trial": cheap.Walk(np.float32(0)), "quantities": {"it": pairs}}
+    with pytest.raises(ValueError, match=r"quantity it = \(2, 2\): must be of at most one axis"):
         run_one(tmp_path, "summary", **given)
-    assert run_one(tmp_path, **given)["one"]["it"].shape == (30, 2, 3)
+    assert run_one(tmp_path, **given)["one"]["it"].shape == (30, 2, 2)

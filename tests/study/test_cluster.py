@@ -35,7 +35,7 @@ class Walked(NamedTuple):
 class LongWalk(nrjax.Pytree):
     """So long that a chunk takes a while."""
 
-    steps: int = nrjax.static(default=50_000)
+    steps: int = nrjax.static(default=20_000)
 
     def run(self, key):
         def move(step, place):
@@ -182,7 +182,7 @@ def test_all_that_a_study_can_have_is_the_same_on_workers(client, name, tmp_path
 
 
 def test_a_worker_with_other_code_is_refused(client):
-    study = nrjax.Study("walks", {"walk": LongWalk(1000)})
+    study = nrjax.Study("walks", {"walk": LongWalk()})
     plans = study.plans(RunSettings(out=Path("unused"), trials=TRIALS, chunk=CHUNK))
     stated, task = identity.fingerprints(plans), filling.Task("walk", "outcome", 0, 0, CHUNK)
     other = {"walk": {"outcome": stated["walk"]["outcome"][::-1]}}

@@ -1,6 +1,7 @@
-"""A study compiles each program once, and traces it once, whatever numbers its cases have."""
+"""A study traces and compiles each program once, in a thread while others run."""
 
 import contextlib
+import threading
 
 import jax.monitoring
 import numpy as np
@@ -23,6 +24,10 @@ def traced(monkeypatch):
     monkeypatch.setattr(exported, "from_cache", lambda: None)
 
 
+def run(cases, folder):
+    return cheap.study(cases).run(folder, trials=40, chunk=24, progress=False)
+
+
 @contextlib.contextmanager
 def programs():
     """Counts, by event, the programs of studies that are traced and compiled, or read again."""
@@ -39,15 +44,6 @@ def programs():
         jax.monitoring.unregister_event_duration_listener(heard)
 
 
-def counted(cases, folder):
-    """How many programs a study of these cases traces and compiles."""
-    program._on_devices.clear_cache()  # other tests have the same programs
-    with programs() as found:
-        cheap.study(cases).run(folder, trials=40, chunk=24, progress=False)
-    assert found[_TRACED] == found[_COMPILED]
-    return found[_COMPILED]
-
-
 def padded(steps, length):
     """Levels beyond `steps` are there for the shape alone."""
     times = np.geomspace(50.0, 0.1, steps)
@@ -55,17 +51,48 @@ def padded(steps, length):
     return cheap.interaction(schedule=grid, max_steps=steps)
 
 
-def test_cases_that_differ_in_numbers_are_one_program(tmp_path):
-    walks = {str(start): cheap.Walk(np.float32(start)) for start in (0.5, 1.5, 2.5)}
-    goals = {f"goal{goal}": cheap.interaction(-goal) for goal in (0.37, 0.61, 0.83)}
-    assert counted(walks | goals, tmp_path / "run") == 2
+WALKS = {str(start): cheap.Walk(np.float32(start)) for start in (0.5, 1.5, 2.5)}
 
 
-def test_so_are_goals_whose_grids_differ_in_length(tmp_path):
-    goals = {str(steps): padded(steps, 17) for steps in (3, 11, 17)}
-    assert counted(goals, tmp_path / "run") == 1
+@pytest.mark.parametrize(
+    ("cases", "wanted"),
+    [
+        (WALKS | {str(goal): cheap.interaction(-goal) for goal in (0.37, 0.61, 0.83)}, 2),
+        ({str(steps): padded(steps, 17) for steps in (3, 11, 17)} | {"other": padded(3, 3)}, 2),
+    ],
+    ids=["other numbers", "grids of other lengths, and of another form"],
+)
+def test_cases_of_one_form_are_one_program_and_others_are_seen(tmp_path, cases, wanted):
+    program._on_devices.clear_cache()  # other tests have the same programs
+    with programs() as found:
+        run(cases, tmp_path / "run")
+    assert found == {_TRACED: wanted, _COMPILED: wanted}
 
 
-def test_cases_of_another_form_are_seen(tmp_path):
-    goals = {str(steps): padded(steps, steps) for steps in (3, 11)}
-    assert counted(goals, tmp_path / "run") == 2
+CASES = {"walk": cheap.Walk(np.float32(0)), "drift": cheap.Walk(np.ones(4, np.float32))}
+
+
+def test_programs_are_compiled_in_another_thread_and_fail_where_they_are_needed(
+    tmp_path, monkeypatch
+):
+    whole, here, seen = run(CASES, tmp_path / "whole"), threading.get_ident(), []
+    prepare = program.Program.prepare
+
+    def watched(self, key):
+        seen.append(threading.get_ident())
+        prepare(self, key)
+
+    def failing(self, key):
+        raise RuntimeError("not in a thread")
+
+    for prepared in (watched, failing):
+        monkeypatch.setattr(program.Program, "prepare", prepared)
+        results = run(CASES, tmp_path / prepared.__name__)
+        for name in CASES:
+            assert results[name].identical(whole[name])
+            assert results.store.seconds(name)["compile"] > 0
+    assert len(seen) == 2
+    assert here not in seen
+    monkeypatch.setattr(program.Program, "compile", failing)
+    with pytest.raises(RuntimeError, match="not in a thread"):
+        run(CASES, tmp_path / "run")

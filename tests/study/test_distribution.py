@@ -26,25 +26,25 @@ def samples():
     return {name: np.sort(values.astype(float), axis=1) for name, values in drawn.items()}
 
 
-def share_that_holds(ordered, law, percent, narrower=0):
-    """How often the interval holds the true quantile; `narrower` moves both ends inwards."""
+def those_that_hold(ordered, law, percent, narrower=0):
+    """Whether the interval of each holds the true quantile; `narrower` moves both ends inwards."""
     low, high = rank_interval(SIZE, percent)
     ends = np.pad(ordered, [(0, 0), (1, 1)], constant_values=[(0, 0), (-np.inf, np.inf)])
     true = law.ppf(percent / 100)
-    return np.mean((ends[:, low + narrower] <= true) & (true <= ends[:, high - narrower]))
+    return (ends[:, low + narrower] <= true) & (true <= ends[:, high - narrower])
 
 
-def below_95(share):
-    """Whether a share of REPEATS is below 95 % by more than five standard errors."""
-    return share < 0.95 - 5 * np.sqrt(0.95 * 0.05 / REPEATS)
+def below_95(hits):
+    """Whether a share of hits is below 95 % by more than four standard errors."""
+    return np.mean(hits) < 0.95 - 4 * np.sqrt(0.95 * 0.05 / len(hits))
 
 
 def test_quantile_intervals_hold_and_planted_narrower_ones_do_not(samples):
     for name, law in LAWS.items():
         for percent in (5, 25, 50, 95):
-            assert not below_95(share_that_holds(samples[name], law, percent))
+            assert not below_95(those_that_hold(samples[name], law, percent))
     of_one = samples["exponential"], LAWS["exponential"]
-    assert all(below_95(share_that_holds(*of_one, percent, 2)) for percent in (25, 50))
+    assert all(below_95(those_that_hold(*of_one, percent, 2)) for percent in (25, 50))
 
 
 def farthest(ordered, law):
@@ -65,8 +65,8 @@ def test_the_band_holds_the_whole_function_and_a_planted_narrower_one_does_not(s
     apart = farthest(samples["exponential"], LAWS["exponential"])
     few = farthest(samples["few values"][:1000], LAWS["few values"])
     for distance in (apart, few):
-        assert not below_95(np.mean(distance <= band_width(SIZE)))
-    assert below_95(np.mean(apart <= 0.9 * band_width(SIZE)))
+        assert not below_95(distance <= band_width(SIZE))
+    assert below_95(apart <= 0.9 * band_width(SIZE))
 
 
 def test_ranks_are_those_of_a_printed_table():
@@ -136,9 +136,13 @@ def test_one_value_none_and_nan():
     assert one.band() == 1.0
     assert np.isnan(one.mean_interval()).all()
     assert one.standard_error == np.inf
+    # 12.706 is Student's 97.5 % point at 1 degree of freedom.
+    ends = Sample(np.array([1.0, 3.0], "float32")).mean_interval()
+    assert ends == pytest.approx((2 - 12.706, 2 + 12.706), rel=1e-4)
     nothing = Sample(np.empty(0))
     assert np.isnan([nothing.quantile(50), nothing.mean, nothing.std, nothing.finite]).all()
     assert nothing.quantile_interval(50) == (-np.inf, np.inf)
+    assert np.isnan(nothing.mean_interval()).all()
     assert nothing.fraction_above_interval(1.0) == (0, 1)
     with pytest.raises(ValueError, match="values = nan: must be numbers"):
         Sample(np.array([1.0, np.nan]))

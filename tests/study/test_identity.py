@@ -13,7 +13,8 @@ import pytest
 import nrjax
 from nrjax.simulation import montecarlo
 from nrjax.study import cluster, identity, sources
-from nrjax.study.settings import RunSettings, from_plain, to_plain
+from nrjax.study.layout import from_plain, to_plain
+from nrjax.study.settings import RunSettings
 from tests.study import cheap
 
 DATA, SCALE, WIDTH, COUNT = np.array([1.0, 2.0, 3.0]), 2.0, 1.0, ()
@@ -57,9 +58,12 @@ def study(utility, **options):
     return nrjax.Study("s", {"a": case}, reporting=cheap.Quiet())
 
 
-def fingerprint(utility, **options):
-    plans = study(utility, **options).plans(RunSettings(out=Path("unused"), trials=8))
-    return identity.fingerprints(plans)["a"]["outcome"]
+def plans(utility, **options):
+    return study(utility, **options).plans(RunSettings(out=Path("unused"), trials=8))
+
+
+def fingerprint(utility, name="outcome", **options):
+    return identity.fingerprints(plans(utility, **options))["a"][name]
 
 
 @pytest.mark.parametrize(
@@ -80,6 +84,20 @@ def test_names_do_not_count_and_batches_do():
         assert fingerprint(Inner(), batching=same) == usual
     for other in (nrjax.Batching(tile=16, lanes=16), nrjax.Batching(tile=1, lanes=1)):
         assert fingerprint(Inner(), batching=other) != usual
+
+
+def test_flags_of_xla_count_but_for_those_of_devices_and_dumps(monkeypatch):
+    flags = "--xla_b --xla_dump_to=x --xla_a --xla_force_host_platform_device_count=4"
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    assert identity.circumstances()["xla_flags"] == "--xla_a --xla_b"
+
+
+def test_the_resolution_of_a_curve_counts():
+    trial, kept = cheap.interaction(utility=Bounded()), {"utility": nrjax.Quantity()}
+    curves = [nrjax.Curve(trial, kept, resolution=one) for one in (None, 0.2, 0.3, 0.3)]
+    prints = [fingerprint(Bounded(), "curve", curves={"curve": curve}) for curve in curves]
+    assert len(set(prints)) == 3
+    assert prints[2] == prints[3]
 
 
 def test_a_call_back_into_python_is_refused():
@@ -133,12 +151,11 @@ class Copies(nrjax.Utility):
         return jnp.sum(hypothesis)
 
 
-def test_shapes_are_those_since_an_edit(tmp_path, monkeypatch):
+def test_shapes_are_those_since_an_edit(monkeypatch):
     for count in ((), (3,)):
         monkeypatch.setitem(globals(), "COUNT", count)
-        one = study(Copies(), quantities={"copies": nrjax.Quantity(_hypothesis)})
-        results = one.run(tmp_path / str(len(count)), trials=16, progress=False)
-        assert results["a"]["copies"].shape == (16, *count)
+        made = plans(Copies(), quantities={"copies": nrjax.Quantity(_hypothesis)})["a"]["outcome"]
+        assert made.layout.variables["copies"].shape == count
 
 
 def _hypothesis(outcome):
@@ -196,7 +213,7 @@ def test_what_cannot_be_sent_is_said():
     pytest.importorskip("cloudpickle")
     import threading
 
-    plans = study(Inner()).plans(RunSettings(out=Path("unused"), trials=8))
-    plans["a"]["outcome"] = plans["a"]["outcome"]._replace(make=threading.Lock())
+    made = plans(Inner())
+    made["a"]["outcome"] = made["a"]["outcome"]._replace(make=threading.Lock())
     with pytest.raises(ValueError, match="study: must be of what can be sent to workers"):
-        cluster.packed(plans, jax.random.key(0), {})
+        cluster.packed(made, jax.random.key(0), {})

@@ -1,6 +1,7 @@
-"""What tells of results: each hook of `Reporting`, and what is told in the standard way."""
+"""What tells of results: each hook of `Reporting`, the standard way, and notions of privacy."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,9 +10,13 @@ pytest.importorskip("matplotlib")
 from matplotlib.figure import Figure
 
 import nrjax
-from nrjax.study import figures
-from nrjax.study.report import Report
+from nrjax import composition, guarantees
+from nrjax.guarantees.notions import NOTIONS, notion_of
+from nrjax.study import figures, layout
+from nrjax.study.identity import differences_of_cases
+from nrjax.study.report import Report, standard
 from tests.study import cheap
+from tests.study.test_compare import outcomes
 
 CASES = {
     "near": nrjax.Case(trial=cheap.interaction(shift=1.0), labels={"kind": "close"}),
@@ -89,15 +94,133 @@ def test_what_hooks_say_must_fit(tmp_path):
     assert results.summary()["cases"][0]["longest"] == 11
 
 
-def test_the_standard_way(tmp_path):
-    results = run(tmp_path)
-    names = {path.stem for path in (tmp_path / "figures").glob("*.svg")}
-    assert names == set(figures.standard(results))
-    table = results.table()
+RENYI = nrjax.RenyiBoundary.tight_at_epsilon(0.5, sensitivity=1.0, delta=1e-6)
+
+
+class Free(nrjax.Guarantee):
+    """Of one's own, without a delta."""
+
+    def epsilon(self, time):
+        return 1 / time
+
+
+def hockey(**changes):
+    return cheap.interaction(
+        guarantee=RENYI, schedule=nrjax.Grid.geometric(RENYI, 0.3, 9.0, 12), **changes
+    )
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """Told of in the standard way; what a delta is, is said wherever one is stated."""
+    cases = {
+        "by-chance": nrjax.Case(trial=cheap.interaction(shift=1.0), labels={"delta": 1e-6}),
+        "by-sets": nrjax.Case(trial=hockey(shift=1.0), labels={"delta": 1e-6}),
+        "walk": cheap.Walk(0.0),
+    }
+    folder = tmp_path_factory.mktemp("run")
+    return nrjax.Study("told", cases).run(folder, trials=60, progress=False)
+
+
+def test_the_standard_way(results):
+    folder, table = results.folder, results.table()
+    assert {path.stem for path in (folder / "figures").glob("*.svg")} == set(
+        figures.standard(results)
+    )
     assert table.title == "told: stopping epsilon, over all trials"
-    assert [row[0] for row in table.rows] == ["near", "far"]
+    assert [row[0] for row in table.rows] == list(results)
     assert all(len(row) == len(table.headings) for row in table.rows)
-    assert str(table) == (tmp_path / "report.md").read_text()
-    walks = cheap.study({"walk": cheap.Walk(np.float32(0))})
-    sessions = walks.run(tmp_path / "walks", trials=20, progress=False)
-    assert sessions.table().rows[0][1:] == ("-",) * 6
+    assert table.rows[2][1:] == ("-",) * 6  # of a session
+    assert str(table) == (folder / "report.md").read_text()
+
+
+def test_one_vocabulary():
+    kinds = [getattr(guarantees, name) for name in guarantees.__all__ if name != "NOTIONS"]
+    kinds += [getattr(composition, name) for name in composition.__all__]
+    said = {kind.notion for kind in kinds if hasattr(kind, "notion")}
+    assert said == set(NOTIONS)
+    owners = [kind for kind in kinds if hasattr(kind, "bound") or hasattr(kind, "admits")]
+    assert len(owners) == 10
+    assert {kind.notion for kind in owners} == {"(epsilon, delta)-DP", "probabilistic"}
+    assert [notion_of(one) for one in (None, Free(), nrjax.PureGuarantee(1.0), RENYI)] == [
+        None,
+        "pure",
+        "pure",
+        "hockey-stick",
+    ]
+
+
+def test_representations_name_it_beside_a_delta():
+    boundary = cheap.BOUNDARY
+    for owner, notion in (
+        (cheap.interaction(), "probabilistic"),
+        (hockey(), "hockey-stick"),
+        (boundary, "probabilistic"),
+        (composition.GaussianFilter(1.0, 1e-6), "(epsilon, delta)-DP"),
+        (composition.RenyiOdometer(5.0, 1e-6), "probabilistic"),
+    ):
+        assert f"notion='{notion}'" in repr(owner)
+    assert "notion" not in repr(nrjax.PureGuarantee(1.0))  # which states no delta
+    assert "notion" not in repr(composition.ExPost(0.1, 1e-6))  # nor of what the delta is known
+
+
+def test_the_summary_and_the_report_name_it(results):
+    summary = json.loads((results.folder / "summary.json").read_text())
+    notions = [case.get("notion") for case in summary["cases"]]
+    assert notions == ["probabilistic", "hockey-stick", None]
+    remarks = (results.folder / "report.md").read_text()
+    for notion, case in zip(notions[:2], results, strict=False):
+        assert f"Epsilon is {notion} of {case}: {NOTIONS[notion]}." in remarks
+    assert "Warning: epsilons of different notions" in remarks
+    # Planted: where all are of one notion, nothing is mixed.
+    for case in summary["cases"]:
+        case["notion"] = "pure"
+    alike = str(standard(results, summary))
+    assert "Epsilon is pure of all cases" in alike
+    assert "different notions" not in alike
+
+
+def test_comparisons_name_it(results):
+    mixed, *pair = "probabilistic against hockey-stick", "by-chance", "by-sets"
+    assert f"not of the same notion: {mixed}" in str(results.compare(*pair))
+    for first, second, quantity in (
+        ("by-chance", "by-chance", "stopping_epsilon"),
+        ("by-chance", "by-sets", "step"),
+    ):
+        assert "notion" not in str(results.compare(first, second, quantity))
+    notions = {"a": "probabilistic", "b": "hockey-stick"}
+    for said in (notions, None):
+        memory = outcomes(a=[1.0, 2.0], b=[2.0, 3.0], notions=said)
+        assert (mixed in str(memory.compare("a", "b"))) == (said is notions)
+
+
+def test_figures_name_it(results):
+    (axes,) = figures.epsilon_distribution(results).axes
+    labels = [label.get_text().splitlines() for label in axes.get_xticklabels()]
+    assert [label[:3] for label in labels] == [
+        ["by chance", "δ = 1e-06", "probabilistic"],
+        ["by sets (hockey-stick)", "δ = 1e-06", labels[1][2]],
+    ]
+    (axes,) = figures.loss_against_stated(results).axes
+    names = axes.get_legend_handles_labels()[1]
+    assert [("hockey-stick" in name) for name in names] == [False, True, False]
+
+
+def test_stores_from_before_it_was_named_are_taken_up(results):
+    store, prints = results.store, results.store.settings["fingerprints"]
+    here = list(store.cases.values())
+
+    def without(case, **changes):
+        attributes = {k: v for k, v in case.attributes.items() if k != "notion"}
+        return layout.Case(case.name, attributes | changes, case.passes)
+
+    cases = {name: without(case) for name, case in store.cases.items()}
+    earlier = SimpleNamespace(settings=store.settings, cases=cases)
+    assert differences_of_cases(earlier, here, prints) == []
+    other = [without(here[0], notion="pure"), *here[1:]]
+    assert "notion of by-chance is 'pure' here" in differences_of_cases(store, other, prints)[0]
+
+
+def test_a_case_may_not_call_something_else_so():
+    with pytest.raises(ValueError, match=r"labels = \['notion'\]"):
+        nrjax.Case(trial=cheap.interaction(), labels={"notion": "mine"})

@@ -15,6 +15,8 @@ from nrjax.study.layout import Case, Coordinate, Pass, Variable
 from nrjax.study.store import Store
 
 NAME = "logistic-brownian-public"
+MISSING = [np.nan, np.inf, -np.inf, 0.0, -0.0]
+"""Values that could be taken for missing."""
 
 
 def a_case(trials=10, chunk=4, dtype="float32"):
@@ -29,13 +31,15 @@ def a_case(trials=10, chunk=4, dtype="float32"):
 
 
 def arrays(case, name, chunk):
-    """What each trial should hold: numbers that depend on the variable and the trial."""
+    """What each trial should hold: numbers of the variable and trial; some seem to be missing."""
     layout = case.passes[name]
     span = layout.span(chunk)
     result = {}
     for number, (key, variable) in enumerate(layout.variables.items()):
         shape = (layout.trials, *(size for _, size in variable.dims))
         values = np.arange(np.prod(shape), dtype=variable.dtype).reshape(shape) + 7 * number + 1
+        if values.dtype.kind == "f":
+            values.flat[: len(MISSING)] = MISSING
         result[key] = values[span]
     return result
 
@@ -66,6 +70,7 @@ def test_gives_back_what_was_written(tmp_path, dtype):
         for key in layout.variables:
             expected = np.concatenate([chunk[key] for chunk in chunks])
             np.testing.assert_array_equal(dataset[key].values, expected, strict=True)
+            assert dataset[key].values.tobytes() == expected.tobytes()
     assert outcome.attrs == {"task": "logistic", "target": 0.41}
     np.testing.assert_array_equal(outcome.trial, np.arange(10))
     np.testing.assert_array_equal(curve.epsilon.values, [0.1, 0.3])
@@ -253,16 +258,6 @@ def test_unfinished_trials_are_an_error_or_left_out(store):
     assert store.read(NAME, "curve", partial=True).sizes["trial"] == 0
 
 
-def test_values_that_could_be_taken_for_missing_survive(tmp_path, dtype):
-    values = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0], dtype)
-    layout = Pass(5, 5, {"x": Variable(np.dtype(dtype).name)})
-    store = Store.create(tmp_path, {}, [Case("a", {}, {"outcome": layout})])
-    with store.writer() as writer:
-        writer.write("a", "outcome", 0, {"x": values})
-    got = store.read("a", "outcome")["x"].values
-    assert (got.dtype, got.tobytes()) == (values.dtype, values.tobytes())
-
-
 @pytest.mark.parametrize(
     ("case", "name", "chunk", "change", "words"),
     [
@@ -289,16 +284,10 @@ def test_a_chunk_that_does_not_fit_is_refused(store, case, name, chunk, change, 
 @pytest.mark.parametrize(
     ("case", "words"),
     [
-        (Case("a/b", {}, {}), "name = 'a/b'"),
-        (Case("a", {"x": np.inf}, {}), "strict JSON"),
         (Case("a", {"x": np.zeros(2)}, {}), "strict JSON"),
         (Case("a", {}, {"p": Pass(0, 1, {})}), "trials = 0: must be an integer, at least 1"),
         (Case("a", {}, {"p": Pass(1, 1, {"trial": Variable("bool")})}), "variable = 'trial'"),
         (Case("a", {}, {"p": Pass(1, 1, {"x": Variable("object")})}), "dtype = 'object'"),
-        (
-            Case("a", {}, {"p": Pass(1, 1, {}, {"e": Coordinate("level", (1.0,))})}),
-            "values of e = 1: must be None, the size of 'level'",
-        ),
         (a_case(), "the name of one case only"),
     ],
 )
