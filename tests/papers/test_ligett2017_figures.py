@@ -24,25 +24,15 @@ NONE_STOPS = {("ridge", method, alpha): 1.0 for method in METHODS for alpha in A
 
 def labels(task, method, alpha):
     """The theory's epsilon falls as 1/alpha."""
-    own = {
-        "ridge": {
-            "data": "twitter",
-            "perturbation": "covariance",
-            "norm_bound": 14.1,
-            "theory_epsilon": 4.0 / alpha,
-            "theory_epsilon_output": 0.9 / alpha**0.5,
-        },
-        "logistic": {
-            "data": "kdd99",
-            "perturbation": "output",
-            "norm_bound": 16.7,
-            "theory_epsilon": 0.5 / alpha,
-            "theory_epsilon_output": None,
-        },
-    }
+    data, perturbation, bound, theory, output = {
+        "ridge": ("twitter", "covariance", 14.1, 4.0 / alpha, 0.9 / alpha**0.5),
+        "logistic": ("kdd99", "output", 16.7, 0.5 / alpha, None),
+    }[task]
     delta = 1e-6 if method.startswith("brownian") else 0.0
     facts = {"task": task, "method": method, "alpha": alpha, "goal": -alpha, "delta": delta}
-    return facts | own[task] | {"constants": "paper", "rows": 20_000, "optimum_norm": 2.5}
+    facts |= {"data": data, "perturbation": perturbation, "constants": "paper", "rows": 20_000}
+    facts |= {"theory_epsilon": theory, "theory_epsilon_output": output}
+    return facts | {"norm_bound": bound, "optimum_norm": 2.5}
 
 
 def outcome(facts, trials, failing):

@@ -19,17 +19,9 @@ from nrjax.papers.ligett2017.runs import (
     tested,
     title,
 )
+from nrjax.study import drawing
 from nrjax.study.distribution import Distribution
-from nrjax.study.drawing import (
-    EPSILON,
-    STYLES,
-    Style,
-    axis_limits,
-    new_panels,
-    say,
-    unique,
-    words,
-)
+from nrjax.study.drawing import EPSILON, STYLES, Style, axis_limits, say
 from nrjax.study.results import Results
 
 _ALPHA = "requested excess risk \N{GREEK SMALL LETTER ALPHA}"
@@ -119,12 +111,11 @@ def accuracy(results: Results) -> Figure:
             risk = one.laws("excess_risk")
             seen.append(_draw_means(column[0], one, risk, one.style, rank))
             for axes, percent in zip(column[1:], (95, 100), strict=True):
-                value, low, high = draw.quantiles(risk, percent)
+                found = draw.quantiles(risk, percent)
                 # Trials bound no maximum, and few trials no quantile as high as this.
-                low, high = np.where(np.isfinite(low) & np.isfinite(high), [low, high], np.nan)
-                draw.draw_band(axes, one.alpha, low, high, one.style)
-                draw.draw_curve(axes, one.alpha, value, one.style, rank, hollow=one.stopped < 1)
-                seen.append(value)
+                found[1:, ~np.isfinite(found[1:]).all(axis=0)] = np.nan
+                draw.draw_curve(axes, one.alpha, found, one.style, rank, one.stopped < 1)
+                seen.append(found[0])
         values = np.concatenate(seen)
         # An excess of nothing is stored as rounding errors, which would take most of the axis.
         limits = axis_limits([values[values > 1e-4 * seen[0].min()]])
@@ -144,8 +135,8 @@ def privacy_split(results: Results) -> Figure:
     A panel per task (rows) and method (columns); the theory approach tests nothing.
     """
     tasks = [found for runs in by_task(results) if (found := tested(runs))]
-    methods = unique(one.method for runs in tasks for one in runs)
-    figure, panels = new_panels(max(6.4, 3.6 * len(methods)), len(tasks), len(methods))
+    methods = drawing.unique(one.method for runs in tasks for one in runs)
+    figure, panels = drawing.new_panels(max(6.4, 3.6 * len(methods)), len(tasks), len(methods))
     for row, runs in zip(panels, tasks, strict=True):
         panel = dict(zip(methods, row, strict=True))
         seen = []
@@ -176,11 +167,11 @@ def norms(results: Results) -> Figure:
             for rank, one in enumerate(runs)
         ]
         for name, _, dash in _NORMS:
-            for value in unique(facts[name] for one in runs for facts in one.facts):
+            for value in drawing.unique(facts[name] for one in runs for facts in one.facts):
                 axes.axhline(value, zorder=1, **{**_REFERENCE, "linestyle": dash})
                 highest.append(value)
         axes.set(ylabel="mean l2 norm of the hypothesis", ylim=(0.0, 1.08 * max(highest)))
-        draw.grid(axes, "y", below=False)
+        axes.grid(True, axis="y", **draw.THIN)
         _say_if_none_stopped(axes, runs)
     marks: list[Any] = [
         Line2D([], [], label=label, **{**_REFERENCE, "linestyle": dash})
@@ -201,7 +192,7 @@ def cheapest(results: Results) -> Figure:
     for (axes,), runs in zip(columns, tasks, strict=True):
         out |= _draw_ratios(axes, runs)
         axes.set_ylabel("median ε, ratio to noise reduction")
-    marks: list[Any] = [Line2D([], [], label=words(BASE), **_REFERENCE)]
+    marks: list[Any] = [Line2D([], [], label=drawing.words(BASE), **_REFERENCE)]
     marks.append(draw.band("95 % interval, paired bootstrap"))
     if np.inf in out:
         marks.append(_mark("infinite: most trials did not stop", "^"))
@@ -215,7 +206,7 @@ def _panels(
     tasks: Sequence[Sequence[Runs]], rows: int, height: float, *, log: bool = False
 ) -> tuple[Figure, Any]:
     """A column of panels for each task, with the scale and the words that all have."""
-    figure, panels = new_panels(max(6.4, 5.2 * len(tasks)), rows, len(tasks), height=height)
+    figure, panels = drawing.new_panels(max(6.4, 5.2 * len(tasks)), rows, len(tasks), height=height)
     for column, runs in zip(panels.T, tasks, strict=True):
         for axes in column:
             draw.parameter_scale(axes, alphas(runs), log=log)
@@ -228,10 +219,9 @@ def _draw_means(
     axes: Axes, one: Runs, laws: Sequence[Distribution], style: Style, rank: int
 ) -> np.ndarray:
     """Means with their band, empty markers where some trials did not stop; returns the means."""
-    mean, low, high = draw.means(laws)
-    draw.draw_band(axes, one.alpha, low, high, style)
-    draw.draw_curve(axes, one.alpha, mean, style, rank, hollow=one.stopped < 1)
-    return mean
+    found = draw.means(laws)
+    draw.draw_curve(axes, one.alpha, found, style, rank, one.stopped < 1)
+    return found[0]
 
 
 def _draw_epsilons(axes: Axes, runs: Sequence[Runs], scale: Callable[..., Any]) -> np.ndarray:
@@ -248,8 +238,8 @@ def _draw_epsilons(axes: Axes, runs: Sequence[Runs], scale: Callable[..., Any]) 
         mean, low, high = draw.means(one.epsilons())
         infinite = np.isinf(mean)
         shown = np.where(infinite, np.inf, scale(mean))
-        draw.draw_band(axes, one.alpha, scale(low), scale(high), one.style)
-        draw.draw_curve(axes, one.alpha, shown, one.style, rank, hollow=infinite)
+        found = np.stack([shown, scale(low), scale(high)])
+        draw.draw_curve(axes, one.alpha, found, one.style, rank, infinite)
         # Medians go on to the next finite mean, so that the eye can follow.
         median, _, _ = draw.quantiles(one.epsilons(), 50)
         padded = np.pad(infinite, 1)
@@ -272,10 +262,10 @@ def _draw_ratios(axes: Axes, runs: Sequence[Runs]) -> set[float]:
         if one.method not in found:
             continue
         alpha, (ratio, low, high) = found[one.method]
-        low, high = np.maximum(low, limits[0] / 9), np.minimum(high, limits[1] * 9)
-        draw.draw_band(axes, alpha, low, high, one.style)  # an infinite end leaves the panel
-        inside = np.where(ratio > 0, ratio, np.nan)
-        draw.draw_curve(axes, alpha, inside, one.style, rank, hollow=np.zeros(ratio.size, bool))
+        # An infinite end leaves the panel.
+        ends = np.maximum(low, limits[0] / 9), np.minimum(high, limits[1] * 9)
+        shown = np.stack([np.where(ratio > 0, ratio, np.nan), *ends])
+        draw.draw_curve(axes, alpha, shown, one.style, rank)
         top = draw.draw_infinite(axes, alpha[np.isposinf(ratio)], one.style, top)
         bottom = draw.draw_infinite(axes, alpha[ratio == 0], one.style, bottom, above=False)
     axes.axhline(1.0, zorder=1, **_REFERENCE)

@@ -8,10 +8,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from nrjax.papers._drawing import grid, key, legend
+from nrjax.papers._drawing import key, legend
 from nrjax.papers._shared import grouped
 from nrjax.papers.rogers2023.findings import GROUP, label
-from nrjax.study.drawing import STYLES, Style, mechanism_styles, new_panels, unique, words
+from nrjax.study import drawing
+from nrjax.study.drawing import STYLES, Style, new_panels, unique, words
 from nrjax.study.layout import Case
 from nrjax.study.results import Results
 
@@ -64,7 +65,7 @@ def counts(results: Results) -> Figure:
         axes.set_title(f"{name}: {here[0]['items']:,} items", fontsize="medium")
         law = here[0]["samples"] is not None
         axes.set_xlabel("element, by falling probability" if law else "rank")
-        grid(axes)
+        drawing.draw_grid(axes)
         if law:
             axes.plot([], [], color="black", linewidth=0.9, label="expected by the law")
         axes.legend(fontsize="small", loc="lower left")
@@ -112,7 +113,7 @@ def returned(results: Results) -> Figure:
         axes.set_xticks(range(len(found)), ticks)
         for edge in np.arange(len(found) - 1) + 0.5:
             axes.axvline(edge, color="0.85", linewidth=0.6)
-        grid(axes, "y")
+        drawing.draw_grid(axes, "y")
     above.set_ylabel("results returned")
     above.set_ylim(bottom=0)
     alphas = unique(case.attributes["alpha"] for here in found for case in here)
@@ -141,7 +142,7 @@ def budget(results: Results) -> Figure:
         axes.set_ylim(bottom=0)
         axes.set_title(_title(found, here[0]), fontsize="medium")
         axes.set_xlabel("share of the budget spent")
-        grid(axes)
+        drawing.draw_grid(axes)
     for row in panels:
         row[0].set_ylabel("mean results returned by then")
     handles = [key(look.title, linestyle=look.style.dash, **look.marker) for look in looks.values()]
@@ -173,7 +174,7 @@ def _kind(case: Case) -> tuple[str, str]:
 def _looks(results: Results) -> dict[tuple[str, str], _Look]:
     """By method and filter, in the order in which they come."""
     kinds = unique(_kind(case) for case in results.cases.values())
-    styles = mechanism_styles(method for method, _ in kinds)
+    styles = drawing.mechanism_styles(method for method, _ in kinds)
     one_filter = len({name for _, name in kinds}) == 1
     return {
         (method, name): _Look(
