@@ -256,34 +256,13 @@ def test_boundaries_are_tight_where_the_runs_is(tight_at):
     np.testing.assert_allclose(linear.get_ydata(), exact.epsilon(times), rtol=1e-5)
 
 
-PUBLIC = [
-    (finding, *(f"{{task}}-{mechanism}-public" for mechanism in MECHANISMS))
-    for finding in (
-        "Brownian median below Laplace's",
-        "Brownian quartiles closer together than Laplace's",
-    )
-]
-REDUCED = [
-    (
-        "ReducedAboveThreshold's median below AboveThreshold's",
-        *(f"{{task}}-{mechanism}-{test}" for test in TESTS[:0:-1]),
-    )
-    for mechanism in MECHANISMS
-]
-
-
 @pytest.mark.long
 @on_papers_data
 @pytest.mark.parametrize(
-    ("task", "tests", "trials", "right"),
-    [
-        ("logistic", ("public",), 300, dict.fromkeys(PUBLIC, True)),
-        ("logistic", TESTS[1:], 300, dict.fromkeys(REDUCED, True)),
-        # Under the reduced test Laplace is the dearer one.
-        ("ridge", TESTS, 200, dict.fromkeys([*PUBLIC, REDUCED[0]], True) | {REDUCED[1]: False}),
-    ],
+    ("task", "tests", "trials"),
+    [("logistic", TESTS[:1], 300), ("logistic", TESTS[1:], 300), ("ridge", TESTS, 200)],
 )
-def test_the_papers_findings_on_its_data(tmp_path, task, tests, trials, right):
+def test_the_papers_findings_on_its_data(tmp_path, task, tests, trials):
     """Whitehouse 2022, section 6: KDD-99 for logistic, Twitter for ridge regression."""
     options = {"data": ("paper",), "data_dir": PAPERS_DATA, "curve_levels": 2}
     chosen = whitehouse2022.Settings(task=(task,), test=tests, **options)
@@ -293,6 +272,15 @@ def test_the_papers_findings_on_its_data(tmp_path, task, tests, trials, right):
         assert case["optimum"] == pytest.approx(optimum, rel=4e-5)
         assert case["target"] == target
         assert case["stopped"] > 0.99
-    found = {(one["finding"], *one["cases"]): one["holds"] for one in summary["findings"]}
-    for names, holds in right.items():
-        assert found[tuple(name.format(task=task) for name in names)] is holds
+    checked = 0
+    for one in summary["findings"]:
+        lower, higher = one["cases"]
+        if lower.endswith("public"):  # Brownian noise against Laplace noise
+            assert one["holds"] is True
+        elif lower.endswith("reduced_above_threshold") and higher.endswith("-above_threshold"):
+            # On ridge regression Laplace noise is dearer under the reduced test.
+            assert one["holds"] is (task == "logistic" or "brownian" in lower)
+        else:
+            continue
+        checked += 1
+    assert checked == 2 * (len(tests) - (len(tests) > 1))
