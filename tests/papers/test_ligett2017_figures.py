@@ -191,19 +191,19 @@ def test_ratios_are_of_medians_and_infinite_where_most_fail(figures):
 
 def test_intervals_of_ratios_are_paired_and_those_of_a_plain_bootstrap(five, tmp_path):
     _, runs = by_task(five)
-    _, (ratio, low, high) = ratios(runs)["brownian_reduced"]
+    ratio, low, high = ratios(runs)[-1]
     np.testing.assert_allclose([ratio, low, high], 0.5, rtol=1e-5)
     # Control: the same numbers in another order of trials are not paired.
     order = np.random.default_rng(1).permutation(40)
     (shuffled,) = by_task(results_of(tmp_path, ("logistic",), order=order))
-    _, (_, low, high) = ratios(shuffled)["brownian_reduced"]
+    _, low, high = ratios(shuffled)[-1]
     assert (high > 1.03 * low).all()
     # The theory's epsilon is a constant, so only noise reduction's median varies.
-    alpha, (_, low, high) = ratios(runs)["theory"]
+    _, low, high = ratios(runs)[METHODS.index("theory") - 1]
     rng = np.random.default_rng(2)
-    epsilon = read(five, "logistic", "noise_reduction", alpha[0], "stopping_epsilon")
+    epsilon = read(five, "logistic", "noise_reduction", ALPHAS[0], "stopping_epsilon")
     medians = np.sort(rng.choice(epsilon, (4000, 40)), axis=1)[:, 19]
-    ends = 0.5 / alpha[0] / np.quantile(medians, [0.975, 0.025])
+    ends = 0.5 / ALPHAS[0] / np.quantile(medians, [0.975, 0.025])
     np.testing.assert_allclose([low[0], high[0]], ends, rtol=0.02)
     assert high[0] > 1.03 * low[0]
 

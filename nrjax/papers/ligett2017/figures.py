@@ -9,16 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from nrjax.papers import _drawing as draw
-from nrjax.papers.ligett2017.runs import (
-    BASE,
-    Runs,
-    alphas,
-    by_task,
-    compared,
-    ratios,
-    tested,
-    title,
-)
+from nrjax.papers.ligett2017.runs import BASE, Runs, by_task, compared, ratios, tested, title
 from nrjax.study import drawing
 from nrjax.study.distribution import Distribution
 from nrjax.study.drawing import EPSILON, STYLES, Style, axis_limits, say
@@ -74,7 +65,7 @@ def privacy_loss(results: Results) -> Figure:
     figure, columns = _panels(tasks, 2, 4.0)
     infinite, closed = False, {}
     for (above, below), runs in zip(columns, tasks, strict=True):
-        closed |= {label: look for label, _, _, look in _closed_forms(runs)}
+        closed |= {label: look for label, _, look in _closed_forms(runs)}
         seen = _draw_epsilons(above, runs, np.asarray)
         infinite |= bool(np.isinf(seen).any())
         draw.log_scale(above, "y", axis_limits([seen]))
@@ -106,7 +97,7 @@ def accuracy(results: Results) -> Figure:
     tasks = by_task(results)
     figure, columns = _panels(tasks, len(_RISKS), 3.3, log=True)
     for column, runs in zip(columns, tasks, strict=True):
-        seen = [alphas(runs)]
+        seen = [runs[0].alpha]
         for rank, one in enumerate(runs):
             risk = one.laws("excess_risk")
             seen.append(_draw_means(column[0], one, risk, one.style, rank))
@@ -142,7 +133,7 @@ def privacy_split(results: Results) -> Figure:
         seen = []
         for one in runs:
             axes = panel.pop(one.method)
-            draw.parameter_scale(axes, alphas(runs))
+            draw.parameter_scale(axes, one.alpha)
             for rank, (variable, _, style) in enumerate(_PARTS):
                 seen.append(_draw_means(axes, one, one.laws(variable), style, rank))
             axes.set(xlabel=_ALPHA, ylabel=_MEAN_EPSILON)
@@ -209,7 +200,7 @@ def _panels(
     figure, panels = drawing.new_panels(max(6.4, 5.2 * len(tasks)), rows, len(tasks), height=height)
     for column, runs in zip(panels.T, tasks, strict=True):
         for axes in column:
-            draw.parameter_scale(axes, alphas(runs), log=log)
+            draw.parameter_scale(axes, runs[0].alpha, log=log)
             axes.set_xlabel(_ALPHA)
         column[0].set_title(title(runs), fontsize="medium")
     return figure, panels.T
@@ -229,8 +220,8 @@ def _draw_epsilons(axes: Axes, runs: Sequence[Runs], scale: Callable[..., Any]) 
 
     An infinite mean is returned as such, and drawn as a triangle.
     """
-    seen, row = [], 0
-    for _, alpha, epsilon, look in _closed_forms(runs):
+    seen, row, alpha = [], 0, runs[0].alpha
+    for _, epsilon, look in _closed_forms(runs):
         single = {"marker": "_", "markersize": 24, "markeredgewidth": 4} if alpha.size == 1 else {}
         axes.plot(alpha, scale(epsilon), **look, **single)
         seen.append(scale(epsilon))
@@ -239,29 +230,26 @@ def _draw_epsilons(axes: Axes, runs: Sequence[Runs], scale: Callable[..., Any]) 
         infinite = np.isinf(mean)
         shown = np.where(infinite, np.inf, scale(mean))
         found = np.stack([shown, scale(low), scale(high)])
-        draw.draw_curve(axes, one.alpha, found, one.style, rank, infinite)
+        draw.draw_curve(axes, alpha, found, one.style, rank, infinite)
         # Medians go on to the next finite mean, so that the eye can follow.
         median, _, _ = draw.quantiles(one.epsilons(), 50)
         padded = np.pad(infinite, 1)
         near = padded[:-2] | infinite | padded[2:]
         median = np.where(np.isfinite(median) & near, scale(median), np.nan)
-        axes.plot(one.alpha, median, color=one.style.line, linestyle=":", lw=1.0, zorder=3)
+        axes.plot(alpha, median, color=one.style.line, linestyle=":", lw=1.0, zorder=3)
         medians = np.where(infinite, median, np.nan)
-        draw.draw_markers(axes, one.alpha, medians, one.style, rank, filled=False)
-        row = draw.draw_infinite(axes, one.alpha[infinite], one.style, row)
+        draw.draw_markers(axes, alpha, medians, one.style, rank, filled=False)
+        row = draw.draw_infinite(axes, alpha[infinite], one.style, row)
         seen += [shown, median]
     return np.concatenate(seen)
 
 
 def _draw_ratios(axes: Axes, runs: Sequence[Runs]) -> set[float]:
     """Ratios of medians with their intervals; returns 0 and infinity if they are among them."""
-    found = ratios(runs)
-    limits = axis_limits([np.ones(1), *(values.ravel() for _, values in found.values())])
+    found, alpha = ratios(runs), runs[0].alpha
+    limits = axis_limits([np.ones(1), *(values.ravel() for values in found)])
     top = bottom = 0
-    for rank, one in enumerate(runs):
-        if one.method not in found:
-            continue
-        alpha, (ratio, low, high) = found[one.method]
+    for rank, (one, (ratio, low, high)) in enumerate(zip(runs[1:], found, strict=True), 1):
         # An infinite end leaves the panel.
         ends = np.maximum(low, limits[0] / 9), np.minimum(high, limits[1] * 9)
         shown = np.stack([np.where(ratio > 0, ratio, np.nan), *ends])
@@ -270,22 +258,20 @@ def _draw_ratios(axes: Axes, runs: Sequence[Runs]) -> set[float]:
         bottom = draw.draw_infinite(axes, alpha[ratio == 0], one.style, bottom, above=False)
     axes.axhline(1.0, zorder=1, **_REFERENCE)
     draw.log_scale(axes, "y", limits)
-    seen = np.concatenate([values[0] for _, values in found.values()])
+    seen = np.concatenate([values[0] for values in found])
     if np.isnan(seen).all():
         say(axes, "all medians are infinite")
     return {end for end in (0.0, np.inf) if (seen == end).any()}
 
 
-def _closed_forms(runs: Sequence[Runs]) -> list[tuple[str, np.ndarray, np.ndarray, Any]]:
-    """Label, alpha, epsilon and look of what the utility theorems ask for."""
+def _closed_forms(runs: Sequence[Runs]) -> list[tuple[str, np.ndarray, Any]]:
+    """Label, epsilon at each alpha and look of what the utility theorems ask for."""
     found = []
-    facts = {facts["alpha"]: facts for run in runs for facts in run.facts}
     for name, label, look in _CLOSED:
-        known = {alpha: one[name] for alpha, one in facts.items() if one.get(name) is not None}
-        alpha = np.array(sorted(known))
-        epsilon = np.array([known[one] for one in alpha])
-        if alpha.size and not any(np.array_equal(epsilon, other) for _, _, other, _ in found):
-            found.append((label, alpha, epsilon, look))
+        epsilon = np.array([facts.get(name) for facts in runs[0].facts], float)  # None is NaN
+        known = not np.isnan(epsilon).any()
+        if known and not any(np.array_equal(epsilon, other) for _, other, _ in found):
+            found.append((label, epsilon, look))
     return found
 
 

@@ -52,14 +52,11 @@ def _load(settings: Settings, task: str, data: str) -> tuple[str, _Problem]:
 
 def _target(settings: Settings, number: int, task: str, data: str, optimum: float) -> float:
     if settings.target_loss:
-        target = of_task(settings.target_loss, number)
-        right = f"above {optimum:.6g}, the non-private optimum of {task} on {data}"
+        target, where = of_task(settings.target_loss, number), data
     else:
         target = _TARGETS.get(data, _TARGET_FACTORS[task] * optimum)
-        right = (
-            f"above {optimum:.6g}, the non-private optimum of {task} on these "
-            f"{settings.rows} rows of {data}; give one"
-        )
+        where = f"these {settings.rows} rows of {data}; give one"
+    right = f"above {optimum:.6g}, the non-private optimum of {task} on {where}"
     check(np.isfinite(target) and target > optimum, "target_loss", target, right)
     return float(target)
 
