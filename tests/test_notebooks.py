@@ -144,11 +144,10 @@ def test_runs(path, changes, kernel_environment):
 @pytest.mark.parametrize(
     ("source", "error", "match"),
     [
-        ("1 / 0", "CellExecutionError", "division by zero"),
         ("import warnings\nwarnings.warn('look ' + 'here')", "CellExecutionError", "look here"),
         ("import time\ntime.sleep(600)", "CellTimeoutError", "timed out"),
     ],
-    ids=["error", "warning", "slow"],
+    ids=["warning", "slow"],
 )
 def test_a_faulty_cell_fails(source, error, match, kernel_environment):
     cells = [nbformat.v4.new_code_cell(one) for one in ("x = 1", source)]

@@ -127,6 +127,8 @@ def test_curves_are_statistics_of_the_trials(five, figures):
         assert loss.get_title().startswith(f"{task} on {labels(task, 'theory', 1.0)['data']}, ")
         drawn = []
         for method, style in STYLE.items():
+            (band,), law = bands(norms, style), five.law(f"{task}-{method}-0.15", "stopped_norm")
+            np.testing.assert_allclose(ends_of(band)[0.15], law.mean_interval(), rtol=1e-6)
             drawn += [(norms, method, "norm", np.mean, style)]
             drawn += [(risk, method, "excess_risk", np.mean, style)]
             drawn += [(largest, method, "excess_risk", np.max, style)]

@@ -42,7 +42,8 @@ def test_sensitivities():
     assert presets.query_sensitivity(RIDGE["paper"]) == pytest.approx(right, rel=1e-3)
     assert presets.query_sensitivity(RIDGE["code"]) == pytest.approx(right / 2, rel=1e-3)
     radius = math.sqrt(2 * math.log(2) / 0.005)
-    assert LOGISTIC["paper"].radius == pytest.approx(radius)
+    assert LOGISTIC["paper"].radius == LOGISTIC["code"].radius == pytest.approx(radius)
+    assert LOGISTIC["tight"].radius < 0.9 * radius
     right = 2 * radius / 1e5
     assert presets.query_sensitivity(LOGISTIC["paper"]) == pytest.approx(right, rel=0.005)
     # The published program's is half of what the excess risk needs.
