@@ -78,13 +78,12 @@ def privacy_loss(results: Results) -> Figure:
         if not inside.size:
             say(below, "nothing up to a million")
         below.set_ylabel("risk factor exp(mean ε)")
-    marks: list[Any] = [Line2D([], [], label=label, **look) for label, look in closed.items()]
-    marks.append(draw.band(_MEAN_BAND))
+    lines = (Line2D([], [], label=label, **look) for label, look in closed.items())
+    marks = [*lines, draw.band(_MEAN_BAND)]
     if infinite:
+        dotted = {"linestyle": ":", "lw": 1.0, **_EMPTY}
         marks.append(_mark("mean infinite: not all trials stopped", "^"))
-        marks.append(
-            _mark("median, where the mean is infinite", "o", linestyle=":", lw=1.0, **_EMPTY)
-        )
+        marks.append(_mark("median, where the mean is infinite", "o", **dotted))
     _legend(figure, tasks, marks)
     return figure
 
@@ -164,11 +163,11 @@ def norms(results: Results) -> Figure:
         axes.set(ylabel="mean l2 norm of the hypothesis", ylim=(0.0, 1.08 * max(highest)))
         axes.grid(True, axis="y", **draw.THIN)
         _say_if_none_stopped(axes, runs)
-    marks: list[Any] = [
+    lines = (
         Line2D([], [], label=label, **{**_REFERENCE, "linestyle": dash})
         for _, label, dash in _NORMS
-    ]
-    _legend(figure, tasks, [*marks, draw.band(_MEAN_BAND), *_partly(tasks)])
+    )
+    _legend(figure, tasks, [*lines, draw.band(_MEAN_BAND), *_partly(tasks)])
     return figure
 
 
@@ -183,8 +182,8 @@ def cheapest(results: Results) -> Figure:
     for (axes,), runs in zip(columns, tasks, strict=True):
         out |= _draw_ratios(axes, runs)
         axes.set_ylabel("median ε, ratio to noise reduction")
-    marks: list[Any] = [Line2D([], [], label=drawing.words(BASE), **_REFERENCE)]
-    marks.append(draw.band("95 % interval, paired bootstrap"))
+    unit = Line2D([], [], label=drawing.words(BASE), **_REFERENCE)
+    marks = [unit, draw.band("95 % interval, paired bootstrap")]
     if np.inf in out:
         marks.append(_mark("infinite: most trials did not stop", "^"))
     if 0.0 in out:

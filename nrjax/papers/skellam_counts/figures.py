@@ -73,8 +73,7 @@ def realised_loss(results: Results) -> Figure:
             if np.isfinite(epsilon):
                 look = {"color": "black", "markerfacecolor": "white", "zorder": 4}
                 axes.plot([position], [epsilon], "D", **look)
-        axes.set_xticks(range(len(here)), labels)
-        axes.set_xlim(-0.6, len(here) - 0.4)
+        drawing.name_positions(axes, labels)
         axes.set_ylim(edges[0], edges[-1])
         axes.axhline(0.0, **_ZERO)
         drawing.draw_grid(axes, "y")
@@ -135,13 +134,13 @@ def loss_along_path(results: Results) -> Figure:
         for axes in row:
             axes.set_ylim(lowest.min(), highest.max())
         row[0].set_ylabel(_LOSS)
-    handles: list[Any] = [
+    lines = (
         Line2D([], [], color="0.2", linestyle=dash, label=f"{percent} % quantile")
         for percent, dash in _LINES
-    ]
-    handles.append(band("95 % intervals", color="0.2"))
-    handles.append(Line2D([], [], color="0.6", linewidth=3.5, label="stated ε, where one is"))
-    handles.append(Line2D([], [], label="median stop", **_STOP))
+    )
+    stated = Line2D([], [], color="0.6", linewidth=3.5, label="stated ε, where one is")
+    stop = Line2D([], [], label="median stop", **_STOP)
+    handles = [*lines, band("95 % intervals", color="0.2"), stated, stop]
     legend(figure, handles, 4 if len(styles) > 1 else 2, handlelength=4)
     return figure
 
