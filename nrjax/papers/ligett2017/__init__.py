@@ -126,8 +126,8 @@ def _interaction(
         # The theorems for noise on the optimum have no ball, and no test looks at the release.
         if public.perturbation == "output":
             utility = dataclasses.replace(utility, radius=np.inf)
-        never = nrjax.PublicThreshold(-np.inf)
-        return parts.interaction(nrjax.Grid.explicit(one), utility, never), {}
+        always = nrjax.PublicThreshold(-np.inf)
+        return parts.interaction(nrjax.Grid.explicit(one), utility, always), {}
     if method == "doubling":
         levels = presets.doubling_levels(*goal)
         steps = int(levels.size)
