@@ -20,11 +20,6 @@ UNREADABLE = (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error)
 """What NumPy, pandas and the standard library raise for a damaged NPZ or compressed file."""
 
 
-def variable(name: str) -> str | None:
-    """An environment variable; unset and empty are the same. Nothing else here reads them."""
-    return os.environ.get(name) or None
-
-
 def extra(module: str) -> ModuleType:
     """Import a package of the extra `studies`; the error says how to install it."""
     try:
@@ -38,16 +33,17 @@ def extra(module: str) -> ModuleType:
 
 def cache_folder() -> Path:
     """Where prepared arrays are kept: the variable `NRJAX_CACHE`, else the user's cache folder."""
-    chosen = variable("NRJAX_CACHE")
-    if chosen is not None:
-        return Path(chosen).expanduser()
-    return Path(extra("platformdirs").user_cache_dir("nrjax", appauthor=False))
+    chosen = os.environ.get("NRJAX_CACHE")  # empty is as unset
+    if not chosen:
+        chosen = extra("platformdirs").user_cache_dir("nrjax", appauthor=False)
+    return Path(chosen).expanduser()
 
 
 def data_folder(data_dir: PathLike | None = None) -> Path:
     """The one folder searched for data files: `data_dir`, else `NRJAX_DATA`, else the cache."""
-    chosen = data_dir if data_dir is not None else variable("NRJAX_DATA")
-    return Path(chosen).expanduser() if chosen is not None else cache_folder()
+    if data_dir is None:
+        data_dir = os.environ.get("NRJAX_DATA") or cache_folder()
+    return Path(data_dir).expanduser()
 
 
 def first_present(data_dir: PathLike | None, names: Sequence[str]) -> Path | None:

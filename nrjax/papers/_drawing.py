@@ -10,24 +10,31 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from nrjax.study.distribution import Distribution
-from nrjax.study.drawing import Style, epsilon_scale, mean_with_ends, powers_scale
+from nrjax.study.drawing import Style, draw_grid, epsilon_scale, powers_scale
 
 _MARKS = 12
 
+THIN: Any = {"color": "0.85", "linewidth": 0.6}
+"""Lines of a grid that is not behind all else."""
+
 
 def draw_curve(
-    axes: Axes, x: np.ndarray, y: np.ndarray, style: Style, rank: int, hollow: np.ndarray
+    axes: Axes, x: np.ndarray, found: np.ndarray, style: Style, rank: int, hollow: Any = False
 ) -> None:
-    """A line through the finite points, broken where there is none.
+    """A line through the finite values, broken where there is none, and the band of their ends.
 
     Args:
         axes: where.
         x: shape (n,), rising.
-        y: shape (n,).
+        found: values and both ends of their intervals, shape (3, n).
         style: the curve's.
         rank: its number among the panel's, so that equal curves do not mark the same points.
         hollow: shape (n,), bool: whose markers are empty.
     """
+    y, low, high = found
+    axes.fill_between(x, low, high, color=style.line, alpha=0.25, linewidth=0, zorder=2)
+    single = np.isfinite(low) & np.isfinite(high) & _alone(low + high)  # which have no band
+    axes.vlines(x[single], low[single], high[single], color=style.line, lw=1.2, zorder=3)
     y = np.where(np.isfinite(y), y, np.nan)
     axes.plot(x, y, color=style.line, linestyle=style.dash, lw=1.6, zorder=3)
     draw_markers(axes, x, np.where(hollow, np.nan, y), style, rank, filled=True)
@@ -51,13 +58,6 @@ def draw_markers(
     axes.plot(x[shown], y[shown], linestyle="none", markersize=5, markerfacecolor=face, **look)
 
 
-def draw_band(axes: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, style: Style) -> None:
-    """What lies between two curves; a bar where a point has no neighbour."""
-    axes.fill_between(x, low, high, color=style.line, alpha=0.25, linewidth=0, zorder=2)
-    single = np.isfinite(low) & np.isfinite(high) & _alone(low + high)
-    axes.vlines(x[single], low[single], high[single], color=style.line, lw=1.2, zorder=3)
-
-
 def draw_infinite(axes: Axes, x: np.ndarray, style: Style, row: int, *, above: bool = True) -> int:
     """Triangles at the upper edge (or the lower one); returns the row for the next curve."""
     if not x.size:  # an empty line that may leave the panel upsets the layout
@@ -71,7 +71,7 @@ def draw_infinite(axes: Axes, x: np.ndarray, style: Style, row: int, *, above: b
 
 def means(laws: Sequence[Distribution]) -> np.ndarray:
     """Mean and ends of its interval, shape (3, len(laws))."""
-    return np.array([mean_with_ends(law) for law in laws]).T
+    return np.array([(law.mean, *law.mean_interval()) for law in laws]).T
 
 
 def quantiles(laws: Sequence[Distribution], percent: float) -> np.ndarray:
@@ -85,13 +85,6 @@ def _alone(y: np.ndarray) -> np.ndarray:
     return finite[1:-1] & ~finite[:-2] & ~finite[2:]
 
 
-def grid(axes: Axes, which: Literal["both", "x", "y"] = "both", *, below: bool = True) -> None:
-    """Thin lines; `below` all that is drawn, else above what is filled."""
-    axes.grid(True, axis=which, color="0.85", linewidth=0.6)
-    if below:
-        axes.set_axisbelow(True)
-
-
 def log_scale(axes: Axes, which: Literal["x", "y"], limits: tuple[float, float]) -> None:
     """Plain numbers at 1, 2 and 5 where there is room for them, else powers of ten."""
     if limits[1] / limits[0] <= 1.001e3:
@@ -99,7 +92,7 @@ def log_scale(axes: Axes, which: Literal["x", "y"], limits: tuple[float, float])
         return
     powers_scale(axes, which)
     axes.set(**{f"{which}lim": limits})
-    grid(axes, which)
+    draw_grid(axes, which)
 
 
 def parameter_scale(axes: Axes, values: np.ndarray, *, log: bool = False) -> None:
@@ -111,7 +104,7 @@ def parameter_scale(axes: Axes, values: np.ndarray, *, log: bool = False) -> Non
         room = 0.03 * (high - low) if high > low else 0.5 * low
         axes.set_xlim(low - room, high + room)
         axes.locator_params(axis="x", nbins=5)
-        grid(axes, "x", below=False)
+        axes.grid(True, axis="x", **THIN)
     if values.size <= 5:
         axes.set_xticks(values, [f"{value:g}" for value in values])
         axes.set_xticks([], minor=True)

@@ -92,8 +92,8 @@ def paired(
     Returns:
         As strict JSON the two `values`, their `difference`, the first minus the second, null where
         infinite, and its `interval` by a paired bootstrap, 95 %, null where it is undefined; and
-        whether the first is lower, as `below`. None where trials cannot be paired: they were not
-        kept, or there is no epsilon.
+        whether the first is lower, None if the interval has both signs, or is none. None where
+        trials cannot be paired: they were not kept, or there is no epsilon.
     """
     if results.resampled(first) is None or results.resampled(second) is None:
         return None
@@ -106,14 +106,8 @@ def paired(
         difference = float(np.subtract(values[0], values[1]))
     ends = interval_of(results, first, second, spread=spread)
     found = {"values": values, "difference": difference, "interval": ends}
-    return {name: strict(one) for name, one in found.items()}, below(ends)
-
-
-def below(ends: tuple[float, float] | None) -> bool | None:
-    """Whether an interval is below 0 rather than above; None if it has both signs, or is none."""
-    if ends is None or ends[0] <= 0 <= ends[1]:
-        return None
-    return ends[1] < 0
+    below = None if ends is None or ends[0] <= 0 <= ends[1] else ends[1] < 0
+    return {name: strict(one) for name, one in found.items()}, below
 
 
 def plain(name: str) -> str:

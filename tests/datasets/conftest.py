@@ -52,7 +52,7 @@ def optimum():
             theta = np.linalg.solve(x.T @ x / n + strength * np.eye(d), x.T @ y / n)
             return 0.5 * np.mean((x @ theta - y) ** 2) + 0.5 * strength * theta @ theta
         theta = np.zeros(d)
-        for _ in range(12):
+        for _ in range(8):
             p = 1 / (1 + np.exp(y * (x @ theta)))
             gradient = -x.T @ (y * p) / n + strength * theta
             hessian = (x.T * (p * (1 - p))) @ x / n + strength * np.eye(d)

@@ -91,6 +91,7 @@ def test_optima_on_the_recipe(optimum):
         assert optimum(data.x, data.y, task) == pytest.approx(expected, abs=tolerance)
 
 
+@pytest.mark.long
 def test_optima_of_a_fit_by_others_on_their_draw(monkeypatch, tmp_path, optimum):
     # Their quick fit drew 10,000 rows at once, not the first 10,000 of 100,000.
     monkeypatch.setattr(flights, "ROWS", 10_000)

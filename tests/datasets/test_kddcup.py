@@ -73,6 +73,7 @@ def test_a_damaged_file_is_refused_and_nothing_is_written_to_the_folder(small, d
     assert [path.name for path in folder.iterdir()] == [GZ]
 
 
+@pytest.mark.long
 def test_whole_file_and_npz_give_the_same_rows(papers_data, papers_file, tmp_path):
     papers_file(GZ)
     (tmp_path / GZ).symlink_to(papers_data / GZ)

@@ -34,33 +34,23 @@ def test_largest_l1_norm_of_the_rows_used(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "task", "message"),
+    ("name", "options", "message"),
     [
-        ("kdd99", "ridge", "task = 'ridge': must be 'logistic' for kdd99; for ridge .*flights, tw"),
-        ("twitter", "logistic", "task = 'logistic': must be 'ridge' for twitter"),
-        ("flights", "probit", "task = 'probit': must be one of"),
-        ("paper", "probit", "task = 'probit': must be one of"),
-        ("kdd", "logistic", "data = 'kdd': must be one of 'flights', 'kdd99', 'twitter', 'paper'"),
-        ("own.txt", "logistic", r"data = 'own.txt': must be one of .* \.csv or \.npz file"),
+        ("kdd99", {"task": "ridge"}, "'ridge': must be 'logistic' for kdd99; for ridge .*flights"),
+        ("twitter", {}, "task = 'logistic': must be 'ridge' for twitter"),
+        ("flights", {"task": "probit"}, "task = 'probit': must be one of"),
+        ("paper", {"task": "probit"}, "task = 'probit': must be one of"),
+        ("kdd", {}, "data = 'kdd': must be one of 'flights', 'kdd99', 'twitter', 'paper'"),
+        ("own.txt", {}, r"data = 'own.txt': must be one of .* \.csv or \.npz file"),
+        *(("flights", {"rows": n}, "must be a positive integer") for n in (0, -1, 2.0, True, "10")),
+        ("flights", {"rows": 100_001}, "rows = 100001: must be at most 100000"),
+        ("flights", {"normalise": "l2"}, "normalise = 'l2': must be one of"),
+        ("flights", {"target": "y"}, "target = 'y': must be None for flights"),
     ],
 )
-def test_wrong_names_and_tasks(name, task, message):
+def test_wrong_arguments(name, options, message):
     with pytest.raises(ValueError, match=message):
-        load(name, task)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        *(({"rows": rows}, "must be a positive integer") for rows in (0, -1, 2.0, True, "10")),
-        ({"rows": 100_001}, "rows = 100001: must be at most 100000"),
-        ({"normalise": "l2"}, "normalise = 'l2': must be one of"),
-        ({"target": "y"}, "target = 'y': must be None for flights"),
-    ],
-)
-def test_wrong_options(options, message):
-    with pytest.raises(ValueError, match=message):
-        load("flights", "logistic", **options)
+        load(name, **{"task": "logistic"} | options)
 
 
 def test_paper_stands_for_the_papers_data():
@@ -122,14 +112,11 @@ def test_a_damaged_npz_is_refused(name, arrays, message, tmp_path):
         read(name, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("flights", "name = 'flights': it is not downloaded; pip install"),
-        ("twitter", "name = 'twitter': it is not downloaded; put"),
-        ("cifar", "name = 'cifar': must be 'kdd99'"),
-    ],
-)
-def test_fetch_of_another_set_says_how_to_get_it(name, message):
-    with pytest.raises(ValueError, match=message):
-        fetch(name)
+def test_fetch_of_another_set_says_how_to_get_it():
+    for name, message in (
+        ("flights", "it is not downloaded; pip install"),
+        ("twitter", "it is not downloaded; put"),
+        ("cifar", "must be 'kdd99'"),
+    ):
+        with pytest.raises(ValueError, match=f"name = '{name}': {message}"):
+            fetch(name)

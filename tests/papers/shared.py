@@ -34,6 +34,21 @@ def arrays_of(results, name):
     return {str(variable): values.values for variable, values in results[name].items()}
 
 
+ITEMS = {"a": 31, "b": 60, "c": 55, "d": 12, "e": 0, "f": 8, "g, h": 25, "i": 47}
+
+
+def rows_file(path, rows=400, features=4):
+    """A user's own rows, with labels for logistic and two targets for ridge regression."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(rows, features))
+    y = x @ np.resize([1.0, -1.0, 0.5, 0.0], features) + rng.normal(size=rows) > 0
+    score = np.where(y, 0.3, 0.0) + 0.1 * rng.uniform(size=rows)
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    cost = unit @ np.resize([0.5, -0.2, 0.3, 0.1], features) + 0.1 * rng.normal(size=rows)
+    np.savez(path, x=x, late=np.where(y, 1.0, -1.0), score=score, cost=cost)
+    return path
+
+
 def counts_file(path, counts):
     """A user's own file of counts by item."""
     path.write_text("item,count\n" + "".join(f'"{k}",{n:.0f}\n' for k, n in counts.items()))

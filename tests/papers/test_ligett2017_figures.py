@@ -24,25 +24,15 @@ NONE_STOPS = {("ridge", method, alpha): 1.0 for method in METHODS for alpha in A
 
 def labels(task, method, alpha):
     """The theory's epsilon falls as 1/alpha."""
-    own = {
-        "ridge": {
-            "data": "twitter",
-            "perturbation": "covariance",
-            "norm_bound": 14.1,
-            "theory_epsilon": 4.0 / alpha,
-            "theory_epsilon_output": 0.9 / alpha**0.5,
-        },
-        "logistic": {
-            "data": "kdd99",
-            "perturbation": "output",
-            "norm_bound": 16.7,
-            "theory_epsilon": 0.5 / alpha,
-            "theory_epsilon_output": None,
-        },
-    }
+    data, perturbation, bound, theory, output = {
+        "ridge": ("twitter", "covariance", 14.1, 4.0 / alpha, 0.9 / alpha**0.5),
+        "logistic": ("kdd99", "output", 16.7, 0.5 / alpha, None),
+    }[task]
     delta = 1e-6 if method.startswith("brownian") else 0.0
     facts = {"task": task, "method": method, "alpha": alpha, "goal": -alpha, "delta": delta}
-    return facts | own[task] | {"constants": "paper", "rows": 20_000, "optimum_norm": 2.5}
+    facts |= {"data": data, "perturbation": perturbation, "constants": "paper", "rows": 20_000}
+    facts |= {"theory_epsilon": theory, "theory_epsilon_output": output}
+    return facts | {"norm_bound": bound, "optimum_norm": 2.5}
 
 
 def outcome(facts, trials, failing):
@@ -137,6 +127,8 @@ def test_curves_are_statistics_of_the_trials(five, figures):
         assert loss.get_title().startswith(f"{task} on {labels(task, 'theory', 1.0)['data']}, ")
         drawn = []
         for method, style in STYLE.items():
+            (band,), law = bands(norms, style), five.law(f"{task}-{method}-0.15", "stopped_norm")
+            np.testing.assert_allclose(ends_of(band)[0.15], law.mean_interval(), rtol=1e-6)
             drawn += [(norms, method, "norm", np.mean, style)]
             drawn += [(risk, method, "excess_risk", np.mean, style)]
             drawn += [(largest, method, "excess_risk", np.max, style)]
@@ -201,19 +193,19 @@ def test_ratios_are_of_medians_and_infinite_where_most_fail(figures):
 
 def test_intervals_of_ratios_are_paired_and_those_of_a_plain_bootstrap(five, tmp_path):
     _, runs = by_task(five)
-    _, (ratio, low, high) = ratios(runs)["brownian_reduced"]
+    ratio, low, high = ratios(runs)[-1]
     np.testing.assert_allclose([ratio, low, high], 0.5, rtol=1e-5)
     # Control: the same numbers in another order of trials are not paired.
     order = np.random.default_rng(1).permutation(40)
     (shuffled,) = by_task(results_of(tmp_path, ("logistic",), order=order))
-    _, (_, low, high) = ratios(shuffled)["brownian_reduced"]
+    _, low, high = ratios(shuffled)[-1]
     assert (high > 1.03 * low).all()
     # The theory's epsilon is a constant, so only noise reduction's median varies.
-    alpha, (_, low, high) = ratios(runs)["theory"]
+    _, low, high = ratios(runs)[METHODS.index("theory") - 1]
     rng = np.random.default_rng(2)
-    epsilon = read(five, "logistic", "noise_reduction", alpha[0], "stopping_epsilon")
+    epsilon = read(five, "logistic", "noise_reduction", ALPHAS[0], "stopping_epsilon")
     medians = np.sort(rng.choice(epsilon, (4000, 40)), axis=1)[:, 19]
-    ends = 0.5 / alpha[0] / np.quantile(medians, [0.975, 0.025])
+    ends = 0.5 / ALPHAS[0] / np.quantile(medians, [0.975, 0.025])
     np.testing.assert_allclose([low[0], high[0]], ends, rtol=0.02)
     assert high[0] > 1.03 * low[0]
 

@@ -13,16 +13,22 @@ from nrjax.papers.ligett2017.presets import Problem
 from nrjax.papers.ligett2017.published import PublishedRidgeUtility
 from nrjax.stopping.accuracy import acceptance_probability
 
-RIDGE = Problem("ridge", "covariance", 100_000, 77, 0.005)
-RIDGE_OUTPUT = RIDGE._replace(perturbation="output")
-LOGISTIC = Problem("logistic", "output", 100_000, 38, 0.005)
 NAMES = ("paper", "figures", "code", "tight")
+RIDGE, RIDGE_OUTPUT, LOGISTIC = (
+    {name: Problem(name, *public, 0.005) for name in NAMES}
+    for public in (
+        ("ridge", "covariance", 100_000, 77),
+        ("ridge", "output", 100_000, 77),
+        ("logistic", "output", 100_000, 38),
+    )
+)
+"""By preset."""
 GAMMA, LEVELS = 0.1, 1000
 
 
 def test_ridge_tests_cost_what_the_texts_say():
     """At alpha = 0.05: exp(eps_0) = 1431 by Algorithm 3; the figures' program less than 10."""
-    costs = {name: presets.threshold_test(name, RIDGE, 0.05, GAMMA, LEVELS) for name in NAMES}
+    costs = {name: presets.threshold_test(RIDGE[name], 0.05, GAMMA, LEVELS) for name in NAMES}
     assert costs["paper"].epsilon == pytest.approx(7.27, abs=0.005)
     assert math.exp(costs["paper"].epsilon) == pytest.approx(1431, rel=0.005)
     assert math.exp(costs["figures"].epsilon) == pytest.approx(9.24, abs=0.01)
@@ -33,31 +39,31 @@ def test_ridge_tests_cost_what_the_texts_say():
 def test_sensitivities():
     """The papers', and in float32 what evaluating the risk rounds."""
     right = (1 / math.sqrt(0.005) + 1) ** 2 / 1e5
-    assert presets.query_sensitivity("paper", RIDGE) == pytest.approx(right, rel=1e-3)
-    assert presets.query_sensitivity("code", RIDGE) == pytest.approx(right / 2, rel=1e-3)
+    assert presets.query_sensitivity(RIDGE["paper"]) == pytest.approx(right, rel=1e-3)
+    assert presets.query_sensitivity(RIDGE["code"]) == pytest.approx(right / 2, rel=1e-3)
     radius = math.sqrt(2 * math.log(2) / 0.005)
-    assert LOGISTIC.radius == pytest.approx(radius)
+    assert LOGISTIC["paper"].radius == LOGISTIC["code"].radius == pytest.approx(radius)
+    assert LOGISTIC["tight"].radius < 0.9 * radius
     right = 2 * radius / 1e5
-    assert presets.query_sensitivity("paper", LOGISTIC) == pytest.approx(right, rel=0.005)
+    assert presets.query_sensitivity(LOGISTIC["paper"]) == pytest.approx(right, rel=0.005)
     # The published program's is half of what the excess risk needs.
-    ratio = presets.query_sensitivity("code", LOGISTIC) / presets.query_sensitivity(
-        "paper", LOGISTIC
-    )
-    assert ratio == pytest.approx(0.5, abs=0.002)
+    code, paper = (presets.query_sensitivity(LOGISTIC[name]) for name in ("code", "paper"))
+    assert code / paper == pytest.approx(0.5, abs=0.002)
 
 
 @pytest.mark.parametrize("problem", [RIDGE, RIDGE_OUTPUT, LOGISTIC])
 @pytest.mark.parametrize("name", NAMES)
 def test_grids_run_from_one_row_to_four_times_the_theory(name, problem):
-    high = 4 * presets.theory_epsilon(name, problem, 0.05)
-    grid = presets.levels(name, problem, 0.05, LEVELS)
+    problem = problem[name]
+    high = 4 * presets.theory_epsilon(problem, 0.05)
+    grid = presets.levels(problem, 0.05, LEVELS)
     assert grid.shape == (LEVELS,)
     assert grid[0] == pytest.approx(1e-5)
     last = high / (high * 1e5) ** (1 / LEVELS) if name == "code" else high
     assert grid[-1] == pytest.approx(last)
     ratios = grid[1:] / grid[:-1]
     np.testing.assert_allclose(ratios, ratios[0])
-    doubling = presets.doubling_levels(name, problem, 0.05)
+    doubling = presets.doubling_levels(problem, 0.05)
     assert doubling[0] == pytest.approx(1e-5)
     np.testing.assert_allclose(doubling[1:] / doubling[:-1], 2)
     assert high / 2 <= doubling[-1] <= 2 * high
@@ -73,7 +79,8 @@ def test_excess_risks_above_alpha_are_accepted_with_probability_gamma_at_most(
     name, noise, problem, alpha
 ):
     """Exactly, by a union bound over all steps; for the private tests as they are run."""
-    test = presets.threshold_test(name, problem, alpha, GAMMA, LEVELS, noise)
+    problem = problem[name]
+    test = presets.threshold_test(problem, alpha, GAMMA, LEVELS, noise)
     assert 0 < test.threshold < alpha
     numbers = alpha - test.threshold, test.epsilon, test.sensitivity
     yes = acceptance_probability(*numbers, noise)
@@ -81,7 +88,7 @@ def test_excess_risks_above_alpha_are_accepted_with_probability_gamma_at_most(
     if name == "tight" or noise == "exponential":
         assert LEVELS * float(yes) == pytest.approx(GAMMA, rel=1e-3)
     if noise == "exponential" and name == "tight":
-        usual = presets.threshold_test(name, problem, alpha, GAMMA, LEVELS)
+        usual = presets.threshold_test(problem, alpha, GAMMA, LEVELS)
         # Planted: with Laplace noise's margin it would not hold.
         less = usual.epsilon * 0.75 * alpha / numbers[0]
         assert LEVELS * float(acceptance_probability(numbers[0], less, numbers[2], noise)) > GAMMA
@@ -90,13 +97,13 @@ def test_excess_risks_above_alpha_are_accepted_with_probability_gamma_at_most(
         alike = acceptance_probability(-usual.threshold, usual.epsilon, usual.sensitivity)
         assert float(refused) == pytest.approx(float(alike), abs=1e-4)
         assert 0.8 < test.epsilon / usual.epsilon < 0.9
-    steps = presets.doubling_levels(name, problem, alpha).size
-    test = presets.doubling_test(name, problem, alpha, GAMMA, steps)
+    steps = presets.doubling_levels(problem, alpha).size
+    test = presets.doubling_test(problem, alpha, GAMMA, steps)
     tail = 0.5 * math.exp(-(alpha - test.threshold) * test.epsilon / test.sensitivity)
     assert steps * tail <= GAMMA * (1 + 1e-9)
-    epsilons = presets.reduced_levels(name, problem, alpha, GAMMA, LEVELS, noise)
-    below = presets.reduced_thresholds(name, problem, alpha, GAMMA, epsilons, noise)
-    delta = presets.query_sensitivity(name, problem)
+    epsilons = presets.reduced_levels(problem, alpha, GAMMA, LEVELS, noise)
+    below = presets.reduced_thresholds(problem, alpha, GAMMA, epsilons, noise)
+    delta = presets.query_sensitivity(problem)
     total = float(np.sum(acceptance_probability(alpha - below, epsilons, delta, noise)))
     assert total <= GAMMA * (1 + 1e-3)
     assert np.all(np.diff(below) > 0)
@@ -105,28 +112,28 @@ def test_excess_risks_above_alpha_are_accepted_with_probability_gamma_at_most(
 
 def test_where_testing_costs_more_than_one_release_the_tests_grid_is_longer():
     """One feature: the theory's epsilon is below what any test of it needs."""
-    few = Problem("ridge", "covariance", 1000, 1, 0.005)
-    high = 4 * presets.theory_epsilon("paper", few, 0.1)
-    grid = presets.reduced_levels("paper", few, 0.1, GAMMA, LEVELS)
+    few = Problem("paper", "ridge", "covariance", 1000, 1, 0.005)
+    high = 4 * presets.theory_epsilon(few, 0.1)
+    grid = presets.reduced_levels(few, 0.1, GAMMA, LEVELS)
     assert high < grid[0]
     assert grid[-1] == pytest.approx(4 * grid[0])
-    below = presets.reduced_thresholds("paper", few, 0.1, GAMMA, grid)
+    below = presets.reduced_thresholds(few, 0.1, GAMMA, grid)
     np.testing.assert_allclose(below, 0.1 * (1 - grid[0] / grid), atol=1e-6)
     # Where the theory asks for more, the grids end together.
-    grid = presets.reduced_levels("paper", RIDGE, 0.1, GAMMA, LEVELS)
-    assert grid[-1] == pytest.approx(4 * presets.theory_epsilon("paper", RIDGE, 0.1))
+    grid = presets.reduced_levels(RIDGE["paper"], 0.1, GAMMA, LEVELS)
+    assert grid[-1] == pytest.approx(4 * presets.theory_epsilon(RIDGE["paper"], 0.1))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_promise_that_needs_no_test_is_refused(name):
     """One answer of pure noise is wrong half the time: `paper` allows for twice as much."""
-    assert presets.doubling_test(name, RIDGE, 0.05, 0.49, 1).epsilon > 0
+    assert presets.doubling_test(RIDGE[name], 0.05, 0.49, 1).epsilon > 0
     if name == "paper":
-        assert presets.doubling_test(name, RIDGE, 0.05, 0.9, 1).epsilon > 0
+        assert presets.doubling_test(RIDGE[name], 0.05, 0.9, 1).epsilon > 0
         return
     for gamma in (0.5, 0.9):
         with pytest.raises(ValueError, match=rf"gamma = {gamma}: must be below 0\.5: with 1 doub"):
-            presets.doubling_test(name, RIDGE, 0.05, gamma, 1)
+            presets.doubling_test(RIDGE[name], 0.05, gamma, 1)
 
 
 def test_the_published_ridge_program():

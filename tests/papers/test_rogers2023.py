@@ -1,5 +1,6 @@
 """The study of counts within a relative error: what it keeps, compares and says."""
 
+import math
 import re
 from types import SimpleNamespace
 
@@ -9,11 +10,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from benchmarks import numpy_rogers
 from nrjax.datasets import zipf_counts
 from nrjax.datasets.counts import REDDIT
 from nrjax.papers import rogers2023
-from nrjax.papers.rogers2023.cases import precision
-from tests.papers.shared import arrays_of, counts_file, run, summary_of
+from tests.papers.shared import apart, arrays_of, counts_file, run, summary_of
 
 COUNTS = np.round(3000 * np.arange(1, 31) ** -0.9).astype(int)
 TRIALS = 240
@@ -106,6 +107,52 @@ def test_comparisons_are_paired_by_trial(summary, finished):
     assert found["returned"]["difference"] < -10 * error
 
 
+def samples(returned, precise, attempted, squared):
+    """What is compared: means, and a second moment, of these; spent in squared parameters."""
+    share = np.where(returned > 0, precise / np.maximum(returned, 1), 1.0)
+    found = {"returned": returned, "returned squared": (returned - 20.0) ** 2, "precision": share}
+    return found | {"attempted": attempted, "spent": squared}
+
+
+def numpy_samples(method, selection=0.02):
+    """Of the benchmark's NumPy peer, one session at a time."""
+    rng, budget = np.random.default_rng(0), numpy_rogers.unified(1.0, 1e-6, selection)
+    asked = COUNTS.astype(float), method, 0.1, 0.02, budget, 1e-4, 50
+    return samples(*np.array([numpy_rogers.session(rng, *asked) for _ in range(800)]).T)
+
+
+def fresh_reduction(rng, count, alpha, smallest, most, levels):
+    """Noise at each level that does not follow from the last one's: right at every level."""
+    squared = np.linspace(smallest, most, levels)
+    noisy = count + rng.standard_normal(levels) / np.sqrt(squared)
+    good = numpy_rogers.accepted(noisy, np.sqrt(squared), alpha)
+    first = int(np.argmax(good))
+    return (noisy[first], squared[first]) if good[first] else (math.nan, most)
+
+
+def last_try_alone(rng, count, alpha, smallest, most, levels):
+    """Doubling that pays for its last try only."""
+    noisy, spent = numpy_rogers.doubling(rng, count, alpha, smallest, most, levels)
+    return noisy, (spent + smallest) / 2  # of 1 + 2 + ... + 2^k the last is half, and half of 1
+
+
+@pytest.mark.parametrize(
+    ("method", "faulty", "seen"),
+    [("brownian", fresh_reduction, "precision"), ("doubling", last_try_alone, "returned")],
+)
+def test_sessions_have_the_law_of_a_plain_numpy_loop(finished, method, faulty, seen, monkeypatch):
+    """And other releases, or dearer selections, as where neighbours replace a user, are noticed."""
+    found = arrays_of(finished, f"own-{method}-unified")
+    whole = (found[name].astype(float) for name in ("returned", "precise", "attempted"))
+    ours = samples(*whole, 2 * found["spent"])
+    assert ours["returned"].std() > 0.5
+    assert ours["attempted"].max() < COUNTS.size  # it is the budget that ends a session
+    assert apart(ours, numpy_samples(method)) == {}
+    assert "attempted" in apart(ours, numpy_samples(method, selection=0.04))
+    monkeypatch.setitem(numpy_rogers.METHODS, method, faulty)
+    assert seen in apart(ours, numpy_samples(method))
+
+
 def test_the_report_says_what_was_found(summary, finished):
     report = finished.table()
     assert [row[0] for row in report.rows] == ["own.csv brownian", "own.csv doubling"]
@@ -182,19 +229,4 @@ def test_filters_are_those_of_the_settings(data_file):
 
 def test_no_result_has_precision_one():
     session = SimpleNamespace(returned=jnp.array([0, 4, 3]), precise=jnp.array([0, 4, 0]))
-    np.testing.assert_array_equal(precision(session), [1, 1, 0])
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"selection": 1.0}, r"selection = 1.0: must be small enough for one selection and one"),
-        ({"smallest": (1.0,)}, r"selection = 0.02: must be small enough .* \(smallest is 1;"),
-        ({"top": 31}, "number of groups = 31: must be from 1 to 30, the groups of own.csv"),
-        ({"data": ("nothing",)}, "data = 'nothing': must be zipf, flights, reddit, or the path"),
-        ({"data": ("a/own.csv", "b/own.csv")}, "data = .*: must be files of different names"),
-    ],
-)
-def test_settings_that_do_not_fit_the_data_are_refused(data_file, changes, message):
-    with pytest.raises(ValueError, match=message):
-        rogers2023.study(settings(data_file, **changes))
+    np.testing.assert_array_equal(rogers2023.precision(session), [1, 1, 0])

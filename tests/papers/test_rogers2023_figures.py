@@ -140,9 +140,8 @@ def test_looks_differ_by_method_and_by_filter(tmp_path):
 
 
 EXTREMES = {
-    "one case": {"data": (("zipf", 8000),), "methods": ("doubling",)},
+    "one trial of one case": {"data": (("zipf", 8000),), "methods": ("doubling",), "trials": 1},
     "nothing": {"data": (("zipf", 1),), "trials": 4},
-    "one trial": {"trials": 1},
     "everything": {
         "data": (("zipf", 8000), ("a-much-longer-name-than-that.csv", None)),
         "methods": METHODS,

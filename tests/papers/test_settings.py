@@ -1,10 +1,14 @@
-"""Wrong settings of the papers' studies are refused by name, before any data are looked at."""
+"""Wrong settings of the papers' studies are refused by name: alone, or on the data they get."""
 
 import importlib
 import re
 
 import numpy as np
 import pytest
+
+import nrjax
+from nrjax.papers import skellam_counts
+from tests.papers.shared import ITEMS, counts_file, rows_file
 
 TWO = "the names of two groups"
 WRONG = {
@@ -72,3 +76,54 @@ def test_wrong_settings_are_named(paper):
     for message, changes in WRONG[paper]:
         with pytest.raises(ValueError, match=re.escape(message)):
             settings(**changes)
+
+
+OWN = {
+    "whitehouse2022": {"tight_at": 2.0, "highest_epsilon": 60.0},
+    "ligett2017": {},
+    "skellam_counts": {"highest_deviation": 20.0, "lowest_deviation": 1.0},
+    "rogers2023": {"epsilon": 1.0, "selection": 0.02},
+}
+UNFIT = {
+    "whitehouse2022": [
+        ("target_loss = 0.01: must be above 0.", {"target_loss": (0.01,)}),
+        ("lowest_epsilon = 0.9: must be above 0.966", {"lowest_epsilon": 0.9}),
+        ("target = 'y': must be an array", {"target": None}),
+    ],
+    "ligett2017": [("alpha = 1000000000.0: must be such that 4 times", {"alpha": (1e9,)})],
+    "skellam_counts": [
+        ("groups = 'z': must be the names of two groups of own.csv", {"groups": ("a", "z")}),
+        ("highest_deviation = 100000.0: must be at most 57", {"highest_deviation": 1e5}),
+        (
+            "highest_deviation = 2000.0: must be at most 1448 for discrete Laplace noise",
+            {"highest_deviation": 2e3, "mechanism": ("discrete_laplace",)},
+        ),
+        ("largest count of own.csv is 60 and noise .* must fit", {"highest_deviation": 1e9}),
+        (
+            "highest_deviation = None: must be above",
+            {"relative_error": 0.01, "highest_deviation": None},
+        ),
+        ("data = 'nothing'", {"data": "nothing"}),
+    ],
+    "rogers2023": [
+        ("selection = 1.0: must be small enough for one selection and one", {"selection": 1.0}),
+        ("selection = 0.02: .* enough .* .smallest is 1;", {"smallest": (1.0,)}),
+        ("number of groups = 9: must be from 1 to 8, the groups of own.csv", {"top": 9}),
+        ("data = 'nothing': must be zipf, flights, reddit, or the path", {"data": ("nothing",)}),
+        ("data = .*: must be files of different names", {"data": ("a/own.csv", "b/own.csv")}),
+    ],
+}
+
+
+@pytest.mark.parametrize("paper", UNFIT)
+def test_settings_that_do_not_fit_the_data_are_named(paper, tmp_path, monkeypatch):
+    monkeypatch.setattr(skellam_counts, "largest_count", lambda dtype: 2.0**24)
+    monkeypatch.setattr(nrjax.DiscreteLaplace, "largest_time", lambda self, dtype: 2.0**10)
+    rows, counts = rows_file(tmp_path / "own.npz"), counts_file(tmp_path / "own.csv", ITEMS)
+    own = {"data": str(counts) if paper == "skellam_counts" else (str(counts),)}
+    if paper in ("whitehouse2022", "ligett2017"):
+        own = {"data": (str(rows),), "task": ("logistic",), "target": "late"}
+    module = importlib.import_module(f"nrjax.papers.{paper}")
+    for message, changes in UNFIT[paper]:
+        with pytest.raises(ValueError, match=message):
+            module.study(module.Settings(**own | OWN[paper] | changes))

@@ -2,20 +2,17 @@
 
 import dataclasses
 import re
-import sys
 
 import numpy as np
 import pytest
 from scipy import stats
 
-import nrjax
 from nrjax.papers import skellam_counts
 from nrjax.papers.skellam_counts.findings import median_deviation
 from nrjax.study.figures import standard
 from tests.invented import check_margin
-from tests.papers.shared import arrays_of, counts_file, run, summary_of
+from tests.papers.shared import ITEMS, arrays_of, counts_file, run, summary_of
 
-ITEMS = {"a": 31, "b": 60, "c": 55, "d": 12, "e": 0, "f": 8, "g, h": 25, "i": 47}
 TRIALS = 2000
 ALARM = 1e-6  # of a false alarm, for a whole family
 SKELLAM = "counts-skellam-replace"
@@ -253,31 +250,6 @@ def test_the_absolute_criterion_and_named_groups(data_file):
     assert case.labels["highest_deviation"] == pytest.approx(2 * mean)
     assert case.labels["groups"] == ["g, h", "a"]
     np.testing.assert_array_equal(case.trial.shift, [-1, 0, 0, 0, 0, 0, 1, 0])
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"groups": ("a", "z")}, r"groups = 'z': must be the names of two groups of own.csv"),
-        ({"highest_deviation": 1e5}, "highest_deviation = 100000.0: must be at most 57"),
-        (
-            {"highest_deviation": 2e3, "mechanism": ("discrete_laplace",)},
-            "highest_deviation = 2000.0: must be at most 1448 for discrete Laplace noise",
-        ),
-        ({"highest_deviation": 1e9}, r"largest count of own.csv is 60 and noise .* must fit"),
-        (
-            {"relative_error": 0.01, "highest_deviation": None},
-            "highest_deviation = None: must be above",
-        ),
-        ({"data": "nothing"}, "data = 'nothing'"),
-    ],
-)
-def test_settings_that_do_not_fit_the_data_are_refused(data_file, changes, message, monkeypatch):
-    module = "nrjax.papers.skellam_counts.cases"
-    monkeypatch.setattr(sys.modules[module], "largest_count", lambda dtype: 2.0**24)
-    monkeypatch.setattr(nrjax.DiscreteLaplace, "largest_time", lambda self, dtype: 2.0**10)
-    with pytest.raises(ValueError, match=message):
-        skellam_counts.study(settings(data_file, **changes))
 
 
 def test_the_noise_ends_where_large_counts_still_resolve_it(tmp_path, dtype):

@@ -4,21 +4,18 @@ from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
-import pandas
 import pytest
 from scipy import stats
 
 from nrjax import GridBoundary, LinearBoundary
 from nrjax.papers import whitehouse2022
-from nrjax.papers._shared import below
 from nrjax.papers.whitehouse2022.figures import boundaries
 from nrjax.papers.whitehouse2022.findings import misses, of_tests, sentence, warnings
 from nrjax.study.drawing import STYLES
 from nrjax.study.figures import standard
 from nrjax.types import Status
 from tests.invented import bands, check_margin, check_margin_sees, ends_of
-from tests.papers.shared import PAPERS_DATA, on_papers_data, run, summary_of
-from tests.problems import small_data
+from tests.papers.shared import PAPERS_DATA, on_papers_data, rows_file, run, summary_of
 
 LEVELS, TRIALS = 60, 150
 
@@ -41,18 +38,13 @@ def settings(data_file, **changes):
 
 @pytest.fixture(scope="module")
 def data_file(tmp_path_factory):
-    """A user's own CSV."""
-    x, y = small_data()
-    frame = pandas.DataFrame(x, columns=list("abcde"))
-    frame["late"] = np.where(y > 0, "yes", "no")
-    path = tmp_path_factory.mktemp("data") / "own.csv"
-    frame.to_csv(path, index=False)
-    return path
+    """A user's own rows."""
+    return rows_file(tmp_path_factory.mktemp("data") / "own.npz", 2000, 5)
 
 
 @pytest.fixture(scope="module")
 def logistic(tmp_path_factory, data_file):
-    study = whitehouse2022.study(settings(data_file))
+    study = whitehouse2022.study(settings(data_file, rows=300))
     return run(study, tmp_path_factory.mktemp("run"), trials=TRIALS, chunk=64)
 
 
@@ -65,19 +57,12 @@ EVERY = pytest.param((MECHANISMS, TESTS), marks=pytest.mark.long, id="every")
 
 
 @pytest.fixture(scope="module", params=[SOME, EVERY])
-def ridge(request, tmp_path_factory):
-    """On a user's own numbers."""
+def ridge(request, tmp_path_factory, data_file):
     mechanisms, tests = request.param
-    x, y = small_data(rows=2000)
-    frame = pandas.DataFrame(x, columns=list("abcde"))
-    rng = np.random.default_rng(5)
-    frame["cost"] = x @ np.array([0.5, -0.2, 0.3, 0.1, 0.0]) + 0.1 * rng.normal(size=len(y))
-    folder = tmp_path_factory.mktemp("ridge")
-    frame.to_csv(folder / "cost.csv", index=False)
     changes = {"task": ("ridge",), "target": "cost", "mechanism": mechanisms, "test": tests}
     changes |= {"target_loss": (0.12,), "regularisation": 0.2, "test_epsilon": 5.0}
-    study = whitehouse2022.study(settings(folder / "cost.csv", **changes))
-    return run(study, folder / "results", trials=60)
+    study = whitehouse2022.study(settings(data_file, **changes))
+    return run(study, tmp_path_factory.mktemp("ridge"), trials=60)
 
 
 def test_public_tests_stop_at_the_target_and_losses_fall_with_epsilon(logistic):
@@ -94,22 +79,6 @@ def test_public_tests_stop_at_the_target_and_losses_fall_with_epsilon(logistic):
         losses = -curve["utility"].values.mean(axis=0)
         assert losses[0] > losses[2] > losses[-1] > case["optimum"]
         np.testing.assert_allclose(curve["epsilon"].values[[0, -1]], [1.0, 60.0])
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"target_loss": (0.01,)}, "target_loss = 0.01: must be above 0."),
-        (
-            {"lowest_epsilon": 0.9, "mechanism": ("brownian",)},
-            r"lowest_epsilon = 0.9: must be above 0.966",
-        ),
-        ({"target": None}, "target"),
-    ],
-)
-def test_settings_that_do_not_fit_the_data_are_refused(data_file, changes, message):
-    with pytest.raises(ValueError, match=message):
-        whitehouse2022.study(settings(data_file, **changes))
 
 
 def test_the_noise_of_private_tests_is_the_settings(data_file):
@@ -216,17 +185,6 @@ def test_the_report_says_what_holds(ridge):
     assert f"above the target 0.12 with {name} in 25 % (by 0.01 in the median). The" in line
 
 
-def test_a_finding_holds_where_its_interval_has_one_sign():
-    for span, holds in (
-        ((-2.0, -1.0), True),
-        ((1.0, 2.0), False),
-        ((-1.0, 2.0), None),
-        ((-np.inf, -np.inf), True),
-        (None, None),
-    ):
-        assert below(span) is holds
-
-
 def test_only_the_papers_data_can_be_unlike_the_paper():
     found = {
         "task": "ridge",
@@ -264,7 +222,7 @@ def test_loss_lines_are_the_means_and_bands_their_intervals(logistic):
     assert {"boundaries", "loss_against_epsilon"} == set(names) - set(standard(logistic))
     figure = logistic.plot("loss_against_epsilon")["loss_against_epsilon"]
     (axes,) = figure.axes
-    assert axes.get_title() == f"logistic on own.csv, {TRIALS} trials"
+    assert axes.get_title() == f"logistic on own.npz, {TRIALS} trials"
     lines = {line.get_label(): line for line in axes.lines}
     for mechanism, style in zip(("laplace",), STYLES, strict=False):
         curve = logistic[f"logistic-{mechanism}-public/curve"]
@@ -298,34 +256,13 @@ def test_boundaries_are_tight_where_the_runs_is(tight_at):
     np.testing.assert_allclose(linear.get_ydata(), exact.epsilon(times), rtol=1e-5)
 
 
-PUBLIC = [
-    (finding, *(f"{{task}}-{mechanism}-public" for mechanism in MECHANISMS))
-    for finding in (
-        "Brownian median below Laplace's",
-        "Brownian quartiles closer together than Laplace's",
-    )
-]
-REDUCED = [
-    (
-        "ReducedAboveThreshold's median below AboveThreshold's",
-        *(f"{{task}}-{mechanism}-{test}" for test in TESTS[:0:-1]),
-    )
-    for mechanism in MECHANISMS
-]
-
-
 @pytest.mark.long
 @on_papers_data
 @pytest.mark.parametrize(
-    ("task", "tests", "trials", "right"),
-    [
-        ("logistic", ("public",), 300, dict.fromkeys(PUBLIC, True)),
-        ("logistic", TESTS[1:], 300, dict.fromkeys(REDUCED, True)),
-        # Under the reduced test Laplace is the dearer one.
-        ("ridge", TESTS, 200, dict.fromkeys([*PUBLIC, REDUCED[0]], True) | {REDUCED[1]: False}),
-    ],
+    ("task", "tests", "trials"),
+    [("logistic", TESTS[:1], 300), ("logistic", TESTS[1:], 300), ("ridge", TESTS, 200)],
 )
-def test_the_papers_findings_on_its_data(tmp_path, task, tests, trials, right):
+def test_the_papers_findings_on_its_data(tmp_path, task, tests, trials):
     """Whitehouse 2022, section 6: KDD-99 for logistic, Twitter for ridge regression."""
     options = {"data": ("paper",), "data_dir": PAPERS_DATA, "curve_levels": 2}
     chosen = whitehouse2022.Settings(task=(task,), test=tests, **options)
@@ -335,6 +272,15 @@ def test_the_papers_findings_on_its_data(tmp_path, task, tests, trials, right):
         assert case["optimum"] == pytest.approx(optimum, rel=4e-5)
         assert case["target"] == target
         assert case["stopped"] > 0.99
-    found = {(one["finding"], *one["cases"]): one["holds"] for one in summary["findings"]}
-    for names, holds in right.items():
-        assert found[tuple(name.format(task=task) for name in names)] is holds
+    checked = 0
+    for one in summary["findings"]:
+        lower, higher = one["cases"]
+        if lower.endswith("public"):  # Brownian noise against Laplace noise
+            assert one["holds"] is True
+        elif lower.endswith("reduced_above_threshold") and higher.endswith("-above_threshold"):
+            # On ridge regression Laplace noise is dearer under the reduced test.
+            assert one["holds"] is (task == "logistic" or "brownian" in lower)
+        else:
+            continue
+        checked += 1
+    assert checked == 2 * (len(tests) - (len(tests) > 1))

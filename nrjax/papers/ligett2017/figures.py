@@ -9,27 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from nrjax.papers import _drawing as draw
-from nrjax.papers.ligett2017.runs import (
-    BASE,
-    Runs,
-    alphas,
-    by_task,
-    compared,
-    ratios,
-    tested,
-    title,
-)
+from nrjax.papers.ligett2017.runs import BASE, Runs, by_task, compared, ratios, tested, title
+from nrjax.study import drawing
 from nrjax.study.distribution import Distribution
-from nrjax.study.drawing import (
-    EPSILON,
-    STYLES,
-    Style,
-    axis_limits,
-    new_panels,
-    say,
-    unique,
-    words,
-)
+from nrjax.study.drawing import EPSILON, STYLES, Style, axis_limits, say
 from nrjax.study.results import Results
 
 _ALPHA = "requested excess risk \N{GREEK SMALL LETTER ALPHA}"
@@ -82,7 +65,7 @@ def privacy_loss(results: Results) -> Figure:
     figure, columns = _panels(tasks, 2, 4.0)
     infinite, closed = False, {}
     for (above, below), runs in zip(columns, tasks, strict=True):
-        closed |= {label: look for label, _, _, look in _closed_forms(runs)}
+        closed |= {label: look for label, _, look in _closed_forms(runs)}
         seen = _draw_epsilons(above, runs, np.asarray)
         infinite |= bool(np.isinf(seen).any())
         draw.log_scale(above, "y", axis_limits([seen]))
@@ -95,13 +78,12 @@ def privacy_loss(results: Results) -> Figure:
         if not inside.size:
             say(below, "nothing up to a million")
         below.set_ylabel("risk factor exp(mean ε)")
-    marks: list[Any] = [Line2D([], [], label=label, **look) for label, look in closed.items()]
-    marks.append(draw.band(_MEAN_BAND))
+    lines = (Line2D([], [], label=label, **look) for label, look in closed.items())
+    marks = [*lines, draw.band(_MEAN_BAND)]
     if infinite:
+        dotted = {"linestyle": ":", "lw": 1.0, **_EMPTY}
         marks.append(_mark("mean infinite: not all trials stopped", "^"))
-        marks.append(
-            _mark("median, where the mean is infinite", "o", linestyle=":", lw=1.0, **_EMPTY)
-        )
+        marks.append(_mark("median, where the mean is infinite", "o", **dotted))
     _legend(figure, tasks, marks)
     return figure
 
@@ -114,17 +96,16 @@ def accuracy(results: Results) -> Figure:
     tasks = by_task(results)
     figure, columns = _panels(tasks, len(_RISKS), 3.3, log=True)
     for column, runs in zip(columns, tasks, strict=True):
-        seen = [alphas(runs)]
+        seen = [runs[0].alpha]
         for rank, one in enumerate(runs):
             risk = one.laws("excess_risk")
             seen.append(_draw_means(column[0], one, risk, one.style, rank))
             for axes, percent in zip(column[1:], (95, 100), strict=True):
-                value, low, high = draw.quantiles(risk, percent)
+                found = draw.quantiles(risk, percent)
                 # Trials bound no maximum, and few trials no quantile as high as this.
-                low, high = np.where(np.isfinite(low) & np.isfinite(high), [low, high], np.nan)
-                draw.draw_band(axes, one.alpha, low, high, one.style)
-                draw.draw_curve(axes, one.alpha, value, one.style, rank, hollow=one.stopped < 1)
-                seen.append(value)
+                found[1:, ~np.isfinite(found[1:]).all(axis=0)] = np.nan
+                draw.draw_curve(axes, one.alpha, found, one.style, rank, one.stopped < 1)
+                seen.append(found[0])
         values = np.concatenate(seen)
         # An excess of nothing is stored as rounding errors, which would take most of the axis.
         limits = axis_limits([values[values > 1e-4 * seen[0].min()]])
@@ -144,14 +125,14 @@ def privacy_split(results: Results) -> Figure:
     A panel per task (rows) and method (columns); the theory approach tests nothing.
     """
     tasks = [found for runs in by_task(results) if (found := tested(runs))]
-    methods = unique(one.method for runs in tasks for one in runs)
-    figure, panels = new_panels(max(6.4, 3.6 * len(methods)), len(tasks), len(methods))
+    methods = drawing.unique(one.method for runs in tasks for one in runs)
+    figure, panels = drawing.new_panels(max(6.4, 3.6 * len(methods)), len(tasks), len(methods))
     for row, runs in zip(panels, tasks, strict=True):
         panel = dict(zip(methods, row, strict=True))
         seen = []
         for one in runs:
             axes = panel.pop(one.method)
-            draw.parameter_scale(axes, alphas(runs))
+            draw.parameter_scale(axes, one.alpha)
             for rank, (variable, _, style) in enumerate(_PARTS):
                 seen.append(_draw_means(axes, one, one.laws(variable), style, rank))
             axes.set(xlabel=_ALPHA, ylabel=_MEAN_EPSILON)
@@ -176,17 +157,17 @@ def norms(results: Results) -> Figure:
             for rank, one in enumerate(runs)
         ]
         for name, _, dash in _NORMS:
-            for value in unique(facts[name] for one in runs for facts in one.facts):
+            for value in drawing.unique(facts[name] for one in runs for facts in one.facts):
                 axes.axhline(value, zorder=1, **{**_REFERENCE, "linestyle": dash})
                 highest.append(value)
         axes.set(ylabel="mean l2 norm of the hypothesis", ylim=(0.0, 1.08 * max(highest)))
-        draw.grid(axes, "y", below=False)
+        axes.grid(True, axis="y", **draw.THIN)
         _say_if_none_stopped(axes, runs)
-    marks: list[Any] = [
+    lines = (
         Line2D([], [], label=label, **{**_REFERENCE, "linestyle": dash})
         for _, label, dash in _NORMS
-    ]
-    _legend(figure, tasks, [*marks, draw.band(_MEAN_BAND), *_partly(tasks)])
+    )
+    _legend(figure, tasks, [*lines, draw.band(_MEAN_BAND), *_partly(tasks)])
     return figure
 
 
@@ -201,8 +182,8 @@ def cheapest(results: Results) -> Figure:
     for (axes,), runs in zip(columns, tasks, strict=True):
         out |= _draw_ratios(axes, runs)
         axes.set_ylabel("median ε, ratio to noise reduction")
-    marks: list[Any] = [Line2D([], [], label=words(BASE), **_REFERENCE)]
-    marks.append(draw.band("95 % interval, paired bootstrap"))
+    unit = Line2D([], [], label=drawing.words(BASE), **_REFERENCE)
+    marks = [unit, draw.band("95 % interval, paired bootstrap")]
     if np.inf in out:
         marks.append(_mark("infinite: most trials did not stop", "^"))
     if 0.0 in out:
@@ -215,10 +196,10 @@ def _panels(
     tasks: Sequence[Sequence[Runs]], rows: int, height: float, *, log: bool = False
 ) -> tuple[Figure, Any]:
     """A column of panels for each task, with the scale and the words that all have."""
-    figure, panels = new_panels(max(6.4, 5.2 * len(tasks)), rows, len(tasks), height=height)
+    figure, panels = drawing.new_panels(max(6.4, 5.2 * len(tasks)), rows, len(tasks), height=height)
     for column, runs in zip(panels.T, tasks, strict=True):
         for axes in column:
-            draw.parameter_scale(axes, alphas(runs), log=log)
+            draw.parameter_scale(axes, runs[0].alpha, log=log)
             axes.set_xlabel(_ALPHA)
         column[0].set_title(title(runs), fontsize="medium")
     return figure, panels.T
@@ -228,10 +209,9 @@ def _draw_means(
     axes: Axes, one: Runs, laws: Sequence[Distribution], style: Style, rank: int
 ) -> np.ndarray:
     """Means with their band, empty markers where some trials did not stop; returns the means."""
-    mean, low, high = draw.means(laws)
-    draw.draw_band(axes, one.alpha, low, high, style)
-    draw.draw_curve(axes, one.alpha, mean, style, rank, hollow=one.stopped < 1)
-    return mean
+    found = draw.means(laws)
+    draw.draw_curve(axes, one.alpha, found, style, rank, one.stopped < 1)
+    return found[0]
 
 
 def _draw_epsilons(axes: Axes, runs: Sequence[Runs], scale: Callable[..., Any]) -> np.ndarray:
@@ -239,8 +219,8 @@ def _draw_epsilons(axes: Axes, runs: Sequence[Runs], scale: Callable[..., Any]) 
 
     An infinite mean is returned as such, and drawn as a triangle.
     """
-    seen, row = [], 0
-    for _, alpha, epsilon, look in _closed_forms(runs):
+    seen, row, alpha = [], 0, runs[0].alpha
+    for _, epsilon, look in _closed_forms(runs):
         single = {"marker": "_", "markersize": 24, "markeredgewidth": 4} if alpha.size == 1 else {}
         axes.plot(alpha, scale(epsilon), **look, **single)
         seen.append(scale(epsilon))
@@ -248,54 +228,49 @@ def _draw_epsilons(axes: Axes, runs: Sequence[Runs], scale: Callable[..., Any]) 
         mean, low, high = draw.means(one.epsilons())
         infinite = np.isinf(mean)
         shown = np.where(infinite, np.inf, scale(mean))
-        draw.draw_band(axes, one.alpha, scale(low), scale(high), one.style)
-        draw.draw_curve(axes, one.alpha, shown, one.style, rank, hollow=infinite)
+        found = np.stack([shown, scale(low), scale(high)])
+        draw.draw_curve(axes, alpha, found, one.style, rank, infinite)
         # Medians go on to the next finite mean, so that the eye can follow.
         median, _, _ = draw.quantiles(one.epsilons(), 50)
         padded = np.pad(infinite, 1)
         near = padded[:-2] | infinite | padded[2:]
         median = np.where(np.isfinite(median) & near, scale(median), np.nan)
-        axes.plot(one.alpha, median, color=one.style.line, linestyle=":", lw=1.0, zorder=3)
+        axes.plot(alpha, median, color=one.style.line, linestyle=":", lw=1.0, zorder=3)
         medians = np.where(infinite, median, np.nan)
-        draw.draw_markers(axes, one.alpha, medians, one.style, rank, filled=False)
-        row = draw.draw_infinite(axes, one.alpha[infinite], one.style, row)
+        draw.draw_markers(axes, alpha, medians, one.style, rank, filled=False)
+        row = draw.draw_infinite(axes, alpha[infinite], one.style, row)
         seen += [shown, median]
     return np.concatenate(seen)
 
 
 def _draw_ratios(axes: Axes, runs: Sequence[Runs]) -> set[float]:
     """Ratios of medians with their intervals; returns 0 and infinity if they are among them."""
-    found = ratios(runs)
-    limits = axis_limits([np.ones(1), *(values.ravel() for _, values in found.values())])
+    found, alpha = ratios(runs), runs[0].alpha
+    limits = axis_limits([np.ones(1), *(values.ravel() for values in found)])
     top = bottom = 0
-    for rank, one in enumerate(runs):
-        if one.method not in found:
-            continue
-        alpha, (ratio, low, high) = found[one.method]
-        low, high = np.maximum(low, limits[0] / 9), np.minimum(high, limits[1] * 9)
-        draw.draw_band(axes, alpha, low, high, one.style)  # an infinite end leaves the panel
-        inside = np.where(ratio > 0, ratio, np.nan)
-        draw.draw_curve(axes, alpha, inside, one.style, rank, hollow=np.zeros(ratio.size, bool))
+    for rank, (one, (ratio, low, high)) in enumerate(zip(runs[1:], found, strict=True), 1):
+        # An infinite end leaves the panel.
+        ends = np.maximum(low, limits[0] / 9), np.minimum(high, limits[1] * 9)
+        shown = np.stack([np.where(ratio > 0, ratio, np.nan), *ends])
+        draw.draw_curve(axes, alpha, shown, one.style, rank)
         top = draw.draw_infinite(axes, alpha[np.isposinf(ratio)], one.style, top)
         bottom = draw.draw_infinite(axes, alpha[ratio == 0], one.style, bottom, above=False)
     axes.axhline(1.0, zorder=1, **_REFERENCE)
     draw.log_scale(axes, "y", limits)
-    seen = np.concatenate([values[0] for _, values in found.values()])
+    seen = np.concatenate([values[0] for values in found])
     if np.isnan(seen).all():
         say(axes, "all medians are infinite")
     return {end for end in (0.0, np.inf) if (seen == end).any()}
 
 
-def _closed_forms(runs: Sequence[Runs]) -> list[tuple[str, np.ndarray, np.ndarray, Any]]:
-    """Label, alpha, epsilon and look of what the utility theorems ask for."""
+def _closed_forms(runs: Sequence[Runs]) -> list[tuple[str, np.ndarray, Any]]:
+    """Label, epsilon at each alpha and look of what the utility theorems ask for."""
     found = []
-    facts = {facts["alpha"]: facts for run in runs for facts in run.facts}
     for name, label, look in _CLOSED:
-        known = {alpha: one[name] for alpha, one in facts.items() if one.get(name) is not None}
-        alpha = np.array(sorted(known))
-        epsilon = np.array([known[one] for one in alpha])
-        if alpha.size and not any(np.array_equal(epsilon, other) for _, _, other, _ in found):
-            found.append((label, alpha, epsilon, look))
+        epsilon = np.array([facts.get(name) for facts in runs[0].facts], float)  # None is NaN
+        known = not np.isnan(epsilon).any()
+        if known and not any(np.array_equal(epsilon, other) for _, other, _ in found):
+            found.append((label, epsilon, look))
     return found
 
 

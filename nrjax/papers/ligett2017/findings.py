@@ -104,13 +104,13 @@ class Findings(PaperReporting):
     def report(self, results: Results, summary: Mapping[str, Any]) -> Report:
         """Median epsilon by goal and method, and what to make of it."""
         cases = summary["cases"]
-        methods = list(dict.fromkeys(case["method"] for case in cases))
-        rows = []
-        for (task, alpha), here in grouped(cases, "task", "alpha").items():
-            medians = {case["method"]: _median(case) for case in here}
-            row = (medians[method] for method in methods)
-            rows.append((f"{task} {alpha:g}", *row, _cheapest(here)))
-        headings = ("task, alpha", *(_SHORT[method] for method in methods), "cheapest")
+        # Every goal has the same methods, in one order.
+        methods = [_SHORT[method] for (method,) in grouped(cases, "method")]
+        rows = tuple(
+            (f"{task} {alpha:g}", *map(_median, here), _cheapest(here))
+            for (task, alpha), here in grouped(cases, "task", "alpha").items()
+        )
+        headings = ("task, alpha", *methods, "cheapest")
         remarks = [
             "NR: noise reduction (Laplace, AboveThreshold); BM: Brownian mechanism; AT, RAT: "
             "AboveThreshold, ReducedAboveThreshold.",
@@ -123,7 +123,7 @@ class Findings(PaperReporting):
             *_warnings(summary["settings"]),
         ]
         title = f"{summary['study']}: median total ex-post epsilon, over all trials"
-        return Report(title, headings, tuple(rows), tuple(remarks))
+        return Report(title, headings, rows, tuple(remarks))
 
 
 def _epsilon(case: Mapping[str, Any], name: str) -> float | None:
@@ -139,7 +139,7 @@ def _median(case: Mapping[str, Any]) -> str:
 def _cheapest(cases: Cases) -> str:
     medians = {case["method"]: _epsilon(case, "q50") for case in cases}
     finite = {method: median for method, median in medians.items() if median is not None}
-    return _SHORT[min(finite, key=lambda method: finite[method])] if finite else "none"
+    return _SHORT[min(finite, key=finite.__getitem__)] if finite else "none"
 
 
 def _promises(cases: Cases) -> list[str]:

@@ -11,11 +11,11 @@ For ridge by output perturbation the programs' theory is Theorem A.9 as printed,
 all presets have it mended.
 """
 
-import functools
 import math
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from jax import Array
 
 from nrjax._numerics import check
 from nrjax.erm import sensitivity, theory
@@ -53,16 +53,20 @@ class Test(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """The public numbers of a task."""
+    """The public numbers of a task, and the preset by which it is solved."""
 
+    constants: Name
     task: Task
     perturbation: Perturbation
     """How it is released: with noise on the optimum, or on X'X and X'y."""
     rows: int
     dimension: int
     regularisation: float
-    ball: Ball = "paper"
-    """Which ball holds the hypotheses; that of `ball_of`."""
+
+    @property
+    def ball(self) -> Ball:
+        """Which ball holds the hypotheses."""
+        return "tight" if self.constants == "tight" else "paper"
 
     @property
     def radius(self) -> float:
@@ -71,14 +75,10 @@ class Problem(NamedTuple):
         return float(least(self.regularisation, self.ball))
 
 
-def ball_of(name: Name) -> Ball:
-    """The ball that a preset keeps its hypotheses in."""
-    return "tight" if name == "tight" else "paper"
-
-
-def query_sensitivity(name: Name, problem: Problem) -> float:
+def query_sensitivity(problem: Problem) -> float:
     """Delta of the excess risk; what each preset takes for it."""
-    if problem.task == "logistic" and name == "code":
+    code = problem.constants == "code"
+    if problem.task == "logistic" and code:
         return math.log1p(math.exp(problem.radius)) / problem.rows
     if problem.task == "logistic":
         moved, risk = sensitivity.logistic_loss(problem.rows, problem.radius), math.log(2)
@@ -86,48 +86,48 @@ def query_sensitivity(name: Name, problem: Problem) -> float:
         moved, risk = sensitivity.squared_loss(problem.rows, problem.radius), 0.5
     excess = sensitivity.excess_risk(sensitivity.evaluated(moved, risk))
     # The code's data term of ridge is a quarter of the mean squared error, not half.
-    return excess / 2 if name == "code" else excess
+    return excess / 2 if code else excess
 
 
-def theory_epsilon(name: Name, problem: Problem, alpha: float) -> float:
+def theory_epsilon(problem: Problem, alpha: float) -> float:
     """The epsilon at which one release is good enough by the utility theorem."""
     public = (alpha, problem.rows, problem.dimension, problem.regularisation)
-    constants = "tight" if name == "tight" else "paper"
-    if problem.task == "logistic" and name == "code":  # without the theorem's second term
+    if problem.task == "logistic" and problem.constants == "code":
+        # Without the theorem's second term.
         scale = problem.rows * problem.regularisation * alpha
         return 2 * math.sqrt(2) * problem.dimension / scale
     if problem.task == "logistic":
         return float(theory.output_logistic_epsilon(*public))
     covariance = problem.perturbation == "covariance"
     theorem = theory.covariance_epsilon if covariance else theory.output_ridge_epsilon
-    return float(theorem(*public, constants=constants, ball=problem.ball))
+    return float(theorem(*public, constants=problem.ball, ball=problem.ball))
 
 
-def levels(name: Name, problem: Problem, alpha: float, count: int) -> np.ndarray:
+def levels(problem: Problem, alpha: float, count: int) -> np.ndarray:
     """The grid of epsilons, rising, shape (count,): from 1/n to 4 E (appendix B.1)."""
-    low, high = _range(name, problem, alpha)
-    if name == "code":  # stops one short of the end
+    low, high = _range(problem, alpha)
+    if problem.constants == "code":  # stops one short of the end
         return low * (high / low) ** (np.arange(count) / count)
     return np.geomspace(low, high, count)
 
 
-def doubling_levels(name: Name, problem: Problem, alpha: float) -> np.ndarray:
+def doubling_levels(problem: Problem, alpha: float) -> np.ndarray:
     """Epsilons of the doubling method, each twice the one before, shape (T,)."""
-    low, high = _range(name, problem, alpha)
-    doublings = math.log2(high / low)
-    count = math.ceil(doublings) if name in ("paper", "tight") else int(doublings + 1) + 1
+    low, high = _range(problem, alpha)
+    doublings, text = math.log2(high / low), problem.constants in ("paper", "tight")
+    count = math.ceil(doublings) if text else int(doublings + 1) + 1
     return low * 2.0 ** np.arange(max(count, 1))
 
 
 def threshold_test(
-    name: Name, problem: Problem, alpha: float, gamma: float, count: int, noise: Noise = "laplace"
+    problem: Problem, alpha: float, gamma: float, count: int, noise: Noise = "laplace"
 ) -> Test:
     """The test of noise reduction: InteractiveAboveThreshold over `count` levels.
 
     For exponential noise the papers have no margin: it is the one that is proved. It refuses good
     models less, so that the threshold of `tight` can be lower, which leaves more for the margin.
     """
-    moved = query_sensitivity(name, problem)
+    moved, name = query_sensitivity(problem), problem.constants
     if name == "paper" and noise == "laplace":
         return Test(alpha / 2, moved, float(ligett_epsilon(alpha / 2, moved, gamma, count)))
     if name in ("paper", "tight"):
@@ -156,22 +156,22 @@ def _one_sided_share(gamma: float, count: int) -> float:
     return ahead / (ahead + margin)
 
 
-def doubling_test(name: Name, problem: Problem, alpha: float, gamma: float, count: int) -> Test:
+def doubling_test(problem: Problem, alpha: float, gamma: float, count: int) -> Test:
     """The test of the doubling method: fresh Laplace noise, `count` answers at most.
 
     Raises:
         ValueError: any noise at all keeps the promise, as a single answer is wrong half the time.
     """
-    moved = query_sensitivity(name, problem)
+    moved = query_sensitivity(problem)
     # The tail in Theorem A.2 is gamma/(2 T): half of what the printed scale allows for.
-    odds = count / gamma if name == "paper" else count / (2 * gamma)
+    odds = count / gamma if problem.constants == "paper" else count / (2 * gamma)
     right = f"below {count / 2:g}: with {count} doublings at alpha = {alpha:g} no test is needed"
     check(odds > 1, "gamma", gamma, right)
     return Test(alpha / 2, moved, 2 * moved * math.log(odds) / alpha)
 
 
 def reduced_levels(
-    name: Name, problem: Problem, alpha: float, gamma: float, count: int, noise: Noise = "laplace"
+    problem: Problem, alpha: float, gamma: float, count: int, noise: Noise = "laplace"
 ) -> np.ndarray:
     """The grid for ReducedAboveThreshold, rising, shape (count,).
 
@@ -179,37 +179,32 @@ def reduced_levels(
     epsilons a yes would be the noise's. It ends where the other grids do, or at four times its
     first level if that is more: with few features one release needs less than a test of it does.
     """
-    _, high = _range(name, problem, alpha)
-    moved = query_sensitivity(name, problem)
+    _, high = _range(problem, alpha)
     # Shortfalls are in inverse proportion to epsilon.
-    low = float(_shortfall(name, noise)(1.0, moved, gamma, 1 / count)) / alpha
+    low = float(_shortfall(problem, 1.0, gamma, count, noise)) / alpha
     return np.geomspace(low, max(high, HIGHEST * low), count)
 
 
 def reduced_thresholds(
-    name: Name,
-    problem: Problem,
-    alpha: float,
-    gamma: float,
-    epsilons: np.ndarray,
-    noise: Noise = "laplace",
+    problem: Problem, alpha: float, gamma: float, epsilons: np.ndarray, noise: Noise = "laplace"
 ) -> np.ndarray:
     """The excess risk to fall below at each level, shape (levels,); negative where none will do.
 
     With it no excess risk above alpha is accepted in any of the steps, but with probability gamma.
     """
-    moved = query_sensitivity(name, problem)
-    return alpha - np.asarray(_shortfall(name, noise)(epsilons, moved, gamma, 1 / epsilons.size))
+    return alpha - np.asarray(_shortfall(problem, epsilons, gamma, epsilons.size, noise))
 
 
-def _shortfall(name: Name, noise: Noise):
-    if name == "tight" or noise == "exponential":
-        return functools.partial(shortfall, noise=noise)
-    return whitehouse_shortfall
+def _shortfall(problem: Problem, epsilon: Any, gamma: float, count: int, noise: Noise) -> Array:
+    """By how much ReducedAboveThreshold may err at each of `count` levels, or less."""
+    numbers = epsilon, query_sensitivity(problem), gamma, 1 / count
+    if problem.constants == "tight" or noise == "exponential":
+        return shortfall(*numbers, noise=noise)
+    return whitehouse_shortfall(*numbers)
 
 
-def _range(name: Name, problem: Problem, alpha: float) -> tuple[float, float]:
-    low, high = 1 / problem.rows, HIGHEST * theory_epsilon(name, problem, alpha)
+def _range(problem: Problem, alpha: float) -> tuple[float, float]:
+    low, high = 1 / problem.rows, HIGHEST * theory_epsilon(problem, alpha)
     right = f"such that {HIGHEST:g} times the theory's epsilon, {high:.4g}, is above 1/n"
     check(high > low, "alpha", alpha, f"{right} = {low:.4g}: lower")
     return low, high

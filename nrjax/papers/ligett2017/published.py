@@ -12,6 +12,8 @@ from nrjax.erm import RidgeProblem, statistics
 from nrjax.erm._ball import project
 from nrjax.types import Utility
 
+_Released = Literal["optimum", "matrix", "isometric"]
+
 
 class PublishedRidgeUtility(Utility):
     """Solves, then scales; and takes a quarter of the mean squared error.
@@ -40,16 +42,11 @@ class PublishedRidgeUtility(Utility):
     regularisation: Any
     radius: Any
     sensitivity: Any
-    released: Literal["optimum", "matrix", "isometric"] = dataclasses.field(
-        metadata={"static": True}
-    )
+    released: _Released = dataclasses.field(metadata={"static": True})
 
     @classmethod
     def of(
-        cls,
-        problem: RidgeProblem,
-        sensitivity: float,
-        released: Literal["optimum", "matrix", "isometric"],
+        cls, problem: RidgeProblem, sensitivity: float, released: _Released
     ) -> "PublishedRidgeUtility":
         """The utility of a problem."""
         gram, moments = problem.statistics

@@ -66,7 +66,7 @@ class Runs:
 
 
 def by_task(results: Results) -> list[list[Runs]]:
-    """The runs of each task, methods in the order of `METHODS`."""
+    """The runs of each task, methods in the order of `METHODS`; all at the same alphas."""
     cases = sorted(results.cases.values(), key=lambda case: case.attributes["alpha"])
     styles = mechanism_styles((*METHODS, *(case.attributes["method"] for case in cases)))
     here = grouped(cases, "task", "method")
@@ -86,45 +86,31 @@ def tested(runs: Sequence[Runs]) -> list[Runs]:
 
 
 def compared(runs: Sequence[Runs]) -> bool:
-    """Whether noise reduction and another method share an alpha, and trials can be paired."""
-    if not all(one.results.keeps_trials(case.name) for one in runs for case in one.cases):
-        return False
-    accuracies = {one.method: set(one.alpha) for one in runs}
-    base = accuracies.pop(BASE, set())
-    return any(base & other for other in accuracies.values())
+    """Whether there is noise reduction and another method, and trials can be paired."""
+    kept = all(one.results.keeps_trials(case.name) for one in runs for case in one.cases)
+    return kept and runs[0].method == BASE and len(runs) > 1
 
 
-def alphas(runs: Sequence[Runs]) -> np.ndarray:
-    """All of them, rising."""
-    return np.unique(np.concatenate([one.alpha for one in runs]))
-
-
-def ratios(runs: Sequence[Runs]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Median epsilons over all trials in units of noise reduction's, by method.
+def ratios(runs: Sequence[Runs]) -> list[np.ndarray]:
+    """Median epsilons over all trials in units of noise reduction's, of each of the other methods.
 
     Returns:
-        By method: alpha, shape (n,); ratio and ends of its 95 % interval, shape (3, n), from
-        resampling the same trials for both. NaN where both are infinite, and in place of an
-        interval where they are in a resample.
+        Ratio and ends of its 95 % interval, shape (3, alphas), from resampling the same trials for
+        both. NaN where both are infinite, and in place of an interval where they are in a resample.
     """
-    cases = {one.method: dict(zip(one.alpha, one.cases, strict=True)) for one in runs}
-    results, base, found = runs[0].results, cases.pop(BASE), {}
-    for method, of_method in cases.items():
-        shared = [alpha for alpha in of_method if alpha in base]
-        values = np.empty((3, len(shared)))
-        with np.errstate(invalid="ignore", divide="ignore"):  # two infinities have no ratio
-            for number, alpha in enumerate(shared):
-                pair = of_method[alpha].name, base[alpha].name
-                laws = map(results.distribution, pair)
-                value, unit = (np.inf if law is None else law.quantile(50) for law in laws)
-                values[0, number] = np.float64(value) / unit
-                one, other = map(results.resampled, pair)
+    found, base = [], runs[0]
+    medians = [np.array([law.quantile(50) for law in one.epsilons()]) for one in runs]
+    with np.errstate(invalid="ignore", divide="ignore"):  # two infinities have no ratio
+        for one, median in zip(runs[1:], medians[1:], strict=True):
+            values = np.full((3, median.size), np.nan)
+            values[0] = median / medians[0]
+            for number, pair in enumerate(zip(one.cases, base.cases, strict=True)):
+                drawn, unit = (base.results.resampled(case.name) for case in pair)
                 ends = None
-                if one is not None and other is not None:
-                    ends = interval(one[:, 1] / other[:, 1])
+                if drawn is not None and unit is not None:
+                    ends = interval(drawn[:, 1] / unit[:, 1])
                 values[1:, number] = ends or (np.nan, np.nan)
-        if shared:
-            found[method] = np.array(shared), values
+            found.append(values)
     return found
 
 

@@ -8,10 +8,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from nrjax.papers._drawing import grid, key, legend
+from nrjax.papers._drawing import key, legend
 from nrjax.papers._shared import grouped
 from nrjax.papers.rogers2023.findings import GROUP, label
-from nrjax.study.drawing import STYLES, Style, mechanism_styles, new_panels, unique, words
+from nrjax.study import drawing
+from nrjax.study.drawing import STYLES, Style, new_panels, unique, words
 from nrjax.study.layout import Case
 from nrjax.study.results import Results
 
@@ -64,7 +65,7 @@ def counts(results: Results) -> Figure:
         axes.set_title(f"{name}: {here[0]['items']:,} items", fontsize="medium")
         law = here[0]["samples"] is not None
         axes.set_xlabel("element, by falling probability" if law else "rank")
-        grid(axes)
+        drawing.draw_grid(axes)
         if law:
             axes.plot([], [], color="black", linewidth=0.9, label="expected by the law")
         axes.legend(fontsize="small", loc="lower left")
@@ -91,28 +92,27 @@ def _draw_counts(
 
 def returned(results: Results) -> Figure:
     """Results returned and precision: mean with its interval, standard deviation of the trials."""
-    looks, found = _looks(results), _groups(results)
-    ticks = _ticks(found)
+    found = _groups(results)
+    looks, ticks = _looks(found[0]), _ticks(found)
     longest = max(len(line) for tick in ticks for line in tick.split("\n"))
     each = max(0.4 + 0.2 * len(looks), 0.2 + 0.09 * longest)
     figure, panels = new_panels(max(6.0, 1.2 + each * len(found)), 2, 1, height=3.0)
     above, below = panels[:, 0]
-    names, apart = list(looks), min(0.22, 0.8 / len(looks))
+    apart = min(0.22, 0.8 / len(looks))
     for place, here in enumerate(found):
-        for case in here:
-            number = names.index(_kind(case))
-            x = place + apart * (number - (len(names) - 1) / 2)
-            look: Any = {"capsize": 3, "elinewidth": 1.2, **looks[_kind(case)].marker}
+        for number, (case, look) in enumerate(zip(here, looks, strict=True)):
+            x = place + apart * (number - (len(looks) - 1) / 2)
+            bar: Any = {"capsize": 3, "elinewidth": 1.2, "linestyle": "", **look.marker}
             for axes, name in ((above, "returned"), (below, "precision")):
                 values = results.law(case.name, name)
-                axes.errorbar([x], [values.mean], yerr=[values.std], linestyle="", **look)
+                axes.errorbar([x], [values.mean], yerr=[values.std], **bar)
                 axes.vlines(x, *values.mean_interval(), color="black", lw=2.5, zorder=4)
     for axes in (above, below):
         axes.set_xlim(-0.5, len(found) - 0.5)
         axes.set_xticks(range(len(found)), ticks)
         for edge in np.arange(len(found) - 1) + 0.5:
             axes.axvline(edge, color="0.85", linewidth=0.6)
-        grid(axes, "y")
+        drawing.draw_grid(axes, "y")
     above.set_ylabel("results returned")
     above.set_ylim(bottom=0)
     alphas = unique(case.attributes["alpha"] for here in found for case in here)
@@ -123,7 +123,7 @@ def returned(results: Results) -> Figure:
     data = "samples of the Zipf law" if only == ["zipf"] else "data"
     begin = "; e²: squared privacy parameter of a release" if _several(found) else ""
     below.set_xlabel(data + begin)
-    handles = [key(look.title, **look.marker) for look in looks.values()]
+    handles = [key(look.title, **look.marker) for look in looks]
     handles.append(Line2D([], [], color="0.2", marker="_", label="mean ± standard deviation"))
     handles.append(Line2D([], [], color="black", lw=2.5, label="95 % interval of the mean"))
     legend(figure, handles, 3)
@@ -132,19 +132,20 @@ def returned(results: Results) -> Figure:
 
 def budget(results: Results) -> Figure:
     """Results returned by the time that a share of the budget was spent: mean and 5 to 95 %."""
-    looks, found = _looks(results), _groups(results)
+    found = _groups(results)
+    looks = _looks(found[0])
     figure, panels = _panels(found, 1.2, 3.9, 3.5)
     for axes, here in zip(panels.flat, found, strict=False):
-        for case in here:
-            _draw_budget(axes, results, case, looks[_kind(case)])
+        for case, look in zip(here, looks, strict=True):
+            _draw_budget(axes, results, case, look)
         axes.set_xlim(0, 1)
         axes.set_ylim(bottom=0)
         axes.set_title(_title(found, here[0]), fontsize="medium")
         axes.set_xlabel("share of the budget spent")
-        grid(axes)
+        drawing.draw_grid(axes)
     for row in panels:
         row[0].set_ylabel("mean results returned by then")
-    handles = [key(look.title, linestyle=look.style.dash, **look.marker) for look in looks.values()]
+    handles = [key(look.title, linestyle=look.style.dash, **look.marker) for look in looks]
     low, high = _BAND
     share = f"{low} % to {high} % of the trials"
     handles.append(Line2D([], [], color="0.7", linewidth=6, label=share))
@@ -163,26 +164,23 @@ def _draw_budget(axes: Axes, results: Results, case: Case, look: _Look) -> None:
 
 
 def _groups(results: Results) -> list[list[Case]]:
+    """Each has the same methods and filters, in one order."""
     return list(grouped(results.cases.values(), *GROUP).values())
 
 
-def _kind(case: Case) -> tuple[str, str]:
-    return case.attributes["method"], case.attributes["filter"]
-
-
-def _looks(results: Results) -> dict[tuple[str, str], _Look]:
-    """By method and filter, in the order in which they come."""
-    kinds = unique(_kind(case) for case in results.cases.values())
-    styles = mechanism_styles(method for method, _ in kinds)
+def _looks(here: Sequence[Case]) -> list[_Look]:
+    """Of the cases of a group."""
+    kinds = [(case.attributes["method"], case.attributes["filter"]) for case in here]
+    styles = drawing.mechanism_styles(method for method, _ in kinds)
     one_filter = len({name for _, name in kinds}) == 1
-    return {
-        (method, name): _Look(
+    return [
+        _Look(
             words(method) + ("" if one_filter else f", {_FILTERS[name]} filter"),
             styles[method],
             _FILLS[name],
         )
         for method, name in kinds
-    }
+    ]
 
 
 def _panels(found: Any, margin: float, width: float, height: float) -> tuple[Figure, Any]:

@@ -72,7 +72,8 @@ class Findings(PaperReporting):
                 continue
             cases = sorted(here, key=lambda case: case.attributes["method"] != _REFERENCE)
             first, *others = (case.attributes for case in cases)
-            outcomes = [_outcome(results, case.name) for case in cases]
+            kept = "returned", "precision"
+            outcomes = [[results[one.name][k].values.astype(float) for k in kept] for one in cases]
             for second, outcome in zip(others, outcomes[1:], strict=True):
                 apart = [b - a for a, b in zip(outcomes[0], outcome, strict=True)]
                 ours, theirs = outcome[0].mean(), outcomes[0][0].mean()
@@ -93,20 +94,19 @@ class Findings(PaperReporting):
         """Results returned and precision by case, and what to make of them."""
         cases = summary["cases"]
         begins = len(grouped(cases, *GROUP)) > len(grouped(cases, "dataset"))
-        names, rows = _Names(begins, len(grouped(cases, "filter")) > 1), []
-        for case in cases:
-            returned, exact = case["returned"], case["precision"]
-            rows.append(
-                (
-                    names.case(case),
-                    _mean(returned, 2),
-                    f"{returned['std']:.2f}",
-                    f"{returned['min']}-{returned['max']}",
-                    _mean(exact, 4),
-                    f"{exact['std']:.4f}",
-                    f"{case['spent']['share']:.0%}",
-                )
+        names = _Names(begins, len(grouped(cases, "filter")) > 1)
+        rows = tuple(
+            (
+                names.case(case),
+                _mean(case["returned"], 2),
+                f"{case['returned']['std']:.2f}",
+                f"{case['returned']['min']}-{case['returned']['max']}",
+                _mean(case["precision"], 4),
+                f"{case['precision']['std']:.4f}",
+                f"{case['spent']['share']:.0%}",
             )
+            for case in cases
+        )
         headings = ("case", "returned", "std", "range", "precision", "std", "spent")
         title = f"{summary['study']}: results returned, and the share within alpha of the truth"
         remarks = [
@@ -118,7 +118,7 @@ class Findings(PaperReporting):
             *_published(cases),
             *_warnings(cases, names),
         ]
-        return Report(title, headings, tuple(rows), tuple(remarks))
+        return Report(title, headings, rows, tuple(remarks))
 
 
 def _spread(values: Distribution) -> dict[str, Any]:
@@ -129,11 +129,6 @@ def _spread(values: Distribution) -> dict[str, Any]:
         "standard_error": strict(values.standard_error),
         "interval": strict(values.mean_interval()),
     }
-
-
-def _outcome(results: Results, name: str) -> tuple[np.ndarray, np.ndarray]:
-    outcome = results[name]
-    return outcome["returned"].values.astype(float), outcome["precision"].values.astype(float)
 
 
 def _difference(values: np.ndarray) -> dict[str, Any]:

@@ -9,24 +9,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from nrjax.papers._drawing import band, grid, legend, quantiles, short
+from nrjax.papers._drawing import THIN, band, legend, quantiles, short
 from nrjax.papers._shared import grouped
 from nrjax.papers.skellam_counts.findings import median_deviation
+from nrjax.study import drawing
 from nrjax.study import figures as shared
 from nrjax.study.distribution import Distribution
-from nrjax.study.drawing import (
-    BAND,
-    INTERVALS,
-    WHISKERS,
-    Style,
-    draw_distribution,
-    draw_function_axes,
-    draw_steps,
-    epsilon_scale,
-    mechanism_styles,
-    new_panels,
-    words,
-)
+from nrjax.study.drawing import Style, mechanism_styles, new_panels, words
 from nrjax.study.layout import Case
 from nrjax.study.results import Results
 
@@ -79,16 +68,15 @@ def realised_loss(results: Results) -> Figure:
         for position, (case, law, epsilon) in enumerate(zip(here, laws, stated, strict=True)):
             mechanism = case.attributes["mechanism"]
             name, style = words(mechanism), styles[mechanism]
-            draw_distribution(axes, position, law, edges, style, name, log=False)
+            drawing.draw_distribution(axes, position, law, edges, style, name, log=False)
             labels.append(f"{name}\nmedian {law.quantile(50):.2g}\n99 %: {law.quantile(99):.2g}")
             if np.isfinite(epsilon):
                 look = {"color": "black", "markerfacecolor": "white", "zorder": 4}
                 axes.plot([position], [epsilon], "D", **look)
-        axes.set_xticks(range(len(here)), labels)
-        axes.set_xlim(-0.6, len(here) - 0.4)
+        drawing.name_positions(axes, labels)
         axes.set_ylim(edges[0], edges[-1])
         axes.axhline(0.0, **_ZERO)
-        grid(axes, "y")
+        drawing.draw_grid(axes, "y")
         axes.set_title(_title(here[0]), fontsize="medium")
     panels[0][0].set_ylabel(f"{_LOSS} at the stop")
     shapes = [
@@ -98,7 +86,7 @@ def realised_loss(results: Results) -> Figure:
     box = Patch(facecolor="white", edgecolor="black", label="quartiles and median")
     look: Any = {"color": "black", "marker": "D", "markerfacecolor": "white", "linestyle": ""}
     diamond = Line2D([], [], label="median stated ε", **look)
-    legend(figure, [*shapes, box, INTERVALS, WHISKERS, diamond], 3)
+    legend(figure, [*shapes, box, drawing.INTERVALS, drawing.WHISKERS, diamond], 3)
     return figure
 
 
@@ -114,14 +102,14 @@ def loss_cdf(results: Results) -> Figure:
         }
         axes.set_xlim(*_limits(laws.values(), []))
         for name, law in laws.items():
-            draw_steps(axes, law, styles[name], words(name))
+            drawing.draw_steps(axes, law, styles[name], words(name))
         handles |= {line.get_label(): line for line in axes.get_lines()}
-        draw_function_axes(axes)
+        drawing.draw_function_axes(axes)
         axes.axvline(0.0, **_ZERO)
         axes.set_xlabel(f"{_LOSS} at the stop")
         axes.set_title(_title(here[0]), fontsize="medium")
     panels[0][0].set_ylabel("trials that lost at most that (%)")
-    legend(figure, [*handles.values(), BAND], 2)
+    legend(figure, [*handles.values(), drawing.BAND], 2)
     return figure
 
 
@@ -146,13 +134,13 @@ def loss_along_path(results: Results) -> Figure:
         for axes in row:
             axes.set_ylim(lowest.min(), highest.max())
         row[0].set_ylabel(_LOSS)
-    handles: list[Any] = [
+    lines = (
         Line2D([], [], color="0.2", linestyle=dash, label=f"{percent} % quantile")
         for percent, dash in _LINES
-    ]
-    handles.append(band("95 % intervals", color="0.2"))
-    handles.append(Line2D([], [], color="0.6", linewidth=3.5, label="stated ε, where one is"))
-    handles.append(Line2D([], [], label="median stop", **_STOP))
+    )
+    stated = Line2D([], [], color="0.6", linewidth=3.5, label="stated ε, where one is")
+    stop = Line2D([], [], label="median stop", **_STOP)
+    handles = [*lines, band("95 % intervals", color="0.2"), stated, stop]
     legend(figure, handles, 4 if len(styles) > 1 else 2, handlelength=4)
     return figure
 
@@ -173,10 +161,10 @@ def _draw_quantiles(axes: Axes, results: Results, case: Case, style: Style) -> N
         axes.plot(deviation, stated, color="0.6", linewidth=3.5, zorder=1)
     axes.axvline(median_deviation(results, case.name), **_STOP)
     axes.axhline(0.0, **_ZERO)
-    epsilon_scale(axes, "x", (deviation.min(), deviation.max()))
+    drawing.epsilon_scale(axes, "x", (deviation.min(), deviation.max()))
     axes.invert_xaxis()  # the way a path goes
     axes.set_yscale("symlog", linthresh=_LINEAR)
-    grid(axes, "y", below=False)
+    axes.grid(True, axis="y", **THIN)
     axes.set_xlabel(_NOISE)
     axes.set_title(f"{words(case.attributes['mechanism'])}, {_title(case)}", fontsize="medium")
 

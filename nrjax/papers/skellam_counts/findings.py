@@ -98,12 +98,11 @@ def _exceeded(results: Results, name: str) -> float | None:
 def _comparisons(results: Results) -> list[dict[str, Any]]:
     """What whole numbers cost beside real ones, by neighbour."""
     found = []
-    for (neighbour,), here in grouped(results.cases.values(), "neighbour").items():
-        names = {case.attributes["mechanism"]: case.name for case in here}
-        both = [names.get(one) for one in ("discrete_laplace", "laplace")]
-        pair = None if None in both else paired(results, *both)  # pyright: ignore[reportArgumentType]
+    for (neighbour,) in grouped(results.cases.values(), "neighbour"):
+        both = [f"counts-{mechanism}-{neighbour}" for mechanism in ("discrete_laplace", "laplace")]
+        pair = paired(results, *both) if set(both) <= set(results) else None
         if pair is not None:
-            apart = results.compare(*both).difference  # pyright: ignore[reportArgumentType]
+            apart = results.compare(*both).difference
             assert apart is not None  # as they are paired
             mean = {"value": strict(apart.mean), "interval": strict(apart.mean_interval())}
             found.append({"neighbour": neighbour, "cases": both, **pair[0], "mean": mean})
@@ -114,11 +113,11 @@ def _difference(pair: Mapping[str, Any]) -> str:
     """The comparison in a sentence."""
     first, second = (number(value) for value in pair["values"])
     ends = pair["interval"] or (None, None)  # infinite medians have no difference
-    median = _with_ends(pair["difference"], ends, "-inf")
+    median = _with_ends({"value": pair["difference"], "interval": ends}, "-inf")
     return (
         f"{pair['neighbour']}: median stated epsilon {first} of discrete laplace (whole numbers), "
         f"{second} of laplace, through the same standard deviations; paired difference {median}, "
-        f"in the mean {_with_ends(*_noted(pair['mean']), '-inf')}."
+        f"in the mean {_with_ends(pair['mean'], '-inf')}."
     )
 
 
@@ -138,8 +137,10 @@ def _short(value: float | None, infinite: str = "inf") -> str:
     return f"{0.0 if abs(value) < _ROUNDING else value:.3g}"
 
 
-def _with_ends(value: float | None, ends: tuple[float | None, float | None], none: str) -> str:
-    return f"{_short(value)} ({_short(ends[0], none)} to {_short(ends[1])})"
+def _with_ends(noted: Mapping[str, Any], none: str) -> str:
+    """A value with its interval; `none` is what null stands for at the lower end."""
+    low, high = noted["interval"]
+    return f"{_short(noted['value'])} ({_short(low, none)} to {_short(high)})"
 
 
 def _intervals(title: str, found: dict[str, Any], case: dict[str, Any]) -> str:
@@ -149,19 +150,15 @@ def _intervals(title: str, found: dict[str, Any], case: dict[str, Any]) -> str:
     kinds += [(f"q{p:02d}", f"{p} %", lowest(trials, p)) for p in PERCENTS]
     if found["one_minus_delta"]["value"] is not None:
         kinds.append(("one_minus_delta", f"1 - {delta:g}", lowest(trials, 100 * (1 - delta))))
-    parts = [f"{kind} {_with_ends(*_noted(found[name]), none)}" for name, kind, none in kinds]
+    parts = [f"{kind} {_with_ends(found[name], none)}" for name, kind, none in kinds]
     identity, stated = found["exp_minus_loss"], ""
     if case["epsilon"] is not None:
-        median = case["epsilon"]["q50"], case["epsilon_interval"]["q50"]
-        stated = f"; epsilon {_with_ends(*median, lowest(trials, 50))}"
+        median = {"value": case["epsilon"]["q50"], "interval": case["epsilon_interval"]["q50"]}
+        stated = f"; epsilon {_with_ends(median, lowest(trials, 50))}"
         if found["exceeded"] is not None:
             stated += f", lost more in {number(100 * found['exceeded'])} % of the trials"
     check = f"exp(-loss) {number(identity['value'])} +- {_short(identity['standard_error'])}"
     return f"{title}: {', '.join(parts)}; {check}{stated}."
-
-
-def _noted(found: Mapping[str, Any]) -> tuple[float | None, Any]:
-    return found["value"], found["interval"]
 
 
 def _sources(summary: Mapping[str, Any]) -> list[str]:

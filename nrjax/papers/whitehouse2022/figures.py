@@ -10,21 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nrjax.guarantees import LinearBoundary, MixtureBoundary, OneSidedMixtureBoundary
-from nrjax.papers._drawing import grid, means, short
+from nrjax.papers._drawing import means, short
 from nrjax.papers._shared import grouped
+from nrjax.study import drawing
 from nrjax.study import figures as shared
-from nrjax.study.drawing import (
-    EPSILON,
-    STYLES,
-    Style,
-    axis_limits,
-    epsilon_scale,
-    mechanism_styles,
-    new_panels,
-    powers_scale,
-    unique,
-    words,
-)
+from nrjax.study.drawing import EPSILON, STYLES, Style, epsilon_scale, powers_scale, words
 from nrjax.study.layout import Case
 from nrjax.study.results import Results
 
@@ -90,7 +80,7 @@ def ridge_constants(results: Results) -> Figure:
 
 
 def _styles(results: Results) -> dict[str, Style]:
-    return mechanism_styles(case.attributes["mechanism"] for case in results.cases.values())
+    return drawing.mechanism_styles(case.attributes["mechanism"] for case in results.cases.values())
 
 
 def _other_curve(case: Case) -> str | None:
@@ -101,7 +91,7 @@ def _other_curve(case: Case) -> str | None:
 def _losses(results: Results, curves: Sequence[_Curve], width: float, height: float) -> Figure:
     """A panel for each task."""
     tasks = grouped([curve.case for curve in curves], "task")
-    figure, panels = new_panels(width * len(tasks), 1, len(tasks), height=height)
+    figure, panels = drawing.new_panels(width * len(tasks), 1, len(tasks), height=height)
     for axes, (task,) in zip(panels[0], tasks, strict=True):
         here = [curve for curve in curves if curve.case.attributes["task"] == task]
         _draw_losses(axes, results, here)
@@ -124,7 +114,7 @@ def _draw_losses(axes: Axes, results: Results, curves: Sequence[_Curve]) -> None
     levels = np.concatenate([layout.coordinates["epsilon"].values for layout in layouts])
     epsilon_scale(axes, "x", (levels.min() / 1.1, levels.max() * 1.1))
     axes.set(xlabel=EPSILON, ylabel="mean regularised loss")
-    trials = " or ".join(unique(f"{layout.trials:,}" for layout in layouts))
+    trials = " or ".join(drawing.unique(f"{layout.trials:,}" for layout in layouts))
     task = f"{words(facts['task'])} on {short(facts['data'])}"
     axes.set_title(f"{task}, {trials} trials", fontsize="medium")
     # Below: curves leave no corner free.
@@ -172,12 +162,12 @@ def boundaries(results: Results) -> Figure:
     with jax.enable_x64(True):
         made = [kind.tight_at_epsilon(tight_at, 1.0, delta) for kind in _BOUNDARIES.values()]
         times, epsilons = jax.device_get(_curves(made, tight_at, np.geomspace(1 / 30, 30, 400)))
-    figure, ((left, right),) = new_panels(10.4, 1, 2, height=4.4)
+    figure, ((left, right),) = drawing.new_panels(10.4, 1, 2, height=4.4)
     for label, epsilon, style in zip(_BOUNDARIES, epsilons, STYLES, strict=False):
         look = {"color": style.line, "linestyle": style.dash, "marker": style.marker}
         for axes, x, y in ((left, times, epsilon), (right, epsilon, times)):
             axes.plot(x, y, markersize=4, markevery=40, label=label, **look)
-    limits, at = axis_limits(epsilons), {"color": "0.35", "lw": 1, "zorder": 1}
+    limits, at = drawing.axis_limits(epsilons), {"color": "0.35", "lw": 1, "zorder": 1}
     powers_scale(left, "x")
     left.set(xlabel="time t: noise variance in units of the squared l2-sensitivity")
     left.set_ylabel(EPSILON)
@@ -191,6 +181,6 @@ def boundaries(results: Results) -> Figure:
     right.axvline(tight_at, linestyle=(0, (2, 2)), **at)
     right.set_title("their inverses", fontsize="medium")
     for axes in (left, right):
-        grid(axes)
+        drawing.draw_grid(axes)
     left.legend(fontsize="small", title="probabilistic", title_fontsize="small")
     return figure
