@@ -20,7 +20,7 @@ from nrjax._numerics import (
 )
 from nrjax.guarantees._rounding import check_time
 from nrjax.interaction import Value, two_parts
-from nrjax.keys import check_key
+from nrjax.keys import abstract_key, check_key
 from nrjax.pytrees import Pytree, static
 from nrjax.types import Guarantee, NoiseProcess, Status, overrides
 
@@ -90,9 +90,7 @@ class Releases(Pytree):
         check_integral(process, value, None, dtype)
         sensitivity = None if guarantee is None else guarantee.sensitivity
         held = Value(*two_parts(value, dtype, sensitivity, process.integral))
-        state = jax.eval_shape(
-            process.init, jax.eval_shape(lambda: jax.random.key(0)), jnp.ones((), dtype)
-        )
+        state = jax.eval_shape(process.init, abstract_key(), jnp.ones((), dtype))
         states = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), state)
         times = jnp.full(capacity, jnp.inf, dtype)
         return cls(held, process, guarantee, times, states, jnp.int32(0), capacity)

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
 
 import nrjax
 from nrjax._normals import normals
@@ -22,7 +21,7 @@ from nrjax.processes import (
 )
 from nrjax.processes.paths import BLOCK
 from tests.problems import scalar
-from tests.processes.laws import FAULTY, SOUND, bonferroni, fresh, law_p, mean_p
+from tests.processes.laws import FAULTY, SOUND, fresh, gaussian, laplace, path_p
 
 pytestmark = pytest.mark.numerical
 
@@ -53,49 +52,28 @@ def laplace_noise():
     return draw(LAPLACE)
 
 
-def linked_p(steps, mean, variance):
-    """p-values that steps have this mean, and none has to do with the next nor one a block away."""
-    steps = steps - mean
-    lags = [steps[:, lag:] * steps[:, :-lag] for lag in (1, BLOCK)]
-    return [mean_p(steps, 0.0), mean_p(steps**2, variance), *(mean_p(pair, 0.0) for pair in lags)]
-
-
-def brownian_p(noise):
-    """Marginals, and the bridge's standardised increments."""
-    noise = noise.astype(float)
-    now, time = TIMES[:-1], TIMES[1:]
-    spread = np.sqrt(time * (now - time) / now)
-    bridge = (noise[:, 1:] - time / now * noise[:, :-1]) / spread
-    marginals = law_p(noise / np.sqrt(TIMES), stats.norm.cdf)
-    return bonferroni([marginals, *linked_p(bridge, 0.0, 1.0)])
-
-
-def laplace_p(noise):
-    """Marginals, covariances, and staying: independent of earlier steps, by eq. 3."""
-    noise = noise.astype(float)
-    stay = (TIMES[1:] / TIMES[:-1]) ** 2
-    marginals = law_p(noise / TIMES, stats.laplace.cdf)
-    covariances = mean_p(noise[:, 1:] * noise[:, :-1], 2 * TIMES[1:] ** 2)
-    stays = noise[:, 1:] == noise[:, :-1]
-    return bonferroni([marginals, covariances, *linked_p(stays, stay, stay * (1 - stay))])
+def block_p(noise, law):
+    """Of some steps within a block, and of those a block away."""
+    times = np.array([0, 1, 2, 3, 1 + BLOCK, 2 + BLOCK, STEPS - 1])
+    return path_p(noise[:, times, None].astype(float), TIMES[times], law)
 
 
 def test_laws(brownian, laplace_noise):
-    assert brownian_p(brownian) > SOUND
-    assert laplace_p(laplace_noise) > SOUND
+    assert block_p(brownian, gaussian) > SOUND
+    assert block_p(laplace_noise, laplace) > SOUND
 
 
 @pytest.mark.long
 def test_planted_faults_are_seen(brownian, laplace_noise, monkeypatch):
     """Fresh noise; and a key that is shared by the blocks."""
-    assert brownian_p(fresh(brownian)) < FAULTY
-    assert laplace_p(fresh(laplace_noise)) < FAULTY
+    assert block_p(fresh(brownian), gaussian) < FAULTY
+    assert block_p(fresh(laplace_noise), laplace) < FAULTY
 
     def shared(key, number):
         return step_key(key, jnp.minimum(number, 1))
 
     monkeypatch.setattr("nrjax.processes.paths.step_key", shared)
-    assert brownian_p(draw(BROWNIAN)) < FAULTY
+    assert block_p(draw(BROWNIAN), gaussian) < FAULTY
 
 
 def test_blocks_are_keyed_by_their_number(dtype):

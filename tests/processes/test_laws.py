@@ -1,0 +1,212 @@
+"""Each process has its law, and a whole transcript costs what its last release alone does."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from nrjax.processes import Brownian, DiscreteLaplace, Laplace, LaplaceJumps, Skellam
+from nrjax.processes._coordinates import NoiseState
+from nrjax.processes._kernel import random_bits
+from tests.processes import laws
+from tests.processes.laws import (
+    FAULTY,
+    SOUND,
+    Altered,
+    bonferroni,
+    draw_paths,
+    fresh,
+    mean_p,
+    path_p,
+)
+
+pytestmark = pytest.mark.numerical
+
+SHIFT = np.array([1.0, -1.0])  # integers, for noise of integers
+TIMES = (4.0, 2.5, 2.0)
+RATES = (1.5, 0.75)
+TRIALS = 40_000
+BROWNIAN, LAPLACE, JUMPS = Brownian((2,)), Laplace((2,)), LaplaceJumps((2,), 0.5, 6.0)
+CASES = {
+    "brownian": (BROWNIAN, laws.gaussian),
+    "laplace": (LAPLACE, laws.laplace),
+    "jumps": (JUMPS, laws.laplace),
+    "integers": (DiscreteLaplace((2,)), laws.integers),
+    "skellam": (Skellam((2,), *RATES), laws.skellam(*RATES)),
+}
+each = pytest.mark.parametrize("name", CASES)
+
+
+@functools.cache
+def transcripts(name, sign=1):
+    """Noise and losses, shared by the tests: a program and two runs for each process."""
+    return draw_paths(CASES[name][0], TIMES, TRIALS, seed=2, shift=sign * SHIFT)
+
+
+@each
+def test_noise_has_its_law(name):
+    law, (noise, _) = CASES[name][1], transcripts(name)
+    assert path_p(noise, TIMES, law) > SOUND
+    assert path_p(fresh(noise), TIMES, law) < FAULTY
+    assert path_p(noise, np.multiply(TIMES, 0.95), law) < FAULTY
+
+
+def linear_deviation(key, state, time):
+    """Fault: a deviation of dt, not of sqrt(dt)."""
+    step = time * (state.time - time) / state.time
+    noise = step * jax.random.normal(key, SHIFT.shape, state.time.dtype)
+    return state._replace(value=(time / state.time) * state.value + noise, time=time)
+
+
+def shared_draws(key, state, time):
+    """Fault: one coin, and one exponential, for the whole vector."""
+    one = jax.vmap(lambda z: Laplace(()).rewind(key, NoiseState(z, state.time), time).value)
+    return NoiseState(one(state.value), jnp.asarray(time, state.time.dtype))
+
+
+def with_bits(process, method, alter):
+    """A process whose method sees its random bits through `alter`."""
+
+    def faulty(*arguments):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                f"{type(process).__module__}.random_bits",
+                lambda key, shape, dtype: alter(random_bits(key, shape, dtype)),
+            )
+            return getattr(process, method)(*arguments)
+
+    return Altered(process, **{method: faulty})
+
+
+def one_coin(bits):
+    """Fault: the first coordinate's high bits, which say what happens, hold for all."""
+    low = jnp.asarray(2, bits.dtype) ** (jnp.iinfo(bits.dtype).bits - 10) - 1
+    return (bits & low) | (bits[:1] & ~low)
+
+
+def one_key(bits):
+    """Fault: all coordinates' jumps are those of the first."""
+    return bits.at[:, 1].set(bits[:, 0])
+
+
+def marks_from_waits(bits):
+    """Fault: the jumps' sizes use the key of their waits."""
+    return bits.at[JUMPS.size + 1 :].set(bits[: JUMPS.size])
+
+
+FAULTS = {
+    "brownian, deviation": ("brownian", Altered(BROWNIAN, rewind=linear_deviation)),
+    "laplace, shared": ("laplace", Altered(LAPLACE, rewind=shared_draws)),
+    "laplace, one coin": ("laplace", with_bits(LAPLACE, "rewind", one_coin)),
+    "jumps, one key for all coordinates": ("jumps", with_bits(JUMPS, "init", one_key)),
+    "jumps, reused key": ("jumps", with_bits(JUMPS, "init", marks_from_waits)),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_faults_are_seen(fault):
+    name, process = FAULTS[fault]
+    path = draw_paths(process, TIMES, TRIALS, seed=2)[0]
+    assert path_p(path, TIMES, CASES[name][1]) < FAULTY
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name in CASES if name != "jumps"])  # all at once
+def test_a_reused_key_is_seen(name):
+    process, law = CASES[name]
+    again = draw_paths(process, TIMES, TRIALS, seed=2, reuse_key=True)[0]
+    assert path_p(again, TIMES, law) < FAULTY
+
+
+@pytest.mark.long
+def test_many_short_steps_have_the_law_of_one():
+    """Chapman-Kolmogorov over 300 steps: a bias of a short step would add up."""
+    path = draw_paths(LAPLACE, np.geomspace(5.0, 1.5, 301), 20_000, seed=4)[0]
+    assert path_p(path[:, [0, -1]], (5.0, 1.5), laws.laplace) > SOUND
+
+
+SLIPPED = -1
+"""Fault: the wrong sign before the noise, as Rogers 2023, Theorem 4 prints it.
+
+For Brownian noise `|v|^2/(2t) - <v, B_t>/t`, for Laplace noise `sum_j (|Z_j - v_j| - |Z_j|)/t`: the
+loss against `-v`. Its law under x is right, for symmetric noise; its link with the releases is not.
+"""
+
+
+def transcript_loss(density, noise):
+    times = TIMES[: noise.shape[1]]
+    return density(noise, times) - density(noise + SHIFT, times)
+
+
+@each
+def test_transcript_costs_what_its_last_release_does(name, dtype):
+    """By the joint densities of two and of three releases, trial by trial; error in tolerances."""
+    density = functools.partial(laws.log_density, law=CASES[name][1])
+    rounding = 200 * float(jnp.finfo(dtype).eps)
+    if name == "skellam":
+        rounding = 1e-3 if dtype == jnp.float32 else 1e-9  # what it promises
+
+    def error(sign):
+        noise, losses = (part[:2000] for part in transcripts(name, sign))
+        errors = [
+            np.abs(transcript_loss(density, noise[:, :count]) - losses[:, count - 1])
+            / (1 + np.abs(losses[:, count - 1]))
+            for count in (2, 3)
+        ]
+        return np.max(errors) / rounding
+
+    assert error(1) <= 1
+    assert error(SLIPPED) > 100
+
+
+@each
+def test_fresh_noise_costs_more(name):
+    """Negative control: with new noise at each step the releases before the last cost, too."""
+
+    def product(noise, times):
+        each = zip(np.split(noise, noise.shape[1], axis=1), times, strict=True)
+        return sum(laws.log_density(one, [time], CASES[name][1]) for one, time in each)
+
+    noise, losses = (fresh(part)[:20_000] for part in transcripts(name))
+    extra = transcript_loss(product, noise) - losses[:, -1]
+    assert extra.mean() > 0
+    assert bonferroni([mean_p(extra, 0.0)]) < FAULTY
+
+
+def reweighting_p(noise, losses):
+    """`E_x[g exp(-L)] = E_x'[g]` for functions g of ALL releases and the loss L of the LAST.
+
+    The densities above judge the stated law; this judges the law of what the process draws. Under x
+    a release is the noise, under x' it is the noise minus the shift; g is an indicator.
+    """
+
+    def events(release):
+        first, second, last = release[:, 0], release[:, 1], release[:, 2]
+        return np.concatenate(
+            [
+                first > 0,
+                first > 1,
+                (first > 0) & (last < 0),
+                (first > second) & (last > 0),
+                (np.abs(first - last) < 1e-4) & (last > 0),
+                first[:, :1] > last[:, 1:],
+                second > 2,
+                last > 0,
+                last < -1,
+            ],
+            axis=1,
+        )
+
+    weighted = events(noise) * np.exp(-losses[:, -1:])
+    return bonferroni([mean_p(weighted - events(noise - SHIFT), 0.0)])
+
+
+@each
+def test_last_loss_changes_the_measure_of_the_whole_transcript(name):
+    noise, losses = transcripts(name)
+    assert reweighting_p(noise, losses) > SOUND
+    assert reweighting_p(fresh(noise), fresh(losses)) < FAULTY
+    assert reweighting_p(*transcripts(name, SLIPPED)) < FAULTY
