@@ -59,7 +59,10 @@ def test_linear_agrees_with_its_closed_form(top):
     times, root = np.geomspace(last / 12, last, STEPS), np.sqrt(last)
     exact = norm.cdf(-(line.a * last + line.b) / root)
     exact += np.exp(-2 * line.a * line.b) * norm.cdf((line.a * last - line.b) / root)
-    levels, between = levels_of(line, times), 0.5826 * np.sqrt(np.diff(times, prepend=0))  # Siegmund
+    levels, between = (
+        levels_of(line, times),
+        0.5826 * np.sqrt(np.diff(times, prepend=0)),
+    )  # Siegmund
     assert exceeded(times, levels) < 0.85 * exact
     assert exceeded(times, levels - between / times) == pytest.approx(exact, rel=0.01)
 

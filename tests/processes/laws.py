@@ -109,7 +109,7 @@ def uniform_p(numbers):
     x = np.sqrt(12) * (numbers - 0.5)
     both = np.concatenate([x, x * x - 1], axis=1)
     i, j = np.triu_indices(both.shape[1], 1)
-    a, b, c = np.array(list(itertools.combinations(range(x.shape[1]), 3))).T
+    a, b, c = np.reshape([*itertools.combinations(range(x.shape[1]), 3)], (-1, 3)).astype(int).T
     means = both, both[:, i] * both[:, j], x[:, a] * x[:, b] * x[:, c]
     return bonferroni([law_p(numbers, stats.uniform.cdf), *(mean_p(part, 0.0) for part in means)])
 

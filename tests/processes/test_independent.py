@@ -77,20 +77,6 @@ def test_all_releases_are_paid_for_to_a_few_units_from_above(name, dtype):
     assert min(excesses(alone[1:], exact[1:], dtype)) < -0.01 / float(jnp.finfo(dtype).eps)
 
 
-def test_the_transcript_loses_at_most_what_is_stated():
-    """By the joint density of the releases; the last one's price is exceeded by most."""
-    shift = np.array([0.6, -0.4])
-    noise = draw_paths(PROCESS, TIMES, TRIALS, seed=3)[0][:2000]
-    scales = np.array(TIMES)[:, None]
-    density = stats.laplace(scale=scales).logpdf
-    losses = density(noise) - density(noise + shift)
-    stated = float(nrjax.scan_path(KEY, trial(TIMES)).mechanism_epsilon[-1])
-    realised = losses.sum(axis=(1, 2))
-    assert 0.9 * stated < np.max(np.abs(realised)) <= stated
-    assert np.mean(realised > 1 / TIMES[-1]) > 0.02
-    np.testing.assert_allclose(stated, np.sum(1 / np.array(TIMES)), rtol=1e-5)
-
-
 def test_the_engine_asks_for_all_releases_everywhere(dtype):
     """The rule sees at each step what the outcome states for it."""
 

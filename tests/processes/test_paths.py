@@ -144,6 +144,8 @@ def test_times_and_key_are_checked(times):
     for given in (times, np.array(times)):
         with pytest.raises(ValueError, match=r"times = .*: must be positive, finite and not ris"):
             noise_path(jax.random.key(0), BROWNIAN, given)
+    with pytest.raises(ValueError, match="key = "):
+        noise_path(jnp.zeros(3), BROWNIAN, [1.0])
 
 
 def test_the_smallest_time_is_a_normal_number(dtype):
@@ -151,8 +153,3 @@ def test_the_smallest_time_is_a_normal_number(dtype):
     assert np.isfinite(noise_path(jax.random.key(0), BROWNIAN, [1.0, tiny])).all()
     with pytest.raises(ValueError, match=r"times = .*: must be positive"):
         noise_path(jax.random.key(0), BROWNIAN, [1.0, tiny / 2])
-
-
-def test_a_key_is_asked_for():
-    with pytest.raises(ValueError, match="key = "):
-        noise_path(jnp.zeros(3), BROWNIAN, [1.0])

@@ -115,16 +115,3 @@ def test_one_rate_may_be_zero(dtype):
     k = np.array([-2, -1, 0])
     np.testing.assert_array_equal(np.isposinf(_loss(3.0, 0.0, 2.0, k, 1)), [False, False, True])
     np.testing.assert_array_equal(_loss(3.0, 0.0, 2.0, k, 0), 0)
-
-
-def test_shift_must_be_an_integer(dtype):
-    counts = jnp.asarray([[3, 0, 5], [8, 4, 2]], dtype)
-    state = SkellamState(*counts, jnp.asarray(3.0, dtype), jnp.asarray(False))
-    process = Skellam((3,), 1.0, 1.0)
-    for shift in (0.5, np.array([1.0, 1.5, 0.0]), np.nan, np.inf):
-        with pytest.raises(ValueError, match=r"shift = .*integers"):
-            process.privacy_loss(state, shift)
-    traced = jax.jit(process.privacy_loss)
-    assert jnp.isposinf(traced(state, jnp.array([1.0, 1.5, 0.0])))
-    assert jnp.isposinf(traced(state, jnp.array([0.0, jnp.nan, 1.0])))
-    assert jnp.isfinite(traced(state, jnp.array([1.0, 2.0, -3.0])))
