@@ -1,5 +1,6 @@
 """Releases of one value in any order: to readers of different trust."""
 
+import dataclasses
 from typing import Any, Self
 
 import jax
@@ -188,8 +189,5 @@ def _at(releases: Releases, key: Array, time: Array) -> tuple[Releases, Array]:
     shown = number + noise if rest is None else total + (lost + rest)
     fine = (room | found) & (process.status(state) == Status.RUNNING)
     count = releases.count + room.astype(jnp.int32)
-    following = jax.tree.unflatten(
-        jax.tree.structure(releases),
-        jax.tree.leaves((releases.value, process, releases.guarantee, times, states, count)),
-    )
+    following = dataclasses.replace(releases, times=times, states=states, count=count)
     return following, jnp.where(fine, shown, jnp.nan)

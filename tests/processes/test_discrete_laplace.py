@@ -1,5 +1,7 @@
 """Discrete Laplace noise against Bayes' rule, and what its releases reveal."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -38,9 +40,8 @@ def laplace_like(s, t, k, j):
     return np.where(j == k, (1 - 2 * h) * r**k, np.where((j >= 0) & (j < k), inside, outside))
 
 
-@pytest.fixture(scope="module")
-def kernels():
-    """Shares of `WORDS` evenly spaced words that go from k to j, for each pair of times."""
+def test_kernel_is_bayes_rule():
+    """For evenly spaced words, every one so to speak: shares are right to the grain of these."""
     process, dtype = DiscreteLaplace((WORDS,)), jnp.result_type(float)
     size = 64 if dtype == jnp.float64 else 32
     bits = (np.arange(WORDS, dtype=np.uint64) << (size - 18)) + (1 << (size - 19))
@@ -53,27 +54,16 @@ def kernels():
         moved = process.move(bits, state, s).value
         return jnp.sum(moved == states[:, None].astype(dtype), axis=1) / WORDS
 
-    found = {}
-    for t, s in PAIRS:
-        for k in (0, 1, 4, -4):
-            value, now, time = (jnp.asarray(x, dtype) for x in (k, t, s))
-            found[t, s, k] = np.asarray(shares(value, now, time))
-    return states, found
-
-
-def test_kernel_is_bayes_rule(kernels):
-    """Every word is tried, so to speak: shares are right to the grain of the words."""
-    states, found = kernels
     worst = {}
-    for (t, s, k), shares in found.items():
-        want = bayes(s, t, k, states)
-        np.testing.assert_allclose(shares, want, atol=4 / WORDS)
+    for (t, s), k in itertools.product(PAIRS, (0, 1, 4, -4)):
+        found = np.asarray(shares(*(jnp.asarray(x, dtype) for x in (k, t, s))))
+        np.testing.assert_allclose(found, bayes(s, t, k, states), atol=4 / WORDS)
         if k >= 0 and s < t:
             for name, fault in {
                 "h of laplace": laplace_like(s, t, k, states),
                 "coin of laplace": bayes(s, t, k, states, lambda s, t: (s / t) ** 2),
             }.items():
-                worst[name] = max(worst.get(name, 0), np.abs(shares - fault).max())
+                worst[name] = max(worst.get(name, 0), np.abs(found - fault).max())
     assert min(worst.values()) > 1000 / WORDS  # negative controls
 
 

@@ -42,14 +42,9 @@ def draw(process, times=TIMES, trials=TRIALS, first=0):
     return np.asarray(paths(keys(trials, first)))
 
 
-@pytest.fixture(scope="module")
-def brownian():
-    return draw(BROWNIAN)
-
-
-@pytest.fixture(scope="module")
-def laplace_noise():
-    return draw(LAPLACE)
+@functools.cache
+def noise_of(process):
+    return draw(process)
 
 
 def block_p(noise, law):
@@ -58,16 +53,16 @@ def block_p(noise, law):
     return path_p(noise[:, times, None].astype(float), TIMES[times], law)
 
 
-def test_laws(brownian, laplace_noise):
-    assert block_p(brownian, gaussian) > SOUND
-    assert block_p(laplace_noise, laplace) > SOUND
+def test_laws():
+    assert block_p(noise_of(BROWNIAN), gaussian) > SOUND
+    assert block_p(noise_of(LAPLACE), laplace) > SOUND
 
 
 @pytest.mark.long
-def test_planted_faults_are_seen(brownian, laplace_noise, monkeypatch):
+def test_planted_faults_are_seen(monkeypatch):
     """Fresh noise; and a key that is shared by the blocks."""
-    assert block_p(fresh(brownian), gaussian) < FAULTY
-    assert block_p(fresh(laplace_noise), laplace) < FAULTY
+    assert block_p(fresh(noise_of(BROWNIAN)), gaussian) < FAULTY
+    assert block_p(fresh(noise_of(LAPLACE)), laplace) < FAULTY
 
     def shared(key, number):
         return step_key(key, jnp.minimum(number, 1))
@@ -94,22 +89,22 @@ def test_blocks_are_keyed_by_their_number(dtype):
     np.testing.assert_allclose(got, want, rtol=tolerance, atol=10 * tolerance)
 
 
-def test_depends_on_the_trial_and_earlier_times_alone(brownian, laplace_noise):
+def test_depends_on_the_trial_and_earlier_times_alone():
     """Bit for bit: other numbers of trials, and of steps that follow, on one block and on two."""
     few = draw(BROWNIAN, TIMES[: BLOCK + 4], trials=7, first=11)
-    np.testing.assert_array_equal(few, brownian[11:18, : BLOCK + 4])
+    np.testing.assert_array_equal(few, noise_of(BROWNIAN)[11:18, : BLOCK + 4])
     for steps, first in ((9, 42), (1, 0)):
         few = draw(LAPLACE, TIMES[:steps], 1, first)
-        np.testing.assert_array_equal(few, laplace_noise[first : first + 1, :steps])
+        np.testing.assert_array_equal(few, noise_of(LAPLACE)[first : first + 1, :steps])
 
 
-def test_folding_sees_the_same_noise(brownian):
+def test_folding_sees_the_same_noise():
     def visit(largest, state):
         return jnp.maximum(largest, BROWNIAN.value(state)), None
 
     fold = jax.jit(jax.vmap(lambda key: scan_noise(key, BROWNIAN, TIMES, visit, -jnp.inf)))
     largest, kept = fold(keys(TRIALS))
-    np.testing.assert_array_equal(largest, brownian.max(axis=1))
+    np.testing.assert_array_equal(largest, noise_of(BROWNIAN).max(axis=1))
     assert kept is None
 
 

@@ -1,13 +1,15 @@
-"""The samplers of the Skellam process against their laws, at counts of every size."""
+"""Skellam noise: its samplers against their laws, at counts of every size; its privacy loss."""
 
 import jax
 import jax.numpy as jnp
+import mpmath as mp
 import numpy as np
 import pytest
 from scipy import stats
 
 from nrjax.processes import Skellam, _counts, skellam
 from nrjax.processes._counts import largest_count, poisson
+from nrjax.processes.skellam import SkellamState
 from nrjax.types import Status
 from tests.processes.laws import FAULTY, SOUND, spread, uniform_p
 
@@ -94,3 +96,108 @@ def test_a_later_time_has_no_law():
     process = Skellam(MANY, 2.0, 900.0)
     state = process.init(jax.random.key(0), 1.3)
     assert np.all(np.isnan(process.value(process.rewind(jax.random.key(1), state, 2.0))))
+
+
+LOSSES = 2**13  # in one call
+
+
+def _log_pmf(k, mean1, mean2, nodes=1500):
+    """The contour integral of the generating function through its saddle point.
+
+    With the large terms in 50 digits; itself held against mpmath's Bessel function.
+    """
+    k, mean1, mean2 = mp.mpf(float(k)), mp.mpf(mean1), mp.mpf(mean2)
+    w = mp.sqrt(k * k + 4 * mean1 * mean2)
+    side, mean = (1, mean1) if k >= 0 else (-1, mean2)
+    theta = side * mp.log((abs(k) + w) / (2 * mean))
+    width = float(w)
+    top = min(np.pi, 12 / np.sqrt(width)) if width > 300 else np.pi
+    angle = (np.arange(nodes) + 0.5) * top / nodes
+    s = angle * angle
+    near = -(angle**3) / 6 * (1 - s / 20 * (1 - s / 42 * (1 - s / 72 * (1 - s / 110))))
+    phase = float(k) * np.where(angle < 0.3, near, np.sin(angle) - angle)
+    integral = np.exp(-2 * width * np.sin(angle / 2) ** 2) @ np.cos(phase) * top / nodes / np.pi
+    return w - mean1 - mean2 - k * theta + mp.log(mp.mpf(float(integral)))
+
+
+@pytest.mark.parametrize(
+    ("k", "mean1", "mean2"),
+    [(0, 0.5, 0.5), (3, 10, 2), (-7, 3, 3), (1, 1e-9, 2), (300, 100, 90), (-300, 1e3, 2e3)],
+)
+def test_the_oracle(k, mean1, mean2):
+    with mp.workdps(50):
+        m1, m2 = mp.mpf(mean1), mp.mpf(mean2)
+        bessel = mp.besseli(abs(k), 2 * mp.sqrt(m1 * m2))
+        direct = -m1 - m2 + mp.mpf(k) / 2 * mp.log(m1 / m2) + mp.log(bessel)
+        assert abs(direct - _log_pmf(k, mean1, mean2)) < 1e-14
+
+
+def _loss(*columns):
+    """Losses of cases (time, rate1, rate2, noise, shift), padded: one program for all tests."""
+    columns = np.stack(np.broadcast_arrays(*columns)).astype(jnp.result_type(float))
+    assert columns.shape[1] <= LOSSES
+    padded = np.pad(columns, ((0, 0), (0, LOSSES - columns.shape[1])), constant_values=1)
+    return np.asarray(_losses(*padded))[: columns.shape[1]]
+
+
+@jax.jit
+@jax.vmap
+def _losses(time, rate1, rate2, noise, shift):
+    up, down = jnp.maximum(noise, 0), jnp.maximum(-noise, 0)
+    state = SkellamState(up, down, time, jnp.asarray(False))
+    return Skellam((), rate1, rate2).privacy_loss(state, shift)
+
+
+def _grid():
+    cases = []
+    for time in (1e-12, 0.1, 3.0, 9.0, 10.5, 40.0, 300.0, 1e4, 1e6):
+        for rate1, rate2 in ((1.0, 1.0), (1.0, 0.3), (0.25, 1.0), (1.0, 1e-4)):
+            mean, deviation = time * (rate1 - rate2), np.sqrt(time * (rate1 + rate2))
+            typical = {round(mean + c * deviation) for c in (-6, -2, -0.5, 0, 0.3, 1, 2.5, 6)}
+            for noise in sorted(typical | {0, 1, -2, 19, -21, -int(time)}):
+                shifts = {1, -1, 2, -3, 25, -40, 1000, -1000, -noise, 1 - 2 * noise, 10**6}
+                cases += [(time, rate1, rate2, noise, shift) for shift in sorted(shifts)]
+    return np.array(cases)
+
+
+def test_loss_against_the_oracle(dtype):
+    cases = _grid().astype(dtype)
+    computed = np.asarray(_loss(*cases.T), float)
+    memory = {}
+
+    def log_pmf(k, time, rate1, rate2):
+        case = (k, time, rate1, rate2)
+        if case not in memory:
+            memory[case] = _log_pmf(k, mp.mpf(time) * mp.mpf(rate1), mp.mpf(time) * mp.mpf(rate2))
+        return memory[case]
+
+    with mp.workdps(50):
+        exact, error = np.empty(len(cases)), np.empty(len(cases))
+        for i, (time, rate1, rate2, noise, shift) in enumerate(cases.astype(float)):
+            rates = (time, rate1, rate2)
+            right = log_pmf(noise, *rates) - log_pmf(noise + shift, *rates)
+            exact[i], error[i] = float(right), float(computed[i] - right)
+    tolerance = {4: 1e-3, 8: 1e-9}[dtype.itemsize]
+    # A loss of 1e4 has no more digits than this.
+    allowed = tolerance + 10 * np.finfo(dtype).eps * np.abs(exact)
+    worst = np.argmax(np.abs(error) / allowed)
+    assert np.all(np.abs(error) <= allowed), (cases[worst], exact[worst], error[worst])
+    wrong_rates = _loss(*(cases * [1, 0.8, 0.8, 1, 1]).T)
+    for wrong in (-computed, wrong_rates):  # planted faults
+        assert np.mean(np.abs(wrong - exact) > allowed) > 0.5
+    time, rate1, rate2, noise, shift = cases.T.astype(float)
+    typical = np.abs(noise - time * (rate1 - rate2)) <= 10 * np.sqrt(time * (rate1 + rate2)) + 20
+    usual = typical & (np.abs(shift) <= 1000) & (np.abs(exact) < 100)
+    assert np.sum(usual) > 1000
+    assert np.max(np.abs(error[usual])) <= tolerance
+
+
+def test_one_rate_may_be_zero(dtype):
+    x, law = np.arange(-16.0, 1.0), stats.poisson(6.0)
+    for shift in (-1, -40):
+        right = law.logpmf(-x) - law.logpmf(-x - shift)
+        atol = {4: 1e-4, 8: 1e-9}[dtype.itemsize]
+        np.testing.assert_allclose(_loss(3.0, 0.0, 2.0, x, shift), right, rtol=1e-5, atol=atol)
+    k = np.array([-2, -1, 0])
+    np.testing.assert_array_equal(np.isposinf(_loss(3.0, 0.0, 2.0, k, 1)), [False, False, True])
+    np.testing.assert_array_equal(_loss(3.0, 0.0, 2.0, k, 0), 0)
