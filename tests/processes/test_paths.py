@@ -37,14 +37,10 @@ def keys(trials, first=0):
     return jax.vmap(trial)(jnp.arange(first, first + trials))
 
 
-def draw(process, times=TIMES, trials=TRIALS, first=0):
-    paths = jax.jit(jax.vmap(lambda key: noise_path(key, process, times)))
-    return np.asarray(paths(keys(trials, first)))
-
-
 @functools.cache
-def noise_of(process):
-    return draw(process)
+def draw(process, steps=STEPS, trials=TRIALS, first=0):
+    paths = jax.jit(jax.vmap(lambda key: noise_path(key, process, TIMES[:steps])))
+    return np.asarray(paths(keys(trials, first)))
 
 
 def block_p(noise, law):
@@ -54,21 +50,21 @@ def block_p(noise, law):
 
 
 def test_laws():
-    assert block_p(noise_of(BROWNIAN), gaussian) > SOUND
-    assert block_p(noise_of(LAPLACE), laplace) > SOUND
+    assert block_p(draw(BROWNIAN), gaussian) > SOUND
+    assert block_p(draw(LAPLACE), laplace) > SOUND
 
 
 @pytest.mark.long
 def test_planted_faults_are_seen(monkeypatch):
     """Fresh noise; and a key that is shared by the blocks."""
-    assert block_p(fresh(noise_of(BROWNIAN)), gaussian) < FAULTY
-    assert block_p(fresh(noise_of(LAPLACE)), laplace) < FAULTY
+    assert block_p(fresh(draw(BROWNIAN)), gaussian) < FAULTY
+    assert block_p(fresh(draw(LAPLACE)), laplace) < FAULTY
 
     def shared(key, number):
         return step_key(key, jnp.minimum(number, 1))
 
     monkeypatch.setattr("nrjax.processes.paths.step_key", shared)
-    assert block_p(draw(BROWNIAN), gaussian) < FAULTY
+    assert block_p(draw.__wrapped__(BROWNIAN), gaussian) < FAULTY
 
 
 def test_blocks_are_keyed_by_their_number(dtype):
@@ -91,11 +87,11 @@ def test_blocks_are_keyed_by_their_number(dtype):
 
 def test_depends_on_the_trial_and_earlier_times_alone():
     """Bit for bit: other numbers of trials, and of steps that follow, on one block and on two."""
-    few = draw(BROWNIAN, TIMES[: BLOCK + 4], trials=7, first=11)
-    np.testing.assert_array_equal(few, noise_of(BROWNIAN)[11:18, : BLOCK + 4])
+    few = draw(BROWNIAN, BLOCK + 4, 7, 11)
+    np.testing.assert_array_equal(few, draw(BROWNIAN)[11:18, : BLOCK + 4])
     for steps, first in ((9, 42), (1, 0)):
-        few = draw(LAPLACE, TIMES[:steps], 1, first)
-        np.testing.assert_array_equal(few, noise_of(LAPLACE)[first : first + 1, :steps])
+        few = draw(LAPLACE, steps, 1, first)
+        np.testing.assert_array_equal(few, draw(LAPLACE)[first : first + 1, :steps])
 
 
 def test_folding_sees_the_same_noise():
@@ -104,7 +100,7 @@ def test_folding_sees_the_same_noise():
 
     fold = jax.jit(jax.vmap(lambda key: scan_noise(key, BROWNIAN, TIMES, visit, -jnp.inf)))
     largest, kept = fold(keys(TRIALS))
-    np.testing.assert_array_equal(largest, noise_of(BROWNIAN).max(axis=1))
+    np.testing.assert_array_equal(largest, draw(BROWNIAN).max(axis=1))
     assert kept is None
 
 
