@@ -20,7 +20,7 @@ from tests.guarantees.oracle import KINDS
 pytestmark = pytest.mark.numerical
 
 RARE, COMMON = 1e-6, 0.05
-TRIALS, STEPS = 16_384, 256
+TRIALS, STEPS, LOOKS = 16_384, 256, 128
 PROCESS = Brownian(())
 
 
@@ -36,19 +36,19 @@ def levels_of(boundary, times):
 @pytest.mark.parametrize("delta", [RARE, COMMON])
 @pytest.mark.parametrize("name", KINDS)
 def test_holds_on_fixed_looks(name, delta):
-    """About half of delta is used up, or more; of the one for |W| each side has half."""
+    """A third of delta is used up, or more; of the one for |W| each side has half."""
     boundary = KINDS[name].tight_at_epsilon(0.3, 1.0, delta)
     if name == "linear":
-        times = np.geomspace(1 / 8, 8, STEPS) * boundary.b / boundary.a
+        times = np.geomspace(1 / 8, 8, LOOKS) * boundary.b / boundary.a
     else:
-        times = np.geomspace(0.3, 1e5, STEPS) * boundary.rho
+        times = np.geomspace(0.3, 1e5, LOOKS) * boundary.rho
     levels, most = levels_of(boundary, times), delta / 2 if name == "two" else delta
-    assert 0.45 * most < exceeded(times, levels) <= most
+    assert 0.35 * most < exceeded(times, levels) <= most
     assert exceeded(times, 0.7 * levels) > most
     if delta == RARE:
         assert exceeded(0.9 * times, levels) > most  # noise of variance 0.9 t
-    fresh = 1 - np.prod(norm.cdf((times * levels - 0.5) / np.sqrt(times)))
-    assert fresh > most
+    else:  # fresh noise at each look
+        assert np.prod(norm.cdf((times * levels - 0.5) / np.sqrt(times))) < 1 - most
 
 
 @pytest.mark.parametrize("top", [1.0, 2.0])
@@ -56,7 +56,7 @@ def test_linear_agrees_with_its_closed_form(top):
     """P(W_s > a s + b for some s <= t): looks miss some, as curves do that are so much lower."""
     line = LinearBoundary.tight_at_epsilon(0.3, 1.0, RARE)
     last = top * line.b / line.a
-    times, root = np.geomspace(last / 12, last, STEPS), np.sqrt(last)
+    times, root = np.geomspace(last / 12, last, LOOKS), np.sqrt(last)
     exact = norm.cdf(-(line.a * last + line.b) / root)
     exact += np.exp(-2 * line.a * line.b) * norm.cdf((line.a * last - line.b) / root)
     levels, between = (
@@ -69,7 +69,7 @@ def test_linear_agrees_with_its_closed_form(top):
 
 def test_rho_chosen_anew_at_each_time_is_no_boundary():
     """Tight everywhere is c sqrt(t), which is crossed surely in the end."""
-    times = np.geomspace(1.0, 1e7, STEPS)
+    times = np.geomspace(1.0, 1e7, LOOKS)
     for tuned, holds in ((times, False), (1e3, True)):
         boundary = OneSidedMixtureBoundary.tight_at_time(tuned, 1.0, COMMON)
         assert (exceeded(times, levels_of(boundary, times)) <= COMMON) == holds
