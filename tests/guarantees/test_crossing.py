@@ -20,7 +20,7 @@ from tests.guarantees.oracle import KINDS
 pytestmark = pytest.mark.numerical
 
 RARE, COMMON = 1e-6, 0.05
-TRIALS, STEPS, LOOKS = 16_384, 256, 128
+TRIALS, STEPS, LOOKS = 8192, 256, 128
 PROCESS = Brownian(())
 
 
