@@ -29,7 +29,6 @@ STREAM = 2
 """Version of the bits that a seed gives; 1 were those of JAX's own keys throughout."""
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_UNSIGNED = {8: jnp.uint8, 16: jnp.uint16, 32: jnp.uint32, 64: jnp.uint64}
 _DERIVED = np.uint32(2**31)
 _VECTOR = 8
 """Hashes that a CPU makes together; the rest of a row takes as long one by one."""
@@ -104,10 +103,9 @@ def _counted(key: Array, shape: tuple[int, ...], high: Any = 0) -> tuple[Array, 
 
 def _bits(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
     first, second = _counted(key, shape)
-    dtype = _UNSIGNED[bit_width]
     if bit_width == 64:
         return _long(first, second)
-    return (first ^ second).astype(dtype)
+    return (first ^ second).astype(f"uint{bit_width}")
 
 
 def _long(first: Array, second: Array) -> Array:
@@ -202,7 +200,7 @@ def _pair_bits(key: Array, size: int) -> Array:
 def _placed_bits(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
     if bit_width == 64:
         return _long(*_counted(key, shape, key[2]))
-    return _pair_bits(key, math.prod(shape)).reshape(shape).astype(_UNSIGNED[bit_width])
+    return _pair_bits(key, math.prod(shape)).reshape(shape).astype(f"uint{bit_width}")
 
 
 def _placed_split(key: Array, shape: tuple[int, ...]) -> Array:
@@ -213,10 +211,6 @@ def _placed_split(key: Array, shape: tuple[int, ...]) -> Array:
 def _placed_fold_in(key: Array, data: Array | int) -> Array:
     first, second = _hash(key, key[2] | _DERIVED, jnp.asarray(data, jnp.uint32))
     return jnp.stack([first, second, jnp.zeros_like(first)])
-
-
-def _placed_seed(seed: Array) -> Array:
-    return jnp.concatenate([threefry_prng_impl.seed(seed), jnp.zeros(1, jnp.uint32)])
 
 
 _WRITTEN_OUT = define_prng_impl(
@@ -231,7 +225,7 @@ _WRITTEN_OUT = define_prng_impl(
 
 _PLACED = define_prng_impl(
     key_shape=(3,),
-    seed=_placed_seed,
+    seed=threefry_prng_impl.seed,  # of no key: they come of `placed`
     split=_placed_split,
     random_bits=_placed_bits,
     fold_in=_placed_fold_in,

@@ -1,5 +1,6 @@
 """Releases of one value in any order: to readers of different trust."""
 
+import dataclasses
 from typing import Any, Self
 
 import jax
@@ -20,7 +21,7 @@ from nrjax._numerics import (
 )
 from nrjax.guarantees._rounding import check_time
 from nrjax.interaction import Value, two_parts
-from nrjax.keys import check_key
+from nrjax.keys import abstract_key, check_key
 from nrjax.pytrees import Pytree, static
 from nrjax.types import Guarantee, NoiseProcess, Status, overrides
 
@@ -90,9 +91,7 @@ class Releases(Pytree):
         check_integral(process, value, None, dtype)
         sensitivity = None if guarantee is None else guarantee.sensitivity
         held = Value(*two_parts(value, dtype, sensitivity, process.integral))
-        state = jax.eval_shape(
-            process.init, jax.eval_shape(lambda: jax.random.key(0)), jnp.ones((), dtype)
-        )
+        state = jax.eval_shape(process.init, abstract_key(), jnp.ones((), dtype))
         states = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), state)
         times = jnp.full(capacity, jnp.inf, dtype)
         return cls(held, process, guarantee, times, states, jnp.int32(0), capacity)
@@ -190,8 +189,5 @@ def _at(releases: Releases, key: Array, time: Array) -> tuple[Releases, Array]:
     shown = number + noise if rest is None else total + (lost + rest)
     fine = (room | found) & (process.status(state) == Status.RUNNING)
     count = releases.count + room.astype(jnp.int32)
-    following = jax.tree.unflatten(
-        jax.tree.structure(releases),
-        jax.tree.leaves((releases.value, process, releases.guarantee, times, states, count)),
-    )
+    following = dataclasses.replace(releases, times=times, states=states, count=count)
     return following, jnp.where(fine, shown, jnp.nan)

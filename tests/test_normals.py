@@ -9,6 +9,7 @@ from scipy import stats
 from nrjax import _normals, _threefry
 from nrjax._normals import normals
 from nrjax._threefry import placed, written_out
+from tests.processes.laws import FAULTY, SOUND, bonferroni, uniform_p, z_p
 
 pytestmark = pytest.mark.numerical
 TRIALS = 4_000_000
@@ -19,24 +20,18 @@ def drawn(key=KEY, size=TRIALS, dtype=jnp.float32):
     return np.asarray(jax.jit(lambda key: normals(placed(key, 0), (size,), dtype))(key), float)
 
 
-def scores(sample):
-    """Standardised: KS, tails either side, covariances of the pairs and of their squares."""
-    found = {"body": stats.norm.isf(stats.kstest(sample[:400_000], "norm").pvalue)}
-    for limit in (2.0, 3.5, 4.2):
-        share = stats.norm.sf(limit)
-        for side, count in (("above", sample > limit), ("below", sample < -limit)):
-            sum_, many = np.sum(count), sample.size * share
-            found[f"{side} {limit}"] = (sum_ - many) / np.sqrt(many)
-    x, y = sample.reshape(2, -1)
-    found["pairs"] = np.mean(x * y) * np.sqrt(x.size)
-    found["squares"] = np.mean((x * x - 1) * (y * y - 1)) / 2 * np.sqrt(x.size)
-    found["neighbours"] = np.mean(x[1:] * x[:-1]) * np.sqrt(x.size)
-    return {name: float(score) for name, score in found.items()}
+def sample_p(sample):
+    """Of the law of pairs and of the next pair's first, and of tails on either side."""
+    x, y = sample.reshape(2, -1)[:, :400_001]
+    tails = [(side, limit) for side in (1, -1) for limit in (2.0, 3.5, 4.2)]
+    share = stats.norm.sf([limit for _, limit in tails])
+    seen = np.array([np.mean(side * sample > limit) for side, limit in tails])
+    body = uniform_p(stats.norm.cdf(np.stack([x[:-1], y[:-1], x[1:]], axis=1)))
+    return bonferroni([body, z_p(seen - share, np.sqrt(share / sample.size))])
 
 
 def test_law_and_tails(dtype):
-    found = scores(drawn(dtype=dtype))
-    assert max(map(abs, found.values())) < 4, found
+    assert sample_p(drawn(dtype=dtype)) > SOUND
 
 
 @pytest.mark.long
@@ -52,7 +47,7 @@ def test_planted_faults_are_seen(fault):
     else:
         words = jax.random.bits(KEY, (2, TRIALS // 2))
         sample = np.concatenate([np.asarray(one, float) for one in faulty(*words)])
-    assert max(map(abs, scores(sample).values())) > 5
+    assert sample_p(sample) < FAULTY
 
 
 def test_pairs_are_radius_and_angle(dtype):

@@ -51,12 +51,12 @@ class SafeGuarantee(Guarantee):
         return [jnp.asarray(argument, dtype), *cast.values()]
 
     @abc.abstractmethod
-    def _epsilon(self, time: Array, *parameters: Array) -> Array:
-        """Epsilon, not yet rounded."""
+    def _epsilon(self, *numbers: Any, **_: Any) -> Array:
+        """Epsilon, not yet rounded, of a time and the parameters as `_parameters` has them."""
 
     @abc.abstractmethod
-    def _time(self, asked: Array, *parameters: Array) -> Array:
-        """The time of an epsilon, rounded up; not finite where there is none."""
+    def _time(self, *numbers: Any, **_: Any) -> Array:
+        """The time of an epsilon likewise, rounded up; not finite where there is none."""
 
     def _reachable(self, dtype: Any) -> str:
         """What epsilon must be, for an error message."""
@@ -109,8 +109,8 @@ class Boundary(SafeGuarantee):
         """
 
     @abc.abstractmethod
-    def _curve(self, time: Array, *shape: Array) -> Array:
-        """`u(time)`, not yet rounded."""
+    def _curve(self, *numbers: Any, **_: Any) -> Array:
+        """`u(time)`, not yet rounded, of the time and the shape."""
 
     @classmethod
     def tight_at_time(cls, time: ArrayLike, sensitivity: ArrayLike, delta: ArrayLike) -> Self:

@@ -76,16 +76,13 @@ class LinearBoundary(Boundary):
         argument, sensitivity, level, a, b = super()._parameters(argument)
         return [argument, sensitivity, a, jnp.maximum(b, level / (2 * a))]
 
-    def _curve(self, time: Array, *shape: Array) -> Array:
-        a, b = shape
+    def _curve(self, time: Array, a: Array, b: Array) -> Array:
         return a * time + b
 
-    def _epsilon(self, time: Array, *parameters: Array) -> Array:
-        sensitivity, a, b = parameters
+    def _epsilon(self, time: Array, sensitivity: Array, a: Array, b: Array) -> Array:
         return sensitivity / time * (0.5 * sensitivity + b) + sensitivity * a
 
-    def _time(self, asked: Array, *parameters: Array) -> Array:
-        sensitivity, a, b = parameters
+    def _time(self, asked: Array, sensitivity: Array, a: Array, b: Array) -> Array:
         # All of the rounding goes into epsilon: near the floor an error there is what is magnified.
         target = asked * (1 - 2 * self.margin * float(jnp.finfo(asked.dtype).eps))
         floor = sensitivity * a
@@ -130,20 +127,17 @@ class _Mixture(Boundary):
         c = z * xp.sqrt(1 + 1 / ratio)
         return c, c * c, lambda over, under, time: (time / ratio,)
 
-    def _curve(self, time: Array, *shape: Array) -> Array:
-        level, rho = shape
+    def _curve(self, time: Array, level: Array, rho: Array) -> Array:
         return self._height(level + 0.5 * jnp.log1p(time / rho)) * jnp.sqrt(time + rho)
 
-    def _epsilon(self, time: Array, *parameters: Array) -> Array:
-        sensitivity, level, rho = parameters
+    def _epsilon(self, time: Array, sensitivity: Array, level: Array, rho: Array) -> Array:
         z = self._height(level + 0.5 * jnp.log1p(time / rho))
         # In units of 1/sqrt(t), where neither large nor small times leave the range of the dtype.
         x = sensitivity / jnp.sqrt(time)
         return jnp.where(time == jnp.inf, 0, x * (0.5 * x + z * jnp.sqrt(1 + rho / time)))
 
-    def _time(self, asked: Array, *parameters: Array) -> Array:
+    def _time(self, asked: Array, sensitivity: Array, level: Array, rho: Array) -> Array:
         """By Newton steps in log(time), and a check of the solution: infinite where they failed."""
-        sensitivity, level, rho = parameters
         eps = float(jnp.finfo(asked.dtype).eps)
         target = asked * (1 - (2 * self.margin + 8) * eps)
 

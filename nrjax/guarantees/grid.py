@@ -50,13 +50,12 @@ class GridBoundary(SafeGuarantee):
             check(known, name, given, "numbers: the curve is certified")
             object.__setattr__(self, name, np.asarray(given, float))
         super().__post_init__()
-        times, heights, delta = _looks(self.times), self.heights, concrete(self.delta)
-        check(delta is not None, "delta", self.delta, "a number: the curve is certified")
-        assert delta is not None
+        times, heights, known = _looks(self.times), self.heights, concrete(self.delta) is not None
+        check(known, "delta", self.delta, "a number: the curve is certified")
         check(heights.shape == times.shape, "heights", heights, f"of shape {times.shape}")
         level = crossing(times[::-1], heights[::-1])[1]
         right = f"crossed with probability at most delta = {self.delta}, not {level:.6g}"
-        check(level <= np.min(delta), "heights", heights, right)
+        check(level <= np.min(self.delta), "heights", heights, right)
         object.__setattr__(self, "times", times)
 
     @property
@@ -78,14 +77,14 @@ class GridBoundary(SafeGuarantee):
         right = "a LinearBoundary or a mixture boundary, which have a curve to lower"
         check(isinstance(boundary, (Boundary, cls)), "boundary", boundary, right)
         looks = _looks(times)
-        delta = concrete(boundary.delta)
-        check(delta is not None and delta.ndim == 0, "boundary", boundary, "of concrete numbers")
-        assert delta is not None
+        known = concrete(boundary.delta) is not None and np.ndim(boundary.delta) == 0
+        check(known, "boundary", boundary, "of concrete numbers")
+        delta = float(boundary.delta)
         with jax.ensure_compile_time_eval():
             shape = np.asarray(boundary.curve(looks), np.float64)
         least = 1e-17 * looks.size  # of what the recursion leaves out
-        check(float(delta) >= least, "delta", boundary.delta, f"at least {least:.3g}")
-        heights = tuned(looks[::-1], shape[::-1], float(delta))[::-1]
+        check(delta >= least, "delta", boundary.delta, f"at least {least:.3g}")
+        heights = tuned(looks[::-1], shape[::-1], delta)[::-1]
         return cls(boundary.sensitivity, boundary.delta, looks, heights)
 
     def _place(self, time: Array, times: Array) -> tuple[Array, Array]:

@@ -19,12 +19,12 @@ class PureGuarantee(SafeGuarantee):
     notion: ClassVar[str] = "pure"
     margin: ClassVar[int] = 4  # 2 are lost
 
-    def _epsilon(self, time: Array, *parameters: Array) -> Array:
-        return parameters[0] / time
+    def _epsilon(self, time: Array, sensitivity: Array) -> Array:
+        return sensitivity / time
 
-    def _time(self, asked: Array, *parameters: Array) -> Array:
+    def _time(self, asked: Array, sensitivity: Array) -> Array:
         margin = 2 * self.margin * float(jnp.finfo(asked.dtype).eps)
-        return parameters[0] / asked * (1 + margin)
+        return sensitivity / asked * (1 + margin)
 
 
 class DiscretePureGuarantee(PureGuarantee):

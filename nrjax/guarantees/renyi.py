@@ -69,15 +69,13 @@ class RenyiBoundary(SafeGuarantee):
 
         return cls(sensitivity, delta, back(1 + _root(excess, xp)))  # pyright: ignore[reportArgumentType]
 
-    def _epsilon(self, time: Array, *parameters: Array) -> Array:
-        sensitivity, level, order = parameters
+    def _epsilon(self, time: Array, sensitivity: Array, level: Array, order: Array) -> Array:
         raw = sensitivity / time * (0.5 * order * sensitivity)
         raw = raw * (1 + _MARGIN * float(jnp.finfo(raw.dtype).eps)) + _least(level, order)
         # Below 0 the statement would say more than is needed of any mechanism.
         return jnp.maximum(raw, 0)
 
-    def _time(self, asked: Array, *parameters: Array) -> Array:
-        sensitivity, level, order = parameters
+    def _time(self, asked: Array, sensitivity: Array, level: Array, order: Array) -> Array:
         eps = float(jnp.finfo(asked.dtype).eps)
         target = asked * (1 - 8 * eps) - _least(level, order)
         raw = sensitivity * (0.5 * order * sensitivity) / target * (1 + 2 * _MARGIN * eps)

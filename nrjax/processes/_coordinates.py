@@ -1,10 +1,13 @@
 """What the processes share: coordinates, and a state that is the noise and its time."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
 
-from nrjax._numerics import check_shape
+from nrjax._numerics import check, check_shape, concrete
 from nrjax.pytrees import static
 from nrjax.types import NoiseProcess
 
@@ -31,3 +34,13 @@ class Coordinates(NoiseProcess):
     def value(self, state) -> Array:
         """The noise."""
         return state.value
+
+
+def whole(shift: ArrayLike, dtype: Any) -> tuple[Array, Array]:
+    """A shift in a dtype, and where it is an integer; a concrete one must be."""
+    number = concrete(shift)
+    if number is not None:
+        # An infinite or NaN shift is refused too.
+        check(np.isfinite(number) & (number == np.round(number)), "shift", shift, "integers")
+    shift = jnp.asarray(shift, dtype)
+    return shift, jnp.isfinite(shift) & (shift == jnp.round(shift))

@@ -5,12 +5,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, concrete, float_dtype
-from nrjax.processes._coordinates import Coordinates
+from nrjax._numerics import float_dtype
+from nrjax.processes._coordinates import Coordinates, whole
 from nrjax.processes._counts import largest_count
 from nrjax.processes._kernel import branches, random_bits, uniform, uniforms
 from nrjax.processes.laplace import laplace_loss
@@ -134,11 +133,8 @@ class DiscreteLaplace(Coordinates, BlockwiseProcess):
         Raises:
             ValueError: the shift is concrete and not an integer.
         """
-        number = concrete(shift)
-        if number is not None:
-            check(np.isfinite(number) & (number == np.round(number)), "shift", shift, "integers")
-        shift = jnp.asarray(shift, state.value.dtype)
-        integral = jnp.all(jnp.isfinite(shift) & (shift == jnp.round(shift)))
+        shift, integral = whole(shift, state.value.dtype)
+        integral = jnp.all(integral)
         loss = laplace_loss(state.value, state.time, jnp.where(integral, shift, 0))
         return jnp.where(integral, loss, jnp.inf)
 

@@ -146,17 +146,13 @@ def _check_times(times: Any) -> Array:
     if isinstance(times, (list, tuple)):
         traced = any(isinstance(time, Tracer) for time in times)
         times = jnp.asarray(times) if traced else np.asarray(times)
-    seen = concrete(times)
-    if seen is None:
-        times = jnp.asarray(times, float_dtype(times))
-        check(times.ndim == 1 and times.size > 0, "times", times, right)
-        return times
-    # After the cast: a time too small or too large for the dtype is found too. XLA takes subnormal
-    # ones for 0.
+    known, dtype = concrete(times), float_dtype(times)
     with np.errstate(over="ignore"):
-        seen = seen.astype(float_dtype(seen))
-    check(seen.ndim == 1 and seen.size > 0, "times", times, right)
-    falling = np.all(seen[1:] <= seen[:-1])
-    normal = np.all(np.isfinite(seen) & (seen >= jnp.finfo(seen.dtype).tiny))
-    check(falling & normal, "times", times, right)
-    return jnp.asarray(seen)
+        cast = jnp.asarray(times, dtype) if known is None else known.astype(dtype)
+    check(cast.ndim == 1 and cast.size > 0, "times", times, right)
+    if known is not None:
+        # After the cast: a time too small or too large for the dtype is found too. XLA takes
+        # subnormal ones for 0.
+        normal = np.isfinite(cast) & (cast >= jnp.finfo(dtype).tiny)
+        check(np.all(cast[1:] <= cast[:-1]) & normal, "times", times, right)
+    return jnp.asarray(cast)

@@ -7,9 +7,9 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_numbers, concrete, float_dtype
+from nrjax._numerics import check, check_numbers, float_dtype
 from nrjax.processes._bessel import log_ratio
-from nrjax.processes._coordinates import Coordinates
+from nrjax.processes._coordinates import Coordinates, whole
 from nrjax.processes._counts import binomial, largest_count, poisson
 from nrjax.types import Status
 
@@ -93,13 +93,8 @@ class Skellam(Coordinates):
         Raises:
             ValueError: the shift is concrete and not an integer.
         """
-        number = concrete(shift)
-        if number is not None:
-            # An infinite or NaN shift is refused too.
-            check(np.isfinite(number) & (number == np.round(number)), "shift", shift, "integers")
         noise = self.value(state)
-        shift = jnp.asarray(shift, noise.dtype)
-        integral = jnp.isfinite(shift) & (shift == jnp.round(shift))
+        shift, integral = whole(shift, noise.dtype)
         mean1, mean2 = self._means(state.time)
         rate1, rate2 = (jnp.asarray(rate, noise.dtype) for rate in (self.rate1, self.rate2))
         excess = state.time * (rate1 - rate2)

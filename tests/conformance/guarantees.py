@@ -64,11 +64,13 @@ def check_inverse_is_safe(case):
 
 
 def check_falls_with_time(case):
-    """To nothing, or to what it states at infinity."""
+    """To what it states at infinity."""
     times = np.geomspace(1e-2, 1e4, 200).astype(jnp.result_type(float))
     epsilon = np.asarray(case.build(1.0).epsilon(np.append(times, times.dtype.type(np.inf))))
     assert np.all(np.diff(epsilon) < 0)
     assert np.all(epsilon > 0)
+    far = case.build(1.0).epsilon(1e20)
+    np.testing.assert_allclose(far, epsilon[-1], rtol=1e-5, atol=1e-8)
 
 
 def check_dtype(case):
@@ -105,15 +107,17 @@ def check_traces(case):
 def check_refuses(case):
     """What is out of range: an error when concrete, no finite time and no epsilon in a trace."""
     guarantee = case.build(1.0)
+    curve = getattr(guarantee, "curve", guarantee.epsilon)
     for epsilon in (0.0, -1.0, np.nan, np.inf, jnp.float32(0)):
         with pytest.raises(ValueError, match="epsilon = "):
             guarantee.time(epsilon)
         assert np.isposinf(both(guarantee, epsilon)[0])
     for time in (0.0, -1.0, np.nan, jnp.float32(-2)):
-        for method in (guarantee.epsilon, getattr(guarantee, "curve", guarantee.epsilon)):
+        for method in (guarantee.epsilon, curve):
             with pytest.raises(ValueError, match="time = "):
                 method(time)
         assert np.isnan(both(guarantee, time)[1])
+    assert np.all(np.isnan(jax.jit(curve)(np.array([0.0, -1.0, np.nan]))))
     for sensitivity in (0.0, -1.0, np.nan, np.inf):
         with pytest.raises(ValueError, match=r"sensitivity = .*: must be"):
             case.build(sensitivity)

@@ -47,6 +47,8 @@ class ProcessCase:
     noise, and all are paid for."""
     loss: bool = True
     """Whether the realised loss is known."""
+    whole: bool = False
+    """Whether shifts must be integers: noise hides no others."""
 
     @property
     def errors(self):
@@ -59,7 +61,7 @@ PROCESSES = (
     ProcessCase("brownian", Brownian),
     ProcessCase("laplace", Laplace),
     ProcessCase("exponential", Exponential, loss=False),
-    ProcessCase("integers", DiscreteLaplace, scale=20.0, largest=1e3),
+    ProcessCase("integers", DiscreteLaplace, scale=20.0, largest=1e3, whole=True),
     ProcessCase("independent", IndependentLaplace, chain=False, loss=False),
     ProcessCase(
         "jumps",
@@ -82,6 +84,7 @@ PROCESSES = (
             (partial(Skellam, (), 1.0, np.inf), r"rate2 = inf: must be finite"),
             (partial(Skellam, (), 0.0, 0.0), r"\(0.0, 0.0\): must be such that one is positive"),
         ),
+        whole=True,
     ),
 )
 
@@ -212,6 +215,17 @@ def check_no_shift_costs_nothing(case):
         pytest.skip("the realised loss is not known")
     process, key, times, shift = _inputs(case)
     assert not np.any(run(process, key, times, 0 * shift)[1])
+
+
+def check_shifts(case):
+    """One that is no integer is refused, or costs infinitely in a trace, where it must be one."""
+    process, key, times, shift = _inputs(case)
+    state = process.init(key, times[0])
+    for value in (0.5, np.nan, np.inf) if case.whole else ():
+        shift[0, 1] = value
+        assert np.all(np.isposinf(run(process, key, times, shift)[1]))
+        with pytest.raises(ValueError, match=r"shift = .*: must be integers"):
+            process.privacy_loss(state, shift)
 
 
 def check_wide_times(case):

@@ -16,7 +16,6 @@ pytestmark = pytest.mark.numerical
 DELTA = 1e-6
 each_family = pytest.mark.parametrize("name", KINDS)
 TIGHT = LinearBoundary.tight_at_epsilon(0.3, sensitivity=1.0, delta=DELTA)
-FLOOR = TIGHT.sensitivity * TIGHT.a
 stated = jax.jit(lambda boundary, times: boundary.epsilon(times))
 
 
@@ -90,16 +89,6 @@ def test_tight_at_epsilon_reaches_it_first(name, epsilon):
         assert other > time * (1 + 1e-7)
 
 
-def test_inverse_near_the_floor_of_a_line():
-    factors = np.concatenate([[1.02, 1.05], np.geomspace(1.5, 1e4, 50)])
-    times = np.asarray(TIGHT.time(jnp.asarray(FLOOR * factors)), float)
-    right = [oracle.time_of("linear", e, 1.0, DELTA, *shape(TIGHT)) for e in FLOOR * factors]
-    ratio = times / right
-    assert np.all(ratio >= 1 - 1e-12)  # the oracle's own error
-    assert np.all(ratio[:2] < 1 + 1.5e-4)
-    assert np.all(ratio[2:] < 1 + 1e-5)
-
-
 def test_shapes_of_the_curves():
     """One side is below two; a line wins by up to 5 % in [0.51, 1.95] t*, and only there."""
     times = jnp.geomspace(1e-5, 1e7, 300)
@@ -111,15 +100,6 @@ def test_shapes_of_the_curves():
     ratio = np.asarray(one.curve(times) / line.curve(times))
     assert np.array_equal(ratio > 1, [False, False, True, True, True, False, False])
     assert ratio[3] == pytest.approx(5.53787 / 5.25652, rel=1e-5)
-
-
-@each_family
-def test_epsilon_falls_to_its_floor(name):
-    g = KINDS[name].tight_at_time(1.0, 1.0, DELTA)
-    floor = g.a if isinstance(g, LinearBoundary) else 0.0
-    for time, slack in ((1e20, 1e-8), (jnp.inf, 1e-30)):
-        assert floor < float(g.epsilon(time)) < floor * (1 + 1e-5) + slack
-    assert np.all(np.isnan(jax.jit(g.curve)(jnp.array([0.0, -1.0, np.nan]))))
 
 
 @each_family

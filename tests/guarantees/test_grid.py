@@ -12,6 +12,7 @@ import nrjax
 from nrjax.erm.released import Mechanism
 from nrjax.guarantees import GridBoundary, LinearBoundary, OneSidedMixtureBoundary
 from nrjax.guarantees._crossing import crossing, tuned
+from tests.problems import Distance, interaction
 
 pytestmark = pytest.mark.numerical
 
@@ -106,7 +107,7 @@ def test_on_a_schedule(boundary):
     found = line.on(nrjax.Grid(times))
     np.testing.assert_array_equal(found.heights, grid.heights)
     mechanism = Mechanism(3.0, nrjax.Brownian(()), line).on(nrjax.Grid(times))
-    trial = mechanism.interaction(nrjax.Grid(times), Near(3.0), nrjax.PublicThreshold(-1.0))
+    trial = mechanism.interaction(nrjax.Grid(times), Distance(3.0), nrjax.PublicThreshold(-1.0))
     outcome = nrjax.run_until(jax.random.key(0), trial)
     plain = dataclasses.replace(trial, guarantee=line)
     assert outcome.epsilon < 0.97 * nrjax.run_until(jax.random.key(0), plain).epsilon
@@ -145,31 +146,14 @@ def test_small_deltas_end():
 
 def test_runs_on_its_own_looks(boundary):
     grid = boundary[1]
-    target = nrjax.PublicThreshold(-1.0)
-    trial = nrjax.Interaction(
-        value=3.0,
-        process=nrjax.Brownian(()),
-        guarantee=grid,
-        schedule=nrjax.Grid(grid.times),
-        utility=Near(3.0),
-        rule=target,
-    )
+    trial = interaction(grid.times, threshold=-1.0, guarantee=grid)
     outcome = nrjax.run_until(jax.random.key(0), trial)
     assert float(outcome.epsilon) == float(grid.epsilon(grid.times[int(outcome.step)]))
     with pytest.raises(ValueError, match=r"times of the schedule = .*: must be among the 10 looks"):
-        dataclasses.replace(trial, schedule=nrjax.Grid(grid.times * 1.001))
+        interaction(grid.times * 1.001, guarantee=grid)
     chosen = nrjax.AdaptiveTimes(grid.times[0], lambda *_: 0.9 * _[1], grid.times[-1], 5)
     strayed = nrjax.run_until(jax.random.key(0), dataclasses.replace(trial, schedule=chosen))
     assert strayed.status == nrjax.Status.INVALID_COST
-
-
-class Near(nrjax.Utility):
-    """Minus the distance from a number."""
-
-    centre: float
-
-    def evaluate(self, hypothesis):
-        return -abs(hypothesis - self.centre)
 
 
 def test_refuses(boundary):

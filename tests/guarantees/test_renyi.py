@@ -79,8 +79,8 @@ def test_no_stopping_rule_gains_more_than_delta(delta, epsilon):
     assert 0.85 * delta < gain <= delta
     # Negative controls: an order chosen where one stops; and the boundaries' notion, which this is
     # not: the loss itself exceeds epsilon more often.
-    chosen = [float(RenyiBoundary.tight_at_time(t, 1.0, delta).epsilon(t)) for t in times]
-    assert best_gain(np.array(chosen), steps, hockey_stick) > 1.1 * delta
+    chosen = np.asarray(RenyiBoundary.tight_at_time(times, 1.0, delta).epsilon(times), float)
+    assert best_gain(chosen, steps, hockey_stick) > 1.1 * delta
     assert best_gain(stated, steps, exceeds) > 1.5 * delta
 
 

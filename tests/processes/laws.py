@@ -1,4 +1,6 @@
-"""Paths drawn from a process, and the p-values that judge them; shared by the tests of laws."""
+"""Paths drawn from a process, their laws, and p-values that judge them; shared by tests of laws."""
+
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +38,80 @@ def _paths(process, keys, times, reuse_key, shift):
         return jax.lax.scan(step, process.init(keys[-1], times[0]), (keys[:-1], times))[1]
 
     return jax.vmap(path)(keys)
+
+
+def gaussian(x, s, t):
+    """Law of what Brownian noise gains from time s to t, at x: P(X < x), P(X <= x), log density.
+
+    From s = 0 on it is that of the noise itself; so are the laws that follow.
+    """
+    own = stats.norm(scale=np.sqrt(t - s))
+    return own.cdf(x), own.cdf(x), own.logpdf(x)
+
+
+def laplace(x, s, t):
+    """Equation 3 of Whitehouse 2022."""
+    own = stats.laplace(scale=t)
+    return _jump((s / t) ** 2, x, own.cdf(x), own.cdf(x), own.pdf(x))
+
+
+def coin(s, t):
+    """Probability that discrete Laplace noise gains nothing from s to t."""
+    return (np.sinh(0.5 / t) / np.sinh(0.5 / np.maximum(s, 1e-3))) ** 2
+
+
+def integers(x, s, t):
+    """Discrete Laplace noise."""
+    own = stats.dlaplace(1 / t)
+    return _jump(coin(s, t), x, own.cdf(x - 1), own.cdf(x), own.pmf(x))
+
+
+def skellam(rate1, rate2):
+    def law(x, s, t):
+        own = stats.skellam(rate1 * (t - s), rate2 * (t - s))
+        values, places = np.unique(x, return_inverse=True)  # a slow function
+        return [part[places] for part in (own.cdf(values - 1), own.cdf(values), own.logpmf(values))]
+
+    return law
+
+
+def _jump(stay, x, below, upto, density):
+    """Nothing with probability `stay`, else of a law; densities beside a measure with an atom."""
+    log_density = np.log(stay * (x == 0) + (1 - stay) * density)
+    return stay * (x > 0) + (1 - stay) * below, stay * (x >= 0) + (1 - stay) * upto, log_density
+
+
+def _steps(path, times, law):
+    """The law of each step forwards, at what it was."""
+    steps = -np.diff(path, axis=1, append=0.0)
+    ends = zip(itertools.chain(times[1:], [0.0]), times, strict=True)
+    return [law(steps[:, i], s, t) for i, (s, t) in enumerate(ends)]
+
+
+def log_density(path, times, law):
+    """Of paths (trials, times, coordinates), (trials,)."""
+    return sum(part[2] for part in _steps(path, times, law)).sum(axis=1)
+
+
+def path_p(path, times, law):
+    """p-value of paths (trials, times, coordinates): independent steps forwards, of this law."""
+    parts = [spread(below, upto, i) for i, (below, upto, _) in enumerate(_steps(path, times, law))]
+    return uniform_p(np.concatenate(parts, axis=1))
+
+
+def spread(below, upto, seed=0):
+    """Uniform on (0, 1) where these are P(X < x) and P(X <= x) at the x that were drawn."""
+    return below + np.random.default_rng(seed).random(below.shape) * (upto - below)
+
+
+def uniform_p(numbers):
+    """p-value of columns (trials, k): uniform on (0, 1), and independent by twos and threes."""
+    x = np.sqrt(12) * (numbers - 0.5)
+    both = np.concatenate([x, x * x - 1], axis=1)
+    i, j = np.triu_indices(both.shape[1], 1)
+    a, b, c = np.reshape([*itertools.combinations(range(x.shape[1]), 3)], (-1, 3)).astype(int).T
+    means = both, both[:, i] * both[:, j], x[:, a] * x[:, b] * x[:, c]
+    return bonferroni([law_p(numbers, stats.uniform.cdf), *(mean_p(part, 0.0) for part in means)])
 
 
 def bonferroni(p_values):
@@ -97,8 +173,3 @@ class Altered:
 def fresh(path):
     """Fault: new noise at each step, right in every marginal: each step is another trial's."""
     return np.stack([np.roll(path[:, i], 17 * i, axis=0) for i in range(path.shape[1])], axis=1)
-
-
-def shrunk(path):
-    """Fault: variance x 0.9."""
-    return np.sqrt(0.9) * path

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
 
 import nrjax
 from nrjax._normals import normals
@@ -22,7 +21,7 @@ from nrjax.processes import (
 )
 from nrjax.processes.paths import BLOCK
 from tests.problems import scalar
-from tests.processes.laws import FAULTY, SOUND, bonferroni, fresh, law_p, mean_p
+from tests.processes.laws import FAULTY, SOUND, fresh, gaussian, laplace, path_p
 
 pytestmark = pytest.mark.numerical
 
@@ -30,7 +29,8 @@ STEPS = 1 + BLOCK + 24  # the first, a whole block, a part of one
 TIMES = np.geomspace(40.0, 2.0, STEPS)
 TRIALS = 10_000
 BROWNIAN, LAPLACE = Brownian(()), Laplace(())
-TINY = [1.0, float(jnp.finfo(jnp.result_type(float)).tiny) / 2**60]  # zero in the dtype
+TINY = float(jnp.finfo(jnp.result_type(float)).tiny)
+NO_LATER = (2.0, 0.0, np.nan, TINY / 2, TINY / 2**60)  # the last is zero in the dtype
 
 
 def keys(trials, first=0):
@@ -38,64 +38,34 @@ def keys(trials, first=0):
     return jax.vmap(trial)(jnp.arange(first, first + trials))
 
 
-def draw(process, times=TIMES, trials=TRIALS, first=0):
-    paths = jax.jit(jax.vmap(lambda key: noise_path(key, process, times)))
+@functools.cache
+def draw(process, steps=STEPS, trials=TRIALS, first=0):
+    paths = jax.jit(jax.vmap(lambda key: noise_path(key, process, TIMES[:steps])))
     return np.asarray(paths(keys(trials, first)))
 
 
-@pytest.fixture(scope="module")
-def brownian():
-    return draw(BROWNIAN)
+def block_p(noise, law):
+    """Of some steps within a block, and of those a block away."""
+    times = np.array([0, 1, 2, 3, 1 + BLOCK, 2 + BLOCK, STEPS - 1])
+    return path_p(noise[:, times, None].astype(float), TIMES[times], law)
 
 
-@pytest.fixture(scope="module")
-def laplace_noise():
-    return draw(LAPLACE)
-
-
-def linked_p(steps, mean, variance):
-    """p-values that steps have this mean, and none has to do with the next nor one a block away."""
-    steps = steps - mean
-    lags = [steps[:, lag:] * steps[:, :-lag] for lag in (1, BLOCK)]
-    return [mean_p(steps, 0.0), mean_p(steps**2, variance), *(mean_p(pair, 0.0) for pair in lags)]
-
-
-def brownian_p(noise):
-    """Marginals, and the bridge's standardised increments."""
-    noise = noise.astype(float)
-    now, time = TIMES[:-1], TIMES[1:]
-    spread = np.sqrt(time * (now - time) / now)
-    bridge = (noise[:, 1:] - time / now * noise[:, :-1]) / spread
-    marginals = law_p(noise / np.sqrt(TIMES), stats.norm.cdf)
-    return bonferroni([marginals, *linked_p(bridge, 0.0, 1.0)])
-
-
-def laplace_p(noise):
-    """Marginals, covariances, and staying: independent of earlier steps, by eq. 3."""
-    noise = noise.astype(float)
-    stay = (TIMES[1:] / TIMES[:-1]) ** 2
-    marginals = law_p(noise / TIMES, stats.laplace.cdf)
-    covariances = mean_p(noise[:, 1:] * noise[:, :-1], 2 * TIMES[1:] ** 2)
-    stays = noise[:, 1:] == noise[:, :-1]
-    return bonferroni([marginals, covariances, *linked_p(stays, stay, stay * (1 - stay))])
-
-
-def test_laws(brownian, laplace_noise):
-    assert brownian_p(brownian) > SOUND
-    assert laplace_p(laplace_noise) > SOUND
+def test_laws():
+    assert block_p(draw(BROWNIAN), gaussian) > SOUND
+    assert block_p(draw(LAPLACE), laplace) > SOUND
 
 
 @pytest.mark.long
-def test_planted_faults_are_seen(brownian, laplace_noise, monkeypatch):
+def test_planted_faults_are_seen(monkeypatch):
     """Fresh noise; and a key that is shared by the blocks."""
-    assert brownian_p(fresh(brownian)) < FAULTY
-    assert laplace_p(fresh(laplace_noise)) < FAULTY
+    assert block_p(fresh(draw(BROWNIAN)), gaussian) < FAULTY
+    assert block_p(fresh(draw(LAPLACE)), laplace) < FAULTY
 
     def shared(key, number):
         return step_key(key, jnp.minimum(number, 1))
 
     monkeypatch.setattr("nrjax.processes.paths.step_key", shared)
-    assert brownian_p(draw(BROWNIAN)) < FAULTY
+    assert block_p(draw.__wrapped__(BROWNIAN), gaussian) < FAULTY
 
 
 def test_blocks_are_keyed_by_their_number(dtype):
@@ -116,22 +86,22 @@ def test_blocks_are_keyed_by_their_number(dtype):
     np.testing.assert_allclose(got, want, rtol=tolerance, atol=10 * tolerance)
 
 
-def test_depends_on_the_trial_and_earlier_times_alone(brownian, laplace_noise):
+def test_depends_on_the_trial_and_earlier_times_alone():
     """Bit for bit: other numbers of trials, and of steps that follow, on one block and on two."""
-    few = draw(BROWNIAN, TIMES[: BLOCK + 4], trials=7, first=11)
-    np.testing.assert_array_equal(few, brownian[11:18, : BLOCK + 4])
+    few = draw(BROWNIAN, BLOCK + 4, 7, 11)
+    np.testing.assert_array_equal(few, draw(BROWNIAN)[11:18, : BLOCK + 4])
     for steps, first in ((9, 42), (1, 0)):
-        few = draw(LAPLACE, TIMES[:steps], 1, first)
-        np.testing.assert_array_equal(few, laplace_noise[first : first + 1, :steps])
+        few = draw(LAPLACE, steps, 1, first)
+        np.testing.assert_array_equal(few, draw(LAPLACE)[first : first + 1, :steps])
 
 
-def test_folding_sees_the_same_noise(brownian):
+def test_folding_sees_the_same_noise():
     def visit(largest, state):
         return jnp.maximum(largest, BROWNIAN.value(state)), None
 
     fold = jax.jit(jax.vmap(lambda key: scan_noise(key, BROWNIAN, TIMES, visit, -jnp.inf)))
     largest, kept = fold(keys(TRIALS))
-    np.testing.assert_array_equal(largest, brownian.max(axis=1))
+    np.testing.assert_array_equal(largest, draw(BROWNIAN).max(axis=1))
     assert kept is None
 
 
@@ -158,23 +128,14 @@ def test_noise_beyond_the_law_is_nan():
     assert np.isnan(traced(times.at[0, 0].set(jnp.inf))[0]).all()
 
 
-@pytest.mark.parametrize(
-    "times",
-    [[], 3.0, [[2, 1]], [1.0, 2.0], [1.0, 0.0], [np.inf, 1.0], [1.0, np.nan], TINY],
-)
+@pytest.mark.parametrize("times", [[], 3.0, [[2, 1]], *([1.0, s] for s in NO_LATER), [np.inf, 1.0]])
 def test_times_and_key_are_checked(times):
     for given in (times, np.array(times)):
         with pytest.raises(ValueError, match=r"times = .*: must be positive, finite and not ris"):
             noise_path(jax.random.key(0), BROWNIAN, given)
-
-
-def test_the_smallest_time_is_a_normal_number(dtype):
-    tiny = jnp.finfo(dtype).tiny
-    assert np.isfinite(noise_path(jax.random.key(0), BROWNIAN, [1.0, tiny])).all()
-    with pytest.raises(ValueError, match=r"times = .*: must be positive"):
-        noise_path(jax.random.key(0), BROWNIAN, [1.0, tiny / 2])
-
-
-def test_a_key_is_asked_for():
     with pytest.raises(ValueError, match="key = "):
         noise_path(jnp.zeros(3), BROWNIAN, [1.0])
+
+
+def test_the_smallest_time_is_a_normal_number():
+    assert np.isfinite(noise_path(jax.random.key(0), BROWNIAN, [1.0, TINY])).all()

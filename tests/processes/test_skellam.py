@@ -1,143 +1,46 @@
-"""The Skellam process against its law, at counts of every size."""
-
-import itertools
+"""Skellam noise: its samplers against their laws, at counts of every size; its privacy loss."""
 
 import jax
 import jax.numpy as jnp
+import mpmath as mp
 import numpy as np
 import pytest
 from scipy import stats
 
 from nrjax.processes import Skellam, _counts, skellam
-from nrjax.processes._counts import binomial, largest_count, poisson
+from nrjax.processes._counts import largest_count, poisson
+from nrjax.processes.skellam import SkellamState
 from nrjax.types import Status
-from tests.processes.laws import FAULTY, SOUND, bonferroni, draw_paths, fresh, mean_p, z_p
+from tests.processes.laws import FAULTY, SOUND, spread, uniform_p
 
 pytestmark = pytest.mark.numerical
 
-TRIALS = 40_000
-PATHS = 100_000
-TIMES = (4.0, 2.5, 0.7)
 MANY = (200_000,)  # of one shape: the samplers take seconds to compile
 
 
-def draw(rate1, rate2, reuse_key=False):
-    """Noise at TIMES, shape (trials, times)."""
-    process = Skellam((2,), rate1, rate2)
-    drawn = draw_paths(process, TIMES, PATHS, seed=1, reuse_key=reuse_key)[0]
-    return drawn.transpose(0, 2, 1).reshape(-1, len(TIMES))
-
-
-@pytest.fixture(scope="module")
-def paths():
-    return draw(1.0, 0.6)
-
-
-def counts_p(values, law):
-    """p-values of each count's frequency, the tails together."""
-    assert np.all(values == np.round(values))
-    lowest, highest = int(law.ppf(1e-3)), int(law.ppf(1 - 1e-3))
-    inner = np.arange(lowest + 1, highest)
-    chances = np.concatenate([[law.cdf(lowest)], law.pmf(inner), [law.sf(highest - 1)]])
-    bins = np.clip(values, lowest, highest).astype(int) - lowest
-    seen = np.bincount(bins, minlength=len(chances)) / len(values)
-    return z_p(seen - chances, np.sqrt(chances * (1 - chances) / len(values)))
-
-
-def law_of_each_p(paths):
-    laws = [stats.skellam(t, 0.6 * t) for t in TIMES]
-    return bonferroni([counts_p(v, law) for v, law in zip(paths.T, laws, strict=True)])
-
-
-def increments_p(paths):
-    """Mean, second moment and products of the standardised increments."""
-    lengths = -np.diff([*TIMES, 0.0])
-    x = (-np.diff(paths, append=0.0) - 0.4 * lengths) / np.sqrt(1.6 * lengths)
-    i, j = np.triu_indices(len(TIMES), 1)
-    return bonferroni([mean_p(part, 0.0) for part in (x, x**2 - 1, x[:, i] * x[:, j])])
-
-
-def joint_p(paths):
-    """Each pair of (value at the smallest time, increment before it) against the product law."""
-    later, step = paths[:, 2], paths[:, 1] - paths[:, 2]
-    law, step_law = stats.skellam(0.7, 0.42), stats.skellam(1.8, 1.08)
-    pairs = itertools.product(range(-2, 4), range(-3, 6))
-    chances = {(a, b): law.pmf(a) * step_law.pmf(b) for a, b in pairs}
-    return bonferroni([mean_p((later == a) & (step == b), p) for (a, b), p in chances.items()])
-
-
-JUDGES = (law_of_each_p, increments_p, joint_p)
-FAULTS = {
-    "fresh noise at each step": (fresh, JUDGES[1:]),
-    "variance x 0.9": (lambda _: draw(0.92, 0.52), JUDGES),  # the mean stays
-    "reused key": (lambda _: draw(1.0, 0.6, reuse_key=True), JUDGES),
-}
-
-
-@pytest.mark.parametrize("judge", JUDGES)
-def test_law(paths, judge):
-    assert judge(paths) > SOUND
+def counts_p(time, share, scale=1.0):
+    """p-value of both counts at a time, and of what thinning leaves of them; of laws scaled."""
+    process = Skellam(MANY, 1.0, 1.0)
+    first = process.init(jax.random.key(0), time)
+    second = process.rewind(jax.random.key(1), first, share * time)
+    n, kept = (np.concatenate(state[:2]).astype(float) for state in (first, second))
+    if time < 1e3:
+        laws = stats.poisson(scale * time), stats.binom(n, scale * share)
+    else:  # within 1e-3, and faster
+        first_law = stats.norm(time - 0.5, scale * np.sqrt(time))
+        laws = first_law, stats.norm(share * n - 0.5, scale * np.sqrt(share * (1 - share) * n))
+    pairs = zip((n, kept), laws, strict=True)
+    numbers = [spread(law.cdf(k - 1), law.cdf(k), i) for i, (k, law) in enumerate(pairs)]
+    return uniform_p(np.stack(numbers, axis=1))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("fault", FAULTS)
-def test_planted_faults_are_seen(paths, fault):
-    change, seen_by = FAULTS[fault]
-    faulty = change(paths)
-    for judge in seen_by:
-        assert judge(faulty) < FAULTY, judge
-
-
-@pytest.mark.long
-def test_counts_near_the_samplers_switch(dtype):
-    # Means 8.4 and 12 lie on both sides of 10; 0.3 and 0.7 on both sides of 1/2.
-    keys = jax.random.split(jax.random.key(3), 5)
-    sound, wrong = [], []
-    for key, mean in zip(keys, (8.4, 12.0), strict=False):
-        drawn = np.asarray(poisson(key, jnp.full((2, 1), mean, dtype), (2, *MANY)))[0, :TRIALS]
-        sound.append(counts_p(drawn, stats.poisson(mean)))
-        wrong.append(counts_p(drawn, stats.poisson(1.03 * mean)))
-    for key, (n, p) in zip(keys[2:], ((28, 0.3), (40, 0.3), (40, 0.7)), strict=True):
-        kept, lost = jnp.asarray(p, dtype), jnp.asarray(1 - p, dtype)
-        drawn = np.asarray(binomial(key, jnp.full((2, *MANY), n, dtype), kept, lost))[0, :TRIALS]
-        sound.append(counts_p(drawn, stats.binom(n, p)))
-        wrong.append(counts_p(drawn, stats.binom(n, 1.03 * p)))
-    assert bonferroni(sound) > SOUND
-    assert all(bonferroni([p]) < 1e-6 for p in wrong)
-
-
-def large_counts():
-    """4e5 standardised counts at a time, and those that thinning leaves at 0.4 of it; two times."""
-    found = []
-    for time in (1e6, 1.6e7):
-        process = Skellam(MANY, 1.0, 1.0)
-        first = process.init(jax.random.key(0), time)
-        second = process.rewind(jax.random.key(1), first, 0.4 * time)
-        n, kept = (np.concatenate(state[:2]).astype(float) for state in (first, second))
-        found.append(((n - time) / np.sqrt(time), (kept - 0.4 * n) / np.sqrt(0.24 * n)))
-    return found
-
-
-def large_p(samples):
-    """Normal laws (the exact ones are within 1e-3), moments, and independence."""
-    found, levels = [], np.linspace(-3, 3, 13)[:, None]
-    p = stats.norm.cdf(levels[:, 0])
-    error = np.sqrt(p * (1 - p) / TRIALS + 1e-6)
-    for x, y in samples:
-        half = len(x) // 2  # of positive counts, the rest of negative ones
-        found += [mean_p(x * y, 0.0), mean_p(x[:half] * x[half:], 0.0)]
-        for part in (x, y):
-            spread = z_p(part.var() - 1, np.sqrt(2 / part.size))
-            below = z_p((part[:TRIALS] <= levels).mean(axis=1) - p, error)
-            found += [z_p(part.mean(), part.size**-0.5), spread, below]
-    return bonferroni(found)
-
-
-@pytest.mark.long
-def test_large_counts():
-    samples = large_counts()
-    assert large_p(samples) > SOUND
-    assert large_p([(1.05 * x, 1.05 * y) for x, y in samples]) < FAULTY
+@pytest.mark.parametrize("time", [8.4, 12.0, 28.0, 57.0, 1e6, 1.6e7])
+def test_counts_have_their_laws(time):
+    """Means on both sides of 10, where the samplers switch, shares of 1/2; and large ones."""
+    for share in (0.3, 0.7):
+        assert counts_p(time, share) > SOUND
+    assert counts_p(time, 0.3, scale=0.97) < FAULTY
 
 
 @pytest.mark.long
@@ -151,7 +54,7 @@ def test_the_samplers_of_jax_are_not_good_enough(monkeypatch, dtype, sampler):
         "binomial": lambda key, n, kept, lost: jax.random.binomial(key, n, kept).astype(dtype),
     }[sampler]
     monkeypatch.setattr(skellam, sampler, theirs)
-    assert large_p(large_counts()) < 1e-6
+    assert counts_p(1.6e7, 0.4) < 1e-6
 
 
 def test_a_mean_of_zero_gives_no_count(monkeypatch, dtype):
@@ -193,3 +96,108 @@ def test_a_later_time_has_no_law():
     process = Skellam(MANY, 2.0, 900.0)
     state = process.init(jax.random.key(0), 1.3)
     assert np.all(np.isnan(process.value(process.rewind(jax.random.key(1), state, 2.0))))
+
+
+LOSSES = 2**13  # in one call
+
+
+def _log_pmf(k, mean1, mean2, nodes=1500):
+    """The contour integral of the generating function through its saddle point.
+
+    With the large terms in 50 digits; itself held against mpmath's Bessel function.
+    """
+    k, mean1, mean2 = mp.mpf(float(k)), mp.mpf(mean1), mp.mpf(mean2)
+    w = mp.sqrt(k * k + 4 * mean1 * mean2)
+    side, mean = (1, mean1) if k >= 0 else (-1, mean2)
+    theta = side * mp.log((abs(k) + w) / (2 * mean))
+    width = float(w)
+    top = min(np.pi, 12 / np.sqrt(width)) if width > 300 else np.pi
+    angle = (np.arange(nodes) + 0.5) * top / nodes
+    s = angle * angle
+    near = -(angle**3) / 6 * (1 - s / 20 * (1 - s / 42 * (1 - s / 72 * (1 - s / 110))))
+    phase = float(k) * np.where(angle < 0.3, near, np.sin(angle) - angle)
+    integral = np.exp(-2 * width * np.sin(angle / 2) ** 2) @ np.cos(phase) * top / nodes / np.pi
+    return w - mean1 - mean2 - k * theta + mp.log(mp.mpf(float(integral)))
+
+
+@pytest.mark.parametrize(
+    ("k", "mean1", "mean2"),
+    [(0, 0.5, 0.5), (3, 10, 2), (-7, 3, 3), (1, 1e-9, 2), (300, 100, 90), (-300, 1e3, 2e3)],
+)
+def test_the_oracle(k, mean1, mean2):
+    with mp.workdps(50):
+        m1, m2 = mp.mpf(mean1), mp.mpf(mean2)
+        bessel = mp.besseli(abs(k), 2 * mp.sqrt(m1 * m2))
+        direct = -m1 - m2 + mp.mpf(k) / 2 * mp.log(m1 / m2) + mp.log(bessel)
+        assert abs(direct - _log_pmf(k, mean1, mean2)) < 1e-14
+
+
+def _loss(*columns):
+    """Losses of cases (time, rate1, rate2, noise, shift), padded: one program for all tests."""
+    columns = np.stack(np.broadcast_arrays(*columns)).astype(jnp.result_type(float))
+    assert columns.shape[1] <= LOSSES
+    padded = np.pad(columns, ((0, 0), (0, LOSSES - columns.shape[1])), constant_values=1)
+    return np.asarray(_losses(*padded))[: columns.shape[1]]
+
+
+@jax.jit
+@jax.vmap
+def _losses(time, rate1, rate2, noise, shift):
+    up, down = jnp.maximum(noise, 0), jnp.maximum(-noise, 0)
+    state = SkellamState(up, down, time, jnp.asarray(False))
+    return Skellam((), rate1, rate2).privacy_loss(state, shift)
+
+
+def _grid():
+    cases = []
+    for time in (1e-12, 0.1, 3.0, 9.0, 10.5, 40.0, 300.0, 1e4, 1e6):
+        for rate1, rate2 in ((1.0, 1.0), (1.0, 0.3), (0.25, 1.0), (1.0, 1e-4)):
+            mean, deviation = time * (rate1 - rate2), np.sqrt(time * (rate1 + rate2))
+            typical = {round(mean + c * deviation) for c in (-6, -2, -0.5, 0, 0.3, 1, 2.5, 6)}
+            for noise in sorted(typical | {0, 1, -2, 19, -21, -int(time)}):
+                shifts = {1, -1, 2, -3, 25, -40, 1000, -1000, -noise, 1 - 2 * noise, 10**6}
+                cases += [(time, rate1, rate2, noise, shift) for shift in sorted(shifts)]
+    return np.array(cases)
+
+
+def test_loss_against_the_oracle(dtype):
+    cases = _grid().astype(dtype)
+    computed = np.asarray(_loss(*cases.T), float)
+    memory = {}
+
+    def log_pmf(k, time, rate1, rate2):
+        case = (k, time, rate1, rate2)
+        if case not in memory:
+            memory[case] = _log_pmf(k, mp.mpf(time) * mp.mpf(rate1), mp.mpf(time) * mp.mpf(rate2))
+        return memory[case]
+
+    with mp.workdps(50):
+        exact, error = np.empty(len(cases)), np.empty(len(cases))
+        for i, (time, rate1, rate2, noise, shift) in enumerate(cases.astype(float)):
+            rates = (time, rate1, rate2)
+            right = log_pmf(noise, *rates) - log_pmf(noise + shift, *rates)
+            exact[i], error[i] = float(right), float(computed[i] - right)
+    tolerance = {4: 1e-3, 8: 1e-9}[dtype.itemsize]
+    # A loss of 1e4 has no more digits than this.
+    allowed = tolerance + 10 * np.finfo(dtype).eps * np.abs(exact)
+    worst = np.argmax(np.abs(error) / allowed)
+    assert np.all(np.abs(error) <= allowed), (cases[worst], exact[worst], error[worst])
+    wrong_rates = _loss(*(cases * [1, 0.8, 0.8, 1, 1]).T)
+    for wrong in (-computed, wrong_rates):  # planted faults
+        assert np.mean(np.abs(wrong - exact) > allowed) > 0.5
+    time, rate1, rate2, noise, shift = cases.T.astype(float)
+    typical = np.abs(noise - time * (rate1 - rate2)) <= 10 * np.sqrt(time * (rate1 + rate2)) + 20
+    usual = typical & (np.abs(shift) <= 1000) & (np.abs(exact) < 100)
+    assert np.sum(usual) > 1000
+    assert np.max(np.abs(error[usual])) <= tolerance
+
+
+def test_one_rate_may_be_zero(dtype):
+    x, law = np.arange(-16.0, 1.0), stats.poisson(6.0)
+    for shift in (-1, -40):
+        right = law.logpmf(-x) - law.logpmf(-x - shift)
+        atol = {4: 1e-4, 8: 1e-9}[dtype.itemsize]
+        np.testing.assert_allclose(_loss(3.0, 0.0, 2.0, x, shift), right, rtol=1e-5, atol=atol)
+    k = np.array([-2, -1, 0])
+    np.testing.assert_array_equal(np.isposinf(_loss(3.0, 0.0, 2.0, k, 1)), [False, False, True])
+    np.testing.assert_array_equal(_loss(3.0, 0.0, 2.0, k, 0), 0)
