@@ -26,29 +26,19 @@ RENYI = RenyiFilter(ORDER, EPSILON, DELTA)
 LOG = math.log(1 / DELTA)
 PRICES = Prices(lambda u: u / 2, SELECTION**2 / 8, (math.sqrt(LOG + EPSILON) - math.sqrt(LOG)) ** 2)
 SELECTION_MU = -2 * stats.norm.ppf(1 / (1 + np.exp(SELECTION / 2)))
+
+
+def renyi_prices(certificate):
+    level = functools.cache(lambda u: float(certificate(ORDER, np.sqrt(u))))
+    return RENYI, Prices(level, ORDER * SELECTION**2 / 8, float(RENYI.budget))
+
+
 CASES = {  # the filters that are not in the paper last
     "brownian": (FILTER, PRICES),
     "doubling": (FILTER, PRICES),
-    "laplace": (
-        RENYI,
-        Prices(
-            functools.cache(lambda u: float(laplace_certificate(ORDER, np.sqrt(u)))),
-            ORDER * SELECTION**2 / 8,
-            float(RENYI.budget),
-        ),
-    ),
-    "discrete_laplace": (
-        RENYI,
-        Prices(
-            functools.cache(lambda u: float(discrete_certificate(ORDER, np.sqrt(u)))),
-            ORDER * SELECTION**2 / 8,
-            float(RENYI.budget),
-        ),
-    ),
-    "brownian, gaussian": (
-        GAUSSIAN,
-        Prices(lambda u: u, SELECTION_MU**2, float(GAUSSIAN.budget)),
-    ),
+    "laplace": renyi_prices(laplace_certificate),
+    "discrete_laplace": renyi_prices(discrete_certificate),
+    "brownian, gaussian": (GAUSSIAN, Prices(lambda u: u, SELECTION_MU**2, float(GAUSSIAN.budget))),
 }
 PAPER = ("brownian", "doubling")
 
