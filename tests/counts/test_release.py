@@ -97,12 +97,12 @@ def test_sessions_have_the_law_of_the_plain_ones(results, case):
 def test_planted_faults_are_found(results):
     """Fresh noise at each level; doubling that pays for the last try alone; and the naive
     certificate `A e^2/2` of Laplace noise reduction, which is false."""
-    assert same_p(results["brownian"], numpy_sessions("fresh", PRICES, 2, 1500)) < FAULTY
-    unpaid = numpy_sessions("doubling", PRICES, seed=3, unpaid=True)
+    assert same_p(results["brownian"], numpy_sessions("fresh", PRICES, 2, 800)) < FAULTY
+    unpaid = numpy_sessions("doubling", PRICES, 3, 150, unpaid=True)
     assert same_p(results["doubling"], unpaid) < FAULTY
     prices = CASES["laplace"][1]
     naive = Prices(lambda u: ORDER * u / 2, prices.selection, prices.budget)
-    assert same_p(results["laplace"], numpy_sessions("laplace", naive, seed=2)) < FAULTY
+    assert same_p(results["laplace"], numpy_sessions("laplace", naive, 2, 150)) < FAULTY
 
 
 @pytest.mark.parametrize("case", CASES)

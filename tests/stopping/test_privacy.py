@@ -138,3 +138,11 @@ def test_exponential_noise_must_not_be_taken_away_from_queries():
     for noise, private in (("exponential", True), ("taken away", False)):
         here, there = stopping_law(neighbours, 1.0, noise=noise)[0][:, -1]
         assert (here < np.exp(1 + 1e-9) * there) == private
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("noise", "normal"), ("share", 0.0), ("share", 1.0), ("monotone", 1)]
+)
+def test_bad_options_are_named(name, value):
+    with pytest.raises(ValueError, match=f"{name} = {value!r}: must be"):
+        classical(**{name: value})
