@@ -34,9 +34,6 @@ class Excess(nrjax.Utility):
     sensitivity: Any = None
     shift: Any = 1.0
 
-    def hypothesis(self, release):
-        return release
-
     def evaluate(self, hypothesis):
         return self.shift * (self.shift / 2 + hypothesis) / self.time - self.level
 

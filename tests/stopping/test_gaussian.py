@@ -14,7 +14,7 @@ from tests.stopping.oracle import first_yes_counts
 pytestmark = pytest.mark.numerical
 
 KEY = jax.random.key(7)
-GRID = np.linspace(-14, 14, 8001)
+GRID = np.linspace(-14, 14, 2001)
 
 
 def log_p(rule, queries, stopped=True):
