@@ -19,7 +19,7 @@ from tests.processes.laws import FAULTY, SOUND, bonferroni, same_law_p, same_mea
 
 COUNTS = np.round(1000 * np.arange(1, 31) ** -0.75)
 ALPHA, SELECTION, SMALLEST, LEVELS, MARKS = 0.1, 0.1, 1e-4, 50, 10
-TRIALS = 1024
+TRIALS = 2048
 EPSILON, DELTA, ORDER = 4.0, 1e-6, 8.0
 FILTER, GAUSSIAN = UnifiedFilter(EPSILON, DELTA), GaussianFilter(EPSILON, DELTA)
 RENYI = RenyiFilter(ORDER, EPSILON, DELTA)
@@ -102,7 +102,7 @@ def test_sessions_have_the_law_of_the_plain_ones(case):
 def test_planted_faults_are_found():
     """Fresh noise at each level; doubling that pays for the last try alone; and the naive
     certificate `A e^2/2` of Laplace noise reduction, which is false."""
-    assert same_p(results("brownian"), numpy_sessions("fresh", PRICES, 2, 1000)) < FAULTY
+    assert same_p(results("brownian"), numpy_sessions("fresh", PRICES, 2, 800)) < FAULTY
     unpaid = numpy_sessions("doubling", PRICES, 3, 150, unpaid=True)
     assert same_p(results("doubling"), unpaid) < FAULTY
     prices = CASES["laplace"][1]
