@@ -54,32 +54,31 @@ class Grid(Schedule):
         cls, guarantee: Guarantee, low: ArrayLike, high: ArrayLike, levels: int
     ) -> "Grid":
         """`levels` epsilons from `low` to `high` in equal ratios."""
-        return cls._of(
-            guarantee, low, high, levels, lambda xp, e: xp.log(e), lambda xp, e: xp.exp(e)
-        )
+        return cls._of(guarantee, low, high, levels, "log", "exp")
 
     @classmethod
     def linear(cls, guarantee: Guarantee, low: ArrayLike, high: ArrayLike, levels: int) -> "Grid":
         """`levels` epsilons from `low` to `high` in equal steps."""
-        return cls._of(guarantee, low, high, levels, lambda xp, e: e, lambda xp, e: e)
+        return cls._of(guarantee, low, high, levels, "asarray", "asarray")
 
     @classmethod
     def squared(cls, guarantee: Guarantee, low: ArrayLike, high: ArrayLike, levels: int) -> "Grid":
         """`levels` epsilons from `low` to `high` whose squares are in equal steps."""
-        return cls._of(guarantee, low, high, levels, lambda xp, e: e * e, lambda xp, e: xp.sqrt(e))
+        return cls._of(guarantee, low, high, levels, "square", "sqrt")
 
     @classmethod
     def _of(
-        cls, guarantee: Guarantee, low: Any, high: Any, levels: int, to: Callable, back: Callable
+        cls, guarantee: Guarantee, low: Any, high: Any, levels: int, scale: str, back: str
     ) -> "Grid":
-        """The times of epsilons equally spaced on a scale, of which the ends are exact."""
+        """The times of epsilons equally spaced after `scale`, of which the ends are exact."""
         check_integer("levels", levels, 1)
         ends = check_positive("low", low), check_numbers("high", high, np.isfinite, "finite")
         xp: Any = jnp
         if ends[0] is not None and ends[1] is not None:
             xp, low, high = np, float(ends[0]), float(ends[1])
             check(high > low or (levels == 1 and high == low), "high", high, f"above low = {low!r}")
-        spaced = back(xp, xp.linspace(to(xp, low), to(xp, high), levels))
+        start, stop = (getattr(xp, scale)(end) for end in (low, high))
+        spaced = getattr(xp, back)(xp.linspace(start, stop, levels))
         if xp is np:
             spaced = np.clip(spaced, low, high)
             spaced[0], spaced[-1] = low, (high if levels > 1 else low)

@@ -34,9 +34,6 @@ class Excess(nrjax.Utility):
     sensitivity: Any = None
     shift: Any = 1.0
 
-    def hypothesis(self, release):
-        return release
-
     def evaluate(self, hypothesis):
         return self.shift * (self.shift / 2 + hypothesis) / self.time - self.level
 
@@ -191,8 +188,7 @@ def rare_violation(boundary, times):
 def test_a_violation_at_a_small_delta():
     """Delta = 1e-6, by tilted sampling: the rule is met often, each time with a small weight."""
     boundary = nrjax.LinearBoundary.tight_at_epsilon(1.0, 1.0, RARE)
-    centre = float(np.asarray(boundary.b) / np.asarray(boundary.a))
-    times = np.geomspace(30 * centre, centre / 30, WAITS)
+    times = spanning(boundary, WAITS)
     mean, error = rare_violation(boundary, times)
     assert mean - Z * error <= RARE
     assert mean > 0.3 * RARE

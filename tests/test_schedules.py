@@ -16,8 +16,7 @@ GUARANTEE = nrjax.PureGuarantee(2.0)
 
 
 @pytest.mark.parametrize(
-    ("name", "scale"),
-    [("geometric", np.log), ("linear", np.asarray), ("squared", np.square)],
+    ("name", "scale"), [("geometric", np.log), ("linear", np.asarray), ("squared", np.square)]
 )
 def test_levels_are_equally_spaced_on_their_scale(name, scale, dtype):
     grid = getattr(nrjax.Grid, name)(GUARANTEE, 0.2, 8.0, 30)

@@ -14,9 +14,8 @@ from nrjax.processes.discrete_laplace import discrete_laplace
 
 
 class LaplaceState(NamedTuple):
-    """A count whose noise is `noise`, once it has begun, at the last jump or the last `level`."""
+    """A count whose noise is `noise` at the last jump or the last `level`, which is -1 before."""
 
-    begun: Array
     level: Array
     time: Array
     noise: Array
@@ -46,13 +45,14 @@ class LaplacePassage(OnLevels):
         """The passage before its first draw."""
         first = self.time_of(jnp.asarray(self.smallest, last_time.dtype))
         zero = jnp.zeros_like(last_time)
-        return LaplaceState(jnp.asarray(False), jnp.int32(-1), first, zero, last_time)
+        return LaplaceState(jnp.int32(-1), first, zero, last_time)
 
     def move(
         self, state: LaplaceState, count: Array, draw: Array
     ) -> tuple[LaplaceState, Array, Array]:
         """On to the level where it is accepted, or to the next jump; `draw` are four numbers."""
-        noise = jnp.where(state.begun, state.noise, self._first_noise(draw[0], state.time))
+        begun = state.level >= 0
+        noise = jnp.where(begun, state.noise, self._first_noise(draw[0], state.time))
         one, two, where = (uniform(draw[number], count.dtype) for number in (1, 2, 3))
         size, now = jnp.abs(noise), state.time
         jump = self._jump(now, size, one, two)
@@ -61,13 +61,12 @@ class LaplacePassage(OnLevels):
         largest = jnp.where(release > 0, release / rule.upper, -release / rule.lower)
         needed = self._time_of_deviation(largest)
         needed = jnp.where(jnp.isnan(needed), 0, needed)  # a NaN is never good enough
-        level, time = self._level(jnp.where(state.begun, jnp.minimum(now, needed), needed), state)
+        level, time = self._level(jnp.where(begun, jnp.minimum(now, needed), needed), state)
         accepted = (level < self.levels) & (time > jump)
         ended = accepted | ~(jump > state.last_time)
         target = self._target(size, jump, where)
         target = jnp.where(noise < 0, -target, target)
         state = LaplaceState(
-            begun=jnp.asarray(True),
             level=jnp.where(accepted, level, self.levels - 1),
             time=jnp.where(accepted, time, jnp.where(ended, state.last_time, jump)),
             noise=jnp.where(ended, noise, target),

@@ -144,6 +144,7 @@ def _run(trial: CountRelease, key: Array) -> Session:
     noise = role_key(key, Role.NOISE)
     shares = jnp.arange(1, trial.marks + 1, dtype=jnp.int32)
 
+    @jax.jit  # traced once for both places
     def begin(spent: Any, item: Array) -> tuple[Array, Any, Any]:
         """Select a count and start with it, if both are admitted."""
         selected, admitted = trial.filter.take(spent, trial.selection.request)

@@ -21,20 +21,9 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import (
-    check,
-    check_numbers,
-    check_positive,
-    check_probability,
-    float_dtype,
-)
+from nrjax._numerics import check, check_numbers, check_positive, check_probability, float_dtype
 
 Noise = Literal["laplace", "exponential"]
-
-
-def check_noise(noise: str) -> None:
-    """A `ValueError` unless there are tests with such noise."""
-    check(noise in ("laplace", "exponential"), "noise", noise, "'laplace' or 'exponential'")
 
 
 def acceptance_probability(
@@ -46,9 +35,8 @@ def acceptance_probability(
     noise, `(2/3) y` for exponential noise. For eta < 0 a no has the probability `(2/3) y - y^2/6`,
     or `y^2/3`.
     """
-    check_noise(noise)
     distance, epsilon, sensitivity = _checked(
-        distance=shortfall, epsilon=epsilon, sensitivity=sensitivity
+        noise, distance=shortfall, epsilon=epsilon, sensitivity=sensitivity
     )
     decay = jnp.exp(-jnp.abs(distance) * epsilon / (4 * sensitivity))
     if noise == "exponential":
@@ -70,17 +58,15 @@ def shortfall(
     below it: the exact solution of `acceptance_probability(eta) = gamma * share`, or 0 where that
     is below 0.
     """
-    check_noise(noise)
     epsilon, sensitivity, gamma, share = _checked(
-        epsilon=epsilon, sensitivity=sensitivity, gamma=gamma, share=share
+        noise, epsilon=epsilon, sensitivity=sensitivity, gamma=gamma, share=share
     )
     if noise == "exponential":
-        depth = -jnp.log(jnp.minimum(1.5 * gamma * share, 1))
-        return (4 * sensitivity / epsilon) * depth
-    # Minus log of the y with `y (4 - y)/6 = gamma * share`, both below 1.
-    allowed = jnp.minimum(gamma * share, 0.5)
-    depth = -jnp.log(6 * allowed / (2 + jnp.sqrt(4 - 6 * allowed)))
-    return (4 * sensitivity / epsilon) * depth
+        decay = jnp.minimum(1.5 * gamma * share, 1)
+    else:  # the y with `y (4 - y)/6 = gamma * share`, both below 1
+        allowed = jnp.minimum(gamma * share, 0.5)
+        decay = 6 * allowed / (2 + jnp.sqrt(4 - 6 * allowed))
+    return (4 * sensitivity / epsilon) * -jnp.log(decay)
 
 
 def surplus(
@@ -91,12 +77,11 @@ def surplus(
     For Laplace noise it is the `shortfall` of that probability; exponential noise, which is not
     centred, has `(2 Delta/eps) log(1/(3 refusal))`, little more than half of it. 0 if below 0.
     """
-    check_noise(noise)
+    epsilon, sensitivity, refusal = _checked(
+        noise, epsilon=epsilon, sensitivity=sensitivity, refusal=refusal
+    )
     if noise == "laplace":
         return _shortfall(epsilon, sensitivity, refusal)
-    epsilon, sensitivity, refusal = _checked(
-        epsilon=epsilon, sensitivity=sensitivity, refusal=refusal
-    )
     return (2 * sensitivity / epsilon) * -jnp.log(jnp.minimum(3 * refusal, 1))
 
 
@@ -152,8 +137,9 @@ def ligett_epsilon(
     return ligett_shortfall(shortfall, sensitivity, gamma, steps)
 
 
-def _checked(**values: ArrayLike) -> list[Array]:
+def _checked(noise: str = "laplace", **values: ArrayLike) -> list[Array]:
     """Arguments in one dtype, those of known names in their range."""
+    check(noise in ("laplace", "exponential"), "noise", noise, "'laplace' or 'exponential'")
     for name, value in values.items():
         if name in ("shortfall", "epsilon", "sensitivity"):
             check_positive(name, value)

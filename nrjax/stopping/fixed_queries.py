@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, concrete, exact_float, float_dtype, numbers
+from nrjax._numerics import check, check_numbers, concrete, exact_float, float_dtype, numbers
 from nrjax._threefry import with_written_out
 from nrjax.keys import Role, check_key, role_key, step_key
 from nrjax.stopping.gaussian import GaussianThreshold
@@ -60,7 +60,8 @@ def first_yes(
     """
     utilities = np.asarray(utilities) if isinstance(utilities, (list, tuple)) else utilities
     epsilons = np.asarray(epsilons) if isinstance(epsilons, (list, tuple)) else epsilons
-    number = numbers("utilities", utilities, "numbers, not NaN")
+    right = "numbers, not NaN"
+    number = check_numbers("utilities", utilities, lambda n: ~np.isnan(n), right)
     if epsilons is not None:
         numbers("epsilons", epsilons, "numbers, one a query")
     check(isinstance(rule, StoppingRule), "rule", rule, "a nrjax.StoppingRule")
@@ -74,8 +75,6 @@ def first_yes(
         raise ValueError(
             f"utilities has shape {shape}: must not be longer than the rule's {longest} thresholds"
         )
-    if number is not None:
-        check(~np.isnan(number), "utilities", utilities, "numbers, not NaN")
     dtype = jnp.promote_types(float_dtype(utilities), jnp.float32)
     if isinstance(rule, ThresholdRule):
         if number is not None and concrete(rule.threshold) is not None:

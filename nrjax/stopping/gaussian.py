@@ -73,9 +73,10 @@ class GaussianThreshold(ThresholdRule):
         check_integer("steps", self.steps, 1, 10_000)
         check(isinstance(self.monotone, bool), "monotone", self.monotone, "True or False")
         known = {}
-        for name in ("threshold", "sensitivity", "low", "high", *_DEVIATIONS):
-            value, signed = getattr(self, name), name in ("threshold", "low", "high")
-            right = f"a finite number{'' if signed else ' above 0'}, not traced"
+        signed = ("threshold", "low", "high")
+        for name in (*signed, "sensitivity", "threshold_deviation", "query_deviation"):
+            value, positive = getattr(self, name), name not in signed
+            right = f"a finite number{' above 0' if positive else ''}, not traced"
             number = concrete(value)
             fits = number is not None and number.ndim == 0 and number.dtype.kind in "iuf"
             check(fits, name, value, right)
@@ -83,14 +84,15 @@ class GaussianThreshold(ThresholdRule):
             # Rounded here, not in compiled functions: costs are of the numbers that are used.
             with np.errstate(over="ignore"):
                 known[name] = float(number.astype(jnp.result_type(float)))
-            check(np.isfinite(known[name]) and (signed or known[name] > 0), name, value, right)
+            fits = np.isfinite(known[name]) and (known[name] > 0 or not positive)
+            check(fits, name, value, right)
             object.__setattr__(self, name, known[name])
-        width = known["high"] - known["low"]
+        width = self.high - self.low
         check(width > 0, "high", self.high, f"above low = {self.low}")
         right = f"at most high - low = {width}"
-        most = width + 1e-6 * (abs(known["low"]) + abs(known["high"]))
-        check(known["sensitivity"] <= most, "sensitivity", self.sensitivity, right)
-        prices = _prices(*known.values(), self.steps, self.monotone)
+        most = width + 1e-6 * (abs(self.low) + abs(self.high))
+        check(self.sensitivity <= most, "sensitivity", self.sensitivity, right)
+        prices = _prices(**known, steps=self.steps, monotone=self.monotone)
         object.__setattr__(self, "prices", prices)
 
     @property
@@ -132,8 +134,7 @@ class GaussianThreshold(ThresholdRule):
         super().check_resolved(dtype, levels)
         if concrete(self.threshold) is None:
             return
-        ends = [np.abs(np.asarray(concrete(x), np.float64)) for x in (self.low, self.high)]
-        largest = np.max([*ends, np.abs(np.asarray(concrete(self.threshold), np.float64))])
+        largest = max(abs(float(value)) for value in (self.low, self.high, self.threshold))
         least = min(float(self.sensitivity), float(self.query_deviation))
         spacing = float(np.spacing(np.asarray(largest, dtype)))
         right = f"resolved by {np.dtype(dtype).name} near {largest:.6g}; subtract a public number"
@@ -141,13 +142,9 @@ class GaussianThreshold(ThresholdRule):
 
     def centred(self, utilities: np.ndarray) -> tuple[Self, np.ndarray]:
         """The rule with threshold 0, and what utilities, clipped, exceed its own by."""
-        ends = [float(value) - float(self.threshold) for value in (self.low, self.high)]
-        blank = dataclasses.replace(self, threshold=0.0, low=ends[0], high=ends[1])
-        held = np.clip(utilities.astype(np.float64), float(self.low), float(self.high))
-        return blank, held - float(self.threshold)
-
-
-_DEVIATIONS = ("threshold_deviation", "query_deviation")
+        low, high, threshold = map(float, (self.low, self.high, self.threshold))
+        blank = dataclasses.replace(self, threshold=0.0, low=low - threshold, high=high - threshold)
+        return blank, np.clip(utilities.astype(np.float64), low, high) - threshold
 
 
 @functools.lru_cache(maxsize=32)
@@ -172,11 +169,11 @@ def _prices(
     def integrals(noes: float, stop: float | None) -> np.ndarray:
         """`log I`, up to a constant, for 0, 1, ... `steps` noes."""
         end = None if stop is None else yes + stop
-        ends, step = _range(ratio, no + noes, end, steps)
+        first, last, step = _range(ratio, no + noes, end, steps)
         right = "such that the integrals can be taken: less beside query_deviation, or fewer steps"
-        points = (ends[1] - ends[0]) / step
-        check(points <= _POINTS, "threshold_deviation", threshold_deviation, right)
-        x = np.arange(*ends, step)
+        fits = (last - first) / step <= _POINTS
+        check(fits, "threshold_deviation", threshold_deviation, right)
+        x = np.arange(first, last, step)
         alone = -0.5 * x * x + (0 if end is None else log_ndtr(end - ratio * x))
         each = log_ndtr(no + noes + ratio * x)
         rows = [
@@ -199,9 +196,7 @@ def _prices(
     return prices
 
 
-def _range(
-    ratio: float, no: float, yes: float | None, steps: int
-) -> tuple[tuple[float, float], float]:
+def _range(ratio: float, no: float, yes: float | None, steps: int) -> tuple[float, float, float]:
     """Ends that hold all integrands, `_REACH` beyond their modes, and the trapezoid rule's step.
 
     The log of each is concave, with a curvature of at least 1: what is cut is below `exp(-40)` of
@@ -224,15 +219,16 @@ def _range(
         return float(root)
 
     def curvature(noes: int, x: float) -> float:
-        a, b = no + ratio * x, -np.inf if yes is None else yes - ratio * x
-        own = noes * _hazard(a) * (a + _hazard(a))
-        last = 0.0 if yes is None else _hazard(b) * (b + _hazard(b))
-        return 1 + ratio**2 * (own + last)
+        def bend(a: float) -> float:
+            return _hazard(a) * (a + _hazard(a))
+
+        last = 0.0 if yes is None else bend(yes - ratio * x)
+        return 1 + ratio**2 * (noes * bend(no + ratio * x) + last)
 
     some = np.unique(np.geomspace(1, steps + 1, 40).astype(int)) - 1
     modes = [mode(noes) for noes in some]
     most = max(curvature(noes, x) for noes, x in zip(some, modes, strict=True))
-    return (min(modes) - _REACH, max(modes) + _REACH), min(1 / 64, 1 / (_FINE * np.sqrt(most)))
+    return min(modes) - _REACH, max(modes) + _REACH, min(1 / 64, 1 / (_FINE * np.sqrt(most)))
 
 
 def _hazard(x: float) -> float:

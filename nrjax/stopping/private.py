@@ -14,8 +14,6 @@ from jax.typing import ArrayLike
 from nrjax._numerics import check, concrete, float_dtype
 from nrjax.keys import step_key
 from nrjax.processes import Exponential, Laplace
-from nrjax.processes._kernel import laplace, random_bits
-from nrjax.processes.exponential import exponential
 from nrjax.pytrees import static
 from nrjax.stopping.thresholds import ThresholdRule, noise_scale
 from nrjax.types import Status
@@ -27,6 +25,8 @@ _ROUNDING = 32
 # Machine epsilons by which the cost of many answers is rounded up: their number as a float, its
 # product with epsilon, and the sum with what the releases cost lose half of one each.
 _COST_MARGIN = 3
+
+_NOISES: dict[str, Any] = {"laplace": Laplace, "exponential": Exponential}
 
 
 class NoisyThreshold(ThresholdRule):
@@ -72,17 +72,9 @@ class NoisyThreshold(ThresholdRule):
         first, rest = self._multiples
         return first * base, rest * base
 
-    def _query_noise(self, key: Array, scale: Array) -> Array:
-        draw = _NOISES[self.noise][1]
-        return scale * draw(random_bits(key, (), scale.dtype), scale.dtype)
-
-    def _first_noise(self, key: Array, scale: Array) -> Any:
-        """Threshold noise at the start: the state of its process."""
-        return self._process().init(step_key(key, 0), scale)
-
     def _process(self) -> Any:
-        """That of the threshold noise, a scalar."""
-        return _NOISES[self.noise][0](())
+        """That of the threshold noise, a scalar; a query's noise is one of its own at the start."""
+        return _NOISES[self.noise](())
 
 
 class AboveThresholdState(NamedTuple):
@@ -116,7 +108,8 @@ class AboveThreshold(NoisyThreshold):
         """Draw the threshold noise; `epsilon`, what the releases cost, gives only its dtype."""
         dtype = float_dtype(epsilon, self.epsilon, self.sensitivity)
         scale, _ = self._scales(self.epsilon, dtype)
-        return AboveThresholdState(self._first_noise(key, scale).value, jnp.int32(0))
+        noise = self._process().init(step_key(key, 0), scale)
+        return AboveThresholdState(noise.value, jnp.int32(0))
 
     def step(
         self, key: Array, state: AboveThresholdState, epsilon: ArrayLike, utility: ArrayLike
@@ -124,7 +117,8 @@ class AboveThreshold(NoisyThreshold):
         """Answer one query; `epsilon` is not used."""
         del epsilon
         _, scale = self._scales(self.epsilon, state.noise.dtype)
-        stop = self.reached(utility, state.step, self._query_noise(key, scale) - state.noise)
+        noise = self._process().init(key, scale).value
+        stop = self.reached(utility, state.step, noise - state.noise)
         return state._replace(step=state.step + 1), stop
 
     def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True, answers: ArrayLike = 1) -> Array:
@@ -189,7 +183,8 @@ class ReducedAboveThreshold(NoisyThreshold):
         epsilon = jnp.asarray(epsilon, float_dtype(epsilon, self.sensitivity))
         scale, wide = self._scales(epsilon, epsilon.dtype)
         valid = _is_usable(epsilon, scale, wide)
-        noise = self._first_noise(key, jnp.where(valid, scale, jnp.ones_like(scale)))
+        scale = jnp.where(valid, scale, jnp.ones_like(scale))
+        noise = self._process().init(step_key(key, 0), scale)
         status = jnp.where(valid, Status.RUNNING, Status.INVALID_TIME).astype(jnp.int32)
         return ReducedState(key, noise, epsilon, jnp.int32(0), status)
 
@@ -209,7 +204,7 @@ class ReducedAboveThreshold(NoisyThreshold):
         scale = jnp.where(running, jnp.minimum(scale, now), now)
         # A stream of its own, so that `key` is left to the query noise; the first draw took 0.
         noise = self._process().rewind(step_key(state.key, state.step + 1), state.noise, scale)
-        apart = self._query_noise(key, wide) - noise.value
+        apart = self._process().init(key, wide).value - noise.value
         stop = running & self.reached(utility, state.step, apart)
         epsilon = jnp.where(running, jnp.maximum(epsilon, state.epsilon), state.epsilon)
         return ReducedState(state.key, noise, epsilon, state.step + 1, status), stop
@@ -248,8 +243,7 @@ class LaplaceTests(ThresholdRule):
         """Answer one query; `epsilon`, what the releases cost, gives only the dtype."""
         dtype = float_dtype(epsilon, self.epsilon, self.sensitivity)
         scale = noise_scale(self.sensitivity, self.epsilon, dtype)
-        noise = scale * laplace(random_bits(key, (), dtype), dtype)
-        return state + 1, self.reached(utility, state, noise)
+        return state + 1, self.reached(utility, state, Laplace(()).init(key, scale).value)
 
     def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True, answers: ArrayLike = 1) -> Array:
         """`answers` times `self.epsilon`, rounded up; yes and no cost the same."""
@@ -258,9 +252,6 @@ class LaplaceTests(ThresholdRule):
         total = jnp.asarray(self.epsilon, dtype) * jnp.asarray(answers, dtype)
         total = total * (1 + _COST_MARGIN * float(jnp.finfo(dtype).eps))
         return total + jnp.zeros(jnp.shape(epsilon), dtype)
-
-
-_NOISES = {"laplace": (Laplace, laplace), "exponential": (Exponential, exponential)}
 
 
 def _is_usable(epsilon: Array, scale: Array, wide: Array) -> Array:

@@ -85,7 +85,7 @@ class Far(LaplacePassage):
 
     def move(self, state, count, draw):
         moved, ended, accepted = super().move(state, count, draw)
-        jump = jnp.where(state.begun & ~ended, moved.noise - state.noise, 0)
+        jump = jnp.where((state.level >= 0) & ~ended, moved.noise - state.noise, 0)
         return moved._replace(noise=moved.noise + jump / 2), ended, accepted
 
 

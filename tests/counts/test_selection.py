@@ -41,8 +41,7 @@ def order_p(orders):
     return stats.chisquare(seen, plackett_luce() * len(orders)).pvalue
 
 
-def order(mechanism, key, counts):
-    return mechanism.order(key, counts)
+order = ExponentialMechanism.order
 
 
 def peel(mechanism, key, counts):

@@ -8,8 +8,9 @@ step i given threshold noise z,
     H_i(z) = r^2 G_{i-1}(z) + (1 - r^2) (G_{i-1} * Lap(t_{i-1}))(z),  r = t_i / t_{i-1},  H_1 = 1,
 
 and P(stop at n) integrates `(1 - F_n) H_n`, P(no yes up to n) `G_n`, against the density of
-Lap(t_n). Everything is smooth between the query values, so Gauss-Legendre panels that end there
-are exact to rounding, and all terms are positive, so that small probabilities are as precise.
+Lap(t_n). Exponential noise likewise, with r for `r^2` and the mean of `G_{i-1}(z + Exp(t_{i-1}))`.
+Everything is smooth between the query values, so Gauss-Legendre panels that end there are exact to
+rounding, and all terms are positive, so that small probabilities are as precise.
 """
 
 from functools import lru_cache
@@ -24,9 +25,13 @@ POINTS = 16
 TAIL = 40  # threshold noise beyond so many of its largest scales is left out: e^-40
 
 
-def survival(x):
-    """P(X > x) for standard Laplace X, with no cancellation."""
-    half = 0.5 * np.exp(-np.abs(x))
+def survival(x, noise="laplace"):
+    """P(X > x) of standard noise; "taken away" is minus exponential noise, a fault."""
+    if noise == "exponential":
+        return np.exp(-np.maximum(x, 0))
+    if noise == "taken away":
+        return -np.expm1(np.minimum(x, 0))
+    half = 0.5 * np.exp(-np.abs(x))  # with no cancellation
     return np.where(x > 0, half, 1 - half)
 
 
@@ -70,15 +75,23 @@ def _from_the_left(values, edges, nodes, scale):
     return local + start[..., None] * np.exp((edges[:-1, None] - nodes) / scale)
 
 
-def _convolve(values, edges, nodes, scale):
-    """Values convolved with the density of Lap(scale)."""
-    left = _from_the_left(values, edges, nodes, scale)
+def _convolve(values, edges, nodes, scale, two_sided):
+    """Mean of the values at each node plus fresh noise of this scale."""
     mirrored = _from_the_left(values[:, ::-1, ::-1], -edges[::-1], -nodes[::-1, ::-1], scale)
-    return left + mirrored[:, ::-1, ::-1]
+    right = mirrored[:, ::-1, ::-1]
+    return right + _from_the_left(values, edges, nodes, scale) if two_sided else 2 * right
 
 
 def stopping_law(
-    utilities, epsilons, sensitivity=1.0, thresholds=0.0, *, factors=(2.0, 4.0), fresh=False, fine=1
+    utilities,
+    epsilons,
+    sensitivity=1.0,
+    thresholds=0.0,
+    *,
+    factors=(2.0, 4.0),
+    noise="laplace",
+    fresh=False,
+    fine=1,
 ):
     """Probabilities of stopping at each step, and of no yes up to each.
 
@@ -87,8 +100,9 @@ def stopping_law(
         epsilons: a number (AboveThreshold), or one for each step, rising (the reduced rule).
         sensitivity: Delta.
         thresholds: a number or one for each step.
-        factors: the scales of threshold and query noise are these times `sensitivity / epsilon`;
-            others than (2, 4) are faults.
+        factors: the scales of threshold and query noise are these times `sensitivity / epsilon`:
+            `1/s` and `2/(1 - s)` for a share s, half of the latter for monotone utilities.
+        noise: "laplace" or "exponential"; or "taken away", which exponential query noise is.
         fresh: the fault of new threshold noise at each step.
         fine: panels so many times narrower, and tails 1 + fine / 4 times longer, to see the error.
 
@@ -105,16 +119,19 @@ def stopping_law(
     points, weights, _ = _rule()
     half = np.diff(edges)[:, None] / 2
     nodes = edges[:-1, None] + half * (1 + points)
+    two_sided = noise == "laplace"
     noes_before, stop, none = np.ones((1, *nodes.shape)), [], []
     for i, (time, scale) in enumerate(zip(times, scales, strict=True)):
         if i and time < times[i - 1] and not fresh:
-            stay = (time / times[i - 1]) ** 2
-            moved = _convolve(noes_before, edges, nodes, times[i - 1])
+            stay = (time / times[i - 1]) ** (2 if two_sided else 1)
+            moved = _convolve(noes_before, edges, nodes, times[i - 1], two_sided)
             noes_before = stay * noes_before + (1 - stay) * moved
         density = weights * half * np.exp(-np.abs(nodes) / time) / (2 * time)
+        density = density if two_sided else 2 * density * (nodes > 0)
         above = (nodes - gaps[:, i, None, None]) / scale
-        stop.append(np.sum(density * survival(above) * noes_before, axis=(1, 2)))
-        noes_before = noes_before * survival(-above)
+        yes = survival(above, noise)
+        stop.append(np.sum(density * yes * noes_before, axis=(1, 2)))
+        noes_before = noes_before * (survival(-above) if two_sided else 1 - yes)
         none.append(np.sum(density * noes_before, axis=(1, 2)))
         if fresh:  # the past is a factor, not a function of the present noise
             noes_before = none[-1][:, None, None]
@@ -122,7 +139,13 @@ def stopping_law(
     return np.stack(stop, 1).reshape(shape), np.stack(none, 1).reshape(shape)
 
 
-def first_yes_counts(key, rule, utilities, epsilons, trials):
+def law_options(rule):
+    """What `stopping_law` is to be told of a private rule."""
+    factors = 1 / rule.share, (1 if rule.monotone else 2) / (1 - rule.share)
+    return {"factors": factors, "noise": rule.noise}
+
+
+def first_yes_counts(key, rule, epsilons, utilities, trials):
     """How often each step was the first yes (last column: none); a row for each of `utilities`."""
     dtype, steps = jnp.result_type(float), utilities.shape[-1]
     rule = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), rule)

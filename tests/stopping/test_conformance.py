@@ -21,19 +21,11 @@ def _tabulated(threshold, sensitivity=1.0):
     return GaussianThreshold(threshold, sensitivity, -4.0, 4.0, 2.0, 3.0, 10)
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        rules.check_dtype,
-        rules.check_jit_against_eager,
-        rules.check_traces,
-        rules.check_pytree,
-    ],
-    ids=lambda check: check.__name__,
-)
+@pytest.mark.parametrize("check", ["dtype", "jit_against_eager", "traces", "pytree"])
 def test_rule_with_tabulated_costs(check):
     """The checks that take no traced threshold; law and costs are in test_gaussian.py."""
-    check(RuleCase("GaussianThreshold", _tabulated, ("sensitivity",)))
+    case = RuleCase("GaussianThreshold", _tabulated, ("sensitivity",))
+    getattr(rules, f"check_{check}")(case)
 
 
 def _step(change):
@@ -51,66 +43,43 @@ def _halved(self, key, epsilon):
     return state._replace(noise=state.noise.astype("float16"))
 
 
-def _noes_free(self, epsilon, stopped=True):
-    return stopped * AboveThreshold.cost(self, epsilon, stopped)
-
-
 def _of_unit_sensitivity(self, key, epsilon):
     unit = AboveThreshold(self.threshold, np.float32(1.0), self.epsilon)
     return AboveThreshold.init(unit, key, epsilon)
 
 
-def _yes_alone(self, epsilon, stopped=True, answers=1):
-    return LaplaceTests.cost(self, epsilon, stopped, answers) * stopped
+def _noes_free(self, epsilon, stopped=True, answers=1):
+    return super(type(self), self).cost(epsilon, stopped, answers) * stopped
 
 
 def _for_any(self, epsilon, stopped=True, answers=1):
     return LaplaceTests.cost(self, epsilon)
 
 
+def _with_first_key(self, key, state, *rest):
+    return state, LaplaceTests.step(self, state[1], state[0], *rest)[1]
+
+
 ONE_KEY = {
     "init": lambda self, key, epsilon: (jnp.int32(0), key),
-    "step": lambda self, key, state, *rest: (
-        state,
-        LaplaceTests.step(self, state[1], state[0], *rest)[1],
-    ),
+    "step": _with_first_key,
     "status": lambda self, state: jnp.int32(Status.RUNNING),
 }
+ALARM = {"status": lambda self, state: jnp.int32(Status.OVERFLOW)}
+OWN_KEY = _step(lambda key, *rest: (jax.random.key(0), *rest))
+NEGATED = _step(lambda *inputs: (*inputs[:3], -inputs[3]))
+FIRST = _step(lambda key, state, *rest: (key, state._replace(step=jnp.int32(0)), *rest))
 FAULTS = {  # the rule, the check that sees it, and the methods in place of the rule's own
-    "a key of its own": (
-        AboveThreshold,
-        rules.check_purity,
-        _step(lambda key, *rest: (jax.random.key(0), *rest)),
-    ),
+    "a key of its own": (AboveThreshold, rules.check_purity, OWN_KEY),
     "a smaller dtype": (AboveThreshold, rules.check_dtype, {"init": _halved}),
-    "the wrong side": (
-        AboveThreshold,
-        rules.check_is_monotone,
-        _step(lambda *inputs: (*inputs[:3], -inputs[3])),
-    ),
-    "a state that shows the utility": (
-        AboveThreshold,
-        rules.check_state_is_blind,
-        {"step": _shows},
-    ),
-    "the first threshold throughout": (
-        AboveThreshold,
-        rules.check_sequence_of_thresholds,
-        _step(lambda key, state, *rest: (key, state._replace(step=jnp.int32(0)), *rest)),
-    ),
+    "the wrong side": (AboveThreshold, rules.check_is_monotone, NEGATED),
+    "a state that shows": (AboveThreshold, rules.check_state_is_blind, {"step": _shows}),
+    "one threshold": (AboveThreshold, rules.check_sequence_of_thresholds, FIRST),
     "noes for free": (AboveThreshold, rules.check_cost, {"cost": _noes_free}),
-    "an alarm": (
-        AboveThreshold,
-        rules.check_status,
-        {"status": lambda self, state: jnp.int32(Status.OVERFLOW)},
-    ),
-    "noise that ignores the sensitivity": (
-        AboveThreshold,
-        rules.check_scale,
-        {"init": _of_unit_sensitivity},
-    ),
+    "an alarm": (AboveThreshold, rules.check_status, ALARM),
+    "unit sensitivity": (AboveThreshold, rules.check_scale, {"init": _of_unit_sensitivity}),
     "one key throughout": (LaplaceTests, rules.check_purity, ONE_KEY),
-    "a yes alone paid for": (LaplaceTests, rules.check_cost, {"cost": _yes_alone}),
+    "a yes alone paid for": (LaplaceTests, rules.check_cost, {"cost": _noes_free}),
     "one price for any number of answers": (LaplaceTests, rules.check_cost, {"cost": _for_any}),
 }
 

@@ -9,38 +9,32 @@ from scipy.special import log_ndtr, logsumexp
 
 from nrjax.stopping import GaussianThreshold, first_yes
 from nrjax.types import Status
+from tests.stopping.oracle import first_yes_counts
 
 pytestmark = pytest.mark.numerical
 
 KEY = jax.random.key(7)
-GRID = np.linspace(-14, 14, 8001)
+GRID = np.linspace(-14, 14, 2001)
 
 
 def log_p(rule, queries, stopped=True):
     """`log P` of noes and a yes (or noes alone) by a fixed fine grid: the oracle."""
-    q, sx, sz = np.clip(queries, rule.low, rule.high), *_deviations(rule)
-    apart = (rule.threshold + sx * GRID[:, None] - q) / sz
+    q = np.clip(queries, rule.low, rule.high)
+    apart = (rule.threshold + rule.threshold_deviation * GRID[:, None] - q) / rule.query_deviation
     noes, yes = (apart[:, :-1], -apart[:, -1]) if stopped else (apart, np.full(len(GRID), np.inf))
     terms = -0.5 * GRID**2 + log_ndtr(noes).sum(axis=1) + log_ndtr(yes)
     return logsumexp(terms) + np.log((GRID[1] - GRID[0]) / np.sqrt(2 * np.pi))
-
-
-def _deviations(rule):
-    return rule.threshold_deviation, rule.query_deviation
 
 
 def price(rule, stopped, answers):
     return float(rule.prices[0 if stopped else 1, answers])
 
 
-@pytest.mark.parametrize(
-    ("width", "published"), [(1.0, [0.117, 0.291, 0.586, 0.831, 1.074, 1.586, 2.181])]
-)
-def test_published_costs(width, published):
-    """FRONTIER, section 3."""
-    rule = GaussianThreshold(0.0, 1.0, -width / 2, width / 2, 3.80, 5.70, 1000)
+def test_published_costs():
+    """Those of `docs/frontier.md`."""
+    rule = GaussianThreshold(0.0, 1.0, -0.5, 0.5, 3.80, 5.70, 1000)
     found = [price(rule, True, t) for t in (1, 2, 5, 10, 20, 100, 1000)]
-    np.testing.assert_allclose(found, published, atol=6e-4)
+    np.testing.assert_allclose(found, [0.117, 0.291, 0.586, 0.831, 1.074, 1.586, 2.181], atol=6e-4)
     assert float(rule.cost(1.0, True, 10)) >= found[3]
     above = GaussianThreshold(0.5 + 6, 1.0, -0.5, 0.5, 2.0, 4.0, 1000)
     assert price(above, True, 1000) == pytest.approx(2.79, abs=0.01)
@@ -123,20 +117,17 @@ def test_a_traced_rule_judges_numbers(dtype):
 def test_law_of_the_stop():
     rule = GaussianThreshold(0.5, 1.0, 0.0, 1.0, 1.0, 1.5, 4)
     queries = np.array([0.2, 1.7, -3.0, 0.9])
-    keys = jax.random.split(jax.random.key(1), 40_000)
-    steps, stopped = jax.jit(
-        jax.vmap(lambda key: (lambda f: (f.step, f.stopped))(first_yes(key, rule, queries)))
-    )(keys)
-    ends = np.where(stopped, steps, 4)
-    exact = [np.exp(log_p(rule, queries[: n + 1])) for n in range(4)]
-    exact = np.array([*exact, np.exp(log_p(rule, queries, stopped=False))])
-    assert exact.sum() == pytest.approx(1, abs=1e-9)
-    counts = np.bincount(np.asarray(ends), minlength=5)
-    assert stats.chisquare(counts, exact * len(keys)).pvalue > 1e-3
-    unclipped = GaussianThreshold(0.5, 1.0, -5.0, 5.0, 1.0, 1.5, 4)  # negative control
-    wrong = [np.exp(log_p(unclipped, queries[: n + 1])) for n in range(4)]
-    wrong = np.array([*wrong, 1 - sum(wrong)])
-    assert stats.chisquare(counts, wrong * len(keys)).pvalue < 1e-9
+    (counts,) = first_yes_counts(jax.random.key(1), rule, np.ones(4), queries[None], 40_000)
+
+    def p_value(rule):
+        law = [log_p(rule, queries[: n + 1]) for n in range(4)]
+        law = np.exp([*law, log_p(rule, queries, stopped=False)])
+        assert law.sum() == pytest.approx(1, abs=1e-9)
+        return stats.chisquare(counts, law * counts.sum()).pvalue
+
+    assert p_value(rule) > 1e-3
+    unclipped = GaussianThreshold(0.5, 1.0, -5.0, 5.0, 1.0, 1.5, 4)
+    assert p_value(unclipped) < 1e-9  # negative control
 
 
 def test_what_answers_cost():
@@ -163,10 +154,7 @@ def test_what_answers_cost():
         ({"threshold": np.nan}, r"threshold = nan: must be a finite number"),
         ({"threshold": np.zeros(2)}, r"threshold = .*: must be a finite number"),
         ({"query_deviation": 0.0}, r"query_deviation = 0.0: must be a finite number above 0"),
-        (
-            {"threshold_deviation": 1e7},
-            r"threshold_deviation = 1.*: must be such that the",
-        ),
+        ({"threshold_deviation": 1e7}, r"threshold_deviation = 1.*: must be such that the"),
         ({"monotone": 1}, r"monotone = 1: must be True or False"),
     ],
 )

@@ -26,7 +26,7 @@ private = pytest.mark.parametrize("kind", [nrjax.AboveThreshold, nrjax.LaplaceTe
 def share_of_yes(rule, utility):
     """Share of yeses to one query, and its standard error; neighbours have noise of their own."""
     keys = jax.random.split(jax.random.fold_in(KEY, int(utility)), TRIALS)
-    yes = jax.jit(jax.vmap(lambda key: first_yes(key, rule, [utility]).stopped))(keys)
+    yes = jax.vmap(lambda key: first_yes(key, rule, [utility]).stopped)(keys)
     share = float(jnp.mean(yes))
     return share, np.sqrt(share * (1 - share) / TRIALS)
 
