@@ -77,8 +77,8 @@ def checked(
 
 def check_labels(y: np.ndarray, ok: np.ndarray, right: str) -> None:
     """Raise a `ValueError` unless all labels are right."""
-    if not ok.all():
-        raise ValueError(f"labels holds {float(y[~ok][0])!r}: must be {right}")
+    row = int(np.argmin(ok))
+    check(ok[row], f"labels[{row}]", float(y[row]), right)
 
 
 def check_length(release: Array, length: int, what: str = "the noisy optimum") -> None:
