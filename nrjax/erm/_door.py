@@ -3,6 +3,7 @@
 from typing import Any, Literal
 
 import numpy as np
+from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check, numbers, row_blocks
@@ -76,5 +77,14 @@ def checked(
 
 def check_labels(y: np.ndarray, ok: np.ndarray, right: str) -> None:
     """Raise a `ValueError` unless all labels are right."""
-    if not ok.all():
-        raise ValueError(f"labels holds {float(y[~ok][0])!r}: must be {right}")
+    row = int(np.argmin(ok))
+    check(ok[row], f"labels[{row}]", float(y[row]), right)
+
+
+def check_length(release: Array, length: int, what: str = "the noisy optimum") -> None:
+    """Raise a `ValueError` unless a release, or the value it is of, is a vector so long."""
+    if np.shape(release) != (length,):
+        raise ValueError(
+            f"value, or release, has shape {np.shape(release)}: must be {(length,)}, {what}; "
+            "release the value that comes with this utility"
+        )

@@ -1,6 +1,7 @@
-"""What a user promises of a loss, what follows from it, and the search for a counterexample."""
+"""What a user promises of a loss, what follows from it, and where it is tried."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable
 from functools import partial
@@ -12,15 +13,16 @@ import numpy as np
 from jax import Array
 
 from nrjax._numerics import check
+from nrjax._shown import shown
 from nrjax.erm import sensitivity
+from nrjax.erm._door import check_labels
 
 _SLACK = 1e-9
 """Relative; promises are checked in float64, where rounding is far below it."""
 
-_SEED = 0
-_RANDOM_ROWS = 64
-_DIRECTIONS = 4
-_SEGMENTS = 8
+_FEW = 2
+"""Rows of the largest norm that are tried, each of either sign and with two labels."""
+
 _TILE_SIZE = 2**20
 
 
@@ -94,16 +96,24 @@ class Promises:
         # How far the losses of two rows can lie apart at one theta of the ball.
         spread = float(min(known))
         low = spread if self.lowest_loss is None else abs(self.lowest_loss)
-        size = max(low, *map(abs, self.loss_at_zero)) if self.loss_at_zero else spread
+        size = spread if self.loss_at_zero is None else max(low, *map(abs, self.loss_at_zero))
         return sensitivity.evaluated(sensitivity.bounded_loss(rows, spread), size)
 
     def check_labels(self, y: np.ndarray) -> None:
         """Raise a `ValueError` unless all labels are finite and in the stated range."""
-        low, high = (-np.inf, np.inf) if self.label_range is None else self.label_range
-        wrong = np.flatnonzero(~(np.isfinite(y) & (y >= low) & (y <= high)))
-        if wrong.size:
-            stated = f"in label_range = {self.label_range}" if self.label_range else "finite"
-            check(False, f"labels[{wrong[0]}]", float(y[wrong[0]]), stated)
+        if self.label_range is None:
+            check_labels(y, np.isfinite(y), "finite")
+        else:
+            low, high = self.label_range
+            right = f"in label_range = {shown(self.label_range)}"
+            check_labels(y, (y >= low) & (y <= high), right)
+
+    def check_optimum(self, optimum: np.ndarray) -> None:
+        """Raise a `ValueError` unless it lies in the ball."""
+        norm = float(np.linalg.norm(optimum))
+        name = "radius" if self.radius == self.ball else "the ball's radius"
+        right = f"at least {norm:.6g}, the l2 norm of the optimum"
+        check(norm <= self.ball * (1 + _SLACK), name, self.ball, right)
 
 
 @partial(jax.jit, static_argnames="loss")
@@ -118,135 +128,85 @@ def _probe(loss: Callable, rows: Array, labels: Array, theta: Array) -> tuple[Ar
     return jax.lax.map(one, (rows, labels), batch_size=min(tile, rows.shape[0]))
 
 
-class Witnesses:
-    """Rows and points on which the promises are tried, all in float64.
+@partial(jax.jit, static_argnames="loss")
+def _gradients(loss: Callable, theta: Array, rows: Array, labels: Array) -> Array:
+    return jax.vmap(jax.grad(loss), (None, 0, 0))(theta, rows, labels)
 
-    The rows are the given ones, then random ones of the largest norm, shorter ones, and 0; labels
-    those given, or from all of a stated range. The points are zero, random ones, and the ends of
-    the ball along gradients of single rows, where a loss of a linear prediction is at its largest
-    and smallest.
+
+class Trials:
+    """Promises of a loss are tried on the given rows, and on a few of the largest norm; in float64.
+
+    These lie along given rows and against them, with the lowest and the highest label. What does
+    not hold is a `ValueError`.
     """
 
-    def __init__(
-        self, loss: Callable, x: np.ndarray, y: np.ndarray, dimension: int, promises: Promises
-    ):
-        check(callable(loss), "loss", loss, "a function of theta, row and label")
+    def __init__(self, loss: Any, x: np.ndarray, y: np.ndarray, promises: Promises):
+        some = x[:_FEW] / np.maximum(np.linalg.norm(x[:_FEW], axis=1), 1e-300)[:, None]
+        some = promises.max_norm * np.concatenate([some, -some])
+        stated = promises.label_range
+        ends = (y.min(), y.max()) if stated is None else stated
+        self._rows = np.concatenate([x, some, some])
+        self._labels = np.append(y, [np.resize(ends, len(some)), np.resize(ends[::-1], len(some))])
         self._loss, self._promises, self._given = loss, promises, len(y)
-        self._name = f"loss = {getattr(loss, '__name__', repr(loss))}"
-        generator = np.random.default_rng(_SEED)
-        chosen = x[generator.choice(len(y), min(_DIRECTIONS, len(y)), replace=False)]
-        drawn = np.concatenate([chosen, -chosen, generator.normal(size=(_RANDOM_ROWS, x.shape[1]))])
-        drawn *= promises.max_norm / np.maximum(np.linalg.norm(drawn, axis=1), 1e-300)[:, None]
-        short = drawn * generator.uniform(size=(len(drawn), 1)) ** 2
-        drawn = np.concatenate([drawn, short, np.zeros_like(drawn[:1])])
-        # Without a range, numbers between the labels need not be admissible (those of classes).
-        pool = np.unique(y)
-        if promises.label_range is not None:
-            pool = np.linspace(*promises.label_range, 9)
-        self._rows = np.concatenate([x, drawn])
-        self._labels = np.concatenate([y, generator.choice(pool, len(drawn))])
-        self._check_form(dimension)
-        along = slice(len(y), len(y) + len(chosen))
+
+    def _check_loss(self, ok: Any, right: str) -> None:
+        if not ok:
+            name = getattr(self._loss, "__name__", repr(self._loss))
+            raise ValueError(f"loss = {name}: must {right}")
+
+    def at_the_rim(self, dimension: int) -> None:
+        """At 0 and along gradients, where a loss of a linear prediction is largest and smallest."""
+        self._check_loss(callable(self._loss), "be a function of theta, row and label")
+        zero, rows, labels = np.zeros(dimension), self._rows[-_FEW:], self._labels[-_FEW:]
         with jax.enable_x64(True):
-            gradients = jax.vmap(jax.grad(loss), (None, 0, 0))(
-                np.zeros(dimension), self._rows[along], self._labels[along]
-            )
-        directions = [np.asarray(gradients), generator.normal(size=(_DIRECTIONS, dimension))]
-        directions = np.concatenate(directions)
-        norms = np.linalg.norm(directions, axis=1)
-        usable = np.isfinite(norms) & (norms > 0)
-        rim = promises.ball * directions[usable] / norms[usable, None]
-        inside = generator.uniform(size=(len(rim), 1)) * rim
-        self._points = np.concatenate([np.zeros((1, dimension)), rim, -rim, inside])
+            got = jax.eval_shape(self._loss, zero, rows[0], labels[0])
+            ok = getattr(got, "shape", None) == () and got.dtype == np.float64
+            self._check_loss(ok, f"return a scalar of its arguments' dtype, but returns {got}")
+            gradients = _gradients(self._loss, zero, rows, labels)
+        ways = np.concatenate([gradients, np.ones((1, dimension))])
+        lengths = np.linalg.norm(ways, axis=1)
+        rim = self._promises.ball * ways[lengths > 0] / lengths[lengths > 0, None]
+        self.at(zero, *rim, *-rim)
 
-    def _check_form(self, dimension: int) -> None:
-        """A scalar in the dtype of the arguments."""
-        shapes = (dimension,), self._rows.shape[1:], ()
+    def at(self, *thetas: np.ndarray) -> None:
+        """At thetas, of which the first is 0, and half way from each to the next."""
+        points = *thetas, *(0.5 * (start + end) for start, end in itertools.pairwise(thetas))
         with jax.enable_x64(True):
-            arguments = (jax.ShapeDtypeStruct(shape, jnp.float64) for shape in shapes)
-            result = jax.eval_shape(self._loss, *arguments)
-        shape = getattr(result, "shape", None)
-        if shape != ():
-            found = repr(result) if shape is None else f"shape {shape}"
-            raise ValueError(
-                f"{self._name}: must return a scalar, the loss of one example, but returns {found}"
-            )
-        if result.dtype != jnp.float64:
-            raise ValueError(
-                f"{self._name}: must return the dtype of its arguments, but returns {result.dtype} "
-                "for float64"
-            )
+            seen = [_probe(self._loss, self._rows, self._labels, theta) for theta in points]
+        losses, norms = map(np.stack, zip(*seen, strict=True))  # shape (points, rows)
+        del seen
 
-    def _row(self, number: int) -> str:
-        label = f"label {self._labels[number]:.6g}"
-        if number < self._given:
-            return f"features[{number}] ({label})"
-        norm = np.linalg.norm(self._rows[number])
-        return f"an admissible row of norm {norm:.6g} ({label})"
+        def worst(broken: np.ndarray) -> tuple[Any, str]:
+            at = point, row = np.unravel_index(np.argmax(broken), broken.shape)
+            name = f"features[{row}]" if row < self._given else "an admissible row"
+            theta = f"theta of norm {np.linalg.norm(points[point]):.4g}"
+            return at, f"{name} (label {self._labels[row]:.6g}) at {theta}"
 
-    def _try(self, theta: np.ndarray, what: str = "theta") -> np.ndarray:
-        """Losses at theta, after all promises were tried there."""
-        where = f"{what} of norm {np.linalg.norm(theta):.4g}"
-        with jax.enable_x64(True):
-            losses, norms = map(np.asarray, _probe(self._loss, self._rows, self._labels, theta))
-        for quantity, found in (("the loss", losses), ("its gradient's norm", norms)):
-            if not np.all(np.isfinite(found)):
-                row = int(np.argmin(np.isfinite(found)))
-                raise ValueError(
-                    f"{self._name}: must be finite and differentiable, but {quantity} is "
-                    f"{found[row]} for {self._row(row)} at {where}"
-                )
-        slack = _SLACK * max(1.0, float(np.max(np.abs(losses))))
-        row, low, high = int(norms.argmax()), int(losses.argmin()), int(losses.argmax())
+        at, where = worst(~np.isfinite(losses + norms))
+        right = f"the loss is {losses[at]}, its gradient's norm {norms[at]}, for {where}"
+        ok = np.isfinite(losses[at] + norms[at])
+        self._check_loss(ok, f"be finite and differentiable, but {right}")
+        known = self._promises
+        at, where = worst(norms)
+        right = f"at least {norms[at]:.6g}, the gradient norm of {where}"
+        check(norms[at] <= known.lipschitz * (1 + _SLACK), "lipschitz", known.lipschitz, right)
+        slack = _SLACK * max(1.0, float(np.abs(losses).max()))
 
-        def promised(name: str, holds: Callable, right: str) -> None:
-            stated = getattr(self._promises, name)
-            check(stated is None or holds(stated), name, stated, f"{right} at {where}")
+        def promised(name: str, values: np.ndarray, low: Any, high: Any, right: str) -> None:
+            stated = getattr(known, name)
+            if stated is not None:
+                over = np.maximum(low - values, values - high)
+                at, where = worst(over)
+                check(over[at] <= slack, name, stated, f"{right.format(values[at])} of {where}")
 
-        right = f"at least {norms[row]:.6g}, the gradient norm for {self._row(row)}"
-        promised("lipschitz", lambda most: norms[row] <= most * (1 + _SLACK), right)
-        right = f"at most {losses[low]:.6g}, the loss of {self._row(low)}"
-        promised("lowest_loss", lambda least: losses[low] >= least - slack, right)
-        apart, rows = losses[high] - losses[low], f"{self._row(high)} and {self._row(low)}"
-        right = f"at least {apart:.6g}, by which the losses of {rows} differ"
-        promised("loss_spread", lambda most: apart <= most + slack, right)
-        return losses
-
-    def check_ball(self) -> None:
-        """Try the promises at zero and over the ball, before the optimum is known.
-
-        Where one does not hold a `ValueError` names it, its value, and where.
-        """
-        losses = [self._try(point) for point in self._points]
-        if self._promises.loss_at_zero is not None:
-            for row in (int(losses[0].argmin()), int(losses[0].argmax())):
-                at, (low, high) = losses[0][row], self._promises.loss_at_zero
-                right = f"such that it holds {at:.6g}, the loss of {self._row(row)} at theta = 0"
-                slack = _SLACK * max(1.0, abs(at))
-                ok = low - slack <= at <= high + slack
-                check(ok, "loss_at_zero", self._promises.loss_at_zero, right)
-        # Convex: half way between two points no loss is above the mean of its ends.
-        generator = np.random.default_rng(_SEED + 1)
-        for _ in range(_SEGMENTS):
-            ends = generator.choice(len(self._points), 2, replace=False)
-            at_middle = self._try(self._points[ends].mean(axis=0))
-            start, end = (losses[end] for end in ends)
-            above = at_middle - 0.5 * (start + end)
-            scale = 1 + np.abs(start) + np.abs(end) + np.abs(at_middle)
-            row = int(np.argmax(above / scale))
-            if above[row] > _SLACK * scale[row]:
-                lengths = np.linalg.norm(self._points[ends], axis=1)
-                raise ValueError(
-                    f"{self._name}: must be convex in theta, but the loss of {self._row(row)} is "
-                    f"{at_middle[row]:.6g} half way between thetas of norms {lengths[0]:.4g} and "
-                    f"{lengths[1]:.4g}, above their mean {at_middle[row] - above[row]:.6g}"
-                )
-
-    def check_optimum(self, optimum: np.ndarray) -> None:
-        """Try the promises at the optimum, which must lie in the ball; else a `ValueError`."""
-        # First: where the Lipschitz constant is wrong at the optimum, so is the radius L/lambda.
-        self._try(optimum, "the optimum,")
-        norm, ball = float(np.linalg.norm(optimum)), self._promises.ball
-        name = "radius" if self._promises.radius == ball else "the ball's radius"
-        right = f"at least {norm:.6g}, the l2 norm of the optimum"
-        check(norm <= ball * (1 + _SLACK), name, ball, right)
+        promised("lowest_loss", losses, known.lowest_loss, np.inf, "at most {:.6g}, the loss")
+        lowest, highest = (0, 0) if known.loss_at_zero is None else known.loss_at_zero
+        promised("loss_at_zero", losses[:1], lowest, highest, "two around {:.6g}, the loss")
+        below = losses.max(axis=1, keepdims=True) - losses
+        right = "at least {:.6g}, by which another row's is above the loss"
+        promised("loss_spread", below, 0, known.loss_spread, right)
+        losses[len(thetas) :] -= 0.5 * (losses[1 : len(thetas)] + losses[: len(thetas) - 1])
+        losses[: len(thetas)] = -np.inf
+        at, where = worst(losses)
+        right = f"the loss of {where}, half way between two, is {losses[at]:.6g} above their mean"
+        self._check_loss(losses[at] <= slack, f"be convex in theta, but {right}")

@@ -149,9 +149,7 @@ def minimiser(diagonal: Array, off_diagonal: Array, n: Array, mu: Array) -> tupl
     eps = float(jnp.finfo(diagonal.dtype).eps)
     lower = jnp.pad(off_diagonal, ((0, 1), (0, 0)))  # row i: what couples i and i + 1
 
-    def eliminate(
-        above: tuple[Array, Array], row: tuple[Array, Array]
-    ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    def eliminate(above: tuple, row: tuple) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
         pivot, _ = above
         a, e = row
         factor = e / pivot

@@ -14,7 +14,6 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax.erm import _door, sensitivity
-from nrjax.erm._ball import check_length
 from nrjax.erm.expansion import Expansion
 from nrjax.erm.minimise import minimise
 from nrjax.erm.output import OutputPerturbation, merge
@@ -41,7 +40,7 @@ class LogisticUtility(OutputUtility):
 
     def hypothesis(self, release: Array) -> Array:
         """The release, scaled down to the ball if its norm is larger; shape (dimension,)."""
-        check_length(release, self.optimum.shape[-1])
+        _door.check_length(release, self.optimum.shape[-1])
         return super().hypothesis(release)
 
     def bounds(self, hypothesis: Array) -> tuple[Array, Array]:
@@ -63,31 +62,24 @@ class LogisticUtility(OutputUtility):
         away = hypothesis - self.optimum
         lowest, highest = self.expansion.excess(away, self.regularisation)
         lowest, highest = self.optimum_loss + lowest, self.optimum_loss + highest
-        error = self._error(hypothesis, away, highest, evaluated)
-        return self.baseline - (highest + error), self.baseline - (lowest - error)
-
-    def _error(self, hypothesis: Array, away: Array, highest: Array, of_evaluate: bool) -> Array:
-        """How far `evaluate` can be from the risk at a hypothesis, and the bounds from theirs.
-
-        Without `of_evaluate` the second alone.
-        """
         dimension, longest = hypothesis.size, self.expansion.longest
         # The optimum's risk was taken in float64, which is as wrong where that is the dtype here.
         unit = 0.5 * float(jnp.finfo(hypothesis.dtype).eps) + 2.0**-53
         size = jnp.linalg.norm(hypothesis)
+        # Margins, as dot products of rounded rows; then losses, their sum, and the ridge.
         ridge = 0.5 * self.regularisation * size * size
         risk = jnp.minimum(highest, 1 + longest * size + ridge)
         rows, features = self.rows.shape
         depth = summation_depth(rows, features, dimension)
-        # Margins, as dot products of rounded rows; then losses, their sum, and the ridge.
-        evaluated = (dimension + 10) * longest * size + (depth + dimension + 64) * risk
-        evaluated = evaluated if of_evaluate else 4 * highest
+        error = (dimension + 10) * longest * size + (depth + dimension + 64) * risk
+        error = error if evaluated else 4 * highest
         # Hypothesis and optimum are rounded too, which the gradient turns into risk.
         moved = 2 * (dimension + 8) * size + jnp.linalg.norm(self.optimum)
         steepest = self.regularisation + 0.25 * longest * longest
         near = steepest * (jnp.linalg.norm(away) + unit * moved)
         moved *= jnp.minimum(near, longest + self.regularisation * (size + unit * moved))
-        return unit * (evaluated + moved + 4 * jnp.abs(self.baseline))
+        error = unit * (error + moved + 4 * jnp.abs(self.baseline))
+        return self.baseline - (highest + error), self.baseline - (lowest - error)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

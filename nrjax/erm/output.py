@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import check_integer
 from nrjax.erm import _door, sensitivity
-from nrjax.erm._promises import Promises, Witnesses
+from nrjax.erm._promises import Promises, Trials
 from nrjax.erm.minimise import minimise
 from nrjax.erm.output_utility import Loss, OutputUtility
 from nrjax.erm.released import Problem, Released
@@ -158,17 +158,19 @@ class OutputProblem(OutputPerturbation):
         x, y = _door.checked(features, labels, regularisation, max_norm=max_norm)
         promises.check_labels(y)
         width = x.shape[1] if dimension is None else dimension
-        check_integer("dimension", width, 1)
-        witnesses = Witnesses(loss, x, y, int(width), promises)
-        witnesses.check_ball()
+        width = check_integer("dimension", width, 1)
+        trials = Trials(loss, x, y, promises)
+        trials.at_the_rim(width)
         table, weights = merge(np.column_stack([x, y]))
         data = table[:, :-1], table[:, -1], weights, float(regularisation)
         tolerance = tolerance * lipschitz
-        minimum = minimise(loss, data, int(width), tolerance)
-        witnesses.check_optimum(minimum.argument)
+        minimum = minimise(loss, data, width, tolerance)
+        # First: where the Lipschitz constant is wrong at the optimum, so is the radius L/lambda.
+        trials.at(np.zeros(width), minimum.argument)
+        promises.check_optimum(minimum.argument)
         moved = promises.sensitivity(len(y))
         utility = OutputUtility(
             *data, promises.ball, moved, loss, minimum.value, tolerance=tolerance
         )
-        public = len(y), int(width), float(regularisation)
+        public = len(y), width, float(regularisation)
         return cls(*public, minimum, float(lipschitz), float(tolerance), utility)

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jax import Array
 
 from nrjax.erm import sensitivity
-from nrjax.erm._ball import project
 from nrjax.pytrees import static
 from nrjax.types import Utility
 
@@ -20,6 +19,13 @@ Loss = Callable[[Array, Array, Array], Array]
 _TILE_SIZE = 2**20
 """Numbers of the data that are evaluated at once; 64 trials of a loss that keeps them all in
 float32 then take 256 MiB."""
+
+
+def project(release: Array, radius: Array) -> Array:
+    """The release, scaled down to the ball if its norm is larger; shape (dimension,)."""
+    norm = jnp.linalg.norm(release)
+    # Not larger than the radius, zero included: left as it is.
+    return jnp.where(norm > radius, release * (radius / norm), release)
 
 
 def _tile_rows(features: int, dimension: int) -> int:

@@ -124,18 +124,16 @@ class Released(NamedTuple, Generic[U]):
         process = usual(self.value.shape) if process is None else process
         ok = isinstance(process, NoiseProcess) and process.noise == noise
         check(ok, "process", process, f"one of {noise} noise, as the sensitivity is")
+        tight = {"tight_at_epsilon": tight_at_epsilon, "tight_at_time": tight_at_time}
         if noise == "laplace":
-            names = ("delta", "tight_at_epsilon", "tight_at_time")
-            for name, given in zip(names, (delta, tight_at_epsilon, tight_at_time), strict=True):
-                check(given is None, name, given, "None: under Laplace noise nothing is left to it")
+            for name, value in {"delta": delta, **tight}.items():
+                check(value is None, name, value, "None: under Laplace noise nothing is left to it")
             return Mechanism(self.value, process, PureGuarantee(self.sensitivity))
         check(delta is not None, "delta", delta, "given, for Gaussian noise")
-        if (tight_at_epsilon is None) == (tight_at_time is None):
-            raise ValueError(
-                f"tight_at_epsilon = {shown(tight_at_epsilon)}, tight_at_time = "
-                f"{shown(tight_at_time)}: must be one of the two, for Gaussian noise"
-            )
-        by_time = tight_at_epsilon is None
-        tight: Any = boundary.tight_at_time if by_time else boundary.tight_at_epsilon
-        guarantee = tight(tight_at_time if by_time else tight_at_epsilon, self.sensitivity, delta)
+        given = [(name, value) for name, value in tight.items() if value is not None]
+        if len(given) != 1:
+            both = ", ".join(f"{name} = {shown(value)}" for name, value in tight.items())
+            raise ValueError(f"{both}: must be one of the two, for Gaussian noise")
+        name, at = given[0]
+        guarantee = getattr(boundary, name)(at, self.sensitivity, delta)
         return Mechanism(self.value, process, guarantee)

@@ -102,10 +102,7 @@ class RidgeProblem(Problem):
         ok = constants != "l1_rows" or self.row_norm == "l1"
         right = "'paper' or 'tight', since the rows were not checked: fit with row_norm='l1'"
         check(ok, "constants", constants, right)
-        if norm_of(noise) == "l2":
-            moved = Sensitivity(statistics.l2_sensitivity(constants), "l2")
-        else:
-            moved = Sensitivity(statistics.l1_sensitivity(self.dimension, constants), "l1")
+        moved = statistics.sensitivity(noise, constants, self.dimension)
         utility = RidgeUtility(*self._quadratic, float(self.rows), layout)
         return Released(statistics.pack(*self.statistics, layout), moved, utility)
 
@@ -158,12 +155,12 @@ class RidgeProblem(Problem):
     @property
     def l2_sensitivity(self) -> Sensitivity:
         """l2-sensitivity of `released("gaussian").value`; other constants have their own."""
-        return Sensitivity(statistics.l2_sensitivity(), "l2")
+        return statistics.sensitivity("gaussian", "paper", self.dimension)
 
     @property
     def l1_sensitivity(self) -> Sensitivity:
         """l1-sensitivity of `released("laplace").value`; other constants have their own."""
-        return Sensitivity(statistics.l1_sensitivity(self.dimension), "l1")
+        return statistics.sensitivity("laplace", "paper", self.dimension)
 
     @property
     def utility_sensitivity(self) -> float:

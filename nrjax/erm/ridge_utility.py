@@ -14,12 +14,18 @@ import jax.numpy as jnp
 from jax import Array
 
 from nrjax.erm import sensitivity, statistics
-from nrjax.erm._ball import check_length, project, rounding
+from nrjax.erm._door import check_length
 from nrjax.erm._lanczos import solution_norm
+from nrjax.erm.output_utility import project
 from nrjax.erm.statistics import Layout
 from nrjax.erm.trust_region import minimise_in_ball
 from nrjax.pytrees import static
 from nrjax.types import Utility
+
+
+def _rounding(terms: int, dtype: Any) -> float:
+    """Relative error of a sum of so many terms of one sign, and of a few operations more."""
+    return (terms + 8) * float(jnp.finfo(dtype).eps)
 
 
 class RidgeOutputUtility(Utility):
@@ -63,7 +69,7 @@ class RidgeOutputUtility(Utility):
         """Upper bound of the utility of what a release gives, from its distance alone, scalar."""
         # Compiled into another program, the same hypothesis may differ in its last bits.
         hypothesis = self.hypothesis(release)
-        error = rounding(hypothesis.size, hypothesis.dtype)
+        error = _rounding(hypothesis.size, hypothesis.dtype)
         away = (1 - error) * jnp.linalg.norm(hypothesis - self.optimum)
         return self._highest(jnp.maximum(away - error * jnp.linalg.norm(hypothesis), 0))
 
@@ -71,7 +77,7 @@ class RidgeOutputUtility(Utility):
         """What `evaluate` is at most for a hypothesis that is `away` from the optimum, or more."""
         # The risk grows by `(lambda/2) |theta - theta*|^2` at the least; the rest is for rounding.
         size = jnp.sqrt(jnp.sum(jnp.square(self.hessian)))
-        error = 0.5 * rounding(self.optimum.shape[-1], away.dtype) * size
+        error = 0.5 * _rounding(self.optimum.shape[-1], away.dtype) * size
         curvature = jnp.maximum(0.5 * (1 - 1e-5) * self.regularisation - error, 0)
         return -((1 - 1e-5) * self.optimum_loss + curvature * away * away)
 
@@ -106,7 +112,7 @@ class RidgeUtility(RidgeOutputUtility):
         # and `A (theta - theta*) = g`, where nothing cancels but in g.
         d = self.optimum.shape[-1]
         matrix, vector = statistics.unpack(release, d, self.layout)
-        share, error = 1 / self.rows, rounding(d, release.dtype)
+        share, error = 1 / self.rows, _rounding(d, release.dtype)
         # Above |A| and |c|, or infinite; squares below the normal numbers are lost.
         least = math.sqrt(d * d * jnp.finfo(release.dtype).tiny)
         twice = 2 if self.layout == "triangle" else 1

@@ -21,8 +21,8 @@ import numpy as np
 from jax import Array
 
 from nrjax._numerics import check
-from nrjax.erm._ball import check_length
-from nrjax.sensitivities import Noise, norm_of
+from nrjax.erm._door import check_length
+from nrjax.sensitivities import Noise, Sensitivity, norm_of
 
 Constants = Literal["paper", "tight", "l1_rows"]
 Layout = Literal["isometric", "matrix", "triangle"]
@@ -42,30 +42,23 @@ def layout(noise: Noise, constants: Constants) -> Layout:
     return "triangle" if constants == "tight" else "matrix"
 
 
-def l2_sensitivity(constants: Constants = "paper") -> float:
-    """l2-sensitivity of the isometric layout, which is that of the matrix and the vector jointly.
+def sensitivity(noise: Noise, constants: Constants, dimension: int) -> Sensitivity:
+    """Of the layout that goes with a noise and these constants, for d features.
 
-    "paper" (Whitehouse 2022): `2 sqrt(2)`; "tight": `3/sqrt(2)`, and "l1_rows": 2, both reached.
+    l2, isometric, matrix and vector jointly: "paper" (Whitehouse 2022) `2 sqrt(2)`; "tight"
+    `3/sqrt(2)`, and "l1_rows" 2, both reached. l1: "paper" (Whitehouse 2022), all entries,
+    `2 d + 2 sqrt(d)`; "tight", upper triangle, half of `sqrt(2) d` for all entries and of 2 for the
+    diagonal, `d/sqrt(2) + 1`, and `2 sqrt(d)`; "l1_rows" (Ligett 2017, Lemma A.6), all entries, 4,
+    reached.
     """
-    layout("gaussian", constants)
-    return {"paper": 2 * math.sqrt(2), "tight": 3 / math.sqrt(2), "l1_rows": 2.0}[constants]
-
-
-def l1_sensitivity(dimension: int, constants: Constants = "paper") -> float:
-    """l1-sensitivity of the layout that goes with Laplace noise and these constants; d features.
-
-    "paper" (Whitehouse 2022), all entries: `2 d + 2 sqrt(d)`. "tight", upper triangle: half of
-    `sqrt(2) d` for all entries and of 2 for the diagonal, `d/sqrt(2) + 1`, and `2 sqrt(d)`.
-    "l1_rows" (Ligett 2017, Lemma A.6), all entries: 4, reached.
-    """
-    layout("laplace", constants)
-    if constants == "l1_rows":
-        return 4.0
-    vector = 2 * math.sqrt(dimension)
-    if constants == "paper":
-        return 2 * dimension + vector
+    d, vector = dimension, 2 * math.sqrt(dimension)
+    if layout(noise, constants) == "isometric":
+        l2 = {"paper": 2 * math.sqrt(2), "tight": 3 / math.sqrt(2), "l1_rows": 2.0}
+        return Sensitivity(l2[constants], "l2")
     # In one dimension the matrix is one number, and sqrt(2) the smaller of two bounds.
-    return min(dimension / math.sqrt(2) + 1, math.sqrt(2) * dimension) + vector
+    triangle = min(d / math.sqrt(2) + 1, math.sqrt(2) * d)
+    l1 = {"paper": 2 * d + vector, "tight": triangle + vector, "l1_rows": 4.0}
+    return Sensitivity(l1[constants], "l1")
 
 
 def _weights(dimension: int, layout: Layout) -> np.ndarray:

@@ -1,56 +1,188 @@
-"""Stated sensitivities against a search over rows, labels and hypotheses."""
+"""How far one row moves risks, and what ridge regression releases: the statistics, the optimum.
 
+By searches over neighbours, which find what is stated to be the most, or nearly.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nrjax.erm import sensitivity
-from tests.erm.risks import in_ball
+from nrjax.erm import RidgeProblem, sensitivity, statistics
+from tests.erm.risks import ridge_data
 
+LAMBDA = 0.05
 ROWS = 200
 
 
-def logistic(prediction, label):
-    return np.logaddexp(0, -label * prediction)
+def worst_pair(order, layout, dimension, row_norm):
+    """Largest change of the statistics, in the norm of this order, by a climb from random pairs."""
+    rng, tries = np.random.default_rng(3), 600
+    kept = np.triu_indices(dimension) if layout == "triangle" else np.indices((dimension,) * 2)
+    labels = np.array([1.0, -1.0])[:, None, None]
+
+    def admissible(rows):
+        return rows / np.maximum(np.linalg.norm(rows, row_norm, axis=-1, keepdims=True), 1)
+
+    def moved(rows):
+        # The isometric layout has the l2 norm of the whole matrix.
+        grams = np.einsum("spi,spj->spij", rows, rows)
+        entries = (grams[0] - grams[1])[:, *kept].reshape(tries, -1)
+        vectors = labels * rows
+        return np.linalg.norm(np.hstack([entries, vectors[0] - vectors[1]]), order, axis=1)
+
+    # Some rows are almost along one axis, some far from every.
+    start = rng.normal(size=(2, tries, dimension)) ** rng.choice([1, 3, 9], size=(2, tries, 1))
+    start[:, ::2] = np.sign(start[:, ::2])
+    rows = admissible(100 * start)
+    best = moved(rows)
+    for step in range(80):
+        other = admissible(rows + 0.5 * 0.9**step * rng.normal(size=rows.shape))
+        got = moved(other)
+        rows = np.where((got > best)[:, None], other, rows)
+        best = np.maximum(best, got)
+    return best.max()
 
 
-def squared(prediction, label):
-    return 0.5 * (prediction - label) ** 2
+STATED = {
+    ("gaussian", "paper"): (lambda d: 2 * np.sqrt(2), 0.74),
+    ("gaussian", "tight"): (lambda d: 3 / np.sqrt(2), 0.99),
+    ("laplace", "paper"): (lambda d: 2 * d + 2 * np.sqrt(d), 0.45),
+    ("laplace", "tight"): (lambda d: min(d / np.sqrt(2) + 1, np.sqrt(2) * d) + 2 * np.sqrt(d), 0.6),
+    ("gaussian", "l1_rows"): (lambda d: 2, 0.99),
+    ("laplace", "l1_rows"): (lambda d: 4, 0.99),
+}
+"""What is stated, and which share of it the search reaches."""
 
 
-# Loss, admissible labels, and the stated sensitivities.
-CASES = (
-    (logistic, (-1.0, 1.0), sensitivity.logistic_loss, sensitivity.logistic_excess_risk),
-    (squared, (-1.0, -0.3, 0.0, 1.0), sensitivity.squared_loss, sensitivity.squared_excess_risk),
-)
+@pytest.mark.parametrize("dimension", [1, 2, 5])
+@pytest.mark.parametrize(("noise", "constants"), STATED)
+def test_no_neighbour_moves_the_statistics_further(noise, constants, dimension):
+    expected, share = STATED[noise, constants]
+    order, norm = 2 if noise == "gaussian" else 1, 1 if constants == "l1_rows" else 2
+    x, y = ridge_data(dimension=dimension, norm=norm)
+    problem = RidgeProblem.fit(np.float32(x), y, LAMBDA, f"l{norm}")
+    value, stated, utility = problem.released(noise, constants)
+    assert stated == pytest.approx(expected(dimension))
+    assert value.size == statistics.pack(*problem.statistics, utility.layout).size
+    found = worst_pair(order, utility.layout, dimension, norm)
+    # In one dimension no two rows are at an angle.
+    assert (share if dimension > 1 else 0.49) * stated < found <= stated * (1 + 1e-12)
+    if constants == "paper":
+        assert stated == (problem.l2_sensitivity if order == 2 else problem.l1_sensitivity)
+    if norm == 1 and dimension > 1:
+        # Rows of unit l2 norm move them further: the search would see it.
+        assert worst_pair(order, utility.layout, dimension, 2) > 1.03 * stated
+        # Their l2 norms are smaller too: the other constants hold as well.
+        assert problem.released(noise, "tight").sensitivity > stated
+    if utility.layout == "triangle" and dimension == 5:  # the whole matrix moves further
+        assert worst_pair(1, "matrix", 5, 2) > stated
 
 
-@pytest.mark.parametrize("radius", [0.4, 1.0, 5.27])
-@pytest.mark.parametrize(("loss", "labels", "stated", "_"), CASES)
-def test_a_row_moves_the_mean_loss_as_far_as_stated(loss, labels, stated, _, radius):
-    """Random rows and hypotheses, and rows along the hypothesis; exact in n, since it cancels."""
-    rng = np.random.default_rng(0)
-    theta = in_ball(rng, 400, 3, radius)
-    rows = np.concatenate([in_ball(rng, 400, 3), theta / radius, -theta / radius, np.zeros((1, 3))])
-    predictions = theta @ rows.T
-    losses = np.stack([loss(predictions, label) for label in labels])
-    spread = losses.max(axis=(0, 2)) - losses.min(axis=(0, 2))
-    assert np.all(spread / ROWS <= stated(ROWS, radius) * (1 + 1e-12))
-    assert spread.max() / ROWS > 0.999 * stated(ROWS, radius)
-    # A ball that is a tenth smaller than the hypotheses need: the search sees it.
-    assert np.any(spread / ROWS > stated(ROWS, 0.9 * radius))
+def test_what_is_stated_of_the_optimum():
+    x, y = ridge_data()
+    problem = RidgeProblem.fit(x, y, LAMBDA)
+    reach = 1 / np.sqrt(LAMBDA) + 1
+    expected = {"paper": reach / np.sqrt(300 * LAMBDA), "tight": 2 * reach / (300 * LAMBDA)}
+    for constants, l2 in expected.items():
+        for noise, factor in (("gaussian", 1), ("laplace", 2)):
+            stated = problem.released_optimum(noise, constants).sensitivity
+            assert factor * l2 < stated < factor * l2 * (1 + 1e-9)  # the solver's tolerance
+    # Where n lambda is below 4 Lemma A.8 is the smaller.
+    few = RidgeProblem.fit(x[:40], y[:40], LAMBDA)
+    paper, tight = (few.released_optimum("laplace", name).sensitivity for name in expected)
+    assert paper == tight
+    stated = problem.utility_sensitivity
+    assert stated == pytest.approx(sensitivity.squared_loss(300, problem.radius), rel=1e-4)
+    assert stated == pytest.approx(reach**2 / 600, rel=1e-4)
+    assert problem.excess_risk_sensitivity == 2 * stated
+    # The statistics do not depend on the optimum.
+    rough = dataclasses.replace(problem, minimum=problem.minimum._replace(gradient_norm=1e-9))
+    assert rough.released("laplace").utility.sensitivity == problem.utility_sensitivity
+
+
+def farthest_optima(rows, weight):
+    """How far a row on the wrong side, at any angle, moves the optimum where all others agree."""
+    lengths, angles = np.meshgrid(np.linspace(0.02, 1, 50), np.linspace(0, np.pi, 61))
+    lengths, angles = lengths.ravel(), angles.ravel()
+    found = []
+    for side in (1, -1):
+        turned = np.stack([np.cos(angles), side * np.sin(angles)], axis=1)
+        gram = np.einsum("ti,tj->tij", turned, turned)
+        gram[:, 0, 0] += (rows - 1) * lengths**2
+        moment = -turned
+        moment[:, 0] += (rows - 1) * lengths
+        hessian = gram / rows + weight * np.eye(2)
+        found.append(np.linalg.solve(hessian, moment[..., None] / rows)[..., 0])
+    return np.linalg.norm(found[0] - found[1], axis=1).max()
 
 
 @pytest.mark.parametrize(
-    ("loss", "labels", "plain", "stated", "radius"),
-    [(*CASES[0], 4.0), (*CASES[1], 1.0), (*CASES[0], 0.5), (*CASES[1], 3.0)],
+    ("rows", "weight", "ball", "least"),
+    [
+        (40, 0.05, "paper", 0.25),
+        (400, 0.05, "paper", 0.25),
+        (2000, 0.005, "paper", 0.25),
+        (100, 0.01, "tight", 0.4),
+        (1000, 0.01, "tight", 0.4),
+    ],
 )
-def test_a_row_moves_the_excess_risk_as_far_as_stated(loss, labels, plain, stated, radius):
+def test_no_neighbour_moves_the_optimum_further_and_one_moves_it_far(rows, weight, ball, least):
+    moved = farthest_optima(rows, weight)
+    paper, tight = (
+        sensitivity.ridge_output_l2(rows, weight, name, ball=ball) for name in ("paper", "tight")
+    )
+    assert tight <= paper
+    assert least * tight < moved <= tight
+    l1 = sensitivity.ridge_output_l1(rows, weight, 9, "tight", ball=ball)
+    assert l1 == pytest.approx(3 * tight)
+    if ball == "tight":
+        # Which of the two bounds is the smaller does not depend on the ball.
+        large = sensitivity.ridge_output_l2(rows, weight, "tight", ball="paper")
+        assert tight == pytest.approx(6 / np.sqrt(rows * weight) if rows == 100 else 1.2)
+        assert tight / large == pytest.approx(6 / 11)
+        # Negative control: a ball of a quarter of the radius does not hold the optima.
+        if rows == 1000:
+            assert moved > 2 * (0.25 * 5 + 1) / (rows * weight)
+
+
+@pytest.mark.numerical
+def test_the_rounding_of_evaluated_risks_is_part_of_the_stated_sensitivity():
+    """Of a million rows one moves, at a hypothesis on the rim and near it."""
+    rows = 10**6
+    exact = (1 / np.sqrt(LAMBDA) + 1) ** 2 / (2 * rows)
+    x, y = np.zeros((rows, 2)), np.zeros(rows)
+    risks = []
+    for label in (-1.0, 0.0):
+        x[0], y[0] = (-label, 0.0), label  # the second row has no loss
+        utility = RidgeProblem.fit(x, y, LAMBDA).released("gaussian").utility
+        lengths = jnp.linspace(0.999, 1, 2000) * utility.radius
+        at = jnp.stack([lengths, jnp.zeros(2000)], axis=1)
+        risks.append(np.asarray(jax.jit(jax.vmap(utility.evaluate))(at), float))
+    moved = np.abs(risks[0] - risks[1]).max()
+    assert moved <= utility.sensitivity
+    if not jax.config.jax_enable_x64:
+        assert moved > 1.001 * exact
+
+
+@pytest.mark.parametrize(
+    ("name", "radius"), [("logistic", 4.0), ("squared", 1.0), ("logistic", 0.5), ("squared", 3.0)]
+)
+def test_a_row_moves_the_excess_risk_as_far_as_stated(name, radius):
     """In one dimension, where the minimum over the ball is read off a grid."""
+    plain = getattr(sensitivity, f"{name}_loss")(ROWS, radius)
+    stated = getattr(sensitivity, f"{name}_excess_risk")(ROWS, radius)
+    labels = (-1.0, 1.0) if name == "logistic" else (-1.0, -0.3, 0.0, 1.0)
     theta = np.linspace(-radius, radius, 401)
     rng = np.random.default_rng(1)
 
     def excess(rows, labels):
-        risk = np.mean(loss(theta * rows[:, None], labels[:, None]), axis=0) + 1e-9 * theta**2
+        predicted, label = theta * rows[:, None], labels[:, None]
+        logistic = name == "logistic"
+        losses = np.logaddexp(0, -label * predicted) if logistic else 0.5 * (predicted - label) ** 2
+        risk = np.mean(losses, axis=0) + 1e-9 * theta**2
         return risk - risk.min()
 
     largest = 0.0
@@ -62,12 +194,12 @@ def test_a_row_moves_the_excess_risk_as_far_as_stated(loss, labels, plain, state
         other_rows[0] = rng.choice([-1.0, 1.0, rng.uniform(-1, 1)])
         other_labels[0] = rng.choice(labels)
         moved = np.abs(excess(rows, chosen) - excess(other_rows, other_labels)).max()
-        assert moved <= stated(ROWS, radius) * (1 + 1e-12)
+        assert moved <= stated * (1 + 1e-12)
         largest = max(largest, moved)
     # What the plain loss moves by is not enough where the minimum moves the other way.
-    assert stated(ROWS, radius) == pytest.approx(2 * plain(ROWS, radius))
+    assert stated == pytest.approx(2 * plain)
     if radius in (4.0, 1.0, 0.5):
-        assert largest > 1.9 * plain(ROWS, radius)
+        assert largest > 1.9 * plain
 
 
 def test_values():

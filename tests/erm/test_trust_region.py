@@ -9,7 +9,6 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import mpmath
 import numpy as np
 import pytest
 
@@ -18,8 +17,8 @@ from nrjax.erm import minimise_in_ball
 pytestmark = pytest.mark.numerical
 
 LANES = 64
-BETWEEN = (pytest.param(d, marks=pytest.mark.long) for d in (3, 38, 77))
-DIMENSIONS = (1, 2, 10, *BETWEEN, pytest.param(200, marks=pytest.mark.long))
+MANY = (pytest.param(d, marks=pytest.mark.long) for d in (3, 38, 77, 200))
+DIMENSIONS = (1, 2, 10, *MANY)
 
 single = jax.jit(minimise_in_ball)
 lanes = jax.jit(jax.vmap(minimise_in_ball))
@@ -45,34 +44,37 @@ def families(d, seed):
     """Name, A, c and r of problems of every kind."""
     rng = np.random.default_rng(seed)
     full = rng.normal(size=d) / np.sqrt(d)
-    tail = np.where(np.arange(d) == 0, 0.0, full)  # nothing along the lowest eigenvector
+    first, few = np.arange(d) == 0, np.arange(d) < 3
+    tail = np.where(first, 0.0, full)  # nothing along the lowest eigenvector
     spread = np.sort(rng.uniform(-1, 1, size=d)) if d > 1 else np.array([-0.7])
     above = spread - spread[0]
+    rank = np.where(np.arange(d) < 2, 1.0, 0.0)
+    gap = np.where(first, -0.5, above + 0.5)
     wigner = rng.normal(size=(d, d)) / np.sqrt(d)
-    cases = {
-        "definite, inside": (*build(rng, d, 0.1 + above, full), 50.0),
-        "definite, outside": (*build(rng, d, 0.1 + above, full), 0.3),
-        "indefinite": (*build(rng, d, spread, full), 1.0),
-        "negative definite": (*build(rng, d, spread - 1.5, full), 2.0),
+    built = {
+        "definite, inside": (0.1 + above, full, 50.0),
+        "definite, outside": (0.1 + above, full, 0.3),
+        "indefinite": (spread, full, 1.0),
+        "negative definite": (spread - 1.5, full, 2.0),
+        "strong linear term": (spread, 1e4 * full, 1.0),
+        "weak linear term": (spread, 1e-6 * full, 1.0),
+        "near singular": (above + 1e-7, full, 3.0),
+        "singular, c in the range": (above, above * full, 5.0),
+        "singular, c not in the range": (above, full, 5.0),
+        "low rank": (-rank, full, 1.0),
+        "low rank, positive": (rank, full, 1.0),
+        "clustered": (np.where(above < 1, -1.0 + 1e-6 * above, 1.0), full, 1.0),
+        "hard": (gap, tail, 3.0),
+        "hard, repeated": (np.where(few, -0.5, 0.7), np.where(few, 0, full), 3.0),
+        "not quite hard": (gap, tail, 0.01),
+        "no linear term": (spread, 0 * full, 1.0),
+        "no linear term, definite": (above + 0.1, 0 * full, 1.0),
+    }
+    for power in (3, 5, 7, 9, 12):
+        built[f"near hard, 1e-{power}"] = gap, tail + first * 10.0**-power, 3.0
+    cases = {name: (*build(rng, d, *parts), r) for name, (*parts, r) in built.items()}
+    cases |= {
         "random entries": (wigner + wigner.T, full, 1.0),
-        "strong linear term": (*build(rng, d, spread, 1e4 * full), 1.0),
-        "weak linear term": (*build(rng, d, spread, 1e-6 * full), 1.0),
-        "near singular": (*build(rng, d, above + 1e-7, full), 3.0),
-        "singular, c in the range": (*build(rng, d, above, above * full), 5.0),
-        "singular, c not in the range": (*build(rng, d, above, full), 5.0),
-        "low rank": (*build(rng, d, np.where(np.arange(d) < 2, -1.0, 0.0), full), 1.0),
-        "low rank, positive": (*build(rng, d, np.where(np.arange(d) < 2, 1.0, 0.0), full), 1.0),
-        "clustered": (*build(rng, d, np.where(above < 1, -1.0 + 1e-6 * above, 1.0), full), 1.0),
-        "hard": (*build(rng, d, np.where(np.arange(d), above + 0.5, -0.5), tail), 3.0),
-        "hard, repeated": (
-            *build(
-                rng, d, np.where(np.arange(d) < 3, -0.5, 0.7), np.where(np.arange(d) < 3, 0, full)
-            ),
-            3.0,
-        ),
-        "not quite hard": (*build(rng, d, np.where(np.arange(d), above + 0.5, -0.5), tail), 0.01),
-        "no linear term": (*build(rng, d, spread, 0 * full), 1.0),
-        "no linear term, definite": (*build(rng, d, above + 0.1, 0 * full), 1.0),
         "zero matrix": (np.zeros((d, d)), full, 2.0),
         "zero matrix and c": (np.zeros((d, d)), 0 * full, 2.0),
         "identity": (np.eye(d), full, 5.0),
@@ -85,10 +87,6 @@ def families(d, seed):
         "rows of ones": (np.ones((d, d)), full, 1.0),
         "minus rows of ones": (-np.ones((d, d)), full, 1.0),
     }
-    for power in (3, 5, 7, 9, 12):
-        linear = tail + np.where(np.arange(d) == 0, 10.0**-power, 0)
-        spectrum = np.where(np.arange(d), above + 0.5, -0.5)
-        cases[f"near hard, 1e-{power}"] = (*build(rng, d, spectrum, linear), 3.0)
     for scale in (1e-30, 1e-12, 1e12, 1e30):
         a, c = build(rng, d, spread, full)
         cases[f"matrix times {scale:g}"] = (scale * a, scale * c, 1.0)
@@ -149,40 +147,6 @@ def faults(a, c, r, theta, mu, dtype):
     }
 
 
-def least_objective(values, b, r):
-    """By bisection, from the eigenvalues and c along the eigenvectors; in any arithmetic."""
-    low = values[0]
-
-    def at(distance):
-        """The stationary point, at the multiplier's distance from minus the lowest eigenvalue."""
-        x = b / (values - low + distance)
-        return x, (x @ x) ** 0.5
-
-    if low > 0 and at(low)[1] <= r:
-        x = at(low)[0]
-    else:
-        outside = max(low, 0 * low)
-        inside = outside + (b @ b) ** 0.5 / r + 1e-300
-        for _ in range(2000):
-            middle = (inside + outside) / 2
-            if middle in (inside, outside):
-                break
-            if at(middle)[1] > r:
-                outside = middle
-            else:
-                inside = middle
-        x = at(inside)[0]
-        if low <= 0:  # what is missing lies along the lowest eigenvector
-            x[0] = max(r**2 - x[1:] @ x[1:], 0 * low) ** 0.5 * (-1 if b[0] < 0 else 1)
-    return x @ (values * x) / 2 - b @ x
-
-
-def secular(a, c, r):
-    """Objective at the minimum, in float64."""
-    values, vectors = np.linalg.eigh(a)
-    return least_objective(values, vectors.T @ c, r)
-
-
 @pytest.mark.parametrize("d", DIMENSIONS)
 def test_every_answer_satisfies_the_conditions_of_a_minimum(d, dtype):
     names, a, c, r = problems(d, dtype)
@@ -191,37 +155,6 @@ def test_every_answer_satisfies_the_conditions_of_a_minimum(d, dtype):
     assert not broken, {line: names[int(line.split()[1][:-1])] for line in broken}
     assert found.argument.dtype == dtype
     assert np.all(found.residual <= tolerance(dtype))
-
-
-def objective(a, c, theta):
-    a, c, theta = (np.asarray(x, np.longdouble) for x in (a, c, theta))
-    return 0.5 * np.einsum("bi,bij,bj->b", theta, a, theta) - np.einsum("bi,bi->b", c, theta)
-
-
-def excess(d, dtype, theta):
-    """Objective above the minimum, over the size of its terms."""
-    _, a, c, r = problems(d, dtype)
-    wide = [np.asarray(x, np.float64) for x in (a, c, r)]
-    least = np.array([secular(*one) for one in zip(*wide, strict=True)])
-    scale = np.abs(wide[0]).sum(2).max(1) * wide[2] ** 2 + norms(wide[1]) * wide[2]
-    return (objective(*wide[:2], theta) - least) / np.where(scale > 0, scale, 1)
-
-
-@pytest.mark.parametrize("d", DIMENSIONS)
-def test_no_point_of_the_ball_is_better(d, dtype):
-    above = excess(d, dtype, answers(d, dtype).argument)
-    eps = np.finfo(dtype).eps
-    assert np.max(np.abs(above)) <= 8 * eps
-
-
-def test_the_oracle_agrees_with_fifty_digits():
-    for a, c, r in zip(*problems(3, np.dtype(np.float64))[1:], strict=True):
-        with mpmath.workdps(50):
-            values, vectors = mpmath.eigsy(mpmath.matrix(a.tolist()))
-            along = vectors.T * mpmath.matrix(c.tolist())
-            least = least_objective(np.array(list(values)), np.array(list(along)), mpmath.mpf(r))
-        scale = abs(a).sum() * r**2 + norms(c) * r
-        assert abs(least - secular(a, c, r)) <= 1e-14 * scale
 
 
 def test_scaling_the_solution_of_the_linear_system_is_seen_to_be_wrong(dtype):
@@ -238,11 +171,6 @@ def test_scaling_the_solution_of_the_linear_system_is_seen_to_be_wrong(dtype):
     mu = np.where(norms(theta) < 0.999 * r, 0, fitting)
     broken = faults(a, c, r, theta, mu, dtype)
     assert {line.split(":")[0] for line in broken} == {"lane 1", "lane 2", "lane 3", "lane 4"}
-    whole = np.zeros((LANES, 10))
-    whole[kept] = theta
-    above = excess(10, dtype, whole)[kept]
-    assert above[0] < 1e-6
-    assert np.all(above[1:] > 1e-3)
 
 
 @pytest.mark.parametrize(
@@ -250,6 +178,8 @@ def test_scaling_the_solution_of_the_linear_system_is_seen_to_be_wrong(dtype):
     [
         ("not stationary", lambda theta, mu: (theta * np.array([1, 1.001] * 5), mu)),
         ("outside the ball", lambda theta, mu: (1.001 * theta, mu)),
+        ("multiplier below 0", lambda theta, mu: (theta, -mu)),
+        ("short of the sphere", lambda theta, mu: (0.999 * theta, mu)),
         ("not the minimum", lambda theta, mu: (theta, 0.99 * mu)),
     ],
 )
@@ -305,3 +235,39 @@ def test_one_by_one_nested_and_over_the_radius_alone(dtype):
     over = jax.jit(jax.vmap(minimise_in_ball, (None, None, 0)))(a, c, radii)
     assert not faults(*(np.stack([x] * 16) for x in (a, c)), radii, *over[:2], dtype)
     np.testing.assert_allclose(norms(np.asarray(over.argument)), radii, rtol=1e-5)
+
+
+CASES = 512
+
+
+def hard_cases(d, seed):
+    """Matrices, linear terms and radii: c with nothing, or little, along the lowest eigenvectors.
+
+    At every distance between these and the next.
+    """
+    rng = np.random.default_rng(seed)
+    basis = np.linalg.qr(rng.normal(size=(CASES, d, d)))[0]
+    spread = np.sort(rng.uniform(-1, 1, (CASES, d)), axis=1)
+    clustered = spread[:, :1] + np.sort(10.0 ** rng.uniform(-8, 0, (CASES, d)), axis=1)
+    singular = spread - spread[:, :1] - 10.0 ** rng.uniform(-8, 0, (CASES, 1))
+    repeated = np.where(np.arange(d) < 2, spread[:, :1], spread)
+    kind = rng.integers(5, size=CASES)
+    spectrum = np.choose(kind[:, None], [spread, spread, clustered, singular, repeated])
+    lowest = np.arange(d) < np.where(kind == 4, 2, 1)[:, None]
+    linear = rng.normal(size=(CASES, d)) / np.sqrt(d) * 10.0 ** rng.uniform(-5, 1, (CASES, 1))
+    little = np.where(rng.random((CASES, 1)) < 0.5, 0, 10.0 ** rng.uniform(-10, -2, (CASES, 1)))
+    linear = np.where(lowest, little * linear, linear)
+    matrix = np.einsum("bij,bj,bkj->bik", basis, spectrum, basis)
+    matrix = np.tril(matrix) + np.swapaxes(np.tril(matrix, -1), 1, 2)
+    return matrix, np.einsum("bij,bj->bi", basis, linear), 10.0 ** rng.uniform(-1, 2, CASES)
+
+
+@pytest.mark.parametrize("d", [10, *(pytest.param(d, marks=pytest.mark.long) for d in (30, 77))])
+def test_no_hard_case_is_nan_or_less_exact_than_claimed(d, dtype):
+    """In float32 one in a hundred was NaN, and a few were off by up to 0.2."""
+    for seed in range(3):
+        problem = [part.astype(dtype) for part in hard_cases(d, seed)]
+        parts = [lanes(*(x[at] for x in problem)) for at in np.arange(CASES).reshape(-1, LANES)]
+        found = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+        assert np.max(found.residual) <= tolerance(dtype)
+        assert not faults(*problem, found.argument, found.multiplier, dtype)

@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array
 
 from nrjax.erm import RidgeProblem, statistics
-from nrjax.erm._ball import project
+from nrjax.erm.output_utility import project
 from nrjax.types import Utility
 
 _Released = Literal["optimum", "matrix", "isometric"]
