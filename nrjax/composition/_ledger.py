@@ -12,30 +12,51 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from nrjax._numerics import check, concrete
+from nrjax._shown import shown
 from nrjax.composition._prices import Priced
 from nrjax.composition._spending import Spending, fits, room, summed
-from nrjax.composition._state import (
-    APART,
-    CAPPED,
-    LedgerState,
-    Round,
-    caps_of,
-    check_kinds,
-    check_owner,
-    choose,
-    kinds_of,
-    near,
-    same_caps,
-    start,
-)
-from nrjax.composition.requests import (
-    BrownianReduction,
-    DiscreteLaplaceReduction,
-    ExPost,
-    LaplaceReduction,
-    Request,
-    parts,
-)
+from nrjax.composition._state import CAPPED, LedgerState, Round, check_owner, choose, start
+from nrjax.composition.requests import REDUCTIONS, ExPost, Request, names, parts
+
+APART = 64
+"""Machine epsilons by which two programs may differ in what one request costs."""
+
+
+def near(cost: Array, held: Array) -> Array:
+    """Whether a cost is at most another one, but for the rounding of two programs (bool)."""
+    return cost <= held * (1 + APART * float(jnp.finfo(held.dtype).eps))
+
+
+def kinds_of(request: Request) -> tuple[type, ...]:
+    """The kinds of the parts of a request."""
+    return tuple(type(part) for part in parts(request))
+
+
+def caps_of(request: Request, dtype: Any) -> Array:
+    """The caps of its parts, shape (CAPPED,); -1 where there is none."""
+    caps = [getattr(part, "cap", None) for part in parts(request)]
+    right = f"one whose caps are among its first {CAPPED} parts"
+    check(all(cap is None for cap in caps[CAPPED:]), "request", request, right)
+    caps = (caps + [None] * CAPPED)[:CAPPED]
+    return jnp.stack([jnp.asarray(-1 if cap is None else cap, dtype) for cap in caps])
+
+
+def same_terms(name: str, request: Request, kinds: tuple[type, ...], caps: Array) -> Array:
+    """Whether a request has the caps that were admitted (bool), or is of no kind at all.
+
+    Raises:
+        ValueError: it is of other kinds, or outside of traces has other caps.
+    """
+    fixed = "that it was admitted, or the round opened with"
+    if not (found := kinds_of(request)):
+        return jnp.asarray(True)
+    check(found == kinds, name, request, f"of the kinds {fixed}: {names(kinds)}")
+    same = jnp.all(caps_of(request, caps.dtype) == caps)
+    known = concrete(same)
+    right = f"with the caps {fixed} (-1: none), {shown(caps)}"
+    check(known is None or known, name, request, right)
+    return same
 
 
 class Ledger(Priced, abc.ABC):
@@ -51,12 +72,7 @@ class Ledger(Priced, abc.ABC):
     """What its epsilon and delta say: see `nrjax.guarantees.NOTIONS`."""
     _refunded: ClassVar[tuple[bool, ...]] = (True,)
     """For each currency, whether a round may get back what it held beyond its cost."""
-    _stopped: ClassVar[tuple[type, ...]] = (
-        ExPost,
-        BrownianReduction,
-        LaplaceReduction,
-        DiscreteLaplaceReduction,
-    )
+    _stopped: ClassVar[tuple[type, ...]] = (ExPost, *REDUCTIONS)
     """The kinds that get it back: their costs hold at the stop, all others for what was asked."""
     _budgets: ClassVar[Any] = 0
     """Which of the currencies are budgets, not shares of delta."""
@@ -176,9 +192,9 @@ class Ledger(Priced, abc.ABC):
         eps = float(jnp.finfo(dtype).eps)
         charges, ok = self._charges(spent, dtype), jnp.asarray(True)
         if admitted is not None:
-            check_kinds("spent", spent, kinds_of(admitted))
             had, asked = self._sum(spent, dtype), self._sum(admitted, dtype)
-            ok = jnp.all(near(had, asked)) & same_caps("spent", spent, caps_of(admitted, dtype))
+            same = same_terms("spent", spent, kinds_of(admitted), caps_of(admitted, dtype))
+            ok = same & jnp.all(near(had, asked))
             charges = self._paid(spent, had, asked)
         ok &= self._fits(state, state.added([one * (1 - APART * eps) for one in charges]))
         return state.happened(state.added(charges), ok), ok
@@ -248,11 +264,10 @@ class Ledger(Priced, abc.ABC):
     ) -> tuple[Array, Array, Array]:
         """Where a round is (bool, shape (rounds,)), what it holds, and what a request costs."""
         own, held = state.find(round)
-        check_kinds("request", request, round.kinds)
         cost = self._sum(request, dtype := self._dtype_of(state))
         caps = jnp.where(jnp.any(own), state.caps_at(own), caps_of(request, dtype))
         # What has another cap is not that round, and nothing is held of it.
-        same = same_caps("request", request, caps)
+        same = same_terms("request", request, round.kinds, caps)
         return own & same, jnp.where(same, held, 0), cost
 
     def smallest_time(

@@ -14,25 +14,18 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check, concrete, largest_divisor
-from nrjax.composition import certificates
+from nrjax.composition import certificates, requests
 from nrjax.composition._spending import cost, enlarged
-from nrjax.composition.requests import (
-    GDP,
-    ZCDP,
-    BoundedRange,
-    BrownianReduction,
-    DiscreteLaplaceReduction,
-    ExPost,
-    LaplaceMechanism,
-    LaplaceReduction,
-    Pure,
-    names,
-)
 from nrjax.pytrees import Pytree
 
 Price = Callable[..., Array]
 """From the number that a request comes to (`argument`), and its cap where it has one, to its cost.
 """
+
+
+def _first(x: Array) -> Array:
+    """The epsilon of what `argument` gives."""
+    return x if x.ndim == 0 else x[0]
 
 
 def _positive(raw: Array, ulps: int) -> Array:
@@ -50,10 +43,10 @@ def argument(request: Any, dtype: Any) -> Array:
     if not hasattr(request, "noise"):
         return enlarged(next(iter(vars(request).values())), dtype)
     size, time = jnp.asarray(request.sensitivity, dtype), jnp.asarray(request.time, dtype)
-    if isinstance(request, BrownianReduction):
+    if isinstance(request, requests.BrownianReduction):
         return size / time * size
     epsilon = _positive(size / time, 4)
-    if isinstance(request, DiscreteLaplaceReduction):
+    if isinstance(request, requests.DiscreteLaplaceReduction):
         return jnp.stack([epsilon, size, time])
     return epsilon
 
@@ -65,7 +58,7 @@ def priced(price: Price, request: Any, dtype: Any) -> Array:
         return price(x)
     # One cap for all that comes: a little larger, since `D1/t` is rounded up.
     cap = enlarged(cap, dtype) * (1 + 16 * float(jnp.finfo(dtype).eps))
-    return jnp.where((x if x.ndim == 0 else x[0]) <= cap, price(x, cap), jnp.nan)
+    return jnp.where(_first(x) <= cap, price(x, cap), jnp.nan)
 
 
 # (-1)^k/k! of kappa(e) = sum_(k>=2) (-e)^k/k!, the highest first.
@@ -103,42 +96,39 @@ def _squared_mu_of_laplace(x: Array) -> Array:
 
 
 ZCDP_COSTS: Mapping[type, Price] = {
-    ZCDP: lambda rho: rho,
-    GDP: lambda mu: cost(0.5 * mu * mu, mu, 4),
-    BoundedRange: lambda epsilon: cost(0.125 * epsilon * epsilon, epsilon, 4),
-    Pure: lambda epsilon: cost(epsilon * jnp.tanh(0.5 * epsilon), epsilon, 16),
-    LaplaceMechanism: _kappa,
+    requests.ZCDP: lambda rho: rho,
+    requests.GDP: lambda mu: cost(0.5 * mu * mu, mu, 4),
+    requests.BoundedRange: lambda epsilon: cost(0.125 * epsilon * epsilon, epsilon, 4),
+    requests.Pure: lambda epsilon: cost(epsilon * jnp.tanh(0.5 * epsilon), epsilon, 16),
+    requests.LaplaceMechanism: _kappa,
 }
 """Rho of the mechanisms that satisfy zCDP."""
 
 UNIFIED_COSTS: Mapping[type, Price] = {
     **ZCDP_COSTS,
-    BrownianReduction: lambda squared: _positive(0.5 * squared, 12),
+    requests.BrownianReduction: lambda squared: _positive(0.5 * squared, 12),
 }
 """With the rounds of Brownian noise reduction, at the time of stopping."""
 
 GDP_COSTS: Mapping[type, Price] = {
-    BrownianReduction: lambda squared: _positive(squared, 12),
-    GDP: lambda mu: cost(mu * mu, mu, 4),
-    BoundedRange: lambda epsilon: squared_mu_of_odds(0.5 * epsilon),
-    Pure: squared_mu_of_odds,
-    LaplaceMechanism: _squared_mu_of_laplace,
+    requests.BrownianReduction: lambda squared: _positive(squared, 12),
+    requests.GDP: lambda mu: cost(mu * mu, mu, 4),
+    requests.BoundedRange: lambda epsilon: squared_mu_of_odds(0.5 * epsilon),
+    requests.Pure: squared_mu_of_odds,
+    requests.LaplaceMechanism: _squared_mu_of_laplace,
 }
 """Squared mu."""
 
-EX_POST_COSTS: Mapping[type, Price] = {
-    **dict.fromkeys(
-        (ExPost, Pure, BoundedRange, LaplaceMechanism, LaplaceReduction),
-        lambda epsilon, cap=None: epsilon,
-    ),
-    DiscreteLaplaceReduction: lambda three, cap=None: three[0],
-}
+_BOUNDED = requests.ExPost, requests.Pure, requests.BoundedRange, requests.LaplaceMechanism
+EX_POST_COSTS: Mapping[type, Price] = dict.fromkeys(
+    (*_BOUNDED, *requests.LAPLACE), lambda x, cap=None: _first(x)
+)
 """The epsilon that a loss exceeds with probability at most the request's delta."""
 
 EX_POST_REASONS: Mapping[type, str] = {
-    BrownianReduction: "with a boundary of delta d and epsilon e it is ExPost(e, d)",
-    ZCDP: "ZCDPFilter, or SideBySideFilter, takes it",
-    GDP: "GaussianFilter takes it",
+    requests.BrownianReduction: "with a boundary of delta d and epsilon e it is ExPost(e, d)",
+    requests.ZCDP: "ZCDPFilter, or SideBySideFilter, takes it",
+    requests.GDP: "GaussianFilter takes it",
 }
 """Who has a proof for what has none by adding up."""
 
@@ -146,11 +136,11 @@ EX_POST_REASONS: Mapping[type, str] = {
 _CERTIFICATES = {
     kind: jax.jit(certificate, inline=True)
     for kind, certificate in (
-        (LaplaceReduction, certificates.laplace_reduction),
-        (LaplaceMechanism, certificates.laplace_mechanism),
-        (Pure, certificates.pure),
-        (ExPost, lambda order, epsilon: epsilon),
-        (DiscreteLaplaceReduction, certificates.discrete_laplace_reduction),
+        (requests.LaplaceReduction, certificates.laplace_reduction),
+        (requests.LaplaceMechanism, certificates.laplace_mechanism),
+        (requests.Pure, certificates.pure),
+        (requests.ExPost, lambda order, epsilon: epsilon),
+        (requests.DiscreteLaplaceReduction, certificates.discrete_laplace_reduction),
     )
 }
 _capped = jax.jit(certificates.capped, inline=True)
@@ -164,10 +154,10 @@ def renyi_costs(order: ArrayLike) -> Mapping[type, Price]:
         return cost(jnp.asarray(order, rho.dtype) * rho, rho, 2)
 
     def certified(certificate: Any, x: Array, cap: Array | None = None) -> Array:
-        at, single = jnp.asarray(order, x.dtype), x.ndim == 0
+        at = jnp.asarray(order, x.dtype)
         if cap is not None:
-            return _capped(at, x if single else x[0], cap)
-        return certificate(at, x) if single else certificate(at, *x[1:])
+            return _capped(at, _first(x), cap)
+        return certificate(at, x) if x.ndim == 0 else certificate(at, *x[1:])
 
     # A kind with a certificate of its own is not charged by its rho.
     costs = {kind: functools.partial(concentrated, of) for kind, of in UNIFIED_COSTS.items()}
@@ -176,12 +166,17 @@ def renyi_costs(order: ArrayLike) -> Mapping[type, Price]:
 
 def time_of_square(room: Array, sensitivity: Array, factor: ArrayLike = 1.0) -> Array:
     """Smallest time with `factor sensitivity^2/time <= room`, rounded to more noise, else inf."""
-    limits = jnp.finfo(room.dtype)
-    time = sensitivity / (room / factor) * sensitivity * (1 + 24 * float(limits.eps))
-    return enough(time, room)
+    time = sensitivity / (room / factor) * sensitivity * (1 + 24 * float(jnp.finfo(room.dtype).eps))
+    return _enough(time, room)
 
 
-def enough(time: Array, room: Array) -> Array:
+def time_of_epsilon(epsilon: Array, room: Array, sensitivity: Array, ulps: int) -> Array:
+    """Smallest time with `sensitivity/time <= epsilon`, rounded to more noise, else infinite."""
+    time = sensitivity / epsilon * (1 + ulps * float(jnp.finfo(room.dtype).eps))
+    return _enough(time, jnp.minimum(room, epsilon))
+
+
+def _enough(time: Array, room: Array) -> Array:
     """`time`, at least the smallest that requests take; infinite where there is none."""
     time = jnp.maximum(time, 4 * float(jnp.finfo(time.dtype).tiny))
     return jnp.where((room > 0) & (time <= largest_divisor(time.dtype)), time, jnp.inf)
@@ -194,7 +189,7 @@ def find(kind: type, kinds: Mapping[type, Any], owner: str, reasons: Mapping[typ
             return entry
     because = next((f"; {why}" for other, why in reasons.items() if issubclass(kind, other)), "")
     raise TypeError(
-        f"{kind.__name__}: {owner} has no proof for it, but for {names(kinds)}{because}"
+        f"{kind.__name__}: {owner} has no proof for it, but for {requests.names(kinds)}{because}"
     )
 
 

@@ -12,15 +12,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from nrjax._numerics import check, check_integer, concrete
-from nrjax._shown import shown
 from nrjax.composition._spending import Spending, add, add_all, nothing
-from nrjax.composition.requests import Request, names, parts
 from nrjax.pytrees import Pytree, static
 
 CAPPED = 4
 """How many requests of a round may have a cap: the first ones."""
-APART = 64
-"""Machine epsilons by which two programs may differ in what one request costs."""
 
 
 class Round(Pytree):
@@ -30,44 +26,6 @@ class Round(Pytree):
     """Given to no other round of that state, int32; 0 for one that was not opened."""
     kinds: tuple[type, ...] = static()
     """Of the requests that it is charged by."""
-
-
-def kinds_of(request: Request) -> tuple[type, ...]:
-    """The kinds of the parts of a request."""
-    return tuple(type(part) for part in parts(request))
-
-
-def caps_of(request: Request, dtype: Any) -> Array:
-    """The caps of its parts, shape (CAPPED,); -1 where there is none."""
-    caps = [getattr(part, "cap", None) for part in parts(request)]
-    right = f"one whose caps are among its first {CAPPED} parts"
-    check(all(cap is None for cap in caps[CAPPED:]), "request", request, right)
-    caps = (caps + [None] * CAPPED)[:CAPPED]
-    return jnp.stack([jnp.asarray(-1 if cap is None else cap, dtype) for cap in caps])
-
-
-def check_kinds(name: str, request: Request, kinds: tuple[type, ...]) -> None:
-    """A `ValueError` unless a request is of the kinds that were admitted, or of none."""
-    found = kinds_of(request)
-    right = f"of the kinds that it was admitted, or the round opened with: {names(kinds)}"
-    check(not found or found == kinds, name, request, right)
-
-
-def same_caps(name: str, request: Request, caps: Array) -> Array:
-    """Whether a request has the caps that were admitted (bool), or is of none.
-
-    Raises:
-        ValueError: it has not, outside of traces.
-    """
-    if not kinds_of(request):
-        return jnp.asarray(True)
-    same = jnp.all(caps_of(request, caps.dtype) == caps)
-    known = concrete(same)
-    right = (
-        f"with the caps that it was admitted, or the round opened with (-1: none), {shown(caps)}"
-    )
-    check(known is None or known, name, request, right)
-    return same
 
 
 class LedgerState(Pytree):
@@ -180,8 +138,3 @@ def check_owner(owner: Any, state: Any) -> Array:
 def choose(ok: Array, new: Any, old: Any) -> Any:
     """`new` where `ok`, else `old`, leaf by leaf."""
     return jax.tree.map(lambda a, b: jnp.where(ok, a, b), new, old)
-
-
-def near(cost: Array, held: Array) -> Array:
-    """Whether a cost is at most another one, but for the rounding of two programs (bool)."""
-    return cost <= held * (1 + APART * float(jnp.finfo(held.dtype).eps))

@@ -8,6 +8,7 @@ and an order that is not above 1 and finite, give NaN, which no filter accepts.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -78,9 +79,9 @@ def _stated(raw: Array, epsilon: Array, usable: Array, machine_epsilons: ArrayLi
     return jnp.where(usable, raw, jnp.nan)
 
 
-def _horner(x: Array, ratios: list[float]) -> Array:
-    """`1 + r_1 x (1 + r_2 x (1 + ...))`, with all terms positive for x > 0."""
-    total = jnp.ones_like(x)
+def _horner(x: Array, ratios: Sequence[float], last: float = 1.0) -> Array:
+    """`1 + r_1 x (1 + r_2 x (... last))`, with all terms positive for x > 0."""
+    total = jnp.full_like(x, last)
     for ratio in reversed(ratios):
         total = 1 + x * ratio * total
     return total
@@ -92,9 +93,7 @@ def _above_ei(x: Array, precision: _Precision) -> Array:
     There by the choice of c; from there `U' >= e^x/x = Ei'` since `c (1 - (n + 1)/x) >= 1`.
     """
     inverse = 1 / x
-    total = jnp.full_like(x, precision.last)
-    for k in range(precision.asymptotic, 0, -1):
-        total = 1 + k * inverse * total
+    total = _horner(inverse, range(1, precision.asymptotic + 1), precision.last)
     return jnp.exp(x) * inverse * total
 
 
@@ -279,10 +278,9 @@ def discrete_laplace_reduction(order: ArrayLike, sensitivity: ArrayLike, time: A
     y = 2 * excess * epsilon  # c x
     # `(e^y (y - 1) + 1)/y^2 - 1/2 = sum_(k>=3) (k - 1) y^(k-2)/k!`
     near = jnp.minimum(y, 1)
-    series, term = jnp.zeros_like(y), jnp.ones_like(y)
+    series = jnp.zeros_like(y)
     for k in range(3, 22):
-        term = near ** (k - 2) * ((k - 1) / math.factorial(k))
-        series += term
+        series += near ** (k - 2) * ((k - 1) / math.factorial(k))
     far = jnp.maximum(y, 1)
     bracket = jnp.where(y < 1, series, (jnp.exp(far) * (far - 1) + 1) / far / far - 0.5)
     x = epsilon / whole

@@ -5,8 +5,9 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -14,20 +15,12 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import check, check_numbers, check_positive, concrete
 from nrjax.composition import _prices as prices
+from nrjax.composition import certificates, conversions, requests
 from nrjax.composition._ledger import Ledger
 from nrjax.composition._spending import limit, rounded_down, settle
 from nrjax.composition._state import LedgerState
-from nrjax.composition.conversions import PROBABILITY, check_conversion, gdp_for, zcdp_for
-from nrjax.composition.requests import (
-    SHARE,
-    ZCDP,
-    BrownianReduction,
-    DiscreteLaplaceReduction,
-    ExPost,
-    LaplaceReduction,
-    Range,
-    names,
-)
+from nrjax.composition.conversions import ORDER, PROBABILITY
+from nrjax.composition.requests import Range, Request
 from nrjax.pytrees import static
 from nrjax.sensitivities import check_norm
 
@@ -86,7 +79,7 @@ class BudgetFilter(Ledger):
         if not (isinstance(kind, type) and issubclass(kind, tuple(self._times))):
             raise TypeError(
                 f"{getattr(kind, '__name__', kind)}: a smallest time under {owner} is known for "
-                f"{names(self._times)}"
+                f"{requests.names(self._times)}"
             )
         check_norm(sensitivity, kind.noise)  # pyright: ignore[reportAttributeAccessIssue]
         check_positive("sensitivity", sensitivity)
@@ -111,7 +104,7 @@ class _ConcentratedFilter(BudgetFilter):
     _refunded = (True, False)
 
     def _check(self) -> None:
-        check_conversion(self.conversion)
+        conversions.check_conversion(self.conversion)
         kept, delta = concrete(self.approximation), concrete(self.delta)
         if kept is not None and delta is not None:
             right = "at least 0 and below delta, of which it is a part"
@@ -120,7 +113,7 @@ class _ConcentratedFilter(BudgetFilter):
     def _budget(self) -> float:
         # Rounded down: what is left of delta for the conversion.
         left = (float(self.delta) - float(self.approximation)) * (1 - 1e-15)  # pyright: ignore
-        return zcdp_for(float(self.epsilon), left, self.conversion)  # pyright: ignore
+        return conversions.zcdp_for(float(self.epsilon), left, self.conversion)  # pyright: ignore
 
 
 class ZCDPFilter(_ConcentratedFilter):
@@ -133,10 +126,9 @@ class ZCDPFilter(_ConcentratedFilter):
 
     _prices = prices.ZCDP_COSTS
     _reasons: ClassVar[Mapping[type, str]] = {
-        BrownianReduction: "UnifiedFilter takes it",
-        ExPost: "ExPostFilter, or SideBySideFilter, takes it",
-        LaplaceReduction: "RenyiFilter takes it",
-        DiscreteLaplaceReduction: "RenyiFilter takes it",
+        requests.BrownianReduction: "UnifiedFilter takes it",
+        requests.ExPost: "ExPostFilter, or SideBySideFilter, takes it",
+        **dict.fromkeys(requests.LAPLACE, "RenyiFilter takes it"),
     }
 
 
@@ -151,12 +143,11 @@ class UnifiedFilter(_ConcentratedFilter):
 
     _prices = prices.UNIFIED_COSTS
     _reasons: ClassVar[Mapping[type, str]] = {
-        ExPost: "ExPostFilter, RenyiFilter or SideBySideFilter takes it",
-        LaplaceReduction: "RenyiFilter takes it",
-        DiscreteLaplaceReduction: "RenyiFilter takes it",
+        requests.ExPost: "ExPostFilter, RenyiFilter or SideBySideFilter takes it",
+        **dict.fromkeys(requests.LAPLACE, "RenyiFilter takes it"),
     }
     _times: ClassVar[Any] = {
-        BrownianReduction: lambda _, left, size: prices.time_of_square(2 * left, size)
+        requests.BrownianReduction: lambda _, left, size: prices.time_of_square(2 * left, size)
     }
 
 
@@ -177,21 +168,16 @@ class GaussianFilter(BudgetFilter):
     """Of the whole guarantee, in (0, 1)."""
     _prices = prices.GDP_COSTS
     _reasons: ClassVar[Mapping[type, str]] = {
-        ZCDP: "zCDP bounds no trade-off curve by a Gaussian one; UnifiedFilter takes it",
-        ExPost: "ExPostFilter or RenyiFilter takes it",
-        LaplaceReduction: "RenyiFilter takes it",
-        DiscreteLaplaceReduction: "RenyiFilter takes it",
+        requests.ZCDP: "zCDP bounds no trade-off curve by a Gaussian one; UnifiedFilter takes it",
+        requests.ExPost: "ExPostFilter or RenyiFilter takes it",
+        **dict.fromkeys(requests.LAPLACE, "RenyiFilter takes it"),
     }
     _times: ClassVar[Any] = {
-        BrownianReduction: lambda _, left, size: prices.time_of_square(left, size)
+        requests.BrownianReduction: lambda _, left, size: prices.time_of_square(left, size)
     }
 
     def _budget(self) -> float:
-        return gdp_for(float(self.epsilon), float(self.delta)) ** 2 * (1 - 1e-15)  # pyright: ignore
-
-
-def _laplace_time(_: Any, left: Array, size: Array) -> Array:
-    return prices.enough(size / left * (1 + 16 * float(jnp.finfo(left.dtype).eps)), left)
+        return conversions.gdp_for(float(self.epsilon), float(self.delta)) ** 2 * (1 - 1e-15)  # pyright: ignore
 
 
 class ExPostFilter(BudgetFilter):
@@ -216,15 +202,119 @@ class ExPostFilter(BudgetFilter):
     _prices = prices.EX_POST_COSTS
     _reasons = prices.EX_POST_REASONS
     _times: ClassVar[Any] = dict.fromkeys(
-        (LaplaceReduction, DiscreteLaplaceReduction), _laplace_time
+        requests.LAPLACE, lambda _, left, size: prices.time_of_epsilon(left, left, size, 16)
     )
     _currencies = ("budget", "delta")
     _refunded = (True, False)
     _stopped = (object,)
-    _delta = SHARE
+    _delta = requests.SHARE
 
     def _budget(self) -> float:
         return float(self.epsilon)  # pyright: ignore[reportArgumentType]
+
+
+def _brownian_time(filter: Any, left: Array, size: Array) -> Array:
+    return prices.time_of_square(left, size, 0.5 * jnp.asarray(filter.order, left.dtype))
+
+
+def _laplace_time(filter: Any, left: Array, size: Array) -> Array:
+    order = jnp.asarray(filter.order, left.dtype)
+    epsilon = certificates.laplace_reduction_inverse(order, left)
+    return prices.time_of_epsilon(epsilon, left, size, 24)
+
+
+def _discrete_time(filter: Any, left: Array, size: Array) -> Array:
+    order = jnp.asarray(filter.order, left.dtype)
+    epsilon = certificates.discrete_laplace_reduction_inverse(order, left, size)
+    return prices.time_of_epsilon(epsilon, left, size, 24)
+
+
+class RenyiFilter(BudgetFilter):
+    """Mechanisms with ex-post Renyi certificates under one budget, at an order A fixed before.
+
+    If the certificates add up to at most R surely, every rewind being admitted before it is made,
+    all of it together has Renyi divergence at most R at order A, which is (epsilon, delta)-
+    differential privacy by `conversions.epsilon_of_rdp`. Not in the papers; `docs/composition.md`
+    has the proofs, and a table of the certificates. Its currency is the divergence at A.
+
+    Requests, all with delta 0: every kind. `ExPost` (a private test, for example) and Laplace noise
+    reduction with a `cap`, the most that their epsilon can come to, are charged by
+    `certificates.capped`, which is below epsilon; without one `ExPost` at epsilon itself, Laplace
+    noise reduction by a certificate of its own. Which it is, and the cap, must be settled before
+    the round begins: a round that was opened has them for good.
+
+    At some orders the conversion alone costs more than epsilon: a `ValueError`.
+    """
+
+    order: ArrayLike
+    """A > 1; rounded to the default float dtype, for which the budget is then computed."""
+    epsilon: ArrayLike
+    """Of the whole guarantee, > 0."""
+    delta: ArrayLike
+    """Of the whole guarantee, in (0, 1)."""
+    _times: ClassVar[Any] = {
+        requests.BrownianReduction: _brownian_time,
+        requests.LaplaceReduction: _laplace_time,
+        requests.DiscreteLaplaceReduction: _discrete_time,
+    }
+    takes_caps: ClassVar[bool] = True
+
+    def _check(self) -> None:
+        known = check_numbers("order", self.order, *ORDER)
+        if known is not None and known.ndim == 0:
+            order = float(known.astype(jnp.result_type(float)))
+            check_numbers("order", order, *ORDER)
+            object.__setattr__(self, "order", order)
+
+    @classmethod
+    def tuned(cls, epsilon: float, delta: float, request: Request) -> Self:
+        """The filter whose order buys the most rounds like `request`, of concrete numbers.
+
+        Raises:
+            ValueError: an argument is out of range or a tracer, the request costs nothing, or no
+                order has a budget.
+            TypeError: nothing is proved for a kind of request.
+        """
+        epsilon = conversions.number("epsilon", epsilon, requests.POSITIVE)
+        delta = conversions.number("delta", delta, PROBABILITY)
+        singles = list(requests.parts(request))
+        for part in singles:
+            prices.find(type(part), prices.renyi_costs(2.0), cls.__name__, {})
+            part.check_single()
+            prices.check_no_delta(part, cls.__name__)
+        known = all(concrete(leaf) is not None for leaf in jax.tree.leaves(request))
+        check(known, "request", request, "of concrete numbers, for which an order is sought")
+        dtype = jnp.result_type(float)
+
+        def total(order: ArrayLike) -> Any:
+            costs = prices.renyi_costs(order)
+            each = [prices.priced(costs[type(part)], part, dtype) for part in singles]
+            return sum(np.asarray(cost, float) for cost in each)
+
+        cost = total(2.0)
+        check(not np.isnan(cost), "request", request, "of an epsilon up to its cap")
+        check(cost > 0, "request", request, "one that costs something")
+
+        def score(orders: Any) -> Any:
+            # Rounded as the filter will round it; what becomes 1 has no certificate.
+            rounded = orders.astype(dtype).astype(float)
+            usable = rounded > 1
+            rounded = np.where(usable, rounded, 2.0)
+            budgets = conversions.rdp_budgets(rounded, epsilon, delta)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                rounds = budgets / total(jnp.asarray(rounded, dtype))
+                return np.where(usable & (budgets > 0), rounds, -np.inf)
+
+        order, rounds = conversions.best_order(score)
+        right = f"larger: with delta = {delta} no order has a budget for {request}"
+        check(rounds > 0, "epsilon", epsilon, right)
+        return cls(order, epsilon, delta)
+
+    def _budget(self) -> float:
+        return conversions.rdp_for(float(self.order), float(self.epsilon), float(self.delta))  # pyright: ignore
+
+    def _costs(self) -> Mapping[type, prices.Price]:
+        return prices.renyi_costs(self.order)
 
 
 def _sum_above(first: Any, second: Any) -> Any:

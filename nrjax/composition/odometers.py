@@ -9,18 +9,12 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check_positive, check_probability
+from nrjax._numerics import check_numbers, check_positive, check_probability
 from nrjax.composition import _prices as prices
 from nrjax.composition._spending import add, settle, upper
 from nrjax.composition._state import LedgerState, check_owner, start
-from nrjax.composition.renyi import check_order
-from nrjax.composition.requests import (
-    DiscreteLaplaceReduction,
-    ExPost,
-    LaplaceReduction,
-    Request,
-    parts,
-)
+from nrjax.composition.conversions import ORDER
+from nrjax.composition.requests import LAPLACE, ExPost, Request, parts
 from nrjax.guarantees import MixtureBoundary, OneSidedMixtureBoundary
 from nrjax.guarantees._rounding import round_up
 
@@ -65,8 +59,7 @@ class _BrownianOdometer(_Odometer):
     _prices = prices.UNIFIED_COSTS
     _reasons: ClassVar[Mapping[type, str]] = {
         ExPost: "ExPostOdometer or RenyiOdometer takes it",
-        LaplaceReduction: "RenyiOdometer or ExPostOdometer takes it",
-        DiscreteLaplaceReduction: "RenyiOdometer or ExPostOdometer takes it",
+        **dict.fromkeys(LAPLACE, "RenyiOdometer or ExPostOdometer takes it"),
     }
 
     def __post_init__(self):
@@ -125,7 +118,7 @@ class RenyiOdometer(_Odometer):
     """Probability with which the loss may ever exceed the bound, in (0, 1)."""
 
     def __post_init__(self):
-        check_order(self.order)
+        check_numbers("order", self.order, *ORDER)
         check_probability("delta", self.delta)
         settle(self, "delta")
 

@@ -154,6 +154,10 @@ class DiscreteLaplaceReduction(_Noise):
     """As of `LaplaceReduction`, whose certificate is another."""
 
 
+LAPLACE = LaplaceReduction, DiscreteLaplaceReduction
+REDUCTIONS = BrownianReduction, *LAPLACE
+"""The kinds that are rewound."""
+
 Request: TypeAlias = Any
 """A request of one of the kinds above, or a tuple of requests."""
 

@@ -9,20 +9,14 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check, check_positive, largest_divisor
-from nrjax.composition._state import choose, near
-from nrjax.composition.requests import (
-    BrownianReduction,
-    DiscreteLaplaceReduction,
-    ExPost,
-    LaplaceReduction,
-    Pure,
-    names,
-)
+from nrjax.composition._ledger import near
+from nrjax.composition._state import choose
+from nrjax.composition.requests import REDUCTIONS, ExPost, Pure, names
 from nrjax.pytrees import static
 from nrjax.sensitivities import check_norm
 from nrjax.types import Guarantee, Outcome, Schedule, Status, StoppingRule
 
-_KINDS = (BrownianReduction, LaplaceReduction, DiscreteLaplaceReduction, ExPost)
+_KINDS = *REDUCTIONS, ExPost
 
 
 class FilteredState(NamedTuple):

@@ -21,26 +21,13 @@ ALWAYS = nrjax.PublicThreshold(0.0)
 
 
 class Line(nrjax.Utility):
-    """Utility `base + slope release`, other numbers at each step, shape (steps,)."""
+    """`base + slope release`; of several steps they have the shape (steps,)."""
 
     base: Any
     slope: Any
 
-    @property
-    def max_steps(self):
-        return self.base.shape[0]
-
-    def at(self, step):
-        return Line(self.base[step], self.slope[step])
-
-    def hypothesis(self, release):
-        return release
-
     def evaluate(self, hypothesis):
         return self.base + self.slope * hypothesis
-
-    def bounds(self, hypothesis):
-        return self.evaluate(hypothesis), self.evaluate(hypothesis)
 
 
 def with_budget(filter, budget):
@@ -63,30 +50,11 @@ def played(key, process, schedule, line, shift, value=0.0, guarantee=None, rule=
         process=process,
         guarantee=guarantee,
         schedule=schedule,
-        utility=line,
+        utility=nrjax.UtilitySequence(line, rule.sensitivity),
         rule=rule,
         shift=shift,
     )
     return nrjax.run_until(key, trial)
-
-
-def lone_round(key, times, bar, shift):
-    """The loss, and `D1/t`, of Laplace noise reduction stopped as soon as it is below `bar`."""
-    steps = jnp.shape(times)
-    line = Line(jnp.broadcast_to(bar, steps), jnp.full(steps, -1.0, DTYPE))
-    outcome = played(key, nrjax.Laplace(()), nrjax.Grid(times), line, shift)
-    return outcome.privacy_loss, 1 / outcome.time
-
-
-def boundary_round(key, budget, state, boundary, times, shift, factor=1.0):
-    """The outcome of a round of Brownian noise, and its cost by a boundary.
-
-    It is stopped where the loss is above that, or a share `factor` of it.
-    """
-    schedule = c.FilteredSchedule(nrjax.Grid(times), budget, state, c.ExPost, guarantee=boundary)
-    line = Line(0.5 / times - factor * boundary.epsilon(times), shift / times)
-    outcome = played(key, nrjax.Brownian(()), schedule, line, shift, guarantee=boundary)
-    return outcome, schedule.spent(outcome)
 
 
 class Spent(NamedTuple):
@@ -108,21 +76,10 @@ def brownian_play(
 ):
     """Rounds of Brownian noise, stopped for good as soon as the loss is above a goal.
 
-    Args:
-        key: of one trial.
-        budget: a filter, or None for none.
-        goal: from `sum 1/t` to the total loss that the adversary wants to exceed.
-        shift: +1 or -1, f(x) - f(x').
-        drift: for tilted sampling, along the shift.
-        rounds: how many.
-        factor: budget of the filter that the schedule asks, in units of the real one's: 1, or
-            more for a schedule that does not check.
-        reach: largest `1/t` of a round; what is left in the filter if None.
-        levels: steps a round.
-        ratios: of neighbouring `1/t`, where the loss is up and where it is not.
-
-    Returns:
-        The last `Spent`.
+    The `goal` is a function of `sum 1/t`; `shift` is +1 or -1, f(x) - f(x'); `drift`, for tilted
+    sampling, is along the shift. The filter that the schedule asks has `factor` times the budget.
+    Without a filter a round goes up to `1/t = reach`. It has so many levels, whose `1/t` are in one
+    of two ratios, where the loss is up and where it is not. Gives the last `Spent`.
     """
     zero = jnp.zeros((), DTYPE)
     asked = None if budget is None else with_budget(budget, factor * budget.budget)
@@ -201,19 +158,23 @@ def renyi_play(key, budget, shift, rounds, levels=16):
     after each round, with a leading axis.
     """
 
-    def released(tally, key, kind, process, times, line, rule=None, guarantee=None):
-        grid, asked = nrjax.Grid(times), rule or ALWAYS
-        schedule = c.FilteredSchedule(grid, budget, tally.filter, kind, 1.0, rule, guarantee)
-        outcome = played(key, process, schedule, line, shift, guarantee=guarantee, rule=asked)
-        loss = jnp.where(outcome.step >= 0, outcome.privacy_loss, 0)
-        return outcome, loss, schedule.spent(outcome)
-
     def pay(tally, loss, request, made):
         state, accepted = budget.spend(tally.filter, request)
         state = choose(made, state, tally.filter)
         # What is refused has overshot; it counts, as an infinite cost that a test will see.
         cost = jnp.where(accepted, budget.cost(request), jnp.nan)
-        return Tally(state, tally.loss + loss, tally.cost + jnp.where(made, cost, 0))
+        loss, cost = (jnp.where(made, more, 0) for more in (loss, cost))
+        return Tally(state, tally.loss + loss, tally.cost + cost)
+
+    def release(
+        tally, key, kind, process, times, line, rule=None, guarantee=None, answers=(0.0, 0.0)
+    ):
+        """A round, and what it cost; the losses of a yes and of a no are added to the releases'."""
+        grid, asked = nrjax.Grid(times), rule or ALWAYS
+        schedule = c.FilteredSchedule(grid, budget, tally.filter, kind, 1.0, rule, guarantee)
+        outcome = played(key, process, schedule, line, shift, guarantee=guarantee, rule=asked)
+        loss = outcome.privacy_loss + jnp.where(outcome.status == Status.STOPPED, *answers)
+        return pay(tally, loss, schedule.spent(outcome), outcome.step >= 0)
 
     def one(tally, number):
         lucky = tally.loss > tally.cost
@@ -221,40 +182,31 @@ def renyi_play(key, budget, shift, rounds, levels=16):
         most = jnp.where(lucky, 0.4, 0.9).astype(DTYPE)
         epsilons = most * jnp.geomspace(0.05, 1, levels, dtype=DTYPE)
         bar = jnp.where(lucky, 0.0, 1.0).astype(DTYPE)
-        sided = Line(jnp.broadcast_to(bar, (levels,)), jnp.full(levels, shift, DTYPE))
 
         def brownian(tally):
             clock = 0.25 * epsilons * epsilons
             # Until the loss is above what it costs by as much as it costs.
             line = Line(0.5 * clock * (1 - 2 * budget.order), shift * clock)
-            parts = c.BrownianReduction, nrjax.Brownian(()), 1 / clock, line
-            outcome, loss, request = released(tally, round_key, *parts)
-            return pay(tally, loss, request, outcome.step >= 0)
+            process = nrjax.Brownian(())
+            return release(tally, round_key, c.BrownianReduction, process, 1 / clock, line)
 
         def laplace(tally):
-            parts = c.LaplaceReduction, nrjax.Laplace(()), 1 / epsilons, sided
-            outcome, loss, request = released(tally, round_key, *parts)
-            return pay(tally, loss, request, outcome.step >= 0)
+            line = Line(jnp.broadcast_to(bar, (levels,)), jnp.full(levels, shift, DTYPE))
+            process = nrjax.Laplace(())
+            return release(tally, round_key, c.LaplaceReduction, process, 1 / epsilons, line)
 
         def with_a_test(tally):
             line = Line(jnp.full(1, ANSWERED, DTYPE), jnp.zeros(1, DTYPE))
             parts = c.ExPost, nrjax.Laplace(()), 1 / epsilons[levels // 2 :][:1], line
-            outcome, loss, request = released(
-                tally, round_key, *parts, rule=TEST, guarantee=nrjax.PureGuarantee(1.0)
-            )
             here, there = _yes(ANSWERED), _yes(ANSWERED + shift)
-            yes = jnp.log(here / there)
-            no = jnp.log((1 - here) / (1 - there))
-            loss = loss + jnp.where(outcome.status == Status.STOPPED, yes, no)
-            made = outcome.step >= 0
-            return pay(tally, jnp.where(made, loss, 0), request, made)
+            answers = jnp.log(here / there), jnp.log((1 - here) / (1 - there))
+            return release(tally, round_key, *parts, TEST, nrjax.PureGuarantee(1.0), answers)
 
         def coin(tally):
             odds = jax.nn.sigmoid(jnp.asarray(COIN, DTYPE))
             heads = jax.random.bernoulli(round_key, odds)
             made = budget.admits(tally.filter, c.Pure(COIN))
-            loss = jnp.where(made, jnp.where(heads, COIN, -COIN), 0)
-            return pay(tally, loss, c.Pure(COIN), made)
+            return pay(tally, jnp.where(heads, COIN, -COIN), c.Pure(COIN), made)
 
         branches = brownian, laplace, coin, with_a_test
         tally = lax.switch((number + lucky) % len(branches), branches, tally)

@@ -11,51 +11,41 @@ import numpy as np
 import pytest
 
 from nrjax import composition as c
-from nrjax.composition import (
-    GDP,
-    ZCDP,
-    BoundedRange,
-    BrownianReduction,
-    DiscreteLaplaceReduction,
-    ExPost,
-    LaplaceMechanism,
-    LaplaceReduction,
-    Pure,
-)
 from tests.composition import exact
 
 # One request of each kind, far below every budget of the cases.
 SMALL: dict[type, Any] = {
-    ZCDP: ZCDP(0.003),
-    ExPost: ExPost(0.02),
-    Pure: Pure(0.05),
-    GDP: GDP(0.06),
-    BoundedRange: BoundedRange(0.1),
-    LaplaceMechanism: LaplaceMechanism(2.0, 40.0),
-    BrownianReduction: BrownianReduction(0.5, 60.0),
-    LaplaceReduction: LaplaceReduction(2.0, 50.0),
-    DiscreteLaplaceReduction: DiscreteLaplaceReduction(2, 50.0),
+    c.ZCDP: c.ZCDP(0.003),
+    c.ExPost: c.ExPost(0.02),
+    c.Pure: c.Pure(0.05),
+    c.GDP: c.GDP(0.06),
+    c.BoundedRange: c.BoundedRange(0.1),
+    c.LaplaceMechanism: c.LaplaceMechanism(2.0, 40.0),
+    c.BrownianReduction: c.BrownianReduction(0.5, 60.0),
+    c.LaplaceReduction: c.LaplaceReduction(2.0, 50.0),
+    c.DiscreteLaplaceReduction: c.DiscreteLaplaceReduction(2, 50.0),
 }
 
 # What kinds cost exactly, of a field x, `D1/t` or `D2^2/t`: a Fraction or a number of mpmath.
 RHO = {
-    ZCDP: lambda x: x,
-    GDP: lambda x: x * x / 2,
-    BoundedRange: lambda x: x * x / 8,
-    Pure: lambda x: x * mp.tanh(x / 2),
-    LaplaceMechanism: lambda e: e + mp.expm1(-e),
+    c.ZCDP: lambda x: x,
+    c.GDP: lambda x: x * x / 2,
+    c.BoundedRange: lambda x: x * x / 8,
+    c.Pure: lambda x: x * mp.tanh(x / 2),
+    c.LaplaceMechanism: lambda e: e + mp.expm1(-e),
 }
-UNIFIED = RHO | {BrownianReduction: lambda q: q / 2}
+UNIFIED = RHO | {c.BrownianReduction: lambda q: q / 2}
 SQUARED_MU = {
-    BrownianReduction: lambda q: q,
-    GDP: lambda x: x * x,
-    BoundedRange: lambda x: exact.mu_of_odds(x / 2) ** 2,
-    Pure: lambda x: exact.mu_of_odds(x) ** 2,
-    LaplaceMechanism: lambda e: exact.mu_of_laplace(e) ** 2,
+    c.BrownianReduction: lambda q: q,
+    c.GDP: lambda x: x * x,
+    c.BoundedRange: lambda x: exact.mu_of_odds(x / 2) ** 2,
+    c.Pure: lambda x: exact.mu_of_odds(x) ** 2,
+    c.LaplaceMechanism: lambda e: exact.mu_of_laplace(e) ** 2,
 }
+LAPLACE = c.LaplaceReduction, c.DiscreteLaplaceReduction
+REDUCTIONS = c.BrownianReduction, *LAPLACE
 EX_POST = dict.fromkeys(
-    (ExPost, Pure, BoundedRange, LaplaceMechanism, LaplaceReduction, DiscreteLaplaceReduction),
-    lambda x: x,
+    (c.ExPost, c.Pure, c.BoundedRange, c.LaplaceMechanism, *LAPLACE), lambda x: x
 )
 
 
@@ -63,11 +53,11 @@ def divergence(order):
     """Certificates at an order."""
     scaled = {kind: lambda x, rho=rho: order * rho(x) for kind, rho in UNIFIED.items()}
     return scaled | {
-        Pure: lambda x: exact.rdp_of_pure(order, x),
-        LaplaceMechanism: lambda e: exact.rdp_of_laplace(order, e),
-        LaplaceReduction: lambda e: exact.rdp_of_reduction(order, e),
-        DiscreteLaplaceReduction: lambda pair: exact.rdp_of_discrete(order, *pair),
-        ExPost: lambda x: x,
+        c.Pure: lambda x: exact.rdp_of_pure(order, x),
+        c.LaplaceMechanism: lambda e: exact.rdp_of_laplace(order, e),
+        c.LaplaceReduction: lambda e: exact.rdp_of_reduction(order, e),
+        c.DiscreteLaplaceReduction: lambda pair: exact.rdp_of_discrete(order, *pair),
+        c.ExPost: lambda x: x,
     }
 
 
@@ -79,8 +69,6 @@ class Case:
     build: Callable[[float, float], Any]
     """From epsilon and delta of the whole guarantee; an odometer is for that delta."""
     costs: dict[type, Callable[[Any], Any]]
-    rewound: tuple[type, ...] = ()
-    """The kinds of which it knows the smallest time."""
     share: str = ""
     """What the requests' own deltas are a part of, where it takes any."""
 
@@ -88,36 +76,29 @@ class Case:
     def kinds(self):
         return tuple(self.costs)
 
+    @property
+    def rewound(self):
+        """The kinds of which a filter knows the smallest time."""
+        return tuple(kind for kind in REDUCTIONS if kind in self.costs)
 
-BROWNIAN, LAPLACE = (BrownianReduction,), (LaplaceReduction, DiscreteLaplaceReduction)
+
+def unified(epsilon, delta):
+    return c.UnifiedFilter(epsilon, delta, 0.3 * delta, conversion="renyi")
+
+
+def side_by_side(epsilon, delta):
+    e, d = 0.5 * epsilon, 0.5 * delta
+    return c.SideBySideFilter(c.UnifiedFilter(e, d, 0.2 * d), c.ExPostFilter(e, d))
+
+
 FILTERS = (
-    Case("zcdp", lambda e, d: c.ZCDPFilter(e, d, 0.3 * d), RHO, share="approximation"),
-    Case(
-        "unified",
-        lambda e, d: c.UnifiedFilter(e, d, 0.3 * d, conversion="renyi"),
-        UNIFIED,
-        BROWNIAN,
-        share="approximation",
-    ),
-    Case("gaussian", c.GaussianFilter, SQUARED_MU, BROWNIAN),
-    Case(
-        "renyi",
-        lambda e, d: c.RenyiFilter(30.0 if e >= 1 else 80.0, e, d),
-        divergence(30),
-        BROWNIAN + LAPLACE,
-    ),
-    Case("ex-post", c.ExPostFilter, EX_POST, LAPLACE, share="delta"),
-    Case(
-        "side-by-side",
-        lambda e, d: c.SideBySideFilter(
-            c.UnifiedFilter(0.5 * e, 0.5 * d, 0.1 * d), c.ExPostFilter(0.5 * e, 0.5 * d)
-        ),
-        EX_POST | UNIFIED,
-        BROWNIAN + LAPLACE,
-        share="both",
-    ),
+    Case("zcdp", lambda e, d: c.ZCDPFilter(e, d, 0.3 * d), RHO, "approximation"),
+    Case("unified", unified, UNIFIED, "approximation"),
+    Case("gaussian", c.GaussianFilter, SQUARED_MU),
+    Case("renyi", lambda e, d: c.RenyiFilter(30.0 if e >= 1 else 80.0, e, d), divergence(30)),
+    Case("ex-post", c.ExPostFilter, EX_POST, "delta"),
+    Case("side-by-side", side_by_side, EX_POST | UNIFIED, "both"),
 )
-RENYI, SIDE_BY_SIDE = FILTERS[3], FILTERS[-1]
 LONE = FILTERS[:-1]
 """Those of one budget."""
 
@@ -125,7 +106,7 @@ ODOMETERS = (
     Case("brownian", lambda e, d: c.BrownianOdometer(d, 0.3), UNIFIED),
     Case("one-sided", lambda e, d: c.OneSidedBrownianOdometer.tight_at(e, d), UNIFIED),
     Case("renyi", lambda e, d: c.RenyiOdometer(7.5, d), divergence(7.5)),
-    Case("ex-post", lambda e, d: c.ExPostOdometer(), EX_POST, share="delta"),
+    Case("ex-post", lambda e, d: c.ExPostOdometer(), EX_POST, "delta"),
 )
 
 
@@ -154,5 +135,5 @@ def of_name(cases):
     return pytest.mark.parametrize("case", cases, ids=lambda case: case.name)
 
 
-each_filter, each_lone_filter, each_odometer = map(of_name, (FILTERS, LONE, ODOMETERS))
+each_filter, each_odometer = of_name(FILTERS), of_name(ODOMETERS)
 each_of_both = of_name(FILTERS + ODOMETERS)

@@ -87,6 +87,13 @@ def rdp_of_reduction(order, epsilon):
     return order / (2 * (order - 1) ** 2) * (mp.ei(x) - mp.log(x) - mp.euler - x)
 
 
+def rdp_of_capped(order, epsilon, cap):
+    """`docs/frontier.md`: of a round whose epsilon is at most a cap."""
+    a, e, m = mp.mpf(order), mp.mpf(epsilon), mp.mpf(cap)
+    slope = mp.sinh((a - 1) * m) / (mp.sinh(a * m) - mp.sinh((a - 1) * m))
+    return e - mp.log(1 + slope * (1 - mp.exp(-e))) / (a - 1)
+
+
 def rdp_of_discrete(order, size, time):
     """`docs/frontier.md`: the same of integers, an upper bound."""
     x, c = 1 / mp.mpf(time), 2 * (order - 1) * size

@@ -192,6 +192,7 @@ def test_gaussian_conversions_at_the_ends():
         assert true <= c.delta_of_gdp(mu, epsilon) <= true * (1 + 1e-8)
 
 
+@pytest.mark.long
 def test_against_dp_accounting():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -135,20 +135,6 @@ def test_planted_round_without_the_check_overshoots(rounds):
     np.testing.assert_array_equal(loose.outcome.step[same, 0], seen.outcome.step[same, 0])
 
 
-def test_private_test_is_paid_for():
-    """At each time its releases and the dearer of the two answers must fit."""
-    budget = c.RenyiFilter(4.0, 10.0, 1e-6)
-    for rule, answers, price in (
-        (REDUCED, 1, 0.5),
-        (TEST, 1, 0.25),
-        (nrjax.LaplaceTests(-0.1, 1.0, 0.25), 5, 1.25),
-    ):
-        schedule = wrap(budget, c.LaplaceReduction, rule=rule, guarantee=nrjax.PureGuarantee(1.0))
-        releases, test = schedule.request(jnp.asarray(2.0), answers)
-        assert releases == c.LaplaceReduction(1.0, jnp.asarray(2.0))
-        assert price <= test.epsilon < price + 1e-4
-
-
 def test_ample_budget_changes_nothing():
     """Under a filter that admits every time the trial is that of the plain schedule."""
     grid, wrapped = nrjax.Grid(TIMES), wrap(AMPLE)
@@ -182,20 +168,21 @@ def test_times_out_of_range_are_the_engines():
 def test_rounds_paid_by_their_guarantee():
     """Ex-post rounds cost the guarantee's epsilon where they stop, and its delta; or nothing."""
     boundary = nrjax.LinearBoundary.tight_at_epsilon(0.5, sensitivity=1.0, delta=1e-3)
-    epsilon = np.asarray(boundary.epsilon(TIMES.astype(DTYPE)))
-    seen = []
-    for total in (1.0, 0.001):
+    looks = nrjax.GridBoundary(1.0, 1e-3, [40.0, 20.0, 10.0], [30.0] * 3)
+    epsilon, seen = np.asarray(boundary.epsilon(TIMES.astype(DTYPE))), []
+    for total, paid in ((1.0, boundary), (0.001, boundary), (0.001, looks)):
         budget = c.ExPostFilter(total, 1e-2)
-        schedule = wrap(budget, c.ExPost, sensitivity=None, guarantee=boundary)
-        outcome = run(schedule, threshold=1.0, guarantee=boundary)
+        times = looks.times if paid is looks else TIMES
+        schedule = wrap(budget, c.ExPost, times=times, sensitivity=None, guarantee=paid)
+        outcome = run(schedule, threshold=1.0, guarantee=paid)
         cost = schedule.spent(outcome)
-        assert budget.take(budget.init(), cost)[1]
+        assert schedule.close(budget.init(), outcome)[1]
         seen.append((int(outcome.status), int(outcome.step), float(cost.epsilon), cost.delta))
     last = np.flatnonzero(epsilon <= 1.0)[-1]
     assert 0 < last < len(TIMES) - 1
     assert seen[0][:2] == (Status.EXHAUSTED, last)
     np.testing.assert_allclose(seen[0][2:], [epsilon[last], 1e-3], rtol=1e-5)
-    assert seen[1] == (Status.NO_TIME, -1, 0, 0)
+    assert seen[1:] == [(Status.NO_TIME, -1, 0, 0)] * 2
 
 
 def test_faults_are_named():
@@ -210,6 +197,7 @@ def test_faults_are_named():
     for changes, match in (
         ({"kind": c.ZCDP}, r"kind = .*ZCDP.*: must be one of BrownianReduction, "),
         ({"sensitivity": -1.0}, r"sensitivity = -1\.0: must be positive and finite"),
+        ({"sensitivity": nrjax.Sensitivity(1.0, "l1")}, "must be an l2-sensitivity"),
         ({"sensitivity": None}, "sensitivity = None: must be given, as Brownian"),
         ({"rule": REDUCED}, missing),
         ({"kind": c.ExPost}, missing),
@@ -221,10 +209,3 @@ def test_faults_are_named():
         filter = c.UnifiedFilter(1000.0, 1e-6)
         with pytest.raises(ValueError, match=r"state = .*in float32.*: must be in float64"):
             run(wrap(filter), value=np.float32(0))
-
-
-def test_pytree():
-    leaves, tree = jax.tree.flatten(wrap(AMPLE))
-    assert jax.tree.structure(jax.tree.unflatten(tree, leaves)) == tree
-    for sentinel in (None, object()):
-        jax.tree.unflatten(tree, [sentinel] * len(leaves))

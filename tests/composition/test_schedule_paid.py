@@ -11,7 +11,7 @@ import nrjax
 from nrjax import Status
 from nrjax import composition as c
 from tests.composition.cases import assert_same, granted, refused
-from tests.composition.test_schedule import AMPLE, run, wrap
+from tests.composition.test_schedule import AMPLE, DTYPE, run, wrap
 from tests.problems import Distance
 
 pytestmark = pytest.mark.numerical
@@ -44,23 +44,6 @@ def test_good_for_one_run():
         assert_same(granted(none.close(full, outcome)), full)
 
 
-def test_many_trials_are_worlds_of_their_own():
-    wrapped = wrap(AMPLE)
-
-    @jax.jit
-    @jax.vmap
-    def closed(key):
-        outcome = run(wrapped, key=key)
-        cost = wrapped.filter.cost(wrapped.spent(outcome))
-        return outcome, *wrapped.close(wrapped.state, outcome), cost
-
-    outcome, states, accepted, cost = closed(jax.random.split(jax.random.key(1), 20))
-    assert accepted.all()
-    np.testing.assert_allclose(states.spent.total[:, 0], cost, rtol=1e-5)
-    with pytest.raises(ValueError, match="must be a single number"):
-        wrapped.close(wrapped.state, outcome)
-
-
 def test_beside_rounds_that_are_open():
     """A run goes as far as fits beside what they hold; which must not move until it is closed."""
     budget = c.GaussianFilter(10.0, 1e-6)
@@ -78,9 +61,9 @@ def test_beside_rounds_that_are_open():
         assert bool(budget.remaining(after) > 0) == (change.time == 0.5)
 
 
-@pytest.mark.parametrize("budget", [c.UnifiedFilter(10.0, 1e-6), c.GaussianFilter(10.0, 1e-6)])
-def test_tests_of_a_fixed_price_are_pure_where_ex_post_has_no_proof(budget):
+def test_tests_of_a_fixed_price_are_pure_where_ex_post_has_no_proof():
     """In full, whether the answer is yes or there are only noes; nothing if nothing came out."""
+    budget = c.GaussianFilter(10.0, 1e-6)
     for threshold in (-1e6, 1e6):
         rule = nrjax.InteractiveAboveThreshold(threshold, 1.0, 0.25)
         schedule = wrap(budget, times=np.geomspace(1e5, 10.0, 20), rule=rule)
@@ -95,7 +78,43 @@ def test_tests_of_a_fixed_price_are_pure_where_ex_post_has_no_proof(budget):
     full, _ = budget.take(full, c.BrownianReduction(1.0, time))
     dearer = dataclasses.replace(rule, epsilon=3.0)
     schedule = dataclasses.replace(schedule, state=full, rule=dearer)
-    assert run(schedule, rule=schedule.rule).status == Status.NO_TIME
+    outcome = run(schedule, rule=schedule.rule)
+    assert outcome.status == Status.NO_TIME
+    assert schedule.spent(outcome)[1] == c.Pure(0)
+    assert_same(granted(schedule.close(full, outcome)), full)
+
+
+RULES = {  # what three answers come to, and the most that they can
+    "fixed": (nrjax.InteractiveAboveThreshold(-0.1, 1.0, 0.25), 0.25, 0.25),
+    "many": (nrjax.LaplaceTests(-0.1, 1.0, 0.25), 3 * 0.25, 60 * 0.25),
+    "as the releases": (nrjax.ReducedAboveThreshold(-0.1, 1.0), 0.5, 100.0),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_private_answers_are_paid_for(name):
+    """At each time its releases and the dearer of the two answers must fit.
+
+    Their cap is the dearest answer's price; of ex-post releases it is the epsilon of the last time.
+    """
+    (rule, price, cap), pure = RULES[name], nrjax.PureGuarantee(1.0)
+    budget, margin = c.RenyiFilter(4.0, 10.0, 1e-6), 1 + 9 * float(jnp.finfo(DTYPE).eps)
+    wrapped = wrap(budget, c.ExPost, sensitivity=None, rule=rule, guarantee=pure)
+    releases, test = wrapped.request(jnp.asarray(2.0, DTYPE), 3)
+    assert price <= test.epsilon < price + 1e-4
+    for request, most in ((releases, 100.0), (test, cap)):
+        assert most <= request.cap <= most * (1 + 1e-4)
+        assert budget.cost(request) < (1 if most > 1 else 0.8) * request.epsilon * margin
+    outcome = run(wrapped, rule=rule, process=nrjax.Laplace(()), guarantee=pure)
+    state = granted(wrapped.close(budget.init(), outcome))
+    paid = budget.cost(wrapped.spent(outcome))
+    assert paid <= outcome.epsilon * margin
+    assert state.spent.total[0] == pytest.approx(float(paid), rel=1e-5)
+    # By adding up nothing is different, nor where the last time is not known.
+    add_up = dataclasses.replace(wrapped, filter=c.ExPostFilter(10.0), state=None)
+    assert all(part.cap is None for part in add_up.request(jnp.asarray(2.0)))
+    own = dataclasses.replace(wrapped, kind=c.LaplaceReduction, sensitivity=1.0)
+    assert own.request(jnp.asarray(2.0))[0] == c.LaplaceReduction(1.0, jnp.asarray(2.0))
 
 
 def test_what_no_cost_was_stated_for_leaves_nothing():
@@ -137,18 +156,3 @@ def test_noise_that_the_costs_are_not_for():
     with pytest.raises(ValueError, match=r"must be for laplace noise, which Laplace makes"):
         run(wrapped, process=nrjax.Laplace(()))
     assert granted(wrapped.close(wrapped.state, run(wrapped, process=integers))).spent.total > 0
-
-
-def test_the_norm_of_a_sensitivity():
-    budget = c.ExPostFilter(10.0)
-    l1, l2 = nrjax.Sensitivity(1.0, "l1"), nrjax.Sensitivity(1.0, "l2")
-    for make in (
-        lambda: c.BrownianReduction(l1, 2.0),
-        lambda: c.LaplaceMechanism(l2, 2.0),
-        lambda: c.LaplaceReduction(l2, 2.0),
-        lambda: wrap(budget, c.LaplaceReduction, sensitivity=l2),
-        lambda: budget.smallest_time(budget.init(), c.LaplaceReduction, l2),
-    ):
-        with pytest.raises(ValueError, match=r"sensitivity = .*: must be an l[12]-sensitivity"):
-            make()
-    assert budget.admits(budget.init(), c.LaplaceReduction(l1, 2.0))
