@@ -3,7 +3,6 @@
 from nrjax.composition.filters import (
     ExPostFilter,
     GaussianFilter,
-    RenyiFilter,
     SideBySideFilter,
     UnifiedFilter,
     ZCDPFilter,
@@ -14,6 +13,7 @@ from nrjax.composition.odometers import (
     OneSidedBrownianOdometer,
     RenyiOdometer,
 )
+from nrjax.composition.renyi import RenyiFilter
 from nrjax.composition.requests import (
     GDP,
     ZCDP,

@@ -9,7 +9,8 @@ from jax import Array
 
 from nrjax._numerics import check, check_integer
 from nrjax._threefry import written_out
-from nrjax.composition.filters import GaussianFilter, RenyiFilter, UnifiedFilter
+from nrjax.composition.filters import GaussianFilter, UnifiedFilter
+from nrjax.composition.renyi import RenyiFilter
 from nrjax.counts.first_passage import MOST, BrownianPassage, check_smallest
 from nrjax.counts.groups import check_counts
 from nrjax.counts.jumps import DiscreteLaplacePassage, LaplacePassage
