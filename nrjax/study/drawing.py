@@ -215,11 +215,6 @@ BAND = Patch(color="0.2", alpha=0.25, linewidth=0, label="simultaneous 95 % band
 """What stands in a legend for the band of `draw_steps`."""
 
 
-def mean_with_ends(values: Distribution) -> tuple[float, float, float]:
-    """The mean and the ends of its 95 % interval; NaN where undefined."""
-    return values.mean, *values.mean_interval()
-
-
 def say(axes: Axes, text: str) -> None:
     """Words in the middle of a panel, in place of what it has nothing of."""
     look: Any = {"ha": "center", "va": "center", "color": "0.3"}
