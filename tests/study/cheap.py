@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import nrjax
+from nrjax.simulation.tiles import Options
 from nrjax.study.case import FIELDS
 from tests.problems import Distance
 
@@ -81,13 +82,16 @@ class Known(nrjax.Study):
         return plan._replace(make=lambda: _Known(self.paid[name], plan.layout.largest))
 
 
+_OPTIONS = Options(tile=1, fields=None, derived=())
+
+
 @dataclasses.dataclass(frozen=True)
 class _Known:
     """In place of a program."""
 
     trial: Any
     chunk: int
-    options: tuple[Any, ...] = ()
+    options: Any = _OPTIONS
     meaning: str = ""
     kind: str = ""
     launch: Any = None

@@ -1,6 +1,7 @@
 """Programs are kept between runs, and are taken for nothing else than what they are."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -9,10 +10,12 @@ import pytest
 
 pytest.importorskip("xarray")
 import nrjax
-from nrjax.study import exported
+from nrjax.study import exported, filling, identity
+from nrjax.study.settings import RunSettings
 from tests.study import cheap
 from tests.study.test_compiled import _TRACED, programs
 
+KEY = jax.random.key(0)
 CASES = {"walk": cheap.Walk(np.float32(0.5)), "goal": cheap.interaction(-0.37)}
 
 
@@ -38,14 +41,13 @@ def alike(one, other):
     return all(one[name].identical(other[name]) for name in one)
 
 
-@pytest.mark.parametrize("keep", ["trials", "summary"])
-def test_a_second_process_traces_nothing_and_has_the_same_bits(cache, tmp_path, keep, monkeypatch):
-    first, traced = ran(tmp_path / "first", keep=keep)
+def test_a_second_process_traces_nothing_and_has_the_same_bits(cache, tmp_path, monkeypatch):
+    first, traced = ran(tmp_path / "first", keep="summary")
     assert traced == len(list(cache.iterdir())) == 2
-    second, traced = ran(tmp_path / "second", keep=keep)
+    second, traced = ran(tmp_path / "second", keep="summary")
     assert traced == 0
     monkeypatch.setattr(exported, "from_cache", lambda: None)
-    plain, _ = ran(tmp_path / "plain", keep=keep)
+    plain, _ = ran(tmp_path / "plain", keep="summary")
     assert alike(first, second)
     assert alike(first, plain)
 
@@ -68,25 +70,35 @@ def scaled(outcome):
     return SCALE * outcome.utility
 
 
-def test_other_programs_are_not_taken_for_it(cache, tmp_path, monkeypatch):
-    """After an edit, and under another flag, with other devices, options or bins."""
-    goal: Any = nrjax.Case(trial=cheap.interaction(-0.37), quantities={"scaled": scaled})
-    first, _ = ran(tmp_path / "first", {"goal": goal})
-    assert ran(tmp_path / "again", {"goal": goal})[1] == 0
-    monkeypatch.setitem(globals(), "SCALE", 2.0)
-    edited, traced = ran(tmp_path / "edited", {"goal": goal})
-    assert traced == 1
-    np.testing.assert_array_equal(2 * first["goal"]["scaled"], edited["goal"]["scaled"])
+def name_of(**changes):
+    """What the program of a case is known by."""
+    keep = changes.pop("keep", "trials")
+    case: Any = nrjax.Case(trial=cheap.interaction(-0.37), quantities={"scaled": scaled})
+    settings = RunSettings(out=Path("nowhere"), keep=keep)
+    plans = cheap.study({"goal": dataclasses.replace(case, **changes)}).plans(settings)
+    (program,) = filling.programs(plans, identity.fingerprints(plans)).values()
+    return program._idle(KEY, lambda *arrays, **static: program.launch._name(arrays, static))
+
+
+def test_other_programs_have_other_names(cache, monkeypatch):
+    """After an edit, under another flag, with other devices, options, shapes or bins."""
+    first = name_of()
+    assert name_of() == first
+    assert name_of(trial=cheap.interaction(-0.61), goal=-0.61) == first  # numbers
+    others = [
+        name_of(batching=nrjax.Batching(devices=jax.devices()[:1])),
+        name_of(batching=nrjax.Batching(inner_steps=3)),
+        name_of(trial=cheap.interaction(process=nrjax.Laplace(()), guarantee=None)),
+        name_of(quantities={}),
+        *(name_of(keep="summary", epsilons=of) for of in ((0.1, 1.0, 9.0), (0.01, 1.0, 99.0))),
+    ]
     with jax.default_matmul_precision("highest"):
-        assert ran(tmp_path / "precise", {"goal": goal})[1] > 0
-    for number, batching in enumerate(
-        (nrjax.Batching(devices=jax.devices()[:1]), nrjax.Batching(inner_steps=3))
-    ):
-        other = {"goal": dataclasses.replace(goal, batching=batching)}
-        assert ran(tmp_path / f"batching{number}", other)[1] == 1
-    for number, epsilons in enumerate(((0.1, 1.0, 9.0), (0.01, 1.0, 99.0))):
-        binned = {"goal": dataclasses.replace(goal, epsilons=epsilons)}
-        assert ran(tmp_path / f"binned{number}", binned, keep="summary")[1] == 1
+        others.append(name_of())
+    monkeypatch.setitem(globals(), "SCALE", 2.0)
+    others.append(name_of())
+    monkeypatch.setattr(exported, "_source", lambda: "edited")
+    others.append(name_of())
+    assert len({first, *others}) == 1 + len(others)
 
 
 def test_what_jax_cannot_export_is_run_all_the_same(cache, tmp_path, monkeypatch):
