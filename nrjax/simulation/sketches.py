@@ -1,6 +1,6 @@
 """Summaries of trials that can be merged: counts in fixed bins, exceedances and moments.
 
-A `Sketch` says what to fold; `sketching` folds it on the devices. NaN stands for a trial that the
+A `Sketch` says what to fold; `folding` folds it on the devices. NaN stands for a trial that the
 variable does not describe; it is counted, and left out.
 """
 
