@@ -152,6 +152,7 @@ def test_devices_that_jax_lacks_are_named(folder, capsys, monkeypatch, trouble):
 
 INTERRUPTED_IMPORT = """
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 class Finder:
     def find_spec(self, name, path=None, target=None):
         if name == "jax":
