@@ -12,7 +12,7 @@ import jax
 from jax import Array
 
 from nrjax.simulation.program import Program
-from nrjax.study import exported, identity, machine
+from nrjax.study import identity, machine
 from nrjax.study.plans import Plan
 from nrjax.study.store import Store
 
@@ -59,11 +59,9 @@ def programs(
     plans: Plans, fingerprints: Mapping[str, Mapping[str, str]]
 ) -> dict[tuple[str, str], Program]:
     """What computes each pass of each case; those alike in all but numbers share a compilation."""
-    found = exported.from_cache()
-    launch = {} if found is None else {"launch": found}
     return {
         (case, name): dataclasses.replace(
-            plan.make(), meaning=fingerprints[case][name][: identity.PROGRAM], **launch
+            plan.make(), meaning=fingerprints[case][name][: identity.PROGRAM]
         )
         for case, passes in plans.items()
         for name, plan in passes.items()

@@ -94,7 +94,6 @@ class _Known:
     options: Any = _OPTIONS
     meaning: str = ""
     kind: str = ""
-    launch: Any = None
 
     def compile(self, key):
         """There is nothing to compile."""

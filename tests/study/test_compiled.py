@@ -10,18 +10,11 @@ import pytest
 pytest.importorskip("xarray")
 import nrjax
 from nrjax.simulation import program
-from nrjax.study import exported
 from tests.study import cheap
 
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 _TRACED = "/jax/core/compile/jaxpr_trace_duration"
 _PROGRAM = "_on_devices"
-
-
-@pytest.fixture(autouse=True)
-def traced(monkeypatch):
-    """Not taken from an earlier run."""
-    monkeypatch.setattr(exported, "from_cache", lambda: None)
 
 
 def run(cases, folder):
