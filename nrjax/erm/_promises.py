@@ -20,7 +20,7 @@ from nrjax.erm._door import check_labels
 _SLACK = 1e-9
 """Relative; promises are checked in float64, where rounding is far below it."""
 
-_FEW = 2
+_FEW, _FEATURES, _LABELS, _TRIED, _SEED = 2, 64, 9, 4, 0
 """Rows of the largest norm that are tried, each of either sign and with two labels."""
 
 _TILE_SIZE = 2**20
@@ -134,19 +134,28 @@ def _gradients(loss: Callable, theta: Array, rows: Array, labels: Array) -> Arra
 
 
 class Trials:
-    """Promises of a loss are tried on the given rows, and on a few of the largest norm; in float64.
+    """Promises of a loss are tried on the given rows and on other admissible ones; in float64.
 
-    These lie along given rows and against them, with the lowest and the highest label. What does
-    not hold is a `ValueError`.
+    These have the largest norm, along the longest given rows, features and random directions, and
+    against them, or are zero; each with several labels: of a range its ends and what is between,
+    else those given. What does not hold is a `ValueError`.
     """
 
     def __init__(self, loss: Any, x: np.ndarray, y: np.ndarray, promises: Promises):
-        some = x[:_FEW] / np.maximum(np.linalg.norm(x[:_FEW], axis=1), 1e-300)[:, None]
+        d, generator = x.shape[1], np.random.default_rng(_SEED)
+        longest = x[np.argsort(-np.linalg.norm(x, axis=1))[:_FEW]]
+        others = generator.normal(size=(2, d)), np.ones((1, d)), np.eye(d)[:_FEATURES]
+        some = np.concatenate([longest, *others])
+        lengths = np.linalg.norm(some, axis=1)
+        some = some[lengths > 0] / lengths[lengths > 0, None]
         some = promises.max_norm * np.concatenate([some, -some])
-        stated = promises.label_range
-        ends = (y.min(), y.max()) if stated is None else stated
-        self._rows = np.concatenate([x, some, some])
-        self._labels = np.append(y, [np.resize(ends, len(some)), np.resize(ends[::-1], len(some))])
+        # Without a range, numbers between the labels need not be admissible (those of classes).
+        pool = np.unique(y)[:_LABELS]
+        if promises.label_range is not None:
+            pool = np.linspace(*promises.label_range, _LABELS)
+        some = np.concatenate([some, np.zeros((1, d))])
+        self._rows = np.concatenate([x, np.repeat(some, len(pool), axis=0)])
+        self._labels = np.concatenate([y, np.tile(pool, len(some))])
         self._loss, self._promises, self._given = loss, promises, len(y)
 
     def _check_loss(self, ok: Any, right: str) -> None:
@@ -157,7 +166,10 @@ class Trials:
     def at_the_rim(self, dimension: int) -> None:
         """At 0 and along gradients, where a loss of a linear prediction is largest and smallest."""
         self._check_loss(callable(self._loss), "be a function of theta, row and label")
-        zero, rows, labels = np.zeros(dimension), self._rows[-_FEW:], self._labels[-_FEW:]
+        # Of the largest norm, evenly spread over directions and labels.
+        ours = np.arange(self._given, len(self._rows) - 1)  # but for the zeros
+        ours = ours[np.linspace(0, len(ours) - 1, min(_TRIED, len(ours))).round().astype(int)]
+        zero, rows, labels = np.zeros(dimension), self._rows[ours], self._labels[ours]
         with jax.enable_x64(True):
             got = jax.eval_shape(self._loss, zero, rows[0], labels[0])
             ok = getattr(got, "shape", None) == () and got.dtype == np.float64

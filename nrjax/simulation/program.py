@@ -110,7 +110,9 @@ class Program:
         types = tuple(map(jax.typeof, leaves))
         return self.work, self.devices, self.options, self.meaning, structure, types
 
-    def _call(self, key: Array, firsts: np.ndarray, counts: np.ndarray, action: Any = _on_devices) -> Any:
+    def _call(
+        self, key: Array, firsts: np.ndarray, counts: np.ndarray, action: Any = _on_devices
+    ) -> Any:
         key = check_key(key)
         _check_untraced(key)
         mesh = Mesh(np.array(self.devices), ("trials",))

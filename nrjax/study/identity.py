@@ -85,7 +85,8 @@ def fingerprints(plans: Mapping[str, Mapping[str, Plan]]) -> dict[str, dict[str,
 
     def program(function: Any, trial: Any) -> bytes:
         leaves, structure = jax.tree.flatten(trial)
-        kind = (function, structure, tuple((np.shape(x), jnp.result_type(x)) for x in leaves))
+        # By what they look like too: 1, 1.0 and True are equal, and so are weak and strong types.
+        kind = (function, structure, repr(structure), tuple(map(jax.typeof, leaves)))
         if kind not in programs:
             # A function of its own, or JAX may give what it traced before an edit.
             closed = jax.make_jaxpr(lambda *of: function(*of))(trial, study_key(0))

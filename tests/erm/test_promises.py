@@ -1,5 +1,7 @@
 """What a user promises of a loss: what follows from it, and promises that do not hold."""
 
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -7,6 +9,66 @@ import pytest
 from nrjax.erm import _promises
 from tests.erm import risks as own
 from tests.erm.risks import DATA, HUBER, LAMBDA, fit, huber, linear
+
+
+def weighted_classes(theta, row, label):
+    """A softmax whose middle class weighs five times; of labels 0, 1 and 2."""
+    scores = theta.reshape(3, -1) @ row
+    label = label.astype(int)
+    return jnp.array([1.0, 5.0, 1.0])[label] * (jnp.log(jnp.sum(jnp.exp(scores))) - scores[label])
+
+
+def scaled_feature(theta, row, label):
+    """Logistic; the last feature, which is 0 in the data, is scaled by 4."""
+    return jnp.logaddexp(0, -label * jnp.dot(theta, row.at[-1].multiply(4)))
+
+
+def logistic(theta, row, label):
+    return jnp.logaddexp(0, -label * jnp.dot(theta, row))
+
+
+def given(rows=40, zeros=0, label=None):
+    """Short rows, the last feature unused, and the first ones empty."""
+    rng = np.random.default_rng(4)
+    x = rng.uniform(-0.1, 0.1, (rows, 4))
+    x[:, -1] = x[:zeros] = 0
+    return x, rng.integers(0, 3, rows) if label is None else rng.choice(label, rows)
+
+
+def tried(loss, data, dimension=4, **stated):
+    """Whether promises hold wherever they are tried."""
+    known = dict.fromkeys(f.name for f in dataclasses.fields(_promises.Promises))
+    known |= {"regularisation": 0.1, "max_norm": 1.0, "lipschitz": 1.0} | stated
+    promises = _promises.Promises(**known)
+    _promises.Trials(loss, *data, promises).at_the_rim(dimension)
+
+
+@pytest.mark.parametrize("label_range", [None, (0, 2)])
+def test_classes_between_the_others_are_tried_on_the_longest_rows(label_range):
+    of = {"dimension": 12, "label_range": label_range}
+    tried(weighted_classes, given(), **of, lipschitz=5 * np.sqrt(2))
+    with pytest.raises(ValueError, match=r"lipschitz = 1.4.*: must be at least [4-7]"):
+        tried(weighted_classes, given(), **of, lipschitz=np.sqrt(2))
+
+
+@pytest.mark.parametrize(
+    ("loss", "data", "stated", "message"),
+    [
+        (logistic, given(zeros=2, label=(-1, 1)), {"lipschitz": 0.5}, "lipschitz = 0.5: must be"),
+        (scaled_feature, given(label=(-1, 1)), {}, "lipschitz = 1.0: must be at least [1-4]"),
+        (
+            huber,
+            given(label=(-1, 1)),
+            {"label_range": (-1, 1), "loss_at_zero": (0.75, 0.75), "lowest_loss": 0.0},
+            "loss_at_zero = .*: must be two around 0",
+        ),
+    ],
+    ids=["empty rows first", "a feature that the data do not use", "labels within the range"],
+)
+def test_what_the_data_alone_would_not_show(loss, data, stated, message):
+    with pytest.raises(ValueError, match=message):
+        tried(loss, data, **stated)
+
 
 FAR, REACH = 1 / LAMBDA, np.sqrt(1.5 / LAMBDA)
 AT_ZERO = {"loss_at_zero": HUBER["loss_at_zero"]}
@@ -100,16 +162,16 @@ def test_a_wrong_promise_is_refused_by_name(arguments, message):
         fit(**arguments)
 
 
-def test_promises_are_tried_at_the_optimum():
-    """It lies to a side on which none of the other points do."""
-    aside = np.array([0.0, 0.0, 1.0, -1.0]) / np.sqrt(2)
+def test_promises_are_tried_at_the_optimum(monkeypatch):
+    seen, tried_at = [], _promises.Trials.at
 
-    def bent(theta, row, label):
-        return huber(theta, row, label) + 0.1 * jnp.maximum(theta @ aside - 0.1, 0.0)
+    def watched(self, *thetas):
+        seen.append(thetas)
+        tried_at(self, *thetas)
 
-    x = np.concatenate([np.eye(4)[:2], np.tile(aside, (20, 1))])
-    with pytest.raises(ValueError, match=r"lipschitz = 1.0: must be at least 1.00499"):
-        fit(bent, x, np.ones(22))
+    monkeypatch.setattr(_promises.Trials, "at", watched)
+    problem = fit(**HUBER)
+    np.testing.assert_array_equal(seen[-1][-1], problem.value)
 
 
 @pytest.mark.parametrize("tile", [2**20, 200])
