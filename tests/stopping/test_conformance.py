@@ -21,11 +21,13 @@ def _tabulated(threshold, sensitivity=1.0):
     return GaussianThreshold(threshold, sensitivity, -4.0, 4.0, 2.0, 3.0, 10)
 
 
-@pytest.mark.parametrize("check", ["dtype", "jit_against_eager", "traces", "pytree"])
+TABULATED = rules.check_dtype, rules.check_jit_against_eager, rules.check_traces, rules.check_pytree
+
+
+@pytest.mark.parametrize("check", TABULATED, ids=lambda check: check.__name__)
 def test_rule_with_tabulated_costs(check):
     """The checks that take no traced threshold; law and costs are in test_gaussian.py."""
-    case = RuleCase("GaussianThreshold", _tabulated, ("sensitivity",))
-    getattr(rules, f"check_{check}")(case)
+    check(RuleCase("GaussianThreshold", _tabulated, ("sensitivity",)))
 
 
 def _step(change):

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -84,6 +85,30 @@ def test_names_do_not_count_and_batches_do():
         assert fingerprint(Inner(), batching=same) == usual
     for other in (nrjax.Batching(tile=16, lanes=16), nrjax.Batching(tile=1, lanes=1)):
         assert fingerprint(Inner(), batching=other) != usual
+
+
+class Typed(nrjax.Pytree):
+    """A session that minds the type of a static number."""
+
+    power: Any = nrjax.static()
+
+    def run(self, key):
+        found = cheap.Walk(np.float32(0)).run(key)
+        return found._replace(end=found.end * (2.0 if isinstance(self.power, float) else 3.0))
+
+
+@pytest.mark.parametrize("powers", [(1, 1.0), (1.0, 1), (1.0, True)])
+def test_equal_numbers_of_other_types_are_other_programs(powers):
+    """Within one study; JAX, and a dict, take them for the same."""
+
+    def prints(**cases):
+        settings = RunSettings(out=Path("nowhere"))
+        return identity.fingerprints(cheap.study(cases).plans(settings))
+
+    first, second = map(Typed, powers)
+    both = prints(a=first, b=second)
+    assert both["a"] != both["b"]
+    assert both == prints(a=first) | prints(b=second)
 
 
 def test_flags_of_xla_count_but_for_those_of_devices_and_dumps(monkeypatch):
