@@ -8,7 +8,7 @@ import gc
 import os
 import sys
 
-from nrjax import _interrupt, cli
+from nrjax import _command, cli
 
 
 def main() -> int:
@@ -18,7 +18,7 @@ def main() -> int:
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
     atexit.register(gc.freeze)
-    _interrupt.listen()
+    _command.listen()
     status = cli.main()
     if status == cli.INTERRUPTED:
         sys.stdout.flush()

@@ -24,12 +24,13 @@ except ModuleNotFoundError as error:
 import nrjax
 from nrjax import datasets
 from nrjax._numerics import check
+from nrjax.papers import PAPERS
 from nrjax.progress import progress
 from nrjax.study import machine, sources
 from nrjax.study.cluster import connected
 from nrjax.study.results import Results
 from nrjax.study.settings import RunSettings, shared_with
-from nrjax.study.sources import PAPERS, Source
+from nrjax.study.sources import Source
 from nrjax.study.store import Store, StoreError
 from nrjax.study.study import begin, take_up, untouched
 

@@ -90,6 +90,7 @@ class Program:
         devices: those that share them.
         options: of `work`; hashable.
         meaning: what is traced, in a word; JAX knows functions by name, not by what they refer to.
+        launch: what compiles and runs it: `_on_devices`, or what does the same.
     """
 
     trial: Any
@@ -98,6 +99,7 @@ class Program:
     devices: tuple[Any, ...]
     options: Any
     meaning: str = ""
+    launch: Any = _on_devices
     unit: ClassVar[int] = 1
 
     def __post_init__(self):
@@ -110,18 +112,16 @@ class Program:
         types = tuple(map(jax.typeof, leaves))
         return self.work, self.devices, self.options, self.meaning, structure, types
 
-    def _call(
-        self, key: Array, firsts: np.ndarray, counts: np.ndarray, action: Any = _on_devices
-    ) -> Any:
+    def _call(self, key: Array, firsts: np.ndarray, counts: np.ndarray, action: Any = None) -> Any:
         key = check_key(key)
         _check_untraced(key)
         mesh = Mesh(np.array(self.devices), ("trials",))
         arrays = (self.trial, key, firsts.astype(np.uint32), counts.astype(np.int32))
         static = {"work": self.work, "options": self.options, "meaning": self.meaning}
         with set_aside(mesh):
-            return action(*arrays, mesh=mesh, **static)
+            return (action or self.launch)(*arrays, mesh=mesh, **static)
 
-    def _idle(self, key: Array, action: Any = _on_devices) -> Any:
+    def _idle(self, key: Array, action: Any = None) -> Any:
         """A call for no trials."""
         none = np.zeros(len(self.devices))
         return self._call(key, none, none, action)
@@ -132,7 +132,7 @@ class Program:
 
     def prepare(self, key: Array) -> None:
         """Compile without a run, for `compile` to find it done; another thread may do this."""
-        self._idle(key, _on_devices.lower).compile()
+        self._idle(key, self.launch.lower).compile()
 
     def run(self, key: Array, trials: int, first_trial: int = 0) -> Any:
         """Results of `trials` trials from `first_trial` on, at most `chunk` of them.

@@ -15,15 +15,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nrjax._numerics import check
+from nrjax.papers import PAPERS
 from nrjax.study.cluster import FROM_FILES
 from nrjax.study.layout import from_plain, to_plain
 from nrjax.study.results import Reporting
 from nrjax.study.settings import RunSettings, shared_with, with_whole_paths
 from nrjax.study.store import Store
 from nrjax.study.study import Study
-
-PAPERS = ("ligett2017", "whitehouse2022", "skellam_counts", "rogers2023")
-"""Modules of `nrjax.papers` that are a study, in the order in which help lists them."""
 
 
 class Source(NamedTuple):
