@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
 from PIL import Image
 
 from nrjax.study.distribution import Distribution
@@ -152,22 +152,18 @@ def draw_distribution(
     y = np.repeat(edges, 2)[1:-1]
     axes.fill_betweenx(y, *ends, where=half > 0, linewidth=0.5, label=label, **look)
     top = edges[-1]
-    names = {"whislo": 5, "q1": 25, "med": 50, "q3": 75, "whishi": 95}
-    marks = {name: values.quantile(percent) for name, percent in names.items()}
-    axes.bxp(
-        [{name: min(mark, top) for name, mark in marks.items()}],
-        positions=[position],
-        widths=0.14,
-        showfliers=False,
-        patch_artist=True,
-        manage_ticks=False,
-        boxprops={"facecolor": "white", "edgecolor": "black", "linewidth": 1.0},
-        medianprops={"color": "black", "linewidth": 2.0},
-        zorder=3,
-    )
+    marks = {percent: values.quantile(percent) for percent in (5, 25, 50, 75, 95)}
+    # Not by `Axes.bxp`, which looks at all of matplotlib's settings, and so imports pyplot.
+    at = {name: min(mark, top) for name, mark in marks.items()}
+    line: Any = {"color": "black", "linewidth": 1.0, "zorder": 3}
+    axes.vlines([position] * 2, [at[5], at[75]], [at[25], at[95]], **line)
+    axes.hlines([at[5], at[95]], position - 0.035, position + 0.035, **line)
+    box: Any = {"facecolor": "white", "edgecolor": "black", "linewidth": 1.0, "zorder": 3}
+    axes.add_patch(Rectangle((position - 0.07, at[25]), 0.14, at[75] - at[25], **box))
+    axes.hlines(at[50], position - 0.07, position + 0.07, **(line | {"linewidth": 2.0}))
     for percent in (25, 50, 75):
         _draw_interval(axes, position + 0.12, values.quantile_interval(percent), edges)
-    if not np.isfinite(marks["whishi"]):
+    if not np.isfinite(marks[95]):
         axes.plot([position], [top], "k^", markersize=8, clip_on=False, zorder=4)
 
 

@@ -328,5 +328,6 @@ def quantities(
 def _scalars(results: Results, case: str) -> list[str]:
     """Quantities of one number a trial."""
     if results.keeps_trials(case):
-        return [str(name) for name, one in results[case].items() if one.ndim == 1]
+        kept = results.cases[case].passes["outcome"].variables
+        return [name for name, one in kept.items() if not one.dims]
     return [name for name, one in results.folds(case).items() if one.fold.dim is None]

@@ -19,7 +19,7 @@ from nrjax.study.store import Store
 Plans = Mapping[str, Mapping[str, Plan]]
 """By case and pass."""
 
-_LATER = ("scipy.special", "xarray", "nrjax.study.drawing")
+_LATER = ("scipy.special", "nrjax.study.drawing")
 """What summary and figures need, and nothing before: slow to import."""
 
 

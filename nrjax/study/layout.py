@@ -14,12 +14,15 @@ import zipfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from nrjax._numerics import check, check_integer
 from nrjax.study.folder import DamagedError
+
+if TYPE_CHECKING:
+    import xarray
 
 FORMAT = 4
 """Raised when a store written before could be misread."""
@@ -119,6 +122,20 @@ class Pass:
             shrunk = 4 if self.axis == "chunk" and dtype.kind in "iu" else 1
             whole += math.prod(shape) * dtype.itemsize // shrunk
         return chunks * -(-whole // _BLOCK) * _BLOCK
+
+    def dataset(
+        self, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]
+    ) -> "xarray.Dataset":
+        """Its variables, with their coordinates; `arrays` has their axis too."""
+        import xarray  # slow to import
+
+        found: dict[str, Any] = {self.axis: (self.axis, arrays[self.axis])}
+        for name, of in self.variables.items():
+            found[name] = [self.axis, *(dim for dim, _ in of.dims)], arrays[name], of.attributes
+        for name, along in self.coordinates.items():
+            found[name] = along.dim, np.array(along.values), along.attributes
+        made = xarray.Dataset(found, attrs=dict(about))
+        return made.set_coords([self.axis, *self.coordinates])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,9 +12,6 @@ from nrjax.study.case import FIELDS
 from nrjax.study.layout import Case, Pass, Variable
 from nrjax.study.results import Reporting, Results
 from nrjax.types import Outcome
-
-if TYPE_CHECKING:
-    import xarray
 
 
 class Outcomes(Results):
@@ -67,8 +64,5 @@ class Outcomes(Results):
         """Only of a study, which has settings and times: a ValueError."""
         raise ValueError("a summary and its table are of a study's run: nrjax.Study(...).run(...)")
 
-    def _read(self, case: str, name: str) -> xarray.Dataset:
-        import xarray  # slow to import
-
-        arrays = self._outcomes[case].items()
-        return xarray.Dataset({field: ("trial", values) for field, values in arrays})
+    def _kept(self, case: str, name: str) -> dict[str, np.ndarray]:
+        return {**self._outcomes[case], "trial": np.arange(self.trials)}

@@ -37,6 +37,16 @@ _SORTED = 2**26
 EPSILONS = ("epsilon", "mechanism_epsilon", "test_epsilon", "stopping_epsilon")
 """What there is only with a guarantee."""
 
+_ABOUT = {
+    "stopped": {},
+    "stopping_epsilon": {
+        "long_name": "total ex-post epsilon, infinite where a trial did not stop",
+        "units": "nat",
+    },
+    "shortfall": {"long_name": "by how much the utility misses the goal"},
+}
+"""What is said of outcomes besides their own fields."""
+
 PERCENTS = (25, 50, 75)
 """Quantiles that are compared."""
 
@@ -126,28 +136,35 @@ class Results:
         return self.table()._repr_html_()
 
     def __getitem__(self, name: str) -> xarray.Dataset:
+        case, one = self._which(name)
+        arrays, layout = self.arrays(name), pass_of(self.cases, case, one)
+        found = layout.dataset(arrays, self.cases[case].attributes)
+        more = {name: arrays[name] for name in arrays if name not in found.variables}
+        return found.assign({name: (layout.axis, more[name], _ABOUT[name]) for name in more})
+
+    def arrays(self, name: str) -> dict[str, np.ndarray]:
+        """The same, named in the same way, as plain arrays; `xarray` is slow to import."""
+        case, one = self._which(name)
+        found = self._kept(case, one)
+        if self.keeps_trials(case, one) and self._of_outcomes(case, one):
+            goal = self.goal(case)
+            more = judged(found, np.nan if goal is None else goal, np)
+            found["stopped"] = found["status"] == Status.STOPPED
+            if not np.isnan(found["epsilon"]).all():
+                found["stopping_epsilon"] = more["stopping_epsilon"]
+            if goal is not None:
+                found["shortfall"] = more["shortfall"]
+        return found
+
+    def _which(self, name: str) -> tuple[str, str]:
+        """Case and pass, of `case/pass` or `case`."""
         case, _, one = name.partition("/")
         if case not in self.cases:
             raise KeyError(f"{name}: must be one of {', '.join(self.cases)}")
-        one = one or "outcome"
-        found = self._read(case, one)
-        if not (self.keeps_trials(case, one) and self._of_outcomes(case, one)):
-            return found
-        goal = self.goal(case)
-        given = {field: found[field].values for field in ("status", "epsilon", "utility")}
-        more = judged(given, np.nan if goal is None else goal, np)
-        found = found.assign(stopped=("trial", given["status"] == Status.STOPPED))
-        if not np.isnan(given["epsilon"]).all():
-            name = "total ex-post epsilon, infinite where a trial did not stop"
-            about = {"long_name": name, "units": "nat"}
-            found["stopping_epsilon"] = ("trial", more["stopping_epsilon"], about)
-        if goal is not None:
-            about = {"long_name": "by how much the utility misses the goal"}
-            found["shortfall"] = ("trial", more["shortfall"], about)
-        return found
+        return case, one or "outcome"
 
-    def _read(self, case: str, name: str) -> xarray.Dataset:
-        return self.store.read(case, name)
+    def _kept(self, case: str, name: str) -> dict[str, np.ndarray]:
+        return self.store.arrays(case, name)
 
     def _of_outcomes(self, case: str, name: str) -> bool:
         """Whether a pass is of an interaction's outcomes; a session's fields may have any names."""
@@ -230,13 +247,13 @@ class Results:
         """
         right = "kept: only summaries are here (--keep summary)"
         check(self.keeps_trials(case, name), "trials", case, right)
-        dataset = self[f"{case}/{name}"]
+        found = self.arrays(f"{case}/{name}")
+        found.pop(pass_of(self.cases, case, name).axis)
         stopped = quantity.startswith(STOPPED) and self._of_outcomes(case, name)
         plain = quantity.removeprefix(STOPPED) if stopped else quantity
-        if not self._defined(case, name, plain, dataset):
+        if not self._defined(case, name, plain, found):
             return None
-        values = dataset[plain].values
-        return values[dataset["stopped"].values] if stopped else values
+        return found[plain][found["stopped"]] if stopped else found[plain]
 
     def levels(self, case: str, quantity: str, name: str = "curve") -> list[Distribution]:
         """As `distribution`, at each level of a quantity that has an axis of its own."""

@@ -44,7 +44,7 @@ class Store:
         self.folder = folder
         self.settings = settings
         self.cases = {case.name: case for case in cases}
-        self._read: dict[tuple[str, str], xarray.Dataset] = {}
+        self._read: dict[tuple[str, str], dict[str, np.ndarray]] = {}
 
     @classmethod
     def create(
@@ -111,38 +111,36 @@ class Store:
             )
         return cls(path, *layouts.from_json(layout))
 
-    def read(self, case: str, name: str, *, partial: bool = False) -> xarray.Dataset:
+    def read(self, case: str, name: str) -> xarray.Dataset:
         """One pass of a case, along `trial` or, where the trials were folded, along `chunk`.
 
         Raises:
-            UnfinishedError: some trials are not done, which `partial` leaves out.
+            UnfinishedError: some trials are not done.
             DamagedError: a file is broken.
         """
-        import xarray  # slow to import
+        arrays, about = self.arrays(case, name), self.cases[case].attributes
+        return self.layout_of(case, name).dataset(arrays, about)
 
+    def arrays(self, case: str, name: str, *, partial: bool = False) -> dict[str, np.ndarray]:
+        """The same, by variable, and its axis; `partial` leaves out what is not done."""
         layout = self.layout_of(case, name)
         if (case, name) in self._read and not partial:
-            return self._read[case, name]
-        numbers = [np.empty(0, int)]
+            return dict(self._read[case, name])
         parts = {key: [np.empty((0, *of.shape), of.dtype)] for key, of in layout.variables.items()}
+        parts[layout.axis] = [np.empty(0, int)]
         for chunk, arrays in self.parts(case, name, partial=partial):
-            numbers.append(layout.numbers(chunk))
+            rows = arrays | {layout.axis: layout.numbers(chunk)}
             for key, values in parts.items():
-                values.append(arrays[key].reshape(len(numbers[-1]), *values[0].shape[1:]))
-        variables: dict[str, Any] = {}
-        for key, of in layout.variables.items():
-            dims = [layout.axis, *(dim for dim, _ in of.dims)]
-            variables[key] = dims, np.concatenate(parts.pop(key)), of.attributes
-        for key, along in layout.coordinates.items():
-            variables[key] = along.dim, np.array(along.values), along.attributes
-        variables[layout.axis] = layout.axis, np.concatenate(numbers)
-        dataset = xarray.Dataset(variables, attrs=dict(self.cases[case].attributes))
-        dataset = dataset.set_coords([layout.axis, *layout.coordinates])
+                values.append(rows[key].reshape(-1, *values[0].shape[1:]))
+        found = {key: np.concatenate(parts.pop(key)) for key in list(parts)}
         if not partial:
-            self._read[case, name] = dataset
-            while len(self._read) > 1 and sum(d.nbytes for d in self._read.values()) > _REMEMBERED:
+            self._read[case, name] = found
+            while len(self._read) > 1 and self._bytes_read() > _REMEMBERED:
                 self._read.pop(next(iter(self._read)))
-        return dataset
+        return dict(found)
+
+    def _bytes_read(self) -> int:
+        return sum(one.nbytes for arrays in self._read.values() for one in arrays.values())
 
     def parts(
         self, case: str, name: str, *, partial: bool = False

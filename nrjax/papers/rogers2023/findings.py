@@ -73,7 +73,7 @@ class Findings(PaperReporting):
             cases = sorted(here, key=lambda case: case.attributes["method"] != _REFERENCE)
             first, *others = (case.attributes for case in cases)
             kept = "returned", "precision"
-            outcomes = [[results[one.name][k].values.astype(float) for k in kept] for one in cases]
+            outcomes = [[results.arrays(one.name)[k].astype(float) for k in kept] for one in cases]
             for second, outcome in zip(others, outcomes[1:], strict=True):
                 apart = [b - a for a, b in zip(outcomes[0], outcome, strict=True)]
                 ours, theirs = outcome[0].mean(), outcomes[0][0].mean()

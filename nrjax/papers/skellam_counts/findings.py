@@ -91,8 +91,8 @@ def _exceeded(results: Results, name: str) -> float | None:
     """Share of the trials whose realised loss is above what was stated."""
     if results.distribution(name) is None or not results.keeps_trials(name):
         return None
-    loss, stated = (results[name][one].values for one in ("realised_loss", "epsilon"))
-    return float(np.mean(loss > stated))
+    found = results.arrays(name)
+    return float(np.mean(found["realised_loss"] > found["epsilon"]))
 
 
 def _comparisons(results: Results) -> list[dict[str, Any]]:
