@@ -5,6 +5,7 @@ What the Taylor polynomial of third order leaves is bounded by the quadratic for
 derivative, a tensor, is kept where the rows are long alone.
 """
 
+import itertools
 from typing import Any, Self
 
 import jax
@@ -22,13 +23,30 @@ _LARGEST = 48
 """Most directions in which it is kept: their third power is the cost."""
 
 
+_BLOCKS = 4
+"""Of those directions: a symmetric tensor's blocks that come in several orders are kept once."""
+
+
+def _blocks(size: int) -> list[tuple[int, int]]:
+    ends = np.linspace(0, size, min(_BLOCKS, size) + 1).astype(int).tolist()
+    return list(itertools.pairwise(ends))
+
+
+def _pairs(along: Any, begin: int, end: int) -> Any:
+    """Products of the numbers of a block, along the last axis, with its own and all that follow."""
+    products = along[..., begin:end, None] * along[..., None, begin:]
+    return products.reshape(*along.shape[:-1], -1)
+
+
 class Expansion(Pytree):
     """Derivatives of a logistic risk at its optimum, without the regularisation.
 
     Attributes:
         basis: eigenvectors of the Hessian in columns, shape (d, d), largest eigenvalue first.
         curvatures: the eigenvalues, shape (d,).
-        cubic: third derivative in the first k of the eigenvectors, shape (k, k, k).
+        cubic: third derivative in the first k of the eigenvectors: for each of `_blocks` what has
+            it as the first of its three, shape (k - begin, pairs); weighed, so that the sum over
+            these is that over all of the tensor.
         longest: largest l2 norm of a row, scalar.
         flattest: smallest `phi''` of a row at the optimum, scalar.
         slope: largest l2 norm that the regularised risk's gradient can have at the optimum, scalar.
@@ -64,15 +82,20 @@ class Expansion(Pytree):
         # In eights, so that data sets that are much alike share a program.
         kept = 8 * -(-int(np.sum(tails > _TAIL * tails[0])) // 8)
         kept = max(1, min(kept, optimum.size, _LARGEST))
-        cubic = np.zeros((kept, kept * kept))
+        cubic: list[Any] = [0.0] * len(_blocks(kept))
         for part in row_blocks(len(rows), max(kept * kept, optimum.size)):
             some = rows[part] @ basis[:, :kept]
-            pairs = (some[:, :, None] * some[:, None, :]).reshape(len(some), -1)
-            cubic += (some * (weights * third)[part, None]).T @ pairs
+            weighed = (some * (weights * third)[part, None]).T
+            for i, (begin, end) in enumerate(_blocks(kept)):
+                cubic[i] += weighed[begin:] @ _pairs(some, begin, end)
+        for i, (begin, end) in enumerate(_blocks(kept)):
+            within = (np.arange(begin, kept) < end).astype(int)  # the others follow
+            often = 3 / (1 + within[:, None] + np.tile(within, end - begin))
+            cubic[i] *= often
         return cls(
             basis=np.ascontiguousarray(basis),
             curvatures=curvatures,
-            cubic=cubic.reshape(kept, kept, kept),
+            cubic=tuple(cubic),
             longest=max(float(np.linalg.norm(rows[some], axis=1).max()) for some in blocks),
             flattest=float(second.min()),
             slope=float(slope),
@@ -80,21 +103,25 @@ class Expansion(Pytree):
             doubt=(len(rows) + 100 * optimum.size) * float(np.finfo(np.float64).eps),
         )
 
+    def third(self, along: Array) -> Array:
+        """The third derivative in a direction, given in the first k of the eigenvectors; scalar."""
+        found = jnp.zeros((), along.dtype)
+        for part, (begin, end) in zip(self.cubic, _blocks(along.size), strict=True):
+            pairs = _pairs(along, begin, end)
+            turned = jnp.matmul(part, pairs, precision=jax.lax.Precision.HIGHEST)
+            found += jnp.sum(along[begin:] * turned)
+        return found
+
     def excess(self, away: Array, regularisation: Array) -> tuple[Array, Array]:
         """Bounds of `R(theta* + away) - R(theta*)`, rounding included; NaN where `away` is."""
-        kept = self.cubic.shape[0]
+        kept = len(self.cubic[0])
         square = jnp.sum(away * away)
         distance = jnp.sqrt(square)
         reach = self.longest * distance  # no margin moves further
         along = jnp.matmul(away, self.basis, precision=jax.lax.Precision.HIGHEST)
         forms = self.curvatures * along * along
         form, tail = jnp.sum(forms), jnp.sum(forms[kept:])
-        leading = along[:kept]
-        pairs = (leading[:, None] * leading).reshape(-1)
-        turned = jnp.matmul(
-            self.cubic.reshape(kept, -1), pairs, precision=jax.lax.Precision.HIGHEST
-        )
-        third = jnp.sum(leading * turned) / 6
+        third = self.third(along[:kept]) / 6
         cut = 0.5 * reach * jnp.sqrt(tail * form)
         # `(exp(s) - 1 - s - s^2/2 - s^3/6)/s^2` and less, by a chord of the exponential.
         growth = reach * reach / 24 * (1 + jnp.expm1(reach) / 5)
@@ -106,7 +133,7 @@ class Expansion(Pytree):
         doubt = ((4 * (away.size + kept) + 64) * unit + self.doubt) * square
         trace = jnp.sum(self.curvatures)
         sizes = trace * (1 + reach + above)
-        sizes += jnp.sqrt(jnp.sum(self.cubic * self.cubic)) * distance
+        sizes += jnp.sqrt(sum(jnp.sum(part * part) for part in self.cubic)) * distance
         error = doubt * sizes
         most = 0.5 * form + third + cut + above * form + error
         # No second derivative is above 1/4: a bound also where the others overflow.

@@ -153,6 +153,8 @@ def draw_distribution(
     axes.fill_betweenx(y, *ends, where=half > 0, linewidth=0.5, label=label, **look)
     top = edges[-1]
     marks = {percent: values.quantile(percent) for percent in (5, 25, 50, 75, 95)}
+    for percent in (25, 50, 75):
+        _draw_interval(axes, position + 0.12, values.quantile_interval(percent), edges)
     # Not by `Axes.bxp`, which looks at all of matplotlib's settings, and so imports pyplot.
     at = {name: min(mark, top) for name, mark in marks.items()}
     line: Any = {"color": "black", "linewidth": 1.0, "zorder": 3}
@@ -161,8 +163,6 @@ def draw_distribution(
     box: Any = {"facecolor": "white", "edgecolor": "black", "linewidth": 1.0, "zorder": 3}
     axes.add_patch(Rectangle((position - 0.07, at[25]), 0.14, at[75] - at[25], **box))
     axes.hlines(at[50], position - 0.07, position + 0.07, **(line | {"linewidth": 2.0}))
-    for percent in (25, 50, 75):
-        _draw_interval(axes, position + 0.12, values.quantile_interval(percent), edges)
     if not np.isfinite(marks[95]):
         axes.plot([position], [top], "k^", markersize=8, clip_on=False, zorder=4)
 
