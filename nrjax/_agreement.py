@@ -149,6 +149,31 @@ def check_sensitivities(shift: Any, guarantee: Guarantee | None, schedule: Sched
         check(fits, "sensitivity of the schedule", schedule.sensitivity, right)
 
 
+def check_told(rule: StoppingRule, guarantee: Guarantee | None, schedule: Schedule) -> None:
+    """A schedule that pays for the answers of a private rule is told of the one that gives them."""
+    told = getattr(schedule, "rule", None)
+    if told is None:
+        return
+    pairs = {"rule": (told, rule)}
+    if rule.uses_epsilon:  # which its noise goes by, and so what it costs
+        pairs["guarantee"] = (getattr(schedule, "guarantee", None), guarantee)
+    for name, (paid, used) in pairs.items():
+        right = f"the {name} of the interaction, {shown(used)}, which is to be paid for"
+        check(_alike(paid, used), f"{name} of the schedule", paid, right)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two parts are of a form, with the same numbers as far as these are known."""
+    if jax.tree.structure(one) != jax.tree.structure(other):
+        return False
+    pairs = zip(*(map(concrete, jax.tree.leaves(part)) for part in (one, other)), strict=True)
+    known = [(a, b) for a, b in pairs if a is not None and b is not None]
+    return all(
+        a.shape == b.shape and np.allclose(a, b, rtol=_slack(a, b), atol=0, equal_nan=True)
+        for a, b in known
+    )
+
+
 def _slack(*arrays: np.ndarray) -> float:
     """How far apart equal numbers may be after a cast: 8 machine epsilons of the coarser dtype."""
     held = (float_dtype(np.empty(0, number.dtype)) for number in arrays)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._agreement import check_noise, check_rule, check_sensitivities
+from nrjax._agreement import check_noise, check_rule, check_sensitivities, check_told
 from nrjax._contract import check_results, state_follows_utility
 from nrjax._numerics import check, check_numbers, check_shape, concrete, float_dtype, numbers
 from nrjax._shown import representation, shown
@@ -212,6 +212,7 @@ def _checked(given: Interaction) -> dict[str, Any]:
     check_rule(rule, utility, guarantee, taken, dtype)
     check_noise(value, process, guarantee, schedule, dtype)
     check_sensitivities(shift, guarantee, schedule)
+    check_told(rule, guarantee, schedule)
     if split is None:
         stated = None if guarantee is None else guarantee.sensitivity
         split = Value(*two_parts(value, dtype, stated, process.integral))

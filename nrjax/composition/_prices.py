@@ -151,7 +151,9 @@ def renyi_costs(order: ArrayLike) -> Mapping[type, Price]:
 
     def concentrated(of_rho: Price, x: Array) -> Array:
         rho = of_rho(x)
-        return cost(jnp.asarray(order, rho.dtype) * rho, rho, 2)
+        at = jnp.asarray(order, rho.dtype)
+        at = jnp.where((at > 1) & (at < jnp.inf), at, jnp.inf)  # a traced one
+        return cost(at * rho, rho, 2)
 
     def certified(certificate: Any, x: Array, cap: Array | None = None) -> Array:
         at = jnp.asarray(order, x.dtype)

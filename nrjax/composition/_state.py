@@ -20,7 +20,11 @@ CAPPED = 4
 
 
 class Round(Pytree):
-    """Handle of an open round, from a filter's `open`; good until the round is closed."""
+    """Handle of an open round, from a filter's `open`; good until the round is closed.
+
+    For the states that come after that `open` alone: in those of another ledger its number is
+    another round's, which would be closed in its place.
+    """
 
     number: Array
     """Given to no other round of that state, int32; 0 for one that was not opened."""

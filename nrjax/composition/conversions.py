@@ -240,8 +240,11 @@ def rdp_of_pure(order: float, epsilon: float) -> float:
     # cosh(a)/cosh(b) - 1 = 2 sinh((a + b)/2) sinh((a - b)/2)/cosh(b), here a + b = A e,
     # a - b = (A - 1) e; for large ones log cosh(x) = x + log1p(exp(-2 x)) - log 2.
     if order * epsilon < 1:
-        excess = 2 * math.sinh(order * epsilon / 2) * math.sinh((order - 1) * epsilon / 2)
-        return _up(math.log1p(excess / math.cosh(epsilon / 2)) / (order - 1), epsilon)
+        # Divided by A - 1 first: the product may underflow.
+        excess = 2 * math.sinh(order * epsilon / 2) / math.cosh(epsilon / 2)
+        excess *= math.sinh((order - 1) * epsilon / 2) / (order - 1)
+        of_one = excess * (order - 1)
+        return _up(excess * (math.log1p(of_one) / of_one if of_one else 1), epsilon)
     # log1p(x) - log1p(y) = log1p((x - y)/(1 + y)), and x - y is written without cancellation.
     fall = math.exp(-epsilon) * math.expm1(-2 * (order - 1) * epsilon)
     return _up(epsilon + math.log1p(fall / (1 + math.exp(-epsilon))) / (order - 1), epsilon)

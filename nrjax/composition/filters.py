@@ -20,6 +20,7 @@ from nrjax.composition._spending import limit, rounded_down, settle
 from nrjax.composition._state import LedgerState
 from nrjax.composition.conversions import PROBABILITY
 from nrjax.composition.requests import Range
+from nrjax.guarantees._rounding import round_up
 from nrjax.pytrees import static
 from nrjax.sensitivities import check_norm
 
@@ -209,14 +210,14 @@ class ExPostFilter(BudgetFilter):
     _delta = requests.SHARE
 
     def _budget(self) -> float:
-        return float(self.epsilon)  # pyright: ignore[reportArgumentType]
+        return np.asarray(self.epsilon).item()  # an integer as it is, to be rounded down
 
 
 def _sum_above(first: Any, second: Any) -> Any:
     """The sum, rounded up where it is of numbers and not exact."""
     known = [concrete(value) for value in (first, second)]
     if any(number is None or number.ndim for number in known):
-        return first + second
+        return round_up(jnp.asarray(first) + jnp.asarray(second), 1)
     one, other = (float(number) for number in known if number is not None)
     total = one + other
     above = Fraction(one) + Fraction(other) > Fraction(total)

@@ -133,6 +133,7 @@ class RenyiOdometer(_Odometer):
         order = jnp.asarray(self.order, dtype)
         level = -jnp.log(jnp.asarray(self.delta, dtype)) + 4 * eps
         raw = total + round_up(level / (order - 1), 8)
+        raw = jnp.where((order > 1) & ~jnp.isnan(raw), raw, jnp.inf)  # traced numbers out of range
         return jnp.where(total > 0, round_up(raw, 2), 0)
 
 

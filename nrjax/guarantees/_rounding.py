@@ -44,7 +44,8 @@ class SafeGuarantee(Guarantee):
     def _parameters(self, argument: ArrayLike) -> list[Array]:
         """Argument and fields in one dtype, log(1/delta) in place of delta."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        dtype = float_dtype(argument, *values.values())
+        # At least float32: half precision would change a small delta by more than the margin.
+        dtype = jnp.promote_types(float_dtype(argument, *values.values()), jnp.float32)
         cast = {name: jnp.asarray(value, dtype) for name, value in values.items()}
         if "delta" in cast:
             cast["delta"] = -jnp.log(cast["delta"])

@@ -74,6 +74,7 @@ class LinearBoundary(Boundary):
     def _parameters(self, argument: ArrayLike) -> list[Array]:
         """Argument, sensitivity, a and a sufficient b in one dtype."""
         argument, sensitivity, level, a, b = super()._parameters(argument)
+        a = jnp.where(a > 0, a, jnp.nan)  # a traced one: no other line is a boundary
         return [argument, sensitivity, a, jnp.maximum(b, level / (2 * a))]
 
     def _curve(self, time: Array, a: Array, b: Array) -> Array:

@@ -25,7 +25,8 @@ class FirstYes(NamedTuple):
     cost: Array
     status: Array
     """`Status.STOPPED` (a yes), `EXHAUSTED` (only noes), `NAN_UTILITY` (a query was NaN, which a
-    private rule has no price for: infinite), or the rule's own failure. int32."""
+    private rule has no price for: infinite), `INVALID_COST` (a traced epsilon out of range), or the
+    rule's own failure. int32."""
 
     @property
     def stopped(self) -> Array:
@@ -154,5 +155,7 @@ def _first_yes(rule: Any, key: Array, utilities: Array, epsilons: Array) -> tupl
     cost = rule.cost(epsilons[jnp.maximum(last, 0)], stopped, answers)
     cost = jnp.where((last < 0) & ~(cost > 0), jnp.zeros_like(cost), cost)  # an epsilon of -1, NaN
     cost = jnp.where((status == Status.NAN_UTILITY) & (cost != 0), jnp.inf, cost)
+    wrong = (cost < 0) | jnp.isnan(cost)  # of traced numbers out of range
+    cost, status = jnp.where(wrong, jnp.inf, cost), jnp.where(wrong, Status.INVALID_COST, status)
     result = FirstYes(last.astype(jnp.int32), cost, status.astype(jnp.int32))
     return result, jnp.any(failures == Status.INVALID_TIME)

@@ -139,6 +139,11 @@ class GaussianThreshold(ThresholdRule):
         spacing = float(np.spacing(np.asarray(largest, dtype)))
         right = f"resolved by {np.dtype(dtype).name} near {largest:.6g}; subtract a public number"
         check(spacing <= _CAST * least, "sensitivity and deviation", least, right)
+        names = ("threshold", "low", "high", "sensitivity")
+        for name in (*names, "threshold_deviation", "query_deviation"):
+            number = np.asarray(getattr(self, name))
+            right = f"a number of {np.dtype(dtype).name}, as the trial has them: costs are of these"
+            check(number.astype(dtype) == number, name, number, right)
 
     def centred(self, utilities: np.ndarray) -> tuple[Self, np.ndarray]:
         """The rule with threshold 0, and what utilities, clipped, exceed its own by."""
@@ -200,8 +205,9 @@ def _range(ratio: float, no: float, yes: float | None, steps: int) -> tuple[floa
     """Ends that hold all integrands, `_REACH` beyond their modes, and the trapezoid rule's step.
 
     The log of each is concave, with a curvature of at least 1: what is cut is below `exp(-40)` of
-    it. The step is an eighth of the width at the mode where they curve most, so that the rule errs
-    by `exp(-2 (8 pi)^2)` of a normal density, and less than 1e-10 of these (tested).
+    it. The step is a twelfth of the width at the mode where they curve most, so that the rule errs
+    by `exp(-2 (12 pi)^2)` of a normal density, and less than 1e-10 of these (tested); and a sixth
+    of the width of the knee of `Phi(a)^t`, which under wide threshold noise is far from the mode.
     """
     from scipy.optimize import brentq  # slow to import
 
@@ -228,7 +234,10 @@ def _range(ratio: float, no: float, yes: float | None, steps: int) -> tuple[floa
     some = np.unique(np.geomspace(1, steps + 1, 40).astype(int)) - 1
     modes = [mode(noes) for noes in some]
     most = max(curvature(noes, x) for noes, x in zip(some, modes, strict=True))
-    return min(modes) - _REACH, max(modes) + _REACH, min(1 / 64, 1 / (_FINE * np.sqrt(most)))
+    # The knee is where `t Phi(-a)` is 1, and falls there by a factor e within `1/a`.
+    knee = ratio * max(1.0, np.sqrt(2 * np.log(steps + 1)))
+    step = min(1 / 64, 1 / (_FINE * np.sqrt(most)), 2 / (_FINE * knee))
+    return min(modes) - _REACH, max(modes) + _REACH, step
 
 
 def _hazard(x: float) -> float:

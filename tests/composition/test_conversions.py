@@ -73,6 +73,9 @@ def test_rdp():
         elif left < 0:
             with pytest.raises(ValueError, match=r"order = .*: must be larger for epsilon = "):
                 c.rdp_for(order, epsilon, delta)
+    for order, epsilon in ((1 + 1e-12, 2e-156), (1 + 2.0**-52, 1e-155), (2.0, 1e-150)):
+        exactly = mp.mpf(order) * mp.mpf(epsilon) ** 2 / 2
+        assert above(c.rdp_of_pure(order, epsilon), exactly)
     # `log(1 - 1/A)` must not be that of a rounded `1/A`.
     for excess, delta in itertools.product((1e-5, 4e-8, 2e-9, 1e-12), (1 - 1e-6, 1 - 1e-12)):
         true = 30 + exact.premium(1 + excess, delta)

@@ -186,6 +186,16 @@ def test_bounds_are_not_understated():
 
 def test_renyi(dtype):
     """100 Laplace mechanisms stopped at 0.1, delta = 1e-6: 6.46 instead of 10."""
+
+    @jax.vmap
+    def bound(order):  # traced, and so not looked at by the constructor
+        odometer = c.RenyiOdometer(order, 1e-6)
+        return [odometer.bound(odometer.spend(odometer.init(), one)) for one in spent]
+
+    spent = c.ZCDP(5.0), c.GDP(1.0), c.BoundedRange(1.0), c.Pure(1.0), c.ExPost(1.0)
+    for found in bound(jnp.asarray([1.0, 0.999, 0.5, -1.0, np.nan, 2.0])):
+        assert np.all(np.asarray(found) == [np.inf] * 5 + [found[5]])
+        assert found[5] < np.inf
     odometer = c.RenyiOdometer(5.23, 1e-6)
     spend, state = jax.jit(odometer.spend), odometer.init()
     for _ in range(100):

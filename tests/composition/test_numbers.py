@@ -35,6 +35,7 @@ def test_fields_are_rounded_down(dtype):
     filter = dataclasses.replace(c.RenyiFilter(30.0, 1.0, 1e-6), order=30.1)
     assert filter.order == float(np.asarray(30.1, dtype))
     assert c.ExPostFilter(1e39).budget <= 1e39
+    assert int(c.ExPostFilter(2**53 + 3).budget) <= 2**53 + 3
 
 
 def test_filters_and_states_of_another_dtype(dtype):
@@ -86,6 +87,8 @@ def test_side_by_side_adds_up_and_spends_apart():
         assert Fraction(both.epsilon) >= Fraction(first) + Fraction(second)
         assert both.epsilon == pytest.approx(first + second, rel=1e-15)
         assert both.delta == pytest.approx(2e-6)
+        seen = jax.jit(lambda both: both.epsilon)(both)
+        assert exact.rational(seen) >= sum(map(exact.rational, jnp.asarray([first, second])))
         for request, other in ((c.ExPost(0.2), 0), (c.ZCDP(1e-3), 1)):
             assert both.cost(request)[other] == 0 < both.cost(request)[1 - other]
 

@@ -124,7 +124,12 @@ def test_what_no_cost_was_stated_for_leaves_nothing():
     alone, wrapped = wrap(AMPLE), wrap(budget, rule=told)
     broken = run(wrapped, rule=told, utility=Distance(np.nan))
     assert broken.status == Status.NAN_UTILITY
-    dear = run(wrapped, rule=dataclasses.replace(told, epsilon=5.0))
+    other = dataclasses.replace(told, epsilon=0.5)
+    dear = run(wrap(budget, rule=other), rule=other)
+    with pytest.raises(
+        ValueError, match=r"rule of the schedule = .*epsilon=0.01\): must be the rule"
+    ):
+        run(wrapped, rule=other)
     assert_lost(wrapped, wrapped.close(wrapped.state, broken))
     assert_lost(wrapped, wrapped.close(wrapped.state, dear))
     state = granted(wrapped.close(wrapped.state, run(wrapped, rule=told)))

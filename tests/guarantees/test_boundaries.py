@@ -7,7 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nrjax.guarantees import LinearBoundary, MixtureBoundary, OneSidedMixtureBoundary
+from nrjax.guarantees import (
+    LinearBoundary,
+    MixtureBoundary,
+    OneSidedMixtureBoundary,
+    RenyiBoundary,
+)
 from tests.guarantees import oracle
 from tests.guarantees.oracle import KINDS
 
@@ -178,3 +183,14 @@ def test_inconsistent_numbers_in_a_trace_cost_more_not_less():
     epsilon, time = hidden(1.0)
     np.testing.assert_allclose(epsilon, TIGHT.epsilon(10.0), rtol=1e-5)
     np.testing.assert_allclose(time, TIGHT.time(1.0), rtol=1e-5)
+    line = jax.jit(lambda a, b: LinearBoundary(1.0, 1e-6, a, b).epsilon(jnp.asarray([100.0, 0.1])))
+    for a, b in ((-3.0, 5.0), (-1.0, -5.0), (0.0, 5.0), (np.nan, 5.0)):
+        assert np.all(line(a, b) == np.inf)
+
+
+def test_half_precision_does_not_round_delta():
+    """Which may be subnormal there."""
+    time = np.float16(2)
+    for kind in (MixtureBoundary, RenyiBoundary):
+        boundary = kind(1.0, 3.1e-8, 2.0)
+        assert boundary.epsilon(time) >= boundary.epsilon(2.0)

@@ -89,6 +89,17 @@ def test_a_nan_has_no_price_unless_all_is_free(rule, cost):
     assert (after.step, after.status) == (0, Status.STOPPED)
 
 
+def test_a_traced_epsilon_out_of_range_costs_no_less_than_nothing():
+    @jax.jit
+    def asked(epsilon):
+        rules = AboveThreshold(0.5, 1.0, epsilon), LaplaceTests(0.5, 1.0, epsilon)
+        return [first_yes(KEY, rule, jnp.zeros(2)) for rule in rules]
+
+    for epsilon in (-1.0, np.nan):
+        for found in asked(epsilon):
+            assert (found.cost, found.status) == (np.inf, Status.INVALID_COST)
+
+
 def test_a_rule_that_needs_epsilons_fails_at_the_first_without():
     found = jax.jit(lambda values: first_yes(KEY, ReducedAboveThreshold(0.0, 1.0), values))(
         jnp.array([1e9, 1e9])

@@ -87,11 +87,31 @@ def test_integrands_much_narrower_than_the_threshold_noise(parts, stopped, answe
     assert price(GaussianThreshold(*parts), stopped, answers) == pytest.approx(true, rel=3e-3)
 
 
+@pytest.mark.parametrize("ratio", [1.0, 30.0, 300.0, 893.0])
+@pytest.mark.parametrize("above", [0.5, 4.0, 40.0])
+def test_one_answer_costs_what_a_normal_law_says(ratio, above):
+    """Where threshold noise is wide the integrand has a knee far from its mode."""
+    for monotone in (False, True):
+        rule = GaussianThreshold(above, 0.4, 0.0, 1.0, ratio * 0.1, 0.1, 1, monotone=monotone)
+        deviation = np.hypot(rule.threshold_deviation, rule.query_deviation)
+        for stopped, at in ((True, rule.low - rule.threshold), (False, rule.threshold - rule.high)):
+            wanted = log_ndtr((at + rule.sensitivity) / deviation) - log_ndtr(at / deviation)
+            assert wanted <= price(rule, stopped, 1) <= wanted * (1 + 1e-8) + 1e-8
+
+
 def test_a_box_that_the_dtype_does_not_hold_is_refused():
     rule = GaussianThreshold(1e6, 1.0, 1e6 - 0.53, 1e6 + 0.53, 1.0, 1.0, 20)
     with pytest.raises(ValueError, match="must be resolved by float32"):
         rule.check_resolved(jnp.float32)
     rule.check_resolved(jnp.float64)
+
+
+def test_costs_of_other_numbers_than_those_of_the_trial_are_refused(dtype):
+    rule = GaussianThreshold(0.1, 1.0, 0.0, 1.0, 1.0, 1.5, 4)
+    if dtype == jnp.float64:
+        with pytest.raises(ValueError, match=r"threshold = 0.1: must be a number of float32"):
+            rule.check_resolved(jnp.float32)
+    rule.check_resolved(dtype)
 
 
 def test_costs_are_of_the_numbers_as_they_are_cast(dtype):
