@@ -154,7 +154,7 @@ def check_told(rule: StoppingRule, guarantee: Guarantee | None, schedule: Schedu
     told = getattr(schedule, "rule", None)
     if told is None:
         return
-    pairs = {"rule": (told, rule)}
+    pairs: dict[str, Any] = {"rule": (told, rule)}
     if rule.uses_epsilon:  # which its noise goes by, and so what it costs
         pairs["guarantee"] = (getattr(schedule, "guarantee", None), guarantee)
     for name, (paid, used) in pairs.items():

@@ -91,6 +91,10 @@ def fingerprints(plans: Mapping[str, Mapping[str, Plan]]) -> dict[str, dict[str,
             # A function of its own, or JAX may give what it traced before an edit.
             closed = jax.make_jaxpr(lambda *of: function(*of))(trial, study_key(0))
             programs[kind] = _digest(closed, digest)
+            if _has_rules(closed.jaxpr):
+                batched = jax.vmap(lambda *of: function(*of), (None, 0))
+                closed = jax.make_jaxpr(batched)(trial, jax.random.split(study_key(0)))
+                programs[kind] += _digest(closed, digest)
         return programs[kind]
 
     def fingerprint(plan: Plan) -> str:
@@ -149,6 +153,12 @@ def _parts(jaxpr: core.Jaxpr, number: Callable[[Any], bytes]) -> Iterator[bytes]
                 yield key.encode()
                 yield from _parameter(value, number)
     yield f"->{row(jaxpr.outvars)};".encode()
+
+
+def _has_rules(jaxpr: core.Jaxpr) -> bool:
+    """Whether there are rules of batching (`jax.custom_batching`), which only a batch shows."""
+    own = any(equation.primitive.name == "custom_vmap_call" for equation in jaxpr.eqns)
+    return own or any(map(_has_rules, core.subjaxprs(jaxpr)))
 
 
 def _parameter(value: Any, number: Callable[[Any], bytes]) -> Iterator[bytes]:

@@ -49,6 +49,23 @@ class Bounded(Inner):
         return exact - WIDTH, exact + WIDTH
 
 
+@jax.custom_batching.custom_vmap
+def ruled(x):
+    return -jnp.abs(x - 3.0)
+
+
+@ruled.def_vmap
+def _rule(size, batched, x):
+    return SCALE * -jnp.abs(x - 3.0), batched[0]
+
+
+class Ruled(nrjax.Utility):
+    """In a batch by a rule, which refers to the module's numbers."""
+
+    def evaluate(self, hypothesis):
+        return jnp.where(hypothesis > 0, ruled(hypothesis), 0.0)
+
+
 class Calling(nrjax.Utility):
     def evaluate(self, hypothesis):
         return jax.pure_callback(lambda x: -abs(x), jax.typeof(hypothesis), hypothesis)
@@ -76,6 +93,13 @@ def test_what_compiled_helpers_and_bounds_refer_to_counts(name, value, monkeypat
     monkeypatch.setitem(globals(), name, value)
     inner.clear_cache()  # as in another process
     assert fingerprint(Bounded()) != before
+
+
+def test_rules_of_batching_count(monkeypatch):
+    before = fingerprint(Ruled())
+    assert fingerprint(Ruled()) == before
+    monkeypatch.setitem(globals(), "SCALE", 3.0)
+    assert fingerprint(Ruled()) != before
 
 
 def test_names_do_not_count_and_batches_do():
