@@ -1,4 +1,4 @@
-"""Whether this process is the command, when it began, and Ctrl-C while it is being imported.
+"""Whether this process is the command, its code as it began, and Ctrl-C while it is being imported.
 
 Imported first of all, since the imports are most of the command's first seconds: Ctrl-C ends the
 process then, without a traceback. From `nrjax.__main__.main` on, Python raises `KeyboardInterrupt`
@@ -6,14 +6,12 @@ again. In other programs this does nothing.
 """
 
 import contextlib
+import hashlib
 import itertools
+import os
 import signal
 import sys
-import time
 from pathlib import Path
-
-BEGUN = time.time()
-"""When the first of the package's modules was imported, in seconds as files have their times."""
 
 
 def is_command() -> bool:
@@ -21,6 +19,25 @@ def is_command() -> bool:
     words = sys.orig_argv
     module = ("-m", "nrjax") in itertools.pairwise(words) or "-mnrjax" in words
     return module or Path(sys.argv[0] if sys.argv else "").stem == "nrjax"
+
+
+def code(root: Path = Path(__file__).parent) -> str | None:
+    """Digest of the package's files; None where a link may hide some, or there are none."""
+    whole, found = hashlib.sha256(), False
+    for folder, below, files in os.walk(root):
+        below.sort()
+        if any(os.path.islink(os.path.join(folder, one)) for one in below):
+            return None
+        for name in sorted(one for one in files if one.endswith(".py")):
+            path, found = Path(folder, name), True
+            content = path.read_bytes()
+            whole.update(f"{path.relative_to(root)} {len(content)} ".encode())
+            whole.update(content)
+    return whole.hexdigest() if found else None
+
+
+AT_FIRST = code() if is_command() else None
+"""Its code before any other module of it was imported."""
 
 
 def listen() -> None:

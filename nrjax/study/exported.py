@@ -9,12 +9,15 @@ study that comes with nrjax: all code is this package's own, in the versions tha
 was when the process began. A study of a user's own is traced in each process.
 """
 
+import base64
 import contextlib
 import functools
 import hashlib
 import importlib.metadata
+import os
 import platform
 import re
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable
@@ -22,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jaxlib
 from jax.sharding import NamedSharding, PartitionSpec
 
 from nrjax import _command
@@ -44,7 +48,7 @@ class Exported:
 
     Args:
         folder: for the files; made where there is none.
-        source: digest of the package's code, of which all that is launched is made.
+        source: digest of the code that runs, of which all that is launched is made.
     """
 
     def __init__(self, folder: Path, source: str):
@@ -80,14 +84,19 @@ class Exported:
         with contextlib.suppress(Exception):  # there is no file, or it is damaged
             return jax.jit(_read(path).call, **places)
         plain = jax.jit(_of_leaves(arrays, static), **places, out_shardings=split)
-        found = jax.export.export(plain)(*_plain(arrays))
-        # What cannot be written, or was made while files were edited, is made again next time.
-        with contextlib.suppress(OSError):
-            if source() == self._source:
+        plain.trace(*_plain(arrays))  # what is wrong with a program is raised
+        # What cannot be exported is run as it is; what cannot be written, or was made while files
+        # were edited, is made again next time.
+        with contextlib.suppress(Exception):
+            found = jax.export.export(plain)(*_plain(arrays))
+            made = jax.jit(found.call, **places)
+            made.lower(*_plain(arrays))
+            if _unedited():
                 data = bytes(found.serialize())
                 self._folder.mkdir(parents=True, exist_ok=True)
                 write_whole(path, hashlib.sha256(data).digest() + data)
-        return jax.jit(found.call, **places)
+            return made
+        return plain
 
     def _name(self, arrays: tuple[Any, ...], static: dict[str, Any]) -> str:
         """What is run, as the name of a file: the same in every process."""
@@ -109,23 +118,50 @@ def of_study(name: str | None) -> Exported | None:
     """
     folder: Any = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
     on = jax.config.jax_enable_compilation_cache and folder and "://" not in folder  # pyright: ignore[reportAttributeAccessIssue]
-    known = name in PAPERS and _command.is_command()
-    if not (known and on and jax.default_backend() == "cpu"):
+    # JAX's older partitioner does not lower what was exported.
+    shardy = jax.config.jax_use_shardy_partitioner  # pyright: ignore[reportAttributeAccessIssue]
+    if not (name in PAPERS and on and shardy and jax.default_backend() == "cpu" and _is_command()):
         return None
-    code = source()
-    return None if code is None else Exported(Path(folder) / "nrjax", code)
+    return Exported(Path(folder) / "nrjax", _executed()) if _unedited() else None
 
 
-def source() -> str | None:
-    """Digest of the package's code; None where it is not that with which this process began."""
-    whole, root = hashlib.sha256(), Path(_command.__file__).parent
-    files = sorted(root.rglob("*.py"))
-    for file in files:
-        if file.stat().st_ctime >= _command.BEGUN:
-            return None
-        whole.update(f"{file.relative_to(root)} {file.stat().st_size} ".encode())
-        whole.update(file.read_bytes())
-    return whole.hexdigest() if files else None
+def _unedited() -> bool:
+    return _command.AT_FIRST is not None and _command.code() == _command.AT_FIRST
+
+
+def _is_command() -> bool:
+    """Whether the process was begun by what was installed, not by a program that calls it."""
+    main: Any = sys.modules["__main__"]
+    if getattr(main, "__spec__", None) is not None:
+        return main.__spec__.name == "nrjax.__main__"
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError, OSError, AttributeError):
+        script = Path(main.__file__).resolve()
+        for file in importlib.metadata.distribution("nrjax").files or ():
+            if Path(str(file.locate())).resolve() == script and file.hash is not None:
+                digest = hashlib.new(file.hash.mode, script.read_bytes()).digest()
+                return base64.urlsafe_b64encode(digest).rstrip(b"=").decode() == file.hash.value
+    return False
+
+
+def _executed() -> str:
+    """Digest of the code that runs: the package's, and JAX's files by their sizes and times.
+
+    Of the modules that are loaded also as Python has compiled them, which may be older than the
+    files seem to be.
+    """
+    whole = hashlib.sha256(str(_command.AT_FIRST).encode())
+    for name, module in sorted(sys.modules.items()):
+        compiled = getattr(module, "__cached__", None)
+        if name.split(".")[0] == "nrjax" and compiled and os.path.exists(compiled):
+            whole.update(f"{name} ".encode() + Path(compiled).read_bytes())
+    for package in (jax, jaxlib):
+        for folder, below, files in os.walk(Path(str(package.__file__)).parent, followlinks=True):
+            below.sort()
+            for file in sorted(one for one in files if one.endswith((".py", ".so"))):
+                path = os.path.join(folder, file)
+                about = os.stat(path)
+                whole.update(f"{path} {about.st_size} {about.st_mtime_ns} ".encode())
+    return whole.hexdigest()
 
 
 def _plain(arrays: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -1,8 +1,11 @@
 """Programs of the papers' studies are kept between runs, and known for what they are."""
 
 import dataclasses
-import os
+import importlib.metadata
+import importlib.util
 import shutil
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +29,8 @@ CASES = {"walk": cheap.Walk(np.float32(0.5)), "goal": cheap.interaction(-0.37)}
 def cache(tmp_path, monkeypatch):
     """A folder of our own, in which nothing is, as of the command."""
     before = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
-    monkeypatch.setattr(_command, "is_command", lambda: True)
-    monkeypatch.setattr(exported, "source", lambda: "code")
+    monkeypatch.setattr(exported, "_is_command", lambda: True)
+    monkeypatch.setattr(_command, "AT_FIRST", _command.code())
     jax.config.update("jax_compilation_cache_dir", str(tmp_path / "cache"))
     yield tmp_path / "cache" / "nrjax"
     jax.config.update("jax_compilation_cache_dir", before)
@@ -60,9 +63,9 @@ def test_others_are_traced_each_time(cache, tmp_path, monkeypatch, other):
     """Where there may be code that is not nrjax's as this process began with it."""
     source = "my_study.py" if other == "a study of one's own" else "whitehouse2022"
     if other == "another process":
-        monkeypatch.setattr(_command, "is_command", lambda: False)
+        monkeypatch.undo()
     if other == "edited":
-        monkeypatch.setattr(exported, "source", lambda: None)
+        monkeypatch.setattr(_command, "AT_FIRST", "code")
     if other == "no cache":
         jax.config.update("jax_compilation_cache_dir", None)
     ran(tmp_path / "run", {"walk": CASES["walk"]}, source=source)
@@ -70,28 +73,54 @@ def test_others_are_traced_each_time(cache, tmp_path, monkeypatch, other):
 
 
 def test_what_is_traced_while_files_are_edited_is_not_kept(cache, tmp_path, monkeypatch):
-    found = iter(["code"])
-    monkeypatch.setattr(exported, "source", lambda: next(found, None))
+    found = iter([_command.AT_FIRST])
+    monkeypatch.setattr(_command, "code", lambda: next(found, None))
     ran(tmp_path / "run", {"walk": CASES["walk"]})
     assert not cache.exists()
 
 
-def test_the_source_is_that_with_which_the_process_began(tmp_path, monkeypatch):
+def test_code_is_all_of_the_files(tmp_path):
     package = tmp_path / "nrjax"
     shutil.copytree(Path(_command.__file__).parent, package)
-    monkeypatch.setattr(_command, "__file__", str(package / "_command.py"))
-    edited = package / "keys.py"
-    monkeypatch.setattr(_command, "BEGUN", edited.stat().st_ctime + 60)
-    first = exported.source()
-    assert first == exported.source() is not None
+    first = _command.code(package)
+    assert first == _command.code() is not None
+    edited = package / "study" / "report.py"
     text = edited.read_text()
     edited.write_text(text + "#")
-    assert exported.source() not in (first, None)
+    assert _command.code(package) not in (first, None)
     edited.write_text(text)
-    assert exported.source() == first
-    os.utime(edited, (0, 0))  # as some that copy files do
-    monkeypatch.setattr(_command, "BEGUN", edited.stat().st_ctime)
-    assert exported.source() is None
+    assert _command.code(package) == first
+    (package / "study").rename(tmp_path / "elsewhere")
+    (package / "study").symlink_to(tmp_path / "elsewhere")  # whose files are not looked at
+    assert _command.code(package) is None
+    assert _command.code(tmp_path / "nowhere") is None
+
+
+def test_what_is_executed_is_known_by_what_python_has_compiled(tmp_path, monkeypatch):
+    first = exported._executed()
+    assert exported._executed() == first
+    stale = tmp_path / "stale.pyc"
+    stale.write_bytes(b"older")
+    monkeypatch.setattr(sys.modules["nrjax.keys"], "__cached__", str(stale))
+    assert exported._executed() != first
+
+
+def test_the_command_is_what_was_installed(tmp_path, monkeypatch):
+    main = types.ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    assert not exported._is_command()  # neither a module nor a file
+    main.__file__ = str(tmp_path / "nrjax")
+    Path(main.__file__).write_text("from nrjax.__main__ import main; main()")
+    assert not exported._is_command()
+    files = importlib.metadata.distribution("nrjax").files or []
+    scripts = [Path(str(one.locate())) for one in files if one.name == "nrjax"]
+    for script in scripts:
+        main.__file__ = str(script)
+        assert exported._is_command()
+    main.__spec__ = importlib.util.find_spec("nrjax.__main__")
+    assert exported._is_command()
+    main.__spec__ = importlib.util.find_spec("nrjax.cli")
+    assert not exported._is_command()
 
 
 def test_damaged_files_are_written_again(cache, tmp_path):
@@ -141,3 +170,15 @@ def test_other_programs_have_other_names(monkeypatch):
     monkeypatch.setitem(globals(), "SCALE", 2.0)
     others.append(name_of())
     assert len({first, *others}) == 1 + len(others)
+
+
+def test_what_cannot_be_exported_is_run_all_the_same(cache, tmp_path, monkeypatch):
+    first, _ = ran(tmp_path / "first")
+    shutil.rmtree(cache)
+
+    def refused(*given, **options):
+        raise NotImplementedError("not to be exported")
+
+    monkeypatch.setattr(jax.export, "export", refused)
+    assert alike(first, ran(tmp_path / "second")[0])
+    assert not cache.exists()
