@@ -23,12 +23,13 @@ _LARGEST = 48
 """Most directions in which it is kept: their third power is the cost."""
 
 
-_BLOCKS = 4
-"""Of those directions: a symmetric tensor's blocks that come in several orders are kept once."""
+_BLOCK = 8
+"""Directions that go together: a symmetric tensor's blocks of several orders are kept once."""
 
 
 def _blocks(size: int) -> list[tuple[int, int]]:
-    ends = np.linspace(0, size, min(_BLOCKS, size) + 1).astype(int).tolist()
+    """Where each begins and ends; what follows one is of whole blocks, as vectors of a CPU are."""
+    ends = [0, *range(size % _BLOCK or min(_BLOCK, size), size + 1, _BLOCK)]
     return list(itertools.pairwise(ends))
 
 

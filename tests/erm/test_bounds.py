@@ -11,6 +11,7 @@ import pytest
 
 import nrjax
 from nrjax.erm import LogisticProblem
+from nrjax.erm import expansion as expansions
 from nrjax.simulation import montecarlo
 from nrjax.types import Status
 from tests.erm.risks import WithoutBounds, cast, laplace_trial, logistic_risk
@@ -147,9 +148,10 @@ def test_bounds_where_a_margin_is_large_or_nothing_is_a_number(name, dtype):
     assert np.all(np.isnan(low) & np.isnan(high))
 
 
-def test_the_expansion_is_of_the_risk():
-    """Its Hessian and third derivative against differences of the gradient."""
-    problem = problem_on("long_tail")
+def test_the_expansion_is_of_the_risk(monkeypatch):
+    """Its Hessian and third derivative, in several blocks, against differences of the gradient."""
+    monkeypatch.setattr(expansions, "_BLOCK", 4)
+    problem = LogisticProblem.fit(*DATA["long_tail"](), 0.05)
     expansion = problem.utility.expansion
     kept = len(expansion.cubic[0])
     x, y = DATA["long_tail"]()
