@@ -20,8 +20,12 @@ from nrjax.erm._door import check_labels
 _SLACK = 1e-9
 """Relative; promises are checked in float64, where rounding is far below it."""
 
-_FEW, _FEATURES, _LABELS, _TRIED, _SEED = 2, 64, 9, 4, 0
-"""Rows of the largest norm that are tried, each of either sign and with two labels."""
+_LONGEST, _RANDOM, _FEATURES, _LABELS = 2, 2, 64, 9
+"""Most of the directions that are tried: of the longest rows, at random, of features; and labels
+tried with each."""
+
+_AT_THE_RIM = 4
+"""Rows tried with arguments on the rim of the ball."""
 
 _TILE_SIZE = 2**20
 
@@ -142,9 +146,9 @@ class Trials:
     """
 
     def __init__(self, loss: Any, x: np.ndarray, y: np.ndarray, promises: Promises):
-        d, generator = x.shape[1], np.random.default_rng(_SEED)
-        longest = x[np.argsort(-np.linalg.norm(x, axis=1))[:_FEW]]
-        others = generator.normal(size=(2, d)), np.ones((1, d)), np.eye(d)[:_FEATURES]
+        d, generator = x.shape[1], np.random.default_rng(0)
+        longest = x[np.argsort(-np.linalg.norm(x, axis=1))[:_LONGEST]]
+        others = generator.normal(size=(_RANDOM, d)), np.ones((1, d)), np.eye(d)[:_FEATURES]
         some = np.concatenate([longest, *others])
         lengths = np.linalg.norm(some, axis=1)
         some = some[lengths > 0] / lengths[lengths > 0, None]
@@ -168,7 +172,7 @@ class Trials:
         self._check_loss(callable(self._loss), "be a function of theta, row and label")
         # Of the largest norm, evenly spread over directions and labels.
         ours = np.arange(self._given, len(self._rows) - 1)  # but for the zeros
-        ours = ours[np.linspace(0, len(ours) - 1, min(_TRIED, len(ours))).round().astype(int)]
+        ours = ours[np.linspace(0, len(ours) - 1, min(_AT_THE_RIM, len(ours))).round().astype(int)]
         zero, rows, labels = np.zeros(dimension), self._rows[ours], self._labels[ours]
         with jax.enable_x64(True):
             got = jax.eval_shape(self._loss, zero, rows[0], labels[0])

@@ -119,7 +119,7 @@ def of_study(name: str | None) -> Exported | None:
     folder: Any = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
     on = jax.config.jax_enable_compilation_cache and folder and "://" not in folder  # pyright: ignore[reportAttributeAccessIssue]
     # JAX's older partitioner does not lower what was exported.
-    shardy = jax.config.jax_use_shardy_partitioner  # pyright: ignore[reportAttributeAccessIssue]
+    shardy = getattr(jax.config, "jax_use_shardy_partitioner", True)
     if not (name in PAPERS and on and shardy and jax.default_backend() == "cpu" and _is_command()):
         return None
     return Exported(Path(folder) / "nrjax", _executed()) if _unedited() else None

@@ -139,8 +139,8 @@ class Results:
         case, one = self._which(name)
         arrays, layout = self.arrays(name), pass_of(self.cases, case, one)
         found = layout.dataset(arrays, self.cases[case].attributes)
-        more = {name: arrays[name] for name in arrays if name not in found.variables}
-        return found.assign({name: (layout.axis, more[name], _ABOUT[name]) for name in more})
+        derived = [field for field in arrays if field not in found.variables]
+        return found.assign({of: (layout.axis, arrays[of], _ABOUT[of]) for of in derived})
 
     def arrays(self, name: str) -> dict[str, np.ndarray]:
         """The same, named in the same way, as plain arrays; `xarray` is slow to import."""

@@ -129,9 +129,10 @@ class Store:
         parts = {key: [np.empty((0, *of.shape), of.dtype)] for key, of in layout.variables.items()}
         parts[layout.axis] = [np.empty(0, int)]
         for chunk, arrays in self.parts(case, name, partial=partial):
-            rows = arrays | {layout.axis: layout.numbers(chunk)}
+            numbers = layout.numbers(chunk)
+            rows = arrays | {layout.axis: numbers}
             for key, values in parts.items():
-                values.append(rows[key].reshape(-1, *values[0].shape[1:]))
+                values.append(rows[key].reshape(numbers.size, *values[0].shape[1:]))
         found = {key: np.concatenate(parts.pop(key)) for key in list(parts)}
         if not partial:
             self._read[case, name] = found
