@@ -147,13 +147,14 @@ def _executed() -> str:
     """Digest of the code that runs: the package's, and JAX's files by their sizes and times.
 
     Of the modules that are loaded also as Python has compiled them, which may be older than the
-    files seem to be.
+    files seem to be, and by what it chooses between the two: a file's time.
     """
     whole = hashlib.sha256(str(_command.AT_FIRST).encode())
     for name, module in sorted(sys.modules.items()):
         compiled = getattr(module, "__cached__", None)
         if name.split(".")[0] == "nrjax" and compiled and os.path.exists(compiled):
-            whole.update(f"{name} ".encode() + Path(compiled).read_bytes())
+            time = os.stat(str(module.__file__)).st_mtime_ns
+            whole.update(f"{name} {time} ".encode() + Path(compiled).read_bytes())
     for package in (jax, jaxlib):
         for folder, below, files in os.walk(Path(str(package.__file__)).parent, followlinks=True):
             below.sort()

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.metadata
 import importlib.util
+import os
 import shutil
 import sys
 import types
@@ -101,8 +102,17 @@ def test_what_is_executed_is_known_by_what_python_has_compiled(tmp_path, monkeyp
     assert exported._executed() == first
     stale = tmp_path / "stale.pyc"
     stale.write_bytes(b"older")
-    monkeypatch.setattr(sys.modules["nrjax.keys"], "__cached__", str(stale))
-    assert exported._executed() != first
+    keys = sys.modules["nrjax.keys"]
+    monkeypatch.setattr(keys, "__cached__", str(stale))
+    second = exported._executed()
+    assert second != first
+    # A newer file is executed in its place, though it may not be replaced.
+    copied = shutil.copyfile(str(keys.__file__), tmp_path / "keys.py")
+    monkeypatch.setattr(keys, "__file__", str(copied))
+    os.utime(copied, (0, 0))
+    older = exported._executed()
+    os.utime(copied, (9, 9))
+    assert len({first, second, older, exported._executed()}) == 4
 
 
 def test_the_command_is_what_was_installed(tmp_path, monkeypatch):
