@@ -77,7 +77,12 @@ if TYPE_CHECKING:
     from nrjax.study.results import Results as Results
     from nrjax.study.study import Study as Study
 else:
-    _ROOMS = ("counts", "datasets", "erm", "papers", "study")
+    # Imported when they are first used: they are slow to import, and simulations need none.
+    _LATER = ("counts", "datasets", "erm", "papers", "study")
+    _MODULES = (
+        *_LATER,
+        *("composition", "guarantees", "processes", "schedules", "stopping", "utilities"),
+    )
     _STUDIES = {
         "case": ("Case", "Curve", "Quantity"),
         "distribution": ("Distribution", "Sample"),
@@ -85,18 +90,22 @@ else:
         "results": ("Reporting", "Results"),
         "study": ("Study",),
     }
-    _HOME = {name: f"nrjax.study.{file}" for file, names in _STUDIES.items() for name in names}
-    _HERE = [
+    _SOURCES = {name: f"nrjax.study.{file}" for file, names in _STUDIES.items() for name in names}
+    _DEFINED = [
         name
         for name, value in globals().items()
         if not name.startswith("_") and getattr(value, "__module__", "").startswith("nrjax.")
     ]
-    __all__ = sorted([*_HERE, *_HOME, "__version__"])
+    __all__ = sorted([*_DEFINED, *_SOURCES, *_MODULES, "__version__"])
 
     def __getattr__(name):
-        """What `import nrjax` leaves out, for its quickness, comes when it is named."""
-        if name in _ROOMS:
+        """Import a module of `_LATER` or a class of `_SOURCES`."""
+        if name in _LATER:
             return importlib.import_module(f"nrjax.{name}")
-        if name in _HOME:
-            return getattr(importlib.import_module(_HOME[name]), name)
+        if name in _SOURCES:
+            return getattr(importlib.import_module(_SOURCES[name]), name)
         raise AttributeError(f"module 'nrjax' has no attribute {name!r}")
+
+    def __dir__():
+        """Return all names, with those that are not imported yet."""
+        return sorted({*globals(), *__all__})

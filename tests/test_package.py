@@ -1,6 +1,9 @@
 """What the README shows runs, and what the package says of itself agrees."""
 
+import json
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -51,6 +54,50 @@ def test_public_names_are_documented_and_exist():
     for name in named:
         assert name in nrjax.__all__
         assert name in README
+
+
+def test_documented_names_resolve_after_import_nrjax_alone():
+    files = [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("notebooks/*.ipynb")]
+    modules = "composition|counts|datasets|erm|guarantees|processes|schedules|stopping|utilities"
+    pattern = rf"(?<![\w./])(?:nrjax|{modules})(?:\.(?!md\b|py\b|ipynb\b)[A-Za-z_]\w*)+"
+    names = {name for file in files for name in re.findall(pattern, file.read_text())}
+    assert {"stopping.accuracy", "nrjax.Study"} <= names
+    program = f"""
+import json, operator, nrjax
+def resolves(name):
+    try:
+        operator.attrgetter(name.removeprefix("nrjax."))(nrjax)
+    except AttributeError:
+        return False
+    return True
+print(json.dumps([name for name in {sorted(names)} if not resolves(name)]))
+"""
+    assert _output(program) == []
+
+
+def test_all_public_names_are_listed_and_imported_without_extras():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    stated = [name for extra in project["optional-dependencies"].values() for name in extra]
+    extras = {re.split(r"[\[>]", name)[0] for name in stated} - {"nrjax"}
+    program = f"""
+import json, sys
+sys.modules.update(dict.fromkeys({sorted(extras)}))  # None: cannot be imported
+from nrjax import *
+import nrjax
+missing = [name for name in nrjax.__all__ if name not in globals() or name not in dir(nrjax)]
+print(json.dumps([missing, nrjax.__all__]))
+"""
+    missing, names = _output(program)
+    assert missing == []
+    assert {"Study", "Case", "Sample", "erm", "datasets", "counts", "stopping"} <= {*names}
+    assert not {"importlib", "types", "engine"} & {*names}
+
+
+def _output(program):
+    command = [sys.executable, "-W", "error", "-c", program]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout)
 
 
 def test_versions_agree():
