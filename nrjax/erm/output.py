@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import check_integer
 from nrjax.erm import _door, sensitivity
-from nrjax.erm._promises import Promises, Trials
+from nrjax.erm._stated_bounds import StatedBounds, check_signature, spot_check
 from nrjax.erm.minimise import minimise
 from nrjax.erm.output_utility import Loss, OutputUtility
 from nrjax.erm.released import Problem, Released
@@ -120,13 +120,13 @@ class OutputProblem(OutputPerturbation):
         dimension: int | None = None,
         tolerance: float = 1e-12,
     ) -> Self:
-        """Check the promises, find the optimum and prepare the data.
+        """Check the stated bounds, find the optimum and prepare the data.
 
-        What is stated here must hold for every row that could be in the data: for every l2 norm up
-        to `max_norm`, and every label in `label_range`. Nothing unstated is read off the data,
-        which would disclose it. Promises are tried on rows, labels and points of the ball, which
-        can refute one and not prove it; messages quote the data. How the ball's radius and the
-        sensitivities follow from them: docs/mathematics.md, "Output perturbation". Without
+        The bounds must hold for every row that could be in the data: for every l2 norm up to
+        `max_norm`, and every label in `label_range`. Nothing unstated is read off the data, which
+        would disclose it. A spot check on the data's rows, at a few points of the ball, can refute
+        a bound but not prove it; its messages quote the data. How the ball's radius and the
+        sensitivities follow from the bounds: docs/mathematics.md, "Output perturbation". Without
         `loss_spread` or `loss_at_zero` only public rules can use the utility.
 
         Args:
@@ -139,8 +139,8 @@ class OutputProblem(OutputPerturbation):
             lipschitz: L > 0; no gradient of `loss` in theta has a larger l2 norm, in the ball of
                 radius `radius` and `sqrt(2 (high - lowest_loss)/lambda)` if stated, else anywhere.
             max_norm: largest l2 norm of an admissible row.
-            label_range: smallest and largest admissible label. Without it promises are tried with
-                the labels that are there.
+            label_range: smallest and largest admissible label. Without it the spot check uses
+                the given labels only.
             radius: l2 radius of a ball that holds the optimum of every admissible data set.
             loss_at_zero: smallest and largest loss (low, high) of an admissible row at theta = 0.
             lowest_loss: a bound that no loss is below, in that ball; 0 for most losses.
@@ -150,27 +150,27 @@ class OutputProblem(OutputPerturbation):
             tolerance: gradient norm that the optimum must reach, in units of `lipschitz`.
 
         Raises:
-            ValueError: an argument is out of range, a promise does not hold, or the optimum was
-                not found.
+            ValueError: an argument is out of range, a bound does not hold, or the optimum was not
+                found.
         """
         bounds = label_range, radius, loss_at_zero, lowest_loss, loss_spread
-        promises = Promises(regularisation, lipschitz, max_norm, *bounds)
+        stated = StatedBounds(regularisation, lipschitz, max_norm, *bounds)
         x, y = _door.checked(features, labels, regularisation, max_norm=max_norm)
-        promises.check_labels(y)
+        stated.check_labels(y)
         width = x.shape[1] if dimension is None else dimension
         width = check_integer("dimension", width, 1)
-        trials = Trials(loss, x, y, promises)
-        trials.at_the_rim(width)
+        check_signature(loss, x[0], y[0], width)
+        spot_check(loss, x, y, stated, np.full(width, stated.ball / np.sqrt(width)))
         table, weights = merge(np.column_stack([x, y]))
         data = table[:, :-1], table[:, -1], weights, float(regularisation)
         tolerance = tolerance * lipschitz
         minimum = minimise(loss, data, width, tolerance)
-        # First: where the Lipschitz constant is wrong at the optimum, so is the radius L/lambda.
-        trials.at(np.zeros(width), minimum.argument)
-        promises.check_optimum(minimum.argument)
-        moved = promises.sensitivity(len(y))
+        if minimum.argument.any():
+            # First: where the Lipschitz constant is wrong at the optimum, so is the radius.
+            spot_check(loss, x, y, stated, minimum.argument)
+        stated.check_optimum(minimum.argument)
         utility = OutputUtility(
-            *data, promises.ball, moved, loss, minimum.value, tolerance=tolerance
+            *data, stated.ball, stated.sensitivity(len(y)), loss, minimum.value, tolerance=tolerance
         )
         public = len(y), width, float(regularisation)
         return cls(*public, minimum, float(lipschitz), float(tolerance), utility)

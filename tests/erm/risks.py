@@ -18,7 +18,7 @@ HUBER = {"loss_at_zero": (0.0, 0.75), "lowest_loss": 0.0, "label_range": (-1.0, 
 SQUARED = HUBER | {"loss_at_zero": (0.0, 0.5), "lipschitz": LONG, "loss_spread": 0.5 * LONG**2}
 LOGISTIC = {"loss_at_zero": (np.log(2), np.log(2)), "lowest_loss": 0.0}
 LOGISTIC |= {"loss_spread": logistic_radius(LAMBDA)}
-"""What is promised of losses, in full."""
+"""All bounds on the losses, as `OutputProblem.fit` takes them."""
 
 
 def huber(theta, row, label):
