@@ -273,12 +273,11 @@ def test_neighbours_get_the_same_grids_thresholds_and_constants(tmp_path):
             assert getattr(one.utility, part) == getattr(other.utility, part)
 
 
-@pytest.mark.parametrize("constants", ["paper", "code"])
 @pytest.mark.parametrize("perturbation", ["covariance", "output"])
-def test_theorys_release_is_what_its_theorem_is_for(data_file, perturbation, constants):
+def test_theorys_release_is_what_its_theorem_is_for(data_file, perturbation):
     """The minimiser over the ball by covariance perturbation, else the release as it is."""
-    options = {"constants": constants, "ridge_perturbation": perturbation}
-    chosen = settings(data_file, "ridge", method=("theory", "doubling"), **options)
+    options = {"method": ("theory", "doubling"), "ridge_perturbation": perturbation}
+    chosen = settings(data_file, "ridge", **options)
     theory, doubling = (case.trial.utility for case in ligett2017.cases(chosen).values())
     assert doubling.radius == pytest.approx(1 / math.sqrt(0.005))
     assert theory.radius == (doubling.radius if perturbation == "covariance" else np.inf)

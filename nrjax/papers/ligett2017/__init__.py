@@ -21,7 +21,6 @@ from nrjax.erm.released import Released
 from nrjax.papers._shared import of_task
 from nrjax.papers.ligett2017 import presets
 from nrjax.papers.ligett2017.findings import Findings
-from nrjax.papers.ligett2017.published import PublishedRidgeUtility
 from nrjax.papers.ligett2017.settings import Method, Settings
 from nrjax.sensitivities import Noise
 from nrjax.study.study import Study
@@ -89,19 +88,13 @@ def _released(
     public: presets.Problem, problem: LogisticProblem | RidgeProblem, noise: Noise
 ) -> Released:
     """The private value, its sensitivity, and a utility that is minus the excess risk."""
-    code, moved = public.constants == "code", presets.query_sensitivity(public)
     if isinstance(problem, LogisticProblem):
         released = problem.released(noise)
-        utility = released.utility.excess_risk()
-        utility = dataclasses.replace(utility, sensitivity=moved) if code else utility
+    elif public.perturbation == "output":
+        released = problem.released_optimum(noise, public.ball)
     else:
-        if public.perturbation == "output":
-            released, what = problem.released_optimum(noise, public.ball), "optimum"
-        else:
-            released = problem.released(noise, "l1_rows")
-            what = "matrix" if noise == "laplace" else "isometric"
-        utility = released.utility.excess_risk()
-        utility = PublishedRidgeUtility.of(problem, moved, what) if code else utility
+        released = problem.released(noise, "l1_rows")
+    utility = released.utility.excess_risk()
     # The cases of a task share its arrays: on the device, and in the run's dtype, once.
     dtype = jnp.result_type(float)
 

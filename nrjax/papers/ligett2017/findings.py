@@ -228,10 +228,4 @@ def _warnings(settings: Mapping[str, Any]) -> list[str]:
             "Whitehouse 2022, the other tests what Ligett 2017 gives them. With --constants tight "
             "the methods have more nearly the same means."
         )
-    if constants == "code":
-        lines.append(
-            "Warning: with the constants of the published code epsilon is what that program "
-            "states, not a guarantee: its logistic sensitivity is half of the excess risk's, and "
-            "its ridge risk is not the one whose minimiser it compares with."
-        )
     return lines

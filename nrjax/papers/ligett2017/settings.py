@@ -33,9 +33,8 @@ class Settings:
     theorem asks for; `brownian_above_threshold` and `brownian_reduced`: Gaussian noise taken away,
     tested by AboveThreshold or by ReducedAboveThreshold."""
     constants: Name = "paper"
-    """`paper`: as printed, slips mended; `figures`: the program that drew the printed figures;
-    `code`: the program published later, which proves less than it states; `tight`: the smallest
-    that are proved."""
+    """`paper`: as printed, errata corrected; `figures`: the program that drew the printed figures;
+    `tight`: the smallest constants that are proved."""
     alpha: tuple[float, ...] = _ALPHAS
     """Excess risks to ask for."""
     gamma: float = 0.1
