@@ -1,4 +1,4 @@
-"""Claims: nrjax is imported in 1.5 s, a study compiles in 10 s, its second run takes 4 s.
+"""Claims: nrjax is imported in 1.5 s, a study compiles in 10 s.
 
     python -m benchmarks.start_up [--study NAME ...] [--data-dir FOLDER]
 

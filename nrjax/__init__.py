@@ -3,7 +3,6 @@
 import importlib
 from typing import TYPE_CHECKING
 
-from nrjax import _command  # noqa: F401
 from nrjax.composition import BrownianOdometer as BrownianOdometer
 from nrjax.composition import ExPostFilter as ExPostFilter
 from nrjax.composition import ExPostOdometer as ExPostOdometer

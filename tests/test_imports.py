@@ -8,20 +8,22 @@ SLOW = {"dask", "distributed", "matplotlib", "optax", "pandas", "pooch", "scipy"
 """Packages that take long to import, and that neither the library nor the command's help needs."""
 
 PROGRAM = """
-import json, sys
+import json, signal, sys
 from jax._src import xla_bridge
 
 def loaded():
     return sorted({name.partition(".")[0] for name in sys.modules})
 
+signal.signal(signal.SIGINT, signal.default_int_handler)
 import nrjax
+ignored = signal.getsignal(signal.SIGINT) is not signal.default_int_handler
 core = [name for name in sys.modules if name.startswith("nrjax")]
 nrjax.erm.RidgeProblem, nrjax.datasets.load
 library = loaded()
 import nrjax.cli
 command = loaded()
 import nrjax.study.figures
-facts = [core, library, command, xla_bridge.backends_are_initialized()]
+facts = [core, library, command, ignored, xla_bridge.backends_are_initialized()]
 print(json.dumps([*facts, "matplotlib.pyplot" in sys.modules]))
 nrjax.counts.CountRelease, nrjax.Study, nrjax.Case, nrjax.Quantity, nrjax.Curve, nrjax.Reporting
 nrjax.er
@@ -32,16 +34,17 @@ def test_imports_load_nothing_slow_and_start_no_device():
     """Devices of a worker are set up when the number of its cores is known.
 
     pyplot's global state and its window system stay out of the program; packages come when they
-    are named.
+    are named. The process's signals are left alone, whatever its arguments look like.
     """
-    command = [sys.executable, "-W", "error", "-c", PROGRAM]
+    command = [sys.executable, "-W", "error", "-c", PROGRAM, "-m", "nrjax"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    core, library, command, started, pyplot = json.loads(ended.stdout or ended.stderr)
+    core, library, command, ignored, started, pyplot = json.loads(ended.stdout or ended.stderr)
     assert not {"nrjax.erm", "nrjax.study", "nrjax.papers", "nrjax.progress"} & set(core)
     assert {"jax", "nrjax"} <= set(library)
     assert not set(library) & {*SLOW, "tyro", "rich"}
     assert "tyro" in command
     assert not set(command) & SLOW
+    assert not ignored
     assert not started
     assert not pyplot
     assert "module 'nrjax' has no attribute 'er'" in ended.stderr

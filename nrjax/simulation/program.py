@@ -90,7 +90,6 @@ class Program:
         devices: those that share them.
         options: of `work`; hashable.
         meaning: what is traced, in a word; JAX knows functions by name, not by what they refer to.
-        launch: what compiles and runs it: `_on_devices`, or what does the same.
     """
 
     trial: Any
@@ -99,7 +98,6 @@ class Program:
     devices: tuple[Any, ...]
     options: Any
     meaning: str = ""
-    launch: Any = _on_devices
     unit: ClassVar[int] = 1
 
     def __post_init__(self):
@@ -119,7 +117,7 @@ class Program:
         arrays = (self.trial, key, firsts.astype(np.uint32), counts.astype(np.int32))
         static = {"work": self.work, "options": self.options, "meaning": self.meaning}
         with set_aside(mesh):
-            return (action or self.launch)(*arrays, mesh=mesh, **static)
+            return (action or _on_devices)(*arrays, mesh=mesh, **static)
 
     def _idle(self, key: Array, action: Any = None) -> Any:
         """A call for no trials."""
@@ -132,7 +130,7 @@ class Program:
 
     def prepare(self, key: Array) -> None:
         """Compile without a run, for `compile` to find it done; another thread may do this."""
-        self._idle(key, self.launch.lower).compile()
+        self._idle(key, _on_devices.lower).compile()
 
     def run(self, key: Array, trials: int, first_trial: int = 0) -> Any:
         """Results of `trials` trials from `first_trial` on, at most `chunk` of them.

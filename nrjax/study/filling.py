@@ -12,7 +12,7 @@ import jax
 from jax import Array
 
 from nrjax.simulation.program import Program
-from nrjax.study import exported, identity, machine
+from nrjax.study import identity, machine
 from nrjax.study.plans import Plan
 from nrjax.study.store import Store
 
@@ -104,9 +104,6 @@ def here(
 ) -> Computed:
     """On the devices of this process, a pass after the other."""
     made = programs(plans, store.settings["fingerprints"]) if any(pending.values()) else {}
-    kept = exported.of_study(store.settings["source"]) if made else None
-    if kept is not None:
-        made = {which: dataclasses.replace(one, launch=kept) for which, one in made.items()}
     # Compiled in their order, in threads, while others run: XLA uses one core for most of it.
     threads = ThreadPoolExecutor(min(machine.cores(), _COMPILERS), "compilation")
     ahead: dict[Any, Future[float]] = {}
