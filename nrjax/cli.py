@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Union
 
+from nrjax._extras import missing
+
 try:
     import rich.box
     import rich.console
     import rich.table
     import tyro
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f'the command nrjax needs {error.name}: pip install "nrjax[studies]"', name=error.name
-    ) from error
+    raise missing(error, "the command nrjax") from error
 
 import nrjax
 from nrjax import datasets

@@ -3,13 +3,13 @@
 import importlib.util
 import threading
 
+from nrjax._extras import missing
+
 try:
     import rich.console
     import rich.progress
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f'progress needs {error.name}: pip install "nrjax[studies]"', name=error.name
-    ) from error
+    raise missing(error, "progress") from error
 
 _LINES = 20
 """Most passes whose progress is on the screen."""

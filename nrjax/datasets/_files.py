@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from nrjax._extras import missing
+
 Arrays = dict[str, np.ndarray]
 PathLike = str | os.PathLike[str]
 UNREADABLE = (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error)
@@ -25,10 +27,7 @@ def extra(module: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"The package {module} is needed here and not installed: "
-            'run pip install "nrjax[studies]".'
-        ) from error
+        raise missing(error, "nrjax.datasets") from error
 
 
 def cache_folder() -> Path:

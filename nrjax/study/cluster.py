@@ -23,6 +23,7 @@ from typing import Any
 import jax
 from jax import Array
 
+from nrjax._extras import missing
 from nrjax._tracing import tracing_once
 from nrjax.study import identity, machine
 from nrjax.study.filling import Computed, Pending, Plans, Task, programs
@@ -201,9 +202,7 @@ def _cloudpickle() -> Any:
         import cloudpickle
         import distributed  # noqa: F401
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f'a cluster needs {error.name}: pip install "nrjax[cluster]"', name=error.name
-        ) from error
+        raise missing(error, "a cluster", "cluster") from error
     return cloudpickle
 
 

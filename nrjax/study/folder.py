@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from nrjax._extras import missing
+
 try:
     import filelock
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f'the result store needs {error.name}: pip install "nrjax[studies]"', name=error.name
-    ) from error
+    raise missing(error, "the result store") from error
 
 RESULTS, MANIFEST = "results", "manifest.json"
 SUMMARY, REPORT, FIGURES = "summary.json", "report.md", "figures"
@@ -98,7 +98,7 @@ def check_folder(path: Path, *, overwrite: bool) -> None:
 def lock(folder: Path) -> Iterator[None]:
     """Hold the folder's lock, or raise StoreBusyError; it goes when the process dies."""
     held = filelock.FileLock(folder / _LOCK)
-    with saying(f"cannot lock {folder}, which its file system must allow"):
+    with saying(f"cannot write to {folder}, which needs a lock there"):
         try:
             held.acquire(blocking=False)
         except filelock.Timeout as error:

@@ -25,7 +25,8 @@ from nrjax.study.plans import Plan
 from nrjax.study.store import Store
 
 _REMEDIES = {
-    **{name: f'pip install "{name}=={{}}"' for name in ("nrjax", "jax", "jaxlib")},
+    "nrjax": "install nrjax {} from its source code",
+    **{name: f'pip install "{name}=={{}}"' for name in ("jax", "jaxlib")},
     "device": "set JAX_PLATFORMS={}",
     "device_kind": "a device of that kind",
     "cpu": "a processor of that kind",

@@ -148,5 +148,5 @@ def test_a_missing_library_is_named_with_the_remedy(monkeypatch):
     """Importing the module without filelock says what to install."""
     monkeypatch.setitem(sys.modules, "filelock", None)
     source = Path(disk.__file__).read_text()
-    with pytest.raises(ModuleNotFoundError, match=r'filelock: pip install "nrjax\[studies\]"'):
+    with pytest.raises(ModuleNotFoundError, match=r'filelock: run pip install "\.\[studies\]" in'):
         exec(compile(source, "folder.py", "exec"), {"__name__": "again"})

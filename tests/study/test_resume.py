@@ -111,7 +111,7 @@ def test_more_trials_are_one_rename(copied, finished, monkeypatch):
 
 
 NOT_HERE = [  # what the manifest says of circumstances; None: nothing
-    ("nrjax", "0.0", r"nrjax is '.*' here and was '0\.0' \(pip install \"nrjax==0\.0\"\)"),
+    ("nrjax", "0.0", r"nrjax is '.*' here and was '0\.0' \(install nrjax 0\.0 from its"),
     ("jaxlib", "0.0", r"jaxlib is '.*' here and was '0\.0'"),
     ("cpu", "another", r"cpu is '.*' here and was 'another' \(a processor of that kind\)"),
     ("device", "gpu", r"device is 'cpu' here and was 'gpu' \(set JAX_PLATFORMS=gpu\)"),
