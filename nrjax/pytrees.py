@@ -8,11 +8,20 @@ their class.
 
 import dataclasses
 import functools
+import inspect
+import sys
 from typing import Any, dataclass_transform
 
 import jax
 
 from nrjax._shown import representation
+
+if sys.version_info >= (3, 14):  # which evaluates annotations late: some names may not exist yet
+    import annotationlib
+
+    _LATE = {"format": annotationlib.Format.FORWARDREF}
+else:
+    _LATE = {}
 
 
 def static(**options: Any) -> Any:
@@ -36,7 +45,7 @@ class Pytree:
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__()
         inherited = getattr(cls, "__dataclass_fields__", {})
-        for name in vars(cls).get("__annotations__", {}):
+        for name in inspect.get_annotations(cls, **_LATE):
             # A base's own value stands for those that lack the field; it is no default of it.
             if name not in vars(cls) and name not in inherited and hasattr(cls, name):
                 setattr(cls, name, dataclasses.field())

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import sys
 from typing import Any
 
 import jax
@@ -88,3 +89,21 @@ def test_a_value_of_the_base_is_no_default():
         nrjax.Utility()
     with pytest.raises(dataclasses.FrozenInstanceError):
         Stated(2.0).sensitivity = 1.0
+
+
+UNQUOTED = """
+class Node(nrjax.Pytree):
+    leaf: float
+    others: Node | Later | None = None
+
+class Later(Node):
+    pass
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="annotations are evaluated at once")
+def test_a_class_may_name_itself_and_later_ones_without_quotes():
+    exec(UNQUOTED, names := {"nrjax": nrjax})
+    assert jax.tree.leaves(names["Node"](1.0, names["Later"](2.0))) == [1.0, 2.0]
+    with pytest.raises(TypeError, match="leaf"):
+        names["Later"]()
