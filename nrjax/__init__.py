@@ -3,108 +3,20 @@
 import importlib
 from typing import TYPE_CHECKING
 
-from nrjax.composition import BrownianOdometer as BrownianOdometer
-from nrjax.composition import ExPostFilter as ExPostFilter
-from nrjax.composition import ExPostOdometer as ExPostOdometer
-from nrjax.composition import GaussianFilter as GaussianFilter
-from nrjax.composition import OneSidedBrownianOdometer as OneSidedBrownianOdometer
-from nrjax.composition import RenyiFilter as RenyiFilter
-from nrjax.composition import RenyiOdometer as RenyiOdometer
-from nrjax.composition import SideBySideFilter as SideBySideFilter
-from nrjax.composition import UnifiedFilter as UnifiedFilter
-from nrjax.composition import ZCDPFilter as ZCDPFilter
-from nrjax.engine import Path as Path
-from nrjax.engine import run_until as run_until
-from nrjax.engine import scan_path as scan_path
-from nrjax.guarantees import DiscretePureGuarantee as DiscretePureGuarantee
-from nrjax.guarantees import GridBoundary as GridBoundary
-from nrjax.guarantees import LinearBoundary as LinearBoundary
-from nrjax.guarantees import MixtureBoundary as MixtureBoundary
-from nrjax.guarantees import OneSidedMixtureBoundary as OneSidedMixtureBoundary
-from nrjax.guarantees import PureGuarantee as PureGuarantee
-from nrjax.guarantees import RenyiBoundary as RenyiBoundary
-from nrjax.interaction import Interaction as Interaction
-from nrjax.keys import trial_key as trial_key
-from nrjax.processes import Brownian as Brownian
-from nrjax.processes import DiscreteLaplace as DiscreteLaplace
-from nrjax.processes import IndependentLaplace as IndependentLaplace
-from nrjax.processes import Laplace as Laplace
-from nrjax.processes import LaplaceJumps as LaplaceJumps
-from nrjax.processes import Skellam as Skellam
-from nrjax.processes import noise_path as noise_path
-from nrjax.pytrees import Pytree as Pytree
-from nrjax.pytrees import static as static
-from nrjax.releases import Releases as Releases
-from nrjax.schedules import AdaptiveTimes as AdaptiveTimes
-from nrjax.schedules import Grid as Grid
-from nrjax.sensitivities import Sensitivity as Sensitivity
-from nrjax.simulation.batching import Batching as Batching
-from nrjax.simulation.bins import LogBins as LogBins
-from nrjax.simulation.bins import WholeBins as WholeBins
-from nrjax.simulation.montecarlo import simulate as simulate
-from nrjax.simulation.sweeps import sweep as sweep
-from nrjax.stopping import AboveThreshold as AboveThreshold
-from nrjax.stopping import GaussianThreshold as GaussianThreshold
-from nrjax.stopping import InteractiveAboveThreshold as InteractiveAboveThreshold
-from nrjax.stopping import LaplaceTests as LaplaceTests
-from nrjax.stopping import PublicThreshold as PublicThreshold
-from nrjax.stopping import ReducedAboveThreshold as ReducedAboveThreshold
-from nrjax.types import Guarantee as Guarantee
-from nrjax.types import NoiseProcess as NoiseProcess
-from nrjax.types import Outcome as Outcome
-from nrjax.types import Schedule as Schedule
-from nrjax.types import Status as Status
-from nrjax.types import StoppingRule as StoppingRule
-from nrjax.types import Utility as Utility
-from nrjax.utilities import UtilitySequence as UtilitySequence
-
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from nrjax import counts as counts
-    from nrjax import datasets as datasets
-    from nrjax import erm as erm
-    from nrjax import papers as papers
-    from nrjax import study as study
-    from nrjax.study.case import Case as Case
-    from nrjax.study.case import Curve as Curve
-    from nrjax.study.case import Quantity as Quantity
-    from nrjax.study.distribution import Distribution as Distribution
-    from nrjax.study.distribution import Sample as Sample
-    from nrjax.study.outcomes import Outcomes as Outcomes
-    from nrjax.study.results import Reporting as Reporting
-    from nrjax.study.results import Results as Results
-    from nrjax.study.study import Study as Study
+    from nrjax._public import *  # noqa: F403
 else:
-    # Imported when they are first used: they are slow to import, and simulations need none.
-    _LATER = ("counts", "datasets", "erm", "papers", "study")
-    _MODULES = (
-        *_LATER,
-        *("composition", "guarantees", "processes", "schedules", "stopping", "utilities"),
-    )
-    _STUDIES = {
-        "case": ("Case", "Curve", "Quantity"),
-        "distribution": ("Distribution", "Sample"),
-        "outcomes": ("Outcomes",),
-        "results": ("Reporting", "Results"),
-        "study": ("Study",),
-    }
-    _SOURCES = {name: f"nrjax.study.{file}" for file, names in _STUDIES.items() for name in names}
-    _DEFINED = [
-        name
-        for name, value in globals().items()
-        if not name.startswith("_") and getattr(value, "__module__", "").startswith("nrjax.")
-    ]
-    __all__ = sorted([*_DEFINED, *_SOURCES, *_MODULES, "__version__"])
 
     def __getattr__(name):
-        """Import a module of `_LATER` or a class of `_SOURCES`."""
-        if name in _LATER:
-            return importlib.import_module(f"nrjax.{name}")
-        if name in _SOURCES:
-            return getattr(importlib.import_module(_SOURCES[name]), name)
-        raise AttributeError(f"module 'nrjax' has no attribute {name!r}")
+        """Import the public names, and JAX, when the first name is used.
+
+        The command can then report what stops the import of JAX in a sentence.
+        """
+        public = importlib.import_module("nrjax._public")
+        return globals()[name] if name in globals() else getattr(public, name)
 
     def __dir__():
         """Return all names, with those that are not imported yet."""
-        return sorted({*globals(), *__all__})
+        return sorted({*globals(), *__getattr__("__all__")})

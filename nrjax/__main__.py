@@ -11,9 +11,11 @@ def main() -> int:
     except KeyboardInterrupt:
         print("nrjax: interrupted", file=sys.stderr)
         return 130
+    except (ModuleNotFoundError, ValueError) as error:  # an extra, or a variable such as JAX_...
+        print(f"nrjax: error: {error}", file=sys.stderr)
+        return 2
     status = cli.main()
     if status == cli.INTERRUPTED:
-        sys.stdout.flush()
         os._exit(status)  # Python would wait for threads that compile, up to a minute
     return status
 

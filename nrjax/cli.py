@@ -7,7 +7,7 @@ import itertools
 import os
 import sys
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Union
 
@@ -28,6 +28,7 @@ from nrjax.papers import PAPERS
 from nrjax.progress import progress
 from nrjax.study import machine, sources
 from nrjax.study.cluster import connected
+from nrjax.study.folder import saying
 from nrjax.study.results import Results
 from nrjax.study.settings import RunSettings, shared_with
 from nrjax.study.sources import Source
@@ -57,6 +58,7 @@ class _Cluster:
         right = "left out with --workers, which starts a scheduler of its own"
         check(None in (self.scheduler, self.workers), "scheduler", self.scheduler, right)
         machine.prepare_jax(machine.cores())
+        machine.check_matplotlib()
         return connected(self.scheduler, self.workers)
 
 
@@ -90,7 +92,9 @@ class _Resume(_OnFolder):
         asked = {name: getattr(self, name) for name in ("trials", "until_se", "most_trials")}
         with self.cluster.client() as client, progress() as bar:
             study = functools.partial(source.stored, store)
-            _show(take_up(store, study, reporting, bar, client, **asked))
+            results = take_up(store, study, reporting, bar, client, **asked)
+            _show(results)
+            _name_folder(results)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,9 +115,10 @@ class _Summary(_OnFolder):
 
     def __call__(self) -> None:
         results = self.finished()
+        _show(results)  # first: the folder may be one that you can only read
         with results.store.writer():
             results.conclude()
-        _show(results)
+        _name_folder(results)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,6 +232,7 @@ def _run(source: Source, own: Any, run: Any, cluster: _Cluster) -> None:
     with untouched(settings.out, settings.overwrite), cluster.client() as client, progress() as bar:
         results = begin(source.study(own, settings), settings, bar, client)
     _show(results)
+    _name_folder(results)
 
 
 def _show(results: Results) -> None:
@@ -245,9 +251,29 @@ def _show(results: Results) -> None:
     console.print(table)
     for remark in report.remarks:
         console.print(remark, soft_wrap=True, highlight=False)
-    console.print(
-        f"Results, summary.json, report.md and figures are in {results.folder}", soft_wrap=True
-    )
+
+
+def _name_folder(results: Results) -> None:
+    text = f"Results, summary.json, report.md and figures are in {results.folder}"
+    rich.console.Console().print(text, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def _flushed() -> Iterator[None]:
+    """Flush what the block prints; raise OSError if that fails.
+
+    Python flushes at exit too, where it reports a failure in its own words.
+    """
+    try:
+        yield
+    finally:
+        if sys.stdout is not None:  # which Python makes None if it is closed
+            try:
+                with saying("cannot print the output"):
+                    sys.stdout.flush()
+            except OSError:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                raise
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -256,29 +282,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     What the user can mend (a wrong value, data that are not there, a folder in use) is said in a
     sentence; anything else is a defect and keeps its traceback.
     """
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    if arguments == ["--version"]:
-        print(f"nrjax {nrjax.__version__}")
-        return 0
     try:
-        if arguments and arguments[0] in PAPERS:
-            raise ValueError(f"{arguments[0]} is a study: nrjax run {' '.join(arguments)}")
-        words = [word for one in arguments for word in one.split("=", one.startswith("--"))]
-        for before, word in itertools.pairwise(["argument", *words]):
-            check(word, before, word, "something: as a path it would be the working directory")
-        name = arguments[1] if arguments[:1] == ["run"] and len(arguments) > 1 else ""
-        if name and not name.startswith("-"):
-            call = tyro.cli(_command(name), prog=f"nrjax run {name}", args=arguments[2:])
-        else:
-            call = tyro.extras.subcommand_cli_from_dict(
-                _COMMANDS | ({"run": _papers()} if arguments[:1] == ["run"] else {}),
-                prog="nrjax",
-                description="Simulate noise-reduction mechanisms and their ex-post privacy.",
-                args=arguments,
-            )
-        call()
+        with _flushed():
+            _call(list(sys.argv[1:] if arguments is None else arguments))
     except BrokenPipeError:  # `| head` has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt as interrupt:
         print("; ".join(["nrjax: interrupted", *interrupt.args]), file=sys.stderr)
@@ -287,3 +294,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"nrjax: error: {error}", file=sys.stderr)
         return _MISUSE
     return 0
+
+
+def _call(arguments: list[str]) -> None:
+    """Parse the arguments, and do what they say."""
+    if arguments == ["--version"]:
+        print(f"nrjax {nrjax.__version__}")
+        return
+    if arguments and arguments[0] in PAPERS:
+        raise ValueError(f"{arguments[0]} is a study: nrjax run {' '.join(arguments)}")
+    words = [word for one in arguments for word in one.split("=", one.startswith("--"))]
+    for before, word in itertools.pairwise(["argument", *words]):
+        check(word, before, word, "something: as a path it would be the working directory")
+    name = arguments[1] if arguments[:1] == ["run"] and len(arguments) > 1 else ""
+    if name and not name.startswith("-"):
+        call = tyro.cli(_command(name), prog=f"nrjax run {name}", args=arguments[2:])
+    else:
+        call = tyro.extras.subcommand_cli_from_dict(
+            _COMMANDS | ({"run": _papers()} if arguments[:1] == ["run"] else {}),
+            prog="nrjax",
+            description="Simulate noise-reduction mechanisms and their ex-post privacy.",
+            args=arguments,
+        )
+    call()

@@ -149,29 +149,83 @@ def test_devices_that_jax_lacks_are_named(folder, capsys, monkeypatch, trouble):
     assert not (folder / "out").exists()
 
 
-INTERRUPTED_IMPORT = """
+def process(*arguments, stdout=subprocess.PIPE, **variables):
+    """Python with these arguments, in an environment that has nothing but these variables."""
+    bare = {name: os.environ[name] for name in ("HOME", "PATH")}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=False,
+        env=bare | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))} | variables,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("JAX_ENABLE_X64", "maybe", "invalid truth value 'maybe' for environment 'JAX_ENABLE_X64'"),
+        ("JAX_NUM_CPU_DEVICES", "abc", 'Invalid value "abc" for JAX flag jax_num_cpu_devices'),
+        ("MPLBACKEND", "nonsense", "MPLBACKEND = 'nonsense': must be left out, or a backend of "),
+    ],
+)
+def test_a_variable_that_cannot_be_read_is_named_before_any_work(folder, name, value, words):
+    call = f"run whitehouse2022 {COMMANDS['whitehouse2022']} --out out"
+    ended = process("-m", "nrjax", *call.split(), **{name: value})
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith(f"nrjax: error: {words}")
+    assert ended.stderr.count("\n") == 1
+    assert not (folder / "out").exists()
+
+
+BEFORE_IMPORT = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 class Finder:
     def find_spec(self, name, path=None, target=None):
-        if name == "tyro":
-            os.kill(os.getpid(), signal.SIGINT)
+        if name == "{module}":
+            {trouble}
 sys.meta_path.insert(0, Finder())
 from nrjax.__main__ import main
 sys.exit(main())
 """
+ABSENT = "raise ModuleNotFoundError(name=name)"
+INTERRUPT = "os.kill(os.getpid(), signal.SIGINT)"
 
 
-def test_an_interrupt_while_the_command_is_imported_is_a_sentence():
-    result = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED_IMPORT],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert (result.returncode, result.stderr) == (130, "nrjax: interrupted\n")
+@pytest.mark.parametrize(
+    ("module", "trouble", "status", "words"),
+    [
+        ("rich", ABSENT, 2, 'error: the command nrjax needs rich: run pip install ".[studies]" in'),
+        ("jax", INTERRUPT, 130, "interrupted\n"),
+    ],
+)
+def test_trouble_while_the_command_is_imported_is_a_sentence(module, trouble, status, words):
+    ended = process("-c", BEFORE_IMPORT.format(module=module, trouble=trouble))
+    assert (ended.returncode, ended.stderr.count("\n")) == (status, 1)
+    assert ended.stderr.startswith(f"nrjax: {words}")
+
+
+FULL = "nrjax: error: [Errno 28] {}No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("unbuffered", "full"), [("", FULL.format("cannot print the output: ")), ("1", FULL.format(""))]
+)
+def test_output_that_cannot_be_printed(unbuffered, full):
+    """Who has read enough is no error; a full disk is one. Python's own flush says nothing more."""
+    call = ("-m", "nrjax", "--help")
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as closed:
+        ended = process(*call, stdout=closed, PYTHONUNBUFFERED=unbuffered)
+    assert (ended.returncode, ended.stderr) == (1, "")
+    if os.path.exists("/dev/full"):
+        with open("/dev/full", "w") as disk:
+            ended = process(*call, stdout=disk, PYTHONUNBUFFERED=unbuffered)
+        assert (ended.returncode, ended.stderr) == (2, full)
 
 
 def test_a_scheduler_that_is_not_there_is_named(folder, capsys, monkeypatch):

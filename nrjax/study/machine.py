@@ -1,6 +1,7 @@
 """The machine: what the bits of a result depend on, and JAX made ready for it."""
 
 import contextlib
+import importlib
 import os
 import platform
 import re
@@ -54,3 +55,16 @@ def prepare_jax(devices: int) -> None:
         platforms = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue]
         right = f"left out, or what JAX can start here; {str(error) or 'there is none such'}"
         check(False, "JAX_PLATFORMS", platforms, right)
+
+
+def check_matplotlib() -> None:
+    """Check before the trials that Matplotlib can be imported, which figures need after them.
+
+    Raises:
+        ValueError: `MPLBACKEND` names no backend.
+    """
+    try:
+        importlib.import_module("matplotlib")
+    except ValueError as error:
+        backend = os.environ.get("MPLBACKEND")
+        check(False, "MPLBACKEND", backend, f"left out, or a backend of Matplotlib; {error}")
