@@ -39,7 +39,7 @@ gc.freeze()
 gc.set_threshold(100_000, 50, 100)
 
 
-FULLY = ("erm/test_ceiling", "simulation/", "test_cluster", "test_ex_post")
+FULLY = ("test_utilities", "erm/test_ceiling", "simulation/", "test_cluster", "test_ex_post")
 """Tests of last bits that are not marked `numerical`; and one that runs for long."""
 LIGHT = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 
