@@ -6,10 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 
 pytest.importorskip("ipykernel")
 pytest.importorskip("matplotlib")
+
+from nrjax.types import Status
+from tests.invented import invented
+
 nbclient = pytest.importorskip("nbclient")
 nbformat = pytest.importorskip("nbformat")
 
@@ -116,6 +121,13 @@ def leftovers(notebook):
     ]
 
 
+def pictures(cell):
+    """How many pictures a cell shows, as outputs of their own or in HTML."""
+    shown = [output.get("data", {}) for output in cell.outputs]
+    alone = sum("image/png" in data for data in shown)
+    return alone + sum(data.get("text/html", "").count("data:image/png") for data in shown)
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_committed_clean(path):
     notebook = read(path)
@@ -130,15 +142,31 @@ def test_runs(path, changes, kernel_environment):
     code = [cell for cell in done.cells if cell.cell_type == "code"]
     assert all(cell.execution_count for cell in code)
     outputs = [output for cell in code for output in cell.outputs]
-    pictures = [output for output in outputs if "image/png" in output.get("data", {})]
-    asked = sum(cell.source.count("plt.show()") for cell in code)
-    assert len(pictures) == asked
+    for cell in code:
+        asked = cell.source.count("plt.show()") + cell.source.count("results.plot(")
+        assert pictures(cell) == asked, cell.source
     assert not [o.text for o in outputs if o.get("name") == "stderr"]
     # The check of committed notebooks sees what a run leaves behind, in every code cell.
     numbers = [n for n, cell in enumerate(done.cells) if cell.cell_type == "code"]
     counts = [f"cell {n} has an execution count" for n in numbers]
     assert set(counts) <= set(leftovers(done))
     assert len(leftovers(done)) > len(counts)
+
+
+def test_figures_of_results_show_themselves_without_pyplot(tmp_path, kernel_environment):
+    """A single figure, and the mapping of all of them."""
+    ones = dict.fromkeys(("epsilon", "utility", "privacy_loss"), np.ones(5, "float32"))
+    ends = {"status": np.full(5, Status.STOPPED, "int32"), "step": np.arange(5, dtype="int32")}
+    results = invented(tmp_path / "run", {"laplace": ({}, ones | ends)})
+    sources = [
+        f"import sys, nrjax\nresults = nrjax.Results.open({str(results.folder)!r})",
+        'results.plot("epsilon_cdf")["epsilon_cdf"]',
+        'results.plot("epsilon_cdf", "epsilon_distribution")',
+        'assert "matplotlib.pyplot" not in sys.modules',
+    ]
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    done = execute(nbformat.v4.new_notebook(cells=cells), kernel_environment)
+    assert [pictures(cell) for cell in done.cells] == [0, 1, 2, 0]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ Drawn with matplotlib's objects and its Agg canvas: no global state, nothing fro
 the same bytes each time. Mechanisms differ in lightness, hatch, line and marker, not in hue alone.
 """
 
+import base64
+import html
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -52,10 +54,37 @@ _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _LOOK: Any = ["default", {"svg.hashsalt": "nrjax", "hatch.linewidth": 0.6}]
 
 
-def made(results: Any, figures: Mapping[str, Callable[[Any], Figure]]) -> dict[str, Figure]:
+class ShownFigure(Figure):
+    """A figure that a notebook shows without pyplot, which no kernel need import for it."""
+
+    def _repr_png_(self) -> bytes:
+        return _png(self)
+
+
+class Figures(dict[str, Figure]):
+    """A dictionary of figures by name, which a notebook shows one below the other."""
+
+    def _repr_html_(self) -> str:
+        shown = []
+        for name, figure in self.items():
+            data = base64.b64encode(_png(figure)).decode()
+            picture = f'<img alt="{html.escape(name)}" src="data:image/png;base64,{data}">'
+            shown.append(f"<p><b>{html.escape(name)}</b><br>{picture}</p>")
+        return "".join(shown)
+
+
+def _png(figure: Figure) -> bytes:
+    """Return a figure as a PNG file, without a change of the figure."""
+    data = io.BytesIO()
+    with matplotlib.style.context(_LOOK):
+        figure.savefig(data, format="png")
+    return data.getvalue()
+
+
+def made(results: Any, figures: Mapping[str, Callable[[Any], Figure]]) -> Figures:
     """Draw each figure, untouched by the user's style; by name."""
     with matplotlib.style.context(_LOOK):
-        return {name: make(results) for name, make in figures.items()}
+        return Figures({name: make(results) for name, make in figures.items()})
 
 
 def axis_limits(epsilons: Iterable[np.ndarray]) -> tuple[float, float]:
@@ -105,7 +134,7 @@ def name_positions(axes: Axes, labels: Sequence[str]) -> None:
 
 def new_panels(width: float, rows: int, columns: int, height: float = 3.8) -> tuple[Figure, Any]:
     """A figure, and its panels as an array of shape (rows, columns); sizes in inches."""
-    figure = Figure(figsize=(width, height * rows), layout="constrained")
+    figure = ShownFigure(figsize=(width, height * rows), layout="constrained")
     figure.get_layout_engine().set(h_pad=0.1)  # pyright: ignore[reportCallIssue, reportOptionalMemberAccess]
     return figure, figure.subplots(rows, columns, squeeze=False)
 
