@@ -124,8 +124,3 @@ def legend(figure: Figure, handles: Sequence[Any], columns: int, **options: Any)
     """Below the panels."""
     place = "outside lower center"
     figure.legend(handles=list(handles), loc=place, ncols=columns, fontsize="small", **options)
-
-
-def short(name: str) -> str:
-    """The name of data, or the end of one that is too long for a title: a user's own file."""
-    return name if len(name) <= 24 else "…" + name[-23:]

@@ -29,6 +29,10 @@ _BINS, _LEVELS = 60, 1000
 """Bins of a histogram; and the most numbers that are levels rather than a continuum."""
 
 
+_MOST = (5, 95)
+"""Per cent of values between which a linear axis must reach."""
+
+
 class Style(NamedTuple):
     """How one mechanism looks in every figure."""
 
@@ -112,6 +116,26 @@ def epsilon_scale(axes: Axes, which: Any, limits: tuple[float, float]) -> None:
     draw_grid(axes, which)
 
 
+def linear_scale(axes: Axes, laws: Sequence[Distribution], marks: Iterable[float]) -> float:
+    """Give an x-axis room for these marks and for most values of each distribution.
+
+    Values that are farther from those than half of what they span are left out. Returns the largest
+    fraction of a distribution's values that is.
+    """
+    ends = np.array([law.points()[[0, -1]] for law in laws])
+    most = np.array([[law.quantile(percent) for percent in _MOST] for law in laws])
+    most = most.clip(ends.min(), ends.max())
+    far = np.ptp(most) / 2 or np.inf
+    low = min([max(ends.min(), most.min() - far), *marks])
+    high = max([min(ends.max(), most.max() + far), *marks])
+    room = 0.03 * (high - low) or 0.5
+    low, high = low - room, high + room
+    axes.set_xlim(low, high)
+    axes.locator_params(axis="x", nbins=5)
+    bounds = [-np.inf, np.nextafter(low, -np.inf), high, np.finfo(np.float64).max]
+    return max(float(law.histogram(bounds)[[0, 2]].sum()) / law.trials for law in laws)
+
+
 def powers_scale(axes: Axes, which: Any) -> None:
     """Logarithmic, with powers of ten, not by mathtext, which takes half a second to begin."""
     axes.set(**{f"{which}scale": "log"})
@@ -130,6 +154,12 @@ def name_positions(axes: Axes, labels: Sequence[str]) -> None:
     """An x-axis of as many things side by side."""
     axes.set_xticks(range(len(labels)), labels)
     axes.set_xlim(-0.6, len(labels) - 0.4)
+
+
+def lines_below(panel: Axes) -> int:
+    """How many lines of text the x-axis of a panel has, or the most of one of its labels."""
+    texts = [panel.get_xlabel(), *(label.get_text() for label in panel.get_xticklabels())]
+    return 1 + max(text.count("\n") for text in texts)
 
 
 def new_panels(width: float, rows: int, columns: int, height: float = 3.8) -> tuple[Figure, Any]:
@@ -279,6 +309,11 @@ def mechanism_styles(mechanisms: Iterable[str]) -> dict[str, Style]:
 def unique(values: Iterable[Any]) -> list[Any]:
     """In the order in which they first come."""
     return list(dict.fromkeys(values))
+
+
+def short(name: str) -> str:
+    """Return a name, or the end of one that is too long for a title, such as a file's."""
+    return name if len(name) <= 24 else "…" + name[-23:]
 
 
 def words(name: str) -> str:

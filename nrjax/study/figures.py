@@ -16,10 +16,14 @@ from matplotlib.patches import Patch
 
 from nrjax.study import drawing
 from nrjax.study.distribution import Distribution
+from nrjax.study.report import AT_FIRST_STEP
 from nrjax.study.results import Results
 
 _POINTS = 4000
 """Trials that are drawn as points; more of them would be a blot."""
+
+_TOLD = (50, 90, 95)
+"""Per cent of the trials for which an epsilon is written."""
 
 _BOXES = (
     Patch(facecolor="white", edgecolor="black", label="quartiles and median of all trials"),
@@ -47,7 +51,7 @@ def standard(results: Results) -> dict[str, Callable[[Results], Figure]]:
         "epsilon_cdf": (epsilon_cdf, paid),
         "epsilon_split": (epsilon_split, paid),
         "utility_at_stop": (utility_at_stop, goals),
-        "releases": (releases, len(judged) > 0),
+        "last_step": (last_step, len(judged) > 0),
         "paired_differences": (paired_differences, pairs),
         "loss_against_stated": (loss_against_stated, losses),
         "quantities": (quantities, len(judged) < len(results)),
@@ -97,6 +101,8 @@ def _by_group(*handles: Any) -> Callable[[Callable[..., None]], Callable[..., Fi
                 if number % columns:
                     panel.set_ylabel("")
             _legend(figure, grid.ravel(), handles)
+            lines = max(drawing.lines_below(panel) for panel in grid.ravel())
+            figure.set_figheight(len(grid) * (3.8 + 0.18 * max(0, lines - 3)))
             return figure
 
         drawn.__doc__ = draw.__doc__
@@ -107,13 +113,13 @@ def _by_group(*handles: Any) -> Callable[[Callable[..., None]], Callable[..., Fi
 
 def _title(results: Results, row: tuple[tuple[str, Any], ...], test: str | None) -> str:
     parts = []
-    for key, label in row:
-        name = str(label)
-        name = drawing.words(name) if len(name) <= 24 else "…" + name[-23:]
-        parts.append(_ROWS[key].format(name))
-    first = [" ".join(parts).removeprefix("on ")] if parts else []
+    for key, label in row:  # the name of a file as it is
+        name = drawing.short(str(label))
+        parts.append(_ROWS[key].format(name if key == "data" else drawing.words(name)))
+    study = drawing.short(results.store.settings.get("study", ""))
+    first = " ".join(parts).removeprefix("on ") or study
     second = [] if test is None else [f"test: {drawing.words(test)}"]
-    return "\n".join([*first, ", ".join([*second, f"{results.trials:,} trials"])])
+    return "\n".join([first, ", ".join([*second, f"{results.trials:,} trials"])]).lstrip()
 
 
 def _legend(figure: Figure, panels: Iterable[Axes], handles: Iterable[Any]) -> None:
@@ -152,19 +158,21 @@ def _limits(results: Results, case: str) -> tuple[float, float]:
 
 
 def _draw_laws(
-    axes: Axes, results: Results, laws: Mapping[str, Distribution | None], suffix: str = ""
-) -> None:
-    """Distribution functions by case, on a linear scale that has room for all of them."""
+    axes: Axes,
+    results: Results,
+    laws: Mapping[str, Distribution | None],
+    suffix: str = "",
+    marks: Iterable[float] = (),
+) -> str:
+    """Draw distribution functions by case on a linear scale, and return what its label must add."""
     seen = {name: law for name, law in laws.items() if law is not None and law.points().size}
-    if seen:
-        ends = np.concatenate([law.points()[[0, -1]] for law in seen.values()])
-        low, high = float(ends.min()), float(ends.max())
-        room = 0.03 * (high - low) or 0.5
-        axes.set_xlim(low - room, high + room)
-        axes.locator_params(axis="x", nbins=5)
+    if not seen:
+        return ""
+    outside = drawing.linear_scale(axes, list(seen.values()), marks)
     for case, law in seen.items():
         style, name = _look(results, case)
         drawing.draw_steps(axes, law, style, name + suffix)
+    return f"\n(not shown: up to {100 * outside:.2g} % of a case's trials)" if outside else ""
 
 
 @_by_group(*_BOXES)
@@ -179,15 +187,22 @@ def epsilon_distribution(axes: Axes, results: Results, cases: Sequence[str]) -> 
         some |= law.finite > 0
         edges = drawing.fitting_edges(law, limits)
         drawing.draw_distribution(axes, position, law, edges, style, f"{name}, stopped")
-        facts, median = results.cases[case].attributes, law.quantile(50)
+        facts = results.cases[case].attributes
         held = "" if facts.get("delta") is None else f"\nδ = {facts['delta']:g}"
         if held and facts.get("notion") not in (None, "hockey-stick"):  # which the name says
             held += f"\n{facts['notion']}"
-        amount = "∞" if np.isinf(median) else f"{median:.3g}"
+        amounts = [f"{percent} %: {law.quantile(percent):.3g}" for percent in _TOLD]
+        told = "\n".join(amounts).replace("50 %:", "median").replace("inf", "∞")
         missed = (
             "all stopped" if law.finite == 1 else f"{100 * (1 - law.finite):.3g} % did not stop"
         )
-        labels.append(f"{name}{held}\nmedian {amount}\n{missed}")
+        first = law.finite * (1 - results.law(case, "stopped_step").fraction_above(0))
+        if first >= AT_FIRST_STEP:
+            level, look = law.points()[0], {"color": "black", "linestyle": ":", "lw": 1.5}
+            ends = position - 0.48, position + 0.48
+            axes.hlines(level, *ends, label="first level, where 5 % or more stopped", **look)
+            missed += f"\nfirst level: {100 * first:.3g} %"
+        labels.append(f"{name}{held}\n{told}\n{missed}")
     drawing.name_positions(axes, labels)
     drawing.epsilon_scale(axes, "y", limits)
     axes.set_ylabel(drawing.EPSILON)
@@ -204,6 +219,8 @@ def epsilon_cdf(axes: Axes, results: Results, cases: Sequence[str]) -> None:
         drawing.draw_steps(axes, law, *_look(results, case))
     share = "trials that stopped at ε or less (%)"
     drawing.draw_function_axes(axes, xlabel=drawing.EPSILON, ylabel=share)
+    axes.set_yticks([0, 25, 50, 75, 90, 95, 100])
+    axes.tick_params(axis="y", labelsize="small")
     if not any(law.finite > 0 for law in laws.values()):
         drawing.say(axes, "no trial stopped")
 
@@ -219,23 +236,19 @@ def utility_at_stop(axes: Axes, results: Results, cases: Sequence[str]) -> None:
         goals[case], met = goal, 100 * (1 - shortfall.fraction_above(0))
         shares.append(f"{met:.3g} % of {_look(results, case)[1]}")
         axes.axvline(goal, color="0.35", lw=1, linestyle=(0, (8, 3)), zorder=1, label="goal")
-    _draw_laws(axes, results, {case: results.law(case, "stopped_utility") for case in goals})
-    if goals:
-        low, high = axes.get_xlim()
-        room = 0.03 * (high - low)
-        ends = min(goals.values()) - room, max(goals.values()) + room
-        axes.set_xlim(min(low, ends[0]), max(high, ends[1]))
+    laws = {case: results.law(case, "stopped_utility") for case in goals}
+    beyond = _draw_laws(axes, results, laws, marks=goals.values())
     said = [", ".join(shares[at : at + 3]) for at in range(0, len(shares), 3)]
     below = "\ngoal met by " + ",\n".join(said) if said else ""
-    label = "utility at the stop" + below
+    label = "utility at the stop" + beyond + below
     drawing.draw_function_axes(axes, xlabel=label, ylabel="stopped trials at or below (%)")
 
 
 @_by_group(drawing.BAND)
-def releases(axes: Axes, results: Results, cases: Sequence[str]) -> None:
-    """How many releases it took: share of the trials that ended within so many."""
-    _draw_laws(axes, results, {case: results.law(case, "step") for case in cases})
-    step = "number of the last step, from 0"
+def last_step(axes: Axes, results: Results, cases: Sequence[str]) -> None:
+    """The number of each trial's last step: share of the trials that ended by then."""
+    beyond = _draw_laws(axes, results, {case: results.law(case, "step") for case in cases})
+    step = "number of the last step, from 0" + beyond
     drawing.draw_function_axes(axes, xlabel=step, ylabel="trials that ended by then (%)")
 
 
@@ -269,12 +282,14 @@ def paired_differences(axes: Axes, results: Results, cases: Sequence[str]) -> No
     kept = [case for case in cases if results.keeps_trials(case)]
     kept = [case for case in kept if results.distribution(case) is not None]
     apart = {case: results.compare(case, kept[0]).difference for case in kept[1:]}
+    difference = "difference of ε, by trial (nat)"
     if apart:
-        _draw_laws(axes, results, apart, f" minus {_look(results, kept[0])[1]}")
+        first = _look(results, kept[0])[1]
+        difference += f"\nbelow 0: less than {first} paid in the same trial"
+        difference += _draw_laws(axes, results, apart, f" minus {first}", [0.0])
         axes.axvline(0, color="0.35", lw=1, zorder=1)
     else:
         drawing.say(axes, "nothing to compare")
-    difference = "difference of ε, by trial (nat)"
     drawing.draw_function_axes(axes, xlabel=difference, ylabel="trials at or below (%)")
 
 
@@ -317,8 +332,9 @@ def quantities(
         figure, panels = axes.get_figure(root=True) or Figure(), [axes]
     for panel, quantity in zip(panels, kept, strict=False):
         here = [case for case, some in scalars.items() if quantity in some]
-        _draw_laws(panel, results, {case: results.law(case, quantity) for case in here})
         number = drawing.words(quantity)
+        number += _draw_laws(panel, results, {case: results.law(case, quantity) for case in here})
+        panel.set_title(_title(results, (), None), fontsize="medium")
         drawing.draw_function_axes(panel, xlabel=number, ylabel="trials at or below (%)")
     if axes is None:
         _legend(figure, panels, [drawing.BAND])

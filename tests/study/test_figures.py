@@ -13,7 +13,7 @@ from scipy import stats
 import nrjax
 from nrjax.study import figures
 from nrjax.study.distribution import Sample
-from nrjax.study.drawing import STYLES, fitting_edges, mechanism_styles
+from nrjax.study.drawing import STYLES, fitting_edges, linear_scale, mechanism_styles
 from nrjax.types import Status
 from tests.invented import bands, check_margin, check_margin_sees, ends_of, invented, legend_of
 from tests.problems import scalar
@@ -25,7 +25,7 @@ AXES = {  # of each figure; the last two need the trials themselves
     "epsilon_cdf": (EPSILON, "trials that stopped at ε or less (%)"),
     "epsilon_split": ("", "mean ε of the trials that stopped (nat)"),
     "utility_at_stop": ("utility at the stop", "stopped trials at or below (%)"),
-    "releases": ("number of the last step, from 0", "trials that ended by then (%)"),
+    "last_step": ("number of the last step, from 0", "trials that ended by then (%)"),
     "paired_differences": ("difference of ε, by trial (nat)", "trials at or below (%)"),
     "loss_against_stated": ("stated ε of the releases (nat)", "realised loss (nat)"),
 }
@@ -60,9 +60,10 @@ def test_each_is_drawn_from_trials_or_summaries_and_labelled(results):
         figure = drawn(results, name)
         (axes,) = figure.axes
         assert (axes.get_xlabel().split("\n")[0], axes.get_ylabel()) == AXES[name]
-        assert axes.get_title() == "300 trials"
+        assert axes.get_title() == "s\n300 trials"
         assert legend_of(figure)
-        check_margin(figure)
+        check_margin(figure)  # draws it
+        assert axes.get_window_extent().height > 1.5 * figure.dpi
         # And on axes that are given.
         figure = Figure()
         axes = figure.subplots()
@@ -78,13 +79,19 @@ def test_each_is_drawn_from_trials_or_summaries_and_labelled(results):
 def test_distribution_states_medians_and_the_share_that_did_not_stop(results):
     (axes,) = drawn(results, "epsilon_distribution").axes
     labels = [label.get_text() for label in axes.get_xticklabels()]
+    firsts = {one["case"]: one["stopped_at_first_step"] for one in results.summary()["cases"]}
     for case, label in zip(results, labels[:3], strict=False):
         law = results.distribution(case)
         share = 100 * (1 - law.finite)
         assert 0 < share < 100 if case == "dear" else share == 100 * (case == "never")
         words = f"{share:.3g} % did not stop" if share else "all stopped"
-        median = f"{law.quantile(50):.3g}".replace("inf", "∞")
-        assert label == f"{case}\nmedian {median}\n{words}"
+        amounts = [
+            f"{law.order_statistic(rank)[1]:.3g}".replace("inf", "∞") for rank in (150, 270, 285)
+        ]
+        first = firsts[case]
+        words += f"\nfirst level: {100 * first:.3g} %" if first >= 0.05 else ""
+        told = "median {}\n90 %: {}\n95 %: {}".format(*amounts)
+        assert label == f"{case}\n{told}\n{words}"
         low, high = axes.get_ylim()  # nothing that is finite lies outside
         assert all(low < point < high for point in law.points())
     assert labels[3] == "bare\nno guarantee:\nε not defined"
@@ -156,14 +163,63 @@ def test_mostly_unstopped_trials_show_as_infinite(tmp_path, stopped):
     """The median of all trials is infinite, whatever the rest cost."""
     status = np.where(np.arange(5) < stopped, Status.STOPPED, Status.EXHAUSTED).astype("int32")
     ones = dict.fromkeys(("epsilon", "utility", "privacy_loss"), np.ones(5, "float32"))
-    few = invented(tmp_path, {"laplace": ({}, ones | {"status": status})})
+    arrays = ones | {"status": status, "step": np.arange(1, 6, dtype="int32")}
+    few = invented(tmp_path, {"laplace": ({}, arrays)})
     (axes,) = drawn(few, "epsilon_distribution").axes
     (label,) = [label.get_text() for label in axes.get_xticklabels()]
-    assert label == f"laplace\nmedian ∞\n{100 - 20 * stopped} % did not stop"
+    infinite = "median ∞\n90 %: ∞\n95 %: ∞"
+    assert label == f"laplace\n{infinite}\n{100 - 20 * stopped} % did not stop"
     assert "^" in [line.get_marker() for line in axes.lines]
     for panel in (axes, *drawn(few, "epsilon_cdf").axes):
         texts = [text.get_text() for text in panel.texts]
         assert texts == ([] if stopped else ["no trial stopped"])
+
+
+ORDINARY = np.linspace(-1.0, 1.0, 101)
+
+
+@pytest.mark.parametrize(
+    ("laws", "marks", "limits", "outside"),
+    [
+        ([ORDINARY], [], (-1.06, 1.06), 0),
+        ([ORDINARY, np.append(ORDINARY, 30.0)], [], (-1.0, 1.9), 1 / 102),
+        ([np.append(ORDINARY, [-30.0, 30.0])], [], (-1.9, 1.9), 2 / 103),
+        ([np.append(ORDINARY, np.inf)], [3.0], (-1.12, 3.12), 0),  # infinity is on no axis
+        ([np.append(np.zeros(99), 7.0)], [], (-0.21, 7.21), 0),
+        ([np.ones(5)], [], (0.5, 1.5), 0),
+    ],
+    ids=["all", "one far", "two far", "a mark", "nearly all alike", "all alike"],
+)
+def test_a_far_trial_does_not_set_the_axis_and_is_counted(laws, marks, limits, outside):
+    axes = Figure().subplots()
+    found = linear_scale(axes, [Sample(law) for law in laws], marks)
+    assert axes.get_xlim() == pytest.approx(limits, abs=0.1)
+    assert found == pytest.approx(outside)
+
+
+def test_far_trials_first_levels_and_what_is_compared_are_named(tmp_path):
+    """Of 40 trials, one is far away; as many as said stopped at the first level."""
+    spread = np.geomspace(0.2, 0.3, 40)
+    far = np.append(spread[:-1], 90.0)
+    cases = {}
+    for name, epsilon, first in (("one", spread, 1), ("two", far, 2)):
+        arrays = {"epsilon": epsilon, "utility": -epsilon, "privacy_loss": -epsilon}
+        ends = {"step": np.arange(40) >= first, "status": np.full(40, Status.STOPPED)}
+        arrays |= {key: one.astype("int32") for key, one in ends.items()}
+        cases[name] = {"goal": -0.1}, arrays
+    results = invented(tmp_path, cases, study="a_b")
+    (axes,) = drawn(results, "epsilon_distribution").axes
+    assert axes.get_title() == "a_b\n40 trials"
+    labels = [label.get_text().split("\n")[-1] for label in axes.get_xticklabels()]
+    assert labels == ["all stopped", "first level: 5 %"]
+    levels = [line.get_segments() for line in axes.collections if "first" in line.get_label()]
+    assert [one[0][:, 1].tolist() for one in levels] == [pytest.approx([0.2, 0.2])]
+    said = "(not shown: up to 2.5 % of a case's trials)"
+    (axes,) = drawn(results, "utility_at_stop").axes
+    assert axes.get_xlabel().split("\n")[1] == said
+    assert axes.get_xlim()[0] > -0.5
+    (axes,) = drawn(results, "paired_differences").axes
+    assert axes.get_xlabel().split("\n")[1:] == ["below 0: less than one paid in the same trial"]
 
 
 def published(folder, tests, mechanisms):
@@ -177,7 +233,7 @@ def published(folder, tests, mechanisms):
         ("public", "above-threshold")[:tests],
         ("brownian", "laplace", "laplace-jumps", "skellam")[:mechanisms],
     ):
-        labels = {"task": task, "mechanism": mechanism, "test": test, "data": f"{task} data"}
+        labels = {"task": task, "mechanism": mechanism, "test": test, "data": f"{task}_1-2.csv"}
         cases[f"{task}-{mechanism}-{test}"] = labels, arrays
     return invented(folder, cases)
 
@@ -188,7 +244,7 @@ def test_each_task_and_test_has_a_panel_and_no_legend_is_wider(tmp_path, tests):
     for name in ("epsilon_distribution", "epsilon_cdf"):
         figure = drawn(few, name)
         assert [axes.get_title() for axes in figure.axes] == [
-            f"{task} on {task} data\ntest: {test}, 40 trials"
+            f"{task} on {task}_1-2.csv\ntest: {test}, 40 trials"
             for task in ("logistic", "ridge")
             for test in ("public", "above threshold")[:tests]
         ]

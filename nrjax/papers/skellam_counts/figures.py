@@ -9,13 +9,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from nrjax.papers._drawing import THIN, band, legend, quantiles, short
+from nrjax.papers._drawing import THIN, band, legend, quantiles
 from nrjax.papers._shared import grouped
 from nrjax.papers.skellam_counts.findings import median_deviation
 from nrjax.study import drawing
 from nrjax.study import figures as shared
 from nrjax.study.distribution import Distribution
-from nrjax.study.drawing import Style, mechanism_styles, new_panels, words
+from nrjax.study.drawing import Style, mechanism_styles, new_panels, short, words
 from nrjax.study.layout import Case
 from nrjax.study.results import Results
 
@@ -166,9 +166,9 @@ def _draw_quantiles(axes: Axes, results: Results, case: Case, style: Style) -> N
     axes.set_yscale("symlog", linthresh=_LINEAR)
     axes.grid(True, axis="y", **THIN)
     axes.set_xlabel(_NOISE)
-    axes.set_title(f"{words(case.attributes['mechanism'])}, {_title(case)}", fontsize="medium")
+    axes.set_title(f"{words(case.attributes['mechanism'])}\n{_title(case)}", fontsize="medium")
 
 
 def _title(case: Case) -> str:
     facts, trials = case.attributes, case.passes["outcome"].trials
-    return f"counts on {short(facts['data'])}, {trials:,} trials\nneighbour: {facts['neighbour']}"
+    return f"counts on {short(facts['data'])}\n{trials:,} trials, neighbour: {facts['neighbour']}"

@@ -10,11 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nrjax.guarantees import LinearBoundary, MixtureBoundary, OneSidedMixtureBoundary
-from nrjax.papers._drawing import means, short
+from nrjax.papers._drawing import means
 from nrjax.papers._shared import grouped
 from nrjax.study import drawing
 from nrjax.study import figures as shared
-from nrjax.study.drawing import EPSILON, STYLES, Style, epsilon_scale, powers_scale, words
+from nrjax.study.drawing import EPSILON, STYLES, Style, epsilon_scale, powers_scale, short, words
 from nrjax.study.layout import Case
 from nrjax.study.results import Results
 
