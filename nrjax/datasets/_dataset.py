@@ -19,6 +19,7 @@ class Raw(NamedTuple):
     x: np.ndarray
     y: np.ndarray
     feature_names: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
 
 
 def first_rows(
@@ -62,6 +63,7 @@ class Dataset:
         x: features, (n, d), float64; rows of norm at most 1: l2, or l1 if `normalise="max_l1"`.
         y: target, (n,), float64: -1 or 1 for logistic, within [-1, 1] for ridge.
         feature_names: the d names of the columns.
+        remarks: sentences on what may be wrong with a user's file; reports repeat them.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Dataset:
     x: np.ndarray
     y: np.ndarray
     feature_names: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
 
 
 def unit_l2_rows(x: np.ndarray) -> np.ndarray:
@@ -98,10 +101,28 @@ def divided_by_largest_value(y: np.ndarray) -> np.ndarray:
 
 NORMALISATIONS = {"l2_rows": unit_l2_rows, "max_l1": divided_by_largest_l1_norm}
 
+_MOST_OF_NORM = 0.95
+"""From this fraction of the rows' norm on, a column leaves too little to the others."""
+
 
 def scaled(name: str, task: str, raw: Raw, normalise: str) -> Dataset:
     """The data set of `raw`, its rows scaled as `normalise` says and a ridge target to [-1, 1]."""
     y = divided_by_largest_value(raw.y) if task == "ridge" else raw.y
     # Sums depend on the memory layout in the last digit: two forms of a file must agree exactly.
     x = NORMALISATIONS[normalise](np.ascontiguousarray(raw.x))
-    return Dataset(name, task, x, y, raw.feature_names)
+    remarks = (*raw.remarks, *_overwhelming(name, x, raw.feature_names, normalise))
+    return Dataset(name, task, x, y, raw.feature_names, remarks)
+
+
+def _overwhelming(name: str, x: np.ndarray, columns: tuple[str, ...], normalise: str) -> list[str]:
+    """Return a warning if one of several columns makes up nearly all of the rows' norm."""
+    power, norm = (2, "squared l2 norm") if normalise == "l2_rows" else (1, "l1 norm")
+    sizes = sum(np.sum(np.abs(x[some]) ** power, axis=0) for some in row_blocks(*x.shape))
+    share = np.max(sizes) / max(np.sum(sizes), np.finfo(float).tiny)
+    if len(columns) < 2 or share <= _MOST_OF_NORM:
+        return []
+    return [
+        f"Warning: the column {columns[np.argmax(sizes)]!r} of {name} makes up "
+        f"{np.floor(1000 * share) / 10:g} % of the rows' {norm}, which leaves the other columns "
+        "without effect. Bring all columns to one scale first."
+    ]

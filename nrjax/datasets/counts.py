@@ -20,6 +20,8 @@ LARGEST = 2**53
 
 _RECIPE = "destinations-1"  # raise the number when the prepared arrays change
 _HEADER = ["item", "count"]
+_NUMBER = re.compile(r"[+-]?\.?\d")
+"""How a number begins, be it one that a count may be or not."""
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 
 
@@ -32,12 +34,14 @@ class Counts:
         items: name of each group, in the table's order (flights: the alphabet's).
         counts: shape (groups,), whole numbers of at least 0 in float64.
         unit: what is counted, in the plural: "flights", "posts", "samples", or "rows".
+        remarks: sentences on how a user's file was read; reports repeat them.
     """
 
     name: str
     items: tuple[str, ...]
     counts: np.ndarray
     unit: str = "rows"
+    remarks: tuple[str, ...] = ()
 
     def largest(self, number: int) -> "Counts":
         """The `number` (no more than there are) largest groups, falling; ties in their order."""
@@ -89,8 +93,8 @@ def load_counts(name_or_path: PathLike, data_dir: PathLike | None = None) -> Cou
     Args:
         name_or_path: "flights" (336,776 flights from New York City in 2013 by destination: 105
             groups), "reddit" (2,260,510 posts by word: the 5,000 commonest), or the path of a .csv
-            file with the header `item,count` and a line for each group: its name, which may be
-            quoted, and a whole number.
+            file of two columns with a line for each group: its name, which may be quoted, and a
+            whole number. The first line is a header unless its second field begins like a number.
         data_dir: folder of reddit's file; else the variable `NRJAX_DATA`, else the cache folder.
 
     Raises:
@@ -112,7 +116,7 @@ def load_counts(name_or_path: PathLike, data_dir: PathLike | None = None) -> Cou
             )
         return dataclasses.replace(_read(file), name="reddit", unit="posts")
     path = Path(name).expanduser()
-    right = "'flights', 'reddit', or the path of a .csv file with the header item,count"
+    right = "'flights', 'reddit', or the path of a .csv file with two columns, item and count"
     check(path.suffix.lower() == ".csv", "data", name, right)
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")
@@ -133,14 +137,16 @@ def _count_destinations(file: Path) -> Arrays:
 def _read(path: Path) -> Counts:
     """A user's table, every line checked."""
     seen: dict[str, tuple[int, int]] = {}
+    header = None
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = csv.reader(file, strict=True)
-            header = next(lines, [])
-            if [name.strip() for name in header] != _HEADER:
-                raise ValueError(f"{path}, line 1 is {','.join(header)!r}: must be 'item,count'.")
-            for fields in filter(None, lines):  # an empty line is none
+            for number, fields in enumerate(filter(None, lines)):  # an empty line is none
                 where = f"{path}, line {lines.line_num}"
+                _check_fields(where, fields)
+                if number == 0 and not _NUMBER.match(fields[1].strip()):
+                    header = [name.strip() for name in fields]
+                    continue
                 item, count = _item_and_count(where, fields)
                 if item in seen:
                     right = f"must be named once, but was on line {seen[item][0]}"
@@ -149,17 +155,25 @@ def _read(path: Path) -> Counts:
     except (csv.Error, UnicodeDecodeError) as error:
         raise ValueError(f"{path} could not be read as CSV in UTF-8: {error}") from error
     if not seen:
-        raise ValueError(f"{path} has no groups: must have some lines below the header.")
+        raise ValueError(f"{path} has no groups: must have lines of an item and a count.")
     counts = np.array([count for _, count in seen.values()], np.float64)
-    return Counts(path.name, tuple(seen), counts)
+    items = tuple(seen)
+    if header is None:
+        remark = f"{path.name} has no header: its first group is {items[0]!r}, of {counts[0]:.0f}."
+    else:
+        remark = f"{path.name}: the groups are its column {header[0]!r}, the counts {header[1]!r}."
+    return Counts(path.name, items, counts, remarks=() if header == _HEADER else (remark,))
 
 
-def _item_and_count(where: str, fields: list[str]) -> tuple[str, int]:
+def _check_fields(where: str, fields: list[str]) -> None:
     if len(fields) != len(_HEADER):
         raise ValueError(
             f"{where} is {','.join(fields)!r} with {len(fields)} fields: must be an item and a "
             "count (quote an item that holds a comma)."
         )
+
+
+def _item_and_count(where: str, fields: list[str]) -> tuple[str, int]:
     item, text = fields[0], fields[1].strip()
     if not item.strip():
         raise ValueError(f"{where}: item = {item!r}: must be a name.")

@@ -84,6 +84,11 @@ def grouped(cases: Iterable[Any], *labels: str) -> dict[tuple[Any, ...], list[An
     return found
 
 
+def remarks_on_data(cases: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the remarks of the data sets of these cases, each once."""
+    return list(dict.fromkeys(one for case in cases for one in case.get("remarks", ())))
+
+
 def paired(
     results: Results, first: str, second: str, *, spread: bool = False
 ) -> tuple[dict[str, Any], bool | None] | None:

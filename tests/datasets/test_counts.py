@@ -26,15 +26,32 @@ def test_a_table_is_read_in_its_order(tmp_path):
         lines = "two\r\nlines" if "\r" in form else "two\nlines"
         assert data.items == ("b", "a, with a comma", " null ", lines)
         assert data.counts.tolist() == [3, 0, 12, 2**53]
-        assert (data.name, data.unit) == ("own.csv", "rows")
+        assert (data.name, data.unit, data.remarks) == ("own.csv", "rows", ())
+
+
+@pytest.mark.parametrize(
+    ("first", "items", "remark"),
+    [
+        ("place,people", "bc", "own.csv: the groups are its column 'place', the counts 'people'."),
+        (",", "bc", "own.csv: the groups are its column '', the counts ''."),
+        ("a,7", "abc", "own.csv has no header: its first group is 'a', of 7."),
+    ],
+)
+def test_any_header_or_none_will_do_and_is_named(tmp_path, first, items, remark):
+    data = load_counts(table(tmp_path, f"{first}\nb,3\nc,12\n"))
+    assert data.items == tuple(items)
+    assert data.counts.tolist() == [7, 3, 12][-len(items) :]
+    assert data.largest(1).remarks == data.remarks == (remark,)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("item,number\na,1\n", r"own.csv, line 1 is 'item,number': must be 'item,count'"),
-        ("a,1\nb,2\n", r"line 1 is 'a,1': must be 'item,count'"),
-        ("", r"line 1 is '': must be"),
+        ("item;count\na;1\n", r"own.csv, line 1 is 'item;count' with 1 fields"),
+        ("place,people,area\na,1,2\n", "line 1 is 'place,people,area' with 3 fields"),
+        ("a,2.5\nb,2\n", r"line 1: count = '2.5': must be a whole number"),
+        ('a,"1,000"\nb,2\n', r"line 1: count = '1,000': must be a whole number"),
+        ("", "has no groups"),
         ("item,count\n", "has no groups"),
         ("item,count\na,1\nb,2.5\n", r"line 3: count = '2.5': must be a whole number"),
         ("item,count\na,1e3\n", r"line 2: count = '1e3': must be a whole number"),

@@ -45,13 +45,13 @@ def test_two_values_become_labels(tmp_path, values, expected):
     data = load(csv(tmp_path, text), "logistic", target="y")
     assert data.y.tolist() == expected
     assert data.y.dtype == np.float64
-    with pytest.raises(ValueError, match=r"task = 'ridge'.*must be"):
+    with pytest.raises(ValueError, match=r"task = 'ridge'.*must be 'logistic' \(--task logistic"):
         load(csv(tmp_path, text), "ridge", target="y")
 
 
 def test_a_zero_row_stays_zero(tmp_path):
     data = load(
-        csv(tmp_path, "a,b,y\n0,0,1\n3,4,2\n1e-300,0,3\n1e300,1e300,4\n"), "ridge", target="y"
+        csv(tmp_path, "a,b,y\n0,0,1\n3,4,2\n1e-300,0,3\n1e30,1e30,4\n"), "ridge", target="y"
     )
     half = np.sqrt(0.5)
     np.testing.assert_allclose(data.x, [[0, 0], [0.6, 0.8], [1, 0], [half, half]], rtol=1e-15)
@@ -62,7 +62,12 @@ def test_a_zero_row_stays_zero(tmp_path):
     [
         ("a,b,y\n1,,1\n2,3,\n4,5,6\n", {}, r"columns \['b', 'y'\] have missing values"),
         ("a,b,y\n1,inf,1\n2,3,2\n4,5,6\n", {}, r"columns \['b'\] hold missing or infinite"),
+        ("a,b,y\n1,1,1\n2,-1e308,2\n4,5,6\n", {}, r"columns \['b'\] hold .* beyond 1e\+38"),
         ("a,y\n1,1\n2,inf\n4,3\n", {}, "must be finite numbers"),
+        ("a,y\n1,1\n2,1e308\n4,3\n", {}, "must be finite numbers .* within 1e"),
+        ('a,y\n1,"1,000"\n2,7\n3,9\n', {}, r"the values \['1,000', .*numbers \(1000, not 1,000"),
+        ("a,y\n1,5\n2,5\n", {}, "at least three different"),
+        ("a,b,a,a,y\n1,2,3,4,5\n", {}, r"header names \['a'\] twice"),
         ("a,y\n1,1\n", {"target": None}, r"target = None: must be a column of .*\['a', 'y'\]"),
         ("a,y\n1,1\n", {"target": "z"}, r"target = 'z': must be a column of .*\['a', 'y'\]"),
         ("y\n1\n2\n3\n", {}, "has 3 rows and 0 features"),
@@ -88,6 +93,31 @@ def test_text_of_many_values_is_refused(tmp_path):
     assert load(csv(tmp_path, table(most)), "ridge", target="y").x.shape == (most, most + 1)
     with pytest.raises(ValueError, match=f"column 'id' is text with {most + 1} values"):
         load(csv(tmp_path, table(most + 1)), "ridge", target="y")
+
+
+PRICES = 'price,size,y\n"1,000",0.1,1\n950,0.2,2\n"2,500",0.1,3\n'
+COLUMNS = "income,age,y\n50000,30,1\n-70000,40,2\n90000,50,3\n"
+SIZES = "size,y\n3+,1\nsmall,2\nlarge,3\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "normalise", "remarks"),
+    [
+        (PRICES, "l2_rows", ["column 'price' of own.csv looks like numbers but is text, as '1,0"]),
+        (COLUMNS, "l2_rows", ["column 'income' of own.csv makes up 99.9 % of the rows' squared"]),
+        (COLUMNS, "max_l1", ["column 'income' of own.csv makes up 99.9 % of the rows' l1 norm"]),
+        (SIZES, "l2_rows", []),
+        (COLOURS.replace("price", "y"), "l2_rows", []),
+        ("a,y\n7,1\n8,2\n9,3\n", "l2_rows", []),  # alone
+        ("a,b,y\n4,1,1\n4,1,2\n4,1,3\n", "l2_rows", []),  # 94 %
+    ],
+)
+def test_what_may_be_meant_is_remarked_on(tmp_path, text, normalise, remarks):
+    data = load(csv(tmp_path, text), "ridge", target="y", normalise=normalise)
+    assert len(data.remarks) == len(remarks)
+    for found, part in zip(data.remarks, remarks, strict=True):
+        assert found.startswith("Warning: the ")
+        assert part in found
 
 
 def test_npz(tmp_path):

@@ -50,9 +50,13 @@ def rows_file(path, rows=400, features=4):
 
 
 def counts_file(path, counts):
-    """A user's own file of counts by item."""
-    path.write_text("item,count\n" + "".join(f'"{k}",{n:.0f}\n' for k, n in counts.items()))
+    """A user's own file of counts by item, with a header of its own."""
+    path.write_text("word,times\n" + "".join(f'"{k}",{n:.0f}\n' for k, n in counts.items()))
     return path
+
+
+COUNTS_REMARK = "own.csv: the groups are its column 'word', the counts 'times'."
+"""What reports say of such a file."""
 
 
 def apart(ours, theirs):

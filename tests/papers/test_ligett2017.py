@@ -217,6 +217,10 @@ def test_differences_between_methods_are_paired_and_the_report_says_so(both):
     said = ("logistic 0.04", "BM, RAT", "cheapest", "4,000 rows", "paired", "delta = 1e-06")
     for words in (*said, "promise is for the mean"):
         assert words in text
+    summary = results.summary()
+    for case in summary["cases"]:
+        case["remarks"] = ["Warning: one column."]
+    assert results.reporting.report(results, summary).remarks.count("Warning: one column.") == 1
 
 
 def test_ridge_statistics_get_the_noise_of_the_paper(data_file):

@@ -14,7 +14,7 @@ from benchmarks import numpy_rogers
 from nrjax.datasets import zipf_counts
 from nrjax.datasets.counts import REDDIT
 from nrjax.papers import rogers2023
-from tests.papers.shared import apart, arrays_of, counts_file, run, summary_of
+from tests.papers.shared import COUNTS_REMARK, apart, arrays_of, counts_file, run, summary_of
 
 COUNTS = np.round(3000 * np.arange(1, 31) ** -0.9).astype(int)
 TRIALS = 240
@@ -159,6 +159,7 @@ def test_the_report_says_what_was_found(summary, finished):
     for row, case in zip(report.rows, summary["cases"], strict=True):
         found = case["returned"]
         assert row[1] == f"{found['mean']:.2f} ± {found['standard_error']:.2f}"
+    assert report.remarks.count(COUNTS_REMARK) == 1
     text = "\n".join(report.remarks)
     assert f"counts of rows by 30 items, {COUNTS.sum():,} in all; relative error 0.1" in text
     assert "Budget of the filter unified at epsilon 1: rho = 0.017469" in text

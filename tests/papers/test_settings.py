@@ -127,3 +127,22 @@ def test_settings_that_do_not_fit_the_data_are_named(paper, tmp_path, monkeypatc
     for message, changes in UNFIT[paper]:
         with pytest.raises(ValueError, match=message):
             module.study(module.Settings(**own | OWN[paper] | changes))
+
+
+@pytest.mark.parametrize("paper", UNFIT)
+def test_cases_have_the_remarks_on_their_data(paper, tmp_path):
+    """One column swamps the others; or counts have a header of their own."""
+    table = tmp_path / "own.csv"
+    if paper in ("whitehouse2022", "ligett2017"):
+        rows = (f"{1e5 + n},{n % 7},{'yes' if n % 3 else 'no'}\n" for n in range(50))
+        table.write_text("income,rooms,owner\n" + "".join(rows))
+        own = {"data": (str(table),), "task": ("logistic",), "target": "owner"}
+        begin = "Warning: the column 'income' of own.csv makes up"
+    else:
+        table.write_text("place,people\nx,300\ny,200\n")
+        own = {"data": str(table) if paper == "skellam_counts" else (str(table),)}
+        begin = "own.csv: the groups are its column 'place'"
+    module = importlib.import_module(f"nrjax.papers.{paper}")
+    for case in module.study(module.Settings(**own | OWN[paper])).cases.values():
+        (remark,) = case.labels["remarks"]
+        assert remark.startswith(begin)

@@ -11,7 +11,7 @@ from nrjax.papers import skellam_counts
 from nrjax.papers.skellam_counts.findings import median_deviation
 from nrjax.study.figures import standard
 from tests.invented import check_margin
-from tests.papers.shared import ITEMS, arrays_of, counts_file, run, summary_of
+from tests.papers.shared import COUNTS_REMARK, ITEMS, arrays_of, counts_file, run, summary_of
 
 TRIALS = 2000
 ALARM = 1e-6  # of a false alarm, for a whole family
@@ -194,6 +194,7 @@ def test_the_report_says_what_is_stated_and_what_was_realised(finished):
         assert float(rows[f"brownian {neighbour}"]["epsilon"]) > 0
     loss = np.sort(losses_of(finished, "counts-brownian-remove"))
     assert rows["brownian remove"]["95 %"] == f"{loss[int(0.95 * TRIALS) - 1]:.3g}"
+    assert report.remarks.count(COUNTS_REMARK) == 1
     remarks = "\n".join(report.remarks)
     assert "238 rows in 8 groups" in remarks
     assert "one of the rows of 'b' is in 'c' instead" in remarks

@@ -177,6 +177,9 @@ def test_the_report_says_what_holds(ridge):
             low, high = finding["interval"]
             assert finding["holds"] == (True if high < 0 else False if low > 0 else None)
     assert report.count("| ridge ") == len(ridge)
+    for case in summary["cases"]:
+        case["remarks"] = ["Warning: one column."]
+    assert ridge.reporting.report(ridge, summary).remarks.count("Warning: one column.") == 1
     # A private test may say yes too early.
     assert misses(summary) == []
     summary["cases"][0]["shortfall"] = {"share": 0.25, "q50": 0.01}

@@ -50,6 +50,7 @@ class _Task(NamedTuple):
     problem: LogisticProblem | RidgeProblem
     laplace: Released
     gaussian: Released
+    remarks: tuple[str, ...]
 
 
 def norm_of_hypothesis(outcome: nrjax.Outcome) -> Array:
@@ -81,7 +82,7 @@ def _load(settings: Settings, task: presets.Task, data: str) -> _Task:
     else:
         problem = RidgeProblem.fit(x, y, penalty, row_norm="l1", ball=public.ball)
     laplace, gaussian = (_released(public, problem, noise) for noise in ("laplace", "gaussian"))
-    return _Task(public, name, problem, laplace, gaussian)
+    return _Task(public, name, problem, laplace, gaussian, data_set.remarks)
 
 
 def _released(
@@ -194,6 +195,8 @@ def _case(settings: Settings, task: _Task, method: Method, alpha: float) -> nrja
         "theory_epsilon_output": other and presets.theory_epsilon(other, alpha),
         **facts,
     }
+    if task.remarks:
+        labels["remarks"] = list(task.remarks)
     return nrjax.Case(trial=trial, labels=labels, goal=-alpha, quantities=_QUANTITIES)
 
 

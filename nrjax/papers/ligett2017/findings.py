@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nrjax.papers._shared import PaperReporting, grouped, paired, plain
+from nrjax.papers._shared import PaperReporting, grouped, paired, plain, remarks_on_data
 from nrjax.study import precision
 from nrjax.study.intervals import binomial_interval
 from nrjax.study.report import Report, within
@@ -118,6 +118,7 @@ class Findings(PaperReporting):
             *precision.remarks(results),
             *_promises(cases),
             *_sources(cases),
+            *remarks_on_data(cases),
             *_accuracy(cases),
             *_verdicts(summary["comparisons"]),
             *_warnings(summary["settings"]),

@@ -74,7 +74,7 @@ def _load(settings: Settings, data: str) -> Iterator[tuple[Counts, int | None]]:
             yield zipf_counts(samples, settings.seed), samples
     else:
         known = data in ("flights", "reddit") or Path(data).suffix.lower() == ".csv"
-        right = "zipf, flights, reddit, or the path of a .csv file with the header item,count"
+        right = "zipf, flights, reddit, or the path of a .csv file with two columns, item and count"
         check(known, "data", data, right)
         yield load_counts(data, settings.data_dir), None
 
@@ -147,6 +147,8 @@ def _case(
         "unit": counts.unit,
         "dataset": "-".join([_name(counts.name), *size]),
     }
+    if counts.remarks:
+        labels["remarks"] = list(counts.remarks)
     marks = [mark / MARKS for mark in range(1, MARKS + 1)]
     return nrjax.Case(
         trial=release,

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nrjax.papers._shared import PaperReporting, grouped, plain
+from nrjax.papers._shared import PaperReporting, grouped, plain, remarks_on_data
 from nrjax.study import precision as exactness
 from nrjax.study.distribution import Distribution, Sample
 from nrjax.study.report import Report
@@ -111,6 +111,7 @@ class Findings(PaperReporting):
         title = f"{summary['study']}: results returned, and the share within alpha of the truth"
         remarks = [
             *_sources(cases),
+            *remarks_on_data(cases),
             "Means with their standard errors. Spent is of the filter's budget. A trial without "
             "results has precision 1, as in the paper.",
             *exactness.remarks(results),

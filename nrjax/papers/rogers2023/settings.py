@@ -51,8 +51,8 @@ class Settings:
 
     data: tuple[str, ...] = ("zipf",)
     """Counts: zipf (samples of a Zipf law over 300 elements, a = 0.75), reddit (posts by word),
-    flights (336,776 flights by destination: 105 items), or paths of your own .csv files with the
-    header item,count."""
+    flights (336,776 flights by destination: 105 items), or paths of your own .csv files of two
+    columns, item and count."""
     samples: tuple[int, ...] = ()
     """Sizes of the Zipf data; by default 8000, 16000, 32000, 64000 and 128000. Its counts are drawn
     once for each size, from the seed; trials differ in the mechanisms' noise."""

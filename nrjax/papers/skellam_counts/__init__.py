@@ -204,6 +204,8 @@ def cases(settings: Settings) -> dict[str, nrjax.Case]:
                 "highest_deviation": first,
                 "lowest_deviation": last,
             }
+            if data.remarks:
+                labels["remarks"] = list(data.remarks)
             along = {"deviation": deviations[some].tolist()}
             if guarantee is not None:
                 along["epsilon"] = np.asarray(guarantee.epsilon(times[some]), float).tolist()

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from nrjax.papers._shared import PaperReporting, grouped, paired, plain
+from nrjax.papers._shared import PaperReporting, grouped, paired, plain, remarks_on_data
 from nrjax.study.distribution import Distribution
 from nrjax.study.intervals import rank_of
 from nrjax.study.precision import remarks
@@ -83,7 +83,8 @@ class Findings(PaperReporting):
             intervals.append(_intervals(title, found, case))
         title = f"{summary['study']}: realised privacy loss at the stop, over all trials (nat)"
         pairs = map(_difference, summary["comparisons"])
-        said = [*_sources(summary), *intervals, *pairs, *remarks(results), *_limits(summary)]
+        data = remarks_on_data(summary["cases"])
+        said = [*_sources(summary), *data, *intervals, *pairs, *remarks(results), *_limits(summary)]
         return Report(title, headings, tuple(rows), (*said, *_warnings(summary)))
 
 

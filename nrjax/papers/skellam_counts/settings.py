@@ -21,8 +21,8 @@ class Settings:
     """
 
     data: str = "flights"
-    """flights (336,776 flights by destination: 105 groups), or the path of your own .csv file with
-    the header item,count."""
+    """flights (336,776 flights by destination: 105 groups), or the path of your own .csv file of
+    two columns, item and count."""
     mechanism: tuple[Mechanism, ...] = get_args(Mechanism)
     """Noise-reduction mechanisms to compare: `skellam` and `discrete_laplace` leave whole numbers,
     of which the latter has a guarantee, as have `brownian` and `laplace`, of real numbers."""

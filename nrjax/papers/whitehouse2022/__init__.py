@@ -42,12 +42,12 @@ _OTHER: dict[str, Constants] = {"paper": "tight", "tight": "paper"}
 _Problem = LogisticProblem | RidgeProblem
 
 
-def _load(settings: Settings, task: str, data: str) -> tuple[str, _Problem]:
-    """Name of the data set, and the task on it."""
+def _load(settings: Settings, task: str, data: str) -> tuple[datasets.Dataset, _Problem]:
+    """The data set, and the task on it."""
     files = {"data_dir": settings.data_dir, "target": settings.target}
     data_set = datasets.load(data, task, rows=settings.rows, **files)
     kind = RidgeProblem if task == "ridge" else LogisticProblem
-    return data_set.name, kind.fit(data_set.x, data_set.y, settings.regularisation)
+    return data_set, kind.fit(data_set.x, data_set.y, settings.regularisation)
 
 
 def _target(settings: Settings, number: int, task: str, data: str, optimum: float) -> float:
@@ -137,7 +137,8 @@ def cases(settings: Settings) -> dict[str, nrjax.Case]:
     most = high + max(high, settings.test_epsilon)
     found = {}
     for number, task in enumerate(settings.task):
-        data, problem = _load(settings, task, of_task(settings.data, number))
+        data_set, problem = _load(settings, task, of_task(settings.data, number))
+        data = data_set.name
         target = _target(settings, number, task, data, problem.optimum_loss)
         whole = settings.utility_sensitivity == "loss"
         moved = problem.utility_sensitivity if whole else problem.excess_risk_sensitivity
@@ -160,6 +161,8 @@ def cases(settings: Settings) -> dict[str, nrjax.Case]:
                     "delta": float(parts.guarantee.delta),
                     "target": target,
                 }
+                if data_set.remarks:
+                    labels["remarks"] = list(data_set.remarks)
                 if task == "ridge":
                     labels["constants"] = constants
                 if (resolution := curves["curve"].resolution) is not None:

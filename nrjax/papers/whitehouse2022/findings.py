@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from nrjax.papers._shared import PaperReporting, grouped, paired, plain
+from nrjax.papers._shared import PaperReporting, grouped, paired, plain, remarks_on_data
 from nrjax.study import precision
 from nrjax.study.compare import accuracy_note, met
 from nrjax.study.report import AT_FIRST_STEP, Report, notions, number, share, standard
@@ -68,6 +68,7 @@ class Findings(PaperReporting):
         ]
         remarks = [
             *sources,
+            *remarks_on_data(cases),
             "Beside the median its exact 95 % interval. The distribution function of a case is, "
             f"all of it at once, within {100 * cases[0]['band']:.2g} percentage points of what was "
             "found (95 %, DKW).",
