@@ -146,6 +146,9 @@ def test_runs(path, changes, kernel_environment):
         asked = cell.source.count("plt.show()") + cell.source.count("results.plot(")
         assert pictures(cell) == asked, cell.source
     assert not [o.text for o in outputs if o.get("name") == "stderr"]
+    said = "".join(output.get("text", "") for output in outputs)
+    if path.stem == "brownian_mechanism":  # its one trial shows noise that is taken away
+        assert int(said.partition("STOPPED at step ")[2].split()[0]) >= 10
     # The check of committed notebooks sees what a run leaves behind, in every code cell.
     numbers = [n for n, cell in enumerate(done.cells) if cell.cell_type == "code"]
     counts = [f"cell {n} has an execution count" for n in numbers]
