@@ -1,13 +1,13 @@
 """Error messages for packages that only the extras of nrjax install."""
 
 
-def missing(error: ModuleNotFoundError, user: str, extra: str = "studies") -> ModuleNotFoundError:
-    """Return the error that names the extra whose packages `user` needs.
+def missing(package: str | None, user: str, extra: str = "studies") -> ModuleNotFoundError:
+    """Return the error that says how to install a package of an extra.
 
     Args:
-        error: raised by the import that failed.
-        user: the feature that imports the package, such as "the command nrjax".
+        package: name of the package that is not installed.
+        user: the feature that needs it, such as "the command nrjax".
         extra: name of the extra in `pyproject.toml`.
     """
     command = f'run pip install ".[{extra}]" in the folder of the source code of nrjax'
-    return ModuleNotFoundError(f"{user} needs {error.name}: {command}", name=error.name)
+    return ModuleNotFoundError(f"{user} needs {package}: {command}", name=package)

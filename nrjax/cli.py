@@ -19,7 +19,7 @@ try:
     import rich.table
     import tyro
 except ModuleNotFoundError as error:
-    raise missing(error, "the command nrjax") from error
+    raise missing(error.name, "the command nrjax") from error
 
 import nrjax
 from nrjax import datasets

@@ -9,7 +9,7 @@ try:
     import rich.console
     import rich.progress
 except ModuleNotFoundError as error:
-    raise missing(error, "progress") from error
+    raise missing(error.name, "progress") from error
 
 _LINES = 20
 """Most passes whose progress is on the screen."""

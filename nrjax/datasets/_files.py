@@ -27,7 +27,7 @@ def extra(module: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise missing(error, "nrjax.datasets") from error
+        raise missing(error.name, "nrjax.datasets") from error
 
 
 def cache_folder() -> Path:

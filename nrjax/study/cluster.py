@@ -202,7 +202,7 @@ def _cloudpickle() -> Any:
         import cloudpickle
         import distributed  # noqa: F401
     except ModuleNotFoundError as error:
-        raise missing(error, "a cluster", "cluster") from error
+        raise missing(error.name, "a cluster", "cluster") from error
     return cloudpickle
 
 

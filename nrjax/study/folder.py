@@ -16,7 +16,7 @@ from nrjax._extras import missing
 try:
     import filelock
 except ModuleNotFoundError as error:
-    raise missing(error, "the result store") from error
+    raise missing(error.name, "the result store") from error
 
 RESULTS, MANIFEST = "results", "manifest.json"
 SUMMARY, REPORT, FIGURES = "summary.json", "report.md", "figures"
