@@ -13,6 +13,7 @@ import sys
 from typing import Any, dataclass_transform
 
 import jax
+import numpy as np
 
 from nrjax._shown import representation
 
@@ -49,10 +50,32 @@ class Pytree:
             # A base's own value stands for those that lack the field; it is no default of it.
             if name not in vars(cls) and name not in inherited and hasattr(cls, name):
                 setattr(cls, name, dataclasses.field())
-        dataclasses.dataclass(frozen=True, repr=False, **options)(cls)
+        dataclasses.dataclass(frozen=True, repr=False, eq=False, **options)(cls)
+        cls.__setattr__ = _refuse  # says more than the one that dataclasses make
         _register(cls)
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both have the same class and static fields, and equal leaves."""
+        (leaves, structure), (others, same) = map(jax.tree.flatten, (self, other))
+        return structure == same and all(map(_equal, leaves, others))
+
+    def __hash__(self) -> int:
+        return hash(jax.tree.structure(self))
+
     __repr__ = representation
+
+
+def _refuse(self: Any, name: str, value: Any) -> None:
+    kind = type(self).__name__
+    raise dataclasses.FrozenInstanceError(
+        f"cannot assign to field {name!r}: {kind} is a frozen dataclass. Leave out __init__ and "
+        f"derive fields in __post_init__, by object.__setattr__(self, {name!r}, value); for a "
+        "changed copy use dataclasses.replace"
+    )
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return one is other or np.array_equal(one, other)  # False for a traced leaf and another
 
 
 def _register(cls: type) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import nrjax
@@ -69,6 +70,36 @@ def test_leaves_statics_and_paths():
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(value)]
     assert paths == [".leaf", ".subtree['a']"]
     assert jax.tree.structure(value) != jax.tree.structure(Mixed(8, 1.0, {"a": 2.0}))
+
+
+class Scale(nrjax.Pytree):
+    factor: Any
+
+
+class Scaled(nrjax.Pytree):
+    number: Any
+    by: Scale = nrjax.static()
+
+
+def test_equal_parts_are_equal():
+    """Also as static fields, which JAX compares to find a compiled program."""
+    one, same, other = (nrjax.Grid(times) for times in ([3.0, 2.0], [3.0, 2.0], [3.0, 1.0]))
+    assert one == same
+    assert one in [other, same]
+    assert one not in [other, nrjax.PublicThreshold(3.0), None]
+    assert len({one, same}) == 1
+    trial, again = (nrjax.Interaction(**scalar()) for _ in range(2))
+    assert {trial: 1}[again] == 1
+    assert trial != nrjax.Interaction(**scalar(threshold=-1.0))
+    equal = jax.jit(
+        lambda times: jnp.asarray([nrjax.Grid(times) == nrjax.Grid(times), one == times])
+    )
+    np.testing.assert_array_equal(equal(jnp.asarray([3.0, 2.0])), [True, False])
+    traced = []
+    times = jax.jit(lambda scaled: traced.append(1) or scaled.number * scaled.by.factor)
+    for factor, result in (([1.0, 2.0], 6.0), ([1.0, 2.0], 6.0), ([1.0, 3.0], 9.0)):
+        assert times(Scaled(3.0, Scale(np.array(factor))))[1] == result
+    assert len(traced) == 2
 
 
 def test_a_value_of_the_base_is_no_default():

@@ -44,8 +44,8 @@ class GaussianThreshold(ThresholdRule):
     t noes cost the same without the last factor, with t for t - 1. The cost rises with t: cheaper
     than Laplace noise of the same accuracy for stops within 10 to 20 queries, dearer later. It
     comes on top of what the releases cost. Costs are tabulated on the host when the rule is made,
-    whose numbers must be concrete; float32's normal noise ends at 5.4 deviations (probability
-    7e-8): where that matters, use float64.
+    whose numbers must be concrete; float32's normal noise ends at 6.76 standard deviations
+    (probability 1.3e-11): where that matters, use float64.
 
     Attributes:
         threshold: tau, scalar, in units of the utility.
@@ -66,7 +66,7 @@ class GaussianThreshold(ThresholdRule):
     query_deviation: Any
     steps: int = static()
     monotone: bool = static(default=False)
-    prices: Any = dataclasses.field(init=False, repr=False, compare=False)
+    prices: Any = dataclasses.field(init=False, repr=False)
     """Costs of a yes, and of noes alone, by the number of answers; shape (2, steps + 1)."""
 
     def __post_init__(self):
