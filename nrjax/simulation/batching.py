@@ -28,7 +28,7 @@ class Batching:
             product may round by its place in the batch. None chooses by the size of the utility's
             data and of a trial's state: 8 to 64 for a data set of usual size, 4096 for a scalar, at
             most 16 where bounds spare most utilities of a stopping loop, and about 256 MiB of whole
-            paths.
+            paths; or a smaller one that divides `lanes`.
         lanes: trials under way at a time on a device, a multiple of `tile`. None: four tiles
             (and 128 trials, if bounds spare utilities), at most 4096 trials, and about 2 MiB of
             their states. Never more than a device's share.
@@ -37,11 +37,11 @@ class Batching:
         inner_steps: steps between two looks for lanes that have ended, which wait until then. None:
             8 on a CPU; elsewhere, where a look costs its launches whatever the lanes, 16. With c
             the cost of a look, in steps, and trials of S steps, about sqrt(2 c S) is best.
-        devices: None for all local devices.
+        devices: a sequence of JAX devices, or None for all local devices.
 
     Raises:
-        ValueError: a count is below 1, `tile` is not a power of two, or `lanes` is not a multiple
-            of `tile`.
+        ValueError: a count is below 1, `tile` is not a power of two, `lanes` is not a multiple of
+            `tile`, or `devices` is not a sequence of devices.
     """
 
     tile: int | None = None
@@ -58,9 +58,13 @@ class Batching:
         if self.tile is not None:
             check(self.tile & (self.tile - 1) == 0, "tile", self.tile, "a power of two")
             if self.lanes is not None:
-                _check_lanes(self.lanes, self.tile)
+                right = f"a multiple of tile = {self.tile}"
+                check(self.lanes % self.tile == 0, "lanes", self.lanes, right)
         if self.devices is not None:
-            check(len(self.devices) > 0, "devices", self.devices, "not empty")
+            right = "a list of JAX devices, such as jax.devices()[:1], and not empty"
+            listed = isinstance(self.devices, (Sequence, np.ndarray)) and len(self.devices) > 0
+            ok = listed and all(hasattr(one, "platform") for one in self.devices)
+            check(ok, "devices", self.devices, right)
 
     def resolve_devices(self) -> tuple[Any, ...]:
         """Those that share the trials."""
@@ -100,10 +104,11 @@ class Batching:
             tile = min(power_of_two(2**24 // max(data, 1), 8, 4096), largest)
             tile = min(tile, 16) if spared else tile
             tile = min(tile, whole)
+            if lanes is not None:  # the largest power of two that divides them, if that is less
+                tile = min(tile, lanes & -lanes)
         if lanes is None:
             least = 128 if spared else 1  # the tile says nothing of what a step costs
             lanes = max(tile, min(most, whole, max(least, 4 * tile)) // tile * tile)
-        _check_lanes(lanes, tile)
         return tile, lanes
 
     def resolve_chunk(self, trials: Trials) -> int:
@@ -118,8 +123,12 @@ class Batching:
         return power_of_two(most // math.prod(trials.axes), 1, 65_536)
 
 
-def _check_lanes(lanes: int, tile: int) -> None:
-    check(lanes % tile == 0, "lanes", lanes, f"a multiple of tile = {tile}")
+def check_batching(batching: Any) -> Batching:
+    """The batching itself; the usual one for None; a `ValueError` for anything else."""
+    batching = Batching() if batching is None else batching
+    right = "a nrjax.Batching, such as nrjax.Batching(chunk=1024)"
+    check(isinstance(batching, Batching), "batching", batching, right)
+    return batching
 
 
 def power_of_two(number: int, least: int, most: int) -> int:

@@ -10,7 +10,7 @@ from nrjax._numerics import check, check_integer
 from nrjax.engine import Path
 from nrjax.interaction import Interaction
 from nrjax.simulation import lanes, once, resolved, tiles
-from nrjax.simulation.batching import Batching, power_of_two
+from nrjax.simulation.batching import Batching, check_batching, power_of_two
 from nrjax.simulation.lanes import Trials
 from nrjax.simulation.program import Program, share
 from nrjax.simulation.resolved import Resolved
@@ -79,7 +79,7 @@ def outcomes(
     Raises:
         ValueError: a field is unknown, or a derived name is given twice or is a field's.
     """
-    batching = batching or Batching()
+    batching = check_batching(batching)
     tile, width = batching.resolve(trial)
     options, work = Options(tile, fields, derived, width), once.run
     if not once.suits(trial, options):
@@ -99,7 +99,7 @@ def paths(
     As `outcomes`, of `nrjax.Path`: its arrays have shape (trials, steps, ...). Of a `Resolved` one
     only the utilities are evaluated whose bounds are too far apart.
     """
-    batching = batching or Batching()
+    batching = check_batching(batching)
     if isinstance(trial, Resolved):
         length = int(trial.interaction.steps)
         tile, width = batching.resolve(trial.interaction, length, bounded=True)
@@ -127,7 +127,7 @@ def sessions(
     As `outcomes`, but that `fields` None keeps all names, and of `batching` only tile (None: 256)
     and devices count: a tile of trials goes on until its last one has ended.
     """
-    batching = batching or Batching()
+    batching = check_batching(batching)
     options = Options(batching.tile or _SESSIONS, fields, derived)
     return _program(trial, tiles.run, chunk, batching, options)
 
@@ -177,7 +177,7 @@ def run_all(
     progress: bool,
 ) -> dict[str, Any]:
     """All fields of the outcomes, with progress if that is wanted."""
-    batching = batching or Batching()
+    batching = check_batching(batching)
     chunk = min(batching.resolve_chunk(trial), check_integer("trials", trials, 1))
     if not progress:
         return outcomes(trial, chunk, batching=batching).run_all(key, trials, first_trial)

@@ -78,6 +78,9 @@ class Family(Pytree):
         Raises:
             ValueError: there are none, or one differs from the first in class, shape or dtype.
         """
+        right = "a list of interactions, one for each point; to run a single one use nrjax.simulate"
+        listed = isinstance(interactions, Iterable)
+        check(listed, "interactions", interactions, right)
         rows: list[list[Any]] = []
         first: Any = None
         for number, one in enumerate(interactions):

@@ -59,6 +59,15 @@ def test_large_releases_are_batched_in_bounded_memory():
     assert nrjax.Batching().resolve_chunk(large) * state <= 2**29
 
 
+def test_lanes_set_the_tile():
+    """The largest power of two that divides them, unless the usual tile is smaller."""
+    trial = interaction()
+    for lanes, tile in ((1, 1), (2, 2), (12, 4), (8192, 4096)):
+        assert nrjax.Batching(lanes=lanes).resolve(trial) == (tile, lanes)
+    few = nrjax.simulate(KEY, trial, trials=4, batching=nrjax.Batching(lanes=1, devices=ONE))
+    np.testing.assert_array_equal(few.step, simulate(trial, 4).step)
+
+
 def test_turns_are_as_long_as_the_device_wants_them():
     assert nrjax.Batching().resolve_inner_steps() == {"cpu": 8}.get(jax.default_backend(), 16)
     for platform, steps in (("cpu", 8), ("gpu", 16), ("tpu", 16)):

@@ -1,5 +1,7 @@
 """Bad input of what runs many trials: a call, and words that its message must have."""
 
+from functools import partial
+
 import jax
 import numpy as np
 import pytest
@@ -52,7 +54,15 @@ ROWS = [
     (lambda: nrjax.Batching(tile=24), "tile = 24: must be a power of two"),
     (lambda: nrjax.Batching(lanes=10, tile=4), "lanes = 10: must be a multiple of tile = 4"),
     (lambda: nrjax.Batching(inner_steps=True), "inner_steps = True"),
-    (lambda: nrjax.Batching(devices=()), "devices"),
+    *[
+        (partial(nrjax.Batching, devices=bad), "devices = .*: must be a list of JAX devices")
+        for bad in ((), 99, "cpu", [0])
+    ],
+    (lambda: simulate(batching=64), "batching = 64: must be a nrjax.Batching"),
+    (
+        lambda: nrjax.sweep(KEY, interaction(), trials=5),
+        "interactions = Interaction.*: must be a list of interactions, .* use nrjax.simulate",
+    ),
     (lambda: outcomes(("epsilon", norm)), r"derived = \['epsilon'\]: must be names of their own"),
     (lambda: outcomes(("n", norm), ("n", norm)), r"derived = \['n', 'n'\]: must be names of"),
     (lambda: outcomes(("n", 3)), "derived 'n' = 3: must be a function of a trial's results"),
