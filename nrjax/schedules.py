@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.core import Tracer
 from jax.typing import ArrayLike
 
 from nrjax._numerics import (
@@ -20,6 +19,9 @@ from nrjax._numerics import (
 )
 from nrjax.pytrees import static
 from nrjax.types import Guarantee, Schedule
+
+_MOST_LEVELS = 10_000_000
+"""Most levels of a grid by epsilons: its times, 80 MB of them, are worked out all at once."""
 
 
 class Grid(Schedule):
@@ -35,9 +37,12 @@ class Grid(Schedule):
     times: Any
 
     def __post_init__(self):
+        right = "a non-empty vector of numbers"
         if isinstance(self.times, (list, tuple)):
-            object.__setattr__(self, "times", np.asarray(self.times, float))
-        right = "a non-empty vector"
+            try:
+                object.__setattr__(self, "times", np.asarray(self.times, float))
+            except (TypeError, ValueError):
+                check(False, "times", self.times, right)
         check_numbers("times", self.times, lambda n: n.ndim == 1 and n.size > 0, right)
         check_positive("times", self.times)
         check_numbers("times", self.times, lambda n: np.diff(n) <= 0, "falling")
@@ -45,9 +50,9 @@ class Grid(Schedule):
     @classmethod
     def explicit(cls, times: ArrayLike) -> "Grid":
         """A grid of given times, shape (levels,), largest first."""
-        if isinstance(times, Tracer):
-            return cls(times)
-        return cls(np.asarray(times, float))  # device arrays too, so that they are checked
+        known = concrete(times)  # not of text, lists and traced arrays
+        real = known is not None and known.dtype.kind in "iuf"
+        return cls(known.astype(float) if known is not None and real else times)
 
     @classmethod
     def geometric(
@@ -71,7 +76,7 @@ class Grid(Schedule):
         cls, guarantee: Guarantee, low: Any, high: Any, levels: int, scale: str, back: str
     ) -> "Grid":
         """The times of epsilons equally spaced after `scale`, of which the ends are exact."""
-        check_integer("levels", levels, 1)
+        check_integer("levels", levels, 1, _MOST_LEVELS)
         ends = check_positive("low", low), check_numbers("high", high, np.isfinite, "finite")
         xp: Any = jnp
         if ends[0] is not None and ends[1] is not None:

@@ -159,14 +159,16 @@ class Ledger(Priced, abc.ABC):
 
         Of rounds that are open at the same time this knows only those opened with `open`.
         """
-        return self._fits(state, state.added(self._charges(request, self._dtype_of(state))))
+        dtype = self._dtype_of(state)
+        return self._fits(state, state.added(self._charges(request, dtype)))
 
     def take(self, state: LedgerState, request: Request) -> tuple[LedgerState, Array]:
         """Ask and pay in one, BEFORE the mechanism is run; run it only if that was granted.
 
         Returns the state, unchanged bit for bit where it was refused, and whether it was granted.
         """
-        after = state.added(self._charges(request, self._dtype_of(state)))
+        dtype = self._dtype_of(state)
+        after = state.added(self._charges(request, dtype))
         ok = self._fits(state, after)
         return choose(ok, dataclasses.replace(state, spent=after), state), ok
 
@@ -213,8 +215,9 @@ class Ledger(Priced, abc.ABC):
             The state, a handle of the round, and whether it was opened (bool): if not, for lack of
             budget or of a free place, the state is unchanged, and the handle good for nothing.
         """
+        dtype = self._dtype_of(state)
         state.check_places()
-        cost = self._sum(request, dtype := self._dtype_of(state))
+        cost = self._sum(request, dtype)
         free = state.number == 0
         own = free & (jnp.arange(free.size) == jnp.argmax(free))
         number = state.last + 1
@@ -263,8 +266,9 @@ class Ledger(Priced, abc.ABC):
         self, state: LedgerState, round: Round, request: Request
     ) -> tuple[Array, Array, Array]:
         """Where a round is (bool, shape (rounds,)), what it holds, and what a request costs."""
+        dtype = self._dtype_of(state)
         own, held = state.find(round)
-        cost = self._sum(request, dtype := self._dtype_of(state))
+        cost = self._sum(request, dtype)
         caps = jnp.where(jnp.any(own), state.caps_at(own), caps_of(request, dtype))
         # What has another cap is not that round, and nothing is held of it.
         same = same_terms("request", request, round.kinds, caps)

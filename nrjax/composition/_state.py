@@ -70,6 +70,7 @@ class LedgerState(Pytree):
 
     def find(self, round: Round) -> tuple[Array, Array]:
         """Where a round is (bool, shape (rounds,)), nowhere if it is not open; what it holds."""
+        check(isinstance(round, Round), "round", round, "the handle that the filter's open gave")
         check(jnp.ndim(round.number) == 0, "round", round, "one handle; `vmap` over several")
         self.check_places()
         own = (self.number == round.number) & (round.number > 0)

@@ -21,7 +21,7 @@ from nrjax._numerics import (
     largest_divisor,
     numbers,
 )
-from nrjax.sensitivities import check_norm
+from nrjax.sensitivities import Sensitivity, check_norm
 from nrjax.types import Guarantee, Schedule
 
 
@@ -164,6 +164,8 @@ def round_up(value: Array, ulps: int) -> Array:
 
 
 def _check_parameter(name: str, value: Any) -> None:
+    right = "a plain number; a Sensitivity is given as sensitivity"
+    check(name == "sensitivity" or not isinstance(value, Sensitivity), name, value, right)
     (check_probability if name == "delta" else check_positive)(name, value)
 
 

@@ -1,5 +1,6 @@
 """Stopping rules: when a release is good enough, and what asking costs."""
 
+from nrjax.stopping import accuracy
 from nrjax.stopping.fixed_queries import FirstYes, first_yes
 from nrjax.stopping.gaussian import GaussianThreshold
 from nrjax.stopping.private import (
@@ -18,5 +19,6 @@ __all__ = [
     "LaplaceTests",
     "PublicThreshold",
     "ReducedAboveThreshold",
+    "accuracy",
     "first_yes",
 ]

@@ -157,7 +157,7 @@ class PublicThreshold(ThresholdRule):
 
     Attributes:
         threshold: smallest utility that is good enough, scalar; or one for each step, shape
-            (steps,), past whose end the rule never says yes.
+            (steps,), past whose end the rule never says yes. Infinity never stops a trial.
     """
 
     fixed_price: ClassVar[bool] = True
