@@ -299,9 +299,8 @@ class Outcome(NamedTuple):
 
     @property
     def stopping_epsilon(self) -> Array:
-        """`epsilon`, infinite where the trial did not stop (no finite price bought its goal)."""
+        """`epsilon` if the trial stopped (NaN without a guarantee), else infinite."""
         epsilon = jnp.asarray(self.epsilon)
-        finite = self.stopped & ~jnp.isnan(epsilon)
-        return jnp.where(finite, epsilon, jnp.asarray(jnp.inf, epsilon.dtype))
+        return jnp.where(self.stopped, epsilon, jnp.asarray(jnp.inf, epsilon.dtype))
 
     __repr__ = representation
