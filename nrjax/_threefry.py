@@ -25,8 +25,9 @@ from jax import Array
 from jax.custom_batching import custom_vmap
 from jax.extend.random import define_prng_impl, threefry_prng_impl
 
-STREAM = 2
-"""Version of the bits that a seed gives; 1 were those of JAX's own keys throughout."""
+STREAM = 3
+"""Version of the bits that a seed gives. 1: JAX's own keys throughout; 2: private keys throughout;
+3: custom parts have JAX's own keys."""
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _DERIVED = np.uint32(2**31)
@@ -37,8 +38,8 @@ _VECTOR = 8
 def written_out(key: Array) -> Array:
     """The same key, of the same bits, hashed in one kernel on CPUs.
 
-    A key for use inside compiled loops, from a typed threefry2x32 one. Its generator is its own,
-    which `jax.random.poisson` refuses: `with_written_out`.
+    A key for use inside compiled loops, from a typed threefry2x32 one. Its generator is private to
+    nrjax: `jax.random.poisson` and custom parts need an `ordinary` key.
     """
     # The older layout of bits (a flag of JAX) is left to JAX.
     if is_own(key) or not jax.config.jax_threefry_partitionable:  # pyright: ignore[reportAttributeAccessIssue]
@@ -46,17 +47,11 @@ def written_out(key: Array) -> Array:
     return jax.random.wrap_key_data(jax.random.key_data(key), impl=_WRITTEN_OUT)
 
 
-def with_written_out(function: Callable[[Array], Any], key: Array) -> Any:
-    """`function` of a key that is written out; of the key itself where JAX refuses that.
-
-    `jax.random.poisson` takes the keys of JAX's own object for the generator alone, and raises
-    `NotImplementedError` while it is traced; no other of JAX's samplers does. One that comes of
-    something else is raised by the second call again.
-    """
-    try:
-        return function(written_out(key))
-    except NotImplementedError:
-        return function(key)
+def ordinary(key: Array) -> Array:
+    """The JAX key, of the same bits, of one that may have been written out."""
+    if jax.random.key_impl(key) != _WRITTEN_OUT:
+        return key
+    return jax.random.wrap_key_data(jax.random.key_data(key), impl="threefry2x32")
 
 
 def is_own(key: Array) -> bool:

@@ -14,10 +14,10 @@ from jax import Array
 from nrjax._modes import check_unvaried, set_aside
 from nrjax._numerics import check, concrete, exact_float, two_sum
 from nrjax._shown import representation
-from nrjax._threefry import with_written_out
+from nrjax._threefry import written_out
 from nrjax._tracing import traced_once
 from nrjax.interaction import Interaction
-from nrjax.keys import Role, check_key, role_key, step_key
+from nrjax.keys import Role, check_key, key_for, role_key, step_key
 from nrjax.types import Outcome, Status, Utility, overrides
 
 _ROUNDING = 32
@@ -96,7 +96,9 @@ def release_of(trial: Interaction, process: Any) -> Array:
 @traced_once
 def start(trial: Interaction, key: Array) -> TrialState:
     """The first release, not judged yet; `key` is the trial's own."""
-    noise, query = role_key(key, Role.NOISE), role_key(key, Role.QUERY)
+    noise = key_for(trial.process, role_key(key, Role.NOISE))
+    query = key_for(trial.rule, role_key(key, Role.QUERY))
+    threshold = key_for(trial.rule, role_key(key, Role.THRESHOLD))
 
     def blank(leaf: Any) -> Array:
         number = jnp.nan if jnp.issubdtype(leaf.dtype, jnp.inexact) else 0
@@ -104,10 +106,12 @@ def start(trial: Interaction, key: Array) -> TrialState:
 
     dtype = trial.dtype
     schedule, time = trial.schedule.init()
+    schedule = jax.tree.map(jnp.asarray, schedule)  # a state may hold Python's numbers
     time = jnp.asarray(time, dtype)
     status = _time_status(time, jnp.asarray(jnp.inf, dtype))
     safe = jnp.where(status == Status.RUNNING, time, jnp.ones_like(time))
-    process = trial.process.init(step_key(noise, 0), safe)
+    process = jax.tree.map(jnp.asarray, trial.process.init(step_key(noise, 0), safe))
+    rule = trial.rule.init(threshold, _epsilon(trial, process, safe))
     status = jnp.where(status == Status.RUNNING, trial.process.status(process), status)
     running = status == Status.RUNNING
     nan = jnp.asarray(jnp.nan, dtype)
@@ -120,7 +124,7 @@ def start(trial: Interaction, key: Array) -> TrialState:
         next_time=safe,
         process=process,
         schedule=schedule,
-        rule=trial.rule.init(role_key(key, Role.THRESHOLD), _epsilon(trial, process, safe)),
+        rule=jax.tree.map(jnp.asarray, rule),
         hypothesis=jax.tree.map(blank, hypothesis),
         utility=nan,
         epsilon=jnp.zeros((), dtype),
@@ -197,7 +201,7 @@ def advance(trial: Interaction, state: TrialState) -> TrialState:
     running = state.status == Status.RUNNING
     time = jnp.where(running, state.next_time, state.time)
     process = trial.process.rewind(key, state.process, time)
-    status = trial.process.status(process).astype(jnp.int32)
+    status = jnp.asarray(trial.process.status(process), jnp.int32)
     advanced = state._replace(step=step, time=time, process=process)
     # A release without the stated law is never shown; the trial ends at the one before.
     advanced = _where(status == Status.RUNNING, advanced, state)._replace(status=status)
@@ -255,7 +259,7 @@ def _run_until(trial: Interaction, key: Array) -> Outcome:
         begun = start(trial, key)
         return finish(trial, jax.lax.while_loop(running, partial(step, trial), begun))
 
-    return with_written_out(whole, key)
+    return whole(written_out(key))
 
 
 def run_until(key: Array, interaction: Interaction) -> Outcome:
@@ -328,7 +332,7 @@ def path(
 
 @partial(jax.jit, static_argnums=2)
 def _scan_path(trial: Interaction, key: Array, length: int) -> Path:
-    return with_written_out(lambda key: path(trial, key, length), key)
+    return path(trial, written_out(key), length)
 
 
 def scan_path(key: Array, interaction: Interaction) -> Path:

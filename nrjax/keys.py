@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 
 from nrjax._numerics import check, numbers
-from nrjax._threefry import is_own, placed
+from nrjax._threefry import is_own, ordinary, placed
 
 _GENERATOR = "threefry2x32"
 
@@ -50,6 +50,16 @@ def role_key(key: Array, role: Role) -> Array:
 def step_key(key: Array, step: Array | int) -> Array:
     """Key of one step, below 2^31 - 1, within a role's stream."""
     return placed(key, step)
+
+
+def is_custom(part: Any) -> bool:
+    """Whether a part's class is defined outside of nrjax."""
+    return type(part).__module__.partition(".")[0] != "nrjax"
+
+
+def key_for(part: Any, key: Array) -> Array:
+    """The key in the form that a part is given: for a custom part an ordinary key of JAX."""
+    return ordinary(key) if is_custom(part) else key
 
 
 def abstract_key() -> Any:

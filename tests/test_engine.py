@@ -225,6 +225,11 @@ def test_without_a_guarantee_epsilon_is_nan_and_the_loss_is_reported():
     expected = (0.5 + (outcome.release - 3.0)) / outcome.time
     np.testing.assert_allclose(outcome.privacy_loss, expected, rtol=1e-4, atol=1e-6)
     assert np.isnan(run(guarantee=None).privacy_loss)
+    # What a stop cost is not known; a trial that does not stop would have cost any epsilon.
+    assert np.isnan(outcome.stopping_epsilon)
+    assert run(guarantee=None, threshold=1.0).stopping_epsilon == np.inf
+    assert run(threshold=1.0).stopping_epsilon == np.inf
+    assert run().stopping_epsilon == run().epsilon
 
 
 def test_vmap_over_sensitivity_and_tightness_traces_once():

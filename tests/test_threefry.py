@@ -1,13 +1,20 @@
 """Own keys: written out, of JAX's bits; and placed, whose draws take both words of a hash."""
 
+from typing import Any, NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from jax.extend.random import threefry_2x32
 
+import nrjax
 from nrjax import _threefry
-from nrjax._threefry import placed, with_written_out, written_out
+from nrjax._normals import normals
+from nrjax._threefry import placed, written_out
+from nrjax.keys import Role
+from nrjax.simulation import montecarlo
+from nrjax.stopping import first_yes
+from tests.problems import interaction
 
 
 def draws(key):
@@ -89,16 +96,57 @@ def test_a_planted_slip_of_the_hash_is_seen(monkeypatch):
     assert not np.array_equal(fresh, jax.random.bits(key, (11,)))
 
 
-def test_what_refuses_the_key_gets_one_of_jax():
+class Drawing(nrjax.Brownian):
+    """A custom process that takes its keys apart."""
+
+    def init(self, key, time):
+        assert jax.random.key_impl(key) == jax.random.key_impl(jax.random.key(0))
+        again = jax.random.wrap_key_data(jax.random.key_data(key))
+        jax.random.poisson(again, 3.0)
+        return super().init(again, time)
+
+    def rewind(self, key, state, time):
+        return super().rewind(jax.random.wrap_key_data(jax.random.key_data(key)), state, time)
+
+
+class Asking(nrjax.PublicThreshold):
+    """A custom rule likewise."""
+
+    def init(self, key, epsilon):
+        return jax.random.key_data(key)
+
+    def step(self, key, state, epsilon, utility):
+        drawn = jax.random.bits(jax.random.wrap_key_data(jax.random.key_data(key)), (), jnp.uint32)
+        return jnp.stack([drawn, drawn]), utility >= self.threshold
+
+
+class Alone(NamedTuple):
+    """What a custom session gives."""
+
+    data: Any
+
+
+class Session(nrjax.Pytree):
+    def run(self, key):
+        return Alone(jax.random.key_data(key))
+
+
+def test_custom_parts_get_ordinary_keys():
+    """Of the data that JAX folds: role, then step."""
     key = jax.random.key(8)
-    drawn = jax.jit(lambda key: with_written_out(lambda key: jax.random.poisson(key, 3.0), key))
-    assert drawn(key) == jax.random.poisson(key, 3.0)
-
-    def unfinished(key):
-        raise NotImplementedError("of our own")
-
-    with pytest.raises(NotImplementedError, match="of our own"):
-        with_written_out(unfinished, key)
+    trial = interaction(process=Drawing(()), rule=Asking(-0.5))
+    many = nrjax.simulate(key, trial, trials=3)
+    one = nrjax.run_until(nrjax.trial_key(key, 1), trial)
+    assert (one.step, one.release) == (many.step[1], many.release[1])
+    first = jax.random.fold_in(jax.random.fold_in(nrjax.trial_key(key, 1), Role.NOISE), 0)
+    path = nrjax.noise_path(nrjax.trial_key(key, 1), Drawing(()), [100.0])
+    np.testing.assert_allclose(path[0], 10 * normals(first, (), path.dtype), rtol=1e-6)
+    np.testing.assert_allclose(
+        path[0], nrjax.scan_path(nrjax.trial_key(key, 1), trial).release[0] - 3, rtol=1e-3
+    )
+    assert first_yes(key, Asking(-0.5), [0.0]).stopped
+    data = montecarlo.sessions(Session(), 4).run(key, 2)["data"]
+    np.testing.assert_array_equal(data[1], jax.random.key_data(nrjax.trial_key(key, 1)))
 
 
 def test_the_older_layout_of_bits_is_left_to_jax():

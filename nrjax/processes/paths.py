@@ -12,8 +12,8 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check, concrete, float_dtype
-from nrjax._threefry import with_written_out
-from nrjax.keys import Role, check_key, role_key, step_key
+from nrjax._threefry import written_out
+from nrjax.keys import Role, check_key, key_for, role_key, step_key
 from nrjax.types import BlockwiseProcess, NoiseProcess, Status
 
 BLOCK = 64
@@ -83,10 +83,8 @@ def scan_noise(
     """
     times = _check_times(times)
     carry = jax.tree.map(jnp.asarray, carry)
-    return with_written_out(
-        lambda key: _scanned(role_key(key, Role.NOISE), process, times, visit, carry),
-        check_key(key),
-    )
+    noise_key = key_for(process, role_key(written_out(check_key(key)), Role.NOISE))
+    return _scanned(noise_key, process, times, visit, carry)
 
 
 def _scanned(noise_key, process, times, visit, carry):

@@ -15,7 +15,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from nrjax._modes import set_aside
 from nrjax._numerics import check, check_integer
-from nrjax._threefry import with_written_out
+from nrjax._threefry import written_out
 from nrjax.keys import check_key
 
 
@@ -38,10 +38,7 @@ def _on_devices(
     del meaning
 
     def local(trial: Any, key: Array, first: Array, count: Array) -> Any:
-        def by(key: Array) -> Any:
-            return work(trial, key, first[0], count[0], options)
-
-        return with_written_out(by, key)
+        return work(trial, written_out(key), first[0], count[0], options)
 
     everywhere, split = PartitionSpec(), PartitionSpec("trials")
     return jax.shard_map(

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from nrjax import engine
-from nrjax.keys import trial_key
+from nrjax.keys import key_for, trial_key
 
 Derived = tuple[tuple[str, Callable[[Any], Array]], ...]
 """Results by name that are made of one trial's outcome, path or session, when it ends."""
@@ -58,7 +58,10 @@ def run(trial: Any, key: Array, first: Array, count: Array, options: Options) ->
 
     def one(number: Array) -> dict[str, Any]:
         own, length = trial_key(key, first + number), options.length
-        result = trial.run(own) if length is None else engine.path(trial, own, length)
+        if length is None:
+            result = trial.run(key_for(trial, own))
+        else:
+            result = engine.path(trial, own, length)
         return options._replace(fields=options.fields or result._fields).kept_of(result)
 
     return in_turn(jax.vmap(one), count, options.tile, options.capacity)

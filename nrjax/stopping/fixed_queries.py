@@ -10,8 +10,8 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import check, check_numbers, concrete, exact_float, float_dtype, numbers
-from nrjax._threefry import with_written_out
-from nrjax.keys import Role, check_key, role_key, step_key
+from nrjax._threefry import written_out
+from nrjax.keys import Role, check_key, key_for, role_key, step_key
 from nrjax.stopping.gaussian import GaussianThreshold
 from nrjax.stopping.thresholds import ThresholdRule
 from nrjax.types import Status, StoppingRule
@@ -86,9 +86,7 @@ def first_yes(
     utilities = exact_float(utilities, dtype)
     levels = jnp.full(shape, jnp.nan, dtype) if epsilons is None else jnp.asarray(epsilons, dtype)
     rule = jax.tree.map(lambda leaf: _cast(leaf, dtype), rule)
-    result, failed = with_written_out(
-        lambda key: _first_yes(rule, key, utilities, levels), check_key(key)
-    )
+    result, failed = _first_yes(rule, written_out(check_key(key)), utilities, levels)
     number = concrete(failed)
     if number is not None:  # also after a yes: whether it raises must not hang on the data
         right = "given for this rule, positive, finite and not falling, nor tiny"
@@ -127,7 +125,7 @@ def _cast(leaf: Any, dtype: Any) -> Any:
 @jax.jit
 def _first_yes(rule: Any, key: Array, utilities: Array, epsilons: Array) -> tuple[FirstYes, Array]:
     """The result, and whether the rule could not follow the epsilons to their end."""
-    queries = role_key(key, Role.QUERY)
+    queries = key_for(rule, role_key(key, Role.QUERY))
     steps = utilities.shape[0]
 
     def ask(state: Any, inputs: tuple[Array, Array, Array]) -> tuple[Any, tuple[Array, Array]]:
@@ -142,7 +140,7 @@ def _first_yes(rule: Any, key: Array, utilities: Array, epsilons: Array) -> tupl
         status = jnp.where(stop & (failure == Status.RUNNING), Status.STOPPED, failure)
         return state, (jnp.where(jnp.isnan(utility), Status.NAN_UTILITY, status), failure)
 
-    start = rule.init(role_key(key, Role.THRESHOLD), epsilons[0])
+    start = rule.init(key_for(rule, role_key(key, Role.THRESHOLD)), epsilons[0])
     _, (statuses, failures) = jax.lax.scan(ask, start, (jnp.arange(steps), utilities, epsilons))
     ended = statuses != Status.RUNNING
     found = jnp.any(ended)
