@@ -8,9 +8,13 @@ import numpy as np
 
 from nrjax._numerics import check, check_numbers, concrete, float_dtype
 from nrjax._shown import shown
+from nrjax.keys import is_custom
 from nrjax.sensitivities import NORMS
 from nrjax.stopping.thresholds import ThresholdRule
 from nrjax.types import Guarantee, NoiseProcess, Schedule, StoppingRule, Utility, overrides
+
+ROUNDING = 32
+"""Machine epsilons by which a cost may seem to fall: a guarantee's is right to fewer."""
 
 _LEVELS_PER_DEVIATION = 16  # numbers of the dtype that the noise must span, at least
 
@@ -88,6 +92,24 @@ def check_noise(
             f"falls to {np.min(deviation):.2g}; subtract a public centre, or use float64 "
             "(JAX_ENABLE_X64=1)"
         )
+
+
+def check_costs(guarantee: Guarantee | None, schedule: Schedule, dtype: Any) -> None:
+    """A custom guarantee's costs at the times of a grid are not negative, and do not fall."""
+    times = concrete(getattr(schedule, "times", None))
+    if times is None or guarantee is None or not is_custom(guarantee):
+        return
+    with jax.ensure_compile_time_eval():
+        costs = concrete(jax.vmap(guarantee.epsilon)(jnp.asarray(times, dtype)))
+    if costs is None:
+        return
+    least = np.append(0, costs[:-1] * (1 - ROUNDING * float(jnp.finfo(dtype).eps)))
+    wrong = np.flatnonzero(~(costs >= np.maximum(least, 0)))
+    if wrong.size:
+        at = wrong[0]
+        name = f"epsilon of {type(guarantee).__name__} at time {times[at]:.6g}"
+        right = "at least 0, and no less than at a larger time"
+        check(False, name, costs[at], right if at == 0 else f"{right}, {costs[at - 1]:.6g}")
 
 
 def _check_looks(guarantee: Guarantee, times: Any, dtype: Any) -> None:

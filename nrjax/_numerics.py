@@ -75,6 +75,11 @@ def exact_float(value: ArrayLike, dtype: Any) -> Array:
     return jnp.asarray(array.astype(dtype))
 
 
+def holds(dtype: Any, number: int) -> bool:
+    """Whether a floating dtype holds an integer exactly."""
+    return abs(number) <= float(jnp.finfo(dtype).max) and int(np.asarray(number, dtype)) == number
+
+
 def check(ok: Any, name: str, value: Any, right: str) -> None:
     """Raise a `ValueError` that names the argument, its value and what would be right."""
     if not np.all(ok):

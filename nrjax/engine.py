@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from nrjax._agreement import ROUNDING
 from nrjax._modes import check_unvaried, set_aside
 from nrjax._numerics import check, concrete, exact_float, two_sum
 from nrjax._shown import representation
@@ -19,9 +20,6 @@ from nrjax._tracing import traced_once
 from nrjax.interaction import Interaction
 from nrjax.keys import Role, check_key, key_for, role_key, step_key
 from nrjax.types import Outcome, Status, Utility, overrides
-
-_ROUNDING = 32
-"""Machine epsilons by which a cost may seem to fall: a guarantee's is right to fewer."""
 
 
 class TrialState(NamedTuple):
@@ -183,7 +181,7 @@ def judge(trial: Interaction, state: TrialState, hypothesis: Any, utility: Array
     status = jnp.where(failure == Status.RUNNING, status, failure)
     status = jnp.where(jnp.isnan(utility), Status.NAN_UTILITY, status)
     if trial.guarantee is not None:
-        least = state.epsilon * (1 - _ROUNDING * float(jnp.finfo(epsilon.dtype).eps))
+        least = state.epsilon * (1 - ROUNDING * float(jnp.finfo(epsilon.dtype).eps))
         status = jnp.where(epsilon >= least, status, Status.INVALID_COST)
         epsilon = jnp.maximum(epsilon, state.epsilon)
     judged = state._replace(next_time=time, schedule=schedule, rule=rule, epsilon=epsilon)

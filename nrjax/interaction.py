@@ -8,9 +8,24 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._agreement import check_noise, check_rule, check_sensitivities, check_told
+from nrjax._agreement import (
+    check_costs,
+    check_noise,
+    check_rule,
+    check_sensitivities,
+    check_told,
+)
 from nrjax._contract import check_results, state_follows_utility
-from nrjax._numerics import check, check_numbers, check_shape, concrete, float_dtype, numbers
+from nrjax._numerics import (
+    check,
+    check_numbers,
+    check_shape,
+    concrete,
+    float_dtype,
+    holds,
+    is_integer,
+    numbers,
+)
 from nrjax._shown import representation, shown
 from nrjax.keys import abstract_key
 from nrjax.pytrees import Pytree, static
@@ -94,15 +109,24 @@ class Interaction(Pytree, kw_only=True):
 
 def _to_dtype(path: Any, leaf: Any, dtype: Any) -> Any:
     """Numbers and floating arrays in one dtype, not to retrace; other arrays as they are."""
+    name = f"{_ORDER[path[0].idx]}{jax.tree_util.keystr(path[1:])}"
+    if is_integer(leaf):
+        right = f"an integer that {np.dtype(dtype)} holds exactly, a float, or nrjax.static()"
+        check(holds(dtype, int(leaf)), name, leaf, right)
     if isinstance(leaf, (int, float, np.number)) and not isinstance(leaf, bool):
         return jnp.asarray(np.asarray(leaf, dtype))
     if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "iu":
         held = jax.dtypes.canonicalize_dtype(leaf.dtype)
-        fits = np.array_equal(leaf.astype(held), leaf)
-        name = f"{_ORDER[path[0].idx]}{jax.tree_util.keystr(path[1:])}"
-        check(fits, name, leaf, f"within {held}, or floats")
-    array = jnp.asarray(leaf)
-    return array.astype(dtype) if jnp.issubdtype(array.dtype, jnp.floating) else array
+        check(np.array_equal(leaf.astype(held), leaf), name, leaf, f"within {held}, or floats")
+    try:
+        array = jnp.asarray(leaf)
+    except TypeError:
+        array = None
+    right = "a number or an array; declare a field of functions or text nrjax.static()"
+    check(array is not None, name, leaf, right)
+    if array is None or not jnp.issubdtype(array.dtype, jnp.floating):
+        return array
+    return array.astype(dtype)
 
 
 _ORDER = ("value", "process", "guarantee", "schedule", "utility", "rule", "shift")
@@ -193,6 +217,8 @@ def _checked(given: Interaction) -> dict[str, Any]:
         split, value = value, value.number
         if number is not None and rest is not None and np.any(rest):
             split, value = None, number.astype(np.float64) + rest
+            if np.all(value == np.round(value)):  # only integers may be as large as 2^47
+                value = value.astype(np.int64)
     shape = tuple(process.shape)
     value = _check_array("value", value, shape)
     shift = None if shift is None else _check_array("shift", shift, shape)
@@ -226,6 +252,7 @@ def _checked(given: Interaction) -> dict[str, Any]:
         state = jax.eval_shape(process.init, abstract_key(), jnp.ones((), dtype))
         jax.eval_shape(lambda state: process.privacy_loss(state, shift), state)
     check_results(parts, structure)
+    check_costs(parts[2], parts[3], dtype)
     one = parts[4].at(jnp.int32(0))
     bounded = overrides(one, Utility, "bounds") or overrides(one, Utility, "ceiling")
     return {

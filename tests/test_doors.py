@@ -309,12 +309,15 @@ def test_rules_whose_state_follows_the_utility(rule, utility):
 
 def test_inverted_bounds_end_the_trial():
     inverted = Bounded(3.0, width=-0.2)
-    planted = {factor: Planted(GUARANTEE, factor) for factor in (1.0, -1.0)}
+    planted = Planted(GUARANTEE)
     for rule, cost in ((RULE, 0.0), (nrjax.AboveThreshold(-0.5, 0.01, 0.5), np.inf)):
-        outcome = simulate(4, rule=rule, utility=inverted, guarantee=planted[1.0])
+        outcome = simulate(4, rule=rule, utility=inverted, guarantee=planted)
         assert np.all(outcome.status == Status.INVALID_BOUNDS)
         np.testing.assert_array_equal(outcome.test_epsilon, cost)
-    outcome = simulate(4, rule=RULE, utility=inverted, guarantee=planted[-1.0])
+    sound = interaction(rule=RULE, utility=inverted, guarantee=planted)
+    factor = sound.guarantee.factor  # turned where no constructor sees it
+    unsound = jax.tree.map(lambda leaf: -leaf if leaf is factor else leaf, sound)
+    outcome = nrjax.simulate(KEY, unsound, trials=4)
     assert np.all(outcome.status == Status.INVALID_COST)
     assert np.all(outcome.epsilon == np.inf)
 

@@ -9,7 +9,16 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_numbers, concrete, exact_float, float_dtype, numbers
+from nrjax._numerics import (
+    check,
+    check_numbers,
+    concrete,
+    exact_float,
+    float_dtype,
+    holds,
+    is_integer,
+    numbers,
+)
 from nrjax._threefry import written_out
 from nrjax.keys import Role, check_key, key_for, role_key, step_key
 from nrjax.stopping.gaussian import GaussianThreshold
@@ -118,7 +127,9 @@ def _resolved(
 def _cast(leaf: Any, dtype: Any) -> Any:
     """Floating numbers in one dtype, so that neither it nor Python's own retraces."""
     is_float = jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
-    whole = isinstance(leaf, int) and not isinstance(leaf, bool)
+    if whole := is_integer(leaf):
+        right = f"integers that {np.dtype(dtype)} holds exactly, or floats"
+        check(holds(dtype, int(leaf)), "fields of the rule", leaf, right)
     return jnp.asarray(leaf, dtype) if is_float or whole else leaf
 
 
