@@ -1,6 +1,7 @@
 """The interfaces between the parts of a trial, written for ONE trial, and its result.
 
-What derives from one is a frozen dataclass and a pytree; loop states are `NamedTuple`s.
+What derives from one is a frozen dataclass and a pytree; loop states are `NamedTuple`s. Methods of
+custom parts get ordinary JAX keys.
 """
 
 import abc

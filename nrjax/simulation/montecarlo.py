@@ -1,9 +1,11 @@
 """Many trials, in chunks of bounded memory, sharded over devices: `simulate`, and programs."""
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from jax import Array
 
 from nrjax._numerics import check, check_integer
@@ -25,6 +27,14 @@ _PARTS = 50
 
 _SESSIONS = 256
 """Sessions that run together, unless asked otherwise."""
+
+_EARLY, _FEW = 0.05, 100
+"""The largest fraction of trials that may stop at the first level without a warning, of at least
+so many trials."""
+
+
+class FirstLevelWarning(UserWarning):
+    """Many trials stopped at the first level, and might have stopped for a smaller epsilon."""
 
 
 def _program(
@@ -163,9 +173,24 @@ def simulate(
 
     Raises:
         ValueError: an argument is out of range.
+
+    Warns:
+        FirstLevelWarning: more than 5 % of at least 100 trials stopped at the first of several
+            levels.
     """
     check(isinstance(interaction, Interaction), "interaction", interaction, "a nrjax.Interaction")
-    return Outcome(**run_all(key, interaction, trials, first_trial, batching, progress))
+    outcome = Outcome(**run_all(key, interaction, trials, first_trial, batching, progress))
+    several = min(interaction.schedule.max_steps, int(interaction.steps)) > 1
+    early = float(np.mean(np.asarray(outcome.stopped) & (outcome.step == 0)))
+    if several and trials >= _FEW and early > _EARLY:
+        warnings.warn(
+            f"{early:.0%} of {trials:,} trials stopped at the first level, and might have stopped "
+            "for a smaller epsilon: start the schedule at a larger time (Grid.geometric with a "
+            "smaller `low`, and a boundary that is tight at a smaller epsilon)",
+            FirstLevelWarning,
+            stacklevel=2,
+        )
+    return outcome
 
 
 def run_all(

@@ -1,6 +1,7 @@
 """Batching: no result may depend on trials, chunks, lanes, devices or the neighbours in a batch."""
 
 import functools
+import warnings
 
 import chex
 import jax
@@ -293,3 +294,15 @@ def test_a_second_simulation_does_not_compile():
     other = interaction(value=2)
     nrjax.simulate(jax.random.key(9), other, trials=320, batching=SMALL)
     assert _on_devices._cache_size() == before
+
+
+def test_many_stops_at_the_first_level_are_a_warning():
+    """Not of few trials, of a single level, or where no trial stops."""
+    early, message = montecarlo.FirstLevelWarning, "100% of 100 trials stopped at the first level"
+    with pytest.warns(early, match=message):
+        simulate(interaction(threshold=-1e9), 100)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", early)
+        simulate(interaction(threshold=-1e9), 99)
+        simulate(interaction(threshold=-1e9, max_steps=1), 100)
+        simulate(interaction(threshold=1.0), 100)

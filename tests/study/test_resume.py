@@ -116,7 +116,7 @@ NOT_HERE = [  # what the manifest says of circumstances; None: nothing
     ("cpu", "another", r"cpu is '.*' here and was 'another' \(a processor of that kind\)"),
     ("device", "gpu", r"device is 'cpu' here and was 'gpu' \(set JAX_PLATFORMS=gpu\)"),
     ("precision", "float16", r"precision is 'float.*' here and was 'float16' \(unset JAX_ENA"),
-    ("stream", None, r"stream is 2 here and was 1 \(an nrjax whose seeds give those bits\)"),
+    ("stream", None, r"stream is 3 here and was 1 \(an nrjax whose seeds give those bits\)"),
     ("seed", 7, r"seed is 0 here and was 7"),  # or the one among its settings was changed
     ("fingerprints", {}, r"what is computed of from-0, or the data it is computed from, are not"),
 ]
