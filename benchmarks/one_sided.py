@@ -95,11 +95,11 @@ def compared(epsilons):
     """Of Laplace and of exponential noise, and of the second less the first."""
     laws = [Sample(one) for one in epsilons]
     apart = Sample(epsilons[1] - epsilons[0])
-    resampled = [resampled_quantiles(one, (50,))[:, 0] for one in epsilons]
+    resampled = [resampled_quantiles(one, (0.5,))[:, 0] for one in epsilons]
     return {
         "mean": [one.mean for one in laws],
         "error": [one.standard_error for one in laws],
-        "median": [one.quantile(50) for one in laws],
+        "median": [one.quantile(0.5) for one in laws],
         "apart": apart.mean,
         "apart_interval": apart.mean_interval(),
         "median_interval": interval(resampled[1] - resampled[0]),

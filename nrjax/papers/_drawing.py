@@ -74,9 +74,9 @@ def means(laws: Sequence[Distribution]) -> np.ndarray:
     return np.array([(law.mean, *law.mean_interval()) for law in laws]).T
 
 
-def quantiles(laws: Sequence[Distribution], percent: float) -> np.ndarray:
+def quantiles(laws: Sequence[Distribution], q: float) -> np.ndarray:
     """A quantile and the ends of its exact interval; NaN where there are no values."""
-    return np.array([(law.quantile(percent), *law.quantile_interval(percent)) for law in laws]).T
+    return np.array([(law.quantile(q), *law.quantile_interval(q)) for law in laws]).T
 
 
 def _alone(y: np.ndarray) -> np.ndarray:

@@ -105,7 +105,9 @@ def paired(
     laws = [results.law(name, "stopping_epsilon") for name in (first, second)]
     with np.errstate(invalid="ignore"):  # infinite numbers have no difference
         values = [
-            float(np.subtract(law.quantile(75), law.quantile(25))) if spread else law.quantile(50)
+            float(np.subtract(law.quantile(0.75), law.quantile(0.25)))
+            if spread
+            else law.quantile(0.5)
             for law in laws
         ]
         difference = float(np.subtract(values[0], values[1]))

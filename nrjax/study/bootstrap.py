@@ -1,39 +1,72 @@
 """Bootstrap intervals of quantiles.
 
-One seed draws the same trials of every case. Cases share their random numbers, so this keeps what
-they have in common, and differences between cases get paired intervals.
+The same seed draws the same trials of every case. Cases share their random numbers, so this keeps
+what they have in common, and differences between cases get paired intervals.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
-_WORK = 10**8
-"""Trials to draw in all; more trials get fewer resamples."""
+from nrjax.study.intervals import rank_of
+
+_RESAMPLES = 2000
+
+_DRAWN = 10_000
+"""Most trials to draw with replacement; of more trials, this many groups are drawn (int16)."""
 
 
 def resampled_quantiles(
-    values: np.ndarray, percents: Sequence[int], *, seed: int = 0
+    values: np.ndarray, fractions: Sequence[float], *, seed: int = 0
 ) -> np.ndarray:
-    """Order-statistic quantiles of resampled trials (Efron 1979).
+    """Return order-statistic quantiles of resampled trials (Efron 1979).
+
+    More than 10,000 trials are split at random into 10,000 groups, and the groups are resampled.
+    Each quantile then moves by as many ranks as the resample has too few, or too many,
+    values up to the quantile (Bahadur 1966). The time grows with the number of trials as one sort
+    of them does. Grouping changes the width of an interval by about 1 %.
 
     Args:
-        values: of each trial, shape (trials,), infinite ones included, no NaN.
-        percents: which quantiles, each in (0, 100].
+        values: one number per trial, shape (trials,); infinite ones included, no NaN.
+        fractions: which quantiles, each in [0, 1].
         seed: of the resampling.
 
     Returns:
-        Shape (resamples, len(percents)): 2000 resamples, or as many as draw 1e8 trials in all, but
-        no fewer than 100.
+        The quantiles of each of 2000 resamples, shape (2000, len(fractions)).
     """
     trials, rng = values.size, np.random.default_rng(seed)
-    ranks = np.array([-(-percent * trials // 100) for percent in percents])
-    order = np.argsort(values)
-    found = np.empty((int(np.clip(_WORK // trials, 100, 2000)), ranks.size))
+    ranks = np.array([rank_of(trials, fraction) for fraction in fractions])
+    groups = min(trials, _DRAWN)
+
+    def drawn() -> np.ndarray:  # how many times each group is drawn
+        return np.bincount(rng.integers(groups, size=groups), minlength=groups)
+
+    found = np.empty((_RESAMPLES, ranks.size))
+    if groups == trials:
+        order = np.argsort(values)
+        for quantiles in found:
+            up_to = np.cumsum(drawn()[order])
+            quantiles[:] = values[order[np.searchsorted(up_to, ranks)]]
+        return found
+    group = rng.integers(groups, size=trials, dtype=np.int16)
+    sizes = np.bincount(group, minlength=groups).astype(float)
+    ordered = np.sort(values)
+    lowest = [group[_lowest(values, ordered, rank)] for rank in ranks]
+    below = np.stack([np.bincount(some, minlength=groups).astype(float) for some in lowest])
     for quantiles in found:
-        times_drawn = np.bincount(rng.integers(trials, size=trials), minlength=trials)
-        up_to = np.cumsum(times_drawn[order])
-        quantiles[:] = values[order[np.searchsorted(up_to, ranks)]]
+        times = drawn().astype(float)
+        up_to = below @ times * (trials / (sizes @ times))
+        moved = np.rint(2 * ranks - up_to).astype(int)
+        quantiles[:] = ordered[np.clip(moved, 1, trials) - 1]
+    return found
+
+
+def _lowest(values: np.ndarray, ordered: np.ndarray, rank: int) -> np.ndarray:
+    """Return which trials have the `rank` smallest values; of equal values the first ones."""
+    largest = ordered[rank - 1]
+    found = values < largest
+    equal = np.flatnonzero(values == largest)
+    found[equal[: rank - np.count_nonzero(found)]] = True
     return found
 
 

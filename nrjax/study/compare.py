@@ -112,7 +112,7 @@ def compared(results: Results, first: str, second: str, quantity: str) -> Compar
     right = "one that both cases have: without a guarantee there is no epsilon"
     check(None not in laws, "quantity", quantity, right)
     one, other = (law for law in laws if law is not None)
-    medians = one.quantile(50), other.quantile(50)
+    medians = one.quantile(0.5), other.quantile(0.5)
     ends, paired = None, (None, None, None)
     if results.keeps_trials(first) and results.keeps_trials(second):
         paired = _paired(results, first, second, quantity)

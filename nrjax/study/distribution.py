@@ -4,11 +4,12 @@ What is asked of it does not depend on whether the trials were kept (`Sample`) o
 histograms (`nrjax.study.sketched`): `Results.distribution` gives whichever a store holds.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, overload
 
 import numpy as np
 
-from nrjax._numerics import check
+from nrjax._numerics import check, check_probability
 from nrjax.study.intervals import band_width, binomial_interval, rank_interval, rank_of
 
 _BLOCK = 1 << 20
@@ -42,8 +43,8 @@ class Distribution:
         said = f"{type(self).__name__} of {self.trials:,} values, mean {self.mean:.4g}"
         if self._histogram is None or not self.trials:
             return said
-        low, high = self.quantile_interval(50)
-        return f"{said}, median {self.quantile(50):.4g} (95 %: {low:.4g} to {high:.4g})"
+        low, high = self.quantile_interval(0.5)
+        return f"{said}, median {self.quantile(0.5):.4g} (95 %: {low:.4g} to {high:.4g})"
 
     @property
     def _bins(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -89,20 +90,49 @@ class Distribution:
             ranks = 1 + np.linspace(first, last - 1, most).round().astype(int)
         return np.unique(np.minimum(upper[np.searchsorted(up_to, ranks)], self._ends[1]))
 
-    def quantile(self, percent: float) -> float:
-        """The smallest value that at least `percent` of all do not exceed.
+    @overload
+    def quantile(self, q: float) -> float: ...
+    @overload
+    def quantile(self, q: Sequence[float] | np.ndarray) -> np.ndarray: ...
+    def quantile(self, q: Any) -> Any:
+        """Return the smallest value that at least the fraction `q` of the values do not exceed.
 
-        An order statistic, never interpolated: between a finite epsilon and an infinite one there
-        is nothing that would not understate. Known up to `resolution`, it is rounded up. NaN
-        without values.
+        It is an order statistic, never interpolated: an interpolated epsilon between a finite and
+        an infinite one would understate. Where values are known only up to `resolution`, it is
+        rounded up. NaN without values.
+
+        Args:
+            q: a fraction in [0, 1], as in NumPy and JAX, or several: 0.5 is the median.
+
+        Returns:
+            A float, or an array of the shape of `q`.
+
+        Raises:
+            ValueError: `q` is outside of [0, 1].
         """
+        fractions = _fractions(q)
+        if fractions.ndim:
+            return np.array([self.quantile(one) for one in fractions.flat]).reshape(fractions.shape)
         if self.trials == 0:
             return np.nan
-        return self.order_statistic(rank_of(self.trials, percent))[1]
+        return self.order_statistic(rank_of(self.trials, float(fractions)))[1]
 
-    def quantile_interval(self, percent: float, level: float = 0.95) -> tuple[float, float]:
-        """Ends of the exact interval of a quantile; infinite where the trials set none."""
-        low, high = rank_interval(self.trials, percent, level)
+    def quantile_interval(self, q: float, level: float = 0.95) -> tuple[float, float]:
+        """Return the ends of the exact interval of a quantile.
+
+        An end is infinite if there are too few trials to set it.
+
+        Args:
+            q: a fraction in [0, 1].
+            level: probability with which the interval holds the true quantile.
+
+        Raises:
+            ValueError: `q` is outside of [0, 1], or `level` of (0, 1).
+        """
+        fractions = _fractions(q)
+        check(fractions.ndim == 0, "q", q, "one fraction from 0 to 1")
+        check_probability("level", level)
+        low, high = rank_interval(self.trials, float(fractions), level)
         return (
             self.order_statistic(low)[0] if low >= 1 else -np.inf,
             self.order_statistic(high)[1] if high <= self.trials else np.inf,
@@ -168,21 +198,26 @@ class Distribution:
 
 
 class Sample(Distribution):
-    """Of values that are all there.
+    """The distribution of values that are all kept.
 
     Args:
         values: one for each trial, any shape, of a boolean, integer or float dtype; no NaN.
 
     Raises:
-        ValueError: there is a NaN, which is neither small nor large.
+        ValueError: `values` are not numbers, or there is a NaN, which is neither small nor large.
     """
 
     resolution = 0.0
 
-    def __init__(self, values: np.ndarray):
-        values = np.asarray(values).ravel()
+    def __init__(self, values: Any):
         right = "numbers, infinite ones included"
-        check(not np.isnan(values).any(), "values", np.nan, right)
+        try:
+            numbers = np.asarray(values).ravel()
+        except ValueError:  # of lists of different lengths
+            numbers = np.asarray([None])
+        check(numbers.dtype.kind in "biuf", "values", values, right)
+        check(not np.isnan(numbers).any(), "values", np.nan, right)
+        values = numbers
         self.trials = values.size
         self.mean, self.std = _moments(values)
         found, counts = np.unique(values, return_counts=True)
@@ -204,3 +239,19 @@ def _moments(values: np.ndarray) -> tuple[float, float]:
     blocks = (values[at : at + _BLOCK] - np.float64(mean) for at in range(0, values.size, _BLOCK))
     squares = sum(float(np.sum(np.square(block))) for block in blocks)
     return mean, float(np.sqrt(squares / values.size))
+
+
+def _fractions(q: Any) -> np.ndarray:
+    """Return `q` as an array of fractions; a `ValueError` for percentages and everything else."""
+    try:
+        array = np.asarray(q)
+    except ValueError:  # of lists of different lengths
+        array = np.asarray(None)
+    right = "a fraction from 0 to 1, or an array of these"
+    if array.dtype.kind in "iuf":
+        if np.all((array >= 0) & (array <= 1)):
+            return array
+        if np.all((array >= 0) & (array <= 100)):
+            right += f"; for percentages quantile({np.round(array / 100, 9).tolist()})"
+    check(False, "q", q, right)
+    return array

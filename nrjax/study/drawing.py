@@ -211,9 +211,9 @@ def draw_distribution(
     y = np.repeat(edges, 2)[1:-1]
     axes.fill_betweenx(y, *ends, where=half > 0, linewidth=0.5, label=label, **look)
     top = edges[-1]
-    marks = {percent: values.quantile(percent) for percent in (5, 25, 50, 75, 95)}
+    marks = {percent: values.quantile(percent / 100) for percent in (5, 25, 50, 75, 95)}
     for percent in (25, 50, 75):
-        _draw_interval(axes, position + 0.12, values.quantile_interval(percent), edges)
+        _draw_interval(axes, position + 0.12, values.quantile_interval(percent / 100), edges)
     # Not by `Axes.bxp`, which looks at all of matplotlib's settings, and so imports pyplot.
     at = {name: min(mark, top) for name, mark in marks.items()}
     line: Any = {"color": "black", "linewidth": 1.0, "zorder": 3}

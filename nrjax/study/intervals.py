@@ -12,21 +12,21 @@ _ROUNDING = 1e-12
 """A share of a number of trials that is whole up to rounding is whole."""
 
 
-def rank_of(trials: int, percent: float) -> int:
-    """The rank, from 1, of the smallest value that at least `percent` of all do not exceed."""
-    return min(trials, max(1, math.ceil(trials * percent / 100 * (1 - _ROUNDING))))
+def rank_of(trials: int, fraction: float) -> int:
+    """Return the rank, from 1, of the smallest value that this fraction do not exceed."""
+    return min(trials, max(1, math.ceil(trials * fraction * (1 - _ROUNDING))))
 
 
-def rank_interval(trials: int, percent: float, level: float = 0.95) -> tuple[int, int]:
+def rank_interval(trials: int, fraction: float, level: float = 0.95) -> tuple[int, int]:
     """Ranks of the order statistics between which the true quantile lies (with them).
 
-    The number of trials up to the true quantile is Binomial(trials, percent/100), or beyond that
+    The number of trials up to the true quantile is Binomial(trials, fraction), or beyond that
     where the law has atoms, so that the ranks hold for every law with a probability of at least
     `level`, half of the rest on either side (David & Nagaraja 2003, section 7.1).
 
     Args:
         trials: independent values.
-        percent: of the quantile, in (0, 100].
+        fraction: of the quantile, in (0, 1].
         level: in (0, 1).
 
     Returns:
@@ -34,13 +34,13 @@ def rank_interval(trials: int, percent: float, level: float = 0.95) -> tuple[int
     """
     from scipy.special import betainc  # slow to import
 
-    share, tail = percent / 100, (1 - level) / 2 * _SAFE
+    tail = (1 - level) / 2 * _SAFE
 
     def below(rank: int) -> float:  # P(B < rank)
-        return float(betainc(trials - rank + 1, rank, 1 - share)) if rank >= 1 else 0.0
+        return float(betainc(trials - rank + 1, rank, 1 - fraction)) if rank >= 1 else 0.0
 
     def reaching(rank: int) -> float:  # P(B >= rank), from rank 1 on
-        return float(betainc(rank, trials - rank + 1, share)) if rank <= trials else 0.0
+        return float(betainc(rank, trials - rank + 1, fraction)) if rank <= trials else 0.0
 
     # Both are sorted: the last rank that few enough values reach, and the first.
     low = bisect.bisect_right(range(trials + 1), tail, key=below) - 1

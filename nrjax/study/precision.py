@@ -73,7 +73,7 @@ def median_error(epsilon: Distribution) -> float:
         (0.95, _TWICE_NORMAL),
         (level, 2 * statistics.NormalDist().inv_cdf((1 + level) / 2)),
     ):
-        low, high = epsilon.quantile_interval(50, share)
+        low, high = epsilon.quantile_interval(0.5, share)
         widths.append((high - low) / twice)
     return float(np.fmax(*widths))  # the narrower one alone may be at infinity, and have none
 
@@ -85,7 +85,7 @@ def medians(results: Results) -> list[Median]:
         epsilon = results.distribution(name)
         one = Median(name, None, math.nan, 0.0)
         if epsilon is not None:
-            low, high = epsilon.order_statistic(rank_of(epsilon.trials, 50))
+            low, high = epsilon.order_statistic(rank_of(epsilon.trials, 0.5))
             width = high - low if high > low else 0.0
             one = Median(name, high, median_error(epsilon), width)
         found.append(one)

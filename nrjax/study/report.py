@@ -83,7 +83,7 @@ def epsilons(case: Mapping[str, Any]) -> tuple[str, str, str]:
         return "-", "-", "-"
     return (
         number(epsilon["q50"]),
-        span(ends["q50"], lowest(case["trials"], 50), 4),
+        span(ends["q50"], lowest(case["trials"], 0.5), 4),
         span((epsilon["q25"], epsilon["q75"])),
     )
 
@@ -182,12 +182,12 @@ def span(ends: Sequence[float | None], low: str = "inf", digits: int = 3) -> str
     return f"{first or low}-{second or 'inf'}"
 
 
-def lowest(trials: int, percent: float) -> str:
+def lowest(trials: int, fraction: float) -> str:
     """What null stands for at the lower end of a quantile's 95 % interval.
 
     Minus infinity where so few trials set no lower end; else as many are infinite.
     """
-    return "-inf" if rank_interval(trials, percent)[0] < 1 else "inf"
+    return "-inf" if rank_interval(trials, fraction)[0] < 1 else "inf"
 
 
 def within(value: float | None, ends: Sequence[float | None]) -> str:

@@ -47,7 +47,7 @@ _ABOUT = {
 }
 """What is said of outcomes besides their own fields."""
 
-PERCENTS = (25, 50, 75)
+QUARTILES = (0.25, 0.5, 0.75)
 """Quantiles that are compared."""
 
 
@@ -272,7 +272,7 @@ class Results:
         return {one: count for one, count in zip(Status, counts, strict=True) if count}
 
     def resampled(self, case: str, quantity: str = "stopping_epsilon") -> np.ndarray | None:
-        """Quantiles (`PERCENTS`) of resampled trials, shape (resamples, 3).
+        """Quantiles (`QUARTILES`) of resampled trials, shape (resamples, 3).
 
         The same trials are drawn of every case, so that differences between cases are paired. None
         without an epsilon, where trials were not kept, and where some have no value.
@@ -283,7 +283,7 @@ class Results:
             values = self.values(case, quantity)
             if values is None or np.isnan(values).any():
                 return None
-            self._resampled[case, quantity] = resampled_quantiles(values, PERCENTS)
+            self._resampled[case, quantity] = resampled_quantiles(values, QUARTILES)
         return self._resampled[case, quantity]
 
     def compare(self, first: str, second: str, quantity: str = "stopping_epsilon") -> Comparison:

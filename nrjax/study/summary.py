@@ -21,13 +21,13 @@ FACTS = ("study", "nrjax", "jax", "device", "precision", "seed", "settings")
 
 def described(values: Distribution) -> dict[str, float | None]:
     """Mean and quantiles, with None (null) for what is infinite or, without values, undefined."""
-    quantiles = {f"q{percent:02d}": strict(values.quantile(percent)) for percent in PERCENTS}
+    quantiles = {f"q{one:02d}": strict(values.quantile(one / 100)) for one in PERCENTS}
     return {"mean": strict(values.mean), **quantiles}
 
 
 def intervals(values: Distribution) -> dict[str, list[float | None]]:
     """95 % intervals of what `described` gives: Student's of the mean, exact ones of quantiles."""
-    ends = {f"q{percent:02d}": strict(values.quantile_interval(percent)) for percent in PERCENTS}
+    ends = {f"q{one:02d}": strict(values.quantile_interval(one / 100)) for one in PERCENTS}
     return {"mean": strict(values.mean_interval()), **ends}
 
 
@@ -36,9 +36,9 @@ def quartile_distance(values: Distribution) -> dict[str, Any]:
 
     It is the widest that the quartiles' exact 97.5 % intervals allow (Bonferroni).
     """
-    first, third = (values.quantile_interval(percent, 0.975) for percent in (25, 75))
+    first, third = (values.quantile_interval(q, 0.975) for q in (0.25, 0.75))
     with np.errstate(invalid="ignore"):  # infinite quartiles have no distance
-        distance = np.subtract(values.quantile(75), values.quantile(25))
+        distance = np.subtract(values.quantile(0.75), values.quantile(0.25))
         ends = np.subtract(third, first[::-1])
     ends[0] = max(ends[0], 0.0)
     return {"value": strict(float(distance)), "interval": strict(ends.tolist())}
@@ -118,7 +118,7 @@ def _endings(results: Results, name: str) -> dict[str, Any]:
         **_accuracy(results, name, stopped, trials),
         **{key: None if total is None else of(total) for key, of in _OF_EPSILON.items()},
         "stopped_epsilon": None if of_stopped is None else described(of_stopped),
-        "step": {"mean": step.mean, "q50": step.quantile(50)},
+        "step": {"mean": step.mean, "q50": step.quantile(0.5)},
         "stopped_at_first_step": (last.trials - int(last.count_above(0))) / trials,
         "privacy_loss": described(loss) if loss is not None and loss.trials else None,
     }
@@ -132,8 +132,8 @@ def _accuracy(results: Results, name: str, stopped: int, trials: int) -> dict[st
     missed = int(shortfall.count_above(0))
     met = shortfall.trials - missed
 
-    def quantile(percent: float) -> float | None:  # of those that missed: they are the largest
-        rank = met + rank_of(missed, percent)
+    def quantile(q: float) -> float | None:  # of those that missed: they are the largest
+        rank = met + rank_of(missed, q)
         return strict(shortfall.order_statistic(rank)[1]) if missed else None
 
     return {
@@ -142,8 +142,8 @@ def _accuracy(results: Results, name: str, stopped: int, trials: int) -> dict[st
         "shortfall": {
             "share": missed / stopped if stopped else None,
             "mean": strict(shortfall.mean * shortfall.trials / missed) if missed else None,
-            "q50": quantile(50),
-            "q95": quantile(95),
-            "max": quantile(100),
+            "q50": quantile(0.5),
+            "q95": quantile(0.95),
+            "max": quantile(1.0),
         },
     }

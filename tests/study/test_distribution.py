@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 pytest.importorskip("xarray")
+from nrjax.study import bootstrap
 from nrjax.study.bootstrap import interval, resampled_quantiles
 from nrjax.study.distribution import Sample
 from nrjax.study.intervals import band_width, binomial_interval, rank_interval, rank_of
@@ -26,11 +27,11 @@ def samples():
     return {name: np.sort(values.astype(float), axis=1) for name, values in drawn.items()}
 
 
-def those_that_hold(ordered, law, percent, narrower=0):
+def those_that_hold(ordered, law, q, narrower=0):
     """Whether the interval of each holds the true quantile; `narrower` moves both ends inwards."""
-    low, high = rank_interval(SIZE, percent)
+    low, high = rank_interval(SIZE, q)
     ends = np.pad(ordered, [(0, 0), (1, 1)], constant_values=[(0, 0), (-np.inf, np.inf)])
-    true = law.ppf(percent / 100)
+    true = law.ppf(q)
     return (ends[:, low + narrower] <= true) & (true <= ends[:, high - narrower])
 
 
@@ -41,10 +42,10 @@ def below_95(hits):
 
 def test_quantile_intervals_hold_and_planted_narrower_ones_do_not(samples):
     for name, law in LAWS.items():
-        for percent in (5, 25, 50, 95):
-            assert not below_95(those_that_hold(samples[name], law, percent))
+        for q in (0.05, 0.25, 0.5, 0.95):
+            assert not below_95(those_that_hold(samples[name], law, q))
     of_one = samples["exponential"], LAWS["exponential"]
-    assert all(below_95(those_that_hold(*of_one, percent, 2)) for percent in (25, 50))
+    assert all(below_95(those_that_hold(*of_one, q, 2)) for q in (0.25, 0.5))
 
 
 def farthest(ordered, law):
@@ -72,22 +73,22 @@ def test_the_band_holds_the_whole_function_and_a_planted_narrower_one_does_not(s
 def test_ranks_are_those_of_a_printed_table():
     """Conover 1999, table A3, and David & Nagaraja 2003: nonparametric limits of the median."""
     table = {6: (1, 6), 8: (1, 8), 10: (2, 9), 15: (4, 12), 20: (6, 15), 25: (8, 18), 50: (18, 33)}
-    assert {size: rank_interval(size, 50) for size in table} == table
-    assert rank_interval(5, 50) == (0, 6)  # 2 (1/2)^5 is above 5 %
+    assert {size: rank_interval(size, 0.5) for size in table} == table
+    assert rank_interval(5, 0.5) == (0, 6)  # 2 (1/2)^5 is above 5 %
 
 
 def test_ranks_are_exact():
     """Neither tail is above 2.5 %, and a rank further in would make it so."""
-    for size, percent in itertools.product((1, 7, 100, 1000), (5, 50, 99, 100 - 1e-4)):
-        assert rank_of(size, percent) == max(1, np.ceil(size * percent / 100 - 1e-9))
-        low, high = rank_interval(size, percent)
-        count = stats.binom(size, percent / 100)  # of values up to the quantile
+    for size, q in itertools.product((1, 7, 100, 1000), (0.05, 0.5, 0.99, 1 - 1e-6)):
+        assert rank_of(size, q) == max(1, np.ceil(size * q - 1e-9))
+        low, high = rank_interval(size, q)
+        count = stats.binom(size, q)  # of values up to the quantile
         assert (count.cdf(low - 1) <= 0.025) & (count.cdf(low) > 0.025 if low < size else True)
         assert (count.sf(high - 1) <= 0.025) & (count.sf(high - 2) > 0.025 if high > 1 else True)
     # Cheap, too, of very many trials.
     size = 4 * 10**9
     ends = size / 2 + 1.959964 * np.sqrt(size / 4) * np.array([-1, 1])
-    assert np.abs(rank_interval(size, 50) - ends).max() < 3
+    assert np.abs(rank_interval(size, 0.5) - ends).max() < 3
 
 
 def test_exact_binomial_intervals():
@@ -107,7 +108,7 @@ def test_quantiles_are_order_statistics(count):
     values[values > count / 2] = np.inf
     sample = Sample(values)
     for percent in (5, 25, 50, 75, 95, 100):
-        got = sample.quantile(percent)
+        got = sample.quantile(percent / 100)
         assert got in values
         assert 100 * np.sum(values <= got) >= percent * count
         assert 100 * np.sum(values < got) < percent * count
@@ -115,24 +116,24 @@ def test_quantiles_are_order_statistics(count):
 
 def test_infinite_values_are_values():
     sample = Sample(np.array([1.0, np.inf, 2.0, np.inf]))
-    assert [sample.quantile(percent) for percent in (50, 51, 75)] == [2, np.inf, np.inf]
+    assert sample.quantile([0.5, 0.51, 0.75]).tolist() == [2, np.inf, np.inf]
     # Negative control: the usual quantile is not a value.
     with np.errstate(invalid="ignore"):
         assert np.quantile([1.0, 2.0, np.inf, np.inf], 0.5) != 2.0
     assert sample.mean == sample.std == sample.standard_error == np.inf
     assert np.isnan(sample.mean_interval()).all()
     assert sample.finite == 0.5
-    assert sample.quantile_interval(50) == (-np.inf, np.inf)
+    assert sample.quantile_interval(0.5) == (-np.inf, np.inf)
     np.testing.assert_array_equal(sample.points(), [1.0, 2.0])
     none = Sample(np.full(100, np.inf))
-    assert none.quantile_interval(50) == (np.inf, np.inf)
+    assert none.quantile_interval(0.5) == (np.inf, np.inf)
     assert none.points().size == none.finite == 0
 
 
 def test_one_value_none_and_nan():
     one = Sample(np.array([3.0]))
-    assert (one.quantile(5), one.quantile(95), one.mean, one.std) == (3, 3, 3, 0)
-    assert one.quantile_interval(50) == (-np.inf, np.inf)
+    assert (one.quantile(0.05), one.quantile(0.95), one.mean, one.std) == (3, 3, 3, 0)
+    assert one.quantile_interval(0.5) == (-np.inf, np.inf)
     assert one.band() == 1.0
     assert np.isnan(one.mean_interval()).all()
     assert one.standard_error == np.inf
@@ -140,8 +141,8 @@ def test_one_value_none_and_nan():
     ends = Sample(np.array([1.0, 3.0], "float32")).mean_interval()
     assert ends == pytest.approx((2 - 12.706, 2 + 12.706), rel=1e-4)
     nothing = Sample(np.empty(0))
-    assert np.isnan([nothing.quantile(50), nothing.mean, nothing.std, nothing.finite]).all()
-    assert nothing.quantile_interval(50) == (-np.inf, np.inf)
+    assert np.isnan([nothing.quantile(0.5), nothing.mean, nothing.std, nothing.finite]).all()
+    assert nothing.quantile_interval(0.5) == (-np.inf, np.inf)
     assert np.isnan(nothing.mean_interval()).all()
     assert nothing.fraction_above_interval(1.0) == (0, 1)
     with pytest.raises(ValueError, match="values = nan: must be numbers"):
@@ -177,7 +178,7 @@ def test_counts_and_moments_are_those_of_numpy(dtype):
 def test_the_resampled_median_has_its_exact_law():
     """The r-th of n resampled values is at most the k-th with probability P(Bin(n, k/n) >= r)."""
     values = np.random.default_rng(1).permutation(np.arange(25.0))
-    drawn = resampled_quantiles(values, (50,))
+    drawn = resampled_quantiles(values, (0.5,))
     assert drawn.shape == (2000, 1)
     counts = np.array([(drawn == value).sum() for value in np.arange(25.0)])
 
@@ -193,16 +194,71 @@ def test_the_resampled_median_has_its_exact_law():
 
 def test_resampled_quantiles_are_order_statistics_of_the_same_trials():
     rng, values = np.random.default_rng(3), np.arange(1000.0)
-    middle = resampled_quantiles(values, (25, 75)).mean(axis=0)
-    wanted = [Sample(values).quantile(25), Sample(values).quantile(75)]
+    middle = resampled_quantiles(values, (0.25, 0.75)).mean(axis=0)
+    wanted = [Sample(values).quantile(0.25), Sample(values).quantile(0.75)]
     assert np.abs(middle - wanted).max() < 4 * np.sqrt(1000 * 0.25 * 0.75 / 2000)
     # Two cases are resampled together, by one seed: so their differences are paired.
     common = rng.normal(size=500)
     cases = common, common + 0.01, rng.permutation(common)
-    first, near, other = (resampled_quantiles(one, (50,)) for one in cases)
+    first, near, other = (resampled_quantiles(one, (0.5,)) for one in cases)
     assert np.std(near - first) < 1e-12
     assert np.std(other - first) > 0.02
     values = np.where(np.arange(100) < 50, 1.0, np.inf)
-    assert interval(resampled_quantiles(values, (50,))[:, 0]) == (1.0, np.inf)
+    assert interval(resampled_quantiles(values, (0.5,))[:, 0]) == (1.0, np.inf)
     assert interval(np.array([1.0, np.nan])) is None
     assert interval(np.arange(1000.0)) == (25.0, 974.0)
+
+
+def test_groups_of_trials_are_resampled_as_trials_are(monkeypatch):
+    """The same spread of medians, and of the paired differences of two cases; with ties too."""
+    rng = np.random.default_rng(4)
+    first, other = rng.exponential(size=(2, 4000))
+    cases = {"apart": (first, 1.5 * np.where(rng.uniform(size=4000) < 0.7, first, other))}
+    cases["levels"] = tuple(np.ceil(8 * one) / 8 for one in cases["apart"])
+    cases["torn"] = cases["apart"][0], rng.permutation(cases["apart"][1])
+    found = {}
+    for drawn in (4000, 1000):
+        monkeypatch.setattr(bootstrap, "_DRAWN", drawn)
+        for name, pair in cases.items():
+            one, two = (resampled_quantiles(each, (0.25, 0.5, 0.75)) for each in pair)
+            found[name, drawn] = one, two - one
+    for name in ("apart", "levels"):
+        for exact, grouped in zip(found[name, 4000], found[name, 1000], strict=True):
+            # Of 1000 groups and 2000 resamples a spread is known to within 3 %, four times.
+            np.testing.assert_allclose(grouped.std(axis=0), exact.std(axis=0), 0.12, 0.005)
+            assert np.abs(grouped.mean(axis=0) - exact.mean(axis=0)).max() < exact.std() / 5
+    monkeypatch.undo()  # of many trials, too, whose median moves by sqrt(trials) / 2 ranks
+    many = resampled_quantiles(np.arange(200_000.0), (0.5,))
+    assert many.shape == (2000, 1)
+    assert many.std() == pytest.approx(np.sqrt(200_000) / 2, rel=0.1)
+    # Planted: pairs torn apart know less of the difference.
+    exact, torn = found["apart", 4000][1], found["torn", 1000][1]
+    assert (torn.std(axis=0) > 1.12 * exact.std(axis=0)).all()
+
+
+@pytest.mark.parametrize(
+    ("q", "message"),
+    [
+        (95, r"q = 95: must be a fraction from 0 to 1.*for percentages quantile\(0\.95\)"),
+        (99.9, r"quantile\(0\.999\)"),
+        ([5, 50, 95], r"quantile\(\[0\.05, 0\.5, 0\.95\]\)"),
+        (200, "must be a fraction from 0 to 1, or an array of these$"),
+        *((one, "must be a fraction") for one in (-0.1, np.nan, "50", None, [[0.5], [1, 2]], True)),
+    ],
+)
+def test_quantiles_are_of_fractions(q, message):
+    sample = Sample(np.arange(1, 101.0))
+    for call in (sample.quantile, sample.quantile_interval, Sample([]).quantile):
+        with pytest.raises(ValueError, match=message):
+            call(q)
+    assert (sample.quantile(0), sample.quantile(1), sample.quantile(0.9)) == (1, 100, 90)
+    np.testing.assert_array_equal(sample.quantile([[0.05, 0.5], [0.9, 1]]), [[5, 50], [90, 100]])
+    for wrong in ([0.5], 0.5), (0.5, 1.0):
+        with pytest.raises(ValueError, match="must be"):
+            sample.quantile_interval(*wrong)
+
+
+@pytest.mark.parametrize("values", ["abc", None, [1, 2, "3"], [[1], [1, 2]], [1, None], [1j]])
+def test_a_sample_is_of_numbers(values):
+    with pytest.raises(ValueError, match=r"values = .*: must be numbers, infinite ones included"):
+        Sample(values)

@@ -11,7 +11,7 @@ from nrjax.study.distribution import Sample
 from nrjax.study.sketched import Sketched
 from tests.problems import Distance
 from tests.study import cheap, small
-from tests.study.test_conformance import PERCENTS, assert_alike, assert_quantities_alike
+from tests.study.test_conformance import FRACTIONS, assert_alike, assert_quantities_alike
 
 KEEP = ("trials", "summary")
 RESOLUTION = 0.3
@@ -43,12 +43,12 @@ def values():
 def assert_within_resolution(sketched, values):
     """Quantiles are not below those of the values, and above by at most a bin."""
     exact = Sample(values)
-    for percent in PERCENTS:
-        right, found = exact.quantile(percent), sketched.quantile(percent)
+    for q in FRACTIONS:
+        right, found = exact.quantile(q), sketched.quantile(q)
         assert found >= right
         if np.isfinite(right) and abs(right) >= 2.0**-8:
             assert found - right <= sketched.resolution * abs(right)
-        narrow, wide = exact.quantile_interval(percent), sketched.quantile_interval(percent)
+        narrow, wide = exact.quantile_interval(q), sketched.quantile_interval(q)
         assert wide[0] <= narrow[0]
         assert narrow[1] <= wide[1]
 
@@ -102,14 +102,14 @@ def test_moments_and_infinite_values(values):
     assert sketched.mean_interval() == pytest.approx(exact.mean_interval())
     none = folded(finite[:0], SIGNED)
     assert none.trials == none.points().size == 0
-    assert np.isnan([none.mean, none.std, none.quantile(50)]).all()
+    assert np.isnan([none.mean, none.std, none.quantile(0.5)]).all()
     only_infinite = folded(values[40:70], SIGNED)
-    assert only_infinite.quantile(50) == np.inf
+    assert only_infinite.quantile(0.5) == np.inf
     assert only_infinite.points().size == 0
     alone = folded(finite, None)
     assert alone.mean_interval() == sketched.mean_interval()
     with pytest.raises(ValueError, match="only moments"):
-        alone.quantile(50)
+        alone.quantile(0.5)
     with pytest.raises(ValueError, match="values of the moments"):
         Sketched(SIGNED, np.zeros(SIGNED.size, int), np.ones(8))
 
@@ -168,7 +168,7 @@ def test_distributions_and_statuses_from_either(results):
     assert kept.distribution("tested", "stopped_utility").trials > 300
     for quantity in ("step", "whole", "few", "high"):  # each number has a bin of its own
         one, two = (each.distribution("tested", quantity) for each in (kept, short))
-        assert [one.quantile(p) for p in PERCENTS] == [two.quantile(p) for p in PERCENTS]
+        assert [one.quantile(p) for p in FRACTIONS] == [two.quantile(p) for p in FRACTIONS]
     one, two = (each.distribution("tested", "moments") for each in (kept, short))
     assert (two.mean, two.std) == pytest.approx((one.mean, one.std), rel=1e-5)
 
@@ -185,7 +185,7 @@ def test_levels_from_either(results):
         for pair in zip(*columns, strict=True):
             assert_alike(*pair)
     for keep in KEEP:
-        epsilon = [one.quantile(50) for one in results[keep].levels("tested", "epsilon")[:2]]
+        epsilon = [one.quantile(0.5) for one in results[keep].levels("tested", "epsilon")[:2]]
         assert epsilon == pytest.approx([0.3, 0.3 * (20 / 0.3) ** (1 / 11)], rel=1e-3)
         with pytest.raises(ValueError, match="quantity = 'epsilon': must be one number a trial"):
             results[keep].distribution("tested", "epsilon", "curve")

@@ -289,6 +289,6 @@ def test_a_wrong_level_is_seldom_alone_at_any_look(keep, looks, monkeypatch):
     """Within four standard errors of 5 %; the 95 % interval at every look has many times that."""
     assert wrong_alone(keep, looks) < 0.05 + 4 * np.sqrt(0.05 * 0.95 / 20_000)
     monkeypatch.setattr(
-        precision, "median_error", lambda one: np.ptp(one.quantile_interval(50)) / 2 / 1.96
+        precision, "median_error", lambda one: np.ptp(one.quantile_interval(0.5)) / 2 / 1.96
     )
     assert wrong_alone(keep, looks) > 0.2

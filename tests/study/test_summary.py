@@ -120,7 +120,7 @@ def test_a_nan_epsilon_beside_numbers_counts_as_infinite(tmp_path):
 def test_the_distance_of_quartiles_is_bounded_by_their_intervals():
     values = Sample(np.arange(1000.0))
     found = summary.quartile_distance(values)
-    (low, _), (_, high) = (values.quantile_interval(percent, 0.975) for percent in (25, 75))
+    (low, _), (_, high) = (values.quantile_interval(q, 0.975) for q in (0.25, 0.75))
     assert found["value"] == 500.0
     assert found["interval"][1] == high - low
     assert 400 < found["interval"][0] < 500 < found["interval"][1] < 600

@@ -101,7 +101,7 @@ def accuracy(results: Results) -> Figure:
             risk = one.laws("excess_risk")
             seen.append(_draw_means(column[0], one, risk, one.style, rank))
             for axes, percent in zip(column[1:], (95, 100), strict=True):
-                found = draw.quantiles(risk, percent)
+                found = draw.quantiles(risk, percent / 100)
                 # Trials bound no maximum, and few trials no quantile as high as this.
                 found[1:, ~np.isfinite(found[1:]).all(axis=0)] = np.nan
                 draw.draw_curve(axes, one.alpha, found, one.style, rank, one.stopped < 1)
@@ -231,7 +231,7 @@ def _draw_epsilons(axes: Axes, runs: Sequence[Runs], scale: Callable[..., Any]) 
         found = np.stack([shown, scale(low), scale(high)])
         draw.draw_curve(axes, alpha, found, one.style, rank, infinite)
         # Medians go on to the next finite mean, so that the eye can follow.
-        median, _, _ = draw.quantiles(one.epsilons(), 50)
+        median, _, _ = draw.quantiles(one.epsilons(), 0.5)
         padded = np.pad(infinite, 1)
         near = padded[:-2] | infinite | padded[2:]
         median = np.where(np.isfinite(median) & near, scale(median), np.nan)

@@ -61,8 +61,8 @@ class Findings(PaperReporting):
             "hypothesis_epsilon": mean["mechanism_epsilon"],
             "excess_risk": {
                 "mean": strict(excess.mean),
-                "q95": strict(excess.quantile(95)),
-                "max": strict(excess.quantile(100)),
+                "q95": strict(excess.quantile(0.95)),
+                "max": strict(excess.quantile(1.0)),
             },
             "norm": mean["norm"],
             "missed": {

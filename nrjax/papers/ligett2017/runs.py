@@ -98,7 +98,7 @@ def ratios(runs: Sequence[Runs]) -> list[np.ndarray]:
         both. NaN where both are infinite, and in place of an interval where they are in a resample.
     """
     found, base = [], runs[0]
-    medians = [np.array([law.quantile(50) for law in one.epsilons()]) for one in runs]
+    medians = [np.array([law.quantile(0.5) for law in one.epsilons()]) for one in runs]
     with np.errstate(invalid="ignore", divide="ignore"):  # two infinities have no ratio
         for one, median in zip(runs[1:], medians[1:], strict=True):
             values = np.full((3, median.size), np.nan)

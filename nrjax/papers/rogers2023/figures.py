@@ -156,7 +156,7 @@ def budget(results: Results) -> Figure:
 def _draw_budget(axes: Axes, results: Results, case: Case, look: _Look) -> None:
     shares = [0.0, *case.passes["outcome"].coordinates["share"].values]
     found = results.levels(case.name, "returned_by", "outcome")
-    low, high = ([0.0, *(one.quantile(percent) for one in found)] for percent in _BAND)
+    low, high = ([0.0, *(one.quantile(percent / 100) for one in found)] for percent in _BAND)
     axes.fill_between(shares, low, high, color=look.style.line, alpha=0.2, linewidth=0)
     mean = [0.0, *(one.mean for one in found)]
     every = max(1, len(shares) // 8)

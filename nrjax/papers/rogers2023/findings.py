@@ -48,7 +48,7 @@ class Findings(PaperReporting):
         returned, spent, attempted, steps = (
             results.law(case, one) for one in ("returned", "spent", "attempted", "steps")
         )
-        least, most = int(returned.order_statistic(1)[0]), int(returned.quantile(100))
+        least, most = int(returned.order_statistic(1)[0]), int(returned.quantile(1.0))
         return {
             "returned": {**_spread(returned), "min": least, "max": most},
             "precision": _spread(results.law(case, "precision")),

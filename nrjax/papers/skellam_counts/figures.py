@@ -62,14 +62,14 @@ def realised_loss(results: Results) -> Figure:
     for axes, here in zip(panels[0], neighbours, strict=True):
         laws = [results.law(case.name, "realised_loss") for case in here]
         epsilons = [results.distribution(case.name) for case in here]
-        stated = [np.nan if law is None else law.quantile(50) for law in epsilons]
+        stated = [np.nan if law is None else law.quantile(0.5) for law in epsilons]
         edges = np.linspace(*_limits(laws, stated), 71)
         labels = []
         for position, (case, law, epsilon) in enumerate(zip(here, laws, stated, strict=True)):
             mechanism = case.attributes["mechanism"]
             name, style = words(mechanism), styles[mechanism]
             drawing.draw_distribution(axes, position, law, edges, style, name, log=False)
-            labels.append(f"{name}\nmedian {law.quantile(50):.2g}\n99 %: {law.quantile(99):.2g}")
+            labels.append(f"{name}\nmedian {law.quantile(0.5):.2g}\n99 %: {law.quantile(0.99):.2g}")
             if np.isfinite(epsilon):
                 look = {"color": "black", "markerfacecolor": "white", "zorder": 4}
                 axes.plot([position], [epsilon], "D", **look)
@@ -151,7 +151,7 @@ def _draw_quantiles(axes: Axes, results: Results, case: Case, style: Style) -> N
     deviation = np.array(along["deviation"].values)
     found = results.levels(case.name, "privacy_loss_along")
     for percent, dash in _LINES:
-        value, low, high = quantiles(found, percent)
+        value, low, high = quantiles(found, percent / 100)
         low, high = (np.where(np.isfinite(end), end, np.nan) for end in (low, high))
         axes.fill_between(deviation, low, high, color=style.line, alpha=0.25, linewidth=0)
         axes.plot(deviation, value, color=style.line, linestyle=dash)

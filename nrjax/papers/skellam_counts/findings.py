@@ -28,7 +28,7 @@ def median_deviation(results: Results, name: str) -> float:
     grid = np.geomspace(facts["highest_deviation"], facts["lowest_deviation"], levels)
     step = results.law(name, "step")
     # The grid falls, so that ranks count from its end.
-    rank = step.trials + 1 - rank_of(step.trials, 50)
+    rank = step.trials + 1 - rank_of(step.trials, 0.5)
     return float(grid[int(step.order_statistic(rank)[1])])
 
 
@@ -55,12 +55,12 @@ class Findings(PaperReporting):
         found = {}
         for name in results.cases:
             loss, inverse = (results.law(name, one) for one in ("realised_loss", "exp_minus_loss"))
-            extreme = _quantile(loss, 100 * (1 - delta))
+            extreme = _quantile(loss, 1 - delta)
             if not _supports(loss.trials, delta):
                 extreme["value"] = None
             found[name] = {
                 "mean": {"value": strict(loss.mean), "interval": strict(loss.mean_interval())},
-                **{f"q{percent:02d}": _quantile(loss, percent) for percent in PERCENTS},
+                **{f"q{percent:02d}": _quantile(loss, percent / 100) for percent in PERCENTS},
                 "one_minus_delta": {"delta": delta, **extreme},
                 "exp_minus_loss": {
                     "value": strict(inverse.mean),
@@ -122,9 +122,9 @@ def _difference(pair: Mapping[str, Any]) -> str:
     )
 
 
-def _quantile(loss: Distribution, percent: float) -> dict[str, Any]:
-    ends = strict(loss.quantile_interval(percent))
-    return {"value": strict(loss.quantile(percent)), "interval": ends}
+def _quantile(loss: Distribution, q: float) -> dict[str, Any]:
+    ends = strict(loss.quantile_interval(q))
+    return {"value": strict(loss.quantile(q)), "interval": ends}
 
 
 def _supports(trials: int, delta: float) -> bool:
@@ -148,14 +148,14 @@ def _intervals(title: str, found: dict[str, Any], case: dict[str, Any]) -> str:
     """All that was found of the losses of a case, in a sentence."""
     trials, delta = case["trials"], found["one_minus_delta"]["delta"]
     kinds = [("mean", "mean", "-inf")]
-    kinds += [(f"q{p:02d}", f"{p} %", lowest(trials, p)) for p in PERCENTS]
+    kinds += [(f"q{p:02d}", f"{p} %", lowest(trials, p / 100)) for p in PERCENTS]
     if found["one_minus_delta"]["value"] is not None:
-        kinds.append(("one_minus_delta", f"1 - {delta:g}", lowest(trials, 100 * (1 - delta))))
+        kinds.append(("one_minus_delta", f"1 - {delta:g}", lowest(trials, 1 - delta)))
     parts = [f"{kind} {_with_ends(found[name], none)}" for name, kind, none in kinds]
     identity, stated = found["exp_minus_loss"], ""
     if case["epsilon"] is not None:
         median = {"value": case["epsilon"]["q50"], "interval": case["epsilon_interval"]["q50"]}
-        stated = f"; epsilon {_with_ends(median, lowest(trials, 50))}"
+        stated = f"; epsilon {_with_ends(median, lowest(trials, 0.5))}"
         if found["exceeded"] is not None:
             stated += f", lost more in {number(100 * found['exceeded'])} % of the trials"
     check = f"exp(-loss) {number(identity['value'])} +- {_short(identity['standard_error'])}"
