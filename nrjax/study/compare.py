@@ -14,7 +14,7 @@ from nrjax.study.distribution import Distribution, Sample
 from nrjax.study.intervals import binomial_interval
 
 if TYPE_CHECKING:
-    from nrjax.study.results import Results
+    from nrjax.study.frame import Frame
 
 
 class Share(NamedTuple):
@@ -106,7 +106,7 @@ def accuracy_note(met: tuple[float | None, float | None]) -> str:
     return f"not of the same accuracy: the goal was met in {first} and {second} of the trials"
 
 
-def compared(results: Results, first: str, second: str, quantity: str) -> Comparison:
+def compared(results: Frame, first: str, second: str, quantity: str) -> Comparison:
     """As `Results.compare`."""
     laws = [results.distribution(name, quantity) for name in (first, second)]
     right = "one that both cases have: without a guarantee there is no epsilon"
@@ -130,7 +130,7 @@ def compared(results: Results, first: str, second: str, quantity: str) -> Compar
 
 
 def interval_of(
-    results: Results,
+    results: Frame,
     first: str,
     second: str,
     quantity: str = "stopping_epsilon",
@@ -148,7 +148,7 @@ def interval_of(
     return interval(_apart(one, other, _grain(results, first, second, quantity)))
 
 
-def _grain(results: Results, first: str, second: str, quantity: str) -> float:
+def _grain(results: Frame, first: str, second: str, quantity: str) -> float:
     """Relative difference of two kept values that may be rounding; 0 of those in bins."""
     kinds = set()
     for case in (first, second):
@@ -167,7 +167,7 @@ def _apart(one: Any, other: Any, grain: float) -> np.ndarray:
     return np.where(near & np.isfinite(apart), 0.0, apart)
 
 
-def met(results: Results, case: str) -> float | None:
+def met(results: Frame, case: str) -> float | None:
     """Share of all trials that stopped with the goal reached; None without a goal."""
     if results.goal(case) is None or (statuses := results.statuses(case)) is None:
         return None
@@ -176,7 +176,7 @@ def met(results: Results, case: str) -> float | None:
 
 
 def _paired(
-    results: Results, first: str, second: str, quantity: str
+    results: Frame, first: str, second: str, quantity: str
 ) -> tuple[Distribution, Share, Share]:
     values = [results.values(name, quantity) for name in (first, second)]
     one, other = (np.asarray(each, np.float64) for each in values)

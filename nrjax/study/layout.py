@@ -7,7 +7,6 @@ import hashlib
 import io
 import json
 import math
-import re
 import types
 import typing
 import zipfile
@@ -20,6 +19,7 @@ import numpy as np
 
 from nrjax._numerics import check, check_integer
 from nrjax.study.folder import DamagedError
+from nrjax.study.names import check_known, check_name
 
 if TYPE_CHECKING:
     import xarray
@@ -33,7 +33,6 @@ _BLOCK = 4096
 _DIGEST = 64
 """Characters of a chunk's checksum, which is its archive's comment: the last bytes of the file."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _RESERVED = ("seconds", "trial", "chunk")
 
 
@@ -158,10 +157,10 @@ def to_json(settings: Mapping[str, Any], cases: Sequence[Case]) -> dict[str, Any
     """
     for name, count in Counter(case.name for case in cases).items():
         check(count == 1, "name", name, "the name of one case only")
-        _check_name("name", name)
+        check_name("name", name)
     for case in cases:
         for name, layout in case.passes.items():
-            _check_name("pass", name)
+            check_name("pass", name)
             _check_pass(layout)
     layout = {"settings": dict(settings), "cases": [dataclasses.asdict(case) for case in cases]}
     try:
@@ -239,10 +238,10 @@ def _typed(name: str, hint: Any, value: Any) -> Any:
 
 
 def pass_of(cases: Mapping[str, Case], case: str, name: str) -> Pass:
-    """The pass of a case; ValueError if there is no such case or pass."""
-    check(case in cases, "case", case, f"one of {sorted(cases)}")
+    """Return the pass of a case; raises KeyError if there is no such case or pass."""
+    check_known("case", case, cases)
     passes = cases[case].passes
-    check(name in passes, "pass", name, f"one of {sorted(passes)}, the passes of {case}")
+    check_known("pass", name, passes)
     return passes[name]
 
 
@@ -300,27 +299,21 @@ def checked_arrays(layout: Pass, chunk: int, arrays: Mapping[str, Any]) -> dict[
     return result
 
 
-def _check_name(what: str, name: str, taken: Sequence[str] = ()) -> None:
-    right = "letters, digits, dots, dashes and underscores, beginning with a letter or digit"
-    check(_NAME.fullmatch(name), what, name, right)
-    check(name not in taken, what, name, f"none of {taken}")
-
-
 def _check_pass(layout: Pass) -> None:
     check_integer("trials", layout.trials, 1)
     check_integer("chunk", layout.chunk, 1, 2**32 - 1)
     check(layout.axis in ("trial", "chunk"), "axis", layout.axis, "'trial' or 'chunk'")
     sizes: dict[str, int] = {}
     for name, variable in layout.variables.items():
-        _check_name("variable", name, _RESERVED)
+        check_name("variable", name, _RESERVED)
         kind = np.dtype(variable.dtype).kind
         check(kind in "biuf", "dtype", variable.dtype, "a boolean, integer or float dtype")
         for dim, size in variable.dims:
-            _check_name("dimension", dim, _RESERVED)
+            check_name("dimension", dim, _RESERVED)
             right = f"{sizes.get(dim)}, its size elsewhere in the pass"
             check(sizes.setdefault(dim, size) == size, f"size of {dim}", size, right)
     for name, coordinate in layout.coordinates.items():
-        _check_name("coordinate", name, (*_RESERVED, *layout.variables))
+        check_name("coordinate", name, (*_RESERVED, *layout.variables))
         count, size = len(coordinate.values), sizes.get(coordinate.dim)
         right = f"{size}, the size of {coordinate.dim!r} in the variables of the pass"
         check(count == size, f"values of {name}", count, right)

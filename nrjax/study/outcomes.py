@@ -1,21 +1,21 @@
-"""Outcomes in memory, told of like the results of a study."""
+"""Outcomes in memory, with the distributions, tables and figures of a study's results."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from nrjax._numerics import check
 from nrjax.study.case import FIELDS
+from nrjax.study.frame import Frame
 from nrjax.study.layout import Case, Pass, Variable
-from nrjax.study.results import Reporting, Results
+from nrjax.study.results import Reporting
 from nrjax.types import Outcome
 
 
-class Outcomes(Results):
-    """What `nrjax.simulate` gave, by name: distributions, comparisons and the standard figures.
+class Outcomes(Frame):
+    """What `nrjax.simulate` gave, by name, with the tables and figures of a study.
 
     Outcomes of one key share their random numbers, so that their differences are paired.
 
@@ -35,7 +35,7 @@ class Outcomes(Results):
         notions: Mapping[str, str] | None = None,
     ):
         check(len(outcomes) > 0, "outcomes", dict(outcomes), "at least one, by name")
-        self._outcomes, self.cases = {}, {}
+        self._outcomes, cases = {}, {}
         for name, outcome in outcomes.items():
             right = "a name without a slash, which comes before a pass"
             check(isinstance(name, str) and "/" not in name, "name", name, right)
@@ -48,21 +48,14 @@ class Outcomes(Results):
             labels = {one: of[name] for one, of in said.items() if of and name in of}
             kept = {one: Variable(arrays[one].dtype.name, (), FIELDS[one]) for one in FIELDS}
             layout = Pass(trials=shape[0], chunk=shape[0], variables=kept)
-            self.cases[name] = Case(name, labels, {"outcome": layout})
+            cases[name] = Case(name, labels, {"outcome": layout})
             self._outcomes[name] = arrays
         sizes = {name: arrays["status"].size for name, arrays in self._outcomes.items()}
         check(len(set(sizes.values())) == 1, "trials", sizes, "the same number in all outcomes")
-        self.reporting, self._samples, self._resampled = Reporting(), {}, {}
+        super().__init__(cases, {"study": "outcomes"}, Reporting())
 
     def __repr__(self) -> str:
         return f"Outcomes of {self.trials:,} trials of {', '.join(self.cases)}"
-
-    def _repr_html_(self) -> None:
-        """No table, for there is no summary."""
-
-    def summary(self) -> dict[str, Any]:
-        """Only of a study, which has settings and times: a ValueError."""
-        raise ValueError("a summary and its table are of a study's run: nrjax.Study(...).run(...)")
 
     def _kept(self, case: str, name: str) -> dict[str, np.ndarray]:
         return {**self._outcomes[case], "trial": np.arange(self.trials)}

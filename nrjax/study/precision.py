@@ -14,6 +14,7 @@ from nrjax.study.intervals import rank_of
 from nrjax.study.looks import FIRST, LOOKS, most_trials
 
 if TYPE_CHECKING:
+    from nrjax.study.frame import Frame
     from nrjax.study.results import Results
 
 _TWICE_NORMAL = 2 * 1.96
@@ -78,7 +79,7 @@ def median_error(epsilon: Distribution) -> float:
     return float(np.fmax(*widths))  # the narrower one alone may be at infinity, and have none
 
 
-def medians(results: Results) -> list[Median]:
+def medians(results: Frame) -> list[Median]:
     """Of all cases that are no sessions."""
     found = []
     for name in [name for name in results if results.statuses(name) is not None]:
@@ -122,7 +123,7 @@ def wanted(results: Results, settings: Any) -> int | None:
     return 2 * present if 2 * present <= min(most_trials(settings), LOOKS[-1]) else None
 
 
-def remarks(results: Results) -> list[str]:
+def remarks(results: Frame) -> list[str]:
     """How exact the numbers of a finished run are, in sentences for its report."""
     lines = []
     if not all(map(results.keeps_trials, results.cases)):
@@ -131,7 +132,7 @@ def remarks(results: Results) -> list[str]:
             "bin (see resolution in summary.json), intervals reach to the edges of theirs, and "
             "nothing is compared trial by trial."
         )
-    goal = results.store.settings.get("settings", {}).get("until_se")
+    goal = results.about.get("settings", {}).get("until_se")
     if goal is None:
         return lines
     trials, found = results.trials, medians(results)

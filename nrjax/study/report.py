@@ -12,7 +12,7 @@ from nrjax.study import precision
 from nrjax.study.intervals import rank_interval
 
 if TYPE_CHECKING:
-    from nrjax.study.results import Results
+    from nrjax.study.frame import Frame
 
 
 class Report(NamedTuple):
@@ -46,7 +46,7 @@ class Report(NamedTuple):
         return f"<b>{escape(self.title)}</b><table>{head}{rows}</table><ul>{remarks}</ul>"
 
 
-def standard(results: Results, summary: Mapping[str, Any]) -> Report:
+def standard(results: Frame, summary: Mapping[str, Any]) -> Report:
     """How many stopped, who reached the goal, and the stopping epsilon, by case."""
     rows = tuple(
         (

@@ -12,7 +12,7 @@ from nrjax.study.intervals import binomial_interval, rank_of
 from nrjax.types import Status
 
 if TYPE_CHECKING:
-    from nrjax.study.results import Results
+    from nrjax.study.frame import Frame
 
 PERCENTS = (5, 25, 50, 75, 95)
 FACTS = ("study", "nrjax", "jax", "device", "precision", "seed", "settings")
@@ -51,7 +51,7 @@ def strict(value: Any) -> Any:
     return value if value is None or np.isfinite(value) else None
 
 
-def summarise(results: Results) -> dict[str, Any]:
+def summarise(results: Frame) -> dict[str, Any]:
     """The summary of a finished run, as strict JSON: null stands for infinite or undefined.
 
     `epsilon` is the stopping epsilon: over all trials, one that did not stop counting as infinite;
@@ -69,7 +69,7 @@ def summarise(results: Results) -> dict[str, Any]:
     Raises:
         ValueError: a case lacks a label that all must have.
     """
-    facts = {name: results.store.settings[name] for name in FACTS}
+    facts = {name: results.about[name] for name in FACTS if name in results.about}
     cases = [_of_case(results, name) for name in results.cases]
     return {**facts, "cases": cases, **results.reporting.findings(results)}
 
@@ -84,7 +84,7 @@ _OF_EPSILON: dict[str, Callable[[Distribution], Any]] = {
 """What is said of the stopping epsilon."""
 
 
-def _of_case(results: Results, name: str) -> dict[str, Any]:
+def _of_case(results: Frame, name: str) -> dict[str, Any]:
     case = results.cases[name]
     labels = {**case.attributes, "trials": case.passes["outcome"].trials}
     missing = [fact for fact in results.reporting.case_facts if fact not in labels]
@@ -96,11 +96,11 @@ def _of_case(results: Results, name: str) -> dict[str, Any]:
         **labels,
         **_endings(results, name),
         **results.reporting.measure(results, name),
-        "seconds": results.store.seconds(name),
+        **({} if (seconds := results.seconds(name)) is None else {"seconds": seconds}),
     }
 
 
-def _endings(results: Results, name: str) -> dict[str, Any]:
+def _endings(results: Frame, name: str) -> dict[str, Any]:
     """How the trials ended, and at what epsilon."""
     statuses = results.statuses(name)
     if statuses is None:
@@ -124,7 +124,7 @@ def _endings(results: Results, name: str) -> dict[str, Any]:
     }
 
 
-def _accuracy(results: Results, name: str, stopped: int, trials: int) -> dict[str, Any]:
+def _accuracy(results: Frame, name: str, stopped: int, trials: int) -> dict[str, Any]:
     """Who reached the goal, and by how much the others missed it."""
     if results.goal(name) is None:
         return {}

@@ -1,5 +1,6 @@
 """What a study may be made of: its cases, their quantities and labels; and what is refused."""
 
+import re
 from typing import NamedTuple
 
 import jax
@@ -8,6 +9,8 @@ import numpy as np
 import pytest
 
 pytest.importorskip("xarray")
+import xarray
+
 import nrjax
 from tests.study import cheap
 
@@ -119,14 +122,51 @@ def test_results_say_what_there_is(results):
     assert repr(results) == f"Results of 30 trials of {', '.join(names)} in {results.folder}"
     assert "<table>" in results._repr_html_()
     assert nrjax.Results.open(results.folder)["rule"].identical(results["rule"])
-    with pytest.raises(KeyError, match="other: must be one of rule, given"):
-        results["other"]
-    with pytest.raises(ValueError, match="pass = 'curve': must be one of"):
-        results["rule/curve"]
-    with pytest.raises(ValueError, match="quantity = 'stopped_end': must be one of"):
-        results.values("walk", "stopped_end")
-    with pytest.raises(ValueError, match="name = 'nothing': must be one of"):
-        results.plot("nothing")
+    assert "walk/outcome" in results
+    assert all(name not in results for name in ("other", "rule/curve", "other/outcome", 3))
+    assert set(dict(results)) == set(names)
+
+
+def open_group(results, group):
+    xarray.open_dataset(results.folder, engine="nrjax", group=group)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda one: one["other"], "^case = 'other': must be one of .'rule', 'given'"),
+        (lambda one: one[3], "^case = 3: must be one of"),
+        (lambda one: one["other/outcome"], "^case = 'other': must be one of"),
+        (lambda one: one["rule/curve"], "^pass = 'curve': must be one of .'outcome'"),
+        (lambda one: one.arrays("rule/curve"), "^pass = 'curve'"),
+        (lambda one: one.goal("other"), "^case = 'other'"),
+        (lambda one: one.statuses("other"), "^case = 'other'"),
+        (lambda one: one.distribution("other"), "^case = 'other'"),
+        (lambda one: one.distribution("rule", "nope"), "^quantity = 'nope': must be one of"),
+        (lambda one: one.distribution("rule", "epsilon", "nope"), "^pass = 'nope'"),
+        (lambda one: one.values("rule", None), "^quantity = None: must be one of"),
+        (lambda one: one.values("walk", "stopped_end"), "^quantity = 'stopped_end': must be one"),
+        (lambda one: one.compare("rule", "other"), "^case = 'other'"),
+        (lambda one: one.plot("nothing"), "^name = 'nothing': must be one of"),
+        (lambda one: open_group(one, "other"), "^group = 'other': must be one of"),
+        (lambda one: open_group(one, None), "^group = None: must be one of"),
+    ],
+)
+def test_unknown_names_are_key_errors_that_read_well(results, call, message):
+    with pytest.raises(KeyError) as raised:
+        call(results)
+    assert re.match(message, str(raised.value))
+    assert isinstance(raised.value, ValueError)  # which the command and others catch
+
+
+@pytest.mark.parametrize("group", ["given", "steps", "walk"])
+def test_xarray_opens_what_results_have(results, group):
+    found = xarray.open_dataset(results.folder, engine="nrjax", group=group)
+    assert found.identical(results[group])
+    assert ("stopping_epsilon" in found) == ("stopped" in found) == (group != "walk")
+    assert ("shortfall" in found) == (group == "given")
+    tree = xarray.open_datatree(results.folder, engine="nrjax")
+    assert tree[f"{group}/outcome"].to_dataset().identical(results[group])
 
 
 def pairs(walked):

@@ -173,6 +173,7 @@ def test_results_of_a_study_and_outcomes_in_memory_say_the_same(tmp_path):
     memory = nrjax.Outcomes(
         {name: nrjax.simulate(key, trial, trials=300) for name, trial in cases.items()},
         {"near": -0.5, "far": -2.0},
+        dict.fromkeys(cases, "probabilistic"),
     )
     one, other = (each.compare("near", "far") for each in (results, memory))
     assert str(one) == str(other)
@@ -186,7 +187,13 @@ def test_results_of_a_study_and_outcomes_in_memory_say_the_same(tmp_path):
     law = memory.distribution("near", "step")
     assert repr(law).startswith(f"Sample of 300 values, mean {law.mean:.4g}, median ")
     assert set(memory.plot()) == set(figures.standard(results))
-    assert memory._repr_html_() is None
+    table, told = memory.table(), results.table()
+    assert (table.headings, table.rows) == (told.headings, told.rows)
+    assert table.remarks == told.remarks[:-1]  # but for the times
+    assert memory._repr_html_() == table._repr_html_()
+    without = memory.summary()["cases"], results.summary()["cases"]
+    assert without[0] == [{k: v for k, v in case.items() if k != "seconds"} for case in without[1]]
+    assert not {"open", "draw", "folds", "conclude", "store", "folder"} & set(dir(memory))
     np.testing.assert_array_equal(memory.values("far"), results.values("far"))
 
 

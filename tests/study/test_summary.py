@@ -132,8 +132,8 @@ def test_intervals_in_tables_look_no_shorter_than_they_are():
     assert within(2.0, (2.0, 5.01)) == "2 ±160%"
     assert within(0.0, (0.0, 0.12)) == "0 ±0.12"
     # An infinite median is between infinite ones, unless there are too few trials for a lower end.
-    assert span((None, None), lowest(1000, 50)) == "inf-inf"
-    assert span((None, None), lowest(5, 50)) == "-inf-inf"
+    assert span((None, None), lowest(1000, 0.5)) == "inf-inf"
+    assert span((None, None), lowest(5, 0.5)) == "-inf-inf"
     assert span((3.6336, 3.6344), digits=4) == "3.634-3.634"
     # A share is never all or nothing by rounding.
     assert [report.share(one) for one in (1.0, 0.999999, 0.0, None)] == [
