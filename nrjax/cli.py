@@ -161,7 +161,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
 def _command(name: str) -> Callable[..., Callable[[], None]]:
     """What parses the arguments of `run NAME`."""
     source = sources.find(name)
-    settings = _unchecked(RunSettings)
+    settings = _unchecked(RunSettings, ["bin_width"], overwrite=tyro.conf.FlagCreatePairsOff)
     usual: Any = settings(out=tyro.MISSING, **shared_with(source.settings))  # pyright: ignore[reportCallIssue]
 
     def chosen(study: Any, run: Any = usual, cluster: _Cluster = _Cluster()) -> Callable[[], None]:
@@ -204,13 +204,14 @@ def _papers() -> Callable[..., Callable[[], None]]:
     return run
 
 
-def _unchecked(kind: type[Any], hidden: Sequence[str] = ()) -> type[Any]:
+def _unchecked(kind: type[Any], hidden: Sequence[str] = (), **markers: Any) -> type[Any]:
     """The class of some options, without its checks; see `_checked`.
 
-    `hidden` are fields that are no options of their own.
+    `hidden` are fields that are no options of their own; `markers` are tyro's, by field.
     """
     hints = typing.get_type_hints(kind)
     fixed = {name: Annotated[hints[name], tyro.conf.Suppress, tyro.conf.Fixed] for name in hidden}
+    fixed |= {name: Annotated[hints[name], marker] for name, marker in markers.items()}
     names = {"__doc__": kind.__doc__, "__module__": kind.__module__, "__annotations__": fixed}
     return type(kind.__name__, (kind,), names | {"__post_init__": lambda self: None})
 

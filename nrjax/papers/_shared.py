@@ -2,11 +2,13 @@
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from nrjax._numerics import check
+from nrjax.datasets.user import SUFFIXES
 from nrjax.study.compare import interval_of
 from nrjax.study.results import Reporting, Results
 from nrjax.study.summary import strict
@@ -29,6 +31,7 @@ def check_settings(
     least: Mapping[str, int] | None = None,
     positive: Iterable[str] = (),
     shares: Iterable[str] = (),
+    files: Iterable[str] = (),
 ) -> None:
     """The checks that most settings need; None, where a field may be None, stands for a default.
 
@@ -39,6 +42,8 @@ def check_settings(
         least: of numbers, with the smallest that each may be.
         positive: of positive and finite numbers, or tuples of such.
         shares: of numbers strictly between 0 and 1.
+        files: of names of data sets or files, or tuples of such; files get their whole paths, so
+            that a run can be resumed from another folder.
 
     Raises:
         ValueError: a field is something else.
@@ -60,6 +65,15 @@ def check_settings(
     for name in shares:
         number = getattr(settings, name)
         check(number is None or 0 < number < 1, name, number, "strictly between 0 and 1")
+    for name in files:
+        given = getattr(settings, name)
+        whole = tuple(map(_whole, given)) if isinstance(given, tuple) else _whole(given)
+        object.__setattr__(settings, name, whole)
+
+
+def _whole(data: str) -> str:
+    is_file = Path(data).suffix.lower() in SUFFIXES
+    return str(Path(data).expanduser().absolute()) if is_file else data
 
 
 def check_per_task(settings: Any, *names: str) -> None:

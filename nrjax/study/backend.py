@@ -7,7 +7,7 @@ import xarray
 from xarray.backends import BackendEntrypoint
 
 from nrjax.study import frame
-from nrjax.study.names import check_known
+from nrjax.study.checks import check_known
 from nrjax.study.store import Store
 
 

@@ -13,6 +13,14 @@ from nrjax.simulation.batching import Batching
 from nrjax.simulation.bins import Bins
 from nrjax.simulation.resolved import Resolved
 from nrjax.simulation.tiles import Session
+from nrjax.study.checks import (
+    RESERVED,
+    check_folders,
+    check_goal,
+    check_mapping,
+    check_name,
+    strict_json,
+)
 from nrjax.types import Outcome, Status, StoppingRule
 
 FIELDS: dict[str, dict[str, Any]] = {
@@ -41,8 +49,8 @@ SAID = (
 )
 """What the summary says of the outcomes of a case."""
 
-TAKEN = ("trial", "chunk", "seconds", "stopped", "stopping_epsilon", "shortfall")
-"""Names that results have for something else."""
+TAKEN = (*RESERVED, "stopped", "stopping_epsilon", "shortfall")
+"""Names that results of interactions have for something else."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +72,15 @@ class Quantity:
     units: str = ""
     dims: tuple[str, ...] = ()
 
+    def __post_init__(self):
+        check(self.of is None or callable(self.of), "of", self.of, "a function, or None")
+        right = "nrjax.LogBins, nrjax.WholeBins, None or 'fitting'"
+        ok = isinstance(self.bins, Bins) or self.bins in (None, "fitting")
+        check(ok, "bins", self.bins, right)
+        check(isinstance(self.units, str), "units", self.units, "text, such as 'nat'")
+        ok = isinstance(self.dims, (tuple, list)) and all(isinstance(one, str) for one in self.dims)
+        check(ok, "dims", self.dims, "a tuple of names, such as ('level',)")
+
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
@@ -79,7 +96,8 @@ class Curve:
             that, and much cheaper. None evaluates all.
 
     Raises:
-        ValueError: `resolution` is not positive and finite, or the utility has no bounds.
+        ValueError: `resolution` is not positive and finite, or the utility has no bounds; or a
+            quantity has no name, or is no `nrjax.Quantity`.
     """
 
     interaction: Interaction
@@ -88,6 +106,14 @@ class Curve:
     resolution: float | None = None
 
     def __post_init__(self):
+        ok = isinstance(self.interaction, Interaction)
+        check(ok, "interaction", self.interaction, "a nrjax.Interaction")
+        check_mapping("quantities", self.quantities, "nrjax.Quantity")
+        for name, one in self.quantities.items():
+            check_name("quantity", name, RESERVED)
+            ok = isinstance(one, Quantity)
+            check(ok, f"quantities[{name!r}]", one, "a nrjax.Quantity, such as Quantity(function)")
+        check_mapping("along", self.along, "numbers along the levels")
         self.resolved  # noqa: B018, made to be checked
 
     @property
@@ -105,7 +131,7 @@ class Case:
     Attributes:
         trial: an `nrjax.Interaction`; or a session, a pytree with a method `run(key)` that returns
             a NamedTuple of arrays, whatever their names.
-        labels: what it is, for tables and the summary; strict JSON.
+        labels: what it is, for tables and the summary; strict JSON, or NumPy's numbers.
         goal: utility that it should reach; None for the rule's threshold, if that is one number.
         quantities: what is kept of a trial besides the usual, by name; functions of an `Outcome`
             will do. Of a session: what of it is kept, by default all fields.
@@ -116,8 +142,9 @@ class Case:
         batching: lanes, tiles and devices.
 
     Raises:
-        ValueError: `trial` is neither, or a quantity is called like a field of `Outcome`, or a
-            label like something that the summary says.
+        ValueError: a field is of another kind, such as a `goal` that is no finite number; or a name
+            is taken: a quantity's by a field of `Outcome`, a label's by the summary, a curve's by
+            the trials themselves ("outcome").
     """
 
     trial: Interaction | Session
@@ -135,20 +162,46 @@ class Case:
         session = callable(getattr(self.trial, "run", None))
         right = "a nrjax.Interaction, or a session: a pytree with a method run(key)"
         check(isinstance(self.trial, Interaction) or session, "trial", self.trial, right)
-        if not isinstance(self.trial, Interaction):
-            return
-        taken = sorted(set(self.quantities) & {*Outcome._fields, *TAKEN})
-        check(not taken, "quantities", taken, "names that an Outcome does not have")
-        said = sorted(set(self.labels) & set(SAID))
+        interaction = self.trial if isinstance(self.trial, Interaction) else None
+        check_mapping("labels", self.labels, "what they say")
+        said = ("case", "trials", "seconds") if interaction is None else SAID
+        said = sorted(set(self.labels) & set(said))
         check(not said, "labels", said, "names that the summary has no other meaning for")
+        labels = {name: strict_json(f"labels[{name!r}]", of) for name, of in self.labels.items()}
+        object.__setattr__(self, "labels", labels)
+        check_mapping("quantities", self.quantities, "functions or nrjax.Quantity")
+        for name, one in self.quantities.items():
+            check_name("quantity", name, RESERVED if interaction is None else TAKEN)
+            right = "a function of a trial, or a nrjax.Quantity"
+            check(isinstance(one, Quantity) or callable(one), f"quantities[{name!r}]", one, right)
+        check_mapping("coordinates", self.coordinates, "an axis and numbers along it")
+        check_mapping("curves", self.curves, "nrjax.Curve")
+        check_folders("curve", self.curves, ("outcome",))
+        for name, one in self.curves.items():
+            check(isinstance(one, Curve), f"curves[{name!r}]", one, "a nrjax.Curve")
+        right = "a nrjax.Batching, or None"
+        ok = self.batching is None or isinstance(self.batching, Batching)
+        check(ok, "batching", self.batching, right)
+        if self.goal is not None:
+            check_goal("goal", self.goal)
+            object.__setattr__(self, "goal", _written(self.goal))
+        if interaction is None:
+            return
+        taken = sorted(set(self.quantities) & set(Outcome._fields))
+        check(not taken, "quantities", taken, "names that an Outcome does not have")
         taken = sorted(name for name in self.quantities if name.startswith(STOPPED))
         check(not taken, "quantities", taken, f"names that do not begin with {STOPPED!r}")
         if self.goal is None:
-            object.__setattr__(self, "goal", _goal_of(self.trial.rule))
+            object.__setattr__(self, "goal", _goal_of(interaction.rule))
 
 
 def _goal_of(rule: StoppingRule) -> float | None:
     """The utility that a rule looks for, where that is one number."""
     threshold = np.asarray(getattr(rule, "threshold", np.nan))
     known = threshold.ndim == 0 and np.isfinite(threshold)
-    return float(str(threshold)) if known else None  # as it was written, not as float32 has it
+    return _written(threshold) if known else None
+
+
+def _written(number: Any) -> float:
+    """As it was written, not as float32 has it."""
+    return float(str(np.asarray(number)))

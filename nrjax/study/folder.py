@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import hashlib
+import importlib.util
 import json
 import os
 import shutil
@@ -13,11 +14,7 @@ from typing import Any
 
 from nrjax._extras import missing
 
-try:
-    import filelock
-except ModuleNotFoundError as error:
-    raise missing(error.name, "the result store") from error
-
+_PACKAGES = ("filelock", "matplotlib", "rich", "scipy", "xarray")
 RESULTS, MANIFEST = "results", "manifest.json"
 SUMMARY, REPORT, FIGURES = "summary.json", "report.md", "figures"
 _NEW, _OLD = ".results.new", ".results.old"
@@ -40,6 +37,13 @@ class UnfinishedError(StoreError):
 
 class DamagedError(StoreError):
     """Files of the store are missing or broken."""
+
+
+def check_packages() -> None:
+    """Raise ModuleNotFoundError unless all packages that a run needs are installed."""
+    for name in _PACKAGES:
+        if importlib.util.find_spec(name) is None:
+            raise missing(name, "a study")
 
 
 @contextlib.contextmanager
@@ -97,6 +101,8 @@ def check_folder(path: Path, *, overwrite: bool) -> None:
 @contextlib.contextmanager
 def lock(folder: Path) -> Iterator[None]:
     """Hold the folder's lock, or raise StoreBusyError; it goes when the process dies."""
+    import filelock
+
     held = filelock.FileLock(folder / _LOCK)
     with saying(f"cannot write to {folder}, which needs a lock there"):
         try:

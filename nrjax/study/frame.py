@@ -11,11 +11,11 @@ from nrjax._numerics import check
 from nrjax.study import report, summary
 from nrjax.study.bootstrap import resampled_quantiles
 from nrjax.study.case import STOPPED
+from nrjax.study.checks import UnknownNameError, check_known
 from nrjax.study.compare import Comparison, compared
 from nrjax.study.distribution import Distribution, Sample
 from nrjax.study.folds import judged
 from nrjax.study.layout import Case, pass_of
-from nrjax.study.names import UnknownNameError, check_known
 from nrjax.study.sketched import Folded
 from nrjax.types import Status
 

@@ -15,10 +15,12 @@ import numpy as np
 from jax.extend import core
 
 import nrjax
+from nrjax._numerics import check
 from nrjax._shown import shown
 from nrjax._threefry import STREAM
 from nrjax._tracing import tracing_once
 from nrjax.keys import study_key
+from nrjax.study.checks import check_mapping, strict_json
 from nrjax.study.layout import Case, from_json, to_json
 from nrjax.study.machine import processor
 from nrjax.study.plans import Plan
@@ -233,3 +235,26 @@ def refuse(folder: Path, found: Sequence[str]) -> None:
             f"{folder} cannot be taken up here, where other bits would come out: "
             f"{'; '.join(found)}: go on as it was begun, or begin another run in another folder"
         )
+
+
+def refuse_options(store: Store, asked: Mapping[str, Any]) -> None:
+    """Check that options which a run keeps for good are asked for as it was started with."""
+    for name, value in asked.items():
+        stored = store.settings["settings"].get(name)
+        right = (
+            f"{stored!r}, with which the run in {store.folder} was started: leave it out, choose "
+            "another folder, or replace the run with overwrite=True"
+        )
+        check(value == stored, name, value, right)
+
+
+_FACTS = ("study", "source", "seed", "settings", "fingerprints")
+"""What a store says of its run, besides the circumstances."""
+
+
+def checked_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a study's facts as strict JSON; raises ValueError if a name is the store's."""
+    check_mapping("facts", facts, "strict JSON")
+    taken = sorted(set(facts) & {*_FACTS, *circumstances()}) if facts else []
+    check(not taken, "facts", taken, "names that the store has no other meaning for")
+    return {name: strict_json(f"facts[{name!r}]", value) for name, value in facts.items()}

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from nrjax._numerics import check, check_integer
+from nrjax.study.checks import RESERVED, check_known, check_name
 from nrjax.study.folder import DamagedError
-from nrjax.study.names import check_known, check_name
 
 if TYPE_CHECKING:
     import xarray
@@ -32,8 +32,6 @@ _BLOCK = 4096
 
 _DIGEST = 64
 """Characters of a chunk's checksum, which is its archive's comment: the last bytes of the file."""
-
-_RESERVED = ("seconds", "trial", "chunk")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -305,15 +303,16 @@ def _check_pass(layout: Pass) -> None:
     check(layout.axis in ("trial", "chunk"), "axis", layout.axis, "'trial' or 'chunk'")
     sizes: dict[str, int] = {}
     for name, variable in layout.variables.items():
-        check_name("variable", name, _RESERVED)
+        check_name("variable", name, RESERVED)
         kind = np.dtype(variable.dtype).kind
-        check(kind in "biuf", "dtype", variable.dtype, "a boolean, integer or float dtype")
+        right = "a boolean, integer or float dtype"
+        check(kind in "biuf", f"dtype of {name}", variable.dtype, right)
         for dim, size in variable.dims:
-            check_name("dimension", dim, _RESERVED)
+            check_name("dimension", dim, RESERVED)
             right = f"{sizes.get(dim)}, its size elsewhere in the pass"
             check(sizes.setdefault(dim, size) == size, f"size of {dim}", size, right)
     for name, coordinate in layout.coordinates.items():
-        check_name("coordinate", name, (*_RESERVED, *layout.variables))
+        check_name("coordinate", name, (*RESERVED, *layout.variables))
         count, size = len(coordinate.values), sizes.get(coordinate.dim)
         right = f"{size}, the size of {coordinate.dim!r} in the variables of the pass"
         check(count == size, f"values of {name}", count, right)

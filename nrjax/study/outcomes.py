@@ -8,6 +8,7 @@ import numpy as np
 
 from nrjax._numerics import check
 from nrjax.study.case import FIELDS
+from nrjax.study.checks import check_goal, check_known, check_mapping
 from nrjax.study.frame import Frame
 from nrjax.study.layout import Case, Pass, Variable
 from nrjax.study.results import Reporting
@@ -34,11 +35,18 @@ class Outcomes(Frame):
         goals: Mapping[str, float] | None = None,
         notions: Mapping[str, str] | None = None,
     ):
+        check_mapping("outcomes", outcomes, "nrjax.Outcome, such as {'brownian': outcome}")
         check(len(outcomes) > 0, "outcomes", dict(outcomes), "at least one, by name")
+        for what, given in (("goals", goals or {}), ("notions", notions or {})):
+            check_mapping(what, given, "what is known of each of the outcomes")
+            for name in given:
+                check_known(f"name in {what}", name, outcomes)
+        for name, goal in (goals or {}).items():
+            check_goal(f"goals[{name!r}]", goal)
         self._outcomes, cases = {}, {}
         for name, outcome in outcomes.items():
             right = "a name without a slash, which comes before a pass"
-            check(isinstance(name, str) and "/" not in name, "name", name, right)
+            check("/" not in name, "name", name, right)
             check(isinstance(outcome, Outcome), f"outcomes[{name!r}]", outcome, "a nrjax.Outcome")
             arrays = {field: np.asarray(getattr(outcome, field)) for field in FIELDS}
             shape = arrays["status"].shape
@@ -51,7 +59,8 @@ class Outcomes(Frame):
             cases[name] = Case(name, labels, {"outcome": layout})
             self._outcomes[name] = arrays
         sizes = {name: arrays["status"].size for name, arrays in self._outcomes.items()}
-        check(len(set(sizes.values())) == 1, "trials", sizes, "the same number in all outcomes")
+        ok = len(set(sizes.values())) == 1 and min(sizes.values()) > 0
+        check(ok, "trials", sizes, "the same number in all outcomes, at least 1")
         super().__init__(cases, {"study": "outcomes"}, Reporting())
 
     def __repr__(self) -> str:

@@ -11,6 +11,7 @@ from jax import Array
 
 from nrjax import engine
 from nrjax._numerics import check
+from nrjax._shown import shown
 from nrjax.interaction import Interaction
 from nrjax.simulation import montecarlo
 from nrjax.simulation.folding import sketches
@@ -89,7 +90,15 @@ class _Meaning:
 
     def __call__(self, trial: Any, key: Array) -> Any:
         found = self.run(trial, key)
-        return found, {name: jnp.asarray(function(found)) for name, function in self.derived}
+        return found, {name: _numbers(name, function(found)) for name, function in self.derived}
+
+
+def _numbers(name: str, value: Any) -> Array:
+    try:
+        return jnp.asarray(value)
+    except (TypeError, ValueError):
+        right = "a number, or an array of numbers, for each trial"
+        raise ValueError(f"quantity {name} gives {shown(value)}: must give {right}") from None
 
 
 def _plan(

@@ -1,16 +1,19 @@
 """What can be chosen of every run."""
 
 import dataclasses
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-import tyro
+from typing import Any, Literal
 
 from nrjax._numerics import check, check_integer, check_positive
-from nrjax.datasets.user import SUFFIXES
+from nrjax.study.checks import strict_json
+from nrjax.study.layout import to_plain
 from nrjax.study.looks import check_looks, first_look
 
 Keep = Literal["trials", "summary"]
+
+SHARED = ("seed", "trials")
+"""Options of a run that a study's own settings may have too: one value is given to both."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,10 +38,10 @@ class RunSettings:
     most_trials: int | None = None
     """With --until-se: no more trials than this; by default 1,024,000 or, of --keep summary,
     1,024,000,000."""
-    bin_width: Annotated[float | None, tyro.conf.Suppress] = None
+    bin_width: float | None = None
     """Of --keep summary: how wide bins of epsilon should be at most; the `until_se` that the run
     begins with."""
-    overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    overwrite: bool = False
     """Replace the results of an earlier run in the same folder."""
 
     def __post_init__(self):
@@ -72,26 +75,45 @@ class RunSettings:
 
 
 def shared_with(own: Any) -> dict[str, Any]:
-    """Settings of a study, or of its class, that are called like one of the run's."""
+    """Return the options of a run (`SHARED`) that a study's settings, or their class, set."""
     if own is None:
         return {}
-    names = {one.name for one in dataclasses.fields(own)} & set(RunSettings.__dataclass_fields__)
+    names = {one.name for one in dataclasses.fields(own)} & set(SHARED)
     return {name: getattr(own, name) for name in sorted(names) if hasattr(own, name)}
 
 
-def with_whole_paths(settings: Any) -> Any:
-    """The same dataclass of settings with files named by their whole paths.
+def check_own(own: Any, options: Iterable[str] = ()) -> None:
+    """Check a study's own settings, or their class.
 
-    The run may be taken up from another working directory.
+    Args:
+        own: the dataclass, or one of it.
+        options: names that are taken besides the options of a run.
+
+    Raises:
+        ValueError: it is no dataclass; or a field is called like an option of a run, or cannot be
+            stored as strict JSON.
+    """
+    check(dataclasses.is_dataclass(own), "settings", own, "a dataclass")
+    names = [one.name for one in dataclasses.fields(own)]
+    options = {*RunSettings.__dataclass_fields__, *options} - set(SHARED)
+    taken = [name for name in names if name in options]
+    right = f"called otherwise: a run has options of these names, such as --{''.join(taken[:1])}"
+    check(not taken, "fields of settings", taken, right)
+    if not isinstance(own, type):
+        for name, value in to_plain(own).items():
+            strict_json(f"settings.{name}", value)
+
+
+def with_whole_paths(settings: Any) -> Any:
+    """Return a dataclass of settings with every `Path` made absolute.
+
+    The run may be resumed from another working directory. Text stays as it is.
     """
 
     def whole(value: Any) -> Any:
         if isinstance(value, tuple):
             return tuple(map(whole, value))
-        is_file = isinstance(value, str) and Path(value).suffix.lower() in SUFFIXES
-        if is_file or isinstance(value, Path):
-            return type(value)(Path(value).expanduser().absolute())
-        return value
+        return value.expanduser().absolute() if isinstance(value, Path) else value
 
     fields = {one.name: getattr(settings, one.name) for one in dataclasses.fields(settings)}
     changes = {name: whole(value) for name, value in fields.items() if whole(value) != value}

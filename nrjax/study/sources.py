@@ -19,9 +19,12 @@ from nrjax.papers import PAPERS
 from nrjax.study.cluster import FROM_FILES
 from nrjax.study.layout import from_plain, to_plain
 from nrjax.study.results import Reporting
-from nrjax.study.settings import RunSettings, shared_with, with_whole_paths
+from nrjax.study.settings import RunSettings, check_own, shared_with, with_whole_paths
 from nrjax.study.store import Store
 from nrjax.study.study import Study
+
+_COMMANDS = ("scheduler", "workers")
+"""Options of the command that are none of a run's."""
 
 
 class Source(NamedTuple):
@@ -77,6 +80,8 @@ def find(name: str) -> Source:
     if isinstance(study, Study):
         return Source(str(path), None, lambda own: study, study.reporting)
     kind = _settings_of(study, name)
+    if kind is not None:
+        check_own(kind, _COMMANDS)
     make: Callable[[Any], Any] = (lambda own: study()) if kind is None else study
     return Source(str(path), kind, make, getattr(module, "reporting", None))
 

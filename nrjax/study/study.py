@@ -19,15 +19,16 @@ from nrjax.interaction import Interaction
 from nrjax.keys import study_key
 from nrjax.study import identity, layout
 from nrjax.study.case import Case, Quantity
+from nrjax.study.checks import check_folders, check_mapping, check_run
 from nrjax.study.cluster import by_workers
 from nrjax.study.filling import Progress, fill, here
-from nrjax.study.folder import RESULTS, check_folder
+from nrjax.study.folder import MANIFEST, RESULTS, check_folder, check_packages
 from nrjax.study.layout import from_plain, to_plain
 from nrjax.study.looks import chunk_size, first_look
 from nrjax.study.plans import Plan, plans
 from nrjax.study.precision import wanted
 from nrjax.study.results import Reporting, Results
-from nrjax.study.settings import Keep, RunSettings, shared_with
+from nrjax.study.settings import Keep, RunSettings, check_own, shared_with
 from nrjax.study.store import Store
 
 
@@ -37,17 +38,20 @@ class Study:
     Args:
         name: of the study.
         cases: by name, each an `nrjax.Interaction`, a session, or a `nrjax.Case`, which says more
-            of it; an iterator is used up.
+            of it. Names are those of folders, so they may not differ only in upper and lower case.
         quantities: kept of every interaction, as `Case.quantities`.
         reporting: what tells of the results; None for the standard table and figures.
-        settings: what was chosen, a dataclass, for the record; a run is taken up only where it is
-            the same.
-        facts: what else the store should hold, by name; strict JSON.
+        settings: what was chosen, a dataclass, for the record; a run is resumed only with the same
+            ones. Its fields `seed` and `trials` are those of the run; other options of a run, such
+            as `keep`, cannot be names of fields.
+        facts: what else the store should hold, by name; strict JSON. Names that the store has for
+            something else, such as `seed`, are refused.
         source: where `nrjax resume` finds the study: a paper's name or a file; None where only
             this program can make it.
 
     Raises:
-        ValueError: there is no case, or one is nothing that can be simulated.
+        ValueError: there is no case, or one cannot be simulated or stored; or another argument is
+            of the wrong kind.
     """
 
     def __init__(
@@ -61,21 +65,30 @@ class Study:
         facts: Mapping[str, Any] | None = None,
         source: str | None = None,
     ):
+        check_packages()
         check(isinstance(name, str) and name, "name", name, "the name of the study")
+        right = "interactions or cases, such as {'brownian': interaction}"
+        check_mapping("cases", cases, right)
         check(len(cases) > 0, "cases", dict(cases), "at least one, by name")
+        check_folders("case", cases, (MANIFEST,))
+        check_mapping("quantities", quantities or {}, "functions or nrjax.Quantity")
+        ok = reporting is None or isinstance(reporting, Reporting)
+        check(ok, "reporting", reporting, "a nrjax.Reporting, or None")
+        if settings is not None:
+            check_own(settings)
         self.name = name
         self.cases: dict[str, Case] = {}
         for one, given in cases.items():
             try:
                 case = given if isinstance(given, Case) else Case(trial=given)
+                if quantities and isinstance(case.trial, Interaction):
+                    case = dataclasses.replace(case, quantities={**quantities, **case.quantities})
             except ValueError as error:
                 raise ValueError(f"case {one!r}: {error}") from None
-            if quantities and isinstance(case.trial, Interaction):
-                case = dataclasses.replace(case, quantities={**quantities, **case.quantities})
             self.cases[one] = case
         self.reporting = Reporting() if reporting is None else reporting
         self.settings = settings
-        self.facts = dict(facts or {})
+        self.facts = identity.checked_facts(facts or {})
         self.source = source
         self.spent: dict[str, float] = {}
 
@@ -125,6 +138,7 @@ class Study:
             OSError: the folder cannot be written to, or the disk is full; the message says whether
                 something is kept.
         """
+        check_run(folder, overwrite, progress, client)
         out = Path(folder)
         begins, asked = (
             {name: value for name, value in given.items() if value is not None}
@@ -136,7 +150,7 @@ class Study:
         with _shown(progress) as told:
             if (out / RESULTS).is_dir() and not overwrite:
                 store = Store.open(out)
-                identity.refuse(out, identity.unlike(store.settings["settings"], begins))
+                identity.refuse_options(store, begins)
                 return take_up(store, self, self.reporting, told, client, **asked)
             with untouched(out, overwrite):
                 chosen = shared_with(self.settings) | begins | asked

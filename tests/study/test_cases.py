@@ -194,10 +194,10 @@ short = {"quantities": {"it": sides}, "coordinates": {"side": ("it_0", (1.0,))}}
         ({"labels": {"epsilon": 1}}, r"labels = \['epsilon'\]: must be names that the summary has"),
         ({"labels": {"x": np.inf}}, "must be strict JSON"),
         ({"quantities": {"utility": sides}}, r"\['utility'\]: must be names that an Outcome"),
-        ({"quantities": {"shortfall": sides}}, r"quantities = \['shortfall'\]: must be names"),
-        ({"quantities": {"trial": sides}}, r"quantities = \['trial'\]: must be names"),
+        ({"quantities": {"shortfall": sides}}, "quantity = 'shortfall': must be none of"),
+        ({"quantities": {"trial": sides}}, "quantity = 'trial': must be none of"),
         ({"quantities": {"stopped_it": sides}}, "must be names that do not begin with 'stopped_'"),
-        ({"quantities": {"a b": sides}}, "variable = 'a b': must be letters, digits"),
+        ({"quantities": {"a b": sides}}, "quantity = 'a b': must be letters, digits"),
         ({"quantities": {"it": nrjax.Quantity()}}, "quantities = 'it': must be one of"),
         (
             {"quantities": {"it": two}},
@@ -217,7 +217,7 @@ def test_what_is_no_study_is_refused(tmp_path):
     for name, cases, message in (
         ("", {}, "name = '': must be the name of the study"),
         ("s", {}, r"cases = \{\}: must be at least one, by name"),
-        ("s", {"a/b": cheap.interaction()}, "name = 'a/b': must be letters, digits"),
+        ("s", {"a/b": cheap.interaction()}, "case = 'a/b': must be letters, digits"),
     ):
         with pytest.raises(ValueError, match=message):
             nrjax.Study(name, cases).run(tmp_path / "out", progress=False)

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -144,9 +145,20 @@ def test_a_write_that_fails_ends_clearly_and_the_store_reopens(tmp_path):
     np.testing.assert_array_equal(store.read("a", "p")["x"], np.tile(values["x"], 2))
 
 
-def test_a_missing_library_is_named_with_the_remedy(monkeypatch):
-    """Importing the module without filelock says what to install."""
-    monkeypatch.setitem(sys.modules, "filelock", None)
-    source = Path(disk.__file__).read_text()
-    with pytest.raises(ModuleNotFoundError, match=r'filelock: run pip install "\.\[studies\]" in'):
-        exec(compile(source, "folder.py", "exec"), {"__name__": "again"})
+WITHOUT = """
+import sys
+sys.modules[sys.argv[1]] = None
+import nrjax
+nrjax.Study("study", {})
+"""
+
+
+@pytest.mark.parametrize("name", ["filelock", "scipy", "tyro"])
+def test_a_missing_package_is_named_with_the_remedy_before_a_run(name):
+    """A program needs no parser of command lines."""
+    command = [sys.executable, "-c", WITHOUT, name]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    if name == "tyro":
+        assert "ValueError: cases = {}: must be at least one" in ended.stderr
+    else:
+        assert f'a study needs {name}: run pip install ".[studies]" in' in ended.stderr

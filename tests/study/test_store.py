@@ -287,7 +287,7 @@ def test_a_chunk_that_does_not_fit_is_refused(store, case, name, chunk, change, 
         (Case("a", {"x": np.zeros(2)}, {}), "strict JSON"),
         (Case("a", {}, {"p": Pass(0, 1, {})}), "trials = 0: must be an integer, at least 1"),
         (Case("a", {}, {"p": Pass(1, 1, {"trial": Variable("bool")})}), "variable = 'trial'"),
-        (Case("a", {}, {"p": Pass(1, 1, {"x": Variable("object")})}), "dtype = 'object'"),
+        (Case("a", {}, {"p": Pass(1, 1, {"x": Variable("object")})}), "dtype of x = 'object'"),
         (a_case(), "the name of one case only"),
     ],
 )

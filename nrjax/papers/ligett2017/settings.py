@@ -76,6 +76,7 @@ class Settings:
             least={"levels": 2, "copies": 1, "rows": 1},
             positive=("alpha", "regularisation", "tight_at"),
             shares=("delta", "gamma"),
+            files=("data",),
         )
         check_per_task(self, "data")
         ok = self.test_noise == "laplace" or self.constants in ("paper", "tight")

@@ -98,6 +98,7 @@ class Settings:
             least={"levels": 2, "top": 1},
             positive=("alpha", "epsilon", "selection", "smallest"),
             shares=("delta",),
+            files=("data",),
         )
         for method in self.method:
             proved = " or ".join(FILTERS[method])

@@ -65,6 +65,7 @@ class Settings:
             least={"levels": 2, "curve_levels": 2},
             positive=("relative_error", "highest_deviation", "lowest_deviation", "tight_at"),
             shares=("delta",),
+            files=("data",),
         )
         ok = len(self.groups) in (0, 2) and len(set(self.groups)) == len(self.groups)
         check(ok, "groups", self.groups, "the names of two groups, or none")

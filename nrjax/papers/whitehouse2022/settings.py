@@ -81,6 +81,7 @@ class Settings:
             least={"levels": 2, "curve_levels": 2, "rows": 1},
             positive=("regularisation", "tight_at", "highest_epsilon", "test_epsilon"),
             shares=("delta",),
+            files=("data",),
         )
         right = f"at most levels = {self.levels}"
         check(self.curve_levels <= self.levels, "curve_levels", self.curve_levels, right)

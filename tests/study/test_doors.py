@@ -1,0 +1,223 @@
+"""What people give a study by mistake is refused by name, before anything is traced."""
+
+import dataclasses
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+pytest.importorskip("xarray")
+import nrjax
+from nrjax.papers import skellam_counts, whitehouse2022
+from nrjax.study import sources
+from nrjax.study.settings import check_own, with_whole_paths
+from tests.study import cheap
+
+ONE = cheap.interaction()
+HEIGHT = {"utility": nrjax.Quantity()}
+
+
+def curve(**given):
+    return nrjax.Curve(**{"interaction": ONE, "quantities": HEIGHT} | given)
+
+
+def norm(outcome):
+    return jnp.abs(outcome.release)
+
+
+def case(**given):
+    return nrjax.Case(**{"trial": ONE} | given)
+
+
+def study(cases=None, **given):
+    return nrjax.Study("doors", {"near": ONE} if cases is None else cases, **given)
+
+
+def outcomes(given, **more):
+    return nrjax.Outcomes(given, **more)
+
+
+def an_outcome(trials=3):
+    fields = dict.fromkeys(nrjax.Outcome._fields, np.zeros(trials))
+    return nrjax.Outcome(**fields | {"status": np.full(trials, nrjax.Status.STOPPED)})
+
+
+def with_field(name, value=0):
+    kind = dataclasses.make_dataclass("Settings", [(name, type(value), value)], frozen=True)
+    return kind()
+
+
+MAPPING = "must be a mapping of names to"
+TAKEN = "must be called otherwise: a run has options of these names"
+CONSTRUCTORS = [
+    # cases
+    (study, [[ONE]], f"cases = .*: {MAPPING} interactions"),
+    (study, [{1: ONE}], f"cases = .*: {MAPPING}"),
+    (study, [{"a b": ONE}], "case = 'a b': must be letters, digits"),
+    (study, [{"manifest.json": ONE}], r"case = 'manifest\.json': must be none of"),
+    (study, [{"Manifest.json": ONE}], r"case = 'manifest\.json': must be none of"),
+    (study, [{"A": ONE, "a": ONE}], r"case = \['A', 'a'\]: must be names that differ in more"),
+    (study, [{"near": 3}], "case 'near': trial = 3: must be a nrjax.Interaction"),
+    (outcomes, [[an_outcome()]], f"outcomes = .*: {MAPPING} nrjax.Outcome"),
+    (outcomes, [{1: an_outcome()}], f"outcomes = .*: {MAPPING}"),
+    (outcomes, [{"a": an_outcome(0)}], "trials = .*: must be the same number in all outcomes"),
+    # labels
+    (case, {"labels": ["x"]}, f"labels = .*: {MAPPING}"),
+    (case, {"labels": {1: 2}}, f"labels = .*: {MAPPING}"),
+    (case, {"labels": {"x": np.nan}}, r"labels\['x'\] = nan: must be strict JSON"),
+    (case, {"labels": {"x": object()}}, r"labels\['x'\] = .*: must be strict JSON"),
+    # quantities and curves
+    (case, {"quantities": [norm]}, f"quantities = .*: {MAPPING} functions"),
+    (study, {"quantities": [norm]}, f"quantities = .*: {MAPPING} functions"),
+    (case, {"quantities": {"it": "norm"}}, r"quantities\['it'\] = 'norm': must be a function"),
+    (study, {"quantities": {"it": 3}}, r"case 'near': quantities\['it'\] = 3: must be a function"),
+    (nrjax.Quantity, [3], "of = 3: must be a function, or None"),
+    (nrjax.Quantity, {"dims": "axis"}, "dims = 'axis': must be a tuple of names"),
+    (nrjax.Quantity, {"bins": 20}, "bins = 20: must be nrjax.LogBins"),
+    (case, {"curves": [curve()]}, f"curves = .*: {MAPPING} nrjax.Curve"),
+    (case, {"curves": {"outcome": curve()}}, "curve = 'outcome': must be none of"),
+    (case, {"curves": {"Outcome": curve()}}, "curve = 'outcome': must be none of"),
+    (case, {"curves": {"a": curve(), "A": curve()}}, r"curve = \['a', 'A'\]: must be names that"),
+    (case, {"curves": {"a": ONE}}, r"curves\['a'\] = .*: must be a nrjax.Curve"),
+    (curve, {"interaction": 3}, "interaction = 3: must be a nrjax.Interaction"),
+    (curve, {"quantities": {"it": norm}}, r"quantities\['it'\] = .*: must be a nrjax.Quantity"),
+    (curve, {"quantities": {"a b": nrjax.Quantity()}}, "quantity = 'a b': must be letters"),
+    # goals
+    *((case, {"goal": one}, "goal = .*: must be a finite number") for one in (np.nan, np.inf, "1")),
+    (outcomes, {"given": {"a": an_outcome()}, "goals": {"a": np.nan}}, r"goals\['a'\] = nan: must"),
+    (outcomes, {"given": {"a": an_outcome()}, "goals": {"b": 1.0}}, "name in goals = 'b': must be"),
+    (outcomes, {"given": {"a": an_outcome()}, "goals": [1.0]}, f"goals = .*: {MAPPING}"),
+    # the rest
+    (case, {"batching": 64}, "batching = 64: must be a nrjax.Batching"),
+    (study, {"reporting": nrjax.Reporting}, "reporting = .*: must be a nrjax.Reporting"),
+    (study, {"settings": {"levels": 3}}, "settings = .*: must be a dataclass"),
+    (study, {"settings": with_field("x", np.inf)}, r"settings\.x = inf: must be strict JSON"),
+    *(
+        (study, {"settings": with_field(name)}, rf"fields of settings = \['{name}'\]: {TAKEN}")
+        for name in ("out", "overwrite", "keep", "chunk", "until_se", "most_trials", "bin_width")
+    ),
+    (study, {"facts": [1]}, f"facts = .*: {MAPPING}"),
+    (study, {"facts": {"x": np.inf}}, r"facts\['x'\] = inf: must be strict JSON"),
+    *(
+        (study, {"facts": {name: 99}}, rf"facts = \['{name}'\]: must be names that the store has")
+        for name in ("seed", "settings", "fingerprints", "study", "source", "nrjax", "device")
+    ),
+]
+
+
+@pytest.mark.parametrize(("function", "given", "message"), CONSTRUCTORS)
+def test_what_is_wrong_is_refused_at_construction(function, given, message):
+    with pytest.raises(ValueError, match=message):
+        function(*given) if isinstance(given, list) else function(**given)
+
+
+@pytest.mark.parametrize(
+    ("folder", "given", "message"),
+    [
+        *((one, {}, "folder = .*: must be the path of a folder") for one in (None, "", "a\0b", 3)),
+        ("out", {"overwrite": "no"}, "overwrite = 'no': must be True or False"),
+        ("out", {"progress": "yes"}, "progress = 'yes': must be True or False"),
+        ("out", {"client": "tcp://x:1"}, "client = 'tcp://x:1': must be a dask.distributed.Client"),
+        ("out", {"keep": "all"}, "keep = 'all': must be 'trials' or 'summary'"),
+        ("out", {"trials": 1.5}, "trials = 1.5: must be an integer"),
+    ],
+)
+def test_what_is_wrong_is_refused_at_the_start_of_a_run(
+    tmp_path, monkeypatch, folder, given, message
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(jax, "eval_shape", None)  # nothing is traced
+    with pytest.raises(ValueError, match=message):
+        study().run(folder, **given)
+    assert not list(tmp_path.iterdir())
+
+
+def text(outcome):
+    return "near"
+
+
+def nothing(outcome):
+    return None
+
+
+@pytest.mark.parametrize(("function", "shown"), [(text, "'near'"), (nothing, "None")])
+def test_a_quantity_that_gives_no_numbers_is_named(tmp_path, function, shown):
+    one = study(quantities={"it": function})
+    message = f"quantity it gives {shown}: must give a number, or an array of numbers"
+    with pytest.raises(ValueError, match=message):
+        one.run(tmp_path / "out", progress=False)
+    assert not (tmp_path / "out").exists()
+
+
+def test_numbers_of_numpy_and_jax_are_pythons(tmp_path):
+    given = {"a": np.float64(0.5), "b": np.int32(2), "c": jnp.asarray(True), "d": np.arange(2)}
+    one = case(labels=given, goal=np.float32(-0.1))
+    assert one.labels == {"a": 0.5, "b": 2, "c": True, "d": [0, 1]}
+    assert one.goal == -0.1
+    assert study(facts={"rows": np.int64(3)}).facts == {"rows": 3}
+    results = cheap.study({"near": one}, facts={"rows": np.int64(3)})
+    results = results.run(tmp_path, trials=5, progress=False)
+    assert results.about["rows"] == 3
+    assert results["near"].attrs["d"] == [0, 1]
+
+
+def test_a_study_may_share_its_seed_and_number_of_trials(tmp_path):
+    """And the papers' settings have no other options of a run."""
+    shared = dataclasses.make_dataclass("Settings", [("trials", int, 7), ("seed", int, 3)])()
+    results = cheap.study({"near": ONE}, settings=shared).run(tmp_path, progress=False)
+    assert (results.trials, results.about["seed"]) == (7, 3)
+    for name in sources.PAPERS:
+        check_own(sources.find(name).settings)
+
+
+@pytest.mark.parametrize("name", ["keep", "out", "workers", "scheduler"])
+def test_the_command_refuses_settings_that_are_called_like_its_options(tmp_path, name):
+    file = tmp_path / "own.py"
+    file.write_text(
+        "import dataclasses\n\n@dataclasses.dataclass\nclass Settings:\n"
+        f"    {name}: float = 0.9\n\ndef study(settings: Settings):\n    pass\n"
+    )
+    with pytest.raises(ValueError, match=rf"fields of settings = \['{name}'\]: {TAKEN}"):
+        sources.find(str(file))
+
+
+@dataclasses.dataclass(frozen=True)
+class Files:
+    title: str = "losses.csv"
+    data: Path = Path("own.npz")
+    more: tuple[Path, ...] = (Path("a.csv"), Path("~/b.csv"))
+
+
+def test_only_paths_become_whole(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    found = with_whole_paths(Files())
+    assert found.title == "losses.csv"
+    assert found.data == tmp_path / "own.npz"
+    assert found.more == (tmp_path / "a.csv", tmp_path / "b.csv")
+    # The papers' `data` are names or files.
+    whole = str(tmp_path / "own.csv")
+    assert skellam_counts.Settings(data="own.csv").data == whole
+    chosen = whitehouse2022.Settings(data=("flights", "own.csv"), target="y")
+    assert chosen.data == ("flights", whole)
+    assert whitehouse2022.Settings().data == ("flights",)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"keep": "summary"}, "keep = 'summary': must be 'trials', with which the run in"),
+        ({"chunk": 3}, r"chunk = 3: must be \d+, with which the run in"),
+        ({"seed": 4}, "seed = 4: must be 0, with which the run in"),
+    ],
+)
+def test_options_that_a_run_keeps_are_refused_with_the_reason(kept, given, message):
+    with pytest.raises(ValueError, match=message + " .* was started: leave it out, choose another"):
+        cheap.study({"near": ONE}).run(kept.folder, progress=False, **given)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    return cheap.study({"near": ONE}).run(tmp_path_factory.mktemp("out"), trials=9, progress=False)
