@@ -148,18 +148,40 @@ class Store:
     ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
         """Number and arrays of each chunk of a pass, read as they are asked for; as `read`."""
         layout, here = self.layout_of(case, name), self.path_of(case, name)
-        done = self.done(case, name)
-        if not partial and not done.all():
+        files = self._files(case, name)
+        if not partial and None in files:
             self.check_finished()
-        for chunk in np.flatnonzero(done).tolist():
-            file = layout.file_of(chunk)
-            yield chunk, layouts.unpacked(here / file, self.tag_of(case, name, file))
+        for chunk, file in enumerate(files):
+            if file is None:
+                continue
+            if not (here / file).exists():  # trials were added since: a longer file is there
+                file = self._files(case, name)[chunk] or file
+            found = layouts.unpacked(here / file, self.tag_of(case, name, file))
+            if layout.axis == "trial":
+                rows = layout.numbers(chunk).size
+                seconds = found.pop("seconds")
+                found = {key: values[:rows] for key, values in found.items()} | {"seconds": seconds}
+            yield chunk, found
+
+    def _files(self, case: str, name: str) -> list[str | None]:
+        """Return the name of each chunk's file, None for those that are not done.
+
+        Once trials were added, a longer file may hold the trials of a short last chunk.
+        """
+        layout, here = self.layout_of(case, name), self.path_of(case, name)
+        there = sorted(os.listdir(here)) if here.is_dir() else []
+        # Of files that begin with the same trial, the longest comes last.
+        longest = {file[:10]: file for file in there if file.endswith(".npz")}
+        found: list[str | None] = []
+        for wanted in map(layout.file_of, range(layout.chunks)):
+            file = longest.get(wanted[:10], "")
+            holds = file == wanted or (layout.axis == "trial" and file > wanted)
+            found.append(file if holds else None)
+        return found
 
     def done(self, case: str, name: str) -> np.ndarray:
         """Which chunks of a pass are done: bool, shape (chunks,)."""
-        layout, here = self.layout_of(case, name), self.path_of(case, name)
-        there = set(os.listdir(here)) if here.is_dir() else set()
-        return np.array([layout.file_of(chunk) in there for chunk in range(layout.chunks)])
+        return np.array([file is not None for file in self._files(case, name)])
 
     def passes(self) -> Iterator[tuple[str, str, Pass]]:
         """All of them, with the names of the case and of the pass."""
@@ -172,10 +194,20 @@ class Store:
         return all(self.done(case, name).all() for case, name, _ in self.passes())
 
     def check_finished(self) -> None:
-        """Raise UnfinishedError if a trial is missing."""
+        """Raise UnfinishedError if a trial is missing; StoreError as `check_current`."""
         if not self.finished():
+            self.check_current()
             raise UnfinishedError(
                 f"the run in {self.folder} is not finished: {self.again} finishes it"
+            )
+
+    def check_current(self) -> None:
+        """Raise StoreError if the results were extended or replaced since this store was opened."""
+        current = Store.open(self.folder)
+        if (current.settings, current.cases) != (self.settings, self.cases):
+            raise StoreError(
+                f"the results in {self.folder} were extended, or replaced by another run, since "
+                "they were opened: open them again"
             )
 
     @property
@@ -211,15 +243,10 @@ class Store:
 
         Raises:
             StoreBusyError: somebody else holds it.
-            StoreError: the results were replaced since this store was opened.
+            StoreError: the results were extended or replaced since this store was opened.
         """
         with disk.lock(self.folder):
-            current = Store.open(self.folder)
-            if (current.settings, current.cases) != (self.settings, self.cases):
-                raise StoreError(
-                    f"the results in {self.folder} were replaced by another run since they were "
-                    "opened: open them again"
-                )
+            self.check_current()
             disk.clear_temporary(self.folder)
             yield Writer(self)
 

@@ -127,6 +127,18 @@ def test_results_say_what_there_is(results):
     assert set(dict(results)) == set(names)
 
 
+def test_open_results_are_of_the_trials_that_they_were_opened_with(tmp_path):
+    """Though the same folder is extended meanwhile, as a notebook does."""
+    study = cheap.study({"near": cheap.interaction()})
+    first = study.run(tmp_path, trials=30, progress=False)
+    opened = nrjax.Results.open(tmp_path)
+    more = study.run(tmp_path, trials=50, progress=False)
+    assert (opened.trials, more.trials) == (30, 50)
+    np.testing.assert_array_equal(opened.values("near"), more.values("near")[:30])
+    assert opened["near"].identical(first["near"])
+    assert opened.table().rows == first.table().rows
+
+
 def open_group(results, group):
     xarray.open_dataset(results.folder, engine="nrjax", group=group)
 

@@ -10,7 +10,7 @@ pytest.importorskip("filelock")
 pytest.importorskip("xarray")
 import xarray
 
-from nrjax.study.folder import DamagedError
+from nrjax.study.folder import DamagedError, StoreError
 from nrjax.study.layout import Case, Coordinate, Pass, Variable
 from nrjax.study.store import Store
 
@@ -295,3 +295,49 @@ def test_a_layout_that_does_not_fit_is_refused(tmp_path, case, words):
     with pytest.raises(ValueError, match=words):
         Store.create(tmp_path / "run", {}, [a_case(), case])
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("axis", ["trial", "chunk"])
+def test_open_results_stay_readable_when_trials_are_added(tmp_path, monkeypatch, axis):
+    """The first trials stay those that were there; of folded ones the error says what to do."""
+    size = () if axis == "chunk" else (1,)
+    layout = Pass(6, 4, {"x": Variable("float64")}, axis=axis)
+    store = Store.create(tmp_path, {}, [Case("a", {}, {"outcome": layout})])
+
+    def fill(store, chunks=None):
+        layout = store.layout_of("a", "outcome")
+        with store.writer() as writer:
+            for chunk in writer.pending("a", "outcome")[:chunks]:
+                numbers = np.arange(layout.span(chunk).start, layout.span(chunk).stop, dtype=float)
+                x = numbers if size else np.float64(numbers.sum())
+                writer.write("a", "outcome", chunk, {"x": x}, 1.0)
+
+    def read(store):
+        store._read.clear()
+        return store.arrays("a", "outcome")["x"].tolist()
+
+    fill(store)
+    before = read(store)
+    longer = store.extend(20, {})
+    assert read(store) == before  # before the longer chunk is there
+    fill(longer, 1)
+    for more in (None, 0):  # and when it is, and when all are
+        if size:
+            assert read(store) == before == list(range(6))
+            assert store.finished()
+        else:
+            with pytest.raises(StoreError, match=r"were extended, or replaced .*: open them again"):
+                read(store)
+        fill(longer, more)
+    assert read(Store.open(tmp_path))[-1] == (19 if size else sum(range(16, 20)))
+    # Reading goes on where the short chunk vanishes on the way.
+    if size:
+        now = ["0000000000-0000000004.npz", "0000000004-0000000008.npz"]
+        listed = iter([[now[0], "0000000004-0000000006.npz"], now])
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "_files", lambda *_: next(listed))
+            assert read(store) == before
+    # Results that were replaced say so, too.
+    Store.create(tmp_path, {"seed": 1}, [Case("a", {}, {"outcome": layout})], overwrite=True)
+    with pytest.raises(StoreError, match="were extended, or replaced by another run, since"):
+        read(store)
