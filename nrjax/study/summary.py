@@ -14,7 +14,9 @@ from nrjax.types import Status
 if TYPE_CHECKING:
     from nrjax.study.frame import Frame
 
-PERCENTS = (5, 25, 50, 75, 95)
+PERCENTS = (5, 25, 50, 75, 90, 95)
+"""Quantiles of the summary: q05, ..., q95."""
+
 FACTS = ("study", "nrjax", "jax", "device", "precision", "seed", "settings")
 """What comes first, of what a store says of its run."""
 

@@ -189,9 +189,11 @@ def test_the_report_says_what_is_stated_and_what_was_realised(finished):
     report = finished.table()
     rows = {row[0]: dict(zip(report.headings, row, strict=True)) for row in report.rows}
     assert len(rows) == 8
+    stated = ("epsilon", "eps. q90", "eps. q95")
     for neighbour in ("replace", "remove"):
         assert rows[f"skellam {neighbour}"]["epsilon"] == "none"
-        assert float(rows[f"brownian {neighbour}"]["epsilon"]) > 0
+        paid = [float(rows[f"brownian {neighbour}"][one]) for one in stated]
+        assert 0 < paid[0] <= paid[1] <= paid[2]
     loss = np.sort(losses_of(finished, "counts-brownian-remove"))
     assert rows["brownian remove"]["95 %"] == f"{loss[int(0.95 * TRIALS) - 1]:.3g}"
     assert report.remarks.count(COUNTS_REMARK) == 1

@@ -174,7 +174,7 @@ def test_the_summary_keeps_the_contract(whole):
     facts = ["study", "nrjax", "jax", "device", "precision", "seed", "settings", "cases"]
     assert list(summary)[: len(facts)] == facts
     assert summary["settings"]["trials"] == TRIALS
-    percents = {"mean", "q05", "q25", "q50", "q75", "q95"}
+    percents = {"mean", "q05", "q25", "q50", "q75", "q90", "q95"}
     for name, case in zip(whole, summary["cases"], strict=True):
         assert case["case"] == name
         assert set(case["seconds"]) == {"compile", "run", "curves"}
@@ -196,7 +196,7 @@ def test_another_setting_is_refused_by_name(name, study, whole, data, tmp_path):
     other = small.study(name, data, **CHANGES[name])
     with pytest.raises(ValueError, match="cannot be taken up here, where other bits would come"):
         run(other, whole.folder)
-    with pytest.raises(ValueError, match="seed is 1 here and was 0"):
+    with pytest.raises(ValueError, match="seed = 1: must be 0, with which the run"):
         run(study, whole.folder, seed=1)
     with pytest.raises(ValueError, match="study is 'other' here"):
         run(nrjax.Study("other", study.cases), whole.folder)

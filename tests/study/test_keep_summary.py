@@ -228,7 +228,7 @@ def assert_epsilon_within_resolution(one, two):
     if not isinstance(one.get("epsilon"), dict):  # of rogers2023 it is the budget
         return
     for name in ("epsilon", "stopped_epsilon"):
-        for quantile in ("q05", "q25", "q50", "q75", "q95"):
+        for quantile in ("q05", "q25", "q50", "q75", "q90", "q95"):
             right, found = one[name][quantile], two[name][quantile]
             if right is None:
                 assert found is None

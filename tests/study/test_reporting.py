@@ -130,7 +130,7 @@ def test_the_standard_way(results):
     assert table.title == "told: stopping epsilon, over all trials"
     assert [row[0] for row in table.rows] == list(results)
     assert all(len(row) == len(table.headings) for row in table.rows)
-    assert table.rows[2][1:] == ("-",) * 6  # of a session
+    assert table.rows[2][1:] == ("-",) * 8  # of a session
     assert str(table) == (folder / "report.md").read_text()
 
 

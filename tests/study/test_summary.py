@@ -18,7 +18,7 @@ from tests.study import cheap
 FACTS = dict(zip(("study", "nrjax", "jax", "device", "precision"), "abcde", strict=True))
 SETTINGS = {**FACTS, "seed": 0, "settings": {"trials": 8}, "jaxlib": "not in the summary"}
 LABELS = {"task": "logistic", "goal": -0.41}
-KEYS = ["mean", "q05", "q25", "q50", "q75", "q95"]
+KEYS = ["mean", "q05", "q25", "q50", "q75", "q90", "q95"]
 S, E, N = Status.STOPPED, Status.EXHAUSTED, Status.NAN_UTILITY
 NAMES = ("epsilon", "step", "status", "privacy_loss", "utility")
 
@@ -74,7 +74,7 @@ def test_the_contract(tmp_path):
         "seconds": {"compile": 1.0, "run": 2.0, "curves": 0.0},
     }
     # Sorted, of all: 0.25 0.5 0.5 0.75 1 2 inf inf; the two that did not stop cost 4 and 8 so far.
-    expected = [None, 0.25, 0.5, 0.75, 2.0, None]
+    expected = [None, 0.25, 0.5, 0.75, 2.0, None, None]
     assert blocks["epsilon"] == dict(zip(KEYS, expected, strict=True))
     # P(B < 1) = 1/256 is at most 2.5 %, P(B < 2) = 9/256 is not; B is Binomial(8, 1/2).
     assert blocks["epsilon_interval"]["q50"] == [0.25, None]
@@ -85,9 +85,9 @@ def test_the_contract(tmp_path):
     # The others that stopped missed the goal by 0.09, 0.34 and 0.84.
     expected = {"share": 0.5, "mean": 1.27 / 3, "q50": 0.34, "q95": 0.84, "max": 0.84}
     assert blocks["shortfall"] == pytest.approx(expected, rel=1e-6)
-    expected = [5 / 6, 0.25, 0.5, 0.5, 1.0, 2.0]
+    expected = [5 / 6, 0.25, 0.5, 0.5, 1.0, 2.0, 2.0]
     assert blocks["stopped_epsilon"] == pytest.approx(dict(zip(KEYS, expected, strict=True)))
-    expected = [0.25, 0.1, 0.1, 0.2, 0.3, 0.4]
+    expected = [0.25, 0.1, 0.1, 0.2, 0.3, 0.4, 0.4]
     assert blocks["privacy_loss"] == pytest.approx(dict(zip(KEYS, expected, strict=True)))
 
 

@@ -73,13 +73,16 @@ class Findings(PaperReporting):
 
     def report(self, results: Results, summary: Mapping[str, Any]) -> Report:
         """Realised losses of each case, what is stated of them, and the intervals."""
-        headings = ("case", "noise", "mean", "5 %", "50 %", "95 %", "99 %", "epsilon")
+        stated = ("epsilon", "eps. q90", "eps. q95")
+        headings = ("case", "noise", "mean", "5 %", "50 %", "95 %", "99 %", *stated)
         rows, intervals = [], []
         for found, case in zip(summary["realised"].values(), summary["cases"], strict=True):
             title = plain(f"{case['mechanism']} {case['neighbour']}")
             losses = (_short(found[one]["value"]) for one in ("mean", "q05", "q50", "q95", "q99"))
-            stated = "none" if case["epsilon"] is None else _short(case["epsilon"]["q50"])
-            rows.append((title, _short(found["deviation"]["q50"]), *losses, stated))
+            paid = ("none",) * 3
+            if case["epsilon"] is not None:
+                paid = (_short(case["epsilon"][one]) for one in ("q50", "q90", "q95"))
+            rows.append((title, _short(found["deviation"]["q50"]), *losses, *paid))
             intervals.append(_intervals(title, found, case))
         title = f"{summary['study']}: realised privacy loss at the stop, over all trials (nat)"
         pairs = map(_difference, summary["comparisons"])
@@ -175,8 +178,9 @@ def _sources(summary: Mapping[str, Any]) -> list[str]:
         f"counts on {case['data']}: {case['rows']:,} {case['unit']} in {case['dimension']} groups; "
         f"wanted is {asked}, as seen by a public test.",
         "Noise is the median standard deviation where trials ended, in counts; epsilon the median "
-        "of what is stated. In brackets below: 95 % intervals, exact for quantiles. The mean of "
-        "exp(-loss), given with its standard error, is 1 in law: a check of the simulation.",
+        "of what is stated, with q90 and q95 beside it. In brackets below: 95 % intervals, exact "
+        "for quantiles. The mean of exp(-loss), given with its standard error, is 1 in law: a "
+        "check of the simulation.",
     ]
     for (neighbour,), (case, *_) in grouped(summary["cases"], "neighbour").items():
         groups = case["groups"]

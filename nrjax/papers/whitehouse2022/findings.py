@@ -7,7 +7,7 @@ from typing import Any
 from nrjax.papers._shared import PaperReporting, grouped, paired, plain, remarks_on_data
 from nrjax.study import precision
 from nrjax.study.compare import accuracy_note, met
-from nrjax.study.report import AT_FIRST_STEP, Report, notions, number, share, standard
+from nrjax.study.report import AT_FIRST_STEP, EPSILONS, Report, notions, number, share, standard
 from nrjax.study.results import Results
 
 _PAPER_DATA = ("kdd99", "twitter")
@@ -59,7 +59,7 @@ class Findings(PaperReporting):
         """Medians and quartiles with their exact intervals, and findings of a finished run."""
         cases, usual = summary["cases"], standard(results, summary).rows
         rows = [(_name(case, "task"), *row[1:]) for case, row in zip(cases, usual, strict=True)]
-        headings = ("case", "stopped", "met", "median", "(95 %)", "quartiles", "step")
+        headings = ("case", "stopped", "met", *EPSILONS, "step")
         sources = [
             f"{task} on {data}: {case['rows']:,} rows, {case['dimension']} features, target loss "
             f"{case['target']:.4g}, optimum {case['optimum']:.6g} (gradient norm "
@@ -69,7 +69,8 @@ class Findings(PaperReporting):
         remarks = [
             *sources,
             *remarks_on_data(cases),
-            "Beside the median its exact 95 % interval. The distribution function of a case is, "
+            "Beside the median its exact 95 % interval; q90 and q95 are exceeded in at most 10 and "
+            "5 % of all trials. The distribution function of a case is, "
             f"all of it at once, within {100 * cases[0]['band']:.2g} percentage points of what was "
             "found (95 %, DKW).",
             *precision.remarks(results),
