@@ -29,8 +29,8 @@ _BINS, _LEVELS = 60, 1000
 """Bins of a histogram; and the most numbers that are levels rather than a continuum."""
 
 
-_MOST = (5, 95)
-"""Per cent of values between which a linear axis must reach."""
+_MOST = (0.05, 0.95)
+"""Quantiles between which a linear axis must reach."""
 
 
 class Style(NamedTuple):
@@ -123,7 +123,7 @@ def linear_scale(axes: Axes, laws: Sequence[Distribution], marks: Iterable[float
     fraction of a distribution's values that is.
     """
     ends = np.array([law.points()[[0, -1]] for law in laws])
-    most = np.array([[law.quantile(percent) for percent in _MOST] for law in laws])
+    most = np.array([[law.quantile(fraction) for fraction in _MOST] for law in laws])
     most = most.clip(ends.min(), ends.max())
     far = np.ptp(most) / 2 or np.inf
     low = min([max(ends.min(), most.min() - far), *marks])

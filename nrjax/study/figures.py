@@ -191,7 +191,7 @@ def epsilon_distribution(axes: Axes, results: Results, cases: Sequence[str]) -> 
         held = "" if facts.get("delta") is None else f"\nδ = {facts['delta']:g}"
         if held and facts.get("notion") not in (None, "hockey-stick"):  # which the name says
             held += f"\n{facts['notion']}"
-        amounts = [f"{percent} %: {law.quantile(percent):.3g}" for percent in _TOLD]
+        amounts = [f"{percent} %: {law.quantile(percent / 100):.3g}" for percent in _TOLD]
         told = "\n".join(amounts).replace("50 %:", "median").replace("inf", "∞")
         missed = (
             "all stopped" if law.finite == 1 else f"{100 * (1 - law.finite):.3g} % did not stop"
