@@ -212,4 +212,5 @@ def run_all(
     with shown.progress() as bar:
         bar.begin("simulate", "", trials, 0)
         program.compile(key)
+        bar.compiled()
         return program.run_all(key, trials, first_trial, bar)
