@@ -3,6 +3,7 @@
 import io
 import re
 import time
+from typing import Any
 
 import chex
 import jax
@@ -23,7 +24,7 @@ class Clock:
         return self.now
 
 
-def shown(clock, **options):
+def shown(clock, **options) -> tuple[io.StringIO, Any]:
     """A file, and the progress that is shown in it."""
     file = io.StringIO()
     return file, progress.progress(rich.console.Console(file=file, **options), clock)
