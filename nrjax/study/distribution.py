@@ -85,7 +85,8 @@ class Distribution:
         """
         _, upper, up_to = self._bins
         first, last = self._infinite[0], self.trials - self._infinite[1]
-        ranks = np.unique(up_to[(up_to > first) & (up_to <= last)])
+        ranks = up_to[(up_to > first) & (up_to <= last)]
+        ranks = ranks[np.diff(ranks, prepend=first) > 0]  # they rise: there is nothing to sort
         if ranks.size > most:
             ranks = 1 + np.linspace(first, last - 1, most).round().astype(int)
         return np.unique(np.minimum(upper[np.searchsorted(up_to, ranks)], self._ends[1]))
