@@ -40,7 +40,8 @@ def invented(folder, cases, reporting=None, **facts):
     store = Store.create(folder, facts, made)
     with store.writer() as writer:
         for name, (_, arrays) in cases.items():
-            writer.write(name, "outcome", 0, arrays, *seconds)
+            trials = len(arrays[next(iter(arrays))])
+            writer.write(name, "outcome", range(trials), arrays, *seconds)
     return Results(store, reporting)
 
 

@@ -99,6 +99,11 @@ class SketchProgram(Program):
 
     unit = BLOCK
 
+    @property
+    def batch(self) -> int:
+        """A whole chunk: its trials become one row of results."""
+        return self.chunk
+
     def _gathered(self, results: Any, counts: np.ndarray) -> dict[str, np.ndarray]:
         found = {}
         for prefix, one in jax.device_get(results).items():

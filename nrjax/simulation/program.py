@@ -101,6 +101,12 @@ class Program:
         _check_untraced(self.trial)
 
     @property
+    def batch(self) -> int:
+        """Trials that fill all devices once: fewer of them take as long."""
+        options = self.options
+        return min(self.chunk, len(self.devices) * max(options.tile, options.lanes))
+
+    @property
     def kind(self) -> Any:
         """What is compiled: programs equal in it, hashable, share a compilation."""
         leaves, structure = jax.tree.flatten(self.trial)
@@ -158,7 +164,7 @@ class Program:
         return jax.tree.map(rows, results)
 
     def run_all(self, key: Array, trials: int, first_trial: int = 0, progress: Any = None) -> Any:
-        """The same for any number of trials, chunk by chunk; `progress` is told of each."""
+        """The same for any number of trials, chunk by chunk; `progress` advances after each."""
         trials, first_trial = _numbered(trials, first_trial)
         whole: Any = None
         begun = time.monotonic()

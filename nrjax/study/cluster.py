@@ -1,8 +1,8 @@
-"""Chunks dealt out to the workers of a Dask cluster; the client alone writes.
+"""Trials dealt out to the workers of a Dask cluster, a file's at a time; only the client writes.
 
-A chunk is a pure function of the study and its number, so whoever runs it makes the same bits. A
-worker that dies loses the chunks that it had, which others take; workers come and go. What a
-worker needs is sent to it once; it compiles each program once and uses all of its devices.
+A trial is a pure function of the study and its number, so any worker makes the same bits. A worker
+that dies loses the files that it had, which others take; workers come and go. What a worker needs
+is sent to it once; it compiles each program once and uses all of its devices.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import queue
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,21 +26,30 @@ from jax import Array
 from nrjax._extras import missing
 from nrjax._tracing import tracing_once
 from nrjax.study import identity, machine
-from nrjax.study.filling import Computed, Pending, Plans, Task, programs
+from nrjax.study.filling import (
+    FILE_BYTES,
+    FILE_SECONDS,
+    Computed,
+    Pace,
+    Pending,
+    Plans,
+    Task,
+    programs,
+)
 from nrjax.study.store import Store
 
 FROM_FILES = "nrjax_study_"
 """How modules are called that were made from the file of a study."""
 
 _AHEAD = 3
-"""Chunks that are with the scheduler for each thread of a worker: so that none waits for work."""
+"""Files that are with the scheduler for each thread of a worker: so that none waits for work."""
 
 _DEATHS = 3
-"""Times that a chunk is sent again after the scheduler has given it up."""
+"""Times that a file is sent again after the scheduler has given it up."""
 
 _PATIENCE, _SLOWER = 10.0, 4.0
-"""Seconds, and times the longest chunk, that must have passed without a result before the last
-chunks are also sent to workers that have nothing to do."""
+"""Seconds, and times the longest file, that must have passed without a result before the last
+files are also sent to workers that have nothing to do."""
 
 
 def by_workers(
@@ -50,23 +59,61 @@ def by_workers(
 
     Raises:
         ValueError: on a worker other bits would come out, and why.
-        ConnectionError: a chunk has ended several workers, or the scheduler is gone.
+        ConnectionError: a file has ended several workers, or the scheduler is gone.
     """
-    tasks = [task for some in pending.values() for task in some]
-    if not tasks:
+    missing = sum(len(span) for spans in pending.values() for span in spans)
+    if not missing:
         return
     if progress is not None:
         whole = sum(layout.trials for _, _, layout in store.passes())
-        missing = sum(task.trials for task in tasks)
         progress.begin("all cases", "on the cluster", whole, whole - missing)
     facts = {name: store.settings[name] for name in identity.circumstances()}
     before = time.monotonic()
     data = packed(plans, key, store.settings["fingerprints"])
-    for done in _dealt(client, data, facts, tasks):
+    for done in _dealt(client, data, facts, _Waiting(store, plans, pending)):
         yield done
         before, begun = time.monotonic(), before
         if progress is not None:
             progress.advance(done[0].trials, before - begun)
+
+
+class _Waiting:
+    """The trials that no worker has yet, cut into files by how long those before them took."""
+
+    def __init__(self, store: Store, plans: Plans, pending: Pending):
+        self._spans = {which: deque(spans) for which, spans in pending.items() if spans}
+        self._pace: dict[tuple[str, str], Pace | None] = {}
+        for case, name in self._spans:
+            layout = store.layout_of(case, name)
+            self._pace[case, name] = None  # a file is a whole chunk
+            if layout.chunk is None:
+                most = max(FILE_BYTES // max(layout.row_bytes, 1), 1)
+                least = plans[case][name].make().batch
+                self._pace[case, name] = Pace(least, most, FILE_SECONDS)
+        self.again: list[Task] = []
+        """Files that are to be sent once more."""
+
+    def __bool__(self) -> bool:
+        return bool(self._spans or self.again)
+
+    def pop(self) -> Task:
+        """Take the next file."""
+        if self.again:
+            return self.again.pop()
+        which, spans = next(iter(self._spans.items()))
+        span, pace = spans.popleft(), self._pace[which]
+        size = len(span) if pace is None else min(len(span), pace.size)
+        if size < len(span):
+            spans.appendleft(span[size:])
+        if not spans:
+            del self._spans[which]
+        return Task(*which, span.start, size)
+
+    def took(self, task: Task, seconds: float) -> None:
+        """Choose the size of later files, since this one took so long."""
+        pace = self._pace[task.case, task.name]
+        if pace is not None:
+            pace.took(task.trials, seconds)
 
 
 def packed(plans: Plans, key: Array, fingerprints: Mapping[str, Any]) -> bytes:
@@ -88,16 +135,16 @@ def packed(plans: Plans, key: Array, fingerprints: Mapping[str, Any]) -> bytes:
         raise ValueError(f"study: must be of what can be sent to workers ({error})") from error
 
 
-def _dealt(client: Any, data: bytes, facts: Mapping[str, Any], tasks: list[Task]) -> Computed:
-    """The chunks in the order in which they are done, a few at a time on their way."""
+def _dealt(client: Any, data: bytes, facts: Mapping[str, Any], waiting: _Waiting) -> Computed:
+    """Yield files in the order in which they are done, a few at a time on their way."""
     from distributed.scheduler import KilledWorker
 
     # A task of its own: kept by the scheduler, so that it outlives every worker.
     digest = hashlib.sha256(data).hexdigest()
     sent = client.submit(_study_data, data, key=f"nrjax-study-{digest}", pure=False)
-    waiting, deaths = list(reversed(tasks)), Counter[Task]()
+    deaths, missing = Counter[Task](), set[Task]()
     under_way: dict[Any, Task] = {}
-    missing, longest, last = set(tasks), 0.0, time.monotonic()
+    longest, last = 0.0, time.monotonic()
     ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def submit(task: Task, study: Any, **options: Any) -> None:
@@ -107,10 +154,11 @@ def _dealt(client: Any, data: bytes, facts: Mapping[str, Any], tasks: list[Task]
         future.add_done_callback(ended.put)
 
     try:
-        while missing:
-            room = _AHEAD * max(1, sum(client.nthreads().values())) - len(under_way)
-            for _ in range(min(room, len(waiting))):
-                submit(waiting.pop(), sent)
+        while missing or waiting:
+            room = _AHEAD * max(1, sum(client.nthreads().values()))
+            while waiting and len(under_way) < room:
+                missing.add(task := waiting.pop())
+                submit(task, sent)
             try:
                 future = ended.get(timeout=1.0)
             except queue.Empty:
@@ -134,19 +182,20 @@ def _dealt(client: Any, data: bytes, facts: Mapping[str, Any], tasks: list[Task]
             if made is not None:
                 missing.discard(task)
                 longest = max(longest, made[1])
+                waiting.took(task, made[1])
                 yield task, *made
-            elif task not in under_way.values():  # else the same chunk is with another worker
+            elif task not in under_way.values():  # else the same file is with another worker
                 error = future.exception() if future.status == "error" else None
                 if error is not None and not isinstance(error, KilledWorker):
                     raise error
                 deaths[task] += 1
                 if deaths[task] > _DEATHS:
                     raise ConnectionError(
-                        f"chunk {task.chunk} of {task.case}/{task.name} has ended several workers, "
-                        "one after another; what is done is kept: see their logs (too little "
-                        "memory?)"
+                        f"trials {task.first} to {task.first + task.trials - 1} of "
+                        f"{task.case}/{task.name} have ended several workers, one after another; "
+                        "what is done is kept: see their logs (too little memory?)"
                     ) from error
-                waiting.append(task)
+                waiting.again.append(task)
     finally:
         client.cancel([*under_way], force=True)
         sent.release()
@@ -157,7 +206,7 @@ def _study_data(data: bytes) -> bytes:
 
 
 _LOCK = threading.Lock()
-"""One chunk at a time in a process: it uses all devices."""
+"""One file at a time in a process: it uses all devices."""
 
 _MADE: dict[str, tuple[Any, Any]] = {}
 """The programs and the key of the last study that this process has worked for, by its digest."""
@@ -166,7 +215,7 @@ _MADE: dict[str, tuple[Any, Any]] = {}
 def run_chunk(
     data: bytes, digest: str, facts: Mapping[str, Any], task: Task
 ) -> tuple[dict[str, Any], float, float]:
-    """One chunk, in a worker; ValueError if other bits would come out here, and why."""
+    """Run the trials of a file, in a worker; ValueError if other bits would come out here."""
     from distributed import get_worker
 
     with _LOCK, tracing_once():
@@ -193,7 +242,8 @@ def run_chunk(
         program = made[task.case, task.name]
         program.compile(key)
         compiled = time.perf_counter()
-        arrays = program.run(key, task.trials, task.first)
+        run = program.run if task.trials <= program.chunk else program.run_all
+        arrays = run(key, task.trials, task.first)
         return arrays, time.perf_counter() - compiled, compiled - begun
 
 

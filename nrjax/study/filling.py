@@ -1,18 +1,25 @@
-"""Filling a store from compiled programs, chunk by chunk; by default on this process's devices."""
+"""Filling a store from compiled programs; by default on this process's devices.
+
+A launch of a program and a file of the store are two sizes. A launch takes about a second, so that
+progress moves, but fills the devices. A file is written after a few seconds of work, or after some
+tens of megabytes, unless the user gives the trials of a file. Results depend on neither.
+"""
 
 import contextlib
 import dataclasses
 import importlib
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 
 import jax
+import numpy as np
 from jax import Array
 
 from nrjax.simulation.program import Program
 from nrjax.study import identity, machine
+from nrjax.study.layout import Pass
 from nrjax.study.plans import Plan
 from nrjax.study.store import Store
 
@@ -26,33 +33,65 @@ _LATER = ("scipy.special", "nrjax.study.drawing")
 _COMPILERS = 8
 """Most programs compiled at a time: each takes memory."""
 
+LAUNCH_SECONDS, FILE_SECONDS = 1.0, 4.0
+"""Seconds that a launch should take, and after which its results are written."""
+
+FILE_BYTES = 2**25
+"""Bytes of results after which they are written, however fast they came."""
+
+_GROWTH = 8
+"""A launch has at most so many times the trials of the one before, whose pace may have been luck.
+"""
+
 
 class Progress(Protocol):
-    """Is told how a run goes on."""
+    """Records how a run goes on.
+
+    A method `compiled()`, if it has one, is called when the compilation of a pass is done.
+    """
 
     def begin(self, case: str, name: str, trials: int, done: int) -> None:
         """A pass of a case begins, with `done` of its `trials` there already; it compiles first."""
 
     def advance(self, trials: int, seconds: float) -> None:
-        """So many more trials are in the store; simulating them took so long."""
+        """Record that so many more trials are done; simulating them took so long."""
 
 
 class Task(NamedTuple):
-    """One chunk of a pass of a case."""
+    """The trials of one file, of a pass of a case."""
 
     case: str
     name: str
-    chunk: int
     first: int
     trials: int
 
 
-Pending = Mapping[tuple[str, str], list[Task]]
-"""The chunks that are not done, by case and pass."""
+Pending = Mapping[tuple[str, str], list[range]]
+"""The trials that are not done, by case and pass; no range crosses a chunk."""
 
 Computed = Generator[tuple[Task, dict[str, Any], float, float], None, None]
-"""Chunks with their arrays, seconds, and seconds of compilation before; each is in the store before
-it is told of and the next one made."""
+"""Files with their arrays, seconds, and seconds of compilation before; each is in the store before
+the next one is made."""
+
+
+class Pace:
+    """How many trials take so many seconds, from the trials that were run before.
+
+    Args:
+        least: the first number, and the smallest: trials that fill the devices once.
+        most: the largest.
+        seconds: what they should take.
+    """
+
+    def __init__(self, least: int, most: int, seconds: float):
+        self.least, self.most, self.seconds = min(least, most), most, seconds
+        self.size = self.least
+
+    def took(self, trials: int, seconds: float) -> None:
+        """Choose the next number, since so many trials took so long."""
+        wanted = trials * self.seconds / max(seconds, 1e-9)
+        batches = int(min(wanted, _GROWTH * self.size, self.most) // self.least)
+        self.size = max(batches, 1) * self.least
 
 
 def programs(
@@ -75,7 +114,7 @@ def fill(
     progress: Progress | None,
     compute: Callable[[Store, Array, Plans, Pending, Progress | None], Computed],
 ) -> None:
-    """Run every chunk that is not done yet; kill it at any moment and call it again.
+    """Run every trial that is not done yet; kill it at any moment and call it again.
 
     Cases share the key, and with it their random numbers. `compute` is `here`, or on workers; this
     process alone writes.
@@ -85,18 +124,14 @@ def fill(
     """
     with store.writer() as writer:
         pending = {
-            (case, name): [
-                Task(case, name, chunk, span.start, span.stop - span.start)
-                for chunk in writer.pending(case, name)
-                for span in [store.layout_of(case, name).span(chunk)]
-            ]
+            (case, name): store.pending(case, name)
             for case, passes in plans.items()
             for name in passes
         }
         with contextlib.closing(compute(store, key, plans, pending, progress)) as computed:
-            for (case, name, chunk, *_), arrays, *seconds in computed:
+            for (case, name, first, trials), arrays, *seconds in computed:
                 kept = {key: arrays[key] for key in store.layout_of(case, name).variables}
-                writer.write(case, name, chunk, kept, *seconds)
+                writer.write(case, name, range(first, first + trials), kept, *seconds)
 
 
 def here(
@@ -108,17 +143,17 @@ def here(
     threads = ThreadPoolExecutor(min(machine.cores(), _COMPILERS), "compilation")
     ahead: dict[Any, Future[float]] = {}
     try:
-        for which, tasks in pending.items():
-            kind = made[which].kind if tasks else None
-            if tasks and kind not in ahead:
+        for which, spans in pending.items():
+            kind = made[which].kind if spans else None
+            if spans and kind not in ahead:
                 ahead[kind] = threads.submit(_prepare, made[which], key)
         for module in _LATER if ahead else ():
             threads.submit(importlib.import_module, module)
-        for which, tasks in pending.items():
+        for which, spans in pending.items():
+            layout = store.layout_of(*which)
             if progress is not None:
-                trials = store.layout_of(*which).trials
-                progress.begin(*which, trials, trials - sum(task.trials for task in tasks))
-            if not tasks:
+                progress.begin(*which, layout.trials, layout.trials - sum(map(len, spans)))
+            if not spans:
                 continue
             # Of those that share a compilation the first has its seconds.
             compiled = ahead.pop(made[which].kind, None)
@@ -126,16 +161,39 @@ def here(
             before = time.perf_counter()
             made[which].compile(key)
             compiling += time.perf_counter() - before
-            for task in tasks:
-                before = time.perf_counter()
-                arrays = made[which].run(key, task.trials, task.first)
-                seconds = time.perf_counter() - before
-                yield task, arrays, seconds, compiling
+            getattr(progress, "compiled", lambda: None)()
+            for span, arrays, seconds in _files(made[which], key, layout, spans, progress):
+                yield Task(*which, span.start, len(span)), arrays, seconds, compiling
                 compiling = 0.0
-                if progress is not None:
-                    progress.advance(task.trials, seconds)
     finally:
         threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _files(
+    program: Program, key: Array, layout: Pass, spans: list[range], progress: Progress | None
+) -> Iterator[tuple[range, dict[str, Any], float]]:
+    """Run these trials; yields the trials of each file, their arrays, and the seconds they took."""
+    pace = Pace(program.batch, program.chunk, LAUNCH_SECONDS)
+    for span in spans:
+        first = at = span.start
+        parts, spent = [], 0.0
+        while at < span.stop:
+            before, size = time.perf_counter(), min(pace.size, span.stop - at)
+            parts.append(program.run(key, size, at))
+            seconds = time.perf_counter() - before
+            pace.took(size, seconds)
+            at, spent = at + size, spent + seconds
+            enough = spent >= FILE_SECONDS or layout.row_bytes * (at - first) >= FILE_BYTES
+            if at == span.stop or (enough and layout.chunk is None):
+                arrays = parts[0] if len(parts) == 1 else _joined(parts)
+                yield range(first, at), arrays, spent
+                first, parts, spent = at, [], 0.0
+            if progress is not None:
+                progress.advance(size, seconds)
+
+
+def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _prepare(program: Program, key: Array) -> float:

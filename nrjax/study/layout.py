@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import math
+import re
 import types
 import typing
 import zipfile
@@ -24,7 +25,7 @@ from nrjax.study.folder import DamagedError
 if TYPE_CHECKING:
     import xarray
 
-FORMAT = 4
+FORMAT = 5
 """Raised when a store written before could be misread."""
 
 _BLOCK = 4096
@@ -32,6 +33,8 @@ _BLOCK = 4096
 
 _DIGEST = 64
 """Characters of a chunk's checksum, which is its archive's comment: the last bytes of the file."""
+
+_FILE = re.compile(r"(\d{10})-(\d{10})\.npz")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,63 +65,69 @@ class Coordinate:
 
 @dataclasses.dataclass(frozen=True)
 class Pass:
-    """So many trials, written a chunk at a time; the last chunk may be short.
+    """A number of trials, in files of consecutive trials that are named by them.
 
     Attributes:
         trials: how many; more can be added later.
-        chunk: trials of a chunk; it may be more than there are.
+        chunk: files end at multiples of it; it may be more than there are trials. None if files
+            end anywhere.
         variables: the arrays, by name.
         coordinates: numbers along their dimensions, by name.
-        axis: "trial" where each trial is kept; "chunk" where those of a chunk were folded into one
-            row, so that arrays are of shape (chunks, *sizes).
+        axis: "trial" if each trial is kept; "chunk" if the trials of a chunk are folded into one
+            row, so that arrays are of shape (chunks, *sizes), and a file holds one whole chunk.
     """
 
     trials: int
-    chunk: int
+    chunk: int | None
     variables: dict[str, Variable]
     coordinates: dict[str, Coordinate] = dataclasses.field(default_factory=dict)
     axis: Literal["trial", "chunk"] = "trial"
 
-    @property
-    def chunks(self) -> int:
-        """Their number."""
-        return -(-self.trials // self.chunk)
+    def pieces(self, span: range) -> list[range]:
+        """Cut consecutive trials at the multiples of `chunk`."""
+        if self.chunk is None:
+            return [span]
+        cuts = range(span.start // self.chunk * self.chunk, span.stop, self.chunk)
+        return [range(max(at, span.start), min(at + self.chunk, span.stop)) for at in cuts]
 
-    @property
-    def largest(self) -> int:
-        """Trials of the largest chunk, for which a program must have room."""
-        return min(self.chunk, self.trials)
+    def holds(self, span: range) -> bool:
+        """Return whether a file of these trials is part of the pass."""
+        within = 0 <= span.start < span.stop <= self.trials
+        if self.axis == "trial" or self.chunk is None:
+            return within
+        # A last chunk that was short is not whole after trials were added.
+        whole = min(span.start + self.chunk, self.trials)
+        return within and span.start % self.chunk == 0 and span.stop == whole
 
-    def span(self, chunk: int) -> slice:
-        """The trials of a chunk."""
-        return slice(chunk * self.chunk, min((chunk + 1) * self.chunk, self.trials))
+    def numbers(self, span: range) -> np.ndarray:
+        """Return where the rows of a file are along the first axis."""
+        if self.axis == "trial":
+            return np.arange(span.start, span.stop)
+        assert self.chunk is not None
+        return np.array([span.start // self.chunk])
 
-    def numbers(self, chunk: int) -> np.ndarray:
-        """Where the rows of a chunk are along the first axis."""
-        span = self.span(chunk)
-        return np.arange(span.start, span.stop) if self.axis == "trial" else np.array([chunk])
-
-    def file_of(self, chunk: int) -> str:
-        """The name of a chunk's file: its first trial and the one after its last."""
-        span = self.span(chunk)
-        return f"{span.start:010}-{span.stop:010}.npz"
-
-    def shapes(self, chunk: int) -> dict[str, tuple[int, ...]]:
-        """Of the variables of a chunk."""
-        rows = self.numbers(chunk).shape if self.axis == "trial" else ()
+    def shapes(self, span: range) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the variables in a file."""
+        rows = (len(span),) if self.axis == "trial" else ()
         return {name: (*rows, *variable.shape) for name, variable in self.variables.items()}
 
-    def bytes_of(self, chunks: int) -> int:
-        """About what so many chunks take on disk, each file rounded up to a block.
+    @property
+    def row_bytes(self) -> int:
+        """About what a row of all variables takes on disk.
 
         Most bins of histograms are empty: they shrink to less than a quarter.
         """
         whole = 0
-        for name, shape in self.shapes(0).items():
-            dtype = np.dtype(self.variables[name].dtype)
+        for variable in self.variables.values():
+            dtype = np.dtype(variable.dtype)
             shrunk = 4 if self.axis == "chunk" and dtype.kind in "iu" else 1
-            whole += math.prod(shape) * dtype.itemsize // shrunk
-        return chunks * -(-whole // _BLOCK) * _BLOCK
+            whole += math.prod(variable.shape) * dtype.itemsize // shrunk
+        return whole
+
+    def bytes_of(self, span: range) -> int:
+        """About what a file takes on disk, rounded up to a block."""
+        rows = len(span) if self.axis == "trial" else 1
+        return -(-self.row_bytes * rows // _BLOCK) * _BLOCK
 
     def dataset(
         self, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]
@@ -282,24 +291,37 @@ def unpacked(path: Path, tag: bytes) -> dict[str, np.ndarray]:
         return {name: archive[name] for name in archive.files}
 
 
-def checked_arrays(layout: Pass, chunk: int, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The variables of one chunk; names, dtypes and shapes must be exactly the pass's."""
-    right = f"from 0 to {layout.chunks - 1}, the chunks of this pass"
-    check(0 <= chunk < layout.chunks, "chunk", chunk, right)
+def file_of(span: range) -> str:
+    """Return the name of a file: its first trial and the trial after its last."""
+    return f"{span.start:010}-{span.stop:010}.npz"
+
+
+def span_of(file: str) -> range | None:
+    """Return the trials of a file by its name; None if it is no chunk of trials."""
+    found = _FILE.fullmatch(file)
+    return None if found is None else range(int(found[1]), int(found[2]))
+
+
+def checked_arrays(layout: Pass, span: range, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return the variables of a file; names, dtypes and shapes must be exactly the pass's."""
+    right = f"trials of this pass, of {layout.trials}, and a whole chunk if they are folded"
+    check(layout.holds(span), "trials", (span.start, span.stop), right)
     names = sorted(layout.variables)
     check(sorted(arrays) == names, "arrays", sorted(arrays), f"all variables of the pass: {names}")
     result = {name: np.asarray(arrays[name]) for name in layout.variables}
-    for name, shape in layout.shapes(chunk).items():
+    for name, shape in layout.shapes(span).items():
         values, dtype = result[name], layout.variables[name].dtype
         # No cast: float64 results quietly stored as float32 would hide a mistake in the study.
         check(values.dtype == np.dtype(dtype), name, values.dtype.name, dtype)
-        check(values.shape == shape, f"shape of {name}", values.shape, f"{shape} in chunk {chunk}")
+        right = f"{shape} for {len(span)} trials"
+        check(values.shape == shape, f"shape of {name}", values.shape, right)
     return result
 
 
 def _check_pass(layout: Pass) -> None:
     check_integer("trials", layout.trials, 1)
-    check_integer("chunk", layout.chunk, 1, 2**32 - 1)
+    if layout.chunk is not None or layout.axis == "chunk":
+        check_integer("chunk", layout.chunk, 1, 2**32 - 1)
     check(layout.axis in ("trial", "chunk"), "axis", layout.axis, "'trial' or 'chunk'")
     sizes: dict[str, int] = {}
     for name, variable in layout.variables.items():

@@ -13,9 +13,6 @@ LOOKS = tuple(FIRST * 2**k for k in range(23))
 MOST = {"trials": FIRST * 2**10, "summary": FIRST * 2**20}
 """Trials at the most, unless asked otherwise, by what is kept of them."""
 
-CHUNK = 4 * FIRST
-"""Trials between two writes to the store, unless asked otherwise."""
-
 SUMMARY_CHUNKS = (16_000, 128_000, 1_024_000)
 """Trials that are folded into one row, where summaries are kept: the fewest, the fewest of a run
 of unknown length, and the most. All are 1000 x 2^k."""
@@ -25,16 +22,12 @@ def check_looks(settings: Any) -> None:
     """What must hold of settings that ask for an `until_se`.
 
     Raises:
-        ValueError: chunks do not fit into 1000 x 2^k trials, or more trials are asked for than
-            are allowed.
+        ValueError: more trials are asked for than are allowed.
     """
     if settings.until_se is None:
         right = "left out without until_se, which it bounds; else give trials"
         check(settings.most_trials is None, "most_trials", settings.most_trials, right)
         return
-    right = f"with until_se a divisor of 1000 x 2^k, such as {FIRST}, {CHUNK} or {FIRST * 2**10}"
-    fits = settings.chunk is None or LOOKS[-1] % settings.chunk == 0
-    check(fits, "chunk", settings.chunk, right)
     begin = first_look(settings)
     right = f"at least {begin}, the first look (1000 x 2^k trials, and no fewer than trials)"
     check(most_trials(settings) >= begin, "most_trials", most_trials(settings), right)
@@ -50,20 +43,15 @@ def most_trials(settings: Any) -> int:
     return MOST[settings.keep] if settings.most_trials is None else settings.most_trials
 
 
-def chunk_size(settings: Any) -> int:
-    """Trials between two writes to a store: `chunk`, if that is given.
+def chunk_size(settings: Any) -> int | None:
+    """Return the trials between two writes to a store: `chunk`, if that is given.
 
-    Else small enough for a bar to move often and for a kill to lose little, large enough to fill
-    the lanes, and where trials are added until an error is small, such that chunks are full at each
-    look. It may be more than there are trials, for more may be added later.
+    None if all trials are kept: files are written after some seconds or bytes. Folded trials need a
+    fixed number, which may be more than there are trials, since more may be added later.
     """
-    if settings.chunk is not None:
+    if settings.chunk is not None or settings.keep == "trials":
         return settings.chunk
-    if settings.keep == "summary":
-        few, unknown, many = SUMMARY_CHUNKS
-        least = few if settings.until_se is None else unknown
-        wanted = 1000 << max(settings.trials // 16_000, 1).bit_length()
-        return min(many, max(least, wanted))
-    if settings.until_se is not None:
-        return CHUNK
-    return min(4096, max(1024, 1 << (settings.trials // 16).bit_length()))
+    few, unknown, many = SUMMARY_CHUNKS
+    least = few if settings.until_se is None else unknown
+    wanted = 1000 << max(settings.trials // 16_000, 1).bit_length()
+    return min(many, max(least, wanted))

@@ -14,6 +14,7 @@ from nrjax._numerics import check
 from nrjax._shown import shown
 from nrjax.interaction import Interaction
 from nrjax.simulation import montecarlo
+from nrjax.simulation.batching import power_of_two
 from nrjax.simulation.folding import sketches
 from nrjax.simulation.program import Program
 from nrjax.simulation.resolved import Resolved
@@ -33,7 +34,16 @@ class Plan(NamedTuple):
     """A function of one trial's key that gives what is kept, and its numbers; for fingerprints."""
 
 
-def plans(case: Case, trials: int, chunk: int, keep: str, width: float | None) -> dict[str, Plan]:
+_BYTES = 2**26
+"""Most bytes of a launch's results that are kept."""
+
+_MOST = 2**20
+"""Most trials of a launch."""
+
+
+def plans(
+    case: Case, trials: int, chunk: int | None, keep: str, width: float | None
+) -> dict[str, Plan]:
     """The passes over a case, by name.
 
     Epsilon has bins no wider than `width` up to what trials usually pay; None for the usual ones.
@@ -110,7 +120,7 @@ def _plan(
     coordinates: Mapping[str, tuple[str, Sequence[float]]],
     *,
     trials: int,
-    chunk: int,
+    chunk: int | None,
     keep: str,
     width: float | None,
 ) -> Plan:
@@ -146,12 +156,21 @@ def _plan(
             sketch = outcome_sketch(case, width, shapes, kept)
         else:
             sketch = Sketch({name: fold_of(name, shapes[name], one) for name, one in kept.items()})
+        assert chunk is not None
         layout = sketch_pass(trials, chunk, sketch, along, about)
 
     def make() -> Program:
         options: Any = {"fields": fields, "batching": case.batching, "derived": derived}
-        program = _PROGRAMS[run](trial, layout.largest, **options)
+        program = _PROGRAMS[run](trial, min(trials, _launch(case, layout)), **options)
         # Whatever the number of trials, so that more of them need no other program.
         return program if sketch is None else sketches(program, sketch, chunk)
 
     return Plan(layout, make, (meaning, trial))
+
+
+def _launch(case: Case, layout: Pass) -> int:
+    """Return the most trials of a launch, by their number and by the bytes kept of them."""
+    most = case.batching.chunk if case.batching else None
+    if most is None:
+        most = power_of_two(_BYTES // max(layout.row_bytes, 1), 1, _MOST)
+    return most if layout.chunk is None else min(most, layout.chunk)

@@ -27,7 +27,7 @@ class RunSettings:
     seed: int = 0
     """Seed of all randomness; cases share it, so that their differences are paired."""
     chunk: int | None = None
-    """Trials between two writes to the store; by default about a sixteenth, from 1024 to 4096."""
+    """Trials between two writes to the store; by default as many as take a few seconds."""
     keep: Keep = "trials"
     """`trials`: every trial; `summary`: what trials are folded into, chunk by chunk (histograms,
     moments, counts), so that a study of any size takes megabytes."""

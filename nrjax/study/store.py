@@ -1,9 +1,9 @@
 """The results of a run, in a folder; they survive being killed at any moment.
 
 A folder holds `results/`, `summary.json`, `report.md` and `figures/`. In `results/` are
-`manifest.json`, which says what is to be there, and for each pass of each case a folder of chunks.
-A chunk is one file, put in place by a rename: that it exists is that it is done. More trials are
-one rename of the manifest.
+`manifest.json`, which says what is to be there, and for each pass of each case a folder of files.
+A file holds the consecutive trials that its name gives, and is put in place by a rename: if it
+exists, these trials are done. More trials are one rename of the manifest.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ class Store:
             return dict(self._read[case, name])
         parts = {key: [np.empty((0, *of.shape), of.dtype)] for key, of in layout.variables.items()}
         parts[layout.axis] = [np.empty(0, int)]
-        for chunk, arrays in self.parts(case, name, partial=partial):
-            numbers = layout.numbers(chunk)
+        for span, arrays in self.parts(case, name, partial=partial):
+            numbers = layout.numbers(span)
             rows = arrays | {layout.axis: numbers}
             for key, values in parts.items():
                 values.append(rows[key].reshape(numbers.size, *values[0].shape[1:]))
@@ -145,43 +145,36 @@ class Store:
 
     def parts(
         self, case: str, name: str, *, partial: bool = False
-    ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-        """Number and arrays of each chunk of a pass, read as they are asked for; as `read`."""
-        layout, here = self.layout_of(case, name), self.path_of(case, name)
-        files = self._files(case, name)
-        if not partial and None in files:
+    ) -> Iterator[tuple[range, dict[str, np.ndarray]]]:
+        """Yield the trials and arrays of each file of a pass, read as needed; as `read`."""
+        if not partial and self.pending(case, name):
             self.check_finished()
-        for chunk, file in enumerate(files):
-            if file is None:
-                continue
-            if not (here / file).exists():  # trials were added since: a longer file is there
-                file = self._files(case, name)[chunk] or file
-            found = layouts.unpacked(here / file, self.tag_of(case, name, file))
-            if layout.axis == "trial":
-                rows = layout.numbers(chunk).size
-                seconds = found.pop("seconds")
-                found = {key: values[:rows] for key, values in found.items()} | {"seconds": seconds}
-            yield chunk, found
+        for span in self.done(case, name):
+            yield span, self._unpacked(case, name, span)
 
-    def _files(self, case: str, name: str) -> list[str | None]:
-        """Return the name of each chunk's file, None for those that are not done.
+    def _unpacked(self, case: str, name: str, span: range) -> dict[str, np.ndarray]:
+        file = layouts.file_of(span)
+        return layouts.unpacked(self.path_of(case, name) / file, self.tag_of(case, name, file))
 
-        Once trials were added, a longer file may hold the trials of a short last chunk.
-        """
-        layout, here = self.layout_of(case, name), self.path_of(case, name)
-        there = sorted(os.listdir(here)) if here.is_dir() else []
-        # Of files that begin with the same trial, the longest comes last.
-        longest = {file[:10]: file for file in there if file.endswith(".npz")}
-        found: list[str | None] = []
-        for wanted in map(layout.file_of, range(layout.chunks)):
-            file = longest.get(wanted[:10], "")
-            holds = file == wanted or (layout.axis == "trial" and file > wanted)
-            found.append(file if holds else None)
+    def _written(self, case: str, name: str) -> list[range]:
+        """Return the trials of all files of a pass, in order; also files that are replaced."""
+        here = self.path_of(case, name)
+        spans = map(layouts.span_of, os.listdir(here) if here.is_dir() else ())
+        found = [span for span in spans if span is not None]
+        return sorted(found, key=lambda span: (span.start, span.stop))
+
+    def done(self, case: str, name: str) -> list[range]:
+        """Return the trials of a pass that are done, a range per file, in order."""
+        return list(filter(self.layout_of(case, name).holds, self._written(case, name)))
+
+    def pending(self, case: str, name: str) -> list[range]:
+        """Return the trials of a pass that are not done, in order; no range crosses a chunk."""
+        layout, found, at = self.layout_of(case, name), [], 0
+        for span in (*self.done(case, name), range(layout.trials, layout.trials)):
+            if at < span.start:
+                found += layout.pieces(range(at, span.start))
+            at = span.stop
         return found
-
-    def done(self, case: str, name: str) -> np.ndarray:
-        """Which chunks of a pass are done: bool, shape (chunks,)."""
-        return np.array([file is not None for file in self._files(case, name)])
 
     def passes(self) -> Iterator[tuple[str, str, Pass]]:
         """All of them, with the names of the case and of the pass."""
@@ -191,7 +184,7 @@ class Store:
 
     def finished(self) -> bool:
         """Whether every trial of every pass is done."""
-        return all(self.done(case, name).all() for case, name, _ in self.passes())
+        return not any(self.pending(case, name) for case, name, _ in self.passes())
 
     def check_finished(self) -> None:
         """Raise UnfinishedError if a trial is missing; StoreError as `check_current`."""
@@ -219,22 +212,25 @@ class Store:
     def check_space(self) -> None:
         """Raise OSError if what is not done yet cannot be written, or will not fit on the disk."""
         missing = [
-            layout.bytes_of(int((~self.done(case, name)).sum()))
+            layout.bytes_of(span)
             for case, name, layout in self.passes()
+            for span in self.pending(case, name)
         ]
         disk.check_writable(self.folder, sum(missing))
 
     def seconds(self, case: str) -> dict[str, float]:
-        """Seconds spent on a case so far, in all calls and by all that took part.
+        """Return the seconds spent on a case so far, in all calls and by all that took part.
 
         `compile`, `run`, and of the latter what passes other than that of the trials took:
-        `curves`.
+        `curves`. A folded chunk that was run again, since trials were added, counts twice.
         """
         spent, curves = np.zeros(2), 0.0
-        for name in self.cases[case].passes:
-            for _, arrays in self.parts(case, name, partial=True):
-                spent += arrays["seconds"]
-                curves += 0.0 if name == "outcome" else float(arrays["seconds"][1])
+        for name, layout in self.cases[case].passes.items():
+            for span in self._written(case, name):
+                if span.stop <= layout.trials:
+                    seconds = self._unpacked(case, name, span)["seconds"]
+                    spent += seconds
+                    curves += 0.0 if name == "outcome" else float(seconds[1])
         return dict(zip(("compile", "run", "curves"), (*spent.tolist(), curves), strict=True))
 
     @contextlib.contextmanager
@@ -253,8 +249,8 @@ class Store:
     def extend(self, trials: int, settings: Mapping[str, Any]) -> Store:
         """Ask for so many trials of every pass, in all; all of it or, if killed meanwhile, nothing.
 
-        What is there stays, but for a short last chunk: longer now, it is pending again. `settings`
-        are in place of the store's, where they name the trials.
+        All files stay. A short last chunk of folded trials is longer now: it is pending again.
+        `settings` replace the store's, which name the trials.
 
         Raises:
             ValueError: there are more already.
@@ -291,51 +287,33 @@ class Writer:
 
     def __init__(self, store: Store):
         self._store = store
-        self._short: dict[Path, set[str]] = {}
-        """Files that are no chunk now: short last ones, from before trials were added. Listed once
-        a pass: a listing for each chunk would take a time of their square."""
-
-    def pending(self, case: str, name: str) -> list[int]:
-        """Numbers of the chunks of a pass that are not done."""
-        return np.flatnonzero(~self._store.done(case, name)).tolist()
 
     def write(
         self,
         case: str,
         name: str,
-        chunk: int,
+        span: range,
         arrays: Mapping[str, Any],
         seconds: float = 0.0,
         compiling: float = 0.0,
     ) -> None:
-        """Write one chunk, and the seconds that it took to simulate it, and to compile before.
+        """Write a file of consecutive trials, and the seconds to simulate and to compile them.
 
-        The arrays are of shape (trials of the chunk, ...), or (...) where the trials were folded.
+        The arrays are of shape (trials of the file, ...), or (...) if the trials were folded.
 
         Raises:
             ValueError: a name, shape or dtype differs from the pass's.
             OSError: the disk is full, or failed. What is done stays done.
         """
         layout, here = self._store.layout_of(case, name), self._store.path_of(case, name)
-        checked, tag_of = layouts.checked_arrays(layout, chunk, arrays), self._store.tag_of
-        what = f"chunk {chunk} of {case}/{name} to {self._store.folder}"
-        with disk.saying(f"cannot write {what}; the chunks done before it are kept"):
+        checked = layouts.checked_arrays(layout, span, arrays)
+        file, spent = layouts.file_of(span), np.array([compiling, seconds])
+        trials = f"trials {span.start} to {span.stop - 1} of {case}/{name}"
+        what = f"cannot write {trials} to {self._store.folder}; what was done before is kept"
+        with disk.saying(what):
             here.mkdir(parents=True, exist_ok=True)
-            if here not in self._short:
-                now = set(map(layout.file_of, range(layout.chunks)))
-                self._short[here] = set(os.listdir(here)) - now
-            first = f"{layout.span(chunk).start:010}-"
-            short = [one for one in self._short[here] if one.startswith(first)]
-            short = [one for one in short if one.endswith(".npz")]
-            spent = np.array([compiling, seconds])
-            for old in short:  # what is run again took its time before, too
-                with contextlib.suppress(DamagedError, OSError):
-                    spent += layouts.unpacked(here / old, tag_of(case, name, old))["seconds"]
-            file = layout.file_of(chunk)
-            data = layouts.packed(checked | {"seconds": spent}, tag_of(case, name, file))
-            disk.write_whole(here / file, data)
-        for old in short:
-            (here / old).unlink(missing_ok=True)
+            tag = self._store.tag_of(case, name, file)
+            disk.write_whole(here / file, layouts.packed(checked | {"seconds": spent}, tag))
 
 
 def manifest_of(layout: dict[str, Any]) -> bytes:

@@ -24,7 +24,7 @@ from nrjax.study.cluster import by_workers
 from nrjax.study.filling import Progress, fill, here
 from nrjax.study.folder import MANIFEST, RESULTS, check_folder, check_packages
 from nrjax.study.layout import from_plain, to_plain
-from nrjax.study.looks import chunk_size, first_look
+from nrjax.study.looks import chunk_size, first_look, most_trials
 from nrjax.study.plans import Plan, plans
 from nrjax.study.precision import wanted
 from nrjax.study.results import Reporting, Results
@@ -293,8 +293,8 @@ def _complete(
                 settings = dataclasses.replace(settings, trials=more)
                 recorded = study.own() | to_plain(settings)
                 store = store.extend(more, store.settings | {"settings": recorded})
-            # Programs have room for whole chunks where more trials may come, to compile only once.
-            room = 0 if settings.until_se is None else settings.chunk or 0
+            # Programs have room for the trials that may come, to compile only once.
+            room = 0 if settings.until_se is None else most_trials(settings)
             made = study.plans(settings, max(settings.trials, room))
             fill(store, key, made, progress, compute)
             results = Results(store, study.reporting)

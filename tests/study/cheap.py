@@ -79,7 +79,7 @@ class Known(nrjax.Study):
         return {name: {"outcome": self._known(one["outcome"], name)} for name, one in found.items()}
 
     def _known(self, plan, name):
-        return plan._replace(make=lambda: _Known(self.paid[name], plan.layout.largest))
+        return plan._replace(make=lambda: _Known(self.paid[name], plan.layout.trials))
 
 
 _OPTIONS = Options(tile=1, fields=None, derived=())
@@ -94,6 +94,7 @@ class _Known:
     options: Any = _OPTIONS
     meaning: str = ""
     kind: str = ""
+    batch: int = 1000
 
     def compile(self, key):
         """There is nothing to compile."""

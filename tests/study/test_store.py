@@ -30,24 +30,23 @@ def a_case(trials=10, chunk=4, dtype="float32"):
     return Case(NAME, {"task": "logistic", "target": 0.41}, {"outcome": outcome, "curve": curve})
 
 
-def arrays(case, name, chunk):
+def arrays(case, name, span):
     """What each trial should hold: numbers of the variable and trial; some seem to be missing."""
     layout = case.passes[name]
-    span = layout.span(chunk)
     result = {}
     for number, (key, variable) in enumerate(layout.variables.items()):
         shape = (layout.trials, *(size for _, size in variable.dims))
         values = np.arange(np.prod(shape), dtype=variable.dtype).reshape(shape) + 7 * number + 1
         if values.dtype.kind == "f":
             values.flat[: len(MISSING)] = MISSING
-        result[key] = values[span]
+        result[key] = values[span.start : span.stop]
     return result
 
 
 def write_all(store, case, name):
     with store.writer() as writer:
-        for chunk in writer.pending(case.name, name):
-            writer.write(case.name, name, chunk, arrays(case, name, chunk))
+        for span in store.pending(case.name, name):
+            writer.write(case.name, name, span, arrays(case, name, span))
 
 
 @pytest.fixture
@@ -66,9 +65,7 @@ def test_gives_back_what_was_written(tmp_path, dtype):
     outcome, curve = again.read(NAME, "outcome"), again.read(NAME, "curve")
     for name, dataset in (("outcome", outcome), ("curve", curve)):
         layout = case.passes[name]
-        chunks = [arrays(case, name, chunk) for chunk in range(layout.chunks)]
-        for key in layout.variables:
-            expected = np.concatenate([chunk[key] for chunk in chunks])
+        for key, expected in arrays(case, name, range(layout.trials)).items():
             np.testing.assert_array_equal(dataset[key].values, expected, strict=True)
             assert dataset[key].values.tobytes() == expected.tobytes()
     assert outcome.attrs == {"task": "logistic", "target": 0.41}
@@ -85,7 +82,7 @@ def test_xarray_opens_a_pass_and_all_of_them(store, tmp_path):
     dataset = xarray.open_dataset(tmp_path, engine="nrjax", group=f"{NAME}/curve")
     assert set(dataset.coords) == {"epsilon", "trial"}
     assert dataset.attrs["task"] == "logistic"
-    np.testing.assert_array_equal(dataset.utility[:3], arrays(case, "curve", 0)["utility"])
+    np.testing.assert_array_equal(dataset.utility[:3], arrays(case, "curve", range(3))["utility"])
     one = xarray.open_dataset(tmp_path, engine="nrjax", group=NAME, drop_variables="step")
     assert set(one) == {"epsilon"}
     tree = xarray.open_datatree(tmp_path, engine="nrjax")
@@ -102,39 +99,38 @@ def test_room_asked_for_histograms_is_what_they_take(tmp_path):
     counts = np.bincount(places, minlength=60_000).astype("int32")
     store = Store.create(tmp_path, {}, [Case("a", {}, {"outcome": layout})])
     with store.writer() as writer:
-        writer.write("a", "outcome", 0, {"counts": counts})
+        writer.write("a", "outcome", range(1_000_000), {"counts": counts})
     (file,) = store.path_of("a", "outcome").iterdir()
-    assert file.stat().st_size < layout.bytes_of(1) < counts.nbytes / 2
+    assert file.stat().st_size < layout.bytes_of(range(1_000_000)) < counts.nbytes / 2
 
 
 def test_folded_chunks_have_a_row_each_and_more_can_be_added(tmp_path):
     counts = {"count": Variable("int64", (("bin", 3),)), "mean": Variable("float64")}
     case = Case("a", {"trials": 10}, {"outcome": Pass(10, 4, counts, axis="chunk")})
 
-    def write(store, *chunks):
-        layout = store.layout_of("a", "outcome")
+    def write(store, *spans):
         with store.writer() as writer:
-            for chunk in chunks or writer.pending("a", "outcome"):
-                size = len(range(layout.trials)[layout.span(chunk)])
-                row = {"count": np.array([size, chunk, 7]), "mean": np.float64(size / 3)}
-                writer.write("a", "outcome", chunk, row, 0.5, 0.75)
+            for span in spans or store.pending("a", "outcome"):
+                row = {"count": np.array([len(span), span.start, 7]), "mean": np.float64(1 / 3)}
+                writer.write("a", "outcome", span, row, 0.5, 0.75)
 
     store = Store.create(tmp_path, {}, [case])
     with store.writer() as writer:
         one = {"count": np.zeros((1, 3), "int64"), "mean": np.float64(0)}
         with pytest.raises(ValueError, match=r"shape of count = \(1, 3\): must be \(3,\)"):
-            writer.write("a", "outcome", 0, one)
-    write(store, 2)
+            writer.write("a", "outcome", range(4), one)
+    write(store, range(8, 10))
     partial = store.arrays("a", "outcome", partial=True)
     assert partial["count"].shape == (1, 3)
     assert partial["chunk"].tolist() == [2]
     write(store)
     got = store.read("a", "outcome")
-    assert got["count"].values.tolist() == [[4, 0, 7], [4, 1, 7], [2, 2, 7]]
+    assert got["count"].values.tolist() == [[4, 0, 7], [4, 4, 7], [2, 8, 7]]
     assert got["count"].dims == ("chunk", "bin")
-    store = store.extend(18, {})
-    assert store.done("a", "outcome").tolist() == [True, True, False, False, False]
+    before, store = store, store.extend(18, {})
+    assert store.done("a", "outcome") == [range(4), range(4, 8)]
     write(store)
+    assert Store.read(before, "a", "outcome")["count"].values[:, 0].tolist() == [4, 4, 2]
     assert store.read("a", "outcome")["count"].values[:, 0].tolist() == [4, 4, 4, 4, 2]
     # Six chunks: that of two trials was run again as one of four.
     assert store.seconds("a") == {"compile": 4.5, "run": 3.0, "curves": 0.0}
@@ -157,22 +153,45 @@ def test_writing_a_chunk_does_not_list_the_others(tmp_path, monkeypatch):
     assert len(listed) < 15
 
 
-def test_a_chunk_may_be_more_than_the_trials(tmp_path):
-    """A small study can grow in chunks of a sensible size."""
-    case = Case("a", {}, {"outcome": Pass(3, 100, {"x": Variable("float32")})})
+PENDING = [  # the chunk, and what is to be done after 3 trials of 3, then of 70, then of 250
+    (None, [[range(3)], [range(3, 70)], [range(70, 250)]]),
+    (100, [[range(3)], [range(3, 70)], [range(70, 100), range(100, 200), range(200, 250)]]),
+]
+
+
+@pytest.mark.parametrize(("chunk", "expected"), PENDING)
+def test_more_trials_are_more_files(tmp_path, chunk, expected):
+    """Whatever their sizes, and an earlier view of the folder is as it was."""
+    case = Case("a", {}, {"outcome": Pass(3, chunk, {"x": Variable("float32")})})
     store = Store.create(tmp_path, {}, [case])
-    for trials in (3, 70, 250):
-        store = store.extend(trials, {})
-        values = np.arange(trials, dtype="float32")
-        layout = store.cases["a"].passes["outcome"]
+    views = {}
+    for trials, pending in zip((3, 70, 250), expected, strict=True):
+        views[trials] = store = store.extend(trials, {})
+        assert store.pending("a", "outcome") == pending
         with store.writer() as writer:
-            pending = writer.pending("a", "outcome")
-            assert pending == ([0] if trials <= 100 else [0, 1, 2])
-            for chunk in pending:
-                writer.write("a", "outcome", chunk, {"x": values[layout.span(chunk)]})
-        np.testing.assert_array_equal(store.read("a", "outcome")["x"], values)
+            for span in pending:
+                values = np.arange(span.start, span.stop, dtype="float32")
+                writer.write("a", "outcome", span, {"x": values})
         assert store.finished()
-    assert len(list(store.path_of("a", "outcome").iterdir())) == 3  # the short ones are gone
+        for size, view in views.items():
+            found = Store(view.folder, view.settings, [*view.cases.values()]).read("a", "outcome")
+            np.testing.assert_array_equal(found["x"], np.arange(size))
+
+
+def test_trials_are_done_in_any_order_and_any_files(tmp_path):
+    case = Case("a", {}, {"outcome": Pass(10, None, {"x": Variable("int32")})})
+    store = Store.create(tmp_path, {}, [case])
+    for span, left in [
+        (range(6, 7), [range(6), range(7, 10)]),
+        (range(2), [range(2, 6), range(7, 10)]),
+        (range(7, 10), [range(2, 6)]),
+        (range(2, 6), []),
+    ]:
+        with store.writer() as writer:
+            writer.write("a", "outcome", span, {"x": np.array(span, "int32")})
+        assert store.pending("a", "outcome") == left
+        assert store.finished() == (not left)
+    assert store.read("a", "outcome")["x"].values.tolist() == list(range(10))
 
 
 def everything(folder):
@@ -245,40 +264,40 @@ def test_a_broken_manifest_is_refused_and_nothing_is_changed(store, tmp_path, ho
 def test_unfinished_trials_are_an_error_or_left_out(store):
     case = a_case()
     with store.writer() as writer:
-        for chunk in (2, 0):
-            writer.write(NAME, "outcome", chunk, arrays(case, "outcome", chunk))
-        assert writer.pending(NAME, "outcome") == [1]
-        assert writer.pending(NAME, "curve") == [0, 1]
+        for span in (range(8, 10), range(4)):
+            writer.write(NAME, "outcome", span, arrays(case, "outcome", span))
+        assert store.pending(NAME, "outcome") == [range(4, 8)]
+        assert store.pending(NAME, "curve") == [range(3), range(3, 6)]
     with pytest.raises(RuntimeError, match="is not finished: the same call"):
         store.read(NAME, "outcome")
     partial = store.arrays(NAME, "outcome", partial=True)
     np.testing.assert_array_equal(partial["trial"], [0, 1, 2, 3, 8, 9])
-    expected = [arrays(case, "outcome", chunk)["step"] for chunk in (0, 2)]
-    np.testing.assert_array_equal(partial["step"], np.concatenate(expected))
+    whole = arrays(case, "outcome", range(10))["step"]
+    np.testing.assert_array_equal(partial["step"], whole[partial["trial"]])
     assert store.arrays(NAME, "curve", partial=True)["trial"].size == 0
 
 
 @pytest.mark.parametrize(
-    ("case", "name", "chunk", "change", "words"),
+    ("case", "name", "first", "change", "words"),
     [
         (NAME, "outcome", 0, {"step": None}, r"arrays = \['epsilon'\]: must be all variables"),
         (NAME, "outcome", 0, {"more": np.zeros(4)}, "arrays = .*'more'"),
         (NAME, "outcome", 0, {"step": np.zeros(4, "int64")}, "step = 'int64': must be int32"),
         (NAME, "outcome", 0, {"step": np.zeros(3, "int32")}, r"shape of step = \(3,\): must be \("),
         (NAME, "outcome", 0, {"step": np.zeros((4, 1), "int32")}, r"shape of step = \(4, 1\)"),
-        (NAME, "outcome", -1, {}, "chunk = -1: must be from 0 to 2"),
-        (NAME, "outcome", 3, {}, "chunk = 3: must be from 0 to 2"),
+        (NAME, "outcome", -1, {}, r"trials = \(-1, 3\): must be trials of this pass, of 10"),
+        (NAME, "outcome", 8, {}, r"trials = \(8, 12\): must be trials of this pass, of 10"),
         ("x", "outcome", 0, {}, "case = 'x': must be one of"),
         (NAME, "x", 0, {}, "pass = 'x': must be one of"),
     ],
 )
-def test_a_chunk_that_does_not_fit_is_refused(store, case, name, chunk, change, words):
-    given = arrays(a_case(), "outcome", 0) | change
+def test_a_chunk_that_does_not_fit_is_refused(store, case, name, first, change, words):
+    given = arrays(a_case(), "outcome", range(4)) | change
     given = {name: values for name, values in given.items() if values is not None}
     with store.writer() as writer:
         with pytest.raises(ValueError, match=words):
-            writer.write(case, name, chunk, given)
-        assert writer.pending(NAME, "outcome") == [0, 1, 2]
+            writer.write(case, name, range(first, first + 4), given)
+        assert store.done(NAME, "outcome") == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,154 @@
+"""Trials are cut into launches and files by batches, seconds and bytes; no bit depends on it."""
+
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("xarray")
+from nrjax.simulation.program import Program
+from nrjax.study import cluster, filling
+from nrjax.study.layout import Pass, Variable
+from tests.study import cheap
+from tests.study.test_conformance import Killed, Then, assert_same_bits
+
+
+class Timed:
+    """A program whose batches take so many seconds, by a clock of its own."""
+
+    def __init__(self, batch, most, seconds):
+        self.batch, self.chunk, self.seconds = batch, most, seconds
+        self.now, self.launches = 0.0, []
+
+    def perf_counter(self):
+        return self.now
+
+    def run(self, key, trials, first):
+        assert 0 < trials <= self.chunk
+        self.now += -(-trials // self.batch) * self.seconds
+        self.launches.append(trials)
+        return {"x": np.arange(first, first + trials, dtype=np.int32)}
+
+
+def files(monkeypatch, program, spans, chunk=None, width=5, progress=None):
+    monkeypatch.setattr(filling, "time", program)
+    layout = Pass(spans[-1].stop, chunk, {"x": Variable("int32", (("wide", width),))})
+    return [
+        (span, arrays["x"], seconds)
+        for span, arrays, seconds in filling._files(program, None, layout, spans, progress)
+    ]
+
+
+RUNS = [  # batch, largest launch, seconds of a batch, trials; launches, files
+    ("three thousand counts", 256, 2**18, 9.0, 1000, 4, 4),
+    ("ridge regression", 32, 2**20, 1.0, 1000, 32, 8),
+    ("scalars", 4096, 2**20, 0.004, 4_000_000, 7, 2),
+    ("an accelerator", 4096, 2**20, 1e-5, 10_000_000, 13, 5),
+    ("few scalars", 4096, 2**20, 0.004, 1000, 1, 1),
+]
+
+
+@pytest.mark.parametrize(
+    ("batch", "most", "seconds", "trials", "launches", "number"),
+    [pytest.param(*row, id=name) for name, *row in RUNS],
+)
+def test_a_kill_costs_seconds_and_launches_are_large(
+    monkeypatch, batch, most, seconds, trials, launches, number
+):
+    program = Timed(batch, most, seconds)
+    found = files(monkeypatch, program, [range(trials)])
+    assert [span.start for span, *_ in found] == [0, *(span.stop for span, *_ in found[:-1])]
+    np.testing.assert_array_equal(np.concatenate([x for _, x, _ in found]), np.arange(trials))
+    assert len(program.launches) == launches
+    assert len(found) == number
+    # No launch is shorter than a batch, but for the last; none is much longer than a second, so
+    # that a kill costs that and the seconds of a file.
+    assert all(size % batch == 0 for size in program.launches[:-1])
+    longest = max(filling.LAUNCH_SECONDS, seconds)
+    assert max(spent for *_, spent in found) <= filling.FILE_SECONDS + longest
+    assert sum(spent for *_, spent in found) == pytest.approx(program.now)
+
+
+def test_a_file_holds_what_is_asked_for(monkeypatch):
+    """The trials of a file are the user's, if given: launches are not, and progress moves."""
+    told = []
+    progress = SimpleNamespace(advance=lambda trials, seconds: told.append(trials))
+    program = Timed(10, 50, 1.0)
+    spans = Pass(250, 100, {}).pieces(range(30, 250))
+    found = files(monkeypatch, program, spans, chunk=100, progress=progress)
+    assert [span for span, *_ in found] == [range(30, 100), range(100, 200), range(200, 250)]
+    assert told == program.launches == [10] * 22
+
+
+def test_the_next_launch_follows_the_pace_of_the_last():
+    pace = filling.Pace(100, 100_000, 1.0)
+    sizes = []
+    for each in (1e-9, 1e-9, 1e-4, 1e-4, 3e-4, 1.0, 1e-9):
+        pace.took(pace.size, each * pace.size)
+        sizes.append(pace.size)
+    assert sizes == [800, 6400, 10_000, 10_000, 3300, 100, 800]
+    assert filling.Pace(4096, 1000, 1.0).size == 1000
+
+
+def test_a_study_of_scalars_is_a_few_launches_and_a_file(tmp_path, monkeypatch):
+    paid, launches = np.random.default_rng(0).exponential(size=20_000), []
+    run = cheap._Known.run
+
+    def counted(self, key, trials, first):
+        launches.append(trials)
+        return run(self, key, trials, first)
+
+    monkeypatch.setattr(cheap._Known, "run", counted)
+    results = cheap.Known({"one": paid}).run(tmp_path / "run", trials=20_000, progress=False)
+    np.testing.assert_array_equal(results.values("one"), paid.astype(results.values("one").dtype))
+    assert len(launches) <= 3
+    assert len(results.store.done("one", "outcome")) == 1
+
+
+def test_no_bit_depends_on_launches_and_files(tmp_path, monkeypatch):
+    """Of odd sizes, killed, taken up with other sizes, and with more trials."""
+    study, more = cheap.study(), {"progress": False}
+    whole = study.run(tmp_path / "whole", trials=97, **more)
+    sizes = itertools.cycle((5, 1, 11, 3))
+
+    def took(self, trials, seconds):
+        self.size = next(sizes)
+
+    monkeypatch.setattr(Program, "batch", 3)
+    monkeypatch.setattr(filling.Pace, "took", took)
+    monkeypatch.setattr(filling, "FILE_SECONDS", 0.0)
+    out = tmp_path / "run"
+    for launches in (2, 30):
+        with pytest.raises(Killed):
+            study.run(out, trials=50, **more | {"progress": Then(launches)})
+    assert 0 < len(study.run(out, trials=50, **more).store.done("near", "outcome")) < 50
+    monkeypatch.setattr(filling, "FILE_SECONDS", 1e9)
+    assert_same_bits(study.run(out, trials=97, **more).store, whole.store)
+
+
+def test_workers_get_files_of_a_few_seconds():
+    """Each trial once, also those that are sent again; chunks that are given stay whole."""
+    shapes = {"a": (None, [range(5, 1000)]), "b": (40, [range(40), range(40, 70)])}
+    layouts = {
+        name: Pass(1000, chunk, {"x": Variable("int8")}) for name, (chunk, _) in shapes.items()
+    }
+    store = SimpleNamespace(layout_of=lambda case, name: layouts[case])
+    plan = SimpleNamespace(make=lambda: SimpleNamespace(batch=10))
+    pending = {(name, "outcome"): spans for name, (_, spans) in shapes.items()}
+    waiting = cluster._Waiting(store, {name: {"outcome": plan} for name in shapes}, pending)
+    done, tasks = {"a": [], "b": []}, []
+    while waiting:
+        task = waiting.pop()
+        if len(tasks) == 3 and task not in waiting.again and task not in tasks:
+            waiting.again.append(task)  # its worker is gone
+            tasks.append(task)
+            continue
+        tasks.append(task)
+        waiting.took(task, 0.05 * task.trials)
+        done[task.case] += range(task.first, task.first + task.trials)
+    assert done == {"a": list(range(5, 1000)), "b": list(range(70))}
+    sizes = [task.trials for task in tasks]
+    assert sizes[:4] == [10, 80, 80, 80]
+    assert sizes[-2:] == [40, 30]
+    assert pending["a", "outcome"] == [range(5, 1000)]
