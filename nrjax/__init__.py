@@ -1,6 +1,7 @@
 """Vectorised simulation of noise-reduction mechanisms with ex-post differential privacy."""
 
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
@@ -10,12 +11,13 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name):
-        """Import the public names, and JAX, when the first name is used.
+        """Import a submodule, or else all public names, and JAX with them, at the first use.
 
         The command can then report what stops the import of JAX in a sentence.
         """
-        public = importlib.import_module("nrjax._public")
-        return globals()[name] if name in globals() else getattr(public, name)
+        if importlib.util.find_spec(f"nrjax.{name}") is not None:
+            return importlib.import_module(f"nrjax.{name}")
+        return getattr(importlib.import_module("nrjax._public"), name)
 
     def __dir__():
         """Return all names, with those that are not imported yet."""

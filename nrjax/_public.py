@@ -75,11 +75,6 @@ if TYPE_CHECKING:
     from nrjax.study.study import Study as Study
 else:
     # Imported when they are first used: they are slow to import, and simulations need none.
-    _LATER = ("counts", "datasets", "erm", "papers", "study")
-    _MODULES = (
-        *_LATER,
-        *("composition", "guarantees", "processes", "schedules", "stopping", "utilities"),
-    )
     _STUDIES = {
         "case": ("Case", "Curve", "Quantity"),
         "distribution": ("Distribution", "Sample"),
@@ -88,6 +83,10 @@ else:
         "study": ("Study",),
     }
     _SOURCES = {name: f"nrjax.study.{file}" for file, names in _STUDIES.items() for name in names}
+    _MODULES = (
+        *("composition", "counts", "datasets", "erm", "guarantees", "papers", "processes"),
+        *("schedules", "stopping", "study", "utilities"),
+    )
     _DEFINED = [
         name
         for name, value in globals().items()
@@ -96,9 +95,7 @@ else:
     __all__ = sorted([*_DEFINED, *_SOURCES, *_MODULES])
 
     def __getattr__(name):
-        """Import a module of `_MODULES` or a class of `_SOURCES`."""
-        if name in _MODULES:
-            return importlib.import_module(f"nrjax.{name}")
+        """Import a class of `_SOURCES`."""
         if name in _SOURCES:
             return getattr(importlib.import_module(_SOURCES[name]), name)
         raise AttributeError(f"module 'nrjax' has no attribute {name!r}")

@@ -48,3 +48,27 @@ def test_imports_load_nothing_slow_and_start_no_device():
     assert not started
     assert not pyplot
     assert "module 'nrjax' has no attribute 'er'" in ended.stderr
+
+
+EACH_FIRST = """
+import importlib, sys
+for name in sys.argv[1:]:
+    for loaded in [loaded for loaded in sys.modules if loaded.partition(".")[0] == "nrjax"]:
+        del sys.modules[loaded]
+    importlib.import_module(name)
+"""
+
+
+def test_any_module_can_be_imported_first():
+    """Public names are imported late, which must not close a circle of imports."""
+    names = ("engine", "simulation.batching", "study.compare", "erm", "papers.ligett2017", "cli")
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        "-c",
+        EACH_FIRST,
+        *(f"nrjax.{name}" for name in names),
+    ]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")

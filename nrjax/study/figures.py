@@ -116,7 +116,7 @@ def _title(results: Results, row: tuple[tuple[str, Any], ...], test: str | None)
     for key, label in row:  # the name of a file as it is
         name = drawing.short(str(label))
         parts.append(_ROWS[key].format(name if key == "data" else drawing.words(name)))
-    study = drawing.short(results.store.settings.get("study", ""))
+    study = drawing.short(results.about.get("study", ""))
     first = " ".join(parts).removeprefix("on ") or study
     second = [] if test is None else [f"test: {drawing.words(test)}"]
     return "\n".join([first, ", ".join([*second, f"{results.trials:,} trials"])]).lstrip()

@@ -209,7 +209,7 @@ def test_only_paths_become_whole(tmp_path, monkeypatch):
     ("given", "message"),
     [
         ({"keep": "summary"}, "keep = 'summary': must be 'trials', with which the run in"),
-        ({"chunk": 3}, r"chunk = 3: must be \d+, with which the run in"),
+        ({"chunk": 3}, r"chunk = 3: must be None, with which the run in"),
         ({"seed": 4}, "seed = 4: must be 0, with which the run in"),
     ],
 )

@@ -59,7 +59,7 @@ def counts(results: Results) -> Figure:
     figure, panels = _panels(found, 1.0, 4.6, 3.8)
     for axes, ((name,), here) in zip(panels.flat, found.items(), strict=False):
         for number, one in enumerate(here):
-            held = results.store.settings["counts"][one["dataset"]]
+            held = results.about["counts"][one["dataset"]]
             _draw_counts(axes, one, held, STYLES[number % len(STYLES)])
         axes.set(xscale="log", yscale="log", ylabel=f"{here[0]['unit']} of an item")
         axes.set_title(f"{name}: {here[0]['items']:,} items", fontsize="medium")

@@ -24,7 +24,7 @@ _FAR_FROM_TIGHT = 2.0
 
 def median_deviation(results: Results, name: str) -> float:
     """Median standard deviation of the noise where trials ended, in counts."""
-    facts, levels = results.cases[name].attributes, results.store.settings["settings"]["levels"]
+    facts, levels = results.cases[name].attributes, results.about["settings"]["levels"]
     grid = np.geomspace(facts["highest_deviation"], facts["lowest_deviation"], levels)
     step = results.law(name, "step")
     # The grid falls, so that ranks count from its end.
@@ -51,7 +51,7 @@ class Findings(PaperReporting):
         `comparisons`: by neighbour, the median stated epsilons of discrete Laplace and of Laplace
         noise, with their paired difference (`paired`), and the mean difference of all trials.
         """
-        delta = results.store.settings["settings"]["delta"]
+        delta = results.about["settings"]["delta"]
         found = {}
         for name in results.cases:
             loss, inverse = (results.law(name, one) for one in ("realised_loss", "exp_minus_loss"))

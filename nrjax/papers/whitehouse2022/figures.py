@@ -157,7 +157,7 @@ def boundaries(results: Results) -> Figure:
     epsilon of stopping at a time (noise variance). Right: the inverse, the variance that a level of
     epsilon needs.
     """
-    settings = results.store.settings["settings"]
+    settings = results.about["settings"]
     tight_at, delta = settings["tight_at"], settings["delta"]
     with jax.enable_x64(True):
         made = [kind.tight_at_epsilon(tight_at, 1.0, delta) for kind in _BOUNDARIES.values()]
