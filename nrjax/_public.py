@@ -41,6 +41,7 @@ from nrjax.sensitivities import Sensitivity as Sensitivity
 from nrjax.simulation.batching import Batching as Batching
 from nrjax.simulation.bins import LogBins as LogBins
 from nrjax.simulation.bins import WholeBins as WholeBins
+from nrjax.simulation.montecarlo import FirstLevelWarning as FirstLevelWarning
 from nrjax.simulation.montecarlo import simulate as simulate
 from nrjax.simulation.sweeps import sweep as sweep
 from nrjax.stopping import AboveThreshold as AboveThreshold

@@ -29,8 +29,7 @@ _SESSIONS = 256
 """Sessions that run together, unless asked otherwise."""
 
 _EARLY, _FEW = 0.05, 100
-"""The largest fraction of trials that may stop at the first level without a warning, of at least
-so many trials."""
+"""Warn if more than this fraction of at least this many trials stops at the first level."""
 
 
 class FirstLevelWarning(UserWarning):
@@ -186,7 +185,8 @@ def simulate(
         warnings.warn(
             f"{early:.0%} of {trials:,} trials stopped at the first level, and might have stopped "
             "for a smaller epsilon: start the schedule at a larger time (Grid.geometric with a "
-            "smaller `low`, and a boundary that is tight at a smaller epsilon)",
+            "smaller `low`, and a boundary that is tight at a smaller epsilon). A private test may "
+            "need its first level: see nrjax.stopping.accuracy",
             FirstLevelWarning,
             stacklevel=2,
         )
