@@ -100,9 +100,13 @@ def test_a_study_of_scalars_is_a_few_launches_and_a_file(tmp_path, monkeypatch):
         return run(self, key, trials, first)
 
     monkeypatch.setattr(cheap._Known, "run", counted)
-    results = cheap.Known({"one": paid}).run(tmp_path / "run", trials=20_000, progress=False)
+    told = []
+    names = ("begin", "compiled", "advance")
+    progress = SimpleNamespace(**{n: lambda *_, n=n: told.append(n) for n in names})
+    results = cheap.Known({"one": paid}).run(tmp_path / "run", trials=20_000, progress=progress)
     np.testing.assert_array_equal(results.values("one"), paid.astype(results.values("one").dtype))
     assert len(launches) <= 3
+    assert told == ["begin", "compiled", *["advance"] * len(launches)]
     assert len(results.store.done("one", "outcome")) == 1
 
 
