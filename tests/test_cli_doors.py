@@ -43,7 +43,7 @@ BAD = {  # by study: argument, its value, and words of the message
         ("lowest-epsilon", "nan", "must be between 0 and highest_epsilon = 20.0"),
         ("lowest-epsilon", "0.1", "lowest_epsilon = 0.1: must be above 0.14"),
         ("highest-epsilon", "0.01", "must be above the first level of the grid"),
-        ("levels", "100000000000000000", "Unable to allocate"),
+        ("levels", "100000000000000000", "at least 1 and at most 10000000"),
         ("most-trials", "5", "most_trials = 5: must be left out without until_se"),
         ("workers", "0", "workers = 0: must be at least 1"),
         ("workers", "2 --scheduler tcp://a:1", "must be left out with --workers"),

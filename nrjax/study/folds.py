@@ -39,14 +39,16 @@ before the last; and nearly always at most so many."""
 def judged(results: Mapping[str, Any], goal: Any, xp: Any = jnp) -> dict[str, Any]:
     """What is said of outcomes besides their own fields, by name; NaN where nothing is to be said.
 
-    `stopping_epsilon` is the total epsilon, infinite if a trial did not stop; `shortfall` is by how
-    much the utility misses the goal, of the trials that stopped. `xp` is `jax.numpy`, or `numpy`.
+    `stopping_epsilon` is the total epsilon, infinite if a trial did not stop or its cost is NaN,
+    which would otherwise be left out of quantiles. `shortfall` is by how much the utility misses
+    the goal, of the trials that stopped. `xp` is `jax.numpy`, or `numpy`.
     """
     stopped = results["status"] == Status.STOPPED
     epsilon, utility = results["epsilon"], results["utility"]
+    known = stopped & ~xp.isnan(epsilon)
     missing = xp.maximum(xp.asarray(goal, utility.dtype) - utility, 0)
     return {
-        "stopping_epsilon": xp.where(stopped, epsilon, xp.asarray(xp.inf, epsilon.dtype)),
+        "stopping_epsilon": xp.where(known, epsilon, xp.asarray(xp.inf, epsilon.dtype)),
         "shortfall": xp.where(stopped, missing, xp.asarray(xp.nan, utility.dtype)),
     }
 

@@ -248,7 +248,7 @@ def test_loss_lines_are_the_means_and_bands_their_intervals(logistic):
 @pytest.mark.parametrize("tight_at", [0.005, 12.0])
 def test_boundaries_are_tight_where_the_runs_is(tight_at):
     chosen = {"settings": {"delta": 1e-5, "tight_at": tight_at}}
-    figure = boundaries(SimpleNamespace(store=SimpleNamespace(settings=chosen)))
+    figure = boundaries(SimpleNamespace(about=chosen))
     left, right = figure.axes
     assert left.get_title() == f"boundaries, tight at ε = {tight_at:g}, δ = 1e-05"
     assert list(left.lines[3].get_ydata()) == list(right.lines[3].get_xdata()) == [tight_at] * 2
