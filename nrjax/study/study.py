@@ -121,7 +121,7 @@ class Study:
             seed: of all randomness, 0 unless given; cases share it.
             keep: "trials", unless given, or "summary": histograms, moments and counts only, so
                 that a study of any size takes megabytes.
-            chunk: trials between two writes.
+            chunk: trials between two writes; by default as many as take a few seconds.
             until_se: add trials until the standard error of every case's median stopping epsilon
                 is at most this; looked at after 1000, 2000, 4000, ... trials.
             most_trials: with `until_se`, no more trials than this.
