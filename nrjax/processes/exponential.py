@@ -19,7 +19,9 @@ class Exponential(Coordinates, BlockwiseProcess):
     Backwards `Z_s | Z_t = min(Z_t, E/k)`, `k = 1/s - 1/t` and E a standard exponential draw. It
     hides no value by itself, whose neighbours may exceed it: it is the threshold noise of private
     tests (`nrjax.AboveThreshold(..., noise="exponential")`). Random bits, and what they leave of
-    small probabilities, are as in `Laplace`.
+    small probabilities, are as in `Laplace`. A test reveals comparisons only: in float32 the
+    probability that a draw is above a bound has a relative error of 6e-7 where it is at least 1e-3,
+    and of 1.2e-4 where it is at least 1e-6, at every scale.
 
     Attributes:
         shape: shape of the private value.
