@@ -105,7 +105,7 @@ class BlockwiseProcess(NoiseProcess):
 
     @abc.abstractmethod
     def draw(self, key: Array, dtype: Any, steps: tuple[int, ...] = ()) -> Any:
-        """The randomness of that many moves, of shape (*steps, ...)."""
+        """Return the randomness of that many moves: arrays of shape (*steps, ...), in a pytree."""
 
     @abc.abstractmethod
     def move(self, drawn: Any, state: Any, time: ArrayLike, /) -> Any:

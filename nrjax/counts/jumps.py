@@ -10,7 +10,7 @@ from nrjax.composition.requests import DiscreteLaplaceReduction, LaplaceReductio
 from nrjax.counts.passages import OnLevels
 from nrjax.processes import DiscreteLaplace
 from nrjax.processes._kernel import laplace, random_bits, uniform
-from nrjax.processes.discrete_laplace import discrete_laplace
+from nrjax.processes.discrete_laplace import WORDS, below, discrete_laplace, sizes
 
 
 class LaplaceState(NamedTuple):
@@ -50,10 +50,10 @@ class LaplacePassage(OnLevels):
     def move(
         self, state: LaplaceState, count: Array, draw: Array
     ) -> tuple[LaplaceState, Array, Array]:
-        """On to the level where it is accepted, or to the next jump; `draw` are four numbers."""
+        """On to the level where it is accepted, or to the next jump; `draw` are random words."""
         begun = state.level >= 0
-        noise = jnp.where(begun, state.noise, self._first_noise(draw[0], state.time))
-        one, two, where = (uniform(draw[number], count.dtype) for number in (1, 2, 3))
+        noise = jnp.where(begun, state.noise, self._first_noise(draw, state.time))
+        one, two = (uniform(draw[number], count.dtype) for number in (1, 2))
         size, now = jnp.abs(noise), state.time
         jump = self._jump(now, size, one, two)
 
@@ -64,7 +64,7 @@ class LaplacePassage(OnLevels):
         level, time = self._level(jnp.where(begun, jnp.minimum(now, needed), needed), state)
         accepted = (level < self.levels) & (time > jump)
         ended = accepted | ~(jump > state.last_time)
-        target = self._target(size, jump, where)
+        target = self._target(size, jump, draw)
         target = jnp.where(noise < 0, -target, target)
         state = LaplaceState(
             level=jnp.where(accepted, level, self.levels - 1),
@@ -74,8 +74,8 @@ class LaplacePassage(OnLevels):
         )
         return state, ended, accepted
 
-    def _first_noise(self, bits: Array, time: Array) -> Array:
-        return time * laplace(bits, time.dtype)
+    def _first_noise(self, draw: Array, time: Array) -> Array:
+        return time * laplace(draw[0], time.dtype)
 
     def _time_of_deviation(self, deviation: Array) -> Array:
         return deviation / math.sqrt(2)
@@ -85,9 +85,9 @@ class LaplacePassage(OnLevels):
         # The later of two kinds of jumps: at rates 1/t and size/t^2.
         return jnp.maximum(now * one, now * size / (size - now * jnp.log(two)))
 
-    def _target(self, size: Array, jump: Array, where: Array) -> Array:
-        """Where positive noise of this size jumps to at that time, by one uniform number."""
-        mass = where * (size + jump)
+    def _target(self, size: Array, jump: Array, draw: Array) -> Array:
+        """Where positive noise of this size jumps to at that time, by the words from 3 on."""
+        mass = uniform(draw[3], size.dtype) * (size + jump)
         # What is left of the draw says how far; a 0 stands for what is too small for a float.
         left = (mass - size) / jump
         beyond = left < 0.5
@@ -122,8 +122,12 @@ class DiscreteLaplacePassage(LaplacePassage):
 
     kind: ClassVar[Any] = DiscreteLaplaceReduction
 
-    def _first_noise(self, bits: Array, time: Array) -> Array:
-        return discrete_laplace(bits, time)
+    def draws(self, key: Array, number: int, dtype: Any) -> Array:
+        """Random bits, shape (number, 10)."""
+        return random_bits(key, (number, 5 + WORDS), dtype)
+
+    def _first_noise(self, draw: Array, time: Array) -> Array:
+        return discrete_laplace(draw[5:], time)
 
     def _time_of_deviation(self, deviation: Array) -> Array:
         return DiscreteLaplace(()).time_of_deviation(deviation)
@@ -135,14 +139,14 @@ class DiscreteLaplacePassage(LaplacePassage):
         outwards = -2 / jnp.log1p(-jnp.minimum(share, 1))
         return jnp.maximum(inwards, jnp.where(share < 1, outwards, 0))
 
-    def _target(self, size: Array, jump: Array, where: Array) -> Array:
+    def _target(self, size: Array, jump: Array, draw: Array) -> Array:
         side = 1 / jnp.expm1(2 / jump)
-        mass = where * (size + 2 * side)
+        mass = uniform(draw[3], size.dtype) * (size + 2 * side)
         left = (mass - size) / jnp.where(side > 0, side, 1)
         beyond = left < 1
         least = float(jnp.finfo(size.dtype).eps)
         scaled = jnp.clip(jnp.where(beyond, left, left - 1), least, 1)
-        distance = 1 + jnp.floor(-jump / 2 * jnp.log(scaled))
-        outside = jnp.where(beyond, size + distance, -distance)
+        far = sizes(jnp.floor(-jump / 2 * jnp.log(scaled)), draw[0], jump / 2)
         inside = (mass < size) | ~(side > 0)
-        return jnp.where(inside, jnp.minimum(jnp.floor(mass), size - 1), outside)
+        place = below(draw[4], draw[0], jnp.where(inside, size, far))
+        return jnp.where(inside, place, jnp.where(beyond, size + 1 + place, -1 - place))

@@ -30,6 +30,8 @@ class PureGuarantee(SafeGuarantee):
 class DiscretePureGuarantee(PureGuarantee):
     """Discrete Laplace noise of time t costs `D1 / t` too, surely (`docs/frontier.md`).
 
+    Random words are finite: `DiscreteLaplace` states how closely its draws keep this.
+
     Attributes:
         sensitivity: l1-sensitivity D1 of the private value, a vector of integers.
     """

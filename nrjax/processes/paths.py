@@ -125,7 +125,8 @@ def _by_blocks(noise_key, process, times, step, loop):
         # Whole blocks always: how many bits are asked for may change all of them.
         draws = process.draw(step_key(noise_key, number), times.dtype, (size,))
         # Not unrolled: XLA would fuse the copies, and take each step many times.
-        return jax.lax.scan(step, loop, (draws[: len(times)], times))
+        draws = jax.tree.map(lambda leaf: leaf[: len(times)], draws)
+        return jax.lax.scan(step, loop, (draws, times))
 
     kept = []
     if whole:

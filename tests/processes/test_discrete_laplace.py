@@ -10,10 +10,29 @@ from scipy import stats
 
 import nrjax
 from nrjax.processes import DiscreteLaplace
-from nrjax.processes.discrete_laplace import DiscreteLaplaceState
+from nrjax.processes.discrete_laplace import (
+    DiscreteLaplaceState,
+    below,
+    discrete_laplace,
+    sizes,
+)
 from nrjax.types import Status
 from tests.problems import Distance
-from tests.processes.laws import SOUND, bonferroni, coin, law_p, spread
+from tests.processes.laws import SOUND, bonferroni, law_p, spread
+from tests.processes.laws import coin as stays
+from tests.processes.words import (
+    FAR,
+    coin,
+    counted,
+    even_words,
+    every_word,
+    first_law,
+    first_move,
+    geometric,
+    histogram,
+    move_law,
+    word_of,
+)
 
 pytestmark = pytest.mark.numerical
 
@@ -25,7 +44,7 @@ def law(t, k):
     return stats.dlaplace(1 / t).pmf(k)
 
 
-def bayes(s, t, k, j, stay=coin):
+def bayes(s, t, k, j, stay=stays):
     """`P(Z_s = j | Z_t = k)` from the two laws forwards: the oracle."""
     a = stay(s, t)
     return law(s, j) * (a * (j == k) + (1 - a) * law(t, k - j)) / law(t, k)
@@ -40,31 +59,116 @@ def laplace_like(s, t, k, j):
     return np.where(j == k, (1 - 2 * h) * r**k, np.where((j >= 0) & (j < k), inside, outside))
 
 
-def test_kernel_is_bayes_rule():
+def test_kernel_is_bayes_rule(dtype):
     """For evenly spaced words, every one so to speak: shares are right to the grain of these."""
-    process, dtype = DiscreteLaplace((WORDS,)), jnp.result_type(float)
-    size = 64 if dtype == jnp.float64 else 32
-    bits = (np.arange(WORDS, dtype=np.uint64) << (size - 18)) + (1 << (size - 19))
-    bits = jnp.asarray(bits.astype(f"uint{size}"))
-    states = np.arange(-12, 13)
-
-    @jax.jit
-    def shares(value, t, s):
-        state = DiscreteLaplaceState(jnp.full(WORDS, value), t, jnp.bool_(False))
-        moved = process.move(bits, state, s).value
-        return jnp.sum(moved == states[:, None].astype(dtype), axis=1) / WORDS
-
-    worst = {}
-    for (t, s), k in itertools.product(PAIRS, (0, 1, 4, -4)):
-        found = np.asarray(shares(*(jnp.asarray(x, dtype) for x in (k, t, s))))
+    states, worst = np.arange(-12, 13), {}
+    for (t, s), k in itertools.product(PAIRS, (0, 1, 4)):
+        words = even_words(dtype, WORDS)
+        found = move_law(words, k, jnp.asarray(t, dtype), jnp.asarray(s, dtype))[1][states + FAR]
         np.testing.assert_allclose(found, bayes(s, t, k, states), atol=4 / WORDS)
-        if k >= 0 and s < t:
+        if s < t:
             for name, fault in {
                 "h of laplace": laplace_like(s, t, k, states),
                 "coin of laplace": bayes(s, t, k, states, lambda s, t: (s / t) ** 2),
             }.items():
                 worst[name] = max(worst.get(name, 0), np.abs(found - fault).max())
     assert min(worst.values()) > 1000 / WORDS  # negative controls
+
+
+def excess(law, time, most):
+    """By how much a unit costs more than 1/time, relatively, from 0 to `most` times the time."""
+    law = law[: int(most * time) + 1]
+    return np.max(np.abs(np.log(law[:-1] / law[1:]))) * time - 1
+
+
+@pytest.mark.parametrize("time", [0.5, 10.0, 300.0])
+def test_first_draw_costs_what_it_states(dtype, time):
+    """By every word; a geometric integer by itself, in float arithmetic, costs more."""
+    law = first_law(jnp.asarray(time, dtype))
+    grain = 4 * 15 * time * 2.0**-40 * time  # of the words of the uniform integer
+    assert excess(law, time, 15) + grain < 1e-4
+    assert excess(law, time, 30) < 0.11
+    alone = counted(geometric, dtype, jnp.asarray(time, dtype))
+    if dtype == jnp.float32 and time == 300:
+        assert excess(alone, time, 7) > 0.03
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("time", [100.0, 1000.0, 2.0**10])
+def test_words_of_a_first_draw_are_counted(time):
+    """One by one: bisection takes for granted that logarithms fall."""
+    found = histogram(geometric, every_word(), jnp.float32(time))[FAR:]
+    law = first_law(jnp.float32(time))
+    found = first_law(jnp.float32(time), found[: len(law) // 2])
+    np.testing.assert_allclose(found, law, rtol=1e-6)
+    assert excess(found, time, 15) < 1e-4
+
+
+def loss_error(words, value, time, then):
+    """What moves of the noise, and of the noise one larger, add to the loss beyond what they do.
+
+    Returns:
+        By the first word alone, and with the others: the error that one move in 1000 exceeds.
+    """
+    time, then = jnp.float32(time), jnp.float32(then)
+    near = np.arange(-16 * int(then), value + 16 * int(then))
+    exact = [bayes(float(then), float(time), value + one, near + one) for one in (0, 1)]
+    laws = [move_law(words(), value + one, time, then) for one in (0, 1)]
+    for kind in (0, 1):
+        found = [laws[one][kind][near + one + FAR] for one in (0, 1)]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            error = np.abs(np.log(found[0] / found[1] * exact[1] / exact[0]))
+        error[np.isnan(error)] = np.inf
+        falling = np.argsort(-error)
+        yield error[falling][np.searchsorted(np.cumsum(exact[0][falling]), 1e-3)]
+
+
+@pytest.mark.parametrize(("time", "then", "value"), [(1000.0, 500.0, 1000), (100.0, 50.0, 100)])
+def test_a_move_costs_what_it_states(time, then, value):
+    """By four million first words and all others."""
+    alone, found = loss_error(lambda: even_words(jnp.float32, 2**22), value, time, then)
+    assert found < 0.01 / then < alone
+
+
+@pytest.mark.long
+def test_a_move_costs_what_it_states_by_every_word():
+    alone, found = loss_error(every_word, 1000, 1000.0, 500.0)
+    assert found < 5e-7
+    assert alone > 1 / 500  # as much as all the cost that is stated
+
+
+def test_draws_are_made_of_their_words(dtype):
+    """In Python's integers; the tests above take the last words for a uniform number."""
+    rng, kind = np.random.default_rng(0), word_of(dtype)
+    words = rng.integers(0, np.iinfo(kind).max, (5, 2000), kind, True)
+    given, length = words.astype(object), 8 * kind.itemsize
+    bits = jnp.asarray(words)
+
+    def place(word, last, size):
+        return ((word << 8 | last & 255) * size >> length + 8).astype(int)
+
+    now, then = jnp.asarray(1000.0, dtype), jnp.asarray(500.0, dtype)
+    reach = sum(np.asarray(part, int) for part in (*geometric(bits[:2], now), coin(bits[2], now)))
+    wanted = place(given[3], given[4], 2 * reach + 1) - reach
+    np.testing.assert_array_equal(jax.jit(discrete_laplace)(bits, now), wanted)
+
+    k = 700
+    first = np.asarray(first_move(bits[0], jnp.asarray(k, dtype), now, then), int)
+    across, inside, stay = first < 0, (first >= 0) & (first < k), first == k
+    rough = np.where(across, -1 - first, np.where(inside, first, first - k - 1))
+    scales = jnp.where(inside, then / ((now - then) / now), then / (1 + then / now))
+    size = rough + np.asarray(sizes(jnp.zeros_like(scales), bits[1], scales), int)
+    found = place(given[2], given[1], np.where(inside, np.minimum(size, k), size))
+    found = np.where(across, -1 - found, np.where(inside, found, k + 1 + found))
+    found = np.where(stay, k, found)
+    for sign in (1, -1):
+        state = DiscreteLaplaceState(jnp.full(2000, sign * k, dtype), now, jnp.bool_(False))
+        moved = DiscreteLaplace((2000,)).move(tuple(bits[:3]), state, then).value
+        np.testing.assert_array_equal(moved, sign * found)
+    ones = np.full((2, 3), np.iinfo(kind).max, kind)
+    size = np.array([0, 2**16 - 1, 2**30], dtype)
+    top = np.asarray(below(*jnp.asarray(ones), jnp.asarray(size)), int)
+    np.testing.assert_array_equal(top, [0, *np.minimum(size[1:], 2.0 ** (length // 2) - 1) - 1])
 
 
 @pytest.mark.parametrize("time", [0.05, 0.4, 1.0, 30.0, 2.0**10])
