@@ -195,6 +195,19 @@ def test_noise_beyond_exact_integers_is_a_failure():
     assert statuses(largest) == (Status.RUNNING, Status.RUNNING)
 
 
+def test_times_whose_tails_words_are_too_coarse_for_are_a_failure(dtype):
+    """Far below them no word makes noise: the release would be the value itself."""
+    smallest, none = (0.2, 1 / 23) if dtype == jnp.float32 else (0.05, 1 / 46)
+    counts = [counted(geometric, dtype, jnp.asarray(time, dtype)) for time in (smallest, none)]
+    assert [np.count_nonzero(count) > 1 for count in counts] == [True, False]
+    process, key = DiscreteLaplace(()), jax.random.key(0)
+    first = process.init(key, jnp.asarray(1.0, dtype))
+    for time, status in ((smallest, Status.RUNNING), (0.99 * smallest, Status.OVERFLOW)):
+        time = jnp.asarray(time, dtype)
+        assert process.status(process.init(key, time)) == status
+        assert process.status(process.rewind(key, first, time)) == status
+
+
 def test_zeros_have_no_sign():
     """A release of -0 would tell a value of -0 from all others."""
     process = DiscreteLaplace((4000,))
