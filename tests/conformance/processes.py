@@ -40,6 +40,8 @@ class ProcessCase:
     """Faulty constructions, and what the message of the `ValueError` must say."""
     largest: float = 1e6
     """The largest time that it is for."""
+    smallest: float = 1e-3
+    """The smallest time that is tried."""
     scale: float = 1.0
     """Unit of the times that are looked at: noise of integers is not unique at small ones."""
     chain: bool = True
@@ -61,7 +63,7 @@ PROCESSES = (
     ProcessCase("brownian", Brownian),
     ProcessCase("laplace", Laplace),
     ProcessCase("exponential", Exponential, loss=False),
-    ProcessCase("integers", DiscreteLaplace, scale=20.0, largest=1e3, whole=True),
+    ProcessCase("integers", DiscreteLaplace, scale=20.0, largest=1e3, smallest=0.2, whole=True),
     ProcessCase("independent", IndependentLaplace, chain=False, loss=False),
     ProcessCase(
         "jumps",
@@ -229,13 +231,13 @@ def check_shifts(case):
 
 
 def check_wide_times(case):
-    """From 1e-3 to 1e6, in strides of any length: finite, and sound by its own account.
+    """From the smallest to the largest, in strides of any length: finite, and sound by status.
 
     A rewind to the present time leaves the noise as it is, or draws anew where all are paid for.
     """
-    levels = np.geomspace(case.largest, 1e-3, 10)
+    levels = np.geomspace(case.largest, case.smallest, 10)
     times = levels[np.sort(np.random.default_rng(0).integers(10, size=(LANES, 4)), axis=1)]
-    times[0] = [case.largest, 1e-3, 1e-3, 1e-3]
+    times[0] = [case.largest, *[case.smallest] * 3]
     _, (values, losses, status) = _lanes(case, seed=4, times=times)
     assert np.all(np.isfinite(values))
     assert np.all(np.isfinite(losses) if case.loss else np.isnan(losses))
