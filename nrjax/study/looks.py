@@ -13,7 +13,7 @@ LOOKS = tuple(FIRST * 2**k for k in range(23))
 MOST = {"trials": FIRST * 2**10, "summary": FIRST * 2**20}
 """Trials at the most, unless asked otherwise, by what is kept of them."""
 
-SUMMARY_CHUNKS = (16_000, 128_000, 1_024_000)
+SUMMARY_CHUNKS = (2_000, 128_000, 1_024_000)
 """Trials that are folded into one row, where summaries are kept: the fewest, the fewest of a run
 of unknown length, and the most. All are 1000 x 2^k."""
 
