@@ -53,18 +53,18 @@ SPLIT = 2**31
 
 def test_a_place_takes_both_words_and_no_key_is_ever_drawn():
     """By the counts that the docstring gives each use."""
-    key = jax.random.key(9)
+    key, drawn = jax.random.key(9), jax.jit(jax.random.bits, static_argnums=(1, 2))
     step = placed(written_out(key), 6)
     words = np.stack([hashed(key, 7, i) for i in range(6)])
     for size in (1, 2, 3, 11):
         pairs = -(-size // 2)
         want = np.concatenate([words[:pairs, 0], words[:pairs, 1]])[:size]
-        np.testing.assert_array_equal(jax.jit(jax.random.bits, static_argnums=1)(step, size), want)
+        np.testing.assert_array_equal(drawn(step, (size,), "uint32"), want)
     folded, parts = jax.random.fold_in(step, 5), jax.random.split(step, 3)
     for one, low in ((folded, 5), *((parts[i], i) for i in range(3))):
         want = [*hashed(key, SPLIT + 7, low), 0]
         np.testing.assert_array_equal(jax.random.key_data(one), want)
-    np.testing.assert_array_equal(jax.random.bits(folded), hashed(folded, 0, 0)[0])
+    np.testing.assert_array_equal(drawn(folded, (), "uint32"), hashed(folded, 0, 0)[0])
     child = jax.random.key_data(jax.random.fold_in(folded, 1))
     np.testing.assert_array_equal(child, [*hashed(folded, SPLIT, 1), 0])
 
@@ -73,7 +73,7 @@ def test_pairs_keep_all_bits_in_any_batch():
     """Also those that are no number as a float: one in 128 is."""
 
     def one(key, place):
-        return jax.random.bits(placed(key, place), (1001,))
+        return jax.random.bits(placed(key, place), (1001,), "uint32")
 
     keys = written_out(jax.random.key(11)), jnp.arange(4)
     each = jax.jit(jax.vmap(jax.vmap(one, (None, 0)), (0, None)))
