@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Iterable, Iterator, KeysView, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,7 @@ QUARTILES = (0.25, 0.5, 0.75)
 """Quantiles that are compared."""
 
 
-class Frame:
+class Frame(abc.ABC):
     """Trials of named cases; by a case's name as an `xarray.Dataset`.
 
     `nrjax.Results` reads them from a folder, and `nrjax.Outcomes` holds them in memory.
@@ -105,11 +106,13 @@ class Frame:
         pass_of(self.cases, case, one or "outcome")
         return case, one or "outcome"
 
+    @abc.abstractmethod
     def _kept(self, case: str, name: str) -> dict[str, np.ndarray]:
-        raise NotImplementedError
+        """Return the arrays that are kept of a pass, by variable."""
 
     def _folds(self, case: str, name: str) -> dict[str, Folded]:
-        raise NotImplementedError
+        """Return the histograms that a pass was folded into; only results in a folder have any."""
+        raise ValueError(f"{case}/{name} holds its trials, which were not folded")
 
     def seconds(self, case: str) -> dict[str, float] | None:
         """Seconds that a case took (`compile`, `run`, `curves`); None if nobody measured them."""
