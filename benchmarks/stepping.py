@@ -32,7 +32,7 @@ from jax.sharding import Mesh, PartitionSpec
 import nrjax
 from benchmarks import numpy_whitehouse, roofline
 from benchmarks.rows import Row
-from nrjax._threefry import written_out
+from nrjax._threefry import unrolled
 from nrjax.keys import step_key
 from nrjax.processes import scan_noise
 from nrjax.processes.paths import BLOCK
@@ -129,7 +129,7 @@ def run_numpy(mechanism, times, trials):
 
 def least_seconds(process, peaks, trials, steps, tile):
     """What the roofline allows: the draws of every block, and every move."""
-    key = written_out(jax.random.key(0))
+    key = unrolled(jax.random.key(0))
     keys = jax.vmap(lambda trial: nrjax.trial_key(key, trial))(jnp.arange(tile))
 
     def draw(keys):

@@ -9,7 +9,7 @@ from jax.sharding import Mesh
 
 
 @contextmanager
-def set_aside(mesh: Mesh | None = None) -> Iterator[None]:
+def neutral_config(mesh: Mesh | None = None) -> Iterator[None]:
     """Without JAX's checks for NaNs and used keys; under `mesh`, if one is given.
 
     A NaN stands for what is not known. Lanes keep their keys or get new ones, which the check takes
@@ -24,7 +24,7 @@ def set_aside(mesh: Mesh | None = None) -> Iterator[None]:
         yield
 
 
-def check_unvaried(*given: Any) -> None:
+def check_not_varying(*given: Any) -> None:
     """Loops begin with numbers that are alike on all devices, and end with ones that are not.
 
     Raises:

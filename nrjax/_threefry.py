@@ -1,7 +1,7 @@
 """Keys of JAX's own generator, threefry2x32, and of their numbered places, whose draws are cheaper.
 
 On CPUs JAX writes the 20 rounds of the hash (Salmon et al. 2011) as a loop of five turns, which XLA
-cannot fuse. `written_out`, the same bits come several times as fast.
+cannot fuse. `unrolled`, the same bits come several times as fast.
 
 JAX folds the two words of a hash into one. `placed` keys use both, and number their place, a step,
 by the upper word of what is hashed in place of a hash of its own: one hash makes a step's number.
@@ -35,14 +35,14 @@ _VECTOR = 8
 """Hashes that a CPU makes together; the rest of a row takes as long one by one."""
 
 
-def written_out(key: Array) -> Array:
+def unrolled(key: Array) -> Array:
     """The same key, of the same bits, hashed in one kernel on CPUs.
 
     A key for use inside compiled loops, from a typed threefry2x32 one. Its generator is private to
     nrjax: `jax.random.poisson` and custom parts need an `ordinary` key.
     """
     # The older layout of bits (a flag of JAX) is left to JAX.
-    if is_own(key) or not jax.config.jax_threefry_partitionable:  # pyright: ignore[reportAttributeAccessIssue]
+    if is_nrjax_key(key) or not jax.config.jax_threefry_partitionable:  # pyright: ignore[reportAttributeAccessIssue]
         return key
     return jax.random.wrap_key_data(jax.random.key_data(key), impl=_WRITTEN_OUT)
 
@@ -54,8 +54,8 @@ def ordinary(key: Array) -> Array:
     return jax.random.wrap_key_data(jax.random.key_data(key), impl="threefry2x32")
 
 
-def is_own(key: Array) -> bool:
-    """Whether a typed key is from `written_out` or `placed`."""
+def is_nrjax_key(key: Array) -> bool:
+    """Whether a typed key is from `unrolled` or `placed`."""
     return jax.random.key_impl(key) in (_WRITTEN_OUT, _PLACED)
 
 

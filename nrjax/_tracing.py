@@ -14,7 +14,7 @@ _TRACED: list[Any] = []
 _LOCK, _WITHIN = threading.Lock(), [0]
 
 
-def traced_once(function: _Function) -> _Function:
+def cached_trace(function: _Function) -> _Function:
     """The function, written into what calls it; traced once for all of a study's cases."""
     traced: Any = jax.jit(function, inline=True)
     _TRACED.append(traced)
@@ -27,8 +27,8 @@ def traced_once(function: _Function) -> _Function:
 
 
 @contextlib.contextmanager
-def tracing_once() -> Iterator[None]:
-    """Within, `traced_once` holds: half of the time of tracing a study.
+def sharing_traces() -> Iterator[None]:
+    """Within, `cached_trace` holds: half of the time of tracing a study.
 
     Nothing is kept from before, and nothing serves afterwards: what a user's functions refer to may
     have been edited by then, and parts of different ages must not meet in one program.

@@ -23,7 +23,7 @@ except ModuleNotFoundError as error:
 
 import nrjax
 from nrjax import datasets
-from nrjax._numerics import check
+from nrjax._validation import check
 from nrjax.papers import PAPERS
 from nrjax.progress import progress
 from nrjax.study import machine, sources

@@ -11,12 +11,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from nrjax._agreement import ROUNDING
-from nrjax._modes import check_unvaried, set_aside
-from nrjax._numerics import check, concrete, exact_float, two_sum
-from nrjax._shown import representation
-from nrjax._threefry import written_out
-from nrjax._tracing import traced_once
+from nrjax._cross_checks import ROUNDING
+from nrjax._format import representation
+from nrjax._modes import check_not_varying, neutral_config
+from nrjax._numerics import exact_float, two_sum
+from nrjax._threefry import unrolled
+from nrjax._tracing import cached_trace
+from nrjax._validation import check, concrete_or_none
 from nrjax.interaction import Interaction
 from nrjax.keys import Role, check_key, key_for, role_key, step_key
 from nrjax.types import Outcome, Status, Utility, overrides
@@ -70,7 +71,7 @@ def _epsilon(trial: Interaction, process: Any, time: Array) -> Array:
     """
     if trial.guarantee is None:
         return jnp.full_like(time, jnp.nan)
-    paid = trial.process.composed_time(process, time)
+    paid = trial.process.equivalent_time(process, time)
     return jnp.asarray(trial.guarantee.epsilon(paid), time.dtype)
 
 
@@ -91,7 +92,7 @@ def release_of(trial: Interaction, process: Any) -> Array:
     return total + (lost + rest)
 
 
-@traced_once
+@cached_trace
 def start(trial: Interaction, key: Array) -> TrialState:
     """The first release, not judged yet; `key` is the trial's own."""
     noise = key_for(trial.process, role_key(key, Role.NOISE))
@@ -130,7 +131,7 @@ def start(trial: Interaction, key: Array) -> TrialState:
     )
 
 
-@traced_once
+@cached_trace
 def assess(trial: Interaction, step: Array, process: Any) -> tuple[Any, Array]:
     """Hypothesis made from the release of a step, and its utility."""
     utility = trial.utility.at(step)
@@ -138,7 +139,7 @@ def assess(trial: Interaction, step: Array, process: Any) -> tuple[Any, Array]:
     return hypothesis, exact_float(utility.evaluate(hypothesis), trial.dtype)
 
 
-@traced_once
+@cached_trace
 def decide_from_bounds(trial: Interaction, state: TrialState) -> tuple[Array, Array]:
     """Whether bounds settle what the rule says of the present release, and a stand-in for it.
 
@@ -166,7 +167,7 @@ def _where(condition: Array, new: Any, old: Any) -> Any:
     return jax.tree.map(lambda a, b: a if a is b else jnp.where(condition, a, b), new, old)
 
 
-@traced_once
+@cached_trace
 def judge(trial: Interaction, state: TrialState, hypothesis: Any, utility: Array) -> TrialState:
     """Ask the rule; without a yes, ask the schedule for the next time."""
     query = step_key(state.query, state.step)
@@ -191,7 +192,7 @@ def judge(trial: Interaction, state: TrialState, hypothesis: Any, utility: Array
     return _where(state.status == Status.RUNNING, judged, state)
 
 
-@traced_once
+@cached_trace
 def advance(trial: Interaction, state: TrialState) -> TrialState:
     """Rewind a running trial to `next_time` and make the next release."""
     step = state.step + 1
@@ -206,7 +207,7 @@ def advance(trial: Interaction, state: TrialState) -> TrialState:
     return _where(running, advanced, state)
 
 
-@traced_once
+@cached_trace
 def finish(trial: Interaction, state: TrialState) -> Outcome:
     """The outcome of a trial that ended, or that ends here."""
     released = state.step >= 0
@@ -257,7 +258,7 @@ def _run_until(trial: Interaction, key: Array) -> Outcome:
         begun = start(trial, key)
         return finish(trial, jax.lax.while_loop(running, partial(step, trial), begun))
 
-    return whole(written_out(key))
+    return whole(unrolled(key))
 
 
 def run_until(key: Array, interaction: Interaction) -> Outcome:
@@ -279,14 +280,14 @@ def run_until(key: Array, interaction: Interaction) -> Outcome:
         ValueError: `key` is not a key, or `interaction` is none.
     """
     key = _ready(key, interaction)
-    with set_aside():
+    with neutral_config():
         return _run_until(interaction, key)
 
 
 def _ready(key: Array, interaction: Interaction) -> Array:
     check(isinstance(interaction, Interaction), "interaction", interaction, "a nrjax.Interaction")
     key = check_key(key)
-    check_unvaried(interaction, key)
+    check_not_varying(interaction, key)
     return key
 
 
@@ -330,7 +331,7 @@ def path(
 
 @partial(jax.jit, static_argnums=2)
 def _scan_path(trial: Interaction, key: Array, length: int) -> Path:
-    return path(trial, written_out(key), length)
+    return path(trial, unrolled(key), length)
 
 
 def scan_path(key: Array, interaction: Interaction) -> Path:
@@ -343,7 +344,7 @@ def scan_path(key: Array, interaction: Interaction) -> Path:
         A path with a leading axis of `max_steps`; of the schedule's own where that is traced.
     """
     key = _ready(key, interaction)
-    steps = concrete(interaction.steps)
-    with set_aside():
+    steps = concrete_or_none(interaction.steps)
+    with neutral_config():
         length = interaction.schedule.max_steps if steps is None else int(steps)
         return _scan_path(interaction, key, length)

@@ -8,25 +8,24 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._agreement import (
+from nrjax._cross_checks import (
     check_costs,
     check_noise,
     check_rule,
     check_sensitivities,
     check_told,
 )
-from nrjax._contract import check_results, state_follows_utility
-from nrjax._numerics import (
+from nrjax._format import format_value, representation
+from nrjax._interface_checks import check_results, state_follows_utility
+from nrjax._numerics import float_dtype, holds
+from nrjax._validation import (
+    as_numeric,
     check,
     check_numbers,
     check_shape,
-    concrete,
-    float_dtype,
-    holds,
+    concrete_or_none,
     is_integer,
-    numbers,
 )
-from nrjax._shown import representation, shown
 from nrjax.keys import abstract_key
 from nrjax.pytrees import Pytree, static
 from nrjax.types import Guarantee, NoiseProcess, Schedule, StoppingRule, Utility, overrides
@@ -77,7 +76,7 @@ class Interaction(Pytree, kw_only=True):
     max_steps: Any = None
     structure: tuple[str, tuple[type, ...]] = static(init=False, repr=False)
     """Classes of the parts, and of their parts by name: see `nrjax.pytrees`."""
-    by_bounds: bool = static(init=False, repr=False)
+    _uses_bounds: bool = static(init=False, repr=False)
     """Whether bounds or a ceiling may stand for the utility, which the rule's state ignores."""
 
     def __post_init__(self):
@@ -139,7 +138,7 @@ def two_parts(value: Any, dtype: Any, sensitivity: Any, integral: bool = False) 
     post-processing of what the guarantee is for. Under `integral` noise, which would show a
     fraction, a traced value is NaN where it has one.
     """
-    single, number = dtype == jnp.float32, concrete(value)
+    single, number = dtype == jnp.float32, concrete_or_none(value)
     whole = jnp.issubdtype(value.dtype if number is None else number.dtype, jnp.integer)
     if number is None:
         if integral and not whole:
@@ -157,7 +156,7 @@ def two_parts(value: Any, dtype: Any, sensitivity: Any, integral: bool = False) 
     check(np.isfinite(cast), "value", value, f"within {np.dtype(dtype).name}")
     if not single:
         return cast, None
-    stated = concrete(sensitivity)
+    stated = concrete_or_none(sensitivity)
     if stated is not None and not whole and number.dtype != dtype:
         # Two parts have 48 bits, of this value and of a neighbour's.
         lost = 2.0**-47 * float(np.sum(np.abs(exact)))
@@ -172,7 +171,7 @@ def two_parts(value: Any, dtype: Any, sensitivity: Any, integral: bool = False) 
 def _check_array(name: str, value: Any, shape: tuple[int, ...]) -> Any:
     """A value or shift as an array of real and finite numbers, of the process's shape."""
     value = np.asarray(value) if isinstance(value, (list, tuple)) else value
-    number = numbers(name, value, "numbers, in an array of the process's shape")
+    number = as_numeric(name, value, "numbers, in an array of the process's shape")
     if jnp.shape(value) != shape:
         raise ValueError(
             f"{name} has shape {jnp.shape(value)}: must have the process's shape {shape}"
@@ -193,8 +192,8 @@ def _check_parts(given: Interaction) -> None:
     check_shape(f"shape of {type(process).__name__}", process.shape)
     if given.shift is not None and not overrides(process, NoiseProcess, "privacy_loss"):
         raise ValueError(
-            f"shift = {shown(given.shift)}: must be None for {type(process).__name__}, which does "
-            "not keep the noise of all releases, and so cannot say what they realise together"
+            f"shift must be None for {type(process).__name__}, which does not keep the noise of "
+            f"all releases (got {format_value(given.shift)})."
         )
     # Of NumPy's arrays alone: those of JAX have a layout in memory.
     laid = getattr(given.value, "layout", None) if isinstance(given.value, np.ndarray) else None
@@ -213,7 +212,7 @@ def _checked(given: Interaction) -> dict[str, Any]:
     utility, rule, shift = given.utility, given.rule, given.shift
     value, split = given.value, None
     if isinstance(value, Value):  # of a copy, whose guarantee may be another
-        number, rest = map(concrete, value)
+        number, rest = map(concrete_or_none, value)
         split, value = value, value.number
         if number is not None and rest is not None and np.any(rest):
             split, value = None, number.astype(np.float64) + rest
@@ -242,7 +241,7 @@ def _checked(given: Interaction) -> dict[str, Any]:
     if split is None:
         stated = None if guarantee is None else guarantee.sensitivity
         split = Value(*two_parts(value, dtype, stated, process.integral))
-    moved = concrete(shift)
+    moved = concrete_or_none(shift)
     moved = shift if moved is None else moved.astype(dtype)
     parts = (split.number, process, guarantee, schedule, utility, rule, moved)
     parts = jax.tree_util.tree_map_with_path(partial(_to_dtype, dtype=dtype), parts)
@@ -260,5 +259,5 @@ def _checked(given: Interaction) -> dict[str, Any]:
         "value": Value(parts[0], None if split.rest is None else jnp.asarray(split.rest)),
         "max_steps": None if steps is None else jnp.asarray(steps, jnp.int32),
         "structure": structure,
-        "by_bounds": bounded and not state_follows_utility(parts[5], dtype),
+        "_uses_bounds": bounded and not state_follows_utility(parts[5], dtype),
     }

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._numerics import check, numbers
-from nrjax._threefry import is_own, ordinary, placed
+from nrjax._threefry import is_nrjax_key, ordinary, placed
+from nrjax._validation import as_numeric, check
 
 _GENERATOR = "threefry2x32"
 
@@ -35,7 +35,7 @@ def trial_key(key: Array, trial: Array | int, round: Array | int = 0) -> Array:
     key = check_key(key)
     for name, number in (("trial", trial), ("round", round)):
         right = "an integer in [0, 2^32)"
-        known = numbers(name, number, right)
+        known = as_numeric(name, number, right)
         whole = jnp.issubdtype(jnp.result_type(number), jnp.integer) and jnp.shape(number) == ()
         check(whole and (known is None or 0 <= known < 2**32), name, number, right)
         key = jax.random.fold_in(key, number)
@@ -81,7 +81,7 @@ def check_key(key: Any) -> Array:
     if isinstance(key, jax.Array) and is_key(key):
         check(key.shape == (), "key", key, "a single key, not a batch of them")
         right = f'of the generator {_GENERATOR}: jax.random.key(0, impl="{_GENERATOR}")'
-        known = is_own(key) or str(jax.random.key_impl(key)) == _GENERATOR
+        known = is_nrjax_key(key) or str(jax.random.key_impl(key)) == _GENERATOR
         check(known, "key", key, right)
         return key
     is_array = isinstance(key, (jax.Array, np.ndarray))

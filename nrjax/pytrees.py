@@ -15,7 +15,7 @@ from typing import Any, dataclass_transform
 import jax
 import numpy as np
 
-from nrjax._shown import representation
+from nrjax._format import representation
 
 if sys.version_info >= (3, 14):  # which evaluates annotations late: some names may not exist yet
     import annotationlib

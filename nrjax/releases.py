@@ -9,16 +9,9 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._agreement import check_integral
-from nrjax._numerics import (
-    check,
-    check_integer,
-    check_shape,
-    concrete,
-    float_dtype,
-    numbers,
-    two_sum,
-)
+from nrjax._cross_checks import check_integral
+from nrjax._numerics import float_dtype, two_sum
+from nrjax._validation import as_numeric, check, check_integer, check_shape, concrete_or_none
 from nrjax.guarantees._rounding import check_time
 from nrjax.interaction import Value, two_parts
 from nrjax.keys import abstract_key, check_key
@@ -75,13 +68,13 @@ class Releases(Pytree):
         """
         check_integer("capacity", capacity, 1)
         check(isinstance(process, NoiseProcess), "process", process, "a nrjax.NoiseProcess")
-        bridged = overrides(process, NoiseProcess, "between")
+        bridged = overrides(process, NoiseProcess, "bridge")
         check(bridged, "process", process, "one that knows its bridge")
         right = f"for {process.noise} noise"
         suits = guarantee is None or guarantee.noise in (None, process.noise)
         check(suits, "guarantee", guarantee, right)
         value = np.asarray(value) if isinstance(value, (list, tuple)) else value
-        number = numbers("value", value, "numbers, in an array of the process's shape")
+        number = as_numeric("value", value, "numbers, in an array of the process's shape")
         check_shape("shape of the process", process.shape)
         shape = tuple(process.shape)
         check(jnp.shape(value) == shape, "shape of value", jnp.shape(value), f"{shape}")
@@ -114,9 +107,9 @@ class Releases(Pytree):
         """
         key = check_key(key)
         check_time(time)
-        known, count, dtype = concrete(time), concrete(self.count), self.times.dtype
+        known, count, dtype = concrete_or_none(time), concrete_or_none(self.count), self.times.dtype
         check(np.ndim(time) == 0, "time", time, "a scalar")
-        times, looks = concrete(self.times), getattr(self.guarantee, "looks", None)
+        times, looks = concrete_or_none(self.times), getattr(self.guarantee, "looks", None)
         if known is not None:
             with np.errstate(over="ignore", under="ignore"):
                 known = known.astype(dtype)
@@ -124,7 +117,7 @@ class Releases(Pytree):
             check(fits, "time", time, f"positive, finite and a normal number of {dtype}")
             most = self.process.largest_time(dtype)
             check(known <= most, "time", time, f"at most {most}, where the noise is exact")
-            if (listed := concrete(looks)) is not None:
+            if (listed := concrete_or_none(looks)) is not None:
                 right = f"among the {listed.size} looks of the guarantee"
                 check(np.any(listed.astype(dtype) == known), "time", time, right)
         if known is not None and times is not None and count is not None:
@@ -174,8 +167,8 @@ def _at(releases: Releases, key: Array, time: Array) -> tuple[Releases, Array]:
             lambda: lower,
             lambda: process.init(key, time),
             lambda: process.rewind(key, upper, time),
-            lambda: process.onward(key, lower, time),
-            lambda: process.between(key, lower, upper, time),
+            lambda: process.advance(key, lower, time),
+            lambda: process.bridge(key, lower, upper, time),
         ),
     )
     at = jnp.minimum(releases.count, releases.capacity - 1)

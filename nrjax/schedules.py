@@ -9,14 +9,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import (
-    check,
-    check_integer,
-    check_numbers,
-    check_positive,
-    concrete,
-    float_dtype,
-)
+from nrjax._numerics import float_dtype
+from nrjax._validation import check, check_integer, check_numbers, check_positive, concrete_or_none
 from nrjax.pytrees import static
 from nrjax.types import Guarantee, Schedule
 
@@ -50,7 +44,7 @@ class Grid(Schedule):
     @classmethod
     def explicit(cls, times: ArrayLike) -> "Grid":
         """A grid of given times, shape (levels,), largest first."""
-        known = concrete(times)  # not of text, lists and traced arrays
+        known = concrete_or_none(times)  # not of text, lists and traced arrays
         real = known is not None and known.dtype.kind in "iuf"
         return cls(known.astype(float) if known is not None and real else times)
 
@@ -89,7 +83,7 @@ class Grid(Schedule):
             spaced[0], spaced[-1] = low, (high if levels > 1 else low)
         check(hasattr(guarantee, "time"), "guarantee", guarantee, "one, whose time can be asked")
         times = guarantee.time(spaced)
-        number = concrete(times)
+        number = concrete_or_none(times)
         if number is None:
             return cls(jax.lax.cummin(times))
         # Rounding to more noise may make neighbours of a very fine grid rise by an ulp.

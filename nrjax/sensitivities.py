@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from nrjax._numerics import check, check_positive
+from nrjax._validation import check, check_positive
 
 Norm = Literal["l1", "l2"]
 Noise = Literal["gaussian", "laplace"]

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._shown import representation
+from nrjax._format import representation
 from nrjax.pytrees import Pytree
 
 
@@ -68,11 +68,11 @@ class NoiseProcess(Pytree, abc.ABC):
         del dtype
         return float("inf")
 
-    def between(self, key: Array, lower: Any, upper: Any, time: ArrayLike) -> Any:
+    def bridge(self, key: Array, lower: Any, upper: Any, time: ArrayLike) -> Any:
         """Noise at a time between those of two states, given both; strictly between."""
         raise ValueError(f"process = {self!r}: must know its bridge, for releases in any order")
 
-    def onward(self, key: Array, state: Any, time: ArrayLike) -> Any:
+    def advance(self, key: Array, state: Any, time: ArrayLike) -> Any:
         """Noise at a larger time, given the present one: forwards."""
         raise ValueError(f"process = {self!r}: must know its bridge, for releases in any order")
 
@@ -87,7 +87,7 @@ class NoiseProcess(Pytree, abc.ABC):
         """
         return jnp.full((), jnp.nan, jnp.result_type(shift, float))
 
-    def composed_time(self, state: Any, time: Array) -> Array:
+    def equivalent_time(self, state: Any, time: Array) -> Array:
         """Time of the one release that would cost as much as all so far, rounded down.
 
         By default the present `time`, since the last release of a noise-reduction chain costs as
@@ -164,7 +164,7 @@ class Schedule(Pytree, abc.ABC):
     """The noise that it is made for; None: for any."""
     sensitivity = None
     """Of the private value, where it pays for releases; None: not stated."""
-    for_chains: ClassVar[bool] = False
+    requires_noise_reduction: ClassVar[bool] = False
     """Whether what it hands out is for noise-reduction chains alone, as what a filter pays for."""
     last_time = None
     """Smallest time it hands out, scalar; None: not known beforehand."""

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._numerics import check, check_positive, concrete
+from nrjax._validation import check, check_positive, concrete_or_none
 from nrjax.types import Utility
 
 U = TypeVar("U", bound=Utility)
@@ -51,11 +51,11 @@ class UtilitySequence(Utility, Generic[U]):
         check(len(shapes) == 1, "utilities", list(utilities), "of one class and one set of shapes")
         made = len(jax.tree.leaves(utilities[0])) > 0
         check(made, "utilities", list(utilities), "made of arrays")
-        own = [concrete(one.sensitivity) for one in utilities]
+        own = [concrete_or_none(one.sensitivity) for one in utilities]
         largest = max((float(np.max(number)) for number in own if number is not None), default=0.0)
         if sensitivity is None and all(number is not None for number in own):
             sensitivity = largest
-        stated = concrete(sensitivity)
+        stated = concrete_or_none(sensitivity)
         if stated is not None:
             right = f"at least {largest:.6g}, which one of the utilities states"
             check(stated >= largest, "sensitivity", sensitivity, right)

@@ -86,7 +86,7 @@ def test_launches_of_a_turn_are_counted(noted):
     found = kernels.Compiled(text).turn(8)
     assert found.step == (2, 0)
     assert found.whole == (8 * 2 + (2 + 1) + 2 + 1, 3)
-    with pytest.raises(ValueError, match="steps = 9"):
+    with pytest.raises(ValueError, match="steps must .*got 9"):
         kernels.Compiled(text).turn(9)
 
 
@@ -137,7 +137,7 @@ def test_hashes_are_those_that_are_needed():
     assert (steps, total) == (4, pytest.approx(expected[1]))
 
 
-def shown(*arguments):
+def format_value(*arguments):
     asked = [sys.executable, "-m", "benchmarks", *arguments]
     return subprocess.run(asked, capture_output=True, text=True, timeout=500, cwd=ROOT)
 
@@ -161,7 +161,7 @@ def sound(line):
 @pytest.mark.long
 def test_the_table_on_a_cpu():
     tried = ("--inner-steps", "4", "8", "--lanes", "1024")
-    ended = shown("--platform", "cpu", "folding", "--quick", *tried)
+    ended = format_value("--platform", "cpu", "folding", "--quick", *tried)
     assert ended.returncode == 0, ended.stderr
     device, headings, four, eight, verdict = ended.stdout.splitlines()
     assert " x cpu: " in device
@@ -178,7 +178,7 @@ def test_the_table_on_a_cpu():
 
 @pytest.mark.long
 def test_all_loops_on_a_cpu():
-    ended = shown("--platform", "cpu", "--quick")
+    ended = format_value("--platform", "cpu", "--quick")
     assert ended.returncode == 0, ended.stderr
     _, _, *lines, _ = ended.stdout.splitlines()
     assert [cells(line)["loop"] for line in lines] == list(accelerators.LOOPS)
@@ -188,7 +188,7 @@ def test_all_loops_on_a_cpu():
 
 def test_what_is_not_there_is_refused_in_a_sentence(capsys):
     missing = "tpu" if jax.default_backend() == "gpu" else "gpu"
-    ended = shown("--platform", missing)
+    ended = format_value("--platform", missing)
     assert ended.returncode == 2
     assert ended.stdout == ""
     assert f"--platform {missing}: JAX finds no such device here (needs jax[" in ended.stderr

@@ -162,7 +162,7 @@ def test_results_are_taken_up_and_added_to(folder, capsys, monkeypatch):
     assert more.sizes["trial"] == 130
     assert more.isel(trial=slice(80)).equals(first)
     assert main(["resume", "../out", "--trials", "129"]) == 2
-    assert "trials = 129: must be an integer, at least 130" in capsys.readouterr().err
+    assert "trials must be an integer, at least 130" in capsys.readouterr().err
     assert main(["resume", "../out", "--until-se", "9", "--most-trials", "2000"]) == 0
     assert summary("../out")["cases"][0]["trials"] == 1000
     assert "standard error of every median epsilon at most 9" in capsys.readouterr().out
@@ -198,13 +198,13 @@ def test_a_file_may_have_no_settings(folder, capsys, text):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "study in short.py = None: must be a nrjax.Study called study, or a function"),
-        ("def study(): return 3", "= 3: must be a nrjax.Study, or a function that gives one"),
-        ("def study(a, b): pass", "arguments of study in short.py = ['a', 'b']: must be no"),
-        ("def study(settings): pass", "settings = None: must be no argument, or one that is ann"),
+        ("", "study in short.py must be a nrjax.Study called study, or a function"),
+        ("def study(): return 3", "= 3 must be a nrjax.Study, or a function that gives one"),
+        ("def study(a, b): pass", "arguments of study in short.py must be no"),
+        ("def study(settings): pass", "settings must be no argument, or one that is ann"),
         ("def study(:", "short.py, line 3: invalid syntax"),
         ("import missing_one", "short.py: No module named 'missing_one'"),
-        ("study = nrjax.Study('s', {'near': 3})", "case 'near': trial = 3: must be a nrjax.Int"),
+        ("study = nrjax.Study('s', {'near': 3})", "case 'near': trial must be a nrjax.Int"),
     ],
 )
 def test_a_file_without_a_study_is_refused(folder, capsys, text, words):

@@ -75,7 +75,7 @@ CALLS = [
 )
 def test_what_is_no_number_is_named(name, call, objects):
     for bad in objects:
-        with pytest.raises(ValueError, match=rf"^{name} (= .*: must|has shape)"):
+        with pytest.raises(ValueError, match=rf"^{name} (must|has shape)"):
             call(bad)
 
 
@@ -112,15 +112,15 @@ GUARANTEE, RULE = PARTS["guarantee"], PARTS["rule"]
 RESULTS = [
     ("process", "value", twice, "gives float.*: must be a scalar"),
     ("process", "rewind", lambda f, k, s, t: f(k, s, t).value, "must be that of its first"),
-    ("process", "status", lambda f, s: None, "status gives None: must be a scalar, an int"),
+    ("process", "status", lambda f, s: None, "status gives None must be a scalar, an int"),
     ("process", "init", lambda f, k, t: t.item(), "must work under a trace; it ends in"),
     ("guarantee", "epsilon", twice, "epsilon gives float"),
     ("guarantee", "epsilon", lambda f, t: "0.1", "epsilon gives '0.1': must be a scalar"),
     ("schedule", "init", lambda f: f()[1], r"must be \(state, time\)"),
     ("schedule", "next", lambda f, s, r: f(s, r)[:2], r"must be \(state, time, done\)"),
     ("schedule", "next", lambda f, s, r: (*f(s, r)[:2], 0.0), "the done of next gives"),
-    ("utility", "evaluate", twice, r"evaluate gives float(32|64)\[2\]: must be a scalar, float"),
-    ("utility", "evaluate", lambda f, h: None, "evaluate gives None: must be a scalar"),
+    ("utility", "evaluate", twice, r"evaluate gives float(32|64)\[2\] must be a scalar, float"),
+    ("utility", "evaluate", lambda f, h: None, "evaluate gives None must be a scalar"),
     ("utility", "hypothesis", lambda f, r: r @ r, "hypothesis.* it ends in"),
     ("rule", "step", step_gives(lambda s, stop: (s, 1.0 * stop)), "must be a scalar, a bool"),
     ("rule", "step", step_gives(lambda s, stop: stop), r"must be \(state, stop\)"),
@@ -154,32 +154,32 @@ INDEPENDENT = {"process": nrjax.IndependentLaplace(()), "guarantee": None}
 DOORS = [
     ({"value": [[3.0]]}, r"value has shape \(1, 1\)"),
     ({"value": np.zeros(2)}, r"value has shape \(2,\): must have the process's shape \(\)"),
-    ({"value": np.nan}, "value = nan: must be finite"),
-    ({"value": np.float16(3)}, "dtype of value = 'float16': must be float32 or float64"),
+    ({"value": np.nan}, "value must be finite"),
+    ({"value": np.float16(3)}, "dtype of value must be float32 or float64"),
     ({"value": 1e16}, "subtract a public centre"),
     ({"shift": np.zeros(2)}, r"shift has shape \(2,\)"),
-    ({"shift": 0.5, **SKELLAM}, "shift = 0.5: must"),
-    ({"shift": 1.0, **INDEPENDENT}, r"shift = 1\.0: must be None for IndependentLaplace"),
-    ({"shift": 2.0}, r"shift = 2\.0: must be of l2 norm at most 1, the sensitivity of the guar"),
+    ({"shift": 0.5, **SKELLAM}, "shift must"),
+    ({"shift": 1.0, **INDEPENDENT}, r"shift must be None for IndependentLaplace"),
+    ({"shift": 2.0}, r"shift must be of l2 norm at most 1, the sensitivity of the guar"),
     (
         {"shift": 3.0, "process": nrjax.Laplace(()), "guarantee": nrjax.PureGuarantee(2)},
         "must be of l1 norm at most 2",
     ),
-    ({"guarantee": Part(GUARANTEE, "delta", lambda delta: delta)}, "delta of Part = .*: must be a"),
-    ({"shift": "1"}, "shift = '1': must be numbers"),
+    ({"guarantee": Part(GUARANTEE, "delta", lambda delta: delta)}, "delta of Part must be a"),
+    ({"shift": "1"}, "shift must be numbers"),
     ({"rule": nrjax.AboveThreshold(np.int64(2**40), 1.0, 0.5)}, "must resolve the sensitivity"),
-    ({"utility": Distance(np.array([2**40]))}, r"utility.*target = .*: must be within int32"),
-    ({"max_steps": 0}, "max_steps = 0: must be an integer, at least 1"),
-    ({"max_steps": 1.5}, "max_steps = 1.5: must be an integer"),
-    ({"max_steps": True}, "max_steps = True: must be an integer"),
+    ({"utility": Distance(np.array([2**40]))}, r"utility.*target must be within int32"),
+    ({"max_steps": 0}, "max_steps must be an integer, at least 1"),
+    ({"max_steps": 1.5}, "max_steps must be an integer"),
+    ({"max_steps": True}, "max_steps must be an integer"),
     ({"max_steps": 2**31}, "must be an integer, at least 1 and below"),
     ({"guarantee": nrjax.PureGuarantee(1.0)}, "must be for gaussian noise, which Brownian"),
     ({"process": nrjax.Laplace(())}, "must be for laplace noise, which Laplace makes"),
     ({"process": nrjax.Brownian}, "process = .*must be an instance"),
-    ({"process": Part(nrjax.Brownian(()), "shape", 3)}, "shape of Part = 3: must be a tuple"),
-    ({"rule": -2.0}, r"rule = -2\.0: must be an instance of nrjax\.StoppingRule"),
+    ({"process": Part(nrjax.Brownian(()), "shape", 3)}, "shape of Part must be a tuple"),
+    ({"rule": -2.0}, r"rule must be an instance of nrjax\.StoppingRule"),
     ({"utility": lambda release: release}, r"utility = .*an instance of nrjax\.Utility"),
-    ({"key": 0}, "key = 0: must be a JAX random key"),
+    ({"key": 0}, "key must be a JAX random key"),
     ({"key": jax.random.key(0, impl="rbg")}, "must be of the generator threefry2x32"),
 ]
 
@@ -196,7 +196,7 @@ def test_errors_and_representations_hold_no_arrays():
     large = np.arange(1000.0)
     for shown in (Distance(large), nrjax.Grid(large[:0:-1]), nrjax.AboveThreshold(large, 1.0, 1.0)):
         assert len(repr(shown)) < 200
-    with pytest.raises(ValueError, match=r"^threshold = float64\[1001\]: must be") as error:
+    with pytest.raises(ValueError, match=r"^threshold must be") as error:
         nrjax.PublicThreshold(np.append(large, np.nan))
     assert len(str(error.value)) < 200
     many = nrjax.Outcome(*[np.zeros(10, np.int32)] * len(nrjax.Outcome._fields))
@@ -303,8 +303,8 @@ def test_rules_whose_state_follows_the_utility(rule, utility):
     one = jax.vmap(lambda key: nrjax.run_until(key, trial))(keys)
     np.testing.assert_array_equal(many.step, one.step)
     assert len(np.unique(many.step)) > 3
-    assert not trial.by_bounds
-    assert nrjax.Interaction(**parts | {"rule": RULE}).by_bounds
+    assert not trial._uses_bounds
+    assert nrjax.Interaction(**parts | {"rule": RULE})._uses_bounds
 
 
 def test_inverted_bounds_end_the_trial():
@@ -328,9 +328,9 @@ def test_a_filter_pays_for_what_neighbours_differ_by():
     paid = nrjax.composition.FilteredSchedule(grid, budget, budget.init(), kind, moved)
     made = partial(interaction, schedule=paid)
     made(guarantee=None, shift=0.01)
-    right = r"shift = 1.0: must be of l2 norm at most 0.01, .*schedule"
+    right = r"shift must be of l2 norm at most 0.01, .*schedule"
     with pytest.raises(ValueError, match=right):
         made(guarantee=None, shift=1.0)
-    right = r"sensitivity of the schedule = .*: must be at least 0.3, that of the guarantee"
+    right = r"sensitivity of the schedule must be at least 0.3, that of the guarantee"
     with pytest.raises(ValueError, match=right):
         made(guarantee=nrjax.LinearBoundary.tight_at_time(1.0, 0.3, 1e-6))

@@ -77,32 +77,32 @@ class Numbered(nrjax.Brownian):
 ROWS = [
     (lambda: interaction(utility=Distance(lambda release: release)), r"utility.target = <function"),
     (lambda: interaction(utility=Distance("far")), r"'far': must be a number.*nrjax.static\(\)"),
-    (lambda: interaction(utility=Distance([3.0, "far"])), r"utility.target\[1\] = 'far': must"),
+    (lambda: interaction(utility=Distance([3.0, "far"])), r"utility.target\[1\] must"),
     (
         lambda: interaction(utility=Distance(LARGEST + 1)),
-        r"utility.target = \d+: must be an integer",
+        r"utility.target must be an integer",
     ),
     (lambda: interaction(utility=Distance(np.int64(LARGEST + 1))), r"holds exactly, .*static\(\)"),
-    (lambda: interaction(utility=Distance(10**400)), "utility.target = 1000.*: must be an integer"),
-    (lambda: first_yes(KEY, Counting(LARGEST + 1), [1.0]), "fields of the rule = .*: must be int"),
+    (lambda: interaction(utility=Distance(10**400)), "utility.target must be an integer"),
+    (lambda: first_yes(KEY, Counting(LARGEST + 1), [1.0]), "fields of the rule must be int"),
     (
         lambda: interaction(guarantee=Costs(lambda t: -1 / t)),
         "epsilon of Costs at time 100 = -0.0",
     ),
-    (lambda: interaction(guarantee=Costs(lambda t: 0 * t / 0)), "at time 100 = nan: must be at l"),
+    (lambda: interaction(guarantee=Costs(lambda t: 0 * t / 0)), "at time 100 must be at l"),
     (
         lambda: interaction(guarantee=Costs(jnp.sqrt)),
-        r"at time 82.* = 9.*: must be at least 0, and no less than at a larger time, 10",
+        r"at time 82.* must be at least 0, and no less than at a larger time, 10",
     ),
-    (lambda: nrjax.LinearBoundary.tight_at_epsilon(NORM, 0.3, 1e-6), "epsilon = Sens.*: must be"),
+    (lambda: nrjax.LinearBoundary.tight_at_epsilon(NORM, 0.3, 1e-6), "epsilon must be"),
     (lambda: nrjax.RenyiBoundary.tight_at_time(NORM, 0.3, 1e-6), "a Sensitivity is given as sens"),
     (lambda: nrjax.LinearBoundary(1.0, NORM, 1.0, 10.0), "delta = Sensitivity"),
     (
         lambda: nrjax.Grid.geometric(Costs(abs), 0.1, 1.0, 10**9),
-        "levels = 1000000000: must be.*10000",
+        "levels must be.*10000",
     ),
     *[
-        (partial(nrjax.Grid.explicit, bad), "times = .*: must be a non-empty vector of numbers")
+        (partial(nrjax.Grid.explicit, bad), "times must be a non-empty vector of numbers")
         for bad in ("abc", ["a"], [[1.0], [2.0, 3.0]], None, np.array(["1"]))
     ],
     *[
@@ -114,7 +114,7 @@ ROWS = [
     ],
     (
         lambda: FILTER.close(FILTER.init(rounds=1), REQUEST, REQUEST),
-        "round = Pure.*: must be the ha",
+        "round must be the ha",
     ),
 ]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import nrjax
-from nrjax._threefry import written_out
+from nrjax._threefry import unrolled
 from nrjax.keys import Role, role_key, step_key
 from nrjax.stopping import first_yes
 from nrjax.types import Status
@@ -21,7 +21,7 @@ PURE = {"guarantee": nrjax.PureGuarantee(1.0)}
 
 def eager(key, value, process, guarantee, schedule, utility, rule):
     """The engine in a dozen lines of eager Python: releases, utilities and the stop step."""
-    noise = role_key(written_out(key), Role.NOISE)
+    noise = role_key(unrolled(key), Role.NOISE)
     releases = []
     for step, time in enumerate(np.asarray(schedule.times)):
         time = jnp.asarray(time, jnp.result_type(float))
@@ -187,7 +187,7 @@ def test_an_epsilon_no_time_reaches_is_a_status_under_a_trace():
 
     assert jax.jit(status)(0.1) == Status.NO_TIME
     assert jax.jit(status)(0.16) in (Status.STOPPED, Status.EXHAUSTED)
-    with pytest.raises(ValueError, match=r"epsilon = .*above sensitivity \* a"):
+    with pytest.raises(ValueError, match=r"epsilon must be .*above sensitivity \* a"):
         status(0.1)
 
 

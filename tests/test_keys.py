@@ -28,10 +28,10 @@ def test_numbers_of_any_kind_give_one_key():
     "number", [np.int64(2**32 + 1), 2**32, 2**70, -1, 1.5, 1.0, True, None, "1", np.arange(2)]
 )
 def test_what_would_be_taken_for_another_number_is_refused(name, number):
-    with pytest.raises(ValueError, match=rf"{name} = .*: must be an integer in \[0, 2\^32\)"):
+    with pytest.raises(ValueError, match=rf"{name} must be an integer in \[0, 2\^32\)"):
         nrjax.trial_key(KEY, **{"trial": 0, name: number})
 
 
 def test_a_traced_float_is_refused():
-    with pytest.raises(ValueError, match=r"trial = traced float\d\d\[\]: must be an integer"):
+    with pytest.raises(ValueError, match=r"trial must be an integer"):
         jax.jit(nrjax.trial_key)(KEY, 1.0)

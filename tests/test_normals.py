@@ -8,12 +8,12 @@ from scipy import stats
 
 from nrjax import _normals, _threefry
 from nrjax._normals import normals
-from nrjax._threefry import placed, written_out
+from nrjax._threefry import placed, unrolled
 from tests.processes.laws import FAULTY, SOUND, bonferroni, uniform_p, z_p
 
 pytestmark = pytest.mark.numerical
 TRIALS = 4_000_000
-KEY = written_out(jax.random.key(4))
+KEY = unrolled(jax.random.key(4))
 
 
 def drawn(key=KEY, size=TRIALS, dtype=jnp.float32):

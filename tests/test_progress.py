@@ -24,7 +24,7 @@ class Clock:
         return self.now
 
 
-def shown(clock, **options) -> tuple[io.StringIO, Any]:
+def format_value(clock, **options) -> tuple[io.StringIO, Any]:
     """A file, and the progress that is shown in it."""
     file = io.StringIO()
     return file, progress.progress(rich.console.Console(file=file, **options), clock)
@@ -32,7 +32,7 @@ def shown(clock, **options) -> tuple[io.StringIO, Any]:
 
 def test_lines_come_also_while_nothing_is_finished(monkeypatch):
     monkeypatch.setattr(progress, "_PAUSE", 0.05)
-    log, lines = shown(Clock())
+    log, lines = format_value(Clock())
     with lines:
         lines.begin("walk", "outcome", 1000, 0)
         time.sleep(0.2)
@@ -66,7 +66,7 @@ TIMES = [  # what happens, seconds after it, and what is said then
 def test_what_is_waited_for_and_how_long_it_takes(terminal):
     """Compilation is named as long as it lasts; the time left is known with the first trials."""
     clock = Clock()
-    out, bar = shown(clock, force_terminal=terminal, width=100)
+    out, bar = format_value(clock, force_terminal=terminal, width=100)
     with bar:
         for act, seconds, words in TIMES:
             if act:
@@ -82,7 +82,7 @@ def test_what_is_waited_for_and_how_long_it_takes(terminal):
 
 
 def test_a_bar_is_drawn_on_a_terminal():
-    out, bar = shown(Clock(), force_terminal=True, width=100)
+    out, bar = format_value(Clock(), force_terminal=True, width=100)
     with bar:
         bar.begin("case", "outcome", 30, 10)
         bar.advance(5, 0.5)

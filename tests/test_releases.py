@@ -48,15 +48,15 @@ def test_law_of_any_order_is_that_of_the_path(process, law):
 class WithoutLower(Laplace):
     """Fault: what lies between is rewound from above, whatever is below."""
 
-    def between(self, key, lower, upper, time):
+    def bridge(self, key, lower, upper, time):
         return self.rewind(key, upper, time)
 
 
 class NeverTied(DiscreteLaplace):
     """Fault: equal values on both sides are taken for a stay, as of Laplace noise."""
 
-    def between(self, key, lower, upper, time):
-        drawn = super().between(key, lower, upper, time)
+    def bridge(self, key, lower, upper, time):
+        drawn = super().bridge(key, lower, upper, time)
         same = lower.value == upper.value
         return drawn._replace(value=jnp.where(same, lower.value, drawn.value))
 
@@ -64,8 +64,8 @@ class NeverTied(DiscreteLaplace):
 class Reversed(Brownian):
     """Fault: the variance of the reverse kernel in place of the bridge's."""
 
-    def between(self, key, lower, upper, time):
-        mean = super().between(key, lower, upper, time).value
+    def bridge(self, key, lower, upper, time):
+        mean = super().bridge(key, lower, upper, time).value
         return self.rewind(key, upper, time)._replace(value=0.5 * mean + 0.5 * upper.value)
 
 
@@ -89,7 +89,7 @@ def test_costs_what_the_smallest_time_does():
     again, same = releases.at(keys[3], 4.0)  # what was asked for before
     np.testing.assert_array_equal(same, first)
     assert again.count == 3
-    with pytest.raises(ValueError, match=r"time = 1.0: must be one of the 3 asked for so far"):
+    with pytest.raises(ValueError, match=r"time must be one of the 3 asked for so far"):
         releases.at(keys[4], 1.0)
     full, none = jax.jit(lambda r, time: r.at(keys[4], time))(releases, 0.1)
     assert np.all(np.isnan(none))
@@ -114,11 +114,11 @@ def test_large_values_lose_nothing():
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"value": [1.0]}, r"shape of value = \(1,\): must be \(2,\)"),
-        ({"value": [1.0, np.nan]}, r"value = .*: must be finite"),
-        ({"process": nrjax.Skellam((2,), 1.0, 1.0)}, "process = .*: must be one that knows"),
-        ({"process": Brownian((2,))}, "guarantee = .*: must be for gaussian noise"),
-        ({"capacity": 0}, "capacity = 0: must be an integer"),
+        ({"value": [1.0]}, r"shape of value must be \(2,\)"),
+        ({"value": [1.0, np.nan]}, r"value must be finite"),
+        ({"process": nrjax.Skellam((2,), 1.0, 1.0)}, "process must be one that knows"),
+        ({"process": Brownian((2,))}, "guarantee must be for gaussian noise"),
+        ({"capacity": 0}, "capacity must be an integer"),
     ],
 )
 def test_refuses(change, match):
@@ -143,7 +143,7 @@ def test_a_guarantee_for_looks_releases_at_these_alone():
     assert releases.epsilon() == 0
     releases, _ = releases.at(jax.random.key(0), 3.3)
     np.testing.assert_allclose(releases.epsilon(), looks.epsilon(3.3), rtol=1e-6)
-    with pytest.raises(ValueError, match=r"time = 2.0: must be among the 3 looks"):
+    with pytest.raises(ValueError, match=r"time must be among the 3 looks"):
         releases.at(jax.random.key(1), 2.0)
     shown = jax.jit(lambda r, t: r.at(jax.random.key(1), t)[1])(releases, 2.0)
     assert np.isnan(shown).all()
@@ -151,7 +151,7 @@ def test_a_guarantee_for_looks_releases_at_these_alone():
 
 @pytest.mark.parametrize("time", [0.0, -1.0, 1e300, np.inf, np.nan, np.ones(2)])
 def test_refuses_times(time):
-    with pytest.raises(ValueError, match="time = "):
+    with pytest.raises(ValueError, match="time must"):
         Releases.of(np.float32(1.0), Brownian(())).at(jax.random.key(0), time)
-    with pytest.raises(ValueError, match="guarantee = None"):
+    with pytest.raises(ValueError, match="guarantee must .*got None"):
         Releases.of(1.0, Brownian(())).epsilon()

@@ -10,7 +10,7 @@ from jax.extend.random import threefry_2x32
 import nrjax
 from nrjax import _threefry
 from nrjax._normals import normals
-from nrjax._threefry import placed, written_out
+from nrjax._threefry import placed, unrolled
 from nrjax.keys import Role
 from nrjax.simulation import montecarlo
 from nrjax.stopping import first_yes
@@ -36,7 +36,7 @@ def draws(key):
 
 def test_bits_are_those_of_jax():
     key = jax.random.key(5)
-    want, got = jax.jit(draws)(key), jax.jit(draws)(written_out(key))
+    want, got = jax.jit(draws)(key), jax.jit(draws)(unrolled(key))
     for name, numbers in want.items():
         assert got[name].dtype == numbers.dtype
         np.testing.assert_array_equal(got[name], numbers, err_msg=name)
@@ -54,7 +54,7 @@ SPLIT = 2**31
 def test_a_place_takes_both_words_and_no_key_is_ever_drawn():
     """By the counts that the docstring gives each use."""
     key, drawn = jax.random.key(9), jax.jit(jax.random.bits, static_argnums=(1, 2))
-    step = placed(written_out(key), 6)
+    step = placed(unrolled(key), 6)
     words = np.stack([hashed(key, 7, i) for i in range(6)])
     for size in (1, 2, 3, 11):
         pairs = -(-size // 2)
@@ -75,7 +75,7 @@ def test_pairs_keep_all_bits_in_any_batch():
     def one(key, place):
         return jax.random.bits(placed(key, place), (1001,), "uint32")
 
-    keys = written_out(jax.random.key(11)), jnp.arange(4)
+    keys = unrolled(jax.random.key(11)), jnp.arange(4)
     each = jax.jit(jax.vmap(jax.vmap(one, (None, 0)), (0, None)))
     many = each(jax.random.split(keys[0], 3), keys[1])
     words = np.asarray(many, np.uint32)
@@ -92,7 +92,7 @@ def test_pairs_keep_all_bits_in_any_batch():
 def test_a_planted_slip_of_the_hash_is_seen(monkeypatch):
     monkeypatch.setattr(_threefry, "_ROTATIONS", ((13, 15, 26, 7), (17, 29, 16, 24)))
     key = jax.random.key(6)
-    fresh = jax.random.bits(written_out(key), (11,))  # a shape of its own: nothing is cached
+    fresh = jax.random.bits(unrolled(key), (11,))  # a shape of its own: nothing is cached
     assert not np.array_equal(fresh, jax.random.bits(key, (11,)))
 
 
@@ -152,4 +152,4 @@ def test_custom_parts_get_ordinary_keys():
 def test_the_older_layout_of_bits_is_left_to_jax():
     key = jax.random.key(7)
     with jax.threefry_partitionable(False):
-        assert jax.random.key_impl(written_out(key)) == jax.random.key_impl(key)
+        assert jax.random.key_impl(unrolled(key)) == jax.random.key_impl(key)

@@ -66,11 +66,11 @@ STRICT = Sensitive(1.0, sensitivity=10.0)
 @pytest.mark.parametrize(
     ("utilities", "sensitivity", "message"),
     [
-        ([], None, r"utilities = \[\]: must be at least one"),
+        ([], None, r"utilities must be at least one"),
         ([Distance(1.0), Distance(np.ones(2))], None, "must be of one class and one set of shapes"),
         ([Distance(1.0), Sensitive(1.0)], None, "must be of one class and one set of shapes"),
-        ([Distance(1.0)], 0.0, r"sensitivity = 0\.0: must be positive"),
-        ([STRICT], 0.1, r"sensitivity = 0\.1: must be at least 10, which one of the utilities"),
+        ([Distance(1.0)], 0.0, r"sensitivity must be positive"),
+        ([STRICT], 0.1, r"sensitivity must be at least 10, which one of the utilities"),
     ],
 )
 def test_bad_sequences_are_named(utilities, sensitivity, message):
@@ -85,15 +85,15 @@ STATED_TOO_LOW = nrjax.UtilitySequence(Sensitive(TARGETS, np.full(5, np.inf), TA
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"schedule": nrjax.Grid(np.geomspace(1.0, 0.1, 6))}, "for 5 steps: must cover the 6"),
-        ({"rule": nrjax.PublicThreshold(np.zeros(4))}, "for 4 steps: must cover the 5"),
+        ({"schedule": nrjax.Grid(np.geomspace(1.0, 0.1, 6))}, "for 5 steps must cover the 6"),
+        ({"rule": nrjax.PublicThreshold(np.zeros(4))}, "for 4 steps must cover the 5"),
         (
             {"rule": nrjax.AboveThreshold(0.0, 0.4, 1.0)},
-            r"sensitivity of the rule = 0\.4: must be at least 0\.5, the sensitivity of the util",
+            r"sensitivity of the rule must be at least 0\.5, the sensitivity of the util",
         ),
         (
             {"utility": STATED_TOO_LOW, "rule": nrjax.AboveThreshold(0.0, 0.1, 1.0)},
-            r"sensitivity of the rule = 0\.1: must be at least 30",
+            r"sensitivity of the rule must be at least 30",
         ),
         (
             {"utility": Sensitive(3.0, sensitivity=None), "rule": PRIVATE},

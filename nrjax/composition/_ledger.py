@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, concrete
-from nrjax._shown import shown
+from nrjax._format import format_value
+from nrjax._validation import check, concrete_or_none
 from nrjax.composition._prices import Priced
 from nrjax.composition._spending import Spending, fits, room, summed
 from nrjax.composition._state import CAPPED, LedgerState, Round, check_owner, choose, start
@@ -53,8 +53,8 @@ def same_terms(name: str, request: Request, kinds: tuple[type, ...], caps: Array
         return jnp.asarray(True)
     check(found == kinds, name, request, f"of the kinds {fixed}: {names(kinds)}")
     same = jnp.all(caps_of(request, caps.dtype) == caps)
-    known = concrete(same)
-    right = f"with the caps {fixed} (-1: none), {shown(caps)}"
+    known = concrete_or_none(same)
+    right = f"with the caps {fixed} (-1: none), {format_value(caps)}"
     check(known is None or known, name, request, right)
     return same
 

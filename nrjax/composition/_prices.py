@@ -13,7 +13,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, concrete, largest_divisor
+from nrjax._numerics import largest_divisor
+from nrjax._validation import check, concrete_or_none
 from nrjax.composition import certificates, requests
 from nrjax.composition._spending import cost, enlarged
 from nrjax.pytrees import Pytree
@@ -199,7 +200,7 @@ def check_no_delta(request: Any, owner: str) -> None:
     """Raise a `ValueError` for a request with a concrete delta of its own."""
     share = getattr(request, "delta", 0.0)
     right = f"0 for {owner}, which has no proof for approximate mechanisms"
-    known = concrete(share)
+    known = concrete_or_none(share)
     check(known is None or known == 0, f"{type(request).__name__}.delta", share, right)
 
 

@@ -15,7 +15,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import concrete, two_sum
+from nrjax._numerics import two_sum
+from nrjax._validation import concrete_or_none
 from nrjax.guarantees._rounding import round_up
 
 
@@ -109,7 +110,7 @@ def enlarged(value: ArrayLike, dtype: Any) -> Array:
     was rounded on its way into a compiled function.
     """
     tiny = float(jnp.finfo(dtype).tiny)
-    number = concrete(value)
+    number = concrete_or_none(value)
     if number is not None:
         exact = np.asarray(number, np.float64)
         with np.errstate(over="ignore", under="ignore"):
@@ -143,7 +144,7 @@ def rounded_down(value: float, dtype: Any) -> float:
 
 def limit(value: ArrayLike, dtype: Any) -> Array:
     """A budget `>= 0` in `dtype`, never more than it is."""
-    number = concrete(value)
+    number = concrete_or_none(value)
     if number is not None and number.ndim == 0:
         return jnp.asarray(rounded_down(float(number), dtype), dtype)
     array = jnp.asarray(value)
@@ -158,7 +159,7 @@ def settle(owner: Any, name: str) -> None:
 
     Compiled functions round Python's numbers to the nearest: of this one nothing is left to round.
     """
-    number = concrete(getattr(owner, name))
+    number = concrete_or_none(getattr(owner, name))
     if number is not None and number.ndim == 0:
         rounded = rounded_down(float(number), jnp.result_type(float))
         if rounded > 0 and rounded != float(number):

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from nrjax._numerics import check, check_integer, concrete
+from nrjax._validation import check, check_integer, concrete_or_none
 from nrjax.composition._spending import Spending, add, add_all, nothing
 from nrjax.pytrees import Pytree, static
 
@@ -134,7 +134,7 @@ def check_owner(owner: Any, state: Any) -> Array:
         return jnp.asarray(True)
     field, own = _tag(owner)
     same = state.order == jnp.asarray(own, state.order.dtype)
-    known = concrete(same)
+    known = concrete_or_none(same)
     right = f"for {name}'s own {field}, {own}"
     check(known is None or known, "state", f"for {field} {state.order}", right)
     return same

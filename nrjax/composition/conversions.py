@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from nrjax._numerics import check, concrete
+from nrjax._validation import check, concrete_or_none
 from nrjax.composition._normal import delta_of, mu_of_odds
 from nrjax.composition.requests import NOT_NEGATIVE, POSITIVE, SHARE, Range
 
@@ -29,7 +29,7 @@ SLACK = 4e-15
 
 def number(name: str, value: Any, valid: Range) -> float:
     """A single concrete number in a range, else a `ValueError`."""
-    known = concrete(value)
+    known = concrete_or_none(value)
     single = known is not None and known.ndim == 0
     right = "a single concrete number; conversions run on the host, outside jit and vmap"
     check(single, name, value, right)

@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_numbers, check_positive, concrete
+from nrjax._validation import check, check_numbers, check_positive, concrete_or_none
 from nrjax.composition import _prices as prices
 from nrjax.composition import conversions, requests
 from nrjax.composition._ledger import Ledger
@@ -52,7 +52,7 @@ class BudgetFilter(Ledger):
         right = "a single concrete number; to map over filters stack them, leaf by leaf"
         for field in dataclasses.fields(self):
             if field.init and not field.metadata.get("static"):
-                number = concrete(value := getattr(self, field.name))
+                number = concrete_or_none(value := getattr(self, field.name))
                 check(number is not None and number.ndim == 0, field.name, value, right)
         dtype = jnp.result_type(float)
         object.__setattr__(self, "budget", rounded_down(self._budget(), dtype))
@@ -105,7 +105,7 @@ class _ConcentratedFilter(BudgetFilter):
 
     def _check(self) -> None:
         conversions.check_conversion(self.conversion)
-        kept, delta = concrete(self.approximation), concrete(self.delta)
+        kept, delta = concrete_or_none(self.approximation), concrete_or_none(self.delta)
         if kept is not None and delta is not None:
             right = "at least 0 and below delta, of which it is a part"
             check((kept >= 0) & (kept < delta), "approximation", self.approximation, right)
@@ -215,7 +215,7 @@ class ExPostFilter(BudgetFilter):
 
 def _sum_above(first: Any, second: Any) -> Any:
     """The sum, rounded up where it is of numbers and not exact."""
-    known = [concrete(value) for value in (first, second)]
+    known = [concrete_or_none(value) for value in (first, second)]
     if any(number is None or number.ndim for number in known):
         return round_up(jnp.asarray(first) + jnp.asarray(second), 1)
     one, other = (float(number) for number in known if number is not None)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check_numbers, check_positive, check_probability
+from nrjax._validation import check_numbers, check_positive, check_probability
 from nrjax.composition import _prices as prices
 from nrjax.composition._spending import add, settle, upper
 from nrjax.composition._state import LedgerState, check_owner, start

@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_numbers, concrete
+from nrjax._validation import check, check_numbers, concrete_or_none
 from nrjax.composition import _prices as prices
 from nrjax.composition import certificates, conversions, requests
 from nrjax.composition.conversions import ORDER, PROBABILITY
@@ -86,7 +86,7 @@ class RenyiFilter(BudgetFilter):
             prices.find(type(part), prices.renyi_costs(2.0), cls.__name__, {})
             part.check_single()
             prices.check_no_delta(part, cls.__name__)
-        known = all(concrete(leaf) is not None for leaf in jax.tree.leaves(request))
+        known = all(concrete_or_none(leaf) is not None for leaf in jax.tree.leaves(request))
         check(known, "request", request, "of concrete numbers, for which an order is sought")
         dtype = jnp.result_type(float)
 

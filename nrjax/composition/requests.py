@@ -14,7 +14,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, largest_divisor, numbers
+from nrjax._numerics import largest_divisor
+from nrjax._validation import as_numeric, check
 from nrjax.pytrees import Pytree
 from nrjax.sensitivities import check_norm
 
@@ -41,7 +42,7 @@ class _Request(Pytree):
     def __post_init__(self):
         for field, name, value in self._fields():
             ok, right = _RANGES[field]
-            number = numbers(name, value, right)
+            number = as_numeric(name, value, right)
             if number is not None:
                 check(ok(number), name, value, right)
                 if number.ndim == 0 and number.dtype.kind in "iu":  # int32 might not hold it

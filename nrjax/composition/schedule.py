@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_positive, largest_divisor
+from nrjax._numerics import largest_divisor
+from nrjax._validation import check, check_positive
 from nrjax.composition._ledger import near
 from nrjax.composition._state import choose
 from nrjax.composition.requests import REDUCTIONS, ExPost, Pure, names
@@ -65,7 +66,7 @@ class FilteredSchedule(Schedule):
     the releases has the epsilon of that time for a cap."""
     guarantee: Guarantee | None = None
     """What the releases cost; for `ExPost`, and for a rule whose price follows it."""
-    for_chains: ClassVar[bool] = True
+    requires_noise_reduction: ClassVar[bool] = True
 
     def __post_init__(self):
         check(self.kind in _KINDS, "kind", self.kind, f"one of {names(_KINDS)}")

@@ -8,8 +8,9 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_integer, check_numbers, check_positive, float_dtype
-from nrjax._threefry import written_out
+from nrjax._numerics import float_dtype
+from nrjax._threefry import unrolled
+from nrjax._validation import check, check_integer, check_numbers, check_positive
 from nrjax.counts.groups import check_exact
 from nrjax.counts.jumps import DiscreteLaplacePassage, LaplacePassage
 from nrjax.counts.passages import OnLevels, RelativeError, skip_quantile
@@ -208,7 +209,7 @@ def check_smallest(smallest: Any, method: str) -> np.ndarray | None:
 def follow(key: Array, count: ArrayLike, passage: OnLevels, largest: ArrayLike) -> FirstPassage:
     """Where a passage ends, draw by draw; arguments as for `release_count`."""
     dtype = float_dtype(count, passage.smallest, largest)
-    key = written_out(key)
+    key = unrolled(key)
     count, largest = jnp.asarray(count, dtype), jnp.asarray(largest, dtype)
     state = passage.until(passage.time_of(largest))
     never = jnp.asarray(False)

@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_numbers
+from nrjax._validation import check, check_numbers
 from nrjax.sensitivities import Sensitivity
 from nrjax.types import Utility
 

@@ -15,7 +15,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._normals import normals
-from nrjax._numerics import check_probability
+from nrjax._validation import check_probability
 from nrjax.composition.requests import BrownianReduction
 from nrjax.pytrees import Pytree, static
 from nrjax.types import NoiseProcess, Utility

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._numerics import check, check_integer
-from nrjax._threefry import written_out
+from nrjax._threefry import unrolled
+from nrjax._validation import check, check_integer
 from nrjax.composition.filters import GaussianFilter, UnifiedFilter
 from nrjax.composition.renyi import RenyiFilter
 from nrjax.counts.first_passage import MOST, BrownianPassage, check_smallest
@@ -131,7 +131,7 @@ class CountRelease(Pytree):
         """
         check(np.ndim(self.counts) == 1, "counts", self.counts, "a non-empty vector")
         check(np.shape(self.smallest) == (), "smallest", self.smallest, "a scalar")
-        return _run(self, written_out(check_key(key)))
+        return _run(self, unrolled(check_key(key)))
 
 
 @jax.jit

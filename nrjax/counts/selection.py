@@ -6,7 +6,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_positive, float_dtype
+from nrjax._numerics import float_dtype
+from nrjax._validation import check, check_positive
 from nrjax.composition.requests import BoundedRange
 from nrjax.pytrees import Pytree, static
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal, NamedTuple
 
-from nrjax._numerics import check, is_integer
+from nrjax._validation import check, is_integer
 from nrjax.datasets import flights, kddcup, twitter, user
 from nrjax.datasets._dataset import (
     NORMALISATIONS,

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nrjax._numerics import check, row_blocks
+from nrjax._numerics import row_blocks
+from nrjax._validation import check
 from nrjax.datasets._files import Arrays, cached, read_npz
 
 TASKS = ("logistic", "ridge")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nrjax._numerics import check
+from nrjax._validation import check
 from nrjax.datasets import flights
 from nrjax.datasets._files import Arrays, PathLike, cached, data_folder, extra, first_present
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nrjax._numerics import check
+from nrjax._validation import check
 from nrjax.datasets._dataset import Raw
 from nrjax.datasets._files import Arrays, PathLike, cached, extra
 

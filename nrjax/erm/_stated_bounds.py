@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._numerics import check
-from nrjax._shown import shown
+from nrjax._format import format_value
+from nrjax._validation import check
 from nrjax.erm import sensitivity
-from nrjax.erm._door import check_labels
+from nrjax.erm._validation import check_labels
 
 _SLACK = 1e-9
 """Relative tolerance of the checks, which are in float64, where rounding is far below it."""
@@ -108,7 +108,7 @@ class StatedBounds:
             check_labels(y, np.isfinite(y), "finite")
         else:
             low, high = self.label_range
-            right = f"in label_range = {shown(self.label_range)}"
+            right = f"in label_range = {format_value(self.label_range)}"
             check_labels(y, (y >= low) & (y <= high), right)
 
     def check_optimum(self, optimum: np.ndarray) -> None:

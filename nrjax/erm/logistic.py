@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax.erm import _door, sensitivity
+from nrjax.erm import _validation, sensitivity
 from nrjax.erm.expansion import Expansion
 from nrjax.erm.minimise import minimise
 from nrjax.erm.output import OutputPerturbation, merge
@@ -40,7 +40,7 @@ class LogisticUtility(OutputUtility):
 
     def hypothesis(self, release: Array) -> Array:
         """The release, scaled down to the ball if its norm is larger; shape (dimension,)."""
-        _door.check_length(release, self.optimum.shape[-1])
+        _validation.check_length(release, self.optimum.shape[-1])
         return super().hypothesis(release)
 
     def bounds(self, hypothesis: Array) -> tuple[Array, Array]:
@@ -114,8 +114,8 @@ class LogisticProblem(OutputPerturbation):
         Raises:
             ValueError: an argument is out of range, or the optimum was not found.
         """
-        x, y = _door.checked(features, labels, regularisation)
-        _door.check_labels(y, np.abs(y) == 1, "+1 or -1")
+        x, y = _validation.checked(features, labels, regularisation)
+        _validation.check_labels(y, np.abs(y) == 1, "+1 or -1")
         rows, dimension = x.shape
         x *= y[:, None]
         signed, weights = merge(x)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._shown import representation
+from nrjax._format import representation
 from nrjax.erm.output_utility import Loss, mean_risk
 
 _ITERATIONS = 500

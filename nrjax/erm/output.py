@@ -10,8 +10,8 @@ from typing import Any, Self
 import numpy as np
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check_integer
-from nrjax.erm import _door, sensitivity
+from nrjax._validation import check_integer
+from nrjax.erm import _validation, sensitivity
 from nrjax.erm._stated_bounds import StatedBounds, check_signature, spot_check
 from nrjax.erm.minimise import minimise
 from nrjax.erm.output_utility import Loss, OutputUtility
@@ -155,7 +155,7 @@ class OutputProblem(OutputPerturbation):
         """
         bounds = label_range, radius, loss_at_zero, lowest_loss, loss_spread
         stated = StatedBounds(regularisation, lipschitz, max_norm, *bounds)
-        x, y = _door.checked(features, labels, regularisation, max_norm=max_norm)
+        x, y = _validation.checked(features, labels, regularisation, max_norm=max_norm)
         stated.check_labels(y)
         width = x.shape[1] if dimension is None else dimension
         width = check_integer("dimension", width, 1)

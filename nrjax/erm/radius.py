@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nrjax.erm._door import check_version, positive
+from nrjax.erm._validation import check_version, positive
 
 Ball = Literal["paper", "tight"]
 

@@ -6,8 +6,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check
-from nrjax._shown import representation, shown
+from nrjax._format import format_value, representation
+from nrjax._validation import check
 from nrjax.erm.minimise import Minimum
 from nrjax.guarantees import (
     LinearBoundary,
@@ -132,7 +132,7 @@ class Released(NamedTuple, Generic[U]):
         check(delta is not None, "delta", delta, "given, for Gaussian noise")
         given = [(name, value) for name, value in tight.items() if value is not None]
         if len(given) != 1:
-            both = ", ".join(f"{name} = {shown(value)}" for name, value in tight.items())
+            both = ", ".join(f"{name} = {format_value(value)}" for name, value in tight.items())
             raise ValueError(f"{both}: must be one of the two, for Gaussian noise")
         name, at = given[0]
         guarantee = getattr(boundary, name)(at, self.sensitivity, delta)

@@ -11,9 +11,9 @@ from typing import Any, Self
 import numpy as np
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check
-from nrjax.erm import _door, sensitivity, statistics
-from nrjax.erm._door import RowNorm
+from nrjax._validation import check
+from nrjax.erm import _validation, sensitivity, statistics
+from nrjax.erm._validation import RowNorm
 from nrjax.erm.minimise import Minimum
 from nrjax.erm.radius import Ball, ridge_radius
 from nrjax.erm.released import Problem, Released
@@ -76,9 +76,9 @@ class RidgeProblem(Problem):
 
         What is out of range is a `ValueError`.
         """
-        _door.check_version("ball", ball)
-        x, y = _door.checked(features, labels, regularisation, row_norm)
-        _door.check_labels(y, np.abs(y) <= 1, "in [-1, 1]")
+        _validation.check_version("ball", ball)
+        x, y = _validation.checked(features, labels, regularisation, row_norm)
+        _validation.check_labels(y, np.abs(y) <= 1, "in [-1, 1]")
         rows, dimension = x.shape
         gram, moments = x.T @ x, x.T @ y
         hessian = gram / rows + regularisation * np.eye(dimension)

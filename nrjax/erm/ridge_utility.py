@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from nrjax.erm import sensitivity, statistics
-from nrjax.erm._door import check_length
 from nrjax.erm._lanczos import solution_norm
+from nrjax.erm._validation import check_length
 from nrjax.erm.output_utility import project
 from nrjax.erm.statistics import Layout
 from nrjax.erm.trust_region import minimise_in_ball

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import jax.numpy as jnp
 import numpy as np
 
-from nrjax.erm._door import check_version
+from nrjax.erm._validation import check_version
 from nrjax.erm.radius import Ball, ridge_radius
 
 OutputConstants = Literal["paper", "tight"]

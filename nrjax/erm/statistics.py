@@ -20,8 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._numerics import check
-from nrjax.erm._door import check_length
+from nrjax._validation import check
+from nrjax.erm._validation import check_length
 from nrjax.sensitivities import Noise, Sensitivity, norm_of
 
 Constants = Literal["paper", "tight", "l1_rows"]

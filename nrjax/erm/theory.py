@@ -21,9 +21,9 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nrjax._numerics import check
+from nrjax._validation import check
 from nrjax.erm import sensitivity
-from nrjax.erm._door import check_version, positive
+from nrjax.erm._validation import check_version, positive
 from nrjax.erm.radius import Ball, ridge_radius
 from nrjax.erm.sensitivity import OutputConstants
 

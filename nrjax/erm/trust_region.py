@@ -15,8 +15,9 @@ from jax import Array
 from jax.custom_batching import custom_vmap
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, concrete, float_dtype
-from nrjax._shown import representation
+from nrjax._format import representation
+from nrjax._numerics import float_dtype
+from nrjax._validation import check, concrete_or_none
 from nrjax.erm._secular import minimiser, multiplier
 from nrjax.erm._tridiagonal import Tridiagonal, padded, rotate_back, tridiagonalise
 
@@ -140,7 +141,7 @@ def minimise_in_ball(matrix: ArrayLike, vector: ArrayLike, radius: ArrayLike) ->
         raise ValueError(f"vector has shape {vector.shape}: must be (d,), d at least 1")
     if matrix.shape != 2 * vector.shape:
         raise ValueError(f"matrix has shape {matrix.shape}: must be {2 * vector.shape}")
-    number = concrete(radius)
+    number = concrete_or_none(radius)
     if number is not None:
         check(number.ndim == 0 and number > 0, "radius", radius, "a positive number")
     radius = jnp.asarray(radius, dtype)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nrjax._numerics import check
+from nrjax._validation import check
 
 _FINE, _COARSE = 16, 6
 """Nodes a panel: of what is certified, and to find a multiple with."""

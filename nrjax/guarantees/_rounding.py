@@ -11,15 +11,14 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import (
+from nrjax._numerics import float_dtype, largest_divisor
+from nrjax._validation import (
+    as_numeric,
     check,
     check_numbers,
     check_positive,
     check_probability,
-    concrete,
-    float_dtype,
-    largest_divisor,
-    numbers,
+    concrete_or_none,
 )
 from nrjax.sensitivities import Sensitivity, check_norm
 from nrjax.types import Guarantee, Schedule
@@ -78,12 +77,12 @@ class SafeGuarantee(Guarantee):
 
     def time(self, epsilon: ArrayLike) -> Array:
         """Smallest time that costs at most `epsilon`, rounded to more noise; elementwise."""
-        numbers("epsilon", epsilon, "finite and above 0")
+        as_numeric("epsilon", epsilon, "finite and above 0")
         asked, *parameters = self._parameters(epsilon)
         raw = self._time(asked, *parameters)
         found = (asked > 0) & (asked < jnp.inf) & jnp.isfinite(raw)
         time = jnp.where(found, jnp.maximum(raw, float(jnp.finfo(raw.dtype).tiny)), jnp.inf)
-        number = concrete(time)
+        number = concrete_or_none(time)
         if number is not None and not np.all(np.isfinite(number)):
             bad = np.broadcast_to(np.asarray(epsilon), number.shape)[~np.isfinite(number)].tolist()
             shown = bad if number.ndim else bad[0]
@@ -145,7 +144,7 @@ class Boundary(SafeGuarantee):
         """
         from nrjax.guarantees.grid import GridBoundary  # which needs this file
 
-        times = concrete(getattr(schedule, "times", None))
+        times = concrete_or_none(getattr(schedule, "times", None))
         if times is None:
             return self
         return GridBoundary.of(self, np.unique(times.astype(float_dtype()))[::-1])
@@ -182,7 +181,7 @@ def host_or_trace(**values: ArrayLike) -> tuple[Any, list[Any], Callable[[Any], 
     for name, value in values.items():
         _check_parameter(name, value)
     dtype = float_dtype(*values.values())
-    known = [concrete(value) for value in values.values()]
+    known = [concrete_or_none(value) for value in values.values()]
     if any(number is None for number in known):
         return jnp, [jnp.asarray(value, dtype) for value in values.values()], lambda result: result
     host = [np.asarray(number, np.float64) for number in known]

@@ -16,7 +16,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import concrete
+from nrjax._validation import concrete_or_none
 from nrjax.guarantees._rounding import Boundary
 
 # Newton steps, unrolled so that XLA fuses them; enough for float64 at every delta, rho and epsilon
@@ -50,7 +50,7 @@ class LinearBoundary(Boundary):
 
     def __post_init__(self):
         super().__post_init__()
-        delta, a, b = (concrete(value) for value in (self.delta, self.a, self.b))
+        delta, a, b = (concrete_or_none(value) for value in (self.delta, self.a, self.b))
         if delta is None or a is None or b is None:
             return
         kinds = [n.dtype for n in (delta, a, b) if n.dtype.kind == "f"]

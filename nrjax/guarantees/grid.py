@@ -8,7 +8,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, concrete, float_dtype, numbers
+from nrjax._numerics import float_dtype
+from nrjax._validation import as_numeric, check, concrete_or_none
 from nrjax.guarantees._crossing import crossing, tuned
 from nrjax.guarantees._rounding import Boundary, SafeGuarantee, check_time, round_up
 
@@ -46,11 +47,15 @@ class GridBoundary(SafeGuarantee):
     def __post_init__(self):
         for name in ("times", "heights"):
             given = getattr(self, name)
-            known = isinstance(given, (list, tuple)) or concrete(given) is not None
+            known = isinstance(given, (list, tuple)) or concrete_or_none(given) is not None
             check(known, name, given, "numbers: the curve is certified")
             object.__setattr__(self, name, np.asarray(given, float))
         super().__post_init__()
-        times, heights, known = _looks(self.times), self.heights, concrete(self.delta) is not None
+        times, heights, known = (
+            _looks(self.times),
+            self.heights,
+            concrete_or_none(self.delta) is not None,
+        )
         check(known, "delta", self.delta, "a number: the curve is certified")
         check(heights.shape == times.shape, "heights", heights, f"of shape {times.shape}")
         level = crossing(times[::-1], heights[::-1])[1]
@@ -77,7 +82,7 @@ class GridBoundary(SafeGuarantee):
         right = "a LinearBoundary or a mixture boundary, which have a curve to lower"
         check(isinstance(boundary, (Boundary, cls)), "boundary", boundary, right)
         looks = _looks(times)
-        known = concrete(boundary.delta) is not None and np.ndim(boundary.delta) == 0
+        known = concrete_or_none(boundary.delta) is not None and np.ndim(boundary.delta) == 0
         check(known, "boundary", boundary, "of concrete numbers")
         delta = float(boundary.delta)
         with jax.ensure_compile_time_eval():
@@ -96,7 +101,7 @@ class GridBoundary(SafeGuarantee):
         """As `_place`, of the boundary's own; a concrete time that is none of them is refused."""
         check_time(time)
         place, listed = self._place(jnp.asarray(time, dtype), jnp.asarray(self.times, dtype))
-        if (seen := concrete(listed)) is not None:
+        if (seen := concrete_or_none(listed)) is not None:
             check(seen, "time", time, f"among the {len(self.times)} looks of the boundary")
         return place, listed
 
@@ -140,7 +145,7 @@ def _looks(times: Any) -> np.ndarray:
     """Falling times as the default precision holds them, so that a run looks at just these."""
     right = f"a vector of 1 to {_MOST} falling times, positive and finite"
     held = np.asarray(times, float)
-    numbers("times", held, right)
+    as_numeric("times", held, right)
     check(held.ndim == 1 and 0 < held.size <= _MOST, "times", times, right)
     held = np.asarray(held.astype(float_dtype()), np.float64)
     fine = np.isfinite(held) & (held > 0) & np.append(np.diff(held) < 0, True)

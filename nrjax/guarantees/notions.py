@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from nrjax._numerics import concrete
+from nrjax._validation import concrete_or_none
 
 NOTIONS = {
     "pure": "a realised loss never exceeds epsilon",
@@ -20,7 +20,7 @@ def notion_of(guarantee: Any) -> str | None:
     """The notion of a guarantee; of one whose delta is 0 it is "pure". None without a guarantee."""
     if guarantee is None:
         return None
-    delta = concrete(guarantee.delta)
+    delta = concrete_or_none(guarantee.delta)
     return "pure" if delta is not None and not np.any(delta) else guarantee.notion
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check_numbers
+from nrjax._validation import check_numbers
 from nrjax.guarantees._rounding import SafeGuarantee, host_or_trace
 
 # Machine epsilons of each term by which epsilon is rounded up. The formula loses at most 4 of

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nrjax._numerics import check
+from nrjax._validation import check
 from nrjax.datasets.user import SUFFIXES
 from nrjax.study.compare import interval_of
 from nrjax.study.results import Reporting, Results

@@ -7,7 +7,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_shape, concrete
+from nrjax._validation import check, check_shape, concrete_or_none
 from nrjax.pytrees import static
 from nrjax.types import NoiseProcess
 
@@ -38,7 +38,7 @@ class Coordinates(NoiseProcess):
 
 def whole(shift: ArrayLike, dtype: Any) -> tuple[Array, Array]:
     """A shift in a dtype, and where it is an integer; a concrete one must be."""
-    number = concrete(shift)
+    number = concrete_or_none(shift)
     if number is not None:
         # An infinite or NaN shift is refused too.
         check(np.isfinite(number) & (number == np.round(number)), "shift", shift, "integers")

@@ -41,7 +41,7 @@ class Brownian(Coordinates, BlockwiseProcess):
         deviation = jnp.sqrt(time * ((now - time) / now))
         return NoiseState((time / now) * state.value + deviation * draw, time)
 
-    def between(
+    def bridge(
         self, key: Array, lower: NoiseState, upper: NoiseState, time: ArrayLike
     ) -> NoiseState:
         """Noise at a time between those of two states, given both: the bridge."""
@@ -52,7 +52,7 @@ class Brownian(Coordinates, BlockwiseProcess):
         draw = normals(key, self.shape, time.dtype)
         return NoiseState(left * lower.value + share * upper.value + deviation * draw, time)
 
-    def onward(self, key: Array, state: NoiseState, time: ArrayLike) -> NoiseState:
+    def advance(self, key: Array, state: NoiseState, time: ArrayLike) -> NoiseState:
         """Noise at a larger time, given the present one: forwards."""
         time = jnp.asarray(time, state.time.dtype)
         draw = normals(key, self.shape, time.dtype)

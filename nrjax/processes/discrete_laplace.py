@@ -117,7 +117,7 @@ class DiscreteLaplace(Coordinates, BlockwiseProcess):
         value = jnp.where(moved, jnp.where(jnp.signbit(value), -target, target), value)
         return DiscreteLaplaceState(_plain(value), time, overflow | _out_of_range(value, time))
 
-    def between(
+    def bridge(
         self, key: Array, lower: DiscreteLaplaceState, upper: DiscreteLaplaceState, time: ArrayLike
     ) -> DiscreteLaplaceState:
         """Noise at a time between those of two states, given both (`docs/frontier.md`)."""
@@ -134,7 +134,7 @@ class DiscreteLaplace(Coordinates, BlockwiseProcess):
         overflow = lower.overflow | upper.overflow | _out_of_range(value, time)
         return DiscreteLaplaceState(_plain(value), time, overflow)
 
-    def onward(
+    def advance(
         self, key: Array, state: DiscreteLaplaceState, time: ArrayLike
     ) -> DiscreteLaplaceState:
         """Noise at a larger time, given the present one: forwards."""

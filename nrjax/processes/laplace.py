@@ -9,7 +9,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_positive, float_dtype
+from nrjax._numerics import float_dtype
+from nrjax._validation import check, check_positive
 from nrjax.processes._coordinates import Coordinates, NoiseState
 from nrjax.processes._kernel import laplace, random_bits, rewound, uniform, uniforms
 from nrjax.processes._movers import few_move, move_few
@@ -78,7 +79,7 @@ class Laplace(LaplaceNoise, BlockwiseProcess):
             value = rewound(*uniforms(drawn, now.dtype), value, now, time)
         return NoiseState(value, time)
 
-    def between(
+    def bridge(
         self, key: Array, lower: NoiseState, upper: NoiseState, time: ArrayLike
     ) -> NoiseState:
         """Noise at a time between those of two states, given both (`docs/frontier.md`)."""
@@ -95,7 +96,7 @@ class Laplace(LaplaceNoise, BlockwiseProcess):
         value = jnp.where(stay | (upper.value == lower.value), lower.value, value)
         return NoiseState(value, time)
 
-    def onward(self, key: Array, state: NoiseState, time: ArrayLike) -> NoiseState:
+    def advance(self, key: Array, state: NoiseState, time: ArrayLike) -> NoiseState:
         """Noise at a larger time, given the present one: forwards."""
         coin, jump = jax.random.split(key)
         fresh = self.init(jump, jnp.asarray(time, state.time.dtype))
@@ -125,7 +126,7 @@ class IndependentLaplace(LaplaceNoise):
     """Releases with independent noise `Lap(t)`, each paid for (Ligett 2017, Algorithm 4).
 
     Not a noise-reduction chain: a transcript costs `sum_i D1/t_i` (composition, Theorem A.2), where
-    `nrjax.Laplace` costs `D1/t` of the last alone. `composed_time` brings that to the engine:
+    `nrjax.Laplace` costs `D1/t` of the last alone. `equivalent_time` brings that to the engine:
     `nrjax.PureGuarantee` is right for it on any schedule, also an adaptive one. The realised loss
     needs the noise of all releases, which is not kept: a shift is refused.
 
@@ -149,14 +150,14 @@ class IndependentLaplace(LaplaceNoise):
         spent = jnp.nextafter(spent + price, jnp.asarray(jnp.inf, time.dtype))
         return IndependentState(value, time, spent)
 
-    def composed_time(self, state: IndependentState, time: Array) -> Array:
+    def equivalent_time(self, state: IndependentState, time: Array) -> Array:
         """Time of the one release that would cost as much as all so far, rounded down."""
         del time
         return 1 / _up(state.spent)
 
     def status(self, state: IndependentState) -> Array:
         """`Status.RUNNING`, or `Status.OVERFLOW` where what was spent is beyond the dtype."""
-        usable = self.composed_time(state, state.time) >= float(jnp.finfo(state.time.dtype).tiny)
+        usable = self.equivalent_time(state, state.time) >= float(jnp.finfo(state.time.dtype).tiny)
         return jnp.where(usable, Status.RUNNING, Status.OVERFLOW).astype(jnp.int32)
 
 

@@ -11,8 +11,9 @@ from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, concrete, float_dtype
-from nrjax._threefry import written_out
+from nrjax._numerics import float_dtype
+from nrjax._threefry import unrolled
+from nrjax._validation import check, concrete_or_none
 from nrjax.keys import Role, check_key, key_for, role_key, step_key
 from nrjax.types import BlockwiseProcess, NoiseProcess, Status
 
@@ -83,7 +84,7 @@ def scan_noise(
     """
     times = _check_times(times)
     carry = jax.tree.map(jnp.asarray, carry)
-    noise_key = key_for(process, role_key(written_out(check_key(key)), Role.NOISE))
+    noise_key = key_for(process, role_key(unrolled(check_key(key)), Role.NOISE))
     return _scanned(noise_key, process, times, visit, carry)
 
 
@@ -145,7 +146,7 @@ def _check_times(times: Any) -> Array:
     if isinstance(times, (list, tuple)):
         traced = any(isinstance(time, Tracer) for time in times)
         times = jnp.asarray(times) if traced else np.asarray(times)
-    known, dtype = concrete(times), float_dtype(times)
+    known, dtype = concrete_or_none(times), float_dtype(times)
     with np.errstate(over="ignore"):
         cast = jnp.asarray(times, dtype) if known is None else known.astype(dtype)
     check(cast.ndim == 1 and cast.size > 0, "times", times, right)

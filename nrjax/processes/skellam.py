@@ -7,7 +7,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_numbers, float_dtype
+from nrjax._numerics import float_dtype
+from nrjax._validation import check, check_numbers
 from nrjax.processes._bessel import log_ratio
 from nrjax.processes._coordinates import Coordinates, whole
 from nrjax.processes._counts import binomial, largest_count, poisson

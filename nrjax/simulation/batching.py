@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nrjax import engine
-from nrjax._numerics import check, check_integer
+from nrjax._validation import check, check_integer
 from nrjax.interaction import Interaction
 from nrjax.keys import abstract_key, is_key
 from nrjax.simulation.lanes import Trials
@@ -94,7 +94,7 @@ class Batching:
         most = power_of_two(2**21 // bytes_of(state), 1, 4096)
         # Bounds spare most evaluations: few are left to be taken together.
         utility = trial.utility.at(jnp.int32(0))
-        spared = length is None and trial.by_bounds and overrides(utility, Utility, "bounds")
+        spared = length is None and trial._uses_bounds and overrides(utility, Utility, "bounds")
         spared |= bounded
         # A step of a path has no more than a state; rows are rounded up to whole tiles.
         whole = power_of_two(2**28 // (bytes_of(state) * (length or 1)), 1, 4096)

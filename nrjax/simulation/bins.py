@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._numerics import check, check_integer
+from nrjax._validation import check, check_integer
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._numerics import check
+from nrjax._validation import check
 from nrjax.simulation.batching import bytes_of, power_of_two
 from nrjax.simulation.bins import WholeBins
 from nrjax.simulation.program import Program, share

@@ -172,7 +172,7 @@ def _assessed(share: Share, carry: Lanes, needs_exact: Array) -> _Assessed:
     Those are few, so they wait until there are enough for a batch, unless no other lane gets on.
     """
     trials, tile, running, state = share.trials, share.options.tile, carry.running, carry.state
-    if not trials.member(trials.at(jnp.int32(0))).by_bounds:
+    if not trials.member(trials.at(jnp.int32(0)))._uses_bounds:
         if share.lanes == tile:
             new = share.of_lanes(engine.assess, carry.varied, state.step, state.process)
         else:
@@ -206,7 +206,7 @@ def _stepped(share: Share, carry: Lanes, needs_exact: Array) -> tuple[TrialState
         trial: Interaction, state: TrialState, found: _Assessed, waits: Array, needs_exact: Array
     ) -> TrialState:
         utility = found.utility
-        if not trial.by_bounds:
+        if not trial._uses_bounds:
             return engine.judge(trial, state, found.hypothesis, utility)
         # One that has ended is left as it is.
         held = state._replace(status=jnp.where(waits, Status.EXHAUSTED, state.status))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jax import Array
 
-from nrjax._numerics import check, check_integer
+from nrjax._validation import check, check_integer
 from nrjax.engine import Path
 from nrjax.interaction import Interaction
 from nrjax.simulation import lanes, once, resolved, tiles

@@ -19,7 +19,7 @@ def suits(trials: Trials, options: Options) -> bool:
     alone in its tile would be judged alone too, which may round otherwise.
     """
     one = trials.member(trials.at(jnp.int32(0)))
-    spared = one.by_bounds and not options.exact
+    spared = one._uses_bounds and not options.exact
     return one.schedule.max_steps == 1 and options.tile > 1 and not spared
 
 

@@ -13,9 +13,9 @@ from jax import Array
 from jax.core import Tracer
 from jax.sharding import Mesh, PartitionSpec
 
-from nrjax._modes import set_aside
-from nrjax._numerics import check, check_integer
-from nrjax._threefry import written_out
+from nrjax._modes import neutral_config
+from nrjax._threefry import unrolled
+from nrjax._validation import check, check_integer
 from nrjax.keys import check_key
 
 
@@ -38,7 +38,7 @@ def _on_devices(
     del meaning
 
     def local(trial: Any, key: Array, first: Array, count: Array) -> Any:
-        return work(trial, written_out(key), first[0], count[0], options)
+        return work(trial, unrolled(key), first[0], count[0], options)
 
     everywhere, split = PartitionSpec(), PartitionSpec("trials")
     return jax.shard_map(
@@ -119,7 +119,7 @@ class Program:
         mesh = Mesh(np.array(self.devices), ("trials",))
         arrays = (self.trial, key, firsts.astype(np.uint32), counts.astype(np.int32))
         static = {"work": self.work, "options": self.options, "meaning": self.meaning}
-        with set_aside(mesh):
+        with neutral_config(mesh):
             return (action or _on_devices)(*arrays, mesh=mesh, **static)
 
     def _idle(self, key: Array, action: Any = None) -> Any:

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from nrjax import engine
-from nrjax._numerics import check, check_positive, exact_float
+from nrjax._numerics import exact_float
+from nrjax._validation import check, check_positive
 from nrjax.interaction import Interaction
 from nrjax.keys import trial_key
 from nrjax.pytrees import Pytree

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jax import Array
 
-from nrjax._numerics import check, check_numbers, concrete
+from nrjax._validation import check, check_numbers, concrete_or_none
 from nrjax.pytrees import Pytree, static
 from nrjax.simulation.bins import Bins, LogBins, WholeBins
 
@@ -58,7 +58,7 @@ class Fold(Pytree):
 
     def placed(self, dtype: Any) -> "Fold":
         """The same with thresholds of the run's dtype, rounded down: `value > x` stays as it is."""
-        given = concrete(self.thresholds)
+        given = concrete_or_none(self.thresholds)
         assert given is not None
         with np.errstate(over="ignore"):
             near = given.astype(dtype)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._numerics import check
+from nrjax._validation import check
 from nrjax.interaction import Interaction
 from nrjax.pytrees import Pytree, static
 from nrjax.simulation import montecarlo

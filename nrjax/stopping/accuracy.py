@@ -21,7 +21,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, check_numbers, check_positive, check_probability, float_dtype
+from nrjax._numerics import float_dtype
+from nrjax._validation import check, check_numbers, check_positive, check_probability
 
 Noise = Literal["laplace", "exponential"]
 

@@ -9,17 +9,9 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import (
-    check,
-    check_numbers,
-    concrete,
-    exact_float,
-    float_dtype,
-    holds,
-    is_integer,
-    numbers,
-)
-from nrjax._threefry import written_out
+from nrjax._numerics import exact_float, float_dtype, holds
+from nrjax._threefry import unrolled
+from nrjax._validation import as_numeric, check, check_numbers, concrete_or_none, is_integer
 from nrjax.keys import Role, check_key, key_for, role_key, step_key
 from nrjax.stopping.gaussian import GaussianThreshold
 from nrjax.stopping.thresholds import ThresholdRule
@@ -73,7 +65,7 @@ def first_yes(
     right = "numbers, not NaN"
     number = check_numbers("utilities", utilities, lambda n: ~np.isnan(n), right)
     if epsilons is not None:
-        numbers("epsilons", epsilons, "numbers, one a query")
+        as_numeric("epsilons", epsilons, "numbers, one a query")
     check(isinstance(rule, StoppingRule), "rule", rule, "a nrjax.StoppingRule")
     shape = jnp.shape(utilities)
     if len(shape) != 1 or not shape[0]:
@@ -87,7 +79,7 @@ def first_yes(
         )
     dtype = jnp.promote_types(float_dtype(utilities), jnp.float32)
     if isinstance(rule, ThresholdRule):
-        if number is not None and concrete(rule.threshold) is not None:
+        if number is not None and concrete_or_none(rule.threshold) is not None:
             rule, utilities = rule.centred(number)
         elif number is not None and number.dtype.kind == "f":
             rule, utilities = _resolved(rule, number, dtype)
@@ -95,8 +87,8 @@ def first_yes(
     utilities = exact_float(utilities, dtype)
     levels = jnp.full(shape, jnp.nan, dtype) if epsilons is None else jnp.asarray(epsilons, dtype)
     rule = jax.tree.map(lambda leaf: _cast(leaf, dtype), rule)
-    result, failed = _first_yes(rule, written_out(check_key(key)), utilities, levels)
-    number = concrete(failed)
+    result, failed = _first_yes(rule, unrolled(check_key(key)), utilities, levels)
+    number = concrete_or_none(failed)
     if number is not None:  # also after a yes: whether it raises must not hang on the data
         right = "given for this rule, positive, finite and not falling, nor tiny"
         check(~number, "epsilons", epsilons, right)

@@ -10,7 +10,8 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._normals import normals
-from nrjax._numerics import check, check_integer, concrete, float_dtype
+from nrjax._numerics import float_dtype
+from nrjax._validation import check, check_integer, concrete_or_none
 from nrjax.keys import step_key
 from nrjax.pytrees import static
 from nrjax.stopping.thresholds import ThresholdRule
@@ -77,7 +78,7 @@ class GaussianThreshold(ThresholdRule):
         for name in (*signed, "sensitivity", "threshold_deviation", "query_deviation"):
             value, positive = getattr(self, name), name not in signed
             right = f"a finite number{' above 0' if positive else ''}, not traced"
-            number = concrete(value)
+            number = concrete_or_none(value)
             fits = number is not None and number.ndim == 0 and number.dtype.kind in "iuf"
             check(fits, name, value, right)
             assert number is not None
@@ -132,7 +133,7 @@ class GaussianThreshold(ThresholdRule):
     def check_resolved(self, dtype: Any, levels: int = 1) -> None:
         """Refuse a dtype in which the box and its threshold are not those that costs are of."""
         super().check_resolved(dtype, levels)
-        if concrete(self.threshold) is None:
+        if concrete_or_none(self.threshold) is None:
             return
         largest = max(abs(float(value)) for value in (self.low, self.high, self.threshold))
         least = min(float(self.sensitivity), float(self.query_deviation))

@@ -11,7 +11,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, concrete, float_dtype
+from nrjax._numerics import float_dtype
+from nrjax._validation import check, concrete_or_none
 from nrjax.keys import step_key
 from nrjax.processes import Exponential, Laplace
 from nrjax.pytrees import static
@@ -62,13 +63,13 @@ class NoisyThreshold(ThresholdRule):
         return 1 / self.share, (1 if self.monotone else 2) / (1 - self.share)
 
     @property
-    def widest(self) -> float:
+    def max_noise_multiple(self) -> float:
         """The larger of both."""
         return max(self._multiples)
 
     def _scales(self, epsilon: ArrayLike, dtype: Any) -> tuple[Array, Array]:
         sensitivity: Any = self.sensitivity
-        base = noise_scale(sensitivity, epsilon, dtype, self.widest)
+        base = noise_scale(sensitivity, epsilon, dtype, self.max_noise_multiple)
         first, rest = self._multiples
         return first * base, rest * base
 
@@ -266,7 +267,7 @@ def _floor(epsilon: Any) -> Any:
 
 
 def _check_epsilon(epsilon: ArrayLike, last: Array | None = None) -> None:
-    number, last_number = concrete(epsilon), concrete(last)
+    number, last_number = concrete_or_none(epsilon), concrete_or_none(last)
     if number is None:
         return
     shown = number.tolist()

@@ -9,15 +9,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import (
-    check,
-    check_positive,
-    concrete,
-    exact_float,
-    float_dtype,
-    numbers,
-    two_sum,
-)
+from nrjax._numerics import exact_float, float_dtype, two_sum
+from nrjax._validation import as_numeric, check, check_positive, concrete_or_none
 from nrjax.types import StoppingRule
 
 # Machine epsilons by which noise is enlarged, so that rounding in rules, and 32 machine epsilons
@@ -54,7 +47,7 @@ class ThresholdRule(StoppingRule):
     def __post_init__(self):
         value, right = self.threshold, "a number, or a vector of numbers"
         value = np.asarray(value) if isinstance(value, (list, tuple)) else value
-        number = numbers("threshold", value, right)
+        number = as_numeric("threshold", value, right)
         if number is not None and number.dtype.kind in "iu":  # JAX would wrap large ones
             check(np.abs(number.astype(np.float64)) <= 2**53, "threshold", value, "at most 2^53")
             value = number.astype(np.float64)
@@ -72,7 +65,7 @@ class ThresholdRule(StoppingRule):
         return jnp.int32(0)
 
     @property
-    def widest(self) -> float:
+    def max_noise_multiple(self) -> float:
         """Largest multiple of Delta/epsilon that is a scale of its noise."""
         return 1.0
 
@@ -111,7 +104,7 @@ class ThresholdRule(StoppingRule):
 
         Taken on the host, so that a cast to float32 rounds differences and not large numbers.
         """
-        threshold = np.asarray(concrete(self.threshold), np.float64)
+        threshold = np.asarray(concrete_or_none(self.threshold), np.float64)
         blank = dataclasses.replace(self, threshold=np.zeros(threshold.shape))
         threshold = threshold[: utilities.size] if threshold.ndim else threshold
         exact = utilities.astype(np.float64)
@@ -125,14 +118,17 @@ class ThresholdRule(StoppingRule):
 
         Likewise if the dtype cannot hold the noise.
         """
-        threshold, sensitivity = concrete(self.threshold), concrete(self.sensitivity)
+        threshold, sensitivity = (
+            concrete_or_none(self.threshold),
+            concrete_or_none(self.sensitivity),
+        )
         if sensitivity is None:
             return
-        epsilon = concrete(getattr(self, "epsilon", None))
+        epsilon = concrete_or_none(getattr(self, "epsilon", None))
         if epsilon is not None:
             with jax.ensure_compile_time_eval():
-                held = ~np.isnan(noise_scale(sensitivity, epsilon, dtype, self.widest))
-            least = f"{_LEAST * self.widest * float(jnp.finfo(dtype).eps):.2g}"
+                held = ~np.isnan(noise_scale(sensitivity, epsilon, dtype, self.max_noise_multiple))
+            least = f"{_LEAST * self.max_noise_multiple * float(jnp.finfo(dtype).eps):.2g}"
             right = f"such that {np.dtype(dtype).name} holds noise of scale sensitivity/epsilon"
             right = f"{right}: at least {least}, with sensitivity {np.min(sensitivity):.3g}"
             check(held, "epsilon", epsilon, right)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from jax import Array
 
-from nrjax._numerics import check
+from nrjax._validation import check
 from nrjax.interaction import Interaction
 from nrjax.simulation.batching import Batching
 from nrjax.simulation.bins import Bins

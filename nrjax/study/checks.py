@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from nrjax._numerics import check
+from nrjax._validation import check
 
 RESERVED = ("seconds", "trial", "chunk")
 """Names that a store has for something else."""

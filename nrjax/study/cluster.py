@@ -24,7 +24,7 @@ import jax
 from jax import Array
 
 from nrjax._extras import missing
-from nrjax._tracing import tracing_once
+from nrjax._tracing import sharing_traces
 from nrjax.study import identity, machine
 from nrjax.study.filling import (
     FILE_BYTES,
@@ -218,7 +218,7 @@ def run_chunk(
     """Run the trials of a file, in a worker; ValueError if other bits would come out here."""
     from distributed import get_worker
 
-    with _LOCK, tracing_once():
+    with _LOCK, sharing_traces():
         worker = get_worker()
         machine.prepare_jax(worker.state.nthreads)
         found = identity.differences(facts)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from nrjax._numerics import check
+from nrjax._validation import check
 from nrjax.guarantees.notions import unlike
 from nrjax.study.bootstrap import interval
 from nrjax.study.case import STOPPED

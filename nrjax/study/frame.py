@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nrjax._numerics import check
+from nrjax._validation import check
 from nrjax.study import report, summary
 from nrjax.study.bootstrap import resampled_quantiles
 from nrjax.study.case import STOPPED

@@ -15,10 +15,10 @@ import numpy as np
 from jax.extend import core
 
 import nrjax
-from nrjax._numerics import check
-from nrjax._shown import shown
+from nrjax._format import format_value
 from nrjax._threefry import STREAM
-from nrjax._tracing import tracing_once
+from nrjax._tracing import sharing_traces
+from nrjax._validation import check
 from nrjax.keys import study_key
 from nrjax.study.checks import check_mapping, strict_json
 from nrjax.study.layout import Case, from_json, to_json
@@ -67,7 +67,7 @@ def circumstances() -> dict[str, Any]:
     }
 
 
-@tracing_once()
+@sharing_traces()
 def fingerprints(plans: Mapping[str, Mapping[str, Plan]]) -> dict[str, dict[str, str]]:
     """Of what is computed in each pass of each case: the program, and the numbers it works on.
 
@@ -209,7 +209,8 @@ def differences_of_cases(
     rebuilt = {case.name: case for case in from_json(to_json({}, here))[1]}
     stored = store.settings.get("fingerprints", {})
     if list(store.cases) != list(rebuilt):
-        return [f"the cases are {shown(list(rebuilt))} here and were {shown(list(store.cases))}"]
+        now, then = format_value(list(rebuilt)), format_value(list(store.cases))
+        return [f"the cases are {now} here and were {then}"]
     for name, case in store.cases.items():
         other = rebuilt[name]
         # Earlier versions did not name the notion, which follows from what is computed.

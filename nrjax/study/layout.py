@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from nrjax._numerics import check, check_integer
+from nrjax._validation import check, check_integer
 from nrjax.study.checks import RESERVED, check_known, check_name
 from nrjax.study.folder import DamagedError
 
@@ -99,7 +99,7 @@ class Pass:
         whole = min(span.start + self.chunk, self.trials)
         return within and span.start % self.chunk == 0 and span.stop == whole
 
-    def numbers(self, span: range) -> np.ndarray:
+    def as_numeric(self, span: range) -> np.ndarray:
         """Return where the rows of a file are along the first axis."""
         if self.axis == "trial":
             return np.arange(span.start, span.stop)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from nrjax._numerics import check
+from nrjax._validation import check
 
 FIRST = 1000
 """Trials at the first look; each look is at twice as many as the one before."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import jax
 
-from nrjax._numerics import check
+from nrjax._validation import check
 
 
 def processor() -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from nrjax._numerics import check
+from nrjax._validation import check
 from nrjax.study.case import FIELDS
 from nrjax.study.checks import check_goal, check_known, check_mapping
 from nrjax.study.frame import Frame

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from nrjax import engine
-from nrjax._numerics import check
-from nrjax._shown import shown
+from nrjax._format import format_value
+from nrjax._validation import check
 from nrjax.interaction import Interaction
 from nrjax.simulation import montecarlo
 from nrjax.simulation.batching import power_of_two
@@ -69,7 +69,7 @@ def plans(
 
 def _one_outcome(interaction: Any, key: Array) -> Any:
     start = engine.start(interaction, key)
-    if interaction.by_bounds:  # which decide, so that they count in a fingerprint
+    if interaction._uses_bounds:  # which decide, so that they count in a fingerprint
         engine.decide_from_bounds(interaction, start)
     return engine.finish(interaction, engine.step(interaction, start))
 
@@ -108,7 +108,9 @@ def _numbers(name: str, value: Any) -> Array:
         return jnp.asarray(value)
     except (TypeError, ValueError):
         right = "a number, or an array of numbers, for each trial"
-        raise ValueError(f"quantity {name} gives {shown(value)}: must give {right}") from None
+        raise ValueError(
+            f"quantity {name} gives {format_value(value)}: must give {right}"
+        ) from None
 
 
 def _plan(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from nrjax._numerics import check
+from nrjax._validation import check
 from nrjax.study.distribution import Distribution
 from nrjax.study.intervals import rank_of
 from nrjax.study.looks import FIRST, LOOKS, most_trials

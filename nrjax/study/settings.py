@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-from nrjax._numerics import check, check_integer, check_positive
+from nrjax._validation import check, check_integer, check_positive
 from nrjax.study.checks import strict_json
 from nrjax.study.layout import to_plain
 from nrjax.study.looks import check_looks, first_look

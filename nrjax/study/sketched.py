@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nrjax._numerics import check
+from nrjax._validation import check
 from nrjax.simulation.bins import Bins
 from nrjax.simulation.sketches import MOMENTS, Fold, Sketch, describe, described, merge_moments
 from nrjax.study.distribution import Distribution

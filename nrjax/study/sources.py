@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nrjax._numerics import check
+from nrjax._validation import check
 from nrjax.papers import PAPERS
 from nrjax.study.cluster import FROM_FILES
 from nrjax.study.layout import from_plain, to_plain

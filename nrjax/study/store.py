@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nrjax._numerics import check
+from nrjax._validation import check
 from nrjax.study import folder as disk
 from nrjax.study import layout as layouts
 from nrjax.study.folder import MANIFEST, RESULTS, DamagedError, StoreError, UnfinishedError
@@ -129,7 +129,7 @@ class Store:
         parts = {key: [np.empty((0, *of.shape), of.dtype)] for key, of in layout.variables.items()}
         parts[layout.axis] = [np.empty(0, int)]
         for span, arrays in self.parts(case, name, partial=partial):
-            numbers = layout.numbers(span)
+            numbers = layout.as_numeric(span)
             rows = arrays | {layout.axis: numbers}
             for key, values in parts.items():
                 values.append(rows[key].reshape(numbers.size, *values[0].shape[1:]))

@@ -12,8 +12,8 @@ from typing import Any
 
 from jax import Array
 
-from nrjax._numerics import check, is_integer
-from nrjax._tracing import tracing_once
+from nrjax._tracing import sharing_traces
+from nrjax._validation import check, is_integer
 from nrjax.guarantees.notions import notion_of
 from nrjax.interaction import Interaction
 from nrjax.keys import study_key
@@ -190,7 +190,7 @@ class Study:
         return found
 
 
-@tracing_once()
+@sharing_traces()
 def begin(
     study: Study, settings: RunSettings, progress: Progress | None = None, client: Any = None
 ) -> Results:
@@ -213,7 +213,7 @@ def begin(
     return _complete(study, store, settings, None, progress, client)
 
 
-@tracing_once()
+@sharing_traces()
 def take_up(
     store: Store,
     made: Study | Callable[[], Study],
@@ -327,9 +327,9 @@ def untouched(folder: Path, overwrite: bool) -> Iterator[None]:
 
 def _shown(progress: bool | Progress) -> contextlib.AbstractContextManager[Any]:
     if progress is True:
-        from nrjax.progress import progress as shown  # not needed where nothing is shown
+        from nrjax.progress import progress as reporter  # needs the extra
 
-        return shown()
+        return reporter()
     return contextlib.nullcontext(None if progress is False else progress)
 
 

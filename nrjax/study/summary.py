@@ -36,7 +36,7 @@ def intervals(values: Distribution) -> dict[str, list[float | None]]:
 def quartile_distance(values: Distribution) -> dict[str, Any]:
     """Distance between the quartiles, and an interval of at least 95 %.
 
-    It is the widest that the quartiles' exact 97.5 % intervals allow (Bonferroni).
+    It is the max_noise_multiple that the quartiles' exact 97.5 % intervals allow (Bonferroni).
     """
     first, third = (values.quantile_interval(q, 0.975) for q in (0.25, 0.75))
     with np.errstate(invalid="ignore"):  # infinite quartiles have no distance

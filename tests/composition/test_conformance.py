@@ -158,7 +158,7 @@ def test_states_of_another_filter(case):
     for other in FILTERS:
         if other is not case:
             state = other.build(10.0, 1e-6).init()
-            with pytest.raises(ValueError, match=r"state = .*of .*: must be of .*Filter, from its"):
+            with pytest.raises(ValueError, match=r"state must be of .*Filter, from its"):
                 filter.admits(state, SMALL[case.kinds[0]])
 
 
@@ -185,7 +185,7 @@ def test_states_of_another_order_or_gamma(name):
         assert not jax.jit(kind.spend)(own, state, request)[1]
     assert 0 < compiled(other, state) < np.inf
     assert compiled(own, state) == (0 if is_filter else np.inf)
-    match = rf"state = .*for {field} 50\.0.*: must be for {kind.__name__}'s own {field}, 20\.0"
+    match = rf"state must be for {kind.__name__}'s own {field}, 20\.0"
     with pytest.raises(ValueError, match=match):
         ask(own, state)
     with pytest.raises(ValueError, match=r"must be of ExPostFilter, from its init"):
@@ -232,7 +232,7 @@ def test_smallest_time(case, dtype):
         assert filter.smallest_time(state, kind) == np.inf
         norm = nrjax.Sensitivity(1.0, "l1" if kind is c.BrownianReduction else "l2")
         for wrong in (0.0, -1.0, math.nan, norm):
-            with pytest.raises(ValueError, match=r"sensitivity = .*: must be (positive|an l)"):
+            with pytest.raises(ValueError, match=r"sensitivity must be (positive|an l)"):
                 filter.smallest_time(filter.init(), kind, wrong)
     with pytest.raises(TypeError, match=r"is known for|must be a class"):
         filter.smallest_time(state, kind(1.0, 1.0))
@@ -250,7 +250,7 @@ def test_kinds_without_a_proof(case):
                 owner.spend(owner.init(), (SMALL[case.kinds[0]], request))
         elif hasattr(request, "delta") and not case.share:
             approximate = dataclasses.replace(request, delta=1e-9)
-            with pytest.raises(ValueError, match=r"delta = 1e-09: must be 0 for"):
+            with pytest.raises(ValueError, match=r"delta must be 0 for"):
                 owner.spend(owner.init(), approximate)
     with pytest.raises(TypeError, match=r"float: .* has no proof"):
         owner.spend(owner.init(), 0.1)
@@ -261,7 +261,7 @@ def test_concrete_requests_out_of_range(kind):
     """Python's numbers and a device's, at the constructor."""
     for field in dataclasses.fields(SMALL[kind]):
         for bad in (*BAD, jnp.asarray(-1.0)):
-            with pytest.raises(ValueError, match=f"{kind.__name__}.{field.name} = .*: must be"):
+            with pytest.raises(ValueError, match=f"{kind.__name__}.{field.name} must be"):
                 dataclasses.replace(SMALL[kind], **{field.name: bad})
 
 

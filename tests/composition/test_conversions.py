@@ -71,7 +71,7 @@ def test_rdp():
         if left > 1e-6 * epsilon:
             assert below(c.rdp_for(order, epsilon, delta), left, 1e-8)
         elif left < 0:
-            with pytest.raises(ValueError, match=r"order = .*: must be larger for epsilon = "):
+            with pytest.raises(ValueError, match=r"order must be larger for epsilon must"):
                 c.rdp_for(order, epsilon, delta)
     for order, epsilon in ((1 + 1e-12, 2e-156), (1 + 2.0**-52, 1e-155), (2.0, 1e-150)):
         exactly = mp.mpf(order) * mp.mpf(epsilon) ** 2 / 2
@@ -219,13 +219,13 @@ def test_against_dp_accounting():
 
 
 ERRORS = (
-    (lambda: c.epsilon_of_zcdp(-1, 0.1), "rho = -1: must be finite and not negative"),
-    (lambda: c.zcdp_for(0, 0.1), "epsilon = 0: must be positive and finite"),
-    (lambda: c.zcdp_for(1, 0), "delta = 0: must be strictly between 0 and 1"),
-    (lambda: c.zcdp_for(1, 0.1, "best"), "conversion = 'best': must be one of"),
-    (lambda: c.rdp_for(1, 1, 0.1), "order = 1: must be above 1"),
-    (lambda: c.gdp_for(math.nan, 0.1), "epsilon = nan: must be positive"),
-    (lambda: c.zcdp_of_dp(1, 1), "delta = 1: must be at least 0 and below 1"),
+    (lambda: c.epsilon_of_zcdp(-1, 0.1), "rho must be finite and not negative"),
+    (lambda: c.zcdp_for(0, 0.1), "epsilon must be positive and finite"),
+    (lambda: c.zcdp_for(1, 0), "delta must be strictly between 0 and 1"),
+    (lambda: c.zcdp_for(1, 0.1, "best"), "conversion must be one of"),
+    (lambda: c.rdp_for(1, 1, 0.1), "order must be above 1"),
+    (lambda: c.gdp_for(math.nan, 0.1), "epsilon must be positive"),
+    (lambda: c.zcdp_of_dp(1, 1), "delta must be at least 0 and below 1"),
     (lambda: jax.jit(c.zcdp_of_pure)(1.0), "epsilon = .*must be a single concrete number"),
 )
 

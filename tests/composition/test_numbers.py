@@ -44,16 +44,16 @@ def test_filters_and_states_of_another_dtype(dtype):
     filter = c.ExPostFilter(0.1)
     state = jax.tree.map(lambda x: x.astype(narrow), filter.init())
     for admits in (filter.admits, jax.jit(filter.admits)):
-        with pytest.raises(ValueError, match=r"state = .*in float.*: must be in float"):
+        with pytest.raises(ValueError, match=r"state must be in float"):
             admits(state, c.ExPost(0.01))
     with jax.enable_x64(True):
         filter = c.ExPostFilter(0.1)
         state = filter.init()
     with jax.enable_x64(False):
         for admits in (c.ExPostFilter.admits, jax.jit(c.ExPostFilter.admits)):
-            with pytest.raises(ValueError, match=r"ExPostFilter = .*: must be made in float32"):
+            with pytest.raises(ValueError, match=r"ExPostFilter must be made in float32"):
                 admits(filter, c.ExPostFilter(0.1).init(), c.ExPost(0.01))
-        with pytest.raises(ValueError, match=r"state = .*under float32.*: must be in float64"):
+        with pytest.raises(ValueError, match=r"state must be in float64"):
             jax.jit(c.ExPostFilter.admits)(c.ExPostFilter(0.1), state, c.ExPost(0.01))
         state = c.ExPostFilter(0.1).init()
     # The other way nothing is rounded.
@@ -95,49 +95,49 @@ def test_side_by_side_adds_up_and_spends_apart():
 
 L1, L2 = nrjax.Sensitivity(1.0, "l1"), nrjax.Sensitivity(1.0, "l2")
 ERRORS = [
-    (lambda: c.RenyiFilter(2.0, 1.0, 1e-6), "order = 2.0: must be larger for"),
-    (lambda: c.RenyiFilter(1.0, 1.0, 1e-6), "order = 1.0: must be above 1"),
-    (lambda: c.RenyiFilter(1 + 1e-18, 1.0, 1e-6), "order = 1.0: must be above 1"),
-    (lambda: c.RenyiFilter.tuned(1.0, 1e-6, c.Pure(0.0)), "request = Pure.*: must be one that"),
-    (lambda: c.RenyiFilter.tuned(1.0, 1e-6, ()), r"request = \(\): must be one that costs"),
+    (lambda: c.RenyiFilter(2.0, 1.0, 1e-6), "order must be larger for"),
+    (lambda: c.RenyiFilter(1.0, 1.0, 1e-6), "order must be above 1"),
+    (lambda: c.RenyiFilter(1 + 1e-18, 1.0, 1e-6), "order must be above 1"),
+    (lambda: c.RenyiFilter.tuned(1.0, 1e-6, c.Pure(0.0)), "request must be one that"),
+    (lambda: c.RenyiFilter.tuned(1.0, 1e-6, ()), r"request must be one that costs"),
     (lambda: c.RenyiFilter.tuned(2.0, 1e-6, c.ExPost(1.0, cap=0.5)), "must be of an epsilon up to"),
-    (lambda: c.RenyiFilter.tuned(1.0, 1e-6, c.ZCDP(0.1, 0.1)), "ZCDP.delta = 0.1: must be 0 for"),
+    (lambda: c.RenyiFilter.tuned(1.0, 1e-6, c.ZCDP(0.1, 0.1)), "ZCDP.delta must be 0 for"),
     (
         lambda: jax.jit(lambda e: c.RenyiFilter.tuned(1.0, 1e-6, c.Pure(e)).budget)(0.1),
-        "request = Pure.*: must be of concrete numbers",
+        "request must be of concrete numbers",
     ),
-    (lambda: c.RenyiFilter.tuned(0.0, 1e-6, c.Pure(0.1)), "epsilon = 0.0: must be positive"),
-    (lambda: c.UnifiedFilter(1.0, 1e-6, 1e-6), "approximation = 1e-06: must be"),
-    (lambda: c.UnifiedFilter(1.0, 1e-6, conversion="x"), "conversion = 'x': must"),
-    (lambda: c.UnifiedFilter(1.0, 1e-6, jnp.asarray(-1e-7)), "approximation = .*: must be"),
+    (lambda: c.RenyiFilter.tuned(0.0, 1e-6, c.Pure(0.1)), "epsilon must be positive"),
+    (lambda: c.UnifiedFilter(1.0, 1e-6, 1e-6), "approximation must be"),
+    (lambda: c.UnifiedFilter(1.0, 1e-6, conversion="x"), "conversion must"),
+    (lambda: c.UnifiedFilter(1.0, 1e-6, jnp.asarray(-1e-7)), "approximation must be"),
     (
         lambda: jax.jit(lambda e: c.UnifiedFilter(e, 1e-6).budget)(1.0),
-        "epsilon = .*: must be a single concrete",
+        "epsilon must be a single concrete",
     ),
     (
         lambda: jax.jit(lambda e: c.ZCDPFilter(1.0, 1e-6, e).budget)(1.0),
-        "approximation = .*: must be a single concrete",
+        "approximation must be a single concrete",
     ),
-    (lambda: c.ExPostFilter(1.0, jnp.asarray(1.5)), "delta = .*: must be at least 0"),
-    (lambda: c.ExPostFilter(np.asarray([1.0, 2.0])), "epsilon = float.*: must be a single"),
-    (lambda: c.ExPost(2**53 + 1), r"ExPost\.epsilon = .*: must be"),
-    (lambda: c.ExPost(np.longdouble(0.1)), r"ExPost\.epsilon = .*: must be"),
-    (lambda: c.BrownianReduction(L1, 2.0), "sensitivity = .*: must be an l2-sensitivity"),
-    (lambda: c.LaplaceReduction(L2, 2.0), "sensitivity = .*: must be an l1-sensitivity"),
-    (lambda: c.BrownianOdometer(0.0, 1.0), "delta = 0.0: must be strictly between"),
-    (lambda: c.BrownianOdometer(0.1, -1.0), "gamma = -1.0: must be positive"),
-    (lambda: c.OneSidedBrownianOdometer.tight_at(0.0, 0.1), "total = 0.0: must be positive"),
-    (lambda: c.RenyiOdometer(1.0, 0.1), "order = 1.0: must be above 1"),
+    (lambda: c.ExPostFilter(1.0, jnp.asarray(1.5)), "delta must be at least 0"),
+    (lambda: c.ExPostFilter(np.asarray([1.0, 2.0])), "epsilon must be a single"),
+    (lambda: c.ExPost(2**53 + 1), r"ExPost\.epsilon must be"),
+    (lambda: c.ExPost(np.longdouble(0.1)), r"ExPost\.epsilon must be"),
+    (lambda: c.BrownianReduction(L1, 2.0), "sensitivity must be an l2-sensitivity"),
+    (lambda: c.LaplaceReduction(L2, 2.0), "sensitivity must be an l1-sensitivity"),
+    (lambda: c.BrownianOdometer(0.0, 1.0), "delta must be strictly between"),
+    (lambda: c.BrownianOdometer(0.1, -1.0), "gamma must be positive"),
+    (lambda: c.OneSidedBrownianOdometer.tight_at(0.0, 0.1), "total must be positive"),
+    (lambda: c.RenyiOdometer(1.0, 0.1), "order must be above 1"),
     (
         lambda: c.SideBySideFilter(c.GaussianFilter(1.0, 1e-6), c.ExPostFilter(1.0)),  # type: ignore
-        "zcdp = Gauss.*: must be a ZCDPFilter or UnifiedFilter",
+        "zcdp must be a ZCDPFilter or UnifiedFilter",
     ),
     (
         lambda: c.SideBySideFilter(c.ZCDPFilter(1.0, 1e-6), c.ZCDPFilter(1.0, 1e-6)),  # type: ignore
-        "ex_post = .*: must be a ExPostFilter",
+        "ex_post must be a ExPostFilter",
     ),
     *(
-        (lambda build=case.build, bad=bad: build(*bad), f"{name}.* = .*: must be")
+        (lambda build=case.build, bad=bad: build(*bad), f"{name}.* must be")
         for case in FILTERS
         for *bad, name in ((0.0, 1e-6, "epsilon"), (1.0, 2.0, "delta"), (np.nan, 0.1, "eps"))
     ),

@@ -201,16 +201,16 @@ def test_one_state_and_one_handle_at_a_time():
     state, two, _ = filter.open(state, request)
     both, several = stack([one, two]), stack([state, state])
     for call, match in (
-        (lambda: filter.rewind(state, both, request), r"round = .*: must be one handle; `vmap`"),
-        (lambda: filter.close(state, both, request), r"round = .*: must be one handle; `vmap`"),
-        (lambda: filter.open(several, request), r"state = .*: must be a single one; `vmap`"),
+        (lambda: filter.rewind(state, both, request), r"round must be one handle; `vmap`"),
+        (lambda: filter.close(state, both, request), r"round must be one handle; `vmap`"),
+        (lambda: filter.open(several, request), r"state must be a single one; `vmap`"),
         (
             lambda: filter.open(filter.init(), request),
-            r"state = .*: must be from init\(rounds=\.\.",
+            r"state must be from init\(rounds=\.\.",
         ),
-        (lambda: filter.init(-1), "rounds = -1: must be an integer, at least 0"),
-        (lambda: filter.init(1.5), "rounds = 1.5: must be an integer, at least 0"),
-        (lambda: filter.init(True), "rounds = True: must be an integer, at least 0"),
+        (lambda: filter.init(-1), "rounds must be an integer, at least 0"),
+        (lambda: filter.init(1.5), "rounds must be an integer, at least 0"),
+        (lambda: filter.init(True), "rounds must be an integer, at least 0"),
     ):
         with pytest.raises(ValueError, match=match):
             call()
@@ -264,7 +264,7 @@ def test_smallest_times_beside_what_was_taken():
             asked = c.BrownianReduction(1.0, share * time), later
             assert bool(filter.rewind(state, round, asked)[1]) == fits
     assert CAPPED.smallest_time(state, c.LaplaceReduction, 1.0, round) == np.inf
-    with pytest.raises(ValueError, match=r"request = .*: must be one whose caps are among its fir"):
+    with pytest.raises(ValueError, match=r"request must be one whose caps are among its fir"):
         CAPPED.open(CAPPED.init(1), (c.Pure(0.1),) * 4 + (c.ExPost(0.1, cap=CAP),))
 
 

@@ -193,12 +193,12 @@ def test_faults_are_named():
     ):
         with pytest.raises(TypeError, match=kind):
             wrapped.init()
-    missing = "guarantee = None: must be given, since "
+    missing = "guarantee must be given, since "
     for changes, match in (
-        ({"kind": c.ZCDP}, r"kind = .*ZCDP.*: must be one of BrownianReduction, "),
-        ({"sensitivity": -1.0}, r"sensitivity = -1\.0: must be positive and finite"),
+        ({"kind": c.ZCDP}, r"kind must be one of BrownianReduction, "),
+        ({"sensitivity": -1.0}, r"sensitivity must be positive and finite"),
         ({"sensitivity": nrjax.Sensitivity(1.0, "l1")}, "must be an l2-sensitivity"),
-        ({"sensitivity": None}, "sensitivity = None: must be given, as Brownian"),
+        ({"sensitivity": None}, "sensitivity must be given, as Brownian"),
         ({"rule": REDUCED}, missing),
         ({"kind": c.ExPost}, missing),
     ):
@@ -207,5 +207,5 @@ def test_faults_are_named():
     # The engine would bring the state to the value's dtype, rounding to either side.
     with jax.enable_x64(True):
         filter = c.UnifiedFilter(1000.0, 1e-6)
-        with pytest.raises(ValueError, match=r"state = .*in float32.*: must be in float64"):
+        with pytest.raises(ValueError, match=r"state must be in float64"):
             run(wrap(filter), value=np.float32(0))

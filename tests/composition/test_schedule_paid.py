@@ -126,9 +126,7 @@ def test_what_no_cost_was_stated_for_leaves_nothing():
     assert broken.status == Status.NAN_UTILITY
     other = dataclasses.replace(told, epsilon=0.5)
     dear = run(wrap(budget, rule=other), rule=other)
-    with pytest.raises(
-        ValueError, match=r"rule of the schedule = .*epsilon=0.01\): must be the rule"
-    ):
+    with pytest.raises(ValueError, match=r"rule of the schedule must be the rule"):
         run(wrapped, rule=other)
     assert_lost(wrapped, wrapped.close(wrapped.state, broken))
     assert_lost(wrapped, wrapped.close(wrapped.state, dear))
@@ -152,9 +150,9 @@ def test_noise_that_the_costs_are_not_for():
     for process in (*others, integers):
         made = "process" if isinstance(process, nrjax.IndependentLaplace) else "schedule"
         for schedule in (laplace, own):
-            with pytest.raises(ValueError, match=rf"{made} = .*: must be"):
+            with pytest.raises(ValueError, match=rf"{made} must be"):
                 run(schedule, process=process)
-    with pytest.raises(ValueError, match=r"schedule = .*: must be for laplace noise"):
+    with pytest.raises(ValueError, match=r"schedule must be for laplace noise"):
         run(wrap(AMPLE), process=nrjax.Laplace(()))
     assert run(own, process=nrjax.Laplace(())).step >= 0
     wrapped = wrap(c.RenyiFilter(4.0, 10.0, 1e-6), c.DiscreteLaplaceReduction)

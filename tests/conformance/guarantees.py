@@ -109,17 +109,17 @@ def check_refuses(case):
     guarantee = case.build(1.0)
     curve = getattr(guarantee, "curve", guarantee.epsilon)
     for epsilon in (0.0, -1.0, np.nan, np.inf, jnp.float32(0)):
-        with pytest.raises(ValueError, match="epsilon = "):
+        with pytest.raises(ValueError, match="epsilon must"):
             guarantee.time(epsilon)
         assert np.isposinf(both(guarantee, epsilon)[0])
     for time in (0.0, -1.0, np.nan, jnp.float32(-2)):
         for method in (guarantee.epsilon, curve):
-            with pytest.raises(ValueError, match="time = "):
+            with pytest.raises(ValueError, match="time must"):
                 method(time)
         assert np.isnan(both(guarantee, time)[1])
     assert np.all(np.isnan(jax.jit(curve)(np.array([0.0, -1.0, np.nan]))))
     for sensitivity in (0.0, -1.0, np.nan, np.inf):
-        with pytest.raises(ValueError, match=r"sensitivity = .*: must be"):
+        with pytest.raises(ValueError, match=r"sensitivity must be"):
             case.build(sensitivity)
 
 

@@ -69,21 +69,21 @@ PROCESSES = (
         "jumps",
         lambda shape: LaplaceJumps(shape, 0.9e-3, 1.1e6),
         (
-            (partial(LaplaceJumps, (), 0.0, 1.0), r"eta = 0.0: must be positive"),
-            (partial(LaplaceJumps, (), np.nan, 1.0), r"eta = nan: must be positive"),
-            (partial(LaplaceJumps, (), 1.0, np.inf), r"horizon = inf: must be positive and finite"),
-            (partial(LaplaceJumps, (), 2.0, 1.0), r"horizon = 1.0: must be at least eta = 2.0"),
-            (partial(LaplaceJumps, (), 1.0, 2.0, size=-1), r"size = -1: must be"),
-            (partial(LaplaceJumps, (), 1.0, 2.0, size=2.5), r"size = 2.5: must be"),
+            (partial(LaplaceJumps, (), 0.0, 1.0), r"eta must be positive"),
+            (partial(LaplaceJumps, (), np.nan, 1.0), r"eta must be positive"),
+            (partial(LaplaceJumps, (), 1.0, np.inf), r"horizon must be positive and finite"),
+            (partial(LaplaceJumps, (), 2.0, 1.0), r"horizon must be at least eta = 2.0"),
+            (partial(LaplaceJumps, (), 1.0, 2.0, size=-1), r"size must be"),
+            (partial(LaplaceJumps, (), 1.0, 2.0, size=2.5), r"size must be"),
         ),
     ),
     ProcessCase(
         "skellam",
         lambda shape: Skellam(shape, 12.0, 8.0),
         (
-            (partial(Skellam, (), -1.0, 1.0), r"rate1 = -1.0: must be"),
-            (partial(Skellam, (), np.nan, 1.0), r"rate1 = nan: must be"),
-            (partial(Skellam, (), 1.0, np.inf), r"rate2 = inf: must be finite"),
+            (partial(Skellam, (), -1.0, 1.0), r"rate1 must be"),
+            (partial(Skellam, (), np.nan, 1.0), r"rate1 must be"),
+            (partial(Skellam, (), 1.0, np.inf), r"rate2 must be finite"),
             (partial(Skellam, (), 0.0, 0.0), r"\(0.0, 0.0\): must be such that one is positive"),
         ),
         whole=True,
@@ -226,7 +226,7 @@ def check_shifts(case):
     for value in (0.5, np.nan, np.inf) if case.whole else ():
         shift[0, 1] = value
         assert np.all(np.isposinf(run(process, key, times, shift)[1]))
-        with pytest.raises(ValueError, match=r"shift = .*: must be integers"):
+        with pytest.raises(ValueError, match=r"shift must be integers"):
             process.privacy_loss(state, shift)
 
 
@@ -249,15 +249,15 @@ def check_wide_times(case):
 
 
 def check_price_of_all_releases(case):
-    """Of a chain that of the last one; else more with each, and what its `composed_time` says."""
+    """Of a chain that of the last one; else more with each, and what its `equivalent_time` says."""
     process, key, times, _ = _inputs(case)
     state = process.init(key, times[0])
     if case.chain:
-        assert process.composed_time(state, times[0]) == times[0]
+        assert process.equivalent_time(state, times[0]) == times[0]
         return
     for count, time in enumerate(times[1:], 2):
         state = process.rewind(key, state, time)
-        composed = process.composed_time(state, time)
+        composed = process.equivalent_time(state, time)
         assert (composed.shape, composed.dtype) == ((), times.dtype)
         paid = np.sum(1 / times[:count].astype(float))
         assert composed <= 1 / paid

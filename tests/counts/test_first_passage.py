@@ -154,20 +154,20 @@ def test_one_level_more_is_the_least():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"count": -1.0}, "count = -1.0: must be finite and not negative"),
+        ({"count": -1.0}, "count must be finite and not negative"),
         (
             {"count": 3.5, "method": "discrete_laplace", "smallest": 0.01},
-            "count = 3.5: must be a whole number",
+            "count must be a whole number",
         ),
-        ({"count": 2.0**53 + 2}, "count = 9007199254740994.0: must be at most"),
-        ({"smallest": 0.0}, "smallest = 0.0: must be positive"),
-        ({"largest": 1e-5}, "largest = 1e-05: must be at least smallest"),
+        ({"count": 2.0**53 + 2}, "count must be at most"),
+        ({"smallest": 0.0}, "smallest must be positive"),
+        ({"largest": 1e-5}, "largest must be at least smallest"),
         ({"count": np.array([1.0, 2.0])}, "count = .*must be a scalar"),
-        ({"smallest": 1e-310}, "smallest = 1e-310: must be at least"),
-        ({"levels": 1}, "levels = 1: must be an integer, at least 2"),
-        ({"levels": 2**31}, "levels = 2147483648: must be an integer, .* at most 16777216"),
-        ({"method": ["brownian"]}, r"method = \['brownian'\]: must be one of"),
-        ({"method": "doubling"}, "method = 'doubling': must be one of"),
+        ({"smallest": 1e-310}, "smallest must be at least"),
+        ({"levels": 1}, "levels must be an integer, at least 2"),
+        ({"levels": 2**31}, "levels must be an integer, .* at most 16777216"),
+        ({"method": ["brownian"]}, r"method must be one of"),
+        ({"method": "doubling"}, "method must be one of"),
     ],
 )
 def test_wrong_arguments_are_refused(change, message):

@@ -164,9 +164,9 @@ def test_a_session_that_cannot_begin_is_empty():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"selection": 0.1}, "selection = 0.1: must be of type ExponentialMechanism"),
-        ({"accuracy": 0.1}, "accuracy = 0.1: must be of type RelativeError"),
-        ({"filter": 1.0}, "filter = 1.0: must be for method .brownian. a UnifiedFilter or"),
+        ({"selection": 0.1}, "selection must be of type ExponentialMechanism"),
+        ({"accuracy": 0.1}, "accuracy must be of type RelativeError"),
+        ({"filter": 1.0}, "filter must be for method .brownian. a UnifiedFilter or"),
         ({"method": "laplace"}, "filter = .*laplace.*a RenyiFilter: no other has a proof"),
         ({"method": "laplace", "filter": GAUSSIAN}, "filter = .*a RenyiFilter: no other"),
         ({"filter": ZCDPFilter(EPSILON, DELTA)}, "filter = .*brownian.* or RenyiFilter"),
@@ -175,17 +175,17 @@ def test_a_session_that_cannot_begin_is_empty():
         ({"counts": jnp.zeros(0)}, "counts = .*must be a non-empty vector"),
         ({"counts": np.array([1.0, -2.0])}, "counts = .*whole numbers"),
         ({"counts": [0.5]}, "counts = .*whole numbers"),
-        ({"method": "bisection"}, "method = 'bisection': must be one of"),
+        ({"method": "bisection"}, "method must be one of"),
         ({"smallest": 0.0}, "smallest = 0.0"),
-        ({"smallest": 1e-310}, "smallest = 1e-310: must be at least"),
+        ({"smallest": 1e-310}, "smallest must be at least"),
         ({"smallest": np.array([0.1, 0.2])}, "smallest = .*must be a scalar"),
         (
             {"smallest": 1e-17, "method": "discrete_laplace", "filter": RENYI},
-            "smallest = 1e-17: must be at least .* for discrete Laplace noise",
+            "smallest must be at least .* for discrete Laplace noise",
         ),
-        ({"levels": 1}, "levels = 1: must be an integer, at least 2"),
-        ({"levels": 2**31}, "levels = 2147483648: must be an integer, .* at most"),
-        ({"marks": 0}, "marks = 0: must be an integer, at least 1"),
+        ({"levels": 1}, "levels must be an integer, at least 2"),
+        ({"levels": 2**31}, "levels must be an integer, .* at most"),
+        ({"marks": 0}, "marks must be an integer, at least 1"),
     ],
 )
 def test_wrong_arguments_are_refused(changes, message):

@@ -57,7 +57,7 @@ def test_the_utility_is_at_least_zero_where_the_rule_accepts(process):
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, -0.1, float("nan")])
 def test_a_wrong_alpha_is_refused(alpha):
-    with pytest.raises(ValueError, match=r"alpha = .*strictly between 0 and 1"):
+    with pytest.raises(ValueError, match=r"alpha must be .*strictly between 0 and 1"):
         RelativeError(alpha)
 
 
@@ -75,9 +75,9 @@ def test_utilities_of_counts():
             assert utility.threshold(target) == threshold
     most = 2 ** (jnp.finfo(jnp.result_type(float)).nmant + 1)  # a cast moves larger ones apart
     for counts in ([1.5], [-1], [np.nan], [], [most + 2]):
-        with pytest.raises(ValueError, match="counts = "):
+        with pytest.raises(ValueError, match="counts must"):
             MeanAbsoluteError(np.array(counts))
-    with pytest.raises(ValueError, match=r"error = -0\.1: must be"):
+    with pytest.raises(ValueError, match=r"error must be"):
         ShareOutside.relative([1], -0.1)
 
 
@@ -88,9 +88,9 @@ def test_neighbours():
     assert (moved.l1_sensitivity, moved.l2_sensitivity) == (2, np.sqrt(2))
     assert (gone.l1_sensitivity, gone.l2_sensitivity) == (1, 1)
     for build, match in (
-        (lambda: Neighbour.replace(4, 4, 0), r"i = 4: must be in \[0, 4\)"),
-        (lambda: Neighbour.replace(4, 1, 1), r"j = 1: must be .* not i = 1"),
-        (lambda: Neighbour.remove(4, -1), r"i = -1: must be"),
+        (lambda: Neighbour.replace(4, 4, 0), r"i must be in \[0, 4\)"),
+        (lambda: Neighbour.replace(4, 1, 1), r"j must be .* not i = 1"),
+        (lambda: Neighbour.remove(4, -1), r"i must be"),
     ):
         with pytest.raises(ValueError, match=match):
             build()

@@ -49,22 +49,22 @@ def test_any_header_or_none_will_do_and_is_named(tmp_path, first, items, remark)
     [
         ("item;count\na;1\n", r"own.csv, line 1 is 'item;count' with 1 fields"),
         ("place,people,area\na,1,2\n", "line 1 is 'place,people,area' with 3 fields"),
-        ("a,2.5\nb,2\n", r"line 1: count = '2.5': must be a whole number"),
-        ('a,"1,000"\nb,2\n', r"line 1: count = '1,000': must be a whole number"),
+        ("a,2.5\nb,2\n", r"line 1: count must be a whole number"),
+        ('a,"1,000"\nb,2\n', r"line 1: count must be a whole number"),
         ("", "has no groups"),
         ("item,count\n", "has no groups"),
-        ("item,count\na,1\nb,2.5\n", r"line 3: count = '2.5': must be a whole number"),
-        ("item,count\na,1e3\n", r"line 2: count = '1e3': must be a whole number"),
-        ("item,count\na,\n", r"line 2: count = '': must be"),
-        ("item,count\na,nan\n", r"line 2: count = 'nan': must be"),
-        ("item,count\na,-4\n", r"line 2: count = '-4': must be a whole number from 0"),
-        ("item,count\na,9007199254740993\n", r"line 2: count = '9007199254740993': must be"),
-        ("item,count\na,1_000\n", r"line 2: count = '1_000': must be"),
-        ("item,count\na,\u0663\n", "line 2: count = '\u0663': must be"),  # a digit, but not ours
-        (f"item,count\na,{'9' * 5000}\n", r"line 2: count = '9+': must be"),
-        ("item,count\na,1\nb,2\na,3\n", r"line 4: item = 'a': must be named once.*line 2"),
-        ("item,count\n  ,1\n", r"line 2: item = '  ': must be a name"),
-        ("item,count\na,1,2\n", r"line 2 is 'a,1,2' with 3 fields: must be an item and a count"),
+        ("item,count\na,1\nb,2.5\n", r"line 3: count must be a whole number"),
+        ("item,count\na,1e3\n", r"line 2: count must be a whole number"),
+        ("item,count\na,\n", r"line 2: count must be"),
+        ("item,count\na,nan\n", r"line 2: count must be"),
+        ("item,count\na,-4\n", r"line 2: count must be a whole number from 0"),
+        ("item,count\na,9007199254740993\n", r"line 2: count must be"),
+        ("item,count\na,1_000\n", r"line 2: count must be"),
+        ("item,count\na,\u0663\n", "line 2: count must be"),  # a digit, but not ours
+        (f"item,count\na,{'9' * 5000}\n", r"line 2: count must be"),
+        ("item,count\na,1\nb,2\na,3\n", r"line 4: item must be named once.*line 2"),
+        ("item,count\n  ,1\n", r"line 2: item must be a name"),
+        ("item,count\na,1,2\n", r"line 2 is 'a,1,2' with 3 fields must be an item and a count"),
         ("item,count\na\n", r"line 2 is 'a' with 1 fields"),
         ('item,count\n"a,1\n', "could not be read as CSV"),
     ],
@@ -78,7 +78,7 @@ def test_neither_a_name_nor_a_file_nor_in_utf_8(tmp_path):
     latin = table(tmp_path, "item,count\ncaf\u00e9,1\n", encoding="latin-1")
     for data, error, message in (
         (latin, ValueError, "could not be read as CSV in UTF-8"),
-        ("nothing", ValueError, "data = 'nothing': must be 'flights', 'reddit', or the"),
+        ("nothing", ValueError, "data must be 'flights', 'reddit', or the"),
         (tmp_path / "missing.csv", FileNotFoundError, "no file .*missing.csv"),
     ):
         with pytest.raises(error, match=message):
@@ -91,7 +91,7 @@ def test_the_largest_groups_fall_and_ties_keep_their_order():
     assert (kept.name, kept.unit, kept.items) == ("own.csv", "words", ("d", "b", "a"))
     assert kept.counts.tolist() == [9, 7, 3]
     for number in (0, 5):
-        with pytest.raises(ValueError, match=f"groups = {number}: must be from 1 to 4, the groups"):
+        with pytest.raises(ValueError, match="groups must be from 1 to 4, the groups"):
             data.largest(number)
 
 
@@ -151,13 +151,13 @@ def test_zipf_counts_have_their_law():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"samples": 0}, r"samples = 0: must be a whole number from 1 to 2\^53"),
-        ({"samples": 10.5}, "samples = 10.5: must be a whole number"),
-        ({"samples": 2.0**54}, "samples = .*: must be a whole number"),
-        ({"samples": 10, "seed": -1}, r"seed = -1: must be in \[0, 2\^32\)"),
-        ({"samples": 10, "elements": 0}, "elements = 0: must be at least 1"),
-        ({"samples": 10, "exponent": 0.0}, "exponent = 0.0: must be positive and finite"),
-        ({"samples": 10, "exponent": np.nan}, "exponent = nan: must be positive"),
+        ({"samples": 0}, r"samples must be a whole number from 1 to 2\^53"),
+        ({"samples": 10.5}, "samples must be a whole number"),
+        ({"samples": 2.0**54}, "samples must be a whole number"),
+        ({"samples": 10, "seed": -1}, r"seed must be in \[0, 2\^32\)"),
+        ({"samples": 10, "elements": 0}, "elements must be at least 1"),
+        ({"samples": 10, "exponent": 0.0}, "exponent must be positive and finite"),
+        ({"samples": 10, "exponent": np.nan}, "exponent must be positive"),
     ],
 )
 def test_zipf_arguments_out_of_range_are_named(options, message):

@@ -9,7 +9,7 @@ import pytest
 
 from nrjax import _numerics
 from nrjax.datasets import unit_l2_rows
-from nrjax.erm import _door, logistic, output_utility
+from nrjax.erm import _validation, logistic, output_utility
 from nrjax.erm.expansion import Expansion
 from nrjax.erm.output import merge
 
@@ -57,7 +57,7 @@ def test_preparing_rows_takes_one_copy_of_them(monkeypatch):
     rows, weights = merge(x.copy())
     optimum = 0.1 * rng.normal(size=DIMENSION)
 
-    assert peak(lambda: _door.checked(x, y, 0.1)) < 1.5 * x.nbytes
+    assert peak(lambda: _validation.checked(x, y, 0.1)) < 1.5 * x.nbytes
     assert peak(lambda: unit_l2_rows(x)) < 1.5 * x.nbytes
     table = x.copy()
     assert peak(lambda: merge(table)) < 0.5 * x.nbytes

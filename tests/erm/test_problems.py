@@ -196,9 +196,9 @@ def test_a_private_test_needs_a_stated_sensitivity():
         return risks.laplace_trial(value, moved, utility, rule, (0.16, 100.0, 60))
 
     rule = nrjax.InteractiveAboveThreshold(-0.1, 0.1, 2.0)
-    with pytest.raises(ValueError, match="utility = OutputUtility: must state its sensitivity"):
+    with pytest.raises(ValueError, match="utility must state its sensitivity"):
         interaction(fit(), rule)
     stated = fit(**HUBER)
     low = dataclasses.replace(rule, sensitivity=0.9 * stated.utility_sensitivity)
-    with pytest.raises(ValueError, match=r"sensitivity of the rule = .*: must be at least"):
+    with pytest.raises(ValueError, match=r"sensitivity of the rule must be at least"):
         interaction(stated, low)

@@ -116,7 +116,7 @@ def test_on_a_schedule(boundary):
     assert jax.jit(lambda times: line.on(nrjax.Grid(times)).epsilon(2.0))(times) > 0
     for other in (nrjax.PureGuarantee(1.0), nrjax.RenyiBoundary(1.0, 1e-6, 9.0)):
         assert other.on(nrjax.Grid(times)) is other
-        with pytest.raises(ValueError, match=r"boundary = .*: must be a LinearBoundary or"):
+        with pytest.raises(ValueError, match=r"boundary must be a LinearBoundary or"):
             GridBoundary.of(other, times)
 
 
@@ -129,7 +129,7 @@ def test_looks_that_are_too_near_each_other():
         if fits:
             assert crossing(times, heights, 6)[0] < DELTA
         else:
-            with pytest.raises(ValueError, match=r"times = .*: must be farther apart: .* nodes"):
+            with pytest.raises(ValueError, match=r"times must be farther apart: .* nodes"):
                 crossing(times, heights)
     if jnp.result_type(float) == jnp.float64:
         with pytest.raises(ValueError, match="farther apart"):
@@ -140,7 +140,7 @@ def test_small_deltas_end():
     line = LinearBoundary.tight_at_time(1.0, 1.0, 1e-12)
     found = GridBoundary.of(line, np.geomspace(10, 0.1, 20))
     assert np.all(found.heights <= np.asarray(line.curve(found.times), float) * (1 + 1e-6))
-    with pytest.raises(ValueError, match=r"delta = 1e-20: must be at least"):
+    with pytest.raises(ValueError, match=r"delta must be at least"):
         GridBoundary.of(LinearBoundary.tight_at_time(1.0, 1.0, 1e-20), [2.0, 1.0])
 
 
@@ -149,7 +149,7 @@ def test_runs_on_its_own_looks(boundary):
     trial = interaction(grid.times, threshold=-1.0, guarantee=grid)
     outcome = nrjax.run_until(jax.random.key(0), trial)
     assert float(outcome.epsilon) == float(grid.epsilon(grid.times[int(outcome.step)]))
-    with pytest.raises(ValueError, match=r"times of the schedule = .*: must be among the 10 looks"):
+    with pytest.raises(ValueError, match=r"times of the schedule must be among the 10 looks"):
         interaction(grid.times * 1.001, guarantee=grid)
     chosen = nrjax.AdaptiveTimes(grid.times[0], lambda *_: 0.9 * _[1], grid.times[-1], 5)
     strayed = nrjax.run_until(jax.random.key(0), dataclasses.replace(trial, schedule=chosen))
@@ -158,15 +158,15 @@ def test_runs_on_its_own_looks(boundary):
 
 def test_refuses(boundary):
     line, grid = boundary
-    with pytest.raises(ValueError, match=r"heights = .*: must be crossed with probability at most"):
+    with pytest.raises(ValueError, match=r"heights must be crossed with probability at most"):
         GridBoundary(2.0, DELTA, grid.times, 0.999 * grid.heights)
     more = np.sort(np.append(grid.times, 0.5 * grid.times[:-1] + 0.5 * grid.times[1:]))[::-1]
     with pytest.raises(ValueError, match="crossed"):  # looks that were not paid for
         GridBoundary(2.0, DELTA, more, np.interp(more[::-1], grid.times[::-1], grid.heights[::-1]))
-    with pytest.raises(ValueError, match=r"time = .*: must be among the 10 looks"):
+    with pytest.raises(ValueError, match=r"time must be among the 10 looks"):
         grid.epsilon(grid.times[0] * 0.99)
-    with pytest.raises(ValueError, match=r"epsilon = 0.01: must be finite and at least"):
+    with pytest.raises(ValueError, match=r"epsilon must be finite and at least"):
         grid.time(0.01)
     for times in ([1.0, 2.0], [1.0, 1.0], [2.0, -1.0], [], [[2.0, 1.0]], [np.inf, 1.0]):
-        with pytest.raises(ValueError, match="times = "):
+        with pytest.raises(ValueError, match="times must"):
             GridBoundary.of(line, times)

@@ -88,8 +88,8 @@ def test_names_its_notion_and_its_floor():
     found = RenyiBoundary.tight_at_epsilon(0.3, 1.0, 1e-6)
     assert found.notion == "hockey-stick"
     assert LinearBoundary.notion == "probabilistic"
-    with pytest.raises(ValueError, match=r"epsilon = 0.1: must be finite and above 0\.1"):
+    with pytest.raises(ValueError, match=r"epsilon must be finite and above 0\.1"):
         found.time(0.1)
     for order in (1.0, 0.5, np.nan, np.inf):
-        with pytest.raises(ValueError, match=r"order = .*: must be"):
+        with pytest.raises(ValueError, match=r"order must be"):
             RenyiBoundary(1.0, 1e-6, order)

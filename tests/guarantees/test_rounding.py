@@ -112,7 +112,7 @@ def test_extremes_are_safe(name, dtype):
     assert float(guarantee.epsilon(small)) > 1 / small**0.49
     assert 0 < float(guarantee.epsilon(large)) < (1.1 if name == "linear" else 1e-10)
     assert float(jax.jit(guarantee.time)(large)) > 0
-    with pytest.raises(ValueError, match="epsilon = "):
+    with pytest.raises(ValueError, match="epsilon must"):
         guarantee.time(small)
     # XLA divides by a constant as it likes, also by multiplying with 0 for its reciprocal.
     large = jnp.asarray(0.9 * large, dtype)

@@ -277,7 +277,7 @@ def test_the_noise_ends_where_large_counts_still_resolve_it(tmp_path, dtype):
 
 def test_one_group_has_no_row_to_move(tmp_path):
     path = counts_file(tmp_path / "one.csv", {"a": 5})
-    with pytest.raises(ValueError, match="neighbour = 'replace': must be remove"):
+    with pytest.raises(ValueError, match="neighbour must be remove"):
         skellam_counts.study(settings(path))
     one = settings(path, neighbour=("remove",), mechanism=("skellam",))
     assert len(skellam_counts.study(one).cases) == 1

@@ -81,7 +81,7 @@ FAULTS = {
     "the last release alone paid for": (
         processes.check_price_of_all_releases,
         _faulty(
-            IndependentLaplace, chain=False, composed_time=lambda self, state, time: 1.0 * time
+            IndependentLaplace, chain=False, equivalent_time=lambda self, state, time: 1.0 * time
         ),
     ),
     "a composed time that is rounded up": (
@@ -89,8 +89,8 @@ FAULTS = {
         _faulty(
             IndependentLaplace,
             chain=False,
-            composed_time=lambda self, state, time: (
-                IndependentLaplace.composed_time(self, state, time) * (1 + 2e-6)
+            equivalent_time=lambda self, state, time: (
+                IndependentLaplace.equivalent_time(self, state, time) * (1 + 2e-6)
             ),
         ),
     ),

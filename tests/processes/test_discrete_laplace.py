@@ -249,17 +249,17 @@ def test_trials_of_integers_cost_what_they_state():
 
 
 def test_values_that_would_lose_their_integers_are_refused():
-    with pytest.raises(ValueError, match=r"value = .*: must be integers, as DiscreteLaplace is"):
+    with pytest.raises(ValueError, match=r"value must be integers, as DiscreteLaplace is"):
         integers([40.0, 7.5, 0.0])
     most = 2 ** (jnp.finfo(jnp.result_type(float)).nmant + 1)
-    with pytest.raises(ValueError, match=r"value = .*: must be at most \d+, with noise of up to"):
+    with pytest.raises(ValueError, match=r"value must be at most \d+, with noise of up to"):
         integers([most, 0, 0])
     early = nrjax.Grid([1.01 * DiscreteLaplace(()).largest_time(jnp.result_type(float)), 1.0])
-    with pytest.raises(ValueError, match=r"first time = .*: must be at most .* is exact"):
+    with pytest.raises(ValueError, match=r"first time must be at most .* is exact"):
         integers([1, 2, 3], schedule=early)
-    with pytest.raises(ValueError, match=r"guarantee = .*: must be for discrete laplace noise"):
+    with pytest.raises(ValueError, match=r"guarantee must be for discrete laplace noise"):
         integers([1, 2, 3], guarantee=nrjax.PureGuarantee(2.0))
-    with pytest.raises(ValueError, match=r"shift = .*: must be of l1 norm at most 2"):
+    with pytest.raises(ValueError, match=r"shift must be of l1 norm at most 2"):
         integers([1, 2, 3], shift=np.array([2, -1, 0]))
 
 

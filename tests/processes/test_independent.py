@@ -111,7 +111,7 @@ def test_prices_beyond_the_dtype_are_not_for_free(dtype):
     assert float(limits.tiny) <= state.spent < 2 * float(limits.tiny)
     low = advance(KEY, state, jnp.asarray(4 * float(limits.tiny), dtype))
     assert process.status(low) == Status.RUNNING
-    assert np.isfinite(nrjax.PureGuarantee(0.1).epsilon(process.composed_time(low, low.time)))
+    assert np.isfinite(nrjax.PureGuarantee(0.1).epsilon(process.equivalent_time(low, low.time)))
     for _ in range(4):
         low = advance(KEY, low, jnp.asarray(float(limits.tiny), dtype))
     assert process.status(low) == Status.OVERFLOW

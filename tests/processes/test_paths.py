@@ -9,7 +9,7 @@ import pytest
 
 import nrjax
 from nrjax._normals import normals
-from nrjax._threefry import written_out
+from nrjax._threefry import unrolled
 from nrjax.keys import Role, role_key, step_key
 from nrjax.processes import (
     Brownian,
@@ -72,7 +72,7 @@ def test_blocks_are_keyed_by_their_number(dtype):
     """Against NumPy: the first noise by key 0, then block b of 64 // 3 steps by key b."""
     process, times, size = Brownian((3,)), TIMES[:40].astype(dtype).astype(float), BLOCK // 3
     key = nrjax.trial_key(jax.random.key(3), 5)
-    noise_key = role_key(written_out(key), Role.NOISE)
+    noise_key = role_key(unrolled(key), Role.NOISE)
     drawn = [normals(step_key(noise_key, 0), (1, 3), dtype)]
     drawn += [normals(step_key(noise_key, b), (size, 3), dtype) for b in (1, 2)]
     drawn = np.concatenate(drawn).astype(float)
@@ -131,9 +131,9 @@ def test_noise_beyond_the_law_is_nan():
 @pytest.mark.parametrize("times", [[], 3.0, [[2, 1]], *([1.0, s] for s in NO_LATER), [np.inf, 1.0]])
 def test_times_and_key_are_checked(times):
     for given in (times, np.array(times)):
-        with pytest.raises(ValueError, match=r"times = .*: must be positive, finite and not ris"):
+        with pytest.raises(ValueError, match=r"times must be positive, finite and not ris"):
             noise_path(jax.random.key(0), BROWNIAN, given)
-    with pytest.raises(ValueError, match="key = "):
+    with pytest.raises(ValueError, match="key must"):
         noise_path(jnp.zeros(3), BROWNIAN, [1.0])
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import nrjax
-from nrjax._threefry import written_out
+from nrjax._threefry import unrolled
 from nrjax.erm.logistic import LogisticUtility
 from nrjax.simulation import montecarlo
 from nrjax.simulation.resolved import Resolved
@@ -90,5 +90,5 @@ def test_paths_do_not_depend_on_how_they_are_batched(found):
     np.testing.assert_array_equal(few["utility"], found["utility"][41:43])
     path = jax.jit(Resolved(trial(), RESOLUTION).path, static_argnums=1)
     for number in (0, TRIALS - 1):
-        one = path(nrjax.trial_key(written_out(KEY), number), found["utility"].shape[1])
+        one = path(nrjax.trial_key(unrolled(KEY), number), found["utility"].shape[1])
         np.testing.assert_allclose(one.utility, found["utility"][number], atol=1e-6)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import nrjax
-from nrjax._threefry import written_out
+from nrjax._threefry import unrolled
 from nrjax.keys import Role, role_key, step_key
 from nrjax.processes.laplace import laplace, random_bits
 from nrjax.stopping import (
@@ -48,7 +48,7 @@ def test_draws_are_those_that_its_keys_say(kind, dtype):
     seen = set()
     for number in range(24):
         key = jax.random.fold_in(KEY, number)
-        stream, scale, threshold = written_out(key), 0.5, 0.0
+        stream, scale, threshold = unrolled(key), 0.5, 0.0
         if kind is AboveThreshold:
             scale, threshold = 2.0, draw(step_key(role_key(stream, Role.THRESHOLD), 0))
         queries = [scale * draw(step_key(role_key(stream, Role.QUERY), i)) for i in range(5)]
@@ -81,7 +81,7 @@ def test_costs():
 )
 def test_a_nan_has_no_price_unless_all_is_free(rule, cost):
     values = jnp.array([-1e9, np.nan, 1e9])
-    with pytest.raises(ValueError, match=r"utilities = .*nan.*: must be numbers, not NaN"):
+    with pytest.raises(ValueError, match=r"utilities must be numbers, not NaN"):
         first_yes(KEY, rule, values)
     traced = jax.jit(lambda values: first_yes(KEY, rule, values))
     found, after = traced(values), traced(values[::-1])
@@ -115,15 +115,15 @@ def test_a_rule_that_needs_epsilons_fails_at_the_first_without():
         ((PublicThreshold([0.0]), [1.0, 2.0]), "must not be longer than the rule's 1 thresholds"),
         ((PublicThreshold(0.0), [1.0], [1.0, 2.0]), r"epsilons has shape \(2,\): must be \(1,\)"),
         ((AboveThreshold(0.0, 1.0, np.ones(3)), [1.0]), r"answers with shape \(3,\): must be for"),
-        ((AboveThreshold, [1.0]), r"rule = .*: must be a nrjax\.StoppingRule"),
-        ((ReducedAboveThreshold(0.0, 1.0), [1.0]), "epsilons = None: must be given for this"),
+        ((AboveThreshold, [1.0]), r"rule must be a nrjax\.StoppingRule"),
+        ((ReducedAboveThreshold(0.0, 1.0), [1.0]), "epsilons must be given for this"),
         ((ReducedAboveThreshold(0.0, 1.0), [1e9, 0.0], [1.0, 0.5]), r"epsilons = .*not falling"),
     ],
 )
 def test_bad_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         first_yes(KEY, *arguments)
-    with pytest.raises(ValueError, match="key = 0: must be a JAX random key"):
+    with pytest.raises(ValueError, match="key must be a JAX random key"):
         first_yes(0, PublicThreshold(0.0), [1.0])  # type: ignore
 
 

@@ -109,7 +109,7 @@ def test_a_box_that_the_dtype_does_not_hold_is_refused():
 def test_costs_of_other_numbers_than_those_of_the_trial_are_refused(dtype):
     rule = GaussianThreshold(0.1, 1.0, 0.0, 1.0, 1.0, 1.5, 4)
     if dtype == jnp.float64:
-        with pytest.raises(ValueError, match=r"threshold = 0.1: must be a number of float32"):
+        with pytest.raises(ValueError, match=r"threshold must be a number of float32"):
             rule.check_resolved(jnp.float32)
     rule.check_resolved(dtype)
 
@@ -168,14 +168,14 @@ def test_what_answers_cost():
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"sensitivity": 3.0}, r"sensitivity = 3.0: must be at most high - low = 2"),
-        ({"high": -1.0}, r"high = -1.0: must be above low"),
-        ({"steps": 0}, r"steps = 0: must be an integer"),
-        ({"threshold": np.nan}, r"threshold = nan: must be a finite number"),
-        ({"threshold": np.zeros(2)}, r"threshold = .*: must be a finite number"),
-        ({"query_deviation": 0.0}, r"query_deviation = 0.0: must be a finite number above 0"),
-        ({"threshold_deviation": 1e7}, r"threshold_deviation = 1.*: must be such that the"),
-        ({"monotone": 1}, r"monotone = 1: must be True or False"),
+        ({"sensitivity": 3.0}, r"sensitivity must be at most high - low = 2"),
+        ({"high": -1.0}, r"high must be above low"),
+        ({"steps": 0}, r"steps must be an integer"),
+        ({"threshold": np.nan}, r"threshold must be a finite number"),
+        ({"threshold": np.zeros(2)}, r"threshold must be a finite number"),
+        ({"query_deviation": 0.0}, r"query_deviation must be a finite number above 0"),
+        ({"threshold_deviation": 1e7}, r"threshold_deviation must be such that the"),
+        ({"monotone": 1}, r"monotone must be True or False"),
     ],
 )
 def test_refuses(change, match):

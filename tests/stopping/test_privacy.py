@@ -144,5 +144,5 @@ def test_exponential_noise_must_not_be_taken_away_from_queries():
     ("name", "value"), [("noise", "normal"), ("share", 0.0), ("share", 1.0), ("monotone", 1)]
 )
 def test_bad_options_are_named(name, value):
-    with pytest.raises(ValueError, match=f"{name} = {value!r}: must be"):
+    with pytest.raises(ValueError, match=f"{name} must be"):
         classical(**{name: value})

@@ -63,10 +63,10 @@ def test_a_bad_epsilon_is_an_error_where_it_is_concrete():
     state = RULE.init(KEY, 0.5)
     for bad in BAD:
         for call in (lambda: RULE.init(KEY, bad), lambda: RULE.step(QUERY, state, bad, 0.0)):  # noqa: B023
-            with pytest.raises(ValueError, match=f"epsilon = {bad!r}: must be positive and finite"):
+            with pytest.raises(ValueError, match="epsilon must be positive and finite"):
                 call()
     state, _ = RULE.step(QUERY, state, 0.75, 0.0)
-    with pytest.raises(ValueError, match=r"epsilon = 0\.7: must be at least 0\.75.*must not fall"):
+    with pytest.raises(ValueError, match=r"epsilon must be at least 0\.75.*must not fall"):
         RULE.step(QUERY, state, 0.7, 0.0)
     RULE.step(QUERY, state, 0.75, 0.0)
 

@@ -119,7 +119,7 @@ def test_integer_utilities_beyond_the_dtype_are_nan(dtype):
 def test_a_threshold_whose_neighbours_are_further_apart_than_the_sensitivity(dtype):
     large = 2.0**26 if dtype == jnp.float32 else 2.0**55
     rule = nrjax.AboveThreshold(-large, 1.0, 0.1)
-    with pytest.raises(ValueError, match="numbers are 8 apart: must resolve the sensitivity 1"):
+    with pytest.raises(ValueError, match="numbers are 8 apart must resolve the sensitivity 1"):
         nrjax.run_until(KEY, nrjax.Interaction(**scalar(rule=rule)))
     with pytest.raises(ValueError, match="must resolve the sensitivity"):
         jax.jit(lambda u: first_yes(KEY, rule, u))(jnp.ones(3))
@@ -151,7 +151,7 @@ def test_values_whose_parts_do_not_resolve_the_sensitivity(dtype):
     parts = scalar([1e14, 1e13], **pure) | {"rule": nrjax.PublicThreshold(-np.inf)}
     assert nrjax.run_until(KEY, nrjax.Interaction(**parts | {"value": 2**30 + 1})).step == 0
     for value, message in ((2**60, "integers up to 2"), (np.inf, "finite")):
-        with pytest.raises(ValueError, match=f"value = .*: must be {message}"):
+        with pytest.raises(ValueError, match=f"value must be {message}"):
             nrjax.run_until(KEY, nrjax.Interaction(**parts | {"value": value}))
     if dtype == jnp.float32:
         with pytest.raises(ValueError, match=r"must be below 2\^24 times the sensitivity 1"):
@@ -211,6 +211,6 @@ def test_noise_that_the_dtype_does_not_hold(kind, dtype):
     tiny, most, least = float(limits.tiny), float(limits.max), 39 * float(limits.eps)
     # Where noise below the normal numbers is taken for 0, or has too large a grain beside epsilon.
     for parameters in ((tiny, 3.0), (64 * tiny, 1.0), (most / 4, 1e-3), (1.0, least)):
-        with pytest.raises(ValueError, match=r"epsilon = .*: must be such that float(32|64) holds"):
+        with pytest.raises(ValueError, match=r"epsilon must be such that float(32|64) holds"):
             asked(*parameters)
         assert traced(*(jnp.asarray(p, dtype) for p in parameters)).status == Status.EXHAUSTED

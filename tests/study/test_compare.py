@@ -200,13 +200,13 @@ def test_results_of_a_study_and_outcomes_in_memory_say_the_same(tmp_path):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda one: one.compare("a", "x"), "case = 'x': must be one of"),
-        (lambda one: one.compare("a", "b", "size"), "quantity = 'size': must be one of"),
-        (lambda one: one.compare("a", "none"), "quantity = 'stopping_epsilon': must be one that"),
-        (lambda one: nrjax.Outcomes({}), "outcomes = {}: must be at least one, by name"),
-        (lambda one: nrjax.Outcomes({"a": 3}), r"outcomes\['a'\] = 3: must be a nrjax.Outcome"),
+        (lambda one: one.compare("a", "x"), "case must be one of"),
+        (lambda one: one.compare("a", "b", "size"), "quantity must be one of"),
+        (lambda one: one.compare("a", "none"), "quantity must be one that"),
+        (lambda one: nrjax.Outcomes({}), "outcomes must be at least one, by name"),
+        (lambda one: nrjax.Outcomes({"a": 3}), r"outcomes\['a'\] must be a nrjax.Outcome"),
         (lambda one: outcomes(a=[1.0], b=[1, 2]), "must be the same number in all outcomes"),
-        (lambda one: outcomes(a=1.0), r"outcomes\['a'\] = \(\): must be of one axis"),
+        (lambda one: outcomes(a=1.0), r"outcomes\['a'\] must be of one axis"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(call, message):
@@ -221,7 +221,7 @@ def test_only_numbers_of_every_trial_are_paired(tmp_path):
     assert found.median_difference == pytest.approx(-1, abs=1e-6)
     assert found.smaller.value == 1
     assert found.met == (None, None)
-    with pytest.raises(ValueError, match="quantity = 'path': must be one number a trial"):
+    with pytest.raises(ValueError, match="quantity must be one number a trial"):
         results.compare("a", "b", "path")
     mixed = outcomes(a=[1.0, np.inf, 2.0], b=[1.0, 2.0, 3.0])
     with pytest.raises(ValueError, match="number of every trial of both cases, so that they pair"):

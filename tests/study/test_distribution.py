@@ -145,7 +145,7 @@ def test_one_value_none_and_nan():
     assert nothing.quantile_interval(0.5) == (-np.inf, np.inf)
     assert np.isnan(nothing.mean_interval()).all()
     assert nothing.fraction_above_interval(1.0) == (0, 1)
-    with pytest.raises(ValueError, match="values = nan: must be numbers"):
+    with pytest.raises(ValueError, match="values must be numbers"):
         Sample(np.array([1.0, np.nan]))
 
 
@@ -239,7 +239,7 @@ def test_groups_of_trials_are_resampled_as_trials_are(monkeypatch):
 @pytest.mark.parametrize(
     ("q", "message"),
     [
-        (95, r"q = 95: must be a fraction from 0 to 1.*for percentages quantile\(0\.95\)"),
+        (95, r"q must be a fraction from 0 to 1.*for percentages quantile\(0\.95\)"),
         (99.9, r"quantile\(0\.999\)"),
         ([5, 50, 95], r"quantile\(\[0\.05, 0\.5, 0\.95\]\)"),
         (200, "must be a fraction from 0 to 1, or an array of these$"),
@@ -260,5 +260,5 @@ def test_quantiles_are_of_fractions(q, message):
 
 @pytest.mark.parametrize("values", ["abc", None, [1, 2, "3"], [[1], [1, 2]], [1, None], [1j]])
 def test_a_sample_is_of_numbers(values):
-    with pytest.raises(ValueError, match=r"values = .*: must be numbers, infinite ones included"):
+    with pytest.raises(ValueError, match=r"values must be numbers, infinite ones included"):
         Sample(values)

@@ -55,53 +55,53 @@ CONSTRUCTORS = [
     # cases
     (study, [[ONE]], f"cases = .*: {MAPPING} interactions"),
     (study, [{1: ONE}], f"cases = .*: {MAPPING}"),
-    (study, [{"a b": ONE}], "case = 'a b': must be letters, digits"),
-    (study, [{"manifest.json": ONE}], r"case = 'manifest\.json': must be none of"),
-    (study, [{"Manifest.json": ONE}], r"case = 'manifest\.json': must be none of"),
-    (study, [{"A": ONE, "a": ONE}], r"case = \['A', 'a'\]: must be names that differ in more"),
-    (study, [{"near": 3}], "case 'near': trial = 3: must be a nrjax.Interaction"),
+    (study, [{"a b": ONE}], "case must be letters, digits"),
+    (study, [{"manifest.json": ONE}], r"case must be none of"),
+    (study, [{"Manifest.json": ONE}], r"case must be none of"),
+    (study, [{"A": ONE, "a": ONE}], r"case must be names that differ in more"),
+    (study, [{"near": 3}], "case 'near': trial must be a nrjax.Interaction"),
     (outcomes, [[an_outcome()]], f"outcomes = .*: {MAPPING} nrjax.Outcome"),
     (outcomes, [{1: an_outcome()}], f"outcomes = .*: {MAPPING}"),
-    (outcomes, [{"a": an_outcome(0)}], "trials = .*: must be the same number in all outcomes"),
+    (outcomes, [{"a": an_outcome(0)}], "trials must be the same number in all outcomes"),
     # labels
     (case, {"labels": ["x"]}, f"labels = .*: {MAPPING}"),
     (case, {"labels": {1: 2}}, f"labels = .*: {MAPPING}"),
-    (case, {"labels": {"x": np.nan}}, r"labels\['x'\] = nan: must be strict JSON"),
-    (case, {"labels": {"x": object()}}, r"labels\['x'\] = .*: must be strict JSON"),
+    (case, {"labels": {"x": np.nan}}, r"labels\['x'\] must be strict JSON"),
+    (case, {"labels": {"x": object()}}, r"labels\['x'\] must be strict JSON"),
     # quantities and curves
     (case, {"quantities": [norm]}, f"quantities = .*: {MAPPING} functions"),
     (study, {"quantities": [norm]}, f"quantities = .*: {MAPPING} functions"),
-    (case, {"quantities": {"it": "norm"}}, r"quantities\['it'\] = 'norm': must be a function"),
-    (study, {"quantities": {"it": 3}}, r"case 'near': quantities\['it'\] = 3: must be a function"),
-    (nrjax.Quantity, [3], "of = 3: must be a function, or None"),
-    (nrjax.Quantity, {"dims": "axis"}, "dims = 'axis': must be a tuple of names"),
-    (nrjax.Quantity, {"bins": 20}, "bins = 20: must be nrjax.LogBins"),
+    (case, {"quantities": {"it": "norm"}}, r"quantities\['it'\] must be a function"),
+    (study, {"quantities": {"it": 3}}, r"case 'near': quantities\['it'\] must be a function"),
+    (nrjax.Quantity, [3], "of must be a function, or None"),
+    (nrjax.Quantity, {"dims": "axis"}, "dims must be a tuple of names"),
+    (nrjax.Quantity, {"bins": 20}, "bins must be nrjax.LogBins"),
     (case, {"curves": [curve()]}, f"curves = .*: {MAPPING} nrjax.Curve"),
-    (case, {"curves": {"outcome": curve()}}, "curve = 'outcome': must be none of"),
-    (case, {"curves": {"Outcome": curve()}}, "curve = 'outcome': must be none of"),
-    (case, {"curves": {"a": curve(), "A": curve()}}, r"curve = \['a', 'A'\]: must be names that"),
-    (case, {"curves": {"a": ONE}}, r"curves\['a'\] = .*: must be a nrjax.Curve"),
-    (curve, {"interaction": 3}, "interaction = 3: must be a nrjax.Interaction"),
-    (curve, {"quantities": {"it": norm}}, r"quantities\['it'\] = .*: must be a nrjax.Quantity"),
-    (curve, {"quantities": {"a b": nrjax.Quantity()}}, "quantity = 'a b': must be letters"),
+    (case, {"curves": {"outcome": curve()}}, "curve must be none of"),
+    (case, {"curves": {"Outcome": curve()}}, "curve must be none of"),
+    (case, {"curves": {"a": curve(), "A": curve()}}, r"curve must be names that"),
+    (case, {"curves": {"a": ONE}}, r"curves\['a'\] must be a nrjax.Curve"),
+    (curve, {"interaction": 3}, "interaction must be a nrjax.Interaction"),
+    (curve, {"quantities": {"it": norm}}, r"quantities\['it'\] must be a nrjax.Quantity"),
+    (curve, {"quantities": {"a b": nrjax.Quantity()}}, "quantity must be letters"),
     # goals
-    *((case, {"goal": one}, "goal = .*: must be a finite number") for one in (np.nan, np.inf, "1")),
-    (outcomes, {"given": {"a": an_outcome()}, "goals": {"a": np.nan}}, r"goals\['a'\] = nan: must"),
-    (outcomes, {"given": {"a": an_outcome()}, "goals": {"b": 1.0}}, "name in goals = 'b': must be"),
+    *((case, {"goal": one}, "goal must be a finite number") for one in (np.nan, np.inf, "1")),
+    (outcomes, {"given": {"a": an_outcome()}, "goals": {"a": np.nan}}, r"goals\['a'\] must"),
+    (outcomes, {"given": {"a": an_outcome()}, "goals": {"b": 1.0}}, "name in goals must be"),
     (outcomes, {"given": {"a": an_outcome()}, "goals": [1.0]}, f"goals = .*: {MAPPING}"),
     # the rest
-    (case, {"batching": 64}, "batching = 64: must be a nrjax.Batching"),
-    (study, {"reporting": nrjax.Reporting}, "reporting = .*: must be a nrjax.Reporting"),
-    (study, {"settings": {"levels": 3}}, "settings = .*: must be a dataclass"),
-    (study, {"settings": with_field("x", np.inf)}, r"settings\.x = inf: must be strict JSON"),
+    (case, {"batching": 64}, "batching must be a nrjax.Batching"),
+    (study, {"reporting": nrjax.Reporting}, "reporting must be a nrjax.Reporting"),
+    (study, {"settings": {"levels": 3}}, "settings must be a dataclass"),
+    (study, {"settings": with_field("x", np.inf)}, r"settings\.x must be strict JSON"),
     *(
         (study, {"settings": with_field(name)}, rf"fields of settings = \['{name}'\]: {TAKEN}")
         for name in ("out", "overwrite", "keep", "chunk", "until_se", "most_trials", "bin_width")
     ),
     (study, {"facts": [1]}, f"facts = .*: {MAPPING}"),
-    (study, {"facts": {"x": np.inf}}, r"facts\['x'\] = inf: must be strict JSON"),
+    (study, {"facts": {"x": np.inf}}, r"facts\['x'\] must be strict JSON"),
     *(
-        (study, {"facts": {name: 99}}, rf"facts = \['{name}'\]: must be names that the store has")
+        (study, {"facts": {name: 99}}, r"facts must be names that the store has")
         for name in ("seed", "settings", "fingerprints", "study", "source", "nrjax", "device")
     ),
 ]
@@ -116,12 +116,12 @@ def test_what_is_wrong_is_refused_at_construction(function, given, message):
 @pytest.mark.parametrize(
     ("folder", "given", "message"),
     [
-        *((one, {}, "folder = .*: must be the path of a folder") for one in (None, "", "a\0b", 3)),
-        ("out", {"overwrite": "no"}, "overwrite = 'no': must be True or False"),
-        ("out", {"progress": "yes"}, "progress = 'yes': must be True or False"),
-        ("out", {"client": "tcp://x:1"}, "client = 'tcp://x:1': must be a dask.distributed.Client"),
-        ("out", {"keep": "all"}, "keep = 'all': must be 'trials' or 'summary'"),
-        ("out", {"trials": 1.5}, "trials = 1.5: must be an integer"),
+        *((one, {}, "folder must be the path of a folder") for one in (None, "", "a\0b", 3)),
+        ("out", {"overwrite": "no"}, "overwrite must be True or False"),
+        ("out", {"progress": "yes"}, "progress must be True or False"),
+        ("out", {"client": "tcp://x:1"}, "client must be a dask.distributed.Client"),
+        ("out", {"keep": "all"}, "keep must be 'trials' or 'summary'"),
+        ("out", {"trials": 1.5}, "trials must be an integer"),
     ],
 )
 def test_what_is_wrong_is_refused_at_the_start_of_a_run(
@@ -208,9 +208,9 @@ def test_only_paths_become_whole(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"keep": "summary"}, "keep = 'summary': must be 'trials', with which the run in"),
-        ({"chunk": 3}, r"chunk = 3: must be None, with which the run in"),
-        ({"seed": 4}, "seed = 4: must be 0, with which the run in"),
+        ({"keep": "summary"}, "keep must be 'trials', with which the run in"),
+        ({"chunk": 3}, r"chunk must be None, with which the run in"),
+        ({"seed": 4}, "seed must be 0, with which the run in"),
     ],
 )
 def test_options_that_a_run_keeps_are_refused_with_the_reason(kept, given, message):

@@ -224,9 +224,9 @@ class Own:
 def test_settings_of_many_types_come_back():
     for own in (Own(), Own([], ("b", 1.0), (), 0.25, {}, Path("x"))):
         assert from_plain(Own, json.loads(json.dumps(to_plain(own)))) == own
-    with pytest.raises(ValueError, match=r"pair = .*: must be a list of 2"):
+    with pytest.raises(ValueError, match=r"pair must be a list of 2"):
         from_plain(Own, to_plain(Own()) | {"pair": ["a"]})
-    with pytest.raises(ValueError, match=r"either = .*: must be of type"):
+    with pytest.raises(ValueError, match=r"either must be of type"):
         from_plain(Own, to_plain(Own()) | {"either": [1]})
     run = RunSettings(out=Path("x"), trials=np.int64(8), seed=np.uint8(3), until_se=np.float32(0.5))
     assert json.loads(json.dumps(to_plain(run)))["trials"] == 8
@@ -264,5 +264,5 @@ def test_what_cannot_be_sent_is_said():
 
     made = plans(Inner())
     made["a"]["outcome"] = made["a"]["outcome"]._replace(make=threading.Lock())
-    with pytest.raises(ValueError, match="study: must be of what can be sent to workers"):
+    with pytest.raises(ValueError, match="study must be of what can be sent to workers"):
         cluster.packed(made, jax.random.key(0), {})

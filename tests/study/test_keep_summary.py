@@ -187,7 +187,7 @@ def test_levels_from_either(results):
     for keep in KEEP:
         epsilon = [one.quantile(0.5) for one in results[keep].levels("tested", "epsilon")[:2]]
         assert epsilon == pytest.approx([0.3, 0.3 * (20 / 0.3) ** (1 / 11)], rel=1e-3)
-        with pytest.raises(ValueError, match="quantity = 'epsilon': must be one number a trial"):
+        with pytest.raises(ValueError, match="quantity must be one number a trial"):
             results[keep].distribution("tested", "epsilon", "curve")
 
 
@@ -262,7 +262,7 @@ def test_summaries_from_either(results):
     for keep in KEEP:
         assert results[keep].distribution("free") is None
         for case, name in (("free", "shortfall"), ("tested", "nothing")):
-            with pytest.raises(ValueError, match=f"quantity = '{name}': must be one of"):
+            with pytest.raises(ValueError, match="quantity must be one of"):
                 results[keep].distribution(case, name)
     assert found[0] != found[1]  # the resolution, at least
 
@@ -270,7 +270,7 @@ def test_summaries_from_either(results):
 def test_what_needs_trials_is_refused_or_left_out(results):
     short = results["summary"]
     assert [results[keep].keeps_trials("walk") for keep in KEEP] == [True, False]
-    with pytest.raises(ValueError, match="trials = 'tested': must be kept: only summaries"):
+    with pytest.raises(ValueError, match="trials must be kept: only summaries"):
         short.values("tested")
     assert short.resampled("tested") is None
     assert "only summaries were kept" in " ".join(short.table().remarks)

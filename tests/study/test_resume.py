@@ -123,8 +123,8 @@ NOT_HERE = [  # what the manifest says of circumstances; None: nothing
 NOT_READ = [  # the same of settings
     ("trials", None, "the stored settings lack 'trials', and this version"),
     ("wide", None, "the stored settings lack 'wide', and this version"),
-    ("trials", "many", "trials = 'many': must be of type int"),
-    ("keep", "nothing", "keep = 'nothing': must be one of"),
+    ("trials", "many", "trials must be of type int"),
+    ("keep", "nothing", "keep must be one of"),
     ("wide", 2, "wide is 2 here and was|total of from-0|laid out in another"),
 ]
 

@@ -87,7 +87,7 @@ def test_xarray_opens_a_pass_and_all_of_them(store, tmp_path):
     assert set(one) == {"epsilon"}
     tree = xarray.open_datatree(tmp_path, engine="nrjax")
     xarray.testing.assert_identical(tree[f"{NAME}/curve"].to_dataset(), dataset)
-    with pytest.raises(ValueError, match=f"group = 'x': must be one of .*{NAME}/curve"):
+    with pytest.raises(ValueError, match=f"group must be one of .*{NAME}/curve"):
         xarray.open_dataset(tmp_path, engine="nrjax", group="x")
 
 
@@ -117,7 +117,7 @@ def test_folded_chunks_have_a_row_each_and_more_can_be_added(tmp_path):
     store = Store.create(tmp_path, {}, [case])
     with store.writer() as writer:
         one = {"count": np.zeros((1, 3), "int64"), "mean": np.float64(0)}
-        with pytest.raises(ValueError, match=r"shape of count = \(1, 3\): must be \(3,\)"):
+        with pytest.raises(ValueError, match=r"shape of count must be \(3,\)"):
             writer.write("a", "outcome", range(4), one)
     write(store, range(8, 10))
     partial = store.arrays("a", "outcome", partial=True)
@@ -280,15 +280,15 @@ def test_unfinished_trials_are_an_error_or_left_out(store):
 @pytest.mark.parametrize(
     ("case", "name", "first", "change", "words"),
     [
-        (NAME, "outcome", 0, {"step": None}, r"arrays = \['epsilon'\]: must be all variables"),
+        (NAME, "outcome", 0, {"step": None}, r"arrays must be all variables"),
         (NAME, "outcome", 0, {"more": np.zeros(4)}, "arrays = .*'more'"),
-        (NAME, "outcome", 0, {"step": np.zeros(4, "int64")}, "step = 'int64': must be int32"),
-        (NAME, "outcome", 0, {"step": np.zeros(3, "int32")}, r"shape of step = \(3,\): must be \("),
+        (NAME, "outcome", 0, {"step": np.zeros(4, "int64")}, "step must be int32"),
+        (NAME, "outcome", 0, {"step": np.zeros(3, "int32")}, r"shape of step must be \("),
         (NAME, "outcome", 0, {"step": np.zeros((4, 1), "int32")}, r"shape of step = \(4, 1\)"),
-        (NAME, "outcome", -1, {}, r"trials = \(-1, 3\): must be trials of this pass, of 10"),
-        (NAME, "outcome", 8, {}, r"trials = \(8, 12\): must be trials of this pass, of 10"),
-        ("x", "outcome", 0, {}, "case = 'x': must be one of"),
-        (NAME, "x", 0, {}, "pass = 'x': must be one of"),
+        (NAME, "outcome", -1, {}, r"trials must be trials of this pass, of 10"),
+        (NAME, "outcome", 8, {}, r"trials must be trials of this pass, of 10"),
+        ("x", "outcome", 0, {}, "case must be one of"),
+        (NAME, "x", 0, {}, "pass must be one of"),
     ],
 )
 def test_a_chunk_that_does_not_fit_is_refused(store, case, name, first, change, words):
@@ -304,7 +304,7 @@ def test_a_chunk_that_does_not_fit_is_refused(store, case, name, first, change, 
     ("case", "words"),
     [
         (Case("a", {"x": np.zeros(2)}, {}), "strict JSON"),
-        (Case("a", {}, {"p": Pass(0, 1, {})}), "trials = 0: must be an integer, at least 1"),
+        (Case("a", {}, {"p": Pass(0, 1, {})}), "trials must be an integer, at least 1"),
         (Case("a", {}, {"p": Pass(1, 1, {"trial": Variable("bool")})}), "variable = 'trial'"),
         (Case("a", {}, {"p": Pass(1, 1, {"x": Variable("object")})}), "dtype of x = 'object'"),
         (a_case(), "the name of one case only"),

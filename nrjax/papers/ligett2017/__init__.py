@@ -15,7 +15,7 @@ from jax import Array
 
 import nrjax
 from nrjax import datasets
-from nrjax._numerics import check
+from nrjax._validation import check
 from nrjax.erm import LogisticProblem, RidgeProblem
 from nrjax.erm.released import Released
 from nrjax.papers._shared import of_task

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Literal, get_args
 
-from nrjax._numerics import check
+from nrjax._validation import check
 from nrjax.papers._shared import check_per_task, check_settings
 from nrjax.papers.ligett2017.presets import Name, Perturbation
 from nrjax.stopping.accuracy import Noise

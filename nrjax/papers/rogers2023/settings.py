@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from nrjax._numerics import check
+from nrjax._validation import check
 from nrjax.papers._shared import check_settings
 
 Method = Literal["brownian", "doubling", "laplace", "discrete_laplace"]

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from typing import Literal, get_args
 
-from nrjax._numerics import check
+from nrjax._validation import check
 from nrjax.papers._shared import check_settings
 
 Mechanism = Literal["skellam", "brownian", "laplace", "discrete_laplace"]

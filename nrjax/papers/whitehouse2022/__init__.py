@@ -12,7 +12,7 @@ import numpy as np
 
 import nrjax
 from nrjax import datasets
-from nrjax._numerics import check
+from nrjax._validation import check
 from nrjax.erm import LogisticProblem, RidgeProblem
 from nrjax.erm.released import Mechanism, Released
 from nrjax.erm.statistics import Constants

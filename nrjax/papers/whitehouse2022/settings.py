@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
-from nrjax._numerics import check
+from nrjax._validation import check
 from nrjax.papers._shared import check_per_task, check_settings
 from nrjax.stopping.accuracy import Noise
 

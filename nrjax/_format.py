@@ -12,14 +12,14 @@ _LONGEST = 160  # characters
 _MOST = 8  # numbers of an array that are shown one by one
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A short form of any value: numbers as they are, arrays of many as `float32[1000, 3]`."""
     if isinstance(value, Tracer):
         return f"traced {value.aval.str_short()}"
     if isinstance(value, (jax.Array, np.ndarray, np.generic)):
         return _array(value)
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-        inside = _cut(", ".join(map(shown, value[:_MOST])))
+        inside = _cut(", ".join(map(format_value, value[:_MOST])))
         if len(value) > _MOST:
             return f"a {type(value).__name__} of {len(value)}, [{inside}, ...]"
         if isinstance(value, tuple):
@@ -53,5 +53,5 @@ def representation(self: Any) -> str:
     else:
         names = list(self._fields)
     names += ["notion"] if "delta" in names and hasattr(self, "notion") else []
-    inside = ", ".join(f"{name}={shown(getattr(self, name))}" for name in names)
+    inside = ", ".join(f"{name}={format_value(getattr(self, name))}" for name in names)
     return f"{type(self).__name__}({inside})"

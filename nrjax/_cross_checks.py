@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nrjax._numerics import check, check_numbers, concrete, float_dtype
-from nrjax._shown import shown
+from nrjax._format import format_value
+from nrjax._numerics import float_dtype
+from nrjax._validation import check, check_numbers, concrete_or_none
 from nrjax.keys import is_custom
 from nrjax.sensitivities import NORMS
 from nrjax.stopping.thresholds import ThresholdRule
@@ -45,8 +46,8 @@ def check_rule(
             "cost rests on it"
         )
     parts = [needed, getattr(getattr(utility, "utilities", None), "sensitivity", None)]
-    own = [float(np.max(number)) for number in map(concrete, parts) if number is not None]
-    stated = concrete(rule.sensitivity)
+    own = [float(np.max(number)) for number in map(concrete_or_none, parts) if number is not None]
+    stated = concrete_or_none(rule.sensitivity)
     if stated is not None and own:
         # In the dtype of the run: one of two equal numbers may have been through float32.
         ok = stated.astype(dtype) >= np.asarray(max(own), dtype)
@@ -67,21 +68,21 @@ def check_noise(
         unknown = made is None and part is guarantee  # a schedule's filter takes no unnamed noise
         if covered is not None and made != covered and not unknown:
             raise ValueError(
-                f"{name} = {shown(part)}: must be for {made or 'other'} noise, which {kind} makes, "
-                f"but holds for {covered} noise"
+                f"{name} must be for {made or 'other'} noise, which {kind} makes, but holds for "
+                f"{covered} noise (got {format_value(part)})."
             )
     if guarantee is not None and guarantee.looks is not None:
-        _check_looks(guarantee, concrete(getattr(schedule, "times", None)), dtype)
+        _check_looks(guarantee, concrete_or_none(getattr(schedule, "times", None)), dtype)
     check_integral(process, value, schedule, dtype)
-    if schedule.for_chains:
-        chain = not overrides(process, NoiseProcess, "composed_time")
+    if schedule.requires_noise_reduction:
+        chain = not overrides(process, NoiseProcess, "equivalent_time")
         right = f"noise reduction, whose stop {type(schedule).__name__} pays"
         check(chain, "process", process, right)
-    private, last = concrete(value), concrete(schedule.last_time)
+    private, last = concrete_or_none(value), concrete_or_none(schedule.last_time)
     if private is None or last is None or not private.size:
         return
     with jax.ensure_compile_time_eval():
-        deviation = concrete(process.deviation(jnp.asarray(last, dtype)))
+        deviation = concrete_or_none(process.deviation(jnp.asarray(last, dtype)))
     largest = np.max(np.abs(private))
     spacing = np.spacing(largest.astype(dtype))
     narrow = deviation is not None and np.any(_LEVELS_PER_DEVIATION * spacing > deviation)
@@ -96,11 +97,11 @@ def check_noise(
 
 def check_costs(guarantee: Guarantee | None, schedule: Schedule, dtype: Any) -> None:
     """A custom guarantee's costs at the times of a grid are not negative, and do not fall."""
-    times = concrete(getattr(schedule, "times", None))
+    times = concrete_or_none(getattr(schedule, "times", None))
     if times is None or guarantee is None or not is_custom(guarantee):
         return
     with jax.ensure_compile_time_eval():
-        costs = concrete(jax.vmap(guarantee.epsilon)(jnp.asarray(times, dtype)))
+        costs = concrete_or_none(jax.vmap(guarantee.epsilon)(jnp.asarray(times, dtype)))
     if costs is None:
         return
     least = np.append(0, costs[:-1] * (1 - ROUNDING * float(jnp.finfo(dtype).eps)))
@@ -114,7 +115,7 @@ def check_costs(guarantee: Guarantee | None, schedule: Schedule, dtype: Any) -> 
 
 def _check_looks(guarantee: Guarantee, times: Any, dtype: Any) -> None:
     """A grid has no times but those of the guarantee; of other schedules a run will tell."""
-    looks = concrete(guarantee.looks)
+    looks = concrete_or_none(guarantee.looks)
     if times is not None and looks is not None:
         other = ~np.isin(times.astype(dtype), looks.astype(dtype))
         right = f"among the {looks.size} looks of {type(guarantee).__name__}"
@@ -126,12 +127,12 @@ def check_integral(process: NoiseProcess, value: Any, schedule: Any, dtype: Any)
 
     `schedule` gives the first time; None: not known.
     """
-    number = concrete(value)
+    number = concrete_or_none(value)
     if not process.integral or number is None:
         return
     check(number == np.round(number), "value", value, f"integers, as {type(process).__name__} is")
     with jax.ensure_compile_time_eval():
-        first = None if schedule is None else concrete(schedule.init()[1])
+        first = None if schedule is None else concrete_or_none(schedule.init()[1])
     first = None if first is None or not np.isfinite(first).all() else first
     if first is not None:
         right = f"at most {process.largest_time(dtype)}, where {type(process).__name__} is exact"
@@ -153,11 +154,11 @@ def check_sensitivities(shift: Any, guarantee: Guarantee | None, schedule: Sched
     stated = {}
     for name, part in (("guarantee", guarantee), ("schedule", schedule)):
         norm = NORMS.get(getattr(part, "noise", None) or "")
-        number = concrete(getattr(part, "sensitivity", None))
+        number = concrete_or_none(getattr(part, "sensitivity", None))
         if norm is not None and number is not None:
             stated[name] = norm, number
     for name, (norm, number) in stated.items():
-        moved = concrete(shift)
+        moved = concrete_or_none(shift)
         if moved is None:
             continue
         length = float(np.linalg.norm(np.ravel(moved.astype(np.float64)), 1 if norm == "l1" else 2))
@@ -180,7 +181,7 @@ def check_told(rule: StoppingRule, guarantee: Guarantee | None, schedule: Schedu
     if rule.uses_epsilon:  # which its noise goes by, and so what it costs
         pairs["guarantee"] = (getattr(schedule, "guarantee", None), guarantee)
     for name, (paid, used) in pairs.items():
-        right = f"the {name} of the interaction, {shown(used)}, which is to be paid for"
+        right = f"the {name} of the interaction, {format_value(used)}, which is to be paid for"
         check(_alike(paid, used), f"{name} of the schedule", paid, right)
 
 
@@ -188,7 +189,9 @@ def _alike(one: Any, other: Any) -> bool:
     """Whether two parts are of a form, with the same numbers as far as these are known."""
     if jax.tree.structure(one) != jax.tree.structure(other):
         return False
-    pairs = zip(*(map(concrete, jax.tree.leaves(part)) for part in (one, other)), strict=True)
+    pairs = zip(
+        *(map(concrete_or_none, jax.tree.leaves(part)) for part in (one, other)), strict=True
+    )
     known = [(a, b) for a, b in pairs if a is not None and b is not None]
     return all(
         a.shape == b.shape and np.allclose(a, b, rtol=_slack(a, b), atol=0, equal_nan=True)

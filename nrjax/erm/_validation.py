@@ -6,8 +6,9 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._numerics import check, numbers, row_blocks
-from nrjax._shown import shown
+from nrjax._format import format_value
+from nrjax._numerics import row_blocks
+from nrjax._validation import as_numeric, check
 
 RowNorm = Literal["l2", "l1"]
 
@@ -56,8 +57,8 @@ def checked(
         raise ValueError(f"labels has shape {y.shape}: must be {x.shape[:1]}, one for each row")
     if not np.all(np.isfinite(x)):
         row = int(np.argwhere(~np.isfinite(x))[0, 0])
-        raise ValueError(f"features[{row}] = {shown(x[row])}: must be finite")
-    number = numbers("regularisation", regularisation, "above 0")
+        raise ValueError(f"features[{row}] = {format_value(x[row])}: must be finite")
+    number = as_numeric("regularisation", regularisation, "above 0")
     ok = number is not None and number.ndim == 0 and 0 < number < np.inf
     check(ok, "regularisation", regularisation, "above 0")
     most, limit = (1.0, "1") if max_norm is None else (max_norm, f"max_norm = {max_norm:.6g}")

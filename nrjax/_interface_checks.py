@@ -14,8 +14,8 @@ import numpy as np
 from jax import Array
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from nrjax._modes import set_aside
-from nrjax._shown import shown
+from nrjax._format import format_value
+from nrjax._modes import neutral_config
 from nrjax.keys import abstract_key
 from nrjax.types import Utility, overrides
 
@@ -88,14 +88,14 @@ def _form(value: Any) -> str:
         return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
     if isinstance(value, (bool, int, float)):
         return f"{jnp.result_type(value)}[]"
-    return shown(value)
+    return format_value(value)
 
 
 def _is_ours(error: Exception) -> bool:
     """Whether the package itself raised it, which then says what is wrong."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     name = frame.f_globals.get("__name__", "")
-    ours = name.split(".")[0] == "nrjax" and name not in ("nrjax._contract", "nrjax.types")
+    ours = name.split(".")[0] == "nrjax" and name not in ("nrjax._interface_checks", "nrjax.types")
     return isinstance(error, (ValueError, TypeError)) and ours
 
 
@@ -111,7 +111,7 @@ def _try(parts: tuple[Any, ...], key: Array, structure: Any) -> None:
     noise.same("rewind", noise.call("rewind", key, state, one), state)
     drawn = noise.number("fi", "value", state, shape=tuple(process.shape))
     noise.number("i", "status", state)
-    noise.number("f", "composed_time", state, one)
+    noise.number("f", "equivalent_time", state, one)
     if shift is not None:
         noise.number("f", "privacy_loss", state, shift)
     release = value + drawn
@@ -151,7 +151,7 @@ def check_results(parts: tuple[Any, ...], structure: Any) -> None:
 
     The parts are in one dtype; of those alike in `structure`, their classes, JAX tries one.
     """
-    with set_aside():
+    with neutral_config():
         _try.eval_shape(parts, abstract_key(), structure=structure)
 
 
@@ -162,7 +162,7 @@ def state_follows_utility(rule: Any, dtype: Any) -> bool:
     """
     key = abstract_key()
     one = jax.ShapeDtypeStruct((), dtype)
-    with set_aside():
+    with neutral_config():
         state = jax.eval_shape(rule.init, key, one)
         program = jax.make_jaxpr(lambda *given: rule.step(*given)[0])(key, state, one, one)
     _, used = dce_jaxpr(program.jaxpr, [True] * len(program.jaxpr.outvars))

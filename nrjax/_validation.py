@@ -1,0 +1,87 @@
+"""Argument checks, with one form of error message for the whole package."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from nrjax._format import format_value
+
+
+def check(ok: Any, name: str, value: Any, expected: str, hint: str = "") -> None:
+    """Raise `ValueError("NAME must be EXPECTED (got VALUE). HINT")` unless all of `ok` holds."""
+    if not np.all(ok):
+        advice = f" {hint}" if hint else ""
+        raise ValueError(f"{name} must be {expected} (got {format_value(value)}).{advice}")
+
+
+def concrete_or_none(value: Any) -> np.ndarray | None:
+    """Return `value` as a NumPy array, or None for tracers, None and placeholders."""
+    if isinstance(value, Tracer):
+        return None
+    if isinstance(value, (bool, int, float, np.generic, np.ndarray, jax.Array)):
+        return np.asarray(value)
+    return None
+
+
+def as_numeric(name: str, value: Any, expected: str = "a number") -> np.ndarray | None:
+    """Return a NumPy array of integers or floats, or None for a traced or abstract value.
+
+    Raises:
+        ValueError: `value` is not numeric: None, a string, an array of objects, or a float of more
+            than 64 bits.
+    """
+    if isinstance(value, (Tracer, jax.ShapeDtypeStruct)):
+        array, dtype = None, value.dtype
+    else:
+        array = concrete_or_none(value)
+        dtype = None if array is None else array.dtype
+    is_real = dtype is not None and (
+        (jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize <= 8)
+        or jnp.issubdtype(dtype, jnp.integer)
+    )
+    check(is_real, name, value, expected)
+    return array
+
+
+def check_numbers(
+    name: str, value: Any, fits: Callable[[np.ndarray], Any], expected: str
+) -> np.ndarray | None:
+    """Check that a value is numeric and, unless it is traced, that `fits` holds for it."""
+    array = as_numeric(name, value, expected)
+    if array is not None:
+        check(fits(array), name, value, expected)
+    return array
+
+
+def check_positive(name: str, value: Any) -> np.ndarray | None:
+    """Check that a numeric value is positive and finite."""
+    return check_numbers(name, value, lambda n: np.isfinite(n) & (n > 0), "positive and finite")
+
+
+def check_probability(name: str, value: Any) -> np.ndarray | None:
+    """Check that a numeric value lies strictly between 0 and 1."""
+    return check_numbers(name, value, lambda n: (n > 0) & (n < 1), "strictly between 0 and 1")
+
+
+def is_integer(value: Any) -> bool:
+    """Return whether a value is a Python or NumPy integer; a bool is not."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def check_integer(name: str, value: Any, least: int, most: float = math.inf) -> int:
+    """Return `value` as a Python integer; it must lie between `least` and `most`."""
+    upper = f" and at most {most}" if most < math.inf else ""
+    ok = is_integer(value) and least <= value <= most
+    check(ok, name, value, f"an integer, at least {least}{upper}")
+    return int(value)
+
+
+def check_shape(name: str, shape: Any) -> None:
+    """Check that a shape is a tuple of non-negative integers."""
+    ok = isinstance(shape, tuple) and all(is_integer(n) and n >= 0 for n in shape)
+    check(ok, name, shape, "a tuple of non-negative integers, such as () or (38,)")
