@@ -17,7 +17,7 @@ TIGHT = 1e-9
 
 
 def above(stated, true, tight=TIGHT):
-    """Whether a number is at least the true one, and hardly more."""
+    """Return whether a number is at least the true one, and hardly more."""
     return true <= stated <= true * (1 + tight)
 
 
@@ -34,7 +34,7 @@ def pairs(n, low=-3, high=2, least=-12):
     [("standard", 2.7060, 0.03494), ("renyi", 3.0786, 0.04871), ("gdp", 3.4156, 0.05603)],
 )
 def test_published_budgets(conversion, first, second):
-    """THEORY 6 and 9: sums of squared privacy parameters at (10, 1e-6) and (1, 1e-6)."""
+    """The table of `docs/composition.md`: `sum D2^2/t` at (10, 1e-6) and (1, 1e-6)."""
     for epsilon, wanted in ((10, first), (1, second)):
         gdp = conversion == "gdp"
         got = c.gdp_for(epsilon, 1e-6) ** 2 if gdp else 2 * c.zcdp_for(epsilon, 1e-6, conversion)
@@ -71,11 +71,8 @@ def test_rdp():
         if left > 1e-6 * epsilon:
             assert below(c.rdp_for(order, epsilon, delta), left, 1e-8)
         elif left < 0:
-            with pytest.raises(ValueError, match=r"order must be larger for epsilon must"):
+            with pytest.raises(ValueError, match=r"order must be larger for epsilon = "):
                 c.rdp_for(order, epsilon, delta)
-    for order, epsilon in ((1 + 1e-12, 2e-156), (1 + 2.0**-52, 1e-155), (2.0, 1e-150)):
-        exactly = mp.mpf(order) * mp.mpf(epsilon) ** 2 / 2
-        assert above(c.rdp_of_pure(order, epsilon), exactly)
     # `log(1 - 1/A)` must not be that of a rounded `1/A`.
     for excess, delta in itertools.product((1e-5, 4e-8, 2e-9, 1e-12), (1 - 1e-6, 1 - 1e-12)):
         true = 30 + exact.premium(1 + excess, delta)
@@ -97,72 +94,35 @@ def test_delta_of_gdp():
     assert c.delta_of_gdp(1e4, 1) == 1
 
 
-def test_gdp_inverses():
+def test_gdp_for():
     for epsilon, delta in pairs(12, -2, 1.5):
         mu = c.gdp_for(epsilon, delta)
         assert (
             exact.delta_of_gdp(mu, epsilon) <= delta < exact.delta_of_gdp(mu * (1 + 1e-9), epsilon)
         )
-        back = c.epsilon_of_gdp(mu, delta)
-        assert exact.delta_of_gdp(mu, back) <= delta < exact.delta_of_gdp(mu, back * (1 - 1e-9))
-    assert c.epsilon_of_gdp(0.1, 0.5) == 0
-    assert c.epsilon_of_gdp(0, 0.5) == 0
-
-
-MECHANISMS = (
-    (c.zcdp_of_pure, lambda x: x * mp.tanh(x / 2), 1e-14),
-    (c.zcdp_of_bounded_range, lambda x: x**2 / 8, 1e-14),
-    (c.zcdp_of_gdp, lambda x: x**2 / 2, 1e-14),
-    (c.gdp_of_pure, exact.mu_of_odds, TIGHT),
-    (c.gdp_of_bounded_range, lambda x: exact.mu_of_odds(x / 2), TIGHT),
-)
-AT_AN_ORDER = (
-    (c.rdp_of_zcdp, lambda a, x: a * x, 1e-14),
-    (c.rdp_of_gdp, lambda a, x: a * x**2 / 2, 1e-14),
-    (c.rdp_of_pure, exact.rdp_of_pure, TIGHT),
-)
-
-
-def test_mechanisms():
-    for x in 10 ** RNG.uniform(-9, 2.5, 60):
-        order = 1 + 10 ** RNG.uniform(-2, 3)
-        for of, true, tight in MECHANISMS:
-            assert above(of(x), true(mp.mpf(x)), tight)
-        for of, true, tight in AT_AN_ORDER:
-            if of is not c.rdp_of_pure or order * x < 1e4:
-                assert above(of(order, x), true(mp.mpf(order), mp.mpf(x)), tight)
-    for of, *_ in MECHANISMS:  # underflow is not free
-        assert of(0) == 0
-        assert of(1e-200) > 0
-    for of, *_ in AT_AN_ORDER:
-        assert of(1.5, 5e-324) > 0
-        assert of(1.5, 0) == 0
-    assert c.gdp_of_pure(5e-324) > 5e-324
-    assert c.gdp_of_pure(800) == math.inf
-    assert c.zcdp_of_dp(0.3, 1e-7) == (c.zcdp_of_pure(0.3), 1e-7)
 
 
 def test_pure_is_concentrated_at_every_order():
     """`epsilon tanh(epsilon/2)` bounds D_A/A of randomised response, and is attained at A to 1."""
     for epsilon in (1e-3, 0.1, 1, 3, 10, 40):
-        rho = c.zcdp_of_pure(epsilon)
+        rho = epsilon * mp.tanh(mp.mpf(epsilon) / 2)
         ratios = [exact.rdp_of_pure(a, epsilon) / a for a in (1.000001, 1.01, 1.5, 2, 5, 30, 1000)]
         assert max(ratios) <= rho
-        assert ratios[0] == pytest.approx(rho, rel=1e-4)
+        assert ratios[0] > rho * (1 - 1e-4)
 
 
 def corner(epsilon, top):
-    """Error probabilities at the corner of a mechanism with the losses `top` and `top - epsilon`.
+    """Return the errors at the corner of a mechanism with the losses `top` and `top - epsilon`.
 
     P gives the first a probability p with `p exp(-top) + (1 - p) exp(epsilon - top) = 1`, so that Q
-    is a law too; the test of Q against P rejects Q there.
+    is a distribution too. The test of Q against P rejects Q there.
     """
     p = mp.expm1(epsilon - top) / (mp.exp(epsilon - top) - mp.exp(-top))
     return p * mp.exp(-top), 1 - p
 
 
 def over_the_curve(mu, errors):
-    """By how much the second error exceeds what mu-GDP allows at the first."""
+    """Return by how much the second error exceeds what mu-GDP allows at the first."""
     first, second = errors
     return second - exact.phi(mp.sqrt(2) * mp.erfinv(1 - 2 * first) - mu)
 
@@ -170,14 +130,14 @@ def over_the_curve(mu, errors):
 @pytest.mark.parametrize("epsilon", [0.01, 0.3, 1, 4, 15])
 def test_corners_of_bounded_range_keep_to_the_normal_curve(epsilon):
     """Every mechanism of two losses that far apart is mu-GDP, the symmetric one for no less."""
-    mu = mp.mpf(c.gdp_of_bounded_range(epsilon))
+    mu = exact.mu_of_odds(mp.mpf(epsilon) / 2) * (1 + mp.mpf(10) ** -30)
     tops = [mp.mpf(epsilon) * k / 20 for k in range(1, 20)]
     assert min(over_the_curve(mu, corner(epsilon, top)) for top in tops) >= 0
     assert over_the_curve(mu * (1 - 1e-6), corner(epsilon, mp.mpf(epsilon) / 2)) < 0
 
 
 def test_gaussian_conversions_at_the_ends():
-    # These ran for ever, out of memory, or to 0.
+    # Arguments near the ends of float64.
     assert c.gdp_for(1e-200, 1e-6) == pytest.approx(math.sqrt(2 * math.pi) * 1e-6, rel=1e-6)
     for epsilon in (5e-324, 1e20, 1e300):
         mu = c.gdp_for(epsilon, 1e-6)
@@ -185,7 +145,6 @@ def test_gaussian_conversions_at_the_ends():
         assert mu * mu / 2 <= epsilon + 1e-11
     for mu in (1e5, 1e10, 1e17, 1e300):
         assert c.delta_of_gdp(mu, 1.0) == 1
-    assert exact.delta_of_gdp(1e-200, c.epsilon_of_gdp(1e-200, 1e-202)) <= 1e-202
     # Where z0 is the difference of large numbers.
     for mu, start in ((3e4, 1.5), (4e4, -2.5), (2e4, 0.0)):
         epsilon = (start + mu / 2) * mu
@@ -210,7 +169,7 @@ def test_against_dp_accounting():
             theirs = GaussianPrivacyLoss(1 / mu).get_delta_for_epsilon(epsilon)
             assert c.delta_of_gdp(mu, epsilon) == pytest.approx(theirs, rel=1e-9)
             theirs = dp_accounting.get_epsilon_gaussian(1 / mu, delta)
-            assert c.epsilon_of_gdp(mu, delta) == pytest.approx(theirs, rel=1e-7)
+            assert epsilon == pytest.approx(theirs, rel=1e-7)
             rho = c.zcdp_for(epsilon, delta, "renyi")
             theirs, best = dp_accounting.rdp.compute_epsilon(orders, rho * orders, delta)
             assert epsilon == pytest.approx(theirs, rel=1e-4)
@@ -225,8 +184,10 @@ ERRORS = (
     (lambda: c.zcdp_for(1, 0.1, "best"), "conversion must be one of"),
     (lambda: c.rdp_for(1, 1, 0.1), "order must be above 1"),
     (lambda: c.gdp_for(math.nan, 0.1), "epsilon must be positive"),
-    (lambda: c.zcdp_of_dp(1, 1), "delta must be at least 0 and below 1"),
-    (lambda: jax.jit(c.zcdp_of_pure)(1.0), "epsilon = .*must be a single concrete number"),
+    (
+        lambda: jax.jit(lambda x: c.zcdp_for(x, 0.1))(1.0),
+        "epsilon must be a single concrete number",
+    ),
 )
 
 
