@@ -1,11 +1,16 @@
-"""What every filter does with its state: ask, take, spend, and keep rounds open side by side.
+"""The ledger of every filter: what was spent, and what open rounds have reserved.
 
-The sum of what was spent and of the largest cost that each open round was admitted to never exceeds
-the budgets; `docs/composition.md` proves that this is enough.
+One invariant makes every order of calls safe: spent + all reservations <= budget. `take`, `open`
+and `rewind` check it before they change the state. `close` moves at most a reservation to spent.
+`spend` is for what was admitted before; if that does not fit, nothing is left. Costs and their sums
+are rounded up, so the exact total obeys the invariant too. `docs/composition.md` proves that the
+invariant is enough for privacy.
 """
 
 import abc
 import dataclasses
+import functools
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -14,206 +19,190 @@ from jax.typing import ArrayLike
 
 from nrjax._format import format_value
 from nrjax._validation import check, concrete_or_none
-from nrjax.composition._prices import Priced
-from nrjax.composition._spending import Spending, fits, room, summed
-from nrjax.composition._state import CAPPED, LedgerState, Round, check_owner, choose, start
+from nrjax.composition import _state
+from nrjax.composition._costs import CostModel
+from nrjax.composition._state import LedgerState, Round, Spending, select
 from nrjax.composition.requests import REDUCTIONS, ExPost, Request, names, parts
 
-APART = 64
-"""Machine epsilons by which two programs may differ in what one request costs."""
+TOLERANCE = 64
+"""Machine epsilons by which two programs may differ in the cost of one request (33 were seen)."""
 
 
-def near(cost: Array, held: Array) -> Array:
-    """Whether a cost is at most another one, but for the rounding of two programs (bool)."""
-    return cost <= held * (1 + APART * float(jnp.finfo(held.dtype).eps))
+def leq_with_tolerance(cost: Array, reserved: Array) -> Array:
+    """Return whether a cost is at most another one, up to `TOLERANCE` (bool)."""
+    return cost <= reserved * (1 + TOLERANCE * float(jnp.finfo(reserved.dtype).eps))
 
 
 def kinds_of(request: Request) -> tuple[type, ...]:
-    """The kinds of the parts of a request."""
+    """Return the classes of the parts of a request."""
     return tuple(type(part) for part in parts(request))
 
 
-def caps_of(request: Request, dtype: Any) -> Array:
-    """The caps of its parts, shape (CAPPED,); -1 where there is none."""
+def caps_of(request: Request, dtype: Any) -> tuple[Any, ...]:
+    """Return the caps of the parts of a request; None for a part without one."""
     caps = [getattr(part, "cap", None) for part in parts(request)]
-    right = f"one whose caps are among its first {CAPPED} parts"
-    check(all(cap is None for cap in caps[CAPPED:]), "request", request, right)
-    caps = (caps + [None] * CAPPED)[:CAPPED]
-    return jnp.stack([jnp.asarray(-1 if cap is None else cap, dtype) for cap in caps])
+    return tuple(None if cap is None else jnp.asarray(cap, dtype) for cap in caps)
 
 
-def same_terms(name: str, request: Request, kinds: tuple[type, ...], caps: Array) -> Array:
-    """Whether a request has the caps that were admitted (bool), or is of no kind at all.
+def same_terms(request: Request, round: Round, dtype: Any) -> Array:
+    """Return whether a request has the caps of its round (bool); `()` always does.
 
     Raises:
-        ValueError: it is of other kinds, or outside of traces has other caps.
+        ValueError: the request has other kinds or, outside of traces, other caps.
     """
-    fixed = "that it was admitted, or the round opened with"
-    if not (found := kinds_of(request)):
-        return jnp.asarray(True)
-    check(found == kinds, name, request, f"of the kinds {fixed}: {names(kinds)}")
-    same = jnp.all(caps_of(request, caps.dtype) == caps)
-    known = concrete_or_none(same)
-    right = f"with the caps {fixed} (-1: none), {format_value(caps)}"
-    check(known is None or known, name, request, right)
+    same = jnp.asarray(True)
+    if not (kinds := kinds_of(request)):
+        return same
+    expected = f"of the kinds with which its round was opened: {names(round.kinds)}"
+    check(kinds == round.kinds, "request", request, expected)
+    for cap, fixed in zip(caps_of(request, dtype), round.caps, strict=True):
+        equal = jnp.asarray((cap is None) == (fixed is None) and (cap is None or cap == fixed))
+        expected = f"with the caps with which its round was opened: {format_value(round.caps)}"
+        known = concrete_or_none(equal)
+        check(known is None or known, "request", request, expected)
+        same &= equal
     return same
 
 
-class Ledger(Priced, abc.ABC):
-    """The ledger of a filter, whose subclass says what the currencies are.
+class Ledger(CostModel, abc.ABC):
+    """The base of filters: admits and charges requests while their sum fits into a budget.
 
-    Its methods raise a `TypeError` where nothing is proved for a kind of request, and a
-    `ValueError` where a concrete field of a request is out of range, its kinds or caps are not
-    those that were admitted, or the state is another filter's. What is out of range under a trace
-    is refused.
+    Subclasses define the budget and what each kind of request costs. Every method takes one state
+    and returns a new one, also under `jit` and `vmap`.
+
+    Raises:
+        TypeError: from every method, for a kind of request that the filter has no proof for.
+        ValueError: from every method, if a field of a request is out of range, if its kinds or caps
+            are not those of its round, or if the state is another filter's. Values that are traced
+            cannot raise: such a request is refused.
     """
 
     notion: ClassVar[str] = "(epsilon, delta)-DP"
-    """What its epsilon and delta say: see `nrjax.guarantees.NOTIONS`."""
-    _refunded: ClassVar[tuple[bool, ...]] = (True,)
-    """For each currency, whether a round may get back what it held beyond its cost."""
+    """The privacy notion of epsilon and delta: see `nrjax.guarantees.NOTIONS`."""
     _stopped: ClassVar[tuple[type, ...]] = (ExPost, *REDUCTIONS)
-    """The kinds that get it back: their costs hold at the stop, all others for what was asked."""
+    """The kinds that are refunded: their costs hold at the stop, all others as admitted."""
     _budgets: ClassVar[Any] = 0
-    """Which of the currencies are budgets, not shares of delta."""
+    """Index of the cost units that are budgets; the others are parts of delta."""
 
     @abc.abstractmethod
     def _dtype(self) -> Any:
-        """Of new states."""
+        """Return the dtype of new states."""
 
     @abc.abstractmethod
     def _limits(self, dtype: Any) -> Array:
-        """The budgets, shape (currencies,), never more than they are."""
+        """Return the budgets, shape (units,), rounded down."""
 
     @abc.abstractmethod
     def _smallest(self, left: Array, kind: type, sensitivity: ArrayLike) -> Array:
-        """Smallest time at which a round of `kind` costs at most what is left."""
+        """Return the smallest time at which a round of `kind` costs at most what is left."""
 
     def takes(self, kind: type) -> bool:
-        """Whether something is proved for this kind of request."""
+        """Return whether the filter has a proof for a kind of request."""
         return issubclass(kind, tuple(self._costs()))
 
     def init(self, rounds: int = 0) -> LedgerState:
-        """Nothing spent, with places for so many open rounds at the same time (static, >= 0)."""
-        return start(self, self._dtype(), len(self._refunded), rounds)
+        """Return a state with nothing spent, and places for `rounds` (static) open rounds."""
+        return _state.new_state(self, self._dtype(), rounds)
 
     def _dtype_of(self, state: LedgerState) -> Any:
-        """The dtype of a state, if it is this filter's."""
-        check_owner(self, state)
+        """Return the dtype of a state, after checking that it is this filter's."""
+        _state.check_owner(self, state)
         return state.spent.total.dtype
 
     def _limits_of(self, state: LedgerState) -> Array:
-        """The budgets; less than nothing where the state is for another order."""
-        mine = check_owner(self, state)
-        return jnp.where(mine, self._limits(state.spent.total.dtype), -1)
+        """Return the budgets; negative if the state is for another order."""
+        is_own = _state.check_owner(self, state)
+        return jnp.where(is_own, self._limits(state.spent.total.dtype), -1)
 
     def _fits(self, state: LedgerState, spent: Spending, own: Array | None = None) -> Array:
-        """Whether `spent` is within the budgets beside what open rounds but `own` hold."""
-        return jnp.all(fits(state.total(spent, own), self._limits_of(state)))
-
-    def _usable(self, state: LedgerState) -> Array:
-        """Whether a state is this filter's, and something was left when last asked."""
-        return jnp.all(state.spent.total < jnp.inf) & jnp.all(self._limits_of(state) >= 0)
+        """Return whether `spent` fits next to the reservations of all rounds except `own`."""
+        return jnp.all(_state.is_within(state.committed(spent, own), self._limits_of(state)))
 
     def _left(self, state: LedgerState, round: Round | None) -> Array:
+        """Return what is left in each cost unit, for a round or beside all rounds."""
         limits = self._limits_of(state)
         if round is None:
-            return room(state.total(state.spent), limits)
-        own, held = state.find(round)
-        return room(state.total(state.added(held[1:]), own), limits)
+            return _state.remaining_after(state.committed(state.spent), limits)
+        own, reserved = state.locate(round)
+        return _state.remaining_after(state.committed(_total(state, reserved[1:]), own), limits)
+
+    def _refunded(self) -> Array:
+        """Return which cost units may be refunded when a round closes: all but the deltas."""
+        return jnp.arange(len(self._units)) % 2 == 0
 
     def _charges(self, request: Request, dtype: Any) -> list[Array]:
-        """What each part of a request costs."""
+        """Return the cost of each part of a request."""
         return [self._charge(part, dtype) for part in parts(request)]
 
     def _sum(self, request: Request, dtype: Any) -> Array:
-        """What a request costs, rounded up, shape (2, currencies): what may be refunded, the rest.
-
-        The rest, deltas among it, is charged as it was admitted.
-        """
-        refunded = jnp.asarray(self._refunded)
+        """Return the cost of a request, shape (2, units): refundable part, and the rest."""
+        refunded = self._refunded()
         charges = [jnp.zeros((2, refunded.size), dtype)]
         for part, charge in zip(parts(request), self._charges(request, dtype), strict=True):
             back = refunded & isinstance(part, self._stopped)
             charges.append(jnp.where(jnp.stack([back, ~back]), charge, 0))
-        return summed(jnp.stack(charges))
-
-    def _paid(self, request: Request, cost: Array, admitted: Array) -> list[Array]:
-        """What is charged for a request of which at least as much was admitted."""
-        rest = admitted[1] if kinds_of(request) else jnp.zeros_like(admitted[1])
-        return [jnp.minimum(cost[0], admitted[0]), rest]
+        return _state.sum_up(jnp.stack(charges))
 
     def remaining(self, state: LedgerState, round: Round | None = None) -> Array:
-        """What is left beside open rounds, rounded down; a request of that cost still fits.
+        """Return the budget that is neither spent nor reserved, rounded down.
 
-        What an open `round` itself holds counts as left, as far as it is not charged as admitted.
+        A request of that cost is still admitted. For an open `round`, the refundable part of its
+        own reservation counts as left.
         """
         return self._left(state, round)[self._budgets]
 
     def cost(self, request: Request) -> Array:
-        """What a request would take of the budget, rounded up; NaN for a bad trace."""
-        return summed(self._sum(request, self._dtype()))[self._budgets]
+        """Return the cost of a request, rounded up; infinite if it is traced and out of range."""
+        return _state.sum_up(self._sum(request, self._dtype()))[self._budgets]
 
     def admits(self, state: LedgerState, request: Request) -> Array:
-        """Whether a mechanism may be started, or rewound, that may cost as much as this (bool).
+        """Return whether a mechanism of at most this cost may start, or be rewound (bool).
 
-        Of rounds that are open at the same time this knows only those opened with `open`.
+        Rounds that are open at the same time count only if they were opened with `open`.
         """
-        dtype = self._dtype_of(state)
-        return self._fits(state, state.added(self._charges(request, dtype)))
+        return self._fits(state, _total(state, self._charges(request, self._dtype_of(state))))
 
     def take(self, state: LedgerState, request: Request) -> tuple[LedgerState, Array]:
-        """Ask and pay in one, BEFORE the mechanism is run; run it only if that was granted.
-
-        Returns the state, unchanged bit for bit where it was refused, and whether it was granted.
-        """
-        dtype = self._dtype_of(state)
-        after = state.added(self._charges(request, dtype))
-        ok = self._fits(state, after)
-        return choose(ok, dataclasses.replace(state, spent=after), state), ok
-
-    def spend(
-        self, state: LedgerState, spent: Request, admitted: Request | None = None
-    ) -> tuple[LedgerState, Array]:
-        """Pay for what HAS happened, and was admitted before: it is always counted.
-
-        Args:
-            state: of this filter.
-            spent: the request as it came out.
-            admitted: what was asked for before, which `spent` must not exceed but for rounding, and
-                which is what is charged where the two differ by no more, for deltas, and for kinds
-                that are not refunded (see `close`). Without it `spent` must be what was asked for,
-                its cap too, but for the time or ex-post epsilon.
+        """Charge a request BEFORE its mechanism is run; run the mechanism only if that succeeds.
 
         Returns:
-            The state, and whether the cost fitted (bool), but for what two programs may differ by
-            in rounding one cost. If not, what happened cannot have been admitted, and the guarantee
-            is broken: nothing is left, for good.
+            The state and whether the request was admitted (bool). If not, the state is unchanged.
+        """
+        spent = _total(state, self._charges(request, self._dtype_of(state)))
+        ok = self._fits(state, spent)
+        return select(ok, dataclasses.replace(state, spent=spent), state), ok
+
+    def spend(self, state: LedgerState, spent: Request) -> tuple[LedgerState, Array]:
+        """Charge for what HAS happened and was admitted before. It is always counted.
+
+        Args:
+            state: a state of this filter.
+            spent: the request as it came out: what was admitted, but for a noise reduction's time
+                or an ex-post epsilon, which may cost less.
+
+        Returns:
+            The state and whether the cost fitted (bool), up to the rounding by which two programs
+            may price one request. If not, it cannot have been admitted and the guarantee is broken:
+            nothing is left, permanently.
         """
         dtype = self._dtype_of(state)
-        eps = float(jnp.finfo(dtype).eps)
-        charges, ok = self._charges(spent, dtype), jnp.asarray(True)
-        if admitted is not None:
-            had, asked = self._sum(spent, dtype), self._sum(admitted, dtype)
-            same = same_terms("spent", spent, kinds_of(admitted), caps_of(admitted, dtype))
-            ok = same & jnp.all(near(had, asked))
-            charges = self._paid(spent, had, asked)
-        ok &= self._fits(state, state.added([one * (1 - APART * eps) for one in charges]))
-        return state.happened(state.added(charges), ok), ok
+        charges = self._charges(spent, dtype)
+        lowered = 1 - TOLERANCE * float(jnp.finfo(dtype).eps)
+        ok = self._fits(state, _total(state, [charge * lowered for charge in charges]))
+        return state.after(_total(state, charges), ok), ok
 
     def open(self, state: LedgerState, request: Request) -> tuple[LedgerState, Round, Array]:
-        """Open a round beside others, and ask for its first release: before that is made.
+        """Open a round next to others, and reserve the cost of its first release before it is made.
 
         Args:
-            state: from `init(rounds=...)`; the latest one. Of two states that were made from one,
-                neither knows what the other has admitted.
-            request: what the first release costs. Its kinds and caps are the round's for good; its
-                deltas, and what it costs beside ex-post epsilons and noise reduction, are taken at
-                once.
+            state: the latest state, from `init(rounds=...)`. If two states follow from one,
+                neither counts what the other has admitted.
+            request: the first release. Its kinds, caps and deltas, and costs that are not refunded
+                (see `close`), are fixed for the round.
 
         Returns:
-            The state, a handle of the round, and whether it was opened (bool): if not, for lack of
-            budget or of a free place, the state is unchanged, and the handle good for nothing.
+            The state, a handle of the round, and whether it was opened (bool). If not, for lack of
+            budget or of a free place, the state is unchanged and the handle is void.
         """
         dtype = self._dtype_of(state)
         state.check_places()
@@ -221,58 +210,71 @@ class Ledger(Priced, abc.ABC):
         free = state.number == 0
         own = free & (jnp.arange(free.size) == jnp.argmax(free))
         number = state.last + 1
-        ok = jnp.any(free) & (number > 0) & self._fits(state, state.added(cost))
-        caps = jnp.where(own[:, None], caps_of(request, dtype), state.caps)
-        after = dataclasses.replace(state.put(own, number, cost), caps=caps)
-        return choose(ok, after, state), Round(jnp.where(ok, number, 0), kinds_of(request)), ok
+        ok = jnp.any(free) & (number > 0) & self._fits(state, _total(state, cost))
+        round = Round(jnp.where(ok, number, 0), caps_of(request, dtype), kinds_of(request))
+        return select(ok, state.with_round(own, number, cost), state), round, ok
 
     def rewind(
         self, state: LedgerState, round: Round, request: Request
     ) -> tuple[LedgerState, Array]:
-        """Ask for a rewind of an open round, before it is made: the state, and if admitted.
+        """Ask for a rewind of an open round before it is made.
 
-        It is if it fits beside what was spent and what the other rounds hold, with no more delta
-        than the round was opened with, nor more of what is charged as it was admitted (see
-        `close`); else the state is unchanged. The round then holds the largest cost that it was
-        admitted to. Of a tuple each request says the most that it has come to.
+        The round then reserves the largest cost that it was admitted to. Neither its deltas nor
+        costs that are not refunded may exceed those it was opened with.
+
+        Args:
+            state: the latest state.
+            round: the handle from `open`.
+            request: the cost of the whole round after the rewind, of the kinds it was opened with.
+                In a tuple, each request is the most that it has come to.
+
+        Returns:
+            The state and whether the rewind is admitted (bool). If not, the state is unchanged.
         """
-        own, held, cost = self._own(state, round, request)
-        more = jnp.stack([jnp.maximum(cost[0], held[0]), held[1]])
-        # What is held has been found to fit, whatever rounding says of the sum now.
-        ok = jnp.all(cost <= held) | self._fits(state, state.added(more), own)
-        ok &= self._usable(state) & jnp.any(own) & jnp.all(near(cost[1], held[1]))
-        return choose(ok, state.put(own, round.number, more), state), ok
+        own, reserved, cost = self._own(state, round, request)
+        larger = jnp.stack([jnp.maximum(cost[0], reserved[0]), reserved[1]])
+        ok = jnp.any(own) & self._fits(state, _total(state, larger), own)
+        ok &= jnp.all(leq_with_tolerance(cost[1], reserved[1]))
+        return select(ok, state.with_round(own, round.number, larger), state), ok
 
     def close(
         self, state: LedgerState, round: Round, request: Request
     ) -> tuple[LedgerState, Array]:
-        """Pay for a round that is over, its last release published: the state, and if admitted.
+        """Charge for a round that is over and whose last release is published.
 
-        What it held beyond its cost is free again for `ExPost` and for noise reduction, whose costs
-        hold at the stop, and for anything where ex-post epsilons add up. Other kinds, and deltas,
-        are paid for as they were taken. `()` says that nothing was released, no answer of a test
-        either: then all is free.
+        `ExPost` and noise reduction cost what they have come to at the stop, and the rest of their
+        reservation is refunded. So is that of every kind under an `ExPostFilter`, whose epsilons
+        add up. Other kinds, and deltas, cost what was reserved. `()` means that nothing was
+        released, not even the answer of a test: then everything is refunded.
 
-        If not admitted (it costs more than was held, has another cap, or the round was closed
-        before), nothing is left; but `()` for a round that is not open changes nothing.
+        Args:
+            state: the latest state.
+            round: the handle from `open`.
+            request: what the round has come to, of the kinds it was opened with; or `()`.
+
+        Returns:
+            The state and whether the request is admitted (bool). If not, because it costs more than
+            was reserved, has another cap or was closed before, nothing is left. Closing with `()` a
+            round that is not open leaves the state unchanged.
         """
-        own, held, cost = self._own(state, round, request)
-        ok = self._usable(state) & jnp.all(near(cost, held))
-        # What costs nothing was no release: a round that was refused may be closed.
-        after = state.added(self._paid(request, cost, held))
-        return state.put(own, 0, 0).happened(after, ok), ok & jnp.any(own)
+        own, reserved, cost = self._own(state, round, request)
+        ok = jnp.all(state.spent.total < jnp.inf) & jnp.all(self._limits_of(state) >= 0)
+        ok &= jnp.all(leq_with_tolerance(cost, reserved))
+        rest = reserved[1] if kinds_of(request) else jnp.zeros_like(reserved[1])
+        spent = _total(state, [jnp.minimum(cost[0], reserved[0]), rest])
+        return state.with_round(own, 0, 0).after(spent, ok), ok & jnp.any(own)
 
     def _own(
         self, state: LedgerState, round: Round, request: Request
     ) -> tuple[Array, Array, Array]:
-        """Where a round is (bool, shape (rounds,)), what it holds, and what a request costs."""
+        """Return where a round is (bool, shape (rounds,)), its reservation, and a request's cost.
+
+        A request with another cap belongs to no round.
+        """
         dtype = self._dtype_of(state)
-        own, held = state.find(round)
-        cost = self._sum(request, dtype)
-        caps = jnp.where(jnp.any(own), state.caps_at(own), caps_of(request, dtype))
-        # What has another cap is not that round, and nothing is held of it.
-        same = same_terms("request", request, round.kinds, caps)
-        return own & same, jnp.where(same, held, 0), cost
+        own, reserved = state.locate(round)
+        same = same_terms(request, round, dtype)
+        return own & same, jnp.where(same, reserved, 0), self._sum(request, dtype)
 
     def smallest_time(
         self,
@@ -281,21 +283,27 @@ class Ledger(Priced, abc.ABC):
         sensitivity: ArrayLike = 1.0,
         round: Round | None = None,
     ) -> Array:
-        """Smallest time at which a round of `kind` is still admitted, rounded to more noise.
+        """Return the smallest time at which a round of `kind` is admitted, rounded up.
 
         Args:
-            state: of this filter.
-            kind: class of the request, one that is rewound under this filter; else a `TypeError`.
-            sensitivity: of the value, > 0, as in a request of that kind, which has no cap.
+            state: a state of this filter.
+            kind: class of the request, such as `BrownianReduction`; a `TypeError` if the filter
+                does not rewind that kind.
+            sensitivity: sensitivity of the value, > 0, as in a request of that kind.
             round: the open round that is rewound; None for a new one.
 
         Returns:
-            A time (scalar) that is admitted; infinite where nothing is left, and of a round that
-            was opened with a cap for that kind.
+            A time (scalar) that is admitted without a cap. It is infinite if nothing is left, or if
+            `round` was opened with a cap for that kind.
         """
         time = self._smallest(self.remaining(state, round), kind, sensitivity)
         if round is None:
             return time
-        own = [place for place, one in enumerate(round.kinds[:CAPPED]) if one is kind]
-        capped = state.caps_at(state.find(round)[0])[jnp.asarray(own, int)] >= 0
-        return jnp.where(jnp.any(capped), jnp.inf, time)
+        caps = zip(round.kinds, round.caps, strict=True)
+        is_capped = any(cap is not None for part, cap in caps if part is kind)
+        return jnp.full_like(time, jnp.inf) if is_capped else time
+
+
+def _total(state: LedgerState, costs: Iterable[Array]) -> Spending:
+    """Return the sum spent plus `costs`."""
+    return functools.reduce(_state.add, costs, state.spent)

@@ -1,145 +1,205 @@
-"""What a filter or an odometer keeps: what was spent, and what open rounds hold beside it.
+"""The state of filters and odometers, and sums of privacy costs that never understate.
 
-Several currencies go side by side, such as rho and the requests' own deltas.
+A sum is kept as `total + residual`, two floats with `|residual| <= ulp(total)/2`. An addition is
+three of Knuth's two-sums, which are exact: the total takes the cost, the residual takes what the
+total lost. Only the residual is ever rounded, and then upwards. So `total + residual`
+
+* is never below the exact sum of the costs,
+* is that sum wherever twice the digits of the dtype hold it (four quarters of a budget), and
+* exceeds it by at most `2 eps^2` of it per addition: 3e-8 after a million in float32.
+
+XLA treats subnormal numbers as 0. Sums contain none: a cost is 0 or at least `least_cost`, so that
+every number above is a multiple of `least_cost * eps / 2`.
 """
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from nrjax._numerics import two_sum
 from nrjax._validation import check, check_integer, concrete_or_none
-from nrjax.composition._spending import Spending, add, add_all, nothing
 from nrjax.pytrees import Pytree, static
 
-CAPPED = 4
-"""How many requests of a round may have a cap: the first ones."""
+
+class Spending(NamedTuple):
+    """A sum of costs, `total + residual`; infinite once a cost was not usable."""
+
+    total: Array
+    residual: Array
+
+
+def least_cost(dtype: Any) -> float:
+    """Return the smallest cost above 0, `tiny/eps^2` (8e-25 in float32)."""
+    return float(jnp.finfo(dtype).tiny) / float(jnp.finfo(dtype).eps) ** 2
+
+
+@functools.partial(jax.jit, inline=True)
+def add(spending: Spending, cost: Array) -> Spending:
+    """Return the sum plus one cost; infinite for good after a NaN, negative or infinite cost."""
+    eps = float(jnp.finfo(cost.dtype).eps)
+    total, error = two_sum(spending.total, cost)
+    residual, lost = two_sum(spending.residual, error)
+    residual = jnp.where(lost > 0, residual + 2 * eps * jnp.abs(residual), residual)
+    total, residual = two_sum(total, residual)
+    sound = (cost >= 0) & (total < jnp.inf)
+    return Spending(jnp.where(sound, total, jnp.inf), jnp.where(sound, residual, 0))
+
+
+@functools.partial(jax.jit, inline=True)
+def add_all(spending: Spending, costs: Array) -> Spending:
+    """Return the sum plus all costs along their leading axis."""
+    return jax.lax.scan(lambda total, cost: (add(total, cost), None), spending, costs)[0]
+
+
+def is_within(spending: Spending, budget: Array) -> Array:
+    """Return whether a sum is at most `budget` (bool); no rounding changes the answer.
+
+    `budget - total` is exact between half and twice the budget, and exceeds the residual elsewhere.
+    """
+    return spending.residual <= budget - spending.total
+
+
+def remaining_after(spending: Spending, budget: Array) -> Array:
+    """Return what a budget has left, rounded down so far that a request of that cost still fits."""
+    eps = float(jnp.finfo(budget.dtype).eps)
+    left = (budget - spending.total) - spending.residual
+    left = left * (1 - 16 * eps) - 4 * eps * eps * budget
+    return jnp.where(left >= least_cost(budget.dtype), left, 0)
+
+
+def rounded_up(spending: Spending) -> Array:
+    """Return a sum as one float, rounded up unless it is exact."""
+    eps = float(jnp.finfo(spending.total.dtype).eps)
+    return jnp.where(spending.residual > 0, spending.total * (1 + 2 * eps), spending.total)
+
+
+def sum_up(costs: Array) -> Array:
+    """Return the sum along the leading axis, rounded up unless exact; infinite after a NaN."""
+    zero = jnp.zeros(costs.shape[1:], costs.dtype)
+    return rounded_up(add_all(Spending(zero, zero), costs))
+
+
+def select(ok: Array, new: Any, old: Any) -> Any:
+    """Return `new` where `ok`, else `old`, leaf by leaf."""
+    return jax.tree.map(lambda a, b: jnp.where(ok, a, b), new, old)
 
 
 class Round(Pytree):
-    """Handle of an open round, from a filter's `open`; good until the round is closed.
+    """A handle of an open round, from a filter's `open`; valid until the round is closed.
 
-    For the states that come after that `open` alone: in those of another ledger its number is
-    another round's, which would be closed in its place.
+    Use it only with states that follow from that `open`. In another ledger its number belongs to
+    another round.
+
+    Attributes:
+        number: number of the round in its ledger, int32; 0 if the round was not opened.
+        caps: caps of its requests, fixed when it was opened; None for a request without one.
+        kinds: classes of its requests, fixed when it was opened (static).
     """
 
     number: Array
-    """Given to no other round of that state, int32; 0 for one that was not opened."""
+    caps: tuple[Any, ...]
     kinds: tuple[type, ...] = static()
-    """Of the requests that it is charged by."""
 
 
 class LedgerState(Pytree):
-    """What a filter has let through, or an odometer has counted, and the open rounds."""
+    """The state of a filter or an odometer: what was spent, and the open rounds.
+
+    Attributes:
+        spent: sum of the costs so far, shape (units,); infinite if nothing is left.
+        number: numbers of the open rounds, int32, shape (rounds,); 0 where a place is free.
+        reserved: largest cost that each open round was admitted to, shape (rounds, 2, units): the
+            part that may be refunded, then the part that is charged in any case.
+        last: number of the round that was opened last, int32.
+        fixed: Rényi order, or an odometer's gamma, that the costs are for; None without one.
+        owner: name of the class that made the state (static).
+        dtype: dtype in which the state was made (static).
+    """
 
     spent: Spending
-    """Shape (currencies,). Infinite: nothing is left."""
     number: Array
-    """Of the open rounds, int32, shape (rounds,), as many as `init(rounds=...)` has asked for; 0
-    where a place is free."""
-    held: Array
-    """Largest cost that each was admitted to; shape (rounds, 2, currencies): first what may be
-    refunded, then what is charged as it was admitted, deltas among it."""
-    caps: Array
-    """What each was opened with (`caps_of`), shape (rounds, CAPPED)."""
+    reserved: Array
     last: Array
-    """The number that was given out last, int32."""
-    order: Array | None
-    """The Renyi order that the costs are for, or an odometer's gamma; None where there is none."""
+    fixed: Array | None
     owner: str = static()
-    """Name of the class whose state it is."""
     dtype: str = static()
-    """In which it was made; rounding it to another one might lower it."""
 
-    def check_places(self) -> None:
-        """Raise a `ValueError` if no rounds can be opened."""
-        right = "from init(rounds=...), with as many places as rounds are to be open at a time"
-        check(self.number.size, "state", self, right)
+    def committed(self, spent: Spending, own: Array | None = None) -> Spending:
+        """Return `spent` plus the reservations of all rounds except those marked by `own`."""
+        if not self.number.size:
+            return spent
+        reserved = self.reserved if own is None else jnp.where(own[:, None, None], 0, self.reserved)
+        return add_all(spent, reserved.reshape(-1, reserved.shape[-1]))
 
-    def put(self, own: Array, number: Any, held: Any) -> "LedgerState":
-        """Another number and other costs at a place (bool, shape (rounds,))."""
-        return dataclasses.replace(
-            self,
-            number=jnp.where(own, number, self.number),
-            held=jnp.where(own[:, None, None], held, self.held),
-            last=jnp.maximum(self.last, number),
-        )
-
-    def find(self, round: Round) -> tuple[Array, Array]:
-        """Where a round is (bool, shape (rounds,)), nowhere if it is not open; what it holds."""
-        check(isinstance(round, Round), "round", round, "the handle that the filter's open gave")
+    def locate(self, round: Round) -> tuple[Array, Array]:
+        """Return where a round is (bool, shape (rounds,)), and what it has reserved."""
+        check(isinstance(round, Round), "round", round, "a handle from the filter's open")
         check(jnp.ndim(round.number) == 0, "round", round, "one handle; `vmap` over several")
         self.check_places()
         own = (self.number == round.number) & (round.number > 0)
-        return own, jnp.sum(jnp.where(own[:, None, None], self.held, 0), axis=0)
+        return own, jnp.sum(jnp.where(own[:, None, None], self.reserved, 0), axis=0)
 
-    def caps_at(self, own: Array) -> Array:
-        """The caps of the round that is there (bool, shape (rounds,)); 0 where none is."""
-        return jnp.sum(jnp.where(own[:, None], self.caps, 0), axis=0)
+    def check_places(self) -> None:
+        """Raise a `ValueError` if the state has no places for rounds."""
+        expected = "from init(rounds=...), with as many places as rounds are open at a time"
+        check(self.number.size, "state", self, expected)
 
-    def added(self, charges: Any) -> Spending:
-        """What was spent, and these."""
-        return functools.reduce(add, charges, self.spent)
+    def with_round(self, own: Array, number: Any, reserved: Any) -> "LedgerState":
+        """Return the state with another number and reservation at the place marked by `own`."""
+        return dataclasses.replace(
+            self,
+            number=jnp.where(own, number, self.number),
+            reserved=jnp.where(own[:, None, None], reserved, self.reserved),
+            last=jnp.maximum(self.last, number),
+        )
 
-    def total(self, spent: Spending, own: Array | None = None) -> Spending:
-        """`spent`, and what is held by open rounds but `own` (bool, shape (rounds,))."""
-        if not self.number.size:
-            return spent
-        held = self.held if own is None else jnp.where(own[:, None, None], 0, self.held)
-        return add_all(spent, held.reshape(-1, held.shape[-1]))
-
-    def happened(self, after: Spending, ok: Array) -> "LedgerState":
-        """A state that has paid; or has nothing left, where that was not admitted."""
-        nothing_left = Spending(jnp.full_like(after.total, jnp.inf), jnp.zeros_like(after.rest))
-        return dataclasses.replace(self, spent=choose(ok, after, nothing_left))
-
-
-def _tag(owner: Any) -> tuple[str, Any]:
-    """What was fixed before the first release beside the budget, by name; None if nothing was."""
-    name = "gamma" if hasattr(owner, "gamma") else "order"
-    return name, getattr(owner, name, None)
+    def after(self, spent: Spending, ok: Array) -> "LedgerState":
+        """Return the state that has spent this much, or has nothing left unless `ok`."""
+        nothing_left = Spending(jnp.full_like(spent.total, jnp.inf), jnp.zeros_like(spent.residual))
+        return dataclasses.replace(self, spent=select(ok, spent, nothing_left))
 
 
-def start(owner: Any, dtype: Any, currencies: int, rounds: int = 0) -> LedgerState:
-    """Nothing spent and no round open."""
+def new_state(owner: Any, dtype: Any, rounds: int = 0) -> LedgerState:
+    """Return a state of a filter or odometer with nothing spent and no round open."""
+    units, field = len(owner._units), owner._fixed_field
     check_integer("rounds", rounds, 0)
-    number, held = jnp.zeros(rounds, jnp.int32), jnp.zeros((rounds, 2, currencies), dtype)
-    order = _tag(owner)[1]
-    order = None if order is None else jnp.asarray(order, dtype)
-    caps, spent = jnp.full((rounds, CAPPED), -1, dtype), nothing(dtype, (currencies,))
-    name, kept = type(owner).__name__, str(jnp.dtype(dtype))
-    return LedgerState(spent, number, held, caps, jnp.int32(0), order, name, kept)
+    zero = jnp.zeros(units, dtype)
+    return LedgerState(
+        spent=Spending(zero, zero),
+        number=jnp.zeros(rounds, jnp.int32),
+        reserved=jnp.zeros((rounds, 2, units), dtype),
+        last=jnp.int32(0),
+        fixed=jnp.asarray(getattr(owner, field), dtype) if field else None,
+        owner=type(owner).__name__,
+        dtype=str(jnp.dtype(dtype)),
+    )
 
 
 def check_owner(owner: Any, state: Any) -> Array:
-    """Whether a state is this owner's, and for its order or gamma (bool).
+    """Return whether a state is for the order or gamma of its owner (bool).
 
     Raises:
-        ValueError: it is not, as far as can be seen outside of traces.
+        ValueError: the state is another class's, a batch, or cast to another dtype; or, outside of
+            traces, its order or gamma is not the owner's.
     """
-    name = type(owner).__name__
-    mine = isinstance(state, LedgerState) and state.owner == name
-    whose = f"of {state.owner}" if isinstance(state, LedgerState) else state
-    check(mine, "state", whose, f"of {name}, from its init()")
-    shape = jnp.shape(state.spent.total)
-    check(len(shape) <= 1, "state", f"of shape {shape[:-1]}", "a single one; `vmap` over several")
-    found, default = state.spent.total.dtype, jnp.result_type(float)
-    kept = str(found) == state.dtype and found.itemsize <= default.itemsize
-    right = f"in {state.dtype}, as it was made, and used in that precision"
-    check(kept, "state", f"in {found} under {default}", right)
-    if state.order is None:
+    name, field = type(owner).__name__, owner._fixed_field
+    is_own = isinstance(state, LedgerState) and state.owner == name
+    source = f"of {state.owner}" if isinstance(state, LedgerState) else state
+    check(is_own, "state", source, f"of {name}, from its init()")
+    total, default = state.spent.total, jnp.result_type(float)
+    batch = jnp.shape(total)[:-1]
+    check(not batch, "state", f"of shape {batch}", "a single one; `vmap` over several")
+    is_uncast = str(total.dtype) == state.dtype and total.dtype.itemsize <= default.itemsize
+    expected = f"in {state.dtype}, as it was made, and used in that precision"
+    check(is_uncast, "state", f"in {total.dtype} under {default}", expected)
+    if not field:
         return jnp.asarray(True)
-    field, own = _tag(owner)
-    same = state.order == jnp.asarray(own, state.order.dtype)
+    own = getattr(owner, field)
+    same = state.fixed == jnp.asarray(own, total.dtype)
     known = concrete_or_none(same)
-    right = f"for {name}'s own {field}, {own}"
-    check(known is None or known, "state", f"for {field} {state.order}", right)
+    expected = f"for {name}'s own {field}, {own}"
+    check(known is None or known, "state", f"for {field} {state.fixed}", expected)
     return same
-
-
-def choose(ok: Array, new: Any, old: Any) -> Any:
-    """`new` where `ok`, else `old`, leaf by leaf."""
-    return jax.tree.map(lambda a, b: jnp.where(ok, a, b), new, old)

@@ -1,4 +1,7 @@
-"""Privacy filters of one budget; `docs/composition.md` says why they hold, and at what costs."""
+"""Privacy filters: stop an analyst before a budget is overspent.
+
+`docs/composition.md` has the proofs, and compares the costs.
+"""
 
 import abc
 import dataclasses
@@ -13,10 +16,9 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._validation import check, check_numbers, check_positive, concrete_or_none
-from nrjax.composition import _prices as prices
+from nrjax.composition import _costs as costs
 from nrjax.composition import conversions, requests
 from nrjax.composition._ledger import Ledger
-from nrjax.composition._spending import limit, rounded_down, settle
 from nrjax.composition._state import LedgerState
 from nrjax.composition.conversions import PROBABILITY
 from nrjax.composition.requests import Range
@@ -26,105 +28,117 @@ from nrjax.sensitivities import check_norm
 
 
 class BudgetFilter(Ledger):
-    """A privacy filter whose budget is one number, and perhaps a share of delta beside it."""
+    """A privacy filter whose budget is one number, with a part of delta next to it in some.
+
+    Attributes:
+        budget: the budget in the filter's cost unit, computed from the other fields, which must
+            be concrete then.
+        precision: name of the dtype that the budget was rounded down to (static).
+    """
 
     budget: Any = dataclasses.field(default=None, init=False)
-    """In the filter's currency; made at construction, when all else must be concrete."""
     precision: Any = static(default=None, init=False)
-    """The dtype that the budget was rounded down to, by name."""
     _times: ClassVar[Mapping[type, Callable[[Any, Array, Array], Array]]] = {}
-    """For the kinds that are rewound: from the filter, what is left and a sensitivity to a time."""
+    """For each kind that is rewound, the smallest time for what is left and a sensitivity."""
     _delta: ClassVar[Range] = PROBABILITY
 
     @abc.abstractmethod
     def _budget(self) -> float:
-        """The budget on the host, in float64, rounded down; from concrete fields alone."""
+        """Return the budget, rounded down in float64 on the host."""
 
     def _check(self) -> None:
-        """Check what a filter has beside epsilon and delta."""
+        """Check the fields other than epsilon and delta."""
 
     def __post_init__(self: Any):
         check_positive("epsilon", self.epsilon)
         check_numbers("delta", self.delta, *self._delta)
         self._check()
-        for name in self._currencies[1:]:
-            settle(self, name)
-        right = "a single concrete number; to map over filters stack them, leaf by leaf"
+        for name in self._units[1:]:
+            costs.round_field_down(self, name)
+        hint = "To map over filters, stack them leaf by leaf."
         for field in dataclasses.fields(self):
             if field.init and not field.metadata.get("static"):
                 number = concrete_or_none(value := getattr(self, field.name))
-                check(number is not None and number.ndim == 0, field.name, value, right)
+                single = number is not None and number.ndim == 0
+                check(single, field.name, value, "a single concrete number", hint)
         dtype = jnp.result_type(float)
-        object.__setattr__(self, "budget", rounded_down(self._budget(), dtype))
+        object.__setattr__(self, "budget", costs.cast_down(self._budget(), dtype))
         object.__setattr__(self, "precision", str(dtype))
 
     def _dtype(self) -> Any:
         dtype = jnp.result_type(self.budget, float)
         wide = dtype.itemsize >= np.dtype(self.precision).itemsize
-        right = f"made in {dtype}, in which it is used: another rounding may enlarge its budget"
-        check(wide, type(self).__name__, f"made in {self.precision}", right)
+        expected = f"made in {dtype}, in which it is used"
+        hint = "Another rounding may enlarge its budget."
+        check(wide, type(self).__name__, f"made in {self.precision}", expected, hint)
         return dtype
 
     def _limits(self, dtype: Any) -> Array:
         self._dtype()
-        return jnp.stack([limit(getattr(self, name), dtype) for name in self._currencies])
+        return jnp.stack([jnp.asarray(getattr(self, name), dtype) for name in self._units])
 
     def remaining_delta(self, state: LedgerState) -> Array:
-        """What is left for the requests' own deltas, rounded down so that it still fits. Scalar."""
+        """Return what is left for the requests' own deltas, rounded down so that it still fits."""
         left = self._left(state, None)
-        return left[1] if len(self._currencies) == 2 else jnp.zeros_like(left[0])
+        return left[1] if len(self._units) == 2 else jnp.zeros_like(left[0])
 
     def _smallest(self, left: Array, kind: type, sensitivity: ArrayLike) -> Array:
         owner = type(self).__name__
         if not (isinstance(kind, type) and issubclass(kind, tuple(self._times))):
             raise TypeError(
-                f"{getattr(kind, '__name__', kind)}: a smallest time under {owner} is known for "
-                f"{requests.names(self._times)}"
+                f"{owner} has a smallest time for {requests.names(self._times)}, not for "
+                f"{getattr(kind, '__name__', kind)}"
             )
         check_norm(sensitivity, kind.noise)  # pyright: ignore[reportAttributeAccessIssue]
         check_positive("sensitivity", sensitivity)
-        # As a request will have it, which is refused where it is out of range of the dtype.
+        # A request refuses what is out of range of the dtype.
         size = jnp.asarray(sensitivity, left.dtype)
         usable = (size >= float(jnp.finfo(left.dtype).tiny)) & (size < jnp.inf)
-        time = prices.find(kind, self._times, owner, {})(self, left, jnp.where(usable, size, 1))
+        time = costs.find(kind, self._times, owner, {})(self, left, jnp.where(usable, size, 1))
         return jnp.where(usable, time, jnp.inf)
 
 
 class _ConcentratedFilter(BudgetFilter):
     epsilon: ArrayLike
-    """Of the whole guarantee, > 0."""
     delta: ArrayLike
-    """Of the whole guarantee, in (0, 1)."""
     approximation: ArrayLike = 0.0
-    """The part of delta kept for the requests' own deltas, in [0, delta)."""
     conversion: str = static(default="standard")
-    """"standard", `epsilon = rho + 2 sqrt(rho log(1/delta))`, as in the paper, or "renyi", a
-    smaller epsilon for the same rho (`conversions.epsilon_of_zcdp`)."""
-    _currencies = ("budget", "approximation")
-    _refunded = (True, False)
+    _units = ("budget", "approximation")
 
     def _check(self) -> None:
         conversions.check_conversion(self.conversion)
-        kept, delta = concrete_or_none(self.approximation), concrete_or_none(self.delta)
-        if kept is not None and delta is not None:
-            right = "at least 0 and below delta, of which it is a part"
-            check((kept >= 0) & (kept < delta), "approximation", self.approximation, right)
+        part, delta = concrete_or_none(self.approximation), concrete_or_none(self.delta)
+        if part is not None and delta is not None:
+            expected = "at least 0 and below delta, of which it is a part"
+            check((part >= 0) & (part < delta), "approximation", self.approximation, expected)
 
     def _budget(self) -> float:
-        # Rounded down: what is left of delta for the conversion.
+        # Rounded down: the part of delta that is left for the conversion.
         left = (float(self.delta) - float(self.approximation)) * (1 - 1e-15)  # pyright: ignore
         return conversions.zcdp_for(float(self.epsilon), left, self.conversion)  # pyright: ignore
 
 
 class ZCDPFilter(_ConcentratedFilter):
-    """Adaptively chosen approximate zCDP mechanisms under one budget (Rogers 2023, Theorem 2).
+    """A filter for adaptively chosen, approximate zCDP mechanisms (Rogers 2023, Theorem 2).
 
-    All that it accepts is together `approximation`-approximate `budget`-zCDP, hence
-    (epsilon, delta)-differentially private. Its currency is rho. Requests: `ZCDP`, `GDP`,
-    `BoundedRange`, `Pure` and `LaplaceMechanism`.
+    The admitted mechanisms together are `approximation`-approximate `budget`-zCDP, and therefore
+    (epsilon, delta)-differentially private. Costs are in rho. Use `UnifiedFilter` for noise
+    reduction, and `GaussianFilter`, whose budget is larger, for Gaussian mechanisms only.
+
+    Requests: `ZCDP`, `GDP`, `BoundedRange`, `Pure` and `LaplaceMechanism`.
+
+        filter = nrjax.ZCDPFilter(epsilon=1.0, delta=1e-6)
+        state, ok = filter.take(filter.init(), nrjax.composition.ZCDP(rho=0.01))
+
+    Attributes:
+        epsilon: epsilon of the whole guarantee, > 0.
+        delta: delta of the whole guarantee, in (0, 1).
+        approximation: the part of delta kept for the requests' own deltas, in [0, delta).
+        conversion: "standard", `epsilon = rho + 2 sqrt(rho log(1/delta))` as in the paper, or
+            "renyi", a larger rho for the same epsilon (`conversions.epsilon_of_zcdp`).
     """
 
-    _prices = prices.ZCDP_COSTS
+    _cost_table = costs.ZCDP_COSTS
     _reasons: ClassVar[Mapping[type, str]] = {
         requests.BrownianReduction: "UnifiedFilter takes it",
         requests.ExPost: "ExPostFilter, or SideBySideFilter, takes it",
@@ -133,47 +147,66 @@ class ZCDPFilter(_ConcentratedFilter):
 
 
 class UnifiedFilter(_ConcentratedFilter):
-    """zCDP mechanisms and Brownian noise reduction under one budget (Rogers 2023, Theorem 6).
+    """A filter for zCDP mechanisms and Brownian noise reduction (Rogers 2023, Theorem 6).
 
-    As `ZCDPFilter`, with rounds of Brownian noise reduction at `D2^2/(2t)`, t
-    the time at which they stop; every rewind must be admitted before it is made. `GaussianFilter`
-    is better for these alone (Lemma 6.2). The theorem prints `2 sqrt(2 rho log(1/delta))` for
-    `2 sqrt(rho log(1/delta))`, which its proof gives.
+    It extends `ZCDPFilter` by rounds of Brownian noise reduction, costing a rho of `D2^2/(2t)` if
+    they stop at time t. Every rewind must be admitted before it is made. For Brownian
+    rounds only, `GaussianFilter` has a larger budget. The printed theorem has
+    `2 sqrt(2 rho log(1/delta))` in place of `2 sqrt(rho log(1/delta))`, which its proof gives.
+
+    Requests: those of `ZCDPFilter`, and `BrownianReduction`.
+
+        filter = nrjax.UnifiedFilter(epsilon=1.0, delta=1e-6)
+        state = filter.init()
+        time = filter.smallest_time(state, nrjax.composition.BrownianReduction, sensitivity=1.0)
+        state, ok = filter.spend(state, nrjax.composition.BrownianReduction(1.0, 2 * time))
+
+    Attributes:
+        epsilon: epsilon of the whole guarantee, > 0.
+        delta: delta of the whole guarantee, in (0, 1).
+        approximation: the part of delta kept for the requests' own deltas, in [0, delta).
+        conversion: "standard" or "renyi", as in `ZCDPFilter` (static).
     """
 
-    _prices = prices.UNIFIED_COSTS
+    _cost_table = costs.UNIFIED_COSTS
     _reasons: ClassVar[Mapping[type, str]] = {
         requests.ExPost: "ExPostFilter, RenyiFilter or SideBySideFilter takes it",
         **dict.fromkeys(requests.LAPLACE, "RenyiFilter takes it"),
     }
     _times: ClassVar[Any] = {
-        requests.BrownianReduction: lambda _, left, size: prices.time_of_square(2 * left, size)
+        requests.BrownianReduction: lambda _, left, size: costs.time_of_square(2 * left, size)
     }
 
 
 class GaussianFilter(BudgetFilter):
-    """Brownian noise reduction and mu-GDP mechanisms under one budget, exactly.
+    """A filter for Brownian noise reduction and mu-GDP mechanisms, with exact accounting.
 
-    If `sum D2^2/t <= mu^2` surely, all of it together is mu-GDP, and its delta at epsilon is
-    `Phi(-e/mu + mu/2) - exp(e) Phi(-e/mu - mu/2)`, which cannot be improved. Not in the papers. Its
-    currency is `mu^2`: 3.4156 at (10, 1e-6), where the unified filter has `2 rho = 2.7060`.
+    If `sum D2^2/t <= mu^2` with probability 1, the rounds together are mu-GDP. Their delta at
+    epsilon is `Phi(-e/mu + mu/2) - exp(e) Phi(-e/mu - mu/2)`, which cannot be improved (proof in
+    `docs/composition.md`, not in the papers). Costs are in `mu^2`. At (10, 1e-6) the budget is
+    3.4156, where `UnifiedFilter` has `2 rho = 2.7060`. It takes no `ZCDP` requests.
 
     Requests: `BrownianReduction`, every rewind of which must be admitted before it is made, `GDP`,
     `BoundedRange`, `Pure` and `LaplaceMechanism`.
+
+        filter = nrjax.GaussianFilter(epsilon=1.0, delta=1e-6)
+        state, ok = filter.take(filter.init(), nrjax.composition.GDP(mu=0.1))
+
+    Attributes:
+        epsilon: epsilon of the whole guarantee, > 0.
+        delta: delta of the whole guarantee, in (0, 1).
     """
 
     epsilon: ArrayLike
-    """Of the whole guarantee, > 0."""
     delta: ArrayLike
-    """Of the whole guarantee, in (0, 1)."""
-    _prices = prices.GDP_COSTS
+    _cost_table = costs.GDP_COSTS
     _reasons: ClassVar[Mapping[type, str]] = {
         requests.ZCDP: "zCDP bounds no trade-off curve by a Gaussian one; UnifiedFilter takes it",
         requests.ExPost: "ExPostFilter or RenyiFilter takes it",
         **dict.fromkeys(requests.LAPLACE, "RenyiFilter takes it"),
     }
     _times: ClassVar[Any] = {
-        requests.BrownianReduction: lambda _, left, size: prices.time_of_square(left, size)
+        requests.BrownianReduction: lambda _, left, size: costs.time_of_square(left, size)
     }
 
     def _budget(self) -> float:
@@ -181,68 +214,82 @@ class GaussianFilter(BudgetFilter):
 
 
 class ExPostFilter(BudgetFilter):
-    """Ex-post private mechanisms under one budget, by adding up (Rogers 2023, Lemma 5.2).
+    """A filter for ex-post private mechanisms, whose epsilons add up (Rogers 2023, Lemma 5.2).
 
-    A mechanism may be started only if the largest epsilon that may come out fits into what is left;
-    the one that does come out is spent, and its delta, which is rounded up, and the filter's down.
-    All of it together is then (epsilon, delta)-differentially private. Its currency is epsilon.
-    Guarantees of either notion are spent as `ExPost` (`docs/frontier.md`). Where all are
-    probabilistic, or pure, the loss of all together exceeds epsilon with probability at most delta;
-    with one that is hockey-stick it may do so more often.
+    A mechanism may start only if the largest epsilon that it may come to fits into what is left.
+    The epsilon that it does come to is charged, and its delta. The mechanisms together are
+    (epsilon, delta)-differentially private. Costs are in epsilon. Use `RenyiFilter` for many small
+    rounds, whose epsilons grow more slowly there.
+
+    Guarantees of either notion are charged as `ExPost` (`docs/frontier.md`). If all of them are
+    probabilistic or pure, the total loss exceeds epsilon with probability at most delta. With a
+    hockey-stick guarantee it may do so more often.
 
     Requests: `ExPost`, and with delta 0 `Pure`, `BoundedRange` (a loss in an interval of length
-    epsilon that has 0 in it), `LaplaceMechanism`, `LaplaceReduction` and `DiscreteLaplaceReduction`
+    epsilon that contains 0), `LaplaceMechanism`, `LaplaceReduction` and `DiscreteLaplaceReduction`
     (`D1/t`).
+
+        filter = nrjax.ExPostFilter(epsilon=1.0, delta=1e-6)
+        state, ok = filter.take(filter.init(), nrjax.composition.ExPost(0.25, delta=1e-7))
+
+    Attributes:
+        epsilon: epsilon of the whole guarantee, > 0.
+        delta: delta of the whole guarantee, in [0, 1); rounded down to the default float dtype.
     """
 
     epsilon: ArrayLike
-    """Of the whole guarantee, > 0."""
     delta: ArrayLike = 0.0
-    """Of the whole guarantee, in [0, 1); rounded down to the default float dtype."""
-    _prices = prices.EX_POST_COSTS
-    _reasons = prices.EX_POST_REASONS
+    _cost_table = costs.EX_POST_COSTS
+    _reasons = costs.EX_POST_REASONS
     _times: ClassVar[Any] = dict.fromkeys(
-        requests.LAPLACE, lambda _, left, size: prices.time_of_epsilon(left, left, size, 16)
+        requests.LAPLACE, lambda _, left, size: costs.time_of_epsilon(left, left, size, 16)
     )
-    _currencies = ("budget", "delta")
-    _refunded = (True, False)
+    _units = ("budget", "delta")
     _stopped = (object,)
-    _delta = requests.SHARE
+    _delta = requests.FRACTION
 
     def _budget(self) -> float:
-        return np.asarray(self.epsilon).item()  # an integer as it is, to be rounded down
+        return np.asarray(self.epsilon).item()  # an integer stays exact, to be rounded down
 
 
 def _sum_above(first: Any, second: Any) -> Any:
-    """The sum, rounded up where it is of numbers and not exact."""
+    """Return a sum, rounded up unless it is of concrete numbers and exact."""
     known = [concrete_or_none(value) for value in (first, second)]
     if any(number is None or number.ndim for number in known):
         return round_up(jnp.asarray(first) + jnp.asarray(second), 1)
-    one, other = (float(number) for number in known if number is not None)
-    total = one + other
-    above = Fraction(one) + Fraction(other) > Fraction(total)
-    return math.nextafter(total, math.inf) if above else total
+    a, b = (float(number) for number in known if number is not None)
+    return (
+        a + b if Fraction(a) + Fraction(b) <= Fraction(a + b) else math.nextafter(a + b, math.inf)
+    )
 
 
 class SideBySideFilter(Ledger):
-    """zCDP mechanisms beside ex-post private ones, each with its own budget (Rogers 2023, Thm 3).
+    """A filter for zCDP and ex-post private mechanisms, each with its budget (Rogers 2023, Thm 3).
 
-    All of it together is (epsilon, delta)-differentially private, where epsilon and delta are the
-    sums of the two filters', whichever notions its ex-post guarantees have. A request goes to the
-    filter for zCDP if that has a proof for its kind, else to the other; of a tuple each part. Costs
-    and what remains are pairs: in rho and in epsilon.
+    The mechanisms together are (epsilon, delta)-differentially private, where epsilon and delta are
+    the sums of the two filters'. A request, or each part of a tuple, is charged by the zCDP filter
+    if that has a proof for its kind, else by the other. Costs and what remains are pairs, in rho
+    and in epsilon. Use `RenyiFilter` to share one budget between both kinds.
+
+        zcdp, ex_post = nrjax.UnifiedFilter(1.0, 1e-6), nrjax.ExPostFilter(1.0, 1e-6)
+        filter = nrjax.SideBySideFilter(zcdp, ex_post)
+        state, ok = filter.take(filter.init(), nrjax.composition.ExPost(0.5))
+
+    Attributes:
+        zcdp: a `ZCDPFilter` or `UnifiedFilter`.
+        ex_post: an `ExPostFilter`.
     """
 
     zcdp: ZCDPFilter | UnifiedFilter
     ex_post: ExPostFilter
-    _refunded = (True, False, True, False)
+    _units = ("rho", "approximation", "epsilon", "delta")
     _budgets = slice(None, None, 2)
 
     def __post_init__(self):
         for name, valid in (("zcdp", (ZCDPFilter, UnifiedFilter)), ("ex_post", (ExPostFilter,))):
             value = getattr(self, name)
-            right = f"a {' or '.join(kind.__name__ for kind in valid)}: no other has a proof for it"
-            check(isinstance(value, valid), name, value, right)
+            expected = f"a {' or '.join(kind.__name__ for kind in valid)}"
+            check(isinstance(value, valid), name, value, expected, "No other has a proof for it.")
 
     @property
     def epsilon(self) -> Any:
@@ -254,12 +301,12 @@ class SideBySideFilter(Ledger):
         """Delta of the whole guarantee, rounded up."""
         return _sum_above(self.zcdp.delta, self.ex_post.delta)
 
-    def _costs(self) -> Mapping[type, prices.Price]:
+    def _costs(self) -> Mapping[type, costs.Cost]:
         return {**self.zcdp._costs(), **self.ex_post._costs()}
 
     def _owner(self, kind: type) -> tuple[int, BudgetFilter]:
-        """The filter that has a proof for a kind, and its number."""
-        prices.find(kind, self._costs(), type(self).__name__, {})
+        """Return the filter that has a proof for a kind, and its number."""
+        costs.find(kind, self._costs(), type(self).__name__, {})
         return (0, self.zcdp) if self.zcdp.takes(kind) else (1, self.ex_post)
 
     def _dtype(self) -> Any:
@@ -270,8 +317,8 @@ class SideBySideFilter(Ledger):
 
     def _charge(self, request: Any, dtype: Any) -> Array:
         number, owner = self._owner(type(request))
-        own = owner._charge(request, dtype)
-        return jnp.concatenate([own, jnp.zeros_like(own)][:: 1 - 2 * number])
+        charge = owner._charge(request, dtype)
+        return jnp.concatenate([charge, jnp.zeros_like(charge)][:: 1 - 2 * number])
 
     def _smallest(self, left: Array, kind: type, sensitivity: ArrayLike) -> Array:
         number, owner = self._owner(kind)

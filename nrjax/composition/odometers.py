@@ -1,4 +1,4 @@
-"""How much privacy was spent so far, valid at all times at once; nothing is refused."""
+"""Privacy odometers: a bound on the privacy spent so far. Nothing is refused."""
 
 import abc
 import dataclasses
@@ -10,53 +10,61 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._validation import check_numbers, check_positive, check_probability
-from nrjax.composition import _prices as prices
-from nrjax.composition._spending import add, settle, upper
-from nrjax.composition._state import LedgerState, check_owner, start
+from nrjax.composition import _costs as costs
+from nrjax.composition._state import LedgerState, add, check_owner, new_state, rounded_up
 from nrjax.composition.conversions import ORDER
 from nrjax.composition.requests import LAPLACE, ExPost, Request, parts
 from nrjax.guarantees import MixtureBoundary, OneSidedMixtureBoundary
 from nrjax.guarantees._rounding import round_up
 
 
-class _Odometer(prices.Priced, abc.ABC):
+class _Odometer(costs.CostModel, abc.ABC):
     notion: ClassVar[str] = "probabilistic"
-    """What its bound and delta say: see `nrjax.guarantees.NOTIONS`."""
+    """The privacy notion of the bound and delta: see `nrjax.guarantees.NOTIONS`."""
 
     @abc.abstractmethod
     def bound(self, state: LedgerState) -> Array:
-        """Epsilon so far, rounded up: with probability 1 - delta the loss never exceeds it."""
+        """Return epsilon so far, rounded up.
+
+        With probability 1 - delta, the privacy loss never exceeds it, at any time.
+        """
 
     def init(self) -> LedgerState:
-        """Nothing spent."""
-        return start(self, jnp.result_type(float), len(self._currencies))
+        """Return a state with nothing spent."""
+        return new_state(self, jnp.result_type(float))
 
     def spend(self, state: LedgerState, spent: Request) -> LedgerState:
-        """Count what a mechanism did cost: errors are those of a filter's `spend`.
+        """Return the state after a mechanism was run.
 
-        The time at which noise reduction stopped and an ex-post epsilon are as they came out; all
-        else is what was asked for, also where a private test has said no. Under a trace a request
-        that is out of range makes all later bounds infinite.
+        Args:
+            state: a state of this odometer.
+            spent: the request for the mechanism. The time at which noise reduction stopped and an
+                ex-post epsilon are as they came out. All else is as planned, also if a private test
+                answered no.
+
+        Raises:
+            TypeError: the odometer has no proof for a kind of request.
+            ValueError: a concrete field is out of range, or the state is another odometer's. A
+                traced request that is out of range makes all later bounds infinite.
         """
-        mine = check_owner(self, state)
+        is_own = check_owner(self, state)
         total = state.spent
         for part in parts(spent):
-            costs = self._charge(part, total.total.dtype)
-            total = add(total, jnp.where(mine & (costs[0] < jnp.inf), costs, jnp.inf))
+            charge = self._charge(part, total.total.dtype)
+            total = add(total, jnp.where(is_own & (charge[0] < jnp.inf), charge, jnp.inf))
         return dataclasses.replace(state, spent=total)
 
     def _spent(self, state: LedgerState) -> Array:
-        """The sums, rounded up, shape (currencies,); infinite for another order's or gamma's."""
-        return jnp.where(check_owner(self, state), upper(state.spent), jnp.inf)
+        """Return the sums, rounded up, shape (units,); infinite for another order or gamma."""
+        return jnp.where(check_owner(self, state), rounded_up(state.spent), jnp.inf)
 
 
 class _BrownianOdometer(_Odometer):
     delta: ArrayLike
-    """Probability with which the loss may ever exceed the bound, in (0, 1)."""
     gamma: ArrayLike
-    """g, where the bound is tight, in units of V; > 0. See `tight_at`."""
     _boundary: ClassVar[Any]
-    _prices = prices.UNIFIED_COSTS
+    _fixed_field = "gamma"
+    _cost_table = costs.UNIFIED_COSTS
     _reasons: ClassVar[Mapping[type, str]] = {
         ExPost: "ExPostOdometer or RenyiOdometer takes it",
         **dict.fromkeys(LAPLACE, "RenyiOdometer or ExPostOdometer takes it"),
@@ -65,11 +73,11 @@ class _BrownianOdometer(_Odometer):
     def __post_init__(self):
         check_probability("delta", self.delta)
         check_positive("gamma", self.gamma)
-        settle(self, "delta")
+        costs.round_field_down(self, "delta")
 
     @classmethod
     def tight_at(cls, total: float, delta: float) -> Self:
-        """The odometer of this family with the smallest bound when V, > 0, is `total`."""
+        """Return the odometer with the smallest bound when `V = sum D2^2/t` is `total`, > 0."""
         check_positive("total", total)
         return cls(delta, cls._boundary.tight_at_time(total, 1.0, delta).rho)
 
@@ -83,78 +91,112 @@ class _BrownianOdometer(_Odometer):
 
 
 class BrownianOdometer(_BrownianOdometer):
-    """Odometer of Brownian noise reduction, two-sided (Rogers 2023, Theorem 5, mended).
+    """The two-sided odometer of Brownian noise reduction (Rogers 2023, Theorem 5, corrected).
 
-    `V/2 + sqrt((V + g) log((V + g)/(delta^2 g)))`, `V = sum D2^2/t` over the rounds so far. The
-    theorem drops the `V/2`. Prefer `OneSidedBrownianOdometer`, which is smaller for every V.
+    The bound is `V/2 + sqrt((V + g) log((V + g)/(delta^2 g)))`, where `V = sum D2^2/t` over the
+    rounds so far and g is gamma. The printed theorem drops the `V/2`. Use it to reproduce the
+    paper: `OneSidedBrownianOdometer` has a smaller bound for every V.
+
+    Requests: those of `OneSidedBrownianOdometer`.
+
+        odometer = nrjax.BrownianOdometer.tight_at(total=2.7, delta=1e-6)
+        reduction = nrjax.composition.BrownianReduction(sensitivity=1.0, time=10.0)
+        epsilon = odometer.bound(odometer.spend(odometer.init(), reduction))
+
+    Attributes:
+        delta: probability with which the loss may ever exceed the bound, in (0, 1).
+        gamma: value of V near which the bound is tight, > 0: see `tight_at`.
     """
 
     _boundary = MixtureBoundary
 
 
 class OneSidedBrownianOdometer(_BrownianOdometer):
-    """Odometer of Brownian noise reduction, from the one-sided mixture. Not in the papers.
+    """The odometer of Brownian noise reduction from a one-sided mixture, not in the papers.
 
-    `V/2 + u(V)`, `V = sum D2^2/t`, where u is the curve of `OneSidedMixtureBoundary` with
-    `rho = gamma`: see `docs/composition.md`. rho-zCDP mechanisms count too, with `V += 2 rho`.
+    The bound is `V/2 + u(V)`, where `V = sum D2^2/t` over the rounds so far and u is the curve of
+    `OneSidedMixtureBoundary` with `rho = gamma` (proof in `docs/composition.md`). A rho-zCDP
+    mechanism adds `2 rho` to V. Use `RenyiOdometer` if there are Laplace rounds as well.
 
-    Requests: `BrownianReduction`, `ZCDP` (delta must be 0), `GDP`, `BoundedRange`, `Pure`,
+    Requests: `BrownianReduction`, `ZCDP` (with delta 0), `GDP`, `BoundedRange`, `Pure` and
     `LaplaceMechanism`.
+
+        odometer = nrjax.OneSidedBrownianOdometer.tight_at(total=2.7, delta=1e-6)
+        reduction = nrjax.composition.BrownianReduction(sensitivity=1.0, time=10.0)
+        epsilon = odometer.bound(odometer.spend(odometer.init(), reduction))
+
+    Attributes:
+        delta: probability with which the loss may ever exceed the bound, in (0, 1).
+        gamma: value of V near which the bound is tight, > 0: see `tight_at`.
     """
 
     _boundary = OneSidedMixtureBoundary
 
 
 class RenyiOdometer(_Odometer):
-    """Odometer of mechanisms with ex-post Renyi certificates. Not in the papers.
+    """The odometer of mechanisms of every kind, at a fixed Rényi order; not in the papers.
 
-    `sum C + log(1/delta)/(A - 1)`; requests and certificates are those of `RenyiFilter`. Caps must
-    be those that were fixed before the rounds.
+    The bound is `sum C + log(1/delta)/(A - 1)`, where C are the certificates of `RenyiFilter` at
+    order A (proof in `docs/composition.md`). Caps must be fixed before their rounds. For Brownian
+    rounds only, `OneSidedBrownianOdometer` needs no order.
+
+    Requests: those of `RenyiFilter`.
+
+        odometer = nrjax.RenyiOdometer(order=5.0, delta=1e-6)
+        state = odometer.spend(odometer.init(), nrjax.composition.LaplaceReduction(1.0, 10.0))
+        epsilon = odometer.bound(state)
+
+    Attributes:
+        order: the order A > 1, fixed before the first release.
+        delta: probability with which the loss may ever exceed the bound, in (0, 1).
     """
 
     order: ArrayLike
-    """A > 1, fixed before the first release."""
     delta: ArrayLike
-    """Probability with which the loss may ever exceed the bound, in (0, 1)."""
+    _fixed_field = "order"
 
     def __post_init__(self):
         check_numbers("order", self.order, *ORDER)
         check_probability("delta", self.delta)
-        settle(self, "delta")
+        costs.round_field_down(self, "delta")
 
-    def _costs(self) -> Mapping[type, prices.Price]:
-        return prices.renyi_costs(self.order)
+    def _costs(self) -> Mapping[type, costs.Cost]:
+        return costs.renyi_costs(self.order)
 
     def bound(self, state: LedgerState) -> Array:
-        """Epsilon so far, rounded up."""
+        """Return the sum of the certificates plus `log(1/delta)/(A - 1)`, rounded up."""
         total = self._spent(state)[0]
         dtype = total.dtype
-        eps = float(jnp.finfo(dtype).eps)
         order = jnp.asarray(self.order, dtype)
-        level = -jnp.log(jnp.asarray(self.delta, dtype)) + 4 * eps
+        level = -jnp.log(jnp.asarray(self.delta, dtype)) + 4 * float(jnp.finfo(dtype).eps)
         raw = total + round_up(level / (order - 1), 8)
-        raw = jnp.where((order > 1) & ~jnp.isnan(raw), raw, jnp.inf)  # traced numbers out of range
+        raw = jnp.where((order > 1) & ~jnp.isnan(raw), raw, jnp.inf)  # a traced order is unchecked
         return jnp.where(total > 0, round_up(raw, 2), 0)
 
 
 class ExPostOdometer(_Odometer):
-    """Ex-post private mechanisms add up, in epsilon and in delta (Rogers 2023, Lemma 5.1).
+    """The odometer of ex-post private mechanisms, whose epsilons add up (Rogers 2023, Lemma 5.1).
 
-    The loss exceeds `bound(state)` with probability at most `delta(state)`, for mechanisms whose
-    deltas were fixed before the first of them. (With deltas chosen on the way the sum is random,
-    and its mean counts.) Requests are those of `ExPostFilter`, of probabilistic guarantees
-    (`Guarantee.notion`), as the bound is: hockey-stick epsilons say less of losses, and their sums
-    are no bound of them. Under an `ExPostFilter` they may be spent.
+    The loss exceeds `bound(state)` with probability at most `delta(state)`, if the deltas of all
+    mechanisms were fixed before the first one. If deltas are chosen on the way, the mean of their
+    sum counts. Use `RenyiOdometer` for many small rounds.
+
+    Requests: those of `ExPostFilter`, for probabilistic guarantees (`Guarantee.notion`) only. The
+    epsilons of hockey-stick guarantees do not bound losses. `ExPostFilter` takes them.
+
+        odometer = nrjax.ExPostOdometer()
+        state = odometer.spend(odometer.init(), nrjax.composition.ExPost(0.1, delta=1e-7))
+        epsilon, delta = odometer.bound(state), odometer.delta(state)
     """
 
-    _currencies = ("epsilon", "delta")
-    _prices = prices.EX_POST_COSTS
-    _reasons = prices.EX_POST_REASONS
+    _units = ("epsilon", "delta")
+    _cost_table = costs.EX_POST_COSTS
+    _reasons = costs.EX_POST_REASONS
 
     def bound(self, state: LedgerState) -> Array:
-        """The sum of the epsilons, rounded up."""
+        """Return the sum of the epsilons, rounded up."""
         return self._spent(state)[0]
 
     def delta(self, state: LedgerState) -> Array:
-        """The sum of the deltas, rounded up."""
+        """Return the sum of the deltas, rounded up."""
         return self._spent(state)[1]

@@ -1,4 +1,4 @@
-"""The filter at one order of Renyi's divergence, which takes mechanisms of every kind."""
+"""The filter at one Rényi order, which takes mechanisms of every kind."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
@@ -10,7 +10,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._validation import check, check_numbers, concrete_or_none
-from nrjax.composition import _prices as prices
+from nrjax.composition import _costs as costs
 from nrjax.composition import certificates, conversions, requests
 from nrjax.composition.conversions import ORDER, PROBABILITY
 from nrjax.composition.filters import BudgetFilter
@@ -18,44 +18,54 @@ from nrjax.composition.requests import Request
 
 
 def _brownian_time(filter: Any, left: Array, size: Array) -> Array:
-    return prices.time_of_square(left, size, 0.5 * jnp.asarray(filter.order, left.dtype))
+    return costs.time_of_square(left, size, 0.5 * jnp.asarray(filter.order, left.dtype))
 
 
 def _laplace_time(filter: Any, left: Array, size: Array) -> Array:
     order = jnp.asarray(filter.order, left.dtype)
     epsilon = certificates.laplace_reduction_inverse(order, left)
-    return prices.time_of_epsilon(epsilon, left, size, 24)
+    return costs.time_of_epsilon(epsilon, left, size, 24)
 
 
 def _discrete_time(filter: Any, left: Array, size: Array) -> Array:
     order = jnp.asarray(filter.order, left.dtype)
     epsilon = certificates.discrete_laplace_reduction_inverse(order, left, size)
-    return prices.time_of_epsilon(epsilon, left, size, 24)
+    return costs.time_of_epsilon(epsilon, left, size, 24)
 
 
 class RenyiFilter(BudgetFilter):
-    """Mechanisms with ex-post Renyi certificates under one budget, at an order A fixed before.
+    """A filter for mechanisms of every kind, at a fixed Rényi order A; not in the papers.
 
-    If the certificates add up to at most R surely, every rewind being admitted before it is made,
-    all of it together has Renyi divergence at most R at order A, which is (epsilon, delta)-
-    differential privacy by `conversions.epsilon_of_rdp`. Not in the papers; `docs/composition.md`
-    has the proofs, and a table of the certificates. Its currency is the divergence at A.
+    If the Rényi certificates of the rounds add up to at most R with probability 1, every rewind
+    being admitted before it is made, the rounds together have Rényi divergence at most R at order
+    A. This is (epsilon, delta)-differential privacy by `conversions.epsilon_of_rdp`. Costs are
+    divergences at A. `docs/composition.md` has the proofs and a table of the certificates. Use it
+    for many Laplace rounds, or for rounds of several kinds; for Brownian rounds only,
+    `GaussianFilter` has a larger budget.
 
-    Requests, all with delta 0: every kind. `ExPost` (a private test, for example) and Laplace noise
-    reduction with a `cap`, the most that their epsilon can come to, are charged by
-    `certificates.capped`, which is below epsilon; without one `ExPost` at epsilon itself, Laplace
-    noise reduction by a certificate of its own. Which it is, and the cap, must be settled before
-    the round begins: a round that was opened has them for good.
+    Requests: every kind, with delta 0. `ExPost` (for example a private test) and Laplace noise
+    reduction with a `cap` are charged by `certificates.capped`, which is below their epsilon.
+    Without a cap, `ExPost` is charged its epsilon, and Laplace noise reduction a certificate of its
+    own. Whether there is a cap, and which, is fixed before the round starts.
 
-    At some orders the conversion alone costs more than epsilon: a `ValueError`.
+        reduction = nrjax.composition.LaplaceReduction(sensitivity=1.0, time=10.0)
+        filter = nrjax.RenyiFilter.tuned(5.0, 1e-6, reduction)
+        state, ok = filter.take(filter.init(), reduction)
+
+    Attributes:
+        order: the order A > 1; rounded to the default float dtype, for which the budget is
+            computed.
+        epsilon: epsilon of the whole guarantee, > 0.
+        delta: delta of the whole guarantee, in (0, 1).
+
+    Raises:
+        ValueError: at this order the conversion alone costs more than epsilon.
     """
 
     order: ArrayLike
-    """A > 1; rounded to the default float dtype, for which the budget is then computed."""
     epsilon: ArrayLike
-    """Of the whole guarantee, > 0."""
     delta: ArrayLike
-    """Of the whole guarantee, in (0, 1)."""
+    _fixed_field = "order"
     _times: ClassVar[Any] = {
         requests.BrownianReduction: _brownian_time,
         requests.LaplaceReduction: _laplace_time,
@@ -64,18 +74,23 @@ class RenyiFilter(BudgetFilter):
     takes_caps: ClassVar[bool] = True
 
     def _check(self) -> None:
-        known = check_numbers("order", self.order, *ORDER)
-        if known is not None and known.ndim == 0:
-            order = float(known.astype(jnp.result_type(float)))
+        number = check_numbers("order", self.order, *ORDER)
+        if number is not None and number.ndim == 0:
+            order = float(number.astype(jnp.result_type(float)))
             check_numbers("order", order, *ORDER)
             object.__setattr__(self, "order", order)
 
     @classmethod
     def tuned(cls, epsilon: float, delta: float, request: Request) -> Self:
-        """The filter whose order buys the most rounds like `request`, of concrete numbers.
+        """Return the filter whose order allows the most rounds like `request`.
+
+        Args:
+            epsilon: epsilon of the whole guarantee, > 0.
+            delta: delta of the whole guarantee, in (0, 1).
+            request: a typical round, or a tuple of them, of concrete numbers.
 
         Raises:
-            ValueError: an argument is out of range or a tracer, the request costs nothing, or no
+            ValueError: an argument is out of range or traced, the request costs nothing, or no
                 order has a budget.
             TypeError: nothing is proved for a kind of request.
         """
@@ -83,16 +98,16 @@ class RenyiFilter(BudgetFilter):
         delta = conversions.number("delta", delta, PROBABILITY)
         singles = list(requests.parts(request))
         for part in singles:
-            prices.find(type(part), prices.renyi_costs(2.0), cls.__name__, {})
+            costs.find(type(part), costs.renyi_costs(2.0), cls.__name__, {})
             part.check_single()
-            prices.check_no_delta(part, cls.__name__)
+            costs.check_no_delta(part, cls.__name__)
         known = all(concrete_or_none(leaf) is not None for leaf in jax.tree.leaves(request))
-        check(known, "request", request, "of concrete numbers, for which an order is sought")
+        check(known, "request", request, "of concrete numbers")
         dtype = jnp.result_type(float)
 
         def total(order: ArrayLike) -> Any:
-            costs = prices.renyi_costs(order)
-            each = [prices.priced(costs[type(part)], part, dtype) for part in singles]
+            table = costs.renyi_costs(order)
+            each = (costs.request_cost(table[type(part)], part, dtype) for part in singles)
             return sum(np.asarray(cost, float) for cost in each)
 
         cost = total(2.0)
@@ -100,7 +115,7 @@ class RenyiFilter(BudgetFilter):
         check(cost > 0, "request", request, "one that costs something")
 
         def score(orders: Any) -> Any:
-            # Rounded as the filter will round it; what becomes 1 has no certificate.
+            # Rounded as the filter rounds it; an order that becomes 1 has no certificate.
             rounded = orders.astype(dtype).astype(float)
             usable = rounded > 1
             rounded = np.where(usable, rounded, 2.0)
@@ -110,12 +125,12 @@ class RenyiFilter(BudgetFilter):
                 return np.where(usable & (budgets > 0), rounds, -np.inf)
 
         order, rounds = conversions.best_order(score)
-        right = f"larger: with delta = {delta} no order has a budget for {request}"
-        check(rounds > 0, "epsilon", epsilon, right)
+        expected = f"larger: with delta = {delta} no order has a budget for {request}"
+        check(rounds > 0, "epsilon", epsilon, expected)
         return cls(order, epsilon, delta)
 
     def _budget(self) -> float:
         return conversions.rdp_for(float(self.order), float(self.epsilon), float(self.delta))  # pyright: ignore
 
-    def _costs(self) -> Mapping[type, prices.Price]:
-        return prices.renyi_costs(self.order)
+    def _costs(self) -> Mapping[type, costs.Cost]:
+        return costs.renyi_costs(self.order)

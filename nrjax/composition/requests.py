@@ -1,14 +1,13 @@
-"""What is asked of a filter, and spent: small classes, one for each kind of mechanism.
+"""Request types that filters and odometers accept, one per kind of mechanism.
 
-The same classes say what a mechanism may cost (`admits`, before it is started or rewound) and what
-it did cost (`spend`). A tuple of requests is a request too: their sum.
+The same types state what a mechanism may cost, before it is started or rewound, and what it did
+cost. A tuple of requests is a request too: their sum.
 """
 
 import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, TypeAlias
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -20,99 +19,115 @@ from nrjax.pytrees import Pytree
 from nrjax.sensitivities import check_norm
 
 Range: TypeAlias = tuple[Callable[[Any], Any], str]
-"""Whether a number is in it, and words for it."""
+"""A test of a number, and its description."""
 NOT_NEGATIVE: Range = (lambda x: (x >= 0) & (x < np.inf)), "finite and not negative"
 POSITIVE: Range = (lambda x: (x > 0) & (x < np.inf)), "positive and finite"
-SHARE: Range = (lambda x: (x >= 0) & (x < 1)), "at least 0 and below 1"
+FRACTION: Range = (lambda x: (x >= 0) & (x < 1)), "at least 0 and below 1"
 
 _RANGES: dict[str, Range] = {
     **dict.fromkeys(("rho", "epsilon", "mu", "cap"), NOT_NEGATIVE),
     **dict.fromkeys(("sensitivity", "time"), POSITIVE),
-    "delta": SHARE,
+    "delta": FRACTION,
 }
 
 
 class _Request(Pytree):
     def _fields(self) -> Iterator[tuple[str, str, Any]]:
-        """Of each field that is given its name, the same after its class's, and its value."""
+        """Yield the name, the name in messages and the value of each field that is not None."""
         for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType]
             if (value := getattr(self, field.name)) is not None:
                 yield field.name, f"{type(self).__name__}.{field.name}", value
 
     def __post_init__(self):
         for field, name, value in self._fields():
-            ok, right = _RANGES[field]
-            number = as_numeric(name, value, right)
+            fits, expected = _RANGES[field]
+            number = as_numeric(name, value, expected)
             if number is not None:
-                check(ok(number), name, value, right)
-                if number.ndim == 0 and number.dtype.kind in "iu":  # int32 might not hold it
+                check(fits(number), name, value, expected)
+                if number.ndim == 0 and number.dtype.kind in "iu":  # int32 might overflow
                     check(number <= 2**53, name, value, "at most 2^53, as an integer")
                     object.__setattr__(self, field, float(number))
         if hasattr(self, "noise"):
             check_norm(self.sensitivity, self.noise)  # pyright: ignore[reportAttributeAccessIssue]
 
     def check_single(self) -> None:
-        """Raise a `ValueError` for an array of several: each would have the whole budget."""
-        right = "a single number; several requests are a tuple, or spent one after another"
+        """Raise a `ValueError` for an array, each number of which would have the whole budget."""
+        hint = "Several requests are a tuple, or spent one after another."
         for _, name, value in self._fields():
-            check(np.ndim(value) == 0, name, value, right)
+            check(np.ndim(value) == 0, name, value, "a single number", hint)
 
     def well_formed(self, dtype: Any) -> Array:
-        """Whether all fields are in range (bool); for traces, of which nothing can be raised.
+        """Return whether all fields are in range (bool), for traces, where nothing can be raised.
 
-        Sensitivities and times must be normal numbers of `dtype`, and so their reciprocals: others
-        XLA may take for 0.
+        Sensitivities, times and their reciprocals must be normal numbers of `dtype`: XLA may treat
+        others as 0.
         """
         ok = jnp.asarray(True)
         for field, _, value in self._fields():
-            value = jnp.asarray(value)
-            ok &= jnp.asarray(_RANGES[field][0](value))
+            ok &= jnp.asarray(_RANGES[field][0](jnp.asarray(value)))
             if field in ("sensitivity", "time"):
-                # As integers: subnormal numbers compare as 0.
-                cast, tiny = value.astype(dtype), np.asarray(jnp.finfo(dtype).tiny, dtype)
-                bits = jnp.dtype(f"int{8 * tiny.itemsize}")
-                ok &= jax.lax.bitcast_convert_type(cast, bits) >= tiny.view(bits)
-                ok &= cast <= largest_divisor(dtype)
+                cast = jnp.asarray(value).astype(dtype)
+                ok &= (cast > float(jnp.finfo(dtype).tiny)) & (cast <= largest_divisor(dtype))
         return ok
 
 
 class ZCDP(_Request):
-    """A `delta`-approximate `rho`-zCDP mechanism (Rogers 2023, Definition 2.4)."""
+    """A request for a `delta`-approximate `rho`-zCDP mechanism (Rogers 2023, Definition 2.4).
+
+    Attributes:
+        rho: bound on the Rényi divergence at every order, divided by the order, >= 0.
+        delta: weight of the part that rho does not cover, in [0, 1).
+    """
 
     rho: ArrayLike
-    """Zero-concentrated parameter, >= 0: Renyi divergence at most `order * rho`."""
     delta: ArrayLike = 0.0
-    """Weight of the part that is not covered, in [0, 1)."""
 
 
 class ExPost(_Request):
-    """An ex-post private mechanism (Rogers 2023, Definition 4.1), or a private test."""
+    """A request for an ex-post private mechanism (Rogers 2023, Definition 4.1) or a private test.
+
+    Use it for noise reduction under any `Guarantee`, with the epsilon and delta of that guarantee.
+
+    Attributes:
+        epsilon: bound on the privacy loss, >= 0: the largest that may come out, or the one that
+            did.
+        delta: probability with which the loss may exceed epsilon, in [0, 1).
+        cap: largest value that `epsilon` can have, >= 0, fixed before the round; or None. With a
+            cap a `RenyiFilter` charges `certificates.capped`. An epsilon above the cap is refused.
+    """
 
     epsilon: ArrayLike
-    """Bound of the privacy loss, >= 0: the largest that may come out, or the one that did."""
     delta: ArrayLike = 0.0
-    """Probability with which the loss may exceed it, in [0, 1)."""
     cap: ArrayLike | None = None
-    """The most that `epsilon` can come to, >= 0, fixed before the round; or None. Under a
-    `RenyiFilter` it is then charged by `certificates.capped`; an epsilon above it is refused."""
 
 
 class Pure(_Request):
-    """An epsilon-differentially private mechanism: its loss is at most `epsilon`, >= 0."""
+    """A request for an epsilon-differentially private mechanism.
+
+    Attributes:
+        epsilon: bound on the privacy loss, >= 0.
+    """
 
     epsilon: ArrayLike
 
 
 class GDP(_Request):
-    """A mu-Gaussian differentially private mechanism, mu >= 0 (Dong, Roth, Su 2022)."""
+    """A request for a mu-Gaussian differentially private mechanism (Dong, Roth, Su 2022).
+
+    Attributes:
+        mu: sensitivity divided by standard deviation for Gaussian noise, >= 0.
+    """
 
     mu: ArrayLike
 
 
 class BoundedRange(_Request):
-    """A mechanism whose privacy loss keeps to an interval of length `epsilon`, >= 0.
+    """A request for a mechanism whose privacy loss lies in an interval of length `epsilon`.
 
     The exponential mechanism is one (Durfee, Rogers 2019): `nrjax.counts.ExponentialMechanism`.
+
+    Attributes:
+        epsilon: length of the interval, >= 0.
     """
 
     epsilon: ArrayLike
@@ -120,39 +135,59 @@ class BoundedRange(_Request):
 
 class _Noise(_Request):
     sensitivity: ArrayLike
-    """Of the value, > 0, in units of the noise: its D1 for Laplace noise, its D2 for Brownian."""
     time: ArrayLike
-    """Scale of Laplace noise (discrete: `nrjax.DiscreteLaplace`), variance of Brownian; > 0."""
     noise: ClassVar[str]
 
 
 class LaplaceMechanism(_Noise):
-    """One release with Laplace noise of a fixed scale, `time`."""
+    """A request for one release with Laplace noise of a fixed scale.
+
+    Attributes:
+        sensitivity: l1-sensitivity of the value, > 0.
+        time: scale of the noise, > 0.
+    """
 
     noise = "laplace"
 
 
 class BrownianReduction(_Noise):
-    """Brownian noise reduction that stopped at, or is about to be rewound to, `time`."""
+    """A request for Brownian noise reduction that stops at, or is to be rewound to, `time`.
+
+    Attributes:
+        sensitivity: l2-sensitivity of the value, > 0.
+        time: variance of the noise at the stop, > 0.
+    """
 
     noise = "gaussian"
 
 
 class LaplaceReduction(_Noise):
-    """Laplace noise reduction that stopped at, or is about to be rewound to, `time`."""
+    """A request for Laplace noise reduction that stops at, or is to be rewound to, `time`.
+
+    Attributes:
+        sensitivity: l1-sensitivity of the value, > 0.
+        time: scale of the noise at the stop, > 0.
+        cap: largest value that `sensitivity / time` can have, fixed before the round; or None. With
+            a cap a `RenyiFilter` charges `certificates.capped`, else
+            `certificates.laplace_reduction`.
+    """
 
     noise = "laplace"
     cap: ArrayLike | None = None
-    """The most that `sensitivity / time` can come to, as in `ExPost`; None: under a `RenyiFilter`
-    it is charged by `certificates.laplace_reduction`, which needs none."""
 
 
 class DiscreteLaplaceReduction(_Noise):
-    """The same with discrete Laplace noise on a vector of integers, whose D1 is one too."""
+    """A request for noise reduction with discrete Laplace noise on a vector of integers.
+
+    Attributes:
+        sensitivity: l1-sensitivity of the value, an integer > 0.
+        time: scale of the noise at the stop, > 0, as in `nrjax.DiscreteLaplace`.
+        cap: as for `LaplaceReduction`; without it a `RenyiFilter` charges
+            `certificates.discrete_laplace_reduction`.
+    """
 
     noise = "discrete laplace"
     cap: ArrayLike | None = None
-    """As of `LaplaceReduction`, whose certificate is another."""
 
 
 LAPLACE = LaplaceReduction, DiscreteLaplaceReduction
@@ -164,7 +199,7 @@ Request: TypeAlias = Any
 
 
 def parts(request: Request) -> Iterator[Any]:
-    """The single requests of a request, in their order."""
+    """Yield the single requests of a request, in their order."""
     if isinstance(request, tuple):
         for part in request:
             yield from parts(part)
@@ -173,5 +208,5 @@ def parts(request: Request) -> Iterator[Any]:
 
 
 def names(kinds: Any) -> str:
-    """The names of some kinds of requests, for a message."""
+    """Return the names of kinds of requests, for a message."""
     return ", ".join(kind.__name__ for kind in kinds) or "none"

@@ -1,4 +1,4 @@
-"""A schedule that goes no further than a filter lets it: asked before every rewind."""
+"""A schedule that stops where a privacy filter does not admit the next time."""
 
 import functools
 from typing import Any, ClassVar, NamedTuple
@@ -10,8 +10,8 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import largest_divisor
 from nrjax._validation import check, check_positive
-from nrjax.composition._ledger import near
-from nrjax.composition._state import choose
+from nrjax.composition._ledger import leq_with_tolerance
+from nrjax.composition._state import select
 from nrjax.composition.requests import REDUCTIONS, ExPost, Pure, names
 from nrjax.pytrees import static
 from nrjax.sensitivities import check_norm
@@ -21,51 +21,55 @@ _KINDS = *REDUCTIONS, ExPost
 
 
 class FilteredState(NamedTuple):
-    """The schedule's own state, and how many times were handed out (int32)."""
+    """The wrapped schedule's state, and the number of times so far (int32)."""
 
     schedule: Any
-    given: Array
+    times: Array
 
 
 class FilteredSchedule(Schedule):
-    """Hands out a schedule's times as long as a privacy filter admits stopping there.
+    """A schedule that gives out times as long as a privacy filter admits stopping there.
 
-    For one round of noise reduction under a budget that other rounds share: each time, the first
-    included, is handed out only if `filter.admits(state, kind(sensitivity, time))`, together with
-    the dearer of the two answers that a private `rule` may give there. Else the trial ends there,
-    as `Status.EXHAUSTED`, or with nothing released as `Status.NO_TIME`. The engine refuses a
-    process of other noise than the costs are for, or whose releases are no noise-reduction chain.
+    Use it for a round of noise reduction under a budget that other rounds share. Each time, the
+    first included, must pass `filter.admits(state, kind(sensitivity, time))`, together with the
+    more expensive of the two answers that a private `rule` may give there. Otherwise the trial ends
+    there, as `Status.EXHAUSTED`, or with nothing released as `Status.NO_TIME`. The engine refuses a
+    process whose noise the costs do not hold for, or whose releases are no noise reduction.
 
-        wrapped = FilteredSchedule(grid, filter, state, BrownianReduction, sensitivity)
-        trial = nrjax.Interaction(
-            value=value, process=process, schedule=wrapped, utility=utility, rule=rule)
-        outcome = nrjax.run_until(key, trial)
-        state, accepted = wrapped.close(state, outcome)
+        filter = nrjax.UnifiedFilter(epsilon=1.0, delta=1e-6)
+        kind = nrjax.composition.BrownianReduction
+        schedule = nrjax.composition.FilteredSchedule(grid, filter, filter.init(), kind, 1.0)
+        outcome = nrjax.run_until(key, nrjax.Interaction(..., schedule=schedule))
+        state, ok = schedule.close(schedule.state, outcome)
 
-    It is good for one run, during which the state must not have moved; `close`
-    refuses a second one, after which nothing is left. Rounds that were opened before it may stay
-    open. (Trials of `simulate` are worlds of their own: close each from the same state, under
-    `vmap`.) See `docs/composition.md`.
+    A filtered schedule is for one run, during which the state must not change. `close` refuses a
+    second run, and then nothing is left. Rounds that were opened before may stay open. Trials of
+    `simulate` do not share a state: close each from the same state, under `vmap`. See
+    `docs/composition.md`.
+
+    Attributes:
+        schedule: the schedule that is wrapped. Its times may depend only on releases.
+        filter: a privacy filter, such as `nrjax.UnifiedFilter`.
+        state: the filter's state before this round, of the dtype of the trial's value.
+        kind: the request that the filter charges for the round (static): a kind of noise reduction,
+            such as `BrownianReduction`, or `ExPost` for the guarantee's epsilon and delta.
+        sensitivity: sensitivity of the value, as that request takes it; None for `ExPost`.
+        rule: the private stopping rule whose answers the filter charges. They are `ExPost` if the
+            filter takes it. Otherwise, if their cost is fixed beforehand, they are `Pure`, at the
+            full cost also after negative answers only. Under a `RenyiFilter` their cap is the most
+            expensive answer at the schedule's last time, and the releases' cap is the guarantee's
+            epsilon there.
+        guarantee: the guarantee of the releases, for `ExPost` and for a rule whose cost depends on
+            it.
     """
 
     schedule: Schedule
-    """The schedule that is wrapped; its choices may look only at releases."""
     filter: Any
-    """A privacy filter, such as `nrjax.UnifiedFilter`."""
     state: Any
-    """Where it stands before this round; of the dtype of the trial's value."""
     kind: type = static()
-    """As what the filter pays for the whole round: a kind of noise reduction, such as
-    `BrownianReduction`, or `ExPost` for the guarantee's epsilon at each time and its delta."""
     sensitivity: Any = None
-    """Of the value, as that request takes it; not needed for `ExPost`."""
     rule: StoppingRule | None = None
-    """The private stopping rule whose answers the filter pays for. As `ExPost` where the filter
-    takes that, else, if the price is fixed beforehand, as `Pure`: then in full even for noes. Under
-    a `RenyiFilter` its cap is the dearest answer's price, at the schedule's last time; `ExPost` of
-    the releases has the epsilon of that time for a cap."""
     guarantee: Guarantee | None = None
-    """What the releases cost; for `ExPost`, and for a rule whose price follows it."""
     requires_noise_reduction: ClassVar[bool] = True
 
     def __post_init__(self):
@@ -74,127 +78,128 @@ class FilteredSchedule(Schedule):
             check_positive("sensitivity", self.sensitivity)
         if self.kind is not ExPost:
             check_norm(self.sensitivity, self.kind.noise)
-            right = f"given, as {self.kind.__name__} takes it"
-            check(self.sensitivity is not None, "sensitivity", self.sensitivity, right)
-        priced = self.rule is not None and self.rule.uses_epsilon
-        if priced or self.kind is ExPost:
-            who = type(self.rule) if priced else ExPost
-            right = f"given, since {who.__name__} is priced by its epsilon"
-            check(self.guarantee is not None, "guarantee", self.guarantee, right)
+            expected = f"given for {self.kind.__name__}"
+            check(self.sensitivity is not None, "sensitivity", self.sensitivity, expected)
+        by_rule = self.rule is not None and self.rule.uses_epsilon
+        if by_rule or self.kind is ExPost:
+            owner = type(self.rule) if by_rule else ExPost
+            expected = f"given, since the cost of {owner.__name__} is its epsilon"
+            check(self.guarantee is not None, "guarantee", self.guarantee, expected)
 
     @property
     def max_steps(self) -> int:
-        """Largest number of times it hands out."""
+        """Largest number of times of the wrapped schedule."""
         return self.schedule.max_steps
 
     @property
     def noise(self) -> str | None:
-        """The noise that its costs hold for, by the name that processes have for theirs."""
+        """Name of the noise that the costs hold for, as processes have it."""
         return getattr(self.guarantee if self.kind is ExPost else self.kind, "noise", None)
 
     @property
     def last_time(self) -> Any:
-        """The wrapped schedule's; the filter may end it before."""
+        """Last time of the wrapped schedule, at the latest."""
         return self.schedule.last_time
 
     def request(self, time: ArrayLike, answers: Array | int = 1) -> Any:
-        """What must fit for the release at `time`, of which the rule judges the `answers`-th."""
+        """Return the request for the release at `time` and the rule's `answers`-th answer there."""
         time = jnp.asarray(time)
         if self.rule is None:
             return self._releases(time)
-        pure = self._pays_as_pure()
-        epsilon = jnp.full_like(time, jnp.nan)  # not looked at
+        pure = self._charges_pure()
+        epsilon = jnp.full_like(time, jnp.nan)  # unused
         if self.guarantee is not None and not pure:
             epsilon = jnp.asarray(self.guarantee.epsilon(time), time.dtype)
-        price = self._dearer(epsilon, answers)
-        return self._releases(time), Pure(price) if pure else ExPost(price, cap=self._test_cap())
+        cost = self._answer_cost(epsilon, answers)
+        return self._releases(time), Pure(cost) if pure else ExPost(cost, cap=self._test_cap())
 
-    def _dearer(self, epsilon: Array, answers: Array | int) -> Array:
-        """What the dearer of the rule's two answers comes to."""
+    def _answer_cost(self, epsilon: Array, answers: Array | int) -> Array:
+        """Return the cost of the more expensive of the rule's two answers."""
         cost = self.rule.cost  # pyright: ignore[reportOptionalMemberAccess]
         return jnp.maximum(*(cost(epsilon, stopped, answers) for stopped in (True, False)))
 
-    def _fixed(self, outcome: Outcome) -> Array:
-        """The price of a rule that is paid for as pure."""
-        return self._dearer(jnp.full_like(outcome.time, jnp.nan), 1)
+    def _fixed_cost(self, outcome: Outcome) -> Array:
+        """Return the cost of a rule that is charged as pure."""
+        return self._answer_cost(jnp.full_like(outcome.time, jnp.nan), 1)
 
-    def _highest(self) -> Array | None:
-        """The most that the guarantee's epsilon comes to, at the last time; None: not known."""
+    def _largest_epsilon(self) -> Array | None:
+        """Return the guarantee's epsilon at the last time; None if that is unknown."""
         if self.last_time is None or self.guarantee is None:
             return None
         return jnp.nan_to_num(self.guarantee.epsilon(self.last_time), nan=0.0)
 
     def _test_cap(self) -> Array | None:
-        """The most that the answers can come to, where the filter asks for it and it is known."""
+        """Return the most that the answers can cost, if the filter uses it and it is known."""
         if self.rule is None or not self.filter.takes_caps:
             return None
-        epsilon = self._highest() if self.rule.uses_epsilon else jnp.asarray(jnp.nan)
-        return None if epsilon is None else self._dearer(epsilon, self.max_steps)
+        epsilon = self._largest_epsilon() if self.rule.uses_epsilon else jnp.asarray(jnp.nan)
+        return None if epsilon is None else self._answer_cost(epsilon, self.max_steps)
 
-    def _pays_as_pure(self) -> bool:
-        """Whether the filter has no proof for ex-post answers, and these have one fixed price."""
+    def _charges_pure(self) -> bool:
+        """Return whether the answers are charged as pure, for want of a proof for ex-post ones."""
         fixed, takes = self.rule is not None and self.rule.fixed_price, self.filter.takes
         return fixed and takes(Pure) and not takes(ExPost)
 
     def _releases(self, time: Array) -> Any:
-        """What releases up to `time` cost."""
+        """Return the request for the releases up to `time`."""
         if self.kind is ExPost and self.guarantee is not None:
-            cap = self._highest() if self.filter.takes_caps else None
+            cap = self._largest_epsilon() if self.filter.takes_caps else None
             return ExPost(self.guarantee.epsilon(time), self.guarantee.delta, cap)
         return self.kind(self.sensitivity, time)
 
     def spent(self, outcome: Outcome) -> Any:
-        """What a trial has cost: the request to `spend`, next to nothing if none was released."""
+        """Return the request that a trial has come to; close to 0 if nothing was released."""
         released = outcome.step >= 0
         largest, looks = largest_divisor(outcome.time.dtype), getattr(self.guarantee, "looks", None)
         if self.kind is ExPost and looks is not None:
             largest = jnp.asarray(looks, outcome.time.dtype)[0]
         releases = self._releases(jnp.where(released, outcome.time, largest))
-        if self.kind is ExPost:  # a boundary's epsilon need not fall to 0, nor does its delta
+        if self.kind is ExPost:  # neither a boundary's epsilon nor its delta need fall to 0
             releases = jax.tree.map(lambda field: jnp.where(released, field, 0), releases)
         if self.rule is None:
             return releases
-        if self._pays_as_pure():
-            return releases, Pure(jnp.where(released, self._fixed(outcome), 0))
-        price = jnp.where(released, outcome.test_epsilon, 0)
-        return releases, ExPost(price, cap=self._test_cap())
+        if self._charges_pure():
+            return releases, Pure(jnp.where(released, self._fixed_cost(outcome), 0))
+        cost = jnp.where(released, outcome.test_epsilon, 0)
+        return releases, ExPost(cost, cap=self._test_cap())
 
     def close(self, state: Any, outcome: Outcome) -> tuple[Any, Array]:
-        """Pay for the one run that was made with this schedule, from the state as it was then.
+        """Charge for the one run of this schedule, from the state as it was then.
 
-        Returns the state, and whether that was admitted (bool). If not (the state has moved since,
-        say by another run of this schedule; or there were answers of a private rule that the
-        schedule was not told of, or dearer ones; or the trial was charged infinitely), nothing is
-        left, as after the filter's `spend`.
+        Returns:
+            The state and whether the run was admitted (bool). If not, nothing is left, as after the
+            filter's `spend`. Reasons are that the state has changed since, for example by another
+            run of this schedule; answers of a private rule that the schedule did not have, or more
+            expensive ones; or a trial that was charged infinitely.
         """
         released = outcome.step >= 0
-        # A test that the schedule was not told of; infinite where the rule's promise does not hold.
+        # A test of a rule that the schedule has not; infinite where the rule's bound fails.
         test = outcome.test_epsilon
         known = (test == 0) if self.rule is None else (test < jnp.inf)
-        if self._pays_as_pure():
-            known &= near(test, self._fixed(outcome))
+        if self._charges_pure():
+            known &= leq_with_tolerance(test, self._fixed_cost(outcome))
         known &= ~(outcome.mechanism_epsilon == jnp.inf) & (outcome.status != Status.OVERFLOW)
         outcome = outcome._replace(test_epsilon=jnp.where(known, test, 0))
-        paid, ok = self.filter.spend(state, self.spent(outcome))
+        charged, ok = self.filter.spend(state, self.spent(outcome))
         same = jax.tree.map(lambda now, then: jnp.all(now == then), state, self.state)
         ok &= known & functools.reduce(jnp.logical_and, jax.tree.leaves(same))
-        return choose(released, paid.happened(paid.spent, ok), state), ok | ~released
+        return select(released, charged.after(charged.spent, ok), state), ok | ~released
 
-    def _refuses(self, time: Array, given: Array) -> Array:
-        """Whether a time may not be handed out; those that are none are the engine's."""
+    def _refuses(self, time: Array, count: Array) -> Array:
+        """Return whether the filter refuses a time; the engine refuses unusable ones."""
         valid = (time > 0) & (time < jnp.inf)
         safe = jnp.where(valid, time, 1)
-        return valid & ~self.filter.admits(self.state, self.request(safe, given))
+        return valid & ~self.filter.admits(self.state, self.request(safe, count))
 
     def init(self) -> tuple[FilteredState, Array]:
-        """State, and the first time; infinite if it is not admitted."""
+        """Return the state and the first time, which is infinite if it is not admitted."""
         state, time = self.schedule.init()
-        time, given = jnp.asarray(time), jnp.int32(1)
-        time = jnp.where(self._refuses(time, given), jnp.inf, time)
-        return FilteredState(state, given), time
+        time, count = jnp.asarray(time), jnp.int32(1)
+        time = jnp.where(self._refuses(time, count), jnp.inf, time)
+        return FilteredState(state, count), time
 
     def next(self, state: FilteredState, release: Array) -> tuple[FilteredState, Array, Array]:
-        """The schedule's next time; done also if it is not admitted."""
+        """Return the state, the schedule's next time, and whether it is done or not admitted."""
         inner, time, done = self.schedule.next(state.schedule, release)
-        time, given = jnp.asarray(time), state.given + 1
-        return FilteredState(inner, given), time, done | self._refuses(time, given)
+        time, count = jnp.asarray(time), state.times + 1
+        return FilteredState(inner, count), time, done | self._refuses(time, count)

@@ -13,7 +13,7 @@ from jax import lax
 
 import nrjax
 from nrjax import composition as c
-from nrjax.composition._state import choose
+from nrjax.composition._state import select
 from nrjax.types import Status
 
 DTYPE = np.dtype(jnp.result_type(float))
@@ -120,8 +120,8 @@ def brownian_play(
             paid = jnp.where(made, used, 1)
             fixed = budget.spend(state.filter, c.GDP(jnp.sqrt(paid)))
             swept = budget.spend(state.filter, c.BrownianReduction(1.0, 1 / paid))
-            after, ok = choose(single, fixed, swept)
-            after = choose(made, after, state.filter)
+            after, ok = select(single, fixed, swept)
+            after = select(made, after, state.filter)
             over |= made & ~ok  # it has overshot: stop, if late
         total, position = state.total + used, state.position + step
         return Spent(after, total, position, loss, over), None
@@ -160,7 +160,7 @@ def renyi_play(key, budget, shift, rounds, levels=16):
 
     def pay(tally, loss, request, made):
         state, accepted = budget.spend(tally.filter, request)
-        state = choose(made, state, tally.filter)
+        state = select(made, state, tally.filter)
         # What is refused has overshot; it counts, as an infinite cost that a test will see.
         cost = jnp.where(accepted, budget.cost(request), jnp.nan)
         loss, cost = (jnp.where(made, more, 0) for more in (loss, cost))

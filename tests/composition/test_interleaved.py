@@ -9,7 +9,7 @@ import pytest
 
 from nrjax import composition as c
 from nrjax.composition import _ledger, certificates
-from nrjax.composition._state import Round, choose
+from nrjax.composition._state import Round, select
 from nrjax.composition.conversions import delta_of_gdp
 from tests.composition.test_certificates import backwards, law, payoff
 
@@ -35,8 +35,8 @@ def attained(epsilon):
             state, clocks, loss = carry
             uniform, normal = jax.random.split(key)
             which = (loss > 0.3).astype(jnp.int32)
-            handle = Round(jnp.where(which == 0, a.number, b.number), a.kinds)
-            state = choose(ledger, state, alone)
+            handle = Round(jnp.where(which == 0, a.number, b.number), a.caps, a.kinds)
+            state = select(ledger, state, alone)
             goal = jnp.where(jax.random.uniform(uniform) < 0.3, 1.0, 0.4) * (1 - 1e-5)
             goal = jnp.maximum(goal * filter.remaining(state, handle), 1e-5)
             state, ok = filter.rewind(state, handle, c.BrownianReduction(1.0, 1 / goal))
@@ -131,7 +131,7 @@ def test_adversary_of_interleaved_rounds(order, shift, monkeypatch):
     # The ledger refuses it; one that does not look charges too little.
     _, ok = closed_at(filter, shift, lambda time: shift / time)
     assert not ok[:-1].any()
-    monkeypatch.setattr(_ledger, "same_terms", lambda *given: jnp.asarray(True))
+    monkeypatch.setattr(_ledger, "same_terms", lambda *_: jnp.asarray(True))
     charges, ok = closed_at(filter, shift, lambda time: shift / time)
     assert ok.all()
     fault = best_interleaving(order, shift, charges)

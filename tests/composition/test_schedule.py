@@ -198,7 +198,7 @@ def test_faults_are_named():
         ({"kind": c.ZCDP}, r"kind must be one of BrownianReduction, "),
         ({"sensitivity": -1.0}, r"sensitivity must be positive and finite"),
         ({"sensitivity": nrjax.Sensitivity(1.0, "l1")}, "must be an l2-sensitivity"),
-        ({"sensitivity": None}, "sensitivity must be given, as Brownian"),
+        ({"sensitivity": None}, "sensitivity must be given for Brownian"),
         ({"rule": REDUCED}, missing),
         ({"kind": c.ExPost}, missing),
     ):

@@ -1,7 +1,7 @@
-"""No filter is ever overspent by rounding: exact rationals over random sequences of spends.
+"""Sums of costs against exact rationals: no filter is overspent by rounding.
 
-What a filter accepted is added up exactly, and held against its budget. That budgets are at most
-what epsilon and delta allow is checked to 40 digits.
+Costs are added up exactly and compared with the budget. That budgets are at most what epsilon and
+delta allow is checked to 40 digits.
 """
 
 from fractions import Fraction
@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from nrjax import composition as c
-from nrjax.composition import _prices, _spending, _state, filters
+from nrjax.composition import _costs, _state, filters
 from tests.composition import exact
-from tests.composition.cases import LONE, granted, of_name, stack
+from tests.composition.cases import LONE, granted, of_name, refused, stack
 
 pytestmark = pytest.mark.numerical
 
@@ -24,25 +24,28 @@ BUDGETS = ((10.0, 1e-6), (0.3, 1e-9), (7.1, 0.01))
 ZCDP_CASE, UNIFIED, GAUSSIAN, RENYI, EX_POST = LONE
 
 
-def request_of(case, x, share):
-    """A request of about the size x, in the filter's currency, and a delta of its own."""
+def sum_of(spending):
+    """The exact sum that a `Spending` stands for."""
+    return sum(exact.rational(part) for part in spending)
+
+
+def request_of(case, x, delta):
+    """Return requests that cost about x, with a delta."""
     if case is EX_POST:
-        return (c.ExPost(x, share),)
-    return c.ZCDP(0.5 * x, share), c.GDP(jnp.sqrt(0.5 * x)), c.BoundedRange(jnp.sqrt(2 * x))
+        return (c.ExPost(x, delta),)
+    return c.ZCDP(0.5 * x, delta), c.GDP(jnp.sqrt(0.5 * x)), c.BoundedRange(jnp.sqrt(2 * x))
 
 
 def run(case):
-    """Spend at random, in four manners by turns, for each of some filters.
+    """Take random requests under several filters.
 
-    Many small ones; any magnitude; what is just about left; numbers near the smallest one.
+    In turn they are small, of any magnitude, and about what is left.
 
     Returns:
-        The filters, the requests, whether each was accepted, the last state and what remains.
+        The filters, the requests, whether each was admitted, the last state and what remains.
     """
 
     def one(filter, key):
-        tiny = float(jnp.finfo(jnp.asarray(filter.budget).dtype).tiny)
-
         def step(state, inputs):
             number, key = inputs
             first, second, third = jax.random.uniform(key, (3,))
@@ -53,21 +56,19 @@ def run(case):
                     filter.budget * 2 * first / SPENDS,
                     filter.budget * 10 ** (-2 - 25 * first),
                     jnp.where(third < 0.5, 0.02 * left * first, near),
-                    # Not so near for a time, and for a share of it: these must be finite.
-                    jnp.asarray((1e3 + 1e4 * first) * tiny, left.dtype),
                 ]
             )
-            # What just fits leaves nothing for others: late, and rarely.
+            # A request that just fits leaves nothing for others: late, and rarely.
             late = (number > 0.9 * SPENDS) & (second < 0.2)
-            manner = jnp.where(late, 2, jnp.asarray([0, 0, 1, 3])[number % 4])
-            share = 0.3 * filter.delta * jnp.where(third < 0.1, 1e-30, 2 * third / SPENDS)
-            request = request_of(case, jnp.maximum(sizes[manner], 1e3 * tiny), share)
-            state, accepted = filter.take(state, request)
-            return state, (request, accepted)
+            manner = jnp.where(late, 2, jnp.asarray([0, 0, 1])[number % 3])
+            delta = 0.3 * filter.delta * jnp.where(third < 0.1, 1e-30, 2 * third / SPENDS)
+            request = request_of(case, sizes[manner], delta)
+            state, admitted = filter.take(state, request)
+            return state, (request, admitted)
 
         inputs = jnp.arange(SPENDS), jax.random.split(key, SPENDS)
-        state, (requests, accepted) = jax.lax.scan(step, filter.init(), inputs)
-        return requests, accepted, state, filter.remaining(state)
+        state, (requests, admitted) = jax.lax.scan(step, filter.init(), inputs)
+        return requests, admitted, state, filter.remaining(state)
 
     filters = stack([case.build(*budget) for budget in BUDGETS])
     keys = jax.random.split(jax.random.key(3), len(BUDGETS))
@@ -75,159 +76,227 @@ def run(case):
 
 
 def audit(case):
-    """Assert that nothing was overspent, and return the least share of a budget that was used."""
+    """Assert that nothing was overspent, and return the least fraction of a budget used."""
     result, used = run(case), []
     for lane in range(len(BUDGETS)):
-        filter, requests, accepted, state, left = jax.tree.map(lambda x, n=lane: x[n], result)
+        filter, requests, admitted, state, left = jax.tree.map(lambda x, n=lane: x[n], result)
         costs, deltas = [], []
         for part in requests:
-            sizes, *shares = (column[accepted] for column in jax.tree.leaves(part))
+            sizes, *shares = (column[admitted] for column in jax.tree.leaves(part))
             costs += [case.costs[type(part)](exact.rational(size)) for size in sizes]
-            deltas += [exact.rational(share) for column in shares for share in column]
+            deltas += [exact.rational(delta) for column in shares for delta in column]
         spent, budget = exact.ceiling_sum(costs), exact.rational(filter.budget)
-        # "inf{n: rho = sum}" (Rogers 2023, Theorem 6) does not happen.
-        assert spent < budget, f"overspent by {float(spent / budget - 1):.2e}"
+        assert spent <= budget, f"overspent by {float(spent / budget - 1):.2e}"
         assert spent + exact.rational(left) <= budget
-        share = exact.rational(getattr(filter, case.share))
-        assert exact.ceiling_sum(deltas) <= share
-        assert sum(exact.rational(part[1]) for part in state.spent) <= share
-        total = sum(exact.rational(part[0]) for part in state.spent)
+        total, total_delta = (sum_of([part[unit] for part in state.spent]) for unit in (0, 1))
+        assert (
+            exact.ceiling_sum(deltas) <= total_delta <= exact.rational(getattr(filter, case.share))
+        )
         assert spent <= total
-        assert accepted.sum() > SPENDS // 2
+        assert admitted.sum() > SPENDS // 2
         used.append(float(spent / budget))
-        # What rounding, of costs too, has lost.
+        # The excess is the rounding of costs.
         assert float((total - spent) / budget) < 100 * float(jnp.finfo(left.dtype).eps)
     return min(used)
 
 
 @of_name((ZCDP_CASE, EX_POST))
 def test_never_overspent(case):
-    assert audit(case) > 1 - 1e-5  # and what just fits is let through
+    assert audit(case) > 1 - 1e-5
 
 
 def test_planted_plain_sum_is_found(monkeypatch):
     def plain(spending, cost):
-        return _spending.Spending(spending.total + cost, spending.rest)
+        return _state.Spending(spending.total + cost, spending.residual)
 
     monkeypatch.setattr(_state, "add", plain)
-    with pytest.raises(AssertionError, match="overspent"):
+    with pytest.raises(AssertionError):
         audit(EX_POST)
 
 
 def test_planted_rounding_of_costs_is_found(monkeypatch):
-    """Costs rounded to the nearest number: their exact sum is then above the filter's."""
-    monkeypatch.setattr(_prices, "enlarged", lambda value, dtype: jnp.asarray(value, dtype))
-    monkeypatch.setattr(_prices, "cost", lambda raw, argument, ulps: raw)
+    """Costs rounded to the nearest number: their exact sum exceeds the filter's."""
+    monkeypatch.setattr(_costs, "cast_up", lambda value, dtype: jnp.asarray(value, dtype))
+    monkeypatch.setattr(_costs, "round_cost_up", lambda raw, argument, ulps: raw)
     with pytest.raises(AssertionError):
         audit(ZCDP_CASE)
 
 
-def test_little_is_lost_by_adding(dtype):
-    """Ten thousand numbers of any magnitude, which are in the dtype as they are."""
-    rng = np.random.default_rng(4)
-    costs = (10 ** rng.uniform(-12, 0, 10_000)).astype(dtype)
-    total = jax.jit(_spending.add_all)(_spending.nothing(dtype), costs)
-    total, true = (sum(exact.rational(x) for x in each) for each in (total, costs))
-    assert true <= total <= true * (1 + Fraction(1e-9 if dtype == jnp.float32 else 1e-26))
+MANY = 2**20
+
+
+def added(add, costs, number):
+    """Add a few costs in turn, `number` times in all, to 1; one sequence per row of costs."""
+    sequence, (_, period) = jnp.asarray(costs), costs.shape
+
+    @jax.jit
+    @jax.vmap
+    def total(row):
+        one = _state.Spending(jnp.ones((), row.dtype), jnp.zeros((), row.dtype))
+        return jax.lax.fori_loop(0, number, lambda i, sum: add(sum, row[i % period]), one)
+
+    return jax.tree.map(np.asarray, total(sequence))
+
+
+def excess(add, costs, number=MANY):
+    """Return the relative excess of each sum over the exact one."""
+    sums = added(add, costs, number)
+    assert number % costs.shape[1] == 0
+    for row, *parts in zip(costs, *sums, strict=True):
+        true = 1 + number // costs.shape[1] * sum(map(exact.rational, row))
+        yield float(sum_of(parts) / true - 1) if sum_of(parts) != true else 0.0
+
+
+def hard_costs(dtype):
+    """Costs that a float sum from 1 on rounds away, or rounds down by up to half an ulp each."""
+    eps = float(jnp.finfo(dtype).eps)
+    least = _state.least_cost(dtype)
+    rows = [
+        [eps / 4] * 4,
+        [eps * (0.5 - eps)] * 4,
+        [least] * 4,
+        [eps * eps / 3] * 4,
+        [eps * 0.49, 2 * eps, least, 1.49 * eps],
+        [eps * (1.5 - 2 * eps), eps**2 * 0.7, eps**3, eps / 3],
+        [1.0, eps / 3, 2 / 3, eps**2 / 3],
+        [0.1, 1e-3, 1e-7, 1e-12],
+    ]
+    return np.asarray(rows, dtype)
+
+
+def test_sums_of_a_million_costs_are_never_understated(dtype):
+    found = list(excess(_state.add, hard_costs(dtype)))
+    print([f"{x:.1e}" for x in found])
+    assert min(found) >= 0
+    assert max(found) <= 2 * (MANY + 1) * float(jnp.finfo(dtype).eps) ** 2
+
+
+def test_planted_sums_that_understate_are_found(dtype):
+    """A plain sum; a compensated one that rounds to the nearest."""
+
+    def plain(spending, cost):
+        return _state.Spending(spending.total + cost, spending.residual)
+
+    def nearest(spending, cost):
+        total, error = _state.two_sum(spending.total, cost)
+        return _state.Spending(*_state.two_sum(total, spending.residual + error))
+
+    for add in (plain, nearest):
+        assert min(excess(add, hard_costs(dtype), MANY // 16)) < 0
+
+
+def test_unusable_costs_leave_nothing(dtype):
+    """NaN, infinite and negative costs, and sums that overflow; for good."""
+    half, zero = jnp.asarray(0.5, dtype), jnp.zeros((), dtype)
+    start = _state.Spending(half, zero)
+    for bad in (np.nan, np.inf, -np.inf, -0.1, float(jnp.finfo(dtype).max)):
+        spent = _state.add(start, jnp.asarray(bad, dtype))
+        spent = spent if bad < 1e30 or bad == np.inf else _state.add(spent, jnp.asarray(bad, dtype))
+        for _ in range(2):
+            assert spent.total == np.inf
+            assert not _state.is_within(spent, jnp.finfo(dtype).max)
+            assert _state.remaining_after(spent, half) == 0
+            spent = _state.add(spent, zero)
+    assert _state.add(start, zero) == start
 
 
 def test_one_call_at_a_time(dtype):
-    """The same from plain Python, with Python's numbers, which have more digits."""
+    """Python's numbers, which have more digits than the dtype, without compilation."""
     rng = np.random.default_rng(1)
     filter = c.ExPostFilter(1.0, 1e-6)
     state = filter.init()
-    spent, shares = Fraction(0), Fraction(0)
+    spent, deltas = Fraction(0), Fraction(0)
     for size in [0.3, 1e-50, *(0.09 * rng.random(12)), 1e-9, 0.1, 0.01]:
-        state, accepted = filter.take(state, c.ExPost(float(size), 1e-7 * float(size)))
-        if accepted:
+        state, admitted = filter.take(state, c.ExPost(float(size), 1e-7 * float(size)))
+        if admitted:
             spent += Fraction(float(size))
-            shares += Fraction(1e-7 * float(size))
+            deltas += Fraction(1e-7 * float(size))
     assert Fraction(9, 10) < spent <= 1 - Fraction(float(filter.remaining(state)))
-    assert shares <= Fraction(1e-6)
+    assert deltas <= Fraction(1e-6)
     state = granted(filter.take(state, c.ExPost(filter.remaining(state))))
-    assert not filter.admits(state, c.ExPost(float(jnp.finfo(dtype).eps) * 4))
+    assert not filter.admits(state, c.ExPost(float(jnp.finfo(dtype).eps) * 40))
 
 
-@pytest.mark.parametrize("kept", [0.0, 4e-7])
-def test_what_is_left_fits(dtype, kept):
-    """A request for all that remains is accepted, no more than that, and then nothing remains.
+@pytest.mark.parametrize("part", [0.0, 4e-7])
+def test_what_is_left_fits(dtype, part):
+    """A request for all that remains is admitted, no more than that, and then little remains.
 
-    So is one for all that remains of delta, of which the conversion lacks what is kept for it.
+    So is one for all that remains of delta.
     """
-    zcdp, plain = c.ZCDPFilter(3.0, 1e-6, kept), c.ZCDPFilter(3.0, 1e-6 - kept)
+    zcdp, plain = c.ZCDPFilter(3.0, 1e-6, part), c.ZCDPFilter(3.0, 1e-6 - part)
     assert zcdp.budget == pytest.approx(plain.budget, rel=1e-6)
-    for filter, kind in ((zcdp, c.ZCDP), (c.ExPostFilter(3.0, kept), c.ExPost)):
+    for filter, kind in ((zcdp, c.ZCDP), (c.ExPostFilter(3.0, part), c.ExPost)):
         more = float(np.nextafter(np.asarray(filter.budget, dtype), np.asarray(9, dtype)))
         assert filter.admits(filter.init(), kind(filter.budget))
         assert not filter.admits(filter.init(), kind(more))
         for first in (0.0, 1e-3, 0.7):
-            state, _ = filter.take(filter.init(), kind(first * filter.budget, first * kept))
-            left, share = filter.remaining(state), filter.remaining_delta(state)
-            assert share == pytest.approx((1 - first) * kept, rel=1e-5)
-            assert not filter.admits(state, kind(left, share + 1e-10))
-            state = granted(filter.take(state, kind(left, share)))
+            state, _ = filter.take(filter.init(), kind(first * filter.budget, first * part))
+            left, delta = filter.remaining(state), filter.remaining_delta(state)
+            assert delta == pytest.approx((1 - first) * part, rel=1e-5)
+            assert not filter.admits(state, kind(left, delta + 1e-10))
+            state = granted(filter.take(state, kind(left, delta)))
             assert filter.remaining(state) <= 1e-5 * filter.budget
 
 
 def test_exact_shares(dtype):
-    """Where the numbers are in the dtype and so is their sum, all of the budget can be had."""
+    """Parts whose sum is exact fill a budget, such as four quarters; more than that is refused."""
     least = float(jnp.finfo(dtype).eps)
-    for shares in ([0.25] * 4, [0.5, 0.25, 0.125, 0.125], [2.0**-20] * 3 + [0.75]):
-        filter = c.ExPostFilter(1.0, 0.5)
-        state = filter.init()
-        for share in shares:
-            state = granted(filter.take(state, c.ExPost(share, share / 2)))
-        left = 1 - sum(shares)
-        assert filter.remaining(state) <= left
-        assert not filter.admits(state, c.ExPost(left + least))
-        assert not filter.admits(state, c.ExPost(0.0, left / 2 + least))
-    # In one request alike; and what is not exact is still rounded up.
+    for budget in (1.0, 0.7, 3.3):
+        whole = float(c.ExPostFilter(budget).budget)
+        for shares in ([0.25] * 4, [0.5, 0.25, 0.125, 0.125], [2.0**-20] * 3 + [0.75]):
+            filter = c.ExPostFilter(budget, 0.5)
+            state = filter.init()
+            for share in shares:
+                state = granted(filter.take(state, c.ExPost(share * whole, share / 2)))
+            left = whole * (1 - sum(shares))
+            assert filter.remaining(state) <= left
+            assert not filter.admits(state, c.ExPost(left + 4 * least))
+            assert not filter.admits(state, c.ExPost(0.0, (1 - sum(shares)) / 2 + least))
+    filter = c.ExPostFilter(1.0, 0.5)
     halves = (c.ExPost(0.5, 0.25), c.ExPost(0.5, 0.25))
     assert filter.cost(halves) == 1
     assert filter.admits(filter.init(), halves)
-    assert filter.open(filter.init(np.int64(2)), halves)[2]
     for request in ((c.ExPost(1 / 3),) * 3, (c.ExPost(1.0), c.ExPost(1e-20))):
         true = sum(Fraction(one.epsilon) for one in request)
         assert exact.rational(filter.cost(request)) >= true
-    # Ten of the double next to 0.1 are more than 1; nine leave a little less than a tenth.
-    state, accepted = filter.init(), []
+    # The float next to 0.1 is larger, so only nine fit; what they leave is nearly a tenth.
+    state, admitted = filter.init(), []
     for _ in range(10):
         state, ok = filter.take(state, c.ExPost(0.1))
-        accepted.append(bool(ok))
-    assert accepted == [True] * 9 + [False]
+        admitted.append(bool(ok))
+    assert admitted == [True] * 9 + [False]
     assert filter.take(state, c.ExPost(filter.remaining(state)))[1]
 
 
-def test_exact_sums_near_the_smallest_numbers(dtype):
-    """An error that is subnormal would be taken for none."""
-    limits = jnp.finfo(dtype)
-    tiny, eps = float(limits.tiny), float(limits.eps)
-    for size in (tiny, tiny / eps / 4, tiny / eps, 8 * tiny / eps):
-        for more in (tiny * (1 + eps), 3 * tiny, max(tiny, size * (1 + eps) / 2)):
-            spent = _spending.add(_spending.nothing(dtype), jnp.asarray(size, dtype))
-            total = _spending.add(spent, jnp.asarray(more, dtype))
-            true = sum(exact.rational(dtype.type(number)) for number in (size, more))
-            assert sum(exact.rational(part) for part in total) >= true
+def test_smallest_costs_count(dtype):
+    """A cost below `least_cost`, even a subnormal one, counts as `least_cost`."""
+    least, tiny = _state.least_cost(dtype), float(jnp.finfo(dtype).tiny)
+    small = jnp.asarray(np.nextafter(np.asarray(0, dtype), np.asarray(1, dtype)))
+    filter = c.ExPostFilter(1.0)
+    for request in (c.ExPost(small), c.ExPost(tiny / 8), c.ExPost(least / 2)):
+        assert filter.cost(request) == jax.jit(filter.cost)(request) == least
+        assert filter.take(filter.init(), request)[0].spent.total[0] == least
+    assert not filter.admits(filter.init(), c.ExPost(0.1, small))
+    assert filter.cost(c.ExPost(0.0)) == 0
 
 
-def test_asked_compiled_and_spent_eagerly():
-    """Compiled and plain prices differ in the last places: what was admitted is accepted."""
+def test_admitted_compiled_and_spent_eagerly():
+    """Compiled and eager costs may differ in the last places: what was admitted can be spent."""
     rng = np.random.default_rng(3)
     for filter in (c.RenyiFilter(60.0, 5.0, 1e-6), c.GaussianFilter(5.0, 1e-6)):
         admits = jax.jit(filter.admits)
         smallest = jax.jit(lambda s, x, f=filter: f.smallest_time(s, c.BrownianReduction, x))
-        asked = 0
-        for size in rng.uniform(0.5, 2.0, 5):
+        for size in rng.uniform(0.5, 2.0, 4):
             state, _ = filter.take(filter.init(), c.BrownianReduction(1.0, 30.0 * size))
             time = smallest(state, size)
             eps = float(jnp.finfo(time.dtype).eps)
-            for place in range(-40, 20, 4):
+            for place in range(-40, 20, 5):
                 request = c.BrownianReduction(jnp.asarray(size), time * (1 + place * eps))
                 if admits(state, request):
-                    asked += not filter.admits(state, request)
                     after = granted(filter.spend(state, request))
                     assert filter.remaining(after) <= 1e-4 * filter.budget
-        print(f"{type(filter).__name__}: {asked} admitted by the one and not by the other")
+            # Beyond that tolerance it is refused.
+            refused(filter.spend(state, c.BrownianReduction(size, time * (1 - 300 * eps))))
 
 
 @of_name(LONE)
@@ -252,19 +321,6 @@ def test_budget_is_never_more_than_epsilon_buys(case):
 
 
 def test_planted_cast_of_the_budget_is_found(monkeypatch):
-    monkeypatch.setattr(filters, "rounded_down", lambda value, dtype: float(np.float32(value)))
+    monkeypatch.setattr(filters.costs, "cast_down", lambda value, dtype: float(np.float32(value)))
     with pytest.raises(AssertionError):
         test_budget_is_never_more_than_epsilon_buys(ZCDP_CASE)
-
-
-def test_subnormal_costs_count(dtype):
-    """XLA takes them for 0; a filter takes them for the smallest normal number."""
-    limits = jnp.finfo(dtype)
-    small = jnp.asarray(np.nextafter(np.asarray(0, dtype), np.asarray(1, dtype)))
-    filter = c.ExPostFilter(1.0)
-    for request in (c.ExPost(small), c.ExPost(float(limits.tiny) / 8)):
-        assert filter.cost(request) >= limits.tiny
-        assert filter.take(filter.init(), request)[0].spent.total[0] > 0
-        assert jax.jit(filter.cost)(request) >= limits.tiny
-    assert not filter.admits(filter.init(), c.ExPost(0.1, small))
-    assert filter.cost(c.ExPost(0.0)) == 0

@@ -15,7 +15,7 @@ import pytest
 
 import nrjax
 from nrjax import composition as c
-from nrjax.composition._state import choose
+from nrjax.composition._state import select
 from tests.composition.adversaries import DTYPE, Line, brownian_play, lanes, played
 
 EPSILON, DELTA = 10.0, 1e-6
@@ -215,7 +215,7 @@ def boundary_player(name):
         after, ok = filter.take(state, c.ZCDP(rho, FAILS))
         gave = rho + jnp.sqrt(2 * rho) * jax.random.normal(normal, (), DTYPE)
         gave = jnp.where(jax.random.bernoulli(coin, fails), jnp.inf, gave)
-        return choose(ok, after, state), jnp.where(ok, gave, 0)
+        return select(ok, after, state), jnp.where(ok, gave, 0)
 
     def one(key, shift, factor, fails):
         # Stopped where the loss is above a share of what it costs.
@@ -229,12 +229,12 @@ def boundary_player(name):
             request = schedule.spent(outcome)
             made = outcome.step >= 0
             paid, ok = filter.spend(state, request)
-            after = choose(made, paid, state), loss + jnp.where(made, outcome.privacy_loss, 0)
+            after = select(made, paid, state), loss + jnp.where(made, outcome.privacy_loss, 0)
             exceeds = made & (outcome.privacy_loss > factor * request.epsilon)
             if filter.takes(c.ZCDP):
                 even = number % 2 == 0
                 released, gave = mechanism(round_key, state, loss, number, fails)
-                after = choose(even, (released, loss + gave), after)
+                after = select(even, (released, loss + gave), after)
                 exceeds, ok = exceeds & ~even, ok | even
             return (*after, over | exceeds), ok | ~made
 

@@ -1,0 +1,279 @@
+"""The cost of each kind of request, rounded up, and the times that a remaining budget allows.
+
+`docs/composition.md` has the formulas with their proofs.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from nrjax._numerics import largest_divisor
+from nrjax._validation import check, concrete_or_none
+from nrjax.composition import certificates, requests
+from nrjax.composition._state import least_cost
+from nrjax.guarantees._rounding import round_up
+from nrjax.pytrees import Pytree
+
+Cost = Callable[..., Array]
+"""A function from the argument of a request (see `argument`), and its cap if any, to a cost."""
+
+
+def round_cost_up(raw: Array, argument: Array, ulps: int) -> Array:
+    """Return a cost enlarged by `ulps` machine epsilons; 0 only where `argument` is 0."""
+    return jnp.where(argument == 0, 0, round_up(raw, ulps))
+
+
+def cast_up(value: ArrayLike, dtype: Any) -> Array:
+    """Cast a scalar `value >= 0`: the result is never smaller, and 0 only if the value is 0.
+
+    A traced value grows by two machine epsilons, since it may be a Python number that was rounded
+    to the nearest float on its way into a compiled function.
+    """
+    limits = jnp.finfo(dtype)
+    number = concrete_or_none(value)
+    if number is not None:
+        exact = float(number)
+        with np.errstate(over="ignore", under="ignore"):
+            cast = np.asarray(exact, dtype)
+        if float(cast) < exact:
+            cast = np.nextafter(cast, np.asarray(np.inf, dtype))
+        return jnp.asarray(np.maximum(cast, limits.tiny) if exact > 0 else cast, dtype)
+    array = jnp.asarray(value)
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        array = array.astype(dtype)
+    # Compared as integers, since subnormal numbers compare as 0.
+    positive = jax.lax.bitcast_convert_type(array, f"int{8 * array.dtype.itemsize}") > 0
+    grown = array.astype(dtype) * (1 + 2 * float(limits.eps))
+    return jnp.where(positive, jnp.maximum(grown, float(limits.tiny)), 0)
+
+
+def cast_down(value: float, dtype: Any) -> float:
+    """Return the largest number of `dtype` that is at most `value >= 0`; 0 if it is subnormal."""
+    with np.errstate(over="ignore"):
+        cast = np.asarray(value, np.float64).astype(dtype)
+    if float(cast) > value:  # as float64: NumPy would compare with a Python number in dtype
+        cast = np.nextafter(cast, np.asarray(-np.inf, dtype))
+    return float(cast) if cast >= jnp.finfo(dtype).tiny else 0.0
+
+
+def round_field_down(owner: Any, name: str) -> None:
+    """Round a field of a new object down to the default float dtype, unless that makes it 0.
+
+    A compiled function rounds Python numbers to the nearest float. After this, it rounds nothing.
+    """
+    number = concrete_or_none(getattr(owner, name))
+    if number is not None and number.ndim == 0:
+        rounded = cast_down(float(number), jnp.result_type(float))
+        if rounded > 0 and rounded != float(number):
+            object.__setattr__(owner, name, rounded)
+
+
+def argument(request: Any, dtype: Any) -> Array:
+    """Return the number that a cost depends on, rounded up: `D1/t`, `D2^2/t` or the first field.
+
+    `D2^2/t` is not rounded: the square of `D2/sqrt(t)` would depend on the rest of the program. For
+    discrete Laplace noise, the result is `D1/t`, D1 and t.
+    """
+    if not hasattr(request, "noise"):
+        return cast_up(next(iter(vars(request).values())), dtype)
+    size, time = jnp.asarray(request.sensitivity, dtype), jnp.asarray(request.time, dtype)
+    if isinstance(request, requests.BrownianReduction):
+        return size / time * size
+    epsilon = round_up(size / time, 4)
+    if isinstance(request, requests.DiscreteLaplaceReduction):
+        return jnp.stack([epsilon, size, time])
+    return epsilon
+
+
+def request_cost(cost: Cost, request: Any, dtype: Any) -> Array:
+    """Return the cost of a request by the function for its kind; NaN above its cap."""
+    x, cap = argument(request, dtype), getattr(request, "cap", None)
+    if cap is None:
+        return cost(x)
+    # A little larger, since `D1/t` is rounded up.
+    cap = cast_up(cap, dtype) * (1 + 16 * float(jnp.finfo(dtype).eps))
+    return jnp.where(_first(x) <= cap, cost(x, cap), jnp.nan)
+
+
+def _first(x: Array) -> Array:
+    return x if x.ndim == 0 else x[0]
+
+
+# (-1)^k/k! of kappa(e) = sum_(k>=2) (-e)^k/k!, highest power first.
+_SERIES = [(-1) ** k / math.factorial(k) for k in range(20, 1, -1)]
+
+
+def _kappa(epsilon: Array) -> Array:
+    """Return `e - 1 + exp(-e)`, rounded up."""
+    small = jnp.minimum(epsilon, 1)  # where the difference cancels
+    series = small * small * jnp.polyval(jnp.asarray(_SERIES, epsilon.dtype), small)
+    kappa = jnp.where(epsilon < 1, series, epsilon + jnp.expm1(-epsilon))
+    return round_cost_up(kappa, epsilon, 16)
+
+
+def _squared_mu(x: Array, centre: Array, tail: Array) -> Array:
+    """Return `mu^2` of `mu = 2 Phi^-1(1 - tail)`, rounded up; `centre` is `1 - 2 tail`."""
+    # Phi(z) = 1/2 + erf(z/sqrt(2))/2, precise for small x.
+    near = 2 * math.sqrt(2) * jax.scipy.special.erfinv(centre)
+    mu = jnp.where(x < 2, near, -2 * jax.scipy.special.ndtri(tail))
+    # In float32 the two lose up to 10 machine epsilons, in float64 up to 30.
+    return round_cost_up(mu * mu, x, 64)
+
+
+@functools.partial(jax.jit, inline=True)
+def squared_mu_of_odds(x: Array) -> Array:
+    """Return squared mu for `tail = 1/(1 + exp(x))`; infinite where exp(x) overflows."""
+    return _squared_mu(x, jnp.tanh(0.5 * jnp.minimum(x, 2)), 1 / (1 + jnp.exp(jnp.maximum(x, 2))))
+
+
+@functools.partial(jax.jit, inline=True)
+def _squared_mu_of_laplace(x: Array) -> Array:
+    """Return squared mu for `tail = exp(-x/2)/2`, that of Laplace noise with `x = D1/t`."""
+    centre = -jnp.expm1(-0.5 * jnp.minimum(x, 2))
+    return _squared_mu(x, centre, 0.5 * jnp.exp(-0.5 * jnp.maximum(x, 2)))
+
+
+ZCDP_COSTS: Mapping[type, Cost] = {
+    requests.ZCDP: lambda rho: rho,
+    requests.GDP: lambda mu: round_cost_up(0.5 * mu * mu, mu, 4),
+    requests.BoundedRange: lambda epsilon: round_cost_up(0.125 * epsilon * epsilon, epsilon, 4),
+    requests.Pure: lambda epsilon: round_cost_up(epsilon * jnp.tanh(0.5 * epsilon), epsilon, 16),
+    requests.LaplaceMechanism: _kappa,
+}
+"""Rho of the mechanisms that satisfy zCDP."""
+
+UNIFIED_COSTS: Mapping[type, Cost] = {
+    **ZCDP_COSTS,
+    requests.BrownianReduction: lambda squared: round_up(0.5 * squared, 12),
+}
+"""Rho, with Brownian noise reduction at the time of stopping."""
+
+GDP_COSTS: Mapping[type, Cost] = {
+    requests.BrownianReduction: lambda squared: round_up(squared, 12),
+    requests.GDP: lambda mu: round_cost_up(mu * mu, mu, 4),
+    requests.BoundedRange: lambda epsilon: squared_mu_of_odds(0.5 * epsilon),
+    requests.Pure: squared_mu_of_odds,
+    requests.LaplaceMechanism: _squared_mu_of_laplace,
+}
+"""Squared mu."""
+
+_BOUNDED = requests.ExPost, requests.Pure, requests.BoundedRange, requests.LaplaceMechanism
+EX_POST_COSTS: Mapping[type, Cost] = dict.fromkeys(
+    (*_BOUNDED, *requests.LAPLACE), lambda x, cap=None: _first(x)
+)
+"""The epsilon that the privacy loss exceeds with probability at most the request's delta."""
+
+EX_POST_REASONS: Mapping[type, str] = {
+    requests.BrownianReduction: "with a boundary of delta d and epsilon e it is ExPost(e, d)",
+    requests.ZCDP: "ZCDPFilter, or SideBySideFilter, takes it",
+    requests.GDP: "GaussianFilter takes it",
+}
+"""For kinds without an ex-post epsilon, the filter that supports them."""
+
+# Each is compiled once, so that plain Python does not wait for every operation.
+_CERTIFICATES = {
+    kind: jax.jit(certificate, inline=True)
+    for kind, certificate in (
+        (requests.LaplaceReduction, certificates.laplace_reduction),
+        (requests.LaplaceMechanism, certificates.laplace_mechanism),
+        (requests.Pure, certificates.pure),
+        (requests.ExPost, lambda order, epsilon: epsilon),
+        (requests.DiscreteLaplaceReduction, certificates.discrete_laplace_reduction),
+    )
+}
+_capped = jax.jit(certificates.capped, inline=True)
+
+
+def renyi_costs(order: ArrayLike) -> Mapping[type, Cost]:
+    """Return the Rényi divergence at an order, for every kind."""
+
+    def from_rho(rho_of: Cost, x: Array) -> Array:
+        rho = rho_of(x)
+        a = jnp.asarray(order, rho.dtype)
+        a = jnp.where((a > 1) & (a < jnp.inf), a, jnp.inf)  # a traced order is unchecked
+        return round_cost_up(a * rho, rho, 2)
+
+    def certified(certificate: Any, x: Array, cap: Array | None = None) -> Array:
+        a = jnp.asarray(order, x.dtype)
+        if cap is not None:
+            return _capped(a, _first(x), cap)
+        return certificate(a, x) if x.ndim == 0 else certificate(a, *x[1:])
+
+    # A kind with its own certificate is not charged by its rho.
+    costs = {kind: functools.partial(from_rho, rho_of) for kind, rho_of in UNIFIED_COSTS.items()}
+    return costs | {kind: functools.partial(certified, of) for kind, of in _CERTIFICATES.items()}
+
+
+def time_of_square(left: Array, sensitivity: Array, factor: ArrayLike = 1.0) -> Array:
+    """Return the smallest time with `factor sensitivity^2/time <= left`, rounded up."""
+    time = sensitivity / (left / factor) * sensitivity * (1 + 24 * float(jnp.finfo(left.dtype).eps))
+    return _usable_time(time, left)
+
+
+def time_of_epsilon(epsilon: Array, left: Array, sensitivity: Array, ulps: int) -> Array:
+    """Return the smallest time with `sensitivity/time <= epsilon`, rounded up."""
+    time = sensitivity / epsilon * (1 + ulps * float(jnp.finfo(left.dtype).eps))
+    return _usable_time(time, jnp.minimum(left, epsilon))
+
+
+def _usable_time(time: Array, left: Array) -> Array:
+    """Raise a time to the smallest that requests take; infinite if nothing is left."""
+    time = jnp.maximum(time, 4 * float(jnp.finfo(time.dtype).tiny))
+    return jnp.where((left > 0) & (time <= largest_divisor(time.dtype)), time, jnp.inf)
+
+
+def find(kind: type, table: Mapping[type, Any], owner: str, reasons: Mapping[type, str]) -> Any:
+    """Return the entry of `kind` in a table; a `TypeError` if nothing is proved for it."""
+    for known, entry in table.items():
+        if issubclass(kind, known):
+            return entry
+    hint = next((f"; {why}" for other, why in reasons.items() if issubclass(kind, other)), "")
+    raise TypeError(
+        f"{owner} has no proof for {kind.__name__}, only for {requests.names(table)}{hint}"
+    )
+
+
+def check_no_delta(request: Any, owner: str) -> None:
+    """Raise a `ValueError` for a request with a concrete delta of its own."""
+    delta = getattr(request, "delta", 0.0)
+    expected = f"0 for {owner}, which has no proof for approximate mechanisms"
+    known = concrete_or_none(delta)
+    check(known is None or known == 0, f"{type(request).__name__}.delta", delta, expected)
+
+
+class CostModel(Pytree):
+    """The common base of filters and odometers: the kinds of requests and their costs."""
+
+    _units: ClassVar[tuple[str, ...]] = ("budget",)
+    """Names of the cost units: of the budget, then of the requests' deltas, if they count."""
+    _cost_table: ClassVar[Mapping[type, Cost]] = {}
+    _reasons: ClassVar[Mapping[type, str]] = {}
+    """For unsupported kinds, the filter that supports them."""
+    _fixed_field: ClassVar[str] = ""
+    """Name of a field that is fixed before the first release, such as an order."""
+    takes_caps: ClassVar[bool] = False
+    """Whether the cap of a request makes it cheaper."""
+
+    def _costs(self) -> Mapping[type, Cost]:
+        """Return the supported kinds of requests, with their costs."""
+        return self._cost_table
+
+    def _charge(self, request: Any, dtype: Any) -> Array:
+        """Return the cost of one request, shape (units,); NaN if it is traced and out of range."""
+        owner, has_delta = type(self).__name__, len(self._units) == 2
+        cost = find(type(request), self._costs(), owner, self._reasons)
+        request.check_single()
+        if not has_delta:
+            check_no_delta(request, owner)
+        delta = cast_up(getattr(request, "delta", 0.0), dtype)
+        ok = request.well_formed(dtype) & (has_delta | (delta == 0))
+        charge = jnp.where(ok, request_cost(cost, request, dtype), jnp.nan)
+        charge = jnp.stack([charge, delta] if has_delta else [charge])
+        return jnp.where(charge > 0, jnp.maximum(charge, least_cost(dtype)), charge)
