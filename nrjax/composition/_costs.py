@@ -26,7 +26,7 @@ Cost = Callable[..., Array]
 
 
 def round_cost_up(raw: Array, argument: Array, ulps: int) -> Array:
-    """Return a cost enlarged by `ulps` machine epsilons; 0 only where `argument` is 0."""
+    """Return a cost enlarged by `ulps` machine epsilons, and 0 only where `argument` is 0."""
     return jnp.where(argument == 0, 0, round_up(raw, ulps))
 
 
@@ -55,7 +55,7 @@ def cast_up(value: ArrayLike, dtype: Any) -> Array:
 
 
 def cast_down(value: float, dtype: Any) -> float:
-    """Return the largest number of `dtype` that is at most `value >= 0`; 0 if it is subnormal."""
+    """Return the largest number of `dtype` up to `value >= 0`, or 0 if that is subnormal."""
     with np.errstate(over="ignore"):
         cast = np.asarray(value, np.float64).astype(dtype)
     if float(cast) > value:  # as float64: NumPy would compare with a Python number in dtype
@@ -93,7 +93,7 @@ def argument(request: Any, dtype: Any) -> Array:
 
 
 def request_cost(cost: Cost, request: Any, dtype: Any) -> Array:
-    """Return the cost of a request by the function for its kind; NaN above its cap."""
+    """Return the cost of a request by the function for its kind, or NaN above its cap."""
     x, cap = argument(request, dtype), getattr(request, "cap", None)
     if cap is None:
         return cost(x)
@@ -119,7 +119,7 @@ def _kappa(epsilon: Array) -> Array:
 
 
 def _squared_mu(x: Array, centre: Array, tail: Array) -> Array:
-    """Return `mu^2` of `mu = 2 Phi^-1(1 - tail)`, rounded up; `centre` is `1 - 2 tail`."""
+    """Return `mu^2` of `mu = 2 Phi^-1(1 - tail)`, rounded up, given `centre = 1 - 2 tail`."""
     # Phi(z) = 1/2 + erf(z/sqrt(2))/2, precise for small x.
     near = 2 * math.sqrt(2) * jax.scipy.special.erfinv(centre)
     mu = jnp.where(x < 2, near, -2 * jax.scipy.special.ndtri(tail))
@@ -129,7 +129,7 @@ def _squared_mu(x: Array, centre: Array, tail: Array) -> Array:
 
 @functools.partial(jax.jit, inline=True)
 def squared_mu_of_odds(x: Array) -> Array:
-    """Return squared mu for `tail = 1/(1 + exp(x))`; infinite where exp(x) overflows."""
+    """Return squared mu for `tail = 1/(1 + exp(x))`, infinite where exp(x) overflows."""
     return _squared_mu(x, jnp.tanh(0.5 * jnp.minimum(x, 2)), 1 / (1 + jnp.exp(jnp.maximum(x, 2))))
 
 
@@ -169,13 +169,6 @@ EX_POST_COSTS: Mapping[type, Cost] = dict.fromkeys(
     (*_BOUNDED, *requests.LAPLACE), lambda x, cap=None: _first(x)
 )
 """The epsilon that the privacy loss exceeds with probability at most the request's delta."""
-
-EX_POST_REASONS: Mapping[type, str] = {
-    requests.BrownianReduction: "with a boundary of delta d and epsilon e it is ExPost(e, d)",
-    requests.ZCDP: "ZCDPFilter, or SideBySideFilter, takes it",
-    requests.GDP: "GaussianFilter takes it",
-}
-"""For kinds without an ex-post epsilon, the filter that supports them."""
 
 # Each is compiled once, so that plain Python does not wait for every operation.
 _CERTIFICATES = {
@@ -224,19 +217,19 @@ def time_of_epsilon(epsilon: Array, left: Array, sensitivity: Array, ulps: int) 
 
 
 def _usable_time(time: Array, left: Array) -> Array:
-    """Raise a time to the smallest that requests take; infinite if nothing is left."""
+    """Raise a time to the smallest that requests take, or to infinity if nothing is left."""
     time = jnp.maximum(time, 4 * float(jnp.finfo(time.dtype).tiny))
     return jnp.where((left > 0) & (time <= largest_divisor(time.dtype)), time, jnp.inf)
 
 
-def find(kind: type, table: Mapping[type, Any], owner: str, reasons: Mapping[type, str]) -> Any:
-    """Return the entry of `kind` in a table; a `TypeError` if nothing is proved for it."""
-    for known, entry in table.items():
-        if issubclass(kind, known):
-            return entry
-    hint = next((f"; {why}" for other, why in reasons.items() if issubclass(kind, other)), "")
+def find(kind: Any, table: Mapping[type, Any], owner: str, what: str = "proof") -> Any:
+    """Return the entry of `kind` in a table, or raise a `TypeError`."""
+    if kind in table:
+        return table[kind]
+    name = getattr(kind, "__name__", type(kind).__name__)
     raise TypeError(
-        f"{owner} has no proof for {kind.__name__}, only for {requests.names(table)}{hint}"
+        f"{owner} has no {what} for {name}, only for {requests.names(table)}. RenyiFilter takes "
+        "every kind with delta 0, ExPostFilter every kind that states an epsilon"
     )
 
 
@@ -254,8 +247,6 @@ class CostModel(Pytree):
     _units: ClassVar[tuple[str, ...]] = ("budget",)
     """Names of the cost units: of the budget, then of the requests' deltas, if they count."""
     _cost_table: ClassVar[Mapping[type, Cost]] = {}
-    _reasons: ClassVar[Mapping[type, str]] = {}
-    """For unsupported kinds, the filter that supports them."""
     _fixed_field: ClassVar[str] = ""
     """Name of a field that is fixed before the first release, such as an order."""
     takes_caps: ClassVar[bool] = False
@@ -266,9 +257,9 @@ class CostModel(Pytree):
         return self._cost_table
 
     def _charge(self, request: Any, dtype: Any) -> Array:
-        """Return the cost of one request, shape (units,); NaN if it is traced and out of range."""
+        """Return the cost of one request, shape (units,), or NaN if it is traced and out of range."""
         owner, has_delta = type(self).__name__, len(self._units) == 2
-        cost = find(type(request), self._costs(), owner, self._reasons)
+        cost = find(type(request), self._costs(), owner)
         request.check_single()
         if not has_delta:
             check_no_delta(request, owner)

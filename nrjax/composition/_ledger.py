@@ -39,13 +39,13 @@ def kinds_of(request: Request) -> tuple[type, ...]:
 
 
 def caps_of(request: Request, dtype: Any) -> tuple[Any, ...]:
-    """Return the caps of the parts of a request; None for a part without one."""
+    """Return the caps of the parts of a request, None for a part without one."""
     caps = [getattr(part, "cap", None) for part in parts(request)]
     return tuple(None if cap is None else jnp.asarray(cap, dtype) for cap in caps)
 
 
 def same_terms(request: Request, round: Round, dtype: Any) -> Array:
-    """Return whether a request has the caps of its round (bool); `()` always does.
+    """Return whether a request is `()` or has the caps of its round (bool).
 
     Raises:
         ValueError: the request has other kinds or, outside of traces, other caps.
@@ -98,7 +98,7 @@ class Ledger(CostModel, abc.ABC):
 
     def takes(self, kind: type) -> bool:
         """Return whether the filter has a proof for a kind of request."""
-        return issubclass(kind, tuple(self._costs()))
+        return kind in self._costs()
 
     def init(self, rounds: int = 0) -> LedgerState:
         """Return a state with nothing spent, and places for `rounds` (static) open rounds."""
@@ -110,7 +110,7 @@ class Ledger(CostModel, abc.ABC):
         return state.spent.total.dtype
 
     def _limits_of(self, state: LedgerState) -> Array:
-        """Return the budgets; negative if the state is for another order."""
+        """Return the budgets, negative if the state is for another order."""
         is_own = _state.check_owner(self, state)
         return jnp.where(is_own, self._limits(state.spent.total.dtype), -1)
 
@@ -119,7 +119,7 @@ class Ledger(CostModel, abc.ABC):
         return jnp.all(_state.is_within(state.committed(spent, own), self._limits_of(state)))
 
     def _left(self, state: LedgerState, round: Round | None) -> Array:
-        """Return what is left in each cost unit, for a round or beside all rounds."""
+        """Return what is left in each cost unit, for a round or for a new request."""
         limits = self._limits_of(state)
         if round is None:
             return _state.remaining_after(state.committed(state.spent), limits)
@@ -152,7 +152,7 @@ class Ledger(CostModel, abc.ABC):
         return self._left(state, round)[self._budgets]
 
     def cost(self, request: Request) -> Array:
-        """Return the cost of a request, rounded up; infinite if it is traced and out of range."""
+        """Return the cost of a request, rounded up, infinite if it is traced and out of range."""
         return _state.sum_up(self._sum(request, self._dtype()))[self._budgets]
 
     def admits(self, state: LedgerState, request: Request) -> Array:
@@ -163,7 +163,7 @@ class Ledger(CostModel, abc.ABC):
         return self._fits(state, _total(state, self._charges(request, self._dtype_of(state))))
 
     def take(self, state: LedgerState, request: Request) -> tuple[LedgerState, Array]:
-        """Charge a request BEFORE its mechanism is run; run the mechanism only if that succeeds.
+        """Charge a request BEFORE its mechanism is run, which may run only if that succeeds.
 
         Returns:
             The state and whether the request was admitted (bool). If not, the state is unchanged.

@@ -26,7 +26,7 @@ from nrjax.pytrees import Pytree, static
 
 
 class Spending(NamedTuple):
-    """A sum of costs, `total + residual`; infinite once a cost was not usable."""
+    """A sum of costs, `total + residual`, infinite once a cost was not usable."""
 
     total: Array
     residual: Array
@@ -39,7 +39,7 @@ def least_cost(dtype: Any) -> float:
 
 @functools.partial(jax.jit, inline=True)
 def add(spending: Spending, cost: Array) -> Spending:
-    """Return the sum plus one cost; infinite for good after a NaN, negative or infinite cost."""
+    """Return the sum plus one cost, infinite once a cost was NaN, negative or infinite."""
     eps = float(jnp.finfo(cost.dtype).eps)
     total, error = two_sum(spending.total, cost)
     residual, lost = two_sum(spending.residual, error)
@@ -56,7 +56,7 @@ def add_all(spending: Spending, costs: Array) -> Spending:
 
 
 def is_within(spending: Spending, budget: Array) -> Array:
-    """Return whether a sum is at most `budget` (bool); no rounding changes the answer.
+    """Return whether a sum is at most `budget` (bool), a test that no rounding changes.
 
     `budget - total` is exact between half and twice the budget, and exceeds the residual elsewhere.
     """
@@ -78,7 +78,7 @@ def rounded_up(spending: Spending) -> Array:
 
 
 def sum_up(costs: Array) -> Array:
-    """Return the sum along the leading axis, rounded up unless exact; infinite after a NaN."""
+    """Return the sum along the leading axis, rounded up unless exact, infinite after a NaN."""
     zero = jnp.zeros(costs.shape[1:], costs.dtype)
     return rounded_up(add_all(Spending(zero, zero), costs))
 
@@ -89,7 +89,7 @@ def select(ok: Array, new: Any, old: Any) -> Any:
 
 
 class Round(Pytree):
-    """A handle of an open round, from a filter's `open`; valid until the round is closed.
+    """A handle of an open round, from a filter's `open`, valid until the round is closed.
 
     Use it only with states that follow from that `open`. In another ledger its number belongs to
     another round.

@@ -1,10 +1,10 @@
-"""What one round may cost in Renyi divergence of a fixed order, computed inside `jit`.
+"""Rényi certificates of single rounds, at a fixed order, computed inside `jit`.
 
-Each function gives a certificate C as `docs/composition.md` defines it, of an order A > 1 (`l` is
-`A - 1`) and an epsilon, elementwise, in nats. All rise in both arguments, so each is computed at
-arguments a little enlarged and the result is enlarged by what rounding can have lost: none is ever
-below the exact number, nor 0 at a positive epsilon. An epsilon or budget that is negative or NaN,
-and an order that is not above 1 and finite, give NaN, which no filter accepts.
+Each function returns a certificate C as `docs/composition.md` defines it, in nats, elementwise, for
+an order A > 1 and an epsilon (`l` is `A - 1`). Certificates rise in both arguments. So each is
+computed at slightly larger arguments and enlarged by what rounding can have lost: it is never below
+the exact number. An epsilon or budget that is negative or NaN, and an order that is not above 1 and
+finite, give NaN, which no filter accepts. A subnormal epsilon counts as 0; requests have none.
 """
 
 import math
@@ -19,27 +19,31 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import float_dtype
 
-# Machine epsilons by which every result is enlarged. The elementary functions are right to 2 or 3
-# each, also on accelerators, and no formula has more than four.
+# Machine epsilons by which results are enlarged: four elementary functions lose 2 or 3 each.
 _MARGIN = 24
-# The same for `laplace_reduction`: rounding in its series adds at most 2 x, twice the mean index of
-# its terms (four operations a term, half a machine epsilon each).
+# For `laplace_reduction`: its series loses at most 2 x, twice the mean index of its terms (four
+# operations per term, half a machine epsilon each).
 _SERIES_MARGIN, _SERIES_SLOPE = 12, 3
 
 
 class _Precision(NamedTuple):
+    """The constants of the series below, derived and checked in `test_certificates.py`.
+
+    Attributes:
+        switch: x at which the series of C ends and its asymptotic form starts.
+        terms: terms of the series; the others are below a quarter of a machine epsilon of the sum.
+        asymptotic: terms of the asymptotic form.
+        last: factor of its last term, which makes it an upper bound of Ei from the switch on.
+        phi: terms of the series of phi; the others are below 2/12! or 2/20!.
+        newton: steps of Newton's method.
+    """
+
     switch: float
-    """x at which the series of C ends and its asymptotic form begins."""
     terms: int
-    """Of the series: what it leaves out is less than a quarter of a machine epsilon of it."""
     asymptotic: int
-    """Terms of the asymptotic form."""
     last: float
-    """Factor of the last one, which makes the form an upper bound of Ei from the switch on."""
     phi: int
-    """Terms of the series of phi; what is left out is below 2/12!, 2/20!."""
     newton: int
-    """Steps of Newton's method."""
 
 
 _PRECISIONS = {
@@ -49,29 +53,20 @@ _PRECISIONS = {
 
 
 def _enlarged(order: ArrayLike, epsilon: ArrayLike) -> tuple[Array, Array, Array, Array]:
-    """Order, order - 1 and epsilon, none below its exact number, and where they are usable.
+    """Return order, order - 1 and epsilon, rounded up, and where they are usable.
 
-    An argument may have been rounded to this dtype on its way here, so each grows by 2 machine
-    epsilons; the order before 1 is taken from it, so that order - 1 is not below its number.
+    Arguments may have been rounded to this dtype before, so each grows by 2 machine epsilons.
     """
     dtype = float_dtype(order, epsilon)
-    order, epsilon = jnp.asarray(order, dtype), _lifted(jnp.asarray(epsilon, dtype))
+    order, epsilon = jnp.asarray(order, dtype), jnp.asarray(epsilon, dtype)
     usable = (order > 1) & (order < jnp.inf) & (epsilon >= 0)
     grown = 1 + 2 * float(jnp.finfo(dtype).eps)
     order, epsilon = jnp.where(usable, order, 2) * grown, jnp.where(usable, epsilon, 0) * grown
     return order, order - 1, epsilon, usable
 
 
-def _lifted(epsilon: Array) -> Array:
-    """Subnormal numbers, which XLA takes for 0, raised to the smallest normal one."""
-    limits = jnp.finfo(epsilon.dtype)
-    bits = jax.lax.bitcast_convert_type(epsilon, jnp.dtype(f"int{limits.bits}"))
-    tiny = np.asarray(limits.tiny).view(bits.dtype)
-    return jnp.where((bits > 0) & (bits < tiny), float(limits.tiny), epsilon)
-
-
 def _stated(raw: Array, epsilon: Array, usable: Array, machine_epsilons: ArrayLike) -> Array:
-    """`raw` enlarged: positive wherever epsilon is, infinite where it is out of range."""
+    """Return `raw` enlarged: positive wherever epsilon is, infinite where it overflowed."""
     limits = jnp.finfo(raw.dtype)
     raw = jnp.where(jnp.isnan(raw), jnp.inf, raw)
     raw = raw * (1 + jnp.asarray(machine_epsilons, raw.dtype) * float(limits.eps))
@@ -80,7 +75,7 @@ def _stated(raw: Array, epsilon: Array, usable: Array, machine_epsilons: ArrayLi
 
 
 def _horner(x: Array, ratios: Sequence[float], last: float = 1.0) -> Array:
-    """`1 + r_1 x (1 + r_2 x (... last))`, with all terms positive for x > 0."""
+    """Return `1 + r_1 x (1 + r_2 x (... last))`, whose terms are positive for x > 0."""
     total = jnp.full_like(x, last)
     for ratio in reversed(ratios):
         total = 1 + x * ratio * total
@@ -88,9 +83,10 @@ def _horner(x: Array, ratios: Sequence[float], last: float = 1.0) -> Array:
 
 
 def _above_ei(x: Array, precision: _Precision) -> Array:
-    """`U(x) = (e^x/x) (sum_{k<n} k!/x^k + c n!/x^n) >= Ei(x)`, for x from the switch on.
+    """Return `U(x) = (e^x/x) (sum_{k<n} k!/x^k + c n!/x^n) >= Ei(x)`, for x from the switch on.
 
-    There by the choice of c; from there `U' >= e^x/x = Ei'` since `c (1 - (n + 1)/x) >= 1`.
+    The choice of c makes it hold at the switch. Beyond, `U' >= e^x/x = Ei'` because
+    `c (1 - (n + 1)/x) >= 1`.
     """
     inverse = 1 / x
     total = _horner(inverse, range(1, precision.asymptotic + 1), precision.last)
@@ -98,7 +94,7 @@ def _above_ei(x: Array, precision: _Precision) -> Array:
 
 
 def _series(x: Array) -> Array:
-    """`T(x) = sum_{k>=2} x^(k-2)/(k k!) = (Ei(x) - log x - gamma - x)/x^2`; 1/4 at 0."""
+    """Return `sum_{k>=2} x^(k-2)/(k k!) = (Ei(x) - log x - gamma - x)/x^2`, 1/4 at 0."""
     precision = _PRECISIONS[np.dtype(x.dtype)]
     ratios = [(k - 1) / (k * k) for k in range(3, 3 + precision.terms)]
     small = 0.25 * _horner(jnp.minimum(x, precision.switch), ratios)
@@ -109,12 +105,12 @@ def _series(x: Array) -> Array:
 
 
 def laplace_reduction(order: ArrayLike, epsilon: ArrayLike) -> Array:
-    """Certificate of Laplace noise reduction that stops at time t, `epsilon = D1/t`.
+    """Return the certificate of Laplace noise reduction that stops at time t, `epsilon = D1/t`.
 
     `C(e) = (A/l) int_0^e [(exp(2lu) - 1)/(2lu) - 1] du = 2 A e^2 sum_{k>=2} x^(k-2)/(k k!)` with
-    `x = 2le`. Not in Rogers 2023. `epsilon` is a certificate too, smaller from 0.70 (A = 2) or 0.31
-    (A = 4) on; which of the two a round uses must be settled before it starts, since their minimum
-    at the stop is not one.
+    `x = 2le`. It is not in Rogers 2023. `epsilon` is a certificate too,
+    smaller from 0.70 (A = 2) or 0.31 (A = 4) on. Which of the two a round uses must be fixed before
+    it starts: their minimum at the stop is no certificate.
     """
     order, excess, epsilon, usable = _enlarged(order, epsilon)
     x = 2 * excess * epsilon
@@ -123,10 +119,10 @@ def laplace_reduction(order: ArrayLike, epsilon: ArrayLike) -> Array:
 
 
 def laplace_reduction_inverse(order: ArrayLike, budget: ArrayLike) -> Array:
-    """Largest epsilon whose `laplace_reduction` fits into a budget, rounded down; checked, or 0.
+    """Return the largest epsilon whose `laplace_reduction` fits into a budget, rounded down.
 
     As a function of `log epsilon`, `log C` is convex (a power series with positive coefficients),
-    so Newton's method comes down to the solution from any start above it.
+    so Newton's method converges from any start above the solution. The result is checked, else 0.
     """
     dtype = float_dtype(order, budget)
     limits = jnp.finfo(dtype)
@@ -141,16 +137,16 @@ def laplace_reduction_inverse(order: ArrayLike, budget: ArrayLike) -> Array:
     excess = safe_order - 1
     epsilon = jnp.sqrt(2 * target / safe_order)
     first = 2 * excess * epsilon
-    goal = 2 * excess * (excess / safe_order) * target
-    x = jnp.minimum(first, jnp.log1p(first) + jnp.log1p(0.5 * first + goal))  # does not overflow
-    x = jnp.minimum(x, jnp.log1p(x * (1 + 0.5 * x + goal)))
+    scaled = 2 * excess * (excess / safe_order) * target
+    x = jnp.minimum(first, jnp.log1p(first) + jnp.log1p(0.5 * first + scaled))  # does not overflow
+    x = jnp.minimum(x, jnp.log1p(x * (1 + 0.5 * x + scaled)))
     epsilon = jnp.where(first > 1, 0.5 * x / excess, epsilon)
 
     for _ in range(_PRECISIONS[np.dtype(dtype)].newton):
         x = 2 * excess * epsilon
         slope = jnp.maximum(_phi(x) / _series(x), 2)  # d log C / d log epsilon
-        above = target / laplace_reduction(safe_order, epsilon)
-        epsilon = epsilon * jnp.exp(jnp.log(above) / slope)
+        ratio = target / laplace_reduction(safe_order, epsilon)
+        epsilon = epsilon * jnp.exp(jnp.log(ratio) / slope)
     epsilon = epsilon * (1 - 8 * float(limits.eps))
     fits = laplace_reduction(safe_order, epsilon) <= target
     epsilon = jnp.where(finite & fits, epsilon, 0)
@@ -159,7 +155,7 @@ def laplace_reduction_inverse(order: ArrayLike, budget: ArrayLike) -> Array:
 
 
 def _phi(z: Array) -> Array:
-    """`(e^z - 1 - z)/z^2` without cancellation; 1/2 at 0."""
+    """Return `(e^z - 1 - z)/z^2` without cancellation, 1/2 at 0."""
     terms = _PRECISIONS[np.dtype(z.dtype)].phi
     series = 0.5 * _horner(jnp.clip(z, -1, 1), [1 / (k + 2) for k in range(1, terms)])
     far = jnp.where(jnp.abs(z) > 1, z, 1)
@@ -167,13 +163,13 @@ def _phi(z: Array) -> Array:
 
 
 def _log_over(scaled: Array, excess: Array) -> Array:
-    """`log(1 + l scaled)/l`, l the excess; also where `l scaled` underflows."""
+    """Return `log(1 + l scaled)/l`, where l is the excess, even if `l scaled` underflows."""
     y = excess * scaled
     return jnp.where(y < float(jnp.finfo(y.dtype).eps), scaled, jnp.log1p(y) / excess)
 
 
 def pure(order: ArrayLike, epsilon: ArrayLike) -> Array:
-    """Largest Renyi divergence of an epsilon-DP mechanism, that of randomised response.
+    """Return the largest divergence of an epsilon-DP mechanism, that of randomised response.
 
     `(1/l) log(cosh((A - 1/2) e)/cosh(e/2))`, below both `A e^2/2` and `e` (Mironov 2017,
     Proposition 5; Kairouz, Oh, Viswanath 2015).
@@ -190,10 +186,10 @@ def pure(order: ArrayLike, epsilon: ArrayLike) -> Array:
 
 
 def laplace_mechanism(order: ArrayLike, epsilon: ArrayLike) -> Array:
-    """Renyi divergence of fixed Laplace noise of scale t, `epsilon = D1/t` (Mironov 2017, Prop. 6).
+    """Return the divergence of fixed Laplace noise of scale t, `epsilon = D1/t`.
 
-    `(1/l) log((A/(2A - 1)) e^(le) + (l/(2A - 1)) e^(-Ae))`; `A e^2/2` for small e,
-    `e - log((2A - 1)/A)/l` for large.
+    `(1/l) log((A/(2A - 1)) e^(le) + (l/(2A - 1)) e^(-Ae))` (Mironov 2017, Proposition 6). It is
+    `A e^2/2` for small e and `e - log((2A - 1)/A)/l` for large.
     """
     order, excess, epsilon, usable = _enlarged(order, epsilon)
     # The argument of the logarithm less 1; the linear terms of the two exponentials cancel exactly.
@@ -209,22 +205,23 @@ def laplace_mechanism(order: ArrayLike, epsilon: ArrayLike) -> Array:
 
 
 _CAPPED_TERMS = 14
-"""Of a series in `(A m)^2 <= 4`: what is left out is below `4^14/29!`, 1e-22 of the sum."""
+"""Terms of a series in `(A m)^2 <= 4`; the others are below `4^14/29!`, 1e-22 of the sum."""
 
 
 def capped(order: ArrayLike, epsilon: ArrayLike, cap: ArrayLike) -> Array:
-    """Certificate of a pure ex-post round whose epsilon is at most `cap`, whatever comes out.
+    """Return the certificate of a pure ex-post round whose epsilon never exceeds `cap`.
 
-    `C(e; m) = e - log(1 + s (1 - exp(-e)))/l`, `s = sinh(l m)/(sinh(A m) - sinh(l m))`, A the order
-    and `l = A - 1`. It is below e; at `e = m` it is the divergence of randomised response (`pure`),
-    and no certificate that attains that is smaller anywhere. The cap is fixed before the round.
-
-    An epsilon above the cap has no certificate: NaN.
+    `C(e; m) = e - log(1 + s (1 - exp(-e)))/l`, `s = sinh(l m)/(sinh(A m) - sinh(l m))`, where m
+    is the cap. It is below e; at `e = m` it is the divergence of randomised response (`pure`), and
+    no certificate that attains that is smaller anywhere. The cap must be fixed before the round. An
+    epsilon above the cap gives NaN.
     """
     dtype = float_dtype(order, epsilon, cap)
     order, excess, epsilon, usable = _enlarged(jnp.asarray(order, dtype), epsilon)
     top = jnp.asarray(cap, dtype)
-    held = usable & (jnp.asarray(epsilon, dtype) <= top * (1 + 8 * float(jnp.finfo(dtype).eps)))
+    is_capped = usable & (
+        jnp.asarray(epsilon, dtype) <= top * (1 + 8 * float(jnp.finfo(dtype).eps))
+    )
     # A larger cap is safe.
     top = jnp.where(top >= epsilon, top, epsilon) * (1 + 4 * float(jnp.finfo(dtype).eps))
     top = jnp.where(top > 0, top, 1)
@@ -237,17 +234,17 @@ def capped(order: ArrayLike, epsilon: ArrayLike, cap: ArrayLike) -> Array:
     first = excess * small * small * _phi(excess * small)
     second = small * small * _phi(-small)
     rest = _share_above_slope(order, excess, top, slope) * share
-    lost = 8 * float(jnp.finfo(dtype).tiny)  # each of these terms may be taken for 0
+    lost = 8 * float(jnp.finfo(dtype).tiny)  # each of these terms may underflow
     scaled = (first + second + rest) / (1 + grown) + lost
     near = _log_over(scaled, excess)
     far = epsilon - jnp.log1p(grown) / excess
     raw = jnp.where(excess * epsilon < 40, near, far)
-    found = _stated(jnp.minimum(raw, epsilon), epsilon, usable, 2 * _MARGIN)
-    return jnp.where(held, jnp.minimum(found, _stated(epsilon, epsilon, usable, 2)), jnp.nan)
+    stated = _stated(jnp.minimum(raw, epsilon), epsilon, usable, 2 * _MARGIN)
+    return jnp.where(is_capped, jnp.minimum(stated, _stated(epsilon, epsilon, usable, 2)), jnp.nan)
 
 
 def _share_above_slope(order: Array, excess: Array, top: Array, slope: Array) -> Array:
-    """`1 - s/l`, which is positive: a series in `(A m)^2` where the difference would cancel."""
+    """Return `1 - s/l` > 0, by a series in `(A m)^2` where the difference would cancel."""
     m = jnp.where(order * top < 2, top, 0)
     a, b = (order * m) ** 2, (excess * m) ** 2
     total, power, symmetric = jnp.zeros_like(m), jnp.ones_like(m), jnp.ones_like(m)
@@ -262,13 +259,14 @@ def _share_above_slope(order: Array, excess: Array, top: Array, slope: Array) ->
 
 
 def discrete_laplace_reduction(order: ArrayLike, sensitivity: ArrayLike, time: ArrayLike) -> Array:
-    """Certificate of discrete Laplace noise reduction of integer sensitivity D1, stopped at t.
+    """Return the certificate of discrete Laplace noise reduction that stops at time t.
 
-    That of `laplace_reduction` at `e = D1/t` is false here. An upper bound of the least one known:
+    The sensitivity D1 is an integer. `laplace_reduction` at `e = D1/t` is false here. The result is
+    an upper bound of the least certificate known:
 
         C(e) + A/(6 l) [(exp(c x) (c x - 1) + 1)/c^2 - x^2/2],   x = 1/t, c = 2 l D1
 
-    For a vector D1 is all that matters, since both terms are superadditive.
+    For a vector only D1 matters, since both terms are superadditive.
     """
     dtype = float_dtype(order, sensitivity, time)
     whole = jnp.asarray(sensitivity, dtype)
@@ -292,10 +290,10 @@ def discrete_laplace_reduction(order: ArrayLike, sensitivity: ArrayLike, time: A
 def discrete_laplace_reduction_inverse(
     order: ArrayLike, budget: ArrayLike, sensitivity: ArrayLike
 ) -> Array:
-    """Largest `D1/t` whose `discrete_laplace_reduction` fits into a budget; as the inverse above.
+    """Return the largest `D1/t` whose certificate fits into a budget, rounded down.
 
-    Newton's method from that inverse, which is an upper bound: this is a power series in `1/t` with
-    positive coefficients too.
+    Newton's method starts from `laplace_reduction_inverse`, an upper bound:
+    `discrete_laplace_reduction` is a power series in `1/t` with positive coefficients too.
     """
     dtype = float_dtype(order, budget, sensitivity)
     above = laplace_reduction_inverse(jnp.asarray(order, dtype), jnp.asarray(budget, dtype))
@@ -311,11 +309,11 @@ def discrete_laplace_reduction_inverse(
 
     def nearer(_: Any, epsilon: Array) -> Array:
         y, x = 2 * excess * epsilon, epsilon / whole
-        # What `epsilon C'(epsilon)` is, of the two terms.
+        # `epsilon C'(epsilon)` of the two terms.
         slope = 2 * order * epsilon * epsilon * _phi(y)
         slope += order / (6 * excess) * x * x * jnp.expm1(y)
-        found = certificate(epsilon)
-        return epsilon * jnp.exp(jnp.log(target / found) * jnp.minimum(found / slope, 0.5))
+        cost = certificate(epsilon)
+        return epsilon * jnp.exp(jnp.log(target / cost) * jnp.minimum(cost / slope, 0.5))
 
     steps = 2 * _PRECISIONS[np.dtype(dtype)].newton
     epsilon = jax.lax.fori_loop(0, steps, nearer, jnp.where(usable, above, 1))

@@ -147,7 +147,7 @@ def rdp_for(order: float, epsilon: float, delta: float) -> float:
 
 
 def rdp_budgets(order: Any, epsilon: float, delta: float) -> Any:
-    """Return `rdp_for` for an array of orders; not positive where nothing is small enough."""
+    """Return `rdp_for` for an array of orders, not positive where nothing is small enough."""
     premium, error = _premium(order, -math.log(delta))
     return (epsilon - premium) - error - SLACK * epsilon
 

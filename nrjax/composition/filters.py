@@ -83,19 +83,13 @@ class BudgetFilter(Ledger):
         return left[1] if len(self._units) == 2 else jnp.zeros_like(left[0])
 
     def _smallest(self, left: Array, kind: type, sensitivity: ArrayLike) -> Array:
-        owner = type(self).__name__
-        if not (isinstance(kind, type) and issubclass(kind, tuple(self._times))):
-            raise TypeError(
-                f"{owner} has a smallest time for {requests.names(self._times)}, not for "
-                f"{getattr(kind, '__name__', kind)}"
-            )
+        time_for = costs.find(kind, self._times, type(self).__name__, "smallest time")
         check_norm(sensitivity, kind.noise)  # pyright: ignore[reportAttributeAccessIssue]
         check_positive("sensitivity", sensitivity)
         # A request refuses what is out of range of the dtype.
         size = jnp.asarray(sensitivity, left.dtype)
         usable = (size >= float(jnp.finfo(left.dtype).tiny)) & (size < jnp.inf)
-        time = costs.find(kind, self._times, owner, {})(self, left, jnp.where(usable, size, 1))
-        return jnp.where(usable, time, jnp.inf)
+        return jnp.where(usable, time_for(self, left, jnp.where(usable, size, 1)), jnp.inf)
 
 
 class _ConcentratedFilter(BudgetFilter):
@@ -139,11 +133,6 @@ class ZCDPFilter(_ConcentratedFilter):
     """
 
     _cost_table = costs.ZCDP_COSTS
-    _reasons: ClassVar[Mapping[type, str]] = {
-        requests.BrownianReduction: "UnifiedFilter takes it",
-        requests.ExPost: "ExPostFilter, or SideBySideFilter, takes it",
-        **dict.fromkeys(requests.LAPLACE, "RenyiFilter takes it"),
-    }
 
 
 class UnifiedFilter(_ConcentratedFilter):
@@ -161,18 +150,10 @@ class UnifiedFilter(_ConcentratedFilter):
         time = filter.smallest_time(state, nrjax.composition.BrownianReduction, sensitivity=1.0)
         state, ok = filter.spend(state, nrjax.composition.BrownianReduction(1.0, 2 * time))
 
-    Attributes:
-        epsilon: epsilon of the whole guarantee, > 0.
-        delta: delta of the whole guarantee, in (0, 1).
-        approximation: the part of delta kept for the requests' own deltas, in [0, delta).
-        conversion: "standard" or "renyi", as in `ZCDPFilter` (static).
+    Attributes: those of `ZCDPFilter`.
     """
 
     _cost_table = costs.UNIFIED_COSTS
-    _reasons: ClassVar[Mapping[type, str]] = {
-        requests.ExPost: "ExPostFilter, RenyiFilter or SideBySideFilter takes it",
-        **dict.fromkeys(requests.LAPLACE, "RenyiFilter takes it"),
-    }
     _times: ClassVar[Any] = {
         requests.BrownianReduction: lambda _, left, size: costs.time_of_square(2 * left, size)
     }
@@ -200,11 +181,6 @@ class GaussianFilter(BudgetFilter):
     epsilon: ArrayLike
     delta: ArrayLike
     _cost_table = costs.GDP_COSTS
-    _reasons: ClassVar[Mapping[type, str]] = {
-        requests.ZCDP: "zCDP bounds no trade-off curve by a Gaussian one; UnifiedFilter takes it",
-        requests.ExPost: "ExPostFilter or RenyiFilter takes it",
-        **dict.fromkeys(requests.LAPLACE, "RenyiFilter takes it"),
-    }
     _times: ClassVar[Any] = {
         requests.BrownianReduction: lambda _, left, size: costs.time_of_square(left, size)
     }
@@ -240,7 +216,6 @@ class ExPostFilter(BudgetFilter):
     epsilon: ArrayLike
     delta: ArrayLike = 0.0
     _cost_table = costs.EX_POST_COSTS
-    _reasons = costs.EX_POST_REASONS
     _times: ClassVar[Any] = dict.fromkeys(
         requests.LAPLACE, lambda _, left, size: costs.time_of_epsilon(left, left, size, 16)
     )
@@ -306,7 +281,7 @@ class SideBySideFilter(Ledger):
 
     def _owner(self, kind: type) -> tuple[int, BudgetFilter]:
         """Return the filter that has a proof for a kind, and its number."""
-        costs.find(kind, self._costs(), type(self).__name__, {})
+        costs.find(kind, self._costs(), type(self).__name__)
         return (0, self.zcdp) if self.zcdp.takes(kind) else (1, self.ex_post)
 
     def _dtype(self) -> Any:

@@ -13,7 +13,7 @@ from nrjax._validation import check_numbers, check_positive, check_probability
 from nrjax.composition import _costs as costs
 from nrjax.composition._state import LedgerState, add, check_owner, new_state, rounded_up
 from nrjax.composition.conversions import ORDER
-from nrjax.composition.requests import LAPLACE, ExPost, Request, parts
+from nrjax.composition.requests import Request, parts
 from nrjax.guarantees import MixtureBoundary, OneSidedMixtureBoundary
 from nrjax.guarantees._rounding import round_up
 
@@ -55,7 +55,7 @@ class _Odometer(costs.CostModel, abc.ABC):
         return dataclasses.replace(state, spent=total)
 
     def _spent(self, state: LedgerState) -> Array:
-        """Return the sums, rounded up, shape (units,); infinite for another order or gamma."""
+        """Return the sums, rounded up, shape (units,), infinite for another order or gamma."""
         return jnp.where(check_owner(self, state), rounded_up(state.spent), jnp.inf)
 
 
@@ -65,10 +65,6 @@ class _BrownianOdometer(_Odometer):
     _boundary: ClassVar[Any]
     _fixed_field = "gamma"
     _cost_table = costs.UNIFIED_COSTS
-    _reasons: ClassVar[Mapping[type, str]] = {
-        ExPost: "ExPostOdometer or RenyiOdometer takes it",
-        **dict.fromkeys(LAPLACE, "RenyiOdometer or ExPostOdometer takes it"),
-    }
 
     def __post_init__(self):
         check_probability("delta", self.delta)
@@ -134,7 +130,7 @@ class OneSidedBrownianOdometer(_BrownianOdometer):
 
 
 class RenyiOdometer(_Odometer):
-    """The odometer of mechanisms of every kind, at a fixed Rényi order; not in the papers.
+    """The odometer of mechanisms of every kind, at a fixed Rényi order (not in the papers).
 
     The bound is `sum C + log(1/delta)/(A - 1)`, where C are the certificates of `RenyiFilter` at
     order A (proof in `docs/composition.md`). Caps must be fixed before their rounds. For Brownian
@@ -191,7 +187,6 @@ class ExPostOdometer(_Odometer):
 
     _units = ("epsilon", "delta")
     _cost_table = costs.EX_POST_COSTS
-    _reasons = costs.EX_POST_REASONS
 
     def bound(self, state: LedgerState) -> Array:
         """Return the sum of the epsilons, rounded up."""

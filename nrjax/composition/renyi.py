@@ -34,7 +34,7 @@ def _discrete_time(filter: Any, left: Array, size: Array) -> Array:
 
 
 class RenyiFilter(BudgetFilter):
-    """A filter for mechanisms of every kind, at a fixed Rényi order A; not in the papers.
+    """A filter for mechanisms of every kind, at a fixed Rényi order A (not in the papers).
 
     If the Rényi certificates of the rounds add up to at most R with probability 1, every rewind
     being admitted before it is made, the rounds together have Rényi divergence at most R at order
@@ -98,7 +98,7 @@ class RenyiFilter(BudgetFilter):
         delta = conversions.number("delta", delta, PROBABILITY)
         singles = list(requests.parts(request))
         for part in singles:
-            costs.find(type(part), costs.renyi_costs(2.0), cls.__name__, {})
+            costs.find(type(part), costs.renyi_costs(2.0), cls.__name__)
             part.check_single()
             costs.check_no_delta(part, cls.__name__)
         known = all(concrete_or_none(leaf) is not None for leaf in jax.tree.leaves(request))

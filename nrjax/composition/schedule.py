@@ -123,7 +123,7 @@ class FilteredSchedule(Schedule):
         return self._answer_cost(jnp.full_like(outcome.time, jnp.nan), 1)
 
     def _largest_epsilon(self) -> Array | None:
-        """Return the guarantee's epsilon at the last time; None if that is unknown."""
+        """Return the guarantee's epsilon at the last time, or None if that is unknown."""
         if self.last_time is None or self.guarantee is None:
             return None
         return jnp.nan_to_num(self.guarantee.epsilon(self.last_time), nan=0.0)
@@ -148,7 +148,7 @@ class FilteredSchedule(Schedule):
         return self.kind(self.sensitivity, time)
 
     def spent(self, outcome: Outcome) -> Any:
-        """Return the request that a trial has come to; close to 0 if nothing was released."""
+        """Return the request that a trial has come to, close to 0 if nothing was released."""
         released = outcome.step >= 0
         largest, looks = largest_divisor(outcome.time.dtype), getattr(self.guarantee, "looks", None)
         if self.kind is ExPost and looks is not None:
@@ -186,7 +186,7 @@ class FilteredSchedule(Schedule):
         return select(released, charged.after(charged.spent, ok), state), ok | ~released
 
     def _refuses(self, time: Array, count: Array) -> Array:
-        """Return whether the filter refuses a time; the engine refuses unusable ones."""
+        """Return whether the filter refuses a time that is usable."""
         valid = (time > 0) & (time < jnp.inf)
         safe = jnp.where(valid, time, 1)
         return valid & ~self.filter.admits(self.state, self.request(safe, count))

@@ -188,7 +188,7 @@ def test_smallest_time(case, dtype):
     filter = case.build(10.0, 1e-6)
     state = filter.init()
     if not case.rewound:
-        with pytest.raises(TypeError, match=r"has a smallest time for none"):
+        with pytest.raises(TypeError, match=r"has no smallest time for .*, only for none"):
             filter.smallest_time(state, type(SMALL[case.kinds[0]]))
         return
 
@@ -224,7 +224,7 @@ def test_smallest_time(case, dtype):
         for wrong in (0.0, -1.0, math.nan, norm):
             with pytest.raises(ValueError, match=r"sensitivity must be (positive|an l)"):
                 filter.smallest_time(filter.init(), kind, wrong)
-    with pytest.raises(TypeError, match=r"has a smallest time for|must be a class"):
+    with pytest.raises(TypeError, match=r"has no (smallest time|proof) for"):
         filter.smallest_time(state, kind(1.0, 1.0))
 
 
