@@ -1,12 +1,13 @@
-"""Counts: what one row can change, how far off a release is, and releasing as many as possible."""
+"""Counts: their errors and sensitivities, and releasing as many as a budget allows."""
 
 from nrjax.counts.first_passage import FirstPassage, release_count
 from nrjax.counts.groups import MeanAbsoluteError, Neighbour, ShareOutside
 from nrjax.counts.passages import Margin, RelativeError
-from nrjax.counts.release import CountRelease, Session
+from nrjax.counts.release import CountOutcome, CountRelease
 from nrjax.counts.selection import ExponentialMechanism
 
 __all__ = [
+    "CountOutcome",
     "CountRelease",
     "ExponentialMechanism",
     "FirstPassage",
@@ -14,7 +15,6 @@ __all__ = [
     "MeanAbsoluteError",
     "Neighbour",
     "RelativeError",
-    "Session",
     "ShareOutside",
     "release_count",
 ]

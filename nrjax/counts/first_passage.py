@@ -1,4 +1,4 @@
-"""The release of one count on its own: where noise reduction stops, in a few draws."""
+"""Release one count by noise reduction, in a few draws of noise."""
 
 from typing import Any, NamedTuple
 
@@ -18,13 +18,13 @@ from nrjax.keys import check_key, step_key
 from nrjax.processes import DiscreteLaplace
 
 MOST = 2**24
-"""Levels, or marks: beyond it float32 numbers skip integers."""
+"""Most levels or marks: beyond it float32 skips integers."""
 
 
 class BrownianState(NamedTuple):
-    """A count looked at last at `level` (-1 before the first) of squared parameter `u = square`.
+    """A count that was last checked at `level` (-1 before the first), at squared parameter u.
 
-    `walk` is `W(u) = u B(1/u)`, the noise times u.
+    `square` is u, and `walk` is `W(u) = u B(1/u)`, the noise times u.
     """
 
     level: Array
@@ -35,7 +35,7 @@ class BrownianState(NamedTuple):
 
     @property
     def time(self) -> Array:
-        """Variance of the noise at that level, not below that of the last one."""
+        """Variance of the noise at that level, at least that of the last one."""
         return jnp.maximum(1 / self.square, self.last_time)
 
     @property
@@ -45,21 +45,21 @@ class BrownianState(NamedTuple):
 
 
 class BrownianPassage(OnLevels):
-    """First level at which `RelativeError` accepts a count with Brownian noise.
+    """The passage to the first level at which `RelativeError` accepts a count with Brownian noise.
 
-    In inverted time `u = 1/t` the release times u is `X(u) = u f + W(u)`, W a Brownian motion, and
-    it is accepted at the first level with `X >= upper sqrt(u)` or `X < -lower sqrt(u)`. The walk
-    jumps over all levels before the first at which W could be accepted by moving less than
-    `quantile` standard deviations: by bounds, proved in `docs/composition.md`.
+    In inverted time `u = 1/t` the release times u is `X(u) = u f + W(u)`, where W is a Brownian
+    motion. It is accepted if `X >= upper sqrt(u)` or `X < -lower sqrt(u)`. The walk jumps over all
+    levels before the first that it could reach by less than `quantile` standard deviations; the
+    bounds are proved in `docs/composition.md`.
     """
 
     @property
     def quantile(self) -> float:
-        """How many deviations off the noise must be where a level is skipped."""
+        """Standard deviations that acceptance at a skipped level would take."""
         return skip_quantile(self.levels)
 
     def init(self, last_time: Array) -> BrownianState:
-        """The passage before its first draw."""
+        """Return the state before the first draw."""
         zero = jnp.zeros_like(last_time)
         first = jnp.asarray(self.smallest, last_time.dtype)
         last_square = jnp.maximum(1 / last_time, first)
@@ -68,25 +68,25 @@ class BrownianPassage(OnLevels):
     def move(
         self, state: BrownianState, count: Array, draw: Array
     ) -> tuple[BrownianState, Array, Array]:
-        """Jump to the next level that has to be looked at, and look; `draw` is standard normal."""
+        """Jump to the next level to be checked, by a standard normal `draw`, and check it."""
         first = jnp.asarray(self.smallest, count.dtype)
         spacing = (state.last_square - first) / (self.levels - 1)
-        begun = state.level >= 0
-        reach = jnp.where(begun, self._reach(state, count), self._first_reach(count) - first)
+        started = state.level >= 0
+        reach = jnp.where(started, self._reach(state, count), self._first_reach(count) - first)
         # Levels within reach are skipped; a spacing of 0 leaves one level.
         skipped = jnp.floor(reach / jnp.maximum(spacing, jnp.finfo(count.dtype).tiny))
         skipped = jnp.clip(skipped, -1, self.levels).astype(jnp.int32)
-        level = jnp.where(begun, state.level + jnp.maximum(skipped, 0) + 1, skipped + 1)
+        level = jnp.where(started, state.level + jnp.maximum(skipped, 0) + 1, skipped + 1)
         level = jnp.clip(level, 0, self.levels - 1)
         square = jnp.minimum(first + spacing * level, state.last_square)
-        moved = jnp.where(begun, spacing * (level - state.level), square)
+        moved = jnp.where(started, spacing * (level - state.level), square)
         walk = state.walk + jnp.sqrt(moved) * draw
         state = state._replace(level=level, square=square, walk=walk)
         accepted = self.accuracy.accepts(count * square + walk, jnp.sqrt(square))
         return state, accepted | (level == self.levels - 1), accepted
 
     def _first_reach(self, count: Array) -> Array:
-        """Squared parameter up to which nothing is accepted, from the start; -1 where nowhere."""
+        """Return the squared parameter up to which nothing is accepted, from the start, else -1."""
         quantile, accuracy = self.quantile, self.accuracy
         root = jnp.sqrt(jnp.asarray(self.smallest, count.dtype))
         safe = (accuracy.upper > quantile) & (accuracy.lower + count * root >= quantile)
@@ -94,13 +94,13 @@ class BrownianPassage(OnLevels):
         return jnp.where(safe, reach, -1)
 
     def _reach(self, state: BrownianState, count: Array) -> Array:
-        """How far beyond the present squared parameter nothing is accepted."""
+        """Return how far beyond the present squared parameter nothing is accepted."""
         quantile = self.quantile
         upper, lower = self.accuracy.upper, self.accuracy.lower
         root = jnp.sqrt(state.square)
         drift = count * state.square
         total = drift + state.walk
-        # What rounding may have added to the gaps, which are differences, and to their terms.
+        # Rounding may have added this to the gaps, which are differences, and to their terms.
         lost = 8 * float(jnp.finfo(count.dtype).eps) * (upper * root + drift + jnp.abs(total))
         above = upper * root - total - lost
         below = total + lower * root - lost
@@ -113,9 +113,9 @@ class BrownianPassage(OnLevels):
 
 
 def _first_root(gap: Array, quantile: float, slope: Array) -> Array:
-    """The `tau` up to which `gap - slope tau - quantile sqrt(tau) >= 0`; infinite without an end.
+    """Return the largest `tau` with `gap - slope tau - quantile sqrt(tau) >= 0`, maybe infinite.
 
-    0 where the gap is not positive.
+    It is 0 if the gap is not positive.
     """
     gap = jnp.maximum(gap, 0)
     inside = quantile**2 + 4 * slope * gap
@@ -131,14 +131,19 @@ _KINDS: dict[str, type[Any]] = {
 
 
 class FirstPassage(NamedTuple):
-    """Where the release of a count ended, and in how many draws. Scalars."""
+    """The end of the release of one count (all fields are scalars).
+
+    Attributes:
+        step: number of the level, from 0, int32; the last one if none was accepted.
+        time: time (noise level) of that level.
+        release: the count plus noise at that level.
+        accepted: whether the rule accepted it, bool.
+        draws: draws of noise that it took, int32.
+    """
 
     step: Array
-    """Number of the level, from 0; the last one if none was accepted. int32."""
     time: Array
-    """Time (noise level) there."""
     release: Array
-    """The count plus noise, there."""
     accepted: Array
     draws: Array
 
@@ -152,35 +157,41 @@ def release_count(
     levels: int = 1000,
     method: str = "brownian",
 ) -> FirstPassage:
-    """Release a count by noise reduction: the first level at which it is accurate enough.
+    """Release a count by noise reduction, at the first level at which it is accurate enough.
 
-    The law is that of `nrjax.run_until` on the grid of all levels, with the rule's `utility` and
-    `PublicThreshold(0)`, up to a probability of 1e-12. For one trial, under `jit` and `vmap` too.
+    The result has the distribution of `nrjax.run_until` on the grid of all levels, with the rule's
+    `utility` and `PublicThreshold(0)`, up to a probability of 1e-12. It works for one trial, also
+    under `jit` and `vmap`. To release many counts under a budget, use `CountRelease`.
+
+        result = release_count(key, 1000.0, RelativeError(0.1), smallest=1e-6, largest=0.1)
 
     Args:
         key: random key.
         count: the true count, scalar, >= 0.
-        accuracy: when a noisy count is good enough.
+        accuracy: the rule that accepts a noisy count.
         smallest: squared privacy parameter of the first level: `1/t` for Brownian noise, `1/t^2`
             for Laplace noise, discrete or not; scalar, > 0.
-        largest: that of the last level; at least `smallest`.
-        levels: how many levels, equally spaced between the two (static), at least 2.
-        method: "brownian", "laplace", or "discrete_laplace", of a whole number (static).
+        largest: squared privacy parameter of the last level, at least `smallest`.
+        levels: number of levels, equally spaced between the two (static), at least 2.
+        method: "brownian", "laplace", or, for an integer count, "discrete_laplace" (static).
+
+    Raises:
+        ValueError: an argument is out of range.
     """
     key = check_key(key)
     known = isinstance(method, str) and method in _KINDS
     check(known, "method", method, f"one of {sorted(_KINDS)}")
     check_integer("levels", levels, 2, MOST)
     for name, value in {"count": count, "smallest": smallest, "largest": largest}.items():
-        check(np.shape(value) == (), name, value, "a scalar; use vmap for several")
-    integral = method == "discrete_laplace"  # whose noise would show a fraction
-    right = "a whole number, not negative" if integral else "finite and not negative"
+        check(np.shape(value) == (), name, value, "a scalar", "Use vmap for several.")
+    integral = method == "discrete_laplace"  # integer noise would reveal a fraction
+    expected = "a whole number, not negative" if integral else "finite and not negative"
 
     def fits(number: Any) -> Any:
         return np.isfinite(number) & (number >= 0) & ((number % 1 == 0) | (not integral))
 
-    check_numbers("count", count, fits, right)
-    if integral:  # in a trace
+    check_numbers("count", count, fits, expected)
+    if integral:  # for a traced count
         count = jnp.where(jnp.asarray(count) % 1 == 0, count, jnp.nan)
     check_exact("count", count)
     low, high = check_smallest(smallest, method), check_positive("largest", largest)
@@ -190,24 +201,21 @@ def release_count(
 
 
 def check_smallest(smallest: Any, method: str) -> np.ndarray | None:
-    """Constructor check: a positive number that is not so small that JAX takes it for 0.
-
-    Nor that the first time of discrete Laplace noise is one that the process refuses.
-    """
+    """Check that a first squared parameter is positive, normal, and in the range of the noise."""
     check_positive("smallest", smallest)
     dtype = jnp.result_type(float)
     least = float(jnp.finfo(dtype).tiny)
-    right = f"at least {least:.2g}, below which numbers of this precision are taken for 0"
+    expected = f"at least {least:.2g}, below which numbers of this precision count as 0"
     if method == "discrete_laplace":
         least = DiscreteLaplace(()).largest_time(dtype) ** -2
         name = np.dtype(dtype).name
-        right = f"at least {least:.2g} for discrete Laplace noise in {name} (float64 takes less)"
-    return check_numbers("smallest", smallest, lambda number: number >= least, right)
+        expected = f"at least {least:.2g} for discrete Laplace noise in {name} (float64 takes less)"
+    return check_numbers("smallest", smallest, lambda number: number >= least, expected)
 
 
 @jax.jit
 def follow(key: Array, count: ArrayLike, passage: OnLevels, largest: ArrayLike) -> FirstPassage:
-    """Where a passage ends, draw by draw; arguments as for `release_count`."""
+    """Return where a passage ends, with arguments as for `release_count`."""
     dtype = float_dtype(count, passage.smallest, largest)
     key = unrolled(key)
     count, largest = jnp.asarray(count, dtype), jnp.asarray(largest, dtype)

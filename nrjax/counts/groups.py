@@ -1,9 +1,8 @@
-"""Counts by group: how far off noisy ones are, and what one row can change.
+"""Counts by group: utilities for the error of noisy counts, and what one row can change.
 
-Counts are whole and not negative, so a release is rounded and cut off at 0 before it is judged;
-what is made of a release alone costs no privacy. That the analyst sees the error against the true
-counts is the papers' "public test" (Whitehouse 2022, section 6): a simulation's convention. On
-private counts the answers have to be paid for, by a rule that is told the `sensitivity`.
+Counts are integers >= 0, so a release is rounded and cut off at 0 before it is judged. This costs
+no privacy. The error against the true counts is the papers' "public test" (Whitehouse 2022, section
+6), a convention of simulations. For private counts, use a private rule with the `sensitivity`.
 """
 
 import dataclasses
@@ -20,14 +19,16 @@ from nrjax.sensitivities import Sensitivity
 from nrjax.types import Utility
 
 _SLACK = 1e-9
-"""A bound such as 0.1 * 30 is meant to allow for 3, whatever it rounds to."""
+"""Relative slack for bounds such as 0.1 * 30, which should allow 3 however they round."""
 
 
 def check_counts(counts: Any) -> None:
-    """Constructor check: whole numbers of at least 0, none that a cast would move."""
-    right = "whole numbers, none negative"
+    """Check that counts are a vector of integers >= 0 that the default precision holds."""
     number = check_numbers(
-        "counts", counts, lambda n: np.isfinite(n) & (n >= 0) & (n == np.round(n)), right
+        "counts",
+        counts,
+        lambda n: np.isfinite(n) & (n >= 0) & (n == np.round(n)),
+        "whole numbers, none negative",
     )
     if number is not None:
         check(number.ndim == 1 and number.size > 0, "counts", counts, "a non-empty vector")
@@ -35,11 +36,11 @@ def check_counts(counts: Any) -> None:
 
 
 def check_exact(name: str, counts: Any) -> None:
-    """Counts that the default precision tells apart: others a cast moves, neighbours apart too."""
+    """Check that the default precision holds counts exactly, so that a cast changes none."""
     info = jnp.finfo(jnp.result_type(float))
     most = 2 ** (info.nmant + 1)
-    right = f"at most {most}, up to which {info.dtype} has every integer (float64 has more)"
-    check_numbers(name, counts, lambda n: n <= most, right)
+    expected = f"at most {most}, up to which {info.dtype} has every integer (float64 has more)"
+    check_numbers(name, counts, lambda n: n <= most, expected)
 
 
 class _CountError(Utility):
@@ -50,63 +51,72 @@ class _CountError(Utility):
 
     @property
     def sensitivity(self) -> float:
-        """`2/groups`: a replaced row moves two counts by one, each of them one group's affair."""
+        """Sensitivity of the utility, `2/groups`: a replaced row moves two counts by one."""
         return 2 / np.shape(self.counts)[-1]
 
     def hypothesis(self, release: Array) -> Array:
-        """The release rounded and cut off at 0, shape (groups,)."""
+        """Return the release rounded and cut off at 0, shape (groups,)."""
         return jnp.maximum(jnp.round(release), 0)
 
     def threshold(self, target: float) -> float:
-        """Threshold for an error of at most `target`."""
+        """Return the threshold for an error of at most `target`."""
         check(math.isfinite(target) and target >= 0, "target", target, "finite and not negative")
         groups = np.size(self.counts)
-        # Halfway between the last quotient that is good enough and the next: rounding decides
-        # nothing.
+        # Halfway between the last sufficient quotient and the next, so that rounding is harmless.
         return -(math.floor(target * groups * (1 + _SLACK)) + 0.5) / groups
 
 
 class ShareOutside(_CountError):
-    """Minus the share of the groups whose noisy count is too far from the true one.
+    """A utility: minus the fraction of groups whose noisy count is too far from the true one.
+
+    Use it when each group has its own tolerance, and `MeanAbsoluteError` for the total error.
+
+        utility = ShareOutside.relative([30, 100, 7], error=0.1)
+        rule = nrjax.PublicThreshold(utility.threshold(0.05))  # 95 % of the groups within 10 %
 
     Attributes:
-        counts: true counts, whole numbers of at least 0, shape (groups,).
-        slack: how far each may be off, in counts, shape (groups,).
+        counts: true counts, integers >= 0, shape (groups,).
+        slack: largest error of each count, in counts, shape (groups,).
     """
 
     slack: Any
 
     @classmethod
     def relative(cls, counts: ArrayLike, error: float) -> "ShareOutside":
-        """Each may be off by the fraction `error` (>= 0) of itself."""
+        """Return the utility for which each count may be off by the fraction `error` (>= 0)."""
         check(math.isfinite(error) and error >= 0, "error", error, "finite and not negative")
         number = np.asarray(counts, np.float64)
         return cls(number, np.floor(error * number * (1 + _SLACK)))
 
     def evaluate(self, hypothesis: Array) -> Array:
-        """Minus the share of groups, in [-1, 0]; a NaN is too far."""
+        """Return minus the fraction of groups, in [-1, 0]. A NaN is too far."""
         within = jnp.abs(hypothesis - self.counts) <= self.slack
         return -jnp.mean(jnp.where(within, 0, 1), dtype=hypothesis.dtype)
 
 
 class MeanAbsoluteError(_CountError):
-    """Minus the mean over the groups of how far a noisy count is off, in counts.
+    """A utility: minus the mean absolute error of the noisy counts.
+
+        utility = MeanAbsoluteError([30, 100, 7])
+        rule = nrjax.PublicThreshold(utility.threshold(2.5))  # at most 2.5 counts on average
 
     Attributes:
-        counts: true counts, whole numbers of at least 0, shape (groups,).
+        counts: true counts, integers >= 0, shape (groups,).
     """
 
     def evaluate(self, hypothesis: Array) -> Array:
-        """Minus the mean absolute error, in counts."""
+        """Return minus the mean absolute error, in counts."""
         return -jnp.mean(jnp.abs(hypothesis - self.counts))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Neighbour:
-    """One neighbour x' of a data set x, as seen by the counts.
+    """A neighbouring data set, described by how its counts differ.
 
-    Only rows move, so the shift is whole: noise on the integers, such as Skellam noise, hides it.
-    Its norms, the same for all groups, are the sensitivities.
+    The shift is of integers, so noise on the integers, such as Skellam noise, hides it. Its norms
+    are the same for all groups: they are the sensitivities.
+
+        sensitivity = Neighbour.replace(groups=3, i=0, j=1).l2_sensitivity  # sqrt(2)
 
     Attributes:
         relation: "replace" (one row has another value) or "remove" (one row is missing).
@@ -118,7 +128,7 @@ class Neighbour:
 
     @classmethod
     def replace(cls, groups: int, i: int, j: int) -> "Neighbour":
-        """A row of group i is in group j instead: shift `e_i - e_j`."""
+        """Return the neighbour with a row of group i in group j instead: shift `e_i - e_j`."""
         shift = cls.remove(groups, i).shift
         check(0 <= j < groups and j != i, "j", j, f"in [0, {groups}) and not i = {i}")
         shift[j] = -1.0
@@ -126,7 +136,7 @@ class Neighbour:
 
     @classmethod
     def remove(cls, groups: int, i: int) -> "Neighbour":
-        """A row of group i is missing: shift `e_i`; an added row would have `-e_i`."""
+        """Return the neighbour without a row of group i: shift `e_i`."""
         check(0 <= i < groups, "i", i, f"in [0, {groups}), the groups")
         shift = np.zeros(groups)
         shift[i] = 1.0
@@ -134,10 +144,10 @@ class Neighbour:
 
     @property
     def l1_sensitivity(self) -> Sensitivity:
-        """l1-sensitivity of the counts: 2 (replace) or 1 (remove)."""
+        """The l1-sensitivity of the counts: 2 (replace) or 1 (remove)."""
         return Sensitivity(np.abs(self.shift).sum(), "l1")
 
     @property
     def l2_sensitivity(self) -> Sensitivity:
-        """l2-sensitivity of the counts: sqrt(2) (replace) or 1 (remove)."""
+        """The l2-sensitivity of the counts: sqrt(2) (replace) or 1 (remove)."""
         return Sensitivity(math.sqrt(np.square(self.shift).sum()), "l2")

@@ -1,4 +1,4 @@
-"""The release of one count under Laplace noise, discrete or not: a Markov jump process."""
+"""The release of one count under Laplace noise, continuous or discrete, by its jumps."""
 
 import math
 from typing import Any, ClassVar, NamedTuple
@@ -14,7 +14,7 @@ from nrjax.processes.discrete_laplace import WORDS, below, discrete_laplace, siz
 
 
 class LaplaceState(NamedTuple):
-    """A count whose noise is `noise` at the last jump or the last `level`, which is -1 before."""
+    """A count with its noise at the last jump, at `level` -1 before the first draw."""
 
     level: Array
     time: Array
@@ -23,26 +23,26 @@ class LaplaceState(NamedTuple):
 
 
 class LaplacePassage(OnLevels):
-    """First level at which `RelativeError` accepts a count with Laplace noise.
+    """The passage to the first level at which `RelativeError` accepts a count with Laplace noise.
 
-    The squared privacy parameters `1/t^2` are equally spaced, t the noise's scale. Towards smaller
-    times the process of `nrjax.Laplace` is a Markov jump process (`docs/composition.md`). Between
-    jumps the release is constant and the deviation falls, so that the next level at which it would
-    be accepted is known: nothing is approximated, and no level is looked at in vain.
+    The squared privacy parameters `1/t^2` are equally spaced, where t is the noise's scale. Towards
+    smaller times the process of `nrjax.Laplace` is a Markov jump process (`docs/composition.md`).
+    Between jumps the release is constant and the standard deviation falls. So the next level at
+    which it would be accepted is known exactly.
     """
 
     kind: ClassVar[Any] = LaplaceReduction
 
     def draws(self, key: Array, number: int, dtype: Any) -> Array:
-        """Random bits, shape (number, 4)."""
+        """Return random bits, shape (number, 4)."""
         return random_bits(key, (number, 4), dtype)
 
     def time_of(self, square: Array) -> Array:
-        """The noise's scale, `1/sqrt(square)`."""
+        """Return the noise's scale, `1/sqrt(square)`."""
         return 1 / jnp.sqrt(square)
 
     def init(self, last_time: Array) -> LaplaceState:
-        """The passage before its first draw."""
+        """Return the state before the first draw."""
         first = self.time_of(jnp.asarray(self.smallest, last_time.dtype))
         zero = jnp.zeros_like(last_time)
         return LaplaceState(jnp.int32(-1), first, zero, last_time)
@@ -50,18 +50,18 @@ class LaplacePassage(OnLevels):
     def move(
         self, state: LaplaceState, count: Array, draw: Array
     ) -> tuple[LaplaceState, Array, Array]:
-        """On to the level where it is accepted, or to the next jump; `draw` are random words."""
-        begun = state.level >= 0
-        noise = jnp.where(begun, state.noise, self._first_noise(draw, state.time))
-        one, two = (uniform(draw[number], count.dtype) for number in (1, 2))
+        """Move to the level of acceptance or to the next jump, by the random words of `draw`."""
+        started = state.level >= 0
+        noise = jnp.where(started, state.noise, self._first_noise(draw, state.time))
+        first, second = (uniform(draw[number], count.dtype) for number in (1, 2))
         size, now = jnp.abs(noise), state.time
-        jump = self._jump(now, size, one, two)
+        jump = self._jump(now, size, first, second)
 
         release, rule = count + noise, self.accuracy
         largest = jnp.where(release > 0, release / rule.upper, -release / rule.lower)
         needed = self._time_of_deviation(largest)
         needed = jnp.where(jnp.isnan(needed), 0, needed)  # a NaN is never good enough
-        level, time = self._level(jnp.where(begun, jnp.minimum(now, needed), needed), state)
+        level, time = self._level(jnp.where(started, jnp.minimum(now, needed), needed), state)
         accepted = (level < self.levels) & (time > jump)
         ended = accepted | ~(jump > state.last_time)
         target = self._target(size, jump, draw)
@@ -80,15 +80,15 @@ class LaplacePassage(OnLevels):
     def _time_of_deviation(self, deviation: Array) -> Array:
         return deviation / math.sqrt(2)
 
-    def _jump(self, now: Array, size: Array, one: Array, two: Array) -> Array:
-        """When noise of this size next jumps, by two uniform numbers."""
+    def _jump(self, now: Array, size: Array, first: Array, second: Array) -> Array:
+        """Return the time at which noise of this size next jumps, from two uniform numbers."""
         # The later of two kinds of jumps: at rates 1/t and size/t^2.
-        return jnp.maximum(now * one, now * size / (size - now * jnp.log(two)))
+        return jnp.maximum(now * first, now * size / (size - now * jnp.log(second)))
 
     def _target(self, size: Array, jump: Array, draw: Array) -> Array:
-        """Where positive noise of this size jumps to at that time, by the words from 3 on."""
+        """Return where positive noise of this size jumps to, from the words of `draw` from 3 on."""
         mass = uniform(draw[3], size.dtype) * (size + jump)
-        # What is left of the draw says how far; a 0 stands for what is too small for a float.
+        # The rest of the draw decides how far; a 0 stands for numbers too small for a float.
         left = (mass - size) / jump
         beyond = left < 0.5
         least = float(jnp.finfo(size.dtype).eps)
@@ -97,7 +97,7 @@ class LaplacePassage(OnLevels):
         return jnp.where(mass < size, mass, jnp.where(beyond, size + distance, -distance))
 
     def _level(self, time: Array, state: LaplaceState) -> tuple[Array, Array]:
-        """Number and time of the first level of at most this time; `levels` if there is none."""
+        """Return number and time of the first level of at most this time (`levels`: none)."""
         first = jnp.asarray(self.smallest, time.dtype)
         last = jnp.maximum(1 / jnp.square(state.last_time), first)
         spacing = (last - first) / (self.levels - 1)
@@ -114,16 +114,17 @@ class LaplacePassage(OnLevels):
 
 
 class DiscreteLaplacePassage(LaplacePassage):
-    """The same with the noise of `nrjax.DiscreteLaplace`, whole numbers.
+    """The passage of `LaplacePassage` with the integer noise of `nrjax.DiscreteLaplace`.
 
-    From a towards smaller times it jumps to each of 0 ... a - 1 at rate `1/t^2`, and to `a + j` and
-    `-j`, j = 1, 2, ..., at `exp(-2j/t)/t^2`: the kernel of `docs/frontier.md`, from t to t - dt.
+    From a towards smaller times the noise jumps to each of 0 ... a - 1 at rate `1/t^2`, and to
+    `a + j` and `-j`, j = 1, 2, ..., at rate `exp(-2j/t)/t^2`. This is the kernel of
+    `docs/frontier.md` from t to t - dt.
     """
 
     kind: ClassVar[Any] = DiscreteLaplaceReduction
 
     def draws(self, key: Array, number: int, dtype: Any) -> Array:
-        """Random bits, shape (number, 10)."""
+        """Return random bits, shape (number, 10)."""
         return random_bits(key, (number, 5 + WORDS), dtype)
 
     def _first_noise(self, draw: Array, time: Array) -> Array:
@@ -132,12 +133,12 @@ class DiscreteLaplacePassage(LaplacePassage):
     def _time_of_deviation(self, deviation: Array) -> Array:
         return DiscreteLaplace(()).time_of_deviation(deviation)
 
-    def _jump(self, now: Array, size: Array, one: Array, two: Array) -> Array:
-        inwards = jnp.where(size > 0, now * size / (size - now * jnp.log(two)), 0)
+    def _jump(self, now: Array, size: Array, first: Array, second: Array) -> Array:
+        inwards = jnp.where(size > 0, now * size / (size - now * jnp.log(second)), 0)
         # Outwards there is none before s with the probability (1 - exp(-2/t))/(1 - exp(-2/s)).
-        share = -jnp.expm1(-2 / now) / one
-        outwards = -2 / jnp.log1p(-jnp.minimum(share, 1))
-        return jnp.maximum(inwards, jnp.where(share < 1, outwards, 0))
+        ratio = -jnp.expm1(-2 / now) / first
+        outwards = -2 / jnp.log1p(-jnp.minimum(ratio, 1))
+        return jnp.maximum(inwards, jnp.where(ratio < 1, outwards, 0))
 
     def _target(self, size: Array, jump: Array, draw: Array) -> Array:
         side = 1 / jnp.expm1(2 / jump)

@@ -1,4 +1,4 @@
-"""As many counts as a budget allows, each within a relative error."""
+"""Release as many counts as a budget allows, each within a relative error."""
 
 from typing import Any, NamedTuple
 
@@ -9,12 +9,13 @@ from jax import Array
 
 from nrjax._threefry import unrolled
 from nrjax._validation import check, check_integer
+from nrjax.composition._state import select
 from nrjax.composition.filters import GaussianFilter, UnifiedFilter
 from nrjax.composition.renyi import RenyiFilter
 from nrjax.counts.first_passage import MOST, BrownianPassage, check_smallest
 from nrjax.counts.groups import check_counts
 from nrjax.counts.jumps import DiscreteLaplacePassage, LaplacePassage
-from nrjax.counts.passages import DoublingPassage, RelativeError, where
+from nrjax.counts.passages import DoublingPassage, RelativeError
 from nrjax.counts.selection import ExponentialMechanism
 from nrjax.keys import Role, check_key, role_key, step_key
 from nrjax.pytrees import Pytree, static
@@ -26,38 +27,37 @@ _METHODS: dict[str, tuple[type[Any], tuple[type, ...]]] = {
     "laplace": (LaplacePassage, (RenyiFilter,)),
     "discrete_laplace": (DiscreteLaplacePassage, (RenyiFilter,)),
 }
-"""How a count is released, and the filters that have a proof for that."""
+"""The passage of each method, and the filters that have a proof for it."""
 
 _BLOCK = 16
-"""Draws between two looks at whether the session has ended; their noise is drawn at once."""
+"""Draws between two checks whether the trial has ended. Their noise is drawn at once."""
 
 
-class Session(NamedTuple):
-    """What a session of releases came to, int32 but for `spent`.
+class CountOutcome(NamedTuple):
+    """The outcome of a `CountRelease` trial.
 
-    From many trials every field has a leading axis.
+    Attributes:
+        returned: counts that were accepted and returned, int32.
+        precise: those of them within the relative error of the true count, int32.
+        attempted: counts that were selected, returned or not, int32.
+        spent: budget minus what remains of it, in the filter's cost unit; 0 without an attempt.
+        steps: draws of noise that the simulation took, int32.
+        returned_by: counts returned until the fraction j/marks of the budget was spent, for
+            j = 1 ... marks, int32, shape (marks,).
+        precise_by: the precise ones of these, int32, shape (marks,).
     """
 
     returned: Array
-    """Counts that were accepted and returned."""
     precise: Array
-    """How many of these are within the relative error of the true count."""
     attempted: Array
-    """Counts that were selected, returned or not."""
     spent: Array
-    """The filter's budget less what remains of it, which is a little rounded down; in the filter's
-    currency. 0 where no count was selected."""
     steps: Array
-    """Draws of noise that the simulation took."""
     returned_by: Array
-    """Counts returned by the time that a share j/marks of the budget was spent, j = 1 ... marks;
-    shape (marks,)."""
     precise_by: Array
-    """The precise ones of these; shape (marks,)."""
 
 
 class _State(NamedTuple):
-    """A session between two draws; `item` is the place of the present count in the order."""
+    """A trial between two draws, at the count with number `item` in the order."""
 
     running: Array
     spent: Any
@@ -69,32 +69,37 @@ class _State(NamedTuple):
 
 
 class CountRelease(Pytree):
-    """Select the largest count, release it within a relative error, and again, within a budget.
+    """A custom trial that selects the largest counts in turn and releases each accurately enough.
 
     The experiment of Rogers 2023, section 7.2. An attempt selects a count by the exponential
-    mechanism and adds less and less noise to it until the rule accepts; if no level that the
-    budget allows is accepted, the last one is paid for and the count discarded. An attempt is
-    started only if the selection and the first level are admitted together. The session ends when
-    one is not, or when all items were tried; it is empty if already the first one is not.
+    mechanism and reduces its noise until the rule accepts. If no level that the budget allows is
+    accepted, the last one is charged and the count discarded. An attempt starts only if its
+    selection and first level are admitted together. The trial ends when an attempt is not admitted,
+    or when all items were tried. For a single count, use `release_count`.
 
-    * "brownian": Brownian noise reduction; the squared privacy parameters `1/t` are `levels` many,
-      equally spaced from `smallest` to the largest that the filter still admits.
-    * "laplace": Laplace noise reduction, likewise with `1/t^2` (t is the noise's scale);
-      "discrete_laplace": the same with whole numbers (`nrjax.DiscreteLaplace`).
+    * "brownian": Brownian noise reduction at `levels` squared privacy parameters `1/t`, equally
+      spaced from `smallest` to the largest that the filter still admits.
+    * "laplace": Laplace noise reduction, likewise with `1/t^2`, where t is the noise's scale.
+      "discrete_laplace": the same with integer noise (`nrjax.DiscreteLaplace`).
     * "doubling": fresh Gaussian noise of squared parameter `smallest`, then twice that, and so on.
-      Each try is paid for, and is made only if the filter admits it; else the count is discarded.
+      Each try is charged, and made only if the filter admits it; else the count is discarded.
+
+        trial = CountRelease(
+            counts, ExponentialMechanism(0.1), RelativeError(0.1), nrjax.UnifiedFilter(1.0, 1e-6),
+            smallest=1e-6)
+        outcomes = nrjax.simulate(key, trial, trials=1000)
 
     Attributes:
-        counts: true counts, each moved by at most 1 between neighbours, shape (items,).
-        selection: how the next count is chosen.
-        accuracy: when a noisy count is good enough.
-        filter: the budget of the whole session: a `UnifiedFilter`, a `GaussianFilter` or, the
+        counts: true counts, each changed by at most 1 between neighbours, shape (items,).
+        selection: the selection of the next count.
+        accuracy: the rule that accepts a noisy count.
+        filter: the budget of the whole trial: a `UnifiedFilter`, a `GaussianFilter` or, the
             only one for Laplace noise, a `RenyiFilter`.
         smallest: smallest squared privacy parameter, scalar, > 0: `1/t` for Gaussian noise of
             variance t, `1/t^2` for Laplace noise of scale t.
         method: "brownian", "doubling", "laplace" or "discrete_laplace" (static).
-        levels: number of levels, at least 2 (static); of no effect on "doubling".
-        marks: number of shares of the budget at which results are counted, at least 1 (static).
+        levels: number of levels, at least 2 (static); without effect on "doubling".
+        marks: number of fractions of the budget at which results are counted (static).
     """
 
     counts: Any
@@ -114,8 +119,9 @@ class CountRelease(Pytree):
             check(isinstance(value, kind), name, value, f"of type {kind.__name__}")
         valid = _METHODS[self.method][1]
         names = " or ".join(kind.__name__ for kind in valid)
-        right = f"for method {self.method!r} a {names}: no other has a proof for it"
-        check(isinstance(self.filter, valid), "filter", self.filter, right)
+        expected = f"a {names} for method {self.method!r}"
+        hint = "No other has a proof for it."
+        check(isinstance(self.filter, valid), "filter", self.filter, expected, hint)
         if isinstance(self.counts, (list, tuple)):
             object.__setattr__(self, "counts", np.asarray(self.counts, np.float64))
         check_counts(self.counts)
@@ -123,8 +129,8 @@ class CountRelease(Pytree):
         check_integer("levels", self.levels, 2, MOST)
         check_integer("marks", self.marks, 1, MOST)
 
-    def run(self, key: Array) -> Session:
-        """One session, by the trial's own key; works under `jit` and `vmap`.
+    def run(self, key: Array) -> CountOutcome:
+        """Return the outcome of the trial with this key, also under `jit` and `vmap`.
 
         Raises:
             ValueError: `key` is not a key, or a field is a batch.
@@ -135,40 +141,40 @@ class CountRelease(Pytree):
 
 
 @jax.jit
-def _run(trial: CountRelease, key: Array) -> Session:
+def _run(trial: CountRelease, key: Array) -> CountOutcome:
     dtype = jnp.result_type(float)
     counts = jnp.asarray(trial.counts, dtype)
     ranked = counts[trial.selection.order(role_key(key, Role.QUERY), counts)]
     passage = _METHODS[trial.method][0](trial.accuracy, trial.smallest, trial.levels)
     budget = jnp.asarray(trial.filter.budget, dtype)
     noise = role_key(key, Role.NOISE)
-    shares = jnp.arange(1, trial.marks + 1, dtype=jnp.int32)
+    marks = jnp.arange(1, trial.marks + 1, dtype=jnp.int32)
 
     @jax.jit  # traced once for both places
-    def begin(spent: Any, item: Array) -> tuple[Array, Any, Any]:
-        """Select a count and start with it, if both are admitted."""
+    def attempt(spent: Any, item: Array) -> tuple[Array, Any, Any]:
+        """Select a count and start its release, if both are admitted."""
         selected, admitted = trial.filter.take(spent, trial.selection.request)
         admitted &= trial.filter.admits(selected, passage.first_request(dtype))
         admitted &= item < len(ranked)
         started, state = passage.start(trial.filter, selected, ranked[item])
-        return admitted, where(admitted, started, spent), state
+        return admitted, select(admitted, started, spent), state
 
     def draw(state: _State, random: Array) -> tuple[_State, tuple[Array, Array]]:
-        """One draw; if it ends a count, the next one is begun."""
+        """Make one draw. If it ends a count, attempt the next one."""
         spent, inner, verdict = passage.step(
             trial.filter, state.spent, state.passage, ranked[state.item], random
         )
         ended = verdict.ended & state.running
         accepted = verdict.accepted & state.running
         precise = accepted & verdict.precise
-        share = 1 - jnp.asarray(trial.filter.remaining(spent), dtype) / budget
-        mark = jnp.clip(jnp.ceil(share * trial.marks), 1, trial.marks).astype(jnp.int32)
+        fraction = 1 - jnp.asarray(trial.filter.remaining(spent), dtype) / budget
+        mark = jnp.clip(jnp.ceil(fraction * trial.marks), 1, trial.marks).astype(jnp.int32)
         item = state.item + ended
-        admitted, begun, fresh = begin(spent, item)
+        admitted, started, fresh = attempt(spent, item)
         following = _State(
             running=state.running & (~ended | admitted),
-            spent=where(ended, begun, where(state.running, spent, state.spent)),
-            passage=where(ended, fresh, inner),
+            spent=select(ended, started, select(state.running, spent, state.spent)),
+            passage=select(ended, fresh, inner),
             item=item,
             returned=state.returned + accepted,
             precise=state.precise + precise,
@@ -181,20 +187,20 @@ def _run(trial: CountRelease, key: Array) -> Session:
         state, number, returned_by, precise_by = carry
         random = passage.draws(step_key(noise, number), _BLOCK, dtype)
         state, (returned, precise) = jax.lax.scan(draw, state, random)
-        returned_by += jnp.sum(returned[:, None] <= shares, axis=0, dtype=jnp.int32)
-        precise_by += jnp.sum(precise[:, None] <= shares, axis=0, dtype=jnp.int32)
+        returned_by += jnp.sum(returned[:, None] <= marks, axis=0, dtype=jnp.int32)
+        precise_by += jnp.sum(precise[:, None] <= marks, axis=0, dtype=jnp.int32)
         return state, number + 1, returned_by, precise_by
 
     zero = jnp.int32(0)
-    running, spent, inner = begin(trial.filter.init(), zero)
+    running, spent, inner = attempt(trial.filter.init(), zero)
     state = _State(running, spent, inner, zero, zero, zero, zero)
-    none = jnp.zeros_like(shares)
+    none = jnp.zeros_like(marks)
     state, _, returned_by, precise_by = jax.lax.while_loop(
         lambda carry: carry[0].running, block, (state, zero, none, none)
     )
     # What remains is rounded down, even where nothing was spent.
     spent = budget - jnp.asarray(trial.filter.remaining(state.spent), dtype)
-    return Session(
+    return CountOutcome(
         returned=state.returned,
         precise=state.precise,
         attempted=state.item,

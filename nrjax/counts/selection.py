@@ -1,4 +1,4 @@
-"""Which count is looked at next: the exponential mechanism, drawn once for a whole session."""
+"""The selection of the next count: the exponential mechanism, drawn once for a whole trial."""
 
 import jax
 import jax.numpy as jnp
@@ -13,16 +13,19 @@ from nrjax.pytrees import Pytree, static
 
 
 class ExponentialMechanism(Pytree):
-    """The item of the largest count, privately: Gumbel noise of scale `1/epsilon` on each.
+    """A private selection of the largest count: Gumbel noise of scale `1/epsilon` on each.
 
-    Each count moves by at most one between neighbours. Taking the winner away and starting again
-    with fresh noise has the law of one draw of noise and the items in its falling order
-    (Durfee and Rogers 2019): both are the Plackett-Luce law with weights `exp(epsilon count)`.
+    Each count changes by at most one between neighbours. Repeated selection without replacement,
+    with fresh noise each time, has the distribution of one draw of noise and the items in falling
+    order (Durfee and Rogers 2019): the Plackett-Luce distribution with weights
+    `exp(epsilon count)`. A selection is a `BoundedRange` request for a filter.
+
+        order = ExponentialMechanism(epsilon=0.1).order(key, counts)  # the first is selected first
 
     Attributes:
-        epsilon: privacy parameter of one draw, scalar, > 0.
-        monotone: whether neighbours move all counts the same way, as adding or removing a user
-            does (static). Then the privacy loss of a draw has range `epsilon`, else
+        epsilon: privacy parameter of one selection, scalar, > 0.
+        monotone: whether neighbours change all counts in the same direction, as adding or removing
+            a user does (static). Then the privacy loss of a selection has range `epsilon`, else
             `2 epsilon` (Rogers 2023, section 7.2; Cesar and Rogers 2021).
     """
 
@@ -31,43 +34,27 @@ class ExponentialMechanism(Pytree):
 
     def __post_init__(self):
         check_positive("epsilon", self.epsilon)
-        ok = isinstance(self.monotone, (bool, np.bool_))
-        check(ok, "monotone", self.monotone, "True or False")
+        is_bool = isinstance(self.monotone, (bool, np.bool_))
+        check(is_bool, "monotone", self.monotone, "True or False")
 
     @property
     def request(self) -> BoundedRange:
-        """What one draw is charged as."""
+        """The request that one selection is charged as."""
         return BoundedRange(self.epsilon if self.monotone else 2 * self.epsilon)
 
     def scores(self, key: Array, counts: ArrayLike) -> Array:
-        """`epsilon (count - largest)` plus standard Gumbel noise; shape (items,).
+        """Return `epsilon (count - largest)` plus standard Gumbel noise, shape (items,).
 
-        Only differences matter. Those to the largest count are small where the winners are, and so
-        are not lost in rounding, as `epsilon count` plus the noise would be.
+        Only differences of scores matter. Those to the largest count are small for the winners, so
+        rounding does not lose the noise.
         """
         dtype = float_dtype(self.epsilon)
         counts = jnp.asarray(counts, dtype)
         below = counts - jnp.max(counts)
-        # The usual float32 Gumbel draws end at 16: too early, with many items, for the winner's.
+        # The usual float32 Gumbel draws end at 16, too low for the winner of many items.
         noise = jax.random.gumbel(key, counts.shape, dtype, mode="high")
         return jnp.asarray(self.epsilon, dtype) * below + noise
 
     def order(self, key: Array, counts: ArrayLike) -> Array:
-        """The items in the order in which repeated draws would take them, int32, by one draw."""
+        """Return the items in the order of repeated selection, int32, shape (items,)."""
         return jnp.argsort(-self.scores(key, counts)).astype(jnp.int32)
-
-    def peel(self, key: Array, counts: ArrayLike, draws: int) -> Array:
-        """The first `draws` (static) of them by fresh noise for each, as printed: the slow oracle.
-
-        Raises:
-            ValueError: there are fewer items than `draws`.
-        """
-        items = np.shape(counts)[0]
-        check(0 <= draws <= items, "draws", draws, f"in [0, {items}], the number of items")
-
-        def take(gone: Array, number: Array) -> tuple[Array, Array]:
-            scores = self.scores(jax.random.fold_in(key, number), counts)
-            winner = jnp.argmax(jnp.where(gone, -jnp.inf, scores)).astype(jnp.int32)
-            return gone.at[winner].set(True), winner
-
-        return jax.lax.scan(take, jnp.zeros((items,), bool), jnp.arange(draws))[1]

@@ -1,4 +1,4 @@
-"""The release of counts in plain NumPy and SciPy, level by level; shared by the tests."""
+"""The release of counts in plain NumPy and SciPy, level by level."""
 
 import functools
 
@@ -19,22 +19,22 @@ def _follow(keys, count, passage, largest):
 
 @functools.cache
 def passages(kind, count, alpha, smallest, largest):
-    """TRIALS passages of a kind on LEVELS levels, which share a program for each kind."""
+    """Return TRIALS passages of a kind on LEVELS levels."""
     keys = jax.random.split(jax.random.key(1), TRIALS)
-    found = _follow(keys, count, kind(RelativeError(alpha), smallest, LEVELS), largest)
-    return jax.tree.map(np.asarray, found)
+    passage = kind(RelativeError(alpha), smallest, LEVELS)
+    return jax.tree.map(np.asarray, _follow(keys, count, passage, largest))
 
 
 def bounds(alpha):
-    """How many deviations a noisy count must be above, or below, zero."""
+    """Return the standard deviations that an accepted count has above, and below, zero."""
     return (2 + alpha) / alpha, (2 - alpha) / alpha
 
 
 def stopping_law(count, alpha, smallest, largest, levels=LEVELS, nodes=400):
-    """Probability that a Brownian release is accepted at each level, by numerical integration.
+    """Return the probability that a Brownian release is accepted at each level.
 
-    The density of the walk that was not accepted so far is carried from level to level on
-    Gauss-Legendre nodes between the two bounds. Returns the squared parameters and probabilities.
+    By numerical integration: the density of the walk not accepted so far is carried from level to
+    level on Gauss-Legendre nodes between the two bounds.
     """
     upper, lower = bounds(alpha)
     u = np.linspace(smallest, largest, levels)
@@ -53,16 +53,16 @@ def stopping_law(count, alpha, smallest, largest, levels=LEVELS, nodes=400):
         density = mass @ np.exp(-(((following[None] - now[:, None]) / d) ** 2) / 2)
         density /= np.sqrt(2 * np.pi) * d
         now, mass = following, density * (half * weight).ravel()
-    return u, stop
+    return stop
 
 
 def step_p(step, accepted, law):
-    """Chi-square p-value of stopping levels against their law; the last bin is "not accepted"."""
+    """Return the chi-square p-value of stopping levels, or none, against their distribution."""
     levels = len(law)
     expected = np.append(law, max(1 - law.sum(), 0)) * len(step)
     seen = np.bincount(np.where(accepted, step, levels), minlength=levels + 1)
     common = expected > 8
-    # What is rare is one bin together.
+    # Rare levels are one bin.
     few, rest = seen[~common].sum(), max(expected[~common].sum(), 1e-9)
     rare = stats.poisson.sf(few - 1, rest)
     expected, seen = expected[common], seen[common]
@@ -73,7 +73,7 @@ def step_p(step, accepted, law):
 
 
 def same_step_p(first, second):
-    """Two-sample chi-square p-value of two samples of whole numbers."""
+    """Return the two-sample chi-square p-value of two samples of integers."""
     first, second = (np.bincount(sample, minlength=1000) for sample in (first, second))
     total = first + second
     order = np.argsort(-total)
@@ -85,37 +85,37 @@ def same_step_p(first, second):
 
 
 def check_result(result, rule, times, deviations):
-    """Releases of `release_count` are where they say, and accepted where the rule says so."""
+    """Check that releases of `release_count` are at their levels, and accepted by the rule."""
     assert np.allclose(result.time, times[result.step], rtol=1e-5)
     scaled = result.release / deviations[result.step]
-    says = np.asarray(rule.accepts(scaled, 1.0))
+    accepts = np.asarray(rule.accepts(scaled, 1.0))
     near = np.abs(scaled - rule.upper) < 1e-3
-    assert np.array_equal(result.accepted | near, says | near)
+    assert np.array_equal(result.accepted | near, accepts | near)
     assert np.all(result.step[~result.accepted] == len(times) - 1)
 
 
 def discrete_certificate(order, epsilon):
-    """The one of discrete Laplace noise on a value of sensitivity 1."""
+    """Return the certificate of discrete Laplace noise reduction at sensitivity 1."""
     c = 2 * (order - 1)
     more = (np.exp(c * epsilon) * (c * epsilon - 1) + 1) / c**2 - epsilon**2 / 2
     return laplace_certificate(order, epsilon) + order / (3 * c) * more
 
 
 def laplace_certificate(order, epsilon):
-    """`C(e)` of Laplace noise reduction at an order."""
+    """Return the certificate `C(e)` of Laplace noise reduction."""
     slope = order - 1
     x = 2 * slope * epsilon
     return order / (2 * slope**2) * (special.expi(x) - np.log(x) - np.euler_gamma - x)
 
 
-class Prices:
-    """What a level of squared parameter u costs, what a selection costs, and the budget."""
+class Costs:
+    """The cost of a level of squared parameter u, the cost of a selection, and the budget."""
 
     def __init__(self, level, selection, budget):
         self.level, self.selection, self.budget = level, selection, budget
 
     def largest(self, left):
-        """The largest squared parameter for what is left, by bisection."""
+        """Return the largest squared parameter for what is left, by bisection."""
         low, high = 0.0, 100.0
         for _ in range(60):
             middle = (low + high) / 2
@@ -124,11 +124,11 @@ class Prices:
 
 
 def _noisy(rng, method, count, u):
-    """Noisy counts at falling noise, and the noise's deviations."""
+    """Return noisy counts at falling noise, and the noise's standard deviations."""
     if method == "brownian":
         walk = np.cumsum(rng.normal(size=len(u)) * np.sqrt(np.diff(u, prepend=0)))
         return count + walk / u, 1 / np.sqrt(u)
-    if method == "fresh":  # a fault: no noise reduction
+    if method == "fresh":  # a planted fault: no noise reduction
         return count + rng.normal(size=len(u)) / np.sqrt(u), 1 / np.sqrt(u)
     times = 1 / np.sqrt(u[::-1])  # rising
     if method == "discrete_laplace":
@@ -143,37 +143,38 @@ def _noisy(rng, method, count, u):
     return count + noise, np.sqrt(2) * times[::-1]
 
 
-def session(rng, counts, method, prices, selection, alpha, smallest, levels, marks, unpaid=False):
-    """One session, a count at a time; with `unpaid` only the last try of doubling is paid for.
+def play(rng, counts, method, costs, selection, alpha, smallest, levels, marks, unpaid=False):
+    """Play one trial, count by count; with `unpaid` only the last try of doubling is charged.
 
-    Returns the numbers of counts returned, precise and attempted, what was spent, and the counts
-    returned by each share of the budget.
+    Returns:
+        The numbers of counts returned, precise and attempted, the cost, and the counts returned
+        until each fraction of the budget was spent.
     """
     upper, lower = bounds(alpha)
     left, spent, attempted, precise, paid_at = list(counts), 0.0, 0, 0, []
-    while left and spent + prices.selection + prices.level(smallest) <= prices.budget:
+    while left and spent + costs.selection + costs.level(smallest) <= costs.budget:
         count = left.pop(int(np.argmax(np.array(left) + rng.gumbel(size=len(left)) / selection)))
-        spent += prices.selection
+        spent += costs.selection
         attempted += 1
         if method == "doubling":
             u, accepted, paid = smallest, False, 0.0
-            while not accepted and spent + prices.level(u) <= prices.budget:
-                paid = prices.level(u)
+            while not accepted and spent + costs.level(u) <= costs.budget:
+                paid = costs.level(u)
                 spent += 0.0 if unpaid else paid
                 release = count + rng.normal() / np.sqrt(u)
                 accepted = release * np.sqrt(u) >= upper or release * np.sqrt(u) < -lower
                 u *= 2
             spent += paid if unpaid else 0.0
         else:
-            u = np.linspace(smallest, prices.largest(prices.budget - spent), levels)
+            u = np.linspace(smallest, costs.largest(costs.budget - spent), levels)
             noisy, deviation = _noisy(rng, method, count, u)
             hits = np.flatnonzero((noisy >= upper * deviation) | (noisy < -lower * deviation))
             accepted = len(hits) > 0
             at = hits[0] if accepted else levels - 1
-            spent += prices.level(u[at])
+            spent += costs.level(u[at])
             release = noisy[at]
         if accepted:
             precise += abs(release - count) <= alpha * count
             paid_at.append(spent)
-    by = [np.sum(np.array(paid_at) <= prices.budget * j / marks) for j in range(1, marks)]
+    by = [np.sum(np.array(paid_at) <= costs.budget * j / marks) for j in range(1, marks)]
     return len(paid_at), precise, attempted, spent, *by, len(paid_at)

@@ -1,6 +1,6 @@
 """Laplace releases of one count against the step-by-step engine: same stopping level and release.
 
-Brownian ones have an exact law, in test_first_passage.py; releases of both are in test_release.py.
+Brownian releases are compared with an exact distribution in `test_first_passage.py`.
 """
 
 import functools
@@ -50,7 +50,7 @@ def jumps(noise, count, alpha, kind=None):
 
 
 def p_values(case, kind=None):
-    """Of the stopping level, of the accepted release, and of that which was not accepted."""
+    """Return p-values of the stopping level, of accepted releases, and of others."""
     first, second = jumps(*CASES[case], kind), engine(*CASES[case])
     stopped = second.status == nrjax.Status.STOPPED
     steps = [np.where(first.accepted, first.step, LEVELS), np.where(stopped, second.step, LEVELS)]
@@ -63,7 +63,7 @@ def p_values(case, kind=None):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_it_has_the_law_of_the_engine(case):
+def test_it_has_the_distribution_of_the_engine(case):
     assert len(p_values(case)) * min(p_values(case)) > SOUND
 
 
@@ -81,7 +81,7 @@ def test_laplace_noise_takes_few_draws():
 
 
 class Far(LaplacePassage):
-    """Fault: jumps are half as long again as they should be."""
+    """A planted fault: jumps are too long by half."""
 
     def move(self, state, count, draw):
         moved, ended, accepted = super().move(state, count, draw)
@@ -90,7 +90,7 @@ class Far(LaplacePassage):
 
 
 class Inwards(LaplacePassage):
-    """Fault: between two jumps the noise shrinks with the time."""
+    """A planted fault: between two jumps the noise shrinks with the time."""
 
     def move(self, state, count, draw):
         shrunk = state._replace(noise=0.9 * state.noise)
@@ -98,7 +98,7 @@ class Inwards(LaplacePassage):
 
 
 class Near(DiscreteLaplacePassage):
-    """Fault: beyond where it is, and across 0, geometric from 0 on."""
+    """A planted fault: outward jumps are too short by 1."""
 
     def _target(self, size, jump, where):
         target = super()._target(size, jump, where)

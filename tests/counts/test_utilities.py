@@ -19,7 +19,7 @@ def printed(noisy, e, alpha):
 
 
 def grid():
-    return np.linspace(-60, 60, 24_001) + 1e-4  # off the bounds, where strictness would matter
+    return np.linspace(-60, 60, 24_001) + 1e-4  # not on the bounds, where strictness would matter
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.1, 0.5, 0.9])
@@ -70,10 +70,10 @@ def test_utilities_of_counts():
     assert share.evaluate(hypothesis) == -0.5
     error = MeanAbsoluteError(np.array([30, 0, 100, 7]))
     assert error.evaluate(error.hypothesis(release.at[3].set(6.6))) == -14 / 4
-    for utility in (share, error):  # halfway between k and k + 1 of 4 groups
+    for utility in (share, error):  # halfway between k/4 and (k + 1)/4
         for target, threshold in ((0.0, -0.125), (0.25, -0.375), (0.3, -0.375), (0.5, -0.625)):
             assert utility.threshold(target) == threshold
-    most = 2 ** (jnp.finfo(jnp.result_type(float)).nmant + 1)  # a cast moves larger ones apart
+    most = 2 ** (jnp.finfo(jnp.result_type(float)).nmant + 1)  # a cast changes larger counts
     for counts in ([1.5], [-1], [np.nan], [], [most + 2]):
         with pytest.raises(ValueError, match="counts must"):
             MeanAbsoluteError(np.array(counts))
