@@ -1,7 +1,7 @@
-"""Adversaries inside the engine: rounds under one filter, played to push the privacy loss up.
+"""Adversaries in the engine: rounds under one filter, played to raise the privacy loss.
 
-The value is 0 under x and `-shift` under x', sensitivity 1. The adversary knows both, sees every
-release, and chooses mechanism, times and stopping by what has come out so far.
+The value is 0 under x and `-shift` under x', with sensitivity 1. The adversary knows both, sees
+every release, and chooses mechanisms, times and stopping by the releases so far.
 """
 
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ ALWAYS = nrjax.PublicThreshold(0.0)
 
 
 class Line(nrjax.Utility):
-    """`base + slope release`; of several steps they have the shape (steps,)."""
+    """A utility `base + slope release`, for fields of shape (steps,)."""
 
     base: Any
     slope: Any
@@ -31,20 +31,20 @@ class Line(nrjax.Utility):
 
 
 def with_budget(filter, budget):
-    """A filter whose budget was tampered with."""
+    """Return a copy of a filter with another budget."""
     copy = jax.tree.map(lambda leaf: leaf, filter)
     object.__setattr__(copy, "budget", budget)
     return copy
 
 
 def lanes(function, trials, seed=0):
-    """`function(key)` for many trials."""
+    """Return `function(key)` for many trials."""
     keys = jax.vmap(nrjax.trial_key, (None, 0))(jax.random.key(seed), jnp.arange(trials))
     return jax.vmap(function)(keys)
 
 
 def played(key, process, schedule, line, shift, value=0.0, guarantee=None, rule=ALWAYS):
-    """The outcome of one round, against a neighbour whose value differs by `shift`."""
+    """Return the outcome of one round, against a neighbour whose value differs by `shift`."""
     trial = nrjax.Interaction(
         value=jnp.asarray(value, DTYPE),
         process=process,
@@ -58,10 +58,10 @@ def played(key, process, schedule, line, shift, value=0.0, guarantee=None, rule=
 
 
 class Spent(NamedTuple):
-    """Where a play under Brownian noise stands: `total` is `sum 1/t`, `position` `sum release/t`.
+    """The state of a play under Brownian noise.
 
-    Simulated with a value of `drift` in place of 0, a path has the true density
-    `exp(-drift position + drift^2 total/2)`.
+    `total` is `sum 1/t` and `position` is `sum release/t`. A path simulated with the value `drift`
+    in place of 0 has the true density `exp(-drift position + drift^2 total/2)`.
     """
 
     filter: Any
@@ -74,30 +74,37 @@ class Spent(NamedTuple):
 def brownian_play(
     key, budget, goal, shift, drift, rounds, factor, reach=None, levels=10, ratios=(0.5, 0.8)
 ):
-    """Rounds of Brownian noise, stopped for good as soon as the loss is above a goal.
+    """Play rounds of Brownian noise that end as soon as the loss is above a goal.
 
-    The `goal` is a function of `sum 1/t`; `shift` is +1 or -1, f(x) - f(x'); `drift`, for tilted
-    sampling, is along the shift. The filter that the schedule asks has `factor` times the budget.
-    Without a filter a round goes up to `1/t = reach`. It has so many levels, whose `1/t` are in one
-    of two ratios, where the loss is up and where it is not. Gives the last `Spent`.
+    Args:
+        key: random key.
+        budget: a filter; None for rounds up to `1/t = reach`.
+        goal: a function of `sum 1/t`.
+        shift: `f(x) - f(x')`, +1 or -1.
+        drift: shift of the noise for tilted sampling, along `shift`.
+        rounds: number of rounds.
+        factor: the schedule's filter has this multiple of the budget.
+        reach: see `budget`.
+        levels: number of levels of a round.
+        ratios: ratio of their `1/t` where the loss is positive, and where it is not.
     """
     zero = jnp.zeros((), DTYPE)
-    asked = None if budget is None else with_budget(budget, factor * budget.budget)
+    bounding = None if budget is None else with_budget(budget, factor * budget.budget)
     start = Spent(None if budget is None else budget.init(), zero, zero, zero, jnp.asarray(False))
 
-    def one(state, number):
+    def step(state, number):
         lucky = state.position * shift > 0
-        if asked is None:
+        if bounding is None:
             most = reach * jnp.where(lucky, 1, 0.3)
         else:
-            # To the last time that is admitted, and beyond it, which the schedule must prevent.
-            most = 1 / asked.smallest_time(state.filter, c.BrownianReduction, 1.0)
-        # By what has come out: a coarse or a fine grid, of all that is left or of a part.
-        share = jnp.where(number == rounds - 1, 1, jnp.where(lucky, 0.6, 0.3))
+            # Times go beyond the last admitted one, which the schedule must prevent.
+            most = 1 / bounding.smallest_time(state.filter, c.BrownianReduction, 1.0)
+        # A coarse or a fine grid, of all that is left or of a part.
+        fraction = jnp.where(number == rounds - 1, 1, jnp.where(lucky, 0.6, 0.3))
         ratio = jnp.where(lucky, *ratios).astype(DTYPE)
         steps = jnp.arange(levels - 2, -2, -1)
-        clock = jnp.where(steps < 0, 1.5, ratio ** jnp.maximum(steps, 0)) * share * most
-        # Or a Gaussian mechanism, a single release. With nothing left there is no time.
+        clock = jnp.where(steps < 0, 1.5, ratio ** jnp.maximum(steps, 0)) * fraction * most
+        # Or a Gaussian mechanism: a single release. If nothing is left there is no time.
         single = (number % 2 == 1) & ~lucky
         clock = jnp.where(single, clock[levels // 2], clock)
         times = jnp.where(state.over | ~(clock > 0), jnp.inf, 1 / clock).astype(DTYPE)
@@ -105,14 +112,16 @@ def brownian_play(
         base = state.loss + 0.5 * clock - goal(state.total + clock)
         line = Line(base, jnp.broadcast_to(shift * clock, base.shape))
         schedule = nrjax.Grid(times)
-        if asked is not None:
-            schedule = c.FilteredSchedule(schedule, asked, state.filter, c.BrownianReduction, 1.0)
+        if bounding is not None:
+            schedule = c.FilteredSchedule(
+                schedule, bounding, state.filter, c.BrownianReduction, 1.0
+            )
         round_key = nrjax.trial_key(key, 0, number)
         outcome = played(round_key, nrjax.Brownian(()), schedule, line, shift, drift * shift)
         made = outcome.step >= 0
         used = jnp.where(made, 1 / outcome.time, 0)
         step = jnp.where(made, used * outcome.release, 0)
-        # The engine's loss is that of the noise it drew, whose mean the drift has moved.
+        # The engine's loss is of the noise it drew, whose mean the drift has moved.
         loss = state.loss + jnp.where(made, outcome.privacy_loss + used * drift, 0)
         over = state.over | (outcome.status == Status.STOPPED)
         after = None
@@ -122,15 +131,15 @@ def brownian_play(
             swept = budget.spend(state.filter, c.BrownianReduction(1.0, 1 / paid))
             after, ok = select(single, fixed, swept)
             after = select(made, after, state.filter)
-            over |= made & ~ok  # it has overshot: stop, if late
+            over |= made & ~ok  # it has overshot
         total, position = state.total + used, state.position + step
         return Spent(after, total, position, loss, over), None
 
-    return lax.scan(one, start, jnp.arange(rounds))[0]
+    return lax.scan(step, start, jnp.arange(rounds))[0]
 
 
 class Tally(NamedTuple):
-    """Where a play under a Renyi filter stands; `loss` and `cost` are sums over the rounds."""
+    """The state of a play under a Rényi filter, with the sums of losses and costs."""
 
     filter: Any
     loss: Any
@@ -143,7 +152,7 @@ COIN = 0.2  # epsilon of randomised response
 
 
 def _yes(utility):
-    """Probability that `TEST` says yes (Whitehouse 2022, from the tail of its two noises)."""
+    """Return the probability of a positive answer of `TEST`, from its two noises."""
     gap = TEST.threshold - utility
     y = jnp.exp(-TEST.epsilon * jnp.abs(gap) / (4 * TEST.sensitivity))
     tail = (2 / 3) * y - y * y / 6
@@ -151,17 +160,17 @@ def _yes(utility):
 
 
 def renyi_play(key, budget, shift, rounds, levels=16):
-    """Rounds of Brownian and Laplace noise, coins and private tests under one Renyi filter.
+    """Play rounds of Brownian and Laplace noise, coins and private tests under one Rényi filter.
 
-    The tests are of a single release with Laplace noise, which is charged by its epsilon. What
-    comes next, how far it goes and when it stops depends on how the loss stands. Gives the `Tally`
-    after each round, with a leading axis.
+    A test is of a single release with Laplace noise, which is charged by its epsilon. The next
+    round, its length and its stop depend on the loss so far. Returns the `Tally` after each round,
+    with a leading axis.
     """
 
     def pay(tally, loss, request, made):
         state, accepted = budget.spend(tally.filter, request)
         state = select(made, state, tally.filter)
-        # What is refused has overshot; it counts, as an infinite cost that a test will see.
+        # A refused cost counts as NaN, which a test will find.
         cost = jnp.where(accepted, budget.cost(request), jnp.nan)
         loss, cost = (jnp.where(made, more, 0) for more in (loss, cost))
         return Tally(state, tally.loss + loss, tally.cost + cost)
@@ -169,14 +178,14 @@ def renyi_play(key, budget, shift, rounds, levels=16):
     def release(
         tally, key, kind, process, times, line, rule=None, guarantee=None, answers=(0.0, 0.0)
     ):
-        """A round, and what it cost; the losses of a yes and of a no are added to the releases'."""
-        grid, asked = nrjax.Grid(times), rule or ALWAYS
+        """Play a round and charge it, where `answers` are the losses of a yes and of a no."""
+        grid, stop = nrjax.Grid(times), rule or ALWAYS
         schedule = c.FilteredSchedule(grid, budget, tally.filter, kind, 1.0, rule, guarantee)
-        outcome = played(key, process, schedule, line, shift, guarantee=guarantee, rule=asked)
+        outcome = played(key, process, schedule, line, shift, guarantee=guarantee, rule=stop)
         loss = outcome.privacy_loss + jnp.where(outcome.status == Status.STOPPED, *answers)
         return pay(tally, loss, schedule.spent(outcome), outcome.step >= 0)
 
-    def one(tally, number):
+    def step(tally, number):
         lucky = tally.loss > tally.cost
         round_key = nrjax.trial_key(key, 0, number)
         most = jnp.where(lucky, 0.4, 0.9).astype(DTYPE)
@@ -185,7 +194,7 @@ def renyi_play(key, budget, shift, rounds, levels=16):
 
         def brownian(tally):
             clock = 0.25 * epsilons * epsilons
-            # Until the loss is above what it costs by as much as it costs.
+            # Until the loss exceeds twice the cost.
             line = Line(0.5 * clock * (1 - 2 * budget.order), shift * clock)
             process = nrjax.Brownian(())
             return release(tally, round_key, c.BrownianReduction, process, 1 / clock, line)
@@ -214,4 +223,4 @@ def renyi_play(key, budget, shift, rounds, levels=16):
 
     zero = jnp.zeros((), DTYPE)
     start = Tally(budget.init(), zero, zero)
-    return lax.scan(one, start, jnp.arange(rounds))[1]
+    return lax.scan(step, start, jnp.arange(rounds))[1]

@@ -1,4 +1,4 @@
-"""Every filter and odometer, with the requests that it takes, and their exact costs."""
+"""Every filter and odometer, with its requests and their exact costs."""
 
 import dataclasses
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import pytest
 from nrjax import composition as c
 from tests.composition import exact
 
-# One request of each kind, far below every budget of the cases.
+# One request of each kind, far below every budget.
 SMALL: dict[type, Any] = {
     c.ZCDP: c.ZCDP(0.003),
     c.ExPost: c.ExPost(0.02),
@@ -26,7 +26,7 @@ SMALL: dict[type, Any] = {
     c.DiscreteLaplaceReduction: c.DiscreteLaplaceReduction(2, 50.0),
 }
 
-# What kinds cost exactly, of a field x, `D1/t` or `D2^2/t`: a Fraction or a number of mpmath.
+# Exact costs of kinds from a field x, `D1/t` or `D2^2/t`, as a Fraction or a number of mpmath.
 RHO = {
     c.ZCDP: lambda x: x,
     c.GDP: lambda x: x * x / 2,
@@ -50,7 +50,7 @@ EX_POST = dict.fromkeys(
 
 
 def divergence(order):
-    """Certificates at an order."""
+    """Return the certificates at an order."""
     scaled = {kind: lambda x, rho=rho: order * rho(x) for kind, rho in UNIFIED.items()}
     return scaled | {
         c.Pure: lambda x: exact.rdp_of_pure(order, x),
@@ -63,14 +63,19 @@ def divergence(order):
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A filter or odometer to check."""
+    """A filter or odometer to check.
+
+    Attributes:
+        name: name in the test's id.
+        build: from epsilon and delta of the whole guarantee to the filter or odometer.
+        costs: the exact costs of its kinds.
+        share: name of the field that limits the requests' own deltas, if it takes any.
+    """
 
     name: str
     build: Callable[[float, float], Any]
-    """From epsilon and delta of the whole guarantee; an odometer is for that delta."""
     costs: dict[type, Callable[[Any], Any]]
     share: str = ""
-    """What the requests' own deltas are a part of, where it takes any."""
 
     @property
     def kinds(self):
@@ -78,7 +83,7 @@ class Case:
 
     @property
     def rewound(self):
-        """The kinds of which a filter knows the smallest time."""
+        """The kinds for which a filter has a smallest time."""
         return tuple(kind for kind in REDUCTIONS if kind in self.costs)
 
 
@@ -100,7 +105,7 @@ FILTERS = (
     Case("side-by-side", side_by_side, EX_POST | UNIFIED, "both"),
 )
 LONE = FILTERS[:-1]
-"""Those of one budget."""
+"""The filters with one budget."""
 
 ODOMETERS = (
     Case("brownian", lambda e, d: c.BrownianOdometer(d, 0.3), UNIFIED),
@@ -111,7 +116,7 @@ ODOMETERS = (
 
 
 def stack(trees):
-    """Several filters, states or requests, with a leading axis."""
+    """Stack filters, states or requests along a leading axis."""
     return jax.tree.map(lambda *leaf: jnp.stack([jnp.asarray(x) for x in leaf]), *trees)
 
 
@@ -119,16 +124,16 @@ def assert_same(first, second):
     jax.tree.map(np.testing.assert_array_equal, first, second)
 
 
-def granted(done):
-    """The state after what must have been admitted."""
-    assert done[1]
-    return done[0]
+def granted(result):
+    """Return the state after a call that must have been admitted."""
+    assert result[1]
+    return result[0]
 
 
-def refused(done):
-    """The state after what must not have been admitted."""
-    assert not done[1]
-    return done[0]
+def refused(result):
+    """Return the state after a call that must not have been admitted."""
+    assert not result[1]
+    return result[0]
 
 
 def of_name(cases):

@@ -1,7 +1,4 @@
-"""Renyi certificates against mpmath: never below, hardly above, at every size of argument.
-
-And against their definition: rounds and stopping rules that try to break them.
-"""
+"""Rényi certificates against mpmath, and against rounds and stopping rules that attack them."""
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +22,7 @@ CASES = {
     "laplace_mechanism": exact.rdp_of_laplace,
 }
 OTHERS = {"capped": exact.rdp_of_capped, "discrete_laplace_reduction": exact.rdp_of_discrete}
-"""Of a third argument too."""
+"""The certificates of three arguments."""
 COMPUTED = {name: jax.jit(getattr(certificates, name)) for name in (*CASES, *OTHERS)}
 INVERSES = {
     name + "_inverse": jax.jit(getattr(certificates, name + "_inverse"))
@@ -36,9 +33,9 @@ reduction, pure, _, capped, discrete = COMPUTED.values()
 
 @pytest.fixture(scope="module")
 def drawn():
-    """Orders and epsilons, `x = 2 l e` from 1e-30 to 80 and past the ends of the formulas.
+    """Return orders and epsilons, and their certificates in JAX and to many digits.
 
-    With the certificates in JAX and to 50 digits.
+    `x = 2 l e` goes from 1e-30 to 80 and past the ends of the formulas.
     """
     rng = np.random.default_rng(0)
     order = (1 + 10 ** rng.uniform(-3, 2, NUMBERS)).astype(DTYPE)
@@ -47,49 +44,49 @@ def drawn():
     epsilon = (x / (2 * (order.astype(float) - 1))).astype(DTYPE)
     cap = epsilon * np.exp(rng.exponential(1.0, NUMBERS) * (np.arange(NUMBERS) % 5 > 0))
     size = rng.integers(1, 9, NUMBERS).astype(DTYPE)
-    given = dict.fromkeys(CASES, (order, epsilon))
-    given["capped"] = order, epsilon, cap.astype(DTYPE)
-    given["discrete_laplace_reduction"] = order, size, size / epsilon
-    stated = {name: np.asarray(COMPUTED[name](*given[name])) for name in given}
-    right = {}
+    arguments = dict.fromkeys(CASES, (order, epsilon))
+    arguments["capped"] = order, epsilon, cap.astype(DTYPE)
+    arguments["discrete_laplace_reduction"] = order, size, size / epsilon
+    stated = {name: np.asarray(COMPUTED[name](*arguments[name])) for name in arguments}
+    true = {}
     with mpmath.workdps(150):  # the differences lose 60 of these
         for name, formula in (CASES | OTHERS).items():
-            points = zip(*given[name], strict=True)
-            right[name] = [formula(*(mpmath.mpf(float(x)) for x in point)) for point in points]
-    return order, epsilon, stated, right
+            points = zip(*arguments[name], strict=True)
+            true[name] = [formula(*(mpmath.mpf(float(x)) for x in point)) for point in points]
+    return order, epsilon, stated, true
 
 
-def excesses(stated, right):
-    """Relative excess of what is stated; NaN where the exact number is not within the dtype."""
-    within = [10 * TINY < number < np.finfo(DTYPE).max for number in right]
+def excesses(stated, true):
+    """Return the relative excess of stated numbers, NaN where the dtype has not the true one."""
+    within = [10 * TINY < number < np.finfo(DTYPE).max for number in true]
     assert np.mean(within) > 0.6
-    pairs = zip(stated.astype(float), right, within, strict=True)
+    pairs = zip(stated.astype(float), true, within, strict=True)
     return np.array([float(s / number - 1) if ok else np.nan for s, number, ok in pairs])
 
 
 @pytest.mark.parametrize("name", COMPUTED)
 def test_rounded_up_by_little(drawn, name):
-    order, epsilon, stated, right = drawn
-    stated, right = stated[name], right[name]
-    excess = excesses(stated, right)
+    order, epsilon, stated, true = drawn
+    stated, true = stated[name], true[name]
+    excess = excesses(stated, true)
     low, middle, high = np.nanquantile(excess, [0, 0.5, 1]) / EPS
     print(f"{name}: excess {low:.1f} ... {middle:.1f} ... {high:.1f} machine epsilons")
     assert low > 2  # left for the casts of the arguments
-    # The order may have been rounded, which counts 1/l times and again in the exponent.
+    # The order may have been rounded, which counts 1/l times, and in the exponent.
     x = 2 * (order.astype(float) - 1) * epsilon
     casts = 8 * x * (1 + order / (order.astype(float) - 1))
     allowed = 200 if name == "capped" else (50 if name in CASES else 150) + casts
-    lost = 16 * TINY  # of numbers that XLA takes for 0
-    assert not np.any(excesses(stated.astype(float) - lost, right) > allowed * EPS)
+    lost = 16 * TINY  # of subnormal terms
+    assert not np.any(excesses(stated.astype(float) - lost, true) > allowed * EPS)
     assert middle < (160 if name in CASES else 200)
-    small = [i for i, number in enumerate(right) if number < TINY]
+    small = [i for i, number in enumerate(true) if number < TINY]
     assert np.all((stated[small] >= TINY) & (stated[small] <= TINY + lost))
-    # Planted: a result that is short by its last 64 machine epsilons is below somewhere.
-    assert np.nanmin(excesses(stated.astype(float) * (1 - 64 * EPS), right)) < 0
+    # Planted fault: a result that is too small by 64 machine epsilons.
+    assert np.nanmin(excesses(stated.astype(float) * (1 - 64 * EPS), true)) < 0
 
 
 def test_exact_by_its_integral():
-    """The closed form is the integral it is said to be, and its series too."""
+    """The closed form, the integral and the series are equal."""
     with mpmath.workdps(30):
         for order, epsilon in ((2, 0.7), (4, 1.1), (1.5, 3.0), (10, 0.05)):
             twice = 2 * (mpmath.mpf(order) - 1)
@@ -103,7 +100,7 @@ def test_exact_by_its_integral():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_series_and_asymptotic_form_from_the_switch_on(dtype):
-    """At the switch above Ei, and from there rising faster; no larger a factor than needed."""
+    """The factor makes the asymptotic form an upper bound of Ei, and is hardly too large."""
     precision = certificates._PRECISIONS[np.dtype(dtype)]
     terms, last = precision.asymptotic, precision.last
     with mpmath.workdps(60):
@@ -113,7 +110,7 @@ def test_series_and_asymptotic_form_from_the_switch_on(dtype):
         needed = rest * x**terms / mpmath.factorial(terms)
         assert needed <= last < 1.01 * needed
         assert last * (1 - (terms + 1) / x) >= 1
-        # And the series leaves out what is below a quarter of a machine epsilon of it.
+        # The terms left out of the series are below a quarter of a machine epsilon.
         series = [x ** (k - 2) / (k * mpmath.factorial(k)) for k in range(2, 3 * precision.terms)]
         left_out = sum(series[precision.terms + 1 :])
         assert left_out < float(np.finfo(dtype).eps) / 4 * sum(series)
@@ -125,15 +122,15 @@ def test_rises_in_both_arguments(name):
     epsilon = np.geomspace(1e-12, 3, 400).astype(DTYPE)
     value = np.asarray(COMPUTED[name](order[:, None], epsilon))
     assert np.all(np.diff(value, axis=1) > 0)
-    # Rounding may show where the order hardly matters, at most by some machine epsilons.
+    # Where the order hardly matters, rounding may show.
     assert np.all(np.diff(value, axis=0) >= -16 * EPS * value[1:])
     assert np.all(value > 0)
 
 
 def test_is_between_its_bounds(drawn):
-    """`A e^2/2 <= C` for noise reduction; a pure mechanism costs at most `A e^2/2`, and e.
+    """`A e^2/2 <= C` for noise reduction, and pure mechanisms cost at most `A e^2/2`, and e.
 
-    And C(e) = e at 0.70, 0.31, 0.20 and 0.116 for the orders 2, 4, 6 and 10.
+    C(e) = e at 0.70, 0.31, 0.20 and 0.116 for the orders 2, 4, 6 and 10.
     """
     order, epsilon, stated, _ = drawn
     gauss = order.astype(float) * epsilon.astype(float) ** 2 / 2
@@ -158,10 +155,10 @@ def test_extreme_and_unusable_arguments(name):
     least, nan, inf = np.nextafter(DTYPE.type(0), DTYPE.type(1)), np.nan, np.inf
     epsilon = [-1.0, nan, -inf, 0.5, 0.5, 0.5, 0.5, 0.0, inf, 4 * TINY, least, 80.0, 1e4, 1e30]
     order = [2.0, 2.0, 2.0, 1.0, 0.5, nan, inf, 2.0, 2.0, 2.0, 2.0, 5.0, 5.0, 5.0]
-    # Of the shapes of other tests, which have been compiled.
+    # Shapes of other tests, which are compiled already.
     size = BUDGETS if inverse else NUMBERS
-    given = [np.resize(column, size).astype(DTYPE) for column in (order, epsilon, [100.0])]
-    value = np.asarray((INVERSES if inverse else COMPUTED)[name](*given[: 2 + integers]))
+    columns = [np.resize(column, size).astype(DTYPE) for column in (order, epsilon, [100.0])]
+    value = np.asarray((INVERSES if inverse else COMPUTED)[name](*columns[: 2 + integers]))
     assert value.dtype == DTYPE
     value, huge = value[:11], value[11:14]
     assert np.isnan(value[:7]).all()
@@ -194,14 +191,14 @@ def test_inverse_fits_and_uses_the_budget(integers):
     print(f"budget left: {np.median(lost) / EPS:.0f}, at most {lost.max() / EPS:.0f} epsilons")
     assert np.all(cost(epsilon) <= budget)
     assert lost.max() < (500 if integers else 300) * EPS
-    # Planted: a little more, or what Laplace's certificate would allow, does not fit.
+    # Planted fault: a little more, or as much as Laplace's certificate allows, does not fit.
     assert np.mean(cost(epsilon * (1 + (100 if integers else 64) * EPS)) > budget) > 0.3
     if integers:
         assert np.mean(cost(laplace(order, budget)) > budget * (1 + 1e-3)) > 0.2
 
 
 def drift(y, order, epsilon):
-    """D(y) of the proof (`docs/composition.md`): the integral, and what it is said to be."""
+    """Return D(y) of the proof (`docs/composition.md`), as an integral and in closed form."""
     excess = order - 1
 
     def loss(w):
@@ -227,7 +224,7 @@ def drift(y, order, epsilon):
     return integral, closed
 
 
-def test_drift_of_the_proof_is_at_most_what_the_certificate_takes():
+def test_drift_of_the_proof_is_at_most_that_of_the_certificate():
     with mpmath.workdps(20):
         for order, epsilon in ((1.3, 2), (4, 0.1)):
             order, epsilon = mpmath.mpf(order), mpmath.mpf(epsilon)
@@ -254,26 +251,26 @@ def test_capped_out_of_range():
     ],
 )
 def test_published(order, epsilon, published):
-    """FRONTIER, section 8: caps of 1, 1.5, 2 and 4 times epsilon."""
-    found = capped(order, epsilon, epsilon * np.array([1, 1.5, 2, 4]))
-    np.testing.assert_allclose(found, published, atol=6e-6)
+    """The table of `docs/frontier.md`: caps of 1, 1.5, 2 and 4 times epsilon."""
+    stated = capped(order, epsilon, epsilon * np.array([1, 1.5, 2, 4]))
+    np.testing.assert_allclose(stated, published, atol=6e-6)
 
 
 def worst_round(charge, order, cap, seed):
-    """The largest `E exp(l (L - C))` of random rounds with `|L| <= e(o) <= cap`."""
+    """Return the largest `E exp(l (L - C))` of random rounds with `|L| <= e(o) <= cap`."""
     rng, worst = np.random.default_rng(seed), 0.0
     for _ in range(400):
         loss = np.sort(rng.choice([-1, 1], 3) * cap * rng.choice([1, rng.random()], 3))
         if loss[0] >= 0 or loss[-1] <= 0:
             continue
-        # p with sum p = sum p exp(-L) = 1: a mixture of pairs of opposite losses.
+        # A mixture of pairs of opposite losses has sum p = sum p exp(-L) = 1.
         pairs = [(i, j) for i in range(3) for j in range(3) if loss[i] < 0 < loss[j]]
         p = np.zeros(3)
         for share, (i, j) in zip(rng.dirichlet(np.ones(len(pairs))), pairs, strict=True):
             up = np.expm1(-loss[i]) / (np.expm1(-loss[i]) - np.expm1(-loss[j]))
             p += share * (up * (np.arange(3) == j) + (1 - up) * (np.arange(3) == i))
         assert np.sum(p * np.exp(-loss)) == pytest.approx(1)
-        # Each outcome's epsilon is its own loss's size.
+        # The epsilon of an outcome is the size of its loss.
         worst = max(worst, np.sum(p * np.exp((order - 1) * (loss - charge(np.abs(loss))))))
     return worst
 
@@ -294,32 +291,34 @@ def test_certificate_of_every_capped_round(order):
 Z = np.arange(-160, 161)
 
 
-def law(t, k):
-    """Of discrete Laplace noise."""
+def probability(t, k):
+    """Return the probabilities of discrete Laplace noise."""
     q = np.exp(-1 / t)
     return (1 - q) / (1 + q) * q ** np.abs(k)
 
 
 def backwards(t, s, z):
-    """Probabilities of the noise at s, along the last axis, given that at t."""
+    """Return the probabilities of the noise at s, along the last axis, given that at t."""
     stay = (np.sinh(0.5 / t) / np.sinh(0.5 / s)) ** 2
-    joint = law(s, z) * (stay * np.eye(z.size) + (1 - stay) * law(t, z[:, None] - z))
-    return joint / law(t, z)[:, None]
+    joint = probability(s, z) * (
+        stay * np.eye(z.size) + (1 - stay) * probability(t, z[:, None] - z)
+    )
+    return joint / probability(t, z)[:, None]
 
 
 def payoff(order, shift, t, charge, z):
-    """`exp(l (L - C))` where the noise is z at the stop."""
+    """Return `exp(l (L - C))` for noise z at the stop."""
     loss = (np.abs(z + shift) - np.abs(z)) / t
     return np.exp((order - 1) * (loss - charge))
 
 
 def best_stop(charges, order, shift, times):
-    """The largest `E exp(l (L - C))` of a stopping rule of discrete noise reduction."""
+    """Return the largest `E exp(l (L - C))` of a stopping rule of discrete noise reduction."""
     ends = [payoff(order, shift, *end, Z) for end in zip(times, charges, strict=True)]
     value = ends.pop()
     for t, s in zip(times[-2::-1], times[:0:-1], strict=True):
         value = np.maximum(ends.pop(), backwards(t, s, Z) @ value)
-    return float(law(times[0], Z) @ value)
+    return float(probability(times[0], Z) @ value)
 
 
 @pytest.mark.parametrize("order", [2.0, 4.0])
@@ -327,5 +326,5 @@ def test_certificate_of_discrete_noise_reduction(order):
     times = np.geomspace(20, 1, 120)
     sound = best_stop(np.asarray(discrete(order, 1, times), float), order, 1, times)
     assert 0.9 < sound <= 1
-    # Laplace's certificate is false of integers.
+    # Laplace's certificate is false for integers.
     assert best_stop(np.asarray(reduction(order, 1 / times), float), order, 1, times) > 1.004

@@ -1,4 +1,4 @@
-"""What every filter and odometer must do, eagerly, under jit and under vmap."""
+"""Conformance of every filter and odometer, eagerly, under jit and under vmap."""
 
 import dataclasses
 import math
@@ -104,7 +104,7 @@ def bounds_around(odometer, state, request):
 
 @each_odometer
 def test_odometer(case):
-    """Under jit and vmap, over odometers and requests at once; the same eagerly."""
+    """Under jit and vmap, over odometers and requests at once, and eagerly."""
     several, good = [case.build(v, d) for v, d in ((2.0, 1e-6), (0.5, 1e-3))], small(case)
     starts = [odometer.spend(odometer.init(), good) for odometer in several]
     lost = [state.after(state.spent, jnp.asarray(False)) for state in starts]
@@ -125,7 +125,7 @@ def test_odometer(case):
 
 @each_filter
 def test_spending_is_always_counted(case):
-    """After a cost that does not fit, nothing is left for good; `take` changes nothing instead."""
+    """After a cost that does not fit, nothing is ever left, while `take` changes nothing."""
     filter, request = case.build(10.0, 1e-6), SMALL[case.kinds[0]]
     more = with_first(request, 1e6)
     state = granted(filter.spend(filter.init(), request))
@@ -184,7 +184,7 @@ def test_states_of_another_order_or_gamma(name):
 
 @each_filter
 def test_smallest_time(case, dtype):
-    """It is admitted, after more and more was spent; a slightly smaller time is not."""
+    """It is admitted, after more and more was spent, and a slightly smaller time is not."""
     filter = case.build(10.0, 1e-6)
     state = filter.init()
     if not case.rewound:

@@ -1,7 +1,6 @@
-"""What Rogers 2023 prints, and what is implemented instead, by closed forms and exact sums.
+"""Errors in print in Rogers 2023, shown by closed forms and exact sums.
 
-The false certificates and the printed Theorem 5 also meet an adversary in the engine, in
-`test_validity.py`.
+The printed Theorem 5 is also attacked in the engine, in `test_validity.py`.
 """
 
 import math
@@ -17,13 +16,13 @@ EPSILON, DELTA = 10.0, 1e-6
 
 
 def tail(z):
-    """`P(N(0, 1) > z)`."""
+    """Return `P(N(0, 1) > z)`."""
     return math.erfc(z / math.sqrt(2)) / 2
 
 
 @pytest.mark.parametrize("total", [2.706, 10.0, 50.0])
 def test_theorem_5_drops_half_of_v(total):
-    """One round without stopping is enough: its loss is N(V/2, V)."""
+    """One round without stopping shows it: its loss is N(V/2, V)."""
     odometer = BrownianOdometer.tight_at(2.706, DELTA)
     gamma, spread = float(odometer.gamma), total + float(odometer.gamma)
     state = odometer.spend(odometer.init(), BrownianReduction(1.0, 1 / total))
@@ -38,7 +37,7 @@ def test_theorem_5_drops_half_of_v(total):
 
 
 def test_theorem_6_has_a_factor_too_much():
-    """`2 sqrt(2 rho log(1/delta))` is true, but not what Lemma 2.3 gives, nor what was run."""
+    """`2 sqrt(2 rho log(1/delta))` is true, but larger than what Lemma 2.3 gives."""
     budget = float(UnifiedFilter(EPSILON, DELTA).budget)
     level = math.log(1 / DELTA)
     assert budget + 2 * math.sqrt(budget * level) == pytest.approx(EPSILON, rel=1e-6)

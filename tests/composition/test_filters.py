@@ -22,7 +22,7 @@ GAUSSIAN, UNIFIED = c.GaussianFilter(10.0, 1e-6), c.UnifiedFilter(10.0, 1e-6)
 DIVERGENCE = cases.divergence(ORDER)
 CAPPED = dict.fromkeys((c.ExPost, *cases.LAPLACE), functools.partial(exact.rdp_of_capped, ORDER))
 RENYI = c.RenyiFilter(ORDER, 10.0, 1e-6)
-FILTERS = {  # with what its kinds cost exactly, of one number, or of that and a cap
+FILTERS = {  # with the exact costs of its kinds, from one number, or from that and a cap
     "unified": (UNIFIED, cases.UNIFIED),
     "gaussian": (GAUSSIAN, cases.SQUARED_MU),
     "renyi": (RENYI, DIVERGENCE),
@@ -48,7 +48,7 @@ def costs():
     x[near] *= 1e3 * TINY / x.min()
     sensitivity[near] = 1
     cap = x * np.exp(rng.exponential(1.0, N) * (np.arange(N) % 5 > 0))
-    given = [a.astype(dtype) for a in (x, sensitivity, sensitivity / x, cap)]
+    arguments = [a.astype(dtype) for a in (x, sensitivity, sensitivity / x, cap)]
 
     @jax.jit
     @jax.vmap
@@ -58,16 +58,16 @@ def costs():
             for filter, of in FILTERS.values()
         ]
 
-    found = jax.tree.map(lambda cost: np.asarray(cost, float), all_costs(*given))
-    return given, dict(zip(FILTERS, found, strict=True))
+    stated = jax.tree.map(lambda cost: np.asarray(cost, float), all_costs(*arguments))
+    return arguments, dict(zip(FILTERS, stated, strict=True))
 
 
 def assert_costs(name, smaller=1.0):
-    (filter, exact_costs), (given, stated) = FILTERS[name], costs()
-    # At order - 1 there are 2 machine epsilons of the order.
+    (filter, exact_costs), (arguments, stated) = FILTERS[name], costs()
+    # The order minus 1 carries 2 machine epsilons of the order.
     loose = (1000 if filter is RENYI else 150) * EPS
     for (kind, of), each in zip(exact_costs.items(), stated[name], strict=True):
-        for *numbers, got in zip(*given, each, strict=True):
+        for *numbers, got in zip(*arguments, each, strict=True):
             x, sensitivity, time, cap = (mp.mpf(float(number)) for number in numbers)
             with mp.workdps(60 if x > 1e-9 else 400):
                 power = 2 if kind is c.BrownianReduction else 1
@@ -91,7 +91,7 @@ def test_planted_costs_to_the_nearest_are_found():
 
 
 def test_epsilon_too_large_is_refused():
-    """It costs much, not NaN; and squared mu rises where its two formulas meet."""
+    """Its cost is not NaN, and squared mu rises where its two formulas meet."""
     for epsilon in (200.0, 1e3, 1e30):
         assert GAUSSIAN.cost(c.Pure(epsilon)) > 100
         assert not GAUSSIAN.admits(GAUSSIAN.init(), c.Pure(epsilon))
@@ -119,7 +119,7 @@ def test_tuned_order():
     for factor in (0.97, 1.03):
         other = c.RenyiFilter(1 + (filter.order - 1) * factor, filter.epsilon, 1e-6)
         assert other.budget / float(other.cost(reduction)) < rounds
-    # For Brownian rounds it is the best conversion of zCDP.
+    # For Brownian rounds it equals the best conversion of zCDP.
     brownian = c.RenyiFilter.tuned(10.0, 1e-6, c.BrownianReduction(1.0, 10.0))
     assert 2 * brownian.budget / brownian.order == pytest.approx(3.0786, abs=1e-4)
     mixed = c.RenyiFilter.tuned(1.0, 1e-6, (reduction, c.GDP(0.01)))
@@ -133,13 +133,13 @@ FAMILIES = {"two": c.BrownianOdometer, "one": c.OneSidedBrownianOdometer}
 
 
 def exact_bound(name, v, delta, gamma):
-    """`V/2 + u(V)` to 40 digits."""
+    """Return `V/2 + u(V)` to 40 digits."""
     v, delta, gamma = mp.mpf(v), mp.mpf(delta), mp.mpf(gamma)
     if name == "two":
         return v / 2 + mp.sqrt((v + gamma) * mp.log((v + gamma) / (delta**2 * gamma)))
     level = mp.log(1 / delta) + mp.log1p(v / gamma) / 2
 
-    # Near a delta of 1 a root finder does not get there.
+    # A root finder fails near a delta of 1.
     def below(z):
         return z * z / 2 + mp.log(mp.erfc(-z / mp.sqrt(2))) < level
 
@@ -193,9 +193,9 @@ def test_renyi(dtype):
         return [odometer.bound(odometer.spend(odometer.init(), one)) for one in spent]
 
     spent = c.ZCDP(5.0), c.GDP(1.0), c.BoundedRange(1.0), c.Pure(1.0), c.ExPost(1.0)
-    for found in bound(jnp.asarray([1.0, 0.999, 0.5, -1.0, np.nan, 2.0])):
-        assert np.all(np.asarray(found) == [np.inf] * 5 + [found[5]])
-        assert found[5] < np.inf
+    for bounds in bound(jnp.asarray([1.0, 0.999, 0.5, -1.0, np.nan, 2.0])):
+        assert np.all(np.asarray(bounds[:5]) == np.inf)
+        assert bounds[5] < np.inf
     odometer = c.RenyiOdometer(5.23, 1e-6)
     spend, state = jax.jit(odometer.spend), odometer.init()
     for _ in range(100):

@@ -11,7 +11,7 @@ from nrjax import composition as c
 from nrjax.composition import _ledger, certificates
 from nrjax.composition._state import Round, select
 from nrjax.composition.conversions import delta_of_gdp
-from tests.composition.test_certificates import backwards, law, payoff
+from tests.composition.test_certificates import backwards, payoff, probability
 
 pytestmark = pytest.mark.numerical
 
@@ -20,17 +20,17 @@ MU, TRIALS, MOVES = 1.0, 10_000, 12
 
 
 def attained(epsilon):
-    """The delta at epsilon that two interleaved Brownian rounds reach, and its standard error.
+    """Yield the delta at epsilon of two interleaved Brownian rounds, with its standard error.
 
-    Which of the two moves on, and how far, depends on the loss of both so far. Once with a ledger,
-    once where each is asked of the same empty state.
+    The loss so far decides which of the two is rewound, and how far. First with the ledger, then
+    with each round admitted from the same empty state.
     """
     filter = c.GaussianFilter(epsilon, delta_of_gdp(MU, epsilon))
     first = c.BrownianReduction(1.0, 1e6)
     state, a, _ = filter.open(filter.init(2), first)
     alone, b, _ = filter.open(state, first)
 
-    def one(key, ledger):
+    def play(key, ledger):
         def move(carry, key):
             state, clocks, loss = carry
             uniform, normal = jax.random.split(key)
@@ -48,7 +48,7 @@ def attained(epsilon):
         (_, clocks, loss), _ = jax.lax.scan(move, start, jax.random.split(key, MOVES))
         return loss, jnp.sum(clocks)
 
-    run = jax.jit(jax.vmap(one, in_axes=(0, None)))
+    run = jax.jit(jax.vmap(play, in_axes=(0, None)))
     for ledger in (True, False):
         keys = jax.random.split(jax.random.key(2), TRIALS)
         loss, clock = (np.asarray(x, float) for x in run(keys, ledger))
@@ -58,7 +58,7 @@ def attained(epsilon):
 
 @pytest.mark.long
 def test_adversary_of_two_open_rounds():
-    """With the ledger at most delta, which is nearly reached; without it more than 1.4 times."""
+    """With the ledger delta is nearly reached, without it exceeded by 1.4 times."""
     delta = delta_of_gdp(MU, 1.0)
     (kept, kept_error, clock), (plain, plain_error, over) = attained(1.0)
     print(f"{kept:.4f} +- {kept_error:.4f}, plain {plain:.4f} +- {plain_error:.4f}; {delta:.4f}")
@@ -66,7 +66,7 @@ def test_adversary_of_two_open_rounds():
     assert 0.8 * delta < kept < delta + 4 * kept_error
     assert over > 1.5 * MU**2
     assert plain - 4 * plain_error > 1.4 * delta
-    # What two, three and five rounds come to of which each was admitted alone.
+    # The delta of two, three and five rounds that were each admitted alone.
     budget = c.GaussianFilter(10.0, 1e-6).budget
     for rounds, want in ((2, 2.7e-3), (3, 0.038), (5, 0.28)):
         assert delta_of_gdp((budget * rounds) ** 0.5, 10.0) == pytest.approx(want, rel=0.02)
@@ -77,9 +77,9 @@ NOISE = np.arange(-70, 71)
 
 
 def best_interleaving(order, shift, charges):
-    """The largest `E exp(l (L - C))` of two open rounds of discrete noise reduction.
+    """Return the largest `E exp(l (L - C))` of two open rounds of discrete noise reduction.
 
-    Which of them is rewound, and when all ends, is chosen from both; by dynamic programming.
+    By dynamic programming over which round is rewound, and when all ends.
     """
     z, steps = NOISE, range(TIMES.size - 1, -1, -1)
     moves = [backwards(t, s, z) for t, s in itertools.pairwise(TIMES)]
@@ -93,12 +93,12 @@ def best_interleaving(order, shift, charges):
             if j + 1 < TIMES.size:
                 options.append(value[i, j + 1] @ moves[j].T)
             value[i, j] = np.max(options, axis=0)
-    first = law(TIMES[0], z)
+    first = probability(TIMES[0], z)
     return float(first @ value[0, 0] @ first)
 
 
 def closed_at(filter, shift, cap_at_close):
-    """What a ledger charges a round that is open beside another and closed at each of the times."""
+    """Return what a ledger charges a round, next to another one, that is closed at each time."""
     times, cap = jnp.asarray(TIMES, float), shift / TIMES[-1]
 
     def one(time):
@@ -115,7 +115,7 @@ def closed_at(filter, shift, cap_at_close):
 @pytest.mark.long
 @pytest.mark.parametrize(("order", "shift"), [(2.0, 1.0), (4.0, 1.0)])
 def test_adversary_of_interleaved_rounds(order, shift, monkeypatch):
-    """The best policy attains the certificate; a cap chosen at close breaks it, if it is let."""
+    """The best policy attains the certificate, and a cap chosen at close would break it."""
     filter, cap = c.RenyiFilter(order, 60.0, 1e-6), shift / TIMES[-1]
     charges, ok = closed_at(filter, shift, lambda time: cap)
     assert ok.all()
@@ -128,7 +128,7 @@ def test_adversary_of_interleaved_rounds(order, shift, monkeypatch):
     assert 0.99 < sound <= 1
     assert least > 1.05
     assert best_interleaving(order, shift, at_stop) > 1.1
-    # The ledger refuses it; one that does not look charges too little.
+    # The ledger refuses a cap chosen at close. Without the check it charges too little.
     _, ok = closed_at(filter, shift, lambda time: shift / time)
     assert not ok[:-1].any()
     monkeypatch.setattr(_ledger, "same_terms", lambda *_: jnp.asarray(True))

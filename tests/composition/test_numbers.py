@@ -60,7 +60,7 @@ def test_filters_and_states_of_another_dtype(dtype):
 
 
 def test_side_by_side_adds_up_and_spends_apart():
-    """Epsilons add up, rounded up; a request is charged in one of the two budgets."""
+    """Epsilons add up, rounded up, and a request is charged in one of the two budgets."""
     for first, second in ((0.1, 0.7), (0.3, 0.6), (1.0, 2.0)):
         both = c.SideBySideFilter(c.ZCDPFilter(first, 1e-6), c.ExPostFilter(second, 1e-6))
         assert Fraction(both.epsilon) >= Fraction(first) + Fraction(second)

@@ -101,9 +101,8 @@ def audit(lanes, early=False):
     """
     largest = Fraction(0)
     for lane in range(LANES):
-        spent, deltas, open_now, seen = Fraction(0), Fraction(0), {}, set()
+        spent, deltas, open_now = Fraction(0), Fraction(0), {}
         for call, place, size, delta, ok in zip(*(part[lane] for part in lanes), strict=True):
-            seen.add((int(call), bool(ok)))
             if call == CLOSE:
                 assert ok  # what was admitted can be closed
                 published = open_now.pop(int(place))
@@ -115,11 +114,13 @@ def audit(lanes, early=False):
                 deltas += rational(delta) if call == OPEN else 0
             total = spent + sum(open_now.values())
             largest = max(largest, total / Fraction(EPSILON), deltas / Fraction(DELTA))
-        assert {(OPEN, True), (REWIND, True), (TAKE, True)} <= seen
     return largest
 
 
 def test_no_order_of_calls_overspends():
+    calls, *_, ok = games(c.ExPostFilter)
+    assert np.all(np.bincount(calls[ok], minlength=5) > 0)
+    assert np.all(np.bincount(calls[~ok & (calls != CLOSE)], minlength=5)[[OPEN, REWIND]] > 0)
     largest = audit(games(c.ExPostFilter))
     assert 1 - 1e-4 < largest <= 1
 
@@ -151,7 +152,7 @@ def test_planted_faults_are_found(monkeypatch):
 
 
 def test_planted_lowered_reservations_are_found():
-    """A cheaper rewind sets nothing free: the release of the dearer one is published."""
+    """A cheaper rewind sets nothing free: the more expensive release is published."""
     for kind, overspends in ((c.ExPostFilter, False), (_Lowering, True)):
         filter = kind(1.0, 0.1)
         state, first, _ = filter.open(filter.init(2), c.ExPost(0.5))
@@ -162,7 +163,7 @@ def test_planted_lowered_reservations_are_found():
 
 @of_name((FILTERS[2], FILTERS[-1]))
 def test_handles(case):
-    """Open, rewind and close; a handle that is used again, and one of a refused round."""
+    """Handles of open, closed and refused rounds."""
     filter = case.build(10.0, 1e-6)
     request = (SMALL[case.kinds[0]], SMALL[case.kinds[-1]])
     start = filter.init(rounds=2)
@@ -192,7 +193,7 @@ def test_handles(case):
 
 
 def test_a_rewind_may_use_its_own_reservation():
-    """What a round has reserved is left for its own rewinds, also in smallest times."""
+    """A reservation is left for the rewinds of its round, also in smallest times."""
     filter = c.GaussianFilter(10.0, 1e-6)
     state, one, _ = filter.open(filter.init(2), c.BrownianReduction(1.0, 1.0))
     for _ in range(3):
@@ -272,7 +273,7 @@ def test_smallest_times_of_rounds_with_other_parts():
 
 
 def test_nothing_above_the_cap():
-    """It is refused, and closing with it leaves nothing; for every filter that takes the kind."""
+    """It is refused, and closing with it leaves nothing."""
     for filter in (CAPPED, c.ExPostFilter(10.0, 1e-3)):
         state, round, _ = filter.open(filter.init(2), c.ExPost(0.2, cap=CAP))
         for epsilon, fits in ((CAP, True), (CAP * (1 + 1e-4), False)):
@@ -314,18 +315,18 @@ def test_what_is_refunded(case):
     filter = case.build(10.0, 1e-6)
     start, adds_up = filter.init(1), isinstance(filter, c.ExPostFilter)
     for kind in case.kinds:
-        dear = SMALL[kind]
-        field = dataclasses.fields(dear)[0].name
-        cheap = dataclasses.replace(dear, **{field: 0.01 * getattr(dear, field)})
+        large = SMALL[kind]
+        field = dataclasses.fields(large)[0].name
+        cheap = dataclasses.replace(large, **{field: 0.01 * getattr(large, field)})
         back = adds_up or kind is c.ExPost or kind in REDUCTIONS
-        open_now, round, _ = filter.open(start, dear)
+        open_now, round, _ = filter.open(start, large)
         closed = granted(filter.close(open_now, round, cheap))
         left = filter.remaining(open_now)
         assert np.any(filter.remaining(closed) > left) == back
         assert back or np.all(filter.remaining(closed) == left)
         # Nor may it grow on the way: it would be chosen by what was seen.
         state, round, _ = filter.open(start, cheap)
-        assert filter.rewind(state, round, dear)[1] == back
+        assert filter.rewind(state, round, large)[1] == back
         # Everything is refunded if nothing was released.
         free = granted(filter.close(state, round, ()))
         np.testing.assert_array_equal(filter.remaining(free), filter.remaining(start))

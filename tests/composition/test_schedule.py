@@ -1,4 +1,4 @@
-"""Filtered schedules in the engine: nothing is released that the filter has not admitted."""
+"""Filtered schedules in the engine: every release was admitted by the filter."""
 
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ DTYPE = np.dtype(jnp.result_type(float))
 TIMES = np.geomspace(100.0, 0.01, 60)
 ROUNDS, TRIALS = 8, 60
 KEY = jax.random.key(3)
-TEST = nrjax.AboveThreshold(40.0, 1.0, 0.25)  # its rare yes is the noise's
+TEST = nrjax.AboveThreshold(40.0, 1.0, 0.25)  # positive answers are rare
 REDUCED = nrjax.ReducedAboveThreshold(40.0, 1.0)
 CASES = {
     "gaussian": (c.GaussianFilter(10.0, 1e-6), c.BrownianReduction, nrjax.Brownian(()), None),
@@ -31,7 +31,7 @@ CASES = {
 
 
 def wrap(filter, kind=c.BrownianReduction, state=None, times=TIMES, sensitivity=1.0, **changes):
-    """A grid that a filter watches, from a state of its own on."""
+    """Return a grid under a filter."""
     schedule = times if isinstance(times, nrjax.Schedule) else nrjax.Grid(times)
     state = filter.init() if state is None else state
     return c.FilteredSchedule(schedule, filter, state, kind, sensitivity, **changes)
@@ -41,41 +41,38 @@ AMPLE = c.UnifiedFilter(1000.0, 1e-6)
 
 
 def run(schedule, threshold=-0.1, key=KEY, **changes):
-    """A trial on the number 0: minus the distance of a release is the utility."""
+    """Run a trial on the number 0, whose utility is minus the distance of a release."""
     parts = scalar(threshold=threshold, value=0.0, guarantee=None, utility=Distance(0.0))
     return nrjax.run_until(key, nrjax.Interaction(**parts | {"schedule": schedule} | changes))
 
 
 class Round(NamedTuple):
-    """What is kept of a round."""
+    """The record of a round."""
 
     before: Any
     outcome: Any
-    asked: Any
+    request: Any
     accepted: Any
 
 
 def play(case, budget, factor, key):
-    """Rounds under one filter until the times run out: the value is 0, its sensitivity 1.
-
-    With a `factor` above 1 the schedule asks a filter of a larger budget than the one that pays.
-    """
+    """Play rounds under one filter, whose budget is `factor` times larger for the schedule."""
     _, kind, process, rule = case
-    asked = with_budget(budget, factor * budget.budget)
+    larger = with_budget(budget, factor * budget.budget)
 
-    def one(state, number):
-        wrapped = wrap(asked, kind, state, rule=rule)
+    def step(state, number):
+        wrapped = wrap(larger, kind, state, rule=rule)
         played = rule or nrjax.PublicThreshold(-0.1)
         outcome = run(wrapped, key=nrjax.trial_key(key, 0, number), process=process, rule=played)
         after, accepted = wrap(budget, kind, state, rule=rule).close(state, outcome)
         return after, Round(state, outcome, wrapped.spent(outcome), accepted)
 
-    return jax.lax.scan(one, budget.init(), jnp.arange(ROUNDS))[1]
+    return jax.lax.scan(step, budget.init(), jnp.arange(ROUNDS))[1]
 
 
 @pytest.fixture(scope="module", params=CASES)
 def rounds(request):
-    """A case, its rounds, and those of a schedule whose filter is too generous."""
+    """Return a case, its rounds, and those of a schedule whose filter is too generous."""
     case = CASES[request.param]
     keys = jax.vmap(jax.random.key)(jnp.arange(TRIALS))
 
@@ -88,7 +85,7 @@ def rounds(request):
 
 
 def test_every_round_is_within_the_budget(rounds):
-    """What was released was admitted, so spending it is accepted; and rounds end in all ways."""
+    """Each round is admitted and can be charged, and rounds end in all ways."""
     case, seen, _ = rounds
     assert seen.accepted.all()
     status = seen.outcome.status
@@ -99,23 +96,23 @@ def test_every_round_is_within_the_budget(rounds):
     assert np.all(seen.outcome.step[nothing] == -1)
     assert np.isnan(seen.outcome.time[nothing]).all()
     assert np.all(seen.outcome.step[~nothing] >= 0)
-    releases, test = seen.asked if case[-1] else (seen.asked, None)
+    releases, test = seen.request if case[-1] else (seen.request, None)
     np.testing.assert_array_equal(releases.time[~nothing], seen.outcome.time[~nothing])
     if test is not None:
         np.testing.assert_array_equal(test.epsilon[~nothing], seen.outcome.test_epsilon[~nothing])
         assert np.all(test.epsilon[~nothing] > 0)
 
 
-def test_rounds_end_where_the_filter_says(rounds):
-    """The next time of one that ran out was not admitted; the last one was."""
+def test_rounds_end_at_the_last_admitted_time(rounds):
+    """The last time was admitted, and the next one would not be."""
     (filter, kind, _, rule), seen, _ = rounds
 
     @jax.jit
     @jax.vmap
     def admits(state, step):
         times, wrapped = jnp.asarray(TIMES, DTYPE), wrap(filter, kind, state, rule=rule)
-        asked = [wrapped.request(times[jnp.clip(step + i, 0, 59)], step + i + 1) for i in (0, 1)]
-        return [filter.admits(state, request) for request in asked]
+        requests = [wrapped.request(times[jnp.clip(step + i, 0, 59)], step + i + 1) for i in (0, 1)]
+        return [filter.admits(state, request) for request in requests]
 
     before, outcome = jax.tree.map(
         lambda leaf: leaf.reshape(TRIALS * ROUNDS, *leaf.shape[2:]), (seen.before, seen.outcome)
@@ -127,16 +124,15 @@ def test_rounds_end_where_the_filter_says(rounds):
 
 
 def test_planted_round_without_the_check_overshoots(rounds):
-    """Of the same rounds, unchecked, the filter refuses to pay what they have released."""
+    """The filter refuses to pay for the same rounds without its check."""
     _, seen, loose = rounds
     assert np.mean(~loose.accepted.all(axis=1)) > 0.9
-    # Until then they are the same rounds.
     same = seen.outcome.status[:, 0] == Status.STOPPED
     np.testing.assert_array_equal(loose.outcome.step[same, 0], seen.outcome.step[same, 0])
 
 
 def test_ample_budget_changes_nothing():
-    """Under a filter that admits every time the trial is that of the plain schedule."""
+    """Under a filter that admits every time, the trial is that of the plain schedule."""
     grid, wrapped = nrjax.Grid(TIMES), wrap(AMPLE)
     assert wrapped.max_steps == grid.max_steps
     assert wrapped.last_time == grid.last_time
@@ -151,7 +147,7 @@ def _scale(factor, time, release):
 
 
 def test_times_out_of_range_are_the_engines():
-    """Those that rise, or are none, keep their status; falling ones go down to the last."""
+    """Times that rise or are not usable keep their status, and falling ones reach the last."""
     for factor, want in (
         (2.0, Status.INVALID_TIME),
         (-1.0, Status.INVALID_TIME),
@@ -166,7 +162,7 @@ def test_times_out_of_range_are_the_engines():
 
 
 def test_rounds_paid_by_their_guarantee():
-    """Ex-post rounds cost the guarantee's epsilon where they stop, and its delta; or nothing."""
+    """Ex-post rounds cost the guarantee's epsilon at the stop and its delta, or nothing."""
     boundary = nrjax.LinearBoundary.tight_at_epsilon(0.5, sensitivity=1.0, delta=1e-3)
     looks = nrjax.GridBoundary(1.0, 1e-3, [40.0, 20.0, 10.0], [30.0] * 3)
     epsilon, seen = np.asarray(boundary.epsilon(TIMES.astype(DTYPE))), []
@@ -185,7 +181,7 @@ def test_rounds_paid_by_their_guarantee():
     assert seen[1:] == [(Status.NO_TIME, -1, 0, 0)] * 2
 
 
-def test_faults_are_named():
+def test_wrong_arguments_are_refused():
     for wrapped, kind in (
         (wrap(c.ExPostFilter(1.0, 0.0)), "BrownianReduction"),
         (wrap(AMPLE, rule=nrjax.LaplaceTests(0.0, 1.0, 0.1)), "ExPost"),
@@ -204,7 +200,7 @@ def test_faults_are_named():
     ):
         with pytest.raises(ValueError, match=match):
             wrap(AMPLE, **changes)
-    # The engine would bring the state to the value's dtype, rounding to either side.
+    # The engine would cast the state to the value's dtype.
     with jax.enable_x64(True):
         filter = c.UnifiedFilter(1000.0, 1e-6)
         with pytest.raises(ValueError, match=r"state must be in float64"):

@@ -1,4 +1,4 @@
-"""Paying for a filtered run: once, beside open rounds, and for private tests as pure ones."""
+"""Charging a filtered run: once, next to open rounds, and with private tests."""
 
 import dataclasses
 
@@ -18,24 +18,24 @@ pytestmark = pytest.mark.numerical
 
 
 def assert_lost(wrapped, closed):
-    """It was refused, and leaves nothing."""
+    """Assert that a run was refused and leaves nothing."""
     assert wrapped.filter.remaining(refused(closed)) == 0
 
 
 def test_good_for_one_run():
-    """Two runs go as far each as one may; the second is refused, and leaves nothing."""
+    """The second of two runs is refused, and leaves nothing."""
     budget = c.UnifiedFilter(10.0, 1e-6)
     wrapped, state = wrap(budget), budget.init()
     outcome = run(wrapped, threshold=1.0)
     assert budget.cost(wrapped.spent(outcome)) > 0.8 * budget.budget
     one = granted(wrapped.close(state, outcome))
     assert_lost(wrapped, wrapped.close(one, outcome))
-    # Even if there were room for both.
+    # Even if both would fit.
     small = run(wrapped, threshold=-100.0)
     assert budget.cost(wrapped.spent(small)) < 0.01
     one = granted(wrapped.close(state, small))
     assert_lost(wrapped, jax.jit(wrapped.close)(one, small))
-    # What released nothing costs nothing, and may be closed at any time.
+    # A run without a release costs nothing, and may be closed at any time.
     full, _ = budget.take(state, c.ZCDP(budget.remaining(state)))
     none = wrap(budget, state=full)
     outcome = run(none)
@@ -44,8 +44,8 @@ def test_good_for_one_run():
         assert_same(granted(none.close(full, outcome)), full)
 
 
-def test_beside_rounds_that_are_open():
-    """A run goes as far as fits beside what they hold; which must not move until it is closed."""
+def test_next_to_open_rounds():
+    """A run uses what open rounds leave, and these must not change until it is closed."""
     budget = c.GaussianFilter(10.0, 1e-6)
     state, other, _ = budget.open(budget.init(2), c.BrownianReduction(1.0, 0.5))
     wrapped = wrap(budget, state=state)
@@ -57,12 +57,14 @@ def test_beside_rounds_that_are_open():
     for change in (c.BrownianReduction(1.0, 0.4), c.BrownianReduction(1.0, 0.5)):
         moved = granted(budget.rewind(state, other, change))
         after, accepted = wrapped.close(moved, outcome)
-        assert bool(accepted) == (change.time == 0.5)  # asking for what it holds moves nothing
+        assert bool(accepted) == (
+            change.time == 0.5
+        )  # a rewind within the reservation changes nothing
         assert bool(budget.remaining(after) > 0) == (change.time == 0.5)
 
 
-def test_tests_of_a_fixed_price_are_pure_where_ex_post_has_no_proof():
-    """In full, whether the answer is yes or there are only noes; nothing if nothing came out."""
+def test_private_tests_of_a_fixed_cost_are_charged_as_pure():
+    """If ex-post costs have no proof: in full for every answer, nothing without a release."""
     budget = c.GaussianFilter(10.0, 1e-6)
     for threshold in (-1e6, 1e6):
         rule = nrjax.InteractiveAboveThreshold(threshold, 1.0, 0.25)
@@ -76,15 +78,15 @@ def test_tests_of_a_fixed_price_are_pure_where_ex_post_has_no_proof():
     full, _ = budget.take(budget.init(), c.Pure(2.0))
     time = 1.2 * budget.smallest_time(full, c.BrownianReduction)
     full, _ = budget.take(full, c.BrownianReduction(1.0, time))
-    dearer = dataclasses.replace(rule, epsilon=3.0)
-    schedule = dataclasses.replace(schedule, state=full, rule=dearer)
+    costlier = dataclasses.replace(rule, epsilon=3.0)
+    schedule = dataclasses.replace(schedule, state=full, rule=costlier)
     outcome = run(schedule, rule=schedule.rule)
     assert outcome.status == Status.NO_TIME
     assert schedule.spent(outcome)[1] == c.Pure(0)
     assert_same(granted(schedule.close(full, outcome)), full)
 
 
-RULES = {  # what three answers come to, and the most that they can
+RULES = {  # the cost of three answers, and the most that answers can cost
     "fixed": (nrjax.InteractiveAboveThreshold(-0.1, 1.0, 0.25), 0.25, 0.25),
     "many": (nrjax.LaplaceTests(-0.1, 1.0, 0.25), 3 * 0.25, 60 * 0.25),
     "as the releases": (nrjax.ReducedAboveThreshold(-0.1, 1.0), 0.5, 100.0),
@@ -93,9 +95,10 @@ RULES = {  # what three answers come to, and the most that they can
 
 @pytest.mark.parametrize("name", RULES)
 def test_private_answers_are_paid_for(name):
-    """At each time its releases and the dearer of the two answers must fit.
+    """At each time its releases and the costlier of the two answers must fit.
 
-    Their cap is the dearest answer's price; of ex-post releases it is the epsilon of the last time.
+    The cap is the cost of the most expensive answer. For ex-post releases it is the epsilon of the
+    last time.
     """
     (rule, price, cap), pure = RULES[name], nrjax.PureGuarantee(1.0)
     budget, margin = c.RenyiFilter(4.0, 10.0, 1e-6), 1 + 9 * float(jnp.finfo(DTYPE).eps)
@@ -110,29 +113,28 @@ def test_private_answers_are_paid_for(name):
     paid = budget.cost(wrapped.spent(outcome))
     assert paid <= outcome.epsilon * margin
     assert state.spent.total[0] == pytest.approx(float(paid), rel=1e-5)
-    # By adding up nothing is different, nor where the last time is not known.
+    # Without caps under a filter that adds up, and if the last time is unknown.
     add_up = dataclasses.replace(wrapped, filter=c.ExPostFilter(10.0), state=None)
     assert all(part.cap is None for part in add_up.request(jnp.asarray(2.0)))
     own = dataclasses.replace(wrapped, kind=c.LaplaceReduction, sensitivity=1.0)
     assert own.request(jnp.asarray(2.0))[0] == c.LaplaceReduction(1.0, jnp.asarray(2.0))
 
 
-def test_what_no_cost_was_stated_for_leaves_nothing():
-    """A NaN utility under a private rule; a test that the schedule was not told of, or a dearer
-    one than that; a trial that was charged infinitely."""
-    budget, told = c.GaussianFilter(10.0, 1e-6), nrjax.AboveThreshold(-1e6, 1.0, 0.01)
-    alone, wrapped = wrap(AMPLE), wrap(budget, rule=told)
-    broken = run(wrapped, rule=told, utility=Distance(np.nan))
+def test_costs_without_a_bound_leave_nothing():
+    """After a NaN utility, another private rule than the schedule's, or an infinite cost."""
+    budget, known = c.GaussianFilter(10.0, 1e-6), nrjax.AboveThreshold(-1e6, 1.0, 0.01)
+    alone, wrapped = wrap(AMPLE), wrap(budget, rule=known)
+    broken = run(wrapped, rule=known, utility=Distance(np.nan))
     assert broken.status == Status.NAN_UTILITY
-    other = dataclasses.replace(told, epsilon=0.5)
+    other = dataclasses.replace(known, epsilon=0.5)
     dear = run(wrap(budget, rule=other), rule=other)
     with pytest.raises(ValueError, match=r"rule of the schedule must be the rule"):
         run(wrapped, rule=other)
     assert_lost(wrapped, wrapped.close(wrapped.state, broken))
     assert_lost(wrapped, wrapped.close(wrapped.state, dear))
-    state = granted(wrapped.close(wrapped.state, run(wrapped, rule=told)))
+    state = granted(wrapped.close(wrapped.state, run(wrapped, rule=known)))
     assert budget.remaining(state) > 0
-    tested, plain = run(alone, rule=told), run(alone)
+    tested, plain = run(alone, rule=known), run(alone)
     assert tested.test_epsilon > 0
     for changes in ({}, {"test_epsilon": jnp.full_like(tested.test_epsilon, jnp.nan)}):
         assert_lost(alone, alone.close(alone.state, tested._replace(**changes)))
@@ -140,8 +142,8 @@ def test_what_no_cost_was_stated_for_leaves_nothing():
         assert_lost(alone, alone.close(alone.state, plain._replace(**changes)))
 
 
-def test_noise_that_the_costs_are_not_for():
-    """The filter pays for the noise of its requests, whatever guarantee the trial has."""
+def test_other_noise_is_refused():
+    """A filter charges for the noise of its requests, whatever guarantee the trial has."""
     pure = nrjax.PureGuarantee(1.0)
     laplace = wrap(c.ExPostFilter(10.0), c.LaplaceReduction)
     own = dataclasses.replace(laplace, kind=c.ExPost, guarantee=pure)

@@ -1,8 +1,7 @@
-"""Filters, odometers and certificates against adversaries, in the engine.
+"""Filters and odometers against adversaries in the engine.
 
-Of Brownian rounds at delta = 1e-6, by tilted sampling: the value is moved towards the event, and
-each trial is weighed by the density of what it saw under the true law. So 20,000 trials measure
-probabilities of 1e-7 to a percent.
+Brownian rounds at delta = 1e-6 use tilted sampling: the value is moved towards the event, and each
+trial is weighted by its true density. So 20,000 trials measure probabilities of 1e-7 to a percent.
 """
 
 import functools
@@ -25,17 +24,17 @@ SHIFTS = (1.0, -1.0)
 
 
 def mean(scores):
-    """Mean of the scores and its standard error, in units of delta."""
+    """Return the mean of the scores and its standard error, in units of delta."""
     scores = np.asarray(scores, float) / DELTA
     return scores.mean(), scores.std() / np.sqrt(scores.size)
 
 
 @functools.cache
 def player(kind):
-    """Plays under a filter: `sum 1/t`, loss and weight of each trial, and what `V` may be."""
+    """Return plays under a filter (`sum 1/t`, loss and weight per trial), and the limit of V."""
     budget = kind(EPSILON, DELTA)
     limit = float(budget.budget) * (2 if kind is c.UnifiedFilter else 1)
-    # Moves the end of the loss, V/2 + N(drift V, V), to where the event begins.
+    # Moves the final loss, V/2 + N(drift V, V), to the start of the event.
     drift = (EPSILON - limit / 2) / limit
 
     @jax.jit
@@ -56,14 +55,14 @@ def player(kind):
 
 
 def hockey_stick(loss, weight):
-    """Scores whose mean is the least delta at epsilon of a loss that is all there is."""
+    """Return scores whose mean is the least delta at epsilon."""
     return np.maximum(-np.expm1(EPSILON - loss), 0) * weight
 
 
 @pytest.mark.parametrize("shift", SHIFTS)
 @pytest.mark.parametrize("goal", [EPSILON, NEVER])
 def test_unified_filter(shift, goal):
-    """P(loss > epsilon) is below delta, whether or not the adversary stops when it is there."""
+    """P(loss > epsilon) is below delta, whether or not the adversary stops at epsilon."""
     play, limit = player(c.UnifiedFilter)
     total, loss, weight = play(goal, shift)
     assert np.all(total <= limit)
@@ -73,7 +72,7 @@ def test_unified_filter(shift, goal):
     assert probability + ERRORS * error < 1
     assert probability > 0.05  # the adversary is not idle
     if goal == NEVER and shift > 0:
-        # With everything spent the loss is N(V/2, V): the sampling measures what it should.
+        # With everything spent the loss is N(V/2, V), which checks the sampling.
         want = float(jax.scipy.special.ndtr(-(EPSILON - limit / 2) / np.sqrt(limit))) / DELTA
         assert abs(probability - want) < ERRORS * error
         assert error < 0.05 * want
@@ -81,7 +80,7 @@ def test_unified_filter(shift, goal):
 
 @pytest.mark.parametrize("shift", SHIFTS)
 def test_gaussian_filter_is_attained(shift):
-    """delta(epsilon) is at most delta for one who stops early, and is delta for one who does not.
+    """delta(epsilon) is below delta with early stopping, and delta without.
 
     The probability that the loss exceeds epsilon is several times delta: it is no bound here.
     """
@@ -101,21 +100,21 @@ def test_gaussian_filter_is_attained(shift):
 
 @pytest.mark.parametrize("kind", [c.UnifiedFilter, c.GaussianFilter])
 def test_planted_round_that_overshoots(kind):
-    """A schedule that goes beyond what is left, and stops then, is not covered."""
+    """A schedule that goes beyond what is left is not covered."""
     play, limit = player(kind)
     total, loss, weight = play(EPSILON, 1.0, factor=4.0)
     assert np.any(total > 1.2 * limit)
     scores = (loss > EPSILON) * weight if kind is c.UnifiedFilter else hockey_stick(loss, weight)
-    found, error = mean(scores)
-    print(f"{kind.__name__}, without the check: {found:.0f} +- {error:.0f} delta")
-    assert found - 2 * error > 10
+    overshot, error = mean(scores)
+    print(f"{kind.__name__}, without the check: {overshot:.0f} +- {error:.0f} delta")
+    assert overshot - 2 * error > 10
 
 
 def test_planted_budget_that_is_too_large():
-    """A Gaussian budget 10 % too large is seen, in what is attained."""
+    """A Gaussian budget that is too large by 10 % shows in the attained delta."""
     play, limit = player(c.GaussianFilter)
     _, loss, weight = play(NEVER, 1.0)
-    # The same trials on a clock that runs faster: loss V/2 + X with V and X scaled.
+    # The same trials on a faster clock: loss V/2 + X with V and X scaled.
     stretched = 1.1 * limit / 2 + np.sqrt(1.1) * (loss - limit / 2)
     attained, error = mean(hockey_stick(stretched, weight))
     assert attained - ERRORS * error > 1.5
@@ -130,10 +129,10 @@ ODOMETERS = {
 
 @functools.cache
 def crossings():
-    """`P(the loss ever exceeds the bound)/delta`, with its error, of the odometers and misprints.
+    """Return `P(the loss ever exceeds the bound)/delta`, with its error, for each bound.
 
-    The drift of each trial is drawn from the one-sided mixing law; then a trial that crosses counts
-    the inverse of the mixture martingale where it does, and its mean is the probability.
+    The drift of a trial is drawn from the one-sided mixing distribution. A trial that crosses
+    counts the inverse of the mixture martingale, whose mean is the probability.
     """
     gamma = float(ODOMETERS["one-sided"].gamma)
 
@@ -159,12 +158,12 @@ def crossings():
 
         return lanes(one, TRIALS // 20)
 
-    found = {}
+    results = {}
     for name, half, shift in itertools.product(ODOMETERS, (0.0, 0.5), SHIFTS):
         columns = run(name == "one-sided", DTYPE.type(half), DTYPE.type(shift))
         over, total, score = map(np.asarray, columns)
-        found[name, half, shift] = *mean(np.where(over, score, 0)), total.max()
-    return found
+        results[name, half, shift] = *mean(np.where(over, score, 0)), total.max()
+    return results
 
 
 @pytest.mark.parametrize("shift", SHIFTS)
@@ -181,44 +180,42 @@ def test_odometers(name, shift):
 
 @pytest.mark.parametrize("name", ODOMETERS)
 def test_printed_theorem_5_is_false(name):
-    """Without the V/2 that the statement of Theorem 5 drops, the same adversary wins."""
+    """Without the V/2 that the printed Theorem 5 drops, the same adversary wins."""
     for shift in SHIFTS:
         probability, error, _ = crossings()[name, 0.5, shift]
         print(f"{name} as printed: {probability:.3g} +- {error:.2g} delta")
         assert probability - 2 * error > 20
 
 
-# Rounds that are paid for by a boundary, alone and beside zCDP rounds. The adversary stops a round
-# where its loss exceeds the charge. Counted naively, at deltas of 0.05 in all. The zCDP rounds are
-# approximate: now and then one gives everything away.
+# Rounds that are charged by a boundary, alone and next to zCDP rounds, at deltas of 0.05 in all.
+# The adversary stops where the loss exceeds the charge. An approximate zCDP round may reveal all.
 EACH, FAILS = 0.01, 0.006
 ALONE = c.ExPostFilter(20.0, 1.001 * 5 * EACH)
 BOTH = c.SideBySideFilter(c.ZCDPFilter(1.5, 0.05, approximation=0.02), c.ExPostFilter(1.2, 0.05))
 PLAYS = {  # the filter, its boundary, the times of a round, rounds and trials
     "alone": (ALONE, (20.0, 1.0, EACH), np.geomspace(400, 1, 60), 5, 5000),
-    "beside zCDP": (BOTH, (40.0, 1.0, 0.02), np.geomspace(400, 4, 40), 6, 10_000),
+    "with zCDP": (BOTH, (40.0, 1.0, 0.02), np.geomspace(400, 4, 40), 6, 10_000),
 }
 
 
 @functools.cache
 def boundary_player(name):
-    """Whether a round's loss exceeds `factor` times its charge; the loss; and what remains."""
+    """Return a function that plays trials, for `exceeded`."""
     filter, tight, times, rounds, trials = PLAYS[name]
     boundary, times = nrjax.OneSidedMixtureBoundary.tight_at_time(*tight), times.astype(DTYPE)
     grid = nrjax.Grid(times)
 
     def mechanism(key, state, loss, number, fails):
-        """A Gaussian one: of a third of what is left, or of all of it to win or lose all."""
+        """Run a Gaussian mechanism, of a part of what is left or of all of it."""
         normal, coin = jax.random.split(jax.random.fold_in(key, 1))
         left = filter.remaining(state)[0]
         rho = left * jnp.where(number == rounds - 2, 1, jnp.where(loss > 0, 0.2, 0.5))
         after, ok = filter.take(state, c.ZCDP(rho, FAILS))
-        gave = rho + jnp.sqrt(2 * rho) * jax.random.normal(normal, (), DTYPE)
-        gave = jnp.where(jax.random.bernoulli(coin, fails), jnp.inf, gave)
-        return select(ok, after, state), jnp.where(ok, gave, 0)
+        lost = rho + jnp.sqrt(2 * rho) * jax.random.normal(normal, (), DTYPE)
+        lost = jnp.where(jax.random.bernoulli(coin, fails), jnp.inf, lost)
+        return select(ok, after, state), jnp.where(ok, lost, 0)
 
     def one(key, shift, factor, fails):
-        # Stopped where the loss is above a share of what it costs.
         line = Line(0.5 / times - factor * boundary.epsilon(times), shift / times)
 
         def play(carry, number):
@@ -233,8 +230,8 @@ def boundary_player(name):
             exceeds = made & (outcome.privacy_loss > factor * request.epsilon)
             if filter.takes(c.ZCDP):
                 even = number % 2 == 0
-                released, gave = mechanism(round_key, state, loss, number, fails)
-                after = select(even, (released, loss + gave), after)
+                released, lost = mechanism(round_key, state, loss, number, fails)
+                after = select(even, (released, loss + lost), after)
                 exceeds, ok = exceeds & ~even, ok | even
             return (*after, over | exceeds), ok | ~made
 
@@ -246,17 +243,17 @@ def boundary_player(name):
 
 
 def exceeded(name, shift, factor=1.0, fails=FAILS):
-    """How often some charge, or the sum of the epsilons, is exceeded, and the standard error."""
+    """Return how often a charge, or the sum of the epsilons, is exceeded, with its error."""
     numbers = (DTYPE.type(number) for number in (shift, factor, fails))
     over, loss, paid, left = (np.asarray(column) for column in boundary_player(name)(*numbers))
-    assert np.all(paid)  # what the schedule let through was accepted
+    assert np.all(paid)  # what the schedule admitted was charged
     assert np.all(left >= 0)
     share = float(np.mean(over if name == "alone" else loss > float(BOTH.epsilon)))
     print(f"{name}: {share:.4f}")
     return share, np.sqrt(share * (1 - share) / len(over))
 
 
-@pytest.mark.parametrize("name", ["alone", pytest.param("beside zCDP", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", ["alone", pytest.param("with zCDP", marks=pytest.mark.long)])
 def test_losses_exceed_their_charges_with_at_most_the_sum_of_the_deltas(name):
     delta, least, sign = (5 * EACH, 0.25, 1) if name == "alone" else (float(BOTH.delta), 0.1, -1)
     for shift in SHIFTS:
@@ -269,7 +266,7 @@ def test_losses_exceed_their_charges_with_at_most_the_sum_of_the_deltas(name):
 def test_planted_rounds_charged_too_little_and_failures_not_charged():
     for name, delta, changes in (
         ("alone", 5 * EACH, {"factor": 0.7}),
-        ("beside zCDP", float(BOTH.delta), {"fails": 20 * FAILS}),
+        ("with zCDP", float(BOTH.delta), {"fails": 20 * FAILS}),
     ):
         share, error = exceeded(name, 1.0, **changes)
         assert share - ERRORS * error > delta

@@ -1,4 +1,4 @@
-"""Renyi certificates against adversaries, in the engine."""
+"""Rényi certificates against adversaries in the engine."""
 
 import functools
 
@@ -16,20 +16,20 @@ TRIALS, ERRORS = 20_000, 4.5  # standard errors
 SHIFTS = (1.0, -1.0)
 
 
-# Renyi certificates: `E exp(l (L - C)) <= 1`, l the order less 1. Beside the one that is proved
-# stand two that are tempting and false: `A e^2/2`, as for Brownian noise, and `min(C, e)`.
+# A certificate C has `E exp(l (L - C)) <= 1`, where l is the order minus 1. Two tempting ones are
+# false: `A e^2/2`, as for Brownian noise, and `min(C, e)`.
 ORDER = 4.0
 
 
 def moment(order, loss, cost):
-    """`E exp(l (L - C))` and its standard error."""
+    """Return `E exp(l (L - C))` and its standard error."""
     values = np.exp((order - 1) * (np.asarray(loss, float) - np.asarray(cost, float)))
     return values.mean(), values.std() / np.sqrt(values.size)
 
 
 @functools.cache
 def lone():
-    """Losses and `e = D1/t` of rounds that stop as soon as the noise is below a bar."""
+    """Return losses and `e = D1/t` of rounds that stop as soon as the noise is below a bar."""
 
     @jax.jit
     def run(times, bar):
@@ -42,7 +42,7 @@ def lone():
         return lanes(one, TRIALS // 2)
 
     plays = {
-        # f(x') = f(x) + 1: below 1 the loss begins to rise, below 0 it is all of e.
+        # f(x') = f(x) + 1: below 1 the loss starts to rise, below 0 it is e.
         "early": (np.geomspace(30, 1, 400), 1.0),
         "late": (np.geomspace(8, 0.02, 400), 0.0),
     }
@@ -59,7 +59,7 @@ def certified(epsilon):
 @pytest.mark.parametrize("play", ["early", "late"])
 @pytest.mark.parametrize("cost", [certified, np.asarray], ids=["C", "e"])
 def test_certificates_of_laplace_noise_reduction(play, cost):
-    """What stops early attains C, within the error."""
+    """A round that stops early attains C, within the error."""
     loss, epsilon = lone()[play]
     value, error = moment(ORDER, loss, cost(epsilon))
     print(f"{value:.4f} +- {error:.4f}")
@@ -79,7 +79,7 @@ def test_certificates_of_laplace_noise_reduction(play, cost):
     ids=["two thirds of C", "A e^2/2", "min(C, e)"],
 )
 def test_planted_certificates_are_false(play, cost, least, mean):
-    """For `min(C, e)`: stop early where that is good, else go on until the loss is all of e."""
+    """For `min(C, e)`: stop early where that is good, else continue until the loss is e."""
     loss, epsilon = lone()[play]
     value, error = moment(ORDER, loss, cost(epsilon))
     print(f"{value:.4f} +- {error:.4f}")
@@ -92,7 +92,7 @@ MIXED_ORDER, ROUNDS, TIGHT = 3.0, 5, 2
 
 @functools.cache
 def mixed():
-    """Loss and cost after each round, (trials, rounds), for both orders of the neighbours."""
+    """Return loss and cost after each round, (trials, rounds), for both signs of the shift."""
     budget = c.RenyiFilter(MIXED_ORDER, 6.6, 1e-6)
     leaves = jax.tree.map(jnp.asarray, budget)
 
@@ -106,7 +106,7 @@ def mixed():
 
 @pytest.mark.long
 def test_mixed_rounds_in_one_budget():
-    """Brownian and Laplace rounds, by C and by e, coins and private tests, as the loss goes."""
+    """Brownian and Laplace rounds, coins and private tests, chosen by the loss so far."""
     budget, both = mixed()
     for loss, cost in both:
         assert np.all(np.diff(cost, axis=1) >= 0)
@@ -123,7 +123,7 @@ def test_mixed_rounds_in_one_budget():
 
 @pytest.mark.long
 def test_planted_rounds_charged_too_little():
-    """Two thirds of each cost: the adversary is strong enough to show it."""
+    """The adversary is strong enough to show costs that are too small by a third."""
     for loss, cost in mixed()[1]:
         value, error = moment(MIXED_ORDER, loss[:, TIGHT - 1], 2 / 3 * cost[:, TIGHT - 1])
         assert value - ERRORS * error > 1

@@ -144,7 +144,7 @@ def _noisy(rng, method, count, u):
 
 
 def play(rng, counts, method, costs, selection, alpha, smallest, levels, marks, unpaid=False):
-    """Play one trial, count by count; with `unpaid` only the last try of doubling is charged.
+    """Play one trial, count by count. With `unpaid` only the last try of doubling is charged.
 
     Returns:
         The numbers of counts returned, precise and attempted, the cost, and the counts returned

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.numerical
 
 
 def printed(noisy, e, alpha):
-    """Rogers 2023, section 7.2, as displayed; e is the privacy parameter, 1/e the deviation."""
+    """Return the rule of Rogers 2023, section 7.2, for the standard deviation 1/e."""
     with np.errstate(divide="ignore"):
         ratio = np.abs((noisy + 1 / e) / (noisy - 1 / e))
     return (1 - alpha < ratio) & (ratio <= 1 + alpha) & (np.abs(noisy) > 1 / e)
