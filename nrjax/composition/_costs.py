@@ -257,7 +257,7 @@ class CostModel(Pytree):
         return self._cost_table
 
     def _charge(self, request: Any, dtype: Any) -> Array:
-        """Return the cost of one request, shape (units,), or NaN if it is traced and out of range."""
+        """Return the cost of a request, shape (units,), or NaN if it is traced and out of range."""
         owner, has_delta = type(self).__name__, len(self._units) == 2
         cost = find(type(request), self._costs(), owner)
         request.check_single()

@@ -9,7 +9,7 @@ total lost. Only the residual is ever rounded, and then upwards. So `total + res
 * exceeds it by at most `2 eps^2` of it per addition: 3e-8 after a million in float32.
 
 XLA treats subnormal numbers as 0. Sums contain none: a cost is 0 or at least `least_cost`, so that
-every number above is a multiple of `least_cost * eps / 2`.
+every number above is a multiple of `least_cost * eps`.
 """
 
 import dataclasses

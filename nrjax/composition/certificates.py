@@ -269,8 +269,8 @@ def discrete_laplace_reduction(order: ArrayLike, sensitivity: ArrayLike, time: A
     For a vector only D1 matters, since both terms are superadditive.
     """
     dtype = float_dtype(order, sensitivity, time)
-    whole = jnp.asarray(sensitivity, dtype)
-    epsilon = whole / jnp.asarray(time, dtype)
+    size = jnp.asarray(sensitivity, dtype)
+    epsilon = size / jnp.asarray(time, dtype)
     base = laplace_reduction(order, epsilon)
     order, excess, epsilon, usable = _enlarged(jnp.asarray(order, dtype), epsilon)
     y = 2 * excess * epsilon  # c x
@@ -281,7 +281,7 @@ def discrete_laplace_reduction(order: ArrayLike, sensitivity: ArrayLike, time: A
         series += near ** (k - 2) * ((k - 1) / math.factorial(k))
     far = jnp.maximum(y, 1)
     bracket = jnp.where(y < 1, series, (jnp.exp(far) * (far - 1) + 1) / far / far - 0.5)
-    x = epsilon / whole
+    x = epsilon / size
     extra = order / (6 * excess) * (x * x * bracket)
     raw = _stated(extra, epsilon, usable, 2 * _MARGIN)
     return (base + raw) * (1 + 2 * float(jnp.finfo(dtype).eps))
@@ -298,17 +298,17 @@ def discrete_laplace_reduction_inverse(
     dtype = float_dtype(order, budget, sensitivity)
     above = laplace_reduction_inverse(jnp.asarray(order, dtype), jnp.asarray(budget, dtype))
     usable = (above > 0) & (above < jnp.inf)
-    order, budget, whole = (
+    order, budget, size = (
         jnp.where(usable, jnp.asarray(number, dtype), other)
         for number, other in ((order, 2), (budget, 1), (sensitivity, 1))
     )
     excess, target = order - 1, budget * (1 - 2 * float(jnp.finfo(dtype).eps))
 
     def certificate(epsilon: Array) -> Array:
-        return discrete_laplace_reduction(order, whole, whole / epsilon)
+        return discrete_laplace_reduction(order, size, size / epsilon)
 
     def nearer(_: Any, epsilon: Array) -> Array:
-        y, x = 2 * excess * epsilon, epsilon / whole
+        y, x = 2 * excess * epsilon, epsilon / size
         # `epsilon C'(epsilon)` of the two terms.
         slope = 2 * order * epsilon * epsilon * _phi(y)
         slope += order / (6 * excess) * x * x * jnp.expm1(y)

@@ -38,8 +38,9 @@ class FilteredSchedule(Schedule):
 
         filter = nrjax.UnifiedFilter(epsilon=1.0, delta=1e-6)
         kind = nrjax.composition.BrownianReduction
+        grid = interaction.schedule  # of a Brownian interaction with sensitivity 1
         schedule = nrjax.composition.FilteredSchedule(grid, filter, filter.init(), kind, 1.0)
-        outcome = nrjax.run_until(key, nrjax.Interaction(..., schedule=schedule))
+        outcome = nrjax.run_until(key, dataclasses.replace(interaction, schedule=schedule))
         state, ok = schedule.close(schedule.state, outcome)
 
     A filtered schedule is for one run, during which the state must not change. `close` refuses a

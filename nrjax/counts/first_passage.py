@@ -79,8 +79,8 @@ class BrownianPassage(OnLevels):
         level = jnp.where(started, state.level + jnp.maximum(skipped, 0) + 1, skipped + 1)
         level = jnp.clip(level, 0, self.levels - 1)
         square = jnp.minimum(first + spacing * level, state.last_square)
-        moved = jnp.where(started, spacing * (level - state.level), square)
-        walk = state.walk + jnp.sqrt(moved) * draw
+        distance = jnp.where(started, spacing * (level - state.level), square)
+        walk = state.walk + jnp.sqrt(distance) * draw
         state = state._replace(level=level, square=square, walk=walk)
         accepted = self.accuracy.accepts(count * square + walk, jnp.sqrt(square))
         return state, accepted | (level == self.levels - 1), accepted

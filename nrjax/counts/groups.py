@@ -97,7 +97,7 @@ class ShareOutside(_CountError):
 class MeanAbsoluteError(_CountError):
     """A utility: minus the mean absolute error of the noisy counts.
 
-        utility = MeanAbsoluteError([30, 100, 7])
+        utility = MeanAbsoluteError(np.array([30, 100, 7]))
         rule = nrjax.PublicThreshold(utility.threshold(2.5))  # at most 2.5 counts on average
 
     Attributes:

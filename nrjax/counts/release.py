@@ -87,7 +87,7 @@ class CountRelease(Pytree):
         trial = CountRelease(
             counts, ExponentialMechanism(0.1), RelativeError(0.1), nrjax.UnifiedFilter(1.0, 1e-6),
             smallest=1e-6)
-        outcomes = nrjax.simulate(key, trial, trials=1000)
+        outcomes = jax.vmap(trial.run)(jax.random.split(key, 1000))
 
     Attributes:
         counts: true counts, each changed by at most 1 between neighbours, shape (items,).
