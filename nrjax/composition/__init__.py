@@ -1,4 +1,4 @@
-"""Many mechanisms on one data set: filters, odometers, and the conversions between notions."""
+"""Filters and odometers for many mechanisms on one data set, and privacy conversions."""
 
 from nrjax.composition.filters import (
     ExPostFilter,

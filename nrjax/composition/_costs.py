@@ -1,4 +1,4 @@
-"""The cost of each kind of request, rounded up, and the times that a remaining budget allows.
+"""The cost of each kind of request, and the smallest time that a budget allows.
 
 `docs/composition.md` has the formulas with their proofs.
 """
@@ -76,7 +76,7 @@ def round_field_down(owner: Any, name: str) -> None:
 
 
 def argument(request: Any, dtype: Any) -> Array:
-    """Return the number that a cost depends on, rounded up: `D1/t`, `D2^2/t` or the first field.
+    """Return the argument of a cost, rounded up: `D1/t`, `D2^2/t` or the first field.
 
     `D2^2/t` is not rounded: the square of `D2/sqrt(t)` would depend on the rest of the program. For
     discrete Laplace noise, the result is `D1/t`, D1 and t.

@@ -192,7 +192,7 @@ class Ledger(CostModel, abc.ABC):
         return state.after(_total(state, charges), ok), ok
 
     def open(self, state: LedgerState, request: Request) -> tuple[LedgerState, Round, Array]:
-        """Open a round next to others, and reserve the cost of its first release before it is made.
+        """Open a round next to others, and reserve the cost of its first release beforehand.
 
         Args:
             state: the latest state, from `init(rounds=...)`. If two states follow from one,

@@ -64,7 +64,7 @@ def is_within(spending: Spending, budget: Array) -> Array:
 
 
 def remaining_after(spending: Spending, budget: Array) -> Array:
-    """Return what a budget has left, rounded down so far that a request of that cost still fits."""
+    """Return what a budget has left, rounded down so that a request of that cost fits."""
     eps = float(jnp.finfo(budget.dtype).eps)
     left = (budget - spending.total) - spending.residual
     left = left * (1 - 16 * eps) - 4 * eps * eps * budget

@@ -83,9 +83,9 @@ def _horner(x: Array, ratios: Sequence[float], last: float = 1.0) -> Array:
 
 
 def _above_ei(x: Array, precision: _Precision) -> Array:
-    """Return `U(x) = (e^x/x) (sum_{k<n} k!/x^k + c n!/x^n) >= Ei(x)`, for x from the switch on.
+    """Return `U(x) = (e^x/x) (sum_{k<n} k!/x^k + c n!/x^n) >= Ei(x)`, for large x.
 
-    The choice of c makes it hold at the switch. Beyond, `U' >= e^x/x = Ei'` because
+    The choice of c makes it hold at `switch`. Beyond, `U' >= e^x/x = Ei'` because
     `c (1 - (n + 1)/x) >= 1`.
     """
     inverse = 1 / x
@@ -105,7 +105,7 @@ def _series(x: Array) -> Array:
 
 
 def laplace_reduction(order: ArrayLike, epsilon: ArrayLike) -> Array:
-    """Return the certificate of Laplace noise reduction that stops at time t, `epsilon = D1/t`.
+    """Return the certificate of Laplace noise reduction that stops at `epsilon = D1/t`.
 
     `C(e) = (A/l) int_0^e [(exp(2lu) - 1)/(2lu) - 1] du = 2 A e^2 sum_{k>=2} x^(k-2)/(k k!)` with
     `x = 2le`. It is not in Rogers 2023. `epsilon` is a certificate too,

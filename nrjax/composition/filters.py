@@ -239,7 +239,7 @@ def _sum_above(first: Any, second: Any) -> Any:
 
 
 class SideBySideFilter(Ledger):
-    """A filter for zCDP and ex-post private mechanisms, each with its budget (Rogers 2023, Thm 3).
+    """A filter with one budget for zCDP and one for ex-post mechanisms (Rogers 2023, Thm 3).
 
     The mechanisms together are (epsilon, delta)-differentially private, where epsilon and delta are
     the sums of the two filters'. A request, or each part of a tuple, is charged by the zCDP filter

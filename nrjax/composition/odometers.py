@@ -171,7 +171,7 @@ class RenyiOdometer(_Odometer):
 
 
 class ExPostOdometer(_Odometer):
-    """The odometer of ex-post private mechanisms, whose epsilons add up (Rogers 2023, Lemma 5.1).
+    """The odometer of ex-post mechanisms, whose epsilons add up (Rogers 2023, Lemma 5.1).
 
     The loss exceeds `bound(state)` with probability at most `delta(state)`, if the deltas of all
     mechanisms were fixed before the first one. If deltas are chosen on the way, the mean of their

@@ -84,7 +84,7 @@ class ZCDP(_Request):
 
 
 class ExPost(_Request):
-    """A request for an ex-post private mechanism (Rogers 2023, Definition 4.1) or a private test.
+    """A request for an ex-post private mechanism or a private test (Rogers 2023, Def. 4.1).
 
     Use it for noise reduction under any `Guarantee`, with the epsilon and delta of that guarantee.
 

@@ -45,7 +45,7 @@ class BrownianState(NamedTuple):
 
 
 class BrownianPassage(OnLevels):
-    """The passage to the first level at which `RelativeError` accepts a count with Brownian noise.
+    """The passage to the first level at which a count with Brownian noise is accepted.
 
     In inverted time `u = 1/t` the release times u is `X(u) = u f + W(u)`, where W is a Brownian
     motion. It is accepted if `X >= upper sqrt(u)` or `X < -lower sqrt(u)`. The walk jumps over all
@@ -113,9 +113,9 @@ class BrownianPassage(OnLevels):
 
 
 def _first_root(gap: Array, quantile: float, slope: Array) -> Array:
-    """Return the largest `tau` with `gap - slope tau - quantile sqrt(tau) >= 0`, maybe infinite.
+    """Return the largest `tau` with `gap - slope tau - quantile sqrt(tau) >= 0`.
 
-    It is 0 if the gap is not positive.
+    It is 0 if the gap is not positive, and may be infinite.
     """
     gap = jnp.maximum(gap, 0)
     inside = quantile**2 + 4 * slope * gap

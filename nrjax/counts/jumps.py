@@ -23,7 +23,7 @@ class LaplaceState(NamedTuple):
 
 
 class LaplacePassage(OnLevels):
-    """The passage to the first level at which `RelativeError` accepts a count with Laplace noise.
+    """The passage to the first level at which a count with Laplace noise is accepted.
 
     The squared privacy parameters `1/t^2` are equally spaced, where t is the noise's scale. Towards
     smaller times the process of `nrjax.Laplace` is a Markov jump process (`docs/composition.md`).

@@ -25,7 +25,7 @@ _MOST_SKIPPED = 30
 
 
 class RelativeError(Pytree):
-    """A rule that accepts a noisy count once its noise is likely to be within `alpha` of the count.
+    """A rule that accepts a noisy count once its relative error is likely below `alpha`.
 
     With noise of standard deviation d a noisy count y is accepted if `|y| > d` and
     `1 - alpha < |(y + d)/(y - d)| <= 1 + alpha` (Rogers 2023, section 7.2). Equivalently,

@@ -69,10 +69,10 @@ class _State(NamedTuple):
 
 
 class CountRelease(Pytree):
-    """A custom trial that selects the largest counts in turn and releases each accurately enough.
+    """A custom trial that selects the largest counts in turn and releases each.
 
     The experiment of Rogers 2023, section 7.2. An attempt selects a count by the exponential
-    mechanism and reduces its noise until the rule accepts. If no level that the budget allows is
+    mechanism and reduces its noise until the rule accepts it. If no level that the budget allows is
     accepted, the last one is charged and the count discarded. An attempt starts only if its
     selection and first level are admitted together. The trial ends when an attempt is not admitted,
     or when all items were tried. For a single count, use `release_count`.

@@ -1,4 +1,4 @@
-"""The selection of the next count: the exponential mechanism, drawn once for a whole trial."""
+"""The exponential mechanism that selects the next count, drawn once per trial."""
 
 import jax
 import jax.numpy as jnp

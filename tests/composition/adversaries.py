@@ -160,7 +160,7 @@ def _yes(utility):
 
 
 def renyi_play(key, budget, shift, rounds, levels=16):
-    """Play rounds of Brownian and Laplace noise, coins and private tests under one Rényi filter.
+    """Play rounds of noise of both kinds, coins and private tests under one Rényi filter.
 
     A test is of a single release with Laplace noise, which is charged by its epsilon. The next
     round, its length and its stop depend on the loss so far. Returns the `Tally` after each round,

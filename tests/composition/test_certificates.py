@@ -1,4 +1,4 @@
-"""Rényi certificates against mpmath, and against rounds and stopping rules that attack them."""
+"""Rényi certificates against mpmath, and against rounds that attack them."""
 
 import jax
 import jax.numpy as jnp

@@ -103,7 +103,7 @@ def test_gdp_for():
 
 
 def test_pure_is_concentrated_at_every_order():
-    """`epsilon tanh(epsilon/2)` bounds D_A/A of randomised response, and is attained at A to 1."""
+    """`epsilon tanh(epsilon/2)` bounds D_A/A of randomised response, attained at A to 1."""
     for epsilon in (1e-3, 0.1, 1, 3, 10, 40):
         rho = epsilon * mp.tanh(mp.mpf(epsilon) / 2)
         ratios = [exact.rdp_of_pure(a, epsilon) / a for a in (1.000001, 1.01, 1.5, 2, 5, 30, 1000)]
@@ -112,7 +112,7 @@ def test_pure_is_concentrated_at_every_order():
 
 
 def corner(epsilon, top):
-    """Return the errors at the corner of a mechanism with the losses `top` and `top - epsilon`.
+    """Return the errors at the corner for the losses `top` and `top - epsilon`.
 
     P gives the first a probability p with `p exp(-top) + (1 - p) exp(epsilon - top) = 1`, so that Q
     is a distribution too. The test of Q against P rejects Q there.

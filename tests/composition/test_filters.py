@@ -164,7 +164,7 @@ def test_brownian(name, published):
 
 
 def test_bounds_are_not_understated():
-    """Bounds over many decades of V, delta and gamma are a little too high, the one-sided smaller.
+    """Bounds over many decades are a little too high, and the one-sided ones smaller.
 
     Near a delta of 1, its cast moves `log(1/delta)` by far more than a machine epsilon.
     """

@@ -48,7 +48,7 @@ def _spend_if_admitted(filter, state, request):
 
 
 def play(filter, key):
-    """Open, rewind, close, take and spend at random. Rounds are private tests: a no is cheaper.
+    """Open, rewind, close, take and spend at random, as in private tests.
 
     Returns:
         The call of each step (which, of which round, epsilon, delta), and whether it was admitted.

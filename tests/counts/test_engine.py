@@ -1,4 +1,4 @@
-"""Laplace releases of one count against the step-by-step engine: same stopping level and release.
+"""Laplace releases of one count against the step-by-step engine.
 
 Brownian releases are compared with an exact distribution in `test_first_passage.py`.
 """

@@ -1,4 +1,4 @@
-"""The exponential mechanism: one draw, and repeated selection, against the exact distribution."""
+"""The exponential mechanism and repeated selection against the exact distribution."""
 
 import collections
 import functools
