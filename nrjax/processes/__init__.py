@@ -1,9 +1,10 @@
-"""Noise processes: noise at a large time, rewound to smaller times given the present."""
+"""Noise processes: noise starts at a large time and is rewound to smaller times."""
 
 from nrjax.processes.brownian import Brownian
 from nrjax.processes.discrete_laplace import DiscreteLaplace
 from nrjax.processes.exponential import Exponential
-from nrjax.processes.laplace import IndependentLaplace, Laplace, LaplaceJumps
+from nrjax.processes.laplace import IndependentLaplace, Laplace
+from nrjax.processes.laplace_jumps import LaplaceJumps
 from nrjax.processes.paths import noise_path, scan_noise
 from nrjax.processes.skellam import Skellam
 

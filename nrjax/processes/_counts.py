@@ -1,8 +1,8 @@
-"""Poisson and binomial draws whose law is right for counts up to the dtype's exact integers.
+"""Poisson and binomial draws with the correct law up to the dtype's largest exact integer.
 
-The samplers of `jax.random` compare log probabilities of the size of the count in float32: from
-counts of 1e6 on their law is measurably wrong (at a Poisson mean of 1e7 the standard deviation is
-1 % off), also under x64 for the Poisson. Here only deviations from the mode enter.
+The samplers of `jax.random` compare log probabilities as large as the count in float32, so their
+law is measurably wrong from counts of 1e6 on (at a Poisson mean of 1e7 the standard deviation is
+1 % off), for the Poisson also under x64. The samplers here use deviations from the mode only.
 """
 
 import math
@@ -15,28 +15,28 @@ from jax import Array
 from jax.scipy.special import xlogy
 
 REJECTION_FROM = 10.0
-"""Smallest mean for transformed rejection (Hörmann 1993); below it, gaps are counted."""
+"""Smallest mean for transformed rejection (Hörmann 1993); smaller means count random gaps."""
 
 _TABLE = 16
-# log k! - k log k + k for the k where Stirling's series is not yet exact.
+# log k! - k log k + k for small k, where Stirling's series is not exact.
 _STIRLING = np.array([math.lgamma(k + 1) - (k and k * math.log(k)) + k for k in range(_TABLE)])
 
 
 def largest_count(dtype) -> float:
-    """Largest count that `dtype` holds exactly with all smaller ones: 2^24 or 2^53."""
+    """Return the largest count up to which `dtype` holds every integer: 2^24 or 2^53."""
     return 2.0 ** (jnp.finfo(dtype).nmant + 1)
 
 
 @partial(jax.jit, static_argnames="shape")
 def poisson(key: Array, mean: Array, shape: tuple[int, ...]) -> Array:
-    """Poisson counts of `shape`, in the dtype of `mean`; NaN unless 0 <= mean <= 2^24 (2^53).
+    """Return Poisson counts of `shape`, in the dtype of `mean`, which broadcasts to `shape`.
 
-    `mean` is a scalar, or broadcasts to `shape`.
+    They are NaN unless 0 <= mean <= 2^24 (2^53 in float64).
     """
     valid = (mean >= 0) & (mean <= largest_count(mean.dtype))
     mean = jnp.broadcast_to(jnp.where(valid, mean, 0), shape)
     large = mean >= REJECTION_FROM
-    # An exponential draw can be 0 (2^-23 of them are); without the floor, mean 0 would count it.
+    # An exponential draw can be 0 (2^-23 of them are), which a mean of 0 must not count.
     floor = float(jnp.finfo(mean.dtype).tiny)
     few = _gaps(key, shape, jnp.where(large, 0, mean), lambda gap: jnp.maximum(gap, floor))
     centre = jnp.where(large, mean, REJECTION_FROM)
@@ -44,16 +44,17 @@ def poisson(key: Array, mean: Array, shape: tuple[int, ...]) -> Array:
     def log_weight(k):
         return -_stirling(k) - centre * _entropy((k - centre) / centre)
 
-    # The Poisson law is the binomial's limit at probability 0, and its hat serves.
+    # The Poisson law is the binomial's limit at probability 0, so that it has the same hat.
     many = _rejection(key, large, centre, jnp.sqrt(centre), 0.0, jnp.inf, log_weight)
     return jnp.where(valid, jnp.where(large, many, few), jnp.nan)
 
 
 @jax.jit
 def binomial(key: Array, n: Array, kept: Array, lost: Array) -> Array:
-    """Binomial(n, kept) in the dtype of `n`; `kept + lost = 1`, both given to full precision.
+    """Return Binomial(n, kept) draws in the dtype of `n`, where `kept + lost = 1`.
 
-    NaN where n is NaN or kept or lost is negative or NaN.
+    Both probabilities are given so that each has full precision. The result is NaN where n is NaN,
+    or kept or lost is negative or NaN.
     """
     shape, dtype = n.shape, n.dtype
     valid = (n >= 0) & (kept >= 0) & (lost >= 0)
@@ -85,12 +86,12 @@ def binomial(key: Array, n: Array, kept: Array, lost: Array) -> Array:
 
 
 def _gaps(key, shape, horizon, gap):
-    """Number of points up to `horizon` whose gaps are `gap(Exp(1))`."""
+    """Return the number of points up to `horizon` whose gaps are `gap(Exp(1))`."""
 
     def body(carry):
         step, total, count = carry
-        fresh = jax.random.exponential(jax.random.fold_in(key, step), shape, horizon.dtype)
-        total = total + gap(fresh)
+        draw = jax.random.exponential(jax.random.fold_in(key, step), shape, horizon.dtype)
+        total = total + gap(draw)
         return step + 1, total, count + (total <= horizon)
 
     zero = jnp.zeros(shape, horizon.dtype)
@@ -98,8 +99,8 @@ def _gaps(key, shape, horizon, gap):
     return jax.lax.while_loop(lambda carry: jnp.any(carry[1] <= horizon), body, start)[2]
 
 
-def _rejection(key, wanted, mean, deviation, p, most, log_weight):
-    """Transformed rejection where `wanted` (Hörmann 1993, BTRS; its squeeze would save no lane).
+def _rejection(key, active, mean, deviation, p, most, log_weight):
+    """Draw by transformed rejection where `active` (Hörmann 1993, BTRS without its squeeze).
 
     The hat bounds f(k)/f(mode) for every mean >= 10 and p <= 1/2.
     """
@@ -109,7 +110,7 @@ def _rejection(key, wanted, mean, deviation, p, most, log_weight):
     height = jnp.log((2.83 + 5.1 / b) * deviation) + log_weight(jnp.floor(mean + p))
 
     def draw(step):
-        # One key a step, and streams apart from those of `_gaps`, which shares `key`.
+        # One key per step, and other keys than those of `_gaps`, which shares `key`.
         streams = jax.random.split(jax.random.fold_in(key, step ^ jnp.uint32(2**31)))
         u = jax.random.uniform(streams[0], shape, dtype) - 0.5
         return u, -jax.random.exponential(streams[1], shape, dtype)
@@ -124,13 +125,13 @@ def _rejection(key, wanted, mean, deviation, p, most, log_weight):
         drawn = jnp.where(open_ & accepted, k, drawn)
         return step + 1, drawn, open_ & ~accepted, *draw(step + 1)
 
-    # Drawn a step ahead: within a step XLA would hash anew wherever a draw is used.
-    start = (jnp.uint32(0), jnp.zeros(shape, dtype), wanted, *draw(jnp.uint32(0)))
+    # Drawn a step ahead: within a step XLA would repeat the hash wherever a draw is used.
+    start = (jnp.uint32(0), jnp.zeros(shape, dtype), active, *draw(jnp.uint32(0)))
     return jax.lax.while_loop(lambda carry: jnp.any(carry[2]), body, start)[1]
 
 
 def _stirling(k):
-    """`log k! - k log k + k`, without the large terms."""
+    """Return `log k! - k log k + k`, without the large terms."""
     table = jnp.asarray(_STIRLING, k.dtype)
     small = table[jnp.clip(k, 0, _TABLE - 1).astype(jnp.int32)]
     safe = jnp.maximum(k, _TABLE)
@@ -140,7 +141,7 @@ def _stirling(k):
 
 
 def _entropy(x):
-    """`(1 + x) log(1 + x) - x` for x >= -1, accurate near 0 (Loader 2000)."""
+    """Return `(1 + x) log(1 + x) - x` for x >= -1, accurate near 0 (Loader 2000)."""
     r = x / (2 + x)
     square = r * r
     tail = 1 / 13

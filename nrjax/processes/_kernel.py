@@ -1,76 +1,144 @@
-"""The reverse kernel of Laplace noise, coordinate by coordinate, and the draws it is made of."""
+"""Parts shared by the noise processes: base class, random draws, Laplace reverse kernel."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
+
+from nrjax._validation import check, check_shape, concrete_or_none
+from nrjax.pytrees import static
+from nrjax.types import NoiseProcess
+
+
+class NoiseState(NamedTuple):
+    """Noise `value` at `time`."""
+
+    value: Array
+    time: Array
+
+
+class Coordinates(NoiseProcess):
+    """A process of independent, identically distributed coordinates.
+
+    Attributes:
+        shape: shape of the private value.
+    """
+
+    shape: tuple[int, ...] = static()
+
+    def __post_init__(self):
+        check_shape("shape", self.shape)
+
+    def value(self, state) -> Array:
+        """Return the noise."""
+        return state.value
+
+
+class Branches(NamedTuple):
+    """The move of each coordinate of Laplace noise, selected by one uniform draw.
+
+    Attributes:
+        across: the coordinate moves across 0.
+        outward: the coordinate moves across 0, or away from 0.
+        moves: the coordinate moves outward, or towards 0; otherwise it stays.
+        inner: standard exponential draws for the new distance of inward moves.
+        outer: standard exponential draws for the length of outward moves.
+    """
+
+    across: Array
+    outward: Array
+    moves: Array
+    inner: Array
+    outer: Array
+
+
+def check_integers(shift: ArrayLike, dtype: Any) -> tuple[Array, Array]:
+    """Return a shift in a dtype, and where it is an integer.
+
+    Raises:
+        ValueError: a concrete shift is not of integers.
+    """
+    number = concrete_or_none(shift)
+    if number is not None:
+        check(np.isfinite(number) & (number == np.round(number)), "shift", shift, "integers")
+    shift = jnp.asarray(shift, dtype)
+    return shift, jnp.isfinite(shift) & (shift == jnp.round(shift))
 
 
 def random_bits(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
-    """As many random bits a number as `dtype` has; `uniform` and `laplace` consume them."""
+    """Return random words with as many bits as a float of `dtype`."""
     return jax.random.bits(key, shape, jnp.uint64 if dtype == jnp.float64 else jnp.uint32)
 
 
 def uniform(bits: Array, dtype: Any) -> Array:
-    """Uniform on (0, 1]: 2^32 levels in float32, where `jax.random.uniform` has 2^23."""
+    """Return uniform draws on (0, 1] with 2^32 levels (`jax.random.uniform` has 2^23)."""
     return (bits.astype(dtype) + 0.5) * 2.0 ** -jnp.iinfo(bits.dtype).bits
 
 
-def uniforms(bits: Array, dtype: Any) -> tuple[Array, Array]:
-    """`uniform`, and what that leaves of 1 before rounding."""
+def uniform_and_complement(bits: Array, dtype: Any) -> tuple[Array, Array]:
+    """Return `uniform`, and 1 minus that draw before rounding."""
     return uniform(bits, dtype), uniform(~bits, dtype)
 
 
+def exponential(bits: Array, dtype: Any) -> Array:
+    """Return standard exponential draws, one per word."""
+    return -jnp.log(uniform(bits, dtype))
+
+
 def laplace(bits: Array, dtype: Any) -> Array:
-    """Standard Laplace noise: the lowest bit is the sign, the others the magnitude."""
+    """Return standard Laplace draws: the lowest bit is the sign, the others the magnitude."""
     magnitude = -jnp.log(
         ((bits >> 1).astype(dtype) + 0.5) * 2.0 ** (1 - jnp.iinfo(bits.dtype).bits)
     )
     return jnp.where(bits & 1, -magnitude, magnitude)
 
 
-def branches(
-    draw: Array, rest: Array, distance: Array, side: Array, rate: Array
-) -> tuple[Array, Array, Array, Array, Array]:
-    """What a draw decides of a coordinate `distance` from 0, and by what is left of it, how far.
+def branches(draw: Array, complement: Array, distance: Array, side: Array, rate: Array) -> Branches:
+    """Select the move of a coordinate at `distance` from 0.
 
-    `draw` is uniform on (0, 1], and `rest` is 1 - draw before rounding, for the tail.
+    The coordinate moves across 0 with probability `side`, outward on its own side with probability
+    `side exp(-rate distance)`, and stays with probability `(1 - 2 side) exp(-rate distance)`.
 
-    Returns:
-        Whether it moves across 0 (probability `side`); whether across, or beyond where it is
-        (`side exp(-rate distance)`); whether between; and standard exponential draws for how far,
-        between and, of the tails, outside. Else it stays.
+    Args:
+        draw: uniform draws on (0, 1].
+        complement: `1 - draw` before rounding, which is accurate for draws near 1.
+        distance: absolute value of the noise.
+        side: probability of a move across 0.
+        rate: rate of the exponential law of inward moves.
     """
-    # Products in place of divisions by one number, which XLA rounds in two ways.
-    past = side * jnp.exp(-distance * rate)
-    across, beyond = draw <= side, draw < side + past
-    # Between: quantiles of an exponential law from either end, so that none is coarse.
-    most = 1 / (1 - side)
-    low = jnp.maximum(draw - side - past, 0) * most
+    # Products replace divisions by one number, which XLA rounds in two ways.
+    outside = side * jnp.exp(-distance * rate)
+    across, outward = draw <= side, draw < side + outside
+    # Quantiles of an exponential law, computed from the nearer end so that none is coarse.
+    unit = 1 / (1 - side)
+    low = jnp.maximum(draw - side - outside, 0) * unit
     near = low < 0.5
-    scaled = jnp.where(across, draw * (1 / side), (draw - side) / past)
-    scaled = jnp.where(beyond, scaled, (rest + past) * most)
+    scaled = jnp.where(across, draw * (1 / side), (draw - side) / outside)
+    scaled = jnp.where(outward, scaled, (complement + outside) * unit)
     outer = -jnp.log(scaled)
     inner = jnp.where(near, -jnp.log1p(-jnp.where(near, low, 0)), outer)
-    return across, beyond, inner < distance * rate, inner, outer
+    return Branches(across, outward, outward | (inner < distance * rate), inner, outer)
 
 
-def rewound(draw: Array, rest: Array, value: Array, now: Array, time: Array) -> Array:
-    """Noise at `time`, given its value `now`, by a uniform draw and what that leaves of 1.
-
-    What has a draw above `moving` stays.
-    """
-    gap = (now - time) / now  # 1 - r; k = gap / time, m = (1 + r) / time
+def rewind_laplace(draw: Array, complement: Array, value: Array, now: Array, time: Array) -> Array:
+    """Return Laplace noise at `time`, given its `value` at time `now` and a uniform draw."""
+    gap = (now - time) / now  # 1 - r with r = time/now; k = gap/time, m = (1 + r)/time
     distance = jnp.abs(value)
-    across, beyond, between, inner, outer = branches(draw, rest, distance, gap / 2, gap / time)
-    target = jnp.where(beyond, outer * (time / (1 + time / now)), inner * (time / gap))
-    target = jnp.where(across, -target, jnp.where(beyond, distance + target, target))
-    moved = beyond | between
-    return jnp.where(moved, jnp.where(jnp.signbit(value), -target, target), value)
+    move = branches(draw, complement, distance, gap / 2, gap / time)
+    target = jnp.where(
+        move.outward, move.outer * (time / (1 + time / now)), move.inner * (time / gap)
+    )
+    target = jnp.where(move.across, -target, jnp.where(move.outward, distance + target, target))
+    return jnp.where(move.moves, jnp.where(jnp.signbit(value), -target, target), value)
 
 
-def moving(distance: Array, now: Array, time: Array) -> Array:
-    """The probability that a coordinate so far from 0 moves, `1 - r exp(-k distance)`."""
+def move_probability(distance: Array, now: Array, time: Array) -> Array:
+    """Return the probability `1 - r exp(-k distance)` that Laplace noise moves.
+
+    A coordinate whose uniform draw is above it stays.
+    """
     gap = (now - time) / now
     return gap - (1 - gap) * jnp.expm1(-distance * (gap / time))

@@ -8,15 +8,19 @@ from jax.typing import ArrayLike
 
 from nrjax._normals import normals
 from nrjax._numerics import float_dtype
-from nrjax.processes._coordinates import Coordinates, NoiseState
+from nrjax.processes._kernel import Coordinates, NoiseState
 from nrjax.types import BlockwiseProcess
 
 
 class Brownian(Coordinates, BlockwiseProcess):
-    """The noise of the Brownian mechanism (Whitehouse 2022, Definition 3.1).
+    """The Gaussian noise of the Brownian mechanism (Whitehouse 2022, Definition 3.1).
 
-    A standard Brownian motion in each coordinate; noise at time t has variance t. Rewinding uses
-    the exact reverse kernel `B_s | B_t ~ N((s/t) B_t, (s (t - s)/t) I)`.
+    Use it for values with a small l2-sensitivity, together with a boundary such as
+    `nrjax.OneSidedMixtureBoundary`. Each coordinate is a standard Brownian motion, so that noise at
+    time t has variance t. Rewinding to s < t uses the exact reverse kernel
+    `B_s | B_t ~ N((s/t) B_t, (s (t - s)/t) I)`.
+
+        nrjax.noise_path(jax.random.key(0), nrjax.Brownian((3,)), [4.0, 2.0, 1.0])  # shape (3, 3)
 
     Attributes:
         shape: shape of the private value.
@@ -25,16 +29,16 @@ class Brownian(Coordinates, BlockwiseProcess):
     noise: ClassVar[str] = "gaussian"
 
     def init(self, key: Array, time: ArrayLike) -> NoiseState:
-        """Noise at the first time, of variance `time`."""
+        """Return noise of variance `time`."""
         time = jnp.asarray(time, float_dtype(time))
         return NoiseState(jnp.sqrt(time) * normals(key, self.shape, time.dtype), time)
 
     def draw(self, key: Array, dtype: Any, steps: tuple[int, ...] = ()) -> Array:
-        """Standard normals for `steps` moves, shape (*steps, *shape)."""
+        """Return standard normals for `steps` moves, shape (*steps, *shape)."""
         return normals(key, (*steps, *self.shape), dtype)
 
     def move(self, draw: Array, state: NoiseState, time: ArrayLike) -> NoiseState:
-        """`rewind` with its randomness given."""
+        """Rewind to a smaller time with the given normals."""
         now = state.time
         time = jnp.asarray(time, now.dtype)
         # s (t - s)/t as written does not cancel; t s - s^2 would.
@@ -44,25 +48,25 @@ class Brownian(Coordinates, BlockwiseProcess):
     def bridge(
         self, key: Array, lower: NoiseState, upper: NoiseState, time: ArrayLike
     ) -> NoiseState:
-        """Noise at a time between those of two states, given both: the bridge."""
+        """Return noise at a time between two states, given both (Brownian bridge)."""
         time = jnp.asarray(time, lower.time.dtype)
-        whole = upper.time - lower.time
-        share, left = (time - lower.time) / whole, (upper.time - time) / whole
+        span = upper.time - lower.time
+        right, left = (time - lower.time) / span, (upper.time - time) / span
         deviation = jnp.sqrt((time - lower.time) * left)
         draw = normals(key, self.shape, time.dtype)
-        return NoiseState(left * lower.value + share * upper.value + deviation * draw, time)
+        return NoiseState(left * lower.value + right * upper.value + deviation * draw, time)
 
     def advance(self, key: Array, state: NoiseState, time: ArrayLike) -> NoiseState:
-        """Noise at a larger time, given the present one: forwards."""
+        """Return noise at a larger time, given the present noise."""
         time = jnp.asarray(time, state.time.dtype)
         draw = normals(key, self.shape, time.dtype)
         return NoiseState(state.value + jnp.sqrt(time - state.time) * draw, time)
 
     def deviation(self, time: ArrayLike) -> Array:
-        """Standard deviation of the noise, `sqrt(time)`."""
+        """Return the standard deviation of the noise, `sqrt(time)`."""
         return jnp.sqrt(jnp.asarray(time, float_dtype(time)))
 
     def privacy_loss(self, state: NoiseState, shift: ArrayLike) -> Array:
-        """Realised loss `|v|^2/(2t) + <v, B_t>/t` (Whitehouse 2022, Theorem 3.4)."""
+        """Return the realised loss `|v|^2/(2t) + <v, B_t>/t` (Whitehouse 2022, Theorem 3.4)."""
         shift = jnp.asarray(shift, state.value.dtype)
         return jnp.sum(shift * (0.5 * shift + state.value)) / state.time

@@ -9,18 +9,24 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import float_dtype
-from nrjax.processes._coordinates import Coordinates, whole
 from nrjax.processes._counts import largest_count
-from nrjax.processes._kernel import branches, random_bits, uniform, uniforms
-from nrjax.processes.exponential import exponential
+from nrjax.processes._kernel import (
+    Coordinates,
+    branches,
+    check_integers,
+    exponential,
+    random_bits,
+    uniform,
+    uniform_and_complement,
+)
 from nrjax.processes.laplace import laplace_loss
 from nrjax.types import BlockwiseProcess, Status
 
 _LARGEST = {"float32": 2.0**10, "float64": 2.0**26}
-"""Up to which time `below` chooses among enough integers, with enough bits."""
+"""Largest time, by dtype: above it `below` has too few bits for its choice among integers."""
 
 _SMALLEST = {"float32": 0.2, "float64": 0.05}
-"""From which time on a draw has words enough for the tail of its noise."""
+"""Smallest time, by dtype: below it a draw has too few words for the tail of its noise."""
 
 WORDS = 5
 """Number of random words in a first draw, `discrete_laplace`."""
@@ -29,11 +35,11 @@ _MOVE = 3
 """Number of random words in a move."""
 
 _LAST = 2**8 - 1
-"""The bits of a word that extend another word in `below`."""
+"""Mask of the bits of a word that extend another word in `below`."""
 
 
 class DiscreteLaplaceState(NamedTuple):
-    """Noise `value` at `time`, and whether noise or time were ever out of range."""
+    """Noise `value` at `time`, and `overflow`: noise or time have left the exact range."""
 
     value: Array
     time: Array
@@ -41,27 +47,30 @@ class DiscreteLaplaceState(NamedTuple):
 
 
 class DiscreteLaplace(Coordinates, BlockwiseProcess):
-    """Two-sided geometric noise reduction (`docs/frontier.md`); not in the papers.
+    """Two-sided geometric noise, the integer form of `nrjax.Laplace` (not in the papers).
 
-    In each coordinate on its own `P(Z_t = k) = (1 - q)/(1 + q) q^|k|`, `q = exp(-1/t)`: integers,
-    at the scale t of the Laplace noise that costs the same. Forwards from s to t > s, `Z_t = Z_s`
-    with probability `Var_s/Var_t`, else `Z_s` plus noise of time t. Backwards, with `a = |Z_t|`,
-    `k = 1/s - 1/t`, `m = 1/s + 1/t`, `h = exp(-m) (1 - exp(-k))/(1 - exp(-2/s))`, in the direction
-    of `Z_t`'s sign, and G(x) geometric of ratio `exp(-x)` on 0, 1, ...:
+    Use it for counts and other values of integers, with `nrjax.DiscretePureGuarantee`: at time t
+    (the scale of the Laplace noise that costs the same) a release costs `D1/t`.
 
-    * below 0, at `-1 - G(m)`: probability h;
-    * from 0 to a - 1, at j with weights `exp(-k j)`: `(1 - h)(1 - exp(-k a))`;
-    * beyond a, at `a + 1 + G(m)`: `h exp(-k a)`;
-    * staying at a: `(1 - 2h) exp(-k a)`.
+    In each coordinate `P(Z_t = k) = (1 - q)/(1 + q) q^|k|` with `q = exp(-1/t)`. Forwards from s to
+    t > s, `Z_t = Z_s` with probability `Var_s/Var_t`, otherwise `Z_s` plus noise of time t.
+    Backwards, let `a = |Z_t|`, `k = 1/s - 1/t`, `m = 1/s + 1/t`,
+    `h = exp(-m) (1 - exp(-k))/(1 - exp(-2/s))`, and G(x) geometric of ratio `exp(-x)` on 0, 1, ....
+    In the direction of the sign of `Z_t` (`docs/frontier.md`), `Z_s` is
 
-    Releases of integers cost `D1/t` as under `Laplace`: `DiscretePureGuarantee(D1)`.
-    Noise is of a float dtype, integers up to 2^24 in float32 and 2^53 in float64, at times from
-    0.2 to 2^10 and from 0.05 to 2^26; beyond, `status` is `OVERFLOW` from there on.
+    * below 0, at `-1 - G(m)`, with probability h;
+    * from 0 to a - 1, at j with weights `exp(-k j)`, with probability `(1 - h)(1 - exp(-k a))`;
+    * beyond a, at `a + 1 + G(m)`, with probability `h exp(-k a)`;
+    * equal to a, with probability `(1 - 2h) exp(-k a)`.
 
-    Only the number of integers that a draw chooses from comes of float logarithms; the choice among
-    them is uniform, by integer arithmetic (`docs/frontier.md`). So rounding changes the cost of a
-    unit of the value by little. In float32, from time 1 on, by counting words (the maxima over
-    about 450 random times and 8000 random steps; no proof):
+    Noise has a float dtype. In float32 it is exact for integers up to 2^24 at times from 0.2 to
+    2^10, in float64 up to 2^53 at times from 0.05 to 2^26; outside, `status` is `OVERFLOW` from
+    then on.
+
+    Rounding changes the cost of a unit of the value by little, since float logarithms only decide
+    how many integers a draw chooses from, and the choice is uniform by integer arithmetic. The
+    following figures for float32, from time 1 on, are maxima over about 450 random times and 8000
+    random steps, counted over random words; they are no proof:
 
     * A first draw costs at most `1.0001/t` for `|Z| <= 15 t` and `1.11/t` for `|Z| <= 30 t`. The
       probability of the rest is 1e-13. At the stated `1/t`, its delta is at most 4e-8, and 1e-9
@@ -71,11 +80,11 @@ class DiscreteLaplace(Coordinates, BlockwiseProcess):
       before and after, a step to time s costs at most `0.0006/s` more than stated, except with
       probability 1e-3, and `0.15/s` more, except with 1e-6 (for times from 512 on).
 
-    Below time 1 these deltas grow like `exp(1/s)`: a step to 0.2 has up to 2.3e-6, and one to 0.06,
-    which is refused, would have 0.1. In float64 the deltas that were counted are below 4e-12, and
-    costs were counted up to time 300. Count releases (`nrjax.counts`) jump by other laws, which no
-    status checks: a jump to time t costs up to `0.0021/t` more, except with 1e-3, and `1.8/t`,
-    except with 1e-6; its delta is at most 2.3e-7 from time 1 on.
+    Below time 1 these deltas grow like `exp(1/s)`: up to 2.3e-6 for a step to 0.2, and 0.1 for a
+    step to 0.06, which is refused. In float64 the counted deltas are below 4e-12; costs were
+    counted up to time 300. Count releases (`nrjax.counts`) jump by other laws, which no status
+    checks: a jump to time t costs up to `0.0021/t` more, except with 1e-3, and `1.8/t`, except
+    with 1e-6; its delta is at most 2.3e-7 from time 1 on.
 
     Attributes:
         shape: shape of the private value.
@@ -85,7 +94,7 @@ class DiscreteLaplace(Coordinates, BlockwiseProcess):
     integral: ClassVar[bool] = True
 
     def init(self, key: Array, time: ArrayLike) -> DiscreteLaplaceState:
-        """Noise at the first time."""
+        """Return noise at `time`."""
         time = jnp.asarray(time, float_dtype(time))
         value = discrete_laplace(random_bits(key, (WORDS, *self.shape), time.dtype), time)
         return DiscreteLaplaceState(value, time, _out_of_range(value, time))
@@ -97,82 +106,84 @@ class DiscreteLaplace(Coordinates, BlockwiseProcess):
     def move(
         self, words: tuple[Array, ...], state: DiscreteLaplaceState, time: ArrayLike
     ) -> DiscreteLaplaceState:
-        """`rewind` with its randomness given."""
+        """Rewind to a smaller time with the given random words."""
         value, now, overflow = state
         time = jnp.asarray(time, now.dtype)
         gap = (now - time) / now
         k, m = gap / time, (1 + time / now) / time
         side = jnp.exp(-m) * (jnp.expm1(-k) / jnp.expm1(-2 / time))
         distance = jnp.abs(value)
-        draws = uniforms(words[0], now.dtype)
-        across, beyond, between, inner, outer = branches(*draws, distance, side, k)
-        scale = jnp.where(beyond, time / (1 + time / now), time / gap)
-        rough = jnp.floor(jnp.where(beyond, outer, inner) * scale)
+        draws = uniform_and_complement(words[0], now.dtype)
+        across, outward, moves, inner, outer = branches(*draws, distance, side, k)
+        scale = jnp.where(outward, time / (1 + time / now), time / gap)
+        rough = jnp.floor(jnp.where(outward, outer, inner) * scale)
         size = sizes(rough, words[1], scale)
-        size = jnp.where(beyond, size, jnp.minimum(size, distance))
+        size = jnp.where(outward, size, jnp.minimum(size, distance))
         place = below(words[2], words[1], size)
-        target = jnp.where(beyond, distance + 1 + place, place)
+        target = jnp.where(outward, distance + 1 + place, place)
         target = jnp.where(across, -1 - place, target)
-        moved = beyond | between  # `across` is part of `beyond`
-        value = jnp.where(moved, jnp.where(jnp.signbit(value), -target, target), value)
-        return DiscreteLaplaceState(_plain(value), time, overflow | _out_of_range(value, time))
+        value = jnp.where(moves, jnp.where(jnp.signbit(value), -target, target), value)
+        return _state(value, time, overflow)
 
     def bridge(
         self, key: Array, lower: DiscreteLaplaceState, upper: DiscreteLaplaceState, time: ArrayLike
     ) -> DiscreteLaplaceState:
-        """Noise at a time between those of two states, given both (`docs/frontier.md`)."""
+        """Return noise at a time between two states, given both (`docs/frontier.md`)."""
         s, u = lower.time, upper.time
         time = jnp.asarray(time, s.dtype)
         coin, jump = jax.random.split(key)
-        apart = upper.value - lower.value
-        law = jnp.exp(-jnp.abs(apart) / u) * jnp.tanh(0.5 / u)
-        stay, none = _stay(s, time), jnp.where(apart == 0, _stay(s, u), 0)
-        stays = (none + stay * _move(time, u) * law) / (none + _move(s, u) * law)
-        moved = self.rewind(jump, DiscreteLaplaceState(apart, u, upper.overflow), time).value
-        keeps = jax.random.uniform(coin, self.shape, s.dtype) < stays
-        value = jnp.where(keeps, lower.value, lower.value + moved)
-        overflow = lower.overflow | upper.overflow | _out_of_range(value, time)
-        return DiscreteLaplaceState(_plain(value), time, overflow)
+        difference = upper.value - lower.value
+        # P(the noise of time u equals the difference).
+        chance = jnp.exp(-jnp.abs(difference) / u) * jnp.tanh(0.5 / u)
+        constant = jnp.where(difference == 0, _stay(s, u), 0)  # no move from s to u
+        later = _stay(s, time) * _move(time, u) * chance  # the first move comes after `time`
+        probability = (constant + later) / (constant + _move(s, u) * chance)
+        increment = DiscreteLaplaceState(difference, u, upper.overflow)
+        moved = lower.value + self.rewind(jump, increment, time).value
+        stays = jax.random.uniform(coin, self.shape, s.dtype) < probability
+        value = jnp.where(stays, lower.value, moved)
+        return _state(value, time, lower.overflow | upper.overflow)
 
     def advance(
         self, key: Array, state: DiscreteLaplaceState, time: ArrayLike
     ) -> DiscreteLaplaceState:
-        """Noise at a larger time, given the present one: forwards."""
+        """Return noise at a larger time, given the present noise."""
         coin, jump = jax.random.split(key)
-        fresh = self.init(jump, jnp.asarray(time, state.time.dtype))
-        moves = jax.random.uniform(coin, self.shape, fresh.time.dtype)
-        moves = moves < _move(state.time, fresh.time)
-        value = jnp.where(moves, state.value + fresh.value, state.value)
-        overflow = state.overflow | fresh.overflow | _out_of_range(value, fresh.time)
-        return DiscreteLaplaceState(_plain(value), fresh.time, overflow)
+        increment = self.init(jump, jnp.asarray(time, state.time.dtype))
+        moves = jax.random.uniform(coin, self.shape, increment.time.dtype)
+        moves = moves < _move(state.time, increment.time)
+        value = jnp.where(moves, state.value + increment.value, state.value)
+        return _state(value, increment.time, state.overflow | increment.overflow)
 
     def largest_time(self, dtype: Any) -> float:
-        """2^10 in float32, 2^26 in float64."""
+        """Return 2^10 for float32, 2^26 for float64."""
         return _LARGEST[jnp.dtype(dtype).name]
 
     def deviation(self, time: ArrayLike) -> Array:
-        """Standard deviation of the noise, `1/(sqrt(2) sinh(1/(2 time)))`."""
+        """Return the standard deviation of the noise, `1/(sqrt(2) sinh(1/(2 time)))`."""
         half = 0.5 / jnp.asarray(time, float_dtype(time))
         return math.sqrt(0.5) / jnp.sinh(half)
 
     def time_of_deviation(self, deviation: ArrayLike) -> Array:
-        """The time at which noise has this standard deviation, `1/(2 asinh(1/(sqrt(2) d)))`."""
+        """Return the time of a standard deviation d, `1/(2 asinh(1/(sqrt(2) d)))`."""
         deviation = jnp.asarray(deviation, float_dtype(deviation))
         return 0.5 / jnp.arcsinh(math.sqrt(0.5) / deviation)
 
     def privacy_loss(self, state: DiscreteLaplaceState, shift: ArrayLike) -> Array:
-        """Realised loss `sum_j (|Z_j + v_j| - |Z_j|)/t`; infinite for a traced non-integer shift.
+        """Return the realised loss `sum_j (|Z_j + v_j| - |Z_j|)/t`.
+
+        It is infinite for a traced shift that is not an integer.
 
         Raises:
             ValueError: the shift is concrete and not an integer.
         """
-        shift, integral = whole(shift, state.value.dtype)
+        shift, integral = check_integers(shift, state.value.dtype)
         integral = jnp.all(integral)
         loss = laplace_loss(state.value, state.time, jnp.where(integral, shift, 0))
         return jnp.where(integral, loss, jnp.inf)
 
     def status(self, state: DiscreteLaplaceState) -> Array:
-        """`Status.OVERFLOW` once noise was too large to be exact, else `Status.RUNNING`."""
+        """Return `Status.OVERFLOW` once noise or time left the exact range, else `RUNNING`."""
         return jnp.where(state.overflow, Status.OVERFLOW, Status.RUNNING).astype(jnp.int32)
 
 
@@ -187,7 +198,7 @@ def discrete_laplace(words: Array, time: Array) -> Array:
     coin = uniform(words[2], time.dtype) < 1 / (1 + jnp.exp(1 / time))
     largest = 2.0 ** (jnp.iinfo(words.dtype).bits // 2 - 1) - 1  # at least 31.9 times
     reach = jnp.minimum(first + second + coin, largest)
-    return _plain(below(words[3], words[4], 2 * reach + 1) - reach)
+    return _unsigned_zeros(below(words[3], words[4], 2 * reach + 1) - reach)
 
 
 def sizes(rough: Array, word: Array, scale: Array) -> Array:
@@ -218,16 +229,16 @@ def below(word: Array, last: Array, size: Array) -> Array:
 
 
 def _stay(s: Array, t: Array) -> Array:
-    """Probability that nothing is added from s to t: `(sinh(1/(2t))/sinh(1/(2s)))^2`."""
+    """Return the probability of no move from s to t, `(sinh(1/(2t))/sinh(1/(2s)))^2`."""
     root = jnp.exp(0.5 / t - 0.5 / s) * jnp.expm1(-1 / t) / jnp.expm1(-1 / s)
     return root * root
 
 
 def _move(s: Array, t: Array) -> Array:
-    """`1 - _stay(s, t)` without cancellation: `sinh^2 a - sinh^2 b = sinh(a + b) sinh(a - b)`."""
+    """Return `1 - _stay(s, t)`, by `sinh^2 a - sinh^2 b = sinh(a + b) sinh(a - b)`."""
     a, b = 0.5 / s, 0.5 / t
-    apart = (t - s) / t / s / 2
-    return jnp.expm1(-2 * (a + b)) * jnp.expm1(-2 * apart) / jnp.expm1(-2 * a) ** 2
+    difference = (t - s) / t / s / 2
+    return jnp.expm1(-2 * (a + b)) * jnp.expm1(-2 * difference) / jnp.expm1(-2 * a) ** 2
 
 
 def _out_of_range(value: Array, time: Array) -> Array:
@@ -236,6 +247,11 @@ def _out_of_range(value: Array, time: Array) -> Array:
     return ~(held & (time >= _SMALLEST[name]) & (time <= _LARGEST[name]))
 
 
-def _plain(value: Array) -> Array:
-    """Without the sign of zeros, which would show in a release."""
+def _state(value: Array, time: Array, overflow: Array) -> DiscreteLaplaceState:
+    overflow = overflow | _out_of_range(value, time)
+    return DiscreteLaplaceState(_unsigned_zeros(value), time, overflow)
+
+
+def _unsigned_zeros(value: Array) -> Array:
+    """Remove the sign of zeros, which a release would show."""
     return jnp.where(value == 0, jnp.zeros_like(value), value)

@@ -10,13 +10,13 @@ from jax.typing import ArrayLike
 from nrjax._numerics import float_dtype
 from nrjax._validation import check, check_numbers
 from nrjax.processes._bessel import log_ratio
-from nrjax.processes._coordinates import Coordinates, whole
 from nrjax.processes._counts import binomial, largest_count, poisson
+from nrjax.processes._kernel import Coordinates, check_integers
 from nrjax.types import Status
 
 
 class SkellamState(NamedTuple):
-    """Both counts at `time`, and whether one of them was ever too large to be exact."""
+    """Both counts at `time`, and `overflow`: a count has been too large to be exact."""
 
     positive: Array
     negative: Array
@@ -25,16 +25,18 @@ class SkellamState(NamedTuple):
 
 
 class Skellam(Coordinates):
-    """The noise of the Skellam mechanism (Whitehouse 2022, Appendix E).
+    """The noise of the Skellam mechanism: integers (Whitehouse 2022, Appendix E).
 
-    In each coordinate `X_t = P1(t) - P2(t)`, independent Poisson processes: integers of mean
-    `t (rate1 - rate2)`, so biased unless the rates agree, and of variance `t (rate1 + rate2)`.
-    Rewinding thins each count on its own, `P_i(s) | P_i(t) ~ Binomial(P_i(t), s/t)`.
+    Use it to study that mechanism. No guarantee holds for it, since its loss is unbounded;
+    `nrjax.DiscreteLaplace` also adds integers, and has one. Counts are drawn in rejection loops, 15
+    to 30 times as slow as Brownian noise.
 
-    Counts are floats, exact up to 2^24 in float32 and 2^53 in float64. Beyond that the counts
-    are NaN or wrong, and `status` says `OVERFLOW` from there on, also after rewinding. There is no
-    guarantee for this process: its loss is unbounded. Counts are drawn in rejection loops, 15 to 30
-    times as slow as Brownian noise.
+    In each coordinate `X_t = P1(t) - P2(t)`, a difference of independent Poisson processes, of mean
+    `t (rate1 - rate2)` and variance `t (rate1 + rate2)`. Rewinding thins each count separately,
+    `P_i(s) | P_i(t) ~ Binomial(P_i(t), s/t)`.
+
+    Counts are floats, exact up to 2^24 in float32 and 2^53 in float64. Larger counts are NaN or
+    wrong, and `status` is `OVERFLOW` from then on, also after rewinding.
 
     Attributes:
         shape: shape of the private value.
@@ -49,53 +51,53 @@ class Skellam(Coordinates):
 
     def __post_init__(self):
         super().__post_init__()
-        right, both = "finite and not negative", (self.rate1, self.rate2)
-        one, two = (
-            check_numbers(name, rate, lambda n: np.isfinite(n) & (n >= 0), right)
-            for name, rate in zip(("rate1", "rate2"), both, strict=True)
-        )
-        if one is not None and two is not None:
-            check(one + two > 0, "(rate1, rate2)", both, "such that one is positive")
+        rates = [
+            check_numbers(name, rate, lambda n: np.isfinite(n) & (n >= 0), "finite, at least 0")
+            for name, rate in (("rate1", self.rate1), ("rate2", self.rate2))
+        ]
+        if rates[0] is not None and rates[1] is not None:
+            both = (self.rate1, self.rate2)
+            check(rates[0] + rates[1] > 0, "(rate1, rate2)", both, "such that one is positive")
 
     def init(self, key: Array, time: ArrayLike) -> SkellamState:
-        """Counts at the first time, of means `time * rate1` and `time * rate2`."""
+        """Return counts of means `time * rate1` and `time * rate2`."""
         time = jnp.asarray(time, float_dtype(time))
-        # Both counts in one draw: the loops are compiled once.
+        # Both counts in one draw, so that the loops are compiled once.
         means = jnp.stack(self._means(time)).reshape(2, *(1 for _ in self.shape))
         positive, negative = counts = poisson(key, means, (2, *self.shape))
         exact = jnp.all(counts <= largest_count(counts.dtype))  # NaN: not exact
         return SkellamState(positive, negative, time, ~exact)
 
     def rewind(self, key: Array, state: SkellamState, time: ArrayLike) -> SkellamState:
-        """Counts at a smaller time, given the present ones."""
+        """Return counts at a smaller time, given the present counts."""
         now = state.time
         time = jnp.asarray(time, now.dtype)
-        # Both probabilities are divisions: 1 - s/t would lose the small one's digits.
+        # Two divisions, because 1 - s/t would lose digits of a small probability.
         kept, lost = time / now, (now - time) / now
         counts = jnp.stack([state.positive, state.negative])
         positive, negative = binomial(key, counts, kept, lost)
         return SkellamState(positive, negative, time, state.overflow)
 
     def deviation(self, time: ArrayLike) -> Array:
-        """Standard deviation of the noise, `sqrt(time (rate1 + rate2))`."""
+        """Return the standard deviation of the noise, `sqrt(time (rate1 + rate2))`."""
         return jnp.sqrt(jnp.asarray(time, float_dtype(time)) * (self.rate1 + self.rate2))
 
     def value(self, state: SkellamState) -> Array:
-        """The noise: integers in a float dtype."""
+        """Return the noise: integers in a float dtype."""
         return state.positive - state.negative
 
     def privacy_loss(self, state: SkellamState, shift: ArrayLike) -> Array:
-        """Realised loss `sum_j log p_t(X_j) - log p_t(X_j + v_j)`.
+        """Return the realised loss `sum_j log p_t(X_j) - log p_t(X_j + v_j)`.
 
         For counts and shifts up to 1e6 the error of a coordinate is below 1e-3 in float32 and 1e-9
-        in float64, plus ten units in the last place of the loss. The loss is infinite where no
-        noise could hide a shift: a rate of 0, or one that is no integer, in a trace.
+        in float64, plus ten units in the last place of the loss. The loss is infinite if a rate is
+        0 and the noise cannot hide the shift, or if a traced shift is not an integer.
 
         Raises:
             ValueError: the shift is concrete and not an integer.
         """
         noise = self.value(state)
-        shift, integral = whole(shift, noise.dtype)
+        shift, integral = check_integers(shift, noise.dtype)
         mean1, mean2 = self._means(state.time)
         rate1, rate2 = (jnp.asarray(rate, noise.dtype) for rate in (self.rate1, self.rate2))
         excess = state.time * (rate1 - rate2)
@@ -103,7 +105,7 @@ class Skellam(Coordinates):
         return jnp.sum(jnp.where(integral, loss, jnp.inf))
 
     def status(self, state: SkellamState) -> Array:
-        """`Status.OVERFLOW` once a count was too large to be exact, else `Status.RUNNING`."""
+        """Return `Status.OVERFLOW` once a count was too large to be exact, else `RUNNING`."""
         return jnp.where(state.overflow, Status.OVERFLOW, Status.RUNNING).astype(jnp.int32)
 
     def _means(self, time: Array) -> list[Array]:

@@ -54,8 +54,8 @@ class ProcessCase:
 
     @property
     def errors(self):
-        for shape, shown in ((3, "3"), ([3], r"\[3\]"), ((-1,), r"\(-1,\)")):
-            yield partial(self.build, shape), f"shape = {shown}"
+        for shape in (3, [3], (-1,)):
+            yield partial(self.build, shape), "shape must be a tuple"
         yield from self.faults
 
 
@@ -84,7 +84,7 @@ PROCESSES = (
             (partial(Skellam, (), -1.0, 1.0), r"rate1 must be"),
             (partial(Skellam, (), np.nan, 1.0), r"rate1 must be"),
             (partial(Skellam, (), 1.0, np.inf), r"rate2 must be finite"),
-            (partial(Skellam, (), 0.0, 0.0), r"\(0.0, 0.0\): must be such that one is positive"),
+            (partial(Skellam, (), 0.0, 0.0), r"\(rate1, rate2\) must be such that one is positive"),
         ),
         whole=True,
     ),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nrjax.processes import IndependentLaplace, Laplace
-from nrjax.processes._coordinates import NoiseState
+from nrjax.processes._kernel import NoiseState
 from tests.conformance import processes
 from tests.conformance.processes import ProcessCase
 

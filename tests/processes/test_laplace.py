@@ -7,9 +7,9 @@ import pytest
 from scipy import stats
 
 from nrjax.processes import Laplace, LaplaceJumps
-from nrjax.processes._coordinates import NoiseState
-from nrjax.processes._kernel import laplace, rewound, uniform, uniforms
-from nrjax.processes.laplace import buffer_size
+from nrjax.processes._kernel import NoiseState
+from nrjax.processes._kernel import laplace, rewind_laplace, uniform, uniform_and_complement
+from nrjax.processes.laplace_jumps import buffer_size
 from nrjax.types import Status
 from tests.processes.laws import FAULTY, SOUND, bonferroni, mean_p
 
@@ -40,7 +40,7 @@ def test_draws_on_the_edge_between_two_moves_stay_finite(dtype):
 
     @jax.jit
     def moved(bits, ratio):
-        return rewound(*uniforms(bits, dtype), values, jnp.asarray(1.0, dtype), ratio)
+        return rewind_laplace(*uniform_and_complement(bits, dtype), values, jnp.asarray(1.0, dtype), ratio)
 
     for ratio in (0.5, 0.9, 0.995, 1e-3):
         past = (1 - ratio) / 2 * (1 + np.exp(-values[:5, 0] * (1 / ratio - 1)))
@@ -112,7 +112,7 @@ def test_a_time_outside_by_rounding_passes(dtype):
 
 
 def test_traced_range_asks_for_a_size():
-    with pytest.raises(ValueError, match="size is missing"):
+    with pytest.raises(ValueError, match="size must be an integer, at least 1, if eta"):
         jax.vmap(lambda eta: LaplaceJumps((), eta, 6.0).init(jax.random.key(0), 2.0))(jnp.ones(2))
 
     @jax.jit

@@ -7,7 +7,7 @@ import numpy as np
 from nrjax.processes import DiscreteLaplace
 from nrjax.processes._kernel import uniform
 from nrjax.processes.discrete_laplace import DiscreteLaplaceState, sizes
-from nrjax.processes.exponential import exponential
+from nrjax.processes._kernel import exponential
 
 FAR = 2**17
 """No integer is so far from 0."""

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nrjax.processes import Laplace, _movers
-from nrjax.processes._kernel import moving, random_bits, rewound, uniforms
+from nrjax.processes import Laplace, _sparse
+from nrjax.processes._kernel import move_probability, random_bits, rewind_laplace, uniform_and_complement
 from tests.processes import laws
 from tests.processes.laws import FAULTY, SOUND, Altered, bonferroni, draw_paths, law_p, mean_p
 
 pytestmark = pytest.mark.numerical
 
-MANY = Laplace((_movers._LEAST,))
+MANY = Laplace((_sparse._LEAST,))
 TRIALS = 200
 FINE, MIXED, COARSE = (1.0, 0.985), (1.0, 0.99, 0.97), (5.0, 2.0, 1.5)
 
@@ -60,10 +60,10 @@ def test_joint_law_of_three_times(times):
     assert laws.path_p(path, times, laws.laplace) > SOUND
 
 
-@pytest.mark.parametrize("slots", [_movers._SLOTS, 16])
+@pytest.mark.parametrize("slots", [_sparse._SLOTS, 16])
 def test_a_step_has_the_law_of_the_kernel(monkeypatch, slots):
     """In one turn, and in many."""
-    monkeypatch.setattr(_movers, "_SLOTS", slots)
+    monkeypatch.setattr(_sparse, "_SLOTS", slots)
     process = Altered(MANY, slots=slots)  # a program of its own
     assert kernel_p(draw_paths(process, FINE, TRIALS, seed=3)[0], FINE) > SOUND
 
@@ -74,12 +74,12 @@ def one_word(key, shape, dtype):
     return bits.at[1].set(bits[0]) if len(shape) == 2 else bits
 
 
-PUT = _movers._put
+PUT = _sparse._scatter
 FAULTS = {
-    "share": ("moving", lambda *of: 0.3 * moving(*of)),
+    "share": ("move_probability", lambda *of: 0.3 * move_probability(*of)),
     "words": ("random_bits", one_word),
     "turns": ("step_key", lambda key, turn: key),
-    "places": ("_put", lambda value, places, new: PUT(value, places + 1, new)),
+    "places": ("_scatter", lambda value, places, new: PUT(value, places + 1, new)),
 }
 
 
@@ -87,9 +87,9 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_planted_faults_are_seen(monkeypatch, fault):
     name, function = FAULTS[fault]
-    monkeypatch.setattr(_movers, name, function)
+    monkeypatch.setattr(_sparse, name, function)
     if fault == "turns":
-        monkeypatch.setattr(_movers, "_SLOTS", 2)
+        monkeypatch.setattr(_sparse, "_SLOTS", 2)
     process = Altered(MANY, fault=function)  # a program of its own
     assert kernel_p(draw_paths(process, FINE, TRIALS, seed=3)[0], FINE) < FAULTY
 
@@ -121,8 +121,8 @@ def test_lanes_that_are_done_do_not_count_on(dtype):
     values = jnp.full((2, 250_000), 6.0, dtype)
     now, times = jnp.ones(2, dtype), jnp.asarray([0.9765, 0.9999999], dtype)
     keys = jax.random.split(jax.random.key(0), 2)
-    together = jax.jit(jax.vmap(_movers.move_few))(keys, values, now, times)
-    alone = jax.jit(_movers.move_few)(keys[1], values[1], now[1], times[1])
+    together = jax.jit(jax.vmap(_sparse.rewind_sparse))(keys, values, now, times)
+    alone = jax.jit(_sparse.rewind_sparse)(keys[1], values[1], now[1], times[1])
     assert np.mean(together[0] != 6) > 0.1
     np.testing.assert_array_equal(together[1] != 6, alone != 6)
 
@@ -133,7 +133,7 @@ def test_no_draw_above_the_share_moves(dtype):
     kind = jnp.uint64 if dtype == jnp.float64 else jnp.uint32
     for time in (0.9, 0.99, 0.999, 0.99999):
         now, time = jnp.asarray(1.0, dtype), jnp.asarray(time, dtype)
-        share = moving(distance, now, time)
+        share = move_probability(distance, now, time)
         exact = -np.expm1(np.log(float(time)) - (1 / float(time) - 1) * np.asarray(distance, float))
         np.testing.assert_allclose(share, exact, rtol=0.01 if dtype == jnp.float32 else 1e-9)
         eps = float(jnp.finfo(dtype).eps)
@@ -141,5 +141,5 @@ def test_no_draw_above_the_share_moves(dtype):
             (np.asarray(share, float) + 32 * eps) * 2.0 ** jnp.iinfo(kind).bits, kind
         )
         np.testing.assert_array_equal(
-            rewound(*uniforms(bits, dtype), distance, now, time), distance
+            rewind_laplace(*uniform_and_complement(bits, dtype), distance, now, time), distance
         )

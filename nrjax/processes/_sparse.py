@@ -1,0 +1,128 @@
+"""Sparse update of Laplace noise: sample only the coordinates that can move.
+
+A coordinate stays if its uniform draw exceeds its probability of moving. So coordinates whose draw
+exceeds the largest of these probabilities stay, whatever their noise. The others are successes of
+independent trials, with geometric gaps between them and draws that are uniform below the maximum.
+
+Ridge regression under Laplace noise is 1.5 times as fast with it (`whitehouse2022`, 6006
+coordinates, 1000 trials on two CPU cores: 28 s of CPU time, and 43 s with a draw for each
+coordinate).
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from nrjax.keys import step_key
+from nrjax.processes._kernel import (
+    move_probability,
+    random_bits,
+    rewind_laplace,
+    uniform,
+    uniform_and_complement,
+)
+
+_LEAST, _MOST = 1024, 2**21
+"""Numbers of coordinates from which on, and below which, steps are sparse."""
+
+_DENSE = 1 / 6
+"""Largest probability of moving above which a step draws for all coordinates."""
+
+_SLOTS = 512
+"""Most coordinates sampled per pass; otherwise the power of two at or below an eighth of all."""
+
+
+def is_sparse(shape: tuple[int, ...]) -> bool:
+    """Return whether a process of this shape makes sparse steps."""
+    return _LEAST <= math.prod(shape) < _MOST
+
+
+@jax.custom_batching.custom_vmap
+def rewind_sparse(key: Array, value: Array, now: Array, time: Array) -> Array:
+    """Return Laplace noise at `time`, given its `value`, shape (size,), at time `now`."""
+    return _rewind(key[None], value[None], now[None], time[None])[0]
+
+
+@rewind_sparse.def_vmap
+def _batched(size: int, batched: list[Any], *arguments: Array) -> tuple[Array, bool]:
+    """Loop over all trials at once, since `vmap` of a loop copies all noise at each pass."""
+    stacked = [
+        argument if is_batched else jnp.broadcast_to(argument, (size, *argument.shape))
+        for argument, is_batched in zip(arguments, batched, strict=True)
+    ]
+    return _rewind(*stacked), True
+
+
+def _rewind(key: Array, value: Array, now: Array, time: Array) -> Array:
+    """Rewind a batch: shapes (trials,), (trials, size), (trials,) and (trials,)."""
+    size, dtype = value.shape[1], value.dtype
+    most = move_probability(jnp.max(jnp.abs(value), axis=1), now, time)
+    sparse = most <= _DENSE  # False for NaN
+    rate = -jnp.log1p(-jnp.where(sparse, most, _DENSE))[:, None]
+    slots = min(1 << (size // 8).bit_length() - 1, _SLOTS)
+
+    def words(number: Array, shape: tuple[int, ...]) -> Array:
+        return jax.vmap(lambda key: random_bits(step_key(key, number), shape, dtype))(key)
+
+    def sample(number: Array, last: Array) -> tuple[Array, Array]:
+        """Return the next coordinates after `last` that can move, and their draws."""
+        bits = words(number, (2, slots))
+        wait, complement = uniform_and_complement(bits[:, 0], dtype)
+        wait = jnp.where(wait < 0.5, -jnp.log1p(-wait), -jnp.log(complement))
+        gap = jnp.where(wait < rate * size, jnp.floor(wait / rate), size).astype(jnp.int32)
+        places = last[:, None] + jnp.cumsum(gap + 1, axis=1)
+        return places, most[:, None] * uniform(bits[:, 1], dtype)
+
+    def moved(draw: Array, complement: Array, value: Array) -> Array:
+        return rewind_laplace(draw, complement, value, now[:, None], time[:, None])
+
+    def sparse_pass(loop: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        number, last, new = loop
+        unfinished = jnp.any(last < size)
+        places, draws = _isolated(unfinished, sample, number, last)
+        before = _isolated(unfinished, _gather, value, places)
+        after = _isolated(
+            unfinished, lambda draws, before: moved(draws, 1 - draws, before), draws, before
+        )
+        # Finished trials wait for the others, and their last place must not overflow.
+        last = jnp.minimum(places[:, -1], size)
+        return number + 1, last, jax.vmap(_scatter)(new, places, after)
+
+    def dense_pass(loop: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        number, dense, new = loop
+        draws = uniform_and_complement(words(number, (size,)), dtype)
+        return number + 1, dense & False, jnp.where(dense[:, None], moved(*draws, new), new)
+
+    number, last = jnp.int32(0), jnp.where(sparse, -1, size).astype(jnp.int32)
+    loop = (number, last, value)
+    new = jax.lax.while_loop(lambda loop: jnp.any(loop[1] < size - 1), sparse_pass, loop)[2]
+    return jax.lax.while_loop(lambda loop: jnp.any(loop[1]), dense_pass, (number, ~sparse, new))[2]
+
+
+def _gather(value: Array, places: Array) -> Array:
+    return jnp.take_along_axis(value, places, axis=1, mode="clip")
+
+
+def _scatter(value: Array, places: Array, new: Array) -> Array:
+    options = {"mode": "drop", "unique_indices": True, "indices_are_sorted": True}
+    return value.at[places].set(new, **options)
+
+
+def _isolated(unfinished: Array, function: Callable[..., Any], *inputs: Array) -> Any:
+    """Return `function(*inputs)`, computed in a loop of one pass if `unfinished`.
+
+    The loop keeps XLA from fusing the function with a gather or a scatter, which would end its
+    vectorisation.
+    """
+    blank = jax.tree.map(
+        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(function, *inputs)
+    )
+
+    def once(loop: tuple[Array, tuple[Array, ...], Any]) -> tuple[Array, tuple[Array, ...], Any]:
+        return jnp.bool_(False), loop[1], function(*loop[1])
+
+    return jax.lax.while_loop(lambda loop: loop[0], once, (unfinished, inputs, blank))[2]
