@@ -71,7 +71,7 @@ def check_noise(
                 f"{name} must be for {made or 'other'} noise, which {kind} makes, but holds for "
                 f"{covered} noise (got {format_value(part)})."
             )
-    if guarantee is not None and guarantee.looks is not None:
+    if guarantee is not None and guarantee.fixed_times is not None:
         _check_looks(guarantee, concrete_or_none(getattr(schedule, "times", None)), dtype)
     check_integral(process, value, schedule, dtype)
     if schedule.requires_noise_reduction:
@@ -115,7 +115,7 @@ def check_costs(guarantee: Guarantee | None, schedule: Schedule, dtype: Any) -> 
 
 def _check_looks(guarantee: Guarantee, times: Any, dtype: Any) -> None:
     """A grid has no times but those of the guarantee; of other schedules a run will tell."""
-    looks = concrete_or_none(guarantee.looks)
+    looks = concrete_or_none(guarantee.fixed_times)
     if times is not None and looks is not None:
         other = ~np.isin(times.astype(dtype), looks.astype(dtype))
         right = f"among the {looks.size} looks of {type(guarantee).__name__}"

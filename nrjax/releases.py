@@ -109,7 +109,7 @@ class Releases(Pytree):
         check_time(time)
         known, count, dtype = concrete_or_none(time), concrete_or_none(self.count), self.times.dtype
         check(np.ndim(time) == 0, "time", time, "a scalar")
-        times, looks = concrete_or_none(self.times), getattr(self.guarantee, "looks", None)
+        times, looks = concrete_or_none(self.times), getattr(self.guarantee, "fixed_times", None)
         if known is not None:
             with np.errstate(over="ignore", under="ignore"):
                 known = known.astype(dtype)
@@ -136,7 +136,7 @@ class Releases(Pytree):
         assert self.guarantee is not None
         least = jnp.min(self.times)
         started = jnp.isfinite(least)
-        looks = self.guarantee.looks  # of others nothing can be asked
+        looks = self.guarantee.fixed_times  # of others nothing can be asked
         some = jnp.ones((), least.dtype) if looks is None else jnp.asarray(looks)[0]
         cost = self.guarantee.epsilon(jnp.where(started, least, some.astype(least.dtype)))
         return jnp.where(started, cost, 0)
@@ -147,8 +147,8 @@ def _at(releases: Releases, key: Array, time: Array) -> tuple[Releases, Array]:
     process, times, states = releases.process, releases.times, releases.states
     tiny = float(jnp.finfo(times.dtype).tiny)
     usable = (time >= tiny) & (time < jnp.inf)
-    if releases.guarantee is not None and releases.guarantee.looks is not None:
-        usable &= jnp.any(jnp.asarray(releases.guarantee.looks).astype(time.dtype) == time)
+    if releases.guarantee is not None and releases.guarantee.fixed_times is not None:
+        usable &= jnp.any(jnp.asarray(releases.guarantee.fixed_times).astype(time.dtype) == time)
     there = times < jnp.inf  # empty places are infinite
     below = jnp.where(there & (times <= time), times, 0)
     above = jnp.where(there & (times > time), times, jnp.inf)

@@ -144,8 +144,8 @@ class Guarantee(Pytree, abc.ABC):
     delta = 0.0
     """Probability with which the stated epsilon may be exceeded; 0 for pure guarantees."""
 
-    looks = None
-    """The only times that it is for, falling, shape (looks,); None: any."""
+    fixed_times = None
+    """The only times for which the guarantee holds, falling, shape (n,); None: any time."""
 
     notion: ClassVar[str] = "probabilistic"
     """What delta is: "probabilistic", as above; or "hockey-stick", where for every set of

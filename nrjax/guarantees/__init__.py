@@ -1,4 +1,4 @@
-"""What stopping at a time costs, and the time that a cost buys."""
+"""Guarantees: the ex-post epsilon of stopping at a time, and the time of an epsilon."""
 
 from nrjax.guarantees.boundaries import (
     LinearBoundary,

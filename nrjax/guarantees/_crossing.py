@@ -1,7 +1,7 @@
-"""Certified probability that Brownian motion is above a curve at one of K looks.
+"""Certified probability that Brownian motion is above a curve at one of K times.
 
 The recursion of Armitage, McPherson and Rowe (1969) by Gauss-Legendre panels, in float64 on the
-host, with a bound on all of its errors: `docs/frontier.md`.
+host, with a bound on all of its errors (`docs/frontier.md`).
 """
 
 import functools
@@ -13,45 +13,45 @@ import numpy as np
 from nrjax._validation import check
 
 _FINE, _COARSE = 16, 6
-"""Nodes a panel: of what is certified, and to find a multiple with."""
-_MOST = 2**20
-"""Nodes at one look: those of looks that are 1e-8 of themselves apart."""
+"""Nodes per panel: for certified probabilities, and for the search of a multiple."""
+_MOST_NODES = 2**20
+"""Maximum number of nodes at one time; times that are 1e-8 of themselves apart need as many."""
 _REACH = 9.0
-"""Standard deviations below 0 from which on the density is left out."""
+"""Standard deviations below 0 beyond which the density is omitted."""
 _BAND = 10.0
-"""Standard deviations of a step beyond which its kernel is left out."""
+"""Standard deviations of a step beyond which its kernel is omitted."""
 
 
 def crossing(
-    times: np.ndarray, heights: np.ndarray, nodes_a_panel: int = _FINE
+    times: np.ndarray, heights: np.ndarray, nodes_per_panel: int = _FINE
 ) -> tuple[float, float]:
-    """`P(W_t > height at some look)` as computed, and an upper end that includes its errors.
+    """Return `P(W_t > height at some time)`, and an upper bound that includes all errors.
 
     Args:
-        times: rising, > 0, shape (looks,).
+        times: rising, > 0, shape (n,).
         heights: >= 0, of the same shape.
-        nodes_a_panel: of the quadrature; with few the upper end is far off.
+        nodes_per_panel: nodes of the quadrature; with few the upper bound is not sharp.
     """
-    return _crossing(tuple(times), tuple(heights), nodes_a_panel)
+    return _crossing(tuple(times), tuple(heights), nodes_per_panel)
 
 
 @functools.lru_cache(maxsize=256)
 def _crossing(
-    given: tuple[float, ...], curve: tuple[float, ...], nodes_a_panel: int
+    all_times: tuple[float, ...], curve: tuple[float, ...], nodes_per_panel: int
 ) -> tuple[float, float]:
     from scipy.special import ndtr  # slow to import
 
-    times, heights = _clock(np.asarray(given), np.asarray(curve))
-    places, weights = np.polynomial.legendre.leggauss(nodes_a_panel)
+    times, heights = _fewer_nodes(np.asarray(all_times), np.asarray(curve))
+    places, weights = np.polynomial.legendre.leggauss(nodes_per_panel)
     gaps = np.diff(times, prepend=0.0)
     lengths = heights[:-1] + _REACH * np.sqrt(times[:-1])
     counts = np.maximum(1, np.ceil(lengths / (2 * np.sqrt(np.minimum(gaps[:-1], gaps[1:])))))
-    largest = nodes_a_panel * np.max(counts, initial=0)
-    right = f"farther apart: the quadrature takes {largest:.3g} nodes at a look, of at most {_MOST}"
-    check(largest <= _MOST, "times", np.asarray(given), right)
+    largest = nodes_per_panel * np.max(counts, initial=0)
+    expected = f"farther apart: they take {largest:.3g} quadrature nodes, of at most {_MOST_NODES}"
+    check(largest <= _MOST_NODES, "times", np.asarray(all_times), expected)
     probability, error = float(ndtr(-heights[0] / np.sqrt(times[0]))), 0.0
     nodes, masses, most = np.empty(0), np.empty(0), 0
-    # Of the look before: panels, their length in all, and the most that one of them errs by.
+    # For the previous time: number of panels, their total length, and the error bound of one.
     panels, length, bound, density_error = 0, 0.0, 0.0, 0.0
     for i, (time, height) in enumerate(zip(times, heights, strict=True)):
         if i > 0:
@@ -60,34 +60,39 @@ def _crossing(
             error += length * density_error + 3 * step * panels * bound + ndtr(-_REACH)
         if i + 1 == len(times):
             break
-        # The kernel has mass 1, and is itself integrated to far better than 1e-9.
+        # The kernel has mass 1, and its own integral is accurate to much better than 1e-9.
         density_error = density_error * (1 + 1e-9) + panels * bound
         low, length, panels = -_REACH * np.sqrt(time), lengths[i], int(counts[i])
         half = length / (2 * panels)
         centres = low + half * (2 * np.arange(panels) + 1)
-        fresh = (centres[:, None] + half * places).ravel()
+        next_nodes = (centres[:, None] + half * places).ravel()
         if i == 0:
-            density = np.exp(-0.5 * fresh**2 / time) / np.sqrt(2 * np.pi * time)
+            density = np.exp(-0.5 * next_nodes**2 / time) / np.sqrt(2 * np.pi * time)
         else:
-            density = _spread(nodes, masses, fresh, gaps[i])
+            density = _spread(nodes, masses, next_nodes, gaps[i])
             density_error += np.exp(-0.5 * _BAND**2) / np.sqrt(2 * np.pi * gaps[i])
-        nodes, masses = fresh, density * np.tile(half * weights, panels)
+        nodes, masses = next_nodes, density * np.tile(half * weights, panels)
         most = max(most, nodes.size)
-        bound = _panel_error(nodes_a_panel, half, time, gaps[i], gaps[i + 1])
+        bound = _panel_error(nodes_per_panel, half, time, gaps[i], gaps[i + 1])
     rounding = len(times) * (most + 60) * 2.3e-16
     return probability, (probability + error) * (1 + rounding)
 
 
 def tuned(times: np.ndarray, shape: np.ndarray, delta: float) -> np.ndarray:
-    """The least multiple of a shape that is crossed with probability at most delta, certified.
+    """Return the least multiple of `shape` that is crossed with probability at most delta.
 
-    Arguments as for `crossing`; that of the multiple errs to the safe side by 1e-9 of itself.
+    The probability is certified; the multiple exceeds the least one by about 1e-9 of itself.
+
+    Args:
+        times: as for `crossing`.
+        shape: a curve, as `heights` of `crossing`.
+        delta: the probability.
     """
     from scipy.special import ndtr  # slow to import
 
     single = shape / np.sqrt(times)
     most = 40 / float(single.min())
-    # Above the largest of the looks alone, below their sum.
+    # The probability lies between the largest probability of a single time, and their sum.
     low = _root(lambda k: float(np.max(ndtr(-k * single))) - delta, 0, most)
     high = _root(lambda k: float(np.sum(ndtr(-k * single))) - delta, 0, most)
     multiple = low
@@ -98,17 +103,17 @@ def tuned(times: np.ndarray, shape: np.ndarray, delta: float) -> np.ndarray:
 
         ends = low * (1 - 1e-6), high * (1 + 1e-6)
         multiple = _root(lambda k: excess(k, _COARSE), *ends, rtol=1e-9)
-        apart = 1e-4 * multiple
-        slope = (excess(multiple + apart, _COARSE) - excess(multiple, _COARSE)) / apart
+        step = 1e-4 * multiple
+        slope = (excess(multiple + step, _COARSE) - excess(multiple, _COARSE)) / step
         multiple -= excess(multiple, _FINE) / slope
-    more = 1e-9
+    increase = 1e-9
     while crossing(times, multiple * shape)[1] > delta:
-        multiple, more = multiple * (1 + more), 2 * more
+        multiple, increase = multiple * (1 + increase), 2 * increase
     return multiple * shape
 
 
-def _clock(times: np.ndarray, heights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The looks by t or by 1/t, which is a Brownian motion too: what takes fewer nodes."""
+def _fewer_nodes(times: np.ndarray, heights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the problem, or its time inversion `W_t -> W_t / t` if that takes fewer nodes."""
     inverted = (1 / times[::-1], (heights / times)[::-1])
 
     def work(times: np.ndarray) -> float:
@@ -119,20 +124,20 @@ def _clock(times: np.ndarray, heights: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return inverted if work(inverted[0]) < work(times) else (times, heights)
 
 
-def _spread(nodes: np.ndarray, masses: np.ndarray, fresh: np.ndarray, gap: float) -> np.ndarray:
-    """Density at `fresh` after a step of variance `gap` from masses at `nodes`; both rise."""
-    reach, density = _BAND * np.sqrt(gap), np.empty(fresh.size)
-    for start in range(0, fresh.size, 64):
-        here = fresh[start : start + 64]
-        a, b = np.searchsorted(nodes, (here[0] - reach, here[-1] + reach))
-        kernel = np.exp((here[:, None] - nodes[None, a:b]) ** 2 * (-0.5 / gap))
+def _spread(nodes: np.ndarray, masses: np.ndarray, targets: np.ndarray, gap: float) -> np.ndarray:
+    """Return the density at `targets` after a step of variance `gap` from masses at `nodes`."""
+    reach, density = _BAND * np.sqrt(gap), np.empty(targets.size)
+    for start in range(0, targets.size, 64):
+        block = targets[start : start + 64]
+        a, b = np.searchsorted(nodes, (block[0] - reach, block[-1] + reach))  # both rise
+        kernel = np.exp((block[:, None] - nodes[None, a:b]) ** 2 * (-0.5 / gap))
         density[start : start + 64] = kernel @ masses[a:b]
     return density / np.sqrt(2 * np.pi * gap)
 
 
 @functools.lru_cache(maxsize=4096)
 def _panel_error(nodes: int, half: float, time: float, gap: float, following: float) -> float:
-    """Bound on the error of Gauss-Legendre quadrature on one panel of half-width `half`."""
+    """Bound the error of Gauss-Legendre quadrature on one panel of half-width `half`."""
     radius = np.geomspace(1.1, 100.0, 400)
     height = half * (radius - 1 / radius) / 2
     log_most = height**2 / 2 * (1 / gap + 1 / following)
@@ -146,5 +151,5 @@ def _root(
 ) -> float:
     from scipy.optimize import brentq  # slow to import
 
-    found: Any = brentq(function, low, high, rtol=np.float64(rtol))
-    return float(found)
+    root: Any = brentq(function, low, high, rtol=np.float64(rtol))
+    return float(root)

@@ -1,4 +1,4 @@
-"""What an epsilon and a delta say: the words for it in guarantees, filters, reports and figures."""
+"""The privacy notions of guarantees and filters: the meaning of an epsilon and a delta."""
 
 from typing import Any
 
@@ -13,17 +13,17 @@ NOTIONS = {
     "a realised loss may exceed epsilon more often than with probability delta",
     "(epsilon, delta)-DP": "P(S) <= exp(epsilon) P'(S) + delta for every set S of transcripts",
 }
-"""What `notion` may be, and what it says; the last is of filters, whose epsilon is a constant."""
+"""Meaning of each `notion`; the last applies to filters, whose epsilon is a constant."""
 
 
 def notion_of(guarantee: Any) -> str | None:
-    """The notion of a guarantee; of one whose delta is 0 it is "pure". None without a guarantee."""
+    """Return the notion of a guarantee: "pure" if its delta is 0, None without a guarantee."""
     if guarantee is None:
         return None
     delta = concrete_or_none(guarantee.delta)
     return "pure" if delta is not None and not np.any(delta) else guarantee.notion
 
 
-def unlike(*notions: str | None) -> bool:
-    """Whether there are two notions among these; None is not one."""
+def notions_differ(*notions: str | None) -> bool:
+    """Return whether the arguments contain two different notions, ignoring None."""
     return len(set(notions) - {None}) > 1

@@ -9,7 +9,12 @@ from nrjax.guarantees._rounding import SafeGuarantee
 
 
 class PureGuarantee(SafeGuarantee):
-    """Laplace noise of scale t costs `D1 / t`, surely (Whitehouse 2022, Proposition 4.2).
+    """The cost `D1 / t` of Laplace noise of scale t (Whitehouse 2022, Proposition 4.2).
+
+    Use it with `nrjax.Laplace` and `nrjax.IndependentLaplace`. The realised loss never exceeds
+    epsilon (pure differential privacy, delta = 0).
+
+        nrjax.PureGuarantee(sensitivity=1.0).epsilon(4.0)  # 0.25, rounded up
 
     Attributes:
         sensitivity: l1-sensitivity D1 of the private value, in the units of the noise.
@@ -17,20 +22,21 @@ class PureGuarantee(SafeGuarantee):
 
     noise: ClassVar[str] = "laplace"
     notion: ClassVar[str] = "pure"
-    margin: ClassVar[int] = 4  # 2 are lost
+    margin: ClassVar[int] = 4  # the formula loses 2
 
     def _epsilon(self, time: Array, sensitivity: Array) -> Array:
         return sensitivity / time
 
-    def _time(self, asked: Array, sensitivity: Array) -> Array:
-        margin = 2 * self.margin * float(jnp.finfo(asked.dtype).eps)
-        return sensitivity / asked * (1 + margin)
+    def _time(self, target: Array, sensitivity: Array) -> Array:
+        margin = 2 * self.margin * float(jnp.finfo(target.dtype).eps)
+        return sensitivity / target * (1 + margin)
 
 
 class DiscretePureGuarantee(PureGuarantee):
-    """Discrete Laplace noise of time t costs `D1 / t` too, surely (`docs/frontier.md`).
+    """The cost `D1 / t` of discrete Laplace noise of time t (`docs/frontier.md`).
 
-    Random words are finite: `DiscreteLaplace` states how closely its draws keep this.
+    Use it with `nrjax.DiscreteLaplace`, whose documentation states how closely draws made of
+    finitely many random bits keep to this cost.
 
     Attributes:
         sensitivity: l1-sensitivity D1 of the private value, a vector of integers.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from nrjax._validation import check
-from nrjax.guarantees.notions import unlike
+from nrjax.guarantees.notions import notions_differ
 from nrjax.study.bootstrap import interval
 from nrjax.study.case import STOPPED
 from nrjax.study.distribution import Distribution, Sample
@@ -122,7 +122,7 @@ def compared(results: Frame, first: str, second: str, quantity: str) -> Comparis
     shares = met(results, first), met(results, second)
     laws = _dominance(one, other, grain)
     said = [results.cases[name].attributes.get("notion") for name in (first, second)]
-    differ = quantity.endswith("epsilon") and unlike(*said)
+    differ = quantity.endswith("epsilon") and notions_differ(*said)
     notions = (str(said[0]), str(said[1])) if differ else None
     return Comparison(
         (first, second), quantity, medians, apart, ends, *paired, laws, shares, notions

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nrjax.guarantees.notions import NOTIONS, unlike
+from nrjax.guarantees.notions import NOTIONS, notions_differ
 from nrjax.study import precision
 from nrjax.study.intervals import rank_interval
 
@@ -132,7 +132,7 @@ def notions(summary: Mapping[str, Any]) -> list[str]:
         f"{NOTIONS.get(notion, 'a notion of its own')}."
         for notion, cases in found.items()
     ]
-    if "hockey-stick" in found and unlike(*found):
+    if "hockey-stick" in found and notions_differ(*found):
         lines.append(
             "Warning: epsilons of different notions are not the same promise, so that the smaller "
             "one need not be the stronger."

@@ -149,7 +149,7 @@ def test_runs_on_its_own_looks(boundary):
     trial = interaction(grid.times, threshold=-1.0, guarantee=grid)
     outcome = nrjax.run_until(jax.random.key(0), trial)
     assert float(outcome.epsilon) == float(grid.epsilon(grid.times[int(outcome.step)]))
-    with pytest.raises(ValueError, match=r"times of the schedule must be among the 10 looks"):
+    with pytest.raises(ValueError, match=r"times of the schedule must be among the 10"):
         interaction(grid.times * 1.001, guarantee=grid)
     chosen = nrjax.AdaptiveTimes(grid.times[0], lambda *_: 0.9 * _[1], grid.times[-1], 5)
     strayed = nrjax.run_until(jax.random.key(0), dataclasses.replace(trial, schedule=chosen))
@@ -163,7 +163,7 @@ def test_refuses(boundary):
     more = np.sort(np.append(grid.times, 0.5 * grid.times[:-1] + 0.5 * grid.times[1:]))[::-1]
     with pytest.raises(ValueError, match="crossed"):  # looks that were not paid for
         GridBoundary(2.0, DELTA, more, np.interp(more[::-1], grid.times[::-1], grid.heights[::-1]))
-    with pytest.raises(ValueError, match=r"time must be among the 10 looks"):
+    with pytest.raises(ValueError, match=r"time must be among the 10 times"):
         grid.epsilon(grid.times[0] * 0.99)
     with pytest.raises(ValueError, match=r"epsilon must be finite and at least"):
         grid.time(0.01)

@@ -101,7 +101,7 @@ def _on_grid(
     grid, levels = nrjax.Grid.geometric(parts.guarantee, *ends), np.geomspace(*ends)
     if settings.boundary == "grid":
         parts = parts.on(grid)
-        if parts.guarantee.looks is not None:
+        if parts.guarantee.fixed_times is not None:
             levels = np.asarray(parts.guarantee.epsilon(grid.times), float)
     return released, parts, grid, levels
 
