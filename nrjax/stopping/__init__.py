@@ -1,4 +1,4 @@
-"""Stopping rules: when a release is good enough, and what asking costs."""
+"""Stopping rules: tests of whether a release is good enough, and their privacy costs."""
 
 from nrjax.stopping import accuracy
 from nrjax.stopping.fixed_queries import FirstYes, first_yes

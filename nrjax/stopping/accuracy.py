@@ -1,18 +1,19 @@
-"""How far below its threshold an accepted utility can be: the private tests' accuracy.
+"""Accuracy of the private tests: how far below the threshold an accepted utility can be.
 
-A union bound over the steps (`docs/mathematics.md`): the probability of accepting a bad utility
-anywhere is at most `gamma` if step n is allowed `gamma * share_n`, the shares summing to at most 1.
-The epsilons may be chosen from the releases. The noise is the stated one: the rules make theirs
-wider by `40 + 64/epsilon` machine epsilons (8e-5 at an epsilon of 0.1 in float32, 0.8 % at 0.001),
-and shortfalls are larger by as much. All functions are elementwise, and take:
+A union bound over the steps (`docs/mathematics.md`): the probability of accepting a bad utility at
+any step is at most `gamma` if step n fails with probability at most `gamma * share_n`, and the
+shares sum to at most 1. The epsilons may be chosen from the releases. The formulas are for the
+ideal noise. The rules widen theirs by `40 + 64/epsilon` machine epsilons, so that shortfalls are
+larger by 8e-5 of themselves at an epsilon of 0.1 in float32, and by 0.8 % at 0.001.
 
-* `shortfall`: threshold minus utility; `sensitivity`: Delta, in the same units, > 0;
-* `epsilon`: the test's at that step, > 0;
-* `gamma`: probability of failure over all steps, in (0, 1), of which `share`, in (0, 1], is this
-  step's: `1/T` for each of T equal `steps`;
-* `noise`: the test's, "laplace" or "exponential", of the usual split.
+All functions are elementwise, and raise a ValueError for concrete arguments out of range:
 
-A concrete argument that is out of range is a `ValueError`.
+* `gap`: threshold minus utility, in units of the utility;
+* `sensitivity`: Delta, in units of the utility, > 0;
+* `epsilon`: privacy level of the test at that step, > 0;
+* `gamma`: probability of failure over all steps, in (0, 1);
+* `share`: the fraction of `gamma` for one step, in (0, 1], such as `1/T` for T `steps`;
+* `noise`: "laplace" or "exponential", with half of epsilon for the threshold noise.
 """
 
 from typing import Literal
@@ -28,22 +29,22 @@ Noise = Literal["laplace", "exponential"]
 
 
 def acceptance_probability(
-    shortfall: ArrayLike, epsilon: ArrayLike, sensitivity: ArrayLike, noise: Noise = "laplace"
+    gap: ArrayLike, epsilon: ArrayLike, sensitivity: ArrayLike, noise: Noise = "laplace"
 ) -> Array:
-    """Probability of a yes to a utility so far below its threshold (if negative, above it).
+    """Return the probability of a positive answer to a utility `gap` below its threshold.
 
-    With `y = exp(-eps |eta|/(4 Delta))`, for a shortfall eta >= 0: `(2/3) y - y^2/6` for Laplace
-    noise, `(2/3) y` for exponential noise. For eta < 0 a no has the probability `(2/3) y - y^2/6`,
-    or `y^2/3`.
+    With `y = exp(-eps |gap|/(4 Delta))`, it is `(2/3) y - y^2/6` for Laplace noise and `(2/3) y`
+    for exponential noise if `gap >= 0`. A utility above its threshold (`gap < 0`) gets a negative
+    answer with probability `(2/3) y - y^2/6` or `y^2/3`.
     """
-    distance, epsilon, sensitivity = _checked(
-        noise, distance=shortfall, epsilon=epsilon, sensitivity=sensitivity
+    signed, epsilon, sensitivity = _checked(
+        noise, signed=gap, epsilon=epsilon, sensitivity=sensitivity
     )
-    decay = jnp.exp(-jnp.abs(distance) * epsilon / (4 * sensitivity))
+    decay = jnp.exp(-jnp.abs(signed) * epsilon / (4 * sensitivity))
     if noise == "exponential":
-        return jnp.where(distance < 0, 1 - decay * decay / 3, decay * (2 / 3))
+        return jnp.where(signed < 0, 1 - decay * decay / 3, decay * (2 / 3))
     tail = decay * (4 - decay) / 6
-    return jnp.where(distance < 0, 1 - tail, tail)
+    return jnp.where(signed < 0, 1 - tail, tail)
 
 
 def shortfall(
@@ -53,11 +54,11 @@ def shortfall(
     share: ArrayLike = 1.0,
     noise: Noise = "laplace",
 ) -> Array:
-    """Shortfall that a step exceeds with probability `gamma * share`; the sharper bound.
+    """Return the gap at which a step accepts with probability `gamma * share`.
 
-    `(4 Delta/eps) log(2/(3 gamma share))` for exponential noise and, for Laplace noise, little
-    below it: the exact solution of `acceptance_probability(eta) = gamma * share`, or 0 where that
-    is below 0.
+    It is the exact solution of `acceptance_probability(gap) = gamma * share`, or 0 if that is
+    negative: `(4 Delta/eps) log(2/(3 gamma share))` for exponential noise, and a little less for
+    Laplace noise. It is sharper than the bounds of the papers, below.
     """
     epsilon, sensitivity, gamma, share = _checked(
         noise, epsilon=epsilon, sensitivity=sensitivity, gamma=gamma, share=share
@@ -73,45 +74,43 @@ def shortfall(
 def surplus(
     epsilon: ArrayLike, sensitivity: ArrayLike, refusal: ArrayLike, noise: Noise = "laplace"
 ) -> Array:
-    """How far above its threshold a utility is that a step refuses with probability `refusal`.
+    """Return how far above its threshold a utility is refused with probability `refusal`.
 
-    For Laplace noise it is the `shortfall` of that probability; exponential noise, which is not
-    centred, has `(2 Delta/eps) log(1/(3 refusal))`, little more than half of it. 0 if below 0.
+    For Laplace noise it equals the `shortfall` of that probability. For exponential noise, which is
+    not centred, it is `(2 Delta/eps) log(1/(3 refusal))`, about half as large, or 0 if that is
+    negative.
     """
     epsilon, sensitivity, refusal = _checked(
         noise, epsilon=epsilon, sensitivity=sensitivity, refusal=refusal
     )
     if noise == "laplace":
-        return _shortfall(epsilon, sensitivity, refusal)
+        return shortfall(epsilon, sensitivity, refusal)
     return (2 * sensitivity / epsilon) * -jnp.log(jnp.minimum(3 * refusal, 1))
 
 
-_shortfall = shortfall  # where an argument has its name
-
-
 def epsilon_for_shortfall(
-    shortfall: ArrayLike,
+    gap: ArrayLike,
     sensitivity: ArrayLike,
     gamma: ArrayLike,
     share: ArrayLike = 1.0,
     noise: Noise = "laplace",
 ) -> Array:
-    """Smallest epsilon whose `shortfall` is this: their product is a constant.
+    """Return the smallest epsilon whose `shortfall` is `gap`.
 
-    For Ligett 2017, Algorithm 3, whose shortfall is `alpha/2`, at most
-    `8 Delta log(2T/(3 gamma))/alpha`; the paper has twice as much and more (`ligett_epsilon`).
+    For Algorithm 3 of Ligett 2017, where the gap is `alpha/2`, it is at most
+    `8 Delta log(2T/(3 gamma))/alpha`; `ligett_epsilon`, as in the paper, is more than twice that.
     """
-    _checked(shortfall=shortfall)
-    return _shortfall(shortfall, sensitivity, gamma, share, noise)
+    _checked(gap=gap)
+    return shortfall(gap, sensitivity, gamma, share, noise)  # epsilon * shortfall is a constant
 
 
 def whitehouse_shortfall(
     epsilon: ArrayLike, sensitivity: ArrayLike, gamma: ArrayLike, share: ArrayLike
 ) -> Array:
-    """`(4 Delta/eps) (log(2/gamma) - log(share))` (Whitehouse 2022, Proposition C.1).
+    """Return `(4 Delta/eps) (log(2/gamma) - log(share))` (Whitehouse 2022, Proposition C.1).
 
-    True, although its proof, which bounds both noises by half of it, would need twice as much: the
-    probability of failure is at most `gamma/3`. `share` is the paper's `p_n`.
+    The bound is true (the probability of failure is at most `gamma/3`), although its proof, which
+    bounds both noises by half of it, would need twice as much. `share` is the paper's `p_n`.
     """
     epsilon, sensitivity, gamma, share = _checked(
         epsilon=epsilon, sensitivity=sensitivity, gamma=gamma, share=share
@@ -122,27 +121,28 @@ def whitehouse_shortfall(
 def ligett_shortfall(
     epsilon: ArrayLike, sensitivity: ArrayLike, gamma: ArrayLike, steps: ArrayLike
 ) -> Array:
-    """`8 Delta (log(T) + log(2/gamma))/eps` for T steps at one epsilon (Ligett 2017, Thm A.1)."""
+    """Return `8 Delta (log(T) + log(2/gamma))/eps` for T steps (Ligett 2017, Theorem A.1)."""
     (count,) = _checked(steps=steps)
     return 2 * whitehouse_shortfall(epsilon, sensitivity, gamma, 1 / count)
 
 
 def ligett_epsilon(
-    shortfall: ArrayLike, sensitivity: ArrayLike, gamma: ArrayLike, steps: ArrayLike
+    gap: ArrayLike, sensitivity: ArrayLike, gamma: ArrayLike, steps: ArrayLike
 ) -> Array:
-    """`8 Delta (log(T) + log(2/gamma))/shortfall`, the inverse of `ligett_shortfall`.
+    """Return the epsilon whose `ligett_shortfall` is `gap`.
 
-    The `eps_0 = 16 Delta log(2T/gamma)/alpha` of Algorithm 3 is this for a shortfall of `alpha/2`.
+    It is `8 Delta (log(T) + log(2/gamma))/gap`. For a gap of `alpha/2` it is the
+    `eps_0 = 16 Delta log(2T/gamma)/alpha` of Algorithm 3.
     """
-    _checked(shortfall=shortfall)
-    return ligett_shortfall(shortfall, sensitivity, gamma, steps)
+    _checked(gap=gap)
+    return ligett_shortfall(gap, sensitivity, gamma, steps)
 
 
 def _checked(noise: str = "laplace", **values: ArrayLike) -> list[Array]:
-    """Arguments in one dtype, those of known names in their range."""
+    """Return arguments in one dtype, after checks of the ranges that their names imply."""
     check(noise in ("laplace", "exponential"), "noise", noise, "'laplace' or 'exponential'")
     for name, value in values.items():
-        if name in ("shortfall", "epsilon", "sensitivity"):
+        if name in ("gap", "epsilon", "sensitivity"):
             check_positive(name, value)
         elif name in ("gamma", "refusal"):
             check_probability(name, value)

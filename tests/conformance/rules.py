@@ -210,7 +210,7 @@ def check_sequence_of_thresholds(case):
     np.testing.assert_array_equal(ask(moved, keys, epsilons, utilities + shifts)[0], want)
     stops = ask(case.build(np.full(end, -np.inf)), keys, epsilons, utilities)[0]
     np.testing.assert_array_equal(stops, inside)
-    with pytest.raises(ValueError, match=r"threshold has shape \(2, 6\): must be a scalar or a"):
+    with pytest.raises(ValueError, match="threshold must be a scalar or a vector"):
         ask(case.build(np.zeros((2, STEPS))), keys, epsilons, utilities)
 
 

@@ -10,7 +10,7 @@ import pytest
 import nrjax
 from nrjax._threefry import unrolled
 from nrjax.keys import Role, role_key, step_key
-from nrjax.processes.laplace import laplace, random_bits
+from nrjax.processes._kernel import laplace, random_bits
 from nrjax.stopping import (
     AboveThreshold,
     LaplaceTests,
@@ -110,14 +110,14 @@ def test_a_rule_that_needs_epsilons_fails_at_the_first_without():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((PublicThreshold(0.0), 1.0), r"utilities has shape \(\): must be a vector, not empty"),
-        ((PublicThreshold(0.0), []), r"utilities has shape \(0,\): must be a vector, not empty"),
-        ((PublicThreshold([0.0]), [1.0, 2.0]), "must not be longer than the rule's 1 thresholds"),
-        ((PublicThreshold(0.0), [1.0], [1.0, 2.0]), r"epsilons has shape \(2,\): must be \(1,\)"),
-        ((AboveThreshold(0.0, 1.0, np.ones(3)), [1.0]), r"answers with shape \(3,\): must be for"),
+        ((PublicThreshold(0.0), 1.0), r"shape of utilities must be \(steps,\), not empty"),
+        ((PublicThreshold(0.0), []), r"shape of utilities must be \(steps,\), not empty"),
+        ((PublicThreshold([0.0]), [1.0, 2.0]), "number of utilities must be at most 1"),
+        ((PublicThreshold(0.0), [1.0], [1.0, 2.0]), r"shape of epsilons must be \(1,\)"),
+        ((AboveThreshold(0.0, 1.0, np.ones(3)), [1.0]), r"shape of an answer of AboveThreshold must be \(\), for one"),
         ((AboveThreshold, [1.0]), r"rule must be a nrjax\.StoppingRule"),
         ((ReducedAboveThreshold(0.0, 1.0), [1.0]), "epsilons must be given for this"),
-        ((ReducedAboveThreshold(0.0, 1.0), [1e9, 0.0], [1.0, 0.5]), r"epsilons = .*not falling"),
+        ((ReducedAboveThreshold(0.0, 1.0), [1e9, 0.0], [1.0, 0.5]), r"epsilons must be given .*not falling"),
     ],
 )
 def test_bad_arguments_are_named(arguments, message):

@@ -101,7 +101,7 @@ def test_one_answer_costs_what_a_normal_law_says(ratio, above):
 
 def test_a_box_that_the_dtype_does_not_hold_is_refused():
     rule = GaussianThreshold(1e6, 1.0, 1e6 - 0.53, 1e6 + 0.53, 1.0, 1.0, 20)
-    with pytest.raises(ValueError, match="must be resolved by float32"):
+    with pytest.raises(ValueError, match="must be large enough for float32"):
         rule.check_resolved(jnp.float32)
     rule.check_resolved(jnp.float64)
 
@@ -161,7 +161,7 @@ def test_what_answers_cost():
     assert inside(rule, True, 0) == 0
     never = first_yes(jax.random.key(0), rule, [-9.0, -9.0, -9.0])
     assert never.status in (Status.EXHAUSTED, Status.STOPPED)
-    with pytest.raises(ValueError, match="not be longer than the rule's 3"):
+    with pytest.raises(ValueError, match="number of utilities must be at most 3"):
         first_yes(jax.random.key(0), rule, [0.0] * 4)
 
 
@@ -174,7 +174,7 @@ def test_what_answers_cost():
         ({"threshold": np.nan}, r"threshold must be a finite number"),
         ({"threshold": np.zeros(2)}, r"threshold must be a finite number"),
         ({"query_deviation": 0.0}, r"query_deviation must be a finite number above 0"),
-        ({"threshold_deviation": 1e7}, r"threshold_deviation must be such that the"),
+        ({"threshold_deviation": 1e7}, "threshold_deviation must be smaller"),
         ({"monotone": 1}, r"monotone must be True or False"),
     ],
 )
