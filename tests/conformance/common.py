@@ -1,4 +1,4 @@
-"""What the checks of all kinds of part have in common."""
+"""Helpers shared by the conformance suites of all kinds of part."""
 
 import chex
 import jax
@@ -7,7 +7,7 @@ import pytest
 
 
 def assert_close(got, want):
-    """Equal but for a few units in the last place of the largest number."""
+    """Check that trees agree up to a few units in the last place of the largest number."""
     for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
         g, w = np.asarray(g), np.asarray(w)
         assert g.dtype == w.dtype
@@ -26,7 +26,7 @@ def lane(tree, i):
 
 
 def assert_pytree(part, state=None):
-    """Parameters and the shapes of a state survive the tree functions."""
+    """Check that parameters and the shapes of a state survive the tree functions."""
     leaves, tree = jax.tree.flatten(part)
     assert jax.tree.unflatten(tree, leaves) == part
     for sentinel in (None, object()):
@@ -37,7 +37,7 @@ def assert_pytree(part, state=None):
 
 
 def count_traces(function, *calls):
-    """How many programs these calls need."""
+    """Return the number of programs that these calls need."""
     traced = []
     trace = jax.jit(lambda *inputs: traced.append(1) or function(*inputs)).trace  # no compilation
     for inputs in calls:
@@ -46,7 +46,7 @@ def count_traces(function, *calls):
 
 
 def check_errors(case):
-    """A faulty construction names the argument, its value and what would be right."""
+    """Check that faulty constructions raise errors that name the argument."""
     errors = tuple(case.errors)
     assert errors
     for build, match in errors:

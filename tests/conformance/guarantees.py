@@ -1,4 +1,4 @@
-"""What every guarantee must do; add a case for a new one."""
+"""The conformance suite of guarantees. Add a case for a new guarantee."""
 
 import dataclasses
 from collections.abc import Callable
@@ -22,12 +22,17 @@ from tests.conformance.common import assert_close, assert_pytree, count_traces
 
 @dataclasses.dataclass(frozen=True)
 class GuaranteeCase:
-    """A guarantee to check; `build` takes a sensitivity, which may be traced."""
+    """A guarantee to check.
+
+    Attributes:
+        name: identifier of the test.
+        build: returns the guarantee of a sensitivity, which may be traced.
+        lowest: an epsilon that `build(1.0)` reaches.
+    """
 
     name: str
     build: Callable[[Any], Any]
     lowest: float
-    """An epsilon that `build(1.0)` reaches."""
 
 
 GUARANTEES = (
@@ -55,7 +60,7 @@ def _levels(case, size=200):
 
 
 def check_inverse_is_safe(case):
-    """`epsilon(time(e)) <= e`, and hardly below it, inside one program and across two."""
+    """`epsilon(time(e))` is at most e, and close to e, in one program and across two."""
     guarantee, levels = case.build(1.0), _levels(case)
     back = np.asarray(both(guarantee, both(guarantee, levels)[0])[1])
     assert np.all(back <= levels)
@@ -64,7 +69,7 @@ def check_inverse_is_safe(case):
 
 
 def check_falls_with_time(case):
-    """To what it states at infinity."""
+    """Epsilon falls with time, to its value at infinity."""
     times = np.geomspace(1e-2, 1e4, 200).astype(jnp.result_type(float))
     epsilon = np.asarray(case.build(1.0).epsilon(np.append(times, times.dtype.type(np.inf))))
     assert np.all(np.diff(epsilon) < 0)
@@ -105,7 +110,7 @@ def check_traces(case):
 
 
 def check_refuses(case):
-    """What is out of range: an error when concrete, no finite time and no epsilon in a trace."""
+    """Values out of range raise if concrete, and give infinite times and NaN in a trace."""
     guarantee = case.build(1.0)
     curve = getattr(guarantee, "curve", guarantee.epsilon)
     for epsilon in (0.0, -1.0, np.nan, np.inf, jnp.float32(0)):

@@ -1,4 +1,4 @@
-"""What every process must do; add a case for a new one.
+"""The conformance suite of processes. Add a case for a new process.
 
 The checks share two compiled functions, so that a case costs few programs.
 """
@@ -31,26 +31,30 @@ LANES = 256
 
 @dataclasses.dataclass(frozen=True)
 class ProcessCase:
-    """A process to check, and how its constructor must fail."""
+    """A process to check, and how its constructor must fail.
+
+    Attributes:
+        name: identifier of the test.
+        build: returns the process of a shape, for times from 0.9e-3 to 1.1e6.
+        faults: faulty constructions, with patterns of their messages.
+        largest: largest time tried.
+        smallest: smallest time tried.
+        scale: unit of usual times; noise of integers is not unique at small ones.
+        chain: whether the process is a noise-reduction chain, so that only the last release is paid
+            for; otherwise every release has new noise, and all are paid for.
+        loss: whether the process has a realised loss.
+        integral: whether shifts must be integers.
+    """
 
     name: str
     build: Callable[[tuple[int, ...]], Any]
-    """The process of a given shape, for times from 0.9e-3 to 1.1e6."""
     faults: tuple[tuple[Callable[[], Any], str], ...] = ()
-    """Faulty constructions, and what the message of the `ValueError` must say."""
     largest: float = 1e6
-    """The largest time that it is for."""
     smallest: float = 1e-3
-    """The smallest time that is tried."""
     scale: float = 1.0
-    """Unit of the times that are looked at: noise of integers is not unique at small ones."""
     chain: bool = True
-    """Whether releases form a noise-reduction chain, paid for by the last one; if not, each is new
-    noise, and all are paid for."""
     loss: bool = True
-    """Whether the realised loss is known."""
-    whole: bool = False
-    """Whether shifts must be integers: noise hides no others."""
+    integral: bool = False
 
     @property
     def errors(self):
@@ -63,7 +67,7 @@ PROCESSES = (
     ProcessCase("brownian", Brownian),
     ProcessCase("laplace", Laplace),
     ProcessCase("exponential", Exponential, loss=False),
-    ProcessCase("integers", DiscreteLaplace, scale=20.0, largest=1e3, smallest=0.2, whole=True),
+    ProcessCase("integers", DiscreteLaplace, scale=20.0, largest=1e3, smallest=0.2, integral=True),
     ProcessCase("independent", IndependentLaplace, chain=False, loss=False),
     ProcessCase(
         "jumps",
@@ -86,7 +90,7 @@ PROCESSES = (
             (partial(Skellam, (), 1.0, np.inf), r"rate2 must be finite"),
             (partial(Skellam, (), 0.0, 0.0), r"\(rate1, rate2\) must be such that one is positive"),
         ),
-        whole=True,
+        integral=True,
     ),
 )
 
@@ -96,7 +100,7 @@ def _observe(process, state, shift):
 
 
 def _run(process, key, times, shift):
-    """Noise, loss and status at falling times; the first is a start and a rewind on the spot."""
+    """Return noise, loss and status at falling times, after a rewind to the first time."""
 
     def step(state, inputs):
         i, time = inputs
@@ -120,14 +124,14 @@ run_lanes = jax.jit(jax.vmap(_run, (0, 0, 0, None)))
 
 
 def _inputs(case, shape=SHAPE, dtype=None):
-    """Process, key, times and an integer shift (Skellam takes no other)."""
+    """Return a process, a key, times and an integer shift."""
     dtype = jnp.dtype(dtype or jnp.result_type(float))
     times = case.scale * np.array([50.0, 20.0, 19.9, 0.5], dtype)
     return case.build(shape), jax.random.key(0), times, np.ones(shape, dtype)
 
 
 def _lanes(case, seed, times=None):
-    """`LANES` trials in one program, parameters mapped too; all checks share it."""
+    """Run `LANES` trials with mapped parameters, in one program that all checks share."""
     process, _, usual, shift = _inputs(case)
     times = np.tile(usual, (LANES, 1)) if times is None else times.astype(usual.dtype)
     many = jax.tree.map(lambda leaf: np.full(LANES, leaf, usual.dtype), process)
@@ -136,7 +140,7 @@ def _lanes(case, seed, times=None):
 
 
 def check_purity(case):
-    """The same key gives the same result, another key another; states are left alone."""
+    """Results depend on the key, and on nothing else, and states are not modified."""
     process, key, times, shift = _inputs(case)
     first, again = (run(process, key, times, shift) for _ in range(2))
     common.assert_same(first, again)
@@ -154,7 +158,7 @@ def check_jit_against_eager(case):
 
 
 def check_noise_is_unique(case):
-    """No two coordinates, no two trials and no two steps share their noise, not even a part."""
+    """Coordinates, trials and steps share no part of their noise."""
     process, _, times, _ = _inputs(case)
     noise = np.asarray(_lanes(case, seed=2)[1][0], float)
     noise = noise.reshape(*noise.shape[:2], -1)
@@ -164,15 +168,15 @@ def check_noise_is_unique(case):
         pairs = np.corrcoef(step.T)[np.triu_indices(step.shape[1], 1)]
         assert np.abs(pairs).max() < 5 / np.sqrt(LANES)
         assert np.abs(pairs.mean()) < 5 / np.sqrt(LANES * pairs.size)
-    # What all trials share is missing from the spread over trials. A mean square of Laplace noise,
-    # the heaviest tail here, has a variance of 5/n.
+    # Noise shared by all trials would be missing from the variance over trials. The mean square of
+    # Laplace noise, which has the heaviest tails here, has a variance of 5/n.
     for i in (0, -1):
         ratio = noise[:, i].var(axis=0, ddof=1).mean() / float(process.deviation(times[i])) ** 2
         assert abs(ratio - 1) < 5 * np.sqrt(5 / noise[:, i].size)
 
 
 def check_dtype_and_shape(case):
-    """Results have the dtype of time, in every shape; loss and status are scalars."""
+    """Results have the dtype of time in every shape, and loss and status are scalars."""
     default = jnp.result_type(float)
     for shape, dtype in (((), default), (SHAPE, default), (SHAPE, np.float32)):
         process, key, times, shift = _inputs(case, shape, dtype)
@@ -188,7 +192,7 @@ def check_dtype_and_shape(case):
 
 
 def check_vmap_against_loop(case):
-    """Over keys, times and parameters at once."""
+    """`vmap` over keys, times and parameters at once equals a loop."""
     process, _, times, shift = _inputs(case)
     keys, lanes = _lanes(case, seed=3)
     for i in range(5):
@@ -196,7 +200,7 @@ def check_vmap_against_loop(case):
 
 
 def check_traces(case):
-    """New keys, times, shifts and parameters reuse the program; a new shape does not."""
+    """New keys, times, shifts and parameters reuse the program (a new shape does not)."""
     process, key, times, shift = _inputs(case)
     changed = (
         (process, jax.random.key(9), times * times.dtype.type(0.7), 2 * shift),
@@ -207,7 +211,6 @@ def check_traces(case):
 
 
 def check_pytree(case):
-    """Parameters and states survive the tree functions."""
     process, key, times, _ = _inputs(case)
     common.assert_pytree(process, jax.eval_shape(process.init, key, times[0]))
 
@@ -220,10 +223,10 @@ def check_no_shift_costs_nothing(case):
 
 
 def check_shifts(case):
-    """One that is no integer is refused, or costs infinitely in a trace, where it must be one."""
+    """Noise of integers refuses other shifts, which cost infinitely in a trace."""
     process, key, times, shift = _inputs(case)
     state = process.init(key, times[0])
-    for value in (0.5, np.nan, np.inf) if case.whole else ():
+    for value in (0.5, np.nan, np.inf) if case.integral else ():
         shift[0, 1] = value
         assert np.all(np.isposinf(run(process, key, times, shift)[1]))
         with pytest.raises(ValueError, match=r"shift must be integers"):
@@ -231,9 +234,9 @@ def check_shifts(case):
 
 
 def check_wide_times(case):
-    """From the smallest to the largest, in strides of any length: finite, and sound by status.
+    """Noise is finite, and status `RUNNING`, from the largest to the smallest times.
 
-    A rewind to the present time leaves the noise as it is, or draws anew where all are paid for.
+    A rewind to the present time keeps the noise of a chain, and draws new noise otherwise.
     """
     levels = np.geomspace(case.largest, case.smallest, 10)
     times = levels[np.sort(np.random.default_rng(0).integers(10, size=(LANES, 4)), axis=1)]
@@ -249,7 +252,7 @@ def check_wide_times(case):
 
 
 def check_price_of_all_releases(case):
-    """Of a chain that of the last one; else more with each, and what its `equivalent_time` says."""
+    """A chain pays for its last release, other processes for all (`equivalent_time`)."""
     process, key, times, _ = _inputs(case)
     state = process.init(key, times[0])
     if case.chain:
@@ -266,7 +269,7 @@ def check_price_of_all_releases(case):
 
 check_errors = common.check_errors
 
-# Bits are compared once, and compiled functions with eager ones once: in float32.
+# Compared only in float32: bits, and compiled functions with eager ones.
 ONCE = (check_purity, check_jit_against_eager)
 NUMERICAL = tuple(
     check

@@ -1,4 +1,4 @@
-"""What every stopping rule must do; add a case for a new one."""
+"""The conformance suite of stopping rules. Add a case for a new rule."""
 
 import dataclasses
 from collections.abc import Callable
@@ -13,7 +13,6 @@ import pytest
 from nrjax.keys import is_key
 from nrjax.stopping import (
     AboveThreshold,
-    InteractiveAboveThreshold,
     LaplaceTests,
     PublicThreshold,
     ReducedAboveThreshold,
@@ -26,29 +25,29 @@ LANES, STEPS = 256, 6
 
 @dataclasses.dataclass(frozen=True)
 class RuleCase:
-    """A stopping rule to check; `build` takes a threshold, which may be traced or a vector."""
+    """A stopping rule to check.
+
+    Attributes:
+        name: identifier of the test.
+        build: returns the rule of a threshold, which may be traced or a vector.
+        parameters: names of further arguments of `build`, which must be positive.
+        private: whether the rule has a sensitivity, draws noise and charges for its answers.
+        separate: whether each answer is a separate mechanism, with noise from the query's key only
+            and its own cost. Otherwise all negative answers together cost half of a positive one.
+    """
 
     name: str
     build: Callable[..., Any]
     parameters: tuple[str, ...] = ()
-    """Names of further arguments of `build`, which must be positive."""
     private: bool = True
-    """Whether it has a sensitivity, draws noise and charges for its answers."""
     separate: bool = False
-    """Whether each answer is a mechanism of its own: noise from the query's key alone, and a price
-    for each, be it yes or no. If not, all noes are paid for by half of what a yes costs."""
 
     @property
     def errors(self):
-        for value, _ in ((np.nan, "nan"), ([1.0, np.nan], "float"), (np.zeros(0), "float")):
+        for value in (np.nan, [1.0, np.nan], np.zeros(0)):
             yield partial(self.build, value), "threshold must be a number"
         for name in self.parameters:
-            for value, _ in (
-                (0.0, r"0\.0"),
-                (-1.0, r"-1\.0"),
-                (np.nan, "nan"),
-                (np.inf, "inf"),
-            ):
+            for value in (0.0, -1.0, np.nan, np.inf):
                 faulty = partial(self.build, 0.5, **{name: value})
                 yield faulty, f"{name} must be positive and finite"
 
@@ -71,7 +70,6 @@ ONE_SIDED = {"noise": "exponential"}
 RULES = (
     RuleCase("PublicThreshold", PublicThreshold, private=False),
     _classical(AboveThreshold),
-    _classical(InteractiveAboveThreshold),
     _classical(LaplaceTests, separate=True),
     RuleCase("ReducedAboveThreshold", _reduced, ("sensitivity",)),
     _classical(AboveThreshold, ONE_SIDED),
@@ -80,7 +78,7 @@ RULES = (
 
 
 def _ask(rule, keys, epsilons, utilities):
-    """Answers, costs of a yes and of noes, statuses, and the states, step by step."""
+    """Return answers, costs of positive and negative answers, statuses and states per step."""
 
     def step(state, inputs):
         i, epsilon, utility = inputs
@@ -93,7 +91,7 @@ def _ask(rule, keys, epsilons, utilities):
 
 
 def _plain(state):
-    """A state with its keys as numbers."""
+    """Return a state with its keys as numbers."""
     return jax.tree.map(
         lambda leaf: jax.random.key_data(leaf) if is_key(jnp.asarray(leaf)) else leaf, state
     )
@@ -113,7 +111,7 @@ ask_lanes = jax.jit(jax.vmap(_ask))
 
 
 def _questions(case, dtype=None, seed=0):
-    """Rule, keys, rising epsilons and utilities about the threshold."""
+    """Return a rule, keys, rising epsilons and utilities near the threshold."""
     dtype = jnp.dtype(dtype or jnp.result_type(float))
     utilities = np.random.default_rng(seed).normal(0.5, 3.0, STEPS).astype(dtype)
     epsilons = np.geomspace(0.5, 4.0, STEPS).astype(dtype)
@@ -121,7 +119,7 @@ def _questions(case, dtype=None, seed=0):
 
 
 def _lanes_of_questions(case, seed):
-    """Parameters, keys, epsilons and utilities that differ between lanes."""
+    """Return rules, keys, epsilons and utilities that differ between trials."""
     rng, dtype = np.random.default_rng(seed), jnp.result_type(float)
     rule, _, epsilons, _ = _questions(case)
     factors = rng.uniform(0.5, 2.0, LANES).astype(dtype)
@@ -132,7 +130,7 @@ def _lanes_of_questions(case, seed):
 
 
 def check_purity(case):
-    """The same keys give the same answers; other keys others, where there is noise."""
+    """Answers depend on the keys if there is noise, and on nothing hidden."""
     inputs = rule, keys, epsilons, utilities = _lanes_of_questions(case, seed=1)
     first = ask_lanes(*inputs)
     common.assert_same(first, ask_lanes(*inputs))
@@ -145,7 +143,7 @@ def check_purity(case):
 
 
 def check_dtype(case):
-    """Floats have the dtype of epsilon; answers are bool, statuses and counts int32."""
+    """Floats have the dtype of epsilon, answers are bool, statuses and counts int32."""
     for dtype in (jnp.result_type(float), np.float32):
         stop, costs, status, states = jax.eval_shape(_ask, *_questions(case, dtype))
         assert (stop.dtype, status.dtype) == (bool, jnp.int32)
@@ -159,19 +157,19 @@ def check_jit_against_eager(case):
 
 
 def check_vmap_against_loop(case):
-    """Over keys, parameters, epsilons and utilities at once; also over thresholds alone."""
+    """`vmap` over all arguments at once, and over thresholds only, equals a loop."""
     inputs = _lanes_of_questions(case, seed=3)
     lanes = ask_lanes(*inputs)
     for i in range(5):
         common.assert_close(common.lane(lanes, i), ask(*(common.lane(part, i) for part in inputs)))
     thresholds = np.array([-9.0, 0.5, 9.0], jnp.result_type(float))
-    made = [jax.tree.map(thresholds.dtype.type, case.build(one)) for one in thresholds]
-    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *made)
+    rules = [jax.tree.map(thresholds.dtype.type, case.build(value)) for value in thresholds]
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *rules)
     common.assert_same(jax.jit(jax.vmap(case.build))(thresholds), stacked)
 
 
 def check_is_monotone(case):
-    """Under one key a better utility never turns a yes into a no; and some turn a no into a yes."""
+    """With equal keys a larger utility never turns a positive answer into a negative one."""
     rule, keys, epsilons, utilities = _lanes_of_questions(case, seed=4)
     order = np.argsort(np.argsort(utilities, axis=0), axis=0)
     better = np.sort(utilities, axis=0)[np.minimum(order + LANES // 4, LANES - 1), range(STEPS)]
@@ -193,10 +191,10 @@ def check_state_is_blind(case):
 
 
 def check_sequence_of_thresholds(case):
-    """Thresholds that move are utilities that move the other way; past their end there is no."""
+    """Shifted thresholds equal utilities shifted the other way, up to the sequence's end."""
     end = STEPS - 2
     inside = np.arange(STEPS) < end
-    for seed in range(20):  # until some answers are yes and some no
+    for seed in range(20):  # until there are answers of both kinds
         rule, keys, epsilons, utilities = _questions(case, seed=seed)
         want = ask(rule, keys, epsilons, utilities)[0] & inside
         if 0 < np.sum(want) < end:
@@ -215,35 +213,37 @@ def check_sequence_of_thresholds(case):
 
 
 def check_cost(case):
-    """Noes cost half of what a yes does, at any epsilon; public answers cost nothing.
+    """Negative answers cost half of a positive one at any epsilon, public answers nothing.
 
-    Where each answer is paid for, noes cost as much as a yes, and all of them together their sum.
+    If each answer is paid for, both kinds cost the same, and answers cost their sum.
     """
     rule, _, epsilons, _ = _questions(case)
-    yes, noes = rule.cost(epsilons), rule.cost(epsilons, stopped=False)
-    assert yes.shape == noes.shape == epsilons.shape
+    positive, negative = rule.cost(epsilons), rule.cost(epsilons, stopped=False)
+    assert positive.shape == negative.shape == epsilons.shape
     if case.separate:
-        np.testing.assert_array_equal(noes, yes)
+        np.testing.assert_array_equal(negative, positive)
         answers = np.arange(STEPS, dtype=np.int32)
         total = np.asarray(rule.cost(epsilons, answers % 2 == 0, answers))
-        np.testing.assert_allclose(total, answers * yes, rtol=1e-6)
+        np.testing.assert_allclose(total, answers * positive, rtol=1e-6)
         assert total[0] == 0
     else:
-        np.testing.assert_array_equal(2 * noes, yes)
-        np.testing.assert_array_equal(rule.cost(epsilons, True, 7), yes)
-    np.testing.assert_array_equal(rule.cost(epsilons, np.arange(STEPS) % 2 == 0)[::2], yes[::2])
-    assert np.all(yes > 0) == np.any(yes > 0) == case.private
+        np.testing.assert_array_equal(2 * negative, positive)
+        np.testing.assert_array_equal(rule.cost(epsilons, True, 7), positive)
+    np.testing.assert_array_equal(
+        rule.cost(epsilons, np.arange(STEPS) % 2 == 0)[::2], positive[::2]
+    )
+    assert np.all(positive > 0) == np.any(positive > 0) == case.private
     assert (rule.sensitivity is not None) == case.private
 
 
 def check_status(case):
-    """All is well at rising epsilons."""
+    """The status is `RUNNING` at rising epsilons."""
     status = ask_lanes(*_lanes_of_questions(case, seed=6))[2]
     np.testing.assert_array_equal(status, np.full((LANES, STEPS), Status.RUNNING))
 
 
 def check_scale(case):
-    """In other units of the utility, a power of two, the answers are the same."""
+    """Answers do not depend on the unit of the utility (a power of two)."""
     if not case.private:
         return
     rule, keys, epsilons, utilities = _lanes_of_questions(case, seed=7)

@@ -1,4 +1,4 @@
-"""The boundaries once more, in NumPy and SciPy in float64, by other routes than the package's."""
+"""The boundaries in NumPy and SciPy in float64, by other methods than the package."""
 
 import numpy as np
 from scipy.optimize import brentq, minimize_scalar
@@ -10,7 +10,7 @@ KINDS = {"linear": LinearBoundary, "two": MixtureBoundary, "one": OneSidedMixtur
 
 
 def one_sided_height(level):
-    """The z with z^2/2 + log Phi(z) + log 2 = level, elementwise by bisection."""
+    """Return the z with z^2/2 + log Phi(z) + log 2 = level, elementwise by bisection."""
     level = np.asarray(level, float)
     low, high = np.zeros_like(level), np.sqrt(2 * level) + 1e-300
     for _ in range(200):
@@ -21,7 +21,7 @@ def one_sided_height(level):
 
 
 def curve(family, time, delta, *shape):
-    """u(t): linear with shape = (a, b), the mixtures with shape = (rho,)."""
+    """Return u(t) for shape = (a, b) (linear) or shape = (rho,) (mixtures)."""
     if family == "linear":
         return shape[0] * time + shape[1]
     rho = shape[0]
@@ -32,13 +32,13 @@ def curve(family, time, delta, *shape):
 
 
 def psi(family, time, sensitivity, delta, *shape):
-    """The boundary on the loss."""
+    """Return the boundary on the loss."""
     u = curve(family, time, delta, *shape)
     return sensitivity**2 / (2 * time) + sensitivity * u / time
 
 
 def time_of(family, epsilon, sensitivity, delta, *shape):
-    """Its inverse at one epsilon, by bracketing in log(time)."""
+    """Return the time at which `psi` equals epsilon, by bracketing in log(time)."""
 
     def gap(log_time):
         return np.log(psi(family, np.exp(log_time), sensitivity, delta, *shape) / epsilon)
@@ -47,7 +47,7 @@ def time_of(family, epsilon, sensitivity, delta, *shape):
 
 
 def best_rho(family, time, delta):
-    """The rho with the least u(time), in closed form (two-sided) or by search."""
+    """Return the rho with the least u(time), in closed form (two-sided) or by search."""
     if family == "two":
         return time / (-lambertw(-(delta**2) / np.e, -1).real - 1)
     found = minimize_scalar(

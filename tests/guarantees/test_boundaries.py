@@ -25,13 +25,13 @@ stated = jax.jit(lambda boundary, times: boundary.epsilon(times))
 
 
 def shape(boundary):
-    """What `oracle` takes for it: a and b of a line, or rho."""
+    """Return the shape that `oracle` takes: a and b of a line, or rho."""
     names = ("a", "b") if isinstance(boundary, LinearBoundary) else ("rho",)
     return tuple(np.float64(getattr(boundary, name)) for name in names)
 
 
 def varied(boundary, factor):
-    """The shape of another boundary of the family and of the same delta."""
+    """Return the shape of another boundary with the same family and delta."""
     own = shape(boundary)
     return (own[0] * factor, own[1] / factor) if len(own) == 2 else (own[0] * factor,)
 
@@ -46,7 +46,7 @@ def test_reference_curve(name, rho, u):
 
 @pytest.mark.parametrize(("name", "c"), [("linear", 5.25652), ("two", 5.66568), ("one", 5.53787)])
 def test_reference_constants(name, c):
-    """c = u(t)/sqrt(t) where a boundary is tight, which depends on delta alone."""
+    """c = u(t)/sqrt(t) where a boundary is tight depends only on delta."""
     g = KINDS[name].tight_at_time(7.0, sensitivity=1.0, delta=DELTA)
     assert all(isinstance(part, float) for part in shape(g))
     assert oracle.curve(name, 7.0, DELTA, *shape(g)) / np.sqrt(7) == pytest.approx(c, abs=1e-5)
@@ -95,7 +95,7 @@ def test_tight_at_epsilon_reaches_it_first(name, epsilon):
 
 
 def test_shapes_of_the_curves():
-    """One side is below two; a line wins by up to 5 % in [0.51, 1.95] t*, and only there."""
+    """One-sided mixtures are below two-sided ones, and above a line only in [0.51, 1.95] t*."""
     times = jnp.geomspace(1e-5, 1e7, 300)
     for delta in (1e-9, 0.05, 0.8):
         two, one = (stated(KINDS[name](1.0, delta, 2.0), times) for name in ("two", "one"))
@@ -169,7 +169,7 @@ def test_rounded_parameters_of_a_line_are_accepted():
     below = np.nextafter(exact, 0)
     narrow = np.nextafter(np.float32(exact), np.float32(0))
     for a, b in ((1.0, below), (NARROW, narrow), (1.0, 2 * exact)):
-        # What rounding took from b is given back: never less than the exact line's.
+        # The loss of b by rounding is undone: epsilon is at least that of the exact line.
         assert LinearBoundary(1.0, 1e-6, a, b).epsilon(1.0) >= least
 
 
@@ -189,7 +189,7 @@ def test_inconsistent_numbers_in_a_trace_cost_more_not_less():
 
 
 def test_half_precision_does_not_round_delta():
-    """Which may be subnormal there."""
+    """A small delta may be subnormal in half precision."""
     time = np.float16(2)
     for kind in (MixtureBoundary, RenyiBoundary):
         boundary = kind(1.0, 3.1e-8, 2.0)

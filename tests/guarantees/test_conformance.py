@@ -1,4 +1,4 @@
-"""The conformance suite, run over every guarantee; and faults that it must see."""
+"""The conformance suite run over every guarantee, and planted faults that it must detect."""
 
 import dataclasses
 
@@ -20,7 +20,7 @@ def test_guarantee(case, check):
 
 
 @pytest.fixture(scope="module")
-def on_looks():
+def on_grid():
     line = LinearBoundary.tight_at_epsilon(0.5, 1.0, 1e-6)
     times = np.geomspace(float(line.time(0.3)), float(line.time(50.0)), 20)
     boundary = GridBoundary.of(line, times)
@@ -38,20 +38,20 @@ def on_looks():
     ],
     ids=lambda check: check.__name__,
 )
-def test_guarantee_on_looks(on_looks, check):
-    """The checks that take no times of their own; costs are in test_grid.py."""
-    check(on_looks)
+def test_guarantee_on_a_grid(on_grid, check):
+    """The checks that choose no times (test_grid.py has the costs)."""
+    check(on_grid)
 
 
 class Unsafe(PureGuarantee):
-    """Rounds times down."""
+    """A guarantee that rounds times down."""
 
     def time(self, epsilon):
         return super().time(epsilon) * (1 - 1e-5)
 
 
 class Silent(PureGuarantee):
-    """Answers anything."""
+    """A guarantee that accepts any epsilon."""
 
     def time(self, epsilon):
         return self.sensitivity / jnp.asarray(epsilon)

@@ -1,9 +1,9 @@
-"""The boundaries hold: probabilities that the loss ever exceeds them, down to delta = 1e-6.
+"""Probabilities that the loss ever exceeds a boundary, down to delta = 1e-6.
 
-On fixed looks by the quadrature of `GridBoundary`, which `test_grid.py` holds against counting. At
-times that follow the releases, by trials of the process: rare events by importance sampling, under
-noise shifted by the constant 2b, which crosses often, each trial scored by its likelihood ratio;
-with no shift that is naive counting. Sensitivity and shift are 1 throughout.
+At fixed times they come from the quadrature of `GridBoundary`, which `test_grid.py` compares with
+counting. At times chosen from the releases they come from trials, with importance sampling for rare
+events: noise shifted by the constant 2b crosses often, and each trial is weighted by its likelihood
+ratio (without a shift, trials are counted). Sensitivity and shift of the data are 1.
 """
 
 import jax
@@ -25,7 +25,7 @@ PROCESS = Brownian(())
 
 
 def exceeded(times, levels):
-    """Probability that the loss, `(1/2 + W)/t`, exceeds levels at one of the times."""
+    """Return the probability that the loss, `(1/2 + W)/t`, exceeds levels at a time."""
     return crossing(times, times * levels - 0.5)[1]
 
 
@@ -36,7 +36,7 @@ def levels_of(boundary, times):
 @pytest.mark.parametrize("delta", [RARE, COMMON])
 @pytest.mark.parametrize("name", KINDS)
 def test_holds_on_fixed_looks(name, delta):
-    """A third of delta is used up, or more; of the one for |W| each side has half."""
+    """At least a third of delta is used (for |W|, each side has half of it)."""
     boundary = KINDS[name].tight_at_epsilon(0.3, 1.0, delta)
     if name == "linear":
         times = np.geomspace(1 / 8, 8, LOOKS) * boundary.b / boundary.a
@@ -53,22 +53,19 @@ def test_holds_on_fixed_looks(name, delta):
 
 @pytest.mark.parametrize("top", [1.0, 2.0])
 def test_linear_agrees_with_its_closed_form(top):
-    """P(W_s > a s + b for some s <= t): looks miss some, as curves do that are so much lower."""
+    """Against P(W_s > a s + b for some s <= t), with Siegmund's correction for discrete times."""
     line = LinearBoundary.tight_at_epsilon(0.3, 1.0, RARE)
     last = top * line.b / line.a
     times, root = np.geomspace(last / 12, last, LOOKS), np.sqrt(last)
     exact = norm.cdf(-(line.a * last + line.b) / root)
     exact += np.exp(-2 * line.a * line.b) * norm.cdf((line.a * last - line.b) / root)
-    levels, between = (
-        levels_of(line, times),
-        0.5826 * np.sqrt(np.diff(times, prepend=0)),
-    )  # Siegmund
+    levels, between = levels_of(line, times), 0.5826 * np.sqrt(np.diff(times, prepend=0))
     assert exceeded(times, levels) < 0.85 * exact
     assert exceeded(times, levels - between / times) == pytest.approx(exact, rel=0.01)
 
 
 def test_rho_chosen_anew_at_each_time_is_no_boundary():
-    """Tight everywhere is c sqrt(t), which is crossed surely in the end."""
+    """A boundary tight at every time is c sqrt(t), which is crossed with probability 1."""
     times = np.geomspace(1.0, 1e7, LOOKS)
     for tuned, holds in ((times, False), (1e3, True)):
         boundary = OneSidedMixtureBoundary.tight_at_time(tuned, 1.0, COMMON)
@@ -76,10 +73,10 @@ def test_rho_chosen_anew_at_each_time_is_no_boundary():
 
 
 def adaptive(key, guarantee, tilt, first):
-    """Score of one trial: its likelihood ratio where the loss first exceeds what is stated, else 0.
+    """Return the likelihood ratio of a trial when its loss first exceeds epsilon, else 0.
 
-    The next time is chosen from the last release: small steps near the line. `tilt` is a constant
-    added to the noise.
+    The next time is chosen from the last release, with small steps near the line. `tilt` is a
+    constant added to the noise.
     """
 
     def score(state):
@@ -108,7 +105,7 @@ def test_linear_holds_at_adaptive_times(dtype):
     z = norm.isf(0.01 / 40)
 
     def found(delta, seed, tilted=True, spoil=1.0):
-        """Mean score and z standard errors of it."""
+        """Return the mean score, and z standard errors of it."""
         line = LinearBoundary.tight_at_epsilon(0.3, 1.0, delta)
         told = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), line)
         told = LinearBoundary(spoil * told.sensitivity, told.delta, told.a, told.b)

@@ -1,4 +1,4 @@
-"""Boundaries exact on chosen looks."""
+"""Boundaries that are exact on a fixed grid of times."""
 
 import dataclasses
 
@@ -78,7 +78,7 @@ def boundary():
     return line, GridBoundary.of(line, nrjax.Grid.geometric(line, 0.2, 3.0, 10).times)
 
 
-def test_costs_less_than_what_it_is_made_of(boundary):
+def test_costs_less_than_the_boundary_it_lowers(boundary):
     line, grid = boundary
     assert (grid.sensitivity, grid.delta) == (2.0, DELTA)
     here, there = (np.asarray(one.epsilon(grid.times), float) for one in (grid, line))
@@ -101,7 +101,7 @@ def test_a_look_of_a_coarser_dtype_is_that_look(boundary):
 
 
 def test_on_a_schedule(boundary):
-    """Of a boundary and a grid by one call, as of a mechanism; nothing else gains by it."""
+    """`on` works for boundaries and mechanisms, and changes no other guarantee."""
     line, grid = boundary
     times = np.append(grid.times, grid.times[-1])  # a time may come twice
     found = line.on(nrjax.Grid(times))
@@ -121,7 +121,7 @@ def test_on_a_schedule(boundary):
 
 
 def test_looks_that_are_too_near_each_other():
-    """Refused at once, where the nodes would fill the memory; those that take seconds are not."""
+    """Times are refused at once if the quadrature would not fit into memory."""
     line = LinearBoundary.tight_at_time(1.0, 1.0, DELTA)
     for apart, fits in ((1e-7, True), (1e-10, False)):
         times = np.array([0.5, 1.0, 1.0 + apart])
@@ -161,7 +161,7 @@ def test_refuses(boundary):
     with pytest.raises(ValueError, match=r"heights must be crossed with probability at most"):
         GridBoundary(2.0, DELTA, grid.times, 0.999 * grid.heights)
     more = np.sort(np.append(grid.times, 0.5 * grid.times[:-1] + 0.5 * grid.times[1:]))[::-1]
-    with pytest.raises(ValueError, match="crossed"):  # looks that were not paid for
+    with pytest.raises(ValueError, match="crossed"):  # more times than delta pays for
         GridBoundary(2.0, DELTA, more, np.interp(more[::-1], grid.times[::-1], grid.heights[::-1]))
     with pytest.raises(ValueError, match=r"time must be among the 10 times"):
         grid.epsilon(grid.times[0] * 0.99)

@@ -1,4 +1,4 @@
-"""The Renyi boundary: what it costs, and that no stopping rule gains more than delta."""
+"""The Rényi boundary: its cost, and no stopping rule gains more than delta."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from nrjax.guarantees import LinearBoundary, RenyiBoundary
 
 pytestmark = pytest.mark.numerical
 
-# FRONTIER, section 8, at delta = 1e-6: epsilon, D2/sqrt(t), order, variance beside the linear one.
+# `docs/frontier.md`, at delta = 1e-6: epsilon, D2/sqrt(t), order, variance relative to the line.
 PUBLISHED = [
     (0.1, 0.02534, 165.7, 0.562),
     (0.3, 0.07127, 62.7, 0.634),
@@ -33,8 +33,8 @@ def test_costs_less_than_the_linear_boundary(epsilon, x, order, ratio):
 
 @pytest.mark.parametrize("order", [1.0001, 1.5, 20.0, 1e6])
 def test_rounded_up(order):
-    """Against the formula in float64, in whatever precision it is taken."""
-    order = float(np.float32(order))  # another order would be as good
+    """Against the formula in float64, in both precisions."""
+    order = float(np.float32(order))
     found = RenyiBoundary(1.5, 1e-6, order)
     times = np.geomspace(1e-3, 1e6, 50)
     exact = order * 1.5**2 / (2 * times) + np.log1p(-1 / order)
@@ -45,10 +45,10 @@ def test_rounded_up(order):
 
 
 def best_gain(epsilons, steps, payoff):
-    """The largest mean payoff of a stopping rule, by dynamic programming.
+    """Return the largest mean payoff of a stopping rule, by dynamic programming.
 
-    The loss is a Brownian motion with drift 1/2 in u = D2^2/t, looked at after each of `steps`
-    equal steps of u.
+    The loss is a Brownian motion with drift 1/2 in u = D2^2/t, observed after each of `steps` equal
+    steps of u.
     """
     du = steps[0]
     losses = np.linspace(-12, 14, 801)
@@ -77,8 +77,8 @@ def test_no_stopping_rule_gains_more_than_delta(delta, epsilon):
     stated = np.asarray(found.epsilon(times), float)
     gain = best_gain(stated, steps, hockey_stick)
     assert 0.85 * delta < gain <= delta
-    # Negative controls: an order chosen where one stops; and the boundaries' notion, which this is
-    # not: the loss itself exceeds epsilon more often.
+    # Negative controls: an order chosen after the stop, and the boundaries' notion, which does not
+    # hold, because the loss itself exceeds epsilon more often.
     chosen = np.asarray(RenyiBoundary.tight_at_time(times, 1.0, delta).epsilon(times), float)
     assert best_gain(chosen, steps, hockey_stick) > 1.1 * delta
     assert best_gain(stated, steps, exceeds) > 1.5 * delta

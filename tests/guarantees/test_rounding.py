@@ -1,4 +1,4 @@
-"""Every rounding is to the safe side: epsilon up, time to more noise, over dense random grids."""
+"""Epsilon is rounded up and time to more noise, over dense random grids."""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ families = pytest.mark.parametrize("name", KINDS)
 
 
 def draw(name, seed):
-    """Float64 parameters over many decades, in the order of the fields; times; epsilons."""
+    """Draw fields in float64 over many decades, times and epsilons."""
     rng = np.random.default_rng(seed)
     sensitivity = 10 ** rng.uniform(-5, 4, N)
     delta = np.concatenate([10 ** rng.uniform(-15, -0.31, N // 2), rng.uniform(0.01, 0.5, N // 2)])
@@ -41,7 +41,7 @@ def exact_psi(name, times, parameters):
 
 @jax.jit
 def there_and_back(guarantee, epsilons):
-    """Time, and epsilon of that time in the same program."""
+    """Return times, and the epsilon of each time, computed in one program."""
     times = jax.vmap(lambda g, e: g.time(e))(guarantee, epsilons)
     return times, jax.vmap(lambda g, t: g.epsilon(t))(guarantee, times)
 
@@ -51,7 +51,7 @@ stated_at = jax.jit(lambda guarantee, times: guarantee.epsilon(times))
 
 @families
 def test_epsilon_is_never_understated(name, dtype, monkeypatch):
-    """Also after the parameters were cast from float64 to the working dtype; and by few units."""
+    """Also after a cast of the fields to the working dtype, and only by a few units."""
     parameters, times, _ = draw(name, 1)
     times = np.asarray(jnp.asarray(times))  # the noise has exactly this time
     cast = [np.asarray(jnp.asarray(parameter, dtype)) for parameter in parameters]
@@ -83,7 +83,7 @@ def test_time_is_never_too_small(name, dtype):
     assert times.dtype == dtype
     assert np.all(np.isfinite(times))
     assert np.all(np.asarray(stated) <= epsilons)
-    # Another program may fuse and round otherwise.
+    # Another program may round differently.
     assert np.all(np.asarray(guarantee.epsilon(times)) <= epsilons)
     assert np.all(np.asarray(stated, float) >= epsilons * (1 - 1e-5))
     exact = exact_psi(name, np.asarray(times, float), parameters)
@@ -91,21 +91,21 @@ def test_time_is_never_too_small(name, dtype):
 
 
 def test_unsolved_times_are_infinite_not_too_small(monkeypatch):
-    """With too few Newton steps the check of the solution speaks."""
+    """With too few Newton steps the check of the solution fails."""
     monkeypatch.setattr(boundaries, "_TIME_STEPS", 1)
     parameters, _, epsilons = draw("one", 4)
     guarantee = KINDS["one"](*map(jnp.asarray, parameters))
     epsilons = jnp.asarray(epsilons)
     times = np.asarray(jax.jit(lambda g, e: g.time(e))(guarantee, epsilons))
     assert np.any(np.isinf(times))
-    some = np.isfinite(times)
-    good = np.asarray(guarantee.epsilon(jnp.where(some, times, 1.0))) <= epsilons
-    assert np.all(good[some])
+    solved = np.isfinite(times)
+    safe = np.asarray(guarantee.epsilon(jnp.where(solved, times, 1.0))) <= epsilons
+    assert np.all(safe[solved])
 
 
 @families
 def test_extremes_are_safe(name, dtype):
-    """Out of the dtype's range: too much rather than too little."""
+    """Outside the range of the dtype epsilon is too large, not too small."""
     small, large = float(jnp.finfo(dtype).tiny), float(jnp.finfo(dtype).max)
     rest = {"linear": (1e-6, 0.01, 1000.0), "pure": ()}.get(name, (1e-6, 1.0))
     guarantee = KINDS[name](jnp.asarray(100.0, dtype), *rest)
@@ -114,7 +114,7 @@ def test_extremes_are_safe(name, dtype):
     assert float(jax.jit(guarantee.time)(large)) > 0
     with pytest.raises(ValueError, match="epsilon must"):
         guarantee.time(small)
-    # XLA divides by a constant as it likes, also by multiplying with 0 for its reciprocal.
+    # XLA may divide by a constant by multiplying with its reciprocal, flushed to 0.
     large = jnp.asarray(0.9 * large, dtype)
     rest = (1e-6, 1e-30, 1e31) if name == "linear" else rest
     stated = jax.jit(lambda s: KINDS[name](s, *rest).epsilon(large))(large)

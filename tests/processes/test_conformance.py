@@ -1,4 +1,4 @@
-"""The conformance suite, run over every process; and faults that it must see."""
+"""The conformance suite run over every process, and planted faults that it must detect."""
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ def test_process(case, check):
 
 
 def _faulty(parent=Laplace, chain=True, **methods):
-    """A registered process like `parent`, with these methods instead."""
+    """Return a case for a process like `parent` with some methods replaced."""
     return ProcessCase("faulty", type("Faulty", (parent,), methods), chain=chain, loss=chain)
 
 
@@ -34,7 +34,6 @@ def _stays(self, key, state, time):
 
 
 def _noise(self, time):
-    """The noise that one key gives."""
     return Laplace(self.shape).init(jax.random.key(0), time).value
 
 

@@ -45,13 +45,13 @@ def law(t, k):
 
 
 def bayes(s, t, k, j, stay=stays):
-    """`P(Z_s = j | Z_t = k)` from the two laws forwards: the oracle."""
+    """Return `P(Z_s = j | Z_t = k)` by Bayes' rule from the two laws forwards (the oracle)."""
     a = stay(s, t)
     return law(s, j) * (a * (j == k) + (1 - a) * law(t, k - j)) / law(t, k)
 
 
 def laplace_like(s, t, k, j):
-    """Fault: the branches of Laplace noise, `h = (1 - s/t)/2`, on integers."""
+    """Plant a fault: the branches of Laplace noise, `h = (1 - s/t)/2`, on integers."""
     h, r, ratio = (1 - s / t) / 2, np.exp(1 / t - 1 / s), np.exp(-1 / s - 1 / t)
     inside = (1 - h) * (1 - r) * r ** np.maximum(j, 0)
     outside = h * np.where(j < 0, 1, r**k) * (1 - ratio)
@@ -60,7 +60,7 @@ def laplace_like(s, t, k, j):
 
 
 def test_kernel_is_bayes_rule(dtype):
-    """For evenly spaced words, every one so to speak: shares are right to the grain of these."""
+    """Evenly spaced words give the probabilities up to the spacing of the words."""
     states, worst = np.arange(-12, 13), {}
     for (t, s), k in itertools.product(PAIRS, (0, 1, 4)):
         words = even_words(dtype, WORDS)
@@ -76,14 +76,14 @@ def test_kernel_is_bayes_rule(dtype):
 
 
 def excess(law, time, most):
-    """By how much a unit costs more than 1/time, relatively, from 0 to `most` times the time."""
+    """Return the relative excess of a unit's cost over 1/time, for noise up to `most` scales."""
     law = law[: int(most * time) + 1]
     return np.max(np.abs(np.log(law[:-1] / law[1:]))) * time - 1
 
 
 @pytest.mark.parametrize("time", [0.5, 10.0, 300.0])
 def test_first_draw_costs_what_it_states(dtype, time):
-    """By every word; a geometric integer by itself, in float arithmetic, costs more."""
+    """Counted over every word. A geometric integer in float arithmetic costs more."""
     law = first_law(jnp.asarray(time, dtype))
     grain = 4 * 15 * time * 2.0**-40 * time  # of the words of the uniform integer
     assert excess(law, time, 15) + grain < 1e-4
@@ -96,7 +96,7 @@ def test_first_draw_costs_what_it_states(dtype, time):
 @pytest.mark.long
 @pytest.mark.parametrize("time", [100.0, 1000.0, 2.0**10])
 def test_words_of_a_first_draw_are_counted(time):
-    """One by one: bisection takes for granted that logarithms fall."""
+    """Counted one by one, because bisection assumes that logarithms are monotone."""
     found = histogram(geometric, every_word(), jnp.float32(time))[FAR:]
     law = first_law(jnp.float32(time))
     found = first_law(jnp.float32(time), found[: len(law) // 2])
@@ -105,10 +105,10 @@ def test_words_of_a_first_draw_are_counted(time):
 
 
 def loss_error(words, value, time, then):
-    """What moves of the noise, and of the noise one larger, add to the loss beyond what they do.
+    """Return the error of the loss of a move that one move in 1000 exceeds.
 
-    Returns:
-        By the first word alone, and with the others: the error that one move in 1000 exceeds.
+    The loss compares noise `value` with `value + 1`. There are two results: with the first word
+    only, and with all words.
     """
     time, then = jnp.float32(time), jnp.float32(then)
     near = np.arange(-16 * int(then), value + 16 * int(then))
@@ -125,7 +125,6 @@ def loss_error(words, value, time, then):
 
 @pytest.mark.parametrize(("time", "then", "value"), [(1000.0, 500.0, 1000), (100.0, 50.0, 100)])
 def test_a_move_costs_what_it_states(time, then, value):
-    """By four million first words and all others."""
     alone, found = loss_error(lambda: even_words(jnp.float32, 2**22), value, time, then)
     assert found < 0.01 / then < alone
 
@@ -138,7 +137,7 @@ def test_a_move_costs_what_it_states_by_every_word():
 
 
 def test_draws_are_made_of_their_words(dtype):
-    """In Python's integers; the tests above take the last words for a uniform number."""
+    """Against Python integers, since the tests above idealise the last words."""
     rng, kind = np.random.default_rng(0), word_of(dtype)
     words = rng.integers(0, np.iinfo(kind).max, (5, 2000), kind, True)
     given, length = words.astype(object), 8 * kind.itemsize
@@ -196,7 +195,7 @@ def test_noise_beyond_exact_integers_is_a_failure():
 
 
 def test_times_whose_tails_words_are_too_coarse_for_are_a_failure(dtype):
-    """Far below them no word makes noise: the release would be the value itself."""
+    """Far below these times no word makes noise, so that a release would be the value."""
     smallest, none = (0.2, 1 / 23) if dtype == jnp.float32 else (0.05, 1 / 46)
     counts = [counted(geometric, dtype, jnp.asarray(time, dtype)) for time in (smallest, none)]
     assert [np.count_nonzero(count) > 1 for count in counts] == [True, False]
@@ -209,7 +208,7 @@ def test_times_whose_tails_words_are_too_coarse_for_are_a_failure(dtype):
 
 
 def test_zeros_have_no_sign():
-    """A release of -0 would tell a value of -0 from all others."""
+    """A release of -0 would reveal a value of -0."""
     process = DiscreteLaplace((4000,))
 
     @jax.jit
@@ -264,7 +263,7 @@ def test_values_that_would_lose_their_integers_are_refused():
 
 
 def test_a_traced_fraction_is_not_shown():
-    """Integer noise does not hide it; integers are released as they are."""
+    """Integer noise does not hide a fraction."""
     rule, times = nrjax.PublicThreshold(-np.inf), [5.0, 2.0]
     parts = {"schedule": nrjax.Grid(times), "utility": Distance(0.0), "rule": rule}
 

@@ -1,4 +1,4 @@
-"""Independent Laplace releases: their law, and what all of them cost together."""
+"""Independent Laplace releases: their law, and their total cost."""
 
 import itertools
 from fractions import Fraction
@@ -34,20 +34,20 @@ def test_releases_are_independent_and_have_the_laplace_law():
 
 
 def trial(times, sensitivity=1.0, **changes):
-    """With a rule that always says yes; a path goes on after it."""
+    """Return an interaction that stops at once (a path continues)."""
     changes = {"threshold": -1e9, "guarantee": nrjax.PureGuarantee(sensitivity)} | changes
     return nrjax.Interaction(**doubling(times, **changes))
 
 
 def exact_costs(times, sensitivity, dtype):
-    """`sum D1/t` up to each time, of the numbers as they are in `dtype`, without rounding."""
+    """Return `sum D1/t` up to each time, exactly, for the numbers cast to `dtype`."""
     numbers = [Fraction(float(time)) for time in np.asarray(times, dtype)]
     own = Fraction(float(np.asarray(sensitivity, dtype)))
     return list(itertools.accumulate(own / number for number in numbers))
 
 
 def excesses(stated, exact, dtype):
-    """By how much each exceeds the exact cost, in machine epsilons of it."""
+    """Return the excess of each cost over the exact one, in machine epsilons."""
     eps = Fraction(float(jnp.finfo(dtype).eps))
     pairs = zip(np.asarray(stated), exact, strict=True)
     return [float((Fraction(float(one)) / other - 1) / eps) for one, other in pairs]
@@ -63,25 +63,24 @@ GRIDS = {
 
 @pytest.mark.parametrize("name", GRIDS)
 def test_all_releases_are_paid_for_to_a_few_units_from_above(name, dtype):
-    """At every step, against exact sums; they share one program."""
     times, sensitivity = GRIDS[name]
     path = nrjax.scan_path(KEY, trial(times, sensitivity))
     assert path.mechanism_epsilon.dtype == dtype
     exact = exact_costs(times, sensitivity, dtype)
     found = excesses(path.mechanism_epsilon, exact, dtype)
     assert min(found) >= 0
-    # Equal releases: one unit of the sum more at each step, half of them on average.
+    # For equal releases each step may round the sum up by one unit, half of one on average.
     assert max(found) <= (40 if name == "equal" else 20)
-    # What the last release alone costs would be less, by a half on a doubling grid.
+    # The cost of only the last release would be smaller, by a half on a doubling grid.
     alone = np.asarray(nrjax.PureGuarantee(sensitivity).epsilon(np.asarray(times, dtype)))
     assert min(excesses(alone[1:], exact[1:], dtype)) < -0.01 / float(jnp.finfo(dtype).eps)
 
 
 def test_the_engine_asks_for_all_releases_everywhere(dtype):
-    """The rule sees at each step what the outcome states for it."""
+    """The rule receives at each step the epsilon that the outcome states."""
 
     class Asks(nrjax.PublicThreshold):
-        """Says no, and charges what it was told at the last step; stops at 3."""
+        """A rule that stops at an epsilon of 3, and charges the last epsilon it received."""
 
         def init(self, key, epsilon):
             return epsilon
@@ -101,8 +100,7 @@ def test_the_engine_asks_for_all_releases_everywhere(dtype):
     np.testing.assert_array_less(np.asarray(0.5, dtype), state.rule)
 
 
-def test_prices_beyond_the_dtype_are_not_for_free(dtype):
-    """Reciprocals that would be flushed to zero, and sums that are infinite."""
+def test_costs_beyond_the_dtype_are_not_free(dtype):
     limits = jnp.finfo(dtype)
     process = nrjax.IndependentLaplace(())
     advance = jax.jit(process.rewind)

@@ -7,8 +7,13 @@ import pytest
 from scipy import stats
 
 from nrjax.processes import Laplace, LaplaceJumps
-from nrjax.processes._kernel import NoiseState
-from nrjax.processes._kernel import laplace, rewind_laplace, uniform, uniform_and_complement
+from nrjax.processes._kernel import (
+    NoiseState,
+    laplace,
+    rewind_laplace,
+    uniform,
+    uniform_and_complement,
+)
 from nrjax.processes.laplace_jumps import buffer_size
 from nrjax.types import Status
 from tests.processes.laws import FAULTY, SOUND, bonferroni, mean_p
@@ -40,7 +45,9 @@ def test_draws_on_the_edge_between_two_moves_stay_finite(dtype):
 
     @jax.jit
     def moved(bits, ratio):
-        return rewind_laplace(*uniform_and_complement(bits, dtype), values, jnp.asarray(1.0, dtype), ratio)
+        return rewind_laplace(
+            *uniform_and_complement(bits, dtype), values, jnp.asarray(1.0, dtype), ratio
+        )
 
     for ratio in (0.5, 0.9, 0.995, 1e-3):
         past = (1 - ratio) / 2 * (1 + np.exp(-values[:5, 0] * (1 / ratio - 1)))

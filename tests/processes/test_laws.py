@@ -1,4 +1,4 @@
-"""Each process has its law, and a whole transcript costs what its last release alone does."""
+"""Each process has its law, and a whole transcript costs as much as its last release."""
 
 import functools
 
@@ -31,7 +31,6 @@ each = pytest.mark.parametrize("name", CASES)
 
 @functools.cache
 def transcripts(name, sign=1):
-    """Noise and losses, shared by the tests: a program and two runs for each process."""
     return draw_paths(CASES[name][0], TIMES, TRIALS, seed=2, shift=sign * SHIFT)
 
 
@@ -47,14 +46,14 @@ def test_noise_has_its_law(name):
 
 
 def linear_deviation(key, state, time):
-    """Fault: a deviation of dt, not of sqrt(dt)."""
+    """Plant a fault: a deviation of dt, not of sqrt(dt)."""
     step = time * (state.time - time) / state.time
     noise = step * jax.random.normal(key, SHIFT.shape, state.time.dtype)
     return state._replace(value=(time / state.time) * state.value + noise, time=time)
 
 
 def with_bits(process, method, alter):
-    """A process whose method sees its random bits through `alter`."""
+    """Return a process whose method gets random bits altered by `alter`."""
 
     def faulty(*arguments):
         with pytest.MonkeyPatch.context() as patch:
@@ -68,18 +67,18 @@ def with_bits(process, method, alter):
 
 
 def one_coin(bits):
-    """Fault: the first coordinate's high bits, which say what happens, hold for all."""
+    """Plant a fault: all coordinates share the high bits, which select the branch."""
     low = jnp.asarray(2, bits.dtype) ** (jnp.iinfo(bits.dtype).bits - 10) - 1
     return (bits & low) | (bits[:1] & ~low)
 
 
 def one_key(bits):
-    """Fault: all coordinates' jumps are those of the first."""
+    """Plant a fault: all coordinates share the jumps of the first."""
     return bits.at[:, 1].set(bits[:, 0])
 
 
 def marks_from_waits(bits):
-    """Fault: the jumps' sizes use the key of their waits."""
+    """Plant a fault: sizes of jumps use the bits of their waiting times."""
     return bits.at[JUMPS.size + 1 :].set(bits[: JUMPS.size])
 
 
@@ -101,20 +100,20 @@ def test_planted_faults_are_seen(fault):
 
 @pytest.mark.long
 def test_many_short_steps_have_the_law_of_one():
-    """Chapman-Kolmogorov over 300 steps: a bias of a short step would add up."""
+    """Chapman-Kolmogorov over 300 steps, where biases of short steps would add up."""
     path = draw_paths(LAPLACE, np.geomspace(5.0, 1.5, 301), 20_000, seed=4)[0]
     assert path_p(path[:, [0, -1]], (5.0, 1.5), laws.laplace) > SOUND
 
 
 @each
 def test_transcript_costs_what_its_last_release_does(name, dtype):
-    """By the joint densities of two and of three releases, trial by trial; error in tolerances."""
+    """Trial by trial, from the joint densities of two and of three releases."""
     law, rounding = CASES[name][1], 200 * float(jnp.finfo(dtype).eps)
     if name == "skellam":
         rounding = 1e-3 if dtype == jnp.float32 else 1e-9  # what it promises
 
     def fresh_density(noise, times, law):
-        """Fault: new noise at each step, so that the releases before the last cost, too."""
+        """Return the density of new noise at each step, where earlier releases cost too."""
         each = enumerate(times)
         return sum(laws.log_density(noise[:, i : i + 1], [time], law) for i, time in each)
 
@@ -128,7 +127,7 @@ def test_transcript_costs_what_its_last_release_does(name, dtype):
         return found / rounding
 
     assert error() <= 1
-    # The wrong sign before the noise, as Rogers 2023, Theorem 4 prints it: the loss against -v. Its
-    # law is right, for symmetric noise; its link with the releases is not.
+    # With the sign of the noise printed in Rogers 2023, Theorem 4, it is the loss against -v: its
+    # law is correct for symmetric noise, but not its relation to the releases.
     assert error(sign=-1) > 100
     assert error(density=fresh_density) > 100

@@ -1,4 +1,4 @@
-"""Noise along a grid: its law across blocks, its keys, and what it does not depend on."""
+"""Noise along a grid: its law across blocks, its keys, and its invariances."""
 
 import functools
 
@@ -45,7 +45,7 @@ def draw(process, steps=STEPS, trials=TRIALS, first=0):
 
 
 def block_p(noise, law):
-    """Of some steps within a block, and of those a block away."""
+    """Return the p-value of steps within a block and a block apart."""
     times = np.array([0, 1, 2, 3, 1 + BLOCK, 2 + BLOCK, STEPS - 1])
     return path_p(noise[:, times, None].astype(float), TIMES[times], law)
 
@@ -57,7 +57,6 @@ def test_laws():
 
 @pytest.mark.long
 def test_planted_faults_are_seen(monkeypatch):
-    """Fresh noise; and a key that is shared by the blocks."""
     assert block_p(fresh(draw(BROWNIAN)), gaussian) < FAULTY
     assert block_p(fresh(draw(LAPLACE)), laplace) < FAULTY
 
@@ -69,7 +68,7 @@ def test_planted_faults_are_seen(monkeypatch):
 
 
 def test_blocks_are_keyed_by_their_number(dtype):
-    """Against NumPy: the first noise by key 0, then block b of 64 // 3 steps by key b."""
+    """Against NumPy: key 0 for the first noise, then key b for block b of 64 // 3 steps."""
     process, times, size = Brownian((3,)), TIMES[:40].astype(dtype).astype(float), BLOCK // 3
     key = nrjax.trial_key(jax.random.key(3), 5)
     noise_key = role_key(unrolled(key), Role.NOISE)
@@ -87,7 +86,7 @@ def test_blocks_are_keyed_by_their_number(dtype):
 
 
 def test_depends_on_the_trial_and_earlier_times_alone():
-    """Bit for bit: other numbers of trials, and of steps that follow, on one block and on two."""
+    """Bit for bit, for other numbers of trials and of later steps."""
     few = draw(BROWNIAN, BLOCK + 4, 7, 11)
     np.testing.assert_array_equal(few, draw(BROWNIAN)[11:18, : BLOCK + 4])
     for steps, first in ((9, 42), (1, 0)):
@@ -106,7 +105,7 @@ def test_folding_sees_the_same_noise():
 
 
 def test_other_processes_are_stepped_as_the_engine_does():
-    """`IndependentLaplace` draws at every step, so that every key counts."""
+    """`IndependentLaplace` draws at every step, so that every key matters."""
     times, process = TIMES[:5], IndependentLaplace((2,))
     key = nrjax.trial_key(jax.random.key(4), 0)
     own = scalar(times, threshold=1.0, value=np.zeros(2), process=process, guarantee=None)
@@ -116,7 +115,7 @@ def test_other_processes_are_stepped_as_the_engine_does():
 
 
 def test_noise_beyond_the_law_is_nan():
-    """Below `eta` a jump path ends; traced times that rise, or are no times, end any path."""
+    """Below `eta` a jump path ends, and invalid traced times end any path."""
     key, jumps = jax.random.key(0), LaplaceJumps((2,), 1.0, 8.0)
     noise = jax.jit(lambda key: noise_path(key, jumps, [4.0, 2.0, 0.5, 0.4]))(key)
     np.testing.assert_array_equal(np.isnan(noise).all(axis=1), [False, False, True, True])

@@ -1,4 +1,4 @@
-"""Skellam noise: its samplers against their laws, at counts of every size; its privacy loss."""
+"""Skellam noise: its samplers at counts of every size, and its privacy loss."""
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ MANY = (200_000,)  # of one shape: the samplers take seconds to compile
 
 
 def counts_p(time, share, scale=1.0):
-    """p-value of both counts at a time, and of what thinning leaves of them; of laws scaled."""
+    """Return the p-value of both counts and of the thinned counts, under scaled laws."""
     process = Skellam(MANY, 1.0, 1.0)
     first = process.init(jax.random.key(0), time)
     second = process.rewind(jax.random.key(1), first, share * time)
@@ -37,7 +37,7 @@ def counts_p(time, share, scale=1.0):
 @pytest.mark.long
 @pytest.mark.parametrize("time", [8.4, 12.0, 28.0, 57.0, 1e6, 1.6e7])
 def test_counts_have_their_laws(time):
-    """Means on both sides of 10, where the samplers switch, shares of 1/2; and large ones."""
+    """Large means, and means on both sides of 10, where the samplers switch."""
     for share in (0.3, 0.7):
         assert counts_p(time, share) > SOUND
     assert counts_p(time, 0.3, scale=0.97) < FAULTY
@@ -46,7 +46,7 @@ def test_counts_have_their_laws(time):
 @pytest.mark.long
 @pytest.mark.parametrize("sampler", ["poisson", "binomial"])
 def test_the_samplers_of_jax_are_not_good_enough(monkeypatch, dtype, sampler):
-    """Negative control: what `_counts` says of them is seen."""
+    """Negative control: the test detects the error of `jax.random` that `_counts` states."""
     if sampler == "binomial" and dtype == jnp.float64:
         pytest.skip("jax.random.binomial is right at these counts in float64")
     theirs = {
@@ -92,7 +92,7 @@ def test_overflow_is_detected_and_sticks(dtype):
 
 
 def test_a_later_time_has_no_law():
-    """It must not be a silent value, nor hang."""
+    """The result is NaN, and the sampler does not hang."""
     process = Skellam(MANY, 2.0, 900.0)
     state = process.init(jax.random.key(0), 1.3)
     assert np.all(np.isnan(process.value(process.rewind(jax.random.key(1), state, 2.0))))
@@ -102,9 +102,9 @@ LOSSES = 2**13  # in one call
 
 
 def _log_pmf(k, mean1, mean2, nodes=1500):
-    """The contour integral of the generating function through its saddle point.
+    """Return log p(k) by the contour integral of the generating function through its saddle point.
 
-    With the large terms in 50 digits; itself held against mpmath's Bessel function.
+    Large terms have 50 digits. `test_the_oracle` compares it with mpmath's Bessel function.
     """
     k, mean1, mean2 = mp.mpf(float(k)), mp.mpf(mean1), mp.mpf(mean2)
     w = mp.sqrt(k * k + 4 * mean1 * mean2)
@@ -133,7 +133,7 @@ def test_the_oracle(k, mean1, mean2):
 
 
 def _loss(*columns):
-    """Losses of cases (time, rate1, rate2, noise, shift), padded: one program for all tests."""
+    """Return losses of cases (time, rate1, rate2, noise, shift), padded to share a program."""
     columns = np.stack(np.broadcast_arrays(*columns)).astype(jnp.result_type(float))
     assert columns.shape[1] <= LOSSES
     padded = np.pad(columns, ((0, 0), (0, LOSSES - columns.shape[1])), constant_values=1)

@@ -1,4 +1,4 @@
-"""Laplace noise of many coordinates: those that move are found; against the reverse kernel."""
+"""Sparse steps of Laplace noise against the reverse kernel."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,12 @@ import pytest
 from scipy import stats
 
 from nrjax.processes import Laplace, _sparse
-from nrjax.processes._kernel import move_probability, random_bits, rewind_laplace, uniform_and_complement
+from nrjax.processes._kernel import (
+    move_probability,
+    random_bits,
+    rewind_laplace,
+    uniform_and_complement,
+)
 from tests.processes import laws
 from tests.processes.laws import FAULTY, SOUND, Altered, bonferroni, draw_paths, law_p, mean_p
 
@@ -19,14 +24,14 @@ FINE, MIXED, COARSE = (1.0, 0.985), (1.0, 0.99, 0.97), (5.0, 2.0, 1.5)
 
 
 def chances(before, now, time):
-    """Exact probabilities that a coordinate moves: across 0, inwards, outwards."""
+    """Return the exact probabilities of moves across 0, inwards and outwards."""
     r, k, a = time / now, 1 / time - 1 / now, np.abs(before)
     side = (1 - r) / 2
     return side + 0 * a, (1 - side) * -np.expm1(-k * a), side * np.exp(-k * a)
 
 
 def kernel_p(path, times):
-    """Of a step: where coordinates go, given where they are, how far, and that each does alone."""
+    """Return the p-value of a step: directions, lengths, and independence of the moves."""
     (now, time), before, after = times, path[:, 0], path[:, 1]
     k, m, a = 1 / time - 1 / now, 1 / time + 1 / now, np.abs(before)
     ahead = after * np.sign(before)
@@ -49,27 +54,27 @@ def kernel_p(path, times):
 
 
 def pairs(path):
-    """Coordinates, two by two, as trials of their own."""
+    """Split coordinates into pairs, as separate trials."""
     return np.moveaxis(path.reshape(*path.shape[:2], -1, 2), 2, 1).reshape(-1, path.shape[1], 2)
 
 
 @pytest.mark.parametrize("times", [MIXED, COARSE])
 def test_joint_law_of_three_times(times):
-    """By those that move, by all of them, and by whichever suits each lane."""
+    """With sparse steps, dense steps, and both in one batch."""
     path = pairs(draw_paths(MANY, times, TRIALS, seed=1)[0])
     assert laws.path_p(path, times, laws.laplace) > SOUND
 
 
 @pytest.mark.parametrize("slots", [_sparse._SLOTS, 16])
 def test_a_step_has_the_law_of_the_kernel(monkeypatch, slots):
-    """In one turn, and in many."""
+    """In one pass, and in many."""
     monkeypatch.setattr(_sparse, "_SLOTS", slots)
     process = Altered(MANY, slots=slots)  # a program of its own
     assert kernel_p(draw_paths(process, FINE, TRIALS, seed=3)[0], FINE) > SOUND
 
 
 def one_word(key, shape, dtype):
-    """Fault: gaps and draws are of one word."""
+    """Plant a fault: gaps and draws share a word."""
     bits = random_bits(key, shape, dtype)
     return bits.at[1].set(bits[0]) if len(shape) == 2 else bits
 
@@ -95,7 +100,7 @@ def test_planted_faults_are_seen(monkeypatch, fault):
 
 
 def test_outliers_and_lanes_of_all_kinds(dtype):
-    """One lane alone, among others and in the other way of batching: the same noise."""
+    """Noise does not depend on the batch."""
     process = Laplace((2, 600))
     keys = jax.random.split(jax.random.key(4), 6)
     times = jnp.asarray([0.999, 0.99, 0.5, 1.0, 1e-6, 0.97], dtype)
@@ -117,7 +122,7 @@ def test_outliers_and_lanes_of_all_kinds(dtype):
 
 
 def test_lanes_that_are_done_do_not_count_on(dtype):
-    """While a slow one goes on: numbers of places would overflow, and places be found again."""
+    """The place of a finished trial must not overflow while others continue."""
     values = jnp.full((2, 250_000), 6.0, dtype)
     now, times = jnp.ones(2, dtype), jnp.asarray([0.9765, 0.9999999], dtype)
     keys = jax.random.split(jax.random.key(0), 2)
@@ -128,7 +133,7 @@ def test_lanes_that_are_done_do_not_count_on(dtype):
 
 
 def test_no_draw_above_the_share_moves(dtype):
-    """What is not looked at would have stayed."""
+    """Coordinates that are not sampled would have stayed."""
     distance = jnp.asarray(np.geomspace(1e-6, 50, 200), dtype)
     kind = jnp.uint64 if dtype == jnp.float64 else jnp.uint32
     for time in (0.9, 0.99, 0.999, 0.99999):

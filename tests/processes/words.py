@@ -5,16 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from nrjax.processes import DiscreteLaplace
-from nrjax.processes._kernel import uniform
+from nrjax.processes._kernel import exponential, uniform
 from nrjax.processes.discrete_laplace import DiscreteLaplaceState, sizes
-from nrjax.processes._kernel import exponential
 
 FAR = 2**17
-"""No integer is so far from 0."""
+"""Upper bound of the size of all integers."""
 
 
 def counted(function, dtype, *arguments):
-    """Probabilities of 0, 1, ... for a function that falls as its word rises, by bisection."""
+    """Return the probabilities of 0, 1, ... for a falling function of a word, by bisection."""
     kind = word_of(dtype)
     most = int(function(jnp.zeros(1, kind), *arguments)[0])
     wanted = np.arange(1 << most.bit_length())  # few shapes, few programs
@@ -29,25 +28,25 @@ def counted(function, dtype, *arguments):
 
 
 def word_of(dtype):
-    """Kind of the random words of a float dtype."""
+    """Return the dtype of the random words of a float dtype."""
     return np.dtype(f"uint{8 * np.dtype(dtype).itemsize}")
 
 
 def even_words(dtype, number):
-    """Evenly spaced words, and the share that each of them stands for."""
+    """Yield evenly spaced words, and the fraction of all words that each represents."""
     kind = word_of(dtype)
     space = (np.iinfo(kind).max // number) + 1
     yield np.arange(number).astype(kind) * kind.type(space) + kind.type(space // 2), 1 / number
 
 
 def every_word():
-    """All 2^32 words of 32 bits, 2^24 at a time, and the share of each."""
+    """Yield all 2^32 words of 32 bits, 2^24 at a time, and the fraction of each."""
     for start in range(0, 2**32, 2**24):
         yield np.arange(start, start + 2**24, dtype=np.uint32), 2.0**-32
 
 
 def histogram(function, words, *arguments):
-    """Probabilities of the integers -`FAR`, ..., `FAR` under these words."""
+    """Return the probabilities of the integers -`FAR`, ..., `FAR` under these words."""
     found = np.zeros(2 * FAR + 1)
     for some, share in words:
         values = np.asarray(function(jnp.asarray(some), *arguments)).astype(int)
@@ -57,21 +56,21 @@ def histogram(function, words, *arguments):
 
 @jax.jit
 def geometric(word, time):
-    """A geometric integer of ratio `exp(-1/time)` in float arithmetic."""
+    """Return a geometric integer of ratio `exp(-1/time)` in float arithmetic."""
     return jnp.floor(time * exponential(word, time.dtype))
 
 
 @jax.jit
 def coin(word, time):
-    """1 with probability `q/(1 + q)`, `q = exp(-1/time)`."""
+    """Return 1 with probability `q/(1 + q)`, `q = exp(-1/time)`."""
     return uniform(word, time.dtype) < 1 / (1 + jnp.exp(1 / time))
 
 
 def first_law(time, rough=None):
-    """`P(Z = k)`, k = 0, 1, ..., of a first draw, its last words taken for a uniform number.
+    """Return `P(Z = k)`, k = 0, 1, ..., of a first draw, with its last words idealised as uniform.
 
     Args:
-        time: of the noise, a scalar of a dtype.
+        time: time of the noise, a scalar array.
         rough: probabilities of the geometric integers that are added up; by default counted.
     """
     rough = counted(geometric, time.dtype, time) if rough is None else rough
@@ -81,7 +80,7 @@ def first_law(time, rough=None):
 
 @jax.jit
 def first_move(word, value, time, then):
-    """With other words of ones a move goes as far as the first one allows."""
+    """Return the longest moves that a first word allows, with all other words of ones."""
     ones = jnp.full_like(word, ~word_of(time.dtype).type(0))
     state = DiscreteLaplaceState(jnp.full(word.shape, value), time, jnp.bool_(False))
     return DiscreteLaplace(word.shape).move((word, ones, ones), state, then).value
@@ -93,12 +92,11 @@ def _more(word, scale):
 
 
 def move_law(words, value, time, then):
-    """`P(Z_then = j | Z_time = value)`, `value >= 0`, by the first word, and with the others.
-
-    The others are taken for a geometric integer, counted, and a uniform number.
+    """Return `P(Z_then = j | Z_time = value)`, `value >= 0`, for j = -`FAR`, ..., `FAR`.
 
     Returns:
-        Two arrays of the probabilities of -`FAR`, ..., `FAR`.
+        Two arrays: with the first word only, and with all words, where the second word gives a
+        counted geometric integer and the third an ideal uniform number.
     """
     first = histogram(first_move, words, jnp.asarray(value, time.dtype), time, then)
 

@@ -1,16 +1,17 @@
 """Exact laws of the private stopping rules on fixed query values, in NumPy in float64.
 
-Seen from small to large scales the threshold noise has independent increments: `Z_t = Z_s` with
-probability `(s/t)^2`, else `Z_s + Lap(t)`, for s < t. So with F_i(z) the probability of a no at
-step i given threshold noise z,
+From small to large scales the threshold noise has independent increments: for s < t, `Z_t = Z_s`
+with probability `(s/t)^2`, else `Z_s + Lap(t)`. Let F_i(z) be the probability of a negative answer
+at step i given threshold noise z. Then
 
-    G_i(z) = P(noes up to i | Z_i = z) = F_i(z) H_i(z),
+    G_i(z) = P(only negative answers up to i | Z_i = z) = F_i(z) H_i(z),
     H_i(z) = r^2 G_{i-1}(z) + (1 - r^2) (G_{i-1} * Lap(t_{i-1}))(z),  r = t_i / t_{i-1},  H_1 = 1,
 
-and P(stop at n) integrates `(1 - F_n) H_n`, P(no yes up to n) `G_n`, against the density of
-Lap(t_n). Exponential noise likewise, with r for `r^2` and the mean of `G_{i-1}(z + Exp(t_{i-1}))`.
-Everything is smooth between the query values, so Gauss-Legendre panels that end there are exact to
-rounding, and all terms are positive, so that small probabilities are as precise.
+P(stop at n) is the integral of `(1 - F_n) H_n` against the density of Lap(t_n), and P(no stop up to
+n) that of `G_n`. For exponential noise r replaces `r^2`, and the mean of `G_{i-1}(z +
+Exp(t_{i-1}))` the convolution. All functions are smooth between the query values, so Gauss-Legendre
+panels that end there are exact up to rounding. All terms are positive, so that small probabilities
+have the same relative precision.
 """
 
 from functools import lru_cache
@@ -22,22 +23,22 @@ import numpy as np
 from nrjax.stopping import first_yes
 
 POINTS = 16
-TAIL = 40  # threshold noise beyond so many of its largest scales is left out: e^-40
+TAIL = 40  # threshold noise beyond 40 of its largest scales is omitted (e^-40)
 
 
 def survival(x, noise="laplace"):
-    """P(X > x) of standard noise; "taken away" is minus exponential noise, a fault."""
+    """Return P(X > x) of standard noise ("taken away", a fault, is minus exponential noise)."""
     if noise == "exponential":
         return np.exp(-np.maximum(x, 0))
     if noise == "taken away":
         return -np.expm1(np.minimum(x, 0))
-    half = 0.5 * np.exp(-np.abs(x))  # with no cancellation
+    half = 0.5 * np.exp(-np.abs(x))  # does not cancel
     return np.where(x > 0, half, 1 - half)
 
 
 @lru_cache
 def _rule():
-    """Gauss-Legendre points and weights, and the matrix that integrates from -1 to each point."""
+    """Return Gauss-Legendre points, weights, and the matrix of integrals from -1 to a point."""
     points, weights = np.polynomial.legendre.leggauss(POINTS)
     degrees = np.arange(POINTS)
     values = np.polynomial.legendre.legvander(points, POINTS)
@@ -49,7 +50,7 @@ def _rule():
 
 
 def _panels(kinks, width, reach):
-    """Edges: the kinks, `reach` beyond them, and no panel wider than `width`."""
+    """Return edges at the kinks and `reach` beyond, with panels no wider than `width`."""
     marks = np.unique(np.concatenate([kinks, [kinks.min() - reach, kinks.max() + reach]]))
     counts = np.maximum(np.ceil(np.diff(marks) / width).astype(int), 1)
     parts = [
@@ -60,13 +61,13 @@ def _panels(kinks, width, reach):
 
 
 def _from_the_left(values, edges, nodes, scale):
-    """Integral up to each node of values(y) exp(-(x - y) / scale) / (2 scale) dy."""
+    """Integrate values(y) exp(-(x - y) / scale) / (2 scale) dy up to each node x."""
     _, weights, running = _rule()
     half = np.diff(edges)[:, None] / 2
     within = running * half[..., None] * np.exp((nodes[:, None] - nodes[..., None]) / scale)
     whole = weights * half * np.exp((nodes - edges[1:, None]) / scale)
     totals = np.einsum("bpj,pj->bp", values, whole) / (2 * scale)
-    # Panels before this one; beyond the first edge the values are taken to stay.
+    # Panels before this one; beyond the first edge the values are constant.
     carried = np.exp(np.minimum(edges[1:] - edges[:-1, None], 0) / scale) * np.tri(
         len(totals[0]), k=-1
     )
@@ -76,7 +77,7 @@ def _from_the_left(values, edges, nodes, scale):
 
 
 def _convolve(values, edges, nodes, scale, two_sided):
-    """Mean of the values at each node plus fresh noise of this scale."""
+    """Return the mean of the values at each node plus independent noise of this scale."""
     mirrored = _from_the_left(values[:, ::-1, ::-1], -edges[::-1], -nodes[::-1, ::-1], scale)
     right = mirrored[:, ::-1, ::-1]
     return right + _from_the_left(values, edges, nodes, scale) if two_sided else 2 * right
@@ -93,18 +94,18 @@ def stopping_law(
     fresh=False,
     fine=1,
 ):
-    """Probabilities of stopping at each step, and of no yes up to each.
+    """Return the probabilities of stopping at each step, and of no stop up to each.
 
     Args:
         utilities: query values, shape (..., steps).
         epsilons: a number (AboveThreshold), or one for each step, rising (the reduced rule).
         sensitivity: Delta.
         thresholds: a number or one for each step.
-        factors: the scales of threshold and query noise are these times `sensitivity / epsilon`:
+        factors: the scales of threshold and query noise, as multiples of `sensitivity / epsilon`:
             `1/s` and `2/(1 - s)` for a share s, half of the latter for monotone utilities.
-        noise: "laplace" or "exponential"; or "taken away", which exponential query noise is.
-        fresh: the fault of new threshold noise at each step.
-        fine: panels so many times narrower, and tails 1 + fine / 4 times longer, to see the error.
+        noise: "laplace", "exponential", or "taken away" (exponential query noise subtracted).
+        fresh: plants the fault of new threshold noise at each step.
+        fine: factor by which panels are narrower, to estimate the error; tails are longer too.
 
     Returns:
         `stop` and `none`, each of shape (..., steps), to about 1e-12 of themselves.
@@ -140,13 +141,13 @@ def stopping_law(
 
 
 def law_options(rule):
-    """What `stopping_law` is to be told of a private rule."""
+    """Return the options of `stopping_law` for a private rule."""
     factors = 1 / rule.share, (1 if rule.monotone else 2) / (1 - rule.share)
     return {"factors": factors, "noise": rule.noise}
 
 
 def first_yes_counts(key, rule, epsilons, utilities, trials):
-    """How often each step was the first yes (last column: none); a row for each of `utilities`."""
+    """Count first positive answers by step (last column: none), per row of `utilities`."""
     dtype, steps = jnp.result_type(float), utilities.shape[-1]
     rule = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), rule)
     keys = jax.random.split(key, trials)

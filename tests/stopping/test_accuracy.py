@@ -1,4 +1,4 @@
-"""Utility bounds of the private tests: the formulas, and how likely failures are by the law."""
+"""Utility bounds of the private tests, and exact probabilities of failure."""
 
 import jax
 import numpy as np
@@ -50,12 +50,12 @@ def test_shortfall_is_exact_and_near_the_simple_formula(share, noise):
     found = epsilon_for_shortfall(depth, SENSITIVITY, gamma, share, noise)
     np.testing.assert_allclose(found, epsilon, rtol=1e-5)
     assert np.all(depth < whitehouse_shortfall(epsilon, SENSITIVITY, gamma, share))
-    # Nothing is asked where half of the answers may fail.
+    # The shortfall is 0 if half of the answers may fail.
     np.testing.assert_array_equal(shortfall(1.0, 1.0, np.array([0.5, 0.7, 0.99])), 0)
 
 
 def test_printed_formulas():
-    """At Ligett's settings (section 8 of the paper: ridge regression, alpha = 0.05)."""
+    """At the settings of Ligett 2017, section 8: ridge regression, alpha = 0.05."""
     steps, alpha, sensitivity = 1000, 0.05, (0.005**-0.5 + 1) ** 2 / 100_000
     printed = ligett_epsilon(alpha / 2, sensitivity, GAMMA, steps)
     sharper = epsilon_for_shortfall(alpha / 2, sensitivity, GAMMA, 1 / steps)
@@ -71,7 +71,7 @@ def test_printed_formulas():
 
 
 def failures(depths, epsilons, noise="laplace"):
-    """Probability of accepting utilities that are all so far below their thresholds."""
+    """Return the probability of accepting a utility, all `depths` below their thresholds."""
     utilities = -np.array(depths, float)
     return 1 - stopping_law(utilities, epsilons, SENSITIVITY, noise=noise)[1][..., -1]
 
@@ -82,7 +82,7 @@ def failures(depths, epsilons, noise="laplace"):
 def test_failures_are_as_rare_as_promised_and_half_the_shortfall_is_too_little(
     epsilons, shares, noise
 ):
-    """Every query is as bad as a failure can be, so that nothing but the union bound is lost."""
+    """Every query is as bad as allowed, so that only the union bound is not sharp."""
     sharp = np.asarray(shortfall(epsilons, SENSITIVITY, GAMMA, shares, noise))
     printed = whitehouse_shortfall(epsilons, SENSITIVITY, GAMMA, shares)
     found = failures([sharp, printed, sharp / 2], epsilons, noise)
@@ -103,10 +103,10 @@ def test_theorem_a1_of_ligett_is_true_and_loose():
         (lambda: shortfall(1.0, -1.0, 0.1), r"sensitivity must be positive"),
         (lambda: shortfall(1.0, 1.0, 1.0), r"gamma must be strictly between 0 and 1"),
         (lambda: shortfall(1.0, 1.0, 0.1, 0.0), r"share must be above 0 and at most 1"),
-        (lambda: epsilon_for_shortfall(0.0, 1.0, 0.1), r"shortfall must be positive"),
+        (lambda: epsilon_for_shortfall(0.0, 1.0, 0.1), r"gap must be positive"),
         (lambda: whitehouse_shortfall(1.0, 1.0, 0.1, 2.0), r"share must be above 0"),
         (lambda: ligett_shortfall(1.0, 1.0, 0.1, 0), "steps must be at least 1"),
-        (lambda: ligett_epsilon(np.nan, 1.0, 0.1, 3), "shortfall must be positive"),
+        (lambda: ligett_epsilon(np.nan, 1.0, 0.1, 3), "gap must be positive"),
         (lambda: acceptance_probability(1.0, np.inf, 1.0), "epsilon must be positive"),
         (lambda: shortfall(1.0, 1.0, 0.1, noise="normal"), "noise must be"),  # type: ignore
     ],

@@ -1,4 +1,4 @@
-"""The conformance suite, run over every stopping rule; and faults that it must see."""
+"""The conformance suite run over every stopping rule, and planted faults it must detect."""
 
 import jax
 import jax.numpy as jnp
@@ -26,12 +26,12 @@ TABULATED = rules.check_dtype, rules.check_jit_against_eager, rules.check_traces
 
 @pytest.mark.parametrize("check", TABULATED, ids=lambda check: check.__name__)
 def test_rule_with_tabulated_costs(check):
-    """The checks that take no traced threshold; law and costs are in test_gaussian.py."""
+    """The checks without a traced threshold (test_gaussian.py has the law and the costs)."""
     check(RuleCase("GaussianThreshold", _tabulated, ("sensitivity",)))
 
 
 def _step(change):
-    """A step with its arguments (key, state, epsilon, utility) changed."""
+    """Return a step with changed arguments (key, state, epsilon, utility)."""
     return {"step": lambda self, *inputs: AboveThreshold.step(self, *change(*inputs))}
 
 
@@ -50,7 +50,7 @@ def _of_unit_sensitivity(self, key, epsilon):
     return AboveThreshold.init(unit, key, epsilon)
 
 
-def _noes_free(self, epsilon, stopped=True, answers=1):
+def _negative_free(self, epsilon, stopped=True, answers=1):
     return super(type(self), self).cost(epsilon, stopped, answers) * stopped
 
 
@@ -71,17 +71,21 @@ ALARM = {"status": lambda self, state: jnp.int32(Status.OVERFLOW)}
 OWN_KEY = _step(lambda key, *rest: (jax.random.key(0), *rest))
 NEGATED = _step(lambda *inputs: (*inputs[:3], -inputs[3]))
 FIRST = _step(lambda key, state, *rest: (key, state._replace(step=jnp.int32(0)), *rest))
-FAULTS = {  # the rule, the check that sees it, and the methods in place of the rule's own
-    "a key of its own": (AboveThreshold, rules.check_purity, OWN_KEY),
+FAULTS = {  # the rule, the check that detects the fault, and the replaced methods
+    "a hidden key": (AboveThreshold, rules.check_purity, OWN_KEY),
     "a smaller dtype": (AboveThreshold, rules.check_dtype, {"init": _halved}),
     "the wrong side": (AboveThreshold, rules.check_is_monotone, NEGATED),
-    "a state that shows": (AboveThreshold, rules.check_state_is_blind, {"step": _shows}),
+    "a state that depends on utilities": (
+        AboveThreshold,
+        rules.check_state_is_blind,
+        {"step": _shows},
+    ),
     "one threshold": (AboveThreshold, rules.check_sequence_of_thresholds, FIRST),
-    "noes for free": (AboveThreshold, rules.check_cost, {"cost": _noes_free}),
+    "free negative answers": (AboveThreshold, rules.check_cost, {"cost": _negative_free}),
     "an alarm": (AboveThreshold, rules.check_status, ALARM),
     "unit sensitivity": (AboveThreshold, rules.check_scale, {"init": _of_unit_sensitivity}),
     "one key throughout": (LaplaceTests, rules.check_purity, ONE_KEY),
-    "a yes alone paid for": (LaplaceTests, rules.check_cost, {"cost": _noes_free}),
+    "only positive answers paid": (LaplaceTests, rules.check_cost, {"cost": _negative_free}),
     "one price for any number of answers": (LaplaceTests, rules.check_cost, {"cost": _for_any}),
 }
 

@@ -1,4 +1,4 @@
-"""`first_yes`: rules on a fixed sequence of query values; and what the engine makes of them."""
+"""`first_yes`: rules on fixed query values, compared with the engine."""
 
 import dataclasses
 
@@ -39,7 +39,7 @@ def test_a_public_threshold_is_the_first_value_above_it():
 
 @pytest.mark.parametrize("kind", [AboveThreshold, LaplaceTests])
 def test_draws_are_those_that_its_keys_say(kind, dtype):
-    """The rules in five lines of NumPy, with the documented keys."""
+    """Against NumPy, with the documented keys."""
     utilities = np.array([-1.0, 0.5, -2.0, 0.0, 1.0])
 
     def draw(key):
@@ -61,7 +61,6 @@ def test_draws_are_those_that_its_keys_say(kind, dtype):
 
 
 def test_costs():
-    """Of a yes and of noes; by the epsilon of the last query; or for each answer."""
     above, reduced = AboveThreshold(0.0, 1.0, 2.0), ReducedAboveThreshold(0.0, 1.0)
     tests, rising = LaplaceTests(0.0, 1.0, 2.0), [0.5, 1.0, 4.0]
     for rule, values, epsilons, cost in (
@@ -114,10 +113,16 @@ def test_a_rule_that_needs_epsilons_fails_at_the_first_without():
         ((PublicThreshold(0.0), []), r"shape of utilities must be \(steps,\), not empty"),
         ((PublicThreshold([0.0]), [1.0, 2.0]), "number of utilities must be at most 1"),
         ((PublicThreshold(0.0), [1.0], [1.0, 2.0]), r"shape of epsilons must be \(1,\)"),
-        ((AboveThreshold(0.0, 1.0, np.ones(3)), [1.0]), r"shape of an answer of AboveThreshold must be \(\), for one"),
+        (
+            (AboveThreshold(0.0, 1.0, np.ones(3)), [1.0]),
+            r"shape of an answer of AboveThreshold must be \(\), for one",
+        ),
         ((AboveThreshold, [1.0]), r"rule must be a nrjax\.StoppingRule"),
         ((ReducedAboveThreshold(0.0, 1.0), [1.0]), "epsilons must be given for this"),
-        ((ReducedAboveThreshold(0.0, 1.0), [1e9, 0.0], [1.0, 0.5]), r"epsilons must be given .*not falling"),
+        (
+            (ReducedAboveThreshold(0.0, 1.0), [1e9, 0.0], [1.0, 0.5]),
+            r"epsilons must be given .*not falling",
+        ),
     ],
 )
 def test_bad_arguments_are_named(arguments, message):
@@ -141,8 +146,6 @@ def test_it_batches_over_parameters_and_sequences():
     np.testing.assert_array_equal(each.step, [2, 2, 2])
     np.testing.assert_array_equal(each.stopped, [True, True, False])
 
-
-# The same rules inside the engine.
 
 TRIALS = 64
 TIMES = np.geomspace(100.0, 0.05, 24)
@@ -169,7 +172,7 @@ def test_simulate_scan_path_and_first_yes_agree():
     def along(number):
         key = nrjax.trial_key(KEY, number)
         path = nrjax.scan_path(key, nrjax.Interaction(**parts(rule)))
-        # Given the releases the utilities are a fixed sequence.
+        # Given the releases, the utilities are a fixed sequence.
         return path, first_yes(key, rule, path.utility, path.mechanism_epsilon)
 
     path, found = along(jnp.arange(TRIALS))
@@ -182,7 +185,6 @@ def test_simulate_scan_path_and_first_yes_agree():
 
 @pytest.mark.parametrize("name", RULES)
 def test_the_total_is_that_of_releases_and_test(name):
-    """Shares its program with the test above."""
     rule = RULES[name]
     for thresholds in (rule.threshold, np.full_like(rule.threshold, np.inf)):
         trial = nrjax.Interaction(**parts(dataclasses.replace(rule, threshold=thresholds)))

@@ -1,4 +1,4 @@
-"""The Gaussian threshold test: its law, and that no pair of neighbours tells more than it costs."""
+"""The Gaussian threshold test: its law, and its cost against log-ratios of neighbours."""
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +18,12 @@ GRID = np.linspace(-14, 14, 2001)
 
 
 def log_p(rule, queries, stopped=True):
-    """`log P` of noes and a yes (or noes alone) by a fixed fine grid: the oracle."""
+    """Return `log P` of the answers to queries by a fixed fine grid (the oracle)."""
     q = np.clip(queries, rule.low, rule.high)
     apart = (rule.threshold + rule.threshold_deviation * GRID[:, None] - q) / rule.query_deviation
-    noes, yes = (apart[:, :-1], -apart[:, -1]) if stopped else (apart, np.full(len(GRID), np.inf))
-    terms = -0.5 * GRID**2 + log_ndtr(noes).sum(axis=1) + log_ndtr(yes)
+    last = -apart[:, -1] if stopped else np.full(len(GRID), np.inf)
+    negative = apart[:, :-1] if stopped else apart
+    terms = -0.5 * GRID**2 + log_ndtr(negative).sum(axis=1) + log_ndtr(last)
     return logsumexp(terms) + np.log((GRID[1] - GRID[0]) / np.sqrt(2 * np.pi))
 
 
@@ -31,7 +32,7 @@ def price(rule, stopped, answers):
 
 
 def test_published_costs():
-    """Those of `docs/frontier.md`."""
+    """The costs stated in `docs/frontier.md`."""
     rule = GaussianThreshold(0.0, 1.0, -0.5, 0.5, 3.80, 5.70, 1000)
     found = [price(rule, True, t) for t in (1, 2, 5, 10, 20, 100, 1000)]
     np.testing.assert_allclose(found, [0.117, 0.291, 0.586, 0.831, 1.074, 1.586, 2.181], atol=6e-4)
@@ -60,7 +61,7 @@ def test_no_neighbours_tell_more_than_the_cost(monotone, stopped):
         assert abs(apart) <= price(rule, stopped, count) + 1e-9
         worst = max(worst, abs(apart) / price(rule, stopped, count))
         fixed_box = max(fixed_box, abs(apart) / price(rule, stopped, max(1, count - 1)))
-    # It is attained, by the corner; and a price for one answer less would not do.
+    # The corner attains the cost, and exceeds the cost of one answer less.
     q = np.array([1.5, 1.5, 1.5, -1.0 if stopped else 1.5])
     moves = [np.array([-1, -1, -1, 1 if stopped else -1])]
     if monotone and stopped:
@@ -83,20 +84,20 @@ def test_no_neighbours_tell_more_than_the_cost(monotone, stopped):
     ],
 )
 def test_integrands_much_narrower_than_the_threshold_noise(parts, stopped, answers, true):
-    """Against grids of millions of points."""
+    """Against integrals on grids of millions of points."""
     assert price(GaussianThreshold(*parts), stopped, answers) == pytest.approx(true, rel=3e-3)
 
 
 @pytest.mark.parametrize("ratio", [1.0, 30.0, 300.0, 893.0])
 @pytest.mark.parametrize("above", [0.5, 4.0, 40.0])
 def test_one_answer_costs_what_a_normal_law_says(ratio, above):
-    """Where threshold noise is wide the integrand has a knee far from its mode."""
+    """Wide threshold noise gives the integrand a knee far from its mode."""
     for monotone in (False, True):
         rule = GaussianThreshold(above, 0.4, 0.0, 1.0, ratio * 0.1, 0.1, 1, monotone=monotone)
         deviation = np.hypot(rule.threshold_deviation, rule.query_deviation)
         for stopped, at in ((True, rule.low - rule.threshold), (False, rule.threshold - rule.high)):
-            wanted = log_ndtr((at + rule.sensitivity) / deviation) - log_ndtr(at / deviation)
-            assert wanted <= price(rule, stopped, 1) <= wanted * (1 + 1e-8) + 1e-8
+            exact = log_ndtr((at + rule.sensitivity) / deviation) - log_ndtr(at / deviation)
+            assert exact <= price(rule, stopped, 1) <= exact * (1 + 1e-8) + 1e-8
 
 
 def test_a_box_that_the_dtype_does_not_hold_is_refused():
@@ -119,7 +120,7 @@ def test_costs_are_of_the_numbers_as_they_are_cast(dtype):
     rule = GaussianThreshold(*parts)
     cast = GaussianThreshold(*(float(dtype.type(part)) for part in parts[:-1]), parts[-1])
     np.testing.assert_array_equal(rule.prices, cast.prices)
-    # Utilities may be rounded too: neighbours are that much further apart.
+    # Casts may also move the utilities of neighbours apart.
     wider = GaussianThreshold(*parts[:1], 0.9 * (1 + 2**-14), *parts[2:])
     for stopped in (True, False):
         for answers in (1, 20, 200):

@@ -1,4 +1,4 @@
-"""Laplace tests, each with its own noise and price, and the doubling method made of them."""
+"""Laplace tests, each with separate noise and cost, and the doubling method."""
 
 from fractions import Fraction
 
@@ -20,17 +20,17 @@ SENSITIVITY, EPSILON, THRESHOLD = 0.5, 0.5, -0.5
 STEPS = 8
 TIMES = 4.0 / 2.0 ** (np.arange(STEPS) / 2)
 TRIALS = 100_000
-DEVIATIONS = 4.0  # of 9 counts: with any other key a right sampler passes with 99.94 %
+DEVIATIONS = 4.0  # for 9 counts: a correct sampler passes with probability 99.94 % per key
 RULE = nrjax.LaplaceTests(THRESHOLD, SENSITIVITY, EPSILON)
 
 
 def trial(times=TIMES, **changes):
-    """The doubling method on one number: minus the distance of a release is the utility."""
+    """Return the doubling method on one number, with minus the distance as utility."""
     return nrjax.Interaction(**doubling(times, **({"rule": RULE} | changes)))
 
 
 def exact_law():
-    """P(first yes at each step), and P(none), by integration over the size of the noise."""
+    """Return P(stop at each step) and P(no stop), by integration over the size of the noise."""
     scale = SENSITIVITY / EPSILON
 
     def says_yes(time):
@@ -52,7 +52,7 @@ def simulate(**changes):
 
 
 def deviation(outcome):
-    """Largest deviation of the counts of stop steps from the exact law, in standard errors."""
+    """Return the largest deviation of step counts from the exact law, in standard errors."""
     steps = np.where(outcome.status == Status.STOPPED, outcome.step, STEPS)
     seen, law = np.bincount(steps, minlength=STEPS + 1), exact_law()
     assert TRIALS * law.min() > 50
@@ -105,10 +105,10 @@ def test_planted_faults_are_seen(fault):
 
 
 def test_no_log_ratio_exceeds_the_cost_and_some_reach_it():
-    """Answers are independent given the queries, so that each on its own is as bad as can be."""
+    """Answers are independent given the queries, so that their log-ratios add up."""
 
-    def told(answers, scale=SENSITIVITY / EPSILON):
-        """Largest log-ratio of so many answers, noes or a yes, between neighbours."""
+    def largest_ratio(answers, scale=SENSITIVITY / EPSILON):
+        """Return the largest log-ratio of a number of answers between neighbours."""
         gaps = np.array([-9.0, -0.4, 0.0, 0.1, 9.0])
         moved = gaps + SENSITIVITY * np.array([[-1.0], [1.0]])
         ratios = [
@@ -118,15 +118,15 @@ def test_no_log_ratio_exceeds_the_cost_and_some_reach_it():
 
     answers = np.arange(1, 5)
     stated = np.asarray(RULE.cost(jnp.zeros(4), True, answers), float)
-    assert np.all(told(answers) <= stated * (1 + 1e-12))
-    assert np.all(told(answers) > 0.9999 * stated)
-    # Planted faults: only the last answer paid for, and less noise.
-    assert np.all(told(answers)[1:] > 1.9 * EPSILON)
-    assert np.all(told(answers, SENSITIVITY / EPSILON / 1.2) > 1.1 * stated)
+    assert np.all(largest_ratio(answers) <= stated * (1 + 1e-12))
+    assert np.all(largest_ratio(answers) > 0.9999 * stated)
+    # Planted faults: a cost of the last answer only, and less noise.
+    assert np.all(largest_ratio(answers)[1:] > 1.9 * EPSILON)
+    assert np.all(largest_ratio(answers, SENSITIVITY / EPSILON / 1.2) > 1.1 * stated)
 
 
 def test_cost_is_rounded_up(dtype):
-    """Answers times epsilon, against exact products."""
+    """Costs against exact products of answers and epsilon."""
     answers = np.array([0, 1, 2, 3, 7, 1000, 2**24 + 1, 2**31 - 1], np.int32)
     for epsilon in (0.1, 1 / 3, 1.0):
         rule = nrjax.LaplaceTests(0.0, 1.0, epsilon)
@@ -159,14 +159,14 @@ def test_the_doubling_method_has_its_closed_form(first, epsilon, dtype):
 
 @jax.jit
 def _run(process, times, threshold, broken, max_steps):
-    """A trial under a trace, where its times are not checked; all the endings share it."""
+    """Run a trial under a trace, where times are not checked, in one shared program."""
     rule = nrjax.LaplaceTests(threshold, SENSITIVITY, EPSILON)
     changes = {"process": process, "utility": Distance(0.0, broken), "rule": rule}
     return nrjax.run_until(KEY, trial(times, **changes, max_steps=max_steps))
 
 
 class FailsAt(nrjax.IndependentLaplace):
-    """Leaves its law once its time is below 1."""
+    """A process that fails once its time is below 1."""
 
     def status(self, state):
         return jnp.where(state.time < 1, Status.INVALID_TIME, Status.RUNNING).astype(jnp.int32)
@@ -176,7 +176,7 @@ FRESH, FAILS, NEVER = nrjax.IndependentLaplace(()), FailsAt(()), np.inf
 
 
 def ends(times, process=FRESH, threshold=NEVER, broken=1e9, max_steps=4):
-    """How a trial of at most four releases ends; the last time is repeated."""
+    """Return the outcome of a trial of at most four releases, repeating the last time."""
     times = jnp.asarray([*times, *times[-1:] * (4 - len(times))], float)
     return _run(process, times, threshold, broken, max_steps)
 
@@ -196,7 +196,7 @@ ENDS = {
 
 @pytest.mark.parametrize("end", ENDS)
 def test_however_a_trial_ends_its_answers_are_charged(end):
-    """All that were given: also where the next release failed, and no more than that."""
+    """All answers are charged, also if the next release failed."""
     times, options, status, answers = ENDS[end]
     outcome = ends(times, **options)
     assert (outcome.status, outcome.step) == (status, answers - 1)
@@ -210,7 +210,7 @@ def test_however_a_trial_ends_its_answers_are_charged(end):
 
 
 def test_what_has_no_price_is_infinite(dtype):
-    """A NaN utility, and what was spent beyond the dtype."""
+    """A NaN utility, and costs beyond the dtype."""
     outcome = ends([4, 2, 1], broken=-1e9)
     assert (outcome.status, outcome.step, outcome.epsilon) == (Status.NAN_UTILITY, 0, np.inf)
     outcome = ends([1.0, 1.5 * float(jnp.finfo(dtype).tiny)])

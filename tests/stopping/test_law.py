@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from nrjax.processes import Exponential
-from nrjax.stopping import AboveThreshold, InteractiveAboveThreshold, ReducedAboveThreshold
+from nrjax.stopping import AboveThreshold, ReducedAboveThreshold
 from tests.processes.laws import FAULTY, SOUND, bonferroni, draw_paths, fresh, law_p, mean_p
 from tests.stopping.oracle import first_yes_counts, law_options, stopping_law
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.numerical
 
 TRIALS = 100_000
 STEPS = 6
-DEVIATIONS = 4.0  # of 140 counts: with any other keys a right sampler passes with 99.1 %
+DEVIATIONS = 4.0  # for 140 counts: a correct sampler passes with probability 99.1 % per key
 SENSITIVITY = 0.5
 STEP = np.arange(STEPS)
 
@@ -33,8 +33,8 @@ CLASSICAL = np.full(STEPS, 0.7)
 RISING = np.array([0.15, 0.2, 0.3, 0.3, 0.5, 0.8])
 
 
-def classical(kind=AboveThreshold, **options):
-    return kind(THRESHOLDS, SENSITIVITY, CLASSICAL[0], **options)
+def classical(**options):
+    return AboveThreshold(THRESHOLDS, SENSITIVITY, CLASSICAL[0], **options)
 
 
 def reduced(**options):
@@ -52,12 +52,12 @@ CASES = {
 
 @cache
 def counts(case):
-    """How often each step was the first yes (last column: none), one row a sequence."""
+    """Count first positive answers by step (last column: none), one row per sequence."""
     return first_yes_counts(jax.random.key(0), *CASES[case], SEQUENCES + THRESHOLDS, TRIALS)
 
 
 def expected(case, scaled=(1, 1), **fault):
-    """The same by the law; `scaled` multiplies the scales of threshold and query noise."""
+    """Return the counts expected by the law, with scaled threshold and query noise."""
     rule, epsilons = CASES[case]
     options = law_options(rule) | fault
     options["factors"] = np.multiply(options["factors"], scaled)
@@ -66,7 +66,7 @@ def expected(case, scaled=(1, 1), **fault):
 
 
 def verdict(seen, want):
-    """Largest deviation in standard errors, and the smallest chi-square p-value."""
+    """Return the largest deviation in standard errors, and the smallest chi-square p-value."""
     deviations = np.abs(seen - want) / np.sqrt(want * (1 - want / TRIALS))
     chi = ((seen - want) ** 2 / want).sum(axis=1)
     return np.max(deviations), stats.chi2.sf(chi, STEPS).min()
@@ -83,7 +83,7 @@ def test_stopping_step_has_the_exact_law(case):
 
 @pytest.mark.parametrize("case", CASES)
 def test_it_has_no_other_law(case):
-    """Nor that of threshold noise that is new at each step or narrower, or of other queries'."""
+    """Planted faults: threshold noise new at each step or narrower, and other query noise."""
     other = "laplace" if CASES[case][0].noise == "exponential" else "exponential"
     faults = ((1, 1), {"fresh": True}), ((0.5, 1), {}), ((1, 0.7), {}), ((1, 1), {"noise": other})
     for scaled, fault in faults:
@@ -93,10 +93,9 @@ def test_it_has_no_other_law(case):
 
 
 def test_constant_epsilons_make_the_reduced_rule_the_classical_one_draw_for_draw():
-    rules = reduced(), classical(InteractiveAboveThreshold)
-    for rule in rules:
-        seen = first_yes_counts(jax.random.key(0), rule, CLASSICAL, SEQUENCES + THRESHOLDS, TRIALS)
-        np.testing.assert_array_equal(seen, counts("classical"))
+    utilities = SEQUENCES + THRESHOLDS
+    seen = first_yes_counts(jax.random.key(0), reduced(), CLASSICAL, utilities, TRIALS)
+    np.testing.assert_array_equal(seen, counts("classical"))
 
 
 def test_exponential_noise_is_rewound_by_its_kernel():

@@ -1,4 +1,4 @@
-"""The exact laws against closed forms, a direct double integral, and themselves."""
+"""The exact laws against closed forms, a double integral, and finer panels."""
 
 from itertools import pairwise
 
@@ -43,7 +43,7 @@ def test_the_classical_law_by_another_quadrature(noise):
 
 @both_noises
 def test_the_reduced_law_of_two_queries_by_the_reverse_kernel(noise):
-    """From the first noise to the second, as it is drawn; the oracle goes the other way."""
+    """From the first noise to the second, where the oracle goes from the second to the first."""
     gaps, epsilons = np.array([1.0, -0.7]), np.array([0.5, 0.8])
     t, s = 2 / epsilons
     ratio, near, far = s / t, 1 / s - 1 / t, 1 / s + 1 / t
@@ -52,7 +52,7 @@ def test_the_reduced_law_of_two_queries_by_the_reverse_kernel(noise):
         return survival((w - gaps[1]) / (2 * s), noise)
 
     def after(z):
-        """P(yes at the second | first noise z), by the kernel of the process."""
+        """Return P(positive second answer | first noise z) by the kernel of the process."""
         a, sign = abs(z), np.sign(z)
         if noise == "exponential":
             inside = integral(lambda w: near * np.exp(-near * w) * answer_yes(w) * (0 < w < a), a)

@@ -1,6 +1,6 @@
-"""Privacy of the private rules, with exact probabilities: no log-ratio exceeds the stated cost.
+"""No exact log-ratio of a private rule exceeds its stated cost.
 
-For every step the probability of stopping there, and of no yes up to there, is compared between
+For every step the probabilities of stopping there, and of no stop up to there, are compared between
 utilities that differ by at most the sensitivity in each query, in both directions.
 """
 
@@ -9,14 +9,14 @@ from functools import cache
 import numpy as np
 import pytest
 
-from nrjax.stopping import AboveThreshold, InteractiveAboveThreshold, ReducedAboveThreshold
+from nrjax.stopping import AboveThreshold, ReducedAboveThreshold
 from tests.stopping.oracle import law_options, stopping_law
 
 STEPS = 8
 SENSITIVITY = 0.5
-ERROR = 1e-10  # of a log-ratio; the integrals are right to 1e-11 (test_oracle.py)
+ERROR = 1e-10  # of a log-ratio, from integrals accurate to 1e-11 (test_oracle.py)
 
-# In float32 too these are the numbers that they seem to be.
+# Float32 holds these numbers exactly.
 CONSTANT = np.full(STEPS, 0.5)
 RISING = np.array([0.25, 0.25, 0.375, 0.375, 0.5, 0.5, 0.625, 0.75])
 LATE = np.array([0.25, 0.375, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5])
@@ -25,8 +25,8 @@ LATE = np.array([0.25, 0.375, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5])
 ONE_SIDED = {"noise": "exponential"}
 
 
-def classical(kind=AboveThreshold, **options):
-    return kind(0.0, SENSITIVITY, 0.5, **options), CONSTANT
+def classical(**options):
+    return AboveThreshold(0.0, SENSITIVITY, 0.5, **options), CONSTANT
 
 
 def reduced(epsilons, **options):
@@ -35,7 +35,6 @@ def reduced(epsilons, **options):
 
 CASES = {
     "classical": classical(),
-    "interactive": classical(InteractiveAboveThreshold),
     "reduced": reduced(RISING),
     "reduced, late": reduced(LATE),
     "other share": classical(share=0.3),
@@ -45,8 +44,8 @@ CASES = {
     "one-sided, other share": reduced(RISING, share=0.4, **ONE_SIDED),
     "one-sided, monotone": classical(monotone=True, share=0.4, **ONE_SIDED),
 }
-AT_LEAST = {"reduced": 0.7, "monotone": 0.85}  # of a yes's cost is told; elsewhere nearly all
-FAULTS = {  # and what they multiply the scales of threshold and query noise by
+AT_LEAST = {"reduced": 0.7, "monotone": 0.85}  # fraction of the cost attained; else nearly all
+FAULTS = {  # factors of the scales of threshold and query noise, and options
     "fresh": (1, 1, {"fresh": True}),
     "half": (0.5, 1, {}),
     "narrow": (1, 0.5, {}),
@@ -54,14 +53,14 @@ FAULTS = {  # and what they multiply the scales of threshold and query noise by
 
 
 def moves(rng):
-    """Changes of the queries, in units of the sensitivity: (moves, STEPS)."""
+    """Return changes of the queries, in units of the sensitivity: (moves, STEPS)."""
     step = np.arange(STEPS)
     named = [
         np.ones(STEPS),
         np.where(step % 2, 1.0, -1.0),
         np.where(step // 2 % 2, 1.0, -1.0),
-        # P(stop at n) falls in every earlier utility and rises in the last, so that these, for
-        # n = 1, 2, ..., are the worst there are; the rest are to see that they are.
+        # The worst changes for n = 1, 2, ..., since P(stop at n) falls in every earlier utility
+        # and rises in the last. The other changes confirm this.
         *(np.where(step < n, 1.0, -1.0) for n in range(STEPS)),
     ]
     signs = rng.choice([-1.0, 1.0], (6, STEPS))
@@ -70,19 +69,19 @@ def moves(rng):
 
 
 def bases(rng):
-    """Ordinary query values: (bases, STEPS)."""
+    """Return ordinary query values: (bases, STEPS)."""
     spread = rng.normal(0.0, [[1.0], [4.0], [10.0]], (3, STEPS))
     shaped = [np.zeros((1, STEPS)), np.linspace([-5.0], [5.0], STEPS).T]
     return to_lattice(np.concatenate([*shaped, spread]))
 
 
 def to_lattice(values):
-    """Rounded so that queries and their changes share few distinct values, hence few panels."""
+    """Round so that queries and their changes share few distinct values, and few panels."""
     return np.round(4 * values) / 4
 
 
 def losses(case, utilities, changes, **fault):
-    """Log-ratios (bases, changes, STEPS) of stopping at a step, and of noes up to it."""
+    """Return log-ratios (bases, changes, STEPS) of a stop at a step, and of no stop up to it."""
     rule, epsilons = CASES[case]
     changes = np.concatenate([np.abs(changes), -np.abs(changes)]) if rule.monotone else changes
     moved = utilities[:, None] + SENSITIVITY * changes
@@ -92,7 +91,7 @@ def losses(case, utilities, changes, **fault):
 
 
 def excess(case, utilities, changes, **fault):
-    """Largest log-ratio, in either direction, in units of the cost: of a yes, and of noes."""
+    """Return the largest log-ratios in units of the cost, of a stop and of no stop."""
     rule, epsilons = CASES[case]
     found = losses(case, utilities, changes, **fault)
     costs = [np.asarray(rule.cost(epsilons, stopped), float) for stopped in (True, False)]
@@ -102,7 +101,7 @@ def excess(case, utilities, changes, **fault):
 
 @cache
 def search(case, rounds=4):
-    """Query values that come close to the bound at the last step, under the worst move."""
+    """Search query values that are close to the bound at the last step, under the worst move."""
     rng, worst = np.random.default_rng(0), np.append(np.ones(STEPS - 1), -1.0)[None]
     best = np.append(np.full(STEPS - 1, 4.0), -4.0)
     for _ in range(rounds):
@@ -117,9 +116,9 @@ def test_no_log_ratio_exceeds_the_cost_and_it_is_hardly_too_high(case):
     rng = np.random.default_rng(1)
     found = [excess(case, base, moves(rng)) for base in (bases(rng), search(case))]
     assert np.all(np.array(found) <= 1)
-    yes, noes = np.max(found, axis=0)
-    assert yes > AT_LEAST.get(case, 0.99)
-    assert noes > 0.95
+    stop, none = np.max(found, axis=0)
+    assert stop > AT_LEAST.get(case, 0.99)
+    assert none > 0.95
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -128,9 +127,9 @@ def test_planted_faults_exceed_the_cost(case, fault):
     *scaled, options = FAULTS[fault]
     factors = np.multiply(law_options(CASES[case][0])["factors"], scaled)
     changes = moves(np.random.default_rng(1))
-    yes, noes = excess(case, search(case), changes, factors=factors, **options)
-    assert yes > 1.2
-    assert noes > 1.2 or fault == "narrow"  # noes are paid for by the threshold noise alone
+    stop, none = excess(case, search(case), changes, factors=factors, **options)
+    assert stop > 1.2
+    assert none > 1.2 or fault == "narrow"  # only threshold noise pays for negative answers
 
 
 def test_exponential_noise_must_not_be_taken_away_from_queries():

@@ -1,4 +1,4 @@
-"""What the reduced rule does of its own: following the epsilons, and refusing those that fall."""
+"""The reduced rule follows the epsilons, and refuses epsilons that fall."""
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ BAD = (np.nan, np.inf, 0.0, -1.0)
 
 @jax.jit
 def follow(epsilons, utilities):
-    """Answers, statuses and states at these epsilons, as a trace sees them."""
+    """Return answers, statuses and states at traced epsilons."""
 
     def step(state, inputs):
         i, epsilon, utility = inputs
@@ -46,7 +46,6 @@ def test_noise_shrinks_with_epsilon_and_stays_where_that_stays():
 
 @pytest.mark.parametrize("bad", [*BAD, 0.7])
 def test_a_bad_epsilon_under_a_trace_ends_the_rule(bad):
-    """Also one that falls, and for good; a bad first one at once, or one beyond the dtype."""
     stop, status, *states = at(0.5, 0.75, bad, 0.75, 1.0)
     np.testing.assert_array_equal(stop, [True, True, False, False, False])
     np.testing.assert_array_equal(status == Status.INVALID_TIME, ~stop)
@@ -72,7 +71,7 @@ def test_a_bad_epsilon_is_an_error_where_it_is_concrete():
 
 
 def test_rounding_is_not_a_fall_and_is_paid_for():
-    """A guarantee's epsilon is good to some machine epsilons; noise is drawn for more."""
+    """The epsilon of a guarantee may fall by rounding, for which noise is wider."""
     eps = float(jnp.finfo(jnp.result_type(float)).eps)
     lower = 0.75 * (1 - 24 * eps)
     _, status, noise, scale, epsilon = at(0.5, 0.75, lower, lower, 0.75 * (1 - 60 * eps))
@@ -89,6 +88,6 @@ def test_a_batch_refuses_lane_by_lane():
     found = jax.vmap(lambda key, e: first_yes(key, RULE, jnp.full(3, -1e9), e))(keys, epsilons)
     expected = [Status.EXHAUSTED, Status.INVALID_TIME, Status.INVALID_TIME]
     np.testing.assert_array_equal(found.status, expected)
-    # Noes before the failure are paid for at the epsilon that they had.
+    # Negative answers before the failure are paid for at their epsilon.
     np.testing.assert_array_equal(found.step, [2, 0, 1])
     np.testing.assert_allclose(found.cost, [0.35, 0.25, 0.3], rtol=1e-6)
