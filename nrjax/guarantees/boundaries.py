@@ -207,10 +207,10 @@ class _Mixture(Boundary):
         x = sensitivity / jnp.sqrt(time)
         return jnp.where(time == jnp.inf, 0, x * (0.5 * x + z * jnp.sqrt(1 + rho / time)))
 
-    def _time(self, asked: Array, sensitivity: Array, level: Array, rho: Array) -> Array:
+    def _time(self, epsilon: Array, sensitivity: Array, level: Array, rho: Array) -> Array:
         """Solve by Newton steps in log(time), and return infinity if the check of it fails."""
-        eps = float(jnp.finfo(asked.dtype).eps)
-        target = asked * (1 - (2 * self.margin + 8) * eps)
+        eps = float(jnp.finfo(epsilon.dtype).eps)
+        target = epsilon * (1 - (2 * self.margin + 8) * eps)
 
         # Start from two curves below psi, with z or 1 + rho/t at their least.
         z = self._height(level)
@@ -228,7 +228,7 @@ class _Mixture(Boundary):
             size = 0.5 * x + line
             raw = raw * (x * size / target) ** (size / jnp.maximum(fall, 0.005 * size))
         # `epsilon` refuses a concrete time that is not positive.
-        solved = self.epsilon(jnp.where(raw > 0, raw, jnp.inf)) * (1 + 4 * eps) <= asked
+        solved = self.epsilon(jnp.where(raw > 0, raw, jnp.inf)) * (1 + 4 * eps) <= epsilon
         return jnp.where(solved, raw, jnp.inf)
 
 

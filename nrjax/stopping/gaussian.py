@@ -64,8 +64,8 @@ class GaussianThreshold(ThresholdRule):
         steps: maximum number of queries, at most 10,000 (static).
         monotone: whether a change of a row moves all utilities in the same direction, which costs
             less (static).
-        prices: cost of a positive answer, and of negative answers only, by the number of answers,
-            shape (2, steps + 1); computed.
+        cost_table: computed costs of a positive answer, and of negative answers only, by the number
+            of answers, shape (2, steps + 1).
     """
 
     sensitivity: Any
@@ -75,7 +75,7 @@ class GaussianThreshold(ThresholdRule):
     query_deviation: Any
     steps: int = static()
     monotone: bool = static(default=False)
-    prices: Any = dataclasses.field(init=False, repr=False)
+    cost_table: Any = dataclasses.field(init=False, repr=False)
 
     def __post_init__(self):
         check_integer("steps", self.steps, 1, 10_000)
@@ -100,8 +100,8 @@ class GaussianThreshold(ThresholdRule):
         most = width + 1e-6 * (abs(self.low) + abs(self.high))
         expected = f"at most high - low = {width}"
         check(self.sensitivity <= most, "sensitivity", self.sensitivity, expected)
-        prices = _prices(**values, steps=self.steps, monotone=self.monotone)
-        object.__setattr__(self, "prices", prices)
+        table = _cost_table(**values, steps=self.steps, monotone=self.monotone)
+        object.__setattr__(self, "cost_table", table)
 
     @property
     def max_steps(self) -> int:
@@ -130,9 +130,9 @@ class GaussianThreshold(ThresholdRule):
     def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True, answers: ArrayLike = 1) -> Array:
         """Return the tabulated cost of the answers, rounded up (infinite for too many)."""
         dtype = float_dtype(epsilon, self.threshold_deviation)
-        prices, eps = jnp.asarray(self.prices, dtype), float(jnp.finfo(dtype).eps)
+        table, eps = jnp.asarray(self.cost_table, dtype), float(jnp.finfo(dtype).eps)
         row = jnp.where(jnp.asarray(stopped), 0, 1)
-        cost = prices[row, jnp.clip(jnp.asarray(answers), 0, self.steps)]
+        cost = table[row, jnp.clip(jnp.asarray(answers), 0, self.steps)]
         cost = jnp.where(cost > 0, cost * (1 + _CAST + _MARGIN * eps) + _MARGIN * eps, 0)
         cost = jnp.where(jnp.asarray(answers) > self.steps, jnp.inf, cost)
         return cost.astype(dtype) + jnp.zeros(jnp.shape(epsilon), dtype)
@@ -163,7 +163,7 @@ class GaussianThreshold(ThresholdRule):
 
 
 @functools.lru_cache(maxsize=32)
-def _prices(
+def _cost_table(
     threshold: float,
     sensitivity: float,
     low: float,
@@ -173,7 +173,7 @@ def _prices(
     steps: int,
     monotone: bool,
 ) -> np.ndarray:
-    """Return the table of `GaussianThreshold.prices`, rounded up by 1e-9."""
+    """Return the table of `GaussianThreshold.cost_table`, rounded up by 1e-9."""
     from scipy.special import log_ndtr, logsumexp  # slow to import
 
     ratio = threshold_deviation / query_deviation
@@ -205,10 +205,10 @@ def _prices(
     # A stop at answer t comes after t - 1 negative answers.
     stopped = np.concatenate([[0.0], (shifted - base)[:-1]])
     not_stopped = integrals(shift, None) - integrals(0.0, None)
-    prices = np.maximum(np.stack([stopped, not_stopped]), 0)
-    prices[:, 1:] = prices[:, 1:] * (1 + 1e-9) + 1e-9
-    prices.setflags(write=False)
-    return prices
+    table = np.maximum(np.stack([stopped, not_stopped]), 0)
+    table[:, 1:] = table[:, 1:] * (1 + 1e-9) + 1e-9
+    table.setflags(write=False)
+    return table
 
 
 def _range(ratio: float, no: float, yes: float | None, steps: int) -> tuple[float, float, float]:

@@ -121,11 +121,3 @@ def test_a_time_outside_by_rounding_passes(dtype):
 def test_traced_range_asks_for_a_size():
     with pytest.raises(ValueError, match="size must be an integer, at least 1, if eta"):
         jax.vmap(lambda eta: LaplaceJumps((), eta, 6.0).init(jax.random.key(0), 2.0))(jnp.ones(2))
-
-    @jax.jit
-    @jax.vmap
-    def started(eta):
-        return LaplaceJumps((), eta, 6.0, size=40).init(jax.random.key(0), 2.0)
-
-    failure = started(np.array([1.0, 2.0])).failure
-    np.testing.assert_array_equal(failure, [Status.RUNNING] * 2)

@@ -132,21 +132,6 @@ def test_bad_arguments_are_named(arguments, message):
         first_yes(0, PublicThreshold(0.0), [1.0])  # type: ignore
 
 
-def test_it_batches_over_parameters_and_sequences():
-    @jax.jit
-    @jax.vmap
-    def found(threshold, sensitivity, utilities):
-        return first_yes(KEY, AboveThreshold(threshold, sensitivity, 1.0), utilities)
-
-    utilities = jnp.array([[-1e9, 3e9, 0.0], [-1e9, -1e9, 1e9], [3e9, 0.0, 0.0]])
-    steps = found(jnp.array([0.0, 1e6, 2e9]), jnp.array([1.0, 2.0, 3.0]), utilities).step
-    np.testing.assert_array_equal(steps, [1, 2, 0])
-    vectors = jnp.array([[9e9, 9e9, 0.0], [0.0, 0.0, 0.0], [9e9, 9e9, 9e9]])
-    each = jax.vmap(lambda t, u: first_yes(KEY, PublicThreshold(t), u))(vectors, utilities)
-    np.testing.assert_array_equal(each.step, [2, 2, 2])
-    np.testing.assert_array_equal(each.stopped, [True, True, False])
-
-
 TRIALS = 64
 TIMES = np.geomspace(100.0, 0.05, 24)
 

@@ -27,19 +27,19 @@ def log_p(rule, queries, stopped=True):
     return logsumexp(terms) + np.log((GRID[1] - GRID[0]) / np.sqrt(2 * np.pi))
 
 
-def price(rule, stopped, answers):
-    return float(rule.prices[0 if stopped else 1, answers])
+def stated_cost(rule, stopped, answers):
+    return float(rule.cost_table[0 if stopped else 1, answers])
 
 
 def test_published_costs():
     """The costs stated in `docs/frontier.md`."""
     rule = GaussianThreshold(0.0, 1.0, -0.5, 0.5, 3.80, 5.70, 1000)
-    found = [price(rule, True, t) for t in (1, 2, 5, 10, 20, 100, 1000)]
+    found = [stated_cost(rule, True, t) for t in (1, 2, 5, 10, 20, 100, 1000)]
     np.testing.assert_allclose(found, [0.117, 0.291, 0.586, 0.831, 1.074, 1.586, 2.181], atol=6e-4)
     assert float(rule.cost(1.0, True, 10)) >= found[3]
     above = GaussianThreshold(0.5 + 6, 1.0, -0.5, 0.5, 2.0, 4.0, 1000)
-    assert price(above, True, 1000) == pytest.approx(2.79, abs=0.01)
-    assert np.all(np.diff(rule.prices, axis=1) > 0)
+    assert stated_cost(above, True, 1000) == pytest.approx(2.79, abs=0.01)
+    assert np.all(np.diff(rule.cost_table, axis=1) > 0)
 
 
 @pytest.mark.parametrize("monotone", [False, True])
@@ -58,9 +58,9 @@ def test_no_neighbours_tell_more_than_the_cost(monotone, stopped):
         if rng.random() < 0.5:
             other = np.clip(other, -1.0, 1.5)
         apart = log_p(rule, q, stopped) - log_p(rule, other, stopped)
-        assert abs(apart) <= price(rule, stopped, count) + 1e-9
-        worst = max(worst, abs(apart) / price(rule, stopped, count))
-        fixed_box = max(fixed_box, abs(apart) / price(rule, stopped, max(1, count - 1)))
+        assert abs(apart) <= stated_cost(rule, stopped, count) + 1e-9
+        worst = max(worst, abs(apart) / stated_cost(rule, stopped, count))
+        fixed_box = max(fixed_box, abs(apart) / stated_cost(rule, stopped, max(1, count - 1)))
     # The corner attains the cost, and exceeds the cost of one answer less.
     q = np.array([1.5, 1.5, 1.5, -1.0 if stopped else 1.5])
     moves = [np.array([-1, -1, -1, 1 if stopped else -1])]
@@ -68,9 +68,9 @@ def test_no_neighbours_tell_more_than_the_cost(monotone, stopped):
         moves = [np.array([-1, -1, -1, 0]), np.array([0, 0, 0, 1])]
     others = [q + rule.sensitivity * move for move in moves]
     apart = max(abs(log_p(rule, q, stopped) - log_p(rule, other, stopped)) for other in others)
-    assert apart == pytest.approx(price(rule, stopped, 4), rel=1e-8)
+    assert apart == pytest.approx(stated_cost(rule, stopped, 4), rel=1e-8)
     assert worst > 0.7
-    assert apart > 1.05 * price(rule, stopped, 3)
+    assert apart > 1.05 * stated_cost(rule, stopped, 3)
 
 
 @pytest.mark.long
@@ -85,7 +85,7 @@ def test_no_neighbours_tell_more_than_the_cost(monotone, stopped):
 )
 def test_integrands_much_narrower_than_the_threshold_noise(parts, stopped, answers, true):
     """Against integrals on grids of millions of points."""
-    assert price(GaussianThreshold(*parts), stopped, answers) == pytest.approx(true, rel=3e-3)
+    assert stated_cost(GaussianThreshold(*parts), stopped, answers) == pytest.approx(true, rel=3e-3)
 
 
 @pytest.mark.parametrize("ratio", [1.0, 30.0, 300.0, 893.0])
@@ -97,7 +97,7 @@ def test_one_answer_costs_what_a_normal_law_says(ratio, above):
         deviation = np.hypot(rule.threshold_deviation, rule.query_deviation)
         for stopped, at in ((True, rule.low - rule.threshold), (False, rule.threshold - rule.high)):
             exact = log_ndtr((at + rule.sensitivity) / deviation) - log_ndtr(at / deviation)
-            assert exact <= price(rule, stopped, 1) <= exact * (1 + 1e-8) + 1e-8
+            assert exact <= stated_cost(rule, stopped, 1) <= exact * (1 + 1e-8) + 1e-8
 
 
 def test_a_box_that_the_dtype_does_not_hold_is_refused():
@@ -119,12 +119,12 @@ def test_costs_are_of_the_numbers_as_they_are_cast(dtype):
     parts = (1000.03, 0.9, 999.7, 1000.6, 3.0, 1.0, 200)
     rule = GaussianThreshold(*parts)
     cast = GaussianThreshold(*(float(dtype.type(part)) for part in parts[:-1]), parts[-1])
-    np.testing.assert_array_equal(rule.prices, cast.prices)
+    np.testing.assert_array_equal(rule.cost_table, cast.cost_table)
     # Casts may also move the utilities of neighbours apart.
     wider = GaussianThreshold(*parts[:1], 0.9 * (1 + 2**-14), *parts[2:])
     for stopped in (True, False):
         for answers in (1, 20, 200):
-            assert rule.cost(1.0, stopped, answers) >= price(wider, stopped, answers)
+            assert rule.cost(1.0, stopped, answers) >= stated_cost(wider, stopped, answers)
 
 
 def test_a_traced_rule_judges_numbers(dtype):
@@ -156,7 +156,7 @@ def test_what_answers_cost():
     inside = jax.jit(lambda rule, stopped, answers: rule.cost(jnp.ones(()), stopped, answers))
     for answers in range(4):
         for stopped in (True, False):
-            paid, stated = inside(rule, stopped, answers), price(rule, stopped, answers)
+            paid, stated = inside(rule, stopped, answers), stated_cost(rule, stopped, answers)
             assert stated <= paid <= stated * (1 + 1e-4) + 1e-4
     assert inside(rule, True, 4) == np.inf
     assert inside(rule, True, 0) == 0
