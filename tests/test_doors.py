@@ -167,7 +167,7 @@ DOORS = [
     ),
     ({"guarantee": Part(GUARANTEE, "delta", lambda delta: delta)}, "delta of Part must be a"),
     ({"shift": "1"}, "shift must be numbers"),
-    ({"rule": nrjax.AboveThreshold(np.int64(2**40), 1.0, 0.5)}, "must resolve the sensitivity"),
+    ({"rule": nrjax.AboveThreshold(np.int64(2**40), 1.0, 0.5)}, "to resolve the sensitivity"),
     ({"utility": Distance(np.array([2**40]))}, r"utility.*target must be within int32"),
     ({"max_steps": 0}, "max_steps must be an integer, at least 1"),
     ({"max_steps": 1.5}, "max_steps must be an integer"),

@@ -35,9 +35,10 @@ _HOST_ERF = np.vectorize(math.erf, otypes=[float])
 class Boundary(SafeGuarantee):
     """A curve `u(t)` that Brownian motion ever exceeds with probability at most delta.
 
-    The loss of the Brownian mechanism at time t is `v^2/(2t) + (v/t) W_t` with `v <= D2`, so it
-    stays below `psi(t) = D2^2/(2t) + (D2/t) u(t)` at all times with that probability. Subclasses
-    have fields for the shape of the curve: positive numbers that decide where it is tight.
+    The loss of the Brownian mechanism at time t is `v^2/(2t) + (v/t) W_t` with `v <= D2`. So it
+    ever exceeds the epsilon `psi(t) = D2^2/(2t) + (D2/t) u(t)` with at most that probability.
+    Subclasses add fields for the shape of the curve: positive numbers that decide where it is
+    tight.
     """
 
     delta: Array | float

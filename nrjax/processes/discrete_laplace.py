@@ -202,7 +202,7 @@ def discrete_laplace(words: Array, time: Array) -> Array:
 
 
 def sizes(rough: Array, word: Array, scale: Array) -> Array:
-    """Return m such that a uniform integer on 0, ..., m - 1 is geometric of ratio exp(-1/scale).
+    """Return random m such that a uniform integer below m is geometric of ratio exp(-1/scale).
 
     Args:
         rough: a geometric integer of that ratio, whose probabilities may have small errors.

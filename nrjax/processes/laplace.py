@@ -35,7 +35,7 @@ class LaplaceNoise(Coordinates):
 
 
 class Laplace(LaplaceNoise, BlockwiseProcess):
-    """The noise of Laplace noise reduction (Koufogiannis et al. 2017, Whitehouse 2022 eq. 3-4).
+    """Laplace noise with exact rewinding (Koufogiannis et al. 2017, Whitehouse 2022 eq. 3-4).
 
     Use it for values with a small l1-sensitivity, together with `nrjax.PureGuarantee`. Only the
     last release of a chain is paid for; `nrjax.IndependentLaplace` pays for each.

@@ -1,4 +1,4 @@
-"""Private threshold tests: at one privacy level, at rising ones, and with a cost per answer.
+"""Private threshold tests: at one privacy level, at rising levels, and per answer.
 
 AboveThreshold pays only for its final positive answer. Negative answers depend on the data only
 through the threshold noise, which is drawn once, and cost a fraction of a positive answer.

@@ -93,7 +93,7 @@ def check_jit_against_eager(case):
 
 
 def check_vmap_against_loop(case):
-    """Over parameters and arguments at once, and over a traced sensitivity."""
+    """`vmap` over parameters and arguments, and a traced sensitivity, equal a loop."""
     sensitivities = np.linspace(0.5, 2.0, 7)
     many = [case.build(float(s)) for s in sensitivities]
     stacked = jax.tree.map(lambda *leaves: jnp.asarray(leaves, jnp.result_type(float)), *many)

@@ -53,7 +53,7 @@ def test_holds_on_fixed_looks(name, delta):
 
 @pytest.mark.parametrize("top", [1.0, 2.0])
 def test_linear_agrees_with_its_closed_form(top):
-    """Against P(W_s > a s + b for some s <= t), with Siegmund's correction for discrete times."""
+    """P(W_s > a s + b for some s <= t) is known, and Siegmund corrects for discrete times."""
     line = LinearBoundary.tight_at_epsilon(0.3, 1.0, RARE)
     last = top * line.b / line.a
     times, root = np.geomspace(last / 12, last, LOOKS), np.sqrt(last)

@@ -33,7 +33,7 @@ def test_costs_less_than_the_linear_boundary(epsilon, x, order, ratio):
 
 @pytest.mark.parametrize("order", [1.0001, 1.5, 20.0, 1e6])
 def test_rounded_up(order):
-    """Against the formula in float64, in both precisions."""
+    """Epsilon is at least the formula in float64, and close to it."""
     order = float(np.float32(order))
     found = RenyiBoundary(1.5, 1e-6, order)
     times = np.geomspace(1e-3, 1e6, 50)

@@ -51,7 +51,7 @@ stated_at = jax.jit(lambda guarantee, times: guarantee.epsilon(times))
 
 @families
 def test_epsilon_is_never_understated(name, dtype, monkeypatch):
-    """Also after a cast of the fields to the working dtype, and only by a few units."""
+    """Epsilon is rounded up by a few units, also after a cast of the fields."""
     parameters, times, _ = draw(name, 1)
     times = np.asarray(jnp.asarray(times))  # the noise has exactly this time
     cast = [np.asarray(jnp.asarray(parameter, dtype)) for parameter in parameters]
@@ -91,7 +91,7 @@ def test_time_is_never_too_small(name, dtype):
 
 
 def test_unsolved_times_are_infinite_not_too_small(monkeypatch):
-    """With too few Newton steps the check of the solution fails."""
+    """Too few Newton steps make the check of the solution fail."""
     monkeypatch.setattr(boundaries, "_TIME_STEPS", 1)
     parameters, _, epsilons = draw("one", 4)
     guarantee = KINDS["one"](*map(jnp.asarray, parameters))

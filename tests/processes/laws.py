@@ -104,7 +104,7 @@ def spread(below, upto, seed=0):
 
 
 def uniform_p(numbers):
-    """Return the p-value that columns are uniform on (0, 1), and independent in twos and threes."""
+    """Return the p-value that columns are uniform, and independent in twos and threes."""
     x = np.sqrt(12) * (numbers - 0.5)
     both = np.concatenate([x, x * x - 1], axis=1)
     i, j = np.triu_indices(both.shape[1], 1)

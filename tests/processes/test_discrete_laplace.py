@@ -83,7 +83,7 @@ def excess(law, time, most):
 
 @pytest.mark.parametrize("time", [0.5, 10.0, 300.0])
 def test_first_draw_costs_what_it_states(dtype, time):
-    """Counted over every word. A geometric integer in float arithmetic costs more."""
+    """Count all words. A geometric integer in float arithmetic would cost more."""
     law = first_law(jnp.asarray(time, dtype))
     grain = 4 * 15 * time * 2.0**-40 * time  # of the words of the uniform integer
     assert excess(law, time, 15) + grain < 1e-4
@@ -96,7 +96,7 @@ def test_first_draw_costs_what_it_states(dtype, time):
 @pytest.mark.long
 @pytest.mark.parametrize("time", [100.0, 1000.0, 2.0**10])
 def test_words_of_a_first_draw_are_counted(time):
-    """Counted one by one, because bisection assumes that logarithms are monotone."""
+    """Count words one by one, since bisection assumes that logarithms are monotone."""
     found = histogram(geometric, every_word(), jnp.float32(time))[FAR:]
     law = first_law(jnp.float32(time))
     found = first_law(jnp.float32(time), found[: len(law) // 2])
@@ -137,7 +137,7 @@ def test_a_move_costs_what_it_states_by_every_word():
 
 
 def test_draws_are_made_of_their_words(dtype):
-    """Against Python integers, since the tests above idealise the last words."""
+    """Compare draws with Python integers, since other tests idealise the last words."""
     rng, kind = np.random.default_rng(0), word_of(dtype)
     words = rng.integers(0, np.iinfo(kind).max, (5, 2000), kind, True)
     given, length = words.astype(object), 8 * kind.itemsize

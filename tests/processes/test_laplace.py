@@ -37,7 +37,7 @@ def test_random_bits_reach_the_tails(dtype):
 
 
 def test_draws_on_the_edge_between_two_moves_stay_finite(dtype):
-    """Every draw within a few units of a probability at which the move changes its kind."""
+    """Try every draw within a few units of a boundary between two kinds of move."""
     kind = jnp.uint64 if dtype == jnp.float64 else jnp.uint32
     levels = 2.0 ** jnp.iinfo(kind).bits
     values = np.array([0.0, 1e-6, 0.01, 1.0, 30.0, -1.0], dtype)[:, None]
@@ -76,7 +76,7 @@ def test_jump_buffer_has_the_promised_size():
 
 
 def test_overflow_is_detected_as_often_as_it_happens():
-    """Room for two jumps on [1, 3]: lost with probability P(Poisson(2 log 3) >= 2), twice."""
+    """A buffer of two jumps on [1, 3] overflows with probability P(Poisson(2 log 3) >= 2)."""
     keys = jax.random.split(jax.random.key(6), 50_000)
 
     def running(process, first, last):

@@ -100,14 +100,14 @@ def test_planted_faults_are_seen(fault):
 
 @pytest.mark.long
 def test_many_short_steps_have_the_law_of_one():
-    """Chapman-Kolmogorov over 300 steps, where biases of short steps would add up."""
+    """Biases of short steps would add up over 300 of them (Chapman-Kolmogorov)."""
     path = draw_paths(LAPLACE, np.geomspace(5.0, 1.5, 301), 20_000, seed=4)[0]
     assert path_p(path[:, [0, -1]], (5.0, 1.5), laws.laplace) > SOUND
 
 
 @each
 def test_transcript_costs_what_its_last_release_does(name, dtype):
-    """Trial by trial, from the joint densities of two and of three releases."""
+    """Compute the losses of trials from the joint densities of two and of three releases."""
     law, rounding = CASES[name][1], 200 * float(jnp.finfo(dtype).eps)
     if name == "skellam":
         rounding = 1e-3 if dtype == jnp.float32 else 1e-9  # what it promises

@@ -68,7 +68,7 @@ def test_planted_faults_are_seen(monkeypatch):
 
 
 def test_blocks_are_keyed_by_their_number(dtype):
-    """Against NumPy: key 0 for the first noise, then key b for block b of 64 // 3 steps."""
+    """NumPy gives the same with key 0 for the first noise, then key b for block b."""
     process, times, size = Brownian((3,)), TIMES[:40].astype(dtype).astype(float), BLOCK // 3
     key = nrjax.trial_key(jax.random.key(3), 5)
     noise_key = role_key(unrolled(key), Role.NOISE)
@@ -86,7 +86,7 @@ def test_blocks_are_keyed_by_their_number(dtype):
 
 
 def test_depends_on_the_trial_and_earlier_times_alone():
-    """Bit for bit, for other numbers of trials and of later steps."""
+    """Noise is bit-for-bit equal for other numbers of trials and of later steps."""
     few = draw(BROWNIAN, BLOCK + 4, 7, 11)
     np.testing.assert_array_equal(few, draw(BROWNIAN)[11:18, : BLOCK + 4])
     for steps, first in ((9, 42), (1, 0)):

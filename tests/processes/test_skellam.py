@@ -37,7 +37,7 @@ def counts_p(time, share, scale=1.0):
 @pytest.mark.long
 @pytest.mark.parametrize("time", [8.4, 12.0, 28.0, 57.0, 1e6, 1.6e7])
 def test_counts_have_their_laws(time):
-    """Large means, and means on both sides of 10, where the samplers switch."""
+    """Means are large, or on both sides of 10, where the samplers switch."""
     for share in (0.3, 0.7):
         assert counts_p(time, share) > SOUND
     assert counts_p(time, 0.3, scale=0.97) < FAULTY
@@ -102,7 +102,7 @@ LOSSES = 2**13  # in one call
 
 
 def _log_pmf(k, mean1, mean2, nodes=1500):
-    """Return log p(k) by the contour integral of the generating function through its saddle point.
+    """Return log p(k) by a contour integral through the saddle point.
 
     Large terms have 50 digits. `test_the_oracle` compares it with mpmath's Bessel function.
     """

@@ -60,14 +60,14 @@ def pairs(path):
 
 @pytest.mark.parametrize("times", [MIXED, COARSE])
 def test_joint_law_of_three_times(times):
-    """With sparse steps, dense steps, and both in one batch."""
+    """Batches have sparse steps, dense steps, or both."""
     path = pairs(draw_paths(MANY, times, TRIALS, seed=1)[0])
     assert laws.path_p(path, times, laws.laplace) > SOUND
 
 
 @pytest.mark.parametrize("slots", [_sparse._SLOTS, 16])
 def test_a_step_has_the_law_of_the_kernel(monkeypatch, slots):
-    """In one pass, and in many."""
+    """Steps take one pass, or many."""
     monkeypatch.setattr(_sparse, "_SLOTS", slots)
     process = Altered(MANY, slots=slots)  # a program of its own
     assert kernel_p(draw_paths(process, FINE, TRIALS, seed=3)[0], FINE) > SOUND

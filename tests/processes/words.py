@@ -1,4 +1,4 @@
-"""Exact probabilities of discrete Laplace noise: how many random words lead to each integer."""
+"""Exact probabilities of discrete Laplace noise, by counting random words per integer."""
 
 import jax
 import jax.numpy as jnp
@@ -67,7 +67,7 @@ def coin(word, time):
 
 
 def first_law(time, rough=None):
-    """Return `P(Z = k)`, k = 0, 1, ..., of a first draw, with its last words idealised as uniform.
+    """Return `P(Z = k)`, k = 0, 1, ..., of a first draw with ideal last words.
 
     Args:
         time: time of the noise, a scalar array.

@@ -55,7 +55,7 @@ def test_shortfall_is_exact_and_near_the_simple_formula(share, noise):
 
 
 def test_printed_formulas():
-    """At the settings of Ligett 2017, section 8: ridge regression, alpha = 0.05."""
+    """Values are at the settings of Ligett 2017, section 8: ridge regression, alpha = 0.05."""
     steps, alpha, sensitivity = 1000, 0.05, (0.005**-0.5 + 1) ** 2 / 100_000
     printed = ligett_epsilon(alpha / 2, sensitivity, GAMMA, steps)
     sharper = epsilon_for_shortfall(alpha / 2, sensitivity, GAMMA, 1 / steps)

@@ -39,7 +39,7 @@ def test_a_public_threshold_is_the_first_value_above_it():
 
 @pytest.mark.parametrize("kind", [AboveThreshold, LaplaceTests])
 def test_draws_are_those_that_its_keys_say(kind, dtype):
-    """Against NumPy, with the documented keys."""
+    """NumPy gives the same answers with the documented keys."""
     utilities = np.array([-1.0, 0.5, -2.0, 0.0, 1.0])
 
     def draw(key):

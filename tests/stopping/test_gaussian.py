@@ -32,7 +32,7 @@ def stated_cost(rule, stopped, answers):
 
 
 def test_published_costs():
-    """The costs stated in `docs/frontier.md`."""
+    """`docs/frontier.md` states these costs."""
     rule = GaussianThreshold(0.0, 1.0, -0.5, 0.5, 3.80, 5.70, 1000)
     found = [stated_cost(rule, True, t) for t in (1, 2, 5, 10, 20, 100, 1000)]
     np.testing.assert_allclose(found, [0.117, 0.291, 0.586, 0.831, 1.074, 1.586, 2.181], atol=6e-4)
@@ -84,7 +84,7 @@ def test_no_neighbours_tell_more_than_the_cost(monotone, stopped):
     ],
 )
 def test_integrands_much_narrower_than_the_threshold_noise(parts, stopped, answers, true):
-    """Against integrals on grids of millions of points."""
+    """True values are integrals on grids of millions of points."""
     assert stated_cost(GaussianThreshold(*parts), stopped, answers) == pytest.approx(true, rel=3e-3)
 
 

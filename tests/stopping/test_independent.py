@@ -126,7 +126,7 @@ def test_no_log_ratio_exceeds_the_cost_and_some_reach_it():
 
 
 def test_cost_is_rounded_up(dtype):
-    """Costs against exact products of answers and epsilon."""
+    """Costs are at least the exact products of answers and epsilon."""
     answers = np.array([0, 1, 2, 3, 7, 1000, 2**24 + 1, 2**31 - 1], np.int32)
     for epsilon in (0.1, 1 / 3, 1.0):
         rule = nrjax.LaplaceTests(0.0, 1.0, epsilon)
@@ -140,7 +140,7 @@ def test_cost_is_rounded_up(dtype):
 
 @pytest.mark.parametrize(("first", "epsilon"), [(2.0**-6, 0.3), (0.013, 1e-5), (0.013, 50.0)])
 def test_the_doubling_method_has_its_closed_form(first, epsilon, dtype):
-    """`(2^k - 1) eps_1 + k eps_test` (Ligett 2017, Theorem A.2) at every k up to 30, from above."""
+    """The total is `(2^k - 1) eps_1 + k eps_test` (Ligett 2017, Theorem A.2), rounded up."""
     steps = 30
     times = np.asarray(1 / (first * 2.0 ** np.arange(steps)), dtype)
     rule = nrjax.LaplaceTests(-np.inf, SENSITIVITY, epsilon)
@@ -210,7 +210,7 @@ def test_however_a_trial_ends_its_answers_are_charged(end):
 
 
 def test_what_has_no_price_is_infinite(dtype):
-    """A NaN utility, and costs beyond the dtype."""
+    """A NaN utility and costs beyond the dtype have an infinite cost."""
     outcome = ends([4, 2, 1], broken=-1e9)
     assert (outcome.status, outcome.step, outcome.epsilon) == (Status.NAN_UTILITY, 0, np.inf)
     outcome = ends([1.0, 1.5 * float(jnp.finfo(dtype).tiny)])

@@ -43,7 +43,7 @@ def test_the_classical_law_by_another_quadrature(noise):
 
 @both_noises
 def test_the_reduced_law_of_two_queries_by_the_reverse_kernel(noise):
-    """From the first noise to the second, where the oracle goes from the second to the first."""
+    """Integrate from the first noise to the second (the oracle goes the other way)."""
     gaps, epsilons = np.array([1.0, -0.7]), np.array([0.5, 0.8])
     t, s = 2 / epsilons
     ratio, near, far = s / t, 1 / s - 1 / t, 1 / s + 1 / t

@@ -47,7 +47,7 @@ def test_large_counts_keep_the_law(kind):
 
 
 def test_comparisons_are_exact(dtype):
-    """Compared with exact rationals, under jit."""
+    """Exact rationals give the same answers."""
     finite = [  # utility, threshold, noise
         (LARGE, LARGE + 8, 8.0),  # equality
         (LARGE, LARGE + 8, 7.999999),
