@@ -1,7 +1,7 @@
 """Householder reduction of many symmetric matrices to tridiagonal form, and the way back.
 
-One matrix-vector product and one rank-two update a reflector, which XLA vectorises well over a
-batch, while a batched eigendecomposition is one LAPACK call after another. The trailing matrix
+Each reflector takes one matrix-vector product and one rank-two update, which XLA vectorises over
+the batch. A batched eigendecomposition on a CPU is a sequence of LAPACK calls. The trailing matrix
 shrinks in a few stages of static size.
 """
 
@@ -16,42 +16,45 @@ _BLOCK = 16
 
 
 class Tridiagonal(NamedTuple):
-    """`matrix = Q T Q'` for each of the lanes."""
+    """The factors of `matrix = Q T Q'` for each lane.
+
+    Attributes:
+        diagonal: diagonal of T, shape (lanes, size).
+        off_diagonal: off-diagonal of T, shape (lanes, size - 1).
+        reflectors: by stage, vectors v of norm sqrt(2) or 0. Q is the product of the `I - v v'` in
+            order.
+    """
 
     diagonal: Array
-    """Of T, shape (lanes, size)."""
     off_diagonal: Array
-    """Of T, shape (lanes, size - 1)."""
     reflectors: tuple[Array, ...]
-    """By stage: vectors v of norm sqrt(2) or 0, Q the product of the `I - v v'` in order."""
 
 
 def padded(size: int) -> int:
-    """The size that `tridiagonalise` wants matrices of this size padded to."""
+    """Return the size to which `tridiagonalise` needs matrices padded."""
     return -(-size // _BLOCK) * _BLOCK
 
 
 def _stages(size: int) -> list[tuple[int, int]]:
-    """Where each stage starts, and how many columns it reduces; at most three stages."""
-    whole = padded(size)
-    length = -(-whole // (3 * _BLOCK)) * _BLOCK
+    """Return the first column and the number of columns of each stage, of at most three."""
+    length = -(-padded(size) // (3 * _BLOCK)) * _BLOCK
     last = max(size - 2, 0)
     return [(at, min(length, last - at)) for at in range(0, last, length)]
 
 
 def _diagonal(matrix: Array) -> Array:
-    """Diagonals of a batch; by a sum, since a gather takes one element at a time."""
+    """Return the diagonals of a batch, by a sum: XLA gathers one element at a time."""
     return jnp.sum(jnp.where(jnp.eye(matrix.shape[1], dtype=bool), matrix, 0), axis=2)
 
 
 def tridiagonalise(matrix: Array, size: int) -> Tridiagonal:
-    """Reduce by orthogonal transformations that keep the first coordinate.
+    """Reduce matrices by orthogonal transformations that keep the first coordinate.
 
-    The matrices have shape (lanes, padded(size), padded(size)) and are symmetric, zero beyond
-    `size`, and of the order of 1, for the squares not to overflow.
+    The matrices have shape (lanes, padded(size), padded(size)). They are symmetric, zero beyond
+    `size`, and of the order of 1, so that squares do not overflow.
     """
-    lanes, whole, _ = matrix.shape
-    v = w = jnp.zeros((lanes, whole), matrix.dtype)
+    lanes, length, _ = matrix.shape
+    v = w = jnp.zeros((lanes, length), matrix.dtype)
     off = jnp.zeros((size - 1, lanes), matrix.dtype)
     diagonal, reflectors, reached = [], [], 0
     for at, count in _stages(size):
@@ -59,18 +62,18 @@ def tridiagonalise(matrix: Array, size: int) -> Tridiagonal:
         matrix = matrix[:, at - reached :, at - reached :]
         v, w = v[:, at - reached :], w[:, at - reached :]
         reached = at
-        index = jnp.arange(whole - at)
+        index = jnp.arange(length - at)
 
         def reflect(
             k: Array, carry: tuple[Array, ...], index: Array = index, at: int = at
         ) -> tuple[Array, ...]:
             matrix, v, w, stored, off = carry
-            # The update of the step before: fused with this step's products it would be taken
-            # again for each of them.
+            # The previous step's update, made here: fused with this step's products it would be
+            # repeated for each of them.
             matrix = matrix - v[:, :, None] * w[:, None, :] - w[:, :, None] * v[:, None, :]
             column = jnp.where(index > k, jax.lax.dynamic_index_in_dim(matrix, k, 1, False), 0)
             norm = jnp.sqrt(jnp.einsum("bi,bi->b", column, column))
-            # By a sum: an index that moves would be looked up anew wherever XLA fuses this in.
+            # By a sum: XLA would repeat a dynamic index wherever it fuses this expression.
             first = jnp.sum(jnp.where(index == k + 1, column, 0), axis=1)
             target = jnp.where(first >= 0, -norm, norm)  # no cancellation in first - target
             half = norm * (norm + jnp.abs(first))  # half the squared norm of the reflector
@@ -82,7 +85,7 @@ def tridiagonalise(matrix: Array, size: int) -> Tridiagonal:
             off = jax.lax.dynamic_update_index_in_dim(off, target, at + k, 0)
             return matrix, v, w, stored, off
 
-        stored = jnp.zeros((lanes, count, whole - at), matrix.dtype)
+        stored = jnp.zeros((lanes, count, length - at), matrix.dtype)
         matrix, v, w, stored, off = jax.lax.fori_loop(
             0, count, reflect, (matrix, v, w, stored, off)
         )
@@ -95,7 +98,7 @@ def tridiagonalise(matrix: Array, size: int) -> Tridiagonal:
 
 
 def rotate_back(tridiagonal: Tridiagonal, vector: Array) -> Array:
-    """`Q vector`; both of shape (lanes, size)."""
+    """Return `Q vector`, of shape (lanes, size) as the vector."""
     size = vector.shape[1]
     stages = list(zip(_stages(size), tridiagonal.reflectors, strict=True))
     for (at, count), stored in reversed(stages):

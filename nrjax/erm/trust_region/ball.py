@@ -1,9 +1,7 @@
-"""The minimiser of a quadratic over a ball, indefinite matrices included.
+"""The minimiser of a quadratic over a ball, made for `vmap`.
 
-The matrix bordered by the linear term is reduced to tridiagonal form (`_tridiagonal.py`), the
-multiplier is found there (`_secular.py`), and the minimiser is rotated back: one way for all
-cases, described in docs/mathematics.md. Batches go through `jax.custom_batching.custom_vmap`:
-nested `vmap`s become one long batch, whose loop over multipliers ends when all lanes are done.
+`jax.custom_batching.custom_vmap` turns nested `vmap`s into one long batch, whose loop over
+multipliers ends when all lanes are done.
 """
 
 from functools import partial
@@ -18,28 +16,32 @@ from jax.typing import ArrayLike
 from nrjax._format import representation
 from nrjax._numerics import float_dtype
 from nrjax._validation import check, concrete_or_none
-from nrjax.erm._secular import minimiser, multiplier
-from nrjax.erm._tridiagonal import Tridiagonal, padded, rotate_back, tridiagonalise
+from nrjax.erm.trust_region.secular import minimiser, multiplier
+from nrjax.erm.trust_region.tridiagonal import Tridiagonal, padded, rotate_back, tridiagonalise
 
 _TILE = 16
-"""Matrices that are reduced together; a tile of them should fit into a core's second cache."""
+"""Number of matrices that are reduced together; they should fit into a core's second cache."""
 
 
 class BallMinimum(NamedTuple):
-    """The minimiser over a ball; NaN if an input is not finite or the radius not positive."""
+    """The minimiser over a ball. NaN for inputs not finite or a radius not positive.
+
+    Attributes:
+        argument: theta, shape (d,), of norm at most the radius up to rounding.
+        multiplier: mu >= 0, scalar: `(A + mu I) theta = c`, and 0 where theta is inside the ball.
+        residual: `|(A + mu I) theta - c| / (|A| |theta| + |c|)`, scalar, with |A| to within a
+            factor of sqrt(3).
+    """
 
     argument: Array
-    """Shape (d,); of norm at most the radius, up to rounding."""
     multiplier: Array
-    """mu >= 0, scalar: `(A + mu I) theta = c`, and 0 where theta is inside the ball."""
     residual: Array
-    """`|(A + mu I) theta - c| / (|A| |theta| + |c|)`, scalar; |A| to within a factor of sqrt(3)."""
 
     __repr__ = representation
 
 
 def _reduce(problem: tuple[Array, Array, Array]) -> Tridiagonal:
-    """`[[0, c'], [c, A]] / unit`, padded with zeros, in tridiagonal form."""
+    """Return `[[0, c'], [c, A]] / unit`, padded with zeros, in tridiagonal form."""
     matrix, vector, unit = problem
     d = vector.shape[1]
     rest = padded(d + 1) - d - 1
@@ -49,7 +51,9 @@ def _reduce(problem: tuple[Array, Array, Array]) -> Tridiagonal:
     return tridiagonalise(border, d + 1)
 
 
-def _in_tiles(problem: tuple[Array, Array, Array]) -> Tridiagonal:
+def _reduce_in_tiles(problem: tuple[Array, Array, Array]) -> Tridiagonal:
+    """Reduce a batch of any length, in tiles of `_TILE` matrices."""
+
     def split(array: Array) -> Array:
         rest = ((0, -lanes % _TILE), *((0, 0),) * (array.ndim - 1))
         array = jnp.pad(array, rest, constant_values=1)
@@ -62,16 +66,17 @@ def _in_tiles(problem: tuple[Array, Array, Array]) -> Tridiagonal:
     return jax.tree.map(lambda part: part.reshape(-1, *part.shape[2:])[:lanes], parts)
 
 
-@partial(jax.jit, inline=True)  # traced once, wherever it is used
+@partial(jax.jit, inline=True)  # so that it is traced once
 def _solve(matrix: Array, vector: Array, radius: Array) -> tuple[Array, Array, Array]:
-    # Divisions by one number a lane are written as products: XLA rounds them in one of two ways,
-    # and not the same for every number of devices.
-    # In units in which the ball has radius 1 and the largest entry is 1.
+    """Return arguments, multipliers and residuals of a batch of problems."""
+    # Divisions by one number per lane are written as products: XLA rounds divisions in one of two
+    # ways, depending on the number of devices.
+    # The units are such that the ball has radius 1 and the largest entry is 1.
     radius = jnp.where(radius > 0, radius, jnp.nan)
     linear = vector * (1 / radius)[:, None]
     unit = jnp.maximum(jnp.max(jnp.abs(matrix), axis=(1, 2)), jnp.max(jnp.abs(linear), axis=1))
     unit = jnp.where(unit > 0, unit, 1)
-    form = _in_tiles((matrix, linear, unit))
+    form = _reduce_in_tiles((matrix, linear, unit))
 
     diagonal, off = form.diagonal[:, 1:].T, form.off_diagonal[:, 1:].T
     along = form.off_diagonal[:, 0]
@@ -85,7 +90,7 @@ def _solve(matrix: Array, vector: Array, radius: Array) -> tuple[Array, Array, A
     x, mu = minimiser(diagonal, off, n, mu)
     x = jnp.where(along < 0, -x, x).T
     x = rotate_back(form, jnp.pad(x, ((0, 0), (1, 0))))[:, 1:]
-    # The reflectors have changed its length by a few units in the last place.
+    # The reflectors change its length by a few units in the last place.
     length = jnp.linalg.norm(x, axis=1)
     x = jnp.where(((mu > 0) | (length > 1))[:, None], x * (1 / length)[:, None], x)
 
@@ -104,7 +109,7 @@ def _undifferentiable(matrix: Array, vector: Array) -> tuple[Array, Array]:
 
 @_undifferentiable.defjvp
 def _refuse(primals: Any, tangents: Any) -> Any:
-    raise TypeError("minimise_in_ball has no derivatives: its solution is found in loops")
+    raise TypeError("minimise_in_ball has no derivatives, since it solves by loops")
 
 
 @custom_vmap
@@ -126,9 +131,19 @@ def _flatten(size: int, batched: list[bool], *problem: Array) -> tuple[Any, Any]
 def minimise_in_ball(matrix: ArrayLike, vector: ArrayLike, radius: ArrayLike) -> BallMinimum:
     """Minimise `(1/2) theta'A theta - c'theta` over the ball `|theta| <= radius`.
 
-    A, shape (d, d), is symmetric and may be indefinite or singular; c has shape (d,). Of several
-    minimisers one is given. Made for `jit` and `vmap`: batches of powers of two, from 16 on, give
-    each problem the same bits whatever its neighbours; alone, a problem may round otherwise.
+    Where several minimisers exist, one of them is returned. Under `vmap`, batches whose lengths are
+    powers of two, from 16 on, give each problem the same bits whatever the others are. A single
+    problem may round differently.
+
+    Example:
+        ::
+
+            theta = nrjax.erm.minimise_in_ball(jnp.diag(jnp.array([1.0, -1.0])), jnp.ones(2), 1.0)
+
+    Args:
+        matrix: A, shape (d, d), symmetric; it may be indefinite or singular.
+        vector: c, shape (d,).
+        radius: radius of the ball, a positive scalar.
 
     Raises:
         ValueError: a shape does not fit, or the radius is not positive (where concrete).
@@ -137,10 +152,10 @@ def minimise_in_ball(matrix: ArrayLike, vector: ArrayLike, radius: ArrayLike) ->
     matrix, vector = jnp.asarray(matrix), jnp.asarray(vector)
     dtype = float_dtype(matrix, vector, radius)
     matrix, vector = _undifferentiable(matrix.astype(dtype), vector.astype(dtype))
-    if vector.ndim != 1 or vector.size == 0:
-        raise ValueError(f"vector has shape {vector.shape}: must be (d,), d at least 1")
-    if matrix.shape != 2 * vector.shape:
-        raise ValueError(f"matrix has shape {matrix.shape}: must be {2 * vector.shape}")
+    ok = vector.ndim == 1 and vector.size > 0
+    check(ok, "vector", vector.shape, "an array of shape (d,), d at least 1")
+    expected = f"an array of shape {2 * vector.shape}"
+    check(matrix.shape == 2 * vector.shape, "matrix", matrix.shape, expected)
     number = concrete_or_none(radius)
     if number is not None:
         check(number.ndim == 0 and number > 0, "radius", radius, "a positive number")

@@ -1,8 +1,8 @@
 """The trust-region problem of a tridiagonal matrix, for many lanes at once.
 
-Minimise `(1/2) x'Tx - n x_1` over `|x| <= 1`: the problem of any matrix, in the basis in which the
-linear term is along the first axis. See docs/mathematics.md, "Quadratics over a ball". Arrays have
-the lanes last, because the passes go along the matrix.
+It is to minimise `(1/2) x'Tx - n x_1` over `|x| <= 1`: the problem of any matrix, in a basis whose
+first axis is along the linear term. See docs/mathematics.md, "Quadratics over a ball". The lanes
+are the last axis of all arrays, since the loops go along the matrix.
 """
 
 import math
@@ -13,24 +13,27 @@ import jax.numpy as jnp
 from jax import Array
 
 _TRIED = 8
-"""Values of mu tried in one pass: two Newton steps and a grid."""
+"""Number of trial values of mu in one pass: two Newton steps and a grid."""
 
 
-class Pass(NamedTuple):
-    """What one pass says of `T + mu I`; each of the shape of mu."""
+class SturmResult(NamedTuple):
+    """The result of one factorisation of `T + mu I`. All arrays have the shape of mu.
+
+    Attributes:
+        definite: whether all pivots are positive.
+        excess: where not definite, `-lambda_1 >= mu - excess` (a Rayleigh quotient).
+        norm: where definite, |x|.
+        decrease: where definite, `-|x| / (d|x|/d mu)`, which is at least `mu + lambda_1`.
+    """
 
     definite: Array
-    """Whether all pivots are positive."""
     excess: Array
-    """Where not definite: `-lambda_1 >= mu - excess` (a Rayleigh quotient)."""
     norm: Array
-    """Where definite: |x|."""
     decrease: Array
-    """Where definite: `-|x| / (d|x|/d mu)`, at least `mu + lambda_1`."""
 
 
-def _look(diagonal: Array, squares: Array, n: Array, mu: Array, tiny: float) -> Pass:
-    """One pass, from below, with the pivots `g_i = a_i + mu - e_i^2/g_{i+1}`.
+def _factorise(diagonal: Array, squares: Array, n: Array, mu: Array, tiny: float) -> SturmResult:
+    """Factorise `T + mu I` from below, with the pivots `g_i = a_i + mu - e_i^2/g_{i+1}`.
 
     `n^2 g_1'/g_1^2 = |x|^2`, and `n^2 (g_1'^2/g_1^3 - g_1''/(2 g_1^2)) = x'(T + mu I)^-1 x`.
     """
@@ -41,7 +44,7 @@ def _look(diagonal: Array, squares: Array, n: Array, mu: Array, tiny: float) -> 
         inverse = 1 / pivot
         ratio = square * inverse
         steep = ratio * inverse
-        joined = steep > 0  # where the matrix falls apart, an overflow below stays there
+        joined = steep > 0  # between decoupled blocks no overflow is passed on
         bend = jnp.where(joined, steep * (bend + slope * slope * inverse), 0)
         slope = 1 + jnp.where(joined, steep * slope, 0)
         pivot = a + mu - ratio
@@ -57,34 +60,41 @@ def _look(diagonal: Array, squares: Array, n: Array, mu: Array, tiny: float) -> 
     )
     inverse = 1 / pivot
     norm_square = (n * inverse) ** 2 * slope
-    # |x|^2 / x'(T + mu I)^-1 x, in a form in which n cancels.
+    # |x|^2 / x'(T + mu I)^-1 x, from which n cancels.
     decrease = slope / (slope * slope * inverse + bend)
-    decrease = jnp.where(jnp.isnan(decrease), 0, decrease)  # overflowed: next to the pole
-    return Pass(definite, excess, jnp.sqrt(norm_square), decrease)
+    decrease = jnp.where(jnp.isnan(decrease), 0, decrease)  # an overflow next to the pole
+    return SturmResult(definite, excess, jnp.sqrt(norm_square), decrease)
 
 
 class Bracket(NamedTuple):
-    """Where the multiplier is; all of shape (lanes,), but for the number of passes."""
+    """The search state for the multiplier. All arrays but `passes` have shape (lanes,).
+
+    Attributes:
+        low: lower bound of the multiplier.
+        high: upper bound, where `T + high I` is definite and |x| <= 1.
+        from_left: best Newton step from where |x| > 1; not finite if there is none.
+        from_right: best Newton step from where |x| <= 1. By concavity no step overshoots.
+        multiplier: result so far.
+        done: whether the lane is finished.
+        passes: number of passes so far.
+    """
 
     low: Array
     high: Array
-    """`T + high I` is definite and |x| <= 1 there."""
     from_left: Array
-    """The best of Newton's steps from where |x| > 1; not finite without one."""
     from_right: Array
-    """The same from where |x| <= 1. By concavity no step goes too far to the right."""
     multiplier: Array
     done: Array
     passes: Array
 
 
 def multiplier(diagonal: Array, off_diagonal: Array, n: Array) -> Array:
-    """The multiplier mu >= 0, to a few units in the last place of the largest entry.
+    """Return the multiplier mu >= 0, to a few units in the last place of the largest entry.
 
-    `|x|` is 1 at mu to within a few units in the last place, or `T + mu I` is definite, |x| <= 1,
-    and it is not so a few units below (`mu` is then next to minus the lowest eigenvalue), or
-    `mu` is 0. NaN where an input is not finite. `diagonal`, shape (size, lanes), and
-    `off_diagonal`, shape (size - 1, lanes), are of the order of 1; n, shape (lanes,), in [0, 1].
+    One of three holds: |x| is 1 at mu, to a few units in the last place; or `T + mu I` is definite
+    with |x| <= 1, but not so a few units below, next to minus the lowest eigenvalue; or mu is 0.
+    NaN for inputs that are not finite. `diagonal`, shape (size, lanes), and `off_diagonal`, shape
+    (size - 1, lanes), are of the order of 1; n, shape (lanes,), is in [0, 1].
     """
     eps = float(jnp.finfo(diagonal.dtype).eps)
     tiny, width, tolerance = eps / 64, 4 * eps, 8 * eps
@@ -104,33 +114,33 @@ def multiplier(diagonal: Array, off_diagonal: Array, n: Array) -> Array:
         low, high = bracket.low, bracket.high
         inner = low + (high - low) * grid
         newton = jnp.stack([bracket.from_left, bracket.from_right])
-        # A step short of the end closes the bracket where rounding hides which side it is on.
+        # Clipped just inside the bracket: rounding may hide on which side a step at its end is.
         ends = low + width / 2, jnp.maximum(high - width / 2, low + width / 2)
         newton = jnp.where(jnp.isfinite(newton), jnp.clip(newton, *ends), inner[:2])
-        # Is the minimum inside the ball? If so, that is all.
+        # The first pass tries mu = 0: the minimum may be inside the ball.
         zero = jnp.where(bracket.passes == 0, 0, newton[:1])
         mu = jnp.concatenate([zero, newton[1:], inner])
-        seen = _look(diagonal, squares, n, mu, tiny)
-        inside = seen.definite & (seen.norm <= 1)
-        outside = seen.definite & ~inside
-        step = mu + seen.decrease * (seen.norm - 1)
-        at_least = jnp.where(outside, mu, mu - seen.excess)
-        at_least = jnp.where(inside, mu - 1.001 * seen.decrease, at_least)
+        sturm = _factorise(diagonal, squares, n, mu, tiny)
+        inside = sturm.definite & (sturm.norm <= 1)
+        outside = sturm.definite & ~inside
+        step = mu + sturm.decrease * (sturm.norm - 1)
+        at_least = jnp.where(outside, mu, mu - sturm.excess)
+        at_least = jnp.where(inside, mu - 1.001 * sturm.decrease, at_least)
         high = jnp.minimum(high, jnp.min(jnp.where(inside, mu, jnp.inf), axis=0))
         low = jnp.minimum(jnp.maximum(low, jnp.max(at_least, axis=0)), high)
         hit = jnp.min(
-            jnp.where(seen.definite & (jnp.abs(seen.norm - 1) <= tolerance), mu, jnp.inf), axis=0
+            jnp.where(sturm.definite & (jnp.abs(sturm.norm - 1) <= tolerance), mu, jnp.inf), axis=0
         )
-        found = jnp.isfinite(hit)
+        is_hit = jnp.isfinite(hit)
         interior = inside[0] & (mu[0] == 0)
-        best = jnp.where(interior, 0, jnp.where(found, hit, high))
+        best = jnp.where(interior, 0, jnp.where(is_hit, hit, high))
         return Bracket(
             low=low,
             high=high,
             from_left=jnp.max(jnp.where(outside, step, -jnp.inf), axis=0),
             from_right=jnp.max(jnp.where(inside, step, -jnp.inf), axis=0),
             multiplier=jnp.where(bracket.done, bracket.multiplier, best),
-            done=bracket.done | found | interior | (high - low <= width),
+            done=bracket.done | is_hit | interior | (high - low <= width),
             passes=bracket.passes + 1,
         )
 
@@ -140,21 +150,22 @@ def multiplier(diagonal: Array, off_diagonal: Array, n: Array) -> Array:
 
 
 def minimiser(diagonal: Array, off_diagonal: Array, n: Array, mu: Array) -> tuple[Array, Array]:
-    """The minimiser x, shape (size, lanes), and its multiplier, given the result of `multiplier`.
+    """Return the minimiser x, shape (size, lanes), and its multiplier.
 
-    In the hard case, or near it, |x| falls short of 1 (or misses it by rounding) and a multiple of
-    the lowest eigenvector, from inverse iteration, makes up for it.
+    mu is the result of `multiplier`, which an interior minimum sets to 0. In the hard case, or near
+    it, |x| is less than 1 (or differs by rounding). A multiple of the lowest eigenvector, from
+    inverse iteration, is then added to reach the sphere.
     """
     length = diagonal.shape[0]
     eps = float(jnp.finfo(diagonal.dtype).eps)
-    lower = jnp.pad(off_diagonal, ((0, 1), (0, 0)))  # row i: what couples i and i + 1
+    lower = jnp.pad(off_diagonal, ((0, 1), (0, 0)))  # row i couples i and i + 1
 
     def eliminate(above: tuple, row: tuple) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
         pivot, _ = above
         a, e = row
         factor = e / pivot
-        # Rounding may take the last bit of definiteness: a pivot keeps its sign, since one that is
-        # raised to be positive would make all that follow negative.
+        # Rounding may lose definiteness. A pivot keeps its sign: one raised to be positive would
+        # make all that follow negative.
         pivot = a + mu - factor * e
         pivot = jnp.where(jnp.abs(pivot) < eps / 64, eps / 64, pivot)
         return (pivot, factor), (pivot, factor)
@@ -175,8 +186,9 @@ def minimiser(diagonal: Array, off_diagonal: Array, n: Array, mu: Array) -> tupl
     first = jnp.zeros_like(diagonal).at[0].set(n / pivots[0])
     x = jax.lax.scan(down, 0 * ones, (first, above))[1]
 
-    # From x itself it is Newton's step, finer than mu can be; where x lacks the eigenvector, the
-    # added numbers (any would do) supply it, and a third step parts it from its neighbours.
+    # Inverse iteration from x is Newton's step, finer than mu can be. The added numbers are
+    # arbitrary: they supply the eigenvector where x lacks it. A third step separates it from its
+    # neighbours.
     z = x + eps**0.5 * jnp.cos(1.7 * jnp.arange(length, dtype=mu.dtype) ** 2)[:, None]
     z = z * (1 / jnp.linalg.norm(z, axis=0))
     growth = ones
@@ -187,8 +199,8 @@ def minimiser(diagonal: Array, off_diagonal: Array, n: Array, mu: Array) -> tupl
         size = jnp.linalg.norm(z, axis=0)
         growth, z = size * largest, z * (1 / size)
 
-    # Next to a singular matrix rounding may make x much too long, and as much less exact. Without
-    # its part along z it is neither.
+    # Next to a singular matrix rounding may make x much too long, and inexact. Solving for the
+    # part orthogonal to z avoids both.
     without = solve((-n * z[0] * z).at[0].add(n))
     x = jnp.where(jnp.linalg.norm(x, axis=0) > 2, without, x)
 
@@ -196,14 +208,14 @@ def minimiser(diagonal: Array, off_diagonal: Array, n: Array, mu: Array) -> tupl
     along = jnp.sum(x * z, axis=0)
     gap = (1 - norm) * (1 + norm)
     root = jnp.sqrt(jnp.maximum(along * along + gap, 0))
-    # The smaller root of |x + t z| = 1: of the two the lower objective.
+    # The smaller root of |x + t z| = 1, which has the lower objective.
     t = gap / jnp.where(along >= 0, along + root, along - root)
-    # What either way of reaching the sphere adds to |(T + mu I) x - n e_1|.
+    # The residual |(T + mu I) x - n e_1| that each way of reaching the sphere adds.
     by_vector, by_scale = jnp.abs(t) / growth, jnp.abs(1 - norm) * n
-    # Without a linear term x is 0, which no scale takes to the sphere.
+    # Without a linear term x is 0, which cannot be scaled to the sphere.
     fixed = jnp.where((by_vector < by_scale) | (norm < 0.5), x + t * z, x)
     fixed = fixed * (1 / jnp.linalg.norm(fixed, axis=0))
 
-    # A bracket that closed at 0: T is singular, and |x| need not be 1.
+    # The bracket closed at 0: T is singular, and |x| need not be 1.
     interior = (mu <= 4 * eps) & (norm <= 1)
     return jnp.where(interior, x, fixed), jnp.where(interior, 0, mu)
