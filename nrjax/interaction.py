@@ -195,14 +195,10 @@ def _check_parts(given: Interaction) -> None:
             f"shift must be None for {type(process).__name__}, which does not keep the noise of "
             f"all releases (got {format_value(given.shift)})."
         )
-    # Of NumPy's arrays alone: those of JAX have a layout in memory.
-    laid = getattr(given.value, "layout", None) if isinstance(given.value, np.ndarray) else None
-    meant = getattr(getattr(utility, "utilities", utility), "layout", None)
-    if None not in (laid, meant) and laid != meant:
-        raise ValueError(
-            f"utility = {type(utility).__name__}: must be for the value's layout {laid!r}, as "
-            f"released with it, but is for {meant!r}"
-        )
+    noise = getattr(getattr(utility, "utilities", utility), "noise", None)
+    expected = f"for releases with {process.noise} noise, as the process has"
+    ok = None in (noise, process.noise) or noise == process.noise
+    check(ok, "utility", type(utility).__name__, expected)
 
 
 def _checked(given: Interaction) -> dict[str, Any]:

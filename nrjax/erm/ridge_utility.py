@@ -93,6 +93,11 @@ class RidgeUtility(RidgeOutputUtility):
     rows: Any
     layout: Layout = static()
 
+    @property
+    def noise(self) -> str | None:
+        """The noise of the releases, or None if the layout suits every kind."""
+        return {"isometric": "gaussian", "triangle": "laplace"}.get(self.layout)
+
     def hypothesis(self, release: Array) -> Array:
         """The minimiser of the noisy risk over the ball, shape (d,); the risk may be indefinite."""
         return minimise_in_ball(*self._quadratic(release), self.radius).argument

@@ -1,20 +1,21 @@
-"""The statistics of ridge regression, X'X and X'y: how a release of them is laid out and bounded.
+"""The statistics X'X and X'y of ridge regression: layouts of a release, and sensitivities.
 
 A release is one vector: X'X in a layout that suits the noise, then X'y. Only the symmetric part of
-the noise on X'X matters.
+the noise on X'X matters. The layouts of X'X:
 
-* "isometric": `a_ii` and `sqrt(2) a_ij`, i < j. Its l2 norm is that of the matrix, and independent
-  Gaussian noise on it is in law the symmetric part of such noise on all d^2 entries.
+* "isometric": `a_ii` and `sqrt(2) a_ij`, i < j. Its l2 norm is that of the matrix. Independent
+  Gaussian noise on it has the distribution of the symmetric part of noise on all d^2 entries.
 * "matrix": all d^2 entries.
-* "triangle": `a_ij`, i <= j, mirrored; half the l1 norm, and half as many draws of Laplace noise.
+* "triangle": `a_ij`, i <= j, mirrored: about half the l1 norm of the matrix, with half as many
+  draws of Laplace noise.
 
-Neighbours differ in one row: `x x' - z z'` and `y x - w z`, with `|x|, |z| <= 1`, `|y|, |w| <= 1`.
-Constants "paper" and "tight" are for l2 norms of rows, "l1_rows" for l1 norms. Proofs:
-docs/mathematics.md.
+Neighbours differ in one row: by `x x' - z z'` and `y x - w z`, with rows x, z of norm at most 1 and
+labels y, w in [-1, 1]. Constants "paper" and "tight" are for l2 norms of rows, "l1_rows" for l1
+norms. Proofs: docs/mathematics.md.
 """
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -29,67 +30,55 @@ Layout = Literal["isometric", "matrix", "triangle"]
 
 
 def layout(noise: Noise, constants: Constants) -> Layout:
-    """The layout that goes with a noise and its constants; a `ValueError` if there are none such.
+    """Return the layout for a kind of noise and its constants, both checked.
 
-    With l1 rows the triangle would move as far as the matrix, whose entries off the diagonal come
-    out as the mean of two.
+    With l1 rows the triangle would be as sensitive as the matrix, which averages two entries of
+    noise off the diagonal.
     """
     norm = norm_of(noise)
-    known = ("paper", "tight", "l1_rows")
-    check(constants in known, "constants", constants, "'paper' or 'tight', or 'l1_rows'")
+    ok = constants in ("paper", "tight", "l1_rows")
+    check(ok, "constants", constants, "'paper', 'tight' or 'l1_rows'")
     if norm == "l2":
         return "isometric"
     return "triangle" if constants == "tight" else "matrix"
 
 
 def sensitivity(noise: Noise, constants: Constants, dimension: int) -> Sensitivity:
-    """Of the layout that goes with a noise and these constants, for d features.
+    """Return the sensitivity of X'X and X'y jointly, in the layout for this noise, d features.
 
-    l2, isometric, matrix and vector jointly: "paper" (Whitehouse 2022) `2 sqrt(2)`; "tight"
-    `3/sqrt(2)`, and "l1_rows" 2, both reached. l1: "paper" (Whitehouse 2022), all entries,
-    `2 d + 2 sqrt(d)`; "tight", upper triangle, half of `sqrt(2) d` for all entries and of 2 for the
-    diagonal, `d/sqrt(2) + 1`, and `2 sqrt(d)`; "l1_rows" (Ligett 2017, Lemma A.6), all entries, 4,
-    reached.
+    Gaussian noise (l2, isometric): "paper" (Whitehouse 2022) `2 sqrt(2)`; "tight" `3/sqrt(2)` and
+    "l1_rows" 2, which are attained. Laplace noise (l1): "paper" (Whitehouse 2022), all entries,
+    `2 d + 2 sqrt(d)`; "tight", upper triangle, `d/sqrt(2) + 1` (half of `sqrt(2) d` for all entries
+    and of 2 for the diagonal) and `2 sqrt(d)`; "l1_rows" (Ligett 2017, Lemma A.6), all entries, 4,
+    which is attained.
     """
     d, vector = dimension, 2 * math.sqrt(dimension)
     if layout(noise, constants) == "isometric":
         l2 = {"paper": 2 * math.sqrt(2), "tight": 3 / math.sqrt(2), "l1_rows": 2.0}
         return Sensitivity(l2[constants], "l2")
-    # In one dimension the matrix is one number, and sqrt(2) the smaller of two bounds.
+    # In one dimension the matrix is one number, and sqrt(2) is the smaller of two bounds.
     triangle = min(d / math.sqrt(2) + 1, math.sqrt(2) * d)
     l1 = {"paper": 2 * d + vector, "tight": triangle + vector, "l1_rows": 4.0}
     return Sensitivity(l1[constants], "l1")
 
 
 def _weights(dimension: int, layout: Layout) -> np.ndarray:
-    """What the entries of the upper triangle are multiplied with, row by row."""
+    """Return the factors of the upper triangle's entries in a layout, row by row."""
     i, j = np.triu_indices(dimension)
     return np.where(i == j, 1.0, math.sqrt(2) if layout == "isometric" else 1.0)
 
 
-class Packed(np.ndarray):
-    """A vector of statistics that knows its layout: two of them are of one length."""
-
-    layout: Layout | None
-
-    def __array_finalize__(self, other: Any) -> None:
-        """Keep the layout in copies and views."""
-        self.layout = getattr(other, "layout", None)
-
-
-def pack(matrix: np.ndarray, vector: np.ndarray, layout: Layout) -> Packed:
-    """X'X, shape (d, d), and X'y, shape (d,), as one vector."""
+def pack(matrix: np.ndarray, vector: np.ndarray, layout: Layout) -> np.ndarray:
+    """Return X'X, shape (d, d), and X'y, shape (d,), as one vector."""
     if layout == "matrix":
         entries = matrix.ravel()
     else:
         entries = _weights(vector.size, layout) * matrix[np.triu_indices(vector.size)]
-    packed = np.concatenate([entries, vector]).view(Packed)
-    packed.layout = layout
-    return packed
+    return np.concatenate([entries, vector])
 
 
 def unpack(release: Array, dimension: int, layout: Layout) -> tuple[Array, Array]:
-    """The symmetric matrix, shape (d, d), and the vector, shape (d,), of a release laid out so."""
+    """Return the symmetric matrix, shape (d, d), and the vector, shape (d,), of a release."""
     d = dimension
     count = d * d if layout == "matrix" else d * (d + 1) // 2
     check_length(release, count + d, f"X'X in the {layout!r} layout and X'y, for {d} features")
@@ -98,8 +87,9 @@ def unpack(release: Array, dimension: int, layout: Layout) -> tuple[Array, Array
         return 0.5 * (matrix + matrix.T), release[count:]
     triangle = release[:count] / _weights(d, layout).astype(release.dtype)
     i, j = np.triu_indices(d)
-    place = np.empty((d, d), np.int32)
-    place[i, j] = place[j, i] = np.arange(count, dtype=np.int32)
-    # Places of the lane's own, under `vmap`: else XLA gathers across lanes, and transposes.
-    lane = 0 * (release[0] > 0)
-    return jnp.take(triangle, place + lane, mode="clip"), release[count:]
+    index = np.empty((d, d), np.int32)
+    index[i, j] = index[j, i] = np.arange(count, dtype=np.int32)
+    # The index depends on the release: under `vmap` XLA then gathers within a lane, and does not
+    # transpose all lanes.
+    index = index + 0 * (release[0] > 0)
+    return jnp.take(triangle, index, mode="clip"), release[count:]
