@@ -1,6 +1,6 @@
-"""Private empirical risk minimisation: the optimum, its sensitivity, and the loss of a release."""
+"""Private empirical risk minimisation: problems, sensitivities, and the risk of a release."""
 
-from nrjax.erm import radius, sensitivity, theory
+from nrjax.erm import sensitivity, theory
 from nrjax.erm.logistic import LogisticProblem
 from nrjax.erm.minimise import Minimum
 from nrjax.erm.output import OutputProblem
@@ -22,7 +22,6 @@ __all__ = [
     "RidgeProblem",
     "RidgeUtility",
     "minimise_in_ball",
-    "radius",
     "sensitivity",
     "theory",
 ]

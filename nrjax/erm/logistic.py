@@ -1,7 +1,7 @@
 """Private logistic regression by output perturbation.
 
 `R(theta) = (1/n) sum log(1 + exp(-y <x, theta>)) + (lambda/2) |theta|^2`, labels +-1, rows of l2
-norm at most 1, no intercept (it would not be regularised).
+norm at most 1. There is no intercept, which would not be regularised.
 """
 
 import dataclasses
@@ -18,28 +18,28 @@ from nrjax.erm.expansion import Expansion
 from nrjax.erm.minimise import minimise
 from nrjax.erm.output import OutputPerturbation, merge
 from nrjax.erm.output_utility import OutputUtility, summation_depth
-from nrjax.erm.radius import Ball, logistic_radius
+from nrjax.erm.sensitivity import Ball, logistic_radius
 
 
 def _signed_loss(theta: Array, signed_row: Array, _label: Array) -> Array:
-    """`log(1 + exp(-m))` at the margin m, without overflow; the label is in the row."""
+    """Return `log(1 + exp(-m))` at the margin m. Rows are label times features."""
     margin = jnp.matmul(signed_row, theta)
     return jnp.maximum(-margin, 0) + jnp.log1p(jnp.exp(-jnp.abs(margin)))
 
 
 class LogisticUtility(OutputUtility):
-    """`OutputUtility` of the logistic loss, with bounds that do not look at the rows.
+    """An `OutputUtility` of the logistic loss, with bounds that do not read the rows.
 
-    Attributes:
+    Attributes, in addition to those of `OutputUtility`, whose `optimum_loss` is required:
         optimum: theta*, shape (dimension,).
-        expansion: of the risk around it; `optimum_loss` must be given.
+        expansion: derivatives of the risk at theta*.
     """
 
     optimum: Any = dataclasses.field(kw_only=True)
     expansion: Any = dataclasses.field(kw_only=True)
 
     def hypothesis(self, release: Array) -> Array:
-        """The release, scaled down to the ball if its norm is larger; shape (dimension,)."""
+        """Return the release, scaled down to the ball if it lies outside."""
         _validation.check_length(release, self.optimum.shape[-1])
         return super().hypothesis(release)
 
@@ -84,11 +84,39 @@ class LogisticUtility(OutputUtility):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class LogisticProblem(OutputPerturbation):
-    """Logistic regression on a data set: `OutputProblem` with its loss and constants known.
+    """Logistic regression, by output perturbation. Make it with `fit`.
 
-    The loss has Lipschitz constant 1, the ball `nrjax.erm.radius.logistic_radius`, and the utility
-    sensitivity `M/n`, and a little for rounding. A label only turns its row round, so the data are
-    label times row.
+    The risk is `(1/n) sum_i log(1 + exp(-y_i <x_i, theta>)) + (lambda/2) |theta|^2`, with labels +1
+    or -1. The optimum is released with noise for its l2-sensitivity `2/(n lambda)` (Chaudhuri,
+    Monteleoni and Sarwate 2011). A release is projected onto the ball of radius
+    `nrjax.erm.sensitivity.logistic_radius`, and its risk there has sensitivity `M/n`, increased
+    for rounding. Use `OutputProblem` for another loss.
+
+    Example:
+        The accuracy of the optimum to within 5 %, under Brownian noise::
+
+            import jax, numpy as np
+
+            rng = np.random.default_rng(0)
+            features = rng.normal(size=(1000, 5))
+            features /= np.linalg.norm(features, axis=1, keepdims=True)
+            labels = np.sign(features[:, 0] + 0.1 * rng.normal(size=1000))
+            problem = nrjax.erm.LogisticProblem.fit(features, labels, regularisation=0.05)
+            released = problem.released("gaussian")
+            mechanism = released.mechanism(tight_at_epsilon=0.3, delta=1e-6)
+            schedule = nrjax.Grid.geometric(mechanism.guarantee, 0.3, 10.0, 50)
+            rule = nrjax.PublicThreshold(-1.05 * problem.optimum_loss)
+            interaction = mechanism.interaction(schedule, released.utility, rule)
+            outcomes = nrjax.simulate(jax.random.key(0), interaction, trials=100)
+
+    Attributes:
+        rows: number of rows n.
+        dimension: length d of theta, the number of features.
+        regularisation: lambda.
+        minimum: the optimum, with its risk and gradient norm.
+        lipschitz: Lipschitz constant of the loss, 1.
+        tolerance: gradient norm that the optimum had to reach.
+        utility: minus the risk of a release, projected onto the ball.
     """
 
     @classmethod
@@ -108,25 +136,30 @@ class LogisticProblem(OutputPerturbation):
             labels: shape (rows,), each +1 or -1.
             regularisation: lambda > 0.
             tolerance: gradient norm that the optimum must reach.
-            ball: radius M of the ball that hypotheses are projected onto: "paper", or "tight" for
-                0.448 of it, which makes both sensitivities of the utility smaller by as much.
+            ball: radius M of the ball that hypotheses are projected onto. "paper", or "tight" for
+                0.448 of it, which makes both sensitivities of the utility smaller by that factor.
 
         Raises:
-            ValueError: an argument is out of range, or the optimum was not found.
+            ValueError: an argument is out of range, or the solver did not converge.
         """
-        x, y = _validation.checked(features, labels, regularisation)
-        _validation.check_labels(y, np.abs(y) == 1, "+1 or -1")
+        x, y = _validation.check_data(features, labels, regularisation)
+        _validation.check_rows(np.abs(y) == 1, "labels", "+1 or -1")
         rows, dimension = x.shape
         x *= y[:, None]
         signed, weights = merge(x)
-        del x
+        del x  # the largest array here; `merge` may have copied it
         radius = float(logistic_radius(regularisation, ball))
         data = signed, np.ones(len(signed)), weights, float(regularisation)
         minimum = minimise(_signed_loss, data, dimension, tolerance)
-        moved = sensitivity.evaluated(sensitivity.logistic_loss(rows, radius), math.log(2))
-        expansion = Expansion.fit(signed, weights, minimum.argument, minimum.gradient_norm)
-        known = *data, radius, moved, _signed_loss, minimum.value
-        own = {"optimum": minimum.argument, "expansion": expansion}
-        utility = LogisticUtility(*known, tolerance=tolerance, **own)
+        utility = LogisticUtility(
+            *data,
+            radius,
+            sensitivity.evaluated(sensitivity.logistic_loss(rows, radius), math.log(2)),
+            _signed_loss,
+            minimum.value,
+            tolerance=tolerance,
+            optimum=minimum.argument,
+            expansion=Expansion.fit(signed, weights, minimum.argument, minimum.gradient_norm),
+        )
         public = rows, dimension, float(regularisation)
         return cls(*public, minimum, 1.0, float(tolerance), utility)

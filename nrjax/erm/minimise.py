@@ -9,19 +9,26 @@ import numpy as np
 from jax import Array
 
 from nrjax._format import representation
+from nrjax._validation import check
 from nrjax.erm.output_utility import Loss, mean_risk
 
 _ITERATIONS = 500
 
 
 class Minimum(NamedTuple):
-    """Where L-BFGS ended: NumPy float64, whatever precision the simulation uses."""
+    """The non-private optimum: NumPy float64, whatever precision the simulation uses.
+
+    Attributes:
+        argument: minimiser, shape (dimension,).
+        value: regularised risk there.
+        gradient_norm: l2 norm of the gradient there; divided by lambda it bounds the distance to
+            the exact optimum.
+        iterations: number of steps of the solver; 0 for a linear solve.
+    """
 
     argument: np.ndarray
-    """Shape (dimension,)."""
     value: float
     gradient_norm: float
-    """l2 norm of the gradient; over the strong convexity it bounds the distance to the optimum."""
     iterations: int
 
     __repr__ = representation
@@ -29,7 +36,7 @@ class Minimum(NamedTuple):
 
 @partial(jax.jit, static_argnames="loss")
 def _lbfgs(loss: Loss, data: Any, start: Array, tolerance: Array) -> tuple[Array, ...]:
-    import optax  # here alone, and it takes as long to import as all of nrjax
+    import optax  # imported here, since it takes as long to import as all of nrjax
 
     risk = partial(mean_risk, loss, data)
     solver = optax.lbfgs()
@@ -56,18 +63,19 @@ def _lbfgs(loss: Loss, data: Any, start: Array, tolerance: Array) -> tuple[Array
 
 
 def minimise(loss: Loss, data: tuple, dimension: int, tolerance: float) -> Minimum:
-    """The minimiser of `mean_risk`, from zero by L-BFGS, in float64.
+    """Return the minimiser of `mean_risk`, from zero by L-BFGS in float64.
 
-    A `ValueError` if the gradient norm (l2) did not fall to `tolerance`.
+    Raises:
+        ValueError: the l2 norm of the gradient did not fall to `tolerance`.
     """
     with jax.enable_x64(True):
         wide = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), data)
         result = _lbfgs(loss, wide, jnp.zeros(dimension), jnp.asarray(tolerance))
         argument, value, norm, count = jax.device_get(result)
-    if not norm <= tolerance:
-        raise ValueError(
-            f"the optimum was not found: gradient norm {norm:.3g} after {count} iterations, "
-            f"must fall to tolerance = {tolerance:.3g}; smooth the loss, rescale the rows, or "
-            "raise the regularisation"
-        )
+    name = f"the gradient norm after {count} iterations"
+    hint = (
+        "The loss may not be differentiable: replace a hinge or an absolute error by a smooth "
+        "version. Else rescale the rows or raise the regularisation."
+    )
+    check(norm <= tolerance, name, float(norm), f"at most tolerance = {tolerance:.3g}", hint)
     return Minimum(np.asarray(argument), float(value), float(norm), int(count))

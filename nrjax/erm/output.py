@@ -20,13 +20,13 @@ from nrjax.sensitivities import Noise, Sensitivity, norm_of
 
 
 def merge(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct rows of a float64 table, and the share of each among all; for speed alone.
+    """Return the distinct rows of a float64 table and the fraction of each among all rows.
 
-    The table is the caller's to give away: it is sorted where it lies, and none of its size is made
-    beside it unless some rows are alike.
+    Sorts `table` in place: do not use it afterwards. `np.unique(axis=0)` would take the memory of
+    three more tables. This function takes that of the distinct rows, and none if all are distinct.
     """
     table = np.ascontiguousarray(table)
-    table += 0.0  # turns -0.0, which differs in bits, into 0.0
+    table += 0.0  # turns -0.0, whose bits differ, into 0.0
     raw = table.view(np.dtype((np.void, table.dtype.itemsize * table.shape[1]))).ravel()
     raw.sort()
     first = np.append(True, raw[1:] != raw[:-1])
@@ -36,13 +36,7 @@ def merge(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class OutputPerturbation(Problem):
-    """A problem whose optimum is released.
-
-    Attributes, besides those of all problems:
-        lipschitz: Lipschitz constant L of the loss in theta (l2).
-        tolerance: gradient norm that the optimum had to reach.
-        utility: how a release is turned into a hypothesis and judged.
-    """
+    """A problem whose optimum is released. `OutputProblem` explains its attributes."""
 
     lipschitz: float
     tolerance: float
@@ -50,56 +44,77 @@ class OutputPerturbation(Problem):
 
     @property
     def shape(self) -> tuple[int]:
-        """Shape of the private value, and of the noise: (dimension,)."""
+        """The shape of the private value and of the noise, (dimension,)."""
         return (self.dimension,)
 
     @property
     def value(self) -> np.ndarray:
-        """The private value f(x): the optimum, shape (dimension,)."""
+        """The private value: the optimum, shape (dimension,)."""
         return self.optimum
 
     def released(self, noise: Noise) -> Released[OutputUtility]:
-        """The optimum, its sensitivity and the utility, for "gaussian" or "laplace" noise."""
-        moved = self.l2_sensitivity if norm_of(noise) == "l2" else self.l1_sensitivity
-        return Released(self.value, moved, self.utility)
+        """Return value, sensitivity and utility for "gaussian" or "laplace" noise."""
+        is_l2 = norm_of(noise) == "l2"
+        sensitivity = self.l2_sensitivity if is_l2 else self.l1_sensitivity
+        return Released(self.value, sensitivity, self.utility)
 
     @property
     def l2_sensitivity(self) -> Sensitivity:
-        """l2-sensitivity of the value, `2 L/(n lambda)`, and 1e-8 or so of it for the solver."""
+        """The l2-sensitivity of the value, `2 (L/n + tolerance)/lambda`."""
         public = self.rows, self.regularisation, self.lipschitz, self.tolerance
         return Sensitivity(sensitivity.output_l2(*public), "l2")
 
     @property
     def l1_sensitivity(self) -> Sensitivity:
-        """l1-sensitivity of the value, `sqrt(d)` times the l2 one."""
+        """The l1-sensitivity of the value, `sqrt(d)` times the l2 one."""
         public = self.rows, self.regularisation, self.dimension, self.lipschitz, self.tolerance
         return Sensitivity(sensitivity.output_l1(*public), "l1")
 
     @property
     def utility_sensitivity(self) -> Any:
-        """Sensitivity of the utility at any one hypothesis, a float; None if none was stated."""
+        """The sensitivity of the utility at one hypothesis, or None if it is unknown."""
         return self.utility.sensitivity
 
     @property
     def excess_risk_sensitivity(self) -> Any:
-        """Sensitivity of the excess risk; see `nrjax.erm.sensitivity.excess_risk`."""
+        """The sensitivity of the excess risk (`nrjax.erm.sensitivity.excess_risk`)."""
         return self.utility.excess_risk().sensitivity
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class OutputProblem(OutputPerturbation):
-    """A user's own loss and data, by output perturbation; `OutputProblem.fit` makes it.
+    """A custom loss and data, by output perturbation. Make it with `fit`.
+
+    The risk is `R(theta) = (1/n) sum_i loss(theta, x_i, y_i) + (lambda/2) |theta|^2`. The optimum
+    is released with noise for its l2-sensitivity `2 L/(n lambda)` (Chaudhuri et al. 2011). Use it
+    for a convex loss with a Lipschitz constant L; `LogisticProblem` and `RidgeProblem` know theirs,
+    and state smaller sensitivities.
 
     Example:
         A robust regression on labels in [-1, 1]::
+
+            import jax.numpy as jnp, numpy as np
 
             def huber(theta, row, label):
                 error = jnp.abs(row @ theta - label)
                 return jnp.where(error < 0.5, error**2, error - 0.25)
 
+            rng = np.random.default_rng(0)
+            features = rng.uniform(-0.5, 0.5, size=(1000, 4))
+            labels = np.clip(features @ np.ones(4), -1, 1)
             problem = nrjax.erm.OutputProblem.fit(
                 huber, features, labels, regularisation=0.05, lipschitz=1.0,
                 loss_at_zero=(0.0, 0.75), lowest_loss=0.0, label_range=(-1.0, 1.0))
+            mechanism = problem.released("laplace").mechanism()
+
+    Attributes:
+        rows: number of rows n.
+        dimension: length d of theta.
+        regularisation: lambda.
+        minimum: the optimum, with its risk and gradient norm.
+        lipschitz: the stated Lipschitz constant L.
+        tolerance: gradient norm that the optimum had to reach.
+        utility: minus the risk of a release, projected onto a ball.
     """
 
     @classmethod
@@ -123,39 +138,41 @@ class OutputProblem(OutputPerturbation):
         """Check the stated bounds, find the optimum and prepare the data.
 
         The bounds must hold for every row that could be in the data: for every l2 norm up to
-        `max_norm`, and every label in `label_range`. Nothing unstated is read off the data, which
-        would disclose it. A spot check on the data's rows, at a few points of the ball, can refute
-        a bound but not prove it; its messages quote the data. How the ball's radius and the
-        sensitivities follow from the bounds: docs/mathematics.md, "Output perturbation". Without
-        `loss_spread` or `loss_at_zero` only public rules can use the utility.
+        `max_norm`, and every label in `label_range`. Bounds that you do not state are not read off
+        the data, which would disclose it. A spot check on the data's rows, at a few points of the
+        ball, can refute a bound but not prove it. Its messages contain numbers that depend on the
+        data: do not publish them. Without `loss_spread` or `loss_at_zero` only public rules can use
+        the utility. docs/mathematics.md, "Output perturbation", derives the radius of the ball and
+        the sensitivities from the bounds.
 
         Args:
             loss: `loss(theta, row, label)` of ONE example, a scalar that JAX can differentiate, in
-                the dtype of its arguments: convex, and smooth enough for the solver to get there.
-                Its products are of the highest precision, where it asks for none of its own.
+                the dtype of its arguments. It must be convex, and smooth enough for the solver to
+                converge. Matrix products in it have the highest precision unless they state one.
             features: shape (rows, features), each row of l2 norm at most `max_norm`.
             labels: shape (rows,).
             regularisation: lambda > 0.
-            lipschitz: L > 0; no gradient of `loss` in theta has a larger l2 norm, in the ball of
-                radius `radius` and `sqrt(2 (high - lowest_loss)/lambda)` if stated, else anywhere.
+            lipschitz: L > 0, a bound on the l2 norm of the gradient of `loss` in theta. It must
+                hold in the ball of radius `radius` and `sqrt(2 (high - lowest_loss)/lambda)`, so
+                far as these are stated, else everywhere.
             max_norm: largest l2 norm of an admissible row.
             label_range: smallest and largest admissible label. Without it the spot check uses
-                the given labels only.
+                the labels of the data only.
             radius: l2 radius of a ball that holds the optimum of every admissible data set.
             loss_at_zero: smallest and largest loss (low, high) of an admissible row at theta = 0.
-            lowest_loss: a bound that no loss is below, in that ball; 0 for most losses.
+            lowest_loss: lower bound of all losses in that ball; 0 for most losses.
             loss_spread: largest difference between the losses of two admissible rows at one theta
                 of the ball; M for the logistic loss.
-            dimension: length of theta; as many as there are features if None.
+            dimension: length of theta; None for the number of features.
             tolerance: gradient norm that the optimum must reach, in units of `lipschitz`.
 
         Raises:
-            ValueError: an argument is out of range, a bound does not hold, or the optimum was not
-                found.
+            ValueError: an argument is out of range, a bound does not hold, or the solver did not
+                converge.
         """
         bounds = label_range, radius, loss_at_zero, lowest_loss, loss_spread
         stated = StatedBounds(regularisation, lipschitz, max_norm, *bounds)
-        x, y = _validation.checked(features, labels, regularisation, max_norm=max_norm)
+        x, y = _validation.check_data(features, labels, regularisation, max_norm=max_norm)
         stated.check_labels(y)
         width = x.shape[1] if dimension is None else dimension
         width = check_integer("dimension", width, 1)
@@ -166,7 +183,7 @@ class OutputProblem(OutputPerturbation):
         tolerance = tolerance * lipschitz
         minimum = minimise(loss, data, width, tolerance)
         if minimum.argument.any():
-            # First: where the Lipschitz constant is wrong at the optimum, so is the radius.
+            # Before the radius, which is wrong where the Lipschitz constant is.
             spot_check(loss, x, y, stated, minimum.argument)
         stated.check_optimum(minimum.argument)
         utility = OutputUtility(

@@ -1,4 +1,4 @@
-"""What problems have and release under a kind of noise, and the mechanism that is made from it."""
+"""Base class of problems, the specification of a release, and the mechanism made from it."""
 
 import dataclasses
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -6,7 +6,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from jax.typing import ArrayLike
 
-from nrjax._format import format_value, representation
+from nrjax._format import representation
 from nrjax._validation import check
 from nrjax.erm.minimise import Minimum
 from nrjax.guarantees import (
@@ -26,9 +26,9 @@ Boundary = LinearBoundary | MixtureBoundary | OneSidedMixtureBoundary
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """A data set, its non-private optimum, and what mechanisms need to know of it.
+    """A data set, its non-private optimum, and the public numbers that mechanisms need.
 
-    Neighbouring data sets differ in one row (replacement); their number n is public.
+    Neighbouring data sets differ in one row (replacement). Their number n of rows is public.
 
     Attributes:
         rows: number of rows n.
@@ -51,43 +51,61 @@ class Problem:
 
     @property
     def optimum_loss(self) -> float:
-        """Its regularised risk."""
+        """The regularised risk of the optimum."""
         return self.minimum.value
 
 
 class Mechanism(NamedTuple):
-    """Three parts of an interaction that belong together."""
+    """A private value with the noise process and the guarantee that fit its sensitivity.
+
+    `Released.mechanism` makes one. `interaction` adds the schedule, the utility and the rule.
+    Write `nrjax.Interaction` instead to choose process and guarantee yourself.
+
+    Attributes:
+        value: private value f(x), of the process's shape.
+        process: noise process.
+        guarantee: guarantee for this process and for the sensitivity of the value.
+    """
 
     value: Any
-    """The private value f(x)."""
     process: Any
     guarantee: Any
-    """Of this process, for this value's sensitivity."""
 
     __repr__ = representation
 
     def on(self, schedule: Schedule) -> "Mechanism":
-        """The same, with the guarantee for this schedule alone: on a `Grid` a boundary exact there.
+        """Return the mechanism with its guarantee tightened for one schedule (`Guarantee.on`).
 
-        For the interaction with that schedule; its epsilons are smaller (`Guarantee.on`).
+        On a `Grid` a boundary is exact at the grid's times, and its epsilons are smaller. Use the
+        result in interactions with that schedule only.
         """
         return self._replace(guarantee=self.guarantee.on(schedule))
 
     def interaction(
         self, schedule: Schedule, utility: Utility, rule: StoppingRule, **options: Any
     ) -> Interaction:
-        """The interaction of these three and the rest of its parts; as `nrjax.Interaction`."""
+        """Return the interaction of this mechanism with a schedule, a utility and a rule.
+
+        `options` are other arguments of `nrjax.Interaction`, such as `max_steps`.
+        """
         rest = {"schedule": schedule, "utility": utility, "rule": rule, **options}
         return Interaction(**self._asdict(), **rest)
 
 
 class Released(NamedTuple, Generic[U]):
-    """What a mechanism needs to know of a problem, for one kind of noise."""
+    """The specification of a release: a private value, its sensitivity and a utility.
+
+    Every problem has `released(noise)`, which returns one for "gaussian" or "laplace" noise.
+
+    Attributes:
+        value: private value f(x), a vector of float64; the noise has its shape.
+        sensitivity: sensitivity of the value, in the norm that goes with the noise: l2 for
+            Gaussian noise, l1 for Laplace noise.
+        utility: utility of a release: minus the risk of the hypothesis that it gives.
+    """
 
     value: np.ndarray
-    """The private value f(x), a vector of float64; its shape is the process's."""
     sensitivity: Sensitivity
-    """Of the value, in the norm that the noise asks for: l2 for Gaussian, l1 for Laplace."""
     utility: U
 
     __repr__ = representation
@@ -101,16 +119,18 @@ class Released(NamedTuple, Generic[U]):
         tight_at_time: ArrayLike | None = None,
         boundary: type[Boundary] = LinearBoundary,
     ) -> Mechanism:
-        """Value, noise and guarantee: pure under Laplace noise, which needs nothing to be given.
+        """Return the mechanism for this value: pure for Laplace noise, a boundary for Gaussian.
 
-        Under Gaussian noise it is a boundary, which needs `delta` and where it is tight.
+        Laplace noise needs no argument. Gaussian noise needs `delta`, and one of
+        `tight_at_epsilon` and `tight_at_time`. A time is a noise level: the variance of Gaussian
+        noise.
 
         Args:
-            process: another than `Laplace` or `Brownian` of the value's shape, for the same noise.
+            process: a process in place of `Laplace` or `Brownian`, for the same kind of noise.
             delta: probability with which the stated epsilon may be exceeded.
-            tight_at_epsilon: epsilon that the boundary reaches at the smallest time.
-            tight_at_time: time at which its epsilon is smallest; this or `tight_at_epsilon`.
-            boundary: its class.
+            tight_at_epsilon: epsilon that the boundary is to reach with the least noise.
+            tight_at_time: time at which the boundary is to have its smallest epsilon.
+            boundary: class of the boundary.
 
         Raises:
             ValueError: an argument is missing, out of range, or has no meaning for this noise.
@@ -118,22 +138,24 @@ class Released(NamedTuple, Generic[U]):
         known = isinstance(boundary, type) and hasattr(boundary, "tight_at_epsilon")
         check(known, "boundary", boundary, "a class of boundaries, such as LinearBoundary")
         norm = getattr(self.sensitivity, "norm", None)
-        right = "a nrjax.Sensitivity, which says its norm"
-        check(norm is not None, "sensitivity", self.sensitivity, right)
+        hint = "Write nrjax.Sensitivity(number, 'l1') for Laplace noise, 'l2' for Gaussian noise."
+        expected = "a nrjax.Sensitivity, which has a norm"
+        check(norm is not None, "sensitivity", self.sensitivity, expected, hint)
         noise, usual = ("gaussian", Brownian) if norm == "l2" else ("laplace", Laplace)
         process = usual(self.value.shape) if process is None else process
         ok = isinstance(process, NoiseProcess) and process.noise == noise
-        check(ok, "process", process, f"one of {noise} noise, as the sensitivity is")
+        check(ok, "process", process, f"a process of {noise} noise, as the sensitivity is")
         tight = {"tight_at_epsilon": tight_at_epsilon, "tight_at_time": tight_at_time}
         if noise == "laplace":
             for name, value in {"delta": delta, **tight}.items():
-                check(value is None, name, value, "None: under Laplace noise nothing is left to it")
+                hint = "The guarantee is pure: leave the argument away."
+                check(value is None, name, value, "None for Laplace noise", hint)
             return Mechanism(self.value, process, PureGuarantee(self.sensitivity))
-        check(delta is not None, "delta", delta, "given, for Gaussian noise")
-        given = [(name, value) for name, value in tight.items() if value is not None]
-        if len(given) != 1:
-            both = ", ".join(f"{name} = {format_value(value)}" for name, value in tight.items())
-            raise ValueError(f"{both}: must be one of the two, for Gaussian noise")
-        name, at = given[0]
-        guarantee = getattr(boundary, name)(at, self.sensitivity, delta)
+        hint = "For example mechanism(tight_at_epsilon=0.3, delta=1e-6)."
+        check(delta is not None, "delta", delta, "given for Gaussian noise", hint)
+        stated = {name: value for name, value in tight.items() if value is not None}
+        either = "exactly one of tight_at_epsilon and tight_at_time"
+        check(len(stated) == 1, either, tuple(tight.values()), "given for Gaussian noise", hint)
+        [(name, level)] = stated.items()
+        guarantee = getattr(boundary, name)(level, self.sensitivity, delta)
         return Mechanism(self.value, process, guarantee)

@@ -1,8 +1,4 @@
-"""Private ridge regression: noise on X'X and X'y, or on the optimum.
-
-`R(theta) = (1/(2n)) sum (y - <x, theta>)^2 + (lambda/2) |theta|^2`, labels in [-1, 1], rows of l2
-(or l1) norm at most 1, no intercept (it would not be regularised).
-"""
+"""Private ridge regression: noise on X'X and X'y, or on the optimum."""
 
 import dataclasses
 import math
@@ -15,35 +11,50 @@ from nrjax._validation import check
 from nrjax.erm import _validation, sensitivity, statistics
 from nrjax.erm._validation import RowNorm
 from nrjax.erm.minimise import Minimum
-from nrjax.erm.radius import Ball, ridge_radius
 from nrjax.erm.released import Problem, Released
 from nrjax.erm.ridge_utility import RidgeOutputUtility, RidgeUtility
-from nrjax.erm.sensitivity import OutputConstants
+from nrjax.erm.sensitivity import Ball, OutputConstants, ridge_radius
 from nrjax.erm.statistics import Constants
 from nrjax.sensitivities import Noise, Sensitivity, norm_of
 
 _TOLERANCE = 1e-12
-"""Gradient norm that the computed optimum must have reached to be released."""
+"""Upper bound of the gradient norm at an optimum that is released."""
 _SHARE = 5e-7
-"""Of the utility's sensitivity: what the linear solve may have left in it, on either data set."""
+"""Fraction of the utility's sensitivity that the error of the linear solve may amount to."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class RidgeProblem(Problem):
-    """Ridge regression on a data set; its optimum is from one linear solve.
+    """Ridge regression, by noise on its statistics or on its optimum. Make it with `fit`.
+
+    The risk is `(1/(2n)) sum_i (y_i - <x_i, theta>)^2 + (lambda/2) |theta|^2`, with labels in
+    [-1, 1], rows of l2 (or l1) norm at most 1, and no intercept, which would not be regularised.
+    The optimum comes from one linear solve.
+
+    `released` is for X'X and X'y (Ligett 2017, covariance perturbation; Whitehouse 2022): a
+    sensitivity that does not depend on lambda, and noise on d(d + 3)/2 or more numbers.
+    `released_optimum` is for the optimum (output perturbation): noise on d numbers, of a
+    sensitivity that grows as lambda falls. Each constant has its source there.
 
     Example:
-        Brownian noise on the statistics::
+        The same data released in two ways::
 
-            problem = RidgeProblem.fit(features, labels, 0.05)
-            value, sensitivity, utility = problem.released("gaussian")
+            import numpy as np
 
-        Laplace noise on the optimum, judged by the excess risk::
-
+            rng = np.random.default_rng(0)
+            features = rng.normal(size=(1000, 5))
+            features /= np.linalg.norm(features, axis=1, keepdims=True)
+            labels = np.clip(features @ np.ones(5), -1, 1)
+            problem = nrjax.erm.RidgeProblem.fit(features, labels, regularisation=0.05)
+            covariance = problem.released("gaussian").mechanism(tight_at_epsilon=0.3, delta=1e-6)
             value, sensitivity, utility = problem.released_optimum("laplace", "tight")
             utility = utility.excess_risk()
 
-    Attributes, besides those of all problems:
+    Attributes:
+        rows: number of rows n.
+        dimension: length d of theta, the number of features.
+        regularisation: lambda.
+        minimum: the optimum, with its risk and gradient norm.
         statistics: X'X, shape (d, d), and X'y, shape (d,).
         row_norm: "l2" or "l1", the norm in which admissible rows have length at most 1.
         ball: "paper" or "tight", the ball that hypotheses lie in; see `radius`.
@@ -69,16 +80,17 @@ class RidgeProblem(Problem):
             features: shape (rows, dimension), each row of norm at most 1.
             labels: shape (rows,), each in [-1, 1].
             regularisation: lambda > 0.
-            row_norm: "l2", or "l1" (Ligett 2017), which asks more of the rows and has smaller
-                sensitivities: constants "l1_rows".
-            ball: of hypotheses, "paper", or "tight" with half the radius M, which makes the
-                sensitivities of the utility and of the optimum smaller.
+            row_norm: norm of the rows: "l2", or "l1" (Ligett 2017). l1 rows are shorter, and
+                have smaller sensitivities: constants "l1_rows".
+            ball: ball that hypotheses lie in: "paper", or "tight" with half the radius M, which
+                makes the sensitivities of the utility and of the optimum smaller.
 
-        What is out of range is a `ValueError`.
+        Raises:
+            ValueError: an argument is out of range.
         """
         _validation.check_version("ball", ball)
-        x, y = _validation.checked(features, labels, regularisation, row_norm)
-        _validation.check_labels(y, np.abs(y) <= 1, "in [-1, 1]")
+        x, y = _validation.check_data(features, labels, regularisation, row_norm)
+        _validation.check_rows(np.abs(y) <= 1, "labels", "in [-1, 1]")
         rows, dimension = x.shape
         gram, moments = x.T @ x, x.T @ y
         hessian = gram / rows + regularisation * np.eye(dimension)
@@ -90,84 +102,83 @@ class RidgeProblem(Problem):
         return cls(rows, dimension, float(regularisation), minimum, (gram, moments), row_norm, ball)
 
     def released(self, noise: Noise, constants: Constants = "paper") -> Released[RidgeUtility]:
-        """X'X and X'y as one private value, its sensitivity and the utility, for a kind of noise.
+        """Return X'X and X'y as one private value, with its sensitivity and the utility.
 
-        The noise is "gaussian" or "laplace"; for the constants see `nrjax.erm.statistics`.
+        Args:
+            noise: "gaussian" or "laplace".
+            constants: "paper", "tight" or "l1_rows"; see `nrjax.erm.statistics.sensitivity`.
 
         Raises:
-            ValueError: there is no such noise, there are no such constants, they are not for
-                these rows, or the optimum was not computed exactly enough for the utility.
+            ValueError: an argument is unknown, the constants are for rows of another norm, or the
+                error of the computed optimum is too large for the utility.
         """
         layout = statistics.layout(noise, constants)
         ok = constants != "l1_rows" or self.row_norm == "l1"
-        right = "'paper' or 'tight', since the rows were not checked: fit with row_norm='l1'"
-        check(ok, "constants", constants, right)
-        moved = statistics.sensitivity(noise, constants, self.dimension)
+        hint = "For 'l1_rows', fit with row_norm='l1', which checks the rows."
+        check(ok, "constants", constants, "'paper' or 'tight'", hint)
+        sensitivity = statistics.sensitivity(noise, constants, self.dimension)
         utility = RidgeUtility(*self._quadratic, float(self.rows), layout)
-        return Released(statistics.pack(*self.statistics, layout), moved, utility)
+        return Released(statistics.pack(*self.statistics, layout), sensitivity, utility)
 
     def released_optimum(
         self, noise: Noise, constants: OutputConstants = "paper"
     ) -> Released[RidgeOutputUtility]:
-        """The optimum as the private value (output perturbation), its sensitivity and the utility.
+        """Return the optimum as private value, with its sensitivity and the utility.
 
-        The noise is "gaussian" or "laplace"; for the constants see
-        `nrjax.erm.sensitivity.ridge_output_l2`.
+        Args:
+            noise: "gaussian" or "laplace".
+            constants: "paper" or "tight"; see `nrjax.erm.sensitivity.ridge_output_l2`.
 
         Raises:
-            ValueError: there is no such noise, there are no such constants, or the optimum was not
-                computed as exactly as the sensitivity takes for granted.
+            ValueError: an argument is unknown, or the gradient norm at the computed optimum is
+                larger than the sensitivity allows for.
         """
         norm = norm_of(noise)
         self._check_gradient(_TOLERANCE)
-        moved = sensitivity.ridge_output_l2(
-            self.rows, self.regularisation, constants, _TOLERANCE, ball=self.ball
-        )
+        public = self.rows, self.regularisation, constants, _TOLERANCE
+        number = sensitivity.ridge_output_l2(*public, ball=self.ball)
         if norm == "l1":
-            moved *= math.sqrt(self.dimension)
+            number *= math.sqrt(self.dimension)
         utility = RidgeOutputUtility(*self._quadratic)
-        return Released(self.optimum, Sensitivity(float(moved), norm), utility)
+        return Released(self.optimum, Sensitivity(float(number), norm), utility)
 
     def _check_gradient(self, most: float) -> None:
-        if not self.minimum.gradient_norm <= most:
-            raise ValueError(
-                f"the gradient norm at the optimum is {self.minimum.gradient_norm:.3g}: must be at "
-                f"most {most:.3g}; raise the regularisation"
-            )
+        norm, name = self.minimum.gradient_norm, "the gradient norm at the optimum"
+        check(norm <= most, name, norm, f"at most {most:.3g}", "Raise the regularisation.")
 
     @property
     def _quadratic(self) -> tuple[Any, Any, Any, Any, Any, Any]:
-        """What both utilities know: the risk as a quadratic around its computed optimum."""
-        # A gradient g left by the linear solve makes it wrong by `g (2M + g/lambda)` at most, on
-        # the other data set as well.
-        moved = self.utility_sensitivity
-        doubt = _SHARE * moved / (4 * self.radius)
-        self._check_gradient(min(doubt, self.regularisation * self.radius))
+        """The first fields of both utilities: the risk as a quadratic around its optimum."""
+        # A gradient g left by the linear solve adds an error of at most `g (2M + g/lambda)`, on a
+        # neighbour's data as well.
+        sensitivity = self.utility_sensitivity
+        allowed = _SHARE * sensitivity / (4 * self.radius)
+        self._check_gradient(min(allowed, self.regularisation * self.radius))
         hessian = self.statistics[0] / self.rows + self.regularisation * np.eye(self.dimension)
-        known = hessian, self.optimum, self.optimum_loss
-        return *known, self.regularisation, self.radius, moved
+        around = hessian, self.optimum, self.optimum_loss
+        return *around, self.regularisation, self.radius, sensitivity
 
     @property
     def radius(self) -> float:
-        """l2 radius M of the ball that holds the optimum; see `nrjax.erm.radius.ridge_radius`."""
+        """The l2 radius M of the ball (`nrjax.erm.sensitivity.ridge_radius`)."""
         return float(ridge_radius(self.regularisation, self.ball))
 
     @property
     def l2_sensitivity(self) -> Sensitivity:
-        """l2-sensitivity of `released("gaussian").value`; other constants have their own."""
+        """The l2-sensitivity of `released("gaussian").value`, with constants "paper"."""
         return statistics.sensitivity("gaussian", "paper", self.dimension)
 
     @property
     def l1_sensitivity(self) -> Sensitivity:
-        """l1-sensitivity of `released("laplace").value`; other constants have their own."""
+        """The l1-sensitivity of `released("laplace").value`, with constants "paper"."""
         return statistics.sensitivity("laplace", "paper", self.dimension)
 
     @property
     def utility_sensitivity(self) -> float:
-        """Sensitivity `(M + 1)^2/(2n)` of the utility at any one hypothesis, and its rounding."""
+        """The sensitivity `(M + 1)^2/(2n)` of the utility at one hypothesis, plus its rounding."""
         return sensitivity.evaluated(sensitivity.squared_loss(self.rows, self.radius), 0.5)
 
     @property
     def excess_risk_sensitivity(self) -> float:
-        """Sensitivity of the excess risk `R(hypothesis) - R(optimum)`: twice as much."""
+        """The sensitivity of the excess risk `R(hypothesis) - R(optimum)`, twice the utility's."""
         return sensitivity.excess_risk(self.utility_sensitivity)

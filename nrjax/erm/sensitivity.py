@@ -1,9 +1,15 @@
-"""How far one row can move what is released, or how good a release is.
+"""Sensitivities of optima and of risks, and balls that hold every optimum.
 
-Neighbouring data sets differ in one row (replacement); the number n of rows is public; rows have l2
-norm at most 1, or whatever the stated constants were derived for. A risk is taken at one and the
-same hypothesis, in a ball of radius M, where only the changed row counts. Proofs, and what a
-solver's `tolerance` (the gradient norm where it stops) adds: docs/mathematics.md.
+Neighbouring data sets differ in one row (replacement). The number n of rows is public. Rows have
+l2 norm at most 1, unless a function states otherwise. The sensitivity of a risk is its largest
+change at one hypothesis in a ball of radius M. `regularisation` is the lambda > 0 of
+`(lambda/2) |theta|^2`, and `tolerance` is the gradient norm at which a solver stops. Proofs:
+docs/mathematics.md.
+
+Hypotheses are projected onto a ball around 0, or sought in it. A smaller ball makes risks less
+sensitive. The "paper" ball follows from the risk at 0, which is at least the optimum's (Ligett
+2017). The "tight" ball, which is not in the paper, follows from the gradient at the optimum, which
+is 0.
 """
 
 import math
@@ -11,24 +17,59 @@ from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 
-from nrjax.erm._validation import check_version
-from nrjax.erm.radius import Ball, ridge_radius
+from nrjax.erm._validation import check_version, positive
 
+Ball = Literal["paper", "tight"]
 OutputConstants = Literal["paper", "tight"]
 
+_LAMBERT = 0.2784645427610738
+"""`W(1/e)`, rounded up: the maximum of `m/(1 + exp(m))`, at `m = 1 + W(1/e)`."""
+
 _ROUNDING = 4
-"""Machine epsilons of its size that an evaluated risk is off by, at most: 2.9 were measured, with
-1000 to 1,000,000 rows, 2 to 60 features and lambda from 0.001 to 0.05; 1.9 from 10,000 rows on."""
+"""Upper bound of the rounding error of a risk, in machine epsilons of the risk.
+
+Measured: at most 2.9, with 1000 to 1,000,000 rows, 2 to 60 features and lambda from 0.001 to 0.05;
+1.9 from 10,000 rows on.
+"""
+
+
+def ridge_radius(regularisation: ArrayLike, ball: Ball = "paper") -> np.float64 | np.ndarray:
+    """Return the radius M of a ball that holds every ridge optimum, elementwise in float64.
+
+    Labels are in [-1, 1], and rows have any length. "paper": `1/sqrt(lambda)` (Ligett 2017, Lemma
+    A.4). "tight": half of it, attained by equal rows of norm `sqrt(lambda)` with labels 1.
+
+    Raises:
+        ValueError: lambda is not positive and finite, or `ball` is unknown.
+    """
+    check_version("ball", ball)
+    return (1 if ball == "paper" else 0.5) / np.sqrt(positive("regularisation", regularisation))
+
+
+def logistic_radius(regularisation: ArrayLike, ball: Ball = "paper") -> np.float64 | np.ndarray:
+    """Return the radius M of a ball that holds every logistic optimum, elementwise in float64.
+
+    Labels are +1 or -1, and rows have any length. "paper": `sqrt(2 log 2/lambda)`, which is
+    `1.1774/sqrt(lambda)` (Ligett 2017, Claim A.11). "tight": `sqrt(W(1/e)/lambda)`, which is
+    `0.5277/sqrt(lambda)`, with Lambert's W; attained by equal rows of margin `1 + W(1/e)`.
+
+    Raises:
+        ValueError: lambda is not positive and finite, or `ball` is unknown.
+    """
+    check_version("ball", ball)
+    square = 2 * math.log(2) if ball == "paper" else _LAMBERT
+    return np.sqrt(square / positive("regularisation", regularisation))
 
 
 def output_l2(
     rows: int, regularisation: float, lipschitz: float = 1.0, tolerance: float = 0.0
 ) -> float:
-    """l2-sensitivity `2 L/(n lambda)` of a regularised minimiser (Chaudhuri et al. 2011).
+    """Return the l2-sensitivity `2 L/(n lambda)` of an optimum (Chaudhuri et al. 2011).
 
-    L is the Lipschitz constant of the per-row loss in theta (l2), on a convex set that holds the
-    minimisers; 1 for the logistic loss.
+    L is the Lipschitz constant (l2) in theta of the loss of one row, on a convex set that holds the
+    optima. It is 1 for the logistic loss.
     """
     return 2.0 * (lipschitz / rows + tolerance) / regularisation
 
@@ -36,7 +77,7 @@ def output_l2(
 def output_l1(
     rows: int, regularisation: float, dimension: int, lipschitz: float = 1.0, tolerance: float = 0.0
 ) -> float:
-    """l1-sensitivity of the same, `sqrt(d)` times the l2 one."""
+    """Return the l1-sensitivity of an optimum, `sqrt(dimension)` times `output_l2`."""
     return math.sqrt(dimension) * output_l2(rows, regularisation, lipschitz, tolerance)
 
 
@@ -48,76 +89,61 @@ def ridge_output_l2(
     *,
     ball: Ball = "paper",
 ) -> Any:
-    """l2-sensitivity of the ridge optimum, with `M = ridge_radius(lambda, ball)`; elementwise.
+    """Return the l2-sensitivity of the ridge optimum, elementwise.
 
-    "paper": `(M + 1)/sqrt(n lambda)` (Ligett 2017, Lemma A.8, whose l1 bound is `sqrt(p)` times
-    it). "tight": the smaller of that and `2 (M + 1)/(n lambda)`, which is smaller once `n lambda >
-    4`: at an optimum a row's gradient `(<x, theta> - y) x` is at most `M + 1` long. A `ValueError`
-    where there are no such constants, or there is no such ball.
+    M is `ridge_radius(lambda, ball)`. "paper": `(M + 1)/sqrt(n lambda)` (Ligett 2017, Lemma A.8,
+    which states the l1 bound, `sqrt(p)` times it). "tight": the smaller of that and
+    `2 (M + 1)/(n lambda)`, which is smaller once `n lambda > 4`: a row's gradient
+    `(<x, theta> - y) x` at an optimum has norm at most `M + 1`.
+
+    Raises:
+        ValueError: `constants` or `ball` is unknown.
     """
     check_version("constants", constants)
     reach = ridge_radius(regularisation, ball) + 1
-    moved = reach / np.sqrt(rows * regularisation)
+    bound = reach / np.sqrt(rows * regularisation)
     if constants == "tight":
-        moved = np.minimum(moved, 2 * reach / (rows * regularisation))
-    return moved + 2 * tolerance / regularisation
-
-
-def ridge_output_l1(
-    rows: Any,
-    regularisation: Any,
-    dimension: Any,
-    constants: OutputConstants = "paper",
-    tolerance: float = 0.0,
-    *,
-    ball: Ball = "paper",
-) -> Any:
-    """l1-sensitivity of the same, `sqrt(p)` times the l2 one; p features."""
-    moved = ridge_output_l2(rows, regularisation, constants, tolerance, ball=ball)
-    return np.sqrt(dimension) * moved
+        bound = np.minimum(bound, 2 * reach / (rows * regularisation))
+    return bound + 2 * tolerance / regularisation
 
 
 def bounded_loss(rows: int, spread: float) -> float:
-    """Sensitivity `s/n` of a mean of losses of which no two lie further than s apart, anywhere."""
+    """Return the sensitivity `s/n` of a mean of losses.
+
+    The spread s is the largest difference between the losses of two rows at one hypothesis.
+    """
     return spread / rows
 
 
-def evaluated(moved: float, risk: float) -> float:
-    """Sensitivity of the risk as it is computed, in the default dtype: two evaluations round.
-
-    The allowance was measured, not proved. `moved` is the exact risk's sensitivity; `risk`, public,
-    the size of the risks to be told apart: a target's, or that of theta = 0, the largest of use.
-    """
-    return moved + 2 * _ROUNDING * float(jnp.finfo(jnp.result_type(float)).eps) * risk
-
-
 def logistic_loss(rows: int, radius: float) -> float:
-    """Sensitivity `M/n` of the mean of `log(1 + exp(-y <x, theta>))`: margins lie in [-M, M].
+    """Return the sensitivity `M/n` of the mean of `log(1 + exp(-y <x, theta>))`.
 
-    Ligett 2017, Claim A.12, prints the excess risk's `2M/n`.
+    The margins lie in [-M, M]. Ligett 2017, Claim A.12, prints the excess risk's `2M/n`.
     """
     return bounded_loss(rows, radius)
 
 
 def squared_loss(rows: int, radius: float) -> float:
-    """Sensitivity `(M + 1)^2/(2n)` of the mean of `(y - <x, theta>)^2/2`; labels in [-1, 1]."""
+    """Return the sensitivity `(M + 1)^2/(2n)` of the mean of `(y - <x, theta>)^2/2`, |y| <= 1."""
     return bounded_loss(rows, 0.5 * (radius + 1.0) ** 2)
 
 
-def excess_risk(sensitivity: Any, regularisation: Any = 1.0, tolerance: Any = 0.0) -> Any:
-    """Sensitivity of the loss less its minimum over the ball: twice the loss's own, and a little.
+def evaluated(sensitivity: float, risk: float) -> float:
+    """Return the sensitivity of a risk as computed in the default dtype.
 
-    The minimum moves by no more than the loss does, and may move the other way (Ligett 2017). A
-    solver may have stopped `tolerance^2/(2 lambda)` above it, on one data set and not the other.
+    Two evaluations round. The allowance for that was measured, not proved. `sensitivity` is that of
+    the exact risk. `risk`, a public number, is the size of the risks that are compared: a target's,
+    or that of theta = 0.
+    """
+    return sensitivity + 2 * _ROUNDING * float(jnp.finfo(jnp.result_type(float)).eps) * risk
+
+
+def excess_risk(sensitivity: Any, regularisation: Any = 1.0, tolerance: Any = 0.0) -> Any:
+    """Return the sensitivity of the excess risk, from that of the risk.
+
+    The excess risk is the risk less its minimum over the ball. Its sensitivity is twice the risk's,
+    plus `tolerance^2/(2 lambda)`. The minimum moves at most as far as the risk does, and possibly
+    the other way (Ligett 2017). The second term is how far above the minimum a solver may stop, on
+    one of the data sets.
     """
     return 2.0 * sensitivity + tolerance * tolerance / (2 * regularisation)
-
-
-def logistic_excess_risk(rows: int, radius: float) -> float:
-    """Sensitivity `2M/n` of the excess logistic risk."""
-    return excess_risk(logistic_loss(rows, radius))
-
-
-def squared_excess_risk(rows: int, radius: float) -> float:
-    """Sensitivity `(M + 1)^2/n` of the excess squared risk."""
-    return excess_risk(squared_loss(rows, radius))

@@ -1,19 +1,19 @@
-"""Utility theorems: the epsilon at which the expected excess risk is at most a goal, and back.
+"""Utility theorems: the epsilon for a bound on the expected excess risk, and the inverse.
 
 They choose a privacy level before any data are seen (the "theory approach" of Ligett 2017), for ONE
-release under independent Laplace noise; neighbours differ in one row. What is bounded is the
-expectation over the noise of the excess risk `R(theta) - R(theta*)`: a single release may well be
-worse. Each `..._epsilon` falls as the risk that may be left grows, and its `..._excess_risk` is its
-inverse, up to rounding. The bounds and where they are from: docs/mathematics.md.
+release under independent Laplace noise. Neighbours differ in one row. The bound is on the excess
+risk `R(theta) - R(theta*)` averaged over the noise: a single release may be worse. Each
+`NAME_epsilon` decreases in `excess_risk`, and `NAME_excess_risk` is its inverse up to rounding.
+Sources and proofs: docs/mathematics.md.
 
-All functions are elementwise, in float64 on the host, raise a `ValueError` for what is out of
-range, and take:
+All functions are elementwise in float64 on the host, and raise a ValueError for an argument out of
+range. Their arguments:
 
-* `excess_risk`: alpha > 0, largest expected excess risk, in units of the loss; or `epsilon` > 0;
-* `rows` and `dimension`: numbers n of rows and p of features;
-* `regularisation`: lambda > 0 of `(lambda/2) |theta|^2`;
-* `constants`: "paper" or "tight";
-* `ball`: "paper" or "tight", with which the problem was fitted, `RidgeProblem.fit(..., ball=...)`.
+* `excess_risk`: alpha > 0, largest expected excess risk, in units of the loss; or `epsilon` > 0.
+* `rows` and `dimension`: numbers n of rows and p of features.
+* `regularisation`: lambda > 0 of `(lambda/2) |theta|^2`.
+* `constants`: "paper" or "tight".
+* `ball`: "paper" or "tight", as in `RidgeProblem.fit(..., ball=...)`.
 """
 
 import math
@@ -24,8 +24,7 @@ from numpy.typing import ArrayLike
 from nrjax._validation import check
 from nrjax.erm import sensitivity
 from nrjax.erm._validation import check_version, positive
-from nrjax.erm.radius import Ball, ridge_radius
-from nrjax.erm.sensitivity import OutputConstants
+from nrjax.erm.sensitivity import Ball, OutputConstants, ridge_radius
 
 Number = np.float64 | np.ndarray
 
@@ -39,12 +38,12 @@ def covariance_epsilon(
     *,
     ball: Ball = "paper",
 ) -> Number:
-    """Epsilon for ridge regression by covariance perturbation (Ligett 2017, Theorem 3.1).
+    """Return epsilon for ridge regression by covariance perturbation.
 
-    `c (2 sqrt(p) M + p M^2)/(n alpha)`, `M = ridge_radius(lambda, ball)`, with `c = 4 sqrt(2)` as
-    printed, or the `2 sqrt(2)` that its proof gives ("tight"; so is the smaller ball). For rows of
-    l1 norm at most 1, labels in [-1, 1], noise `Lap(4/epsilon)` on all entries of X'X and X'y, and
-    the minimiser over the ball.
+    By Ligett 2017, Theorem 3.1, it is `c (2 sqrt(p) M + p M^2)/(n alpha)` with `M =
+    ridge_radius(lambda, ball)`. The factor c is `4 sqrt(2)` as printed ("paper"), or `2 sqrt(2)`,
+    which the proof gives ("tight"). It holds for rows of l1 norm at most 1, labels in [-1, 1],
+    noise `Lap(4/epsilon)` on all entries of X'X and X'y, and the minimiser over the ball.
     """
     alpha = positive("excess_risk", excess_risk)
     at_one = covariance_excess_risk(1.0, rows, dimension, regularisation, constants, ball=ball)
@@ -60,7 +59,7 @@ def covariance_excess_risk(
     *,
     ball: Ball = "paper",
 ) -> Number:
-    """Bound of the expected excess risk at an epsilon, the inverse of `covariance_epsilon`."""
+    """Return the bound on the expected excess risk, the inverse of `covariance_epsilon`."""
     level = positive("epsilon", epsilon)
     check_version("constants", constants)
     n, p, weight = _public(rows, dimension, regularisation)
@@ -72,22 +71,23 @@ def covariance_excess_risk(
 def output_logistic_epsilon(
     excess_risk: ArrayLike, rows: ArrayLike, dimension: ArrayLike, regularisation: ArrayLike
 ) -> Number:
-    """Epsilon for logistic regression by output perturbation (Ligett 2017, Theorem 3.3).
+    """Return epsilon for logistic regression by output perturbation.
 
-    The positive solution of `2 sqrt(2) p/(n lambda eps) + 4 p^2/(n^2 lambda eps^2) = alpha`. For
-    rows of l2 norm at most 1 and noise of scale `2 sqrt(p)/(n lambda eps)` on the optimum,
-    projected onto a ball that holds the optimum or not.
+    By Ligett 2017, Theorem 3.3, it is the positive solution of `2 sqrt(2) p/(n lambda eps) + 4
+    p^2/(n^2 lambda eps^2) = alpha`. It holds for rows of l2 norm at most 1 and noise of scale `2
+    sqrt(p)/(n lambda eps)` on the optimum, with or without a projection onto a ball that holds the
+    optimum.
     """
     alpha = positive("excess_risk", excess_risk)
     linear, square = _logistic(rows, dimension, regularisation)
-    # The other form, `2 square/(root - linear)`, would cancel where alpha is small.
+    # The equal form `2 square/(root - linear)` would cancel where alpha is small.
     return (linear + np.sqrt(linear * linear + 4 * square * alpha)) / (2 * alpha)
 
 
 def output_logistic_excess_risk(
     epsilon: ArrayLike, rows: ArrayLike, dimension: ArrayLike, regularisation: ArrayLike
 ) -> Number:
-    """Bound of the expected excess risk at an epsilon, the inverse of `output_logistic_epsilon`."""
+    """Return the bound on the expected excess risk, the inverse of `output_logistic_epsilon`."""
     level = positive("epsilon", epsilon)
     linear, square = _logistic(rows, dimension, regularisation)
     return (linear + square / level) / level
@@ -102,12 +102,12 @@ def output_ridge_epsilon(
     *,
     ball: Ball = "paper",
 ) -> Number:
-    """Epsilon for ridge regression by output perturbation (Ligett 2017, Theorem A.9, mended).
+    """Return epsilon for ridge regression by output perturbation.
 
-    `D1 sqrt((1 + lambda p)/alpha)`, D1 the l1-sensitivity of the optimum
-    (`nrjax.erm.sensitivity.ridge_output_l1`, whose constants and ball these are). For rows of l2
-    norm at most 1, noise `Lap(D1/eps)`, and the release as it is: no bound is shown for its
-    projection onto a ball. The theorem prints `(1/n + lambda) p` for `1 + lambda p`.
+    By Ligett 2017, Theorem A.9, corrected, it is `D1 sqrt((1 + lambda p)/alpha)`, where D1 is the
+    l1-sensitivity of the optimum, `sqrt(p)` times `nrjax.erm.sensitivity.ridge_output_l2`. It holds
+    for rows of l2 norm at most 1 and noise `Lap(D1/eps)`, without a projection onto a ball, for
+    which no bound is proved. The theorem prints `(1/n + lambda) p` in place of `1 + lambda p`.
     """
     alpha = positive("excess_risk", excess_risk)
     at_one = output_ridge_excess_risk(1.0, rows, dimension, regularisation, constants, ball=ball)
@@ -123,14 +123,15 @@ def output_ridge_excess_risk(
     *,
     ball: Ball = "paper",
 ) -> Number:
-    """Bound of the expected excess risk at an epsilon, the inverse of `output_ridge_epsilon`."""
+    """Return the bound on the expected excess risk, the inverse of `output_ridge_epsilon`."""
     level = positive("epsilon", epsilon)
     n, p, weight = _public(rows, dimension, regularisation)
-    moved = sensitivity.ridge_output_l1(n, weight, p, constants, ball=ball)
-    return moved**2 * (1 + weight * p) / level**2
+    l1 = np.sqrt(p) * sensitivity.ridge_output_l2(n, weight, constants, ball=ball)
+    return l1**2 * (1 + weight * p) / level**2
 
 
 def _public(rows: ArrayLike, dimension: ArrayLike, regularisation: ArrayLike) -> list[Number]:
+    """Return n, p and lambda in float64, checked."""
     named = {"rows": rows, "dimension": dimension, "regularisation": regularisation}
     n, p, weight = (positive(name, value) for name, value in named.items())
     for name, number in (("rows", n), ("dimension", p)):
@@ -139,6 +140,6 @@ def _public(rows: ArrayLike, dimension: ArrayLike, regularisation: ArrayLike) ->
 
 
 def _logistic(*public: ArrayLike) -> tuple[Number, Number]:
-    """Coefficients of `1/eps` and `1/eps^2`."""
+    """Return the coefficients of `1/eps` and `1/eps^2`."""
     n, p, weight = _public(*public)
     return np.sqrt(8) * p / (n * weight), 4 * p**2 / (n**2 * weight)

@@ -1,4 +1,4 @@
-"""Losses and risks by their definitions, data, problems and trials, for the tests of erm."""
+"""Losses, risks, data, problems and trials for the tests of `erm`."""
 
 import functools
 from typing import Any
@@ -9,7 +9,7 @@ import numpy as np
 
 import nrjax
 from nrjax.erm import OutputProblem, RidgeProblem
-from nrjax.erm.radius import logistic_radius, ridge_radius
+from nrjax.erm.sensitivity import logistic_radius, ridge_radius
 from tests.problems import small_data, small_logistic
 
 LAMBDA = 0.05
@@ -18,11 +18,11 @@ HUBER = {"loss_at_zero": (0.0, 0.75), "lowest_loss": 0.0, "label_range": (-1.0, 
 SQUARED = HUBER | {"loss_at_zero": (0.0, 0.5), "lipschitz": LONG, "loss_spread": 0.5 * LONG**2}
 LOGISTIC = {"loss_at_zero": (np.log(2), np.log(2)), "lowest_loss": 0.0}
 LOGISTIC |= {"loss_spread": logistic_radius(LAMBDA)}
-"""All bounds on the losses, as `OutputProblem.fit` takes them."""
+"""Bounds on the losses, as arguments of `OutputProblem.fit`."""
 
 
 def huber(theta, row, label):
-    """Slope at most 1, and 0.75 at an error of 1."""
+    """Return a loss of slope at most 1, and of 0.75 at an error of 1."""
     error = jnp.abs(row @ theta - label)
     return jnp.where(error < 0.5, error**2, error - 0.25)
 
@@ -32,7 +32,7 @@ def logistic(theta, row, label):
 
 
 def linear(theta, row, label):
-    """Every bound is attained by it."""
+    """Return a loss that attains every bound."""
     return -label * (row @ theta)
 
 
@@ -41,7 +41,7 @@ def squared(theta, row, label):
 
 
 def with_offset(theta, row, label):
-    """One parameter more than there are features."""
+    """Return a loss with one parameter more than there are features."""
     return huber(theta[:-1], row, label - theta[-1])
 
 
@@ -62,7 +62,7 @@ def narrow(theta, row, label):
 
 
 def regression():
-    """Rows of norm at most 1, duplicates among them, and labels in [-1, 1] with outliers."""
+    """Return rows of norm at most 1, with duplicates, and labels in [-1, 1] with outliers."""
     rng = np.random.default_rng(3)
     x = rng.normal(size=(60, 4)).round(1)
     x = np.concatenate([x, x]) / np.maximum(1, np.linalg.norm(x, axis=1).max())
@@ -73,7 +73,7 @@ DATA = regression()
 
 
 def huber_risk(theta, x, y, weight):
-    """The definition, without merging."""
+    """Return the risk by its definition, without merged rows."""
     error = np.abs(x @ theta - y)
     losses = np.where(error < 0.5, error**2, error - 0.25)
     return np.mean(losses) + 0.5 * weight * theta @ theta
@@ -85,7 +85,7 @@ def fit(loss: Any = huber, features=DATA[0], labels=DATA[1], **changes: Any):
 
 
 def logistic_risk(theta, x, y, weight):
-    """Row by row, without merging."""
+    """Return the risk by its definition, without merged rows."""
     return np.mean(np.logaddexp(0, -y * (x @ theta))) + 0.5 * weight * theta @ theta
 
 
@@ -94,7 +94,7 @@ def ridge_risk(theta, x, y, weight):
 
 
 def ridge_data(rows=300, dimension=4, norm=2):
-    """Rows of unit norm, and labels that nearly follow them."""
+    """Return rows of unit norm, and labels that are nearly linear in them."""
     rng = np.random.default_rng(0)
     x = rng.laplace(size=(rows, dimension))
     x /= np.linalg.norm(x, norm, axis=1, keepdims=True)
@@ -103,7 +103,7 @@ def ridge_data(rows=300, dimension=4, norm=2):
 
 
 def in_ball(rng, count, dimension, radius=1.0):
-    """Points of the ball, half of them on its surface."""
+    """Return points of the ball, half of them on its surface."""
     points = rng.normal(size=(count, dimension))
     points /= np.linalg.norm(points, axis=1)[:, None]
     points[::2] *= rng.uniform(size=(len(points[::2]), 1)) ** (1 / dimension)
@@ -115,7 +115,7 @@ def cast(utility, dtype):
 
 
 def judged(utility, release):
-    """The utility of a release."""
+    """Return the utility of a release."""
     return utility.evaluate(utility.hypothesis(release))
 
 
@@ -123,7 +123,7 @@ judged_lanes = jax.jit(jax.vmap(judged, (None, 0)))
 
 
 class WithoutBounds(nrjax.Utility):
-    """A utility that is known by its evaluations alone."""
+    """A utility that has evaluations only, and no bounds."""
 
     utility: Any
 
@@ -139,7 +139,7 @@ class WithoutBounds(nrjax.Utility):
 
 
 def laplace_trial(value, sensitivity, utility, rule, levels):
-    """Laplace noise reduction of a value at these levels of epsilon: first, last, how many."""
+    """Return an interaction under Laplace noise, with `levels` (low, high, count) of epsilon."""
     guarantee = nrjax.PureGuarantee(sensitivity)
     return nrjax.Interaction(
         value=value,
@@ -153,7 +153,7 @@ def laplace_trial(value, sensitivity, utility, rule, levels):
 
 @functools.cache
 def problem_of(kind):
-    """One problem of each kind."""
+    """Return one problem of each kind."""
     if kind == "ridge":
         return RidgeProblem.fit(*ridge_data(), LAMBDA)
     return fit(**HUBER) if kind == "own" else small_logistic(LAMBDA)
@@ -164,4 +164,4 @@ KINDS = {
     "own": (huber_risk, DATA),
     "ridge": (ridge_risk, ridge_data()),
 }
-"""The definition of the risk, and the data, of each."""
+"""The definition of the risk, and the data, of each kind of problem."""

@@ -1,4 +1,4 @@
-"""What is made of many rows takes the memory of the rows, or of some of them at a time."""
+"""Memory of preparing and evaluating many rows: no copies that are not documented."""
 
 import tracemalloc
 
@@ -17,7 +17,7 @@ DIMENSION = 16
 
 
 @pytest.mark.parametrize("gradient", [False, True])
-def test_a_risk_makes_no_copy_of_the_rows(gradient, monkeypatch):
+def test_a_risk_does_not_copy_the_rows(gradient, monkeypatch):
     monkeypatch.setattr(output_utility, "_TILE_SIZE", 2**12)
 
     def temporary(rows):
@@ -28,21 +28,21 @@ def test_a_risk_makes_no_copy_of_the_rows(gradient, monkeypatch):
         def risk(theta, *data):
             return output_utility.mean_risk(logistic._signed_loss, (*data, 0.1), theta)
 
-        many = jax.vmap(jax.grad(risk) if gradient else risk, (0, None, None, None))
-        compiled = jax.jit(many).lower(theta, table, vector, vector).compile()
+        batch = jax.vmap(jax.grad(risk) if gradient else risk, (0, None, None, None))
+        compiled = jax.jit(batch).lower(theta, table, vector, vector).compile()
         return compiled.memory_analysis().temp_size_in_bytes
 
-    some, more = 2**15, 2**17
-    grown = temporary(more + 1) - temporary(some + 1)
-    assert grown < 0.1 * (more - some) * DIMENSION * jnp.zeros(()).dtype.itemsize
+    few, many = 2**15, 2**17
+    growth = temporary(many + 1) - temporary(few + 1)
+    assert growth < 0.1 * (many - few) * DIMENSION * jnp.zeros(()).dtype.itemsize
 
 
 def peak(work):
-    """Most bytes of NumPy's arrays during `work`, beyond those before."""
+    """Return the peak of bytes that NumPy allocates during `work`."""
     tracemalloc.start()
     try:
-        held = work()
-        del held
+        result = work()
+        del result
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -57,25 +57,25 @@ def test_preparing_rows_takes_one_copy_of_them(monkeypatch):
     rows, weights = merge(x.copy())
     optimum = 0.1 * rng.normal(size=DIMENSION)
 
-    assert peak(lambda: _validation.checked(x, y, 0.1)) < 1.5 * x.nbytes
+    assert peak(lambda: _validation.check_data(x, y, 0.1)) < 1.5 * x.nbytes
     assert peak(lambda: unit_l2_rows(x)) < 1.5 * x.nbytes
     table = x.copy()
     assert peak(lambda: merge(table)) < 0.5 * x.nbytes
     assert peak(lambda: Expansion.fit(rows, weights, optimum, 0.0)) < 0.6 * x.nbytes
 
 
-def test_blocks_change_no_number_but_by_rounding(monkeypatch):
+def test_an_expansion_by_blocks_differs_by_rounding_only(monkeypatch):
     rng = np.random.default_rng(1)
     rows, weights = merge(rng.normal(size=(500, DIMENSION)))
     optimum = rng.normal(size=DIMENSION)
     whole = Expansion.fit(rows, weights, optimum, 0.0)
     monkeypatch.setattr(_numerics, "_BLOCK_SIZE", 2**10)
-    some = Expansion.fit(rows, weights, optimum, 0.0)
+    blocks = Expansion.fit(rows, weights, optimum, 0.0)
     for name in ("curvatures", "longest", "flattest"):
-        np.testing.assert_allclose(getattr(some, name), getattr(whole, name), rtol=1e-12)
-    # But for the signs of the eigenvectors.
-    for one, other in zip(some.cubic, whole.cubic, strict=True):
-        np.testing.assert_allclose(np.abs(one), np.abs(other), rtol=1e-6, atol=1e-12)
+        np.testing.assert_allclose(getattr(blocks, name), getattr(whole, name), rtol=1e-12)
+    # The signs of the eigenvectors may differ.
+    for part, expected in zip(blocks.cubic, whole.cubic, strict=True):
+        np.testing.assert_allclose(np.abs(part), np.abs(expected), rtol=1e-6, atol=1e-12)
 
 
 def test_merged_rows_are_those_of_the_table():

@@ -1,26 +1,26 @@
-"""Balls that hold every optimum: no data set leaves them, and some reach their rim."""
+"""Balls that hold every optimum: none is outside, and some reach the boundary."""
 
 import mpmath
 import numpy as np
 import pytest
 
-from nrjax.erm import LogisticProblem, RidgeProblem, radius
+from nrjax.erm import LogisticProblem, RidgeProblem, sensitivity
 from tests.problems import small_data
 
 TRIES, ROWS, DIMENSION = 150, 7, 3
 REACH = 1 + float(mpmath.lambertw(mpmath.exp(-1)).real)
-"""The margin at which a row pulls most."""
+"""The margin at which the gradient of a row is strongest."""
 
 
 def ridge_optima(rows, labels, weight):
-    """Shape (tries, dimension), from the normal equations."""
+    """Return optima, shape (tries, dimension), from the normal equations."""
     n, d = rows.shape[1:]
     hessian = np.einsum("tri,trj->tij", rows, rows) / n + weight * np.eye(d)
     return np.linalg.solve(hessian, np.einsum("tri,tr->ti", rows, labels)[..., None] / n)[..., 0]
 
 
 def logistic_optima(rows, labels, weight):
-    """The same by Newton steps, each of the length that is best for the risk."""
+    """Return optima, shape (tries, dimension), by Newton steps with a line search."""
     signed = rows * labels[..., None]
     n, d = rows.shape[1:]
     theta, lengths = np.zeros((len(rows), d)), 0.5 ** np.arange(0, 10, 2)[:, None, None]
@@ -32,20 +32,20 @@ def logistic_optima(rows, labels, weight):
         tried = theta - lengths * step
         risks = np.logaddexp(0, -np.einsum("tri,lti->ltr", signed, tried)).mean(axis=2)
         risks += 0.5 * weight * np.sum(tried**2, axis=2)
-        # Where they agree to within rounding, the whole step.
+        # The full step where the risks agree to within rounding.
         best = np.argmax(risks <= risks.min(axis=0) + 1e-14, axis=0)
         theta = tried[best, np.arange(len(rows))]
     assert np.abs(gradient).max() < 1e-12
     return theta
 
 
-# Optima, radius, and the norm of rows that, all alike, have the longest optimum.
+# Optima, radius, and the norm of the equal rows that have the longest optimum.
 TASKS = {
-    "ridge": (ridge_optima, radius.ridge_radius, np.sqrt),
+    "ridge": (ridge_optima, sensitivity.ridge_radius, np.sqrt),
     "logistic": (
         logistic_optima,
-        radius.logistic_radius,
-        lambda weight: REACH / radius.logistic_radius(weight, "tight"),
+        sensitivity.logistic_radius,
+        lambda weight: REACH / sensitivity.logistic_radius(weight, "tight"),
     ),
 }
 each_task = pytest.mark.parametrize("task", TASKS)
@@ -56,7 +56,7 @@ def shortened(rows):
 
 
 def draw(task):
-    """Random admissible rows of all lengths, half of them much alike; labels of every kind."""
+    """Return a generator, random admissible rows, half of them similar, and their labels."""
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(TRIES, ROWS, DIMENSION)) * rng.uniform(0, 2, size=(TRIES, 1, 1))
     rows[::2] = rows[::2, :1] + 0.2 * rng.normal(size=rows[::2].shape)
@@ -69,15 +69,15 @@ def draw(task):
 
 @each_task
 @pytest.mark.parametrize("weight", [1e-4, 0.05, 20.0])
-def test_no_optimum_leaves_the_ball_and_a_climb_reaches_its_rim(task, weight):
-    """From random data sets, rows are changed as long as that makes the optimum longer."""
+def test_no_optimum_is_outside_the_ball_and_a_climb_reaches_its_boundary(task, weight):
+    """From random data sets, rows are changed where that makes the optimum longer."""
     optima, stated, _ = TASKS[task]
     bound = stated(weight, "tight")
     rng, rows, labels = draw(task)
     best = np.linalg.norm(optima(rows, labels, weight), axis=1)
     for step in range(60):
         size = 0.9**step * rng.choice([0.03, 0.1, 0.3, 1], size=(TRIES, 1, 1))
-        # All rows of a data set grow or shrink at once, and each moves on its own.
+        # All rows of a data set are scaled together, and each is moved separately.
         other = rows * np.exp(2 * size * rng.normal(size=(TRIES, 1, 1)))
         other = shortened(other + 0.3 * size * rng.normal(size=rows.shape))
         norms = np.linalg.norm(optima(other, labels, weight), axis=1)
@@ -85,7 +85,7 @@ def test_no_optimum_leaves_the_ball_and_a_climb_reaches_its_rim(task, weight):
         rows = np.where((norms > best)[:, None, None], other, rows)
         best = np.maximum(best, norms)
     if weight == 0.05:
-        # Negative control: a ball that is 5 % smaller is left.
+        # Negative control: some optimum is outside a ball that is 5 % smaller.
         assert best.max() > 0.95 * bound
     if weight > 1:  # no admissible rows are long enough to get near
         assert best.max() < 0.5 * bound
@@ -93,7 +93,7 @@ def test_no_optimum_leaves_the_ball_and_a_climb_reaches_its_rim(task, weight):
 
 @each_task
 @pytest.mark.parametrize("weight", [1e-4, 0.05, 0.17])
-def test_rows_that_are_all_alike_attain_it(task, weight):
+def test_equal_rows_attain_the_radius(task, weight):
     optima, stated, length = TASKS[task]
     bound = stated(weight, "tight")
     assert length(weight) <= 1
@@ -106,24 +106,24 @@ def test_rows_that_are_all_alike_attain_it(task, weight):
 
 def test_values():
     weights = np.array([0.01, 0.05, 4.0])
-    np.testing.assert_array_equal(radius.ridge_radius(weights), 1 / np.sqrt(weights))
+    np.testing.assert_array_equal(sensitivity.ridge_radius(weights), 1 / np.sqrt(weights))
     expected = np.sqrt(2 * np.log(2) / weights)
-    np.testing.assert_allclose(radius.logistic_radius(weights), expected, rtol=1e-15)
-    # Rounded up, in the digits that are written down.
+    np.testing.assert_allclose(sensitivity.logistic_radius(weights), expected, rtol=1e-15)
+    # The constant is rounded up.
     with mpmath.workdps(40):
-        constant = mpmath.mpf(radius._LAMBERT)
+        constant = mpmath.mpf(sensitivity._LAMBERT)
         assert 0 <= constant - mpmath.lambertw(mpmath.exp(-1)).real < 1e-16
-    assert isinstance(radius.ridge_radius(0.05), float)
+    assert isinstance(sensitivity.ridge_radius(0.05), float)
 
 
 @each_task
-def test_a_fit_with_the_tight_ball_changes_what_depends_on_it_alone(task):
+def test_the_tight_ball_changes_nothing_that_does_not_depend_on_it(task):
     x, y = small_data()
     fit = (RidgeProblem if task == "ridge" else LogisticProblem).fit
     paper, tight = (fit(x, y, 0.05, ball=ball) for ball in ("paper", "tight"))
     np.testing.assert_array_equal(tight.optimum, paper.optimum)
     assert tight.optimum_loss == paper.optimum_loss
-    for noise in ("gaussian", "laplace"):  # what is released otherwise knows of no ball
+    for noise in ("gaussian", "laplace"):  # value and sensitivity do not depend on the ball
         large, small = (problem.released(noise) for problem in (paper, tight))
         np.testing.assert_array_equal(large.value, small.value)
         assert large.sensitivity == small.sensitivity
@@ -131,7 +131,6 @@ def test_a_fit_with_the_tight_ball_changes_what_depends_on_it_alone(task):
     if task == "ridge":
         reach = np.array([1, 0.5]) / np.sqrt(0.05) + 1
         factor, moved = 0.5, (reach[1] / reach[0]) ** 2
-        assert small.utility.radius == tight.radius
         for constants in ("paper", "tight"):
             large, small = (p.released_optimum("laplace", constants) for p in (paper, tight))
             ratio = small.sensitivity / large.sensitivity
@@ -142,5 +141,5 @@ def test_a_fit_with_the_tight_ball_changes_what_depends_on_it_alone(task):
     assert small.utility.radius / large.utility.radius == pytest.approx(factor, rel=1e-14)
     for name in ("utility_sensitivity", "excess_risk_sensitivity"):
         ratio = getattr(tight, name) / getattr(paper, name)
-        assert ratio == pytest.approx(moved, rel=1e-4)  # rounding knows no ball
+        assert ratio == pytest.approx(moved, rel=1e-4)  # the allowance for rounding does not scale
     assert small.utility.excess_risk().sensitivity == tight.excess_risk_sensitivity

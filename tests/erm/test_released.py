@@ -1,4 +1,4 @@
-"""What a problem releases carries its norm; mechanisms that are made of it cannot mismatch."""
+"""Specifications of releases, whose sensitivity has a norm, and their mechanisms."""
 
 import copy
 import json
@@ -16,20 +16,20 @@ each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 @each_kind
-def test_every_problem_is_released_in_one_way(kind):
-    one = problem_of(kind)
+def test_a_release_has_the_sensitivity_for_its_noise(kind):
+    problem = problem_of(kind)
     for noise, norm in (("gaussian", "l2"), ("laplace", "l1")):
-        released = one.released(noise)
+        released = problem.released(noise)
         value, sensitivity, utility = released
         assert isinstance(sensitivity, nrjax.Sensitivity)
         assert sensitivity.norm == norm
-        stated = one.l2_sensitivity if norm == "l2" else one.l1_sensitivity
+        stated = getattr(problem, f"{norm}_sensitivity")
         assert (sensitivity, norm) == (stated, stated.norm)
-        assert jax.eval_shape(utility.hypothesis, value).shape == (one.dimension,)
+        assert jax.eval_shape(utility.hypothesis, value).shape == (problem.dimension,)
 
 
 @each_kind
-def test_a_mechanism_has_the_value_its_noise_and_its_guarantee(kind):
+def test_a_mechanism_has_process_and_guarantee_for_its_noise(kind):
     released = problem_of(kind).released("gaussian")
     for boundary in (nrjax.LinearBoundary, nrjax.OneSidedMixtureBoundary):
         parts = released.mechanism(delta=1e-6, tight_at_epsilon=0.3, boundary=boundary)
@@ -40,22 +40,22 @@ def test_a_mechanism_has_the_value_its_noise_and_its_guarantee(kind):
     assert parts.guarantee == nrjax.LinearBoundary.tight_at_time(2.0, released.sensitivity, 1e-6)
     released = problem_of(kind).released("laplace")
     assert released.mechanism().process == nrjax.Laplace(released.value.shape)
-    own = nrjax.IndependentLaplace(released.value.shape)
-    parts = released.mechanism(own)
-    assert parts.process is own
+    process = nrjax.IndependentLaplace(released.value.shape)
+    parts = released.mechanism(process)
+    assert parts.process is process
     assert parts.guarantee == nrjax.PureGuarantee(released.sensitivity)
     grid = nrjax.Grid.geometric(parts.guarantee, 0.3, 1.0, 3)
     rest = {"schedule": grid, "utility": released.utility, "rule": nrjax.PublicThreshold(-np.inf)}
     expected = nrjax.Interaction(**parts._asdict(), **rest, max_steps=2)
-    found = parts.interaction(*rest.values(), max_steps=2)
-    jax.tree.map(np.testing.assert_array_equal, found, expected)
+    interaction = parts.interaction(*rest.values(), max_steps=2)
+    jax.tree.map(np.testing.assert_array_equal, interaction, expected)
 
 
 @each_kind
 def test_no_representation_prints_an_array(kind):
-    one = problem_of(kind)
-    released = one.released("laplace")
-    for value in (one, one.minimum, released, released.mechanism(), released.utility):
+    problem = problem_of(kind)
+    released = problem.released("laplace")
+    for value in (problem, problem.minimum, released, released.mechanism(), released.utility):
         text = repr(value)
         assert text.startswith(type(value).__name__)
         assert "\n" not in text
@@ -64,10 +64,10 @@ def test_no_representation_prints_an_array(kind):
 
 
 def test_a_sensitivity_is_a_float_that_keeps_its_norm():
-    one = nrjax.Sensitivity(0.5, "l2")
-    for same in (copy.deepcopy(one), pickle.loads(pickle.dumps(one))):
-        assert (same, same.norm) == (0.5, "l2")
-    assert json.dumps(one) == "0.5"
-    assert jnp.asarray(one).dtype == jnp.result_type(float)
-    assert jax.jit(lambda number: 2 * number)(one) == 1.0
-    assert nrjax.PureGuarantee(2 * one).epsilon(1.0) >= 1.0  # arithmetic forgets the norm
+    half = nrjax.Sensitivity(0.5, "l2")
+    for copied in (copy.deepcopy(half), pickle.loads(pickle.dumps(half))):
+        assert (copied, copied.norm) == (0.5, "l2")
+    assert json.dumps(half) == "0.5"
+    assert jnp.asarray(half).dtype == jnp.result_type(float)
+    assert jax.jit(lambda number: 2 * number)(half) == 1.0
+    assert nrjax.PureGuarantee(2 * half).epsilon(1.0) >= 1.0  # arithmetic drops the norm

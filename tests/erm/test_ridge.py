@@ -1,4 +1,4 @@
-"""Ridge regression: its statistics, their layouts, and what is made of a release of them."""
+"""Ridge regression: statistics, their layouts, and the hypothesis of a release."""
 
 import dataclasses
 
@@ -14,8 +14,8 @@ pytestmark = pytest.mark.numerical
 
 
 @jax.jit
-def found(utility, release):
-    """Hypothesis and utility."""
+def solve(utility, release):
+    """Return hypothesis and utility."""
     return utility.hypothesis(release), judged(utility, release)
 
 
@@ -25,7 +25,7 @@ def test_the_risk_of_a_release_is_minimised_over_the_ball(ball, dtype):
     value, _, utility = problem.released("gaussian")
     utility, rng = cast(utility, dtype), np.random.default_rng(3)
     rtol = 2e-5 if dtype == jnp.float32 else 1e-12
-    at_value, _ = found(utility, value.astype(dtype))
+    at_value, _ = solve(utility, value.astype(dtype))
     np.testing.assert_allclose(at_value, problem.optimum, rtol=rtol)
     points = in_ball(rng, 4000, 4, problem.radius)
     for spread in (10.0, 100.0, 1000.0):
@@ -34,7 +34,7 @@ def test_the_risk_of_a_release_is_minimised_over_the_ball(ball, dtype):
         moments = problem.statistics[1] + spread * rng.normal(size=4)
         release = statistics.pack(gram, moments, "isometric")
         assert release.shape == value.shape
-        theta = np.asarray(found(utility, release.astype(dtype))[0], np.float64)
+        theta = np.asarray(solve(utility, release.astype(dtype))[0], np.float64)
         assert np.linalg.norm(theta) <= problem.radius * (1 + 8 * np.finfo(dtype).eps)
 
         def risk(theta, gram=gram, moments=moments):
@@ -43,13 +43,13 @@ def test_the_risk_of_a_release_is_minimised_over_the_ball(ball, dtype):
 
         scale = np.abs(gram).sum() * problem.radius**2 / problem.rows
         assert np.all(risk(points) > risk(theta) - 1e-6 * scale)
-        # And it is a minimum to second order: the best of the points comes near.
+        # The best of the points comes near it.
         assert np.min(risk(points)) < risk(theta) + 0.05 * scale
     assert np.linalg.norm(theta) == pytest.approx(problem.radius, rel=1e-6)
 
 
-def test_isometric_noise_is_in_law_the_symmetric_part_of_noise_on_all_entries():
-    """Gaussian laws are their covariances; the mirrored triangle has another."""
+def test_isometric_noise_has_the_distribution_of_symmetrised_noise_on_all_entries():
+    """Covariances determine Gaussian noise. That of the mirrored triangle differs."""
     gram, moments, covariance = np.arange(16.0).reshape(4, 4), np.arange(4.0), {}
     gram += gram.T
     for layout, noise, constants in (
@@ -63,7 +63,7 @@ def test_isometric_noise_is_in_law_the_symmetric_part_of_noise_on_all_entries():
         matrices, vectors = unpack(jnp.asarray(np.vstack([packed, np.eye(packed.size)])))
         np.testing.assert_allclose(matrices[0], gram, rtol=1e-6)
         np.testing.assert_array_equal(vectors[0], moments)
-        # Of the symmetric matrix that unit noise on the release gives, entry by entry.
+        # Covariance of the symmetric matrix, entry by entry, under unit noise on the release.
         flat = np.asarray(matrices[1:]).reshape(packed.size, -1)
         covariance[layout] = flat.T @ flat
     np.testing.assert_allclose(covariance["isometric"], covariance["matrix"], atol=1e-6)
@@ -78,6 +78,6 @@ def test_the_utility_survives_vmap_over_its_parameters(dtype):
     many = jax.tree.map(lambda leaf: np.stack([np.asarray(leaf, dtype)] * 4), utility)
     many = dataclasses.replace(many, regularisation=np.linspace(0.01, 0.2, 4, dtype=dtype))
     together = jax.jit(jax.vmap(judged))(many, releases)
-    alone = [found(*jax.tree.map(lambda leaf, i=i: leaf[i], (many, releases)))[1] for i in range(4)]
+    alone = [solve(*jax.tree.map(lambda leaf, i=i: leaf[i], (many, releases)))[1] for i in range(4)]
     np.testing.assert_allclose(together, alone, rtol=1e-4 if dtype == jnp.float32 else 1e-10)
     assert np.std(alone) > 0.01 * np.abs(np.mean(alone))

@@ -1,4 +1,4 @@
-"""Utility theorems: both ways, and against the excess risk measured at the epsilon they name."""
+"""Utility theorems: inverses, values, and the excess risk measured at the stated epsilon."""
 
 import functools
 from typing import Any
@@ -35,28 +35,28 @@ def test_each_inverts_the_other(task, options):
         excess_risk(levels, *problem), np.broadcast_to(alpha, levels.shape), rtol=1e-13
     )
     one = epsilon(0.125, 1000, 5, 0.05)
-    assert isinstance(one, np.float64)  # on the host, whatever the arguments are
+    assert isinstance(one, np.float64)  # also for arguments on a device
     assert one == epsilon(np.array([0.125]), 1000, 5, 0.05)
     assert one == epsilon(jnp.asarray(0.125), 1000, 5, 0.05)
 
 
 def test_values():
-    """By hand: n = 100,000, p = 64, lambda = 0.01, so that M = 10, or 5 in the tight ball."""
+    """Values by hand for n = 100,000, p = 64 and lambda = 0.01: M is 10, or 5 if tight."""
     public, tight = (100_000, 64, 0.01), {"constants": "tight"}
     small = tight | {"ball": "tight"}
     c = 2 * np.sqrt(2) / 5000
     for options, expected in (({}, 2 * c * 6560), (tight, c * 6560), (small, c * 1680)):
         assert theory.covariance_epsilon(0.05, *public, **options) == pytest.approx(expected)
     for options, l2 in (({}, 11 / np.sqrt(1000)), (tight, 22 / 1000), (small, 12 / 1000)):
-        found = theory.output_ridge_excess_risk(2.0, *public, **options)
-        assert found == pytest.approx((l2 * 8 / 2) ** 2 * 1.64)
+        risk = theory.output_ridge_excess_risk(2.0, *public, **options)
+        assert risk == pytest.approx((l2 * 8 / 2) ** 2 * 1.64)
     # 0.5 = 2 sqrt(2) 64/(1000 eps) + 4 64^2/(10^8 eps^2)
     level = theory.output_logistic_epsilon(0.5, *public)
     assert 2 * np.sqrt(2) * 0.064 / level + 16384e-8 / level**2 == pytest.approx(0.5, rel=1e-14)
 
 
 def problem_data(rows=2000):
-    """Rows of unit l1 norm, and labels that follow them."""
+    """Return rows of unit l1 norm, and labels that depend on them."""
     rng = np.random.default_rng(0)
     x = rng.laplace(size=(rows, 3))
     x /= np.abs(x).sum(axis=1, keepdims=True)
@@ -69,19 +69,19 @@ TASKS = (("ridge", "paper"), ("ridge", "tight"), ("logistic", "paper"))
 
 @pytest.mark.long
 @pytest.mark.parametrize(("task", "ball"), TASKS)
-def test_the_mean_excess_risk_is_below_the_goal(task, ball, dtype):
-    """Mean and 4 standard errors; the theorems are loose, so the control is at epsilon/100."""
+def test_the_mean_excess_risk_is_below_the_bound(task, ball, dtype):
+    """To 4 standard errors. The theorems are loose, so the control is at epsilon/100."""
     x, y = problem_data()
     if task == "ridge":
         problem = RidgeProblem.fit(x, y, LAMBDA, "l1", ball=ball)
-        value, moved, utility = problem.released("laplace", "l1_rows")
-        assert moved == 4  # the theorem's noise
+        value, stated, utility = problem.released("laplace", "l1_rows")
+        assert stated == 4  # the theorem's noise
         epsilon = functools.partial(theory.covariance_epsilon, constants="tight", ball=ball)
     else:
         x /= np.linalg.norm(x, axis=1, keepdims=True)
         problem = LogisticProblem.fit(x, np.where(y > 0, 1, -1), LAMBDA)
-        value, moved, utility = problem.released("laplace")
-        assert moved == pytest.approx(2 * np.sqrt(3) / (2000 * LAMBDA))
+        value, stated, utility = problem.released("laplace")
+        assert stated == pytest.approx(2 * np.sqrt(3) / (2000 * LAMBDA))
         epsilon = theory.output_logistic_epsilon
     utility = utility.excess_risk()
     rng = np.random.default_rng(1)
@@ -91,14 +91,14 @@ def test_the_mean_excess_risk_is_below_the_goal(task, ball, dtype):
         return jax.lax.map(lambda release: -judged(utility, release), releases, batch_size=64)
 
     def measured(level):
-        noise = rng.laplace(scale=moved / level, size=(DRAWS, value.size))
+        noise = rng.laplace(scale=stated / level, size=(DRAWS, value.size))
         risks = np.asarray(excess((value + noise).astype(dtype)), np.float64)
         return risks.mean(), risks.std() / np.sqrt(DRAWS)
 
     for alpha in (0.02, 0.1):
         level = epsilon(alpha, problem.rows, problem.dimension, LAMBDA)
         mean, error = measured(level)
-        assert mean > 4 * error  # there is a risk to speak of
+        assert mean > 4 * error  # the risk is not negligible
         assert mean + 4 * error <= alpha
         mean, error = measured(level / 100)
         assert mean - 4 * error > alpha
@@ -107,26 +107,24 @@ def test_the_mean_excess_risk_is_below_the_goal(task, ball, dtype):
 @pytest.mark.parametrize(
     ("constants", "ball"), [("paper", "paper"), ("tight", "paper"), ("tight", "tight")]
 )
-def test_the_mean_excess_risk_of_a_noisy_ridge_optimum_is_exact_and_below_the_goal(
-    constants, ball, dtype
-):
-    """It is `r^2 tr(H)`; rows of unit norm have the largest trace, and meet the goal exactly."""
+def test_the_mean_excess_risk_of_a_noisy_ridge_optimum_is_exact(constants, ball, dtype):
+    """It is `r^2 tr(H)`. Rows of unit norm have the largest trace, and attain the bound."""
     x, y = problem_data()
     rng = np.random.default_rng(2)
     for scale in (1.0, 0.5):
         rows = scale * x / np.linalg.norm(x, axis=1, keepdims=True)
         problem = RidgeProblem.fit(rows, y, LAMBDA, ball=ball)
-        value, moved, utility = problem.released_optimum("laplace", constants)
-        # Not projected: the theorem is for the release itself.
+        value, stated, utility = problem.released_optimum("laplace", constants)
+        # The theorem is for the release itself, not its projection.
         excess = jax.jit(jax.vmap(utility.excess_risk().evaluate))
         alpha = 0.1
         level = theory.output_ridge_epsilon(alpha, problem.rows, 3, LAMBDA, constants, ball=ball)
-        noise = rng.laplace(scale=moved / level, size=(DRAWS, 3))
+        noise = rng.laplace(scale=stated / level, size=(DRAWS, 3))
         risks = -np.asarray(excess((value + noise).astype(dtype)), np.float64)
         mean, error = risks.mean(), risks.std() / np.sqrt(DRAWS)
-        exact = (moved / level) ** 2 * (scale**2 + 3 * LAMBDA)
+        exact = (stated / level) ** 2 * (scale**2 + 3 * LAMBDA)
         assert abs(mean - exact) < 4 * error
-        assert exact <= alpha * (1 + 1e-6)  # what the solver's tolerance adds to the sensitivity
+        assert exact <= alpha * (1 + 1e-6)  # the sensitivity allows for the solver's tolerance
         if scale == 1.0:
             assert exact == pytest.approx(alpha, rel=1e-6)
             # Negative control: noise that is a fifth larger.

@@ -18,7 +18,7 @@ from jax import Array
 
 from nrjax._validation import check
 from nrjax.erm import sensitivity, theory
-from nrjax.erm.radius import Ball, logistic_radius, ridge_radius
+from nrjax.erm.sensitivity import Ball, logistic_radius, ridge_radius
 from nrjax.stopping.accuracy import (
     Noise,
     acceptance_probability,
