@@ -1,1 +1,1 @@
-"""Benchmarks: one claim a file, each runnable alone."""
+"""Benchmarks. Each file tests one claim and runs on its own."""

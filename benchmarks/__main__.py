@@ -1,14 +1,15 @@
-"""All benchmarks in one table: trials per second, ratio to a peer, peak memory, device.
+"""All benchmarks in one table: speed, ratio to a baseline, peak memory, device.
 
     python -m benchmarks [NAME ...] [--quick]
     python -m benchmarks --platform {cpu,gpu,tpu} [NAME ...] [--inner-steps ...] [--lanes ...]
 
-Each runs in a process of its own, whose peak memory it is ("+": on the accelerator), with the
-settings of its own command line; what has more to say says it there (`python -m benchmarks.NAME`).
-Compilation is apart. Data that are not there leave a line that says so. On an accelerator the
-stepping kernels state the fraction of the roofline that its measured peaks allow. With --platform
-another table, of five loops on such devices (`benchmarks.accelerators`): how far from the
-generator's limit, and what a turn launches; NAME is one of them then.
+Each benchmark runs in a separate process with the default settings of its own command line,
+`python -m benchmarks.NAME`, which may print more. "Peak" is the peak memory of that process ("+":
+on the accelerator). Compile time is not counted. A benchmark whose data are missing leaves a line
+that says so. On an accelerator the stepping kernels report the fraction of the roofline of its
+measured peaks. With --platform the command prints another table, for five loops on such devices:
+how close they come to the limit of the random number generator, and what they launch. NAME is then
+one of the loops (`benchmarks.accelerators`).
 """
 
 import argparse
@@ -33,18 +34,18 @@ NAMES = (
     "leaderboard",
     "scaling",
 )
-"""A module each, with a function `rows(quick)`; a new one is a line here."""
+"""Modules with a function `rows(quick)`. A new benchmark needs a line here."""
 
 
 def main(arguments: list[str] | None = None, known: dict[str, str] | None = None) -> int:
     """Print the table.
 
     Args:
-        arguments: of the command line; `sys.argv` without them.
-        known: modules by name, other than the package's own.
+        arguments: arguments of the command line; None for those of `sys.argv`.
+        known: modules by name; None for those of this package.
 
     Returns:
-        The exit status: 1 if a benchmark failed, 2 if there is none of such a name.
+        The exit status: 1 if a benchmark failed, 2 if a name is unknown.
     """
     known = {name: f"benchmarks.{name}" for name in NAMES} if known is None else known
     parser = argparse.ArgumentParser(
@@ -52,17 +53,23 @@ def main(arguments: list[str] | None = None, known: dict[str, str] | None = None
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"among {', '.join(known)}; all")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that all run")
-    parser.add_argument("--platform", choices=("cpu", "gpu", "tpu"), help="the loops, on such")
     parser.add_argument(
-        "--inner-steps", type=int, nargs="+", default=(), help="a turn, to be tried"
+        "names", nargs="*", metavar="NAME", help=f"one of {', '.join(known)} (default: all)"
     )
-    parser.add_argument("--lanes", type=int, nargs="+", default=(), help="at a time, to be tried")
+    parser.add_argument("--quick", action="store_true", help="use tiny sizes, as a test")
+    parser.add_argument(
+        "--platform",
+        choices=("cpu", "gpu", "tpu"),
+        help="print the table of loops for these devices",
+    )
+    parser.add_argument(
+        "--inner-steps", type=int, nargs="+", default=(), help="steps per iteration to try"
+    )
+    parser.add_argument("--lanes", type=int, nargs="+", default=(), help="numbers of lanes to try")
     options = parser.parse_args(arguments)
     try:
         if options.platform:
-            from benchmarks import accelerators  # JAX, which the other table leaves to children
+            from benchmarks import accelerators  # imports JAX, which the other table does not
 
             tried = options.inner_steps, options.lanes
             accelerators.show(options.platform, options.names, options.quick, *tried)

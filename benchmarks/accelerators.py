@@ -1,16 +1,17 @@
-"""How far from the generator's limit the loops are, and what they launch, on one kind of device.
+"""Five loops on one kind of device: distance from the generator's limit, and launches.
 
     python -m benchmarks --platform gpu [NAME ...] [--inner-steps 4 8 16 32] [--lanes 4096 131072]
 
 The five loops are raw stepping, logistic and ridge regression of `whitehouse2022` on flights, count
-sessions of `rogers2023` and folded scalar trials. The limit: the hashes that the trials need, at
-the rate of a kernel that does nothing else, measured in the same run; beside it the integer rate of
-the data sheet, for devices whose sheet is known (`hashes.STATED`). Kernels and decisions (the host
-waits for a truth value) are counted in the compiled program: a turn with all its steps and the
-longer side of each branch, so with lanes that are refilled. Medians; compilation is apart.
+trials of `rogers2023` and scalar trials that are summarised. The limit is the rate of a kernel that
+computes hashes only, measured in the same run, for the number of hashes that the trials need. The
+integer rate of the data sheet is printed next to it for known devices (`hashes.STATED`). Kernels
+and decisions (the host waits for a truth value) are counted in the compiled program, per iteration
+with all its steps and the longer side of each branch, so with lanes that are refilled. Medians;
+compile time is not counted.
 
-The last line says whether the scalar loop is below half of the limit. There a Pallas kernel, in
-which a block of lanes draws and steps until its trials stop, launches nothing a step.
+The last line says whether the scalar loop is below half of the limit. If it is, a Pallas kernel, in
+which a block of lanes draws and steps until its trials stop, would launch nothing per step.
 """
 
 import dataclasses
@@ -36,7 +37,7 @@ from nrjax.simulation.program import Program, _on_devices
 
 _INSTALL = {"gpu": "jax[cuda13] or the build for its maker", "tpu": "jax[tpu]", "cpu": "jax"}
 _SAMPLE = 8
-"""Trials whose hashes are counted."""
+"""Number of trials whose hashes are counted."""
 
 HEADINGS = (
     *("loop", "lanes", "seconds", "steps/s", "hashes/step", "of limit"),
@@ -46,15 +47,15 @@ HEADINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class Loop:
-    """One of the loops, for so many trials.
+    """One of the loops, for a number of trials.
 
     Attributes:
-        trials: how many.
-        turn: steps a turn.
-        lowered: its program, to be compiled for what is launched.
-        run: all trials; gives the steps that they took.
-        one: of a trial's key: its steps, and its results.
-        lanes: under way at a time, where trials are refilled.
+        trials: number of trials.
+        turn: steps per iteration.
+        lowered: function that lowers the program, whose launches are counted.
+        run: function that runs all trials and returns their total number of steps.
+        one: function of a trial's key that returns its steps and its results.
+        lanes: number of lanes, if they are refilled.
     """
 
     trials: int
@@ -66,7 +67,7 @@ class Loop:
 
 
 def _stepping(trials: int) -> Loop:
-    """`benchmarks.stepping`, Brownian."""
+    """Return the loop of `benchmarks.stepping` for Brownian noise."""
     process, times = nrjax.Brownian(()), np.geomspace(100.0, 1.0, 1000)
     tile = 5000 if jax.default_backend() == "cpu" else 2**17
     run = stepping.maxima(process, times, trials, min(tile, -(-trials // jax.device_count())))
@@ -85,7 +86,7 @@ def _stepping(trials: int) -> Loop:
 
 
 def _interaction(program: Program, trials: int, run: Callable[[], float] | None = None) -> Loop:
-    """Trials that are refilled; of a program that folds them, its own `run`."""
+    """Return the loop of an interaction, whose lanes are refilled."""
     options = getattr(program.options, "inner", program.options)
     trial = program.trial if run is None else program.trial[0]
 
@@ -136,10 +137,10 @@ def _folding(trials: int, changed: dict[str, int]) -> Loop:
 
 
 def _batched(program: Program, changed: dict[str, int]) -> Program:
-    """With other lanes or steps a turn; lanes that were one tile stay one.
+    """Return the program with other numbers of lanes or of steps per iteration.
 
     Raises:
-        ValueError: `lanes` is no multiple of the tile.
+        ValueError: `lanes` is not a multiple of the tile.
     """
     folded = hasattr(program.options, "inner")
     options = program.options.inner if folded else program.options
@@ -147,7 +148,7 @@ def _batched(program: Program, changed: dict[str, int]) -> Program:
     if options.lanes == options.tile:
         new = new._replace(tile=new.lanes)
     elif new.lanes % new.tile:
-        raise ValueError(f"--lanes {new.lanes}: must be a multiple of {new.tile}, a tile")
+        raise ValueError(f"--lanes must be a multiple of {new.tile}, a tile (got {new.lanes}).")
     new = program.options._replace(inner=new) if folded else new
     return dataclasses.replace(program, options=new)
 
@@ -159,30 +160,37 @@ LOOPS: dict[str, tuple[Callable[..., Loop], tuple[int, int, int]]] = {
     "counts": (_counts, (4, 1000, 100_000)),
     "folding": (_folding, (2000, 1_000_000, 10_000_000)),
 }
-"""Each loop, and its trials: tiny, on a CPU and on an accelerator."""
+"""Each loop, and its numbers of trials: tiny, on a CPU and on an accelerator."""
 
 _REFILLED = ("logistic", "ridge", "folding")
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
-    """What was measured of a loop."""
+class Measurement:
+    """The measurements of a loop.
+
+    Attributes:
+        loop: the loop.
+        seconds: median seconds of a run.
+        steps: total number of steps.
+        drawn: mean number of hashes per step.
+        turn: launches of an iteration.
+    """
 
     loop: Loop
     seconds: float
     steps: float
     drawn: float
-    """Hashes a step, on average."""
     turn: Turn
 
     @property
     def hashes(self) -> float:
-        """A second."""
+        """Return the number of hashes per second."""
         return self.drawn * self.steps / self.seconds
 
 
-def measure(loop: Loop, repeats: int) -> Found:
-    """Run a loop, count what it draws, and what it launches."""
+def measure(loop: Loop, repeats: int) -> Measurement:
+    """Run a loop, and count its hashes and launches."""
     turn = Compiled(loop.lowered().compile().as_text()).turn(loop.turn)
     steps: list[float] = []
     seconds = statistics.median(roofline.spent(lambda: steps.append(loop.run()), repeats))
@@ -192,19 +200,19 @@ def measure(loop: Loop, repeats: int) -> Found:
         return jax.lax.map(lambda number: loop.one(nrjax.trial_key(key, number)), sample)
 
     (taken, _), drawn = hashes.drawn(few, KEY)
-    return Found(loop, seconds, steps[0], drawn / np.sum(taken), turn)
+    return Measurement(loop, seconds, steps[0], drawn / np.sum(taken), turn)
 
 
-def _line(name: str, found: Found, limit: float) -> tuple[str, ...]:
-    turn = found.turn
+def _line(name: str, result: Measurement, limit: float) -> tuple[str, ...]:
+    turn = result.turn
     return (
         name,
-        f"{found.loop.lanes or ''}",
-        f"{found.seconds:.3g}",
-        f"{found.steps / found.seconds:.3g}",
-        f"{found.drawn:.3g}",
-        f"{found.hashes / limit:.2%}",
-        f"{found.loop.turn}",
+        f"{result.loop.lanes or ''}",
+        f"{result.seconds:.3g}",
+        f"{result.steps / result.seconds:.3g}",
+        f"{result.drawn:.3g}",
+        f"{result.hashes / limit:.2%}",
+        f"{result.loop.turn}",
         f"{turn.step.kernels}",
         f"{turn.whole.kernels}",
         f"{turn.whole.decisions}",
@@ -212,7 +220,7 @@ def _line(name: str, found: Found, limit: float) -> tuple[str, ...]:
 
 
 def _variants(name: str, inner: Sequence[int], lanes: Sequence[int]) -> Iterator[dict[str, int]]:
-    """What is changed of a loop's batches, one after another."""
+    """Yield the batching options to try for a loop."""
     for steps in (inner if name in _REFILLED else ()) or (None,):
         for width in (lanes if name in _REFILLED else ()) or (None,):
             both = {"inner_steps": steps, "lanes": width}
@@ -220,10 +228,10 @@ def _variants(name: str, inner: Sequence[int], lanes: Sequence[int]) -> Iterator
 
 
 def devices(platform: str) -> list[Any]:
-    """The devices of a platform, for all that follows; to be asked before JAX is used.
+    """Select a platform and return its devices. Call it before JAX is used.
 
     Raises:
-        LookupError: there is none.
+        LookupError: the platform has no device.
     """
     jax.config.update("jax_platforms", "cpu" if platform == "cpu" else f"{platform},cpu")
     if platform == "cpu":
@@ -232,7 +240,7 @@ def devices(platform: str) -> list[Any]:
         return jax.devices(platform)
     except RuntimeError as error:
         raise LookupError(
-            f"--platform {platform}: JAX finds no such device here (needs {_INSTALL[platform]}): "
+            f"--platform {platform}: JAX finds no such device (install {_INSTALL[platform]}). "
             + str(error).splitlines()[0]
         ) from error
 
@@ -244,25 +252,26 @@ def show(
 
     Args:
         platform: "cpu", "gpu" or "tpu".
-        names: of `LOOPS`; none for all.
-        quick: tiny sizes, to see that all run.
-        inner: steps a turn to be tried; none for the default of the platform.
-        lanes: trials at a time to be tried, likewise.
+        names: names of `LOOPS`; empty for all.
+        quick: whether to use tiny sizes.
+        inner: numbers of steps per iteration to try; empty for the platform's default.
+        lanes: numbers of lanes to try; empty for the platform's default.
 
     Raises:
-        LookupError: there is no such device, or no loop of such a name.
+        LookupError: there is no such device, or no loop with such a name.
     """
     for name in names:
         if name not in LOOPS:
             raise LookupError(f"There is no loop {name!r}: choose among {', '.join(LOOPS)}.")
-    found = devices(platform)
+    machines = devices(platform)
     cpu = platform == "cpu"
-    limit = hashes.measured(found, 2**14 if quick else 2**20 if cpu else 2**24)
-    kind = found[0].device_kind
+    limit = hashes.measured(machines, 2**14 if quick else 2**20 if cpu else 2**24)
+    kind = machines[0].device_kind
     stated = hashes.STATED.get(kind)
     print(
-        f"{len(found)} x {kind}: {limit:.3g} hashes/s alone, so {hashes.OPERATIONS * limit:.3g} "
-        f"integer operations/s" + (f" ({len(found) * stated:.3g} by data sheet)" if stated else "")
+        f"{len(machines)} x {kind}: {limit:.3g} hashes/s alone, so {hashes.OPERATIONS * limit:.3g} "
+        f"integer operations/s"
+        + (f" ({len(machines) * stated:.3g} by data sheet)" if stated else "")
     )
     widths = [max(len(heading), 9) for heading in HEADINGS]
     print("  ".join(map(str.rjust, HEADINGS, widths)), flush=True)
@@ -272,10 +281,10 @@ def show(
         trials = sizes[0 if quick else 1 if cpu else 2]
         for changed in _variants(name, inner, lanes):
             options = {"changed": changed} if name in _REFILLED else {}
-            one = measure(make(trials, **options), 1 if quick else 3)
-            print("  ".join(map(str.rjust, _line(name, one, limit), widths)), flush=True)
+            result = measure(make(trials, **options), 1 if quick else 3)
+            print("  ".join(map(str.rjust, _line(name, result, limit), widths)), flush=True)
             if name == "folding":
-                reached = max(reached, one.hashes / limit)
+                reached = max(reached, result.hashes / limit)
     if reached:
         print(
             f"XLA's scalar loop is at {reached:.2g} of the limit: on an accelerator a kernel that "

@@ -1,11 +1,11 @@
-"""Claim: with summaries the memory does not grow with the trials, and folding costs little.
+"""Claim: with summaries memory is independent of the trials, and summarising is cheap.
 
     python -m benchmarks.billion_trials [--trials 100000 1000000 10000000] [--chunk 1024000]
 
-A scalar Brownian mechanism, the cheapest there is, so that folding weighs the most. Peak memory is
-that of the whole process, Python and JAX included, after so many trials; sizes come in rising
-order. Trials per second are those of the second run of a size, after the compilation; `kept` is
-the same program without folding, its outcomes thrown away chunk by chunk.
+The mechanism is a scalar Brownian one, the cheapest, so that summarising weighs the most. Peak
+memory is that of the whole process, Python and JAX included; sizes come in rising order. Trials per
+second are those of a run without compilation. `kept` is the same program without summaries, whose
+outcomes are discarded chunk by chunk.
 """
 
 import argparse
@@ -27,16 +27,16 @@ from nrjax.study.settings import RunSettings
 FIELDS = tuple(name for name in case.FIELDS if name != "time")
 LEVELS, LOW, HIGH = 100, 0.6, 20.0
 KEY: Any = np.zeros(2, np.uint32)
-"""Raw, of seed 0: a typed one would start JAX's devices on import."""
+"""Raw key of seed 0. A typed key would start JAX's devices on import."""
 
 
 def peak_mib():
-    """Largest resident memory of this process so far."""
+    """Return the largest resident memory of this process so far, in MiB."""
     return 1024 * peak_gib()
 
 
 def interaction():
-    """A number under Brownian noise until it is near."""
+    """Return an interaction that stops when a number under Brownian noise is near."""
     guarantee = nrjax.LinearBoundary.tight_at_epsilon(1.0, 1.0, 1e-6)
     grid = nrjax.Grid.geometric(guarantee, LOW, HIGH, LEVELS)
     rule = nrjax.PublicThreshold(-0.5)
@@ -51,7 +51,7 @@ def interaction():
 
 
 def planned(chunk):
-    """The program of a study of such trials that keeps summaries, and their variables."""
+    """Return the program of a study that keeps summaries, and their variables."""
     study = nrjax.Study("billion", {"near": interaction()})
     settings = RunSettings(out=Path("unused"), trials=chunk, chunk=chunk, keep="summary")
     plan = study.plans(settings)["near"]["outcome"]
@@ -60,17 +60,17 @@ def planned(chunk):
 
 
 def folded(program, trials):
-    """Seconds, and the moments of all trials; counts are added up as chunks come."""
+    """Return the seconds of summarised trials, and the moments of all trials."""
     before, counts, moments = time.perf_counter(), 0, []
     for at in range(0, trials, program.chunk):
-        found = program.run(KEY, min(program.chunk, trials - at), at)
-        counts = counts + found["counts"].astype(np.int64)
-        moments.append(found["moments"])
+        chunk = program.run(KEY, min(program.chunk, trials - at), at)
+        counts = counts + chunk["counts"].astype(np.int64)
+        moments.append(chunk["moments"])
     return time.perf_counter() - before, merge_moments(np.array(moments))
 
 
 def kept(program, trials):
-    """Seconds."""
+    """Return the seconds of trials whose outcomes are kept."""
     before = time.perf_counter()
     for at in range(0, trials, program.chunk):
         program.run(KEY, min(program.chunk, trials - at), at)
@@ -78,8 +78,8 @@ def kept(program, trials):
 
 
 def race(options):
-    """Print peak memory and trials per second, by the number of trials; their rows."""
-    found, plain = [], montecarlo.outcomes(interaction(), 65_536, FIELDS)
+    """Print peak memory and trials per second by the number of trials, and return the rows."""
+    report_rows, plain = [], montecarlo.outcomes(interaction(), 65_536, FIELDS)
     summary, names = planned(options.chunk)
     epsilon = names.index("stopping_epsilon")
     print(
@@ -90,7 +90,7 @@ def race(options):
     print(f"compiled: {peak_mib():.0f} MiB; rows of {sum(x.nbytes for x in _row(summary))} bytes")
     for trials in sorted(options.trials):
         seconds, moments = folded(summary, trials)
-        # Not of the largest size: once is enough to see the memory.
+        # At most a million trials, scaled: more would only take longer.
         other = kept(plain, min(trials, 10**6)) * (trials / min(trials, 10**6))
         print(
             f"{trials:>13,} trials: peak {peak_mib():5.0f} MiB, {trials / seconds:.3g} trials/s "
@@ -99,25 +99,25 @@ def race(options):
         )
         note = f"peak so far {peak_mib():.0f} MiB"
         claim = f"{trials:,} trials, folded"
-        found.append(Row(claim, trials / seconds, other / seconds, "kept", note=note))
-    return found
+        report_rows.append(Row(claim, trials / seconds, other / seconds, "kept", note=note))
+    return report_rows
 
 
 def _row(program):
-    """The arrays that a chunk leaves."""
+    """Return the arrays that a chunk leaves."""
     return program.run(KEY, 1).values()
 
 
 def parser():
-    """The command line."""
-    made = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    made.add_argument("--trials", type=int, nargs="+", default=[10**5, 10**6, 10**7])
-    made.add_argument("--chunk", type=int, default=1_024_000)
-    return made
+    """Return the parser of the command line."""
+    arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    arguments.add_argument("--trials", type=int, nargs="+", default=[10**5, 10**6, 10**7])
+    arguments.add_argument("--chunk", type=int, default=1_024_000)
+    return arguments
 
 
 def rows(quick: bool) -> list[Row]:
-    """The rows of the table."""
+    """Return the rows for the table of all benchmarks."""
     tiny = ["--trials", "2000", "--chunk", "1024"]
     return race(parser().parse_args(tiny if quick else []))
 

@@ -1,17 +1,18 @@
-"""Claim: bounds spare the rows: 100 times NumPy's speed, almost whatever the number of rows.
+"""Claim: bounds give 100 times NumPy's speed, almost independent of the number of rows.
 
 Logistic regression on KDD-99 as in `whitehouse2022` (lambda 0.05, 1000 levels, public threshold,
-Brownian mechanism, 1000 trials), at 10,000 and at 100,000 rows. Both get the noise levels of the
-10,000, and a target as far above their optimum, so that they take as many steps. The peer is the
-loop of `numpy_whitehouse`, one trial at a time, with the loss over all rows, and in brackets over
-the distinct ones; it runs fewer trials, scaled, with one thread for linear algebra and with all,
-and the faster one counts. Mean stop steps are compared ("apart": in standard errors).
+Brownian mechanism, 1000 trials), at 10,000 and at 100,000 rows. Both have the noise levels of the
+10,000, and a target at the same distance above their optimum, so that they take as many steps. The
+baseline is the loop of `numpy_whitehouse`, one trial at a time, with the loss over all rows, and in
+brackets over the distinct ones. It runs fewer trials, scaled, with one thread for linear algebra
+and with all; the faster counts. Mean stop steps are compared ("apart": in standard errors).
 
     NRJAX_DATA=... python -m benchmarks.certified_stopping [--trials 1000] [--rows 10000 100000]
 
-"stops": steps and epsilons are kept. "all": the exact utility too, which takes one evaluation a
-trial. "blind": the same program with bounds that say nothing. "straddled": evaluations that the
-bounds did not spare, of all; "width": the largest of theirs. Compilation is apart; medians of runs.
+"stops": steps and epsilons are kept. "all": the exact utility as well, which takes one evaluation
+per trial. "blind": the same program with infinite bounds. "straddled": number of evaluations that
+the bounds could not replace; "width": the largest width of their bounds. Medians of runs; compile
+time is not counted.
 """
 
 import argparse
@@ -26,14 +27,14 @@ import numpy as np
 
 import nrjax
 from benchmarks import numpy_whitehouse
-from benchmarks.rows import Row, same_law
+from benchmarks.rows import Row, check_same_distribution
 from benchmarks.whitehouse2022 import process_with_threads, run_numpy
 from nrjax import datasets
 from nrjax.erm import LogisticProblem
 from nrjax.simulation import montecarlo
 
 _EXCESS = 0.0133
-"""The paper's target, 0.41, above the optimum on 10,000 rows; on other data as much."""
+"""Distance of the paper's target, 0.41, from the optimum on 10,000 rows."""
 
 _STOPS = ("step", "epsilon")
 _ALL = ("step", "time", "utility", "mechanism_epsilon", "test_epsilon", "epsilon", "status")
@@ -41,7 +42,7 @@ _ALL = ("step", "time", "utility", "mechanism_epsilon", "test_epsilon", "epsilon
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """One number of rows."""
+    """One number of rows of the data, with a problem and noise levels."""
 
     data: Any
     problem: LogisticProblem
@@ -50,11 +51,11 @@ class Setting:
 
     @property
     def target(self):
-        """Loss that is good enough."""
+        """The loss at which a trial stops."""
         return self.problem.optimum_loss + _EXCESS
 
     def trial(self, utility):
-        """The interaction, with this utility."""
+        """Return the interaction with a utility."""
         return nrjax.Interaction(
             value=self.problem.value,
             process=nrjax.Brownian(self.problem.shape),
@@ -66,7 +67,7 @@ class Setting:
 
 
 def settings(data, counts):
-    """A setting for each number of rows, all with the times of the first."""
+    """Yield a setting for each number of rows, with the noise levels of the first."""
     times = None
     for count in counts:
         data_set = datasets.load(data, "logistic", rows=count)
@@ -78,7 +79,7 @@ def settings(data, counts):
 
 
 def timed(trial, fields, trials, repeats):
-    """Seconds of compilation, median seconds of a run, and its results."""
+    """Return the seconds of compilation, the median seconds of a run, and its results."""
     program, key = montecarlo.outcomes(trial, trials, fields), jax.random.key(0)
     before = time.perf_counter()
     program.compile(key)
@@ -91,7 +92,7 @@ def timed(trial, fields, trials, repeats):
 
 
 def straddles(setting, steps):
-    """How many of the judged releases have bounds on both sides of the threshold; their widths."""
+    """Return the number of releases whose bounds straddle the target, and the largest width."""
     utility = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), setting.problem.utility)
     dull = dataclasses.replace(setting.problem.utility, rows=utility.rows[:1])
     dull = dataclasses.replace(dull, labels=utility.labels[:1], weights=utility.weights[:1])
@@ -107,7 +108,7 @@ def straddles(setting, steps):
 
 
 def numpy_trials(setting):
-    """The same trials for NumPy, by what their loss is taken over."""
+    """Yield the same trials for NumPy, over all rows and over the distinct ones."""
     problem, data = setting.problem, setting.data
     every = (data.x * data.y[:, None], np.full(len(data.y), 1 / len(data.y)))
     for kind, (table, weights) in (
@@ -136,8 +137,8 @@ def numpy_trials(setting):
         )
 
 
-def race_one(setting, options, peers):
-    """Print one setting; its row, and whether the two sides have another law."""
+def race_one(setting, options, baselines):
+    """Print one setting. Return its row, and names of cases that differ in distribution."""
     problem, trials = setting.problem, options.trials
     utility = problem.utility
     unknowing = dataclasses.replace(utility.expansion, doubt=np.inf)
@@ -163,16 +164,19 @@ def race_one(setting, options, peers):
     compiling = runs["stops"][0], runs["all"][0]
     print("  " + ", ".join(f"{name} {run[1]:.3f} s" for name, run in runs.items()), end="")
     print(f"; compilation {compiling[0]:.1f} and {compiling[1]:.1f} s", flush=True)
-    fast, ratios, other = runs["stops"][1], {}, []
-    peer_trials = max(2, options.numpy * options.base // problem.rows)
+    fast, ratios, different = runs["stops"][1], {}, []
+    baseline_trials = max(2, options.numpy * options.base // problem.rows)
     for kind, plain in numpy_trials(setting):
-        raced = [peer.submit(run_numpy, plain, peer_trials).result() for peer in peers.values()]
-        slow = min(seconds for seconds, _ in raced) * trials / peer_trials
+        raced = [
+            baseline.submit(run_numpy, plain, baseline_trials).result()
+            for baseline in baselines.values()
+        ]
+        slow = min(seconds for seconds, _ in raced) * trials / baseline_trials
         theirs = raced[0][1]
-        error = np.sqrt(np.var(theirs) / peer_trials + np.var(steps) / steps.size)
+        error = np.sqrt(np.var(theirs) / baseline_trials + np.var(steps) / steps.size)
         apart = (np.mean(theirs) - steps.mean()) / error
         if not abs(apart) < 5:
-            other.append(f"{problem.rows} rows, {kind}")
+            different.append(f"{problem.rows} rows, {kind}")
         ratios[kind] = slow / fast
         print(
             f"  NumPy, {kind}: {slow:.2f} s, ratio {slow / fast:.0f} "
@@ -186,16 +190,18 @@ def race_one(setting, options, peers):
         "NumPy loop, all rows",
         note=f"{ratios['distinct']:.0f} with distinct rows; {count} evaluations",
     )
-    return row, other
+    return row, different
 
 
 def command_line():
-    """The command line."""
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--rows", type=int, nargs="+", default=[10_000, 100_000])
-    parser.add_argument("--data", default="kdd99", help="a data set of `nrjax.datasets`")
-    parser.add_argument("--repeats", type=int, default=5, help="runs of nrjax; the median counts")
+    parser.add_argument("--data", default="kdd99", help="name of a data set of `nrjax.datasets`")
+    parser.add_argument(
+        "--repeats", type=int, default=5, help="runs of nrjax, of which the median is reported"
+    )
     help_numpy = "NumPy's trials at the first number of rows; fewer where there are more"
     parser.add_argument("--numpy", type=int, default=200, help=help_numpy)
     cores = os.cpu_count() or 1
@@ -204,38 +210,34 @@ def command_line():
 
 
 def race(options):
-    """Print all settings.
-
-    Returns:
-        Their rows, and the names of those with another law.
-    """
+    """Print all settings. Return their rows, and names of cases that differ in distribution."""
     jax.config.update("jax_num_cpu_devices", options.devices)
     options.base = options.rows[0]
-    peers = {n: process_with_threads(n) for n in sorted({1, os.cpu_count() or 1})}
+    baselines = {n: process_with_threads(n) for n in sorted({1, os.cpu_count() or 1})}
     print(f"{options.trials} trials, {len(jax.devices())} x {jax.devices()[0].device_kind}")
-    rows, other = [], []
+    rows, different = [], []
     for setting in settings(options.data, options.rows):
-        row, wrong = race_one(setting, options, peers)
+        row, wrong = race_one(setting, options, baselines)
         rows.append(row)
-        other += wrong
-    for peer in peers.values():
-        peer.shutdown()
-    return rows, other
+        different += wrong
+    for baseline in baselines.values():
+        baseline.shutdown()
+    return rows, different
 
 
 def rows(quick):
-    """The rows of the table."""
+    """Return the rows for the table of all benchmarks."""
     tiny = ["--trials", "8", "--rows", "1000", "--data", "flights", "--repeats", "1"]
     tiny += ["--numpy", "2"]
-    found, other = race(command_line().parse_args(tiny if quick else []))
-    same_law(other)
-    return found
+    report_rows, different = race(command_line().parse_args(tiny if quick else []))
+    check_same_distribution(different)
+    return report_rows
 
 
 def main():
     """Print seconds, ratios and straddles for each number of rows."""
-    _, other = race(command_line().parse_args())
-    same_law(other)
+    _, different = race(command_line().parse_args())
+    check_same_distribution(different)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""One benchmark in a process of its own, so that its peak memory is its own.
+"""One benchmark in a separate process, so that its peak memory can be measured.
 
     python -m benchmarks.child MODULE REPORT [--quick]
 
-Writes what `rows` of the module returns to the file REPORT, with the device and the peak memory.
+Writes the result of the module's `rows`, the device and the peak memory to the file REPORT.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ def main():
     benchmark = importlib.import_module(module)
     try:
         rows = benchmark.rows("--quick" in options)
-    except FileNotFoundError as error:  # data that one has to fetch
+    except FileNotFoundError as error:  # data that must be fetched first
         rows = [Row("", note=f"skipped: {error}")]
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] in ("benchmarks", "nrjax"):
@@ -31,7 +31,7 @@ def main():
 
 
 def _machine():
-    """The device, and the peak memory of this process and on the device, in GiB."""
+    """Return the device, and the peak memory of this process and of the device in GiB."""
     facts = {"device": "", "peak": peak_gib(), "device_peak": None}
     jax = sys.modules.get("jax")
     if jax is not None:

@@ -1,8 +1,8 @@
-"""Claim: the loss at each epsilon by bounds: 5 times faster than over all rows at every level.
+"""Claim: bounds give the loss at each epsilon 5 times faster than all rows do.
 
-The curve passes of `whitehouse2022` (figure 2: 50 levels, 1000 trials, either mechanism) on the
-flights' 10,000 rows, exactly and to the study's resolution. The largest difference between the two
-must be within what the study states. Compilation is apart; medians of runs.
+The curve passes of `whitehouse2022` (figure 2: 50 levels, 1000 trials, both mechanisms) on 10,000
+rows of the flights data, exactly and to the study's resolution. The difference must be within the
+resolution that the study states. Medians of runs; compile time is not counted.
 
     python -m benchmarks.curves [--trials 1000] [--repeats 5] [--rows 10000]
 """
@@ -20,27 +20,27 @@ from nrjax.simulation import montecarlo
 
 
 def timed(trial, trials, repeats):
-    """Median seconds of a run, and the utilities, shape (trials, levels)."""
+    """Return the median seconds of a run, and the utilities, shape (trials, levels)."""
     program, key = montecarlo.paths(trial, trials, ("utility",)), jax.random.key(0)
     program.compile(key)
-    seconds, found = [], np.empty(0)
+    seconds, utilities = [], np.empty(0)
     for _ in range(repeats):
         before = time.perf_counter()
-        found = program.run(key, trials)["utility"]
+        utilities = program.run(key, trials)["utility"]
         seconds.append(time.perf_counter() - before)
-    return statistics.median(seconds), found
+    return statistics.median(seconds), utilities
 
 
 def race(options):
-    """Print both mechanisms, and give their rows; a `ValueError` where the losses differ."""
+    """Print both mechanisms and return their rows. Raises a ValueError if the losses differ."""
     jax.config.update("jax_num_cpu_devices", options.devices)
     chosen = {"task": ("logistic",), "test": ("public",), "rows": options.rows}
     rows = []
     for name, case in whitehouse2022.cases(whitehouse2022.Settings(**chosen)).items():
         curve, within = case.curves["curve"], case.labels["curve_within"]
         slow, exact = timed(curve.interaction, options.trials, options.repeats)
-        fast, found = timed(curve.resolved, options.trials, options.repeats)
-        apart = float(np.abs(found - exact).max())
+        fast, utilities = timed(curve.resolved, options.trials, options.repeats)
+        apart = float(np.abs(utilities - exact).max())
         print(
             f"{name}: exactly {slow:.2f} s, by bounds {fast:.2f} s, ratio {slow / fast:.1f}; "
             f"apart {apart:.1e}, stated {within:.1e}",
@@ -54,17 +54,19 @@ def race(options):
 
 
 def command_line():
-    """The command line."""
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--rows", type=int, default=10_000)
-    parser.add_argument("--repeats", type=int, default=5, help="the median counts")
+    parser.add_argument(
+        "--repeats", type=int, default=5, help="number of runs, of which the median is reported"
+    )
     parser.add_argument("--devices", type=int, default=2, help="virtual CPU devices")
     return parser
 
 
 def rows(quick):
-    """The rows of the table."""
+    """Return the rows for the table of all benchmarks."""
     tiny = ["--trials", "8", "--rows", "1000", "--repeats", "1"]
     return race(command_line().parse_args(tiny if quick else []))
 

@@ -1,4 +1,4 @@
-"""What `benchmarks.scaling` runs at each size: a warm-up, which compiles, and what is measured."""
+"""The work that `benchmarks.scaling` measures at each size: a warm-up, and a run."""
 
 import dataclasses
 import tempfile
@@ -20,41 +20,45 @@ from nrjax.study.settings import RunSettings
 
 KEY = jax.random.key(0)
 FEATURES = 20
-"""Columns of made-up data."""
+"""Number of columns of made-up data."""
 _STOPS = ("step", "epsilon", "status")
 _LAMBDA, _BASE_ROWS = 0.05, 10_000
 FIXED = {"devices": 4_096_000, "rows of devices": 1_000_000, "workers": 8_192_000, "paths": 1024}
-"""Trials, or rows, where something else grows."""
+"""Numbers of trials, or of rows, where something else grows."""
 TINY = dict.fromkeys(FIXED, 2000)
-"""Those of a quick look."""
+"""Numbers for a quick run, in place of `FIXED`."""
 
 
 class Work(NamedTuple):
-    """What is measured at one size; both give what they made, to be held meanwhile."""
+    """The work at one size. Both functions return their results, which stay in memory.
+
+    Attributes:
+        run: function that is measured.
+        warm: function that compiles all that `run` needs; None for `run` itself.
+    """
 
     run: Callable[[], Any]
     warm: Callable[[], Any] | None = None
-    """What compiles all of `run`; None: a run."""
 
 
 class Quiet(Reporting):
-    """Tells of results without figures."""
+    """A reporting without figures."""
 
     def figures(self, results):
-        """None."""
+        """Return no figures."""
         return {}
 
 
 class Length(nrjax.Utility):
-    """Minus the length of a release."""
+    """A utility, minus the l2 norm of a release."""
 
     def evaluate(self, hypothesis):
-        """Minus its l2 norm."""
+        """Return minus the l2 norm."""
         return -jnp.linalg.norm(hypothesis)
 
 
 def near(levels=100):
-    """A number under Brownian noise until it is near: the cheapest trial there is."""
+    """Return the cheapest trial: a number under Brownian noise until it is near."""
     guarantee = nrjax.LinearBoundary.tight_at_epsilon(1.0, 1.0, 1e-6)
     return nrjax.Interaction(
         value=3.0,
@@ -67,7 +71,7 @@ def near(levels=100):
 
 
 def _study(size: int, **options: Any) -> Work:
-    """A study that keeps summaries, its folder included."""
+    """Return the work of a study that keeps summaries, with its folder."""
     study = nrjax.Study("scaling", {"near": near()}, reporting=Quiet())
     settings = RunSettings(out=Path("unused"), trials=size, keep="summary")
 
@@ -80,57 +84,57 @@ def _study(size: int, **options: Any) -> Work:
 
 
 def folded_trials(size):
-    """A study of so many trials, of which summaries are kept."""
+    """Return the work of a study of `size` trials that keeps summaries."""
     return _study(size)
 
 
 def kept_trials(size):
-    """All fields of the outcomes of so many trials."""
+    """Return the work of `size` trials, of which all fields are kept."""
     trial = near()
     return Work(lambda: nrjax.simulate(KEY, trial, trials=size))
 
 
 def built_levels(size):
-    """Grid and interaction of so many levels, and their trial's epsilons."""
+    """Return the work of building an interaction of `size` levels."""
     return Work(lambda: near(size))
 
 
 def stopped_levels(size):
-    """1024 trials that stop at the same share of so many levels."""
+    """Return the work of 1024 trials that stop at the same fraction of `size` levels."""
     program = montecarlo.outcomes(near(size), 1024, _STOPS)
     return Work(lambda: program.run(KEY, 1024))
 
 
 def path_levels(size):
-    """Whole paths of so many levels."""
+    """Return the work of whole paths of `size` levels."""
     program = montecarlo.paths(near(size), FIXED["paths"])
     return Work(lambda: program.run(KEY, FIXED["paths"]))
 
 
 def made_up(rows: int, features: int = FEATURES) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of norm 1 in float32, and labels +-1 that follow them."""
+    """Return rows of norm 1 in float32, and labels +-1 that depend on them."""
     rng = np.random.default_rng(rows)
     x = rng.standard_normal((rows, features), dtype=np.float32)
     x /= np.linalg.norm(x, axis=1, keepdims=True)
-    wanted = x[:, 0] - 0.5 * x[:, features // 2] + 0.3 * rng.standard_normal(rows, np.float32)
-    return x, np.where(wanted > 0, np.float32(1), np.float32(-1))
+    score = x[:, 0] - 0.5 * x[:, features // 2] + 0.3 * rng.standard_normal(rows, np.float32)
+    return x, np.where(score > 0, np.float32(1), np.float32(-1))
 
 
 def _times() -> tuple[Any, Any]:
-    """Guarantee and times for the noise of `_BASE_ROWS` rows, whatever rows there are."""
-    moved = erm.sensitivity.output_l2(_BASE_ROWS, _LAMBDA, 1.0, 1e-12)
-    guarantee = nrjax.LinearBoundary.tight_at_epsilon(0.3, moved, 1e-6)
+    """Return the guarantee and the times for `_BASE_ROWS` rows, for any number of rows."""
+    sensitivity = erm.sensitivity.output_l2(_BASE_ROWS, _LAMBDA, 1.0, 1e-12)
+    guarantee = nrjax.LinearBoundary.tight_at_epsilon(0.3, sensitivity, 1e-6)
     return guarantee, nrjax.Grid.geometric(guarantee, 0.16, 20, 1000)
 
 
 def fitted_rows(size):
-    """The fit of a logistic regression to so many rows."""
+    """Return the work of fitting a logistic regression to `size` rows."""
     x, y = made_up(size)
     return Work(lambda: erm.LogisticProblem.fit(x, y, _LAMBDA))
 
 
 def _logistic(size: int, blind: bool = False, **options: Any) -> Any:
-    """An interaction; `blind` to its bounds it looks at all rows."""
+    """Return an interaction. With `blind` its bounds are infinite, and it reads all rows."""
     problem = erm.LogisticProblem.fit(*made_up(size), _LAMBDA)
     utility: Any = problem.utility
     if blind:
@@ -149,20 +153,20 @@ def _logistic(size: int, blind: bool = False, **options: Any) -> Any:
 
 
 def bounded_rows(size):
-    """1024 logistic trials, judged by bounds, at the same noise whatever the rows."""
+    """Return the work of 1024 logistic trials by bounds, at the same noise for any rows."""
     program = montecarlo.outcomes(_logistic(size), 1024, _STOPS)
     return Work(lambda: program.run(KEY, 1024))
 
 
 def evaluated_rows(size):
-    """Four steps of 64 logistic trials that look at all rows."""
+    """Return the work of four steps of 64 logistic trials that read all rows."""
     never = {"rule": nrjax.PublicThreshold(1.0), "max_steps": 4}
     program = montecarlo.outcomes(_logistic(size, blind=True, **never), 64, _STOPS)
     return Work(lambda: program.run(KEY, 64))
 
 
 def _long(process: Any, guarantee: Any) -> Work:
-    """1024 trials of 50 steps of a vector, outcomes and all."""
+    """Return the work of 1024 trials of 50 steps of a vector."""
     trial = nrjax.Interaction(
         value=np.zeros(process.shape),
         process=process,
@@ -175,13 +179,13 @@ def _long(process: Any, guarantee: Any) -> Work:
 
 
 def brownian_dimension(size):
-    """Brownian noise on a vector so long."""
+    """Return the work of Brownian noise on a vector of length `size`."""
     guarantee = nrjax.LinearBoundary.tight_at_epsilon(1.0, 1.0, 1e-6)
     return _long(nrjax.Brownian((size,)), guarantee)
 
 
 def laplace_dimension(size):
-    """Laplace noise on a vector so long."""
+    """Return the work of Laplace noise on a vector of length `size`."""
     return _long(nrjax.Laplace((size,)), nrjax.PureGuarantee(1.0))
 
 
@@ -191,14 +195,14 @@ def _ridge(size: int, rows: int) -> Any:
 
 
 def fitted_dimension(size):
-    """Statistics and optimum of a ridge regression of so many features, 20,000 rows."""
+    """Return the work of fitting a ridge regression of `size` features to 20,000 rows."""
     return Work(_ridge(size, 20_000))
 
 
 def solved_dimension(size):
-    """Eight solves for each of 16 trials of a ridge regression of so many features."""
-    value, moved, utility = _ridge(size, 1000)().released("gaussian")
-    guarantee = nrjax.LinearBoundary.tight_at_epsilon(1.0, moved, 1e-6)
+    """Return the work of eight solves in each of 16 ridge trials of `size` features."""
+    value, sensitivity, utility = _ridge(size, 1000)().released("gaussian")
+    guarantee = nrjax.LinearBoundary.tight_at_epsilon(1.0, sensitivity, 1e-6)
     trial = nrjax.Interaction(
         value=value,
         process=nrjax.Brownian(value.shape),
@@ -212,19 +216,19 @@ def solved_dimension(size):
 
 
 def scalar_devices(size):
-    """A study that keeps summaries, on so many devices, which are all."""
+    """Return the work of a study that keeps summaries, on all of `size` devices."""
     assert len(jax.devices()) == size
     return _study(FIXED["devices"])
 
 
 def row_devices(size):
-    """`bounded_rows` on all devices."""
+    """Return the work of `bounded_rows` on all of `size` devices."""
     assert len(jax.devices()) == size
     return bounded_rows(FIXED["rows of devices"])
 
 
 def scalar_workers(size):
-    """A study that keeps summaries, on workers of one thread each."""
+    """Return the work of a study that keeps summaries, on `size` workers of one thread."""
     from distributed import Client, LocalCluster
 
     cluster = LocalCluster(n_workers=size, threads_per_worker=1, dashboard_address=":0")

@@ -1,8 +1,8 @@
-"""How many hashes of the generator a program needs, and how many a device could make.
+"""The number of hashes of the generator that a program needs, and the device's limit.
 
-The generator is threefry2x32 (Salmon et al. 2011): a hash makes 64 bits by 20 rounds of an
+The generator is threefry2x32 (Salmon et al. 2011). A hash makes 64 bits by 20 rounds of an
 addition, a rotation and an exclusive or, and 12 additions of the key: 72 operations on 32-bit
-integers. Programs that draw little else are bound by them.
+integers. Programs that do little else than drawing are bound by them.
 """
 
 import functools
@@ -20,10 +20,10 @@ from benchmarks import roofline
 from nrjax import _threefry
 
 OPERATIONS = 72
-"""Of 32-bit integers, a hash."""
+"""Number of operations on 32-bit integers per hash."""
 
 _EACH = 4
-"""Hashes of a number in the kernel that is timed: it hardly touches memory."""
+"""Number of hashes per stored number in the timed kernel, so that memory hardly matters."""
 
 STATED = {
     "NVIDIA A100-SXM4-40GB": 108 * 64 * 1.41e9,
@@ -31,42 +31,42 @@ STATED = {
     "NVIDIA H100 80GB HBM3": 132 * 64 * 1.98e9,
     "NVIDIA H200": 132 * 64 * 1.98e9,
 }
-"""Integer operations a second by data sheet: multiprocessors, 64 of them a cycle (CUDA C++
-Programming Guide, throughput of instructions), highest clock."""
+"""Integer operations per second by data sheet: multiprocessors, times 64 per cycle (CUDA C++
+Programming Guide, throughput of instructions), times the highest clock."""
 
 
 def drawn(run: Callable[[Any], Any], key: Any) -> tuple[Any, int]:
-    """Results of a function of a key, and its hashes; what is not used is not counted.
+    """Return the results of a function of a key, and the number of hashes that they need.
 
     Args:
-        run: called with `key` under `jit`; hands the key on to nrjax.
-        key: raw, two 32-bit numbers.
+        run: function that is called with `key` under `jit` and passes it on to nrjax.
+        key: raw key, two 32-bit numbers.
     """
-    asked: list[int] = []
+    counts: list[int] = []
     plain = _threefry._hash
 
-    def tell(*words: np.ndarray) -> tuple[np.ndarray, ...]:
-        asked.append(words[0].size)
+    def count(*words: np.ndarray) -> tuple[np.ndarray, ...]:
+        counts.append(words[0].size)
         return words
 
-    def told(*given: Any) -> Any:
-        words = plain(*given)
-        return jax.pure_callback(tell, words, *words, vmap_method="broadcast_all")
+    def counted(*arguments: Any) -> Any:
+        words = plain(*arguments)
+        return jax.pure_callback(count, words, *words, vmap_method="broadcast_all")
 
-    own = jax.random.wrap_key_data(jnp.asarray(key), impl=_threefry._WRITTEN_OUT)
-    with mock.patch.object(_threefry, "_hash", told):
-        jax.clear_caches()  # of what was traced without telling; then of what tells
-        results = jax.device_get(jax.jit(run)(own))
+    wrapped = jax.random.wrap_key_data(jnp.asarray(key), impl=_threefry._WRITTEN_OUT)
+    with mock.patch.object(_threefry, "_hash", counted):
+        jax.clear_caches()  # programs without counting, and below those with it
+        results = jax.device_get(jax.jit(run)(wrapped))
     jax.clear_caches()
-    return results, sum(asked)
+    return results, sum(counts)
 
 
 def measured(devices: Sequence[Any], size: int) -> float:
-    """The most hashes a second, all devices together, where nothing else is done.
+    """Measure the limit of hashes per second of all devices together.
 
     Args:
-        devices: each does its part.
-        size: numbers on each, `_EACH` hashes a number.
+        devices: devices, which share the work.
+        size: numbers per device, of `_EACH` hashes each.
     """
     every, split = PartitionSpec(), PartitionSpec("parts")
     mesh = Mesh(np.array(devices), ("parts",))
@@ -79,4 +79,4 @@ def measured(devices: Sequence[Any], size: int) -> float:
     run = jax.jit(jax.shard_map(part, mesh=mesh, in_specs=every, out_specs=split, check_vma=False))
     key = jax.random.key_data(jax.random.key(0))
     spent = roofline.spent(lambda: run(key), repeats=20)
-    return len(devices) * size * _EACH / min(spent)  # a limit: what disturbs is no part of it
+    return len(devices) * size * _EACH / min(spent)  # the minimum, since this is a limit

@@ -1,9 +1,9 @@
-"""How many kernels a turn of a compiled loop launches, counted in the program that XLA made.
+"""The number of kernels that an iteration of a compiled loop launches.
 
-On an accelerator a small kernel takes as long as its launch (2 to 3 us), and at a branch, or a loop
-whose end is not known, the host waits for the device to say which way: few lanes cost what there is
-of both. On a CPU a kernel is one thunk of XLA's. A TPU runs the whole program by itself: what is
-counted are the program's steps.
+It is counted in the program that XLA made. On an accelerator a small kernel takes as long as its
+launch (2 to 3 us). At a branch, or a loop without a known trip count, the host waits for the
+device's decision. With few lanes, these two determine the time. On a CPU a kernel is one thunk of
+XLA's. A TPU runs the whole program by itself, and the count is of the program's steps.
 """
 
 import re
@@ -16,11 +16,11 @@ _FREE = {
     *("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all"),
     *("partition-id", "replica-id", "opt-barrier"),
 }
-"""What names memory, or is known when the program starts."""
+"""Operations that only name memory, or whose result is known when the program starts."""
 
 
 class Launches(NamedTuple):
-    """Kernels, and truth values that the host waits for."""
+    """Numbers of kernels, and of truth values that the host waits for."""
 
     kernels: int = 0
     decisions: int = 0
@@ -30,28 +30,31 @@ class Launches(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """A turn of a loop whose body holds a loop of a known number of steps."""
+    """The launches of an iteration of a loop whose body holds a loop of known length.
+
+    Attributes:
+        whole: launches of all steps and of what is around them, with the longer side of a branch.
+        step: launches of one step.
+    """
 
     whole: Launches
-    """Of all its steps and what is around them; of a branch the longer side."""
     step: Launches
-    """Of one of its steps."""
 
 
 class _Call(NamedTuple):
-    """One instruction: its name, and what is written after it."""
+    """One instruction: its name, and the text after it."""
 
     opcode: str
     rest: str
 
     def names(self, *attributes: str) -> list[str]:
-        """Computations that it runs, under these attributes."""
-        found = re.findall(rf"\b(?:{'|'.join(attributes)})=(\{{[^}}]*\}}|[^\s,]+)", self.rest)
-        return [name for one in found for name in re.findall(r"[^\s,%{}]+", one)]
+        """Return the computations that it runs, by these attributes."""
+        matches = re.findall(rf"\b(?:{'|'.join(attributes)})=(\{{[^}}]*\}}|[^\s,]+)", self.rest)
+        return [name for match in matches for name in re.findall(r"[^\s,%{}]+", match)]
 
 
 class Compiled:
-    """The text of a compiled program: `jax.stages.Compiled.as_text()`."""
+    """A compiled program, parsed from the text of `jax.stages.Compiled.as_text()`."""
 
     def __init__(self, text: str):
         self._calls: dict[str, list[_Call]] = {}
@@ -64,12 +67,12 @@ class Compiled:
                 inside.append(_parsed(made[1]))
 
     def turn(self, steps: int) -> Turn:
-        """The largest loop that holds one of so many steps.
+        """Return the launches of the largest loop that holds a loop of `steps` steps.
 
         Raises:
-            ValueError: there is none.
+            ValueError: there is no such loop.
         """
-        found = [
+        matches = [
             Turn(self._once(outer), self._once(inner))
             for calls in self._calls.values()
             for outer in calls
@@ -77,12 +80,12 @@ class Compiled:
             for inner in self._loops(*outer.names("body"))
             if self._turns(inner) == steps
         ]
-        if not found:
-            raise ValueError(f"steps = {steps}: the program has no loop that holds one of so many")
-        return max(found)
+        if not matches:
+            raise ValueError(f"The program has no loop that holds a loop of {steps} steps.")
+        return max(matches)
 
     def _loops(self, name: str) -> Iterator[_Call]:
-        """Loops of a computation and of its branches, without those in loops."""
+        """Yield the loops of a computation and of its branches, without nested ones."""
         for call in self._calls[name]:
             if call.opcode == "while":
                 yield call
@@ -91,7 +94,7 @@ class Compiled:
                     yield from self._loops(inner)
 
     def _turns(self, loop: _Call) -> int | None:
-        """Of a loop, if they are known: XLA has noted it, or (TPUs) the test is `number < n`."""
+        """Return the trip count of a loop if XLA states it, or (TPUs) the test is `number < n`."""
         if noted := re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.rest):
             return int(noted[1])
         test = self._calls[loop.names("condition")[0]]
@@ -101,21 +104,21 @@ class Compiled:
         return int(bounds[0]) if below else None
 
     def _once(self, loop: _Call) -> Launches:
-        """Of one turn of a loop. One whose turns are known asks nothing."""
+        """Return the launches of one iteration. A known trip count needs no decision."""
         asked = Launches()
         if self._turns(loop) is None:
             asked = self._launches(*loop.names("condition")) + Launches(0, 1)
         return self._launches(*loop.names("body")) + asked
 
     def _launches(self, name: str) -> Launches:
-        """Of a computation."""
+        """Return the launches of a computation."""
         if name not in self._counted:
             ones = (self._launched(call) for call in self._calls[name])
             self._counted[name] = sum(ones, start=Launches())
         return self._counted[name]
 
     def _launched(self, call: _Call) -> Launches:
-        """Of an instruction; a loop whose turns are not known counts once."""
+        """Return the launches of an instruction. A loop of unknown length counts once."""
         if call.opcode in _FREE or call.opcode.endswith(("-done", "-update")):
             return Launches()
         if call.opcode == "while":
@@ -129,7 +132,7 @@ class Compiled:
 
 
 def _parsed(text: str) -> _Call:
-    """Of what follows the equals sign: a type, or some in brackets, and what is done."""
+    """Parse the text after the equals sign: types, an operation and its arguments."""
     at = depth = 0
     while depth or text[at] != " ":
         depth += (text[at] == "(") - (text[at] == ")")

@@ -1,9 +1,9 @@
-"""Claim: a million trials of a scalar mechanism need under 2 GiB.
+"""Claim: a million trials of a scalar mechanism need less than 2 GiB.
 
     python -m benchmarks.million_trials [--trials 1000000]
 
-Peak memory is that of the whole process, Python and JAX included. A typical printout is in
-benchmarks/README.md.
+Peak memory is that of the whole process, Python and JAX included. benchmarks/README.md has a
+typical output.
 """
 
 import argparse
@@ -19,19 +19,19 @@ from benchmarks.rows import Row, peak_gib
 
 
 class Closeness(nrjax.Utility):
-    """Minus the distance of a release from 3."""
+    """A utility, minus the distance of a release from 3."""
 
     def hypothesis(self, release):
-        """The release."""
+        """Return the release."""
         return release
 
     def evaluate(self, hypothesis):
-        """Minus the distance."""
+        """Return minus the distance."""
         return -jnp.abs(hypothesis - 3.0)
 
 
 def run_numpy(mechanism, guarantee, grid, trials):
-    """Seconds of as many trials in NumPy, one at a time."""
+    """Return the seconds of trials in NumPy, one at a time."""
     times = np.asarray(grid.times, float)
     loop = numpy_whitehouse.Trials(
         mechanism,
@@ -49,13 +49,13 @@ def run_numpy(mechanism, guarantee, grid, trials):
 
 
 def race(options):
-    """Print seconds and peak memory of both mechanisms; their rows."""
+    """Print seconds and peak memory of both mechanisms, and return their rows."""
     linear = nrjax.LinearBoundary.tight_at_epsilon(1.0, 1.0, 1e-6)
     print(
         f"{options.trials} trials, {len(jax.devices())} x {jax.devices()[0].device_kind}; "
         f"peak before: {peak_gib():.2f} GiB"
     )
-    found = []
+    report_rows = []
     for name, process, guarantee in (
         ("brownian", nrjax.Brownian(()), linear),
         ("laplace", nrjax.Laplace(()), nrjax.PureGuarantee(1.0)),
@@ -85,20 +85,20 @@ def race(options):
         if options.numpy:
             ratio = fast * run_numpy(name, guarantee, grid, options.numpy) / options.numpy
             print(f"{name:<9} {ratio:.1f} times as fast as NumPy, one trial at a time")
-        found.append(Row(f"{name}, {options.trials:,} trials", fast, ratio, "NumPy"))
-    return found
+        report_rows.append(Row(f"{name}, {options.trials:,} trials", fast, ratio, "NumPy"))
+    return report_rows
 
 
 def parser():
-    """The command line."""
-    made = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    made.add_argument("--trials", type=int, default=1_000_000)
-    made.add_argument("--numpy", type=int, default=1000, help="trials of NumPy; 0 for none")
-    return made
+    """Return the parser of the command line."""
+    arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    arguments.add_argument("--trials", type=int, default=1_000_000)
+    arguments.add_argument("--numpy", type=int, default=1000, help="trials of NumPy; 0 for none")
+    return arguments
 
 
 def rows(quick: bool) -> list[Row]:
-    """The rows of the table."""
+    """Return the rows for the table of all benchmarks."""
     tiny = ["--trials", "2000", "--numpy", "10"]
     return race(parser().parse_args(tiny if quick else []))
 

@@ -1,10 +1,10 @@
-"""The trials of `ligett2017` as one would write them in NumPy, one at a time.
+"""The trials of `ligett2017` in plain NumPy, one at a time.
 
-The peer of `benchmarks.ligett2017`. As in the authors' program, Algorithm 1 draws the noise of all
-levels at once, from the smallest up; hypotheses are then made and judged from the noisiest on until
-the test says yes. Written to be quick: only the numbers that move are touched, the risk of ridge is
-the quadratic form around its optimum instead of a sum over rows, and that of logistic is taken for
-`block` hypotheses at a time. It shares no code with nrjax.
+They are the baseline of `benchmarks.ligett2017`. As in the authors' program, Algorithm 1 draws the
+noise of all levels at once, from the smallest up. Hypotheses are then made and judged, the noisiest
+first, until the test accepts. For speed only the coordinates that move are touched, the ridge risk
+is the quadratic form around its optimum, and the logistic risk is computed for `block` hypotheses
+at a time. It shares no code with nrjax.
 """
 
 import dataclasses
@@ -18,30 +18,34 @@ from benchmarks import numpy_whitehouse
 
 
 class Trial(NamedTuple):
-    """How one trial ended."""
+    """The result of a trial.
+
+    Attributes:
+        step: last level tried, from 0.
+        epsilon: total ex-post epsilon; infinite if no test accepted, in which case the exact
+            minimiser is released.
+        test_epsilon: cost of the tests, always finite.
+        excess_risk: excess risk of the released hypothesis.
+        norm: l2 norm of the released hypothesis.
+    """
 
     step: int
-    """Number of the last level tried, from 0."""
     epsilon: float
-    """Ex-post epsilon in all; infinite without a yes: then the exact minimiser is shown."""
     test_epsilon: float
-    """What the tests cost of that; finite always."""
     excess_risk: float
-    """Of the hypothesis that was shown."""
     norm: float
-    """Its l2 norm."""
 
 
 def walk(rng, value, levels, sensitivity) -> Iterator[np.ndarray]:
-    """Algorithm 1: releases at rising epsilons, shape (size,); one array, changed from one to next.
+    """Yield releases at rising epsilons by Algorithm 1, in one array that is changed in place.
 
-    From a level to the one below, a number stays with probability `(eps_t/eps_{t+1})^2`, else it
-    gets `Lap(sensitivity/eps_t)` more. All of that is drawn first, and then taken back.
+    From a level to the one below, a coordinate stays with probability `(eps_t/eps_{t+1})^2`, else
+    `Lap(sensitivity/eps_t)` is added. All of these are drawn first, and then subtracted again.
     """
     size, last = value.size, len(levels) - 1
     scales = sensitivity / levels
     moves = 1 - (levels[:-1] / levels[1:]) ** 2
-    # The few numbers that move, level by level.
+    # The few coordinates that move, level by level.
     moved = np.flatnonzero(rng.random((last, size), np.float32) < moves[:, None])
     step, place = np.divmod(moved, size)
     jumps = rng.laplace(size=moved.size) * scales[step]
@@ -59,19 +63,19 @@ def walk(rng, value, levels, sensitivity) -> Iterator[np.ndarray]:
 def noise_reduction(
     rng, value, levels, sensitivity, judge, threshold, test_sensitivity, test_epsilon, block=1
 ) -> Trial:
-    """Algorithms 3 and 5: noise reduction with InteractiveAboveThreshold (Algorithm 2).
+    """Run noise reduction with InteractiveAboveThreshold (Algorithms 2, 3 and 5).
 
     Args:
-        rng: NumPy's generator.
-        value: what gets noise, shape (size,), float64.
-        levels: epsilons, rising, shape (steps,).
+        rng: NumPy generator.
+        value: private value, shape (size,), float64.
+        levels: rising epsilons, shape (steps,).
         sensitivity: l1-sensitivity of the value.
-        judge: `Logistic` or `Ridge`: excess risks and norms, shape (k,) each, of the hypotheses
-            that releases, shape (k, size), give; its `optimum` is the exact minimiser.
-        threshold: on minus the excess risk.
-        test_sensitivity: Delta, of the excess risk.
-        test_epsilon: what the test costs in all.
-        block: hypotheses judged at a time; those after the one that passes are for nothing.
+        judge: `Logistic` or `Ridge`, which returns excess risks and norms, shape (k,) each, for
+            releases of shape (k, size). Its `optimum` is the exact minimiser.
+        threshold: threshold for minus the excess risk.
+        test_sensitivity: Delta, the sensitivity of the excess risk.
+        test_epsilon: total cost of the test.
+        block: number of hypotheses judged at a time.
     """
     steps, scale = len(levels), 2 * test_sensitivity / test_epsilon
     bar = threshold + rng.laplace(scale=scale)
@@ -93,9 +97,9 @@ def noise_reduction(
 def doubling(
     rng, value, levels, sensitivity, judge, threshold, test_sensitivity, test_epsilon
 ) -> Trial:
-    """Algorithm 4: fresh noise and a fresh test at each level, all paid for.
+    """Run Algorithm 4: fresh noise and a fresh test at each level, with the sum of all costs.
 
-    Arguments as for `noise_reduction`; `test_epsilon` is what one test costs.
+    Takes the arguments of `noise_reduction`, but `test_epsilon` is the cost of one test.
     """
     spent = 0.0
     for step, level in enumerate(levels.tolist()):
@@ -109,7 +113,7 @@ def doubling(
 
 
 def theory(rng, value, epsilon, sensitivity, judge) -> Trial:
-    """One release at the epsilon that the utility theorem asks for, not tested."""
+    """Return one release at the epsilon of the utility theorem, without a test."""
     release = value + rng.laplace(scale=sensitivity / epsilon, size=value.size)
     return Trial(0, float(epsilon), 0.0, *_judge_one(judge, release))
 
@@ -125,16 +129,14 @@ def _norm(judge):
 
 @dataclasses.dataclass(frozen=True)
 class Logistic:
-    """Releases are projected onto the ball (none if `radius` is infinite); rows times labels."""
+    """A judge of noisy optima, projected onto a ball. Rows are features times labels."""
 
     rows: np.ndarray
     weights: np.ndarray
-    """Share of each row."""
     regularisation: float
     radius: float
     optimum: np.ndarray
-    tile: int = 1024
-    """Rows at a time, so that what is made of them stays in the cache."""
+    tile: int = 1024  # rows at a time, so that intermediate arrays stay in the cache
     optimum_loss: float = dataclasses.field(init=False)
 
     def __post_init__(self):
@@ -142,14 +144,14 @@ class Logistic:
         object.__setattr__(self, "optimum_loss", float(self._risks(optimum)[0]))
 
     def __call__(self, releases):
-        """Excess risks and norms."""
+        """Return excess risks and norms."""
         norms = np.sqrt(np.einsum("ij,ij->i", releases, releases))
         shrink = np.minimum(1, self.radius / norms)
         thetas = (releases * shrink[:, None]).astype(self.rows.dtype)
         return self._risks(thetas) - self.optimum_loss, norms * shrink
 
     def _risks(self, thetas):
-        """Regularised risks; margins are bounded by the radius, so that `exp` does not overflow."""
+        """Return regularised risks. The radius bounds the margins: `exp` does not overflow."""
         total = np.zeros(len(thetas))
         tile = len(self.rows) if len(thetas) == 1 else self.tile
         for first in range(0, len(self.rows), tile):
@@ -163,10 +165,10 @@ class Logistic:
 
 @dataclasses.dataclass(frozen=True)
 class Ridge(numpy_whitehouse.Ridge):
-    """Releases are the statistics with noise on every entry; the hypothesis is their minimiser."""
+    """A judge of statistics with noise on every entry, whose hypothesis is their minimiser."""
 
     def __call__(self, releases):
-        """Excess risks and norms."""
+        """Return excess risks and norms."""
         d = self.optimum.size
         thetas = np.empty((len(releases), d))
         for theta, release in zip(thetas, releases, strict=True):

@@ -1,9 +1,9 @@
-"""The sessions of `rogers2023` as one would write them in NumPy, one at a time.
+"""The trials of `rogers2023` in plain NumPy, one at a time.
 
-The peer of `benchmarks.rogers2023`. As in the paper: fresh Gumbel noise on the counts that are
-left, the winner is released and taken away, and again. A release by noise reduction draws its 1000
-noise levels at once, as a walk in inverted time, and looks for the first that the rule accepts. It
-shares no code with nrjax.
+They are the baseline of `benchmarks.rogers2023`. As in the paper, fresh Gumbel noise is added to
+the remaining counts, the winner is released and removed, and so on. A release by noise reduction
+draws its 1000 noise levels at once, as a walk in inverted time, and takes the first that the rule
+accepts. It shares no code with nrjax.
 """
 
 import math
@@ -13,36 +13,42 @@ import numpy as np
 
 
 class Trial(NamedTuple):
-    """How one session ended."""
+    """The result of a trial.
+
+    Attributes:
+        returned: number of results.
+        precise: number of results within alpha of the truth.
+        attempted: number of selected items, including discarded ones.
+        spent: sum of squared privacy parameters.
+    """
 
     returned: int
-    """Results returned."""
     precise: int
-    """Those of them within alpha of the truth."""
     attempted: int
-    """Items selected, those discarded included."""
     spent: float
-    """Sum of squared privacy parameters."""
 
 
 class Budget(NamedTuple):
-    """A filter in squared privacy parameters, of which every release costs its own."""
+    """A budget in squared privacy parameters.
+
+    Attributes:
+        total: budget of the whole trial.
+        selection: cost of one draw of the exponential mechanism.
+    """
 
     total: float
-    """What the whole session may cost."""
     selection: float
-    """What one draw of the exponential mechanism costs."""
 
 
 def unified(epsilon: float, delta: float, selection: float) -> Budget:
-    """Rogers 2023: twice the rho of Lemma 2.3; the exponential mechanism costs a quarter e^2."""
+    """Return twice the rho of Rogers 2023, Lemma 2.3, and `e^2/4` per selection."""
     log = math.log(1 / delta)
     rho = (math.sqrt(log + epsilon) - math.sqrt(log)) ** 2
     return Budget(2 * rho, selection**2 / 4)
 
 
 def accepted(noisy, parameter, alpha):
-    """Section 7.2's condition, as it is printed; elementwise."""
+    """Return the condition of section 7.2 as printed, elementwise."""
     deviation = 1 / parameter
     with np.errstate(divide="ignore"):
         ratio = np.abs((noisy + deviation) / (noisy - deviation))
@@ -50,7 +56,7 @@ def accepted(noisy, parameter, alpha):
 
 
 def reduction(rng, count, alpha, smallest, most, levels):
-    """Brownian noise reduction of one count: the release and what it costs; NaN without one."""
+    """Return the release of a count by Brownian noise reduction, or NaN, and its cost."""
     squared = np.linspace(smallest, most, levels)
     noise = np.sqrt(np.diff(squared, prepend=0.0)) * rng.standard_normal(levels)
     noisy = count + np.cumsum(noise) / squared
@@ -60,7 +66,7 @@ def reduction(rng, count, alpha, smallest, most, levels):
 
 
 def doubling(rng, count, alpha, smallest, most, levels):
-    """Fresh noise, its squared parameter doubled, every try paid for; NaN without a release."""
+    """Return the release of a count by fresh noise and doubling, or NaN, and its cost."""
     del levels
     squared, spent = smallest, 0.0
     while spent + squared <= most:
@@ -76,17 +82,17 @@ METHODS = {"brownian": reduction, "doubling": doubling}
 
 
 def session(rng, counts, method, alpha, selection, budget, smallest, levels=1000) -> Trial:
-    """One session.
+    """Run one trial.
 
     Args:
-        rng: NumPy's generator.
+        rng: NumPy generator.
         counts: shape (items,), float64.
         method: a key of `METHODS`.
         alpha: relative error.
         selection: parameter of the exponential mechanism.
-        budget: of the whole session.
+        budget: budget of the whole trial.
         smallest: squared privacy parameter of the first and noisiest level.
-        levels: of noise reduction, equally spaced up to what is left.
+        levels: number of levels of noise reduction, equally spaced up to the remaining budget.
     """
     release = METHODS[method]
     left, spent = counts, 0.0

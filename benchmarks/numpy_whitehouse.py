@@ -1,8 +1,8 @@
-"""The trials of `whitehouse2022` as one would write them in NumPy: one at a time, step by step.
+"""The trials of `whitehouse2022` in plain NumPy, one at a time and step by step.
 
-The peer of `benchmarks.whitehouse2022`, written to be quick: noise is drawn only where it is used,
-nothing is computed twice, and a step of ridge takes one eigendecomposition, which serves the
-hypothesis whether the matrix is definite or not. It shares no code with nrjax.
+It is the baseline of `benchmarks.whitehouse2022`. For speed, noise is drawn only where it is used,
+nothing is computed twice, and a ridge step takes one eigendecomposition, whether the matrix is
+definite or not. It shares no code with nrjax.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ import numpy as np
 
 
 def first_noise(rng, mechanism, time, size, dtype):
-    """Noise at the first and largest time, shape (size,)."""
+    """Return noise at the first and largest time, shape (size,)."""
     if mechanism == "brownian":
         return rng.standard_normal(size, dtype) * math.sqrt(time)
     noise = rng.standard_exponential(size, dtype) * time
@@ -21,11 +21,11 @@ def first_noise(rng, mechanism, time, size, dtype):
 
 
 def rewind(rng, mechanism, noise, now, time):
-    """Noise at a smaller time, by the exact reverse kernels."""
+    """Return noise at a smaller time, by the exact reverse kernel."""
     if mechanism == "brownian":
         fresh = rng.standard_normal(noise.size, noise.dtype)
         return (time / now) * noise + math.sqrt(time * ((now - time) / now)) * fresh
-    # In the direction of the noise's sign; only few numbers of a short step move.
+    # In the direction of the noise's sign. Few coordinates move in a short step.
     half, rate, far = (now - time) / (2 * now), 1 / time - 1 / now, 1 / time + 1 / now
     distance, coin = np.abs(noise), rng.random(noise.size, noise.dtype)
     near = rng.standard_exponential(noise.size, noise.dtype)
@@ -41,7 +41,7 @@ def rewind(rng, mechanism, noise, now, time):
 
 
 def rewind_one(rng, noise, now, time):
-    """As `rewind`, for one number of Laplace noise: arrays would cost more than it does."""
+    """Return one number of Laplace noise at a smaller time, without the cost of arrays."""
     half, rate, far = (now - time) / (2 * now), 1 / time - 1 / now, 1 / time + 1 / now
     distance, coin = abs(noise), rng.random()
     if coin < half:
@@ -59,7 +59,7 @@ def rewind_one(rng, noise, now, time):
 
 @dataclasses.dataclass(frozen=True)
 class Logistic:
-    """Risk of a release that is projected onto the ball, over rows that are times their labels."""
+    """The risk of a noisy optimum, projected onto a ball. Rows are features times labels."""
 
     rows: np.ndarray
     weights: np.ndarray
@@ -67,7 +67,7 @@ class Logistic:
     radius: float
 
     def __call__(self, release):
-        """The regularised risk; margins are bounded by the radius, so that `exp` is safe."""
+        """Return the regularised risk. The radius bounds the margins: `exp` does not overflow."""
         norm = math.sqrt(release @ release)
         if norm > self.radius:
             release = release * (self.radius / norm)
@@ -77,7 +77,7 @@ class Logistic:
 
 @dataclasses.dataclass(frozen=True)
 class Ridge:
-    """Risk, through the sufficient statistics, of the minimiser that noisy statistics give."""
+    """The risk, from sufficient statistics, of the minimiser for noisy statistics."""
 
     hessian: np.ndarray
     optimum: np.ndarray
@@ -97,19 +97,19 @@ class Ridge:
         object.__setattr__(self, "scale", np.where(i == j, 1.0, 1 / off) / self.rows)
 
     def __call__(self, release):
-        """The regularised risk."""
+        """Return the regularised risk."""
         d = self.optimum.size
         if self.layout == "matrix":
             matrix = release[: d * d].reshape(d, d)
             matrix = (matrix + matrix.T) * (0.5 / self.rows)
-        else:  # the lower triangle is not looked at
+        else:  # `eigh` reads the upper triangle only
             matrix = np.zeros((d, d))
             matrix.ravel()[self.place] = release[:-d] * self.scale
         away = self._minimise(matrix, release[-d:] / self.rows) - self.optimum
         return self.optimum_loss + 0.5 * (away @ self.hessian @ away)
 
     def _minimise(self, matrix, vector):
-        """Over the ball: Newton's method on `1/|x|` in the multiplier, from the left."""
+        """Return the minimiser over the ball, by Newton steps for the multiplier on `1/|x|`."""
         values, vectors = np.linalg.eigh(matrix, UPLO="U")
         values += self.regularisation
         linear = vector @ vectors
@@ -128,23 +128,32 @@ class Ridge:
 
 @dataclasses.dataclass(frozen=True)
 class Trials:
-    """One case of the study."""
+    """One case of the study.
+
+    Attributes:
+        mechanism: "brownian" or "laplace".
+        test: "public", "above_threshold" or "reduced_above_threshold".
+        value: private value; its dtype is that of the noise.
+        times: noise levels, falling.
+        epsilons: epsilons of the levels.
+        loss: function of a release.
+        target: loss at which a trial stops.
+        sensitivity: sensitivity of the loss, for private tests.
+        test_epsilon: epsilon of AboveThreshold.
+    """
 
     mechanism: str
     test: str
     value: np.ndarray
-    """The private value; its dtype is that of the noise."""
     times: list[float]
     epsilons: list[float]
     loss: Callable
     target: float
     sensitivity: float = math.nan
-    """Of the loss; for the private tests."""
     test_epsilon: float = math.nan
-    """For AboveThreshold."""
 
     def stop_step(self, rng):
-        """Step at which one trial stops, or the last one."""
+        """Return the step at which a trial stops, or the last step."""
         noise, threshold, size, dtype = None, 0.0, self.value.size, self.value.dtype
         for step, (time, epsilon) in enumerate(zip(self.times, self.epsilons, strict=True)):
             if noise is None:

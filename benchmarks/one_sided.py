@@ -1,22 +1,23 @@
-"""Claim: exponential noise in private tests costs less epsilon at the same promise of accuracy.
+"""Claim: exponential noise in private tests costs less epsilon at the same accuracy.
 
-The promise: with probability at least 0.9 no model is accepted that misses its goal (an excess risk
-above alpha, a loss above the target), by the exact union bounds of `nrjax.stopping.accuracy`, for
-either noise. The peer is Laplace noise, in the same run and on the same random numbers.
+The accuracy: with probability at least 0.9 no model is accepted that misses its target (an excess
+risk above alpha, a loss above the target), by the exact union bounds of `nrjax.stopping.accuracy`.
+The baseline is Laplace noise, in the same run and on the same random numbers.
 
-* `ligett2017`, constants `tight`: the study as it is, with `--test-noise`. AboveThreshold has the
-  threshold at which either noise refuses the optimum equally often, and the epsilon that the rest
-  of alpha asks for as a margin; ReducedAboveThreshold alpha less the margin of each step's epsilon.
-* `whitehouse2022`: its private cases, whose tests promise nothing (they compare at the target), are
-  given the same promise for the way from the optimum to the target: AboveThreshold refuses the
-  optimum, at one look, with probability 0.01.
+* `ligett2017`, constants `tight`: the study as it is, with `--test-noise`. The threshold of
+  AboveThreshold is the one at which either noise refuses the optimum equally often, and its epsilon
+  has the rest of alpha as a margin. ReducedAboveThreshold has alpha less the margin of the epsilon
+  of each step.
+* `whitehouse2022`: its private tests compare at the target and guarantee no accuracy. Here they get
+  the same accuracy, for the interval from the optimum to the target: AboveThreshold refuses the
+  optimum in one test with probability 0.01.
 
     NRJAX_DATA=... python -m benchmarks.one_sided [--trials 1000] [--data paper] [--cases 'l*']
 
-Total epsilons of all trials, infinite where one did not stop: mean with its standard error, median,
-and the paired differences (exponential less Laplace) with their 95 % intervals, of the means by
-Student's law, of the medians by a paired bootstrap. "missed": share of the trials, of either noise,
-that stopped at a model which misses its goal.
+The table has the total epsilons of all trials, infinite for a trial that did not stop: mean with
+standard error, median, and the paired differences (exponential less Laplace) with 95 % intervals,
+of the means by Student's distribution, of the medians by a paired bootstrap. "missed" is the
+fraction of the trials of each noise that stopped at a model which misses its target.
 """
 
 import argparse
@@ -40,34 +41,34 @@ GAMMA, REFUSED = 0.1, 0.01
 _NOISES = ("laplace", "exponential")
 
 
-def promising(case, levels, noise):
-    """A private case of `whitehouse2022` with the promise, over so many levels."""
+def with_accuracy(case, levels, noise):
+    """Return a private case of `whitehouse2022` with the accuracy, over `levels` levels."""
     facts, trial = case.labels, case.trial
-    moved, target, share = facts["utility_sensitivity"], facts["target"], 1 / levels
+    delta, target, share = facts["utility_sensitivity"], facts["target"], 1 / levels
     if facts["test"] == "above_threshold":
-        # Both in units of 4 Delta/epsilon.
+        # Both are in units of 4 Delta/epsilon.
         below = float(accuracy.shortfall(4.0, 1.0, GAMMA, share, noise))
         above = float(accuracy.surplus(4.0, 1.0, REFUSED, noise))
         unit = (target - facts["optimum"]) / (below + above)
         rule = nrjax.InteractiveAboveThreshold(
-            below * unit - target, moved, 4 * moved / unit, noise=noise
+            below * unit - target, delta, 4 * delta / unit, noise=noise
         )
     else:
         epsilons = np.asarray(trial.guarantee.epsilon(trial.schedule.times), float)
-        margins = np.asarray(accuracy.shortfall(epsilons, moved, GAMMA, share, noise), float)
-        rule = nrjax.ReducedAboveThreshold(margins - target, moved, noise=noise)
+        margins = np.asarray(accuracy.shortfall(epsilons, delta, GAMMA, share, noise), float)
+        rule = nrjax.ReducedAboveThreshold(margins - target, delta, noise=noise)
     return dataclasses.replace(case, trial=dataclasses.replace(trial, rule=rule))
 
 
 def cases(data, levels, noise, constants: Any = "tight"):
-    """All that have a private test with such noise, by name."""
-    one = whitehouse2022.Settings(
+    """Return all cases that have a private test with a kind of noise, by name."""
+    whitehouse = whitehouse2022.Settings(
         data=data,
         levels=levels,
         curve_levels=2,
         test=("above_threshold", "reduced_above_threshold"),
     )
-    two = ligett2017.Settings(
+    ligett = ligett2017.Settings(
         data=data,
         levels=levels,
         alpha=(0.05, 0.1),
@@ -76,13 +77,13 @@ def cases(data, levels, noise, constants: Any = "tight"):
         test_noise=noise,
         method=("noise_reduction", "brownian_above_threshold", "brownian_reduced"),
     )
-    found = whitehouse2022.cases(one).items()
-    found = {f"whitehouse {name}": promising(case, levels, noise) for name, case in found}
-    return found | {f"ligett {name}": case for name, case in ligett2017.cases(two).items()}
+    named = whitehouse2022.cases(whitehouse).items()
+    named = {f"whitehouse {name}": with_accuracy(case, levels, noise) for name, case in named}
+    return named | {f"ligett {name}": case for name, case in ligett2017.cases(ligett).items()}
 
 
 def simulated(case, trials):
-    """Stopping epsilons, the share that missed the goal, and seconds with compilation."""
+    """Return stopping epsilons, the fraction that missed, and seconds with compilation."""
     before = time.perf_counter()
     options = {} if case.batching is None else {"batching": case.batching}
     outcome = nrjax.simulate(study_key(0), case.trial, trials=trials, **options)
@@ -92,14 +93,14 @@ def simulated(case, trials):
 
 
 def compared(epsilons):
-    """Of Laplace and of exponential noise, and of the second less the first."""
-    laws = [Sample(one) for one in epsilons]
+    """Return statistics of both noises, and of their paired differences."""
+    samples = [Sample(values) for values in epsilons]
     apart = Sample(epsilons[1] - epsilons[0])
-    resampled = [resampled_quantiles(one, (0.5,))[:, 0] for one in epsilons]
+    resampled = [resampled_quantiles(values, (0.5,))[:, 0] for values in epsilons]
     return {
-        "mean": [one.mean for one in laws],
-        "error": [one.standard_error for one in laws],
-        "median": [one.quantile(0.5) for one in laws],
+        "mean": [sample.mean for sample in samples],
+        "error": [sample.standard_error for sample in samples],
+        "median": [sample.quantile(0.5) for sample in samples],
         "apart": apart.mean,
         "apart_interval": apart.mean_interval(),
         "median_interval": interval(resampled[1] - resampled[0]),
@@ -107,18 +108,18 @@ def compared(epsilons):
 
 
 def measured(data, levels, trials, patterns=("*",), constants="tight"):
-    """By name: what was compared, what was missed, and seconds."""
+    """Yield the statistics of each case, the missed fractions and the seconds, by name."""
     both = [cases(data, levels, noise, constants) for noise in _NOISES]
     for name in both[0]:
         if any(fnmatch.fnmatch(name, pattern) for pattern in patterns):
-            found = [simulated(made[name], trials) for made in both]
-            epsilons, missed, seconds = zip(*found, strict=True)
+            results = [simulated(named[name], trials) for named in both]
+            epsilons, missed, seconds = zip(*results, strict=True)
             with np.errstate(invalid="ignore"):
                 yield name, {**compared(epsilons), "missed": missed, "seconds": sum(seconds)}
 
 
 def rows(quick):
-    """For the table: how many times as much Laplace noise costs, in the mean."""
+    """Return rows with the ratio of the mean epsilons, Laplace to exponential noise."""
     trials, patterns = (16, ["ligett l*"]) if quick else (1000, ["*"])
     return [
         Row(
@@ -141,7 +142,9 @@ def main():
     parser.add_argument("--levels", type=int, default=1000)
     parser.add_argument("--data", nargs="+", default=["flights"])
     parser.add_argument("--cases", nargs="+", default=["*"])
-    parser.add_argument("--constants", default="tight", help="of ligett2017: tight, or paper")
+    parser.add_argument(
+        "--constants", default="tight", help="constants of ligett2017: tight or paper"
+    )
     options = parser.parse_args()
     print("| case | Laplace, mean | median | exponential, mean | median | difference of means |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")

@@ -1,4 +1,4 @@
-"""The programs of the papers' studies, as their own runs have them."""
+"""The compiled programs of the papers' studies."""
 
 import fnmatch
 import sys
@@ -12,7 +12,7 @@ from nrjax.study.study import Study
 
 
 def chosen(study: Study, patterns: Sequence[str]) -> Study:
-    """The study of the cases whose names match one of the patterns; ends without such."""
+    """Return the study of the cases whose names match a pattern, or exit if there are none."""
     cases = {
         name: case
         for name, case in study.cases.items()
@@ -24,9 +24,9 @@ def chosen(study: Study, patterns: Sequence[str]) -> Study:
 
 
 def programs(study: Study, trials: int) -> dict[str, dict[str, Program]]:
-    """By case and pass, for a run of so many trials; those alike share a compilation."""
+    """Return the programs by case and pass. Equal programs share a compilation."""
     plans = study.plans(RunSettings(out=Path("unused"), trials=trials))
-    found: dict[str, dict[str, Program]] = {name: {} for name in plans}
+    compiled: dict[str, dict[str, Program]] = {name: {} for name in plans}
     for (case, name), program in filling.programs(plans, identity.fingerprints(plans)).items():
-        found[case][name] = program
-    return found
+        compiled[case][name] = program
+    return compiled

@@ -1,19 +1,20 @@
-"""Claim: lanes whose trial has ended take the next one, which pays where stop steps vary much.
+"""Claim: refilling lanes whose trial has stopped pays where stop steps vary much.
 
-Laplace mechanism, four cases. Long-tailed: logistic regression on flights with the settings of
-Whitehouse 2022 and its reduced test, where a trial may take ten times as many steps as most, judged
-by bounds as the study does and by all rows; and a scalar. For comparison the public threshold,
-where the slowest trial takes twice the mean. Raced against the refilled lanes, one device:
+The Laplace mechanism in four cases. Two have a long tail, in which a trial may take ten times as
+many steps as most: logistic regression on flights with the settings of Whitehouse 2022 and its
+reduced test, by bounds as in the study, and by all rows. For comparison there are the public
+threshold, whose slowest trial takes twice the mean, and a scalar. On one device, refilled lanes are
+compared with:
 
 * as many lanes, in batches that wait for their slowest trial;
-* a lane for every trial, where nothing is to be refilled;
-* `jax.vmap` of `nrjax.run_until`, where every lane also does the work of the slowest (not where
-  bounds judge: a `vmap` evaluates all the same).
+* a lane per trial, without refilling;
+* `jax.vmap` of `nrjax.run_until`, in which every lane also does the work of the slowest (without
+  bounds, since a `vmap` evaluates the utility anyway).
 
     python -m benchmarks.refilling [--cases 'logistic*'] [--data flights]
 
-The papers' data: `--data paper`. Compilation is apart; medians, in turns. Stop steps must be the
-same. "cpu": of all cores, which says more than the clock where others work.
+The papers' data: `--data paper`. Compile time is not counted. Medians of alternating runs. Stop
+steps must be equal. "cpu" is the time of all cores, which other work on the machine disturbs less.
 """
 
 import argparse
@@ -36,12 +37,12 @@ from nrjax.simulation import montecarlo
 _STOPS = ("step", "epsilon")
 
 _LONG = 3.0
-"""Seconds from which a run is not repeated: it varies little."""
+"""Seconds from which a run is not repeated, since it varies little."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """What `simulate` is given, how many trials of it, and whether `vmap` is raced."""
+    """The arguments of an interaction, a number of trials, and whether `vmap` is compared."""
 
     parts: dict
     trials: int
@@ -49,7 +50,7 @@ class Case:
 
 
 def logistic(options, test):
-    """Arguments of `simulate` for the study's case of a test."""
+    """Return the parts of the study's interaction with a test."""
     settings = whitehouse2022.Settings(
         data=(options.data,),
         rows=options.rows,
@@ -63,13 +64,13 @@ def logistic(options, test):
 
 
 def without_bounds(utility):
-    """The same loss, for which all rows are looked at."""
+    """Return the same loss without bounds, which reads all rows."""
     fields = dataclasses.fields(OutputUtility)
     return OutputUtility(**{field.name: getattr(utility, field.name) for field in fields})
 
 
 def scalar():
-    """Arguments of `simulate` for the case of `million_trials`."""
+    """Return the parts of the interaction of `million_trials`."""
     guarantee = nrjax.PureGuarantee(1.0)
     return {
         "value": 3.0,
@@ -82,19 +83,21 @@ def scalar():
 
 
 def cases(options):
-    """The cases by name."""
+    """Return the cases by name."""
     reduced, few = logistic(options, "reduced_above_threshold"), options.trials
     every_row = reduced | {"utility": without_bounds(reduced["utility"])}
     return {
         "logistic, reduced test, bounds": Case(reduced, few, vmap=False),
-        "logistic, reduced test, all rows": Case(every_row, few // 2),  # for `vmap` to end soon
+        "logistic, reduced test, all rows": Case(
+            every_row, few // 2
+        ),  # fewer, so that `vmap` ends soon
         "logistic, public, bounds": Case(logistic(options, "public"), few, vmap=False),
         "scalar": Case(scalar(), 32 * few),
     }
 
 
 def ways_of(case):
-    """By name: a function without arguments that runs all trials and returns their steps."""
+    """Return functions that run all trials and return their steps, by name."""
     key, trials, one = jax.random.key(0), case.trials, jax.devices()[:1]
     trial = nrjax.Interaction(**case.parts)
     tile, lanes = nrjax.Batching().resolve(trial)
@@ -105,7 +108,7 @@ def ways_of(case):
         program = montecarlo.outcomes(trial, chunk, _STOPS, batching)
         return lambda: program.run_all(key, trials)["step"]
 
-    found = {
+    ways = {
         f"{lanes} lanes, refilled": ours(lanes, trials),
         f"batches of {lanes}": ours(lanes, lanes),
         f"{every} lanes": ours(every, trials),
@@ -115,12 +118,12 @@ def ways_of(case):
             lambda i: nrjax.run_until(trial_key(key, i), nrjax.Interaction(**case.parts)).step
         )
         vmapped, numbers = jax.jit(one_step), np.arange(trials, dtype=np.uint32)
-        found["vmap of run_until"] = lambda: np.asarray(vmapped(numbers))
-    return found
+        ways["vmap of run_until"] = lambda: np.asarray(vmapped(numbers))
+    return ways
 
 
 def timed(ways, repeats):
-    """Median seconds and processor seconds of each way, in turns."""
+    """Return the median seconds and processor seconds of each way, by alternating runs."""
     wall, cpu = ({name: [] for name in ways} for _ in range(2))
     for _ in range(repeats):
         for name, work in ways.items():
@@ -134,7 +137,7 @@ def timed(ways, repeats):
 
 
 def race_one(name, case, repeats):
-    """Print one case; its rows."""
+    """Print one case and return its rows."""
     ways = ways_of(case)
     steps, *others = (work() for work in ways.values())  # this compiles too
     if any(not np.array_equal(steps, other) for other in others):
@@ -146,7 +149,7 @@ def race_one(name, case, repeats):
         f"{name}: {case.trials} trials, steps: mean {mean:.1f}, "
         f"quantiles 50, 90, 99, 100 %: {shares}, slowest {steps.max() / mean:.1f} times the mean"
     )
-    refilled, *peers = ways
+    refilled, *baselines = ways
     for way in ways:
         print(
             f"  {way:<20} {wall[way]:7.3f} s, {wall[way] / wall[refilled]:5.2f} times ours; "
@@ -154,11 +157,11 @@ def race_one(name, case, repeats):
             flush=True,
         )
     fast = case.trials / wall[refilled]
-    return [Row(name, fast, wall[peer] / wall[refilled], peer) for peer in peers]
+    return [Row(name, fast, wall[baseline] / wall[refilled], baseline) for baseline in baselines]
 
 
 def race(options):
-    """Print all cases; their rows."""
+    """Print all cases and return their rows."""
     print(f"1 x {jax.devices()[0].device_kind}")
     return [
         row
@@ -169,18 +172,23 @@ def race(options):
 
 
 def parser():
-    """The command line."""
-    made = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    made.add_argument("--trials", type=int, default=1024, help="scalar: 32 times as many")
-    made.add_argument("--cases", nargs="+", default=["*"], help="names; * and ? match any")
-    made.add_argument("--data", default="flights", help="as in `nrjax run whitehouse2022`")
-    made.add_argument("--rows", type=int, default=10_000)
-    made.add_argument("--repeats", type=int, default=3)
-    return made
+    """Return the parser of the command line."""
+    arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    arguments.add_argument(
+        "--trials",
+        type=int,
+        default=1024,
+        help="trials per case; the scalar case has 32 times as many",
+    )
+    arguments.add_argument("--cases", nargs="+", default=["*"], help="patterns of case names")
+    arguments.add_argument("--data", default="flights", help="as in `nrjax run whitehouse2022`")
+    arguments.add_argument("--rows", type=int, default=10_000)
+    arguments.add_argument("--repeats", type=int, default=3)
+    return arguments
 
 
 def rows(quick: bool) -> list[Row]:
-    """The rows of the table."""
+    """Return the rows for the table of all benchmarks."""
     tiny = ["--trials", "256", "--repeats", "1", "--cases", "*all rows"]
     return race(parser().parse_args(tiny if quick else []))
 

@@ -1,8 +1,8 @@
-"""What a device could do at most, measured; and what a kernel asks of it, counted by XLA.
+"""Measured peaks of a device, and the cost of a kernel as XLA counts it.
 
-A kernel that needs `flops` operations and moves `bytes` takes at least
+A kernel of `flops` operations that moves `bytes` takes at least
 `max(flops / peak flops, bytes / peak bandwidth)` seconds (the roofline of Williams, Waterman and
-Patterson 2009); the fraction of it that a kernel reaches is that over its measured seconds.
+Patterson 2009). Divided by the measured seconds, that is the fraction of the roofline.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """Operations, and bytes moved to and from memory."""
+    """Numbers of operations, and of bytes moved to and from memory."""
 
     flops: float
     moved: float
@@ -30,38 +30,38 @@ class Cost:
 
 
 class Peaks(NamedTuple):
-    """Operations and bytes per second."""
+    """The peaks of a device in operations and bytes per second."""
 
     flops: float
     bandwidth: float
 
     def seconds(self, cost: Cost) -> float:
-        """The least a kernel of this cost takes."""
+        """Return the least time of a kernel of this cost."""
         return max(cost.flops / self.flops, cost.moved / self.bandwidth)
 
 
 def spent(call: Callable[[], Any], repeats: int = 5) -> list[float]:
-    """Seconds of calls, after one that compiles."""
+    """Return the seconds of calls, after a first call that compiles."""
     jax.block_until_ready(call())
-    found = []
+    elapsed = []
     for _ in range(repeats):
         before = time.perf_counter()
         jax.block_until_ready(call())
-        found.append(time.perf_counter() - before)
-    return found
+        elapsed.append(time.perf_counter() - before)
+    return elapsed
 
 
 def seconds(call: Callable[[], Any]) -> float:
-    """Median of the seconds of a call, after one that compiles."""
+    """Return the median seconds of a call, after a first call that compiles."""
     return statistics.median(spent(call))
 
 
 def measure_peaks(matrix: int = 8192, vector: int = 2**28) -> Peaks:
-    """The device's peaks: a float32 product of two square matrices, and `x + 2 y` on vectors.
+    """Measure the peaks: a float32 product of square matrices, and `x + 2 y` of vectors.
 
     Args:
-        matrix: rows of the matrices.
-        vector: length of the vectors, too long for any cache.
+        matrix: number of rows of the matrices.
+        vector: length of the vectors, which should exceed any cache.
     """
     product = jax.jit(lambda a: jnp.matmul(a, a, precision="highest"))
     triad = jax.jit(lambda x, y: x + 2 * y)
@@ -72,14 +72,9 @@ def measure_peaks(matrix: int = 8192, vector: int = 2**28) -> Peaks:
 
 
 def cost(function: Callable[..., Any], *arguments: Any) -> Cost:
-    """What XLA says that a compiled function costs; bodies of loops are counted once.
-
-    Args:
-        function: to be compiled.
-        arguments: its arguments.
-    """
+    """Return the cost of a function by XLA's analysis, which counts bodies of loops once."""
     counted = jax.jit(function).lower(*arguments).compile().cost_analysis()
     counted = counted if isinstance(counted, dict) else {}
-    # A logarithm or an exponential counts as one operation: the roofline is on the high side.
+    # A logarithm or an exponential counts as one operation: the roofline is too optimistic.
     flops = counted.get("flops", 0.0) + counted.get("transcendentals", 0.0)
     return Cost(flops, counted.get("bytes accessed", 0.0))

@@ -1,4 +1,4 @@
-"""What a benchmark reports to the table of `python -m benchmarks`."""
+"""Rows of the table of `python -m benchmarks`."""
 
 import dataclasses
 import resource
@@ -8,44 +8,39 @@ from pathlib import Path
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the table; what was not measured is None.
+    """One line of the table. None stands for what was not measured.
 
     Attributes:
-        claim: what was run.
-        trials_per_second: of nrjax, compilation apart.
-        ratio: times as fast as the peer.
-        peer: what `ratio` compares with.
-        roofline: fraction of what the device could do at its measured peaks
-            (`benchmarks.roofline`).
-        note: why something is missing, or what to know.
+        claim: name of the run.
+        trials_per_second: speed of nrjax, without compilation.
+        ratio: speed of nrjax divided by that of the baseline.
+        baseline: name of the reference implementation.
+        roofline: fraction of the device's limit at its measured peaks (`benchmarks.roofline`).
+        note: remark, or the reason why something is missing.
     """
 
     claim: str
     trials_per_second: float | None = None
     ratio: float | None = None
-    peer: str = ""
+    baseline: str = ""
     roofline: float | None = None
     note: str = ""
 
 
 def peak_gib() -> float:
-    """Largest resident memory of this process so far."""
+    """Return the largest resident memory of this process so far, in GiB."""
     status = Path("/proc/self/status")
     if status.exists():  # Linux counts the process that started this one into `ru_maxrss`
-        line = next(one for one in status.read_text().splitlines() if one.startswith("VmHWM"))
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) / 2**20
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
 
 
-def same_law(other: list[str]) -> None:
-    """Refuse a race whose two sides did not do the same work.
+def check_same_distribution(different: list[str]) -> None:
+    """Raise a RuntimeError with the names of the cases whose results differ in distribution.
 
-    Args:
-        other: names of the cases whose laws differ.
-
-    Raises:
-        RuntimeError: there is one.
+    A comparison of speed is only valid if both sides simulate the same distribution.
     """
-    if other:
-        raise RuntimeError(f"not the same law: {'; '.join(other)}")
+    if different:
+        raise RuntimeError(f"different distributions: {'; '.join(different)}")

@@ -1,14 +1,14 @@
-"""Claim: time and memory grow with trials, levels, rows and dimension no faster than they should.
+"""Claim: time and memory grow no faster than expected in trials, levels, rows, dimension.
 
     python -m benchmarks.scaling [--only CURVE ...] [--figure FILE] [--most SIZE] [--save FILE]
 
-Every size of every curve is a process of its own, which compiles, then measures: seconds are the
-median of up to five runs, wall time and processor time of all its threads; memory is the largest
-that the process had in a run beyond what it had before it, compiled, with its input, but idle
-(Linux resets that peak; elsewhere it is how much the process ever grew). Exponents are fitted to
-processor time, which other work on the machine disturbs least, but for devices and workers to wall
-time; over the last three sizes. All curves take about half an hour on two cores, most of it the
-largest sizes: `--only` chooses among them, `--most` leaves out larger sizes.
+Every size of every curve runs in a separate process, which compiles and then measures. Seconds are
+the median of up to five runs, in wall time and in processor time of all threads. Memory is the peak
+during a run, less what the compiled and idle process held before it (Linux can reset the peak;
+elsewhere it is the growth of the process). Exponents are fitted over the last three sizes, to
+processor time, which other work on the machine disturbs least, and for devices and workers to wall
+time. All curves take about half an hour on two cores, most of it for the largest sizes: `--only`
+chooses among them, and `--most` leaves out larger sizes.
 """
 
 import argparse
@@ -31,26 +31,31 @@ from benchmarks.rows import Row, peak_gib
 
 _ROOT = Path(__file__).parents[1]
 _FITTED = 3
-"""Sizes, of the largest, that an exponent is fitted to."""
+"""Number of largest sizes to which an exponent is fitted."""
 _LEAST = 1.0
-"""MiB; less is taken for this much, since a process always moves a little."""
+"""Least memory in MiB. Less counts as this much, since a process always varies a little."""
 _ENOUGH = 2.0
-"""Seconds of runs after which no other is added."""
+"""Total seconds after which no further run is made."""
 
 
 class Curve(NamedTuple):
-    """What is measured against what."""
+    """A curve of time and memory against a size.
+
+    Attributes:
+        axis: name of the size.
+        sizes: sizes, rising.
+        time: largest acceptable exponent of time.
+        memory: largest acceptable exponent of memory.
+        legend: description for the legend.
+        wall: whether wall time counts, instead of processor time.
+    """
 
     axis: str
     sizes: tuple[int, ...]
     time: float
-    """Exponent that its time should have at most."""
     memory: float
-    """That of its memory."""
-    what: str
-    """In words, for the legend."""
+    legend: str
     wall: bool = False
-    """Whether wall time counts, and not processor time."""
 
 
 def _decades(first: int, last: int) -> tuple[int, ...]:
@@ -74,32 +79,40 @@ CURVES = {
     "row_devices": Curve("devices", (1, 2, 4, 8), 0, 1, "a million rows, bounds", True),
     "scalar_workers": Curve("workers", (1, 2), 0, 0, "8,192,000 trials folded", True),
 }
-"""By the function of `benchmarks.growing` that makes the work of a size."""
+"""Curves by the function of `benchmarks.growing` that makes the work of a size."""
 
 
 class Point(NamedTuple):
-    """What was measured at one size."""
+    """The measurements at one size.
+
+    Attributes:
+        size: size.
+        wall: wall time of a run in seconds.
+        processor: processor time of a run in seconds.
+        mib: memory of a run in MiB.
+        idle: memory before the run in MiB.
+    """
 
     size: int
     wall: float
     processor: float
     mib: float
-    """Memory of a run."""
     idle: float
-    """MiB that the process had before it."""
 
 
 def _mib(name: str) -> float:
-    """A memory of this process, in MiB, as Linux calls it; elsewhere the largest it ever had."""
+    """Return a memory of this process in MiB, by its Linux name, or elsewhere its peak."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:
         return 1024 * peak_gib()
-    return int(next(one for one in status.splitlines() if one.startswith(name)).split()[1]) / 1024
+    return (
+        int(next(line for line in status.splitlines() if line.startswith(name)).split()[1]) / 1024
+    )
 
 
 def _settle() -> float:
-    """Give back what is free, forget the peak so far, and say how much memory is held."""
+    """Release free memory, reset the peak, and return the memory in use in MiB."""
     gc.collect()
     try:
         ctypes.CDLL(None).malloc_trim(0)
@@ -110,7 +123,7 @@ def _settle() -> float:
 
 
 def measure(name: str, size: int) -> Point:
-    """Of a curve at a size, in this process."""
+    """Measure a curve at a size, in this process."""
     from benchmarks import growing
 
     work = getattr(growing, name)(size)
@@ -123,19 +136,19 @@ def measure(name: str, size: int) -> Point:
         held = work.run()
         walls.append(time.perf_counter() - before)
         processors.append(time.process_time() - used)
-        peak = peak or _mib("VmHWM")  # of the first run, while its result is held
+        peak = peak or _mib("VmHWM")  # in the first run, while its result is held
         del held
     middle = statistics.median
     return Point(size, middle(walls), middle(processors), max(peak - idle, 0.0), idle)
 
 
 def apart(name: str, size: int, quick: bool = False) -> Point:
-    """The same in a process of its own.
+    """Measure a curve at a size, in a separate process.
 
     Raises:
-        RuntimeError: it failed; the message has the end of what it wrote.
+        RuntimeError: the process failed; the message has the end of its output.
     """
-    # Threads of a matrix product that wait for each other would count as processor time.
+    # Waiting threads of a matrix product would count as processor time.
     environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ}
     if CURVES[name].axis == "devices":
         flags = f"{environment.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={size}"
@@ -151,44 +164,45 @@ def apart(name: str, size: int, quick: bool = False) -> Point:
 
 
 def exponent(sizes: Any, values: Any) -> float:
-    """Slope of the logarithms over the largest sizes, by least squares."""
+    """Return the slope of the logarithms over the largest sizes, by least squares."""
     last = slice(-_FITTED, None)
     return float(np.polyfit(np.log(sizes[last]), np.log(values[last]), 1)[0])
 
 
 def exponents(curve: Curve, points: list[Point]) -> tuple[float, float]:
-    """Those of time and memory."""
-    sizes = [one.size for one in points]
-    seconds = [one.wall if curve.wall else one.processor for one in points]
-    return exponent(sizes, seconds), exponent(sizes, [max(one.mib, _LEAST) for one in points])
+    """Return the exponents of time and memory."""
+    sizes = [point.size for point in points]
+    seconds = [point.wall if curve.wall else point.processor for point in points]
+    memory = [max(point.mib, _LEAST) for point in points]
+    return exponent(sizes, seconds), exponent(sizes, memory)
 
 
 def sweep(names: Sequence[str], most: float, quick: bool = False) -> dict[str, list[Point]]:
-    """Print and give the points of these curves, up to a size; the smallest of a quick look."""
-    found: dict[str, list[Point]] = {name: [] for name in names}
+    """Print and return the points of curves, up to a size. `quick` takes the smallest only."""
+    curves: dict[str, list[Point]] = {name: [] for name in names}
     chosen = [
         (name, size)
         for name in names
-        for size in [one for one in CURVES[name].sizes if one <= most][: 1 if quick else None]
+        for size in [size for size in CURVES[name].sizes if size <= most][: 1 if quick else None]
     ]
-    # One at a time, where times are to mean something.
+    # One at a time, unless the times do not matter.
     with ThreadPoolExecutor(os.cpu_count() if quick else 1) as pool:
-        measured = pool.map(lambda one: apart(one[0], one[1], quick), chosen)
+        measured = pool.map(lambda pair: apart(pair[0], pair[1], quick), chosen)
         for (name, size), point in zip(chosen, measured, strict=True):
-            found[name].append(point)
+            curves[name].append(point)
             print(
                 f"{name:20} {size:>12,} {point.wall:10.4f} s, {point.processor:10.4f} s of all "
                 f"cores, {point.mib:9.1f} MiB beyond {point.idle:.0f}",
                 flush=True,
             )
-    return found
+    return curves
 
 
-def draw(found: dict[str, list[Point]], file: Path) -> None:
-    """The figure: for each axis time, and below it memory; exponents are in the legends."""
+def draw(curves: dict[str, list[Point]], file: Path) -> None:
+    """Draw time and memory for each axis, with the exponents in the legends."""
     from matplotlib.figure import Figure
 
-    axes = list(dict.fromkeys(CURVES[name].axis for name in found))
+    axes = list(dict.fromkeys(CURVES[name].axis for name in curves))
     wide = min(3, len(axes))
     high = 2 * -(-len(axes) // wide)
     figure = Figure(figsize=(4.6 * wide, 3.4 * high), layout="constrained")
@@ -196,26 +210,26 @@ def draw(found: dict[str, list[Point]], file: Path) -> None:
     for panel in panels.flat[len(axes) * 2 :]:
         panel.set_visible(False)
     for place, axis in enumerate(axes):
-        names = [name for name in found if CURVES[name].axis == axis]
+        names = [name for name in curves if CURVES[name].axis == axis]
         column, row = place % wide, 2 * (place // wide)
-        _panel(panels[row, column], {name: found[name] for name in names}, memory=False)
-        _panel(panels[row + 1, column], {name: found[name] for name in names}, memory=True)
+        _panel(panels[row, column], {name: curves[name] for name in names}, memory=False)
+        _panel(panels[row + 1, column], {name: curves[name] for name in names}, memory=True)
     figure.savefig(file, dpi=150)
 
 
-def _panel(panel: Any, found: dict[str, list[Point]], *, memory: bool) -> None:
+def _panel(panel: Any, curves: dict[str, list[Point]], *, memory: bool) -> None:
     """Time, or memory, of the curves of one axis."""
     styles = zip(("-", "--", ":", "-."), "osD^", ("0", "0.25", "0.4", "0.55"), strict=True)
     sizes = [0]
-    for (name, points), (line, marker, grey) in zip(found.items(), styles, strict=False):
+    for (name, points), (line, marker, grey) in zip(curves.items(), styles, strict=False):
         curve, sizes = CURVES[name], [one.size for one in points]
         values = [one.wall if curve.wall else one.processor for one in points]
         values = [max(one.mib, _LEAST) for one in points] if memory else values
         right = curve.memory if memory else curve.time
         slope = f": {exponent(sizes, values):.2f} ({right:g})" if len(sizes) > 1 else ""
         style = {"linestyle": line, "marker": marker, "color": grey, "markersize": 5}
-        panel.plot(sizes, values, label=curve.what + slope, **style)
-    axis = CURVES[next(iter(found))].axis
+        panel.plot(sizes, values, label=curve.legend + slope, **style)
+    axis = CURVES[next(iter(curves))].axis
     unit = "memory of a run (MiB)" if memory else "time of a run (s)"
     panel.set(xscale="log", yscale="log", xlabel=axis, ylabel=unit)
     low, top = panel.get_ylim()
@@ -228,40 +242,42 @@ def _panel(panel: Any, found: dict[str, list[Point]], *, memory: bool) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    made = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    made.add_argument("--only", nargs="+", default=list(CURVES), choices=list(CURVES))
-    made.add_argument("--most", type=float, default=np.inf, help="leave out larger sizes")
-    made.add_argument("--figure", type=Path, help="a file for the figure, such as scaling.png")
-    made.add_argument("--save", type=Path, help="a file for the points; what is there is kept")
-    made.add_argument("--quick", action="store_true", help="the smallest sizes, of little work")
-    made.add_argument("--child", nargs=2, metavar=("CURVE", "SIZE"), help=argparse.SUPPRESS)
-    return made
+    """Return the parser of the command line."""
+    arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    arguments.add_argument("--only", nargs="+", default=list(CURVES), choices=list(CURVES))
+    arguments.add_argument("--most", type=float, default=np.inf, help="leave out larger sizes")
+    arguments.add_argument("--figure", type=Path, help="file for the figure, such as scaling.png")
+    arguments.add_argument(
+        "--save", type=Path, help="file for the points, to which new ones are added"
+    )
+    arguments.add_argument("--quick", action="store_true", help="smallest sizes only, as a test")
+    arguments.add_argument("--child", nargs=2, metavar=("CURVE", "SIZE"), help=argparse.SUPPRESS)
+    return arguments
 
 
 def race(options: Any) -> list[Row]:
-    """Print the points and exponents, draw them; a row a curve."""
-    found = sweep(options.only, options.most, options.quick)
+    """Print and draw the points and exponents, and return a row per curve."""
+    curves = sweep(options.only, options.most, options.quick)
     if options.save:
         kept = json.loads(options.save.read_text()) if options.save.exists() else {}
-        kept = {name: [Point(*one) for one in some] for name, some in kept.items()} | found
+        kept = {name: [Point(*point) for point in points] for name, points in kept.items()} | curves
         options.save.write_text(json.dumps(kept))
-        found = {name: kept[name] for name in CURVES if name in kept}
+        curves = {name: kept[name] for name in CURVES if name in kept}
     if options.figure:
-        draw(found, options.figure)
+        draw(curves, options.figure)
     rows = []
-    for name, points in found.items():
+    for name, points in curves.items():
         curve, note = CURVES[name], f"{points[-1].processor:.3g} s at {points[-1].size:,}"
         if len(points) > 1:
             seconds, memory = exponents(curve, points)
             note = f"time {seconds:.2f} ({curve.time:g}), memory {memory:.2f} ({curve.memory:g})"
-        rows.append(Row(f"{curve.axis}: {curve.what}", note=note))
+        rows.append(Row(f"{curve.axis}: {curve.legend}", note=note))
         print(f"{rows[-1].claim:40} {note}", flush=True)
     return rows
 
 
 def rows(quick: bool) -> list[Row]:
-    """The rows of the table."""
+    """Return the rows for the table of all benchmarks."""
     return race(parser().parse_args(["--quick"] if quick else []))
 
 

@@ -2,11 +2,11 @@
 
     python -m benchmarks.start_up [--study NAME ...] [--data-dir FOLDER]
 
-Every number is of a fresh process, with Python's bytecode, JAX's compilation cache and the cache of
-prepared data in folders of the benchmark's own: empty before a first run, kept for the second. Wall
-time counts, the interpreter's start and end included; processor time (of all cores) shows whether
-the machine was disturbed. With `--data-dir`, the studies on the papers' data too. A typical
-printout is in benchmarks/README.md.
+Every number is of a fresh process. Python's bytecode, JAX's compilation cache and the cache of
+prepared data are in separate folders: empty before a first run, kept for the second. Wall time
+includes the interpreter's start and end. Processor time (of all cores) shows whether other work
+disturbed the run. With `--data-dir`, studies on the papers' data run as well. benchmarks/README.md
+has a typical output.
 """
 
 import argparse
@@ -36,29 +36,28 @@ STUDIES = {
     "skellam_counts": "skellam_counts --data flights --mechanism skellam brownian laplace "
     "discrete_laplace --trials 1000",
 }
-"""The README's commands."""
+"""Studies by name, with the arguments of README's commands."""
 
 PAPER = {
     "whitehouse2022, kdd99": "whitehouse2022 --task logistic --test public --data kdd99",
     "ligett2017": "ligett2017 --task logistic ridge --method noise_reduction doubling theory "
     "--constants paper --alpha 0.05 0.1 --trials 100 --data paper",
 }
-"""Those that need the papers' data."""
+"""Studies that need the papers' data."""
 
 
 class Spent(NamedTuple):
-    """What a process took."""
+    """The time of a process: wall seconds, and processor seconds of all cores."""
 
     wall: float
     processor: float
-    """Seconds of all cores together."""
 
 
 def run(command: Sequence[str], environment: Mapping[str, str]) -> Spent:
     """Run a command to its end.
 
     Raises:
-        RuntimeError: it failed; the message has the end of what it wrote.
+        RuntimeError: the command failed; the message has the end of its output.
     """
     used, before = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     ended = subprocess.run(
@@ -71,7 +70,7 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> Spent:
 
 
 def surroundings(folder: Path, data_dir: Path | None) -> dict[str, str]:
-    """The environment of a process whose caches are in `folder`."""
+    """Return the environment of a process whose caches are in `folder`."""
     ours = {"PYTHONPYCACHEPREFIX": str(folder / "bytecode"), "NRJAX_CACHE": str(folder / "cache")}
     if data_dir is not None:
         ours["NRJAX_DATA"] = str(data_dir.absolute())
@@ -80,27 +79,32 @@ def surroundings(folder: Path, data_dir: Path | None) -> dict[str, str]:
 
 
 def imports(environment: Mapping[str, str], times: int = 3) -> dict[str, Spent]:
-    """The fastest import of each module, once its bytecode is there."""
-    found = {}
+    """Return the fastest import of each module, after one that writes its bytecode."""
+    times_by_module = {}
     for module, program in IMPORTS.items():
         command = [sys.executable, "-c", program]
         run(command, environment)
-        found[module] = min(run(command, environment) for _ in range(times))
-    return found
+        times_by_module[module] = min(run(command, environment) for _ in range(times))
+    return times_by_module
 
 
 class Study(NamedTuple):
-    """First and second run of a study."""
+    """The first and the second run of a study.
+
+    Attributes:
+        first: time of the first run.
+        compilation: seconds of compiling each case in the first run. Several are compiled at a
+            time, and a shared compilation counts once.
+        second: time of the second run.
+    """
 
     first: Spent
     compilation: list[float]
-    """Seconds of each case's programs, in the first run; several are compiled at a time, and those
-    that share a compilation count it once."""
     second: Spent
 
 
 def study(arguments: str, folder: Path, environment: Mapping[str, str]) -> Study:
-    """Run a study twice; the second finds everything in the caches but its results."""
+    """Run a study twice. The second run has all caches."""
     out = folder / "out"
     command = [sys.executable, "-m", "nrjax", "run", *arguments.split(), "--overwrite"]
     command += ["--out", str(out)]
@@ -111,7 +115,7 @@ def study(arguments: str, folder: Path, environment: Mapping[str, str]) -> Study
 
 
 def measure(names: Sequence[str], data_dir: Path | None, times: int = 3) -> list[Row]:
-    """Print and return what imports and the named studies take; all studies if none is named."""
+    """Print and return the times of imports and of studies, all if none is named."""
     commands = STUDIES | (PAPER if data_dir is not None else {})
     rows = []
     with tempfile.TemporaryDirectory() as name:
@@ -124,21 +128,21 @@ def measure(names: Sequence[str], data_dir: Path | None, times: int = 3) -> list
         columns = ("first, s", "compiling", "longest", "second, s", "processor")
         print(f"\n{'study':24} " + " ".join(f"{text:>10}" for text in columns), flush=True)
         for label in names or commands:
-            found = study(commands[label], folder, environment)
-            total, longest = sum(found.compilation), max(found.compilation)
-            numbers = (found.first.wall, total, longest, *found.second)
+            runs = study(commands[label], folder, environment)
+            total, longest = sum(runs.compilation), max(runs.compilation)
+            numbers = (runs.first.wall, total, longest, *runs.second)
             print(f"{label:24} " + " ".join(f"{x:10.2f}" for x in numbers), flush=True)
-            note = f"compiling {total:.2f} s; second run {found.second.wall:.2f} s"
+            note = f"compiling {total:.2f} s; second run {runs.second.wall:.2f} s"
             rows.append(Row(f"{label}: start", note=note))
     return rows
 
 
 def rows(quick: bool) -> list[Row]:
-    """For the table of all benchmarks; the papers' data are those of the variable NRJAX_DATA."""
-    given = os.environ.get("NRJAX_DATA")
+    """Return the rows for the table of all benchmarks, with the data of NRJAX_DATA."""
+    folder = os.environ.get("NRJAX_DATA")
     if quick:
         return measure(["rogers2023"], None, times=1)
-    return measure([], Path(given) if given else None)
+    return measure([], Path(folder) if folder else None)
 
 
 def main() -> None:
@@ -148,7 +152,7 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path, help="folder of the papers' data")
     options = parser.parse_args()
     if options.data_dir is None and set(options.study) & set(PAPER):
-        parser.error("the papers' data are needed: give --data-dir")
+        parser.error("these studies need the papers' data: use --data-dir")
     measure(options.study, options.data_dir)
 
 

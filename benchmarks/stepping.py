@@ -1,18 +1,19 @@
-"""Claim: raw stepping is as fast as drawing: Brownian 80 % of normals, Laplace 40 % of uniforms.
+"""Claim: stepping is nearly as fast as drawing.
 
-And discrete Laplace noise, of three words a step, is 60 % as fast as Laplace noise.
+Brownian noise has 80 % of the speed of drawing normals, Laplace noise 40 % of that of uniforms.
+Discrete Laplace noise, which takes three words per step, is 60 % as fast as Laplace noise.
 
-Scalar noise, 1000 steps, 1e5 trials, float32, folded into each trial's running maximum. The peers
-run through the very same loop under the same keys of blocks of 64 steps: `random.normal` one number
-a step, and `random.uniform` three numbers a step (those that jump or stay, its side and its size
-would take by hand), drawn as (3, 64), which is five times as fast as (64, 3) on a CPU. And NumPy
-takes 10,000 trials at a time, a step at a time, by the same reverse kernels.
+Scalar noise, 1000 steps, 1e5 trials, float32, reduced to each trial's running maximum. The
+baselines run through the same loop under the same keys of blocks of 64 steps: `random.normal` with
+one number per step, and `random.uniform` with three (which a hand-written step takes for the
+decision to jump, the side and the size), drawn as (3, 64), which is five times as fast as (64, 3)
+on a CPU. NumPy takes 10,000 trials at a time, a step at a time, by the same reverse kernels.
 
     python -m benchmarks.stepping [--trials 100000] [--steps 1000] [--roofline]
 
-Compilation is apart; runs alternate, medians count. On an accelerator, or with `--roofline`, also
-the fraction of the roofline: the device's peaks are measured in the same run, and XLA counts what
-the draws of a block and one move cost.
+Compile time is not counted. Medians of alternating runs. On an accelerator, or with `--roofline`,
+the fraction of the roofline is printed: the peaks are measured in the same run, and XLA counts the
+cost of the draws of a block and of a move.
 """
 
 import argparse
@@ -40,34 +41,34 @@ from nrjax.types import BlockwiseProcess
 
 
 class Draws(BlockwiseProcess):
-    """The peer: a process whose noise is what is drawn for it, and nothing else."""
+    """The baseline: a process whose noise is its draws."""
 
     sample: Callable[..., Any] = nrjax.static()
 
     def init(self, key, time):
-        """The first draw."""
+        """Return the first draw."""
         return self.draw(key, jnp.asarray(time).dtype)
 
     def draw(self, key, dtype, steps=()):
-        """A number a step."""
+        """Return one number per step."""
         return self.sample(key, steps, dtype)
 
     def move(self, drawn, state, time):
-        """What was drawn."""
+        """Return the draw."""
         del state, time
         return drawn
 
     def value(self, state):
-        """What was drawn."""
+        """Return the draw."""
         return state
 
 
 def three_uniforms(key, steps, dtype):
-    """The sum of three uniforms a step."""
+    """Return the sum of three uniforms per step."""
     return jnp.sum(jax.random.uniform(key, (3, *steps), dtype), axis=0)
 
 
-PEERS = {
+BASELINES = {
     "brownian": (nrjax.Brownian(()), "random.normal", Draws(jax.random.normal)),
     "laplace": (nrjax.Laplace(()), "three random.uniform", Draws(three_uniforms)),
     "discrete laplace": (nrjax.DiscreteLaplace(()), "laplace", nrjax.Laplace(())),
@@ -75,7 +76,7 @@ PEERS = {
 
 
 def maxima(process, times, trials, tile):
-    """The compiled function of a key that gives the largest noise of every trial."""
+    """Return a compiled function of a key that returns the largest noise of every trial."""
 
     def running(largest, state):
         return jnp.maximum(largest, process.value(state)), None
@@ -103,7 +104,7 @@ def maxima(process, times, trials, tile):
 
 
 def race(runs, repeats):
-    """Median seconds of each of the functions, taken in turn after they were compiled."""
+    """Return the median seconds of compiled functions, in alternating runs."""
     key = jax.random.key(0)
     for run in runs:
         jax.block_until_ready(run(key))
@@ -117,7 +118,7 @@ def race(runs, repeats):
 
 
 def run_numpy(mechanism, times, trials):
-    """Seconds of NumPy, and the largest noise of every trial."""
+    """Return the seconds of NumPy, and the largest noise of every trial."""
     rng, before = np.random.default_rng(0), time.perf_counter()
     noise = numpy_whitehouse.first_noise(rng, mechanism, times[0], trials, np.dtype(np.float32))
     largest = noise
@@ -128,7 +129,7 @@ def run_numpy(mechanism, times, trials):
 
 
 def least_seconds(process, peaks, trials, steps, tile):
-    """What the roofline allows: the draws of every block, and every move."""
+    """Return the least seconds by the roofline, for the draws of every block and every move."""
     key = unrolled(jax.random.key(0))
     keys = jax.vmap(lambda trial: nrjax.trial_key(key, trial))(jnp.arange(tile))
 
@@ -150,72 +151,80 @@ def least_seconds(process, peaks, trials, steps, tile):
 
 
 def measure(options):
-    """The rows of all processes."""
+    """Return the rows of all processes."""
     jax.config.update("jax_num_cpu_devices", options.devices)
     times = np.geomspace(100.0, 1.0, options.steps)
     devices, accelerator = len(jax.devices()), jax.devices()[0].platform != "cpu"
     tile = min(options.tile or (2**17 if accelerator else 5000), -(-options.trials // devices))
     peaks = roofline.measure_peaks(*options.peaks) if accelerator or options.roofline else None
-    found = []
-    for name, (process, peer_name, peer) in PEERS.items():
-        runs = [maxima(part, times, options.trials, tile) for part in (process, peer)]
+    report_rows = []
+    for name, (process, baseline_name, baseline) in BASELINES.items():
+        runs = [maxima(part, times, options.trials, tile) for part in (process, baseline)]
         ours, theirs = race(runs, options.repeats)
         claim = f"{name}, {options.steps} steps"
         fast = options.trials / ours
         reached = None
         if peaks is not None:
-            # Virtual devices share the machine whose peaks were measured.
+            # Virtual devices share one machine, whose peaks were measured.
             share = options.trials / devices if accelerator else options.trials
             reached = least_seconds(process, peaks, share, options.steps, tile) / ours
         note = f"{1e9 / (fast * options.steps):.2f} ns a step"
-        found.append(Row(claim, fast, theirs / ours, peer_name, reached, note))
-        if not isinstance(peer, Draws):  # NumPy's loops are of the papers' noise
+        report_rows.append(Row(claim, fast, theirs / ours, baseline_name, reached, note))
+        if not isinstance(baseline, Draws):  # NumPy has the noise of the papers only
             continue
         slow, largest = run_numpy(name, times.tolist(), options.numpy)
         mine = np.asarray(runs[0](jax.random.key(0)), float)
         error = np.sqrt(np.var(mine) / mine.size + np.var(largest) / largest.size)
         if not abs(np.mean(mine) - np.mean(largest)) < 5 * error:
-            raise RuntimeError(f"not the same law: {name}")
-        found.append(Row(claim, fast, slow * fast / options.numpy, "NumPy", reached, note))
-    return found
+            raise RuntimeError(f"different distributions: {name}")
+        report_rows.append(Row(claim, fast, slow * fast / options.numpy, "NumPy", reached, note))
+    return report_rows
 
 
 def parser():
-    """The command line."""
-    made = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    made.add_argument("--trials", type=int, default=100_000)
-    made.add_argument("--steps", type=int, default=1000)
-    made.add_argument(
-        "--tile", type=int, help="trials together on a device; 5000, or 2^17 on an accelerator"
+    """Return the parser of the command line."""
+    arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    arguments.add_argument("--trials", type=int, default=100_000)
+    arguments.add_argument("--steps", type=int, default=1000)
+    arguments.add_argument(
+        "--tile", type=int, help="trials at a time on a device (5000, or 2^17 on an accelerator)"
     )
-    made.add_argument(
+    arguments.add_argument(
         "--devices", type=int, default=os.cpu_count() or 1, help="virtual CPU devices"
     )
-    made.add_argument("--repeats", type=int, default=7, help="runs; the median counts")
-    made.add_argument("--numpy", type=int, default=10_000, help="trials of NumPy")
-    made.add_argument("--roofline", action="store_true", help="on a CPU too")
-    made.add_argument(
-        "--peaks", type=int, nargs=2, default=[8192, 2**28], help="matrix, vector to measure them"
+    arguments.add_argument(
+        "--repeats", type=int, default=7, help="number of runs, of which the median is reported"
     )
-    return made
+    arguments.add_argument("--numpy", type=int, default=10_000, help="trials of NumPy")
+    arguments.add_argument(
+        "--roofline", action="store_true", help="measure the roofline on a CPU too"
+    )
+    arguments.add_argument(
+        "--peaks",
+        type=int,
+        nargs=2,
+        default=[8192, 2**28],
+        help="sizes of matrix and vector for the peaks",
+    )
+    return arguments
 
 
 def rows(quick: bool) -> list[Row]:
-    """The rows of the table."""
+    """Return the rows for the table of all benchmarks."""
     tiny = ["--trials", "200", "--steps", "70", "--repeats", "1", "--numpy", "200"]
     return measure(parser().parse_args(tiny if quick else []))
 
 
 def main():
-    """Print ratios, trials per second and nanoseconds a step."""
+    """Print ratios, trials per second and nanoseconds per step."""
     options = parser().parse_args()
-    found = measure(options)
+    report_rows = measure(options)
     print(f"{options.trials} trials, {len(jax.devices())} x {jax.devices()[0].device_kind}")
     print(f"{'':<28} {'trials/s':>9} {'ratio':>6}")
-    for row in found:
+    for row in report_rows:
         reached = "" if row.roofline is None else f", {row.roofline:.1%} of the roofline"
         print(
-            f"{row.claim:<28} {row.trials_per_second:9.0f} {row.ratio:6.2f} to {row.peer},"
+            f"{row.claim:<28} {row.trials_per_second:9.0f} {row.ratio:6.2f} to {row.baseline},"
             f" {row.note}{reached}"
         )
 

@@ -1,14 +1,14 @@
 """Claim: a sweep over sensitivity, tightness and target is one program, compiled once.
 
-Logistic regression on flights, Brownian mechanism, 1000 trials of each of 2 sensitivities x 4
-levels of tightness x 3 targets. The peers, in the same run: one `nrjax.simulate` after the other,
-which share a compilation too, and the same with JAX's compilations cleared before each, which is
-what a program that bakes its numbers in would cost.
+Logistic regression on flights, Brownian mechanism, 1000 trials for each of 2 sensitivities, 4
+levels of tightness and 3 targets. The baselines, in the same run, are one `nrjax.simulate` after
+the other, which share a compilation, and the same with JAX's compilations cleared before each, as
+in a program that has its numbers as constants.
 
     python -m benchmarks.sweep [--trials 1000]
 
-Seconds are medians of three; the first sweep, with compilation, is apart. Building the
-interactions, on the host, counts in all of them. Stop steps must be those of `simulate`.
+Seconds are medians of three; the first sweep, with compilation, is reported separately. All include
+building the interactions on the host. Stop steps must equal those of `simulate`.
 """
 
 import argparse
@@ -29,7 +29,7 @@ _TARGETS = (1.02, 1.03, 1.05)
 
 
 def parts(problem, sensitivity, tight_at, target):
-    """Arguments of `simulate`; the sensitivity is in units of the problem's."""
+    """Return the parts of an interaction, where `sensitivity` is a multiple of the problem's."""
     guarantee = nrjax.LinearBoundary.tight_at_epsilon(
         tight_at, sensitivity * problem.l2_sensitivity, 1e-6
     )
@@ -47,13 +47,13 @@ def parts(problem, sensitivity, tight_at, target):
 
 
 def timed(work):
-    """Its result, and seconds."""
+    """Return the result of a function, and its seconds."""
     before = time.perf_counter()
     return work(), time.perf_counter() - before
 
 
 def race(options):
-    """Print seconds of both ways; their rows."""
+    """Print the seconds of both ways, and return their rows."""
     data = datasets.load("flights", "logistic", rows=options.rows)
     problem = erm.LogisticProblem.fit(data.x, data.y, 0.05)
     points = list(itertools.product(_SENSITIVITIES, _TIGHT_AT, _TARGETS))
@@ -64,48 +64,56 @@ def race(options):
         return nrjax.sweep(key, built, trials=options.trials)
 
     def apart(clear=False):
-        found = []
+        steps = []
         for point in points:
             if clear:
                 jax.clear_caches()
-            found.append(
+            steps.append(
                 nrjax.simulate(
                     key, nrjax.Interaction(**parts(problem, *point)), trials=options.trials
                 ).step
             )
-        return np.stack(found)
+        return np.stack(steps)
 
     swept, first = timed(together)
     ours = statistics.median(timed(together)[1] for _ in range(3))
     steps, _ = timed(apart)
-    peer = statistics.median(timed(apart)[1] for _ in range(3))
+    baseline = statistics.median(timed(apart)[1] for _ in range(3))
     if not np.array_equal(steps, swept.step):
         raise RuntimeError("the sweep's stop steps are not those of simulate")
     print(f"{len(points)} points, {options.trials} trials of each, {len(jax.devices())} devices")
-    print(f"sweep {ours:.2f} s (first, with compilation, {first:.2f} s); one by one {peer:.2f} s")
+    print(
+        f"sweep {ours:.2f} s (first, with compilation, {first:.2f} s); one by one {baseline:.2f} s"
+    )
     total = len(points) * options.trials
-    found = [Row(f"{len(points)} points", total / ours, peer / ours, "simulate, one by one")]
+    report_rows = [
+        Row(f"{len(points)} points", total / ours, baseline / ours, "simulate, one by one")
+    ]
     if options.compiling:
         _, seconds = timed(lambda: apart(clear=True))
         print(
             f"one by one, compiled each time, {seconds:.1f} s: {seconds / first:.1f} times as long"
         )
         claim = f"{len(points)} points, with compilation"
-        found.append(Row(claim, total / first, seconds / first, "the same, compiled each time"))
-    return found
+        report_rows.append(
+            Row(claim, total / first, seconds / first, "the same, compiled each time")
+        )
+    return report_rows
 
 
 def parser():
-    """The command line."""
-    made = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    made.add_argument("--trials", type=int, default=1000)
-    made.add_argument("--rows", type=int, default=10_000)
-    made.add_argument("--compiling", type=int, default=1, help="0: leave out what takes long")
-    return made
+    """Return the parser of the command line."""
+    arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    arguments.add_argument("--trials", type=int, default=1000)
+    arguments.add_argument("--rows", type=int, default=10_000)
+    arguments.add_argument(
+        "--compiling", type=int, default=1, help="0 leaves out the slow baseline"
+    )
+    return arguments
 
 
 def rows(quick: bool) -> list[Row]:
-    """The rows of the table."""
+    """Return the rows for the table of all benchmarks."""
     tiny = ["--trials", "20", "--rows", "300", "--compiling", "0"]
     return race(parser().parse_args(tiny if quick else []))
 

@@ -1,4 +1,4 @@
-"""The table of `python -m benchmarks`: every benchmark in its own process, a line a claim."""
+"""The table of `python -m benchmarks`, with every benchmark in a separate process."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ _NUMBERS = (2, 3, 5, 7)
 
 
 class Failed(Exception):
-    """A benchmark that ended without a report; the message is the last line it wrote."""
+    """A benchmark ended without a report. The message is the last line that it wrote."""
 
     def __init__(self, log: str):
         lines = log.strip().splitlines() or ["it wrote nothing"]
@@ -24,23 +24,23 @@ class Failed(Exception):
 
 
 def measure(module: str, quick: bool) -> dict[str, Any]:
-    """The report of one benchmark.
+    """Run one benchmark and return its report.
 
     Args:
-        module: its dotted name; has a function `rows(quick)` that gives a list of `rows.Row`.
-        quick: tiny sizes, to see that it runs.
+        module: dotted name of a module with a function `rows(quick)` that returns `rows.Row`s.
+        quick: whether to use tiny sizes.
 
     Returns:
-        `rows` (dicts of `Row`'s fields), `device`, `peak` and `device_peak`, in GiB.
+        `rows` (dicts of the fields of `Row`), `device`, `peak` and `device_peak` in GiB.
 
     Raises:
-        Failed: it ended with an error.
+        Failed: the benchmark ended with an error.
     """
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         command = [sys.executable, "-m", "benchmarks.child", module, str(report)]
         command += ["--quick"] if quick else []
-        ended = subprocess.run(
+        process = subprocess.run(
             command,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -48,13 +48,13 @@ def measure(module: str, quick: bool) -> dict[str, Any]:
             cwd=_ROOT,
             check=False,
         )
-        if ended.returncode or not report.exists():
-            raise Failed(ended.stdout)
+        if process.returncode or not report.exists():
+            raise Failed(process.stdout)
         return json.loads(report.read_text())
 
 
 def lines(name: str, report: dict[str, Any]) -> Iterator[str]:
-    """The lines of a benchmark."""
+    """Yield the lines of a benchmark."""
     peak = f"{report['peak']:.2f}"
     if report["device_peak"] is not None:
         peak += f"+{report['device_peak']:.2f}"
@@ -64,7 +64,7 @@ def lines(name: str, report: dict[str, Any]) -> Iterator[str]:
             row["claim"],
             _number(row["trials_per_second"]),
             _number(row["ratio"]),
-            row["peer"],
+            row["baseline"],
             peak,
             report["device"],
             "" if row["roofline"] is None else f"{row['roofline']:.1%}",
@@ -73,7 +73,7 @@ def lines(name: str, report: dict[str, Any]) -> Iterator[str]:
 
 
 def line(*cells: str) -> str:
-    """Cells in their columns."""
+    """Return a line with each cell in its column."""
     padded = [
         cell.rjust(width) if place in _NUMBERS else cell.ljust(width)
         for place, (cell, width) in enumerate(zip(cells, _WIDTHS, strict=True))
@@ -82,21 +82,20 @@ def line(*cells: str) -> str:
 
 
 def _number(value: float | None) -> str:
-    """Three digits, thousands apart."""
+    """Return a number with three digits, or with separated thousands."""
     if value is None:
         return ""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def show(benchmarks: dict[str, str], quick: bool) -> list[str]:
-    """Print the table, line by line as it grows.
+    """Print the table line by line, and return the names of the benchmarks that failed.
+
+    What a failed benchmark wrote goes to standard error.
 
     Args:
         benchmarks: modules by the names to show.
-        quick: tiny sizes.
-
-    Returns:
-        Names of the benchmarks that failed; what they wrote is on standard error.
+        quick: whether to use tiny sizes.
     """
     failed = []
     print(line(*_HEADINGS), flush=True)
@@ -112,7 +111,7 @@ def show(benchmarks: dict[str, str], quick: bool) -> list[str]:
 
 
 def chosen(names: Sequence[str], known: dict[str, str]) -> dict[str, str]:
-    """The benchmarks of these names; all where there are none.
+    """Return the benchmarks with these names, or all if no name is given.
 
     Raises:
         ValueError: a name is unknown.

@@ -1,14 +1,15 @@
-"""Claim: a batched solve over the ball takes a fifth of the time of one eigendecomposition.
+"""Claim: a batched solve over the ball takes a fifth of the time of eigendecompositions.
 
-The peer is what one would write by hand: one eigendecomposition a matrix and Newton's method on
-the secular equation. The matrices are those of private ridge regression (10,000 rows of unit norm,
-77 features, lambda 0.05), with symmetric noise on X'X from weak to strong. Same matrices for both,
-in one run; compilation is apart. Processor time of all threads, and wall time beside it: NumPy's
-threads hinder each other on small matrices, so pin the process to one core for a fair ratio.
+The baseline is a hand-written solver: one eigendecomposition per matrix, and Newton's method on the
+secular equation. The matrices are those of private ridge regression (10,000 rows of unit norm, 77
+features, lambda 0.05), with symmetric noise on X'X from weak to strong. Both solve the same
+matrices, in one run. Compile time is not counted. Processor time of all threads is printed next to
+wall time: NumPy's threads slow each other down on small matrices, so pin the process to one core
+for a fair ratio.
 
     python -m benchmarks.trust_region [--dimension 77] [--batch 64] [--noise 35 55 100 300 1200]
 
-A typical printout is in benchmarks/README.md.
+benchmarks/README.md has a typical output.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from nrjax.erm import minimise_in_ball
 def problems(
     rng: np.random.Generator, d: int, batch: int, noise: float, rows: int = 10_000
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Noisy ridge problems: A, c and the radius."""
+    """Return noisy ridge problems: A, c and the radius."""
     x = rng.normal(size=(rows, d)) / np.sqrt(np.arange(1, d + 1))
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     y = np.clip(x @ rng.normal(size=d) / 3, -1, 1)
@@ -37,12 +38,12 @@ def problems(
 
 
 def by_eigh(a: np.ndarray, c: np.ndarray, radius: float) -> np.ndarray:
-    """One problem; no hard case."""
+    """Return the minimiser of one problem. The hard case is not covered."""
     values, vectors = np.linalg.eigh(a)
     values, b = values.astype(float), (vectors.T @ c).astype(float)
     if values[0] > 0 and np.linalg.norm(b / values) <= radius:
         return vectors @ (b / values)
-    # From the left of the solution Newton's method on 1/|x| rises to it.
+    # From the left of the solution Newton's method on 1/|x| converges monotonically.
     mu = max(0.0, -values[0] + abs(b[0]) / radius)
     for _ in range(50):
         x = b / (values + mu)
@@ -55,7 +56,7 @@ def by_eigh(a: np.ndarray, c: np.ndarray, radius: float) -> np.ndarray:
 
 
 def best(call: Callable[[], object], repeats: int) -> tuple[float, float]:
-    """Least processor and wall seconds."""
+    """Return the least processor and wall seconds."""
     seconds = []
     for _ in range(repeats):
         cpu, wall = time.process_time(), time.perf_counter()
@@ -65,8 +66,8 @@ def best(call: Callable[[], object], repeats: int) -> tuple[float, float]:
 
 
 def race(options: argparse.Namespace) -> list[Row]:
-    """Print microseconds a solve and ratios; their rows, by wall time."""
-    found_rows = []
+    """Print microseconds per solve and ratios, and return their rows by wall time."""
+    report_rows = []
     rng = np.random.default_rng(0)
     solve = jax.jit(jax.vmap(minimise_in_ball, (0, 0, None)))
     dtype = jnp.result_type(float)
@@ -78,49 +79,49 @@ def race(options: argparse.Namespace) -> list[Row]:
     for noise in options.noise:
         a, c, radius = problems(rng, options.dimension, options.batch, noise)
         a, c, radius = a.astype(dtype), c.astype(dtype), dtype.type(radius)
-        found = jax.block_until_ready(solve(a, c, radius))
+        minimum = jax.block_until_ready(solve(a, c, radius))
         slow = np.array([by_eigh(*pair, radius) for pair in zip(a, c, strict=True)])
 
         def value(theta: np.ndarray, a: np.ndarray = a, c: np.ndarray = c) -> np.ndarray:
             theta = np.asarray(theta, float)
             return 0.5 * np.einsum("bi,bij,bj->b", theta, a, theta) - np.sum(theta * c, axis=1)
 
-        assert np.allclose(value(found.argument), value(slow), rtol=1e-4), "not the same minimum"
+        assert np.allclose(value(minimum.argument), value(slow), rtol=1e-4), "not the same minimum"
         data = jax.device_put((a, c, radius))
         fast = best(lambda data=data: jax.block_until_ready(solve(*data)), options.repeats)
-        peer = best(
+        baseline = best(
             lambda a=a, c=c, r=radius: [by_eigh(*pair, r) for pair in zip(a, c, strict=True)],
             options.repeats,
         )
-        us = [1e6 * seconds / options.batch for seconds in (*fast, *peer)]
-        bound = np.mean(found.multiplier > 0)
+        us = [1e6 * seconds / options.batch for seconds in (*fast, *baseline)]
+        bound = np.mean(minimum.multiplier > 0)
         print(
             f"{noise:8g} {bound:9.0%} {us[0]:9.1f} {us[1]:7.1f} {us[2]:9.1f} {us[3]:7.1f}"
-            f" {us[2] / us[0]:9.1f} {us[3] / us[1]:6.1f} {np.max(found.residual):9.1e}"
+            f" {us[2] / us[0]:9.1f} {us[3] / us[1]:6.1f} {np.max(minimum.residual):9.1e}"
         )
         claim = f"solve over the ball, d = {options.dimension}, noise {noise:g}"
-        found_rows.append(Row(claim, 1e6 / us[1], us[3] / us[1], "NumPy", note="solves a second"))
-    return found_rows
+        report_rows.append(Row(claim, 1e6 / us[1], us[3] / us[1], "NumPy", note="solves a second"))
+    return report_rows
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    made = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    made.add_argument("--dimension", type=int, default=77)
-    made.add_argument("--batch", type=int, default=64)
-    made.add_argument("--noise", type=float, nargs="+", default=[35, 55, 100, 300, 1200])
-    made.add_argument("--repeats", type=int, default=10)
-    return made
+    """Return the parser of the command line."""
+    arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    arguments.add_argument("--dimension", type=int, default=77)
+    arguments.add_argument("--batch", type=int, default=64)
+    arguments.add_argument("--noise", type=float, nargs="+", default=[35, 55, 100, 300, 1200])
+    arguments.add_argument("--repeats", type=int, default=10)
+    return arguments
 
 
 def rows(quick: bool) -> list[Row]:
-    """The rows of the table."""
+    """Return the rows for the table of all benchmarks."""
     tiny = ["--dimension", "5", "--batch", "8", "--noise", "100", "--repeats", "1"]
     return race(parser().parse_args(tiny if quick else []))
 
 
 def main():
-    """Print microseconds a solve and ratios."""
+    """Print microseconds per solve and ratios."""
     race(parser().parse_args())
 
 

@@ -1,4 +1,4 @@
-"""The table of `python -m benchmarks`, and how operations are counted."""
+"""The table of `python -m benchmarks`, and the counts of operations."""
 
 import json
 import subprocess
@@ -27,16 +27,16 @@ def rows(quick):
     raise FileNotFoundError("The data set is not there.")
 """
 BROKEN = """
-from benchmarks.rows import same_law
+from benchmarks.rows import check_same_distribution
 
 def rows(quick):
-    same_law(["one case"])
+    check_same_distribution(["one case"])
 """
 
 
 @pytest.fixture
 def known(tmp_path, monkeypatch):
-    """Benchmarks of our own, without JAX."""
+    """Return modules of small benchmarks without JAX, by name."""
     texts = {"sound": SOUND, "lacking": LACKING, "broken": BROKEN}
     for name, text in texts.items():
         (tmp_path / f"{name}_benchmark.py").write_text(text)
@@ -45,22 +45,22 @@ def known(tmp_path, monkeypatch):
 
 
 def cells(line):
-    """The cells of a line, by the headings."""
-    found, at = [], 0
+    """Return the cells of a line, by the widths of the headings."""
+    texts, at = [], 0
     for width in (*table._WIDTHS[:-1], len(line)):
-        found.append(line[at : at + width].strip())
+        texts.append(line[at : at + width].strip())
         at += width + 2
-    return found
+    return texts
 
 
-def test_a_line_says_what_was_measured(known, capsys):
+def test_a_line_has_the_measurements_of_a_process(known, capsys):
     assert command.main(["sound", "lacking", "--quick"], known) == 0
     headings, sound, lacking = capsys.readouterr().out.splitlines()
     assert cells(headings)[:5] == ["benchmark", "claim", "trials/s", "ratio", "to"]
     got = cells(sound)
     assert got[:5] == ["sound", "tiny", "1,234", "0.987", "NumPy"]
     assert got[6:] == ["", "50.0%", "held 209715200"]
-    assert 200 / 1024 < float(got[5]) < 0.5  # GiB of the benchmark's process, not of this one
+    assert 200 / 1024 < float(got[5]) < 0.5  # GiB of the benchmark's process only
     assert cells(lacking)[-1] == "skipped: The data set is not there."
 
 
@@ -69,7 +69,7 @@ def test_a_failing_benchmark_is_shown_and_the_others_run(known, capsys):
     seen = capsys.readouterr()
     _, broken, sound = seen.out.splitlines()
     assert cells(broken)[0] == "broken"
-    assert cells(broken)[-1] == "failed: RuntimeError: not the same law: one case"
+    assert cells(broken)[-1] == "failed: RuntimeError: different distributions: one case"
     assert cells(sound)[:2] == ["sound", "whole"]
     assert "Traceback" in seen.err
 
@@ -82,8 +82,7 @@ def test_a_wrong_name_is_one_sentence(capsys):
     assert seen.err.count("\n") == 1
 
 
-def test_every_claim_has_a_line_of_its_own():
-    """Every runnable file here is in the table, and has what it takes."""
+def test_every_claim_is_in_the_table():
     for path in sorted((ROOT / "benchmarks").glob("*.py")):
         text = path.read_text()
         if text.startswith('"""Claim'):
@@ -94,13 +93,13 @@ def test_every_claim_has_a_line_of_its_own():
 
 @pytest.mark.long
 def test_the_whole_table_with_tiny_sizes():
-    asked = [sys.executable, "-m", "benchmarks", "--quick"]
-    ended = subprocess.run(asked, capture_output=True, text=True, timeout=500, cwd=ROOT)
+    command_line = [sys.executable, "-m", "benchmarks", "--quick"]
+    ended = subprocess.run(command_line, capture_output=True, text=True, timeout=500, cwd=ROOT)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     lines = [cells(line) for line in ended.stdout.splitlines()[1:]]
     assert {line[0] for line in lines} == set(command.NAMES)
     for line in lines:
-        if line[0] in ("start_up", "leaderboard", "scaling"):  # which count no trials
+        if line[0] in ("start_up", "leaderboard", "scaling"):  # without trials
             continue
         assert float(line[2].replace(",", "")) > 0
         assert line[3] == "" or float(line[3].replace(",", "")) > 0
@@ -108,7 +107,7 @@ def test_the_whole_table_with_tiny_sizes():
         assert line[6].endswith("cpu")
 
 
-def test_the_leaderboard_says_what_the_page_says():
+def test_the_leaderboard_has_the_numbers_of_the_page():
     ratios = {row.claim: row.ratio for row in leaderboard.rows(quick=True)}
     for claim, ratio in (
         ("discrete Laplace, deviation 1", 0.931),
@@ -154,11 +153,11 @@ def test_an_exponent_is_that_of_the_largest_sizes():
 
 @pytest.mark.long
 def test_a_size_is_measured_apart_and_drawn(tmp_path, capsys):
-    """What a run makes and holds is its memory; what was there before is not."""
+    """Memory of a run is what it makes and holds, without what was there before."""
     options = ["--only", "kept_trials", "--quick", "--save", str(tmp_path / "points.json")]
     figure = tmp_path / "scaling.png"
-    made = scaling.parser().parse_args([*options, "--figure", str(figure)])
-    (row,) = scaling.race(made)
+    parsed = scaling.parser().parse_args([*options, "--figure", str(figure)])
+    (row,) = scaling.race(parsed)
     assert row.claim == "trials: all fields kept"
     assert row.note.endswith("s at 1,000")
     assert figure.stat().st_size > 10_000
@@ -176,5 +175,5 @@ def test_memory_is_that_of_a_run(monkeypatch):
         return growing.Work(lambda: before[: size // 8] + 1, lambda: before)
 
     monkeypatch.setattr(growing, "kept_trials", work)
-    found = scaling.measure("kept_trials", 2**26)
-    assert 60 < found.mib < 80
+    point = scaling.measure("kept_trials", 2**26)
+    assert 60 < point.mib < 80
