@@ -21,7 +21,7 @@ nbformat = pytest.importorskip("nbformat")
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CELL_SECONDS = 120
-# Run in CI with fewer trials, or up to what compiles for long; whole, as printed, by `-m long`.
+# Changes for a quick run: fewer trials, or no cells from a long compilation on. `-m long` runs all.
 QUICK = {
     "brownian_mechanism": {
         "trials = 10_000": "trials = 500",
@@ -48,8 +48,8 @@ RUNS += [
     for path in NOTEBOOKS
     if path.stem in QUICK
 ]
-# In a cell, not by PYTHONWARNINGS: the kernel's start is not what is tested. Nor is its end, where
-# ipykernel warns of itself and would no longer shut down.
+# In a cell, not by PYTHONWARNINGS, so that the start of the kernel may warn. ipykernel may warn at
+# its end, where an error would keep it from shutting down.
 STRICT = """\
 import warnings
 warnings.simplefilter("error")
@@ -60,13 +60,13 @@ INLINE = "module://matplotlib_inline.backend_inline"
 
 @pytest.fixture
 def kernel_environment(tmp_path, monkeypatch):
-    """Kernels read and write their settings under `tmp_path`, and nothing in the user's home."""
+    """Keep the settings of kernels under `tmp_path`, and out of the user's home."""
     for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
         monkeypatch.setenv(name, str(tmp_path / name.lower()))
     monkeypatch.setenv("JUPYTER_NO_CONFIG", "1")
     monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path / "matplotlib"))
     monkeypatch.setenv("MPLBACKEND", INLINE)
-    # The checkout that is tested, also where another one is installed.
+    # The tested checkout, even if another one is installed.
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     cache = jax.config.jax_compilation_cache_dir
@@ -76,12 +76,12 @@ def kernel_environment(tmp_path, monkeypatch):
 
 
 def read(path) -> Any:
-    """The notebook as it is in the file."""
+    """Return the notebook as it is in the file."""
     return nbformat.read(path, as_version=nbformat.NO_CONVERT)
 
 
 def execute(notebook, folder, seconds=CELL_SECONDS):
-    """A copy of the notebook, executed in `folder` with warnings as errors."""
+    """Return a copy of the notebook, executed in `folder` with warnings as errors."""
     copy: Any = deepcopy(notebook)
     copy.cells.insert(0, nbformat.v4.new_code_cell(STRICT))
     client = nbclient.NotebookClient(
@@ -97,7 +97,7 @@ def execute(notebook, folder, seconds=CELL_SECONDS):
 
 
 def quicker(notebook, changes):
-    """With words replaced, each of which must be there; or ended before the cell with one."""
+    """Return a copy with words replaced, or without the cells from a word on."""
     copy = deepcopy(notebook)
     for word, other in changes.items():
         places = [number for number, cell in enumerate(copy.cells) if word in cell.source]
@@ -111,21 +111,25 @@ def quicker(notebook, changes):
 
 
 def leftovers(notebook):
-    """What a committed notebook must not contain, in words."""
-    kinds = (("outputs", "outputs"), ("execution_count", "an execution count"))
+    """Return a line for each content that a committed notebook must not have."""
+    kinds = {
+        "outputs": "outputs",
+        "execution_count": "an execution count",
+        "metadata": "metadata",
+    }
     return [
-        f"cell {number} has {what}"
+        f"cell {number} has {content}"
         for number, cell in enumerate(notebook.cells)
-        for kind, what in (*kinds, ("metadata", "metadata"))
+        for kind, content in kinds.items()
         if cell.get(kind)
     ]
 
 
 def pictures(cell):
-    """How many pictures a cell shows, as outputs of their own or in HTML."""
-    shown = [output.get("data", {}) for output in cell.outputs]
-    alone = sum("image/png" in data for data in shown)
-    return alone + sum(data.get("text/html", "").count("data:image/png") for data in shown)
+    """Return the number of pictures of a cell, as outputs or in HTML."""
+    outputs = [output.get("data", {}) for output in cell.outputs]
+    images = sum("image/png" in data for data in outputs)
+    return images + sum(data.get("text/html", "").count("data:image/png") for data in outputs)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -143,21 +147,21 @@ def test_runs(path, changes, kernel_environment):
     assert all(cell.execution_count for cell in code)
     outputs = [output for cell in code for output in cell.outputs]
     for cell in code:
-        asked = cell.source.count("plt.show()") + cell.source.count("results.plot(")
-        assert pictures(cell) == asked, cell.source
+        expected = cell.source.count("plt.show()") + cell.source.count("results.plot(")
+        assert pictures(cell) == expected, cell.source
     assert not [o.text for o in outputs if o.get("name") == "stderr"]
-    said = "".join(output.get("text", "") for output in outputs)
-    if path.stem == "brownian_mechanism":  # its one trial shows noise that is taken away
-        assert int(said.partition("STOPPED at step ")[2].split()[0]) >= 10
-    # The check of committed notebooks sees what a run leaves behind, in every code cell.
+    text = "".join(output.get("text", "") for output in outputs)
+    if path.stem == "brownian_mechanism":  # its plotted trial has enough steps to see
+        assert int(text.partition("STOPPED at step ")[2].split()[0]) >= 10
+    # The check of committed notebooks detects a run, in every code cell.
     numbers = [n for n, cell in enumerate(done.cells) if cell.cell_type == "code"]
     counts = [f"cell {n} has an execution count" for n in numbers]
     assert set(counts) <= set(leftovers(done))
     assert len(leftovers(done)) > len(counts)
 
 
-def test_figures_of_results_show_themselves_without_pyplot(tmp_path, kernel_environment):
-    """A single figure, and the mapping of all of them."""
+def test_figures_of_results_are_shown_without_pyplot(tmp_path, kernel_environment):
+    """A single figure is shown, and so is the mapping of several."""
     ones = dict.fromkeys(("epsilon", "utility", "privacy_loss"), np.ones(5, "float32"))
     ends = {"status": np.full(5, Status.STOPPED, "int32"), "step": np.arange(5, dtype="int32")}
     results = invented(tmp_path / "run", {"laplace": ({}, ones | ends)})
