@@ -22,7 +22,7 @@ from nrjax.erm.sensitivity import Ball, logistic_radius
 
 
 def _signed_loss(theta: Array, signed_row: Array, _label: Array) -> Array:
-    """Return `log(1 + exp(-m))` at the margin m. Rows are label times features."""
+    """Return `log(1 + exp(-m))` at the margin m of a row times its label, without overflow."""
     margin = jnp.matmul(signed_row, theta)
     return jnp.maximum(-margin, 0) + jnp.log1p(jnp.exp(-jnp.abs(margin)))
 
@@ -39,7 +39,7 @@ class LogisticUtility(OutputUtility):
     expansion: Any = dataclasses.field(kw_only=True)
 
     def hypothesis(self, release: Array) -> Array:
-        """Return the release, scaled down to the ball if it lies outside."""
+        """Return the release, shape (dimension,), scaled down to the ball if it is outside."""
         _validation.check_length(release, self.optimum.shape[-1])
         return super().hypothesis(release)
 
