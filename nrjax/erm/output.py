@@ -1,8 +1,4 @@
-"""Output perturbation: noise on the minimiser of a regularised empirical risk.
-
-`R(theta) = (1/n) sum_i loss(theta, x_i, y_i) + (lambda/2) |theta|^2`, for any convex and
-differentiable loss that is Lipschitz in theta (Chaudhuri, Monteleoni & Sarwate 2011).
-"""
+"""Output perturbation: noise on the minimiser of a regularised empirical risk."""
 
 import dataclasses
 from typing import Any, Self
@@ -22,8 +18,8 @@ from nrjax.sensitivities import Noise, Sensitivity, norm_of
 def merge(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the distinct rows of a float64 table and the fraction of each among all rows.
 
-    Sorts `table` in place: do not use it afterwards. `np.unique(axis=0)` would take the memory of
-    three more tables. This function takes that of the distinct rows, and none if all are distinct.
+    Sorts `table` in place: do not use it afterwards. `np.unique(axis=0)` takes the memory of two
+    more tables. This function takes that of the distinct rows, and little if all are distinct.
     """
     table = np.ascontiguousarray(table)
     table += 0.0  # turns -0.0, whose bits differ, into 0.0
@@ -86,9 +82,9 @@ class OutputProblem(OutputPerturbation):
     """A custom loss and data, by output perturbation. Make it with `fit`.
 
     The risk is `R(theta) = (1/n) sum_i loss(theta, x_i, y_i) + (lambda/2) |theta|^2`. The optimum
-    is released with noise for its l2-sensitivity `2 L/(n lambda)` (Chaudhuri et al. 2011). Use it
-    for a convex loss with a Lipschitz constant L; `LogisticProblem` and `RidgeProblem` know theirs,
-    and state smaller sensitivities.
+    is released with noise for its l2-sensitivity `2 L/(n lambda)` (Chaudhuri, Monteleoni & Sarwate
+    2011). Use it for a convex loss with a Lipschitz constant L. `LogisticProblem` and
+    `RidgeProblem` need no stated bounds, and their risks have smaller sensitivities.
 
     Example:
         A robust regression on labels in [-1, 1]::

@@ -135,8 +135,8 @@ class Released(NamedTuple, Generic[U]):
         Raises:
             ValueError: an argument is missing, out of range, or has no meaning for this noise.
         """
-        known = isinstance(boundary, type) and hasattr(boundary, "tight_at_epsilon")
-        check(known, "boundary", boundary, "a class of boundaries, such as LinearBoundary")
+        is_class = isinstance(boundary, type) and hasattr(boundary, "tight_at_epsilon")
+        check(is_class, "boundary", boundary, "a class of boundaries, such as LinearBoundary")
         norm = getattr(self.sensitivity, "norm", None)
         hint = "Write nrjax.Sensitivity(number, 'l1') for Laplace noise, 'l2' for Gaussian noise."
         expected = "a nrjax.Sensitivity, which has a norm"

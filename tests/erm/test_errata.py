@@ -41,9 +41,9 @@ def test_algorithm_5_exceeds_the_stated_sensitivity(dtype):
     (x, y), problem = small_data(), small_logistic()
     radius, stated = problem.utility.radius, problem.excess_risk_sensitivity
     # Claim A.12 prints this for the plain loss, whose sensitivity is half of it.
-    right = 2 / 300 * np.log((1 + np.exp(radius)) / (1 + np.exp(-radius)))
-    assert right == pytest.approx(2 * sensitivity.logistic_loss(300, radius))
-    assert stated == pytest.approx(right, rel=1e-4)
+    printed_bound = 2 / 300 * np.log((1 + np.exp(radius)) / (1 + np.exp(-radius)))
+    assert printed_bound == pytest.approx(2 * sensitivity.logistic_loss(300, radius))
+    assert stated == pytest.approx(printed_bound, rel=1e-4)
     release = 10 * radius * np.ones(5) / np.sqrt(5)
     printed = project_as_printed(release, radius)
     ours = np.asarray(problem.utility.hypothesis(jnp.asarray(release, dtype)), np.float64)
@@ -51,9 +51,9 @@ def test_algorithm_5_exceeds_the_stated_sensitivity(dtype):
     for side in (1, -1):
         x[0] = side * np.ones(5) / np.sqrt(5)
         risks.append([excess_risk(theta, x, y) for theta in (printed, ours)])
-    moved = np.abs(np.subtract(*risks))
-    assert moved[0] > 4 * stated
-    assert moved[1] <= stated * (1 + 1e-5)
+    change = np.abs(np.subtract(*risks))
+    assert change[0] > 4 * stated
+    assert change[1] <= stated * (1 + 1e-5)
 
 
 @pytest.mark.long

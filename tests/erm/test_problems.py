@@ -113,10 +113,10 @@ def test_no_row_moves_the_utility_further(loss, bounds):
     signed = np.concatenate([sign * along for sign in (-1.0, 0.0, 0.2, 1.0)])
     theta = np.tile(problem.utility.radius * along, (4, 1))
     losses = np.stack([jax.vmap(loss)(theta, signed, np.full(800, y)) for y in (-1.0, 0.0, 1.0)])
-    moved = np.ptp(losses.reshape(12, 200).astype(float), axis=0).max() / problem.rows
+    change = np.ptp(losses.reshape(12, 200).astype(float), axis=0).max() / problem.rows
     stated = problem.utility_sensitivity
     assert stated is not None
-    assert 0.999 * stated < moved <= (1 + 1e-6) * stated
+    assert 0.999 * stated < change <= (1 + 1e-6) * stated
 
 
 def fit_early(custom, x, y, tolerance):
@@ -142,9 +142,9 @@ def test_the_excess_risk_moves_by_no_more_than_stated_however_early_the_solver_s
     with jax.enable_x64(True):
         utilities = [p.utility.excess_risk() for p in (problem, other)]
         excess = [float(utility.evaluate(jnp.zeros(5))) for utility in utilities]
-    moved = abs(excess[0] - excess[1])
-    assert moved > 2 * plain  # the sensitivity if the optimum were exact
-    assert moved <= stated == other.excess_risk_sensitivity == utilities[0].sensitivity
+    change = abs(excess[0] - excess[1])
+    assert change > 2 * plain  # the sensitivity if the optimum were exact
+    assert change <= stated == other.excess_risk_sensitivity == utilities[0].sensitivity
     assert stated == pytest.approx(2 * plain + tolerance**2 / 2e-3, rel=1e-12)
     # At the default tolerance it is exactly twice the sensitivity of the risk.
     usual = fit_early(custom, x, y, 1e-12)

@@ -23,7 +23,7 @@ def worst_pair(order, layout, dimension, row_norm):
     def admissible(rows):
         return rows / np.maximum(np.linalg.norm(rows, row_norm, axis=-1, keepdims=True), 1)
 
-    def moved(rows):
+    def change(rows):
         # The isometric layout has the l2 norm of the whole matrix.
         grams = np.einsum("spi,spj->spij", rows, rows)
         entries = (grams[0] - grams[1])[:, *kept].reshape(tries, -1)
@@ -34,10 +34,10 @@ def worst_pair(order, layout, dimension, row_norm):
     start = rng.normal(size=(2, tries, dimension)) ** rng.choice([1, 3, 9], size=(2, tries, 1))
     start[:, ::2] = np.sign(start[:, ::2])
     rows = admissible(100 * start)
-    best = moved(rows)
+    best = change(rows)
     for step in range(80):
         other = admissible(rows + 0.5 * 0.9**step * rng.normal(size=rows.shape))
-        got = moved(other)
+        got = change(other)
         rows = np.where((got > best)[:, None], other, rows)
         best = np.maximum(best, got)
     return best.max()
@@ -127,12 +127,12 @@ def farthest_optima(rows, weight):
     ],
 )
 def test_no_neighbour_moves_the_optimum_further_and_one_moves_it_far(rows, weight, ball, least):
-    moved = farthest_optima(rows, weight)
+    change = farthest_optima(rows, weight)
     paper, tight = (
         sensitivity.ridge_output_l2(rows, weight, name, ball=ball) for name in ("paper", "tight")
     )
     assert tight <= paper
-    assert least * tight < moved <= tight
+    assert least * tight < change <= tight
     if ball == "tight":
         # Which of the two bounds is the smaller does not depend on the ball.
         large = sensitivity.ridge_output_l2(rows, weight, "tight", ball="paper")
@@ -140,7 +140,7 @@ def test_no_neighbour_moves_the_optimum_further_and_one_moves_it_far(rows, weigh
         assert tight / large == pytest.approx(6 / 11)
         # Negative control: a ball of a quarter of the radius does not hold the optima.
         if rows == 1000:
-            assert moved > 2 * (0.25 * 5 + 1) / (rows * weight)
+            assert change > 2 * (0.25 * 5 + 1) / (rows * weight)
 
 
 @pytest.mark.numerical
@@ -156,10 +156,10 @@ def test_the_rounding_of_evaluated_risks_is_part_of_the_stated_sensitivity():
         lengths = jnp.linspace(0.999, 1, 2000) * utility.radius
         at = jnp.stack([lengths, jnp.zeros(2000)], axis=1)
         risks.append(np.asarray(jax.jit(jax.vmap(utility.evaluate))(at), float))
-    moved = np.abs(risks[0] - risks[1]).max()
-    assert moved <= utility.sensitivity
+    change = np.abs(risks[0] - risks[1]).max()
+    assert change <= utility.sensitivity
     if not jax.config.jax_enable_x64:
-        assert moved > 1.001 * exact
+        assert change > 1.001 * exact
 
 
 @pytest.mark.parametrize(
@@ -188,9 +188,9 @@ def test_a_row_moves_the_excess_risk_as_far_as_stated(name, radius):
         other_rows, other_labels = rows.copy(), chosen.copy()
         other_rows[0] = rng.choice([-1.0, 1.0, rng.uniform(-1, 1)])
         other_labels[0] = rng.choice(labels)
-        moved = np.abs(excess(rows, chosen) - excess(other_rows, other_labels)).max()
-        assert moved <= stated * (1 + 1e-12)
-        largest = max(largest, moved)
+        change = np.abs(excess(rows, chosen) - excess(other_rows, other_labels)).max()
+        assert change <= stated * (1 + 1e-12)
+        largest = max(largest, change)
     # The sensitivity of the plain risk is too small where the minimum moves the other way.
     if radius in (4.0, 1.0, 0.5):
         assert largest > 1.9 * plain

@@ -34,10 +34,10 @@ def test_each_inverts_the_other(task, options):
     np.testing.assert_allclose(
         excess_risk(levels, *problem), np.broadcast_to(alpha, levels.shape), rtol=1e-13
     )
-    one = epsilon(0.125, 1000, 5, 0.05)
-    assert isinstance(one, np.float64)  # also for arguments on a device
-    assert one == epsilon(np.array([0.125]), 1000, 5, 0.05)
-    assert one == epsilon(jnp.asarray(0.125), 1000, 5, 0.05)
+    level = epsilon(0.125, 1000, 5, 0.05)
+    assert isinstance(level, np.float64)  # also for arguments on a device
+    assert level == epsilon(np.array([0.125]), 1000, 5, 0.05)
+    assert level == epsilon(jnp.asarray(0.125), 1000, 5, 0.05)
 
 
 def test_values():

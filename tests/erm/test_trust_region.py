@@ -152,11 +152,11 @@ def faults(a, c, r, theta, mu, dtype):
 @pytest.mark.parametrize("d", DIMENSIONS)
 def test_every_answer_satisfies_the_conditions_of_a_minimum(d, dtype):
     names, a, c, r = problems(d, dtype)
-    found = answers(d, dtype)
-    broken = faults(a, c, r, found.argument, found.multiplier, dtype)
+    minima = answers(d, dtype)
+    broken = faults(a, c, r, minima.argument, minima.multiplier, dtype)
     assert not broken, {line: names[int(line.split()[1][:-1])] for line in broken}
-    assert found.argument.dtype == dtype
-    assert np.all(found.residual <= tolerance(dtype))
+    assert minima.argument.dtype == dtype
+    assert np.all(minima.residual <= tolerance(dtype))
 
 
 def minimum_by_eigenvectors(a, c, r):
@@ -224,31 +224,31 @@ def test_scaling_the_solution_of_the_linear_system_is_detected(dtype):
 )
 def test_the_conditions_detect_a_planted_fault(fault, change, dtype):
     names, *problem = problems(10, dtype)
-    found = answers(10, dtype)
-    broken = faults(*problem, *change(found.argument, found.multiplier), dtype)
+    minima = answers(10, dtype)
+    broken = faults(*problem, *change(minima.argument, minima.multiplier), dtype)
     lane = names.index("weak linear term (0)")
     assert any(line.startswith(f"lane {lane}: {fault}") for line in broken)
 
 
 def test_a_lane_has_the_same_bits_whatever_its_place_and_neighbours(dtype):
     _, *problem = problems(10, dtype)
-    found = answers(10, dtype)
+    minima = answers(10, dtype)
     order = np.random.default_rng(0).permutation(LANES)
-    moved = lanes(*(x[order] for x in problem))
-    jax.tree.map(lambda x, y: np.testing.assert_array_equal(x, y[order]), moved, found)
+    permuted = lanes(*(x[order] for x in problem))
+    jax.tree.map(lambda x, y: np.testing.assert_array_equal(x, y[order]), permuted, minima)
     twice = np.tile(np.arange(LANES // 2, LANES), 2)
     again = lanes(*(x[twice] for x in problem))
-    jax.tree.map(lambda x, y: np.testing.assert_array_equal(x, y[twice]), again, found)
+    jax.tree.map(lambda x, y: np.testing.assert_array_equal(x, y[twice]), again, minima)
 
 
 def test_a_lane_that_is_not_finite_is_nan_and_changes_no_other(dtype):
     _, *problem = problems(10, dtype)
-    found = answers(10, dtype)
+    minima = answers(10, dtype)
     a, c, r = (x.copy() for x in problem)
     a[3, 1, 2], a[17, 0, 0], c[21, 9], r[40], r[41] = np.nan, np.inf, -np.inf, np.nan, -1.0
     bad = [3, 17, 21, 40, 41]
     got = lanes(a, c, r)
-    for x, y in zip(got, found, strict=True):
+    for x, y in zip(got, minima, strict=True):
         assert np.all(np.isnan(np.asarray(x)[bad]))
         good = np.delete(np.arange(LANES), bad)
         np.testing.assert_array_equal(np.asarray(x)[good], y[good])
@@ -258,16 +258,16 @@ def test_a_lane_that_is_not_finite_is_nan_and_changes_no_other(dtype):
 def test_single_nested_and_over_the_radius(dtype):
     """A single problem rounds differently, within the tolerance of the conditions."""
     names, *problem = problems(10, dtype)
-    found = answers(10, dtype)
+    minima = answers(10, dtype)
     alone = [single(*(x[lane] for x in problem)) for lane in range(LANES)]
     theta, mu, _ = (np.stack(part) for part in zip(*alone, strict=True))
     assert not faults(*problem, theta, mu, dtype)
     easy = names.index("definite, inside (0)")
-    np.testing.assert_allclose(theta[easy], found.argument[easy], rtol=100 * np.finfo(dtype).eps)
+    np.testing.assert_allclose(theta[easy], minima.argument[easy], rtol=100 * np.finfo(dtype).eps)
     nested = jax.jit(jax.vmap(jax.vmap(minimise_in_ball)))(
         *(x.reshape(4, LANES // 4, *x.shape[1:]) for x in problem)
     )
-    for x, y in zip(nested, found, strict=True):
+    for x, y in zip(nested, minima, strict=True):
         np.testing.assert_array_equal(np.asarray(x).reshape(y.shape), y)
     a, c, _ = (x[names.index("indefinite (0)")] for x in problem)
     radii = np.geomspace(0.1, 10, 16).astype(dtype)
@@ -304,6 +304,6 @@ def test_no_hard_case_is_nan_or_less_exact_than_claimed(d, dtype):
     for seed in range(3):
         problem = [part.astype(dtype) for part in hard_cases(d, seed)]
         parts = [lanes(*(x[at] for x in problem)) for at in np.arange(CASES).reshape(-1, LANES)]
-        found = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
-        assert np.max(found.residual) <= tolerance(dtype)
-        assert not faults(*problem, found.argument, found.multiplier, dtype)
+        minima = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+        assert np.max(minima.residual) <= tolerance(dtype)
+        assert not faults(*problem, minima.argument, minima.multiplier, dtype)
