@@ -68,9 +68,9 @@ def check_data(
     x /= max_norm  # in place: `x` is a copy
     order, blocks = 1 if row_norm == "l1" else 2, row_blocks(*x.shape)
     norms = np.concatenate([np.linalg.norm(x[block], order, axis=1) for block in blocks])
-    expected = f"of rows of {row_norm} norm at most {max_norm:.6g}"
+    expected = f"of {row_norm} norm at most {max_norm:.6g}"
     hint = "Divide each row by its norm, or all by the largest."
-    check_rows(norms <= 1 + _NORM_SLACK, "features", expected, hint)
+    check_rows(norms <= 1 + _NORM_SLACK, "each row of features", expected, hint)
     x /= np.maximum(norms, 1)[:, None]
     x *= max_norm
     return x, y

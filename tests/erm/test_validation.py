@@ -63,7 +63,10 @@ WRONG_NORM = "must be an l2-sensitivity"
 
 MISTAKES = [
     # Data, which all problems check alike.
-    (problem(features=2 * X), r"features must be of rows of l2 norm at most 1 \(row \d+ is not"),
+    (
+        problem(features=2 * X),
+        r"each row of features must be of l2 norm at most 1 \(row \d+ is not",
+    ),
     (problem(features=np.full((20, 5), np.nan)), r"features must be finite \(row 0 is not"),
     (problem(features=np.zeros(20)), r"features must be .* \(got \(20,\)\)"),
     (problem(features=np.zeros((0, 4))), r"features must be .* \(got \(0, 4\)\)"),
@@ -75,10 +78,10 @@ MISTAKES = [
     (problem(tolerance=1e-30), "gradient norm after .* must be at most tolerance = 1e-30"),
     (ridge(labels=np.full(20, 1.5)), r"labels must be in \[-1, 1\]"),
     (ridge(labels=np.full(20, np.nan)), r"labels must be in \[-1, 1\]"),
-    (ridge(row_norm="l1"), "features must be of rows of l1 norm at most 1"),
+    (ridge(row_norm="l1"), "each row of features must be of l1 norm at most 1"),
     (ridge(row_norm="l0"), "row_norm must be 'l2' or 'l1'"),
     (custom(labels=["yes"] * 20), "labels must be an array of numbers"),
-    (custom(features=4 * X, max_norm=3.5), "features must be of rows of l2 norm at most 3.5"),
+    (custom(features=4 * X, max_norm=3.5), "each row of features must be of l2 norm at most 3.5"),
     # Releases, and their mechanisms.
     (lambda: problem()().released("cauchy"), NOISE),
     (lambda: ridge()().released("cauchy"), NOISE),
