@@ -240,7 +240,7 @@ def devices(platform: str) -> list[Any]:
         return jax.devices(platform)
     except RuntimeError as error:
         raise LookupError(
-            f"--platform {platform}: JAX finds no such device (install {_INSTALL[platform]}). "
+            f"--platform {platform}: JAX finds no such device here (needs {_INSTALL[platform]}): "
             + str(error).splitlines()[0]
         ) from error
 

@@ -81,7 +81,7 @@ class Compiled:
             if self._turns(inner) == steps
         ]
         if not matches:
-            raise ValueError(f"The program has no loop that holds a loop of {steps} steps.")
+            raise ValueError(f"steps must be the length of a loop inside a loop (got {steps}).")
         return max(matches)
 
     def _loops(self, name: str) -> Iterator[_Call]:
