@@ -40,7 +40,7 @@ def _as_float64(name: str, table: ArrayLike) -> np.ndarray:
         array = np.asarray(table)
     except ValueError:  # a ragged list, for which NumPy's message names no argument
         array = np.empty((), object)
-    check(array.dtype.kind in "biuf", name, table, "an array of numbers")
+    check(array.dtype.kind in "biuf", name, array.dtype, "an array of numbers")
     return array.astype(np.float64)
 
 
