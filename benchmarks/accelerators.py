@@ -86,7 +86,7 @@ def _stepping(trials: int) -> Loop:
 
 
 def _interaction(program: Program, trials: int, run: Callable[[], float] | None = None) -> Loop:
-    """Return the loop of an interaction, whose lanes are refilled."""
+    """Trials that are refilled; of a program that folds them, its own `run`."""
     options = getattr(program.options, "inner", program.options)
     trial = program.trial if run is None else program.trial[0]
 
@@ -137,10 +137,10 @@ def _folding(trials: int, changed: dict[str, int]) -> Loop:
 
 
 def _batched(program: Program, changed: dict[str, int]) -> Program:
-    """Return the program with other numbers of lanes or of steps per iteration.
+    """With other lanes or steps a turn; lanes that were one tile stay one.
 
     Raises:
-        ValueError: `lanes` is not a multiple of the tile.
+        ValueError: `lanes` is no multiple of the tile.
     """
     folded = hasattr(program.options, "inner")
     options = program.options.inner if folded else program.options
@@ -148,7 +148,7 @@ def _batched(program: Program, changed: dict[str, int]) -> Program:
     if options.lanes == options.tile:
         new = new._replace(tile=new.lanes)
     elif new.lanes % new.tile:
-        raise ValueError(f"--lanes must be a multiple of {new.tile}, a tile (got {new.lanes}).")
+        raise ValueError(f"--lanes {new.lanes}: must be a multiple of {new.tile}, a tile")
     new = program.options._replace(inner=new) if folded else new
     return dataclasses.replace(program, options=new)
 

@@ -51,7 +51,7 @@ def interaction():
 
 
 def planned(chunk):
-    """Return the program of a study that keeps summaries, and their variables."""
+    """The program of a study of such trials that keeps summaries, and their variables."""
     study = nrjax.Study("billion", {"near": interaction()})
     settings = RunSettings(out=Path("unused"), trials=chunk, chunk=chunk, keep="summary")
     plan = study.plans(settings)["near"]["outcome"]
@@ -60,17 +60,17 @@ def planned(chunk):
 
 
 def folded(program, trials):
-    """Return the seconds of summarised trials, and the moments of all trials."""
+    """Seconds, and the moments of all trials; counts are added up as chunks come."""
     before, counts, moments = time.perf_counter(), 0, []
     for at in range(0, trials, program.chunk):
-        chunk = program.run(KEY, min(program.chunk, trials - at), at)
-        counts = counts + chunk["counts"].astype(np.int64)
-        moments.append(chunk["moments"])
+        found = program.run(KEY, min(program.chunk, trials - at), at)
+        counts = counts + found["counts"].astype(np.int64)
+        moments.append(found["moments"])
     return time.perf_counter() - before, merge_moments(np.array(moments))
 
 
 def kept(program, trials):
-    """Return the seconds of trials whose outcomes are kept."""
+    """Seconds."""
     before = time.perf_counter()
     for at in range(0, trials, program.chunk):
         program.run(KEY, min(program.chunk, trials - at), at)
@@ -78,8 +78,8 @@ def kept(program, trials):
 
 
 def race(options):
-    """Print peak memory and trials per second by the number of trials, and return the rows."""
-    report_rows, plain = [], montecarlo.outcomes(interaction(), 65_536, FIELDS)
+    """Print peak memory and trials per second, by the number of trials; their rows."""
+    found, plain = [], montecarlo.outcomes(interaction(), 65_536, FIELDS)
     summary, names = planned(options.chunk)
     epsilon = names.index("stopping_epsilon")
     print(
@@ -90,7 +90,7 @@ def race(options):
     print(f"compiled: {peak_mib():.0f} MiB; rows of {sum(x.nbytes for x in _row(summary))} bytes")
     for trials in sorted(options.trials):
         seconds, moments = folded(summary, trials)
-        # At most a million trials, scaled: more would only take longer.
+        # Not of the largest size: once is enough to see the memory.
         other = kept(plain, min(trials, 10**6)) * (trials / min(trials, 10**6))
         print(
             f"{trials:>13,} trials: peak {peak_mib():5.0f} MiB, {trials / seconds:.3g} trials/s "
@@ -99,8 +99,8 @@ def race(options):
         )
         note = f"peak so far {peak_mib():.0f} MiB"
         claim = f"{trials:,} trials, folded"
-        report_rows.append(Row(claim, trials / seconds, other / seconds, "kept", note=note))
-    return report_rows
+        found.append(Row(claim, trials / seconds, other / seconds, "kept", note=note))
+    return found
 
 
 def _row(program):

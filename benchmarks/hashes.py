@@ -45,18 +45,18 @@ def drawn(run: Callable[[Any], Any], key: Any) -> tuple[Any, int]:
     counts: list[int] = []
     plain = _threefry._hash
 
-    def count(*words: np.ndarray) -> tuple[np.ndarray, ...]:
+    def tell(*words: np.ndarray) -> tuple[np.ndarray, ...]:
         counts.append(words[0].size)
         return words
 
-    def counted(*arguments: Any) -> Any:
-        words = plain(*arguments)
-        return jax.pure_callback(count, words, *words, vmap_method="broadcast_all")
+    def told(*given: Any) -> Any:
+        words = plain(*given)
+        return jax.pure_callback(tell, words, *words, vmap_method="broadcast_all")
 
-    wrapped = jax.random.wrap_key_data(jnp.asarray(key), impl=_threefry._WRITTEN_OUT)
-    with mock.patch.object(_threefry, "_hash", counted):
+    own = jax.random.wrap_key_data(jnp.asarray(key), impl=_threefry._WRITTEN_OUT)
+    with mock.patch.object(_threefry, "_hash", told):
         jax.clear_caches()  # programs without counting, and below those with it
-        results = jax.device_get(jax.jit(run)(wrapped))
+        results = jax.device_get(jax.jit(run)(own))
     jax.clear_caches()
     return results, sum(counts)
 

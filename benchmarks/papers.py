@@ -24,9 +24,9 @@ def chosen(study: Study, patterns: Sequence[str]) -> Study:
 
 
 def programs(study: Study, trials: int) -> dict[str, dict[str, Program]]:
-    """Return the programs by case and pass. Equal programs share a compilation."""
+    """By case and pass, for a run of so many trials; those alike share a compilation."""
     plans = study.plans(RunSettings(out=Path("unused"), trials=trials))
-    compiled: dict[str, dict[str, Program]] = {name: {} for name in plans}
+    found: dict[str, dict[str, Program]] = {name: {} for name in plans}
     for (case, name), program in filling.programs(plans, identity.fingerprints(plans)).items():
-        compiled[case][name] = program
-    return compiled
+        found[case][name] = program
+    return found
