@@ -10,6 +10,7 @@ from scipy import optimize
 
 import nrjax
 from nrjax.erm import LogisticProblem, output_utility
+from nrjax.types import overrides
 from tests.erm import risks
 from tests.erm.risks import HUBER, KINDS, LAMBDA, fit, huber, linear, logistic, problem_of
 from tests.problems import small_data, small_logistic
@@ -172,9 +173,11 @@ def test_matrix_products_of_a_loss_get_the_highest_precision():
     assert "HIGHEST" not in bare
 
 
-def test_a_custom_loss_knows_its_excess_risk():
+def test_a_users_own_loss_has_no_ceiling():
+    """How it rounds is not known; its excess risk is."""
     problem = problem_of("own")
     assert problem.utility.optimum_loss == problem.optimum_loss
+    assert not overrides(problem.utility, nrjax.Utility, "ceiling")
     excess = problem.utility.excess_risk()
     assert abs(float(excess.evaluate(jnp.asarray(problem.value)))) < 1e-6
 
