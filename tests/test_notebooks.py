@@ -1,4 +1,4 @@
-"""Every notebook runs from a clean kernel, without warnings, and is committed without outputs."""
+"""Every notebook runs in a clean kernel without warnings, and has no outputs committed."""
 
 import os
 from copy import deepcopy
