@@ -141,7 +141,7 @@ def race_one(setting, options, baselines):
     """Print one setting. Return its row, and names of cases that differ in distribution."""
     problem, trials = setting.problem, options.trials
     utility = problem.utility
-    unknowing = dataclasses.replace(utility.expansion, doubt=np.inf)
+    unknowing = dataclasses.replace(utility.expansion, error=np.inf)
     blind = dataclasses.replace(utility, expansion=unknowing)
     runs = {
         name: timed(setting.trial(one), fields, trials, options.repeats)

@@ -138,7 +138,7 @@ def _logistic(size: int, blind: bool = False, **options: Any) -> Any:
     problem = erm.LogisticProblem.fit(*made_up(size), _LAMBDA)
     utility: Any = problem.utility
     if blind:
-        unknowing = dataclasses.replace(utility.expansion, doubt=np.inf)
+        unknowing = dataclasses.replace(utility.expansion, error=np.inf)
         utility = dataclasses.replace(utility, expansion=unknowing)
     guarantee, grid = _times()
     given = {"rule": nrjax.PublicThreshold(-1.03 * problem.optimum_loss), **options}

@@ -53,7 +53,7 @@ def drawn(run: Callable[[Any], Any], key: Any) -> tuple[Any, int]:
         words = plain(*given)
         return jax.pure_callback(tell, words, *words, vmap_method="broadcast_all")
 
-    own = jax.random.wrap_key_data(jnp.asarray(key), impl=_threefry._WRITTEN_OUT)
+    own = jax.random.wrap_key_data(jnp.asarray(key), impl=_threefry._UNROLLED)
     with mock.patch.object(_threefry, "_hash", told):
         jax.clear_caches()  # programs without counting, and below those with it
         results = jax.device_get(jax.jit(run)(own))

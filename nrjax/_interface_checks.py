@@ -1,7 +1,7 @@
-"""What each part of an interaction gives, tried once on shapes: nothing is drawn or computed.
+"""Abstract evaluation of the methods of each part, with a message if a result is wrong.
 
-A part that gives something else than its interface says would otherwise stop every trial at step
-0, broadcast, or end in an error of JAX's own from inside a compiled loop.
+Nothing is drawn or computed. Without these checks a malformed part would stop every trial at step
+0, broadcast silently, or fail deep inside a compiled loop.
 """
 
 import traceback
@@ -21,69 +21,75 @@ from nrjax.types import Utility, overrides
 
 
 class _Part:
-    """One part, whose methods are called and whose results are looked at."""
+    """A part whose methods are called, and whose results are checked."""
 
     def __init__(self, name: str, part: Any, dtype: Any):
-        self.owner = f"{name} = {type(part).__name__}"
+        self.owner = f"of {name} {type(part).__name__}"
         self.part, self.dtype = part, dtype
 
-    def call(self, method: str, *arguments: Any) -> Any:
+    def call(self, method: str, *arguments: Any, **options: Any) -> Any:
+        """Call a method, and turn an error of JAX into one that names the method."""
         function = getattr(self.part, method)
         try:
-            return function(*arguments)
+            return function(*arguments, **options)
         except Exception as error:
-            if _is_ours(error):
+            if _is_own(error):
                 raise
-            said = str(error).strip().splitlines() or [""]
-            given = ", ".join(map(_form, arguments))
+            first_line = (str(error).strip().splitlines() or [""])[0]
+            shown = ", ".join([*map(_form, arguments), *(f"{k}={v}" for k, v in options.items())])
+            hint = ""
+            if "Indexer must" in first_line or "interpreted as an integer" in first_line:
+                hint = " Integer fields become floats: declare an index nrjax.static()."
             raise ValueError(
-                f"{self.owner}: {method}({given}) must work under a trace; it ends in "
-                f"{type(error).__name__}: {said[0]}"
+                f"{method}({shown}) {self.owner} must work under a trace by JAX (got "
+                f"{type(error).__name__}: {first_line}).{hint}"
             ) from error
 
-    def items(self, names: str, method: str, *arguments: Any) -> tuple[Any, ...]:
-        """The results of a method that gives as many as these names."""
-        got = self.call(method, *arguments)
-        ok = isinstance(got, (tuple, list)) and len(got) == len(names.split(", "))
-        self._check(ok, f"{method} gives {_form(got)}", f"({names})")
-        return tuple(got)
+    def items(self, names: str, method: str, *arguments: Any, **options: Any) -> tuple[Any, ...]:
+        """Return the results of a method that returns a tuple of these names."""
+        result = self.call(method, *arguments, **options)
+        ok = isinstance(result, (tuple, list)) and len(result) == len(names.split(", "))
+        self._check(ok, f"result of {method}", result, f"({names})")
+        return tuple(result)
 
     def number(self, kinds: str, method: str, *arguments: Any, shape: tuple = ()) -> Array:
-        """What a method gives, as `array` has it."""
-        return self.array(kinds, method, self.call(method, *arguments), shape)
+        """Return the result of a method, checked by `array`."""
+        return self.array(kinds, f"result of {method}", self.call(method, *arguments), shape)
 
-    def array(self, kinds: str, what: str, got: Any, shape: tuple = ()) -> Array:
-        """A result as an array: of a shape, and of one of some kinds (f, i, b) no wider."""
-        right = {"f": str(jnp.dtype(self.dtype)), "i": "an integer", "b": "a bool"}
-        where = "a scalar" if shape == () else f"of shape {shape}"
-        ok = isinstance(got, (jax.Array, np.ndarray, np.generic, bool, int, float))
+    def array(self, kinds: str, name: str, result: Any, shape: tuple = ()) -> Array:
+        """Return a result as an array, checked for its shape and its kind of dtype.
+
+        `kinds` are some of f (a float no wider than the run's dtype), i (integer) and b (bool).
+        """
+        expected = {"f": str(jnp.dtype(self.dtype)), "i": "an integer", "b": "a bool"}
+        ok = isinstance(result, (jax.Array, np.ndarray, np.generic, bool, int, float))
         if ok:
-            kind = jnp.result_type(got)
-            narrow = jnp.result_type(got, self.dtype) == self.dtype  # Python's numbers adopt it
+            dtype = jnp.result_type(result)
+            narrow = jnp.result_type(result, self.dtype) == self.dtype  # Python numbers adopt it
             fits = {
-                "f": jnp.issubdtype(kind, jnp.floating) and narrow,
-                "i": jnp.issubdtype(kind, jnp.integer),
-                "b": kind == jnp.bool_,
+                "f": jnp.issubdtype(dtype, jnp.floating) and narrow,
+                "i": jnp.issubdtype(dtype, jnp.integer),
+                "b": dtype == jnp.bool_,
             }
-            ok = jnp.shape(got) == shape and any(fits[name] for name in kinds)
-        wanted = " or ".join(right[name] for name in kinds)
-        self._check(ok, f"{what} gives {_form(got)}", f"{where}, {wanted}")
-        return jnp.asarray(got)
+            ok = jnp.shape(result) == shape and any(fits[kind] for kind in kinds)
+        form = "a scalar" if shape == () else f"of shape {shape}"
+        dtypes = " or ".join(expected[kind] for kind in kinds)
+        self._check(ok, name, result, f"{form}, {dtypes}")
+        return jnp.asarray(result)
 
-    def same(self, method: str, got: Any, state: Any) -> None:
-        """A new state is of the form of the old one."""
-        forms = [jax.tree.map(_form, one) for one in (got, state)]
-        ok = jax.tree.structure(got) == jax.tree.structure(state) and forms[0] == forms[1]
-        what = f"{method} gives a state of the form {forms[0]}"
-        self._check(ok, what, f"that of its first state, {forms[1]}")
+    def same(self, method: str, result: Any, state: Any) -> None:
+        """Check that a new state has the structure, shapes and dtypes of the first one."""
+        forms, first = (jax.tree.map(_form, tree) for tree in (result, state))
+        ok = jax.tree.structure(result) == jax.tree.structure(state) and forms == first
+        self._check(ok, f"state from {method}", forms, f"of the form of the first state, {first}")
 
-    def _check(self, ok: bool, what: str, right: str) -> None:
+    def _check(self, ok: bool, name: str, result: Any, expected: str) -> None:
         if not ok:
-            raise ValueError(f"{self.owner}: {what}: must be {right}")
+            raise ValueError(f"{name} {self.owner} must be {expected} (got {_form(result)}).")
 
 
 def _form(value: Any) -> str:
-    """Dtype and shape, of what has them."""
+    """Return dtype and shape of an array or number, and a short form of other values."""
     if isinstance(value, (jax.Array, jax.ShapeDtypeStruct)) or hasattr(value, "aval"):
         return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
     if isinstance(value, (bool, int, float)):
@@ -91,17 +97,17 @@ def _form(value: Any) -> str:
     return format_value(value)
 
 
-def _is_ours(error: Exception) -> bool:
-    """Whether the package itself raised it, which then says what is wrong."""
+def _is_own(error: Exception) -> bool:
+    """Return whether nrjax raised an error, whose message then needs no addition."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     name = frame.f_globals.get("__name__", "")
-    ours = name.split(".")[0] == "nrjax" and name not in ("nrjax._interface_checks", "nrjax.types")
-    return isinstance(error, (ValueError, TypeError)) and ours
+    own = name.split(".")[0] == "nrjax" and name not in ("nrjax._interface_checks", "nrjax.types")
+    return isinstance(error, (ValueError, TypeError)) and own
 
 
 @partial(jax.jit, static_argnames="structure")
 def _try(parts: tuple[Any, ...], key: Array, structure: Any) -> None:
-    del structure  # keeps classes apart that were registered with JAX's own function
+    del structure  # keeps apart classes that were registered with JAX's own function
     value, process, guarantee, schedule, utility, rule, shift = parts
     dtype = value.dtype
     one = jnp.ones((), dtype)
@@ -120,50 +126,50 @@ def _try(parts: tuple[Any, ...], key: Array, structure: Any) -> None:
         _Part("guarantee", guarantee, dtype).number("f", "epsilon", one)
 
     times = _Part("schedule", schedule, dtype)
-    begun, time = times.items("state, time", "init")
-    times.array("fi", "init", time)
-    after, time, done = times.items("state, time, done", "next", begun, release)
-    times.same("next", after, begun)
-    times.array("fi", "the time of next", time)
-    times.array("b", "the done of next", done)
+    first, time = times.items("state, time", "init")
+    times.array("fi", "time from init", time)
+    state, time, done = times.items("state, time, done", "next", first, release)
+    times.same("next", state, first)
+    times.array("fi", "time from next", time)
+    times.array("b", "done from next", done)
 
-    utility = _Part("utility", utility, dtype).call("at", jnp.int32(0))
-    quality = _Part("utility", utility, dtype)
+    quality = _Part("utility", _Part("utility", utility, dtype).call("at", jnp.int32(0)), dtype)
     hypothesis = quality.call("hypothesis", release)
     quality.number("fib", "evaluate", hypothesis)
-    if overrides(utility, Utility, "bounds"):
-        for bound in quality.items("lower, upper", "bounds", hypothesis):
-            quality.array("fi", "bounds", bound)
-    else:
-        quality.number("fi", "ceiling", release)
+    pairs = [quality.items("lower, upper", "bounds_from_release", release)]
+    if overrides(quality.part, Utility, "bounds"):
+        pairs.append(quality.items("lower, upper", "bounds", hypothesis, rounding=False))
+    for bound in (bound for pair in pairs for bound in pair):
+        quality.array("fi", "each of the bounds", bound)
 
     test = _Part("rule", rule, dtype)
-    begun = test.call("init", key, one)
-    after, stop = test.items("state, stop", "step", key, begun, one, one)
-    test.same("step", after, begun)
-    test.array("b", "the stop of step", stop)
-    test.number("i", "status", after)
+    first = test.call("init", key, one)
+    state, stop = test.items("state, stop", "step", key, first, one, one)
+    test.same("step", state, first)
+    test.array("b", "stop from step", stop)
+    test.number("i", "status", state)
     test.number("fi", "cost", one, jnp.asarray(True), jnp.int32(1))
 
 
 def check_results(parts: tuple[Any, ...], structure: Any) -> None:
-    """Raise a `ValueError` that names part, method, what it gives and what it must give.
+    """Raise a `ValueError` that names the part, the method, its result and what it must be.
 
-    The parts are in one dtype; of those alike in `structure`, their classes, JAX tries one.
+    The parts are in one dtype. JAX tries only the first of several that are alike in `structure`,
+    which holds their classes.
     """
     with neutral_config():
         _try.eval_shape(parts, abstract_key(), structure=structure)
 
 
 def state_follows_utility(rule: Any, dtype: Any) -> bool:
-    """Whether the new state of a rule's `step` may depend on the utility, by the traced program.
+    """Return whether the new state of a rule's `step` may depend on the utility.
 
-    What bounds of the utility say of the answer they cannot say of such a state.
+    Bounds of the utility cannot replace it in such a rule. The traced program decides.
     """
     key = abstract_key()
     one = jax.ShapeDtypeStruct((), dtype)
     with neutral_config():
         state = jax.eval_shape(rule.init, key, one)
-        program = jax.make_jaxpr(lambda *given: rule.step(*given)[0])(key, state, one, one)
+        program = jax.make_jaxpr(lambda *arguments: rule.step(*arguments)[0])(key, state, one, one)
     _, used = dce_jaxpr(program.jaxpr, [True] * len(program.jaxpr.outvars))
     return used[-1]

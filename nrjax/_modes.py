@@ -1,8 +1,7 @@
-"""JAX's modes for debugging and meshes, which a run neither trips over nor passes on."""
+"""Isolation of runs from JAX's debugging modes and from meshes of the caller."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
 
 import jax
 from jax.sharding import Mesh
@@ -10,10 +9,9 @@ from jax.sharding import Mesh
 
 @contextmanager
 def neutral_config(mesh: Mesh | None = None) -> Iterator[None]:
-    """Without JAX's checks for NaNs and used keys; under `mesh`, if one is given.
+    """Turn JAX's checks for NaNs and reused keys off, and set `mesh` if it is given.
 
-    A NaN stands for what is not known. Lanes keep their keys or get new ones, which the check takes
-    for a second use of the old ones.
+    NaN means "unknown" in results, and lanes that get new keys look like reuse of the old ones.
     """
     with (
         jax.debug_nans(False),
@@ -22,17 +20,3 @@ def neutral_config(mesh: Mesh | None = None) -> Iterator[None]:
         nullcontext() if mesh is None else jax.set_mesh(mesh),
     ):
         yield
-
-
-def check_not_varying(*given: Any) -> None:
-    """Loops begin with numbers that are alike on all devices, and end with ones that are not.
-
-    Raises:
-        ValueError: inside a `jax.shard_map` that looks into that.
-    """
-    for kind in map(jax.typeof, jax.tree.leaves(given)):
-        # The second one is the name from JAX 0.9 on.
-        if getattr(kind, "vma", None) or getattr(getattr(kind, "mat", None), "varying", None):
-            raise ValueError(
-                "run_until and scan_path inside jax.shard_map need its option check_vma=False"
-            )

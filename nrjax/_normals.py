@@ -1,4 +1,4 @@
-"""Standard normals, two from a hash."""
+"""Standard normal numbers, two per hash."""
 
 import math
 from typing import Any
@@ -12,10 +12,10 @@ from nrjax._threefry import in_pairs, is_placed
 
 
 def normals(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
-    """Standard normals: pairs by radius and angle (Box and Muller 1958), of 32 bits each.
+    """Draw standard normals: pairs from a radius and an angle (Box and Muller 1958).
 
-    Of 64 bits in float64. In float32 they end at 6.8, where those of `jax.random.normal`, by 23
-    bits, end at 5.4; and they cost half as much.
+    Each number uses 32 random bits, in float64 64. In float32 they reach 6.8 and cost half as much
+    as those of `jax.random.normal`, which uses 23 bits and reaches 5.4.
     """
     size, dtype = math.prod(shape), jnp.dtype(dtype)
     bits = 8 * dtype.itemsize
@@ -28,19 +28,19 @@ def normals(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
 
 
 def _polar(first: Array, second: Array) -> tuple[Array, Array]:
-    """Two independent normals of two random words."""
+    """Return two independent normals from two random words."""
     bits = jnp.iinfo(first.dtype).bits
     dtype = jnp.dtype(f"float{bits}")
-    share = (first.astype(dtype) + 0.5) * 2.0**-bits
-    radius = jnp.sqrt(-2 * jnp.log(share))
-    # Quarter turns to the nearest, and what is left of the angle, at most half of one.
+    uniform = (first.astype(dtype) + 0.5) * 2.0**-bits
+    radius = jnp.sqrt(-2 * jnp.log(uniform))
+    # The angle is split into the nearest quarter turn and a remainder of at most an eighth.
     quarter = (second + np.array(2 ** (bits - 3), second.dtype)) >> (bits - 2)
-    left = second - (quarter << (bits - 2))
-    left = jax.lax.bitcast_convert_type(left, f"int{bits}").astype(dtype)
-    left *= 2 * math.pi * 2.0**-bits
-    square = left * left
-    terms = {32: 5, 64: 9}[bits]  # the rest is below the rounding
-    sine = left * _series(square, [(-1) ** k / math.factorial(2 * k + 1) for k in range(terms)])
+    angle = second - (quarter << (bits - 2))
+    angle = jax.lax.bitcast_convert_type(angle, f"int{bits}").astype(dtype)
+    angle *= 2 * math.pi * 2.0**-bits
+    square = angle * angle
+    terms = {32: 5, 64: 9}[bits]  # further terms are below the rounding
+    sine = angle * _series(square, [(-1) ** k / math.factorial(2 * k + 1) for k in range(terms)])
     cosine = _series(square, [(-1) ** k / math.factorial(2 * k) for k in range(terms)])
     odd, half = (quarter & 1) == 1, (quarter & 2) == 2
     x, y = jnp.where(odd, sine, cosine), jnp.where(odd, cosine, sine)
@@ -48,7 +48,7 @@ def _polar(first: Array, second: Array) -> tuple[Array, Array]:
 
 
 def _series(argument: Array, coefficients: list[float]) -> Array:
-    found = jnp.full_like(argument, coefficients[-1])
-    for one in reversed(coefficients[:-1]):
-        found = found * argument + one
-    return found
+    total = jnp.full_like(argument, coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        total = total * argument + coefficient
+    return total

@@ -31,7 +31,7 @@ def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def exact_float(value: ArrayLike, dtype: Any) -> Array:
-    """Cast `value` to a floating dtype; an integer that may not fit exactly becomes NaN."""
+    """Cast `value` to a floating dtype, with NaN for an integer that may not fit exactly."""
     array = value if isinstance(value, jax.Array) else np.asarray(value)
     if jnp.issubdtype(array.dtype, jnp.integer):
         largest = 2 ** (jnp.finfo(dtype).nmant + 1)
@@ -49,7 +49,7 @@ def holds(dtype: Any, number: int) -> bool:
 
 
 _BLOCK_SIZE = 2**22
-"""Numbers of a table that are processed at once."""
+"""Number of entries of a table that are processed at once."""
 
 
 def row_blocks(rows: int, columns: int) -> list[slice]:

@@ -1,4 +1,4 @@
-"""The public names of nrjax, which `import nrjax` imports when the first one is used."""
+"""The public names of nrjax, imported when the first one is used."""
 
 import importlib
 from typing import TYPE_CHECKING
@@ -13,9 +13,7 @@ from nrjax.composition import RenyiOdometer as RenyiOdometer
 from nrjax.composition import SideBySideFilter as SideBySideFilter
 from nrjax.composition import UnifiedFilter as UnifiedFilter
 from nrjax.composition import ZCDPFilter as ZCDPFilter
-from nrjax.engine import Path as Path
 from nrjax.engine import run_until as run_until
-from nrjax.engine import scan_path as scan_path
 from nrjax.guarantees import DiscretePureGuarantee as DiscretePureGuarantee
 from nrjax.guarantees import GridBoundary as GridBoundary
 from nrjax.guarantees import LinearBoundary as LinearBoundary
@@ -25,6 +23,10 @@ from nrjax.guarantees import PureGuarantee as PureGuarantee
 from nrjax.guarantees import RenyiBoundary as RenyiBoundary
 from nrjax.interaction import Interaction as Interaction
 from nrjax.keys import trial_key as trial_key
+from nrjax.outcome import Outcome as Outcome
+from nrjax.outcome import Status as Status
+from nrjax.path import Path as Path
+from nrjax.path import scan_path as scan_path
 from nrjax.processes import Brownian as Brownian
 from nrjax.processes import DiscreteLaplace as DiscreteLaplace
 from nrjax.processes import IndependentLaplace as IndependentLaplace
@@ -52,9 +54,7 @@ from nrjax.stopping import PublicThreshold as PublicThreshold
 from nrjax.stopping import ReducedAboveThreshold as ReducedAboveThreshold
 from nrjax.types import Guarantee as Guarantee
 from nrjax.types import NoiseProcess as NoiseProcess
-from nrjax.types import Outcome as Outcome
 from nrjax.types import Schedule as Schedule
-from nrjax.types import Status as Status
 from nrjax.types import StoppingRule as StoppingRule
 from nrjax.types import Utility as Utility
 from nrjax.utilities import UtilitySequence as UtilitySequence
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from nrjax.study.results import Results as Results
     from nrjax.study.study import Study as Study
 else:
-    # Imported when they are first used: they are slow to import, and simulations need none.
+    # Slow to import and not needed by simulations, so they are imported at their first use.
     _STUDIES = {
         "case": ("Case", "Curve", "Quantity"),
         "distribution": ("Distribution", "Sample"),

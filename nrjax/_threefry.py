@@ -1,16 +1,17 @@
-"""Keys of JAX's own generator, threefry2x32, and of their numbered places, whose draws are cheaper.
+"""Faster implementations of threefry2x32 keys, for use inside compiled loops.
 
-On CPUs JAX writes the 20 rounds of the hash (Salmon et al. 2011) as a loop of five turns, which XLA
-cannot fuse. `unrolled`, the same bits come several times as fast.
+`unrolled` keys give the bits of JAX's own keys, on CPUs several times as fast: there JAX writes the
+20 rounds of the hash (Salmon et al. 2011) as a loop of five turns, which XLA cannot fuse.
 
-JAX folds the two words of a hash into one. `placed` keys use both, and number their place, a step,
-by the upper word of what is hashed in place of a hash of its own: one hash makes a step's number.
-So that no draw is ever a key, or another's draw, what a key (k0, k1) hashes is never used twice:
+`placed` keys give other bits at half the cost or less. A hash has two words, of which JAX combines
+both into one random word; placed keys use both. The number of their place (a step of a trial) is
+the upper word of the hash's input, and does not need a hash of its own. No input of a key (k0, k1)
+is used twice, so that no draw equals a key or another draw:
 
-* (0, i): keys folded or split from it, and JAX's draws by it, of which one word alone is seen;
-* (c, i), 0 < c < 2^31: both words of draw i at place c - 1; or at c = 0 of a key that was folded
-  from a placed one, by which JAX has nothing folded;
-* (2^31 + c, i): keys folded or split from that placed key.
+* (0, i): keys folded or split from the key, and JAX's draws from it, which show one word only;
+* (c, i) with 0 < c < 2^31: both words of draw i at place c - 1. With c = 0 only for a key that was
+  folded from a placed one, from which JAX folds nothing;
+* (2^31 + c, i): keys folded or split from the placed key.
 """
 
 import functools
@@ -26,47 +27,48 @@ from jax.custom_batching import custom_vmap
 from jax.extend.random import define_prng_impl, threefry_prng_impl
 
 STREAM = 3
-"""Version of the bits that a seed gives. 1: JAX's own keys throughout; 2: private keys throughout;
-3: custom parts have JAX's own keys."""
+"""Version of the bits that a seed gives.
+
+1: JAX's own keys throughout. 2: keys of this module throughout. 3: custom parts get JAX's own keys.
+"""
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _DERIVED = np.uint32(2**31)
 _VECTOR = 8
-"""Hashes that a CPU makes together; the rest of a row takes as long one by one."""
+"""Number of hashes that a CPU computes in one vector; a row is padded to a multiple."""
 
 
 def unrolled(key: Array) -> Array:
-    """The same key, of the same bits, hashed in one kernel on CPUs.
+    """Return a typed threefry2x32 key with the same bits, hashed in one kernel on CPUs.
 
-    A key for use inside compiled loops, from a typed threefry2x32 one. Its generator is private to
-    nrjax: `jax.random.poisson` and custom parts need an `ordinary` key.
+    Its generator is private to nrjax: `jax.random.poisson` and custom parts need an `ordinary` key.
     """
-    # The older layout of bits (a flag of JAX) is left to JAX.
+    # If a flag of JAX selects the older layout of bits, the key is left as it is.
     if is_nrjax_key(key) or not jax.config.jax_threefry_partitionable:  # pyright: ignore[reportAttributeAccessIssue]
         return key
-    return jax.random.wrap_key_data(jax.random.key_data(key), impl=_WRITTEN_OUT)
+    return jax.random.wrap_key_data(jax.random.key_data(key), impl=_UNROLLED)
 
 
 def ordinary(key: Array) -> Array:
-    """The JAX key, of the same bits, of one that may have been written out."""
-    if jax.random.key_impl(key) != _WRITTEN_OUT:
+    """Return the JAX key with the same bits, of a key that may be `unrolled`."""
+    if jax.random.key_impl(key) != _UNROLLED:
         return key
     return jax.random.wrap_key_data(jax.random.key_data(key), impl="threefry2x32")
 
 
 def is_nrjax_key(key: Array) -> bool:
-    """Whether a typed key is from `unrolled` or `placed`."""
-    return jax.random.key_impl(key) in (_WRITTEN_OUT, _PLACED)
+    """Return whether a typed key is from `unrolled` or `placed`."""
+    return jax.random.key_impl(key) in (_UNROLLED, _PLACED)
 
 
 def is_placed(key: Array) -> bool:
-    """Whether a typed key is from `placed`."""
+    """Return whether a typed key is from `placed`."""
     return jax.random.key_impl(key) == _PLACED
 
 
 def placed(key: Array, place: Array | int) -> Array:
-    """Key of a numbered place, below 2^31 - 1; any other than one written out is folded."""
-    if jax.random.key_impl(key) != _WRITTEN_OUT:
+    """Return the key of a place below 2^31 - 1, by folding if the key is not `unrolled`."""
+    if jax.random.key_impl(key) != _UNROLLED:
         return jax.random.fold_in(key, place)
     first, second = jax.random.key_data(key)
     count = jnp.asarray(place, jnp.uint32) + np.uint32(1)
@@ -74,7 +76,7 @@ def placed(key: Array, place: Array | int) -> Array:
 
 
 def _hash(key: Any, high: Array, low: Array) -> tuple[Array, Array]:
-    """threefry2x32 of the counts `(high, low)`."""
+    """Return threefry2x32 of the counts `(high, low)`."""
     schedule = (key[0], key[1], key[0] ^ key[1] ^ np.uint32(0x1BD11BDA))
     x, y = high + schedule[0], low + schedule[1]
     for turn in range(5):
@@ -88,10 +90,10 @@ def _hash(key: Any, high: Array, low: Array) -> tuple[Array, Array]:
 
 
 def _counted(key: Array, shape: tuple[int, ...], high: Any = 0) -> tuple[Array, Array]:
-    """Hashes of 0, 1, 2, ... in the given shape."""
+    """Return the hashes of 0, 1, 2, ... in the given shape."""
     size = math.prod(shape)
     if size >= 2**32:
-        raise ValueError(f"shape = {shape}: must have below 2^32 numbers with one key")
+        raise ValueError(f"shape must have below 2^32 numbers per key (got {shape}).")
     low = jax.lax.iota(jnp.uint32, size).reshape(shape)
     return _hash(key, jnp.broadcast_to(jnp.asarray(high, jnp.uint32), shape), low)
 
@@ -117,7 +119,7 @@ def _fold_in(key: Array, data: Array | int) -> Array:
 
 
 def words(key: Array, size: int, bits: int) -> tuple[Array, Array]:
-    """Two words of 32 or 64 bits for each of `size` things, (..., size), of raw placed keys."""
+    """Return two random words of 32 or 64 bits, of shape (..., size), from raw placed keys."""
     columns = [key[..., i, None] for i in range(3)]
     low = jax.lax.broadcasted_iota(jnp.uint32, (*key.shape[:-1], size), key.ndim - 1)
 
@@ -130,28 +132,29 @@ def words(key: Array, size: int, bits: int) -> tuple[Array, Array]:
 
 
 def in_pairs(function: Callable[[Array, Array], Any], key: Array, size: int, bits: int) -> Array:
-    """What `function` makes of random words, two floats of as many bits; of a raw placed key.
+    """Apply an elementwise function to pairs of random words, with one hash per pair.
 
-    On CPUs a hash makes two numbers only where both are written to memory together, as a complex
-    number, by a kernel of its own: XLA would hash again for each. A branch that is always taken
-    keeps them apart.
+    On CPUs XLA would compute the hash again for each of its two numbers, unless a kernel of its own
+    writes both to memory together, as one complex number. A branch that is always taken makes XLA
+    use such a kernel.
 
     Args:
-        function: elementwise; the same object for the same function.
-        key: raw, shape (3,).
-        size: numbers wanted.
+        function: takes two words and returns two floats of as many bits. Pass the same object for
+            the same function, since it is compiled.
+        key: a raw placed key, shape (3,).
+        size: number of floats.
         bits: 32 or 64.
 
     Returns:
         Shape (size,): the first numbers of all pairs, then the second.
     """
     if size >= 2**32:
-        raise ValueError(f"{size} numbers with one key: must be below 2^32")
+        raise ValueError(f"size must be below 2^32 with one key (got {size}).")
     pairs = -(-size // 2)
     if size < 2:
         return function(*words(key, pairs, bits))[0]
-    made = _paired(function, pairs, bits)(key)
-    return jnp.concatenate([made.real, made.imag])[:size]
+    numbers = _paired(function, pairs, bits)(key)
+    return jnp.concatenate([numbers.real, numbers.imag])[:size]
 
 
 @functools.cache
@@ -161,22 +164,24 @@ def _paired(function: Callable[[Array, Array], Any], pairs: int, bits: int) -> A
     def complexes(key: Array, number: int) -> Array:
         return jax.lax.complex(*function(*words(key, number, bits)))
 
-    def apart(key: Array) -> Array:
-        """The same, of any batch of keys."""
+    def in_own_kernel(key: Array) -> Array:
+        """Return the complex numbers of any batch of keys."""
 
         def never(key: Array) -> Array:
             return jnp.zeros((*key.shape[:-1], padded), f"complex{2 * bits}")
 
-        # Whatever the key, but XLA does not see it.
+        # True for every key, but XLA does not notice.
         taken = (key.reshape(-1)[0] | np.uint32(1)) != 0
-        made = jax.lax.cond(taken, lambda key: complexes(key, padded), never, key)
-        return made[..., :pairs]
+        numbers = jax.lax.cond(taken, lambda key: complexes(key, padded), never, key)
+        return numbers[..., :pairs]
 
     @custom_vmap
     def paired(key: Array) -> Array:
-        return jax.lax.platform_dependent(key, cpu=apart, default=lambda key: complexes(key, pairs))
+        return jax.lax.platform_dependent(
+            key, cpu=in_own_kernel, default=lambda key: complexes(key, pairs)
+        )
 
-    # The branch is that of the whole batch: of each lane's own, both sides would be computed.
+    # One branch for the whole batch: with a branch per lane, both sides would be computed.
     paired.def_vmap(lambda _size, _batched, key: (paired(key), True))
     return paired
 
@@ -186,7 +191,7 @@ def _as_floats(first: Array, second: Array) -> tuple[Array, Array]:
     return bits(first, jnp.float32), bits(second, jnp.float32)
 
 
-# As one operation, within which JAX does not look for NaNs: some words are, as floats.
+# One compiled operation, in which JAX does not check for NaNs: some words are NaN as floats.
 @functools.partial(jax.jit, static_argnames="size")
 def _pair_bits(key: Array, size: int) -> Array:
     return jax.lax.bitcast_convert_type(in_pairs(_as_floats, key, size, 32), jnp.uint32)
@@ -208,7 +213,7 @@ def _placed_fold_in(key: Array, data: Array | int) -> Array:
     return jnp.stack([first, second, jnp.zeros_like(first)])
 
 
-_WRITTEN_OUT = define_prng_impl(
+_UNROLLED = define_prng_impl(
     key_shape=(2,),
     seed=threefry_prng_impl.seed,
     split=_split,
@@ -220,7 +225,7 @@ _WRITTEN_OUT = define_prng_impl(
 
 _PLACED = define_prng_impl(
     key_shape=(3,),
-    seed=threefry_prng_impl.seed,  # of no key: they come of `placed`
+    seed=threefry_prng_impl.seed,  # required, but unused: keys are made by `placed`
     split=_placed_split,
     random_bits=_placed_bits,
     fold_in=_placed_fold_in,

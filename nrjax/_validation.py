@@ -11,12 +11,17 @@ from jax.core import Tracer
 
 from nrjax._format import format_value
 
+_LONGEST = 60
+"""Most characters of a value in a message."""
+
 
 def check(ok: Any, name: str, value: Any, expected: str, hint: str = "") -> None:
     """Raise `ValueError("NAME must be EXPECTED (got VALUE). HINT")` unless all of `ok` holds."""
     if not np.all(ok):
         advice = f" {hint}" if hint else ""
-        raise ValueError(f"{name} must be {expected} (got {format_value(value)}).{advice}")
+        raise ValueError(
+            f"{name} must be {expected} (got {format_value(value, _LONGEST)}).{advice}"
+        )
 
 
 def concrete_or_none(value: Any) -> np.ndarray | None:
@@ -69,12 +74,12 @@ def check_probability(name: str, value: Any) -> np.ndarray | None:
 
 
 def is_integer(value: Any) -> bool:
-    """Return whether a value is a Python or NumPy integer; a bool is not."""
+    """Return whether a value is a Python or NumPy integer, and not a bool."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def check_integer(name: str, value: Any, least: int, most: float = math.inf) -> int:
-    """Return `value` as a Python integer; it must lie between `least` and `most`."""
+    """Return `value` as a Python integer that lies between `least` and `most`."""
     upper = f" and at most {most}" if most < math.inf else ""
     ok = is_integer(value) and least <= value <= most
     check(ok, name, value, f"an integer, at least {least}{upper}")

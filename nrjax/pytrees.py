@@ -1,9 +1,8 @@
-"""Parameter classes: frozen dataclasses that are pytrees, each class kept apart from the others.
+"""Frozen dataclasses that are pytrees, with the class as part of the tree structure.
 
-With `jax.tree_util.register_dataclass` (jaxlib 0.10) the structures of two classes compare equal
-where their leaves and static fields do, only their hashes differ: a compiled function may be served
-to the other class, a Laplace process run as a Brownian one. Those registered by functions compare
-their class.
+With `jax.tree_util.register_dataclass` (jaxlib 0.10) the structures of two classes compare equal if
+their fields do, and only their hashes differ. A function compiled for a Laplace process could then
+be used for a Brownian one. Classes registered by functions, as here, compare by class.
 """
 
 import dataclasses
@@ -17,7 +16,7 @@ import numpy as np
 
 from nrjax._format import representation
 
-if sys.version_info >= (3, 14):  # which evaluates annotations late: some names may not exist yet
+if sys.version_info >= (3, 14):  # annotations are evaluated late: some names may not exist yet
     import annotationlib
 
     _LATE = {"format": annotationlib.Format.FORWARDREF}
@@ -26,36 +25,43 @@ else:
 
 
 def static(**options: Any) -> Any:
-    """A dataclass field, with these options, that is part of the structure: hashable."""
+    """Return a dataclass field that is part of the tree structure and not a leaf.
+
+    Its value must be hashable. Declare functions and text static, and numbers that are used as an
+    index or by Python's `if`. The options are those of `dataclasses.field`.
+    """
     return dataclasses.field(metadata={"static": True}, **options)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static))
 class Pytree:
-    """Base of parameter classes: what derives from it is a frozen dataclass and a pytree.
+    """A base class that makes every subclass a frozen dataclass and a pytree.
 
-    Fields are leaves, or subtrees, unless they are `nrjax.static()`. The constructor may check and
-    derive: JAX does not run it. The engine brings Python numbers among the leaves to its float
-    dtype: what is used as an index, or by Python's `if`, should be static.
+    Fields are leaves, or subtrees, unless they are `nrjax.static()`. Leave out `__init__`. Check
+    and derive fields in `__post_init__`, which JAX does not run when it rebuilds an instance. In an
+    interaction Python numbers among the leaves become floats, so that an index must be static.
 
         class Distance(nrjax.Utility):
             target: Array
             order: int = nrjax.static(default=2)
+
+            def evaluate(self, hypothesis):
+                return -jnp.linalg.norm(hypothesis - self.target, self.order)
     """
 
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__()
         inherited = getattr(cls, "__dataclass_fields__", {})
         for name in inspect.get_annotations(cls, **_LATE):
-            # A base's own value stands for those that lack the field; it is no default of it.
+            # A class attribute of a base is only a fallback: it must not become the default.
             if name not in vars(cls) and name not in inherited and hasattr(cls, name):
                 setattr(cls, name, dataclasses.field())
         dataclasses.dataclass(frozen=True, repr=False, eq=False, **options)(cls)
-        cls.__setattr__ = _refuse  # says more than the one that dataclasses make
+        cls.__setattr__ = _refuse  # with a more helpful message than that of dataclasses
         _register(cls)
 
     def __eq__(self, other: object) -> bool:
-        """Whether both have the same class and static fields, and equal leaves."""
+        """Return whether both have the same class, equal static fields and equal leaves."""
         (leaves, structure), (others, same) = map(jax.tree.flatten, (self, other))
         return structure == same and all(map(_equal, leaves, others))
 
@@ -74,8 +80,8 @@ def _refuse(self: Any, name: str, value: Any) -> None:
     )
 
 
-def _equal(one: Any, other: Any) -> bool:
-    return one is other or np.array_equal(one, other)  # False for a traced leaf and another
+def _equal(leaf: Any, other: Any) -> bool:
+    return leaf is other or np.array_equal(leaf, other)  # False if one of two leaves is traced
 
 
 def _register(cls: type) -> None:
@@ -88,7 +94,7 @@ def _register(cls: type) -> None:
         return tuple(zip(keys, leaves, strict=True)), rest
 
     def unflatten(rest: tuple[Any, ...], leaves: Any) -> Any:
-        # Not by the constructor: it checks what a person gave, and JAX brings placeholders too.
+        # Without the constructor: it checks a user's numbers, and JAX also passes placeholders.
         value = object.__new__(cls)
         data, fixed = _names(cls)
         for name, field in zip((*data, *fixed), (*leaves, *rest), strict=True):
@@ -100,7 +106,7 @@ def _register(cls: type) -> None:
 
 @functools.cache
 def _names(cls: type) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Leaves and static fields, looked up late: a class sent to a process gets fields after it."""
+    """Return the names of leaves and static fields, late, as cloudpickle adds fields late."""
     data, fixed = [], []
     for field in dataclasses.fields(cls):  # pyright: ignore[reportArgumentType]
         (fixed if field.metadata.get("static", False) else data).append(field.name)

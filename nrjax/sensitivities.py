@@ -1,4 +1,4 @@
-"""A sensitivity with the norm that it is in, so that it cannot be taken for the other one."""
+"""A sensitivity tagged with its norm, l1 or l2."""
 
 from typing import Any, Literal
 
@@ -11,24 +11,30 @@ NORMS: dict[str, Norm] = {"gaussian": "l2", "laplace": "l1", "discrete laplace":
 
 
 def norm_of(noise: str) -> Norm:
-    """The norm that a kind of noise for real values, "gaussian" or "laplace", is scaled by."""
+    """Return the norm of the sensitivity that "gaussian" or "laplace" noise is scaled by."""
     check(noise in ("gaussian", "laplace"), "noise", noise, "'gaussian' or 'laplace'")
     return NORMS[noise]
 
 
 class Sensitivity(float):
-    """How far one row can move a private value: a float that knows its norm.
+    """A sensitivity, the largest change of a private value by one row, with its norm.
 
-    Guarantees refuse one of the wrong norm. Arithmetic gives plain floats, which none refuses.
+    Guarantees refuse a sensitivity in the wrong norm. They accept plain floats, and arithmetic on a
+    `Sensitivity` returns plain floats.
+
+        nrjax.PureGuarantee(nrjax.Sensitivity(1.0, "l1"))
 
     Attributes:
         norm: "l1", which Laplace noise is scaled by, or "l2", for Gaussian noise.
+
+    Raises:
+        ValueError: the number is not positive and finite, or the norm is unknown.
     """
 
     norm: Norm
 
     def __new__(cls, value: float, norm: Norm) -> "Sensitivity":
-        """Raises a `ValueError` unless `value` is positive and finite and there is such a norm."""
+        """Make a sensitivity of a number and its norm."""
         check(norm in ("l1", "l2"), "norm", norm, "'l1' or 'l2'")
         check_positive("sensitivity", value)
         self = super().__new__(cls, value)
@@ -44,7 +50,7 @@ class Sensitivity(float):
 
 
 def check_norm(sensitivity: Any, noise: str) -> None:
-    """Raise a `ValueError` if a sensitivity has a norm, and it is not that of the noise."""
+    """Raise a `ValueError` if a sensitivity has a norm that is not that of the noise."""
     norm = NORMS[noise]
-    right = f"an {norm}-sensitivity, by which {noise.capitalize()} noise is scaled"
-    check(getattr(sensitivity, "norm", norm) == norm, "sensitivity", sensitivity, right)
+    expected = f"an {norm}-sensitivity, by which {noise.capitalize()} noise is scaled"
+    check(getattr(sensitivity, "norm", norm) == norm, "sensitivity", sensitivity, expected)

@@ -1,307 +1,304 @@
-"""The interfaces between the parts of a trial, written for ONE trial, and its result.
+"""The interfaces of the parts of a trial: process, guarantee, schedule, utility and rule.
 
-What derives from one is a frozen dataclass and a pytree; loop states are `NamedTuple`s. Methods of
-custom parts get ordinary JAX keys.
+Parts are written for ONE trial. Every subclass is a frozen dataclass and a pytree, and loop states
+are `NamedTuple`s. Methods of custom parts receive ordinary JAX keys.
 """
 
 import abc
-import enum
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from nrjax._format import representation
+from nrjax.outcome import Outcome as Outcome
+from nrjax.outcome import Status as Status
 from nrjax.pytrees import Pytree
 
 
-class Status(enum.IntEnum):
-    """How a trial ended. Only `STOPPED` means that the stopping rule said yes."""
-
-    RUNNING = 0
-    """Not ended yet; never in a finished `Outcome`."""
-    STOPPED = 1
-    """The stopping rule said yes."""
-    EXHAUSTED = 2
-    """The schedule, or `max_steps`, ended without a yes."""
-    NAN_UTILITY = 3
-    """The utility of a release was NaN."""
-    NO_TIME = 4
-    """The next epsilon is one that no time reaches (its time is not finite)."""
-    OVERFLOW = 5
-    """The process left the range in which its law is exact (jump buffer, counts)."""
-    INVALID_TIME = 6
-    """The next time was not in (0, present time], or outside what the process was built for."""
-    INVALID_COST = 7
-    """A guarantee or a rule stated a cost that is negative or NaN, or that fell from one release to
-    the next."""
-    INVALID_BOUNDS = 8
-    """The lower bound of a utility was above its upper one."""
-
-
 class NoiseProcess(Pytree, abc.ABC):
-    """A Markov noise process watched from large times (much noise) to small ones."""
+    """A Markov process of noise that runs from large times (much noise) to small ones.
+
+    The time is the noise level: the variance of Brownian noise, the scale of Laplace noise.
+
+        class Gaussian(nrjax.NoiseProcess):
+            shape: tuple = nrjax.static(default=())
+            noise = "gaussian"
+
+            def init(self, key, time):
+                return time, jnp.sqrt(time) * jax.random.normal(key, self.shape)
+
+            def rewind(self, key, state, time):
+                before, noise = state
+                deviation = jnp.sqrt(time / before * (before - time))
+                return time, time / before * noise + deviation * jax.random.normal(key, self.shape)
+
+            def value(self, state):
+                return state[1]
+
+    Attributes:
+        shape: shape of the noise and of the private value; usually a static field.
+        integral: whether the noise is integer-valued, so that the private value must be.
+        noise: distribution of the noise at one time: "gaussian", "laplace", "discrete laplace",
+            "skellam", or a name of your own. Guarantees refuse noise of another name; None is
+            accepted by every guarantee.
+    """
 
     shape = ()
-    """Shape of the noise, and of the private value it is added to; a static field, usually."""
     integral: ClassVar[bool] = False
-    """Whether the noise is of integers, so that the value must be."""
     noise: ClassVar[str | None] = None
-    """Law of the noise at one time: "gaussian", "laplace", "skellam" or a name of your own; None
-    suits every guarantee."""
 
     @abc.abstractmethod
     def init(self, key: Array, time: ArrayLike) -> Any:
-        """Noise at the first and largest time (scalar, > 0)."""
+        """Draw the noise at the first and largest time (scalar, > 0), and return the state."""
 
     @abc.abstractmethod
     def rewind(self, key: Array, state: Any, time: ArrayLike) -> Any:
-        """Noise at a smaller time, given the present one; 0 < time <= the state's time."""
+        """Draw the noise at a time in (0, the state's time], given the noise of the state."""
 
     @abc.abstractmethod
     def value(self, state: Any) -> Array:
-        """The noise itself, of shape `shape`."""
+        """Return the noise, of shape `shape`."""
 
     def largest_time(self, dtype: Any) -> float:
-        """The largest time at which the stated law is that of the draws in a dtype."""
+        """Return the largest time at which draws in `dtype` have the stated distribution."""
         del dtype
         return float("inf")
 
     def bridge(self, key: Array, lower: Any, upper: Any, time: ArrayLike) -> Any:
-        """Noise at a time between those of two states, given both; strictly between."""
-        raise ValueError(f"process = {self!r}: must know its bridge, for releases in any order")
+        """Draw the noise at a time strictly between those of two states, given both.
+
+        `nrjax.Releases` needs this method and `advance`.
+        """
+        raise ValueError(f"process must implement bridge and advance for Releases (got {self!r}).")
 
     def advance(self, key: Array, state: Any, time: ArrayLike) -> Any:
-        """Noise at a larger time, given the present one: forwards."""
-        raise ValueError(f"process = {self!r}: must know its bridge, for releases in any order")
+        """Draw the noise at a time larger than that of a state, given the noise of the state."""
+        raise ValueError(f"process must implement bridge and advance for Releases (got {self!r}).")
 
     def deviation(self, time: ArrayLike) -> Any:
-        """Standard deviation of a coordinate's noise at `time`; NaN, by default, is unknown."""
+        """Return the standard deviation of one coordinate at `time`, NaN if it is unknown."""
         return jnp.full(jnp.shape(time), jnp.nan)
 
     def privacy_loss(self, state: Any, shift: ArrayLike) -> Array:
-        """Realised privacy loss, a scalar, against `shift = f(x) - f(x')` of shape `shape`.
+        """Return the realised privacy loss, a scalar, for `shift = f(x) - f(x')`.
 
-        A process that does not override it refuses a shift.
+        A process that does not override this method refuses a `shift`.
         """
         return jnp.full((), jnp.nan, jnp.result_type(shift, float))
 
     def equivalent_time(self, state: Any, time: Array) -> Array:
-        """Time of the one release that would cost as much as all so far, rounded down.
+        """Return the time of the single release that costs as much as all releases so far.
 
-        By default the present `time`, since the last release of a noise-reduction chain costs as
-        much as all; other processes (`nrjax.IndependentLaplace`) override it.
+        In a noise-reduction chain the last release costs as much as all, so the default is the
+        current `time`. A process that draws fresh noise, such as `nrjax.IndependentLaplace`,
+        overrides it and rounds down.
         """
         return time
 
     def status(self, state: Any) -> Array:
-        """`Status.RUNNING` (int32 scalar) while the state has the stated law, else the failure."""
+        """Return `Status.RUNNING` (int32) while the noise has its distribution, else a failure."""
         return jnp.int32(Status.RUNNING)
 
 
 class BlockwiseProcess(NoiseProcess):
-    """A process whose randomness is drawn apart, so that `nrjax.noise_path` draws for many."""
+    """A noise process that can draw the randomness of many moves at once (`nrjax.noise_path`)."""
 
     @abc.abstractmethod
     def draw(self, key: Array, dtype: Any, steps: tuple[int, ...] = ()) -> Any:
-        """Return the randomness of that many moves: arrays of shape (*steps, ...), in a pytree."""
+        """Return the randomness of `steps` moves: a pytree of arrays of shape (*steps, ...)."""
 
     @abc.abstractmethod
     def move(self, drawn: Any, state: Any, time: ArrayLike, /) -> Any:
-        """What `rewind` makes of the randomness of one."""
+        """Return the state at a smaller `time`, from the randomness of one move."""
 
     def rewind(self, key: Array, state: Any, time: ArrayLike) -> Any:
-        """Noise at a smaller time, given the present one; 0 < time <= the state's time."""
+        """Draw the noise at a time in (0, the state's time], given the noise of the state."""
         return self.move(self.draw(key, state.time.dtype), state, time)
 
 
 class Guarantee(Pytree, abc.ABC):
-    """What stopping at a time costs, and the time that a cost buys."""
+    """A privacy guarantee: the epsilon of a stop at a time, and the time that an epsilon buys.
+
+    Attributes:
+        noise: the `noise` of the processes that it holds for; None for any process.
+        sensitivity: sensitivity of the private value, in the norm that goes with the noise; None if
+            it is not stated.
+        delta: probability with which the stated epsilon may be exceeded; 0 for pure guarantees.
+        fixed_times: the only times that it holds for, falling, shape (looks,); None for any time.
+        notion: meaning of `delta`. "probabilistic": as above. "hockey-stick": every set S of
+            transcripts has `P(S) <= int_S exp(epsilon) dP' + delta`, which says less about realised
+            losses but survives post-processing. "pure": both, with delta 0. See
+            `nrjax.guarantees.NOTIONS`.
+    """
 
     noise: ClassVar[str | None] = None
-    """The noise that it is a guarantee for: the process's `noise`. None: for any."""
     sensitivity = None
-    """Of the private value, in the norm that goes with the noise; None: not stated."""
+    delta = 0.0
+    fixed_times = None
+    notion: ClassVar[str] = "probabilistic"
 
     @abc.abstractmethod
     def epsilon(self, time: ArrayLike) -> Array:
-        """Ex-post epsilon of stopping at `time`; falls as time grows; rounded up; elementwise.
+        """Return the ex-post epsilon of a stop at `time`, rounded up.
+
+        It works elementwise, and must not rise with `time`.
 
         Raises:
             ValueError: a concrete `time` is not positive. Under a trace the result is NaN.
         """
 
     def time(self, epsilon: ArrayLike) -> Array:
-        """Smallest time that costs at most `epsilon`, rounded to more noise; elementwise.
+        """Return the smallest time that costs at most `epsilon`, rounded up and elementwise.
 
         Raises:
-            ValueError: no time of the dtype costs as little as a concrete `epsilon` (of a traced
-                one it is infinite: `Status.NO_TIME`); or it is not overridden.
+            ValueError: no time of the dtype costs as little as a concrete `epsilon` (for a traced
+                one the time is infinite: `Status.NO_TIME`), or the class does not override it.
         """
-        raise ValueError(f"guarantee = {self!r}: must say which time costs an epsilon, for a grid")
-
-    delta = 0.0
-    """Probability with which the stated epsilon may be exceeded; 0 for pure guarantees."""
-
-    fixed_times = None
-    """The only times for which the guarantee holds, falling, shape (n,); None: any time."""
-
-    notion: ClassVar[str] = "probabilistic"
-    """What delta is: "probabilistic", as above; or "hockey-stick", where for every set of
-    transcripts `P(S) <= int_S exp(epsilon) dP' + delta`, which says less of realised losses, but
-    survives post-processing; "pure", with delta 0, is both. `nrjax.guarantees.NOTIONS`."""
+        raise ValueError(
+            f"guarantee must implement time(epsilon) for a grid of epsilons (got {self!r})."
+        )
 
     def on(self, schedule: "Schedule") -> "Guarantee":
-        """The guarantee for runs of this schedule alone; itself, where that gains nothing."""
+        """Return the guarantee for runs of `schedule` only, if that is cheaper, else this one."""
         return self
 
 
 class Schedule(Pytree, abc.ABC):
-    """Chooses the next time from the releases seen so far."""
+    """A choice of times: it returns the next time, given the releases seen so far.
+
+    Attributes:
+        noise: the `noise` of the processes that it is valid for; None for any process.
+        sensitivity: sensitivity of the private value if the schedule pays for releases; else None.
+        requires_noise_reduction: whether it is only valid for noise-reduction processes, for
+            example because a filter pays for the last release only.
+        last_time: smallest time that it returns, scalar; None if that is not known beforehand.
+        max_steps: largest number of times that it returns (static); subclasses set it.
+    """
 
     noise = None
-    """The noise that it is made for; None: for any."""
     sensitivity = None
-    """Of the private value, where it pays for releases; None: not stated."""
     requires_noise_reduction: ClassVar[bool] = False
-    """Whether what it hands out is for noise-reduction chains alone, as what a filter pays for."""
     last_time = None
-    """Smallest time it hands out, scalar; None: not known beforehand."""
     max_steps = 0
-    """Largest number of times it hands out (static); to be overridden."""
 
     @abc.abstractmethod
     def init(self) -> tuple[Any, Array]:
-        """State and first time."""
+        """Return the state and the first time."""
 
     @abc.abstractmethod
     def next(self, state: Any, release: Array) -> tuple[Any, Array, Array]:
-        """State, next time, and whether there was none left (bool)."""
+        """Return the state, the next time, and whether the schedule has ended (bool)."""
 
 
 class Utility(Pytree, abc.ABC):
-    """Turns a release into a hypothesis and says how good that is."""
+    """The quality of a release: makes a hypothesis from it and scores the hypothesis.
+
+        class Closeness(nrjax.Utility):
+            target: Any
+
+            def evaluate(self, hypothesis):
+                return -jnp.abs(hypothesis - self.target)
+
+    Attributes:
+        sensitivity: largest change of `evaluate` when one row of the private data changes, scalar;
+            None if it is not known. Private rules are checked against it. A class that declares
+            it as a field must give a number to be used with a private rule.
+        max_steps: number of steps that the utility covers; None for any number.
+    """
 
     sensitivity = None
-    """How far one row of the private data can move `evaluate`, scalar; None: not known. Private
-    rules are checked against it, where a class states one, or None of a field."""
     max_steps = None
-    """Number of steps that it is for; None: any."""
 
     def hypothesis(self, release: Array) -> Any:
-        """The hypothesis made from a release: a projection, a solve, or the release itself."""
+        """Return the hypothesis: for example a projection, a solve, or the release itself."""
         return release
 
     @abc.abstractmethod
     def evaluate(self, hypothesis: Any) -> Array:
-        """Utility of a hypothesis, a scalar; larger is better."""
+        """Return the utility of a hypothesis, a scalar. Larger is better."""
 
     def at(self, step: Array) -> "Utility":
-        """The utility of one step; by default the same one at each."""
+        """Return the utility of one step, by default the same one at every step."""
         return self
 
-    def bounds(self, hypothesis: Any) -> tuple[Any, Any]:
-        """Lower and upper bound of `evaluate`, much cheaper than that; NaN where that may be.
+    def bounds(self, hypothesis: Any, *, rounding: bool = True) -> tuple[Any, Any]:
+        """Return a lower and an upper bound of `evaluate(hypothesis)` at a fraction of its cost.
 
-        They include the rounding of `evaluate`, in any batch, and that of a hypothesis which
-        another program may make with other last bits (so `evaluate` twice is none). Where a rule
-        says the same of both, `simulate` evaluates only the release that a trial ends on.
+        If the stopping rule answers both bounds alike, `simulate` skips `evaluate`, except for the
+        release on which a trial ends. Bounds are NaN where nothing is known.
+
+        Args:
+            hypothesis: from `hypothesis`.
+            rounding: True: the bounds hold for the number that `evaluate` computes, in a batch of
+                any size, and for a hypothesis with other last bits, as another program may compute
+                it. (`evaluate` twice is therefore no bound.) False: the bounds hold for the
+                utility as a real number; used by `nrjax.Curve` with a `resolution`.
         """
         return -jnp.inf, jnp.inf
 
-    def enclosure(self, hypothesis: Any) -> tuple[Any, Any]:
-        """The same of the utility as a real number, whatever `evaluate` rounds; else `bounds`.
+    def bounds_from_release(self, release: Array) -> tuple[Any, Any]:
+        """Return a lower and an upper bound of the utility of a release.
 
-        For curves that ask for no more than a resolution (`nrjax.Curve`).
+        Override it if they can be computed without `hypothesis`. Rounding is included, as in
+        `bounds`. A side about which nothing is known is infinite.
         """
-        return self.bounds(hypothesis)
-
-    def ceiling(self, release: Array) -> Any:
-        """Upper bound of the utility of what a release gives, rounding included; NaN where that is.
-
-        Where a rule says no even to that, `simulate` spares itself `hypothesis` and `evaluate`.
-        Not asked for where there are `bounds`.
-        """
-        return jnp.inf
+        return self.bounds(self.hypothesis(release))
 
 
 class StoppingRule(Pytree, abc.ABC):
-    """Says after each release whether it is good enough; `step` is monotone in `utility`.
+    """A test of each release that decides when the trial stops.
 
-    A rule whose new state depends on `utility` is never told bounds of it.
+    The answer of `step` must be monotone in `utility`. A rule whose state depends on `utility` is
+    never given bounds in its place.
+
+    Attributes:
+        uses_epsilon: whether the rule depends on the epsilon of the releases, so that it needs a
+            guarantee.
+        fixed_price: whether `cost` depends neither on the epsilon of the releases nor on the number
+            of answers.
+        sensitivity: sensitivity of the utility that `cost` assumes, scalar; None if it is
+            irrelevant.
+        max_steps: largest number of releases that the rule can judge; None for any number.
     """
 
     uses_epsilon: ClassVar[bool] = False
-    """Whether it follows what the releases cost, and so needs a guarantee."""
     fixed_price: ClassVar[bool] = False
-    """Whether `cost` is the same whatever the releases cost and however many answers there were."""
     sensitivity = None
-    """That of the utility, for which `cost` holds, scalar; None where it does not matter."""
     max_steps = None
-    """The most releases that it can judge; None: any number."""
 
     @abc.abstractmethod
     def init(self, key: Array, epsilon: Array) -> Any:
-        """State before the first release; `epsilon` is the guarantee's at the first time."""
+        """Return the state before the first release, whose cost is `epsilon`."""
 
     @abc.abstractmethod
     def step(self, key: Array, state: Any, epsilon: Array, utility: Array) -> tuple[Any, Array]:
-        """State, and whether to stop (bool)."""
+        """Return the state, and whether to stop (bool)."""
 
     @abc.abstractmethod
     def cost(self, epsilon: Any, stopped: Any = True, answers: Any = 1) -> Array:
-        """What testing adds to the ex-post epsilon when the releases cost `epsilon`.
+        """Return what testing adds to the ex-post epsilon.
 
-        `stopped` says whether the last answer was yes; without one there were only noes. `answers`
-        (int32) is the number of releases it has judged, 0 where the trial failed at its start; a
-        query at which the rule itself failed is counted too.
+        Args:
+            epsilon: cost of the releases.
+            stopped: whether the last answer was positive; if not, all answers were negative.
+            answers: number of releases that were judged (int32), including one at which the rule
+                failed; 0 if the trial failed at its start.
         """
 
     def status(self, state: Any) -> Array:
-        """`Status.RUNNING` (int32 scalar) while it has the stated law, else the failure."""
+        """Return `Status.RUNNING` (int32) while the rule has its distribution, else a failure."""
         return jnp.int32(Status.RUNNING)
+
+    def check_resolved(self, dtype: Any, levels: int = 1) -> None:
+        """Raise a `ValueError` if `dtype` is too coarse for the rule's thresholds and noise.
+
+        Args:
+            dtype: floating dtype of the run.
+            levels: numbers of the dtype that the sensitivity must span, at least.
+        """
 
 
 def overrides(part: Any, base: type, method: str) -> bool:
-    """Whether the class of a part has a method of its own in place of its base's."""
+    """Return whether the class of a part replaces a method of its base class."""
     return getattr(type(part), method) is not getattr(base, method)
-
-
-class Outcome(NamedTuple):
-    """Where a trial ended. From `simulate` every field has a leading axis of trials."""
-
-    step: Array
-    """Number of the last step, from 0; -1 if nothing was released. int32."""
-    time: Array
-    """Time (noise level) of the last release; NaN if there was none."""
-    release: Array
-    """The last release: value plus noise."""
-    hypothesis: Any
-    """The hypothesis made from it."""
-    utility: Array
-    """Utility of that hypothesis."""
-    mechanism_epsilon: Array
-    """Ex-post epsilon of the releases; NaN without a guarantee or a release, else infinite after
-    an overflow."""
-    test_epsilon: Array
-    """What the stopping rule added to it."""
-    epsilon: Array
-    """Total ex-post epsilon of what was shown, whether or not the rule said yes."""
-    privacy_loss: Array
-    """Realised loss of the releases against `shift`; NaN without one."""
-    status: Array
-    """A `Status`. int32."""
-
-    @property
-    def stopped(self) -> Array:
-        """Whether the stopping rule said yes; bool."""
-        return self.status == Status.STOPPED
-
-    @property
-    def stopping_epsilon(self) -> Array:
-        """`epsilon` if the trial stopped (NaN without a guarantee), else infinite."""
-        epsilon = jnp.asarray(self.epsilon)
-        return jnp.where(self.stopped, epsilon, jnp.asarray(jnp.inf, epsilon.dtype))
-
-    __repr__ = representation

@@ -1,4 +1,4 @@
-"""A utility that differs from step to step."""
+"""Utilities that differ from step to step."""
 
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
@@ -15,17 +15,18 @@ U = TypeVar("U", bound=Utility)
 
 
 class UtilitySequence(Utility, Generic[U]):
-    """One utility for each step, all of one class and of shapes alike.
+    """A sequence of utilities, one per step, all of one class and with equal shapes.
 
-    The private rules ask a sequence of queries; here each may be another function of its release,
-    as long as no row of the data moves any of them by more than `sensitivity` (Whitehouse 2022,
-    section 5; Ligett 2017, Algorithm 2).
+    Use it if the score of a release changes from step to step, such as with a target that falls. A
+    private rule covers such a sequence of queries as long as no row of the data moves any of them
+    by more than `sensitivity` (Whitehouse 2022, section 5; Ligett 2017, Algorithm 2).
+
+        utility = nrjax.UtilitySequence.of([Closeness(target) for target in (1.0, 2.0, 3.0)])
 
     Attributes:
         utilities: a utility whose leaves have a leading axis of steps; `UtilitySequence.of` makes
             it from a list.
-        sensitivity: that of the most sensitive of them, scalar; None where only a public rule will
-            look.
+        sensitivity: largest sensitivity of a utility, scalar; None is enough for a public rule.
 
     Raises:
         ValueError: `sensitivity` is not positive and finite.
@@ -40,36 +41,40 @@ class UtilitySequence(Utility, Generic[U]):
 
     @classmethod
     def of(cls, utilities: Sequence[U], sensitivity: Any = None) -> "UtilitySequence[U]":
-        """The sequence of these utilities; `sensitivity` None is the largest, if all state one.
+        """Return the sequence of a list of utilities.
+
+        Args:
+            utilities: one per step.
+            sensitivity: by default the largest one, if every utility states a sensitivity.
 
         Raises:
-            ValueError: there are none, they differ in class or shapes or hold no arrays, or
-                `sensitivity` is below what one of them states.
+            ValueError: the list is empty, its utilities differ in class or shapes or hold no
+                arrays, or `sensitivity` is below what one of them states.
         """
         check(len(utilities) > 0, "utilities", utilities, "at least one")
         shapes = {(jax.tree.structure(u), *map(np.shape, jax.tree.leaves(u))) for u in utilities}
         check(len(shapes) == 1, "utilities", list(utilities), "of one class and one set of shapes")
-        made = len(jax.tree.leaves(utilities[0])) > 0
-        check(made, "utilities", list(utilities), "made of arrays")
-        own = [concrete_or_none(one.sensitivity) for one in utilities]
-        largest = max((float(np.max(number)) for number in own if number is not None), default=0.0)
-        if sensitivity is None and all(number is not None for number in own):
+        has_leaves = len(jax.tree.leaves(utilities[0])) > 0
+        check(has_leaves, "utilities", list(utilities), "made of arrays")
+        stated = [concrete_or_none(utility.sensitivity) for utility in utilities]
+        largest = max((float(np.max(n)) for n in stated if n is not None), default=0.0)
+        if sensitivity is None and all(number is not None for number in stated):
             sensitivity = largest
-        stated = concrete_or_none(sensitivity)
-        if stated is not None:
-            right = f"at least {largest:.6g}, which one of the utilities states"
-            check(stated >= largest, "sensitivity", sensitivity, right)
+        number = concrete_or_none(sensitivity)
+        if number is not None:
+            expected = f"at least {largest:.6g}, which one of the utilities states"
+            check(number >= largest, "sensitivity", sensitivity, expected)
         return cls(jax.tree.map(lambda *leaves: jnp.stack(leaves), *utilities), sensitivity)
 
     @property
     def max_steps(self) -> int:
-        """Number of utilities."""
+        """The number of utilities."""
         return jax.tree.leaves(self.utilities)[0].shape[0]
 
     def evaluate(self, hypothesis: Any) -> Array:
-        """Of no one step: a `ValueError`; ask `at(step)`."""
-        raise ValueError(f"utility = {type(self).__name__}: must be asked at a step, by at(step)")
+        """Raise a `ValueError`: use `at(step).evaluate(hypothesis)`."""
+        raise ValueError("utility must be that of one step: use at(step).evaluate(hypothesis).")
 
     def at(self, step: Array) -> U:
-        """The utility of a step."""
+        """Return the utility of a step."""
         return jax.tree.map(lambda leaf: leaf[step], self.utilities)

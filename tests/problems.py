@@ -24,12 +24,12 @@ class Distance(nrjax.Utility):
 
 
 class Ceiled(Distance):
-    """With a ceiling, `slack` too high; a negative slack is a false promise."""
+    """A utility with an upper bound that is `slack` too high; a negative slack is a fault."""
 
     slack: Any = 0.3
 
-    def ceiling(self, release):
-        return self.evaluate(release) + self.slack
+    def bounds_from_release(self, release):
+        return -jnp.inf, self.evaluate(release) + self.slack
 
 
 class Planted(nrjax.Guarantee):

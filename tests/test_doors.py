@@ -249,7 +249,7 @@ class Bounded(Distance):
     width: Any = 0.2
     sensitivity: Any = 0.01
 
-    def bounds(self, hypothesis):
+    def bounds(self, hypothesis, *, rounding=True):
         exact = self.evaluate(hypothesis)
         return exact - self.width, exact + self.width
 

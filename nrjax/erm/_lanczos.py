@@ -1,4 +1,9 @@
-"""A cheap look at a linear system: how long its solution is at least."""
+"""A cheap lower bound of the norm of a linear system's solution.
+
+It decides most stopping tests of ridge regression on noisy statistics without a solve. The ridge
+cases of `whitehouse2022` (flights, public test, 1000 trials, two cores) take 2.5 s with it and
+5.3 s without it under Brownian noise, 12.2 s and 39.4 s under Laplace noise.
+"""
 
 from collections.abc import Callable
 
@@ -8,33 +13,34 @@ from jax import Array
 
 _STEPS = 4
 _MARGIN = 1e-3
-"""Relative; far above the rounding of a few steps, also in float32."""
+"""Relative margin, far above the rounding of a few steps in float32."""
 
 
 def solution_norm(
-    times: Callable[[Array], Array], vector: Array, apart: float, off: Array
+    multiply: Callable[[Array], Array], vector: Array, matrix_error: float, vector_error: Array
 ) -> Array:
-    """A lower bound of `|B^-1 h|` for all systems near one; infinite where none has B >= 0.
+    """Return a lower bound of `|B^-1 h|` for all systems (B, h) near (A, g) with `B >= 0`.
 
-    `|g|^2 (T^-1)_11` is at most `g'A^-1 g`, with a tridiagonal T, which is A on a subspace, from a
-    few Lanczos steps from g (Golub and Meurant 2010). See docs/mathematics.md, "Ceilings".
+    A few Lanczos steps from g give a tridiagonal matrix T, the restriction of A to a subspace, and
+    `|g|^2 (T^-1)_11 <= g'A^-1 g` (Golub and Meurant 2010; docs/mathematics.md). The bound is
+    infinite if no B is positive semi-definite.
 
     Args:
-        times: the product of A, which is symmetric, with a vector of shape (d,).
-        vector: g, shape (d,); where it is 0 or not finite the bound is NaN or 0.
-        apart: at most how far B is from A, in the spectral norm.
-        off: at most how far h is from g.
+        multiply: product of A, which is symmetric, with a vector of shape (d,).
+        vector: g, shape (d,). If it is 0 or not finite, the bound is NaN or 0.
+        matrix_error: largest distance of B from A in the spectral norm.
+        vector_error: largest distance of h from g.
     """
 
     def step(carry: tuple[Array, Array, Array], _: None) -> tuple[tuple, tuple[Array, Array]]:
-        before, now, beta = carry
-        image = times(now)
-        alpha = jnp.dot(now, image)
-        rest = image - alpha * now - beta * before
+        previous, current, beta = carry
+        image = multiply(current)
+        alpha = jnp.dot(current, image)
+        rest = image - alpha * current - beta * previous
         beta = jnp.linalg.norm(rest)
-        return (now, jnp.where(beta > 0, rest / beta, 0), beta), (alpha, beta)
+        return (current, jnp.where(beta > 0, rest / beta, 0), beta), (alpha, beta)
 
-    # In units in which neither large nor small numbers are lost in their squares.
+    # Scaled, so that squares of large or small numbers neither overflow nor vanish.
     largest = jnp.max(jnp.abs(vector))
     scaled = vector / jnp.where(largest > 0, largest, 1)
     length = jnp.linalg.norm(scaled)
@@ -42,8 +48,8 @@ def solution_norm(
     length = length * largest
     first = (jnp.zeros_like(start), start, jnp.zeros((), vector.dtype))
     _, (alphas, betas) = jax.lax.scan(step, first, None, length=_STEPS)
-    # T + margin I in place of T: longer solutions and negative pivots only where T has them.
-    margin = jnp.maximum(_MARGIN * jnp.max(jnp.abs(alphas) + betas), 2 * apart)
+    # T + margin I in place of T: its solutions are shorter, and its pivots larger.
+    margin = jnp.maximum(_MARGIN * jnp.max(jnp.abs(alphas) + betas), 2 * matrix_error)
     pivot, weight = alphas[0] + margin, jnp.ones((), vector.dtype)
     negative, inverse = pivot < 0, 1 / pivot
     for alpha, beta in zip(alphas[1:], betas[:-1], strict=True):
@@ -51,6 +57,6 @@ def solution_norm(
         pivot, weight = alpha + margin - beta * factor, -factor * weight
         negative |= pivot < 0
         inverse += weight * weight / pivot
-    lost = off / jnp.sqrt(margin - apart)
-    root = (1 - _MARGIN) * jnp.maximum(length * jnp.sqrt(inverse) - lost, 0)
-    return jnp.where(negative, jnp.inf, root * (root / (length + off)))
+    loss = vector_error / jnp.sqrt(margin - matrix_error)
+    root = (1 - _MARGIN) * jnp.maximum(length * jnp.sqrt(inverse) - loss, 0)
+    return jnp.where(negative, jnp.inf, root * (root / (length + vector_error)))

@@ -1,8 +1,8 @@
-"""A logistic risk around its optimum: bounds from its derivatives there, without the rows.
+"""Bounds of a logistic risk from its derivatives at its optimum, without the rows.
 
-What the Taylor polynomial of third order leaves is bounded by the quadratic form that it has anyway
-(docs/mathematics.md, "Certified stopping"; Bach 2010 does so for the second order). The third
-derivative, a tensor, is kept where the rows are long alone.
+The remainder of the Taylor polynomial of third order is bounded by the quadratic form, which the
+polynomial contains (docs/mathematics.md, "Certified stopping"; Bach 2010 for the second order). The
+third derivative, a tensor, is kept only in the directions of the largest curvatures.
 """
 
 import itertools
@@ -17,41 +17,40 @@ from nrjax._numerics import row_blocks
 from nrjax.pytrees import Pytree
 
 _TAIL = 1e-4
-"""Share of the curvature that may lie outside of where the third derivative is kept."""
+"""Largest fraction of the curvature in directions without a third derivative."""
 
 _LARGEST = 48
-"""Most directions in which it is kept: their third power is the cost."""
-
+"""Most directions with a third derivative: the cost is their third power."""
 
 _BLOCK = 8
-"""Directions that go together: a symmetric tensor's blocks of several orders are kept once."""
+"""Number of directions in a block: of equal blocks of the symmetric tensor one is kept."""
 
 
 def _blocks(size: int) -> list[tuple[int, int]]:
-    """Where each begins and ends; what follows one is of whole blocks, as vectors of a CPU are."""
+    """Return start and end of each block, of which only the first can be smaller."""
     ends = [0, *range(size % _BLOCK or min(_BLOCK, size), size + 1, _BLOCK)]
     return list(itertools.pairwise(ends))
 
 
 def _pairs(along: Any, begin: int, end: int) -> Any:
-    """Products of the numbers of a block, along the last axis, with its own and all that follow."""
+    """Return products of the entries of a block with those of it and of all later blocks."""
     products = along[..., begin:end, None] * along[..., None, begin:]
     return products.reshape(*along.shape[:-1], -1)
 
 
 class Expansion(Pytree):
-    """Derivatives of a logistic risk at its optimum, without the regularisation.
+    """The derivatives of a logistic risk at its optimum, without the regularisation.
 
     Attributes:
         basis: eigenvectors of the Hessian in columns, shape (d, d), largest eigenvalue first.
         curvatures: the eigenvalues, shape (d,).
-        cubic: third derivative in the first k of the eigenvectors: for each of `_blocks` what has
-            it as the first of its three, shape (k - begin, pairs); weighed, so that the sum over
-            these is that over all of the tensor.
+        cubic: third derivative in the first k eigenvectors, one array of shape (k - begin, pairs)
+            per block of `_blocks`: the entries whose first index is in the block, weighted so that
+            their sum is that over the whole tensor.
         longest: largest l2 norm of a row, scalar.
         flattest: smallest `phi''` of a row at the optimum, scalar.
         slope: largest l2 norm that the regularised risk's gradient can have at the optimum, scalar.
-        doubt: relative error of the numbers above, scalar.
+        error: relative error of the numbers above, scalar.
     """
 
     basis: Any
@@ -60,14 +59,17 @@ class Expansion(Pytree):
     longest: Any
     flattest: Any
     slope: Any
-    doubt: Any
+    error: Any
 
     @classmethod
     def fit(cls, rows: np.ndarray, weights: np.ndarray, optimum: np.ndarray, slope: float) -> Self:
-        """The expansion at `optimum`, shape (d,), in float64.
+        """Return the expansion at `optimum`, shape (d,), in float64.
 
-        `rows` are label times features, shape (distinct rows, d), `weights` their shares, summing
-        to 1; `slope` is the norm of the regularised risk's gradient at the optimum.
+        Args:
+            rows: label times features, shape (distinct rows, d).
+            weights: share of each row, summing to 1.
+            optimum: optimum of the regularised risk.
+            slope: norm of the regularised risk's gradient there.
         """
         margins = rows @ optimum
         fading = np.exp(-np.abs(margins))
@@ -75,77 +77,77 @@ class Expansion(Pytree):
         third = second * -np.tanh(0.5 * margins)
         blocks = row_blocks(*rows.shape)
         hessian: Any = sum(
-            (rows[some] * (weights * second)[some, None]).T @ rows[some] for some in blocks
+            (rows[part] * (weights * second)[part, None]).T @ rows[part] for part in blocks
         )
         curvatures, basis = np.linalg.eigh(hessian)
         curvatures, basis = np.maximum(curvatures[::-1], 0.0), basis[:, ::-1]
         tails = np.cumsum(curvatures[::-1])[::-1]
-        # In eights, so that data sets that are much alike share a program.
+        # A multiple of eight, so that similar data sets share a program.
         kept = 8 * -(-int(np.sum(tails > _TAIL * tails[0])) // 8)
         kept = max(1, min(kept, optimum.size, _LARGEST))
         cubic: list[Any] = [0.0] * len(_blocks(kept))
         for part in row_blocks(len(rows), max(kept * kept, optimum.size)):
-            some = rows[part] @ basis[:, :kept]
-            weighed = (some * (weights * third)[part, None]).T
+            along = rows[part] @ basis[:, :kept]
+            weighted = (along * (weights * third)[part, None]).T
             for i, (begin, end) in enumerate(_blocks(kept)):
-                cubic[i] += weighed[begin:] @ _pairs(some, begin, end)
+                cubic[i] += weighted[begin:] @ _pairs(along, begin, end)
         for i, (begin, end) in enumerate(_blocks(kept)):
-            within = (np.arange(begin, kept) < end).astype(int)  # the others follow
-            often = 3 / (1 + within[:, None] + np.tile(within, end - begin))
-            cubic[i] *= often
+            # An entry stands for 3 permutations, divided by its number of indices in the block.
+            within = (np.arange(begin, kept) < end).astype(int)
+            cubic[i] *= 3 / (1 + within[:, None] + np.tile(within, end - begin))
         return cls(
             basis=np.ascontiguousarray(basis),
             curvatures=curvatures,
             cubic=tuple(cubic),
-            longest=max(float(np.linalg.norm(rows[some], axis=1).max()) for some in blocks),
+            longest=max(float(np.linalg.norm(rows[part], axis=1).max()) for part in blocks),
             flattest=float(second.min()),
             slope=float(slope),
-            # Sums over the rows, and an eigendecomposition.
-            doubt=(len(rows) + 100 * optimum.size) * float(np.finfo(np.float64).eps),
+            # Of sums over the rows, and of an eigendecomposition.
+            error=(len(rows) + 100 * optimum.size) * float(np.finfo(np.float64).eps),
         )
 
     def third(self, along: Array) -> Array:
-        """The third derivative in a direction, given in the first k of the eigenvectors; scalar."""
-        found = jnp.zeros((), along.dtype)
+        """Return the third derivative, scalar, in a direction of the first k eigenvectors."""
+        total = jnp.zeros((), along.dtype)
         for part, (begin, end) in zip(self.cubic, _blocks(along.size), strict=True):
             pairs = _pairs(along, begin, end)
-            turned = jnp.matmul(part, pairs, precision=jax.lax.Precision.HIGHEST)
-            found += jnp.sum(along[begin:] * turned)
-        return found
+            product = jnp.matmul(part, pairs, precision=jax.lax.Precision.HIGHEST)
+            total += jnp.sum(along[begin:] * product)
+        return total
 
     def excess(self, away: Array, regularisation: Array) -> tuple[Array, Array]:
-        """Bounds of `R(theta* + away) - R(theta*)`, rounding included; NaN where `away` is."""
+        """Return bounds of `R(theta* + away) - R(theta*)`, rounding included."""
         kept = len(self.cubic[0])
         square = jnp.sum(away * away)
         distance = jnp.sqrt(square)
-        reach = self.longest * distance  # no margin moves further
+        reach = self.longest * distance  # no margin changes by more
         along = jnp.matmul(away, self.basis, precision=jax.lax.Precision.HIGHEST)
         forms = self.curvatures * along * along
         form, tail = jnp.sum(forms), jnp.sum(forms[kept:])
         third = self.third(along[:kept]) / 6
         cut = 0.5 * reach * jnp.sqrt(tail * form)
-        # `(exp(s) - 1 - s - s^2/2 - s^3/6)/s^2` and less, by a chord of the exponential.
+        # A chord of the exponential bounds `(exp(s) - 1 - s - s^2/2 - s^3/6)/s^2`.
         growth = reach * reach / 24 * (1 + jnp.expm1(reach) / 5)
         even = reach * reach / self.flattest
-        # Zero over zero, where a margin is so large that its `phi''` is none, says nothing.
+        # `fmin` ignores the NaN of 0/0, if a margin is so large that its `phi''` is 0.
         above = jnp.fmin(growth, even / 576)
         below = jnp.fmin(0.5 * growth, even / 192)
         unit = 0.5 * float(jnp.finfo(away.dtype).eps)
-        doubt = ((4 * (away.size + kept) + 64) * unit + self.doubt) * square
+        rounding = ((4 * (away.size + kept) + 64) * unit + self.error) * square
         trace = jnp.sum(self.curvatures)
         sizes = trace * (1 + reach + above)
         sizes += jnp.sqrt(sum(jnp.sum(part * part) for part in self.cubic)) * distance
-        error = doubt * sizes
+        error = rounding * sizes
         most = 0.5 * form + third + cut + above * form + error
-        # No second derivative is above 1/4: a bound also where the others overflow.
-        # Infinite where numbers overflow; valid ones are never negative.
+        # A valid bound is never negative: an overflow gives no bound here. The next bound also
+        # holds then, as no second derivative is above 1/4.
         most = jnp.where(most >= 0, most, jnp.inf)
-        most = jnp.fmin(most, reach * reach / 8 + doubt * self.longest * self.longest)
+        most = jnp.fmin(most, reach * reach / 8 + rounding * self.longest * self.longest)
         least = 0.5 * form + third - cut - below * form - error
-        # Far away the polynomial says nothing: the curvature falls by `exp(-s)` at the most.
-        far = 0.5 * jnp.exp(-reach / 3) * (form - doubt * trace * (1 + reach))
-        # Not below the tangent; and where numbers overflow that is all that is known.
+        # Far away the polynomial is no bound, but the curvature falls by at most `exp(-s)`.
+        far = 0.5 * jnp.exp(-reach / 3) * (form - rounding * trace * (1 + reach))
+        # The risk is not below its tangent, which is the only bound if numbers overflow.
         least = jnp.fmax(jnp.fmax(least, far), 0)
         ridge = 0.5 * regularisation * square
-        common = doubt * regularisation + 2 * self.slope * distance
+        common = rounding * regularisation + 2 * self.slope * distance
         return ridge + least - common, ridge + most + common

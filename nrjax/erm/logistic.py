@@ -43,22 +43,14 @@ class LogisticUtility(OutputUtility):
         _validation.check_length(release, self.optimum.shape[-1])
         return super().hypothesis(release)
 
-    def bounds(self, hypothesis: Array) -> tuple[Array, Array]:
-        """Lower and upper bound of `evaluate`, from the risk's expansion around its optimum.
+    def bounds(self, hypothesis: Array, *, rounding: bool = True) -> tuple[Array, Array]:
+        """Return a lower and an upper bound of `evaluate`, from the risk's expansion.
 
-        Right for what `evaluate` computes in this dtype, in whatever batch and order of summation,
-        and for a hypothesis that another program rounds otherwise; NaN where the hypothesis is.
+        They hold in batches of any size and any order of summation, and for a hypothesis that
+        another program rounds differently. They are NaN if the hypothesis is. Near the optimum they
+        are ten times closer without `rounding`: in float32 most of their distance is the rounding
+        of `evaluate`.
         """
-        return self._bounds(hypothesis, evaluated=True)
-
-    def enclosure(self, hypothesis: Array) -> tuple[Array, Array]:
-        """Lower and upper bound of the utility itself; near the optimum ten times closer.
-
-        In float32 the worst that `evaluate` may round is most of how far `bounds` are apart there.
-        """
-        return self._bounds(hypothesis, evaluated=False)
-
-    def _bounds(self, hypothesis: Array, evaluated: bool) -> tuple[Array, Array]:
         away = hypothesis - self.optimum
         lowest, highest = self.expansion.excess(away, self.regularisation)
         lowest, highest = self.optimum_loss + lowest, self.optimum_loss + highest
@@ -72,7 +64,7 @@ class LogisticUtility(OutputUtility):
         rows, features = self.rows.shape
         depth = summation_depth(rows, features, dimension)
         error = (dimension + 10) * longest * size + (depth + dimension + 64) * risk
-        error = error if evaluated else 4 * highest
+        error = error if rounding else 4 * highest
         # Hypothesis and optimum are rounded too, which the gradient turns into risk.
         moved = 2 * (dimension + 8) * size + jnp.linalg.norm(self.optimum)
         steepest = self.regularisation + 0.25 * longest * longest

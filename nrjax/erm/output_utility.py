@@ -1,4 +1,4 @@
-"""What output perturbation makes of a release, and how good that is."""
+"""The utility of output perturbation: the risk of a noisy optimum."""
 
 import dataclasses
 import math
@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from nrjax._validation import check
 from nrjax.erm import sensitivity
 from nrjax.pytrees import static
 from nrjax.types import Utility
@@ -17,14 +18,16 @@ Loss = Callable[[Array, Array, Array], Array]
 """`loss(theta, row, label)` of one example, a scalar."""
 
 _TILE_SIZE = 2**20
-"""Numbers of the data that are evaluated at once; 64 trials of a loss that keeps them all in
-float32 then take 256 MiB."""
+"""Number of entries of the data that are evaluated at once.
+
+A loss that keeps all of them in float32 then takes 256 MiB in 64 trials.
+"""
 
 
 def project(release: Array, radius: Array) -> Array:
-    """The release, scaled down to the ball if its norm is larger; shape (dimension,)."""
+    """Return the release, shape (dimension,), scaled down to the ball if its norm is larger."""
     norm = jnp.linalg.norm(release)
-    # Not larger than the radius, zero included: left as it is.
+    # A release inside the ball, possibly zero, is left as it is.
     return jnp.where(norm > radius, release * (radius / norm), release)
 
 
@@ -33,42 +36,42 @@ def _tile_rows(features: int, dimension: int) -> int:
 
 
 def _block(terms: int) -> int:
-    """The square root, rounded up."""
+    """Return the square root of the number of terms, rounded up."""
     return math.isqrt(max(terms - 1, 0)) + 1
 
 
 def _sum(terms: Array) -> Array:
-    """The sum of a vector, by blocks: in whatever order a device adds, it rounds less often."""
+    """Return the sum of a vector, by blocks: each term then goes through fewer additions."""
     block = _block(terms.size)
     padded = jnp.pad(terms, (0, -terms.size % block)).reshape(-1, block)
-    # XLA would make one sum of the two.
+    # The barrier keeps XLA from fusing the two sums.
     return jnp.sum(jax.lax.optimization_barrier(jnp.sum(padded, axis=1)))
 
 
 def summation_depth(rows: int, features: int, dimension: int) -> int:
-    """Most additions that one row's loss goes through on its way into the mean; each rounds."""
+    """Return the most additions, each of them rounded, from one row's loss to the mean."""
     tile = _tile_rows(features, dimension)
-    if rows < 2 * tile:  # as `mean_risk`: one sum
+    if rows < 2 * tile:  # one sum, as in `mean_risk`
         return 2 * _block(rows)
     return 2 * _block(tile) + -(-rows // tile) + 1
 
 
 def mean_risk(loss: Loss, data: tuple[Any, Any, Any, Any], theta: Array) -> Array:
-    """The regularised risk at theta; the data are rows, labels, weights and lambda."""
+    """Return the regularised risk at theta, where `data` is rows, labels, weights and lambda."""
     rows, labels, weights, regularisation = data
 
     def total(rows: Array, labels: Array, weights: Array) -> Array:
         losses = jax.vmap(lambda row, label: loss(theta, row, label))(rows, labels)
         return _sum(weights * losses)
 
-    # Accelerators would round the factors to 10 or fewer bits: an error of 1e-4 in the loss.
+    # By default accelerators round factors to 10 or fewer bits: an error of 1e-4 in the loss.
     with jax.default_matmul_precision("highest"):
         tile = _tile_rows(rows.shape[1], theta.shape[0])
         whole = rows.shape[0] // tile * tile
         if whole <= tile:
             mean = total(rows, labels, weights)
         else:
-            # Sliced in the loop, and again for a gradient: no copy of the rows is made or kept.
+            # Sliced in the loop, and again for a gradient, so that no copy of the rows is kept.
             @jax.checkpoint
             def of_tile(at: Array) -> Array:
                 data = rows, labels, weights
@@ -81,7 +84,9 @@ def mean_risk(loss: Loss, data: tuple[Any, Any, Any, Any], theta: Array) -> Arra
 
 
 class OutputUtility(Utility):
-    """Minus the regularised risk of a release projected onto a ball, or minus its excess risk.
+    """Minus the regularised risk, or excess risk, of a release that is projected onto a ball.
+
+    `nrjax.erm.OutputProblem.released` makes it for your own loss.
 
     Attributes:
         rows: shape (distinct rows, features), duplicates merged.
@@ -89,11 +94,11 @@ class OutputUtility(Utility):
         weights: share of each among all rows, shape (distinct rows,), summing to 1.
         regularisation: lambda, scalar.
         radius: l2 radius of the ball that holds the optimum, scalar; public.
-        sensitivity: how far the replacement of one row moves `evaluate`, rounding included,
+        sensitivity: largest change of `evaluate` by the replacement of one row, rounding included,
             scalar, in units of the loss; None (not known) is refused by private stopping rules.
-        loss: of one example, static: a program is compiled for each function, so define it once.
+        loss: loss of one example, static. A program is compiled for each function: define it once.
         optimum_loss: R(theta*) at the computed optimum, scalar; None if it is not known.
-        baseline: what the risk is subtracted from, scalar: 0, or R(theta*) for the excess risk.
+        baseline: number that the risk is subtracted from, 0, or R(theta*) for the excess risk.
         tolerance: largest gradient norm at a computed optimum, whatever the data, scalar.
     """
 
@@ -109,23 +114,26 @@ class OutputUtility(Utility):
     tolerance: Any = 0.0
 
     def excess_risk(self) -> Self:
-        """Minus the excess risk, `R(theta*) - R(hypothesis)`, for the plain utility.
+        """Return the utility `R(theta*) - R(hypothesis)`, minus the excess risk.
 
-        At most 0 up to rounding and `tolerance`, and more sensitive
-        (`nrjax.erm.sensitivity.excess_risk`). A `ValueError` where `optimum_loss` is None.
+        It is at most 0, up to rounding and `tolerance`, and more sensitive
+        (`nrjax.erm.sensitivity.excess_risk`).
+
+        Raises:
+            ValueError: `optimum_loss` is None.
         """
-        if self.optimum_loss is None:
-            raise ValueError("optimum_loss = None: must be known for the excess risk")
-        moved = self.sensitivity
-        if moved is not None:
-            moved = sensitivity.excess_risk(moved, self.regularisation, self.tolerance)
-        return dataclasses.replace(self, baseline=self.optimum_loss, sensitivity=moved)
+        known = self.optimum_loss is not None
+        check(known, "optimum_loss", None, "a number, to compute the excess risk")
+        own = self.sensitivity
+        if own is not None:
+            own = sensitivity.excess_risk(own, self.regularisation, self.tolerance)
+        return dataclasses.replace(self, baseline=self.optimum_loss, sensitivity=own)
 
     def hypothesis(self, release: Array) -> Array:
-        """The release, scaled down to the ball if its norm is larger; shape (dimension,)."""
+        """Return the release, shape (dimension,), scaled down to the ball if it is outside."""
         return project(release, self.radius)
 
     def evaluate(self, hypothesis: Array) -> Array:
-        """Minus the regularised risk, plus the baseline, scalar."""
+        """Return the baseline minus the regularised risk, scalar."""
         data = self.rows, self.labels, self.weights, self.regularisation
         return self.baseline - mean_risk(self.loss, data, hypothesis)

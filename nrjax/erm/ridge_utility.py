@@ -1,8 +1,8 @@
-"""What ridge regression makes of a release, of noisy statistics or of a noisy optimum.
+"""Utilities of ridge regression, from noisy statistics or from a noisy optimum.
 
 The risk is a quadratic around its optimum, `R(theta*) + (1/2) (theta - theta*)' H (theta -
-theta*)`: nothing cancels, and the rows are not needed. In float32 it was off by 2e-7 of itself at
-most, which the stated sensitivity includes. Ceilings: docs/mathematics.md.
+theta*)`. No digits cancel in this form, and the rows are not needed. In float32 its relative error
+was at most 2e-7, which the stated sensitivity includes. For the bounds see docs/mathematics.md.
 """
 
 import dataclasses
@@ -24,12 +24,14 @@ from nrjax.types import Utility
 
 
 def _rounding(terms: int, dtype: Any) -> float:
-    """Relative error of a sum of so many terms of one sign, and of a few operations more."""
+    """Return the relative error of a sum of `terms` numbers of one sign, and a few operations."""
     return (terms + 8) * float(jnp.finfo(dtype).eps)
 
 
 class RidgeOutputUtility(Utility):
-    """Minus the regularised risk of a noisy optimum, projected onto a ball.
+    """Minus the regularised risk of a noisy optimum that is projected onto a ball.
+
+    `nrjax.erm.RidgeProblem.released_optimum` makes it.
 
     Attributes:
         hessian: `H = X'X/n + lambda I`, shape (d, d).
@@ -37,7 +39,7 @@ class RidgeOutputUtility(Utility):
         optimum_loss: R(theta*), or 0 for the excess risk, scalar.
         regularisation: lambda, scalar.
         radius: l2 radius M of the ball that holds the optimum, scalar; public.
-        sensitivity: how far one row moves `evaluate`, scalar, in units of the loss.
+        sensitivity: largest change of `evaluate` by one row, scalar, in units of the loss.
     """
 
     hessian: Any
@@ -48,34 +50,36 @@ class RidgeOutputUtility(Utility):
     sensitivity: Any
 
     def excess_risk(self) -> Self:
-        """Minus the excess risk, `R(theta*) - R(hypothesis)`: never above 0, twice as sensitive."""
-        moved = None if self.sensitivity is None else sensitivity.excess_risk(self.sensitivity)
-        return dataclasses.replace(self, optimum_loss=0.0, sensitivity=moved)
+        """Return the utility `R(theta*) - R(hypothesis)`, at most 0 and twice as sensitive."""
+        own = self.sensitivity
+        doubled = None if own is None else sensitivity.excess_risk(own)
+        return dataclasses.replace(self, optimum_loss=0.0, sensitivity=doubled)
 
     def hypothesis(self, release: Array) -> Array:
-        """The release, scaled down to the ball if its norm is larger; shape (d,)."""
+        """Return the release, shape (d,), scaled down to the ball if its norm is larger."""
         check_length(release, self.optimum.shape[-1])
         return project(release, self.radius)
 
     def evaluate(self, hypothesis: Array) -> Array:
-        """Minus the regularised risk, or minus the excess risk, scalar."""
+        """Return minus the regularised risk, or minus the excess risk, scalar."""
         away = hypothesis - self.optimum
-        # Accelerators would round the factors to 10 or fewer bits.
+        # By default accelerators round the factors to 10 or fewer bits.
         slope = jnp.matmul(self.hessian, away, precision=jax.lax.Precision.HIGHEST)
-        # Never below the optimum's, not by rounding either, which may be above a tiny `lambda`.
+        # Rounding, which can exceed a tiny `lambda`, must not put the risk below the optimum's.
         return -(self.optimum_loss + jnp.maximum(0.5 * jnp.sum(away * slope), 0))
 
-    def ceiling(self, release: Array) -> Array:
-        """Upper bound of the utility of what a release gives, from its distance alone, scalar."""
-        # Compiled into another program, the same hypothesis may differ in its last bits.
+    def bounds_from_release(self, release: Array) -> tuple[float, Array]:
+        """Return bounds of the utility of a release, from its distance to the optimum alone."""
+        # Another program may compute the hypothesis with other last bits.
         hypothesis = self.hypothesis(release)
         error = _rounding(hypothesis.size, hypothesis.dtype)
         away = (1 - error) * jnp.linalg.norm(hypothesis - self.optimum)
-        return self._highest(jnp.maximum(away - error * jnp.linalg.norm(hypothesis), 0))
+        away = jnp.maximum(away - error * jnp.linalg.norm(hypothesis), 0)
+        return -math.inf, self._highest(away)
 
     def _highest(self, away: Array) -> Array:
-        """What `evaluate` is at most for a hypothesis that is `away` from the optimum, or more."""
-        # The risk grows by `(lambda/2) |theta - theta*|^2` at the least; the rest is for rounding.
+        """Return the largest `evaluate` of a hypothesis at least `away` from the optimum."""
+        # The risk grows by at least `(lambda/2) |theta - theta*|^2`; the rest is for rounding.
         size = jnp.sqrt(jnp.sum(jnp.square(self.hessian)))
         error = 0.5 * _rounding(self.optimum.shape[-1], away.dtype) * size
         curvature = jnp.maximum(0.5 * (1 - 1e-5) * self.regularisation - error, 0)
@@ -83,11 +87,13 @@ class RidgeOutputUtility(Utility):
 
 
 class RidgeUtility(RidgeOutputUtility):
-    """Minus the regularised risk of the minimiser that noisy statistics give.
+    """Minus the regularised risk of the minimiser of noisy statistics.
 
-    Attributes, besides those of `RidgeOutputUtility`:
+    `nrjax.erm.RidgeProblem.released` makes it. It has the attributes of `RidgeOutputUtility`, and:
+
+    Attributes:
         rows: number of rows n, scalar; public.
-        layout: of the releases, static; see `nrjax.erm.statistics`.
+        layout: layout of the releases, static; see `nrjax.erm.statistics`.
     """
 
     rows: Any
@@ -99,45 +105,46 @@ class RidgeUtility(RidgeOutputUtility):
         return {"isometric": "gaussian", "triangle": "laplace"}.get(self.layout)
 
     def hypothesis(self, release: Array) -> Array:
-        """The minimiser of the noisy risk over the ball, shape (d,); the risk may be indefinite."""
+        """Return the minimiser, shape (d,), of the noisy risk over the ball."""
         return minimise_in_ball(*self._quadratic(release), self.radius).argument
 
     def _quadratic(self, release: Array) -> tuple[Array, Array]:
-        """A and c of the noisy risk `(1/2) theta'A theta - c'theta`, a constant aside."""
+        """Return A and c of the noisy risk `(1/2) theta'A theta - c'theta` + constant."""
         d = self.optimum.shape[-1]
         matrix, vector = statistics.unpack(release, d, self.layout)
-        # Products: compiled for another number of devices, divisions by one number may round apart.
-        share = 1 / self.rows
-        matrix = matrix * share + self.regularisation * jnp.eye(d, dtype=release.dtype)
-        return matrix, vector * share
+        # Products, since divisions may round differently on another number of devices.
+        weight = 1 / self.rows
+        matrix = matrix * weight + self.regularisation * jnp.eye(d, dtype=release.dtype)
+        return matrix, vector * weight
 
-    def ceiling(self, release: Array) -> Array:
-        """Upper bound of the utility of what a release gives, without solving for that, scalar."""
-        # The minimiser over the ball is on the sphere; or it is that over all space, `A theta = c`,
-        # and `A (theta - theta*) = g`, where nothing cancels but in g.
+    def bounds_from_release(self, release: Array) -> tuple[float, Array]:
+        """Return bounds of the utility of a release, without solving for the hypothesis."""
+        # The minimiser is on the sphere; or it solves `A theta = c`, so that
+        # `A (theta - theta*) = g` with `g = c - A theta*`, where digits cancel only in g.
         d = self.optimum.shape[-1]
         matrix, vector = statistics.unpack(release, d, self.layout)
-        share, error = 1 / self.rows, _rounding(d, release.dtype)
-        # Above |A| and |c|, or infinite; squares below the normal numbers are lost.
+        weight, error = 1 / self.rows, _rounding(d, release.dtype)
+        # Above |A| and |c|, or infinite. `least` covers squares that are flushed to zero.
         least = math.sqrt(d * d * jnp.finfo(release.dtype).tiny)
         twice = 2 if self.layout == "triangle" else 1
         length = jnp.sqrt(twice * jnp.sum(jnp.square(release))) + least
-        size = share * length + self.regularisation * math.sqrt(d)
+        size = weight * length + self.regularisation * math.sqrt(d)
 
-        def times(direction: Array) -> Array:
+        def multiply(direction: Array) -> Array:
             image = jnp.matmul(matrix, direction, precision=jax.lax.Precision.HIGHEST)
-            return (share / size) * image + (self.regularisation / size) * direction
+            return (weight / size) * image + (self.regularisation / size) * direction
 
         optimum = jnp.linalg.norm(self.optimum)
-        # The lane's own, for products of one kind: else XLA lays the matrices out twice.
-        gradient = (share / size) * vector - times(self.optimum + 0 * release[0])
-        # Of A theta* and c, and of what solves the system: see `minimise_in_ball`.
-        solved = 48 * float(jnp.finfo(release.dtype).eps)
-        off = error * (optimum + 1) + solved * (2 * self.radius + optimum + 1)
-        away = solution_norm(times, gradient, error + solved, off)
-        # On the sphere up to rounding, that of the norms included.
+        # `0 * release[0]` gives each lane its own optimum: otherwise XLA lays the matrices out
+        # twice, for two kinds of products.
+        gradient = (weight / size) * vector - multiply(self.optimum + 0 * release[0])
+        # Errors of A theta* and c, and of the solver: see `minimise_in_ball`.
+        solver_error = 48 * float(jnp.finfo(release.dtype).eps)
+        vector_error = error * (optimum + 1) + solver_error * (2 * self.radius + optimum + 1)
+        away = solution_norm(multiply, gradient, error + solver_error, vector_error)
+        # A minimiser on the sphere is at least this far away, rounding of the norms included.
         sphere = (1 - error) * self.radius - (1 + error) * optimum
         away = jnp.maximum(jnp.where(jnp.isnan(away), 0, jnp.minimum(away, sphere)), 0)
-        # NaN where the release is, or where what is solved overflows: the hypothesis is NaN then.
+        # NaN if the release is, or if the solver overflows: the hypothesis is NaN then.
         total = jnp.sum(jnp.abs(release))
-        return self._highest(away) + 0 * (total + total / self.radius)
+        return -math.inf, self._highest(away) + 0 * (total + total / self.radius)

@@ -1,4 +1,4 @@
-"""How many trials run together: tiles, lanes and chunks."""
+"""Batch sizes: tiles, lanes and chunks."""
 
 import dataclasses
 import math
@@ -13,34 +13,36 @@ from nrjax import engine
 from nrjax._validation import check, check_integer
 from nrjax.interaction import Interaction
 from nrjax.keys import abstract_key, is_key
-from nrjax.simulation.lanes import Trials
+from nrjax.simulation.families import Trials, as_family
 from nrjax.types import Utility, overrides
 
 
 @dataclasses.dataclass(frozen=True)
 class Batching:
-    """How trials are batched; none of it changes a result, `tile` aside (last bits of utilities).
+    """Batch sizes and devices of a simulation. The defaults suit most studies.
 
-    A single lane may round otherwise than several do, in the last bits of everything.
+    They do not change results, except that `tile`, or a single lane, may change the last bits of
+    utilities.
+
+        nrjax.simulate(key, interaction, trials=10**6, batching=nrjax.Batching(chunk=4096))
 
     Attributes:
-        tile: trials whose utility is taken together, a power of two: in other batches a matrix
-            product may round by its place in the batch. None chooses by the size of the utility's
-            data and of a trial's state: 8 to 64 for a data set of usual size, 4096 for a scalar, at
-            most 16 where bounds spare most utilities of a stopping loop, and about 256 MiB of whole
-            paths; or a smaller one that divides `lanes`.
-        lanes: trials under way at a time on a device, a multiple of `tile`. None: four tiles
-            (and 128 trials, if bounds spare utilities), at most 4096 trials, and about 2 MiB of
-            their states. Never more than a device's share.
-        chunk: trials whose outcomes are kept on the devices before they go to the host. None: as
-            many as fit into 256 MiB, at most 65,536.
-        inner_steps: steps between two looks for lanes that have ended, which wait until then. None:
-            8 on a CPU; elsewhere, where a look costs its launches whatever the lanes, 16. With c
-            the cost of a look, in steps, and trials of S steps, about sqrt(2 c S) is best.
-        devices: a sequence of JAX devices, or None for all local devices.
+        tile: number of trials whose utilities are evaluated together, a power of two. A matrix
+            product can round differently in batches of another size. By default 8 to 64 for a data
+            set of usual size and 4096 for a scalar; at most 16 if bounds spare most utilities; at
+            most about 256 MiB of whole paths; and a divisor of `lanes`.
+        lanes: number of trials under way at a time on a device, a multiple of `tile`. By default
+            four tiles (and 128 trials, if bounds spare utilities), at most 4096 trials and about
+            2 MiB of their states.
+        chunk: number of trials whose outcomes stay on the devices before they are moved to the
+            host. By default as many as fit into 256 MiB, at most 65,536.
+        inner_steps: number of steps between two checks for lanes that have ended. By default 8 on a
+            CPU and 16 elsewhere. If a check costs as much as c steps and trials take S steps, about
+            sqrt(2 c S) is best.
+        devices: a sequence of JAX devices; by default all local devices.
 
     Raises:
-        ValueError: a count is below 1, `tile` is not a power of two, `lanes` is not a multiple of
+        ValueError: a number is below 1, `tile` is not a power of two, `lanes` is not a multiple of
             `tile`, or `devices` is not a sequence of devices.
     """
 
@@ -58,91 +60,93 @@ class Batching:
         if self.tile is not None:
             check(self.tile & (self.tile - 1) == 0, "tile", self.tile, "a power of two")
             if self.lanes is not None:
-                right = f"a multiple of tile = {self.tile}"
-                check(self.lanes % self.tile == 0, "lanes", self.lanes, right)
+                expected = f"a multiple of tile = {self.tile}"
+                check(self.lanes % self.tile == 0, "lanes", self.lanes, expected)
         if self.devices is not None:
-            right = "a list of JAX devices, such as jax.devices()[:1], and not empty"
             listed = isinstance(self.devices, (Sequence, np.ndarray)) and len(self.devices) > 0
-            ok = listed and all(hasattr(one, "platform") for one in self.devices)
-            check(ok, "devices", self.devices, right)
+            ok = listed and all(hasattr(device, "platform") for device in self.devices)
+            hint = "For example jax.devices()[:1]."
+            check(ok, "devices", self.devices, "a non-empty list of JAX devices", hint)
 
     def resolve_devices(self) -> tuple[Any, ...]:
-        """Those that share the trials."""
+        """Return the devices that share the trials."""
         return tuple(jax.local_devices() if self.devices is None else self.devices)
 
     def resolve_inner_steps(self) -> int:
-        """Steps between two looks, by the kind of device."""
+        """Return the number of steps between two checks, which depends on the kind of device."""
         if self.inner_steps is not None:
             return self.inner_steps
+        # Where a check costs kernel launches, however few lanes there are, it is made less often.
         return 8 if self.resolve_devices()[0].platform == "cpu" else 16
 
     def resolve(
         self, trials: Trials, length: int | None = None, *, bounded: bool = False
     ) -> tuple[int, int]:
-        """Tile and lanes; they depend on the trial alone, for results not to depend on devices.
+        """Return tile and lanes. They depend only on the trial, so that results do too.
 
         Args:
-            trials: what is run.
-            length: steps of whole paths, where every release is evaluated, bounds or not; None:
-                until they stop.
+            trials: the interactions.
+            length: number of steps of whole paths, at which every release is evaluated; None for
+                trials that stop.
             bounded: whether bounds spare evaluations of whole paths too.
         """
         tile, lanes = self.tile, self.lanes
-        varied, trial = _one_of(trials)
+        varied, trial = _first_member(trials)
         state = (varied, jax.eval_shape(engine.start, trial, abstract_key()))
-        # All lanes are rewound together, ended ones too: few of them where that is much work.
+        # All lanes are rewound together, also those that ended: few of them if that is expensive.
         most = power_of_two(2**21 // bytes_of(state), 1, 4096)
-        # Bounds spare most evaluations: few are left to be taken together.
+        # If bounds spare most evaluations, few are left to be taken together.
         utility = trial.utility.at(jnp.int32(0))
         spared = length is None and trial._uses_bounds and overrides(utility, Utility, "bounds")
         spared |= bounded
-        # A step of a path has no more than a state; rows are rounded up to whole tiles.
-        whole = power_of_two(2**28 // (bytes_of(state) * (length or 1)), 1, 4096)
+        # A step of a path is no larger than a state. Rows are rounded up to whole tiles.
+        path_tile = power_of_two(2**28 // (bytes_of(state) * (length or 1)), 1, 4096)
         if tile is None:
             data = sum(np.size(leaf) for leaf in jax.tree.leaves(trial.utility))
             largest = most if most == 4096 else max(1, most // 4)
             tile = min(power_of_two(2**24 // max(data, 1), 8, 4096), largest)
             tile = min(tile, 16) if spared else tile
-            tile = min(tile, whole)
-            if lanes is not None:  # the largest power of two that divides them, if that is less
+            tile = min(tile, path_tile)
+            if lanes is not None:  # a divisor of the lanes
                 tile = min(tile, lanes & -lanes)
         if lanes is None:
-            least = 128 if spared else 1  # the tile says nothing of what a step costs
-            lanes = max(tile, min(most, whole, max(least, 4 * tile)) // tile * tile)
+            least = 128 if spared else 1  # a small tile does not mean that a step is expensive
+            lanes = max(tile, min(most, path_tile, max(least, 4 * tile)) // tile * tile)
         return tile, lanes
 
     def resolve_chunk(self, trials: Trials) -> int:
-        """Trials whose outcomes, of all points, are on the devices at a time."""
+        """Return the number of trials whose outcomes, at all points, are on the devices."""
         if self.chunk is not None:
             return self.chunk
-        _, trial = _one_of(trials)
+        _, trial = _first_member(trials)
         outcome = jax.eval_shape(
             lambda key: engine.finish(trial, engine.start(trial, key)), abstract_key()
         )
         most = min(2**28 // bytes_of(outcome), 65_536)
-        return power_of_two(most // math.prod(trials.axes), 1, 65_536)
+        return power_of_two(most // math.prod(as_family(trials).axes), 1, 65_536)
 
 
 def check_batching(batching: Any) -> Batching:
-    """The batching itself; the usual one for None; a `ValueError` for anything else."""
+    """Return the batching, the default one for None, and refuse anything else."""
     batching = Batching() if batching is None else batching
-    right = "a nrjax.Batching, such as nrjax.Batching(chunk=1024)"
-    check(isinstance(batching, Batching), "batching", batching, right)
+    hint = "For example nrjax.Batching(chunk=1024)."
+    check(isinstance(batching, Batching), "batching", batching, "a nrjax.Batching", hint)
     return batching
 
 
 def power_of_two(number: int, least: int, most: int) -> int:
-    """The largest power of two up to `number`, within bounds that are powers of two."""
+    """Return the largest power of two up to `number`, within bounds that are powers of two."""
     return min(most, max(least, 1 << max(number, 1).bit_length() - 1))
 
 
 def bytes_of(tree: Any) -> int:
-    """Memory of a pytree of arrays or of their shapes."""
+    """Return the memory of a pytree of arrays or of their shapes."""
     leaves = jax.tree.leaves(tree)
     return sum(leaf.size * (8 if is_key(leaf) else leaf.dtype.itemsize) for leaf in leaves)
 
 
-def _one_of(trials: Trials) -> tuple[Any, Interaction]:
-    """What a point has of its own, and its interaction, for their shapes."""
-    varied = trials.at(np.int32(0))  # pyright: ignore[reportArgumentType]
-    return varied, trials.member(varied)
+def _first_member(trials: Trials) -> tuple[Any, Interaction]:
+    """Return the varied leaves and the interaction of the first point, for their shapes."""
+    family = as_family(trials)
+    varied = family.select(np.int32(0))  # pyright: ignore[reportArgumentType]
+    return varied, family.member(varied)

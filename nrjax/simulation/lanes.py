@@ -1,240 +1,272 @@
-"""What one device does with its share of the trials.
+"""The loop of one device: a fixed number of lanes, refilled with the next trials.
 
-A fixed number of lanes take a few masked steps at a time; lanes whose trial has ended are written
-out and refilled with the next trials. Releases are assessed in tiles of a fixed number of trials: a
-matrix product differs in the last bits between batch sizes, not between places in a batch of a
-power of two.
+Lanes take a few masked steps at a time. A lane whose trial has ended is written out and gets the
+next trial. Releases are assessed in tiles of a fixed number of trials, because the last bits of a
+matrix product depend on the batch size, but not on the place in a batch of a power of two.
 """
 
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from nrjax import engine
+from nrjax._tracing import cached_trace
 from nrjax.engine import TrialState
 from nrjax.interaction import Interaction
-from nrjax.keys import is_key, trial_key
+from nrjax.keys import is_key, step_key, trial_key
+from nrjax.outcome import Status
+from nrjax.simulation.families import Family, Single, Trials, as_family
 from nrjax.simulation.tiles import Options, where_wanted
-from nrjax.types import Status
-
-
-class Trials(Protocol):
-    """An `Interaction`, or a `nrjax.simulation.sweeps.Family` of them: all points of a sweep."""
-
-    @property
-    def axes(self) -> tuple[int, ...]:
-        """Axes of a result beside that of trials: () or (points,)."""
-        ...
-
-    def at(self, point: Array) -> Any:
-        """What one point has of its own."""
-        ...
-
-    def member(self, varied: Any) -> Interaction:
-        """The interaction of the point that has this of its own."""
-        ...
 
 
 class Lanes(NamedTuple):
-    """Trials under way on one device, and the outcomes of those that ended."""
+    """The trials under way on one device, and the outcomes of those that ended.
+
+    Attributes:
+        state: states of the trials.
+        varied: varied leaves of each lane's point, for `Family.member`.
+        trial: number of each lane's trial within the device's share, int32; in a sweep the points
+            of one trial follow each other.
+        occupied: whether a lane has a trial that is not written out yet.
+        awaiting_exact: whether the last release was decided from bounds, and ended the trial, so
+            that its exact utility is still needed.
+        next_trial: number of the next trial to start, int32.
+        outcomes: rows of all trials of the share.
+    """
 
     state: TrialState
     varied: Any
-    """What each lane's trial has of its own among the trials of a sweep; else nothing."""
     trial: Array
-    """Number of each lane's trial within the share, int32: of a sweep, point by point."""
     occupied: Array
-    needs_exact: Array
-    """Whether the last release was judged by bounds alone: one that ended the trial is still to be
-    assessed."""
-    following: Array
-    """Number of the next trial to start, int32."""
+    awaiting_exact: Array
+    next_trial: Array
     outcomes: dict[str, Any]
 
     @property
     def running(self) -> Array:
-        """Whether each lane's trial goes on."""
+        """Whether each lane's trial is still running."""
         return self.occupied & (self.state.status == Status.RUNNING)
 
     @property
     def ended(self) -> Array:
-        """Whether each lane's trial has ended, and is not written out yet."""
+        """Whether each lane's trial has ended and is not written out yet."""
         return self.occupied & ~self.running
 
 
-class Share(NamedTuple):
-    """The trials of one device, and how they are run."""
+class DeviceShare(NamedTuple):
+    """The trials of one device, and how they are run.
 
-    trials: Trials
+    Attributes:
+        family: the interactions.
+        key: key of the study.
+        first: number of the first trial.
+        size: number of trials, times points; int32.
+        options: how to run them.
+    """
+
+    family: Single | Family
     key: Array
     first: Array
     size: Array
-    """Trials of all points together, int32."""
     options: Options
 
     @property
     def points(self) -> int:
-        """Those of a sweep; else one."""
-        return math.prod(self.trials.axes)
+        """The number of points of a sweep, or 1."""
+        return math.prod(self.family.axes)
 
     @property
     def lanes(self) -> int:
-        """At least two: one alone may round otherwise, and few trials must not be a program."""
+        """The number of lanes, at least two: a single lane may round differently."""
         return min(self.options.lanes, max(self.options.capacity, 2))
 
     @property
     def rows(self) -> int:
-        """Of the outcomes of all points."""
+        """The number of rows of results: those of all trials and points."""
         return self.options.capacity * self.points
 
     def start(self, number: Array) -> tuple[Any, TrialState]:
-        """What the trial of this number, of a sweep point by point, has of its own; its state."""
-        varied = self.trials.at(number % self.points)
-        one = trial_key(self.key, self.first + (number // self.points).astype(jnp.uint32))
-        return varied, engine.start(self.trials.member(varied), one)
+        """Return varied leaves and first state of a trial, by its number within the share."""
+        varied = self.family.select(number % self.points)
+        key = trial_key(self.key, self.first + (number // self.points).astype(jnp.uint32))
+        return varied, engine.start(self.family.member(varied), key)
 
     def finish(self, varied: Any, state: TrialState) -> dict[str, Any]:
-        """What is kept of a trial that has ended."""
-        return self.options.kept_of(engine.finish(self.trials.member(varied), state))
+        """Return the results that are kept of a trial that has ended."""
+        return self.options.select_fields(engine.finish(self.family.member(varied), state))
 
-    def of_lanes(self, function: Callable[..., Any], varied: Any, *given: Any) -> Any:
-        """A function of the engine, of many lanes, each with the interaction of its point."""
+    def vmap(self, function: Callable[..., Any], varied: Any, *arguments: Any) -> Any:
+        """Map a function of an interaction and arguments over lanes, each with its own point."""
 
-        def one(varied: Any, *given: Any) -> Any:
-            return function(self.trials.member(varied), *given)
+        def call(varied: Any, *arguments: Any) -> Any:
+            return function(self.family.member(varied), *arguments)
 
-        return jax.vmap(one)(varied, *given)
+        return jax.vmap(call)(varied, *arguments)
 
-    def nobody(self) -> Lanes:
-        """Lanes without a trial, and room for all outcomes."""
+    def empty_lanes(self) -> Lanes:
+        """Return lanes without trials, and blank rows."""
 
-        def unset(leaf: Any) -> Array:
+        def blank(leaf: Any) -> Array:
             shape = (self.lanes, *leaf.shape)
             return jnp.broadcast_to(leaf, shape) if is_key(leaf) else jnp.zeros(shape, leaf.dtype)
 
         number, nothing = jnp.zeros(self.lanes, jnp.int32), jnp.zeros(self.lanes, bool)
-        # The first trial's keys, which are of several kinds, and nothing else of it.
-        varied, state = jax.tree.map(unset, self.start(jnp.int32(0)))
-        rows = self.unset(self.rows)
+        # Only the keys of the first trial are used, as keys can be of several kinds.
+        varied, state = jax.tree.map(blank, self.start(jnp.int32(0)))
+        rows = self.blank_rows(self.rows)
         return Lanes(state, varied, number, nothing, nothing, jnp.int32(0), rows)
 
-    def unset(self, rows: int) -> dict[str, Any]:
-        """Room for so many outcomes."""
-        blank = jax.eval_shape(lambda number: self.finish(*self.start(number)), jnp.int32(0))
-        return jax.tree.map(lambda leaf: jnp.zeros((rows, *leaf.shape), leaf.dtype), blank)
+    def blank_rows(self, rows: int) -> dict[str, Any]:
+        """Return blank results of the given number of trials."""
+        form = jax.eval_shape(lambda number: self.finish(*self.start(number)), jnp.int32(0))
+        return jax.tree.map(lambda leaf: jnp.zeros((rows, *leaf.shape), leaf.dtype), form)
 
-    def by_point(self, outcomes: dict[str, Any]) -> dict[str, Any]:
-        """Outcomes by trial, and of a sweep by point."""
-        axes = (self.options.capacity, *self.trials.axes)
+    def split_by_point(self, outcomes: dict[str, Any]) -> dict[str, Any]:
+        """Reshape rows to axes (trials, points) in a sweep."""
+        axes = (self.options.capacity, *self.family.axes)
         return jax.tree.map(lambda rows: rows.reshape(*axes, *rows.shape[1:]), outcomes)
 
 
-def share_of(trials: Trials, key: Array, first: Array, count: Array, options: Options) -> Share:
-    """The trials `first` to `first + count` of all points."""
-    return Share(trials, key, first, count * math.prod(trials.axes), options)
+def share_of(
+    trials: Trials, key: Array, first: Array, count: Array, options: Options
+) -> DeviceShare:
+    """Return the share of trials `first` to `first + count`, at all points."""
+    family = as_family(trials)
+    return DeviceShare(family, key, first, count * math.prod(family.axes), options)
 
 
-def _assess(share: Share, carry: Lanes, wanted: Array) -> tuple[Any, Array]:
-    """Hypothesis and utility of the wanted lanes; the other lanes keep those they have."""
+@cached_trace
+def decide_from_bounds(trial: Interaction, state: TrialState) -> tuple[Array, Array]:
+    """Return whether bounds decide the rule's answer, and a stand-in for the utility.
+
+    The rule is monotone, so an answer that it gives to both bounds it also gives to the utility
+    between them. The stand-in is the bound further from the threshold, so that a copy of the rule
+    that rounds differently gives it the same answer. NaNs decide nothing. For inverted bounds,
+    which end the trial, the stand-in is NaN.
+    """
+    utility = trial.utility.at(state.step)
+    bounds = utility.bounds_from_release(engine.release_of(trial, state.process))
+    pair = jnp.stack([jnp.asarray(bound, trial.dtype) for bound in bounds])
+    query = step_key(state.query, state.step)
+    epsilon = engine.release_epsilon(trial, state.process, state.time)
+    # The noise of the rule is drawn once: only the utility is mapped.
+    low, high = jax.vmap(lambda bound: trial.rule.step(query, state.rule, epsilon, bound)[1])(pair)
+    inverted = pair[0] > pair[1]
+    decided = ((low == high) & ~jnp.any(jnp.isnan(pair))) | inverted
+    return decided, jnp.where(inverted, jnp.nan, jnp.where(high, pair[1], pair[0]))
+
+
+def _assess_wanted(share: DeviceShare, carry: Lanes, wanted: Array) -> tuple[Any, Array]:
+    """Return hypothesis and utility, new in the wanted lanes and unchanged in the others."""
     state = carry.state
-    found = (state.hypothesis, state.utility)
-    parts = (carry.varied, state.step, state.process)
-    assess = partial(share.of_lanes, engine.assess)
-    # XLA takes what does not depend on the tile's number out of the loop, that is all of it where
-    # the lanes are one tile, and would do it also when no lane wants it.
+    current = (state.hypothesis, state.utility)
+    arguments = (carry.varied, state.step, state.process)
+    assess = partial(share.vmap, engine.assess)
+    # XLA moves all that does not depend on the tile's number out of the loop (everything, if the
+    # lanes are one tile), and would compute it also when no lane wants it.
     return jax.lax.cond(
         jnp.any(wanted),
-        lambda: where_wanted(wanted, share.options.tile, assess, parts, found),
-        lambda: found,
+        lambda: where_wanted(wanted, share.options.tile, assess, arguments, current),
+        lambda: current,
     )
 
 
 class _Assessed(NamedTuple):
-    """What the rule is to judge, lane by lane."""
+    """The input of the rule, lane by lane.
+
+    Attributes:
+        hypothesis: the hypothesis, where it is new.
+        utility: utility of the hypothesis, or a stand-in.
+        decided: whether the trial runs and bounds decide the answer, so that a stand-in is judged.
+        evaluated: whether hypothesis and utility are exact and new.
+    """
 
     hypothesis: Any
     utility: Array
-    """That of the hypothesis, or a stand-in."""
-    settled: Array
-    """Whether the trial runs and bounds settle what the rule says: a stand-in is judged."""
-    served: Array
-    """Whether hypothesis and utility are exact and new."""
+    decided: Array
+    evaluated: Array
 
 
-def _assessed(share: Share, carry: Lanes, needs_exact: Array) -> _Assessed:
-    """Assess the running lanes that bounds do not settle, and those that `needs_exact` marks.
+def _assess(share: DeviceShare, carry: Lanes, needs_exact: Array) -> _Assessed:
+    """Assess the running lanes that bounds do not decide, and those in `needs_exact`.
 
-    Those are few, so they wait until there are enough for a batch, unless no other lane gets on.
+    Those lanes are few, so they wait until there are enough for a batch, unless no other lane can
+    make progress.
     """
-    trials, tile, running, state = share.trials, share.options.tile, carry.running, carry.state
-    if not trials.member(trials.at(jnp.int32(0)))._uses_bounds:
+    tile, running, state = share.options.tile, carry.running, carry.state
+    if not share.family.member(share.family.select(jnp.int32(0)))._uses_bounds:
         if share.lanes == tile:
-            new = share.of_lanes(engine.assess, carry.varied, state.step, state.process)
+            new = share.vmap(engine.assess, carry.varied, state.step, state.process)
         else:
-            new = _assess(share, carry, running)
+            new = _assess_wanted(share, carry, running)
         hypothesis, utility = new
         return _Assessed(hypothesis, utility, jnp.zeros_like(running), running)
-    settled, stand_in = share.of_lanes(engine.decide_from_bounds, carry.varied, state)
-    settled &= running
-    wanted = (running & ~settled) | needs_exact
+    decided, stand_in = share.vmap(decide_from_bounds, carry.varied, state)
+    decided &= running
+    wanted = (running & ~decided) | needs_exact
     enough = jnp.sum(wanted, dtype=jnp.int32) >= min(tile, _enough_to_batch(share.lanes))
-    served = wanted & (enough | ~jnp.any(settled))
-    hypothesis, utility = _assess(share, carry, served)
-    return _Assessed(hypothesis, jnp.where(settled, stand_in, utility), settled, served)
+    evaluated = wanted & (enough | ~jnp.any(decided))
+    hypothesis, utility = _assess_wanted(share, carry, evaluated)
+    return _Assessed(hypothesis, jnp.where(decided, stand_in, utility), decided, evaluated)
 
 
 def _enough_to_batch(lanes: int) -> int:
-    """How many lanes go together for what may cost as much as many steps."""
+    """Return how many lanes wait for each other before work as expensive as many steps."""
     return max(1, lanes // 8)
 
 
-def _stepped(share: Share, carry: Lanes, needs_exact: Array) -> tuple[TrialState, Array]:
-    """State, and who still needs an exact utility, after a step of the lanes whose trials run.
+def _step(share: DeviceShare, carry: Lanes, needs_exact: Array) -> tuple[TrialState, Array]:
+    """Take a step of the running lanes, and assess the ended lanes in `needs_exact`.
 
-    Those that `needs_exact` marks, which have ended, are assessed.
+    Returns:
+        The states, and which lanes await an exact utility.
     """
-    at_work = carry.running
-    found = _assessed(share, carry, needs_exact)
-    waiting = at_work & ~found.settled & ~found.served
+    was_running = carry.running
+    assessed = _assess(share, carry, needs_exact)
+    deferred = was_running & ~assessed.decided & ~assessed.evaluated
 
-    def judged(
-        trial: Interaction, state: TrialState, found: _Assessed, waits: Array, needs_exact: Array
+    def judge(
+        trial: Interaction,
+        state: TrialState,
+        assessed: _Assessed,
+        deferred: Array,
+        needs_exact: Array,
     ) -> TrialState:
-        utility = found.utility
+        utility = assessed.utility
         if not trial._uses_bounds:
-            return engine.judge(trial, state, found.hypothesis, utility)
-        # One that has ended is left as it is.
-        held = state._replace(status=jnp.where(waits, Status.EXHAUSTED, state.status))
-        new = engine.judge(trial, held, found.hypothesis, utility)
-        # A stand-in that is NaN is of bounds the wrong way round; what is exact comes unsettled.
-        wrong = found.settled & jnp.isnan(utility) & (new.status != Status.INVALID_COST)
+            return engine.judge(trial, state, assessed.hypothesis, utility)
+        # Any status but RUNNING makes `engine.judge` leave the lane as it is.
+        held = state._replace(status=jnp.where(deferred, Status.EXHAUSTED, state.status))
+        new = engine.judge(trial, held, assessed.hypothesis, utility)
+        # Only a stand-in for inverted bounds is NaN where bounds decide.
+        wrong = assessed.decided & jnp.isnan(utility) & (new.status != Status.INVALID_COST)
         status = jnp.where(wrong, Status.INVALID_BOUNDS, new.status)
         new = new._replace(status=status.astype(jnp.int32))
-        exactly = new._replace(hypothesis=found.hypothesis, utility=utility)
-        return jax.tree.map(lambda new, old: jnp.where(needs_exact, new, old), exactly, new)
+        exact = new._replace(hypothesis=assessed.hypothesis, utility=utility)
+        return jax.tree.map(lambda new, old: jnp.where(needs_exact, new, old), exact, new)
 
-    needs_exact &= found.served
-    state = share.of_lanes(judged, carry.varied, carry.state, found, waiting, needs_exact)
-    # In a branch of its own: XLA would draw the rule's noise anew for every number of a release.
+    needs_exact &= assessed.evaluated
+    state = share.vmap(judge, carry.varied, carry.state, assessed, deferred, needs_exact)
+    # In a branch of its own: XLA would draw the rule's noise again for every number of a release.
     state = jax.lax.cond(
         jnp.any(state.status == Status.RUNNING),
-        lambda: share.of_lanes(engine.advance, carry.varied, state),
+        lambda: share.vmap(engine.advance, carry.varied, state),
         lambda: state,
     )
-    status = jnp.where(waiting, carry.state.status, state.status)
-    still = carry.needs_exact & ~found.served
-    still = jnp.where(at_work, found.settled & share.options.exact, still)
-    return state._replace(status=status), still
+    status = jnp.where(deferred, carry.state.status, state.status)
+    awaiting = carry.awaiting_exact & ~assessed.evaluated
+    awaiting = jnp.where(was_running, assessed.decided & share.options.exact, awaiting)
+    return state._replace(status=status), awaiting
 
 
-def _refilled(share: Share, carry: Lanes) -> Lanes:
+def _refill(share: DeviceShare, carry: Lanes) -> Lanes:
     """Write out the lanes that have ended and start the next trials in them."""
-    written = carry.ended & ~carry.needs_exact
+    written = carry.ended & ~carry.awaiting_exact
     free = written | ~carry.occupied
     finished = jax.vmap(share.finish)(carry.varied, carry.state)
 
@@ -242,11 +274,11 @@ def _refilled(share: Share, carry: Lanes) -> Lanes:
         place = jnp.where(written, carry.trial, buffer.shape[0])
         return buffer.at[place].set(row, mode="drop")
 
-    number = carry.following + jnp.cumsum(free, dtype=jnp.int32) - 1
+    number = carry.next_trial + jnp.cumsum(free, dtype=jnp.int32) - 1
     taken = free & (number < share.size)
     fresh = jax.vmap(share.start)(number)
 
-    # Lanes without a trial get a state too, whichever: they take steps with the others.
+    # Lanes that get no trial also need some valid state: they take steps with the others.
     def pick(new: Array, old: Array) -> Array:
         return jnp.where(free.reshape(free.shape + (1,) * (new.ndim - 1)), new, old)
 
@@ -256,45 +288,46 @@ def _refilled(share: Share, carry: Lanes) -> Lanes:
         varied=varied,
         trial=jnp.where(taken, number, carry.trial),
         occupied=(carry.occupied & ~free) | taken,
-        needs_exact=carry.needs_exact & ~free,
-        following=carry.following + jnp.sum(taken, dtype=jnp.int32),
+        awaiting_exact=carry.awaiting_exact & ~free,
+        next_trial=carry.next_trial + jnp.sum(taken, dtype=jnp.int32),
         outcomes=jax.tree.map(write, carry.outcomes, finished),
     )
 
 
 def run(trials: Trials, key: Array, first: Array, count: Array, options: Options) -> dict[str, Any]:
-    """Outcomes of trials `first` to `first + count` on one device."""
+    """Run trials `first` to `first + count` on one device, and return their outcomes."""
     share = share_of(trials, key, first, count, options)
 
     def enough_to_start(ended: Array, carry: Lanes) -> Array:
-        """Whether enough lanes have ended: starting a trial can cost as much as many steps."""
+        """Return whether enough lanes have ended: a start can cost as much as many steps."""
         enough = jnp.sum(ended, dtype=jnp.int32) >= _enough_to_batch(share.lanes)
-        return enough & (carry.following < share.size)
+        return enough & (carry.next_trial < share.size)
 
     def take_step(_: Array, carry: Lanes) -> Lanes:
-        at_work, ended = carry.running, carry.ended
-        # Without trials to start, ended lanes wait for the last one to end.
+        running, ended = carry.running, carry.ended
+        # If no trial is left to start, ended lanes wait for the last one to end.
         needs_exact = (
-            ended & carry.needs_exact & (enough_to_start(ended, carry) | ~jnp.any(at_work))
+            ended & carry.awaiting_exact & (enough_to_start(ended, carry) | ~jnp.any(running))
         )
-        state, needs_exact = jax.lax.cond(
-            jnp.any(at_work | needs_exact),
-            lambda: _stepped(share, carry, needs_exact),
-            lambda: (carry.state, carry.needs_exact),
+        state, awaiting_exact = jax.lax.cond(
+            jnp.any(running | needs_exact),
+            lambda: _step(share, carry, needs_exact),
+            lambda: (carry.state, carry.awaiting_exact),
         )
-        return carry._replace(state=state, needs_exact=needs_exact)
+        return carry._replace(state=state, awaiting_exact=awaiting_exact)
 
     def body(carry: Lanes) -> Lanes:
         carry = jax.lax.fori_loop(0, options.inner_steps, take_step, carry)
         ended = carry.ended
-        under_way = carry.running | (ended & carry.needs_exact)
-        enough = enough_to_start(ended & ~carry.needs_exact, carry)
+        under_way = carry.running | (ended & carry.awaiting_exact)
+        enough = enough_to_start(ended & ~carry.awaiting_exact, carry)
         return jax.lax.cond(
-            enough | ~jnp.any(under_way), lambda: _refilled(share, carry), lambda: carry
+            enough | ~jnp.any(under_way), lambda: _refill(share, carry), lambda: carry
         )
 
     # A lane is occupied until its outcome is written, also if its trial failed at the start.
     def unfinished(carry: Lanes) -> Array:
-        return jnp.any(carry.occupied) | (carry.following < share.size)
+        return jnp.any(carry.occupied) | (carry.next_trial < share.size)
 
-    return share.by_point(jax.lax.while_loop(unfinished, body, share.nobody()).outcomes)
+    rows = jax.lax.while_loop(unfinished, body, share.empty_lanes()).outcomes
+    return share.split_by_point(rows)

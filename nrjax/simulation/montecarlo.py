@@ -1,4 +1,4 @@
-"""Many trials, in chunks of bounded memory, sharded over devices: `simulate`, and programs."""
+"""Many trials in chunks of bounded memory over several devices: `simulate`, and programs."""
 
 import math
 import warnings
@@ -9,31 +9,31 @@ import numpy as np
 from jax import Array
 
 from nrjax._validation import check, check_integer
-from nrjax.engine import Path
 from nrjax.interaction import Interaction
+from nrjax.outcome import Outcome
+from nrjax.path import Path
 from nrjax.simulation import lanes, once, resolved, tiles
 from nrjax.simulation.batching import Batching, check_batching, power_of_two
-from nrjax.simulation.lanes import Trials
+from nrjax.simulation.families import Trials, as_family
 from nrjax.simulation.program import Program, share
 from nrjax.simulation.resolved import Resolved
 from nrjax.simulation.tiles import Derived, Options
-from nrjax.types import Outcome
 
-_ROWS = 2**30
-"""Most results at a time: lanes number them, and the next ones to come, by int32."""
+_MAX_ROWS = 2**30
+"""Most results at a time: lanes number them, and the next ones to start, by int32."""
 
-_PARTS = 50
-"""In how many parts trials are run where progress is shown."""
+_PROGRESS_PARTS = 50
+"""Number of chunks if progress is shown, at least."""
 
-_SESSIONS = 256
-"""Sessions that run together, unless asked otherwise."""
+_SESSION_TILE = 256
+"""Default number of custom trials that run together."""
 
 _EARLY, _FEW = 0.05, 100
 """Warn if more than this fraction of at least this many trials stops at the first level."""
 
 
 class FirstLevelWarning(UserWarning):
-    """Many trials stopped at the first level, and might have stopped for a smaller epsilon."""
+    """Warns that many trials stopped at the first level, and might have stopped for less."""
 
 
 def _program(
@@ -42,25 +42,26 @@ def _program(
     chunk: int,
     batching: Batching,
     options: Options,
-    known: Sequence[str] | None = None,
+    names: Sequence[str] | None = None,
 ) -> Program:
-    """The program for these results, whose fields are among those `known`, if they are."""
+    """Return the program for these options, whose fields must be among `names`, if given."""
     chunk = check_integer("chunk", chunk, 1)
     fields, derived = options.fields, tuple((name, function) for name, function in options.derived)
-    if known is not None:
-        check(set(fields or ()) <= set(known), "fields", sorted(fields or ()), f"among {known}")
-    known = known or fields or ()
-    names = [name for name, _ in derived]
-    fresh = len(set(names)) == len(names) and not set(names) & set(known)
-    check(fresh, "derived", names, f"names of their own, none of them among {tuple(known)}")
+    if names is not None:
+        check(set(fields or ()) <= set(names), "fields", sorted(fields or ()), f"among {names}")
+    taken = names or fields or ()
+    new = [name for name, _ in derived]
+    fresh = len(set(new)) == len(new) and not set(new) & set(taken)
+    check(fresh, "derived", new, f"distinct names, none of them among {tuple(taken)}")
     for name, function in derived:
         check(callable(function), f"derived {name!r}", function, "a function of a trial's results")
     devices = batching.resolve_devices()
-    # Rounded up to whole tiles and powers of two, so that nearby sizes share a program.
+    # Rounded up to whole tiles and powers of two, so that similar sizes share a program.
     most, tile = share(chunk, len(devices)), options.tile
     capacity = -(-(2 ** (most - 1).bit_length()) // tile) * tile
-    right = f"at most {_ROWS} results on a device: chunk, rounded up, times points"
-    check(capacity * math.prod(getattr(trial, "axes", ())) <= _ROWS, "chunk", chunk, right)
+    points = math.prod(as_family(trial).axes) if work in (lanes.run, once.run) else 1
+    expected = f"at most {_MAX_ROWS} results on a device: chunk, rounded up, times points"
+    check(capacity * points <= _MAX_ROWS, "chunk", chunk, expected)
     fields = None if fields is None else tuple(fields)
     options = options._replace(fields=fields, derived=derived, capacity=capacity)
     return Program(trial, work, chunk, devices, options)
@@ -73,25 +74,26 @@ def outcomes(
     batching: Batching | None = None,
     derived: Derived = (),
 ) -> Program:
-    """The program whose results are a dict of arrays by the names in `fields`, of `Outcome`'s.
+    """Return the program whose results are a dict of arrays, by names of fields of `Outcome`.
 
     Args:
-        trial: an `Interaction`; or a `nrjax.simulation.sweeps.Family`, whose results have a second
-            axis, of points.
-        chunk: trials at a time.
-        fields: what is kept of an `Outcome`. Releases may be large: leave out what is not wanted.
-        batching: lanes, tiles and devices.
-        derived: pairs `(name, function)` for more results in the same dict: `function(outcome)`,
-            an array, of one trial's `Outcome`, taken on the device when the trial ends. Define
-            functions once, at module level: each new one is compiled anew.
+        trial: an `Interaction`, or a `nrjax.simulation.families.Family`, whose results have points
+            as their second axis.
+        chunk: number of trials at a time.
+        fields: names of the fields that are kept. Releases and hypotheses may be large: leave them
+            out if you do not need them.
+        batching: tile, lanes and devices.
+        derived: pairs `(name, function)` for further results: `function(outcome)` of one trial's
+            `Outcome`, an array, evaluated on the device when the trial ends. Define functions at
+            module level, since each new function is compiled again.
 
     Raises:
-        ValueError: a field is unknown, or a derived name is given twice or is a field's.
+        ValueError: a field is unknown, or a derived name is given twice or is that of a field.
     """
     batching = check_batching(batching)
     tile, width = batching.resolve(trial)
     options, work = Options(tile, fields, derived, width), once.run
-    if not once.suits(trial, options):
+    if not once.applies(trial, options):
         options, work = options._replace(inner_steps=batching.resolve_inner_steps()), lanes.run
     return _program(trial, work, chunk, batching, options, Outcome._fields)
 
@@ -103,10 +105,11 @@ def paths(
     batching: Batching | None = None,
     derived: Derived = (),
 ) -> Program:
-    """The program that runs whole paths, stopped or not: `nrjax.scan_path` of each trial.
+    """Return the program that runs whole paths, as `nrjax.scan_path` does for one trial.
 
-    As `outcomes`, of `nrjax.Path`: its arrays have shape (trials, steps, ...). Of a `Resolved` one
-    only the utilities are evaluated whose bounds are too far apart.
+    Arguments are those of `outcomes`, with the fields of `nrjax.Path`. Results have shape
+    (trials, steps, ...). For a `Resolved` interaction only those utilities are evaluated whose
+    bounds are too far apart.
     """
     batching = check_batching(batching)
     if isinstance(trial, Resolved):
@@ -128,16 +131,15 @@ def sessions(
     fields: Sequence[str] | None = None,
     derived: Derived = (),
 ) -> Program:
-    """The program that runs a trial as a whole: trial i is `trial.run(nrjax.trial_key(key, i))`.
+    """Return the program of a custom trial: trial i is `trial.run(nrjax.trial_key(key, i))`.
 
-    For what is no single interaction, such as a session of many mechanisms under one budget
-    (`nrjax.counts.CountRelease`). Results are named by the NamedTuple that `run` returns.
-
-    As `outcomes`, but that `fields` None keeps all names, and of `batching` only tile (None: 256)
-    and devices count: a tile of trials goes on until its last one has ended.
+    Use it for a trial that is not a single interaction, such as many mechanisms under one budget
+    (`nrjax.counts.CountRelease`). Results are named by the NamedTuple that `run` returns. Arguments
+    are those of `outcomes`, except that `fields` None keeps all names. Of `batching`, only `tile`
+    (by default 256) and `devices` have an effect: a tile of trials runs until its last one ends.
     """
     batching = check_batching(batching)
-    options = Options(batching.tile or _SESSIONS, fields, derived)
+    options = Options(batching.tile or _SESSION_TILE, fields, derived)
     return _program(trial, tiles.run, chunk, batching, options)
 
 
@@ -152,23 +154,27 @@ def simulate(
 ) -> Outcome:
     """Run many independent trials of a noise-reduction interaction.
 
-    Trial i draws what `run_until(nrjax.trial_key(key, i), interaction)` does; the two are compiled
-    apart and may differ in the last bits. It depends on the key and its number alone, bit for bit,
-    not on how many trials, chunks, lanes or devices there are (one backend, CPU type and jaxlib).
+    Trial i depends only on the key and on its number i, bit for bit, and not on the number of
+    trials, chunks, lanes or devices (on one backend, type of CPU and version of jaxlib). It draws
+    the random bits of `run_until(nrjax.trial_key(key, i), interaction)`; the results of the two can
+    differ in their last bits, since the programs differ.
+
+        outcome = nrjax.simulate(jax.random.key(0), interaction, trials=10_000)
+        np.quantile(outcome.stopping_epsilon, [0.05, 0.5, 0.95])
 
     Args:
-        key: the study's key; calls that are to be independent need keys of their own, as from
-            `jax.random.split`, or trials of other numbers.
-        interaction: what is run.
-        trials: how many trials; `first_trial + trials` is at most 2^32.
+        key: key of the study. Independent calls need different keys, for example from
+            `jax.random.split`, or disjoint numbers of trials.
+        interaction: configuration of a trial.
+        trials: number of trials; `first_trial + trials` is at most 2^32.
         first_trial: number of the first trial.
-        batching: lanes, tiles, chunks and devices.
-        progress: whether to show it, as a bar on a terminal, else as a line every ten seconds;
-            needs the extra `studies`.
+        batching: tile, lanes, chunk and devices.
+        progress: whether to show the progress, as a bar on a terminal, else as a line every ten
+            seconds; needs the extra `studies`.
 
     Returns:
-        An `Outcome` of NumPy arrays with a leading axis of trials. A trial that did not stop has
-        its `status`; its `epsilon` is what was paid for the releases it saw.
+        An `Outcome` of NumPy arrays with a leading axis of trials. If a trial did not stop, its
+        `status` has the reason, and its `epsilon` is what was paid for the releases that it made.
 
     Raises:
         ValueError: an argument is out of range.
@@ -184,9 +190,9 @@ def simulate(
     if several and trials >= _FEW and early > _EARLY:
         warnings.warn(
             f"{early:.0%} of {trials:,} trials stopped at the first level, and might have stopped "
-            "for a smaller epsilon: start the schedule at a larger time (Grid.geometric with a "
+            "for a smaller epsilon. Start the schedule at a larger time (Grid.geometric with a "
             "smaller `low`, and a boundary that is tight at a smaller epsilon). A private test may "
-            "need its first level: see nrjax.stopping.accuracy",
+            "need its first level: see nrjax.stopping.accuracy.",
             FirstLevelWarning,
             stacklevel=2,
         )
@@ -201,15 +207,15 @@ def run_all(
     batching: Batching | None,
     progress: bool,
 ) -> dict[str, Any]:
-    """All fields of the outcomes, with progress if that is wanted."""
+    """Run all trials and return all fields of their outcomes."""
     batching = check_batching(batching)
     chunk = min(batching.resolve_chunk(trial), check_integer("trials", trials, 1))
     if not progress:
         return outcomes(trial, chunk, batching=batching).run_all(key, trials, first_trial)
-    from nrjax import progress as shown  # needs the extra
+    from nrjax import progress as display  # needs the extra
 
-    program = outcomes(trial, min(chunk, -(-trials // _PARTS)), batching=batching)
-    with shown.progress() as bar:
+    program = outcomes(trial, min(chunk, -(-trials // _PROGRESS_PARTS)), batching=batching)
+    with display.progress() as bar:
         bar.begin("simulate", "", trials, 0)
         program.compile(key)
         bar.compiled()

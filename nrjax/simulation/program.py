@@ -1,4 +1,4 @@
-"""A compiled program that runs trials by their numbers, sharded over devices."""
+"""Compiled programs that run trials by their numbers, sharded over devices."""
 
 import dataclasses
 import time
@@ -31,9 +31,10 @@ def _on_devices(
     options: Any,
     meaning: str = "",
 ) -> Any:
-    """`work` on every device, each with its own `firsts` and `counts`; no communication.
+    """Run `work` on every device, with its own entries of `firsts` and `counts`.
 
-    What has another `meaning` is traced anew: a function may refer to what has changed since.
+    `meaning` is a key of the cache: another one forces a new trace, if a function refers to
+    something that has changed.
     """
     del meaning
 
@@ -50,16 +51,16 @@ def _on_devices(
     )(trial, key, firsts, counts)
 
 
-def _check_untraced(*given: Any) -> None:
-    # Inside `jit` nothing that is computed has numbers, whatever it was made of.
-    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((given, jnp.zeros(())))):
+def _check_untraced(*arguments: Any) -> None:
+    # Inside `jit` every computed array is traced, also these zeros.
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((arguments, jnp.zeros(())))):
         raise ValueError(
-            "simulate and its kin run on the host and cannot be traced: "
-            "under jit or vmap use nrjax.run_until"
+            "simulate, sweep and programs run on the host and cannot be traced. "
+            "Under jit or vmap use nrjax.run_until."
         )
 
 
-def _numbered(trials: int, first_trial: int) -> tuple[int, int]:
+def _check_range(trials: int, first_trial: int) -> tuple[int, int]:
     trials = check_integer("trials", trials, 1)
     first_trial = check_integer("first_trial", first_trial, 0)
     last = first_trial + trials
@@ -68,25 +69,27 @@ def _numbered(trials: int, first_trial: int) -> tuple[int, int]:
 
 
 def share(trials: int, devices: int, unit: int = 1) -> int:
-    """Trials of each device but the last, in whole units."""
+    """Return the number of trials of each device but the last, in whole units."""
     return -(-trials // (devices * unit)) * unit
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Program:
-    """One compiled program that runs any trials of one kind, up to `chunk` at a time.
+    """A compiled program that runs any trials of one kind, at most `chunk` at a time.
 
-    From `montecarlo.outcomes`, `paths` or `sessions`. Programs share a compilation where their
-    trials differ in numbers alone and the rest is equal.
+    `montecarlo.outcomes`, `paths` and `sessions` make programs. Two programs share a compilation if
+    their trials differ only in numbers and the rest is equal.
 
     Attributes:
-        trial: what is run: a pytree.
-        work: what a device does with its share: `work(trial, key, first, count, options)`, whose
-            results have a leading axis of as many trials for each device.
-        chunk: the most trials at a time.
-        devices: those that share them.
-        options: of `work`; hashable.
-        meaning: what is traced, in a word; JAX knows functions by name, not by what they refer to.
+        trial: an interaction, a family of them or a custom trial: a pytree.
+        work: function of a device's share, `work(trial, key, first, count, options)`, whose results
+            have a leading axis of as many trials for each device.
+        chunk: largest number of trials at a time.
+        devices: devices that share the trials.
+        options: options of `work`; hashable.
+        meaning: what the functions of `options` refer to, in a word; JAX knows functions only by
+            name.
+        unit: trials per device are a multiple of it.
     """
 
     trial: Any
@@ -102,13 +105,13 @@ class Program:
 
     @property
     def batch(self) -> int:
-        """Trials that fill all devices once: fewer of them take as long."""
+        """The number of trials that fill all devices once: fewer trials take as long."""
         options = self.options
         return min(self.chunk, len(self.devices) * max(options.tile, options.lanes))
 
     @property
     def kind(self) -> Any:
-        """What is compiled: programs equal in it, hashable, share a compilation."""
+        """The cache key of the compilation: programs with equal keys share one."""
         leaves, structure = jax.tree.flatten(self.trial)
         types = tuple(map(jax.typeof, leaves))
         return self.work, self.devices, self.options, self.meaning, structure, types
@@ -123,61 +126,62 @@ class Program:
             return (action or _on_devices)(*arrays, mesh=mesh, **static)
 
     def _idle(self, key: Array, action: Any = None) -> Any:
-        """A call for no trials."""
+        """Run no trials."""
         none = np.zeros(len(self.devices))
         return self._call(key, none, none, action)
 
     def compile(self, key: Array) -> None:
-        """Compile, by a run of no trials; without it the first `run` compiles."""
+        """Compile by a run of no trials. Otherwise the first `run` compiles."""
         jax.block_until_ready(self._idle(key))
 
     def prepare(self, key: Array) -> None:
-        """Compile without a run, for `compile` to find it done; another thread may do this."""
+        """Compile without a run, possibly in another thread, so that `compile` is quick."""
         self._idle(key, _on_devices.lower).compile()
 
     def run(self, key: Array, trials: int, first_trial: int = 0) -> Any:
-        """Results of `trials` trials from `first_trial` on, at most `chunk` of them.
+        """Run `trials` trials from `first_trial` on, at most `chunk` of them.
 
         Returns:
-            NumPy arrays with a leading axis of trials.
+            Results as NumPy arrays with a leading axis of trials.
 
         Raises:
             ValueError: the numbers are out of range, or `key` is not a key.
         """
-        trials, first_trial = _numbered(trials, first_trial)
+        trials, first_trial = _check_range(trials, first_trial)
         check(trials <= self.chunk, "trials", trials, f"at most chunk = {self.chunk}")
         number = np.arange(len(self.devices))
         size = share(trials, len(self.devices), self.unit)
         counts = np.clip(trials - number * size, 0, size)
-        # Devices without work get the first trial's number: past 2^32 there is none.
+        # Idle devices get a valid number of a trial: numbers stay below 2^32.
         firsts = first_trial + np.where(counts > 0, number * size, 0)
         return self._gathered(self._call(key, firsts, counts), counts)
 
     def _gathered(self, results: Any, counts: np.ndarray) -> Any:
-        """Results of all devices, which had so many trials each, on the host."""
+        """Return the results of all devices on the host, where device i ran `counts[i]` trials."""
 
         def rows(leaf: Any) -> np.ndarray:
-            each = leaf.shape[0] // counts.size
-            used = [np.arange(count) + device * each for device, count in enumerate(counts)]
+            capacity = leaf.shape[0] // counts.size
+            used = [np.arange(count) + device * capacity for device, count in enumerate(counts)]
             return np.asarray(leaf)[np.concatenate(used)]
 
         return jax.tree.map(rows, results)
 
     def run_all(self, key: Array, trials: int, first_trial: int = 0, progress: Any = None) -> Any:
-        """The same for any number of trials, chunk by chunk; `progress` advances after each."""
-        trials, first_trial = _numbered(trials, first_trial)
-        whole: Any = None
-        begun = time.monotonic()
-        for at in range(0, trials, self.chunk):
-            size = min(self.chunk, trials - at)
-            part = self.run(key, size, first_trial + at)
-            if whole is None:  # allocated once: a list of parts would need twice the memory
-                whole = jax.tree.map(
+        """Run any number of trials, chunk by chunk, and advance `progress` after each."""
+        trials, first_trial = _check_range(trials, first_trial)
+        results: Any = None
+        before = time.monotonic()
+        for start in range(0, trials, self.chunk):
+            size = min(self.chunk, trials - start)
+            part = self.run(key, size, first_trial + start)
+            if results is None:  # allocated once: a list of parts would need twice the memory
+                results = jax.tree.map(
                     lambda leaf: np.empty((trials, *leaf.shape[1:]), leaf.dtype), part
                 )
-            for target, leaf in zip(jax.tree.leaves(whole), jax.tree.leaves(part), strict=True):
-                target[at : at + size] = leaf
+            for target, leaf in zip(jax.tree.leaves(results), jax.tree.leaves(part), strict=True):
+                target[start : start + size] = leaf
             if progress is not None:
-                begun, before = time.monotonic(), begun
-                progress.advance(size, begun - before)
-        return whole
+                now = time.monotonic()
+                progress.advance(size, now - before)
+                before = now
+        return results

@@ -58,7 +58,7 @@ class Quantity:
     """A number, or an array of them, that is kept of each trial.
 
     Attributes:
-        of: a function of the trial's `Outcome` (of a curve: its `nrjax.engine.Path`; of a session:
+        of: a function of the trial's `Outcome` (of a curve: its `nrjax.Path`; of a session:
             what it returns), written in JAX and taken on the device; define it at module level.
             None for the field of the quantity's name.
         bins: of its histogram where only summaries are kept (`nrjax.LogBins`,
@@ -91,7 +91,7 @@ class Curve:
         quantities: what is kept at each level, by name; such as `{"utility": nrjax.Quantity()}`.
             Without `bins` only moments where summaries are kept.
         along: numbers along the levels, by name, such as the epsilon of each.
-        resolution: where bounds of a level's utility (`Utility.enclosure`) are at most this far
+        resolution: where bounds of a level's utility (`Utility.bounds`) are at most this far
             apart, in units of the utility, their middle stands for it: wrong by at most half of
             that, and much cheaper. None evaluates all.
 

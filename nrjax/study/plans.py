@@ -13,7 +13,8 @@ from nrjax import engine
 from nrjax._format import format_value
 from nrjax._validation import check
 from nrjax.interaction import Interaction
-from nrjax.simulation import montecarlo
+from nrjax.path import run_path
+from nrjax.simulation import lanes, montecarlo
 from nrjax.simulation.batching import power_of_two
 from nrjax.simulation.folding import sketches
 from nrjax.simulation.program import Program
@@ -70,14 +71,14 @@ def plans(
 def _one_outcome(interaction: Any, key: Array) -> Any:
     start = engine.start(interaction, key)
     if interaction._uses_bounds:  # which decide, so that they count in a fingerprint
-        engine.decide_from_bounds(interaction, start)
+        lanes.decide_from_bounds(interaction, start)
     return engine.finish(interaction, engine.step(interaction, start))
 
 
 def _one_path(trial: Any, key: Array) -> Any:
     if isinstance(trial, Resolved):
         return trial.path(key, int(trial.interaction.schedule.max_steps))
-    return engine.path(trial, key, int(trial.schedule.max_steps))
+    return run_path(trial, key, int(trial.schedule.max_steps))
 
 
 def _one_session(session: Any, key: Array) -> Any:

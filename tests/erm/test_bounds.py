@@ -204,7 +204,7 @@ def simulated(utility, rule, fields=nrjax.Outcome._fields):
 
 def unknowing(utility):
     """Without bounds, in the same program: they are infinite."""
-    return with_expansion(utility, doubt=np.inf)
+    return with_expansion(utility, error=np.inf)
 
 
 def assert_same(one, other):

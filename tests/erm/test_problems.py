@@ -173,11 +173,11 @@ def test_matrix_products_of_a_loss_get_the_highest_precision():
     assert "HIGHEST" not in bare
 
 
-def test_a_users_own_loss_has_no_ceiling():
+def test_a_custom_loss_has_no_bounds():
     """How it rounds is not known; its excess risk is."""
     problem = problem_of("own")
     assert problem.utility.optimum_loss == problem.optimum_loss
-    assert not overrides(problem.utility, nrjax.Utility, "ceiling")
+    assert not overrides(problem.utility, nrjax.Utility, "bounds_from_release")
     excess = problem.utility.excess_risk()
     assert abs(float(excess.evaluate(jnp.asarray(problem.value)))) < 1e-6
 

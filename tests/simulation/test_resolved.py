@@ -1,6 +1,7 @@
 """Whole paths whose utility is the middle of its bounds where these are close together."""
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import jax
@@ -27,8 +28,8 @@ class Planted(LogisticUtility):
     off: Any = 0.0
     inverted: Any = False
 
-    def enclosure(self, hypothesis):
-        low, high = super().enclosure(hypothesis)
+    def bounds(self, hypothesis, *, rounding=True):
+        low, high = super().bounds(hypothesis, rounding=rounding)
         bounds = jnp.stack([low, high]) + self.off
         return tuple(jnp.where(self.inverted, bounds[::-1], bounds))
 
@@ -54,7 +55,7 @@ def true_utility(hypotheses):
 
 
 def widths(hypotheses):
-    low, high = jax.vmap(jax.vmap(trial().utility.enclosure))(jnp.asarray(hypotheses))
+    low, high = jax.vmap(jax.vmap(partial(trial().utility.bounds, rounding=False)))(jnp.asarray(hypotheses))
     return np.asarray(high - low)
 
 

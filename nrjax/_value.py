@@ -1,0 +1,96 @@
+"""The private value in the dtype of a run, with what the cast leaves of it."""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from nrjax._format import format_value
+from nrjax._numerics import two_sum
+from nrjax._validation import as_numeric, check, concrete_or_none
+
+
+class Value(NamedTuple):
+    """A private value as the sum of a float and of the remainder of its cast to that float.
+
+    A cast alone would move the values of neighbours further apart than the stated sensitivity. For
+    the statistics of ridge regression on n rows the float32 cast adds up to n 2^-24 of it: 0.6 % on
+    100,000 rows and 2 % on all flights; no one states it for a custom value. With the remainder a
+    release is the sum of value and noise rounded once, which is post-processing of what the
+    guarantee is for.
+
+    Attributes:
+        number: the value, rounded to the dtype of the run.
+        rest: the value minus `number`. None in float64, except for a traced integer.
+    """
+
+    number: Array
+    rest: Array | None
+
+    def plus(self, noise: Array) -> Array:
+        """Return value plus noise, rounded once."""
+        if self.rest is None:
+            return self.number + noise
+        total, error = two_sum(self.number, noise)
+        return total + (error + self.rest)
+
+    def whole(self) -> Any:
+        """Return the value as one array: in float64, or in int64 if all of it is integers."""
+        number, rest = map(concrete_or_none, self)
+        if number is None or rest is None or not np.any(rest):
+            return self.number
+        value = number.astype(np.float64) + rest
+        return value.astype(np.int64) if np.all(value == np.round(value)) else value
+
+    def __repr__(self) -> str:
+        return format_value(self.number)
+
+
+def check_array(name: str, value: Any, shape: tuple[int, ...]) -> Any:
+    """Return a value or shift as an array of finite numbers of the process's shape."""
+    value = np.asarray(value) if isinstance(value, (list, tuple)) else value
+    number = as_numeric(name, value, "numbers, in an array of the process's shape")
+    expected = f"{shape}, the process's shape"
+    check(jnp.shape(value) == shape, f"shape of {name}", jnp.shape(value), expected)
+    if number is not None:
+        check(np.isfinite(number), name, value, "finite")
+    return value
+
+
+def split_value(value: Any, dtype: Any, sensitivity: Any, integral: bool = False) -> Value:
+    """Return a value in the dtype of the run, with the remainder if it is float32 or traced.
+
+    Args:
+        value: from `check_array`.
+        dtype: float32 or float64.
+        sensitivity: stated sensitivity of the value, or None.
+        integral: whether the noise is integer-valued and would show a fraction of the value, so
+            that a traced value with a fraction becomes NaN.
+    """
+    single, number = dtype == jnp.float32, concrete_or_none(value)
+    whole = jnp.issubdtype(value.dtype if number is None else number.dtype, jnp.integer)
+    if number is None:
+        if integral and not whole:
+            value = jnp.where(value == jnp.round(value), value, jnp.nan)
+        if not single and not whole:
+            return Value(value.astype(dtype), None)
+        low = value & (255 if single else 2047) if whole else jnp.zeros_like(value)
+        return Value((value - low).astype(dtype), low.astype(dtype))
+    exact = number.astype(np.float64)
+    if whole:
+        largest = 47 if single else 53
+        check(np.abs(exact) <= 2**largest, "value", value, f"integers up to 2^{largest}")
+    with np.errstate(over="ignore"):
+        cast = exact.astype(dtype) + dtype.type(0)  # + 0: releases would show the sign of a zero
+    check(np.isfinite(cast), "value", value, f"within {np.dtype(dtype).name}")
+    if not single:
+        return Value(cast, None)
+    stated = concrete_or_none(sensitivity)
+    if stated is not None and not whole and number.dtype != dtype:
+        # Number and remainder have 48 bits together, for this value and for a neighbour's.
+        error = 2.0**-47 * float(np.sum(np.abs(exact)))
+        expected = f"below 2^24 times the sensitivity {stated.min():.3g}, or of integers"
+        hint = "Subtract a public centre, or use float64 (JAX_ENABLE_X64=1)."
+        check(error <= 2.0**-23 * stated.min(), "value", value, expected, hint)
+    return Value(cast, (exact - cast.astype(np.float64)).astype(dtype))

@@ -1,0 +1,122 @@
+"""Whole paths: every step of a trial, also after its stopping rule has accepted a release."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from nrjax._format import representation
+from nrjax._modes import neutral_config
+from nrjax._threefry import unrolled
+from nrjax._validation import concrete_or_none
+from nrjax.engine import (
+    TrialState,
+    advance,
+    assess,
+    check_arguments,
+    finish,
+    judge,
+    release_of,
+    start,
+    time_status,
+)
+from nrjax.interaction import Interaction
+from nrjax.outcome import Status
+
+
+class Path(NamedTuple):
+    """A whole path of a trial. Every field has a leading axis of steps.
+
+    Attributes:
+        time: time (noise level) of the release.
+        release: the private value plus noise.
+        hypothesis: what the utility made of the release.
+        utility: utility of the hypothesis.
+        mechanism_epsilon: ex-post epsilon of the releases up to this step.
+        test_epsilon: epsilon that the stopping rule added.
+        epsilon: total epsilon of a stop at this step.
+        privacy_loss: realised privacy loss for the interaction's `shift`; NaN without one.
+        status: `Status` of a trial that was judged at this step for the first time.
+    """
+
+    time: Array
+    release: Array
+    hypothesis: Any
+    utility: Array
+    mechanism_epsilon: Array
+    test_epsilon: Array
+    epsilon: Array
+    privacy_loss: Array
+    status: Array
+
+    __repr__ = representation
+
+
+def path_step(
+    trial: Interaction, carry: tuple[TrialState, Array], hypothesis: Any, utility: Array
+) -> tuple[tuple[TrialState, Array], Path]:
+    """Take a step of a path, which continues after an accepted release, and return its row.
+
+    The carry also records whether the schedule ended on an accepted release.
+    """
+    state, ended = carry
+    judged = judge(trial, state, hypothesis, utility)
+    stopped = judged.status == Status.STOPPED
+    status = jnp.where(ended, Status.STOPPED, judged.status).astype(jnp.int32)
+    outcome = finish(trial, judged._replace(status=status))
+    # The status without the accepted release, which shows whether the schedule continues.
+    unstopped = time_status(judged.next_time, judged.time)
+    done = trial.schedule.next(state.schedule, release_of(trial, state.process))[2]
+    unstopped = jnp.where(done, Status.EXHAUSTED, unstopped).astype(jnp.int32)
+    following = judged._replace(status=jnp.where(stopped, unstopped, judged.status))
+    ended |= stopped & (unstopped != Status.RUNNING)
+    row = Path(**{name: getattr(outcome, name) for name in Path._fields})
+    return (advance(trial, following), ended), row
+
+
+def run_path(
+    trial: Interaction,
+    key: Array,
+    length: int,
+    assess_step: Callable[[Array, Any], tuple[Any, Array]] | None = None,
+) -> Path:
+    """Run `length` steps of a trial, with `assess_step` in place of `engine.assess` if given."""
+    assess_step = assess_step or partial(assess, trial)
+
+    def body(carry: tuple[TrialState, Array], _: Any) -> tuple[tuple[TrialState, Array], Path]:
+        return path_step(trial, carry, *assess_step(carry[0].step, carry[0].process))
+
+    _, rows = jax.lax.scan(body, (start(trial, key), jnp.bool_(False)), None, length=length)
+    return rows
+
+
+@partial(jax.jit, static_argnums=2)
+def _scan_path(trial: Interaction, key: Array, length: int) -> Path:
+    return run_path(trial, unrolled(key), length)
+
+
+def scan_path(key: Array, interaction: Interaction) -> Path:
+    """Run every step of one trial, also those after its stopping rule has accepted a release.
+
+    Use it to draw curves along a path, and to check `run_until` step by step. After the schedule
+    ends, or after a failure, the last row is repeated.
+
+    Args:
+        key: the trial's own key, as for `run_until`.
+        interaction: configuration of the trial.
+
+    Returns:
+        A path of `max_steps` rows; of the schedule's `max_steps` if that of the interaction is
+        traced.
+
+    Raises:
+        ValueError: `key` is not a key, or `interaction` is not an `Interaction`.
+    """
+    key = check_arguments(key, interaction)
+    steps = concrete_or_none(interaction.steps)
+    with neutral_config():
+        length = interaction.schedule.max_steps if steps is None else int(steps)
+        return _scan_path(interaction, key, length)

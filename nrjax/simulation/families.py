@@ -1,0 +1,138 @@
+"""Interactions that one program runs together: the points of a sweep, or a single one."""
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from nrjax._validation import check
+from nrjax.interaction import Interaction
+from nrjax.pytrees import Pytree, static
+
+
+class Single(Pytree):
+    """A family of one interaction.
+
+    Attributes:
+        interaction: the interaction; none of its leaves vary.
+    """
+
+    interaction: Interaction
+    axes = ()
+
+    def select(self, point: Array) -> tuple[()]:
+        """Return the varied leaves of a point: none."""
+        return ()
+
+    def member(self, varied: tuple[Any, ...]) -> Interaction:
+        """Return the interaction."""
+        return self.interaction
+
+
+class Family(Pytree):
+    """Interactions alike in class, shape and dtype, one per point of a sweep.
+
+    Attributes:
+        shared: leaves of the utility and the process that are equal at all points, such as the
+            data.
+        varied: the other leaves, with a leading axis of points. Leaves of the other parts always
+            count as varied, so that the program does not depend on which numbers happen to be
+            equal.
+        points: number of points.
+        places: per leaf of an interaction, whether it is varied.
+        structure: tree structure of an interaction.
+    """
+
+    shared: tuple[Any, ...]
+    varied: tuple[Any, ...]
+    points: int = static()
+    places: tuple[bool, ...] = static()
+    structure: Any = static()
+
+    @classmethod
+    def from_interactions(cls, interactions: Iterable[Interaction]) -> "Family":
+        """Return the family of the given interactions, in their order.
+
+        Raises:
+            ValueError: there are none, or one differs from the first in class, shape or dtype.
+        """
+        hint = "To run a single interaction use nrjax.simulate."
+        listed = isinstance(interactions, Iterable)
+        check(listed, "interactions", interactions, "a list of interactions, one per point", hint)
+        rows: list[list[Any]] = []
+        first: Any = None
+        for number, interaction in enumerate(interactions):
+            name = f"interactions[{number}]"
+            check(isinstance(interaction, Interaction), name, interaction, "a nrjax.Interaction")
+            first = interaction if first is None else first
+            difference = _difference(first, interaction)
+            expected = "like the first in class, shape and dtype"
+            check(difference is None, name, difference, expected)
+            # A copy of a shared leaf, which may be large, is dropped before the next one is made.
+            pairs = zip(jax.tree.leaves(first), jax.tree.leaves(interaction), strict=True)
+            rows.append([a if _same(a, b) else b for a, b in pairs])
+        check(len(rows) > 0, "interactions", interactions, "at least one")
+        leaves = list(zip(*rows, strict=True))
+        parts = [path[0].name for path, _ in jax.tree.leaves_with_path(first)]
+        places = tuple(
+            part not in ("utility", "process") or any(leaf is not column[0] for leaf in column)
+            for part, column in zip(parts, leaves, strict=True)
+        )
+        columns = list(zip(leaves, places, strict=True))
+        return cls(
+            shared=tuple(column[0] for column, varied in columns if not varied),
+            varied=tuple(jnp.stack(column) for column, varied in columns if varied),
+            points=len(rows),
+            places=places,
+            structure=jax.tree.structure(first),
+        )
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The shape of a result without the axis of trials: (points,)."""
+        return (self.points,)
+
+    def select(self, point: Array) -> tuple[Array, ...]:
+        """Return the varied leaves of one point."""
+        return tuple(leaf[point] for leaf in self.varied)
+
+    def member(self, varied: tuple[Array, ...]) -> Interaction:
+        """Return the interaction with the given varied leaves."""
+        own, common = iter(varied), iter(self.shared)
+        leaves = [next(own) if place else next(common) for place in self.places]
+        return jax.tree.unflatten(self.structure, leaves)
+
+
+Trials = Interaction | Family
+"""The trials that a program of outcomes runs."""
+
+
+def as_family(trials: Trials) -> Single | Family:
+    """Return a family, that of one for a single interaction."""
+    return Single(trials) if isinstance(trials, Interaction) else trials
+
+
+def _difference(first: Interaction, other: Interaction) -> str | None:
+    """Return how two interactions differ in structure, None if they do not."""
+    for field in dataclasses.fields(Interaction):
+        if field.metadata.get("static", False):
+            continue  # it follows from the others
+        a, b = (getattr(interaction, field.name) for interaction in (first, other))
+        if type(a) is not type(b):
+            return f"{field.name}: {type(a).__name__} and {type(b).__name__}"
+        if jax.tree.structure(a) != jax.tree.structure(b):
+            return f"{field.name}: parts or static fields of {type(a).__name__}"
+        for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+            forms = [f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}" for leaf in (x, y)]
+            if forms[0] != forms[1]:
+                return f"{field.name}: {forms[0]} and {forms[1]}"
+    return None
+
+
+def _same(leaf: Any, other: Any) -> bool:
+    """Return whether two leaves are one array or have the same bits."""
+    return leaf is other or np.asarray(leaf).tobytes() == np.asarray(other).tobytes()
