@@ -1,4 +1,4 @@
-"""What every test file shares: eight virtual devices, the compilation cache, the dtype."""
+"""Set-up of all tests: eight virtual devices, the compilation cache, the dtype."""
 
 import gc
 import os
@@ -14,15 +14,15 @@ import pytest
 pytest.register_assert_rewrite("tests.conformance")
 
 # XLA's older emitters, where a jaxlib still has them, compile in two thirds of the time, which is
-# most of the suite's; XLA_FLAGS, even empty, says otherwise. Other processes inherit them.
+# most of the suite's time. XLA_FLAGS, even empty, overrides them. Other processes inherit them.
 OLDER = "--xla_cpu_use_fusion_emitters=false"
 if "XLA_FLAGS" not in os.environ and "PYTEST_XDIST_WORKER" not in os.environ:
     trial = [sys.executable, "-c", "import jax; jax.devices()"]
-    there = subprocess.run(trial, env={**os.environ, "XLA_FLAGS": OLDER}, capture_output=True)
-    if there.returncode == 0:
+    ended = subprocess.run(trial, env={**os.environ, "XLA_FLAGS": OLDER}, capture_output=True)
+    if ended.returncode == 0:
         os.environ["XLA_FLAGS"] = OLDER
 
-# One device against several is tested by handing devices to `Batching`.
+# Tests compare one device with several by `Batching(devices=...)`.
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update(
     "jax_compilation_cache_dir",
@@ -33,33 +33,33 @@ jax.config.update(
 # Small programs too: every file compiles the same hundreds of them.
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
-# Tracing makes millions of objects that live long: looking through them again and again took a
-# twelfth of the suite's time.
+# Tracing makes millions of long-lived objects. To collect garbage among them at the usual rate took
+# a twelfth of the suite's time.
 gc.freeze()
 gc.set_threshold(100_000, 50, 100)
 
 
-FULLY = ("test_utilities", "erm/test_ceiling", "simulation/", "test_cluster", "test_ex_post")
-"""Tests of last bits that are not marked `numerical`; and one that runs for long."""
+FULLY = ("test_utilities", "erm/test_ridge_bounds", "simulation/", "test_cluster", "test_ex_post")
+"""Tests of last bits that are not marked `numerical`, and one that takes long."""
 LIGHT = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 
 
 def light(module):
-    """Whether tests of a module, or one of them, do without most optimisations."""
+    """Return whether the tests of a module run without most optimisations."""
     fully = any(name in module.nodeid for name in FULLY)
     return not fully and not any(module.iter_markers("numerical"))
 
 
 def pytest_collection_modifyitems(items):
-    """Files of a kind follow each other: what was traced and compiled serves the next."""
+    """Sort files by kind, so that traced and compiled functions are reused."""
     items.sort(key=lambda item: light(item.getparent(pytest.Module)))
 
 
 @pytest.fixture(autouse=True, scope="module")
 def optimised(request):
-    """Tests of last bits are of programs as users have them; others of what compiles faster.
+    """Compile the programs of tests of last bits as users do, and others with less effort.
 
-    As in JAX's own tests. Other processes inherit it, for their bits to be the same.
+    JAX's own tests do the same. Other processes inherit the mode, so that their bits agree.
     """
     mode = str(int(light(request.node)))
     if os.environ.get(LIGHT, "0") != mode:
@@ -76,7 +76,7 @@ def dtype():
 
 @pytest.fixture(scope="module")
 def quiet_sockets():
-    """What a module leaves of its sockets is collected here, not in somebody else's test."""
+    """Collect the sockets that a module leaves, before the tests of another module."""
     yield
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)

@@ -1,4 +1,4 @@
-"""Trials that compile in no time and have every kind of value, for tests of what is kept."""
+"""Custom trials that compile quickly and return every kind of value, for tests of stores."""
 
 from typing import Any, NamedTuple
 
@@ -25,12 +25,12 @@ class Drawn(NamedTuple):
 
 
 class Draws(Pytree):
-    """Log-normal epsilons; some trials fail, some have no utility, some an infinite loss."""
+    """Log-normal epsilons, with trials that fail, have no utility, or have an infinite loss."""
 
     scale: Any
 
     def run(self, key):
-        normal = jax.random.normal(key, (5 + LEVELS,))  # one draw: little to compile
+        normal = jax.random.normal(key, (5 + LEVELS,))  # one draw, to compile quickly
         epsilon = jnp.exp(self.scale * normal[0])
         utility = jnp.where(normal[1] > 1.5, jnp.nan, 3.0 - normal[1])
         step = jnp.clip(jnp.floor(4 * normal[2]), -1, 12).astype(jnp.int32)
@@ -42,7 +42,7 @@ class Draws(Pytree):
 
 
 def derived(results, parameters):
-    """As studies derive it."""
+    """Return the results that studies derive from a trial's results."""
     del parameters
     stopped = results["status"] == Status.STOPPED
     return {
@@ -70,7 +70,7 @@ SKETCH = Sketch(
 
 
 def expected(kept):
-    """The variables of SKETCH from kept trials, NaN where a trial has none."""
-    found = {name: np.asarray(values) for name, values in derived(kept, None).items()}
-    step = found["stopped_step"]
-    return found | {"stopped_step": np.where(step < 0, np.nan, step)}
+    """Return the variables of SKETCH for kept trials, NaN where a trial has none."""
+    arrays = {name: np.asarray(values) for name, values in derived(kept, None).items()}
+    step = arrays["stopped_step"]
+    return arrays | {"stopped_step": np.where(step < 0, np.nan, step)}

@@ -1,4 +1,4 @@
-"""Results that were made up, and pictures of figures: what tests of figures share."""
+"""Made-up results and pictures of figures, for tests of figures."""
 
 import io
 
@@ -14,14 +14,14 @@ from nrjax.study.store import Store
 
 
 def invented(folder, cases, reporting=None, **facts):
-    """Results of a finished run.
+    """Return the results of a finished run.
 
     Args:
-        folder: for them.
+        folder: folder of the store.
         cases: by name, the labels and the arrays of a pass `outcome`, trials first.
-        reporting: what tells of them.
-        facts: what else the store holds; `along`, by the name of the second axis, are what is told
-            along it: a name, and the numbers; `seconds` are those of a run and of compilation.
+        reporting: builder of the report.
+        facts: further facts of the store. `along` has the name and the numbers of a coordinate, by
+            the name of the second axis; `seconds` are those of a run and of compilation.
     """
     along, seconds = facts.pop("along", {}), facts.pop("seconds", ())
     made = []
@@ -46,7 +46,7 @@ def invented(folder, cases, reporting=None, **facts):
 
 
 def picture(figure):
-    """Shape (height, width, 3)."""
+    """Return the pixels of a figure, shape (height, width, 3)."""
     data = io.BytesIO()
     figure.savefig(data, format="png", dpi=60)
     data.seek(0)
@@ -54,12 +54,12 @@ def picture(figure):
 
 
 def check_margin(figure):
-    """A margin of the picture's edge is blank: no text or mark runs into it."""
+    """Check that the edge of the picture is blank, so that no text or mark is cut off."""
     assert _blank(picture(figure))
 
 
 def check_margin_sees(figure):
-    """The negative control: a text beyond the edge is seen."""
+    """Check that `check_margin` finds a text beyond the edge."""
     figure.text(0.99, 0.5, "cut off")
     assert not _blank(picture(figure))
 
@@ -70,21 +70,21 @@ def _blank(image):
 
 
 def bands(axes, style=None):
-    """Bands of a panel, or those of a style alone."""
-    found = [one for one in axes.collections if isinstance(one, PolyCollection)]
+    """Return the bands of a panel, all or those of one style."""
+    collections = [artist for artist in axes.collections if isinstance(artist, PolyCollection)]
     if style is None:
-        return found
+        return collections
     color = matplotlib.colors.to_rgb(style.line)
-    return [one for one in found if np.allclose(one.get_facecolor()[0, :3], color)]
+    return [band for band in collections if np.allclose(band.get_facecolor()[0, :3], color)]
 
 
 def ends_of(band):
-    """Lower and upper end of a band, by x."""
+    """Return lower and upper end of a band, by x."""
     points = np.concatenate([path.vertices for path in band.get_paths()])
     at = {x: points[points[:, 0] == x, 1] for x in np.unique(points[:, 0])}
     return {x: (y.min(), y.max()) for x, y in at.items()}
 
 
 def legend_of(figure):
-    """What stands in a figure's legend."""
+    """Return the texts of a figure's legend."""
     return [text.get_text() for text in figure.legends[0].get_texts()]

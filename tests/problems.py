@@ -1,4 +1,4 @@
-"""Small problems that several test files share."""
+"""Small problems that several test files use."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from nrjax.erm import LogisticProblem
 
 
 class Distance(nrjax.Utility):
-    """Minus the l1 distance of a release from a target; NaN where the release is above `broken`."""
+    """Minus the l1 distance of a release from a target, NaN for a release above `broken`."""
 
     target: Any
     broken: Any = np.inf
@@ -24,7 +24,7 @@ class Distance(nrjax.Utility):
 
 
 class Ceiled(Distance):
-    """A utility with an upper bound that is `slack` too high; a negative slack is a fault."""
+    """A distance with an upper bound that is `slack` too high. A negative slack is a fault."""
 
     slack: Any = 0.3
 
@@ -33,7 +33,7 @@ class Ceiled(Distance):
 
 
 class Planted(nrjax.Guarantee):
-    """A guarantee with a fault: the epsilon of another one, times a factor; of no stated value."""
+    """A faulty guarantee: the epsilon of another one times a factor."""
 
     other: Any
     factor: Any = 1.0
@@ -54,7 +54,7 @@ class Planted(nrjax.Guarantee):
 
 
 def scalar(times=None, threshold=-0.5, **changes):
-    """Arguments of `simulate`: a Brownian mechanism on the number 3."""
+    """Return the fields of an interaction: a Brownian mechanism on the number 3."""
     times = np.geomspace(100.0, 0.01, 50) if times is None else times
     parts = {
         "value": 3,
@@ -67,24 +67,24 @@ def scalar(times=None, threshold=-0.5, **changes):
     return parts | changes
 
 
-def interaction(*given, **changes):
-    """An `Interaction` of `scalar`'s arguments; `shift` and `max_steps` among the changes."""
-    return nrjax.Interaction(**scalar(*given, **changes))
+def interaction(*arguments, **changes):
+    """Return an `Interaction` of `scalar`'s arguments and of other fields."""
+    return nrjax.Interaction(**scalar(*arguments, **changes))
 
 
 def doubling(times, **changes):
-    """The same of a doubling method on the number 0: new Laplace noise at each time."""
-    own = {
+    """Return the fields of a doubling method on the number 0, with new noise at each time."""
+    parts = {
         "value": 0.0,
         "process": nrjax.IndependentLaplace(()),
         "guarantee": nrjax.PureGuarantee(1.0),
         "utility": Distance(0.0),
     }
-    return scalar(times, **(own | changes))
+    return scalar(times, **(parts | changes))
 
 
 def small_data(rows=300, dimension=5, seed=0):
-    """Rows of unit norm with duplicates, and labels that depend on them."""
+    """Return rows of unit norm with duplicates, and labels that depend on them."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(rows // 2, dimension)).round(1)
     x = np.concatenate([x, x])
@@ -94,5 +94,5 @@ def small_data(rows=300, dimension=5, seed=0):
 
 
 def small_logistic(regularisation=0.05):
-    """A logistic problem on 300 rows of 5 features."""
+    """Return a logistic problem on 300 rows of 5 features."""
     return LogisticProblem.fit(*small_data(), regularisation)

@@ -1,4 +1,4 @@
-"""The table of `python -m benchmarks --platform`: what is counted, and that it can be had."""
+"""The table of `python -m benchmarks --platform`: its counts, and that it can be made."""
 
 import subprocess
 import sys
@@ -76,7 +76,7 @@ ENTRY %main (p.8: s32[]) -> s32[] {
 
 @pytest.mark.parametrize("noted", [True, False])
 def test_launches_of_a_turn_are_counted(noted):
-    """A step has a copy and a fusion; the loop of unknown end one of it, and its condition."""
+    """A step has a copy and a fusion. The loop of unknown length adds a step and its condition."""
     if noted:
         text = PROGRAM.replace("NOTED", NOTED)
     else:  # as on a TPU
@@ -86,12 +86,12 @@ def test_launches_of_a_turn_are_counted(noted):
     found = kernels.Compiled(text).turn(8)
     assert found.step == (2, 0)
     assert found.whole == (8 * 2 + (2 + 1) + 2 + 1, 3)
-    with pytest.raises(ValueError, match="steps must .*got 9"):
+    with pytest.raises(ValueError, match=r"steps must .*got 9"):
         kernels.Compiled(text).turn(9)
 
 
 def test_a_planted_kernel_is_seen():
-    """In what is compiled here: a sort is never part of another kernel."""
+    """A sort is never part of another kernel."""
 
     def launches(*more):
         def step(_, x):
@@ -115,7 +115,7 @@ def test_a_planted_kernel_is_seen():
     assert few.whole.decisions == many.whole.decisions == 1
 
 
-def test_hashes_are_those_that_are_needed():
+def test_only_hashes_that_are_needed_are_counted():
     def run(key):
         unused = jax.random.normal(jax.random.fold_in(key, 3), (9,))
         del unused
@@ -133,26 +133,26 @@ def test_hashes_are_those_that_are_needed():
     (steps, total, many), drawn = hashes.drawn(run, np.zeros(2, np.uint32))
     assert drawn == 4 + 4 * 5 + 3 + 3 * 2
     expected = jax.jit(run)(jax.random.key(0))
-    np.testing.assert_array_equal(many, expected[2])  # the generator is JAX's own
+    np.testing.assert_array_equal(many, expected[2])  # the bits are JAX's
     assert (steps, total) == (4, pytest.approx(expected[1]))
 
 
-def format_value(*arguments):
-    asked = [sys.executable, "-m", "benchmarks", *arguments]
-    return subprocess.run(asked, capture_output=True, text=True, timeout=500, cwd=ROOT)
+def run_benchmarks(*arguments):
+    command = [sys.executable, "-m", "benchmarks", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=500, cwd=ROOT)
 
 
 def cells(line):
-    """By heading; what is after the table has other columns."""
+    """Return the cells of a line of the table, by heading."""
     width = [max(len(heading), 9) for heading in accelerators.HEADINGS]
-    ends = np.cumsum([one + 2 for one in width])
+    ends = np.cumsum([columns + 2 for columns in width])
     return {
-        heading: line[end - one - 2 : end - 2].strip()
-        for heading, one, end in zip(accelerators.HEADINGS, width, ends, strict=True)
+        heading: line[end - columns - 2 : end - 2].strip()
+        for heading, columns, end in zip(accelerators.HEADINGS, width, ends, strict=True)
     }
 
 
-def sound(line):
+def check_line(line):
     for heading, cell in cells(line).items():
         if heading not in ("loop", "lanes", "decisions/turn"):
             assert float(cell.rstrip("%")) >= (0 if heading == "of limit" else 1e-6), heading
@@ -160,40 +160,40 @@ def sound(line):
 
 @pytest.mark.long
 def test_the_table_on_a_cpu():
-    tried = ("--inner-steps", "4", "8", "--lanes", "1024")
-    ended = format_value("--platform", "cpu", "folding", "--quick", *tried)
+    options = ("--inner-steps", "4", "8", "--lanes", "1024")
+    ended = run_benchmarks("--platform", "cpu", "folding", "--quick", *options)
     assert ended.returncode == 0, ended.stderr
     device, headings, four, eight, verdict = ended.stdout.splitlines()
     assert " x cpu: " in device
     assert cells(headings)["of limit"] == "of limit"
     for line, steps in ((four, 4), (eight, 8)):
-        sound(line)
-        got = cells(line)
-        assert (got["loop"], got["lanes"]) == ("folding", "1024")
-        assert got["steps/turn"] == str(steps)
-        assert int(got["kernels/turn"]) > steps * int(got["kernels/step"]) > 0
-        assert 1 <= float(got["hashes/step"]) < 1.5
+        check_line(line)
+        row = cells(line)
+        assert (row["loop"], row["lanes"]) == ("folding", "1024")
+        assert row["steps/turn"] == str(steps)
+        assert int(row["kernels/turn"]) > steps * int(row["kernels/step"]) > 0
+        assert 1 <= float(row["hashes/step"]) < 1.5
     assert "of the limit" in verdict
 
 
 @pytest.mark.long
 def test_all_loops_on_a_cpu():
-    ended = format_value("--platform", "cpu", "--quick")
+    ended = run_benchmarks("--platform", "cpu", "--quick")
     assert ended.returncode == 0, ended.stderr
     _, _, *lines, _ = ended.stdout.splitlines()
     assert [cells(line)["loop"] for line in lines] == list(accelerators.LOOPS)
     for line in lines:
-        sound(line)
+        check_line(line)
 
 
-def test_what_is_not_there_is_refused_in_a_sentence(capsys):
+def test_missing_devices_and_loops_are_refused_in_a_sentence(capsys):
     missing = "tpu" if jax.default_backend() == "gpu" else "gpu"
-    ended = format_value("--platform", missing)
+    ended = run_benchmarks("--platform", missing)
     assert ended.returncode == 2
     assert ended.stdout == ""
     assert f"--platform {missing}: JAX finds no such device here (needs jax[" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert command.main(["--platform", "cpu", "trust_region"]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("There is no loop 'trust_region': choose among stepping, ")
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("There is no loop 'trust_region': choose among stepping, ")

@@ -11,8 +11,8 @@ import pytest
 import nrjax
 from nrjax._threefry import unrolled
 from nrjax.keys import Role, role_key, step_key
+from nrjax.outcome import Status
 from nrjax.stopping import first_yes
-from nrjax.types import Status
 from tests.problems import Distance, interaction, scalar
 
 KEY = jax.random.key(7)
@@ -20,7 +20,7 @@ PURE = {"guarantee": nrjax.PureGuarantee(1.0)}
 
 
 def eager(key, value, process, guarantee, schedule, utility, rule):
-    """The engine in a dozen lines of eager Python: releases, utilities and the stop step."""
+    """Run the engine in a dozen lines of eager Python."""
     noise = role_key(unrolled(key), Role.NOISE)
     releases = []
     for step, time in enumerate(np.asarray(schedule.times)):
@@ -72,7 +72,7 @@ def test_run_until_is_the_first_stop_of_the_path():
     chex.assert_trees_all_close(found, at_stop, rtol=2e-5, atol=2e-5)
 
 
-def test_path_goes_on_after_a_yes_and_says_where_the_grid_ends():
+def test_a_path_continues_after_a_stop_and_marks_the_end_of_the_grid():
     path = nrjax.scan_path(KEY, interaction(threshold=-1e9))
     np.testing.assert_array_equal(path.status, np.full(50, Status.STOPPED))
     assert np.unique(path.release).size == 50
@@ -90,7 +90,7 @@ def test_the_last_row_of_a_path_is_repeated():
 
 
 class Falling(nrjax.Guarantee):
-    """A guarantee whose epsilon falls by less than rounding might, at each step."""
+    """A guarantee whose epsilon falls by less than the tolerance at each step."""
 
     noise = "gaussian"
     delta = 0.0
@@ -100,20 +100,20 @@ class Falling(nrjax.Guarantee):
 
 
 def test_the_largest_cost_is_charged():
-    given = {"times": np.arange(100.0, 0.0, -1.0), "threshold": 1.0, "guarantee": Falling()}
-    outcome = run(**given, max_steps=2)
+    changes = {"times": np.arange(100.0, 0.0, -1.0), "threshold": 1.0, "guarantee": Falling()}
+    outcome = run(**changes, max_steps=2)
     assert (outcome.status, outcome.mechanism_epsilon) == (Status.EXHAUSTED, 1)
-    # Little by little is a fall, too.
-    outcome = run(**given)
+    # Many small falls are a fall.
+    outcome = run(**changes)
     assert (outcome.status, outcome.mechanism_epsilon) == (Status.INVALID_COST, np.inf)
 
 
-def test_a_copy_has_all_steps_of_its_own_schedule():
+def test_a_copy_has_all_steps_of_its_schedule():
     trial = interaction([4.0, 2.0], threshold=1.0)
     longer = dataclasses.replace(trial, schedule=nrjax.Grid([8.0, 4.0, 2.0, 1.0]), shift=0.5)
     outcome = nrjax.run_until(KEY, longer)
     assert (outcome.status, outcome.step) == (Status.EXHAUSTED, 3)
-    # The value keeps what the dtype leaves of it.
+    # The value keeps the remainder of its cast.
     exact = interaction(value=0.1)
     assert dataclasses.replace(exact, rule=nrjax.PublicThreshold(0.0)).value == exact.value
     if jnp.result_type(float) == jnp.float32:
@@ -124,7 +124,7 @@ def test_a_copy_has_all_steps_of_its_own_schedule():
 
 
 def test_a_traced_number_of_steps_ends_with_a_sequence():
-    """Whose last utility is not asked again."""
+    """The last utility of the sequence is not used twice."""
     utility = nrjax.UtilitySequence.of([Distance(3.0), Distance(2.0)])
     parts = {"times": [8.0, 4.0, 2.0, 1.0], "threshold": 1.0, "utility": utility}
     outcome = jax.jit(lambda steps: run(**parts, max_steps=steps))(4)
@@ -140,8 +140,8 @@ def test_a_traced_number_of_steps_ends_with_a_sequence():
         ({"process": nrjax.LaplaceJumps((), 0.01, 100.0, size=1), **PURE}, Status.OVERFLOW, -1),
     ],
 )
-def test_an_end_that_is_no_yes_pays_for_what_was_seen(changes, status, step):
-    """The jumps have a buffer of one, for a horizon that needs about ten."""
+def test_a_trial_that_does_not_stop_pays_for_its_releases(changes, status, step):
+    """The buffer of jumps holds one, and the horizon needs about ten."""
     outcome = run(**changes)
     assert (outcome.status, outcome.step) == (status, step)
     assert np.isnan(outcome.utility) == (status != Status.EXHAUSTED)
@@ -155,7 +155,7 @@ def test_an_end_that_is_no_yes_pays_for_what_was_seen(changes, status, step):
 
 @jax.jit
 def traced_grid(times):
-    """As a trace sees it: the constructor's checks cannot."""
+    """Run a grid that the constructor cannot check."""
     return run(threshold=1.0, schedule=nrjax.Grid(times))
 
 
@@ -179,7 +179,7 @@ def test_bad_times_under_a_trace_are_statuses(times, status, released):
         assert np.isfinite(number) if released else np.isnan(number)
 
 
-def test_an_epsilon_no_time_reaches_is_a_status_under_a_trace():
+def test_a_traced_epsilon_without_a_time_is_a_status():
     def status(low):
         guarantee = nrjax.LinearBoundary.tight_at_epsilon(0.3, 1.0, 1e-6)
         grid = nrjax.Grid.geometric(guarantee, low, 2.0, 5)
@@ -192,27 +192,27 @@ def test_an_epsilon_no_time_reaches_is_a_status_under_a_trace():
 
 
 class Counting(nrjax.PublicThreshold):
-    """Charges 1 an answer, and 100 for a yes."""
+    """A rule that charges 1 per answer, and 100 for a stop."""
 
     def cost(self, epsilon, stopped=True, answers=1):
         return (answers + 100 * jnp.asarray(stopped)) * jnp.ones_like(epsilon)
 
 
 class Failing(Counting):
-    """Cannot go on at its third query, whatever it says."""
+    """A rule that fails at its third query."""
 
     def status(self, state):
         return jnp.where(state == 3, Status.INVALID_TIME, Status.RUNNING)
 
 
-def test_a_rule_is_told_how_many_releases_it_has_judged():
+def test_the_cost_depends_on_the_number_of_answers():
     outcome = run(rule=Counting(1.0))
     assert (outcome.status, outcome.test_epsilon) == (Status.EXHAUSTED, 50)
     outcome = run(rule=Counting(-0.5))
     assert (outcome.status, outcome.test_epsilon) == (Status.STOPPED, outcome.step + 101)
     path = nrjax.scan_path(KEY, interaction(rule=Counting(-1e9)))
     np.testing.assert_array_equal(path.test_epsilon, np.arange(101, 151))
-    # The query at which the rule itself fails is counted, to the safe side; as a no.
+    # The query at which the rule fails is counted, as a negative answer.
     outcome = run(rule=Failing(1.0))
     assert (outcome.status, outcome.step, outcome.test_epsilon) == (Status.INVALID_TIME, 2, 3)
     found = jax.jit(lambda u: first_yes(KEY, Failing(1.0), u))(jnp.zeros(5))
@@ -225,7 +225,7 @@ def test_without_a_guarantee_epsilon_is_nan_and_the_loss_is_reported():
     expected = (0.5 + (outcome.release - 3.0)) / outcome.time
     np.testing.assert_allclose(outcome.privacy_loss, expected, rtol=1e-4, atol=1e-6)
     assert np.isnan(run(guarantee=None).privacy_loss)
-    # What a stop cost is not known; a trial that does not stop would have cost any epsilon.
+    # The cost of a stop is unknown, and that of a trial that never stops is infinite.
     assert np.isnan(outcome.stopping_epsilon)
     assert run(guarantee=None, threshold=1.0).stopping_epsilon == np.inf
     assert run(threshold=1.0).stopping_epsilon == np.inf
@@ -250,7 +250,7 @@ def test_numbers_of_any_type_share_a_trace():
     from nrjax.engine import _run_until
 
     before = _run_until._cache_size()
-    for one in (1, 1.0, np.float32(1), np.float64(1), jnp.float32(1)):
-        parts = {"process": nrjax.Laplace(()), "guarantee": nrjax.PureGuarantee(one)}
-        run(times=np.array([9.0, 4.0, 1.0]), **parts, value=float(one))
+    for number in (1, 1.0, np.float32(1), np.float64(1), jnp.float32(1)):
+        parts = {"process": nrjax.Laplace(()), "guarantee": nrjax.PureGuarantee(number)}
+        run(times=np.array([9.0, 4.0, 1.0]), **parts, value=float(number))
     assert _run_until._cache_size() <= before + 1

@@ -1,10 +1,11 @@
-"""Ex-post validity, end to end: the exact realised loss exceeds the stated epsilon with
-probability at most delta, under every stopping rule, also one that stops as soon as it does.
+"""Ex-post validity: the realised loss exceeds the stated epsilon with probability at most delta.
+
+This holds under every stopping rule, also one that stops as soon as the loss is exceeded.
 
 The realised loss of a trial is that of its releases and, with a private rule, the log-ratio of the
 probabilities of its answers given the releases, by `tests.stopping.oracle`. One row moves the
-value by 1 and each utility by at most 1: under x' it is 0, under x it is 1 where the releases tell
-more than they should, else -1, so that stopping adds to what they told.
+value by 1 and each utility by at most 1: under x' the utility is 0, under x it is 1 if the loss of
+the releases is too large, else -1, so that the stop reveals more.
 """
 
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 from scipy import stats
 
 import nrjax
-from nrjax.types import Status
+from nrjax.outcome import Status
 from tests.problems import Planted
 from tests.stopping.oracle import stopping_law
 
@@ -27,7 +28,7 @@ Z = stats.norm.isf(1e-4)
 
 
 class Excess(nrjax.Utility):
-    """By how much the realised Brownian loss of the releases exceeds a level, f(x) = 0."""
+    """The excess of the realised Brownian loss over a level, for f(x) = 0."""
 
     time: Any
     level: Any
@@ -39,7 +40,7 @@ class Excess(nrjax.Utility):
 
 
 class Alarm(Excess):
-    """`size` where the loss is above the level, else minus that."""
+    """The utility `size` if the loss is above the level, else `-size`."""
 
     size: Any = 1.0
 
@@ -67,7 +68,7 @@ def simulated(parts, trials=4 * TRIALS, **changes):
 
 
 def at_most(hits, delta):
-    """Whether so many hits are likely enough where their probability is at most delta."""
+    """Return whether the number of hits is plausible for a probability of at most delta."""
     return stats.binom.sf(np.sum(hits) - 1, np.size(hits), delta) > 1e-4
 
 
@@ -102,7 +103,7 @@ def test_a_public_rule_that_waits_for_a_violation(boundary):
 
 
 def answers(rule, outcome, utilities, epsilons):
-    """Log-ratio of the probabilities of each trial's answers given its releases."""
+    """Return the log-ratio of the probabilities of each trial's answers given its releases."""
     reduced = isinstance(rule, nrjax.ReducedAboveThreshold)
     at, stopped = outcome.step, outcome.status == Status.STOPPED
     patterns, which = np.unique(utilities, axis=0, return_inverse=True)
@@ -115,22 +116,22 @@ def answers(rule, outcome, utilities, epsilons):
 
 
 def realised(rule, size, path):
-    """Outcomes under a rule whose utility moves by `size`, and what the answers told."""
+    """Return outcomes under a rule whose utility moves by `size`, and the loss of the answers."""
     times = spanning(LINEAR, STEPS, 6.0)
     parts = interaction(LINEAR, times, Excess, rule)
     excess = parts["utility"].utilities
     alarms = Alarm(excess.time, excess.level - 0.5, None, excess.shift, np.full(STEPS, size))
-    # What it states is 1, whatever is true.
+    # The stated sensitivity is 1, whatever the true one.
     parts["utility"] = nrjax.UtilitySequence(alarms, sensitivity=1.0)
     outcome = simulated(parts, TRIALS)
     utilities = np.where(path > -0.5, size, -size)
-    utilities[np.arange(STEPS) > outcome.step[:, None]] = 0.0  # not asked any more
+    utilities[np.arange(STEPS) > outcome.step[:, None]] = 0.0  # no further queries
     return outcome, answers(rule, outcome, utilities, np.asarray(LINEAR.epsilon(times)))
 
 
 @pytest.fixture(scope="module")
 def path():
-    """By how much the loss exceeds the boundary at all steps, also after the stop."""
+    """The excess of the loss over the boundary at all steps, also after the stop."""
     parts = interaction(LINEAR, spanning(LINEAR, STEPS, 6.0), Excess, nrjax.PublicThreshold(np.inf))
 
     @jax.jit
@@ -150,18 +151,18 @@ RULES = {
 @pytest.mark.long
 @pytest.mark.parametrize("rule", ["above", "reduced"])
 def test_private_rules_on_brownian_releases(rule, path):
-    outcome, told = realised(RULES[rule](0.0), 1.0, path)
+    outcome, loss = realised(RULES[rule](0.0), 1.0, path)
     assert 0.3 < np.mean(outcome.status == Status.STOPPED) < 0.999
-    assert np.all(told <= outcome.test_epsilon * (1 + 1e-5))
-    assert np.max(told / outcome.test_epsilon) > 0.5
-    assert at_most(outcome.privacy_loss + told > outcome.epsilon, COMMON)
+    assert np.all(loss <= outcome.test_epsilon * (1 + 1e-5))
+    assert np.max(loss / outcome.test_epsilon) > 0.5
+    assert at_most(outcome.privacy_loss + loss > outcome.epsilon, COMMON)
     # Negative control: a utility that moves by more than it states.
-    outcome, told = realised(RULES[rule](20.0), 20.0, path)
-    assert not at_most(outcome.privacy_loss + told > outcome.epsilon, COMMON)
+    outcome, loss = realised(RULES[rule](20.0), 20.0, path)
+    assert not at_most(outcome.privacy_loss + loss > outcome.epsilon, COMMON)
 
 
 def test_laplace_releases_never_exceed_their_epsilon():
-    """Pure: surely, with a rule that stops at the largest loss it can hope for."""
+    """The guarantee is pure, and the rule stops at the largest possible loss."""
     pure = nrjax.PureGuarantee(1.0)
     times = np.geomspace(5.0, 0.1, 60)
     parts = interaction(pure, times, Excess, nrjax.PublicThreshold(-1e-6))
@@ -174,7 +175,7 @@ def test_laplace_releases_never_exceed_their_epsilon():
 
 
 def rare_violation(boundary, times):
-    """P(some loss exceeds the boundary) by shifting the noise by 2b: mean and standard error."""
+    """Return mean and error of P(a loss exceeds the boundary), by noise shifted by 2b."""
     shift = 2 * float(np.asarray(boundary.b))
     parts = interaction(boundary, times, Excess, nrjax.PublicThreshold(0.0), value=shift)
     outcome = simulated(parts)
@@ -186,7 +187,7 @@ def rare_violation(boundary, times):
 
 
 def test_a_violation_at_a_small_delta():
-    """Delta = 1e-6, by tilted sampling: the rule is met often, each time with a small weight."""
+    """Tilted sampling for delta = 1e-6: the rule is met often, with a small weight each time."""
     boundary = nrjax.LinearBoundary.tight_at_epsilon(1.0, 1.0, RARE)
     times = spanning(boundary, WAITS)
     mean, error = rare_violation(boundary, times)

@@ -1,4 +1,4 @@
-"""JAX's modes and transformations: runs work under them, or say in a sentence what to do."""
+"""Runs under JAX's modes and transformations: they work, or the error has advice."""
 
 from functools import partial
 
@@ -16,15 +16,15 @@ DEVICES = jax.devices()[:2]
 BATCHING = nrjax.Batching(tile=4, lanes=8, devices=DEVICES)
 
 
-made = partial(interaction, np.geomspace(40.0, 0.02, 6), -2.0)
+build = partial(interaction, np.geomspace(40.0, 0.02, 6), -2.0)
 
 
 def simulate(key=KEY, **changes):
-    return nrjax.simulate(key, made(**changes), trials=5, batching=BATCHING)
+    return nrjax.simulate(key, build(**changes), trials=5, batching=BATCHING)
 
 
 def steps(key):
-    return nrjax.run_until(key, made()).step
+    return nrjax.run_until(key, build()).step
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ MODES = {
 
 @pytest.mark.parametrize("mode", MODES)
 def test_many_trials_are_the_same_under_a_mode(mode, usual):
-    assert np.isnan(usual.privacy_loss).all()  # which a mode would trip over
+    assert np.isnan(usual.privacy_loss).all()  # NaNs would stop a run under the mode
     with MODES[mode]():
         chex.assert_trees_all_equal(simulate(), usual, strict=True)
 
@@ -56,8 +56,8 @@ def test_so_is_one_trial(mode, usual):
     key = nrjax.trial_key(KEY, 2)
     with MODES[mode]():
         assert steps(key) == usual.step[2]
-        assert np.isnan(nrjax.scan_path(key, made(max_steps=2)).privacy_loss).all()
-        # In a `jit` of one's own the mode looks into it, and at what comes out.
+        assert np.isnan(nrjax.scan_path(key, build(max_steps=2)).privacy_loss).all()
+        # In a custom `jit` the mode checks every intermediate value and the result.
         assert jax.jit(steps)(key) == usual.step[2]
 
 
@@ -71,26 +71,13 @@ def test_so_is_one_trial(mode, usual):
     ],
     ids=["vmap of keys", "vmap of values", "jit of a key", "jit of nothing"],
 )
-def test_what_runs_on_the_host_cannot_be_traced(call):
-    with pytest.raises(ValueError, match=r"traced: under jit or vmap use nrjax\.run_until"):
+def test_functions_of_the_host_cannot_be_traced(call):
+    with pytest.raises(ValueError, match=r"traced\. Under jit or vmap use nrjax\.run_until"):
         call()
-
-
-def in_shard_map(function, given, check_vma):
-    split = PartitionSpec("x")
-    return jax.shard_map(
-        jax.vmap(function), mesh=mesh(), in_specs=split, out_specs=split, check_vma=check_vma
-    )(given)
 
 
 def test_shard_map(usual):
     keys = jax.vmap(lambda number: nrjax.trial_key(KEY, number))(np.arange(2))
-    for function, given in (
-        (steps, keys),
-        (lambda value: nrjax.run_until(KEY, made(value=value)).step, np.ones(2)),
-        (lambda key: nrjax.scan_path(key, made()).time, keys),
-    ):
-        with pytest.raises(ValueError, match="need its option check_vma=False"):
-            in_shard_map(function, given, check_vma=True)
-    found = in_shard_map(steps, keys, check_vma=False)
-    np.testing.assert_array_equal(found, usual.step[:2])
+    split = {"in_specs": PartitionSpec("x"), "out_specs": PartitionSpec("x")}
+    call = jax.shard_map(jax.vmap(steps), mesh=mesh(), **split, check_vma=False)
+    np.testing.assert_array_equal(call(keys), usual.step[:2])

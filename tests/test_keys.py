@@ -1,4 +1,4 @@
-"""Keys are folded from integers, and from those alone."""
+"""Keys are folded from integers only."""
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ def test_numbers_of_any_kind_give_one_key():
 @pytest.mark.parametrize(
     "number", [np.int64(2**32 + 1), 2**32, 2**70, -1, 1.5, 1.0, True, None, "1", np.arange(2)]
 )
-def test_what_would_be_taken_for_another_number_is_refused(name, number):
+def test_other_numbers_are_refused(name, number):
     with pytest.raises(ValueError, match=rf"{name} must be an integer in \[0, 2\^32\)"):
         nrjax.trial_key(KEY, **{"trial": 0, name: number})
 

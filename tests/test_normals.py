@@ -21,7 +21,7 @@ def drawn(key=KEY, size=TRIALS, dtype=jnp.float32):
 
 
 def sample_p(sample):
-    """Of the law of pairs and of the next pair's first, and of tails on either side."""
+    """Return the p-value of pairs, of their successors, and of both tails."""
     x, y = sample.reshape(2, -1)[:, :400_001]
     tails = [(side, limit) for side in (1, -1) for limit in (2.0, 3.5, 4.2)]
     share = stats.norm.sf([limit for _, limit in tails])
@@ -30,7 +30,7 @@ def sample_p(sample):
     return bonferroni([body, z_p(seen - share, np.sqrt(share / sample.size))])
 
 
-def test_law_and_tails(dtype):
+def test_distribution_and_tails(dtype):
     assert sample_p(drawn(dtype=dtype)) > SOUND
 
 
@@ -42,16 +42,16 @@ def test_planted_faults_are_seen(fault):
         return (x, y) if fault != "one radius" else (x, x)
 
     sample = drawn()
-    if fault == "short":  # as by too few levels
+    if fault == "short":  # as from too few random bits
         sample = np.clip(sample, -4.1, 4.1)
     else:
         words = jax.random.bits(KEY, (2, TRIALS // 2))
-        sample = np.concatenate([np.asarray(one, float) for one in faulty(*words)])
+        sample = np.concatenate([np.asarray(numbers, float) for numbers in faulty(*words)])
     assert sample_p(sample) < FAULTY
 
 
 def test_pairs_are_radius_and_angle(dtype):
-    """Against NumPy, at the ends of the words and in all quarters."""
+    """Compare with NumPy, at the smallest and largest words and in all quarters."""
     bits = 8 * jnp.dtype(dtype).itemsize
     rng, kind = np.random.default_rng(0), f"uint{bits}"
     first, second = (rng.integers(0, 2**bits, 10_000, kind) for _ in range(2))
@@ -61,15 +61,15 @@ def test_pairs_are_radius_and_angle(dtype):
     x, y = jax.jit(_normals._polar)(jnp.asarray(first), jnp.asarray(second))
     assert x.dtype == y.dtype == dtype
     loose = 20 * float(jnp.finfo(dtype).eps)
-    sure = first < 2 ** (bits - 1)  # nearer to 1 a share keeps fewer digits
-    np.testing.assert_allclose(x[sure], (radius * np.cos(angle))[sure], rtol=loose, atol=loose)
-    np.testing.assert_allclose(y[sure], (radius * np.sin(angle))[sure], rtol=loose, atol=loose)
+    exact = first < 2 ** (bits - 1)  # a uniform number near 1 has fewer digits
+    np.testing.assert_allclose(x[exact], (radius * np.cos(angle))[exact], rtol=loose, atol=loose)
+    np.testing.assert_allclose(y[exact], (radius * np.sin(angle))[exact], rtol=loose, atol=loose)
     np.testing.assert_allclose(x, radius * np.cos(angle), atol=1e-3 if bits == 32 else 1e-7)
     assert np.max(np.hypot(x, y)) == pytest.approx(6.76 if bits == 32 else 9.49, abs=0.01)
 
 
 def test_words_are_those_of_the_place(dtype):
-    """One hash a pair in float32; two in float64, of counts next to each other."""
+    """A pair takes one hash in float32, and two of neighbouring counts in float64."""
     step, wide = placed(KEY, 3), dtype == jnp.float64
     low = jnp.arange(8 if wide else 4, dtype=jnp.uint32)
     words = _threefry._hash(jax.random.key_data(step), jnp.full_like(low, 4), low)
@@ -77,12 +77,12 @@ def test_words_are_those_of_the_place(dtype):
         joined = np.uint64(2**32) * np.asarray(words[0], np.uint64) + np.asarray(words[1])
         np.testing.assert_array_equal(jax.random.bits(step, (8,), jnp.uint64), joined)
         words = jnp.asarray(joined[::2]), jnp.asarray(joined[1::2])
-    want = np.concatenate(_normals._polar(*words))
+    expected = np.concatenate(_normals._polar(*words))
     for size in (1, 2, 7, 8):
-        got = normals(step, (size,), dtype)
         pairs = -(-size // 2)
-        both = np.concatenate([want[:pairs], want[4 : 4 + pairs]])[:size]
-        np.testing.assert_allclose(got, both, rtol=1e-6 if not wide else 1e-13)
+        both = np.concatenate([expected[:pairs], expected[4 : 4 + pairs]])[:size]
+        drawn_here = normals(step, (size,), dtype)
+        np.testing.assert_allclose(drawn_here, both, rtol=1e-6 if not wide else 1e-13)
 
 
 def test_other_keys_and_precisions():

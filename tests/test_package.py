@@ -1,4 +1,4 @@
-"""What the README shows runs, and what the package says of itself agrees."""
+"""The examples of the README run, and names and versions agree."""
 
 import json
 import re
@@ -34,7 +34,7 @@ def test_the_python_examples_run(capsys):
     printed = list(map(float, re.findall(r"\d+\.\d+", capsys.readouterr().out)))
     low, middle, high = printed[:3]
     assert 0.16 <= low < middle < high < 1
-    strict, same, loose = printed[3:]  # targets of the sweep; the second is that of the example
+    strict, same, loose = printed[3:]  # the second target of the sweep is the example's
     assert loose < same < strict < 1
     assert abs(same - middle) < 1e-5
 
@@ -43,7 +43,7 @@ def test_the_example_of_a_budget_runs(capsys):
     example = blocks("python")[2]
     assert "UnifiedFilter" in example
     exec(compile(example, "README.md", "exec"), {"nrjax": nrjax})
-    rho = 1.353  # what (10, 1e-6) buys; of what the zCDP mechanism left a quarter was spent
+    rho = 1.353  # rho of (10, 1e-6); a quarter of the rest after the zCDP mechanism was spent
     assert abs(float(capsys.readouterr().out) - 0.75 * (rho - 0.3)) < 1e-3
 
 

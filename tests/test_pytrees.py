@@ -15,7 +15,7 @@ from tests.problems import Distance, scalar
 
 
 def one_field_class(number):
-    """A class with one leaf, whose method gives its own number."""
+    """Return a class with one leaf and a method that returns `number`."""
 
     class Numbered(nrjax.Pytree):
         leaf: float
@@ -26,7 +26,7 @@ def one_field_class(number):
     return Numbered
 
 
-def test_no_class_is_served_the_program_of_another():
+def test_no_class_gets_the_program_of_another():
     call = jax.jit(lambda value: value.number())
     values = [one_field_class(number)(1.0) for number in range(60)]
     assert [int(call(value)) for value in values] == list(range(60))
@@ -34,7 +34,7 @@ def test_no_class_is_served_the_program_of_another():
         assert one != other
 
 
-def test_classes_registered_with_jax_itself_are_kept_apart_by_the_engine():
+def test_the_engine_keeps_classes_registered_with_jax_apart():
     class Signed(Distance):
         sign: Any = None
 
@@ -82,7 +82,7 @@ class Scaled(nrjax.Pytree):
 
 
 def test_equal_parts_are_equal():
-    """Also as static fields, which JAX compares to find a compiled program."""
+    """JAX compares static fields to find a compiled program."""
     one, same, other = (nrjax.Grid(times) for times in ([3.0, 2.0], [3.0, 2.0], [3.0, 1.0]))
     assert one == same
     assert one in [other, same]
@@ -102,8 +102,8 @@ def test_equal_parts_are_equal():
     assert len(traced) == 2
 
 
-def test_a_value_of_the_base_is_no_default():
-    """It stands for classes that lack the field; where there is one, it must be given."""
+def test_a_class_attribute_of_the_base_is_no_default():
+    """It is used by classes without the field. A class with the field needs a value."""
 
     class Bare(nrjax.Utility):
         def evaluate(self, hypothesis):

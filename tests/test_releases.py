@@ -1,4 +1,4 @@
-"""Releases in any order have the law of the sorted path, and cost what its last one does."""
+"""Releases in any order have the distribution of the sorted path, and cost what its last does."""
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,7 @@ def _paths(process, keys, times):
 
 
 def paths(process, order, seed):
-    """Noise (trials, times, 2) at the falling TIMES, asked for in an order."""
+    """Return noise (trials, times, 2) at the falling TIMES, drawn in the given order."""
     keys = jax.random.split(jax.random.key(seed), TRIALS)
     drawn = np.asarray(_paths(process, keys, jnp.asarray(TIMES[list(order)], float)), float)
     return drawn[:, np.argsort(order)]
@@ -40,20 +40,20 @@ def paths(process, order, seed):
 @pytest.mark.parametrize(
     ("process", "law"), [(Brownian, gaussian), (Laplace, laplace), (DiscreteLaplace, integers)]
 )
-def test_law_of_any_order_is_that_of_the_path(process, law):
+def test_the_distribution_does_not_depend_on_the_order(process, law):
     for seed, order in enumerate(ORDERS, 2):
         assert path_p(paths(process((2,)), order, seed), TIMES, law) > SOUND, order
 
 
 class WithoutLower(Laplace):
-    """Fault: what lies between is rewound from above, whatever is below."""
+    """Fault: noise between two times is rewound from above, whatever is below."""
 
     def bridge(self, key, lower, upper, time):
         return self.rewind(key, upper, time)
 
 
 class NeverTied(DiscreteLaplace):
-    """Fault: equal values on both sides are taken for a stay, as of Laplace noise."""
+    """Fault: equal values on both sides are taken for a stay, as in Laplace noise."""
 
     def bridge(self, key, lower, upper, time):
         drawn = super().bridge(key, lower, upper, time)
@@ -86,19 +86,19 @@ def test_costs_what_the_smallest_time_does():
     releases, second = releases.at(keys[1], 0.5)
     releases, third = releases.at(keys[2], 2.0)
     assert releases.epsilon() == guarantee.epsilon(0.5)
-    again, same = releases.at(keys[3], 4.0)  # what was asked for before
+    again, same = releases.at(keys[3], 4.0)  # a time that was used before
     np.testing.assert_array_equal(same, first)
     assert again.count == 3
-    with pytest.raises(ValueError, match=r"time must be one of the 3 asked for so far"):
+    with pytest.raises(ValueError, match=r"time must be one of the 3 times used so far"):
         releases.at(keys[4], 1.0)
-    full, none = jax.jit(lambda r, time: r.at(keys[4], time))(releases, 0.1)
-    assert np.all(np.isnan(none))
+    full, nothing = jax.jit(lambda r, time: r.at(keys[4], time))(releases, 0.1)
+    assert np.all(np.isnan(nothing))
     assert full.epsilon() == releases.epsilon()
     assert not np.array_equal(second, third)
 
 
 def test_large_values_lose_nothing():
-    """A value is kept in two numbers, as in an interaction: neighbours stay apart."""
+    """The remainder of the cast is kept, as in an interaction: neighbours stay apart."""
     if jnp.result_type(float) == jnp.float64:
         pytest.skip("float64 holds both")
     key = jax.random.key(0)
@@ -116,7 +116,7 @@ def test_large_values_lose_nothing():
     [
         ({"value": [1.0]}, r"shape of value must be \(2,\)"),
         ({"value": [1.0, np.nan]}, r"value must be finite"),
-        ({"process": nrjax.Skellam((2,), 1.0, 1.0)}, "process must be one that knows"),
+        ({"process": nrjax.Skellam((2,), 1.0, 1.0)}, "process must be one that implements"),
         ({"process": Brownian((2,))}, "guarantee must be for gaussian noise"),
         ({"capacity": 0}, "capacity must be an integer"),
     ],
@@ -129,14 +129,14 @@ def test_refuses(change, match):
 
 @pytest.mark.parametrize("process", [Brownian, Laplace])
 def test_a_time_out_of_range_shows_nothing(process):
-    """An infinite time must not find the empty places, which are infinite."""
+    """An infinite time must not match the unused entries, which are infinite."""
     releases = Releases.of(np.array([41.0, -17.0]), process((2,)))
     shown = jax.jit(jax.vmap(lambda t: releases.at(jax.random.key(0), t)[1]))
     times = jnp.array([1.0, np.inf, 0.0, -1.0, np.nan, np.finfo(jnp.result_type(float)).tiny / 2])
     assert np.all(np.isnan(np.asarray(shown(times))) == (np.arange(6) > 0)[:, None])
 
 
-def test_a_guarantee_for_looks_releases_at_these_alone():
+def test_a_guarantee_for_looks_releases_only_at_its_looks():
     line = nrjax.LinearBoundary.tight_at_time(3.3, 1.0, 1e-6)
     looks = nrjax.GridBoundary.of(line, [9.1, 3.3, 1.1])
     releases = Releases.of(np.zeros(1, np.float32), Brownian((1,)), looks)
@@ -151,7 +151,7 @@ def test_a_guarantee_for_looks_releases_at_these_alone():
 
 @pytest.mark.parametrize("time", [0.0, -1.0, 1e300, np.inf, np.nan, np.ones(2)])
 def test_refuses_times(time):
-    with pytest.raises(ValueError, match="time must"):
+    with pytest.raises(ValueError, match=r"time must"):
         Releases.of(np.float32(1.0), Brownian(())).at(jax.random.key(0), time)
-    with pytest.raises(ValueError, match="guarantee must .*got None"):
+    with pytest.raises(ValueError, match=r"guarantee must .*got None"):
         Releases.of(1.0, Brownian(())).epsilon()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import nrjax
-from nrjax.types import Status
+from nrjax.outcome import Status
 from tests.problems import interaction
 
 pytestmark = pytest.mark.numerical
@@ -29,7 +29,7 @@ def test_levels_are_equally_spaced_on_their_scale(name, scale, dtype):
     assert grid.max_steps == 30
 
 
-def test_grid_hands_out_its_times_in_order():
+def test_a_grid_returns_its_times_in_order():
     grid = nrjax.Grid.explicit([9.0, 4.0, 4.0, 1.0])
     state, time = grid.init()
     times, done = [float(time)], False
@@ -59,8 +59,8 @@ def test_one_level_and_a_traced_level():
         (lambda: nrjax.Grid.explicit([]), "must be a non-empty vector"),
         (lambda: nrjax.Grid.explicit([[1.0]]), "must be a non-empty vector"),
         (lambda: nrjax.AdaptiveTimes(1.0, shrink, 2.0, 5), "last must be at most"),
-        (lambda: nrjax.AdaptiveTimes(-1.0, shrink, 2.0, 5), "first = -1.0"),
-        (lambda: nrjax.AdaptiveTimes(1.0, shrink, 0.5, 0), "max_steps = 0"),
+        (lambda: nrjax.AdaptiveTimes(-1.0, shrink, 2.0, 5), "first must be positive"),
+        (lambda: nrjax.AdaptiveTimes(1.0, shrink, 0.5, 0), "max_steps must be an integer"),
         (lambda: nrjax.AdaptiveTimes(1.0, "half", 0.5, 3), "choose must be a function"),
     ],
 )
@@ -70,7 +70,7 @@ def test_bad_arguments_are_named(build, message):
 
 
 def shrink(parameters, time, release):
-    """Far from the goal: a larger step."""
+    """Choose a larger step far from the target."""
     return time * jnp.where(jnp.abs(release) > parameters, 0.25, 0.5)
 
 
@@ -98,5 +98,5 @@ def test_adaptive_times_end_after_max_steps_and_refuse_to_rise():
 
 
 def test_adaptive_parameters_can_be_batched():
-    steps = jax.vmap(lambda given: run(nrjax.AdaptiveTimes(64.0, shrink, 0.01, 40, given)).step)
+    steps = jax.vmap(lambda limit: run(nrjax.AdaptiveTimes(64.0, shrink, 0.01, 40, limit)).step)
     assert steps(jnp.array([1e9, 0.0])).tolist() == [13, 7]

@@ -1,4 +1,4 @@
-"""Own keys: written out, of JAX's bits; and placed, whose draws take both words of a hash."""
+"""Unrolled keys have the bits of JAX, and placed keys use both words of a hash."""
 
 from typing import Any, NamedTuple
 
@@ -18,9 +18,9 @@ from tests.problems import interaction
 
 
 def draws(key):
-    """What `jax.random` gives by a key, and by a batch of keys folded from it."""
+    """Return draws of `jax.random` from a key, and from a batch of keys folded from it."""
 
-    def one(trial):
+    def uniform(trial):
         stream = jax.random.fold_in(jax.random.fold_in(key, trial), 2**32 - 1)
         return jax.random.uniform(stream, (3,))
 
@@ -30,20 +30,20 @@ def draws(key):
         "one number": jax.random.bits(key),
         "normal": jax.random.normal(key, (64,)),
         "split": jax.random.key_data(jax.random.split(key, (2, 3))),
-        "batch": jax.vmap(one)(jnp.arange(10)),
+        "batch": jax.vmap(uniform)(jnp.arange(10)),
     }
 
 
 def test_bits_are_those_of_jax():
     key = jax.random.key(5)
-    want, got = jax.jit(draws)(key), jax.jit(draws)(unrolled(key))
-    for name, numbers in want.items():
-        assert got[name].dtype == numbers.dtype
-        np.testing.assert_array_equal(got[name], numbers, err_msg=name)
+    expected, actual = jax.jit(draws)(key), jax.jit(draws)(unrolled(key))
+    for name, numbers in expected.items():
+        assert actual[name].dtype == numbers.dtype
+        np.testing.assert_array_equal(actual[name], numbers, err_msg=name)
 
 
 def hashed(key, high, low):
-    """threefry2x32 of one count, by JAX."""
+    """Return threefry2x32 of one count, by JAX."""
     data = jnp.asarray(jax.random.key_data(key)[:2], jnp.uint32)
     return np.asarray(threefry_2x32(data, jnp.asarray([high, low], jnp.uint32)))
 
@@ -51,33 +51,33 @@ def hashed(key, high, low):
 SPLIT = 2**31
 
 
-def test_a_place_takes_both_words_and_no_key_is_ever_drawn():
-    """By the counts that the docstring gives each use."""
+def test_a_place_uses_both_words_and_no_draw_is_a_key():
+    """Every use hashes the counts that the docstring of the module states."""
     key, drawn = jax.random.key(9), jax.jit(jax.random.bits, static_argnums=(1, 2))
     step = placed(unrolled(key), 6)
     words = np.stack([hashed(key, 7, i) for i in range(6)])
     for size in (1, 2, 3, 11):
         pairs = -(-size // 2)
-        want = np.concatenate([words[:pairs, 0], words[:pairs, 1]])[:size]
-        np.testing.assert_array_equal(drawn(step, (size,), "uint32"), want)
+        expected = np.concatenate([words[:pairs, 0], words[:pairs, 1]])[:size]
+        np.testing.assert_array_equal(drawn(step, (size,), "uint32"), expected)
     folded, parts = jax.random.fold_in(step, 5), jax.random.split(step, 3)
-    for one, low in ((folded, 5), *((parts[i], i) for i in range(3))):
-        want = [*hashed(key, SPLIT + 7, low), 0]
-        np.testing.assert_array_equal(jax.random.key_data(one), want)
+    for derived, low in ((folded, 5), *((parts[i], i) for i in range(3))):
+        expected = [*hashed(key, SPLIT + 7, low), 0]
+        np.testing.assert_array_equal(jax.random.key_data(derived), expected)
     np.testing.assert_array_equal(drawn(folded, (), "uint32"), hashed(folded, 0, 0)[0])
     child = jax.random.key_data(jax.random.fold_in(folded, 1))
     np.testing.assert_array_equal(child, [*hashed(folded, SPLIT, 1), 0])
 
 
 def test_pairs_keep_all_bits_in_any_batch():
-    """Also those that are no number as a float: one in 128 is."""
+    """One word in 128 is NaN as a float, and keeps its bits too."""
 
-    def one(key, place):
+    def bits(key, place):
         return jax.random.bits(placed(key, place), (1001,), "uint32")
 
     keys = unrolled(jax.random.key(11)), jnp.arange(4)
-    each = jax.jit(jax.vmap(jax.vmap(one, (None, 0)), (0, None)))
-    many = each(jax.random.split(keys[0], 3), keys[1])
+    batch = jax.jit(jax.vmap(jax.vmap(bits, (None, 0)), (0, None)))
+    many = batch(jax.random.split(keys[0], 3), keys[1])
     words = np.asarray(many, np.uint32)
     assert 20 < np.isnan(words.view(np.float32)).sum() < 200
     for i, j in np.ndindex(3, 4):
@@ -89,15 +89,15 @@ def test_pairs_keep_all_bits_in_any_batch():
         jax.random.bits(placed(keys[0], 1), (1001,))
 
 
-def test_a_planted_slip_of_the_hash_is_seen(monkeypatch):
+def test_a_planted_fault_of_the_hash_is_seen(monkeypatch):
     monkeypatch.setattr(_threefry, "_ROTATIONS", ((13, 15, 26, 7), (17, 29, 16, 24)))
     key = jax.random.key(6)
-    fresh = jax.random.bits(unrolled(key), (11,))  # a shape of its own: nothing is cached
+    fresh = jax.random.bits(unrolled(key), (11,))  # a new shape, for which nothing is cached
     assert not np.array_equal(fresh, jax.random.bits(key, (11,)))
 
 
 class Drawing(nrjax.Brownian):
-    """A custom process that takes its keys apart."""
+    """A custom process that unwraps and wraps its keys."""
 
     def init(self, key, time):
         assert jax.random.key_impl(key) == jax.random.key_impl(jax.random.key(0))
@@ -110,7 +110,7 @@ class Drawing(nrjax.Brownian):
 
 
 class Asking(nrjax.PublicThreshold):
-    """A custom rule likewise."""
+    """A custom rule that unwraps and wraps its keys."""
 
     def init(self, key, epsilon):
         return jax.random.key_data(key)
@@ -120,19 +120,19 @@ class Asking(nrjax.PublicThreshold):
         return jnp.stack([drawn, drawn]), utility >= self.threshold
 
 
-class Alone(NamedTuple):
-    """What a custom session gives."""
+class Result(NamedTuple):
+    """The result of a custom trial."""
 
     data: Any
 
 
 class Session(nrjax.Pytree):
     def run(self, key):
-        return Alone(jax.random.key_data(key))
+        return Result(jax.random.key_data(key))
 
 
 def test_custom_parts_get_ordinary_keys():
-    """Of the data that JAX folds: role, then step."""
+    """Their data are those that JAX folds from role and step."""
     key = jax.random.key(8)
     trial = interaction(process=Drawing(()), rule=Asking(-0.5))
     many = nrjax.simulate(key, trial, trials=3)

@@ -1,4 +1,4 @@
-"""Utilities that differ by step, and what a rule and a utility promise each other at the door."""
+"""Utilities that differ by step, checks of rule against utility, and bounds from a release."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ KEY = jax.random.key(0)
 
 
 class Sensitive(Distance):
-    """A distance that one row moves by at most `sensitivity`."""
+    """A distance with a sensitivity."""
 
     sensitivity: Any = 0.5
 
@@ -24,7 +24,7 @@ TARGETS = np.array([30.0, -20.0, 3.0, 10.0, 4.0])
 
 
 def five(**changes):
-    """Five steps, each with a target of its own."""
+    """Five steps with different targets."""
     utilities = nrjax.UtilitySequence.of([Sensitive(target) for target in TARGETS])
     parts = scalar(np.geomspace(1.0, 0.01, 5), threshold=np.inf) | {"utility": utilities} | changes
     return nrjax.Interaction(**parts)
@@ -43,7 +43,7 @@ def test_each_step_is_judged_by_its_own_utility():
 
 
 def test_lanes_in_tiles_use_the_utility_of_their_own_step():
-    """Trials under way together are at different steps."""
+    """Lanes of one tile are at different steps."""
     utilities = nrjax.UtilitySequence.of([Distance(3.0 + 0.01 * n) for n in range(50)])
     trial = interaction(utility=utilities, rule=nrjax.PublicThreshold(-0.8))
     batching = nrjax.Batching(tile=2, lanes=8, inner_steps=3)
@@ -85,8 +85,11 @@ STATED_TOO_LOW = nrjax.UtilitySequence(Sensitive(TARGETS, np.full(5, np.inf), TA
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"schedule": nrjax.Grid(np.geomspace(1.0, 0.1, 6))}, "for 5 steps must cover the 6"),
-        ({"rule": nrjax.PublicThreshold(np.zeros(4))}, "for 4 steps must cover the 5"),
+        (
+            {"schedule": nrjax.Grid(np.geomspace(1.0, 0.1, 6))},
+            "steps of the utility must be at least 6",
+        ),
+        ({"rule": nrjax.PublicThreshold(np.zeros(4))}, "steps of the rule must be at least 5"),
         (
             {"rule": nrjax.AboveThreshold(0.0, 0.4, 1.0)},
             r"sensitivity of the rule must be at least 0\.5, the sensitivity of the util",
@@ -97,30 +100,30 @@ STATED_TOO_LOW = nrjax.UtilitySequence(Sensitive(TARGETS, np.full(5, np.inf), TA
         ),
         (
             {"utility": Sensitive(3.0, sensitivity=None), "rule": PRIVATE},
-            "must state its sensitivity for AboveThreshold",
+            "sensitivity of Sensitive must be a number: the cost of AboveThreshold",
         ),
         (
             {"rule": nrjax.ReducedAboveThreshold(0.0, 0.5), "guarantee": None},
-            "guarantee = None: ReducedAboveThreshold sets its noise by",
+            "guarantee must be given: ReducedAboveThreshold sets its noise by",
         ),
     ],
 )
-def test_promises_that_do_not_fit_are_refused(changes, message):
+def test_rules_that_do_not_fit_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         five(**changes)
 
 
-def test_promises_that_fit_are_accepted():
+def test_rules_that_fit_are_accepted():
     assert nrjax.run_until(KEY, five(rule=PRIVATE)).status == Status.EXHAUSTED
     longer = five(schedule=nrjax.Grid(np.geomspace(1.0, 0.1, 9)), max_steps=5)
     assert nrjax.run_until(KEY, longer).step == 4
-    # Through float32 and back: the same number, a little smaller.
+    # A number that has been through float32 may be a little smaller.
     rule = nrjax.AboveThreshold(np.inf, np.float32(0.1), 1.0)
     utility = Sensitive(3.0, sensitivity=0.1 + 1e-9)
     assert nrjax.run_until(KEY, five(rule=rule, utility=utility)).step == 4
 
 
-def test_a_nan_utility_is_not_covered_by_what_a_private_rule_states():
+def test_a_nan_utility_voids_the_cost_of_a_private_rule():
     broken = Distance(3.0, broken=-1e6)  # NaN from the first release on
     rules = nrjax.AboveThreshold(0.0, 0.5, 1.0), nrjax.PublicThreshold(0.0)
     for rule, charged in zip(rules, (np.inf, 0.0), strict=True):
@@ -138,22 +141,22 @@ def outcomes_with(utility, rule, **changes):
 RULES = (
     nrjax.PublicThreshold(-0.5),
     pytest.param(nrjax.ReducedAboveThreshold(-0.5, 0.2), marks=pytest.mark.long),
-    nrjax.PublicThreshold(1.0),  # never: every lane ends on a release that was not assessed
+    nrjax.PublicThreshold(1.0),  # never met: every lane ends on a release that was not assessed
 )
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
-def test_a_ceiling_spares_work_and_changes_nothing(rule):
+def test_bounds_from_a_release_change_nothing(rule):
     plain = outcomes_with(Distance(3.0), rule)
     for slack in (0.0, 0.3, 100.0):
         chex.assert_trees_all_equal(outcomes_with(Ceiled(3.0, slack=slack), rule), plain)
-    # Negative control: a ceiling that is too low is believed.
+    # Negative control: a bound that is too low is believed.
     if rule.threshold < 0:
         low = outcomes_with(Ceiled(3.0, slack=-0.4), rule)
         assert np.mean(low.step != plain.step) > 0.1
 
 
-def test_a_nan_under_a_ceiling_is_found():
+def test_a_nan_below_a_bound_is_found():
     rule = nrjax.PublicThreshold(-0.05)
     plain = outcomes_with(Distance(3.0, broken=2.9), rule)
     assert np.mean(plain.status == Status.NAN_UTILITY) > 0.3
@@ -163,7 +166,7 @@ def test_a_nan_under_a_ceiling_is_found():
 
 @pytest.mark.parametrize("start", [100.0, 200.0])
 def test_trials_that_fail_are_assessed_too(start):
-    """Overflowing noise, and starts without a time, end between two looks."""
+    """Overflowing noise and a start without a time end between two checks of the lanes."""
     changes = {
         "process": nrjax.LaplaceJumps((), 0.01, 100.0, size=6),
         "guarantee": nrjax.PureGuarantee(1.0),
@@ -177,6 +180,6 @@ def test_trials_that_fail_are_assessed_too(start):
 
 
 def test_python_numbers_adopt_the_dtype_of_the_value():
-    """Under x64 too: the default ceiling is Python's infinity."""
+    """In float64 too: the default bounds are Python's infinities."""
     found = nrjax.run_until(jax.random.key(0), interaction(value=np.float32(3)))
     assert found.release.dtype == np.float32

@@ -1,4 +1,4 @@
-"""How many trials go together, and the doors of `simulate`."""
+"""Tile, lanes and chunk, and NumPy arguments of `simulate`."""
 
 from types import SimpleNamespace
 
@@ -15,7 +15,7 @@ from tests.problems import Ceiled, Distance, interaction, small_logistic
 from tests.simulation.test_montecarlo import KEY, ONE, logistic_parts, simulate
 
 
-def test_raw_keys_and_integers_of_numpy_are_what_they_stand_for():
+def test_raw_keys_and_integers_of_numpy_are_accepted():
     batching = nrjax.Batching(tile=np.int64(16), lanes=np.int32(32), chunk=np.int64(7), devices=ONE)
     found = nrjax.simulate(
         jax.random.key_data(KEY),
@@ -37,7 +37,7 @@ def test_a_sequence_is_batched_like_its_elements(bounds):
     )
     size = nrjax.Batching().resolve(one)
     assert size == nrjax.Batching().resolve(many)
-    # Bounds ask for smaller tiles; a ceiling alone does not.
+    # Only bounds of a hypothesis make tiles smaller.
     spared = size != nrjax.Batching().resolve(many, 1)
     assert spared == overrides(utility, nrjax.Utility, "bounds")
 
@@ -68,7 +68,7 @@ def test_lanes_set_the_tile():
     np.testing.assert_array_equal(few.step, simulate(trial, 4).step)
 
 
-def test_turns_are_as_long_as_the_device_wants_them():
+def test_inner_steps_depend_on_the_platform():
     assert nrjax.Batching().resolve_inner_steps() == {"cpu": 8}.get(jax.default_backend(), 16)
     for platform, steps in (("cpu", 8), ("gpu", 16), ("tpu", 16)):
         device = SimpleNamespace(platform=platform)

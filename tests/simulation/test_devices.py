@@ -1,8 +1,6 @@
-"""Trials on several devices: no talk between them, and the same bits however many there are.
+"""Trials on several devices, some of them idle: no communication, and the same bits.
 
-That chunks, lanes and devices together change nothing, process by process, is in
-test_montecarlo.py and test_sessions.py, an odd number of devices in test_sweeps.py; here are idle
-ones.
+Chunks, lanes and numbers of devices are varied in test_montecarlo, test_sessions and test_sweeps.
 """
 
 import re
@@ -24,10 +22,10 @@ from tests.simulation.test_montecarlo import logistic_parts
 KEY = jax.random.key(11)
 DEVICES = tuple(jax.devices())
 TRIALS = 40
-TALK = re.compile(
+COMMUNICATION = re.compile(
     r"all[-_](reduce|gather|to[-_]all)|collective|reduce[-_]scatter|ragged|\b(send|recv)\b"
 )
-"""Operations by which devices speak to each other, in StableHLO and in HLO."""
+"""Operations by which devices communicate, in StableHLO and in HLO."""
 
 
 def outcomes(chunk, devices, trial=None):
@@ -44,17 +42,17 @@ PROGRAMS = {
 
 
 def lowered(program):
-    """The program that `run` compiles, before XLA has worked on it."""
+    """Return the lowered program that `run` compiles."""
     return program._idle(KEY, _on_devices.lower)
 
 
 @pytest.mark.parametrize("kind", PROGRAMS)
-def test_devices_do_not_speak_to_each_other(kind):
-    assert not TALK.search(lowered(PROGRAMS[kind]()).as_text())
+def test_devices_do_not_communicate(kind):
+    assert not COMMUNICATION.search(lowered(PROGRAMS[kind]()).as_text())
 
 
-def test_nor_does_what_xla_makes_of_it():
-    assert not TALK.search(lowered(outcomes(13, DEVICES[::-1])).compile().as_text())
+def test_compiled_programs_do_not_communicate():
+    assert not COMMUNICATION.search(lowered(outcomes(13, DEVICES[::-1])).compile().as_text())
 
 
 def test_a_planted_sum_over_devices_is_found():
@@ -64,17 +62,17 @@ def test_a_planted_sum_over_devices_is_found():
     mesh = Mesh(np.array(DEVICES), ("trials",))
     spec = PartitionSpec("trials")
     made = jax.jit(jax.shard_map(total, mesh=mesh, in_specs=spec, out_specs=PartitionSpec()))
-    assert TALK.search(made.lower(jnp.arange(8.0)).as_text())
-    assert TALK.search(made.lower(jnp.arange(8.0)).compile().as_text())
+    assert COMMUNICATION.search(made.lower(jnp.arange(8.0)).as_text())
+    assert COMMUNICATION.search(made.lower(jnp.arange(8.0)).compile().as_text())
 
 
 def test_the_same_bits_on_any_devices(monkeypatch):
-    """Two trials a device, the last one idle; a last chunk of one trial."""
+    """Two trials per device, the last device idle, and a last chunk of one trial."""
     on_one = outcomes(TRIALS, DEVICES[:1]).run(KEY, TRIALS)
     assert np.unique(on_one["step"]).size > 3
     program = outcomes(13, DEVICES[::-1])
     chex.assert_trees_all_equal(program.run_all(KEY, TRIALS), on_one, strict=True)
-    # Planted: as if each device numbered its trials from 0.
+    # Planted fault: each device numbers its trials from 0.
     call = Program._call
     monkeypatch.setattr(
         Program, "_call", lambda self, key, firsts, counts: call(self, key, 0 * firsts, counts)

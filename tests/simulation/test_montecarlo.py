@@ -1,4 +1,4 @@
-"""Batching: no result may depend on trials, chunks, lanes, devices or the neighbours in a batch."""
+"""Results depend neither on the number of trials, nor on chunks, lanes, devices or neighbours."""
 
 import functools
 import warnings
@@ -12,9 +12,9 @@ from scipy import stats
 
 import nrjax
 from nrjax.erm import RidgeProblem
+from nrjax.outcome import Status
 from nrjax.simulation import montecarlo
 from nrjax.simulation.program import _on_devices
-from nrjax.types import Status
 from tests.problems import Ceiled, Distance, interaction, scalar, small_data, small_logistic
 
 KEY = jax.random.key(3)
@@ -42,7 +42,7 @@ def logistic_parts(tight_at=1.0, target=1.05, factor=1.0):
 
 
 def ridge_parts():
-    """Laplace noise, and a solve for each hypothesis."""
+    """Return ridge regression with Laplace noise and a solve for each hypothesis."""
     rng = np.random.default_rng(4)
     x, _ = small_data(rows=2000)
     problem = RidgeProblem.fit(x, 0.5 * x[:, 0] + 0.1 * rng.uniform(-1, 1, len(x)), 0.2)
@@ -75,7 +75,7 @@ def process_parts(process):
 
 
 def doubling_parts():
-    """Independent releases, tests of their own, all of them paid for."""
+    """Return a doubling method: independent releases and tests, all of them paid for."""
     return process_parts(nrjax.IndependentLaplace((3,))) | {
         "guarantee": nrjax.PureGuarantee(1.0),
         "rule": nrjax.LaplaceTests(-2.0, 0.1, 0.2),
@@ -93,7 +93,7 @@ PARTS = {
     "ridge": ridge_parts,
 }
 KINDS = [
-    # Others take long to compile, and show little more.
+    # The others take long to compile, and show little more.
     pytest.param(name, marks=[] if name in ("brownian", "logistic") else pytest.mark.long)
     for name in PARTS
 ]
@@ -101,25 +101,22 @@ KINDS = [
 
 @functools.cache
 def whole(name):
-    """An interaction by name of its parts, and 150 trials of it."""
+    """Return an interaction and 150 trials of it."""
     trial = nrjax.Interaction(**PARTS[name]())
     return trial, simulate(trial, 150)
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_results_do_not_depend_on_places_or_batching(name):
-    """Nor on how many trials there are, lanes, inner steps and chunks, odd ones, on eight devices.
-
-    The tile is part of it.
-    """
+    """Vary the number of trials, lanes, inner steps and chunks on eight devices; not the tile."""
     trial, all_of_them = whole(name)
     assert np.unique(all_of_them.step).size > 5
-    if name != "skellam":  # whose releases are integers
+    if name != "skellam":  # with integer releases
         assert np.unique(all_of_them.release, axis=0).shape[0] == 150
-    # Fewer trials, from the middle; not so few that another program would be compiled for them.
+    # Fewer trials, but enough for the same program.
     some = jax.tree.map(lambda leaf: leaf[11:144], all_of_them)
     chex.assert_trees_all_equal(simulate(trial, 133, first_trial=11), some, strict=True)
-    turn = 1 if name == "brownian" else 3  # XLA writes out a loop of one step
+    turn = 1 if name == "brownian" else 3  # XLA unrolls a loop of one step
     odd = nrjax.Batching(tile=16, lanes=48, chunk=67, inner_steps=turn)
     chex.assert_trees_all_equal(simulate(trial, 150, odd), all_of_them, strict=True)
 
@@ -143,8 +140,8 @@ def test_the_default_tile_gives_the_same_stops():
     np.testing.assert_allclose(default.utility, other.utility, rtol=1e-6)
 
 
-def test_a_trial_alone_is_the_trial_among_others():
-    """Also in tiles of one, where it might have a single lane, which rounds otherwise."""
+def test_a_single_trial_is_the_trial_among_others():
+    """A tile of one would have a single lane, which rounds differently."""
     batching, trial = nrjax.Batching(tile=1, lanes=4, devices=ONE), interaction()
     many = simulate(trial, 10, batching)
     alone = [simulate(trial, 1, batching, first_trial=number) for number in range(10)]
@@ -155,7 +152,7 @@ def test_a_trial_alone_is_the_trial_among_others():
 
 
 def test_a_lane_is_not_refilled_before_its_trial_has_ended():
-    # Alternating short and long trials: every one must appear once, in its own place.
+    # Short and long trials alternate: each must appear once, in its place.
     trial = interaction(threshold=-0.05)
     outcome = simulate(trial, 500)
     assert set(np.unique(outcome.status)) == {Status.STOPPED, Status.EXHAUSTED}
@@ -173,7 +170,7 @@ def test_statuses_of_mixed_trials():
 
 
 def test_trials_that_fail_at_the_start_are_all_reported():
-    # A buffer of one jump where about fourteen are needed: nearly every trial overflows at once.
+    # A buffer of one jump, where about fourteen are needed: nearly every trial overflows.
     process = nrjax.LaplaceJumps((), 0.02, 40.0, size=1)
     trial = interaction(np.geomspace(40.0, 0.02, 30), process=process, guarantee=None)
     outcome = simulate(trial, 500)
@@ -185,7 +182,7 @@ def test_trials_that_fail_at_the_start_are_all_reported():
 
 
 def numpy_stops(rng, times, trials, fresh):
-    """Stop steps of the scalar problem, one vectorised NumPy loop; `fresh` plants the fault."""
+    """Return stop steps of the scalar problem by NumPy. `fresh` plants a fault."""
     stops = np.full(trials, len(times))
     noise = np.sqrt(times[0]) * rng.normal(size=trials)
     for step, time in enumerate(times):
@@ -199,7 +196,7 @@ def numpy_stops(rng, times, trials, fresh):
 
 
 def stop_p_value(steps, others):
-    """Chi-square test that two samples of stop steps have one law, in bins of about equal size."""
+    """Return the p-value of equal distributions of two samples of stop steps (chi-square)."""
     edges = np.unique(np.quantile(others, np.linspace(0, 1, 13)[1:-1]))
     table = [
         np.bincount(np.searchsorted(edges, s), minlength=edges.size + 1) for s in (steps, others)
@@ -208,12 +205,12 @@ def stop_p_value(steps, others):
 
 
 @pytest.mark.long
-def test_stop_steps_have_the_law_of_a_plain_numpy_loop():
+def test_stop_steps_have_the_distribution_of_a_numpy_loop():
     times = np.geomspace(100.0, 0.01, 50)
     steps = nrjax.simulate(KEY, interaction(times), trials=40_000).step
     rng = np.random.default_rng(0)
     assert stop_p_value(steps, numpy_stops(rng, times, 40_000, fresh=False)) > 1e-4
-    # Negative control: fresh noise at each step has the same marginals, and is found out.
+    # Negative control: fresh noise at each step, which has the same marginals.
     assert stop_p_value(steps, numpy_stops(rng, times, 40_000, fresh=True)) < 1e-12
 
 
@@ -240,12 +237,12 @@ def _ends_and_release(outcome):
 DERIVED = (("norm", _norm), ("two", _ends_and_release))
 
 
-def test_derived_results_are_made_of_each_outcome(dtype):
-    """Also where a trial ends on the ceiling of its utility, and its hypothesis is made late."""
+def test_derived_results_are_functions_of_the_outcome(dtype):
+    """Also if bounds decide the last answer, so that its hypothesis is computed late."""
     parts = doubling_parts() | {"max_steps": 12}
     kept = simulate(nrjax.Interaction(**parts), 100)
     assert set(np.unique(kept.status)) == {Status.STOPPED, Status.EXHAUSTED}
-    # With a ceiling, so that most hypotheses are not made, and the last one late.
+    # With bounds, so that most hypotheses are not computed, and the last one late.
     trial = nrjax.Interaction(**parts | {"utility": Ceiled(np.full(3, 3.0), slack=0.1)})
     found = montecarlo.outcomes(trial, 100, ("step",), SMALL, DERIVED).run(KEY, 100)
     assert set(found) == {"step", "norm", "two"}
@@ -264,7 +261,7 @@ def test_derived_results_are_made_of_each_outcome(dtype):
 
 @pytest.mark.long
 def test_the_last_trials_that_have_keys():
-    # On eight devices, so that some have no trials left.
+    # On eight devices, of which some are idle.
     outcome = nrjax.simulate(KEY, interaction(), trials=3, first_trial=2**32 - 3)
     assert np.unique(outcome.release).size == 3
     with pytest.raises(ValueError, match=r"first_trial \+ trials must be at most"):
@@ -272,7 +269,7 @@ def test_the_last_trials_that_have_keys():
 
 
 class Shaken(nrjax.Brownian):
-    """With draws that JAX makes by no keys but its own."""
+    """A process with draws that JAX makes only from its own keys."""
 
     def rewind(self, key, state, time):
         rewound = super().rewind(key, state, time)
@@ -280,7 +277,7 @@ class Shaken(nrjax.Brownian):
 
 
 @pytest.mark.long
-def test_a_process_may_draw_from_the_poisson_law():
+def test_a_process_may_use_jax_random_poisson():
     trial = interaction(process=Shaken(()))
     outcome = simulate(trial, 3)
     one = nrjax.run_until(nrjax.trial_key(KEY, 2), trial)
@@ -297,7 +294,7 @@ def test_a_second_simulation_does_not_compile():
 
 
 def test_many_stops_at_the_first_level_are_a_warning():
-    """Not of few trials, of a single level, or where no trial stops."""
+    """No warning for few trials, for a single level, or if no trial stops."""
     early, message = montecarlo.FirstLevelWarning, "100% of 100 trials stopped at the first level"
     with pytest.warns(early, match=message):
         simulate(interaction(threshold=-1e9), 100)

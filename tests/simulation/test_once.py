@@ -1,4 +1,4 @@
-"""Trials that look once have a program of their own, to the bits of the one for any trials."""
+"""Trials with one step have their own program, with the bits of the program for all trials."""
 
 import dataclasses
 from typing import Any
@@ -18,28 +18,28 @@ KEY = jax.random.key(5)
 
 
 class Failing(nrjax.Brownian):
-    """Noise that has no law."""
+    """Noise that always overflows."""
 
     def status(self, state):
         return jnp.int32(nrjax.Status.OVERFLOW)
 
 
 def learned(times):
-    """Logistic regression, judged by bounds where there are more looks."""
+    """Return logistic regression, which bounds decide if there are several steps."""
     parts: dict[str, Any] = logistic_parts() | {"schedule": nrjax.Grid.explicit(times)}
     return nrjax.Interaction(**parts)
 
 
 TRIALS = {
     "number": lambda: interaction(times=[0.25]),
-    "ceiling": lambda: interaction(times=[0.25], utility=Ceiled(3.0)),
+    "bounds": lambda: interaction(times=[0.25], utility=Ceiled(3.0)),
     "rows": lambda: learned([0.25]),
     "fails at once": lambda: interaction(times=[0.25], process=Failing(())),
 }
 
 
-def of_any_trials(program):
-    """The same program as if the trials had more looks."""
+def refilled(program):
+    """Return the program for trials of several steps."""
     return dataclasses.replace(
         program, work=lanes.run, options=program.options._replace(inner_steps=8)
     )
@@ -49,24 +49,24 @@ def of_any_trials(program):
 def test_outcomes_are_those_of_lanes_that_are_refilled(name):
     program = montecarlo.outcomes(TRIALS[name](), 64, batching=BATCHING)
     assert program.work is once.run
-    found, right = (one.run(KEY, 51, 3) for one in (program, of_any_trials(program)))
-    jax.tree.map(np.testing.assert_array_equal, found, right)
+    actual, expected = (each.run(KEY, 51, 3) for each in (program, refilled(program)))
+    jax.tree.map(np.testing.assert_array_equal, actual, expected)
     if name == "fails at once":
-        assert set(found["status"]) == {nrjax.Status.OVERFLOW}
+        assert set(actual["status"]) == {nrjax.Status.OVERFLOW}
     else:
-        assert np.unique(found["release"]).size > 1
+        assert np.unique(actual["release"]).size > 1
 
 
 def test_points_of_a_sweep_too():
-    points = [interaction(times=[0.25], threshold=one) for one in (-0.5, -0.1, -2.0)]
-    found = nrjax.sweep(KEY, points, trials=37, batching=BATCHING)
+    points = [interaction(times=[0.25], threshold=level) for level in (-0.5, -0.1, -2.0)]
+    swept = nrjax.sweep(KEY, points, trials=37, batching=BATCHING)
     for row, point in enumerate(points):
-        right = nrjax.simulate(KEY, point, trials=37, batching=BATCHING)
-        np.testing.assert_array_equal(found.status[row], right.status)
-    assert len(set(found.status.ravel().tolist())) == 2
+        alone = nrjax.simulate(KEY, point, trials=37, batching=BATCHING)
+        np.testing.assert_array_equal(swept.status[row], alone.status)
+    assert len(set(swept.status.ravel().tolist())) == 2
 
 
-def test_more_looks_or_spared_rows_are_not_for_it():
+def test_several_steps_or_spared_rows_use_lanes():
     def work(trial, *fields):
         return montecarlo.outcomes(trial, 64, fields or ("utility",)).work
 

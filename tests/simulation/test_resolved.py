@@ -23,7 +23,7 @@ SMALL = nrjax.Batching(tile=4, lanes=16, devices=ONE)
 
 
 class Planted(LogisticUtility):
-    """Its enclosure is off by so much, and may be the wrong way round."""
+    """A utility whose bounds are `off`, and may be inverted."""
 
     off: Any = 0.0
     inverted: Any = False
@@ -36,7 +36,9 @@ class Planted(LogisticUtility):
 
 def trial(**faults):
     made = nrjax.Interaction(**logistic_parts())
-    fields = {one.name: getattr(made.utility, one.name) for one in dataclasses.fields(made.utility)}
+    fields = {
+        field.name: getattr(made.utility, field.name) for field in dataclasses.fields(made.utility)
+    }
     return dataclasses.replace(made, utility=Planted(**fields, **faults))
 
 
@@ -47,7 +49,7 @@ def paths(resolution=RESOLUTION, trials=TRIALS, first=0, batching=SMALL, **fault
 
 
 def true_utility(hypotheses):
-    """In float64, by NumPy: minus the regularised logistic loss."""
+    """Return minus the regularised logistic loss in float64, by NumPy."""
     x, y = small_data()
     theta = np.asarray(hypotheses, np.float64)
     margins = theta @ (x * y[:, None]).T
@@ -55,7 +57,9 @@ def true_utility(hypotheses):
 
 
 def widths(hypotheses):
-    low, high = jax.vmap(jax.vmap(partial(trial().utility.bounds, rounding=False)))(jnp.asarray(hypotheses))
+    low, high = jax.vmap(jax.vmap(partial(trial().utility.bounds, rounding=False)))(
+        jnp.asarray(hypotheses)
+    )
     return np.asarray(high - low)
 
 
@@ -67,17 +71,17 @@ def found():
 def test_utilities_are_known_to_half_the_resolution(found):
     error = np.abs(found["utility"] - true_utility(found["hypothesis"]))
     close = widths(found["hypothesis"]) <= RESOLUTION
-    assert 0.2 < close.mean() < 0.9  # both ways are taken
+    assert 0.2 < close.mean() < 0.9  # both cases occur
     assert error[close].max() < RESOLUTION / 2
     assert error[~close].max() < 1e-6  # evaluated
-    # Negative controls: bounds that do not hold, and a coarser resolution, are found out.
+    # Negative controls: bounds that do not hold, and a coarser resolution.
     wrong = paths(off=RESOLUTION)
     assert np.abs(wrong["utility"] - true_utility(wrong["hypothesis"])).max() > RESOLUTION / 2
     coarse = paths(resolution=1e3)
     assert np.abs(coarse["utility"] - true_utility(coarse["hypothesis"])).max() > RESOLUTION / 2
 
 
-def test_what_bounds_do_not_settle_is_evaluated():
+def test_utilities_that_bounds_do_not_resolve_are_evaluated():
     plain = montecarlo.paths(trial(), TRIALS, ("utility",), SMALL).run(KEY, TRIALS)
     for evaluated in (paths(resolution=1e-30), paths(inverted=True)):
         np.testing.assert_array_equal(evaluated["utility"], plain["utility"])

@@ -1,4 +1,4 @@
-"""Trials that run by themselves: their results do not depend on how they are batched."""
+"""Custom trials: their results do not depend on batching."""
 
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ DEVICES = tuple(jax.devices())
 
 
 class Walked(NamedTuple):
-    """How one walk ended: after how many steps, where, and the last places."""
+    """The end of a walk: number of steps, place, and the last places."""
 
     steps: jax.Array
     place: jax.Array
@@ -26,7 +26,7 @@ class Walked(NamedTuple):
 
 
 class Walk(nrjax.Pytree):
-    """A normal walk with drift, stopped where it is above a level."""
+    """A normal walk with drift that stops above a level."""
 
     level: Any
 

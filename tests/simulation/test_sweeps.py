@@ -1,4 +1,4 @@
-"""Sweeps: every point is the study of its own, on the same random numbers, in one program."""
+"""Sweeps: every point has the outcomes of its own study, from the same random numbers."""
 
 import chex
 import jax
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import nrjax
+from nrjax.simulation.families import Family
 from nrjax.simulation.program import _on_devices
-from nrjax.simulation.sweeps import Family
 from tests.problems import small_logistic
 from tests.simulation.test_montecarlo import logistic_parts
 
@@ -18,7 +18,7 @@ POINTS = [(tight_at, target) for tight_at in (0.5, 1.5) for target in (1.02, 1.0
 
 
 def points_of(points=POINTS):
-    """Interactions at levels of tightness, targets, and sensitivities in units of the problem's."""
+    """Return interactions at levels of tightness, targets, and factors of the sensitivity."""
     return [nrjax.Interaction(**logistic_parts(*point)) for point in points]
 
 
@@ -27,16 +27,16 @@ def swept():
     return nrjax.sweep(KEY, points_of(), trials=TRIALS, batching=BATCHING)
 
 
-def test_every_point_is_the_study_of_its_own(swept):
+def test_every_point_has_the_outcomes_of_its_own_study(swept):
     assert swept.step.shape == (len(POINTS), TRIALS)
     assert len(np.unique(swept.step.mean(axis=1))) == len(POINTS)
     for number, trial in enumerate(points_of()):
         alone = nrjax.simulate(KEY, trial, trials=TRIALS, batching=BATCHING)
-        ours = jax.tree.map(lambda leaf, number=number: leaf[number], swept)
-        np.testing.assert_array_equal(ours.step, alone.step)
-        np.testing.assert_array_equal(ours.status, alone.status)
-        # The two are compiled apart, and may round otherwise.
-        chex.assert_trees_all_close(ours, alone, rtol=1e-6, atol=1e-7)
+        point = jax.tree.map(lambda leaf, number=number: leaf[number], swept)
+        np.testing.assert_array_equal(point.step, alone.step)
+        np.testing.assert_array_equal(point.status, alone.status)
+        # The two programs may round differently.
+        chex.assert_trees_all_close(point, alone, rtol=1e-6, atol=1e-7)
 
 
 def test_batching_changes_no_bit(swept):
@@ -59,17 +59,18 @@ def correlation(one, two):
 
 
 def test_points_share_their_noise(swept):
-    # Another level of tightness, and another target; by chance it would be within four errors of 0.
+    # Another level of tightness, and another target. Without common noise the correlation would be
+    # within four errors of 0.
     assert correlation(swept.epsilon[1], swept.epsilon[4]) > 4 / np.sqrt(TRIALS)
     assert correlation(swept.epsilon[0], swept.epsilon[1]) > 4 / np.sqrt(TRIALS)
-    # Planted: noise of its own.
+    # Planted fault: independent noise.
     other = nrjax.sweep(jax.random.key(6), points_of(), trials=TRIALS, batching=BATCHING)
     assert abs(correlation(swept.epsilon[1], other.epsilon[4])) < 4 / np.sqrt(TRIALS)
 
 
-def test_what_all_points_have_in_common_is_kept_once():
-    family = Family.of(iter(points_of()))
+def test_leaves_that_all_points_share_are_kept_once():
+    family = Family.from_interactions(iter(points_of()))
     largest = max(np.size(leaf) for leaf in family.shared)
     assert largest == small_logistic().utility.rows.size
     assert all(np.size(leaf) <= 60 * len(POINTS) for leaf in family.varied)
-    assert Family.of(points_of([POINTS[0]] * 6)).places == family.places
+    assert Family.from_interactions(points_of([POINTS[0]] * 6)).places == family.places

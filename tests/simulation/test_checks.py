@@ -1,4 +1,4 @@
-"""Bad input of what runs many trials: a call, and words that its message must have."""
+"""Bad arguments of functions that run many trials, and their messages."""
 
 from functools import partial
 
@@ -50,31 +50,31 @@ ROWS = [
     (lambda: simulate(first_trial=-1), "first_trial must be an integer, at least 0"),
     (lambda: simulate(key=jax.random.split(KEY, 2)), "must be a single key"),
     (lambda: simulate(interaction=scalar()), "interaction must be a nrjax.Interaction"),
-    (lambda: nrjax.Batching(tile=0), "tile = 0"),
+    (lambda: nrjax.Batching(tile=0), "tile must be an integer, at least 1"),
     (lambda: nrjax.Batching(tile=24), "tile must be a power of two"),
     (lambda: nrjax.Batching(lanes=10, tile=4), "lanes must be a multiple of tile = 4"),
-    (lambda: nrjax.Batching(inner_steps=True), "inner_steps = True"),
+    (lambda: nrjax.Batching(inner_steps=True), "inner_steps must be an integer"),
     *[
-        (partial(nrjax.Batching, devices=bad), "devices must be a list of JAX devices")
+        (partial(nrjax.Batching, devices=bad), "devices must be a non-empty list of JAX devices")
         for bad in ((), 99, "cpu", [0])
     ],
     (lambda: simulate(batching=64), "batching must be a nrjax.Batching"),
     (
         lambda: nrjax.sweep(KEY, interaction(), trials=5),
-        "interactions must be a list of interactions, .* use nrjax.simulate",
+        r"interactions must be a list of interactions, .* use nrjax.simulate",
     ),
-    (lambda: outcomes(("epsilon", norm)), r"derived must be names of their own"),
-    (lambda: outcomes(("n", norm), ("n", norm)), r"derived must be names of"),
+    (lambda: outcomes(("epsilon", norm)), r"derived must be distinct names"),
+    (lambda: outcomes(("n", norm), ("n", norm)), r"derived must be distinct"),
     (lambda: outcomes(("n", 3)), "derived 'n' must be a function of a trial's results"),
     (lambda: outcomes(chunk=2**30 + 1), "chunk must be at most 1073741824 results"),
     (lambda: montecarlo.sessions(Draws(0.7), 0), "chunk must be an integer, at least 1"),
     (lambda: SESSIONS.run(KEY, 9), "trials must be at most chunk = 8"),
     (lambda: jax.jit(lambda x: montecarlo.sessions(Draws(x), 8).chunk)(6.0), "cannot be traced"),
-    (lambda: nrjax.sweep(KEY, [], trials=10), r"interactions = .*at least one"),
+    (lambda: nrjax.sweep(KEY, [], trials=10), r"interactions must be at least one"),
     (lambda: sweep(scalar()), r"interactions\[1\] must be a nrjax.Interaction"),
     (
         lambda: sweep(interaction(process=nrjax.Laplace(()), guarantee=nrjax.PureGuarantee(1.0))),
-        r"interactions\[1\] differs from the first in process: Brownian and Laplace",
+        r"interactions\[1\] must be like the first.*process: Brownian and Laplace",
     ),
     (
         lambda: sweep(interaction(np.geomspace(100.0, 0.01, 51))),

@@ -1,0 +1,194 @@
+"""Bad arguments are refused with a message that names them, one row per mistake."""
+
+import dataclasses
+from functools import partial
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nrjax
+from nrjax.erm import LogisticProblem, RidgeProblem
+from nrjax.stopping import first_yes
+from tests.problems import Distance, interaction, scalar
+from tests.test_custom_parts import GUARANTEE, LARGEST, Costs, Counting, Part, run
+
+KEY = jax.random.key(3)
+OBJECTS = (None, "a", np.array([None]), np.array(["1"]), 1j, [1.0, 2.0])
+X, Y = np.ones((4, 2)) / 2, np.array([1.0, -1.0, 1.0, -1.0])
+PURE = nrjax.PureGuarantee(1.0)
+NORM = nrjax.Sensitivity(0.01, "l2")
+FILTER = nrjax.UnifiedFilter(1.0, 1e-6)
+REQUEST = nrjax.composition.Pure(0.1)
+
+
+def simulate(trials, **changes):
+    return nrjax.simulate(KEY, interaction(**changes), trials=trials)
+
+
+NUMBERS = [
+    ("sensitivity", nrjax.PureGuarantee),
+    ("sensitivity", lambda bad: nrjax.LinearBoundary(bad, 1e-6, 1.0, 10.0)),
+    ("delta", lambda bad: nrjax.LinearBoundary(1.0, bad, 1.0, 10.0)),
+    ("rho", lambda bad: nrjax.MixtureBoundary(1.0, 1e-6, bad)),
+    ("sensitivity", lambda bad: nrjax.AboveThreshold(0.0, bad, 0.5)),
+    ("epsilon", lambda bad: nrjax.AboveThreshold(0.0, 1.0, bad)),
+    ("epsilon", lambda bad: nrjax.LaplaceTests(0.0, 1.0, bad)),
+    ("sensitivity", lambda bad: nrjax.ReducedAboveThreshold(0.0, bad)),
+]
+CALLS = [
+    ("threshold", nrjax.PublicThreshold),
+    ("threshold", lambda bad: nrjax.AboveThreshold(bad, 1.0, 1.0)),
+    ("labels", lambda bad: LogisticProblem.fit(X, bad, 0.1)),
+    ("labels", lambda bad: RidgeProblem.fit(X, bad, 0.1)),
+    ("features", lambda bad: RidgeProblem.fit(bad, Y, 0.1)),
+    ("regularisation", lambda bad: LogisticProblem.fit(X, Y, bad)),
+    ("low", lambda bad: nrjax.Grid.geometric(PURE, bad, 1.0, 5)),
+    ("high", lambda bad: nrjax.Grid.linear(PURE, 0.1, bad, 5)),
+    ("guarantee", lambda bad: nrjax.Grid.linear(bad, 0.1, 1.0, 5)),
+    ("times", nrjax.Grid),
+    ("epsilon", lambda bad: nrjax.LinearBoundary.tight_at_epsilon(bad, 1.0, 1e-6)),
+    ("delta", lambda bad: nrjax.MixtureBoundary.tight_at_time(1.0, 1.0, bad)),
+    ("epsilon", PURE.time),
+    ("time", PURE.epsilon),
+    ("rate1", lambda bad: nrjax.Skellam((), bad, 1.0)),
+    ("eta", lambda bad: nrjax.LaplaceJumps((), bad, 2.0)),
+    ("rule", lambda bad: first_yes(KEY, bad, [1.0])),
+    ("utilities", lambda bad: first_yes(KEY, nrjax.PublicThreshold(0.0), bad)),
+    ("epsilons", lambda bad: first_yes(KEY, nrjax.ReducedAboveThreshold(0.0, 1.0), [1.0], bad)),
+    ("value", lambda bad: interaction(value=bad)),
+    ("max_steps", lambda bad: interaction(max_steps=bad or "")),
+    ("trials", simulate),
+    ("key", run),
+    ("process", lambda bad: interaction(process=bad)),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "objects"),
+    [*[(*row, OBJECTS) for row in NUMBERS], *[(*row, OBJECTS[:3]) for row in CALLS]],
+)
+def test_values_that_are_not_numbers(name, call, objects):
+    for bad in objects:
+        with pytest.raises(ValueError, match=rf"^(shape of )?{name} must"):
+            call(bad)
+
+
+SKELLAM = {"process": nrjax.Skellam((), 1.0, 1.0), "guarantee": None}
+INDEPENDENT = {"process": nrjax.IndependentLaplace(()), "guarantee": None}
+INTERACTIONS = [
+    ({"value": [[3.0]]}, r"shape of value must be \(\), the process's shape \(got \(1, 1\)\)"),
+    ({"value": np.zeros(2)}, r"shape of value must be \(\)"),
+    ({"value": np.nan}, "value must be finite"),
+    ({"value": np.float16(3)}, "dtype of value must be float32 or float64"),
+    ({"value": 1e16}, "Subtract a public centre"),
+    ({"shift": np.zeros(2)}, r"shape of shift must be \(\)"),
+    ({"shift": 0.5, **SKELLAM}, "shift must"),
+    ({"shift": 1.0, **INDEPENDENT}, r"shift must be None for IndependentLaplace"),
+    ({"shift": 2.0}, r"shift must be of l2 norm at most 1, the sensitivity of the guar"),
+    (
+        {"shift": 3.0, "process": nrjax.Laplace(()), "guarantee": nrjax.PureGuarantee(2)},
+        "must be of l1 norm at most 2",
+    ),
+    ({"guarantee": Part(GUARANTEE, "delta", lambda delta: delta)}, "delta of Part must be a"),
+    ({"shift": "1"}, "shift must be numbers"),
+    ({"rule": nrjax.AboveThreshold(np.int64(2**40), 1.0, 0.5)}, "resolve the sensitivity"),
+    ({"utility": Distance(np.array([2**40]))}, r"utility.*target must be within int32"),
+    ({"max_steps": 0}, "max_steps must be an integer, at least 1"),
+    ({"max_steps": 1.5}, "max_steps must be an integer"),
+    ({"max_steps": True}, "max_steps must be an integer"),
+    ({"max_steps": 2**31}, "must be an integer, at least 1 and below"),
+    ({"guarantee": PURE}, "must be for gaussian noise, which Brownian"),
+    ({"process": nrjax.Laplace(())}, "must be for laplace noise, which Laplace makes"),
+    ({"process": nrjax.Brownian}, "process must be an instance"),
+    ({"process": Part(nrjax.Brownian(()), "shape", 3)}, "shape of Part must be a tuple"),
+    ({"rule": -2.0}, r"rule must be an instance of nrjax\.StoppingRule"),
+    ({"utility": abs}, r"utility must be an instance of nrjax\.Utility .*method evaluate"),
+    ({"key": 0}, "key must be a JAX random key"),
+    ({"key": jax.random.key(0, impl="rbg")}, "must be of the generator threefry2x32"),
+    ({"utility": Distance(lambda release: release)}, r"utility.target must be a number"),
+    ({"utility": Distance("far")}, r"must be .* \(got 'far'\)\. .*nrjax.static\(\)"),
+    ({"utility": Distance([3.0, "far"])}, r"utility.target\[1\] must"),
+    ({"utility": Distance(LARGEST + 1)}, r"utility.target must be an integer"),
+    ({"utility": Distance(np.int64(LARGEST + 1))}, r"holds exactly .*static\(\)"),
+    ({"utility": Distance(10**400)}, "utility.target must be an integer"),
+    ({"guarantee": Costs(lambda t: -1 / t)}, r"epsilon of Costs at time 100 must.*-0.0"),
+    ({"guarantee": Costs(lambda t: 0 * t / 0)}, "at time 100 must be at l"),
+    ({"guarantee": Costs(jnp.sqrt)}, r"at time 82.* must be at least 0 and at least 10"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), INTERACTIONS)
+def test_parts_that_do_not_fit(changes, message):
+    if jnp.result_type(float) == jnp.float64 and ("int32" in message or "resolve" in message):
+        pytest.skip("float64 holds these integers")
+    with pytest.raises(ValueError, match=message):
+        run(**changes)
+
+
+ARGUMENTS = [
+    (lambda: first_yes(KEY, Counting(LARGEST + 1), [1.0]), "fields of the rule must be int"),
+    (lambda: nrjax.LinearBoundary.tight_at_epsilon(NORM, 0.3, 1e-6), "epsilon must be"),
+    (lambda: nrjax.RenyiBoundary.tight_at_time(NORM, 0.3, 1e-6), "Sensitivity"),
+    (lambda: nrjax.LinearBoundary(1.0, NORM, 1.0, 10.0), "delta must .*Sensitivity"),
+    (lambda: nrjax.Grid.geometric(Costs(abs), 0.1, 1.0, 10**9), "levels must be.*10000"),
+    *[
+        (partial(nrjax.Grid.explicit, bad), "times must be a non-empty vector of numbers")
+        for bad in ("abc", ["a"], [[1.0], [2.0, 3.0]], None, np.array(["1"]))
+    ],
+    *[
+        (partial(getattr(FILTER, ask), REQUEST, FILTER.init(rounds=1)), r"Pure\(epsilon=0.1\)")
+        for ask in ("take", "admits", "open")
+    ],
+    (lambda: FILTER.close(FILTER.init(rounds=1), REQUEST, REQUEST), "round must be the ha"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), ARGUMENTS)
+def test_mistakes_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_a_filter_pays_for_the_sensitivity_of_the_value():
+    kind, grid = nrjax.composition.BrownianReduction, nrjax.Grid([100.0, 10.0, 1.0])
+    paid = nrjax.composition.FilteredSchedule(grid, FILTER, FILTER.init(), kind, NORM)
+    build = partial(interaction, schedule=paid)
+    build(guarantee=None, shift=0.01)
+    with pytest.raises(ValueError, match=r"shift must be of l2 norm at most 0.01, .*schedule"):
+        build(guarantee=None, shift=1.0)
+    expected = r"sensitivity of the schedule must be at least 0.3, that of the guarantee"
+    with pytest.raises(ValueError, match=expected):
+        build(guarantee=nrjax.LinearBoundary.tight_at_time(1.0, 0.3, 1e-6))
+
+
+def test_messages_and_representations_contain_no_arrays():
+    large = np.arange(1000.0)
+    for shown in (Distance(large), nrjax.Grid(large[:0:-1]), nrjax.AboveThreshold(large, 1.0, 1.0)):
+        assert len(repr(shown)) < 200
+    with pytest.raises(ValueError, match=r"^threshold must be") as error:
+        nrjax.PublicThreshold(np.append(large, np.nan))
+    assert len(str(error.value)) < 200
+    many = nrjax.Outcome(*[np.zeros(10, np.int32)] * len(nrjax.Outcome._fields))
+    assert "step=int32[10]" in repr(many)
+    assert "value=3.0" in repr(interaction())
+
+
+@pytest.mark.parametrize("value", [[2, 1], jnp.array([2, 1]), [2.0, 1.0]], ids=repr)
+def test_integers_are_values(value):
+    parts = {"process": nrjax.Brownian((2,)), "utility": Distance(np.array([2.0, 1]))}
+    outcome = simulate(np.int64(5), **parts, value=value)
+    chex.assert_trees_all_equal(outcome, simulate(5, **parts, value=np.array([2, 1])))
+    assert run(value=np.int64(3)).status == nrjax.Status.STOPPED
+
+
+def test_a_copy_keeps_a_large_integer():
+    if jnp.result_type(float) == jnp.float64:
+        pytest.skip("float64 holds it")
+    parts = {"process": nrjax.Laplace(()), "guarantee": PURE}
+    trial = nrjax.Interaction(**scalar([1e14, 1e13], **parts, value=2**40 + 1))
+    copy = dataclasses.replace(trial, rule=nrjax.PublicThreshold(-1.0))
+    assert copy.value == trial.value
+    assert copy.value.rest == 1
