@@ -42,8 +42,11 @@ def check_rule(
         return
     sensitivity = utility.sensitivity
     stated = sensitivity is not None or "sensitivity" not in vars(utility)
-    expected = f"a number: the cost of {kind} depends on it"
-    check(stated, f"sensitivity of {type(utility).__name__}", sensitivity, expected)
+    if not stated:
+        raise ValueError(
+            f"utility must state its sensitivity, on which the cost of {kind} depends "
+            f"(got {type(utility).__name__})."
+        )
     parts = [sensitivity, getattr(getattr(utility, "utilities", None), "sensitivity", None)]
     known = [float(np.max(number)) for number in map(concrete_or_none, parts) if number is not None]
     assumed = concrete_or_none(rule.sensitivity)

@@ -203,7 +203,7 @@ def test_invalid_costs_end_the_trial():
 
 
 class Bounded(Distance):
-    """A utility with bounds `width` below and above; a negative width inverts them."""
+    """A utility with bounds `width` below and above, inverted if the width is negative."""
 
     width: Any = 0.2
     sensitivity: Any = 0.01

@@ -100,7 +100,7 @@ STATED_TOO_LOW = nrjax.UtilitySequence(Sensitive(TARGETS, np.full(5, np.inf), TA
         ),
         (
             {"utility": Sensitive(3.0, sensitivity=None), "rule": PRIVATE},
-            "sensitivity of Sensitive must be a number: the cost of AboveThreshold",
+            "utility must state its sensitivity, on which the cost of AboveThreshold",
         ),
         (
             {"rule": nrjax.ReducedAboveThreshold(0.0, 0.5), "guarantee": None},

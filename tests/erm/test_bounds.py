@@ -1,4 +1,4 @@
-"""Bounds of the logistic utility: they hold, rounding included, and they change no outcome."""
+"""Bounds of the logistic utility: they hold, including rounding, and change no outcome."""
 
 import dataclasses
 import functools
@@ -20,9 +20,9 @@ pytestmark = pytest.mark.numerical
 
 
 def one_direction():
-    """All margins at 0, where the fourth derivative is largest: the remainder is attained.
+    """Return data whose margins are 0, where the bound of the remainder is attained.
 
-    The rows differ by next to nothing, so that none merge: the programs are those of `long_tail`.
+    The rows differ slightly, so that none are merged: the programs are those of `long_tail`.
     """
     x = np.eye(6)[np.zeros(310, int)]
     x[:, 1] = 1e-9 * np.arange(310)
@@ -30,7 +30,7 @@ def one_direction():
 
 
 def long_tail(rows=300, dimension=6):
-    """Unit rows of falling spread, some of them twice."""
+    """Return unit rows of falling spread, some of them twice."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(rows, dimension)) * 0.5 ** np.arange(dimension) + 0.2
     x = np.concatenate([x, x[:50]])
@@ -39,7 +39,7 @@ def long_tail(rows=300, dimension=6):
 
 
 def wide(dimension=60):
-    """More directions than rows, and more than the third derivative is kept in."""
+    """Return data with more directions than rows and than the third derivative has."""
     rng = np.random.default_rng(1)
     x = rng.normal(size=(55, dimension))
     return x / np.linalg.norm(x, axis=1)[:, None], rng.choice([-1.0, 1.0], 55)
@@ -55,20 +55,21 @@ def problem_on(name):
 
 
 @jax.jit
-def looked_at(utility, hypotheses):
-    """Lower bounds, evaluated utilities, upper bounds."""
+def bounded(utility, hypotheses):
+    """Return lower bounds, evaluated utilities and upper bounds."""
     low, high = jax.vmap(lambda theta: utility.bounds(theta))(hypotheses)
     return low, jax.vmap(lambda theta: utility.evaluate(theta))(hypotheses), high
 
 
 def hypotheses_of(problem, dtype):
-    """Near and far, in random directions, along eigenvectors and the optimum, on the sphere."""
+    """Return hypotheses near and far, along several directions, some on the sphere."""
     rng = np.random.default_rng(2)
     optimum, basis = problem.optimum, problem.utility.expansion.basis
-    ways = np.concatenate([rng.normal(size=(20, optimum.size)), basis.T[:8], -basis.T[:8]])
-    ways = np.concatenate([ways, [optimum + 1e-9, -optimum - 1e-9, np.ones(optimum.size)]])
-    ways /= np.linalg.norm(ways, axis=1)[:, None]
-    near = optimum + np.geomspace(1e-4, 12.0, 24)[:, None, None] * ways
+    directions = np.concatenate([rng.normal(size=(20, optimum.size)), basis.T[:8], -basis.T[:8]])
+    more = [optimum + 1e-9, -optimum - 1e-9, np.ones(optimum.size)]
+    directions = np.concatenate([directions, more])
+    directions /= np.linalg.norm(directions, axis=1)[:, None]
+    near = optimum + np.geomspace(1e-4, 12.0, 24)[:, None, None] * directions
     near = near.reshape(-1, optimum.size)
     scale = problem.utility.radius / np.linalg.norm(near, axis=1)
     near[::3] *= np.minimum(scale, 1)[::3, None]
@@ -76,31 +77,30 @@ def hypotheses_of(problem, dtype):
 
 
 def reference(name, hypotheses):
-    """The utility in float64, from the data themselves."""
+    """Return the utility in float64, from the data."""
     x, y = DATA[name]()
     return -np.array([logistic_risk(theta, x, y, 0.05) for theta in hypotheses.astype(float)])
 
 
 def violations(name, utility, hypotheses, dtype):
-    low, found, high = looked_at(cast(utility, dtype), hypotheses)
+    low, found, high = bounded(cast(utility, dtype), hypotheses)
     assert low.dtype == high.dtype == dtype
     exact = reference(name, hypotheses)
     return int(np.sum((low > found) | (found > high) | (low > exact) | (exact > high)))
 
 
 @each_problem
-def test_bounds_hold_what_is_evaluated_and_the_exact_utility(name, dtype):
+def test_bounds_contain_the_evaluated_and_the_exact_utility(name, dtype):
     problem = problem_on(name)
     hypotheses = hypotheses_of(problem, dtype)
     distance = np.linalg.norm(hypotheses - problem.optimum, axis=1)
     for utility in (problem.utility, problem.utility.excess_risk()):
-        low, found, high = looked_at(cast(utility, dtype), hypotheses)
+        low, found, high = bounded(cast(utility, dtype), hypotheses)
         assert np.all((low <= found) & (found <= high))
         width = np.asarray(high - low, np.float64)
         assert np.all(width[distance < 0.02] < (3e-5 if dtype == jnp.float32 else 2e-8))
         assert np.all(width < 0.02 * distance**4 + 0.004 * distance**2 + 1e-4)
-        # Rounding alone: a hundred times what was seen, so that other devices have room; losses
-        # that are all alike round alike.
+        # Room for rounding on other devices; losses that are all alike round alike.
         error = np.abs(found - reference(name, hypotheses))[distance < 1].max()
         if utility.baseline == 0:
             room = 5 if name == "one_direction" else 20
@@ -109,7 +109,7 @@ def test_bounds_hold_what_is_evaluated_and_the_exact_utility(name, dtype):
 
 
 def with_expansion(utility, **factors):
-    """Some of the expansion's numbers, times a factor."""
+    """Return a utility with some of its expansion's numbers multiplied by a factor."""
     changed = {
         name: jax.tree.map(functools.partial(operator.mul, by), getattr(utility.expansion, name))
         for name, by in factors.items()
@@ -122,34 +122,33 @@ FAULTS = {"flattest": 2, "longest": 0.5, "curvatures": 0.98, "cubic": 0}
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_planted_faults_of_an_expansion_are_caught(fault, dtype):
-    """A remainder's constant too small by half, and its like; and a third derivative of 0."""
-    found = 0
+    """Constants of the remainder that are too small, and a third derivative of 0."""
+    count = 0
     for name in ("one_direction", "long_tail"):
         problem = problem_on(name)
         broken = with_expansion(problem.utility, **{fault: FAULTS[fault]})
-        found += violations(name, broken, hypotheses_of(problem, dtype), dtype)
-    assert found > 0
+        count += violations(name, broken, hypotheses_of(problem, dtype), dtype)
+    assert count > 0
 
 
 @each_problem
-def test_bounds_where_a_margin_is_large_or_nothing_is_a_number(name, dtype):
-    """A `phi''` of 0, as rounding makes it, leaves numbers; and strong convexity at the least."""
+def test_bounds_for_a_large_margin_and_for_nan(name, dtype):
+    """With a `phi''` of 0, by underflow, bounds are finite and include strong convexity."""
     problem = problem_on(name)
     utility = with_expansion(problem.utility, flattest=0.0)
     hypotheses = hypotheses_of(problem, dtype)
-    low, found, high = looked_at(cast(utility, dtype), hypotheses)
+    low, found, high = bounded(cast(utility, dtype), hypotheses)
     assert np.all(np.isfinite(low) & (low <= found) & (found <= high))
     distance = np.linalg.norm(hypotheses - problem.optimum, axis=1)
-    ceiling = -problem.optimum_loss - 0.5 * problem.regularisation * distance**2
-    assert np.all(high < ceiling + 5e-4)
-    # And none where the hypothesis is none.
+    convex = -problem.optimum_loss - 0.5 * problem.regularisation * distance**2
+    assert np.all(high < convex + 5e-4)
     hypotheses[:, -1] = np.nan
-    low, _, high = looked_at(cast(problem.utility, dtype), hypotheses)
+    low, _, high = bounded(cast(problem.utility, dtype), hypotheses)
     assert np.all(np.isnan(low) & np.isnan(high))
 
 
-def test_the_expansion_is_of_the_risk(monkeypatch):
-    """Its Hessian and third derivative, in several blocks, against differences of the gradient."""
+def test_the_expansion_has_the_derivatives_of_the_risk(monkeypatch):
+    """Compare them, in several blocks, with differences of the gradient."""
     monkeypatch.setattr(expansions, "_BLOCK", 4)
     problem = LogisticProblem.fit(*DATA["long_tail"](), 0.05)
     expansion = problem.utility.expansion
@@ -167,27 +166,27 @@ def test_the_expansion_is_of_the_risk(monkeypatch):
     third = [[gradient(a + b) - gradient(a - b) for b in steps] for a in steps]
     third = np.array(third) + [[gradient(-a - b) - gradient(b - a) for b in steps] for a in steps]
     third = (third / 4e-6)[:kept, :kept, :kept]
-    # A symmetric tensor is known by what it is in all directions.
+    # Its values in all directions determine a symmetric tensor.
     along = np.random.default_rng(0).normal(size=(1000, kept)) / np.sqrt(kept)
-    wanted = np.einsum("ijk,ni,nj,nk->n", third, along, along, along)
+    expected = np.einsum("ijk,ni,nj,nk->n", third, along, along, along)
     with jax.enable_x64(True):
-        found = jax.vmap(expansion.third)(along)
-    assert np.std(wanted) > 1e-3
-    np.testing.assert_allclose(found, wanted, atol=1e-7)
+        values = jax.vmap(expansion.third)(along)
+    assert np.std(expected) > 1e-3
+    np.testing.assert_allclose(values, expected, atol=1e-7)
 
 
 LOSS = 1.05
-"""The target, in units of the least one."""
+"""The target, in units of the optimum's loss."""
 
 
 def parts(name):
-    """A utility, and the rule of this name."""
+    """Return a utility and the rule of a name."""
     problem = problem_on("long_tail")
-    target, moved = -LOSS * problem.optimum_loss, problem.utility_sensitivity
+    target, sensitivity = -LOSS * problem.optimum_loss, problem.utility_sensitivity
     return problem.utility, {
         "public": nrjax.PublicThreshold(target),
-        "above": nrjax.InteractiveAboveThreshold(target, moved, 40.0),
-        "reduced": nrjax.ReducedAboveThreshold(target, moved),
+        "above": nrjax.InteractiveAboveThreshold(target, sensitivity, 40.0),
+        "reduced": nrjax.ReducedAboveThreshold(target, sensitivity),
     }[name]
 
 
@@ -196,20 +195,20 @@ TRIALS = 150
 
 
 def simulated(utility, rule, fields=nrjax.Outcome._fields):
-    value, moved, _ = problem_on("long_tail").released("laplace")
-    trial = laplace_trial(value, moved, utility, rule, (0.3, 60.0, 80))
+    value, sensitivity, _ = problem_on("long_tail").released("laplace")
+    trial = laplace_trial(value, sensitivity, utility, rule, (0.3, 60.0, 80))
     program = montecarlo.outcomes(trial, TRIALS, fields, BATCHING)
     return program.run(jax.random.key(0), TRIALS)
 
 
-def unknowing(utility):
-    """Without bounds, in the same program: they are infinite."""
+def unbounded(utility):
+    """Return a utility with infinite bounds, for the same program."""
     return with_expansion(utility, error=np.inf)
 
 
-def assert_same(one, other):
-    for field in one:
-        np.testing.assert_array_equal(one[field], other[field], err_msg=field)
+def assert_same(outcome, other):
+    for field in outcome:
+        np.testing.assert_array_equal(outcome[field], other[field], err_msg=field)
 
 
 LONG = [pytest.param(name, marks=pytest.mark.long) for name in ("above", "reduced")]
@@ -218,39 +217,39 @@ LONG = [pytest.param(name, marks=pytest.mark.long) for name in ("above", "reduce
 @pytest.mark.parametrize("name", ["public", *LONG])
 def test_bounds_change_no_outcome(name):
     utility, rule = parts(name)
-    plain = simulated(unknowing(utility), rule)
+    plain = simulated(unbounded(utility), rule)
     assert np.unique(plain["step"]).size > 10
     assert np.mean(plain["status"] == Status.STOPPED) > 0.9
     assert_same(simulated(utility, rule), plain)
-    if name != "public":  # and where the program knows of none
+    if name != "public":  # and in a program without bounds
         assert_same(simulated(WithoutBounds(utility), rule), plain)
-    # Negative control, planted: bounds of another risk are believed.
+    # Negative control: bounds of another risk are believed.
     low = simulated(with_expansion(utility, curvatures=0.5), rule)
     assert np.mean(low["step"] != plain["step"]) > 0.1
 
 
 @pytest.mark.parametrize("name", ["public", LONG[1]])
 def test_few_releases_are_evaluated(name):
-    """An evaluation that is NaN ends its trial; those that bounds spare are not missed."""
+    """All evaluations are NaN and end their trial, so that the spared ones can be counted."""
     utility, rule = parts(name)
     silent = dataclasses.replace(utility, weights=np.nan * utility.weights)
     found = simulated(silent, rule)
     evaluated = found["status"] == Status.NAN_UTILITY
     assert np.mean(evaluated) < 0.25
-    # What a trial ended on is evaluated all the same: the outcome's utility is the exact one.
+    # The release on which a trial ends is always evaluated.
     assert np.all(np.isnan(found["utility"]))
     steps = simulated(utility, rule)["step"]
     np.testing.assert_array_equal(found["step"][~evaluated], steps[~evaluated])
-    blind = simulated(unknowing(silent), rule)
+    blind = simulated(unbounded(silent), rule)
     assert np.all(blind["status"] == Status.NAN_UTILITY)
 
 
 def test_without_the_utility_nothing_is_evaluated_late():
     utility, rule = parts("public")
     few = ("step", "epsilon", "release", "status")
-    found, whole = simulated(utility, rule, few), simulated(utility, rule)
+    found, full = simulated(utility, rule, few), simulated(utility, rule)
     assert set(found) == set(few)
-    assert_same(found, {name: whole[name] for name in few})
+    assert_same(found, {name: full[name] for name in few})
 
 
 @pytest.mark.long
@@ -266,7 +265,7 @@ def test_a_sequence_of_utilities_keeps_its_bounds():
 
 
 def one_by_one(terms):
-    """The sum of blocks that are added up in order, each addition rounded."""
+    """Return the sum by blocks, in order, with each addition rounded."""
     block = int(np.ceil(np.sqrt(terms.size)))
     padded = np.pad(terms, (0, -terms.size % block)).reshape(-1, block)
     return np.cumsum(np.cumsum(padded, axis=1)[:, -1])[-1]
@@ -274,7 +273,7 @@ def one_by_one(terms):
 
 @pytest.mark.long
 def test_bounds_hold_in_whatever_order_a_million_rows_are_summed(dtype):
-    """With all losses alike every addition rounds the same way: off by more than 1e-5."""
+    """Equal losses make every addition round the same way, to an error above 1e-5."""
     count, size = 500_000, 12
     x = np.stack([np.full(2 * count, 0.6), np.repeat(np.linspace(1e-6, 0.8, count), 2)], axis=1)
     x[::2, 1] *= -1  # so that the optimum, like theta, is along the first axis

@@ -1,4 +1,4 @@
-"""Excess risks, and ceilings: bounds of a utility that spare its evaluation and change nothing."""
+"""Excess risks, and the bounds of ridge regression's utilities from a release."""
 
 import dataclasses
 import functools
@@ -18,7 +18,7 @@ ROWS, COUNT = 400, 600
 
 
 def flat_data(dimension=3, size=0.3):
-    """Rows that differ in one feature alone: elsewhere the risk is its regularisation."""
+    """Return rows that differ in one feature: elsewhere the risk is its regularisation."""
     x = np.zeros((ROWS, dimension))
     x[:, 0] = np.random.default_rng(0).uniform(0, size, ROWS)
     return x
@@ -29,7 +29,7 @@ RIDGE = ("ridge output", "ridge")
 
 @functools.cache
 def released(kind, weight=0.05, ball="paper"):
-    """By ridge regression in either way, or by logistic regression, which has bounds instead."""
+    """Return what ridge regression, in either way, or logistic regression releases."""
     x = flat_data(2 if kind == "ridge" else 3)
     if kind == "logistic":
         labels = np.where(x[:, 0] > 0.05, 1.0, -1.0)
@@ -38,34 +38,32 @@ def released(kind, weight=0.05, ball="paper"):
     return problem.released("laplace") if kind == "ridge" else problem.released_optimum("laplace")
 
 
-def upper_bound(utility, release):
-    return utility.bounds_from_release(release)[1]
-
-
-upper_bounds = jax.jit(jax.vmap(upper_bound, (None, 0)))
+@jax.jit
+def upper_bounds(utility, releases):
+    return jax.vmap(lambda release: utility.bounds_from_release(release)[1])(releases)
 
 
 def releases_of(value):
-    """At all noise levels, and of every length."""
+    """Return releases at noise levels from 1e-6 to 1e5."""
     noise = np.random.default_rng(1).laplace(size=(COUNT, value.size))
     return value + noise * np.geomspace(1e-6, 1e5, COUNT)[:, None]
 
 
 @pytest.mark.parametrize("kind", RIDGE)
-def test_no_utility_is_above_its_ceiling(kind, dtype):
-    """Each in its own program; and 1 % less would be too low."""
+def test_no_utility_is_above_its_bound(kind, dtype):
+    """Utilities and bounds come from separate programs. A bound 1 % lower would fail."""
     for options in ((0.05, "paper"), (0.005, "paper"), (0.05, "tight")):
         value, _, plain = released(kind, *options)
         releases = jnp.asarray(releases_of(value), dtype)
         for utility in (cast(plain, dtype), cast(plain.excess_risk(), dtype)):
-            found, ceiling = judged_lanes(utility, releases), upper_bounds(utility, releases)
-            assert found.dtype == ceiling.dtype == dtype
-            assert np.all(found <= ceiling)
-            assert np.any(found > ceiling - 0.01 * jnp.abs(ceiling))
+            exact, bound = judged_lanes(utility, releases), upper_bounds(utility, releases)
+            assert exact.dtype == bound.dtype == dtype
+            assert np.all(exact <= bound)
+            assert np.any(exact > bound - 0.01 * jnp.abs(bound))
 
 
 def test_no_utility_is_above_the_optimums_where_rounding_hides_the_regularisation(dtype):
-    """Rows in a plane, so that the quadratic form has only `lambda` in the other directions."""
+    """The rows lie in a plane, so that the curvature is only `lambda` in other directions."""
     rng = np.random.default_rng(0)
     plane = rng.normal(size=(2, 12))
     x = rng.normal(size=(40, 2)) @ plane
@@ -73,16 +71,16 @@ def test_no_utility_is_above_the_optimums_where_rounding_hides_the_regularisatio
     y = 0.5 * np.clip(x @ plane[0] / np.linalg.norm(plane[0]), -1, 1)
     value, _, utility = RidgeProblem.fit(x, y, 1e-8).released("gaussian")
     noises = rng.normal(size=(COUNT, value.size)) * np.geomspace(1e-9, 1e-2, COUNT)[:, None]
-    for one in (utility, utility.excess_risk()):
-        one, releases = cast(one, dtype), jnp.asarray(value + noises, dtype)
-        found = judged_lanes(one, releases)
-        assert np.all(found <= -one.optimum_loss)
-        assert np.all(found <= upper_bounds(one, releases))
+    releases = jnp.asarray(value + noises, dtype)
+    for each in (cast(utility, dtype), cast(utility.excess_risk(), dtype)):
+        exact = judged_lanes(each, releases)
+        assert np.all(exact <= -each.optimum_loss)
+        assert np.all(exact <= upper_bounds(each, releases))
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-def test_no_utility_is_above_its_ceiling_where_the_matrix_is_nearly_singular(noise, dtype):
-    """The lowest eigenvalue moved next to 0, from either side; and the bound is of some use."""
+def test_no_utility_is_above_its_bound_if_the_matrix_is_nearly_singular(noise, dtype):
+    """The lowest eigenvalue is moved next to 0, from either side, and the bound is still close."""
     d, rng = 12, np.random.default_rng(2)
     x, y = risks.ridge_data(dimension=d)
     problem = RidgeProblem.fit(x, y, 0.02)
@@ -96,16 +94,16 @@ def test_no_utility_is_above_its_ceiling_where_the_matrix_is_nearly_singular(noi
         off = ratio * 10.0 ** rng.uniform(-8, -2) * max(highest, -lowest) - lowest - 0.02
         row[:] = statistics.pack((matrix + off * identity) * len(x), vector, utility.layout)
     utility, releases = cast(utility, dtype), jnp.asarray(releases, dtype)
-    found = np.asarray(judged_lanes(utility, releases))
-    ceiling = np.asarray(upper_bounds(utility, releases))
-    assert np.all(found <= ceiling)
+    exact = np.asarray(judged_lanes(utility, releases))
+    bound = np.asarray(upper_bounds(utility, releases))
+    assert np.all(exact <= bound)
     least = -float(utility.optimum_loss)
-    assert np.mean(ceiling - least < 0.1 * (found - least)) > 0.5
+    assert np.mean(bound - least < 0.1 * (exact - least)) > 0.5
 
 
 @pytest.mark.parametrize("kind", ["logistic", *RIDGE])
 def test_no_size_of_a_release_puts_a_utility_above_its_bound_or_hides_a_nan(kind, dtype):
-    """From the smallest numbers to the largest: what overflows or is lost settles nothing."""
+    """From the smallest numbers to the largest: overflow and underflow decide nothing."""
     value, _, utility = released(kind)
     utility, rng = cast(utility, dtype), np.random.default_rng(3)
     largest = float(jnp.finfo(dtype).max)
@@ -113,20 +111,20 @@ def test_no_size_of_a_release_puts_a_utility_above_its_bound_or_hides_a_nan(kind
     with np.errstate(over="ignore"):
         releases = rng.normal(size=(3000, value.size))
         releases *= 10.0 ** rng.uniform(-1.2 * top, top, (3000, 1))
-        # Some coordinates alone are large.
+        # Only some coordinates are large.
         releases[1::3] *= 10.0 ** rng.uniform(0, 0.5 * top, releases[1::3].shape)
     releases = np.clip(releases, -largest, largest)
     releases[:2, -1] = np.nan, np.inf
     batches = jnp.asarray(releases, dtype).reshape(-1, COUNT, value.size)
-    found, bound = (
-        np.concatenate([program(utility, some) for some in batches])
+    exact, bound = (
+        np.concatenate([program(utility, batch) for batch in batches])
         for program in (judged_lanes, upper_bounds)
     )
-    assert not np.any(found > bound)
-    assert np.all(np.isnan(found[:2]))
-    assert not np.any(np.isnan(found) & ~np.isnan(bound))
-    if kind == "ridge":  # where it happens
-        assert np.mean(np.isnan(found)) > 1e-3
+    assert not np.any(exact > bound)
+    assert np.all(np.isnan(exact[:2]))
+    assert not np.any(np.isnan(exact) & ~np.isnan(bound))
+    if kind == "ridge":  # where NaNs occur
+        assert np.mean(np.isnan(exact)) > 1e-3
         assert np.mean(np.isnan(bound)) < 0.1
 
 
@@ -139,8 +137,8 @@ def test_the_excess_risk_is_the_risk_above_the_optimum(kind, dtype):
     assert excess.sensitivity == 2 * utility.sensitivity
     releases = jnp.asarray(releases_of(value), dtype)
     plain, above = (
-        np.asarray(judged_lanes(cast(one, dtype), releases), np.float64)
-        for one in (utility, excess)
+        np.asarray(judged_lanes(cast(each, dtype), releases), np.float64)
+        for each in (utility, excess)
     )
     eps = float(jnp.finfo(dtype).eps)
     np.testing.assert_allclose(above, utility.optimum_loss + plain, atol=8 * eps, rtol=8 * eps)
@@ -152,19 +150,19 @@ def test_the_excess_risk_is_the_risk_above_the_optimum(kind, dtype):
 
 
 def test_the_excess_risk_of_ridge_does_not_cancel(dtype):
-    """It is right to a few units in the last place however small it is."""
+    """Its relative error is a few machine epsilons, however small it is."""
     x = flat_data(3, 0.9)
     problem = RidgeProblem.fit(x, x[:, 0], 0.05)
     utility = problem.released_optimum("laplace").utility
     step = np.array([1e-6, 2e-6, -1e-6])
     exact = 0.5 * step @ utility.hessian @ step
     near = dataclasses.replace(utility.excess_risk(), optimum=np.zeros(3))
-    found = -float(cast(near, dtype).evaluate(jnp.asarray(step, dtype)))
-    assert found == pytest.approx(exact, rel=1e-5 if dtype == jnp.float32 else 1e-13)
+    excess = -float(cast(near, dtype).evaluate(jnp.asarray(step, dtype)))
+    assert excess == pytest.approx(exact, rel=1e-5 if dtype == jnp.float32 else 1e-13)
 
 
 class Shifted(risks.WithoutBounds):
-    """Its ceiling is `shift` too low."""
+    """A utility whose upper bound is `shift` too low."""
 
     shift: Any
 
@@ -173,15 +171,15 @@ class Shifted(risks.WithoutBounds):
 
 
 def run(utility, threshold):
-    value, moved, _ = released("ridge output")
+    value, sensitivity, _ = released("ridge output")
     rule = nrjax.InteractiveAboveThreshold(threshold, utility.sensitivity, 400.0)
-    trial = risks.laplace_trial(value, moved, utility, rule, (0.3, 2000.0, 60))
+    trial = risks.laplace_trial(value, sensitivity, utility, rule, (0.3, 2000.0, 60))
     batching = nrjax.Batching(tile=16, lanes=32, inner_steps=3)
     return nrjax.simulate(jax.random.key(0), trial, trials=150, batching=batching)
 
 
-def test_a_ceiling_changes_no_outcome():
-    """Against one that is infinitely high, so that everything is evaluated."""
+def test_bounds_change_no_outcome():
+    """Compare with an infinite upper bound, for which everything is evaluated."""
     _, _, utility = released("ridge output")
     pairs = (utility, -float(utility.optimum_loss) - 0.05), (utility.excess_risk(), -0.05)
     for utility, threshold in pairs:
@@ -190,6 +188,6 @@ def test_a_ceiling_changes_no_outcome():
         assert np.mean(plain.status == nrjax.Status.STOPPED) > 0.9
         same = run(Shifted(utility, 0.0), threshold)
         jax.tree.map(np.testing.assert_array_equal, same, plain)
-        # Negative control: a ceiling that is too low is believed, so it was looked at.
+        # Negative control: a bound that is too low is believed, so bounds are used.
         low = run(Shifted(utility, 0.1), threshold)
         assert np.mean(low.step != plain.step) > 0.1

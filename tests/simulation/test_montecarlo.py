@@ -108,7 +108,7 @@ def whole(name):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_results_do_not_depend_on_places_or_batching(name):
-    """Vary the number of trials, lanes, inner steps and chunks on eight devices; not the tile."""
+    """Vary the number of trials, lanes, inner steps, chunks and devices, but not the tile."""
     trial, all_of_them = whole(name)
     assert np.unique(all_of_them.step).size > 5
     if name != "skellam":  # with integer releases
