@@ -135,7 +135,7 @@ def check_integral(process: NoiseProcess, value: Any, schedule: Any, dtype: Any)
     if not process.integral or number is None:
         return
     kind = type(process).__name__
-    check(number == np.round(number), "value", value, f"integers, as the noise of {kind} is")
+    check(number == np.round(number), "value", value, f"integers, as {kind} is integer-valued")
     with jax.ensure_compile_time_eval():
         first = None if schedule is None else concrete_or_none(schedule.init()[1])
     first = None if first is None or not np.isfinite(first).all() else first
