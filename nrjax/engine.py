@@ -4,6 +4,8 @@ The functions are separate so that `nrjax.simulation` can assess the releases of
 together.
 """
 
+from __future__ import annotations
+
 from functools import partial
 from typing import Any, NamedTuple
 

@@ -4,6 +4,8 @@ They decide the bits of a trial. No key is folded from a float time, because two
 would share their noise.
 """
 
+from __future__ import annotations
+
 import enum
 from typing import Any
 

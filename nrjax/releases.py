@@ -1,5 +1,7 @@
 """Releases of one private value at times in any order, for readers of different trust."""
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Any, Self
 

@@ -1,5 +1,7 @@
 """Schedules: fixed grids of times, and times chosen from the last release."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -48,33 +50,31 @@ class Grid(Schedule):
         check_numbers("times", self.times, lambda n: np.diff(n) <= 0, "falling")
 
     @classmethod
-    def explicit(cls, times: ArrayLike) -> "Grid":
+    def explicit(cls, times: ArrayLike) -> Grid:
         """Return the grid of given times, shape (levels,), largest first."""
         number = concrete_or_none(times)  # None for text, lists and traced arrays
         real = number is not None and number.dtype.kind in "iuf"
         return cls(number.astype(float) if number is not None and real else times)
 
     @classmethod
-    def geometric(
-        cls, guarantee: Guarantee, low: ArrayLike, high: ArrayLike, levels: int
-    ) -> "Grid":
+    def geometric(cls, guarantee: Guarantee, low: ArrayLike, high: ArrayLike, levels: int) -> Grid:
         """Return the times of `levels` epsilons from `low` to `high` in equal ratios."""
         return cls._from_epsilons(guarantee, low, high, levels, "log", "exp")
 
     @classmethod
-    def linear(cls, guarantee: Guarantee, low: ArrayLike, high: ArrayLike, levels: int) -> "Grid":
+    def linear(cls, guarantee: Guarantee, low: ArrayLike, high: ArrayLike, levels: int) -> Grid:
         """Return the times of `levels` epsilons from `low` to `high` in equal steps."""
         return cls._from_epsilons(guarantee, low, high, levels, "asarray", "asarray")
 
     @classmethod
-    def squared(cls, guarantee: Guarantee, low: ArrayLike, high: ArrayLike, levels: int) -> "Grid":
+    def squared(cls, guarantee: Guarantee, low: ArrayLike, high: ArrayLike, levels: int) -> Grid:
         """Return the times of `levels` epsilons whose squares are in equal steps."""
         return cls._from_epsilons(guarantee, low, high, levels, "square", "sqrt")
 
     @classmethod
     def _from_epsilons(
         cls, guarantee: Guarantee, low: Any, high: Any, levels: int, scale: str, inverse: str
-    ) -> "Grid":
+    ) -> Grid:
         """Return the times of epsilons that are equally spaced after the function `scale`."""
         check_integer("levels", levels, 1, _MAX_LEVELS)
         ends = check_positive("low", low), check_numbers("high", high, np.isfinite, "finite")

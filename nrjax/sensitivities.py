@@ -1,5 +1,7 @@
 """A sensitivity tagged with its norm, l1 or l2."""
 
+from __future__ import annotations
+
 from typing import Any, Literal
 
 from nrjax._validation import check, check_positive
@@ -33,7 +35,7 @@ class Sensitivity(float):
 
     norm: Norm
 
-    def __new__(cls, value: float, norm: Norm) -> "Sensitivity":
+    def __new__(cls, value: float, norm: Norm) -> Sensitivity:
         """Make a sensitivity of a number and its norm."""
         check(norm in ("l1", "l2"), "norm", norm, "'l1' or 'l2'")
         check_positive("sensitivity", value)

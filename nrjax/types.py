@@ -4,6 +4,8 @@ Parts are written for ONE trial. Every subclass is a frozen dataclass and a pytr
 are `NamedTuple`s. Methods of custom parts receive ordinary JAX keys.
 """
 
+from __future__ import annotations
+
 import abc
 from typing import Any, ClassVar
 
@@ -159,7 +161,7 @@ class Guarantee(Pytree, abc.ABC):
             f"guarantee must implement time(epsilon) for a grid of epsilons (got {self!r})."
         )
 
-    def on(self, schedule: "Schedule") -> "Guarantee":
+    def on(self, schedule: Schedule) -> Guarantee:
         """Return the guarantee for runs of `schedule` only, if that is cheaper, else this one."""
         return self
 
@@ -218,7 +220,7 @@ class Utility(Pytree, abc.ABC):
     def evaluate(self, hypothesis: Any) -> Array:
         """Return the utility of a hypothesis, a scalar. Larger is better."""
 
-    def at(self, step: Array) -> "Utility":
+    def at(self, step: Array) -> Utility:
         """Return the utility of one step, by default the same one at every step."""
         return self
 

@@ -1,5 +1,7 @@
 """Utilities that differ from step to step."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
@@ -40,7 +42,7 @@ class UtilitySequence(Utility, Generic[U]):
             check_positive("sensitivity", self.sensitivity)
 
     @classmethod
-    def of(cls, utilities: Sequence[U], sensitivity: Any = None) -> "UtilitySequence[U]":
+    def of(cls, utilities: Sequence[U], sensitivity: Any = None) -> UtilitySequence[U]:
         """Return the sequence of a list of utilities.
 
         Args:

@@ -1,5 +1,7 @@
 """Many trials in chunks of bounded memory over several devices: `simulate`, and programs."""
 
+from __future__ import annotations
+
 import math
 import warnings
 from collections.abc import Callable, Sequence

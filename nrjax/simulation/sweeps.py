@@ -1,5 +1,7 @@
 """Sweeps: the same trials at many points (sensitivities, levels, targets), in one program."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 
 import jax
