@@ -15,12 +15,12 @@ from typing import Any
 
 import jax
 import numpy as np
+from nrjax.simulation.sketches import merge_moments
 
 import nrjax
 from benchmarks.million_trials import Closeness
 from benchmarks.rows import Row, peak_gib
 from nrjax.simulation import montecarlo
-from nrjax.simulation.sketches import merge_moments
 from nrjax.study import case
 from nrjax.study.settings import RunSettings
 

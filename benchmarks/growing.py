@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from nrjax.study.looks import chunk_size
 
 import nrjax
 from benchmarks.million_trials import Closeness
 from nrjax import erm
 from nrjax.simulation import montecarlo
-from nrjax.study.looks import chunk_size
 from nrjax.study.results import Reporting
 from nrjax.study.settings import RunSettings
 

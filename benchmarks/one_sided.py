@@ -35,7 +35,7 @@ from nrjax.keys import study_key
 from nrjax.papers import ligett2017, whitehouse2022
 from nrjax.stopping import accuracy
 from nrjax.study.bootstrap import interval, resampled_quantiles
-from nrjax.study.distribution import Sample
+from nrjax.study.statistics import Sample
 
 GAMMA, REFUSED = 0.1, 0.01
 _NOISES = ("laplace", "exponential")

@@ -68,11 +68,11 @@ if TYPE_CHECKING:
     from nrjax.study.case import Case as Case
     from nrjax.study.case import Curve as Curve
     from nrjax.study.case import Quantity as Quantity
-    from nrjax.study.distribution import Distribution as Distribution
-    from nrjax.study.distribution import Sample as Sample
     from nrjax.study.outcomes import Outcomes as Outcomes
     from nrjax.study.results import Reporting as Reporting
     from nrjax.study.results import Results as Results
+    from nrjax.study.statistics import Distribution as Distribution
+    from nrjax.study.statistics import Sample as Sample
     from nrjax.study.study import Study as Study
 else:
     # Slow to import and not needed by simulations, so they are imported at their first use.

@@ -161,7 +161,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
 def _command(name: str) -> Callable[..., Callable[[], None]]:
     """What parses the arguments of `run NAME`."""
     source = sources.find(name)
-    settings = _unchecked(RunSettings, ["bin_width"], overwrite=tyro.conf.FlagCreatePairsOff)
+    settings = _unchecked(RunSettings, [], overwrite=tyro.conf.FlagCreatePairsOff)
     usual: Any = settings(out=tyro.MISSING, **shared_with(source.settings))  # pyright: ignore[reportCallIssue]
 
     def chosen(study: Any, run: Any = usual, cluster: _Cluster = _Cluster()) -> Callable[[], None]:

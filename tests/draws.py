@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from nrjax.simulation.sketches import Fold, Sketch
 
 from nrjax.pytrees import Pytree
 from nrjax.simulation.bins import LogBins, WholeBins
-from nrjax.simulation.sketches import Fold, Sketch
 from nrjax.types import Status
 
 LEVELS = 3

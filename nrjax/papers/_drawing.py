@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from nrjax.study.distribution import Distribution
 from nrjax.study.drawing import Style, draw_grid, epsilon_scale, powers_scale
+from nrjax.study.statistics import Distribution
 
 _MARKS = 12
 

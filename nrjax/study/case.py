@@ -137,8 +137,6 @@ class Case:
             will do. Of a session: what of it is kept, by default all fields.
         coordinates: numbers along axes of the quantities: name of the axis, and its numbers.
         curves: further passes, by name.
-        epsilons: smallest, usual and largest epsilon that trials can pay, for histograms; None
-            takes them from the guarantee and the schedule, where that is a grid.
         batching: lanes, tiles and devices.
 
     Raises:
@@ -155,7 +153,6 @@ class Case:
     )
     coordinates: Mapping[str, tuple[str, Sequence[float]]] = dataclasses.field(default_factory=dict)
     curves: Mapping[str, Curve] = dataclasses.field(default_factory=dict)
-    epsilons: tuple[float, float, float] | None = None
     batching: Batching | None = None
 
     def __post_init__(self):

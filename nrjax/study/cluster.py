@@ -26,14 +26,14 @@ from jax import Array
 from nrjax._extras import missing
 from nrjax._tracing import sharing_traces
 from nrjax.study import identity, machine
-from nrjax.study.filling import (
-    FILE_BYTES,
+from nrjax.study.local import (
     FILE_SECONDS,
     Computed,
     Pace,
     Pending,
     Plans,
     Task,
+    largest_file,
     programs,
 )
 from nrjax.study.store import Store
@@ -55,7 +55,7 @@ files are also sent to workers that have nothing to do."""
 def by_workers(
     client: Any, store: Store, key: Array, plans: Plans, pending: Pending, progress: Any
 ) -> Computed:
-    """As `filling.here`, on the workers of a `dask.distributed.Client`.
+    """As `local.here`, on the workers of a `dask.distributed.Client`.
 
     Raises:
         ValueError: on a worker other bits would come out, and why.
@@ -87,9 +87,8 @@ class _Waiting:
             layout = store.layout_of(case, name)
             self._pace[case, name] = None  # a file is a whole chunk
             if layout.chunk is None:
-                most = max(FILE_BYTES // max(layout.row_bytes, 1), 1)
                 least = plans[case][name].make().batch
-                self._pace[case, name] = Pace(least, most, FILE_SECONDS)
+                self._pace[case, name] = Pace(least, largest_file(layout), FILE_SECONDS)
         self.again: list[Task] = []
         """Files that are to be sent once more."""
 

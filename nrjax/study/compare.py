@@ -10,8 +10,7 @@ from nrjax._validation import check
 from nrjax.guarantees.notions import notions_differ
 from nrjax.study.bootstrap import interval
 from nrjax.study.case import STOPPED
-from nrjax.study.distribution import Distribution, Sample
-from nrjax.study.intervals import binomial_interval
+from nrjax.study.statistics import Distribution, Sample, binomial_interval
 
 if TYPE_CHECKING:
     from nrjax.study.frame import Frame

@@ -19,8 +19,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from PIL import Image
 
-from nrjax.study.distribution import Distribution
 from nrjax.study.folder import FIGURES, write_document
+from nrjax.study.statistics import Distribution
 from nrjax.study.store import Store
 
 EPSILON = "ex-post ε (nat)"

@@ -15,9 +15,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from nrjax.study import drawing
-from nrjax.study.distribution import Distribution
 from nrjax.study.report import AT_FIRST_STEP
 from nrjax.study.results import Results
+from nrjax.study.statistics import Distribution
 
 _POINTS = 4000
 """Trials that are drawn as points; more of them would be a blot."""
@@ -346,4 +346,4 @@ def _scalars(results: Results, case: str) -> list[str]:
     if results.keeps_trials(case):
         kept = results.cases[case].passes["outcome"].variables
         return [name for name, one in kept.items() if not one.dims]
-    return [name for name, one in results.folds(case).items() if one.fold.dim is None]
+    return [name for name, one in results.folds(case).items() if one.dim is None]

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nrjax._validation import check
+from nrjax.simulation.counting import derived_columns
 from nrjax.study import report, summary
 from nrjax.study.bootstrap import resampled_quantiles
 from nrjax.study.case import STOPPED
 from nrjax.study.checks import UnknownNameError, check_known
 from nrjax.study.compare import Comparison, compared
-from nrjax.study.distribution import Distribution, Sample
-from nrjax.study.folds import judged
+from nrjax.study.histograms import Histogram
 from nrjax.study.layout import Case, pass_of
-from nrjax.study.sketched import Folded
+from nrjax.study.statistics import Distribution, Sample
 from nrjax.types import Status
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Frame(abc.ABC):
     def _kept(self, case: str, name: str) -> dict[str, np.ndarray]:
         """Return the arrays that are kept of a pass, by variable."""
 
-    def _folds(self, case: str, name: str) -> dict[str, Folded]:
+    def _folds(self, case: str, name: str) -> dict[str, Histogram]:
         """Return the histograms that a pass was folded into; only results in a folder have any."""
         raise ValueError(f"{case}/{name} holds its trials, which were not folded")
 
@@ -154,7 +154,7 @@ class Frame(abc.ABC):
             found = self._folds(case, name)
             if not self._defined(case, name, quantity, found):
                 return None
-            check(found[quantity].fold.dim is None, "quantity", quantity, right)
+            check(found[quantity].dim is None, "quantity", quantity, right)
             return found[quantity].at()
         key = case, quantity, name
         if key not in self._samples:
@@ -274,8 +274,8 @@ def with_derived(case: Case, name: str, found: Mapping[str, np.ndarray]) -> dict
     if case.passes[name].axis != "trial" or not of_outcomes(case, name):
         return arrays
     goal = case.attributes.get("goal")
-    derived = judged(arrays, np.nan if goal is None else goal, np)
-    arrays["stopped"] = arrays["status"] == Status.STOPPED
+    derived = derived_columns(arrays, np.nan if goal is None else goal, np)
+    arrays["stopped"] = derived["stopped"]
     if not np.isnan(arrays["epsilon"]).all():
         arrays["stopping_epsilon"] = derived["stopping_epsilon"]
     if goal is not None:

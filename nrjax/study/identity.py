@@ -23,7 +23,7 @@ from nrjax.keys import study_key
 from nrjax.study.checks import check_mapping, strict_json
 from nrjax.study.layout import Case, from_json, to_json
 from nrjax.study.machine import processor
-from nrjax.study.plans import Plan
+from nrjax.study.passes import PassSpec
 from nrjax.study.store import Store
 
 _REMEDIES = {
@@ -68,7 +68,7 @@ def circumstances() -> dict[str, Any]:
 
 
 @sharing_traces()
-def fingerprints(plans: Mapping[str, Mapping[str, Plan]]) -> dict[str, dict[str, str]]:
+def fingerprints(plans: Mapping[str, Mapping[str, PassSpec]]) -> dict[str, dict[str, str]]:
     """Of what is computed in each pass of each case: the program, and the numbers it works on.
 
     The program is that of one trial, as JAX traces it, and what of its batches shows in bits;
@@ -100,9 +100,8 @@ def fingerprints(plans: Mapping[str, Mapping[str, Plan]]) -> dict[str, dict[str,
                 programs[kind] += _digest(closed, digest)
         return programs[kind]
 
-    def fingerprint(plan: Plan) -> str:
+    def fingerprint(plan: PassSpec) -> str:
         options = plan.make().options
-        options = getattr(options, "inner", options)
         # A single lane may round otherwise than several.
         batch = f"{options.tile} {options.lanes == 1}".encode()
         first = hashlib.sha256(program(*plan.meaning) + batch)

@@ -73,8 +73,8 @@ class Pass:
             end anywhere.
         variables: the arrays, by name.
         coordinates: numbers along their dimensions, by name.
-        axis: "trial" if each trial is kept; "chunk" if the trials of a chunk are folded into one
-            row, so that arrays are of shape (chunks, *sizes), and a file holds one whole chunk.
+        axis: "trial" if each trial is kept; "chunk" if the trials of a file are counted in one
+            row, so that arrays are of shape (files, *sizes); `chunk` is the file's first trial.
     """
 
     trials: int
@@ -92,19 +92,11 @@ class Pass:
 
     def holds(self, span: range) -> bool:
         """Return whether a file of these trials is part of the pass."""
-        within = 0 <= span.start < span.stop <= self.trials
-        if self.axis == "trial" or self.chunk is None:
-            return within
-        # A last chunk that was short is not whole after trials were added.
-        whole = min(span.start + self.chunk, self.trials)
-        return within and span.start % self.chunk == 0 and span.stop == whole
+        return 0 <= span.start < span.stop <= self.trials
 
     def as_numeric(self, span: range) -> np.ndarray:
         """Return where the rows of a file are along the first axis."""
-        if self.axis == "trial":
-            return np.arange(span.start, span.stop)
-        assert self.chunk is not None
-        return np.array([span.start // self.chunk])
+        return np.arange(span.start, span.stop if self.axis == "trial" else span.start + 1)
 
     def shapes(self, span: range) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the variables in a file."""
@@ -304,7 +296,7 @@ def span_of(file: str) -> range | None:
 
 def checked_arrays(layout: Pass, span: range, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Return the variables of a file; names, dtypes and shapes must be exactly the pass's."""
-    right = f"trials of this pass, of {layout.trials}, and a whole chunk if they are folded"
+    right = f"trials of this pass, of {layout.trials}"
     check(layout.holds(span), "trials", (span.start, span.stop), right)
     names = sorted(layout.variables)
     check(sorted(arrays) == names, "arrays", sorted(arrays), f"all variables of the pass: {names}")
@@ -320,7 +312,7 @@ def checked_arrays(layout: Pass, span: range, arrays: Mapping[str, Any]) -> dict
 
 def _check_pass(layout: Pass) -> None:
     check_integer("trials", layout.trials, 1)
-    if layout.chunk is not None or layout.axis == "chunk":
+    if layout.chunk is not None:
         check_integer("chunk", layout.chunk, 1, 2**32 - 1)
     check(layout.axis in ("trial", "chunk"), "axis", layout.axis, "'trial' or 'chunk'")
     sizes: dict[str, int] = {}

@@ -1,165 +1,227 @@
-"""How exactly a run knows its medians, and how many trials it takes to know them well enough."""
+"""How exactly a run knows its median epsilons, and how many trials it takes to know them better.
+
+A run with `until_se` evaluates its precision at interim counts of trials only: 1000, 2000, 4000 and
+so on. Where it ends depends on neither chunks, devices, processes nor interruptions.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from nrjax._validation import check
-from nrjax.study.distribution import Distribution
-from nrjax.study.intervals import rank_of
-from nrjax.study.looks import FIRST, LOOKS, most_trials
+from nrjax.interaction import Interaction
+from nrjax.study.case import Case
+from nrjax.study.histograms import EPSILON_BINS
+from nrjax.study.statistics import Distribution, rank_of
 
 if TYPE_CHECKING:
     from nrjax.study.frame import Frame
-    from nrjax.study.results import Results
+
+_FIRST = 1000
+"""Trials at the first interim count; each count is twice the one before."""
+
+INTERIM_COUNTS = tuple(_FIRST * 2**k for k in range(23))
+"""The numbers of trials at which precision is evaluated; a trial's number is below 2^32."""
+
+_MOST = {"trials": _FIRST * 2**10, "summary": _FIRST * 2**20}
+"""Default of `most_trials`, by what is kept of the trials."""
 
 _TWICE_NORMAL = 2 * 1.96
-"""The 95 % interval of a normal estimate is this many standard errors wide."""
+"""Width of the 95 % interval of a normal estimate, in standard errors."""
 
 _LISTED = 5
-"""Cases to name in a sentence: a study may have hundreds."""
+"""Most cases to name in a sentence: a study may have hundreds."""
+
+
+def check_interim(settings: Any) -> None:
+    """Check the `until_se`, `trials` and `most_trials` of settings; raises ValueError."""
+    if settings.until_se is None:
+        hint = "It bounds a run with until_se; otherwise give trials."
+        expected = "left out without until_se"
+        check(settings.most_trials is None, "most_trials", settings.most_trials, expected, hint)
+        return
+    first, most = first_interim(settings), most_trials(settings)
+    expected = f"at least {first}, the first interim count (1000 x 2^k, and no less than trials)"
+    check(most >= first, "most_trials", most, expected)
+
+
+def check_until_se(cases: Mapping[str, Case], settings: Any) -> None:
+    """Check that more trials can reach the `until_se` of settings.
+
+    Raises:
+        ValueError: no case has an epsilon; or only summaries are kept, and the bins of some case's
+            epsilon are wider than `until_se` even at its smallest epsilon.
+    """
+    if settings.until_se is None:
+        return
+    smallest = {}
+    for name, case in cases.items():
+        guarantee = getattr(case.trial, "guarantee", None)
+        if isinstance(case.trial, Interaction) and guarantee is not None:
+            times = np.ravel(getattr(case.trial.schedule, "times", np.nan))
+            smallest[name] = float(guarantee.epsilon(times[0])) if np.isfinite(times[0]) else 0.0
+    expected = "left out, since no case has an epsilon"
+    check(len(smallest) > 0, "until_se", settings.until_se, expected)
+    for name, epsilon in smallest.items() if settings.keep == "summary" else ():
+        place = np.searchsorted(EPSILON_BINS.upper, epsilon)
+        width = float(EPSILON_BINS.upper[place] - EPSILON_BINS.lower[place]) if epsilon else 0.0
+        expected = (
+            f"at least {width:.3g} with keep='summary', the width of a histogram's bin at "
+            f"{epsilon:.4g}, the smallest epsilon of {name}"
+        )
+        hint = "Use keep='trials' (--keep trials) for a smaller standard error."
+        check(settings.until_se >= width, "until_se", settings.until_se, expected, hint)
+
+
+def first_interim(settings: Any) -> int:
+    """Return the first interim count of a run, the smallest one that is at least `trials`."""
+    last = INTERIM_COUNTS[-1]
+    return next(count for count in INTERIM_COUNTS if count >= min(settings.trials, last))
+
+
+def most_trials(settings: Any) -> int:
+    """Return the number of trials with which a run ends whatever its precision."""
+    return _MOST[settings.keep] if settings.most_trials is None else settings.most_trials
 
 
 class Median(NamedTuple):
-    """How well the median epsilon of a case is known."""
+    """How well the median epsilon of a case is known.
+
+    Attributes:
+        case: name of the case.
+        value: the median; None for a mechanism without a guarantee.
+        error: its standard error; NaN if no number of trials makes it better known.
+        width: width of the bin that holds the median; 0 if all trials were kept.
+    """
 
     case: str
     value: float | None
-    """None for a mechanism without a guarantee."""
     error: float
-    """Its standard error; NaN where no number of trials makes it better known."""
     width: float
-    """Of the bin that it lies in; 0 where all trials were kept."""
-
-
-_EXCEPTIONS = (
-    (
-        lambda one: one.error * _TWICE_NORMAL <= one.width * (1 + 1e-9),
-        "The 95 % interval of the median is a single value, or within one bin, in {}: where "
-        "epsilon takes few values, such as those of a grid's levels, how far apart they are is no "
-        "part of the error.",
-    ),
-    (
-        lambda one: one.value is None,
-        "The standard error asked for says nothing of {}: no guarantee, hence no epsilon.",
-    ),
-    (
-        lambda one: one.value is not None and math.isnan(one.error),
-        "The standard error asked for says nothing of {}: the median epsilon is infinite, as most "
-        "trials did not stop.",
-    ),
-)
-"""Where the error of a `Median` is not all there is to say, and what is."""
 
 
 def median_error(epsilon: Distribution) -> float:
-    """Standard error of the median: of two of its exact intervals, the wider in units of their z.
+    """Return the standard error of a median: the larger one of two exact intervals, each over 2 z.
 
-    One is the 95 % interval, `(high - low) / (2 x 1.96)`. The other is that of level
-    `1 - 0.05 x 6 / (pi k)^2` at look k, whose z is larger: these miss the median at any look at all
-    in at most 5 % of the runs, for every law (union bound). So zero, where both are one of few
-    values, such as a grid's levels, is wrong that seldom, however often one looks; but it says
-    nothing of a finer grid. Looks are counted from 1000 trials on, by the trials alone: whoever
-    takes up a run counts alike. The bins of a histogram are within the intervals. Infinite where
-    the upper end of one is; NaN where both ends of both are: the median is infinite.
+    The first interval has level 95 %, `(high - low) / (2 x 1.96)`. The second has level
+    `1 - 0.05 x 6 / (pi k)^2` at the k-th interim count, and a larger z. By the union bound the
+    second intervals miss the median at any interim count in at most 5 % of the runs, for every law.
+    An error of 0, where both intervals are a single value such as a grid's level, is therefore
+    wrong in at most 5 % of the runs, however often precision is evaluated. It does not allow for
+    the distance of the grid's levels. Interim counts are numbered by the trials alone, so that a
+    resumed run numbers them alike. Intervals include the bins of a histogram.
+
+    Infinite if the upper end of an interval is infinite; NaN if all four ends are: the median is
+    infinite.
     """
-    look = 1 + (max(epsilon.trials - 1, 0) // FIRST).bit_length()
-    level = 1 - 0.05 * 6 / (math.pi * look) ** 2
-    widths = []
-    for share, twice in (
+    number = 1 + (max(epsilon.trials - 1, 0) // _FIRST).bit_length()
+    level = 1 - 0.05 * 6 / (math.pi * number) ** 2
+    errors = []
+    for probability, twice in (
         (0.95, _TWICE_NORMAL),
         (level, 2 * statistics.NormalDist().inv_cdf((1 + level) / 2)),
     ):
-        low, high = epsilon.quantile_interval(0.5, share)
-        widths.append((high - low) / twice)
-    return float(np.fmax(*widths))  # the narrower one alone may be at infinity, and have none
+        low, high = epsilon.quantile_interval(0.5, probability)
+        errors.append((high - low) / twice)
+    return float(np.fmax(*errors))  # NaN if only the narrower interval is at infinity
 
 
 def medians(results: Frame) -> list[Median]:
-    """Of all cases that are no sessions."""
+    """Return the medians of all cases that are interactions."""
     found = []
-    for name in [name for name in results if results.statuses(name) is not None]:
-        epsilon = results.distribution(name)
-        one = Median(name, None, math.nan, 0.0)
+    for name in results:
+        if results.statuses(name) is None:
+            continue
+        epsilon, median = results.distribution(name), Median(name, None, math.nan, 0.0)
         if epsilon is not None:
             low, high = epsilon.order_statistic(rank_of(epsilon.trials, 0.5))
             width = high - low if high > low else 0.0
-            one = Median(name, high, median_error(epsilon), width)
-        found.append(one)
+            median = Median(name, high, median_error(epsilon), width)
+        found.append(median)
     return found
 
 
-def wanted(results: Results, settings: Any) -> int | None:
-    """To how many trials a run should be extended; None where it has what `until_se` asks for.
+def next_trial_count(results: Frame, settings: Any) -> int | None:
+    """Return the number of trials to which a run should be extended; None if it should end.
 
-    Looks at the results only after 1000 x 2^k trials, so that the answer does not depend on chunks,
-    devices, processes or interruptions; with another number, which somebody asked for, it is None.
-    A case without an epsilon, or with a median that is infinite, is left out. Settings have
-    `until_se`, `trials`, `most_trials` and `keep`.
-
-    Raises:
-        ValueError: a median is not known well enough, and lies in a bin of its histogram that is
-            wider than `until_se`.
+    A run ends if it has the precision `until_se`, if twice the trials exceed `most_trials`, or if
+    its trials are no interim count, since the user asked for another number. It also ends if the
+    bin that holds a median is wider than `until_se`, which more trials do not change. Cases without
+    an epsilon, or with an infinite median, are left out. `settings` have `until_se`, `trials`,
+    `most_trials` and `keep`.
     """
-    goal, present = settings.until_se, results.trials
-    if goal is None or present not in LOOKS:
+    target, present = settings.until_se, results.trials
+    if target is None or present not in INTERIM_COUNTS:
         return None
-    short = [one for one in medians(results) if one.error > goal]
-    if not short:
+    short = [median for median in medians(results) if median.error > target]
+    if not short or any(median.width > target for median in short):
         return None
-    worst = max(short, key=lambda one: one.width)
-    enough = float(f"{worst.width * 1.05:.2g}")
-    right = (
-        f"at least {worst.width:.3g}, the width of the histogram's bin in which the median epsilon "
-        f"of {worst.case} lies ({worst.value:.4g}); the {present:,} trials are kept: ask for less "
-        f"with `nrjax resume {results.folder} --until-se {enough:g}`, or run the study again with "
-        "--keep trials"
-    )
-    check(worst.width <= goal, "until_se", goal, right)
-    return 2 * present if 2 * present <= min(most_trials(settings), LOOKS[-1]) else None
+    return 2 * present if 2 * present <= min(most_trials(settings), INTERIM_COUNTS[-1]) else None
 
 
 def remarks(results: Frame) -> list[str]:
-    """How exact the numbers of a finished run are, in sentences for its report."""
+    """Return sentences for the report on how exact the numbers of a run are."""
     lines = []
     if not all(map(results.keeps_trials, results.cases)):
         lines.append(
-            "Of the trials only summaries were kept: quantiles are rounded up to the edge of a "
+            "Only summaries were kept of the trials: quantiles are rounded up to the edge of a "
             "bin (see resolution in summary.json), intervals reach to the edges of theirs, and "
             "nothing is compared trial by trial."
         )
-    goal = results.about.get("settings", {}).get("until_se")
-    if goal is None:
+    target = results.about.get("settings", {}).get("until_se")
+    if target is None:
         return lines
-    trials, found = results.trials, medians(results)
-    counted = [one for one in found if not math.isnan(one.error)]
-    if counted:
-        worst = max(counted, key=lambda one: one.error)
-        reached = worst.error <= goal
+    known = medians(results)
+    finite = [median for median in known if not math.isnan(median.error)]
+    if finite:
+        worst = max(finite, key=lambda median: median.error)
+        reached = worst.error <= target
         lines.append(
-            f"Asked for: standard error of every median epsilon at most {goal:g}, a 95 % interval "
-            f"no wider than {_TWICE_NORMAL:g} times that; "
-            f"{'reached' if reached else 'Warning: not reached'} with {trials:,} trials, the "
-            f"largest is {worst.error:.3g} ({worst.case})."
+            f"Asked for: standard error of every median epsilon at most {target:g}, a 95 % "
+            f"interval no wider than {_TWICE_NORMAL:g} times that; "
+            f"{'reached' if reached else 'Warning: not reached'} with {results.trials:,} trials, "
+            f"the largest is {worst.error:.3g} ({worst.case})."
         )
-        if reached and trials > FIRST:
+        if reached and results.trials > _FIRST:
             lines.append(
-                "Stopping when the intervals are short makes them slightly optimistic; the looks "
-                "were few, after 1000, 2000, 4000, ... trials."
+                "Stopping when the intervals are short makes them slightly optimistic; precision "
+                "was evaluated only after 1000, 2000, 4000, ... trials."
             )
     lines += [
-        f"Warning: {goal:g} is finer than the histogram of {one.case}, whose bins are "
-        f"{one.width:.3g} wide at the median: more trials would hardly help."
-        for one in counted
-        if one.error > goal and one.width > goal
+        f"Warning: {target:g} is finer than the histogram of {median.case}, whose bins are "
+        f"{median.width:.3g} wide at the median: more trials would hardly help; keep trials "
+        "(--keep trials)."
+        for median in finite
+        if median.error > target and median.width > target
     ]
-    for holds, what in _EXCEPTIONS:
-        names = [one.case for one in found if holds(one)]
-        if names:
-            more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
-            lines.append(what.format(", ".join(names[:_LISTED]) + more))
+    single = [m for m in known if m.error * _TWICE_NORMAL <= m.width * (1 + 1e-9)]
+    if single:
+        lines.append(
+            "The 95 % interval of the median is a single value, or within one bin, in "
+            f"{_names(single)}: where epsilon takes few values, such as those of a grid's levels, "
+            "the error does not allow for the distance of these values."
+        )
+    unpaid = [median for median in known if median.value is None]
+    if unpaid:
+        lines.append(
+            f"The standard error does not apply to {_names(unpaid)}: no guarantee, hence no "
+            "epsilon."
+        )
+    infinite = [m for m in known if m.value is not None and math.isnan(m.error)]
+    if infinite:
+        lines.append(
+            f"The standard error does not apply to {_names(infinite)}: the median epsilon is "
+            "infinite, as most trials did not stop."
+        )
     return lines
+
+
+def _names(medians: list[Median]) -> str:
+    """Return the names of some cases in words."""
+    more = f" and {len(medians) - _LISTED:,} more" if len(medians) > _LISTED else ""
+    return ", ".join(median.case for median in medians[:_LISTED]) + more

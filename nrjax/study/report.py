@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nrjax.guarantees.notions import NOTIONS, notions_differ
 from nrjax.study import precision
-from nrjax.study.intervals import rank_interval
+from nrjax.study.statistics import rank_interval
 
 if TYPE_CHECKING:
     from nrjax.study.frame import Frame

@@ -13,8 +13,8 @@ import numpy as np
 
 from nrjax.study import report
 from nrjax.study.folder import REPORT, SUMMARY, write_document
-from nrjax.study.frame import Frame, of_outcomes
-from nrjax.study.sketched import Folded, folded, stopped_epsilon
+from nrjax.study.frame import Frame
+from nrjax.study.histograms import Histogram, read_histograms
 from nrjax.study.store import Store
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Results(Frame):
         store.check_finished()
         super().__init__(store.cases, store.settings, reporting or Reporting())
         self.store, self.folder, self.spent = store, store.folder, {}
-        self._found: dict[tuple[str, str], dict[str, Folded]] = {}
+        self._found: dict[tuple[str, str], dict[str, Histogram]] = {}
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Results:
@@ -99,15 +99,12 @@ class Results(Frame):
         """Seconds that a case took in all calls so far: `compile`, `run`, `curves`."""
         return self.store.seconds(case)
 
-    def folds(self, case: str, name: str = "outcome") -> dict[str, Folded]:
-        """What the trials of a pass were folded into, by variable."""
+    def folds(self, case: str, name: str = "outcome") -> dict[str, Histogram]:
+        """What was counted of the trials of a pass, by variable."""
         if (case, name) not in self._found:
             while len(self._found) >= _REMEMBERED:
                 self._found.pop(next(iter(self._found)))
-            found = folded(self.store, case, name)
-            if of_outcomes(self.cases[case], name) and "stopping_epsilon" in found:
-                found["stopped_epsilon"] = stopped_epsilon(found)
-            self._found[case, name] = found
+            self._found[case, name] = read_histograms(self.store, case, name)
         return self._found[case, name]
 
     _folds = folds

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from nrjax._validation import check, check_integer, check_positive
 from nrjax.study.checks import strict_json
 from nrjax.study.layout import to_plain
-from nrjax.study.looks import check_looks, first_look
+from nrjax.study.precision import check_interim, first_interim
 
 Keep = Literal["trials", "summary"]
 
@@ -34,13 +34,10 @@ class RunSettings:
     until_se: float | None = None
     """Add trials until the standard error of every case's median epsilon is at most this, in
     units of epsilon; looked at after 1000, 2000, 4000, ... trials, but no fewer than --trials.
-    With --keep summary refused where it is finer than the histogram at a median."""
+    With --keep summary refused if it is finer than the bins of every epsilon."""
     most_trials: int | None = None
     """With --until-se: no more trials than this; by default 1,024,000 or, of --keep summary,
     1,024,000,000."""
-    bin_width: float | None = None
-    """Of --keep summary: how wide bins of epsilon should be at most; the `until_se` that the run
-    begins with."""
     overwrite: bool = False
     """Replace the results of an earlier run in the same folder."""
 
@@ -59,19 +56,16 @@ class RunSettings:
         if self.until_se is not None:
             check_positive("until_se", self.until_se)
             object.__setattr__(self, "until_se", float(self.until_se))
-        check_looks(self)
+        check_interim(self)
 
     def begun(self) -> "RunSettings":
         """Those of a run that begins with these, for its store.
 
-        Where `until_se` is asked for, trials are those of the first look, and bins are chosen for
-        it; they stay as they are where another `until_se` is asked for later.
+        Where `until_se` is asked for, trials are those of the first look.
         """
         if self.until_se is None:
             return self
-        summary = self.keep == "summary" and self.bin_width is None
-        width = self.until_se if summary else self.bin_width
-        return dataclasses.replace(self, trials=first_look(self), bin_width=width)
+        return dataclasses.replace(self, trials=first_interim(self))
 
 
 def shared_with(own: Any) -> dict[str, Any]:

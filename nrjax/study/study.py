@@ -21,12 +21,11 @@ from nrjax.study import identity, layout
 from nrjax.study.case import Case, Quantity
 from nrjax.study.checks import check_folders, check_mapping, check_run
 from nrjax.study.cluster import by_workers
-from nrjax.study.filling import Progress, fill, here
 from nrjax.study.folder import MANIFEST, RESULTS, check_folder, check_packages
 from nrjax.study.layout import from_plain, to_plain
-from nrjax.study.looks import chunk_size, first_look, most_trials
-from nrjax.study.plans import Plan, plans
-from nrjax.study.precision import wanted
+from nrjax.study.local import Progress, fill, here
+from nrjax.study.passes import PassSpec, pass_specs
+from nrjax.study.precision import check_until_se, first_interim, most_trials, next_trial_count
 from nrjax.study.results import Reporting, Results
 from nrjax.study.settings import Keep, RunSettings, check_own, shared_with
 from nrjax.study.store import Store
@@ -157,18 +156,14 @@ class Study:
                 settings = RunSettings(out=out, overwrite=overwrite, **chosen)
                 return begin(self, settings, told, client)
 
-    def plans(self, settings: RunSettings, trials: int | None = None) -> dict[str, dict[str, Plan]]:
+    def plans(
+        self, settings: RunSettings, trials: int | None = None
+    ) -> dict[str, dict[str, PassSpec]]:
         """What is run, by case and pass; `trials` in place of those of the settings."""
         number = settings.trials if trials is None else trials
-        chunk = chunk_size(settings)
-        some = any(
-            isinstance(case.trial, Interaction) and case.trial.guarantee is not None
-            for case in self.cases.values()
-        )
-        right = "left out: no case has an epsilon, whose median could be known better"
-        check(settings.until_se is None or some, "until_se", settings.until_se, right)
+        check_until_se(self.cases, settings)
         return {
-            name: plans(case, number, chunk, settings.keep, settings.bin_width)
+            name: pass_specs(case, number, settings.chunk, settings.keep)
             for name, case in self.cases.items()
         }
 
@@ -177,7 +172,7 @@ class Study:
         return {} if self.settings is None else to_plain(self.settings)
 
     def layouts(
-        self, plans: Mapping[str, Mapping[str, Plan]], settings: RunSettings
+        self, plans: Mapping[str, Mapping[str, PassSpec]], settings: RunSettings
     ) -> list[layout.Case]:
         """Its cases, as a store has them."""
         found = []
@@ -196,8 +191,6 @@ def begin(
 ) -> Results:
     """Lay out a new run, and complete it; errors as `Store.create` and `Study.run`."""
     settings = settings.begun()
-    # What is chosen by the number of trials must stay as it is when trials are added.
-    settings = dataclasses.replace(settings, chunk=chunk_size(settings))
     made = study.plans(settings)
     facts = {
         "study": study.name,
@@ -246,11 +239,11 @@ def take_up(
     changes = {k: v for k, v in asked.items() if v not in (None, getattr(settings, k))}
     if changes:
         looked = dataclasses.replace(settings, trials=trials or present, **changes)
-        trials = trials if looked.until_se is None else first_look(looked)
+        trials = trials if looked.until_se is None else first_interim(looked)
         settings = dataclasses.replace(looked, trials=present)
     more = bool(changes) or trials not in (None, present)
     done = Results(store, reporting) if store.finished() and not more else None
-    if done is None or wanted(done, settings) is not None:
+    if done is None or next_trial_count(done, settings) is not None:
         done = None
         identity.refuse(store.folder, identity.differences(store.settings))
     elif not isinstance(made, Study):
@@ -299,7 +292,7 @@ def _complete(
             fill(store, key, made, progress, compute)
             results = Results(store, study.reporting)
             results.spent |= study.spent
-            more = wanted(results, settings)
+            more = next_trial_count(results, settings)
             if more is None:
                 break
     return _concluded(results)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nrjax.study.distribution import Distribution
-from nrjax.study.intervals import binomial_interval, rank_of
+from nrjax.study.statistics import Distribution, binomial_interval, rank_of
 from nrjax.types import Status
 
 if TYPE_CHECKING:

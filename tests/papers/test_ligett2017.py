@@ -9,7 +9,7 @@ import pytest
 from benchmarks import numpy_ligett
 from nrjax.papers import ligett2017
 from nrjax.papers.ligett2017.settings import METHODS
-from nrjax.study.intervals import binomial_interval
+from nrjax.study.statistics import binomial_interval
 from nrjax.types import Status
 from tests.papers.shared import (
     PAPERS_DATA,

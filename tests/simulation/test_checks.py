@@ -5,12 +5,12 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
+from nrjax.simulation.folding import sketches
+from nrjax.simulation.sketches import Fold, Sketch
 
 import nrjax
 from nrjax.simulation import montecarlo
 from nrjax.simulation.bins import LogBins, WholeBins
-from nrjax.simulation.folding import sketches
-from nrjax.simulation.sketches import Fold, Sketch
 from tests.draws import LEVELS, Draws
 from tests.problems import interaction, scalar
 

@@ -8,11 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-from nrjax.simulation import montecarlo
-from nrjax.simulation.bins import LogBins, WholeBins
 from nrjax.simulation.folding import sketches
-from nrjax.simulation.program import _on_devices
 from nrjax.simulation.sketches import (
     BLOCK,
     MOMENTS,
@@ -21,6 +17,10 @@ from nrjax.simulation.sketches import (
     described,
     merge_moments,
 )
+
+from nrjax.simulation import montecarlo
+from nrjax.simulation.bins import LogBins, WholeBins
+from nrjax.simulation.program import _on_devices
 from tests.draws import SKETCH, Draws, expected
 
 KEY = jax.random.key(5)

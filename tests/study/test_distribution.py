@@ -9,8 +9,7 @@ from scipy import stats
 pytest.importorskip("xarray")
 from nrjax.study import bootstrap
 from nrjax.study.bootstrap import interval, resampled_quantiles
-from nrjax.study.distribution import Sample
-from nrjax.study.intervals import band_width, binomial_interval, rank_interval, rank_of
+from nrjax.study.statistics import Sample, band_width, binomial_interval, rank_interval, rank_of
 
 REPEATS, SIZE = 4000, 60
 LAWS = {

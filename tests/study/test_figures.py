@@ -12,8 +12,8 @@ from scipy import stats
 
 import nrjax
 from nrjax.study import figures
-from nrjax.study.distribution import Sample
 from nrjax.study.drawing import STYLES, fitting_edges, linear_scale, mechanism_styles
+from nrjax.study.statistics import Sample
 from nrjax.types import Status
 from tests.invented import bands, check_margin, check_margin_sees, ends_of, invented, legend_of
 from tests.problems import scalar

@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 
 pytest.importorskip("xarray")
+from nrjax.study.sketched import Sketched
+
 import nrjax
 from nrjax.simulation.bins import LogBins, WholeBins
-from nrjax.study.distribution import Sample
-from nrjax.study.sketched import Sketched
+from nrjax.study.statistics import Sample
 from tests.problems import Distance
 from tests.study import cheap, small
 from tests.study.test_conformance import FRACTIONS, assert_alike, assert_quantities_alike

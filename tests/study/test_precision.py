@@ -7,15 +7,16 @@ import pytest
 from scipy import stats
 
 pytest.importorskip("xarray")
-from nrjax.simulation.bins import LogBins
 from nrjax.simulation.sketches import described
-from nrjax.study import precision
-from nrjax.study.distribution import Sample
 from nrjax.study.folds import epsilon_bins
 from nrjax.study.looks import LOOKS
+from nrjax.study.sketched import Sketched
+
+from nrjax.simulation.bins import LogBins
+from nrjax.study import precision
 from nrjax.study.results import Results
 from nrjax.study.settings import RunSettings
-from nrjax.study.sketched import Sketched
+from nrjax.study.statistics import Sample
 from nrjax.study.store import Store
 from tests.study import cheap
 from tests.study.test_conformance import Killed, Then

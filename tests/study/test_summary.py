@@ -9,8 +9,8 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("xarray")
 from nrjax.study import report, summary
 from nrjax.study.case import FIELDS
-from nrjax.study.distribution import Sample
 from nrjax.study.report import lowest, span, within
+from nrjax.study.statistics import Sample
 from nrjax.types import Status
 from tests.invented import invented
 from tests.study import cheap

@@ -35,12 +35,6 @@ ReducedAboveThreshold at the first level of its grid, where most trials stop."""
 
 _PUBLIC = ("perturbation", "rows", "dimension", "regularisation")
 
-_TESTED = 4.0
-"""Nearly all trials pay no more than so many times the last level of their grid: it, and tests."""
-
-_DEARER = 64.0
-"""A trial pays at most about so many times that level: for tests, and for earlier releases."""
-
 
 class _Task(NamedTuple):
     """A task on a data set, and what is released of it under either noise."""
@@ -208,20 +202,9 @@ def cases(settings: Settings) -> dict[str, nrjax.Case]:
     for number, name in enumerate(settings.task):
         task = _load(settings, name, of_task(settings.data, number))
         for method in settings.method:
-            made = [_case(settings, task, method, alpha) for alpha in settings.alpha]
-            # Goals of a method have the same bins, for one program.
-            ends = [_ends(case.trial) for case in made]
-            low, last = float(np.min(ends)), float(np.max(ends))
-            epsilons = low, _TESTED * last, _DEARER * last
-            for alpha, case in zip(names, made, strict=True):
-                found[f"{name}-{method}-{alpha}"] = dataclasses.replace(case, epsilons=epsilons)
+            for alpha, goal in zip(names, settings.alpha, strict=True):
+                found[f"{name}-{method}-{alpha}"] = _case(settings, task, method, goal)
     return found
-
-
-def _ends(interaction: Any) -> list[float]:
-    """First and last epsilon of a grid."""
-    times = np.asarray(interaction.schedule.times)
-    return np.asarray(interaction.guarantee.epsilon(times[[0, -1]]), float).tolist()
 
 
 def study(settings: Settings) -> Study:

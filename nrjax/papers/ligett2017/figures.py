@@ -11,9 +11,9 @@ from matplotlib.lines import Line2D
 from nrjax.papers import _drawing as draw
 from nrjax.papers.ligett2017.runs import BASE, Runs, by_task, compared, ratios, tested, title
 from nrjax.study import drawing
-from nrjax.study.distribution import Distribution
 from nrjax.study.drawing import EPSILON, STYLES, Style, axis_limits, say
 from nrjax.study.results import Results
+from nrjax.study.statistics import Distribution
 
 _ALPHA = "requested excess risk \N{GREEK SMALL LETTER ALPHA}"
 _LARGEST_RISK = 1e6

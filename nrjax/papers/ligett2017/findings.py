@@ -6,9 +6,9 @@ from typing import Any
 
 from nrjax.papers._shared import PaperReporting, grouped, paired, plain, remarks_on_data
 from nrjax.study import precision
-from nrjax.study.intervals import binomial_interval
 from nrjax.study.report import Report, within
 from nrjax.study.results import Results
+from nrjax.study.statistics import binomial_interval
 from nrjax.study.summary import strict
 from nrjax.types import Status
 

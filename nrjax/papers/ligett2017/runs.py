@@ -9,10 +9,10 @@ import numpy as np
 from nrjax.papers._shared import grouped
 from nrjax.papers.ligett2017.settings import METHODS
 from nrjax.study.bootstrap import interval
-from nrjax.study.distribution import Distribution, Sample
 from nrjax.study.drawing import Style, mechanism_styles, short, words
 from nrjax.study.layout import Case
 from nrjax.study.results import Results
+from nrjax.study.statistics import Distribution, Sample
 from nrjax.types import Status
 
 BASE = METHODS[0]

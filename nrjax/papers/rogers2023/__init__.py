@@ -26,7 +26,7 @@ from nrjax.counts import CountRelease, ExponentialMechanism, RelativeError
 from nrjax.datasets import Counts, load_counts, zipf_counts, zipf_law
 from nrjax.papers.rogers2023.findings import Findings
 from nrjax.papers.rogers2023.settings import SAMPLES, Defaults, Settings
-from nrjax.study.folds import whole_numbers
+from nrjax.study.histograms import whole_numbers
 from nrjax.study.study import Study
 
 __all__ = ["Settings", "cases", "reporting", "study"]

@@ -7,9 +7,9 @@ import numpy as np
 
 from nrjax.papers._shared import PaperReporting, grouped, plain, remarks_on_data
 from nrjax.study import precision as exactness
-from nrjax.study.distribution import Distribution, Sample
 from nrjax.study.report import Report
 from nrjax.study.results import Results
+from nrjax.study.statistics import Distribution, Sample
 from nrjax.study.summary import strict
 
 _REFERENCE = "brownian"

@@ -14,10 +14,10 @@ from nrjax.papers._shared import grouped
 from nrjax.papers.skellam_counts.findings import median_deviation
 from nrjax.study import drawing
 from nrjax.study import figures as shared
-from nrjax.study.distribution import Distribution
 from nrjax.study.drawing import Style, mechanism_styles, new_panels, short, words
 from nrjax.study.layout import Case
 from nrjax.study.results import Results
+from nrjax.study.statistics import Distribution
 
 _LOSS = "realised privacy loss (nat)"
 _NOISE = "standard deviation of the noise (counts)"

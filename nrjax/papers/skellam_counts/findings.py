@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 
 from nrjax.papers._shared import PaperReporting, grouped, paired, plain, remarks_on_data
-from nrjax.study.distribution import Distribution
-from nrjax.study.intervals import rank_of
 from nrjax.study.precision import remarks
 from nrjax.study.report import AT_FIRST_STEP, Report, lowest, number
 from nrjax.study.results import Results
+from nrjax.study.statistics import Distribution, rank_of
 from nrjax.study.summary import strict
 
 PERCENTS = (5, 25, 50, 75, 95, 99)

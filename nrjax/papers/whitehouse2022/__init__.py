@@ -132,9 +132,7 @@ def _curves(settings: Settings, problem: _Problem, name: str, low: float) -> dic
 
 def cases(settings: Settings) -> dict[str, nrjax.Case]:
     """Load the data, find the optima and build every case, by name."""
-    low, high = _lowest_epsilon(settings), settings.highest_epsilon
-    # A test costs what was chosen, or as much as the releases.
-    most = high + max(high, settings.test_epsilon)
+    low = _lowest_epsilon(settings)
     found = {}
     for number, task in enumerate(settings.task):
         data_set, problem = _load(settings, task, of_task(settings.data, number))
@@ -144,7 +142,7 @@ def cases(settings: Settings) -> dict[str, nrjax.Case]:
         moved = problem.utility_sensitivity if whole else problem.excess_risk_sensitivity
         for mechanism in settings.mechanism:
             constants, curves = settings.constants, _curves(settings, problem, mechanism, low)
-            released, parts, grid, levels = _on_grid(settings, problem, mechanism, constants, low)
+            released, parts, grid, _ = _on_grid(settings, problem, mechanism, constants, low)
             for test in settings.test:
                 rule = _rule(test, settings, target, moved)
                 labels = {
@@ -174,7 +172,6 @@ def cases(settings: Settings) -> dict[str, nrjax.Case]:
                     labels=labels,
                     goal=-target,
                     curves=curves if test == settings.test[0] else {},  # whatever the test
-                    epsilons=(float(levels[0]), most, most),
                 )
     return found
 

@@ -17,13 +17,14 @@ import jax
 import numpy as np
 from jax import Array
 
+from nrjax.simulation.counting import Tally, merge
 from nrjax.simulation.program import Program
 from nrjax.study import identity, machine
 from nrjax.study.layout import Pass
-from nrjax.study.plans import Plan
+from nrjax.study.passes import PassSpec
 from nrjax.study.store import Store
 
-Plans = Mapping[str, Mapping[str, Plan]]
+Plans = Mapping[str, Mapping[str, PassSpec]]
 """By case and pass."""
 
 _LATER = ("scipy.special", "nrjax.study.drawing")
@@ -96,15 +97,17 @@ class Pace:
 
 def programs(
     plans: Plans, fingerprints: Mapping[str, Mapping[str, str]]
-) -> dict[tuple[str, str], Program]:
-    """What computes each pass of each case; those alike in all but numbers share a compilation."""
-    return {
-        (case, name): dataclasses.replace(
-            plan.make(), meaning=fingerprints[case][name][: identity.PROGRAM]
-        )
-        for case, passes in plans.items()
-        for name, plan in passes.items()
-    }
+) -> dict[tuple[str, str], Program | Tally]:
+    """Return what computes each pass; passes alike in all but numbers share a compilation."""
+    made = {}
+    for case, passes in plans.items():
+        for name, spec in passes.items():
+            meaning = fingerprints[case][name][: identity.PROGRAM]
+            program = dataclasses.replace(spec.make(), meaning=meaning)
+            if spec.specs is not None:
+                program = Tally(program, spec.specs, spec.goal)
+            made[case, name] = program
+    return made
 
 
 def fill(
@@ -169,24 +172,36 @@ def here(
         threads.shutdown(wait=False, cancel_futures=True)
 
 
+def largest_file(layout: Pass) -> int:
+    """Return the most trials of a file, by its bytes; those of histograms do not grow."""
+    if layout.axis == "chunk":
+        return 2**32
+    return max(FILE_BYTES // max(layout.row_bytes, 1), 1)
+
+
 def _files(
-    program: Program, key: Array, layout: Pass, spans: list[range], progress: Progress | None
+    program: Program | Tally,
+    key: Array,
+    layout: Pass,
+    spans: list[range],
+    progress: Progress | None,
 ) -> Iterator[tuple[range, dict[str, Any], float]]:
-    """Run these trials; yields the trials of each file, their arrays, and the seconds they took."""
-    pace = Pace(program.batch, program.chunk, LAUNCH_SECONDS)
+    """Run trials; yields the trials of each file, their arrays, and the seconds they took."""
+    pace, most = Pace(program.batch, program.chunk, LAUNCH_SECONDS), largest_file(layout)
     for span in spans:
         first = at = span.start
         parts, spent = [], 0.0
         while at < span.stop:
             before, size = time.perf_counter(), min(pace.size, span.stop - at)
             parts.append(program.run(key, size, at))
+            if layout.axis == "chunk":
+                parts = [merge(parts)]
             seconds = time.perf_counter() - before
             pace.took(size, seconds)
             at, spent = at + size, spent + seconds
-            enough = spent >= FILE_SECONDS or layout.row_bytes * (at - first) >= FILE_BYTES
+            enough = spent >= FILE_SECONDS or at - first >= most
             if at == span.stop or (enough and layout.chunk is None):
-                arrays = parts[0] if len(parts) == 1 else _joined(parts)
-                yield range(first, at), arrays, spent
+                yield range(first, at), parts[0] if len(parts) == 1 else _joined(parts), spent
                 first, parts, spent = at, [], 0.0
             if progress is not None:
                 progress.advance(size, seconds)
@@ -196,7 +211,7 @@ def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _prepare(program: Program, key: Array) -> float:
+def _prepare(program: Program | Tally, key: Array) -> float:
     """Compile ahead; gives the seconds."""
     before = time.perf_counter()
     # Accelerators choose among algorithms by timing them, which a run would disturb. What fails

@@ -1,0 +1,176 @@
+"""The passes over a case: what is kept of a trial, and the program that runs the trials."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from nrjax import engine
+from nrjax._validation import check
+from nrjax.interaction import Interaction
+from nrjax.simulation import montecarlo
+from nrjax.simulation.batching import bytes_of, power_of_two
+from nrjax.simulation.counting import Specs
+from nrjax.simulation.program import Program
+from nrjax.simulation.resolved import Resolved
+from nrjax.study.case import FIELDS, Case, Quantity
+from nrjax.study.histograms import dims_of, outcome_specs, spec_of, variables_of
+from nrjax.study.layout import Coordinate, Pass, Variable
+
+_LAUNCH_BYTES = 2**26
+"""Most bytes of results per launch."""
+
+_LAUNCH_TRIALS = 2**20
+"""Most trials per launch."""
+
+
+class PassSpec(NamedTuple):
+    """A pass over a case: where its results are stored, and the program that computes them.
+
+    Attributes:
+        layout: the arrays that are stored.
+        make: makes the program that runs trials.
+        meaning: a function of a trial's parameters and key that returns what is kept of the trial,
+            and these parameters; for fingerprints.
+        specs: what is counted if trials are not kept; None if they are.
+        goal: the utility to reach, NaN without one; None unless the results are outcomes.
+    """
+
+    layout: Pass
+    make: Callable[[], Program]
+    meaning: tuple[Any, Any]
+    specs: Specs | None = None
+    goal: float | None = None
+
+
+def pass_specs(case: Case, trials: int, chunk: int | None, keep: str) -> dict[str, PassSpec]:
+    """Return the passes over a case, by name.
+
+    Raises:
+        ValueError: a quantity does not exist, is no number, or cannot be summarised.
+    """
+    make = partial(_pass_spec, case, trials=trials, chunk=chunk, keep=keep)
+    quantities = {
+        name: quantity if isinstance(quantity, Quantity) else Quantity(quantity)
+        for name, quantity in case.quantities.items()
+    }
+    run, fields = _one_session, ()
+    if isinstance(case.trial, Interaction):
+        run = _one_outcome
+        fields = tuple(name for name in FIELDS if keep == "trials" or name != "time")
+    specs = {"outcome": make(run, case.trial, fields, quantities, case.coordinates)}
+    for name, curve in case.curves.items():
+        quantities = {
+            n: replace(q, dims=("level", *q.dims), bins=None if q.bins == "fitting" else q.bins)
+            for n, q in curve.quantities.items()
+        }
+        along = {axis: ("level", values) for axis, values in curve.along.items()}
+        specs[name] = make(_one_path, curve.resolved, (), quantities, along)
+    return specs
+
+
+def _one_outcome(interaction: Any, key: Array) -> Any:
+    start = engine.start(interaction, key)
+    if interaction._uses_bounds:  # they decide, so a fingerprint must see them
+        engine.decide_from_bounds(interaction, start)
+    return engine.finish(interaction, engine.step(interaction, start))
+
+
+def _one_path(trial: Any, key: Array) -> Any:
+    if isinstance(trial, Resolved):
+        return trial.path(key, int(trial.interaction.schedule.max_steps))
+    return engine.path(trial, key, int(trial.schedule.max_steps))
+
+
+def _one_session(session: Any, key: Array) -> Any:
+    return session.run(key)
+
+
+_PROGRAMS = {
+    _one_outcome: montecarlo.outcomes,
+    _one_path: montecarlo.paths,
+    _one_session: montecarlo.sessions,
+}
+
+
+@dataclass(frozen=True)
+class _Meaning:
+    """What is kept of one trial, as a function."""
+
+    run: Callable[[Any, Array], Any]
+    derived: tuple[tuple[str, Callable[[Any], Array]], ...]
+
+    def __call__(self, trial: Any, key: Array) -> Any:
+        result = self.run(trial, key)
+        return result, {name: _numbers(name, function(result)) for name, function in self.derived}
+
+
+def _numbers(name: str, value: Any) -> Array:
+    try:
+        return jnp.asarray(value)
+    except (TypeError, ValueError):
+        check(False, f"quantity {name}", value, "a number, or an array of numbers, per trial")
+        raise
+
+
+def _pass_spec(
+    case: Case,
+    run: Callable[[Any, Array], Any],
+    trial: Any,
+    fields: tuple[str, ...],
+    quantities: Mapping[str, Quantity],
+    coordinates: Mapping[str, tuple[str, Sequence[float]]],
+    *,
+    trials: int,
+    chunk: int | None,
+    keep: str,
+) -> PassSpec:
+    """Return a pass that keeps these fields and quantities; all fields if none are named."""
+    derived = tuple((name, q.of) for name, q in quantities.items() if q.of is not None)
+    meaning = _Meaning(run, derived)
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    # A new function, or JAX may return shapes from before an edit of what the old one refers to.
+    result, made = jax.eval_shape(lambda *args: meaning(*args), trial, key)
+    names = (*fields, *quantities) or result._fields
+    fields = tuple(name for name in names if name not in dict(derived))
+    for name in fields:
+        check(name in result._fields, "quantities", name, f"one of {result._fields}")
+    shapes = {name: made[name] if name in made else getattr(result, name) for name in names}
+    kept = {name: quantities.get(name, Quantity()) for name in names}
+    along = {
+        name: Coordinate(dim, tuple(map(float, values)))
+        for name, (dim, values) in coordinates.items()
+    }
+    about = {} if run is _one_session else FIELDS  # a session defines its own names
+    specs = goal = None
+    if keep == "trials":
+        variables = {}
+        for name, quantity in kept.items():
+            facts = dict(about.get(name, {})) if quantity.of is None else {}
+            facts |= {"units": quantity.units} if quantity.units else {}
+            dims = dims_of(name, shapes[name], quantity)
+            variables[name] = Variable(shapes[name].dtype.name, dims, facts)
+        layout = Pass(trials, chunk, variables, along)
+    else:
+        if run is _one_outcome:
+            goal = np.nan if case.goal is None else case.goal
+            specs = outcome_specs(case, shapes, kept)
+        else:
+            specs = tuple((name, spec_of(name, shapes, kept)) for name in kept)
+        layout = Pass(trials, chunk, variables_of(specs, about), along, axis="chunk")
+
+    launch = case.batching.chunk if case.batching else None
+    if launch is None:
+        launch = power_of_two(_LAUNCH_BYTES // max(bytes_of(shapes), 1), 1, _LAUNCH_TRIALS)
+    largest = min(trials, launch, chunk or launch)
+
+    def make() -> Program:
+        options: Any = {"fields": fields, "batching": case.batching, "derived": derived}
+        return _PROGRAMS[run](trial, largest, **options)
+
+    return PassSpec(layout, make, (meaning, trial), specs, goal)
