@@ -86,9 +86,8 @@ def _stepping(trials: int) -> Loop:
 
 
 def _interaction(program: Program, trials: int, run: Callable[[], float] | None = None) -> Loop:
-    """Trials that are refilled; of a program that folds them, its own `run`."""
-    options = getattr(program.options, "inner", program.options)
-    trial = program.trial if run is None else program.trial[0]
+    """Trials that are refilled; `run` in place of a run of the program."""
+    options, trial = program.options, program.trial
 
     def one(key: Any) -> Any:
         outcome = nrjax.run_until(key, trial)
@@ -127,13 +126,13 @@ def _counts(trials: int) -> Loop:
 
 
 def _folding(trials: int, changed: dict[str, int]) -> Loop:
-    program, names = billion_trials.planned(trials)
-    program = _batched(program, changed)
+    tally = billion_trials.planned(trials)
+    tally = dataclasses.replace(tally, program=_batched(tally.program, changed))
 
     def every() -> float:
-        return trials * (1 + billion_trials.folded(program, trials)[1][names.index("step"), 1])
+        return trials * (1 + billion_trials.folded(tally, trials)[1]["step_moments"][1])
 
-    return _interaction(program, trials, every)
+    return _interaction(tally.program, trials, every)
 
 
 def _batched(program: Program, changed: dict[str, int]) -> Program:
@@ -142,14 +141,12 @@ def _batched(program: Program, changed: dict[str, int]) -> Program:
     Raises:
         ValueError: `lanes` is no multiple of the tile.
     """
-    folded = hasattr(program.options, "inner")
-    options = program.options.inner if folded else program.options
+    options = program.options
     new = options._replace(**changed)
     if options.lanes == options.tile:
         new = new._replace(tile=new.lanes)
     elif new.lanes % new.tile:
         raise ValueError(f"--lanes {new.lanes}: must be a multiple of {new.tile}, a tile")
-    new = program.options._replace(inner=new) if folded else new
     return dataclasses.replace(program, options=new)
 
 

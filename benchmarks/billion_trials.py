@@ -10,19 +10,18 @@ outcomes are discarded chunk by chunk.
 
 import argparse
 import time
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from nrjax.simulation.sketches import merge_moments
 
 import nrjax
 from benchmarks.million_trials import Closeness
 from benchmarks.rows import Row, peak_gib
 from nrjax.simulation import montecarlo
+from nrjax.simulation.counting import Tally, merge
 from nrjax.study import case
-from nrjax.study.settings import RunSettings
+from nrjax.study.passes import pass_specs
 
 FIELDS = tuple(name for name in case.FIELDS if name != "time")
 LEVELS, LOW, HIGH = 100, 0.6, 20.0
@@ -51,22 +50,19 @@ def interaction():
 
 
 def planned(chunk):
-    """The program of a study of such trials that keeps summaries, and their variables."""
-    study = nrjax.Study("billion", {"near": interaction()})
-    settings = RunSettings(out=Path("unused"), trials=chunk, chunk=chunk, keep="summary")
-    plan = study.plans(settings)["near"]["outcome"]
-    folds = plan.layout.variables["moments"].attributes["folds"]
-    return plan.make(), [fold["variable"] for fold in folds]
+    """Return what counts the trials of a study that keeps summaries."""
+    spec = pass_specs(nrjax.Case(trial=interaction()), chunk, chunk, "summary")["outcome"]
+    assert spec.specs is not None
+    return Tally(spec.make(), spec.specs, spec.goal)
 
 
 def folded(program, trials):
-    """Seconds, and the moments of all trials; counts are added up as chunks come."""
-    before, counts, moments = time.perf_counter(), 0, []
+    """Return the seconds, and the counts and moments of all trials."""
+    before, merged = time.perf_counter(), {}
     for at in range(0, trials, program.chunk):
-        found = program.run(KEY, min(program.chunk, trials - at), at)
-        counts = counts + found["counts"].astype(np.int64)
-        moments.append(found["moments"])
-    return time.perf_counter() - before, merge_moments(np.array(moments))
+        part = program.run(KEY, min(program.chunk, trials - at), at)
+        merged = merge([merged, part])
+    return time.perf_counter() - before, merged
 
 
 def kept(program, trials):
@@ -80,8 +76,7 @@ def kept(program, trials):
 def race(options):
     """Print peak memory and trials per second, by the number of trials; their rows."""
     found, plain = [], montecarlo.outcomes(interaction(), 65_536, FIELDS)
-    summary, names = planned(options.chunk)
-    epsilon = names.index("stopping_epsilon")
+    summary = planned(options.chunk)
     print(
         f"{len(jax.devices())} x {jax.devices()[0].device_kind}; peak before {peak_mib():.0f} MiB"
     )
@@ -89,13 +84,13 @@ def race(options):
         program.compile(KEY)
     print(f"compiled: {peak_mib():.0f} MiB; rows of {sum(x.nbytes for x in _row(summary))} bytes")
     for trials in sorted(options.trials):
-        seconds, moments = folded(summary, trials)
+        seconds, merged = folded(summary, trials)
         # Not of the largest size: once is enough to see the memory.
         other = kept(plain, min(trials, 10**6)) * (trials / min(trials, 10**6))
         print(
             f"{trials:>13,} trials: peak {peak_mib():5.0f} MiB, {trials / seconds:.3g} trials/s "
             f"folded, {trials / other:.3g} kept, ratio {other / seconds:.2f}; "
-            f"mean epsilon {moments[epsilon, 1]:.6f}"
+            f"mean epsilon {merged['stopping_epsilon_moments'][1]:.6f}"
         )
         note = f"peak so far {peak_mib():.0f} MiB"
         claim = f"{trials:,} trials, folded"

@@ -9,14 +9,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from nrjax.study.looks import chunk_size
 
 import nrjax
 from benchmarks.million_trials import Closeness
 from nrjax import erm
 from nrjax.simulation import montecarlo
 from nrjax.study.results import Reporting
-from nrjax.study.settings import RunSettings
 
 KEY = jax.random.key(0)
 FEATURES = 20
@@ -73,14 +71,13 @@ def near(levels=100):
 def _study(size: int, **options: Any) -> Work:
     """Return the work of a study that keeps summaries, with its folder."""
     study = nrjax.Study("scaling", {"near": near()}, reporting=Quiet())
-    settings = RunSettings(out=Path("unused"), trials=size, keep="summary")
 
     def run(trials: int) -> Any:
         with tempfile.TemporaryDirectory() as folder:
-            given = {"keep": "summary", "chunk": chunk_size(settings), "progress": False, **options}
+            given = {"keep": "summary", "progress": False, **options}
             return study.run(Path(folder) / "run", trials=trials, **given).summary()
 
-    return Work(lambda: run(size), lambda: run(1))
+    return Work(lambda: run(size), lambda: run(min(size, 2**20)))  # of one launch
 
 
 def folded_trials(size):

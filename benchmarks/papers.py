@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nrjax.simulation.program import Program
-from nrjax.study import filling, identity
+from nrjax.study import identity, local
 from nrjax.study.settings import RunSettings
 from nrjax.study.study import Study
 
@@ -27,6 +27,7 @@ def programs(study: Study, trials: int) -> dict[str, dict[str, Program]]:
     """By case and pass, for a run of so many trials; those alike share a compilation."""
     plans = study.plans(RunSettings(out=Path("unused"), trials=trials))
     found: dict[str, dict[str, Program]] = {name: {} for name in plans}
-    for (case, name), program in filling.programs(plans, identity.fingerprints(plans)).items():
+    for (case, name), program in local.programs(plans, identity.fingerprints(plans)).items():
+        assert isinstance(program, Program)
         found[case][name] = program
     return found
