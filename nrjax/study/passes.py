@@ -1,5 +1,6 @@
 """The passes over a case: what is kept of a trial, and the program that runs the trials."""
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -111,11 +112,13 @@ class _Meaning:
 
 
 def _numbers(name: str, value: Any) -> Array:
-    try:
-        return jnp.asarray(value)
-    except (TypeError, ValueError):
-        check(False, f"quantity {name}", value, "a number, or an array of numbers, per trial")
-        raise
+    array = None
+    with contextlib.suppress(TypeError, ValueError):
+        array = jnp.asarray(value)
+    expected = "a number, or an array of numbers, per trial"
+    check(array is not None, f"quantity {name}", value, expected)
+    assert array is not None
+    return array
 
 
 def _pass_spec(

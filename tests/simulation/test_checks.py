@@ -5,12 +5,11 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
-from nrjax.simulation.folding import sketches
-from nrjax.simulation.sketches import Fold, Sketch
 
 import nrjax
 from nrjax.simulation import montecarlo
 from nrjax.simulation.bins import LogBins, WholeBins
+from nrjax.simulation.counting import HistogramSpec, Tally
 from tests.draws import LEVELS, Draws
 from tests.problems import interaction, scalar
 
@@ -35,8 +34,9 @@ def curve(resolution):
     return nrjax.Curve(interaction(), {"utility": nrjax.Quantity()}, resolution=resolution)
 
 
-def folded(**folds):
-    return sketches(SESSIONS, Sketch(folds))
+def counted(column, bins=None, dim=None):
+    specs = (("x", HistogramSpec(column, bins, dim)),)
+    Tally(SESSIONS, specs, None).compile(KEY)
 
 
 def norm(outcome):
@@ -83,16 +83,12 @@ ROWS = [
     (lambda: curve(0.0), "resolution must be positive and finite"),
     (lambda: curve(np.inf), "resolution must be positive and finite"),
     (lambda: curve(0.1), r"resolution must be None, since Distance has no"),
-    (lambda: folded(nothing=Fold()).prepare(KEY), "nothing"),
-    (lambda: folded(loss=Fold()).prepare(KEY), "shape of loss"),
-    (lambda: folded(step=Fold(dim=("level", LEVELS))).prepare(KEY), "shape of step"),
-    (lambda: folded(epsilon=Fold(bins=WholeBins(0, 3))).prepare(KEY), "integer or boolean"),
-    (lambda: folded(), "at least one"),
-    (lambda: sketches(SESSIONS, Sketch({"epsilon": Fold()}), 2**31), "at most 2\\^30"),
+    (lambda: counted("loss"), "shape of x"),
+    (lambda: counted("step", dim=("level", LEVELS)), "shape of x"),
+    (lambda: counted("epsilon", WholeBins(0, 3)), "integer or boolean"),
     (lambda: LogBins(3, 3, 2), "highest"),
     (lambda: LogBins(0, 3, 21), "digits"),
     (lambda: WholeBins(3, 2), "highest"),
-    (lambda: Fold((np.nan,)), "thresholds"),
 ]
 
 

@@ -18,7 +18,7 @@ pytest.importorskip("distributed")
 import distributed
 
 import nrjax
-from nrjax.study import cluster, filling, identity, sources
+from nrjax.study import cluster, identity, local, sources
 from nrjax.study.settings import RunSettings
 from tests.study import small, test_conformance
 
@@ -184,7 +184,7 @@ def test_all_that_a_study_can_have_is_the_same_on_workers(client, name, tmp_path
 def test_a_worker_with_other_code_is_refused(client):
     study = nrjax.Study("walks", {"walk": LongWalk()})
     plans = study.plans(RunSettings(out=Path("unused"), trials=TRIALS, chunk=CHUNK))
-    stated, task = identity.fingerprints(plans), filling.Task("walk", "outcome", 0, CHUNK)
+    stated, task = identity.fingerprints(plans), local.Task("walk", "outcome", 0, CHUNK)
     other = {"walk": {"outcome": stated["walk"]["outcome"][::-1]}}
 
     def made(prints):

@@ -238,10 +238,10 @@ def test_groups_of_trials_are_resampled_as_trials_are(monkeypatch):
 @pytest.mark.parametrize(
     ("q", "message"),
     [
-        (95, r"q must be a fraction from 0 to 1.*for percentages quantile\(0\.95\)"),
+        (95, r"q must be a fraction from 0 to 1.*For percentages type quantile\(0\.95\)"),
         (99.9, r"quantile\(0\.999\)"),
         ([5, 50, 95], r"quantile\(\[0\.05, 0\.5, 0\.95\]\)"),
-        (200, "must be a fraction from 0 to 1, or an array of these$"),
+        (200, r"must be a fraction from 0 to 1, or an array of fractions \(got 200\)\.$"),
         *((one, "must be a fraction") for one in (-0.1, np.nan, "50", None, [[0.5], [1, 2]], True)),
     ],
 )

@@ -5,31 +5,40 @@ import numpy as np
 import pytest
 
 pytest.importorskip("xarray")
-from nrjax.study.sketched import Sketched
 
 import nrjax
 from nrjax.simulation.bins import LogBins, WholeBins
+from nrjax.simulation.program import Program
+from nrjax.study import local
+from nrjax.study.histograms import EPSILON_BINS, BinnedDistribution
 from nrjax.study.statistics import Sample
+from nrjax.study.store import Store
 from tests.problems import Distance
 from tests.study import cheap, small
-from tests.study.test_conformance import FRACTIONS, assert_alike, assert_quantities_alike
+from tests.study.test_conformance import (
+    FRACTIONS,
+    Killed,
+    Then,
+    assert_alike,
+    assert_quantities_alike,
+)
 
 KEEP = ("trials", "summary")
 RESOLUTION = 0.3
 SIGNED = LogBins(-8, 6, 5, signed=True)
 
 
-def folded(values, bins, kind=Sketched):
-    """A sketch by NumPy."""
+def binned(values, bins, kind=BinnedDistribution):
+    """The distribution of values that NumPy has counted."""
     finite = values[np.isfinite(values)]
     ends = (finite.min(), finite.max()) if finite.size else (np.nan, np.nan)
     mean = finite.mean() if finite.size else np.nan
-    moments = (finite.size, mean, np.sum((finite - mean) ** 2), *ends)
-    moments += (np.isposinf(values).sum(), np.isneginf(values).sum(), 0)
+    infinite = np.isposinf(values).sum(), np.isneginf(values).sum()
+    moments = np.array([finite.size, mean, np.sum((finite - mean) ** 2), *ends, *infinite], float)
     if bins is None:
-        return kind(None, np.zeros(0, int), np.array(moments, float))
+        return kind(None, None, moments)
     counts = np.bincount(np.searchsorted(bins.upper, values), minlength=bins.size)
-    return kind(bins, counts.astype(np.int64), np.array(moments, float))
+    return kind(bins, counts.astype(np.int64), moments)
 
 
 @pytest.fixture(scope="module")
@@ -41,20 +50,20 @@ def values():
     return drawn
 
 
-def assert_within_resolution(sketched, values):
+def assert_within_resolution(rough, values):
     """Quantiles are not below those of the values, and above by at most a bin."""
     exact = Sample(values)
     for q in FRACTIONS:
-        right, found = exact.quantile(q), sketched.quantile(q)
+        right, found = exact.quantile(q), rough.quantile(q)
         assert found >= right
         if np.isfinite(right) and abs(right) >= 2.0**-8:
-            assert found - right <= sketched.resolution * abs(right)
-        narrow, wide = exact.quantile_interval(q), sketched.quantile_interval(q)
+            assert found - right <= rough.resolution * abs(right)
+        narrow, wide = exact.quantile_interval(q), rough.quantile_interval(q)
         assert wide[0] <= narrow[0]
         assert narrow[1] <= wide[1]
 
 
-class Middle(Sketched):
+class Middle(BinnedDistribution):
     """Planted: says the middles of bins."""
 
     def order_statistic(self, rank):
@@ -64,55 +73,55 @@ class Middle(Sketched):
 
 
 def test_quantiles_are_within_the_resolution(values):
-    assert_within_resolution(folded(values, SIGNED), values)
+    assert_within_resolution(binned(values, SIGNED), values)
     positive = np.abs(values)
-    assert_within_resolution(folded(positive, LogBins(-8, 6, 5)), positive)
+    assert_within_resolution(binned(positive, LogBins(-8, 6, 5)), positive)
     with pytest.raises(AssertionError):
-        assert_within_resolution(folded(values, SIGNED, Middle), values)
+        assert_within_resolution(binned(values, SIGNED, Middle), values)
 
 
 def test_counts_are_exact_at_edges(values):
-    sketched, exact = folded(values, SIGNED), Sample(values)
+    rough, exact = binned(values, SIGNED), Sample(values)
     edges = SIGNED.upper
-    np.testing.assert_array_equal(sketched.count_above(edges), exact.count_above(edges))
+    np.testing.assert_array_equal(rough.count_above(edges), exact.count_above(edges))
     between = np.linspace(-5, 5, 1001)
-    assert (sketched.count_above(between) >= exact.count_above(between)).all()
+    assert (rough.count_above(between) >= exact.count_above(between)).all()
     largest = values[np.isfinite(values)].max()
     ends = np.array([largest, 1e30])
-    np.testing.assert_array_equal(sketched.count_above(ends), exact.count_above(ends))
-    points = sketched.points(50)
+    np.testing.assert_array_equal(rough.count_above(ends), exact.count_above(ends))
+    points = rough.points(50)
     assert 40 <= points.size <= 60
     assert (np.diff(points) > 0).all()
-    np.testing.assert_array_equal(sketched.below(points), exact.below(points))
-    assert sketched.points()[-1] == largest
-    assert sketched.band() == exact.band()
-    assert sketched.fraction_above_interval(0.5) == exact.fraction_above_interval(0.5)
+    np.testing.assert_array_equal(rough.below(points), exact.below(points))
+    assert rough.points()[-1] == largest
+    assert rough.band() == exact.band()
+    assert rough.fraction_above_interval(0.5) == exact.fraction_above_interval(0.5)
     for x in between[::50]:
-        (low, high), right = (one.fraction_above_interval(x) for one in (sketched, exact))
+        (low, high), right = (one.fraction_above_interval(x) for one in (rough, exact))
         assert low <= right[0] < right[1] <= high
 
 
 def test_moments_and_infinite_values(values):
-    assert np.isnan(folded(values, SIGNED).mean)
+    assert np.isnan(binned(values, SIGNED).mean)
     above = values[values > -np.inf]
-    assert folded(above, SIGNED).mean == folded(above, SIGNED).std == np.inf
+    assert binned(above, SIGNED).mean == binned(above, SIGNED).std == np.inf
     finite = values[np.isfinite(values)]
-    sketched, exact = folded(finite, SIGNED), Sample(finite)
+    rough, exact = binned(finite, SIGNED), Sample(finite)
     for name in ("mean", "std", "standard_error", "trials"):
-        assert getattr(sketched, name) == pytest.approx(getattr(exact, name), rel=1e-12)
-    assert sketched.mean_interval() == pytest.approx(exact.mean_interval())
-    none = folded(finite[:0], SIGNED)
+        assert getattr(rough, name) == pytest.approx(getattr(exact, name), rel=1e-12)
+    assert rough.mean_interval() == pytest.approx(exact.mean_interval())
+    none = binned(finite[:0], SIGNED)
     assert none.trials == none.points().size == 0
     assert np.isnan([none.mean, none.std, none.quantile(0.5)]).all()
-    only_infinite = folded(values[40:70], SIGNED)
+    only_infinite = binned(values[40:70], SIGNED)
     assert only_infinite.quantile(0.5) == np.inf
     assert only_infinite.points().size == 0
-    alone = folded(finite, None)
-    assert alone.mean_interval() == sketched.mean_interval()
-    with pytest.raises(ValueError, match="only moments"):
+    alone = binned(finite, None)
+    assert alone.mean_interval() == rough.mean_interval()
+    with pytest.raises(ValueError, match="Only moments"):
         alone.quantile(0.5)
     with pytest.raises(ValueError, match="values of the moments"):
-        Sketched(SIGNED, np.zeros(SIGNED.size, int), np.ones(8))
+        BinnedDistribution(SIGNED, np.zeros(SIGNED.size, int), np.ones(7))
 
 
 QUANTITIES = {
@@ -166,6 +175,11 @@ def results(tmp_path_factory):
 def test_distributions_and_statuses_from_either(results):
     kept, short = (results[keep] for keep in KEEP)
     assert assert_quantities_alike(kept, short) > 20
+    for quantity, histogram in short.folds("tested").items():
+        if histogram.dim is None and histogram.bins is not None:
+            values = kept.values("tested", quantity)
+            again = binned(values[~np.isnan(values)], histogram.bins)
+            np.testing.assert_array_equal(histogram.counts[:-1], np.diff(again._bins[2], prepend=0))
     assert kept.distribution("tested", "stopped_utility").trials > 300
     for quantity in ("step", "whole", "few", "high"):  # each number has a bin of its own
         one, two = (each.distribution("tested", quantity) for each in (kept, short))
@@ -199,8 +213,9 @@ def test_what_is_kept_has_its_axes_dtypes_and_units(results):
     assert dict(kept["sides"].sizes) == {"trial": 779, "side": 2}
     for dataset in (kept, short):
         assert dataset["sign"].values.tolist() == [-1, 1]
-    assert short["counts"].dims == ("chunk", "bin")
-    assert short["side_moments"].sizes["chunk"] == 2
+    assert short["status_counts"].dims == ("chunk", "status_bin")
+    assert short["sides_moments"].dims == ("chunk", "side", "moment")
+    assert short["chunk"].values.tolist() == [0, 500]  # first trials of the files
     curve = results["trials"]["tested/curve"]
     assert curve["utility"].dims == ("trial", "level")
     assert set(curve) == set(LEVELS)
@@ -274,12 +289,62 @@ def test_what_needs_trials_is_refused_or_left_out(results):
     with pytest.raises(ValueError, match="trials must be kept: only summaries"):
         short.values("tested")
     assert short.resampled("tested") is None
-    assert "only summaries were kept" in " ".join(short.table().remarks)
+    assert "Only summaries were kept" in " ".join(short.table().remarks)
     assert "summar" not in " ".join(results["trials"].table().remarks)
     kept, other = (results[keep].compare("tested", "free", "step") for keep in KEEP)
     assert kept.smaller is not None
     assert (other.smaller, other.larger, other.difference, other.median_interval) == (None,) * 4
     assert (other.medians, other.dominance, other.met) == (kept.medians, kept.dominance, kept.met)
+
+
+class Slow:
+    """A clock by which a trial takes a second, or a millionth of one."""
+
+    def __init__(self, seconds):
+        self.now, self.seconds, self.launches = 0.0, seconds, []
+
+    def perf_counter(self):
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("seconds", "trials", "files"), [(1.0, 40, 10), (1e-6, 40_000, 1)], ids=["slow", "fast"]
+)
+def test_a_kill_costs_seconds_of_work(tmp_path, monkeypatch, seconds, trials, files):
+    """Of a slow study too: launches and files are cut by seconds, and a resumed run adds up."""
+    clock, run = Slow(seconds), Program.launch
+
+    def timed(self, key, trials, first):
+        clock.now += seconds * trials
+        clock.launches.append(trials)
+        return run(self, key, trials, first)
+
+    monkeypatch.setattr(Program, "launch", timed)
+    monkeypatch.setattr(Program, "batch", 1)
+    monkeypatch.setattr(local, "time", clock)
+    study = cheap.study({"walk": cheap.Walk(np.float32(6)), "near": cheap.interaction()})
+    options = {"trials": trials, "keep": "summary"}
+    with pytest.raises(Killed):
+        study.run(tmp_path / "run", progress=Then(6), **options)
+    done = sum(map(len, Store.open(tmp_path / "run").done("walk", "outcome")))
+    lost = sum(clock.launches) - done
+    assert seconds * lost <= local.FILE_SECONDS + local.LAUNCH_SECONDS
+    results = study.run(tmp_path / "run", progress=False, **options)
+    assert sum(clock.launches) == 2 * trials + lost
+    assert len(results.store.done("near", "outcome")) == files
+    assert sum(file.stat().st_size for file in results.folder.rglob("*.npz")) < 600_000
+    whole = study.run(tmp_path / "whole", progress=False, chunk=trials, **options)
+    for case in whole:
+        for name, histogram in whole.folds(case).items():
+            other = results.folds(case)[name]
+            np.testing.assert_array_equal(other.counts, histogram.counts)
+            np.testing.assert_allclose(other.moments, histogram.moments, 1e-12, 1e-12)
+
+
+def test_bins_of_epsilon_are_fixed_and_fine(results):
+    histogram = results["summary"].folds("tested")["stopping_epsilon"]
+    assert histogram.bins == EPSILON_BINS
+    assert results["summary"].summary()["cases"][0]["resolution"] == 2.0**-12
 
 
 @pytest.mark.long
@@ -289,7 +354,7 @@ def test_reports_and_figures_of_papers_from_either(name, tmp_path):
     small.data(tmp_path)
     study = small.study(name, tmp_path)
     ran = [study.run(tmp_path / keep, trials=300, keep=keep, progress=False) for keep in KEEP]
-    assert "only summaries were kept" in (tmp_path / "summary" / "report.md").read_text()
+    assert "Only summaries were kept" in (tmp_path / "summary" / "report.md").read_text()
     figures = [{path.stem for path in (tmp_path / keep / "figures").glob("*.png")} for keep in KEEP]
     assert figures[1] <= figures[0]
     # Trials of two methods cannot be paired.

@@ -7,17 +7,12 @@ import pytest
 from scipy import stats
 
 pytest.importorskip("xarray")
-from nrjax.simulation.sketches import described
-from nrjax.study.folds import epsilon_bins
-from nrjax.study.looks import LOOKS
-from nrjax.study.sketched import Sketched
-
 from nrjax.simulation.bins import LogBins
 from nrjax.study import precision
+from nrjax.study.histograms import BinnedDistribution
+from nrjax.study.precision import INTERIM_COUNTS
 from nrjax.study.results import Results
-from nrjax.study.settings import RunSettings
 from nrjax.study.statistics import Sample
-from nrjax.study.store import Store
 from tests.study import cheap
 from tests.study.test_conformance import Killed, Then
 
@@ -69,7 +64,7 @@ def first_at(goal, counts):
 )
 def test_a_run_ends_at_the_first_look_that_is_good_enough(tmp_path, goal, chunk):
     """Whatever its chunks."""
-    expected = first_at(goal, LOOKS)
+    expected = first_at(goal, INTERIM_COUNTS)
     results = run(tmp_path / "out", until_se=goal, chunk=chunk)
     assert results.trials == expected
     for name in results:
@@ -78,7 +73,7 @@ def test_a_run_ends_at_the_first_look_that_is_good_enough(tmp_path, goal, chunk)
     (said, *_) = precision.remarks(results)
     assert f"reached with {expected:,} trials" in said
     # Planted: a look at every chunk would end elsewhere.
-    assert first_at(0.015, range(125, MOST, 125)) not in LOOKS
+    assert first_at(0.015, range(125, MOST, 125)) not in INTERIM_COUNTS
 
 
 @pytest.mark.parametrize("cases", [("exponential", "uniform"), ("two-levels",)])
@@ -116,8 +111,8 @@ def test_medians_that_no_trial_makes_better_known_end_the_run(tmp_path):
     results = run(tmp_path / "out", "uniform", "rarely-stops", "few-values", "no-guarantee")
     assert results.trials == run(tmp_path / "alone", "uniform").trials
     said = " ".join(precision.remarks(results))
-    assert "nothing of rarely-stops: the median epsilon is infinite" in said
-    assert "nothing of no-guarantee: no guarantee" in said
+    assert "does not apply to rarely-stops: the median epsilon is infinite" in said
+    assert "does not apply to no-guarantee: no guarantee" in said
     assert "single value, or within one bin, in few-values:" in said
     assert "finer than the histogram" not in said
 
@@ -139,25 +134,16 @@ def coarse(monkeypatch):
     monkeypatch.setattr(Results, "conclude", lambda self: None)
 
 
-def test_what_is_finer_than_the_histogram_is_refused_at_the_first_look(tmp_path, coarse):
-    out = tmp_path / "out"
-    message = r"until_se must be at least 0\.125, the width of the histogram's bin"
-    for attempt in (run, again):
-        with pytest.raises(ValueError, match=message) as said:
-            attempt(out)
-        assert f"the 1,000 trials are kept: ask for less with `nrjax resume {out}" in str(
-            said.value
-        )
-        assert Results(Store.open(out)).trials == 1000
-    # What it says to do ends it; so does another number of trials, with a warning.
-    for more in ({"until_se": 0.13}, {}):
-        results = again(out, **more)
+def test_a_run_ends_where_bins_are_wider_than_what_is_asked_for(tmp_path, coarse):
+    """More trials would not help, and the report says so; a larger error can be asked for."""
+    for _ in range(2):
+        results = run(tmp_path / "out")
         assert results.trials == 1000
-        assert "reached with 1,000 trials" in precision.remarks(results)[0]
-    with pytest.raises(ValueError, match="until_se"):
-        run(tmp_path / "more")
-    said = precision.remarks(again(tmp_path / "more", trials=1500))
-    assert sum("0.02 is finer than the histogram of" in one for one in said) == 2
+        text = precision.remarks(results)
+        assert "Warning: not reached with 1,000 trials" in text[0]
+        assert sum("0.02 is finer than the histogram of" in line for line in text) == 2
+    results = again(tmp_path / "out", until_se=0.13)
+    assert "; reached with 1,000 trials" in precision.remarks(results)[0]
 
 
 @pytest.mark.parametrize("goal", [0.125, 0.07])
@@ -175,48 +161,23 @@ def test_bins_as_narrow_as_what_is_asked_for_do(tmp_path, coarse, goal):
 def test_another_error_can_be_asked_for_later(tmp_path, begun):
     run(tmp_path / "out", chunk=500, **begun)
     results = again(tmp_path / "out", until_se=0.01)
-    assert results.trials == first_at(0.01, LOOKS)
+    assert results.trials == first_at(0.01, INTERIM_COUNTS)
     assert results.store.settings["settings"]["until_se"] == 0.01
     assert again(tmp_path / "out").trials == results.trials
 
 
-def max_noise_multiple(bins, most):
-    """Of the bins that are no more than `most`; the first are those of zero, and near it."""
-    ends = slice(2, np.searchsorted(bins.upper, most) + 1)
-    return (bins.upper[ends] - bins.lower[ends]).max()
-
-
-@pytest.mark.parametrize(
-    ("low", "usual", "high", "width"),
-    [(0.16, 40.0, 40.0, 1e-3), (0.01, 10.0, 640.0, 1e-3), (0.3, 7.9, 7.9, 1e-4)],
-)
-def test_bins_are_as_narrow_as_what_is_asked_for(low, usual, high, width):
-    bins = epsilon_bins(low, usual, high, width)
-    assert width / 2 < max_noise_multiple(bins, usual) <= width
-    assert bins.size < 2**20 + 5
-    # Without, they are too wide: this is what would be refused.
-    assert max_noise_multiple(epsilon_bins(low, usual, high, None), usual) > width
-
-
-def test_bins_are_never_wider_than_usual_nor_too_many():
-    ends = 0.01, 640.0, 640.0
-    assert epsilon_bins(*ends, 0.5) == epsilon_bins(*ends, None)
-    assert epsilon_bins(*ends, None) == LogBins.covering(0.01, 640.0, 12)
-    assert 2**19 < epsilon_bins(*ends, 1e-5).size < 2**20 + 5
-    with pytest.raises(ValueError, match=r"until_se must be at least 2\.\d+e-07, the"):
-        epsilon_bins(*ends, 1e-8)
-
-
-def test_a_study_lays_out_bins_for_what_is_asked_for(tmp_path):
-    """The guarantee's epsilons are 0.3 to 20 here; asked for later, there must not be others."""
-    study = cheap.study({"near": cheap.interaction()})
-    chosen = RunSettings(out=tmp_path, keep="summary", chunk=1000, until_se=1e-3).begun()
-    for until_se in (1e-3, 0.1):
-        settings = RunSettings(**vars(chosen) | {"until_se": until_se})
-        folds = study.plans(settings)["near"]["outcome"].layout.variables["moments"]
-        bins = described(folds.attributes["folds"]).folds["stopping_epsilon"].bins
-        assert 2.0**bins.lowest <= 0.3 < 20 * 64 <= 2.0**bins.highest
-        assert max_noise_multiple(bins, 4 * 20) <= 1e-3
+def test_what_no_histogram_can_tell_is_refused_at_the_start(tmp_path):
+    """Epsilons of the grid begin at 0.3, where bins are 2^-14 wide."""
+    study, out = cheap.study({"near": cheap.interaction()}), tmp_path / "out"
+    options = {"keep": "summary", "progress": False}
+    message = r"until_se must be at least 6\.1e-05 with keep='summary'.*smallest epsilon of near"
+    with pytest.raises(ValueError, match=message):
+        study.run(out, until_se=6e-5, **options)
+    assert not out.exists()
+    study.run(out, trials=10, **options)
+    with pytest.raises(ValueError, match=message):
+        study.run(out, until_se=6e-5, progress=False)
+    assert study.run(out, until_se=1.0, progress=False).trials == 1000
 
 
 def test_the_error_is_that_of_a_normal_median():
@@ -233,8 +194,8 @@ def test_the_error_is_that_of_a_normal_median():
     ("changes", "message"),
     [
         ({"until_se": None}, "most_trials must be left out without until_se"),
-        ({"most_trials": 999}, "most_trials must be at least 1000, the first look"),
-        ({"trials": 3000, "most_trials": 3000}, "must be at least 4000, the first look"),
+        ({"most_trials": 999}, "most_trials must be at least 1000, the first interim count"),
+        ({"trials": 3000, "most_trials": 3000}, "must be at least 4000, the first interim count"),
         ({"until_se": 0.0}, "until_se must be positive"),
         ({"until_se": float("nan")}, "until_se must be positive"),
     ],
@@ -247,7 +208,7 @@ def test_what_does_not_fit_is_refused(tmp_path, changes, message):
 
 def test_studies_without_an_epsilon_refuse(tmp_path):
     for case in (cheap.interaction(guarantee=None), cheap.Walk(np.float32(0))):
-        with pytest.raises(ValueError, match=r"until_se must be left out: no case has an"):
+        with pytest.raises(ValueError, match=r"until_se must be left out, since no case has an"):
             cheap.study({"one": case}).run(tmp_path / "out", until_se=0.1, progress=False)
         assert not (tmp_path / "out").exists()
 
@@ -260,7 +221,7 @@ def kept_as(keep, counts):
     bins, at = LogBins(-1, 3, 6), np.repeat(values, np.minimum(counts, 1))
     placed = np.zeros(bins.size, np.int64)
     placed[np.searchsorted(bins.upper, values)] = counts
-    return Sketched(bins, placed, np.array([sum(counts), 0, 0, at[0], at[-1], 0, 0, 0]))
+    return BinnedDistribution(bins, placed, np.array([sum(counts), 0, 0, at[0], at[-1], 0, 0]))
 
 
 def wrong_alone(keep, looks, runs=20_000):

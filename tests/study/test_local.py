@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("xarray")
 from nrjax.simulation.program import Program
-from nrjax.study import cluster, filling
+from nrjax.study import cluster, local
 from nrjax.study.layout import Pass, Variable
 from tests.study import cheap
 from tests.study.test_conformance import Killed, Then, assert_same_bits
@@ -32,11 +32,11 @@ class Timed:
 
 
 def files(monkeypatch, program, spans, chunk=None, width=5, progress=None):
-    monkeypatch.setattr(filling, "time", program)
+    monkeypatch.setattr(local, "time", program)
     layout = Pass(spans[-1].stop, chunk, {"x": Variable("int32", (("wide", width),))})
     return [
         (span, arrays["x"], seconds)
-        for span, arrays, seconds in filling._files(program, None, layout, spans, progress)
+        for span, arrays, seconds in local._files(program, None, layout, spans, progress)
     ]
 
 
@@ -65,8 +65,8 @@ def test_a_kill_costs_seconds_and_launches_are_large(
     # No launch is shorter than a batch, but for the last; none is much longer than a second, so
     # that a kill costs that and the seconds of a file.
     assert all(size % batch == 0 for size in program.launches[:-1])
-    longest = max(filling.LAUNCH_SECONDS, seconds)
-    assert max(spent for *_, spent in found) <= filling.FILE_SECONDS + longest
+    longest = max(local.LAUNCH_SECONDS, seconds)
+    assert max(spent for *_, spent in found) <= local.FILE_SECONDS + longest
     assert sum(spent for *_, spent in found) == pytest.approx(program.now)
 
 
@@ -82,13 +82,13 @@ def test_a_file_holds_what_is_asked_for(monkeypatch):
 
 
 def test_the_next_launch_follows_the_pace_of_the_last():
-    pace = filling.Pace(100, 100_000, 1.0)
+    pace = local.Pace(100, 100_000, 1.0)
     sizes = []
     for each in (1e-9, 1e-9, 1e-4, 1e-4, 3e-4, 1.0, 1e-9):
         pace.took(pace.size, each * pace.size)
         sizes.append(pace.size)
     assert sizes == [800, 6400, 10_000, 10_000, 3300, 100, 800]
-    assert filling.Pace(4096, 1000, 1.0).size == 1000
+    assert local.Pace(4096, 1000, 1.0).size == 1000
 
 
 def test_a_study_of_scalars_is_a_few_launches_and_a_file(tmp_path, monkeypatch):
@@ -120,14 +120,14 @@ def test_no_bit_depends_on_launches_and_files(tmp_path, monkeypatch):
         self.size = next(sizes)
 
     monkeypatch.setattr(Program, "batch", 3)
-    monkeypatch.setattr(filling.Pace, "took", took)
-    monkeypatch.setattr(filling, "FILE_SECONDS", 0.0)
+    monkeypatch.setattr(local.Pace, "took", took)
+    monkeypatch.setattr(local, "FILE_SECONDS", 0.0)
     out = tmp_path / "run"
     for launches in (2, 30):
         with pytest.raises(Killed):
             study.run(out, trials=50, **more | {"progress": Then(launches)})
     assert 0 < len(study.run(out, trials=50, **more).store.done("near", "outcome")) < 50
-    monkeypatch.setattr(filling, "FILE_SECONDS", 1e9)
+    monkeypatch.setattr(local, "FILE_SECONDS", 1e9)
     assert_same_bits(study.run(out, trials=97, **more).store, whole.store)
 
 

@@ -1,0 +1,187 @@
+"""Trials are counted as NumPy counts the trials that are kept, however they are split."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from nrjax.simulation import counting, montecarlo
+from nrjax.simulation.bins import LogBins, WholeBins
+from nrjax.simulation.counting import MOMENTS, Tally, merge, merge_moments
+from tests.draws import GOAL, SPECS, Draws, expected
+
+KEY = jax.random.key(5)
+TRIALS = 779
+ONE = montecarlo.Batching(tile=64, devices=tuple(jax.devices()[:1]))
+EIGHT = montecarlo.Batching(tile=64)
+
+
+@pytest.fixture(scope="module")
+def kept():
+    """All trials."""
+    return montecarlo.sessions(Draws(0.7), TRIALS, ONE).run(KEY, TRIALS)
+
+
+def tally(batching=ONE, specs=SPECS, chunk=TRIALS):
+    return Tally(montecarlo.sessions(Draws(0.7), chunk, batching), specs, GOAL)
+
+
+def counts_by_numpy(values, bins):
+    """Counts by the upper edges of bins."""
+
+    def counts_of(column):
+        counts = np.bincount(
+            np.searchsorted(bins.upper, column[~np.isnan(column)]), minlength=bins.size
+        )
+        counts[-1] = np.isnan(column).sum()
+        return counts
+
+    return np.apply_along_axis(counts_of, 0, 1.0 * values).T
+
+
+def moments_by_numpy(values):
+    """Moments of all trials at once."""
+    values = np.asarray(values, float)
+    finite = np.where(np.isfinite(values), values, np.nan)
+    mean = np.nanmean(finite, axis=0)
+    ends = np.nanmin(finite, axis=0), np.nanmax(finite, axis=0)
+    infinite = np.isposinf(values).sum(axis=0), np.isneginf(values).sum(axis=0)
+    squares = np.nansum((finite - mean) ** 2, axis=0)
+    number = np.isfinite(values).sum(axis=0)
+    return np.stack([number, mean, squares, *ends, *infinite], axis=-1)
+
+
+def assert_counted(arrays, kept):
+    """Counts are exact, and moments up to the rounding of sums in float64."""
+    for (name, spec), values in zip(SPECS, expected(kept).values(), strict=True):
+        if spec.bins is not None:
+            right = counts_by_numpy(values, spec.bins)
+            np.testing.assert_array_equal(arrays[f"{name}_counts"], right, name)
+        assert (f"{name}_counts" in arrays) == (spec.bins is not None)
+        moments = arrays[f"{name}_moments"]
+        np.testing.assert_allclose(moments, moments_by_numpy(values), 1e-11, 1e-11, err_msg=name)
+
+
+def test_counts_are_those_of_kept_trials(kept):
+    assert_counted(tally().run(KEY, TRIALS), kept)
+    with pytest.raises(AssertionError, match="stopping_epsilon"):  # planted: one trial fewer
+        assert_counted(tally().run(KEY, TRIALS), {name: x[:-1] for name, x in kept.items()})
+
+
+def test_an_accelerator_counts_alike(kept, monkeypatch):
+    """Its results stay there: they are counted by `jax.numpy`, here on the CPU."""
+    monkeypatch.setattr(counting, "_namespace", lambda platform: jnp)
+    assert_counted(tally(EIGHT).run(KEY, TRIALS), kept)
+
+
+@pytest.mark.parametrize("batching", [ONE, EIGHT], ids=["one device", "eight devices"])
+def test_counts_do_not_depend_on_devices_launches_and_order(kept, batching):
+    program, parts, first = tally(batching), [], 0
+    for size in (1, 7, 255, 500, 16):
+        parts.append(program.run(KEY, size, first))
+        first += size
+    assert first == TRIALS
+    whole = program.run(KEY, TRIALS)
+    in_turn = tally(batching, chunk=100).run_all(KEY, TRIALS)
+    for arrays in (whole, in_turn, merge(parts), merge([merge(parts[3:]), merge(parts[:3])])):
+        assert_counted(arrays, kept)
+    chex.assert_trees_all_equal(program.run(KEY, 1, 2**32 - 1), tally().run(KEY, 1, 2**32 - 1))
+
+
+def test_moments_merge_whatever_the_parts():
+    rng = np.random.default_rng(1)
+    values = [rng.normal(1e4, 1.0, size) for size in (3, 1, 200)]
+    nothing = [0, np.nan, 0, np.inf, -np.inf, 1, 2]
+    parts = np.array([*map(moments_by_numpy, values), nothing])
+    whole = moments_by_numpy(np.concatenate([*values, [np.inf, -np.inf, -np.inf]]))
+    nested = np.array([merge_moments(parts[:2]), merge_moments(parts[2:])])
+    for moments in (merge_moments(parts), merge_moments(nested)):
+        np.testing.assert_allclose(moments, whole, rtol=1e-11)
+    np.testing.assert_array_equal(merge_moments(parts[3:]), [0, np.nan, 0, np.nan, np.nan, 1, 2])
+    # Planted: sums of squares in float32 lose the spread of numbers far from zero.
+    naive = sum(np.sum(np.float32(part) ** 2, dtype=np.float32) for part in values)
+    squares = whole[MOMENTS.index("squares")]
+    assert abs(naive - 204 * whole[1] ** 2 - squares) > 0.01 * squares
+
+
+def odd_values(bins, dtype):
+    """Edges, their neighbours, and what is no ordinary number."""
+    rng = np.random.default_rng(0)
+    far, largest = dtype.type(np.inf), np.finfo(dtype).max
+    with np.errstate(over="ignore"):
+        edges = bins.upper.astype(dtype)
+        near = [edges, np.nextafter(edges, -far), np.nextafter(edges, far)]
+    some = np.exp(rng.normal(size=300) * 6).astype(dtype)
+    strange = np.array([0.0, -0.0, np.finfo(dtype).tiny, np.inf, np.nan, largest], dtype)
+    values = np.concatenate([*near, some, strange])
+    return np.concatenate([values, -values])
+
+
+def assert_binned(bins, values):
+    """The bin of a value is the first whose upper edge is not below it."""
+    right = np.searchsorted(bins.upper, values.astype(float))
+    right[np.isnan(values)] = bins.size - 1
+    np.testing.assert_array_equal(np.asarray(bins.index(jnp.asarray(values))), right)
+
+
+BINS = (LogBins(-4, 6, 3), LogBins(-4, 6, 3, signed=True), LogBins(-126, 127, 0, signed=True))
+
+
+@pytest.mark.parametrize("bins", BINS)
+def test_bins_are_exact(bins, dtype):
+    values = odd_values(bins, dtype)
+    assert np.unique(bins.index(jnp.asarray(values))).size >= bins.size - 2
+    assert_binned(bins, values)
+    assert bins.upper.size == bins.lower.size == bins.size - 1
+    edges = bins.upper[np.abs(bins.upper) < 2.0**128]
+    edges = edges[np.abs(edges) > 2.0**-149]
+    np.testing.assert_array_equal(edges.astype(dtype), edges)
+
+
+def test_planted_bins_closed_below_are_noticed(dtype):
+    class Wrong(LogBins):
+        def index(self, values):
+            return super().index(jnp.nextafter(values, jnp.inf))
+
+    values = odd_values(BINS[0], dtype)
+    with pytest.raises(AssertionError):
+        assert_binned(Wrong(-4, 6, 3), values)
+
+
+def test_bins_are_as_wide_as_stated():
+    bins = LogBins.covering(0.16, 20.0, 8)
+    inside = (bins.lower >= 0.16) & (bins.upper <= 20.0)
+    width = (bins.upper - bins.lower)[inside] / bins.lower[inside]
+    assert inside.sum() > 6 * 256
+    assert width.max() <= bins.resolution == 2.0**-8
+    assert np.isin([2.0**bins.lowest, 2.0**bins.highest], bins.upper).all()
+    assert 2.0**bins.lowest <= 0.16 < 20.0 <= 2.0**bins.highest
+
+
+def test_whole_bins():
+    bins = WholeBins(-1, 3)
+    values = jnp.array([-7, -2, -1, 0, 3, 4, 99])
+    assert np.asarray(bins.index(values)).tolist() == [0, 0, 1, 2, 5, 6, 6]
+    assert bins.upper.tolist() == [-2, -1, 0, 1, 2, 3, np.inf]
+    with pytest.raises(ValueError, match="integer or boolean"):
+        bins.index(jnp.array([0.5]))
+
+
+@pytest.mark.parametrize("kind", ["uint8", "uint32", "int32", "float16"])
+def test_numbers_of_any_dtype_are_in_their_bins(kind):
+    """Also those that float32 does not hold, and unsigned ones beyond int32."""
+    bins = LogBins(0, 32, 7, signed=True)
+    if kind == "float16":
+        values = np.array([1.5, 1000.0, np.inf, -np.inf], kind)
+    else:
+        ends = np.iinfo(kind)
+        known = [0, 1, 7, 2**24, 2**24 + 1, 2**31 - 1, ends.max, ends.max - 1, max(ends.min, -7)]
+        values = np.array([one for one in known if one <= ends.max], kind)
+        whole = WholeBins(0, 10)
+        inside = np.asarray(whole.index(values))
+        assert np.all(whole.lower[inside] <= values)
+        assert np.all(values <= whole.upper[inside])
+    found = np.asarray(bins.index(values))
+    assert np.all((bins.lower[found] < values) | (values == -np.inf))
+    assert np.all(values <= bins.upper[found])
