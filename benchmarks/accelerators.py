@@ -126,13 +126,12 @@ def _counts(trials: int) -> Loop:
 
 
 def _folding(trials: int, changed: dict[str, int]) -> Loop:
-    tally = billion_trials.planned(trials)
-    tally = dataclasses.replace(tally, program=_batched(tally.program, changed))
+    tally = _batched(billion_trials.planned(trials), changed)
 
     def every() -> float:
         return trials * (1 + billion_trials.folded(tally, trials)[1]["step_moments"][1])
 
-    return _interaction(tally.program, trials, every)
+    return _interaction(tally, trials, every)
 
 
 def _batched(program: Program, changed: dict[str, int]) -> Program:

@@ -19,7 +19,7 @@ import nrjax
 from benchmarks.million_trials import Closeness
 from benchmarks.rows import Row, peak_gib
 from nrjax.simulation import montecarlo
-from nrjax.simulation.counting import Tally, merge
+from nrjax.simulation.counting import merge
 from nrjax.study import case
 from nrjax.study.passes import pass_specs
 
@@ -51,9 +51,7 @@ def interaction():
 
 def planned(chunk):
     """Return what counts the trials of a study that keeps summaries."""
-    spec = pass_specs(nrjax.Case(trial=interaction()), chunk, chunk, "summary")["outcome"]
-    assert spec.specs is not None
-    return Tally(spec.make(), spec.specs, spec.goal)
+    return pass_specs(nrjax.Case(trial=interaction()), chunk, chunk, "summary")["outcome"].make()
 
 
 def folded(program, trials):

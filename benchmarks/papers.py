@@ -28,6 +28,5 @@ def programs(study: Study, trials: int) -> dict[str, dict[str, Program]]:
     plans = study.plans(RunSettings(out=Path("unused"), trials=trials))
     found: dict[str, dict[str, Program]] = {name: {} for name in plans}
     for (case, name), program in local.programs(plans, identity.fingerprints(plans)).items():
-        assert isinstance(program, Program)
         found[case][name] = program
     return found

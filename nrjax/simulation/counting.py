@@ -158,67 +158,49 @@ def merge_moments(parts: np.ndarray) -> np.ndarray:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Tally:
-    """A program whose trials are counted and dropped; used in place of the program.
+class Tally(Program):
+    """A program that counts its trials and drops them; it compiles what a `Program` compiles.
 
-    Results are arrays per variable of `specs`: `NAME_counts`, where it has bins, and
-    `NAME_moments`. Counts are the same however the trials are split; the last digits of moments
-    depend on it.
+    Results are two arrays per variable of `specs`, over all trials of a call: `NAME_counts` if the
+    variable has bins, and `NAME_moments`. Counts are the same however trials are split over calls
+    and devices; the last digits of moments depend on the split.
 
     Attributes:
-        program: runs the trials.
         specs: what is counted.
         goal: the utility to reach, NaN without one; None unless the results are outcomes.
     """
 
-    program: Program
-    specs: Specs
-    goal: float | None
+    specs: Specs = ()
+    goal: float | None = None
 
     @property
     def kind(self) -> Any:
-        """What is compiled, as `Program.kind`."""
-        return self.program.kind, self.specs, self.goal is None
-
-    @property
-    def batch(self) -> int:
-        """As `Program.batch`."""
-        return self.program.batch
-
-    @property
-    def chunk(self) -> int:
-        """As `Program.chunk`."""
-        return self.program.chunk
-
-    def prepare(self, key: Array) -> None:
-        """Compile the trials, as `Program.prepare`."""
-        self.program.prepare(key)
+        """The cache key of the compilation: programs with equal keys share one."""
+        return super().kind, self.specs, self.goal is None
 
     def compile(self, key: Array) -> None:
-        """Compile, as `Program.compile`."""
-        self._counted(self.program._idle(key), np.zeros(len(self.program.devices), int))
+        """Compile by a run of no trials."""
+        self._gathered(self._idle(key), np.zeros(len(self.devices), int))
 
-    def run(self, key: Array, trials: int, first_trial: int = 0) -> dict[str, np.ndarray]:
-        """Count `trials` trials from `first_trial` on, at most `chunk` of them."""
-        return self._counted(*self.program.launch(key, trials, first_trial))
+    def run_all(
+        self, key: Array, trials: int, first_trial: int = 0, progress: Any = None
+    ) -> dict[str, np.ndarray]:
+        """Count any number of trials, chunk by chunk."""
+        last, merged = first_trial + trials, {}
+        for first in range(first_trial, last, self.chunk):
+            merged = merge([merged, self.run(key, min(self.chunk, last - first), first)])
+        return merged
 
-    def run_all(self, key: Array, trials: int, first_trial: int = 0) -> dict[str, np.ndarray]:
-        """Count any number of trials."""
-        last = first_trial + trials
-        firsts = range(first_trial, last, self.chunk)
-        return merge(self.run(key, min(self.chunk, last - first), first) for first in firsts)
-
-    def _counted(self, results: Any, trials: np.ndarray) -> dict[str, np.ndarray]:
-        """Count the results of all devices, each of which ran some of the trials."""
-        devices = self.program.devices
-        mesh = Mesh(np.array(devices), ("trials",))
+    def _gathered(self, results: Any, counts: np.ndarray) -> dict[str, np.ndarray]:
+        """Count the results of all devices, where device i ran `counts[i]` trials."""
+        mesh = Mesh(np.array(self.devices), ("trials",))
         with neutral_config(mesh):
             indices = _bin_indices(results, self.goal, specs=self.specs, mesh=mesh)
-        xp = _namespace(devices[0].platform)
+        xp = _namespace(self.devices[0].platform)
         with jax.enable_x64(True), np.errstate(over="ignore", invalid="ignore"):
             parts = [
-                self._of_device(_shard(results, device), _shard(indices, device), number, xp)
-                for device, number in zip(devices, trials.tolist(), strict=True)
+                self._of_device(_shard(results, device), _shard(indices, device), trials, xp)
+                for device, trials in zip(self.devices, counts.tolist(), strict=True)
             ]
             return merge(jax.device_get(parts))
 

@@ -4,7 +4,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -68,9 +68,9 @@ def _check_range(trials: int, first_trial: int) -> tuple[int, int]:
     return trials, first_trial
 
 
-def share(trials: int, devices: int) -> int:
-    """Return the number of trials of each device but the last."""
-    return -(-trials // devices)
+def share(trials: int, devices: int, unit: int = 1) -> int:
+    """Return the number of trials of each device but the last, in whole units."""
+    return -(-trials // (devices * unit)) * unit
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -98,6 +98,7 @@ class Program:
     devices: tuple[Any, ...]
     options: Any
     meaning: str = ""
+    unit: ClassVar[int] = 1
 
     def __post_init__(self):
         _check_untraced(self.trial)
@@ -146,23 +147,14 @@ class Program:
         Raises:
             ValueError: the numbers are out of range, or `key` is not a key.
         """
-        return self._gathered(*self.launch(key, trials, first_trial))
-
-    def launch(self, key: Array, trials: int, first_trial: int = 0) -> tuple[Any, np.ndarray]:
-        """Start trials as `run` does, and leave the results on the devices.
-
-        Returns:
-            Results with equally many rows per device, and the number of trials of each device,
-            which are its first rows.
-        """
         trials, first_trial = _check_range(trials, first_trial)
         check(trials <= self.chunk, "trials", trials, f"at most chunk = {self.chunk}")
         number = np.arange(len(self.devices))
-        size = share(trials, len(self.devices))
+        size = share(trials, len(self.devices), self.unit)
         counts = np.clip(trials - number * size, 0, size)
         # Idle devices get a valid number of a trial: numbers stay below 2^32.
         firsts = first_trial + np.where(counts > 0, number * size, 0)
-        return self._call(key, firsts, counts), counts
+        return self._gathered(self._call(key, firsts, counts), counts)
 
     def _gathered(self, results: Any, counts: np.ndarray) -> Any:
         """Return the results of all devices on the host, where device i ran `counts[i]` trials."""

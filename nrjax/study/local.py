@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from nrjax.simulation.counting import Tally, merge
+from nrjax.simulation.counting import merge
 from nrjax.simulation.program import Program
 from nrjax.study import identity, machine
 from nrjax.study.layout import Pass
@@ -97,17 +97,15 @@ class Pace:
 
 def programs(
     plans: Plans, fingerprints: Mapping[str, Mapping[str, str]]
-) -> dict[tuple[str, str], Program | Tally]:
-    """Return what computes each pass; passes alike in all but numbers share a compilation."""
-    made = {}
-    for case, passes in plans.items():
-        for name, spec in passes.items():
-            meaning = fingerprints[case][name][: identity.PROGRAM]
-            program = dataclasses.replace(spec.make(), meaning=meaning)
-            if spec.specs is not None:
-                program = Tally(program, spec.specs, spec.goal)
-            made[case, name] = program
-    return made
+) -> dict[tuple[str, str], Program]:
+    """Return the program of each pass; passes alike in all but numbers share a compilation."""
+    return {
+        (case, name): dataclasses.replace(
+            spec.make(), meaning=fingerprints[case][name][: identity.PROGRAM]
+        )
+        for case, passes in plans.items()
+        for name, spec in passes.items()
+    }
 
 
 def fill(
@@ -180,7 +178,7 @@ def largest_file(layout: Pass) -> int:
 
 
 def _files(
-    program: Program | Tally,
+    program: Program,
     key: Array,
     layout: Pass,
     spans: list[range],
@@ -211,7 +209,7 @@ def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _prepare(program: Program | Tally, key: Array) -> float:
+def _prepare(program: Program, key: Array) -> float:
     """Compile ahead; gives the seconds."""
     before = time.perf_counter()
     # Accelerators choose among algorithms by timing them, which a run would disturb. What fails

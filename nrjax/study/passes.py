@@ -16,7 +16,7 @@ from nrjax._validation import check
 from nrjax.interaction import Interaction
 from nrjax.simulation import montecarlo
 from nrjax.simulation.batching import bytes_of, power_of_two
-from nrjax.simulation.counting import Specs
+from nrjax.simulation.counting import Tally
 from nrjax.simulation.program import Program
 from nrjax.simulation.resolved import Resolved
 from nrjax.study.case import FIELDS, Case, Quantity
@@ -35,18 +35,14 @@ class PassSpec(NamedTuple):
 
     Attributes:
         layout: the arrays that are stored.
-        make: makes the program that runs trials.
+        make: makes the program that runs trials, and counts them if they are not kept.
         meaning: a function of a trial's parameters and key that returns what is kept of the trial,
             and these parameters; for fingerprints.
-        specs: what is counted if trials are not kept; None if they are.
-        goal: the utility to reach, NaN without one; None unless the results are outcomes.
     """
 
     layout: Pass
     make: Callable[[], Program]
     meaning: tuple[Any, Any]
-    specs: Specs | None = None
-    goal: float | None = None
 
 
 def pass_specs(case: Case, trials: int, chunk: int | None, keep: str) -> dict[str, PassSpec]:
@@ -174,6 +170,7 @@ def _pass_spec(
 
     def make() -> Program:
         options: Any = {"fields": fields, "batching": case.batching, "derived": derived}
-        return _PROGRAMS[run](trial, largest, **options)
+        program = _PROGRAMS[run](trial, largest, **options)
+        return program if specs is None else Tally(**vars(program), specs=specs, goal=goal)
 
-    return PassSpec(layout, make, (meaning, trial), specs, goal)
+    return PassSpec(layout, make, (meaning, trial))

@@ -36,7 +36,7 @@ def curve(resolution):
 
 def counted(column, bins=None, dim=None):
     specs = (("x", HistogramSpec(column, bins, dim)),)
-    Tally(SESSIONS, specs, None).compile(KEY)
+    Tally(**vars(SESSIONS), specs=specs).compile(KEY)
 
 
 def norm(outcome):

@@ -24,7 +24,8 @@ def kept():
 
 
 def tally(batching=ONE, specs=SPECS, chunk=TRIALS):
-    return Tally(montecarlo.sessions(Draws(0.7), chunk, batching), specs, GOAL)
+    program = montecarlo.sessions(Draws(0.7), chunk, batching)
+    return Tally(**vars(program), specs=specs, goal=GOAL)
 
 
 def counts_by_numpy(values, bins):

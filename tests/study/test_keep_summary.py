@@ -312,14 +312,14 @@ class Slow:
 )
 def test_a_kill_costs_seconds_of_work(tmp_path, monkeypatch, seconds, trials, files):
     """Of a slow study too: launches and files are cut by seconds, and a resumed run adds up."""
-    clock, run = Slow(seconds), Program.launch
+    clock, run = Slow(seconds), Program.run
 
     def timed(self, key, trials, first):
         clock.now += seconds * trials
         clock.launches.append(trials)
         return run(self, key, trials, first)
 
-    monkeypatch.setattr(Program, "launch", timed)
+    monkeypatch.setattr(Program, "run", timed)
     monkeypatch.setattr(Program, "batch", 1)
     monkeypatch.setattr(local, "time", clock)
     study = cheap.study({"walk": cheap.Walk(np.float32(6)), "near": cheap.interaction()})
