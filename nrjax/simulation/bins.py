@@ -1,4 +1,4 @@
-"""Bins of histograms whose edges are fixed beforehand, and in which every count is exact."""
+"""Bins of histograms whose edges are fixed in advance, so that counts can be added up exactly."""
 
 import dataclasses
 import functools
@@ -13,21 +13,25 @@ from nrjax._validation import check, check_integer
 
 @dataclasses.dataclass(frozen=True)
 class LogBins:
-    """Bins `(edge, next edge]` that grow with the value, at edges which every float dtype has.
+    """Bins `(edge, next edge]` of constant relative width, for real numbers.
 
-    Between two powers of two there are `2^digits` bins of equal width. The bin is read off the bits
-    of a number. Values nearer to zero than `2^lowest` share a bin, and so do finite ones beyond
-    `2^highest`; zero and the infinities have one each, NaN has the last.
+    Use it as `Quantity(bins=...)` of a study with `keep="summary"`; `WholeBins` is for integers.
+    Between two powers of two there are `2^digits` bins of equal width, whose edges every float
+    dtype represents exactly. All finite values closer to zero than `2^lowest` share a bin, and so
+    do all beyond `2^highest`. Zero and each infinity have a bin of their own; NaN has the last one.
 
     Attributes:
         lowest: exponent of the first edge above zero, at least -126.
         highest: exponent of the last finite edge but one, at most 127.
-        digits: binary digits of a value that tell bins apart, from 0 to 20.
-        signed: whether there are bins for negative values too. Without them zero's bin has all
-            that is not positive.
+        digits: binary digits of a value that distinguish bins, from 0 to 20.
+        signed: whether there are bins for negative values; if not, zero's bin holds them.
 
     Raises:
         ValueError: a number is out of range.
+
+    Example:
+        >>> nrjax.LogBins(lowest=-10, highest=10, digits=7).resolution  # relative width
+        0.0078125
     """
 
     lowest: int
@@ -42,7 +46,7 @@ class LogBins:
 
     @classmethod
     def covering(cls, low: float, high: float, digits: int, *, signed: bool = False) -> "LogBins":
-        """Bins with edges up to `low` and from `high` on, 0 < low < high."""
+        """Return bins for the values from `low` to `high`, 0 < low < high."""
         check(0 < low < high < np.inf, "low and high", (low, high), "positive, finite and rising")
         # frexp gives value = m 2^e with m in [1/2, 1).
         lowest, highest = int(np.frexp(low)[1]) - 1, int(np.frexp(high)[1])
@@ -50,7 +54,7 @@ class LogBins:
 
     @property
     def resolution(self) -> float:
-        """Largest width of a bin in units of its values."""
+        """The largest width of a bin relative to its values."""
         return 2.0**-self.digits
 
     @property
@@ -59,13 +63,13 @@ class LogBins:
 
     @property
     def size(self) -> int:
-        """Number of bins, NaN's included."""
-        side = self._inner + 3  # towards zero, between the edges, beyond them, infinite
+        """The number of bins, including NaN's."""
+        side = self._inner + 3  # closer to zero, between the edges, beyond them, infinite
         return (2 * side if self.signed else side) + 2
 
     @functools.cached_property
     def upper(self) -> np.ndarray:
-        """Upper edge of each bin but NaN's, which belongs to it; float64, rising to infinity."""
+        """The upper edge of each bin but NaN's, which belongs to the bin (float64)."""
         step = np.arange(self._inner + 1)
         mantissa = 1 + (step % (1 << self.digits)) / (1 << self.digits)
         edges = np.ldexp(mantissa, self.lowest + (step >> self.digits))
@@ -78,12 +82,12 @@ class LogBins:
 
     @functools.cached_property
     def lower(self) -> np.ndarray:
-        """Lower edge of each bin but NaN's, which does not belong to it."""
+        """The lower edge of each bin but NaN's, outside of the bin (float64)."""
         return np.concatenate([[-np.inf], self.upper[:-1]])
 
     def index(self, values: Array) -> Array:
-        """The bin of each value; int32."""
-        values = _not_below(jnp.asarray(values))
+        """Return the bin of each value, from the bits of the value (int32)."""
+        values = _rounded_up(jnp.asarray(values))
         wide = values.dtype == jnp.float64
         kind, mantissa, bias = (jnp.int64, 52, 1023) if wide else (jnp.int32, 23, 127)
         infinite = jnp.array(((2 * bias + 1) << mantissa), kind)
@@ -93,47 +97,52 @@ class LogBins:
         inner = self._inner
 
         def place(size: Array, magnitude: Array) -> Array:
-            """From 0, next to zero, to `inner + 2`, infinite."""
+            """Count bins from zero outwards: 0 is next to zero, `inner + 2` is infinite."""
             inside = jnp.clip((magnitude >> shift) - first + 1, 0, inner + 1)
             return jnp.where(size == infinite, inner + 2, inside).astype(jnp.int32)
 
-        # Bins are closed above: of magnitudes, open below for positive values and above for others.
+        # A bin is closed above, so its magnitudes are open below if positive, and above if not.
         positive, zero = place(size, size - 1), inner + 3 if self.signed else 0
-        found = jnp.where((bits > 0) & (size > 0), zero + 1 + positive, zero)
+        index = jnp.where((bits > 0) & (size > 0), zero + 1 + positive, zero)
         if self.signed:
             negative = inner + 2 - place(size, size)
-            found = jnp.where((bits < 0) & (size > 0), negative, found)
-        return jnp.where(size > infinite, self.size - 1, found).astype(jnp.int32)
+            index = jnp.where((bits < 0) & (size > 0), negative, index)
+        return jnp.where(size > infinite, self.size - 1, index).astype(jnp.int32)
 
 
-def _not_below(values: Array) -> Array:
-    """Values as float32 or float64; what these do not hold is rounded up, and stays in its bin."""
+def _rounded_up(values: Array) -> Array:
+    """Return values as float32 or float64, rounded up so that they stay in their bin."""
     dtype = jnp.promote_types(jnp.result_type(values, float), jnp.float32)
-    found = values.astype(dtype)
+    floats = values.astype(dtype)
     if not jnp.issubdtype(values.dtype, jnp.integer):
-        return found
-    # A float that is an integer of the dtype is below the value, or it is not.
-    held = found < float(jnp.iinfo(values.dtype).max)
-    back = jnp.where(held, found, 0).astype(values.dtype)
-    return jnp.where(held & (back < values), jnp.nextafter(found, jnp.inf), found)
+        return floats
+    # Compare as integers, if the float is one of the dtype.
+    fits = floats < float(jnp.iinfo(values.dtype).max)
+    back = jnp.where(fits, floats, 0).astype(values.dtype)
+    return jnp.where(fits & (back < values), jnp.nextafter(floats, jnp.inf), floats)
 
 
 @dataclasses.dataclass(frozen=True)
 class WholeBins:
-    """A bin for each of the whole numbers `lowest` to `highest`, and one on either side of them.
+    """A bin for each of the integers `lowest` to `highest`, and one on either side of them.
+
+    Use it as `Quantity(bins=...)` of a study with `keep="summary"`, for integers and booleans;
+    `LogBins` is for real numbers and for more than some thousands of integers.
 
     Attributes:
         lowest: first number with a bin of its own.
-        highest: the last one.
-        missing: whether a number below `lowest` says that a trial has no value.
+        highest: last number with a bin of its own.
 
     Raises:
-        ValueError: there is no number between them.
+        ValueError: `highest` is below `lowest`.
+
+    Example:
+        >>> nrjax.WholeBins(0, 3).size  # four numbers, those below and above, and no value
+        7
     """
 
     lowest: int
     highest: int
-    missing: bool = False
 
     def __post_init__(self):
         for name, least in (("lowest", -(2**31)), ("highest", self.lowest)):
@@ -141,39 +150,35 @@ class WholeBins:
 
     @property
     def resolution(self) -> float:
-        """Whole numbers are known exactly."""
+        """0: integers are known exactly."""
         return 0.0
 
     @property
     def size(self) -> int:
-        """Number of bins, the last of which (NaN's) holds what is missing."""
+        """The number of bins, of which the last one, NaN's, stays empty."""
         return self.highest - self.lowest + 4
 
     @functools.cached_property
     def upper(self) -> np.ndarray:
-        """Largest number in each bin but the last; float64."""
+        """The largest number in each bin but the last (float64)."""
         inside = np.arange(self.lowest - 1, self.highest + 1, dtype=np.float64)
         return np.append(inside, np.inf)
 
     @functools.cached_property
     def lower(self) -> np.ndarray:
-        """Smallest number in each bin but the last; float64."""
+        """The smallest number in each bin but the last (float64)."""
         return np.append(-np.inf, np.arange(self.lowest, self.highest + 2, dtype=np.float64))
 
     def index(self, values: Array) -> Array:
-        """The bin of each value; int32."""
+        """Return the bin of each integer or boolean (int32)."""
         values = jnp.asarray(values)
-        right = "an integer or boolean one, for WholeBins"
-        check(values.dtype.kind in "biu", "dtype", str(values.dtype), right)
-        ends, most = jnp.iinfo(values.dtype if values.dtype != bool else jnp.int8), 2**31 - 1
-        within = jnp.clip(values, max(ends.min, -most - 1), min(ends.max, most))
+        expected = "an integer or boolean dtype, for WholeBins"
+        check(values.dtype.kind in "biu", "dtype", str(values.dtype), expected, "Use LogBins.")
+        info, most = jnp.iinfo(values.dtype if values.dtype != bool else jnp.int8), 2**31 - 1
+        within = jnp.clip(values, max(info.min, -most - 1), min(info.max, most))
         number = within.astype(jnp.int32)
-        inside = jnp.clip(number, self.lowest - 1, self.highest + 1) - (self.lowest - 1)
-        return jnp.where(self.absent(values), self.size - 1, inside).astype(jnp.int32)
-
-    def absent(self, values: Array) -> Array:
-        """Which values stand for none; bool."""
-        return (values < self.lowest) if self.missing else jnp.zeros(jnp.shape(values), bool)
+        first = self.lowest - 1
+        return (jnp.clip(number, first, self.highest + 1) - first).astype(jnp.int32)
 
 
 Bins = LogBins | WholeBins

@@ -24,15 +24,17 @@ from nrjax.types import Status
 
 MOMENTS = ("finite", "mean", "squares", "smallest", "largest", "above", "below")
 """Moments of a variable, float64: the number of its finite values, their mean, the sum of their
-squared distances from the mean, the smallest and the largest one (NaN without any), and the numbers
-of values that are infinite and minus infinite. NaN is not counted."""
+squared distances from the mean, the smallest and the largest (NaN without any), and the numbers of
+infinite and minus infinite values. NaN is not counted."""
 
 COUNTS_END, MOMENTS_END = "_counts", "_moments"
 """Ends of the names of arrays."""
 
 
 class HistogramSpec(NamedTuple):
-    """What is counted of one variable; hashable.
+    """A description of the histogram of one variable.
+
+    It is hashable.
 
     Attributes:
         column: name of the results that are counted.
@@ -53,7 +55,7 @@ class HistogramSpec(NamedTuple):
 
 
 Specs = tuple[tuple[str, HistogramSpec], ...]
-"""What is counted of a pass, by the name of the variable."""
+"""The histograms of a pass, by the name of the variable."""
 
 
 def derived_columns(outcomes: Mapping[str, Any], goal: Any, xp: Any) -> dict[str, Any]:
@@ -100,7 +102,9 @@ def _bin_indices(results: Any, goal: Any, *, specs: Specs, mesh: Mesh) -> dict[s
 
 
 def count(values: Any, index: Any, counted: Any, spec: HistogramSpec, xp: Any) -> tuple[Any, Any]:
-    """Return the counts (int64; None without bins) and the moments of some trials.
+    """Return the counts and the moments of some trials.
+
+    Counts are of int64, and None without bins.
 
     Args:
         values: one number, or one row of numbers, per trial.
@@ -159,15 +163,16 @@ def merge_moments(parts: np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Tally(Program):
-    """A program that counts its trials and drops them; it compiles what a `Program` compiles.
+    """A program that counts its trials in histograms and drops them.
 
-    Results are two arrays per variable of `specs`, over all trials of a call: `NAME_counts` if the
-    variable has bins, and `NAME_moments`. Counts are the same however trials are split over calls
-    and devices; the last digits of moments depend on the split.
+    It compiles the same trials as a `Program` does, and counts their results afterwards. There are
+    two arrays per variable of `specs`: `NAME_counts`, if the variable has bins, and `NAME_moments`.
+    Counts do not depend on how trials are split over calls and devices. The last digits of moments
+    do.
 
     Attributes:
-        specs: what is counted.
-        goal: the utility to reach, NaN without one; None unless the results are outcomes.
+        specs: the histograms.
+        goal: the utility to reach, NaN without one. None unless the results are outcomes.
     """
 
     specs: Specs = ()
@@ -225,7 +230,7 @@ class Tally(Program):
 
 
 def _namespace(platform: str) -> Any:
-    """Return what counts: NumPy on a CPU, 2.6 times as fast as XLA; `jax.numpy` elsewhere."""
+    """Return NumPy on a CPU, where it counts 2.6 times as fast as XLA, and else `jax.numpy`."""
     return np if platform == "cpu" else jnp
 
 

@@ -62,7 +62,7 @@ def resampled_quantiles(
 
 
 def _lowest(values: np.ndarray, ordered: np.ndarray, rank: int) -> np.ndarray:
-    """Return which trials have the `rank` smallest values; the first ones of equal values."""
+    """Return which trials have the `rank` smallest values, the first ones of equal values."""
     largest = ordered[rank - 1]
     lowest = values < largest
     equal = np.flatnonzero(values == largest)

@@ -30,8 +30,8 @@ from nrjax.study.local import (
     FILE_SECONDS,
     Computed,
     Pace,
+    PassSpecs,
     Pending,
-    Plans,
     Task,
     largest_file,
     programs,
@@ -53,9 +53,9 @@ files are also sent to workers that have nothing to do."""
 
 
 def by_workers(
-    client: Any, store: Store, key: Array, plans: Plans, pending: Pending, progress: Any
+    client: Any, store: Store, key: Array, plans: PassSpecs, pending: Pending, progress: Any
 ) -> Computed:
-    """As `local.here`, on the workers of a `dask.distributed.Client`.
+    """As `local.run_locally`, on the workers of a `dask.distributed.Client`.
 
     Raises:
         ValueError: on a worker other bits would come out, and why.
@@ -80,7 +80,7 @@ def by_workers(
 class _Waiting:
     """The trials that no worker has yet, cut into files by how long those before them took."""
 
-    def __init__(self, store: Store, plans: Plans, pending: Pending):
+    def __init__(self, store: Store, plans: PassSpecs, pending: Pending):
         self._spans = {which: deque(spans) for which, spans in pending.items() if spans}
         self._pace: dict[tuple[str, str], Pace | None] = {}
         for case, name in self._spans:
@@ -115,7 +115,7 @@ class _Waiting:
             pace.took(task.trials, seconds)
 
 
-def packed(plans: Plans, key: Array, fingerprints: Mapping[str, Any]) -> bytes:
+def packed(plans: PassSpecs, key: Array, fingerprints: Mapping[str, Any]) -> bytes:
     """What a worker needs, code of one's own from a file or a notebook included.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What `keep="summary"` keeps of trials: histograms and moments of each variable."""
+"""Histograms and moments of the variables of a study that keeps summaries only."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ _BIN_KINDS = {"log": LogBins, "whole": WholeBins}
 
 
 def outcome_specs(case: Case, shapes: Mapping[str, Any], kept: Mapping[str, Quantity]) -> Specs:
-    """Return what is counted of an interaction's outcomes.
+    """Return the histograms of an interaction's outcomes.
 
     Args:
         case: the interaction, and its goal.
@@ -64,7 +64,7 @@ def spec_of(
     *,
     stopped: bool = False,
 ) -> HistogramSpec:
-    """Return what is counted of a quantity, with bins by its dtype unless it names its own."""
+    """Return the histogram of a quantity, with bins by its dtype unless it names its own."""
     shape, quantity = shapes[name], kept[name]
     dims, bins = dims_of(name, shape, quantity), quantity.bins
     expected = "of at most one axis, to be summarised"
@@ -86,7 +86,7 @@ def dims_of(name: str, shape: Any, quantity: Quantity) -> tuple[tuple[str, int],
 
 
 def whole_numbers(most: int, least: int = 0) -> WholeBins | LogBins:
-    """Return bins of the whole numbers `least` to `most`; thousands of them share bins."""
+    """Return bins of the whole numbers `least` to `most`, one each below some thousands."""
     if most - least < 1 << _WHOLE_DIGITS:
         return WholeBins(least, most)
     # Bins are closed above: each number up to 2^12 ends a bin.
@@ -94,7 +94,7 @@ def whole_numbers(most: int, least: int = 0) -> WholeBins | LogBins:
 
 
 def variables_of(specs: Specs, attributes: Mapping[str, Any]) -> dict[str, Variable]:
-    """Return the arrays in which a store keeps what is counted; `attributes` are by column."""
+    """Return the arrays in which a store keeps histograms, with `attributes` by column."""
     variables = {}
     for name, spec in specs:
         dims = () if spec.dim is None else (spec.dim,)
@@ -111,7 +111,7 @@ def variables_of(specs: Specs, attributes: Mapping[str, Any]) -> dict[str, Varia
 
 
 class Histogram(NamedTuple):
-    """What was counted of one variable, over all trials.
+    """The histogram and the moments of one variable over all trials.
 
     Attributes:
         bins: bins of the counts, or None if only moments were kept.
@@ -132,7 +132,7 @@ class Histogram(NamedTuple):
 
 
 def read_histograms(store: Store, case: str, name: str) -> dict[str, Histogram]:
-    """Return what a pass of a finished run has counted, by variable."""
+    """Return the histograms of a pass of a finished run, by variable."""
     layout = store.layout_of(case, name)
     check(layout.axis == "chunk", "pass", name, "one whose trials were counted")
     variables = layout.variables

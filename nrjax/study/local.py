@@ -1,8 +1,8 @@
-"""Filling a store from compiled programs; by default on this process's devices.
+"""Runs the trials that a store lacks, by default on this process's devices.
 
-A launch of a program and a file of the store are two sizes. A launch takes about a second, so that
-progress moves, but fills the devices. A file is written after a few seconds of work, or after some
-tens of megabytes, unless the user gives the trials of a file. Results depend on neither.
+Launches and files have separate sizes. A launch of a program takes about a second, so that progress
+is visible, but fills the devices. A file is written after a few seconds of work or some tens of
+megabytes, unless the user chooses its trials. Results depend on neither size.
 """
 
 import contextlib
@@ -24,42 +24,43 @@ from nrjax.study.layout import Pass
 from nrjax.study.passes import PassSpec
 from nrjax.study.store import Store
 
-Plans = Mapping[str, Mapping[str, PassSpec]]
-"""By case and pass."""
+PassSpecs = Mapping[str, Mapping[str, PassSpec]]
+"""The passes of a study, by case and name."""
+
+Pending = Mapping[tuple[str, str], list[range]]
+"""The trials that are not done, by case and pass; no range crosses a chunk."""
 
 _LATER = ("scipy.special", "nrjax.study.drawing")
-"""What summary and figures need, and nothing before: slow to import."""
-
+"""Modules that only summary and figures need, slow to import: imported while trials run."""
 
 _COMPILERS = 8
 """Most programs compiled at a time: each takes memory."""
 
 LAUNCH_SECONDS, FILE_SECONDS = 1.0, 4.0
-"""Seconds that a launch should take, and after which its results are written."""
+"""Seconds that a launch should take, and seconds of work after which a file is written."""
 
 FILE_BYTES = 2**25
-"""Bytes of results after which they are written, however fast they came."""
+"""Bytes of results after which a file is written, however fast they came."""
 
 _GROWTH = 8
-"""A launch has at most so many times the trials of the one before, whose pace may have been luck.
-"""
+"""Largest ratio of a launch to the one before, whose pace may have been luck."""
 
 
 class Progress(Protocol):
-    """Records how a run goes on.
+    """Reports the progress of a run.
 
-    A method `compiled()`, if it has one, is called when the compilation of a pass is done.
+    A method `compiled()`, if there is one, is called after the compilation of each pass.
     """
 
     def begin(self, case: str, name: str, trials: int, done: int) -> None:
-        """A pass of a case begins, with `done` of its `trials` there already; it compiles first."""
+        """Start a pass of a case with `done` of its `trials` stored already, and compile it."""
 
     def advance(self, trials: int, seconds: float) -> None:
-        """Record that so many more trials are done; simulating them took so long."""
+        """Report that `trials` more trials are done, whose simulation took `seconds`."""
 
 
 class Task(NamedTuple):
-    """The trials of one file, of a pass of a case."""
+    """The trials of one file: a case, a pass, the first trial and the number of trials."""
 
     case: str
     name: str
@@ -67,21 +68,18 @@ class Task(NamedTuple):
     trials: int
 
 
-Pending = Mapping[tuple[str, str], list[range]]
-"""The trials that are not done, by case and pass; no range crosses a chunk."""
-
 Computed = Generator[tuple[Task, dict[str, Any], float, float], None, None]
-"""Files with their arrays, seconds, and seconds of compilation before; each is in the store before
-the next one is made."""
+"""Files with their arrays, seconds of work and seconds of compilation; each is stored before the
+next one is computed."""
 
 
 class Pace:
-    """How many trials take so many seconds, from the trials that were run before.
+    """Chooses how many trials to run next, so that they take a given time.
 
     Args:
-        least: the first number, and the smallest: trials that fill the devices once.
-        most: the largest.
-        seconds: what they should take.
+        least: first and smallest number of trials: those that fill the devices once.
+        most: largest number of trials.
+        seconds: seconds that the trials should take.
     """
 
     def __init__(self, least: int, most: int, seconds: float):
@@ -89,36 +87,37 @@ class Pace:
         self.size = self.least
 
     def took(self, trials: int, seconds: float) -> None:
-        """Choose the next number, since so many trials took so long."""
-        wanted = trials * self.seconds / max(seconds, 1e-9)
-        batches = int(min(wanted, _GROWTH * self.size, self.most) // self.least)
+        """Choose the next size after `trials` trials took `seconds`."""
+        size = trials * self.seconds / max(seconds, 1e-9)
+        batches = int(min(size, _GROWTH * self.size, self.most) // self.least)
         self.size = max(batches, 1) * self.least
 
 
 def programs(
-    plans: Plans, fingerprints: Mapping[str, Mapping[str, str]]
+    passes: PassSpecs, fingerprints: Mapping[str, Mapping[str, str]]
 ) -> dict[tuple[str, str], Program]:
-    """Return the program of each pass; passes alike in all but numbers share a compilation."""
+    """Return the program of each pass. Passes that differ only in numbers share a compilation."""
     return {
         (case, name): dataclasses.replace(
             spec.make(), meaning=fingerprints[case][name][: identity.PROGRAM]
         )
-        for case, passes in plans.items()
-        for name, spec in passes.items()
+        for case, specs in passes.items()
+        for name, spec in specs.items()
     }
 
 
 def fill(
     store: Store,
     key: Array,
-    plans: Plans,
+    passes: PassSpecs,
     progress: Progress | None,
-    compute: Callable[[Store, Array, Plans, Pending, Progress | None], Computed],
+    compute: Callable[[Store, Array, PassSpecs, Pending, Progress | None], Computed],
 ) -> None:
-    """Run every trial that is not done yet; kill it at any moment and call it again.
+    """Run every trial that is not done yet.
 
-    Cases share the key, and with it their random numbers. `compute` is `here`, or on workers; this
-    process alone writes.
+    It can be killed at any moment and called again. Cases share the key, and with it their random
+    numbers. `compute` runs the trials, here (`run_locally`) or on the workers of a cluster. Only
+    this process writes.
 
     Raises:
         StoreBusyError, StoreError, OSError: as `Store.writer` and `Writer.write`.
@@ -126,52 +125,52 @@ def fill(
     with store.writer() as writer:
         pending = {
             (case, name): store.pending(case, name)
-            for case, passes in plans.items()
-            for name in passes
+            for case, specs in passes.items()
+            for name in specs
         }
-        with contextlib.closing(compute(store, key, plans, pending, progress)) as computed:
+        with contextlib.closing(compute(store, key, passes, pending, progress)) as computed:
             for (case, name, first, trials), arrays, *seconds in computed:
                 kept = {key: arrays[key] for key in store.layout_of(case, name).variables}
                 writer.write(case, name, range(first, first + trials), kept, *seconds)
 
 
-def here(
-    store: Store, key: Array, plans: Plans, pending: Pending, progress: Progress | None
+def run_locally(
+    store: Store, key: Array, passes: PassSpecs, pending: Pending, progress: Progress | None
 ) -> Computed:
-    """On the devices of this process, a pass after the other."""
-    made = programs(plans, store.settings["fingerprints"]) if any(pending.values()) else {}
-    # Compiled in their order, in threads, while others run: XLA uses one core for most of it.
+    """Run pending trials on the devices of this process, pass by pass, and yield their files."""
+    made = programs(passes, store.settings["fingerprints"]) if any(pending.values()) else {}
+    # Threads compile programs in order while others run: XLA uses one core for most of it.
     threads = ThreadPoolExecutor(min(machine.cores(), _COMPILERS), "compilation")
     ahead: dict[Any, Future[float]] = {}
     try:
-        for which, spans in pending.items():
-            kind = made[which].kind if spans else None
+        for name, spans in pending.items():
+            kind = made[name].kind if spans else None
             if spans and kind not in ahead:
-                ahead[kind] = threads.submit(_prepare, made[which], key)
+                ahead[kind] = threads.submit(_prepare, made[name], key)
         for module in _LATER if ahead else ():
             threads.submit(importlib.import_module, module)
-        for which, spans in pending.items():
-            layout = store.layout_of(*which)
+        for name, spans in pending.items():
+            layout = store.layout_of(*name)
             if progress is not None:
-                progress.begin(*which, layout.trials, layout.trials - sum(map(len, spans)))
+                progress.begin(*name, layout.trials, layout.trials - sum(map(len, spans)))
             if not spans:
                 continue
-            # Of those that share a compilation the first has its seconds.
-            compiled = ahead.pop(made[which].kind, None)
-            compiling = 0.0 if compiled is None else compiled.result()
+            # Seconds of a shared compilation count for its first pass.
+            compilation = ahead.pop(made[name].kind, None)
+            compiling = 0.0 if compilation is None else compilation.result()
             before = time.perf_counter()
-            made[which].compile(key)
+            made[name].compile(key)
             compiling += time.perf_counter() - before
             getattr(progress, "compiled", lambda: None)()
-            for span, arrays, seconds in _files(made[which], key, layout, spans, progress):
-                yield Task(*which, span.start, len(span)), arrays, seconds, compiling
+            for span, arrays, seconds in _files(made[name], key, layout, spans, progress):
+                yield Task(*name, span.start, len(span)), arrays, seconds, compiling
                 compiling = 0.0
     finally:
         threads.shutdown(wait=False, cancel_futures=True)
 
 
 def largest_file(layout: Pass) -> int:
-    """Return the most trials of a file, by its bytes; those of histograms do not grow."""
+    """Return the largest number of trials per file, by bytes. Histograms do not grow."""
     if layout.axis == "chunk":
         return 2**32
     return max(FILE_BYTES // max(layout.row_bytes, 1), 1)
@@ -184,7 +183,7 @@ def _files(
     spans: list[range],
     progress: Progress | None,
 ) -> Iterator[tuple[range, dict[str, Any], float]]:
-    """Run trials; yields the trials of each file, their arrays, and the seconds they took."""
+    """Run trials, and yield the trials of each file, their arrays and the seconds they took."""
     pace, most = Pace(program.batch, program.chunk, LAUNCH_SECONDS), largest_file(layout)
     for span in spans:
         first = at = span.start
@@ -210,10 +209,10 @@ def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _prepare(program: Program, key: Array) -> float:
-    """Compile ahead; gives the seconds."""
+    """Compile ahead, and return the seconds."""
     before = time.perf_counter()
-    # Accelerators choose among algorithms by timing them, which a run would disturb. What fails
-    # here fails again where the program is needed, and is raised there.
+    # Accelerators choose algorithms by timing them, which a run would disturb. An error here comes
+    # again where the program is needed, and is raised there.
     if jax.local_devices()[0].platform == "cpu":
         with contextlib.suppress(Exception):
             program.prepare(key)

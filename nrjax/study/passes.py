@@ -97,7 +97,7 @@ _PROGRAMS = {
 
 @dataclass(frozen=True)
 class _Meaning:
-    """What is kept of one trial, as a function."""
+    """A function that returns what is kept of one trial."""
 
     run: Callable[[Any, Array], Any]
     derived: tuple[tuple[str, Callable[[Any], Array]], ...]
@@ -129,7 +129,7 @@ def _pass_spec(
     chunk: int | None,
     keep: str,
 ) -> PassSpec:
-    """Return a pass that keeps these fields and quantities; all fields if none are named."""
+    """Return a pass that keeps these fields and quantities, or all fields if none are named."""
     derived = tuple((name, q.of) for name, q in quantities.items() if q.of is not None)
     meaning = _Meaning(run, derived)
     key = jax.eval_shape(lambda: jax.random.key(0))

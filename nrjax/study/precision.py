@@ -39,7 +39,7 @@ _LISTED = 5
 
 
 def check_interim(settings: Any) -> None:
-    """Check the `until_se`, `trials` and `most_trials` of settings; raises ValueError."""
+    """Check the `until_se`, `trials` and `most_trials` of settings, or raise ValueError."""
     if settings.until_se is None:
         hint = "It bounds a run with until_se; otherwise give trials."
         expected = "left out without until_se"
@@ -106,7 +106,9 @@ class Median(NamedTuple):
 
 
 def median_error(epsilon: Distribution) -> float:
-    """Return the standard error of a median: the larger one of two exact intervals, each over 2 z.
+    """Return the standard error of a median, from two exact intervals of the median.
+
+    It is the larger half-width in units of the interval's normal quantile z.
 
     The first interval has level 95 %, `(high - low) / (2 x 1.96)`. The second has level
     `1 - 0.05 x 6 / (pi k)^2` at the k-th interim count, and a larger z. By the union bound the
@@ -147,7 +149,7 @@ def medians(results: Frame) -> list[Median]:
 
 
 def next_trial_count(results: Frame, settings: Any) -> int | None:
-    """Return the number of trials to which a run should be extended; None if it should end.
+    """Return the number of trials to which a run should be extended, or None if it should end.
 
     A run ends if it has the precision `until_se`, if twice the trials exceed `most_trials`, or if
     its trials are no interim count, since the user asked for another number. It also ends if the

@@ -82,12 +82,13 @@ def band_width(trials: int, level: float = 0.95) -> float:
 
 
 class Distribution:
-    """The distribution of one variable over some trials; infinite values are values.
+    """The distribution of one variable over some trials.
 
+    Infinite values are values. Intervals of quantiles are order statistics, intervals of fractions
+    are exact, and the band is that of Dvoretzky, Kiefer and Wolfowitz. They hold for every law.
+    Only the interval of the mean is approximate. `Results.distribution` returns a distribution.
     Internally it is a histogram with exact counts, whose bins are closed above or hold a single
-    value. Intervals of quantiles are order statistics and intervals of fractions are exact; the
-    band is that of Dvoretzky, Kiefer and Wolfowitz. They hold for every law. Only the interval of
-    the mean is approximate.
+    value.
 
     Attributes:
         trials: number of values.
@@ -209,7 +210,7 @@ class Distribution:
         )
 
     def mean_interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Return Student's interval of the mean; NaN for one value or an infinite mean."""
+        """Return Student's interval of the mean, NaN for one value or an infinite mean."""
         from scipy.special import stdtrit  # slow to import
 
         if self.trials < 2 or not np.isfinite(self.mean):
@@ -219,7 +220,7 @@ class Distribution:
 
     @property
     def standard_error(self) -> float:
-        """The standard error of the mean; infinite for fewer than two values."""
+        """The standard error of the mean, infinite for fewer than two values."""
         return self.std / np.sqrt(self.trials - 1) if self.trials > 1 else np.inf
 
     def fraction_above(self, x: float) -> float:
@@ -247,7 +248,7 @@ class Distribution:
         return 1 - self.count_above(x) / max(self.trials, 1)
 
     def below_within(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return the least and the most that the distribution function can be; equal at edges."""
+        """Return lower and upper bounds of the distribution function, equal at edges of bins."""
         (lower, upper, up_to), x = self._bins, np.asarray(x, np.float64)
         place = np.maximum(np.searchsorted(lower, x), np.searchsorted(upper, x, side="right"))
         most = np.append(0, up_to)[place]
@@ -263,7 +264,7 @@ class Distribution:
 
     @property
     def finite(self) -> float:
-        """The fraction of the values that are below infinity; NaN without values."""
+        """The fraction of the values that are below infinity, NaN without values."""
         return float(self.below(np.finfo(np.float64).max)) if self.trials else np.nan
 
 
@@ -313,7 +314,7 @@ def _moments(values: np.ndarray) -> tuple[float, float]:
 
 
 def _array(values: Any) -> np.ndarray:
-    """Return an array; one of the object None for lists of different lengths."""
+    """Return an array, whose dtype is no number for lists of different lengths."""
     try:
         return np.asarray(values)
     except ValueError:
@@ -321,7 +322,7 @@ def _array(values: Any) -> np.ndarray:
 
 
 def _fractions(q: Any) -> np.ndarray:
-    """Return `q` as an array of fractions; raises ValueError for percentages and anything else."""
+    """Return `q` as an array of fractions, or raise ValueError, for percentages too."""
     array, hint = _array(q), ""
     if array.dtype.kind in "iuf":
         if np.all((array >= 0) & (array <= 1)):

@@ -23,7 +23,7 @@ from nrjax.study.checks import check_folders, check_mapping, check_run
 from nrjax.study.cluster import by_workers
 from nrjax.study.folder import MANIFEST, RESULTS, check_folder, check_packages
 from nrjax.study.layout import from_plain, to_plain
-from nrjax.study.local import Progress, fill, here
+from nrjax.study.local import Progress, fill, run_locally
 from nrjax.study.passes import PassSpec, pass_specs
 from nrjax.study.precision import check_until_se, first_interim, most_trials, next_trial_count
 from nrjax.study.results import Reporting, Results
@@ -279,7 +279,7 @@ def _complete(
 ) -> Results:
     """Run what is missing, with `more` trials as long as the precision asked for is not reached."""
     key = study_key(settings.seed)
-    compute = here if client is None else partial(by_workers, client)
+    compute = run_locally if client is None else partial(by_workers, client)
     with _resumable(store):
         while True:
             if more is not None:
