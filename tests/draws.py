@@ -1,4 +1,4 @@
-"""Trials that compile in no time and have every kind of value, for tests of what is kept."""
+"""Custom trials that compile quickly and have every kind of value, for tests of counting."""
 
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ class Drawn(NamedTuple):
 
 
 class Draws(Pytree):
-    """Log-normal epsilons; some trials fail, some have no utility, some an infinite loss."""
+    """A custom trial with a log-normal epsilon, that may fail or have no utility or loss."""
 
     scale: Any
 

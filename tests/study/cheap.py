@@ -1,4 +1,4 @@
-"""Studies that compile in no time, for tests of how studies are run and of what is told of them."""
+"""Studies that compile quickly, for tests of runs and reports."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -39,7 +39,7 @@ class Walked(NamedTuple):
 
 
 class Walk(nrjax.Pytree):
-    """A session: a few normal steps."""
+    """A custom trial of a few normal steps."""
 
     start: Any
 
@@ -50,14 +50,14 @@ class Walk(nrjax.Pytree):
 
 
 class Quiet(nrjax.Reporting):
-    """Without figures, which take the most time."""
+    """A report without figures, which take the most time."""
 
     def figures(self, results):
         return {}
 
 
 def study(cases=None, **options):
-    """Two interactions that differ in what they look for, and two sessions, unless others are."""
+    """Return a study of `cases`, by default two interactions and two custom trials."""
     if cases is None:
         cases = {"near": interaction(), "far": interaction(-2.0)}
         cases |= {"low": Walk(np.float32(0)), "high": Walk(np.float32(6))}
@@ -65,9 +65,7 @@ def study(cases=None, **options):
 
 
 class Known(nrjax.Study):
-    """Interactions whose results are known beforehand: what each trial pays, by its number.
-
-    Infinite: it did not stop.
+    """A study whose results are given: the epsilon of each trial, infinite if it did not stop.
     """
 
     def __init__(self, paid):
@@ -87,7 +85,7 @@ _OPTIONS = Options(tile=1, fields=None, derived=())
 
 @dataclasses.dataclass(frozen=True)
 class _Known:
-    """In place of a program."""
+    """A stand-in for a program that returns the given epsilons."""
 
     trial: Any
     chunk: int

@@ -23,7 +23,7 @@ def run(cases, folder):
 
 @contextlib.contextmanager
 def programs():
-    """Counts, by event, the programs of studies that are traced and compiled, or read again."""
+    """Count, by event, the programs of studies that are traced and compiled."""
     found = {_TRACED: 0, _COMPILED: 0}
 
     def heard(event: str, duration_secs: float, **rest: str | int) -> None:
@@ -38,7 +38,7 @@ def programs():
 
 
 def padded(steps, length):
-    """Levels beyond `steps` are there for the shape alone."""
+    """Return an interaction whose levels beyond `steps` only pad the shape."""
     times = np.geomspace(50.0, 0.1, steps)
     grid = nrjax.Grid.explicit(np.pad(times, (0, length - steps), mode="edge"))
     return cheap.interaction(schedule=grid, max_steps=steps)

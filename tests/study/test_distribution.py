@@ -1,4 +1,4 @@
-"""Intervals hold with the probability that they state, for every law; infinity is a value."""
+"""Intervals hold with the stated probability, for every law, and infinity is a value."""
 
 import itertools
 
@@ -20,14 +20,14 @@ LAWS = {
 
 @pytest.fixture(scope="module")
 def samples():
-    """By law: REPEATS sorted samples of SIZE values each."""
+    """REPEATS sorted samples of SIZE values, by law."""
     rng = np.random.default_rng(0)
     drawn = {name: law.rvs((REPEATS, SIZE), random_state=rng) for name, law in LAWS.items()}
     return {name: np.sort(values.astype(float), axis=1) for name, values in drawn.items()}
 
 
 def those_that_hold(ordered, law, q, narrower=0):
-    """Whether the interval of each holds the true quantile; `narrower` moves both ends inwards."""
+    """Return which intervals hold the true quantile, after both ends move inwards."""
     low, high = rank_interval(SIZE, q)
     ends = np.pad(ordered, [(0, 0), (1, 1)], constant_values=[(0, 0), (-np.inf, np.inf)])
     true = law.ppf(q)
@@ -35,7 +35,7 @@ def those_that_hold(ordered, law, q, narrower=0):
 
 
 def below_95(hits):
-    """Whether a share of hits is below 95 % by more than four standard errors."""
+    """Return whether a fraction of hits is below 95 % by more than four standard errors."""
     return np.mean(hits) < 0.95 - 4 * np.sqrt(0.95 * 0.05 / len(hits))
 
 
@@ -48,7 +48,7 @@ def test_quantile_intervals_hold_and_planted_narrower_ones_do_not(samples):
 
 
 def farthest(ordered, law):
-    """Largest distance of each sample's distribution function from the law's."""
+    """Return the largest distance of each sample's distribution function from the law's."""
     found = np.empty(len(ordered))
     for number, values in enumerate(ordered):
         above = np.searchsorted(values, values, side="right") / SIZE
@@ -91,7 +91,7 @@ def test_ranks_are_exact():
 
 
 def test_exact_binomial_intervals():
-    """Clopper & Pearson's chart; and the two that follow by hand."""
+    """Intervals are those of Clopper & Pearson's chart, and two that follow by hand."""
     np.testing.assert_allclose(binomial_interval(0, 10), (0, 0.3085), atol=5e-5)
     np.testing.assert_allclose(binomial_interval(3, 10), (0.0667, 0.6525), atol=5e-5)
     np.testing.assert_allclose(binomial_interval(10, 10), (0.6915, 1), atol=5e-5)
@@ -102,7 +102,7 @@ def test_exact_binomial_intervals():
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 19, 20, 21, 100, 1000])
 def test_quantiles_are_order_statistics(count):
-    """Against the definition, counted; `count` values of which half are infinite."""
+    """Quantiles satisfy their definition, with half of the values infinite."""
     values = np.random.default_rng(count).permutation(count).astype("float32")
     values[values > count / 2] = np.inf
     sample = Sample(values)
@@ -209,7 +209,7 @@ def test_resampled_quantiles_are_order_statistics_of_the_same_trials():
 
 
 def test_groups_of_trials_are_resampled_as_trials_are(monkeypatch):
-    """The same spread of medians, and of the paired differences of two cases; with ties too."""
+    """Medians and paired differences of two cases have the same spread, with ties too."""
     rng = np.random.default_rng(4)
     first, other = rng.exponential(size=(2, 4000))
     cases = {"apart": (first, 1.5 * np.where(rng.uniform(size=4000) < 0.7, first, other))}

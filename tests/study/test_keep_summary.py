@@ -1,4 +1,4 @@
-"""Kept summaries say what kept trials say, up to the resolution that they state."""
+"""Summaries agree with kept trials up to the stated resolution."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -43,7 +43,7 @@ def binned(values, bins, kind=BinnedDistribution):
 
 @pytest.fixture(scope="module")
 def values():
-    """Of either sign, with zeros and infinities."""
+    """Values of either sign, with zeros and infinities."""
     rng = np.random.default_rng(0)
     drawn = rng.normal(size=2000) * np.exp(rng.normal(size=2000))
     drawn[:40], drawn[40:70], drawn[70:75] = 0.0, np.inf, -np.inf
@@ -51,7 +51,7 @@ def values():
 
 
 def assert_within_resolution(rough, values):
-    """Quantiles are not below those of the values, and above by at most a bin."""
+    """Check that quantiles are those of the values, rounded up by at most a bin."""
     exact = Sample(values)
     for q in FRACTIONS:
         right, found = exact.quantile(q), rough.quantile(q)
@@ -64,7 +64,7 @@ def assert_within_resolution(rough, values):
 
 
 class Middle(BinnedDistribution):
-    """Planted: says the middles of bins."""
+    """A planted fault: order statistics are the middles of bins."""
 
     def order_statistic(self, rank):
         low, high = super().order_statistic(rank)
@@ -143,7 +143,7 @@ LEVELS = {
 
 
 class Near(Distance):
-    """With bounds that are wider where the utility is lower; the utility is not in their middle."""
+    """A utility whose bounds are wider if it is lower, and not symmetric around it."""
 
     def bounds(self, hypothesis):
         found = self.evaluate(hypothesis)
@@ -152,7 +152,7 @@ class Near(Distance):
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """The same trials twice: kept, and folded into two chunks, the second of which is short."""
+    """Results of the same trials: kept, and counted in two files, of which one is short."""
     along = {"level": range(12)}
     curve = nrjax.Curve(cheap.interaction(utility=Near(3.0)), LEVELS, along, RESOLUTION)
     tested = nrjax.Case(
@@ -240,7 +240,7 @@ def test_times_are_told_by_part(results):
 
 
 def assert_epsilon_within_resolution(one, two):
-    """Of a case whose trials were kept, and folded: rounded up, by at most what is stated."""
+    """Check that summaries round epsilons up, by at most the stated resolution."""
     if not isinstance(one.get("epsilon"), dict):  # of rogers2023 it is the budget
         return
     for name in ("epsilon", "stopped_epsilon"):
@@ -311,7 +311,7 @@ class Slow:
     ("seconds", "trials", "files"), [(1.0, 40, 10), (1e-6, 40_000, 1)], ids=["slow", "fast"]
 )
 def test_a_kill_costs_seconds_of_work(tmp_path, monkeypatch, seconds, trials, files):
-    """Of a slow study too: launches and files are cut by seconds, and a resumed run adds up."""
+    """Launches and files are cut by seconds, of a slow study too, and a resumed run adds up."""
     clock, run = Slow(seconds), Program.run
 
     def timed(self, key, trials, first):
@@ -350,7 +350,7 @@ def test_bins_of_epsilon_are_fixed_and_fine(results):
 @pytest.mark.long
 @pytest.mark.parametrize("name", small.NAMES[1:])
 def test_reports_and_figures_of_papers_from_either(name, tmp_path):
-    """Their distributions are compared in test_conformance.py."""
+    """The distributions are compared in test_conformance.py."""
     small.data(tmp_path)
     study = small.study(name, tmp_path)
     ran = [study.run(tmp_path / keep, trials=300, keep=keep, progress=False) for keep in KEEP]

@@ -1,4 +1,4 @@
-"""Trials are cut into launches and files by batches, seconds and bytes; no bit depends on it."""
+"""Trials are cut into launches and files by batches, seconds and bytes, without effect on bits."""
 
 import itertools
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from tests.study.test_conformance import Killed, Then, assert_same_bits
 
 
 class Timed:
-    """A program whose batches take so many seconds, by a clock of its own."""
+    """A program with its own clock, by which each batch takes the given seconds."""
 
     def __init__(self, batch, most, seconds):
         self.batch, self.chunk, self.seconds = batch, most, seconds
@@ -71,7 +71,7 @@ def test_a_kill_costs_seconds_and_launches_are_large(
 
 
 def test_a_file_holds_what_is_asked_for(monkeypatch):
-    """The trials of a file are the user's, if given: launches are not, and progress moves."""
+    """The user may choose the trials of a file. Launches stay short, so progress moves."""
     told = []
     progress = SimpleNamespace(advance=lambda trials, seconds: told.append(trials))
     program = Timed(10, 50, 1.0)
@@ -111,7 +111,7 @@ def test_a_study_of_scalars_is_a_few_launches_and_a_file(tmp_path, monkeypatch):
 
 
 def test_no_bit_depends_on_launches_and_files(tmp_path, monkeypatch):
-    """Of odd sizes, killed, taken up with other sizes, and with more trials."""
+    """A run with launches of odd sizes is killed, resumed with other sizes, and extended."""
     study, more = cheap.study(), {"progress": False}
     whole = study.run(tmp_path / "whole", trials=97, **more)
     sizes = itertools.cycle((5, 1, 11, 3))
@@ -132,7 +132,7 @@ def test_no_bit_depends_on_launches_and_files(tmp_path, monkeypatch):
 
 
 def test_workers_get_files_of_a_few_seconds():
-    """Each trial once, also those that are sent again; chunks that are given stay whole."""
+    """Each trial is sent once, or again if its worker is gone. Chosen chunks stay whole."""
     shapes = {"a": (None, [range(5, 1000)]), "b": (40, [range(40), range(40, 70)])}
     layouts = {
         name: Pass(1000, chunk, {"x": Variable("int8")}) for name, (chunk, _) in shapes.items()

@@ -1,4 +1,4 @@
-"""Runs that go on until medians are known well enough: when they stop, and what they say."""
+"""Runs with `until_se` end at the right interim count and report their precision."""
 
 import contextlib
 
@@ -36,12 +36,12 @@ def run(out, *cases, **changes):
 
 
 def again(out, *cases, **changes):
-    """Take up what is there, whatever it has asked for."""
+    """Resume a run, with the precision that it was started with."""
     return run(out, *cases, **{"until_se": None, "most_trials": None} | changes)
 
 
 def error_of(values):
-    """By SciPy's binomial law: two intervals, half their widths over their z; the larger."""
+    """Return the larger of two half-widths over their z, by SciPy's binomial distribution."""
     law, ordered = stats.binom(values.size, 0.5), np.sort(values)
     look = 1 + max(0, np.ceil(np.log2(values.size / 1000)))
     found = []
@@ -63,7 +63,7 @@ def first_at(goal, counts):
     ("goal", "chunk"), [(0.05, None), (0.02, 125), (0.02, 1500), (0.02, 16_000), (0.01, 1000)]
 )
 def test_a_run_ends_at_the_first_look_that_is_good_enough(tmp_path, goal, chunk):
-    """Whatever its chunks."""
+    """Chunks do not matter."""
     expected = first_at(goal, INTERIM_COUNTS)
     results = run(tmp_path / "out", until_se=goal, chunk=chunk)
     assert results.trials == expected
@@ -107,7 +107,7 @@ def test_no_more_trials_than_allowed_and_no_fewer_than_asked_for(tmp_path):
 
 
 def test_medians_that_no_trial_makes_better_known_end_the_run(tmp_path):
-    """An infinite median and one that is not defined are left out, and named."""
+    """Infinite and undefined medians are left out, and named."""
     results = run(tmp_path / "out", "uniform", "rarely-stops", "few-values", "no-guarantee")
     assert results.trials == run(tmp_path / "alone", "uniform").trials
     said = " ".join(precision.remarks(results))
@@ -118,7 +118,7 @@ def test_medians_that_no_trial_makes_better_known_end_the_run(tmp_path):
 
 
 class Coarse(Sample):
-    """Known up to an eighth."""
+    """A distribution whose values are known up to an eighth."""
 
     def order_statistic(self, rank):
         value = super().order_statistic(rank)[0]
@@ -135,7 +135,7 @@ def coarse(monkeypatch):
 
 
 def test_a_run_ends_where_bins_are_wider_than_what_is_asked_for(tmp_path, coarse):
-    """More trials would not help, and the report says so; a larger error can be asked for."""
+    """More trials would not help. The report says so, and a larger error can be chosen."""
     for _ in range(2):
         results = run(tmp_path / "out")
         assert results.trials == 1000
@@ -148,7 +148,7 @@ def test_a_run_ends_where_bins_are_wider_than_what_is_asked_for(tmp_path, coarse
 
 @pytest.mark.parametrize("goal", [0.125, 0.07])
 def test_bins_as_narrow_as_what_is_asked_for_do(tmp_path, coarse, goal):
-    """An interval has two of them at most. What is reached all the same is not warned of."""
+    """An interval covers at most two bins. A precision that was reached gets no warning."""
     said = " ".join(precision.remarks(run(tmp_path / "out", until_se=goal)))
     assert "reached" in said
     assert "not reached" not in said
@@ -167,7 +167,7 @@ def test_another_error_can_be_asked_for_later(tmp_path, begun):
 
 
 def test_what_no_histogram_can_tell_is_refused_at_the_start(tmp_path):
-    """Epsilons of the grid begin at 0.3, where bins are 2^-14 wide."""
+    """The smallest epsilon of the grid is 0.3, where bins are 2^-14 wide."""
     study, out = cheap.study({"near": cheap.interaction()}), tmp_path / "out"
     options = {"keep": "summary", "progress": False}
     message = r"until_se must be at least 6\.1e-05 with keep='summary'.*smallest epsilon of near"
@@ -181,7 +181,7 @@ def test_what_no_histogram_can_tell_is_refused_at_the_start(tmp_path):
 
 
 def test_the_error_is_that_of_a_normal_median():
-    """Of the normal law: sqrt(pi / (2 n)), to a tenth at 20,000 trials."""
+    """The median of a normal law has standard error sqrt(pi / (2 n))."""
     values = np.random.default_rng(2).standard_normal(20_000)
     assert precision.median_error(Sample(values)) == pytest.approx(
         np.sqrt(np.pi / 2 / values.size), rel=0.1
@@ -214,7 +214,7 @@ def test_studies_without_an_epsilon_refuse(tmp_path):
 
 
 def kept_as(keep, counts):
-    """The distribution of as many trials at each of a grid's levels, 1, 2, ..."""
+    """Return the distribution of the given numbers of trials at levels 1, 2, ... of a grid."""
     values = np.arange(1, len(counts) + 1)
     if keep == "trials":
         return Sample(np.repeat(values.astype(np.int8), counts))
@@ -225,7 +225,7 @@ def kept_as(keep, counts):
 
 
 def wrong_alone(keep, looks, runs=20_000):
-    """In which share of runs the look that ends one sees a level that is not the median alone.
+    """Return the fraction of runs that end when they see only a level that is not the median.
 
     The levels are 1, 2 and 3; 2 is the median, but so rare that no run has it.
     """
@@ -247,7 +247,7 @@ def wrong_alone(keep, looks, runs=20_000):
 
 @pytest.mark.parametrize(("keep", "looks"), [("trials", 8), ("summary", 21)])
 def test_a_wrong_level_is_seldom_alone_at_any_look(keep, looks, monkeypatch):
-    """Within four standard errors of 5 %; the 95 % interval at every look has many times that."""
+    """It is at most 5 % of runs. With 95 % intervals at every look it is many times that."""
     assert wrong_alone(keep, looks) < 0.05 + 4 * np.sqrt(0.05 * 0.95 / 20_000)
     monkeypatch.setattr(
         precision, "median_error", lambda one: np.ptp(one.quantile_interval(0.5)) / 2 / 1.96
