@@ -78,7 +78,7 @@ else:
     # Slow to import and not needed by simulations, so they are imported at their first use.
     _STUDIES = {
         "case": ("Case", "Curve", "Quantity"),
-        "distribution": ("Distribution", "Sample"),
+        "statistics": ("Distribution", "Sample"),
         "outcomes": ("Outcomes",),
         "results": ("Reporting", "Results"),
         "study": ("Study",),
