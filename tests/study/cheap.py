@@ -65,8 +65,7 @@ def study(cases=None, **options):
 
 
 class Known(nrjax.Study):
-    """A study whose results are given: the epsilon of each trial, infinite if it did not stop.
-    """
+    """A study whose results are given: the epsilon of each trial, infinite if it did not stop."""
 
     def __init__(self, paid):
         super().__init__("known", dict.fromkeys(paid, interaction()), reporting=Quiet())
