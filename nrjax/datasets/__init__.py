@@ -1,23 +1,24 @@
-"""Data sets by name, or from a user's own file, ready for private empirical risk minimisation."""
+"""Data sets by name, or from your own file, ready for private empirical risk minimisation."""
 
 import os
 from pathlib import Path
-from types import ModuleType
 from typing import Literal, NamedTuple
 
 from nrjax._validation import check, is_integer
-from nrjax.datasets import flights, kddcup, twitter, user
+from nrjax.datasets import uci, user
 from nrjax.datasets._dataset import (
     NORMALISATIONS,
     TASKS,
     Dataset,
+    Source,
     divided_by_largest_l1_norm,
     divided_by_largest_value,
-    scaled,
+    scale,
     unit_l2_rows,
 )
 from nrjax.datasets._files import PathLike, cache_folder, data_folder
 from nrjax.datasets.counts import Counts, load_counts, zipf_counts, zipf_law
+from nrjax.datasets.flights import FLIGHTS
 
 __all__ = [
     "Available",
@@ -37,41 +38,42 @@ __all__ = [
     "zipf_law",
 ]
 
-_SOURCES: dict[str, ModuleType] = {"flights": flights, "kdd99": kddcup, "twitter": twitter}
-"""Each has TASKS, FEATURES, HOW (to get it), `most_rows`, `where` and `read`."""
-
+_SOURCES: dict[str, Source] = {"flights": FLIGHTS, "kdd99": uci.KDD99, "twitter": uci.TWITTER}
 _PAPER = {"logistic": "kdd99", "ridge": "twitter"}
-
-_USUAL_ROWS = 10_000
-"""Rows of a named data set unless asked otherwise, as in Whitehouse 2022."""
+_DEFAULT_ROWS = 10_000  # of a named data set, as in Whitehouse 2022
 
 
 class Available(NamedTuple):
-    """A named data set, and whether it is on this machine."""
+    """A named data set, and whether it is on this machine.
+
+    Attributes:
+        name: name for `load`.
+        tasks: tasks that it suits.
+        rows: the most rows that `load` can return.
+        features: number of features.
+        where: the file or folder that `load` reads, or None if it is absent.
+        how: how to get it.
+    """
 
     name: str
     tasks: tuple[str, ...]
-    """The tasks that it suits."""
     rows: int
-    """Most rows that `load` gives."""
     features: int
     where: Path | None
-    """The file or folder that `load` would read; None if it is not there."""
     how: str
-    """How to get it."""
 
 
 def available(data_dir: PathLike | None = None) -> list[Available]:
-    """The named data sets, those that are not on this machine included; `data_dir` as of `load`."""
+    """List all named data sets, with the file of each in the data folder if it is there."""
     return [
-        Available(name, source.TASKS, source.most_rows(path), source.FEATURES, path, source.HOW)
+        Available(name, source.tasks, source.max_rows(path), source.features, path, source.how)
         for name, source in _SOURCES.items()
-        for path in [source.where(data_dir)]
+        for path in [source.locate(data_dir)]
     ]
 
 
 def resolve(name: str, task: str) -> str:
-    """The data set that a name stands for: "paper" is kdd99 for logistic, twitter for ridge."""
+    """Return the data set of a name: "paper" is kdd99 for logistic and twitter for ridge."""
     check(task in TASKS, "task", task, f"one of {TASKS}")
     return _PAPER[task] if name == "paper" else name
 
@@ -91,42 +93,61 @@ def load(
         name_or_path: "flights", "kdd99", "twitter", "paper" (see `resolve`), or the path of a .csv
             or .npz file (`nrjax.datasets.user`).
         task: "logistic" (labels -1 and 1) or "ridge" (target divided by its largest absolute value
-            in the rows used, hence within [-1, 1]).
-        rows: how many rows, from the first on, no more than there are; "all" of them; None: 10,000
-            of a named data set, all of a user's file.
-        data_dir: folder of kdd99 and twitter; else the variable `NRJAX_DATA`, else the cache.
-        target: column (CSV) or array (NPZ) of a user's file.
+            in the rows used).
+        rows: number of rows, from the first on, or "all". By default 10,000 rows of a named data
+            set and all rows of your own file.
+        data_dir: folder of kdd99 and twitter. By default the variable `NRJAX_DATA`, else the cache
+            folder.
+        target: column (CSV) or array (NPZ) of your own file.
         normalise: "l2_rows" divides each row by its own l2 norm (Whitehouse 2022); "max_l1" divides
             all rows by the largest l1 norm among the rows used (Ligett 2017).
 
     Raises:
-        FileNotFoundError: the data are not on this machine; the message says what to put where.
+        FileNotFoundError: the data are absent; the message says where to put which file.
         ModuleNotFoundError: a package of the extra `studies` is needed.
         ValueError: an argument is wrong, the data do not suit the task, or a file is damaged.
+
+    Examples:
+        >>> import nrjax
+        >>> nrjax.datasets.load("flights", "logistic", rows=1000).x.shape
+        (1000, 39)
     """
     name = resolve(os.fspath(name_or_path), task)
     check(normalise in NORMALISATIONS, "normalise", normalise, f"one of {tuple(NORMALISATIONS)}")
     if rows is not None and rows != "all":
         check(is_integer(rows) and rows >= 1, "rows", rows, "a positive integer, or 'all'")
-    wanted = None if rows is None or rows == "all" else int(rows)
+    count = None if rows is None or rows == "all" else int(rows)
     if name in _SOURCES:
         source = _SOURCES[name]
         check(target is None, "target", target, f"None for {name}, whose target is fixed")
-        suited = ", ".join(other for other, held in _SOURCES.items() if task in held.TASKS)
-        right = f"{source.TASKS[0]!r} for {name}; for {task} there are {suited}"
-        check(task in source.TASKS, "task", task, right)
-        most = source.most_rows(source.where(data_dir)) if rows == "all" else _USUAL_ROWS
-        return scaled(name, task, source.read(task, wanted or most, data_dir), normalise)
+        suited = " or ".join(other for other, each in _SOURCES.items() if task in each.tasks)
+        expected, hint = f"{source.tasks[0]!r} for {name}", f"For {task} load {suited}."
+        check(task in source.tasks, "task", task, expected, hint)
+        most = source.max_rows(source.locate(data_dir)) if rows == "all" else _DEFAULT_ROWS
+        return scale(name, task, source.read(task, count or most, data_dir), normalise)
     path = Path(name).expanduser()
     names = ", ".join(map(repr, [*_SOURCES, "paper"]))
-    right = f"one of {names}, or the path of a .csv or .npz file"
-    check(path.suffix.lower() in user.SUFFIXES, "data", name, right)
-    return scaled(path.name, task, user.read(path, task, wanted, target), normalise)
+    expected = f"one of {names}, or the path of a .csv or .npz file"
+    check(path.suffix.lower() in user.SUFFIXES, "data", name, expected)
+    return scale(path.name, task, user.read(path, task, count, target), normalise)
 
 
-def fetch(name: str, data_dir: PathLike | None = None, *, base_url: str = kddcup.BASE_URL) -> Path:
-    """Download a data set (kdd99 is the only one); see `nrjax.datasets.kddcup.fetch`."""
-    if name in _SOURCES and name != "kdd99":
-        raise ValueError(f"name = {name!r}: it is not downloaded; {_SOURCES[name].HOW}.")
-    check(name == "kdd99", "name", name, "'kdd99'")
-    return kddcup.fetch(data_dir, base_url=base_url)
+def fetch(name: str, data_dir: PathLike | None = None, *, base_url: str = uci.KDD99_URL) -> Path:
+    """Download kdd99 (2.1 MB) into the data folder and return its path.
+
+    Other data sets cannot be downloaded. A file that is there already with the right checksum is
+    kept, and one with another checksum is replaced. The file appears only when it is complete.
+
+    Args:
+        name: "kdd99".
+        data_dir: the data folder, as for `load`.
+        base_url: address of the folder on the server.
+
+    Raises:
+        FileNotFoundError: the download failed; the message says where to put which file.
+        ValueError: the download has another checksum (the folder stays as it was), or `name` is
+            another data set.
+    """
+    how = f"Get {name} otherwise: {_SOURCES[name].how}." if name in _SOURCES else ""
+    check(name == "kdd99", "name", name, "'kdd99'", how)
+    return uci.fetch_kdd99(data_dir, base_url)

@@ -1,4 +1,4 @@
-"""A cache of their own for these tests, the papers' data if present, and a plain NumPy fit."""
+"""A separate cache for these tests, the papers' data if present, and a plain NumPy fit."""
 
 import os
 from pathlib import Path
@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 SIBLING = Path(__file__).parents[3] / "shared" / "data"
-GIVEN = os.environ.get("NRJAX_DATA")  # read before the tests clear it
+DATA = os.environ.get("NRJAX_DATA")  # read before the tests clear it
 
 
 @pytest.fixture(scope="session")
 def papers_data():
-    """Folder of the papers' data: the variable NRJAX_DATA, or a sibling of the checkout."""
-    folder = Path(GIVEN or SIBLING)
+    """Return the folder of the papers' data: NRJAX_DATA, or a sibling of the checkout."""
+    folder = Path(DATA or SIBLING)
     if not (folder / "kdd99_100000.npz").is_file():
         pytest.skip(f"no kdd99_100000.npz in {folder}: set NRJAX_DATA")
     return folder
@@ -21,18 +21,18 @@ def papers_data():
 
 @pytest.fixture
 def papers_file(papers_data):
-    """Skips where one of the papers' files is missing."""
+    """Return a function that skips the test if a file of the papers is missing."""
 
-    def ask_for(name):
+    def require(name):
         if not (papers_data / name).is_file():
             pytest.skip(f"no {name} in {papers_data}")
 
-    return ask_for
+    return require
 
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory):
-    """One cache folder for the whole run, so that the flights are prepared once."""
+    """Return one cache folder for the whole run, so that the flights are prepared once."""
     return tmp_path_factory.mktemp("cache")
 
 
@@ -44,7 +44,7 @@ def _own_environment(monkeypatch, cache):
 
 @pytest.fixture(scope="session")
 def optimum():
-    """Least regularised empirical risk at lambda = 0.05, by Newton's method in plain NumPy."""
+    """Return a function for the least regularised risk, by Newton's method in plain NumPy."""
 
     def least(x, y, task, strength=0.05):
         n, d = x.shape

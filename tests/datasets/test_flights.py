@@ -1,4 +1,4 @@
-"""Flights: the stated recipe against a plain reading of the files, and the cache."""
+"""Flights: the documented recipe against a plain reading of the files, and the cache."""
 
 import csv
 import importlib.util
@@ -18,8 +18,8 @@ WEATHER = {"temp": 100, "humid": 100, "wind_speed": 50, "precip": 1, "visib": 10
 
 @pytest.fixture(scope="module")
 def tables():
-    """All rows, and the weather by origin and hour, by the csv module."""
-    folder = flights.where()
+    """Return all rows, and the weather by origin and hour, read by the csv module."""
+    folder = flights.locate()
     with zipfile.ZipFile(folder / "flights.csv.zip") as archive:
         rows = list(csv.DictReader(io.StringIO(archive.read("flights.csv").decode())))
     with (folder / "weather.csv").open() as file:
@@ -32,8 +32,8 @@ def known(row):
 
 
 def plain_features(row, weather, carriers, origins):
-    here = weather.get((row["origin"], row["time_hour"]), {})
-    number = {name: here.get(name, "NA") for name in WEATHER}
+    conditions = weather.get((row["origin"], row["time_hour"]), {})
+    number = {name: conditions.get(name, "NA") for name in WEATHER}
     return [
         *(float(row["carrier"] == value) for value in carriers),
         *(float(row["origin"] == value) for value in origins),
@@ -92,8 +92,8 @@ def test_optima_on_the_recipe(optimum):
 
 
 @pytest.mark.long
-def test_optima_of_a_fit_by_others_on_their_draw(monkeypatch, tmp_path, optimum):
-    # Their quick fit drew 10,000 rows at once, not the first 10,000 of 100,000.
+def test_optima_agree_with_a_separate_fit_on_another_draw(monkeypatch, tmp_path, optimum):
+    # That fit drew 10,000 rows at once, not the first 10,000 of 100,000.
     monkeypatch.setattr(flights, "ROWS", 10_000)
     monkeypatch.setenv("NRJAX_CACHE", str(tmp_path))
     for task, expected, tolerance in [("logistic", 0.529, 5e-4), ("ridge", 0.0263, 5e-5)]:
@@ -101,9 +101,7 @@ def test_optima_of_a_fit_by_others_on_their_draw(monkeypatch, tmp_path, optimum)
         assert optimum(data.x, data.y, task) == pytest.approx(expected, abs=tolerance)
 
 
-def test_prepared_once_again_when_the_cache_is_damaged_and_without_one(
-    monkeypatch, tmp_path, cache
-):
+def test_data_are_prepared_again_without_a_readable_cache(monkeypatch, tmp_path, cache):
     first = load("flights", "ridge", rows=50)
     (kept,) = cache.glob("prepared-flights-*")
     calls, prepared = [], _files.read_npz(kept)
@@ -126,7 +124,7 @@ def test_a_package_with_other_data_is_refused(monkeypatch, tmp_path):
         archive.writestr("flights.csv", header + "1,5,200,1,2,AA,EWR,2013-01-01T10:00:00Z\n")
     weather = tmp_path / "weather.csv"
     weather.write_text("origin,time_hour,temp,humid,wind_speed,precip,visib\n")
-    with pytest.raises(ValueError, match=r"has 1 flights .* expected 327346"):
+    with pytest.raises(ValueError, match=r"must be 327346 \(got 1\). Install the package"):
         flights._draw(tmp_path / "flights.csv.zip", weather)
 
 

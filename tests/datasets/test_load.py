@@ -1,4 +1,4 @@
-"""Names, tasks, scalings: what all data sets share."""
+"""Names, tasks and scalings of all data sets."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def test_scalings():
     np.testing.assert_array_equal(divided_by_largest_value(np.zeros(3)), np.zeros(3))
 
 
-def test_largest_l1_norm_of_the_rows_used(tmp_path):
+def test_the_largest_l1_norm_is_that_of_the_rows_used(tmp_path):
     x = np.array([[1.0, -1.0], [2.0, 0.5], [5.0, 5.0]])
     np.savez(tmp_path / "own.npz", x=x, y=np.array([1.0, 2.0, 3.0]))
     data = load(tmp_path / "own.npz", "ridge", rows=2, normalise="max_l1")
@@ -36,7 +36,7 @@ def test_largest_l1_norm_of_the_rows_used(tmp_path):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("kdd99", {"task": "ridge"}, "'ridge': must be 'logistic' for kdd99; for ridge .*flights"),
+        ("kdd99", {"task": "ridge"}, "'logistic' for kdd99 .*For ridge load flights or twitter"),
         ("twitter", {}, "task must be 'ridge' for twitter"),
         ("flights", {"task": "probit"}, "task must be one of"),
         ("paper", {"task": "probit"}, "task must be one of"),
@@ -48,7 +48,7 @@ def test_largest_l1_norm_of_the_rows_used(tmp_path):
         ("flights", {"target": "y"}, "target must be None for flights"),
     ],
 )
-def test_wrong_arguments(name, options, message):
+def test_wrong_arguments_are_refused(name, options, message):
     with pytest.raises(ValueError, match=message):
         load(name, **{"task": "logistic"} | options)
 
@@ -58,12 +58,13 @@ def test_paper_stands_for_the_papers_data():
     assert resolve("flights", "ridge") == "flights"
 
 
-def test_available_lists_what_is_there_and_how_to_get_the_rest(tmp_path):
+def test_available_lists_present_and_absent_data(tmp_path):
+    rows = {"flights": 100_000, "kdd99": 100_000, "twitter": 20_000}
+    tasks = [("logistic", "ridge"), ("logistic",), ("ridge",)]
     listed = available(tmp_path)
-    assert [entry.name for entry in listed] == ["flights", "kdd99", "twitter"]
-    assert [entry.tasks for entry in listed] == [("logistic", "ridge"), ("logistic",), ("ridge",)]
+    assert {entry.name: entry.rows for entry in listed} == rows
+    assert [entry.tasks for entry in listed] == tasks
     assert [entry.features for entry in listed] == [39, 38, 77]
-    assert [entry.rows for entry in listed] == [100_000, 100_000, 20_000]
     assert [entry.where is not None for entry in listed] == [True, False, False]
     assert all(entry.how for entry in listed)
     (tmp_path / "kdd99_100000.npz").write_bytes(b"")
@@ -79,26 +80,26 @@ def read(name, folder):
 @pytest.mark.parametrize(
     ("name", "files"),
     [
-        ("kdd99", "kddcup.data_10_percent.gz"),
-        ("twitter", "twitter_buzz_20000.npz, .*Twitter.data"),
+        ("kdd99", "kdd99_100000.npz, or kddcup.data_10_percent.gz"),
+        ("twitter", "twitter_buzz_20000.npz, or Twitter.data"),
         ("reddit", "reddit_top5000_post_counts.csv"),
     ],
 )
-def test_a_missing_file_says_which_and_where(name, files, tmp_path, monkeypatch, cache):
+def test_an_absent_file_is_named_with_its_place(name, files, tmp_path, monkeypatch, cache):
     assert data_folder() == cache
     monkeypatch.setenv("NRJAX_DATA", str(tmp_path / "other"))
-    for given, folder in ((tmp_path, tmp_path), (None, tmp_path / "other")):
+    for argument, folder in ((tmp_path, tmp_path), (None, tmp_path / "other")):
         with pytest.raises(FileNotFoundError, match=f"put the file {files}.* into {folder}"):
-            read(name, given)
+            read(name, argument)
 
 
 @pytest.mark.parametrize(
     ("name", "arrays", "message"),
     [
-        ("kdd99", {"x": np.zeros((4, 37)), "y": np.ones(4)}, r"x of shape \(4, 37\)"),
-        ("kdd99", {"x": np.zeros((4, 38)), "y": np.zeros(4)}, "y of -1 and 1"),
-        ("kdd99", {"x": np.zeros((4, 38))}, r"lacks \['y'\]"),
-        ("twitter", {"x": np.ones((3, 77)), "y": -np.ones(3)}, "y not negative"),
+        ("kdd99", {"x": np.zeros((4, 37)), "y": np.ones(4)}, r"\(n, 38\) .*got \(\[?\(4, 37\)"),
+        ("kdd99", {"x": np.zeros((4, 38)), "y": np.zeros(4)}, "y of kdd99 must be -1 or 1"),
+        ("kdd99", {"x": np.zeros((4, 38))}, r"must be 'x' and 'y' \(got \['x'\]"),
+        ("twitter", {"x": np.ones((3, 77)), "y": -np.ones(3)}, "y of twitter must be not negative"),
         ("twitter", b"PK\x03\x04 cut", "could not be read as NPZ"),
     ],
 )
@@ -112,11 +113,11 @@ def test_a_damaged_npz_is_refused(name, arrays, message, tmp_path):
         read(name, tmp_path)
 
 
-def test_fetch_of_another_set_says_how_to_get_it():
-    for name, message in (
-        ("flights", "it is not downloaded; pip install"),
-        ("twitter", "it is not downloaded; put"),
-        ("cifar", "must be 'kdd99'"),
+def test_data_that_cannot_be_fetched_come_with_advice():
+    for name, advice in (
+        ("flights", r"\. Get flights otherwise: pip install"),
+        ("twitter", r"\. Get twitter otherwise: put"),
+        ("cifar", ""),
     ):
-        with pytest.raises(ValueError, match=f"name = '{name}': {message}"):
+        with pytest.raises(ValueError, match=rf"name must be 'kdd99' \(got '{name}'\){advice}"):
             fetch(name)
