@@ -1,4 +1,4 @@
-"""Figures of `ligett2017` show what the results hold, whatever a run leaves out."""
+"""Figures of `ligett2017` show the results, whatever a run leaves out."""
 
 import itertools
 
@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from matplotlib.collections import LineCollection
 
+from nrjax.outcome import Status
 from nrjax.papers import ligett2017
-from nrjax.papers.ligett2017.runs import by_task, ratios
+from nrjax.papers.ligett2017.curves import by_task, ratios
 from nrjax.papers.ligett2017.settings import METHODS
-from nrjax.study.drawing import STYLES
-from nrjax.types import Status
+from nrjax.study.plotting import STYLES
 from tests.invented import bands, check_margin, ends_of, invented, legend_of
 
 COST = dict(zip(METHODS, (1.0, 6.0, None, 0.8, 0.5), strict=True))
@@ -23,7 +23,7 @@ NONE_STOPS = {("ridge", method, alpha): 1.0 for method in METHODS for alpha in A
 
 
 def labels(task, method, alpha):
-    """The theory's epsilon falls as 1/alpha."""
+    """Return labels of a case, with a theory's epsilon proportional to 1/alpha."""
     data, perturbation, bound, theory, output = {
         "ridge": ("twitter", "covariance", 14.1, 4.0 / alpha, 0.9 / alpha**0.5),
         "logistic": ("kdd99", "output", 16.7, 0.5 / alpha, None),
@@ -36,7 +36,7 @@ def labels(task, method, alpha):
 
 
 def outcome(facts, trials, failing):
-    """Numbers of the study's kind, the same luck for all methods."""
+    """Return plausible arrays, with the same random numbers for all methods."""
     rng, method, alpha = np.random.default_rng(0), facts["method"], facts["alpha"]
     luck, number = rng.normal(size=trials), METHODS.index(method)
     mechanism, test = np.full(trials, facts["theory_epsilon"]), np.zeros(trials)
@@ -59,8 +59,10 @@ def outcome(facts, trials, failing):
 def results_of(
     folder, tasks=TASKS, methods=METHODS, alphas=ALPHAS, trials=40, failing=None, order=None
 ):
-    """`failing`: share of trials that do not stop, by task, method, alpha; `order`: of the last
-    method's trials."""
+    """Return results with shares of `failing` trials, by task, method and alpha.
+
+    `order` permutes the trials of the last method.
+    """
     cases = {}
     for task, method, alpha in itertools.product(tasks, methods, alphas):
         facts = labels(task, method, alpha)
@@ -73,7 +75,7 @@ def results_of(
 
 @pytest.fixture(scope="module")
 def five(tmp_path_factory):
-    """Both tasks, all methods; some trials of doubling on ridge do not stop."""
+    """Return results of both tasks and all methods, in which some trials do not stop."""
     return results_of(tmp_path_factory.mktemp("five"), failing=SOME_FAIL)
 
 
@@ -83,14 +85,14 @@ def figures(five):
 
 
 def read(results, task, method, alpha, variable):
-    """A variable over the trials that stopped, or all stopping epsilons; in double precision."""
-    found = results[f"{task}-{method}-{alpha:g}"]
-    values = found[variable].values.astype(float)
-    return values if variable == "stopping_epsilon" else values[found.stopped.values]
+    """Return a variable over the trials that stopped, or all stopping epsilons."""
+    arrays = results[f"{task}-{method}-{alpha:g}"]
+    values = arrays[variable].values.astype(float)
+    return values if variable == "stopping_epsilon" else values[arrays.stopped.values]
 
 
 def curve(axes, style, width=1.6):
-    """The line of a method, or of its medians (width 1), as x and y without gaps."""
+    """Return finite x and y of a method's line, or of its medians (width 1)."""
     look = style.line, width
     (line,) = [
         line
@@ -102,7 +104,7 @@ def curve(axes, style, width=1.6):
 
 
 def triangles(axes, style, marker="^"):
-    """Where a method's triangles are; none of its own markers."""
+    """Return positions of a method's triangles at the edge of the panel."""
     look = marker, style.line, False
     return [
         x
@@ -113,7 +115,6 @@ def triangles(axes, style, marker="^"):
 
 
 def test_curves_are_statistics_of_the_trials(five, figures):
-    """Means over all trials, or over those that stopped; of the excess risk the largest, too."""
     assert tuple(figures) == FIGURES
     brownian = ["brownian above threshold (δ = 1e-06)", "brownian reduced (δ = 1e-06)"]
     texts = legend_of(figures["privacy_loss"])
@@ -127,7 +128,10 @@ def test_curves_are_statistics_of_the_trials(five, figures):
         assert loss.get_title().startswith(f"{task} on {labels(task, 'theory', 1.0)['data']}, ")
         drawn = []
         for method, style in STYLE.items():
-            (band,), law = bands(norms, style), five.law(f"{task}-{method}-0.15", "stopped_norm")
+            (band,), law = (
+                bands(norms, style),
+                five.distribution_of(f"{task}-{method}-0.15", "stopped_norm"),
+            )
             np.testing.assert_allclose(ends_of(band)[0.15], law.mean_interval(), rtol=1e-6)
             drawn += [(norms, method, "norm", np.mean, style)]
             drawn += [(risk, method, "excess_risk", np.mean, style)]
@@ -139,10 +143,10 @@ def test_curves_are_statistics_of_the_trials(five, figures):
                 drawn += [(panel, method, "test_epsilon", np.mean, STYLES[1])]
                 drawn += [(panel, method, "mechanism_epsilon", np.mean, STYLES[0])]
         for axes, method, name, statistic, style in drawn:
-            right = np.array([statistic(read(five, task, method, a, name)) for a in ALPHAS])
+            values = np.array([statistic(read(five, task, method, a, name)) for a in ALPHAS])
             x, y = curve(axes, style)
-            np.testing.assert_allclose(x, np.array(ALPHAS)[np.isfinite(right)])
-            np.testing.assert_allclose(y, right[np.isfinite(right)], rtol=2e-4)
+            np.testing.assert_allclose(x, np.array(ALPHAS)[np.isfinite(values)])
+            np.testing.assert_allclose(y, values[np.isfinite(values)], rtol=2e-4)
         wide = [line.get_ydata() for line in loss.lines if line.get_linewidth() == 4]
         known = [labels(task, "theory", alpha) for alpha in ALPHAS]
         names = ("theory_epsilon", "theory_epsilon_output")[: 2 - column]
@@ -152,16 +156,16 @@ def test_curves_are_statistics_of_the_trials(five, figures):
 
 
 def risk_factor(epsilon):
-    """Cut where the panel is long at its end."""
+    """Return exp(mean epsilon), cut far outside the panel."""
     return np.exp(min(epsilon.mean(), 200)) if np.isfinite(epsilon).all() else np.inf
 
 
-def test_an_infinite_mean_is_said_and_the_median_drawn(five, figures):
+def test_an_infinite_mean_is_marked_and_the_median_drawn(five, figures):
     ridge, logistic, below, _ = figures["privacy_loss"].axes
     assert triangles(ridge, STYLE["doubling"]) == [0.02, 0.05]
     assert triangles(ridge, STYLE["noise_reduction"]) == []
     assert triangles(logistic, STYLE["doubling"]) == []
-    # At 0.02 the median is infinite too; at 0.1 the line of medians meets that of the means.
+    # At 0.02 the median is infinite, too; at 0.1 the line of medians meets that of the means.
     x, y = curve(ridge, STYLE["doubling"], width=1.0)
     np.testing.assert_allclose(x, [0.05, 0.1])
     medians = [np.sort(read(five, "ridge", "doubling", a, "stopping_epsilon"))[19] for a in ALPHAS]
@@ -186,7 +190,7 @@ def test_ratios_are_of_medians_and_infinite_where_most_fail(figures):
     (band,) = bands(ridge, STYLE["doubling"])
     low, high = ends_of(band)[0.05]
     assert low < 10
-    assert high > ridge.get_ylim()[1]  # many resamples have an infinite median
+    assert high > ridge.get_ylim()[1]  # infinite in many resamples
     (reference,) = [line for line in ridge.lines if line.get_color() == "0.35"]
     assert reference.get_ydata()[0] == 1
 
@@ -195,12 +199,12 @@ def test_intervals_of_ratios_are_paired_and_those_of_a_plain_bootstrap(five, tmp
     _, runs = by_task(five)
     ratio, low, high = ratios(runs)[-1]
     np.testing.assert_allclose([ratio, low, high], 0.5, rtol=1e-5)
-    # Control: the same numbers in another order of trials are not paired.
+    # Planted: in another order the trials are not paired.
     order = np.random.default_rng(1).permutation(40)
     (shuffled,) = by_task(results_of(tmp_path, ("logistic",), order=order))
     _, low, high = ratios(shuffled)[-1]
     assert (high > 1.03 * low).all()
-    # The theory's epsilon is a constant, so only noise reduction's median varies.
+    # The theory's epsilon is constant, so only noise reduction's median varies.
     _, low, high = ratios(runs)[METHODS.index("theory") - 1]
     rng = np.random.default_rng(2)
     epsilon = read(five, "logistic", "noise_reduction", ALPHAS[0], "stopping_epsilon")
@@ -215,7 +219,7 @@ EXTREMES = {
     "one trial": {"trials": 1, "alphas": ALPHAS[:2]},
     "theory alone": {"methods": ("theory",), "alphas": ALPHAS[:3]},
     "none stops": {"alphas": ALPHAS[:2], "failing": NONE_STOPS},
-    # Exponentials of what no float holds.
+    # Their exponentials overflow.
     "beyond the panel": {"methods": METHODS[:3], "alphas": (1e-6, 1e-5), "trials": 3},
     "noise reduction fails": {
         "methods": METHODS[:2],
@@ -224,8 +228,6 @@ EXTREMES = {
     },
 }
 MISSING = {"theory alone": {"cheapest", "privacy_split"}}
-
-
 QUICK = ("one trial", "theory alone")
 
 
@@ -233,20 +235,21 @@ QUICK = ("one trial", "theory alone")
     "which",
     [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in EXTREMES],
 )
-def test_whatever_a_run_leaves_out_is_drawn_without_a_warning(tmp_path, which):
-    """And nothing is cut off."""
+def test_incomplete_runs_are_drawn_whole_and_without_a_warning(tmp_path, which):
     figures = results_of(tmp_path, ("ridge",), **EXTREMES[which]).plot()
     for figure in figures.values():
         check_margin(figure)
     assert set(figures) == set(FIGURES) - MISSING.get(which, set())
-    said = {text.get_text() for figure in figures.values() for a in figure.axes for text in a.texts}
+    notes = {
+        text.get_text() for figure in figures.values() for a in figure.axes for text in a.texts
+    }
     above, below = figures["privacy_loss"].axes
     if which == "none stops":
-        assert said == {"no trial stopped", "all medians are infinite"}
+        assert notes == {"no trial stopped", "all medians are infinite"}
     elif which == "beyond the panel":
-        assert said == {"nothing up to a million"}
+        assert notes == {"nothing up to a million"}
         assert below.get_ylim() == (1.0, 1e6)
-    elif which == "noise reduction fails":  # ratios are at the lower edge
+    elif which == "noise reduction fails":  # ratios of 0 are at the lower edge
         (axes,) = figures["cheapest"].axes
         assert triangles(axes, STYLE["doubling"], "v") == [0.02]
         assert triangles(axes, STYLE["doubling"]) == []

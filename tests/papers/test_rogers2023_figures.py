@@ -1,4 +1,4 @@
-"""Figures of `rogers2023` show what the results hold, whatever a run leaves out."""
+"""Figures of `rogers2023` show the results, whatever a run leaves out."""
 
 import itertools
 
@@ -7,7 +7,7 @@ import pytest
 
 from nrjax.datasets import zipf_counts, zipf_law
 from nrjax.papers import rogers2023
-from nrjax.study.drawing import STYLES
+from nrjax.study.plotting import STYLES
 from tests.invented import bands, check_margin, ends_of, invented, legend_of
 
 MARKS, TRIALS = 20, 30
@@ -15,8 +15,8 @@ SIZES = (8000, 128_000)
 METHODS = ("brownian", "doubling", "laplace")
 
 
-def held(samples):
-    """What the store keeps of the counts: of the Zipf law, or of 40 items, two of count 0."""
+def stored_counts(samples):
+    """Return the store's counts: of the Zipf law, or of 40 items, two with count 0."""
     if samples is None:
         counts = np.random.default_rng(1).geometric(1e-3, 40)
         counts[:2] = 0
@@ -26,7 +26,7 @@ def held(samples):
 
 
 def outcome(number, samples, trials):
-    """Of a method: few results of few samples, and none of one."""
+    """Return plausible arrays of a method, without results for one sample."""
     rng, most = np.random.default_rng(number), 100 - 20 * number
     results = rng.binomial(most, 1e-9 if samples == 1 else 0.8, trials).astype("int32")
     precision = np.where(results > 0, rng.uniform(0.9, 1.0, trials), 1.0)
@@ -42,13 +42,12 @@ def results_of(
     smallest=(1e-4,),
     trials=TRIALS,
 ):
-    """Of a finished run."""
     cases, counts = {}, {}
     for (name, samples), start, method, guard in itertools.product(
         data, smallest, methods, filters
     ):
         dataset = name if samples is None else f"{name}-{samples}"
-        counts[dataset] = held(samples)
+        counts[dataset] = stored_counts(samples)
         facts = {
             "data": name,
             "samples": samples,
@@ -79,7 +78,7 @@ def figures(two):
     return two.plot()
 
 
-def test_counts_are_those_of_the_store_beside_the_law(figures):
+def test_counts_are_those_of_the_store_with_the_zipf_law(figures):
     (axes,) = figures["counts"].axes
     points = [line for line in axes.lines if line.get_linestyle() == "None"]
     laws = [line for line in axes.lines if line.get_linestyle() == "-" and len(line.get_xdata())]
@@ -90,7 +89,7 @@ def test_counts_are_those_of_the_store_beside_the_law(figures):
         np.testing.assert_allclose(law.get_ydata(), size * zipf_law())
 
 
-def test_other_counts_fall_and_zeros_are_said(tmp_path):
+def test_other_counts_are_sorted_and_zeros_are_reported(tmp_path):
     results = results_of(tmp_path, (("own.csv", None),))
     (axes,) = results.plot("counts")["counts"].axes
     (drawn,) = axes.lines
@@ -104,16 +103,16 @@ def test_means_and_bands_are_those_of_the_trials(two, figures):
     above, below = figures["returned"].axes
     for place, size in enumerate(SIZES):
         for number, method in enumerate(METHODS[:2]):
-            found, style = two[f"zipf-{size}-{method}-unified-0.0001"], STYLES[number]
+            arrays, style = two[f"zipf-{size}-{method}-unified-0.0001"], STYLES[number]
             for axes, name in ((above, "returned"), (below, "precision")):
-                bars, values = axes.containers[2 * place + number], found[name].values
+                bars, values = axes.containers[2 * place + number], arrays[name].values
                 assert bars[0].get_color() == style.line
                 np.testing.assert_allclose(bars[0].get_ydata()[0], values.mean(), rtol=1e-6)
                 ends = values.mean() + values.std() * np.array([-1, 1])
                 np.testing.assert_allclose(bars[2][0].get_segments()[0][:, 1], ends, rtol=1e-5)
             axes = figures["budget"].axes[place]
-            values = np.sort(found["returned_by"].values, axis=0)
-            (line,) = [line for line in axes.lines if line.get_color() == style.line]
+            values = np.sort(arrays["returned_by"].values, axis=0)
+            line = next(line for line in axes.lines if line.get_color() == style.line)
             np.testing.assert_allclose(line.get_xdata(), np.arange(MARKS + 1) / MARKS)
             np.testing.assert_allclose(line.get_ydata(), [0, *values.mean(axis=0)], rtol=1e-6)
             (band,) = bands(axes, style)
@@ -123,7 +122,7 @@ def test_means_and_bands_are_those_of_the_trials(two, figures):
     assert "within 0.1" in below.get_ylabel()
 
 
-def test_looks_differ_by_method_and_by_filter(tmp_path):
+def test_markers_differ_by_method_and_by_filter(tmp_path):
     options = {"methods": ("brownian", "laplace"), "filters": ("gaussian", "renyi")}
     figure = results_of(tmp_path, (("zipf", 8000),), **options).plot("returned")["returned"]
     assert legend_of(figure)[:4] == [
@@ -152,8 +151,7 @@ EXTREMES = {
 
 
 @pytest.mark.parametrize("which", EXTREMES)
-def test_whatever_a_run_leaves_out_is_drawn_without_a_warning(tmp_path, which):
-    """And nothing is cut off."""
+def test_incomplete_runs_are_drawn_whole_and_without_a_warning(tmp_path, which):
     figures = results_of(tmp_path, **EXTREMES[which]).plot()
     for figure in figures.values():
         check_margin(figure)

@@ -1,4 +1,4 @@
-"""The study of counts by group: its losses, what is said of them, and its own figures."""
+"""The study of counts by group: realised losses, report and figures."""
 
 import dataclasses
 import re
@@ -8,13 +8,13 @@ import pytest
 from scipy import stats
 
 from nrjax.papers import skellam_counts
-from nrjax.papers.skellam_counts.findings import median_deviation
+from nrjax.papers.skellam_counts.settings import median_deviation
 from nrjax.study.figures import standard
 from tests.invented import check_margin
-from tests.papers.shared import COUNTS_REMARK, ITEMS, arrays_of, counts_file, run, summary_of
+from tests.papers.shared import COUNTS_REMARK, ITEMS, counts_file, run, summary_of
 
 TRIALS = 2000
-ALARM = 1e-6  # of a false alarm, for a whole family
+ALARM = 1e-6  # probability of a false alarm in a family of tests
 SKELLAM = "counts-skellam-replace"
 
 
@@ -38,32 +38,28 @@ def settings(data_file, **changes):
     return skellam_counts.Settings(**(options | changes))
 
 
-def noisy(outcome):
-    return outcome.release
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, data_file):
-    """Of the Skellam cases, which share a program, the releases are kept, too."""
+    """Return results, with the releases of the Skellam cases."""
     study = skellam_counts.study(settings(data_file))
-    for name in (SKELLAM, "counts-skellam-remove"):
+    for name in (SKELLAM, "counts-skellam-remove"):  # both, as they share a compiled program
         case = study.cases[name]
-        more = {**case.quantities, "noisy": noisy}
-        study.cases[name] = dataclasses.replace(case, quantities=more)
+        quantities = {**case.quantities, "noisy": lambda outcome: outcome.release}
+        study.cases[name] = dataclasses.replace(case, quantities=quantities)
     return run(study, tmp_path_factory.mktemp("run"), trials=TRIALS, chunk=TRIALS)
 
 
 def losses_of(results, name):
-    """Realised loss of each trial, in float64."""
+    """Return the realised loss of each trial in float64."""
     return results[name]["realised_loss"].values.astype(float)
 
 
 def deviations(results, name):
-    """Standard deviation of the noise where each trial ended."""
+    """Return the standard deviation of the noise where each trial ended."""
     return np.geomspace(20, 1, 12)[results[name]["step"].values]
 
 
-def test_summary_says_what_was_realised(finished):
+def test_the_summary_has_realised_losses(finished):
     summary = summary_of(finished)
     names = [f"counts-{case['mechanism']}-{case['neighbour']}" for case in summary["cases"]]
     assert list(summary["realised"]) == list(finished) == names
@@ -75,34 +71,35 @@ def test_summary_says_what_was_realised(finished):
         deltas = {"brownian": 0.001, "laplace": 0.0, "discrete_laplace": 0.0}
         assert case.get("delta") == deltas.get(case["mechanism"])
         assert (case["epsilon"] is None) == (case["mechanism"] == "skellam")
-        loss, found = np.sort(losses_of(finished, name)), summary["realised"][name]
-        assert found["q99"]["value"] == loss[int(0.99 * TRIALS) - 1]
-        assert found["mean"]["value"] == pytest.approx(loss.mean())
-        for noted in (found["mean"], found["q05"], found["q50"], found["q95"]):
-            assert noted["interval"][0] <= noted["value"] <= noted["interval"][1]
+        loss, realised = np.sort(losses_of(finished, name)), summary["realised"][name]
+        assert realised["q99"]["value"] == loss[int(0.99 * TRIALS) - 1]
+        assert realised["mean"]["value"] == pytest.approx(loss.mean())
+        for key in ("mean", "q05", "q50", "q95"):
+            low, high = realised[key]["interval"]
+            assert low <= realised[key]["value"] <= high
 
 
 def test_losses_are_those_of_an_independent_formula(finished):
-    """Against SciPy's Skellam law, in float64; the fault: the two rates' sum a tenth too large."""
-    seen = arrays_of(finished, SKELLAM)
-    noise = seen["noisy"].astype(float) - np.array(list(ITEMS.values()))
-    mean = seen["time"].astype(float)[:, None] / 2
+    """SciPy's Skellam distribution in float64. Planted: rates that are a tenth too large."""
+    arrays = finished.arrays(SKELLAM)
+    noise = arrays["noisy"].astype(float) - np.array(list(ITEMS.values()))
+    mean = arrays["time"].astype(float)[:, None] / 2
     shift = np.zeros(len(ITEMS))
     shift[1], shift[2] = 1, -1  # of the largest two groups
 
     def loss(mean):
-        law = stats.skellam(mean, mean)
-        return (law.logpmf(noise) - law.logpmf(noise + shift)).sum(axis=1)
+        skellam = stats.skellam(mean, mean)
+        return (skellam.logpmf(noise) - skellam.logpmf(noise + shift)).sum(axis=1)
 
-    found = seen["privacy_loss"]
-    np.testing.assert_array_equal(found, seen["realised_loss"])
-    # The float32 of the time itself moves the law.
-    assert np.abs(found - loss(mean)).max() < (2e-5 if found.dtype == np.float32 else 1e-9)
-    assert np.abs(found - loss(1.1 * mean)).max() > 1e-2
+    realised = arrays["privacy_loss"]
+    np.testing.assert_array_equal(realised, arrays["realised_loss"])
+    # The time is rounded to float32, which changes the distribution.
+    assert np.abs(realised - loss(mean)).max() < (2e-5 if realised.dtype == np.float32 else 1e-9)
+    assert np.abs(realised - loss(1.1 * mean)).max() > 1e-2
 
 
 def _identity_scores(loss):
-    """z-scores of `E exp(-loss) = 1`, along the last axis."""
+    """Return z-scores of `E exp(-loss) = 1` along the last axis."""
     inverse = np.exp(-loss.astype(float))
     spread = inverse.std(axis=-1, ddof=1)
     return (inverse.mean(axis=-1) - 1) / (spread / np.sqrt(loss.shape[-1]))
@@ -113,34 +110,34 @@ def _alarm(scores):
 
 
 def test_likelihood_ratios_have_mean_1_at_the_stop_and_along_the_path(finished):
-    """The error seen is a function of the release, so a stop is a stopping time."""
+    """The error is a function of the release, so trials end at a stopping time."""
     at_stop = np.stack([losses_of(finished, name) for name in finished])
     curves = [finished[f"{name}/curve"]["privacy_loss_along"].values.T for name in finished]
     along = np.concatenate([curve[:-1] for curve in curves])  # the last is too rare to average
     for loss in (at_stop, along):
         assert not _alarm(_identity_scores(loss))
         assert _alarm(_identity_scores(-loss))
-    said = summary_of(finished)["realised"]
+    realised = summary_of(finished)["realised"]
     for name, score in zip(finished, _identity_scores(at_stop), strict=True):
-        noted = said[name]["exp_minus_loss"]
-        assert (noted["value"] - 1) / noted["standard_error"] == pytest.approx(score, rel=1e-4)
+        ratio = realised[name]["exp_minus_loss"]
+        assert (ratio["value"] - 1) / ratio["standard_error"] == pytest.approx(score, rel=1e-4)
 
 
 def test_mechanisms_share_the_standard_deviations(finished, data_file):
     grid = np.geomspace(20, 1, 12)
     for name, case in skellam_counts.cases(settings(data_file)).items():
-        found = deviations(finished, name)
-        assert median_deviation(finished, name) == np.sort(found)[TRIALS // 2 - 1]
+        ends = deviations(finished, name)
+        assert median_deviation(finished, name) == np.sort(ends)[TRIALS // 2 - 1]
         trial = case.trial
         np.testing.assert_allclose(trial.process.deviation(trial.schedule.times), grid, rtol=1e-5)
         kept = trial.process.deviation(finished[name]["time"].values)
-        np.testing.assert_allclose(found, kept, rtol=1e-5)
+        np.testing.assert_allclose(ends, kept, rtol=1e-5)
         levels = finished[f"{name}/curve"]["deviation"].values
         np.testing.assert_allclose(levels, grid[[0, 4, 7, 11]])
 
 
-def test_what_is_stated_holds(finished):
-    said = summary_of(finished)["realised"]
+def test_stated_epsilons_hold(finished):
+    realised = summary_of(finished)["realised"]
     for neighbour, length in (("replace", 2), ("remove", 1)):
         for mechanism in ("laplace", "discrete_laplace"):
             name = f"counts-{mechanism}-{neighbour}"
@@ -150,12 +147,12 @@ def test_what_is_stated_holds(finished):
             np.testing.assert_allclose(outcome["epsilon"].values, length * rate, rtol=1e-5)
             assert (outcome["privacy_loss"] <= outcome["epsilon"]).all()
             assert (outcome["privacy_loss"] > 0.99 * outcome["epsilon"]).any()
-            assert said[name]["exceeded"] == 0
-            # Planted: a tenth less would not hold.
+            assert realised[name]["exceeded"] == 0
+            # Planted: an epsilon that is a tenth smaller does not hold.
             assert (outcome["privacy_loss"] > 0.9 * outcome["epsilon"]).mean() > 0.01
-        assert said[f"counts-skellam-{neighbour}"]["exceeded"] is None
+        assert realised[f"counts-skellam-{neighbour}"]["exceeded"] is None
         outcome = finished[f"counts-brownian-{neighbour}"]
-        # delta = 0.001: more than 12 of 2000 have a probability below 1e-6.
+        # At delta = 0.001 more than 12 of 2000 trials have a probability below 1e-6.
         assert (outcome["privacy_loss"] > outcome["epsilon"]).sum() <= 12
         curve = finished[f"counts-brownian-{neighbour}/curve"]
         above = (curve["privacy_loss_along"] > curve["epsilon"]).any("level")
@@ -163,10 +160,10 @@ def test_what_is_stated_holds(finished):
 
 
 def test_whole_numbers_cost_less_than_real_ones(finished):
-    """At one standard deviation; and what is compared is paired by trial."""
-    found = summary_of(finished)["comparisons"]
-    assert [one["neighbour"] for one in found] == ["replace", "remove"]
-    for one in found:
+    """At one standard deviation, and trial by trial."""
+    comparisons = summary_of(finished)["comparisons"]
+    assert [one["neighbour"] for one in comparisons] == ["replace", "remove"]
+    for one in comparisons:
         first, second = (np.sort(finished[name]["stopping_epsilon"]) for name in one["cases"])
         difference = first[TRIALS // 2 - 1] - second[TRIALS // 2 - 1]
         assert one["difference"] == pytest.approx(difference, rel=1e-5)
@@ -176,7 +173,6 @@ def test_whole_numbers_cost_less_than_real_ones(finished):
 
 
 def test_neighbours_are_not_compared_with_each_other(finished):
-    """Epsilon is against its own neighbour, and so are the differences."""
     figure = finished.plot("paired_differences")["paired_differences"]
     titles = [axes.get_title().split("\n")[0] for axes in figure.axes]
     assert [title[-9:] for title in titles] == ["(replace)", " (remove)"]
@@ -185,7 +181,7 @@ def test_neighbours_are_not_compared_with_each_other(finished):
         assert names == {f"{one} minus brownian" for one in ("laplace", "discrete laplace")}
 
 
-def test_the_report_says_what_is_stated_and_what_was_realised(finished):
+def test_the_report_has_stated_epsilons_and_realised_losses(finished):
     report = finished.table()
     rows = {row[0]: dict(zip(report.headings, row, strict=True)) for row in report.rows}
     assert len(rows) == 8
@@ -202,7 +198,7 @@ def test_the_report_says_what_is_stated_and_what_was_realised(finished):
     assert "one of the rows of 'b' is in 'c' instead" in remarks
     assert "one of the rows of 'b' is missing" in remarks
     assert "no published guarantee" in remarks
-    assert "discrete laplace (whole numbers)" in remarks
+    assert "discrete Laplace noise (whole numbers)" in remarks
     assert "lost more in 0 % of the trials" in remarks
     assert "show no quantile" not in remarks
     (sentence,) = (remark for remark in report.remarks if remark.startswith("skellam replace: "))
@@ -211,14 +207,14 @@ def test_the_report_says_what_is_stated_and_what_was_realised(finished):
 
 def test_few_trials_show_no_extreme_quantile(finished, monkeypatch):
     monkeypatch.setitem(finished.store.settings["settings"], "delta", 1e-4)
-    for found in finished.reporting.findings(finished)["realised"].values():
-        noted = found["one_minus_delta"]
-        assert noted["value"] is None
-        assert noted["interval"][0] is not None
-        assert noted["interval"][1] is None
+    for realised in finished.reporting.findings(finished)["realised"].values():
+        extreme = realised["one_minus_delta"]
+        assert extreme["value"] is None
+        assert extreme["interval"][0] is not None
+        assert extreme["interval"][1] is None
 
 
-def test_figures_show_losses_beside_what_is_stated(finished):
+def test_figures_show_losses_and_stated_epsilons(finished):
     own = ("realised_loss", "loss_cdf", "loss_along_path")
     assert set(finished.reporting.figures(finished)) == {*own, *standard(finished)}
     figures = finished.plot(*own)
@@ -230,16 +226,17 @@ def test_figures_show_losses_beside_what_is_stated(finished):
     np.testing.assert_allclose(share, [100 * np.mean(loss <= one) for one in x], atol=1e-9)
     for axes, name in zip(figures["loss_along_path"].axes, finished, strict=True):
         along = finished[f"{name}/curve"]
-        by_dash = [one for one in axes.lines if len(one.get_xdata()) == 4]
-        stated = [one.get_ydata() for one in by_dash if one.get_linewidth() == 3.5]
+        lines = [line for line in axes.lines if len(line.get_xdata()) == 4]
+        quantiles = [line for line in lines if line.get_linewidth() == 1.6]
+        stated = [line.get_ydata() for line in lines if line.get_linewidth() == 3.5]
         assert len(stated) == ("skellam" not in name)
         ordered = np.sort(along["privacy_loss_along"].values, axis=0)
-        np.testing.assert_array_equal(by_dash[1].get_ydata(), ordered[TRIALS // 2 - 1])
+        np.testing.assert_array_equal(quantiles[1].get_ydata(), ordered[TRIALS // 2 - 1])
         if stated:
             np.testing.assert_array_equal(stated[0], along["epsilon"].values)
 
 
-def test_titles_of_files_with_long_names_have_room(finished, monkeypatch):
+def test_titles_with_long_names_of_files_do_not_overlap(finished, monkeypatch):
     for case in finished.cases.values():
         monkeypatch.setitem(case.attributes, "data", "population by place.csv")
     for name in ("realised_loss", "loss_along_path"):
@@ -267,7 +264,7 @@ def test_the_absolute_criterion_and_named_groups(data_file):
     np.testing.assert_array_equal(case.trial.shift, [-1, 0, 0, 0, 0, 0, 1, 0])
 
 
-def test_the_noise_ends_where_large_counts_still_resolve_it(tmp_path, dtype):
+def test_the_last_noise_is_not_lost_in_the_rounding_of_large_counts(tmp_path, dtype):
     path = counts_file(tmp_path / "large.csv", {"a": 938870, "b": 4})
     case = skellam_counts.cases(settings(path, lowest_deviation=None))[SKELLAM]
     lowest = case.labels["lowest_deviation"]

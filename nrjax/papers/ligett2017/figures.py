@@ -1,4 +1,4 @@
-"""Figures of `ligett2017`: what an accuracy costs, and whether it is kept."""
+"""Figures of `ligett2017`: the cost of an accuracy, and the accuracy that trials reached."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,10 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from nrjax.papers import _drawing as draw
-from nrjax.papers.ligett2017.runs import BASE, Runs, by_task, compared, ratios, tested, title
-from nrjax.study import drawing
-from nrjax.study.drawing import EPSILON, STYLES, Style, axis_limits, say
+from nrjax.papers.ligett2017.curves import BASE, Curve, by_task, compared, ratios, tested, title
+from nrjax.study import plotting
+from nrjax.study.plotting import EPSILON, STYLES, Style, axis_limits, draw_curve, log_scale
 from nrjax.study.results import Results
 from nrjax.study.statistics import Distribution
 
@@ -20,9 +19,9 @@ _LARGEST_RISK = 1e6
 _MEAN_EPSILON = "mean " + EPSILON
 _RISKS = ("mean excess risk", "95 % quantile of excess risk", "largest excess risk")
 _MEAN_BAND = "95 % interval of the mean"
-_EMPTY: Any = {"markerfacecolor": "white"}
+_HOLLOW: Any = {"markerfacecolor": "white"}
 _REFERENCE: Any = {"color": "0.35", "lw": 1.0, "linestyle": (0, (8, 3))}
-_CLOSED: Any = (
+_CLOSED_FORMS: Any = (
     ("theory_epsilon", "theory, closed form", {"color": "0.65", "lw": 4.0, "zorder": 1}),
     (
         "theory_epsilon_output",
@@ -30,277 +29,288 @@ _CLOSED: Any = (
         {"color": "0.8", "lw": 4.0, "linestyle": (0, (2, 1)), "zorder": 1},
     ),
 )
-"""What the utility theorems ask for: the fact, its label, and a wide line behind the others."""
+"""Epsilons of the utility theorems: label of the case, label of the legend, look."""
 
 _PARTS = (("test_epsilon", "testing", STYLES[1]), ("mechanism_epsilon", "hypothesis", STYLES[0]))
 _NORMS: Any = (("norm_bound", "bound M", "-"), ("optimum_norm", "optimum", (0, (2, 2))))
 
+Tasks = Sequence[Sequence[Curve]]
+
 
 def figures(results: Results) -> dict[str, Callable[[Results], Figure]]:
-    """What draws the figures of a run, by name.
+    """Return the function that draws each figure, by name.
 
-    `privacy_loss`, `accuracy`, `privacy_split` and `norms`, after figures 1 to 4 of Ligett 2017;
-    `cheapest`: the price of each method in units of noise reduction's. A figure that would have no
-    panel is left out: the split of a run that has the theory approach only, and `cheapest` without
-    noise reduction and another method for the same task and accuracy.
+    `privacy_loss`, `accuracy`, `privacy_split` and `norms` follow figures 1 to 4 of Ligett 2017.
+    `cheapest` has the cost of each method divided by noise reduction's. `privacy_split` is left out
+    without a tested method, and `cheapest` without two methods to compare.
     """
     tasks = by_task(results)
-    found = {"privacy_loss": privacy_loss, "accuracy": accuracy}
-    if any(tested(runs) for runs in tasks):
-        found["privacy_split"] = privacy_split
-    found["norms"] = norms
-    if any(compared(runs) for runs in tasks):
-        found["cheapest"] = cheapest
-    return found
+    drawn = {
+        "privacy_loss": (privacy_loss, True),
+        "accuracy": (accuracy, True),
+        "privacy_split": (privacy_split, any(map(tested, tasks))),
+        "norms": (norms, True),
+        "cheapest": (cheapest, any(map(compared, tasks))),
+    }
+    return {name: draw for name, (draw, shown) in drawn.items() if shown}
 
 
 def privacy_loss(results: Results) -> Figure:
-    """The mean ex-post epsilon over all trials, and the risk factor that it stands for.
+    """Draw the mean ex-post epsilon over all trials, and the risk factor exp(mean ε).
 
-    Above: with 95 % intervals of the mean, and the closed forms of the utility theorems. A trial
-    that did not stop counts as infinite; where that makes the mean infinite, a triangle says so and
-    the median is drawn. Below: exp of the same, as the paper gives it, up to a million.
+    A trial that did not stop counts as infinite. Where that makes the mean infinite, a triangle
+    marks it and the median is drawn. Risk factors are drawn up to a million.
     """
     tasks = by_task(results)
     figure, columns = _panels(tasks, 2, 4.0)
     infinite, closed = False, {}
-    for (above, below), runs in zip(columns, tasks, strict=True):
-        closed |= {label: look for label, _, look in _closed_forms(runs)}
-        seen = _draw_epsilons(above, runs, np.asarray)
-        infinite |= bool(np.isinf(seen).any())
-        draw.log_scale(above, "y", axis_limits([seen]))
+    for (above, below), curves in zip(columns, tasks, strict=True):
+        closed |= {label: look for label, _, look in _closed_forms(curves)}
+        shown = _draw_epsilons(above, curves, np.asarray)
+        infinite |= bool(np.isinf(shown).any())
+        log_scale(above, "y", axis_limits([shown]))
         above.set_ylabel(_MEAN_EPSILON)
-        # Cut far outside the panel, before floats end.
-        risk = _draw_epsilons(below, runs, lambda epsilon: np.exp(np.minimum(epsilon, 200.0)))
+        # Cut far outside the panel, before floats overflow.
+        risk = _draw_epsilons(below, curves, lambda epsilon: np.exp(np.minimum(epsilon, 200.0)))
         inside = risk[risk <= _LARGEST_RISK]
-        leaves = (np.isfinite(risk) & (risk > _LARGEST_RISK)).any()
-        draw.log_scale(below, "y", (1.0, _LARGEST_RISK if leaves else axis_limits([inside])[1]))
+        beyond = (np.isfinite(risk) & (risk > _LARGEST_RISK)).any()
+        log_scale(below, "y", (1.0, _LARGEST_RISK if beyond else axis_limits([inside])[1]))
         if not inside.size:
-            say(below, "nothing up to a million")
+            plotting.annotate_center(below, "nothing up to a million")
         below.set_ylabel("risk factor exp(mean ε)")
     lines = (Line2D([], [], label=label, **look) for label, look in closed.items())
-    marks = [*lines, draw.band(_MEAN_BAND)]
+    marks = [*lines, plotting.legend_patch(_MEAN_BAND)]
     if infinite:
-        dotted = {"linestyle": ":", "lw": 1.0, **_EMPTY}
+        dotted = {"linestyle": ":", "lw": 1.0, **_HOLLOW}
         marks.append(_mark("mean infinite: not all trials stopped", "^"))
         marks.append(_mark("median, where the mean is infinite", "o", **dotted))
-    _legend(figure, tasks, marks)
+    _draw_legend(figure, tasks, marks)
     return figure
 
 
 def accuracy(results: Results) -> Figure:
-    """The excess risk achieved by the trials that stopped, against the requested one.
+    """Draw the excess risk of the trials that stopped against the requested risk.
 
     Rows: the mean and the 95 % quantile, each with its 95 % interval, and the maximum.
     """
     tasks = by_task(results)
     figure, columns = _panels(tasks, len(_RISKS), 3.3, log=True)
-    for column, runs in zip(columns, tasks, strict=True):
-        seen = [runs[0].alpha]
-        for rank, one in enumerate(runs):
-            risk = one.laws("excess_risk")
-            seen.append(_draw_means(column[0], one, risk, one.style, rank))
-            for axes, percent in zip(column[1:], (95, 100), strict=True):
-                found = draw.quantiles(risk, percent / 100)
+    for column, curves in zip(columns, tasks, strict=True):
+        shown = [curves[0].alpha]
+        for rank, curve in enumerate(curves):
+            risk = curve.of_stopped("excess_risk")
+            shown.append(_draw_means(column[0], curve, risk, curve.style, rank))
+            for axes, q in zip(column[1:], (0.95, 1.0), strict=True):
+                values = plotting.quantile_curve(risk, q)
                 # Trials bound no maximum, and few trials no quantile as high as this.
-                found[1:, ~np.isfinite(found[1:]).all(axis=0)] = np.nan
-                draw.draw_curve(axes, one.alpha, found, one.style, rank, one.stopped < 1)
-                seen.append(found[0])
-        values = np.concatenate(seen)
-        # An excess of nothing is stored as rounding errors, which would take most of the axis.
-        limits = axis_limits([values[values > 1e-4 * seen[0].min()]])
-        for axes, what in zip(column, _RISKS, strict=True):
+                values[1:, ~np.isfinite(values[1:]).all(axis=0)] = np.nan
+                draw_curve(axes, curve.alpha, values, curve.style, rank, curve.stopped < 1)
+                shown.append(values[0])
+        values = np.concatenate(shown)
+        # An excess risk of 0 is stored as rounding errors, which would take most of the axis.
+        limits = axis_limits([values[values > 1e-4 * curves[0].alpha.min()]])
+        for axes, label in zip(column, _RISKS, strict=True):
             axes.plot(limits, limits, zorder=1, **_REFERENCE)
-            draw.log_scale(axes, "y", limits)
-            axes.set_ylabel(what)
-            _say_if_none_stopped(axes, runs)
-    marks = [Line2D([], [], label="requested", **_REFERENCE), draw.band("95 % intervals")]
-    _legend(figure, tasks, [*marks, *_partly(tasks)])
+            log_scale(axes, "y", limits)
+            axes.set_ylabel(label)
+            _annotate_none_stopped(axes, curves)
+    marks = [
+        Line2D([], [], label="requested", **_REFERENCE),
+        plotting.legend_patch("95 % intervals"),
+    ]
+    _draw_legend(figure, tasks, [*marks, *_partial_marks(tasks)])
     return figure
 
 
 def privacy_split(results: Results) -> Figure:
-    """Mean ex-post epsilon of testing and of the hypotheses, over the trials that stopped.
+    """Draw the mean epsilon of testing and of the hypotheses, over the trials that stopped.
 
     A panel per task (rows) and method (columns); the theory approach tests nothing.
     """
-    tasks = [found for runs in by_task(results) if (found := tested(runs))]
-    methods = drawing.unique(one.method for runs in tasks for one in runs)
-    figure, panels = drawing.new_panels(max(6.4, 3.6 * len(methods)), len(tasks), len(methods))
-    for row, runs in zip(panels, tasks, strict=True):
-        panel = dict(zip(methods, row, strict=True))
-        seen = []
-        for one in runs:
-            axes = panel.pop(one.method)
-            draw.parameter_scale(axes, one.alpha)
+    tasks = [curves for curves in map(tested, by_task(results)) if curves]
+    methods = plotting.unique(curve.method for curves in tasks for curve in curves)
+    figure, panels = plotting.new_panels(max(6.4, 3.6 * len(methods)), len(tasks), len(methods))
+    for row, curves in zip(panels, tasks, strict=True):
+        unused = dict(zip(methods, row, strict=True))
+        shown = []
+        for curve in curves:
+            axes = unused.pop(curve.method)
+            _alpha_axis(axes, curve.alpha)
             for rank, (variable, _, style) in enumerate(_PARTS):
-                seen.append(_draw_means(axes, one, one.laws(variable), style, rank))
-            axes.set(xlabel=_ALPHA, ylabel=_MEAN_EPSILON)
-            axes.set_title(f"{title([one])}\n{one.label}", fontsize="small")
-            _say_if_none_stopped(axes, [one])
-        for axes in panel.values():
-            axes.set_axis_off()
-        for axes in set(row) - set(panel.values()):
-            draw.log_scale(axes, "y", axis_limits(seen))
-    lines = [_method(style, label) for _, label, style in _PARTS]
-    _legend(figure, [], [*lines, draw.band(_MEAN_BAND), *_partly(tasks)])
+                shown.append(_draw_means(axes, curve, curve.of_stopped(variable), style, rank))
+            axes.set_ylabel(_MEAN_EPSILON)
+            axes.set_title(f"{title([curve])}\n{curve.label}", fontsize="small")
+            _annotate_none_stopped(axes, [curve])
+        for axes in row:
+            if axes in unused.values():
+                axes.set_axis_off()
+            else:
+                log_scale(axes, "y", axis_limits(shown))
+    lines = [plotting.legend_line(label, style) for _, label, style in _PARTS]
+    _draw_legend(figure, [], [*lines, plotting.legend_patch(_MEAN_BAND), *_partial_marks(tasks)])
     return figure
 
 
 def norms(results: Results) -> Figure:
-    """Mean l2 norm of the hypothesis over the trials that stopped, the optimum's, and the bound."""
+    """Draw the mean l2 norm of the hypothesis over the trials that stopped."""
     tasks = by_task(results)
     figure, columns = _panels(tasks, 1, 4.6)
-    for (axes,), runs in zip(columns, tasks, strict=True):
-        highest = [
-            np.nanmax([0.0, *_draw_means(axes, one, one.laws("norm"), one.style, rank)])
-            for rank, one in enumerate(runs)
-        ]
+    for (axes,), curves in zip(columns, tasks, strict=True):
+        highest = 0.0
+        for rank, curve in enumerate(curves):
+            mean = _draw_means(axes, curve, curve.of_stopped("norm"), curve.style, rank)
+            highest = np.nanmax([highest, *mean])
         for name, _, dash in _NORMS:
-            for value in drawing.unique(facts[name] for one in runs for facts in one.facts):
+            for value in plotting.unique(value for curve in curves for value in curve.labels(name)):
                 axes.axhline(value, zorder=1, **{**_REFERENCE, "linestyle": dash})
-                highest.append(value)
-        axes.set(ylabel="mean l2 norm of the hypothesis", ylim=(0.0, 1.08 * max(highest)))
-        axes.grid(True, axis="y", **draw.THIN)
-        _say_if_none_stopped(axes, runs)
+                highest = max(highest, value)
+        axes.set(ylabel="mean l2 norm of the hypothesis", ylim=(0.0, 1.08 * highest))
+        axes.grid(True, axis="y", **plotting.THIN)
+        _annotate_none_stopped(axes, curves)
     lines = (
         Line2D([], [], label=label, **{**_REFERENCE, "linestyle": dash})
         for _, label, dash in _NORMS
     )
-    _legend(figure, tasks, [*lines, draw.band(_MEAN_BAND), *_partly(tasks)])
+    marks = [*lines, plotting.legend_patch(_MEAN_BAND), *_partial_marks(tasks)]
+    _draw_legend(figure, tasks, marks)
     return figure
 
 
 def cheapest(results: Results) -> Figure:
-    """Median ex-post epsilon over all trials, in units of noise reduction's.
+    """Draw the median epsilon over all trials, divided by noise reduction's.
 
     With pointwise 95 % intervals from a bootstrap that resamples the same trials for both.
     """
-    tasks = [runs for runs in by_task(results) if compared(runs)]
+    tasks = [curves for curves in by_task(results) if compared(curves)]
     figure, columns = _panels(tasks, 1, 4.6)
-    out = set()
-    for (axes,), runs in zip(columns, tasks, strict=True):
-        out |= _draw_ratios(axes, runs)
+    ends = set()
+    for (axes,), curves in zip(columns, tasks, strict=True):
+        ends |= _draw_ratios(axes, curves)
         axes.set_ylabel("median ε, ratio to noise reduction")
-    unit = Line2D([], [], label=drawing.words(BASE), **_REFERENCE)
-    marks = [unit, draw.band("95 % interval, paired bootstrap")]
-    if np.inf in out:
+    unit = Line2D([], [], label=plotting.humanise(BASE), **_REFERENCE)
+    marks = [unit, plotting.legend_patch("95 % interval, paired bootstrap")]
+    if np.inf in ends:
         marks.append(_mark("infinite: most trials did not stop", "^"))
-    if 0.0 in out:
+    if 0.0 in ends:
         marks.append(_mark("0: noise reduction's is infinite", "v"))
-    _legend(figure, [[one for one in runs if one.method != BASE] for runs in tasks], marks)
+    _draw_legend(figure, [curves[1:] for curves in tasks], marks)
     return figure
 
 
 def _panels(
-    tasks: Sequence[Sequence[Runs]], rows: int, height: float, *, log: bool = False
-) -> tuple[Figure, Any]:
-    """A column of panels for each task, with the scale and the words that all have."""
-    figure, panels = drawing.new_panels(max(6.4, 5.2 * len(tasks)), rows, len(tasks), height=height)
-    for column, runs in zip(panels.T, tasks, strict=True):
+    tasks: Tasks, rows: int, height: float, *, log: bool = False
+) -> tuple[Figure, np.ndarray]:
+    """Return a figure with a column of panels per task, with title and x-axis."""
+    figure, panels = plotting.new_panels(
+        max(6.4, 5.2 * len(tasks)), rows, len(tasks), height=height
+    )
+    for column, curves in zip(panels.T, tasks, strict=True):
         for axes in column:
-            draw.parameter_scale(axes, runs[0].alpha, log=log)
-            axes.set_xlabel(_ALPHA)
-        column[0].set_title(title(runs), fontsize="medium")
+            _alpha_axis(axes, curves[0].alpha, log=log)
+        column[0].set_title(title(curves), fontsize="medium")
     return figure, panels.T
 
 
+def _alpha_axis(axes: Axes, alpha: np.ndarray, *, log: bool = False) -> None:
+    """Set up an x-axis of alphas: logarithmic on request or beyond two decades."""
+    low, high = float(alpha.min()), float(alpha.max())
+    if log or high > 100 * low:
+        log_scale(axes, "x", (low / 1.15, high * 1.15))
+    else:
+        margin = 0.03 * (high - low) if high > low else 0.5 * low
+        axes.set_xlim(low - margin, high + margin)
+        axes.locator_params(axis="x", nbins=5)
+        axes.grid(True, axis="x", **plotting.THIN)
+    if alpha.size <= 5:
+        axes.set_xticks(alpha, [f"{value:g}" for value in alpha])
+        axes.set_xticks([], minor=True)
+    axes.set_xlabel(_ALPHA)
+
+
 def _draw_means(
-    axes: Axes, one: Runs, laws: Sequence[Distribution], style: Style, rank: int
+    axes: Axes, curve: Curve, values: Sequence[Distribution], style: Style, rank: int
 ) -> np.ndarray:
-    """Means with their band, empty markers where some trials did not stop; returns the means."""
-    found = draw.means(laws)
-    draw.draw_curve(axes, one.alpha, found, style, rank, one.stopped < 1)
-    return found[0]
+    """Draw means, with empty markers where some trials did not stop, and return them."""
+    means = plotting.mean_curve(values)
+    draw_curve(axes, curve.alpha, means, style, rank, curve.stopped < 1)
+    return means[0]
 
 
-def _draw_epsilons(axes: Axes, runs: Sequence[Runs], scale: Callable[..., Any]) -> np.ndarray:
-    """Means or, where they are infinite, medians, and the closed forms; returns all that is drawn.
-
-    An infinite mean is returned as such, and drawn as a triangle.
-    """
-    seen, row, alpha = [], 0, runs[0].alpha
-    for _, epsilon, look in _closed_forms(runs):
+def _draw_epsilons(axes: Axes, curves: Sequence[Curve], scale: Callable[..., Any]) -> np.ndarray:
+    """Draw mean epsilons, or medians if infinite, and closed forms, and return them."""
+    shown, alpha = [], curves[0].alpha
+    for _, epsilon, look in _closed_forms(curves):
         single = {"marker": "_", "markersize": 24, "markeredgewidth": 4} if alpha.size == 1 else {}
         axes.plot(alpha, scale(epsilon), **look, **single)
-        seen.append(scale(epsilon))
-    for rank, one in enumerate(runs):
-        mean, low, high = draw.means(one.epsilons())
-        infinite = np.isinf(mean)
-        shown = np.where(infinite, np.inf, scale(mean))
-        found = np.stack([shown, scale(low), scale(high)])
-        draw.draw_curve(axes, alpha, found, one.style, rank, infinite)
-        # Medians go on to the next finite mean, so that the eye can follow.
-        median, _, _ = draw.quantiles(one.epsilons(), 0.5)
+        shown.append(scale(epsilon))
+    for rank, curve in enumerate(curves):
+        values = plotting.mean_curve(curve.epsilons())
+        infinite = np.isinf(values[0])
+        mean = np.where(infinite, np.inf, scale(values[0]))
+        scaled = np.stack([mean, *scale(values[1:])])
+        draw_curve(axes, alpha, scaled, curve.style, rank)
+        # The line of medians reaches the next finite mean on both sides.
         padded = np.pad(infinite, 1)
         near = padded[:-2] | infinite | padded[2:]
+        median = plotting.quantile_curve(curve.epsilons(), 0.5)[0]
         median = np.where(np.isfinite(median) & near, scale(median), np.nan)
-        axes.plot(alpha, median, color=one.style.line, linestyle=":", lw=1.0, zorder=3)
+        axes.plot(alpha, median, color=curve.style.line, linestyle=":", lw=1.0, zorder=3)
         medians = np.where(infinite, median, np.nan)
-        draw.draw_markers(axes, alpha, medians, one.style, rank, filled=False)
-        row = draw.draw_infinite(axes, alpha[infinite], one.style, row)
-        seen += [shown, median]
-    return np.concatenate(seen)
+        plotting.draw_markers(axes, alpha, medians, curve.style, rank, hollow=True)
+        shown += [mean, median]
+    return np.concatenate(shown)
 
 
-def _draw_ratios(axes: Axes, runs: Sequence[Runs]) -> set[float]:
-    """Ratios of medians with their intervals; returns 0 and infinity if they are among them."""
-    found, alpha = ratios(runs), runs[0].alpha
-    limits = axis_limits([np.ones(1), *(values.ravel() for values in found)])
-    top = bottom = 0
-    for rank, (one, (ratio, low, high)) in enumerate(zip(runs[1:], found, strict=True), 1):
-        # An infinite end leaves the panel.
+def _draw_ratios(axes: Axes, curves: Sequence[Curve]) -> set[float]:
+    """Draw ratios with intervals, and return which of 0 and infinity occur."""
+    drawn, alpha = ratios(curves), curves[0].alpha
+    limits = axis_limits([np.ones(1), *(values.ravel() for values in drawn)])
+    for rank, (curve, (ratio, low, high)) in enumerate(zip(curves[1:], drawn, strict=True)):
+        # Infinite ends of intervals lie outside the panel; a ratio of 0 is marked at its edge.
         ends = np.maximum(low, limits[0] / 9), np.minimum(high, limits[1] * 9)
-        shown = np.stack([np.where(ratio > 0, ratio, np.nan), *ends])
-        draw.draw_curve(axes, alpha, shown, one.style, rank)
-        top = draw.draw_infinite(axes, alpha[np.isposinf(ratio)], one.style, top)
-        bottom = draw.draw_infinite(axes, alpha[ratio == 0], one.style, bottom, above=False)
+        values = np.stack([np.where(ratio == 0, -np.inf, ratio), *ends])
+        draw_curve(axes, alpha, values, curve.style, rank)
     axes.axhline(1.0, zorder=1, **_REFERENCE)
-    draw.log_scale(axes, "y", limits)
-    seen = np.concatenate([values[0] for values in found])
-    if np.isnan(seen).all():
-        say(axes, "all medians are infinite")
-    return {end for end in (0.0, np.inf) if (seen == end).any()}
+    log_scale(axes, "y", limits)
+    shown = np.concatenate([values[0] for values in drawn])
+    if np.isnan(shown).all():
+        plotting.annotate_center(axes, "all medians are infinite")
+    return {end for end in (0.0, np.inf) if (shown == end).any()}
 
 
-def _closed_forms(runs: Sequence[Runs]) -> list[tuple[str, np.ndarray, Any]]:
-    """Label, epsilon at each alpha and look of what the utility theorems ask for."""
-    found = []
-    for name, label, look in _CLOSED:
-        epsilon = np.array([facts.get(name) for facts in runs[0].facts], float)  # None is NaN
-        known = not np.isnan(epsilon).any()
-        if known and not any(np.array_equal(epsilon, other) for _, other, _ in found):
-            found.append((label, epsilon, look))
-    return found
+def _closed_forms(curves: Sequence[Curve]) -> list[tuple[str, np.ndarray, Any]]:
+    """Return label, epsilon at each alpha and look of the utility theorems, each once."""
+    forms = []
+    for name, label, look in _CLOSED_FORMS:
+        epsilon = np.array(curves[0].labels(name), float)  # None is NaN
+        repeated = any(np.array_equal(epsilon, other) for _, other, _ in forms)
+        if not np.isnan(epsilon).any() and not repeated:
+            forms.append((label, epsilon, look))
+    return forms
 
 
-def _say_if_none_stopped(axes: Axes, runs: Sequence[Runs]) -> None:
-    if not any(one.stopped.any() for one in runs):
-        say(axes, "no trial stopped")
-
-
-def _method(style: Style, label: str) -> Line2D:
-    """What stands in a legend for a curve."""
-    return draw.key(label, color=style.line, linestyle=style.dash, marker=style.marker, lw=1.6)
+def _annotate_none_stopped(axes: Axes, curves: Sequence[Curve]) -> None:
+    if not any(curve.stopped.any() for curve in curves):
+        plotting.annotate_center(axes, "no trial stopped")
 
 
 def _mark(label: str, marker: str, **look: Any) -> Line2D:
-    """The same for a marker of any method, such as an empty one (`_EMPTY`)."""
-    return draw.key(label, color="0.3", marker=marker, **look)
+    return plotting.legend_line(label, color="0.3", marker=marker, **look)
 
 
-def _partly(tasks: Sequence[Sequence[Runs]]) -> list[Line2D]:
-    """What explains empty markers, where there are some."""
-    some = any((one.stopped < 1).any() for runs in tasks for one in runs)
-    return [_mark("not all trials stopped; of those that did", "o", **_EMPTY)] if some else []
+def _partial_marks(tasks: Tasks) -> list[Line2D]:
+    """Return the legend's entry for empty markers, where there are some."""
+    shown = any((curve.stopped < 1).any() for curves in tasks for curve in curves)
+    label = "not all trials stopped; of those that did"
+    return [_mark(label, "o", **_HOLLOW)] if shown else []
 
 
-def _legend(figure: Figure, tasks: Sequence[Sequence[Runs]], marks: Sequence[Any]) -> None:
-    """The methods of these tasks, and what else is drawn, as wide as the panels are."""
-    lines = {one.method: _method(one.style, one.label) for runs in tasks for one in runs}
+def _draw_legend(figure: Figure, tasks: Tasks, marks: Sequence[Any]) -> None:
+    """Draw a legend of the methods of these tasks and of `marks`."""
+    methods = {curve.method: curve for curves in tasks for curve in curves}.values()
+    lines = [plotting.legend_line(curve.label, curve.style) for curve in methods]
     width = figure.get_figwidth()
     columns = 2 if width < 8 else 3 if width < 12 else 4
-    boundary = any("δ" in one.label for runs in tasks for one in runs)
     note = {"title": "ε that has a δ: probabilistic", "title_fontsize": "small"}
-    options = note if boundary else {}
-    draw.legend(figure, [*lines.values(), *marks], columns, handlelength=3.4, **options)
+    options = note if any("δ" in curve.label for curve in methods) else {}
+    plotting.legend_below(figure, [*lines, *marks], columns, handlelength=3.4, **options)

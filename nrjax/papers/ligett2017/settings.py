@@ -1,11 +1,11 @@
-"""What can be chosen in `ligett2017`; each field is an option of the command."""
+"""Settings of `ligett2017`: fields are options of the command, docstrings their help."""
 
 import dataclasses
 from pathlib import Path
 from typing import Literal, get_args
 
 from nrjax._validation import check
-from nrjax.papers._shared import check_per_task, check_settings
+from nrjax.papers._settings import check_per_task, check_settings
 from nrjax.papers.ligett2017.presets import Name, Perturbation
 from nrjax.stopping.accuracy import Noise
 
@@ -18,30 +18,30 @@ _ALPHAS = tuple(round(0.005 * number, 3) for number in range(1, 41))
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Ligett 2017: what it costs to be within alpha of the optimum, by method.
+    """Ligett 2017: the privacy that it costs to come within alpha of the optimum, by method.
 
-    A model is released under noise that is taken away until its excess risk is privately seen to
-    be small enough; with probability 1 - gamma it is at most alpha. Two baselines of the paper, and
-    the Brownian mechanism, have the same goal. The result is the privacy paid, over many trials.
+    A model is released under noise that is reduced until a private test finds its excess risk small
+    enough; with probability 1 - gamma the risk is at most alpha. Two baselines of the paper and the
+    Brownian mechanism have the same target. The result is the privacy paid, over many trials.
     """
 
     task: tuple[Literal["logistic", "ridge"], ...] = ("logistic", "ridge")
-    """What is learnt: `logistic` regression (output perturbation) or `ridge` regression."""
+    """Models to fit: `logistic` regression (output perturbation) or `ridge` regression."""
     method: tuple[Method, ...] = METHODS
-    """`noise_reduction`: Laplace noise taken away, tested by AboveThreshold; `doubling`: fresh
+    """`noise_reduction`: Laplace noise is reduced, tested by AboveThreshold; `doubling`: fresh
     noise and a fresh test at each doubling of epsilon; `theory`: one release at the epsilon that a
-    theorem asks for; `brownian_above_threshold` and `brownian_reduced`: Gaussian noise taken away,
+    theorem requires; `brownian_above_threshold` and `brownian_reduced`: Gaussian noise is reduced,
     tested by AboveThreshold or by ReducedAboveThreshold."""
     constants: Name = "paper"
     """`paper`: as printed, errata corrected; `figures`: the program that drew the printed figures;
-    `tight`: the smallest constants that are proved."""
+    `tight`: the smallest constants with a proof."""
     alpha: tuple[float, ...] = _ALPHAS
-    """Excess risks to ask for."""
+    """Requested excess risks."""
     gamma: float = 0.1
-    """Probability with which the excess risk may be larger."""
+    """Probability with which the excess risk may be above alpha."""
     test_noise: Noise = "laplace"
     """Noise of AboveThreshold and ReducedAboveThreshold: `laplace`, the paper's; `exponential`,
-    which errs less, with the margin that is proved for it (constants paper and tight)."""
+    which errs less, with the margin that its proof needs (constants paper and tight)."""
     data: tuple[str, ...] = ("flights",)
     """Data set, one or one per task: flights, kdd99 (logistic), twitter (ridge), paper (kdd99 for
     logistic, twitter for ridge), or the path of your own .csv or .npz file."""
@@ -49,15 +49,17 @@ class Settings:
     """Column (CSV) or array (NPZ) to predict, for your own file. Rows are divided by the largest
     l1 norm, so scale columns alike first; there is no intercept."""
     data_dir: Path | None = None
-    """Folder that holds kdd99 and twitter (else the variable NRJAX_DATA, else the cache folder)."""
+    """Folder that holds kdd99 and twitter; by default the environment variable NRJAX_DATA, or else
+    the cache folder."""
     rows: int | None = None
-    """Rows to use, from the first on; by default all."""
+    """Number of rows to use, counted from the first; by default all."""
     copies: int = 1
-    """How many times over the rows are used, to see what a larger data set would cost."""
+    """Number of times that the rows are repeated, to see what a larger data set would cost."""
     regularisation: float = 0.005
     """lambda of the l2 penalty (lambda/2)|theta|^2."""
     ridge_perturbation: Perturbation = "covariance"
-    """Where ridge regression gets its noise: `covariance`, X'X and X'y; `output`, the optimum."""
+    """Statistics of ridge regression that get noise: `covariance`, X'X and X'y; `output`, the
+    optimum."""
     levels: int = 1000
     """Levels of the grid of epsilons."""
     delta: float = 1e-6
@@ -71,14 +73,15 @@ class Settings:
     def __post_init__(self):
         check_settings(
             self,
-            several=("task", "method", "alpha", "data"),
+            nonempty=("task", "method", "alpha", "data"),
             distinct=("task", "method", "alpha"),
             least={"levels": 2, "copies": 1, "rows": 1},
             positive=("alpha", "regularisation", "tight_at"),
-            shares=("delta", "gamma"),
+            fractions=("delta", "gamma"),
             files=("data",),
         )
         check_per_task(self, "data")
         ok = self.test_noise == "laplace" or self.constants in ("paper", "tight")
-        right = f"laplace with the constants {self.constants}, those of a program that has no other"
-        check(ok, "test_noise", self.test_noise, right)
+        expected = f"laplace with the constants {self.constants}"
+        hint = "Exponential noise needs the constants paper or tight."
+        check(ok, "test_noise", self.test_noise, expected, hint)

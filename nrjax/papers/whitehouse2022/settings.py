@@ -1,11 +1,11 @@
-"""What can be chosen in `whitehouse2022`; each field is an option of the command."""
+"""Settings of `whitehouse2022`: fields are options of the command, docstrings their help."""
 
 import dataclasses
 from pathlib import Path
 from typing import Literal
 
 from nrjax._validation import check
-from nrjax.papers._shared import check_per_task, check_settings
+from nrjax.papers._settings import check_per_task, check_settings
 from nrjax.stopping.accuracy import Noise
 
 
@@ -13,14 +13,14 @@ from nrjax.stopping.accuracy import Noise
 class Settings:
     """Whitehouse 2022: the ex-post epsilon that a target loss costs, by mechanism and test.
 
-    What a model needs to know of the data is released under noise that is reduced step by step
+    The statistics that determine a model are released under noise that is reduced step by step
     until the model's loss reaches the target. The result is the distribution of the privacy paid
     over many trials. Without --task, --mechanism and --test all twelve combinations are run.
     """
 
     task: tuple[Literal["logistic", "ridge"], ...] = ("logistic", "ridge")
-    """What is learnt: `logistic` regression, its optimum released with noise (output
-    perturbation), or `ridge` regression from noisy X'X and X'y (covariance perturbation)."""
+    """Models to fit: `logistic` regression, its optimum released with noise (output perturbation),
+    or `ridge` regression from noisy X'X and X'y (covariance perturbation)."""
     mechanism: tuple[Literal["brownian", "laplace"], ...] = ("brownian", "laplace")
     """Noise-reduction mechanisms to compare."""
     test: tuple[Literal["public", "above_threshold", "reduced_above_threshold"], ...] = (
@@ -28,8 +28,8 @@ class Settings:
         "above_threshold",
         "reduced_above_threshold",
     )
-    """How the loss is checked: `public` looks at it for free; the others pay, AboveThreshold one
-    price for all looks, ReducedAboveThreshold what the last release costs."""
+    """Tests of the loss: `public` treats the loss as public, at no cost; `above_threshold` has one
+    cost for all its answers; `reduced_above_threshold` costs as much as the last release."""
     data: tuple[str, ...] = ("flights",)
     """Data set, one or one per task: flights, kdd99 (logistic), twitter (ridge), paper (kdd99 for
     logistic, twitter for ridge), or the path of your own .csv or .npz file."""
@@ -37,25 +37,26 @@ class Settings:
     """Column (CSV) or array (NPZ) to predict, for your own file. Each row of the other columns is
     divided by its l2 norm, so scale columns alike first; there is no intercept."""
     data_dir: Path | None = None
-    """Folder that holds kdd99 and twitter (else the variable NRJAX_DATA, else the cache folder)."""
+    """Folder that holds kdd99 and twitter; by default the environment variable NRJAX_DATA, or else
+    the cache folder."""
     rows: int | None = None
-    """Rows to use, from the first on; by default 10000, and all of your own file."""
+    """Number of rows to use, counted from the first; by default 10000, and all of your own file."""
     regularisation: float = 0.05
     """lambda of the l2 penalty (lambda/2)|theta|^2."""
     target_loss: tuple[float, ...] = ()
-    """Loss to reach, one or one per task. By default 0.41 for kdd99 and 0.025 for twitter; for
-    other data the non-private optimum times 1.03 (logistic) or 1.9 (ridge)."""
+    """Target loss, one or one per task. By default 0.41 for kdd99 and 0.025 for twitter; for other
+    data the non-private optimum times 1.03 (logistic) or 1.9 (ridge)."""
     test_epsilon: float = 0.5
-    """Privacy level of AboveThreshold."""
+    """Epsilon of AboveThreshold."""
     test_noise: Noise = "laplace"
     """Noise of the private tests: `laplace`, the papers'; `exponential`, which errs less at the
-    same cost. It is not centred: at the target itself it says yes sooner, and to worse models."""
+    same cost. Its mean is not 0: with the same threshold it accepts sooner, and worse models."""
     utility_sensitivity: Literal["loss", "excess_risk"] = "loss"
-    """What the private tests hide of the loss: `loss`, its own sensitivity on the ball of
-    hypotheses; `excess_risk`, twice that, as if the optimum's loss were subtracted."""
+    """Sensitivity for the private tests: `loss`, that of the loss on the ball of hypotheses;
+    `excess_risk`, twice as much, as if the optimum's loss were subtracted."""
     constants: Literal["paper", "tight"] = "paper"
-    """Sensitivities of X'X and X'y (ridge): the paper's, or smaller ones that hold. A figure
-    compares the two either way."""
+    """Sensitivities of X'X and X'y (ridge): `paper`, as printed, or `tight`, smaller ones with a
+    proof. A figure compares both in any case."""
     delta: float = 1e-6
     """Probability with which the stated epsilon may be exceeded (Brownian mechanism)."""
     tight_at: float = 0.3
@@ -71,20 +72,21 @@ class Settings:
     levels: int = 1000
     """Levels of the grid, in equal ratios."""
     curve_levels: int = 50
-    """Levels of the pass that measures the loss at each epsilon, never stopped."""
+    """Levels at which a pass that never stops measures the loss."""
 
     def __post_init__(self):
         check_settings(
             self,
-            several=("task", "mechanism", "test", "data"),
+            nonempty=("task", "mechanism", "test", "data"),
             distinct=("task", "mechanism", "test"),
             least={"levels": 2, "curve_levels": 2, "rows": 1},
             positive=("regularisation", "tight_at", "highest_epsilon", "test_epsilon"),
-            shares=("delta",),
+            fractions=("delta",),
             files=("data",),
         )
-        right = f"at most levels = {self.levels}"
-        check(self.curve_levels <= self.levels, "curve_levels", self.curve_levels, right)
-        low, right = self.lowest_epsilon, f"between 0 and highest_epsilon = {self.highest_epsilon}"
-        check(low is None or 0 < low < self.highest_epsilon, "lowest_epsilon", low, right)
+        expected = f"at most levels = {self.levels}"
+        check(self.curve_levels <= self.levels, "curve_levels", self.curve_levels, expected)
+        low, high = self.lowest_epsilon, self.highest_epsilon
+        expected = f"between 0 and highest_epsilon = {high}"
+        check(low is None or 0 < low < high, "lowest_epsilon", low, expected)
         check_per_task(self, "data", "target_loss")

@@ -1,15 +1,14 @@
-"""What the findings of `ligett2017` say of results that are known."""
+"""Statements of the report of `ligett2017` about known results."""
 
 import numpy as np
 import pytest
 
+from nrjax.outcome import Status
 from nrjax.papers import ligett2017
-from nrjax.types import Status
 from tests.invented import invented
 
 
-def test_a_goal_that_is_never_met_costs_infinitely_much(tmp_path):
-    """Failures count; means of what was paid are over the trials that stopped."""
+def test_failures_count_as_missed_and_means_are_over_the_trials_that_stopped(tmp_path):
     utility = np.array([-0.05, -0.5, -0.2, np.nan])
     outcome = {
         "utility": utility,
@@ -28,23 +27,23 @@ def test_a_goal_that_is_never_met_costs_infinitely_much(tmp_path):
         for name, status in statuses.items()
     }
     results = invented(tmp_path, cases)
-    found, nothing = (ligett2017.reporting.measure(results, name) for name in statuses)
-    assert found["test_epsilon"]["mean"] == 1
-    assert found["hypothesis_epsilon"]["mean"] == 3
-    assert found["excess_risk"] == {"mean": 0.125, "q95": 0.2, "max": 0.2}
-    assert found["norm"]["mean"] == 1.5
-    # Of all four: one stopped too early, one failed; the exhausted one shows the optimum.
-    assert found["missed"]["share"] == 0.5
-    assert nothing["missed"]["share"] == 0
-    assert nothing["excess_risk"] == {"mean": None, "q95": None, "max": None}
-    assert nothing["test_epsilon"] == {"mean": None}
+    some, none = (ligett2017.reporting.measure(results, name) for name in statuses)
+    assert some["test_epsilon"]["mean"] == 1
+    assert some["hypothesis_epsilon"]["mean"] == 3
+    assert some["excess_risk"] == {"mean": 0.125, "q95": 0.2, "max": 0.2}
+    assert some["norm"]["mean"] == 1.5
+    # One of four stopped too early and one failed; the exhausted one falls back on the optimum.
+    assert some["missed"]["share"] == 0.5
+    assert none["missed"]["share"] == 0
+    assert none["excess_risk"] == {"mean": None, "q95": None, "max": None}
+    assert none["test_epsilon"] == {"mean": None}
 
 
 @pytest.fixture
-def compared(tmp_path_factory):
-    """Comparisons of methods that paid so much in each trial."""
+def compare(tmp_path_factory):
+    """Return a function that compares methods by their epsilons in each trial."""
 
-    def made(**epsilons):
+    def comparisons(**epsilons):
         cases = {}
         for method, values in epsilons.items():
             status = np.where(np.isinf(values), Status.EXHAUSTED, Status.STOPPED).astype("int32")
@@ -53,27 +52,27 @@ def compared(tmp_path_factory):
         results = invented(tmp_path_factory.mktemp("paid"), cases)
         return ligett2017.reporting.findings(results)["comparisons"]
 
-    return made
+    return comparisons
 
 
-def test_few_trials_decide_nothing(compared):
+def test_few_trials_decide_nothing(compare):
     for trials, cheaper in ((1, None), (5, None), (6, "noise_reduction")):
         ones = np.ones(trials)
-        (found,) = compared(noise_reduction=2 * ones, doubling=3 * ones)
-        assert (found["difference"], found["interval"]) == (1.0, [1.0, 1.0])
-        assert found["cheaper"] == cheaper
+        (one,) = compare(noise_reduction=2 * ones, doubling=3 * ones)
+        assert (one["difference"], one["interval"]) == (1.0, [1.0, 1.0])
+        assert one["cheaper"] == cheaper
 
 
-def test_what_most_trials_never_reach_is_dearer_than_any_price(compared):
-    """Differences with infinite medians are null, the verdict is not; two have none."""
+def test_infinite_medians_are_more_expensive_than_finite_ones(compare):
+    """Their difference is null but not the verdict, unless both are infinite."""
     some, never = np.arange(1.0, 41), np.full(40, np.inf)
-    doubling, theory = compared(noise_reduction=never, doubling=some, theory=never)
+    doubling, theory = compare(noise_reduction=never, doubling=some, theory=never)
     assert doubling["values"] == [None, 20.0]
     assert (doubling["difference"], doubling["interval"]) == (None, [None, None])
     assert doubling["cheaper"] == "doubling"
     assert (theory["difference"], theory["interval"], theory["cheaper"]) == (None, None, None)
-    (turned,) = compared(noise_reduction=some, doubling=never)
-    assert turned["cheaper"] == "noise_reduction"
-    half = np.where(some < 21, some, np.inf)  # the median is finite, and in many resamples not
-    (unclear,) = compared(noise_reduction=some, doubling=half)
+    (reverse,) = compare(noise_reduction=some, doubling=never)
+    assert reverse["cheaper"] == "noise_reduction"
+    half = np.where(some < 21, some, np.inf)  # the median is infinite in many resamples only
+    (unclear,) = compare(noise_reduction=some, doubling=half)
     assert unclear["cheaper"] is None

@@ -18,12 +18,11 @@ RIDGE, RIDGE_OUTPUT, LOGISTIC = (
         ("logistic", "output", 100_000, 38),
     )
 )
-"""By preset."""
 GAMMA, LEVELS = 0.1, 1000
 
 
 def test_ridge_tests_cost_what_the_texts_say():
-    """At alpha = 0.05: exp(eps_0) = 1431 by Algorithm 3; the figures' program less than 10."""
+    """At alpha 0.05, exp(eps_0) is 1431 by Algorithm 3 and below 10 by the figures' program."""
     costs = {name: presets.threshold_test(RIDGE[name], 0.05, GAMMA, LEVELS) for name in NAMES}
     assert costs["paper"].epsilon == pytest.approx(7.27, abs=0.005)
     assert math.exp(costs["paper"].epsilon) == pytest.approx(1431, rel=0.005)
@@ -32,14 +31,14 @@ def test_ridge_tests_cost_what_the_texts_say():
 
 
 def test_sensitivities():
-    """The papers', and in float32 what evaluating the risk rounds."""
-    right = (1 / math.sqrt(0.005) + 1) ** 2 / 1e5
-    assert presets.query_sensitivity(RIDGE["paper"]) == pytest.approx(right, rel=1e-3)
+    """As in the papers, plus the rounding of the risk in float32."""
+    expected = (1 / math.sqrt(0.005) + 1) ** 2 / 1e5
+    assert presets.query_sensitivity(RIDGE["paper"]) == pytest.approx(expected, rel=1e-3)
     radius = math.sqrt(2 * math.log(2) / 0.005)
     assert LOGISTIC["paper"].radius == pytest.approx(radius)
     assert LOGISTIC["tight"].radius < 0.9 * radius
-    right = 2 * radius / 1e5
-    assert presets.query_sensitivity(LOGISTIC["paper"]) == pytest.approx(right, rel=0.005)
+    expected = 2 * radius / 1e5
+    assert presets.query_sensitivity(LOGISTIC["paper"]) == pytest.approx(expected, rel=0.005)
 
 
 @pytest.mark.parametrize("problem", [RIDGE, RIDGE_OUTPUT, LOGISTIC])
@@ -68,21 +67,21 @@ def test_grids_run_from_one_row_to_four_times_the_theory(name, problem):
 def test_excess_risks_above_alpha_are_accepted_with_probability_gamma_at_most(
     name, noise, problem, alpha
 ):
-    """Exactly, by a union bound over all steps; for the private tests as they are run."""
+    """By a union bound over all steps, for the private tests as they run."""
     problem = problem[name]
     test = presets.threshold_test(problem, alpha, GAMMA, LEVELS, noise)
     assert 0 < test.threshold < alpha
     numbers = alpha - test.threshold, test.epsilon, test.sensitivity
-    yes = acceptance_probability(*numbers, noise)
-    assert LEVELS * float(yes) <= GAMMA * (1 + 1e-4)  # the rounding of float32
+    accepted = acceptance_probability(*numbers, noise)
+    assert LEVELS * float(accepted) <= GAMMA * (1 + 1e-4)  # the rounding of float32
     if name == "tight" or noise == "exponential":
-        assert LEVELS * float(yes) == pytest.approx(GAMMA, rel=1e-3)
+        assert LEVELS * float(accepted) == pytest.approx(GAMMA, rel=1e-3)
     if noise == "exponential" and name == "tight":
         usual = presets.threshold_test(problem, alpha, GAMMA, LEVELS)
-        # Planted: with Laplace noise's margin it would not hold.
+        # Planted: the margin of Laplace noise is too small.
         less = usual.epsilon * 0.75 * alpha / numbers[0]
         assert LEVELS * float(acceptance_probability(numbers[0], less, numbers[2], noise)) > GAMMA
-        # The optimum is refused as often, for less epsilon.
+        # The optimum is refused as often, at a smaller epsilon.
         refused = acceptance_probability(-test.threshold, *numbers[1:], noise)
         alike = acceptance_probability(-usual.threshold, usual.epsilon, usual.sensitivity)
         assert float(refused) == pytest.approx(float(alike), abs=1e-4)
@@ -97,11 +96,11 @@ def test_excess_risks_above_alpha_are_accepted_with_probability_gamma_at_most(
     total = float(np.sum(acceptance_probability(alpha - below, epsilons, delta, noise)))
     assert total <= GAMMA * (1 + 1e-3)
     assert np.all(np.diff(below) > 0)
-    assert abs(below[0]) < 1e-3 * alpha  # where an excess risk of 0 is first told from alpha
+    assert abs(below[0]) < 1e-3 * alpha  # the first level separates 0 from alpha
 
 
 def test_where_testing_costs_more_than_one_release_the_tests_grid_is_longer():
-    """One feature: the theory's epsilon is below what any test of it needs."""
+    """With one feature the theory's epsilon is smaller than that of any test."""
     few = Problem("paper", "ridge", "covariance", 1000, 1, 0.005)
     high = 4 * presets.theory_epsilon(few, 0.1)
     grid = presets.reduced_levels(few, 0.1, GAMMA, LEVELS)
@@ -109,18 +108,18 @@ def test_where_testing_costs_more_than_one_release_the_tests_grid_is_longer():
     assert grid[-1] == pytest.approx(4 * grid[0])
     below = presets.reduced_thresholds(few, 0.1, GAMMA, grid)
     np.testing.assert_allclose(below, 0.1 * (1 - grid[0] / grid), atol=1e-6)
-    # Where the theory asks for more, the grids end together.
+    # With more features the grids end together.
     grid = presets.reduced_levels(RIDGE["paper"], 0.1, GAMMA, LEVELS)
     assert grid[-1] == pytest.approx(4 * presets.theory_epsilon(RIDGE["paper"], 0.1))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_promise_that_needs_no_test_is_refused(name):
-    """One answer of pure noise is wrong half the time: `paper` allows for twice as much."""
+def test_an_accuracy_that_needs_no_test_is_refused(name):
+    """An answer of pure noise is wrong half the time, and `paper` allows for twice as much."""
     assert presets.doubling_test(RIDGE[name], 0.05, 0.49, 1).epsilon > 0
     if name == "paper":
         assert presets.doubling_test(RIDGE[name], 0.05, 0.9, 1).epsilon > 0
         return
     for gamma in (0.5, 0.9):
-        with pytest.raises(ValueError, match=r"gamma must be below 0\.5: with 1 doub"):
+        with pytest.raises(ValueError, match=r"gamma must be below 0\.5 .*With 1 doub"):
             presets.doubling_test(RIDGE[name], 0.05, gamma, 1)

@@ -1,0 +1,93 @@
+"""Paired claims and sentences of the papers' reports."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nrjax.study.compare import interval_of
+from nrjax.study.formats import json_safe
+from nrjax.study.results import Results
+
+Cases = Sequence[Mapping[str, Any]]
+"""Cases of a `summary.json`."""
+
+
+def group_by(cases: Iterable[Any], *labels: str) -> dict[tuple[Any, ...], list[Any]]:
+    """Group cases, of results or of a summary, by the values of these labels."""
+    groups: dict[tuple[Any, ...], list[Any]] = {}
+    for case in cases:
+        facts = case if isinstance(case, Mapping) else case.attributes
+        groups.setdefault(tuple(facts[label] for label in labels), []).append(case)
+    return groups
+
+
+def humanise(name: str) -> str:
+    """Return a name with spaces in place of underscores."""
+    return name.replace("_", " ")
+
+
+class PairedDifference(NamedTuple):
+    """A difference of two cases' median epsilons, or of their interquartile ranges.
+
+    As in strict JSON, None stands for a number that is infinite or undefined.
+
+    Attributes:
+        values: the median (or interquartile range) of each case.
+        difference: the first value minus the second.
+        interval: 95 % interval of the difference by a paired bootstrap, or None.
+        first_is_lower: None if the interval contains 0 or does not exist.
+    """
+
+    values: list[float | None]
+    difference: float | None
+    interval: list[float | None] | None
+    first_is_lower: bool | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the numbers without the verdict."""
+        fields = self._asdict()
+        del fields["first_is_lower"]
+        return fields
+
+
+def paired_difference(
+    results: Results, first: str, second: str, *, iqr: bool = False
+) -> PairedDifference | None:
+    """Compare the stopping epsilons of two cases that share their random numbers.
+
+    Args:
+        results: a finished run.
+        first: name of a case.
+        second: name of the case whose value is subtracted.
+        iqr: whether to compare interquartile ranges instead of medians.
+
+    Returns:
+        The difference, or None if the trials were not kept or a case has no epsilon.
+    """
+    if results.resampled(first) is None or results.resampled(second) is None:
+        return None
+    epsilons = [results.distribution_of(name, "stopping_epsilon") for name in (first, second)]
+    with np.errstate(invalid="ignore"):  # two infinite numbers have no difference
+        values = [epsilon.quantile(0.5) for epsilon in epsilons]
+        if iqr:
+            quartiles = [epsilon.quantile([0.25, 0.75]) for epsilon in epsilons]
+            values = [float(high - low) for low, high in quartiles]
+        difference = float(np.subtract(values[0], values[1]))
+    ends = interval_of(results, first, second, iqr=iqr)
+    lower = None if ends is None or ends[0] <= 0 <= ends[1] else ends[1] < 0
+    return PairedDifference(json_safe(values), json_safe(difference), json_safe(ends), lower)
+
+
+def data_sentences(cases: Cases, detail: Callable[[Mapping[str, Any]], str]) -> list[str]:
+    """Describe the data of each task: size, a detail, and the optimum."""
+    return [
+        f"{task} on {data}: {case['rows']:,} rows, {case['dimension']} features, {detail(case)}; "
+        f"optimum {case['optimum']:.6g} (gradient norm {case['gradient_norm']:.1g})."
+        for (task, data), (case, *_) in group_by(cases, "task", "data").items()
+    ]
+
+
+def data_remarks(cases: Cases) -> list[str]:
+    """Return the remarks on the data sets of these cases, each once."""
+    return list(dict.fromkeys(remark for case in cases for remark in case.get("remarks", ())))

@@ -1,0 +1,77 @@
+"""Checks of settings that several papers' studies share."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nrjax._validation import check
+from nrjax.datasets.user import SUFFIXES
+
+
+def check_settings(
+    settings: Any,
+    *,
+    nonempty: Iterable[str] = (),
+    distinct: Iterable[str] = (),
+    least: Mapping[str, int] | None = None,
+    positive: Iterable[str] = (),
+    fractions: Iterable[str] = (),
+    files: Iterable[str] = (),
+) -> None:
+    """Check fields of settings (None stands for a default), and complete file names.
+
+    Args:
+        settings: a dataclass.
+        nonempty: names of fields that are tuples of at least one value.
+        distinct: names of tuples without repetition.
+        least: names of numbers, with the smallest that each may be.
+        positive: names of positive and finite numbers, or of tuples of such numbers.
+        fractions: names of numbers strictly between 0 and 1.
+        files: names of fields with data sets or files, or tuples of these. Files get absolute
+            paths, so that a run can be resumed from another folder.
+
+    Raises:
+        ValueError: a field has another value.
+    """
+    for name in nonempty:
+        values = getattr(settings, name)
+        check(len(values) >= 1, name, values, "at least one value")
+    for name in distinct:
+        values = getattr(settings, name)
+        check(len(set(values)) == len(values), name, values, "without repetition")
+    for name, smallest in (least or {}).items():
+        number = getattr(settings, name)
+        check(number is None or number >= smallest, name, number, f"at least {smallest}")
+    for name in positive:
+        value = getattr(settings, name)
+        for number in value if isinstance(value, tuple) else (value,):
+            ok = number is None or (np.isfinite(number) and number > 0)
+            check(ok, name, number, "positive and finite")
+    for name in fractions:
+        number = getattr(settings, name)
+        check(number is None or 0 < number < 1, name, number, "strictly between 0 and 1")
+    for name in files:
+        value = getattr(settings, name)
+        paths = tuple(map(_absolute, value)) if isinstance(value, tuple) else _absolute(value)
+        object.__setattr__(settings, name, paths)
+
+
+def _absolute(data: str) -> str:
+    """Return the absolute path of a file, and the name of a data set as it is."""
+    is_file = Path(data).suffix.lower() in SUFFIXES
+    return str(Path(data).expanduser().absolute()) if is_file else data
+
+
+def check_per_task(settings: Any, *names: str) -> None:
+    """Check that each named field has no value, one value, or one value per task."""
+    for name in names:
+        values = getattr(settings, name)
+        expected = f"one value, or one for each of the tasks {settings.task}"
+        check(len(values) in (0, 1, len(settings.task)), name, values, expected)
+
+
+def of_task(values: Sequence[Any], number: int) -> Any:
+    """Return the value of the task with this number, or the single value of all tasks."""
+    return values[number if len(values) > 1 else 0]

@@ -1,0 +1,123 @@
+"""The cases of `ligett2017` by task and method, as its figures draw them."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from nrjax.outcome import Status
+from nrjax.papers._claims import group_by
+from nrjax.papers.ligett2017.settings import METHODS
+from nrjax.study import plotting
+from nrjax.study.bootstrap import interval
+from nrjax.study.plotting import Style
+from nrjax.study.results import Results
+from nrjax.study.schema import StoredCase
+from nrjax.study.statistics import Distribution, Sample
+
+BASE = METHODS[0]  # noise reduction: the unit of the other methods' costs
+
+
+class Curve(NamedTuple):
+    """The cases of one task and method, at rising alpha.
+
+    Attributes:
+        method: name of the method.
+        style: look of the method in every figure.
+        cases: one case per alpha.
+        alpha: requested excess risks, shape (n,).
+        stopped: share of the trials that stopped, shape (n,).
+        results: the results that hold the cases.
+    """
+
+    method: str
+    style: Style
+    cases: list[StoredCase]
+    alpha: np.ndarray
+    stopped: np.ndarray
+    results: Results
+
+    @property
+    def label(self) -> str:
+        """The method, and its delta if it has one."""
+        delta = self.cases[0].attributes.get("delta")
+        return plotting.humanise(self.method) + (f" (δ = {delta:g})" if delta else "")
+
+    def of_stopped(self, variable: str) -> list[Distribution]:
+        """Return the distribution of a variable over the trials that stopped, per case."""
+        return [
+            self.results.distribution_of(case.name, f"stopped_{variable}") for case in self.cases
+        ]
+
+    def epsilons(self) -> list[Distribution]:
+        """Return the distribution of the stopping epsilon over all trials, per case."""
+        epsilons = [self.results.distribution(case.name) for case in self.cases]
+        # Without an epsilon nothing was released, so no trial stopped.
+        nothing = Sample(np.array([np.inf]))
+        return [nothing if values is None else values for values in epsilons]
+
+    def labels(self, name: str) -> list[object]:
+        """Return a label of each case."""
+        return [case.attributes.get(name) for case in self.cases]
+
+
+def by_task(results: Results) -> list[list[Curve]]:
+    """Return the curves of each task, which have the same alphas."""
+    cases = sorted(results.cases.values(), key=lambda case: case.attributes["alpha"])
+    styles = plotting.mechanism_styles((*METHODS, *(case.attributes["method"] for case in cases)))
+    groups = group_by(cases, "task", "method")
+
+    def curve(task: str, method: str) -> Curve:
+        group = groups[task, method]
+        statuses = [results.statuses(case.name) or {} for case in group]
+        stopped = [counts.get(Status.STOPPED, 0) / results.trials for counts in statuses]
+        alpha = np.array([case.attributes["alpha"] for case in group])
+        return Curve(method, styles[method], group, alpha, np.array(stopped), results)
+
+    tasks = group_by(results.cases.values(), "task")
+    return [[curve(task, name) for name in styles if (task, name) in groups] for (task,) in tasks]
+
+
+def tested(curves: Sequence[Curve]) -> list[Curve]:
+    """Return the curves of methods that test their hypotheses."""
+    return [curve for curve in curves if curve.method != "theory"]
+
+
+def compared(curves: Sequence[Curve]) -> bool:
+    """Return whether trials of noise reduction and another method can be paired."""
+    kept = all(curve.results.keeps_trials(case.name) for curve in curves for case in curve.cases)
+    return kept and curves[0].method == BASE and len(curves) > 1
+
+
+def ratios(curves: Sequence[Curve]) -> list[np.ndarray]:
+    """Return each other method's median epsilon divided by noise reduction's.
+
+    Returns:
+        Ratios and both ends of their 95 % intervals from resampling the same trials of both
+        methods, shape (3, alphas). NaN where both medians, of the trials or of a resample, are
+        infinite.
+    """
+    base, *others = curves
+    units = np.array([epsilon.quantile(0.5) for epsilon in base.epsilons()])
+    ratios_of_others = []
+    for curve in others:
+        values = np.full((3, units.size), np.nan)
+        with np.errstate(invalid="ignore", divide="ignore"):  # two infinities have no ratio
+            values[0] = np.array([epsilon.quantile(0.5) for epsilon in curve.epsilons()]) / units
+            for number, pair in enumerate(zip(curve.cases, base.cases, strict=True)):
+                drawn, unit = (base.results.resampled(case.name) for case in pair)
+                if drawn is not None and unit is not None:
+                    values[1:, number] = interval(drawn[:, 1] / unit[:, 1]) or (np.nan, np.nan)
+        ratios_of_others.append(values)
+    return ratios_of_others
+
+
+def title(curves: Sequence[Curve]) -> str:
+    """Return task, data, trials and settings, which all cases of a task share."""
+    facts, trials = curves[0].cases[0].attributes, curves[0].results.trials
+    unit = "trial" if trials == 1 else "trials"
+    data = f"{plotting.humanise(facts['task'])} on {plotting.ellipsis(facts['data'])}"
+    return (
+        f"{data}, {facts['rows']:,} rows, {trials:,} {unit}\n"
+        f"{facts['perturbation']} perturbation, constants: {facts['constants']}"
+    )

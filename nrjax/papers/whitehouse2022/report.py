@@ -1,0 +1,136 @@
+"""The report of `whitehouse2022`: stopping epsilons, and the paper's claims (section 6)."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nrjax.papers import _claims as claims
+from nrjax.papers._claims import Cases, group_by, humanise
+from nrjax.study.compare import accuracy_note, met
+from nrjax.study.formats import number
+from nrjax.study.report import Report, standard, warnings
+from nrjax.study.results import Reporting, Results
+
+_PAPER_DATA = ("kdd99", "twitter")  # the paper's claims are about these data
+
+_REDUCED, _CLASSICAL = "reduced_above_threshold", "above_threshold"
+_CLOSER = "AboveThreshold's quartiles closer together than ReducedAboveThreshold's"
+_CLAIMS = (
+    ("Brownian median below Laplace's", "brownian", "laplace", False),
+    ("Brownian quartiles closer together than Laplace's", "brownian", "laplace", True),
+    ("ReducedAboveThreshold's median below AboveThreshold's", _REDUCED, _CLASSICAL, False),
+    (_CLOSER, _CLASSICAL, _REDUCED, True),
+)
+"""Claim, mechanism or test with the lower number, that with the higher one, and whether the number
+is the interquartile range instead of the median."""
+
+
+class ClaimReporting(Reporting):
+    """The stopping epsilons by mechanism and test, with the paper's claims and figures."""
+
+    case_facts = ("task", "mechanism", "test", "data", "trials", "optimum", "target")
+
+    def figures(self, results: Results) -> Mapping[str, Callable[[Results], Any]]:
+        """Return the function that draws each figure, by name."""
+        from nrjax.papers.whitehouse2022.figures import figures  # matplotlib is slow to import
+
+        return figures(results)
+
+    def findings(self, results: Results) -> dict[str, Any]:
+        """Check the paper's claims on this run's data, with paired 95 % bootstrap intervals.
+
+        Returns:
+            `findings`: each claims that the first of two cases has the lower of two `values`.
+            `difference` is the first minus the second, null where infinite. `holds` is null if its
+            `interval` contains 0 or does not exist. `met` is the share of each case's trials that
+            reached the target. Cases whose trials were not kept are not compared.
+        """
+        findings = []
+        for (task, data), group in group_by(results.cases.values(), "task", "data").items():
+            for label, other in (("mechanism", "test"), ("test", "mechanism")):
+                for alike in group_by(group, other).values():
+                    names = {case.attributes[label]: case.name for case in alike}
+                    for claim, lower, higher, iqr in _CLAIMS:
+                        if not {lower, higher} <= set(names):
+                            continue
+                        pair = [names[lower], names[higher]]
+                        difference = claims.paired_difference(results, *pair, iqr=iqr)
+                        if difference is not None:
+                            facts = {"task": task, "data": data, "finding": claim, "cases": pair}
+                            numbers = {**difference.to_json(), "holds": difference.first_is_lower}
+                            reached = [met(results, name) for name in pair]
+                            findings.append({**facts, **numbers, "met": reached})
+        return {"findings": findings}
+
+    def report(self, results: Results, summary: Mapping[str, Any]) -> Report:
+        """Add to the standard report the data, the tests and the paper's claims."""
+        table, cases = standard(results, summary), summary["cases"]
+        remarks = (
+            *claims.data_sentences(cases, _target),
+            *claims.data_remarks(cases),
+            "A goal is minus a target loss. The noise of a private test can make it accept a model "
+            "that misses its goal.",
+            *table.remarks,
+            f"The whole distribution function of a case lies within {100 * cases[0]['band']:.2g} "
+            "percentage points of the measured one (95 %, DKW).",
+            *_advice(summary),
+            *exponential_tests(cases),
+            *zero_models(cases),
+            *map(sentence, summary["findings"]),
+        )
+        return table._replace(remarks=remarks)
+
+
+def _target(case: Mapping[str, Any]) -> str:
+    within = case.get("curve_within")
+    accuracy = "" if within is None else f", losses at each epsilon within {within:.2g}"
+    return f"target loss {case['target']:.4g}{accuracy}"
+
+
+def _advice(summary: Mapping[str, Any]) -> list[str]:
+    """Name the options that change what the standard report warns of."""
+    if not warnings(summary):
+        return []
+    return [
+        "--target-loss sets the target, --highest-epsilon the end of the grid, and --tight-at and "
+        "--lowest-epsilon its start."
+    ]
+
+
+def sentence(finding: Mapping[str, Any]) -> str:
+    """State whether a claim of the paper holds, with its numbers."""
+    verdict = {True: "yes", False: "no", None: "undecided"}[finding["holds"]]
+    if finding["holds"] is False and finding["data"] in _PAPER_DATA:
+        verdict = "NO, unlike the paper"
+    low, high = (humanise(name.split("-", 1)[1].replace("-", ", ")) for name in finding["cases"])
+    values = [number(value) for value in finding["values"]]
+    interval, by = finding["interval"], ""
+    if interval is not None and finding["difference"] is not None and None not in interval:
+        ends = f"{interval[0]:.3g} to {interval[1]:.3g}"
+        by = f"; difference {finding['difference']:.3g}, 95 % interval {ends}"
+    shares = tuple(finding["met"])
+    note = f" But {accuracy_note(shares)}." if shares[0] != shares[1] else ""
+    return (
+        f"{finding['task']} on {finding['data']}, {finding['finding']}: {verdict}. "
+        f"{values[0]} ({low}), {values[1]} ({high}){by}.{note}"
+    )
+
+
+def exponential_tests(cases: Cases) -> list[str]:
+    """Explain tests whose noise is not the paper's."""
+    if not any(case.get("test_noise") == "exponential" for case in cases):
+        return []
+    return [
+        "The private tests have exponential noise in place of Laplace noise. Its mean is not 0: "
+        "with the target as threshold, it accepts sooner, and worse models. "
+        "`benchmarks/one_sided.py` compares both at one accuracy."
+    ]
+
+
+def zero_models(cases: Cases) -> list[str]:
+    """Warn of target losses that the zero model meets."""
+    return [
+        f"Warning: the target loss on {data} is met by the zero model, whose loss is log 2."
+        for (task, data), (case, *_) in group_by(cases, "task", "data").items()
+        if task == "logistic" and case["target"] >= math.log(2)
+    ]

@@ -1,0 +1,187 @@
+"""The experiments of Whitehouse 2022, section 6: the ex-post privacy that accuracy costs.
+
+Each trial releases a task's statistics under noise that is reduced until the loss reaches a target,
+and gives one ex-post epsilon (figure 3). A second pass over a coarse grid, which never stops,
+measures the loss at each epsilon (figure 2).
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+import nrjax
+from nrjax import datasets
+from nrjax._validation import check
+from nrjax.erm import LogisticProblem, RidgeProblem
+from nrjax.erm.released import Mechanism, Released
+from nrjax.erm.statistics import Constants
+from nrjax.papers._settings import of_task
+from nrjax.papers.whitehouse2022.report import ClaimReporting
+from nrjax.papers.whitehouse2022.settings import Settings
+from nrjax.study.study import Study
+
+reporting = ClaimReporting()
+
+_TARGETS = {"kdd99": 0.41, "twitter": 0.025}  # the paper's target losses
+_TARGET_FACTORS = {"logistic": 1.03, "ridge": 1.9}
+"""Target loss per non-private optimum, on other data."""
+
+_FLOOR_FACTOR = 1.05
+"""First level of the grid per smallest epsilon that the boundary reaches, at least."""
+
+_RESOLUTION = 1e-4
+"""Error of the loss in a curve, as a fraction of what a model gains over the zero model."""
+
+_OTHER: dict[str, Constants] = {"paper": "tight", "tight": "paper"}
+
+_Problem = LogisticProblem | RidgeProblem
+
+
+def _load(settings: Settings, task: str, data: str) -> tuple[datasets.Dataset, _Problem]:
+    """Load the data set and fit the model."""
+    files = {"data_dir": settings.data_dir, "target": settings.target}
+    data_set = datasets.load(data, task, rows=settings.rows, **files)
+    kind = RidgeProblem if task == "ridge" else LogisticProblem
+    return data_set, kind.fit(data_set.x, data_set.y, settings.regularisation)
+
+
+def _target(settings: Settings, number: int, task: str, data: str, optimum: float) -> float:
+    """Return the target loss of a task, which must be above the optimum."""
+    if settings.target_loss:
+        target, hint = of_task(settings.target_loss, number), ""
+    else:
+        target = _TARGETS.get(data, _TARGET_FACTORS[task] * optimum)
+        hint = "Give a --target-loss for these rows."
+    expected = f"above {optimum:.6g}, the non-private optimum of {task} on {data}"
+    check(np.isfinite(target) and target > optimum, "target_loss", target, expected, hint)
+    return float(target)
+
+
+def _rule(test: str, settings: Settings, target: float, sensitivity: float) -> nrjax.StoppingRule:
+    if test == "public":
+        return nrjax.PublicThreshold(-target)
+    numbers, noise = (-target, sensitivity), settings.test_noise
+    if test == "above_threshold":
+        return nrjax.InteractiveAboveThreshold(*numbers, settings.test_epsilon, noise=noise)
+    return nrjax.ReducedAboveThreshold(*numbers, noise=noise)
+
+
+def _lowest_epsilon(settings: Settings) -> float:
+    """Return the first level of the grid, which all mechanisms share."""
+    low, floor = settings.lowest_epsilon, 0.0
+    if "brownian" in settings.mechanism:
+        # The smallest epsilon that a boundary reaches does not depend on the sensitivity.
+        boundary = nrjax.LinearBoundary.tight_at_epsilon(settings.tight_at, 1.0, settings.delta)
+        floor = float(np.asarray(boundary.a))
+        expected = f"above {floor:.6g}, the smallest of a boundary tight at {settings.tight_at}"
+        check(low is None or low > floor, "lowest_epsilon", low, expected)
+    if low is None:
+        low = max(0.16, _FLOOR_FACTOR * floor)
+    expected = f"above the first level of the grid, {low:.6g}"
+    check(low < settings.highest_epsilon, "highest_epsilon", settings.highest_epsilon, expected)
+    return low
+
+
+def _on_grid(
+    settings: Settings, problem: _Problem, name: str, constants: Constants, low: float
+) -> tuple[Released, Mechanism, nrjax.Grid, np.ndarray]:
+    """Return a mechanism's value, parts and grid, and the epsilon of each level."""
+    brownian = name == "brownian"
+    noise = "gaussian" if brownian else "laplace"
+    if isinstance(problem, RidgeProblem):
+        released = problem.released(noise, constants)
+    else:
+        released = problem.released(noise)
+    tight: dict[str, Any] = {"tight_at_epsilon": settings.tight_at, "delta": settings.delta}
+    parts = released.mechanism(**(tight if brownian else {}))
+    ends = low, settings.highest_epsilon, settings.levels
+    grid, levels = nrjax.Grid.geometric(parts.guarantee, *ends), np.geomspace(*ends)
+    if settings.boundary == "grid":
+        parts = parts.on(grid)
+        if parts.guarantee.fixed_times is not None:
+            levels = np.asarray(parts.guarantee.epsilon(grid.times), float)
+    return released, parts, grid, levels
+
+
+def _curves(settings: Settings, problem: _Problem, name: str, low: float) -> dict[str, nrjax.Curve]:
+    """Return, by constants, a pass that measures the loss at levels of a coarse grid.
+
+    Losses of logistic regression are known to within `_RESOLUTION` of the difference between the
+    optimum's loss and the zero model's, ln 2. Those of ridge regression are exact, which is cheap.
+    """
+    ridge, gain = isinstance(problem, RidgeProblem), math.log(2) - problem.optimum_loss
+    resolution = None if ridge or gain <= 0 else 2 * _RESOLUTION * gain
+    some = np.linspace(0, settings.levels - 1, settings.curve_levels).round().astype(int)
+    passes: dict[str, Constants] = {"curve": settings.constants}
+    if ridge:
+        other = _OTHER[settings.constants]
+        passes[f"curve_{other}"] = other
+    curves = {}
+    for key, constants in passes.items():
+        released, parts, grid, levels = _on_grid(settings, problem, name, constants, low)
+        times, along = np.asarray(grid.times)[some], {"epsilon": levels[some].tolist()}
+        never = nrjax.PublicThreshold(np.inf)
+        interaction = parts.interaction(nrjax.Grid.explicit(times), released.utility, never)
+        curves[key] = nrjax.Curve(interaction, {"utility": nrjax.Quantity()}, along, resolution)
+    return curves
+
+
+def cases(settings: Settings) -> dict[str, nrjax.Case]:
+    """Load the data, fit the models and return every case by name."""
+    low = _lowest_epsilon(settings)
+    built = {}
+    for number, task in enumerate(settings.task):
+        data_set, problem = _load(settings, task, of_task(settings.data, number))
+        data = data_set.name
+        target = _target(settings, number, task, data, problem.optimum_loss)
+        if settings.utility_sensitivity == "loss":
+            sensitivity = problem.utility_sensitivity
+        else:
+            sensitivity = problem.excess_risk_sensitivity
+        for mechanism in settings.mechanism:
+            constants, curves = settings.constants, _curves(settings, problem, mechanism, low)
+            released, parts, grid, _ = _on_grid(settings, problem, mechanism, constants, low)
+            for test in settings.test:
+                rule = _rule(test, settings, target, sensitivity)
+                labels = {
+                    "task": task,
+                    "mechanism": mechanism,
+                    "test": test,
+                    "data": data,
+                    "optimum": problem.optimum_loss,
+                    "gradient_norm": problem.minimum.gradient_norm,
+                    "rows": problem.rows,
+                    "dimension": problem.dimension,
+                    "regularisation": settings.regularisation,
+                    "sensitivity": float(released.sensitivity),
+                    "delta": float(parts.guarantee.delta),
+                    "target": target,
+                }
+                if data_set.remarks:
+                    labels["remarks"] = list(data_set.remarks)
+                if task == "ridge":
+                    labels["constants"] = constants
+                if (resolution := curves["curve"].resolution) is not None:
+                    labels["curve_within"] = resolution / 2
+                if test != "public":
+                    labels["utility_sensitivity"] = sensitivity
+                    labels["test_noise"] = settings.test_noise
+                built[f"{task}-{mechanism}-{test}"] = nrjax.Case(
+                    trial=parts.interaction(grid, released.utility, rule),
+                    labels=labels,
+                    goal=-target,
+                    curves=curves if test == settings.test[0] else {},  # tests share the curves
+                )
+    return built
+
+
+def study(settings: Settings) -> Study:
+    """Load the data and return the study.
+
+    Raises:
+        FileNotFoundError: the data are not there.
+        ValueError: the data do not suit the task.
+    """
+    name = "whitehouse2022"
+    return Study(name, cases(settings), reporting=reporting, settings=settings, source=name)
