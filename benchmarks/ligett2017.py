@@ -35,8 +35,8 @@ from benchmarks.rows import Row, check_same_distribution
 from benchmarks.whitehouse2022 import process_with_threads, timed
 from nrjax import datasets
 from nrjax.keys import study_key
+from nrjax.outcome import Status
 from nrjax.papers.ligett2017 import Settings, study
-from nrjax.types import Status
 
 _METHODS = ("noise_reduction", "doubling", "theory")
 _BLOCK = 128

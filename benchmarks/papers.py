@@ -3,11 +3,10 @@
 import fnmatch
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from nrjax.simulation.program import Program
-from nrjax.study import identity, local
-from nrjax.study.settings import RunSettings
+from nrjax.study import local, provenance
+from nrjax.study.options import RunOptions
 from nrjax.study.study import Study
 
 
@@ -25,8 +24,8 @@ def chosen(study: Study, patterns: Sequence[str]) -> Study:
 
 def programs(study: Study, trials: int) -> dict[str, dict[str, Program]]:
     """By case and pass, for a run of so many trials; those alike share a compilation."""
-    plans = study.plans(RunSettings(out=Path("unused"), trials=trials))
+    plans = study._plans(RunOptions(trials=trials))
     found: dict[str, dict[str, Program]] = {name: {} for name in plans}
-    for (case, name), program in local.programs(plans, identity.fingerprints(plans)).items():
+    for (case, name), program in local.programs(plans, provenance.fingerprints(plans)).items():
         found[case][name] = program
     return found

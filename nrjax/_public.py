@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from nrjax.study.case import Case as Case
     from nrjax.study.case import Curve as Curve
     from nrjax.study.case import Quantity as Quantity
-    from nrjax.study.outcomes import Outcomes as Outcomes
+    from nrjax.study.results import Outcomes as Outcomes
     from nrjax.study.results import Reporting as Reporting
     from nrjax.study.results import Results as Results
     from nrjax.study.statistics import Distribution as Distribution
@@ -79,8 +79,7 @@ else:
     _STUDIES = {
         "case": ("Case", "Curve", "Quantity"),
         "statistics": ("Distribution", "Sample"),
-        "outcomes": ("Outcomes",),
-        "results": ("Reporting", "Results"),
+        "results": ("Outcomes", "Reporting", "Results"),
         "study": ("Study",),
     }
     _SOURCES = {name: f"nrjax.study.{file}" for file, names in _STUDIES.items() for name in names}

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nrjax.outcome import Status
 from nrjax.pytrees import Pytree
 from nrjax.simulation.bins import LogBins, WholeBins
 from nrjax.simulation.counting import HistogramSpec
-from nrjax.types import Status
 
 LEVELS = 3
 EPSILON = LogBins.covering(0.05, 40.0, 10)

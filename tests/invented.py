@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.collections import PolyCollection
 
 from nrjax.study.case import FIELDS
-from nrjax.study.layout import Case, Coordinate, Pass, Variable
 from nrjax.study.results import Results
+from nrjax.study.schema import Case, Coordinate, Pass, Variable
 from nrjax.study.store import Store
 
 

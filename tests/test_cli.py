@@ -1,4 +1,4 @@
-"""The command: its help, runs of a paper's study and of one's own, and looking at their results."""
+"""The command: its help, runs of a paper's study and a custom one, and reports of results."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from nrjax.study.store import Store
 from tests.problems import small_data
 
 OWN = '''
-"""A study of one's own."""
+"""A custom study."""
 
 import dataclasses
 from pathlib import Path
@@ -35,16 +35,16 @@ class Settings:
     data: Path
     """File of the number."""
     miss: tuple[float, ...] = (0.5,)
-    """By how much."""
+    """Largest distances."""
     seed: int = 7
 
 
-class Told(cheap.Quiet):
+class Noted(cheap.Quiet):
     def findings(self, results):
-        return {"told": "in words of its own"}
+        return {"note": "custom text"}
 
 
-reporting = Told()
+reporting = Noted()
 
 
 def study(settings: Settings) -> nrjax.Study:
@@ -56,7 +56,7 @@ def study(settings: Settings) -> nrjax.Study:
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A working directory with a study in a file, and its data."""
+    """Change to a working directory with a study in a file, and its data."""
     monkeypatch.chdir(tmp_path)
     Path("my_study.py").write_text(OWN)
     Path("number.txt").write_text("3.0")
@@ -72,8 +72,8 @@ def summary(out="out"):
     return json.loads(Path(out, "summary.json").read_text())
 
 
-def test_a_paper_that_was_interrupted_is_taken_up_and_looked_at(tmp_path, capsys, monkeypatch):
-    """An interrupt promises no folder that is not there."""
+def test_an_interrupted_study_is_resumed_and_reported(tmp_path, capsys, monkeypatch):
+    """The message on an interrupt names the folder only if there is one."""
 
     def stop(*_):
         raise KeyboardInterrupt
@@ -83,16 +83,16 @@ def test_a_paper_that_was_interrupted_is_taken_up_and_looked_at(tmp_path, capsys
     np.savez("own.npz", x=x, y=y)
     call = "run whitehouse2022 --data own.npz --target y --task logistic --out out --trials 80"
     call += " --mechanism laplace --test public --levels 60 --curve-levels 6"
-    kept = "; what was done is in out: `nrjax resume out` takes it up again"
-    for place, said in (
+    kept = "; finished trials are kept in out: `nrjax resume out` resumes the run"
+    for place, hint in (
         ("nrjax.papers.whitehouse2022.study", ""),
-        ("nrjax.progress._Lines.begin", kept),
+        ("nrjax.progress.Reporter.begin", kept),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(place, stop)
             assert main(call.split()) == 130
-        assert capsys.readouterr().err == f"nrjax: interrupted{said}\n"
-        assert Path("out").exists() == bool(said)
+        assert capsys.readouterr().err == f"nrjax: interrupted{hint}\n"
+        assert Path("out").exists() == bool(hint)
     assert main(["resume", "out"]) == 0
     printed = capsys.readouterr().out
     (case,) = summary()["cases"]
@@ -100,7 +100,7 @@ def test_a_paper_that_was_interrupted_is_taken_up_and_looked_at(tmp_path, capsys
         assert word in printed
     assert "80 of 80 trials" in printed
     assert "Results, summary.json, report.md and figures are in out" in printed
-    # From the results alone, wherever their data are now, the same again.
+    # The reports are made again without the data.
     Path("own.npz").unlink()
     before = {path: path.read_bytes() for path in Path("out").glob("[!r]*/*.png")}
     assert before
@@ -113,11 +113,11 @@ def test_a_paper_that_was_interrupted_is_taken_up_and_looked_at(tmp_path, capsys
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_a_study_of_ones_own_is_run_and_not_replaced_unasked(folder, capsys):
+def test_a_custom_study_is_run_and_replaced_on_request_only(folder, capsys):
     assert run("--miss", "0.5", "2") == 0
     before = summary()
     assert [case["case"] for case in before["cases"]] == ["0.5", "2"]
-    assert (before["seed"], before["told"]) == (7, "in words of its own")
+    assert (before["seed"], before["note"]) == (7, "custom text")
     assert before["settings"]["data"] == str(folder / "number.txt")
     assert "0.5" in capsys.readouterr().out
     assert run("--seed", "1") == 2
@@ -130,23 +130,23 @@ def test_a_study_of_ones_own_is_run_and_not_replaced_unasked(folder, capsys):
     assert summary()["cases"][0]["epsilon"] != before["cases"][0]["epsilon"]
 
 
-def test_results_are_taken_up_and_added_to(folder, capsys, monkeypatch):
+def test_a_custom_study_is_resumed_and_extended(folder, capsys, monkeypatch):
     assert run() == 0
     first = Store.open("out").read("0.5", "outcome").load()
     data = Path("number.txt").rename("kept.txt")
     capsys.readouterr()
 
-    # As if it were killed: nothing is drawn or told of a part, and without its data nothing is run.
+    # As if the run were killed: a part has no report, and without data nothing runs.
     sorted(Path("out").glob("results/*/outcome/*.npz"))[1].unlink()
     Path("out/summary.json").unlink()
-    for call, said in (
+    for call, message in (
         (lambda: main(["summary", "out"]), "is not finished: `nrjax resume out` finishes it"),
         (lambda: main(["plot", "out"]), "is not finished: `nrjax resume out` finishes it"),
-        (run, "(unfinished): take them up again with `nrjax resume out`"),
+        (run, "(unfinished): resume them with `nrjax resume out`"),
     ):
         assert call() == 2
         error = capsys.readouterr().err
-        assert said in error
+        assert message in error
         assert error.count("\n") == 1
     assert main(["resume", "out"]) == 2
     assert "number.txt" in capsys.readouterr().err
@@ -166,10 +166,10 @@ def test_results_are_taken_up_and_added_to(folder, capsys, monkeypatch):
     assert main(["resume", "../out", "--until-se", "9", "--most-trials", "2000"]) == 0
     assert summary("../out")["cases"][0]["trials"] == 1000
     assert "standard error of every median epsilon at most 9" in capsys.readouterr().out
-    # Other numbers in the file would be another study.
+    # Other data would be another study.
     (folder / "number.txt").write_text("3.5")
     assert main(["resume", "../out", "--trials", "1100"]) == 2
-    assert "or the data it is computed from, are not those of the store" in capsys.readouterr().err
+    assert "or the data that it works on, differs" in capsys.readouterr().err
 
 
 SHORT = "import nrjax\nfrom tests.study import cheap\n"
@@ -198,13 +198,16 @@ def test_a_file_may_have_no_settings(folder, capsys, text):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "study in short.py must be a nrjax.Study called study, or a function"),
-        ("def study(): return 3", "= 3 must be a nrjax.Study, or a function that gives one"),
-        ("def study(a, b): pass", "arguments of study in short.py must be no"),
-        ("def study(settings): pass", "settings must be no argument, or one that is ann"),
+        ("", "study in short.py must be an nrjax.Study called study, or a function"),
+        ("def study(): return 3", "must be an nrjax.Study, or a function that returns one (got 3)"),
+        (
+            "def study(a, b): pass",
+            "arguments of study in short.py must be none, or one",
+        ),
+        ("def study(settings): pass", "annotation of settings in short.py must be a dataclass"),
         ("def study(:", "short.py, line 3: invalid syntax"),
         ("import missing_one", "short.py: No module named 'missing_one'"),
-        ("study = nrjax.Study('s', {'near': 3})", "case 'near': trial must be a nrjax.Int"),
+        ("study = nrjax.Study('s', {'near': 3})", "case 'near': trial must be an nrjax.Int"),
     ],
 )
 def test_a_file_without_a_study_is_refused(folder, capsys, text, words):
@@ -214,14 +217,17 @@ def test_a_file_without_a_study_is_refused(folder, capsys, text, words):
     assert not Path("out").exists()
 
 
-def test_what_python_began_python_takes_up(folder, capsys, monkeypatch):
+def test_a_run_from_python_is_resumed_there(folder, capsys, monkeypatch):
     from tests.study import cheap
 
     cheap.study({"walk": cheap.Walk(0.0)}).run("out", trials=20, progress=False)
-    assert main(["summary", "out"]) == 0  # in the standard way
+    assert main(["summary", "out"]) == 0  # with the standard report
     assert main(["resume", "out", "--trials", "30"]) == 2
-    assert "this one's program calls Study.run again instead" in capsys.readouterr().err
-    # A folder that you can only read is summarised on the screen.
+    assert (
+        "out was started from Python: resume it by the same call of Study.run"
+        in capsys.readouterr().err
+    )
+    # The report of a read-only folder is printed.
     refused = PermissionError(13, "Permission denied")
     monkeypatch.setattr(filelock.FileLock, "acquire", mock.Mock(side_effect=refused))
     assert main(["summary", "out"]) == 2
@@ -243,7 +249,7 @@ def test_what_python_began_python_takes_up(folder, capsys, monkeypatch):
         (["data", "--help"], ["--fetch", "--data-dir"]),
     ],
 )
-def test_help_names_what_there_is(folder, arguments, words, capsys):
+def test_help_lists_commands_and_options(folder, arguments, words, capsys):
     with pytest.raises(SystemExit) as stop:
         main(arguments)
     assert stop.value.code == 0
@@ -259,7 +265,7 @@ def test_data_lists_the_data_sets(tmp_path, monkeypatch, capsys):
     for word in ("flights", "kdd99", "twitter"):
         assert word in printed
     assert main(["data", "--fetch", "twitter"]) == 2
-    assert "it is not downloaded" in capsys.readouterr().err
+    assert "Get twitter otherwise: put twitter_buzz" in capsys.readouterr().err
 
 
 def test_the_command_can_be_run():

@@ -43,7 +43,6 @@ ORDER = (
     ("cli", "__main__"),
     ("papers",),
     ("study",),
-    ("progress",),
     ("simulation",),
     ("counts", "erm", "datasets"),
     ("engine", "path", "releases"),
@@ -53,7 +52,17 @@ ORDER = (
     ("guarantees", "processes", "schedules", "utilities"),
     ("types", "outcome"),
     ("keys", "pytrees", "sensitivities", "_normals"),
-    ("_extras", "_format", "_modes", "_numerics", "_threefry", "_validation"),
+    (
+        "_extras",
+        "_format",
+        "_modes",
+        "_numerics",
+        "_threefry",
+        "_tracing",
+        "_validation",
+        "_value",
+        "progress",
+    ),
 )
 """Packages and modules from the top down: each imports from its own line and from lower ones."""
 

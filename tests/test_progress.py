@@ -1,14 +1,12 @@
-"""What a run says of itself where there is no terminal."""
+"""The progress of a run: lines in a log, and a line that is redrawn on a terminal."""
 
 import io
 import re
 import time
-from typing import Any
 
 import chex
 import jax
 import pytest
-import rich.console
 
 import nrjax
 from nrjax import progress
@@ -16,7 +14,7 @@ from tests.problems import scalar
 
 
 class Clock:
-    """Stands still until it is set."""
+    """A clock that stands still until it is set."""
 
     now = 0.0
 
@@ -24,30 +22,24 @@ class Clock:
         return self.now
 
 
-def format_value(clock, **options) -> tuple[io.StringIO, Any]:
-    """A file, and the progress that is shown in it."""
-    file = io.StringIO()
-    return file, progress.progress(rich.console.Console(file=file, **options), clock)
-
-
-def test_lines_come_also_while_nothing_is_finished(monkeypatch):
-    monkeypatch.setattr(progress, "_PAUSE", 0.05)
-    log, lines = format_value(Clock())
-    with lines:
-        lines.begin("walk", "outcome", 1000, 0)
+def test_a_log_gets_lines_while_no_trial_finishes(monkeypatch):
+    monkeypatch.setattr(progress, "_LOG_PAUSE", 0.05)
+    log = io.StringIO()
+    with progress.progress(log, clock=Clock()) as reporter:
+        reporter.begin("walk", "outcome", 1000, 0)
         time.sleep(0.2)
-        lines.advance(400, 2.0)
+        reporter.advance(400, 2.0)
         time.sleep(0.2)
-        lines.advance(600, 3.0)
-    said = log.getvalue().splitlines()
-    assert said[:2] == ["walk outcome: 0 of 1,000 trials, compiling"] * 2
-    assert "walk outcome: 400 of 1,000 trials, 200 trials/s, 3 s left" in said
-    assert said[-1] == "walk outcome: 1,000 of 1,000 trials, 200 trials/s"
+        reporter.advance(600, 3.0)
+    lines = log.getvalue().splitlines()
+    assert lines[:2] == ["walk outcome: 0 of 1,000 trials, compiling"] * 2
+    assert "walk outcome: 400 of 1,000 trials, 200 trials/s, 3 s left" in lines
+    assert lines[-1] == "walk outcome: 1,000 of 1,000 trials, 200 trials/s"
     time.sleep(0.2)
-    assert log.getvalue().splitlines() == said
+    assert log.getvalue().splitlines() == lines
 
 
-TIMES = [  # what happens, seconds after it, and what is said then
+TIMES = [  # an event, seconds after it, and the state then
     (("begin", "ridge", "outcome", 1000, 0), 0, "compiling"),
     ((), 50, "compiling for 50 s"),
     (("compiled",), 0, "first trials"),
@@ -56,42 +48,39 @@ TIMES = [  # what happens, seconds after it, and what is said then
     ((), 9, "25 trials/s, 21 s left"),
     (("advance", 250, 15.0), 0, "20 trials/s, 25 s left"),
     (("advance", 500, 15.0), 9, "25 trials/s"),
-    (("begin", "ridge", "curve", 1000, 1000), 60, "there already"),
+    (("begin", "ridge", "curve", 1000, 1000), 60, "finished before"),
     (("begin", "ridge", "other", 3, 0), 0, "compiling"),
     (("advance", 2, 8.0), 0, "0.25 trials/s, 4 s left"),
 ]
 
 
-@pytest.mark.parametrize("terminal", [False, True])
-def test_what_is_waited_for_and_how_long_it_takes(terminal):
-    """Compilation is named as long as it lasts; the time left is known with the first trials."""
-    clock = Clock()
-    out, bar = format_value(clock, force_terminal=terminal, width=100)
-    with bar:
-        for act, seconds, words in TIMES:
-            if act:
-                getattr(bar, act[0])(*act[1:])
+@pytest.mark.parametrize("is_drawn", [False, True])
+def test_the_state_of_a_pass_is_shown(is_drawn):
+    clock, out = Clock(), io.StringIO()
+    with progress.progress(out, is_drawn, clock) as reporter:
+        for event, seconds, state in TIMES:
+            if event:
+                getattr(reporter, event[0])(*event[1:])
             clock.now += seconds
-            if terminal:
-                bar._bar.refresh()
-            else:
-                with bar._told:
-                    bar._tell()
-            *_, last = (line for line in out.getvalue().splitlines() if "ridge" in line)
-            assert last.rstrip().endswith(words)
+            with reporter._changed:
+                reporter._show()
+            *_, last = re.split(r"[\r\n]+", out.getvalue().rstrip())
+            assert "ridge" in last
+            assert last.rstrip().endswith(state)
 
 
-def test_a_bar_is_drawn_on_a_terminal():
-    out, bar = format_value(Clock(), force_terminal=True, width=100)
-    with bar:
-        bar.begin("case", "outcome", 30, 10)
-        bar.advance(5, 0.5)
-        bar.advance(15, 1.5)
-    assert "30/30" in out.getvalue()
-    assert "10 trials/s" in out.getvalue()
+def test_a_line_with_a_bar_is_redrawn_on_a_terminal():
+    out = io.StringIO()
+    with progress.progress(out, True, Clock()) as reporter:
+        reporter.begin("case", "outcome", 30, 10)
+        reporter.advance(5, 0.5)
+        reporter.advance(15, 1.5)
+    (line,) = out.getvalue().splitlines(keepends=True)[-1:]
+    drawn = line.rstrip().split("\r")[-1]
+    assert drawn.startswith("█" * 10 + " case outcome: 30 of 30 trials, 10 trials/s")
 
 
-def test_simulate_and_sweep_show_it_if_asked(capsys):
+def test_simulate_and_sweep_show_progress_on_request(capsys):
     key, trial = jax.random.key(3), nrjax.Interaction(**scalar())
     quiet = nrjax.simulate(key, trial, trials=70)
     assert capsys.readouterr().out == ""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import nrjax
-from nrjax.types import Status
+from nrjax.outcome import Status
 from tests.problems import Ceiled, Distance, interaction, scalar
 
 KEY = jax.random.key(0)

@@ -151,7 +151,8 @@ class FilteredSchedule(Schedule):
     def spent(self, outcome: Outcome) -> Any:
         """Return the request that a trial has come to, close to 0 if nothing was released."""
         released = outcome.step >= 0
-        largest, looks = largest_divisor(outcome.time.dtype), getattr(self.guarantee, "looks", None)
+        largest = largest_divisor(outcome.time.dtype)
+        looks = getattr(self.guarantee, "fixed_times", None)
         if self.kind is ExPost and looks is not None:
             largest = jnp.asarray(looks, outcome.time.dtype)[0]
         releases = self._releases(jnp.where(released, outcome.time, largest))

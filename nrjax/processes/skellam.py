@@ -9,10 +9,10 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import float_dtype
 from nrjax._validation import check, check_numbers
+from nrjax.outcome import Status
 from nrjax.processes._bessel import log_ratio
 from nrjax.processes._counts import binomial, largest_count, poisson
 from nrjax.processes._kernel import Coordinates, check_integers
-from nrjax.types import Status
 
 
 class SkellamState(NamedTuple):

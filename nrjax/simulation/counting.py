@@ -18,9 +18,9 @@ from jax.sharding import Mesh, PartitionSpec
 
 from nrjax._modes import neutral_config
 from nrjax._validation import check
+from nrjax.outcome import Status
 from nrjax.simulation.bins import Bins
 from nrjax.simulation.program import Program
-from nrjax.types import Status
 
 MOMENTS = ("finite", "mean", "squares", "smallest", "largest", "above", "below")
 """Moments of a variable, float64: the number of its finite values, their mean, the sum of their

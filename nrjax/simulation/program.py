@@ -4,7 +4,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -68,9 +68,9 @@ def _check_range(trials: int, first_trial: int) -> tuple[int, int]:
     return trials, first_trial
 
 
-def share(trials: int, devices: int, unit: int = 1) -> int:
-    """Return the number of trials of each device but the last, in whole units."""
-    return -(-trials // (devices * unit)) * unit
+def share(trials: int, devices: int) -> int:
+    """Return the number of trials of each device but the last."""
+    return -(-trials // devices)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -89,7 +89,6 @@ class Program:
         options: options of `work`; hashable.
         meaning: what the functions of `options` refer to, in a word; JAX knows functions only by
             name.
-        unit: trials per device are a multiple of it.
     """
 
     trial: Any
@@ -98,7 +97,6 @@ class Program:
     devices: tuple[Any, ...]
     options: Any
     meaning: str = ""
-    unit: ClassVar[int] = 1
 
     def __post_init__(self):
         _check_untraced(self.trial)
@@ -150,7 +148,7 @@ class Program:
         trials, first_trial = _check_range(trials, first_trial)
         check(trials <= self.chunk, "trials", trials, f"at most chunk = {self.chunk}")
         number = np.arange(len(self.devices))
-        size = share(trials, len(self.devices), self.unit)
+        size = share(trials, len(self.devices))
         counts = np.clip(trials - number * size, 0, size)
         # Idle devices get a valid number of a trial: numbers stay below 2^32.
         firsts = first_trial + np.where(counts > 0, number * size, 0)

@@ -14,10 +14,10 @@ from jax.typing import ArrayLike
 from nrjax._numerics import float_dtype
 from nrjax._validation import check, concrete_or_none
 from nrjax.keys import step_key
+from nrjax.outcome import Status
 from nrjax.processes import Exponential, Laplace
 from nrjax.pytrees import static
 from nrjax.stopping.thresholds import FALL_TOLERANCE, ThresholdRule, noise_scale
-from nrjax.types import Status
 
 _SUM_MARGIN = 3
 """Machine epsilons by which the cost of several answers is rounded up: the cast of their number,

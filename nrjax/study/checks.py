@@ -1,4 +1,4 @@
-"""Checks of what users give a study: names of things, and values that a store can hold."""
+"""Checks of what users give a study: names, and values that a store can hold."""
 
 import json
 import math
@@ -13,16 +13,16 @@ import numpy as np
 from nrjax._validation import check
 
 RESERVED = ("seconds", "trial", "chunk")
-"""Names that a store has for something else."""
+"""Names that a store uses itself."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class UnknownNameError(KeyError, ValueError):
-    """There is no case, pass or quantity of this name; the message lists the known names."""
+    """An error for a name that no case, pass or quantity has."""
 
     def __str__(self) -> str:
-        return str(self.args[0])  # a KeyError would show it in quotes
+        return str(self.args[0])  # KeyError would add quotes
 
 
 def check_known(what: str, name: Any, known: Iterable[str]) -> None:
@@ -36,62 +36,60 @@ def check_known(what: str, name: Any, known: Iterable[str]) -> None:
 
 def check_name(what: str, name: Any, taken: Iterable[str] = ()) -> None:
     """Raise `ValueError` if a name cannot be that of a file on every system, or is taken."""
-    right = "letters, digits, dots, dashes and underscores, beginning with a letter or digit"
-    check(isinstance(name, str) and _NAME.fullmatch(name), what, name, right)
-    right = f"none of {tuple(taken)}, which have another meaning"
-    check(name not in taken, what, name, right)
+    expected = "letters, digits, dots, dashes and underscores, starting with a letter or digit"
+    check(isinstance(name, str) and _NAME.fullmatch(name), what, name, expected)
+    check(name not in taken, what, name, f"none of the reserved names {tuple(taken)}")
 
 
 def check_folders(what: str, names: Iterable[Any], taken: Iterable[str] = ()) -> None:
-    """As `check_name` for each; no two may differ only in case, as some file systems ignore it."""
+    """Raise `ValueError` if names cannot be folders next to each other on every file system."""
     for name in (names := list(names)):
         check_name(what, name)
         check_name(what, name.lower(), taken)
-        alike = [one for one in names if one.lower() == name.lower()]
-        check(len(alike) == 1, what, alike, "names that differ in more than upper and lower case")
+        equal = [other for other in names if other.lower() == name.lower()]
+        check(len(equal) == 1, what, equal, "names that differ in more than upper and lower case")
 
 
-def check_mapping(what: str, value: Any, right: str) -> None:
+def check_mapping(what: str, value: Any, values: str) -> None:
     """Raise `ValueError` if a value is no mapping whose keys are strings."""
     ok = isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
-    check(ok, what, value, f"a mapping of names to {right}")
+    check(ok, what, value, f"a mapping of names to {values}")
 
 
 def check_goal(what: str, goal: Any) -> None:
-    """Raise `ValueError` if a goal is no finite number."""
-    number = isinstance(goal, (int, float, np.number, jax.Array)) and np.ndim(goal) == 0
-    check(number and math.isfinite(goal), what, goal, "a finite number, or None")
+    """Raise `ValueError` if a goal is not a finite number."""
+    is_number = isinstance(goal, (int, float, np.number, jax.Array)) and np.ndim(goal) == 0
+    check(is_number and math.isfinite(goal), what, goal, "a finite number, or None")
 
 
 def strict_json(what: str, value: Any) -> Any:
     """Return a value as strict JSON gives it back, with NumPy's numbers as Python's.
 
     Raises:
-        ValueError: it holds something else, such as an object, an infinity or NaN.
+        ValueError: the value contains something else, such as an object, an infinity or NaN.
     """
 
     def plain(part: Any) -> Any:
         if isinstance(part, (np.generic, np.ndarray, jax.Array)):
             return part.tolist()
-        raise TypeError(f"{type(part).__name__} is not")
+        raise TypeError(f"{type(part).__name__} is not JSON")
 
-    right = "strict JSON: text, finite numbers, booleans, None, and lists and dicts of these"
     try:
         return json.loads(json.dumps(value, default=plain, allow_nan=False))
     except (TypeError, ValueError, RecursionError):
-        check(False, what, value, right)
+        expected = "strict JSON: text, finite numbers, booleans, None, and lists and dicts of these"
+        check(False, what, value, expected)
 
 
 def check_run(folder: Any, overwrite: Any, progress: Any, client: Any) -> None:
-    """Check the arguments of `Study.run` that are no settings; raises ValueError."""
+    """Raise `ValueError` if an argument of `Study.run` that is no option has the wrong type."""
     text = os.fspath(folder) if isinstance(folder, (str, os.PathLike)) else None
-    right = "the path of a folder for the results, such as 'runs/first'"
-    check(isinstance(text, str) and text and "\0" not in text, "folder", folder, right)
+    is_path = isinstance(text, str) and text and "\0" not in text
+    check(is_path, "folder", folder, "the path of a folder, such as 'runs/first'")
     check(isinstance(overwrite, bool), "overwrite", overwrite, "True or False")
     methods = [getattr(progress, name, None) for name in ("begin", "advance")]
-    ok = isinstance(progress, bool) or all(map(callable, methods))
-    right = "True or False, or an object with methods begin and advance"
-    check(ok, "progress", progress, right)
-    right = "a dask.distributed.Client, such as Client('tcp://node1:8786')"
-    ok = client is None or callable(getattr(client, "submit", None))
-    check(ok, "client", client, right)
+    is_progress = isinstance(progress, bool) or all(map(callable, methods))
+    expected = "True or False, or an object with methods begin and advance"
+    check(is_progress, "progress", progress, expected)
+    expected = "a dask.distributed.Client, such as Client('tcp://node1:8786')"
+    check(client is None or callable(getattr(client, "submit", None)), "client", client, expected)

@@ -1,8 +1,8 @@
-"""How a quantity differs between two cases: paired differences, shares, and whole laws."""
+"""Comparison of a quantity between two cases: medians, paired differences, dominance."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,67 +10,90 @@ from nrjax._validation import check
 from nrjax.guarantees.notions import notions_differ
 from nrjax.study.bootstrap import interval
 from nrjax.study.case import STOPPED
+from nrjax.study.frame import Frame
 from nrjax.study.statistics import Distribution, Sample, binomial_interval
-
-if TYPE_CHECKING:
-    from nrjax.study.frame import Frame
 
 
 class Share(NamedTuple):
-    """A share of the trials, with its exact 95 % interval."""
+    """A fraction of the trials.
+
+    Attributes:
+        value: the fraction.
+        interval: its exact 95 % interval.
+    """
 
     value: float
     interval: tuple[float, float]
 
 
 class Dominance(NamedTuple):
-    """Two distribution functions, all of them at once (95 %, Dvoretzky-Kiefer-Wolfowitz).
+    """The largest differences of two empirical distribution functions.
 
-    A difference of more than `band` is one of the laws themselves, wherever it is.
+    A difference above `band` is one of the distributions themselves, with 95 % confidence for all
+    points at once (Dvoretzky-Kiefer-Wolfowitz).
+
+    Attributes:
+        max_cdf_excess: the most by which the first function is above the second; the first case is
+            smaller there.
+        max_cdf_deficit: the most by which the first function is below the second.
+        band: differences up to this may be chance.
     """
 
-    ahead: float
-    """The most by which the first function is above the second: the first case is smaller there."""
-    behind: float
-    """The most by which it is below."""
+    max_cdf_excess: float
+    max_cdf_deficit: float
     band: float
 
     @property
     def verdict(self) -> str:
-        """Of the first law: stochastically "smaller", "larger", "crossing" or "undecided"."""
-        ahead, behind = self.ahead > self.band, self.behind > self.band
-        if ahead and behind:
+        """The first case is stochastically "smaller", "larger", "crossing" or "undecided"."""
+        above, below = self.max_cdf_excess > self.band, self.max_cdf_deficit > self.band
+        if above and below:
             return "crossing"
-        return "smaller" if ahead else "larger" if behind else "undecided"
+        return "smaller" if above else "larger" if below else "undecided"
+
+
+_VERDICTS = {
+    "smaller": "{} is stochastically smaller, as far as these trials show",
+    "larger": "{} is stochastically larger, as far as these trials show",
+    "crossing": "their distribution functions cross: neither dominates",
+    "undecided": "their distribution functions do not differ by more than chance",
+}
 
 
 class Comparison(NamedTuple):
-    """The first case against the second; intervals are 95 % ones.
+    """A quantity of a first case compared with that of a second case.
 
-    Values that differ by no more than 32 machine epsilons of themselves, as one level of a schedule
-    does by the rounding of two guarantees, are equal. What needs the trials in pairs is None where
-    only summaries were kept.
+    Values that differ by at most 32 machine epsilons, relative to their size, count as equal, since
+    two guarantees may round the same level of a schedule differently. Fields that need paired
+    trials are None if only summaries were kept.
+
+    Attributes:
+        cases: names of the two cases.
+        quantity: name of the quantity.
+        medians: median of each case.
+        median_difference: the first median minus the second.
+        median_interval: 95 % interval of `median_difference` by a paired bootstrap. None if the
+            difference is undefined: infinite minus infinite, or trials without a value.
+        difference: distribution of the differences per trial, without those of two infinite values.
+        smaller: fraction of the trials in which the first case has the smaller value.
+        larger: fraction of the trials in which the first case has the larger value.
+        dominance: comparison of the distribution functions.
+        met: fraction of all trials of each case that reached its goal; None without a goal.
+        notions: the privacy notion of each case's epsilon (`nrjax.guarantees.NOTIONS`), or None
+            unless they differ.
     """
 
     cases: tuple[str, str]
     quantity: str
     medians: tuple[float, float]
     median_difference: float
-    """Of the medians, the first minus the second."""
     median_interval: tuple[float, float] | None
-    """By a paired bootstrap; None where it is undefined: infinite minus infinite, or trials that
-    have no value, such as the shortfall of those that did not stop."""
     difference: Distribution | None
-    """Of the differences trial by trial; those of two infinite values are left out."""
     smaller: Share | None
-    """Trials in which the first case has the smaller value: is cheaper."""
     larger: Share | None
-    """Trials in which it has the larger one."""
     dominance: Dominance
     met: tuple[float | None, float | None]
-    """Share of all trials of each case that reached its goal; None without one."""
     notions: tuple[str, str] | None = None
-    """What an epsilon says in each case (`nrjax.guarantees.NOTIONS`), where they differ."""
 
     def __str__(self) -> str:
         first, second = self.cases
@@ -82,16 +105,9 @@ class Comparison(NamedTuple):
         for name, share in (("smaller", self.smaller), ("larger", self.larger)):
             if share is not None:
                 low, high = share.interval
-                lines.append(
-                    f"  {name} in {share.value:.1%} of the trials ({low:.1%} to {high:.1%})"
-                )
-        words = {
-            "smaller": f"{first} is stochastically smaller, as far as these trials tell",
-            "larger": f"{first} is stochastically larger, as far as these trials tell",
-            "crossing": "their distribution functions cross: neither dominates",
-            "undecided": "their distribution functions do not differ by more than chance",
-        }
-        lines.append(f"  {words[self.dominance.verdict]}")
+                trials = f"{share.value:.1%} of the trials ({low:.1%} to {high:.1%})"
+                lines.append(f"  {name} in {trials}")
+        lines.append(f"  {_VERDICTS[self.dominance.verdict].format(first)}")
         if None not in self.met and self.met[0] != self.met[1]:
             lines.append(f"  {accuracy_note(self.met)}")
         if self.notions is not None:
@@ -100,104 +116,106 @@ class Comparison(NamedTuple):
 
 
 def accuracy_note(met: tuple[float | None, float | None]) -> str:
-    """What must be said beside two epsilons that bought different accuracies."""
-    first, second = ("no goal" if one is None else f"{100 * one:.3g} %" for one in met)
+    """Return the sentence for two epsilons that bought different accuracies."""
+    first, second = ("no goal" if value is None else f"{100 * value:.3g} %" for value in met)
     return f"not of the same accuracy: the goal was met in {first} and {second} of the trials"
 
 
-def compared(results: Frame, first: str, second: str, quantity: str) -> Comparison:
-    """As `Results.compare`."""
-    laws = [results.distribution(name, quantity) for name in (first, second)]
-    right = "one that both cases have: without a guarantee there is no epsilon"
-    check(None not in laws, "quantity", quantity, right)
-    one, other = (law for law in laws if law is not None)
-    medians = one.quantile(0.5), other.quantile(0.5)
-    ends, paired = None, (None, None, None)
-    if results.keeps_trials(first) and results.keeps_trials(second):
-        paired = _paired(results, first, second, quantity)
-        ends = interval_of(results, first, second, quantity)
-    grain = _grain(results, first, second, quantity)
-    apart = float(_apart(*medians, grain))
-    shares = met(results, first), met(results, second)
-    laws = _dominance(one, other, grain)
-    said = [results.cases[name].attributes.get("notion") for name in (first, second)]
-    differ = quantity.endswith("epsilon") and notions_differ(*said)
-    notions = (str(said[0]), str(said[1])) if differ else None
+def compare_cases(frame: Frame, first: str, second: str, quantity: str) -> Comparison:
+    """Return the comparison of two cases, with arguments and errors of `Results.compare`."""
+    distributions = [frame.distribution(name, quantity) for name in (first, second)]
+    hint = "A case without a guarantee has no epsilon."
+    check(None not in distributions, "quantity", quantity, "one that both cases have", hint)
+    values, others = (each for each in distributions if each is not None)
+    tolerance = _rounding_tolerance(frame, first, second, quantity)
+    medians = values.quantile(0.5), others.quantile(0.5)
+    paired = frame.keeps_trials(first) and frame.keeps_trials(second)
+    pairs = _paired(frame, first, second, quantity) if paired else (None, None, None)
+    notions = [frame.cases[name].attributes.get("notion") for name in (first, second)]
+    mixed = quantity.endswith("epsilon") and notions_differ(*notions)
     return Comparison(
-        (first, second), quantity, medians, apart, ends, *paired, laws, shares, notions
+        (first, second),
+        quantity,
+        medians,
+        float(_difference(*medians, tolerance)),
+        interval_of(frame, first, second, quantity) if paired else None,
+        *pairs,
+        _dominance(values, others, tolerance),
+        (met(frame, first), met(frame, second)),
+        (str(notions[0]), str(notions[1])) if mixed else None,
     )
 
 
 def interval_of(
-    results: Frame,
-    first: str,
-    second: str,
-    quantity: str = "stopping_epsilon",
-    spread: bool = False,
+    frame: Frame, first: str, second: str, quantity: str = "stopping_epsilon", iqr: bool = False
 ) -> tuple[float, float] | None:
-    """Paired bootstrap interval, 95 %, of the difference of medians or of quartile distances.
+    """Return the 95 % interval of a difference of medians, by a paired bootstrap.
 
-    None where a difference is undefined, and where trials were not kept.
+    With `iqr` it is that of interquartile ranges. The result is None if a difference is undefined,
+    or if trials were not kept.
     """
-    one, other = (results.resampled(name, quantity) for name in (first, second))
-    if one is None or other is None:
+    samples = [frame.resampled(name, quantity) for name in (first, second)]
+    quartiles = [values for values in samples if values is not None]
+    if len(quartiles) < 2:
         return None
     with np.errstate(invalid="ignore"):
-        one, other = (q[:, 2] - q[:, 0] if spread else q[:, 1] for q in (one, other))
-    return interval(_apart(one, other, _grain(results, first, second, quantity)))
+        values, others = (q[:, 2] - q[:, 0] if iqr else q[:, 1] for q in quartiles)
+    tolerance = _rounding_tolerance(frame, first, second, quantity)
+    return interval(_difference(values, others, tolerance))
 
 
-def _grain(results: Frame, first: str, second: str, quantity: str) -> float:
-    """Relative difference of two kept values that may be rounding; 0 of those in bins."""
-    kinds = set()
+def _rounding_tolerance(frame: Frame, first: str, second: str, quantity: str) -> float:
+    """Return the relative difference that may be rounding: that of kept floats, or 0."""
+    dtypes = []
     for case in (first, second):
-        variables = results.cases[case].passes["outcome"].variables
-        one = variables.get(quantity.removeprefix(STOPPED), variables.get("epsilon"))
-        if one is not None and results.keeps_trials(case):
-            kinds.add(np.dtype(one.dtype))
-    return 32 * max((float(np.finfo(kind).eps) for kind in kinds if kind.kind == "f"), default=0)
+        variables = frame.cases[case].passes["outcome"].variables
+        variable = variables.get(quantity.removeprefix(STOPPED), variables.get("epsilon"))
+        if variable is not None and frame.keeps_trials(case):
+            dtypes.append(np.dtype(variable.dtype))
+    return 32 * max((float(np.finfo(each).eps) for each in dtypes if each.kind == "f"), default=0)
 
 
-def _apart(one: Any, other: Any, grain: float) -> np.ndarray:
-    """The difference, 0 where it may be rounding; NaN of two infinite ones."""
+def _difference(first: Any, second: Any, tolerance: float) -> np.ndarray:
+    """Return first minus second, 0 within the tolerance, NaN for two infinite values."""
     with np.errstate(invalid="ignore"):
-        apart = np.subtract(one, other)
-        near = np.abs(apart) <= grain * np.maximum(np.abs(one), np.abs(other))
-    return np.where(near & np.isfinite(apart), 0.0, apart)
+        difference = np.subtract(first, second)
+        near = np.abs(difference) <= tolerance * np.maximum(np.abs(first), np.abs(second))
+    return np.where(near & np.isfinite(difference), 0.0, difference)
 
 
-def met(results: Frame, case: str) -> float | None:
-    """Share of all trials that stopped with the goal reached; None without a goal."""
-    if results.goal(case) is None or (statuses := results.statuses(case)) is None:
+def met(frame: Frame, case: str) -> float | None:
+    """Return the fraction of all trials that stopped with the goal reached, None without one."""
+    if frame.goal(case) is None or (statuses := frame.statuses(case)) is None:
         return None
-    shortfall = results.law(case, "shortfall")
+    shortfall = frame.distribution_of(case, "shortfall")
     return (shortfall.trials - int(shortfall.count_above(0))) / sum(statuses.values())
 
 
 def _paired(
-    results: Frame, first: str, second: str, quantity: str
+    frame: Frame, first: str, second: str, quantity: str
 ) -> tuple[Distribution, Share, Share]:
-    values = [results.values(name, quantity) for name in (first, second)]
-    one, other = (np.asarray(each, np.float64) for each in values)
-    right = f"a number of every trial of both cases, so that they pair; {quantity!r} is not"
-    whole = one.shape == other.shape == (results.trials,)
-    check(whole, "quantity", quantity, right)
-    apart = _apart(one, other, _grain(results, first, second, quantity))
+    """Return the differences per trial, and the fractions of negative and of positive ones."""
+    values, others = (
+        np.asarray(frame.values(name, quantity), np.float64) for name in (first, second)
+    )
+    complete = values.shape == others.shape == (frame.trials,)
+    check(complete, "quantity", quantity, "a number of every trial of both cases, to form pairs")
+    difference = _difference(values, others, _rounding_tolerance(frame, first, second, quantity))
 
     def share(holds: np.ndarray) -> Share:
         count = int(np.sum(holds))
-        return Share(count / one.size, binomial_interval(count, one.size))
+        return Share(count / frame.trials, binomial_interval(count, frame.trials))
 
-    return Sample(apart[~np.isnan(apart)]), share(apart < 0), share(apart > 0)
+    return Sample(difference[~np.isnan(difference)]), share(difference < 0), share(difference > 0)
 
 
-def _dominance(one: Distribution, other: Distribution, grain: float = 0.0) -> Dominance:
-    # Each at 97.5 %, for both to hold at 95 % whatever their dependence (union bound).
-    band = one.band(0.975) + other.band(0.975)
-    points = np.union1d(one.points(100_000), other.points(100_000))
-    # A point of one case may be within a bin of the other: only what is sure there counts.
-    least, others = (law.below_within(points)[0] for law in (one, other))
-    points = points + grain * np.abs(points)
-    most, others_most = (law.below_within(points)[1] for law in (one, other))
-    ahead, behind = least - others_most, others - most
-    return Dominance(ahead.max(initial=0.0), behind.max(initial=0.0), band)
+def _dominance(first: Distribution, second: Distribution, tolerance: float = 0.0) -> Dominance:
+    """Compare two distribution functions at all points, by what is certain within bins."""
+    # Each band holds with 97.5 %, so both hold with 95 % whatever their dependence (union bound).
+    band = first.band(0.975) + second.band(0.975)
+    points = np.union1d(first.points(100_000), second.points(100_000))
+    low, low_second = (values.below_within(points)[0] for values in (first, second))
+    points = points + tolerance * np.abs(points)
+    high, high_second = (values.below_within(points)[1] for values in (first, second))
+    excess, deficit = low - high_second, low_second - high
+    return Dominance(excess.max(initial=0.0), deficit.max(initial=0.0), band)

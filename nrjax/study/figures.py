@@ -1,8 +1,7 @@
-"""The standard figures of a study: one function each, of results or of outcomes in memory.
+"""The standard figures of a study: one function per figure, of a frame.
 
-Without `axes` a figure with a panel for each group of cases is made: by the labels `task` and
-`data` (rows) and `test` (columns), where cases have these, else one panel. With `axes` the given
-cases are drawn there.
+A figure has one panel per group of cases: rows by the labels `task`, `data` and `neighbour`,
+columns by the label `test`.
 """
 
 import itertools
@@ -14,336 +13,316 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from nrjax.study import drawing
+from nrjax.study import distribution_plots, plotting
+from nrjax.study.compare import compare_cases
+from nrjax.study.distribution_plots import draw_function_axes
+from nrjax.study.frame import Frame
 from nrjax.study.report import AT_FIRST_STEP
-from nrjax.study.results import Results
 from nrjax.study.statistics import Distribution
 
-_POINTS = 4000
-"""Trials that are drawn as points; more of them would be a blot."""
-
-_TOLD = (50, 90, 95)
-"""Per cent of the trials for which an epsilon is written."""
+_MAX_POINTS = 4000  # trials in a scatter plot
+_LABELLED_PERCENTS = (50, 90, 95)  # quantiles of epsilon that are written below a case
+_UNDEFINED = "\nno guarantee:\nε not defined"
+_ROW_TITLES = {"task": "{}", "data": "on {}", "neighbour": "({})"}
+"""Labels whose values have separate rows of panels, with their form in titles."""
 
 _BOXES = (
     Patch(facecolor="white", edgecolor="black", label="quartiles and median of all trials"),
-    drawing.INTERVALS,
-    drawing.WHISKERS,
+    distribution_plots.INTERVALS,
+    distribution_plots.WHISKERS,
 )
-"""What stands in a legend for the boxes of `draw_distribution`."""
+"""Legend entries of `draw_distribution`."""
 
 _PARTS = (
     Patch(facecolor="0.7", edgecolor="0.2", label="releases"),
     Patch(facecolor="white", edgecolor="0.2", hatch="//", label="test"),
 )
 
+_Draw = Callable[[Axes, Frame, Sequence[str]], None]
 
-def standard(results: Results) -> dict[str, Callable[[Results], Figure]]:
-    """Those that these results have something to show in, by name."""
-    judged = [name for name in results if results.statuses(name) is not None]
-    kept = [name for name in judged if results.keeps_trials(name)]
-    paid = any(results.distribution(name) is not None for name in judged)
-    goals = any(results.goal(name) is not None for name in judged)
-    pairs = any(len(cases) > 1 for cases in _groups(results, kept).values())
-    losses = any(_has_loss(results, name) for name in kept)
+
+def standard(frame: Frame) -> dict[str, Callable[[Any], Figure]]:
+    """Return the functions of all figures that have something to show, by name."""
+    interactions = _interactions(frame)
+    kept = [name for name in interactions if frame.keeps_trials(name)]
     shown = {
-        "epsilon_distribution": (epsilon_distribution, paid),
-        "epsilon_cdf": (epsilon_cdf, paid),
-        "epsilon_split": (epsilon_split, paid),
-        "utility_at_stop": (utility_at_stop, goals),
-        "last_step": (last_step, len(judged) > 0),
-        "paired_differences": (paired_differences, pairs),
-        "loss_against_stated": (loss_against_stated, losses),
-        "quantities": (quantities, len(judged) < len(results)),
+        epsilon_distribution: any(frame.distribution(name) for name in interactions),
+        epsilon_cdf: any(frame.distribution(name) for name in interactions),
+        epsilon_split: any(frame.distribution(name) for name in interactions),
+        utility_at_stop: any(frame.goal(name) is not None for name in interactions),
+        last_step: len(interactions) > 0,
+        paired_differences: any(len(cases) > 1 for cases in _groups(frame, kept).values()),
+        loss_against_stated: any(_has_loss(frame, name) for name in kept),
+        quantities: len(interactions) < len(frame),
     }
-    return {name: draw for name, (draw, some) in shown.items() if some}
+    return {draw.__name__: draw for draw, shows in shown.items() if shows}
 
 
-_ROWS = {"task": "{}", "data": "on {}", "neighbour": "({})"}
-"""Labels that have rows of panels of their own, and how a title says them."""
-_UNDEFINED = "\nno guarantee:\nε not defined"
+def _interactions(frame: Frame) -> list[str]:
+    """Return the cases that are no custom trials."""
+    return [name for name in frame if frame.statuses(name) is not None]
 
 
-def _groups(results: Results, names: Iterable[str]) -> dict[tuple[Any, Any], list[str]]:
-    """Cases of each panel by row and column, row by row; some may be empty."""
+def _groups(frame: Frame, names: Iterable[str]) -> dict[tuple[Any, Any], list[str]]:
+    """Return the cases of each panel by its row and column, some of them empty."""
     places = {}
     for name in names:
-        labels = results.cases[name].attributes
-        row = tuple((key, labels[key]) for key in _ROWS if key in labels)
+        labels = frame.cases[name].attributes
+        row = tuple((key, labels[key]) for key in _ROW_TITLES if key in labels)
         places[name] = row, labels.get("test")
-    sides = (drawing.unique(place[i] for place in places.values()) for i in (0, 1))
+    sides = (plotting.unique(place[i] for place in places.values()) for i in (0, 1))
     grid = itertools.product(*sides)
     return {key: [name for name, place in places.items() if place == key] for key in grid}
 
 
-def _by_group(*handles: Any) -> Callable[[Callable[..., None]], Callable[..., Figure]]:
-    """Makes a figure of what draws one panel; `handles` stand in its legend, too."""
+def _by_group(*handles: Any) -> Callable[[_Draw], Callable[[Frame], Figure]]:
+    """Make a figure function of one that draws a panel, with further legend entries."""
 
-    def figure_of(draw: Callable[..., None]) -> Callable[..., Figure]:
-        def drawn(
-            results: Results, axes: Axes | None = None, cases: Sequence[str] | None = None
-        ) -> Figure:
-            names = results if cases is None else cases
-            names = [name for name in names if results.statuses(name) is not None]
-            if axes is not None:
-                draw(axes, results, names)
-                return axes.get_figure(root=True) or Figure()
-            groups = _groups(results, names)
-            columns = len(drawing.unique(column for _, column in groups))
+    def figure_of(draw: _Draw) -> Callable[[Frame], Figure]:
+        def drawn(frame: Frame) -> Figure:
+            groups = _groups(frame, _interactions(frame))
+            columns = len(plotting.unique(column for _, column in groups))
             width = columns * (1.2 + 1.5 * max(map(len, groups.values())))
-            figure, grid = drawing.new_panels(max(5.5, width), len(groups) // columns, columns)
+            figure, grid = plotting.new_panels(max(5.5, width), len(groups) // columns, columns)
             for number, (panel, place) in enumerate(zip(grid.ravel(), groups, strict=True)):
                 if not groups[place]:
                     panel.set_axis_off()
                     continue
-                draw(panel, results, groups[place])
-                panel.set_title(_title(results, *place), fontsize="medium")
+                draw(panel, frame, groups[place])
+                panel.set_title(_title(frame, *place), fontsize="medium")
                 if number % columns:
                     panel.set_ylabel("")
             _legend(figure, grid.ravel(), handles)
-            lines = max(drawing.lines_below(panel) for panel in grid.ravel())
+            lines = max(plotting.lines_below(panel) for panel in grid.ravel())
             figure.set_figheight(len(grid) * (3.8 + 0.18 * max(0, lines - 3)))
             return figure
 
-        drawn.__doc__ = draw.__doc__
+        drawn.__doc__, drawn.__name__ = draw.__doc__, draw.__name__
         return drawn
 
     return figure_of
 
 
-def _title(results: Results, row: tuple[tuple[str, Any], ...], test: str | None) -> str:
+def _title(frame: Frame, row: tuple[tuple[str, Any], ...], test: str | None) -> str:
     parts = []
-    for key, label in row:  # the name of a file as it is
-        name = drawing.short(str(label))
-        parts.append(_ROWS[key].format(name if key == "data" else drawing.words(name)))
-    study = drawing.short(results.about.get("study", ""))
+    for key, label in row:
+        name = plotting.ellipsis(str(label))
+        parts.append(_ROW_TITLES[key].format(name if key == "data" else plotting.humanise(name)))
+    study = plotting.ellipsis(frame.about.get("study", ""))
     first = " ".join(parts).removeprefix("on ") or study
-    second = [] if test is None else [f"test: {drawing.words(test)}"]
-    return "\n".join([first, ", ".join([*second, f"{results.trials:,} trials"])]).lstrip()
+    second = [] if test is None else [f"test: {plotting.humanise(test)}"]
+    return "\n".join([first, ", ".join([*second, f"{frame.trials:,} trials"])]).lstrip()
 
 
 def _legend(figure: Figure, panels: Iterable[Axes], handles: Iterable[Any]) -> None:
-    """What the panels show, each once, and what goes with it."""
-    found: dict[str, Any] = {}
+    """Add a legend of everything in the panels, each label once, and of further handles."""
+    by_label: dict[str, Any] = {}
     for panel in panels:
-        shapes, names = panel.get_legend_handles_labels()
-        found |= dict(zip(names, shapes, strict=True))
-    every = [*found.values(), *handles]
-    if every:
+        shapes, labels = panel.get_legend_handles_labels()
+        by_label |= dict(zip(labels, shapes, strict=True))
+    entries = [*by_label.values(), *handles]
+    if entries:
         width = figure.get_figwidth()
-        columns = min(2 if width < 8 else 3 if width < 12 else 5, len(every))
-        figure.legend(handles=every, loc="outside lower center", ncols=columns, fontsize="small")
+        columns = min(2 if width < 8 else 3 if width < 12 else 5, len(entries))
+        plotting.legend_below(figure, entries, columns)
 
 
-def _look(results: Results, case: str) -> tuple[drawing.Style, str]:
-    """Style and name of a case in a panel: those of its mechanism, where it has one.
+def _style_and_name(frame: Frame, case: str) -> tuple[plotting.Style, str]:
+    """Return the style and name of a case in a panel: its mechanism's, if it has one.
 
-    A hockey-stick epsilon is called that everywhere, for it says another thing of losses.
+    The name of a hockey-stick epsilon's case says so, since that notion bounds losses differently.
     """
-    kinds = {
-        one: str(about.attributes.get("mechanism", one)) for one, about in results.cases.items()
+    mechanisms = {
+        name: str(each.attributes.get("mechanism", name)) for name, each in frame.cases.items()
     }
-    other = results.cases[case].attributes.get("notion") == "hockey-stick"
-    name = drawing.words(kinds[case]) + (" (hockey-stick)" if other else "")
-    return drawing.mechanism_styles(kinds.values())[kinds[case]], name
+    hockey_stick = frame.cases[case].attributes.get("notion") == "hockey-stick"
+    name = plotting.humanise(mechanisms[case]) + (" (hockey-stick)" if hockey_stick else "")
+    return plotting.mechanism_styles(mechanisms.values())[mechanisms[case]], name
 
 
-def _limits(results: Results, case: str) -> tuple[float, float]:
-    """Of the axis of epsilons: the same for all panels of a row."""
-    groups = _groups(results, results)
-    own = next(row for (row, _), cases in groups.items() if case in cases)
-    names = [name for (row, _), cases in groups.items() if row == own for name in cases]
-    laws = [results.distribution(name) for name in names if results.statuses(name) is not None]
-    return drawing.axis_limits(law.points() for law in laws if law is not None)
+def _limits(frame: Frame, case: str) -> tuple[float, float]:
+    """Return the limits of the axis of epsilons, which all panels of a row share."""
+    groups = _groups(frame, _interactions(frame))
+    row_of_case = next(row for (row, _), cases in groups.items() if case in cases)
+    names = [name for (row, _), cases in groups.items() if row == row_of_case for name in cases]
+    epsilons = [frame.distribution(name) for name in names]
+    return plotting.axis_limits(epsilon.points() for epsilon in epsilons if epsilon is not None)
 
 
-def _draw_laws(
+def _draw_functions(
     axes: Axes,
-    results: Results,
-    laws: Mapping[str, Distribution | None],
+    frame: Frame,
+    distributions: Mapping[str, Distribution | None],
     suffix: str = "",
-    marks: Iterable[float] = (),
+    required: Iterable[float] = (),
 ) -> str:
-    """Draw distribution functions by case on a linear scale, and return what its label must add."""
-    seen = {name: law for name, law in laws.items() if law is not None and law.points().size}
-    if not seen:
+    """Draw distribution functions by case, and return a note on values off the axis."""
+    shown = {name: d for name, d in distributions.items() if d is not None and d.points().size}
+    if not shown:
         return ""
-    outside = drawing.linear_scale(axes, list(seen.values()), marks)
-    for case, law in seen.items():
-        style, name = _look(results, case)
-        drawing.draw_steps(axes, law, style, name + suffix)
+    outside = plotting.linear_scale(axes, list(shown.values()), required)
+    for case, values in shown.items():
+        style, name = _style_and_name(frame, case)
+        distribution_plots.draw_steps(axes, values, style, name + suffix)
     return f"\n(not shown: up to {100 * outside:.2g} % of a case's trials)" if outside else ""
 
 
 @_by_group(*_BOXES)
-def epsilon_distribution(axes: Axes, results: Results, cases: Sequence[str]) -> None:
+def epsilon_distribution(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
     """The stopping epsilon of each case: histogram, quartiles and their exact intervals."""
-    limits, labels, some = _limits(results, cases[0]), [], False
+    limits, labels, any_stopped = _limits(frame, cases[0]), [], False
     for position, case in enumerate(cases):
-        law, (style, name) = results.distribution(case), _look(results, case)
-        if law is None:
+        epsilon, (style, name) = frame.distribution(case), _style_and_name(frame, case)
+        if epsilon is None:
             labels.append(name + _UNDEFINED)
             continue
-        some |= law.finite > 0
-        edges = drawing.fitting_edges(law, limits)
-        drawing.draw_distribution(axes, position, law, edges, style, f"{name}, stopped")
-        facts = results.cases[case].attributes
-        held = "" if facts.get("delta") is None else f"\nδ = {facts['delta']:g}"
-        if held and facts.get("notion") not in (None, "hockey-stick"):  # which the name says
-            held += f"\n{facts['notion']}"
-        amounts = [f"{percent} %: {law.quantile(percent / 100):.3g}" for percent in _TOLD]
-        told = "\n".join(amounts).replace("50 %:", "median").replace("inf", "∞")
-        missed = (
-            "all stopped" if law.finite == 1 else f"{100 * (1 - law.finite):.3g} % did not stop"
-        )
-        first = law.finite * (1 - results.law(case, "stopped_step").fraction_above(0))
+        any_stopped |= epsilon.finite > 0
+        edges = distribution_plots.fitting_edges(epsilon, limits)
+        label = f"{name}, stopped"
+        distribution_plots.draw_distribution(axes, position, epsilon, edges, style, label)
+        facts = frame.cases[case].attributes
+        promise = "" if facts.get("delta") is None else f"\nδ = {facts['delta']:g}"
+        if promise and facts.get("notion") not in (None, "hockey-stick"):  # which the name has
+            promise += f"\n{facts['notion']}"
+        amounts = [f"{p} %: {epsilon.quantile(p / 100):.3g}" for p in _LABELLED_PERCENTS]
+        quantiles = "\n".join(amounts).replace("50 %:", "median").replace("inf", "∞")
+        missed = 100 * (1 - epsilon.finite)
+        ends = "all stopped" if epsilon.finite == 1 else f"{missed:.3g} % did not stop"
+        later = frame.distribution_of(case, "stopped_step").fraction_above(0)
+        first = epsilon.finite * (1 - later)
         if first >= AT_FIRST_STEP:
-            level, look = law.points()[0], {"color": "black", "linestyle": ":", "lw": 1.5}
-            ends = position - 0.48, position + 0.48
-            axes.hlines(level, *ends, label="first level, where 5 % or more stopped", **look)
-            missed += f"\nfirst level: {100 * first:.3g} %"
-        labels.append(f"{name}{held}\n{told}\n{missed}")
-    drawing.name_positions(axes, labels)
-    drawing.epsilon_scale(axes, "y", limits)
-    axes.set_ylabel(drawing.EPSILON)
-    if not some:
-        drawing.say(axes, "no trial stopped")
+            level, line = epsilon.points()[0], {"color": "black", "linestyle": ":", "lw": 1.5}
+            sides = position - 0.48, position + 0.48
+            axes.hlines(level, *sides, label="first level, where 5 % or more stopped", **line)
+            ends += f"\nfirst level: {100 * first:.3g} %"
+        labels.append(f"{name}{promise}\n{quantiles}\n{ends}")
+    plotting.name_positions(axes, labels)
+    plotting.log_scale(axes, "y", limits)
+    axes.set_ylabel(plotting.EPSILON)
+    if not any_stopped:
+        plotting.annotate_center(axes, "no trial stopped")
 
 
-@_by_group(drawing.BAND)
-def epsilon_cdf(axes: Axes, results: Results, cases: Sequence[str]) -> None:
-    """Share of all trials that paid at most so much, with the 95 % band of the whole function."""
-    drawing.epsilon_scale(axes, "x", _limits(results, cases[0]))
-    laws = {case: law for case in cases if (law := results.distribution(case)) is not None}
-    for case, law in laws.items():
-        drawing.draw_steps(axes, law, *_look(results, case))
-    share = "trials that stopped at ε or less (%)"
-    drawing.draw_function_axes(axes, xlabel=drawing.EPSILON, ylabel=share)
+@_by_group(distribution_plots.BAND)
+def epsilon_cdf(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
+    """The distribution function of the stopping epsilon over all trials, with its 95 % band."""
+    plotting.log_scale(axes, "x", _limits(frame, cases[0]))
+    epsilons = {name: epsilon for name in cases if (epsilon := frame.distribution(name))}
+    for case, epsilon in epsilons.items():
+        distribution_plots.draw_steps(axes, epsilon, *_style_and_name(frame, case))
+    fraction = "trials that stopped at ε or less (%)"
+    draw_function_axes(axes, xlabel=plotting.EPSILON, ylabel=fraction)
     axes.set_yticks([0, 25, 50, 75, 90, 95, 100])
     axes.tick_params(axis="y", labelsize="small")
-    if not any(law.finite > 0 for law in laws.values()):
-        drawing.say(axes, "no trial stopped")
+    if not any(epsilon.finite > 0 for epsilon in epsilons.values()):
+        plotting.annotate_center(axes, "no trial stopped")
 
 
-@_by_group(drawing.BAND)
-def utility_at_stop(axes: Axes, results: Results, cases: Sequence[str]) -> None:
-    """The utility of the trials that stopped, against the goal."""
-    shares, goals = [], {}
+@_by_group(distribution_plots.BAND)
+def utility_at_stop(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
+    """The utility of the trials that stopped, with the goal."""
+    fractions, goals = [], {}
     for case in cases:
-        goal = results.goal(case)
-        if goal is None or not (shortfall := results.law(case, "shortfall")).trials:
+        goal = frame.goal(case)
+        if goal is None or not (shortfall := frame.distribution_of(case, "shortfall")).trials:
             continue
         goals[case], met = goal, 100 * (1 - shortfall.fraction_above(0))
-        shares.append(f"{met:.3g} % of {_look(results, case)[1]}")
+        fractions.append(f"{met:.3g} % of {_style_and_name(frame, case)[1]}")
         axes.axvline(goal, color="0.35", lw=1, linestyle=(0, (8, 3)), zorder=1, label="goal")
-    laws = {case: results.law(case, "stopped_utility") for case in goals}
-    beyond = _draw_laws(axes, results, laws, marks=goals.values())
-    said = [", ".join(shares[at : at + 3]) for at in range(0, len(shares), 3)]
-    below = "\ngoal met by " + ",\n".join(said) if said else ""
-    label = "utility at the stop" + beyond + below
-    drawing.draw_function_axes(axes, xlabel=label, ylabel="stopped trials at or below (%)")
+    utilities = {case: frame.distribution_of(case, "stopped_utility") for case in goals}
+    beyond = _draw_functions(axes, frame, utilities, required=goals.values())
+    lines = [", ".join(fractions[at : at + 3]) for at in range(0, len(fractions), 3)]
+    label = "utility at the stop" + beyond
+    label += "\ngoal met by " + ",\n".join(lines) if lines else ""
+    draw_function_axes(axes, xlabel=label, ylabel="stopped trials at or below (%)")
 
 
-@_by_group(drawing.BAND)
-def last_step(axes: Axes, results: Results, cases: Sequence[str]) -> None:
-    """The number of each trial's last step: share of the trials that ended by then."""
-    beyond = _draw_laws(axes, results, {case: results.law(case, "step") for case in cases})
-    step = "number of the last step, from 0" + beyond
-    drawing.draw_function_axes(axes, xlabel=step, ylabel="trials that ended by then (%)")
+@_by_group(distribution_plots.BAND)
+def last_step(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
+    """The distribution function of the number of each trial's last step."""
+    steps = {case: frame.distribution_of(case, "step") for case in cases}
+    label = "number of the last step, from 0" + _draw_functions(axes, frame, steps)
+    draw_function_axes(axes, xlabel=label, ylabel="trials that ended by then (%)")
 
 
 @_by_group(*_PARTS)
-def epsilon_split(axes: Axes, results: Results, cases: Sequence[str]) -> None:
-    """What releases and test cost the trials that stopped, on average, one on the other."""
+def epsilon_split(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
+    """The mean cost of releases and of the test over the trials that stopped, as stacked bars."""
     highest, labels = 0.0, []
     for position, case in enumerate(cases):
-        style, name = _look(results, case)
+        style, name = _style_and_name(frame, case)
         parts = "stopped_mechanism_epsilon", "stopped_test_epsilon"
-        laws = [results.distribution(case, part) for part in parts]
-        means = [law.mean for law in laws if law is not None and law.trials]
+        costs = [frame.distribution(case, part) for part in parts]
+        means = [cost.mean for cost in costs if cost is not None and cost.trials]
         if len(means) == 2:
             highest = max(highest, sum(means))
-            look: Any = {"width": 0.6, "edgecolor": style.line}
-            axes.bar(position, means[0], color=style.face, **look)
-            axes.bar(position, means[1], bottom=means[0], color="white", hatch="//", **look)
-        labels.append(name if results.distribution(case) is not None else name + _UNDEFINED)
-    drawing.name_positions(axes, labels)
+            bar: Any = {"width": 0.6, "edgecolor": style.line}
+            axes.bar(position, means[0], color=style.face, **bar)
+            axes.bar(position, means[1], bottom=means[0], color="white", hatch="//", **bar)
+        labels.append(name if frame.distribution(case) is not None else name + _UNDEFINED)
+    plotting.name_positions(axes, labels)
     if highest:
         axes.set_ylim(0, 1.08 * highest)
     else:
-        drawing.say(axes, "no trial stopped")
+        plotting.annotate_center(axes, "no trial stopped")
     axes.set_ylabel("mean ε of the trials that stopped (nat)")
-    drawing.draw_grid(axes, "y")
+    plotting.draw_grid(axes, "y")
 
 
-@_by_group(drawing.BAND)
-def paired_differences(axes: Axes, results: Results, cases: Sequence[str]) -> None:
-    """Stopping epsilon of each case minus the first one's in its panel, trial by trial."""
-    kept = [case for case in cases if results.keeps_trials(case)]
-    kept = [case for case in kept if results.distribution(case) is not None]
-    apart = {case: results.compare(case, kept[0]).difference for case in kept[1:]}
-    difference = "difference of ε, by trial (nat)"
-    if apart:
-        first = _look(results, kept[0])[1]
-        difference += f"\nbelow 0: less than {first} paid in the same trial"
-        difference += _draw_laws(axes, results, apart, f" minus {first}", [0.0])
+@_by_group(distribution_plots.BAND)
+def paired_differences(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
+    """The stopping epsilon of each case minus that of the panel's first case, per trial."""
+    kept = [case for case in cases if frame.keeps_trials(case) and frame.distribution(case)]
+    differences = {
+        case: compare_cases(frame, case, kept[0], "stopping_epsilon").difference
+        for case in kept[1:]
+    }
+    label = "difference of ε per trial (nat)"
+    if differences:
+        first = _style_and_name(frame, kept[0])[1]
+        label += f"\nbelow 0: less than {first} paid in the same trial"
+        label += _draw_functions(axes, frame, differences, f" minus {first}", [0.0])
         axes.axvline(0, color="0.35", lw=1, zorder=1)
     else:
-        drawing.say(axes, "nothing to compare")
-    drawing.draw_function_axes(axes, xlabel=difference, ylabel="trials at or below (%)")
+        plotting.annotate_center(axes, "nothing to compare")
+    draw_function_axes(axes, xlabel=label, ylabel="trials at or below (%)")
 
 
-def _has_loss(results: Results, case: str) -> bool:
-    loss = results.distribution(case, "privacy_loss")
-    return loss is not None and loss.trials > 0 and results.distribution(case) is not None
+def _has_loss(frame: Frame, case: str) -> bool:
+    loss = frame.distribution(case, "privacy_loss")
+    return loss is not None and loss.trials > 0 and frame.distribution(case) is not None
 
 
 @_by_group()
-def loss_against_stated(axes: Axes, results: Results, cases: Sequence[str]) -> None:
-    """Realised privacy loss of the releases against the epsilon that was stated for them."""
-    most = -np.inf
+def loss_against_stated(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
+    """The realised privacy loss of the releases over the epsilon that was stated for them."""
+    highest = -np.inf
     for case in cases:
-        if not results.keeps_trials(case) or not _has_loss(results, case):
+        if not frame.keeps_trials(case) or not _has_loss(frame, case):
             continue
-        both = [results.values(case, one) for one in ("mechanism_epsilon", "privacy_loss")]
-        pairs = np.stack([one for one in both if one is not None])
-        pairs = pairs[:, np.isfinite(pairs).all(axis=0)][:, :_POINTS]
-        most, (style, name) = pairs[0].max(initial=most), _look(results, case)
-        look: Any = {"linestyle": "none", "marker": style.marker, "color": style.line}
-        axes.plot(*pairs, markersize=2.5, alpha=0.5, label=name, **look)
-    if most == -np.inf:
-        return drawing.say(axes, "no realised loss")
-    axes.plot([0, most], [0, most], color="0.35", lw=1, label="loss = stated ε")
+        columns = [frame.values(case, name) for name in ("mechanism_epsilon", "privacy_loss")]
+        pairs = np.stack([values for values in columns if values is not None])
+        pairs = pairs[:, np.isfinite(pairs).all(axis=0)][:, :_MAX_POINTS]
+        highest, (style, name) = pairs[0].max(initial=highest), _style_and_name(frame, case)
+        points: Any = {"linestyle": "none", "marker": style.marker, "color": style.line}
+        axes.plot(*pairs, markersize=2.5, alpha=0.5, label=name, **points)
+    if highest == -np.inf:
+        return plotting.annotate_center(axes, "no realised loss")
+    axes.plot([0, highest], [0, highest], color="0.35", lw=1, label="loss = stated ε")
     axes.set(xlabel="stated ε of the releases (nat)", ylabel="realised loss (nat)")
-    drawing.draw_grid(axes)
+    plotting.draw_grid(axes)
 
 
-def quantities(
-    results: Results, axes: Axes | None = None, cases: Sequence[str] | None = None
-) -> Figure:
-    """Of sessions: the distribution function of each number that was kept, a panel each."""
-    names = results if cases is None else cases
-    scalars = {case: _scalars(results, case) for case in names if results.statuses(case) is None}
-    kept = drawing.unique(quantity for some in scalars.values() for quantity in some)
-    if axes is None:
-        figure, grid = drawing.new_panels(max(5.5, 4.2 * len(kept)), 1, len(kept))
-        panels: list[Axes] = list(grid[0])
-    else:
-        figure, panels = axes.get_figure(root=True) or Figure(), [axes]
-    for panel, quantity in zip(panels, kept, strict=False):
-        here = [case for case, some in scalars.items() if quantity in some]
-        number = drawing.words(quantity)
-        number += _draw_laws(panel, results, {case: results.law(case, quantity) for case in here})
-        panel.set_title(_title(results, (), None), fontsize="medium")
-        drawing.draw_function_axes(panel, xlabel=number, ylabel="trials at or below (%)")
-    if axes is None:
-        _legend(figure, panels, [drawing.BAND])
+def quantities(frame: Frame) -> Figure:
+    """The distribution function of each number that custom trials return, one panel each."""
+    scalars = {case: frame.scalars(case) for case in frame if frame.statuses(case) is None}
+    shown = plotting.unique(quantity for each in scalars.values() for quantity in each)
+    figure, (panels,) = plotting.new_panels(max(5.5, 4.2 * len(shown)), 1, len(shown))
+    for panel, quantity in zip(panels, shown, strict=True):
+        having = [case for case, each in scalars.items() if quantity in each]
+        values = {case: frame.distribution_of(case, quantity) for case in having}
+        label = plotting.humanise(quantity) + _draw_functions(panel, frame, values)
+        panel.set_title(_title(frame, (), None), fontsize="medium")
+        draw_function_axes(panel, xlabel=label, ylabel="trials at or below (%)")
+    _legend(figure, panels, [distribution_plots.BAND])
     return figure
-
-
-def _scalars(results: Results, case: str) -> list[str]:
-    """Quantities of one number a trial."""
-    if results.keeps_trials(case):
-        kept = results.cases[case].passes["outcome"].variables
-        return [name for name, one in kept.items() if not one.dims]
-    return [name for name, one in results.folds(case).items() if one.dim is None]

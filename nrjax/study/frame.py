@@ -1,70 +1,88 @@
-"""The trials of named cases, and their distributions, tables, comparisons and figures."""
+"""A frame: the trials of named cases, as arrays, datasets and distributions."""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Iterator, KeysView, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable, Iterable, Iterator, KeysView, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from nrjax._validation import check
+from nrjax.outcome import Status
 from nrjax.simulation.counting import derived_columns
-from nrjax.study import report, summary
 from nrjax.study.bootstrap import resampled_quantiles
 from nrjax.study.case import STOPPED
 from nrjax.study.checks import UnknownNameError, check_known
-from nrjax.study.compare import Comparison, compared
 from nrjax.study.histograms import Histogram
-from nrjax.study.layout import Case, pass_of
+from nrjax.study.schema import StoredCase, pass_of
 from nrjax.study.statistics import Distribution, Sample
-from nrjax.types import Status
 
 if TYPE_CHECKING:
     import xarray
-    from matplotlib.figure import Figure
-
-_SORTED = 2**26
-"""Values to keep sorted: figures and tables ask for the same laws again and again."""
 
 EPSILONS = ("epsilon", "mechanism_epsilon", "test_epsilon", "stopping_epsilon")
-"""What there is only with a guarantee."""
+"""Quantities that exist only with a guarantee."""
 
-_ABOUT = {
+QUARTILES = (0.25, 0.5, 0.75)
+"""Quantiles whose differences between cases get intervals."""
+
+_DERIVED_ATTRIBUTES = {
     "stopped": {},
     "stopping_epsilon": {
         "long_name": "total ex-post epsilon, infinite where a trial did not stop",
         "units": "nat",
     },
-    "shortfall": {"long_name": "by how much the utility misses the goal"},
+    "shortfall": {"long_name": "utility that a stopped trial lacks to the goal"},
 }
-"""What is said of outcomes besides their own fields."""
+"""Attributes of the variables that follow from the fields of outcomes."""
 
-QUARTILES = (0.25, 0.5, 0.75)
-"""Quantiles that are compared."""
+_CACHED = 2**26  # numbers: figures and tables use the same values again and again
+
+_T = TypeVar("_T")
+
+
+class _Cache:
+    """The results of recent computations, at most 2^26 numbers or the last result."""
+
+    def __init__(self):
+        self._entries: dict[Hashable, tuple[Any, int]] = {}
+
+    def get(self, key: Hashable, make: Callable[[], _T], size: Callable[[_T], int]) -> _T:
+        """Return the result under `key`, made if absent, where `size` counts its numbers."""
+        if key in self._entries:
+            entry = self._entries.pop(key)
+        else:
+            result = make()
+            entry = result, size(result)
+        self._entries[key] = entry  # the last key is the most recent
+        while len(self._entries) > 1 and sum(n for _, n in self._entries.values()) > _CACHED:
+            self._entries.pop(next(iter(self._entries)))
+        return entry[0]
 
 
 class Frame(abc.ABC):
-    """Trials of named cases; by a case's name as an `xarray.Dataset`.
+    """The trials of named cases, where `frame[name]` is an `xarray.Dataset`.
 
-    `nrjax.Results` reads them from a folder, and `nrjax.Outcomes` holds them in memory.
+    It is the common base of `nrjax.Results`, which reads trials from a folder, and of
+    `nrjax.Outcomes`, which holds them in memory. Comparisons, reports and figures are functions of
+    a frame.
+
+    Attributes:
+        cases: the cases by name, each with its labels as `attributes`.
+        about: metadata of the run, such as its study, settings and seed.
     """
 
-    cases: dict[str, Case]
-    """What was run: the cases by name, each with its labels as `attributes`."""
+    cases: dict[str, StoredCase]
     about: Mapping[str, Any]
-    """What is known of the run, such as its study, settings and seed."""
-    reporting: Any
-    """The `nrjax.Reporting` that makes the tables and figures."""
 
-    def __init__(self, cases: dict[str, Case], about: Mapping[str, Any], reporting: Any):
-        self.cases, self.about, self.reporting = cases, about, reporting
-        self._resampled: dict[tuple[str, str], np.ndarray] = {}
-        self._samples: dict[tuple[str, str, str], Sample] = {}
+    def __init__(self, cases: dict[str, StoredCase], about: Mapping[str, Any]):
+        self.cases, self.about = cases, about
+        self._cache = _Cache()
 
     @property
     def trials(self) -> int:
-        """Trials of each case."""
+        """The number of trials of each case."""
         return next(iter(self.cases.values())).passes["outcome"].trials
 
     def __iter__(self) -> Iterator[str]:
@@ -75,207 +93,197 @@ class Frame(abc.ABC):
 
     def __contains__(self, name: object) -> bool:
         try:
-            self._pass(name)
+            self._split_name(name)
         except UnknownNameError:
             return False
         return True
 
     def keys(self) -> KeysView[str]:
-        """Names of the cases, so that `dict` makes a dict of datasets."""
+        """Return the names of the cases, so that `dict(frame)` is a dict of datasets."""
         return self.cases.keys()
 
-    def _repr_html_(self) -> str | None:
-        return self.table()._repr_html_()
-
     def __getitem__(self, name: str) -> xarray.Dataset:
-        case, one = self._pass(name)
-        return dataset(self.cases[case], one, self.arrays(name))
+        case, pass_ = self._split_name(name)
+        return dataset(self.cases[case], pass_, self.arrays(name))
 
     def arrays(self, name: str) -> dict[str, np.ndarray]:
         """Return the variables of a case or pass as plain arrays, without importing `xarray`.
 
+        Args:
+            name: the name of a case, or "case/pass".
+
         Raises:
             KeyError: there is no such case or pass.
         """
-        case, one = self._pass(name)
-        return with_derived(self.cases[case], one, self._kept(case, one))
+        case, pass_ = self._split_name(name)
+        return with_derived(self.cases[case], pass_, self._read(case, pass_))
 
-    def _pass(self, name: Any) -> tuple[str, str]:
-        """Case and pass, of `case/pass` or `case`."""
-        case, _, one = name.partition("/") if isinstance(name, str) else (name, "", "")
-        pass_of(self.cases, case, one or "outcome")
-        return case, one or "outcome"
+    def _split_name(self, name: Any) -> tuple[str, str]:
+        """Return the case and the pass of "case/pass" or "case"."""
+        case, _, pass_ = name.partition("/") if isinstance(name, str) else (name, "", "")
+        pass_of(self.cases, case, pass_ or "outcome")
+        return case, pass_ or "outcome"
 
     @abc.abstractmethod
-    def _kept(self, case: str, name: str) -> dict[str, np.ndarray]:
+    def _read(self, case: str, pass_: str) -> dict[str, np.ndarray]:
         """Return the arrays that are kept of a pass, by variable."""
 
-    def _folds(self, case: str, name: str) -> dict[str, Histogram]:
-        """Return the histograms that a pass was folded into; only results in a folder have any."""
-        raise ValueError(f"{case}/{name} holds its trials, which were not folded")
+    def _histograms(self, case: str, pass_: str) -> dict[str, Histogram]:
+        """Return the histograms of a pass that keeps no trials, by variable."""
+        raise ValueError(f"{case}/{pass_} has trials, not histograms")
 
     def seconds(self, case: str) -> dict[str, float] | None:
-        """Seconds that a case took (`compile`, `run`, `curves`); None if nobody measured them."""
+        """Return the seconds that a case took (`compile`, `run`, `curves`), or None if unknown."""
         return None
 
-    def _defined(self, case: str, name: str, quantity: str, there: Iterable[Any]) -> bool:
-        """Whether there is such a quantity; False for an epsilon without a guarantee."""
-        names = sorted(map(str, there))
-        plain = str(quantity).removeprefix(STOPPED)
-        epsilon = plain in EPSILONS and of_outcomes(self.cases[case], name)
-        if epsilon and "stopping_epsilon" not in names:
+    def _has(self, case: str, quantity: str, pass_: str, available: Iterable[Any]) -> bool:
+        """Return whether a quantity exists: an epsilon may not, and others are KeyErrors."""
+        names = sorted(map(str, available))
+        is_epsilon = str(quantity).removeprefix(STOPPED) in EPSILONS
+        if is_epsilon and is_outcome(self.cases[case], pass_) and "stopping_epsilon" not in names:
             return False
         check_known("quantity", quantity, names)
         return True
 
     def goal(self, case: str) -> float | None:
-        """The utility that a case should reach; None without one."""
+        """Return the utility that a case should reach, or None without a goal."""
         check_known("case", case, self.cases)
         return self.cases[case].attributes.get("goal")
 
-    def keeps_trials(self, case: str, name: str = "outcome") -> bool:
-        """Whether a pass of a case holds its trials, rather than what they were folded into."""
-        return pass_of(self.cases, case, name).axis == "trial"
+    def keeps_trials(self, case: str, pass_: str = "outcome") -> bool:
+        """Return whether a pass of a case keeps its trials, and not only histograms."""
+        return pass_of(self.cases, case, pass_).axis == "trial"
 
     def distribution(
-        self, case: str, quantity: str = "stopping_epsilon", name: str = "outcome"
+        self, case: str, quantity: str = "stopping_epsilon", pass_: str = "outcome"
     ) -> Distribution | None:
-        """The distribution of a quantity over the trials of a case; trials without one left out.
+        """Return the distribution of a quantity over the trials of a case.
 
-        With `stopped_` before a quantity it is over the trials that stopped; `name` is the pass.
-        None for an epsilon without a guarantee.
+        Trials without a value are left out.
+
+        Args:
+            case: name of the case.
+            quantity: name of the quantity; after the prefix `stopped_`, only trials that stopped
+                count.
+            pass_: name of the pass, such as "curve".
+
+        Returns:
+            The distribution, or None for an epsilon without a guarantee.
 
         Raises:
             KeyError: there is no such case, pass or quantity.
             ValueError: the quantity is not one number per trial.
         """
-        right = "one number a trial; `levels` has the others"
-        if not self.keeps_trials(case, name):
-            found = self._folds(case, name)
-            if not self._defined(case, name, quantity, found):
+        expected, hint = "one number per trial", f"levels({case!r}, ...) has all its distributions."
+        if not self.keeps_trials(case, pass_):
+            histograms = self._histograms(case, pass_)
+            if not self._has(case, quantity, pass_, histograms):
                 return None
-            check(found[quantity].dim is None, "quantity", quantity, right)
-            return found[quantity].at()
-        key = case, quantity, name
-        if key not in self._samples:
-            values = self.values(case, quantity, name)
+            check(histograms[quantity].dim is None, "quantity", quantity, expected, hint)
+            return histograms[quantity].at()
+
+        def sample() -> Sample | None:
+            values = self.values(case, quantity, pass_)
             if values is None:
                 return None
-            check(values.ndim == 1, "quantity", quantity, right)
-            self._samples[key] = Sample(values[~np.isnan(values)])
-            while sum(one.trials for one in list(self._samples.values())[:-1]) > _SORTED:
-                self._samples.pop(next(iter(self._samples)))
-        return self._samples[key]
+            check(values.ndim == 1, "quantity", quantity, expected, hint)
+            return Sample(values[~np.isnan(values)])
 
-    def law(self, case: str, quantity: str) -> Distribution:
-        """As `distribution`; ValueError for an epsilon without a guarantee."""
-        found = self.distribution(case, quantity)
-        check(found is not None, "quantity", quantity, f"one that {case} has")
-        assert found is not None
-        return found
+        return self._cache.get((case, quantity, pass_), sample, lambda s: s.trials if s else 0)
+
+    def distribution_of(self, case: str, quantity: str) -> Distribution:
+        """Return the distribution as `distribution` does, but raise ValueError instead of None."""
+        values = self.distribution(case, quantity)
+        check(values is not None, "quantity", quantity, f"one that {case} has")
+        assert values is not None
+        return values
 
     def values(
-        self, case: str, quantity: str = "stopping_epsilon", name: str = "outcome"
+        self, case: str, quantity: str = "stopping_epsilon", pass_: str = "outcome"
     ) -> np.ndarray | None:
-        """The quantity of each trial, shape (trials, ...), named as for `distribution`.
+        """Return a quantity of each trial, shape (trials, ...), with arguments of `distribution`.
 
-        None for an epsilon without a guarantee.
+        The result is None for an epsilon without a guarantee.
 
         Raises:
             KeyError: there is no such case, pass or quantity.
             ValueError: trials were not kept.
         """
-        right = "kept: only summaries are here (--keep summary)"
-        check(self.keeps_trials(case, name), "trials", case, right)
-        found = self.arrays(f"{case}/{name}")
-        found.pop(pass_of(self.cases, case, name).axis)
-        outcomes = of_outcomes(self.cases[case], name)
-        stopped = str(quantity).startswith(STOPPED) and outcomes
-        plain = quantity.removeprefix(STOPPED) if stopped else quantity
-        if not self._defined(case, name, plain, found):
+        hint = "Use distribution(...), or run the study with keep='trials'."
+        check(self.keeps_trials(case, pass_), "trials", case, "kept", hint)
+        arrays = self.arrays(f"{case}/{pass_}")
+        arrays.pop(pass_of(self.cases, case, pass_).axis)
+        stopped = str(quantity).startswith(STOPPED) and is_outcome(self.cases[case], pass_)
+        name = quantity.removeprefix(STOPPED) if stopped else quantity
+        if not self._has(case, name, pass_, arrays):
             return None
-        return found[plain][found["stopped"]] if stopped else found[plain]
+        return arrays[name][arrays["stopped"]] if stopped else arrays[name]
 
-    def levels(self, case: str, quantity: str, name: str = "curve") -> list[Distribution]:
-        """As `distribution`, at each level of a quantity that has an axis of its own."""
-        if self.keeps_trials(case, name):
-            values = self.values(case, quantity, name)
+    def levels(self, case: str, quantity: str, pass_: str = "curve") -> list[Distribution]:
+        """Return the distribution at each level of a quantity that has an axis of its own."""
+        if self.keeps_trials(case, pass_):
+            values = self.values(case, quantity, pass_)
             assert values is not None
             return [Sample(column[~np.isnan(column)]) for column in values.T]
-        self._defined(case, name, quantity, found := self._folds(case, name))
-        return [found[quantity].at(level) for level in range(len(found[quantity].moments))]
+        histograms = self._histograms(case, pass_)
+        self._has(case, quantity, pass_, histograms)
+        histogram = histograms[quantity]
+        return [histogram.at(level) for level in range(len(histogram.moments))]
+
+    def scalars(self, case: str) -> list[str]:
+        """Return the names of the quantities of a case that are one number per trial."""
+        if self.keeps_trials(case):
+            variables = self.cases[case].passes["outcome"].variables
+            return [name for name, variable in variables.items() if not variable.dims]
+        histograms = self._histograms(case, "outcome")
+        return [name for name, histogram in histograms.items() if histogram.dim is None]
 
     def statuses(self, case: str) -> dict[Status, int] | None:
-        """How many trials ended in each way that occurred; None for sessions, which just end."""
+        """Return the number of trials per status that occurred, or None for custom trials."""
         check_known("case", case, self.cases)
-        if not of_outcomes(self.cases[case], "outcome"):
+        if not is_outcome(self.cases[case], "outcome"):
             return None
-        counts = self.law(case, "status").histogram([-1, *Status]).tolist()
-        return {one: count for one, count in zip(Status, counts, strict=True) if count}
+        counts = self.distribution_of(case, "status").histogram([-1, *Status]).tolist()
+        return {status: count for status, count in zip(Status, counts, strict=True) if count}
 
     def resampled(self, case: str, quantity: str = "stopping_epsilon") -> np.ndarray | None:
-        """Quantiles (`QUARTILES`) of resampled trials, shape (resamples, 3).
+        """Return quartiles of bootstrap resamples of the trials, shape (resamples, 3).
 
-        The same trials are drawn of every case, so that differences between cases are paired. None
-        without an epsilon, where trials were not kept, and where some have no value.
+        Every case resamples the same trials, so that differences between cases are paired. The
+        result is None without an epsilon, without kept trials, and if a trial has no value.
         """
         if not self.keeps_trials(case):
             return None
-        if (case, quantity) not in self._resampled:
+
+        def quartiles() -> np.ndarray | None:
             values = self.values(case, quantity)
             if values is None or np.isnan(values).any():
                 return None
-            self._resampled[case, quantity] = resampled_quantiles(values, QUARTILES)
-        return self._resampled[case, quantity]
+            return resampled_quantiles(values, QUARTILES)
 
-    def compare(self, first: str, second: str, quantity: str = "stopping_epsilon") -> Comparison:
-        """How a quantity differs between two cases, which share their random numbers.
-
-        Raises:
-            KeyError: there is no such case or quantity.
-            ValueError: there is no epsilon in one of them.
-        """
-        return compared(self, first, second, quantity)
-
-    def summary(self) -> dict[str, Any]:
-        """Return the contents of `summary.json`, as strict JSON: null is infinite or undefined."""
-        return summary.summarise(self)
-
-    def table(self) -> report.Report:
-        """The table of the report, with its remarks."""
-        return self.reporting.report(self, self.summary())
-
-    def plot(self, *names: str) -> dict[str, Figure]:
-        """The figures by name, drawn anew and not saved; all of them, or those named.
-
-        Raises:
-            KeyError: there is no figure of this name.
-        """
-        from nrjax.study import drawing  # slow to import
-
-        makers = self.reporting.figures(self)
-        for name in names:
-            check_known("name", name, sorted(makers))
-        return drawing.made(self, {name: makers[name] for name in names or makers})
+        key = "resampled", case, quantity, ""
+        return self._cache.get(key, quartiles, lambda a: 0 if a is None else a.size)
 
 
-def of_outcomes(case: Case, name: str) -> bool:
-    """Whether a pass is of an interaction's outcomes; a session's fields may have any names."""
-    kept = case.passes[name].variables.values()
-    return name == "outcome" and any("flag_meanings" in one.attributes for one in kept)
+def is_outcome(case: StoredCase, pass_: str) -> bool:
+    """Return whether a pass holds an interaction's outcomes, and not a custom trial's results."""
+    variables = case.passes[pass_].variables.values()
+    return pass_ == "outcome" and any("flag_meanings" in each.attributes for each in variables)
 
 
-def with_derived(case: Case, name: str, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the arrays of a pass, those of outcomes with what follows from their fields.
+def with_derived(
+    case: StoredCase, pass_: str, arrays: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Return the arrays of a pass, with what follows from the fields of outcomes.
 
-    `stopped`; `stopping_epsilon`, with a guarantee; `shortfall`, with a goal.
+    These are `stopped`, with a guarantee `stopping_epsilon`, and with a goal `shortfall`.
     """
-    arrays = dict(found)
-    if case.passes[name].axis != "trial" or not of_outcomes(case, name):
+    arrays = dict(arrays)
+    if case.passes[pass_].axis != "trial" or not is_outcome(case, pass_):
         return arrays
     goal = case.attributes.get("goal")
     derived = derived_columns(arrays, np.nan if goal is None else goal, np)
-    arrays["stopped"] = derived["stopped"]
+    arrays["stopped"] = arrays["status"] == Status.STOPPED
     if not np.isnan(arrays["epsilon"]).all():
         arrays["stopping_epsilon"] = derived["stopping_epsilon"]
     if goal is not None:
@@ -283,9 +291,11 @@ def with_derived(case: Case, name: str, found: Mapping[str, np.ndarray]) -> dict
     return arrays
 
 
-def dataset(case: Case, name: str, arrays: Mapping[str, np.ndarray]) -> xarray.Dataset:
-    """Return what `with_derived` gave as an `xarray.Dataset`, with coordinates and labels."""
-    layout = case.passes[name]
-    found = layout.dataset(arrays, case.attributes)
-    derived = [field for field in arrays if field not in found.variables]
-    return found.assign({of: (layout.axis, arrays[of], _ABOUT[of]) for of in derived})
+def dataset(case: StoredCase, pass_: str, arrays: Mapping[str, np.ndarray]) -> xarray.Dataset:
+    """Return the arrays of `with_derived` as a dataset with coordinates and labels."""
+    layout = case.passes[pass_]
+    kept = layout.dataset(arrays, case.attributes)
+    derived = [name for name in arrays if name not in kept.variables]
+    return kept.assign(
+        {name: (layout.axis, arrays[name], _DERIVED_ATTRIBUTES[name]) for name in derived}
+    )

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nrjax._validation import check
+from nrjax.outcome import Status
 from nrjax.simulation.bins import Bins, LogBins, WholeBins
 from nrjax.simulation.counting import COUNTS_END, MOMENTS, MOMENTS_END, HistogramSpec, Specs, merge
 from nrjax.study.case import STOPPED, Case, Quantity
-from nrjax.study.layout import Variable
+from nrjax.study.schema import Variable
 from nrjax.study.statistics import Distribution
 from nrjax.study.store import Store
-from nrjax.types import Status
 
 EPSILON_BINS = LogBins(-30, 20, 12)
 """Bins of total epsilons, whose relative width is at most 2^-12."""
@@ -133,7 +133,7 @@ class Histogram(NamedTuple):
 
 def read_histograms(store: Store, case: str, name: str) -> dict[str, Histogram]:
     """Return the histograms of a pass of a finished run, by variable."""
-    layout = store.layout_of(case, name)
+    layout = store.pass_of(case, name)
     check(layout.axis == "chunk", "pass", name, "one whose trials were counted")
     variables = layout.variables
     merged = merge(

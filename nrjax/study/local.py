@@ -19,9 +19,9 @@ from jax import Array
 
 from nrjax.simulation.counting import merge
 from nrjax.simulation.program import Program
-from nrjax.study import identity, machine
-from nrjax.study.layout import Pass
+from nrjax.study import devices, provenance
 from nrjax.study.passes import PassSpec
+from nrjax.study.schema import Pass
 from nrjax.study.store import Store
 
 PassSpecs = Mapping[str, Mapping[str, PassSpec]]
@@ -30,7 +30,7 @@ PassSpecs = Mapping[str, Mapping[str, PassSpec]]
 Pending = Mapping[tuple[str, str], list[range]]
 """The trials that are not done, by case and pass; no range crosses a chunk."""
 
-_LATER = ("scipy.special", "nrjax.study.drawing")
+_LATER = ("scipy.special", "nrjax.study.rendering")
 """Modules that only summary and figures need, slow to import: imported while trials run."""
 
 _COMPILERS = 8
@@ -99,7 +99,7 @@ def programs(
     """Return the program of each pass. Passes that differ only in numbers share a compilation."""
     return {
         (case, name): dataclasses.replace(
-            spec.make(), meaning=fingerprints[case][name][: identity.PROGRAM]
+            spec.make(), meaning=fingerprints[case][name][: provenance.PROGRAM]
         )
         for case, specs in passes.items()
         for name, spec in specs.items()
@@ -130,7 +130,7 @@ def fill(
         }
         with contextlib.closing(compute(store, key, passes, pending, progress)) as computed:
             for (case, name, first, trials), arrays, *seconds in computed:
-                kept = {key: arrays[key] for key in store.layout_of(case, name).variables}
+                kept = {key: arrays[key] for key in store.pass_of(case, name).variables}
                 writer.write(case, name, range(first, first + trials), kept, *seconds)
 
 
@@ -140,7 +140,7 @@ def run_locally(
     """Run pending trials on the devices of this process, pass by pass, and yield their files."""
     made = programs(passes, store.settings["fingerprints"]) if any(pending.values()) else {}
     # Threads compile programs in order while others run: XLA uses one core for most of it.
-    threads = ThreadPoolExecutor(min(machine.cores(), _COMPILERS), "compilation")
+    threads = ThreadPoolExecutor(min(devices.cores(), _COMPILERS), "compilation")
     ahead: dict[Any, Future[float]] = {}
     try:
         for name, spans in pending.items():
@@ -150,7 +150,7 @@ def run_locally(
         for module in _LATER if ahead else ():
             threads.submit(importlib.import_module, module)
         for name, spans in pending.items():
-            layout = store.layout_of(*name)
+            layout = store.pass_of(*name)
             if progress is not None:
                 progress.begin(*name, layout.trials, layout.trials - sum(map(len, spans)))
             if not spans:

@@ -14,14 +14,15 @@ from jax import Array
 from nrjax import engine
 from nrjax._validation import check
 from nrjax.interaction import Interaction
-from nrjax.simulation import montecarlo
+from nrjax.path import run_path
+from nrjax.simulation import lanes, montecarlo
 from nrjax.simulation.batching import bytes_of, power_of_two
 from nrjax.simulation.counting import Tally
 from nrjax.simulation.program import Program
 from nrjax.simulation.resolved import Resolved
 from nrjax.study.case import FIELDS, Case, Quantity
 from nrjax.study.histograms import dims_of, outcome_specs, spec_of, variables_of
-from nrjax.study.layout import Coordinate, Pass, Variable
+from nrjax.study.schema import Coordinate, Pass, Variable
 
 _LAUNCH_BYTES = 2**26
 """Most bytes of results per launch."""
@@ -74,14 +75,14 @@ def pass_specs(case: Case, trials: int, chunk: int | None, keep: str) -> dict[st
 def _one_outcome(interaction: Any, key: Array) -> Any:
     start = engine.start(interaction, key)
     if interaction._uses_bounds:  # they decide, so a fingerprint must see them
-        engine.decide_from_bounds(interaction, start)
+        lanes.decide_from_bounds(interaction, start)
     return engine.finish(interaction, engine.step(interaction, start))
 
 
 def _one_path(trial: Any, key: Array) -> Any:
     if isinstance(trial, Resolved):
         return trial.path(key, int(trial.interaction.schedule.max_steps))
-    return engine.path(trial, key, int(trial.schedule.max_steps))
+    return run_path(trial, key, int(trial.schedule.max_steps))
 
 
 def _one_session(session: Any, key: Array) -> Any:

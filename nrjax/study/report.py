@@ -1,33 +1,199 @@
-"""What a study tells its reader: a table and remarks, for the terminal and as `report.md`."""
+"""The summary of a study (`summary.json`), and its table with remarks (`report.md`)."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from nrjax._validation import check
 from nrjax.guarantees.notions import NOTIONS, notions_differ
+from nrjax.outcome import Status
 from nrjax.study import precision
-from nrjax.study.statistics import rank_interval
+from nrjax.study.formats import json_safe, lowest, number, share, span
+from nrjax.study.frame import Frame
+from nrjax.study.statistics import Distribution, binomial_interval, rank_of
 
-if TYPE_CHECKING:
-    from nrjax.study.frame import Frame
+_PERCENTS = (5, 25, 50, 75, 90, 95)
+"""Quantiles in the summary, q05 to q95."""
+
+_FACTS = ("study", "nrjax", "jax", "device", "precision", "seed", "settings")
+"""Metadata of the run that the summary starts with."""
+
+AT_FIRST_STEP = 0.05
+"""From this fraction of trials on, stops at the first level of a schedule are worth a warning."""
+
+EPSILONS = ("median", "95 % interval", "quartiles", "q90", "q95")
+"""Headings of the columns of `epsilons`."""
+
+_HOW_TO_READ = (
+    "The stopping epsilon is the total ex-post epsilon, infinite for a trial that did not stop. "
+    "The interval after its median is the exact 95 % one; q90 and q95 are exceeded in at most 10 "
+    "and 5 % of all trials. Step: the median number of the last step, from 0."
+)
+
+
+def summarise(
+    frame: Frame,
+    case_facts: Sequence[str] = (),
+    measure: Callable[[Any, str], Mapping[str, Any]] = lambda frame, case: {},
+) -> dict[str, Any]:
+    """Return the contents of summary.json, with None for infinite and undefined numbers.
+
+    Keys of a case after its labels:
+
+    * `stopped`: fraction of the trials that stopped, with the exact `stopped_interval`.
+    * `status`: number of trials per status.
+    * `met`: fraction of all trials that stopped with the goal reached, with `met_interval`.
+    * `shortfall`: of the trials that stopped below the goal, their fraction of the stopped ones,
+      and by how much utility they missed.
+    * `epsilon`: mean and quantiles of the stopping epsilon over all trials, infinite for those that
+      did not stop; null without a guarantee. Quantiles are order statistics.
+    * `epsilon_interval`: 95 % interval of each number of `epsilon`.
+    * `quartile_distance`: interquartile range of the stopping epsilon, with an interval.
+    * `band`: half the width of the 95 % band of the distribution function.
+    * `resolution`: relative width within which epsilons are known.
+    * `stopped_epsilon`: as `epsilon`, over the trials that stopped.
+    * `step`: last step of the trials; `stopped_at_first_step`: fraction that stopped at step 0, so
+      that a lower first level of the schedule may have been enough.
+    * `privacy_loss`: over the trials that have one.
+    * `seconds`: compilation, run and curves.
+
+    A case of custom trials has only its labels and `seconds`.
+
+    Args:
+        frame: trials of the cases.
+        case_facts: labels that come first; every case must have them.
+        measure: function of the frame and the name of a case, for further keys of the case.
+
+    Raises:
+        ValueError: a case lacks a label of `case_facts`.
+    """
+    facts = {name: frame.about[name] for name in _FACTS if name in frame.about}
+    cases = []
+    for name, case in frame.cases.items():
+        labels = {**case.attributes, "trials": case.passes["outcome"].trials}
+        for fact in case_facts:
+            check(fact in labels, f"labels of case {name}", labels, f"a mapping with {fact!r}")
+        seconds = frame.seconds(name)
+        cases.append(
+            {
+                **{fact: labels[fact] for fact in case_facts},
+                "case": name,
+                **labels,
+                **_endings(frame, name),
+                **measure(frame, name),
+                **({} if seconds is None else {"seconds": seconds}),
+            }
+        )
+    return {**facts, "cases": cases}
+
+
+def _endings(frame: Frame, name: str) -> dict[str, Any]:
+    """Return how the trials of a case ended, and at what epsilon."""
+    statuses = frame.statuses(name)
+    if statuses is None:
+        return {}
+    stopped, trials = statuses.get(Status.STOPPED, 0), sum(statuses.values())
+    total, of_stopped, loss = (
+        frame.distribution(name, quantity)
+        for quantity in ("stopping_epsilon", "stopped_epsilon", "privacy_loss")
+    )
+    step = frame.distribution_of(name, "step")
+    last = frame.distribution_of(name, "stopped_step")
+    return {
+        "stopped": stopped / trials,
+        "stopped_interval": list(binomial_interval(stopped, trials)),
+        "status": {status.name: count for status, count in statuses.items()},
+        **_accuracy(frame, name, stopped, trials),
+        **{key: None if total is None else of(total) for key, of in _EPSILON_STATISTICS.items()},
+        "stopped_epsilon": None if of_stopped is None else statistics(of_stopped),
+        "step": {"mean": step.mean, "q50": step.quantile(0.5)},
+        "stopped_at_first_step": (last.trials - int(last.count_above(0))) / trials,
+        "privacy_loss": statistics(loss) if loss is not None and loss.trials else None,
+    }
+
+
+def _accuracy(frame: Frame, name: str, stopped: int, trials: int) -> dict[str, Any]:
+    """Return how many trials reached the goal, and by how much the others missed it."""
+    if frame.goal(name) is None:
+        return {}
+    shortfall = frame.distribution_of(name, "shortfall")
+    missed = int(shortfall.count_above(0))
+    met = shortfall.trials - missed
+
+    def quantile(q: float) -> float | None:  # over the trials that missed: the largest values
+        rank = met + rank_of(missed, q)
+        return json_safe(shortfall.order_statistic(rank)[1]) if missed else None
+
+    return {
+        "met": met / trials,
+        "met_interval": list(binomial_interval(met, trials)),
+        "shortfall": {
+            "share": missed / stopped if stopped else None,
+            "mean": json_safe(shortfall.mean * shortfall.trials / missed) if missed else None,
+            "q50": quantile(0.5),
+            "q95": quantile(0.95),
+            "max": quantile(1.0),
+        },
+    }
+
+
+def statistics(values: Distribution) -> dict[str, float | None]:
+    """Return the mean and the quantiles, None for infinite or undefined ones."""
+    quantiles = {f"q{p:02d}": json_safe(values.quantile(p / 100)) for p in _PERCENTS}
+    return {"mean": json_safe(values.mean), **quantiles}
+
+
+def intervals(values: Distribution) -> dict[str, list[float | None]]:
+    """Return 95 % intervals: Student's of the mean, exact ones of the quantiles."""
+    ends = {f"q{p:02d}": json_safe(values.quantile_interval(p / 100)) for p in _PERCENTS}
+    return {"mean": json_safe(values.mean_interval()), **ends}
+
+
+def interquartile_range(values: Distribution) -> dict[str, Any]:
+    """Return the interquartile range with an interval of at least 95 %.
+
+    The interval is the widest range that exact 97.5 % intervals of both quartiles allow
+    (Bonferroni).
+    """
+    first, third = (values.quantile_interval(q, 0.975) for q in (0.25, 0.75))
+    with np.errstate(invalid="ignore"):  # infinite quartiles have no distance
+        distance = np.subtract(values.quantile(0.75), values.quantile(0.25))
+        ends = np.subtract(third, first[::-1])
+    ends[0] = max(ends[0], 0.0)
+    return {"value": json_safe(float(distance)), "interval": json_safe(ends.tolist())}
+
+
+_EPSILON_STATISTICS: dict[str, Callable[[Distribution], Any]] = {
+    "epsilon": statistics,
+    "epsilon_interval": intervals,
+    "quartile_distance": interquartile_range,
+    "band": lambda epsilon: epsilon.band(),
+    "resolution": lambda epsilon: epsilon.resolution,
+}
+"""Keys of a case about its stopping epsilon."""
 
 
 class Report(NamedTuple):
-    """A table with what should be said beside it."""
+    """A table with remarks: Markdown as text, HTML in a notebook.
+
+    Attributes:
+        title: heading of the report.
+        headings: names of the columns; the first column is the case, the others are numbers.
+        rows: cells of each case, as many as headings.
+        remarks: sentences below the table, such as sources and warnings.
+    """
 
     title: str
     headings: tuple[str, ...]
-    """Of the columns; the first names the case and is set left, the others hold numbers."""
     rows: tuple[tuple[str, ...], ...]
-    """A cell for each heading."""
     remarks: tuple[str, ...]
-    """Sentences: where the numbers come from, what they show, what should make one doubt them."""
 
     def __str__(self) -> str:
-        """As Markdown."""
+        """Return the report as Markdown."""
 
         def line(cells: Sequence[str]) -> str:
             return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
@@ -46,8 +212,8 @@ class Report(NamedTuple):
         return f"<b>{escape(self.title)}</b><table>{head}{rows}</table><ul>{remarks}</ul>"
 
 
-def standard(results: Frame, summary: Mapping[str, Any]) -> Report:
-    """How many stopped, who reached the goal, and the stopping epsilon, by case."""
+def standard(frame: Frame, summary: Mapping[str, Any]) -> Report:
+    """Return the standard report: stops, goals and stopping epsilons by case."""
     rows = tuple(
         (
             case["case"],
@@ -59,26 +225,15 @@ def standard(results: Frame, summary: Mapping[str, Any]) -> Report:
         for case in summary["cases"]
     )
     headings = ("case", "stopped", "met goal", *EPSILONS, "step")
-    said = (*accuracy(summary), *notions(summary), *warnings(summary))
-    remarks = (BESIDE, *precision.remarks(results), *said)
+    remarks = (
+        *(_HOW_TO_READ, *precision.remarks(frame)),
+        *(*accuracy(summary), *notions(summary), *warnings(summary)),
+    )
     return Report(f"{summary['study']}: stopping epsilon, over all trials", headings, rows, remarks)
 
 
-AT_FIRST_STEP = 0.05
-"""From this share of trials on, the first level of a schedule is worth a warning."""
-
-EPSILONS = ("median", "95 % interval", "quartiles", "q90", "q95")
-"""Headings of `epsilons`."""
-
-BESIDE = (
-    "The stopping epsilon is the total ex-post epsilon, infinite for a trial that did not stop. "
-    "Beside its median the exact 95 % interval; q90 and q95 are exceeded in at most 10 and 5 % of "
-    "all trials. Step: the median number of the last one, from 0."
-)
-
-
 def epsilons(case: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the cells below `EPSILONS`: quantiles of the stopping epsilon of a case."""
+    """Return the cells of the columns `EPSILONS`: quantiles of a case's stopping epsilon."""
     epsilon, ends = case.get("epsilon"), case.get("epsilon_interval")
     if epsilon is None or ends is None:
         return ("-",) * len(EPSILONS)
@@ -91,18 +246,8 @@ def epsilons(case: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def share(value: float | None) -> str:
-    """A share in per cent; nothing where there is none. Never 100 or 0 by rounding."""
-    if value is None:
-        return "-"
-    shown = f"{100 * value:.4g}"
-    if shown in ("0", "100") and 0 < value < 1:
-        shown = f"{100 * value:.8f}".rstrip("0")
-    return f"{shown} %"
-
-
 def accuracy(summary: Mapping[str, Any]) -> list[str]:
-    """By how much trials missed their goal, where some did."""
+    """Return sentences on how far trials missed their goal, for cases where some did."""
     lines = []
     for case in summary["cases"]:
         missed = case.get("shortfall")
@@ -115,24 +260,24 @@ def accuracy(summary: Mapping[str, Any]) -> list[str]:
         )
     if lines and len({case.get("met") for case in summary["cases"]}) > 1:
         lines.append(
-            "Epsilons of cases that met their goals in different shares of the trials paid for "
+            "Epsilons of cases that met their goals in different fractions of the trials paid for "
             "different accuracies."
         )
     return lines
 
 
 def notions(summary: Mapping[str, Any]) -> list[str]:
-    """What the epsilons say, and of which cases; that they say different things, if they do."""
-    found: dict[str, list[str]] = {}
+    """Return sentences on the meaning of each epsilon, with a warning if meanings differ."""
+    cases_of: dict[str, list[str]] = {}
     for case in summary["cases"]:
         if case.get("notion") is not None:
-            found.setdefault(case["notion"], []).append(case["case"])
+            cases_of.setdefault(case["notion"], []).append(case["case"])
     lines = [
-        f"Epsilon is {notion} of {', '.join(cases) if len(found) > 1 else 'all cases'}: "
-        f"{NOTIONS.get(notion, 'a notion of its own')}."
-        for notion, cases in found.items()
+        f"Epsilon is {notion} of {', '.join(cases) if len(cases_of) > 1 else 'all cases'}: "
+        f"{NOTIONS.get(notion, 'a custom notion')}."
+        for notion, cases in cases_of.items()
     ]
-    if "hockey-stick" in found and notions_differ(*found):
+    if "hockey-stick" in cases_of and notions_differ(*cases_of):
         lines.append(
             "Warning: epsilons of different notions are not the same promise, so that the smaller "
             "one need not be the stronger."
@@ -141,7 +286,7 @@ def notions(summary: Mapping[str, Any]) -> list[str]:
 
 
 def warnings(summary: Mapping[str, Any]) -> list[str]:
-    """What should make one doubt the table."""
+    """Return warnings of infinite medians, and of many stops at the first level."""
     lines = []
     for case in summary["cases"]:
         if case.get("epsilon") is None:
@@ -154,62 +299,22 @@ def warnings(summary: Mapping[str, Any]) -> list[str]:
         if case["stopped_at_first_step"] >= AT_FIRST_STEP:
             lines.append(
                 f"Warning: {share(case['stopped_at_first_step'])} of the trials of {case['case']} "
-                "stopped at the first level of the schedule: begin it lower to see what they need."
+                "stopped at the first level of the schedule: start it lower to see what they need."
             )
     return lines
 
 
-def times(summary: Mapping[str, Any], spent: Mapping[str, float]) -> list[str]:
-    """What one waited for: seconds of a summary, and those that this call `spent` besides."""
-    each = [case["seconds"] for case in summary["cases"]]
+def times(summary: Mapping[str, Any], timings: Mapping[str, float]) -> list[str]:
+    """Return a sentence on the run's seconds, and on further `timings` of this call."""
+    seconds = [case["seconds"] for case in summary["cases"]]
     compiled, run, curves = (
-        sum(one[part] for one in each) for part in ("compile", "run", "curves")
+        sum(each[part] for each in seconds) for part in ("compile", "run", "curves")
     )
-    trials, done = sum(case["trials"] for case in summary["cases"]), run - curves
-    rate = f" ({trials / done:,.0f} a second)" if done > 0 else ""
-    parts = [f"compilation {compiled:.2f} s (beside other work)", f"trials {done:.2f} s{rate}"]
+    trials, simulating = sum(case["trials"] for case in summary["cases"]), run - curves
+    rate = f" ({trials / simulating:,.0f} per second)" if simulating > 0 else ""
+    parts = [f"compilation {compiled:.2f} s (next to other work)"]
+    parts += [f"trials {simulating:.2f} s{rate}"]
     parts += [f"curves {curves:.2f} s"] if curves else []
-    own = " and ".join(f"{name} {seconds:.2f} s" for name, seconds in spent.items())
-    own = f"; {own} in this call" if own else ""
-    return [f"Time, of all calls and workers: {', '.join(parts)}{own}."]
-
-
-def number(value: float | None) -> str:
-    """A number for a table; None stands for infinity, as in `summary.json`."""
-    return "inf" if value is None else f"{value:.4g}"
-
-
-def span(ends: Sequence[float | None], low: str = "inf", digits: int = 3) -> str:
-    """Two ends for a table; None stands for infinity, at the lower end for `low`."""
-    first, second = (None if end is None else f"{end:.{digits}g}" for end in ends)
-    return f"{first or low}-{second or 'inf'}"
-
-
-def lowest(trials: int, fraction: float) -> str:
-    """What null stands for at the lower end of a quantile's 95 % interval.
-
-    Minus infinity where so few trials set no lower end; else as many are infinite.
-    """
-    return "-inf" if rank_interval(trials, fraction)[0] < 1 else "inf"
-
-
-def within(value: float | None, ends: Sequence[float | None]) -> str:
-    """A number, and by how many per cent of it the farther end of its interval is away."""
-    if value is None:
-        return "inf"
-    if None in ends:
-        return f"{value:.4g} ±inf"
-    far = max(abs(end - value) for end in ends if end is not None)
-    if value == 0 and far > 0:
-        return f"{value:.4g} ±{_up(far)}"
-    share = 100 * far / abs(value) if value else 0.0
-    return f"{value:.4g} ±{_up(share)}%"
-
-
-def _up(number: float) -> str:
-    """Two digits, rounded up: an interval must not look shorter than it is."""
-    if number <= 0:
-        return "0"
-    scale = 10.0 ** (math.floor(math.log10(number)) - 1)
-    digits = math.ceil(number / scale * (1 - 1e-9))
-    return f"{digits * scale:.0f}" if scale >= 1 else f"{digits * scale:.2g}"
+    further = " and ".join(f"{name} {each:.2f} s" for name, each in timings.items())
+    further = f"; {further} in this call" if further else ""
+    return [f"Time, of all calls and workers: {', '.join(parts)}{further}."]

@@ -1,4 +1,4 @@
-"""The results of a run, read from its folder."""
+"""Results in a folder and outcomes in memory, with tables, comparisons and figures."""
 
 from __future__ import annotations
 
@@ -11,130 +11,288 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nrjax.study import report
-from nrjax.study.folder import REPORT, SUMMARY, write_document
+from nrjax._validation import check
+from nrjax.outcome import Outcome
+from nrjax.study import report as reports
+from nrjax.study.case import FIELDS
+from nrjax.study.checks import check_goal, check_known, check_mapping
+from nrjax.study.compare import Comparison, compare_cases
+from nrjax.study.files import REPORT, SUMMARY
 from nrjax.study.frame import Frame
 from nrjax.study.histograms import Histogram, read_histograms
-from nrjax.study.store import Store
+from nrjax.study.schema import Pass, StoredCase, Variable
+from nrjax.study.store import Store, Writer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_REMEMBERED = 32
-"""Passes of summaries to remember: a study may have hundreds, which is more than fits."""
-
 
 class Reporting:
-    """What is told of the results of a study: override what should be told in other words.
+    """The summary, the report and the figures of a study: subclass it to change them.
 
-    Everything is made from the results alone, so that `nrjax summary` and `nrjax plot` need no
-    data.
+    Methods get nothing but the results, so that `nrjax summary` and `nrjax plot` work without the
+    data of the study. `results` is a `nrjax.Results`, or a `nrjax.Outcomes` in memory.
+
+    Attributes:
+        case_facts: labels that every case must have; they come first in its summary.
+
+    Examples:
+        >>> class WithLongest(nrjax.Reporting):
+        ...     def measure(self, results, case):
+        ...         return {"longest": int(results.values(case, "step").max())}
+        >>> reporting = WithLongest()  # for nrjax.Study(..., reporting=reporting)
     """
 
     case_facts: tuple[str, ...] = ()
-    """Labels that every case must have; they come first in its summary."""
 
-    def measure(self, results: Results, case: str) -> dict[str, Any]:
-        """What the summary says of a case besides the usual; strict JSON."""
+    def measure(self, results: Any, case: str) -> dict[str, Any]:
+        """Return further keys of a case for the summary, as strict JSON."""
         return {}
 
-    def findings(self, results: Results) -> dict[str, Any]:
-        """What the summary says besides its cases, by name; strict JSON."""
+    def findings(self, results: Any) -> dict[str, Any]:
+        """Return further keys of the summary, next to `cases`, as strict JSON."""
         return {}
 
-    def report(self, results: Results, summary: Mapping[str, Any]) -> report.Report:
-        """The table and what should be said beside it, of results and their summary."""
-        return report.standard(results, summary)
+    def report(self, results: Any, summary: Mapping[str, Any]) -> reports.Report:
+        """Return the table and remarks of results with this summary."""
+        return reports.standard(results, summary)
 
-    def figures(self, results: Results) -> Mapping[str, Callable[[Results], Figure]]:
-        """What draws each figure, by the name of its file."""
+    def figures(self, results: Any) -> Mapping[str, Callable[[Any], Figure]]:
+        """Return functions of the results that each draw a figure, by the figure's name."""
         from nrjax.study import figures  # slow to import
 
         return figures.standard(results)
 
 
-class Results(Frame):
-    """Results of a finished run; by a case's name its trials as an `xarray.Dataset`.
+class _Reported(Frame):
+    """A frame with a summary, a table, comparisons and figures.
 
-    `results["brownian"]` has what is kept of an outcome along the axis `trial`, with `stopped`,
-    `stopping_epsilon` (infinite where the trial did not stop) and, where there is a goal,
-    `shortfall`; `results["brownian/curve"]` is another pass. Where only summaries were kept these
-    are counts and moments along `chunk`: use `distribution`, which is the same for both.
+    Attributes:
+        reporting: the `Reporting` that makes them.
+    """
 
-    Trials that are added to the folder later are not part of it: open the folder again for these.
+    reporting: Reporting
+
+    def compare(self, first: str, second: str, quantity: str = "stopping_epsilon") -> Comparison:
+        """Compare a quantity between two cases, which share their random numbers.
+
+        Args:
+            first: name of a case.
+            second: name of the case that it is compared with.
+            quantity: name of the quantity, as for `distribution`.
+
+        Raises:
+            KeyError: there is no such case or quantity.
+            ValueError: a case has no epsilon, or trials do not pair.
+        """
+        return compare_cases(self, first, second, quantity)
+
+    def summary(self) -> dict[str, Any]:
+        """Return the contents of `summary.json`: strict JSON, null for infinite or undefined."""
+        summary = reports.summarise(self, self.reporting.case_facts, self.reporting.measure)
+        return {**summary, **self.reporting.findings(self)}
+
+    def table(self) -> reports.Report:
+        """Return the table of the report, with its remarks."""
+        return self.reporting.report(self, self.summary())
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+    def plot(self, *names: str) -> dict[str, Figure]:
+        """Return figures by name, drawn again and not saved: all of them, or those named.
+
+        Raises:
+            KeyError: there is no figure of this name.
+        """
+        from nrjax.study import rendering  # slow to import
+
+        makers = self.reporting.figures(self)
+        for name in names:
+            check_known("name", name, sorted(makers))
+        return rendering.draw_figures(self, {name: makers[name] for name in names or makers})
+
+
+class Results(_Reported):
+    """The results of a finished run, read from its folder.
+
+    `results["brownian"]` is an `xarray.Dataset` of outcomes along the axis `trial`. It includes
+    `stopped`, `stopping_epsilon` (infinite if the trial did not stop) and, with a goal,
+    `shortfall`. `results["brownian/curve"]` is another pass. If only summaries were kept, datasets
+    hold counts and moments; `distribution` works for both. Use `nrjax.Outcomes` for trials that
+    were not run by a study.
+
+    Trials that are added to the folder later need a second `Results.open`.
 
     Args:
-        store: where they are.
-        reporting: what tells of them.
+        store: the store in the folder.
+        reporting: makes tables and figures; the standard ones by default.
+
+    Attributes:
+        folder: the folder of the run.
+        timings: seconds that this call needed for `data` and `figures`.
 
     Raises:
         UnfinishedError: the run is not finished.
+
+    Examples:
+        >>> import collections, tempfile
+        >>> import jax
+        >>> import nrjax
+        >>> Drawn = collections.namedtuple("Drawn", ["value"])
+        >>> class Draw(nrjax.Pytree):
+        ...     def run(self, key):
+        ...         return Drawn(jax.random.normal(key))
+        >>> folder = tempfile.mkdtemp()
+        >>> study = nrjax.Study("draws", {"draw": Draw()})
+        >>> results = study.run(folder, trials=100, progress=False)
+        >>> nrjax.Results.open(folder).distribution("draw", "value").trials
+        100
     """
 
     folder: Path
-    """Where they are."""
-    spent: dict[str, float]
-    """Seconds that this call took for `data` and for `figures`, where it needed them."""
-    _told: report.Report | None = None
-    """What was written, to be shown."""
+    timings: dict[str, float]
+    _written: reports.Report | None = None
 
     def __init__(self, store: Store, reporting: Reporting | None = None):
         store.check_finished()
-        super().__init__(store.cases, store.settings, reporting or Reporting())
-        self.store, self.folder, self.spent = store, store.folder, {}
-        self._found: dict[tuple[str, str], dict[str, Histogram]] = {}
+        super().__init__(store.cases, store.settings)
+        self.reporting = reporting or Reporting()
+        self.store, self.folder, self.timings = store, store.folder, {}
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Results:
-        """Those in a folder, told of in the standard way; raises what `Store.open` does."""
+        """Open the results in a folder, with the standard report.
+
+        Raises:
+            FileNotFoundError: there are no results in the folder.
+            UnfinishedError: the run is not finished.
+            DamagedError: files of the results are broken.
+        """
         return cls(Store.open(folder))
 
     def __repr__(self) -> str:
         return f"Results of {self.trials:,} trials of {', '.join(self.cases)} in {self.folder}"
 
-    def _kept(self, case: str, name: str) -> dict[str, np.ndarray]:
-        return self.store.arrays(case, name)
+    def _read(self, case: str, pass_: str) -> dict[str, np.ndarray]:
+        return self.store.arrays(case, pass_)
 
     def seconds(self, case: str) -> dict[str, float]:
-        """Seconds that a case took in all calls so far: `compile`, `run`, `curves`."""
+        """Return the seconds that a case took in all calls: `compile`, `run`, `curves`."""
         return self.store.seconds(case)
 
-    def folds(self, case: str, name: str = "outcome") -> dict[str, Histogram]:
-        """What was counted of the trials of a pass, by variable."""
-        if (case, name) not in self._found:
-            while len(self._found) >= _REMEMBERED:
-                self._found.pop(next(iter(self._found)))
-            self._found[case, name] = read_histograms(self.store, case, name)
-        return self._found[case, name]
+    def folds(self, case: str, pass_: str = "outcome") -> dict[str, Histogram]:
+        """Return the histograms of a pass that keeps no trials, by variable."""
+        return self._cache.get(
+            ("histograms", case, pass_),
+            lambda: read_histograms(self.store, case, pass_),
+            lambda histograms: sum(
+                0 if each.counts is None else each.counts.size for each in histograms.values()
+            ),
+        )
 
-    _folds = folds
+    _histograms = folds
 
-    def table(self) -> report.Report:
-        """The table of the report, with its remarks."""
-        return self._told or self._report(self.summary())
+    def table(self) -> reports.Report:
+        """Return the table of the report, with its remarks."""
+        return self._written or self._report(self.summary())
 
-    def _report(self, found: dict[str, Any]) -> report.Report:
-        made = self.reporting.report(self, found)
-        return made._replace(remarks=(*made.remarks, *report.times(found, self.spent)))
+    def _report(self, summary: dict[str, Any]) -> reports.Report:
+        table = self.reporting.report(self, summary)
+        return table._replace(remarks=(*table.remarks, *reports.times(summary, self.timings)))
 
-    def conclude(self) -> None:
-        """Write summary.json, report.md and the figures; only under the store's lock.
+    def write_reports(self, writer: Writer) -> None:
+        """Write summary.json, report.md and the figures, by the writer that has the lock.
 
         Raises:
-            FileExistsError: there is a file of that name which nrjax has not written.
             OSError: the disk is full, or failed.
         """
-        found = self.summary()
-        write_document(self.folder, SUMMARY, json.dumps(found, indent=1, allow_nan=False) + "\n")
+        summary = self.summary()
+        writer.write_document(SUMMARY, json.dumps(summary, indent=1, allow_nan=False) + "\n")
         before = time.monotonic()
-        self.draw()
-        self.spent["figures"] = time.monotonic() - before
-        self._told = self._report(found)
-        write_document(self.folder, REPORT, str(self._told))
+        self.write_figures(writer)
+        self.timings["figures"] = time.monotonic() - before
+        self._written = self._report(summary)
+        writer.write_document(REPORT, str(self._written))
 
-    def draw(self) -> None:
-        """Write the figures; only under the store's lock."""
-        from nrjax.study import drawing  # slow to import
+    def write_figures(self, writer: Writer) -> None:
+        """Write the figures as PNG and SVG, by the writer that has the lock."""
+        from nrjax.study import rendering  # slow to import
 
         for name, figure in self.plot().items():
-            drawing.save(self.store, name, figure)
+            rendering.save_figure(writer, name, figure)
+
+
+class Outcomes(_Reported):
+    """Outcomes in memory by name, with the tables, comparisons and figures of a study.
+
+    Use it for what `nrjax.simulate` returned; `nrjax.Study` runs more trials than fit into memory.
+    Outcomes simulated with one key share their random numbers, so that differences are paired.
+
+    Args:
+        outcomes: `nrjax.Outcome` by name, each with one leading axis of as many trials.
+        goals: utility that each should reach, by name; names may be missing.
+        notions: privacy notion of each epsilon (`Guarantee.notion`), by name; names may be missing.
+
+    Raises:
+        ValueError: there are no outcomes, or their numbers of trials differ.
+
+    Examples:
+        >>> import jax
+        >>> import nrjax
+        >>> class Closeness(nrjax.Utility):
+        ...     def evaluate(self, hypothesis):
+        ...         return -abs(hypothesis - 3.0)
+        >>> pure = nrjax.PureGuarantee(sensitivity=1.0)
+        >>> interaction = nrjax.Interaction(
+        ...     value=3.0,
+        ...     process=nrjax.Laplace(()),
+        ...     guarantee=pure,
+        ...     schedule=nrjax.Grid.geometric(pure, 0.01, 4.0, 8),
+        ...     utility=Closeness(),
+        ...     rule=nrjax.PublicThreshold(-1.0),
+        ... )
+        >>> outcome = nrjax.simulate(jax.random.key(0), interaction, trials=100)
+        >>> nrjax.Outcomes({"laplace": outcome}, goals={"laplace": -1.0})
+        Outcomes of 100 trials of laplace
+    """
+
+    def __init__(
+        self,
+        outcomes: Mapping[str, Outcome],
+        goals: Mapping[str, float] | None = None,
+        notions: Mapping[str, str] | None = None,
+    ):
+        check_mapping("outcomes", outcomes, "nrjax.Outcome, such as {'brownian': outcome}")
+        check(len(outcomes) > 0, "outcomes", dict(outcomes), "at least one, by name")
+        labels = {"goal": goals or {}, "notion": notions or {}}
+        for label, values in labels.items():
+            check_mapping(f"{label}s", values, f"the {label} of an outcome")
+            for name in values:
+                check_known(f"name in {label}s", name, outcomes)
+        for name, goal in labels["goal"].items():
+            check_goal(f"goals[{name!r}]", goal)
+        self._arrays, cases = {}, {}
+        for name, outcome in outcomes.items():
+            check("/" not in name, "name", name, "a name without a slash")
+            check(isinstance(outcome, Outcome), f"outcomes[{name!r}]", outcome, "a nrjax.Outcome")
+            arrays = {field: np.asarray(getattr(outcome, field)) for field in FIELDS}
+            shape = arrays["status"].shape
+            expected, hint = "of one axis, that of trials", "Take one point of a sweep."
+            check(len(shape) == 1, f"outcomes[{name!r}]", shape, expected, hint)
+            kept = {key: Variable(arrays[key].dtype.name, (), FIELDS[key]) for key in FIELDS}
+            outcome_pass = Pass(trials=shape[0], chunk=shape[0], variables=kept)
+            facts = {label: values[name] for label, values in labels.items() if name in values}
+            cases[name] = StoredCase(name, facts, {"outcome": outcome_pass})
+            self._arrays[name] = arrays
+        sizes = {name: arrays["status"].size for name, arrays in self._arrays.items()}
+        equal = len(set(sizes.values())) == 1 and min(sizes.values()) > 0
+        check(equal, "trials", sizes, "the same number in all outcomes, at least 1")
+        super().__init__(cases, {"study": "outcomes"})
+        self.reporting = Reporting()
+
+    def __repr__(self) -> str:
+        return f"Outcomes of {self.trials:,} trials of {', '.join(self.cases)}"
+
+    def _read(self, case: str, pass_: str) -> dict[str, np.ndarray]:
+        return {**self._arrays[case], "trial": np.arange(self.trials)}

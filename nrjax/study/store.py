@@ -1,9 +1,9 @@
-"""The results of a run, in a folder; they survive being killed at any moment.
+"""The results of a run in a folder, which survive a kill at any moment.
 
 A folder holds `results/`, `summary.json`, `report.md` and `figures/`. In `results/` are
-`manifest.json`, which says what is to be there, and for each pass of each case a folder of files.
-A file holds the consecutive trials that its name gives, and is put in place by a rename: if it
-exists, these trials are done. More trials are one rename of the manifest.
+`manifest.json`, which describes all that is to be there, and a folder of files per pass of each
+case. A file holds the consecutive trials that its name gives, and is put in place by a rename: if
+it exists, these trials are done. Trials are added by one rename of the manifest.
 """
 
 from __future__ import annotations
@@ -19,271 +19,257 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nrjax._validation import check
-from nrjax.study import folder as disk
-from nrjax.study import layout as layouts
-from nrjax.study.folder import MANIFEST, RESULTS, DamagedError, StoreError, UnfinishedError
-from nrjax.study.layout import FORMAT, Case, Pass
+from nrjax.study import files
+from nrjax.study.chunks import decode_chunk, encode_chunk, file_of, span_of
+from nrjax.study.files import MANIFEST, RESULTS, DamagedError, StoreError, UnfinishedError
+from nrjax.study.schema import Pass, StoredCase, pass_of, to_json
 
 if TYPE_CHECKING:
     import xarray
 
-_REMEMBERED = 2**28
-"""Bytes of passes that were read last: one variable after another is asked for."""
+FORMAT = 6
+"""Version of the format; raised when an older store could be misread."""
+
+_CACHE_BYTES = 2**28
+"""Bytes of the passes that are kept after reading: callers read a pass once per variable."""
 
 
 class Store:
-    """Results of one run of a study.
+    """The results of one run of a study.
 
     Attributes:
-        folder: where they are.
-        settings: what `create` was given, as JSON gives it back.
+        folder: path of the run.
+        settings: the facts of the run, as JSON gives them back.
         cases: the cases by name, in their order.
+        checksum: checksum of the manifest that they were read from.
     """
 
-    def __init__(self, folder: Path, settings: dict[str, Any], cases: Sequence[Case]):
+    def __init__(
+        self,
+        folder: Path,
+        settings: dict[str, Any],
+        cases: Sequence[StoredCase],
+        checksum: str = "",
+    ):
         self.folder = folder
         self.settings = settings
         self.cases = {case.name: case for case in cases}
-        self._read: dict[tuple[str, str], dict[str, np.ndarray]] = {}
+        self.checksum = checksum
+        self._cache: dict[tuple[str, str], dict[str, np.ndarray]] = {}
 
     @classmethod
     def create(
         cls,
         folder: str | os.PathLike[str],
         settings: Mapping[str, Any],
-        cases: Sequence[Case],
+        cases: Sequence[StoredCase],
         *,
         overwrite: bool = False,
     ) -> Store:
-        """Lay out an empty store; all of it or, if killed meanwhile, nothing.
+        """Create an empty store such that a kill leaves all of it or nothing.
 
-        With `overwrite` the results, summary and figures of an earlier run are removed; files that
-        are not as nrjax wrote them never are.
+        With `overwrite` the results, summary and figures of an earlier run are removed.
 
         Raises:
-            FileExistsError, OSError: as `check_folder`; or there is too little room.
+            FileExistsError, OSError: as `files.check_folder`.
             StoreBusyError: another process is writing to this folder.
-            ValueError: as `layout.to_json`.
+            ValueError: as `schema.to_json`.
         """
-        layout, path = layouts.to_json(settings, cases), Path(folder)
-        disk.check_folder(path, overwrite=overwrite)
-        cls(path, {}, cases).check_space()
-        with disk.lock(path):
-            disk.check_folder(path, overwrite=overwrite)  # another run may have come in between
-            disk.lay_out(path, manifest_of(layout))
-        return cls.open(path)
+        schema, path = to_json(settings, cases), Path(folder)
+        files.check_folder(path, overwrite=overwrite)
+        store = cls._from_schema(path, schema)
+        with files.lock(path):
+            if not overwrite:  # another run may have started in between
+                files.check_folder(path, overwrite=False)
+            files.replace_results(path, manifest_bytes(schema))
+        return store
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Store:
-        """Open the results in a folder, finished or not; takes no lock.
+        """Open the results in a folder, finished or not, without a lock.
 
         Raises:
             FileNotFoundError: the folder holds no results.
-            ValueError: they are of another format, or not nrjax's.
+            ValueError: they are of another format, or not written by nrjax.
             DamagedError: their manifest is broken.
         """
         path = Path(folder)
         if not (path / RESULTS).is_dir():
-            raise FileNotFoundError(
-                f"folder = {str(path)!r}: must be the folder of an earlier run, but there is no "
-                f"folder {RESULTS!r} in it (a run that was stopped before it was laid out leaves "
-                "none: begin it again)"
-                if path.is_dir()
-                else f"folder = {str(path)!r}: must be the folder of an earlier run; there is none"
-            )
-        where, found = path / RESULTS / MANIFEST, disk.read_manifest(path / RESULTS)
-        if "nrjax_store" not in found:
-            raise ValueError(
-                f"{where} is missing, broken or not nrjax's: restore it from a copy, or choose "
-                "another folder; nothing was changed"
-            )
-        if found["nrjax_store"] != FORMAT:
-            raise ValueError(
-                f"{path / RESULTS} has store format {found['nrjax_store']!r}; this version of "
-                f"nrjax reads format {FORMAT}: use the version that wrote it, or run the study "
-                "again in another folder"
-            )
-        layout = found.get("layout", {})
-        if found.get("sha256") != _checksum(layout):
-            raise DamagedError(
-                f"{where} is broken: its checksum is not that of its contents; restore it from a "
-                "copy, or run the study again in another folder"
-            )
-        return cls(path, *layouts.from_json(layout))
+            expected = "the folder of a run"
+            hint = "There is no such folder."
+            if path.is_dir():
+                hint = f"It has no subfolder {RESULTS!r}. A run that stopped early leaves none: "
+                hint += "start it again."
+            raise FileNotFoundError(f"folder must be {expected} (got {str(path)!r}). {hint}")
+        return cls._from_schema(path, _read_schema(path))
+
+    @classmethod
+    def _from_schema(cls, folder: Path, schema: dict[str, Any]) -> Store:
+        cases = [StoredCase.from_dict(case) for case in schema["cases"]]
+        return cls(folder, schema["settings"], cases, _checksum(schema))
 
     def read(self, case: str, name: str) -> xarray.Dataset:
-        """One pass of a case, along `trial` or, where the trials were folded, along `chunk`.
+        """Return one pass of a case, along `trial` or, if trials were summarised, along `chunk`.
 
         Raises:
             UnfinishedError: some trials are not done.
             DamagedError: a file is broken.
         """
-        arrays, about = self.arrays(case, name), self.cases[case].attributes
-        return self.layout_of(case, name).dataset(arrays, about)
+        arrays, attributes = self.arrays(case, name), self.cases[case].attributes
+        return self.pass_of(case, name).dataset(arrays, attributes)
 
     def arrays(self, case: str, name: str, *, partial: bool = False) -> dict[str, np.ndarray]:
-        """The same, by variable, and its axis; `partial` leaves out what is not done."""
-        layout = self.layout_of(case, name)
-        if (case, name) in self._read and not partial:
-            return dict(self._read[case, name])
-        parts = {key: [np.empty((0, *of.shape), of.dtype)] for key, of in layout.variables.items()}
-        parts[layout.axis] = [np.empty(0, int)]
+        """Return the arrays of a pass and its first axis, with `partial` of done trials only."""
+        pass_ = self.pass_of(case, name)
+        if (case, name) in self._cache and not partial:
+            return dict(self._cache[case, name])
+        parts = {
+            key: [np.empty((0, *one.shape), one.dtype)] for key, one in pass_.variables.items()
+        }
+        parts[pass_.axis] = [np.empty(0, int)]
         for span, arrays in self.parts(case, name, partial=partial):
-            numbers = layout.as_numeric(span)
-            rows = arrays | {layout.axis: numbers}
+            rows = pass_.rows(span)
+            arrays |= {pass_.axis: rows}
             for key, values in parts.items():
-                values.append(rows[key].reshape(numbers.size, *values[0].shape[1:]))
-        found = {key: np.concatenate(parts.pop(key)) for key in list(parts)}
+                values.append(arrays[key].reshape(rows.size, *values[0].shape[1:]))
+        joined = {key: np.concatenate(parts.pop(key)) for key in list(parts)}
         if not partial:
-            self._read[case, name] = found
-            while len(self._read) > 1 and self._bytes_read() > _REMEMBERED:
-                self._read.pop(next(iter(self._read)))
-        return dict(found)
+            self._cache[case, name] = joined
+            while len(self._cache) > 1 and self._cached_bytes() > _CACHE_BYTES:
+                self._cache.pop(next(iter(self._cache)))
+        return dict(joined)
 
-    def _bytes_read(self) -> int:
-        return sum(one.nbytes for arrays in self._read.values() for one in arrays.values())
+    def _cached_bytes(self) -> int:
+        return sum(array.nbytes for arrays in self._cache.values() for array in arrays.values())
 
     def parts(
         self, case: str, name: str, *, partial: bool = False
     ) -> Iterator[tuple[range, dict[str, np.ndarray]]]:
-        """Yield the trials and arrays of each file of a pass, read as needed; as `read`."""
+        """Yield the trials and arrays of each file of a pass, or raise as `read`."""
         if not partial and self.pending(case, name):
             self.check_finished()
         for span in self.done(case, name):
-            yield span, self._unpacked(case, name, span)
+            yield span, self._read_chunk(case, name, span)
 
-    def _unpacked(self, case: str, name: str, span: range) -> dict[str, np.ndarray]:
-        file = layouts.file_of(span)
-        return layouts.unpacked(self.path_of(case, name) / file, self.tag_of(case, name, file))
+    def _read_chunk(self, case: str, name: str, span: range) -> dict[str, np.ndarray]:
+        file = file_of(span)
+        return decode_chunk(self.path_of(case, name) / file, self.tag_of(case, name, file))
 
     def _written(self, case: str, name: str) -> list[range]:
-        """Return the trials of all files of a pass, in order; also files that are replaced."""
-        here = self.path_of(case, name)
-        spans = map(layouts.span_of, os.listdir(here) if here.is_dir() else ())
-        found = [span for span in spans if span is not None]
-        return sorted(found, key=lambda span: (span.start, span.stop))
+        """Return the trials of all files of a pass, in order, including replaced files."""
+        folder = self.path_of(case, name)
+        spans = map(span_of, os.listdir(folder) if folder.is_dir() else ())
+        return sorted(filter(None, spans), key=lambda span: (span.start, span.stop))
 
     def done(self, case: str, name: str) -> list[range]:
         """Return the trials of a pass that are done, a range per file, in order."""
-        return list(filter(self.layout_of(case, name).holds, self._written(case, name)))
+        return list(filter(self.pass_of(case, name).holds, self._written(case, name)))
 
     def pending(self, case: str, name: str) -> list[range]:
-        """Return the trials of a pass that are not done, in order; no range crosses a chunk."""
-        layout, found, at = self.layout_of(case, name), [], 0
-        for span in (*self.done(case, name), range(layout.trials, layout.trials)):
+        """Return the trials of a pass that are not done, in ranges within a chunk."""
+        pass_, pending, at = self.pass_of(case, name), [], 0
+        for span in (*self.done(case, name), range(pass_.trials, pass_.trials)):
             if at < span.start:
-                found += layout.pieces(range(at, span.start))
+                pending += pass_.pieces(range(at, span.start))
             at = span.stop
-        return found
+        return pending
 
     def passes(self) -> Iterator[tuple[str, str, Pass]]:
-        """All of them, with the names of the case and of the pass."""
+        """Yield all passes, each after the names of its case and of itself."""
         for case in self.cases.values():
-            for name, layout in case.passes.items():
-                yield case.name, name, layout
+            for name, pass_ in case.passes.items():
+                yield case.name, name, pass_
 
     def finished(self) -> bool:
-        """Whether every trial of every pass is done."""
+        """Return whether every trial of every pass is done."""
         return not any(self.pending(case, name) for case, name, _ in self.passes())
 
     def check_finished(self) -> None:
-        """Raise UnfinishedError if a trial is missing; StoreError as `check_current`."""
+        """Raise UnfinishedError if a trial is missing, or StoreError as `check_current`."""
         if not self.finished():
             self.check_current()
             raise UnfinishedError(
-                f"the run in {self.folder} is not finished: {self.again} finishes it"
+                f"the run in {self.folder} is not finished: {self.resume_command} finishes it"
             )
 
     def check_current(self) -> None:
         """Raise StoreError if the results were extended or replaced since this store was opened."""
-        current = Store.open(self.folder)
-        if (current.settings, current.cases) != (self.settings, self.cases):
+        if _checksum(_read_schema(self.folder)) != self.checksum:
             raise StoreError(
                 f"the results in {self.folder} were extended, or replaced by another run, since "
                 "they were opened: open them again"
             )
 
     @property
-    def again(self) -> str:
-        """What takes the run up again, in words."""
-        shell = self.settings.get("source") is not None
-        return f"`nrjax resume {self.folder}`" if shell else "the same call of Study.run"
-
-    def check_space(self) -> None:
-        """Raise OSError if what is not done yet cannot be written, or will not fit on the disk."""
-        missing = [
-            layout.bytes_of(span)
-            for case, name, layout in self.passes()
-            for span in self.pending(case, name)
-        ]
-        disk.check_writable(self.folder, sum(missing))
+    def resume_command(self) -> str:
+        """The command or call that resumes the run."""
+        from_shell = self.settings.get("source") is not None
+        return f"`nrjax resume {self.folder}`" if from_shell else "the same call of Study.run"
 
     def seconds(self, case: str) -> dict[str, float]:
-        """Return the seconds spent on a case so far, in all calls and by all that took part.
+        """Return the seconds spent on a case so far, by all calls and all workers.
 
-        `compile`, `run`, and of the latter what passes other than that of the trials took:
-        `curves`. A folded chunk that was run again, since trials were added, counts twice.
+        `compile` and `run` are totals; `curves` is the share of `run` of passes other than
+        "outcome". A summarised chunk that was run again after trials were added counts twice.
         """
-        spent, curves = np.zeros(2), 0.0
-        for name, layout in self.cases[case].passes.items():
+        totals, curves = np.zeros(2), 0.0
+        for name, pass_ in self.cases[case].passes.items():
             for span in self._written(case, name):
-                if span.stop <= layout.trials:
-                    seconds = self._unpacked(case, name, span)["seconds"]
-                    spent += seconds
+                if span.stop <= pass_.trials:
+                    seconds = self._read_chunk(case, name, span)["seconds"]
+                    totals += seconds
                     curves += 0.0 if name == "outcome" else float(seconds[1])
-        return dict(zip(("compile", "run", "curves"), (*spent.tolist(), curves), strict=True))
+        return dict(zip(("compile", "run", "curves"), (*totals.tolist(), curves), strict=True))
 
     @contextlib.contextmanager
     def writer(self) -> Iterator[Writer]:
-        """The right to write chunks, summary or figures, until the block ends or the process dies.
+        """Hold the right to write to the folder until the block ends or the process dies.
 
         Raises:
-            StoreBusyError: somebody else holds it.
+            StoreBusyError: another process or writer holds it.
             StoreError: the results were extended or replaced since this store was opened.
         """
-        with disk.lock(self.folder):
+        with files.lock(self.folder):
             self.check_current()
-            disk.clear_temporary(self.folder)
+            files.remove_temporary(self.folder)
             yield Writer(self)
 
     def extend(self, trials: int, settings: Mapping[str, Any]) -> Store:
-        """Ask for so many trials of every pass, in all; all of it or, if killed meanwhile, nothing.
+        """Raise the number of trials of every pass such that a kill leaves all or nothing.
 
-        All files stay. A short last chunk of folded trials is longer now: it is pending again.
-        `settings` replace the store's, which name the trials.
+        All files stay. A short last chunk of summarised trials becomes pending again, since it is
+        longer now. `settings` replace those of the store.
 
         Raises:
-            ValueError: there are more already.
-            OSError: there is too little room.
+            ValueError: there are more trials already.
             StoreBusyError, StoreError: as `writer`.
         """
-        for case, _, layout in self.passes():
-            right = f"at least the {layout.trials} that {case} has: trials are never taken away"
-            check(trials >= layout.trials, "trials", trials, right)
-        cases = [layouts.with_trials(case, trials) for case in self.cases.values()]
-        manifest = manifest_of(layouts.to_json(settings, cases))
-        Store(self.folder, {}, cases).check_space()
-        with self.writer(), disk.saying(f"cannot add trials to {self.folder}"):
-            disk.write_whole(self.folder / RESULTS / MANIFEST, manifest)
-        return Store.open(self.folder)
+        for case, _, pass_ in self.passes():
+            expected = f"at least the {pass_.trials} that {case} has: trials are never removed"
+            check(trials >= pass_.trials, "trials", trials, expected)
+        cases = [case.with_trials(trials) for case in self.cases.values()]
+        schema = to_json(settings, cases)
+        store = Store._from_schema(self.folder, schema)
+        with self.writer(), files.explaining(f"cannot add trials to {self.folder}"):
+            files.atomic_write(self.folder / RESULTS / MANIFEST, manifest_bytes(schema))
+        return store
 
-    def layout_of(self, case: str, name: str) -> Pass:
-        """The pass of a case; ValueError if there is no such case or pass."""
-        return layouts.pass_of(self.cases, case, name)
+    def pass_of(self, case: str, name: str) -> Pass:
+        """Return a pass of a case, or raise KeyError if there is none."""
+        return pass_of(self.cases, case, name)
 
     def tag_of(self, case: str, name: str, file: str) -> bytes:
-        """What a chunk in a file is of: its run, its case and pass, and its trials."""
+        """Return the run, case, pass and trials that the checksum of a chunk is bound to."""
         prints = self.settings.get("fingerprints", {}).get(case, {})
-        run = self.settings.get("seed"), prints.get(name)
-        return repr((*run, case, name, file)).encode()
+        return repr((self.settings.get("seed"), prints.get(name), case, name, file)).encode()
 
     def path_of(self, case: str, name: str) -> Path:
-        """Folder of a pass of a case; there once it has a chunk."""
+        """Return the folder of a pass, which exists once it has a chunk."""
         return self.folder / RESULTS / case / name
 
 
 class Writer:
-    """Writes chunks; from `Store.writer`."""
+    """The writer of a store's chunks, made by `Store.writer`."""
 
     def __init__(self, store: Store):
         self._store = store
@@ -297,30 +283,59 @@ class Writer:
         seconds: float = 0.0,
         compiling: float = 0.0,
     ) -> None:
-        """Write a file of consecutive trials, and the seconds to simulate and to compile them.
+        """Write a file of consecutive trials, with the seconds to simulate and to compile them.
 
-        The arrays are of shape (trials of the file, ...), or (...) if the trials were folded.
+        The arrays are of shape (trials of the file, ...), or (...) if trials are summarised.
 
         Raises:
             ValueError: a name, shape or dtype differs from the pass's.
-            OSError: the disk is full, or failed. What is done stays done.
+            OSError: the disk is full, or failed. Files written before are kept.
         """
-        layout, here = self._store.layout_of(case, name), self._store.path_of(case, name)
-        checked = layouts.checked_arrays(layout, span, arrays)
-        file, spent = layouts.file_of(span), np.array([compiling, seconds])
+        store, file = self._store, file_of(span)
+        checked = store.pass_of(case, name).checked(span, arrays)
+        content = encode_chunk(
+            checked | {"seconds": np.array([compiling, seconds])}, store.tag_of(case, name, file)
+        )
         trials = f"trials {span.start} to {span.stop - 1} of {case}/{name}"
-        what = f"cannot write {trials} to {self._store.folder}; what was done before is kept"
-        with disk.saying(what):
-            here.mkdir(parents=True, exist_ok=True)
-            tag = self._store.tag_of(case, name, file)
-            disk.write_whole(here / file, layouts.packed(checked | {"seconds": spent}, tag))
+        failed = f"cannot write {trials} to {store.folder}; earlier trials are kept"
+        with files.explaining(failed):
+            folder = store.path_of(case, name)
+            folder.mkdir(parents=True, exist_ok=True)
+            files.atomic_write(folder / file, content)
+
+    def write_document(self, name: str, content: str | bytes) -> None:
+        """Write a file into the folder of the run, such as `summary.json`."""
+        files.write_document(self._store.folder, name, content)
 
 
-def manifest_of(layout: dict[str, Any]) -> bytes:
-    """The contents of `manifest.json`."""
-    content = {"nrjax_store": FORMAT, "sha256": _checksum(layout), "layout": layout}
+def manifest_bytes(schema: dict[str, Any]) -> bytes:
+    """Return the content of `manifest.json`."""
+    content = {"nrjax_store": FORMAT, "sha256": _checksum(schema), "layout": schema}
     return json.dumps(content, indent=1).encode()
 
 
-def _checksum(layout: Any) -> str:
-    return hashlib.sha256(json.dumps(layout, sort_keys=True).encode()).hexdigest()
+def _checksum(schema: Any) -> str:
+    return hashlib.sha256(json.dumps(schema, sort_keys=True).encode()).hexdigest()
+
+
+def _read_schema(folder: Path) -> dict[str, Any]:
+    """Return the checked schema in the manifest of a folder, or raise as `Store.open`."""
+    path, manifest = folder / RESULTS / MANIFEST, files.read_manifest(folder / RESULTS)
+    if "nrjax_store" not in manifest:
+        raise ValueError(
+            f"{path} is missing, broken or not written by nrjax: restore it from a copy, or choose "
+            "another folder; nothing was changed"
+        )
+    if manifest["nrjax_store"] != FORMAT:
+        raise ValueError(
+            f"{path.parent} has store format {manifest['nrjax_store']!r}; this version of nrjax "
+            f"reads format {FORMAT}: use the version that wrote it, or run the study again in "
+            "another folder"
+        )
+    schema = manifest.get("layout", {})
+    if manifest.get("sha256") != _checksum(schema):
+        raise DamagedError(
+            f"{path} is broken: its checksum does not match; restore it from a copy, or run the "
+            "study again in another folder"
+        )
+    return schema

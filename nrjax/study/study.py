@@ -1,4 +1,4 @@
-"""A study: named cases, run many times under common random numbers, into a folder."""
+"""A study: named cases, simulated under common random numbers into a folder."""
 
 from __future__ import annotations
 
@@ -13,44 +13,68 @@ from typing import Any
 from jax import Array
 
 from nrjax._tracing import sharing_traces
-from nrjax._validation import check, is_integer
+from nrjax._validation import check
 from nrjax.guarantees.notions import notion_of
 from nrjax.interaction import Interaction
 from nrjax.keys import study_key
-from nrjax.study import identity, layout
+from nrjax.study import provenance
 from nrjax.study.case import Case, Quantity
 from nrjax.study.checks import check_folders, check_mapping, check_run
-from nrjax.study.cluster import by_workers
-from nrjax.study.folder import MANIFEST, RESULTS, check_folder, check_packages
-from nrjax.study.layout import from_plain, to_plain
+from nrjax.study.dask import run_on_dask
+from nrjax.study.files import MANIFEST, RESULTS, check_packages, new_folder
 from nrjax.study.local import Progress, fill, run_locally
+from nrjax.study.options import Keep, RunOptions, check_settings, shared_options, to_json
 from nrjax.study.passes import PassSpec, pass_specs
-from nrjax.study.precision import check_until_se, first_interim, most_trials, next_trial_count
+from nrjax.study.precision import check_until_se, most_trials, next_trial_count
 from nrjax.study.results import Reporting, Results
-from nrjax.study.settings import Keep, RunSettings, check_own, shared_with
+from nrjax.study.schema import StoredCase
 from nrjax.study.store import Store
+
+_PACKAGES = ("filelock", "matplotlib", "scipy", "xarray")
+"""Packages of an extra that every run needs."""
 
 
 class Study:
-    """Named cases that share their random numbers, and what is told of their results.
+    """Named cases that share their random numbers, and run into a folder of results.
+
+    Use it for runs to keep, resume, extend or compare; `nrjax.simulate` runs one interaction in
+    memory.
 
     Args:
-        name: of the study.
-        cases: by name, each an `nrjax.Interaction`, a session, or a `nrjax.Case`, which says more
-            of it. Names are those of folders, so they may not differ only in upper and lower case.
-        quantities: kept of every interaction, as `Case.quantities`.
-        reporting: what tells of the results; None for the standard table and figures.
-        settings: what was chosen, a dataclass, for the record; a run is resumed only with the same
-            ones. Its fields `seed` and `trials` are those of the run; other options of a run, such
-            as `keep`, cannot be names of fields.
-        facts: what else the store should hold, by name; strict JSON. Names that the store has for
-            something else, such as `seed`, are refused.
-        source: where `nrjax resume` finds the study: a paper's name or a file; None where only
-            this program can make it.
+        name: name of the study, for its report.
+        cases: by name, an `nrjax.Interaction`, an `nrjax.Case` with labels and quantities, or a
+            custom trial with a method `run(key)`. Names are those of folders, so they may not
+            differ only in upper and lower case.
+        quantities: numbers to keep of every interaction, as `Case.quantities`.
+        reporting: maker of the report and the figures; None for the standard ones.
+        settings: dataclass of settings, for the record. A run is resumed only with equal ones. Its
+            fields `seed` and `trials`, if any, are those of the run. Other options of a run, such
+            as `keep`, cannot be names of its fields.
+        facts: further facts to store, by name, as strict JSON. Names that the store uses, such as
+            `seed`, are refused.
+        source: where `nrjax resume` finds the study: name of a paper's study, or path of a file.
+            None if only this program can make it.
 
     Raises:
-        ValueError: there is no case, or one cannot be simulated or stored; or another argument is
+        ValueError: there is no case, a case cannot be simulated or stored, or another argument is
             of the wrong kind.
+
+    Example:
+        >>> import nrjax
+        >>> class Closeness(nrjax.Utility):
+        ...     def evaluate(self, hypothesis):
+        ...         return -abs(hypothesis - 3.0)
+        >>> guarantee = nrjax.PureGuarantee(1.0)
+        >>> interaction = nrjax.Interaction(
+        ...     value=3.0,
+        ...     process=nrjax.Laplace(()),
+        ...     guarantee=guarantee,
+        ...     schedule=nrjax.Grid.geometric(guarantee, 0.1, 10.0, 20),
+        ...     utility=Closeness(),
+        ...     rule=nrjax.PublicThreshold(-0.5),
+        ... )
+        >>> results = nrjax.Study("mean", {"laplace": interaction}).run("runs/mean")
+        >>> median = results.distribution("laplace").quantile(0.5)
     """
 
     def __init__(
@@ -64,36 +88,36 @@ class Study:
         facts: Mapping[str, Any] | None = None,
         source: str | None = None,
     ):
-        check_packages()
-        check(isinstance(name, str) and name, "name", name, "the name of the study")
-        right = "interactions or cases, such as {'brownian': interaction}"
-        check_mapping("cases", cases, right)
+        check(isinstance(name, str) and name, "name", name, "text that is not empty")
+        expected = "interactions or cases, such as {'brownian': interaction}"
+        check_mapping("cases", cases, expected)
         check(len(cases) > 0, "cases", dict(cases), "at least one, by name")
         check_folders("case", cases, (MANIFEST,))
         check_mapping("quantities", quantities or {}, "functions or nrjax.Quantity")
-        ok = reporting is None or isinstance(reporting, Reporting)
-        check(ok, "reporting", reporting, "a nrjax.Reporting, or None")
+        is_reporting = reporting is None or isinstance(reporting, Reporting)
+        check(is_reporting, "reporting", reporting, "an nrjax.Reporting, or None")
         if settings is not None:
-            check_own(settings)
+            check_settings(settings)
         self.name = name
         self.cases: dict[str, Case] = {}
-        for one, given in cases.items():
+        for key, value in cases.items():
             try:
-                case = given if isinstance(given, Case) else Case(trial=given)
+                case = value if isinstance(value, Case) else Case(trial=value)
                 if quantities and isinstance(case.trial, Interaction):
                     case = dataclasses.replace(case, quantities={**quantities, **case.quantities})
             except ValueError as error:
-                raise ValueError(f"case {one!r}: {error}") from None
-            self.cases[one] = case
+                raise ValueError(f"case {key!r}: {error}") from None
+            self.cases[key] = case
         self.reporting = Reporting() if reporting is None else reporting
         self.settings = settings
-        self.facts = identity.checked_facts(facts or {})
+        self.facts = provenance.checked_facts(facts or {})
         self.source = source
         self.spent: dict[str, float] = {}
 
     def __repr__(self) -> str:
         return f"Study {self.name}: {', '.join(self.cases)}"
 
+    @sharing_traces()
     def run(
         self,
         folder: str | os.PathLike[str],
@@ -108,235 +132,181 @@ class Study:
         progress: bool | Progress = True,
         client: Any = None,
     ) -> Results:
-        """Run the study, or take up what is in the folder, to the same bits; gives the results.
+        """Run the trials that the folder lacks, and write the results, a report and figures there.
 
-        It leaves the trials, summary.json, report.md and figures/ there. It can be killed at any
-        moment and called again. On all local devices, or the workers of a Dask cluster.
+        The same call resumes a run that was stopped, bit-for-bit; a call with more `trials`
+        extends one. On a finished run it only writes report and figures again.
 
         Args:
-            folder: for the results; made if it is not there.
-            trials: independent trials of each case, 1000 unless given; more than there are are
-                added.
-            seed: of all randomness, 0 unless given; cases share it.
-            keep: "trials", unless given, or "summary": histograms, moments and counts only, so
-                that a study of any size takes megabytes.
-            chunk: trials between two writes; by default as many as take a few seconds.
+            folder: path of the results.
+            trials: number of trials per case; default 1000, or as many as the run has.
+            seed: seed of all randomness, from 0 to 2^32 - 1; default 0.
+            keep: "trials" (default) stores every trial; "summary" stores histograms and moments,
+                so that a study of any size takes megabytes.
+            chunk: trials per file; by default files are written every few seconds.
             until_se: add trials until the standard error of every case's median stopping epsilon
-                is at most this; looked at after 1000, 2000, 4000, ... trials.
-            most_trials: with `until_se`, no more trials than this.
-            overwrite: begin anew, in place of the results of an earlier run.
-            progress: whether to show it: a bar on a terminal or in a notebook, else a line every
-                ten seconds; or what is told of it.
-            client: a `dask.distributed.Client`, whose workers then run the chunks.
+                is at most this; checked after 1000, 2000, 4000, ... trials.
+            most_trials: largest number of trials with `until_se`.
+            overwrite: whether to replace an earlier run in the folder.
+            progress: whether to show a bar on a terminal or in a notebook, else a line every ten
+                seconds; or an object with methods `begin` and `advance`.
+            client: `dask.distributed.Client` whose workers run the trials; None runs them here.
 
         Raises:
-            ValueError: what is in the folder is of another study, settings, version or machine,
-                and what differs; or an argument is out of range.
-            StoreBusyError: another process is at work on it.
+            ValueError: the run in the folder is of another study, other settings, another version
+                or another machine (the message lists the differences), or an argument is out of
+                range.
+            StoreBusyError: another process is writing to the folder.
             DamagedError: files of the results are broken.
-            OSError: the folder cannot be written to, or the disk is full; the message says whether
-                something is kept.
+            OSError: the folder cannot be written to, or the disk is full.
         """
         check_run(folder, overwrite, progress, client)
+        check_packages(*_PACKAGES)
         out = Path(folder)
-        begins, asked = (
-            {name: value for name, value in given.items() if value is not None}
-            for given in (
+        fixed, variable = (
+            {name: value for name, value in options.items() if value is not None}
+            for options in (
                 {"seed": seed, "keep": keep, "chunk": chunk},
                 {"trials": trials, "until_se": until_se, "most_trials": most_trials},
             )
         )
-        with _shown(progress) as told:
+        with _reporter(progress) as reporter:
             if (out / RESULTS).is_dir() and not overwrite:
                 store = Store.open(out)
-                identity.refuse_options(store, begins)
-                return take_up(store, self, self.reporting, told, client, **asked)
-            with untouched(out, overwrite):
-                chosen = shared_with(self.settings) | begins | asked
-                settings = RunSettings(out=out, overwrite=overwrite, **chosen)
-                return begin(self, settings, told, client)
+                provenance.refuse_options(store, fixed)
+                stored = RunOptions.from_json(store.settings["settings"])
+                options = stored.extended(**variable)
+                passes = self._resume(store, stored, options)
+                missing = None if options == stored else options.trials
+            else:
+                with new_folder(out, overwrite=overwrite):
+                    shared = shared_options(self.settings)
+                    options = RunOptions(**shared | fixed | variable).resolved()
+                    passes = self._plans(options)
+                    store = self._create(out, options, passes, overwrite)
+                missing = None
+            compute = run_locally if client is None else partial(run_on_dask, client)
+            return self._finish(store, options, passes, missing, reporter, compute)
 
-    def plans(
-        self, settings: RunSettings, trials: int | None = None
-    ) -> dict[str, dict[str, PassSpec]]:
-        """What is run, by case and pass; `trials` in place of those of the settings."""
-        number = settings.trials if trials is None else trials
-        check_until_se(self.cases, settings)
+    def _plans(self, options: RunOptions) -> dict[str, dict[str, PassSpec]]:
+        """Return the passes of each case, for as many trials as the run may come to have."""
+        check_until_se(self.cases, options)
+        # One compilation serves all trials that `until_se` may add.
+        most = 0 if options.until_se is None else most_trials(options)
+        trials = max(options.trials, most)
         return {
-            name: pass_specs(case, number, settings.chunk, settings.keep)
+            name: pass_specs(case, trials, options.chunk, options.keep)
             for name, case in self.cases.items()
         }
 
-    def own(self) -> dict[str, Any]:
-        """Its settings, as a store has them."""
-        return {} if self.settings is None else to_plain(self.settings)
-
-    def layouts(
-        self, plans: Mapping[str, Mapping[str, PassSpec]], settings: RunSettings
-    ) -> list[layout.Case]:
-        """Its cases, as a store has them."""
-        found = []
+    def _stored_cases(
+        self, passes: Mapping[str, Mapping[str, PassSpec]], trials: int
+    ) -> list[StoredCase]:
+        """Return the cases as a store describes them."""
+        cases = []
         for name, case in self.cases.items():
-            said = {"goal": case.goal, "notion": notion_of(getattr(case.trial, "guarantee", None))}
-            said = {key: value for key, value in said.items() if value is not None}
-            labels = {**case.labels, "trials": settings.trials, **said}
-            passes = {one: plan.layout for one, plan in plans[name].items()}
-            found.append(layout.Case(name, labels, passes))
-        return found
+            notion = notion_of(getattr(case.trial, "guarantee", None))
+            derived = {"goal": case.goal, "notion": notion}
+            known = {key: value for key, value in derived.items() if value is not None}
+            layouts = {key: spec.layout for key, spec in passes[name].items()}
+            stored = StoredCase(name, {**case.labels, "trials": trials, **known}, layouts)
+            cases.append(stored.with_trials(trials))
+        return cases
+
+    def _recorded(self, options: RunOptions) -> dict[str, Any]:
+        """Return the settings of the study and of the run, for the manifest."""
+        return to_json(self.settings) | to_json(options)
+
+    def _create(
+        self,
+        out: Path,
+        options: RunOptions,
+        passes: dict[str, dict[str, PassSpec]],
+        overwrite: bool,
+    ) -> Store:
+        """Create the store of a new run."""
+        facts = {
+            "study": self.name,
+            "source": self.source,
+            **provenance.environment(),
+            "seed": options.seed,
+            "settings": self._recorded(options),
+            "fingerprints": provenance.fingerprints(passes),
+            **self.facts,
+        }
+        cases = self._stored_cases(passes, options.trials)
+        return Store.create(out, facts, cases, overwrite=overwrite)
+
+    def _resume(
+        self, store: Store, stored: RunOptions, options: RunOptions
+    ) -> dict[str, dict[str, PassSpec]]:
+        """Return the passes of a run, after a check that they give the bits of its store."""
+        changes = provenance.environment_changes(store.settings)
+        is_complete = options == stored and store.finished()
+        if not is_complete or next_trial_count(Results(store), options) is not None:
+            provenance.refuse_changes(store.folder, changes)
+        own = to_json(self.settings)
+        own = {name: own[name] for name in own if name not in RunOptions.__dataclass_fields__}
+        other = provenance.changed(store.settings, {"study": self.name, "seed": stored.seed})
+        other = other or provenance.changed(store.settings["settings"], own)
+        provenance.refuse_changes(store.folder, other)
+        passes = self._plans(options)
+        # Fingerprints of different environments cannot be compared.
+        prints = None if changes else provenance.fingerprints(passes)
+        cases = self._stored_cases(passes, stored.trials)
+        provenance.refuse_changes(store.folder, provenance.case_changes(store, cases, prints))
+        return passes
+
+    def _finish(
+        self,
+        store: Store,
+        options: RunOptions,
+        passes: dict[str, dict[str, PassSpec]],
+        trials: int | None,
+        reporter: Any,
+        compute: Any,
+    ) -> Results:
+        """Run what is missing, after an extension to `trials`, until the precision is reached."""
+        with _explaining_resume(store):
+            while True:
+                if trials is not None:
+                    options = dataclasses.replace(options, trials=trials)
+                    settings = {"settings": self._recorded(options)}
+                    store = store.extend(trials, store.settings | settings)
+                fill(store, study_key(options.seed), passes, reporter, compute)
+                results = Results(store, self.reporting)
+                trials = next_trial_count(results, options)
+                if trials is None:
+                    break
+        results.timings |= self.spent
+        conclude(results)
+        return results
 
 
-@sharing_traces()
-def begin(
-    study: Study, settings: RunSettings, progress: Progress | None = None, client: Any = None
-) -> Results:
-    """Lay out a new run, and complete it; errors as `Store.create` and `Study.run`."""
-    settings = settings.begun()
-    made = study.plans(settings)
-    facts = {
-        "study": study.name,
-        "source": study.source,
-        **identity.circumstances(),
-        "seed": settings.seed,
-        "settings": study.own() | to_plain(settings),
-        "fingerprints": identity.fingerprints(made),
-        **study.facts,
-    }
-    layouts = study.layouts(made, settings)
-    store = Store.create(settings.out, facts, layouts, overwrite=settings.overwrite)
-    return _complete(study, store, settings, None, progress, client)
+def conclude(results: Results) -> None:
+    """Write the summary, the report and the figures of finished results."""
+    with _explaining_resume(results.store), results.store.writer() as writer:
+        results.write_reports(writer)
 
 
-@sharing_traces()
-def take_up(
-    store: Store,
-    made: Study | Callable[[], Study],
-    reporting: Reporting,
-    progress: Progress | None = None,
-    client: Any = None,
-    *,
-    trials: int | None = None,
-    until_se: float | None = None,
-    most_trials: int | None = None,
-) -> Results:
-    """Complete a run that was stopped, or add trials to it; the same bits as without a stop.
-
-    A finished run gets its summary and figures again; then `made` is not called, if it is what
-    makes the study. `trials`, `until_se` and `most_trials` are None for those in the store.
-
-    Raises:
-        ValueError: `trials` are fewer than there are; `until_se` is finer than the histograms of
-            the store; or the results would not be the same here, and why.
-    """
-    store.check_space()
-    begun = store.settings["settings"]
-    settings = from_plain(RunSettings, begun, out=store.folder, overwrite=False)
-    present = settings.trials
-    if trials is not None:
-        right = f"an integer, at least {present}, which there are: trials are never taken away"
-        ok = is_integer(trials) and present <= trials <= 2**32
-        check(ok, "trials", trials, f"{right}; and at most 2^32")
-    asked = {"until_se": until_se, "most_trials": most_trials}
-    changes = {k: v for k, v in asked.items() if v not in (None, getattr(settings, k))}
-    if changes:
-        looked = dataclasses.replace(settings, trials=trials or present, **changes)
-        trials = trials if looked.until_se is None else first_interim(looked)
-        settings = dataclasses.replace(looked, trials=present)
-    more = bool(changes) or trials not in (None, present)
-    done = Results(store, reporting) if store.finished() and not more else None
-    if done is None or next_trial_count(done, settings) is not None:
-        done = None
-        identity.refuse(store.folder, identity.differences(store.settings))
-    elif not isinstance(made, Study):
-        return _concluded(done)
-    study = made if isinstance(made, Study) else made()
-    identity.refuse(store.folder, _differences(study, store, settings))
-    if done is not None:
-        return _concluded(done)
-    return _complete(study, store, settings, trials if more else None, progress, client)
-
-
-def _differences(study: Study, store: Store, settings: RunSettings) -> list[str]:
-    """Where a study is not the one that began a run."""
-    stored = store.settings
-    own = {k: v for k, v in study.own().items() if k not in RunSettings.__dataclass_fields__}
-    found = identity.unlike(stored, {"study": study.name, "seed": settings.seed})
-    found = found or identity.unlike(stored["settings"], own)
-    if found:
-        return found
-    made = study.plans(settings)
-    return identity.differences_of_cases(
-        store, study.layouts(made, settings), identity.fingerprints(made)
-    )
-
-
-def _complete(
-    study: Study,
-    store: Store,
-    settings: RunSettings,
-    more: int | None,
-    progress: Progress | None,
-    client: Any,
-) -> Results:
-    """Run what is missing, with `more` trials as long as the precision asked for is not reached."""
-    key = study_key(settings.seed)
-    compute = run_locally if client is None else partial(by_workers, client)
-    with _resumable(store):
-        while True:
-            if more is not None:
-                settings = dataclasses.replace(settings, trials=more)
-                recorded = study.own() | to_plain(settings)
-                store = store.extend(more, store.settings | {"settings": recorded})
-            # Programs have room for the trials that may come, to compile only once.
-            room = 0 if settings.until_se is None else most_trials(settings)
-            made = study.plans(settings, max(settings.trials, room))
-            fill(store, key, made, progress, compute)
-            results = Results(store, study.reporting)
-            results.spent |= study.spent
-            more = next_trial_count(results, settings)
-            if more is None:
-                break
-    return _concluded(results)
-
-
-def _concluded(results: Results) -> Results:
-    with _resumable(results.store), results.store.writer():
-        results.conclude()
-    return results
-
-
-@contextlib.contextmanager
-def untouched(folder: Path, overwrite: bool) -> Iterator[None]:
-    """Check the folder; where a run does not even begin, leave none that was not there before."""
-    fresh = not folder.exists()
-    try:
-        check_folder(folder, overwrite=overwrite)
-        yield
-    except BaseException:
-        if fresh:
-            with contextlib.suppress(OSError):
-                folder.rmdir()  # not empty: something was written
-        raise
-
-
-def _shown(progress: bool | Progress) -> contextlib.AbstractContextManager[Any]:
+def _reporter(progress: bool | Progress) -> contextlib.AbstractContextManager[Any]:
     if progress is True:
-        from nrjax.progress import progress as reporter  # needs the extra
+        from nrjax.progress import progress as reporter
 
         return reporter()
     return contextlib.nullcontext(None if progress is False else progress)
 
 
 @contextlib.contextmanager
-def _resumable(store: Store) -> Iterator[None]:
-    """Say of a failure of the disk, or of Ctrl-C, how to go on."""
-    again = store.again
+def _explaining_resume(store: Store) -> Iterator[None]:
+    """Add to a failure of the disk, or to Ctrl-C, how the run is resumed."""
     try:
         yield
     except KeyboardInterrupt:
-        kept = f"what was done is in {store.folder}: {again} takes it up again"
+        kept = f"finished trials are kept in {store.folder}: {store.resume_command} resumes the run"
         raise KeyboardInterrupt(kept) from None
     except OSError as error:
         if error.errno is None:
             raise
-        message = f"{error.strerror}; then {again} goes on from there"
+        message = f"{error.strerror}; then {store.resume_command} resumes the run"
         raise OSError(error.errno, message) from error

@@ -14,7 +14,7 @@ from jax import lax
 import nrjax
 from nrjax import composition as c
 from nrjax.composition._state import select
-from nrjax.types import Status
+from nrjax.outcome import Status
 
 DTYPE = np.dtype(jnp.result_type(float))
 ALWAYS = nrjax.PublicThreshold(0.0)

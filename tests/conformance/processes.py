@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from nrjax.outcome import Status
 from nrjax.processes import (
     Brownian,
     DiscreteLaplace,
@@ -22,7 +23,6 @@ from nrjax.processes import (
     LaplaceJumps,
     Skellam,
 )
-from nrjax.types import Status
 from tests.conformance import common
 
 SHAPE = (2, 3)

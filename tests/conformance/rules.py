@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from nrjax.keys import is_key
+from nrjax.outcome import Status
 from nrjax.stopping import (
     AboveThreshold,
     LaplaceTests,
     PublicThreshold,
     ReducedAboveThreshold,
 )
-from nrjax.types import Status
 from tests.conformance import common
 
 LANES, STEPS = 256, 6

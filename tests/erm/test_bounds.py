@@ -12,8 +12,8 @@ import pytest
 import nrjax
 from nrjax.erm import LogisticProblem
 from nrjax.erm import expansion as expansions
+from nrjax.outcome import Status
 from nrjax.simulation import montecarlo
-from nrjax.types import Status
 from tests.erm.risks import WithoutBounds, cast, laplace_trial, logistic_risk
 
 pytestmark = pytest.mark.numerical

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 import nrjax
+from nrjax.outcome import Status
 from nrjax.processes import DiscreteLaplace
 from nrjax.processes.discrete_laplace import (
     DiscreteLaplaceState,
@@ -16,7 +17,6 @@ from nrjax.processes.discrete_laplace import (
     discrete_laplace,
     sizes,
 )
-from nrjax.types import Status
 from tests.problems import Distance
 from tests.processes.laws import SOUND, bonferroni, law_p, spread
 from tests.processes.laws import coin as stays

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from nrjax.outcome import Status
 from nrjax.processes import Laplace, LaplaceJumps
 from nrjax.processes._kernel import (
     NoiseState,
@@ -15,7 +16,6 @@ from nrjax.processes._kernel import (
     uniform_and_complement,
 )
 from nrjax.processes.laplace_jumps import buffer_size
-from nrjax.types import Status
 from tests.processes.laws import FAULTY, SOUND, bonferroni, mean_p
 
 pytestmark = pytest.mark.numerical

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from nrjax.outcome import Status
 from nrjax.processes import Skellam, _counts, skellam
 from nrjax.processes._counts import largest_count, poisson
 from nrjax.processes.skellam import SkellamState
-from nrjax.types import Status
 from tests.processes.laws import FAULTY, SOUND, spread, uniform_p
 
 pytestmark = pytest.mark.numerical

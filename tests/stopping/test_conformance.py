@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from nrjax.outcome import Status
 from nrjax.stopping import AboveThreshold, GaussianThreshold, LaplaceTests
-from nrjax.types import Status
 from tests.conformance import rules
 from tests.conformance.rules import RuleCase
 

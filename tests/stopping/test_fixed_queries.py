@@ -10,6 +10,7 @@ import pytest
 import nrjax
 from nrjax._threefry import unrolled
 from nrjax.keys import Role, role_key, step_key
+from nrjax.outcome import Status
 from nrjax.processes._kernel import laplace, random_bits
 from nrjax.stopping import (
     AboveThreshold,
@@ -18,7 +19,6 @@ from nrjax.stopping import (
     ReducedAboveThreshold,
     first_yes,
 )
-from nrjax.types import Status
 from tests.problems import scalar
 
 KEY = jax.random.key(5)

@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 from scipy.special import log_ndtr, logsumexp
 
+from nrjax.outcome import Status
 from nrjax.stopping import GaussianThreshold, first_yes
-from nrjax.types import Status
 from tests.stopping.oracle import first_yes_counts
 
 pytestmark = pytest.mark.numerical

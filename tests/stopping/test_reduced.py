@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from nrjax.outcome import Status
 from nrjax.stopping import ReducedAboveThreshold, first_yes
-from nrjax.types import Status
 
 pytestmark = pytest.mark.numerical
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import nrjax
+from nrjax.outcome import Status
 from nrjax.processes._kernel import exponential, laplace
 from nrjax.stopping import first_yes, thresholds
-from nrjax.types import Status
 from tests.problems import scalar
 from tests.stopping.oracle import stopping_law
 

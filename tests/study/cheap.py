@@ -17,7 +17,7 @@ GRID = nrjax.Grid.geometric(BOUNDARY, 0.3, 20.0, 12)
 
 
 def interaction(threshold=-0.5, **changes):
-    """The number 3 under Brownian noise until it is near."""
+    """Return an interaction that adds Brownian noise to the number 3 until it is near."""
     parts = {
         "value": np.asarray(3, jnp.result_type(float)),
         "process": nrjax.Brownian(()),
@@ -39,7 +39,7 @@ class Walked(NamedTuple):
 
 
 class Walk(nrjax.Pytree):
-    """A custom trial of a few normal steps."""
+    """A custom trial: a few normal steps."""
 
     start: Any
 
@@ -57,7 +57,7 @@ class Quiet(nrjax.Reporting):
 
 
 def study(cases=None, **options):
-    """Return a study of `cases`, by default two interactions and two custom trials."""
+    """Return a study of two interactions with different thresholds and two custom trials."""
     if cases is None:
         cases = {"near": interaction(), "far": interaction(-2.0)}
         cases |= {"low": Walk(np.float32(0)), "high": Walk(np.float32(6))}
@@ -65,14 +65,14 @@ def study(cases=None, **options):
 
 
 class Known(nrjax.Study):
-    """A study whose results are given: the epsilon of each trial, infinite if it did not stop."""
+    """A study whose results are known: the epsilon of each trial, infinite if it did not stop."""
 
     def __init__(self, paid):
         super().__init__("known", dict.fromkeys(paid, interaction()), reporting=Quiet())
         self.paid = paid
 
-    def plans(self, settings, trials=None):
-        found = super().plans(settings, trials)
+    def _plans(self, options):
+        found = super()._plans(options)
         return {name: {"outcome": self._known(one["outcome"], name)} for name, one in found.items()}
 
     def _known(self, plan, name):
@@ -84,7 +84,7 @@ _OPTIONS = Options(tile=1, fields=None, derived=())
 
 @dataclasses.dataclass(frozen=True)
 class _Known:
-    """A stand-in for a program that returns the given epsilons."""
+    """A stand-in for a program."""
 
     trial: Any
     chunk: int
@@ -94,7 +94,7 @@ class _Known:
     batch: int = 1000
 
     def compile(self, key):
-        """There is nothing to compile."""
+        """Compile nothing."""
 
     prepare = compile
 

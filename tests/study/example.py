@@ -1,6 +1,6 @@
-"""A study of one's own that uses everything: a process, rules and a utility of its own.
+"""A custom study that uses all features: a custom rule, a custom utility and a custom trial.
 
-Run by `tests/study/test_conformance.py` beside the papers' studies; from the shell by
+`tests/study/test_conformance.py` runs it next to the papers' studies; the command runs it by
 `nrjax run tests/study/example.py --out runs/example`.
 """
 
@@ -23,7 +23,7 @@ class Distance(nrjax.Utility):
 
 
 class Patience(nrjax.StoppingRule):
-    """Says yes when the utility has been high enough so many times."""
+    """A rule that stops when the utility has been high enough a number of times."""
 
     threshold: Any
     times: Any
@@ -46,7 +46,7 @@ class Walked(NamedTuple):
 
 
 class Walk(nrjax.Pytree):
-    """A session: a walk that ends at a height."""
+    """A custom trial: a walk that ends at a height."""
 
     height: Any
 
@@ -75,16 +75,16 @@ def largest_move(walked):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Distances: how near noise lets one come to a point."""
+    """Distances of noisy releases from a point."""
 
     radius: float = 1.5
-    """Distance that is near enough."""
+    """Largest distance that is near enough."""
     levels: int = 12
-    """Levels of the grids."""
+    """Number of levels of the grids."""
 
 
 def study(settings: Settings) -> nrjax.Study:
-    """Two mechanisms, two rules, curves and a session."""
+    """Return a study of two mechanisms, two rules, curves and a custom trial."""
     value = jnp.array([1.0, 2.0, 3.0])
     parts = {
         ("brownian", "public"): (

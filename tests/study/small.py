@@ -10,7 +10,7 @@ TRIALS, CHUNK = 20, 8
 
 
 def data(folder):
-    """Files of a hundred rows and of six counts."""
+    """Write files of a hundred rows and of six counts."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(100, 3))
     x /= np.linalg.norm(x, axis=1, keepdims=True)
@@ -21,7 +21,7 @@ def data(folder):
 
 
 def study(name, folder, **changes):
-    """The study of that name, on these data."""
+    """Return the study of that name, on these data."""
     table, counts = str(folder / "own.npz"), str(folder / "own.csv")
     if name == "example":
         return example.study(example.Settings(**changes))

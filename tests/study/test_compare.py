@@ -1,4 +1,4 @@
-"""Comparisons of two cases: intervals hold as often as they say, and dominance is not imagined."""
+"""Comparisons of two cases: intervals hold their level, and dominance is not imagined."""
 
 import numpy as np
 import pytest
@@ -17,8 +17,8 @@ from tests.study.test_keep_summary import folded
 
 
 def outcomes(goals=None, utility=None, notions=None, **epsilons):
-    """Of trials that paid so much; infinite: did not stop."""
-    found = {}
+    """Return `Outcomes` of these epsilons, where infinite means that the trial did not stop."""
+    named = {}
     for name, epsilon in epsilons.items():
         epsilon = np.asarray(epsilon, float)
         status = np.where(np.isinf(epsilon), Status.EXHAUSTED, Status.STOPPED)
@@ -26,56 +26,56 @@ def outcomes(goals=None, utility=None, notions=None, **epsilons):
         fields |= {"epsilon": epsilon, "status": status.astype(np.int32)}
         if utility is not None:
             fields["utility"] = np.asarray(utility[name], float)
-        found[name] = Outcome(release=0, hypothesis=0, **fields)
-    return nrjax.Outcomes(found, goals, notions)
+        named[name] = Outcome(release=0, hypothesis=0, **fields)
+    return nrjax.Outcomes(named, goals, notions)
 
 
 def exponentials(rng, trials=400):
-    """Two, of means 1 and 1.5, made from common numbers in most of the trials."""
-    one, other = rng.exponential(size=(2, trials))
-    return one, 1.5 * np.where(rng.uniform(size=trials) < 0.7, one, other)
+    """Return two samples of means 1 and 1.5, from common numbers in most of the trials."""
+    first, second = rng.exponential(size=(2, trials))
+    return first, 1.5 * np.where(rng.uniform(size=trials) < 0.7, first, second)
 
 
 @pytest.mark.parametrize("drawn", [pytest.param(400, marks=pytest.mark.long), 100])
 def test_the_paired_interval_covers_the_truth(monkeypatch, drawn):
-    """Trials are resampled, or groups of four."""
+    """Single trials are resampled, or groups of four."""
     monkeypatch.setattr(bootstrap, "_RESAMPLES", 300)
     monkeypatch.setattr(bootstrap, "_DRAWN", drawn)
     rng, truth = np.random.default_rng(7), -0.5 * np.log(2)
-    ends, apart = [], []
+    paired, unpaired = [], []
     for number in range(200):
         first, second = exponentials(rng)
-        ends.append(compare.interval_of(outcomes(a=first, b=second), "a", "b"))
+        paired.append(compare.interval_of(outcomes(a=first, b=second), "a", "b"))
         if number % 10 == 0:
             shuffled = outcomes(a=first, b=rng.permutation(second))
-            apart.append(compare.interval_of(shuffled, "a", "b"))
-    (low, high), widths = np.transpose(ends), np.ptp(apart, axis=1)
-    distance = np.abs(truth - (low + high) / 2)
+            unpaired.append(compare.interval_of(shuffled, "a", "b"))
+    (low, high), widths = np.transpose(paired), np.ptp(unpaired, axis=1)
     assert not below_95((low <= truth) & (truth <= high))
-    assert below_95(distance <= (high - low) / 4)  # planted: half as wide
-    # Planted: pairs torn apart know less of the difference.
+    # Planted fault: intervals of half the width.
+    assert below_95(np.abs(truth - (low + high) / 2) <= (high - low) / 4)
+    # Planted fault: broken pairs give wider intervals.
     assert np.mean(high - low) < 0.8 * np.mean(widths)
 
 
-def test_shares_of_pairs_cover_the_truth():
-    """Independent exponentials of means 1 and 1.5: the first is smaller with probability 0.6."""
+def test_fractions_of_pairs_cover_the_truth():
+    """Exponentials of means 1 and 1.5: the first is smaller with probability 0.6."""
     rng, ends = np.random.default_rng(8), []
     for _ in range(300):
-        one = outcomes(a=rng.exponential(size=100), b=rng.exponential(1.5, size=100))
-        ends.append(compare._paired(one, "a", "b", "epsilon")[1].interval)
+        both = outcomes(a=rng.exponential(size=100), b=rng.exponential(1.5, size=100))
+        ends.append(compare._paired(both, "a", "b", "epsilon")[1].interval)
     low, high = np.transpose(ends)
     assert not below_95((low <= 0.6) & (high >= 0.6))
     assert below_95((low <= 0.5) & (high >= 0.5))
 
 
-def share_of(verdict, draw, band=1.0):
-    """How often a verdict is given of two samples."""
-    rng, found = np.random.default_rng(9), []
+def frequency(verdict, draw, band=1.0):
+    """Return how often two samples get a verdict."""
+    rng, verdicts = np.random.default_rng(9), []
     for _ in range(300):
-        first, second = draw(rng)
-        ahead, behind, width = compare._dominance(nrjax.Sample(first), nrjax.Sample(second))
-        found.append(compare.Dominance(ahead, behind, band * width).verdict == verdict)
-    return np.mean(found)
+        first, second = map(nrjax.Sample, draw(rng))
+        excess, deficit, width = compare._dominance(first, second)
+        verdicts.append(compare.Dominance(excess, deficit, band * width).verdict)
+    return np.mean(np.array(verdicts) == verdict)
 
 
 def exponential(rng):
@@ -99,74 +99,75 @@ def permuted(rng):
         ("crossing", lambda rng: rng.normal(0, [[1], [3]], (2, 1000))),
     ],
 )
-def test_equal_laws_are_undecided_and_others_are_found(verdict, draw):
-    assert share_of(verdict, draw) >= (0.95 if verdict == "undecided" else 1)
+def test_equal_distributions_are_undecided_and_others_are_found(verdict, draw):
+    assert frequency(verdict, draw) >= (0.95 if verdict == "undecided" else 1)
 
 
-def test_planted_narrower_band_imagines_differences():
-    assert share_of("undecided", exponential, band=0.4) < 0.9
+def test_a_planted_narrower_band_imagines_differences():
+    assert frequency("undecided", exponential, band=0.4) < 0.9
 
 
-def test_what_rounding_makes_of_one_level_is_equal():
-    """And not what is a hundred times as far apart."""
+def test_differences_by_rounding_are_none():
+    """One level may differ by rounding, but a difference a hundred times as large counts."""
     levels = np.repeat([0.6, 1.2, np.inf], 200)
     for off, verdict, share in ((5e-15, "undecided", 0.0), (5e-13, "smaller", 2 / 3)):
-        found = outcomes(a=levels, b=levels * (1 + off)).compare("a", "b")
-        assert (found.smaller.value, found.larger.value) == (pytest.approx(share), 0)
-        assert found.dominance.verdict == verdict
-        assert (found.median_difference == 0) == (share == 0)
+        comparison = outcomes(a=levels, b=levels * (1 + off)).compare("a", "b")
+        shares = comparison.smaller.value, comparison.larger.value
+        assert shares == (pytest.approx(share), 0)
+        assert comparison.dominance.verdict == verdict
+        assert (comparison.median_difference == 0) == (share == 0)
 
 
-def test_what_a_comparison_says():
+def test_the_fields_and_the_text_of_a_comparison():
     rng = np.random.default_rng(1)
     first, second = exponentials(rng, 2000)
     utility = {"a": np.where(np.arange(2000) < 1500, 0.0, -1.0), "b": np.zeros(2000)}
     both = outcomes({"a": -0.5, "b": -0.5}, utility, a=first, b=second)
-    found = both.compare("a", "b")
-    assert found.medians == (np.sort(first)[999], np.sort(second)[999])
-    assert found.median_difference == found.medians[0] - found.medians[1]
-    assert found.median_interval[0] < found.median_difference < found.median_interval[1] < 0
-    assert found.difference.mean == pytest.approx(np.mean(first - second))
-    assert found.smaller.value == np.mean(first < second)
-    assert found.larger.value == np.mean(first > second)
-    reach = stats.ks_2samp(first, second, alternative="greater").statistic
-    assert found.dominance.ahead == pytest.approx(reach)
-    assert found.met == (0.75, 1.0)
-    said = str(found)
+    comparison = both.compare("a", "b")
+    medians = comparison.medians
+    assert medians == (np.sort(first)[999], np.sort(second)[999])
+    assert comparison.median_difference == medians[0] - medians[1]
+    low, high = comparison.median_interval
+    assert low < comparison.median_difference < high < 0
+    assert comparison.difference.mean == pytest.approx(np.mean(first - second))
+    assert comparison.smaller.value == np.mean(first < second)
+    assert comparison.larger.value == np.mean(first > second)
+    excess = stats.ks_2samp(first, second, alternative="greater").statistic
+    assert comparison.dominance.max_cdf_excess == pytest.approx(excess)
+    assert comparison.met == (0.75, 1.0)
     for words in (
         "stopping_epsilon of a against b:",
-        f"medians {found.medians[0]:.4g} and {found.medians[1]:.4g}, difference",
+        f"medians {medians[0]:.4g} and {medians[1]:.4g}, difference",
         f"smaller in {np.mean(first < second):.1%} of the trials",
-        "a is stochastically smaller, as far as these trials tell",
+        "a is stochastically smaller, as far as these trials show",
         "not of the same accuracy: the goal was met in 75 % and 100 % of the trials",
     ):
-        assert words in said
+        assert words in str(comparison)
     opposite = both.compare("b", "a")
-    assert (opposite.smaller, opposite.larger) == (found.larger, found.smaller)
+    assert (opposite.smaller, opposite.larger) == (comparison.larger, comparison.smaller)
     assert opposite.dominance.verdict == "larger"
     assert "accuracy" not in str(outcomes(a=first, b=second).compare("a", "b"))
 
 
 def test_infinite_values_and_trials_without_one():
     many = outcomes(a=[1, 2, np.inf, np.inf, np.inf], b=[2, np.inf, 3, np.inf, np.inf])
-    found = many.compare("a", "b")
-    assert found.medians == (np.inf, np.inf)
-    assert np.isnan(found.median_difference)
-    assert found.median_interval is None
-    assert [found.difference.quantile(p) for p in (0.3, 0.6, 1)] == [-np.inf, -1, np.inf]
-    assert (found.smaller.value, found.larger.value) == (0.4, 0.2)
-    # Who did not stop has no shortfall: of the others, a missed by 2 and b by 1.
+    comparison = many.compare("a", "b")
+    assert comparison.medians == (np.inf, np.inf)
+    assert np.isnan(comparison.median_difference)
+    assert comparison.median_interval is None
+    assert comparison.difference.quantile([0.3, 0.6, 1]).tolist() == [-np.inf, -1, np.inf]
+    assert (comparison.smaller.value, comparison.larger.value) == (0.4, 0.2)
+    # A trial that did not stop has no shortfall: of the others, a missed by 2 and b by 1.
     paid, utility = np.where(np.arange(1000) < 600, 1.0, np.inf), np.full(1000, -1.0)
-    goals = {"a": 1.0, "b": 0.0}
-    short = outcomes(goals, dict.fromkeys("ab", utility), a=paid, b=paid)
-    found = short.compare("a", "b", "shortfall")
-    assert found.medians == (2, 1)
-    assert found.median_interval is None
-    assert found.difference.trials == 600
-    assert found.larger.value == 0.6
+    short = outcomes({"a": 1.0, "b": 0.0}, dict.fromkeys("ab", utility), a=paid, b=paid)
+    comparison = short.compare("a", "b", "shortfall")
+    assert comparison.medians == (2, 1)
+    assert comparison.median_interval is None
+    assert comparison.difference.trials == 600
+    assert comparison.larger.value == 0.6
 
 
-def test_results_of_a_study_and_outcomes_in_memory_say_the_same(tmp_path):
+def test_results_of_a_study_and_outcomes_in_memory_agree(tmp_path):
     cases = {"near": cheap.interaction(), "far": cheap.interaction(-2.0)}
     results = cheap.study(cases).run(tmp_path, trials=300, progress=False)
     key = study_key(0)
@@ -175,71 +176,65 @@ def test_results_of_a_study_and_outcomes_in_memory_say_the_same(tmp_path):
         {"near": -0.5, "far": -2.0},
         dict.fromkeys(cases, "probabilistic"),
     )
-    one, other = (each.compare("near", "far") for each in (results, memory))
-    assert str(one) == str(other)
-    assert one._replace(difference=None) == other._replace(difference=None)
-    assert one.larger.value == 1 - one.smaller.value - np.mean(
-        results.values("near") == results.values("far")
-    )
-    assert one.smaller.value == 0  # common random numbers: who is content with less stops before
+    stored, held = (frame.compare("near", "far") for frame in (results, memory))
+    assert str(stored) == str(held)
+    assert stored._replace(difference=None) == held._replace(difference=None)
+    equal = np.mean(results.values("near") == results.values("far"))
+    assert stored.larger.value == 1 - stored.smaller.value - equal
+    assert stored.smaller.value == 0  # common random numbers: the lower threshold stops earlier
     assert memory.statuses("near") == results.statuses("near")
     assert repr(memory) == "Outcomes of 300 trials of near, far"
-    law = memory.distribution("near", "step")
-    assert repr(law).startswith(f"Sample of 300 values, mean {law.mean:.4g}, median ")
     assert set(memory.plot()) == set(figures.standard(results))
-    table, told = memory.table(), results.table()
-    assert (table.headings, table.rows) == (told.headings, told.rows)
-    assert table.remarks == told.remarks[:-1]  # but for the times
+    table, stored_table = memory.table(), results.table()
+    assert (table.headings, table.rows) == (stored_table.headings, stored_table.rows)
+    assert table.remarks == stored_table.remarks[:-1]  # the last one has the times
     assert memory._repr_html_() == table._repr_html_()
-    without = memory.summary()["cases"], results.summary()["cases"]
-    assert without[0] == [{k: v for k, v in case.items() if k != "seconds"} for case in without[1]]
-    assert not {"open", "draw", "folds", "conclude", "store", "folder"} & set(dir(memory))
+    summaries = [frame.summary()["cases"] for frame in (memory, results)]
+    for case in summaries[1]:
+        del case["seconds"]
+    assert summaries[0] == summaries[1]
+    assert not {"open", "folds", "write_figures", "write_reports", "store"} & set(dir(memory))
     np.testing.assert_array_equal(memory.values("far"), results.values("far"))
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda one: one.compare("a", "x"), "case must be one of"),
-        (lambda one: one.compare("a", "b", "size"), "quantity must be one of"),
-        (lambda one: one.compare("a", "none"), "quantity must be one that"),
-        (lambda one: nrjax.Outcomes({}), "outcomes must be at least one, by name"),
-        (lambda one: nrjax.Outcomes({"a": 3}), r"outcomes\['a'\] must be a nrjax.Outcome"),
-        (lambda one: outcomes(a=[1.0], b=[1, 2]), "must be the same number in all outcomes"),
-        (lambda one: outcomes(a=1.0), r"outcomes\['a'\] must be of one axis"),
+        (lambda both: both.compare("a", "x"), "case must be one of"),
+        (lambda both: both.compare("a", "b", "size"), "quantity must be one of"),
+        (lambda both: both.compare("a", "none"), "quantity must be one that"),
+        (lambda both: nrjax.Outcomes({}), "outcomes must be at least one, by name"),
+        (lambda both: nrjax.Outcomes({"a": 3}), r"outcomes\['a'\] must be a nrjax.Outcome"),
+        (lambda both: outcomes(a=[1.0], b=[1, 2]), "must be the same number in all outcomes"),
+        (lambda both: outcomes(a=1.0), r"outcomes\['a'\] must be of one axis"),
+        # Trials that do not pair: another number of them, and as many of others.
+        (lambda both: both.compare("a", "b", "stopped_epsilon"), "of every trial of both cases"),
+        (lambda both: both.compare("b", "c", "stopped_epsilon"), "of every trial of both cases"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(call, message):
+def test_cases_that_cannot_be_compared_are_refused(call, message):
+    nan, inf = np.nan, np.inf
     with pytest.raises(ValueError, match=message):
-        call(outcomes(a=[1.0, 2.0], b=[2.0, 3.0], none=[np.nan, np.nan]))
+        call(outcomes(a=[1.0, 2.0, 3.0], b=[2.0, inf, 3.0], c=[inf, 2.0, 3.0], none=[nan] * 3))
 
 
-def test_only_numbers_of_every_trial_are_paired(tmp_path):
+def test_only_numbers_per_trial_are_paired(tmp_path):
     walks = {name: cheap.Walk(np.float32(n)) for n, name in enumerate("ab")}
     results = cheap.study(walks).run(tmp_path, trials=50, progress=False)
-    found = results.compare("a", "b", "end")
-    assert found.median_difference == pytest.approx(-1, abs=1e-6)
-    assert found.smaller.value == 1
-    assert found.met == (None, None)
-    with pytest.raises(ValueError, match="quantity must be one number a trial"):
+    comparison = results.compare("a", "b", "end")
+    assert comparison.median_difference == pytest.approx(-1, abs=1e-6)
+    assert comparison.smaller.value == 1
+    assert comparison.met == (None, None)
+    with pytest.raises(ValueError, match="quantity must be one number per trial"):
         results.compare("a", "b", "path")
-    mixed = outcomes(a=[1.0, np.inf, 2.0], b=[1.0, 2.0, 3.0])
-    with pytest.raises(ValueError, match="number of every trial of both cases, so that they pair"):
-        mixed.compare("a", "b", "stopped_epsilon")
-    other = outcomes(a=[1.0, np.inf, 2.0], b=[np.inf, 2.0, 3.0])  # as many, not the same ones
-    with pytest.raises(ValueError, match="number of every trial of both cases, so that they pair"):
-        other.compare("a", "b", "stopped_epsilon")
 
 
-def test_what_a_bin_hides_is_no_dominance():
-    """Two samples of one law whose values share a bin, which ends for each at its own largest."""
+def test_differences_within_a_bin_are_no_dominance():
+    """Two samples of one distribution share a bin, which ends for each at its largest value."""
     rng, bins = np.random.default_rng(0), LogBins(0, 10, 7)
-
-    values = (100.25 + 0.1 * rng.uniform(-1, 1, 4000) for _ in range(2))
-    one, other = (folded(each, bins) for each in values)
-    found = compare._dominance(one, other)
-    assert found.verdict == "undecided"
-    assert max(found.ahead, found.behind) < 0.05
+    first, second = (folded(100.25 + 0.1 * rng.uniform(-1, 1, 4000), bins) for _ in range(2))
+    dominance = compare._dominance(first, second)
+    assert dominance.verdict == "undecided"
+    assert max(dominance.max_cdf_excess, dominance.max_cdf_deficit) < 0.05
     lower = folded(99.0 + rng.uniform(-1, 1, 4000), bins)  # negative control
-    lower = compare._dominance(lower, other)
-    assert lower.verdict == "smaller"
+    assert compare._dominance(lower, second).verdict == "smaller"

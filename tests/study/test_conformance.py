@@ -1,4 +1,4 @@
-"""What every study must do: the papers' and one of one's own, by the same tests."""
+"""Tests that every study must pass: the papers' studies and a custom one."""
 
 import json
 import shutil
@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("xarray")
 
 import nrjax
-from nrjax.study import drawing
-from nrjax.study.folder import DamagedError, UnfinishedError
+from nrjax.study import rendering
+from nrjax.study.files import DamagedError, UnfinishedError
 from tests.study import small
 from tests.study.small import CHUNK, NAMES, TRIALS
 
@@ -22,38 +22,37 @@ CHANGES = {
     "skellam_counts": {"delta": 1e-5},
     "rogers2023": {"epsilon": 2.0},
 }
-"""A setting that was another one before."""
-
+"""A setting of each study that differs from that of the run."""
 
 FRACTIONS = (1e-4, 0.05, 0.25, 0.5, 0.75, 0.95, 1)
 
 
 class Killed(BaseException):
-    """As a kill, which no handler hears of."""
+    """An exception that stands for a kill, which no handler catches."""
 
 
 class Then:
-    """Progress that does something after so many chunks, once; by default it kills."""
+    """Progress that calls a function after a number of chunks, or kills."""
 
-    def __init__(self, chunks, act=None):
-        self.left, self.act = chunks, act
+    def __init__(self, chunks, action=None):
+        self.left, self.action = chunks, action
 
     def begin(self, case, name, trials, done):
-        """Nothing is shown."""
+        """Show nothing."""
 
     def advance(self, trials, seconds):
         self.left -= 1
         if self.left == 0:
-            if self.act is None:
+            if self.action is None:
                 raise Killed
-            self.act()
+            self.action()
 
 
 @pytest.fixture(autouse=True, scope="module")
 def undrawn():
-    """Figures take most of the time: the test of these draws them itself."""
+    """Skip figures, which take most of the time, except in one test."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nrjax.Results, "draw", lambda self: None)
+        patch.setattr(nrjax.Results, "write_figures", lambda self, writer: None)
         yield
 
 
@@ -65,8 +64,8 @@ def data(tmp_path_factory):
 
 
 SLOW = ("whitehouse2022", "ligett2017", "skellam_counts")
-"""In CI without these, which take fifteen seconds of compilation each: what they run, say and draw
-is tested in tests/papers."""
+"""Studies that are long tests here, since each takes fifteen seconds of compilation. The tests in
+tests/papers cover their programs, reports and figures."""
 
 
 @pytest.fixture(
@@ -78,7 +77,7 @@ def name(request):
 
 
 PAPERS_LONG = (NAMES[0], *(pytest.param(name, marks=pytest.mark.long) for name in NAMES[1:]))
-"""In CI the example alone: others would be compiled anew, or show nothing new."""
+"""The example, and the papers' studies as long tests."""
 
 papers_long = pytest.mark.parametrize("name", PAPERS_LONG, indirect=True, scope="module")
 
@@ -88,51 +87,52 @@ def study(name, data):
     return small.study(name, data)
 
 
-def run(study, folder, trials=TRIALS, **more):
-    return study.run(folder, trials=trials, **{"chunk": CHUNK, "progress": False} | more)
+def run(study, folder, trials=TRIALS, **options):
+    return study.run(folder, trials=trials, **{"chunk": CHUNK, "progress": False} | options)
 
 
 @pytest.fixture(scope="module")
 def whole(study, tmp_path_factory):
-    """A run that was not interrupted."""
+    """Run the study without interruption."""
     return run(study, tmp_path_factory.mktemp("whole") / "run")
 
 
-def assert_same_bits(one, other):
-    assert list(one.cases) == list(other.cases)
-    for name, case in one.cases.items():
-        for which in case.passes:
-            left, right = one.read(name, which), other.read(name, which)
+def assert_same_bits(first, second):
+    """Check that two stores hold bit-for-bit identical arrays."""
+    assert list(first.cases) == list(second.cases)
+    for name, case in first.cases.items():
+        for pass_ in case.passes:
+            left, right = first.read(name, pass_), second.read(name, pass_)
             assert set(left.variables) == set(right.variables)
             for variable in left.variables:
                 assert left[variable].values.tobytes() == right[variable].values.tobytes()
 
 
-def assert_alike(one, two):
-    """Distributions of trials that were kept, and folded."""
-    assert (one.trials, one.finite) == (two.trials, two.finite)
-    assert two.mean == pytest.approx(one.mean, rel=1e-5, abs=1e-6, nan_ok=True)
-    assert two.std == pytest.approx(one.std, rel=1e-5, abs=1e-6, nan_ok=True)
-    for q in FRACTIONS if one.trials else ():
-        right, found = one.quantile(q), two.quantile(q)
-        assert found >= right
-        assert found == pytest.approx(right, rel=1.001 * two.resolution, abs=1e-6)
+def assert_alike(exact, binned):
+    """Check a distribution of histograms against that of the trials."""
+    assert (exact.trials, exact.finite) == (binned.trials, binned.finite)
+    assert binned.mean == pytest.approx(exact.mean, rel=1e-5, abs=1e-6, nan_ok=True)
+    assert binned.std == pytest.approx(exact.std, rel=1e-5, abs=1e-6, nan_ok=True)
+    for q in FRACTIONS if exact.trials else ():
+        expected, quantile = exact.quantile(q), binned.quantile(q)
+        assert quantile >= expected
+        assert quantile == pytest.approx(expected, rel=1.001 * binned.resolution, abs=1e-6)
 
 
 def assert_quantities_alike(kept, short):
-    """All quantities of one number a trial; gives how many there are with trials."""
+    """Check all quantities of one number per trial, and return how many have trials."""
     number = 0
     for case in kept:
         assert kept.statuses(case) == short.statuses(case)
         for quantity, one in short.folds(case).items():
-            if one.dim is None and one.bins is not None:
+            if one.dim is None and one.fold.bins is not None:
                 exact = kept.distribution(case, quantity)
                 assert_alike(exact, short.distribution(case, quantity))
                 number += exact.trials > 0
     return number
 
 
-def test_killed_and_taken_up_again(study, whole, tmp_path):
+def test_a_killed_run_is_resumed(study, whole, tmp_path):
     for chunks in (1, 3):
         with pytest.raises(Killed):
             run(study, tmp_path / "run", progress=Then(chunks))
@@ -144,7 +144,7 @@ def test_killed_and_taken_up_again(study, whole, tmp_path):
         assert (tmp_path / "run" / file).is_file()
 
 
-def test_extended(study, whole, tmp_path):
+def test_a_run_is_extended(study, whole, tmp_path):
     run(study, tmp_path / "run", 10)
     full = (tmp_path / "run").glob(f"results/*/*/*-{CHUNK:010}.npz")
     files = {path: path.stat().st_ino for path in full}
@@ -153,7 +153,7 @@ def test_extended(study, whole, tmp_path):
         run(study, tmp_path / "run", TRIALS, progress=Then(2))
     results = run(study, tmp_path / "run")
     assert_same_bits(results.store, whole.store)
-    # What was full is not written again.
+    # Full chunks are not written again.
     assert {path: path.stat().st_ino for path in files} == files
     assert results.store.settings["fingerprints"] == whole.store.settings["fingerprints"]
     with pytest.raises(ValueError, match=f"trials must be an integer, at least {TRIALS}"):
@@ -162,7 +162,7 @@ def test_extended(study, whole, tmp_path):
 
 @pytest.mark.long
 def test_both_ways_of_keeping_agree(study, whole, tmp_path):
-    """In every quantity, within the resolution that is stated; in CI in test_keep_summary.py."""
+    """Every quantity agrees within the stated resolution."""
     summarised = run(study, tmp_path / "run", keep="summary", chunk=None)
     assert assert_quantities_alike(whole, summarised) >= 5
     assert set(json.loads((tmp_path / "run/summary.json").read_text())) == set(whole.summary())
@@ -194,7 +194,7 @@ def test_the_summary_keeps_the_contract(whole):
 def test_another_setting_is_refused_by_name(name, study, whole, data, tmp_path):
     before = {path: path.read_bytes() for path in whole.folder.rglob("*") if path.is_file()}
     other = small.study(name, data, **CHANGES[name])
-    with pytest.raises(ValueError, match="cannot be taken up here, where other bits would come"):
+    with pytest.raises(ValueError, match="cannot be resumed, since its results would differ"):
         run(other, whole.folder)
     with pytest.raises(ValueError, match="seed must be 0, with which the run"):
         run(study, whole.folder, seed=1)
@@ -207,9 +207,9 @@ def test_another_setting_is_refused_by_name(name, study, whole, data, tmp_path):
 def test_a_broken_chunk_is_named(study, whole, tmp_path):
     shutil.copytree(whole.folder, tmp_path / "run")
     path = sorted((tmp_path / "run" / "results").glob("*/*/*.npz"))[1]
-    bad = bytearray(path.read_bytes())
-    bad[len(bad) // 2] ^= 1
-    path.write_bytes(bad)
+    broken = bytearray(path.read_bytes())
+    broken[len(broken) // 2] ^= 1
+    path.write_bytes(broken)
     with pytest.raises(DamagedError, match=f"{path} is broken.*remove it, and `nrjax resume`"):
         nrjax.Results.open(tmp_path / "run").summary()
     path.unlink()
@@ -217,28 +217,29 @@ def test_a_broken_chunk_is_named(study, whole, tmp_path):
 
 
 def test_figures_and_comparisons(whole):
-    drawing.save(whole.store, *next(iter(whole.plot().items())))
+    with whole.store.writer() as writer:
+        rendering.save_figure(writer, *next(iter(whole.plot().items())))
     assert len(list((whole.folder / "figures").iterdir())) == 2
-    kept = [name for name in whole if whole.statuses(name) is not None]
-    with_epsilon = [name for name in kept if whole.distribution(name) is not None]
+    interactions = [name for name in whole if whole.statuses(name) is not None]
+    with_epsilon = [name for name in interactions if whole.distribution(name) is not None]
     if len(with_epsilon) > 1:
-        found = whole.compare(*with_epsilon[:2])
-        assert found.smaller.value + found.larger.value <= 1
-        assert found.dominance.verdict in ("smaller", "larger", "crossing", "undecided")
-        assert with_epsilon[0] in str(found)
+        comparison = whole.compare(*with_epsilon[:2])
+        assert comparison.smaller.value + comparison.larger.value <= 1
+        assert comparison.dominance.verdict in ("smaller", "larger", "crossing", "undecided")
+        assert with_epsilon[0] in str(comparison)
     assert "|" in str(whole.table())
 
 
 def test_a_planted_other_bit_is_caught(whole):
-    """Negative control: in any variable of any pass."""
-    for case, name, layout in whole.store.passes():
-        for variable in layout.variables:
+    """Planted fault: a bit in any variable of any pass."""
+    for case, name, pass_ in whole.store.passes():
+        for variable in pass_.variables:
 
-            def read(*which, planted=(case, name), variable=variable):
-                found = whole.store.read(*which).copy(deep=True)
-                if which == planted:
-                    found[variable].values.reshape(-1).view(np.uint8)[-1] ^= 1
-                return found
+            def read(*pass_, planted=(case, name), variable=variable):
+                dataset = whole.store.read(*pass_).copy(deep=True)
+                if pass_ == planted:
+                    dataset[variable].values.reshape(-1).view(np.uint8)[-1] ^= 1
+                return dataset
 
             with pytest.raises(AssertionError):
                 assert_same_bits(SimpleNamespace(cases=whole.cases, read=read), whole.store)

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("xarray")
 from nrjax.simulation.program import Program
-from nrjax.study import cluster, local
-from nrjax.study.layout import Pass, Variable
+from nrjax.study import dask, local
+from nrjax.study.schema import Pass, Variable
 from tests.study import cheap
 from tests.study.test_conformance import Killed, Then, assert_same_bits
 
@@ -132,23 +132,18 @@ def test_no_bit_depends_on_launches_and_files(tmp_path, monkeypatch):
 
 
 def test_workers_get_files_of_a_few_seconds():
-    """Each trial is sent once, or again if its worker is gone. Chosen chunks stay whole."""
+    """Each trial is in one file, and a chunk that the user chose stays one."""
     shapes = {"a": (None, [range(5, 1000)]), "b": (40, [range(40), range(40, 70)])}
-    layouts = {
+    passes = {
         name: Pass(1000, chunk, {"x": Variable("int8")}) for name, (chunk, _) in shapes.items()
     }
-    store = SimpleNamespace(layout_of=lambda case, name: layouts[case])
+    store = SimpleNamespace(pass_of=lambda case, name: passes[case])
     plan = SimpleNamespace(make=lambda: SimpleNamespace(batch=10))
     pending = {(name, "outcome"): spans for name, (_, spans) in shapes.items()}
-    waiting = cluster._Waiting(store, {name: {"outcome": plan} for name in shapes}, pending)
+    waiting = dask._Waiting(store, {name: {"outcome": plan} for name in shapes}, pending)
     done, tasks = {"a": [], "b": []}, []
     while waiting:
-        task = waiting.pop()
-        if len(tasks) == 3 and task not in waiting.again and task not in tasks:
-            waiting.again.append(task)  # its worker is gone
-            tasks.append(task)
-            continue
-        tasks.append(task)
+        tasks.append(task := waiting.pop())
         waiting.took(task, 0.05 * task.trials)
         done[task.case] += range(task.first, task.first + task.trials)
     assert done == {"a": list(range(5, 1000)), "b": list(range(70))}

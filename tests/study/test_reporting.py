@@ -1,7 +1,6 @@
-"""What tells of results: each hook of `Reporting`, the standard way, and notions of privacy."""
+"""Each hook of `Reporting`, the standard report, and the notions of privacy in it."""
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,8 +11,7 @@ from matplotlib.figure import Figure
 import nrjax
 from nrjax import composition, guarantees
 from nrjax.guarantees.notions import NOTIONS, notion_of
-from nrjax.study import figures, layout
-from nrjax.study.identity import differences_of_cases
+from nrjax.study import figures
 from nrjax.study.report import Report, standard
 from tests.study import cheap
 from tests.study.test_compare import outcomes
@@ -24,8 +22,8 @@ CASES = {
 }
 
 
-class Own(nrjax.Reporting):
-    """Every hook in words of its own."""
+class Custom(nrjax.Reporting):
+    """A reporting that overrides every hook."""
 
     case_facts = ("kind", "trials")
 
@@ -50,12 +48,12 @@ def draw(results):
 
 
 def run(folder, **options):
-    study = nrjax.Study("told", CASES, **options)
+    study = nrjax.Study("reported", CASES, **options)
     return study.run(folder, trials=60, progress=False)
 
 
-def test_every_hook_is_asked(tmp_path):
-    results = run(tmp_path, reporting=Own())
+def test_every_hook_is_used(tmp_path):
+    results = run(tmp_path, reporting=Custom())
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary == results.summary()
     assert list(summary["cases"][0])[:3] == ["kind", "trials", "case"]
@@ -69,13 +67,13 @@ def test_every_hook_is_asked(tmp_path):
     folder = tmp_path / "figures"
     assert sorted(path.name for path in folder.glob("[!.]*")) == names
     assert list(results.plot("steps")) == ["steps"]
-    # Opened without the study, they are told of in the standard way.
+    # Results that are opened without the study have the standard report.
     plain = nrjax.Results.open(tmp_path)
     assert "longest" not in plain.summary()["cases"][0]
     assert plain.table().headings[:3] == ("case", "stopped", "met goal")
 
 
-def test_what_hooks_say_must_fit(tmp_path):
+def test_wrong_hooks_are_named_and_the_trials_are_kept(tmp_path):
     class Lacking(cheap.Quiet):
         case_facts = ("colour",)
 
@@ -83,14 +81,12 @@ def test_what_hooks_say_must_fit(tmp_path):
         def measure(self, results, case):
             return {"most": np.inf}
 
-    message = "'colour' is missing from the labels of case near"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="labels of case near must be a mapping with 'colour'"):
         run(tmp_path / "one", reporting=Lacking())
     with pytest.raises(ValueError, match="JSON compliant"):
         run(tmp_path / "two", reporting=Infinite())
     assert not (tmp_path / "two" / "summary.json").exists()
-    # The trials are there: mended, the study goes on from them.
-    results = run(tmp_path / "two", reporting=Own())
+    results = run(tmp_path / "two", reporting=Custom())
     assert results.summary()["cases"][0]["longest"] == 11
 
 
@@ -98,70 +94,63 @@ RENYI = nrjax.RenyiBoundary.tight_at_epsilon(0.5, sensitivity=1.0, delta=1e-6)
 
 
 class Free(nrjax.Guarantee):
-    """Of one's own, without a delta."""
+    """A custom guarantee without a delta."""
 
     def epsilon(self, time):
         return 1 / time
 
 
 def hockey(**changes):
-    return cheap.interaction(
-        guarantee=RENYI, schedule=nrjax.Grid.geometric(RENYI, 0.3, 9.0, 12), **changes
-    )
+    """Return an interaction whose epsilon is of the hockey-stick notion."""
+    schedule = nrjax.Grid.geometric(RENYI, 0.3, 9.0, 12)
+    return cheap.interaction(guarantee=RENYI, schedule=schedule, **changes)
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """Told of in the standard way; what a delta is, is said wherever one is stated."""
+    """Return results of two notions and of a custom trial, with the standard report."""
     cases = {
         "by-chance": nrjax.Case(trial=cheap.interaction(shift=1.0), labels={"delta": 1e-6}),
         "by-sets": nrjax.Case(trial=hockey(shift=1.0), labels={"delta": 1e-6}),
         "walk": cheap.Walk(0.0),
     }
     folder = tmp_path_factory.mktemp("run")
-    return nrjax.Study("told", cases).run(folder, trials=60, progress=False)
+    return nrjax.Study("standard", cases).run(folder, trials=60, progress=False)
 
 
-def test_the_standard_way(results):
+def test_the_standard_report(results):
     folder, table = results.folder, results.table()
-    assert {path.stem for path in (folder / "figures").glob("*.svg")} == set(
-        figures.standard(results)
-    )
-    assert table.title == "told: stopping epsilon, over all trials"
+    written = {path.stem for path in (folder / "figures").glob("*.svg")}
+    assert written == set(figures.standard(results))
+    assert table.title == "standard: stopping epsilon, over all trials"
     assert [row[0] for row in table.rows] == list(results)
     assert all(len(row) == len(table.headings) for row in table.rows)
-    assert table.rows[2][1:] == ("-",) * 8  # of a session
+    assert table.rows[2][1:] == ("-",) * 8  # of a custom trial
     assert str(table) == (folder / "report.md").read_text()
 
 
-def test_one_vocabulary():
+def test_there_is_one_vocabulary():
     kinds = [getattr(guarantees, name) for name in guarantees.__all__ if name != "NOTIONS"]
     kinds += [getattr(composition, name) for name in composition.__all__]
-    said = {kind.notion for kind in kinds if hasattr(kind, "notion")}
-    assert said == set(NOTIONS)
+    assert {kind.notion for kind in kinds if hasattr(kind, "notion")} == set(NOTIONS)
     owners = [kind for kind in kinds if hasattr(kind, "bound") or hasattr(kind, "admits")]
     assert len(owners) == 10
     assert {kind.notion for kind in owners} == {"(epsilon, delta)-DP", "probabilistic"}
-    assert [notion_of(one) for one in (None, Free(), nrjax.PureGuarantee(1.0), RENYI)] == [
-        None,
-        "pure",
-        "pure",
-        "hockey-stick",
-    ]
+    named = [notion_of(guarantee) for guarantee in (None, Free(), nrjax.PureGuarantee(1.0), RENYI)]
+    assert named == [None, "pure", "pure", "hockey-stick"]
 
 
-def test_representations_name_it_beside_a_delta():
-    boundary = cheap.BOUNDARY
+def test_representations_name_it_with_a_delta():
     for owner, notion in (
         (cheap.interaction(), "probabilistic"),
         (hockey(), "hockey-stick"),
-        (boundary, "probabilistic"),
+        (cheap.BOUNDARY, "probabilistic"),
         (composition.GaussianFilter(1.0, 1e-6), "(epsilon, delta)-DP"),
         (composition.RenyiOdometer(5.0, 1e-6), "probabilistic"),
     ):
         assert f"notion='{notion}'" in repr(owner)
-    assert "notion" not in repr(nrjax.PureGuarantee(1.0))  # which states no delta
-    assert "notion" not in repr(composition.ExPost(0.1, 1e-6))  # nor of what the delta is known
+    assert "notion" not in repr(nrjax.PureGuarantee(1.0))  # without a delta
+    assert "notion" not in repr(composition.ExPost(0.1, 1e-6))  # with a delta of any notion
 
 
 def test_the_summary_and_the_report_name_it(results):
@@ -172,8 +161,7 @@ def test_the_summary_and_the_report_name_it(results):
     for notion, case in zip(notions[:2], results, strict=False):
         assert f"Epsilon is {notion} of {case}: {NOTIONS[notion]}." in remarks
     assert "Warning: epsilons of different notions" in remarks
-    # Planted: where all are of one notion, nothing is mixed.
-    for case in summary["cases"]:
+    for case in summary["cases"]:  # negative control: equal notions
         case["notion"] = "pure"
     alike = str(standard(results, summary))
     assert "Epsilon is pure of all cases" in alike
@@ -188,39 +176,24 @@ def test_comparisons_name_it(results):
         ("by-chance", "by-sets", "step"),
     ):
         assert "notion" not in str(results.compare(first, second, quantity))
-    notions = {"a": "probabilistic", "b": "hockey-stick"}
-    for said in (notions, None):
-        memory = outcomes(a=[1.0, 2.0], b=[2.0, 3.0], notions=said)
-        assert (mixed in str(memory.compare("a", "b"))) == (said is notions)
+    for notions in ({"a": "probabilistic", "b": "hockey-stick"}, None):
+        memory = outcomes(a=[1.0, 2.0], b=[2.0, 3.0], notions=notions)
+        assert (mixed in str(memory.compare("a", "b"))) == (notions is not None)
 
 
 def test_figures_name_it(results):
     (axes,) = figures.epsilon_distribution(results).axes
     labels = [label.get_text().splitlines() for label in axes.get_xticklabels()]
-    assert [label[:3] for label in labels] == [
-        ["by chance", "δ = 1e-06", "probabilistic"],
-        ["by sets (hockey-stick)", "δ = 1e-06", labels[1][2]],
+    assert [label[:2] for label in labels] == [
+        ["by chance", "δ = 1e-06"],
+        ["by sets (hockey-stick)", "δ = 1e-06"],
     ]
+    assert labels[0][2] == "probabilistic"
     (axes,) = figures.loss_against_stated(results).axes
     names = axes.get_legend_handles_labels()[1]
     assert [("hockey-stick" in name) for name in names] == [False, True, False]
 
 
-def test_stores_from_before_it_was_named_are_taken_up(results):
-    store, prints = results.store, results.store.settings["fingerprints"]
-    here = list(store.cases.values())
-
-    def without(case, **changes):
-        attributes = {k: v for k, v in case.attributes.items() if k != "notion"}
-        return layout.Case(case.name, attributes | changes, case.passes)
-
-    cases = {name: without(case) for name, case in store.cases.items()}
-    earlier = SimpleNamespace(settings=store.settings, cases=cases)
-    assert differences_of_cases(earlier, here, prints) == []
-    other = [without(here[0], notion="pure"), *here[1:]]
-    assert "notion of by-chance is 'pure' here" in differences_of_cases(store, other, prints)[0]
-
-
-def test_a_case_may_not_call_something_else_so():
+def test_the_label_notion_is_reserved():
     with pytest.raises(ValueError, match=r"labels must .*got \['notion'\]"):
         nrjax.Case(trial=cheap.interaction(), labels={"notion": "mine"})

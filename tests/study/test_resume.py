@@ -1,4 +1,4 @@
-"""A run from the shell that was stopped is taken up again; what does not fit is refused."""
+"""A stopped run is resumed from its files, and a study that does not fit is refused."""
 
 import errno
 import json
@@ -16,11 +16,9 @@ import pytest
 pytest.importorskip("xarray")
 
 from nrjax import cli
-from nrjax.study import sources
-from nrjax.study.folder import StoreBusyError
-from nrjax.study.settings import RunSettings
-from nrjax.study.store import Store, manifest_of
-from nrjax.study.study import begin, take_up
+from nrjax.cli import loading
+from nrjax.study.files import StoreBusyError
+from nrjax.study.store import Store, manifest_bytes
 from tests.study.test_conformance import Killed, Then, assert_same_bits
 
 CHUNK = 4
@@ -36,52 +34,50 @@ def data(tmp_path_factory):
     return path
 
 
-def run(out, data, trials=10, progress=None, chunk=CHUNK, **own):
-    source = sources.find(FILE)
-    settings = RunSettings(out=out, trials=trials, chunk=chunk)
-    study = source.study(source.settings(data=data, **own), settings)
-    return begin(study, settings, progress).store
+def run(out, data, trials=10, progress=False, chunk=CHUNK, **settings):
+    source = loading.find(FILE)
+    study = source.study(source.settings(data=data, **settings))
+    return study.run(out, trials=trials, chunk=chunk, progress=progress).store
 
 
-def resume(folder, trials=None, progress=None):
+def resume(folder, trials=None, progress=False):
     store = Store.open(folder)
-    source = sources.of_store(store)
-    made, reporting = lambda: source.stored(store), sources.reporting_of(store)
-    return take_up(store, made, reporting, progress, trials=trials).store
+    study = loading.of_store(store).stored(store)
+    return study.run(folder, trials=trials, progress=progress).store
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, data):
-    """Runs that were not interrupted, by their number of trials."""
-    home = tmp_path_factory.mktemp("whole")
-    return {trials: run(home / str(trials), data, trials) for trials in (10, 12, 23)}
+    """Run without interruption, and return the stores by number of trials."""
+    folder = tmp_path_factory.mktemp("whole")
+    return {trials: run(folder / str(trials), data, trials) for trials in (10, 12, 23)}
 
 
 @pytest.fixture
 def copied(finished, tmp_path):
-    """A copy of the finished run of ten trials."""
+    """Copy the finished run of ten trials."""
     shutil.copytree(finished[10].folder, tmp_path / "copy")
     return tmp_path / "copy"
 
 
 def edit(folder, change):
-    """Change what the manifest says."""
+    """Change the schema in a manifest and its checksum."""
     path = folder / "results" / "manifest.json"
     layout = json.loads(path.read_text())["layout"]
     change(layout)
-    path.write_bytes(manifest_of(layout))
+    path.write_bytes(manifest_bytes(layout))
 
 
 def test_a_finished_run_is_concluded_again_without_its_data(copied, finished, monkeypatch):
     (copied / "summary.json").unlink()
-    for left in (".summary.json.1.tmp", "figures/.sums.png.1.tmp"):  # by a killed process
-        (copied / left).touch()
-    edit(copied, lambda layout: layout["settings"].update(jaxlib="0.0"))  # nothing is run
+    for leftover in (".summary.json.1.tmp", "figures/.sums.png.1.tmp"):  # of a killed process
+        (copied / leftover).touch()
+    edit(copied, lambda layout: layout["settings"].update(jaxlib="0.0"))  # nothing will run
     monkeypatch.setattr(np, "loadtxt", None)
-    store = resume(copied)
+    assert cli.main(["resume", str(copied)]) == 0
     assert (copied / "summary.json").exists()
     assert not list(copied.rglob("*.tmp"))
-    assert_same_bits(store, finished[10])
+    assert_same_bits(Store.open(copied), finished[10])
     figure = copied / "figures" / "sums.png"
     drawn = figure.read_bytes()
     figure.unlink()
@@ -89,8 +85,8 @@ def test_a_finished_run_is_concluded_again_without_its_data(copied, finished, mo
     assert figure.read_bytes() == drawn
 
 
-def test_more_trials_are_one_rename(copied, finished, monkeypatch):
-    """Killed before it, the store is that of before, and can be extended again."""
+def test_trials_are_added_by_one_rename(copied, finished, monkeypatch):
+    """If killed before the rename, the store is unchanged and can be extended again."""
     renamed = []
 
     def dies(path, target):
@@ -110,39 +106,38 @@ def test_more_trials_are_one_rename(copied, finished, monkeypatch):
     assert more.settings["settings"]["trials"] == 23
 
 
-NOT_HERE = [  # what the manifest says of circumstances; None: nothing
+ENVIRONMENT = [  # a fact of the manifest, its planted value (None: missing), and the refusal
     ("nrjax", "0.0", r"nrjax is '.*' here and was '0\.0' \(install nrjax 0\.0 from its"),
     ("jaxlib", "0.0", r"jaxlib is '.*' here and was '0\.0'"),
-    ("cpu", "another", r"cpu is '.*' here and was 'another' \(a processor of that kind\)"),
+    ("cpu", "another", r"cpu is '.*' here and was 'another' \(use a processor of that kind\)"),
     ("device", "gpu", r"device is 'cpu' here and was 'gpu' \(set JAX_PLATFORMS=gpu\)"),
     ("precision", "float16", r"precision is 'float.*' here and was 'float16' \(unset JAX_ENA"),
-    ("stream", None, r"stream is 3 here and was 1 \(an nrjax whose seeds give those bits\)"),
-    ("seed", 7, r"seed is 0 here and was 7"),  # or the one among its settings was changed
-    ("fingerprints", {}, r"what is computed of from-0, or the data it is computed from, are not"),
+    ("stream", 1, r"stream is 3 here and was 1 \(install an nrjax whose seeds give those bits\)"),
+    ("seed", 7, r"seed is 0 here and was 7"),  # the seed among the settings is 0
+    ("fingerprints", {}, r"the code of from-0, or the data that it works on, differs"),
 ]
-NOT_READ = [  # the same of settings
-    ("trials", None, "the stored settings lack 'trials', and this version"),
+SETTINGS = [  # a planted setting, and the refusal
+    ("trials", "many", "trials must be an integer"),
+    ("keep", "nothing", "keep must be 'trials' or 'summary'"),
     ("wide", None, "the stored settings lack 'wide', and this version"),
-    ("trials", "many", "trials must be of type int"),
-    ("keep", "nothing", "keep must be one of"),
-    ("wide", 2, "wide is 2 here and was|total of from-0|laid out in another"),
+    ("wide", 2, "wide is 2 here and was|total of from-0|the arrays that are kept of"),
 ]
 
 
 @pytest.mark.parametrize(
-    ("own", "name", "value", "message"),
-    [(own, *row) for own, rows in ((False, NOT_HERE), (True, NOT_READ)) for row in rows],
+    ("is_setting", "name", "value", "message"),
+    [(one, *row) for one, rows in ((False, ENVIRONMENT), (True, SETTINGS)) for row in rows],
 )
-def test_other_circumstances_and_settings_are_refused_by_name(copied, own, name, value, message):
+def test_changes_are_refused_by_name(copied, is_setting, name, value, message):
     def change(layout):
-        said = layout["settings"]["settings"] if own else layout["settings"]
-        said.pop(name) if value is None else said.update({name: value})
+        facts = layout["settings"]["settings"] if is_setting else layout["settings"]
+        facts.pop(name) if value is None else facts.update({name: value})
 
     edit(copied, change)
     before = (copied / "results" / "manifest.json").read_bytes()
     with pytest.raises(ValueError, match=message) as caught:
         resume(copied, 12)
-    assert own or "cannot be taken up here" in str(caught.value)
+    assert is_setting or "cannot be resumed" in str(caught.value)
     assert (copied / "results" / "manifest.json").read_bytes() == before
 
 
@@ -150,8 +145,8 @@ def test_other_circumstances_and_settings_are_refused_by_name(copied, own, name,
     ("numbers", "message"),
     [
         ([1.0, 2.0, 0.25], "total of from-0 is 3.25 here and was 3.5"),
-        ([2.0, 1.0, 0.5], "what is computed of from-0, or the data it is computed from"),
-        ([1.0, 2.5], "what is kept of from-0 is laid out in another way here"),
+        ([2.0, 1.0, 0.5], "the code of from-0, or the data that it works on"),
+        ([1.0, 2.5], "the arrays that are kept of from-0 differ"),
     ],
 )
 def test_other_data_are_refused(data, tmp_path, numbers, message):
@@ -163,34 +158,34 @@ def test_other_data_are_refused(data, tmp_path, numbers, message):
         resume(tmp_path / "run", 12)
 
 
-def test_a_file_is_known_by_what_it_computes(data, finished, tmp_path):
-    """Other words are the same study; another program is not, though all numbers are the same."""
+def test_a_file_is_recognised_by_its_computations(data, finished, tmp_path):
+    """Names and comments may change, but not a program, even with the same numbers."""
     own = tmp_path / "own.py"
     text = Path(FILE).read_text()
     own.write_text(text)
     command = f"run {own} --data {data} --trials 10 --chunk 4 --out {tmp_path}/run"
     assert cli.main(command.split()) == 0
     assert_same_bits(Store.open(tmp_path / "run"), finished[10])
-    renamed = text.replace("moves", "changes").replace('"""A case for each beginning."""', "")
-    own.write_text(renamed + "\n# more words\n")
+    renamed = text.replace("moves", "changes").replace('"""Walks: sums of normal steps."""', "")
+    own.write_text(renamed + "\n# a comment\n")
     assert_same_bits(resume(tmp_path / "run", 12), finished[12])
     own.write_text(text.replace("normal(key", "laplace(key"))
-    with pytest.raises(ValueError, match="what is computed of from-0"):
+    with pytest.raises(ValueError, match="the code of from-0"):
         resume(tmp_path / "run", 23)
     own.unlink()
     with pytest.raises(FileNotFoundError, match=r"own\.py"):
         resume(tmp_path / "run", 23)
 
 
-@pytest.mark.parametrize("trials", [None, 12])  # None: only the summary and figures would be made
-def test_a_run_at_work_is_left_alone(copied, trials):
+@pytest.mark.parametrize("trials", [None, 12])  # None: only the summary and figures
+def test_a_run_in_progress_is_left_alone(copied, trials):
     with Store.open(copied).writer(), pytest.raises(StoreBusyError, match="another run"):
         resume(copied, trials)
 
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of two megabytes."""
+    """Mount a file system of two megabytes."""
     folder = tmp_path / "disk"
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
@@ -204,15 +199,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", str(folder)], check=True, timeout=30)
 
 
-def test_a_disk_that_is_too_small_is_found_first(small_disk, data):
-    out = small_disk / "run"
-    with pytest.raises(OSError, match=r"take up to [0-9.]+ MB, and .* are free there") as caught:
-        run(out, data, 1000, wide=500, chunk=100)
-    assert caught.value.errno == errno.ENOSPC
-    assert not [path for path in out.rglob("*") if path.suffix == ".npz"]
-
-
-def test_a_disk_that_fills_ends_clearly_and_the_run_can_be_resumed(small_disk, data, tmp_path):
+def test_a_full_disk_is_explained_and_the_run_can_be_resumed(small_disk, data, tmp_path):
     whole = run(tmp_path / "whole", data, wide=10)
     out, ballast = small_disk / "run", small_disk / "ballast"
     ballast.write_bytes(b"")
@@ -223,7 +210,7 @@ def test_a_disk_that_fills_ends_clearly_and_the_run_can_be_resumed(small_disk, d
     with pytest.raises(OSError, match=r"No space left on device; then `nrjax resume") as caught:
         run(out, data, wide=10, progress=fills(2))
     assert caught.value.errno == errno.ENOSPC
-    # At every later moment too: in the chunks, in the summary, in the figures.
+    # Then at every later moment: in the chunks, in the summary, in the figures.
     failures = []
     for chunks in range(1, 5):
         ballast.write_bytes(b"")
@@ -233,14 +220,14 @@ def test_a_disk_that_fills_ends_clearly_and_the_run_can_be_resumed(small_disk, d
             failures.append(error)
     assert len(failures) >= 2
     assert all(error.errno == errno.ENOSPC for error in failures)
-    assert all("goes on from there" in str(error) for error in failures)
+    assert all("resumes the run" in str(error) for error in failures)
     ballast.unlink()
     assert_same_bits(resume(out), whole)
     assert (out / "figures" / "sums.png").exists()
 
 
 def _fill(path):
-    """Take all the room that is left."""
+    """Take all free space."""
     with path.open("ab", buffering=0) as file:
         for size in (65536, 4096):
             while True:
@@ -252,8 +239,8 @@ def _fill(path):
 
 @posix
 def test_killed_runs_are_resumed(data, tmp_path, finished):
-    """Processes killed at planted moments, and at any while they simulate; then one finishes."""
-    # Lives share what they compile, as those of the command do.
+    """Processes are killed at planted and at random moments, until one finishes."""
+    # Processes share a compilation cache, as those of the command do.
     cache = {
         "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -273,7 +260,7 @@ def test_killed_runs_are_resumed(data, tmp_path, finished):
     runs = facts.pop("runs")
     assert {code for codes in runs for code in codes} == {0, -signal.SIGKILL}, done.stderr
     assert {codes[-1] for codes in runs} == {0}
-    # Planted fault: a chunk that is written in its place is noticed after the same kill.
+    # Planted fault: a chunk that is written in place, without a rename, is noticed.
     assert facts.pop("in its place") == [-signal.SIGKILL, 1]
     assert set(map(tuple, facts.values())) == {(-signal.SIGKILL, 0)}, done.stderr
     for name in (*facts, *(f"run-{number}" for number, _ in enumerate(runs))):
@@ -287,8 +274,8 @@ def test_a_hundred_kills_of_the_command(tmp_path):
     """Real processes of `nrjax run` and `nrjax resume`, killed while they run a real study."""
     counts = tmp_path / "counts.csv"
     counts.write_text("item,count\n" + "".join(f"{n},{400 - 50 * n}\n" for n in range(6)))
-    chosen = f"--data {counts} --mechanism skellam brownian --trials 1500 --chunk 64 --levels 60"
-    first = ["run", "skellam_counts", *chosen.split(), "--curve-levels", "10", "--out"]
+    options = f"--data {counts} --mechanism skellam brownian --trials 1500 --chunk 64 --levels 60"
+    first = ["run", "skellam_counts", *options.split(), "--curve-levels", "10", "--out"]
     whole = tmp_path / "whole"
     assert _killed([*first, str(whole)], whole, 10**9, 0.0) == 0
     wanted = Store.open(whole)
@@ -317,7 +304,7 @@ def _chunks(folder):
 
 
 def _killed(arguments, folder, chunks, seconds):
-    """Exit code of a command that is killed so long after so many chunks are done."""
+    """Return the exit code of a command that is killed after some chunks and seconds."""
     process = subprocess.Popen(
         [sys.executable, "-m", "nrjax", *arguments], stdout=subprocess.DEVNULL
     )

@@ -10,13 +10,13 @@ pytest.importorskip("filelock")
 pytest.importorskip("xarray")
 import xarray
 
-from nrjax.study.folder import DamagedError, StoreError
-from nrjax.study.layout import Case, Coordinate, Pass, Variable
+from nrjax.study.files import DamagedError, StoreError
+from nrjax.study.schema import Coordinate, Pass, StoredCase, Variable
 from nrjax.study.store import Store
 
 NAME = "logistic-brownian-public"
 MISSING = [np.nan, np.inf, -np.inf, 0.0, -0.0]
-"""Values that could be taken for missing."""
+"""Values that could be mistaken for missing ones."""
 
 
 def a_case(trials=10, chunk=4, dtype="float32"):
@@ -27,15 +27,17 @@ def a_case(trials=10, chunk=4, dtype="float32"):
         {"utility": Variable(dtype, (("level", 2),), {"unit": "nat"})},
         {"epsilon": Coordinate("level", (0.1, 0.3), {"long_name": "ex-post epsilon"})},
     )
-    return Case(NAME, {"task": "logistic", "target": 0.41}, {"outcome": outcome, "curve": curve})
+    return StoredCase(
+        NAME, {"task": "logistic", "target": 0.41}, {"outcome": outcome, "curve": curve}
+    )
 
 
 def arrays(case, name, span):
-    """What each trial should hold: numbers of the variable and trial; some seem to be missing."""
-    layout = case.passes[name]
+    """Return arrays that tell variables and trials apart, and hold values like missing ones."""
+    pass_ = case.passes[name]
     result = {}
-    for number, (key, variable) in enumerate(layout.variables.items()):
-        shape = (layout.trials, *(size for _, size in variable.dims))
+    for number, (key, variable) in enumerate(pass_.variables.items()):
+        shape = (pass_.trials, *(size for _, size in variable.dims))
         values = np.arange(np.prod(shape), dtype=variable.dtype).reshape(shape) + 7 * number + 1
         if values.dtype.kind == "f":
             values.flat[: len(MISSING)] = MISSING
@@ -54,7 +56,7 @@ def store(tmp_path):
     return Store.create(tmp_path, {"seed": 0}, [a_case()])
 
 
-def test_gives_back_what_was_written(tmp_path, dtype):
+def test_arrays_come_back_bit_for_bit(tmp_path, dtype):
     case = a_case(dtype=np.dtype(dtype).name)
     store = Store.create(tmp_path / "run", {"seed": 0, "grid": (1, 2)}, [case])
     write_all(store, case, "outcome")
@@ -64,8 +66,7 @@ def test_gives_back_what_was_written(tmp_path, dtype):
     assert again.cases == {NAME: case}
     outcome, curve = again.read(NAME, "outcome"), again.read(NAME, "curve")
     for name, dataset in (("outcome", outcome), ("curve", curve)):
-        layout = case.passes[name]
-        for key, expected in arrays(case, name, range(layout.trials)).items():
+        for key, expected in arrays(case, name, range(case.passes[name].trials)).items():
             np.testing.assert_array_equal(dataset[key].values, expected, strict=True)
             assert dataset[key].values.tobytes() == expected.tobytes()
     assert outcome.attrs == {"task": "logistic", "target": 0.41}
@@ -75,38 +76,9 @@ def test_gives_back_what_was_written(tmp_path, dtype):
     assert curve.utility.attrs["unit"] == "nat"
 
 
-def test_xarray_opens_a_pass_and_all_of_them(store, tmp_path):
-    case = a_case()
-    for name in ("outcome", "curve"):
-        write_all(store, case, name)
-    dataset = xarray.open_dataset(tmp_path, engine="nrjax", group=f"{NAME}/curve")
-    assert set(dataset.coords) == {"epsilon", "trial"}
-    assert dataset.attrs["task"] == "logistic"
-    np.testing.assert_array_equal(dataset.utility[:3], arrays(case, "curve", range(3))["utility"])
-    one = xarray.open_dataset(tmp_path, engine="nrjax", group=NAME, drop_variables="step")
-    assert set(one) == {"epsilon"}
-    tree = xarray.open_datatree(tmp_path, engine="nrjax")
-    xarray.testing.assert_identical(tree[f"{NAME}/curve"].to_dataset(), dataset)
-    with pytest.raises(ValueError, match=f"group must be one of .*{NAME}/curve"):
-        xarray.open_dataset(tmp_path, engine="nrjax", group="x")
-
-
-def test_room_asked_for_histograms_is_what_they_take(tmp_path):
-    """Of a million trials, in a third of the bins."""
-    bins = Variable("int32", (("bin", 60_000),))
-    layout = Pass(1_000_000, 1_000_000, {"counts": bins}, axis="chunk")
-    places = np.random.default_rng(0).normal(30_000, 3_000, 1_000_000).astype(int)
-    counts = np.bincount(places, minlength=60_000).astype("int32")
-    store = Store.create(tmp_path, {}, [Case("a", {}, {"outcome": layout})])
-    with store.writer() as writer:
-        writer.write("a", "outcome", range(1_000_000), {"counts": counts})
-    (file,) = store.path_of("a", "outcome").iterdir()
-    assert file.stat().st_size < layout.bytes_of(range(1_000_000)) < counts.nbytes / 2
-
-
-def test_folded_chunks_have_a_row_each_and_more_can_be_added(tmp_path):
+def test_summarised_chunks_have_a_row_each_and_can_be_extended(tmp_path):
     counts = {"count": Variable("int64", (("bin", 3),)), "mean": Variable("float64")}
-    case = Case("a", {"trials": 10}, {"outcome": Pass(10, 4, counts, axis="chunk")})
+    case = StoredCase("a", {"trials": 10}, {"outcome": Pass(10, 4, counts, axis="chunk")})
 
     def write(store, *spans):
         with store.writer() as writer:
@@ -122,37 +94,38 @@ def test_folded_chunks_have_a_row_each_and_more_can_be_added(tmp_path):
     write(store, range(8, 10))
     partial = store.arrays("a", "outcome", partial=True)
     assert partial["count"].shape == (1, 3)
-    assert partial["chunk"].tolist() == [8]
+    assert partial["chunk"].tolist() == [2]
     write(store)
     got = store.read("a", "outcome")
     assert got["count"].values.tolist() == [[4, 0, 7], [4, 4, 7], [2, 8, 7]]
     assert got["count"].dims == ("chunk", "bin")
     before, store = store, store.extend(18, {})
-    assert store.done("a", "outcome") == [range(4), range(4, 8), range(8, 10)]
+    assert store.done("a", "outcome") == [range(4), range(4, 8)]
     write(store)
     assert Store.read(before, "a", "outcome")["count"].values[:, 0].tolist() == [4, 4, 2]
-    assert store.read("a", "outcome")["count"].values[:, 0].tolist() == [4, 4, 2, 2, 4, 2]
+    assert store.read("a", "outcome")["count"].values[:, 0].tolist() == [4, 4, 4, 4, 2]
+    # Six chunks were written: the one of two trials was run again with four.
     assert store.seconds("a") == {"compile": 4.5, "run": 3.0, "curves": 0.0}
     assert store.cases["a"].attributes["trials"] == 18
 
 
 def test_writing_a_chunk_does_not_list_the_others(tmp_path, monkeypatch):
-    """Else so many chunks take a time of their square."""
+    """Otherwise the time of a run would grow with the square of its chunks."""
     store, listed = Store.create(tmp_path, {}, [a_case(trials=100)]), []
     for name in ("listdir", "scandir"):
-        whole = getattr(os, name)
+        original = getattr(os, name)
 
-        def noted(*given, whole=whole):
-            listed.append(given)
-            return whole(*given)
+        def counted(*arguments, original=original):
+            listed.append(arguments)
+            return original(*arguments)
 
-        monkeypatch.setattr(os, name, noted)
+        monkeypatch.setattr(os, name, counted)
     write_all(store, a_case(trials=100), "outcome")
     assert len(list(store.path_of(NAME, "outcome").iterdir())) == 25
     assert len(listed) < 15
 
 
-PENDING = [  # the chunk, and what is to be done after 3 trials of 3, then of 70, then of 250
+PENDING = [  # the chunk, and the pending trials of 3, then of 70, then of 250
     (None, [[range(3)], [range(3, 70)], [range(70, 250)]]),
     (100, [[range(3)], [range(3, 70)], [range(70, 100), range(100, 200), range(200, 250)]]),
 ]
@@ -160,8 +133,8 @@ PENDING = [  # the chunk, and what is to be done after 3 trials of 3, then of 70
 
 @pytest.mark.parametrize(("chunk", "expected"), PENDING)
 def test_more_trials_are_more_files(tmp_path, chunk, expected):
-    """Whatever their sizes, and an earlier view of the folder is as it was."""
-    case = Case("a", {}, {"outcome": Pass(3, chunk, {"x": Variable("float32")})})
+    """Files have any sizes, and a store that was opened earlier reads its own trials."""
+    case = StoredCase("a", {}, {"outcome": Pass(3, chunk, {"x": Variable("float32")})})
     store = Store.create(tmp_path, {}, [case])
     views = {}
     for trials, pending in zip((3, 70, 250), expected, strict=True):
@@ -173,14 +146,14 @@ def test_more_trials_are_more_files(tmp_path, chunk, expected):
                 writer.write("a", "outcome", span, {"x": values})
         assert store.finished()
         for size, view in views.items():
-            found = Store(view.folder, view.settings, [*view.cases.values()]).read("a", "outcome")
-            np.testing.assert_array_equal(found["x"], np.arange(size))
+            view._cache.clear()
+            np.testing.assert_array_equal(view.read("a", "outcome")["x"], np.arange(size))
 
 
 def test_trials_are_done_in_any_order_and_any_files(tmp_path):
-    case = Case("a", {}, {"outcome": Pass(10, None, {"x": Variable("int32")})})
+    case = StoredCase("a", {}, {"outcome": Pass(10, None, {"x": Variable("int32")})})
     store = Store.create(tmp_path, {}, [case])
-    for span, left in [
+    for span, pending in [
         (range(6, 7), [range(6), range(7, 10)]),
         (range(2), [range(2, 6), range(7, 10)]),
         (range(7, 10), [range(2, 6)]),
@@ -188,17 +161,17 @@ def test_trials_are_done_in_any_order_and_any_files(tmp_path):
     ]:
         with store.writer() as writer:
             writer.write("a", "outcome", span, {"x": np.array(span, "int32")})
-        assert store.pending("a", "outcome") == left
-        assert store.finished() == (not left)
+        assert store.pending("a", "outcome") == pending
+        assert store.finished() == (not pending)
     assert store.read("a", "outcome")["x"].values.tolist() == list(range(10))
 
 
-def everything(folder):
-    return {one: one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_every_flipped_bit_is_noticed(store, tmp_path):
-    """Of a chunk: refused by name; of the manifest: refused, or of no importance."""
+    """A bit is flipped in a chunk or in the manifest, where white space may change."""
     write_all(store, a_case(), "outcome")
     whole = store.read(NAME, "outcome")
     rng = np.random.default_rng(0)
@@ -209,36 +182,36 @@ def test_every_flipped_bit_is_noticed(store, tmp_path):
             bad[bit // 8] ^= 1 << bit % 8
             path.write_bytes(bad)
             try:
-                found = Store.open(tmp_path)
-                assert found.settings == {"seed": 0}
-                assert found.cases == store.cases
-                xarray.testing.assert_identical(found.read(NAME, "outcome"), whole)
-                said = "manifest.json"  # white space
-            except (ValueError, DamagedError) as error:  # also of the name of the format
-                said = str(error).replace("has store format", "manifest.json")
-            assert path.name in said
+                opened = Store.open(tmp_path)
+                assert opened.settings == {"seed": 0}
+                assert opened.cases == store.cases
+                xarray.testing.assert_identical(opened.read(NAME, "outcome"), whole)
+                message = "manifest.json"  # white space
+            except (ValueError, DamagedError) as error:  # in the name of the format too
+                message = str(error).replace("has store format", "manifest.json")
+            assert path.name in message
         path.write_bytes(good)
     xarray.testing.assert_identical(Store.open(tmp_path).read(NAME, "outcome"), whole)
 
 
 def test_chunks_of_another_run_case_or_place_are_noticed(tmp_path):
-    """Whole files, each with a checksum of its own."""
+    """Complete files, each with a valid checksum."""
     cases = [a_case(), dataclasses.replace(a_case(), name="other")]
     runs = [Store.create(tmp_path / str(seed), {"seed": seed}, cases) for seed in (0, 1)]
     for run in runs:
         for case in cases:
             write_all(run, case, "outcome")
-    here = runs[0].path_of(NAME, "outcome")
-    first = here / "0000000000-0000000004.npz"
+    folder = runs[0].path_of(NAME, "outcome")
+    first = folder / "0000000000-0000000004.npz"
     mine = first.read_bytes()
-    for stranger in (
+    for other in (
         runs[1].path_of(NAME, "outcome") / first.name,
         runs[0].path_of("other", "outcome") / first.name,
-        here / "0000000004-0000000008.npz",
+        folder / "0000000004-0000000008.npz",
     ):
-        assert len(stranger.read_bytes()) == len(mine)
-        first.write_bytes(stranger.read_bytes())
-        with pytest.raises(DamagedError, match="is broken, or of another run"):
+        assert len(other.read_bytes()) == len(mine)
+        first.write_bytes(other.read_bytes())
+        with pytest.raises(DamagedError, match="is broken, or belongs to another run"):
             Store.open(runs[0].folder).read(NAME, "outcome")
     first.write_bytes(mine)
     Store.open(runs[0].folder).read(NAME, "outcome")
@@ -250,17 +223,19 @@ def test_a_broken_manifest_is_refused_and_nothing_is_changed(store, tmp_path, ho
     path = tmp_path / "results" / "manifest.json"
     good = path.read_bytes()
     path.unlink() if how == "removed" else path.write_bytes(good[:40] if how == "cut" else b"")
-    before = everything(tmp_path)
-    for act in (Store.open, lambda folder: store.writer().__enter__()):
-        with pytest.raises(ValueError, match=r"manifest\.json is missing, broken or not nrjax's"):
-            act(tmp_path)
+    before = contents(tmp_path)
+    for action in (Store.open, lambda folder: store.writer().__enter__()):
+        with pytest.raises(
+            ValueError, match=r"manifest\.json is missing, broken or not written by nrjax"
+        ):
+            action(tmp_path)
     for overwrite in (False, True):
         with pytest.raises(FileExistsError):
             Store.create(tmp_path, {}, [a_case()], overwrite=overwrite)
-    assert everything(tmp_path) == before
+    assert contents(tmp_path) == before
 
 
-def test_unfinished_trials_are_an_error_or_left_out(store):
+def test_unfinished_trials_are_an_error_or_skipped(store):
     case = a_case()
     with store.writer() as writer:
         for span in (range(8, 10), range(4)):
@@ -280,12 +255,18 @@ def test_unfinished_trials_are_an_error_or_left_out(store):
     ("case", "name", "first", "change", "words"),
     [
         (NAME, "outcome", 0, {"step": None}, r"arrays must be all variables"),
-        (NAME, "outcome", 0, {"more": np.zeros(4)}, "arrays = .*'more'"),
+        (NAME, "outcome", 0, {"more": np.zeros(4)}, "arrays must be .*'more'"),
         (NAME, "outcome", 0, {"step": np.zeros(4, "int64")}, "step must be int32"),
         (NAME, "outcome", 0, {"step": np.zeros(3, "int32")}, r"shape of step must be \("),
-        (NAME, "outcome", 0, {"step": np.zeros((4, 1), "int32")}, r"shape of step = \(4, 1\)"),
-        (NAME, "outcome", -1, {}, r"trials must be trials of this pass, of 10"),
-        (NAME, "outcome", 8, {}, r"trials must be trials of this pass, of 10"),
+        (
+            NAME,
+            "outcome",
+            0,
+            {"step": np.zeros((4, 1), "int32")},
+            r"shape of step must .*got \(4, 1\)",
+        ),
+        (NAME, "outcome", -1, {}, r"trials must be trials of this pass"),
+        (NAME, "outcome", 8, {}, r"trials must be trials of this pass"),
         ("x", "outcome", 0, {}, "case must be one of"),
         (NAME, "x", 0, {}, "pass must be one of"),
     ],
@@ -299,17 +280,21 @@ def test_a_chunk_that_does_not_fit_is_refused(store, case, name, first, change, 
         assert store.done(NAME, "outcome") == []
 
 
+def of(**variables):
+    return StoredCase("a", {}, {"p": Pass(1, 1, variables)})
+
+
 @pytest.mark.parametrize(
     ("case", "words"),
     [
-        (Case("a", {"x": np.zeros(2)}, {}), "strict JSON"),
-        (Case("a", {}, {"p": Pass(0, 1, {})}), "trials must be an integer, at least 1"),
-        (Case("a", {}, {"p": Pass(1, 1, {"trial": Variable("bool")})}), "variable = 'trial'"),
-        (Case("a", {}, {"p": Pass(1, 1, {"x": Variable("object")})}), "dtype of x = 'object'"),
+        (StoredCase("a", {"x": np.zeros(2)}, {}), "strict JSON"),
+        (StoredCase("a", {}, {"p": Pass(0, 1, {})}), "trials must be an integer, at least 1"),
+        (of(trial=Variable("bool")), "variable must be none of the reserved names"),
+        (of(x=Variable("object")), "dtype of x must be a boolean, integer or float"),
         (a_case(), "the name of one case only"),
     ],
 )
-def test_a_layout_that_does_not_fit_is_refused(tmp_path, case, words):
+def test_a_schema_that_cannot_be_stored_is_refused(tmp_path, case, words):
     with pytest.raises(ValueError, match=words):
         Store.create(tmp_path / "run", {}, [a_case(), case])
     assert not (tmp_path / "run").exists()
@@ -317,32 +302,31 @@ def test_a_layout_that_does_not_fit_is_refused(tmp_path, case, words):
 
 @pytest.mark.parametrize("axis", ["trial", "chunk"])
 def test_open_results_stay_readable_when_trials_are_added(tmp_path, axis):
-    """They are those of the trials that were there."""
-    folded = axis == "chunk"
-    layout = Pass(6, 4, {"x": Variable("float64")}, axis=axis)
-    cases = [Case("a", {}, {"outcome": layout})]
+    """They keep the trials that they were opened with."""
+    summarised = axis == "chunk"
+    pass_ = Pass(6, 4, {"x": Variable("float64")}, axis=axis)
+    cases = [StoredCase("a", {}, {"outcome": pass_})]
     store = Store.create(tmp_path, {}, cases)
 
     def fill(store, files=None):
         with store.writer() as writer:
             for span in store.pending("a", "outcome")[:files]:
-                x = np.float64(sum(span)) if folded else np.array(span, float)
+                x = np.float64(sum(span)) if summarised else np.array(span, float)
                 writer.write("a", "outcome", span, {"x": x}, 1.0)
 
     def read(store):
-        store._read.clear()
+        store._cache.clear()
         return store.arrays("a", "outcome")["x"].tolist()
 
     fill(store)
     before = read(store)
-    assert before == ([6, 9] if folded else list(range(6)))
+    assert before == ([6, 9] if summarised else list(range(6)))
     longer = store.extend(20, {})
-    for files in (0, 1, None):  # before the longer files are there, when one is, and when all are
+    for files in (0, 1, None):  # with none, one and all of the longer files
         fill(longer, files)
         assert read(store) == before
         assert store.finished()
     assert sum(read(Store.open(tmp_path))) == sum(range(20))
-    # Results that were replaced say so.
     Store.create(tmp_path, {"seed": 1}, cases, overwrite=True)
     with pytest.raises(StoreError, match="were extended, or replaced by another run, since"):
         read(store)

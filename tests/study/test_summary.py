@@ -1,4 +1,4 @@
-"""The summary keeps the contract: strict JSON, and infinity never averaged away."""
+"""The summary keeps its contract: strict JSON, and infinite epsilons in no finite average."""
 
 import json
 
@@ -7,11 +7,11 @@ import pytest
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("xarray")
-from nrjax.study import report, summary
+from nrjax.outcome import Status
+from nrjax.study import formats, report
 from nrjax.study.case import FIELDS
-from nrjax.study.report import lowest, span, within
+from nrjax.study.formats import lowest, span, within
 from nrjax.study.statistics import Sample
-from nrjax.types import Status
 from tests.invented import invented
 from tests.study import cheap
 
@@ -23,38 +23,38 @@ S, E, N = Status.STOPPED, Status.EXHAUSTED, Status.NAN_UTILITY
 NAMES = ("epsilon", "step", "status", "privacy_loss", "utility")
 
 
-class Told(cheap.Quiet):
+class WithFacts(cheap.Quiet):
     case_facts = ("task",)
 
 
 def results_of(folder, *outcomes, labels=LABELS):
-    """Those of one case for each outcome: epsilon, step, status, loss and utility of its trials."""
+    """Return results with a case per outcome: its trials' values of `NAMES`."""
     cases = {}
     for number, outcome in enumerate(outcomes):
         arrays = dict.fromkeys(FIELDS, np.zeros(len(outcome[0]), "float32"))
         for name, values in zip(NAMES, outcome, strict=True):
             arrays[name] = np.array(values, "int32" if name in ("step", "status") else "float32")
         cases[f"case{number}"] = labels, arrays
-    return invented(folder, cases, Told(), seconds=(2.0, 1.0), **SETTINGS)
+    return invented(folder, cases, WithFacts(), seconds=(2.0, 1.0), **SETTINGS)
 
 
-@pytest.fixture
-def one(tmp_path):
-    return results_of(tmp_path, ([1.0], [0], [S], [1.0], [0.0]))
+def write(results):
+    with results.store.writer() as writer:
+        results.write_reports(writer)
 
 
 def test_the_contract(tmp_path):
     epsilon = [0.5, 0.25, 1.0, 0.75, 2.0, 0.5, 4.0, 8.0]
     status = [S, S, S, S, S, S, E, N]
     loss = [0.1, 0.2, np.nan, np.nan, 0.4, 0.3, np.nan, np.nan]
-    utility = [-0.41, 0.0, -0.5, -0.75, -0.3, -1.25, -9, np.nan]  # who did not stop did not miss
+    utility = [-0.41, 0.0, -0.5, -0.75, -0.3, -1.25, -9, np.nan]  # the last two did not stop
     results = results_of(tmp_path, (epsilon, range(8), status, loss, utility))
-    results.conclude()
-    found = json.loads((tmp_path / "summary.json").read_text(), parse_constant=pytest.fail)
-    assert found == results.summary()
-    assert list(found) == [*FACTS, "seed", "settings", "cases"]
-    assert found["settings"] == {"trials": 8}
-    (case,) = found["cases"]
+    write(results)
+    summary = json.loads((tmp_path / "summary.json").read_text(), parse_constant=pytest.fail)
+    assert summary == results.summary()
+    assert list(summary) == [*FACTS, "seed", "settings", "cases"]
+    assert summary["settings"] == {"trials": 8}
+    (case,) = summary["cases"]
     assert list(case)[:2] == ["task", "case"]
     names = ("epsilon", "stopped_epsilon", "privacy_loss", "epsilon_interval", "shortfall")
     blocks = {name: case.pop(name) for name in (*names, "stopped_interval", "met_interval")}
@@ -67,13 +67,13 @@ def test_the_contract(tmp_path):
         "status": {"STOPPED": 6, "EXHAUSTED": 1, "NAN_UTILITY": 1},
         "step": {"mean": 3.5, "q50": 3.0},
         "stopped_at_first_step": 0.125,
-        # Eight trials bound no quartile on its outer side, nor the distance of the two.
+        # Eight trials bound no quartile on its outer side, and so no interquartile range.
         "quartile_distance": {"value": 1.5, "interval": [0.0, None]},
         "band": pytest.approx(0.4801614),  # sqrt(log(40) / 16)
         "resolution": 0.0,
         "seconds": {"compile": 1.0, "run": 2.0, "curves": 0.0},
     }
-    # Sorted, of all: 0.25 0.5 0.5 0.75 1 2 inf inf; the two that did not stop cost 4 and 8 so far.
+    # All in order: 0.25 0.5 0.5 0.75 1 2 inf inf. The two that did not stop cost 4 and 8 so far.
     expected = [None, 0.25, 0.5, 0.75, 2.0, None, None]
     assert blocks["epsilon"] == dict(zip(KEYS, expected, strict=True))
     # P(B < 1) = 1/256 is at most 2.5 %, P(B < 2) = 9/256 is not; B is Binomial(8, 1/2).
@@ -82,7 +82,7 @@ def test_the_contract(tmp_path):
     assert blocks["epsilon_interval"]["q05"][0] is None
     assert blocks["stopped_interval"] == pytest.approx([0.3491, 0.9681], abs=5e-5)
     assert blocks["met_interval"] == pytest.approx([0.0852, 0.7551], abs=5e-5)
-    # The others that stopped missed the goal by 0.09, 0.34 and 0.84.
+    # Three trials stopped below the goal, by 0.09, 0.34 and 0.84.
     expected = {"share": 0.5, "mean": 1.27 / 3, "q50": 0.34, "q95": 0.84, "max": 0.84}
     assert blocks["shortfall"] == pytest.approx(expected, rel=1e-6)
     expected = [5 / 6, 0.25, 0.5, 0.5, 1.0, 2.0, 2.0]
@@ -96,7 +96,7 @@ def test_without_a_guarantee_a_stop_or_a_goal(tmp_path):
     plain = (two, [1, 2], [S, S], nan, good)
     others = (nan, [1, 2], [S, S], nan, good), (two, [1, 2], [E, E], two, good)
     cases = results_of(tmp_path / "goal", *others, plain).summary()["cases"]
-    no_guarantee, no_stop, plainly = cases
+    no_guarantee, no_stop, all_stop = cases
     assert no_guarantee["epsilon"] is no_guarantee["stopped_epsilon"] is None
     assert no_guarantee["privacy_loss"] is None
     assert no_guarantee["stopped"] == no_guarantee["met"] == 1.0
@@ -104,61 +104,55 @@ def test_without_a_guarantee_a_stop_or_a_goal(tmp_path):
     assert no_stop["stopped"] == no_stop["met"] == 0.0
     nothing = dict.fromkeys(("share", "mean", "q50", "q95", "max"))
     assert no_stop["shortfall"] == nothing
-    assert plainly["shortfall"] == nothing | {"share": 0.0}
-    assert plainly["epsilon"] == plainly["stopped_epsilon"]
-    assert plainly["epsilon"]["mean"] == 3.5
+    assert all_stop["shortfall"] == nothing | {"share": 0.0}
+    assert all_stop["epsilon"] == all_stop["stopped_epsilon"]
+    assert all_stop["epsilon"]["mean"] == 3.5
     results = results_of(tmp_path / "none", plain, labels={"task": "logistic"})
     assert not {"met", "shortfall", "goal"} & set(results.summary()["cases"][0])
 
 
-def test_a_nan_epsilon_beside_numbers_counts_as_infinite(tmp_path):
+def test_a_nan_epsilon_among_numbers_counts_as_infinite(tmp_path):
     outcome = ([1.0, np.nan, 2.0], [1, 1, 1], [S, S, E], [0, 0, 0], [0, 0, 0])
-    found = results_of(tmp_path, outcome)["case0"]["stopping_epsilon"]
-    np.testing.assert_array_equal(found, [1.0, np.inf, np.inf])
+    epsilon = results_of(tmp_path, outcome)["case0"]["stopping_epsilon"]
+    np.testing.assert_array_equal(epsilon, [1.0, np.inf, np.inf])
 
 
-def test_the_distance_of_quartiles_is_bounded_by_their_intervals():
+def test_the_interquartile_range_is_bounded_by_the_quartiles_intervals():
     values = Sample(np.arange(1000.0))
-    found = summary.quartile_distance(values)
+    iqr = report.interquartile_range(values)
     (low, _), (_, high) = (values.quantile_interval(q, 0.975) for q in (0.25, 0.75))
-    assert found["value"] == 500.0
-    assert found["interval"][1] == high - low
-    assert 400 < found["interval"][0] < 500 < found["interval"][1] < 600
-    assert summary.quartile_distance(Sample(np.full(1000, np.inf)))["value"] is None
+    assert iqr["value"] == 500.0
+    assert iqr["interval"][1] == high - low
+    assert 400 < iqr["interval"][0] < 500 < iqr["interval"][1] < 600
+    assert report.interquartile_range(Sample(np.full(1000, np.inf)))["value"] is None
 
 
 def test_intervals_in_tables_look_no_shorter_than_they_are():
     assert within(1.0, (0.5, 1.991)) == "1 ±100%"
     assert within(2.0, (2.0, 5.01)) == "2 ±160%"
     assert within(0.0, (0.0, 0.12)) == "0 ±0.12"
-    # An infinite median is between infinite ones, unless there are too few trials for a lower end.
+    # An infinite median is between infinite ends, unless trials are too few for a lower end.
     assert span((None, None), lowest(1000, 0.5)) == "inf-inf"
     assert span((None, None), lowest(5, 0.5)) == "-inf-inf"
     assert span((3.6336, 3.6344), digits=4) == "3.634-3.634"
-    # A share is never all or nothing by rounding.
-    assert [report.share(one) for one in (1.0, 0.999999, 0.0, None)] == [
-        *("100 %", "99.9999 %", "0 %", "-")
-    ]
+    # Rounding makes no fraction 0 or 1.
+    shares = [formats.share(value) for value in (1.0, 0.999999, 0.0, None)]
+    assert shares == ["100 %", "99.9999 %", "0 %", "-"]
 
 
-def test_a_failed_write_leaves_the_old_summary_and_what_somebody_else_wrote_stays(one, monkeypatch):
-    for _ in range(2):  # our own is replaced
-        one.conclude()
-    path = one.folder / "summary.json"
+def test_a_failed_write_leaves_the_old_summary(tmp_path, monkeypatch):
+    results = results_of(tmp_path, ([1.0], [0], [S], [1.0], [0.0]))
+    for _ in range(2):  # the second call replaces the files of the first
+        write(results)
+    path = tmp_path / "summary.json"
     old = path.read_bytes()
-    one.store.settings["device"] = "another"  # it would say something else
+    results.about = {**results.about, "device": "another"}  # changes the summary
 
     def no_space(_):
         raise OSError(28, "No space left on device")
 
-    with monkeypatch.context() as patch:
-        patch.setattr("nrjax.study.folder.os.fsync", no_space)
-        with pytest.raises(OSError, match=r"cannot write .*summary\.json: No space left"):
-            one.conclude()
+    monkeypatch.setattr("nrjax.study.files.os.fsync", no_space)
+    with pytest.raises(OSError, match=r"cannot write .*summary\.json: No space left"):
+        write(results)
     assert path.read_bytes() == old
-    assert not list(one.folder.glob("**/*.tmp"))
-    for name in ("report.md", "summary.json"):
-        (one.folder / name).write_text("mine")
-        with pytest.raises(FileExistsError, match=f"{name} was not written by nrjax and is left"):
-            one.conclude()
-        assert (one.folder / name).read_text() == "mine"
+    assert not list(tmp_path.glob("**/*.tmp"))

@@ -1,4 +1,4 @@
-"""A study that compiles in no time, as a file for the shell: sums of numbers in a file."""
+"""A study in a file for the command, which compiles quickly: sums of normal steps."""
 
 import dataclasses
 import os
@@ -27,7 +27,7 @@ class Walk(nrjax.Pytree):
 
 
 class Quiet(nrjax.Reporting):
-    """With one figure that takes no time."""
+    """A report with one figure, which is drawn quickly."""
 
     def figures(self, results):
         from matplotlib.figure import Figure
@@ -45,13 +45,13 @@ class Settings:
     data: Path = Path(os.environ.get("WALKS", "scales.csv"))
     """File of the scales of the steps."""
     start: tuple[float, ...] = (0.0, 6.0)
-    """Where walks begin."""
+    """Starts of the walks."""
     wide: int = 1
-    """How often the scales are repeated."""
+    """Number of repetitions of the scales."""
 
 
 def study(settings: Settings) -> nrjax.Study:
-    """A case for each beginning."""
+    """Return a study with a case per start."""
     dtype = jnp.result_type(float)
     scales = np.repeat(np.loadtxt(settings.data), settings.wide).astype(dtype)
     cases = {

@@ -1,4 +1,4 @@
-"""A study on Dask workers, real processes: killed, added, frozen, refused; and a killed client."""
+"""A study on Dask workers in real processes: killed, added and refused."""
 
 import os
 import shutil
@@ -18,8 +18,9 @@ pytest.importorskip("distributed")
 import distributed
 
 import nrjax
-from nrjax.study import cluster, identity, local, sources
-from nrjax.study.settings import RunSettings
+from nrjax.cli import loading
+from nrjax.study import dask, filling, provenance
+from nrjax.study.options import RunOptions
 from tests.study import small, test_conformance
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +34,7 @@ class Walked(NamedTuple):
 
 
 class LongWalk(nrjax.Pytree):
-    """So long that a chunk takes a while."""
+    """A custom trial so long that a chunk takes a while."""
 
     steps: int = nrjax.static(default=20_000)
 
@@ -45,10 +46,10 @@ class LongWalk(nrjax.Pytree):
 
 
 def run(folder, client=None, progress=False):
-    """The bytes of its results."""
+    """Run a study of long walks and return the bytes of its results."""
     study = nrjax.Study("walks", {"walk": LongWalk()})
-    more = {"trials": TRIALS, "chunk": CHUNK, "progress": progress, "client": client}
-    return study.run(folder, **more)["walk"]["place"].values.tobytes()
+    options = {"trials": TRIALS, "chunk": CHUNK, "progress": progress, "client": client}
+    return study.run(folder, **options)["walk"]["place"].values.tobytes()
 
 
 undrawn = test_conformance.undrawn
@@ -61,7 +62,7 @@ def alone(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def workers(tmp_path_factory):
-    """Those that come later find what was compiled."""
+    """A cluster whose workers share a compilation cache."""
     import logging
 
     with pytest.MonkeyPatch.context() as patch:
@@ -69,15 +70,15 @@ def workers(tmp_path_factory):
         patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
         with distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=logging.CRITICAL
-        ) as found:
-            yield found
+        ) as cluster:
+            yield cluster
 
 
 @pytest.fixture
 def client(workers):
-    with distributed.Client(workers) as found:
-        found.wait_for_workers(2, timeout=120)
-        yield found
+    with distributed.Client(workers) as client:
+        client.wait_for_workers(2, timeout=120)
+        yield client
 
 
 Then = test_conformance.Then
@@ -88,12 +89,11 @@ def a_worker(client):
 
 
 @posix
-def test_a_killed_worker_costs_its_chunks_alone(client, alone, tmp_path):
+def test_a_killed_worker_costs_its_chunks_only(client, alone, tmp_path):
     def kill():
         os.kill(a_worker(client), signal.SIGKILL)
 
-    found = run(tmp_path / "run", client, Then(2, kill))
-    assert found == alone
+    assert run(tmp_path / "run", client, Then(2, kill)) == alone
 
 
 @pytest.mark.long
@@ -103,25 +103,12 @@ def test_a_worker_that_is_added_gets_chunks(client, workers, alone, tmp_path):
         client.wait_for_workers(3, timeout=120)
 
     try:
-        found = run(tmp_path / "run", client, Then(1, add))
-        busy = client.run(lambda: len(cluster._MADE))
+        results = run(tmp_path / "run", client, Then(1, add))
+        busy = client.run(lambda: len(dask._STUDY))
     finally:
         workers.scale(2)
-    assert found == alone
+    assert results == alone
     assert sorted(busy.values()) == [1, 1, 1]
-
-
-@pytest.mark.long
-@posix
-def test_a_frozen_worker_holds_up_nothing(client, alone, tmp_path, monkeypatch):
-    monkeypatch.setattr(cluster, "_PATIENCE", 1.0)
-    frozen = a_worker(client)
-    try:
-        then = Then(2, lambda: os.kill(frozen, signal.SIGSTOP))
-        found = run(tmp_path / "run", client, then)
-    finally:
-        os.kill(frozen, signal.SIGCONT)
-    assert found == alone
 
 
 @pytest.mark.long
@@ -129,9 +116,9 @@ def test_a_frozen_worker_holds_up_nothing(client, alone, tmp_path, monkeypatch):
 def test_a_killed_client_loses_nothing_that_was_done(client, workers, alone, tmp_path):
     program = f"""
         from distributed import Client
-        from tests.study import test_cluster
+        from tests.study import test_dask
         with Client({workers.scheduler_address!r}) as client:
-            test_cluster.run({str(tmp_path / "run")!r}, client)
+            test_dask.run({str(tmp_path / "run")!r}, client)
     """
     process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], cwd=ROOT)
     chunks = tmp_path / "run" / "results" / "walk" / "outcome"
@@ -142,20 +129,19 @@ def test_a_killed_client_loses_nothing_that_was_done(client, workers, alone, tmp
     process.wait()
     done = {path: path.stat().st_mtime_ns for path in chunks.glob("*.npz")}
     assert 3 <= len(done) < TRIALS // CHUNK
-    found = run(tmp_path / "run", client)
-    assert found == alone
+    assert run(tmp_path / "run", client) == alone
     assert {path: path.stat().st_mtime_ns for path in done} == done
 
 
-def test_a_worker_that_would_make_other_bits_is_refused(client, tmp_path, monkeypatch):
-    here = identity.circumstances()
-    monkeypatch.setattr(identity, "circumstances", lambda: here | {"jaxlib": "0.0.1"})
+def test_a_worker_that_would_give_other_bits_is_refused(client, tmp_path, monkeypatch):
+    environment = provenance.environment()
+    monkeypatch.setattr(provenance, "environment", lambda: environment | {"jaxlib": "0.0.1"})
     with pytest.raises(ValueError, match=r"worker tcp.* cannot take part.*jaxlib is '.*was '0.0.1"):
         run(tmp_path / "run", client)
 
 
-def test_a_failure_in_a_chunk_is_raised_here(client, tmp_path, monkeypatch):
-    monkeypatch.setattr(cluster, "run_chunk", _failing)
+def test_an_error_on_a_worker_is_raised_by_the_client(client, tmp_path, monkeypatch):
+    monkeypatch.setattr(dask, "run_chunk", _failing)
     with pytest.raises(ZeroDivisionError):
         run(tmp_path / "run", client)
 
@@ -166,32 +152,32 @@ def _failing(*_):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", test_conformance.PAPERS_LONG)
-def test_all_that_a_study_can_have_is_the_same_on_workers(client, name, tmp_path):
-    """With fewer devices; code of one's own goes along, which no worker can import."""
+def test_results_are_bit_for_bit_identical_on_workers(client, name, tmp_path):
+    """On fewer devices, with code from a file that no worker can import."""
     small.data(tmp_path)
     study = small.study(name, tmp_path)
     if name == "example":
         path = shutil.copy(ROOT / "tests/study/example.py", tmp_path / "own.py")
-        source = sources.find(str(path))
+        source = loading.find(str(path))
         study = source.study(source.settings())
-    found, here = (
-        study.run(tmp_path / kind, trials=20, chunk=8, progress=False, client=one).store
-        for kind, one in (("workers", client), ("here", None))
+    stores = (
+        study.run(tmp_path / name, trials=20, chunk=8, progress=False, client=chosen).store
+        for name, chosen in (("workers", client), ("here", None))
     )
-    test_conformance.assert_same_bits(found, here)
+    test_conformance.assert_same_bits(*stores)
 
 
 def test_a_worker_with_other_code_is_refused(client):
     study = nrjax.Study("walks", {"walk": LongWalk()})
-    plans = study.plans(RunSettings(out=Path("unused"), trials=TRIALS, chunk=CHUNK))
-    stated, task = identity.fingerprints(plans), local.Task("walk", "outcome", 0, CHUNK)
-    other = {"walk": {"outcome": stated["walk"]["outcome"][::-1]}}
+    plans = study._plans(RunOptions(trials=TRIALS, chunk=CHUNK))
+    prints, task = provenance.fingerprints(plans), filling.Task("walk", "outcome", 0, CHUNK)
+    other = {"walk": {"outcome": prints["walk"]["outcome"][::-1]}}
+    environment = provenance.environment()
 
-    def made(prints):
-        data = cluster.packed(plans, jax.random.key(0), prints)
-        facts = identity.circumstances()
-        return client.submit(cluster.run_chunk, data, repr(prints), facts, task).result()
+    def run_chunk(prints):
+        data = dask.serialise(plans, jax.random.key(0), prints)
+        return client.submit(dask.run_chunk, data, repr(prints), environment, task).result()
 
-    assert made(stated)[0]["place"].shape == (CHUNK,)
-    with pytest.raises(ValueError, match="it has other code of the study"):
-        made(other)
+    assert run_chunk(prints)[0]["place"].shape == (CHUNK,)
+    with pytest.raises(ValueError, match="its code of the study or nrjax is not"):
+        run_chunk(other)

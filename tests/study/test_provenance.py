@@ -1,7 +1,10 @@
-"""What a run is known again by: its program with all constants, its batches, and its settings."""
+"""The fingerprints by which a run is recognised, and the settings of a resumed study."""
 
 import dataclasses
 import json
+import os
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -12,10 +15,11 @@ import numpy as np
 import pytest
 
 import nrjax
+from nrjax.cli import loading
+from nrjax.cli.settings import from_json
 from nrjax.simulation import montecarlo
-from nrjax.study import cluster, identity, sources
-from nrjax.study.layout import from_plain, to_plain
-from nrjax.study.settings import RunSettings
+from nrjax.study import dask, provenance
+from nrjax.study.options import RunOptions, to_json
 from tests.study import cheap
 
 DATA, SCALE, WIDTH, COUNT = np.array([1.0, 2.0, 3.0]), 2.0, 1.0, ()
@@ -32,7 +36,7 @@ def other_name(x):
 
 
 class Inner(nrjax.Utility):
-    """By a compiled helper, which refers to the module's numbers."""
+    """A utility with a compiled helper, which refers to numbers of this module."""
 
     def evaluate(self, hypothesis):
         return inner(hypothesis)
@@ -60,7 +64,7 @@ def _rule(size, batched, x):
 
 
 class Ruled(nrjax.Utility):
-    """In a batch by a rule, which refers to the module's numbers."""
+    """A utility with a rule for batches, which refers to a number of this module."""
 
     def evaluate(self, hypothesis):
         return jnp.where(hypothesis > 0, ruled(hypothesis), 0.0)
@@ -71,23 +75,29 @@ class Calling(nrjax.Utility):
         return jax.pure_callback(lambda x: -abs(x), jax.typeof(hypothesis), hypothesis)
 
 
+class Printing(nrjax.Utility):
+    def evaluate(self, hypothesis):
+        jax.debug.print("{}", hypothesis)
+        return -jnp.abs(hypothesis - 3.0)
+
+
 def study(utility, **options):
     case = nrjax.Case(trial=cheap.interaction(utility=utility), **options)
     return nrjax.Study("s", {"a": case}, reporting=cheap.Quiet())
 
 
 def plans(utility, **options):
-    return study(utility, **options).plans(RunSettings(out=Path("unused"), trials=8))
+    return study(utility, **options)._plans(RunOptions(trials=8))
 
 
 def fingerprint(utility, name="outcome", **options):
-    return identity.fingerprints(plans(utility, **options))["a"][name]
+    return provenance.fingerprints(plans(utility, **options))["a"][name]
 
 
 @pytest.mark.parametrize(
     ("name", "value"), [("DATA", np.array([1.0, 2.0, 4.0])), ("SCALE", 3.0), ("WIDTH", 0.5)]
 )
-def test_what_compiled_helpers_and_bounds_refer_to_counts(name, value, monkeypatch):
+def test_numbers_that_compiled_helpers_and_bounds_refer_to_count(name, value, monkeypatch):
     before = fingerprint(Bounded())
     assert fingerprint(Bounded()) == before
     monkeypatch.setitem(globals(), name, value)
@@ -102,6 +112,38 @@ def test_rules_of_batching_count(monkeypatch):
     assert fingerprint(Ruled()) != before
 
 
+def test_values_dtypes_shapes_and_weak_types_of_leaves_count():
+    starts = (1.0, 2.0, np.float32(1.0), np.float16(1.0), np.ones(1, np.float32), np.int32(1))
+    cases = {f"{number}": cheap.Walk(start) for number, start in enumerate(starts)}
+    passes = cheap.study(cases)._plans(RunOptions())
+    prints = [one["outcome"] for one in provenance.fingerprints(passes).values()]
+    assert len(set(prints)) == len(starts)
+    assert prints[0][: provenance.PROGRAM] == prints[1][: provenance.PROGRAM]
+
+
+OTHER_PROCESS = """
+from tests.study import test_provenance as tests
+utilities = tests.Bounded(), tests.Ruled(), tests.Printing()
+print(*map(tests.fingerprint, utilities))
+"""
+
+
+def test_fingerprints_are_the_same_in_another_process():
+    """With another seed of Python's hashes, by which sets and dicts might be ordered."""
+    here = [fingerprint(one) for one in (Bounded(), Ruled(), Printing())]
+    for seed in ("0", "1"):
+        there = subprocess.run(
+            [sys.executable, "-c", OTHER_PROCESS],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+            cwd=Path(__file__).parents[2],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+        )
+        assert there.stdout.split() == here
+
+
 def test_names_do_not_count_and_batches_do():
     assert fingerprint(Inner()) == fingerprint(OtherName())
     usual = fingerprint(Inner(), batching=nrjax.Batching(tile=8, lanes=16))
@@ -112,22 +154,21 @@ def test_names_do_not_count_and_batches_do():
 
 
 class Typed(nrjax.Pytree):
-    """A session that minds the type of a static number."""
+    """A custom trial that depends on the type of a static number."""
 
     power: Any = nrjax.static()
 
     def run(self, key):
-        found = cheap.Walk(np.float32(0)).run(key)
-        return found._replace(end=found.end * (2.0 if isinstance(self.power, float) else 3.0))
+        walked = cheap.Walk(np.float32(0)).run(key)
+        return walked._replace(end=walked.end * (2.0 if isinstance(self.power, float) else 3.0))
 
 
 @pytest.mark.parametrize("powers", [(1, 1.0), (1.0, 1), (1.0, True)])
-def test_equal_numbers_of_other_types_are_other_programs(powers):
-    """Within one study; JAX, and a dict, take them for the same."""
+def test_equal_numbers_of_different_types_are_different_programs(powers):
+    """Within one study, although a dict takes them for the same key."""
 
     def prints(**cases):
-        settings = RunSettings(out=Path("nowhere"))
-        return identity.fingerprints(cheap.study(cases).plans(settings))
+        return provenance.fingerprints(cheap.study(cases)._plans(RunOptions()))
 
     first, second = map(Typed, powers)
     both = prints(a=first, b=second)
@@ -135,10 +176,10 @@ def test_equal_numbers_of_other_types_are_other_programs(powers):
     assert both == prints(a=first) | prints(b=second)
 
 
-def test_flags_of_xla_count_but_for_those_of_devices_and_dumps(monkeypatch):
+def test_flags_of_xla_count_except_for_devices_and_dumps(monkeypatch):
     flags = "--xla_b --xla_dump_to=x --xla_a --xla_force_host_platform_device_count=4"
     monkeypatch.setenv("XLA_FLAGS", flags)
-    assert identity.circumstances()["xla_flags"] == "--xla_a --xla_b"
+    assert provenance.environment()["xla_flags"] == "--xla_a --xla_b"
 
 
 def test_the_resolution_of_a_curve_counts():
@@ -150,12 +191,12 @@ def test_the_resolution_of_a_curve_counts():
 
 
 def test_a_call_back_into_python_is_refused():
-    with pytest.raises(ValueError, match=r"the study calls jax\.pure_callback: .* must be in JAX"):
+    with pytest.raises(ValueError, match=r"the study calls jax\.pure_callback, .* Write it in JAX"):
         fingerprint(Calling())
 
 
-def test_what_is_run_is_what_the_manifest_says(tmp_path, monkeypatch):
-    """In one process, after an edit of what a class refers to."""
+def test_the_manifest_describes_what_was_run(tmp_path, monkeypatch):
+    """In one process, after an edit of a number that a class refers to."""
     first = study(OtherName()).run(tmp_path / "first", trials=16, progress=False)
     monkeypatch.setitem(globals(), "SCALE", 5.0)
     other_name.clear_cache()
@@ -171,7 +212,7 @@ def test_what_is_run_is_what_the_manifest_says(tmp_path, monkeypatch):
 
 
 class Plain(nrjax.Utility):
-    """By the module's numbers, without a compiled helper."""
+    """A utility that refers to a number of this module, without a compiled helper."""
 
     def evaluate(self, hypothesis):
         return SCALE * hypothesis
@@ -180,8 +221,8 @@ class Plain(nrjax.Utility):
         return SCALE * hypothesis - 1e-3, SCALE * hypothesis + 1e-3
 
 
-def test_parts_from_before_and_after_an_edit_do_not_meet(tmp_path, monkeypatch):
-    """A study, paths, and then the first simulation of a class since the edit."""
+def test_traces_from_before_and_after_an_edit_are_not_mixed(tmp_path, monkeypatch):
+    """A study, paths, and then the first simulation since the edit of a class."""
     trial, key = cheap.interaction(0.5, utility=Plain()), jax.random.key(0)
     study(Plain()).run(tmp_path / "first", trials=16, progress=False)
     montecarlo.paths(trial, 8).run_all(key, 8)
@@ -200,11 +241,11 @@ class Copies(nrjax.Utility):
         return jnp.sum(hypothesis)
 
 
-def test_shapes_are_those_since_an_edit(monkeypatch):
+def test_shapes_follow_an_edit(monkeypatch):
     for count in ((), (3,)):
         monkeypatch.setitem(globals(), "COUNT", count)
-        made = plans(Copies(), quantities={"copies": nrjax.Quantity(_hypothesis)})["a"]["outcome"]
-        assert made.layout.variables["copies"].shape == count
+        passes = plans(Copies(), quantities={"copies": nrjax.Quantity(_hypothesis)})["a"]
+        assert passes["outcome"].layout.variables["copies"].shape == count
 
 
 def _hypothesis(outcome):
@@ -223,18 +264,19 @@ class Own:
 
 def test_settings_of_many_types_come_back():
     for own in (Own(), Own([], ("b", 1.0), (), 0.25, {}, Path("x"))):
-        assert from_plain(Own, json.loads(json.dumps(to_plain(own)))) == own
+        assert from_json(Own, json.loads(json.dumps(to_json(own)))) == own
     with pytest.raises(ValueError, match=r"pair must be a list of 2"):
-        from_plain(Own, to_plain(Own()) | {"pair": ["a"]})
+        from_json(Own, to_json(Own()) | {"pair": ["a"]})
     with pytest.raises(ValueError, match=r"either must be of type"):
-        from_plain(Own, to_plain(Own()) | {"either": [1]})
-    run = RunSettings(out=Path("x"), trials=np.int64(8), seed=np.uint8(3), until_se=np.float32(0.5))
-    assert json.loads(json.dumps(to_plain(run)))["trials"] == 8
+        from_json(Own, to_json(Own()) | {"either": [1]})
+    options = RunOptions(trials=np.int64(8), seed=np.uint8(3), until_se=np.float32(0.5))
+    stored = json.loads(json.dumps(to_json(options)))
+    assert RunOptions.from_json(stored | {"levels": 3}) == options
 
 
-def test_a_setting_that_could_not_be_read_again_is_refused_at_the_start():
-    source = sources.Source("s", Odd, lambda own: study(Inner()), None)
-    with pytest.raises((ValueError, TypeError), match=r"must be of|not JSON serializable"):
+def test_a_setting_that_cannot_be_stored_is_refused_at_the_start():
+    source = loading.Source("s", Odd, lambda own: study(Inner()), None)
+    with pytest.raises((ValueError, TypeError), match=r"settings must be of|not JSON serializable"):
         source.study(Odd())
 
 
@@ -243,26 +285,26 @@ class Odd:
     numbers: frozenset[int] = frozenset((1,))
 
 
-def test_modules_beside_a_study_are_found_when_it_is_made(tmp_path):
-    (tmp_path / "beside_the_study.py").write_text("THRESHOLD = -0.5\n")
+def test_modules_next_to_the_file_of_a_study_are_found(tmp_path):
+    (tmp_path / "next_to_the_study.py").write_text("THRESHOLD = -0.5\n")
     program = """
         from tests.study import cheap
 
         def study():
-            import beside_the_study
+            import next_to_the_study
 
-            return cheap.study({"a": cheap.interaction(beside_the_study.THRESHOLD)})
+            return cheap.study({"a": cheap.interaction(next_to_the_study.THRESHOLD)})
     """
     (tmp_path / "my_own.py").write_text(textwrap.dedent(program))
-    made = sources.find(str(tmp_path / "my_own.py")).study(None)
-    assert list(made.cases) == ["a"]
+    study = loading.find(str(tmp_path / "my_own.py")).study(None)
+    assert list(study.cases) == ["a"]
 
 
-def test_what_cannot_be_sent_is_said():
+def test_a_study_that_cannot_be_pickled_is_refused():
     pytest.importorskip("cloudpickle")
     import threading
 
-    made = plans(Inner())
-    made["a"]["outcome"] = made["a"]["outcome"]._replace(make=threading.Lock())
-    with pytest.raises(ValueError, match="study must be of what can be sent to workers"):
-        cluster.packed(made, jax.random.key(0), {})
+    passes = plans(Inner())
+    passes["a"]["outcome"] = passes["a"]["outcome"]._replace(make=threading.Lock())
+    with pytest.raises(ValueError, match="study must be of parts that can be pickled"):
+        dask.serialise(passes, jax.random.key(0), {})

@@ -1,4 +1,4 @@
-"""The folder of a run: one writer, nobody else's files, and whatever interrupts a write."""
+"""The folder of a run: one writer, other files left alone, and interrupted writes."""
 
 import itertools
 import json
@@ -14,9 +14,9 @@ import pytest
 pytest.importorskip("filelock")
 pytest.importorskip("xarray")
 
-from nrjax.study import folder as disk
-from nrjax.study.folder import StoreBusyError
-from nrjax.study.layout import Case, Pass, Variable
+from nrjax.study import files
+from nrjax.study.files import StoreBusyError
+from nrjax.study.schema import Pass, StoredCase, Variable
 from nrjax.study.store import Store
 from tests.study import test_store
 from tests.study.test_store import NAME, a_case, write_all
@@ -24,7 +24,7 @@ from tests.study.test_store import NAME, a_case, write_all
 store = test_store.store
 
 
-def test_a_second_writer_is_told_at_once(store, tmp_path):
+def test_a_second_writer_is_refused(store, tmp_path):
     with store.writer():
         with pytest.raises(StoreBusyError, match="another run is writing"):
             store.writer().__enter__()
@@ -38,16 +38,15 @@ def test_a_second_writer_is_told_at_once(store, tmp_path):
         pass
 
 
-def test_results_are_replaced_on_request_only_and_strangers_files_never(store, tmp_path):
-    strange = tmp_path / "notes.txt"
-    strange.write_text("mine")
+def test_results_are_replaced_on_request_only_and_other_files_never(store, tmp_path):
+    notes = tmp_path / "notes.txt"
+    notes.write_text("mine")
     write_all(store, a_case(), "outcome")
-    for content in (b"first", b"ours"):
-        figure = disk.write_document(tmp_path, "figures/loss.png", content)
-    mine = figure.with_name("mine.png")
-    mine.write_bytes(b"ours")
-    with pytest.raises(FileExistsError, match=r"mine\.png was not written by nrjax"):
-        disk.write_document(tmp_path, "figures/mine.png", b"more")
+    for content in (b"first", b"second"):
+        figure = files.write_document(tmp_path, "figures/loss.png", content)
+    assert figure.read_bytes() == b"second"
+    table = figure.with_name("mine.csv")
+    table.write_text("mine")
     with pytest.raises(FileExistsError, match="holds results already"):
         Store.create(tmp_path, {"seed": 1}, [a_case()])
     assert Store.open(tmp_path).settings == {"seed": 0}
@@ -55,15 +54,16 @@ def test_results_are_replaced_on_request_only_and_strangers_files_never(store, t
     assert store.settings == {"seed": 1}
     assert store.done(NAME, "outcome") == []
     assert not figure.exists()
-    assert mine.read_bytes() == b"ours"
-    assert strange.read_text() == "mine"
+    assert table.read_text() == notes.read_text() == "mine"
 
 
-@pytest.mark.parametrize("name", ["results", "summary.json"])
-def test_files_that_only_look_like_results_are_left_alone(tmp_path, name):
+@pytest.mark.parametrize("name", ["results", "summary.json", "report.md"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_of_something_else_is_refused(tmp_path, name, overwrite):
     (tmp_path / name).write_text('{"a": 1}')
-    with pytest.raises(FileExistsError, match="was not written by nrjax"):
-        Store.create(tmp_path, {}, [a_case()], overwrite=True)
+    with pytest.raises(FileExistsError, match=f"holds {name}, but no run of nrjax"):
+        Store.create(tmp_path, {}, [a_case()], overwrite=overwrite)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
     assert (tmp_path / name).read_text() == '{"a": 1}'
 
 
@@ -71,16 +71,17 @@ def test_files_that_only_look_like_results_are_left_alone(tmp_path, name):
 def test_a_folder_without_permission_is_refused(tmp_path):
     tmp_path.chmod(0o555)
     with pytest.raises(PermissionError, match="cannot write results to the folder"):
-        disk.check_folder(tmp_path, overwrite=False)
+        files.check_folder(tmp_path, overwrite=False)
 
 
-def test_a_folder_without_results_cannot_be_opened(tmp_path):
-    with pytest.raises(FileNotFoundError, match="must be the folder of an earlier run"):
-        Store.open(tmp_path)
+def test_a_folder_without_results_or_of_another_format_cannot_be_opened(tmp_path):
+    for folder, hint in ((tmp_path, "It has no subfolder"), (tmp_path / "no", "There is no such")):
+        with pytest.raises(FileNotFoundError, match=f"folder must be .* {hint}"):
+            Store.open(folder)
     Store.create(tmp_path, {}, [a_case()])
     path = tmp_path / "results" / "manifest.json"
     manifest = json.loads(path.read_text())
-    for version in (1, 99):
+    for version in (5, 99):
         path.write_text(json.dumps(manifest | {"nrjax_store": version}))
         with pytest.raises(ValueError, match=f"has store format {version}; this version"):
             Store.open(tmp_path)
@@ -88,23 +89,27 @@ def test_a_folder_without_results_cannot_be_opened(tmp_path):
             Store.create(tmp_path, {}, [a_case()])
 
 
-def test_kills_at_any_moment_of_beginning_anew_leave_a_store_or_none(tmp_path, monkeypatch):
-    """Between all steps; what is left is opened, or begun anew."""
+def test_kills_at_any_moment_of_an_overwrite_leave_a_store_or_none(tmp_path, monkeypatch):
+    """A process dies between two steps. Then the folder is opened, or overwritten again."""
     for number in itertools.count():
         folder, steps = tmp_path / str(number), itertools.count()
         write_all(Store.create(folder, {"seed": 0}, [a_case()]), a_case(), "outcome")
-        disk.write_document(folder, "summary.json", "{}")
+        for name in ("summary.json", "report.md", "figures/loss.png"):
+            files.write_document(folder, name, "{}")
 
         def dying(step, steps=steps, number=number):
-            def step_or_die(*given, **options):
+            def step_or_die(*arguments, **options):
                 if next(steps) == number:
                     raise KeyboardInterrupt
-                return step(*given, **options)
+                return step(*arguments, **options)
 
             return step_or_die
 
         with monkeypatch.context() as patch:
-            for owner, name in ((Path, "replace"), (Path, "rename"), (shutil, "rmtree")):
+            for owner, name in (
+                *((Path, name) for name in ("replace", "rename", "unlink", "rmdir")),
+                (shutil, "rmtree"),
+            ):
                 patch.setattr(owner, name, dying(getattr(owner, name)))
             try:
                 Store.create(folder, {"seed": 1}, [a_case()], overwrite=True)
@@ -117,16 +122,16 @@ def test_kills_at_any_moment_of_beginning_anew_leave_a_store_or_none(tmp_path, m
             assert left.pending(NAME, "outcome") == []
         again = Store.create(folder, {"seed": 1}, [a_case()], overwrite=True)
         assert again.done(NAME, "outcome") == []
-        assert sorted(one.name for one in folder.iterdir()) == [".nrjax.lock", "results"]
-    assert number >= 5
+        assert sorted(path.name for path in folder.iterdir()) == [".nrjax.lock", "results"]
+    assert number >= 9
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs resource limits")
-def test_a_write_that_fails_ends_clearly_and_the_store_reopens(tmp_path):
-    """The operating system refuses it, not a stand-in."""
+def test_a_failed_write_is_explained_and_the_store_reopens(tmp_path):
+    """The operating system refuses the write, not a stand-in."""
     import resource
 
-    case = Case("a", {}, {"p": Pass(200_000, 100_000, {"x": Variable("float64")})})
+    case = StoredCase("a", {}, {"p": Pass(200_000, 100_000, {"x": Variable("float64")})})
     first, second = range(100_000), range(100_000, 200_000)
     values = {"x": np.random.default_rng(0).random(100_000)}
     store, limits = Store.create(tmp_path, {}, [case]), resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -148,18 +153,30 @@ def test_a_write_that_fails_ends_clearly_and_the_store_reopens(tmp_path):
 
 WITHOUT = """
 import sys
-sys.modules[sys.argv[1]] = None
-import nrjax
-nrjax.Study("study", {})
+blocked = sys.argv[1:]
+sys.modules.update(dict.fromkeys(blocked))
+import numpy, nrjax
+from tests.study import cheap
+cheap.study({"walk": cheap.Walk(numpy.float32(0))}).run("out", trials=5)
 """
 
 
-@pytest.mark.parametrize("name", ["filelock", "scipy", "tyro"])
-def test_a_missing_package_is_named_with_the_remedy_before_a_run(name):
-    """A program needs no parser of command lines."""
-    command = [sys.executable, "-c", WITHOUT, name]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    if name == "tyro":
-        assert "ValueError: cases must be at least one" in ended.stderr
+@pytest.mark.parametrize("names", [["filelock"], ["matplotlib"], ["scipy"], ["tyro", "rich"]])
+def test_a_missing_package_is_named_before_a_run(tmp_path, names):
+    """A program needs neither a parser of command lines nor a printer of tables."""
+    ended = subprocess.run(
+        [sys.executable, "-c", WITHOUT, *names],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
+    )
+    if "tyro" in names:
+        assert (ended.returncode, ended.stderr) == (0, "")
+        assert "5 of 5 trials" in ended.stdout
+        assert (tmp_path / "out" / "summary.json").exists()
     else:
-        assert f'a study needs {name}: run pip install ".[studies]" in' in ended.stderr
+        assert f'a study needs {names[0]}: run pip install ".[studies]" in' in ended.stderr
+        assert not (tmp_path / "out").exists()

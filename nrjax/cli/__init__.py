@@ -1,0 +1,4 @@
+"""The command `nrjax`."""
+
+from nrjax.cli.commands import INTERRUPTED as INTERRUPTED
+from nrjax.cli.commands import main as main

@@ -1,0 +1,290 @@
+"""The commands `nrjax run`, `resume`, `plot`, `summary` and `data`."""
+
+import dataclasses
+import itertools
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Union
+
+from nrjax._extras import missing
+
+try:
+    import rich.box
+    import rich.console
+    import rich.table
+    import tyro
+except ModuleNotFoundError as error:
+    raise missing(error.name, "the command nrjax") from error
+
+import nrjax
+from nrjax import datasets
+from nrjax._validation import check
+from nrjax.cli import loading
+from nrjax.cli.options import Cluster, Output, checked, unchecked
+from nrjax.papers import PAPERS
+from nrjax.progress import progress
+from nrjax.study import devices
+from nrjax.study.files import new_folder
+from nrjax.study.options import RunOptions, shared_options
+from nrjax.study.precision import next_trial_count
+from nrjax.study.results import Results
+from nrjax.study.store import Store, StoreError
+from nrjax.study.study import conclude
+
+_MISUSE = 2
+"""Exit status for errors that the user can fix."""
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, by the convention of shells."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _OnFolder:
+    folder: tyro.conf.Positional[Path]
+    """Folder of the run."""
+
+    def finished(self) -> Results:
+        store = Store.open(self.folder)
+        store.check_finished()
+        return Results(store, loading.reporting_of(store))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Resume(_OnFolder):
+    """Resume a run that was stopped, or add trials to it, with bit-for-bit identical results."""
+
+    trials: int | None = None
+    """Number of trials of each case, in all; by default as many as the run has planned."""
+    until_se: float | None = None
+    """Add trials until every median epsilon has this standard error; see `nrjax run`."""
+    most_trials: int | None = None
+    """Largest number of trials with --until-se."""
+    cluster: tyro.conf.OmitArgPrefixes[Cluster] = dataclasses.field(default_factory=Cluster)
+
+    def __call__(self) -> None:
+        store = Store.open(self.folder)
+        source = loading.of_store(store)
+        stored = RunOptions.from_json(store.settings["settings"])
+        names = ("trials", "until_se", "most_trials")
+        changes = {name: getattr(self, name) for name in names}
+        with self.cluster.client() as client, progress() as bar:
+            results = None
+            if stored.extended(**changes) == stored and store.finished():
+                results = Results(store, loading.reporting_of(store))
+            if results is not None and next_trial_count(results, stored) is None:
+                conclude(results)  # without the study, whose data may be gone
+            else:
+                study = source.stored(store)
+                results = study.run(self.folder, **changes, progress=bar, client=client)
+            _show(results)
+            _print_folder(results)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Plot(_OnFolder):
+    """Draw the figures of a finished run again, from its results alone."""
+
+    def __call__(self) -> None:
+        results = self.finished()
+        devices.configure_jax(devices.cores())
+        with results.store.writer() as writer:
+            results.write_figures(writer)
+        print(f"Figures are in {results.folder / 'figures'}")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Summary(_OnFolder):
+    """Write summary.json and report.md of a finished run again, from its results alone."""
+
+    def __call__(self) -> None:
+        results = self.finished()
+        _show(results)  # before writing, which a read-only folder refuses
+        with results.store.writer() as writer:
+            results.write_reports(writer)
+        _print_folder(results)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Data:
+    """List the data sets that studies know, with their paths, or download one."""
+
+    fetch: tuple[str, ...] = ()
+    """Data sets to download first; only kdd99 can be downloaded."""
+    data_dir: Path | None = None
+    """Folder of data files; by default the variable NRJAX_DATA, else the cache folder."""
+
+    def __call__(self) -> None:
+        console = rich.console.Console()
+        for name in self.fetch:
+            console.print(f"{name}: {datasets.fetch(name, self.data_dir)}", soft_wrap=True)
+        table = rich.table.Table()
+        for heading in ("name", "tasks", "rows", "features", "path, or how to get it"):
+            justify = "right" if heading in ("rows", "features") else "left"
+            table.add_column(heading, justify=justify, overflow="fold")
+        for data in datasets.available(self.data_dir):
+            path = data.how if data.where is None else str(data.where)
+            tasks = ", ".join(data.tasks)
+            table.add_row(data.name, tasks, f"{data.rows:,}", str(data.features), path)
+        console.print(table)
+
+
+def _run_help() -> None:
+    """Run a paper's study, or the study in a file."""
+
+
+_COMMANDS: dict[str, Callable[..., Any]] = {
+    "run": _run_help,
+    "resume": _Resume,
+    "plot": _Plot,
+    "summary": _Summary,
+    "data": _Data,
+}
+"""Classes whose fields are the options of a command, and whose instances run it when called."""
+
+
+def _command(name: str) -> Callable[..., Callable[[], None]]:
+    """Return the function from whose signature tyro parses the arguments of `run NAME`."""
+    source = loading.find(name)
+    options = unchecked(RunOptions, [])
+    defaults: Any = options(**shared_options(source.settings))
+    here = Cluster()
+
+    def with_settings(
+        output: Any, study: Any, run: Any = defaults, cluster: Cluster = here
+    ) -> Callable[[], None]:
+        return lambda: _run(source, study, output, run, cluster)
+
+    def without_settings(
+        output: Any, run: Any = defaults, cluster: Cluster = here
+    ) -> Callable[[], None]:
+        return lambda: _run(source, None, output, run, cluster)
+
+    parser: Any = without_settings if source.settings is None else with_settings
+    parser.__annotations__ = {
+        "output": tyro.conf.OmitArgPrefixes[Output],
+        "run": tyro.conf.OmitArgPrefixes[options],
+        "cluster": tyro.conf.OmitArgPrefixes[Cluster],
+    }
+    parser.__doc__ = f"The study in {name}."
+    if source.settings is not None:
+        # Shared options are given once, to the run.
+        own = unchecked(source.settings, list(shared_options(source.settings)))
+        parser.__annotations__["study"] = tyro.conf.OmitArgPrefixes[own]
+        parser.__doc__ = source.settings.__doc__
+    return parser
+
+
+def _papers() -> Callable[..., Callable[[], None]]:
+    """Return the function for `run`, which lists the papers' studies as subcommands."""
+
+    def command(name: str) -> Any:
+        parser = _command(name)
+        parser.__doc__ = (parser.__doc__ or "").splitlines()[0]  # the rest heads the options
+        return Annotated[Any, tyro.conf.subcommand(name, constructor=parser)]
+
+    def run(chosen: Any) -> Any:
+        return chosen
+
+    commands = Union[tuple(map(command, PAPERS))]  # noqa: UP007
+    run.__annotations__ = {"chosen": tyro.conf.OmitSubcommandPrefixes[commands]}
+    run.__doc__ = (
+        "Run a paper's study, or the study in a file, and write its results, a summary and figures "
+        "to a folder: `nrjax run my_study.py --help`, `nrjax run whitehouse2022 --help`."
+    )
+    return run
+
+
+def _run(
+    source: loading.Source, settings: Any, output: Output, options: Any, cluster: Cluster
+) -> None:
+    """Run a study into a new folder, which is checked before data are loaded."""
+    options = checked(options)
+    settings = None if settings is None else checked(settings)
+    chosen = dict(vars(options))
+    out, overwrite = output.out, output.overwrite
+    with new_folder(out, overwrite=overwrite), cluster.client() as client, progress() as bar:
+        study = source.study(settings, options)
+        results = study.run(out, **chosen, overwrite=overwrite, progress=bar, client=client)
+    _show(results)
+    _print_folder(results)
+
+
+def _show(results: Results) -> None:
+    """Print the report of a finished run."""
+    console, report = rich.console.Console(), results.table()
+    if not console.is_terminal:  # a file or another program, which needs no wrapping
+        console.width = 10_000
+    table = rich.table.Table(
+        title=report.title, box=rich.box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True
+    )
+    for column, heading in enumerate(report.headings):
+        justify = "right" if column else "left"
+        table.add_column(heading, justify=justify, overflow="fold", no_wrap=column == 0)
+    for row in report.rows:
+        table.add_row(*row)
+    console.print(table)
+    for remark in report.remarks:
+        console.print(remark, soft_wrap=True, highlight=False)
+
+
+def _print_folder(results: Results) -> None:
+    text = f"Results, summary.json, report.md and figures are in {results.folder}"
+    rich.console.Console().print(text, soft_wrap=True)
+
+
+def _flush() -> None:
+    """Flush the output, and if that fails discard the rest, which Python would flush at exit."""
+    if sys.stdout is None:  # closed
+        return
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command `nrjax` and return its exit status.
+
+    Errors that the user can fix (a wrong value, missing data, a folder in use) are printed as one
+    sentence. Any other error is a defect and keeps its traceback.
+    """
+    try:
+        try:
+            _call(list(sys.argv[1:] if arguments is None else arguments))
+        finally:
+            _flush()
+    except BrokenPipeError:  # the reader has closed the pipe, as `| head` does
+        return 1
+    except KeyboardInterrupt as interrupt:
+        print("; ".join(["nrjax: interrupted", *interrupt.args]), file=sys.stderr)
+        return INTERRUPTED
+    except (ValueError, OSError, MemoryError, ModuleNotFoundError, StoreError) as error:
+        print(f"nrjax: error: {error}", file=sys.stderr)
+        return _MISUSE
+    return 0
+
+
+def _call(arguments: list[str]) -> None:
+    """Parse the arguments and run the command."""
+    if arguments == ["--version"]:
+        print(f"nrjax {nrjax.__version__}")
+        return
+    if arguments and arguments[0] in PAPERS:
+        raise ValueError(f"{arguments[0]} is a study: nrjax run {' '.join(arguments)}")
+    words = [part for word in arguments for part in word.split("=", word.startswith("--"))]
+    for before, word in itertools.pairwise(["argument", *words]):
+        check(word, before, word, "not empty")  # an empty path is the working directory
+    name = arguments[1] if arguments[:1] == ["run"] and len(arguments) > 1 else ""
+    if name and not name.startswith("-"):
+        call = tyro.cli(_command(name), prog=f"nrjax run {name}", args=arguments[2:])
+    else:
+        call = tyro.extras.subcommand_cli_from_dict(
+            _COMMANDS | ({"run": _papers()} if arguments[:1] == ["run"] else {}),
+            prog="nrjax",
+            description="Simulate noise-reduction mechanisms and their ex-post privacy.",
+            args=arguments,
+        )
+    call()

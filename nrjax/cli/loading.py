@@ -1,0 +1,150 @@
+"""Studies that the command can find: the papers', and those in Python files."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+import importlib.util
+import inspect
+import json
+import sys
+import time
+import typing
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nrjax._validation import check
+from nrjax.cli.settings import from_json, with_absolute_paths
+from nrjax.papers import PAPERS
+from nrjax.study.dask import USER_MODULE_PREFIX
+from nrjax.study.options import RunOptions, check_settings, shared_options, to_json
+from nrjax.study.results import Reporting
+from nrjax.study.store import Store
+from nrjax.study.study import Study
+
+_OPTIONS = ("scheduler", "workers")
+"""Options of the command that are not options of a run."""
+
+
+class Source(NamedTuple):
+    """A place from which a study can be made.
+
+    Attributes:
+        name: name of a paper's study, or path of a file.
+        settings: dataclass of the study's settings; None without settings.
+        make: function that returns the study of such settings; it may load data.
+        reporting: maker of its reports; None if only the study has it.
+    """
+
+    name: str
+    settings: type[Any] | None
+    make: Callable[[Any], Study]
+    reporting: Reporting | None
+
+    def study(self, settings: Any, options: RunOptions | None = None) -> Study:
+        """Return the study of these settings, with fields that are options set to those."""
+        if settings is not None:
+            shared = shared_options(settings) if options else {}
+            shared = {name: getattr(options, name) for name in shared}
+            settings = dataclasses.replace(with_absolute_paths(settings), **shared)
+        start = time.monotonic()
+        study = self.make(settings)
+        seconds = time.monotonic() - start
+        expected = "an nrjax.Study, or a function that returns one"
+        check(isinstance(study, Study), f"study in {self.name}", study, expected)
+        study.source, study.spent["data"] = self.name, seconds
+        study.settings = settings if study.settings is None else study.settings
+        if settings is not None:  # check that a resumed run will read the same settings
+            text = json.dumps(to_json(settings))
+            is_same = json.dumps(to_json(from_json(type(settings), json.loads(text)))) == text
+            expected = "of numbers, text, paths, and lists, tuples or dicts of them"
+            check(is_same, "settings", settings, expected)
+        return study
+
+    def stored(self, store: Store) -> Study:
+        """Return the study with the settings of a stored run."""
+        kind = self.settings
+        return self.study(None if kind is None else from_json(kind, store.settings["settings"]))
+
+
+def find(name: str) -> Source:
+    """Return the source of a paper's study, or of the study in a file.
+
+    Raises:
+        ValueError: there is no study of that name, or no study in the file.
+        FileNotFoundError: there is no such file.
+    """
+    if name in PAPERS:
+        module = importlib.import_module(f"nrjax.papers.{name}")
+        return Source(name, module.Settings, module.study, module.reporting)
+    similar = difflib.get_close_matches(name, PAPERS, 1)
+    hint = f"Did you mean {similar[0]!r}?" if similar else ""
+    if name.endswith((".csv", ".npz")):
+        hint = f"For your own data: nrjax run whitehouse2022 --data {name} --target COLUMN"
+    is_file = name.endswith(".py")
+    check(is_file, "study", name, f"one of {PAPERS}, or a file such as my_study.py", hint)
+    path = Path(name).expanduser().absolute()
+    if not path.is_file():
+        raise FileNotFoundError(f"study must be a file, and there is none at {path} (got {name!r})")
+    module = _import_file(path)
+    expected = "an nrjax.Study called study, or a function study(settings) that returns one"
+    study: Any = getattr(module, "study", None)
+    check(isinstance(study, Study) or callable(study), f"study in {name}", study, expected)
+    if isinstance(study, Study):
+        return Source(str(path), None, lambda settings: study, study.reporting)
+    kind = _settings_of(study, name)
+    if kind is not None:
+        check_settings(kind, _OPTIONS)
+    make: Callable[[Any], Any] = (lambda settings: study()) if kind is None else study
+    return Source(str(path), kind, make, getattr(module, "reporting", None))
+
+
+def of_store(store: Store) -> Source:
+    """Return the source of a stored run, or raise ValueError if it was started in Python."""
+    if store.settings.get("source") is None:
+        raise ValueError(
+            f"{store.folder} was started from Python: resume it by the same call of Study.run"
+        )
+    return find(store.settings["source"])
+
+
+def reporting_of(store: Store) -> Reporting:
+    """Return the maker of a run's reports, or the standard one for a run from Python."""
+    if store.settings.get("source") is None:
+        return Reporting()
+    source = of_store(store)
+    return source.reporting or source.stored(store).reporting
+
+
+def _import_file(path: Path) -> Any:
+    """Import a file under a name by which the workers of a cluster are sent its content."""
+    name = f"{USER_MODULE_PREFIX}{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    if str(path.parent) not in sys.path:  # for imports of modules next to it, now or later
+        sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise ValueError(f"{error.filename}, line {error.lineno}: {error.msg}") from error
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f"{path}: {error}", name=error.name) from error
+    return module
+
+
+def _settings_of(function: Callable[..., Any], name: str) -> type[Any] | None:
+    """Return the dataclass that a function `study` takes, or None without argument."""
+    parameters = list(inspect.signature(function).parameters)
+    if not parameters:
+        return None
+    expected = "none, or one annotated with a dataclass: def study(settings: Settings)"
+    check(len(parameters) == 1, f"arguments of study in {name}", parameters, expected)
+    kind = typing.get_type_hints(function).get(parameters[0])
+    is_settings = isinstance(kind, type) and dataclasses.is_dataclass(kind)
+    check(is_settings, f"annotation of settings in {name}", kind, "a dataclass")
+    return kind

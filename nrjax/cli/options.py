@@ -1,0 +1,112 @@
+"""Options of the command: those of every run, and how tyro is to parse them."""
+
+import contextlib
+import dataclasses
+import importlib
+import logging
+import os
+import typing
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from nrjax._validation import check
+from nrjax.study import devices
+from nrjax.study.dask import import_cloudpickle
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """The folder of a run.
+
+    Attributes:
+        out: Folder for the results: the trials, summary.json, report.md and figures/.
+        overwrite: Replace the results of an earlier run in the same folder.
+    """
+
+    out: Path
+    overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """Workers that run the trials, as docs/clusters.md describes.
+
+    Attributes:
+        scheduler: Address of a Dask scheduler, such as tcp://node1:8786, whose workers run the
+            trials.
+        workers: Number of processes on this machine that run the trials.
+    """
+
+    scheduler: str | None = None
+    workers: int | None = None
+
+    @contextlib.contextmanager
+    def client(self) -> Iterator[Any]:
+        """Set up JAX and yield a client of the cluster, or None to run in this process.
+
+        Raises:
+            ValueError: the options, or variables of the environment, are wrong.
+            OSError, ModuleNotFoundError: no scheduler is at the address, or Dask is not installed.
+        """
+        is_count = self.workers is None or self.workers >= 1
+        check(is_count, "workers", self.workers, "at least 1")
+        is_single = None in (self.scheduler, self.workers)
+        hint = "The option --workers starts its own scheduler."
+        check(is_single, "scheduler", self.scheduler, "left out with --workers", hint)
+        devices.configure_jax(devices.cores())
+        _check_matplotlib()
+        if self.scheduler is None and self.workers is None:
+            yield None
+            return
+        import_cloudpickle()
+        from distributed import Client, LocalCluster
+
+        with contextlib.ExitStack() as stack:
+            if self.workers is None:
+                try:
+                    client = Client(self.scheduler, timeout="30s")
+                except (OSError, ValueError) as error:
+                    expected = "the address of a Dask scheduler that can be reached from here"
+                    raise OSError(
+                        f"scheduler must be {expected}, such as tcp://node1:8786 "
+                        f"(got {self.scheduler!r}: {error})"
+                    ) from error
+            else:
+                cluster = LocalCluster(
+                    n_workers=self.workers,
+                    threads_per_worker=max(1, devices.cores() // self.workers),
+                    dashboard_address=":0",
+                    silence_logs=logging.CRITICAL,
+                )
+                client = Client(stack.enter_context(cluster))
+            yield stack.enter_context(client)
+
+
+def _check_matplotlib() -> None:
+    """Import Matplotlib, or raise ValueError if `MPLBACKEND` names no backend."""
+    try:
+        importlib.import_module("matplotlib")
+    except ValueError as error:
+        backend = os.environ.get("MPLBACKEND")
+        check(False, "MPLBACKEND", backend, "unset, or a backend of Matplotlib", f"{error}")
+
+
+def unchecked(kind: type[Any], hidden: Sequence[str] = ()) -> type[Any]:
+    """Return a dataclass of options without its checks, whose errors tyro would reformat.
+
+    `hidden` are fields that are not options of the command. See `checked`.
+    """
+    hints = typing.get_type_hints(kind)
+    fixed = {name: Annotated[hints[name], tyro.conf.Suppress, tyro.conf.Fixed] for name in hidden}
+    names = {"__doc__": kind.__doc__, "__module__": kind.__module__, "__annotations__": fixed}
+    return type(kind.__name__, (kind,), names | {"__post_init__": lambda self: None})
+
+
+def checked(options: Any) -> Any:
+    """Return parsed options in their own class, which checks them."""
+    kind: Any = type(options).__base__
+    fields = dataclasses.fields(options)
+    return kind(**{field.name: getattr(options, field.name) for field in fields})

@@ -1,0 +1,60 @@
+"""Chunks: files of consecutive trials, in NumPy's `.npz` format with a checksum at the end."""
+
+import hashlib
+import io
+import re
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from nrjax.study.files import DamagedError
+
+_DIGEST = 64
+"""Characters of the checksum, which is the archive's comment: the last bytes of the file."""
+
+_FILE = re.compile(r"(\d{10})-(\d{10})\.npz")
+
+
+def encode_chunk(arrays: Mapping[str, np.ndarray], tag: bytes) -> bytes:
+    """Return arrays as the content of an `.npz` file that ends with a checksum.
+
+    The checksum includes `tag`, which names the run, the case, the pass and the trials.
+    """
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.comment = bytes(_DIGEST)
+        for name, values in arrays.items():
+            content = io.BytesIO()
+            np.lib.format.write_array(content, values, allow_pickle=False)
+            member = zipfile.ZipInfo(f"{name}.npy")  # with a fixed date
+            # Counts of histograms are mostly zero and shrink; noise hardly does.
+            shrinks = values.dtype.kind in "biu"
+            member.compress_type = zipfile.ZIP_DEFLATED if shrinks else zipfile.ZIP_STORED
+            archive.writestr(member, content.getvalue(), compresslevel=1 if shrinks else None)
+    content = buffer.getvalue()[:-_DIGEST]
+    return content + hashlib.sha256(tag + content).hexdigest().encode()
+
+
+def decode_chunk(path: Path, tag: bytes) -> dict[str, np.ndarray]:
+    """Return the arrays of a file, or raise DamagedError if its checksum does not match."""
+    data = path.read_bytes()
+    if hashlib.sha256(tag + data[:-_DIGEST]).hexdigest().encode() != data[-_DIGEST:]:
+        raise DamagedError(
+            f"{path} is broken, or belongs to another run: its checksum does not match. Restore it "
+            "from a copy, or remove it, and `nrjax resume` will run that chunk again"
+        )
+    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def file_of(span: range) -> str:
+    """Return the name of a file: its first trial and the trial after its last."""
+    return f"{span.start:010}-{span.stop:010}.npz"
+
+
+def span_of(file: str) -> range | None:
+    """Return the trials of a file by its name, or None if it is not a chunk."""
+    match = _FILE.fullmatch(file)
+    return None if match is None else range(int(match[1]), int(match[2]))

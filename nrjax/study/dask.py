@@ -1,0 +1,212 @@
+"""Trials run by the workers of a Dask cluster and written by the client.
+
+A trial is a pure function of the study and its number, so any worker makes the same bits. If a
+worker dies, Dask gives its tasks to others. A worker gets the study once, compiles each program
+once, and uses all of its devices.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax import Array
+
+from nrjax._extras import missing
+from nrjax.study import devices, provenance
+from nrjax.study.local import (
+    FILE_SECONDS,
+    Computed,
+    Pace,
+    PassSpecs,
+    Pending,
+    Task,
+    largest_file,
+    programs,
+)
+from nrjax.study.store import Store
+
+USER_MODULE_PREFIX = "nrjax_study_"
+"""Prefix of the names of modules that were made from the file of a study."""
+
+_RETRIES = 2
+"""Times that Dask repeats a task which failed with an error."""
+
+
+def run_on_dask(
+    client: Any, store: Store, key: Array, passes: PassSpecs, pending: Pending, progress: Any
+) -> Computed:
+    """Run pending trials on the workers of a `dask.distributed.Client`, and yield their files.
+
+    Raises:
+        ValueError: a worker would give other bits; the message says why.
+        ConnectionError: several workers died from a task, or the scheduler cannot be reached.
+    """
+    from distributed import as_completed
+    from distributed.scheduler import KilledWorker
+
+    count = sum(len(span) for spans in pending.values() for span in spans)
+    if not count:
+        return
+    if progress is not None:
+        total = sum(pass_.trials for _, _, pass_ in store.passes())
+        progress.begin("all cases", "on the cluster", total, total - count)
+    environment = {name: store.settings[name] for name in provenance.environment()}
+    data = serialise(passes, key, store.settings["fingerprints"])
+    digest = hashlib.sha256(data).hexdigest()
+    # The result of a task, which outlives every worker; scattered data would not.
+    study = client.submit(_study_data, data, key=f"nrjax-study-{digest}", pure=False)
+    waiting = _Waiting(store, passes, pending)
+    tasks: dict[Any, Task] = {}
+
+    def submit() -> list[Any]:
+        """Submit tasks until each thread of a worker has one that runs and one that waits."""
+        futures = []
+        while waiting and len(tasks) < 2 * max(1, sum(client.nthreads().values())):
+            task = waiting.pop()
+            future = client.submit(
+                run_chunk, study, digest, environment, task, pure=False, retries=_RETRIES
+            )
+            tasks[future] = task
+            futures.append(future)
+        return futures
+
+    before = time.monotonic()
+    try:
+        completed = as_completed(submit())
+        for future in completed:
+            task = tasks.pop(future)
+            if future.cancelled():
+                raise ConnectionError("the Dask scheduler is gone; finished trials are kept")
+            try:
+                arrays, seconds, compiling = future.result()
+            except KilledWorker as error:
+                last = task.first + task.trials - 1
+                raise ConnectionError(
+                    f"several workers died from trials {task.first} to {last} of "
+                    f"{task.case}/{task.name}; finished trials are kept. See the logs of the "
+                    "workers (too little memory?)"
+                ) from error
+            waiting.took(task, seconds)
+            completed.update(submit())
+            yield task, arrays, seconds, compiling
+            now = time.monotonic()
+            if progress is not None:
+                progress.advance(task.trials, now - before)
+            before = now
+    finally:
+        client.cancel([*tasks], force=True)
+
+
+class _Waiting:
+    """The trials that no worker has yet, cut into files by the seconds that earlier ones took."""
+
+    def __init__(self, store: Store, passes: PassSpecs, pending: Pending):
+        self._spans = deque((name, span) for name, spans in pending.items() for span in spans)
+        self._pace: dict[tuple[str, str], Pace] = {}
+        for case, name in pending:
+            pass_ = store.pass_of(case, name)
+            if pass_.chunk is None:  # else a file is a whole chunk
+                least = passes[case][name].make().batch
+                self._pace[case, name] = Pace(least, largest_file(pass_), FILE_SECONDS)
+
+    def __bool__(self) -> bool:
+        return bool(self._spans)
+
+    def pop(self) -> Task:
+        """Take the next file."""
+        name, span = self._spans.popleft()
+        pace = self._pace.get(name)
+        size = len(span) if pace is None else min(len(span), pace.size)
+        if size < len(span):
+            self._spans.appendleft((name, span[size:]))
+        return Task(*name, span.start, size)
+
+    def took(self, task: Task, seconds: float) -> None:
+        """Choose the size of later files by the seconds that a file took."""
+        pace = self._pace.get((task.case, task.name))
+        if pace is not None:
+            pace.took(task.trials, seconds)
+
+
+def serialise(passes: PassSpecs, key: Array, fingerprints: Mapping[str, Any]) -> bytes:
+    """Return what a worker needs, including the modules of a study's file or notebook.
+
+    Raises:
+        ValueError: a part of the study cannot be sent.
+    """
+    cloudpickle = import_cloudpickle()
+    files = {name: getattr(module, "__file__", None) for name, module in [*sys.modules.items()]}
+    folders = {name: Path(file).parent for name, file in files.items() if file}
+    own = {folder for name, folder in folders.items() if name.startswith(USER_MODULE_PREFIX)}
+    for name, folder in folders.items():  # the study's file, and modules that lie next to it
+        if folder in own:
+            cloudpickle.register_pickle_by_value(sys.modules[name])
+    try:
+        return cloudpickle.dumps((passes, jax.random.key_data(key), fingerprints))
+    except (TypeError, AttributeError, pickle.PicklingError) as error:
+        raise ValueError(f"study must be of parts that can be pickled (got: {error})") from error
+
+
+def _study_data(data: bytes) -> bytes:
+    return data
+
+
+_LOCK = threading.Lock()
+"""A lock held while a file is computed, which uses all devices of the worker."""
+
+_STUDY: dict[str, tuple[Any, Any]] = {}
+"""The programs and the key of the last study of this worker, by the study's digest."""
+
+
+def run_chunk(
+    data: bytes, digest: str, environment: Mapping[str, Any], task: Task
+) -> tuple[dict[str, Any], float, float]:
+    """Run the trials of a file in a worker, or raise ValueError if bits would differ."""
+    from distributed import get_worker
+
+    with _LOCK:
+        worker = get_worker()
+        devices.configure_jax(worker.state.nthreads)
+        changes = provenance.environment_changes(environment)
+        if changes:
+            raise ValueError(
+                f"worker {worker.address} cannot take part, since its results would differ: "
+                + "; ".join(changes)
+            )
+        start = time.perf_counter()
+        if digest not in _STUDY:
+            passes, key_data, fingerprints = import_cloudpickle().loads(data)
+            # The worker may have imported an older version of a module.
+            if provenance.fingerprints(passes) != fingerprints:
+                raise ValueError(
+                    f"worker {worker.address} cannot take part: its code of the study or nrjax is "
+                    "not the client's; restart it"
+                )
+            _STUDY.clear()
+            _STUDY[digest] = programs(passes, fingerprints), jax.random.wrap_key_data(key_data)
+        compiled_programs, key = _STUDY[digest]
+        program = compiled_programs[task.case, task.name]
+        program.compile(key)
+        compiled = time.perf_counter()
+        run = program.run if task.trials <= program.chunk else program.run_all
+        arrays = run(key, task.trials, task.first)
+        return arrays, time.perf_counter() - compiled, compiled - start
+
+
+def import_cloudpickle() -> Any:
+    """Return the module cloudpickle, or raise ModuleNotFoundError without the extra."""
+    try:
+        import cloudpickle
+        import distributed  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise missing(error.name, "a cluster", "cluster") from error
+    return cloudpickle

@@ -1,0 +1,67 @@
+"""Numbers as text for tables and sentences, and as strict JSON."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nrjax.study.statistics import rank_interval
+
+
+def json_safe(value: Any) -> Any:
+    """Return numbers as strict JSON has them: None for infinite and undefined ones."""
+    if isinstance(value, (list, tuple)):
+        return [json_safe(part) for part in value]
+    return value if value is None or np.isfinite(value) else None
+
+
+def number(value: float | None) -> str:
+    """Return a number with four digits, where None stands for infinity."""
+    return "inf" if value is None else f"{value:.4g}"
+
+
+def share(value: float | None) -> str:
+    """Return a fraction in per cent, never rounded to 0 or 100, or "-" for None."""
+    if value is None:
+        return "-"
+    shown = f"{100 * value:.4g}"
+    if shown in ("0", "100") and 0 < value < 1:
+        shown = f"{100 * value:.8f}".rstrip("0")
+    return f"{shown} %"
+
+
+def span(ends: Sequence[float | None], low: str = "inf", digits: int = 3) -> str:
+    """Return two ends as text, where None means an infinite upper end, or `low`."""
+    first, second = (None if end is None else f"{end:.{digits}g}" for end in ends)
+    return f"{first or low}-{second or 'inf'}"
+
+
+def lowest(trials: int, fraction: float) -> str:
+    """Return what None means as the lower end of a quantile's 95 % interval.
+
+    It is "-inf" if the trials are too few for a lower end, else "inf".
+    """
+    return "-inf" if rank_interval(trials, fraction)[0] < 1 else "inf"
+
+
+def within(value: float | None, ends: Sequence[float | None]) -> str:
+    """Return a number, and the distance in per cent to the farther end of its interval."""
+    if value is None:
+        return "inf"
+    if None in ends:
+        return f"{value:.4g} ±inf"
+    far = max(abs(end - value) for end in ends if end is not None)
+    if value == 0 and far > 0:
+        return f"{value:.4g} ±{_up(far)}"
+    percent = 100 * far / abs(value) if value else 0.0
+    return f"{value:.4g} ±{_up(percent)}%"
+
+
+def _up(value: float) -> str:
+    """Return two digits rounded up, so that an interval never looks shorter than it is."""
+    if value <= 0:
+        return "0"
+    scale = 10.0 ** (math.floor(math.log10(value)) - 1)
+    digits = math.ceil(value / scale * (1 - 1e-9))
+    return f"{digits * scale:.0f}" if scale >= 1 else f"{digits * scale:.2g}"

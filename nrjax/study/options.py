@@ -1,0 +1,136 @@
+"""The options of a run, and the settings that a study adds to them."""
+
+import dataclasses
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+from nrjax._validation import check, check_integer, check_positive, is_integer
+from nrjax.study.checks import strict_json
+from nrjax.study.precision import check_interim, first_interim
+
+Keep = Literal["trials", "summary"]
+
+SHARED = ("seed", "trials")
+"""Options of a run that may also be fields of a study's settings; both get the same value."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """The options that all runs have in common.
+
+    Attributes:
+        trials: Number of independent trials of each case.
+        seed: Seed of all randomness. Cases share it, so that their differences are paired.
+        chunk: Number of trials per file; by default, files are written every few seconds.
+        keep: `trials` stores every trial. `summary` stores histograms and moments, so
+            that a study of any size takes megabytes.
+        until_se: Add trials until the standard error of every case's median epsilon is at most
+            this, in units of epsilon. It is checked after 1000, 2000, 4000, ... trials, but not
+            before --trials are done. With --keep summary it must not be finer than the bins.
+        most_trials: Largest number of trials with --until-se; by default 1,024,000, or
+            1,024,000,000 with --keep summary.
+    """
+
+    trials: int = 1000
+    seed: int = 0
+    chunk: int | None = None
+    keep: Keep = "trials"
+    until_se: float | None = None
+    most_trials: int | None = None
+
+    def __post_init__(self):
+        for name, least, most in (
+            ("trials", 1, 2**32),
+            ("seed", 0, 2**32 - 1),
+            ("chunk", 1, 2**32 - 1),
+            ("most_trials", 1, 2**32),
+        ):
+            if getattr(self, name) is not None or name in ("trials", "seed"):
+                number = check_integer(name, getattr(self, name), least, most)
+                object.__setattr__(self, name, number)
+        check(self.keep in ("trials", "summary"), "keep", self.keep, "'trials' or 'summary'")
+        if self.until_se is not None:
+            check_positive("until_se", self.until_se)
+            object.__setattr__(self, "until_se", float(self.until_se))
+        check_interim(self)
+
+    def resolved(self) -> "RunOptions":
+        """Return the options with which a new run starts and which its store records.
+
+        With `until_se` the run starts with the trials of its first check.
+        """
+        if self.until_se is None:
+            return self
+        return dataclasses.replace(self, trials=first_interim(self))
+
+    def extended(
+        self,
+        trials: int | None = None,
+        until_se: float | None = None,
+        most_trials: int | None = None,
+    ) -> "RunOptions":
+        """Return the options of a run that is resumed with the changes that are not None.
+
+        Raises:
+            ValueError: `trials` are fewer than there are, or another value is out of range.
+        """
+        if trials is not None:
+            is_more = is_integer(trials) and self.trials <= trials <= 2**32
+            expected = f"an integer, at least {self.trials} and at most 2^32"
+            check(is_more, "trials", trials, expected, "Trials of a run are never removed.")
+        changes = {"trials": trials, "until_se": until_se, "most_trials": most_trials}
+        changes = {name: value for name, value in changes.items() if value is not None}
+        options = dataclasses.replace(self, **changes)
+        is_new_goal = (options.until_se, options.most_trials) != (self.until_se, self.most_trials)
+        if is_new_goal and options.until_se is not None:
+            return dataclasses.replace(options, trials=first_interim(options))
+        return options
+
+    @classmethod
+    def from_json(cls, settings: dict[str, Any]) -> "RunOptions":
+        """Return the options among the settings that a store has recorded."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        return cls(**{name: settings[name] for name in names if name in settings})
+
+
+def to_json(settings: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass as JSON, with paths as strings."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Path):
+            return str(value)
+        return [plain(part) for part in value] if isinstance(value, tuple) else value
+
+    if settings is None:
+        return {}
+    return {name: plain(value) for name, value in dataclasses.asdict(settings).items()}
+
+
+def shared_options(settings: Any) -> dict[str, Any]:
+    """Return the options of a run (`SHARED`) that a study's settings, or their class, set."""
+    if settings is None:
+        return {}
+    names = {field.name for field in dataclasses.fields(settings)} & set(SHARED)
+    return {name: getattr(settings, name) for name in sorted(names) if hasattr(settings, name)}
+
+
+def check_settings(settings: Any, taken: Iterable[str] = ()) -> None:
+    """Check a study's settings, or their class.
+
+    Args:
+        settings: a dataclass, or an instance of one.
+        taken: further names that fields may not have.
+
+    Raises:
+        ValueError: it is no dataclass, a field has the name of an option, or a value cannot be
+            stored as strict JSON.
+    """
+    check(dataclasses.is_dataclass(settings), "settings", settings, "a dataclass")
+    taken = {*RunOptions.__dataclass_fields__, "out", "overwrite", *taken} - set(SHARED)
+    names = [field.name for field in dataclasses.fields(settings) if field.name in taken]
+    hint = f"A run has an option --{''.join(names[:1]).replace('_', '-')}."
+    check(not names, "fields of settings", names, "of other names than options of a run", hint)
+    if not isinstance(settings, type):
+        for name, value in to_json(settings).items():
+            strict_json(f"settings.{name}", value)

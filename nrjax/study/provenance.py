@@ -1,0 +1,242 @@
+"""The provenance of a run: its environment and fingerprints, and how another call differs."""
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core
+
+import nrjax
+from nrjax._format import format_value
+from nrjax._threefry import STREAM
+from nrjax._tracing import sharing_traces
+from nrjax._validation import check
+from nrjax.keys import study_key
+from nrjax.study.checks import check_mapping, strict_json
+from nrjax.study.passes import PassSpec
+from nrjax.study.schema import StoredCase, to_json
+from nrjax.study.store import Store
+
+_REMEDIES = {
+    "nrjax": "install nrjax {} from its source code",
+    **{name: f'pip install "{name}=={{}}"' for name in ("jax", "jaxlib")},
+    "device": "set JAX_PLATFORMS={}",
+    "device_kind": "use a device of that kind",
+    "cpu": "use a processor of that kind",
+    "cpu_features": "use a processor with these",
+    "xla_flags": "set XLA_FLAGS={!r}",
+    "disable_most_optimizations": "set JAX_DISABLE_MOST_OPTIMIZATIONS={}",
+    "threefry_partitionable": "set JAX_THREEFRY_PARTITIONABLE={}",
+    "stream": "install an nrjax whose seeds give those bits",
+}
+"""Facts of the environment that bits depend on, and the remedy where they differ."""
+
+_FLAGS_WITHOUT_EFFECT = ("--xla_force_host_platform_device_count", "--xla_dump")
+"""Prefixes of XLA flags that change no bits."""
+
+PROGRAM = 16
+"""Leading characters of a fingerprint that belong to the program, without its data."""
+
+_FACTS = ("study", "source", "seed", "settings", "fingerprints")
+"""Names that a store uses in addition to those of the environment."""
+
+
+def environment() -> dict[str, Any]:
+    """Return the versions, device, processor and precision that bits depend on."""
+    flags = os.environ.get("XLA_FLAGS", "").split()
+    kept = sorted(flag for flag in flags if not flag.startswith(_FLAGS_WITHOUT_EFFECT))
+    return {
+        "nrjax": nrjax.__version__,
+        "jax": jax.__version__,
+        "jaxlib": importlib.metadata.version("jaxlib"),
+        "platform": platform.platform(),
+        "device": jax.local_devices()[0].platform,
+        "device_kind": jax.local_devices()[0].device_kind,
+        **_processor(),
+        "precision": str(jnp.result_type(float)),
+        "stream": STREAM,
+        "xla_flags": " ".join(kept),
+        "disable_most_optimizations": bool(jax.config.read("jax_disable_most_optimizations")),
+        "threefry_partitionable": bool(jax.config.jax_threefry_partitionable),  # pyright: ignore[reportAttributeAccessIssue]
+    }
+
+
+def _processor() -> dict[str, str]:
+    """Return the processor's model and vector instructions, which XLA compiles for."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:  # not Linux
+        return {"cpu": platform.processor() or platform.machine(), "cpu_features": ""}
+    fields = dict(re.findall(r"^(\S[^\t:]*?)\s*:\s*(.*)$", text, re.MULTILINE))
+    flags = fields.get("flags", fields.get("Features", "")).split()
+    vector = ("sse", "avx", "fma", "f16c", "amx", "asimd", "sve")
+    return {
+        "cpu": fields.get("model name", platform.machine()),
+        "cpu_features": " ".join(sorted({flag for flag in flags if flag.startswith(vector)})),
+    }
+
+
+@sharing_traces()
+def fingerprints(plans: Mapping[str, Mapping[str, PassSpec]]) -> dict[str, dict[str, str]]:
+    """Return a fingerprint of each pass of each case: of its program and the data it works on.
+
+    The program is the text to which JAX lowers one trial, and its tile. Constants that the
+    functions close over are part of it; names, comments and devices are not. The fingerprint
+    starts with `PROGRAM` characters of the program alone.
+
+    Raises:
+        ValueError: a trial calls back into Python.
+    """
+    # Keyed by identity; the leaf is kept so that its identity is not reused.
+    leaves: dict[int, tuple[Any, bytes]] = {}
+    programs: dict[Any, bytes] = {}
+
+    def digest(leaf: Any) -> bytes:
+        if id(leaf) not in leaves:
+            array, aval = np.ascontiguousarray(leaf), jax.typeof(leaf)
+            kind = f"{aval.dtype}{aval.shape}{aval.weak_type}".encode()
+            leaves[id(leaf)] = leaf, hashlib.sha256(kind + array.tobytes()).digest()
+        return leaves[id(leaf)][1]
+
+    def fingerprint(plan: PassSpec) -> str:
+        function, trial = plan.meaning
+        arrays, structure = jax.tree.flatten(trial)
+        # The representation tells 1, 1.0 and True apart, which are equal.
+        kind = (function, structure, repr(structure), tuple(map(jax.typeof, arrays)))
+        if kind not in programs:
+            programs[kind] = _lowered(function, trial)
+        options = plan.make().options
+        # A single lane may round differently from several.
+        batch = f"{options.tile} {options.lanes == 1}".encode()
+        program = hashlib.sha256(programs[kind] + batch).hexdigest()
+        data = hashlib.sha256(b"".join(map(digest, arrays))).hexdigest()
+        return program[:PROGRAM] + data[:PROGRAM]
+
+    return {
+        case: {name: fingerprint(plan) for name, plan in passes.items()}
+        for case, passes in plans.items()
+    }
+
+
+def _lowered(function: Any, trial: Any) -> bytes:
+    """Return the text to which one trial is lowered, with its functions numbered.
+
+    With rules for batching (`jax.custom_batching`) it is that of a batch, which follows them.
+    """
+    # A new function each time: JAX may reuse a trace from before an edit of a known one.
+    traced = jax.jit(lambda *arguments: function(*arguments)).trace(trial, study_key(0))
+    names = {equation.primitive.name for equation in _equations(traced.jaxpr.jaxpr)}
+    for name in ("pure_callback", "io_callback"):
+        if name in names:
+            raise ValueError(
+                f"the study calls jax.{name}, whose Python code a fingerprint cannot see, so that "
+                "its runs could not be resumed safely. Write it in JAX"
+            )
+    if "custom_vmap_call" in names:
+        batched = jax.vmap(lambda *arguments: function(*arguments), (None, 0))
+        traced = jax.jit(batched).trace(trial, jax.random.split(study_key(0)))
+    text = traced.lower().as_text()
+    defined = re.findall(r"func\.func \w+ @([\w.$-]+)", text)
+    numbers = {name: str(number) for number, name in enumerate(defined)}
+    text = re.sub(r"@([\w.$-]+)", lambda match: "@" + numbers.get(match[1], match[1]), text)
+    # With jax_use_simplified_jaxpr_constants the text lacks arrays that functions close over.
+    constants = [
+        np.asarray(variable.val).tobytes()
+        for equation in _equations(traced.jaxpr.jaxpr)
+        for variable in equation.invars
+        if isinstance(variable, core.Literal) and np.ndim(variable.val)
+    ]
+    return text.encode() + b"".join(constants)
+
+
+def _equations(jaxpr: core.Jaxpr) -> Iterator[Any]:
+    """Yield all equations of a program and its parts."""
+    yield from jaxpr.eqns
+    for part in core.subjaxprs(jaxpr):
+        yield from _equations(part)
+
+
+def changed(stored: Mapping[str, Any], current: Mapping[str, Any], owner: str = "") -> list[str]:
+    """Return a phrase for each current fact that differs from the stored one."""
+    return [
+        f"{name}{owner} is {value!r} here and was {stored.get(name)!r}"
+        for name, value in current.items()
+        if value != stored.get(name)
+    ]
+
+
+def environment_changes(stored: Mapping[str, Any]) -> list[str]:
+    """Return how this process would give other bits than the stored environment, and remedies."""
+    current = environment()
+    is_wide = stored.get("precision") == "float64"
+    precision = "set JAX_ENABLE_X64=1" if is_wide else "unset JAX_ENABLE_X64"
+    return [
+        f"{phrase} ({remedy.format(stored.get(name))})"
+        for name, remedy in {**_REMEDIES, "precision": precision}.items()
+        if current["device"] == "cpu" or not name.startswith("cpu")
+        for phrase in changed(stored, {name: current[name]})
+    ]
+
+
+def case_changes(
+    store: Store,
+    cases: Sequence[StoredCase],
+    prints: Mapping[str, Mapping[str, str]] | None,
+) -> list[str]:
+    """Return how the cases of a study differ from those of a store, for the first such case.
+
+    Without fingerprints (None) only the names, labels and arrays of the cases are compared.
+    """
+    current = {case["name"]: StoredCase.from_dict(case) for case in to_json({}, cases)["cases"]}
+    stored = store.settings.get("fingerprints", {})
+    if list(store.cases) != list(current):
+        now, before = format_value(list(current)), format_value(list(store.cases))
+        return [f"the cases are {now} here and were {before}"]
+    for name, case in store.cases.items():
+        names = case.attributes | current[name].attributes
+        labels = {key: current[name].attributes.get(key) for key in names}
+        changes = changed(case.attributes, labels, f" of {name}")
+        if case.passes != current[name].passes:
+            changes.append(f"the arrays that are kept of {name} differ")
+        if not changes and prints is not None and stored.get(name) != prints[name]:
+            changes.append(
+                f"the code of {name}, or the data that it works on, differs (it needs the same "
+                "file, number of processor cores and code)"
+            )
+        if changes:
+            return changes
+    return []
+
+
+def refuse_changes(folder: Path, changes: Sequence[str]) -> None:
+    """Raise ValueError if there are changes, naming them."""
+    if changes:
+        raise ValueError(
+            f"the run in {folder} cannot be resumed, since its results would differ. Changed since "
+            f"it was started: {'; '.join(changes)}. Undo this, or start a new run in another folder"
+        )
+
+
+def refuse_options(store: Store, options: Mapping[str, Any]) -> None:
+    """Raise ValueError if an option that is fixed for a run differs from the stored one."""
+    for name, value in options.items():
+        stored = store.settings["settings"].get(name)
+        expected = f"{stored!r}, with which the run in {store.folder} was started"
+        hint = "Leave it out, choose another folder, or replace the run with overwrite=True."
+        check(value == stored, name, value, expected, hint)
+
+
+def checked_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a study's facts as strict JSON, or raise ValueError for a name of the store."""
+    check_mapping("facts", facts, "strict JSON")
+    taken = sorted(set(facts) & {*_FACTS, *environment()}) if facts else []
+    check(not taken, "facts", taken, "of other names than those that the store uses")
+    return {name: strict_json(f"facts[{name!r}]", value) for name, value in facts.items()}

@@ -1,0 +1,50 @@
+"""The xarray engine "nrjax", which opens the folder of a run.
+
+`xarray.open_dataset(folder, engine="nrjax", group="case/pass")` opens one pass of a case.
+"""
+
+import os
+from typing import Any
+
+import xarray
+from xarray.backends import BackendEntrypoint
+
+from nrjax.study import frame
+from nrjax.study.checks import check_known
+from nrjax.study.store import Store
+
+
+class Backend(BackendEntrypoint):
+    """The backend that xarray uses for `engine="nrjax"`."""
+
+    description = "Open the results of a nrjax study"
+
+    def open_dataset(
+        self, filename_or_obj: Any, *, drop_variables: Any = None, group: str | None = None
+    ) -> xarray.Dataset:
+        """Open one pass: `group` is "case/pass", or "case" for the outcomes of a case."""
+        store = Store.open(os.fspath(filename_or_obj))
+        names = [f"{case}/{name}" for case, name, _ in store.passes()]
+        path = f"{group}/outcome" if group in store.cases else group
+        check_known("group", path, names)
+        return _dataset(store, *str(path).split("/")).drop_vars(drop_variables or [])
+
+    def open_groups_as_dict(
+        self, filename_or_obj: Any, *, drop_variables: Any = None
+    ) -> dict[str, xarray.Dataset]:
+        """Open all passes of all cases, by their path."""
+        store = Store.open(os.fspath(filename_or_obj))
+        groups = {"/": xarray.Dataset(attrs=dict(store.settings.get("settings", {})))}
+        for case, name, _ in store.passes():
+            groups[f"/{case}/{name}"] = _dataset(store, case, name).drop_vars(drop_variables or [])
+        return groups
+
+    def open_datatree(self, filename_or_obj: Any, **options: Any) -> xarray.DataTree:
+        """Open all passes of all cases as a tree."""
+        return xarray.DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
+
+
+def _dataset(store: Store, case: str, name: str) -> xarray.Dataset:
+    """Return one pass of a case, with the derived variables that `Results` has."""
+    stored = store.cases[case]
+    return frame.dataset(stored, name, frame.with_derived(stored, name, store.arrays(case, name)))
