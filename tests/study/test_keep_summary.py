@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("xarray")
 
 import nrjax
-from nrjax.simulation.bins import LogBins
+from nrjax.simulation.bins import LogBins, WholeBins
 from nrjax.simulation.program import Program
 from nrjax.study import local
 from nrjax.study.histograms import EPSILON_BINS
