@@ -1,12 +1,14 @@
 """Trials that are counted in histograms and then dropped, so that a study of any size fits.
 
 The ordinary program runs the trials. Its results are put into bins on the devices that have them,
-and counted. Bins are fixed, so counts do not depend on how trials are split.
+and counted. Bins are fixed and sums exact, so counts and moments do not depend on how trials are
+split over calls, files and devices.
 """
 
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,12 +22,15 @@ from nrjax._modes import neutral_config
 from nrjax._validation import check
 from nrjax.outcome import Status
 from nrjax.simulation.bins import Bins
+from nrjax.simulation.exact_sums import PARTS, exact_sum
 from nrjax.simulation.program import Program
 
-MOMENTS = ("finite", "mean", "squares", "smallest", "largest", "above", "below")
-"""Moments of a variable, float64: the number of its finite values, their mean, the sum of their
-squared distances from the mean, the smallest and the largest (NaN without any), and the numbers of
-infinite and minus infinite values. NaN is not counted."""
+_SUMS = [f"{name}_{part}" for name in ("sum", "sum_of_squares") for part in range(PARTS)]
+
+MOMENTS = ("finite", *_SUMS, "smallest", "largest", "above", "below")
+"""Moments of a variable, float64: the number of its finite values, the parts of their sum and of
+the sum of their squares (`exact_sum`), the smallest and the largest value (infinite without any),
+and the numbers of infinite and minus infinite values. NaN is not counted."""
 
 COUNTS_END, MOMENTS_END = "_counts", "_moments"
 """Ends of the names of arrays."""
@@ -122,13 +127,12 @@ def count(values: Any, index: Any, counted: Any, spec: HistogramSpec, xp: Any) -
     x = values.astype(xp.float64)
     above, below = (xp.sum((x == end) & counted, axis=0) for end in (xp.inf, -xp.inf))
     finite = xp.isfinite(x) & counted
-    number, x = xp.sum(finite, axis=0), xp.where(finite, x, 0.0)
-    mean = xp.sum(x, axis=0) / xp.maximum(number, 1)
-    squares = xp.sum(xp.where(finite, x - mean, 0.0) ** 2, axis=0)
+    number, sums = xp.sum(finite, axis=0), xp.where(finite, x, 0.0)
+    sums = *exact_sum(sums, xp), *exact_sum(sums * sums, xp)
     smallest = xp.min(xp.where(finite, x, xp.inf), axis=0, initial=xp.inf)
     largest = xp.max(xp.where(finite, x, -xp.inf), axis=0, initial=-xp.inf)
-    moments = number, mean, squares, smallest, largest, above, below
-    return counts, xp.stack(moments, axis=-1)
+    moments = number, *sums, smallest, largest, above, below
+    return counts, np.stack([np.asarray(moment, float) for moment in moments], axis=-1)
 
 
 def merge(parts: Iterable[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
@@ -145,20 +149,28 @@ def merge(parts: Iterable[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 
 def merge_moments(parts: np.ndarray) -> np.ndarray:
-    """Return the moments of all trials, shape (..., 7), from parts, shape (parts, ..., 7).
+    """Return the `MOMENTS` of all trials from those of parts of them, on the first axis."""
+    finite, *sums, smallest, largest, above, below = np.moveaxis(parts, -1, 0)
+    merged = [exact_sum(np.concatenate(sums[at : at + PARTS]), np) for at in (0, PARTS)]
+    ends = smallest.min(axis=0), largest.max(axis=0)
+    counts = (count.sum(axis=0) for count in (finite, above, below))
+    number, *infinite = counts
+    return np.stack([number, *merged[0], *merged[1], *ends, *infinite], axis=-1)
 
-    After Chan, Golub & LeVeque 1983, for many parts at once.
+
+def mean_and_variance(moments: np.ndarray) -> tuple[float, float]:
+    """Return the mean and the variance of the finite values, from one row of `MOMENTS`.
+
+    They are NaN without a finite value. The numerator of the variance is exact, so that the
+    variance keeps its digits however far the values lie from zero.
     """
-    finite, mean, squares, smallest, largest, above, below = np.moveaxis(parts, -1, 0)
-    number, mean = finite.sum(axis=0), np.where(finite > 0, mean, 0.0)
-    total = np.maximum(number, 1)
-    center = (finite * mean).sum(axis=0) / total
-    center += (finite * (mean - center)).sum(axis=0) / total  # what rounding left out
-    squares = squares.sum(axis=0) + (finite * (mean - center) ** 2).sum(axis=0)
-    ends = np.fmin.reduce(smallest, axis=0), np.fmax.reduce(largest, axis=0)
-    some = [np.where(number > 0, moment, np.nan) for moment in (center, *ends)]
-    infinite = above.sum(axis=0), below.sum(axis=0)
-    return np.stack([number, some[0], squares, *some[1:], *infinite], axis=-1)
+    number = int(moments[0])
+    sums = moments[1 : 1 + PARTS], moments[1 + PARTS : 1 + 2 * PARTS]
+    if not number or not np.isfinite(sums).all():
+        return (float(sums[0][0]) / number, math.inf) if number else (math.nan, math.nan)
+    total, squares = (sum(map(Fraction, parts.tolist())) for parts in sums)
+    variance = max(squares / number - (total / number) ** 2, 0)
+    return float(total / number), float(variance)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -167,8 +179,7 @@ class Tally(Program):
 
     It compiles the same trials as a `Program` does, and counts their results afterwards. There are
     two arrays per variable of `specs`: `NAME_counts`, if the variable has bins, and `NAME_moments`.
-    Counts do not depend on how trials are split over calls and devices. The last digits of moments
-    do.
+    Neither depends on how trials are split over calls and devices.
 
     Attributes:
         specs: the histograms.

@@ -1,6 +1,7 @@
 """Histograms and moments of the variables of a study that keeps summaries only."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -9,7 +10,15 @@ import numpy as np
 from nrjax._validation import check
 from nrjax.outcome import Status
 from nrjax.simulation.bins import Bins, LogBins, WholeBins
-from nrjax.simulation.counting import COUNTS_END, MOMENTS, MOMENTS_END, HistogramSpec, Specs, merge
+from nrjax.simulation.counting import (
+    COUNTS_END,
+    MOMENTS,
+    MOMENTS_END,
+    HistogramSpec,
+    Specs,
+    mean_and_variance,
+    merge,
+)
 from nrjax.study.case import STOPPED, Case, Quantity
 from nrjax.study.schema import Variable
 from nrjax.study.statistics import Distribution
@@ -117,7 +126,7 @@ class Histogram(NamedTuple):
         bins: bins of the counts, or None if only moments were kept.
         dim: name and size of the variable's axis, or None.
         counts: shape (..., bins.size), int64; None without bins.
-        moments: shape (..., 7), float64.
+        moments: shape (..., 13), float64: the `MOMENTS`.
     """
 
     bins: Bins | None
@@ -162,17 +171,19 @@ class BinnedDistribution(Distribution):
     Args:
         bins: bins of the histogram; None if only moments were kept.
         counts: whole numbers, shape (bins.size,), int64; None without bins.
-        moments: the `MOMENTS`, shape (7,), float64.
+        moments: the `MOMENTS`, shape (13,), float64.
 
     Raises:
         ValueError: counts and moments are not of the same values.
     """
 
     def __init__(self, bins: Bins | None, counts: np.ndarray | None, moments: np.ndarray):
-        finite, self.mean, squares, smallest, largest, above, below = moments.tolist()
-        self._ends, self._infinite = (smallest, largest), (round(below), round(above))
+        finite, *_, smallest, largest, above, below = moments.tolist()
+        self.mean, variance = mean_and_variance(moments)
+        self._ends = (smallest, largest) if finite else (np.nan, np.nan)
+        self._infinite = round(below), round(above)
         self.trials = round(finite + above + below)
-        self.std = float(np.sqrt(max(squares, 0.0) / finite)) if finite else np.nan
+        self.std = math.sqrt(variance)
         if above or below:
             self.mean = np.nan if above and below else np.inf if above else -np.inf
             self.std = np.inf

@@ -135,7 +135,7 @@ class Pass:
     def check(self) -> None:
         """Raise ValueError if a size, name, dtype or axis cannot be stored."""
         check_integer("trials", self.trials, 1)
-        if self.chunk is not None or self.axis == "chunk":
+        if self.chunk is not None:
             check_integer("chunk", self.chunk, 1, 2**32 - 1)
         sizes: dict[str, int] = {}
         for name, variable in self.variables.items():

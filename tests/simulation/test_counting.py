@@ -1,14 +1,24 @@
 """Trials are counted as NumPy counts the trials that are kept, however they are split."""
 
+from fractions import Fraction
+
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nrjax.simulation import counting, montecarlo
+from nrjax.simulation import counting, exact_sums, montecarlo
 from nrjax.simulation.bins import LogBins, WholeBins
-from nrjax.simulation.counting import MOMENTS, Tally, merge, merge_moments
+from nrjax.simulation.counting import (
+    MOMENTS,
+    HistogramSpec,
+    Tally,
+    mean_and_variance,
+    merge,
+    merge_moments,
+)
+from nrjax.simulation.exact_sums import exact_sum
 from tests.draws import GOAL, SPECS, Draws, expected
 
 KEY = jax.random.key(5)
@@ -42,25 +52,31 @@ def counts_by_numpy(values, bins):
 
 
 def moments_by_numpy(values):
-    """Moments of all trials at once."""
+    """Moments of all trials at once, with the mean and the standard deviation for the sums."""
     values = np.asarray(values, float)
     finite = np.where(np.isfinite(values), values, np.nan)
-    mean = np.nanmean(finite, axis=0)
     ends = np.nanmin(finite, axis=0), np.nanmax(finite, axis=0)
     infinite = np.isposinf(values).sum(axis=0), np.isneginf(values).sum(axis=0)
-    squares = np.nansum((finite - mean) ** 2, axis=0)
     number = np.isfinite(values).sum(axis=0)
-    return np.stack([number, mean, squares, *ends, *infinite], axis=-1)
+    spread = np.nanmean(finite, axis=0), np.nanvar(finite, axis=0)
+    return np.stack([number, *spread, *ends, *infinite], axis=-1)
+
+
+def summarised(moments):
+    """Moments of one variable, with the mean and the variance in place of the sums."""
+    rows = moments.reshape(-1, len(MOMENTS))
+    short = [[row[0], *mean_and_variance(row), *row[-4:]] for row in rows]
+    return np.reshape(short, (*moments.shape[:-1], 7))
 
 
 def assert_counted(arrays, kept):
-    """Counts are exact, and moments up to the rounding of sums in float64."""
+    """Counts are exact, and moments up to the rounding of NumPy's sums in float64."""
     for (name, spec), values in zip(SPECS, expected(kept).values(), strict=True):
         if spec.bins is not None:
             right = counts_by_numpy(values, spec.bins)
             np.testing.assert_array_equal(arrays[f"{name}_counts"], right, name)
         assert (f"{name}_counts" in arrays) == (spec.bins is not None)
-        moments = arrays[f"{name}_moments"]
+        moments = summarised(arrays[f"{name}_moments"])
         np.testing.assert_allclose(moments, moments_by_numpy(values), 1e-11, 1e-11, err_msg=name)
 
 
@@ -73,7 +89,10 @@ def test_counts_are_those_of_kept_trials(kept):
 def test_an_accelerator_counts_alike(kept, monkeypatch):
     """Its results stay there: they are counted by `jax.numpy`, here on the CPU."""
     monkeypatch.setattr(counting, "_namespace", lambda platform: jnp)
-    assert_counted(tally(EIGHT).run(KEY, TRIALS), kept)
+    found = tally(EIGHT).run(KEY, TRIALS)
+    assert_counted(found, kept)
+    monkeypatch.undo()
+    chex.assert_trees_all_equal(found, tally().run(KEY, TRIALS))
 
 
 @pytest.mark.parametrize("batching", [ONE, EIGHT], ids=["one device", "eight devices"])
@@ -84,26 +103,55 @@ def test_counts_do_not_depend_on_devices_launches_and_order(kept, batching):
         first += size
     assert first == TRIALS
     whole = program.run(KEY, TRIALS)
+    assert_counted(whole, kept)
     in_turn = tally(batching, chunk=100).run_all(KEY, TRIALS)
-    for arrays in (whole, in_turn, merge(parts), merge([merge(parts[3:]), merge(parts[:3])])):
-        assert_counted(arrays, kept)
+    for arrays in (in_turn, merge(parts), merge([merge(parts[3:]), merge(parts[:3])])):
+        chex.assert_trees_all_equal(arrays, whole)
     chex.assert_trees_all_equal(program.run(KEY, 1, 2**32 - 1), tally().run(KEY, 1, 2**32 - 1))
+
+
+def moments_of(values):
+    spec = HistogramSpec("x", None, values.shape[1:] and ("level", *values.shape[1:]))
+    return counting.count(values, None, np.full(len(values), True), spec, np)[1]
 
 
 def test_moments_merge_whatever_the_parts():
     rng = np.random.default_rng(1)
-    values = [rng.normal(1e4, 1.0, size) for size in (3, 1, 200)]
-    nothing = [0, np.nan, 0, np.inf, -np.inf, 1, 2]
-    parts = np.array([*map(moments_by_numpy, values), nothing])
-    whole = moments_by_numpy(np.concatenate([*values, [np.inf, -np.inf, -np.inf]]))
-    nested = np.array([merge_moments(parts[:2]), merge_moments(parts[2:])])
-    for moments in (merge_moments(parts), merge_moments(nested)):
-        np.testing.assert_allclose(moments, whole, rtol=1e-11)
-    np.testing.assert_array_equal(merge_moments(parts[3:]), [0, np.nan, 0, np.nan, np.nan, 1, 2])
-    # Planted: sums of squares in float32 lose the spread of numbers far from zero.
-    naive = sum(np.sum(np.float32(part) ** 2, dtype=np.float32) for part in values)
-    squares = whole[MOMENTS.index("squares")]
-    assert abs(naive - 204 * whole[1] ** 2 - squares) > 0.01 * squares
+    values = np.concatenate([rng.normal(1e4, 1.0, 200), [np.inf, -np.inf, np.nan, 1e4, 1e-30]])
+    whole = moments_of(values)
+    np.testing.assert_allclose(summarised(whole), moments_by_numpy(values), rtol=1e-11)
+    for cuts in ([3, 4, 200], [100], [0, 7, 202]):
+        parts = np.array([moments_of(part) for part in np.split(rng.permutation(values), cuts)])
+        np.testing.assert_array_equal(merge_moments(parts), whole)
+        nested = np.array([merge_moments(parts[1:]), merge_moments(parts[:1])])
+        np.testing.assert_array_equal(merge_moments(nested), whole)
+    # Planted: float64 sums of parts depend on the parts.
+    sums = {np.sum([np.sum(part) for part in np.split(values[:200], cuts)]) for cuts in ([3], [90], [7, 50], [120])}
+    assert len(sums) > 1
+    assert np.isnan(mean_and_variance(moments_of(values[200:203]))).all()
+
+
+@pytest.mark.parametrize("exponents", [(-20, 20), (-140, 120), (-1070, 800), (900, 1000)])
+def test_sums_are_exact(exponents):
+    """Against fractions, for numbers of any size; beyond 2^900 they are only finite."""
+    rng = np.random.default_rng(2)
+    values = np.ldexp(rng.uniform(-1, 1, (60, 2)), rng.integers(*exponents, (60, 2)))
+    parts = exact_sum(values, np)
+    if exponents[1] > 900:
+        assert np.isfinite(parts).all()
+        return
+    for column, found in zip(values.T, parts.T, strict=True):
+        exact = sum(map(Fraction, column.tolist()))
+        assert found[0] == float(exact)
+        assert abs(sum(map(Fraction, found.tolist())) - exact) <= Fraction(abs(found[0])) / 2**200
+
+
+def test_long_sums_are_cut(monkeypatch):
+    monkeypatch.setattr(exact_sums, "_ROWS", 8)
+    values = np.random.default_rng(3).normal(size=(100, 3))
+    cut = exact_sum(values, np)
+    monkeypatch.undo()
+    np.testing.assert_array_equal(cut, exact_sum(values, np))
 
 
 def odd_values(bins, dtype):

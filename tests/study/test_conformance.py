@@ -125,7 +125,7 @@ def assert_quantities_alike(kept, short):
     for case in kept:
         assert kept.statuses(case) == short.statuses(case)
         for quantity, one in short.folds(case).items():
-            if one.dim is None and one.fold.bins is not None:
+            if one.dim is None and one.bins is not None:
                 exact = kept.distribution(case, quantity)
                 assert_alike(exact, short.distribution(case, quantity))
                 number += exact.trials > 0

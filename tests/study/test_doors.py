@@ -97,7 +97,7 @@ CONSTRUCTORS = [
     (study, {"settings": with_field("x", np.inf)}, r"settings\.x must be strict JSON"),
     *(
         (study, {"settings": with_field(name)}, rf"fields of settings {TAKEN} \(got \['{name}'\]\)")
-        for name in ("out", "overwrite", "keep", "chunk", "until_se", "most_trials", "bin_width")
+        for name in ("out", "overwrite", "keep", "chunk", "until_se", "most_trials")
     ),
     (study, {"facts": [1]}, f"facts {MAPPING}"),
     (study, {"facts": {"x": np.inf}}, r"facts\['x'\] must be strict JSON"),
@@ -146,7 +146,7 @@ def nothing(outcome):
 @pytest.mark.parametrize(("function", "shown"), [(text, "'near'"), (nothing, "None")])
 def test_a_quantity_that_gives_no_numbers_is_named(tmp_path, function, shown):
     one = study(quantities={"it": function})
-    message = f"quantity it gives {shown}: must give a number, or an array of numbers"
+    message = rf"quantity it must be a number, or an array of numbers, per trial \(got {shown}\)"
     with pytest.raises(ValueError, match=message):
         one.run(tmp_path / "out", progress=False)
     assert not (tmp_path / "out").exists()

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 pytest.importorskip("xarray")
+from nrjax.simulation import counting
 from nrjax.simulation.bins import LogBins
+from nrjax.simulation.counting import HistogramSpec
 from nrjax.study.histograms import BinnedDistribution
 from nrjax.study.statistics import Sample
 from tests.study.test_conformance import (
@@ -18,11 +20,8 @@ SIGNED = LogBins(-8, 6, 5, signed=True)
 
 def binned(values, bins, kind=BinnedDistribution):
     """The distribution of values that NumPy has counted."""
-    finite = values[np.isfinite(values)]
-    ends = (finite.min(), finite.max()) if finite.size else (np.nan, np.nan)
-    mean = finite.mean() if finite.size else np.nan
-    infinite = np.isposinf(values).sum(), np.isneginf(values).sum()
-    moments = np.array([finite.size, mean, np.sum((finite - mean) ** 2), *ends, *infinite], float)
+    spec = HistogramSpec("x", None)
+    _, moments = counting.count(values, None, np.full(len(values), True), spec, np)
     if bins is None:
         return kind(None, None, moments)
     counts = np.bincount(np.searchsorted(bins.upper, values), minlength=bins.size)
@@ -109,4 +108,4 @@ def test_moments_and_infinite_values(values):
     with pytest.raises(ValueError, match="Only moments"):
         alone.quantile(0.5)
     with pytest.raises(ValueError, match="values of the moments"):
-        BinnedDistribution(SIGNED, np.zeros(SIGNED.size, int), np.ones(7))
+        BinnedDistribution(SIGNED, np.zeros(SIGNED.size, int), np.ones(13))

@@ -48,7 +48,7 @@ LEVELS = {
 class Near(Distance):
     """A utility whose bounds are wider if it is lower, and not symmetric around it."""
 
-    def bounds(self, hypothesis):
+    def bounds(self, hypothesis, *, rounding=True):
         found = self.evaluate(hypothesis)
         return found * 1.1, found * 0.95
 

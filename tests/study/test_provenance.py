@@ -48,7 +48,7 @@ class OtherName(nrjax.Utility):
 
 
 class Bounded(Inner):
-    def bounds(self, hypothesis):
+    def bounds(self, hypothesis, *, rounding=True):
         exact = inner(hypothesis)
         return exact - WIDTH, exact + WIDTH
 
@@ -217,7 +217,7 @@ class Plain(nrjax.Utility):
     def evaluate(self, hypothesis):
         return SCALE * hypothesis
 
-    def bounds(self, hypothesis):
+    def bounds(self, hypothesis, *, rounding=True):
         return SCALE * hypothesis - 1e-3, SCALE * hypothesis + 1e-3
 
 
