@@ -112,5 +112,5 @@ def progress(
 ) -> Reporter:
     """Return a reporter to standard output, which redraws on a terminal or in a notebook."""
     output = sys.stdout if file is None else file
-    can_redraw = "ipykernel" in sys.modules or output.isatty()
+    can_redraw = output.isatty() or (file is None and "ipykernel" in sys.modules)
     return Reporter(output, can_redraw if is_drawn is None else is_drawn, clock)

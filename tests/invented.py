@@ -9,7 +9,7 @@ from matplotlib.collections import PolyCollection
 
 from nrjax.study.case import FIELDS
 from nrjax.study.results import Results
-from nrjax.study.schema import Case, Coordinate, Pass, Variable
+from nrjax.study.schema import Coordinate, Pass, StoredCase, Variable
 from nrjax.study.store import Store
 
 
@@ -36,7 +36,9 @@ def invented(folder, cases, reporting=None, **facts):
         }
         trials = len(arrays[next(iter(arrays))])
         coordinates = {key: Coordinate(dim, values) for dim, (key, values) in along.items()}
-        made.append(Case(name, labels, {"outcome": Pass(trials, trials, variables, coordinates)}))
+        made.append(
+            StoredCase(name, labels, {"outcome": Pass(trials, trials, variables, coordinates)})
+        )
     store = Store.create(folder, facts, made)
     with store.writer() as writer:
         for name, (_, arrays) in cases.items():

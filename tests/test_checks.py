@@ -142,7 +142,7 @@ ARGUMENTS = [
         (partial(getattr(FILTER, ask), REQUEST, FILTER.init(rounds=1)), r"Pure\(epsilon=0.1\)")
         for ask in ("take", "admits", "open")
     ],
-    (lambda: FILTER.close(FILTER.init(rounds=1), REQUEST, REQUEST), "round must be the ha"),
+    (lambda: FILTER.close(FILTER.init(rounds=1), REQUEST, REQUEST), "round must be a handle"),
 ]
 
 

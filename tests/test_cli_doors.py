@@ -49,7 +49,7 @@ WRONG = {  # by study: argument, its value, and words of the message
     ],
     "ligett2017": [("alpha", "0.1 0.1000000001", "must be apart by six digits")],
     "skellam_counts": [
-        ("lowest-deviation", "1e9", "highest_deviation must be above 1e+09"),
+        ("lowest-deviation", "1e9", "highest_deviation must be above the last level, 1e+09"),
     ],
 }
 

@@ -126,7 +126,10 @@ def test_moments_merge_whatever_the_parts():
         nested = np.array([merge_moments(parts[1:]), merge_moments(parts[:1])])
         np.testing.assert_array_equal(merge_moments(nested), whole)
     # Planted: float64 sums of parts depend on the parts.
-    sums = {np.sum([np.sum(part) for part in np.split(values[:200], cuts)]) for cuts in ([3], [90], [7, 50], [120])}
+    sums = {
+        np.sum([np.sum(part) for part in np.split(values[:200], cuts)])
+        for cuts in ([3], [90], [7, 50], [120])
+    }
     assert len(sums) > 1
     assert np.isnan(mean_and_variance(moments_of(values[200:203]))).all()
 

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from nrjax.study import (
-    drawing,  # noqa: F401  # here, not in each child
+    rendering,  # noqa: F401  # here, not in each child
     files,
 )
 from tests.study import test_resume

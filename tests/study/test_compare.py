@@ -13,7 +13,7 @@ from nrjax.study.case import FIELDS
 from nrjax.types import Outcome, Status
 from tests.study import cheap
 from tests.study.test_distribution import below_95
-from tests.study.test_keep_summary import folded
+from tests.study.test_histograms import binned
 
 
 def outcomes(goals=None, utility=None, notions=None, **epsilons):
@@ -232,9 +232,9 @@ def test_only_numbers_per_trial_are_paired(tmp_path):
 def test_differences_within_a_bin_are_no_dominance():
     """Two samples of one distribution share a bin, which ends for each at its largest value."""
     rng, bins = np.random.default_rng(0), LogBins(0, 10, 7)
-    first, second = (folded(100.25 + 0.1 * rng.uniform(-1, 1, 4000), bins) for _ in range(2))
+    first, second = (binned(100.25 + 0.1 * rng.uniform(-1, 1, 4000), bins) for _ in range(2))
     dominance = compare._dominance(first, second)
     assert dominance.verdict == "undecided"
     assert max(dominance.max_cdf_excess, dominance.max_cdf_deficit) < 0.05
-    lower = folded(99.0 + rng.uniform(-1, 1, 4000), bins)  # negative control
+    lower = binned(99.0 + rng.uniform(-1, 1, 4000), bins)  # negative control
     assert compare._dominance(lower, second).verdict == "smaller"

@@ -19,7 +19,7 @@ import distributed
 
 import nrjax
 from nrjax.cli import loading
-from nrjax.study import dask, filling, provenance
+from nrjax.study import dask, local, provenance
 from nrjax.study.options import RunOptions
 from tests.study import small, test_conformance
 
@@ -170,7 +170,7 @@ def test_results_are_bit_for_bit_identical_on_workers(client, name, tmp_path):
 def test_a_worker_with_other_code_is_refused(client):
     study = nrjax.Study("walks", {"walk": LongWalk()})
     plans = study._plans(RunOptions(trials=TRIALS, chunk=CHUNK))
-    prints, task = provenance.fingerprints(plans), filling.Task("walk", "outcome", 0, CHUNK)
+    prints, task = provenance.fingerprints(plans), local.Task("walk", "outcome", 0, CHUNK)
     other = {"walk": {"outcome": prints["walk"]["outcome"][::-1]}}
     environment = provenance.environment()
 
