@@ -17,7 +17,7 @@ COST_TOLERANCE = 32
 """Machine epsilons by which a cost may fall from one release to the next."""
 
 _LEVELS_PER_DEVIATION = 16
-"""Numbers of the dtype that a standard deviation of the noise must span, at least."""
+"""Least number of float spacings in a standard deviation of the noise."""
 
 USE_FLOAT64 = "Subtract a public centre, or use float64 (JAX_ENABLE_X64=1)."
 
@@ -179,7 +179,7 @@ def check_sensitivities(shift: Any, guarantee: Guarantee | None, schedule: Sched
 
 
 def check_paid_rule(rule: StoppingRule, guarantee: Guarantee | None, schedule: Schedule) -> None:
-    """Check that a schedule that pays for a private rule holds the rule of the interaction."""
+    """Check that the private rule that a schedule pays for is the interaction's rule."""
     paid_rule = getattr(schedule, "rule", None)
     if paid_rule is None:
         return

@@ -1,4 +1,4 @@
-"""The progress of a run: a line that is redrawn on a terminal or in a notebook, lines in a log."""
+"""The progress of a run: one redrawn line on a terminal or in a notebook, lines in a log."""
 
 import shutil
 import sys

@@ -97,7 +97,7 @@ class Grid(Schedule):
 
     @property
     def max_steps(self) -> int:
-        """The number of times."""
+        """The number of times in the grid, and so the most steps of a trial."""
         return self.times.shape[0]
 
     @property

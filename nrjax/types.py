@@ -99,7 +99,7 @@ class NoiseProcess(Pytree, abc.ABC):
         return time
 
     def status(self, state: Any) -> Array:
-        """Return `Status.RUNNING` (int32) while the noise has its distribution, else a failure."""
+        """Return `Status.RUNNING` (int32) while the noise is exact, else a failure."""
         return jnp.int32(Status.RUNNING)
 
 

@@ -138,7 +138,7 @@ def _import_file(path: Path) -> Any:
 
 
 def _settings_of(function: Callable[..., Any], name: str) -> type[Any] | None:
-    """Return the dataclass that a function `study` takes, or None without argument."""
+    """Return the settings dataclass that a function `study` takes, or None if it takes none."""
     parameters = list(inspect.signature(function).parameters)
     if not parameters:
         return None

@@ -64,7 +64,7 @@ def _typed(name: str, hint: Any, value: Any) -> Any:
 
 
 def with_absolute_paths(settings: Any) -> Any:
-    """Return settings with every `Path` made absolute, so that a run can resume from elsewhere."""
+    """Return settings with every `Path` made absolute, to resume a run from elsewhere."""
 
     def absolute(value: Any) -> Any:
         if isinstance(value, tuple):

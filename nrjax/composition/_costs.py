@@ -162,7 +162,7 @@ GDP_COSTS: Mapping[type, Cost] = {
     requests.Pure: squared_mu_of_odds,
     requests.LaplaceMechanism: _squared_mu_of_laplace,
 }
-"""Squared mu."""
+"""Costs in Gaussian DP (squared mu), by kind of request."""
 
 _BOUNDED = requests.ExPost, requests.Pure, requests.BoundedRange, requests.LaplaceMechanism
 EX_POST_COSTS: Mapping[type, Cost] = dict.fromkeys(

@@ -51,7 +51,7 @@ def add(spending: Spending, cost: Array) -> Spending:
 
 @functools.partial(jax.jit, inline=True)
 def add_all(spending: Spending, costs: Array) -> Spending:
-    """Return the sum plus all costs along their leading axis."""
+    """Return a running sum after the addition of all costs along their first axis."""
     return jax.lax.scan(lambda total, cost: (add(total, cost), None), spending, costs)[0]
 
 

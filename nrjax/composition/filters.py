@@ -28,7 +28,7 @@ from nrjax.sensitivities import check_norm
 
 
 class BudgetFilter(Ledger):
-    """A privacy filter whose budget is one number, with a part of delta next to it in some.
+    """A base class of filters whose budget is one number, and in some a delta as well.
 
     Attributes:
         budget: the budget in the filter's cost unit, computed from the other fields, which must

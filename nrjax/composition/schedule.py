@@ -94,7 +94,7 @@ class FilteredSchedule(Schedule):
 
     @property
     def noise(self) -> str | None:
-        """Name of the noise that the costs hold for, as processes have it."""
+        """The `NoiseProcess.noise` for which the costs hold, or None for any."""
         return getattr(self.guarantee if self.kind is ExPost else self.kind, "noise", None)
 
     @property

@@ -114,11 +114,11 @@ class LaplacePassage(OnLevels):
 
 
 class DiscreteLaplacePassage(LaplacePassage):
-    """The passage of `LaplacePassage` with the integer noise of `nrjax.DiscreteLaplace`.
+    """Reduction of `nrjax.DiscreteLaplace` noise on a count, up to the first accepted level.
 
-    From a towards smaller times the noise jumps to each of 0 ... a - 1 at rate `1/t^2`, and to
-    `a + j` and `-j`, j = 1, 2, ..., at rate `exp(-2j/t)/t^2`. This is the kernel of
-    `docs/frontier.md` from t to t - dt.
+    From noise of size a at time t, towards smaller times, the noise jumps to each of 0 ... a - 1
+    at rate `1/t^2`, and to `a + j` and `-j`, j = 1, 2, ..., at rate `exp(-2j/t)/t^2`. This is the
+    kernel of `docs/frontier.md` from t to t - dt.
     """
 
     kind: ClassVar[Any] = DiscreteLaplaceReduction

@@ -46,7 +46,7 @@ class RelativeError(Pytree):
 
     @property
     def upper(self) -> Any:
-        """Standard deviations that an accepted positive count has at least."""
+        """The smallest accepted positive count, in standard deviations of the noise."""
         return (2 + self.alpha) / self.alpha
 
     @property

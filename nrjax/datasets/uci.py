@@ -56,7 +56,7 @@ _MEASURES = ("NCD", "AI", "AS(NA)", "BL", "NAC", "AS(NAC)", "CS", "AT", "NA", "A
 
 
 def _read_kdd99(task: str, rows: int, data_dir: PathLike | None) -> Raw:
-    """Return connections: attack (1) or normal (-1), with log1p of duration and both bytes."""
+    """Return network connections, labelled as attack (1) or normal (-1)."""
     x, y = _first_rows("kdd99", rows, data_dir, 38, _draw_kdd99)
     check(np.isin(y, (-1, 1)), "y of kdd99", y, "-1 or 1")
     x[:, :3] = np.log1p(x[:, :3])

@@ -129,11 +129,14 @@ def squared_loss(rows: int, radius: float) -> float:
 
 
 def evaluated(sensitivity: float, risk: float) -> float:
-    """Return the sensitivity of a risk as computed in the default dtype.
+    """Return a risk's sensitivity, plus an allowance for its rounding in the default dtype.
 
-    Two evaluations round. The allowance for that was measured, not proved. `sensitivity` is that of
-    the exact risk. `risk`, a public number, is the size of the risks that are compared: a target's,
-    or that of theta = 0.
+    Each of the two compared risks may be wrong by its rounding. The allowance was measured, not
+    proved.
+
+    Args:
+        sensitivity: sensitivity of the exact risk.
+        risk: public bound on the compared risks, such as the target or the risk of theta = 0.
     """
     return sensitivity + 2 * _ROUNDING * float(jnp.finfo(jnp.result_type(float)).eps) * risk
 

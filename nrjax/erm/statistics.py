@@ -63,7 +63,7 @@ def sensitivity(noise: Noise, constants: Constants, dimension: int) -> Sensitivi
 
 
 def _weights(dimension: int, layout: Layout) -> np.ndarray:
-    """Return the factors of the upper triangle's entries in a layout, row by row."""
+    """Return the factors that multiply the packed upper triangle of X'X, row by row."""
     i, j = np.triu_indices(dimension)
     return np.where(i == j, 1.0, math.sqrt(2) if layout == "isometric" else 1.0)
 

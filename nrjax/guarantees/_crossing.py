@@ -13,7 +13,7 @@ import numpy as np
 from nrjax._validation import check
 
 _FINE, _COARSE = 16, 6
-"""Nodes per panel: for certified probabilities, and for the search of a multiple."""
+"""Quadrature nodes per panel: for certified probabilities, and while a height is tuned."""
 _MOST_NODES = 2**20
 """Maximum number of nodes at one time; times that are 1e-8 of themselves apart need as many."""
 _REACH = 9.0

@@ -117,12 +117,12 @@ def check_time(time: ArrayLike) -> None:
 
 
 def host_or_trace(**values: ArrayLike) -> tuple[Any, list[Any], Callable[[Any], Any]]:
-    """Check arguments, and choose where to compute with them.
+    """Check arguments, and choose NumPy if all are concrete, else `jax.numpy`.
 
     Returns:
-        The array module, the arguments cast for it, and a function that converts results. Concrete
-        arguments are computed with in NumPy and float64; results are then Python floats, or arrays
-        of the arguments' dtype if one of these is an array. Traced ones use `jax.numpy`.
+        The array module, the arguments cast for it, and a function that converts results. With
+        concrete arguments the computation is in NumPy and float64. Its results are Python floats,
+        or arrays of the arguments' dtype if an argument is an array.
     """
     for name, value in values.items():
         _check_parameter(name, value)

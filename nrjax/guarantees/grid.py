@@ -102,7 +102,7 @@ class GridBoundary(SafeGuarantee):
         return index, times[index] == time
 
     def _checked_index(self, time: ArrayLike, dtype: Any) -> tuple[Array, Array]:
-        """Return `_index` among the boundary's times, which must contain a concrete time."""
+        """Return the index of a time, and raise ValueError if a concrete time is not listed."""
         check_time(time)
         index, listed = self._index(jnp.asarray(time, dtype), jnp.asarray(self.times, dtype))
         if (concrete := concrete_or_none(listed)) is not None:

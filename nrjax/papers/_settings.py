@@ -59,7 +59,7 @@ def check_settings(
 
 
 def _absolute(data: str) -> str:
-    """Return the absolute path of a file, and the name of a data set as it is."""
+    """Return a file's path made absolute, or the unchanged name of a data set."""
     is_file = Path(data).suffix.lower() in SUFFIXES
     return str(Path(data).expanduser().absolute()) if is_file else data
 

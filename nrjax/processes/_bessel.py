@@ -110,7 +110,7 @@ def _langevin(h):
 
 
 def _series(k, w):
-    """Return `S(k)`."""
+    """Return the correction `S(k) = sum_j D_j(k/w)/k^j` of Debye's expansion."""
     square = (k / w) ** 2
     total = 0.0
     for row in reversed(_DEBYE):

@@ -58,7 +58,10 @@ def _batched(size: int, batched: list[Any], *arguments: Array) -> tuple[Array, b
 
 
 def _rewind(key: Array, value: Array, now: Array, time: Array) -> Array:
-    """Rewind a batch: shapes (trials,), (trials, size), (trials,) and (trials,)."""
+    """Return the Laplace noise of many trials at smaller times.
+
+    Arguments have the shapes (trials,), (trials, size), (trials,) and (trials,).
+    """
     size, dtype = value.shape[1], value.dtype
     most = move_probability(jnp.max(jnp.abs(value), axis=1), now, time)
     sparse = most <= _DENSE  # False for NaN

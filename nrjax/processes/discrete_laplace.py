@@ -47,7 +47,7 @@ class DiscreteLaplaceState(NamedTuple):
 
 
 class DiscreteLaplace(Coordinates, BlockwiseProcess):
-    """Two-sided geometric noise, the integer form of `nrjax.Laplace` (not in the papers).
+    """A process of two-sided geometric noise, the integer form of `nrjax.Laplace`.
 
     Use it for counts and other values of integers, with `nrjax.DiscretePureGuarantee`: at time t
     (the scale of the Laplace noise that costs the same) a release costs `D1/t`.

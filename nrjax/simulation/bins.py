@@ -1,4 +1,4 @@
-"""Bins of histograms whose edges are fixed in advance, so that counts can be added up exactly."""
+"""Bins of histograms with fixed edges, so that counts can be added up exactly."""
 
 import dataclasses
 import functools
@@ -150,7 +150,7 @@ class WholeBins:
 
     @property
     def resolution(self) -> float:
-        """0: integers are known exactly."""
+        """The largest relative width of a bin: 0, since each integer has its own bin."""
         return 0.0
 
     @property

@@ -1,4 +1,4 @@
-"""Trials that are counted in histograms and then dropped, so that a study of any size fits.
+"""Trials that are counted in histograms and then dropped, for studies of any size.
 
 The ordinary program runs the trials. Its results are put into bins on the devices that have them,
 and counted. Bins are fixed and sums exact, so counts and moments do not depend on how trials are

@@ -109,7 +109,7 @@ class DeviceShare(NamedTuple):
         return jax.vmap(call)(varied, *arguments)
 
     def empty_lanes(self) -> Lanes:
-        """Return lanes without trials, and blank rows."""
+        """Return lanes that hold no trial, with zeros for their results."""
 
         def blank(leaf: Any) -> Array:
             shape = (self.lanes, *leaf.shape)

@@ -1,4 +1,4 @@
-"""Many trials in chunks of bounded memory over several devices: `simulate`, and programs."""
+"""Run many trials in chunks of bounded memory over several devices."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def ligett_epsilon(
 
 
 def _checked(noise: str = "laplace", **values: ArrayLike) -> list[Array]:
-    """Return arguments in one dtype, after checks of the ranges that their names imply."""
+    """Return arguments cast to one dtype, after a check of the range of each."""
     check(noise in ("laplace", "exponential"), "noise", noise, "'laplace' or 'exponential'")
     for name, value in values.items():
         if name in ("gap", "epsilon", "sensitivity"):

@@ -61,7 +61,7 @@ class NoisyThreshold(ThresholdRule):
 
     @property
     def max_noise_multiple(self) -> float:
-        """Largest multiple of Delta/epsilon that is a scale of its noise."""
+        """The larger noise scale of threshold and queries, as a multiple of Delta/epsilon."""
         return max(self._multiples)
 
     def _scales(self, epsilon: ArrayLike, dtype: Any) -> tuple[Array, Array]:

@@ -1,1 +1,1 @@
-"""Studies: cases run many times under common random numbers, their results and what they show."""
+"""Studies: cases run many times with common random numbers, and their results."""

@@ -1,4 +1,4 @@
-"""Chunks: files of consecutive trials, in NumPy's `.npz` format with a checksum at the end."""
+"""Chunks: files of consecutive trials, in NumPy's `.npz` format with a checksum."""
 
 import hashlib
 import io

@@ -116,7 +116,7 @@ class Comparison(NamedTuple):
 
 
 def accuracy_note(met: tuple[float | None, float | None]) -> str:
-    """Return the sentence for two epsilons that bought different accuracies."""
+    """Return a warning, as a clause, that two epsilons are for different accuracies."""
     first, second = ("no goal" if value is None else f"{100 * value:.3g} %" for value in met)
     return f"not of the same accuracy: the goal was met in {first} and {second} of the trials"
 
@@ -210,7 +210,7 @@ def _paired(
 
 
 def _dominance(first: Distribution, second: Distribution, tolerance: float = 0.0) -> Dominance:
-    """Compare two distribution functions at all points, by what is certain within bins."""
+    """Bound from below how far each of two distribution functions lies above the other."""
     # Each band holds with 97.5 %, so both hold with 95 % whatever their dependence (union bound).
     band = first.band(0.975) + second.band(0.975)
     points = np.union1d(first.points(100_000), second.points(100_000))

@@ -37,7 +37,7 @@ _BIN_KINDS = {"log": LogBins, "whole": WholeBins}
 
 
 def outcome_specs(case: Case, shapes: Mapping[str, Any], kept: Mapping[str, Quantity]) -> Specs:
-    """Return the histograms of an interaction's outcomes.
+    """Return the specification of each histogram to keep of an interaction's outcomes.
 
     Args:
         case: the interaction, and its goal.

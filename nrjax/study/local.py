@@ -43,7 +43,7 @@ FILE_BYTES = 2**25
 """Bytes of results after which a file is written, however fast they came."""
 
 _GROWTH = 8
-"""Largest ratio of a launch to the one before, whose pace may have been luck."""
+"""Largest ratio of the trials of a launch to those of the launch before."""
 
 
 class Progress(Protocol):

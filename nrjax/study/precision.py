@@ -1,4 +1,4 @@
-"""How exactly a run knows its median epsilons, and how many trials it takes to know them better.
+"""The precision of median epsilons, and the number of trials for a better one.
 
 A run with `until_se` evaluates its precision at interim counts of trials only: 1000, 2000, 4000 and
 so on. Where it ends depends on neither chunks, devices, processes nor interruptions.

@@ -1,4 +1,4 @@
-"""The schema of a store: its cases, their passes and the arrays of a pass, to and from JSON."""
+"""The schema of a store, to and from JSON: its cases, their passes and arrays."""
 
 import dataclasses
 import json
@@ -120,7 +120,7 @@ class Pass:
     def dataset(
         self, arrays: Mapping[str, np.ndarray], attributes: Mapping[str, Any]
     ) -> "xarray.Dataset":
-        """Return the arrays, which include the first axis, as a dataset with coordinates."""
+        """Return arrays, and the labels of their first axis, as an xarray dataset."""
         import xarray  # slow to import
 
         data: dict[str, Any] = {self.axis: (self.axis, arrays[self.axis])}

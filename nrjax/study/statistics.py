@@ -17,7 +17,7 @@ _SAFE = 1 - 1e-6
 """Factor of a tail probability, for the rounding of the incomplete beta function."""
 
 _ROUNDING = 1e-12
-"""Relative rounding below which a fraction of the trials counts as a whole number of them."""
+"""Relative error of `trials * fraction` that is ignored when it is rounded to a rank."""
 
 _BLOCK = 1 << 20
 """Values whose squares are summed at a time, to save memory."""

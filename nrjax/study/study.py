@@ -35,7 +35,7 @@ _PACKAGES = ("filelock", "matplotlib", "scipy", "xarray")
 
 
 class Study:
-    """Named cases that share their random numbers, and run into a folder of results.
+    """A set of named cases, simulated with common random numbers, with results in a folder.
 
     Use it for runs to keep, resume, extend or compare; `nrjax.simulate` runs one interaction in
     memory.
@@ -43,10 +43,10 @@ class Study:
     Args:
         name: name of the study, for its report.
         cases: by name, an `nrjax.Interaction`, an `nrjax.Case` with labels and quantities, or a
-            custom trial with a method `run(key)`. Names are those of folders, so they may not
-            differ only in upper and lower case.
+            custom trial with a method `run(key)`. Names become folder names, so they may
+            not differ only in upper and lower case.
         quantities: numbers to keep of every interaction, as `Case.quantities`.
-        reporting: maker of the report and the figures; None for the standard ones.
+        reporting: object that makes the report and the figures; None for the standard ones.
         settings: dataclass of settings, for the record. A run is resumed only with equal ones. Its
             fields `seed` and `trials`, if any, are those of the run. Other options of a run, such
             as `keep`, cannot be names of its fields.

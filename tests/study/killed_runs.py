@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 from nrjax.study import (
-    rendering,  # noqa: F401  # here, not in each child
     files,
+    rendering,  # noqa: F401  # here, not in each child
 )
 from tests.study import test_resume
 

@@ -237,7 +237,7 @@ def _draw_means(
 
 
 def _draw_epsilons(axes: Axes, curves: Sequence[Curve], scale: Callable[..., Any]) -> np.ndarray:
-    """Draw mean epsilons, or medians if infinite, and closed forms, and return them."""
+    """Draw epsilons by alpha: means (medians if infinite), and those of the theorems."""
     shown, alpha = [], curves[0].alpha
     for _, epsilon, look in _closed_forms(curves):
         single = {"marker": "_", "markersize": 24, "markeredgewidth": 4} if alpha.size == 1 else {}

@@ -53,10 +53,10 @@ class Test(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """The public numbers of a task, and its preset.
+    """The public parameters of a learning task, and its preset of constants.
 
     Attributes:
-        constants: name of the preset.
+        constants: name of the preset: "paper", "figures" or "tight".
         task: the model to fit.
         perturbation: what gets noise: the optimum, or X'X and X'y.
         rows: number of rows.
@@ -141,10 +141,10 @@ def threshold_test(
 
 
 def _one_sided_share(gamma: float, count: int) -> float:
-    """Return the threshold of exponential noise, as a fraction of alpha.
+    """Return the threshold of a test with exponential noise, as a fraction of alpha.
 
-    At it, exponential noise refuses an excess risk of 0 as often in one step as Laplace noise does
-    at a quarter of alpha. The rest of alpha is the margin of either.
+    With this threshold, the test refuses a perfect model as often per step as a test with Laplace
+    noise and a threshold of alpha/4.
     """
     unit = 4.0, 1.0  # epsilon and Delta: lengths are in units of 4 Delta/epsilon
     ahead = float(shortfall(*unit, gamma, 1 / count)) * _QUARTER / (1 - _QUARTER)

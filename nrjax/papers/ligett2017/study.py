@@ -34,7 +34,7 @@ _TIGHT_AT = 1 / 64
 
 
 class _Task(NamedTuple):
-    """A task on a data set, and its private value under either noise."""
+    """A learning task on a data set, with its private values for Laplace and Gaussian noise."""
 
     public: presets.Problem
     data: str

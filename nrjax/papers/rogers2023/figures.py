@@ -26,7 +26,7 @@ _COLUMNS = 3
 _BAND = (0.05, 0.95)  # quantiles of the trials at the ends of a band
 
 Groups = Sequence[Sequence[StoredCase]]
-"""Cases that differ in method and filter only; groups have the same methods, in one order."""
+"""Groups of cases that differ only in method and filter, with equally ordered methods."""
 
 
 class _Look(NamedTuple):

@@ -135,7 +135,7 @@ def _mechanism(
     tight_at: float,
     delta: float,
 ) -> tuple[nrjax.NoiseProcess, nrjax.LinearBoundary | nrjax.PureGuarantee | None, np.ndarray]:
-    """Return process, guarantee or None, and the times of these standard deviations."""
+    """Return the process, its guarantee (None for Skellam), and the time of each noise level."""
     if name == "discrete_laplace":
         process = nrjax.DiscreteLaplace(shape)
         times = np.asarray(process.time_of_deviation(levels), float)

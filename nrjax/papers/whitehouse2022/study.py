@@ -86,7 +86,7 @@ def _lowest_epsilon(settings: Settings) -> float:
 def _on_grid(
     settings: Settings, problem: _Problem, name: str, constants: Constants, low: float
 ) -> tuple[Released, Mechanism, nrjax.Grid, np.ndarray]:
-    """Return a mechanism's value, parts and grid, and the epsilon of each level."""
+    """Return a mechanism's private value, its parts, its grid and the epsilon at each time."""
     brownian = name == "brownian"
     noise = "gaussian" if brownian else "laplace"
     if isinstance(problem, RidgeProblem):
