@@ -39,7 +39,7 @@ gc.freeze()
 gc.set_threshold(100_000, 50, 100)
 
 
-FULLY = ("test_utilities", "erm/test_ridge_bounds", "simulation/", "test_cluster", "test_ex_post")
+FULLY = ("test_utilities", "erm/test_ridge_bounds", "simulation/", "test_dask", "test_ex_post")
 """Tests of last bits that are not marked `numerical`, and one that takes long."""
 LIGHT = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 

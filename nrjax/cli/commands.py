@@ -96,7 +96,7 @@ class _Plot(_OnFolder):
 
 @dataclasses.dataclass(frozen=True)
 class _Summary(_OnFolder):
-    """Write summary.json and report.md of a finished run again, from its results alone."""
+    """Write the summary, report and figures of a finished run again, from its results."""
 
     def __call__(self) -> None:
         results = self.finished()

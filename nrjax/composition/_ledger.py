@@ -29,8 +29,9 @@ TOLERANCE = 64
 
 
 def leq_with_tolerance(cost: Array, reserved: Array) -> Array:
-    """Return whether a cost is at most another one, up to `TOLERANCE` (bool)."""
-    return cost <= reserved * (1 + TOLERANCE * float(jnp.finfo(reserved.dtype).eps))
+    """Return whether a cost is finite and at most another one, up to `TOLERANCE` (bool)."""
+    largest = reserved * (1 + TOLERANCE * float(jnp.finfo(reserved.dtype).eps))  # may overflow
+    return (cost < jnp.inf) & (cost <= largest)
 
 
 def kinds_of(request: Request) -> tuple[type, ...]:
@@ -233,7 +234,10 @@ class Ledger(CostModel, abc.ABC):
         """
         own, reserved, cost = self._own(state, round, request)
         larger = jnp.stack([jnp.maximum(cost[0], reserved[0]), reserved[1]])
-        ok = jnp.any(own) & self._fits(state, _total(state, larger), own)
+        fits = self._fits(state, _total(state, larger), own)
+        # A round may always do less than it was admitted to.
+        fits |= jnp.all(cost <= reserved) & self._is_sound(state)
+        ok = jnp.any(own) & fits
         ok &= jnp.all(leq_with_tolerance(cost[1], reserved[1]))
         return select(ok, state.with_round(own, round.number, larger), state), ok
 
@@ -258,11 +262,14 @@ class Ledger(CostModel, abc.ABC):
             round that is not open leaves the state unchanged.
         """
         own, reserved, cost = self._own(state, round, request)
-        ok = jnp.all(state.spent.total < jnp.inf) & jnp.all(self._limits_of(state) >= 0)
-        ok &= jnp.all(leq_with_tolerance(cost, reserved))
+        ok = self._is_sound(state) & jnp.all(leq_with_tolerance(cost, reserved))
         rest = reserved[1] if kinds_of(request) else jnp.zeros_like(reserved[1])
         spent = _total(state, [jnp.minimum(cost[0], reserved[0]), rest])
         return state.with_round(own, 0, 0).after(spent, ok), ok & jnp.any(own)
+
+    def _is_sound(self, state: LedgerState) -> Array:
+        """Return whether nothing that was not admitted has been spent (bool)."""
+        return jnp.all(state.spent.total < jnp.inf) & jnp.all(self._limits_of(state) >= 0)
 
     def _own(
         self, state: LedgerState, round: Round, request: Request

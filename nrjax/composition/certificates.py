@@ -114,7 +114,8 @@ def laplace_reduction(order: ArrayLike, epsilon: ArrayLike) -> Array:
     """
     order, excess, epsilon, usable = _enlarged(order, epsilon)
     x = 2 * excess * epsilon
-    raw = 2 * order * epsilon * epsilon * _series(x)
+    # The maximum, which changes nothing, keeps XLA from computing epsilon^2 first, which may be 0.
+    raw = jnp.maximum(2 * order * epsilon, epsilon) * epsilon * _series(x)
     return _stated(raw, epsilon, usable, _SERIES_MARGIN + _SERIES_SLOPE * x)
 
 

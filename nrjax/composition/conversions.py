@@ -24,7 +24,7 @@ from nrjax._validation import check, concrete_or_none
 from nrjax.composition.requests import NOT_NEGATIVE, POSITIVE, Range
 
 PROBABILITY: Range = (lambda x: (x > 0) & (x < 1)), "strictly between 0 and 1"
-ORDER: Range = (lambda x: (x > 1) & (x < np.inf)), "above 1 and finite"
+ORDER: Range = (lambda x: (x > 1) & (x <= 1e12)), "above 1 and at most 1e12"
 SLACK = 4e-15
 """Relative error allowed for in closed forms, which lose a few units of 2^-53."""
 CONVERSIONS = ("standard", "renyi")

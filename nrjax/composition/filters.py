@@ -75,6 +75,9 @@ class BudgetFilter(Ledger):
 
     def _limits(self, dtype: Any) -> Array:
         self._dtype()
+        wide = jnp.dtype(dtype).itemsize >= np.dtype(self.precision).itemsize
+        hint = "Another rounding may enlarge the filter's budget. Make a new state."
+        check(wide, "state", f"a state of {dtype}", f"of the filter's dtype {self.precision}", hint)
         return jnp.stack([jnp.asarray(getattr(self, name), dtype) for name in self._units])
 
     def remaining_delta(self, state: LedgerState) -> Array:
@@ -88,7 +91,7 @@ class BudgetFilter(Ledger):
         check_positive("sensitivity", sensitivity)
         # A request refuses what is out of range of the dtype.
         size = jnp.asarray(sensitivity, left.dtype)
-        usable = (size >= float(jnp.finfo(left.dtype).tiny)) & (size < jnp.inf)
+        usable = (size > float(jnp.finfo(left.dtype).tiny)) & (size < jnp.inf)
         return jnp.where(usable, time_for(self, left, jnp.where(usable, size, 1)), jnp.inf)
 
 

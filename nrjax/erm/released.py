@@ -9,19 +9,14 @@ from jax.typing import ArrayLike
 from nrjax._format import representation
 from nrjax._validation import check
 from nrjax.erm.minimise import Minimum
-from nrjax.guarantees import (
-    LinearBoundary,
-    MixtureBoundary,
-    OneSidedMixtureBoundary,
-    PureGuarantee,
-)
+from nrjax.guarantees import LinearBoundary, PureGuarantee
+from nrjax.guarantees.boundaries import Boundary
 from nrjax.interaction import Interaction
 from nrjax.processes import Brownian, Laplace
 from nrjax.sensitivities import Sensitivity
 from nrjax.types import NoiseProcess, Schedule, StoppingRule, Utility
 
 U = TypeVar("U")
-Boundary = LinearBoundary | MixtureBoundary | OneSidedMixtureBoundary
 
 
 @dataclasses.dataclass(frozen=True)

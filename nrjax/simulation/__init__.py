@@ -1,1 +1,1 @@
-"""Many trials: batches, lanes, compiled programs, sweeps, and folding into sketches."""
+"""Many trials: batches, lanes, compiled programs, sweeps, and counting in histograms."""

@@ -156,7 +156,7 @@ class Store:
         return decode_chunk(self.path_of(case, name) / file, self.tag_of(case, name, file))
 
     def _written(self, case: str, name: str) -> list[range]:
-        """Return the trials of all files of a pass, in order, including replaced files."""
+        """Return the trials of all files of a pass, in order."""
         folder = self.path_of(case, name)
         spans = map(span_of, os.listdir(folder) if folder.is_dir() else ())
         return sorted(filter(None, spans), key=lambda span: (span.start, span.stop))
@@ -210,7 +210,7 @@ class Store:
         """Return the seconds spent on a case so far, by all calls and all workers.
 
         `compile` and `run` are totals; `curves` is the share of `run` of passes other than
-        "outcome". A summarised chunk that was run again after trials were added counts twice.
+        "outcome".
         """
         totals, curves = np.zeros(2), 0.0
         for name, pass_ in self.cases[case].passes.items():
@@ -237,8 +237,7 @@ class Store:
     def extend(self, trials: int, settings: Mapping[str, Any]) -> Store:
         """Raise the number of trials of every pass such that a kill leaves all or nothing.
 
-        All files stay. A short last chunk of summarised trials becomes pending again, since it is
-        longer now. `settings` replace those of the store.
+        All files stay. `settings` replace those of the store.
 
         Raises:
             ValueError: there are more trials already.

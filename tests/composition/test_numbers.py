@@ -149,3 +149,54 @@ def test_whole_numbers_beyond_int32():
             assert 1 <= stated * int(time) <= 1 + Fraction(1, 10**6)
         assert not filter.admits(filter.init(), c.ExPost(time))
     assert filter.cost(c.ExPost(2**31)) == 2.0**31
+
+
+def test_a_constant_order_does_not_make_a_release_free():
+    """XLA may multiply the epsilons first, whose square is 0. The largest order is 1e12."""
+    filter = c.RenyiFilter(1e12, 5.0, 1e-6)
+    tiny = float(jnp.finfo(jnp.result_type(float)).tiny)
+    for time in (1e3, 1e6, 1e12, 1e18, 4e19, 1 / (16 * tiny)):
+        request = c.LaplaceReduction(1.0, time)
+        eager = np.asarray(filter.cost(request))
+        compiled = np.asarray(jax.jit(lambda t: filter.cost(c.LaplaceReduction(1.0, t)))(time))
+        np.testing.assert_allclose(compiled, eager, rtol=1e-4)
+    with pytest.raises(ValueError, match="order must be above 1 and at most 1e12"):
+        c.RenyiFilter(1e13, 5.0, 1e-6)
+
+
+def test_a_state_narrower_than_its_filter_is_refused():
+    """A float32 budget, rounded to the nearest, may be more than the filter's."""
+    with jax.enable_x64(False):
+        state = c.ExPostFilter(0.1).init()
+    with jax.enable_x64(True):
+        filter = c.ExPostFilter(0.1)
+        with pytest.raises(ValueError, match="state must be"):
+            filter.take(state, c.ExPost(float(np.float32(0.1))))
+
+
+@pytest.mark.parametrize("epsilon", [np.nan, np.inf, -1.0])
+def test_no_number_closes_a_round_near_the_largest_float(epsilon, dtype):
+    filter = c.ExPostFilter(float(jnp.finfo(dtype).max) * (1 - 1e-6))
+    state, round, ok = filter.open(filter.init(rounds=1), c.ExPost(float(filter.budget)))
+    assert ok
+    for method in (filter.close, filter.rewind):
+        assert not jax.jit(lambda e, f=method: f(state, round, c.ExPost(e)))(epsilon)[1]
+
+
+def test_times_that_are_offered_are_admitted(dtype):
+    """A sensitivity at the edge of the normal numbers has no time, or one that fits."""
+    filter, tiny = c.GaussianFilter(1.0, 1e-6), float(jnp.finfo(dtype).tiny)
+    for sensitivity in (tiny, 2 * tiny):
+        time = filter.smallest_time(filter.init(), c.BrownianReduction, sensitivity)
+        if not np.isinf(time):
+            assert filter.admits(filter.init(), c.BrownianReduction(sensitivity, time))
+
+
+def test_a_round_may_be_rewound_to_less_after_a_tolerated_charge():
+    filter = c.ExPostFilter(1.0)
+    state, round, _ = filter.open(filter.init(rounds=1), c.ExPost(0.5))
+    assert filter.admits(state, c.ExPost(0.5))
+    state, ok = jax.jit(lambda s, e: filter.spend(s, c.ExPost(e)))(state, 0.5)
+    assert ok
+    assert filter.rewind(state, round, c.ExPost(0.4))[1]
+    assert not filter.rewind(state, round, c.ExPost(0.6))[1]
