@@ -8,6 +8,7 @@ from scipy import stats
 
 pytest.importorskip("xarray")
 from nrjax.simulation.bins import LogBins
+from nrjax.simulation.exact_sums import PARTS
 from nrjax.study import precision
 from nrjax.study.histograms import BinnedDistribution
 from nrjax.study.precision import INTERIM_COUNTS
@@ -221,7 +222,8 @@ def kept_as(keep, counts):
     bins, at = LogBins(-1, 3, 6), np.repeat(values, np.minimum(counts, 1))
     placed = np.zeros(bins.size, np.int64)
     placed[np.searchsorted(bins.upper, values)] = counts
-    return BinnedDistribution(bins, placed, np.array([sum(counts), 0, 0, at[0], at[-1], 0, 0]))
+    moments = np.array([sum(counts), *(2 * PARTS * [0]), at[0], at[-1], 0, 0])
+    return BinnedDistribution(bins, placed, moments)
 
 
 def wrong_alone(keep, looks, runs=20_000):
