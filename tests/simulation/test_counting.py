@@ -24,6 +24,7 @@ from tests.draws import GOAL, SPECS, Draws, expected
 KEY = jax.random.key(5)
 TRIALS = 779
 ONE = montecarlo.Batching(tile=64, devices=tuple(jax.devices()[:1]))
+TWO = montecarlo.Batching(tile=64, devices=tuple(jax.devices()[:2]))
 EIGHT = montecarlo.Batching(tile=64)
 
 
@@ -89,7 +90,7 @@ def test_counts_are_those_of_kept_trials(kept):
 def test_an_accelerator_counts_alike(kept, monkeypatch):
     """Its results stay there: they are counted by `jax.numpy`, here on the CPU."""
     monkeypatch.setattr(counting, "_namespace", lambda platform: jnp)
-    found = tally(EIGHT).run(KEY, TRIALS)
+    found = tally(TWO).run(KEY, TRIALS)
     assert_counted(found, kept)
     monkeypatch.undo()
     chex.assert_trees_all_equal(found, tally().run(KEY, TRIALS))
