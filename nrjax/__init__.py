@@ -11,14 +11,15 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name):
-        """Import a submodule, or else all public names, and JAX with them, at the first use.
+        """Import the submodule `name`, or return the public name from `nrjax._public`.
 
-        The command can then report what stops the import of JAX in a sentence.
+        JAX is imported only at the first use of a public name, so that the command `nrjax` can
+        report why JAX cannot be imported.
         """
         if importlib.util.find_spec(f"nrjax.{name}") is not None:
             return importlib.import_module(f"nrjax.{name}")
         return getattr(importlib.import_module("nrjax._public"), name)
 
     def __dir__():
-        """Return all names, with those that are not imported yet."""
+        """Return all public names, including those that are not imported yet."""
         return sorted({*globals(), *__getattr__("__all__")})

@@ -1,4 +1,4 @@
-"""The public names of nrjax, imported when the first one is used."""
+"""The public names of nrjax. `nrjax` imports this module when one of them is first used."""
 
 import importlib
 from typing import TYPE_CHECKING
@@ -95,7 +95,7 @@ else:
     __all__ = sorted([*_DEFINED, *_SOURCES, *_MODULES])
 
     def __getattr__(name):
-        """Import a class of `_SOURCES`."""
+        """Import and return the class `name` of `nrjax.study` (see `_SOURCES`)."""
         if name in _SOURCES:
             return getattr(importlib.import_module(_SOURCES[name]), name)
         raise AttributeError(f"module 'nrjax' has no attribute {name!r}")

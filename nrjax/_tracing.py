@@ -1,4 +1,4 @@
-"""Functions that a study traces once for all of its cases."""
+"""Functions whose JAX traces a study shares between its cases."""
 
 import contextlib
 import functools
@@ -15,7 +15,10 @@ _LOCK, _DEPTH = threading.Lock(), [0]
 
 
 def cached_trace(function: _Function) -> _Function:
-    """Return the function such that, within `sharing_traces`, equal arguments share a trace."""
+    """Return `function` such that its calls within `sharing_traces` share their JAX traces.
+
+    Calls share a trace if their arguments have equal structures, shapes and dtypes.
+    """
     traced: Any = jax.jit(function, inline=True)
     _TRACED.append(traced)
 
@@ -28,10 +31,10 @@ def cached_trace(function: _Function) -> _Function:
 
 @contextlib.contextmanager
 def sharing_traces() -> Iterator[None]:
-    """Share the traces of functions with `cached_trace` during the block.
+    """Share the JAX traces of functions that were made by `cached_trace` during the block.
 
-    A study of a paper starts in 10 to 20 % less processor time with it. No trace from before is
-    used, and none is kept: a function that a user's code refers to may be edited between runs.
+    This saves 10 to 20 % of the processor time to start a paper's study. Traces are cleared when
+    the outermost block starts, because code that they include may be edited between runs.
     """
     with _LOCK:
         if not _DEPTH[0]:

@@ -1,4 +1,4 @@
-"""The progress of a run: one redrawn line on a terminal or in a notebook, lines in a log."""
+"""A printer of the progress of a run, for terminals, notebooks and logs."""
 
 import shutil
 import sys
@@ -8,20 +8,20 @@ from collections.abc import Callable
 from typing import TextIO
 
 _LOG_PAUSE, _REDRAW_PAUSE = 10.0, 0.5
-"""Seconds after which a log gets another line, and a terminal's line is redrawn."""
+"""The seconds between two lines of a log, and between two updates of a redrawn line."""
 
 _BAR = 10
-"""Characters of a bar."""
+"""The number of characters of a progress bar."""
 
 
 class Reporter:
-    """A printer of the progress of a run: trials that are done, their pace and the time left.
+    """A printer of the progress of a run: finished trials, trials per second and seconds left.
 
     Args:
         file: stream to print to.
-        is_drawn: whether to redraw one line per pass with a bar. Otherwise print a line when a
-            pass starts, every ten seconds, and when it ends.
-        clock: function that returns seconds.
+        is_drawn: whether to draw a bar on one line per pass, which is redrawn. Otherwise a line is
+            printed when a pass starts, every ten seconds, and when a pass ends.
+        clock: function that returns the current value of a clock, in seconds.
     """
 
     def __init__(self, file: TextIO, is_drawn: bool, clock: Callable[[], float]):
@@ -41,19 +41,19 @@ class Reporter:
             self._changed.notify()
 
     def begin(self, case: str, name: str, trials: int, done: int) -> None:
-        """Start a pass, of which `done` trials were finished before, with its compilation."""
+        """Show that a pass starts to compile, with `done` of its `trials` finished before."""
         with self._changed:
             self._end_line()
             self._start(f"{case} {name}".strip(), trials, done)
             self._show()
 
     def compiled(self) -> None:
-        """Record that the pass is compiled."""
+        """Record that the compilation of the pass is finished."""
         with self._changed:
             self._last, self._activity = self._clock(), "first trials"
 
     def advance(self, trials: int, seconds: float) -> None:
-        """Record that further trials are done, and the seconds that they took."""
+        """Record that `trials` more trials are done, after a simulation of `seconds`."""
         with self._changed:
             self._last = self._clock()
             self._done += trials
@@ -68,7 +68,7 @@ class Reporter:
         self._last = self._clock()
 
     def _state(self) -> str:
-        """Return the current activity, or the pace and the time left once there are trials."""
+        """Return the current activity, or trials per second and seconds left after new trials."""
         waited = self._clock() - self._last
         if not self._new:
             if self._done == self._trials:
@@ -110,7 +110,10 @@ def progress(
     is_drawn: bool | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Reporter:
-    """Return a reporter to standard output, which redraws on a terminal or in a notebook."""
+    """Return a reporter that prints to `file`, by default to standard output.
+
+    By default, it redraws one line on a terminal or in a notebook, and otherwise prints lines.
+    """
     output = sys.stdout if file is None else file
     can_redraw = output.isatty() or (file is None and "ipykernel" in sys.modules)
     return Reporter(output, can_redraw if is_drawn is None else is_drawn, clock)

@@ -1,4 +1,4 @@
-"""The commands `nrjax run`, `resume`, `plot`, `summary` and `data`."""
+"""The commands `run`, `resume`, `plot`, `summary` and `data` of the program `nrjax`."""
 
 import dataclasses
 import itertools
@@ -34,10 +34,10 @@ from nrjax.study.store import Store, StoreError
 from nrjax.study.study import conclude
 
 _MISUSE = 2
-"""Exit status for errors that the user can fix."""
+"""The exit status for errors that the user can fix."""
 
 INTERRUPTED = 130
-"""Exit status after Ctrl-C, by the convention of shells."""
+"""The exit status after Ctrl-C, by the convention of shells."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,9 +56,9 @@ class _Resume(_OnFolder):
     """Resume a run that was stopped, or add trials to it, with bit-for-bit identical results."""
 
     trials: int | None = None
-    """Number of trials of each case, in all; by default as many as the run has planned."""
+    """Total number of trials of each case. By default, the number of trials of the run."""
     until_se: float | None = None
-    """Add trials until every median epsilon has this standard error; see `nrjax run`."""
+    """Add trials until the standard error of every median epsilon is at most this."""
     most_trials: int | None = None
     """Largest number of trials with --until-se."""
     cluster: tyro.conf.OmitArgPrefixes[Cluster] = dataclasses.field(default_factory=Cluster)
@@ -74,7 +74,7 @@ class _Resume(_OnFolder):
             if stored.extended(**changes) == stored and store.finished():
                 results = Results(store, loading.reporting_of(store))
             if results is not None and next_trial_count(results, stored) is None:
-                conclude(results)  # without the study, whose data may be gone
+                conclude(results)  # does not load the study, whose data may be missing
             else:
                 study = source.stored(store)
                 results = study.run(self.folder, **changes, progress=bar, client=client)
@@ -84,7 +84,7 @@ class _Resume(_OnFolder):
 
 @dataclasses.dataclass(frozen=True)
 class _Plot(_OnFolder):
-    """Draw the figures of a finished run again, from its results alone."""
+    """Draw the figures of a finished run again, only from its results."""
 
     def __call__(self) -> None:
         results = self.finished()
@@ -100,7 +100,7 @@ class _Summary(_OnFolder):
 
     def __call__(self) -> None:
         results = self.finished()
-        _show(results)  # before writing, which a read-only folder refuses
+        _show(results)  # before writing, which fails in a read-only folder
         with results.store.writer() as writer:
             results.write_reports(writer)
         _print_folder(results)
@@ -108,12 +108,12 @@ class _Summary(_OnFolder):
 
 @dataclasses.dataclass(frozen=True)
 class _Data:
-    """List the data sets that studies know, with their paths, or download one."""
+    """List the data sets that studies can use, with their paths, or download one."""
 
     fetch: tuple[str, ...] = ()
-    """Data sets to download first; only kdd99 can be downloaded."""
+    """Data sets to download first. Only kdd99 can be downloaded."""
     data_dir: Path | None = None
-    """Folder of data files; by default the variable NRJAX_DATA, else the cache folder."""
+    """Folder of data files. By default, the variable NRJAX_DATA or the cache folder."""
 
     def __call__(self) -> None:
         console = rich.console.Console()
@@ -141,11 +141,11 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "summary": _Summary,
     "data": _Data,
 }
-"""Classes whose fields are the options of a command, and whose instances run it when called."""
+"""The callable of each command, from which tyro derives the command's options."""
 
 
 def _command(name: str) -> Callable[..., Callable[[], None]]:
-    """Return the function from whose signature tyro parses the arguments of `run NAME`."""
+    """Return a function whose signature defines the arguments of `nrjax run NAME` for tyro."""
     source = loading.find(name)
     options = unchecked(RunOptions, [])
     defaults: Any = options(**shared_options(source.settings))
@@ -169,7 +169,7 @@ def _command(name: str) -> Callable[..., Callable[[], None]]:
     }
     parser.__doc__ = f"The study in {name}."
     if source.settings is not None:
-        # Shared options are given once, to the run.
+        # Options that are also fields of the settings appear only as options of the run.
         own = unchecked(source.settings, list(shared_options(source.settings)))
         parser.__annotations__["study"] = tyro.conf.OmitArgPrefixes[own]
         parser.__doc__ = source.settings.__doc__
@@ -177,11 +177,11 @@ def _command(name: str) -> Callable[..., Callable[[], None]]:
 
 
 def _papers() -> Callable[..., Callable[[], None]]:
-    """Return the function for `run`, which lists the papers' studies as subcommands."""
+    """Return the function for `nrjax run`, with the papers' studies as its subcommands."""
 
     def command(name: str) -> Any:
         parser = _command(name)
-        parser.__doc__ = (parser.__doc__ or "").splitlines()[0]  # the rest heads the options
+        parser.__doc__ = (parser.__doc__ or "").splitlines()[0]  # one line per study in a list
         return Annotated[Any, tyro.conf.subcommand(name, constructor=parser)]
 
     def run(chosen: Any) -> Any:
@@ -199,7 +199,7 @@ def _papers() -> Callable[..., Callable[[], None]]:
 def _run(
     source: loading.Source, settings: Any, output: Output, options: Any, cluster: Cluster
 ) -> None:
-    """Run a study into a new folder, which is checked before data are loaded."""
+    """Run a study and print its report. The folder is checked before data are loaded."""
     options = checked(options)
     settings = None if settings is None else checked(settings)
     chosen = dict(vars(options))
@@ -214,7 +214,7 @@ def _run(
 def _show(results: Results) -> None:
     """Print the report of a finished run."""
     console, report = rich.console.Console(), results.table()
-    if not console.is_terminal:  # a file or another program, which needs no wrapping
+    if not console.is_terminal:  # no line breaks for a file or another program
         console.width = 10_000
     table = rich.table.Table(
         title=report.title, box=rich.box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True
@@ -235,8 +235,8 @@ def _print_folder(results: Results) -> None:
 
 
 def _flush() -> None:
-    """Flush the output, and if that fails discard the rest, which Python would flush at exit."""
-    if sys.stdout is None:  # closed
+    """Flush standard output, or redirect it to the null device and raise the error."""
+    if sys.stdout is None:  # standard output is closed
         return
     try:
         sys.stdout.flush()
@@ -248,8 +248,8 @@ def _flush() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command `nrjax` and return its exit status.
 
-    Errors that the user can fix (a wrong value, missing data, a folder in use) are printed as one
-    sentence. Any other error is a defect and keeps its traceback.
+    Errors that the user can fix, such as a wrong value or a folder in use, are printed without a
+    traceback. Any other error is a defect of nrjax, and is raised.
     """
     try:
         try:
@@ -276,7 +276,7 @@ def _call(arguments: list[str]) -> None:
         raise ValueError(f"{arguments[0]} is a study: nrjax run {' '.join(arguments)}")
     words = [part for word in arguments for part in word.split("=", word.startswith("--"))]
     for before, word in itertools.pairwise(["argument", *words]):
-        check(word, before, word, "not empty")  # an empty path is the working directory
+        check(word, before, word, "not empty")  # an empty path would mean the working directory
     name = arguments[1] if arguments[:1] == ["run"] and len(arguments) > 1 else ""
     if name and not name.startswith("-"):
         call = tyro.cli(_command(name), prog=f"nrjax run {name}", args=arguments[2:])

@@ -1,4 +1,4 @@
-"""Studies that the command can find: the papers', and those in Python files."""
+"""Functions that find the study of a paper, or the study in a Python file."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from nrjax.study.store import Store
 from nrjax.study.study import Study
 
 _OPTIONS = ("scheduler", "workers")
-"""Options of the command that are not options of a run."""
+"""The options of `nrjax run` that are not options of `RunOptions`."""
 
 
 class Source(NamedTuple):
-    """A place from which a study can be made.
+    """A source of a study: a module of `nrjax.papers`, or a Python file.
 
     Attributes:
         name: name of a paper's study, or path of a file.
-        settings: dataclass of the study's settings; None without settings.
-        make: function that returns the study of such settings; it may load data.
-        reporting: maker of its reports; None if only the study has it.
+        settings: dataclass of the study's settings; None if the study has no settings.
+        make: function of an instance of `settings` that returns the study. It may load data.
+        reporting: maker of the study's reports; None if only the study itself has it.
     """
 
     name: str
@@ -44,7 +44,11 @@ class Source(NamedTuple):
     reporting: Reporting | None
 
     def study(self, settings: Any, options: RunOptions | None = None) -> Study:
-        """Return the study of these settings, with fields that are options set to those."""
+        """Return the study with these settings.
+
+        Fields of the settings that are also options of a run, such as `seed`, take the values of
+        `options`.
+        """
         if settings is not None:
             shared = shared_options(settings) if options else {}
             shared = {name: getattr(options, name) for name in shared}
@@ -56,7 +60,7 @@ class Source(NamedTuple):
         check(isinstance(study, Study), f"study in {self.name}", study, expected)
         study.source, study.spent["data"] = self.name, seconds
         study.settings = settings if study.settings is None else study.settings
-        if settings is not None:  # check that a resumed run will read the same settings
+        if settings is not None:  # raise if a resumed run would read other settings
             text = json.dumps(to_json(settings))
             is_same = json.dumps(to_json(from_json(type(settings), json.loads(text)))) == text
             expected = "of numbers, text, paths, and lists, tuples or dicts of them"
@@ -64,7 +68,7 @@ class Source(NamedTuple):
         return study
 
     def stored(self, store: Store) -> Study:
-        """Return the study with the settings of a stored run."""
+        """Return the study with the settings that a store has recorded."""
         kind = self.settings
         return self.study(None if kind is None else from_json(kind, store.settings["settings"]))
 
@@ -73,8 +77,8 @@ def find(name: str) -> Source:
     """Return the source of a paper's study, or of the study in a file.
 
     Raises:
-        ValueError: there is no study of that name, or no study in the file.
-        FileNotFoundError: there is no such file.
+        ValueError: there is no study with this name, or no study in the file.
+        FileNotFoundError: there is no file at this path.
     """
     if name in PAPERS:
         module = importlib.import_module(f"nrjax.papers.{name}")
@@ -102,7 +106,7 @@ def find(name: str) -> Source:
 
 
 def of_store(store: Store) -> Source:
-    """Return the source of a stored run, or raise ValueError if it was started in Python."""
+    """Return the source of a stored run, or raise ValueError if the run has no source."""
     if store.settings.get("source") is None:
         raise ValueError(
             f"{store.folder} was started from Python: resume it by the same call of Study.run"
@@ -111,7 +115,7 @@ def of_store(store: Store) -> Source:
 
 
 def reporting_of(store: Store) -> Reporting:
-    """Return the maker of a run's reports, or the standard one for a run from Python."""
+    """Return the maker of a run's reports, or the standard one if the run has no source."""
     if store.settings.get("source") is None:
         return Reporting()
     source = of_store(store)
@@ -119,14 +123,17 @@ def reporting_of(store: Store) -> Reporting:
 
 
 def _import_file(path: Path) -> Any:
-    """Import a file under a name by which the workers of a cluster are sent its content."""
+    """Import a file as a module whose name has the prefix `USER_MODULE_PREFIX`.
+
+    Workers of a cluster receive the content of modules with this prefix.
+    """
     name = f"{USER_MODULE_PREFIX}{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    if str(path.parent) not in sys.path:  # for imports of modules next to it, now or later
+    if str(path.parent) not in sys.path:  # the file may import modules in its folder, also later
         sys.path.insert(0, str(path.parent))
     try:
         spec.loader.exec_module(module)
@@ -138,7 +145,7 @@ def _import_file(path: Path) -> Any:
 
 
 def _settings_of(function: Callable[..., Any], name: str) -> type[Any] | None:
-    """Return the settings dataclass that a function `study` takes, or None if it takes none."""
+    """Return the dataclass of a function's only argument, or None if it has no argument."""
     parameters = list(inspect.signature(function).parameters)
     if not parameters:
         return None

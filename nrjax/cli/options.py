@@ -1,4 +1,4 @@
-"""Options of the command: those of every run, and how tyro is to parse them."""
+"""The folder and cluster options of `nrjax run`, and functions to parse options."""
 
 import contextlib
 import dataclasses
@@ -48,8 +48,9 @@ class Cluster:
         """Set up JAX and yield a client of the cluster, or None to run in this process.
 
         Raises:
-            ValueError: the options, or variables of the environment, are wrong.
-            OSError, ModuleNotFoundError: no scheduler is at the address, or Dask is not installed.
+            ValueError: an option or an environment variable has a wrong value.
+            OSError: no scheduler can be reached at the address.
+            ModuleNotFoundError: Dask is not installed.
         """
         is_count = self.workers is None or self.workers >= 1
         check(is_count, "workers", self.workers, "at least 1")
@@ -86,7 +87,7 @@ class Cluster:
 
 
 def _check_matplotlib() -> None:
-    """Import Matplotlib, or raise ValueError if `MPLBACKEND` names no backend."""
+    """Import Matplotlib, or raise ValueError if `MPLBACKEND` is not the name of a backend."""
     try:
         importlib.import_module("matplotlib")
     except ValueError as error:
@@ -95,9 +96,10 @@ def _check_matplotlib() -> None:
 
 
 def unchecked(kind: type[Any], hidden: Sequence[str] = ()) -> type[Any]:
-    """Return a dataclass of options without its checks, whose errors tyro would reformat.
+    """Return a subclass of a dataclass of options, for tyro, without checks of the values.
 
-    `hidden` are fields that are not options of the command. See `checked`.
+    Errors of the checks would be reformatted by tyro, so `checked` runs the checks after parsing.
+    `hidden` are names of fields that are not options of the command.
     """
     hints = typing.get_type_hints(kind)
     fixed = {name: Annotated[hints[name], tyro.conf.Suppress, tyro.conf.Fixed] for name in hidden}
@@ -106,7 +108,7 @@ def unchecked(kind: type[Any], hidden: Sequence[str] = ()) -> type[Any]:
 
 
 def checked(options: Any) -> Any:
-    """Return parsed options in their own class, which checks them."""
+    """Return options of a class made by `unchecked` as an instance of the class with checks."""
     kind: Any = type(options).__base__
     fields = dataclasses.fields(options)
     return kind(**{field.name: getattr(options, field.name) for field in fields})

@@ -1,4 +1,4 @@
-"""The settings of a study read from a store, and paths in them made absolute."""
+"""Functions that read settings of a study from JSON, and make paths in settings absolute."""
 
 import contextlib
 import dataclasses
@@ -15,10 +15,12 @@ _hints = functools.cache(typing.get_type_hints)
 
 
 def from_json(kind: type, stored: Mapping[str, Any]) -> Any:
-    """Return settings of a dataclass from stored values, which may include other names.
+    """Return an instance of the dataclass `kind` with the stored values of its fields.
+
+    Other names in `stored` are ignored.
 
     Raises:
-        ValueError: a field is missing, or its value does not fit its type.
+        ValueError: a field is missing, or a value does not match the type of its field.
     """
     hints = _hints(kind)
     names = {field.name for field in dataclasses.fields(kind)}
@@ -32,7 +34,7 @@ def from_json(kind: type, stored: Mapping[str, Any]) -> Any:
 
 
 def _typed(name: str, hint: Any, value: Any) -> Any:
-    """Return a value of JSON as the type of its field: lists as tuples, text as paths."""
+    """Convert a JSON value to the type `hint` of a field, such as a list to a tuple."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         if value is None and type(None) in arguments:
@@ -64,7 +66,7 @@ def _typed(name: str, hint: Any, value: Any) -> Any:
 
 
 def with_absolute_paths(settings: Any) -> Any:
-    """Return settings with every `Path` made absolute, to resume a run from elsewhere."""
+    """Return settings with absolute paths, so that a run can be resumed from any directory."""
 
     def absolute(value: Any) -> Any:
         if isinstance(value, tuple):

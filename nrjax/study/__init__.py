@@ -1,1 +1,1 @@
-"""Studies: cases run many times with common random numbers, and their results."""
+"""Studies, which simulate named cases with common random numbers and store the results."""

@@ -1,7 +1,7 @@
 """Bootstrap intervals of quantiles, paired between cases.
 
-The same seed draws the same trials of every case. Cases share their random numbers, so what they
-have in common cancels in differences, and the intervals of differences are paired.
+One seed resamples the same trial numbers in every case. The cases also share their random numbers,
+so noise that they have in common cancels in differences of their quantiles.
 """
 
 from collections.abc import Sequence
@@ -13,23 +13,23 @@ from nrjax.study.statistics import rank_of
 _RESAMPLES = 2000
 
 _DRAWN = 10_000
-"""Most units to draw with replacement: trials, or groups of trials if there are more (int16)."""
+"""The largest number of units to resample: trials, or groups if there are more trials."""
 
 
 def resampled_quantiles(
     values: np.ndarray, fractions: Sequence[float], *, seed: int = 0
 ) -> np.ndarray:
-    """Return order-statistic quantiles of resampled trials (Efron 1979).
+    """Return quantiles of bootstrap resamples of the trials (Efron 1979).
 
-    More than 10,000 trials are split at random into 10,000 groups, and the groups are resampled.
-    Each quantile then moves by as many ranks as the resample has too few, or too many, values up to
-    the quantile (Bahadur 1966). The time grows with the number of trials as one sort of them does.
-    Grouping changes the width of an interval by about 1 %.
+    Every quantile is an order statistic. If there are more than 10,000 trials, they are split at
+    random into 10,000 groups, and whole groups are resampled. The rank of a quantile is then
+    shifted by the surplus or lack of resampled values up to the quantile (Bahadur 1966), so that
+    one sort of all trials suffices. Grouping changes the width of an interval by about 1 %.
 
     Args:
-        values: one number per trial, shape (trials,); infinite ones included, no NaN.
-        fractions: of the quantiles, each in [0, 1].
-        seed: of the resampling.
+        values: one number per trial, shape (trials,). It may be infinite, but not NaN.
+        fractions: fraction of each quantile, in [0, 1]; 0.5 is the median.
+        seed: seed of the resampling.
 
     Returns:
         The quantiles of each of 2000 resamples, shape (2000, len(fractions)).
@@ -62,7 +62,10 @@ def resampled_quantiles(
 
 
 def _lowest(values: np.ndarray, ordered: np.ndarray, rank: int) -> np.ndarray:
-    """Return which trials have the `rank` smallest values, the first ones of equal values."""
+    """Return a mask of the trials with the `rank` smallest values.
+
+    If several trials have the largest of these values, the first of them are in the mask.
+    """
     largest = ordered[rank - 1]
     lowest = values < largest
     equal = np.flatnonzero(values == largest)
@@ -71,10 +74,10 @@ def _lowest(values: np.ndarray, ordered: np.ndarray, rank: int) -> np.ndarray:
 
 
 def interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float] | None:
-    """Return the percentile interval of resampled values.
+    """Return the percentile interval of resampled values, or None if a value is NaN.
 
-    Its ends are order statistics, so infinite values are values. None if a value is undefined, such
-    as the difference of two infinite ones.
+    The ends of the interval are order statistics, so they may be infinite. A difference of two
+    infinite values, for example, is NaN.
     """
     if np.isnan(values).any():
         return None

@@ -1,4 +1,4 @@
-"""The cases of a study, and the numbers to keep of their trials."""
+"""Descriptions of the cases of a study, and of the numbers to keep of each trial."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -37,37 +37,37 @@ FIELDS: dict[str, dict[str, Any]] = {
         "flag_meanings": " ".join(status.name.lower() for status in Status),
     },
 }
-"""Fields that are kept of the outcome of every interaction, and their description in a store."""
+"""The fields to keep of the outcome of every interaction, with their stored descriptions."""
 
 STOPPED = "stopped_"
-"""Prefix of a quantity's name that restricts it to the trials that stopped."""
+"""The prefix of a quantity's name that restricts the quantity to trials that stopped."""
 
 RESERVED_LABELS = (
     *("case", "trials", "goal", "stopped", "stopped_interval", "status", "met", "met_interval"),
     *("shortfall", "epsilon", "epsilon_interval", "quartile_distance", "band", "resolution"),
     *("stopped_epsilon", "step", "stopped_at_first_step", "privacy_loss", "seconds", "notion"),
 )
-"""Keys of a case in summary.json, which labels may not use."""
+"""The keys of a case in summary.json, which the labels of a case may not use."""
 
 RESERVED_QUANTITIES = (*RESERVED, "stopped", "stopping_epsilon", "shortfall")
-"""Names that results of interactions use themselves."""
+"""The names that the results of an interaction use, which quantities may not have."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Quantity:
     """A number, or an array of numbers, to keep of each trial.
 
-    A plain function of an `Outcome` works where a `Quantity` does; use this class to set bins, a
-    unit or names of axes.
+    You can pass a plain function of an `Outcome` in place of a `Quantity`. Use this class to set
+    bins, a unit or names of axes.
 
     Attributes:
-        of: function of the trial's `Outcome`, written in JAX and evaluated on the device. In a
-            curve it is a function of the `nrjax.path.Path`, in a custom trial of its result.
-            Define it at module level. None takes the field of the quantity's name.
-        bins: bins of its histogram for `keep="summary"`: `nrjax.LogBins`, `nrjax.WholeBins`, None
-            for moments only, or "fitting" to choose by its dtype.
-        units: unit, such as "nat".
-        dims: name of each axis after the trials'.
+        of: function, written in JAX and defined at module level, that returns the quantity. Its
+            argument is the trial's `Outcome`; in a curve, the `nrjax.path.Path`; for a custom
+            trial, the trial's result. None keeps the field that has the quantity's name.
+        bins: bins of the histogram for `keep="summary"`: `nrjax.LogBins` or `nrjax.WholeBins`,
+            None to keep moments only, or "fitting" to choose bins by the quantity's dtype.
+        units: unit of the quantity, such as "nat".
+        dims: name of each axis of the quantity after the axis of trials.
 
     Raises:
         ValueError: an argument is of the wrong kind.
@@ -97,22 +97,23 @@ class Quantity:
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """Quantities at every level of an interaction's schedule, whether or not a trial stops.
+    """A set of quantities to keep at every level of an interaction's schedule.
 
-    Use it for plots along the levels. It is expensive: all levels of each trial are evaluated.
+    Use it for plots along the levels. It is expensive, because each trial evaluates all levels and
+    never stops.
 
     Attributes:
-        interaction: interaction to run; its rule is ignored.
+        interaction: interaction to run; its stopping rule is ignored.
         quantities: quantities to keep at each level, by name. With `keep="summary"` only moments
-            are kept, unless a quantity has `bins`.
-        along: numbers along the levels, by name, such as the epsilon of each level.
-        resolution: accuracy of the utility, in its unit. If bounds of a level's utility are at
-            most this far apart, their middle is used, which is cheaper and wrong by at most half
-            of it. None evaluates every level.
+            of a quantity are kept, unless the quantity sets `bins`.
+        along: coordinates by name, one number per level, such as the epsilon of each level.
+        resolution: accuracy of the utility, in units of utility. If the lower and upper bound of a
+            level's utility are at most this far apart, their midpoint replaces the utility, which
+            is cheaper and wrong by at most half the resolution. None evaluates every level.
 
     Raises:
-        ValueError: `resolution` is not positive and finite, or the utility has no bounds; or a
-            quantity has no name, or is not an `nrjax.Quantity`.
+        ValueError: `resolution` is not positive and finite; the utility has no bounds although
+            `resolution` is set; or a quantity has an invalid name or is not an `nrjax.Quantity`.
 
     Example:
         >>> # With the interaction of the example of nrjax.Study.
@@ -138,7 +139,7 @@ class Curve:
 
     @property
     def resolved(self) -> Interaction | Resolved:
-        """The interaction that runs, which uses bounds if there is a `resolution`."""
+        """The interaction to run, which uses bounds of the utility if there is a `resolution`."""
         if self.resolution is None:
             return self.interaction
         return Resolved(self.interaction, self.resolution)
@@ -148,25 +149,28 @@ class Curve:
 class Case:
     """One simulated setting of a study, with its labels and the numbers to keep.
 
-    A plain `nrjax.Interaction` works where a `Case` does; use this class for anything more.
+    You can pass a plain `nrjax.Interaction` in place of a `Case`. Use this class to set
+    labels, a goal, quantities or curves.
 
     Attributes:
         trial: an `nrjax.Interaction`; or a custom trial, a pytree with a method `run(key)` that
             returns a NamedTuple of arrays with any names.
-        labels: descriptions for tables and the summary, as strict JSON or NumPy's numbers.
-        goal: utility that a trial should reach; None takes the rule's threshold, if it is one
-            number.
-        quantities: further quantities to keep of a trial, by name, as an `nrjax.Quantity` or a
-            function of an `Outcome`. For a custom trial: the quantities to keep, by default all
-            fields.
-        coordinates: numbers along axes of the quantities: by name, the axis and its numbers.
-        curves: further passes over the levels, by name.
-        batching: lanes, tiles and devices; None chooses them.
+        labels: descriptions of the case for tables and the summary, as strict JSON. NumPy's
+            numbers are converted.
+        goal: utility that a trial should reach. None takes the threshold of the stopping rule if
+            the threshold is one finite number; otherwise the case has no goal.
+        quantities: quantities to keep in addition to the fields of `Outcome`, by name, as an
+            `nrjax.Quantity` or a function of an `Outcome`. For a custom trial, the only
+            quantities to keep; if empty, all fields of the trial's result.
+        coordinates: numbers along axes of the quantities: a dict of the coordinate's name to a
+            pair of the axis and the numbers.
+        curves: quantities at every level of the schedule, by name. Each curve runs separately.
+        batching: lanes, tiles and devices; None chooses them automatically.
 
     Raises:
         ValueError: an attribute is of the wrong kind, such as a `goal` that is not finite; or a
-            name is reserved: a quantity's by a field of `Outcome`, a label's by the summary, a
-            curve's by the trials themselves ("outcome").
+            name is reserved: fields of `Outcome` for quantities, keys of the summary for labels,
+            and "outcome" for curves.
 
     Example:
         >>> # With the interaction of the example of nrjax.Study.
@@ -225,12 +229,12 @@ class Case:
 
 
 def _goal_of(rule: StoppingRule) -> float | None:
-    """Return the threshold of a rule if it is one finite number."""
+    """Return the threshold of a rule, or None if it is not one finite number."""
     threshold = np.asarray(getattr(rule, "threshold", np.nan))
     is_number = threshold.ndim == 0 and np.isfinite(threshold)
     return _decimal(threshold) if is_number else None
 
 
 def _decimal(number: Any) -> float:
-    """Return a number as it was written: 0.1 and not 0.10000000149 for float32."""
+    """Return the shortest decimal of a number as a float, such as 0.1 for float32(0.1)."""
     return float(str(np.asarray(number)))

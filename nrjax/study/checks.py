@@ -1,4 +1,4 @@
-"""Checks of what users give a study: names, and values that a store can hold."""
+"""Checks of the arguments of a study, such as names and values to store."""
 
 import json
 import math
@@ -13,20 +13,20 @@ import numpy as np
 from nrjax._validation import check
 
 RESERVED = ("seconds", "trial", "chunk")
-"""Names that a store uses itself."""
+"""The names that every store uses for its own variables."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class UnknownNameError(KeyError, ValueError):
-    """An error for a name that no case, pass or quantity has."""
+    """An error raised for the name of a case, pass or quantity that does not exist."""
 
     def __str__(self) -> str:
         return str(self.args[0])  # KeyError would add quotes
 
 
 def check_known(what: str, name: Any, known: Iterable[str]) -> None:
-    """Raise `UnknownNameError` if a name is not one of the known ones."""
+    """Raise `UnknownNameError` if a name is not one of the known names."""
     try:
         names = list(known)
         check(isinstance(name, str) and name in names, what, name, f"one of {names}")
@@ -35,14 +35,14 @@ def check_known(what: str, name: Any, known: Iterable[str]) -> None:
 
 
 def check_name(what: str, name: Any, taken: Iterable[str] = ()) -> None:
-    """Raise `ValueError` if a name cannot be that of a file on every system, or is taken."""
+    """Raise `ValueError` if a name is taken or is not a valid file name on every system."""
     expected = "letters, digits, dots, dashes and underscores, starting with a letter or digit"
     check(isinstance(name, str) and _NAME.fullmatch(name), what, name, expected)
     check(name not in taken, what, name, f"none of the reserved names {tuple(taken)}")
 
 
 def check_folders(what: str, names: Iterable[Any], taken: Iterable[str] = ()) -> None:
-    """Raise `ValueError` if names cannot be folders next to each other on every file system."""
+    """Raise `ValueError` if names cannot be subfolders of one folder on every file system."""
     for name in (names := list(names)):
         check_name(what, name)
         check_name(what, name.lower(), taken)
@@ -51,7 +51,7 @@ def check_folders(what: str, names: Iterable[Any], taken: Iterable[str] = ()) ->
 
 
 def check_mapping(what: str, value: Any, values: str) -> None:
-    """Raise `ValueError` if a value is no mapping whose keys are strings."""
+    """Raise `ValueError` if a value is not a mapping with strings as keys."""
     ok = isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
     check(ok, what, value, f"a mapping of names to {values}")
 
@@ -63,10 +63,10 @@ def check_goal(what: str, goal: Any) -> None:
 
 
 def strict_json(what: str, value: Any) -> Any:
-    """Return a value as strict JSON gives it back, with NumPy's numbers as Python's.
+    """Return a value after a round trip through strict JSON, with arrays as lists.
 
     Raises:
-        ValueError: the value contains something else, such as an object, an infinity or NaN.
+        ValueError: the value contains a part that is not strict JSON, such as an infinity or NaN.
     """
 
     def plain(part: Any) -> Any:
@@ -82,7 +82,7 @@ def strict_json(what: str, value: Any) -> Any:
 
 
 def check_run(folder: Any, overwrite: Any, progress: Any, client: Any) -> None:
-    """Raise `ValueError` if an argument of `Study.run` that is no option has the wrong type."""
+    """Raise `ValueError` if one of these arguments of `Study.run` has the wrong type."""
     text = os.fspath(folder) if isinstance(folder, (str, os.PathLike)) else None
     is_path = isinstance(text, str) and text and "\0" not in text
     check(is_path, "folder", folder, "the path of a folder, such as 'runs/first'")

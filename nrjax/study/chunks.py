@@ -12,7 +12,7 @@ import numpy as np
 from nrjax.study.files import DamagedError
 
 _DIGEST = 64
-"""Characters of the checksum, which is the archive's comment: the last bytes of the file."""
+"""The number of characters of the checksum, which is stored at the end of the file."""
 
 _FILE = re.compile(r"(\d{10})-(\d{10})\.npz")
 
@@ -20,7 +20,7 @@ _FILE = re.compile(r"(\d{10})-(\d{10})\.npz")
 def encode_chunk(arrays: Mapping[str, np.ndarray], tag: bytes) -> bytes:
     """Return arrays as the content of an `.npz` file that ends with a checksum.
 
-    The checksum includes `tag`, which names the run, the case, the pass and the trials.
+    The checksum depends on `tag`, which identifies the run, the case, the pass and the trials.
     """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -28,8 +28,8 @@ def encode_chunk(arrays: Mapping[str, np.ndarray], tag: bytes) -> bytes:
         for name, values in arrays.items():
             content = io.BytesIO()
             np.lib.format.write_array(content, values, allow_pickle=False)
-            member = zipfile.ZipInfo(f"{name}.npy")  # with a fixed date
-            # Counts of histograms are mostly zero and shrink; noise hardly does.
+            member = zipfile.ZipInfo(f"{name}.npy")  # has a fixed date
+            # Counts of histograms are mostly zero and compress well; random floats do not.
             shrinks = values.dtype.kind in "biu"
             member.compress_type = zipfile.ZIP_DEFLATED if shrinks else zipfile.ZIP_STORED
             archive.writestr(member, content.getvalue(), compresslevel=1 if shrinks else None)
@@ -38,7 +38,7 @@ def encode_chunk(arrays: Mapping[str, np.ndarray], tag: bytes) -> bytes:
 
 
 def decode_chunk(path: Path, tag: bytes) -> dict[str, np.ndarray]:
-    """Return the arrays of a file, or raise DamagedError if its checksum does not match."""
+    """Return the arrays of a chunk, or raise DamagedError if the checksum does not match."""
     data = path.read_bytes()
     if hashlib.sha256(tag + data[:-_DIGEST]).hexdigest().encode() != data[-_DIGEST:]:
         raise DamagedError(
@@ -50,11 +50,11 @@ def decode_chunk(path: Path, tag: bytes) -> dict[str, np.ndarray]:
 
 
 def file_of(span: range) -> str:
-    """Return the name of a file: its first trial and the trial after its last."""
+    """Return the file name of a chunk, made of its first trial and the trial after its last."""
     return f"{span.start:010}-{span.stop:010}.npz"
 
 
 def span_of(file: str) -> range | None:
-    """Return the trials of a file by its name, or None if it is not a chunk."""
+    """Return the trials in the name of a file, or None if the file is not a chunk."""
     match = _FILE.fullmatch(file)
     return None if match is None else range(int(match[1]), int(match[2]))

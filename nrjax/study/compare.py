@@ -15,11 +15,11 @@ from nrjax.study.statistics import Distribution, Sample, binomial_interval
 
 
 class Share(NamedTuple):
-    """A fraction of the trials.
+    """A fraction of the trials, with a confidence interval.
 
     Attributes:
         value: the fraction.
-        interval: its exact 95 % interval.
+        interval: exact 95 % confidence interval of the underlying probability.
     """
 
     value: float
@@ -27,16 +27,16 @@ class Share(NamedTuple):
 
 
 class Dominance(NamedTuple):
-    """The largest differences of two empirical distribution functions.
+    """The largest differences between the empirical distribution functions of two cases.
 
-    A difference above `band` is one of the distributions themselves, with 95 % confidence for all
-    points at once (Dvoretzky-Kiefer-Wolfowitz).
+    If a difference exceeds `band`, the true distribution functions differ in the same direction.
+    This holds with 95 % confidence for all points at once (Dvoretzky-Kiefer-Wolfowitz).
 
     Attributes:
-        max_cdf_excess: the most by which the first function is above the second; the first case is
-            smaller there.
-        max_cdf_deficit: the most by which the first function is below the second.
-        band: differences up to this may be chance.
+        max_cdf_excess: largest amount by which the first function is above the second. The first
+            case tends to have the smaller values there.
+        max_cdf_deficit: largest amount by which the first function is below the second.
+        band: largest difference that may be chance.
     """
 
     max_cdf_excess: float
@@ -45,7 +45,7 @@ class Dominance(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """The first case is stochastically "smaller", "larger", "crossing" or "undecided"."""
+        """The result for the first case: "smaller", "larger", "crossing" or "undecided"."""
         above, below = self.max_cdf_excess > self.band, self.max_cdf_deficit > self.band
         if above and below:
             return "crossing"
@@ -61,26 +61,28 @@ _VERDICTS = {
 
 
 class Comparison(NamedTuple):
-    """A quantity of a first case compared with that of a second case.
+    """The comparison of one quantity between two cases.
 
-    Values that differ by at most 32 machine epsilons, relative to their size, count as equal, since
-    two guarantees may round the same level of a schedule differently. Fields that need paired
-    trials are None if only summaries were kept.
+    Values count as equal if their relative difference is at most 32 machine epsilons, because two
+    guarantees may round the same level of a schedule differently. The fields `median_interval`,
+    `difference`, `smaller` and `larger` need kept trials; they are None for summaries.
 
     Attributes:
         cases: names of the two cases.
         quantity: name of the quantity.
         medians: median of each case.
-        median_difference: the first median minus the second.
+        median_difference: median of the first case minus the median of the second.
         median_interval: 95 % interval of `median_difference` by a paired bootstrap. None if the
-            difference is undefined: infinite minus infinite, or trials without a value.
-        difference: distribution of the differences per trial, without those of two infinite values.
+            difference of a resample is infinity minus infinity, or if a trial has no value.
+        difference: distribution over the trials of the first case's value minus the second's.
+            Trials in which both values are infinite are left out.
         smaller: fraction of the trials in which the first case has the smaller value.
         larger: fraction of the trials in which the first case has the larger value.
         dominance: comparison of the distribution functions.
-        met: fraction of all trials of each case that reached its goal; None without a goal.
-        notions: the privacy notion of each case's epsilon (`nrjax.guarantees.NOTIONS`), or None
-            unless they differ.
+        met: fraction of all trials that stopped and reached the goal, for each case; None for a
+            case without a goal.
+        notions: the privacy notion of each case's epsilon (`nrjax.guarantees.NOTIONS`); None if
+            both are the same, or if `quantity` is not an epsilon.
     """
 
     cases: tuple[str, str]
@@ -116,13 +118,13 @@ class Comparison(NamedTuple):
 
 
 def accuracy_note(met: tuple[float | None, float | None]) -> str:
-    """Return a warning, as a clause, that two epsilons are for different accuracies."""
+    """Return a warning that two cases met their goals in different fractions of the trials."""
     first, second = ("no goal" if value is None else f"{100 * value:.3g} %" for value in met)
     return f"not of the same accuracy: the goal was met in {first} and {second} of the trials"
 
 
 def compare_cases(frame: Frame, first: str, second: str, quantity: str) -> Comparison:
-    """Return the comparison of two cases, with arguments and errors of `Results.compare`."""
+    """Compare two cases. Arguments and errors are as for `Results.compare`."""
     distributions = [frame.distribution(name, quantity) for name in (first, second)]
     hint = "A case without a guarantee has no epsilon."
     check(None not in distributions, "quantity", quantity, "one that both cases have", hint)
@@ -149,10 +151,10 @@ def compare_cases(frame: Frame, first: str, second: str, quantity: str) -> Compa
 def interval_of(
     frame: Frame, first: str, second: str, quantity: str = "stopping_epsilon", iqr: bool = False
 ) -> tuple[float, float] | None:
-    """Return the 95 % interval of a difference of medians, by a paired bootstrap.
+    """Return the 95 % interval of the difference of two medians, by a paired bootstrap.
 
-    With `iqr` it is that of interquartile ranges. The result is None if a difference is undefined,
-    or if trials were not kept.
+    With `iqr`, return the interval of the difference of two interquartile ranges. The result is
+    None if trials were not kept, or if the difference of a resample is infinity minus infinity.
     """
     samples = [frame.resampled(name, quantity) for name in (first, second)]
     quartiles = [values for values in samples if values is not None]
@@ -165,7 +167,7 @@ def interval_of(
 
 
 def _rounding_tolerance(frame: Frame, first: str, second: str, quantity: str) -> float:
-    """Return the relative difference that may be rounding: that of kept floats, or 0."""
+    """Return the largest relative difference that may be rounding, or 0 without kept floats."""
     dtypes = []
     for case in (first, second):
         variables = frame.cases[case].passes["outcome"].variables
@@ -176,7 +178,7 @@ def _rounding_tolerance(frame: Frame, first: str, second: str, quantity: str) ->
 
 
 def _difference(first: Any, second: Any, tolerance: float) -> np.ndarray:
-    """Return first minus second, 0 within the tolerance, NaN for two infinite values."""
+    """Return `first - second`: 0 if within the tolerance, NaN for infinity minus infinity."""
     with np.errstate(invalid="ignore"):
         difference = np.subtract(first, second)
         near = np.abs(difference) <= tolerance * np.maximum(np.abs(first), np.abs(second))
@@ -184,7 +186,7 @@ def _difference(first: Any, second: Any, tolerance: float) -> np.ndarray:
 
 
 def met(frame: Frame, case: str) -> float | None:
-    """Return the fraction of all trials that stopped with the goal reached, None without one."""
+    """Return the fraction of all trials that stopped and met the goal, or None without a goal."""
     if frame.goal(case) is None or (statuses := frame.statuses(case)) is None:
         return None
     shortfall = frame.distribution_of(case, "shortfall")
@@ -194,7 +196,7 @@ def met(frame: Frame, case: str) -> float | None:
 def _paired(
     frame: Frame, first: str, second: str, quantity: str
 ) -> tuple[Distribution, Share, Share]:
-    """Return the differences per trial, and the fractions of negative and of positive ones."""
+    """Return the differences per trial, and the fractions of trials below and above 0."""
     values, others = (
         np.asarray(frame.values(name, quantity), np.float64) for name in (first, second)
     )
@@ -210,7 +212,7 @@ def _paired(
 
 
 def _dominance(first: Distribution, second: Distribution, tolerance: float = 0.0) -> Dominance:
-    """Bound from below how far each of two distribution functions lies above the other."""
+    """Return lower bounds of the largest differences of two distribution functions."""
     # Each band holds with 97.5 %, so both hold with 95 % whatever their dependence (union bound).
     band = first.band(0.975) + second.band(0.975)
     points = np.union1d(first.points(100_000), second.points(100_000))

@@ -1,8 +1,8 @@
-"""Trials run by the workers of a Dask cluster and written by the client.
+"""The execution of a study on a Dask cluster: workers run trials, the client writes them.
 
-A trial is a pure function of the study and its number, so any worker makes the same bits. If a
-worker dies, Dask gives its tasks to others. A worker gets the study once, compiles each program
-once, and uses all of its devices.
+A trial is a pure function of the study and the trial's number, so its result does not depend on
+the worker. If a worker dies, Dask gives the worker's tasks to other workers. Each worker receives
+the study once, compiles each program once, and uses all of its devices.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from nrjax.study.local import (
 from nrjax.study.store import Store
 
 USER_MODULE_PREFIX = "nrjax_study_"
-"""Prefix of the names of modules that were made from the file of a study."""
+"""The prefix of the module name under which the file of a study is imported."""
 
 _RETRIES = 2
-"""Times that Dask repeats a task which failed with an error."""
+"""The number of times that Dask repeats a task after an error."""
 
 
 def run_on_dask(
     client: Any, store: Store, key: Array, passes: PassSpecs, pending: Pending, progress: Any
 ) -> Computed:
-    """Run pending trials on the workers of a `dask.distributed.Client`, and yield their files.
+    """Run pending trials on the workers of a Dask client, and yield the arrays of each file.
 
     Raises:
-        ValueError: a worker would give other bits; the message says why.
-        ConnectionError: several workers died from a task, or the scheduler cannot be reached.
+        ValueError: the results of a worker would differ; the message lists the reasons.
+        ConnectionError: several workers died during one task, or the scheduler is unreachable.
     """
     from distributed import as_completed
     from distributed.scheduler import KilledWorker
@@ -62,13 +62,13 @@ def run_on_dask(
     environment = {name: store.settings[name] for name in provenance.environment()}
     data = serialise(passes, key, store.settings["fingerprints"])
     digest = hashlib.sha256(data).hexdigest()
-    # The result of a task, which outlives every worker; scattered data would not.
+    # The study is the result of a task, which survives lost workers. Scattered data would not.
     study = client.submit(_study_data, data, key=f"nrjax-study-{digest}", pure=False)
     waiting = _Waiting(store, passes, pending)
     tasks: dict[Any, Task] = {}
 
     def submit() -> list[Any]:
-        """Submit tasks until each thread of a worker has one that runs and one that waits."""
+        """Submit tasks until every thread of the workers has one to run and one in its queue."""
         futures = []
         while waiting and len(tasks) < 2 * max(1, sum(client.nthreads().values())):
             task = waiting.pop()
@@ -107,14 +107,14 @@ def run_on_dask(
 
 
 class _Waiting:
-    """The trials that no worker has yet, cut into files by the seconds that earlier ones took."""
+    """The queue of trials without a worker, cut into files that take about equally long."""
 
     def __init__(self, store: Store, passes: PassSpecs, pending: Pending):
         self._spans = deque((name, span) for name, spans in pending.items() for span in spans)
         self._pace: dict[tuple[str, str], Pace] = {}
         for case, name in pending:
             pass_ = store.pass_of(case, name)
-            if pass_.chunk is None:  # else a file is a whole chunk
+            if pass_.chunk is None:  # otherwise a file is a whole chunk
                 least = passes[case][name].make().batch
                 self._pace[case, name] = Pace(least, largest_file(pass_), FILE_SECONDS)
 
@@ -122,7 +122,7 @@ class _Waiting:
         return bool(self._spans)
 
     def pop(self) -> Task:
-        """Take the next file."""
+        """Return the trials of the next file, and remove them from the queue."""
         name, span = self._spans.popleft()
         pace = self._pace.get(name)
         size = len(span) if pace is None else min(len(span), pace.size)
@@ -131,17 +131,19 @@ class _Waiting:
         return Task(*name, span.start, size)
 
     def took(self, task: Task, seconds: float) -> None:
-        """Choose the size of later files by the seconds that a file took."""
+        """Choose the size of later files from the seconds that one file took."""
         pace = self._pace.get((task.case, task.name))
         if pace is not None:
             pace.took(task.trials, seconds)
 
 
 def serialise(passes: PassSpecs, key: Array, fingerprints: Mapping[str, Any]) -> bytes:
-    """Return what a worker needs, including the modules of a study's file or notebook.
+    """Return the passes, key and fingerprints of a study as bytes to send to the workers.
+
+    The bytes include the modules of the study's file or notebook.
 
     Raises:
-        ValueError: a part of the study cannot be sent.
+        ValueError: a part of the study cannot be pickled.
     """
     cloudpickle = import_cloudpickle()
     files = {name: getattr(module, "__file__", None) for name, module in [*sys.modules.items()]}
@@ -161,16 +163,16 @@ def _study_data(data: bytes) -> bytes:
 
 
 _LOCK = threading.Lock()
-"""A lock held while a file is computed, which uses all devices of the worker."""
+"""A lock to compute one file at a time, since a file uses all devices of the worker."""
 
 _STUDY: dict[str, tuple[Any, Any]] = {}
-"""The programs and the key of the last study of this worker, by the study's digest."""
+"""The programs and the key of the study that this worker ran last, by the study's digest."""
 
 
 def run_chunk(
     data: bytes, digest: str, environment: Mapping[str, Any], task: Task
 ) -> tuple[dict[str, Any], float, float]:
-    """Run the trials of a file in a worker, or raise ValueError if bits would differ."""
+    """Run the trials of one file in a worker, or raise ValueError if results would differ."""
     from distributed import get_worker
 
     with _LOCK:
@@ -203,7 +205,7 @@ def run_chunk(
 
 
 def import_cloudpickle() -> Any:
-    """Return the module cloudpickle, or raise ModuleNotFoundError without the extra."""
+    """Return the module cloudpickle, or raise ModuleNotFoundError if Dask is not installed."""
     try:
         import cloudpickle
         import distributed  # noqa: F401

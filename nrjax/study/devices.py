@@ -1,4 +1,4 @@
-"""Processor cores, and the set-up of JAX for a run."""
+"""The number of processor cores, and the set-up of JAX for a run."""
 
 import contextlib
 import os
@@ -9,31 +9,31 @@ from nrjax._validation import check
 
 
 def cores() -> int:
-    """Return how many processor cores this process may use, within its container or queue."""
+    """Return the number of processor cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def configure_jax(devices: int) -> None:
-    """Set the number of CPU devices and the compilation cache, unless the user chose them.
+    """Set JAX's number of CPU devices and its compilation cache, unless the user chose them.
 
     Raises:
-        ValueError: JAX cannot start the platforms in the variable `JAX_PLATFORMS`.
+        ValueError: JAX cannot start a platform of the environment variable `JAX_PLATFORMS`.
     """
     from nrjax.datasets import cache_folder
 
     is_chosen = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if jax.config.jax_num_cpu_devices < 1 and not is_chosen:  # pyright: ignore[reportAttributeAccessIssue]
-        with contextlib.suppress(RuntimeError):  # JAX has started, with the devices it has
+        with contextlib.suppress(RuntimeError):  # JAX has started already
             jax.config.update("jax_num_cpu_devices", devices)
     if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
         jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax"))
-        # Small programs too: a study has about a hundred, which together take as long as a large
-        # one to compile.
+        # Cache small programs too: a study has about a hundred, which together take as long to
+        # compile as a large program.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     try:
         jax.local_devices()
-    except (RuntimeError, AssertionError) as error:  # a bare assertion for CUDA without a GPU
+    except (RuntimeError, AssertionError) as error:  # AssertionError: CUDA without a GPU
         platforms = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue]
         hint = f"JAX: {error}" if str(error) else ""
         check(False, "JAX_PLATFORMS", platforms, "unset, or platforms that JAX can start", hint)

@@ -1,4 +1,4 @@
-"""Drawing of one distribution: a histogram with a box plot, or a distribution function."""
+"""Functions that draw one distribution, as a histogram or as a distribution function."""
 
 from typing import Any
 
@@ -10,22 +10,22 @@ from matplotlib.patches import Patch, Rectangle
 from nrjax.study.plotting import Style, draw_grid
 from nrjax.study.statistics import Distribution
 
-_BINS = 60  # of a histogram
-_MAX_LEVELS = 1000  # distinct values; more are drawn as a continuum
+_BINS = 60  # number of bins of a histogram
+_MAX_LEVELS = 1000  # distinct values; if there are more, bins are evenly spaced
 
 
 def fitting_edges(values: Distribution, limits: tuple[float, float]) -> np.ndarray:
-    """Return histogram edges that fit the values, for a logarithmic axis with these limits.
+    """Return edges of histogram bins that suit the values, for a logarithmic axis.
 
-    If the values are few distinct levels, such as those of a grid, each edge is a level, so that
-    the histogram has no spikes from bins that happen to hold more levels than others.
+    If there are few distinct values, such as the levels of a grid, most edges are one of these
+    values. With evenly spaced edges, bins that hold more levels than others would look like spikes.
     """
     edges = np.geomspace(*limits, _BINS + 1)
     points = values.points(_MAX_LEVELS + 1)
     levels = points[(points > limits[0]) & (points < limits[1])]
     if levels.size < 2 or points.size > min(_MAX_LEVELS, values.trials // 4):
         return edges
-    # A value at an edge is in the bin below it; the first bin is as wide as the next level's.
+    # A value at an edge is in the bin below it. The first bin is as wide as the second.
     first = max(limits[0], levels[0] * (levels[0] / levels[1]))
     near = levels[np.clip(np.searchsorted(levels, edges[1:-1], side="right") - 1, 0, None)]
     near = near[np.append(True, np.diff(np.log(near)) > 0.4 * np.log(edges[1] / edges[0]))]
@@ -42,12 +42,21 @@ def draw_distribution(
     *,
     log: bool = True,
 ) -> None:
-    """Draw a mirrored upright histogram with a box plot, at one position of the x-axis.
+    """Draw an upright, mirrored histogram with a box plot at one position of the x-axis.
 
-    The histogram is 0.8 wide, and its area is the fraction of finite values. The box has the
-    quartiles and the median, the whiskers reach from 5 % to 95 %, and bars to the right of the box
-    are exact 95 % intervals of the three quartiles. Quantiles above the last
-    edge become an arrow there. `edges` are those of the bins on the y-axis, logarithmic if `log`.
+    The histogram is at most 0.8 wide, in proportion to the fraction of finite values. The box shows
+    the quartiles and the median, and the whiskers the 5 % and 95 % quantiles. Bars to the right of
+    the box are exact 95 % intervals of the quartiles and the median. An arrow at the last edge
+    means that the 95 % quantile is infinite.
+
+    Args:
+        axes: panel to draw into.
+        position: centre of the histogram on the x-axis.
+        values: distribution to draw.
+        edges: edges of the histogram's bins on the y-axis.
+        style: colours and hatch.
+        label: legend entry of the histogram.
+        log: whether the y-axis is logarithmic.
     """
     density = values.histogram(edges) / np.diff(np.log(edges) if log else edges)
     half = np.repeat(0.4 * density / max(density.max(), 1e-300) * values.finite, 2)
@@ -59,7 +68,7 @@ def draw_distribution(
     quantiles = {percent: values.quantile(percent / 100) for percent in (5, 25, 50, 75, 95)}
     for percent in (25, 50, 75):
         _draw_interval(axes, position + 0.12, values.quantile_interval(percent / 100), edges)
-    # `Axes.bxp` would import pyplot, since it reads all of matplotlib's settings.
+    # `Axes.bxp` would import pyplot, because it reads all settings of matplotlib.
     at = {percent: min(value, top) for percent, value in quantiles.items()}
     line: Any = {"color": "black", "linewidth": 1.0, "zorder": 3}
     axes.vlines([position] * 2, [at[5], at[75]], [at[25], at[95]], **line)
@@ -72,9 +81,9 @@ def draw_distribution(
 
 
 def _draw_interval(axes: Axes, x: float, ends: tuple[float, float], edges: np.ndarray) -> None:
-    """Draw an upright bar, with a cap at each end that lies within the panel."""
+    """Draw an interval as an upright bar, with a cap at each end that lies within the panel."""
     low, high = np.clip(ends, edges[0], edges[-1])
-    if low < high or low == ends[0]:  # else the interval is outside
+    if low < high or low == ends[0]:  # otherwise the interval lies outside the panel
         axes.vlines(x, low, high, color="black", lw=1.1, zorder=4)
         caps = [end for end in ends if edges[0] <= end <= edges[-1]]
         axes.hlines(caps, x - 0.025, x + 0.025, color="black", lw=1.1, zorder=4)
@@ -82,15 +91,15 @@ def _draw_interval(axes: Axes, x: float, ends: tuple[float, float], edges: np.nd
 
 _BAR: Any = {"color": "black", "linestyle": "none", "marker": "|", "markersize": 9}
 INTERVALS = Line2D([], [], label="95 % intervals of the quartiles", **_BAR)
-"""Legend entry of the bars of `draw_distribution`."""
+"""The legend entry of the interval bars of `draw_distribution`."""
 WHISKERS = Line2D([], [], color="black", lw=1, label="5 % to 95 % of all trials (▲: to infinity)")
-"""Legend entry of the whiskers of `draw_distribution`."""
+"""The legend entry of the whiskers of `draw_distribution`."""
 
 
 def draw_steps(axes: Axes, values: Distribution, style: Style, label: str) -> None:
     """Draw a distribution function with its 95 % band (DKW), in per cent of all trials.
 
-    Set the scale and limits of the x-axis before. Infinite values are the part by which the
+    Set the scale and limits of the x-axis before the call. If some values are infinite, the
     function stays below 100 %.
     """
     low, high = axes.get_xlim()
@@ -106,10 +115,10 @@ def draw_steps(axes: Axes, values: Distribution, style: Style, label: str) -> No
 
 
 def draw_function_axes(axes: Axes, **labels: str) -> None:
-    """Set the y-axis of a distribution function in per cent, and `labels` by `Axes.set`."""
+    """Set up the axes of a distribution function in per cent. `labels` go to `Axes.set`."""
     axes.set(ylim=(0, 100), yticks=[0, 25, 50, 75, 100], **labels)
     draw_grid(axes)
 
 
 BAND = Patch(color="0.2", alpha=0.25, linewidth=0, label="simultaneous 95 % band (DKW)")
-"""Legend entry of the band of `draw_steps`."""
+"""The legend entry of the band of `draw_steps`."""

@@ -1,7 +1,7 @@
-"""The standard figures of a study: one function per figure, of a frame.
+"""The standard figures of a study, drawn by one function of a `Frame` per figure.
 
-A figure has one panel per group of cases: rows by the labels `task`, `data` and `neighbour`,
-columns by the label `test`.
+A figure has one panel per group of cases. Cases with equal labels `task`, `data` and `neighbour`
+share a row of panels; cases with an equal label `test` share a column.
 """
 
 import itertools
@@ -20,18 +20,18 @@ from nrjax.study.frame import Frame
 from nrjax.study.report import AT_FIRST_STEP
 from nrjax.study.statistics import Distribution
 
-_MAX_POINTS = 4000  # trials in a scatter plot
-_LABELLED_PERCENTS = (50, 90, 95)  # quantiles of epsilon that are written below a case
+_MAX_POINTS = 4000  # largest number of trials per case in a scatter plot
+_LABELLED_PERCENTS = (50, 90, 95)  # quantiles of epsilon to print below each case
 _UNDEFINED = "\nno guarantee:\nε not defined"
 _ROW_TITLES = {"task": "{}", "data": "on {}", "neighbour": "({})"}
-"""Labels whose values have separate rows of panels, with their form in titles."""
+"""The labels of a case that choose its row of panels, with the format of each in titles."""
 
 _BOXES = (
     Patch(facecolor="white", edgecolor="black", label="quartiles and median of all trials"),
     distribution_plots.INTERVALS,
     distribution_plots.WHISKERS,
 )
-"""Legend entries of `draw_distribution`."""
+"""The legend entries of the elements that `draw_distribution` draws."""
 
 _PARTS = (
     Patch(facecolor="0.7", edgecolor="0.2", label="releases"),
@@ -42,7 +42,7 @@ _Draw = Callable[[Axes, Frame, Sequence[str]], None]
 
 
 def standard(frame: Frame) -> dict[str, Callable[[Any], Figure]]:
-    """Return the functions of all figures that have something to show, by name."""
+    """Return the functions of all figures that have something to show for a frame, by name."""
     interactions = _interactions(frame)
     kept = [name for name in interactions if frame.keeps_trials(name)]
     shown = {
@@ -59,12 +59,12 @@ def standard(frame: Frame) -> dict[str, Callable[[Any], Figure]]:
 
 
 def _interactions(frame: Frame) -> list[str]:
-    """Return the cases that are no custom trials."""
+    """Return the names of the cases that are interactions, not custom trials."""
     return [name for name in frame if frame.statuses(name) is not None]
 
 
 def _groups(frame: Frame, names: Iterable[str]) -> dict[tuple[Any, Any], list[str]]:
-    """Return the cases of each panel by its row and column, some of them empty."""
+    """Return the names of the cases in each panel, by row and column. A panel may be empty."""
     places = {}
     for name in names:
         labels = frame.cases[name].attributes
@@ -76,7 +76,7 @@ def _groups(frame: Frame, names: Iterable[str]) -> dict[tuple[Any, Any], list[st
 
 
 def _by_group(*handles: Any) -> Callable[[_Draw], Callable[[Frame], Figure]]:
-    """Make a figure function of one that draws a panel, with further legend entries."""
+    """Return a decorator that turns a function for one panel into a function for a figure."""
 
     def figure_of(draw: _Draw) -> Callable[[Frame], Figure]:
         def drawn(frame: Frame) -> Figure:
@@ -115,7 +115,7 @@ def _title(frame: Frame, row: tuple[tuple[str, Any], ...], test: str | None) -> 
 
 
 def _legend(figure: Figure, panels: Iterable[Axes], handles: Iterable[Any]) -> None:
-    """Add a legend of everything in the panels, each label once, and of further handles."""
+    """Add a legend with each distinct label of the panels once, followed by `handles`."""
     by_label: dict[str, Any] = {}
     for panel in panels:
         shapes, labels = panel.get_legend_handles_labels()
@@ -128,9 +128,10 @@ def _legend(figure: Figure, panels: Iterable[Axes], handles: Iterable[Any]) -> N
 
 
 def _style_and_name(frame: Frame, case: str) -> tuple[plotting.Style, str]:
-    """Return the style and name of a case in a panel: its mechanism's, if it has one.
+    """Return the style and the name of a case, by its label `mechanism` if it has one.
 
-    The name of a hockey-stick epsilon's case says so, since that notion bounds losses differently.
+    The name of a case with a hockey-stick epsilon includes "hockey-stick", because such an epsilon
+    has a different meaning from an epsilon of the other notions.
     """
     mechanisms = {
         name: str(each.attributes.get("mechanism", name)) for name, each in frame.cases.items()
@@ -141,7 +142,7 @@ def _style_and_name(frame: Frame, case: str) -> tuple[plotting.Style, str]:
 
 
 def _limits(frame: Frame, case: str) -> tuple[float, float]:
-    """Return the limits of the axis of epsilons, which all panels of a row share."""
+    """Return the limits of the axis of epsilons, which are equal for all panels of a row."""
     groups = _groups(frame, _interactions(frame))
     row_of_case = next(row for (row, _), cases in groups.items() if case in cases)
     names = [name for (row, _), cases in groups.items() if row == row_of_case for name in cases]
@@ -156,7 +157,7 @@ def _draw_functions(
     suffix: str = "",
     required: Iterable[float] = (),
 ) -> str:
-    """Draw distribution functions by case, and return a note on values off the axis."""
+    """Draw the distribution function of each case, and return a note on values off the axis."""
     shown = {name: d for name, d in distributions.items() if d is not None and d.points().size}
     if not shown:
         return ""
@@ -169,7 +170,7 @@ def _draw_functions(
 
 @_by_group(*_BOXES)
 def epsilon_distribution(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
-    """The stopping epsilon of each case: histogram, quartiles and their exact intervals."""
+    """Draw a histogram of each case's stopping epsilon, with quartiles and their intervals."""
     limits, labels, any_stopped = _limits(frame, cases[0]), [], False
     for position, case in enumerate(cases):
         epsilon, (style, name) = frame.distribution(case), _style_and_name(frame, case)
@@ -182,7 +183,8 @@ def epsilon_distribution(axes: Axes, frame: Frame, cases: Sequence[str]) -> None
         distribution_plots.draw_distribution(axes, position, epsilon, edges, style, label)
         facts = frame.cases[case].attributes
         promise = "" if facts.get("delta") is None else f"\nδ = {facts['delta']:g}"
-        if promise and facts.get("notion") not in (None, "hockey-stick"):  # which the name has
+        # The name of a case with a hockey-stick epsilon includes the notion already.
+        if promise and facts.get("notion") not in (None, "hockey-stick"):
             promise += f"\n{facts['notion']}"
         amounts = [f"{p} %: {epsilon.quantile(p / 100):.3g}" for p in _LABELLED_PERCENTS]
         quantiles = "\n".join(amounts).replace("50 %:", "median").replace("inf", "∞")
@@ -205,7 +207,7 @@ def epsilon_distribution(axes: Axes, frame: Frame, cases: Sequence[str]) -> None
 
 @_by_group(distribution_plots.BAND)
 def epsilon_cdf(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
-    """The distribution function of the stopping epsilon over all trials, with its 95 % band."""
+    """Draw the distribution function of each case's stopping epsilon over all trials."""
     plotting.log_scale(axes, "x", _limits(frame, cases[0]))
     epsilons = {name: epsilon for name in cases if (epsilon := frame.distribution(name))}
     for case, epsilon in epsilons.items():
@@ -220,7 +222,7 @@ def epsilon_cdf(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
 
 @_by_group(distribution_plots.BAND)
 def utility_at_stop(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
-    """The utility of the trials that stopped, with the goal."""
+    """Draw the distribution function of the utility of stopped trials, and mark the goal."""
     fractions, goals = [], {}
     for case in cases:
         goal = frame.goal(case)
@@ -239,7 +241,7 @@ def utility_at_stop(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
 
 @_by_group(distribution_plots.BAND)
 def last_step(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
-    """The distribution function of the number of each trial's last step."""
+    """Draw the distribution function of the number of each trial's last step."""
     steps = {case: frame.distribution_of(case, "step") for case in cases}
     label = "number of the last step, from 0" + _draw_functions(axes, frame, steps)
     draw_function_axes(axes, xlabel=label, ylabel="trials that ended by then (%)")
@@ -247,7 +249,7 @@ def last_step(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
 
 @_by_group(*_PARTS)
 def epsilon_split(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
-    """The mean cost of releases and of the test over the trials that stopped, as stacked bars."""
+    """Draw stacked bars of the mean epsilon of releases and of the test, over stopped trials."""
     highest, labels = 0.0, []
     for position, case in enumerate(cases):
         style, name = _style_and_name(frame, case)
@@ -271,7 +273,7 @@ def epsilon_split(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
 
 @_by_group(distribution_plots.BAND)
 def paired_differences(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
-    """The stopping epsilon of each case minus that of the panel's first case, per trial."""
+    """Draw each trial's difference in stopping epsilon: the case minus the panel's first case."""
     kept = [case for case in cases if frame.keeps_trials(case) and frame.distribution(case)]
     differences = {
         case: compare_cases(frame, case, kept[0], "stopping_epsilon").difference
@@ -295,7 +297,7 @@ def _has_loss(frame: Frame, case: str) -> bool:
 
 @_by_group()
 def loss_against_stated(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
-    """The realised privacy loss of the releases over the epsilon that was stated for them."""
+    """Plot the realised privacy loss of the releases against the stated epsilon, per trial."""
     highest = -np.inf
     for case in cases:
         if not frame.keeps_trials(case) or not _has_loss(frame, case):
@@ -314,7 +316,7 @@ def loss_against_stated(axes: Axes, frame: Frame, cases: Sequence[str]) -> None:
 
 
 def quantities(frame: Frame) -> Figure:
-    """The distribution function of each number that custom trials return, one panel each."""
+    """Draw the distribution function of each number that custom trials return, one per panel."""
     scalars = {case: frame.scalars(case) for case in frame if frame.statuses(case) is None}
     shown = plotting.unique(quantity for each in scalars.values() for quantity in each)
     figure, (panels,) = plotting.new_panels(max(5.5, 4.2 * len(shown)), 1, len(shown))

@@ -1,4 +1,4 @@
-"""Files of a run: its folder, its lock, and writes that are never seen half done."""
+"""The folder and the lock of a run, and functions that write files atomically."""
 
 import contextlib
 import importlib.util
@@ -19,11 +19,11 @@ _LOCK = ".nrjax.lock"
 
 
 class StoreError(RuntimeError):
-    """An error that says why a store cannot be used as requested."""
+    """An error raised when a store cannot be used as requested."""
 
 
 class StoreBusyError(StoreError):
-    """An error raised while another process or writer is writing to the store."""
+    """An error raised when another process or writer is writing to the store."""
 
 
 class UnfinishedError(StoreError):
@@ -39,7 +39,7 @@ def check_packages(*names: str) -> None:
     for name in names:
         try:
             found = importlib.util.find_spec(name)
-        except ValueError:  # blocked: sys.modules holds None for it
+        except ValueError:  # the import is blocked: sys.modules holds None
             found = None
         if found is None:
             raise missing(name, "a study")
@@ -47,7 +47,7 @@ def check_packages(*names: str) -> None:
 
 @contextlib.contextmanager
 def explaining(message: str) -> Iterator[None]:
-    """Prefix every OSError of the block with a message that names the failed action."""
+    """Prefix the message of an OSError raised in the block with `message`."""
     try:
         yield
     except OSError as error:
@@ -55,7 +55,7 @@ def explaining(message: str) -> Iterator[None]:
 
 
 def check_writable(path: Path) -> None:
-    """Create a folder for results, or raise OSError if it cannot be written to."""
+    """Create a folder for results if it is missing, or raise OSError if it is not writable."""
     if path.is_file():
         raise FileExistsError(f"{path} is a file: choose a folder for the results")
     with explaining(f"cannot write results to the folder {path}"):
@@ -65,12 +65,12 @@ def check_writable(path: Path) -> None:
 
 
 def check_folder(path: Path, *, overwrite: bool) -> None:
-    """Create a folder for a new run and check that nothing there is in the way.
+    """Create a folder for a new run, and check that no file in it would be replaced.
 
     Raises:
-        FileExistsError: the folder holds a run, and `overwrite` is false; or it holds files with
-            the names of a run's but no run. Such files are never removed.
-        OSError: as `check_writable`.
+        FileExistsError: the folder holds a run, and `overwrite` is false; or the folder holds no
+            run, but files that are named like the files of a run, which are never removed.
+        OSError: the folder cannot be written to.
     """
     check_writable(path)
     if "nrjax_store" not in read_manifest(path / RESULTS):
@@ -92,7 +92,7 @@ def check_folder(path: Path, *, overwrite: bool) -> None:
 
 @contextlib.contextmanager
 def new_folder(path: Path, *, overwrite: bool) -> Iterator[None]:
-    """Check the folder of a new run, and remove it again if the block writes nothing."""
+    """Check the folder of a new run, and remove it if the block fails before it writes."""
     is_new = not path.exists()
     try:
         check_folder(path, overwrite=overwrite)
@@ -109,7 +109,7 @@ def lock(folder: Path) -> Iterator[None]:
     """Hold the lock of a folder until the block ends or the process dies.
 
     Raises:
-        StoreBusyError: another process holds it.
+        StoreBusyError: another process holds the lock.
     """
     import filelock
 
@@ -128,7 +128,7 @@ def lock(folder: Path) -> Iterator[None]:
 
 
 def atomic_write(path: Path, data: bytes) -> None:
-    """Write a file such that a kill at any moment leaves the old or the new one."""
+    """Replace the content of a file such that a kill leaves the old or the new content."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -142,7 +142,7 @@ def atomic_write(path: Path, data: bytes) -> None:
 
 
 def write_document(folder: Path, name: str, content: str | bytes) -> Path:
-    """Write the summary, the report or a figure, in place of an earlier one."""
+    """Write the summary, the report or a figure of a run, and return its path."""
     path = folder / name
     with explaining(f"cannot write {path}"):
         path.parent.mkdir(exist_ok=True)
@@ -151,7 +151,7 @@ def write_document(folder: Path, name: str, content: str | bytes) -> Path:
 
 
 def read_manifest(results: Path) -> dict[str, Any]:
-    """Return the manifest in a folder of results, empty if there is no JSON object."""
+    """Return the manifest in a folder of results, or {} if there is no valid manifest."""
     try:
         manifest = json.loads((results / MANIFEST).read_bytes())
     except (OSError, ValueError):
@@ -160,7 +160,7 @@ def read_manifest(results: Path) -> dict[str, Any]:
 
 
 def remove_temporary(path: Path) -> None:
-    """Remove temporary files of killed writers, while holding the lock."""
+    """Remove the temporary files of killed writers. The caller must hold the lock."""
     patterns = (f"{RESULTS}/**/.*.tmp", f".{SUMMARY}.*.tmp", f".{REPORT}.*.tmp")
     for pattern in (*patterns, f"{FIGURES}/.*.tmp"):
         for leftover in path.glob(pattern):
@@ -168,22 +168,22 @@ def remove_temporary(path: Path) -> None:
 
 
 def replace_results(path: Path, manifest: bytes) -> None:
-    """Create empty results in place of an earlier run, while holding the lock.
+    """Replace an earlier run by empty results. The caller must hold the lock.
 
-    If killed at any moment, or if the disk is full, the earlier results or none are left.
+    If the process is killed or the disk is full, either the earlier results or none are left.
     """
     for name in (_NEW, _OLD):  # a killed process may have left them
         shutil.rmtree(path / name, ignore_errors=True)
     with explaining(f"cannot create the results in {path}"):
         (path / _NEW).mkdir()
         atomic_write(path / _NEW / MANIFEST, manifest)
-    # The results go last: documents without results would not be recognised as a run's.
+    # Remove the results last: without them, the documents would not be recognised as a run.
     for pattern in (SUMMARY, REPORT, f"{FIGURES}/*.png", f"{FIGURES}/*.svg"):
         for document in path.glob(pattern):
             document.unlink()
-    with contextlib.suppress(OSError):  # missing, or with other files in it
+    with contextlib.suppress(OSError):  # the folder is missing, or holds other files
         (path / FIGURES).rmdir()
     if (path / RESULTS).exists():
-        (path / RESULTS).rename(path / _OLD)  # half-removed results would not be recognised
+        (path / RESULTS).rename(path / _OLD)  # so that no half-removed results remain
         shutil.rmtree(path / _OLD)
     (path / _NEW).rename(path / RESULTS)

@@ -1,4 +1,4 @@
-"""Numbers as text for tables and sentences, and as strict JSON."""
+"""Functions that format numbers for tables and sentences, and for strict JSON."""
 
 import math
 from collections.abc import Sequence
@@ -10,19 +10,19 @@ from nrjax.study.statistics import rank_interval
 
 
 def json_safe(value: Any) -> Any:
-    """Return numbers as strict JSON has them: None for infinite and undefined ones."""
+    """Return a number or nested lists of numbers, with None for infinite and NaN."""
     if isinstance(value, (list, tuple)):
         return [json_safe(part) for part in value]
     return value if value is None or np.isfinite(value) else None
 
 
 def number(value: float | None) -> str:
-    """Return a number with four digits, where None stands for infinity."""
+    """Return a number as text with four digits, and "inf" for None."""
     return "inf" if value is None else f"{value:.4g}"
 
 
 def share(value: float | None) -> str:
-    """Return a fraction in per cent, never rounded to 0 or 100, or "-" for None."""
+    """Return a fraction in per cent, rounded but never to 0 or 100, or "-" for None."""
     if value is None:
         return "-"
     shown = f"{100 * value:.4g}"
@@ -32,21 +32,24 @@ def share(value: float | None) -> str:
 
 
 def span(ends: Sequence[float | None], low: str = "inf", digits: int = 3) -> str:
-    """Return two ends as text, where None means an infinite upper end, or `low`."""
+    """Return an interval as text, with `low` for a lower end of None, "inf" for an upper one."""
     first, second = (None if end is None else f"{end:.{digits}g}" for end in ends)
     return f"{first or low}-{second or 'inf'}"
 
 
 def lowest(trials: int, fraction: float) -> str:
-    """Return what None means as the lower end of a quantile's 95 % interval.
+    """Return the text for None as the lower end of a quantile's 95 % interval.
 
-    It is "-inf" if the trials are too few for a lower end, else "inf".
+    The text is "-inf" if there are too few trials to set a lower end, otherwise "inf".
     """
     return "-inf" if rank_interval(trials, fraction)[0] < 1 else "inf"
 
 
 def within(value: float | None, ends: Sequence[float | None]) -> str:
-    """Return a number, and the distance in per cent to the farther end of its interval."""
+    """Return a number as text, with the distance to the farther end of its interval.
+
+    The distance is in per cent of the number, or absolute if the number is 0.
+    """
     if value is None:
         return "inf"
     if None in ends:
@@ -59,7 +62,7 @@ def within(value: float | None, ends: Sequence[float | None]) -> str:
 
 
 def _up(value: float) -> str:
-    """Return two digits rounded up, so that an interval never looks shorter than it is."""
+    """Return a number as text with two digits, rounded up."""
     if value <= 0:
         return "0"
     scale = 10.0 ** (math.floor(math.log10(value)) - 1)

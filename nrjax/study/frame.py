@@ -1,4 +1,4 @@
-"""A frame: the trials of named cases, as arrays, datasets and distributions."""
+"""A base class for the trials of named cases, as arrays, datasets and distributions."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     import xarray
 
 EPSILONS = ("epsilon", "mechanism_epsilon", "test_epsilon", "stopping_epsilon")
-"""Quantities that exist only with a guarantee."""
+"""The quantities that exist only if an interaction has a guarantee."""
 
 QUARTILES = (0.25, 0.5, 0.75)
-"""Quantiles whose differences between cases get intervals."""
+"""The quantiles of which `Frame.resampled` returns bootstrap resamples."""
 
 _DERIVED_ATTRIBUTES = {
     "stopped": {},
@@ -35,21 +35,24 @@ _DERIVED_ATTRIBUTES = {
     },
     "shortfall": {"long_name": "utility that a stopped trial lacks to the goal"},
 }
-"""Attributes of the variables that follow from the fields of outcomes."""
+"""The attributes of the variables that are computed from the fields of an outcome."""
 
-_CACHED = 2**26  # numbers: figures and tables use the same values again and again
+_CACHED = 2**26  # largest number of array elements in a cache
 
 _T = TypeVar("_T")
 
 
 class _Cache:
-    """The results of recent computations, at most 2^26 numbers or the last result."""
+    """A cache of recent results, which holds at most 2^26 numbers or the last result."""
 
     def __init__(self):
         self._entries: dict[Hashable, tuple[Any, int]] = {}
 
     def get(self, key: Hashable, make: Callable[[], _T], size: Callable[[_T], int]) -> _T:
-        """Return the result under `key`, made if absent, where `size` counts its numbers."""
+        """Return the result cached under `key`, or call `make` and cache its result.
+
+        `size` returns the count of numbers in a result.
+        """
         if key in self._entries:
             entry = self._entries.pop(key)
         else:
@@ -64,13 +67,13 @@ class _Cache:
 class Frame(abc.ABC):
     """The trials of named cases, where `frame[name]` is an `xarray.Dataset`.
 
-    It is the common base of `nrjax.Results`, which reads trials from a folder, and of
-    `nrjax.Outcomes`, which holds them in memory. Comparisons, reports and figures are functions of
-    a frame.
+    This is the common base of `nrjax.Results`, which reads trials from a folder, and of
+    `nrjax.Outcomes`, which holds trials in memory. Comparisons, reports and figures take a frame
+    as their argument.
 
     Attributes:
         cases: the cases by name, each with its labels as `attributes`.
-        about: metadata of the run, such as its study, settings and seed.
+        about: metadata of the run, such as the name of the study, the settings and the seed.
     """
 
     cases: dict[str, StoredCase]
@@ -119,25 +122,29 @@ class Frame(abc.ABC):
         return with_derived(self.cases[case], pass_, self._read(case, pass_))
 
     def _split_name(self, name: Any) -> tuple[str, str]:
-        """Return the case and the pass of "case/pass" or "case"."""
+        """Return the names of the case and the pass in "case/pass", or in "case" for "outcome"."""
         case, _, pass_ = name.partition("/") if isinstance(name, str) else (name, "", "")
         pass_of(self.cases, case, pass_ or "outcome")
         return case, pass_ or "outcome"
 
     @abc.abstractmethod
     def _read(self, case: str, pass_: str) -> dict[str, np.ndarray]:
-        """Return the arrays that are kept of a pass, by variable."""
+        """Return the kept arrays of a pass, by variable."""
 
     def _histograms(self, case: str, pass_: str) -> dict[str, Histogram]:
         """Return the histograms of a pass that keeps no trials, by variable."""
         raise ValueError(f"{case}/{pass_} has trials, not histograms")
 
     def seconds(self, case: str) -> dict[str, float] | None:
-        """Return the seconds that a case took (`compile`, `run`, `curves`), or None if unknown."""
+        """Return the seconds spent on a case (`compile`, `run`, `curves`), or None if unknown."""
         return None
 
     def _has(self, case: str, quantity: str, pass_: str, available: Iterable[Any]) -> bool:
-        """Return whether a quantity exists: an epsilon may not, and others are KeyErrors."""
+        """Return whether a quantity exists.
+
+        The result is False only for an epsilon without a guarantee. Any other quantity that does
+        not exist raises KeyError.
+        """
         names = sorted(map(str, available))
         is_epsilon = str(quantity).removeprefix(STOPPED) in EPSILONS
         if is_epsilon and is_outcome(self.cases[case], pass_) and "stopping_epsilon" not in names:
@@ -146,12 +153,12 @@ class Frame(abc.ABC):
         return True
 
     def goal(self, case: str) -> float | None:
-        """Return the utility that a case should reach, or None without a goal."""
+        """Return the utility that the trials of a case should reach, or None without a goal."""
         check_known("case", case, self.cases)
         return self.cases[case].attributes.get("goal")
 
     def keeps_trials(self, case: str, pass_: str = "outcome") -> bool:
-        """Return whether a pass of a case keeps its trials, and not only histograms."""
+        """Return whether a pass of a case keeps every trial, not only histograms."""
         return pass_of(self.cases, case, pass_).axis == "trial"
 
     def distribution(
@@ -163,12 +170,12 @@ class Frame(abc.ABC):
 
         Args:
             case: name of the case.
-            quantity: name of the quantity; after the prefix `stopped_`, only trials that stopped
-                count.
+            quantity: name of the quantity. With the prefix `stopped_`, the distribution is only
+                over the trials that stopped.
             pass_: name of the pass, such as "curve".
 
         Returns:
-            The distribution, or None for an epsilon without a guarantee.
+            The distribution, or None for an epsilon of a case without a guarantee.
 
         Raises:
             KeyError: there is no such case, pass or quantity.
@@ -192,7 +199,7 @@ class Frame(abc.ABC):
         return self._cache.get((case, quantity, pass_), sample, lambda s: s.trials if s else 0)
 
     def distribution_of(self, case: str, quantity: str) -> Distribution:
-        """Return the distribution as `distribution` does, but raise ValueError instead of None."""
+        """Return `distribution(case, quantity)`, or raise ValueError if it is None."""
         values = self.distribution(case, quantity)
         check(values is not None, "quantity", quantity, f"one that {case} has")
         assert values is not None
@@ -201,9 +208,10 @@ class Frame(abc.ABC):
     def values(
         self, case: str, quantity: str = "stopping_epsilon", pass_: str = "outcome"
     ) -> np.ndarray | None:
-        """Return a quantity of each trial, shape (trials, ...), with arguments of `distribution`.
+        """Return the values of a quantity, one per trial, as an array of shape (trials, ...).
 
-        The result is None for an epsilon without a guarantee.
+        Arguments are as for `distribution`. With the prefix `stopped_`, the array has one row per
+        trial that stopped. The result is None for an epsilon of a case without a guarantee.
 
         Raises:
             KeyError: there is no such case, pass or quantity.
@@ -220,7 +228,7 @@ class Frame(abc.ABC):
         return arrays[name][arrays["stopped"]] if stopped else arrays[name]
 
     def levels(self, case: str, quantity: str, pass_: str = "curve") -> list[Distribution]:
-        """Return the distribution at each level of a quantity that has an axis of its own."""
+        """Return one distribution per level of a quantity that has an axis, such as in a curve."""
         if self.keeps_trials(case, pass_):
             values = self.values(case, quantity, pass_)
             assert values is not None
@@ -231,7 +239,7 @@ class Frame(abc.ABC):
         return [histogram.at(level) for level in range(len(histogram.moments))]
 
     def scalars(self, case: str) -> list[str]:
-        """Return the names of the quantities of a case that are one number per trial."""
+        """Return the names of the quantities of a case that have one number per trial."""
         if self.keeps_trials(case):
             variables = self.cases[case].passes["outcome"].variables
             return [name for name, variable in variables.items() if not variable.dims]
@@ -239,7 +247,7 @@ class Frame(abc.ABC):
         return [name for name, histogram in histograms.items() if histogram.dim is None]
 
     def statuses(self, case: str) -> dict[Status, int] | None:
-        """Return the number of trials per status that occurred, or None for custom trials."""
+        """Return the number of trials per status that occurs, or None for custom trials."""
         check_known("case", case, self.cases)
         if not is_outcome(self.cases[case], "outcome"):
             return None
@@ -247,10 +255,11 @@ class Frame(abc.ABC):
         return {status: count for status, count in zip(Status, counts, strict=True) if count}
 
     def resampled(self, case: str, quantity: str = "stopping_epsilon") -> np.ndarray | None:
-        """Return quartiles of bootstrap resamples of the trials, shape (resamples, 3).
+        """Return the quartiles of bootstrap resamples of the trials, shape (resamples, 3).
 
-        Every case resamples the same trials, so that differences between cases are paired. The
-        result is None without an epsilon, without kept trials, and if a trial has no value.
+        Each resample has the same trial numbers in every case, so that differences between cases
+        are paired. The result is None if the case has no such epsilon, if its trials were not
+        kept, or if a trial has no value.
         """
         if not self.keeps_trials(case):
             return None
@@ -266,7 +275,7 @@ class Frame(abc.ABC):
 
 
 def is_outcome(case: StoredCase, pass_: str) -> bool:
-    """Return whether a pass holds an interaction's outcomes, and not a custom trial's results."""
+    """Return whether a pass holds the outcomes of an interaction, not those of a custom trial."""
     variables = case.passes[pass_].variables.values()
     return pass_ == "outcome" and any("flag_meanings" in each.attributes for each in variables)
 
@@ -274,9 +283,10 @@ def is_outcome(case: StoredCase, pass_: str) -> bool:
 def with_derived(
     case: StoredCase, pass_: str, arrays: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Return the arrays of a pass, with what follows from the fields of outcomes.
+    """Return the arrays of a pass, and variables computed from the fields of an outcome.
 
-    These are `stopped`, with a guarantee `stopping_epsilon`, and with a goal `shortfall`.
+    The added variables are `stopped`, `stopping_epsilon` if there is a guarantee, and `shortfall`
+    if there is a goal.
     """
     arrays = dict(arrays)
     if case.passes[pass_].axis != "trial" or not is_outcome(case, pass_):
@@ -292,7 +302,7 @@ def with_derived(
 
 
 def dataset(case: StoredCase, pass_: str, arrays: Mapping[str, np.ndarray]) -> xarray.Dataset:
-    """Return the arrays of `with_derived` as a dataset with coordinates and labels."""
+    """Return arrays of a pass, as from `with_derived`, as a dataset with coordinates."""
     layout = case.passes[pass_]
     kept = layout.dataset(arrays, case.attributes)
     derived = [name for name in arrays if name not in kept.variables]

@@ -1,4 +1,4 @@
-"""Histograms and moments of the variables of a study that keeps summaries only."""
+"""Histograms and moments, which a study stores if it keeps no trials."""
 
 import dataclasses
 import math
@@ -25,24 +25,24 @@ from nrjax.study.statistics import Distribution
 from nrjax.study.store import Store
 
 EPSILON_BINS = LogBins(-30, 20, 12)
-"""Bins of total epsilons, whose relative width is at most 2^-12."""
+"""The bins of total epsilons, of relative width at most 2^-12."""
 
 _POSITIVE, _SIGNED = LogBins(-30, 20, 7), LogBins(-30, 20, 7, signed=True)
-"""Bins of other real numbers, whose relative width is at most 2^-7."""
+"""The bins of real numbers other than total epsilons, of relative width at most 2^-7."""
 
 _WHOLE_DIGITS = 12
-"""Whole numbers below 2^12 have a bin each; larger ones share bins that grow."""
+"""The base-2 logarithm of the limit below which every whole number has a separate bin."""
 
 _BIN_KINDS = {"log": LogBins, "whole": WholeBins}
 
 
 def outcome_specs(case: Case, shapes: Mapping[str, Any], kept: Mapping[str, Quantity]) -> Specs:
-    """Return the specification of each histogram to keep of an interaction's outcomes.
+    """Return the specifications of the histograms to keep of an interaction's outcomes.
 
     Args:
-        case: the interaction, and its goal.
-        shapes: shape and dtype in one trial of all that is kept, by name.
-        kept: the fields and quantities that are kept, by name.
+        case: case with the interaction and the goal.
+        shapes: shape and dtype of each kept field and quantity in one trial, by name.
+        kept: the fields and quantities to keep, by name.
     """
     steps = int(case.trial.schedule.max_steps)  # pyright: ignore[reportAttributeAccessIssue]
     specs = {
@@ -73,7 +73,7 @@ def spec_of(
     *,
     stopped: bool = False,
 ) -> HistogramSpec:
-    """Return the histogram of a quantity, with bins by its dtype unless it names its own."""
+    """Return the specification of a quantity's histogram, with "fitting" bins by its dtype."""
     shape, quantity = shapes[name], kept[name]
     dims, bins = dims_of(name, shape, quantity), quantity.bins
     expected = "of at most one axis, to be summarised"
@@ -95,15 +95,18 @@ def dims_of(name: str, shape: Any, quantity: Quantity) -> tuple[tuple[str, int],
 
 
 def whole_numbers(most: int, least: int = 0) -> WholeBins | LogBins:
-    """Return bins of the whole numbers `least` to `most`, one each below some thousands."""
+    """Return bins of the whole numbers `least` to `most`, one per number up to some thousands."""
     if most - least < 1 << _WHOLE_DIGITS:
         return WholeBins(least, most)
-    # Bins are closed above: each number up to 2^12 ends a bin.
+    # Bins include their upper end, and each number up to 2^12 is the upper end of a bin.
     return LogBins(0, int(most).bit_length() + 1, _WHOLE_DIGITS - 1, signed=True)
 
 
 def variables_of(specs: Specs, attributes: Mapping[str, Any]) -> dict[str, Variable]:
-    """Return the arrays in which a store keeps histograms, with `attributes` by column."""
+    """Return descriptions of the stored arrays of histograms.
+
+    `attributes` are descriptions of the variables, by column.
+    """
     variables = {}
     for name, spec in specs:
         dims = () if spec.dim is None else (spec.dim,)
@@ -124,9 +127,10 @@ class Histogram(NamedTuple):
 
     Attributes:
         bins: bins of the counts, or None if only moments were kept.
-        dim: name and size of the variable's axis, or None.
-        counts: shape (..., bins.size), int64; None without bins.
-        moments: shape (..., 13), float64: the `MOMENTS`.
+        dim: name and size of the variable's axis, or None for one number per trial.
+        counts: number of values per bin, shape (..., bins.size), int64; None without bins. The
+            leading axis is `dim`, if there is one.
+        moments: values of `nrjax.simulation.counting.MOMENTS`, shape (..., 13), float64.
     """
 
     bins: Bins | None
@@ -135,13 +139,13 @@ class Histogram(NamedTuple):
     moments: np.ndarray
 
     def at(self, *level: int) -> "BinnedDistribution":
-        """Return the distribution, at a level if the variable has an axis."""
+        """Return the distribution of the variable, at position `level` if it has an axis."""
         counts = None if self.counts is None else self.counts[level]
         return BinnedDistribution(self.bins, counts, self.moments[level])
 
 
 def read_histograms(store: Store, case: str, name: str) -> dict[str, Histogram]:
-    """Return the histograms of a pass of a finished run, by variable."""
+    """Return the histograms of a pass of a finished run, by name of the variable."""
     layout = store.pass_of(case, name)
     check(layout.axis == "chunk", "pass", name, "one whose trials were counted")
     variables = layout.variables
@@ -162,19 +166,19 @@ def read_histograms(store: Store, case: str, name: str) -> dict[str, Histogram]:
 
 
 class BinnedDistribution(Distribution):
-    """The distribution of values that are known up to the bin that they are in.
+    """The distribution of values that are counted in the bins of a histogram.
 
-    Counts are exact at the edges of bins: fractions, the band and the ranks of quantiles are as
-    exact there as those of all values. The smallest and the largest finite value are known. Trials
-    without a value are left out.
+    Counts are exact at the edges of bins, so fractions and the band are exact there. Quantiles have
+    exact ranks and are known up to their bin. The smallest and the largest finite value are known.
+    Trials without a value are left out.
 
     Args:
         bins: bins of the histogram; None if only moments were kept.
-        counts: whole numbers, shape (bins.size,), int64; None without bins.
-        moments: the `MOMENTS`, shape (13,), float64.
+        counts: number of values per bin, shape (bins.size,), int64; None without bins.
+        moments: values of `nrjax.simulation.counting.MOMENTS`, shape (13,), float64.
 
     Raises:
-        ValueError: counts and moments are not of the same values.
+        ValueError: the number of values differs between counts and moments.
     """
 
     def __init__(self, bins: Bins | None, counts: np.ndarray | None, moments: np.ndarray):
@@ -191,6 +195,6 @@ class BinnedDistribution(Distribution):
         if bins is None or counts is None:
             return
         check(counts.shape == (bins.size,), "shape of counts", counts.shape, f"({bins.size},)")
-        self._histogram = bins.lower, bins.upper, np.cumsum(counts[:-1])  # the last has no value
+        self._histogram = bins.lower, bins.upper, np.cumsum(counts[:-1])  # the last bin is for NaN
         size, expected = int(counts[:-1].sum()), f"{self.trials}, the values of the moments"
         check(size == self.trials, "counts", size, expected)

@@ -1,8 +1,8 @@
-"""Runs the trials that a store lacks, by default on this process's devices.
+"""The execution of a study's pending trials, by default on the devices of this process.
 
-Launches and files have separate sizes. A launch of a program takes about a second, so that progress
-is visible, but fills the devices. A file is written after a few seconds of work or some tens of
-megabytes, unless the user chooses its trials. Results depend on neither size.
+A launch is one call of a compiled program. It fills the devices and takes about a second, so that
+progress is visible. A file is written after a few seconds of work or some tens of megabytes, unless
+the user sets `chunk`. Results depend on neither the size of a launch nor the size of a file.
 """
 
 import contextlib
@@ -25,38 +25,38 @@ from nrjax.study.schema import Pass
 from nrjax.study.store import Store
 
 PassSpecs = Mapping[str, Mapping[str, PassSpec]]
-"""The passes of a study, by case and name."""
+"""The passes of a study, by name of the case and name of the pass."""
 
 Pending = Mapping[tuple[str, str], list[range]]
-"""The trials that are not done, by case and pass; no range crosses a chunk."""
+"""The trials still to run, by case and pass, in ranges that lie within one chunk each."""
 
 _LATER = ("scipy.special", "nrjax.study.rendering")
-"""Modules that only summary and figures need, slow to import: imported while trials run."""
+"""The modules for summary and figures to import while trials run, since they are slow."""
 
 _COMPILERS = 8
-"""Most programs compiled at a time: each takes memory."""
+"""The largest number of programs to compile at a time, since each takes memory."""
 
 LAUNCH_SECONDS, FILE_SECONDS = 1.0, 4.0
-"""Seconds that a launch should take, and seconds of work after which a file is written."""
+"""The seconds that a launch should take, and the seconds of work per file."""
 
 FILE_BYTES = 2**25
-"""Bytes of results after which a file is written, however fast they came."""
+"""The bytes of results after which to write a file, even before `FILE_SECONDS` of work."""
 
 _GROWTH = 8
-"""Largest ratio of the trials of a launch to those of the launch before."""
+"""The largest factor by which the number of trials grows from one launch to the next."""
 
 
 class Progress(Protocol):
-    """Reports the progress of a run.
+    """A protocol of objects that report the progress of a run.
 
-    A method `compiled()`, if there is one, is called after the compilation of each pass.
+    If the object has a method `compiled()`, it is called after the compilation of each pass.
     """
 
     def begin(self, case: str, name: str, trials: int, done: int) -> None:
-        """Start a pass of a case with `done` of its `trials` stored already, and compile it."""
+        """Report that a pass of a case starts to compile, with `done` of its `trials` stored."""
 
     def advance(self, trials: int, seconds: float) -> None:
-        """Report that `trials` more trials are done, whose simulation took `seconds`."""
+        """Report that `trials` more trials are done, after a simulation of `seconds`."""
 
 
 class Task(NamedTuple):
@@ -69,15 +69,14 @@ class Task(NamedTuple):
 
 
 Computed = Generator[tuple[Task, dict[str, Any], float, float], None, None]
-"""Files with their arrays, seconds of work and seconds of compilation; each is stored before the
-next one is computed."""
+"""A generator of files: the task, its arrays, seconds of work and seconds of compilation."""
 
 
 class Pace:
-    """Chooses how many trials to run next, so that they take a given time.
+    """An adaptive number of trials to run next, such that they take about `seconds`.
 
     Args:
-        least: first and smallest number of trials: those that fill the devices once.
+        least: number of trials that fill the devices once. Later sizes are multiples of it.
         most: largest number of trials.
         seconds: seconds that the trials should take.
     """
@@ -87,7 +86,7 @@ class Pace:
         self.size = self.least
 
     def took(self, trials: int, seconds: float) -> None:
-        """Choose the next size after `trials` trials took `seconds`."""
+        """Choose the next number of trials, given that `trials` trials took `seconds`."""
         size = trials * self.seconds / max(seconds, 1e-9)
         batches = int(min(size, _GROWTH * self.size, self.most) // self.least)
         self.size = max(batches, 1) * self.least
@@ -96,7 +95,10 @@ class Pace:
 def programs(
     passes: PassSpecs, fingerprints: Mapping[str, Mapping[str, str]]
 ) -> dict[tuple[str, str], Program]:
-    """Return the program of each pass. Passes that differ only in numbers share a compilation."""
+    """Return the program of each pass, by case and pass.
+
+    Programs that differ only in the values of their arrays share a compilation.
+    """
     return {
         (case, name): dataclasses.replace(
             spec.make(), meaning=fingerprints[case][name][: provenance.PROGRAM]
@@ -113,14 +115,14 @@ def fill(
     progress: Progress | None,
     compute: Callable[[Store, Array, PassSpecs, Pending, Progress | None], Computed],
 ) -> None:
-    """Run every trial that is not done yet.
+    """Run every pending trial of a store, and write the results.
 
-    It can be killed at any moment and called again. Cases share the key, and with it their random
-    numbers. `compute` runs the trials, here (`run_locally`) or on the workers of a cluster. Only
+    You can kill the process at any moment and call the function again. All cases use the same key,
+    and therefore the same random numbers. `compute` runs the trials, such as `run_locally`; only
     this process writes.
 
     Raises:
-        StoreBusyError, StoreError, OSError: as `Store.writer` and `Writer.write`.
+        StoreBusyError, StoreError, OSError: as for `Store.writer` and `Writer.write`.
     """
     with store.writer() as writer:
         pending = {
@@ -137,9 +139,9 @@ def fill(
 def run_locally(
     store: Store, key: Array, passes: PassSpecs, pending: Pending, progress: Progress | None
 ) -> Computed:
-    """Run pending trials on the devices of this process, pass by pass, and yield their files."""
+    """Run pending trials on the devices of this process, and yield the arrays of each file."""
     made = programs(passes, store.settings["fingerprints"]) if any(pending.values()) else {}
-    # Threads compile programs in order while others run: XLA uses one core for most of it.
+    # Threads compile programs while others run, because XLA compiles mostly on one core.
     threads = ThreadPoolExecutor(min(devices.cores(), _COMPILERS), "compilation")
     ahead: dict[Any, Future[float]] = {}
     try:
@@ -155,7 +157,7 @@ def run_locally(
                 progress.begin(*name, layout.trials, layout.trials - sum(map(len, spans)))
             if not spans:
                 continue
-            # Seconds of a shared compilation count for its first pass.
+            # The seconds of a shared compilation count for the first pass that uses it.
             compilation = ahead.pop(made[name].kind, None)
             compiling = 0.0 if compilation is None else compilation.result()
             before = time.perf_counter()
@@ -170,7 +172,10 @@ def run_locally(
 
 
 def largest_file(layout: Pass) -> int:
-    """Return the largest number of trials per file, by bytes. Histograms do not grow."""
+    """Return the largest number of trials per file, by the bytes of a trial.
+
+    Histograms do not grow with the number of trials.
+    """
     if layout.axis == "chunk":
         return 2**32
     return max(FILE_BYTES // max(layout.row_bytes, 1), 1)
@@ -183,7 +188,7 @@ def _files(
     spans: list[range],
     progress: Progress | None,
 ) -> Iterator[tuple[range, dict[str, Any], float]]:
-    """Run trials, and yield the trials of each file, their arrays and the seconds they took."""
+    """Run trials, and yield the trials, arrays and seconds of work of each file."""
     pace, most = Pace(program.batch, program.chunk, LAUNCH_SECONDS), largest_file(layout)
     for span in spans:
         first = at = span.start
@@ -209,10 +214,10 @@ def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _prepare(program: Program, key: Array) -> float:
-    """Compile ahead, and return the seconds."""
+    """Compile a program before its first run, and return the seconds that this took."""
     before = time.perf_counter()
-    # Accelerators choose algorithms by timing them, which a run would disturb. An error here comes
-    # again where the program is needed, and is raised there.
+    # Accelerators time algorithms to choose one, which trials that run meanwhile would disturb.
+    # An error is ignored here, since it occurs again, and is raised, when the program is needed.
     if jax.local_devices()[0].platform == "cpu":
         with contextlib.suppress(Exception):
             program.prepare(key)

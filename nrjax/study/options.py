@@ -1,4 +1,4 @@
-"""The options of a run, and the settings that a study adds to them."""
+"""The options of a run, and checks of the settings of a study."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from nrjax.study.precision import check_interim, first_interim
 Keep = Literal["trials", "summary"]
 
 SHARED = ("seed", "trials")
-"""Options of a run that may also be fields of a study's settings; both get the same value."""
+"""The options of a run that may also be fields of a study's settings, with equal values."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,8 @@ class RunOptions:
             that a study of any size takes megabytes.
         until_se: Add trials until the standard error of every case's median epsilon is at most
             this, in units of epsilon. It is checked after 1000, 2000, 4000, ... trials, but not
-            before --trials are done. With --keep summary it must not be finer than the bins.
+            before --trials are done. With --keep summary it must be at least the width
+            of the histogram's bins.
         most_trials: Largest number of trials with --until-se; by default 1,024,000, or
             1,024,000,000 with --keep summary.
     """
@@ -56,9 +57,10 @@ class RunOptions:
         check_interim(self)
 
     def resolved(self) -> "RunOptions":
-        """Return the options with which a new run starts and which its store records.
+        """Return the options with which a new run starts.
 
-        With `until_se` the run starts with the trials of its first check.
+        With `until_se`, the new `trials` are those of the first check of precision: the least of
+        1000, 2000, 4000, ... that is not below `trials`.
         """
         if self.until_se is None:
             return self
@@ -70,10 +72,10 @@ class RunOptions:
         until_se: float | None = None,
         most_trials: int | None = None,
     ) -> "RunOptions":
-        """Return the options of a run that is resumed with the changes that are not None.
+        """Return the options of a resumed run, with each argument that is not None changed.
 
         Raises:
-            ValueError: `trials` are fewer than there are, or another value is out of range.
+            ValueError: `trials` is less than the trials of the run, or a value is out of range.
         """
         if trials is not None:
             is_more = is_integer(trials) and self.trials <= trials <= 2**32
@@ -89,13 +91,13 @@ class RunOptions:
 
     @classmethod
     def from_json(cls, settings: dict[str, Any]) -> "RunOptions":
-        """Return the options among the settings that a store has recorded."""
+        """Return the options that are among the recorded settings of a store."""
         names = [field.name for field in dataclasses.fields(cls)]
         return cls(**{name: settings[name] for name in names if name in settings})
 
 
 def to_json(settings: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass as JSON, with paths as strings."""
+    """Return the fields of a dataclass as a dict, with paths as strings and tuples as lists."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, Path):
@@ -108,7 +110,10 @@ def to_json(settings: Any) -> dict[str, Any]:
 
 
 def shared_options(settings: Any) -> dict[str, Any]:
-    """Return the options of a run (`SHARED`) that a study's settings, or their class, set."""
+    """Return the options in `SHARED` that are fields of a study's settings, with their values.
+
+    `settings` may also be the dataclass itself; fields without a default are then left out.
+    """
     if settings is None:
         return {}
     names = {field.name for field in dataclasses.fields(settings)} & set(SHARED)
@@ -116,15 +121,15 @@ def shared_options(settings: Any) -> dict[str, Any]:
 
 
 def check_settings(settings: Any, taken: Iterable[str] = ()) -> None:
-    """Check a study's settings, or their class.
+    """Check the settings of a study, or the dataclass of the settings.
 
     Args:
         settings: a dataclass, or an instance of one.
-        taken: further names that fields may not have.
+        taken: names that fields may not have, in addition to the options of a run.
 
     Raises:
-        ValueError: it is no dataclass, a field has the name of an option, or a value cannot be
-            stored as strict JSON.
+        ValueError: `settings` is no dataclass, a field has the name of an option, or a value
+            cannot be stored as strict JSON.
     """
     check(dataclasses.is_dataclass(settings), "settings", settings, "a dataclass")
     taken = {*RunOptions.__dataclass_fields__, "out", "overwrite", *taken} - set(SHARED)

@@ -1,4 +1,4 @@
-"""The passes over a case: what is kept of a trial, and the program that runs the trials."""
+"""The passes over a case: the quantities to keep, and the program that runs the trials."""
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
@@ -25,20 +25,21 @@ from nrjax.study.histograms import dims_of, outcome_specs, spec_of, variables_of
 from nrjax.study.schema import Coordinate, Pass, Variable
 
 _LAUNCH_BYTES = 2**26
-"""Most bytes of results per launch."""
+"""The largest number of bytes of results per launch of a program."""
 
 _LAUNCH_TRIALS = 2**20
-"""Most trials per launch."""
+"""The largest number of trials per launch of a program."""
 
 
 class PassSpec(NamedTuple):
-    """A pass over a case: where its results are stored, and the program that computes them.
+    """A pass over a case: the arrays that it stores, and the program that computes them.
 
     Attributes:
-        layout: the arrays that are stored.
-        make: makes the program that runs trials, and counts them if they are not kept.
-        meaning: a function of a trial's parameters and key that returns what is kept of the trial,
-            and these parameters; for fingerprints.
+        layout: description of the stored arrays.
+        make: function that returns the program. If trials are not kept, the program returns
+            histograms of them.
+        meaning: a function of a trial's parameters and key that returns all that is kept of the
+            trial, and the parameters. Fingerprints are computed from both.
     """
 
     layout: Pass
@@ -50,7 +51,7 @@ def pass_specs(case: Case, trials: int, chunk: int | None, keep: str) -> dict[st
     """Return the passes over a case, by name.
 
     Raises:
-        ValueError: a quantity does not exist, is no number, or cannot be summarised.
+        ValueError: a quantity does not exist, is no number, or cannot be kept as a histogram.
     """
     make = partial(_pass_spec, case, trials=trials, chunk=chunk, keep=keep)
     quantities = {
@@ -74,7 +75,7 @@ def pass_specs(case: Case, trials: int, chunk: int | None, keep: str) -> dict[st
 
 def _one_outcome(interaction: Any, key: Array) -> Any:
     start = engine.start(interaction, key)
-    if interaction._uses_bounds:  # they decide, so a fingerprint must see them
+    if interaction._uses_bounds:  # bounds decide, so the fingerprint must include them
         lanes.decide_from_bounds(interaction, start)
     return engine.finish(interaction, engine.step(interaction, start))
 
@@ -98,7 +99,7 @@ _PROGRAMS = {
 
 @dataclass(frozen=True)
 class _Meaning:
-    """A function that returns what is kept of one trial."""
+    """A function that runs one trial and returns its result and the derived quantities."""
 
     run: Callable[[Any, Array], Any]
     derived: tuple[tuple[str, Callable[[Any], Array]], ...]
@@ -130,11 +131,11 @@ def _pass_spec(
     chunk: int | None,
     keep: str,
 ) -> PassSpec:
-    """Return a pass that keeps these fields and quantities, or all fields if none are named."""
+    """Return a pass that keeps `fields` and `quantities`, or all fields if both are empty."""
     derived = tuple((name, q.of) for name, q in quantities.items() if q.of is not None)
     meaning = _Meaning(run, derived)
     key = jax.eval_shape(lambda: jax.random.key(0))
-    # A new function, or JAX may return shapes from before an edit of what the old one refers to.
+    # A new function, since JAX may cache shapes from before an edit of code that is called.
     result, made = jax.eval_shape(lambda *args: meaning(*args), trial, key)
     names = (*fields, *quantities) or result._fields
     fields = tuple(name for name in names if name not in dict(derived))
@@ -146,7 +147,7 @@ def _pass_spec(
         name: Coordinate(dim, tuple(map(float, values)))
         for name, (dim, values) in coordinates.items()
     }
-    about = {} if run is _one_session else FIELDS  # a session defines its own names
+    about = {} if run is _one_session else FIELDS  # a custom trial has its own names
     specs = goal = None
     if keep == "trials":
         variables = {}

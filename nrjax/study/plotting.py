@@ -1,7 +1,7 @@
-"""Styles, panels, scales, curves with bands, and legends: shared by all figures.
+"""The styles, panels, scales, curves and legends that all figures use.
 
-Mechanisms differ in lightness, hatch, line and marker as well as in colour, so that figures are
-legible in grey.
+The styles of mechanisms differ in lightness, hatch, line and marker as well as in colour, so that
+figures are legible in grey.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,12 +17,12 @@ from nrjax.study.rendering import ShownFigure
 from nrjax.study.statistics import Distribution
 
 EPSILON = "ex-post ε (nat)"
-_MAX_MARKERS = 12  # along a curve
-_INNER_QUANTILES = (0.05, 0.95)  # between which a linear axis must reach
+_MAX_MARKERS = 12  # about the largest number of markers on a curve
+_INNER_QUANTILES = (0.05, 0.95)  # quantiles that a linear axis must include
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 THIN: Any = {"color": "0.85", "linewidth": 0.6}
-"""Line options of a grid."""
+"""The line options of a grid."""
 
 
 class Style(NamedTuple):
@@ -35,7 +35,7 @@ class Style(NamedTuple):
     marker: str
 
 
-# Neighbours differ in grey too, and black boxes stand out from every face colour.
+# Adjacent styles differ in grey too, and black boxes stand out from every face colour.
 STYLES = (
     Style("#7ba6cc", "", "#12456e", "-", "o"),
     Style("#fbe3c5", "////", "#b5651d", (0, (5, 2)), "s"),
@@ -46,7 +46,7 @@ STYLES = (
 
 
 def mechanism_styles(mechanisms: Iterable[str]) -> dict[str, Style]:
-    """Return a style for each mechanism, up to 25 different ones, in order of appearance."""
+    """Return the style of each mechanism by name. Up to 25 mechanisms have different styles."""
 
     def style(i: int) -> Style:
         colours, shape = STYLES[i % len(STYLES)], STYLES[(i + i // len(STYLES)) % len(STYLES)]
@@ -56,14 +56,17 @@ def mechanism_styles(mechanisms: Iterable[str]) -> dict[str, Style]:
 
 
 def new_panels(width: float, rows: int, columns: int, height: float = 3.8) -> tuple[Figure, Any]:
-    """Return a figure as wide as `width` inches, and its panels, shape (rows, columns)."""
+    """Return a figure of `width` inches, and its panels as an array of shape (rows, columns).
+
+    `height` is the height of each row, in inches.
+    """
     figure = ShownFigure(figsize=(width, height * rows), layout="constrained")
     figure.get_layout_engine().set(h_pad=0.1)  # pyright: ignore[reportCallIssue, reportOptionalMemberAccess]
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
 def axis_limits(values: Iterable[np.ndarray]) -> tuple[float, float]:
-    """Return limits, 1, 2 or 5 times powers of ten, around all finite positive values."""
+    """Return axis limits around all finite positive values: 1, 2 or 5 times powers of ten."""
     numbers = np.concatenate([np.empty(0), *values])
     numbers = numbers[np.isfinite(numbers) & (numbers > 0)]
     if not numbers.size:
@@ -82,8 +85,8 @@ def log_scale(
 ) -> None:
     """Make an axis logarithmic, with a grid.
 
-    Ticks are plain numbers at 1, 2 and 5 times powers of ten for limits within three decades, else
-    powers of ten.
+    If the limits span at most three decades, ticks are 1, 2 and 5 times powers of ten, as plain
+    numbers. Otherwise they are powers of ten.
     """
     axes.set(**{f"{which}scale": "log"})
     axis = axes.xaxis if which == "x" else axes.yaxis
@@ -92,7 +95,7 @@ def log_scale(
     if limits is not None and limits[1] / limits[0] <= 1.001e3:
         ticks = _ticks(limits[0] * 0.999, limits[1] * 1.001)
         axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
-    else:  # without mathtext, whose first use takes half a second
+    else:  # no mathtext: its first use takes half a second
         axis.set_major_formatter(
             lambda tick, _: f"10{f'{np.log10(tick):.0f}'.translate(_SUPERSCRIPTS)}"
         )
@@ -105,8 +108,8 @@ def linear_scale(
 ) -> float:
     """Set a linear x-axis that shows most values of each distribution.
 
-    The axis reaches over the central 90 % of each distribution and half of that range further, and
-    over all `required` positions.
+    The axis includes the central 90 % of every distribution, up to half of this range more on
+    either side, and all `required` positions.
 
     Returns:
         The largest fraction of a distribution's values that lie outside the axis.
@@ -128,19 +131,19 @@ def linear_scale(
 
 
 def draw_grid(axes: Axes, which: Literal["both", "x", "y"] = "both") -> None:
-    """Draw pale grid lines behind everything else."""
+    """Draw pale grid lines behind the content of a panel."""
     axes.grid(True, axis=which, **THIN)
     axes.set_axisbelow(True)
 
 
 def name_positions(axes: Axes, labels: Sequence[str]) -> None:
-    """Label the positions 0, 1, ... of the x-axis."""
+    """Set labels at the positions 0, 1, 2, ... of the x-axis."""
     axes.set_xticks(range(len(labels)), labels)
     axes.set_xlim(-0.6, len(labels) - 0.4)
 
 
 def lines_below(panel: Axes) -> int:
-    """Return the number of text lines of the longest label of a panel's x-axis."""
+    """Return the largest number of text lines in a label of a panel's x-axis."""
     texts = [panel.get_xlabel(), *(label.get_text() for label in panel.get_xticklabels())]
     return 1 + max(text.count("\n") for text in texts)
 
@@ -148,7 +151,11 @@ def lines_below(panel: Axes) -> int:
 def mean_curve(
     distributions: Sequence[Distribution], band: tuple[float, float] | None = None
 ) -> np.ndarray:
-    """Return the means, with 95 % intervals or with two quantiles as the band, shape (3, n)."""
+    """Return the means of n distributions with a band around them, shape (3, n).
+
+    The rows are means, lower ends and upper ends. The ends are the 95 % interval of the mean, or
+    the quantiles of the two fractions in `band`.
+    """
     return np.array(
         [
             (values.mean, *(values.mean_interval() if band is None else values.quantile(band)))
@@ -158,7 +165,10 @@ def mean_curve(
 
 
 def quantile_curve(distributions: Sequence[Distribution], q: float) -> np.ndarray:
-    """Return a quantile of each distribution with its exact 95 % interval, shape (3, n)."""
+    """Return a quantile of n distributions with exact 95 % intervals, shape (3, n).
+
+    The rows are quantiles, lower ends and upper ends.
+    """
     return np.array(
         [(values.quantile(q), *values.quantile_interval(q)) for values in distributions]
     ).T
@@ -173,22 +183,22 @@ def draw_curve(
     hollow: bool | np.ndarray = False,
     **marker: Any,
 ) -> None:
-    """Draw a line with a band around it, along a coordinate.
+    """Draw a curve with a band around it.
 
-    The line and the band are interrupted where a value is NaN or infinite, and a point without
-    neighbours gets an upright bar in place of a band. Infinite values are triangles at the upper
-    edge of the panel, minus infinite ones at the lower edge. Set the scale of the x-axis before.
+    The curve and the band have gaps at NaN and infinite values. A point without finite neighbours
+    has an upright bar in place of a band. A triangle at the upper edge of the panel marks infinity,
+    one at the lower edge minus infinity. Set the scale of the x-axis before the call.
 
     Args:
         axes: panel to draw into.
-        x: coordinate, shape (n,), rising.
+        x: position of each point on the x-axis, shape (n,), rising.
         curve: values, lower and upper ends of the band, shape (3, n), as `mean_curve` and
             `quantile_curve` return them. Ends may be NaN.
-        style: colour, line and marker; an empty marker draws none.
-        rank: number of the curve in its panel: it shifts markers and triangles, so that those of
-            equal curves do not coincide.
-        hollow: whether markers are empty, for all points or one by one, shape (n,).
-        **marker: further options of the markers, such as `fillstyle`.
+        style: colour, line and marker; an empty `marker` draws no markers.
+        rank: number of the curve in its panel. It shifts markers and triangles, so that they do
+            not coincide for equal curves.
+        hollow: whether markers are hollow, for all points or for each point, shape (n,).
+        **marker: Matplotlib options of the markers, such as `fillstyle`.
     """
     y, low, high = np.where(np.isfinite(curve), curve, np.nan)
     axes.fill_between(x, low, high, color=style.line, alpha=0.25, linewidth=0, zorder=2)
@@ -217,7 +227,7 @@ def draw_markers(
 ) -> None:
     """Mark about a dozen evenly spaced points of a curve, and all points without neighbours.
 
-    Arguments are those of `draw_curve`; `y` has shape (n,).
+    Arguments are as for `draw_curve`, with the values `y` of shape (n,).
     """
     place = np.log(x) if axes.get_xscale() == "log" else x
     place = (place - place[0]) / max(place[-1] - place[0], 1e-12)
@@ -230,13 +240,13 @@ def draw_markers(
 
 
 def _without_neighbours(y: np.ndarray) -> np.ndarray:
-    """Return which points are finite without a finite neighbour, shape (n,)."""
+    """Return a mask of the finite points without a finite neighbour, shape (n,)."""
     finite = np.pad(np.isfinite(y), 1)
     return finite[1:-1] & ~finite[:-2] & ~finite[2:]
 
 
 def legend_line(label: str, style: Style | None = None, **look: Any) -> Line2D:
-    """Return the legend entry of a curve in a style, or of a marker or line with options."""
+    """Return the legend entry of a curve: its style, changed by the line options in `look`."""
     curve: Any = {"linestyle": "none", "markersize": 5}
     if style is not None:
         curve |= {"color": style.line, "linestyle": style.dash, "marker": style.marker, "lw": 1.6}
@@ -255,7 +265,7 @@ def legend_below(figure: Figure, handles: Iterable[Any], columns: int, **options
 
 
 def annotate_center(axes: Axes, text: str) -> None:
-    """Write a text in the middle of a panel that has nothing to draw."""
+    """Write a text in the middle of a panel."""
     look: Any = {"ha": "center", "va": "center", "color": "0.3"}
     paper = {"facecolor": "white", "edgecolor": "none"}
     axes.text(0.5, 0.5, text, transform=axes.transAxes, bbox=paper, **look)
@@ -267,7 +277,7 @@ def unique(values: Iterable[Any]) -> list[Any]:
 
 
 def ellipsis(name: str) -> str:
-    """Return a name, or the end of a name of more than 24 characters, for a title."""
+    """Return a name, shortened to its end if it has more than 24 characters."""
     return name if len(name) <= 24 else "…" + name[-23:]
 
 

@@ -1,7 +1,8 @@
-"""The precision of median epsilons, and the number of trials for a better one.
+"""The standard errors of median epsilons, and the number of trials to reach a given one.
 
-A run with `until_se` evaluates its precision at interim counts of trials only: 1000, 2000, 4000 and
-so on. Where it ends depends on neither chunks, devices, processes nor interruptions.
+A run with `until_se` evaluates its precision only at interim counts of trials: 1000, 2000, 4000 and
+so on. The final number of trials therefore does not depend on chunks, devices, processes or
+interruptions.
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ if TYPE_CHECKING:
     from nrjax.study.frame import Frame
 
 _FIRST = 1000
-"""Trials at the first interim count; each count is twice the one before."""
+"""The first interim count of trials. Each later count is twice the count before."""
 
 INTERIM_COUNTS = tuple(_FIRST * 2**k for k in range(23))
-"""The numbers of trials at which precision is evaluated; a trial's number is below 2^32."""
+"""The numbers of trials at which precision is evaluated."""
 
 _MOST = {"trials": _FIRST * 2**10, "summary": _FIRST * 2**20}
-"""Default of `most_trials`, by what is kept of the trials."""
+"""The default of `most_trials`, by the value of `keep`."""
 
 _TWICE_NORMAL = 2 * 1.96
-"""Width of the 95 % interval of a normal estimate, in standard errors."""
+"""The width of the 95 % interval of a normal estimate, in standard errors."""
 
 _LISTED = 5
-"""Most cases to name in a sentence: a study may have hundreds."""
+"""The largest number of cases to name in a sentence."""
 
 
 def check_interim(settings: Any) -> None:
-    """Check the `until_se`, `trials` and `most_trials` of settings, or raise ValueError."""
+    """Raise ValueError if `until_se`, `trials` and `most_trials` do not fit together."""
     if settings.until_se is None:
         hint = "It bounds a run with until_se; otherwise give trials."
         expected = "left out without until_se"
@@ -51,11 +52,11 @@ def check_interim(settings: Any) -> None:
 
 
 def check_until_se(cases: Mapping[str, Case], settings: Any) -> None:
-    """Check that more trials can reach the `until_se` of settings.
+    """Raise ValueError if no number of trials can reach the `until_se` of the settings.
 
     Raises:
-        ValueError: no case has an epsilon; or only summaries are kept, and the bins of some case's
-            epsilon are wider than `until_se` even at its smallest epsilon.
+        ValueError: no case has an epsilon; or only summaries are kept, and at the smallest epsilon
+            of some case the bins of the histogram are wider than `until_se`.
     """
     if settings.until_se is None:
         return
@@ -79,24 +80,24 @@ def check_until_se(cases: Mapping[str, Case], settings: Any) -> None:
 
 
 def first_interim(settings: Any) -> int:
-    """Return the first interim count of a run, the smallest one that is at least `trials`."""
+    """Return the smallest interim count of trials that is at least `settings.trials`."""
     last = INTERIM_COUNTS[-1]
     return next(count for count in INTERIM_COUNTS if count >= min(settings.trials, last))
 
 
 def most_trials(settings: Any) -> int:
-    """Return the number of trials with which a run ends whatever its precision."""
+    """Return the largest number of trials of a run, even if its precision is not reached."""
     return _MOST[settings.keep] if settings.most_trials is None else settings.most_trials
 
 
 class Median(NamedTuple):
-    """How well the median epsilon of a case is known.
+    """The median epsilon of a case, with its standard error.
 
     Attributes:
         case: name of the case.
         value: the median; None for a mechanism without a guarantee.
-        error: its standard error; NaN if no number of trials makes it better known.
-        width: width of the bin that holds the median; 0 if all trials were kept.
+        error: standard error of the median; NaN if there is no guarantee or the median is infinite.
+        width: width of the histogram bin that holds the median; 0 if all trials were kept.
     """
 
     case: str
@@ -108,18 +109,19 @@ class Median(NamedTuple):
 def median_error(epsilon: Distribution) -> float:
     """Return the standard error of a median, from two exact intervals of the median.
 
-    It is the larger half-width in units of the interval's normal quantile z.
+    Each interval gives an error `(high - low) / (2 z)`, where z is half the width of a normal
+    interval of the same level, in standard deviations. The result is the larger error.
 
-    The first interval has level 95 %, `(high - low) / (2 x 1.96)`. The second has level
-    `1 - 0.05 x 6 / (pi k)^2` at the k-th interim count, and a larger z. By the union bound the
-    second intervals miss the median at any interim count in at most 5 % of the runs, for every law.
-    An error of 0, where both intervals are a single value such as a grid's level, is therefore
-    wrong in at most 5 % of the runs, however often precision is evaluated. It does not allow for
-    the distance of the grid's levels. Interim counts are numbered by the trials alone, so that a
-    resumed run numbers them alike. Intervals include the bins of a histogram.
+    The first interval has level 95 % and z = 1.96. The second has level `1 - 0.05 x 6 / (pi k)^2`
+    at the k-th interim count, where k follows from the number of trials. By the union bound, at
+    most 5 % of the runs have any interim count whose second interval misses the median, for every
+    distribution. If both intervals are a single value, such as the level of a grid, the error is 0.
+    That value is then wrong in at most 5 % of the runs, however often precision is evaluated. The
+    error does not allow for the distance between the levels of a grid. The ends of intervals are
+    rounded outwards to the edges of histogram bins.
 
-    Infinite if the upper end of an interval is infinite; NaN if all four ends are: the median is
-    infinite.
+    The result is NaN if all four ends are plus infinity, because the median is infinite then. It is
+    infinite if an upper end is infinite but some lower end is not plus infinity.
     """
     number = 1 + (max(epsilon.trials - 1, 0) // _FIRST).bit_length()
     level = 1 - 0.05 * 6 / (math.pi * number) ** 2
@@ -130,11 +132,11 @@ def median_error(epsilon: Distribution) -> float:
     ):
         low, high = epsilon.quantile_interval(0.5, probability)
         errors.append((high - low) / twice)
-    return float(np.fmax(*errors))  # NaN if only the narrower interval is at infinity
+    return float(np.fmax(*errors))  # an error is NaN if both ends of its interval are infinite
 
 
 def medians(results: Frame) -> list[Median]:
-    """Return the medians of all cases that are interactions."""
+    """Return the median epsilon of every case that is an interaction."""
     found = []
     for name in results:
         if results.statuses(name) is None:
@@ -149,13 +151,20 @@ def medians(results: Frame) -> list[Median]:
 
 
 def next_trial_count(results: Frame, settings: Any) -> int | None:
-    """Return the number of trials to which a run should be extended, or None if it should end.
+    """Return the number of trials to which to extend a run, or None to stop the run.
 
-    A run ends if it has the precision `until_se`, if twice the trials exceed `most_trials`, or if
-    its trials are no interim count, since the user asked for another number. It also ends if the
-    bin that holds a median is wider than `until_se`, which more trials do not change. Cases without
-    an epsilon, or with an infinite median, are left out. `settings` have `until_se`, `trials`,
-    `most_trials` and `keep`.
+    The run stops in any of these cases:
+
+    * Every standard error is at most `until_se`. Cases without an epsilon, or with an infinite
+      median, are left out.
+    * Twice the number of trials exceeds `most_trials`.
+    * The number of trials is not an interim count, because the user set another number.
+    * A median whose error is too large lies in a histogram bin wider than `until_se`, so that more
+      trials would not help.
+
+    Args:
+        results: trials of the run.
+        settings: object with the attributes `until_se`, `most_trials` and `keep`.
     """
     target, present = settings.until_se, results.trials
     if target is None or present not in INTERIM_COUNTS:
@@ -167,7 +176,7 @@ def next_trial_count(results: Frame, settings: Any) -> int | None:
 
 
 def remarks(results: Frame) -> list[str]:
-    """Return sentences for the report on how exact the numbers of a run are."""
+    """Return sentences for the report on the precision of the numbers of a run."""
     lines = []
     if not all(map(results.keeps_trials, results.cases)):
         lines.append(
@@ -224,6 +233,6 @@ def remarks(results: Frame) -> list[str]:
 
 
 def _names(medians: list[Median]) -> str:
-    """Return the names of some cases in words."""
+    """Return the names of the first few cases as text, and the number of further cases."""
     more = f" and {len(medians) - _LISTED:,} more" if len(medians) > _LISTED else ""
     return ", ".join(median.case for median in medians[:_LISTED]) + more

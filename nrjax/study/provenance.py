@@ -1,4 +1,4 @@
-"""The provenance of a run: its environment and fingerprints, and how another call differs."""
+"""The environment and fingerprints of a run, and checks that a later call matches them."""
 
 import hashlib
 import importlib.metadata
@@ -37,20 +37,20 @@ _REMEDIES = {
     "threefry_partitionable": "set JAX_THREEFRY_PARTITIONABLE={}",
     "stream": "install an nrjax whose seeds give those bits",
 }
-"""Facts of the environment that bits depend on, and the remedy where they differ."""
+"""The facts of the environment that change results, with the remedy for a difference."""
 
 _FLAGS_WITHOUT_EFFECT = ("--xla_force_host_platform_device_count", "--xla_dump")
-"""Prefixes of XLA flags that change no bits."""
+"""The prefixes of XLA flags that do not change results."""
 
 PROGRAM = 16
-"""Leading characters of a fingerprint that belong to the program, without its data."""
+"""The number of leading characters of a fingerprint that identify the program only."""
 
 _FACTS = ("study", "source", "seed", "settings", "fingerprints")
-"""Names that a store uses in addition to those of the environment."""
+"""The names of facts that a store records in addition to the environment."""
 
 
 def environment() -> dict[str, Any]:
-    """Return the versions, device, processor and precision that bits depend on."""
+    """Return the versions, device, processor and JAX settings that may change results."""
     flags = os.environ.get("XLA_FLAGS", "").split()
     kept = sorted(flag for flag in flags if not flag.startswith(_FLAGS_WITHOUT_EFFECT))
     return {
@@ -70,7 +70,7 @@ def environment() -> dict[str, Any]:
 
 
 def _processor() -> dict[str, str]:
-    """Return the processor's model and vector instructions, which XLA compiles for."""
+    """Return the processor's model and vector instructions, on which XLA's code depends."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:  # not Linux
@@ -86,16 +86,16 @@ def _processor() -> dict[str, str]:
 
 @sharing_traces()
 def fingerprints(plans: Mapping[str, Mapping[str, PassSpec]]) -> dict[str, dict[str, str]]:
-    """Return a fingerprint of each pass of each case: of its program and the data it works on.
+    """Return a fingerprint of the program and the data of each pass, by case and pass.
 
-    The program is the text to which JAX lowers one trial, and its tile. Constants that the
-    functions close over are part of it; names, comments and devices are not. The fingerprint
-    starts with `PROGRAM` characters of the program alone.
+    The program is the text to which JAX lowers one trial, and the size of a tile. It includes
+    constants that functions close over, but no names, comments or devices. The first `PROGRAM`
+    characters of a fingerprint depend on the program only.
 
     Raises:
         ValueError: a trial calls back into Python.
     """
-    # Keyed by identity; the leaf is kept so that its identity is not reused.
+    # The keys are ids of leaves. A leaf is kept so that Python does not reuse its id.
     leaves: dict[int, tuple[Any, bytes]] = {}
     programs: dict[Any, bytes] = {}
 
@@ -109,12 +109,12 @@ def fingerprints(plans: Mapping[str, Mapping[str, PassSpec]]) -> dict[str, dict[
     def fingerprint(plan: PassSpec) -> str:
         function, trial = plan.meaning
         arrays, structure = jax.tree.flatten(trial)
-        # The representation tells 1, 1.0 and True apart, which are equal.
+        # 1, 1.0 and True are equal, but their representations differ.
         kind = (function, structure, repr(structure), tuple(map(jax.typeof, arrays)))
         if kind not in programs:
             programs[kind] = _lowered(function, trial)
         options = plan.make().options
-        # A single lane may round differently from several.
+        # A program with one lane may round differently from a program with several.
         batch = f"{options.tile} {options.lanes == 1}".encode()
         program = hashlib.sha256(programs[kind] + batch).hexdigest()
         data = hashlib.sha256(b"".join(map(digest, arrays))).hexdigest()
@@ -127,11 +127,12 @@ def fingerprints(plans: Mapping[str, Mapping[str, PassSpec]]) -> dict[str, dict[
 
 
 def _lowered(function: Any, trial: Any) -> bytes:
-    """Return the text to which one trial is lowered, with its functions numbered.
+    """Return the text to which JAX lowers one trial, with numbers in place of function names.
 
-    With rules for batching (`jax.custom_batching`) it is that of a batch, which follows them.
+    If the trial has rules for batching (`jax.custom_batching`), a batch is lowered instead, so that
+    the text includes the rules.
     """
-    # A new function each time: JAX may reuse a trace from before an edit of a known one.
+    # A new function each time, since JAX may reuse a trace from before an edit of the code.
     traced = jax.jit(lambda *arguments: function(*arguments)).trace(trial, study_key(0))
     names = {equation.primitive.name for equation in _equations(traced.jaxpr.jaxpr)}
     for name in ("pure_callback", "io_callback"):
@@ -158,14 +159,14 @@ def _lowered(function: Any, trial: Any) -> bytes:
 
 
 def _equations(jaxpr: core.Jaxpr) -> Iterator[Any]:
-    """Yield all equations of a program and its parts."""
+    """Yield the equations of a program and of its subprograms."""
     yield from jaxpr.eqns
     for part in core.subjaxprs(jaxpr):
         yield from _equations(part)
 
 
 def changed(stored: Mapping[str, Any], current: Mapping[str, Any], owner: str = "") -> list[str]:
-    """Return a phrase for each current fact that differs from the stored one."""
+    """Return a phrase for each current fact that differs from the stored fact of that name."""
     return [
         f"{name}{owner} is {value!r} here and was {stored.get(name)!r}"
         for name, value in current.items()
@@ -174,7 +175,10 @@ def changed(stored: Mapping[str, Any], current: Mapping[str, Any], owner: str = 
 
 
 def environment_changes(stored: Mapping[str, Any]) -> list[str]:
-    """Return how this process would give other bits than the stored environment, and remedies."""
+    """Return phrases on the differences to the stored environment that change results.
+
+    Each phrase ends with a remedy.
+    """
     current = environment()
     is_wide = stored.get("precision") == "float64"
     precision = "set JAX_ENABLE_X64=1" if is_wide else "unset JAX_ENABLE_X64"
@@ -191,9 +195,10 @@ def case_changes(
     cases: Sequence[StoredCase],
     prints: Mapping[str, Mapping[str, str]] | None,
 ) -> list[str]:
-    """Return how the cases of a study differ from those of a store, for the first such case.
+    """Return phrases on how the first changed case of a study differs from its stored case.
 
-    Without fingerprints (None) only the names, labels and arrays of the cases are compared.
+    `prints` are fingerprints of the study's passes. If None, only the names, labels and arrays of
+    the cases are compared.
     """
     current = {case["name"]: StoredCase.from_dict(case) for case in to_json({}, cases)["cases"]}
     stored = store.settings.get("fingerprints", {})
@@ -217,7 +222,7 @@ def case_changes(
 
 
 def refuse_changes(folder: Path, changes: Sequence[str]) -> None:
-    """Raise ValueError if there are changes, naming them."""
+    """Raise ValueError with a list of `changes`, unless it is empty."""
     if changes:
         raise ValueError(
             f"the run in {folder} cannot be resumed, since its results would differ. Changed since "
@@ -226,7 +231,7 @@ def refuse_changes(folder: Path, changes: Sequence[str]) -> None:
 
 
 def refuse_options(store: Store, options: Mapping[str, Any]) -> None:
-    """Raise ValueError if an option that is fixed for a run differs from the stored one."""
+    """Raise ValueError if one of these options differs from the option stored for the run."""
     for name, value in options.items():
         stored = store.settings["settings"].get(name)
         expected = f"{stored!r}, with which the run in {store.folder} was started"
@@ -235,7 +240,7 @@ def refuse_options(store: Store, options: Mapping[str, Any]) -> None:
 
 
 def checked_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a study's facts as strict JSON, or raise ValueError for a name of the store."""
+    """Return a study's facts as strict JSON, or raise ValueError for a name that is taken."""
     check_mapping("facts", facts, "strict JSON")
     taken = sorted(set(facts) & {*_FACTS, *environment()}) if facts else []
     check(not taken, "facts", taken, "of other names than those that the store uses")

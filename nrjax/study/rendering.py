@@ -1,7 +1,7 @@
-"""Figures as files and in notebooks, without pyplot and without the user's style.
+"""Functions that draw figures, save them as files and show them in notebooks.
 
-All figures are drawn with matplotlib's objects, its Agg canvas and one fixed style, so that the
-same results give the same bytes.
+They use matplotlib's objects and its Agg canvas without pyplot, and one fixed style in place of the
+user's, so that equal results give equal bytes.
 """
 
 import base64
@@ -57,18 +57,18 @@ def draw_figures(frame: Any, makers: Mapping[str, Callable[[Any], Figure]]) -> F
 
 def save_figure(writer: Writer, name: str, figure: Figure) -> None:
     """Write a figure as PNG and SVG into `figures/` of the writer's folder."""
-    with matplotlib.style.context(_STYLE):  # ticks are made during the layout
+    with matplotlib.style.context(_STYLE):  # the style applies to ticks, which are made here
         figure.set_dpi(150)
         canvas = FigureCanvasAgg(figure)
         engine = figure.get_layout_engine()
-        if engine is not None:  # one layout for both formats
+        if engine is not None:  # lay out once, for both formats
             engine.execute(figure)
             figure.set_layout_engine(None)
-        canvas.draw()  # the canvas of the layout has the sizes of all texts in its cache
+        canvas.draw()  # fast, since this canvas has cached the sizes of texts
         png, svg = io.BytesIO(), io.BytesIO()
         image = Image.fromarray(np.asarray(canvas.buffer_rgba()))
         image.convert("RGB").save(png, format="png", dpi=(150, 150), compress_level=3)
-        # No date and no version, so that drawing again changes no byte.
+        # No date and no version, so that equal figures have equal bytes.
         figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
         for suffix, data in (("png", png), ("svg", svg)):
             writer.write_document(f"{FIGURES}/{name}.{suffix}", data.getvalue())

@@ -1,4 +1,4 @@
-"""The summary of a study (`summary.json`), and its table with remarks (`report.md`)."""
+"""Functions for the summary (`summary.json`) and the report (`report.md`) of a study."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from nrjax.study.frame import Frame
 from nrjax.study.statistics import Distribution, binomial_interval, rank_of
 
 _PERCENTS = (5, 25, 50, 75, 90, 95)
-"""Quantiles in the summary, q05 to q95."""
+"""The percentages of the quantiles in the summary, q05 to q95."""
 
 _FACTS = ("study", "nrjax", "jax", "device", "precision", "seed", "settings")
-"""Metadata of the run that the summary starts with."""
+"""The metadata of the run with which the summary starts."""
 
 AT_FIRST_STEP = 0.05
-"""From this fraction of trials on, stops at the first level of a schedule are worth a warning."""
+"""The least fraction of trials stopped at the first level for which a warning is printed."""
 
 EPSILONS = ("median", "95 % interval", "quartiles", "q90", "q95")
-"""Headings of the columns of `epsilons`."""
+"""The headings of the columns whose cells `epsilons` returns."""
 
 _HOW_TO_READ = (
     "The stopping epsilon is the total ex-post epsilon, infinite for a trial that did not stop. "
@@ -46,27 +46,29 @@ def summarise(
 
     * `stopped`: fraction of the trials that stopped, with the exact `stopped_interval`.
     * `status`: number of trials per status.
-    * `met`: fraction of all trials that stopped with the goal reached, with `met_interval`.
-    * `shortfall`: of the trials that stopped below the goal, their fraction of the stopped ones,
-      and by how much utility they missed.
-    * `epsilon`: mean and quantiles of the stopping epsilon over all trials, infinite for those that
-      did not stop; null without a guarantee. Quantiles are order statistics.
+    * `met`: fraction of all trials that stopped and reached the goal, with the exact
+      `met_interval`. Only with a goal.
+    * `shortfall`: `share` is the fraction of the stopped trials whose utility is below the goal;
+      `mean`, `q50`, `q95` and `max` are the utility that they lack. Only with a goal.
+    * `epsilon`: mean and quantiles of the stopping epsilon, which is infinite for a trial that did
+      not stop. Quantiles are order statistics. Null without a guarantee.
     * `epsilon_interval`: 95 % interval of each number of `epsilon`.
-    * `quartile_distance`: interquartile range of the stopping epsilon, with an interval.
-    * `band`: half the width of the 95 % band of the distribution function.
-    * `resolution`: relative width within which epsilons are known.
-    * `stopped_epsilon`: as `epsilon`, over the trials that stopped.
-    * `step`: last step of the trials; `stopped_at_first_step`: fraction that stopped at step 0, so
-      that a lower first level of the schedule may have been enough.
-    * `privacy_loss`: over the trials that have one.
-    * `seconds`: compilation, run and curves.
+    * `quartile_distance`: interquartile range of the stopping epsilon, with a 95 % interval.
+    * `band`: half the width of the 95 % band of the stopping epsilon's distribution function.
+    * `resolution`: relative width of the histogram bins of epsilon; 0 if trials were kept.
+    * `stopped_epsilon`: mean and quantiles of epsilon over the trials that stopped.
+    * `step`: mean and median of the number of the last step.
+    * `stopped_at_first_step`: fraction of the trials that stopped at step 0. If it is large, a
+      lower first level of the schedule may be enough.
+    * `privacy_loss`: mean and quantiles of the realised loss, over the trials that have a loss.
+    * `seconds`: seconds of compilation (`compile`), of all runs (`run`) and of curves (`curves`).
 
     A case of custom trials has only its labels and `seconds`.
 
     Args:
         frame: trials of the cases.
-        case_facts: labels that come first; every case must have them.
-        measure: function of the frame and the name of a case, for further keys of the case.
+        case_facts: names of the labels to put first; every case must have them.
+        measure: function of the frame and the name of a case that returns further keys of the case.
 
     Raises:
         ValueError: a case lacks a label of `case_facts`.
@@ -92,7 +94,7 @@ def summarise(
 
 
 def _endings(frame: Frame, name: str) -> dict[str, Any]:
-    """Return how the trials of a case ended, and at what epsilon."""
+    """Return the keys of a case about statuses, the goal, epsilon and the last step."""
     statuses = frame.statuses(name)
     if statuses is None:
         return {}
@@ -117,7 +119,7 @@ def _endings(frame: Frame, name: str) -> dict[str, Any]:
 
 
 def _accuracy(frame: Frame, name: str, stopped: int, trials: int) -> dict[str, Any]:
-    """Return how many trials reached the goal, and by how much the others missed it."""
+    """Return the keys of a case about its goal, or {} without a goal."""
     if frame.goal(name) is None:
         return {}
     shortfall = frame.distribution_of(name, "shortfall")
@@ -142,22 +144,22 @@ def _accuracy(frame: Frame, name: str, stopped: int, trials: int) -> dict[str, A
 
 
 def statistics(values: Distribution) -> dict[str, float | None]:
-    """Return the mean and the quantiles, None for infinite or undefined ones."""
+    """Return the mean and the quantiles of a distribution, with None for infinity and NaN."""
     quantiles = {f"q{p:02d}": json_safe(values.quantile(p / 100)) for p in _PERCENTS}
     return {"mean": json_safe(values.mean), **quantiles}
 
 
 def intervals(values: Distribution) -> dict[str, list[float | None]]:
-    """Return 95 % intervals: Student's of the mean, exact ones of the quantiles."""
+    """Return Student's 95 % interval of the mean, and exact 95 % intervals of the quantiles."""
     ends = {f"q{p:02d}": json_safe(values.quantile_interval(p / 100)) for p in _PERCENTS}
     return {"mean": json_safe(values.mean_interval()), **ends}
 
 
 def interquartile_range(values: Distribution) -> dict[str, Any]:
-    """Return the interquartile range with an interval of at least 95 %.
+    """Return the interquartile range, and an interval of it with level at least 95 %.
 
-    The interval is the widest range that exact 97.5 % intervals of both quartiles allow
-    (Bonferroni).
+    The interval contains all differences between values in the exact 97.5 % intervals of the two
+    quartiles (Bonferroni).
     """
     first, third = (values.quantile_interval(q, 0.975) for q in (0.25, 0.75))
     with np.errstate(invalid="ignore"):  # infinite quartiles have no distance
@@ -174,16 +176,16 @@ _EPSILON_STATISTICS: dict[str, Callable[[Distribution], Any]] = {
     "band": lambda epsilon: epsilon.band(),
     "resolution": lambda epsilon: epsilon.resolution,
 }
-"""Keys of a case about its stopping epsilon."""
+"""The functions that compute the keys of a case about its stopping epsilon."""
 
 
 class Report(NamedTuple):
-    """A table with remarks: Markdown as text, HTML in a notebook.
+    """A table with remarks, as Markdown by `str` and as HTML in a notebook.
 
     Attributes:
         title: heading of the report.
-        headings: names of the columns; the first column is the case, the others are numbers.
-        rows: cells of each case, as many as headings.
+        headings: heading of each column. The first column names the case, the others are numbers.
+        rows: cells of each case, one per heading.
         remarks: sentences below the table, such as sources and warnings.
     """
 
@@ -213,7 +215,7 @@ class Report(NamedTuple):
 
 
 def standard(frame: Frame, summary: Mapping[str, Any]) -> Report:
-    """Return the standard report: stops, goals and stopping epsilons by case."""
+    """Return the standard report, with one row of stops, goals and epsilons per case."""
     rows = tuple(
         (
             case["case"],
@@ -233,7 +235,7 @@ def standard(frame: Frame, summary: Mapping[str, Any]) -> Report:
 
 
 def epsilons(case: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the cells of the columns `EPSILONS`: quantiles of a case's stopping epsilon."""
+    """Return a case's cells of the columns `EPSILONS`: quantiles of the stopping epsilon."""
     epsilon, ends = case.get("epsilon"), case.get("epsilon_interval")
     if epsilon is None or ends is None:
         return ("-",) * len(EPSILONS)
@@ -247,7 +249,7 @@ def epsilons(case: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def accuracy(summary: Mapping[str, Any]) -> list[str]:
-    """Return sentences on how far trials missed their goal, for cases where some did."""
+    """Return sentences on how far stopped trials missed the goal, for each case with a miss."""
     lines = []
     for case in summary["cases"]:
         missed = case.get("shortfall")
@@ -267,7 +269,7 @@ def accuracy(summary: Mapping[str, Any]) -> list[str]:
 
 
 def notions(summary: Mapping[str, Any]) -> list[str]:
-    """Return sentences on the meaning of each epsilon, with a warning if meanings differ."""
+    """Return sentences on the privacy notion of each epsilon, and a warning if notions differ."""
     cases_of: dict[str, list[str]] = {}
     for case in summary["cases"]:
         if case.get("notion") is not None:
@@ -286,7 +288,7 @@ def notions(summary: Mapping[str, Any]) -> list[str]:
 
 
 def warnings(summary: Mapping[str, Any]) -> list[str]:
-    """Return warnings of infinite medians, and of many stops at the first level."""
+    """Return warnings about infinite medians, and about many stops at the first level."""
     lines = []
     for case in summary["cases"]:
         if case.get("epsilon") is None:
@@ -305,7 +307,7 @@ def warnings(summary: Mapping[str, Any]) -> list[str]:
 
 
 def times(summary: Mapping[str, Any], timings: Mapping[str, float]) -> list[str]:
-    """Return a sentence on the run's seconds, and on further `timings` of this call."""
+    """Return a sentence on the seconds of all calls of a run, and on `timings` of this call."""
     seconds = [case["seconds"] for case in summary["cases"]]
     compiled, run, curves = (
         sum(each[part] for each in seconds) for part in ("compile", "run", "curves")

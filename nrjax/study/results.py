@@ -1,4 +1,4 @@
-"""Results in a folder and outcomes in memory, with tables, comparisons and figures."""
+"""Classes for results in a folder and outcomes in memory, with tables and figures."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ if TYPE_CHECKING:
 
 
 class Reporting:
-    """The summary, the report and the figures of a study: subclass it to change them.
+    """The maker of the summary, the report and the figures of a study.
 
-    Methods get nothing but the results, so that `nrjax summary` and `nrjax plot` work without the
-    data of the study. `results` is a `nrjax.Results`, or a `nrjax.Outcomes` in memory.
+    Subclass it to change them. The argument `results` of its methods is a `nrjax.Results`, or a
+    `nrjax.Outcomes` in memory. Methods get no data of the study, so that `nrjax summary` and
+    `nrjax plot` work without the data.
 
     Attributes:
-        case_facts: labels that every case must have; they come first in its summary.
+        case_facts: names of labels that every case must have, and which come first in its summary.
 
     Examples:
         >>> class WithLongest(nrjax.Reporting):
@@ -54,11 +55,11 @@ class Reporting:
         return {}
 
     def report(self, results: Any, summary: Mapping[str, Any]) -> reports.Report:
-        """Return the table and remarks of results with this summary."""
+        """Return the report of the results, made from their `summary`."""
         return reports.standard(results, summary)
 
     def figures(self, results: Any) -> Mapping[str, Callable[[Any], Figure]]:
-        """Return functions of the results that each draw a figure, by the figure's name."""
+        """Return a function per figure, by name, that draws the figure from the results."""
         from nrjax.study import figures  # slow to import
 
         return figures.standard(results)
@@ -68,7 +69,7 @@ class _Reported(Frame):
     """A frame with a summary, a table, comparisons and figures.
 
     Attributes:
-        reporting: the `Reporting` that makes them.
+        reporting: the `Reporting` that makes the summary, the table and the figures.
     """
 
     reporting: Reporting
@@ -78,17 +79,17 @@ class _Reported(Frame):
 
         Args:
             first: name of a case.
-            second: name of the case that it is compared with.
+            second: name of the case to compare with the first.
             quantity: name of the quantity, as for `distribution`.
 
         Raises:
             KeyError: there is no such case or quantity.
-            ValueError: a case has no epsilon, or trials do not pair.
+            ValueError: a case has no epsilon, or trials without a value of the quantity.
         """
         return compare_cases(self, first, second, quantity)
 
     def summary(self) -> dict[str, Any]:
-        """Return the contents of `summary.json`: strict JSON, null for infinite or undefined."""
+        """Return the contents of `summary.json`, with None for infinite and undefined numbers."""
         summary = reports.summarise(self, self.reporting.case_facts, self.reporting.measure)
         return {**summary, **self.reporting.findings(self)}
 
@@ -100,10 +101,12 @@ class _Reported(Frame):
         return self.table()._repr_html_()
 
     def plot(self, *names: str) -> dict[str, Figure]:
-        """Return figures by name, drawn again and not saved: all of them, or those named.
+        """Draw the figures with these names, or all figures, and return them by name.
+
+        The figures are not saved.
 
         Raises:
-            KeyError: there is no figure of this name.
+            KeyError: there is no figure with one of the names.
         """
         from nrjax.study import rendering  # slow to import
 
@@ -116,21 +119,22 @@ class _Reported(Frame):
 class Results(_Reported):
     """The results of a finished run, read from its folder.
 
-    `results["brownian"]` is an `xarray.Dataset` of outcomes along the axis `trial`. It includes
-    `stopped`, `stopping_epsilon` (infinite if the trial did not stop) and, with a goal,
-    `shortfall`. `results["brownian/curve"]` is another pass. If only summaries were kept, datasets
-    hold counts and moments; `distribution` works for both. Use `nrjax.Outcomes` for trials that
-    were not run by a study.
+    `results["brownian"]` is an `xarray.Dataset` of the outcomes of the case "brownian", with the
+    axis `trial`. It includes `stopped`, `stopping_epsilon` (infinite if the trial did not stop)
+    and, with a goal, `shortfall`. `results["brownian/utility"]` is the curve "utility" of that
+    case. If only summaries were kept, a dataset holds counts and moments in place of trials. The
+    method `distribution` works in both cases. Use `nrjax.Outcomes` for trials that were not run by
+    a study.
 
-    Trials that are added to the folder later need a second `Results.open`.
+    If trials are added to the folder later, open the results again to read them.
 
     Args:
         store: the store in the folder.
-        reporting: makes tables and figures; the standard ones by default.
+        reporting: maker of tables and figures; None for the standard ones.
 
     Attributes:
         folder: the folder of the run.
-        timings: seconds that this call needed for `data` and `figures`.
+        timings: seconds spent in this call on `data` and `figures`; empty for opened results.
 
     Raises:
         UnfinishedError: the run is not finished.
@@ -162,7 +166,7 @@ class Results(_Reported):
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Results:
-        """Open the results in a folder, with the standard report.
+        """Open the results in a folder, with the standard tables and figures.
 
         Raises:
             FileNotFoundError: there are no results in the folder.
@@ -178,11 +182,11 @@ class Results(_Reported):
         return self.store.arrays(case, pass_)
 
     def seconds(self, case: str) -> dict[str, float]:
-        """Return the seconds that a case took in all calls: `compile`, `run`, `curves`."""
+        """Return the seconds spent on a case in all calls: `compile`, `run` and `curves`."""
         return self.store.seconds(case)
 
     def folds(self, case: str, pass_: str = "outcome") -> dict[str, Histogram]:
-        """Return the histograms of a pass that keeps no trials, by variable."""
+        """Return the histograms of a pass that keeps no trials, by name of the variable."""
         return self._cache.get(
             ("histograms", case, pass_),
             lambda: read_histograms(self.store, case, pass_),
@@ -202,10 +206,10 @@ class Results(_Reported):
         return table._replace(remarks=(*table.remarks, *reports.times(summary, self.timings)))
 
     def write_reports(self, writer: Writer) -> None:
-        """Write summary.json, report.md and the figures, by the writer that has the lock.
+        """Write summary.json, report.md and the figures into the folder of the writer.
 
         Raises:
-            OSError: the disk is full, or failed.
+            OSError: the disk is full, or writing fails.
         """
         summary = self.summary()
         writer.write_document(SUMMARY, json.dumps(summary, indent=1, allow_nan=False) + "\n")
@@ -216,7 +220,7 @@ class Results(_Reported):
         writer.write_document(REPORT, str(self._written))
 
     def write_figures(self, writer: Writer) -> None:
-        """Write the figures as PNG and SVG, by the writer that has the lock."""
+        """Write the figures as PNG and SVG files into the folder of the writer."""
         from nrjax.study import rendering  # slow to import
 
         for name, figure in self.plot().items():
@@ -224,15 +228,17 @@ class Results(_Reported):
 
 
 class Outcomes(_Reported):
-    """Outcomes in memory by name, with the tables, comparisons and figures of a study.
+    """A set of named outcomes in memory, with the tables, comparisons and figures of a study.
 
-    Use it for what `nrjax.simulate` returned; `nrjax.Study` runs more trials than fit into memory.
-    Outcomes simulated with one key share their random numbers, so that differences are paired.
+    Use it for outcomes that `nrjax.simulate` returned. Use `nrjax.Study` for more trials than fit
+    into memory. Simulate all outcomes with the same key: they then share their random numbers, so
+    that differences between them are paired.
 
     Args:
-        outcomes: `nrjax.Outcome` by name, each with one leading axis of as many trials.
-        goals: utility that each should reach, by name; names may be missing.
-        notions: privacy notion of each epsilon (`Guarantee.notion`), by name; names may be missing.
+        outcomes: an `nrjax.Outcome` per name. All fields of all outcomes have a leading axis of
+            the same number of trials.
+        goals: utility that the trials should reach, for some or all of the names.
+        notions: privacy notion of epsilon (`Guarantee.notion`), for some or all of the names.
 
     Raises:
         ValueError: there are no outcomes, or their numbers of trials differ.

@@ -1,4 +1,4 @@
-"""The schema of a store, to and from JSON: its cases, their passes and arrays."""
+"""The schema of a store, which describes cases, passes and arrays, and its JSON form."""
 
 import dataclasses
 import json
@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Variable:
-    """One array of a pass, of shape (trials or chunks, *sizes of `dims`).
+    """A description of one array of a pass.
+
+    The first axis of the array is trials or chunks (see `Pass`).
 
     Attributes:
-        dtype: name of its dtype, such as "float32".
+        dtype: name of the array's dtype, such as "float32".
         dims: name and size of each axis after the first.
-        attributes: descriptions to store with it, such as {"unit": "nat"}, as strict JSON.
+        attributes: descriptions to store with the array, such as {"units": "nat"}, as strict JSON.
     """
 
     dtype: str
@@ -32,18 +34,18 @@ class Variable:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The sizes of all axes after the first."""
+        """The size of each axis after the first."""
         return tuple(size for _, size in self.dims)
 
 
 @dataclasses.dataclass(frozen=True)
 class Coordinate:
-    """Finite numbers along one axis of a pass, such as the epsilon of each level.
+    """A coordinate along one axis of a pass, such as the epsilon of each level.
 
     Attributes:
         dim: name of the axis.
-        values: a number per position along the axis.
-        attributes: descriptions to store with it, as strict JSON.
+        values: one finite number per position along the axis.
+        attributes: descriptions to store with the coordinate, as strict JSON.
     """
 
     dim: str
@@ -53,18 +55,19 @@ class Coordinate:
 
 @dataclasses.dataclass(frozen=True)
 class Pass:
-    """One pass over the trials of a case: its arrays, and how trials are cut into files.
+    """A description of one pass over the trials of a case: its arrays and its files.
 
     Each file holds consecutive trials.
 
     Attributes:
         trials: number of trials; more can be added later.
-        chunk: number of trials at whose multiples files end; may exceed `trials`. None if files
-            may end anywhere.
-        variables: the arrays, by name.
+        chunk: largest number of trials per file; may exceed `trials`. No file crosses a multiple of
+            `chunk`. None allows files of any size.
+        variables: descriptions of the arrays, by name.
         coordinates: numbers along axes of the arrays, by name.
-        axis: "trial" if each trial is stored; "chunk" if the trials of a file are counted in one
-            row. Then arrays are of shape (files, *sizes), and `chunk` is the file's first trial.
+        axis: name of the first axis of every array. With "trial" the axis has one row per trial.
+            With "chunk" it has one row per file, which counts the file's trials, and the
+            coordinate `chunk` is the first trial of each file.
     """
 
     trials: int
@@ -74,22 +77,22 @@ class Pass:
     axis: Literal["trial", "chunk"] = "trial"
 
     def pieces(self, span: range) -> list[range]:
-        """Cut consecutive trials at the multiples of `chunk`."""
+        """Return consecutive trials in pieces, cut at the multiples of `chunk`."""
         if self.chunk is None:
             return [span]
         cuts = range(span.start // self.chunk * self.chunk, span.stop, self.chunk)
         return [range(max(at, span.start), min(at + self.chunk, span.stop)) for at in cuts]
 
     def holds(self, span: range) -> bool:
-        """Return whether a file of these trials is part of the pass."""
+        """Return whether all trials of `span` are trials of the pass."""
         return 0 <= span.start < span.stop <= self.trials
 
     def rows(self, span: range) -> np.ndarray:
-        """Return the positions of a file's rows along the first axis."""
+        """Return the coordinates of a file's rows along the first axis, given the file's trials."""
         return np.arange(span.start, span.stop if self.axis == "trial" else span.start + 1)
 
     def checked(self, span: range, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Return the arrays of a file after a check of names, dtypes and shapes."""
+        """Return the arrays of a file, or raise ValueError for a wrong name, dtype or shape."""
         expected = f"trials of this pass, of {self.trials}"
         check(self.holds(span), "trials", (span.start, span.stop), expected)
         names = sorted(self.variables)
@@ -98,7 +101,7 @@ class Pass:
         result = {name: np.asarray(arrays[name]) for name in self.variables}
         for name, values in result.items():
             variable = self.variables[name]
-            # No cast: float64 results stored as float32 would hide a mistake in the study.
+            # No cast: storing float64 results as float32 would hide a mistake in the study.
             check(values.dtype.name == variable.dtype, name, values.dtype.name, variable.dtype)
             shape = (*length, *variable.shape)
             check(values.shape == shape, f"shape of {name}", values.shape, str(shape))
@@ -106,9 +109,10 @@ class Pass:
 
     @property
     def row_bytes(self) -> int:
-        """The approximate size of a row of all variables on disk.
+        """The approximate bytes on disk per row of all variables.
 
-        Most bins of a histogram are empty, so that its counts shrink to less than a quarter.
+        Compression reduces the counts of a histogram to less than a quarter, because most bins are
+        empty.
         """
         total = 0
         for variable in self.variables.values():
@@ -120,7 +124,7 @@ class Pass:
     def dataset(
         self, arrays: Mapping[str, np.ndarray], attributes: Mapping[str, Any]
     ) -> "xarray.Dataset":
-        """Return arrays, and the labels of their first axis, as an xarray dataset."""
+        """Return arrays of the pass, and the array named by `axis`, as an xarray dataset."""
         import xarray  # slow to import
 
         data: dict[str, Any] = {self.axis: (self.axis, arrays[self.axis])}
@@ -156,12 +160,12 @@ class Pass:
 
 @dataclasses.dataclass(frozen=True)
 class StoredCase:
-    """A case of a study as its store describes it.
+    """The description of a case in a store.
 
     Attributes:
         name: name of the case, such as "logistic-brownian-public".
-        attributes: its labels, such as {"task": "logistic", "target": 0.41}, as strict JSON.
-        passes: its passes by name, such as "outcome" and "curve".
+        attributes: labels of the case, such as {"task": "logistic", "goal": 0.41}, as strict JSON.
+        passes: passes of the case by name: "outcome" and the names of its curves.
     """
 
     name: str
@@ -176,7 +180,7 @@ class StoredCase:
 
     @classmethod
     def from_dict(cls, case: Mapping[str, Any]) -> "StoredCase":
-        """Return the case from the JSON that `to_json` made of it."""
+        """Return the case described by an entry of `cases` in the JSON of `to_json`."""
         return cls(
             case["name"], case["attributes"], {k: _to_pass(v) for k, v in case["passes"].items()}
         )
@@ -197,11 +201,11 @@ def _to_pass(stored: Mapping[str, Any]) -> Pass:
 
 
 def to_json(settings: Mapping[str, Any], cases: Sequence[StoredCase]) -> dict[str, Any]:
-    """Return settings and cases as strict JSON, checked.
+    """Check settings and cases, and return them as strict JSON.
 
     Raises:
-        ValueError: a name, size, dtype or axis cannot be stored, or something is not strict JSON
-            (an infinity, an array).
+        ValueError: a name, size, dtype or axis cannot be stored, or a value is not strict JSON,
+            such as an infinity or an array.
     """
     for name, count in Counter(case.name for case in cases).items():
         check(count == 1, "name", name, "the name of one case only")

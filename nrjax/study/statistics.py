@@ -1,7 +1,7 @@
-"""Distributions over the trials of a case, with intervals that hold for every law.
+"""Empirical distributions over trials, with distribution-free confidence intervals.
 
-The methods of a `Distribution` are the same for trials that are kept (`Sample`) and for trials that
-are counted in histograms (`nrjax.study.histograms.BinnedDistribution`).
+A `Distribution` has the same methods for trials that are kept (`Sample`) and for trials that are
+counted in histograms (`nrjax.study.histograms.BinnedDistribution`).
 """
 
 import bisect
@@ -14,34 +14,36 @@ import numpy as np
 from nrjax._validation import check, check_probability
 
 _SAFE = 1 - 1e-6
-"""Factor of a tail probability, for the rounding of the incomplete beta function."""
+"""The factor of a tail probability that allows for rounding in `betainc`."""
 
 _ROUNDING = 1e-12
-"""Relative error of `trials * fraction` that is ignored when it is rounded to a rank."""
+"""The relative rounding error that is ignored when `trials * fraction` is rounded up."""
 
 _BLOCK = 1 << 20
-"""Values whose squares are summed at a time, to save memory."""
+"""The number of values whose squares are computed at a time, to save memory."""
 
 
 def rank_of(trials: int, fraction: float) -> int:
-    """Return the rank, from 1, of the smallest value that this fraction does not exceed."""
+    """Return the rank, from 1, of the order statistic that is the quantile of `fraction`."""
     return min(trials, max(1, math.ceil(trials * fraction * (1 - _ROUNDING))))
 
 
 def rank_interval(trials: int, fraction: float, level: float = 0.95) -> tuple[int, int]:
-    """Return the ranks of two order statistics that enclose the true quantile.
+    """Return the ranks of two order statistics between which the true quantile lies.
 
-    The number of trials up to the true quantile is Binomial(trials, fraction), or more if the law
-    has atoms. The ranks therefore hold for every law with probability at least `level`, with half
-    of the remainder on either side (David & Nagaraja 2003, section 7.1).
+    The number of values up to the true quantile is Binomial(trials, fraction), or larger if the
+    true distribution has atoms. For every distribution, the quantile is therefore below the first
+    order statistic with probability at most `(1 - level) / 2`, and above the second with at most
+    the same probability (David & Nagaraja 2003, section 7.1).
 
     Args:
         trials: number of independent values.
-        fraction: of the quantile, in (0, 1].
-        level: in (0, 1).
+        fraction: fraction of the quantile, in (0, 1]; 0.5 is the median.
+        level: probability with which the interval contains the true quantile, in (0, 1).
 
     Returns:
-        Ranks from 1; 0 and `trials + 1` stand for an end that so few trials do not set.
+        The lower and the upper rank, from 1. The lower rank is 0, or the upper `trials + 1`, if
+        there are too few trials to set that end.
     """
     from scipy.special import betainc  # slow to import
 
@@ -53,14 +55,14 @@ def rank_interval(trials: int, fraction: float, level: float = 0.95) -> tuple[in
     def reaching(rank: int) -> float:  # P(B >= rank), from rank 1 on
         return float(betainc(rank, trials - rank + 1, fraction)) if rank <= trials else 0.0
 
-    # Both are sorted: the last rank that few enough values reach, and the first.
+    # Both functions are monotone, so bisection finds the innermost ranks with small enough tails.
     low = bisect.bisect_right(range(trials + 1), tail, key=below) - 1
     high = 1 + bisect.bisect_left(range(1, trials + 2), -tail, key=lambda rank: -reaching(rank))
     return low, high
 
 
 def binomial_interval(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
-    """Return the exact interval of a probability (Clopper & Pearson 1934)."""
+    """Return the exact confidence interval of a probability (Clopper & Pearson 1934)."""
     from scipy.special import betaincinv  # slow to import
 
     tail = (1 - level) / 2
@@ -71,9 +73,10 @@ def binomial_interval(successes: int, trials: int, level: float = 0.95) -> tuple
 
 
 def band_width(trials: int, level: float = 0.95) -> float:
-    """Return half the width of the band around the whole distribution function, for every law.
+    """Return half the width of a confidence band around a whole distribution function.
 
-    Dvoretzky, Kiefer & Wolfowitz 1956 with the constant of Massart 1990:
+    The band holds for every distribution. Half its width is the bound of Dvoretzky, Kiefer &
+    Wolfowitz (1956) with the constant of Massart (1990):
     `sqrt(log(2 / (1 - level)) / (2 trials))`, at most 1.
     """
     if trials == 0:
@@ -82,30 +85,32 @@ def band_width(trials: int, level: float = 0.95) -> float:
 
 
 class Distribution:
-    """The distribution of one variable over some trials.
+    """The empirical distribution of one variable over some trials.
 
-    Infinite values are values. Intervals of quantiles are order statistics, intervals of fractions
-    are exact, and the band is that of Dvoretzky, Kiefer and Wolfowitz. They hold for every law.
-    Only the interval of the mean is approximate. `Results.distribution` returns a distribution.
-    Internally it is a histogram with exact counts, whose bins are closed above or hold a single
-    value.
+    `Results.distribution` returns a distribution. Values may be infinite. The intervals of
+    quantiles (between order statistics), the intervals of fractions (Clopper & Pearson) and the
+    band (Dvoretzky, Kiefer & Wolfowitz) hold for every true distribution. Only the interval of the
+    mean is approximate.
 
     Attributes:
         trials: number of values.
-        resolution: relative width within which values are known; 0 if they are known exactly.
-        mean: in float64; infinite if a value is infinite, NaN without values.
-        std: standard deviation, divisor `trials`; infinite if a value is infinite.
+        resolution: relative width of the bins in which values are counted; 0 for exact values, and
+            infinite if only moments are known.
+        mean: mean of the values: infinite if values of one sign are infinite, NaN if values of
+            both signs are, or if there are no values.
+        std: standard deviation with divisor `trials`; infinite if a value is infinite.
     """
 
     trials: int
     resolution: float
     mean: float
     std: float
-    # Lower and upper ends of the bins, rising, and the number of values in each bin or before it.
+    # Lower ends, upper ends and cumulative counts of the bins. A bin excludes its lower end, or is
+    # a single value.
     _histogram: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
-    # The smallest and the largest finite value.
+    # Smallest and largest finite value.
     _ends: tuple[float, float]
-    # The numbers of values that are minus infinite, and infinite.
+    # Number of values that are minus infinity, and number that are plus infinity.
     _infinite: tuple[int, int]
 
     def __repr__(self) -> str:
@@ -122,7 +127,7 @@ class Distribution:
         return self._histogram
 
     def order_statistic(self, rank: int) -> tuple[float, float]:
-        """Return a lower and an upper bound of the value of a rank (from 1)."""
+        """Return lower and upper bounds of the value with a rank, counted from 1."""
         lower, upper, up_to = self._bins
         check(1 <= rank <= self.trials, "rank", rank, f"from 1 to {self.trials}")
         if rank <= self._infinite[0]:
@@ -133,13 +138,13 @@ class Distribution:
         return max(float(lower[place]), self._ends[0]), min(float(upper[place]), self._ends[1])
 
     def count_above(self, x: Any) -> np.ndarray:
-        """Return the number of values above each of `x`, int64 of the shape of `x`.
+        """Return the number of values above each element of `x`, int64 of the shape of `x`.
 
-        If `x` is within a bin, all values of the bin count as above.
+        If an element lies within a bin, all values of the bin count as above it.
         """
         (_, upper, up_to), x = self._bins, np.asarray(x, np.float64)
         above = self.trials - np.append(0, up_to)[np.searchsorted(upper, x, side="right")]
-        # Above the last finite value there are only infinite ones; below the first, only -inf.
+        # Only infinity is above the largest finite value, only -inf below the smallest.
         lowest, highest = self._infinite
         if lowest + highest < self.trials:
             above = np.where((x >= self._ends[1]) & (x < np.inf), highest, above)
@@ -147,15 +152,15 @@ class Distribution:
         return np.asarray(above, np.int64)
 
     def points(self, most: int = 1000) -> np.ndarray:
-        """Return about `most` finite, rising values at which the distribution function is exact.
+        """Return at most `most` finite points at which the distribution function is exact.
 
-        They lie between the smallest and the largest finite value: one per bin that has values, or
-        evenly by rank if there are more such bins.
+        The points rise, and lie between the smallest and the largest finite value. There is one per
+        bin that has values; if there are too many such bins, the points are spread evenly by rank.
         """
         _, upper, up_to = self._bins
         first, last = self._infinite[0], self.trials - self._infinite[1]
         ranks = up_to[(up_to > first) & (up_to <= last)]
-        ranks = ranks[np.diff(ranks, prepend=first) > 0]  # they rise: there is nothing to sort
+        ranks = ranks[np.diff(ranks, prepend=first) > 0]  # distinct, since ranks rise
         if ranks.size > most:
             ranks = 1 + np.linspace(first, last - 1, most).round().astype(int)
         return np.unique(np.minimum(upper[np.searchsorted(up_to, ranks)], self._ends[1]))
@@ -167,12 +172,12 @@ class Distribution:
     def quantile(self, q: Any) -> Any:
         """Return the smallest value that at least the fraction `q` of the values do not exceed.
 
-        It is an order statistic, never interpolated: an interpolated epsilon between a finite and
-        an infinite one would understate the cost. Values that are known only up to `resolution`
-        are rounded up. NaN without values.
+        The quantile is an order statistic, never interpolated, because an interpolation between two
+        epsilons would understate the cost. If values are counted in bins, the quantile is rounded
+        up to the edge of its bin. It is NaN if there are no values.
 
         Args:
-            q: a fraction in [0, 1], as in NumPy and JAX, or several: 0.5 is the median.
+            q: a fraction in [0, 1], or an array of fractions; 0.5 is the median.
 
         Returns:
             A float, or an array of the shape of `q`.
@@ -189,13 +194,13 @@ class Distribution:
         return self.order_statistic(rank_of(self.trials, float(fractions)))[1]
 
     def quantile_interval(self, q: float, level: float = 0.95) -> tuple[float, float]:
-        """Return the ends of the exact interval of a quantile.
+        """Return the ends of the exact confidence interval of a quantile.
 
         An end is infinite if there are too few trials to set it.
 
         Args:
-            q: a fraction in [0, 1].
-            level: probability with which the interval holds the true quantile.
+            q: fraction of the quantile, in [0, 1]; the median is 0.5.
+            level: least probability with which the interval contains the true quantile.
 
         Raises:
             ValueError: `q` is outside of [0, 1], or `level` of (0, 1).
@@ -210,7 +215,7 @@ class Distribution:
         )
 
     def mean_interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Return Student's interval of the mean, NaN for one value or an infinite mean."""
+        """Return Student's interval of the mean, or NaN if the mean or its error is infinite."""
         from scipy.special import stdtrit  # slow to import
 
         if self.trials < 2 or not np.isfinite(self.mean):
@@ -224,13 +229,13 @@ class Distribution:
         return self.std / np.sqrt(self.trials - 1) if self.trials > 1 else np.inf
 
     def fraction_above(self, x: float) -> float:
-        """Return the fraction of the values above a number."""
+        """Return the fraction of the values that are above `x`."""
         return float(self.count_above(x)) / self.trials if self.trials else np.nan
 
     def fraction_above_interval(self, x: float, level: float = 0.95) -> tuple[float, float]:
-        """Return the exact interval of the probability of a value above a number.
+        """Return the exact confidence interval of the probability that a value is above `x`.
 
-        It is wider if `x` is within a bin, any of whose values may be above.
+        If `x` lies within a bin, the interval allows for all values of the bin on either side.
         """
         low, high = binomial_interval(int(self.count_above(x)), self.trials, level)
         lower, upper, _ = self._bins
@@ -240,15 +245,15 @@ class Distribution:
         return low, high
 
     def band(self, level: float = 0.95) -> float:
-        """Return half the width of the band around the whole distribution function."""
+        """Return half the width of the confidence band around the whole distribution function."""
         return band_width(self.trials, level)
 
     def below(self, x: Any) -> np.ndarray:
-        """Return the distribution function: the fraction of the values at or below each of `x`."""
+        """Return the fraction of the values that are at most `x`, for each element of `x`."""
         return 1 - self.count_above(x) / max(self.trials, 1)
 
     def below_within(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return lower and upper bounds of the distribution function, equal at edges of bins."""
+        """Return lower and upper bounds of the distribution function, equal except within bins."""
         (lower, upper, up_to), x = self._bins, np.asarray(x, np.float64)
         place = np.maximum(np.searchsorted(lower, x), np.searchsorted(upper, x, side="right"))
         most = np.append(0, up_to)[place]
@@ -264,18 +269,18 @@ class Distribution:
 
     @property
     def finite(self) -> float:
-        """The fraction of the values that are below infinity, NaN without values."""
+        """The fraction of the values that are below plus infinity, or NaN without values."""
         return float(self.below(np.finfo(np.float64).max)) if self.trials else np.nan
 
 
 class Sample(Distribution):
-    """The distribution of values that are all kept.
+    """The empirical distribution of an array of values.
 
     Args:
-        values: one per trial, any shape, of a boolean, integer or float dtype; no NaN.
+        values: numbers of a boolean, integer or float dtype, of any shape, without NaN.
 
     Raises:
-        ValueError: `values` are not numbers, or one is NaN, which is neither small nor large.
+        ValueError: `values` are not numbers, or a value is NaN.
 
     Example:
         >>> Sample([1.0, 2.0, 4.0]).quantile(0.5)
@@ -301,7 +306,7 @@ class Sample(Distribution):
 
 
 def _moments(values: np.ndarray) -> tuple[float, float]:
-    """Return the mean and the standard deviation."""
+    """Return the mean and the standard deviation of an array."""
     if not values.size:
         return np.nan, np.nan
     with np.errstate(invalid="ignore"):  # infinities of both signs
@@ -314,7 +319,7 @@ def _moments(values: np.ndarray) -> tuple[float, float]:
 
 
 def _array(values: Any) -> np.ndarray:
-    """Return an array, whose dtype is no number for lists of different lengths."""
+    """Return `values` as an array, or an array of None for lists of different lengths."""
     try:
         return np.asarray(values)
     except ValueError:
@@ -322,7 +327,7 @@ def _array(values: Any) -> np.ndarray:
 
 
 def _fractions(q: Any) -> np.ndarray:
-    """Return `q` as an array of fractions, or raise ValueError, for percentages too."""
+    """Return `q` as an array, or raise ValueError if it has numbers outside of [0, 1]."""
     array, hint = _array(q), ""
     if array.dtype.kind in "iuf":
         if np.all((array >= 0) & (array <= 1)):

@@ -1,9 +1,10 @@
-"""The results of a run in a folder, which survive a kill at any moment.
+"""A store: the results of a run in a folder, which survive a kill at any moment.
 
-A folder holds `results/`, `summary.json`, `report.md` and `figures/`. In `results/` are
-`manifest.json`, which describes all that is to be there, and a folder of files per pass of each
-case. A file holds the consecutive trials that its name gives, and is put in place by a rename: if
-it exists, these trials are done. Trials are added by one rename of the manifest.
+The folder of a run holds `results/`, `summary.json`, `report.md` and `figures/`. The folder
+`results/` holds `manifest.json`, which describes all cases and passes, and one folder of chunks per
+pass of each case. A chunk is a file of consecutive trials. Its name gives the trials, and it is
+renamed to this name after it is complete, so the trials of an existing chunk are done. A run is
+extended by a new manifest.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
     import xarray
 
 FORMAT = 6
-"""Version of the format; raised when an older store could be misread."""
+"""The version of the store's format. It is increased when older stores could be misread."""
 
 _CACHE_BYTES = 2**28
-"""Bytes of the passes that are kept after reading: callers read a pass once per variable."""
+"""The largest number of bytes in the cache of a store."""
 
 
 class Store:
@@ -39,9 +40,9 @@ class Store:
 
     Attributes:
         folder: path of the run.
-        settings: the facts of the run, as JSON gives them back.
-        cases: the cases by name, in their order.
-        checksum: checksum of the manifest that they were read from.
+        settings: facts of the run, such as its seed and environment, as strict JSON.
+        cases: descriptions of the cases by name, in the order of the study.
+        checksum: checksum of the schema when the store was opened.
     """
 
     def __init__(
@@ -66,14 +67,14 @@ class Store:
         *,
         overwrite: bool = False,
     ) -> Store:
-        """Create an empty store such that a kill leaves all of it or nothing.
+        """Create an empty store. A kill leaves the whole store or nothing.
 
-        With `overwrite` the results, summary and figures of an earlier run are removed.
+        With `overwrite`, the results, summary, report and figures of an earlier run are removed.
 
         Raises:
-            FileExistsError, OSError: as `files.check_folder`.
+            FileExistsError, OSError: as for `files.check_folder`.
             StoreBusyError: another process is writing to this folder.
-            ValueError: as `schema.to_json`.
+            ValueError: as for `schema.to_json`.
         """
         schema, path = to_json(settings, cases), Path(folder)
         files.check_folder(path, overwrite=overwrite)
@@ -90,8 +91,8 @@ class Store:
 
         Raises:
             FileNotFoundError: the folder holds no results.
-            ValueError: they are of another format, or not written by nrjax.
-            DamagedError: their manifest is broken.
+            ValueError: the results have another format, or were not written by nrjax.
+            DamagedError: the manifest is broken.
         """
         path = Path(folder)
         if not (path / RESULTS).is_dir():
@@ -109,7 +110,7 @@ class Store:
         return cls(folder, schema["settings"], cases, _checksum(schema))
 
     def read(self, case: str, name: str) -> xarray.Dataset:
-        """Return one pass of a case, along `trial` or, if trials were summarised, along `chunk`.
+        """Return one pass of a case as a dataset along `trial`, or along `chunk` for summaries.
 
         Raises:
             UnfinishedError: some trials are not done.
@@ -119,7 +120,11 @@ class Store:
         return self.pass_of(case, name).dataset(arrays, attributes)
 
     def arrays(self, case: str, name: str, *, partial: bool = False) -> dict[str, np.ndarray]:
-        """Return the arrays of a pass and its first axis, with `partial` of done trials only."""
+        """Return the arrays of a pass, and the array that labels their first axis.
+
+        With `partial`, return the trials that are done; otherwise a pending trial is an error, as
+        for `read`.
+        """
         pass_ = self.pass_of(case, name)
         if (case, name) in self._cache and not partial:
             return dict(self._cache[case, name])
@@ -145,7 +150,7 @@ class Store:
     def parts(
         self, case: str, name: str, *, partial: bool = False
     ) -> Iterator[tuple[range, dict[str, np.ndarray]]]:
-        """Yield the trials and arrays of each file of a pass, or raise as `read`."""
+        """Yield the trials and arrays of each file of a pass. Errors are as for `read`."""
         if not partial and self.pending(case, name):
             self.check_finished()
         for span in self.done(case, name):
@@ -156,17 +161,17 @@ class Store:
         return decode_chunk(self.path_of(case, name) / file, self.tag_of(case, name, file))
 
     def _written(self, case: str, name: str) -> list[range]:
-        """Return the trials of all files of a pass, in order."""
+        """Return the trials of all files in the folder of a pass, in order."""
         folder = self.path_of(case, name)
         spans = map(span_of, os.listdir(folder) if folder.is_dir() else ())
         return sorted(filter(None, spans), key=lambda span: (span.start, span.stop))
 
     def done(self, case: str, name: str) -> list[range]:
-        """Return the trials of a pass that are done, a range per file, in order."""
+        """Return the trials of a pass that are done, as one range per file, in order."""
         return list(filter(self.pass_of(case, name).holds, self._written(case, name)))
 
     def pending(self, case: str, name: str) -> list[range]:
-        """Return the trials of a pass that are not done, in ranges within a chunk."""
+        """Return the pending trials of a pass, in ranges that lie within one chunk each."""
         pass_, pending, at = self.pass_of(case, name), [], 0
         for span in (*self.done(case, name), range(pass_.trials, pass_.trials)):
             if at < span.start:
@@ -175,7 +180,7 @@ class Store:
         return pending
 
     def passes(self) -> Iterator[tuple[str, str, Pass]]:
-        """Yield all passes, each after the names of its case and of itself."""
+        """Yield the name of the case, the name of the pass and the pass, for every pass."""
         for case in self.cases.values():
             for name, pass_ in case.passes.items():
                 yield case.name, name, pass_
@@ -185,7 +190,7 @@ class Store:
         return not any(self.pending(case, name) for case, name, _ in self.passes())
 
     def check_finished(self) -> None:
-        """Raise UnfinishedError if a trial is missing, or StoreError as `check_current`."""
+        """Raise UnfinishedError if a trial is pending, or StoreError as for `check_current`."""
         if not self.finished():
             self.check_current()
             raise UnfinishedError(
@@ -202,15 +207,15 @@ class Store:
 
     @property
     def resume_command(self) -> str:
-        """The command or call that resumes the run."""
+        """The command or the call that resumes the run, as text for a message."""
         from_shell = self.settings.get("source") is not None
         return f"`nrjax resume {self.folder}`" if from_shell else "the same call of Study.run"
 
     def seconds(self, case: str) -> dict[str, float]:
         """Return the seconds spent on a case so far, by all calls and all workers.
 
-        `compile` and `run` are totals; `curves` is the share of `run` of passes other than
-        "outcome".
+        `compile` and `run` are totals over all passes. `curves` is the part of `run` that was spent
+        on passes other than "outcome".
         """
         totals, curves = np.zeros(2), 0.0
         for name, pass_ in self.cases[case].passes.items():
@@ -223,10 +228,12 @@ class Store:
 
     @contextlib.contextmanager
     def writer(self) -> Iterator[Writer]:
-        """Hold the right to write to the folder until the block ends or the process dies.
+        """Hold the lock of the folder until the block ends, and yield a writer.
+
+        The lock is released if the process dies.
 
         Raises:
-            StoreBusyError: another process or writer holds it.
+            StoreBusyError: another process or writer holds the lock.
             StoreError: the results were extended or replaced since this store was opened.
         """
         with files.lock(self.folder):
@@ -235,13 +242,14 @@ class Store:
             yield Writer(self)
 
     def extend(self, trials: int, settings: Mapping[str, Any]) -> Store:
-        """Raise the number of trials of every pass such that a kill leaves all or nothing.
+        """Increase the number of trials of every pass, and return the new store.
 
-        All files stay. `settings` replace those of the store.
+        All files of trials stay. `settings` replaces the settings of the store. A kill leaves the
+        old or the new number of trials.
 
         Raises:
-            ValueError: there are more trials already.
-            StoreBusyError, StoreError: as `writer`.
+            ValueError: the run has more than `trials` trials already.
+            StoreBusyError, StoreError: as for `writer`.
         """
         for case, _, pass_ in self.passes():
             expected = f"at least the {pass_.trials} that {case} has: trials are never removed"
@@ -258,17 +266,17 @@ class Store:
         return pass_of(self.cases, case, name)
 
     def tag_of(self, case: str, name: str, file: str) -> bytes:
-        """Return the run, case, pass and trials that the checksum of a chunk is bound to."""
+        """Return bytes that identify the run, case, pass and trials in a chunk's checksum."""
         prints = self.settings.get("fingerprints", {}).get(case, {})
         return repr((self.settings.get("seed"), prints.get(name), case, name, file)).encode()
 
     def path_of(self, case: str, name: str) -> Path:
-        """Return the folder of a pass, which exists once it has a chunk."""
+        """Return the path of a pass's folder, which exists only if the pass has a chunk."""
         return self.folder / RESULTS / case / name
 
 
 class Writer:
-    """The writer of a store's chunks, made by `Store.writer`."""
+    """A writer of the files of a store, made by `Store.writer`."""
 
     def __init__(self, store: Store):
         self._store = store
@@ -282,13 +290,20 @@ class Writer:
         seconds: float = 0.0,
         compiling: float = 0.0,
     ) -> None:
-        """Write a file of consecutive trials, with the seconds to simulate and to compile them.
+        """Write a chunk: a file of consecutive trials of a pass.
 
-        The arrays are of shape (trials of the file, ...), or (...) if trials are summarised.
+        Args:
+            case: name of the case.
+            name: name of the pass.
+            span: the trials.
+            arrays: arrays of the trials by name. Each has one row per trial if the pass stores
+                trials, and no axis of trials if the pass counts them.
+            seconds: seconds of the simulation.
+            compiling: seconds of the compilation.
 
         Raises:
-            ValueError: a name, shape or dtype differs from the pass's.
-            OSError: the disk is full, or failed. Files written before are kept.
+            ValueError: a name, shape or dtype does not match the description of the pass.
+            OSError: the disk is full, or writing fails. Files written before are kept.
         """
         store, file = self._store, file_of(span)
         checked = store.pass_of(case, name).checked(span, arrays)
@@ -308,7 +323,7 @@ class Writer:
 
 
 def manifest_bytes(schema: dict[str, Any]) -> bytes:
-    """Return the content of `manifest.json`."""
+    """Return the content of `manifest.json` for a schema."""
     content = {"nrjax_store": FORMAT, "sha256": _checksum(schema), "layout": schema}
     return json.dumps(content, indent=1).encode()
 
@@ -318,7 +333,7 @@ def _checksum(schema: Any) -> str:
 
 
 def _read_schema(folder: Path) -> dict[str, Any]:
-    """Return the checked schema in the manifest of a folder, or raise as `Store.open`."""
+    """Return the schema in the manifest of a folder. Errors are as for `Store.open`."""
     path, manifest = folder / RESULTS / MANIFEST, files.read_manifest(folder / RESULTS)
     if "nrjax_store" not in manifest:
         raise ValueError(

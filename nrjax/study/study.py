@@ -1,4 +1,4 @@
-"""A study: named cases, simulated under common random numbers into a folder."""
+"""The class `Study`: named cases, simulated with common random numbers into a folder."""
 
 from __future__ import annotations
 
@@ -31,33 +31,33 @@ from nrjax.study.schema import StoredCase
 from nrjax.study.store import Store
 
 _PACKAGES = ("filelock", "matplotlib", "scipy", "xarray")
-"""Packages of an extra that every run needs."""
+"""The optional packages that every run needs."""
 
 
 class Study:
     """A set of named cases, simulated with common random numbers, with results in a folder.
 
-    Use it for runs to keep, resume, extend or compare; `nrjax.simulate` runs one interaction in
-    memory.
+    Use it for runs that you want to keep, resume, extend or compare. Use `nrjax.simulate` to run
+    one interaction in memory.
 
     Args:
         name: name of the study, for its report.
-        cases: by name, an `nrjax.Interaction`, an `nrjax.Case` with labels and quantities, or a
-            custom trial with a method `run(key)`. Names become folder names, so they may
-            not differ only in upper and lower case.
-        quantities: numbers to keep of every interaction, as `Case.quantities`.
-        reporting: object that makes the report and the figures; None for the standard ones.
-        settings: dataclass of settings, for the record. A run is resumed only with equal ones. Its
-            fields `seed` and `trials`, if any, are those of the run. Other options of a run, such
-            as `keep`, cannot be names of its fields.
-        facts: further facts to store, by name, as strict JSON. Names that the store uses, such as
-            `seed`, are refused.
-        source: where `nrjax resume` finds the study: name of a paper's study, or path of a file.
-            None if only this program can make it.
+        cases: cases by name. A case is an `nrjax.Interaction`, an `nrjax.Case` with labels and
+            quantities, or a custom trial with a method `run(key)`. Names become names of folders,
+            so two names may not differ only in upper and lower case.
+        quantities: quantities to keep of every interaction, as for `Case.quantities`.
+        reporting: maker of the report and the figures; None for the standard ones.
+        settings: instance of a dataclass, stored with the results. A run is resumed only with equal
+            settings. The fields `seed` and `trials`, if it has them, are options of the run. Fields
+            may not have the name of another option, such as `keep`.
+        facts: further facts to store, by name, as strict JSON. A name that the store uses, such as
+            `seed`, is not allowed.
+        source: name of a paper's study, or path of a file, from which `nrjax resume` makes the
+            study again. None for a study that only your program can make.
 
     Raises:
-        ValueError: there is no case, a case cannot be simulated or stored, or another argument is
-            of the wrong kind.
+        ValueError: there is no case, a case cannot be simulated or stored, or another argument has
+            the wrong type.
 
     Example:
         >>> import nrjax
@@ -132,29 +132,32 @@ class Study:
         progress: bool | Progress = True,
         client: Any = None,
     ) -> Results:
-        """Run the trials that the folder lacks, and write the results, a report and figures there.
+        """Run the pending trials, and write results, a report and figures to the folder.
 
-        The same call resumes a run that was stopped, bit-for-bit; a call with more `trials`
-        extends one. On a finished run it only writes report and figures again.
+        If a run was stopped, the same call resumes it, and results are bit-for-bit identical. A
+        call with more `trials` extends a run. For a finished run, the call only writes the report
+        and the figures again.
 
         Args:
-            folder: path of the results.
-            trials: number of trials per case; default 1000, or as many as the run has.
+            folder: path of the folder for the results.
+            trials: number of trials per case. The default is 1000, or the number of trials of the
+                run in the folder.
             seed: seed of all randomness, from 0 to 2^32 - 1; default 0.
             keep: "trials" (default) stores every trial; "summary" stores histograms and moments,
                 so that a study of any size takes megabytes.
-            chunk: trials per file; by default files are written every few seconds.
-            until_se: add trials until the standard error of every case's median stopping epsilon
-                is at most this; checked after 1000, 2000, 4000, ... trials.
+            chunk: number of trials per file; by default files are written every few seconds.
+            until_se: largest standard error of every case's median stopping epsilon: trials are
+                added until it is reached. It is checked after 1000, 2000, 4000, ... trials.
             most_trials: largest number of trials with `until_se`.
             overwrite: whether to replace an earlier run in the folder.
-            progress: whether to show a bar on a terminal or in a notebook, else a line every ten
-                seconds; or an object with methods `begin` and `advance`.
-            client: `dask.distributed.Client` whose workers run the trials; None runs them here.
+            progress: True prints progress: a bar on a terminal or in a notebook, otherwise a line
+                every ten seconds. You can also pass an object with methods `begin` and `advance`.
+            client: `dask.distributed.Client` whose workers run the trials; None runs the trials in
+                this process.
 
         Raises:
-            ValueError: the run in the folder is of another study, other settings, another version
-                or another machine (the message lists the differences), or an argument is out of
+            ValueError: the run in the folder has another study, other settings, another version
+                or another machine, and the message lists the differences; or an argument is out of
                 range.
             StoreBusyError: another process is writing to the folder.
             DamagedError: files of the results are broken.
@@ -189,9 +192,9 @@ class Study:
             return self._finish(store, options, passes, missing, reporter, compute)
 
     def _plans(self, options: RunOptions) -> dict[str, dict[str, PassSpec]]:
-        """Return the passes of each case, for as many trials as the run may come to have."""
+        """Return the passes of each case, for as many trials as the run may need."""
         check_until_se(self.cases, options)
-        # One compilation serves all trials that `until_se` may add.
+        # Programs for `most_trials` are compiled once, however many trials `until_se` adds.
         most = 0 if options.until_se is None else most_trials(options)
         trials = max(options.trials, most)
         return {
@@ -202,7 +205,7 @@ class Study:
     def _stored_cases(
         self, passes: Mapping[str, Mapping[str, PassSpec]], trials: int
     ) -> list[StoredCase]:
-        """Return the cases as a store describes them."""
+        """Return the descriptions of the cases for a store, with this number of trials."""
         cases = []
         for name, case in self.cases.items():
             notion = notion_of(getattr(case.trial, "guarantee", None))
@@ -224,7 +227,7 @@ class Study:
         passes: dict[str, dict[str, PassSpec]],
         overwrite: bool,
     ) -> Store:
-        """Create the store of a new run."""
+        """Create the store of a new run, with its options, environment and fingerprints."""
         facts = {
             "study": self.name,
             "source": self.source,
@@ -240,7 +243,7 @@ class Study:
     def _resume(
         self, store: Store, stored: RunOptions, options: RunOptions
     ) -> dict[str, dict[str, PassSpec]]:
-        """Return the passes of a run, after a check that they give the bits of its store."""
+        """Return the passes of a run, or raise ValueError if they do not match its store."""
         changes = provenance.environment_changes(store.settings)
         is_complete = options == stored and store.finished()
         if not is_complete or next_trial_count(Results(store), options) is not None:
@@ -266,7 +269,10 @@ class Study:
         reporter: Any,
         compute: Any,
     ) -> Results:
-        """Run what is missing, after an extension to `trials`, until the precision is reached."""
+        """Run the pending trials, extend the run until it is precise enough, and write reports.
+
+        `trials` is the number of trials to which to extend the run first, or None.
+        """
         with _explaining_resume(store):
             while True:
                 if trials is not None:
@@ -299,7 +305,7 @@ def _reporter(progress: bool | Progress) -> contextlib.AbstractContextManager[An
 
 @contextlib.contextmanager
 def _explaining_resume(store: Store) -> Iterator[None]:
-    """Add to a failure of the disk, or to Ctrl-C, how the run is resumed."""
+    """Add the command that resumes the run to an OSError or KeyboardInterrupt of the block."""
     try:
         yield
     except KeyboardInterrupt:

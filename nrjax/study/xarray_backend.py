@@ -1,6 +1,7 @@
 """The xarray engine "nrjax", which opens the folder of a run.
 
-`xarray.open_dataset(folder, engine="nrjax", group="case/pass")` opens one pass of a case.
+For example, `xarray.open_dataset(folder, engine="nrjax", group="brownian/outcome")` opens the
+outcomes of the case "brownian".
 """
 
 import os
@@ -22,7 +23,10 @@ class Backend(BackendEntrypoint):
     def open_dataset(
         self, filename_or_obj: Any, *, drop_variables: Any = None, group: str | None = None
     ) -> xarray.Dataset:
-        """Open one pass: `group` is "case/pass", or "case" for the outcomes of a case."""
+        """Open one pass of a case.
+
+        `group` is "CASE/PASS", or the name of a case to open its outcomes.
+        """
         store = Store.open(os.fspath(filename_or_obj))
         names = [f"{case}/{name}" for case, name, _ in store.passes()]
         path = f"{group}/outcome" if group in store.cases else group
@@ -32,7 +36,7 @@ class Backend(BackendEntrypoint):
     def open_groups_as_dict(
         self, filename_or_obj: Any, *, drop_variables: Any = None
     ) -> dict[str, xarray.Dataset]:
-        """Open all passes of all cases, by their path."""
+        """Open all passes of all cases, by path such as "/brownian/outcome"."""
         store = Store.open(os.fspath(filename_or_obj))
         groups = {"/": xarray.Dataset(attrs=dict(store.settings.get("settings", {})))}
         for case, name, _ in store.passes():
@@ -40,11 +44,11 @@ class Backend(BackendEntrypoint):
         return groups
 
     def open_datatree(self, filename_or_obj: Any, **options: Any) -> xarray.DataTree:
-        """Open all passes of all cases as a tree."""
+        """Open all passes of all cases as a tree of datasets."""
         return xarray.DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
 
 
 def _dataset(store: Store, case: str, name: str) -> xarray.Dataset:
-    """Return one pass of a case, with the derived variables that `Results` has."""
+    """Return one pass of a case, with the derived variables that `nrjax.Results` adds."""
     stored = store.cases[case]
     return frame.dataset(stored, name, frame.with_derived(stored, name, store.arrays(case, name)))
