@@ -24,8 +24,8 @@ def chosen(study: Study, patterns: Sequence[str]) -> Study:
 
 def programs(study: Study, trials: int) -> dict[str, dict[str, Program]]:
     """By case and pass, for a run of so many trials; those alike share a compilation."""
-    plans = study._plans(RunOptions(trials=trials))
-    found: dict[str, dict[str, Program]] = {name: {} for name in plans}
-    for (case, name), program in local.programs(plans, provenance.fingerprints(plans)).items():
+    passes = study._passes(RunOptions(trials=trials))
+    found: dict[str, dict[str, Program]] = {name: {} for name in passes}
+    for (case, name), program in local.programs(passes, provenance.fingerprints(passes)).items():
         found[case][name] = program
     return found

@@ -85,7 +85,7 @@ def _processor() -> dict[str, str]:
 
 
 @sharing_traces()
-def fingerprints(plans: Mapping[str, Mapping[str, PassSpec]]) -> dict[str, dict[str, str]]:
+def fingerprints(passes: Mapping[str, Mapping[str, PassSpec]]) -> dict[str, dict[str, str]]:
     """Return a fingerprint of the program and the data of each pass, by case and pass.
 
     The program is the text to which JAX lowers one trial, and the size of a tile. It includes
@@ -106,14 +106,14 @@ def fingerprints(plans: Mapping[str, Mapping[str, PassSpec]]) -> dict[str, dict[
             leaves[id(leaf)] = leaf, hashlib.sha256(kind + array.tobytes()).digest()
         return leaves[id(leaf)][1]
 
-    def fingerprint(plan: PassSpec) -> str:
-        function, trial = plan.meaning
+    def fingerprint(spec: PassSpec) -> str:
+        function, trial = spec.meaning
         arrays, structure = jax.tree.flatten(trial)
         # 1, 1.0 and True are equal, but their representations differ.
         kind = (function, structure, repr(structure), tuple(map(jax.typeof, arrays)))
         if kind not in programs:
             programs[kind] = _lowered(function, trial)
-        options = plan.make().options
+        options = spec.make().options
         # A program with one lane may round differently from a program with several.
         batch = f"{options.tile} {options.lanes == 1}".encode()
         program = hashlib.sha256(programs[kind] + batch).hexdigest()
@@ -121,8 +121,8 @@ def fingerprints(plans: Mapping[str, Mapping[str, PassSpec]]) -> dict[str, dict[
         return program[:PROGRAM] + data[:PROGRAM]
 
     return {
-        case: {name: fingerprint(plan) for name, plan in passes.items()}
-        for case, passes in plans.items()
+        case: {name: fingerprint(spec) for name, spec in specs.items()}
+        for case, specs in passes.items()
     }
 
 

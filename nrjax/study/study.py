@@ -185,13 +185,13 @@ class Study:
                 with new_folder(out, overwrite=overwrite):
                     shared = shared_options(self.settings)
                     options = RunOptions(**shared | fixed | variable).resolved()
-                    passes = self._plans(options)
+                    passes = self._passes(options)
                     store = self._create(out, options, passes, overwrite)
                 missing = None
             compute = run_locally if client is None else partial(run_on_dask, client)
             return self._finish(store, options, passes, missing, reporter, compute)
 
-    def _plans(self, options: RunOptions) -> dict[str, dict[str, PassSpec]]:
+    def _passes(self, options: RunOptions) -> dict[str, dict[str, PassSpec]]:
         """Return the passes of each case, for as many trials as the run may need."""
         check_until_se(self.cases, options)
         # Programs for `most_trials` are compiled once, however many trials `until_se` adds.
@@ -253,7 +253,7 @@ class Study:
         other = provenance.changed(store.settings, {"study": self.name, "seed": stored.seed})
         other = other or provenance.changed(store.settings["settings"], own)
         provenance.refuse_changes(store.folder, other)
-        passes = self._plans(options)
+        passes = self._passes(options)
         # Fingerprints of different environments cannot be compared.
         prints = None if changes else provenance.fingerprints(passes)
         cases = self._stored_cases(passes, stored.trials)

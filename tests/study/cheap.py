@@ -71,12 +71,12 @@ class Known(nrjax.Study):
         super().__init__("known", dict.fromkeys(paid, interaction()), reporting=Quiet())
         self.paid = paid
 
-    def _plans(self, options):
-        found = super()._plans(options)
+    def _passes(self, options):
+        found = super()._passes(options)
         return {name: {"outcome": self._known(one["outcome"], name)} for name, one in found.items()}
 
-    def _known(self, plan, name):
-        return plan._replace(make=lambda: _Known(self.paid[name], plan.layout.trials))
+    def _known(self, spec, name):
+        return spec._replace(make=lambda: _Known(self.paid[name], spec.layout.trials))
 
 
 _OPTIONS = Options(tile=1, fields=None, derived=())

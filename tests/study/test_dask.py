@@ -169,13 +169,13 @@ def test_results_are_bit_for_bit_identical_on_workers(client, name, tmp_path):
 
 def test_a_worker_with_other_code_is_refused(client):
     study = nrjax.Study("walks", {"walk": LongWalk()})
-    plans = study._plans(RunOptions(trials=TRIALS, chunk=CHUNK))
-    prints, task = provenance.fingerprints(plans), local.Task("walk", "outcome", 0, CHUNK)
+    passes = study._passes(RunOptions(trials=TRIALS, chunk=CHUNK))
+    prints, task = provenance.fingerprints(passes), local.Task("walk", "outcome", 0, CHUNK)
     other = {"walk": {"outcome": prints["walk"]["outcome"][::-1]}}
     environment = provenance.environment()
 
     def run_chunk(prints):
-        data = dask.serialise(plans, jax.random.key(0), prints)
+        data = dask.serialise(passes, jax.random.key(0), prints)
         return client.submit(dask.run_chunk, data, repr(prints), environment, task).result()
 
     assert run_chunk(prints)[0]["place"].shape == (CHUNK,)

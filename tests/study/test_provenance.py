@@ -86,12 +86,12 @@ def study(utility, **options):
     return nrjax.Study("s", {"a": case}, reporting=cheap.Quiet())
 
 
-def plans(utility, **options):
-    return study(utility, **options)._plans(RunOptions(trials=8))
+def passes_of(utility, **options):
+    return study(utility, **options)._passes(RunOptions(trials=8))
 
 
 def fingerprint(utility, name="outcome", **options):
-    return provenance.fingerprints(plans(utility, **options))["a"][name]
+    return provenance.fingerprints(passes_of(utility, **options))["a"][name]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_rules_of_batching_count(monkeypatch):
 def test_values_dtypes_shapes_and_weak_types_of_leaves_count():
     starts = (1.0, 2.0, np.float32(1.0), np.float16(1.0), np.ones(1, np.float32), np.int32(1))
     cases = {f"{number}": cheap.Walk(start) for number, start in enumerate(starts)}
-    passes = cheap.study(cases)._plans(RunOptions())
+    passes = cheap.study(cases)._passes(RunOptions())
     prints = [one["outcome"] for one in provenance.fingerprints(passes).values()]
     assert len(set(prints)) == len(starts)
     assert prints[0][: provenance.PROGRAM] == prints[1][: provenance.PROGRAM]
@@ -168,7 +168,7 @@ def test_equal_numbers_of_different_types_are_different_programs(powers):
     """Within one study, although a dict takes them for the same key."""
 
     def prints(**cases):
-        return provenance.fingerprints(cheap.study(cases)._plans(RunOptions()))
+        return provenance.fingerprints(cheap.study(cases)._passes(RunOptions()))
 
     first, second = map(Typed, powers)
     both = prints(a=first, b=second)
@@ -244,7 +244,7 @@ class Copies(nrjax.Utility):
 def test_shapes_follow_an_edit(monkeypatch):
     for count in ((), (3,)):
         monkeypatch.setitem(globals(), "COUNT", count)
-        passes = plans(Copies(), quantities={"copies": nrjax.Quantity(_hypothesis)})["a"]
+        passes = passes_of(Copies(), quantities={"copies": nrjax.Quantity(_hypothesis)})["a"]
         assert passes["outcome"].layout.variables["copies"].shape == count
 
 
@@ -304,7 +304,7 @@ def test_a_study_that_cannot_be_pickled_is_refused():
     pytest.importorskip("cloudpickle")
     import threading
 
-    passes = plans(Inner())
+    passes = passes_of(Inner())
     passes["a"]["outcome"] = passes["a"]["outcome"]._replace(make=threading.Lock())
     with pytest.raises(ValueError, match="study must be of parts that can be pickled"):
         dask.serialise(passes, jax.random.key(0), {})
