@@ -1,4 +1,4 @@
-"""Counts: their errors and sensitivities, and releasing as many as a budget allows."""
+"""Tools to release counts under noise: sensitivities, errors and budgeted releases."""
 
 from nrjax.counts.first_passage import FirstPassage, release_count
 from nrjax.counts.groups import MeanAbsoluteError, Neighbour, ShareOutside

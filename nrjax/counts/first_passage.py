@@ -18,13 +18,18 @@ from nrjax.keys import check_key, step_key
 from nrjax.processes import DiscreteLaplace
 
 MOST = 2**24
-"""Most levels or marks: beyond it float32 skips integers."""
+"""Largest number of noise levels or budget marks: float32 holds every integer up to it."""
 
 
 class BrownianState(NamedTuple):
-    """A count that was last checked at `level` (-1 before the first), at squared parameter u.
+    """The state of one count's release under Brownian noise.
 
-    `square` is u, and `walk` is `W(u) = u B(1/u)`, the noise times u.
+    Attributes:
+        level: number of the noise level that was checked last, -1 before the first check.
+        square: squared privacy parameter u of that level.
+        walk: u times the noise, `W(u) = u B(1/u)`, where B is the noise by variance.
+        last_square: squared privacy parameter of the last level.
+        last_time: time (variance of the noise) of the last level.
     """
 
     level: Array
@@ -35,31 +40,32 @@ class BrownianState(NamedTuple):
 
     @property
     def time(self) -> Array:
-        """Variance of the noise at that level, at least that of the last one."""
+        """The noise variance at `level`, never below the variance at the last level."""
         return jnp.maximum(1 / self.square, self.last_time)
 
     @property
     def noise(self) -> Array:
-        """Noise in the release at that level."""
+        """The noise in the release at `level`."""
         return self.walk / self.square
 
 
 class BrownianPassage(OnLevels):
-    """The passage to the first level at which a count with Brownian noise is accepted.
+    """A release of one count under Brownian noise, up to the first accepted noise level.
 
-    In inverted time `u = 1/t` the release times u is `X(u) = u f + W(u)`, where W is a Brownian
-    motion. It is accepted if `X >= upper sqrt(u)` or `X < -lower sqrt(u)`. The walk jumps over all
-    levels before the first that it could reach by less than `quantile` standard deviations; the
-    bounds are proved in `docs/composition.md`.
+    Let t be the noise variance and `u = 1/t`. Then u times the release is `X(u) = u f + W(u)`,
+    where f is the true count and W a Brownian motion. A release is accepted if
+    `X >= upper sqrt(u)` or `X < -lower sqrt(u)`. Each draw jumps over the levels at which
+    acceptance would take noise of `quantile` standard deviations or more (proof in
+    `docs/composition.md`).
     """
 
     @property
     def quantile(self) -> float:
-        """Standard deviations that acceptance at a skipped level would take."""
+        """The least noise, in standard deviations, that acceptance at a skipped level takes."""
         return skip_quantile(self.levels)
 
     def init(self, last_time: Array) -> BrownianState:
-        """Return the state before the first draw."""
+        """Return the state before the first draw of noise."""
         zero = jnp.zeros_like(last_time)
         first = jnp.asarray(self.smallest, last_time.dtype)
         last_square = jnp.maximum(1 / last_time, first)
@@ -68,12 +74,12 @@ class BrownianPassage(OnLevels):
     def move(
         self, state: BrownianState, count: Array, draw: Array
     ) -> tuple[BrownianState, Array, Array]:
-        """Jump to the next level to be checked, by a standard normal `draw`, and check it."""
+        """Jump to the next level with a standard normal `draw`, and check the release there."""
         first = jnp.asarray(self.smallest, count.dtype)
         spacing = (state.last_square - first) / (self.levels - 1)
         started = state.level >= 0
         reach = jnp.where(started, self._reach(state, count), self._first_reach(count) - first)
-        # Levels within reach are skipped; a spacing of 0 leaves one level.
+        # Levels within `reach` are skipped. With a spacing of 0 only the last level is checked.
         skipped = jnp.floor(reach / jnp.maximum(spacing, jnp.finfo(count.dtype).tiny))
         skipped = jnp.clip(skipped, -1, self.levels).astype(jnp.int32)
         level = jnp.where(started, state.level + jnp.maximum(skipped, 0) + 1, skipped + 1)
@@ -86,7 +92,7 @@ class BrownianPassage(OnLevels):
         return state, accepted | (level == self.levels - 1), accepted
 
     def _first_reach(self, count: Array) -> Array:
-        """Return the squared parameter up to which nothing is accepted, from the start, else -1."""
+        """Return the squared parameter up to which the first jump skips levels, -1 for none."""
         quantile, accuracy = self.quantile, self.accuracy
         root = jnp.sqrt(jnp.asarray(self.smallest, count.dtype))
         safe = (accuracy.upper > quantile) & (accuracy.lower + count * root >= quantile)
@@ -94,17 +100,17 @@ class BrownianPassage(OnLevels):
         return jnp.where(safe, reach, -1)
 
     def _reach(self, state: BrownianState, count: Array) -> Array:
-        """Return how far beyond the present squared parameter nothing is accepted."""
+        """Return the distance in squared parameter over which the next jump skips levels."""
         quantile = self.quantile
         upper, lower = self.accuracy.upper, self.accuracy.lower
         root = jnp.sqrt(state.square)
         drift = count * state.square
         total = drift + state.walk
-        # Rounding may have added this to the gaps, which are differences, and to their terms.
+        # An upper bound on the rounding errors in `above` and `below`.
         lost = 8 * float(jnp.finfo(count.dtype).eps) * (upper * root + drift + jnp.abs(total))
         above = upper * root - total - lost
         below = total + lower * root - lost
-        # The tangent of sqrt bounds the reach from above; the chord up to there is enough.
+        # The tangent of sqrt bounds the reach from above. The chord up to it bounds it from below.
         most = state.last_square - state.square
         furthest = jnp.minimum(_first_root(above, quantile, count - upper / (2 * root)), most)
         chord = upper / (root + jnp.sqrt(state.square + furthest))
@@ -113,9 +119,9 @@ class BrownianPassage(OnLevels):
 
 
 def _first_root(gap: Array, quantile: float, slope: Array) -> Array:
-    """Return the largest `tau` with `gap - slope tau - quantile sqrt(tau) >= 0`.
+    """Return the `tau` up to which `gap - slope tau - quantile sqrt(tau)` stays >= 0.
 
-    It is 0 if the gap is not positive, and may be infinite.
+    The result is 0 if the gap is not positive, and may be infinite.
     """
     gap = jnp.maximum(gap, 0)
     inside = quantile**2 + 4 * slope * gap
@@ -131,14 +137,15 @@ _KINDS: dict[str, type[Any]] = {
 
 
 class FirstPassage(NamedTuple):
-    """The end of the release of one count (all fields are scalars).
+    """The result of `release_count` (all fields are scalars).
 
     Attributes:
-        step: number of the level, from 0, int32; the last one if none was accepted.
-        time: time (noise level) of that level.
-        release: the count plus noise at that level.
-        accepted: whether the rule accepted it, bool.
-        draws: draws of noise that it took, int32.
+        step: number of the accepted noise level, from 0, or of the last level if none was
+            accepted, int32.
+        time: time of that level: the noise's variance (Brownian) or scale (Laplace).
+        release: the count plus the noise at that level.
+        accepted: whether the rule accepted the release, bool.
+        draws: number of random draws in the simulation, int32.
     """
 
     step: Array
@@ -157,11 +164,12 @@ def release_count(
     levels: int = 1000,
     method: str = "brownian",
 ) -> FirstPassage:
-    """Release a count by noise reduction, at the first level at which it is accurate enough.
+    """Release a count under noise that is reduced until the count is accurate enough.
 
-    The result has the distribution of `nrjax.run_until` on the grid of all levels, with the rule's
-    `utility` and `PublicThreshold(0)`, up to a probability of 1e-12. It works for one trial, also
-    under `jit` and `vmap`. To release many counts under a budget, use `CountRelease`.
+    The result has the distribution of `nrjax.run_until` over all levels with `accuracy.utility` and
+    `PublicThreshold(0)`, up to a probability of 1e-12. It takes fewer draws, since levels without a
+    chance of acceptance are skipped. A call is one trial, also under `jit` and `vmap`. To release
+    many counts under a budget, use `CountRelease`.
 
         result = release_count(key, 1000.0, RelativeError(0.1), smallest=1e-6, largest=0.1)
 
@@ -172,7 +180,7 @@ def release_count(
         smallest: squared privacy parameter of the first level: `1/t` for Brownian noise, `1/t^2`
             for Laplace noise, discrete or not; scalar, > 0.
         largest: squared privacy parameter of the last level, at least `smallest`.
-        levels: number of levels, equally spaced between the two (static), at least 2.
+        levels: number of levels, at least 2 (static). Their squared parameters are equally spaced.
         method: "brownian", "laplace", or, for an integer count, "discrete_laplace" (static).
 
     Raises:
@@ -184,14 +192,14 @@ def release_count(
     check_integer("levels", levels, 2, MOST)
     for name, value in {"count": count, "smallest": smallest, "largest": largest}.items():
         check(np.shape(value) == (), name, value, "a scalar", "Use vmap for several.")
-    integral = method == "discrete_laplace"  # integer noise would reveal a fraction
+    integral = method == "discrete_laplace"  # integer noise would reveal a count's fraction
     expected = "a whole number, not negative" if integral else "finite and not negative"
 
     def fits(number: Any) -> Any:
         return np.isfinite(number) & (number >= 0) & ((number % 1 == 0) | (not integral))
 
     check_numbers("count", count, fits, expected)
-    if integral:  # for a traced count
+    if integral:  # a traced count cannot be checked: NaN marks a fraction
         count = jnp.where(jnp.asarray(count) % 1 == 0, count, jnp.nan)
     check_exact("count", count)
     low, high = check_smallest(smallest, method), check_positive("largest", largest)
@@ -201,7 +209,7 @@ def release_count(
 
 
 def check_smallest(smallest: Any, method: str) -> np.ndarray | None:
-    """Check that a first squared parameter is positive, normal, and in the range of the noise."""
+    """Check the first level's squared parameter: positive, and not too small for the noise."""
     check_positive("smallest", smallest)
     dtype = jnp.result_type(float)
     least = float(jnp.finfo(dtype).tiny)
@@ -215,7 +223,7 @@ def check_smallest(smallest: Any, method: str) -> np.ndarray | None:
 
 @jax.jit
 def follow(key: Array, count: ArrayLike, passage: OnLevels, largest: ArrayLike) -> FirstPassage:
-    """Return where a passage ends, with arguments as for `release_count`."""
+    """Run a passage to its end, with `key`, `count` and `largest` as in `release_count`."""
     dtype = float_dtype(count, passage.smallest, largest)
     key = unrolled(key)
     count, largest = jnp.asarray(count, dtype), jnp.asarray(largest, dtype)

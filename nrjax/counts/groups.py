@@ -1,8 +1,9 @@
-"""Counts by group: utilities for the error of noisy counts, and what one row can change.
+"""Utilities for the error of noisy counts, and the neighbours of a table of counts.
 
-Counts are integers >= 0, so a release is rounded and cut off at 0 before it is judged. This costs
-no privacy. The error against the true counts is the papers' "public test" (Whitehouse 2022, section
-6), a convention of simulations. For private counts, use a private rule with the `sensitivity`.
+Counts are integers >= 0, so noisy counts are rounded and cut off at 0 before their error is
+measured, which costs no privacy. The error depends on the true counts. To compare it with a public
+threshold is a convention of simulations (the "public test" of Whitehouse 2022, section 6). To
+protect real counts, use a private stopping rule with the utility's `sensitivity`.
 """
 
 import dataclasses
@@ -19,11 +20,11 @@ from nrjax.sensitivities import Sensitivity
 from nrjax.types import Utility
 
 _SLACK = 1e-9
-"""Relative slack for bounds such as 0.1 * 30, which should allow 3 however they round."""
+"""Relative slack for products such as 0.1 * 30, which must not round to less than 3."""
 
 
 def check_counts(counts: Any) -> None:
-    """Check that counts are a vector of integers >= 0 that the default precision holds."""
+    """Check that counts are a vector of integers >= 0, exact in JAX's default precision."""
     number = check_numbers(
         "counts",
         counts,
@@ -36,7 +37,7 @@ def check_counts(counts: Any) -> None:
 
 
 def check_exact(name: str, counts: Any) -> None:
-    """Check that the default precision holds counts exactly, so that a cast changes none."""
+    """Check that JAX's default floating-point type holds counts exactly."""
     info = jnp.finfo(jnp.result_type(float))
     most = 2 ** (info.nmant + 1)
     expected = f"at most {most}, up to which {info.dtype} has every integer (float64 has more)"
@@ -51,45 +52,45 @@ class _CountError(Utility):
 
     @property
     def sensitivity(self) -> float:
-        """Sensitivity of the utility, `2/groups`: a replaced row moves two counts by one."""
+        """The utility's sensitivity, `2/groups`, as replacing a row moves two counts by one."""
         return 2 / np.shape(self.counts)[-1]
 
     def hypothesis(self, release: Array) -> Array:
-        """Return the release rounded and cut off at 0, shape (groups,)."""
+        """Return the noisy counts rounded and cut off at 0, shape (groups,)."""
         return jnp.maximum(jnp.round(release), 0)
 
     def threshold(self, target: float) -> float:
-        """Return the threshold for an error of at most `target`."""
+        """Return the stopping rule's threshold for an error of at most `target`."""
         check(math.isfinite(target) and target >= 0, "target", target, "finite and not negative")
         groups = np.size(self.counts)
-        # Halfway between the last sufficient quotient and the next, so that rounding is harmless.
+        # Halfway between the largest sufficient error and the next, so that rounding is harmless.
         return -(math.floor(target * groups * (1 + _SLACK)) + 0.5) / groups
 
 
 class ShareOutside(_CountError):
-    """A utility: minus the fraction of groups whose noisy count is too far from the true one.
+    """A utility: minus the fraction of groups whose noisy count is outside its tolerance.
 
-    Use it when each group has its own tolerance, and `MeanAbsoluteError` for the total error.
+    Use it when each group has its own tolerance, and `MeanAbsoluteError` for the mean error.
 
         utility = ShareOutside.relative([30, 100, 7], error=0.1)
         rule = nrjax.PublicThreshold(utility.threshold(0.05))  # 95 % of the groups within 10 %
 
     Attributes:
         counts: true counts, integers >= 0, shape (groups,).
-        slack: largest error of each count, in counts, shape (groups,).
+        slack: tolerance of each group: its largest accepted error, in counts, shape (groups,).
     """
 
     slack: Any
 
     @classmethod
     def relative(cls, counts: ArrayLike, error: float) -> "ShareOutside":
-        """Return the utility for which each count may be off by the fraction `error` (>= 0)."""
+        """Return the utility that allows each count the relative error `error` (>= 0)."""
         check(math.isfinite(error) and error >= 0, "error", error, "finite and not negative")
         number = np.asarray(counts, np.float64)
         return cls(number, np.floor(error * number * (1 + _SLACK)))
 
     def evaluate(self, hypothesis: Array) -> Array:
-        """Return minus the fraction of groups, in [-1, 0]. A NaN is too far."""
+        """Return minus the fraction of groups outside their tolerance (NaN is outside)."""
         within = jnp.abs(hypothesis - self.counts) <= self.slack
         return -jnp.mean(jnp.where(within, 0, 1), dtype=hypothesis.dtype)
 
@@ -105,22 +106,22 @@ class MeanAbsoluteError(_CountError):
     """
 
     def evaluate(self, hypothesis: Array) -> Array:
-        """Return minus the mean absolute error, in counts."""
+        """Return minus the mean absolute error of the noisy counts, a scalar."""
         return -jnp.mean(jnp.abs(hypothesis - self.counts))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Neighbour:
-    """A neighbouring data set, described by how its counts differ.
+    """A neighbouring data set, described by the differences between the counts by group.
 
-    The shift is of integers, so noise on the integers, such as Skellam noise, hides it. Its norms
-    are the same for all groups: they are the sensitivities.
+    The differences are integers, so integer noise, such as Skellam noise, hides them. The norms of
+    `shift` are the same for every choice of groups, so they are the sensitivities of the counts.
 
         sensitivity = Neighbour.replace(groups=3, i=0, j=1).l2_sensitivity  # sqrt(2)
 
     Attributes:
-        relation: "replace" (one row has another value) or "remove" (one row is missing).
-        shift: `f(x) - f(x')`, shape (groups,), integers in float64.
+        relation: "replace" (one row moves to another group) or "remove" (one row is missing).
+        shift: the counts minus the neighbour's counts, integers in float64, shape (groups,).
     """
 
     relation: str
@@ -128,7 +129,7 @@ class Neighbour:
 
     @classmethod
     def replace(cls, groups: int, i: int, j: int) -> "Neighbour":
-        """Return the neighbour with a row of group i in group j instead: shift `e_i - e_j`."""
+        """Return the neighbour in which a row moves from group i to j: shift `e_i - e_j`."""
         shift = cls.remove(groups, i).shift
         check(0 <= j < groups and j != i, "j", j, f"in [0, {groups}) and not i = {i}")
         shift[j] = -1.0
@@ -136,7 +137,7 @@ class Neighbour:
 
     @classmethod
     def remove(cls, groups: int, i: int) -> "Neighbour":
-        """Return the neighbour without a row of group i: shift `e_i`."""
+        """Return the neighbour that lacks one row of group i: shift `e_i`."""
         check(0 <= i < groups, "i", i, f"in [0, {groups}), the groups")
         shift = np.zeros(groups)
         shift[i] = 1.0

@@ -1,4 +1,4 @@
-"""The release of one count under Laplace noise, continuous or discrete, by its jumps."""
+"""Releases of one count under Laplace noise (continuous or discrete), jump by jump."""
 
 import math
 from typing import Any, ClassVar, NamedTuple
@@ -14,7 +14,14 @@ from nrjax.processes.discrete_laplace import WORDS, below, discrete_laplace, siz
 
 
 class LaplaceState(NamedTuple):
-    """A count with its noise at the last jump, at `level` -1 before the first draw."""
+    """The state of one count's release under Laplace noise.
+
+    Attributes:
+        level: -1 before the first draw, then the accepted level, or the last one if none is.
+        time: time (scale of the noise) of the accepted level, or of the latest jump.
+        noise: the noise at that time.
+        last_time: time of the last level.
+    """
 
     level: Array
     time: Array
@@ -23,26 +30,26 @@ class LaplaceState(NamedTuple):
 
 
 class LaplacePassage(OnLevels):
-    """The passage to the first level at which a count with Laplace noise is accepted.
+    """A release of one count under Laplace noise, up to the first accepted noise level.
 
-    The squared privacy parameters `1/t^2` are equally spaced, where t is the noise's scale. Towards
-    smaller times the process of `nrjax.Laplace` is a Markov jump process (`docs/composition.md`).
-    Between jumps the release is constant and the standard deviation falls. So the next level at
-    which it would be accepted is known exactly.
+    The levels' squared privacy parameters `1/t^2` are equally spaced, where t is the noise's scale.
+    While t falls, the noise of `nrjax.Laplace` is a Markov jump process (`docs/composition.md`).
+    Between jumps the release is constant and the standard deviation falls, so the next level at
+    which the release would be accepted is known exactly.
     """
 
     kind: ClassVar[Any] = LaplaceReduction
 
     def draws(self, key: Array, number: int, dtype: Any) -> Array:
-        """Return random bits, shape (number, 4)."""
+        """Return the random bits of `number` (static) draws, shape (number, 4)."""
         return random_bits(key, (number, 4), dtype)
 
     def time_of(self, square: Array) -> Array:
-        """Return the noise's scale, `1/sqrt(square)`."""
+        """Return the noise's scale at a squared privacy parameter, `1/sqrt(square)`."""
         return 1 / jnp.sqrt(square)
 
     def init(self, last_time: Array) -> LaplaceState:
-        """Return the state before the first draw."""
+        """Return the state before the first draw of noise."""
         first = self.time_of(jnp.asarray(self.smallest, last_time.dtype))
         zero = jnp.zeros_like(last_time)
         return LaplaceState(jnp.int32(-1), first, zero, last_time)
@@ -50,7 +57,7 @@ class LaplacePassage(OnLevels):
     def move(
         self, state: LaplaceState, count: Array, draw: Array
     ) -> tuple[LaplaceState, Array, Array]:
-        """Move to the level of acceptance or to the next jump, by the random words of `draw`."""
+        """Move to the accepted level or to the next jump, with the random bits of `draw`."""
         started = state.level >= 0
         noise = jnp.where(started, state.noise, self._first_noise(draw, state.time))
         first, second = (uniform(draw[number], count.dtype) for number in (1, 2))
@@ -60,7 +67,7 @@ class LaplacePassage(OnLevels):
         release, rule = count + noise, self.accuracy
         largest = jnp.where(release > 0, release / rule.upper, -release / rule.lower)
         needed = self._time_of_deviation(largest)
-        needed = jnp.where(jnp.isnan(needed), 0, needed)  # a NaN is never good enough
+        needed = jnp.where(jnp.isnan(needed), 0, needed)  # a NaN is never accepted
         level, time = self._level(jnp.where(started, jnp.minimum(now, needed), needed), state)
         accepted = (level < self.levels) & (time > jump)
         ended = accepted | ~(jump > state.last_time)
@@ -81,14 +88,14 @@ class LaplacePassage(OnLevels):
         return deviation / math.sqrt(2)
 
     def _jump(self, now: Array, size: Array, first: Array, second: Array) -> Array:
-        """Return the time at which noise of this size next jumps, from two uniform numbers."""
-        # The later of two kinds of jumps: at rates 1/t and size/t^2.
+        """Return the time below `now` at which noise of absolute value `size` jumps next."""
+        # Two kinds of jumps have rates 1/t and size/t^2. Time falls, so the larger time is next.
         return jnp.maximum(now * first, now * size / (size - now * jnp.log(second)))
 
     def _target(self, size: Array, jump: Array, draw: Array) -> Array:
-        """Return where positive noise of this size jumps to, from the words of `draw` from 3 on."""
+        """Return the noise after positive noise of value `size` has jumped at time `jump`."""
         mass = uniform(draw[3], size.dtype) * (size + jump)
-        # The rest of the draw decides how far; a 0 stands for numbers too small for a float.
+        # The remainder decides how far. A remainder of 0 stands for one too small for a float.
         left = (mass - size) / jump
         beyond = left < 0.5
         least = float(jnp.finfo(size.dtype).eps)
@@ -97,7 +104,10 @@ class LaplacePassage(OnLevels):
         return jnp.where(mass < size, mass, jnp.where(beyond, size + distance, -distance))
 
     def _level(self, time: Array, state: LaplaceState) -> tuple[Array, Array]:
-        """Return number and time of the first level of at most this time (`levels`: none)."""
+        """Return the number and the time of the first level whose time is at most `time`.
+
+        The number is `levels` if there is no such level.
+        """
         first = jnp.asarray(self.smallest, time.dtype)
         last = jnp.maximum(1 / jnp.square(state.last_time), first)
         spacing = (last - first) / (self.levels - 1)
@@ -108,23 +118,23 @@ class LaplacePassage(OnLevels):
 
         steps = (1 / jnp.square(time) - first) / jnp.maximum(spacing, jnp.finfo(time.dtype).tiny)
         level = jnp.clip(jnp.ceil(steps), 0, self.levels).astype(jnp.int32)
-        # Rounding may leave it one short.
+        # Rounding may make the level one too small.
         level = jnp.where((at(level) > time) & (level < self.levels), level + 1, level)
         return level, at(level)
 
 
 class DiscreteLaplacePassage(LaplacePassage):
-    """Reduction of `nrjax.DiscreteLaplace` noise on a count, up to the first accepted level.
+    """A release of one count under discrete Laplace noise, up to the first accepted level.
 
-    From noise of size a at time t, towards smaller times, the noise jumps to each of 0 ... a - 1
-    at rate `1/t^2`, and to `a + j` and `-j`, j = 1, 2, ..., at rate `exp(-2j/t)/t^2`. This is the
-    kernel of `docs/frontier.md` from t to t - dt.
+    While the time t falls, noise of value a >= 0 jumps to each of 0, ..., a - 1 at rate `1/t^2`,
+    and to each of `a + j` and `-j`, for j = 1, 2, ..., at rate `exp(-2j/t)/t^2`. The rates follow
+    from the transition kernel of `docs/frontier.md`, from t to t - dt.
     """
 
     kind: ClassVar[Any] = DiscreteLaplaceReduction
 
     def draws(self, key: Array, number: int, dtype: Any) -> Array:
-        """Return random bits, shape (number, 10)."""
+        """Return the random bits of `number` (static) draws, shape (number, 10)."""
         return random_bits(key, (number, 5 + WORDS), dtype)
 
     def _first_noise(self, draw: Array, time: Array) -> Array:
@@ -135,7 +145,8 @@ class DiscreteLaplacePassage(LaplacePassage):
 
     def _jump(self, now: Array, size: Array, first: Array, second: Array) -> Array:
         inwards = jnp.where(size > 0, now * size / (size - now * jnp.log(second)), 0)
-        # Outwards there is none before s with the probability (1 - exp(-2/t))/(1 - exp(-2/s)).
+        # There is no outward jump from time t down to s with probability
+        # (1 - exp(-2/t))/(1 - exp(-2/s)).
         ratio = -jnp.expm1(-2 / now) / first
         outwards = -2 / jnp.log1p(-jnp.minimum(ratio, 1))
         return jnp.maximum(inwards, jnp.where(ratio < 1, outwards, 0))

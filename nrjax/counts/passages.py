@@ -1,8 +1,8 @@
-"""The rule that accepts a noisy count, and the common part of the ways of releasing one.
+"""The rule that accepts a noisy count, and base classes for the release of one count.
 
-A count is released by draws of noise, each at one of its privacy levels, until a release is
-accepted or the levels end. A passage jumps over levels at which acceptance is impossible, without
-drawing them. Its outcome has the distribution of the walk that checks every level.
+A passage releases one count under noise that falls from level to level, until the noisy count is
+accepted or the levels end. It skips levels at which acceptance is practically impossible, without
+drawing their noise. The result has the same distribution as if every level were checked.
 """
 
 import abc
@@ -21,22 +21,22 @@ from nrjax.pytrees import Pytree, static
 from nrjax.types import NoiseProcess, Utility
 
 _MOST_SKIPPED = 30
-"""Most tries that doubling skips, so that `2^skipped - 1` is an int32."""
+"""Largest number of tries that doubling skips, so that `2^skipped - 1` is an int32."""
 
 
 class RelativeError(Pytree):
     """A rule that accepts a noisy count once its relative error is likely below `alpha`.
 
-    With noise of standard deviation d a noisy count y is accepted if `|y| > d` and
+    With noise of standard deviation d, a noisy count y is accepted if `|y| > d` and
     `1 - alpha < |(y + d)/(y - d)| <= 1 + alpha` (Rogers 2023, section 7.2). Equivalently,
     `y >= upper d` or `y < -lower d`, where `upper = (2 + alpha)/alpha` and
-    `lower = (2 - alpha)/alpha`. The rule uses only releases, so it costs no privacy.
+    `lower = (2 - alpha)/alpha`. The rule uses only noisy counts, so it costs no privacy.
 
         rule = RelativeError(0.1)
         result = release_count(key, 1000.0, rule, smallest=1e-6, largest=0.1)
 
     Attributes:
-        alpha: relative error, scalar, strictly between 0 and 1.
+        alpha: requested relative error, scalar, strictly between 0 and 1.
     """
 
     alpha: ArrayLike
@@ -46,27 +46,27 @@ class RelativeError(Pytree):
 
     @property
     def upper(self) -> Any:
-        """The smallest accepted positive count, in standard deviations of the noise."""
+        """The smallest accepted positive noisy count, in standard deviations of the noise."""
         return (2 + self.alpha) / self.alpha
 
     @property
     def lower(self) -> Any:
-        """Standard deviations that an accepted negative count exceeds in size."""
+        """The size above which a negative noisy count is accepted, in standard deviations."""
         return (2 - self.alpha) / self.alpha
 
     def accepts(self, noisy: ArrayLike, deviation: ArrayLike) -> Array:
-        """Return whether noisy counts with these standard deviations are accepted (bool)."""
+        """Return whether each noisy count is accepted, given its noise's standard deviation."""
         noisy, deviation = jnp.asarray(noisy), jnp.asarray(deviation)
         return (noisy >= self.upper * deviation) | (noisy < -self.lower * deviation)
 
     def precise(self, error: ArrayLike, count: ArrayLike) -> Array:
-        """Return whether noise is within the relative error, `|error| <= alpha count` (bool)."""
+        """Return whether the noise `error` is at most `alpha` times the true count (bool)."""
         return jnp.abs(jnp.asarray(error)) <= self.alpha * jnp.asarray(count)
 
     def utility(self, process: NoiseProcess, times: ArrayLike) -> "Margin":
-        """Return the rule as a utility for noise at `times`, shape (steps,).
+        """Return the rule as a utility, for noise of `process` at `times`, shape (steps,).
 
-        With `PublicThreshold(0)`, a trial stops where this rule accepts.
+        A trial with this utility and `PublicThreshold(0)` stops where the rule accepts.
         """
         return Margin(self, process.deviation(times))
 
@@ -74,11 +74,11 @@ class RelativeError(Pytree):
 class Margin(Utility):
     """A utility: the distance of a noisy count from the bounds of `RelativeError`.
 
-    It is in standard deviations, and >= 0 where the rule accepts. Use `RelativeError.utility` to
-    make one.
+    The distance is in standard deviations of the noise, and >= 0 if the rule accepts the count. Use
+    `RelativeError.utility` to build this utility.
 
     Attributes:
-        accuracy: the rule.
+        accuracy: the rule that accepts a noisy count.
         deviations: standard deviation of the noise at each step, shape (steps,) or ().
     """
 
@@ -86,17 +86,27 @@ class Margin(Utility):
     deviations: Any
 
     def at(self, step: Array) -> "Margin":
-        """Return the utility of a step."""
+        """Return the utility for the noise of one step."""
         return Margin(self.accuracy, jnp.asarray(self.deviations)[step])
 
     def evaluate(self, hypothesis: Array) -> Array:
-        """Return the larger of `y/d - upper` and `-y/d - lower`, a scalar."""
+        """Return the distance of a noisy count from the rule's bounds, a scalar.
+
+        For a noisy count y under noise of standard deviation d, it is the larger of `y/d - upper`
+        and `-y/d - lower`.
+        """
         scaled = hypothesis / self.deviations
         return jnp.maximum(scaled - self.accuracy.upper, -scaled - self.accuracy.lower)
 
 
 class Verdict(NamedTuple):
-    """The result of a draw: whether it was the count's last, was accepted, and is precise."""
+    """The result of one draw of noise for a count (all fields are bool scalars).
+
+    Attributes:
+        ended: whether the release of the count has ended.
+        accepted: whether the noisy count was accepted.
+        precise: whether the noise is within the relative error of the true count.
+    """
 
     ended: Array
     accepted: Array
@@ -104,10 +114,10 @@ class Verdict(NamedTuple):
 
 
 class Passage(Pytree):
-    """A way of releasing one count: `start`, then one `step` per draw, charged to a filter.
+    """A release of one count, charged to a filter: one `start`, then one `step` per draw.
 
     Attributes:
-        accuracy: the rule.
+        accuracy: the rule that accepts a noisy count.
         smallest: squared privacy parameter of the first level, scalar.
         levels: number of levels (static).
     """
@@ -116,87 +126,96 @@ class Passage(Pytree):
     smallest: ArrayLike
     levels: int = static()
     kind: ClassVar[Any] = BrownianReduction
-    """The kind of request that is charged, of sensitivity and time."""
+    """The request class that a filter charges, made of a sensitivity and a time."""
 
     def draws(self, key: Array, number: int, dtype: Any) -> Array:
-        """Return random numbers for `number` (static) draws, with a leading axis."""
+        """Return the random numbers of `number` (static) draws, shape (number, ...)."""
         return normals(key, (number,), dtype)
 
     def time_of(self, square: Array) -> Array:
-        """Return the time of a squared privacy parameter."""
+        """Return the time (noise level) of a squared privacy parameter."""
         return 1 / square
 
     def first_request(self, dtype: Any) -> Any:
-        """Return the request for the first level."""
+        """Return the request that a filter charges for the first level."""
         return self.kind(1.0, self.time_of(jnp.asarray(self.smallest, dtype)))
 
 
 class OnLevels(Passage, abc.ABC):
-    """A noise reduction at equally spaced squared privacy parameters, charged where it ends."""
+    """A passage over equally spaced squared privacy parameters, charged once at its end."""
 
     @abc.abstractmethod
     def init(self, last_time: Array) -> Any:
-        """Return the state before the first draw, for a last level at `last_time`."""
+        """Return the state before the first draw, given the time of the last level."""
 
     @abc.abstractmethod
     def move(self, state: Any, count: Array, draw: Array) -> tuple[Any, Array, Array]:
-        """Make one draw: return the state, and whether it has ended and was accepted."""
+        """Make one draw of noise.
+
+        Returns:
+            The state, whether the release has ended, and whether it was accepted.
+        """
 
     def until(self, last_time: Array) -> Any:
-        """Return the state before the first draw, for a last level no later than the first."""
+        """Return `init(last_time)`, with `last_time` at most the time of the first level."""
         first = self.time_of(jnp.asarray(self.smallest, last_time.dtype))
         return self.init(jnp.minimum(first, last_time))
 
     def start(self, filter: Any, spent: Any, count: Array) -> tuple[Any, Any]:
-        """Return the filter's state and the passage up to the largest level it still admits."""
+        """Return the states of the filter and of the passage before the first draw.
+
+        The last level is the most expensive one that the filter still admits.
+        """
         return spent, self.until(jnp.asarray(filter.smallest_time(spent, self.kind), count.dtype))
 
     def step(
         self, filter: Any, spent: Any, state: Any, count: Array, draw: Array
     ) -> tuple[Any, Any, Verdict]:
-        """Make one draw. The level that it ends at is charged, accepted or not."""
+        """Make one draw. If the release ends, charge its level, whether accepted or not."""
         state, ended, accepted = self.move(state, count, draw)
         paid, admitted = filter.spend(spent, self.kind(1.0, state.time))
-        # Admitted when the levels were chosen. If the filter refuses it after all, it counts.
+        # `start` chose levels that the filter admits. Even if it refuses one, the cost counts.
         verdict = Verdict(ended, accepted & admitted, self.accuracy.precise(state.noise, count))
         return select(ended, paid, spent), state, verdict
 
 
 class DoublingPassage(Passage):
-    """The baseline of Rogers 2023, section 7.1: fresh noise whose squared parameter doubles.
+    """The doubling baseline: fresh noise per try, with a squared parameter that doubles.
 
-    A try is Gaussian noise of variance t (the state), charged as a Brownian reduction with a single
-    time. The first tries are skipped as long as acceptance would take noise of `skip_quantile`
-    standard deviations; they are charged in one sum, a geometric series. `levels` is the number of
-    tries that `skip_quantile` allows for.
+    This is the baseline of Rogers 2023, section 7.1. A try has Gaussian noise of variance t, which
+    is the state, and is charged as a Brownian reduction with a single time. The first tries are
+    skipped while acceptance would take noise of `skip_quantile` standard deviations. Their costs
+    are a geometric series, charged as one sum. `levels` is the number of tries, at least 64, from
+    which `skip_quantile` is computed.
     """
 
     def start(self, filter: Any, spent: Any, count: Array) -> tuple[Any, Array]:
-        """Charge the tries that cannot be accepted, as many as the filter admits."""
+        """Skip and charge the first tries, which cannot be accepted, if the filter admits them."""
         dtype, eps = count.dtype, float(jnp.finfo(count.dtype).eps)
         first = jnp.asarray(self.smallest, dtype)
         quantile, accuracy = skip_quantile(max(self.levels, 64)), self.accuracy
-        # Try k is impossible if sqrt(first 2^k) count <= upper - quantile.
+        # Try k cannot be accepted if sqrt(first 2^k) count <= upper - quantile.
         ratio = jnp.square((accuracy.upper - quantile) / count) / first
         safe = accuracy.upper > quantile
         safe &= accuracy.lower + count * jnp.sqrt(first) >= quantile
         impossible = jnp.where(safe & (ratio >= 1), jnp.floor(jnp.log2(ratio)) + 1, 0)
-        # `number` tries cost `first (2^number - 1)`, which must fit into what is left.
+        # `number` tries cost `first (2^number - 1)`, which must be at most `left`.
         left = 1 / jnp.asarray(filter.smallest_time(spent, self.kind), dtype)
         fits = jnp.floor(jnp.log2(1 + left / first * (1 - 16 * eps)))
         number = jnp.clip(jnp.minimum(impossible, fits), 0, _MOST_SKIPPED).astype(jnp.int32)
         factor = jnp.left_shift(jnp.int32(1), number)
         skipped = jnp.maximum(factor - 1, 1).astype(dtype) * first
-        # A time is rounded to more cost.
+        # The time is rounded down, so the cost is rounded up.
         paid, admitted = filter.take(spent, self.kind(1.0, (1 - 4 * eps) / skipped))
-        # Logarithms round. If the sum is refused, all tries are drawn: the same distribution.
+        # If the filter refuses the sum because of rounding, no try is skipped. The distribution
+        # is the same.
         skips = (number > 0) & admitted
         return select(skips, paid, spent), 1 / (first * jnp.where(skips, factor, 1))
 
     def step(
         self, filter: Any, spent: Any, state: Array, count: Array, draw: Array
     ) -> tuple[Any, Array, Verdict]:
-        """Make the next try by a standard normal `draw`, unless the filter refuses it."""
+        """Make the next try with a standard normal `draw`, unless the filter refuses its cost."""
         spent, admitted = filter.take(spent, self.kind(1.0, state))
         deviation = jnp.sqrt(state)
         noise = deviation * draw
@@ -206,15 +225,16 @@ class DoublingPassage(Passage):
 
 
 def skip_quantile(levels: int, chance: float = 1e-12) -> float:
-    """Return z with `2 levels Phi(-z) <= chance`, a little larger because of float32.
+    """Return z: a level is skipped if acceptance takes noise of z standard deviations.
 
-    A level is skipped if acceptance would take noise of z standard deviations. No level is skipped
-    twice, so the probability that a release of a count misses an acceptance is at most `chance`.
+    The result is the smallest z with `2 levels Phi(-z) <= chance`, where Phi is the normal
+    distribution function, plus 0.01 for rounding in float32. No level is skipped twice, so the
+    probability that the release of a count misses an acceptance is at most `chance`.
     """
     low, high = 0.0, 40.0
     while high - low > 1e-9:
         middle = (low + high) / 2
         too_likely = levels * math.erfc(middle / math.sqrt(2)) > chance
         low, high = (middle, high) if too_likely else (low, middle)
-    # Rounding moves the end of a jump by 1e-4 levels, which is worth less than this.
+    # Rounding moves the end of a jump by 1e-4 levels, which changes z by less than 0.01.
     return high + 0.01

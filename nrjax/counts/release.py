@@ -27,24 +27,25 @@ _METHODS: dict[str, tuple[type[Any], tuple[type, ...]]] = {
     "laplace": (LaplacePassage, (RenyiFilter,)),
     "discrete_laplace": (DiscreteLaplacePassage, (RenyiFilter,)),
 }
-"""The passage of each method, and the filters that have a proof for it."""
+"""By method: its passage class, and the filters that are proved to hold for it."""
 
 _BLOCK = 16
-"""Draws between two checks whether the trial has ended. Their noise is drawn at once."""
+"""Number of draws of noise between two checks of whether the trial has ended."""
 
 
 class CountOutcome(NamedTuple):
     """The outcome of a `CountRelease` trial.
 
     Attributes:
-        returned: counts that were accepted and returned, int32.
-        precise: those of them within the relative error of the true count, int32.
-        attempted: counts that were selected, returned or not, int32.
-        spent: budget minus what remains of it, in the filter's cost unit; 0 without an attempt.
-        steps: draws of noise that the simulation took, int32.
-        returned_by: counts returned until the fraction j/marks of the budget was spent, for
-            j = 1 ... marks, int32, shape (marks,).
-        precise_by: the precise ones of these, int32, shape (marks,).
+        returned: number of counts that were accepted and returned, int32.
+        precise: number of returned counts within the relative error of the true count, int32.
+        attempted: number of counts that were selected, returned or not, int32.
+        spent: cost of the trial in the filter's cost unit, 0 without an attempt.
+        steps: number of draws of noise in the simulation, int32.
+        returned_by: number of counts returned while at most the fraction j/marks of the budget was
+            spent, for j = 1, ..., marks, int32, shape (marks,).
+        precise_by: number of precise counts among the counts of `returned_by`, int32, shape
+            (marks,).
     """
 
     returned: Array
@@ -57,7 +58,10 @@ class CountOutcome(NamedTuple):
 
 
 class _State(NamedTuple):
-    """A trial between two draws, at the count with number `item` in the order."""
+    """The state of a trial between two draws of noise.
+
+    `item` is the position of the present count in the order of selection.
+    """
 
     running: Array
     spent: Any
@@ -69,20 +73,22 @@ class _State(NamedTuple):
 
 
 class CountRelease(Pytree):
-    """A custom trial that selects the largest counts in turn and releases each.
+    """A custom trial that selects the largest counts one by one and releases each.
 
-    The experiment of Rogers 2023, section 7.2. An attempt selects a count by the exponential
-    mechanism and reduces its noise until the rule accepts it. If no level that the budget allows is
-    accepted, the last one is charged and the count discarded. An attempt starts only if its
-    selection and first level are admitted together. The trial ends when an attempt is not admitted,
-    or when all items were tried. For a single count, use `release_count`.
+    The trial is the experiment of Rogers 2023, section 7.2. An attempt selects a count by the
+    exponential mechanism and reduces the count's noise until the rule accepts the noisy count. If
+    it is accepted at no level that the budget allows, the last level is charged and the count is
+    discarded. An attempt starts only if the filter admits its selection and first level together.
+    The trial ends when an attempt is not admitted, or when all items were tried. For a single
+    count, use `release_count`. The methods are:
 
     * "brownian": Brownian noise reduction at `levels` squared privacy parameters `1/t`, equally
       spaced from `smallest` to the largest that the filter still admits.
-    * "laplace": Laplace noise reduction, likewise with `1/t^2`, where t is the noise's scale.
-      "discrete_laplace": the same with integer noise (`nrjax.DiscreteLaplace`).
-    * "doubling": fresh Gaussian noise of squared parameter `smallest`, then twice that, and so on.
-      Each try is charged, and made only if the filter admits it; else the count is discarded.
+    * "laplace": Laplace noise reduction at equally spaced `1/t^2`, where t is the noise's scale.
+    * "discrete_laplace": the same as "laplace" with integer noise (`nrjax.DiscreteLaplace`).
+    * "doubling": fresh Gaussian noise per try, with a squared privacy parameter that starts at
+      `smallest` and doubles. Each try is charged. If the filter refuses a try, the count is
+      discarded.
 
         trial = CountRelease(
             counts, ExponentialMechanism(0.1), RelativeError(0.1), nrjax.UnifiedFilter(1.0, 1e-6),
@@ -91,14 +97,14 @@ class CountRelease(Pytree):
 
     Attributes:
         counts: true counts, each changed by at most 1 between neighbours, shape (items,).
-        selection: the selection of the next count.
+        selection: the exponential mechanism that selects the next count.
         accuracy: the rule that accepts a noisy count.
-        filter: the budget of the whole trial: a `UnifiedFilter`, a `GaussianFilter` or, the
-            only one for Laplace noise, a `RenyiFilter`.
+        filter: the budget of the whole trial: a `UnifiedFilter`, a `GaussianFilter` or a
+            `RenyiFilter` (the only choice for Laplace noise).
         smallest: smallest squared privacy parameter, scalar, > 0: `1/t` for Gaussian noise of
             variance t, `1/t^2` for Laplace noise of scale t.
         method: "brownian", "doubling", "laplace" or "discrete_laplace" (static).
-        levels: number of levels, at least 2 (static); without effect on "doubling".
+        levels: number of noise levels per count, at least 2 (static); "doubling" has its own.
         marks: number of fractions of the budget at which results are counted (static).
     """
 
@@ -130,10 +136,10 @@ class CountRelease(Pytree):
         check_integer("marks", self.marks, 1, MOST)
 
     def run(self, key: Array) -> CountOutcome:
-        """Return the outcome of the trial with this key, also under `jit` and `vmap`.
+        """Run the trial with a random key, also under `jit` and `vmap`, and return its outcome.
 
         Raises:
-            ValueError: `key` is not a key, or a field is a batch.
+            ValueError: `key` is not a key, or a field has a batch axis.
         """
         check(np.ndim(self.counts) == 1, "counts", self.counts, "a non-empty vector")
         check(np.shape(self.smallest) == (), "smallest", self.smallest, "a scalar")
@@ -150,9 +156,9 @@ def _run(trial: CountRelease, key: Array) -> CountOutcome:
     noise = role_key(key, Role.NOISE)
     marks = jnp.arange(1, trial.marks + 1, dtype=jnp.int32)
 
-    @jax.jit  # traced once for both places
+    @jax.jit  # traced once for both calls
     def attempt(spent: Any, item: Array) -> tuple[Array, Any, Any]:
-        """Select a count and start its release, if both are admitted."""
+        """Select a count and start its release, if the filter admits the cost of both."""
         selected, admitted = trial.filter.take(spent, trial.selection.request)
         admitted &= trial.filter.admits(selected, passage.first_request(dtype))
         admitted &= item < len(ranked)
@@ -160,7 +166,7 @@ def _run(trial: CountRelease, key: Array) -> CountOutcome:
         return admitted, select(admitted, started, spent), state
 
     def draw(state: _State, random: Array) -> tuple[_State, tuple[Array, Array]]:
-        """Make one draw. If it ends a count, attempt the next one."""
+        """Make one draw of noise. If it ends the release of a count, attempt the next count."""
         spent, inner, verdict = passage.step(
             trial.filter, state.spent, state.passage, ranked[state.item], random
         )
@@ -198,7 +204,7 @@ def _run(trial: CountRelease, key: Array) -> CountOutcome:
     state, _, returned_by, precise_by = jax.lax.while_loop(
         lambda carry: carry[0].running, block, (state, zero, none, none)
     )
-    # What remains is rounded down, even where nothing was spent.
+    # `remaining` is rounded down, so it may be below the budget even if nothing was spent.
     spent = budget - jnp.asarray(trial.filter.remaining(state.spent), dtype)
     return CountOutcome(
         returned=state.returned,

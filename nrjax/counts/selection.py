@@ -1,4 +1,4 @@
-"""The exponential mechanism that selects the next count, drawn once per trial."""
+"""The exponential mechanism that selects the largest counts, by one draw of noise."""
 
 import jax
 import jax.numpy as jnp
@@ -13,20 +13,20 @@ from nrjax.pytrees import Pytree, static
 
 
 class ExponentialMechanism(Pytree):
-    """A private selection of the largest count: Gumbel noise of scale `1/epsilon` on each.
+    """A private selection of the largest count, by Gumbel noise of scale `1/epsilon`.
 
-    Each count changes by at most one between neighbours. Repeated selection without replacement,
-    with fresh noise each time, has the distribution of one draw of noise and the items in falling
-    order (Durfee and Rogers 2019): the Plackett-Luce distribution with weights
-    `exp(epsilon count)`. A selection is a `BoundedRange` request for a filter.
+    Neighbouring data sets differ by at most 1 in each count. Repeated selection without
+    replacement, with fresh noise each time, has the same distribution as sorting the noisy counts
+    of one draw (Durfee and Rogers 2019). It is the Plackett-Luce distribution with weights
+    `exp(epsilon count)`. A filter charges one selection as a `BoundedRange` request.
 
         order = ExponentialMechanism(epsilon=0.1).order(key, counts)  # the first is selected first
 
     Attributes:
         epsilon: privacy parameter of one selection, scalar, > 0.
-        monotone: whether neighbours change all counts in the same direction, as adding or removing
-            a user does (static). Then the privacy loss of a selection has range `epsilon`, else
-            `2 epsilon` (Rogers 2023, section 7.2; Cesar and Rogers 2021).
+        monotone: whether all counts change in the same direction between neighbours, as when a user
+            is added or removed (static). The privacy loss of a selection has range `epsilon` if so,
+            else `2 epsilon` (Rogers 2023, section 7.2; Cesar and Rogers 2021).
     """
 
     epsilon: ArrayLike
@@ -39,22 +39,22 @@ class ExponentialMechanism(Pytree):
 
     @property
     def request(self) -> BoundedRange:
-        """The request that one selection is charged as."""
+        """The request that a filter charges for one selection."""
         return BoundedRange(self.epsilon if self.monotone else 2 * self.epsilon)
 
     def scores(self, key: Array, counts: ArrayLike) -> Array:
         """Return `epsilon (count - largest)` plus standard Gumbel noise, shape (items,).
 
-        Only differences of scores matter. Those to the largest count are small for the winners, so
-        rounding does not lose the noise.
+        Only differences between scores matter. Subtracting the largest count keeps the scores of
+        likely winners small, so rounding does not lose their noise.
         """
         dtype = float_dtype(self.epsilon)
         counts = jnp.asarray(counts, dtype)
         below = counts - jnp.max(counts)
-        # The usual float32 Gumbel draws end at 16, too low for the winner of many items.
+        # The default Gumbel draws in float32 are at most 16, too low for the winner of many items.
         noise = jax.random.gumbel(key, counts.shape, dtype, mode="high")
         return jnp.asarray(self.epsilon, dtype) * below + noise
 
     def order(self, key: Array, counts: ArrayLike) -> Array:
-        """Return the items in the order of repeated selection, int32, shape (items,)."""
+        """Return the indices of the items in the order of selection, int32, shape (items,)."""
         return jnp.argsort(-self.scores(key, counts)).astype(jnp.int32)

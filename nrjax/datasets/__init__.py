@@ -1,4 +1,4 @@
-"""Data sets by name, or from your own file, ready for private empirical risk minimisation."""
+"""Named data sets and your own files, scaled for private empirical risk minimisation."""
 
 import os
 from pathlib import Path
@@ -40,19 +40,19 @@ __all__ = [
 
 _SOURCES: dict[str, Source] = {"flights": FLIGHTS, "kdd99": uci.KDD99, "twitter": uci.TWITTER}
 _PAPER = {"logistic": "kdd99", "ridge": "twitter"}
-_DEFAULT_ROWS = 10_000  # of a named data set, as in Whitehouse 2022
+_DEFAULT_ROWS = 10_000  # default for a named data set, as in Whitehouse 2022
 
 
 class Available(NamedTuple):
     """A named data set, and whether it is on this machine.
 
     Attributes:
-        name: name for `load`.
-        tasks: tasks that it suits.
-        rows: the most rows that `load` can return.
+        name: name to pass to `load`.
+        tasks: tasks that the data set suits: "logistic", "ridge" or both.
+        rows: largest number of rows that `load` can return.
         features: number of features.
         where: the file or folder that `load` reads, or None if it is absent.
-        how: how to get it.
+        how: how to get the data set.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Available(NamedTuple):
 
 
 def available(data_dir: PathLike | None = None) -> list[Available]:
-    """List all named data sets, with the file of each in the data folder if it is there."""
+    """List all named data sets, each with its file or folder if that is on this machine."""
     return [
         Available(name, source.tasks, source.max_rows(path), source.features, path, source.how)
         for name, source in _SOURCES.items()
@@ -73,7 +73,7 @@ def available(data_dir: PathLike | None = None) -> list[Available]:
 
 
 def resolve(name: str, task: str) -> str:
-    """Return the data set of a name: "paper" is kdd99 for logistic and twitter for ridge."""
+    """Return the name of a data set: "paper" means kdd99 (logistic) or twitter (ridge)."""
     check(task in TASKS, "task", task, f"one of {TASKS}")
     return _PAPER[task] if name == "paper" else name
 
@@ -94,17 +94,17 @@ def load(
             or .npz file (`nrjax.datasets.user`).
         task: "logistic" (labels -1 and 1) or "ridge" (target divided by its largest absolute value
             in the rows used).
-        rows: number of rows, from the first on, or "all". By default 10,000 rows of a named data
-            set and all rows of your own file.
-        data_dir: folder of kdd99 and twitter. By default the variable `NRJAX_DATA`, else the cache
-            folder.
-        target: column (CSV) or array (NPZ) of your own file.
+        rows: number of rows, counted from the first, or "all". By default 10,000 rows of a named
+            data set and all rows of your own file.
+        data_dir: folder that holds kdd99 and twitter. By default the environment variable
+            `NRJAX_DATA`, else the cache folder.
+        target: name of the target in your own file: a column (CSV) or an array (NPZ).
         normalise: "l2_rows" divides each row by its own l2 norm (Whitehouse 2022); "max_l1" divides
             all rows by the largest l1 norm among the rows used (Ligett 2017).
 
     Raises:
-        FileNotFoundError: the data are absent; the message says where to put which file.
-        ModuleNotFoundError: a package of the extra `studies` is needed.
+        FileNotFoundError: the data are absent. The message names the file and its folder.
+        ModuleNotFoundError: a package of the extra `studies` is not installed.
         ValueError: an argument is wrong, the data do not suit the task, or a file is damaged.
 
     Examples:
@@ -135,18 +135,18 @@ def load(
 def fetch(name: str, data_dir: PathLike | None = None, *, base_url: str = uci.KDD99_URL) -> Path:
     """Download kdd99 (2.1 MB) into the data folder and return its path.
 
-    Other data sets cannot be downloaded. A file that is there already with the right checksum is
-    kept, and one with another checksum is replaced. The file appears only when it is complete.
+    Other data sets cannot be downloaded. An existing file with the right checksum is kept, and one
+    with a wrong checksum is replaced. The file appears only when the download is complete.
 
     Args:
         name: "kdd99".
         data_dir: the data folder, as for `load`.
-        base_url: address of the folder on the server.
+        base_url: address of the server's folder that holds the file.
 
     Raises:
-        FileNotFoundError: the download failed; the message says where to put which file.
-        ValueError: the download has another checksum (the folder stays as it was), or `name` is
-            another data set.
+        FileNotFoundError: the download failed. The message names the file and its folder.
+        ValueError: the download has a wrong checksum (the data folder stays unchanged), or `name`
+            is not "kdd99".
     """
     how = f"Get {name} otherwise: {_SOURCES[name].how}." if name in _SOURCES else ""
     check(name == "kdd99", "name", name, "'kdd99'", how)

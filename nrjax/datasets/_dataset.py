@@ -1,4 +1,4 @@
-"""Data sets, the sources of named ones, and scalings that make rows fit the sensitivities."""
+"""Classes for data sets and their sources, and scalings that bound the rows' norms."""
 
 import dataclasses
 from collections.abc import Callable
@@ -13,11 +13,11 @@ from nrjax.datasets._files import PathLike
 TASKS = ("logistic", "ridge")
 
 _DOMINANT = 0.95
-"""From this fraction of the rows' norm on, a column leaves too little to the others."""
+"""Fraction of the rows' norm above which a warning reports a column as dominant."""
 
 
 class Raw(NamedTuple):
-    """Rows before scaling: features (n, d) and target (n,), both float64."""
+    """Unscaled rows: features x of shape (n, d) and target y of shape (n,), both float64."""
 
     x: np.ndarray
     y: np.ndarray
@@ -26,15 +26,16 @@ class Raw(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A named data set, with the place where its files are and the way to read them.
+    """A named data set, with functions that find and read its files.
 
     Attributes:
-        tasks: tasks that it suits.
+        tasks: tasks that the data set suits.
         features: number of features.
-        how: how to get it, in a few words.
-        locate: function of the data folder that returns the file or folder to read, or None.
-        max_rows: function of what `locate` returned: the most rows that `read` can return.
-        read: function of the task, the number of rows and the data folder that returns rows.
+        how: how to get the data set, in a few words.
+        locate: function of the data folder. It returns the file or folder to read, or None.
+        max_rows: function of the result of `locate`. It returns the largest number of rows that
+            `read` can return.
+        read: function of the task, the number of rows and the data folder. It returns the rows.
     """
 
     tasks: tuple[str, ...]
@@ -49,18 +50,18 @@ class Source(NamedTuple):
 class Dataset:
     """Scaled rows for private empirical risk minimisation with `nrjax.erm`.
 
-    Scales (a largest norm, a largest target) come from the data themselves, as in the papers. This
-    is fit for simulation, not for a release of real people's data. Rounding to float32 may leave
-    a row's norm above 1 by about 1e-7.
+    The divisors (a largest norm, a largest target) are computed from the data without privacy, as
+    in the papers. They suit simulations, but not a release of real people's data. Rounding to
+    float32 may leave a row's norm above 1 by about 1e-7.
 
     Attributes:
         name: "flights", "kdd99", "twitter", or the name of your file.
         task: "logistic" or "ridge".
-        x: features, (n, d), float64. Rows have an l2 norm of at most 1, or an l1 norm if
+        x: features, float64, shape (n, d). The l2 norm of each row is at most 1, or the l1 norm if
             `normalise="max_l1"`.
-        y: target, (n,), float64: -1 or 1 for logistic, within [-1, 1] for ridge.
-        feature_names: names of the d columns.
-        remarks: sentences on what may be wrong with your file; reports repeat them.
+        y: target, float64, shape (n,): -1 or 1 for logistic, within [-1, 1] for ridge.
+        feature_names: names of the d features.
+        remarks: warnings about the data, which reports repeat.
     """
 
     name: str
@@ -72,7 +73,7 @@ class Dataset:
 
 
 def unit_l2_rows(x: np.ndarray) -> np.ndarray:
-    """Return rows (n, d), each divided by its l2 norm unless that is 0 (Whitehouse 2022)."""
+    """Divide each row, of shape (d,), by its l2 norm unless that is 0 (Whitehouse 2022)."""
     scaled = np.empty(x.shape, np.result_type(x, 1.0))
     for block in row_blocks(*x.shape):
         largest = np.max(np.abs(x[block]), axis=1, keepdims=True)
@@ -84,14 +85,14 @@ def unit_l2_rows(x: np.ndarray) -> np.ndarray:
 
 
 def divided_by_largest_l1_norm(x: np.ndarray) -> np.ndarray:
-    """Return rows (n, d), all divided by the largest l1 norm (Ligett 2017, section 4)."""
+    """Divide all rows, shape (n, d), by the largest l1 norm of a row (Ligett 2017, section 4)."""
     x = divided_by_largest_value(x)
     norm = np.max(np.sum(np.abs(x), axis=1))
     return x / norm if norm > 0 else x
 
 
 def divided_by_largest_value(y: np.ndarray) -> np.ndarray:
-    """Return an array divided by its largest absolute value unless that is 0."""
+    """Divide an array by its largest absolute value unless that is 0."""
     largest = np.max(np.abs(y))
     return y / largest if largest > 0 else y
 
@@ -100,9 +101,9 @@ NORMALISATIONS = {"l2_rows": unit_l2_rows, "max_l1": divided_by_largest_l1_norm}
 
 
 def scale(name: str, task: str, raw: Raw, normalise: str) -> Dataset:
-    """Return the data set of raw rows: rows scaled by `normalise`, a ridge target to [-1, 1]."""
+    """Return a data set: features scaled by `normalise`, a ridge target scaled to [-1, 1]."""
     y = divided_by_largest_value(raw.y) if task == "ridge" else raw.y
-    # Sums depend on the memory layout in the last digit: two forms of a file must agree exactly.
+    # Rounding of sums depends on the memory layout. Results must not depend on the file format.
     x = NORMALISATIONS[normalise](np.ascontiguousarray(raw.x))
     remarks = (*raw.remarks, *_dominant_column(name, x, raw.feature_names, normalise))
     return Dataset(name, task, x, y, raw.feature_names, remarks)
@@ -111,7 +112,7 @@ def scale(name: str, task: str, raw: Raw, normalise: str) -> Dataset:
 def _dominant_column(
     name: str, x: np.ndarray, columns: tuple[str, ...], normalise: str
 ) -> list[str]:
-    """Return a warning if one of several columns makes up nearly all of the rows' norm."""
+    """Return a warning, in a list, if one column makes up nearly all of the rows' norm."""
     power, norm = (2, "squared l2 norm") if normalise == "l2_rows" else (1, "l1 norm")
     sizes = sum(np.sum(np.abs(x[block]) ** power, axis=0) for block in row_blocks(*x.shape))
     share = np.max(sizes) / max(np.sum(sizes), np.finfo(float).tiny)

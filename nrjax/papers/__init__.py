@@ -1,4 +1,4 @@
-"""Reproductions of published experiments, one study with settings and a report each."""
+"""Reproductions of published experiments, each as a study with settings and a report."""
 
 PAPERS = ("ligett2017", "whitehouse2022", "skellam_counts", "rogers2023")
-"""Names of the studies, in the order in which help lists them."""
+"""Names of the studies, in the order in which the command's help lists them."""

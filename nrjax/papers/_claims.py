@@ -1,4 +1,4 @@
-"""Paired claims and sentences of the papers' reports."""
+"""Helpers of the papers' reports: paired differences, and sentences on the data."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,11 +10,11 @@ from nrjax.study.formats import json_safe
 from nrjax.study.results import Results
 
 Cases = Sequence[Mapping[str, Any]]
-"""Cases of a `summary.json`."""
+"""The cases of a `summary.json`, each a mapping from names to values."""
 
 
 def group_by(cases: Iterable[Any], *labels: str) -> dict[tuple[Any, ...], list[Any]]:
-    """Group cases, of results or of a summary, by the values of these labels."""
+    """Group the cases of results or of a summary by the values of the given labels."""
     groups: dict[tuple[Any, ...], list[Any]] = {}
     for case in cases:
         facts = case if isinstance(case, Mapping) else case.attributes
@@ -28,15 +28,15 @@ def humanise(name: str) -> str:
 
 
 class PairedDifference(NamedTuple):
-    """A difference of two cases' median epsilons, or of their interquartile ranges.
+    """A difference between the median epsilons (or interquartile ranges) of two cases.
 
     As in strict JSON, None stands for a number that is infinite or undefined.
 
     Attributes:
         values: the median (or interquartile range) of each case.
         difference: the first value minus the second.
-        interval: 95 % interval of the difference by a paired bootstrap, or None.
-        first_is_lower: None if the interval contains 0 or does not exist.
+        interval: 95 % interval of the difference by a paired bootstrap, or None if there is none.
+        first_is_lower: whether the interval is below 0, or None if it contains 0 or there is none.
     """
 
     values: list[float | None]
@@ -45,7 +45,7 @@ class PairedDifference(NamedTuple):
     first_is_lower: bool | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the numbers without the verdict."""
+        """Return all fields but `first_is_lower`, by name."""
         fields = self._asdict()
         del fields["first_is_lower"]
         return fields
@@ -63,7 +63,7 @@ def paired_difference(
         iqr: whether to compare interquartile ranges instead of medians.
 
     Returns:
-        The difference, or None if the trials were not kept or a case has no epsilon.
+        The difference, or None if trials were not stored or a case has no epsilon.
     """
     if results.resampled(first) is None or results.resampled(second) is None:
         return None
@@ -80,7 +80,7 @@ def paired_difference(
 
 
 def data_sentences(cases: Cases, detail: Callable[[Mapping[str, Any]], str]) -> list[str]:
-    """Describe the data of each task: size, a detail, and the optimum."""
+    """Return a sentence on each task's data: the size, `detail(case)` and the optimum."""
     return [
         f"{task} on {data}: {case['rows']:,} rows, {case['dimension']} features, {detail(case)}; "
         f"optimum {case['optimum']:.6g} (gradient norm {case['gradient_norm']:.1g})."
@@ -89,5 +89,5 @@ def data_sentences(cases: Cases, detail: Callable[[Mapping[str, Any]], str]) -> 
 
 
 def data_remarks(cases: Cases) -> list[str]:
-    """Return the remarks on the data sets of these cases, each once."""
+    """Return the remarks on the data sets of the cases, without repetition."""
     return list(dict.fromkeys(remark for case in cases for remark in case.get("remarks", ())))

@@ -1,4 +1,4 @@
-"""Checks of settings that several papers' studies share."""
+"""Checks that the settings of several papers' studies share."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,20 +20,20 @@ def check_settings(
     fractions: Iterable[str] = (),
     files: Iterable[str] = (),
 ) -> None:
-    """Check fields of settings (None stands for a default), and complete file names.
+    """Check fields of settings, where None stands for a default, and complete file names.
 
     Args:
-        settings: a dataclass.
+        settings: the settings, a dataclass instance.
         nonempty: names of fields that are tuples of at least one value.
         distinct: names of tuples without repetition.
-        least: names of numbers, with the smallest that each may be.
+        least: smallest valid value of each named number.
         positive: names of positive and finite numbers, or of tuples of such numbers.
         fractions: names of numbers strictly between 0 and 1.
-        files: names of fields with data sets or files, or tuples of these. Files get absolute
+        files: names of fields that hold data sets or files, or tuples of both. Files get absolute
             paths, so that a run can be resumed from another folder.
 
     Raises:
-        ValueError: a field has another value.
+        ValueError: a field has an invalid value.
     """
     for name in nonempty:
         values = getattr(settings, name)
@@ -59,7 +59,7 @@ def check_settings(
 
 
 def _absolute(data: str) -> str:
-    """Return a file's path made absolute, or the unchanged name of a data set."""
+    """Return the absolute path of a file, or the unchanged name of a data set."""
     is_file = Path(data).suffix.lower() in SUFFIXES
     return str(Path(data).expanduser().absolute()) if is_file else data
 
@@ -73,5 +73,5 @@ def check_per_task(settings: Any, *names: str) -> None:
 
 
 def of_task(values: Sequence[Any], number: int) -> Any:
-    """Return the value of the task with this number, or the single value of all tasks."""
+    """Return the value for task `number`, or the single value that all tasks share."""
     return values[number if len(values) > 1 else 0]

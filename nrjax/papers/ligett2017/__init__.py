@@ -1,4 +1,4 @@
-"""Ligett 2017: the privacy that it costs to come within alpha of the optimum."""
+"""A reproduction of Ligett 2017: the privacy that an excess risk of alpha costs."""
 
 from nrjax.papers.ligett2017.settings import Settings as Settings
 from nrjax.papers.ligett2017.study import cases as cases

@@ -1,4 +1,4 @@
-"""The cases of `ligett2017` by task and method, as its figures draw them."""
+"""Curves of the figures of `ligett2017`: the cases of one task and method each."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,18 +15,18 @@ from nrjax.study.results import Results
 from nrjax.study.schema import StoredCase
 from nrjax.study.statistics import Distribution, Sample
 
-BASE = METHODS[0]  # noise reduction: the unit of the other methods' costs
+BASE = METHODS[0]  # noise reduction, by whose cost the other methods' costs are divided
 
 
 class Curve(NamedTuple):
-    """The cases of one task and method, at rising alpha.
+    """A curve of a figure: the cases of one task and method, in rising order of alpha.
 
     Attributes:
         method: name of the method.
-        style: look of the method in every figure.
+        style: colour, line and marker of the method in every figure.
         cases: one case per alpha.
-        alpha: requested excess risks, shape (n,).
-        stopped: share of the trials that stopped, shape (n,).
+        alpha: requested excess risk of each case, shape (n,).
+        stopped: fraction of each case's trials that stopped, shape (n,).
         results: the results that hold the cases.
     """
 
@@ -39,30 +39,30 @@ class Curve(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The method, and its delta if it has one."""
+        """The legend's text: the method, and its delta if it has one."""
         delta = self.cases[0].attributes.get("delta")
         return plotting.humanise(self.method) + (f" (δ = {delta:g})" if delta else "")
 
     def of_stopped(self, variable: str) -> list[Distribution]:
-        """Return the distribution of a variable over the trials that stopped, per case."""
+        """Return, for each case, a variable's distribution over the trials that stopped."""
         return [
             self.results.distribution_of(case.name, f"stopped_{variable}") for case in self.cases
         ]
 
     def epsilons(self) -> list[Distribution]:
-        """Return the distribution of the stopping epsilon over all trials, per case."""
+        """Return, for each case, the distribution of the stopping epsilon over all trials."""
         epsilons = [self.results.distribution(case.name) for case in self.cases]
-        # Without an epsilon nothing was released, so no trial stopped.
+        # A case without epsilons released nothing, so none of its trials stopped.
         nothing = Sample(np.array([np.inf]))
         return [nothing if values is None else values for values in epsilons]
 
     def labels(self, name: str) -> list[object]:
-        """Return a label of each case."""
+        """Return the label `name` of each case."""
         return [case.attributes.get(name) for case in self.cases]
 
 
 def by_task(results: Results) -> list[list[Curve]]:
-    """Return the curves of each task, which have the same alphas."""
+    """Return a list of curves per task. All curves of a task have the same alphas."""
     cases = sorted(results.cases.values(), key=lambda case: case.attributes["alpha"])
     styles = plotting.mechanism_styles((*METHODS, *(case.attributes["method"] for case in cases)))
     groups = group_by(cases, "task", "method")
@@ -79,23 +79,23 @@ def by_task(results: Results) -> list[list[Curve]]:
 
 
 def tested(curves: Sequence[Curve]) -> list[Curve]:
-    """Return the curves of methods that test their hypotheses."""
+    """Return the curves of methods that test the excess risk, which `theory` does not."""
     return [curve for curve in curves if curve.method != "theory"]
 
 
 def compared(curves: Sequence[Curve]) -> bool:
-    """Return whether trials of noise reduction and another method can be paired."""
+    """Return whether noise reduction can be compared with other methods, trial by trial."""
     kept = all(curve.results.keeps_trials(case.name) for curve in curves for case in curve.cases)
     return kept and curves[0].method == BASE and len(curves) > 1
 
 
 def ratios(curves: Sequence[Curve]) -> list[np.ndarray]:
-    """Return each other method's median epsilon divided by noise reduction's.
+    """Return the ratio of each other method's median epsilon to noise reduction's.
 
     Returns:
-        Ratios and both ends of their 95 % intervals from resampling the same trials of both
-        methods, shape (3, alphas). NaN where both medians, of the trials or of a resample, are
-        infinite.
+        An array per method, shape (3, alphas): the ratio and both ends of its 95 % interval, from a
+        bootstrap that resamples the same trials of both methods. A value is NaN if both medians,
+        of the trials or of a resample, are infinite.
     """
     base, *others = curves
     units = np.array([epsilon.quantile(0.5) for epsilon in base.epsilons()])
@@ -113,7 +113,7 @@ def ratios(curves: Sequence[Curve]) -> list[np.ndarray]:
 
 
 def title(curves: Sequence[Curve]) -> str:
-    """Return task, data, trials and settings, which all cases of a task share."""
+    """Return a panel's title: the task, data, trials and settings that its curves share."""
     facts, trials = curves[0].cases[0].attributes, curves[0].results.trials
     unit = "trial" if trials == 1 else "trials"
     data = f"{plotting.humanise(facts['task'])} on {plotting.ellipsis(facts['data'])}"

@@ -1,4 +1,4 @@
-"""Figures of `ligett2017`: the cost of an accuracy, and the accuracy that trials reached."""
+"""Figures of `ligett2017`: the privacy cost, and the accuracy that trials reached."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,7 +29,7 @@ _CLOSED_FORMS: Any = (
         {"color": "0.8", "lw": 4.0, "linestyle": (0, (2, 1)), "zorder": 1},
     ),
 )
-"""Epsilons of the utility theorems: label of the case, label of the legend, look."""
+"""Epsilons of the utility theorems: the case's label, the legend's text, the line style."""
 
 _PARTS = (("test_epsilon", "testing", STYLES[1]), ("mechanism_epsilon", "hypothesis", STYLES[0]))
 _NORMS: Any = (("norm_bound", "bound M", "-"), ("optimum_norm", "optimum", (0, (2, 2))))
@@ -41,8 +41,9 @@ def figures(results: Results) -> dict[str, Callable[[Results], Figure]]:
     """Return the function that draws each figure, by name.
 
     `privacy_loss`, `accuracy`, `privacy_split` and `norms` follow figures 1 to 4 of Ligett 2017.
-    `cheapest` has the cost of each method divided by noise reduction's. `privacy_split` is left out
-    without a tested method, and `cheapest` without two methods to compare.
+    `cheapest` draws the ratio of each method's median epsilon to noise reduction's.
+    `privacy_split` is left out if no method has a test, and `cheapest` if there are no two methods
+    to compare.
     """
     tasks = by_task(results)
     drawn = {
@@ -58,8 +59,8 @@ def figures(results: Results) -> dict[str, Callable[[Results], Figure]]:
 def privacy_loss(results: Results) -> Figure:
     """Draw the mean ex-post epsilon over all trials, and the risk factor exp(mean ε).
 
-    A trial that did not stop counts as infinite. Where that makes the mean infinite, a triangle
-    marks it and the median is drawn. Risk factors are drawn up to a million.
+    The epsilon of a trial that did not stop counts as infinite. A triangle marks an infinite mean,
+    and the median is drawn in its place. Risk factors are drawn up to a million.
     """
     tasks = by_task(results)
     figure, columns = _panels(tasks, 2, 4.0)
@@ -70,7 +71,7 @@ def privacy_loss(results: Results) -> Figure:
         infinite |= bool(np.isinf(shown).any())
         log_scale(above, "y", axis_limits([shown]))
         above.set_ylabel(_MEAN_EPSILON)
-        # Cut far outside the panel, before floats overflow.
+        # Epsilons above 200 are far outside the panel, and exp might overflow.
         risk = _draw_epsilons(below, curves, lambda epsilon: np.exp(np.minimum(epsilon, 200.0)))
         inside = risk[risk <= _LARGEST_RISK]
         beyond = (np.isfinite(risk) & (risk > _LARGEST_RISK)).any()
@@ -89,9 +90,10 @@ def privacy_loss(results: Results) -> Figure:
 
 
 def accuracy(results: Results) -> Figure:
-    """Draw the excess risk of the trials that stopped against the requested risk.
+    """Draw the excess risk of the trials that stopped against the requested excess risk.
 
-    Rows: the mean and the 95 % quantile, each with its 95 % interval, and the maximum.
+    The rows of panels show the mean and the 95 % quantile, both with 95 % intervals, and the
+    maximum.
     """
     tasks = by_task(results)
     figure, columns = _panels(tasks, len(_RISKS), 3.3, log=True)
@@ -102,12 +104,12 @@ def accuracy(results: Results) -> Figure:
             shown.append(_draw_means(column[0], curve, risk, curve.style, rank))
             for axes, q in zip(column[1:], (0.95, 1.0), strict=True):
                 values = plotting.quantile_curve(risk, q)
-                # Trials bound no maximum, and few trials no quantile as high as this.
+                # A maximum has no finite interval, nor has a high quantile of few trials.
                 values[1:, ~np.isfinite(values[1:]).all(axis=0)] = np.nan
                 draw_curve(axes, curve.alpha, values, curve.style, rank, curve.stopped < 1)
                 shown.append(values[0])
         values = np.concatenate(shown)
-        # An excess risk of 0 is stored as rounding errors, which would take most of the axis.
+        # An excess risk of 0 is stored as a rounding error, which would stretch the axis.
         limits = axis_limits([values[values > 1e-4 * curves[0].alpha.min()]])
         for axes, label in zip(column, _RISKS, strict=True):
             axes.plot(limits, limits, zorder=1, **_REFERENCE)
@@ -123,9 +125,10 @@ def accuracy(results: Results) -> Figure:
 
 
 def privacy_split(results: Results) -> Figure:
-    """Draw the mean epsilon of testing and of the hypotheses, over the trials that stopped.
+    """Draw the mean epsilons of tests and of hypotheses, over the trials that stopped.
 
-    A panel per task (rows) and method (columns); the theory approach tests nothing.
+    There is a panel per task (rows) and method (columns). The method `theory` has no test and no
+    panel.
     """
     tasks = [curves for curves in map(tested, by_task(results)) if curves]
     methods = plotting.unique(curve.method for curves in tasks for curve in curves)
@@ -177,9 +180,10 @@ def norms(results: Results) -> Figure:
 
 
 def cheapest(results: Results) -> Figure:
-    """Draw the median epsilon over all trials, divided by noise reduction's.
+    """Draw the ratio of each method's median epsilon to noise reduction's.
 
-    With pointwise 95 % intervals from a bootstrap that resamples the same trials for both.
+    Medians are over all trials. The pointwise 95 % intervals come from a bootstrap that resamples
+    the same trials of both methods.
     """
     tasks = [curves for curves in by_task(results) if compared(curves)]
     figure, columns = _panels(tasks, 1, 4.6)
@@ -200,7 +204,7 @@ def cheapest(results: Results) -> Figure:
 def _panels(
     tasks: Tasks, rows: int, height: float, *, log: bool = False
 ) -> tuple[Figure, np.ndarray]:
-    """Return a figure with a column of panels per task, with title and x-axis."""
+    """Return a figure and its panels, a column per task with a title and x-axes."""
     figure, panels = plotting.new_panels(
         max(6.4, 5.2 * len(tasks)), rows, len(tasks), height=height
     )
@@ -212,7 +216,7 @@ def _panels(
 
 
 def _alpha_axis(axes: Axes, alpha: np.ndarray, *, log: bool = False) -> None:
-    """Set up an x-axis of alphas: logarithmic on request or beyond two decades."""
+    """Set up an x-axis for alpha, logarithmic if requested or if it spans two decades."""
     low, high = float(alpha.min()), float(alpha.max())
     if log or high > 100 * low:
         log_scale(axes, "x", (low / 1.15, high * 1.15))
@@ -230,14 +234,14 @@ def _alpha_axis(axes: Axes, alpha: np.ndarray, *, log: bool = False) -> None:
 def _draw_means(
     axes: Axes, curve: Curve, values: Sequence[Distribution], style: Style, rank: int
 ) -> np.ndarray:
-    """Draw means, with empty markers where some trials did not stop, and return them."""
+    """Draw and return means by alpha. Markers are empty if some trials did not stop."""
     means = plotting.mean_curve(values)
     draw_curve(axes, curve.alpha, means, style, rank, curve.stopped < 1)
     return means[0]
 
 
 def _draw_epsilons(axes: Axes, curves: Sequence[Curve], scale: Callable[..., Any]) -> np.ndarray:
-    """Draw epsilons by alpha: means (medians if infinite), and those of the theorems."""
+    """Draw and return mean epsilons (medians if infinite) and the theorems' epsilons."""
     shown, alpha = [], curves[0].alpha
     for _, epsilon, look in _closed_forms(curves):
         single = {"marker": "_", "markersize": 24, "markeredgewidth": 4} if alpha.size == 1 else {}
@@ -249,7 +253,7 @@ def _draw_epsilons(axes: Axes, curves: Sequence[Curve], scale: Callable[..., Any
         mean = np.where(infinite, np.inf, scale(values[0]))
         scaled = np.stack([mean, *scale(values[1:])])
         draw_curve(axes, alpha, scaled, curve.style, rank)
-        # The line of medians reaches the next finite mean on both sides.
+        # The line of medians extends to the nearest finite mean on both sides.
         padded = np.pad(infinite, 1)
         near = padded[:-2] | infinite | padded[2:]
         median = plotting.quantile_curve(curve.epsilons(), 0.5)[0]
@@ -262,11 +266,11 @@ def _draw_epsilons(axes: Axes, curves: Sequence[Curve], scale: Callable[..., Any
 
 
 def _draw_ratios(axes: Axes, curves: Sequence[Curve]) -> set[float]:
-    """Draw ratios with intervals, and return which of 0 and infinity occur."""
+    """Draw ratios with 95 % intervals. Return the set of 0 and infinity, if drawn."""
     drawn, alpha = ratios(curves), curves[0].alpha
     limits = axis_limits([np.ones(1), *(values.ravel() for values in drawn)])
     for rank, (curve, (ratio, low, high)) in enumerate(zip(curves[1:], drawn, strict=True)):
-        # Infinite ends of intervals lie outside the panel; a ratio of 0 is marked at its edge.
+        # Infinite ends of intervals are cut outside the panel. A ratio of 0 is marked at its edge.
         ends = np.maximum(low, limits[0] / 9), np.minimum(high, limits[1] * 9)
         values = np.stack([np.where(ratio == 0, -np.inf, ratio), *ends])
         draw_curve(axes, alpha, values, curve.style, rank)
@@ -279,7 +283,7 @@ def _draw_ratios(axes: Axes, curves: Sequence[Curve]) -> set[float]:
 
 
 def _closed_forms(curves: Sequence[Curve]) -> list[tuple[str, np.ndarray, Any]]:
-    """Return label, epsilon at each alpha and look of the utility theorems, each once."""
+    """Return the legend's text, epsilons and line style of each distinct theorem."""
     forms = []
     for name, label, look in _CLOSED_FORMS:
         epsilon = np.array(curves[0].labels(name), float)  # None is NaN
@@ -299,14 +303,14 @@ def _mark(label: str, marker: str, **look: Any) -> Line2D:
 
 
 def _partial_marks(tasks: Tasks) -> list[Line2D]:
-    """Return the legend's entry for empty markers, where there are some."""
+    """Return the legend's entry for empty markers, in a list that is empty without any."""
     shown = any((curve.stopped < 1).any() for curves in tasks for curve in curves)
     label = "not all trials stopped; of those that did"
     return [_mark(label, "o", **_HOLLOW)] if shown else []
 
 
 def _draw_legend(figure: Figure, tasks: Tasks, marks: Sequence[Any]) -> None:
-    """Draw a legend of the methods of these tasks and of `marks`."""
+    """Draw a legend with the methods of `tasks` and the entries `marks`."""
     methods = {curve.method: curve for curves in tasks for curve in curves}.values()
     lines = [plotting.legend_line(curve.label, curve.style) for curve in methods]
     width = figure.get_figwidth()

@@ -1,13 +1,14 @@
-"""Constants of Ligett 2017's experiments, as functions of public numbers.
+"""Three presets of constants for the experiments of Ligett 2017.
 
-`paper`: the algorithms as printed, errata corrected. `figures`: the program that drew the printed
-figures. `tight`: the smallest constants with a proof (`docs/mathematics.md`), with smaller balls
-for the hypotheses.
+* `paper`: the algorithms as printed, with errata corrected.
+* `figures`: the constants of the program that drew the printed figures.
+* `tight`: the smallest constants with a proof (`docs/mathematics.md`), and a smaller ball of
+  hypotheses.
 
-All presets meet the stated accuracy at the epsilon of the theorems. Theorem A.9 (ridge regression
-by output perturbation) is false as printed, so all presets use the corrected theorem. The program
-that the authors published later (Zenodo 3371774) is not a preset: its sensitivities are half of
-what the excess risk needs, so its epsilons are no guarantee.
+With every preset, a release at the epsilon of the utility theorem has the stated accuracy. Theorem
+A.9 (ridge regression by output perturbation) is false as printed, so all presets use the corrected
+theorem. The program that the authors published later (Zenodo 3371774) is not a preset. It uses
+half of the excess risk's sensitivity, so its epsilons are no guarantee.
 """
 
 import math
@@ -33,18 +34,18 @@ Name = Literal["paper", "figures", "tight"]
 Task = Literal["logistic", "ridge"]
 Perturbation = Literal["output", "covariance"]
 
-HIGHEST = 4.0  # largest level of a grid per epsilon of the theory (appendix B.1)
+HIGHEST = 4.0  # last level of a grid, as a multiple of the theory's epsilon (appendix B.1)
 _QUARTER = 0.25
-"""Threshold of `tight` as a fraction of alpha: three quarters are left for the noise."""
+"""The threshold of the preset `tight`, as a fraction of alpha. The rest is for noise."""
 
 
 class Test(NamedTuple):
     """A private test of the excess risk.
 
     Attributes:
-        threshold: excess risk to fall below; it leaves a margin for the noise.
+        threshold: excess risk below which the test accepts. It leaves a margin for the noise.
         sensitivity: Delta, the sensitivity of the excess risk.
-        epsilon: cost of the whole test, or of each answer if every answer has a cost.
+        epsilon: cost of the whole test (AboveThreshold) or of each answer (doubling).
     """
 
     threshold: float
@@ -58,7 +59,7 @@ class Problem(NamedTuple):
     Attributes:
         constants: name of the preset: "paper", "figures" or "tight".
         task: the model to fit.
-        perturbation: what gets noise: the optimum, or X'X and X'y.
+        perturbation: what gets noise: the optimum ("output"), or X'X and X'y ("covariance").
         rows: number of rows.
         dimension: number of features.
         regularisation: lambda of the l2 penalty.
@@ -73,12 +74,12 @@ class Problem(NamedTuple):
 
     @property
     def ball(self) -> Ball:
-        """Return which ball holds the hypotheses."""
+        """Return the name of the ball that holds the hypotheses."""
         return "tight" if self.constants == "tight" else "paper"
 
     @property
     def radius(self) -> float:
-        """Return M, an upper bound on the norm of every hypothesis."""
+        """Return M, an upper bound on the l2 norm of every hypothesis."""
         least = ridge_radius if self.task == "ridge" else logistic_radius
         return float(least(self.regularisation, self.ball))
 
@@ -93,7 +94,7 @@ def query_sensitivity(problem: Problem) -> float:
 
 
 def theory_epsilon(problem: Problem, alpha: float) -> float:
-    """Return the epsilon at which the utility theorem makes one release good enough."""
+    """Return the epsilon at which a theorem bounds a release's mean excess risk by alpha."""
     public = (alpha, problem.rows, problem.dimension, problem.regularisation)
     if problem.task == "logistic":
         return float(theory.output_logistic_epsilon(*public))
@@ -103,7 +104,7 @@ def theory_epsilon(problem: Problem, alpha: float) -> float:
 
 
 def levels(problem: Problem, alpha: float, count: int) -> np.ndarray:
-    """Return the grid of epsilons, from 1/n to 4 times the theory's (appendix B.1)."""
+    """Return `count` epsilons from 1/rows to 4 times the theory's epsilon (appendix B.1)."""
     return np.geomspace(*_range(problem, alpha), count)
 
 
@@ -120,9 +121,9 @@ def threshold_test(
 ) -> Test:
     """Return the test of noise reduction: AboveThreshold over `count` levels.
 
-    The papers give no margin for exponential noise, so its margin is the one with a proof. Such
-    noise refuses good models less often. The threshold of `tight` can thus be lower, which leaves
-    more of alpha for the margin.
+    The papers give no margin for exponential noise, so its margin is the smallest with a proof.
+    Exponential noise refuses good models less often than Laplace noise. With it, the threshold of
+    `tight` is therefore lower, which leaves more of alpha for the margin.
     """
     delta, name = query_sensitivity(problem), problem.constants
     if name == "paper" and noise == "laplace":
@@ -133,8 +134,8 @@ def threshold_test(
             share = _QUARTER if noise == "laplace" else _one_sided_share(gamma, count)
         least = epsilon_for_shortfall((1 - share) * alpha, delta, gamma, 1 / count, noise)
         return Test(share * alpha, delta, float(least))
-    # A threshold tuned for the smallest epsilon: with probability 1 - gamma the noisy threshold
-    # stays above 0 and no accepted risk is above alpha.
+    # The preset `figures` has a threshold tuned for the smallest epsilon. With probability
+    # 1 - gamma the noisy threshold stays above 0 and no accepted risk is above alpha.
     scale = alpha / (4 * math.log(1.5**0.75 * math.sqrt(count) / gamma))
     threshold = 0.25 * alpha + 0.75 * scale * math.log(1.5) - 0.5 * scale * math.log(count)
     return Test(threshold, delta, 2 * delta / scale)
@@ -146,7 +147,7 @@ def _one_sided_share(gamma: float, count: int) -> float:
     With this threshold, the test refuses a perfect model as often per step as a test with Laplace
     noise and a threshold of alpha/4.
     """
-    unit = 4.0, 1.0  # epsilon and Delta: lengths are in units of 4 Delta/epsilon
+    unit = 4.0, 1.0  # epsilon and Delta, so that lengths are in units of 4 Delta/epsilon
     ahead = float(shortfall(*unit, gamma, 1 / count)) * _QUARTER / (1 - _QUARTER)
     refused = 1 - float(acceptance_probability(-ahead, *unit))
     margin = float(shortfall(*unit, gamma, 1 / count, "exponential"))
@@ -159,10 +160,10 @@ def doubling_test(problem: Problem, alpha: float, gamma: float, count: int) -> T
 
     Raises:
         ValueError: gamma is so large that the accuracy holds with any noise, since a single answer
-            is wrong at most half the time.
+            is wrong at most half of the time.
     """
     delta = query_sensitivity(problem)
-    # The tail in Theorem A.2 is gamma/(2 T), half of what the printed scale allows for.
+    # The printed scale has a tail of gamma/(2 T), half of the gamma/T that suffices.
     odds = count / gamma if problem.constants == "paper" else count / (2 * gamma)
     hint = f"With {count} doublings at alpha = {alpha:g} no test is needed."
     check(odds > 1, "gamma", gamma, f"below {count / 2:g}", hint)
@@ -175,8 +176,8 @@ def reduced_levels(
     """Return the grid of epsilons for ReducedAboveThreshold, shape (count,).
 
     The first level is the smallest at which the test can distinguish an excess risk of 0 from
-    alpha. The last level is that of the other grids, or four times the first if that is larger:
-    with few features a release needs a smaller epsilon than its test does.
+    alpha. The last level is four times the theory's epsilon, or four times the first level if that
+    is larger: with few features, a test needs a larger epsilon than a release.
     """
     _, high = _range(problem, alpha)
     # Shortfalls are inversely proportional to epsilon.
@@ -187,16 +188,16 @@ def reduced_levels(
 def reduced_thresholds(
     problem: Problem, alpha: float, gamma: float, epsilons: np.ndarray, noise: Noise = "laplace"
 ) -> np.ndarray:
-    """Return the excess risk to fall below at each level, shape (levels,).
+    """Return the excess risk below which the test accepts at each level, shape (levels,).
 
     With probability 1 - gamma no step accepts an excess risk above alpha. A negative threshold
-    accepts nothing without noise.
+    would accept nothing if the test had no noise.
     """
     return alpha - np.asarray(_shortfall(problem, epsilons, gamma, epsilons.size, noise))
 
 
 def _shortfall(problem: Problem, epsilon: Any, gamma: float, count: int, noise: Noise) -> Array:
-    """Bound the error of ReducedAboveThreshold at each of `count` levels."""
+    """Return a bound on the error of ReducedAboveThreshold at each of `count` levels."""
     numbers = epsilon, query_sensitivity(problem), gamma, 1 / count
     if problem.constants == "tight" or noise == "exponential":
         return shortfall(*numbers, noise=noise)

@@ -14,7 +14,7 @@ from nrjax.study.results import Reporting, Results
 from nrjax.study.statistics import binomial_interval
 
 _REFERENCE = "noise_reduction"
-"""Method that the others are compared with; without it, the first method."""
+"""The method to compare the others with. If it was not run, the first method is used."""
 
 _SHORT = {
     "noise_reduction": "NR",
@@ -23,16 +23,16 @@ _SHORT = {
     "brownian_above_threshold": "BM, AT",
     "brownian_reduced": "BM, RAT",
 }
-"""Names of the methods in a table, which has to fit into 120 columns."""
+"""Short names of the methods, so that the table fits into 120 columns."""
 
 _FEWEST_TRIALS = 6
-"""With fewer trials not even the extremes are a 95 % interval of a median: `2 (1/2)^n > 0.05`."""
+"""Least number n of trials for a 95 % interval of a median: `2 (1/2)^n <= 0.05`."""
 
 _PAPER_ALPHAS = (0.05, 0.075)  # values of alpha at which the paper prints risk factors
 
 
 class CostReporting(Reporting):
-    """The accuracy and the cost of each method at each alpha, and the paper's figures."""
+    """The report of accuracy and cost by method and alpha, with the paper's figures."""
 
     case_facts = ("task", "method", "constants", "alpha", "data", "trials")
 
@@ -43,14 +43,14 @@ class CostReporting(Reporting):
         return figures(results)
 
     def measure(self, results: Results, case: str) -> dict[str, Any]:
-        """Return accuracy, norm and parts of epsilon of a case, for the summary.
+        """Return a case's accuracy, norm of the hypothesis and parts of epsilon.
 
         Returns:
-            Over the trials that stopped, null if there are none: mean epsilon of the test and of
-            the hypothesis, mean norm of the hypothesis, and its excess risk (mean, 95 % quantile,
-            maximum). Over all trials: `missed`, the share that failed or stopped at an excess risk
-            above alpha, with its exact 95 % interval. A trial that exhausts its grid falls back on
-            the optimum, and so misses nothing.
+            Entries of the summary. Statistics over the trials that stopped are null if none did:
+            the mean epsilon of the test and of the hypothesis, the hypothesis's mean norm, and its
+            excess risk (mean, 95 % quantile, maximum). `missed` is the fraction of all trials that
+            failed or stopped at an excess risk above alpha, with its exact 95 % interval. A trial
+            that exhausts its grid returns the optimum, so it is not among the missed.
         """
         statuses, excess = (
             results.statuses(case),
@@ -84,10 +84,10 @@ class CostReporting(Reporting):
         """Compare the methods' median epsilons at each alpha, with 95 % intervals.
 
         Returns:
-            `comparisons`: `values` and their `difference`, the second method's minus the first's,
-            null where infinite, with the `interval` of a paired bootstrap. `cheaper` is the method
-            with the lower median, null if the interval contains 0 or there are fewer than six
-            trials. Methods whose trials were not kept are not compared.
+            `comparisons`, a list of pairs of methods: `values` are the two medians, `difference` is
+            the second minus the first (null if infinite), and `interval` comes from a paired
+            bootstrap. `cheaper` is the method with the lower median, null if the interval contains
+            0 or there are fewer than six trials. Methods without stored trials are not compared.
         """
         comparisons = []
         for (task, alpha), cases in group_by(results.cases.values(), "task", "alpha").items():
@@ -111,14 +111,14 @@ class CostReporting(Reporting):
         return {"comparisons": comparisons}
 
     def report(self, results: Results, summary: Mapping[str, Any]) -> Report:
-        """Tabulate median, 90 % and 95 % quantile of epsilon by alpha and method."""
+        """Return a table of epsilon by alpha and method: median, 90 % and 95 % quantiles."""
         cases = summary["cases"]
         rows = []
         for (task, alpha), methods in group_by(cases, "task", "alpha").items():
             name = f"{task} {alpha:g}"
             rows.append((name, *map(_median, methods), _cheapest(methods)))
             rows.append((f"{name}: q90, q95", *map(_tail, methods), ""))
-        methods = [_SHORT[method] for (method,) in group_by(cases, "method")]  # the same everywhere
+        methods = [_SHORT[method] for (method,) in group_by(cases, "method")]  # for every alpha
         remarks = [
             "NR: noise reduction (Laplace, AboveThreshold); BM: Brownian mechanism; AT, RAT: "
             "AboveThreshold, ReducedAboveThreshold.",
@@ -139,7 +139,7 @@ class CostReporting(Reporting):
 
 
 def _epsilon(case: Mapping[str, Any], name: str) -> float | None:
-    """Return a statistic of the stopping epsilon, None where it is infinite."""
+    """Return a statistic of a case's stopping epsilon, or None if it is infinite."""
     return None if case["epsilon"] is None else case["epsilon"][name]
 
 
@@ -163,7 +163,7 @@ def _perturbation(case: Mapping[str, Any]) -> str:
 
 
 def _guarantees(cases: Cases) -> list[str]:
-    """Explain which methods guarantee less than noise reduction does."""
+    """Return sentences on the methods that guarantee less than noise reduction does."""
     lines = [
         f"BM's epsilon is probabilistic: it is exceeded with probability at most delta = {delta:g}."
         " The other methods' epsilon is pure: it is never exceeded."
@@ -177,7 +177,7 @@ def _guarantees(cases: Cases) -> list[str]:
 
 
 def _risk_factors(cases: Cases) -> list[str]:
-    """Return exp(mean epsilon) at the values of alpha at which the paper prints it."""
+    """Return exp(mean epsilon), in sentences, for the alphas at which the paper prints it."""
     return [
         f"Risk factor exp(mean epsilon), {task}, alpha {alpha:g}: "
         + ", ".join(f"{humanise(case['method'])} {_risk_factor(case)}" for case in group)
@@ -193,7 +193,7 @@ def _risk_factor(case: Mapping[str, Any]) -> str:
 
 
 def _accuracy(cases: Cases) -> list[str]:
-    """Report how often excess risks were above alpha, and how many trials did not stop."""
+    """Return sentences on excess risks above alpha, and on trials that did not stop."""
     lines = []
     bounded = [case for case in cases if case["method"] != "theory"]
     if bounded:
@@ -219,7 +219,7 @@ def _accuracy(cases: Cases) -> list[str]:
 
 
 def _verdicts(comparisons: Cases) -> list[str]:
-    """Count the values of alpha at which either of two methods is cheaper, by task."""
+    """Return sentences on how many alphas each of two methods is cheaper at, by task."""
     pairs: dict[tuple[Any, ...], list[Any]] = {}
     for pair in comparisons:
         pairs.setdefault((pair["task"], *pair["methods"]), []).append(pair)

@@ -1,4 +1,4 @@
-"""Settings of `ligett2017`: fields are options of the command, docstrings their help."""
+"""The settings of `ligett2017`, whose fields are also options of the command line."""
 
 import dataclasses
 from pathlib import Path
@@ -18,57 +18,59 @@ _ALPHAS = tuple(round(0.005 * number, 3) for number in range(1, 41))
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Ligett 2017: the privacy that it costs to come within alpha of the optimum, by method.
+    """Ligett 2017: the privacy that an excess risk of at most alpha costs, by method.
 
     A model is released under noise that is reduced until a private test finds its excess risk small
-    enough; with probability 1 - gamma the risk is at most alpha. Two baselines of the paper and the
-    Brownian mechanism have the same target. The result is the privacy paid, over many trials.
+    enough. With probability 1 - gamma, the excess risk is then at most alpha. Two baselines of the
+    paper and the Brownian mechanism have the same target. The result is the distribution of the
+    privacy cost over many trials.
     """
 
     task: tuple[Literal["logistic", "ridge"], ...] = ("logistic", "ridge")
     """Models to fit: `logistic` regression (output perturbation) or `ridge` regression."""
     method: tuple[Method, ...] = METHODS
-    """`noise_reduction`: Laplace noise is reduced, tested by AboveThreshold; `doubling`: fresh
-    noise and a fresh test at each doubling of epsilon; `theory`: one release at the epsilon that a
-    theorem requires; `brownian_above_threshold` and `brownian_reduced`: Gaussian noise is reduced,
-    tested by AboveThreshold or by ReducedAboveThreshold."""
+    """Methods to compare. `noise_reduction`: Laplace noise is reduced until AboveThreshold accepts;
+    `doubling`: fresh noise and a fresh test at each doubling of epsilon; `theory`: one release at
+    the epsilon that a theorem requires; `brownian_above_threshold` and `brownian_reduced`: Gaussian
+    noise is reduced until AboveThreshold or ReducedAboveThreshold accepts."""
     constants: Name = "paper"
-    """`paper`: as printed, errata corrected; `figures`: the program that drew the printed figures;
-    `tight`: the smallest constants with a proof."""
+    """Constants of the tests and theorems. `paper`: as printed, with errata corrected; `figures`:
+    as in the program that drew the printed figures; `tight`: the smallest with a proof."""
     alpha: tuple[float, ...] = _ALPHAS
-    """Requested excess risks."""
+    """Requested excess risks. Each is a separate case."""
     gamma: float = 0.1
-    """Probability with which the excess risk may be above alpha."""
+    """Allowed probability of an excess risk above alpha."""
     test_noise: Noise = "laplace"
-    """Noise of AboveThreshold and ReducedAboveThreshold: `laplace`, the paper's; `exponential`,
-    which errs less, with the margin that its proof needs (constants paper and tight)."""
+    """Noise of AboveThreshold and ReducedAboveThreshold: `laplace`, as in the paper, or
+    `exponential`, which errs less and requires the constants paper or tight."""
     data: tuple[str, ...] = ("flights",)
-    """Data set, one or one per task: flights, kdd99 (logistic), twitter (ridge), paper (kdd99 for
-    logistic, twitter for ridge), or the path of your own .csv or .npz file."""
+    """Data set, one for all tasks or one per task: flights, kdd99 (logistic), twitter (ridge),
+    paper (kdd99 for logistic, twitter for ridge), or the path of your own .csv or .npz file."""
     target: str | None = None
     """Column (CSV) or array (NPZ) to predict, for your own file. Rows are divided by the largest
-    l1 norm, so scale columns alike first; there is no intercept."""
+    l1 norm, so bring all columns to one scale first. There is no intercept."""
     data_dir: Path | None = None
     """Folder that holds kdd99 and twitter; by default the environment variable NRJAX_DATA, or else
     the cache folder."""
     rows: int | None = None
     """Number of rows to use, counted from the first; by default all."""
     copies: int = 1
-    """Number of times that the rows are repeated, to see what a larger data set would cost."""
+    """Number of times that the rows are repeated, to simulate a larger data set."""
     regularisation: float = 0.005
-    """lambda of the l2 penalty (lambda/2)|theta|^2."""
+    """Factor lambda of the l2 penalty (lambda/2)|theta|^2."""
     ridge_perturbation: Perturbation = "covariance"
     """Statistics of ridge regression that get noise: `covariance`, X'X and X'y; `output`, the
     optimum."""
     levels: int = 1000
-    """Levels of the grid of epsilons."""
+    """Number of levels in the grid of epsilons."""
     delta: float = 1e-6
-    """Probability with which the stated epsilon may be exceeded (Brownian methods)."""
+    """Allowed probability that the privacy loss exceeds the stated epsilon (Brownian methods)."""
     tight_at: float | None = None
-    """Epsilon at which the Brownian methods' boundary is tight; by default 1/64 of the theorem's
-    epsilon at each alpha, and with ReducedAboveThreshold the first level of its grid."""
+    """Epsilon at which the privacy boundary of the Brownian methods is tight. By default 1/64 of
+    the theorem's epsilon at each alpha (brownian_above_threshold) or the first level of the grid
+    (brownian_reduced)."""
     trials: int = 100
-    """Independent trials of each case."""
+    """Number of independent trials per case."""
 
     def __post_init__(self):
         check_settings(

@@ -1,8 +1,9 @@
-"""The experiments of Ligett 2017: the privacy cost of coming close to the optimum.
+"""The experiments of Ligett 2017: the privacy that a small excess risk costs.
 
-The trials of a task, method and alpha are private empirical risk minimisation that stops when a
-private test finds the excess risk small enough. Methods are noise reduction (Algorithms 3 and 5),
-the doubling method (Algorithm 4), one release at the theory's epsilon, and the Brownian mechanism.
+A trial is private empirical risk minimisation that stops when a private test finds the excess risk
+small enough. There is a case per task, method and alpha. The methods are noise reduction
+(Algorithms 3 and 5), the doubling method (Algorithm 4), one release at the epsilon of a utility
+theorem, and the Brownian mechanism.
 """
 
 import dataclasses
@@ -30,7 +31,7 @@ reporting = CostReporting()
 _PUBLIC = ("perturbation", "rows", "dimension", "regularisation")
 
 _TIGHT_AT = 1 / 64
-"""Fraction of the theorem's epsilon at which the Brownian boundary is tight by default."""
+"""Default epsilon at which a Brownian boundary is tight, as a fraction of the theory's."""
 
 
 class _Task(NamedTuple):
@@ -89,7 +90,7 @@ def _released(
     utility = released.utility.excess_risk()
     dtype = jnp.result_type(float)
 
-    def on_device(leaf: Any) -> Any:  # once: the cases of a task share its arrays
+    def on_device(leaf: Any) -> Any:  # moved once, as the cases of a task share arrays
         return jnp.asarray(leaf, dtype) if np.ndim(leaf) else leaf
 
     value, utility = on_device(released.value), jax.tree.map(on_device, utility)
@@ -97,11 +98,11 @@ def _released(
 
 
 def _theory(task: _Task, alpha: float) -> tuple[nrjax.Interaction, dict[str, Any]]:
-    """Build one release at the epsilon of the utility theorem, and its labels."""
+    """Return a trial with one release at the theory's epsilon, and labels of its case."""
     parts, utility = task.laplace.mechanism(), task.laplace.utility
     epsilon = presets.theory_epsilon(task.public, alpha)
     time = np.atleast_1d(parts.guarantee.time(epsilon))
-    if task.public.perturbation == "output":  # its theorems do not project onto a ball
+    if task.public.perturbation == "output":  # these theorems do not project onto a ball
         utility = dataclasses.replace(utility, radius=np.inf)
     always = nrjax.PublicThreshold(-np.inf)
     return parts.interaction(nrjax.Grid.explicit(time), utility, always), {}
@@ -110,14 +111,14 @@ def _theory(task: _Task, alpha: float) -> tuple[nrjax.Interaction, dict[str, Any
 def _doubling(
     settings: Settings, task: _Task, alpha: float
 ) -> tuple[nrjax.Interaction, dict[str, Any]]:
-    """Build the doubling method, and its labels."""
+    """Return a trial of the doubling method, and labels of its case."""
     public, released = task.public, task.laplace
     levels = presets.doubling_levels(public, alpha)
     steps = int(levels.size)
     test = presets.doubling_test(public, alpha, settings.gamma, steps)
     rule = nrjax.LaplaceTests(-test.threshold, test.sensitivity, test.epsilon)
     parts = released.mechanism(nrjax.IndependentLaplace(released.value.shape))
-    # The smallest alpha has the most levels; grids of one length share a compiled program.
+    # The smallest alpha has the most levels; grids of equal length share a compiled program.
     longest = presets.doubling_levels(public, min(settings.alpha)).size
     padded = np.pad(levels, (0, longest - steps), mode="edge")
     schedule = nrjax.Grid.explicit(np.asarray(parts.guarantee.time(padded)))
@@ -128,7 +129,7 @@ def _doubling(
 def _reduction(
     settings: Settings, task: _Task, method: Method, alpha: float
 ) -> tuple[nrjax.Interaction, dict[str, Any]]:
-    """Build noise reduction under Laplace or Gaussian noise, and its labels."""
+    """Return a trial of noise reduction (Laplace or Gaussian), and labels of its case."""
     public, gamma, count = task.public, settings.gamma, settings.levels
     noise, reduced = settings.test_noise, method == "brownian_reduced"
     if reduced:
@@ -152,7 +153,7 @@ def _reduction(
         )
     schedule = nrjax.Grid.geometric(parts.guarantee, levels[0], levels[-1], count)
     if reduced:
-        # The test costs what the guarantee states at the grid's times.
+        # The test at a level costs the epsilon that the guarantee states there.
         epsilons = np.asarray(parts.guarantee.epsilon(schedule.times), float)
         sensitivity = presets.query_sensitivity(public)
         thresholds = -presets.reduced_thresholds(public, alpha, gamma, epsilons, noise)
@@ -223,7 +224,7 @@ def study(settings: Settings) -> Study:
     """Load the data and return the study.
 
     Raises:
-        FileNotFoundError: the data are not there.
+        FileNotFoundError: the data are not on this machine.
         ValueError: the settings do not suit the data.
     """
     name = "ligett2017"

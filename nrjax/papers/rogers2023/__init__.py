@@ -1,4 +1,4 @@
-"""Rogers 2023, section 7: counts within a relative error, under one privacy budget."""
+"""A reproduction of Rogers 2023, section 7: accurate counts under one privacy budget."""
 
 from nrjax.papers.rogers2023.settings import Settings as Settings
 from nrjax.papers.rogers2023.study import cases as cases

@@ -1,4 +1,4 @@
-"""Figures of `rogers2023`: counts, results returned and their precision, and the budget."""
+"""Figures of `rogers2023`: true counts, results returned, precision, and budget spent."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,21 +16,21 @@ from nrjax.study.results import Results
 from nrjax.study.schema import StoredCase
 
 _FILLS: Any = {"unified": "full", "gaussian": "none", "renyi": "bottom"}
-"""Fill of a filter's markers; methods differ in colour, line and marker."""
+"""By filter: the fill of its markers. Methods differ in colour, line and marker."""
 
 _FILTERS = {"unified": "unified", "gaussian": "Gaussian", "renyi": "Rényi"}
 
 _COLUMNS = 3
-"""Panels per row, at most."""
+"""Largest number of panels per row."""
 
-_BAND = (0.05, 0.95)  # quantiles of the trials at the ends of a band
+_BAND = (0.05, 0.95)  # a band is drawn between these quantiles of the trials
 
 Groups = Sequence[Sequence[StoredCase]]
-"""Groups of cases that differ only in method and filter, with equally ordered methods."""
+"""Groups of cases. The cases of a group differ only in method and filter."""
 
 
 class _Look(NamedTuple):
-    """The look of a method under a filter."""
+    """The name, style and marker fill of a method under a filter."""
 
     title: str
     style: Style
@@ -53,7 +53,7 @@ def figures(results: Results) -> dict[str, Callable[[Results], Figure]]:
 
 
 def counts(results: Results) -> Figure:
-    """Draw the counts by rank, a panel per data set, with the expectation of the Zipf law."""
+    """Draw the true counts by rank, and the counts expected under a Zipf distribution."""
     facts = {case.attributes["dataset"]: case.attributes for case in results.cases.values()}
     groups = group_by(facts.values(), "data")
     figure, panels = _panels(groups, 1.0, 4.6, 3.8)
@@ -75,7 +75,7 @@ def counts(results: Results) -> Figure:
 def _draw_counts(
     axes: Axes, labels: Mapping[str, Any], stored: Mapping[str, Any], style: Style
 ) -> None:
-    """Draw counts as points, in the order of the law or falling."""
+    """Draw counts as points, by falling expectation (Zipf samples) or falling count."""
     values = np.array(stored["counts"], float)
     sampled = stored["expected"] is not None
     order = np.argsort(-np.array(stored["expected"] if sampled else values), kind="stable")
@@ -92,7 +92,7 @@ def _draw_counts(
 
 
 def returned(results: Results) -> Figure:
-    """Draw results returned and precision, as means with standard deviations."""
+    """Draw means and standard deviations of the results returned and their precision."""
     groups = _groups(results)
     looks, ticks = _looks(groups[0]), _ticks(groups)
     longest = max(len(line) for tick in ticks for line in tick.split("\n"))
@@ -131,7 +131,7 @@ def returned(results: Results) -> Figure:
 
 
 def budget(results: Results) -> Figure:
-    """Draw the results returned before a fraction of the budget was spent."""
+    """Draw the mean number of results returned against the fraction of the budget spent."""
     groups = _groups(results)
     looks = _looks(groups[0])
     figure, panels = _panels(groups, 1.2, 3.9, 3.5)
@@ -140,7 +140,7 @@ def budget(results: Results) -> Figure:
         for rank, (case, look) in enumerate(zip(cases, looks, strict=True)):
             spent = np.array([0.0, *case.passes["outcome"].coordinates["share"].values])
             levels = results.levels(case.name, "returned_by", "outcome")
-            values = np.pad(plotting.mean_curve(levels, _BAND), ((0, 0), (1, 0)))  # 0 at the start
+            values = np.pad(plotting.mean_curve(levels, _BAND), ((0, 0), (1, 0)))  # 0 at first
             plotting.draw_curve(axes, spent, values, look.style, rank, **look.fill_options)
         axes.set_ylim(bottom=0)
         axes.set_title(_title(groups, cases[0]), fontsize="medium")
@@ -159,7 +159,7 @@ def _groups(results: Results) -> list[list[StoredCase]]:
 
 
 def _looks(cases: Sequence[StoredCase]) -> list[_Look]:
-    """Return the look of each case of a group."""
+    """Return the name, style and marker fill of each case of a group."""
     kinds = [(case.attributes["method"], case.attributes["filter"]) for case in cases]
     styles = plotting.mechanism_styles(method for method, _ in kinds)
     one_filter = len({name for _, name in kinds}) == 1
@@ -174,7 +174,7 @@ def _looks(cases: Sequence[StoredCase]) -> list[_Look]:
 
 
 def _panels(groups: Any, margin: float, width: float, height: float) -> tuple[Figure, np.ndarray]:
-    """Return a figure with a panel per group."""
+    """Return a figure and its panels, one per group."""
     columns = min(len(groups), _COLUMNS)
     rows = -(-len(groups) // columns)
     figure, panels = plotting.new_panels(margin + width * columns, rows, columns, height=height)

@@ -13,13 +13,13 @@ from nrjax.study.report import Report
 from nrjax.study.results import Reporting, Results
 from nrjax.study.statistics import Distribution, Sample
 
-_REFERENCE = "brownian"  # method that the others are compared with; without it, the first method
-_CLEAR = 3.0  # standard errors above which a difference counts
-_EXHAUSTED = 0.05  # share of trials above which running out of items is worth a warning
+_REFERENCE = "brownian"  # method to compare the others with; if not run, the first method
+_CLEAR = 3.0  # number of standard errors above which a difference is clear
+_EXHAUSTED = 0.05  # fraction of trials that tried all items, from which on to warn
 
 
 class CountReporting(Reporting):
-    """Results returned and their precision, by method and filter, with figures."""
+    """The report of results returned and their precision, by method and filter."""
 
     case_facts = ("data", "samples", "method", "filter", "trials")
 
@@ -30,14 +30,15 @@ class CountReporting(Reporting):
         return figures(results)
 
     def measure(self, results: Results, case: str) -> dict[str, Any]:
-        """Return means and spreads of a case, for the summary.
+        """Return statistics of a case's results, precision and costs.
 
         Returns:
-            `returned`: results of a trial, and `precision`: the share of them within alpha of the
-            truth, each with the trials' `std` and the mean's 95 % `interval`. `spent`: mean cost
-            in the filter's unit, and as a `share` of its budget. `attempted`: mean number of items
-            tried. `steps`: mean number of releases drawn. `exhausted`: share of trials that tried
-            every item, which the budget did not limit.
+            Entries of the summary. `returned` (number of results of a trial) and `precision`
+            (fraction of the results within alpha of the true count) have a mean, the mean's 95 %
+            `interval` and the trials' `std`. `spent` is the mean cost in the filter's unit, with
+            its `share` of the budget. `attempted` is the mean number of items tried, and `steps`
+            the mean number of draws of noise. `exhausted` is the fraction of trials that tried
+            every item, so that the budget did not limit them.
         """
         facts = results.cases[case].attributes
         returned, spent, attempted, steps = (
@@ -58,10 +59,11 @@ class CountReporting(Reporting):
         """Compare each method with the first, trial by trial, as cases share random numbers.
 
         Returns:
-            `comparisons`: `returned` and `precision` have the mean of the second method minus the
-            first, with its standard error, null for one trial. `ratio` divides the mean results.
-            `more` is the share of trials in which the second returned more. Methods whose trials
-            were not kept are not compared.
+            `comparisons`, a list of pairs of methods: `returned` and `precision` have the mean
+            difference, second method minus first, with its standard error (null for one trial).
+            `ratio` is the second method's mean number of results divided by the first's. `more` is
+            the fraction of trials in which the second method returned more results. Methods without
+            stored trials are not compared.
         """
         comparisons = []
         for group in group_by(results.cases.values(), *GROUP).values():
@@ -94,7 +96,7 @@ class CountReporting(Reporting):
         return {"comparisons": comparisons}
 
     def report(self, results: Results, summary: Mapping[str, Any]) -> Report:
-        """Tabulate results returned and precision, and state which method returns more."""
+        """Return a table of results returned and precision, and which method returns more."""
         cases = summary["cases"]
         starts = len(group_by(cases, *GROUP)) > len(group_by(cases, "dataset"))
         names = _Names(starts, len(group_by(cases, "filter")) > 1)
@@ -142,7 +144,12 @@ def _difference(values: np.ndarray) -> dict[str, Any]:
 
 
 class _Names(NamedTuple):
-    """Names of cases, with their smallest parameters and filters only if these differ."""
+    """The way to name cases, without parameters in which they do not differ.
+
+    Attributes:
+        starts: whether a name has the smallest squared privacy parameter.
+        filters: whether a name has the filter.
+    """
 
     starts: bool
     filters: bool
@@ -158,13 +165,13 @@ class _Names(NamedTuple):
 
 
 def _mean(values: Mapping[str, Any], places: int) -> str:
-    """Return a mean with its standard error."""
+    """Return a mean with its standard error, as text."""
     error = values["standard_error"]
     return f"{values['mean']:.{places}f}" + ("" if error is None else f" ± {error:.{places}f}")
 
 
 def _data(cases: Cases) -> list[str]:
-    """Describe the counts and the requested error, by data."""
+    """Return a sentence per data set on its counts, the requested error and the privacy."""
     lines = []
     for (data,), group in group_by(cases, "data").items():
         facts = group[0]
@@ -194,13 +201,13 @@ def _budgets(cases: Cases) -> list[str]:
 
 
 def _sign(returned: Mapping[str, Any]) -> int:
-    """Return 1 if the second method clearly returns more, -1 if fewer, else 0."""
+    """Return 1 if the second method clearly returns more results, -1 if fewer, else 0."""
     difference, error = returned["difference"], returned["standard_error"]
     return 0 if error is None or abs(difference) <= _CLEAR * error else int(np.sign(difference))
 
 
 def _verdicts(comparisons: Cases, names: _Names) -> list[str]:
-    """State which method returns more, and whether the paper's finding holds."""
+    """Return sentences on which method returns more, and on the paper's finding."""
     lines = []
     for pair in comparisons:
         cases = zip(pair["methods"], pair["filters"], strict=True)
@@ -221,7 +228,7 @@ def _verdicts(comparisons: Cases, names: _Names) -> list[str]:
     claims = [pair for pair in comparisons if set(pair["methods"]) == {"brownian", "doubling"}]
     if claims:
         alike = [pair for pair in claims if len(set(pair["filters"])) == 1]
-        signs = {"doubling": 1, "brownian": -1}  # by the first method
+        signs = {"doubling": 1, "brownian": -1}  # expected signs, by the pair's first method
         holds = sum(_sign(pair["returned"]) == signs[pair["methods"][0]] for pair in alike)
         lines.append(
             "The paper: Brownian noise reduction returns more results than doubling. This run: so, "
@@ -232,7 +239,7 @@ def _verdicts(comparisons: Cases, names: _Names) -> list[str]:
 
 
 def _published(cases: Cases) -> list[str]:
-    """Return the paper's numbers for Reddit, which are for other counts."""
+    """Return the paper's numbers for Reddit, which come from other counts than this run's."""
     if all(case["data"] != "reddit" for case in cases):
         return []
     return [
@@ -244,7 +251,7 @@ def _published(cases: Cases) -> list[str]:
 
 
 def _warnings(cases: Cases, names: _Names) -> list[str]:
-    """Return reasons to doubt the table."""
+    """Return warnings about the numbers in the table."""
     lines = []
     for case in cases:
         name = names.case(case)

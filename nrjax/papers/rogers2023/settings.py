@@ -1,4 +1,4 @@
-"""Settings of `rogers2023`: fields are options of the command, docstrings their help."""
+"""The settings of `rogers2023`, whose fields are also options of the command line."""
 
 import dataclasses
 import math
@@ -18,19 +18,19 @@ FILTERS: dict[str, tuple[Filter, ...]] = {
     "laplace": ("renyi",),
     "discrete_laplace": ("renyi",),
 }
-"""By method, the filters that are proved to hold for it."""
+"""By method: the filters that are proved to hold for it."""
 
-SAMPLES = (8000, 16_000, 32_000, 64_000, 128_000)  # default sizes of the Zipf data
+SAMPLES = (8000, 16_000, 32_000, 64_000, 128_000)  # default numbers of Zipf samples
 GROUP = ("dataset", "smallest")  # labels shared by cases that differ in method and filter only
 
 
 def data_name(facts: Mapping[str, Any]) -> str:
-    """Return the name of a case's data, with the size of a sample."""
+    """Return the name of a case's data, with the number of Zipf samples."""
     return facts["data"] + ("" if facts["samples"] is None else f" {facts['samples']:,}")
 
 
 class Defaults(NamedTuple):
-    """The paper's choices (section 7.2) for a kind of data."""
+    """The settings of the paper for a kind of data (section 7.2), used by default."""
 
     alpha: float
     epsilon: float
@@ -42,7 +42,7 @@ class Defaults(NamedTuple):
 
 _SYNTHETIC = Defaults(0.1, 10.0, 1e-6, 0.1, (1e-4,), None)
 
-# The paper prints a smallest privacy parameter of 0.0001 here, and its square for the Zipf data.
+# For Reddit, the paper's 0.0001 may be the smallest privacy parameter or its square.
 _REDDIT = Defaults(0.01, 1.0, 1e-6, 0.01, (1e-4, 1e-8), 1000)
 
 
@@ -52,50 +52,53 @@ class Settings:
 
     The exponential mechanism finds the largest count, which is released under noise that is reduced
     until the count is accurate enough. The next count follows, until the filter's budget is spent.
-    The result is the number of counts returned, and how many of them are within the error.
+    The result is the number of counts returned, and the fraction of them within the relative
+    error.
     """
 
     data: tuple[str, ...] = ("zipf",)
-    """Counts: zipf (samples of a Zipf law over 300 elements, a = 0.75), reddit (posts by word),
-    flights (336,776 flights by destination: 105 items), or paths of your own .csv files of two
-    columns, item and count."""
+    """Counts to release: zipf (samples of a Zipf distribution over 300 elements, exponent 0.75),
+    reddit (posts by word), flights (336,776 flights by destination: 105 items), or paths of your
+    own .csv files of two columns, item and count."""
     samples: tuple[int, ...] = ()
-    """Sizes of the Zipf data; by default 8000, 16000, 32000, 64000 and 128000. The counts of each
-    size are drawn once, from the seed; trials differ in the mechanisms' noise."""
+    """Numbers of Zipf samples, each a data set; by default 8000, 16000, 32000, 64000 and 128000.
+    The samples are drawn once, from the seed. Trials differ only in the mechanisms' noise."""
     data_dir: Path | None = None
     """Folder that holds reddit's file; by default the environment variable NRJAX_DATA, or else the
     cache folder."""
     top: int | None = None
-    """Number of the largest counts to use; by default 1000 of reddit, and all of other data."""
+    """Number of counts to use, the largest first; by default 1000 of reddit, all of other data."""
     method: tuple[Method, ...] = ("brownian", "doubling")
-    """`brownian`: Gaussian noise is reduced, and only the last release costs; `doubling`: fresh
-    Gaussian noise, the squared privacy parameter doubled at each try, and all tries cost;
-    `laplace`: Laplace noise is reduced; `discrete_laplace`: the same with whole numbers."""
+    """Methods to compare. `brownian`: Gaussian noise is reduced, and only the last noise level is
+    charged; `doubling`: fresh Gaussian noise with twice the squared privacy parameter at each try,
+    and all tries are charged; `laplace`: Laplace noise is reduced; `discrete_laplace`: discrete
+    Laplace noise (whole numbers) is reduced."""
     filter: tuple[Filter, ...] = ("unified",)
-    """`unified`: zero-concentrated privacy, as in the paper; `gaussian`: exact for Gaussian noise;
-    `renyi`: one order of the Rényi divergence, the only filter that holds for Laplace noise."""
+    """Privacy filters to compare. `unified`: zero-concentrated privacy, as in the paper;
+    `gaussian`: exact for Gaussian noise; `renyi`: one order of the Rényi divergence, the only
+    filter that holds for Laplace noise."""
     alpha: float | None = None
-    """Relative error that is accurate enough; by default 0.1, reddit 0.01."""
+    """Requested relative error of a count; by default 0.1, or 0.01 for reddit."""
     epsilon: float | None = None
-    """Epsilon of all releases of a trial together; by default 10, reddit 1."""
+    """Epsilon of all releases of a trial together; by default 10, or 1 for reddit."""
     delta: float | None = None
     """Delta of all releases of a trial together; by default 1e-6."""
     selection: float | None = None
     """Parameter of the exponential mechanism (Gumbel noise of scale 1/selection); by default 0.1,
-    reddit 0.01."""
+    or 0.01 for reddit."""
     neighbour: Literal["add_or_remove", "replace"] = "add_or_remove"
     """Effect of one user, who changes each count by at most 1: `add_or_remove` changes all counts
     in the same direction, so that the exponential mechanism costs selection^2/8; `replace` raises
-    some and lowers others: selection^2/2."""
+    some counts and lowers others, so that it costs selection^2/2."""
     smallest: tuple[float, ...] = ()
-    """Smallest squared privacy parameters of a release, one case each; by default 1e-4, reddit 1e-4
-    and 1e-8 (the paper's 0.0001 can be read both ways)."""
+    """Smallest squared privacy parameters of a release, one case each; by default 1e-4, or
+    both 1e-4 and 1e-8 for reddit (the paper's 0.0001 can be read both ways)."""
     levels: int = 1000
-    """Noise levels of a release, between the smallest and what is left of the budget."""
+    """Number of noise levels per count, from `smallest` to what the remaining budget allows."""
     seed: int = 0
     """Seed of the run, which also draws the Zipf data."""
     order: float | None = None
-    """Order of the filter renyi; by default tuned to rounds that share the budget evenly."""
+    """Order of the filter renyi; by default the best for rounds that share the budget equally."""
 
     def __post_init__(self):
         check_settings(
@@ -124,7 +127,7 @@ class Settings:
         check(ok, "order", self.order, "None without the filter renyi")
 
     def for_data(self, name: str) -> Defaults:
-        """Return the settings for this data set, with the paper's choices as defaults."""
+        """Return the settings for a data set, with the paper's choices as defaults."""
         usual = _REDDIT if name == "reddit" else _SYNTHETIC
         chosen = {field: getattr(self, field) for field in Defaults._fields}
         return usual._replace(**{k: v for k, v in chosen.items() if v is not None and v != ()})

@@ -33,23 +33,23 @@ reporting = CountReporting()
 
 MARKS = 100  # number of fractions of the budget at which results are counted
 CURRENCIES = {"unified": "rho", "gaussian": "mu^2", "renyi": "Renyi divergence"}
-"""Cost unit of each filter."""
+"""By filter: the unit of its costs."""
 
 
 def precision(session: Any) -> Array:
-    """Return the share of results within alpha of the truth, 1 without results."""
+    """Return the fraction of a trial's results within alpha of the truth (1 if none)."""
     share = session.precise / jnp.maximum(session.returned, 1)
     return jnp.where(session.returned > 0, share, 1.0)
 
 
 def _quantities(items: int, levels: int, currency: str) -> dict[str, nrjax.Quantity]:
-    """Return the quantities of a trial that tries each of `items` at most once."""
+    """Return the quantities to measure in a trial that has `items` counts to release."""
     count = nrjax.Quantity(bins=whole_numbers(items))
     return {
         "returned": count,
         "precise": count,
         "attempted": count,
-        # A failing release may use all its levels; most use far fewer.
+        # A release that fails may use all levels, but most releases use far fewer.
         "steps": nrjax.Quantity(bins=whole_numbers(items * levels)),
         "spent": nrjax.Quantity(bins=nrjax.LogBins.covering(2.0**-20, 2.0**20, 7), units=currency),
         "returned_by": nrjax.Quantity(bins=whole_numbers(items), dims=("mark",)),
@@ -59,12 +59,12 @@ def _quantities(items: int, levels: int, currency: str) -> dict[str, nrjax.Quant
 
 
 def _name(data: str) -> str:
-    """Return the part of a case's name that names its data."""
+    """Return the name of a data set or file in the form used in names of cases."""
     return re.sub(r"[^A-Za-z0-9._]+", "_", Path(data).stem).lstrip("._") or "data"
 
 
 def _load(settings: Settings, data: str) -> Iterator[tuple[Counts, int | None]]:
-    """Yield counts, each with the number of samples if they are drawn."""
+    """Yield pairs of counts and their number of Zipf samples, None for other data."""
     if data == "zipf":
         for samples in settings.samples or SAMPLES:
             yield zipf_counts(samples, settings.seed), samples
@@ -79,7 +79,7 @@ _LAPLACE = {"laplace": LaplaceReduction, "discrete_laplace": DiscreteLaplaceRedu
 
 
 def _first_round(method: str, squared: float) -> Any:
-    """Return the cost of a release at a squared privacy parameter."""
+    """Return the request for one release at a squared privacy parameter."""
     if method in _LAPLACE:
         return _LAPLACE[method](1.0, 1 / math.sqrt(squared))
     return BrownianReduction(1.0, 1 / squared)
@@ -89,7 +89,7 @@ def _first_round(method: str, squared: float) -> Any:
 def _filter(
     name: str, method: str, chosen: Defaults, order: float | None, parts: tuple[Any, int]
 ) -> Ledger:
-    """Return the filter of a trial with this exponential mechanism and number of items."""
+    """Return a filter. `parts` are the exponential mechanism and the number of items."""
     budget = chosen.epsilon, chosen.delta
     if name == "unified":
         return nrjax.UnifiedFilter(*budget)
@@ -97,7 +97,7 @@ def _filter(
         return nrjax.GaussianFilter(*budget)
     if order is not None:
         return nrjax.RenyiFilter(order, *budget)
-    # The order must not depend on the counts, so all items get an equal share.
+    # The order must not depend on the counts, so it is tuned for equal shares of all items.
     selection, items = parts
     share = 2 * zcdp_for(*budget) / items
     return nrjax.RenyiFilter.tuned(*budget, (selection.request, _first_round(method, share)))
@@ -156,9 +156,9 @@ def _case(
 
 
 def cases(settings: Settings) -> tuple[dict[str, nrjax.Case], dict[str, Any]]:
-    """Load or draw the counts, and return every case by name, and facts for the store.
+    """Load or draw the counts. Return every case by name, and facts for the results.
 
-    The facts are the counts by data set, with what the Zipf law expects.
+    The facts are the counts of each data set, with the counts expected of Zipf samples.
 
     Raises:
         FileNotFoundError: the data are not there.

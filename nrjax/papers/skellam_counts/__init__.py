@@ -1,4 +1,4 @@
-"""Counts by group under Skellam noise (Whitehouse 2022, Appendix E) and other noise."""
+"""A study of counts by group under Skellam noise (Whitehouse 2022, appendix E)."""
 
 from nrjax.papers.skellam_counts.settings import Settings as Settings
 from nrjax.papers.skellam_counts.study import cases as cases

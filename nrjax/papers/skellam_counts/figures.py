@@ -1,4 +1,4 @@
-"""Figures of `skellam_counts`: the realised privacy loss at the stop and along the path."""
+"""Figures of `skellam_counts`: realised privacy losses of trials, and by noise level."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -22,36 +22,36 @@ _LOSS = "realised privacy loss (nat)"
 _NOISE = "standard deviation of the noise (counts)"
 
 _LINES: Any = {5: (0, (1, 1.5)), 50: "-", 95: (0, (5, 2)), 99: (0, (6, 2, 1, 2))}
-"""Dashes of the quantiles along the path, by per cent."""
+"""By per cent: the dash pattern of a quantile's curve."""
 
 _STOP: Any = {"color": "black", "linewidth": 0.8, "linestyle": (0, (4, 4))}
-"""Look of the median stop."""
+"""The line style that marks the noise level at which the median trial ends."""
 
 _ZERO: Any = {"color": "0.35", "linewidth": 0.8, "zorder": 1}
 
-_LINEAR = 0.1  # loss up to which its axis is linear, not logarithmic
+_LINEAR = 0.1  # the axis of losses is linear up to this loss, then logarithmic
 
 
 def figures(results: Results) -> dict[str, Callable[[Results], Figure]]:
     """Return the function that draws each figure, by name.
 
     In addition to the standard figures, `realised_loss` and `loss_cdf` show losses at the end of
-    the trials, in a panel per neighbour. `loss_along_path` shows losses and stated epsilon at each
-    noise level of paths that do not stop, by mechanism (columns) and neighbour (rows).
+    the trials, in a panel per neighbour. `loss_along_path` shows losses and the stated epsilon at
+    each noise level of trials that never stop, by mechanism (columns) and neighbour (rows).
     """
     drawn = (realised_loss, loss_cdf, loss_along_path)
     return {**{draw.__name__: draw for draw in drawn}, **shared.standard(results)}
 
 
 def _neighbours(results: Results) -> tuple[list[list[StoredCase]], dict[str, Style]]:
-    """Return the cases of each neighbour, and the look of each mechanism."""
+    """Return the cases grouped by neighbour, and the style of each mechanism."""
     cases = results.cases.values()
     styles = plotting.mechanism_styles(case.attributes["mechanism"] for case in cases)
     return list(group_by(cases, "neighbour").values()), styles
 
 
 def realised_loss(results: Results) -> Figure:
-    """Draw distributions of the realised loss, with the median stated epsilon."""
+    """Draw distributions of the realised privacy loss, and median stated epsilons."""
     neighbours, styles = _neighbours(results)
     width = max(5.5, len(neighbours) * (1.2 + 1.5 * len(styles)))
     figure, panels = plotting.new_panels(width, 1, len(neighbours), height=4.6)
@@ -94,7 +94,7 @@ def realised_loss(results: Results) -> Figure:
 
 
 def loss_cdf(results: Results) -> Figure:
-    """Draw the distribution function of the realised loss, with its 95 % band."""
+    """Draw distribution functions of the realised privacy loss, with 95 % bands."""
     neighbours, styles = _neighbours(results)
     width = max(5.5, 0.6 + 4.4 * len(neighbours))
     figure, panels = plotting.new_panels(width, 1, len(neighbours), height=4.4)
@@ -118,7 +118,7 @@ def loss_cdf(results: Results) -> Figure:
 
 
 def _limits(losses: Iterable[Distribution], others: Sequence[float]) -> tuple[float, float]:
-    """Return the ends of an axis that holds all finite values."""
+    """Return the ends of an axis for all finite values of `losses` and `others`."""
     values = np.concatenate([*(loss.points() for loss in losses), others])
     values = values[np.isfinite(values)]
     low, high = (values.min(), values.max()) if values.size else (-1.0, 1.0)
@@ -127,7 +127,7 @@ def _limits(losses: Iterable[Distribution], others: Sequence[float]) -> tuple[fl
 
 
 def loss_along_path(results: Results) -> Figure:
-    """Draw quantiles of the realised loss and the stated epsilon at each noise level."""
+    """Draw quantiles of the realised loss, and the stated epsilon, at each noise level."""
     neighbours, styles = _neighbours(results)
     width = max(5.5, 1.0 + 3.8 * len(styles))
     figure, panels = plotting.new_panels(width, len(neighbours), len(styles), height=4.2)
@@ -150,17 +150,17 @@ def loss_along_path(results: Results) -> Figure:
 
 
 def _draw_quantiles(axes: Axes, results: Results, case: StoredCase, style: Style) -> None:
-    """Draw quantiles with the bands of their intervals, and the stated epsilon."""
+    """Draw one panel: quantiles of the loss with 95 % bands, and the stated epsilon."""
     along = case.passes["curve"].coordinates
     deviation = np.array(along["deviation"].values)
     plotting.log_scale(axes, "x", (deviation.min(), deviation.max()))
-    axes.invert_xaxis()  # in the direction of a path
+    axes.invert_xaxis()  # noise falls from left to right
     levels = results.levels(case.name, "privacy_loss_along")
     for percent, dash in _LINES.items():
         values = plotting.quantile_curve(levels, percent / 100)
         plotting.draw_curve(axes, deviation, values, style._replace(dash=dash, marker=""))
     if "epsilon" in along:
-        # Wide and behind, as the quantiles of Laplace noise reach it.
+        # A wide line behind the quantiles, which can reach it with Laplace noise.
         stated = along["epsilon"].values
         axes.plot(deviation, stated, color="0.6", linewidth=3.5, zorder=1)
     axes.axvline(median_deviation(results, case.name), **_STOP)

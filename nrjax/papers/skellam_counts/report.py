@@ -16,13 +16,13 @@ from nrjax.study.statistics import Distribution
 
 PERCENTS = (5, 25, 50, 75, 95, 99)
 
-_ROUNDING = 1e-6  # loss, in nats, below which a number is a rounded 0
+_ROUNDING = 1e-6  # losses below this, in nats, are printed as 0
 _FAR_FROM_TIGHT = 2.0
-"""Ratio of standard deviations at which the linear boundary states clearly too much."""
+"""Ratio of standard deviations above which a linear boundary is reported as loose."""
 
 
 class LossReporting(Reporting):
-    """The realised losses and stated epsilons of each mechanism, and their figures."""
+    """The report of each mechanism's realised losses and stated epsilons, with figures."""
 
     case_facts = ("task", "mechanism", "test", "data", "trials", "optimum", "target")
 
@@ -33,17 +33,17 @@ class LossReporting(Reporting):
         return figures(results)
 
     def findings(self, results: Results) -> dict[str, Any]:
-        """Return the realised losses of the releases against the neighbour, in nats.
+        """Return statistics of the realised privacy losses against the neighbour, in nats.
 
         Returns:
-            `realised`, by case and over all trials: `mean` and quantiles with their 95 % intervals,
-            in which null is an end that the trials do not determine. `one_minus_delta` is the
+            `realised`, by case and over all trials: `mean` and quantiles with 95 % intervals. The
+            end of an interval is null if the trials do not determine it. `one_minus_delta` is the
             quantile at 1 - delta, null with fewer than 1/delta trials. `exp_minus_loss` is the mean
             of a likelihood ratio, which is 1 in theory, with its standard error. `deviation` is the
-            median noise where trials ended. `exceeded` is the share of the trials that lost more
-            than was stated, null without a guarantee or if the trials were not kept.
+            median standard deviation of the noise when trials ended. `exceeded` is the fraction of
+            trials with a loss above the stated epsilon, null without a guarantee or stored trials.
             `comparisons`, by neighbour: the median stated epsilons of discrete Laplace and Laplace
-            noise with their paired difference, and the mean difference of the trials.
+            noise, their paired difference, and the mean difference of the trials.
         """
         delta = results.about["settings"]["delta"]
         realised = {}
@@ -68,7 +68,7 @@ class LossReporting(Reporting):
         return {"realised": realised, "comparisons": _comparisons(results)}
 
     def report(self, results: Results, summary: Mapping[str, Any]) -> Report:
-        """Tabulate realised losses and stated epsilons, and list their intervals."""
+        """Return a table of realised losses and stated epsilons, with their intervals below."""
         rows, intervals = [], []
         for realised, case in zip(summary["realised"].values(), summary["cases"], strict=True):
             name = humanise(f"{case['mechanism']} {case['neighbour']}")
@@ -93,7 +93,7 @@ class LossReporting(Reporting):
 
 
 def _exceeded(results: Results, name: str) -> float | None:
-    """Return the share of trials whose realised loss is above the stated epsilon."""
+    """Return the fraction of trials whose realised loss is above the stated epsilon."""
     if results.distribution(name) is None or not results.keeps_trials(name):
         return None
     arrays = results.arrays(name)
@@ -101,14 +101,14 @@ def _exceeded(results: Results, name: str) -> float | None:
 
 
 def _comparisons(results: Results) -> list[dict[str, Any]]:
-    """Compare noise of whole numbers with noise of real ones, by neighbour."""
+    """Compare the stated epsilons of discrete Laplace and Laplace noise, by neighbour."""
     comparisons = []
     for (neighbour,) in group_by(results.cases.values(), "neighbour"):
         pair = [f"counts-{mechanism}-{neighbour}" for mechanism in ("discrete_laplace", "laplace")]
         median = claims.paired_difference(results, *pair) if set(pair) <= set(results) else None
         if median is not None:
             by_trial = results.compare(*pair).difference
-            assert by_trial is not None  # as the trials are paired
+            assert by_trial is not None  # the trials are paired
             facts = {"neighbour": neighbour, "cases": pair}
             comparisons.append({**facts, **median.to_json(), "mean": _mean(by_trial)})
     return comparisons
@@ -146,13 +146,13 @@ def _short(value: float | None, infinite: str = "inf") -> str:
 
 
 def _with_ends(values: Mapping[str, Any], none: str) -> str:
-    """Return a value with its interval, with `none` for null at the lower end."""
+    """Return a value and its interval as text, with `none` for a missing lower end."""
     low, high = values["interval"]
     return f"{_short(values['value'])} ({_short(low, none)} to {_short(high)})"
 
 
 def _intervals(name: str, realised: Mapping[str, Any], case: Mapping[str, Any]) -> str:
-    """Return all numbers of a case's losses, with their intervals."""
+    """Return a sentence with all statistics of a case's losses and their intervals."""
     trials, delta = case["trials"], realised["one_minus_delta"]["delta"]
     kinds = [("mean", "mean", "-inf")]
     kinds += [(f"q{p:02d}", f"{p} %", lowest(trials, p / 100)) for p in PERCENTS]
@@ -170,7 +170,7 @@ def _intervals(name: str, realised: Mapping[str, Any], case: Mapping[str, Any]) 
 
 
 def _data(summary: Mapping[str, Any]) -> list[str]:
-    """Describe the counts, the target, the columns and the neighbours."""
+    """Return sentences on the counts, the target, the table's columns and the neighbours."""
     case, settings = summary["cases"][0], summary["settings"]
     error = settings["relative_error"]
     target = {
@@ -198,7 +198,7 @@ def _data(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _limitations(summary: Mapping[str, Any]) -> list[str]:
-    """Explain what the numbers do not show."""
+    """Return sentences on what the table's numbers do not show."""
     lines = []
     delta, trials = summary["settings"]["delta"], summary["cases"][0]["trials"]
     if not _supports(trials, delta):
@@ -215,7 +215,7 @@ def _limitations(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _warnings(summary: Mapping[str, Any]) -> list[str]:
-    """Return reasons to doubt the table, with the options to change."""
+    """Return warnings about the table's numbers, with the options to change."""
     lines = []
     for (name, realised), case in zip(summary["realised"].items(), summary["cases"], strict=True):
         if case["stopped_at_first_step"] >= AT_FIRST_STEP:

@@ -1,4 +1,4 @@
-"""Settings of `skellam_counts`: fields are options, docstrings their help."""
+"""The settings of `skellam_counts`, whose fields are also options of the command line."""
 
 import dataclasses
 import math
@@ -16,50 +16,50 @@ Mechanism = Literal["skellam", "brownian", "laplace", "discrete_laplace"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Noise reduction on counts by group that leaves whole numbers, or real ones.
+    """Noise reduction on counts by group, with noise of whole numbers or real numbers.
 
     Noise on the counts is reduced step by step, through the same standard deviations for every
-    mechanism, until the counts are accurate enough. The test treats their error as public, at no
-    cost. The result is the distribution of the realised privacy loss against a neighbour, compared
-    with the stated epsilon if the mechanism has a guarantee.
+    mechanism, until the counts are accurate enough. The test treats the counts' error as public, at
+    no privacy cost. The result is the distribution of the realised privacy loss against a
+    neighbouring data set, compared with the stated epsilon if the mechanism has a guarantee.
     """
 
     data: str = "flights"
-    """flights (336,776 flights by destination: 105 groups), or the path of your own .csv file of
-    two columns, item and count."""
+    """Counts to release: flights (336,776 flights by destination: 105 groups), or the path of your
+    own .csv file of two columns, item and count."""
     mechanism: tuple[Mechanism, ...] = get_args(Mechanism)
-    """Noise-reduction mechanisms to compare: `skellam` and `discrete_laplace` have whole numbers,
-    `brownian` and `laplace` real ones. All but `skellam` have a guarantee."""
+    """Noise-reduction mechanisms to compare: `skellam` and `discrete_laplace` add whole numbers,
+    `brownian` and `laplace` real numbers. All but `skellam` have a guarantee."""
     neighbour: tuple[Literal["replace", "remove"], ...] = ("replace",)
-    """Neighbour for the loss: `replace` moves a row from the first to the second of `groups`,
-    `remove` takes a row out of the first."""
+    """Neighbouring data set against which the loss is measured: `replace` moves a row from the
+    first to the second of `groups`, `remove` takes a row out of the first."""
     groups: tuple[str, ...] = ()
-    """Names of two groups, for the neighbour; by default the two largest. The names are not part
+    """Names of the two groups of `neighbour`; by default the two largest. The names are not part
     of a release."""
     criterion: Literal["relative", "absolute"] = "relative"
-    """Error of the counts: `relative` is the share of the groups whose count is off by more than
-    `relative_error` of itself, `absolute` the mean error, in counts."""
+    """Error of the counts: `relative` is the fraction of groups with a relative error above
+    `relative_error`, `absolute` the mean absolute error, in counts."""
     relative_error: float = 0.1
-    """Largest error of an accurate count, as a fraction of the count."""
+    """Largest relative error of an accurate count."""
     target_loss: float | None = None
-    """Target error. By default 0.1 (relative: nine groups in ten are accurate), or
+    """Error at which a trial stops. By default 0.1 (relative: nine groups in ten are accurate), or
     `relative_error` times the mean count (absolute)."""
     highest_deviation: float | None = None
     """Standard deviation of the first and strongest noise, in counts. By default `relative_error`
     times the mean count (relative), or 10 times the target (absolute)."""
     lowest_deviation: float | None = None
-    """Standard deviation of the last and weakest noise; by default 0.5, or the smallest that
-    numbers of this precision can add to the largest count."""
+    """Standard deviation of the last and weakest noise, in counts. By default 0.5, or the smallest
+    that this floating-point precision allows for the largest count, if that is larger."""
     levels: int = 100
-    """Levels of the noise, their standard deviations in equal ratios."""
+    """Number of noise levels, with standard deviations in equal ratios."""
     curve_levels: int = 40
-    """Levels at which a pass that never stops measures the loss."""
+    """Number of noise levels at which a pass that never stops measures the loss."""
     delta: float = 1e-6
-    """Probability with which Brownian noise's stated epsilon may be exceeded. The report has the
-    realised loss's quantile at 1 - delta, too."""
+    """Allowed probability that the privacy loss exceeds the stated epsilon (Brownian noise). The
+    report also has the quantile of the realised loss at 1 - delta."""
     tight_at: float | None = None
-    """Standard deviation at which Brownian noise's linear privacy boundary is tight; by default
-    the geometric mean of the first and the last one. It must not depend on the counts."""
+    """Standard deviation at which the linear privacy boundary of Brownian noise is tight; by
+    default the geometric mean of the first and the last. It must not depend on the counts."""
 
     def __post_init__(self):
         check_settings(

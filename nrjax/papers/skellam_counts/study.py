@@ -1,10 +1,11 @@
-"""Counts by group under Skellam noise (Whitehouse 2022, Appendix E) and other noise.
+"""The experiments on counts by group under Skellam noise (Whitehouse 2022, appendix E).
 
 Counts are released under noise that is reduced until the counts are accurate enough. With Skellam
-and discrete Laplace noise they stay whole numbers, so that no floating-point residue depends on the
-data. Discrete Laplace noise has a pure guarantee (`docs/frontier.md`), Skellam noise no published
-one: the study measures the realised privacy loss against a neighbour, at the stop and along the
-path. Brownian and Laplace noise have the same standard deviations, and guarantees.
+and discrete Laplace noise, noisy counts are whole numbers, so no floating-point residue depends on
+the data. Skellam noise has no published guarantee, so the study measures the realised privacy loss
+against a neighbouring data set, when trials end and at each noise level. Discrete Laplace noise
+(`docs/frontier.md`), Laplace noise and Brownian noise have guarantees. All mechanisms have the same
+standard deviations.
 """
 
 import jax.numpy as jnp
@@ -23,37 +24,39 @@ from nrjax.study.study import Study
 
 reporting = LossReporting()
 
-_TARGET_SHARE = 0.1  # default share of the groups whose counts may be inaccurate
-_ABOVE_TARGET = 10.0  # default first standard deviation per target of a mean error
-_LOWEST = 0.5  # default standard deviation of the last noise
+_TARGET_SHARE = 0.1  # default fraction of groups whose counts may be inaccurate
+_ABOVE_TARGET = 10.0  # default first standard deviation, as a multiple of a target mean error
+_LOWEST = 0.5  # default last standard deviation
 _SPACINGS = 17.0
-"""Spacings of the largest count in a standard deviation: a little above the engine's minimum."""
+"""Least standard deviation of the noise, in floating-point spacings of the largest count."""
 
 _RATE = 0.5
-"""Rate of both counts of Skellam noise, whose mean is then 0 and whose time is its variance."""
+"""Rate of both Poisson processes of Skellam noise, whose variance then equals its time."""
 
-_FAR = 10.0  # standard deviations within which all noise is taken to lie
+_FAR = 10.0  # noise is assumed to be within this many standard deviations
 _BATCHING = montecarlo.Batching(tile=256, lanes=256)
-"""Idle lanes draw noise, too, which is slow; no sum in these utilities depends on the tile."""
+"""Batch sizes with few lanes, since idle lanes draw noise, too, which is slow.
+
+The tile can be large, as no sum in the utilities depends on it."""
 
 _ALONG_PATH = nrjax.LogBins(-10, 10, 7, signed=True)
-"""Bins of the loss at each level: a figure shows nothing smaller or larger."""
+"""Bins of the loss at each noise level, over the range that the figure shows."""
 
 
 def realised_loss(outcome: nrjax.Outcome) -> Array:
-    """Return the realised loss at the end in nats, infinite if the noise overflowed."""
+    """Return a trial's realised privacy loss in nats, infinite if the noise overflowed."""
     loss = outcome.privacy_loss
     broken = jnp.isnan(loss) | (outcome.status == nrjax.Status.OVERFLOW)
     return jnp.where(broken, jnp.inf, loss)
 
 
 def exp_minus_loss(outcome: nrjax.Outcome) -> Array:
-    """Return a likelihood ratio, whose mean is 1."""
+    """Return exp(-realised loss), a likelihood ratio whose mean is 1."""
     return jnp.exp(-realised_loss(outcome))
 
 
 def loss_along(path: nrjax.Path) -> Array:
-    """Return the realised loss at each level, infinite where the noise overflowed."""
+    """Return the realised loss at each noise level, infinite where the noise overflowed."""
     return jnp.where(jnp.isnan(path.privacy_loss), jnp.inf, path.privacy_loss)
 
 
@@ -65,7 +68,7 @@ _CURVE = {"privacy_loss_along": nrjax.Quantity(loss_along, _ALONG_PATH, units="n
 
 
 def _neighbours(settings: Settings, data: Counts) -> dict[str, tuple[Neighbour, list[str]]]:
-    """Return, by relation, the neighbour and the names of the groups that differ."""
+    """Return, for each relation, the neighbour and the names of the groups that differ."""
     groups = len(data.items)
     ok = groups > 1 or "replace" not in settings.neighbour
     check(ok, "neighbour", "replace", f"remove, as the counts of {data.name} have one group")
@@ -82,7 +85,7 @@ def _neighbours(settings: Settings, data: Counts) -> dict[str, tuple[Neighbour, 
 
 
 def _utility(settings: Settings, data: Counts) -> tuple[ShareOutside | MeanAbsoluteError, float]:
-    """Return the utility, and the target error."""
+    """Return the utility and the target error."""
     if settings.criterion == "relative":
         utility = ShareOutside.relative(data.counts, settings.relative_error)
         default = _TARGET_SHARE
@@ -93,7 +96,7 @@ def _utility(settings: Settings, data: Counts) -> tuple[ShareOutside | MeanAbsol
 
 
 def _deviations(settings: Settings, data: Counts, target: float) -> np.ndarray:
-    """Return the standard deviation of the noise at each level, falling."""
+    """Return the standard deviation of the noise at each level, in falling order."""
     first, last = settings.highest_deviation, settings.lowest_deviation
     if last is None:
         spacing = np.spacing(data.counts.max().astype(jnp.result_type(float)))
@@ -108,7 +111,7 @@ def _deviations(settings: Settings, data: Counts, target: float) -> np.ndarray:
 
 
 def _check_exact(settings: Settings, data: Counts, deviation: float) -> None:
-    """Check that counts with noise stay exact in this floating-point precision."""
+    """Check that noisy counts are exact in JAX's default floating-point precision."""
     dtype = jnp.result_type(float)
     most, noise = largest_count(dtype), _FAR * deviation
     name, value = "highest_deviation", float(deviation)
@@ -135,7 +138,7 @@ def _mechanism(
     tight_at: float,
     delta: float,
 ) -> tuple[nrjax.NoiseProcess, nrjax.LinearBoundary | nrjax.PureGuarantee | None, np.ndarray]:
-    """Return the process, its guarantee (None for Skellam), and the time of each noise level."""
+    """Return a mechanism's process, guarantee (None for Skellam), and time of each level."""
     if name == "discrete_laplace":
         process = nrjax.DiscreteLaplace(shape)
         times = np.asarray(process.time_of_deviation(levels), float)

@@ -1,4 +1,4 @@
-"""Figures of `whitehouse2022`: cost of a target loss, loss at each epsilon, boundaries."""
+"""Figures of `whitehouse2022`: cost of a target loss, loss by epsilon, and boundaries."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -28,8 +28,8 @@ def figures(results: Results) -> dict[str, Callable[[Results], Figure]]:
     """Return the function that draws each figure, by name.
 
     Figures 2, 3 and 4 of Whitehouse 2022 are `loss_against_epsilon`, `epsilon_distribution` (one of
-    the standard figures) and `boundaries`. `ridge_constants` compares the paper's sensitivities
-    with the tight ones.
+    the standard figures) and `boundaries`. `ridge_constants` compares losses under the
+    paper's sensitivities with losses under the tight ones.
     """
     drawn = {**shared.standard(results), "loss_against_epsilon": loss_against_epsilon}
     if any(_other_curve(case) is not None for case in results.cases.values()):
@@ -38,7 +38,7 @@ def figures(results: Results) -> dict[str, Callable[[Results], Figure]]:
 
 
 class _Curve(NamedTuple):
-    """A pass that measured the loss at each epsilon, with its look and label."""
+    """A curve of the loss at each epsilon: a case's pass, with its style and label."""
 
     case: StoredCase
     name: str
@@ -48,18 +48,18 @@ class _Curve(NamedTuple):
 
 
 def loss_against_epsilon(results: Results) -> Figure:
-    """Draw the mean loss of stopping at each epsilon, with pointwise 95 % intervals."""
+    """Draw the mean loss of a model released at each epsilon, with 95 % intervals."""
     styles = _styles(results)
     drawn = []
     for case in results.cases.values():
-        if "curve" in case.passes:  # one case per mechanism, as the test does not matter
+        if "curve" in case.passes:  # only one case per mechanism, as tests share the curve
             mechanism = case.attributes["mechanism"]
             drawn.append(_Curve(case, "curve", styles[mechanism], humanise(mechanism)))
     return _losses(results, drawn, 5.2, 5.0)
 
 
 def ridge_constants(results: Results) -> Figure:
-    """Draw the mean loss of ridge regression under the paper's and the tight constants."""
+    """Draw the mean loss of ridge regression under the paper's and the tight sensitivities."""
     styles = _styles(results)
     drawn = []
     for case in results.cases.values():
@@ -81,12 +81,12 @@ def _styles(results: Results) -> dict[str, Style]:
 
 
 def _other_curve(case: StoredCase) -> str | None:
-    """Return the pass under the constants that the case does not use."""
+    """Return the name of the pass with the constants that the case does not use, or None."""
     return next((name for name in case.passes if name.startswith("curve_")), None)
 
 
 def _losses(results: Results, drawn: Sequence[_Curve], width: float, height: float) -> Figure:
-    """Draw a panel per task."""
+    """Return a figure with a panel of curves per task."""
     tasks = group_by([curve.case for curve in drawn], "task")
     figure, panels = plotting.new_panels(width * len(tasks), 1, len(tasks), height=height)
     for axes, (task,) in zip(panels[0], tasks, strict=True):
@@ -96,7 +96,7 @@ def _losses(results: Results, drawn: Sequence[_Curve], width: float, height: flo
 
 
 def _draw_losses(axes: Axes, results: Results, drawn: Sequence[_Curve]) -> None:
-    """Draw the curves of one task, with its target and optimum."""
+    """Draw the curves of one task, with lines at its target and optimum."""
     passes = [curve.case.passes[curve.name] for curve in drawn]
     levels = [np.array(each.coordinates["epsilon"].values) for each in passes]
     every = np.concatenate(levels)
@@ -123,18 +123,18 @@ def _draw_losses(axes: Axes, results: Results, drawn: Sequence[_Curve]) -> None:
     trials = " or ".join(plotting.unique(f"{each.trials:,}" for each in passes))
     task = f"{humanise(facts['task'])} on {ellipsis(facts['data'])}"
     axes.set_title(f"{task}, {trials} trials", fontsize="medium")
-    # Below the panel, as curves leave no corner free.
+    # The legend is below the panel, as curves leave no corner free.
     place: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "ncols": 2}
     text = "mean and 95 % interval"
-    if "curve_within" in facts:  # of each trial's loss
+    if "curve_within" in facts:  # a bound on the error of each trial's loss
         text += f"; losses within {facts['curve_within']:.2g}"
     axes.legend(title=text, title_fontsize="small", fontsize="small", **place)
 
 
-@jax.jit  # one compiled program in place of a hundred
+@jax.jit  # one compiled program instead of a hundred
 def _evaluate(drawn: list[Any], epsilon: Array, ratios: Array) -> tuple[Array, list[Array]]:
-    """Return times around the crossing of `epsilon`, and the boundaries' epsilons."""
-    # The mixture boundary is furthest above sqrt(t), and so the last to reach epsilon.
+    """Return times around a boundary's crossing of `epsilon`, and all boundaries' epsilons."""
+    # The mixture boundary is furthest above sqrt(t), so it is the last to reach `epsilon`.
     mixture = next(boundary for boundary in drawn if type(boundary) is MixtureBoundary)
     times = ratios * mixture.time(epsilon)
     return times, [boundary.epsilon(times) for boundary in drawn]
@@ -143,8 +143,9 @@ def _evaluate(drawn: list[Any], epsilon: Array, ratios: Array) -> tuple[Array, l
 def boundaries(results: Results) -> Figure:
     """Draw the privacy boundaries for l2-sensitivity 1 (Whitehouse 2022, figure 4).
 
-    All have the run's `tight_at` (0.5 in the paper) and delta. Left: ex-post epsilon of stopping at
-    a time (noise variance). Right: the inverse, the variance that an epsilon needs.
+    All boundaries have the run's delta and are tight at the run's `tight_at` (0.5 in the paper).
+    The left panel shows the ex-post epsilon of stopping at a time (noise variance). The right panel
+    shows the inverse: the noise variance that an epsilon needs.
     """
     settings = results.about["settings"]
     tight_at, delta = settings["tight_at"], settings["delta"]

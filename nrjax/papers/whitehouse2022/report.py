@@ -21,12 +21,14 @@ _CLAIMS = (
     ("ReducedAboveThreshold's median below AboveThreshold's", _REDUCED, _CLASSICAL, False),
     (_CLOSER, _CLASSICAL, _REDUCED, True),
 )
-"""Claim, mechanism or test with the lower number, that with the higher one, and whether the number
-is the interquartile range instead of the median."""
+"""The paper's claims, each on two mechanisms or two tests.
+
+A claim has a text, the name with the lower number, the name with the higher number, and whether the
+number is the interquartile range of epsilon instead of the median."""
 
 
 class ClaimReporting(Reporting):
-    """The stopping epsilons by mechanism and test, with the paper's claims and figures."""
+    """The report of stopping epsilons by mechanism and test, with the paper's claims."""
 
     case_facts = ("task", "mechanism", "test", "data", "trials", "optimum", "target")
 
@@ -40,10 +42,11 @@ class ClaimReporting(Reporting):
         """Check the paper's claims on this run's data, with paired 95 % bootstrap intervals.
 
         Returns:
-            `findings`: each claims that the first of two cases has the lower of two `values`.
-            `difference` is the first minus the second, null where infinite. `holds` is null if its
-            `interval` contains 0 or does not exist. `met` is the share of each case's trials that
-            reached the target. Cases whose trials were not kept are not compared.
+            `findings`, a list of claims that the first of two cases has the lower of two `values`.
+            `difference` is the first value minus the second, null if infinite. `holds` is null if
+            the `interval` of the difference contains 0 or does not exist. `met` is the fraction of
+            each case's trials that reached the target. Cases without stored trials are not
+            compared.
         """
         findings = []
         for (task, data), group in group_by(results.cases.values(), "task", "data").items():
@@ -63,7 +66,7 @@ class ClaimReporting(Reporting):
         return {"findings": findings}
 
     def report(self, results: Results, summary: Mapping[str, Any]) -> Report:
-        """Add to the standard report the data, the tests and the paper's claims."""
+        """Return the standard report with remarks on the data, the tests and the claims."""
         table, cases = standard(results, summary), summary["cases"]
         remarks = (
             *claims.data_sentences(cases, _target),
@@ -88,7 +91,7 @@ def _target(case: Mapping[str, Any]) -> str:
 
 
 def _advice(summary: Mapping[str, Any]) -> list[str]:
-    """Name the options that change what the standard report warns of."""
+    """Return advice on the options to change if the standard report has warnings."""
     if not warnings(summary):
         return []
     return [
@@ -98,7 +101,7 @@ def _advice(summary: Mapping[str, Any]) -> list[str]:
 
 
 def sentence(finding: Mapping[str, Any]) -> str:
-    """State whether a claim of the paper holds, with its numbers."""
+    """Return a sentence on whether a claim of the paper holds, with its numbers."""
     verdict = {True: "yes", False: "no", None: "undecided"}[finding["holds"]]
     if finding["holds"] is False and finding["data"] in _PAPER_DATA:
         verdict = "NO, unlike the paper"
@@ -117,7 +120,7 @@ def sentence(finding: Mapping[str, Any]) -> str:
 
 
 def exponential_tests(cases: Cases) -> list[str]:
-    """Explain tests whose noise is not the paper's."""
+    """Return a remark on tests with exponential noise, which the paper does not use."""
     if not any(case.get("test_noise") == "exponential" for case in cases):
         return []
     return [
@@ -128,7 +131,7 @@ def exponential_tests(cases: Cases) -> list[str]:
 
 
 def zero_models(cases: Cases) -> list[str]:
-    """Warn of target losses that the zero model meets."""
+    """Return warnings about target losses that the zero model meets."""
     return [
         f"Warning: the target loss on {data} is met by the zero model, whose loss is log 2."
         for (task, data), (case, *_) in group_by(cases, "task", "data").items()

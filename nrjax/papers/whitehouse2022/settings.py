@@ -1,4 +1,4 @@
-"""Settings of `whitehouse2022`: fields are options of the command, docstrings their help."""
+"""The settings of `whitehouse2022`, whose fields are also options of the command line."""
 
 import dataclasses
 from pathlib import Path
@@ -14,8 +14,9 @@ class Settings:
     """Whitehouse 2022: the ex-post epsilon that a target loss costs, by mechanism and test.
 
     The statistics that determine a model are released under noise that is reduced step by step
-    until the model's loss reaches the target. The result is the distribution of the privacy paid
-    over many trials. Without --task, --mechanism and --test all twelve combinations are run.
+    until the model's loss reaches the target. The result is the distribution of the ex-post
+    epsilon over many trials. Without --task, --mechanism and --test, all twelve combinations are
+    run.
     """
 
     task: tuple[Literal["logistic", "ridge"], ...] = ("logistic", "ridge")
@@ -28,51 +29,53 @@ class Settings:
         "above_threshold",
         "reduced_above_threshold",
     )
-    """Tests of the loss: `public` treats the loss as public, at no cost; `above_threshold` has one
-    cost for all its answers; `reduced_above_threshold` costs as much as the last release."""
+    """Tests of whether the loss reaches the target: `public` treats the loss as public, at no cost;
+    `above_threshold` has one cost for all its answers; `reduced_above_threshold` costs as much as
+    the last release."""
     data: tuple[str, ...] = ("flights",)
-    """Data set, one or one per task: flights, kdd99 (logistic), twitter (ridge), paper (kdd99 for
-    logistic, twitter for ridge), or the path of your own .csv or .npz file."""
+    """Data set, one for all tasks or one per task: flights, kdd99 (logistic), twitter (ridge),
+    paper (kdd99 for logistic, twitter for ridge), or the path of your own .csv or .npz file."""
     target: str | None = None
     """Column (CSV) or array (NPZ) to predict, for your own file. Each row of the other columns is
-    divided by its l2 norm, so scale columns alike first; there is no intercept."""
+    divided by its l2 norm, so bring all columns to one scale first. There is no intercept."""
     data_dir: Path | None = None
     """Folder that holds kdd99 and twitter; by default the environment variable NRJAX_DATA, or else
     the cache folder."""
     rows: int | None = None
-    """Number of rows to use, counted from the first; by default 10000, and all of your own file."""
+    """Number of rows to use, counted from the first; by default 10000, or all of your own file."""
     regularisation: float = 0.05
-    """lambda of the l2 penalty (lambda/2)|theta|^2."""
+    """Factor lambda of the l2 penalty (lambda/2)|theta|^2."""
     target_loss: tuple[float, ...] = ()
-    """Target loss, one or one per task. By default 0.41 for kdd99 and 0.025 for twitter; for other
-    data the non-private optimum times 1.03 (logistic) or 1.9 (ridge)."""
+    """Target loss, one for all tasks or one per task. By default 0.41 for kdd99 and 0.025 for
+    twitter; for other data the non-private optimum times 1.03 (logistic) or 1.9 (ridge)."""
     test_epsilon: float = 0.5
-    """Epsilon of AboveThreshold."""
+    """Epsilon of the test above_threshold."""
     test_noise: Noise = "laplace"
-    """Noise of the private tests: `laplace`, the papers'; `exponential`, which errs less at the
-    same cost. Its mean is not 0: with the same threshold it accepts sooner, and worse models."""
+    """Noise of the private tests: `laplace`, as in the papers, or `exponential`, which errs less
+    at the same cost. The mean of exponential noise is not 0: with the same threshold, a test
+    accepts sooner, and worse models."""
     utility_sensitivity: Literal["loss", "excess_risk"] = "loss"
-    """Sensitivity for the private tests: `loss`, that of the loss on the ball of hypotheses;
-    `excess_risk`, twice as much, as if the optimum's loss were subtracted."""
+    """Sensitivity for the private tests: `loss`, the loss's sensitivity on the ball of hypotheses,
+    or `excess_risk`, twice as large, as if the optimum's loss were subtracted."""
     constants: Literal["paper", "tight"] = "paper"
     """Sensitivities of X'X and X'y (ridge): `paper`, as printed, or `tight`, smaller ones with a
-    proof. A figure compares both in any case."""
+    proof. With either choice, a figure compares both."""
     delta: float = 1e-6
-    """Probability with which the stated epsilon may be exceeded (Brownian mechanism)."""
+    """Allowed probability that the privacy loss exceeds the stated epsilon (brownian)."""
     tight_at: float = 0.3
-    """Epsilon at which the linear privacy boundary is tight."""
+    """Epsilon at which the privacy boundary of the Brownian mechanism is tight."""
     boundary: Literal["linear", "grid"] = "linear"
-    """Boundary of the Brownian mechanism: the paper's `linear` one, which holds at all times, or
-    `grid`, the same curve as low as the times of the grid allow (not in the paper)."""
+    """Privacy boundary of the Brownian mechanism: `linear`, as in the paper, which holds at all
+    times, or `grid`, lowered so that it holds only at the grid's times (not in the paper)."""
     lowest_epsilon: float | None = None
-    """First level of the grid; by default 0.16, or 1.05 times the smallest epsilon that the
+    """Smallest epsilon of the grid; by default 0.16, or 1.05 times the smallest epsilon that the
     boundary reaches if that is larger."""
     highest_epsilon: float = 20.0
-    """Last level of the grid."""
+    """Largest epsilon of the grid."""
     levels: int = 1000
-    """Levels of the grid, in equal ratios."""
+    """Number of epsilons in the grid, in equal ratios."""
     curve_levels: int = 50
-    """Levels at which a pass that never stops measures the loss."""
+    """Number of epsilons at which a pass that never stops measures the loss."""
 
     def __post_init__(self):
         check_settings(

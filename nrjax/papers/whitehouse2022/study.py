@@ -25,13 +25,13 @@ reporting = ClaimReporting()
 
 _TARGETS = {"kdd99": 0.41, "twitter": 0.025}  # the paper's target losses
 _TARGET_FACTORS = {"logistic": 1.03, "ridge": 1.9}
-"""Target loss per non-private optimum, on other data."""
+"""Target loss on other data, as a multiple of the non-private optimum."""
 
 _FLOOR_FACTOR = 1.05
-"""First level of the grid per smallest epsilon that the boundary reaches, at least."""
+"""Least first level of the grid, as a multiple of the boundary's smallest epsilon."""
 
 _RESOLUTION = 1e-4
-"""Error of the loss in a curve, as a fraction of what a model gains over the zero model."""
+"""Largest error of a curve's losses, as a fraction of the gain over the zero model."""
 
 _OTHER: dict[str, Constants] = {"paper": "tight", "tight": "paper"}
 
@@ -86,7 +86,7 @@ def _lowest_epsilon(settings: Settings) -> float:
 def _on_grid(
     settings: Settings, problem: _Problem, name: str, constants: Constants, low: float
 ) -> tuple[Released, Mechanism, nrjax.Grid, np.ndarray]:
-    """Return a mechanism's private value, its parts, its grid and the epsilon at each time."""
+    """Return a mechanism's private value, parts and grid, and the epsilon at each time."""
     brownian = name == "brownian"
     noise = "gaussian" if brownian else "laplace"
     if isinstance(problem, RidgeProblem):
@@ -107,7 +107,7 @@ def _on_grid(
 def _curves(settings: Settings, problem: _Problem, name: str, low: float) -> dict[str, nrjax.Curve]:
     """Return, by constants, a pass that measures the loss at levels of a coarse grid.
 
-    Losses of logistic regression are known to within `_RESOLUTION` of the difference between the
+    Losses of logistic regression are accurate to within `_RESOLUTION` of the difference between the
     optimum's loss and the zero model's, ln 2. Those of ridge regression are exact, which is cheap.
     """
     ridge, gain = isinstance(problem, RidgeProblem), math.log(2) - problem.optimum_loss
