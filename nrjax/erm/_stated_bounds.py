@@ -1,4 +1,4 @@
-"""User-stated bounds on a loss, the constants that follow from them, and a spot check."""
+"""Bounds on a loss that a user states, the constants derived from them, and a spot check."""
 
 import dataclasses
 import math
@@ -16,17 +16,17 @@ from nrjax.erm import sensitivity
 from nrjax.erm._validation import check_rows
 
 _SLACK = 1e-9
-"""Relative tolerance of the checks; they run in float64, whose rounding error is far smaller."""
+"""Relative tolerance of the checks, far above the rounding error of float64."""
 
 _TILE_SIZE = 2**20
-"""Upper bound of the numbers in one batch of the spot check."""
+"""Maximum number of array entries in one batch of the spot check."""
 
 
 @dataclasses.dataclass(frozen=True)
 class StatedBounds:
     """The bounds on a loss that a user states, in the units of the loss.
 
-    The attributes are arguments of `OutputProblem.fit`. None stands for a bound not stated.
+    `OutputProblem.fit` explains the attributes. None means that a bound is not stated.
 
     Raises:
         ValueError: a bound is out of range, or the bounds contradict each other.
@@ -67,7 +67,7 @@ class StatedBounds:
 
     @property
     def ball(self) -> float:
-        """The radius of a ball around 0 that holds the optimum."""
+        """The radius of a ball around 0 that contains the optimum."""
         radii = [self.lipschitz / self.regularisation]
         if self.radius is not None:
             radii.append(self.radius)
@@ -77,7 +77,10 @@ class StatedBounds:
         return float(min(radii))
 
     def sensitivity(self, rows: int) -> float | None:
-        """Return the sensitivity of the computed risk at one theta, or None if unknown."""
+        """Return the sensitivity of the computed risk at a fixed theta of the ball.
+
+        The result is None if neither `loss_spread` nor `loss_at_zero` is stated.
+        """
         spreads = [] if self.loss_spread is None else [self.loss_spread]
         if self.loss_at_zero is not None:
             low, high = self.loss_at_zero
@@ -119,16 +122,17 @@ def check_signature(loss: Any, row: np.ndarray, label: np.ndarray, dimension: in
 def spot_check(
     loss: Callable, x: np.ndarray, y: np.ndarray, stated: StatedBounds, theta: np.ndarray
 ) -> None:
-    """Check the stated bounds in float64 at a few points, which can refute but not prove them.
+    """Check the stated bounds at a few points, in float64.
 
-    The points are 0, `theta`, half of it, and both ends of the ball in its direction. The rows are
-    the data's, and the same scaled to `max_norm`, with their labels and the ends of `label_range`.
+    The check can refute a bound but not prove it. The points are 0, `theta / 2`, `theta` and the
+    two points of the sphere along `theta`. The rows are the rows of the data, as they are and
+    scaled to norm `max_norm`. The labels are those of the data and the ends of `label_range`.
 
     Args:
         loss: loss of one example, `loss(theta, row, label)`.
         x: rows of the data, shape (rows, features).
-        y: their labels, shape (rows,).
-        stated: the bounds.
+        y: labels of the rows, shape (rows,).
+        stated: the stated bounds.
         theta: a point of the ball, not 0, shape (dimension,).
 
     Raises:

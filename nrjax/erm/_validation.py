@@ -1,4 +1,4 @@
-"""Argument checks that the problems share. No message quotes a row or a label of the data."""
+"""Argument checks shared by all problems. No message quotes a row or a label of the data."""
 
 from typing import Any, Literal
 
@@ -51,10 +51,10 @@ def check_data(
     row_norm: RowNorm = "l2",
     max_norm: float = 1.0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return checked features (rows, dimension) and labels (rows,) in float64.
+    """Check features, shape (rows, dimension), and labels, shape (rows,), and return both.
 
-    Row norms that exceed `max_norm` by rounding only are scaled down to it. Which labels are
-    admissible depends on the problem, which checks them.
+    The results are in float64. Rows whose norm exceeds `max_norm` by rounding only are scaled down
+    to it. The caller checks the range of the labels.
     """
     check(row_norm in ("l2", "l1"), "row_norm", row_norm, "'l2' or 'l1'")
     x, y = _as_float64("features", features), _as_float64("labels", labels)
@@ -77,7 +77,7 @@ def check_data(
 
 
 def check_length(release: Array, length: int, what: str = "the noisy optimum") -> None:
-    """Check that a release, or the value that it is a release of, is a vector of this length."""
+    """Check that a release (or a private value) is a vector of the given length."""
     hint = "Take value and utility from one and the same `released(...)`."
     expected = f"of shape {(length,)}, {what}"
     check(np.shape(release) == (length,), "the value", np.shape(release), expected, hint)

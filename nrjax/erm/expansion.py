@@ -1,8 +1,8 @@
-"""Bounds of a logistic risk from its derivatives at its optimum, without the rows.
+"""Bounds on a logistic risk from its derivatives at the optimum, without the data rows.
 
-The remainder of the Taylor polynomial of third order is bounded by the quadratic form, which the
-polynomial contains (docs/mathematics.md, "Certified stopping"; Bach 2010 for the second order). The
-third derivative, a tensor, is kept only in the directions of the largest curvatures.
+The remainder of the third-order Taylor polynomial is bounded by the quadratic term of the same
+polynomial (docs/mathematics.md, "Certified stopping"; Bach 2010 for the second order). The third
+derivative, a tensor, is stored only in the directions of the largest curvatures.
 """
 
 import itertools
@@ -17,23 +17,23 @@ from nrjax._numerics import row_blocks
 from nrjax.pytrees import Pytree
 
 _TAIL = 1e-4
-"""Largest fraction of the curvature in directions without a third derivative."""
+"""Largest fraction of the total curvature in directions without a third derivative."""
 
 _LARGEST = 48
-"""Most directions with a third derivative: the cost is their third power."""
+"""Maximum number k of directions with a third derivative, which costs O(k^3)."""
 
 _BLOCK = 8
-"""Number of directions in a block: of equal blocks of the symmetric tensor one is kept."""
+"""Number of directions per block of the symmetric tensor. Equal blocks are stored once."""
 
 
 def _blocks(size: int) -> list[tuple[int, int]]:
-    """Return start and end of each block, of which only the first can be smaller."""
+    """Return the start and the end of each block, where only the first block can be smaller."""
     ends = [0, *range(size % _BLOCK or min(_BLOCK, size), size + 1, _BLOCK)]
     return list(itertools.pairwise(ends))
 
 
 def _pairs(along: Any, begin: int, end: int) -> Any:
-    """Return products of the entries of a block with those of it and of all later blocks."""
+    """Return the products of each entry of a block with each entry of that and later blocks."""
     products = along[..., begin:end, None] * along[..., None, begin:]
     return products.reshape(*along.shape[:-1], -1)
 
@@ -43,14 +43,15 @@ class Expansion(Pytree):
 
     Attributes:
         basis: eigenvectors of the Hessian in columns, shape (d, d), largest eigenvalue first.
-        curvatures: the eigenvalues, shape (d,).
-        cubic: third derivative in the first k eigenvectors, one array of shape (k - begin, pairs)
-            per block of `_blocks`: the entries whose first index is in the block, weighted so that
-            their sum is that over the whole tensor.
+        curvatures: eigenvalues of the Hessian, shape (d,).
+        cubic: third derivative along the first k eigenvectors, one array of shape
+            (k - begin, pairs) per block of `_blocks`. It holds the entries with an index in the
+            block and none in an earlier block, weighted so that a sum over all arrays is the sum
+            over the whole tensor.
         longest: largest l2 norm of a row, scalar.
-        flattest: smallest `phi''` of a row at the optimum, scalar.
-        slope: largest l2 norm that the regularised risk's gradient can have at the optimum, scalar.
-        error: relative error of the numbers above, scalar.
+        flattest: smallest second derivative `phi''` of a row's loss at the optimum, scalar.
+        slope: bound on the l2 norm of the regularised risk's gradient at the optimum, scalar.
+        error: relative rounding error of the other attributes, scalar.
     """
 
     basis: Any
@@ -67,9 +68,9 @@ class Expansion(Pytree):
 
         Args:
             rows: label times features, shape (distinct rows, d).
-            weights: share of each row, summing to 1.
-            optimum: optimum of the regularised risk.
-            slope: norm of the regularised risk's gradient there.
+            weights: fraction of each distinct row, shape (distinct rows,), with sum 1.
+            optimum: optimum of the regularised risk, shape (d,).
+            slope: l2 norm of the regularised risk's gradient at `optimum`.
         """
         margins = rows @ optimum
         fading = np.exp(-np.abs(margins))
@@ -82,7 +83,7 @@ class Expansion(Pytree):
         curvatures, basis = np.linalg.eigh(hessian)
         curvatures, basis = np.maximum(curvatures[::-1], 0.0), basis[:, ::-1]
         tails = np.cumsum(curvatures[::-1])[::-1]
-        # A multiple of eight, so that similar data sets share a program.
+        # Rounded up to a multiple of eight, so that similar data sets share a compiled program.
         kept = 8 * -(-int(np.sum(tails > _TAIL * tails[0])) // 8)
         kept = max(1, min(kept, optimum.size, _LARGEST))
         cubic: list[Any] = [0.0] * len(_blocks(kept))
@@ -92,7 +93,7 @@ class Expansion(Pytree):
             for i, (begin, end) in enumerate(_blocks(kept)):
                 cubic[i] += weighted[begin:] @ _pairs(along, begin, end)
         for i, (begin, end) in enumerate(_blocks(kept)):
-            # An entry stands for 3 permutations, divided by its number of indices in the block.
+            # The weight of an entry is 3 (permutations) over its number of indices in the block.
             within = (np.arange(begin, kept) < end).astype(int)
             cubic[i] *= 3 / (1 + within[:, None] + np.tile(within, end - begin))
         return cls(
@@ -102,12 +103,12 @@ class Expansion(Pytree):
             longest=max(float(np.linalg.norm(rows[part], axis=1).max()) for part in blocks),
             flattest=float(second.min()),
             slope=float(slope),
-            # Of sums over the rows, and of an eigendecomposition.
+            # The error of the sums over the rows, and of the eigendecomposition.
             error=(len(rows) + 100 * optimum.size) * float(np.finfo(np.float64).eps),
         )
 
     def third(self, along: Array) -> Array:
-        """Return the third derivative, scalar, in a direction of the first k eigenvectors."""
+        """Return the third derivative, scalar, along k coordinates in the eigenvectors."""
         total = jnp.zeros((), along.dtype)
         for part, (begin, end) in zip(self.cubic, _blocks(along.size), strict=True):
             pairs = _pairs(along, begin, end)
@@ -116,7 +117,10 @@ class Expansion(Pytree):
         return total
 
     def excess(self, away: Array, regularisation: Array) -> tuple[Array, Array]:
-        """Return bounds of `R(theta* + away) - R(theta*)`, rounding included."""
+        """Return a lower and an upper bound on `R(theta* + away) - R(theta*)`.
+
+        Both bounds allow for rounding.
+        """
         kept = len(self.cubic[0])
         square = jnp.sum(away * away)
         distance = jnp.sqrt(square)
@@ -126,7 +130,7 @@ class Expansion(Pytree):
         form, tail = jnp.sum(forms), jnp.sum(forms[kept:])
         third = self.third(along[:kept]) / 6
         cut = 0.5 * reach * jnp.sqrt(tail * form)
-        # A chord of the exponential bounds `(exp(s) - 1 - s - s^2/2 - s^3/6)/s^2`.
+        # A chord of the exponential function bounds `(exp(s) - 1 - s - s^2/2 - s^3/6)/s^2`.
         growth = reach * reach / 24 * (1 + jnp.expm1(reach) / 5)
         even = reach * reach / self.flattest
         # `fmin` ignores the NaN of 0/0, if a margin is so large that its `phi''` is 0.
@@ -139,8 +143,8 @@ class Expansion(Pytree):
         sizes += jnp.sqrt(sum(jnp.sum(part * part) for part in self.cubic)) * distance
         error = rounding * sizes
         most = 0.5 * form + third + cut + above * form + error
-        # A valid bound is never negative: an overflow gives no bound here. The next bound also
-        # holds then, as no second derivative is above 1/4.
+        # A valid upper bound is never negative: an overflow gives none. The bound in the next line
+        # holds even then, as no second derivative of the loss is above 1/4.
         most = jnp.where(most >= 0, most, jnp.inf)
         most = jnp.fmin(most, reach * reach / 8 + rounding * self.longest * self.longest)
         least = 0.5 * form + third - cut - below * form - error

@@ -1,7 +1,7 @@
 """Private logistic regression by output perturbation.
 
 `R(theta) = (1/n) sum log(1 + exp(-y <x, theta>)) + (lambda/2) |theta|^2`, labels +-1, rows of l2
-norm at most 1. There is no intercept, which would not be regularised.
+norm at most 1. There is no intercept, since it would not be regularised.
 """
 
 import dataclasses
@@ -30,7 +30,9 @@ def _signed_loss(theta: Array, signed_row: Array, _label: Array) -> Array:
 class LogisticUtility(OutputUtility):
     """An `OutputUtility` of the logistic loss, with bounds that do not read the rows.
 
-    Attributes, in addition to those of `OutputUtility`, whose `optimum_loss` is required:
+    It has the attributes of `OutputUtility`, with `optimum_loss` required, and:
+
+    Attributes:
         optimum: theta*, shape (dimension,).
         expansion: derivatives of the risk at theta*.
     """
@@ -44,28 +46,28 @@ class LogisticUtility(OutputUtility):
         return super().hypothesis(release)
 
     def bounds(self, hypothesis: Array, *, rounding: bool = True) -> tuple[Array, Array]:
-        """Return a lower and an upper bound of `evaluate`, from the risk's expansion.
+        """Return a lower and an upper bound on `evaluate`, from the risk's expansion.
 
-        They hold in batches of any size and any order of summation, and for a hypothesis that
-        another program rounds differently. They are NaN if the hypothesis is. Near the optimum they
-        are ten times closer without `rounding`: in float32 most of their distance is the rounding
-        of `evaluate`.
+        The bounds hold for batches of any size, for any order of summation, and for a hypothesis
+        that another program rounds differently. They are NaN if the hypothesis is NaN. With
+        `rounding=False` the bounds omit most of the rounding error of `evaluate`, and are ten times
+        closer to each other near the optimum in float32.
         """
         away = hypothesis - self.optimum
         lowest, highest = self.expansion.excess(away, self.regularisation)
         lowest, highest = self.optimum_loss + lowest, self.optimum_loss + highest
         dimension, longest = hypothesis.size, self.expansion.longest
-        # The optimum's risk was taken in float64, which is as wrong where that is the dtype here.
+        # The last term is the rounding of the optimum's risk, which was computed in float64.
         unit = 0.5 * float(jnp.finfo(hypothesis.dtype).eps) + 2.0**-53
         size = jnp.linalg.norm(hypothesis)
-        # Margins, as dot products of rounded rows; then losses, their sum, and the ridge.
+        # Rounding of the margins (dot products of rounded rows), the losses, their sum, the ridge.
         ridge = 0.5 * self.regularisation * size * size
         risk = jnp.minimum(highest, 1 + longest * size + ridge)
         rows, features = self.rows.shape
         depth = summation_depth(rows, features, dimension)
         error = (dimension + 10) * longest * size + (depth + dimension + 64) * risk
         error = error if rounding else 4 * highest
-        # Hypothesis and optimum are rounded too, which the gradient turns into risk.
+        # Hypothesis and optimum are rounded too: the gradient bounds the change of risk.
         moved = 2 * (dimension + 8) * size + jnp.linalg.norm(self.optimum)
         steepest = self.regularisation + 0.25 * longest * longest
         near = steepest * (jnp.linalg.norm(away) + unit * moved)
@@ -76,16 +78,16 @@ class LogisticUtility(OutputUtility):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class LogisticProblem(OutputPerturbation):
-    """Logistic regression, by output perturbation. Make it with `fit`.
+    """A logistic regression with output perturbation. Make it with `fit`.
 
     The risk is `(1/n) sum_i log(1 + exp(-y_i <x_i, theta>)) + (lambda/2) |theta|^2`, with labels +1
-    or -1. The optimum is released with noise for its l2-sensitivity `2/(n lambda)` (Chaudhuri,
-    Monteleoni and Sarwate 2011). A release is projected onto the ball of radius
-    `nrjax.erm.sensitivity.logistic_radius`, and its risk there has sensitivity `M/n`, increased
-    for rounding. Use `OutputProblem` for another loss.
+    or -1. The optimum is released with noise scaled to its l2-sensitivity `2/(n lambda)`
+    (Chaudhuri, Monteleoni and Sarwate 2011). A release is projected onto a ball of radius M
+    (`nrjax.erm.sensitivity.logistic_radius`). The risk of the projection has sensitivity `M/n`,
+    plus an allowance for rounding. Use `OutputProblem` for another loss.
 
     Example:
-        The accuracy of the optimum to within 5 %, under Brownian noise::
+        Stop once the risk is at most 5 % above that of the optimum, under Brownian noise::
 
             import jax, numpy as np
 
@@ -107,8 +109,8 @@ class LogisticProblem(OutputPerturbation):
         regularisation: lambda.
         minimum: the optimum, with its risk and gradient norm.
         lipschitz: Lipschitz constant of the loss, 1.
-        tolerance: gradient norm that the optimum had to reach.
-        utility: minus the risk of a release, projected onto the ball.
+        tolerance: largest gradient norm that was accepted at the optimum.
+        utility: minus the risk of a release that is projected onto the ball.
     """
 
     @classmethod
@@ -127,9 +129,9 @@ class LogisticProblem(OutputPerturbation):
             features: shape (rows, dimension), each row of l2 norm at most 1.
             labels: shape (rows,), each +1 or -1.
             regularisation: lambda > 0.
-            tolerance: gradient norm that the optimum must reach.
-            ball: radius M of the ball that hypotheses are projected onto. "paper", or "tight" for
-                0.448 of it, which makes both sensitivities of the utility smaller by that factor.
+            tolerance: largest gradient norm that is accepted at the optimum.
+            ball: ball that hypotheses are projected onto: "paper", or "tight", for which the radius
+                M and the sensitivities of risk and excess risk are 0.448 times as large.
 
         Raises:
             ValueError: an argument is out of range, or the solver did not converge.

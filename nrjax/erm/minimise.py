@@ -16,13 +16,13 @@ _ITERATIONS = 500
 
 
 class Minimum(NamedTuple):
-    """The non-private optimum: NumPy float64, whatever precision the simulation uses.
+    """The non-private optimum, in NumPy float64 whatever precision the simulation uses.
 
     Attributes:
         argument: minimiser, shape (dimension,).
-        value: regularised risk there.
-        gradient_norm: l2 norm of the gradient there; divided by lambda it bounds the distance to
-            the exact optimum.
+        value: regularised risk at the minimiser.
+        gradient_norm: l2 norm of the gradient at the minimiser. Divided by lambda, the norm bounds
+            the distance to the exact optimum.
         iterations: number of steps of the solver; 0 for a linear solve.
     """
 
@@ -63,7 +63,7 @@ def _lbfgs(loss: Loss, data: Any, start: Array, tolerance: Array) -> tuple[Array
 
 
 def minimise(loss: Loss, data: tuple, dimension: int, tolerance: float) -> Minimum:
-    """Return the minimiser of `mean_risk`, from zero by L-BFGS in float64.
+    """Return the minimiser of `mean_risk`, found by L-BFGS from zero in float64.
 
     Raises:
         ValueError: the l2 norm of the gradient did not fall to `tolerance`.

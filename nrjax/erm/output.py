@@ -18,8 +18,9 @@ from nrjax.sensitivities import Noise, Sensitivity, norm_of
 def merge(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the distinct rows of a float64 table and the fraction of each among all rows.
 
-    Sorts `table` in place: do not use it afterwards. `np.unique(axis=0)` takes the memory of two
-    more tables. This function takes that of the distinct rows, and little if all are distinct.
+    `table` is sorted in place: do not use it afterwards. The function needs memory for a copy of
+    the distinct rows only, and for none if all rows are distinct; `np.unique(axis=0)` would need
+    two copies of the table.
     """
     table = np.ascontiguousarray(table)
     table += 0.0  # turns -0.0, whose bits differ, into 0.0
@@ -32,7 +33,7 @@ def merge(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class OutputPerturbation(Problem):
-    """A problem whose optimum is released. `OutputProblem` explains its attributes."""
+    """A problem whose optimum is released. `OutputProblem` documents the attributes."""
 
     lipschitz: float
     tolerance: float
@@ -49,7 +50,11 @@ class OutputPerturbation(Problem):
         return self.optimum
 
     def released(self, noise: Noise) -> Released[OutputUtility]:
-        """Return value, sensitivity and utility for "gaussian" or "laplace" noise."""
+        """Return the optimum with its sensitivity and utility, for one kind of noise.
+
+        Args:
+            noise: "gaussian" or "laplace".
+        """
         is_l2 = norm_of(noise) == "l2"
         sensitivity = self.l2_sensitivity if is_l2 else self.l1_sensitivity
         return Released(self.value, sensitivity, self.utility)
@@ -62,7 +67,7 @@ class OutputPerturbation(Problem):
 
     @property
     def l1_sensitivity(self) -> Sensitivity:
-        """The l1-sensitivity of the value, `sqrt(d)` times the l2 one."""
+        """The l1-sensitivity of the value, `sqrt(d)` times its l2-sensitivity."""
         public = self.rows, self.regularisation, self.dimension, self.lipschitz, self.tolerance
         return Sensitivity(sensitivity.output_l1(*public), "l1")
 
@@ -79,12 +84,13 @@ class OutputPerturbation(Problem):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class OutputProblem(OutputPerturbation):
-    """A custom loss and data, by output perturbation. Make it with `fit`.
+    """A problem with a custom loss and output perturbation. Make it with `fit`.
 
-    The risk is `R(theta) = (1/n) sum_i loss(theta, x_i, y_i) + (lambda/2) |theta|^2`. The optimum
-    is released with noise for its l2-sensitivity `2 L/(n lambda)` (Chaudhuri, Monteleoni & Sarwate
-    2011). Use it for a convex loss with a Lipschitz constant L. `LogisticProblem` and
-    `RidgeProblem` need no stated bounds, and their risks have smaller sensitivities.
+    Use it for a convex loss with a Lipschitz constant L. The risk is
+    `R(theta) = (1/n) sum_i loss(theta, x_i, y_i) + (lambda/2) |theta|^2`. The optimum is released
+    with noise scaled to its l2-sensitivity `2 L/(n lambda)` (Chaudhuri, Monteleoni & Sarwate 2011).
+    `LogisticProblem` and `RidgeProblem` need no stated bounds, and their risks have smaller
+    sensitivities.
 
     Example:
         A robust regression on labels in [-1, 1]::
@@ -109,8 +115,8 @@ class OutputProblem(OutputPerturbation):
         regularisation: lambda.
         minimum: the optimum, with its risk and gradient norm.
         lipschitz: the stated Lipschitz constant L.
-        tolerance: gradient norm that the optimum had to reach.
-        utility: minus the risk of a release, projected onto a ball.
+        tolerance: largest gradient norm that was accepted at the optimum.
+        utility: minus the risk of a release that is projected onto a ball.
     """
 
     @classmethod
@@ -134,33 +140,34 @@ class OutputProblem(OutputPerturbation):
         """Check the stated bounds, find the optimum and prepare the data.
 
         The bounds must hold for every row that could be in the data: for every l2 norm up to
-        `max_norm`, and every label in `label_range`. Bounds that you do not state are not read off
-        the data, which would disclose it. A spot check on the data's rows, at a few points of the
-        ball, can refute a bound but not prove it. Its messages contain numbers that depend on the
-        data: do not publish them. Without `loss_spread` or `loss_at_zero` only public rules can use
-        the utility. docs/mathematics.md, "Output perturbation", derives the radius of the ball and
-        the sensitivities from the bounds.
+        `max_norm`, and every label in `label_range`. Bounds that you do not state are not computed
+        from the data, since that would disclose the data. A spot check on the rows of the data, at
+        a few points of the ball, can refute a bound but not prove it. The error messages contain
+        numbers that depend on the data: do not publish them. If neither `loss_spread` nor
+        `loss_at_zero` is given, only public rules can use the utility. docs/mathematics.md, "Output
+        perturbation", derives the radius of the ball and the sensitivities from the bounds.
 
         Args:
             loss: `loss(theta, row, label)` of ONE example, a scalar that JAX can differentiate, in
                 the dtype of its arguments. It must be convex, and smooth enough for the solver to
-                converge. Matrix products in it have the highest precision unless they state one.
+                converge. Matrix products in `loss` have the highest precision by default.
             features: shape (rows, features), each row of l2 norm at most `max_norm`.
             labels: shape (rows,).
             regularisation: lambda > 0.
             lipschitz: L > 0, a bound on the l2 norm of the gradient of `loss` in theta. It must
-                hold in the ball of radius `radius` and `sqrt(2 (high - lowest_loss)/lambda)`, so
-                far as these are stated, else everywhere.
+                hold in the ball whose radius is the smaller of `radius` and
+                `sqrt(2 (high - lowest_loss)/lambda)`, or everywhere if neither is stated.
             max_norm: largest l2 norm of an admissible row.
             label_range: smallest and largest admissible label. Without it the spot check uses
                 the labels of the data only.
-            radius: l2 radius of a ball that holds the optimum of every admissible data set.
+            radius: l2 radius of a ball that contains the optimum of every admissible data set.
             loss_at_zero: smallest and largest loss (low, high) of an admissible row at theta = 0.
-            lowest_loss: lower bound of all losses in that ball; 0 for most losses.
+            lowest_loss: lower bound on all losses in the ball; 0 suits most losses.
             loss_spread: largest difference between the losses of two admissible rows at one theta
-                of the ball; M for the logistic loss.
-            dimension: length of theta; None for the number of features.
-            tolerance: gradient norm that the optimum must reach, in units of `lipschitz`.
+                of the ball; for the logistic loss it is the radius.
+            dimension: length of theta. None means the number of features.
+            tolerance: largest gradient norm that is accepted at the optimum, in units of
+                `lipschitz`.
 
         Raises:
             ValueError: an argument is out of range, a bound does not hold, or the solver did not
@@ -179,7 +186,7 @@ class OutputProblem(OutputPerturbation):
         tolerance = tolerance * lipschitz
         minimum = minimise(loss, data, width, tolerance)
         if minimum.argument.any():
-            # Before the radius, which is wrong where the Lipschitz constant is.
+            # Checked before the radius, which is wrong if the Lipschitz constant is wrong.
             spot_check(loss, x, y, stated, minimum.argument)
         stated.check_optimum(minimum.argument)
         utility = OutputUtility(

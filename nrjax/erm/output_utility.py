@@ -15,12 +15,12 @@ from nrjax.pytrees import static
 from nrjax.types import Utility
 
 Loss = Callable[[Array, Array, Array], Array]
-"""`loss(theta, row, label)` of one example, a scalar."""
+"""A function `loss(theta, row, label)` that returns the loss of one example, a scalar."""
 
 _TILE_SIZE = 2**20
-"""Number of entries of the data that are evaluated at once.
+"""Maximum number of data entries that are evaluated at once.
 
-A loss that keeps all of them in float32 then takes 256 MiB in 64 trials.
+A loss that stores one float32 number per entry then takes 256 MiB in 64 trials.
 """
 
 
@@ -41,7 +41,7 @@ def _block(terms: int) -> int:
 
 
 def _sum(terms: Array) -> Array:
-    """Return the sum of a vector, by blocks: each term then goes through fewer additions."""
+    """Return the sum of a vector, taken by blocks so that each term is rounded fewer times."""
     block = _block(terms.size)
     padded = jnp.pad(terms, (0, -terms.size % block)).reshape(-1, block)
     # The barrier keeps XLA from fusing the two sums.
@@ -49,7 +49,7 @@ def _sum(terms: Array) -> Array:
 
 
 def summation_depth(rows: int, features: int, dimension: int) -> int:
-    """Return the most additions, each of them rounded, from one row's loss to the mean."""
+    """Return the maximum number of rounded additions between one row's loss and the mean."""
     tile = _tile_rows(features, dimension)
     if rows < 2 * tile:  # one sum, as in `mean_risk`
         return 2 * _block(rows)
@@ -71,7 +71,7 @@ def mean_risk(loss: Loss, data: tuple[Any, Any, Any, Any], theta: Array) -> Arra
         if whole <= tile:
             mean = total(rows, labels, weights)
         else:
-            # Sliced in the loop, and again for a gradient, so that no copy of the rows is kept.
+            # The rows are sliced in the loop, and again for a gradient, so that no copy is kept.
             @jax.checkpoint
             def of_tile(at: Array) -> Array:
                 data = rows, labels, weights
@@ -86,20 +86,20 @@ def mean_risk(loss: Loss, data: tuple[Any, Any, Any, Any], theta: Array) -> Arra
 class OutputUtility(Utility):
     """Minus the regularised risk, or excess risk, of a release that is projected onto a ball.
 
-    `nrjax.erm.OutputProblem.released` makes it for your own loss.
+    `nrjax.erm.OutputProblem.released` makes it for a custom loss.
 
     Attributes:
-        rows: shape (distinct rows, features), duplicates merged.
-        labels: shape (distinct rows,).
-        weights: share of each among all rows, shape (distinct rows,), summing to 1.
+        rows: distinct rows of the data, shape (distinct rows, features).
+        labels: labels of the distinct rows, shape (distinct rows,).
+        weights: fraction of each distinct row among all rows, shape (distinct rows,), with sum 1.
         regularisation: lambda, scalar.
-        radius: l2 radius of the ball that holds the optimum, scalar; public.
-        sensitivity: largest change of `evaluate` by the replacement of one row, rounding included,
-            scalar, in units of the loss; None (not known) is refused by private stopping rules.
-        loss: loss of one example, static. A program is compiled for each function: define it once.
-        optimum_loss: R(theta*) at the computed optimum, scalar; None if it is not known.
-        baseline: number that the risk is subtracted from, 0, or R(theta*) for the excess risk.
-        tolerance: largest gradient norm at a computed optimum, whatever the data, scalar.
+        radius: l2 radius of the ball that contains the optimum, scalar; public.
+        sensitivity: largest change of `evaluate` if one row is replaced, rounding included, scalar,
+            in units of the loss. None means unknown, which private stopping rules refuse.
+        loss: loss of one example, static. Each new function object is compiled: define it once.
+        optimum_loss: R(theta*) at the computed optimum, scalar, or None if unknown.
+        baseline: number from which the risk is subtracted: R(theta*) for the excess risk, else 0.
+        tolerance: largest gradient norm at the computed optimum of any data set, scalar.
     """
 
     rows: Any
@@ -114,9 +114,9 @@ class OutputUtility(Utility):
     tolerance: Any = 0.0
 
     def excess_risk(self) -> Self:
-        """Return the utility `R(theta*) - R(hypothesis)`, minus the excess risk.
+        """Return the utility `R(theta*) - R(hypothesis)`, which is minus the excess risk.
 
-        It is at most 0, up to rounding and `tolerance`, and more sensitive
+        The new utility is at most 0, up to rounding and `tolerance`, and has a larger sensitivity
         (`nrjax.erm.sensitivity.excess_risk`).
 
         Raises:

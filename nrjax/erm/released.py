@@ -23,7 +23,7 @@ U = TypeVar("U")
 class Problem:
     """A data set, its non-private optimum, and the public numbers that mechanisms need.
 
-    Neighbouring data sets differ in one row (replacement). Their number n of rows is public.
+    Neighbouring data sets differ in one row (replacement). The number n of rows is public.
 
     Attributes:
         rows: number of rows n.
@@ -53,8 +53,8 @@ class Problem:
 class Mechanism(NamedTuple):
     """A private value with the noise process and the guarantee that fit its sensitivity.
 
-    `Released.mechanism` makes one. `interaction` adds the schedule, the utility and the rule.
-    Write `nrjax.Interaction` instead to choose process and guarantee yourself.
+    `Released.mechanism` makes a mechanism. `interaction` adds the schedule, the utility and the
+    rule. To choose process and guarantee yourself, write `nrjax.Interaction` instead.
 
     Attributes:
         value: private value f(x), of the process's shape.
@@ -71,8 +71,8 @@ class Mechanism(NamedTuple):
     def on(self, schedule: Schedule) -> "Mechanism":
         """Return the mechanism with its guarantee tightened for one schedule (`Guarantee.on`).
 
-        On a `Grid` a boundary is exact at the grid's times, and its epsilons are smaller. Use the
-        result in interactions with that schedule only.
+        On a `Grid` a boundary is exact at the times of the grid, and has smaller epsilons. Use the
+        result in interactions with the same schedule only.
         """
         return self._replace(guarantee=self.guarantee.on(schedule))
 
@@ -90,13 +90,13 @@ class Mechanism(NamedTuple):
 class Released(NamedTuple, Generic[U]):
     """The specification of a release: a private value, its sensitivity and a utility.
 
-    Every problem has `released(noise)`, which returns one for "gaussian" or "laplace" noise.
+    `released(noise)` of a problem returns it for "gaussian" or "laplace" noise.
 
     Attributes:
-        value: private value f(x), a vector of float64; the noise has its shape.
+        value: private value f(x), a vector of float64. The noise has the same shape.
         sensitivity: sensitivity of the value, in the norm that goes with the noise: l2 for
             Gaussian noise, l1 for Laplace noise.
-        utility: utility of a release: minus the risk of the hypothesis that it gives.
+        utility: minus the risk of the hypothesis that a release gives.
     """
 
     value: np.ndarray
@@ -114,18 +114,18 @@ class Released(NamedTuple, Generic[U]):
         tight_at_time: ArrayLike | None = None,
         boundary: type[Boundary] = LinearBoundary,
     ) -> Mechanism:
-        """Return the mechanism for this value: pure for Laplace noise, a boundary for Gaussian.
+        """Return the mechanism for this value, with a process and a guarantee that fit it.
 
-        Laplace noise needs no argument. Gaussian noise needs `delta`, and one of
-        `tight_at_epsilon` and `tight_at_time`. A time is a noise level: the variance of Gaussian
-        noise.
+        Laplace noise has a pure guarantee and needs no argument. Gaussian noise has a boundary, and
+        needs `delta` and one of `tight_at_epsilon` and `tight_at_time`. A time is a noise level:
+        the variance of Gaussian noise.
 
         Args:
-            process: a process in place of `Laplace` or `Brownian`, for the same kind of noise.
-            delta: probability with which the stated epsilon may be exceeded.
-            tight_at_epsilon: epsilon that the boundary is to reach with the least noise.
-            tight_at_time: time at which the boundary is to have its smallest epsilon.
-            boundary: class of the boundary.
+            process: process to use in place of `Laplace` or `Brownian`, with noise of that kind.
+            delta: probability with which the loss may exceed the stated epsilon.
+            tight_at_epsilon: epsilon that the boundary reaches with the least possible noise.
+            tight_at_time: time at which the boundary has the smallest possible epsilon.
+            boundary: class of the boundary, such as `LinearBoundary`.
 
         Raises:
             ValueError: an argument is missing, out of range, or has no meaning for this noise.

@@ -18,23 +18,23 @@ from nrjax.erm.statistics import Constants
 from nrjax.sensitivities import Noise, Sensitivity, norm_of
 
 _TOLERANCE = 1e-12
-"""Upper bound of the gradient norm at an optimum that is released."""
+"""Largest gradient norm that is accepted at an optimum that is released."""
 _SHARE = 5e-7
-"""Fraction of the utility's sensitivity that the error of the linear solve may amount to."""
+"""Largest accepted error of the linear solve, as a fraction of the utility's sensitivity."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class RidgeProblem(Problem):
-    """Ridge regression, by noise on its statistics or on its optimum. Make it with `fit`.
+    """A ridge regression with noise on its statistics or optimum. Make it with `fit`.
 
     The risk is `(1/(2n)) sum_i (y_i - <x_i, theta>)^2 + (lambda/2) |theta|^2`, with labels in
     [-1, 1], rows of l2 (or l1) norm at most 1, and no intercept, which would not be regularised.
-    The optimum comes from one linear solve.
+    The optimum comes from one linear solve. There are two ways to release it:
 
-    `released` is for X'X and X'y (Ligett 2017, covariance perturbation; Whitehouse 2022): a
-    sensitivity that does not depend on lambda, and noise on d(d + 3)/2 or more numbers.
-    `released_optimum` is for the optimum (output perturbation): noise on d numbers, of a
-    sensitivity that grows as lambda falls. Each constant has its source there.
+    * `released` adds noise to X'X and X'y (covariance perturbation; Ligett 2017, Whitehouse 2022),
+      d(d + 3)/2 or more numbers. The sensitivity does not depend on lambda.
+    * `released_optimum` adds noise to the optimum (output perturbation), d numbers. The sensitivity
+      grows as lambda falls.
 
     Example:
         The same data released in two ways::
@@ -57,7 +57,7 @@ class RidgeProblem(Problem):
         minimum: the optimum, with its risk and gradient norm.
         statistics: X'X, shape (d, d), and X'y, shape (d,).
         row_norm: "l2" or "l1", the norm in which admissible rows have length at most 1.
-        ball: "paper" or "tight", the ball that hypotheses lie in; see `radius`.
+        ball: "paper" or "tight", the choice of the ball that contains all hypotheses.
     """
 
     statistics: tuple[np.ndarray, np.ndarray]
@@ -80,10 +80,10 @@ class RidgeProblem(Problem):
             features: shape (rows, dimension), each row of norm at most 1.
             labels: shape (rows,), each in [-1, 1].
             regularisation: lambda > 0.
-            row_norm: norm of the rows: "l2", or "l1" (Ligett 2017). l1 rows are shorter, and
-                have smaller sensitivities: constants "l1_rows".
-            ball: ball that hypotheses lie in: "paper", or "tight" with half the radius M, which
-                makes the sensitivities of the utility and of the optimum smaller.
+            row_norm: norm of the rows that is at most 1: "l2", or "l1" (Ligett 2017), which permits
+                the smaller sensitivities of `released` with constants "l1_rows".
+            ball: ball that contains all hypotheses: "paper", or "tight" with half the radius M,
+                which makes the sensitivities of the utility and of the optimum smaller.
 
         Raises:
             ValueError: an argument is out of range.
@@ -123,7 +123,7 @@ class RidgeProblem(Problem):
     def released_optimum(
         self, noise: Noise, constants: OutputConstants = "paper"
     ) -> Released[RidgeOutputUtility]:
-        """Return the optimum as private value, with its sensitivity and the utility.
+        """Return the optimum as a private value, with its sensitivity and the utility.
 
         Args:
             noise: "gaussian" or "laplace".
@@ -148,9 +148,9 @@ class RidgeProblem(Problem):
 
     @property
     def _quadratic(self) -> tuple[Any, Any, Any, Any, Any, Any]:
-        """The first fields of both utilities: the risk as a quadratic around its optimum."""
-        # A gradient g left by the linear solve adds an error of at most `g (2M + g/lambda)`, on a
-        # neighbour's data as well.
+        """The fields that both utilities share: the risk as a quadratic around its optimum."""
+        # If the linear solve leaves a gradient g, it errs by at most `g (2M + g/lambda)`, as it may
+        # for a neighbouring data set.
         sensitivity = self.utility_sensitivity
         allowed = _SHARE * sensitivity / (4 * self.radius)
         self._check_gradient(min(allowed, self.regularisation * self.radius))
@@ -175,10 +175,10 @@ class RidgeProblem(Problem):
 
     @property
     def utility_sensitivity(self) -> float:
-        """The sensitivity `(M + 1)^2/(2n)` of the utility at one hypothesis, plus its rounding."""
+        """The sensitivity `(M + 1)^2/(2n)` of the utility at one hypothesis, plus rounding."""
         return sensitivity.evaluated(sensitivity.squared_loss(self.rows, self.radius), 0.5)
 
     @property
     def excess_risk_sensitivity(self) -> float:
-        """The sensitivity of the excess risk `R(hypothesis) - R(optimum)`, twice the utility's."""
+        """The sensitivity of the excess risk, twice `utility_sensitivity`."""
         return sensitivity.excess_risk(self.utility_sensitivity)

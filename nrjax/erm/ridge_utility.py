@@ -1,8 +1,9 @@
 """Utilities of ridge regression, from noisy statistics or from a noisy optimum.
 
 The risk is a quadratic around its optimum, `R(theta*) + (1/2) (theta - theta*)' H (theta -
-theta*)`. No digits cancel in this form, and the rows are not needed. In float32 its relative error
-was at most 2e-7, which the stated sensitivity includes. For the bounds see docs/mathematics.md.
+theta*)`. No digits cancel in this form, and the rows are not needed. The largest relative error
+measured in float32 was 2e-7, which the stated sensitivity includes. docs/mathematics.md proves the
+bounds on the utility.
 """
 
 import dataclasses
@@ -24,7 +25,10 @@ from nrjax.types import Utility
 
 
 def _rounding(terms: int, dtype: Any) -> float:
-    """Return the relative error of a sum of `terms` numbers of one sign, and a few operations."""
+    """Return the relative rounding error of a sum of `terms` numbers of one sign.
+
+    A few more operations are included.
+    """
     return (terms + 8) * float(jnp.finfo(dtype).eps)
 
 
@@ -36,10 +40,11 @@ class RidgeOutputUtility(Utility):
     Attributes:
         hessian: `H = X'X/n + lambda I`, shape (d, d).
         optimum: theta*, shape (d,).
-        optimum_loss: R(theta*), or 0 for the excess risk, scalar.
+        optimum_loss: R(theta*), or 0 if the utility is minus the excess risk, scalar.
         regularisation: lambda, scalar.
-        radius: l2 radius M of the ball that holds the optimum, scalar; public.
-        sensitivity: largest change of `evaluate` by one row, scalar, in units of the loss.
+        radius: l2 radius M of the ball that contains the optimum, scalar; public.
+        sensitivity: largest change of `evaluate` if one row is replaced, scalar, in units of the
+            loss.
     """
 
     hessian: Any
@@ -50,7 +55,7 @@ class RidgeOutputUtility(Utility):
     sensitivity: Any
 
     def excess_risk(self) -> Self:
-        """Return the utility `R(theta*) - R(hypothesis)`, at most 0 and twice as sensitive."""
+        """Return the utility `R(theta*) - R(hypothesis)`, which has twice the sensitivity."""
         own = self.sensitivity
         doubled = None if own is None else sensitivity.excess_risk(own)
         return dataclasses.replace(self, optimum_loss=0.0, sensitivity=doubled)
@@ -69,7 +74,10 @@ class RidgeOutputUtility(Utility):
         return -(self.optimum_loss + jnp.maximum(0.5 * jnp.sum(away * slope), 0))
 
     def bounds_from_release(self, release: Array) -> tuple[float, Array]:
-        """Return bounds of the utility of a release, from its distance to the optimum alone."""
+        """Return bounds on the utility of a release, from its distance to the optimum only.
+
+        The lower bound is minus infinity.
+        """
         # Another program may compute the hypothesis with other last bits.
         hypothesis = self.hypothesis(release)
         error = _rounding(hypothesis.size, hypothesis.dtype)
@@ -78,8 +86,8 @@ class RidgeOutputUtility(Utility):
         return -math.inf, self._highest(away)
 
     def _highest(self, away: Array) -> Array:
-        """Return the largest `evaluate` of a hypothesis at least `away` from the optimum."""
-        # The risk grows by at least `(lambda/2) |theta - theta*|^2`; the rest is for rounding.
+        """Return an upper bound on `evaluate` at distance `away` or more from the optimum."""
+        # The risk grows by at least `(lambda/2) |theta - theta*|^2`. The margins are for rounding.
         size = jnp.sqrt(jnp.sum(jnp.square(self.hessian)))
         error = 0.5 * _rounding(self.optimum.shape[-1], away.dtype) * size
         curvature = jnp.maximum(0.5 * (1 - 1e-5) * self.regularisation - error, 0)
@@ -101,7 +109,7 @@ class RidgeUtility(RidgeOutputUtility):
 
     @property
     def noise(self) -> str | None:
-        """The noise of the releases, or None if the layout suits every kind."""
+        """The kind of noise that the layout is made for, or None if it suits every kind."""
         return {"isometric": "gaussian", "triangle": "laplace"}.get(self.layout)
 
     def hypothesis(self, release: Array) -> Array:
@@ -109,7 +117,7 @@ class RidgeUtility(RidgeOutputUtility):
         return minimise_in_ball(*self._quadratic(release), self.radius).argument
 
     def _quadratic(self, release: Array) -> tuple[Array, Array]:
-        """Return A and c of the noisy risk `(1/2) theta'A theta - c'theta` + constant."""
+        """Return the matrix A and vector c of the noisy risk `(1/2) theta'A theta - c'theta`."""
         d = self.optimum.shape[-1]
         matrix, vector = statistics.unpack(release, d, self.layout)
         # Products, since divisions may round differently on another number of devices.
@@ -118,13 +126,16 @@ class RidgeUtility(RidgeOutputUtility):
         return matrix, vector * weight
 
     def bounds_from_release(self, release: Array) -> tuple[float, Array]:
-        """Return bounds of the utility of a release, without solving for the hypothesis."""
-        # The minimiser is on the sphere; or it solves `A theta = c`, so that
+        """Return bounds on the utility of a release, without solving for the hypothesis.
+
+        The lower bound is minus infinity.
+        """
+        # The minimiser is on the sphere, or it solves `A theta = c`. In the second case
         # `A (theta - theta*) = g` with `g = c - A theta*`, where digits cancel only in g.
         d = self.optimum.shape[-1]
         matrix, vector = statistics.unpack(release, d, self.layout)
         weight, error = 1 / self.rows, _rounding(d, release.dtype)
-        # Above |A| and |c|, or infinite. `least` covers squares that are flushed to zero.
+        # `size` is above |A| and |c|, or infinite. `least` covers squares that are flushed to zero.
         least = math.sqrt(d * d * jnp.finfo(release.dtype).tiny)
         twice = 2 if self.layout == "triangle" else 1
         length = jnp.sqrt(twice * jnp.sum(jnp.square(release))) + least
@@ -145,6 +156,6 @@ class RidgeUtility(RidgeOutputUtility):
         # A minimiser on the sphere is at least this far away, rounding of the norms included.
         sphere = (1 - error) * self.radius - (1 + error) * optimum
         away = jnp.maximum(jnp.where(jnp.isnan(away), 0, jnp.minimum(away, sphere)), 0)
-        # NaN if the release is, or if the solver overflows: the hypothesis is NaN then.
+        # The bound is NaN if the release is NaN or the solver overflows: so is the hypothesis.
         total = jnp.sum(jnp.abs(release))
         return -math.inf, self._highest(away) + 0 * (total + total / self.radius)

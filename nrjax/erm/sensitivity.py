@@ -1,4 +1,4 @@
-"""Sensitivities of optima and of risks, and balls that hold every optimum.
+"""Sensitivities of optima and of risks, and balls that contain every optimum.
 
 Neighbouring data sets differ in one row (replacement). The number n of rows is public. Rows have
 l2 norm at most 1, unless a function states otherwise. The sensitivity of a risk is its largest
@@ -6,10 +6,10 @@ change at one hypothesis in a ball of radius M. `regularisation` is the lambda >
 `(lambda/2) |theta|^2`, and `tolerance` is the gradient norm at which a solver stops. Proofs:
 docs/mathematics.md.
 
-Hypotheses are projected onto a ball around 0, or sought in it. A smaller ball makes risks less
-sensitive. The "paper" ball follows from the risk at 0, which is at least the optimum's (Ligett
-2017). The "tight" ball, which is not in the paper, follows from the gradient at the optimum, which
-is 0.
+Hypotheses are projected onto a ball around 0, or minimise a risk over the ball. A smaller ball
+makes risks less sensitive. The radius of the "paper" ball is derived from the risk at 0, which is
+at least the risk of the optimum (Ligett 2017). The radius of the "tight" ball, which is not in the
+paper, is derived from the gradient at the optimum, which is 0.
 """
 
 import math
@@ -25,21 +25,25 @@ Ball = Literal["paper", "tight"]
 OutputConstants = Literal["paper", "tight"]
 
 _LAMBERT = 0.2784645427610738
-"""`W(1/e)`, rounded up: the maximum of `m/(1 + exp(m))`, at `m = 1 + W(1/e)`."""
+"""The value `W(1/e)` of Lambert's function, rounded up.
+
+It is the maximum of `m/(1 + exp(m))`, which is attained at `m = 1 + W(1/e)`.
+"""
 
 _ROUNDING = 4
-"""Upper bound of the rounding error of a risk, in machine epsilons of the risk.
+"""The assumed bound on the rounding error of a risk, in machine epsilons of the risk.
 
-Measured: at most 2.9, with 1000 to 1,000,000 rows, 2 to 60 features and lambda from 0.001 to 0.05;
-1.9 from 10,000 rows on.
+The largest measured error is 2.9, with 1000 to 1,000,000 rows, 2 to 60 features and lambda from
+0.001 to 0.05. With 10,000 rows or more the largest is 1.9.
 """
 
 
 def ridge_radius(regularisation: ArrayLike, ball: Ball = "paper") -> np.float64 | np.ndarray:
-    """Return the radius M of a ball that holds every ridge optimum, elementwise in float64.
+    """Return the radius M of a ball with every ridge optimum in it, elementwise in float64.
 
-    Labels are in [-1, 1], and rows have any length. "paper": `1/sqrt(lambda)` (Ligett 2017, Lemma
-    A.4). "tight": half of it, attained by equal rows of norm `sqrt(lambda)` with labels 1.
+    Labels are in [-1, 1], and rows have any norm. The "paper" radius is `1/sqrt(lambda)` (Ligett
+    2017, Lemma A.4). The "tight" radius is half of that, and is attained by equal rows of norm
+    `sqrt(lambda)` with labels 1.
 
     Raises:
         ValueError: lambda is not positive and finite, or `ball` is unknown.
@@ -49,11 +53,12 @@ def ridge_radius(regularisation: ArrayLike, ball: Ball = "paper") -> np.float64 
 
 
 def logistic_radius(regularisation: ArrayLike, ball: Ball = "paper") -> np.float64 | np.ndarray:
-    """Return the radius M of a ball that holds every logistic optimum, elementwise in float64.
+    """Return the radius M of a ball with every logistic optimum in it, elementwise in float64.
 
-    Labels are +1 or -1, and rows have any length. "paper": `sqrt(2 log 2/lambda)`, which is
-    `1.1774/sqrt(lambda)` (Ligett 2017, Claim A.11). "tight": `sqrt(W(1/e)/lambda)`, which is
-    `0.5277/sqrt(lambda)`, with Lambert's W; attained by equal rows of margin `1 + W(1/e)`.
+    Labels are +1 or -1, and rows have any norm. The "paper" radius is `sqrt(2 log 2/lambda)`, or
+    `1.1774/sqrt(lambda)` (Ligett 2017, Claim A.11). The "tight" radius is `sqrt(W(1/e)/lambda)`, or
+    `0.5277/sqrt(lambda)`, where W is Lambert's function. Equal rows of margin `1 + W(1/e)` attain
+    the "tight" radius.
 
     Raises:
         ValueError: lambda is not positive and finite, or `ball` is unknown.
@@ -68,8 +73,8 @@ def output_l2(
 ) -> float:
     """Return the l2-sensitivity `2 L/(n lambda)` of an optimum (Chaudhuri et al. 2011).
 
-    L is the Lipschitz constant (l2) in theta of the loss of one row, on a convex set that holds the
-    optima. It is 1 for the logistic loss.
+    L, or `lipschitz`, is the Lipschitz constant (l2) in theta of the loss of one row, on a convex
+    set that contains the optima. L is 1 for the logistic loss.
     """
     return 2.0 * (lipschitz / rows + tolerance) / regularisation
 
@@ -91,10 +96,11 @@ def ridge_output_l2(
 ) -> Any:
     """Return the l2-sensitivity of the ridge optimum, elementwise.
 
-    M is `ridge_radius(lambda, ball)`. "paper": `(M + 1)/sqrt(n lambda)` (Ligett 2017, Lemma A.8,
-    which states the l1 bound, `sqrt(p)` times it). "tight": the smaller of that and
-    `2 (M + 1)/(n lambda)`, which is smaller once `n lambda > 4`: a row's gradient
-    `(<x, theta> - y) x` at an optimum has norm at most `M + 1`.
+    M is `ridge_radius(lambda, ball)`. The "paper" bound is `(M + 1)/sqrt(n lambda)` (Ligett 2017,
+    Lemma A.8, which states `sqrt(p)` times this bound, for the l1 norm). The "tight" bound is the
+    smaller of the "paper" bound and `2 (M + 1)/(n lambda)`, which is smaller if `n lambda > 4`. The
+    latter holds because the gradient `(<x, theta> - y) x` of a row's loss at an optimum has norm at
+    most `M + 1`.
 
     Raises:
         ValueError: `constants` or `ball` is unknown.
@@ -108,7 +114,7 @@ def ridge_output_l2(
 
 
 def bounded_loss(rows: int, spread: float) -> float:
-    """Return the sensitivity `s/n` of a mean of losses.
+    """Return the sensitivity `s/n` of the mean of n losses with spread s.
 
     The spread s is the largest difference between the losses of two rows at one hypothesis.
     """
@@ -118,35 +124,38 @@ def bounded_loss(rows: int, spread: float) -> float:
 def logistic_loss(rows: int, radius: float) -> float:
     """Return the sensitivity `M/n` of the mean of `log(1 + exp(-y <x, theta>))`.
 
-    The margins lie in [-M, M]. Ligett 2017, Claim A.12, prints the excess risk's `2M/n`.
+    M is the radius of the ball, so that the margins `y <x, theta>` lie in [-M, M]. Ligett 2017,
+    Claim A.12, states `2M/n`, which is the sensitivity of the excess risk.
     """
     return bounded_loss(rows, radius)
 
 
 def squared_loss(rows: int, radius: float) -> float:
-    """Return the sensitivity `(M + 1)^2/(2n)` of the mean of `(y - <x, theta>)^2/2`, |y| <= 1."""
+    """Return the sensitivity `(M + 1)^2/(2n)` of the mean of `(y - <x, theta>)^2/2`.
+
+    Labels y are in [-1, 1], and M is the radius of the ball.
+    """
     return bounded_loss(rows, 0.5 * (radius + 1.0) ** 2)
 
 
 def evaluated(sensitivity: float, risk: float) -> float:
-    """Return a risk's sensitivity, plus an allowance for its rounding in the default dtype.
+    """Return the sensitivity of a risk plus an allowance for rounding in the default dtype.
 
-    Each of the two compared risks may be wrong by its rounding. The allowance was measured, not
-    proved.
+    The risks of both neighbouring data sets are rounded. The allowance was measured, not proved.
 
     Args:
         sensitivity: sensitivity of the exact risk.
-        risk: public bound on the compared risks, such as the target or the risk of theta = 0.
+        risk: public bound on the risks to allow for, such as the target or the risk of theta = 0.
     """
     return sensitivity + 2 * _ROUNDING * float(jnp.finfo(jnp.result_type(float)).eps) * risk
 
 
 def excess_risk(sensitivity: Any, regularisation: Any = 1.0, tolerance: Any = 0.0) -> Any:
-    """Return the sensitivity of the excess risk, from that of the risk.
+    """Return the sensitivity of the excess risk, given the sensitivity of the risk.
 
-    The excess risk is the risk less its minimum over the ball. Its sensitivity is twice the risk's,
-    plus `tolerance^2/(2 lambda)`. The minimum moves at most as far as the risk does, and possibly
-    the other way (Ligett 2017). The second term is how far above the minimum a solver may stop, on
-    one of the data sets.
+    The excess risk is the risk minus its minimum over the ball. Its sensitivity is twice the
+    sensitivity of the risk, plus `tolerance^2/(2 lambda)`. The factor is 2 because the minimum
+    changes by at most as much as the risk, possibly in the opposite direction (Ligett 2017). The
+    second term bounds how far above the minimum a solver may stop on one of the two data sets.
     """
     return 2.0 * sensitivity + tolerance * tolerance / (2 * regularisation)

@@ -1,17 +1,18 @@
 """The statistics X'X and X'y of ridge regression: layouts of a release, and sensitivities.
 
 A release is one vector: X'X in a layout that suits the noise, then X'y. Only the symmetric part of
-the noise on X'X matters. The layouts of X'X:
+the noise on X'X matters. The layouts of a matrix with entries `a_ij`:
 
-* "isometric": `a_ii` and `sqrt(2) a_ij`, i < j. Its l2 norm is that of the matrix. Independent
-  Gaussian noise on it has the distribution of the symmetric part of noise on all d^2 entries.
+* "isometric": `a_ii`, and `sqrt(2) a_ij` for i < j. The l2 norm of this vector is the l2 norm of
+  all entries. Independent Gaussian noise on the vector is distributed as the symmetric part of
+  independent noise on all d^2 entries.
 * "matrix": all d^2 entries.
-* "triangle": `a_ij`, i <= j, mirrored: about half the l1 norm of the matrix, with half as many
-  draws of Laplace noise.
+* "triangle": `a_ij` for i <= j. This vector has about half the l1 norm of all entries, and takes
+  about half as many draws of Laplace noise.
 
-Neighbours differ in one row: by `x x' - z z'` and `y x - w z`, with rows x, z of norm at most 1 and
-labels y, w in [-1, 1]. Constants "paper" and "tight" are for l2 norms of rows, "l1_rows" for l1
-norms. Proofs: docs/mathematics.md.
+Neighbours differ in one row, so that X'X changes by `x x' - z z'` and X'y by `y x - w z`, with rows
+x, z of norm at most 1 and labels y, w in [-1, 1]. Constants "paper" and "tight" are for rows of l2
+norm at most 1, constants "l1_rows" for rows of l1 norm at most 1. Proofs: docs/mathematics.md.
 """
 
 import math
@@ -30,10 +31,10 @@ Layout = Literal["isometric", "matrix", "triangle"]
 
 
 def layout(noise: Noise, constants: Constants) -> Layout:
-    """Return the layout for a kind of noise and its constants, both checked.
+    """Return the layout for a kind of noise and a choice of constants, and check both.
 
-    With l1 rows the triangle would be as sensitive as the matrix, which averages two entries of
-    noise off the diagonal.
+    For "l1_rows" and Laplace noise the layout is "matrix": "triangle" would be as sensitive, while
+    "matrix" averages two entries of noise off the diagonal.
     """
     norm = norm_of(noise)
     ok = constants in ("paper", "tight", "l1_rows")
@@ -44,19 +45,26 @@ def layout(noise: Noise, constants: Constants) -> Layout:
 
 
 def sensitivity(noise: Noise, constants: Constants, dimension: int) -> Sensitivity:
-    """Return the sensitivity of X'X and X'y jointly, in the layout for this noise, d features.
+    """Return the joint sensitivity of X'X and X'y, in the layout for a kind of noise.
 
-    Gaussian noise (l2, isometric): "paper" (Whitehouse 2022) `2 sqrt(2)`; "tight" `3/sqrt(2)` and
-    "l1_rows" 2, which are attained. Laplace noise (l1): "paper" (Whitehouse 2022), all entries,
-    `2 d + 2 sqrt(d)`; "tight", upper triangle, `d/sqrt(2) + 1` (half of `sqrt(2) d` for all entries
-    and of 2 for the diagonal) and `2 sqrt(d)`; "l1_rows" (Ligett 2017, Lemma A.6), all entries, 4,
-    which is attained.
+    For Gaussian noise it is the l2-sensitivity in the "isometric" layout:
+
+    * "paper" (Whitehouse 2022): `2 sqrt(2)`;
+    * "tight": `3/sqrt(2)`, which is attained;
+    * "l1_rows": 2, which is attained.
+
+    For Laplace noise and d features it is the l1-sensitivity:
+
+    * "paper" (Whitehouse 2022), in the "matrix" layout: `2 d + 2 sqrt(d)`;
+    * "tight", in the "triangle" layout: `d/sqrt(2) + 1` for X'X (half of `sqrt(2) d` for all
+      entries and of 2 for the diagonal), plus `2 sqrt(d)` for X'y;
+    * "l1_rows" (Ligett 2017, Lemma A.6), in the "matrix" layout: 4, which is attained.
     """
     d, vector = dimension, 2 * math.sqrt(dimension)
     if layout(noise, constants) == "isometric":
         l2 = {"paper": 2 * math.sqrt(2), "tight": 3 / math.sqrt(2), "l1_rows": 2.0}
         return Sensitivity(l2[constants], "l2")
-    # In one dimension the matrix is one number, and sqrt(2) is the smaller of two bounds.
+    # In one dimension X'X is one number, and the second bound, sqrt(2), is the smaller.
     triangle = min(d / math.sqrt(2) + 1, math.sqrt(2) * d)
     l1 = {"paper": 2 * d + vector, "tight": triangle + vector, "l1_rows": 4.0}
     return Sensitivity(l1[constants], "l1")
@@ -69,7 +77,7 @@ def _weights(dimension: int, layout: Layout) -> np.ndarray:
 
 
 def pack(matrix: np.ndarray, vector: np.ndarray, layout: Layout) -> np.ndarray:
-    """Return X'X, shape (d, d), and X'y, shape (d,), as one vector."""
+    """Return X'X, shape (d, d), and X'y, shape (d,), as one vector in the layout."""
     if layout == "matrix":
         entries = matrix.ravel()
     else:
@@ -78,7 +86,7 @@ def pack(matrix: np.ndarray, vector: np.ndarray, layout: Layout) -> np.ndarray:
 
 
 def unpack(release: Array, dimension: int, layout: Layout) -> tuple[Array, Array]:
-    """Return the symmetric matrix, shape (d, d), and the vector, shape (d,), of a release."""
+    """Return the noisy X'X, symmetric, shape (d, d), and X'y, shape (d,), of a release."""
     d = dimension
     count = d * d if layout == "matrix" else d * (d + 1) // 2
     check_length(release, count + d, f"X'X in the {layout!r} layout and X'y, for {d} features")
@@ -89,7 +97,7 @@ def unpack(release: Array, dimension: int, layout: Layout) -> tuple[Array, Array
     i, j = np.triu_indices(d)
     index = np.empty((d, d), np.int32)
     index[i, j] = index[j, i] = np.arange(count, dtype=np.int32)
-    # The index depends on the release: under `vmap` XLA then gathers within a lane, and does not
-    # transpose all lanes.
+    # The index is made to depend on the release: under `vmap` XLA then gathers within each lane,
+    # and does not transpose all lanes.
     index = index + 0 * (release[0] > 0)
     return jnp.take(triangle, index, mode="clip"), release[count:]

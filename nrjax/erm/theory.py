@@ -1,15 +1,16 @@
 """Utility theorems: the epsilon for a bound on the expected excess risk, and the inverse.
 
-They choose a privacy level before any data are seen (the "theory approach" of Ligett 2017), for ONE
-release under independent Laplace noise. Neighbours differ in one row. The bound is on the excess
-risk `R(theta) - R(theta*)` averaged over the noise: a single release may be worse. Each
-`NAME_epsilon` decreases in `excess_risk`, and `NAME_excess_risk` is its inverse up to rounding.
-Sources and proofs: docs/mathematics.md.
+Use the functions to choose a privacy level before any data are seen (the "theory approach" of
+Ligett 2017), for ONE release under independent Laplace noise. Neighbours differ in one row. The
+bound is on the excess risk `R(theta) - R(theta*)` averaged over the noise: a single release may be
+worse. Each `NAME_epsilon` decreases in `excess_risk`, and `NAME_excess_risk` is the inverse of
+`NAME_epsilon` up to rounding. Sources and proofs: docs/mathematics.md.
 
 All functions are elementwise in float64 on the host, and raise a ValueError for an argument out of
-range. Their arguments:
+range. The arguments:
 
-* `excess_risk`: alpha > 0, largest expected excess risk, in units of the loss; or `epsilon` > 0.
+* `excess_risk`: alpha > 0, the largest expected excess risk, in units of the loss.
+* `epsilon`: privacy level > 0, for the inverse functions.
 * `rows` and `dimension`: numbers n of rows and p of features.
 * `regularisation`: lambda > 0 of `(lambda/2) |theta|^2`.
 * `constants`: "paper" or "tight".
@@ -38,12 +39,12 @@ def covariance_epsilon(
     *,
     ball: Ball = "paper",
 ) -> Number:
-    """Return epsilon for ridge regression by covariance perturbation.
+    """Return the epsilon for ridge regression by covariance perturbation.
 
     By Ligett 2017, Theorem 3.1, it is `c (2 sqrt(p) M + p M^2)/(n alpha)` with `M =
     ridge_radius(lambda, ball)`. The factor c is `4 sqrt(2)` as printed ("paper"), or `2 sqrt(2)`,
-    which the proof gives ("tight"). It holds for rows of l1 norm at most 1, labels in [-1, 1],
-    noise `Lap(4/epsilon)` on all entries of X'X and X'y, and the minimiser over the ball.
+    which the proof gives ("tight"). The theorem holds for rows of l1 norm at most 1, labels in
+    [-1, 1], noise `Lap(4/epsilon)` on all entries of X'X and X'y, and the minimiser over the ball.
     """
     alpha = positive("excess_risk", excess_risk)
     at_one = covariance_excess_risk(1.0, rows, dimension, regularisation, constants, ball=ball)
@@ -59,7 +60,7 @@ def covariance_excess_risk(
     *,
     ball: Ball = "paper",
 ) -> Number:
-    """Return the bound on the expected excess risk, the inverse of `covariance_epsilon`."""
+    """Return a bound on the expected excess risk, as the inverse of `covariance_epsilon`."""
     level = positive("epsilon", epsilon)
     check_version("constants", constants)
     n, p, weight = _public(rows, dimension, regularisation)
@@ -71,23 +72,23 @@ def covariance_excess_risk(
 def output_logistic_epsilon(
     excess_risk: ArrayLike, rows: ArrayLike, dimension: ArrayLike, regularisation: ArrayLike
 ) -> Number:
-    """Return epsilon for logistic regression by output perturbation.
+    """Return the epsilon for logistic regression by output perturbation.
 
     By Ligett 2017, Theorem 3.3, it is the positive solution of `2 sqrt(2) p/(n lambda eps) + 4
-    p^2/(n^2 lambda eps^2) = alpha`. It holds for rows of l2 norm at most 1 and noise of scale `2
-    sqrt(p)/(n lambda eps)` on the optimum, with or without a projection onto a ball that holds the
-    optimum.
+    p^2/(n^2 lambda eps^2) = alpha`. The theorem holds for rows of l2 norm at most 1 and Laplace
+    noise of scale `2 sqrt(p)/(n lambda eps)` on the optimum, with or without a projection onto a
+    ball that contains the optimum.
     """
     alpha = positive("excess_risk", excess_risk)
     linear, square = _logistic(rows, dimension, regularisation)
-    # The equal form `2 square/(root - linear)` would cancel where alpha is small.
+    # The equivalent `2 square/(root - linear)` would lose digits if alpha is small.
     return (linear + np.sqrt(linear * linear + 4 * square * alpha)) / (2 * alpha)
 
 
 def output_logistic_excess_risk(
     epsilon: ArrayLike, rows: ArrayLike, dimension: ArrayLike, regularisation: ArrayLike
 ) -> Number:
-    """Return the bound on the expected excess risk, the inverse of `output_logistic_epsilon`."""
+    """Return a bound on the expected excess risk, inverting `output_logistic_epsilon`."""
     level = positive("epsilon", epsilon)
     linear, square = _logistic(rows, dimension, regularisation)
     return (linear + square / level) / level
@@ -102,12 +103,13 @@ def output_ridge_epsilon(
     *,
     ball: Ball = "paper",
 ) -> Number:
-    """Return epsilon for ridge regression by output perturbation.
+    """Return the epsilon for ridge regression by output perturbation.
 
-    By Ligett 2017, Theorem A.9, corrected, it is `D1 sqrt((1 + lambda p)/alpha)`, where D1 is the
-    l1-sensitivity of the optimum, `sqrt(p)` times `nrjax.erm.sensitivity.ridge_output_l2`. It holds
-    for rows of l2 norm at most 1 and noise `Lap(D1/eps)`, without a projection onto a ball, for
-    which no bound is proved. The theorem prints `(1/n + lambda) p` in place of `1 + lambda p`.
+    By Ligett 2017, Theorem A.9, corrected, it is `D1 sqrt((1 + lambda p)/alpha)`. D1 is the
+    l1-sensitivity of the optimum, `sqrt(p)` times `nrjax.erm.sensitivity.ridge_output_l2`. The
+    paper prints `(1/n + lambda) p` in place of `1 + lambda p`. The theorem holds for rows of l2
+    norm at most 1 and noise `Lap(D1/eps)`. No bound is proved for releases that are projected onto
+    a ball.
     """
     alpha = positive("excess_risk", excess_risk)
     at_one = output_ridge_excess_risk(1.0, rows, dimension, regularisation, constants, ball=ball)
@@ -123,7 +125,7 @@ def output_ridge_excess_risk(
     *,
     ball: Ball = "paper",
 ) -> Number:
-    """Return the bound on the expected excess risk, the inverse of `output_ridge_epsilon`."""
+    """Return a bound on the expected excess risk, inverting `output_ridge_epsilon`."""
     level = positive("epsilon", epsilon)
     n, p, weight = _public(rows, dimension, regularisation)
     l1 = np.sqrt(p) * sensitivity.ridge_output_l2(n, weight, constants, ball=ball)
@@ -131,7 +133,7 @@ def output_ridge_excess_risk(
 
 
 def _public(rows: ArrayLike, dimension: ArrayLike, regularisation: ArrayLike) -> list[Number]:
-    """Return n, p and lambda in float64, checked."""
+    """Check `rows`, `dimension` and `regularisation`, and return them in float64."""
     named = {"rows": rows, "dimension": dimension, "regularisation": regularisation}
     n, p, weight = (positive(name, value) for name, value in named.items())
     for name, number in (("rows", n), ("dimension", p)):
@@ -140,6 +142,6 @@ def _public(rows: ArrayLike, dimension: ArrayLike, regularisation: ArrayLike) ->
 
 
 def _logistic(*public: ArrayLike) -> tuple[Number, Number]:
-    """Return the coefficients of `1/eps` and `1/eps^2`."""
+    """Return the coefficients of `1/eps` and `1/eps^2` in the bound on the excess risk."""
     n, p, weight = _public(*public)
     return np.sqrt(8) * p / (n * weight), 4 * p**2 / (n**2 * weight)

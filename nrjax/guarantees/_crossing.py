@@ -1,7 +1,7 @@
-"""Certified probability that Brownian motion is above a curve at one of K times.
+"""The probability that Brownian motion exceeds a curve at one of several times, certified.
 
-The recursion of Armitage, McPherson and Rowe (1969) by Gauss-Legendre panels, in float64 on the
-host, with a bound on all of its errors (`docs/frontier.md`).
+The method is the recursion of Armitage, McPherson and Rowe (1969) with Gauss-Legendre quadrature on
+panels, in float64 on the host. All of its errors are bounded (`docs/frontier.md`).
 """
 
 import functools
@@ -13,24 +13,24 @@ import numpy as np
 from nrjax._validation import check
 
 _FINE, _COARSE = 16, 6
-"""Quadrature nodes per panel: for certified probabilities, and while a height is tuned."""
+"""Numbers of quadrature nodes per panel, for certified probabilities and for a search."""
 _MOST_NODES = 2**20
-"""Maximum number of nodes at one time; times that are 1e-8 of themselves apart need as many."""
+"""Maximum number of nodes at one time, which times with gaps of 1e-8 of their size need."""
 _REACH = 9.0
-"""Standard deviations below 0 beyond which the density is omitted."""
+"""Number of standard deviations below 0 beyond which the density is omitted."""
 _BAND = 10.0
-"""Standard deviations of a step beyond which its kernel is omitted."""
+"""Number of standard deviations of a step beyond which its kernel is omitted."""
 
 
 def crossing(
     times: np.ndarray, heights: np.ndarray, nodes_per_panel: int = _FINE
 ) -> tuple[float, float]:
-    """Return `P(W_t > height at some time)`, and an upper bound that includes all errors.
+    """Return the probability `P(W_t > height at some time)`, and a certified upper bound.
 
     Args:
-        times: rising, > 0, shape (n,).
-        heights: >= 0, of the same shape.
-        nodes_per_panel: nodes of the quadrature; with few the upper bound is not sharp.
+        times: times, rising and > 0, shape (n,).
+        heights: heights of the curve at the times, >= 0, shape (n,).
+        nodes_per_panel: number of quadrature nodes per panel; with few the bound is not sharp.
     """
     return _crossing(tuple(times), tuple(heights), nodes_per_panel)
 
@@ -79,20 +79,20 @@ def _crossing(
 
 
 def tuned(times: np.ndarray, shape: np.ndarray, delta: float) -> np.ndarray:
-    """Return the least multiple of `shape` that is crossed with probability at most delta.
+    """Return the least multiple of a curve that is crossed with probability at most delta.
 
-    The probability is certified; the multiple exceeds the least one by about 1e-9 of itself.
+    The probability is certified. The multiple is too large by a factor of about 1 + 1e-9.
 
     Args:
-        times: as for `crossing`.
-        shape: a curve, as `heights` of `crossing`.
-        delta: the probability.
+        times: times, rising and > 0, shape (n,).
+        shape: heights of the curve at the times, >= 0, shape (n,).
+        delta: largest probability of a crossing.
     """
     from scipy.special import ndtr  # slow to import
 
     single = shape / np.sqrt(times)
     most = 40 / float(single.min())
-    # The probability lies between the largest probability of a single time, and their sum.
+    # The probability is between the largest of the probabilities of single times, and their sum.
     low = _root(lambda k: float(np.max(ndtr(-k * single))) - delta, 0, most)
     high = _root(lambda k: float(np.sum(ndtr(-k * single))) - delta, 0, most)
     multiple = low
@@ -113,7 +113,7 @@ def tuned(times: np.ndarray, shape: np.ndarray, delta: float) -> np.ndarray:
 
 
 def _fewer_nodes(times: np.ndarray, heights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the problem, or its time inversion `W_t -> W_t / t` if that takes fewer nodes."""
+    """Return times and heights, inverted in time (`W_t -> W_t / t`) if that saves nodes."""
     inverted = (1 / times[::-1], (heights / times)[::-1])
 
     def work(times: np.ndarray) -> float:
@@ -137,7 +137,7 @@ def _spread(nodes: np.ndarray, masses: np.ndarray, targets: np.ndarray, gap: flo
 
 @functools.lru_cache(maxsize=4096)
 def _panel_error(nodes: int, half: float, time: float, gap: float, following: float) -> float:
-    """Bound the error of Gauss-Legendre quadrature on one panel of half-width `half`."""
+    """Return a bound on the quadrature error of one panel of half-width `half`."""
     radius = np.geomspace(1.1, 100.0, 400)
     height = half * (radius - 1 / radius) / 2
     log_most = height**2 / 2 * (1 / gap + 1 / following)

@@ -25,11 +25,11 @@ from nrjax.types import Guarantee
 
 
 class SafeGuarantee(Guarantee):
-    """A guarantee that rounds epsilon up and times to more noise.
+    """A guarantee that rounds epsilons up, and rounds times up to more noise.
 
-    Subclasses give the formula and its inverse, and `margin`: the number of machine epsilons by
-    which epsilon is rounded up. It covers the rounding of the formula, the casts of the parameters
-    (for `delta <= 1/2`), and approximate division on accelerators.
+    Subclasses define the formula of epsilon, its inverse, and `margin`, the number of machine
+    epsilons by which epsilon is rounded up. The margin covers the rounding of the formula, the
+    casts of the parameters (for `delta <= 1/2`), and approximate division on accelerators.
     """
 
     sensitivity: ArrayLike
@@ -41,7 +41,7 @@ class SafeGuarantee(Guarantee):
         check_norm(self.sensitivity, str(self.noise))
 
     def _parameters(self, argument: ArrayLike) -> list[Array]:
-        """Return the argument and the fields in one dtype, log(1/delta) in place of delta."""
+        """Return the argument and the fields in one dtype, with log(1/delta) for delta."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         # At least float32: half precision would change a small delta by more than the margin.
         dtype = jnp.promote_types(float_dtype(argument, *values.values()), jnp.float32)
@@ -52,21 +52,21 @@ class SafeGuarantee(Guarantee):
 
     @abc.abstractmethod
     def _epsilon(self, *numbers: Any, **_: Any) -> Array:
-        """Return epsilon before rounding, given a time and the parameters of `_parameters`."""
+        """Return epsilon before it is rounded up, given the results of `_parameters(time)`."""
 
     @abc.abstractmethod
     def _time(self, *numbers: Any, **_: Any) -> Array:
-        """Return the time of an epsilon, rounded up, or a number that is not finite if none."""
+        """Return the time of an epsilon, rounded up, or a non-finite number if there is none."""
 
     def _reachable(self, dtype: Any) -> tuple[str, str]:
-        """Return the epsilons that a time reaches, and a hint, for an error message."""
+        """Return a description of the epsilons that have a time, and a hint, for an error."""
         return f"finite and above 0, with its time within {dtype}", ""
 
     def epsilon(self, time: ArrayLike) -> Array:
         """Return the ex-post epsilon of stopping at `time`, rounded up, elementwise.
 
         Raises:
-            ValueError: a concrete time is not positive. Under a trace the result is NaN.
+            ValueError: a concrete time is not positive. For a traced one the result is NaN.
         """
         check_time(time)
         time, *parameters = self._parameters(time)
@@ -83,8 +83,8 @@ class SafeGuarantee(Guarantee):
         """Return the smallest time that costs at most `epsilon`, rounded up, elementwise.
 
         Raises:
-            ValueError: no time costs as little as a concrete epsilon. Under a trace the result is
-                infinite.
+            ValueError: every time costs more than a concrete epsilon. For a traced epsilon the
+                result is then infinite.
         """
         as_numeric("epsilon", epsilon, "finite and above 0")
         target, *parameters = self._parameters(epsilon)

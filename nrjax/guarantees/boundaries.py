@@ -1,9 +1,10 @@
 """Privacy boundaries of the Brownian mechanism: a line, and two mixtures.
 
-With `z = W/sqrt(t + rho)` the mixture martingale is `M = sqrt(rho/(t + rho)) exp(h(z))`. If the
-drift is mixed over N(0, 1/rho), `h = z^2/2`; over its absolute value, `h = z^2/2 + log(2 Phi(z))`.
-M exceeds 1/delta with probability at most delta (Ville's inequality), so W stays below
-`u(t) = z sqrt(t + rho)`, where z solves `h(z) = log(1/delta) + log1p(t/rho)/2`.
+For Brownian motion W and `z = W/sqrt(t + rho)`, a mixture of exponential martingales is
+`M = sqrt(rho/(t + rho)) exp(h(z))`. If the drift is mixed over N(0, 1/rho), then `h = z^2/2`. If it
+is mixed over |N(0, 1/rho)|, then `h = z^2/2 + log(2 Phi(z))`. M ever exceeds 1/delta with
+probability at most delta (Ville's inequality). Otherwise W stays below `u(t) = z sqrt(t + rho)`,
+where z solves `h(z) = log(1/delta) + log1p(t/rho)/2`.
 """
 
 import abc
@@ -35,10 +36,10 @@ _HOST_ERF = np.vectorize(math.erf, otypes=[float])
 class Boundary(SafeGuarantee):
     """A curve `u(t)` that Brownian motion ever exceeds with probability at most delta.
 
-    The loss of the Brownian mechanism at time t is `v^2/(2t) + (v/t) W_t` with `v <= D2`. So it
-    ever exceeds the epsilon `psi(t) = D2^2/(2t) + (D2/t) u(t)` with at most that probability.
-    Subclasses add fields for the shape of the curve: positive numbers that decide where it is
-    tight.
+    The loss of the Brownian mechanism at time t is `v^2/(2t) + (v/t) W_t` with `v <= D2`. So the
+    loss ever exceeds the epsilon `psi(t) = D2^2/(2t) + (D2/t) u(t)` with probability at most delta.
+    Subclasses add fields for the shape of the curve: positive numbers that decide where the curve
+    is tight.
     """
 
     delta: Array | float
@@ -49,20 +50,21 @@ class Boundary(SafeGuarantee):
     def _tightest(cls, level: Any, xp: Any) -> tuple[Any, Any, Callable[[Any, Any, Any], Any]]:
         """Return the least `c = u(t)/sqrt(t)` for log(1/delta) = level, `c^2`, and a function.
 
-        The function returns the shape for which c is reached at a time, given two numbers whose
-        quotient is the square root of that time, and the time.
+        The function returns the shape for which c is reached at a time. Its arguments are two
+        numbers whose quotient is the square root of the time, and the time.
         """
 
     @abc.abstractmethod
     def _curve(self, *numbers: Any, **_: Any) -> Array:
-        """Return `u(time)` before rounding, given the time and the shape."""
+        """Return the curve `u(time)` before rounding, given the time and the shape."""
 
     @classmethod
     def tight_at_time(cls, time: ArrayLike, sensitivity: ArrayLike, delta: ArrayLike) -> Self:
         """Return the boundary of this family with the smallest epsilon at `time` (> 0).
 
-        Computed on the host in float64 if the arguments are concrete. Any shape gives a valid
-        boundary if it is fixed before the first release. Tuning it again at each time does not.
+        The result is computed on the host in float64 if the arguments are concrete. It is valid at
+        all times if it is fixed before the first release, but not if it is tuned again at each
+        time.
         """
         xp, (t, _, d), convert = host_or_trace(time=time, sensitivity=sensitivity, delta=delta)
         shape = cls._tightest(-xp.log(d), xp)[2](xp.sqrt(t), 1, t)
@@ -73,7 +75,8 @@ class Boundary(SafeGuarantee):
         """Return the boundary of this family that reaches `epsilon` (> 0) at the smallest time.
 
         That time is `(D2/x)^2`, where `x^2/2 + c x = epsilon` and c, the least `u(t)/sqrt(t)`,
-        depends only on delta. Computed on the host in float64 if the arguments are concrete.
+        depends only on delta. The result is computed on the host in float64 if the arguments are
+        concrete.
         """
         xp, (e, s, d), convert = host_or_trace(
             epsilon=epsilon, sensitivity=sensitivity, delta=delta
@@ -85,12 +88,13 @@ class Boundary(SafeGuarantee):
         return cls(sensitivity, delta, *map(convert, shape))  # pyright: ignore[reportArgumentType]
 
     def on(self, schedule: Schedule) -> Guarantee:
-        """Return the `GridBoundary` of this curve for a schedule of concrete times, else itself.
+        """Return the `GridBoundary` of this curve, tightened for the times of a schedule.
 
-        A grid of 1000 times takes about 10 s.
+        If the schedule has no concrete times, the boundary itself is returned. A grid of 1000 times
+        takes about 10 s.
 
         Raises:
-            ValueError: as `GridBoundary.of`.
+            ValueError: the times are not as `GridBoundary` requires.
         """
         times = concrete_or_none(getattr(schedule, "times", None))
         if times is None:
@@ -109,16 +113,16 @@ class LinearBoundary(Boundary):
 
     Use it to reproduce the papers, or if trials stop near one known time; over a wide range of
     times `OneSidedMixtureBoundary` costs less. W crosses the line `a t + b` with probability at
-    most `exp(-2ab)`, so `2ab >= log(1/delta)` is required. No time costs as little as the floor
-    `D2 a`. If the constructor cannot check `2ab` (device arrays, traces), or a cast makes it too
-    small, b is raised to `log(1/delta)/(2a)`.
+    most `exp(-2ab)`, so `2ab >= log(1/delta)` is required. Every time costs more than `D2 a`, the
+    floor of the boundary. If the constructor cannot check `2ab` (traced fields), or a cast makes
+    `2ab` too small, b is raised to `log(1/delta)/(2a)`.
 
         boundary = nrjax.LinearBoundary.tight_at_epsilon(0.3, sensitivity=1.0, delta=1e-6)
         boundary.epsilon(boundary.time(0.3))  # 0.3, up to rounding
 
     Attributes:
         sensitivity: l2-sensitivity D2 of the private value, in units of the noise.
-        delta: probability with which the stated epsilon may be exceeded.
+        delta: probability with which the loss may exceed the stated epsilon.
         a: slope of the line, > 0, in units of noise over time.
         b: intercept of the line, > 0, in units of the noise.
     """
@@ -144,7 +148,7 @@ class LinearBoundary(Boundary):
         return 2 * half, 4 * half**2, lambda n, d, _: (half * d / n, half * n / d)
 
     def _parameters(self, argument: ArrayLike) -> list[Array]:
-        """Return the argument, the sensitivity, a and a sufficient b in one dtype."""
+        """Return the argument, the sensitivity, a, and a large enough b, in one dtype."""
         argument, sensitivity, level, a, b = super()._parameters(argument)
         a = jnp.where(a > 0, a, jnp.nan)  # a traced slope is not checked before
         return [argument, sensitivity, a, jnp.maximum(b, level / (2 * a))]
@@ -156,7 +160,7 @@ class LinearBoundary(Boundary):
         return sensitivity / time * (0.5 * sensitivity + b) + sensitivity * a
 
     def _time(self, target: Array, sensitivity: Array, a: Array, b: Array) -> Array:
-        # The margin is taken from epsilon, whose errors are magnified near the floor.
+        # The margin is subtracted from epsilon, whose errors are magnified near the floor.
         target = target * (1 - 2 * self.margin * float(jnp.finfo(target.dtype).eps))
         floor = sensitivity * a
         raw = sensitivity * (0.5 * sensitivity + b) / (target - floor)
@@ -170,7 +174,7 @@ class LinearBoundary(Boundary):
 
 
 class _Mixture(Boundary):
-    """A mixture boundary with the exponent h of its martingale, and the inverse of h."""
+    """A mixture boundary, defined by the exponent h of its martingale and the inverse of h."""
 
     rho: ArrayLike
     margin: ClassVar[int] = 12  # the formula loses about 7
@@ -178,17 +182,17 @@ class _Mixture(Boundary):
     @staticmethod
     @abc.abstractmethod
     def _exponent(z: Any, xp: Any) -> tuple[Any, Any, Any]:
-        """Return `h(z)` for z >= 0 and its first two derivatives."""
+        """Return the exponent `h(z)` at z >= 0, and its first two derivatives."""
 
     @classmethod
     @abc.abstractmethod
     def _height(cls, level: Array) -> Array:
-        """Return the z >= 0 with `h(z) = level`."""
+        """Return the number z >= 0 that solves `h(z) = level`."""
 
     @classmethod
     def _tightest(cls, level: Any, xp: Any) -> tuple[Any, Any, Any]:
         # At the optimum `k = t/rho = z h'(z)`, so that z solves
-        # `h(z) - log1p(z h'(z))/2 = log(1/delta)`; two-sided, k is `-W_{-1}(-delta^2/e) - 1`.
+        # `h(z) - log1p(z h'(z))/2 = log(1/delta)`. For two sides k is `-W_{-1}(-delta^2/e) - 1`.
         # Newton steps from above the solution decrease towards it.
         z = xp.sqrt(2 * level + 2 * xp.sqrt(level))
         for _ in range(_TUNE_STEPS):
@@ -209,11 +213,11 @@ class _Mixture(Boundary):
         return jnp.where(time == jnp.inf, 0, x * (0.5 * x + z * jnp.sqrt(1 + rho / time)))
 
     def _time(self, epsilon: Array, sensitivity: Array, level: Array, rho: Array) -> Array:
-        """Solve by Newton steps in log(time), and return infinity if the check of it fails."""
+        """Return the time by Newton steps in log(time), or infinity if the result fails a check."""
         eps = float(jnp.finfo(epsilon.dtype).eps)
         target = epsilon * (1 - (2 * self.margin + 8) * eps)
 
-        # Start from two curves below psi, with z or 1 + rho/t at their least.
+        # Start from two curves below psi, with z or with 1 + rho/t replaced by its least value.
         z = self._height(level)
         x = 2 * target / (z + jnp.sqrt(z * z + 2 * target))
         below = sensitivity / target * (0.5 * sensitivity + z * jnp.sqrt(rho))
@@ -223,7 +227,7 @@ class _Mixture(Boundary):
             z = self._height(level + 0.5 * jnp.log1p(raw / rho))
             x = sensitivity / jnp.sqrt(raw)
             line = z * jnp.sqrt(1 + rho / raw)
-            # d log psi / d log t, from psi = x (x/2 + line); between -1 and 0.
+            # `-fall/size` is d log psi / d log t with psi = x (x/2 + line). It is between -1 and 0.
             bend = 1 + 1 / (z * self._exponent(z, jnp)[1])
             fall = 0.5 * x + line * (1 - 0.5 * fraction * bend)
             size = 0.5 * x + line
@@ -236,15 +240,15 @@ class _Mixture(Boundary):
 class MixtureBoundary(_Mixture):
     """The two-sided mixture boundary, for |W| (Whitehouse 2022, Theorem 3.6 and Lemma A.3).
 
-    Use it to reproduce the paper; `OneSidedMixtureBoundary` is smaller at every time, since the
-    loss needs only one side. `psi(t) = D2^2/(2t) + (D2/t) u(t)` with
+    Use it to reproduce the paper. `OneSidedMixtureBoundary` costs less at every time, since the
+    loss needs a bound on one side of W only. `psi(t) = D2^2/(2t) + (D2/t) u(t)` with
     `u(t) = sqrt(2 (t + rho) log(sqrt((t + rho)/rho)/delta))` falls to 0 as t grows, so that every
     epsilon is reached.
 
     Attributes:
         sensitivity: l2-sensitivity D2 of the private value, in units of the noise.
-        delta: probability with which the stated epsilon may be exceeded.
-        rho: where the boundary is tight, in units of time; > 0.
+        delta: probability with which the loss may exceed the stated epsilon.
+        rho: time that decides where the boundary is tight, > 0.
     """
 
     @staticmethod
@@ -259,15 +263,16 @@ class MixtureBoundary(_Mixture):
 class OneSidedMixtureBoundary(_Mixture):
     """The one-sided mixture boundary, with drift mixed over |N(0, 1/rho)|, not in the papers.
 
-    Use it if the time of the stop is not known beforehand: it reaches every epsilon, and costs less
-    than `MixtureBoundary` with the same rho at every time. `LinearBoundary` is up to 5 % lower
-    within a factor of 2 of its own tightest time. `psi(t) = D2^2/(2t) + (D2/t) u(t)`, where u
-    solves `2 sqrt(rho/(t + rho)) exp(u^2/(2(t + rho))) Phi(u/sqrt(t + rho)) = 1/delta`.
+    Use it if you do not know in advance when trials will stop. It reaches every epsilon, and costs
+    less than `MixtureBoundary` with the same rho at every time. A `LinearBoundary` costs up to 5 %
+    less within a factor of 2 of the time at which it is tightest.
+    `psi(t) = D2^2/(2t) + (D2/t) u(t)`, where u solves
+    `2 sqrt(rho/(t + rho)) exp(u^2/(2(t + rho))) Phi(u/sqrt(t + rho)) = 1/delta`.
 
     Attributes:
         sensitivity: l2-sensitivity D2 of the private value, in units of the noise.
-        delta: probability with which the stated epsilon may be exceeded.
-        rho: where the boundary is tight, in units of time; > 0.
+        delta: probability with which the loss may exceed the stated epsilon.
+        rho: time that decides where the boundary is tight, > 0.
     """
 
     @staticmethod

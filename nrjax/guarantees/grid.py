@@ -14,18 +14,18 @@ from nrjax.guarantees._crossing import crossing, tuned
 from nrjax.guarantees._rounding import SafeGuarantee, check_time, round_up
 
 _MOST_TIMES = 5000
-"""Maximum number of times; the cost is quadratic (about 5 s for 1000)."""
+"""Maximum number of times, since computations take quadratic time (about 5 s for 1000)."""
 
 
 class GridBoundary(SafeGuarantee):
     """A boundary on times fixed in advance, `psi(t_i) = D2^2/(2 t_i) + (D2/t_i) c_i`.
 
     Use it in place of another boundary if the schedule is a fixed grid: `boundary.on(grid)` lowers
-    the curve of a boundary as far as the times of the grid allow. It is not in the papers.
+    the curve of the other boundary as far as the times of the grid allow. It is not in the papers.
 
-    Brownian motion exceeds `c_i` at some `t_i` with probability at most delta, certified by a
-    recursion (`docs/frontier.md`). So the loss exceeds psi with at most that probability, whichever
-    of these times are chosen. Other times are refused (NaN in a trace).
+    Brownian motion exceeds `c_i` at some `t_i` with probability at most delta, as a recursion
+    certifies (`docs/frontier.md`). So the loss exceeds psi with probability at most delta, however
+    a trial chooses among the times. Another time is refused (under a trace its epsilon is NaN).
 
         line = nrjax.LinearBoundary.tight_at_epsilon(0.3, sensitivity=1.0, delta=1e-6)
         grid = nrjax.Grid.geometric(line, 0.2, 3.0, 10)
@@ -33,13 +33,13 @@ class GridBoundary(SafeGuarantee):
 
     Attributes:
         sensitivity: l2-sensitivity D2 of the private value, in units of the noise.
-        delta: probability with which the stated epsilon may be exceeded.
-        times: falling times, shape (n,), at most 5000; rounded to the default precision.
-        heights: the curve c, shape (n,), >= 0, in units of the noise.
+        delta: probability with which the loss may exceed the stated epsilon.
+        times: times, falling, shape (n,), at most 5000. They are rounded to the default precision.
+        heights: heights c of the curve, shape (n,), >= 0, in units of the noise.
 
     Raises:
-        ValueError: `times` do not fall, or are so near each other (1e-8 of themselves) that the
-            quadrature would take more than 2^20 nodes at a time; or the curve is crossed with
+        ValueError: `times` do not fall, or two of them are so close (relative distance 1e-8) that
+            the quadrature would take more than 2^20 nodes at a time, or the curve is crossed with
             probability above delta.
     """
 
@@ -72,15 +72,15 @@ class GridBoundary(SafeGuarantee):
 
     @classmethod
     def of(cls, boundary: Any, times: ArrayLike) -> Self:
-        """Return the boundary on `times` with the least multiple of another boundary's curve.
+        """Return the boundary on `times` with the least valid multiple of another's curve.
 
         Args:
             boundary: a `LinearBoundary` or a mixture boundary, with concrete fields.
-            times: the times, falling.
+            times: the times, falling, shape (n,).
 
         Raises:
             ValueError: the boundary is of another kind or has traced fields, or the times are not
-                as required.
+                as `GridBoundary` requires.
         """
         curve: Any = getattr(boundary, "curve", None)
         expected = "a LinearBoundary or a mixture boundary, which have a curve to lower"
@@ -102,7 +102,11 @@ class GridBoundary(SafeGuarantee):
         return index, times[index] == time
 
     def _checked_index(self, time: ArrayLike, dtype: Any) -> tuple[Array, Array]:
-        """Return the index of a time, and raise ValueError if a concrete time is not listed."""
+        """Return the index of a time, and whether the time is one of the boundary's times.
+
+        Raises:
+            ValueError: a concrete time is not one of the boundary's times.
+        """
         check_time(time)
         index, listed = self._index(jnp.asarray(time, dtype), jnp.asarray(self.times, dtype))
         if (concrete := concrete_or_none(listed)) is not None:
@@ -110,10 +114,11 @@ class GridBoundary(SafeGuarantee):
         return index, listed
 
     def curve(self, time: ArrayLike) -> Array:
-        """Return `c_i` at the times of the boundary, rounded up, elementwise.
+        """Return the height `c_i` at each of the boundary's times, rounded up, elementwise.
 
         Raises:
-            ValueError: a concrete time is not one of them. Under a trace the result is NaN.
+            ValueError: a concrete time is not one of the boundary's times. For a traced one the
+                result is NaN.
         """
         dtype = float_dtype(time)
         index, listed = self._checked_index(time, dtype)
@@ -124,10 +129,11 @@ class GridBoundary(SafeGuarantee):
         """Return the ex-post epsilon of stopping at a time of the boundary, elementwise.
 
         Raises:
-            ValueError: a concrete time is not one of them. Under a trace the result is NaN.
+            ValueError: a concrete time is not one of the boundary's times. For a traced one the
+                result is NaN.
         """
         index, listed = self._checked_index(time, float_dtype(time))
-        # The exact time of the grid, because `time` may have a coarser dtype.
+        # The exact time of the grid is used, because `time` may have a coarser dtype.
         wide = float_dtype(time, self.sensitivity, self.times, self.heights)
         return jnp.where(listed, super().epsilon(jnp.asarray(self.times, wide)[index]), jnp.nan)
 
@@ -149,7 +155,7 @@ class GridBoundary(SafeGuarantee):
 
 
 def _falling_times(times: Any) -> np.ndarray:
-    """Return falling times rounded to the default precision, as a run has them."""
+    """Return falling times, checked and rounded to the default precision, as in a run."""
     expected = f"a vector of 1 to {_MOST_TIMES} falling times, positive and finite"
     array = np.asarray(times, float)
     as_numeric("times", array, expected)

@@ -13,11 +13,17 @@ NOTIONS = {
     "a realised loss may exceed epsilon more often than with probability delta",
     "(epsilon, delta)-DP": "P(S) <= exp(epsilon) P'(S) + delta for every set S of transcripts",
 }
-"""Meaning of each `notion`; the last applies to filters, whose epsilon is a constant."""
+"""The meaning of each privacy notion, by its name.
+
+The last notion applies to filters, whose epsilon is a constant.
+"""
 
 
 def notion_of(guarantee: Any) -> str | None:
-    """Return the notion of a guarantee: "pure" if its delta is 0, None without a guarantee."""
+    """Return the notion of a guarantee, or None if there is no guarantee.
+
+    The notion is "pure" if the guarantee has a concrete delta of 0.
+    """
     if guarantee is None:
         return None
     delta = concrete_or_none(guarantee.delta)

@@ -17,7 +17,7 @@ class PureGuarantee(SafeGuarantee):
         nrjax.PureGuarantee(sensitivity=1.0).epsilon(4.0)  # 0.25, rounded up
 
     Attributes:
-        sensitivity: l1-sensitivity D1 of the private value, in the units of the noise.
+        sensitivity: l1-sensitivity D1 of the private value, in units of the noise.
     """
 
     noise: ClassVar[str] = "laplace"
@@ -35,11 +35,11 @@ class PureGuarantee(SafeGuarantee):
 class DiscretePureGuarantee(PureGuarantee):
     """The cost `D1 / t` of discrete Laplace noise of time t (`docs/frontier.md`).
 
-    Use it with `nrjax.DiscreteLaplace`, whose documentation states how closely draws made of
-    finitely many random bits keep to this cost.
+    Use it with `nrjax.DiscreteLaplace`, whose documentation states by how much the cost of draws
+    from finitely many random bits can exceed `D1 / t`.
 
     Attributes:
-        sensitivity: l1-sensitivity D1 of the private value, a vector of integers.
+        sensitivity: l1-sensitivity D1 of the private value, which consists of integers.
     """
 
     noise: ClassVar[str] = "discrete laplace"

@@ -11,8 +11,10 @@ from nrjax._validation import check_numbers
 from nrjax.guarantees._rounding import SafeGuarantee, host_or_trace
 
 _TERM_MARGIN = 12
-"""Machine epsilons by which each term is rounded up: 4 for the formula, 2 for casts, the rest for
-approximate division."""
+"""Number of machine epsilons by which each term is rounded up.
+
+The number allows 4 for the formula, 2 for casts, and the rest for approximate division.
+"""
 _BISECTIONS = 32
 
 
@@ -21,24 +23,25 @@ class RenyiBoundary(SafeGuarantee):
 
         eps(t) = A D2^2/(2t) + log(1 - 1/A) + (log(1/delta) - log A)/(A - 1)
 
-    Use it if a hockey-stick guarantee suffices: it costs less than the boundaries. They bound the
-    probability that the realised loss exceeds epsilon, which may here be above delta.
+    Use it if a hockey-stick guarantee suffices: it costs less than the other boundaries. For those
+    the realised loss exceeds epsilon with probability at most delta, while here the probability may
+    be larger.
 
-    Brownian noise stopped anywhere has the ex-post Rényi cost `A D2^2/(2t)` of order A. So for
-    every set S of transcripts `P(S) <= int_S exp(eps(t)) dP' + delta` (`docs/frontier.md`, with the
-    proof). This notion is preserved by post-processing that keeps eps(t), adds up under adaptive
-    composition, and is (epsilon, delta)-DP where epsilon is a constant.
+    Brownian noise that is stopped at any time t has the ex-post Rényi cost `A D2^2/(2t)` of order
+    A. So `P(S) <= int_S exp(eps(t)) dP' + delta` for every set S of transcripts (proof in
+    `docs/frontier.md`). This notion is preserved by post-processing that keeps eps(t), adds up
+    under adaptive composition, and is (epsilon, delta)-DP if epsilon is a constant.
 
-    The order must be fixed before the first release. No time costs as little as the floor, the last
-    two terms. The stated epsilon is rounded up by 12 machine epsilons of each term, which covers
-    casts of the parameters (for `delta <= 1/2`).
+    The order must be fixed before the first release. Every time costs more than the floor, which is
+    the sum of the last two terms of eps(t). Epsilon is rounded up by 12 machine epsilons of each
+    term, which covers casts of the parameters (for `delta <= 1/2`).
 
         nrjax.RenyiBoundary.tight_at_epsilon(0.3, sensitivity=1.0, delta=1e-6).order  # 62.7
 
     Attributes:
         sensitivity: l2-sensitivity D2 of the private value, in units of the noise.
-        delta: upper bound of the hockey-stick divergence beyond epsilon.
-        order: A, above 1.
+        delta: upper bound on the hockey-stick divergence at epsilon.
+        order: order A of the Rényi divergence, above 1.
     """
 
     delta: ArrayLike  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -53,9 +56,9 @@ class RenyiBoundary(SafeGuarantee):
 
     @classmethod
     def tight_at_time(cls, time: ArrayLike, sensitivity: ArrayLike, delta: ArrayLike) -> Self:
-        """Return the guarantee whose order has the smallest epsilon at `time` (> 0).
+        """Return the guarantee with the order of the smallest epsilon at `time` (> 0).
 
-        Computed on the host in float64 if the arguments are concrete.
+        The order is computed on the host in float64 if the arguments are concrete.
         """
         xp, (t, s, d), convert = host_or_trace(time=time, sensitivity=sensitivity, delta=delta)
         half = 0.5 * (s / xp.sqrt(t)) ** 2
@@ -64,9 +67,9 @@ class RenyiBoundary(SafeGuarantee):
 
     @classmethod
     def tight_at_epsilon(cls, epsilon: ArrayLike, sensitivity: ArrayLike, delta: ArrayLike) -> Self:
-        """Return the guarantee whose order reaches `epsilon` (> 0) at the smallest time.
+        """Return the guarantee with the order that reaches `epsilon` (> 0) at the smallest time.
 
-        Computed on the host in float64 if the arguments are concrete.
+        The order is computed on the host in float64 if the arguments are concrete.
         """
         xp, (e, d), convert = host_or_trace(epsilon=epsilon, delta=delta)
 
@@ -100,18 +103,18 @@ def _least(level: Array, order: Array) -> Array:
 
 
 def _floor(less: Any, level: Any, xp: Any) -> tuple[Any, Any]:
-    """Return the floor of epsilon for A - 1 = `less`, and the sum of the sizes of its terms."""
+    """Return the floor of epsilon at order 1 + `less`, and the sum of its terms' sizes."""
     first, second = -xp.log1p(1 / less), xp.log1p(less)
     return first + (level - second) / less, xp.abs(first) + (level + second) / less
 
 
 def _slope(less: Any, delta: Any, xp: Any) -> Any:
-    """Return the negative derivative of the floor in A, at A - 1 = `less`."""
+    """Return minus the derivative of the floor of epsilon in the order, at order 1 + `less`."""
     return (-xp.log(delta) - xp.log1p(less)) / (less * less)
 
 
 def _root(falling: Any, xp: Any) -> Any:
-    """Return the root of a falling function of A - 1, by bisection of its logarithm.
+    """Return the root of a falling function of `order - 1`, by bisection on a log scale.
 
     The result need not be exact, since every order is valid.
     """

@@ -1,4 +1,4 @@
-"""Noise processes: noise starts at a large time and is rewound to smaller times."""
+"""Noise processes, whose noise is rewound from a large time (noise level) to smaller ones."""
 
 from nrjax.processes.brownian import Brownian
 from nrjax.processes.discrete_laplace import DiscreteLaplace

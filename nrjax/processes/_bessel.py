@@ -1,14 +1,16 @@
-"""Differences of the Skellam log probability, without differencing large numbers.
+"""Differences of Skellam log probabilities, without differences of large numbers.
 
-With means m1, m2, `z = 2 sqrt(m1 m2)`, `w(k) = sqrt(k^2 + z^2)` and the saddle point
+p(k) is the probability that a difference of Poisson counts with means m1 and m2 is k. With
+`z = 2 sqrt(m1 m2)`, `w(k) = sqrt(k^2 + z^2)` and the saddle point
 `theta(k) = log((k + w)/(2 m1))`, Debye's uniform expansion of `I_k(z)` (NIST Digital Library of
 Mathematical Functions, DLMF, 10.41.3) reads
 
     log p(k) = w - m1 - m2 - k theta(k) - log(2 pi w)/2 + S(k),   S = sum_j D_j(k/w)/k^j,
 
-for either sign of k; at z = 0 it is Stirling's series. It is used from w = 20 on. Smaller |k| are
-first moved to |k| = 20 by the backward recurrence of `I_{k+1}/I_k` (DLMF 10.29.1), started from
-Amos's bound (D. E. Amos, Computation of modified Bessel functions and their ratios, 1974).
+for either sign of k. At z = 0 it is Stirling's series. The expansion is used for w >= 20. For
+smaller w, |k| is first moved to 20 by the backward recurrence of `I_{k+1}/I_k` (DLMF 10.29.1), with
+Amos's bound as its start (D. E. Amos, Computation of modified Bessel functions and their ratios,
+1974).
 """
 
 from fractions import Fraction
@@ -26,20 +28,20 @@ _WARM_UP = 12  # steps after which the start of the recurrence matters by less t
 
 @jax.jit
 def log_ratio(k: Array, shift: Array, mean1: Array, mean2: Array, excess: Array) -> Array:
-    """Return `log p(k) - log p(k + shift)` of Poisson(mean1) - Poisson(mean2), elementwise.
+    """Return `log p(k) - log p(k + shift)` for a difference of Poisson counts, elementwise.
 
-    The arguments are integers with p(k) > 0; the result is infinite if p(k + shift) = 0. One of the
-    means may be 0.
+    p(k) is the probability that Poisson(mean1) - Poisson(mean2) is k. The result is infinite if
+    p(k + shift) = 0. One of the means may be 0.
 
     Args:
-        k: the noise.
-        shift: see above.
+        k: the noise, integers with p(k) > 0.
+        shift: the integers that are added to k.
         mean1: mean of the positive count.
         mean2: mean of the negative count.
         excess: `mean1 - mean2`, given separately because rounded means lose its digits.
     """
     shifted = k + shift
-    # p(k)/p(-k) = (mean1/mean2)^k: reflect a shift from k to about -k, whose halves would cancel.
+    # A shift from k to about -k is reflected by p(k)/p(-k) = (mean1/mean2)^k: it would cancel.
     mirrored = (k * shifted < 0) & (2 * jnp.abs(k + shifted) < jnp.abs(shift))
     target = jnp.where(mirrored, -shifted, shifted)
     tilt = jnp.where(excess > 0, jnp.log1p(excess / mean2), -jnp.log1p(-excess / mean1))
@@ -62,7 +64,10 @@ def log_ratio(k: Array, shift: Array, mean1: Array, mean2: Array, excess: Array)
 
 
 def _log_ratios(mean1, mean2, z):
-    """Return `log prod_{j=a}^{19} (2/z) I_{j+1}(z)/I_j(z)` for a = 0 ... 20, shape (21,)."""
+    """Return the log of `prod_{j=a}^{19} (2/z) I_{j+1}(z)/I_j(z)` for a = 0 ... 20.
+
+    The result has shape (21,).
+    """
     product = mean1 * mean2
 
     def down(ratio, order):
@@ -90,7 +95,7 @@ def _lift(k, partner, mean1, mean2, z, log_ratios):
 
 
 def _saddle(k, w, mean1, mean2, excess):
-    """Return `theta(k)`, accurate also near the mean, where it is small."""
+    """Return the saddle point `theta(k)`, accurately even near the mean, where it is small."""
     side = jnp.where(k < 0, -1, 1)
     mean = jnp.where(k < 0, mean2, mean1)
     size = jnp.abs(k) + w
@@ -101,7 +106,7 @@ def _saddle(k, w, mean1, mean2, excess):
 
 
 def _langevin(h):
-    """Return `h coth h - 1`."""
+    """Return the function `h coth h - 1`, accurately even near h = 0."""
     s = h * h
     series = s / 3 * (1 - s / 15 * (1 - s * 2 / 21 * (1 - s / 10 * (1 - s * 10 / 99))))
     far = jnp.abs(h) > 0.1
@@ -124,7 +129,7 @@ def _series(k, w):
 def _debye(terms: int) -> list[list[float]]:
     """Return the coefficients of `D_j(p)/p^j` in p^2, where `exp(sum D_j/k^j) = sum U_j/k^j`.
 
-    From the recurrence of U (DLMF 10.41.9): with `a = p^2 (1 - p^2)` and `d_j = D_j'`,
+    They follow from the recurrence of U (DLMF 10.41.9). With `a = p^2 (1 - p^2)` and `d_j = D_j'`,
     `d_{j+1} = ((a d_j)' + a sum_{i<j} d_i d_{j-i})/2`, `d_1 = (1 - 5 p^2)/8`, `D_j(0) = 0`.
     """
     one, times = Fraction(1), np.convolve  # exact coefficients in rising powers of p

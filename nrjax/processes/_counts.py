@@ -1,8 +1,8 @@
-"""Poisson and binomial draws with the correct law up to the dtype's largest exact integer.
+"""Poisson and binomial draws that are accurate up to the dtype's largest exact integer.
 
-The samplers of `jax.random` compare log probabilities as large as the count in float32, so their
-law is measurably wrong from counts of 1e6 on (at a Poisson mean of 1e7 the standard deviation is
-1 % off), for the Poisson also under x64. The samplers here use deviations from the mode only.
+The samplers of `jax.random` compare log probabilities as large as the count, in float32. Their
+distributions are measurably wrong from counts of 1e6 on: at a Poisson mean of 1e7 the standard
+deviation is 1 % off, even under x64. The samplers here use only differences from the mode.
 """
 
 import math
@@ -15,7 +15,10 @@ from jax import Array
 from jax.scipy.special import xlogy
 
 REJECTION_FROM = 10.0
-"""Smallest mean for transformed rejection (Hörmann 1993); smaller means count random gaps."""
+"""Smallest mean for draws by transformed rejection (Hörmann 1993).
+
+Below this mean, draws count random gaps.
+"""
 
 _TABLE = 16
 # log k! - k log k + k for small k, where Stirling's series is not exact.
@@ -31,12 +34,12 @@ def largest_count(dtype) -> float:
 def poisson(key: Array, mean: Array, shape: tuple[int, ...]) -> Array:
     """Return Poisson counts of `shape`, in the dtype of `mean`, which broadcasts to `shape`.
 
-    They are NaN unless 0 <= mean <= 2^24 (2^53 in float64).
+    A count is NaN unless its mean is from 0 to 2^24 (2^53 in float64).
     """
     valid = (mean >= 0) & (mean <= largest_count(mean.dtype))
     mean = jnp.broadcast_to(jnp.where(valid, mean, 0), shape)
     large = mean >= REJECTION_FROM
-    # An exponential draw can be 0 (2^-23 of them are), which a mean of 0 must not count.
+    # An exponential draw is 0 with probability 2^-23, which must not count if the mean is 0.
     floor = float(jnp.finfo(mean.dtype).tiny)
     few = _gaps(key, shape, jnp.where(large, 0, mean), lambda gap: jnp.maximum(gap, floor))
     centre = jnp.where(large, mean, REJECTION_FROM)
@@ -44,7 +47,7 @@ def poisson(key: Array, mean: Array, shape: tuple[int, ...]) -> Array:
     def log_weight(k):
         return -_stirling(k) - centre * _entropy((k - centre) / centre)
 
-    # The Poisson law is the binomial's limit at probability 0, so that it has the same hat.
+    # The Poisson distribution is the binomial's limit at probability 0, with the same hat function.
     many = _rejection(key, large, centre, jnp.sqrt(centre), 0.0, jnp.inf, log_weight)
     return jnp.where(valid, jnp.where(large, many, few), jnp.nan)
 
@@ -53,8 +56,8 @@ def poisson(key: Array, mean: Array, shape: tuple[int, ...]) -> Array:
 def binomial(key: Array, n: Array, kept: Array, lost: Array) -> Array:
     """Return Binomial(n, kept) draws in the dtype of `n`, where `kept + lost = 1`.
 
-    Both probabilities are given so that each has full precision. The result is NaN where n is NaN,
-    or kept or lost is negative or NaN.
+    Both probabilities are arguments so that each has full precision. The result is NaN where an
+    argument is negative or NaN.
     """
     shape, dtype = n.shape, n.dtype
     valid = (n >= 0) & (kept >= 0) & (lost >= 0)
@@ -66,7 +69,7 @@ def binomial(key: Array, n: Array, kept: Array, lost: Array) -> Array:
     unit = -jnp.log1p(-p)
     trials = jnp.where(large, 0, n)
     few = _gaps(key, shape, trials, lambda e: jnp.maximum(jnp.ceil(e / unit), 1))
-    # Harmless numbers where rejection is not used: n = 40, p = 1/4.
+    # Where rejection is not used, n = 40 and p = 1/4 are harmless.
     size = jnp.where(large, n, 40).astype(dtype)
     p = jnp.where(large, p, 0.25).astype(dtype)
     success, failure = size * p, size * (1 - p)
@@ -86,7 +89,10 @@ def binomial(key: Array, n: Array, kept: Array, lost: Array) -> Array:
 
 
 def _gaps(key, shape, horizon, gap):
-    """Return the number of points up to `horizon` whose gaps are `gap(Exp(1))`."""
+    """Return the number of points up to `horizon` in a random sequence with given gaps.
+
+    The gaps are `gap(e)` for standard exponential draws e.
+    """
 
     def body(carry):
         step, total, count = carry
@@ -100,9 +106,10 @@ def _gaps(key, shape, horizon, gap):
 
 
 def _rejection(key, active, mean, deviation, p, most, log_weight):
-    """Draw by transformed rejection where `active` (Hörmann 1993, BTRS without its squeeze).
+    """Draw counts by transformed rejection, where `active` is true.
 
-    The hat bounds f(k)/f(mode) for every mean >= 10 and p <= 1/2.
+    The method is BTRS without its squeeze (Hörmann 1993). Its hat function is above f(k)/f(mode),
+    where f(k) is the probability of k, for every mean >= 10 and p <= 1/2.
     """
     shape, dtype = mean.shape, mean.dtype
     b = 1.15 + 2.53 * deviation
@@ -110,7 +117,7 @@ def _rejection(key, active, mean, deviation, p, most, log_weight):
     height = jnp.log((2.83 + 5.1 / b) * deviation) + log_weight(jnp.floor(mean + p))
 
     def draw(step):
-        # One key per step, and other keys than those of `_gaps`, which shares `key`.
+        # One key per step, distinct from the keys of `_gaps`, which uses the same `key`.
         streams = jax.random.split(jax.random.fold_in(key, step ^ jnp.uint32(2**31)))
         u = jax.random.uniform(streams[0], shape, dtype) - 0.5
         return u, -jax.random.exponential(streams[1], shape, dtype)
@@ -125,13 +132,13 @@ def _rejection(key, active, mean, deviation, p, most, log_weight):
         drawn = jnp.where(open_ & accepted, k, drawn)
         return step + 1, drawn, open_ & ~accepted, *draw(step + 1)
 
-    # Drawn a step ahead: within a step XLA would repeat the hash wherever a draw is used.
+    # Draws are made one step ahead: XLA would repeat the hash wherever a step uses its own draw.
     start = (jnp.uint32(0), jnp.zeros(shape, dtype), active, *draw(jnp.uint32(0)))
     return jax.lax.while_loop(lambda carry: jnp.any(carry[2]), body, start)[1]
 
 
 def _stirling(k):
-    """Return `log k! - k log k + k`, without the large terms."""
+    """Return `log k! - k log k + k`, which is small, without computing the large terms."""
     table = jnp.asarray(_STIRLING, k.dtype)
     small = table[jnp.clip(k, 0, _TABLE - 1).astype(jnp.int32)]
     safe = jnp.maximum(k, _TABLE)
@@ -141,7 +148,7 @@ def _stirling(k):
 
 
 def _entropy(x):
-    """Return `(1 + x) log(1 + x) - x` for x >= -1, accurate near 0 (Loader 2000)."""
+    """Return `(1 + x) log(1 + x) - x` for x >= -1, accurately near 0 (Loader 2000)."""
     r = x / (2 + x)
     square = r * r
     tail = 1 / 13

@@ -1,4 +1,4 @@
-"""Parts shared by the noise processes: base class, random draws, Laplace reverse kernel."""
+"""Parts that noise processes share: base class, random draws and Laplace reverse kernel."""
 
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from nrjax.types import NoiseProcess
 
 
 class NoiseState(NamedTuple):
-    """Noise `value` at `time`."""
+    """The noise of a process, `value`, at `time`."""
 
     value: Array
     time: Array
@@ -33,7 +33,7 @@ class Coordinates(NoiseProcess):
         check_shape("shape", self.shape)
 
     def value(self, state) -> Array:
-        """Return the noise."""
+        """Return the noise of a state."""
         return state.value
 
 
@@ -41,11 +41,11 @@ class Branches(NamedTuple):
     """The move of each coordinate of Laplace noise, selected by one uniform draw.
 
     Attributes:
-        across: the coordinate moves across 0.
-        outward: the coordinate moves across 0, or away from 0.
-        moves: the coordinate moves outward, or towards 0; otherwise it stays.
-        inner: standard exponential draws for the new distance of inward moves.
-        outer: standard exponential draws for the length of outward moves.
+        across: whether the coordinate moves across 0.
+        outward: whether the coordinate moves across 0 or away from 0.
+        moves: whether the coordinate moves at all (across 0, away from 0 or towards 0).
+        inner: standard exponential draw for the new distance from 0, for a move towards 0.
+        outer: standard exponential draw for the length of an outward move.
     """
 
     across: Array
@@ -56,10 +56,10 @@ class Branches(NamedTuple):
 
 
 def check_integers(shift: ArrayLike, dtype: Any) -> tuple[Array, Array]:
-    """Return a shift in a dtype, and where it is an integer.
+    """Return a shift cast to a dtype, and whether each entry is an integer.
 
     Raises:
-        ValueError: a concrete shift is not of integers.
+        ValueError: an entry of a concrete shift is not an integer.
     """
     number = concrete_or_none(shift)
     if number is not None:
@@ -74,12 +74,15 @@ def random_bits(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
 
 
 def uniform(bits: Array, dtype: Any) -> Array:
-    """Return uniform draws on (0, 1] with 2^32 levels (`jax.random.uniform` has 2^23)."""
+    """Return uniform draws on (0, 1], one per word, with all bits of the word.
+
+    With words of 32 bits there are 2^32 levels, while `jax.random.uniform` has 2^23.
+    """
     return (bits.astype(dtype) + 0.5) * 2.0 ** -jnp.iinfo(bits.dtype).bits
 
 
 def uniform_and_complement(bits: Array, dtype: Any) -> tuple[Array, Array]:
-    """Return `uniform`, and 1 minus that draw before rounding."""
+    """Return uniform draws, and 1 minus each draw, both rounded from the exact numbers."""
     return uniform(bits, dtype), uniform(~bits, dtype)
 
 
@@ -89,7 +92,10 @@ def exponential(bits: Array, dtype: Any) -> Array:
 
 
 def laplace(bits: Array, dtype: Any) -> Array:
-    """Return standard Laplace draws: the lowest bit is the sign, the others the magnitude."""
+    """Return standard Laplace draws, one per word.
+
+    The lowest bit of a word is the sign, the other bits give the magnitude.
+    """
     magnitude = -jnp.log(
         ((bits >> 1).astype(dtype) + 0.5) * 2.0 ** (1 - jnp.iinfo(bits.dtype).bits)
     )
@@ -107,12 +113,12 @@ def branches(draw: Array, complement: Array, distance: Array, side: Array, rate:
         complement: `1 - draw` before rounding, which is accurate for draws near 1.
         distance: absolute value of the noise.
         side: probability of a move across 0.
-        rate: rate of the exponential law of inward moves.
+        rate: rate of the exponential distribution of moves towards 0.
     """
     # Products replace divisions by one number, which XLA rounds in two ways.
     outside = side * jnp.exp(-distance * rate)
     across, outward = draw <= side, draw < side + outside
-    # Quantiles of an exponential law, computed from the nearer end so that none is coarse.
+    # Exponential quantiles, computed from the nearer end so that none is coarse.
     unit = 1 / (1 - side)
     low = jnp.maximum(draw - side - outside, 0) * unit
     near = low < 0.5
@@ -136,9 +142,10 @@ def rewind_laplace(draw: Array, complement: Array, value: Array, now: Array, tim
 
 
 def move_probability(distance: Array, now: Array, time: Array) -> Array:
-    """Return the probability `1 - r exp(-k distance)` that Laplace noise moves.
+    """Return the probability that Laplace noise moves, by its `distance` from 0.
 
-    A coordinate whose uniform draw is above it stays.
+    It is `1 - r exp(-k distance)` with `r = time/now` and `k = 1/time - 1/now`. A coordinate stays
+    if its uniform draw is larger.
     """
     gap = (now - time) / now
     return gap - (1 - gap) * jnp.expm1(-distance * (gap / time))

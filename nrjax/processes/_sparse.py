@@ -1,11 +1,12 @@
 """Sparse update of Laplace noise: sample only the coordinates that can move.
 
-A coordinate stays if its uniform draw exceeds its probability of moving. So coordinates whose draw
-exceeds the largest of these probabilities stay, whatever their noise. The others are successes of
-independent trials, with geometric gaps between them and draws that are uniform below the maximum.
+A coordinate stays if its uniform draw exceeds its probability of moving. So a coordinate stays,
+whatever its noise, if its draw exceeds the largest of these probabilities. The other coordinates
+are like successes of independent trials: the gaps between them are geometric, and their draws are
+uniform below the largest probability.
 
-Ridge regression under Laplace noise is 1.5 times as fast with it (`whitehouse2022`, 6006
-coordinates, 1000 trials on two CPU cores: 28 s of CPU time, and 43 s with a draw for each
+The sparse update makes ridge regression under Laplace noise 1.5 times as fast (`whitehouse2022`,
+6006 coordinates, 1000 trials on two CPU cores: 28 s of CPU time, and 43 s with a draw for each
 coordinate).
 """
 
@@ -27,13 +28,16 @@ from nrjax.processes._kernel import (
 )
 
 _LEAST, _MOST = 1024, 2**21
-"""Numbers of coordinates from which on, and below which, steps are sparse."""
+"""Limits for sparse steps: at least `_LEAST` and fewer than `_MOST` coordinates."""
 
 _DENSE = 1 / 6
-"""Largest probability of moving above which a step draws for all coordinates."""
+"""Largest probability of moving for which a step is sparse, not a draw per coordinate."""
 
 _SLOTS = 512
-"""Most coordinates sampled per pass; otherwise the power of two at or below an eighth of all."""
+"""Maximum number of coordinates that are sampled per pass.
+
+With few coordinates the number is a power of two, at most an eighth of all coordinates.
+"""
 
 
 def is_sparse(shape: tuple[int, ...]) -> bool:
@@ -49,7 +53,7 @@ def rewind_sparse(key: Array, value: Array, now: Array, time: Array) -> Array:
 
 @rewind_sparse.def_vmap
 def _batched(size: int, batched: list[Any], *arguments: Array) -> tuple[Array, bool]:
-    """Loop over all trials at once, since `vmap` of a loop copies all noise at each pass."""
+    """Rewind all trials in one loop, since `vmap` of a loop copies all noise at each pass."""
     stacked = [
         argument if is_batched else jnp.broadcast_to(argument, (size, *argument.shape))
         for argument, is_batched in zip(arguments, batched, strict=True)
@@ -60,7 +64,7 @@ def _batched(size: int, batched: list[Any], *arguments: Array) -> tuple[Array, b
 def _rewind(key: Array, value: Array, now: Array, time: Array) -> Array:
     """Return the Laplace noise of many trials at smaller times.
 
-    Arguments have the shapes (trials,), (trials, size), (trials,) and (trials,).
+    The arguments have shapes (trials,), (trials, size), (trials,) and (trials,), in this order.
     """
     size, dtype = value.shape[1], value.dtype
     most = move_probability(jnp.max(jnp.abs(value), axis=1), now, time)
@@ -118,7 +122,7 @@ def _scatter(value: Array, places: Array, new: Array) -> Array:
 def _isolated(unfinished: Array, function: Callable[..., Any], *inputs: Array) -> Any:
     """Return `function(*inputs)`, computed in a loop of one pass if `unfinished`.
 
-    The loop keeps XLA from fusing the function with a gather or a scatter, which would end its
+    The loop keeps XLA from fusing the function with a gather or a scatter, which would prevent
     vectorisation.
     """
     blank = jax.tree.map(

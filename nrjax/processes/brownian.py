@@ -29,7 +29,7 @@ class Brownian(Coordinates, BlockwiseProcess):
     noise: ClassVar[str] = "gaussian"
 
     def init(self, key: Array, time: ArrayLike) -> NoiseState:
-        """Return noise of variance `time`."""
+        """Return the first noise, of variance `time`."""
         time = jnp.asarray(time, float_dtype(time))
         return NoiseState(jnp.sqrt(time) * normals(key, self.shape, time.dtype), time)
 
@@ -57,7 +57,7 @@ class Brownian(Coordinates, BlockwiseProcess):
         return NoiseState(left * lower.value + right * upper.value + deviation * draw, time)
 
     def advance(self, key: Array, state: NoiseState, time: ArrayLike) -> NoiseState:
-        """Return noise at a larger time, given the present noise."""
+        """Return noise at a larger time, given the noise of a state."""
         time = jnp.asarray(time, state.time.dtype)
         draw = normals(key, self.shape, time.dtype)
         return NoiseState(state.value + jnp.sqrt(time - state.time) * draw, time)
@@ -67,6 +67,9 @@ class Brownian(Coordinates, BlockwiseProcess):
         return jnp.sqrt(jnp.asarray(time, float_dtype(time)))
 
     def privacy_loss(self, state: NoiseState, shift: ArrayLike) -> Array:
-        """Return the realised loss `|v|^2/(2t) + <v, B_t>/t` (Whitehouse 2022, Theorem 3.4)."""
+        """Return the realised loss `|v|^2/(2t) + <v, B_t>/t` for a shift v of the value.
+
+        Source: Whitehouse 2022, Theorem 3.4.
+        """
         shift = jnp.asarray(shift, state.value.dtype)
         return jnp.sum(shift * (0.5 * shift + state.value)) / state.time

@@ -20,7 +20,8 @@ class Exponential(Coordinates, BlockwiseProcess):
     Forwards from s to t > s, `Z_t = Z_s` with probability `s/t`, otherwise `Z_s + Exp` of mean t.
     Backwards, `Z_s = min(Z_t, E/k)` with `k = 1/s - 1/t` and E a standard exponential draw
     (`docs/frontier.md`). In float32 the probability that a draw exceeds a bound has a relative
-    error of 6e-7 if it is at least 1e-3, and of 1.2e-4 if it is at least 1e-6, at every scale.
+    error of 6e-7 if the probability is at least 1e-3, and of 1.2e-4 if it is at least 1e-6, at
+    every scale.
 
     Attributes:
         shape: shape of the private value.
@@ -29,7 +30,7 @@ class Exponential(Coordinates, BlockwiseProcess):
     noise: ClassVar[str] = "exponential"
 
     def init(self, key: Array, time: ArrayLike) -> NoiseState:
-        """Return noise of mean `time`."""
+        """Return the first noise, of mean `time`."""
         time = jnp.asarray(time, float_dtype(time))
         bits = random_bits(key, self.shape, time.dtype)
         return NoiseState(time * exponential(bits, time.dtype), time)

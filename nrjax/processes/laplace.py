@@ -21,7 +21,7 @@ from nrjax.processes._sparse import is_sparse, rewind_sparse
 from nrjax.types import BlockwiseProcess, Status
 
 _DIVISION_MARGIN = 4
-"""Machine epsilons by which reciprocals are rounded up; accelerators lose up to 2."""
+"""Number of machine epsilons added to reciprocals, of which accelerators lose up to 2."""
 
 
 class LaplaceNoise(Coordinates):
@@ -37,22 +37,25 @@ class LaplaceNoise(Coordinates):
 class Laplace(LaplaceNoise, BlockwiseProcess):
     """Laplace noise with exact rewinding (Koufogiannis et al. 2017, Whitehouse 2022 eq. 3-4).
 
-    Use it for values with a small l1-sensitivity, together with `nrjax.PureGuarantee`. Only the
-    last release of a chain is paid for; `nrjax.IndependentLaplace` pays for each.
+    Use it for values with a small l1-sensitivity, together with `nrjax.PureGuarantee`. All releases
+    of a trial together cost as much as the last one. With `nrjax.IndependentLaplace` the costs of
+    all releases add up.
 
     In each coordinate, forwards from s to t > s, `Z_t = Z_s` with probability `(s/t)^2`, otherwise
     `Z_s + Lap(t)`. So `Z_t ~ Lap(t)` (scale t), and a path is piecewise constant. Rewinding uses
     the exact reverse kernel at any s > 0 (`docs/mathematics.md`): a coordinate stays, or moves
     across 0, towards 0 or away from 0.
 
-    Each coordinate takes 32 random bits a step in float32. Noise therefore ends at 22 scales
-    (probability 2e-10), and probabilities are exact to 6e-8. Where smaller ones matter, use
-    float64. The cost `D1/t` is that of real numbers; the low bits of floats reveal more. Rounded to
-    multiples of D1, a float32 release at `D1/t` = 0.1, 0.01 and 0.001 costs 1.0001, 1.01 and 1.9
-    times as much, except with probability 1e-3. In float64 it costs 1.001 times as much at 1e-6.
+    In float32 each coordinate takes 32 random bits per step. Noise therefore never exceeds 22
+    scales (which ideal noise does with probability 2e-10), and probabilities are exact to 6e-8. Use
+    float64 if smaller probabilities matter. The cost `D1/t` holds for real numbers; the low bits of
+    floats reveal more. If float32 releases are rounded to multiples of D1, they cost 1.0001, 1.01
+    and 1.9 times the stated cost at `D1/t` = 0.1, 0.01 and 0.001, except with probability 1e-3. In
+    float64 the factor is 1.001 at `D1/t` = 1e-6.
 
-    From 1024 coordinates on, a step in which few coordinates can move draws only for these: the
-    law is the same, the random bits differ, and only forward-mode derivatives exist.
+    With 1024 coordinates or more, a step in which few coordinates can move makes draws for those
+    coordinates only. The noise then comes from other random bits but has the same distribution, and
+    has forward-mode derivatives only.
 
         nrjax.noise_path(jax.random.key(0), nrjax.Laplace((3,)), [4.0, 2.0, 1.0])  # shape (3, 3)
 
@@ -61,13 +64,16 @@ class Laplace(LaplaceNoise, BlockwiseProcess):
     """
 
     def init(self, key: Array, time: ArrayLike) -> NoiseState:
-        """Return noise of scale `time`."""
+        """Return the first noise, of scale `time`."""
         time = jnp.asarray(time, float_dtype(time))
         bits = random_bits(key, self.shape, time.dtype)
         return NoiseState(time * laplace(bits, time.dtype), time)
 
     def draw(self, key: Array, dtype: Any, steps: tuple[int, ...] = ()) -> Array:
-        """Return random bits for `steps` moves, shape (*steps, *shape), or keys if sparse."""
+        """Return random bits for `steps` moves, shape (*steps, *shape).
+
+        For 1024 coordinates or more, return keys of shape `steps` instead.
+        """
         if is_sparse(self.shape):
             return jax.random.split(key, steps) if steps else key
         return random_bits(key, (*steps, *self.shape), dtype)
@@ -100,7 +106,7 @@ class Laplace(LaplaceNoise, BlockwiseProcess):
         return NoiseState(value, time)
 
     def advance(self, key: Array, state: NoiseState, time: ArrayLike) -> NoiseState:
-        """Return noise at a larger time, given the present noise."""
+        """Return noise at a larger time, given the noise of a state."""
         coin, jump = jax.random.split(key)
         increment = self.init(jump, jnp.asarray(time, state.time.dtype))
         moves = jax.random.uniform(coin, self.shape, increment.time.dtype)
@@ -109,12 +115,15 @@ class Laplace(LaplaceNoise, BlockwiseProcess):
         return NoiseState(value, increment.time)
 
     def privacy_loss(self, state: NoiseState, shift: ArrayLike) -> Array:
-        """Return the realised loss `sum_j (|Z_j + v_j| - |Z_j|)/t` (Rogers 2023, Appendix A)."""
+        """Return the realised loss `sum_j (|Z_j + v_j| - |Z_j|)/t` for a shift v of the value.
+
+        Source: Rogers 2023, Appendix A.
+        """
         return laplace_loss(state.value, state.time, shift)
 
 
 class IndependentState(NamedTuple):
-    """Noise `value` of the release at `time`, and `spent`, the sum of `1/t` over all releases."""
+    """The noise `value` at `time`, and `spent`, the sum of `1/t` over all releases so far."""
 
     value: Array
     time: Array
@@ -122,20 +131,20 @@ class IndependentState(NamedTuple):
 
 
 class IndependentLaplace(LaplaceNoise):
-    """Independent noise `Lap(t)` for each release, each paid for (Ligett 2017, Algorithm 4).
+    """Independent noise `Lap(t)` for each release (Ligett 2017, Algorithm 4).
 
-    Use it as the baseline that `nrjax.Laplace` is compared with: a transcript costs `sum_i D1/t_i`
-    (composition, Theorem A.2), where `nrjax.Laplace` costs only the last `D1/t`. The engine takes
-    the sum from `equivalent_time`, so `nrjax.PureGuarantee` holds for it on any schedule, also an
-    adaptive one. The realised loss would need the noise of all releases, which is not kept, so a
-    shift is refused.
+    Use it as the baseline that `nrjax.Laplace` is compared with. The costs of all releases add up
+    to `sum_i D1/t_i` (composition, Theorem A.2), while `nrjax.Laplace` costs only the last `D1/t`.
+    `equivalent_time` accounts for the sum, so that `nrjax.PureGuarantee` holds on any schedule,
+    even an adaptive one. Interactions with a shift are refused, since the realised loss would need
+    the noise of all releases, which is not kept.
 
     Attributes:
         shape: shape of the private value.
     """
 
     def init(self, key: Array, time: ArrayLike) -> IndependentState:
-        """Return noise of scale `time`."""
+        """Return the first noise, of scale `time`."""
         time = jnp.asarray(time, float_dtype(time))
         return self._release(key, time, jnp.zeros_like(time))
 
@@ -151,7 +160,7 @@ class IndependentLaplace(LaplaceNoise):
         return IndependentState(value, time, spent)
 
     def equivalent_time(self, state: IndependentState, time: Array) -> Array:
-        """Return the time of the single release that costs as much as all, rounded down."""
+        """Return the time of a single release that costs as much as all so far, rounded down."""
         del time
         return 1 / _round_up(state.spent)
 
@@ -162,7 +171,10 @@ class IndependentLaplace(LaplaceNoise):
 
 
 def laplace_loss(value: Array, time: Array, shift: ArrayLike) -> Array:
-    """Return `sum_j (|Z_j + v_j| - |Z_j|)/t`, whose terms are at most `|v_j|/t`, even rounded."""
+    """Return the realised loss `sum_j (|Z_j + v_j| - |Z_j|)/t` of Laplace noise.
+
+    Each term is at most `|v_j|/t`, even after rounding.
+    """
     shift = jnp.asarray(shift, value.dtype)
     outwards = jnp.where(jnp.signbit(value), -shift, shift)
     # Equals |Z + v| - |Z|, which would cancel for shifts much smaller than the noise.
@@ -170,7 +182,7 @@ def laplace_loss(value: Array, time: Array, shift: ArrayLike) -> Array:
 
 
 def _jump(s: Array, t: Array) -> Array:
-    """Return the probability of a jump between s and t, `1 - (s/t)^2`."""
+    """Return the probability `1 - (s/t)^2` of a jump between times s and t."""
     return ((t - s) / t) * ((t + s) / t)
 
 

@@ -1,4 +1,4 @@
-"""Laplace noise as whole paths, drawn by their jump times."""
+"""Laplace noise as whole paths, which are drawn as jumps at random times."""
 
 import math
 from typing import NamedTuple
@@ -24,7 +24,7 @@ class LaplaceJumpsState(NamedTuple):
 
     Attributes:
         path: noise after 0, 1, 2, ... jumps, shape (size + 1, *shape).
-        jumps: rising times of the jumps, shape (size, *shape); may be infinite.
+        jumps: times of the jumps, rising, shape (size, *shape). They may be infinite.
         time: time of observation, scalar.
         failure: the first failure, a `Status`; `RUNNING` if there was none.
     """
@@ -36,25 +36,25 @@ class LaplaceJumpsState(NamedTuple):
 
 
 class LaplaceJumps(LaplaceNoise):
-    """The law of `nrjax.Laplace` on `[eta, horizon]`, by jump times (Whitehouse 2022, eq. 4).
+    """The process of `nrjax.Laplace` at times in `[eta, horizon]`, drawn as a whole path.
 
-    Use it where you need the jump times or an independent check of `nrjax.Laplace`, with which it
-    shares no formula; `nrjax.Laplace` is the one to simulate with. Each coordinate starts at
-    `Lap(eta)` and jumps, going forwards, at the points of a Poisson process of intensity `2/t`; a
-    jump at time u adds `Lap(u)`. `init` draws the whole path, and `rewind` only moves the time of
-    observation, in either direction.
+    Use it if you need the jump times, or an independent check of `nrjax.Laplace`, with which it
+    shares no formula. For simulations use `nrjax.Laplace`. Each coordinate starts at `Lap(eta)` at
+    time eta. As time grows, it jumps at the points of a Poisson process of intensity `2/t`, and a
+    jump at time u adds `Lap(u)` (Whitehouse 2022, eq. 4). `init` draws the whole path, and `rewind`
+    only moves the time of observation, in either direction.
 
-    If a coordinate has `size` or more jumps up to the horizon, some are lost: `Status.OVERFLOW`. A
-    time outside `[eta, horizon]` by more than rounding (4 units in the last place) is
-    `Status.INVALID_TIME` from then on. In float32 jumps end at 22 scales, and their times carry a
-    relative error of about 1e-6.
+    If a coordinate has `size` or more jumps up to the horizon, some jumps are lost, and the status
+    is `Status.OVERFLOW`. After a time outside `[eta, horizon]` by more than rounding (4 units in
+    the last place), the status stays `Status.INVALID_TIME`. In float32 a jump never exceeds 22
+    times its scale, and jump times have a relative error of about 1e-6.
 
     Attributes:
         shape: shape of the private value.
         eta: smallest time, > 0.
         horizon: largest time, >= eta.
-        size: number of jumps held per coordinate (static). By default it makes an overflow less
-            likely than 1e-12 per coordinate, which requires concrete `eta` and `horizon`.
+        size: maximum number of jumps per coordinate (static). The default makes an overflow less
+            likely than 1e-12 per coordinate, and requires concrete `eta` and `horizon`.
     """
 
     eta: ArrayLike
@@ -106,7 +106,10 @@ class LaplaceJumps(LaplaceNoise):
         return jnp.take_along_axis(state.path, passed, axis=0)[0]
 
     def privacy_loss(self, state: LaplaceJumpsState, shift: ArrayLike) -> Array:
-        """Return the realised loss `sum_j (|Z_j + v_j| - |Z_j|)/t` (Rogers 2023, Appendix A)."""
+        """Return the realised loss `sum_j (|Z_j + v_j| - |Z_j|)/t` for a shift v of the value.
+
+        Source: Rogers 2023, Appendix A.
+        """
         return laplace_loss(self.value(state), state.time, shift)
 
     def status(self, state: LaplaceJumpsState) -> Array:
@@ -125,7 +128,7 @@ def _tolerance(dtype) -> float:
 
 
 def buffer_size(mean: float) -> int:
-    """Return the smallest size that Poisson(mean) jumps fill with probability < 1e-12."""
+    """Return the smallest buffer size that Poisson(mean) jumps fill with probability < 1e-12."""
     from scipy.stats import poisson  # slow to import
 
     return int(poisson.isf(OVERFLOW_PROBABILITY, mean)) + 1

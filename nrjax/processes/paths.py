@@ -1,4 +1,4 @@
-"""Noise along a grid of times: the raw stepping of a process, without a mechanism."""
+"""The noise of a process at a sequence of times, without a mechanism."""
 
 import math
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from nrjax.keys import Role, check_key, key_for, role_key, step_key
 from nrjax.types import BlockwiseProcess, NoiseProcess, Status
 
 BLOCK = 64
-"""Numbers drawn with one key; a process with few coordinates draws several steps at once."""
+"""Number of coordinates, over one or several steps, that are drawn with one key."""
 
 Carry = TypeVar("Carry")
 Visit = Callable[[Carry, Any], tuple[Carry, Any]]
@@ -28,25 +28,26 @@ def noise_path(key: Array, process: NoiseProcess, times: ArrayLike) -> Array:
     """Return the noise of one trial at each of `times`, from the largest to the smallest.
 
     For many trials, `vmap` over keys from `nrjax.trial_key`. If the paths need not be kept, use
-    `nrjax.processes.scan_noise` instead. The noise at a time depends only on the key, the process
-    and the times up to it.
+    `nrjax.processes.scan_noise` instead. The noise at a time depends only on the key, the process,
+    that time and the times before it in `times`.
 
         nrjax.noise_path(jax.random.key(0), nrjax.Brownian(()), [4.0, 2.0, 1.0])  # shape (3,)
 
     Args:
-        key: the trial's key. The first noise is that of `nrjax.run_until` under the same key. After
-            it, `Brownian` and `Laplace` draw 64 numbers with one key, where `run_until` takes a key
-            per step: other noise of the same law. Other processes give the noise of `run_until`.
+        key: key of the trial. The first noise equals the first noise of `nrjax.run_until` with the
+            same key. So does later noise, unless the process is a `nrjax.types.BlockwiseProcess`
+            (such as `Brownian`). Such a process draws several steps with one key here, so that its
+            later noise may be different, with the same distribution.
         process: the noise process.
         times: shape (steps,), in the process's unit: positive, finite and not rising.
 
     Returns:
         Shape (steps, *process.shape), in the dtype of `times` (Python numbers take the default
-        precision). It is NaN from the first step at which the process leaves the range in which its
-        law is exact, or at which traced times are not positive, finite and not rising.
+        precision). The noise is NaN from the first step at which the process leaves the range in
+        which its distribution is exact, or traced times are not positive, finite and not rising.
 
     Raises:
-        ValueError: `times` are not as above, or `key` is not a key.
+        ValueError: `times` are not as described, or `key` is not a key.
     """
     times = _check_times(times)
     before = jnp.concatenate([jnp.full(1, jnp.inf, times.dtype), times[:-1]])
@@ -64,9 +65,10 @@ def noise_path(key: Array, process: NoiseProcess, times: ArrayLike) -> Array:
 def scan_noise(
     key: Array, process: NoiseProcess, times: ArrayLike, visit: Visit[Carry], carry: Carry
 ) -> tuple[Carry, Any]:
-    """Scan over the states of a process at each of `times`, for one trial, as `jax.lax.scan`.
+    """Scan a function over the states of a process at `times`, for one trial.
 
-    The states are those of `noise_path`. For example, a running maximum:
+    The function `visit` is used as in `jax.lax.scan`, and sees the same noise as in `noise_path`.
+    For example, a running maximum:
 
         def visit(largest, state):
             return jnp.maximum(largest, process.value(state)), None
@@ -74,17 +76,17 @@ def scan_noise(
         scan_noise(key, process, times, visit, -jnp.inf)[0]
 
     Args:
-        key: the trial's key.
+        key: key of the trial.
         process: the noise process.
-        times: as for `noise_path`; traced times are not checked.
+        times: as for `noise_path`. Traced times are not checked.
         visit: maps the carry and a state of the process to the new carry and an output.
-        carry: the first carry; its structure, shapes and dtypes stay the same.
+        carry: initial carry. Each new carry must have its structure, shapes and dtypes.
 
     Returns:
         The last carry, and the outputs with a leading axis of steps.
 
     Raises:
-        ValueError: `times` are not as above, or `key` is not a key.
+        ValueError: `times` are not as described, or `key` is not a key.
     """
     times = _check_times(times)
     noise_key = key_for(process, role_key(unrolled(check_key(key)), Role.NOISE))
@@ -92,7 +94,7 @@ def scan_noise(
     carry, first = visit(jax.tree.map(jnp.asarray, carry), state)
 
     def step(loop: Any, inputs: Any) -> tuple[Any, Any]:
-        """Move once: with the draw of a block, or with the key of a step number."""
+        """Move the process by one step, with a given draw or the key of a given step."""
         state, carry = loop
         random, time = inputs
         if isinstance(process, BlockwiseProcess):
@@ -115,7 +117,8 @@ def scan_noise(
 def _scan_blocks(noise_key, process, times, step, loop):
     """Scan the steps after the first in blocks that share a key.
 
-    Block b = 1, 2, ... holds the steps `(b - 1) size + 1` to `b size`; key 0 is the first step's.
+    Block b = 1, 2, ... uses key b for the steps `(b - 1) size + 1` to `b size`. Key 0 is for the
+    first step.
     """
     size = max(1, BLOCK // max(1, math.prod(process.shape)))
     complete = len(times) // size

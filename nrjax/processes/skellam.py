@@ -16,7 +16,7 @@ from nrjax.processes._kernel import Coordinates, check_integers
 
 
 class SkellamState(NamedTuple):
-    """Both counts at `time`, and `overflow`: a count has been too large to be exact."""
+    """The two counts at `time`, and `overflow`, whether a count was too large to be exact."""
 
     positive: Array
     negative: Array
@@ -25,11 +25,11 @@ class SkellamState(NamedTuple):
 
 
 class Skellam(Coordinates):
-    """The noise of the Skellam mechanism: integers (Whitehouse 2022, Appendix E).
+    """The integer noise of the Skellam mechanism (Whitehouse 2022, Appendix E).
 
-    Use it to study that mechanism. No guarantee holds for it, since its loss is unbounded;
-    `nrjax.DiscreteLaplace` also adds integers, and has one. Counts are drawn in rejection loops, 15
-    to 30 times as slow as Brownian noise.
+    Use it to study that mechanism. No guarantee holds for it, since its privacy loss is unbounded.
+    `nrjax.DiscreteLaplace` is integer noise with a guarantee. Counts are drawn in rejection loops,
+    which are 15 to 30 times as slow as Brownian noise.
 
     In each coordinate `X_t = P1(t) - P2(t)`, a difference of independent Poisson processes, of mean
     `t (rate1 - rate2)` and variance `t (rate1 + rate2)`. Rewinding thins each count separately,
@@ -60,7 +60,7 @@ class Skellam(Coordinates):
             check(rates[0] + rates[1] > 0, "(rate1, rate2)", both, "such that one is positive")
 
     def init(self, key: Array, time: ArrayLike) -> SkellamState:
-        """Return counts of means `time * rate1` and `time * rate2`."""
+        """Return the first counts, of means `time * rate1` and `time * rate2`."""
         time = jnp.asarray(time, float_dtype(time))
         # Both counts in one draw, so that the loops are compiled once.
         means = jnp.stack(self._means(time)).reshape(2, *(1 for _ in self.shape))
@@ -69,7 +69,7 @@ class Skellam(Coordinates):
         return SkellamState(positive, negative, time, ~exact)
 
     def rewind(self, key: Array, state: SkellamState, time: ArrayLike) -> SkellamState:
-        """Return counts at a smaller time, given the present counts."""
+        """Return counts at a smaller time, given the counts of a state."""
         now = state.time
         time = jnp.asarray(time, now.dtype)
         # Two divisions, because 1 - s/t would lose digits of a small probability.
@@ -87,14 +87,14 @@ class Skellam(Coordinates):
         return state.positive - state.negative
 
     def privacy_loss(self, state: SkellamState, shift: ArrayLike) -> Array:
-        """Return the realised loss `sum_j log p_t(X_j) - log p_t(X_j + v_j)`.
+        """Return the realised loss `sum_j log p_t(X_j) - log p_t(X_j + v_j)` for a shift v.
 
         For counts and shifts up to 1e6 the error of a coordinate is below 1e-3 in float32 and 1e-9
         in float64, plus ten units in the last place of the loss. The loss is infinite if a rate is
-        0 and the noise cannot hide the shift, or if a traced shift is not an integer.
+        0 and the noise cannot hide the shift, or if an entry of a traced shift is not an integer.
 
         Raises:
-            ValueError: the shift is concrete and not an integer.
+            ValueError: an entry of a concrete shift is not an integer.
         """
         noise = self.value(state)
         shift, integral = check_integers(shift, noise.dtype)

@@ -1,19 +1,20 @@
 """Accuracy of the private tests: how far below the threshold an accepted utility can be.
 
-A union bound over the steps (`docs/mathematics.md`): the probability of accepting a bad utility at
-any step is at most `gamma` if step n fails with probability at most `gamma * share_n`, and the
-shares sum to at most 1. The epsilons may be chosen from the releases. The formulas are for the
-ideal noise. The rules widen theirs by `40 + 64/epsilon` machine epsilons, so that shortfalls are
-larger by 8e-5 of themselves at an epsilon of 0.1 in float32, and by 0.8 % at 0.001.
+By a union bound over the steps (`docs/mathematics.md`), the probability of accepting a bad utility
+at any step is at most `gamma` if step n fails with probability at most `gamma * share_n`, and the
+shares sum to at most 1. The epsilons may depend on the releases. The formulas are for ideal noise.
+The rules widen their noise by `40 + 64/epsilon` machine epsilons. In float32 this makes shortfalls
+larger by a factor of 1.00008 at an epsilon of 0.1, and of 1.008 at an epsilon of 0.001.
 
-All functions are elementwise, and raise a ValueError for concrete arguments out of range:
+All functions are elementwise, and raise a ValueError for concrete arguments out of range. The
+arguments:
 
 * `gap`: threshold minus utility, in units of the utility;
-* `sensitivity`: Delta, in units of the utility, > 0;
-* `epsilon`: privacy level of the test at that step, > 0;
+* `sensitivity`: Delta, the sensitivity of the utility, in units of the utility, > 0;
+* `epsilon`: privacy level of the test at one step, > 0;
 * `gamma`: probability of failure over all steps, in (0, 1);
-* `share`: the fraction of `gamma` for one step, in (0, 1], such as `1/T` for T `steps`;
-* `noise`: "laplace" or "exponential", with half of epsilon for the threshold noise.
+* `share`: fraction of `gamma` that is allotted to one step, in (0, 1], such as `1/T` for T `steps`;
+* `noise`: "laplace" or "exponential". Half of epsilon is for the threshold noise.
 """
 
 from typing import Literal
@@ -33,9 +34,10 @@ def acceptance_probability(
 ) -> Array:
     """Return the probability of a positive answer to a utility `gap` below its threshold.
 
-    With `y = exp(-eps |gap|/(4 Delta))`, it is `(2/3) y - y^2/6` for Laplace noise and `(2/3) y`
-    for exponential noise if `gap >= 0`. A utility above its threshold (`gap < 0`) gets a negative
-    answer with probability `(2/3) y - y^2/6` or `y^2/3`.
+    Let `y = exp(-eps |gap|/(4 Delta))`. If `gap >= 0`, the probability is `(2/3) y - y^2/6` for
+    Laplace noise and `(2/3) y` for exponential noise. If `gap < 0`, the utility is above its
+    threshold, and gets a negative answer with probability `(2/3) y - y^2/6` for Laplace noise and
+    `y^2/3` for exponential noise.
     """
     signed, epsilon, sensitivity = _checked(
         noise, signed=gap, epsilon=epsilon, sensitivity=sensitivity
@@ -54,11 +56,11 @@ def shortfall(
     share: ArrayLike = 1.0,
     noise: Noise = "laplace",
 ) -> Array:
-    """Return the gap at which a step accepts with probability `gamma * share`.
+    """Return the gap at which a test accepts a utility with probability `gamma * share`.
 
-    It is the exact solution of `acceptance_probability(gap) = gamma * share`, or 0 if that is
-    negative: `(4 Delta/eps) log(2/(3 gamma share))` for exponential noise, and a little less for
-    Laplace noise. It is sharper than the bounds of the papers, below.
+    It is the exact solution of `acceptance_probability(gap) = gamma * share`, or 0 if the solution
+    is negative: `(4 Delta/eps) log(2/(3 gamma share))` for exponential noise, and a little less for
+    Laplace noise. It is smaller than `whitehouse_shortfall` and `ligett_shortfall`.
     """
     epsilon, sensitivity, gamma, share = _checked(
         noise, epsilon=epsilon, sensitivity=sensitivity, gamma=gamma, share=share
@@ -74,11 +76,11 @@ def shortfall(
 def surplus(
     epsilon: ArrayLike, sensitivity: ArrayLike, refusal: ArrayLike, noise: Noise = "laplace"
 ) -> Array:
-    """Return how far above its threshold a utility is refused with probability `refusal`.
+    """Return the excess over the threshold that is refused with probability `refusal`.
 
-    For Laplace noise it equals the `shortfall` of that probability. For exponential noise, which is
-    not centred, it is `(2 Delta/eps) log(1/(3 refusal))`, about half as large, or 0 if that is
-    negative.
+    The excess is utility minus threshold. For Laplace noise it equals the `shortfall` with
+    `gamma = refusal`. For exponential noise, which is not centred, it is about half as large:
+    `(2 Delta/eps) log(1/(3 refusal))`, or 0 if this is negative.
     """
     epsilon, sensitivity, refusal = _checked(
         noise, epsilon=epsilon, sensitivity=sensitivity, refusal=refusal
@@ -95,10 +97,11 @@ def epsilon_for_shortfall(
     share: ArrayLike = 1.0,
     noise: Noise = "laplace",
 ) -> Array:
-    """Return the smallest epsilon whose `shortfall` is `gap`.
+    """Return the smallest epsilon at which `shortfall` is `gap`.
 
     For Algorithm 3 of Ligett 2017, where the gap is `alpha/2`, it is at most
-    `8 Delta log(2T/(3 gamma))/alpha`; `ligett_epsilon`, as in the paper, is more than twice that.
+    `8 Delta log(2T/(3 gamma))/alpha`. The formula of the paper, `ligett_epsilon`, is more than
+    twice as large.
     """
     _checked(gap=gap)
     return shortfall(gap, sensitivity, gamma, share, noise)  # epsilon * shortfall is a constant
@@ -107,10 +110,11 @@ def epsilon_for_shortfall(
 def whitehouse_shortfall(
     epsilon: ArrayLike, sensitivity: ArrayLike, gamma: ArrayLike, share: ArrayLike
 ) -> Array:
-    """Return `(4 Delta/eps) (log(2/gamma) - log(share))` (Whitehouse 2022, Proposition C.1).
+    """Return the bound on the shortfall of Whitehouse 2022, Proposition C.1.
 
-    The bound is true (the probability of failure is at most `gamma/3`), although its proof, which
-    bounds both noises by half of it, would need twice as much. `share` is the paper's `p_n`.
+    It is `(4 Delta/eps) (log(2/gamma) - log(share))`, where `share` is the paper's `p_n`. The bound
+    is true, and fails with probability at most `gamma/3`. The paper's proof, which bounds threshold
+    noise and query noise by half of it each, would need a bound twice as large.
     """
     epsilon, sensitivity, gamma, share = _checked(
         epsilon=epsilon, sensitivity=sensitivity, gamma=gamma, share=share
@@ -121,7 +125,10 @@ def whitehouse_shortfall(
 def ligett_shortfall(
     epsilon: ArrayLike, sensitivity: ArrayLike, gamma: ArrayLike, steps: ArrayLike
 ) -> Array:
-    """Return `8 Delta (log(T) + log(2/gamma))/eps` for T steps (Ligett 2017, Theorem A.1)."""
+    """Return the bound on the shortfall over T steps of Ligett 2017, Theorem A.1.
+
+    It is `8 Delta (log(T) + log(2/gamma))/eps`, where T is `steps`.
+    """
     (count,) = _checked(steps=steps)
     return 2 * whitehouse_shortfall(epsilon, sensitivity, gamma, 1 / count)
 
@@ -129,17 +136,17 @@ def ligett_shortfall(
 def ligett_epsilon(
     gap: ArrayLike, sensitivity: ArrayLike, gamma: ArrayLike, steps: ArrayLike
 ) -> Array:
-    """Return the epsilon whose `ligett_shortfall` is `gap`.
+    """Return the epsilon at which `ligett_shortfall` is `gap`.
 
-    It is `8 Delta (log(T) + log(2/gamma))/gap`. For a gap of `alpha/2` it is the
-    `eps_0 = 16 Delta log(2T/gamma)/alpha` of Algorithm 3.
+    It is `8 Delta (log(T) + log(2/gamma))/gap`, where T is `steps`. For a gap of `alpha/2` it is
+    the `eps_0 = 16 Delta log(2T/gamma)/alpha` of Ligett 2017, Algorithm 3.
     """
     _checked(gap=gap)
     return ligett_shortfall(gap, sensitivity, gamma, steps)
 
 
 def _checked(noise: str = "laplace", **values: ArrayLike) -> list[Array]:
-    """Return arguments cast to one dtype, after a check of the range of each."""
+    """Return the arguments cast to one dtype, after checking the range of each."""
     check(noise in ("laplace", "exponential"), "noise", noise, "'laplace' or 'exponential'")
     for name, value in values.items():
         if name in ("gap", "epsilon", "sensitivity"):

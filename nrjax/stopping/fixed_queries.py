@@ -1,4 +1,4 @@
-"""A stopping rule on a fixed sequence of query values, without an engine."""
+"""Stopping rules on a fixed sequence of query values, without noise reduction."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from nrjax.types import Status, StoppingRule
 
 
 class FirstYes(NamedTuple):
-    """The first positive answer of a rule, and the cost of its answers.
+    """The first positive answer of a stopping rule, with the cost of all answers.
 
     Attributes:
         step: number of the last answered query, from 0; -1 if none was answered. int32.
@@ -35,7 +35,7 @@ class FirstYes(NamedTuple):
 
     @property
     def stopped(self) -> Array:
-        """Whether the rule answered positively, at `step`."""
+        """Whether the rule gave a positive answer, at `step`."""
         return self.status == Status.STOPPED
 
 
@@ -44,25 +44,26 @@ def first_yes(
 ) -> FirstYes:
     """Return the first of a fixed sequence of query values that a rule accepts.
 
-    This is the sparse vector technique without noise reduction. `vmap` it over keys, rules and
-    values. It draws what `nrjax.run_until` draws with the same key.
+    This is the sparse vector technique without noise reduction. You can `vmap` over keys, rules and
+    values. The noise is the same as that of the rule in `nrjax.run_until` with the same key.
 
         rule = nrjax.AboveThreshold(100.0, sensitivity=1.0, epsilon=0.5)
         answer = first_yes(jax.random.key(0), rule, [3.0, 250.0, 80.0])
         answer.step, answer.stopped, answer.cost  # most likely 1, True, 0.5
 
     Args:
-        key: one key.
-        rule: the rule, for one trial.
-        utilities: values of the queries on the private data, shape (steps,), steps > 0. Thresholds
-            are subtracted from concrete values on the host, so that large counts lose nothing in
-            float32. Traced integers beyond 2^24 count as NaN; if thresholds are traced, so do
-            floats that the dtype does not hold to a thousandth of the sensitivity.
-        epsilons: epsilon of the releases at each step, same shape, for rules that use it.
+        key: key of one trial.
+        rule: the stopping rule, for one trial.
+        utilities: values of the queries on the private data, shape (steps,), steps > 0. If values
+            and thresholds are concrete, their differences are computed on the host, so that large
+            counts lose no digits in float32. Traced integers beyond 2^24 count as NaN. If only the
+            thresholds are traced, floats that the dtype does not represent to within a thousandth
+            of the sensitivity count as NaN too.
+        epsilons: cost of the releases at each step, shape (steps,), for rules that use it.
 
     Raises:
         ValueError: shapes or lengths do not fit, a concrete value is NaN, or the rule cannot use
-            the concrete epsilons. Under a trace the last two are the result's status.
+            the concrete epsilons. Under a trace the last two cases set `status` instead.
     """
     utilities = np.asarray(utilities) if isinstance(utilities, (list, tuple)) else utilities
     epsilons = np.asarray(epsilons) if isinstance(epsilons, (list, tuple)) else epsilons
@@ -88,7 +89,7 @@ def first_yes(
     rule = jax.tree.map(lambda leaf: _cast(leaf, dtype), rule)
     result, failed = _first_yes(rule, unrolled(check_key(key)), utilities, levels)
     failed = concrete_or_none(failed)
-    if failed is not None:  # also after a positive answer: an error must not depend on the data
+    if failed is not None:  # even after a positive answer: an error must not depend on the data
         check(
             ~failed, "epsilons", epsilons, "given for this rule, positive, finite and not falling"
         )
@@ -98,10 +99,11 @@ def first_yes(
 def _cast_utilities(
     rule: ThresholdRule, utilities: np.ndarray, dtype: Any
 ) -> tuple[ThresholdRule, Array]:
-    """Return a rule with traced thresholds and utilities in a dtype, with the cast paid for.
+    """Cast utilities to a dtype, and raise the sensitivity of the rule to pay for the cast.
 
-    Utilities are NaN if the cast may move them by more than Delta/1024. The sensitivity of the rule
-    grows by that much, even if no utility is rounded here: those of a neighbour may be.
+    The rule has traced thresholds. A utility becomes NaN if the cast may move it by more than
+    Delta/1024. The sensitivity grows by this amount even if no utility is rounded, since the
+    utilities of a neighbouring data set may be.
     """
     sensitivity = rule.sensitivity
     if sensitivity is None or jnp.promote_types(utilities.dtype, dtype) == dtype:
@@ -117,7 +119,7 @@ def _cast_utilities(
 
 
 def _cast(leaf: Any, dtype: Any) -> Any:
-    """Cast floating numbers to one dtype, so that Python numbers do not cause retracing."""
+    """Cast a number to a dtype, so that Python numbers do not cause retracing."""
     is_float = jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
     if integer := is_integer(leaf):
         expected = f"integers that {np.dtype(dtype)} holds exactly, or floats"
@@ -155,7 +157,7 @@ def _first_yes(rule: Any, key: Array, utilities: Array, epsilons: Array) -> tupl
     # Without an answer the epsilon may be NaN or negative, and the cost is 0.
     cost = jnp.where((last < 0) & ~(cost > 0), jnp.zeros_like(cost), cost)
     cost = jnp.where((status == Status.NAN_UTILITY) & (cost != 0), jnp.inf, cost)
-    invalid = (cost < 0) | jnp.isnan(cost)  # from traced numbers out of range
+    invalid = (cost < 0) | jnp.isnan(cost)  # traced numbers were out of range
     cost = jnp.where(invalid, jnp.inf, cost)
     status = jnp.where(invalid, Status.INVALID_COST, status)
     result = FirstYes(last.astype(jnp.int32), cost, status.astype(jnp.int32))

@@ -1,4 +1,4 @@
-"""A private threshold test with normal noise, whose cost depends on when it stopped."""
+"""A private threshold test with normal noise, whose cost depends on the number of queries."""
 
 import dataclasses
 import functools
@@ -17,18 +17,21 @@ from nrjax.pytrees import static
 from nrjax.stopping.thresholds import ThresholdRule
 
 _MARGIN = 64
-"""Machine epsilons by which costs are rounded up, for the grain of the noise and for casts."""
+"""Number of machine epsilons by which costs are rounded up, for casts and discrete noise."""
 _CAST = 2.0**-14
-"""Fraction of Delta by which casts may move the utilities of neighbours apart (`check_resolved`).
-Costs are concave in Delta, so that as large a fraction of the cost pays for it."""
+"""Largest fraction of Delta by which casts may move the utilities of neighbours apart.
+
+The method `check_resolved` checks this. Costs are concave in Delta, so that the same fraction of
+the cost pays for the casts.
+"""
 _REACH, _POINTS_PER_WIDTH = 9.0, 12.0
-"""Range of the integrals beyond the modes, and the points per standard deviation at a mode."""
+"""Range of the integrals beyond the modes, and number of points per width of a mode."""
 _MOST_POINTS = 400_000
-"""Maximum number of points of an integral."""
+"""Maximum number of quadrature points of an integral."""
 
 
 class GaussianThresholdState(NamedTuple):
-    """Threshold noise, in units of the utility, and the number of the next step."""
+    """The threshold noise, in units of the utility, and the number of the next step."""
 
     noise: Array
     step: Array
@@ -37,19 +40,20 @@ class GaussianThresholdState(NamedTuple):
 class GaussianThreshold(ThresholdRule):
     """Stop at the first `utility + sz N(0, 1) >= threshold + sx N(0, 1)` (not in the papers).
 
-    Use it for bounded utilities and few queries: for stops within 10 to 20 queries it costs less
-    than `nrjax.AboveThreshold` of the same accuracy, later it costs more. Utilities are clipped to
+    Use it for bounded utilities and few queries. If it stops within 10 to 20 queries, it costs less
+    than `nrjax.AboveThreshold` of the same accuracy; later it costs more. Utilities are clipped to
     [low, high], and the threshold noise is drawn once. Stopping at query t costs
-    `log I_t(Delta, Delta) - log I_t(0, 0)` (pure privacy), whatever the directions in which queries
-    move, and this is tight (Lebensold, Precup and Balle 2024; proof in `docs/frontier.md`):
+    `log I_t(Delta, Delta) - log I_t(0, 0)`. The cost is pure (delta = 0), holds for utilities that
+    change in any direction between neighbours, and is tight (Lebensold, Precup and Balle 2024;
+    proof in `docs/frontier.md`):
 
         I_t(D, D') = int phi(x) Phi((sx x + tau - high + D)/sz)^(t-1)
                          Phi((low + D' - tau - sx x)/sz) dx
 
-    The cost of t negative answers has no last factor, and t in place of t - 1. The cost of the
-    releases is added. Costs are tabulated on the host when the rule is made, so its fields must be
-    concrete. In float32, normal noise ends at 6.76 standard deviations (probability 1.3e-11); where
-    that matters, use float64.
+    For t negative answers the integrand has no last factor, and the exponent t in place of t - 1.
+    The cost of the releases is added. Costs are tabulated on the host when the rule is made, so its
+    fields must be concrete. In float32 the noise never exceeds 6.76 standard deviations (which
+    ideal noise does with probability 1.3e-11). Use float64 if that matters.
 
         rule = nrjax.GaussianThreshold(0.0, 1.0, -0.5, 0.5, 3.8, 5.7, steps=1000)
         rule.cost(1.0, stopped=True, answers=10)  # 0.831
@@ -58,14 +62,14 @@ class GaussianThreshold(ThresholdRule):
         threshold: tau, scalar, in units of the utility.
         sensitivity: Delta, the largest change of any utility, at most `high - low`.
         low: lower end to which utilities are clipped.
-        high: upper end.
-        threshold_deviation: sx.
-        query_deviation: sz.
+        high: upper end to which utilities are clipped.
+        threshold_deviation: sx, the standard deviation of the threshold noise.
+        query_deviation: sz, the standard deviation of the query noise.
         steps: maximum number of queries, at most 10,000 (static).
         monotone: whether a change of a row moves all utilities in the same direction, which costs
             less (static).
-        cost_table: computed costs of a positive answer, and of negative answers only, by the number
-            of answers, shape (2, steps + 1).
+        cost_table: computed cost per number of answers, shape (2, steps + 1). Row 0 is for a
+            positive last answer, row 1 for negative answers only.
     """
 
     sensitivity: Any
@@ -89,7 +93,7 @@ class GaussianThreshold(ThresholdRule):
             ok = number is not None and number.ndim == 0 and number.dtype.kind in "iuf"
             check(ok, name, value, expected)
             assert number is not None
-            # Rounded here, so that costs are those of the numbers that compiled functions use.
+            # The fields are rounded here, so that costs are computed from the numbers of a trial.
             with np.errstate(over="ignore"):
                 values[name] = float(number.astype(jnp.result_type(float)))
             ok = np.isfinite(values[name]) and (values[name] > 0 or not positive)
@@ -105,7 +109,7 @@ class GaussianThreshold(ThresholdRule):
 
     @property
     def max_steps(self) -> int:
-        """Maximum number of queries."""
+        """The maximum number of queries."""
         return self.steps
 
     def init(self, key: Array, epsilon: ArrayLike) -> GaussianThresholdState:
@@ -118,7 +122,7 @@ class GaussianThreshold(ThresholdRule):
     def step(
         self, key: Array, state: GaussianThresholdState, epsilon: ArrayLike, utility: ArrayLike
     ) -> tuple[GaussianThresholdState, Array]:
-        """Answer one query, negatively after the last one (`epsilon` is not used)."""
+        """Answer one query, or answer negatively after `steps` queries (ignores `epsilon`)."""
         del epsilon
         dtype = state.noise.dtype
         noise = jnp.asarray(self.query_deviation, dtype) * normals(key, (), dtype)
@@ -128,7 +132,7 @@ class GaussianThreshold(ThresholdRule):
         return state._replace(step=state.step + 1), stop
 
     def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True, answers: ArrayLike = 1) -> Array:
-        """Return the tabulated cost of the answers, rounded up (infinite for too many)."""
+        """Return the cost of all answers, rounded up, or infinity for more than `steps`."""
         dtype = float_dtype(epsilon, self.threshold_deviation)
         table, eps = jnp.asarray(self.cost_table, dtype), float(jnp.finfo(dtype).eps)
         row = jnp.where(jnp.asarray(stopped), 0, 1)
@@ -138,7 +142,7 @@ class GaussianThreshold(ThresholdRule):
         return cost.astype(dtype) + jnp.zeros(jnp.shape(epsilon), dtype)
 
     def check_resolved(self, dtype: Any, levels: int = 1) -> None:
-        """Check that a dtype holds the fields, and resolves Delta and the noise near them."""
+        """Check that a dtype holds the fields exactly, and resolves Delta and the noise."""
         super().check_resolved(dtype, levels)
         if concrete_or_none(self.threshold) is None:
             return
@@ -156,7 +160,7 @@ class GaussianThreshold(ThresholdRule):
             check(number.astype(dtype) == number, field, number, expected)
 
     def centred(self, utilities: np.ndarray) -> tuple[Self, np.ndarray]:
-        """Return the rule with threshold 0, and clipped utilities minus the threshold."""
+        """Return the rule with threshold 0, and the clipped utilities minus the threshold."""
         low, high, threshold = map(float, (self.low, self.high, self.threshold))
         zero = dataclasses.replace(self, threshold=0.0, low=low - threshold, high=high - threshold)
         return zero, np.clip(utilities.astype(np.float64), low, high) - threshold
@@ -212,13 +216,14 @@ def _cost_table(
 
 
 def _range(ratio: float, no: float, yes: float | None, steps: int) -> tuple[float, float, float]:
-    """Return ends that hold all integrands, and the step of the trapezoid rule.
+    """Return both ends of the range of all integrals, and the step of the trapezoid rule.
 
     The log of each integrand is concave, with a curvature of at least 1, so that less than
-    `exp(-40)` of it is beyond `_REACH`. The step is a twelfth of the width at the mode with the
-    largest curvature: the rule errs by `exp(-2 (12 pi)^2)` for a normal density, and by less than
-    1e-10 for these integrands (tested). It is at most a sixth of the width of the knee of
-    `Phi(a)^t`, which is far from the mode if the threshold noise is wide.
+    `exp(-40)` of the integral is farther than `_REACH` from the mode. The step is a twelfth of the
+    width at the mode with the largest curvature. The trapezoid rule then errs by
+    `exp(-2 (12 pi)^2)` for a normal density, and by less than 1e-10 for these integrands (tested).
+    The step is also at most a sixth of the width of the knee of `Phi(a)^t`, which is far from the
+    mode if the threshold noise is wide.
     """
     from scipy.optimize import brentq  # slow to import
 
@@ -252,7 +257,7 @@ def _range(ratio: float, no: float, yes: float | None, steps: int) -> tuple[floa
 
 
 def _hazard(x: float) -> float:
-    """Return `phi(x)/Phi(x)`."""
+    """Return the ratio `phi(x)/Phi(x)` of normal density and distribution function."""
     from scipy.special import log_ndtr  # slow to import
 
     return float(np.exp(-0.5 * x * x - 0.5 * np.log(2 * np.pi) - log_ndtr(x)))

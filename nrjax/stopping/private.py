@@ -1,7 +1,7 @@
-"""Private threshold tests: at one privacy level, at rising levels, and per answer.
+"""Private threshold tests: at one privacy level, at rising levels, or paid per answer.
 
-AboveThreshold pays only for its final positive answer. Negative answers depend on the data only
-through the threshold noise, which is drawn once, and cost a fraction of a positive answer.
+The tests with one threshold noise for all queries (AboveThreshold) pay once, for the final positive
+answer. Their negative answers cost a fraction of a positive answer, however many there are.
 """
 
 from typing import Any, ClassVar, NamedTuple
@@ -20,8 +20,11 @@ from nrjax.pytrees import static
 from nrjax.stopping.thresholds import FALL_TOLERANCE, ThresholdRule, noise_scale
 
 _SUM_MARGIN = 3
-"""Machine epsilons by which the cost of several answers is rounded up: the cast of their number,
-its product with epsilon, and the sum with the cost of the releases lose half of one each."""
+"""Number of machine epsilons by which the cost of several answers is rounded up.
+
+Half a machine epsilon each is lost in the cast of the number of answers, in its product with
+epsilon, and in the sum with the cost of the releases.
+"""
 
 _PROCESSES: dict[str, Any] = {"laplace": Laplace, "exponential": Exponential}
 
@@ -30,13 +33,14 @@ class NoisyThreshold(ThresholdRule):
     """A test with one threshold noise for all queries, and new noise for each query.
 
     The threshold noise takes a fraction s of epsilon (`share`) and has scale `Delta/(s eps)`. The
-    query noise has scale `2 Delta/((1 - s) eps)`, or half of it if a row moves all utilities in the
-    same direction (`monotone`; Lyu et al. 2017). Exponential noise, added to both, has the same
-    cost as Laplace noise and smaller errors (`docs/frontier.md`).
+    query noise has scale `2 Delta/((1 - s) eps)`, or half that scale if a change of one row moves
+    all utilities in the same direction (`monotone`; Lyu et al. 2017). Exponential noise on both
+    threshold and queries costs as much as Laplace noise, with smaller errors (`docs/frontier.md`).
 
     Attributes:
         noise: "laplace" or "exponential" (static).
-        share: s, from 0.05 to 0.95; the fraction of epsilon that negative answers cost (static).
+        share: s, from 0.05 to 0.95, which is also the fraction of epsilon that negative answers
+            cost (static).
         monotone: whether all utilities move in the same direction from any data set to any
             neighbour (static). Counts do if rows are added or removed, but not if rows are
             replaced.
@@ -56,12 +60,12 @@ class NoisyThreshold(ThresholdRule):
 
     @property
     def _multiples(self) -> tuple[float, float]:
-        """Scales of the threshold noise and of the query noise, as multiples of Delta/epsilon."""
+        """The scales of threshold noise and query noise, as multiples of Delta/epsilon."""
         return 1 / self.share, (1 if self.monotone else 2) / (1 - self.share)
 
     @property
     def max_noise_multiple(self) -> float:
-        """The larger noise scale of threshold and queries, as a multiple of Delta/epsilon."""
+        """The larger scale of threshold noise and query noise, as a multiple of Delta/epsilon."""
         return max(self._multiples)
 
     def _scales(self, epsilon: ArrayLike, dtype: Any) -> tuple[Array, Array]:
@@ -77,7 +81,7 @@ class NoisyThreshold(ThresholdRule):
 
 
 class AboveThresholdState(NamedTuple):
-    """Threshold noise, in units of the utility, and the number of the next step."""
+    """The threshold noise, in units of the utility, and the number of the next step."""
 
     noise: Array
     step: Array
@@ -89,30 +93,30 @@ class AboveThreshold(NoisyThreshold):
     Use it to test utilities of private data at a cost known in advance; `ReducedAboveThreshold`
     tests at the cost of the releases instead. The threshold noise is drawn once, the query noise
     for each query (Dwork and Roth 2014; Ligett 2017, Algorithm 2; Lyu et al. 2017). The test costs
-    `epsilon`, or `share` of it without a positive answer.
+    `epsilon`, or `share * epsilon` if there is no positive answer.
 
-    If the queries depend on the data only through earlier answers, that is the cost of the whole
-    transcript. The queries of noise reduction ("how good is this release?") depend on the data
-    themselves, and the total is this cost plus the ex-post cost of the releases up to the last one
-    (Ligett 2017, Lemma 2.8, under the name `InteractiveAboveThreshold`; proof in
-    `docs/mathematics.md`). If the releases cost `(eps, delta)` with `delta > 0`, their bound must
-    hold for all steps at once, as that of a boundary does.
+    If the queries depend on the data only through earlier answers, the cost of the test is the cost
+    of the whole transcript. The queries of noise reduction ("how good is this release?") depend on
+    the data themselves. The total is then the cost of the test plus the ex-post cost of the
+    releases up to the last one (Ligett 2017, Lemma 2.8, under the name `InteractiveAboveThreshold`;
+    proof in `docs/mathematics.md`). If the releases cost `(eps, delta)` with `delta > 0`, their
+    guarantee must hold for all steps at once, as a boundary does.
 
         rule = nrjax.AboveThreshold(100.0, sensitivity=1.0, epsilon=0.5)
         nrjax.stopping.first_yes(jax.random.key(0), rule, [3.0, 250.0, 80.0]).step  # most likely 1
 
     Attributes:
-        threshold: tau, in units of the utility: scalar, or one for each query, shape (steps,),
-            after which the rule never stops a trial.
+        threshold: tau, in units of the utility: a scalar, or one number for each query, shape
+            (steps,). After the last query the rule never stops a trial.
         sensitivity: Delta, the largest change of any utility between neighbours, in units of the
-            utility. It must hold for all releases that can occur, not only those of a run;
-            hypotheses without a projection usually have no such bound.
-        epsilon: privacy level, independent of the cost of the releases. Ligett's eps_A, or eps_0
-            (see `nrjax.stopping.accuracy`).
+            utility. It must hold for all releases that can occur, not only for those of a run.
+            Hypotheses without a projection usually have no such bound.
+        epsilon: privacy level of the test, independent of the cost of the releases (eps_A or eps_0
+            in Ligett 2017; see `nrjax.stopping.accuracy`).
         noise: "laplace", or "exponential", which has smaller errors at the same cost (static).
         share: fraction of epsilon for the threshold noise, from 0.05 to 0.95 (static).
-        monotone: whether a row moves all utilities in the same direction, which halves the scale of
-            the query noise (static).
+        monotone: whether a change of one row moves all utilities in the same direction, which
+            halves the scale of the query noise (static).
     """
 
     sensitivity: Any
@@ -137,7 +141,7 @@ class AboveThreshold(NoisyThreshold):
         return state._replace(step=state.step + 1), stop
 
     def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True, answers: ArrayLike = 1) -> Array:
-        """Return `self.epsilon` after a positive answer, `share` of it before."""
+        """Return `self.epsilon` if `stopped`, or else the fraction `share` of it."""
         del answers
         dtype = float_dtype(epsilon, self.epsilon)
         cost = jnp.asarray(self.epsilon, dtype)
@@ -145,16 +149,16 @@ class AboveThreshold(NoisyThreshold):
 
 
 InteractiveAboveThreshold = AboveThreshold
-"""The name of `AboveThreshold` for queries that depend on the data (Ligett 2017, Lemma 2.8)."""
+"""An alias of `AboveThreshold` for queries that depend on the data (Ligett 2017)."""
 
 
 class ReducedState(NamedTuple):
-    """State of `ReducedAboveThreshold`.
+    """The state of `ReducedAboveThreshold`.
 
     Attributes:
-        key: stream of the threshold noise.
-        noise: state of the process of the threshold noise.
-        epsilon: largest epsilon until now.
+        key: key of the threshold noise.
+        noise: threshold noise, a state of its process.
+        epsilon: largest epsilon so far.
         step: number of the next step.
         status: a `Status`.
     """
@@ -171,15 +175,15 @@ class ReducedAboveThreshold(NoisyThreshold):
 
     Use it if the test should cost as much as the releases: a trial that stops early then also has a
     cheap test. Step n stops if `utility + Lap(4 Delta/eps_n) >= threshold + Z(2 Delta/eps_n)`,
-    where `eps_n` is the cost of the releases up to step n, and Z a scalar Laplace process
-    (`nrjax.Laplace`), rewound as they are. A stop at step N adds `eps_N` (Theorem 5.1); with
-    Brownian releases and a boundary psi the total is `2 psi(T_N)` (Corollary 5.2). K negative
-    answers add `share` of `eps_K`. With a constant epsilon it is `AboveThreshold`, draw for draw.
+    where `eps_n` is the cost of the releases up to step n, and Z is a scalar Laplace process
+    (`nrjax.Laplace`) that is rewound at each step. A stop at step N adds the cost `eps_N` (Theorem
+    5.1). With Brownian releases and a boundary psi the total is `2 psi(T_N)` (Corollary 5.2). K
+    negative answers add `share * eps_K`. If all epsilons are equal, the rule makes the same draws
+    and decisions as `AboveThreshold`.
 
-    The epsilons may be chosen from the releases, but must not fall, since the noise has been
-    removed. Epsilons that fall, or are not positive and finite, raise a ValueError if they are
-    concrete; under a trace the rule then never stops the trial, and its status is
-    `Status.INVALID_TIME`.
+    The epsilons may depend on the releases, but must not fall, since removed noise cannot be added
+    again. Concrete epsilons that fall, or are not positive and finite, raise a ValueError. For such
+    epsilons under a trace the rule never stops the trial, and its status is `Status.INVALID_TIME`.
 
         nrjax.ReducedAboveThreshold(threshold=-0.5, sensitivity=0.01)
 
@@ -208,7 +212,7 @@ class ReducedAboveThreshold(NoisyThreshold):
     def step(
         self, key: Array, state: ReducedState, epsilon: ArrayLike, utility: ArrayLike
     ) -> tuple[ReducedState, Array]:
-        """Answer one query at `epsilon`."""
+        """Answer one query at the privacy level `epsilon`, the cost of the releases."""
         _check_epsilon(epsilon, state.epsilon)
         epsilon = jnp.asarray(epsilon, state.epsilon.dtype)
         scale, query_scale = self._scales(epsilon, epsilon.dtype)
@@ -228,7 +232,7 @@ class ReducedAboveThreshold(NoisyThreshold):
         return ReducedState(state.key, noise, epsilon, state.step + 1, status), stop
 
     def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True, answers: ArrayLike = 1) -> Array:
-        """Return `epsilon` after a positive answer, `share` of it before."""
+        """Return `epsilon` if `stopped`, or else the fraction `share` of it."""
         del answers
         epsilon = jnp.asarray(epsilon, float_dtype(epsilon))
         return jnp.where(stopped, epsilon, epsilon * self.share)
@@ -243,8 +247,8 @@ class LaplaceTests(ThresholdRule):
 
     Use it as the test of the doubling method (Ligett 2017, Algorithm 4). Each test is the Laplace
     mechanism on one utility, so a negative answer costs `eps` too, and k answers cost `k eps`
-    (composition, Theorem A.2); `AboveThreshold` pays once for all. The utilities may be of releases
-    made from the same data, whose cost is added.
+    (composition, Theorem A.2). `AboveThreshold` pays once for all answers. The utilities may be
+    those of releases of the same data, whose cost is added.
 
         nrjax.LaplaceTests(threshold=-0.5, sensitivity=0.01, epsilon=0.1)
 

@@ -2,9 +2,9 @@
 
 Float noise has finitely many values, and rules compute with rounded numbers. Noise of the ideal
 scale would therefore cost more than stated: in float32 by about 1e-6, which is 0.1 % of an epsilon
-of 0.001. `noise_scale` allows for all of this in one place: it widens the noise by
-`40 + 16 multiple/epsilon` machine epsilons (8e-5 of itself for AboveThreshold at an epsilon of
-0.1), so that stated costs are true.
+of 0.001. `noise_scale` widens the noise by `40 + 16 multiple/epsilon` machine epsilons, so that
+stated costs are true. For AboveThreshold at an epsilon of 0.1 in float32, the noise gets wider by a
+factor of 1.00008.
 """
 
 import dataclasses
@@ -21,37 +21,41 @@ from nrjax._validation import as_numeric, check, check_positive, concrete_or_non
 from nrjax.types import StoppingRule
 
 FALL_TOLERANCE = 32
-"""Machine epsilons by which the epsilons of the releases may fall from one step to the next; those
-of a guarantee are accurate to about 24."""
+"""Number of machine epsilons by which the epsilon of the releases may fall in a step.
+
+The epsilons of a guarantee are accurate to about 24 machine epsilons.
+"""
 
 _ROUNDING_MARGIN = FALL_TOLERANCE + 8
-"""Machine epsilons by which noise is widened for such falls, and for rounding in the rules."""
+"""Number of machine epsilons by which noise is widened for falling epsilons and rounding."""
 
 _GRAIN_MARGIN = 16
-"""Machine epsilons by which the epsilon of a rule is lowered for the grain of its noise.
+"""Number of machine epsilons by which a rule's epsilon is lowered for grain of noise.
 
-Counted over all float32 draws, the log-ratio of two noise probabilities exceeds the ideal one by
-half a machine epsilon near 0, and by up to 11 where 1 of 2000 draws is beyond."""
+Counted over all float32 draws, the log-ratio of two noise probabilities exceeds the ideal log-ratio
+by half a machine epsilon near 0, and by up to 11 machine epsilons at the value that 1 of 2000 draws
+exceeds.
+"""
 
 _LEAST_EPSILON = 40
-"""Smallest epsilon that noise can pay for, in machine epsilons, because of its grain."""
+"""Smallest epsilon that the grain of the noise permits, in machine epsilons."""
 
 
 def noise_scale(
     sensitivity: ArrayLike, epsilon: ArrayLike, dtype: Any, multiple: float = 1.0
 ) -> Array:
-    """Return the scale `Delta/epsilon` of a rule's noise, widened as the module explains.
+    """Return the scale `Delta/epsilon` of a rule's noise, widened for rounding.
 
-    It is NaN, so that the rule never stops a trial, if the dtype cannot hold the noise: the scale
-    is infinite, XLA would flush the grain of the noise to 0, or epsilon is too small for that
-    grain.
+    The module's docstring explains the widening. The scale is NaN, so that the rule never stops a
+    trial, if the dtype cannot hold the noise. That is the case if the scale is infinite, if XLA
+    would flush the grain of the noise to 0, or if epsilon is too small for that grain.
 
     Args:
-        sensitivity: Delta.
+        sensitivity: sensitivity Delta of the utility.
         epsilon: privacy level of the rule.
         dtype: dtype of the noise.
-        multiple: largest multiple of the scale that the rule uses; the noise of that scale pays for
-            `epsilon / multiple`.
+        multiple: largest multiple of the scale that the rule uses. Noise of the multiplied scale
+            pays for `epsilon / multiple`.
     """
     epsilon, limits = jnp.asarray(epsilon, dtype), jnp.finfo(dtype)
     eps, tiny = float(limits.eps), float(limits.tiny)
@@ -67,8 +71,8 @@ class ThresholdRule(StoppingRule):
     Subclasses add `step`, `cost` and further fields, which must be positive and finite.
 
     Attributes:
-        threshold: tau, in units of the utility: a scalar, or one for each step, shape (steps,),
-            after which the rule never stops a trial. Not NaN.
+        threshold: tau, in units of the utility, not NaN: a scalar, or one number for each step,
+            shape (steps,). After the last step the rule never stops a trial.
     """
 
     threshold: Any
@@ -89,23 +93,23 @@ class ThresholdRule(StoppingRule):
                 check_positive(field.name, getattr(self, field.name))
 
     def init(self, key: Array, epsilon: ArrayLike) -> Any:
-        """Return the state: the number of the next step, int32."""
+        """Return the initial state: the number of the next step, int32."""
         del key, epsilon
         return jnp.int32(0)
 
     @property
     def max_noise_multiple(self) -> float:
-        """Largest multiple of Delta/epsilon that the rule uses as a scale of its noise."""
+        """The largest multiple of Delta/epsilon that the rule uses as a scale of its noise."""
         return 1.0
 
     @property
     def max_steps(self) -> int | None:
-        """Number of thresholds in a sequence, or None for a single one."""
+        """The number of thresholds, or None if one threshold is for all steps."""
         shape = jnp.shape(self.threshold)
         return shape[0] if shape else None
 
     def threshold_at(self, step: Array) -> Array:
-        """Return the threshold of a step, or NaN (never reached) after the end of a sequence."""
+        """Return the threshold of a step, or NaN (never reached) after the last threshold."""
         threshold = jnp.asarray(self.threshold, float_dtype(self.threshold))
         if threshold.ndim == 0:
             return threshold
@@ -128,7 +132,7 @@ class ThresholdRule(StoppingRule):
     def centred(self, utilities: np.ndarray) -> tuple[Self, np.ndarray]:
         """Return the rule with thresholds 0, and utilities, shape (steps,), minus thresholds.
 
-        Computed on the host in float64, so that a cast to float32 rounds only the differences.
+        Differences are computed on the host in float64, and a cast to float32 rounds only them.
         """
         threshold = np.asarray(concrete_or_none(self.threshold), np.float64)
         zero = dataclasses.replace(self, threshold=np.zeros(threshold.shape))
@@ -143,8 +147,8 @@ class ThresholdRule(StoppingRule):
         """Check that a dtype holds the noise, and resolves Delta near the thresholds.
 
         Args:
-            dtype: dtype of a run.
-            levels: number of spacings of the dtype near the thresholds that Delta must span.
+            dtype: dtype of the utilities in a run.
+            levels: least number of the dtype's spacings near the thresholds that Delta must span.
         """
         threshold = concrete_or_none(self.threshold)
         sensitivity = concrete_or_none(self.sensitivity)
@@ -173,15 +177,16 @@ class ThresholdRule(StoppingRule):
 class PublicThreshold(ThresholdRule):
     """Stop as soon as the utility reaches a threshold (Whitehouse 2022, section 6, "public").
 
-    Use it if the utility is public, or a function of the releases only: it costs nothing. For a
-    utility of private data use `nrjax.AboveThreshold`.
+    Use it if the utility is public, or a function of the releases only: the rule costs nothing. For
+    a utility that depends on private data in another way, use `nrjax.AboveThreshold`.
 
         rule = nrjax.PublicThreshold(2.0)
         nrjax.stopping.first_yes(jax.random.key(0), rule, [1.0, 3.0]).step  # 1
 
     Attributes:
-        threshold: smallest utility that is good enough, scalar; or one for each step, shape
-            (steps,), after which the rule never stops a trial. Infinity never stops a trial.
+        threshold: smallest utility that is good enough: a scalar, or one number for each step,
+            shape (steps,). After the last step the rule never stops a trial. A threshold of
+            infinity never stops a trial.
     """
 
     fixed_price: ClassVar[bool] = True
@@ -194,6 +199,6 @@ class PublicThreshold(ThresholdRule):
         return state + 1, jnp.asarray(utility) >= self.threshold_at(state)
 
     def cost(self, epsilon: ArrayLike, stopped: ArrayLike = True, answers: ArrayLike = 1) -> Array:
-        """Return 0."""
+        """Return the cost of all answers, which is 0."""
         del stopped, answers
         return jnp.zeros_like(epsilon)

@@ -1,9 +1,9 @@
-"""The minimiser of a quadratic over a ball, for indefinite matrices too, in large batches.
+"""Minimisation of a quadratic over a ball, in large batches and for any symmetric matrix.
 
 `ball` has the public function. `tridiagonal` reduces the matrix, bordered by the linear term, to
-tridiagonal form, and `secular` finds the multiplier and the minimiser there. On two CPU cores it
-was 4.7 times as fast as a batched eigendecomposition (512 problems of 38 dimensions in float32).
-docs/mathematics.md, "Quadratics over a ball", describes the method.
+tridiagonal form, and `secular` finds the multiplier and the minimiser in that form. On two CPU
+cores this method was 4.7 times as fast as a batched eigendecomposition (512 problems of 38
+dimensions in float32). docs/mathematics.md, "Quadratics over a ball", describes it.
 """
 
 from nrjax.erm.trust_region.ball import BallMinimum, minimise_in_ball

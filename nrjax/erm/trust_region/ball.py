@@ -1,7 +1,7 @@
-"""The minimiser of a quadratic over a ball, made for `vmap`.
+"""Minimisation of a quadratic over a ball, made for `vmap`.
 
-`jax.custom_batching.custom_vmap` turns nested `vmap`s into one long batch, whose loop over
-multipliers ends when all lanes are done.
+`jax.custom_batching.custom_vmap` turns nested `vmap`s into one long batch. The loop over
+multipliers stops when all problems of the batch (lanes) are solved.
 """
 
 from functools import partial
@@ -20,17 +20,20 @@ from nrjax.erm.trust_region.secular import minimiser, multiplier
 from nrjax.erm.trust_region.tridiagonal import Tridiagonal, padded, rotate_back, tridiagonalise
 
 _TILE = 16
-"""Number of matrices that are reduced together; they should fit into a core's second cache."""
+"""Number of matrices that are reduced together, few enough for a core's level-2 cache."""
 
 
 class BallMinimum(NamedTuple):
-    """The minimiser over a ball. NaN for inputs not finite or a radius not positive.
+    """The minimiser of `(1/2) theta'A theta - c'theta` over a ball.
+
+    All attributes are NaN if an input is not finite or the radius is not positive.
 
     Attributes:
-        argument: theta, shape (d,), of norm at most the radius up to rounding.
-        multiplier: mu >= 0, scalar: `(A + mu I) theta = c`, and 0 where theta is inside the ball.
-        residual: `|(A + mu I) theta - c| / (|A| |theta| + |c|)`, scalar, with |A| to within a
-            factor of sqrt(3).
+        argument: minimiser theta, shape (d,), of norm at most the radius up to rounding.
+        multiplier: the mu >= 0, scalar, with `(A + mu I) theta = c`. It is 0 if theta is inside the
+            ball.
+        residual: `|(A + mu I) theta - c| / (|A| |theta| + |c|)`, scalar, where |A| is computed to
+            within a factor of sqrt(3).
     """
 
     argument: Array
@@ -41,7 +44,7 @@ class BallMinimum(NamedTuple):
 
 
 def _reduce(problem: tuple[Array, Array, Array]) -> Tridiagonal:
-    """Return `[[0, c'], [c, A]] / unit`, padded with zeros, in tridiagonal form."""
+    """Return `[[0, c'], [c, A]] / unit` in tridiagonal form, padded with zeros before."""
     matrix, vector, unit = problem
     d = vector.shape[1]
     rest = padded(d + 1) - d - 1
@@ -52,7 +55,7 @@ def _reduce(problem: tuple[Array, Array, Array]) -> Tridiagonal:
 
 
 def _reduce_in_tiles(problem: tuple[Array, Array, Array]) -> Tridiagonal:
-    """Reduce a batch of any length, in tiles of `_TILE` matrices."""
+    """Reduce a batch of matrices to tridiagonal form, in tiles of `_TILE` matrices."""
 
     def split(array: Array) -> Array:
         rest = ((0, -lanes % _TILE), *((0, 0),) * (array.ndim - 1))
@@ -66,9 +69,9 @@ def _reduce_in_tiles(problem: tuple[Array, Array, Array]) -> Tridiagonal:
     return jax.tree.map(lambda part: part.reshape(-1, *part.shape[2:])[:lanes], parts)
 
 
-@partial(jax.jit, inline=True)  # so that it is traced once
+@partial(jax.jit, inline=True)  # a jitted function is traced once
 def _solve(matrix: Array, vector: Array, radius: Array) -> tuple[Array, Array, Array]:
-    """Return arguments, multipliers and residuals of a batch of problems."""
+    """Return the minimisers, multipliers and residuals of a batch of problems."""
     # Divisions by one number per lane are written as products: XLA rounds divisions in one of two
     # ways, depending on the number of devices.
     # The units are such that the ball has radius 1 and the largest entry is 1.
@@ -90,7 +93,7 @@ def _solve(matrix: Array, vector: Array, radius: Array) -> tuple[Array, Array, A
     x, mu = minimiser(diagonal, off, n, mu)
     x = jnp.where(along < 0, -x, x).T
     x = rotate_back(form, jnp.pad(x, ((0, 0), (1, 0))))[:, 1:]
-    # The reflectors change its length by a few units in the last place.
+    # The reflectors change the length of x by a few units in the last place.
     length = jnp.linalg.norm(x, axis=1)
     x = jnp.where(((mu > 0) | (length > 1))[:, None], x * (1 / length)[:, None], x)
 
@@ -131,9 +134,9 @@ def _flatten(size: int, batched: list[bool], *problem: Array) -> tuple[Any, Any]
 def minimise_in_ball(matrix: ArrayLike, vector: ArrayLike, radius: ArrayLike) -> BallMinimum:
     """Minimise `(1/2) theta'A theta - c'theta` over the ball `|theta| <= radius`.
 
-    Where several minimisers exist, one of them is returned. Under `vmap`, batches whose lengths are
-    powers of two, from 16 on, give each problem the same bits whatever the others are. A single
-    problem may round differently.
+    If several minimisers exist, one of them is returned. Under `vmap`, if the length of the batch
+    is a power of two and at least 16, the result of a problem does not depend on the batch, bit for
+    bit. Without `vmap` the result may be rounded differently.
 
     Example:
         ::
@@ -146,8 +149,8 @@ def minimise_in_ball(matrix: ArrayLike, vector: ArrayLike, radius: ArrayLike) ->
         radius: radius of the ball, a positive scalar.
 
     Raises:
-        ValueError: a shape does not fit, or the radius is not positive (where concrete).
-        TypeError: a derivative was asked for.
+        ValueError: a shape does not fit, or a concrete radius is not positive.
+        TypeError: a derivative is requested.
     """
     matrix, vector = jnp.asarray(matrix), jnp.asarray(vector)
     dtype = float_dtype(matrix, vector, radius)

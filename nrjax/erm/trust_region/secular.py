@@ -1,8 +1,8 @@
-"""The trust-region problem of a tridiagonal matrix, for many lanes at once.
+"""The trust-region problem of a tridiagonal matrix, for many problems (lanes) at once.
 
-It is to minimise `(1/2) x'Tx - n x_1` over `|x| <= 1`: the problem of any matrix, in a basis whose
-first axis is along the linear term. See docs/mathematics.md, "Quadratics over a ball". The lanes
-are the last axis of all arrays, since the loops go along the matrix.
+The problem is to minimise `(1/2) x'Tx - n x_1` over `|x| <= 1`. Every quadratic over a ball takes
+this form in a basis whose first axis is along the linear term (docs/mathematics.md, "Quadratics
+over a ball"). The lanes are the last axis of all arrays, since loops run along the matrix.
 """
 
 import math
@@ -13,17 +13,19 @@ import jax.numpy as jnp
 from jax import Array
 
 _TRIED = 8
-"""Number of trial values of mu in one pass: two Newton steps and a grid."""
+"""Number of values of mu that are tried in one pass: two Newton steps and a grid."""
 
 
 class SturmResult(NamedTuple):
     """The result of one factorisation of `T + mu I`. All arrays have the shape of mu.
 
+    lambda_1 is the lowest eigenvalue of T, and x solves `(T + mu I) x = n e_1`.
+
     Attributes:
         definite: whether all pivots are positive.
-        excess: where not definite, `-lambda_1 >= mu - excess` (a Rayleigh quotient).
-        norm: where definite, |x|.
-        decrease: where definite, `-|x| / (d|x|/d mu)`, which is at least `mu + lambda_1`.
+        excess: if not definite, a number with `-lambda_1 >= mu - excess` (a Rayleigh quotient).
+        norm: if definite, |x|.
+        decrease: if definite, `-|x| / (d|x|/d mu)`, which is at least `mu + lambda_1`.
     """
 
     definite: Array
@@ -33,9 +35,10 @@ class SturmResult(NamedTuple):
 
 
 def _factorise(diagonal: Array, squares: Array, n: Array, mu: Array, tiny: float) -> SturmResult:
-    """Factorise `T + mu I` from below, with the pivots `g_i = a_i + mu - e_i^2/g_{i+1}`.
+    """Factorise `T + mu I` from the last row up, with pivots `g_i = a_i + mu - e_i^2/g_{i+1}`.
 
-    `n^2 g_1'/g_1^2 = |x|^2`, and `n^2 (g_1'^2/g_1^3 - g_1''/(2 g_1^2)) = x'(T + mu I)^-1 x`.
+    With derivatives in mu, `n^2 g_1'/g_1^2 = |x|^2`, and
+    `n^2 (g_1'^2/g_1^3 - g_1''/(2 g_1^2)) = x'(T + mu I)^-1 x`.
     """
 
     def step(carry: tuple[Array, ...], row: tuple[Array, Array]) -> tuple[tuple[Array, ...], None]:
@@ -71,11 +74,12 @@ class Bracket(NamedTuple):
 
     Attributes:
         low: lower bound of the multiplier.
-        high: upper bound, where `T + high I` is definite and |x| <= 1.
-        from_left: best Newton step from where |x| > 1; not finite if there is none.
-        from_right: best Newton step from where |x| <= 1. By concavity no step overshoots.
-        multiplier: result so far.
-        done: whether the lane is finished.
+        high: upper bound of the multiplier, at which `T + high I` is definite and |x| <= 1.
+        from_left: best Newton step from a tried mu with |x| > 1; not finite if there is none.
+        from_right: best Newton step from a tried mu with |x| <= 1; not finite if there is none.
+            By concavity no Newton step overshoots.
+        multiplier: best multiplier so far.
+        done: whether the search of the lane has finished.
         passes: number of passes so far.
     """
 
@@ -91,10 +95,19 @@ class Bracket(NamedTuple):
 def multiplier(diagonal: Array, off_diagonal: Array, n: Array) -> Array:
     """Return the multiplier mu >= 0, to a few units in the last place of the largest entry.
 
-    One of three holds: |x| is 1 at mu, to a few units in the last place; or `T + mu I` is definite
-    with |x| <= 1, but not so a few units below, next to minus the lowest eigenvalue; or mu is 0.
-    NaN for inputs that are not finite. `diagonal`, shape (size, lanes), and `off_diagonal`, shape
-    (size - 1, lanes), are of the order of 1; n, shape (lanes,), is in [0, 1].
+    At the result one of three conditions holds:
+
+    * |x| is 1, to a few units in the last place.
+    * `T + mu I` is definite and |x| <= 1. A few units below mu, next to minus the lowest
+      eigenvalue, that is not the case.
+    * mu is 0.
+
+    The result is NaN if an input is not finite.
+
+    Args:
+        diagonal: diagonal of T, shape (size, lanes), of the order of 1.
+        off_diagonal: off-diagonal of T, shape (size - 1, lanes), of the order of 1.
+        n: size of the linear term, shape (lanes,), in [0, 1].
     """
     eps = float(jnp.finfo(diagonal.dtype).eps)
     tiny, width, tolerance = eps / 64, 4 * eps, 8 * eps
@@ -114,7 +127,7 @@ def multiplier(diagonal: Array, off_diagonal: Array, n: Array) -> Array:
         low, high = bracket.low, bracket.high
         inner = low + (high - low) * grid
         newton = jnp.stack([bracket.from_left, bracket.from_right])
-        # Clipped just inside the bracket: rounding may hide on which side a step at its end is.
+        # Steps are clipped to just inside the bracket: at an end, rounding may hide their side.
         ends = low + width / 2, jnp.maximum(high - width / 2, low + width / 2)
         newton = jnp.where(jnp.isfinite(newton), jnp.clip(newton, *ends), inner[:2])
         # The first pass tries mu = 0: the minimum may be inside the ball.
@@ -150,11 +163,12 @@ def multiplier(diagonal: Array, off_diagonal: Array, n: Array) -> Array:
 
 
 def minimiser(diagonal: Array, off_diagonal: Array, n: Array, mu: Array) -> tuple[Array, Array]:
-    """Return the minimiser x, shape (size, lanes), and its multiplier.
+    """Return the minimiser x, shape (size, lanes), and its multiplier, shape (lanes,).
 
-    mu is the result of `multiplier`, which an interior minimum sets to 0. In the hard case, or near
-    it, |x| is less than 1 (or differs by rounding). A multiple of the lowest eigenvector, from
-    inverse iteration, is then added to reach the sphere.
+    `mu` is the result of `multiplier`. The returned multiplier is 0 for a minimiser inside the
+    ball. In the "hard case" of trust-region problems, or near it, the solution x for `mu` is
+    shorter than 1. A multiple of the lowest eigenvector, from inverse iteration, is then added to
+    reach the sphere.
     """
     length = diagonal.shape[0]
     eps = float(jnp.finfo(diagonal.dtype).eps)
@@ -164,8 +178,8 @@ def minimiser(diagonal: Array, off_diagonal: Array, n: Array, mu: Array) -> tupl
         pivot, _ = above
         a, e = row
         factor = e / pivot
-        # Rounding may lose definiteness. A pivot keeps its sign: one raised to be positive would
-        # make all that follow negative.
+        # Rounding may lose definiteness. A pivot keeps its sign: if a negative pivot were raised
+        # above 0, all later pivots would become negative.
         pivot = a + mu - factor * e
         pivot = jnp.where(jnp.abs(pivot) < eps / 64, eps / 64, pivot)
         return (pivot, factor), (pivot, factor)
@@ -186,9 +200,9 @@ def minimiser(diagonal: Array, off_diagonal: Array, n: Array, mu: Array) -> tupl
     first = jnp.zeros_like(diagonal).at[0].set(n / pivots[0])
     x = jax.lax.scan(down, 0 * ones, (first, above))[1]
 
-    # Inverse iteration from x is Newton's step, finer than mu can be. The added numbers are
-    # arbitrary: they supply the eigenvector where x lacks it. A third step separates it from its
-    # neighbours.
+    # Inverse iteration from x is a Newton step, finer than a change of mu. The added numbers are
+    # arbitrary: they supply the eigenvector if x is orthogonal to it. A third step separates the
+    # eigenvector from its neighbours.
     z = x + eps**0.5 * jnp.cos(1.7 * jnp.arange(length, dtype=mu.dtype) ** 2)[:, None]
     z = z * (1 / jnp.linalg.norm(z, axis=0))
     growth = ones
@@ -208,7 +222,7 @@ def minimiser(diagonal: Array, off_diagonal: Array, n: Array, mu: Array) -> tupl
     along = jnp.sum(x * z, axis=0)
     gap = (1 - norm) * (1 + norm)
     root = jnp.sqrt(jnp.maximum(along * along + gap, 0))
-    # The smaller root of |x + t z| = 1, which has the lower objective.
+    # The smaller root t of |x + t z| = 1, which gives the lower objective.
     t = gap / jnp.where(along >= 0, along + root, along - root)
     # The residual |(T + mu I) x - n e_1| that each way of reaching the sphere adds.
     by_vector, by_scale = jnp.abs(t) / growth, jnp.abs(1 - norm) * n
@@ -216,6 +230,6 @@ def minimiser(diagonal: Array, off_diagonal: Array, n: Array, mu: Array) -> tupl
     fixed = jnp.where((by_vector < by_scale) | (norm < 0.5), x + t * z, x)
     fixed = fixed * (1 / jnp.linalg.norm(fixed, axis=0))
 
-    # The bracket closed at 0: T is singular, and |x| need not be 1.
+    # If the bracket closed at 0, T is singular, and |x| need not be 1.
     interior = (mu <= 4 * eps) & (norm <= 1)
     return jnp.where(interior, x, fixed), jnp.where(interior, 0, mu)

@@ -1,8 +1,8 @@
-"""Householder reduction of many symmetric matrices to tridiagonal form, and the way back.
+"""Householder reduction of many symmetric matrices to tridiagonal form, and its inverse.
 
 Each reflector takes one matrix-vector product and one rank-two update, which XLA vectorises over
-the batch. A batched eigendecomposition on a CPU is a sequence of LAPACK calls. The trailing matrix
-shrinks in a few stages of static size.
+the batch. (A batched eigendecomposition on a CPU is a sequence of LAPACK calls.) The part of the
+matrix that is not yet reduced shrinks in a few stages of static size.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 
 _BLOCK = 16
-"""Sizes are padded to multiples of this, so that rows fill whole vector registers."""
+"""The number whose multiples are the padded sizes, so that rows fill vector registers."""
 
 
 class Tridiagonal(NamedTuple):
@@ -21,8 +21,8 @@ class Tridiagonal(NamedTuple):
     Attributes:
         diagonal: diagonal of T, shape (lanes, size).
         off_diagonal: off-diagonal of T, shape (lanes, size - 1).
-        reflectors: by stage, vectors v of norm sqrt(2) or 0. Q is the product of the `I - v v'` in
-            order.
+        reflectors: one array per stage, shape (lanes, columns, rows), of vectors v with norm
+            sqrt(2) or 0. Q is the product of all `I - v v'` in order.
     """
 
     diagonal: Array
@@ -31,24 +31,24 @@ class Tridiagonal(NamedTuple):
 
 
 def padded(size: int) -> int:
-    """Return the size to which `tridiagonalise` needs matrices padded."""
+    """Return the size to which a matrix must be padded for `tridiagonalise`."""
     return -(-size // _BLOCK) * _BLOCK
 
 
 def _stages(size: int) -> list[tuple[int, int]]:
-    """Return the first column and the number of columns of each stage, of at most three."""
+    """Return the first column and the number of columns of each of at most three stages."""
     length = -(-padded(size) // (3 * _BLOCK)) * _BLOCK
     last = max(size - 2, 0)
     return [(at, min(length, last - at)) for at in range(0, last, length)]
 
 
 def _diagonal(matrix: Array) -> Array:
-    """Return the diagonals of a batch, by a sum: XLA gathers one element at a time."""
+    """Return the diagonals of a batch, by sums, since XLA gathers one element at a time."""
     return jnp.sum(jnp.where(jnp.eye(matrix.shape[1], dtype=bool), matrix, 0), axis=2)
 
 
 def tridiagonalise(matrix: Array, size: int) -> Tridiagonal:
-    """Reduce matrices by orthogonal transformations that keep the first coordinate.
+    """Reduce matrices to tridiagonal form by reflections that keep the first coordinate.
 
     The matrices have shape (lanes, padded(size), padded(size)). They are symmetric, zero beyond
     `size`, and of the order of 1, so that squares do not overflow.
@@ -68,12 +68,12 @@ def tridiagonalise(matrix: Array, size: int) -> Tridiagonal:
             k: Array, carry: tuple[Array, ...], index: Array = index, at: int = at
         ) -> tuple[Array, ...]:
             matrix, v, w, stored, off = carry
-            # The previous step's update, made here: fused with this step's products it would be
-            # repeated for each of them.
+            # The update of the previous step is made here, because XLA would otherwise fuse it with
+            # the products of this step and repeat it for each of them.
             matrix = matrix - v[:, :, None] * w[:, None, :] - w[:, :, None] * v[:, None, :]
             column = jnp.where(index > k, jax.lax.dynamic_index_in_dim(matrix, k, 1, False), 0)
             norm = jnp.sqrt(jnp.einsum("bi,bi->b", column, column))
-            # By a sum: XLA would repeat a dynamic index wherever it fuses this expression.
+            # A sum, because XLA would repeat a dynamic index wherever it fuses this expression.
             first = jnp.sum(jnp.where(index == k + 1, column, 0), axis=1)
             target = jnp.where(first >= 0, -norm, norm)  # no cancellation in first - target
             half = norm * (norm + jnp.abs(first))  # half the squared norm of the reflector
@@ -98,7 +98,7 @@ def tridiagonalise(matrix: Array, size: int) -> Tridiagonal:
 
 
 def rotate_back(tridiagonal: Tridiagonal, vector: Array) -> Array:
-    """Return `Q vector`, of shape (lanes, size) as the vector."""
+    """Return the product of Q and `vector` for each lane, shape (lanes, size)."""
     size = vector.shape[1]
     stages = list(zip(_stages(size), tridiagonal.reflectors, strict=True))
     for (at, count), stored in reversed(stages):
