@@ -1,4 +1,4 @@
-"""The command `nrjax`, and `python -m nrjax`."""
+"""The entry point of the command `nrjax` and of `python -m nrjax`."""
 
 import os
 import sys
@@ -11,12 +11,12 @@ def main() -> int:
     except KeyboardInterrupt:
         print("nrjax: interrupted", file=sys.stderr)
         return 130
-    except (ModuleNotFoundError, ValueError) as error:  # an extra, or a variable such as JAX_...
+    except (ModuleNotFoundError, ValueError) as error:  # a missing extra, or a bad JAX_... variable
         print(f"nrjax: error: {error}", file=sys.stderr)
         return 2
     status = cli.main()
     if status == cli.INTERRUPTED:
-        os._exit(status)  # Python would wait for threads that compile, up to a minute
+        os._exit(status)  # Python would wait up to a minute for compiling threads
     return status
 
 

@@ -14,10 +14,10 @@ from nrjax.sensitivities import NORMS
 from nrjax.types import Guarantee, NoiseProcess, Schedule, StoppingRule, Utility, overrides
 
 COST_TOLERANCE = 32
-"""Machine epsilons by which a cost may fall from one release to the next."""
+"""Largest relative fall of the cost from one release to the next, in machine epsilons."""
 
 _LEVELS_PER_DEVIATION = 16
-"""Least number of float spacings in a standard deviation of the noise."""
+"""Least number of float spacings that the noise's standard deviation must span."""
 
 USE_FLOAT64 = "Subtract a public centre, or use float64 (JAX_ENABLE_X64=1)."
 
@@ -25,7 +25,7 @@ USE_FLOAT64 = "Subtract a public centre, or use float64 (JAX_ENABLE_X64=1)."
 def check_rule(
     rule: StoppingRule, utility: Utility, guarantee: Any, steps: int | None, dtype: Any
 ) -> None:
-    """Check that rule and utility cover the steps, and that the rule's sensitivity is enough."""
+    """Check that rule and utility cover all steps, and that the rule's sensitivity is enough."""
     kind = type(rule).__name__
     missing = rule.uses_epsilon and guarantee is None
     check(
@@ -51,7 +51,7 @@ def check_rule(
     known = [float(np.max(number)) for number in map(concrete_or_none, parts) if number is not None]
     assumed = concrete_or_none(rule.sensitivity)
     if assumed is not None and known:
-        # In the dtype of the run, since one of two equal numbers may have been through float32.
+        # In the dtype of the run, since one of two equal numbers may have been cast to float32.
         ok = assumed.astype(dtype) >= np.asarray(max(known), dtype)
         expected = f"at least {max(known):.6g}, the sensitivity of the utility"
         check(ok, "sensitivity of the rule", float(np.max(assumed)), expected)
@@ -60,14 +60,14 @@ def check_rule(
 def check_noise(
     value: Any, process: NoiseProcess, guarantee: Guarantee | None, schedule: Schedule, dtype: Any
 ) -> None:
-    """Check that the guarantee is for this noise, and that the dtype resolves the noise."""
+    """Check that guarantee and schedule fit the noise, and that the dtype resolves the noise."""
     if guarantee is not None:
         name, expected = f"delta of {type(guarantee).__name__}", "a number, at least 0 and below 1"
         check_numbers(name, guarantee.delta, lambda n: (n >= 0) & (n < 1), expected)
     kind, noise = type(process).__name__, process.noise
     for name, part in (("guarantee", guarantee), ("schedule", schedule)):
         covered = None if part is None else part.noise
-        unnamed = noise is None and part is guarantee  # a schedule's filter takes no unnamed noise
+        unnamed = noise is None and part is guarantee  # a filter accepts no unnamed noise
         if covered is not None and noise != covered and not unnamed:
             raise ValueError(
                 f"{name} must be for {noise or 'other'} noise, which {kind} makes, but holds for "
@@ -98,7 +98,7 @@ def check_noise(
 
 
 def check_costs(guarantee: Guarantee | None, schedule: Schedule, dtype: Any) -> None:
-    """Check that a custom guarantee's costs on a grid are neither negative nor falling."""
+    """Check that a custom guarantee's costs are never negative and do not fall along a grid."""
     times = concrete_or_none(getattr(schedule, "times", None))
     if times is None or guarantee is None or not is_custom(guarantee):
         return
@@ -118,7 +118,10 @@ def check_costs(guarantee: Guarantee | None, schedule: Schedule, dtype: Any) -> 
 
 
 def _check_looks(guarantee: Guarantee, times: Any, dtype: Any) -> None:
-    """Check that a grid has only times of the guarantee. Other schedules fail in the run."""
+    """Check that every time of a grid is one of the guarantee's `fixed_times`.
+
+    Schedules without a grid are not checked here: another time makes their trials fail.
+    """
     looks = concrete_or_none(guarantee.fixed_times)
     if times is not None and looks is not None:
         other = ~np.isin(times.astype(dtype), looks.astype(dtype))
@@ -127,9 +130,9 @@ def _check_looks(guarantee: Guarantee, times: Any, dtype: Any) -> None:
 
 
 def check_integral(process: NoiseProcess, value: Any, schedule: Any, dtype: Any) -> None:
-    """Check that a value under integer noise is of integers whose sums with it are exact.
+    """Check that a value under integer noise has integer entries, and that releases are exact.
 
-    `schedule` gives the first time; None if that is not known.
+    `schedule` is None if the first time is not known.
     """
     number = concrete_or_none(value)
     if not process.integral or number is None:
@@ -144,7 +147,7 @@ def check_integral(process: NoiseProcess, value: Any, schedule: Any, dtype: Any)
         expected = f"at most {largest_time}, where {kind} is exact"
         check(first <= largest_time, "first time", first, expected)
     most = 2 ** (jnp.finfo(dtype).nmant + 1)
-    # The largest noise that a random word of this many bits gives, in units of the time.
+    # Upper bound of the noise, which is drawn from a random word with as many bits as the dtype.
     reach = 0 if first is None else float((1 + jnp.finfo(dtype).bits) * np.log(2) * first + 1)
     largest = float(np.max(np.abs(number), initial=0))
     expected = f"at most {most}, with noise of up to {reach:.3g}"
@@ -152,10 +155,10 @@ def check_integral(process: NoiseProcess, value: Any, schedule: Any, dtype: Any)
 
 
 def check_sensitivities(shift: Any, guarantee: Guarantee | None, schedule: Schedule) -> None:
-    """Check that no stated sensitivity is below the shift, nor the schedule's below another.
+    """Check the sensitivities of guarantee and schedule against the shift and each other.
 
-    The shift is between neighbours, so that it is no longer than the sensitivity that the guarantee
-    or the schedule states. A schedule that pays must cover the guarantee's sensitivity.
+    The shift is a difference between neighbours, so its norm is at most each stated sensitivity.
+    The sensitivity of a schedule that pays must be at least the guarantee's.
     """
     stated = {}
     for name, part in (("guarantee", guarantee), ("schedule", schedule)):
@@ -192,7 +195,7 @@ def check_paid_rule(rule: StoppingRule, guarantee: Guarantee | None, schedule: S
 
 
 def _alike(part: Any, other: Any) -> bool:
-    """Return whether two parts have one structure and equal numbers, where these are concrete."""
+    """Return whether two parts have equal structure and equal numbers, except traced numbers."""
     if jax.tree.structure(part) != jax.tree.structure(other):
         return False
     leaves = zip(jax.tree.leaves(part), jax.tree.leaves(other), strict=True)
@@ -205,6 +208,6 @@ def _alike(part: Any, other: Any) -> bool:
 
 
 def _slack(*arrays: np.ndarray) -> float:
-    """Return how far equal numbers may differ after a cast: 8 machine epsilons, relatively."""
+    """Return the relative tolerance for numbers that were cast: 8 machine epsilons."""
     dtypes = (float_dtype(np.empty(0, number.dtype)) for number in arrays)
     return 8 * max(float(jnp.finfo(dtype).eps) for dtype in dtypes)

@@ -1,4 +1,4 @@
-"""Short forms of values for messages and representations, with arrays by dtype and shape."""
+"""Short text forms of values, for messages and `repr`."""
 
 import dataclasses
 from typing import Any
@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-_LONGEST = 160  # characters
-_MOST = 8  # numbers of an array that are shown
+_LONGEST = 160  # largest number of characters
+_MOST = 8  # largest number of entries shown of an array or a list
 
 
 def format_value(value: Any, longest: int = _LONGEST) -> str:
-    """Return a short form of any value, such as `float32[1000, 3]` of a large array."""
+    """Return a short text for any value, such as `float32[1000, 3]` for a large array."""
     return _cut(_format(value), longest)
 
 
@@ -50,7 +50,7 @@ def _cut(text: str, longest: int) -> str:
 def representation(self: Any) -> str:
     """Return the `__repr__` of a dataclass or a `NamedTuple` whose fields may be arrays.
 
-    If it has a `delta` and a `notion`, the notion is shown too.
+    If the object has a `delta` and a `notion`, the notion is shown too.
     """
     if dataclasses.is_dataclass(self):
         names = [field.name for field in dataclasses.fields(self) if field.repr]

@@ -1,7 +1,7 @@
-"""Abstract evaluation of the methods of each part, with a message if a result is wrong.
+"""Checks that the methods of each part return what their interface requires.
 
-Nothing is drawn or computed. Without these checks a malformed part would stop every trial at step
-0, broadcast silently, or fail deep inside a compiled loop.
+Methods are only traced: nothing is drawn or computed. Without the checks a wrong result would end
+every trial at step 0, broadcast silently, or fail deep inside a compiled loop.
 """
 
 import traceback
@@ -21,14 +21,14 @@ from nrjax.types import Utility, overrides
 
 
 class _Part:
-    """A part whose methods are called, and whose results are checked."""
+    """A wrapper of a part that calls the part's methods and checks their results."""
 
     def __init__(self, name: str, part: Any, dtype: Any):
         self.owner = f"of {name} {type(part).__name__}"
         self.part, self.dtype = part, dtype
 
     def call(self, method: str, *arguments: Any, **options: Any) -> Any:
-        """Call a method, and turn an error of JAX into one that names the method."""
+        """Call a method, and turn an error of JAX into a `ValueError` that names the method."""
         function = getattr(self.part, method)
         try:
             return function(*arguments, **options)
@@ -46,26 +46,27 @@ class _Part:
             ) from error
 
     def items(self, names: str, method: str, *arguments: Any, **options: Any) -> tuple[Any, ...]:
-        """Return the results of a method that returns a tuple of these names."""
+        """Return the tuple that a method returns, checked to have one item per name."""
         result = self.call(method, *arguments, **options)
         ok = isinstance(result, (tuple, list)) and len(result) == len(names.split(", "))
         self._check(ok, f"result of {method}", result, f"({names})")
         return tuple(result)
 
     def number(self, kinds: str, method: str, *arguments: Any, shape: tuple = ()) -> Array:
-        """Return the result of a method, checked by `array`."""
+        """Call a method, and return its result as an array, checked by `array`."""
         return self.array(kinds, f"result of {method}", self.call(method, *arguments), shape)
 
     def array(self, kinds: str, name: str, result: Any, shape: tuple = ()) -> Array:
         """Return a result as an array, checked for its shape and its kind of dtype.
 
-        `kinds` are some of f (a float no wider than the run's dtype), i (integer) and b (bool).
+        `kinds` has a letter for each kind of dtype that is allowed: f for a float no wider than
+        the run's dtype, i for an integer and b for a bool.
         """
         expected = {"f": str(jnp.dtype(self.dtype)), "i": "an integer", "b": "a bool"}
         ok = isinstance(result, (jax.Array, np.ndarray, np.generic, bool, int, float))
         if ok:
             dtype = jnp.result_type(result)
-            narrow = jnp.result_type(result, self.dtype) == self.dtype  # Python numbers adopt it
+            narrow = jnp.result_type(result, self.dtype) == self.dtype  # a Python number adapts
             fits = {
                 "f": jnp.issubdtype(dtype, jnp.floating) and narrow,
                 "i": jnp.issubdtype(dtype, jnp.integer),
@@ -78,7 +79,7 @@ class _Part:
         return jnp.asarray(result)
 
     def same(self, method: str, result: Any, state: Any) -> None:
-        """Check that a new state has the structure, shapes and dtypes of the first one."""
+        """Check that a new state has the structure, shapes and dtypes of the first state."""
         forms, first = (jax.tree.map(_form, tree) for tree in (result, state))
         ok = jax.tree.structure(result) == jax.tree.structure(state) and forms == first
         self._check(ok, f"state from {method}", forms, f"of the form of the first state, {first}")
@@ -89,7 +90,7 @@ class _Part:
 
 
 def _form(value: Any) -> str:
-    """Return dtype and shape of an array or number, and a short form of other values."""
+    """Return the dtype and shape of an array or number, or a short text for another value."""
     if isinstance(value, (jax.Array, jax.ShapeDtypeStruct)) or hasattr(value, "aval"):
         return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
     if isinstance(value, (bool, int, float)):
@@ -98,7 +99,7 @@ def _form(value: Any) -> str:
 
 
 def _is_own(error: Exception) -> bool:
-    """Return whether nrjax raised an error, whose message then needs no addition."""
+    """Return whether nrjax raised an error, so that its message needs no addition."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     name = frame.f_globals.get("__name__", "")
     own = name.split(".")[0] == "nrjax" and name not in ("nrjax._interface_checks", "nrjax.types")
@@ -107,7 +108,7 @@ def _is_own(error: Exception) -> bool:
 
 @partial(jax.jit, static_argnames="structure")
 def _try(parts: tuple[Any, ...], key: Array, structure: Any) -> None:
-    del structure  # keeps apart classes that were registered with JAX's own function
+    del structure  # part of the cache key: JAX takes classes of `register_dataclass` for equal
     value, process, guarantee, schedule, utility, rule, shift = parts
     dtype = value.dtype
     one = jnp.ones((), dtype)
@@ -152,10 +153,10 @@ def _try(parts: tuple[Any, ...], key: Array, structure: Any) -> None:
 
 
 def check_results(parts: tuple[Any, ...], structure: Any) -> None:
-    """Raise a `ValueError` that names the part, the method, its result and what it must be.
+    """Raise a `ValueError` if a method of a part returns what its interface does not allow.
 
-    The parts are in one dtype. JAX tries only the first of several that are alike in `structure`,
-    which holds their classes.
+    All parts must have one dtype. Parts with equal `structure`, which holds their classes, are
+    traced only once.
     """
     with neutral_config():
         _try.eval_shape(parts, abstract_key(), structure=structure)
@@ -164,7 +165,7 @@ def check_results(parts: tuple[Any, ...], structure: Any) -> None:
 def state_follows_utility(rule: Any, dtype: Any) -> bool:
     """Return whether the new state of a rule's `step` may depend on the utility.
 
-    Bounds of the utility cannot replace it in such a rule. The traced program decides.
+    If it may, bounds cannot replace the utility. The check reads the traced program of `step`.
     """
     key = abstract_key()
     one = jax.ShapeDtypeStruct((), dtype)

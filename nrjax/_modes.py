@@ -1,4 +1,4 @@
-"""Isolation of runs from JAX's debugging modes and from meshes of the caller."""
+"""Isolation of runs from JAX's debugging modes and from the caller's mesh."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -11,7 +11,8 @@ from jax.sharding import Mesh
 def neutral_config(mesh: Mesh | None = None) -> Iterator[None]:
     """Turn JAX's checks for NaNs and reused keys off, and set `mesh` if it is given.
 
-    NaN means "unknown" in results, and lanes that get new keys look like reuse of the old ones.
+    The checks would raise false alarms: NaN means "unknown" in results, and a lane that starts a
+    new trial looks as if it reused the key of the old trial.
     """
     with (
         jax.debug_nans(False),

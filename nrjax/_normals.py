@@ -1,4 +1,4 @@
-"""Standard normal numbers, two per hash."""
+"""Standard normal random numbers, two per hash of the random generator."""
 
 import math
 from typing import Any
@@ -12,10 +12,10 @@ from nrjax._threefry import in_pairs, is_placed
 
 
 def normals(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
-    """Draw standard normals: pairs from a radius and an angle (Box and Muller 1958).
+    """Draw standard normal numbers in pairs, by the method of Box and Muller (1958).
 
-    Each number uses 32 random bits, in float64 64. In float32 they reach 6.8 and cost half as much
-    as those of `jax.random.normal`, which uses 23 bits and reaches 5.4.
+    Each number uses 32 random bits, or 64 in float64. In float32 numbers reach 6.8, and cost half
+    as much as with `jax.random.normal`, which uses 23 bits and reaches 5.4.
     """
     size, dtype = math.prod(shape), jnp.dtype(dtype)
     bits = 8 * dtype.itemsize
@@ -28,7 +28,7 @@ def normals(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
 
 
 def _polar(first: Array, second: Array) -> tuple[Array, Array]:
-    """Return two independent normals from two random words."""
+    """Return two independent standard normal numbers from two random words."""
     bits = jnp.iinfo(first.dtype).bits
     dtype = jnp.dtype(f"float{bits}")
     uniform = (first.astype(dtype) + 0.5) * 2.0**-bits

@@ -17,7 +17,7 @@ def largest_divisor(dtype: Any) -> float:
 def float_dtype(*values: ArrayLike) -> Any:
     """Return the floating dtype of a computation on `values`.
 
-    Python numbers adopt the default precision.
+    It is JAX's default float dtype if no value is a floating-point array.
     """
     return jnp.result_type(*values, float)
 
@@ -31,7 +31,7 @@ def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def exact_float(value: ArrayLike, dtype: Any) -> Array:
-    """Cast `value` to a floating dtype, with NaN for an integer that may not fit exactly."""
+    """Cast `value` to a floating dtype, with NaN for integers that it may not hold exactly."""
     array = value if isinstance(value, jax.Array) else np.asarray(value)
     if jnp.issubdtype(array.dtype, jnp.integer):
         largest = 2 ** (jnp.finfo(dtype).nmant + 1)
@@ -49,11 +49,11 @@ def holds(dtype: Any, number: int) -> bool:
 
 
 _BLOCK_SIZE = 2**22
-"""Number of entries of a table that are processed at once."""
+"""Largest number of table entries that are processed at a time."""
 
 
 def row_blocks(rows: int, columns: int) -> list[slice]:
-    """Return slices that cover all rows, each of at most 2^22 numbers.
+    """Return slices that cover all rows of a table, each of at most 2^22 entries.
 
     Working block by block avoids a temporary copy as large as the table.
     """

@@ -1,16 +1,16 @@
 """Faster implementations of threefry2x32 keys, for use inside compiled loops.
 
-`unrolled` keys give the bits of JAX's own keys, on CPUs several times as fast: there JAX writes the
-20 rounds of the hash (Salmon et al. 2011) as a loop of five turns, which XLA cannot fuse.
+`unrolled` keys give the same bits as JAX's own keys, several times as fast on CPUs. There JAX
+computes the 20 rounds of the hash (Salmon et al. 2011) in a loop, which XLA cannot fuse.
 
-`placed` keys give other bits at half the cost or less. A hash has two words, of which JAX combines
-both into one random word; placed keys use both. The number of their place (a step of a trial) is
-the upper word of the hash's input, and does not need a hash of its own. No input of a key (k0, k1)
-is used twice, so that no draw equals a key or another draw:
+`placed` keys give other bits at half the cost or less. A hash returns two words, which JAX combines
+into one random word. A placed key uses both words. It also has a place (the step of a trial), which
+is the upper word of the hash's input and so needs no additional hash. Under a key (k0, k1) no input
+of the hash is used twice, so no draw equals a key or another draw. The inputs are:
 
-* (0, i): keys folded or split from the key, and JAX's draws from it, which show one word only;
-* (c, i) with 0 < c < 2^31: both words of draw i at place c - 1. With c = 0 only for a key that was
-  folded from a placed one, from which JAX folds nothing;
+* (0, i): keys folded or split from the key, and JAX's draws from it, which show one word only.
+* (c, i) with 0 < c < 2^31: both words of draw i at place c - 1. The number c is 0 only for a key
+  that was folded from a placed key, and from which JAX folds nothing.
 * (2^31 + c, i): keys folded or split from the placed key.
 """
 
@@ -27,21 +27,22 @@ from jax.custom_batching import custom_vmap
 from jax.extend.random import define_prng_impl, threefry_prng_impl
 
 STREAM = 3
-"""Version of the bits that a seed gives.
+"""Version number of the random bits that a seed gives.
 
-1: JAX's own keys throughout. 2: keys of this module throughout. 3: custom parts get JAX's own keys.
+1: JAX's own keys everywhere. 2: keys of this module everywhere. 3: keys of this module, except that
+custom parts get JAX's own keys.
 """
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _DERIVED = np.uint32(2**31)
 _VECTOR = 8
-"""Number of hashes that a CPU computes in one vector; a row is padded to a multiple."""
+"""Number of hashes that a CPU computes in one vector. Rows are padded to a multiple of it."""
 
 
 def unrolled(key: Array) -> Array:
-    """Return a typed threefry2x32 key with the same bits, hashed in one kernel on CPUs.
+    """Return a typed threefry2x32 key that gives the same bits as `key`, faster on CPUs.
 
-    Its generator is private to nrjax: `jax.random.poisson` and custom parts need an `ordinary` key.
+    The generator is private to nrjax: `jax.random.poisson` and custom parts need `ordinary` keys.
     """
     # If a flag of JAX selects the older layout of bits, the key is left as it is.
     if is_nrjax_key(key) or not jax.config.jax_threefry_partitionable:  # pyright: ignore[reportAttributeAccessIssue]
@@ -50,24 +51,27 @@ def unrolled(key: Array) -> Array:
 
 
 def ordinary(key: Array) -> Array:
-    """Return the JAX key with the same bits, of a key that may be `unrolled`."""
+    """Return JAX's own key for an `unrolled` key, and any other key unchanged."""
     if jax.random.key_impl(key) != _UNROLLED:
         return key
     return jax.random.wrap_key_data(jax.random.key_data(key), impl="threefry2x32")
 
 
 def is_nrjax_key(key: Array) -> bool:
-    """Return whether a typed key is from `unrolled` or `placed`."""
+    """Return whether a typed key was made by `unrolled` or `placed`."""
     return jax.random.key_impl(key) in (_UNROLLED, _PLACED)
 
 
 def is_placed(key: Array) -> bool:
-    """Return whether a typed key is from `placed`."""
+    """Return whether a typed key was made by `placed`."""
     return jax.random.key_impl(key) == _PLACED
 
 
 def placed(key: Array, place: Array | int) -> Array:
-    """Return the key of a place below 2^31 - 1, by folding if the key is not `unrolled`."""
+    """Return the key for a place, an integer below 2^31 - 1 such as the step of a trial.
+
+    A key that is not `unrolled` is folded by JAX.
+    """
     if jax.random.key_impl(key) != _UNROLLED:
         return jax.random.fold_in(key, place)
     first, second = jax.random.key_data(key)
@@ -76,7 +80,7 @@ def placed(key: Array, place: Array | int) -> Array:
 
 
 def _hash(key: Any, high: Array, low: Array) -> tuple[Array, Array]:
-    """Return threefry2x32 of the counts `(high, low)`."""
+    """Return the two words of the threefry2x32 hash of the inputs `(high, low)`."""
     schedule = (key[0], key[1], key[0] ^ key[1] ^ np.uint32(0x1BD11BDA))
     x, y = high + schedule[0], low + schedule[1]
     for turn in range(5):
@@ -90,7 +94,7 @@ def _hash(key: Any, high: Array, low: Array) -> tuple[Array, Array]:
 
 
 def _counted(key: Array, shape: tuple[int, ...], high: Any = 0) -> tuple[Array, Array]:
-    """Return the hashes of 0, 1, 2, ... in the given shape."""
+    """Return the hashes of `(high, 0)`, `(high, 1)`, ..., as two arrays of the given shape."""
     size = math.prod(shape)
     if size >= 2**32:
         raise ValueError(f"shape must have below 2^32 numbers per key (got {shape}).")
@@ -119,7 +123,10 @@ def _fold_in(key: Array, data: Array | int) -> Array:
 
 
 def words(key: Array, size: int, bits: int) -> tuple[Array, Array]:
-    """Return two random words of 32 or 64 bits, of shape (..., size), from raw placed keys."""
+    """Return two arrays of 32- or 64-bit random words from raw placed keys.
+
+    Keys have shape (..., 3), and each array has shape (..., size).
+    """
     columns = [key[..., i, None] for i in range(3)]
     low = jax.lax.broadcasted_iota(jnp.uint32, (*key.shape[:-1], size), key.ndim - 1)
 
@@ -134,19 +141,19 @@ def words(key: Array, size: int, bits: int) -> tuple[Array, Array]:
 def in_pairs(function: Callable[[Array, Array], Any], key: Array, size: int, bits: int) -> Array:
     """Apply an elementwise function to pairs of random words, with one hash per pair.
 
-    On CPUs XLA would compute the hash again for each of its two numbers, unless a kernel of its own
-    writes both to memory together, as one complex number. A branch that is always taken makes XLA
-    use such a kernel.
+    On CPUs XLA would compute each hash twice, once for each of the two floats. Instead a separate
+    kernel writes both floats to memory together, as one complex number. A branch that is always
+    taken makes XLA use a separate kernel.
 
     Args:
-        function: takes two words and returns two floats of as many bits. Pass the same object for
-            the same function, since it is compiled.
+        function: takes two words and returns two floats of as many bits. Each new function object
+            is compiled again.
         key: a raw placed key, shape (3,).
         size: number of floats.
-        bits: 32 or 64.
+        bits: number of bits of a word, 32 or 64.
 
     Returns:
-        Shape (size,): the first numbers of all pairs, then the second.
+        The floats, shape (size,): the first one of every pair, then the second one of every pair.
     """
     if size >= 2**32:
         raise ValueError(f"size must be below 2^32 with one key (got {size}).")
@@ -165,12 +172,12 @@ def _paired(function: Callable[[Array, Array], Any], pairs: int, bits: int) -> A
         return jax.lax.complex(*function(*words(key, number, bits)))
 
     def in_own_kernel(key: Array) -> Array:
-        """Return the complex numbers of any batch of keys."""
+        """Return a complex number per pair of words, for any batch of keys."""
 
         def never(key: Array) -> Array:
             return jnp.zeros((*key.shape[:-1], padded), f"complex{2 * bits}")
 
-        # True for every key, but XLA does not notice.
+        # True for every key, which XLA cannot infer.
         taken = (key.reshape(-1)[0] | np.uint32(1)) != 0
         numbers = jax.lax.cond(taken, lambda key: complexes(key, padded), never, key)
         return numbers[..., :pairs]

@@ -12,11 +12,11 @@ from jax.core import Tracer
 from nrjax._format import format_value
 
 _LONGEST = 60
-"""Most characters of a value in a message."""
+"""Largest number of characters of a value in a message."""
 
 
 def check(ok: Any, name: str, value: Any, expected: str, hint: str = "") -> None:
-    """Raise `ValueError("NAME must be EXPECTED (got VALUE). HINT")` unless all of `ok` holds."""
+    """Raise `ValueError("NAME must be EXPECTED (got VALUE). HINT")` if any of `ok` is false."""
     if not np.all(ok):
         advice = f" {hint}" if hint else ""
         raise ValueError(
@@ -25,7 +25,7 @@ def check(ok: Any, name: str, value: Any, expected: str, hint: str = "") -> None
 
 
 def concrete_or_none(value: Any) -> np.ndarray | None:
-    """Return `value` as a NumPy array, or None for tracers, None and placeholders."""
+    """Return a concrete number or array as a NumPy array, and None for any other value."""
     if isinstance(value, Tracer):
         return None
     if isinstance(value, (bool, int, float, np.generic, np.ndarray, jax.Array)):
@@ -56,7 +56,7 @@ def as_numeric(name: str, value: Any, expected: str = "a number") -> np.ndarray 
 def check_numbers(
     name: str, value: Any, fits: Callable[[np.ndarray], Any], expected: str
 ) -> np.ndarray | None:
-    """Check that a value is numeric and, unless it is traced, that `fits` holds for it."""
+    """Check that a value is numeric and, unless it is traced, that `fits` is true for it."""
     array = as_numeric(name, value, expected)
     if array is not None:
         check(fits(array), name, value, expected)

@@ -1,4 +1,4 @@
-"""The private value in the dtype of a run, with what the cast leaves of it."""
+"""The private value in the dtype of a run, with the rounding error of the cast."""
 
 from typing import Any, NamedTuple
 
@@ -12,13 +12,12 @@ from nrjax._validation import as_numeric, check, concrete_or_none
 
 
 class Value(NamedTuple):
-    """A private value as the sum of a float and of the remainder of its cast to that float.
+    """A private value, as its rounding to the dtype of the run plus the rounding error.
 
-    A cast alone would move the values of neighbours further apart than the stated sensitivity. For
-    the statistics of ridge regression on n rows the float32 cast adds up to n 2^-24 of it: 0.6 % on
-    100,000 rows and 2 % on all flights; no one states it for a custom value. With the remainder a
-    release is the sum of value and noise rounded once, which is post-processing of what the
-    guarantee is for.
+    A cast alone can move the values of neighbours further apart than the stated sensitivity. For
+    ridge regression on n rows, a float32 cast adds up to n 2^-24 of the sensitivity: 0.6 % on
+    100,000 rows. With the rounding error kept, a release is the exact sum of value and noise,
+    rounded once. It is post-processing of the sum that the guarantee is for.
 
     Attributes:
         number: the value, rounded to the dtype of the run.
@@ -29,14 +28,17 @@ class Value(NamedTuple):
     rest: Array | None
 
     def plus(self, noise: Array) -> Array:
-        """Return value plus noise, rounded once."""
+        """Return the value plus noise, rounded once."""
         if self.rest is None:
             return self.number + noise
         total, error = two_sum(self.number, noise)
         return total + (error + self.rest)
 
     def whole(self) -> Any:
-        """Return the value as one array: in float64, or in int64 if all of it is integers."""
+        """Return the value as one array: `number`, unless `rest` is concrete and not 0.
+
+        In that case it is a float64 array, or an int64 array if every entry is an integer.
+        """
         number, rest = map(concrete_or_none, self)
         if number is None or rest is None or not np.any(rest):
             return self.number
@@ -48,7 +50,7 @@ class Value(NamedTuple):
 
 
 def check_array(name: str, value: Any, shape: tuple[int, ...]) -> Any:
-    """Return a value or shift as an array of finite numbers of the process's shape."""
+    """Check that a value or shift is finite and has the process's shape, and return it."""
     value = np.asarray(value) if isinstance(value, (list, tuple)) else value
     number = as_numeric(name, value, "numbers, in an array of the process's shape")
     expected = f"{shape}, the process's shape"
@@ -59,14 +61,14 @@ def check_array(name: str, value: Any, shape: tuple[int, ...]) -> Any:
 
 
 def split_value(value: Any, dtype: Any, sensitivity: Any, integral: bool = False) -> Value:
-    """Return a value in the dtype of the run, with the remainder if it is float32 or traced.
+    """Cast a value to the dtype of the run, and keep the rounding error as `Value.rest`.
 
     Args:
         value: from `check_array`.
         dtype: float32 or float64.
         sensitivity: stated sensitivity of the value, or None.
-        integral: whether the noise is integer-valued and would show a fraction of the value, so
-            that a traced value with a fraction becomes NaN.
+        integral: whether the noise is integer-valued. Releases would then reveal a fraction of the
+            value, so a traced value with a fraction becomes NaN.
     """
     single, number = dtype == jnp.float32, concrete_or_none(value)
     whole = jnp.issubdtype(value.dtype if number is None else number.dtype, jnp.integer)
@@ -82,13 +84,13 @@ def split_value(value: Any, dtype: Any, sensitivity: Any, integral: bool = False
         largest = 47 if single else 53
         check(np.abs(exact) <= 2**largest, "value", value, f"integers up to 2^{largest}")
     with np.errstate(over="ignore"):
-        cast = exact.astype(dtype) + dtype.type(0)  # + 0: releases would show the sign of a zero
+        cast = exact.astype(dtype) + dtype.type(0)  # + 0: a release would show the sign of -0
     check(np.isfinite(cast), "value", value, f"within {np.dtype(dtype).name}")
     if not single:
         return Value(cast, None)
     stated = concrete_or_none(sensitivity)
     if stated is not None and not whole and number.dtype != dtype:
-        # Number and remainder have 48 bits together, for this value and for a neighbour's.
+        # `number` and `rest` have 48 bits together, for this value and for a neighbour's.
         error = 2.0**-47 * float(np.sum(np.abs(exact)))
         expected = f"below 2^24 times the sensitivity {stated.min():.3g}, or of integers"
         hint = "Subtract a public centre, or use float64 (JAX_ENABLE_X64=1)."

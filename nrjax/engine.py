@@ -1,6 +1,6 @@
-"""One trial: start, assess, judge, advance, finish, and the loop `run_until` over them.
+"""The steps of one trial, and `run_until`, which runs the steps in a loop.
 
-The functions are separate so that `nrjax.simulation` can assess the releases of many trials
+The steps are separate functions so that `nrjax.simulation` can assess the releases of many trials
 together.
 """
 
@@ -27,18 +27,18 @@ from nrjax.outcome import Outcome, Status
 class TrialState(NamedTuple):
     """The state of a trial between two steps.
 
-    It holds no release, which may be large: `release_of` computes it from `process`.
+    The release may be large and is not stored: `release_of` computes it from `process`.
 
     Attributes:
-        noise: key of the noise.
-        query: key of the rule's queries.
+        noise: key of the noise process.
+        query: key for the steps of the rule.
         step: number of the last release, from 0; -1 if the trial failed at its start.
         time: time of the last release.
         next_time: time of the next release.
-        process, schedule, rule: states of these parts.
-        hypothesis, utility: those of the last release that was judged.
-        epsilon: largest cost so far of the releases that were judged; 0 before the first.
-        status: a `Status`.
+        process, schedule, rule: states of the process, the schedule and the rule.
+        hypothesis, utility: hypothesis and utility of the last release that was judged.
+        epsilon: largest cost of the releases judged so far; 0 before the first.
+        status: `Status` of the trial, int32.
     """
 
     noise: Array
@@ -64,7 +64,7 @@ def release_epsilon(trial: Interaction, process: Any, time: Array) -> Array:
 
 
 def time_status(time: Array, current: Array) -> Array:
-    """Return the status of a trial whose process is to move from time `current` to `time`."""
+    """Return `Status.RUNNING` if a trial may move from `current` to `time`, else a failure."""
     valid = (time > 0) & (time <= current)
     status = jnp.where(valid, Status.RUNNING, Status.INVALID_TIME)
     return jnp.where(jnp.isposinf(time), Status.NO_TIME, status).astype(jnp.int32)
@@ -77,7 +77,7 @@ def release_of(trial: Interaction, process: Any) -> Array:
 
 @cached_trace
 def start(trial: Interaction, key: Array) -> TrialState:
-    """Return the state with the first release, not judged yet, of the trial with this key."""
+    """Return the state of a new trial, whose first release is made but not judged yet."""
     noise = key_for(trial.process, role_key(key, Role.NOISE))
     query = key_for(trial.rule, role_key(key, Role.QUERY))
     threshold = key_for(trial.rule, role_key(key, Role.THRESHOLD))
@@ -116,7 +116,7 @@ def start(trial: Interaction, key: Array) -> TrialState:
 
 @cached_trace
 def assess(trial: Interaction, step: Array, process: Any) -> tuple[Any, Array]:
-    """Return the hypothesis made from the release of a step, and its utility."""
+    """Return the hypothesis made from the release of a step, and the hypothesis's utility."""
     utility = trial.utility.at(step)
     hypothesis = utility.hypothesis(release_of(trial, process))
     return hypothesis, exact_float(utility.evaluate(hypothesis), trial.dtype)
@@ -128,7 +128,7 @@ def _where(condition: Array, new: Any, old: Any) -> Any:
 
 @cached_trace
 def judge(trial: Interaction, state: TrialState, hypothesis: Any, utility: Array) -> TrialState:
-    """Apply the rule to the last release and, unless it stops, get the next time."""
+    """Apply the stopping rule to the last release, and get the next time from the schedule."""
     query = step_key(state.query, state.step)
     epsilon = release_epsilon(trial, state.process, state.time)
     rule, stop = trial.rule.step(query, state.rule, epsilon, utility)
@@ -161,22 +161,22 @@ def advance(trial: Interaction, state: TrialState) -> TrialState:
     process = trial.process.rewind(key, state.process, time)
     status = jnp.asarray(trial.process.status(process), jnp.int32)
     advanced = state._replace(step=step, time=time, process=process)
-    # Noise without its stated distribution is never released: the trial ends one step before.
+    # Noise without its stated distribution is never released: the trial ends at the step before.
     advanced = _where(status == Status.RUNNING, advanced, state)._replace(status=status)
     return _where(running, advanced, state)
 
 
 @cached_trace
 def finish(trial: Interaction, state: TrialState) -> Outcome:
-    """Return the outcome of a trial that has ended, or that ends at this step."""
+    """Return the outcome of a trial that ends at its current step."""
     released = state.step >= 0
     mechanism = jnp.where(released, release_epsilon(trial, state.process, state.time), jnp.nan)
     if trial.guarantee is not None:  # noise without its stated distribution has no finite cost
         mechanism = jnp.maximum(mechanism, state.epsilon)
         broken = (state.status == Status.OVERFLOW) | (state.status == Status.INVALID_COST)
         mechanism = jnp.where(broken, jnp.inf, mechanism)
-    # The release at `step` was judged however the trial ended: after a failure to advance, `step`
-    # is still that of the release before, and after a failure at the start it is -1.
+    # The release at `step` was judged in every case: after a failure to advance, `step` is the
+    # number of the release before, and after a failure at the start it is -1.
     stopped, answers = state.status == Status.STOPPED, state.step + 1
     cost = jnp.asarray(trial.rule.cost(mechanism, stopped, answers), mechanism.dtype)
     # A NaN utility has no sensitivity, so the stated cost of a private rule does not cover it.
@@ -204,7 +204,7 @@ def finish(trial: Interaction, state: TrialState) -> Outcome:
 
 
 def step(trial: Interaction, state: TrialState) -> TrialState:
-    """Judge the current release and, if the rule does not accept it, make the next one."""
+    """Judge the current release and, if the trial continues, make the next release."""
     return advance(trial, judge(trial, state, *assess(trial, state.step, state.process)))
 
 
@@ -221,17 +221,17 @@ def run_until(key: Array, interaction: Interaction) -> Outcome:
     """Run one trial until its stopping rule accepts a release or its schedule ends.
 
     For many trials use `nrjax.simulate`: a `vmap` of this function runs every trial as long as the
-    slowest one. Use this function inside your own `jit` and `vmap`, to which `simulate` cannot be
-    passed. Inside `jax.shard_map` it needs `check_vma=False`. Under `jax_debug_nans`, return only
-    the fields that you need from your own `jit`, since an outcome without a guarantee or a shift
-    contains NaN. Gradients are of no use, because the stopping time jumps.
+    slowest one. Use this function inside your own `jit` and `vmap`, where `simulate` cannot run.
+    Inside `jax.shard_map` it needs `check_vma=False`. Under `jax_debug_nans`, return only the
+    fields that you need from your own `jit`, since an outcome without a guarantee or a shift
+    contains NaN. Gradients are meaningless, because the stopping step jumps.
 
     Args:
-        key: the trial's own key. Two calls with the same key share their random bits.
+        key: key of the trial. Two calls with the same key share their random bits.
         interaction: configuration of the trial.
 
     Returns:
-        The outcome. Exhausted schedules and failures are reported by its `status`.
+        The `Outcome`. Its `status` reports exhausted schedules and failures.
 
     Raises:
         ValueError: `key` is not a key, or `interaction` is not an `Interaction`.

@@ -38,7 +38,7 @@ class Interaction(Pytree, kw_only=True):
 
     The parts are checked against each other, and their numbers are cast to the dtype of the run,
     float32 unless JAX_ENABLE_X64=1. An interaction is a pytree: you can `vmap` a function that
-    takes or makes one. For a changed copy use `dataclasses.replace`.
+    takes or returns interactions. For a changed copy use `dataclasses.replace`.
 
         interaction = nrjax.Interaction(
             value=120.0,
@@ -52,22 +52,24 @@ class Interaction(Pytree, kw_only=True):
 
     Attributes:
         value: the private value f(x), of the process's shape.
-        process: the noise.
-        guarantee: cost of a stop at a time; None reports every epsilon as NaN.
-        schedule: choice of the next time.
-        utility: quality of a release.
-        rule: test that stops the trial.
+        process: the noise process, which is added to the value.
+        guarantee: the privacy guarantee, which states the epsilon of a stop at a time. If it is
+            None, every reported epsilon is NaN.
+        schedule: the schedule, which chooses the time (noise level) of each release.
+        utility: the utility, which measures the quality of a release.
+        rule: the stopping rule, which tests each release.
         shift: f(x) - f(x') for a neighbouring data set x', to report the realised privacy loss; or
             None.
-        max_steps: largest number of releases; by default, and at most, the schedule's.
+        max_steps: largest number of releases. The schedule's `max_steps` is the default and the
+            limit.
 
     Raises:
-        ValueError: an argument is not an instance of its interface, or one of its methods does not
-            work under a trace or returns something that its interface does not allow; `value` or
-            `shift` is not finite or not of the process's shape; the shift is longer than the
-            sensitivity, or the process cannot compute a realised loss; `max_steps` is below 1; the
-            guarantee is for another noise; the rule covers fewer steps, or a smaller sensitivity
-            of the utility; or the dtype is too coarse for the noise or the sensitivity.
+        ValueError: a part is not an instance of its interface, or a method of it does not work
+            under a trace or returns what the interface does not allow. `value` or `shift` is not
+            finite or not of the process's shape. The shift is longer than the sensitivity, or the
+            process cannot compute a realised loss. `max_steps` is below 1. The guarantee is for
+            another noise. The rule covers too few steps, or too small a sensitivity. The dtype is
+            too coarse for the noise or the sensitivity.
     """
 
     value: Any
@@ -78,9 +80,9 @@ class Interaction(Pytree, kw_only=True):
     rule: StoppingRule
     shift: Any = None
     max_steps: Any = None
-    # Classes of the parts: JAX takes those of `register_dataclass` for equal (`nrjax.pytrees`).
+    # The parts' classes, as JAX takes classes of `register_dataclass` for equal (`nrjax.pytrees`).
     _structure: tuple[str, tuple[type, ...]] = static(init=False, repr=False)
-    # Whether bounds may replace the utility: it has some, and the rule's state ignores it.
+    # Whether bounds may replace the utility: it has bounds, and the rule's state ignores it.
     _uses_bounds: bool = static(init=False, repr=False)
 
     def __post_init__(self):
@@ -123,7 +125,7 @@ def _cast(path: Any, leaf: Any, dtype: Any) -> Any:
 
 
 def _check_parts(interaction: Interaction) -> None:
-    """Check that each part has its interface, and that the parts are made for each other."""
+    """Check that each part implements its interface and is made for the process."""
     for name, kind in _PARTS.items():
         part = getattr(interaction, name)
         if part is not None or name != "guarantee":
@@ -148,7 +150,7 @@ def _checked(interaction: Interaction) -> dict[str, Any]:
     process, guarantee, schedule = interaction.process, interaction.guarantee, interaction.schedule
     utility, rule, shift = interaction.utility, interaction.rule, interaction.shift
     value = interaction.value
-    value = value.whole() if isinstance(value, Value) else value  # a copy, by dataclasses.replace
+    value = value.whole() if isinstance(value, Value) else value  # from dataclasses.replace
     shape = tuple(process.shape)
     value = check_array("value", value, shape)
     shift = None if shift is None else check_array("shift", shift, shape)
@@ -162,7 +164,7 @@ def _checked(interaction: Interaction) -> dict[str, Any]:
     check(dtype in (jnp.float32, jnp.float64), "dtype of value", str(dtype), "float32 or float64")
     max_steps = interaction.max_steps
     steps = None if number is None else min(int(number), schedule.max_steps)
-    if steps is None:  # traced: the trial ends where a sequence of utilities or thresholds does
+    if steps is None:  # traced: the trial ends when a sequence of utilities or thresholds ends
         lengths = [n for n in (rule.max_steps, utility.max_steps) if n is not None]
         max_steps = jnp.minimum(max_steps, min(lengths, default=2**31 - 1))
     check_rule(rule, utility, guarantee, steps, dtype)
@@ -179,7 +181,7 @@ def _checked(interaction: Interaction) -> dict[str, Any]:
     parts = jax.tree_util.tree_map_with_path(partial(_cast, dtype=dtype), parts)
     structure = (str(jax.tree.structure(parts)), tuple(type(part) for part in parts))
     if shift is not None:
-        # With the concrete numbers, about which a process may have more to check.
+        # A process may check the shift's concrete numbers.
         state = jax.eval_shape(process.init, abstract_key(), jnp.ones((), dtype))
         jax.eval_shape(lambda state: process.privacy_loss(state, shift), state)
     check_results(parts, structure)

@@ -1,7 +1,7 @@
-"""Random keys, folded from integers: trial, round, role and step.
+"""Random keys of trials, folded from the numbers of the trial, round, role and step.
 
-They decide the bits of a trial. No key is folded from a float time, because two nearly equal times
-would share their noise.
+The keys decide the random bits of a trial. No key is folded from a float time, because two nearly
+equal times would share their noise.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _GENERATOR = "threefry2x32"
 
 
 class Role(enum.IntEnum):
-    """The uses of randomness in a trial, each with its own stream of keys."""
+    """A use of randomness in a trial. Each use has a separate stream of keys."""
 
     NOISE = 0
     THRESHOLD = 1
@@ -31,7 +31,7 @@ class Role(enum.IntEnum):
 def trial_key(key: Array, trial: Array | int, round: Array | int = 0) -> Array:
     """Return the key of one mechanism (`round`) of one trial.
 
-    `nrjax.simulate(key, ...)` runs its trial i with `trial_key(key, i)`.
+    `nrjax.simulate(key, ...)` runs trial i with `trial_key(key, i)`.
 
     Raises:
         ValueError: `key` is not a key, or a number is not an integer in [0, 2^32). Traced numbers
@@ -48,12 +48,12 @@ def trial_key(key: Array, trial: Array | int, round: Array | int = 0) -> Array:
 
 
 def role_key(key: Array, role: Role) -> Array:
-    """Return the key of one role within a trial's key."""
+    """Return the key for one role (noise, threshold or query), folded from a trial's key."""
     return jax.random.fold_in(key, int(role))
 
 
 def step_key(key: Array, step: Array | int) -> Array:
-    """Return the key of one step, below 2^31 - 1, within the key of a role."""
+    """Return the key for one step, an integer below 2^31 - 1, folded from a role's key."""
     return placed(key, step)
 
 
@@ -63,7 +63,7 @@ def is_custom(part: Any) -> bool:
 
 
 def key_for(part: Any, key: Array) -> Array:
-    """Return the key in the form that a part receives: an ordinary JAX key for a custom part."""
+    """Return the key that a part receives: for a custom part, an ordinary JAX key."""
     return ordinary(key) if is_custom(part) else key
 
 
@@ -80,8 +80,8 @@ def is_key(value: Any) -> bool:
 def check_key(key: Any) -> Array:
     """Return a single typed threefry key, made from raw key data if necessary.
 
-    Other generators are refused: under `vmap` they draw a whole batch from one lane's key, so that
-    a trial would depend on its neighbours, with a wrong distribution as soon as lanes are reused.
+    Other generators are refused: under `vmap` they draw a whole batch from the key of one trial, so
+    that trials would depend on each other and have a wrong distribution.
 
     Raises:
         ValueError: `key` is not a single threefry key.
@@ -99,6 +99,6 @@ def check_key(key: Any) -> Array:
 
 
 def study_key(seed: int) -> Array:
-    """Return the key of a study's seed, an integer in [0, 2^32)."""
+    """Return the key for a study's seed, an integer in [0, 2^32)."""
     check(0 <= seed < 2**32, "seed", seed, "in [0, 2^32)")
     return jax.random.key(seed, impl=_GENERATOR)

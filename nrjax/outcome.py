@@ -1,4 +1,4 @@
-"""The result of a trial, and how trials end."""
+"""The outcome of a trial, and its status."""
 
 import enum
 from typing import Any, NamedTuple
@@ -17,13 +17,14 @@ class Status(enum.IntEnum):
         STOPPED: the stopping rule accepted the last release.
         EXHAUSTED: the schedule, or `max_steps`, ended before the rule accepted a release.
         NAN_UTILITY: the utility of the last release was NaN.
-        NO_TIME: no finite time costs as little as the next epsilon.
+        NO_TIME: the next time is infinite, for example because no finite time costs as little as
+            the schedule requires.
         OVERFLOW: the noise process overflowed (its buffer of jumps, or the range of its counts), so
             its distribution is no longer exact.
         INVALID_TIME: the schedule chose a time that is not in (0, current time], or one outside the
             range of the noise process.
         INVALID_COST: the guarantee or the rule stated a cost that is negative, NaN, or smaller than
-            that of an earlier release.
+            the cost of an earlier release.
         INVALID_BOUNDS: the lower bound of a utility was above its upper bound.
     """
 
@@ -39,22 +40,22 @@ class Status(enum.IntEnum):
 
 
 class Outcome(NamedTuple):
-    """The end of a trial. From `nrjax.simulate`, every field has a leading axis of trials.
+    """The outcome of a trial, or of many: `nrjax.simulate` adds a leading axis of trials.
 
     Attributes:
         step: number of the last step, counted from 0; -1 if nothing was released. int32.
         time: time (noise level) of the last release; NaN if there was none.
         release: the last release: the private value plus noise.
-        hypothesis: what the utility made of the last release.
-        utility: utility of that hypothesis.
+        hypothesis: hypothesis that the utility made from the last release.
+        utility: utility of `hypothesis`.
         mechanism_epsilon: ex-post epsilon of all releases together. NaN without a guarantee,
             infinite after a failure of the noise or of the guarantee (`OVERFLOW`, `INVALID_COST`).
-        test_epsilon: epsilon that the stopping rule added.
+        test_epsilon: epsilon that the tests of the stopping rule add.
         epsilon: total epsilon paid, `mechanism_epsilon + test_epsilon`, whether or not the rule
             accepted a release.
         privacy_loss: realised privacy loss of the releases for the interaction's `shift`; NaN
             without a `shift`.
-        status: how the trial ended, a `Status`. int32.
+        status: `Status` with which the trial ended. int32.
     """
 
     step: Array
@@ -75,7 +76,7 @@ class Outcome(NamedTuple):
 
     @property
     def stopping_epsilon(self) -> Array:
-        """The epsilon paid if the trial stopped (NaN without a guarantee), else infinity."""
+        """The total epsilon if the trial stopped (NaN without a guarantee), else infinity."""
         epsilon = jnp.asarray(self.epsilon)
         return jnp.where(self.stopped, epsilon, jnp.asarray(jnp.inf, epsilon.dtype))
 

@@ -31,15 +31,15 @@ class Path(NamedTuple):
     """A whole path of a trial. Every field has a leading axis of steps.
 
     Attributes:
-        time: time (noise level) of the release.
+        time: time (noise level) of the step's release.
         release: the private value plus noise.
-        hypothesis: what the utility made of the release.
+        hypothesis: hypothesis that the utility made from the release.
         utility: utility of the hypothesis.
         mechanism_epsilon: ex-post epsilon of the releases up to this step.
-        test_epsilon: epsilon that the stopping rule added.
+        test_epsilon: epsilon that the tests of the stopping rule add.
         epsilon: total epsilon of a stop at this step.
-        privacy_loss: realised privacy loss for the interaction's `shift`; NaN without one.
-        status: `Status` of a trial that was judged at this step for the first time.
+        privacy_loss: realised privacy loss for the interaction's `shift`; NaN without a `shift`.
+        status: `Status` after this step, as if the rule had accepted no earlier release.
     """
 
     time: Array
@@ -58,16 +58,17 @@ class Path(NamedTuple):
 def path_step(
     trial: Interaction, carry: tuple[TrialState, Array], hypothesis: Any, utility: Array
 ) -> tuple[tuple[TrialState, Array], Path]:
-    """Take a step of a path, which continues after an accepted release, and return its row.
+    """Take one step of a path, and return the new carry and the step's row of the path.
 
-    The carry also records whether the schedule ended on an accepted release.
+    The path continues after an accepted release. The carry is the trial's state, and whether the
+    schedule ended on an accepted release.
     """
     state, ended = carry
     judged = judge(trial, state, hypothesis, utility)
     stopped = judged.status == Status.STOPPED
     status = jnp.where(ended, Status.STOPPED, judged.status).astype(jnp.int32)
     outcome = finish(trial, judged._replace(status=status))
-    # The status without the accepted release, which shows whether the schedule continues.
+    # The status as if the release were not accepted, which shows whether the schedule continues.
     unstopped = time_status(judged.next_time, judged.time)
     done = trial.schedule.next(state.schedule, release_of(trial, state.process))[2]
     unstopped = jnp.where(done, Status.EXHAUSTED, unstopped).astype(jnp.int32)
@@ -105,12 +106,12 @@ def scan_path(key: Array, interaction: Interaction) -> Path:
     ends, or after a failure, the last row is repeated.
 
     Args:
-        key: the trial's own key, as for `run_until`.
+        key: key of the trial, as for `run_until`.
         interaction: configuration of the trial.
 
     Returns:
-        A path of `max_steps` rows; of the schedule's `max_steps` if that of the interaction is
-        traced.
+        A `Path` with `interaction.steps` rows, or `interaction.schedule.max_steps` rows if the
+        former number is traced.
 
     Raises:
         ValueError: `key` is not a key, or `interaction` is not an `Interaction`.

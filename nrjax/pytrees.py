@@ -16,7 +16,7 @@ import numpy as np
 
 from nrjax._format import representation
 
-if sys.version_info >= (3, 14):  # annotations are evaluated late: some names may not exist yet
+if sys.version_info >= (3, 14):  # annotations are lazy: some names may not exist yet
     import annotationlib
 
     _LATE = {"format": annotationlib.Format.FORWARDREF}
@@ -27,8 +27,8 @@ else:
 def static(**options: Any) -> Any:
     """Return a dataclass field that is part of the tree structure and not a leaf.
 
-    Its value must be hashable. Declare functions and text static, and numbers that are used as an
-    index or by Python's `if`. The options are those of `dataclasses.field`.
+    The field's value must be hashable. Use `static` for functions, text, and numbers that serve as
+    an index or in Python's `if`. The options are passed to `dataclasses.field`.
     """
     return dataclasses.field(metadata={"static": True}, **options)
 
@@ -37,9 +37,9 @@ def static(**options: Any) -> Any:
 class Pytree:
     """A base class that makes every subclass a frozen dataclass and a pytree.
 
-    Fields are leaves, or subtrees, unless they are `nrjax.static()`. Leave out `__init__`. Check
-    and derive fields in `__post_init__`, which JAX does not run when it rebuilds an instance. In an
-    interaction Python numbers among the leaves become floats, so that an index must be static.
+    Fields are leaves, or subtrees, unless they are `nrjax.static()`. Do not define `__init__`:
+    check and derive fields in `__post_init__`, which JAX does not run when it rebuilds an instance.
+    An `Interaction` turns Python numbers among the leaves into floats, so an index must be static.
 
         class Distance(nrjax.Utility):
             target: Array
@@ -61,7 +61,7 @@ class Pytree:
         _register(cls)
 
     def __eq__(self, other: object) -> bool:
-        """Return whether both have the same class, equal static fields and equal leaves."""
+        """Return whether two objects have the same class, equal static fields and equal leaves."""
         (leaves, structure), (others, same) = map(jax.tree.flatten, (self, other))
         return structure == same and all(map(_equal, leaves, others))
 
@@ -94,7 +94,7 @@ def _register(cls: type) -> None:
         return tuple(zip(keys, leaves, strict=True)), rest
 
     def unflatten(rest: tuple[Any, ...], leaves: Any) -> Any:
-        # Without the constructor: it checks a user's numbers, and JAX also passes placeholders.
+        # The constructor is bypassed: it checks numbers, and JAX also passes placeholders.
         value = object.__new__(cls)
         data, fixed = _names(cls)
         for name, field in zip((*data, *fixed), (*leaves, *rest), strict=True):
@@ -106,7 +106,10 @@ def _register(cls: type) -> None:
 
 @functools.cache
 def _names(cls: type) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of leaves and static fields, late, as cloudpickle adds fields late."""
+    """Return the names of the leaves and of the static fields of a class.
+
+    The names are read at the first use, since cloudpickle adds fields after it makes a class.
+    """
     data, fixed = [], []
     for field in dataclasses.fields(cls):  # pyright: ignore[reportArgumentType]
         (fixed if field.metadata.get("static", False) else data).append(field.name)

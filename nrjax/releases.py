@@ -1,4 +1,4 @@
-"""Releases of one private value at times in any order, for readers of different trust."""
+"""Releases of one private value at noise levels in any order, for several readers."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from nrjax.types import Guarantee, NoiseProcess, overrides
 
 
 class Releases(Pytree):
-    """Releases of one private value at times in any order, at the cost of the smallest time.
+    """A set of releases of one private value, which costs what its smallest time costs.
 
-    Use it to give several readers releases of different accuracy; to remove noise step by step
-    until a release is good enough, use an `Interaction`. Noise at a new time is drawn given its
-    neighbours: between two times by the bridge, above the largest forwards, below the smallest by
-    the reverse kernel. All releases therefore lie on one path and together cost what the release at
-    the smallest time costs; a release above that time is free (Andersson et al. 2025;
-    `docs/frontier.md`). A time that was used before gives the same release again.
+    Use it to give several readers releases of different accuracy, at times (noise levels) in any
+    order. To remove noise step by step until a release is good enough, use an `Interaction`. The
+    noise at a new time is drawn given the noise at the nearest smaller and larger times, by the
+    process's `bridge`, `advance` (if no time is larger) or `rewind` (if no time is smaller). All
+    releases therefore lie on one path, and a release above the smallest time is free (Andersson et
+    al. 2025; `docs/frontier.md`). A time that was used before gives the same release again.
 
         releases = nrjax.Releases.of(value, nrjax.Laplace((3,)), nrjax.PureGuarantee(1.0))
         releases, public = releases.at(key1, 10.0)
@@ -44,9 +44,9 @@ class Releases(Pytree):
         value: the private value.
         process: the noise: `Brownian`, `Laplace`, `DiscreteLaplace`, or a custom process with a
             bridge.
-        guarantee: cost of a stop at a time, or None.
+        guarantee: the privacy guarantee, or None.
         times: times used so far, shape (capacity,), filled up with infinities.
-        states: states of the noise at these times.
+        states: states of the noise at `times`, with a leading axis of length `capacity`.
         count: number of times used so far.
         capacity: largest number of times (static).
     """
@@ -91,16 +91,16 @@ class Releases(Pytree):
         return cls(split, process, guarantee, times, states, jnp.int32(0), capacity)
 
     def at(self, key: Array, time: ArrayLike) -> tuple[Self, Array]:
-        """Return the releases with one more at `time`, and that release: value plus noise.
+        """Return the set with a release at `time` added, and that release (value plus noise).
 
         Args:
-            key: key of this release; every call needs its own.
+            key: key of this release. Every call needs a different key.
             time: scalar, positive and finite.
 
         Returns:
-            The releases so far, and the new release, of the value's shape. The release is NaN if a
-            traced time is out of range, the capacity is exceeded, or the noise process overflowed;
-            the recorded cost is then no less than that of what was shown.
+            The new set, and the release, of the value's shape. The release is NaN if a traced time
+            is out of range, the capacity is exceeded, or the noise process overflowed. The recorded
+            cost then still covers all releases that were shown.
 
         Raises:
             ValueError: `key` is not a key, `time` is not positive and finite, or the capacity is
@@ -140,7 +140,7 @@ class Releases(Pytree):
         assert self.guarantee is not None
         least = jnp.min(self.times)
         started = jnp.isfinite(least)
-        looks = self.guarantee.fixed_times  # the guarantee answers at these times only
+        looks = self.guarantee.fixed_times  # the guarantee holds at these times only
         valid = jnp.ones((), least.dtype) if looks is None else jnp.asarray(looks)[0]
         cost = self.guarantee.epsilon(jnp.where(started, least, valid.astype(least.dtype)))
         return jnp.where(started, cost, 0)
@@ -160,10 +160,10 @@ def _at(releases: Releases, key: Array, time: Array) -> tuple[Releases, Array]:
     lower, upper = (jax.tree.map(lambda leaf, i=i: leaf[i], states) for i in (under, over))
     has_lower, has_upper = below[under] > 0, above[over] < jnp.inf
     repeated = valid & has_lower & (times[under] == time)
-    # If one key is used for two times, their noise still differs.
+    # If you use one key for two times, the noise at the two times still differs.
     key = jax.random.fold_in(key, releases.count)
     added = valid & ~repeated & (releases.count < releases.capacity)
-    # In a `switch`, because a kernel that is not used must not see times in the wrong order.
+    # A `switch`, because a kernel that is not used must not see times in the wrong order.
     case = jnp.where(repeated, 0, jnp.where(has_lower, 2, 0) + jnp.where(has_upper, 1, 0) + 1)
     state = jax.lax.switch(
         case,

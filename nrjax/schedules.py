@@ -17,20 +17,20 @@ from nrjax.pytrees import static
 from nrjax.types import Guarantee, Schedule
 
 _MAX_LEVELS = 10_000_000
-"""Most levels of a grid of epsilons, whose times (80 MB) are computed at once."""
+"""Largest number of levels of a grid, whose times (80 MB) are computed at once."""
 
 
 class Grid(Schedule):
     """A schedule of times that are fixed in advance.
 
-    Usually made from levels of epsilon: `geometric` spaces them in equal ratios, `linear` in equal
-    steps. For times that depend on the releases use `AdaptiveTimes`.
+    A grid is usually made from levels of epsilon, in equal ratios (`geometric`) or equal steps
+    (`linear`). For times that depend on the releases use `AdaptiveTimes`.
 
         guarantee = nrjax.PureGuarantee(sensitivity=1.0)
         grid = nrjax.Grid.geometric(guarantee, 0.1, 10.0, levels=100)
 
     Attributes:
-        times: shape (levels,), positive and falling, at least weakly.
+        times: times (noise levels), shape (levels,), positive. No time is above the one before.
 
     Raises:
         ValueError: `times` rise, are not positive and finite, or are not a vector.
@@ -51,31 +51,31 @@ class Grid(Schedule):
 
     @classmethod
     def explicit(cls, times: ArrayLike) -> Grid:
-        """Return the grid of given times, shape (levels,), largest first."""
+        """Return a grid of the given times, shape (levels,), largest first."""
         number = concrete_or_none(times)  # None for text, lists and traced arrays
         real = number is not None and number.dtype.kind in "iuf"
         return cls(number.astype(float) if number is not None and real else times)
 
     @classmethod
     def geometric(cls, guarantee: Guarantee, low: ArrayLike, high: ArrayLike, levels: int) -> Grid:
-        """Return the times of `levels` epsilons from `low` to `high` in equal ratios."""
+        """Return a grid for `levels` epsilons from `low` to `high` in equal ratios."""
         return cls._from_epsilons(guarantee, low, high, levels, "log", "exp")
 
     @classmethod
     def linear(cls, guarantee: Guarantee, low: ArrayLike, high: ArrayLike, levels: int) -> Grid:
-        """Return the times of `levels` epsilons from `low` to `high` in equal steps."""
+        """Return a grid for `levels` epsilons from `low` to `high` in equal steps."""
         return cls._from_epsilons(guarantee, low, high, levels, "asarray", "asarray")
 
     @classmethod
     def squared(cls, guarantee: Guarantee, low: ArrayLike, high: ArrayLike, levels: int) -> Grid:
-        """Return the times of `levels` epsilons whose squares are in equal steps."""
+        """Return a grid for `levels` epsilons from `low` to `high`, squares in equal steps."""
         return cls._from_epsilons(guarantee, low, high, levels, "square", "sqrt")
 
     @classmethod
     def _from_epsilons(
         cls, guarantee: Guarantee, low: Any, high: Any, levels: int, scale: str, inverse: str
     ) -> Grid:
-        """Return the times of epsilons that are equally spaced after the function `scale`."""
+        """Return a grid for epsilons that are equally spaced after the function `scale`."""
         check_integer("levels", levels, 1, _MAX_LEVELS)
         ends = check_positive("low", low), check_numbers("high", high, np.isfinite, "finite")
         xp: Any = jnp
@@ -92,17 +92,17 @@ class Grid(Schedule):
         number = concrete_or_none(times)
         if number is None:
             return cls(jax.lax.cummin(times))
-        # Rounding to more noise may make neighbours of a very fine grid rise by an ulp.
+        # Times are rounded up, so that neighbours on a very fine grid may rise by an ulp.
         return cls(np.minimum.accumulate(number))
 
     @property
     def max_steps(self) -> int:
-        """The number of times in the grid, and so the most steps of a trial."""
+        """The number of times in the grid, which is the largest number of releases."""
         return self.times.shape[0]
 
     @property
     def last_time(self) -> Any:
-        """The last and smallest time."""
+        """The last and smallest time of the grid."""
         return self.times[-1]
 
     def init(self) -> tuple[Array, Array]:
@@ -110,7 +110,7 @@ class Grid(Schedule):
         return jnp.int32(0), jnp.asarray(self.times)[0]
 
     def next(self, state: Array, release: Array) -> tuple[Array, Array, Array]:
-        """Return the state, the next time, and whether the grid has ended."""
+        """Return the new state, the next time, and whether the grid has ended."""
         times = jnp.asarray(self.times)
         index = state + 1
         last = self.max_steps - 1
@@ -118,7 +118,7 @@ class Grid(Schedule):
 
 
 class AdaptiveState(NamedTuple):
-    """The current time, and the number of times so far, which includes it."""
+    """The current time, and the number of times so far, including the current time."""
 
     time: Array
     number: Array
@@ -127,8 +127,9 @@ class AdaptiveState(NamedTuple):
 class AdaptiveTimes(Schedule):
     """A schedule that chooses each time from the last release.
 
-    The choice costs no privacy as long as it depends on releases only, because a boundary holds for
-    every such sequence of times (Whitehouse 2022, Definition 3.1). For fixed times use `Grid`.
+    The choice costs no privacy as long as it depends on releases only, because a guarantee without
+    `fixed_times` holds for every such sequence of times (Whitehouse 2022, Definition 3.1). For
+    fixed times use `Grid`.
 
         def halve(parameters, time, release):
             return time / 2
@@ -143,7 +144,7 @@ class AdaptiveTimes(Schedule):
             function is compiled again.
         last: smallest time. A smaller choice is raised to it, and the schedule ends after it.
         max_steps: largest number of times (static).
-        parameters: any pytree; it is passed to `choose`, and can be batched over.
+        parameters: any pytree. It is passed to `choose`, and can be batched by `vmap`.
 
     Raises:
         ValueError: `first` or `last` is not positive, `last` is above `first`, or `max_steps` is
@@ -165,7 +166,7 @@ class AdaptiveTimes(Schedule):
 
     @property
     def last_time(self) -> Any:
-        """The smallest time, `last`."""
+        """The smallest time that the schedule can choose, `last`."""
         return self.last
 
     def init(self) -> tuple[AdaptiveState, Array]:
@@ -174,7 +175,7 @@ class AdaptiveTimes(Schedule):
         return AdaptiveState(time, jnp.int32(1)), time
 
     def next(self, state: AdaptiveState, release: Array) -> tuple[AdaptiveState, Array, Array]:
-        """Return the state, the chosen time, and whether the schedule has ended."""
+        """Return the new state, the chosen time, and whether the schedule has ended."""
         chosen = jnp.asarray(self.choose(self.parameters, state.time, release), state.time.dtype)
         last = jnp.asarray(self.last, state.time.dtype)
         # NaN and non-positive choices are left as they are, for the engine to report.

@@ -13,7 +13,7 @@ NORMS: dict[str, Norm] = {"gaussian": "l2", "laplace": "l1", "discrete laplace":
 
 
 def norm_of(noise: str) -> Norm:
-    """Return the norm of the sensitivity that "gaussian" or "laplace" noise is scaled by."""
+    """Return the norm of the sensitivity by which "gaussian" or "laplace" noise is scaled."""
     check(noise in ("gaussian", "laplace"), "noise", noise, "'gaussian' or 'laplace'")
     return NORMS[noise]
 
@@ -27,7 +27,7 @@ class Sensitivity(float):
         nrjax.PureGuarantee(nrjax.Sensitivity(1.0, "l1"))
 
     Attributes:
-        norm: "l1", which Laplace noise is scaled by, or "l2", for Gaussian noise.
+        norm: "l1" for Laplace noise, "l2" for Gaussian noise.
 
     Raises:
         ValueError: the number is not positive and finite, or the norm is unknown.
@@ -36,7 +36,7 @@ class Sensitivity(float):
     norm: Norm
 
     def __new__(cls, value: float, norm: Norm) -> Sensitivity:
-        """Make a sensitivity of a number and its norm."""
+        """Make a sensitivity from a number and its norm."""
         check(norm in ("l1", "l2"), "norm", norm, "'l1' or 'l2'")
         check_positive("sensitivity", value)
         self = super().__new__(cls, value)
@@ -52,7 +52,7 @@ class Sensitivity(float):
 
 
 def check_norm(sensitivity: Any, noise: str) -> None:
-    """Raise a `ValueError` if a sensitivity has a norm that is not that of the noise."""
+    """Raise a `ValueError` if a sensitivity has a norm other than the noise requires."""
     norm = NORMS[noise]
     expected = f"an {norm}-sensitivity, by which {noise.capitalize()} noise is scaled"
     check(getattr(sensitivity, "norm", norm) == norm, "sensitivity", sensitivity, expected)

@@ -1,7 +1,7 @@
 """The interfaces of the parts of a trial: process, guarantee, schedule, utility and rule.
 
-Parts are written for ONE trial. Every subclass is a frozen dataclass and a pytree, and loop states
-are `NamedTuple`s. Methods of custom parts receive ordinary JAX keys.
+Write a part for ONE trial. Every subclass is a frozen dataclass and a pytree, and loop states are
+`NamedTuple`s. Methods of custom parts receive ordinary JAX keys.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class NoiseProcess(Pytree, abc.ABC):
 
     @abc.abstractmethod
     def rewind(self, key: Array, state: Any, time: ArrayLike) -> Any:
-        """Draw the noise at a time in (0, the state's time], given the noise of the state."""
+        """Return the state at a time in (0, the state's time], drawn given the noise of `state`."""
 
     @abc.abstractmethod
     def value(self, state: Any) -> Array:
-        """Return the noise, of shape `shape`."""
+        """Return the noise of a state, an array of the process's `shape`."""
 
     def largest_time(self, dtype: Any) -> float:
         """Return the largest time at which draws in `dtype` have the stated distribution."""
@@ -68,18 +68,18 @@ class NoiseProcess(Pytree, abc.ABC):
         return float("inf")
 
     def bridge(self, key: Array, lower: Any, upper: Any, time: ArrayLike) -> Any:
-        """Draw the noise at a time strictly between those of two states, given both.
+        """Return the state at a time strictly between two states' times, drawn given both.
 
         `nrjax.Releases` needs this method and `advance`.
         """
         raise ValueError(f"process must implement bridge and advance for Releases (got {self!r}).")
 
     def advance(self, key: Array, state: Any, time: ArrayLike) -> Any:
-        """Draw the noise at a time larger than that of a state, given the noise of the state."""
+        """Return the state at a time above the state's time, drawn given the noise of `state`."""
         raise ValueError(f"process must implement bridge and advance for Releases (got {self!r}).")
 
     def deviation(self, time: ArrayLike) -> Any:
-        """Return the standard deviation of one coordinate at `time`, NaN if it is unknown."""
+        """Return the standard deviation of one coordinate of the noise, NaN if it is unknown."""
         return jnp.full(jnp.shape(time), jnp.nan)
 
     def privacy_loss(self, state: Any, shift: ArrayLike) -> Array:
@@ -94,44 +94,48 @@ class NoiseProcess(Pytree, abc.ABC):
 
         In a noise-reduction chain the last release costs as much as all, so the default is the
         current `time`. A process that draws fresh noise, such as `nrjax.IndependentLaplace`,
-        overrides it and rounds down.
+        overrides this method and rounds down.
         """
         return time
 
     def status(self, state: Any) -> Array:
-        """Return `Status.RUNNING` (int32) while the noise is exact, else a failure."""
+        """Return `Status.RUNNING` while the noise's distribution is exact, else another status."""
         return jnp.int32(Status.RUNNING)
 
 
 class BlockwiseProcess(NoiseProcess):
-    """A noise process that can draw the randomness of many moves at once (`nrjax.noise_path`)."""
+    """A noise process that can draw the randomness of many rewinds at once.
+
+    `nrjax.noise_path` does so. A rewind is here split into `draw` and `move`.
+    """
 
     @abc.abstractmethod
     def draw(self, key: Array, dtype: Any, steps: tuple[int, ...] = ()) -> Any:
-        """Return the randomness of `steps` moves: a pytree of arrays of shape (*steps, ...)."""
+        """Return the randomness of `steps` rewinds: a pytree of arrays of shape (*steps, ...)."""
 
     @abc.abstractmethod
     def move(self, drawn: Any, state: Any, time: ArrayLike, /) -> Any:
-        """Return the state at a smaller `time`, from the randomness of one move."""
+        """Return the state at a smaller `time`, from the randomness of one rewind."""
 
     def rewind(self, key: Array, state: Any, time: ArrayLike) -> Any:
-        """Draw the noise at a time in (0, the state's time], given the noise of the state."""
+        """Return the state at a time in (0, the state's time], drawn given the noise of `state`."""
         return self.move(self.draw(key, state.time.dtype), state, time)
 
 
 class Guarantee(Pytree, abc.ABC):
-    """A privacy guarantee: the epsilon of a stop at a time, and the time that an epsilon buys.
+    """A privacy guarantee, which converts the time of a stop to an ex-post epsilon, and back.
 
     Attributes:
-        noise: the `noise` of the processes that it holds for; None for any process.
+        noise: `NoiseProcess.noise` of the processes that the guarantee is for; None for any.
         sensitivity: sensitivity of the private value, in the norm that goes with the noise; None if
             it is not stated.
         delta: probability with which the stated epsilon may be exceeded; 0 for pure guarantees.
-        fixed_times: the only times that it holds for, falling, shape (looks,); None for any time.
-        notion: meaning of `delta`. "probabilistic": as above. "hockey-stick": every set S of
-            transcripts has `P(S) <= int_S exp(epsilon) dP' + delta`, which says less about realised
-            losses but survives post-processing. "pure": both, with delta 0. See
-            `nrjax.guarantees.NOTIONS`.
+        fixed_times: the only times at which the guarantee holds, falling, shape (looks,); None if
+            it holds at any time.
+        notion: meaning of `delta`. "probabilistic": the probability above. "hockey-stick": every
+            set S of transcripts has `P(S) <= int_S exp(epsilon) dP' + delta`, which implies less
+            about realised losses but survives post-processing. "pure": both notions, with delta 0.
+            See `nrjax.guarantees.NOTIONS`.
     """
 
     noise: ClassVar[str | None] = None
@@ -144,7 +148,7 @@ class Guarantee(Pytree, abc.ABC):
     def epsilon(self, time: ArrayLike) -> Array:
         """Return the ex-post epsilon of a stop at `time`, rounded up.
 
-        It works elementwise, and must not rise with `time`.
+        The method works elementwise, and the epsilon must not rise with `time`.
 
         Raises:
             ValueError: a concrete `time` is not positive. Under a trace the result is NaN.
@@ -154,28 +158,29 @@ class Guarantee(Pytree, abc.ABC):
         """Return the smallest time that costs at most `epsilon`, rounded up and elementwise.
 
         Raises:
-            ValueError: no time of the dtype costs as little as a concrete `epsilon` (for a traced
-                one the time is infinite: `Status.NO_TIME`), or the class does not override it.
+            ValueError: the class does not override this method, or no time of the dtype costs as
+                little as a concrete `epsilon`. For a traced `epsilon` that time is infinite, and
+                ends a trial with `Status.NO_TIME`.
         """
         raise ValueError(
             f"guarantee must implement time(epsilon) for a grid of epsilons (got {self!r})."
         )
 
     def on(self, schedule: Schedule) -> Guarantee:
-        """Return the guarantee for runs of `schedule` only, if that is cheaper, else this one."""
+        """Return a cheaper guarantee for runs of `schedule` only, or this one if there is none."""
         return self
 
 
 class Schedule(Pytree, abc.ABC):
-    """A choice of times: it returns the next time, given the releases seen so far.
+    """A schedule of times, which chooses the time of each release given the earlier releases.
 
     Attributes:
-        noise: the `noise` of the processes that it is valid for; None for any process.
+        noise: `NoiseProcess.noise` of the processes that the schedule is valid for; None for any.
         sensitivity: sensitivity of the private value if the schedule pays for releases; else None.
-        requires_noise_reduction: whether it is only valid for noise-reduction processes, for
-            example because a filter pays for the last release only.
-        last_time: smallest time that it returns, scalar; None if that is not known beforehand.
-        max_steps: largest number of times that it returns (static); subclasses set it.
+        requires_noise_reduction: whether the schedule is valid for noise-reduction processes only,
+            for example because a filter pays for the last release only.
+        last_time: smallest time of the schedule, scalar; None if it is not known beforehand.
+        max_steps: largest number of times (static). Subclasses set it.
     """
 
     noise = None
@@ -190,11 +195,11 @@ class Schedule(Pytree, abc.ABC):
 
     @abc.abstractmethod
     def next(self, state: Any, release: Array) -> tuple[Any, Array, Array]:
-        """Return the state, the next time, and whether the schedule has ended (bool)."""
+        """Return the new state, the next time, and whether the schedule has ended (bool)."""
 
 
 class Utility(Pytree, abc.ABC):
-    """The quality of a release: makes a hypothesis from it and scores the hypothesis.
+    """A utility, which makes a hypothesis from a release and scores the hypothesis.
 
         class Closeness(nrjax.Utility):
             target: Any
@@ -204,8 +209,8 @@ class Utility(Pytree, abc.ABC):
 
     Attributes:
         sensitivity: largest change of `evaluate` when one row of the private data changes, scalar;
-            None if it is not known. Private rules are checked against it. A class that declares
-            it as a field must give a number to be used with a private rule.
+            None if it is not known. A private rule must assume at least this sensitivity. If a
+            class declares it as a field, a private rule needs a number.
         max_steps: number of steps that the utility covers; None for any number.
     """
 
@@ -213,7 +218,7 @@ class Utility(Pytree, abc.ABC):
     max_steps = None
 
     def hypothesis(self, release: Array) -> Any:
-        """Return the hypothesis: for example a projection, a solve, or the release itself."""
+        """Return the hypothesis made from a release, by default the release itself."""
         return release
 
     @abc.abstractmethod
@@ -221,29 +226,29 @@ class Utility(Pytree, abc.ABC):
         """Return the utility of a hypothesis, a scalar. Larger is better."""
 
     def at(self, step: Array) -> Utility:
-        """Return the utility of one step, by default the same one at every step."""
+        """Return the utility at a step, by default the same utility at every step."""
         return self
 
     def bounds(self, hypothesis: Any, *, rounding: bool = True) -> tuple[Any, Any]:
-        """Return a lower and an upper bound of `evaluate(hypothesis)` at a fraction of its cost.
+        """Return a lower and an upper bound of `evaluate(hypothesis)`, cheaper than `evaluate`.
 
         If the stopping rule answers both bounds alike, `simulate` skips `evaluate`, except for the
-        release on which a trial ends. Bounds are NaN where nothing is known.
+        release on which a trial ends. Return NaN or infinite bounds if nothing is known.
 
         Args:
-            hypothesis: from `hypothesis`.
-            rounding: True: the bounds hold for the number that `evaluate` computes, in a batch of
-                any size, and for a hypothesis with other last bits, as another program may compute
-                it. (`evaluate` twice is therefore no bound.) False: the bounds hold for the
-                utility as a real number; used by `nrjax.Curve` with a `resolution`.
+            hypothesis: result of the method `hypothesis`.
+            rounding: if True, the bounds must hold for the rounded result of `evaluate`, in a batch
+                of any size, also if the hypothesis differs in its last bits. Returning `evaluate`
+                twice is therefore not valid. If False, the bounds must hold for the exact utility,
+                a real number; `nrjax.Curve` with a `resolution` uses such bounds.
         """
         return -jnp.inf, jnp.inf
 
     def bounds_from_release(self, release: Array) -> tuple[Any, Any]:
         """Return a lower and an upper bound of the utility of a release.
 
-        Override it if they can be computed without `hypothesis`. Rounding is included, as in
-        `bounds`. A side about which nothing is known is infinite.
+        Override this method if the bounds can be computed without `hypothesis`. They must allow for
+        rounding, as those of `bounds` do. A bound is infinite if nothing is known.
         """
         return self.bounds(self.hypothesis(release))
 
@@ -251,8 +256,8 @@ class Utility(Pytree, abc.ABC):
 class StoppingRule(Pytree, abc.ABC):
     """A test of each release that decides when the trial stops.
 
-    The answer of `step` must be monotone in `utility`. A rule whose state depends on `utility` is
-    never given bounds in its place.
+    The answer of `step` must be monotone in `utility`. If the state of a rule depends on `utility`,
+    bounds never replace the utility.
 
     Attributes:
         uses_epsilon: whether the rule depends on the epsilon of the releases, so that it needs a
@@ -271,25 +276,25 @@ class StoppingRule(Pytree, abc.ABC):
 
     @abc.abstractmethod
     def init(self, key: Array, epsilon: Array) -> Any:
-        """Return the state before the first release, whose cost is `epsilon`."""
+        """Return the state before the rule judges the first release, which costs `epsilon`."""
 
     @abc.abstractmethod
     def step(self, key: Array, state: Any, epsilon: Array, utility: Array) -> tuple[Any, Array]:
-        """Return the state, and whether to stop (bool)."""
+        """Return the new state, and whether to stop the trial (bool)."""
 
     @abc.abstractmethod
     def cost(self, epsilon: Any, stopped: Any = True, answers: Any = 1) -> Array:
-        """Return what testing adds to the ex-post epsilon.
+        """Return the epsilon that the rule's tests add to the epsilon of the releases.
 
         Args:
-            epsilon: cost of the releases.
+            epsilon: ex-post epsilon of the releases.
             stopped: whether the last answer was positive; if not, all answers were negative.
             answers: number of releases that were judged (int32), including one at which the rule
                 failed; 0 if the trial failed at its start.
         """
 
     def status(self, state: Any) -> Array:
-        """Return `Status.RUNNING` (int32) while the rule has its distribution, else a failure."""
+        """Return `Status.RUNNING` while the rule's distribution is exact, else another status."""
         return jnp.int32(Status.RUNNING)
 
     def check_resolved(self, dtype: Any, levels: int = 1) -> None:
@@ -297,7 +302,7 @@ class StoppingRule(Pytree, abc.ABC):
 
         Args:
             dtype: floating dtype of the run.
-            levels: numbers of the dtype that the sensitivity must span, at least.
+            levels: least number of float spacings that the sensitivity must span.
         """
 
 

@@ -20,15 +20,15 @@ class UtilitySequence(Utility, Generic[U]):
     """A sequence of utilities, one per step, all of one class and with equal shapes.
 
     Use it if the score of a release changes from step to step, such as with a target that falls. A
-    private rule covers such a sequence of queries as long as no row of the data moves any of them
-    by more than `sensitivity` (Whitehouse 2022, section 5; Ligett 2017, Algorithm 2).
+    private rule covers the sequence as long as no row of the data changes any of the utilities by
+    more than `sensitivity` (Whitehouse 2022, section 5; Ligett 2017, Algorithm 2).
 
         utility = nrjax.UtilitySequence.of([Closeness(target) for target in (1.0, 2.0, 3.0)])
 
     Attributes:
         utilities: a utility whose leaves have a leading axis of steps; `UtilitySequence.of` makes
             it from a list.
-        sensitivity: largest sensitivity of a utility, scalar; None is enough for a public rule.
+        sensitivity: largest sensitivity of the utilities, scalar. It may be None for a public rule.
 
     Raises:
         ValueError: `sensitivity` is not positive and finite.
@@ -43,15 +43,15 @@ class UtilitySequence(Utility, Generic[U]):
 
     @classmethod
     def of(cls, utilities: Sequence[U], sensitivity: Any = None) -> UtilitySequence[U]:
-        """Return the sequence of a list of utilities.
+        """Make a sequence from a list of utilities.
 
         Args:
             utilities: one per step.
-            sensitivity: by default the largest one, if every utility states a sensitivity.
+            sensitivity: by default the largest sensitivity, if every utility states one.
 
         Raises:
             ValueError: the list is empty, its utilities differ in class or shapes or hold no
-                arrays, or `sensitivity` is below what one of them states.
+                arrays, or `sensitivity` is below the sensitivity that a utility states.
         """
         check(len(utilities) > 0, "utilities", utilities, "at least one")
         shapes = {(jax.tree.structure(u), *map(np.shape, jax.tree.leaves(u))) for u in utilities}
@@ -74,9 +74,9 @@ class UtilitySequence(Utility, Generic[U]):
         return jax.tree.leaves(self.utilities)[0].shape[0]
 
     def evaluate(self, hypothesis: Any) -> Array:
-        """Raise a `ValueError`: use `at(step).evaluate(hypothesis)`."""
+        """Raise a `ValueError`, since utilities differ: use `at(step).evaluate(hypothesis)`."""
         raise ValueError("utility must be that of one step: use at(step).evaluate(hypothesis).")
 
     def at(self, step: Array) -> U:
-        """Return the utility of a step."""
+        """Return the utility at a step, without the axis of steps."""
         return jax.tree.map(lambda leaf: leaf[step], self.utilities)

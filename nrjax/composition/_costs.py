@@ -22,7 +22,7 @@ from nrjax.guarantees._rounding import round_up
 from nrjax.pytrees import Pytree
 
 Cost = Callable[..., Array]
-"""A function from the argument of a request (see `argument`), and its cap if any, to a cost."""
+"""A function from a request's `argument`, and the cap if the request has one, to a cost."""
 
 
 def round_cost_up(raw: Array, argument: Array, ulps: int) -> Array:
@@ -34,7 +34,7 @@ def cast_up(value: ArrayLike, dtype: Any) -> Array:
     """Cast a scalar `value >= 0`: the result is never smaller, and 0 only if the value is 0.
 
     A traced value grows by two machine epsilons, since it may be a Python number that was rounded
-    to the nearest float on its way into a compiled function.
+    to the nearest float when it was passed to a compiled function.
     """
     limits = jnp.finfo(dtype)
     number = concrete_or_none(value)
@@ -66,7 +66,7 @@ def cast_down(value: float, dtype: Any) -> float:
 def round_field_down(owner: Any, name: str) -> None:
     """Round a field of a new object down to the default float dtype, unless that makes it 0.
 
-    A compiled function rounds Python numbers to the nearest float. After this, it rounds nothing.
+    A compiled function rounds Python numbers to the nearest float, which could be larger.
     """
     number = concrete_or_none(getattr(owner, name))
     if number is not None and number.ndim == 0:
@@ -76,10 +76,11 @@ def round_field_down(owner: Any, name: str) -> None:
 
 
 def argument(request: Any, dtype: Any) -> Array:
-    """Return the argument of a cost, rounded up: `D1/t`, `D2^2/t` or the first field.
+    """Return the number that a request's cost depends on: `D1/t`, `D2^2/t` or the first field.
 
-    `D2^2/t` is not rounded: the square of `D2/sqrt(t)` would depend on the rest of the program. For
-    discrete Laplace noise, the result is `D1/t`, D1 and t.
+    D1 and D2 are the l1- and the l2-sensitivity, and t is the time. The number is rounded up,
+    except `D2^2/t`, which the cost rounds up. The square of `D2/sqrt(t)` would depend on the rest
+    of the program. For discrete Laplace noise, the result is `D1/t`, D1 and t.
     """
     if not hasattr(request, "noise"):
         return cast_up(next(iter(vars(request).values())), dtype)
@@ -93,11 +94,11 @@ def argument(request: Any, dtype: Any) -> Array:
 
 
 def request_cost(cost: Cost, request: Any, dtype: Any) -> Array:
-    """Return the cost of a request by the function for its kind, or NaN above its cap."""
+    """Return the cost of a request, by the function `cost`, or NaN if it exceeds its cap."""
     x, cap = argument(request, dtype), getattr(request, "cap", None)
     if cap is None:
         return cost(x)
-    # A little larger, since `D1/t` is rounded up.
+    # The cap is made a little larger, since `D1/t` is rounded up.
     cap = cast_up(cap, dtype) * (1 + 16 * float(jnp.finfo(dtype).eps))
     return jnp.where(_first(x) <= cap, cost(x, cap), jnp.nan)
 
@@ -111,7 +112,7 @@ _SERIES = [(-1) ** k / math.factorial(k) for k in range(20, 1, -1)]
 
 
 def _kappa(epsilon: Array) -> Array:
-    """Return `e - 1 + exp(-e)`, rounded up."""
+    """Return `e - 1 + exp(-e)`, rounded up, where e is `epsilon`."""
     small = jnp.minimum(epsilon, 1)  # where the difference cancels
     series = small * small * jnp.polyval(jnp.asarray(_SERIES, epsilon.dtype), small)
     kappa = jnp.where(epsilon < 1, series, epsilon + jnp.expm1(-epsilon))
@@ -119,7 +120,7 @@ def _kappa(epsilon: Array) -> Array:
 
 
 def _squared_mu(x: Array, centre: Array, tail: Array) -> Array:
-    """Return `mu^2` of `mu = 2 Phi^-1(1 - tail)`, rounded up, given `centre = 1 - 2 tail`."""
+    """Return `mu^2` for `mu = 2 Phi^-1(1 - tail)`, rounded up, where `centre = 1 - 2 tail`."""
     # Phi(z) = 1/2 + erf(z/sqrt(2))/2, precise for small x.
     near = 2 * math.sqrt(2) * jax.scipy.special.erfinv(centre)
     mu = jnp.where(x < 2, near, -2 * jax.scipy.special.ndtri(tail))
@@ -135,7 +136,7 @@ def squared_mu_of_odds(x: Array) -> Array:
 
 @functools.partial(jax.jit, inline=True)
 def _squared_mu_of_laplace(x: Array) -> Array:
-    """Return squared mu for `tail = exp(-x/2)/2`, that of Laplace noise with `x = D1/t`."""
+    """Return squared mu for `tail = exp(-x/2)/2`, where `x = D1/t` for Laplace noise."""
     centre = -jnp.expm1(-0.5 * jnp.minimum(x, 2))
     return _squared_mu(x, centre, 0.5 * jnp.exp(-0.5 * jnp.maximum(x, 2)))
 
@@ -147,13 +148,13 @@ ZCDP_COSTS: Mapping[type, Cost] = {
     requests.Pure: lambda epsilon: round_cost_up(epsilon * jnp.tanh(0.5 * epsilon), epsilon, 16),
     requests.LaplaceMechanism: _kappa,
 }
-"""Rho of the mechanisms that satisfy zCDP."""
+"""Costs in zCDP (rho), by kind of request."""
 
 UNIFIED_COSTS: Mapping[type, Cost] = {
     **ZCDP_COSTS,
     requests.BrownianReduction: lambda squared: round_up(0.5 * squared, 12),
 }
-"""Rho, with Brownian noise reduction at the time of stopping."""
+"""Costs in zCDP (rho), by kind of request, with Brownian noise reduction up to its stop."""
 
 GDP_COSTS: Mapping[type, Cost] = {
     requests.BrownianReduction: lambda squared: round_up(squared, 12),
@@ -168,7 +169,10 @@ _BOUNDED = requests.ExPost, requests.Pure, requests.BoundedRange, requests.Lapla
 EX_POST_COSTS: Mapping[type, Cost] = dict.fromkeys(
     (*_BOUNDED, *requests.LAPLACE), lambda x, cap=None: _first(x)
 )
-"""The epsilon that the privacy loss exceeds with probability at most the request's delta."""
+"""Costs in ex-post epsilon, by kind of request.
+
+The privacy loss exceeds the epsilon with probability at most the request's delta.
+"""
 
 # Each is compiled once, so that plain Python does not wait for every operation.
 _CERTIFICATES = {
@@ -185,7 +189,7 @@ _capped = jax.jit(certificates.capped, inline=True)
 
 
 def renyi_costs(order: ArrayLike) -> Mapping[type, Cost]:
-    """Return the Rényi divergence at an order, for every kind."""
+    """Return the costs in Rényi divergence at an order, by kind of request."""
 
     def from_rho(rho_of: Cost, x: Array) -> Array:
         rho = rho_of(x)
@@ -217,13 +221,13 @@ def time_of_epsilon(epsilon: Array, left: Array, sensitivity: Array, ulps: int) 
 
 
 def _usable_time(time: Array, left: Array) -> Array:
-    """Raise a time to the smallest that requests take, or to infinity if nothing is left."""
+    """Return a time that is large enough for a request, or infinity if no budget is left."""
     time = jnp.maximum(time, 4 * float(jnp.finfo(time.dtype).tiny))
     return jnp.where((left > 0) & (time <= largest_divisor(time.dtype)), time, jnp.inf)
 
 
 def find(kind: Any, table: Mapping[type, Any], owner: str, what: str = "proof") -> Any:
-    """Return the entry of `kind` in a table, or raise a `TypeError`."""
+    """Return the entry for `kind` in a table, or raise a `TypeError` if there is none."""
     if kind in table:
         return table[kind]
     name = getattr(kind, "__name__", type(kind).__name__)
@@ -234,7 +238,7 @@ def find(kind: Any, table: Mapping[type, Any], owner: str, what: str = "proof") 
 
 
 def check_no_delta(request: Any, owner: str) -> None:
-    """Raise a `ValueError` for a request with a concrete delta of its own."""
+    """Raise a `ValueError` if a request has a concrete delta that is not 0."""
     delta = getattr(request, "delta", 0.0)
     expected = f"0 for {owner}, which has no proof for approximate mechanisms"
     known = concrete_or_none(delta)
@@ -245,12 +249,12 @@ class CostModel(Pytree):
     """The common base of filters and odometers: the kinds of requests and their costs."""
 
     _units: ClassVar[tuple[str, ...]] = ("budget",)
-    """Names of the cost units: of the budget, then of the requests' deltas, if they count."""
+    """Names of the cost units: the budget's, then delta's if requests may have a delta."""
     _cost_table: ClassVar[Mapping[type, Cost]] = {}
     _fixed_field: ClassVar[str] = ""
     """Name of a field that is fixed before the first release, such as an order."""
     takes_caps: ClassVar[bool] = False
-    """Whether the cap of a request makes it cheaper."""
+    """Whether a cap makes a request cheaper."""
 
     def _costs(self) -> Mapping[type, Cost]:
         """Return the supported kinds of requests, with their costs."""

@@ -1,10 +1,10 @@
-"""The ledger of every filter: what was spent, and what open rounds have reserved.
+"""The ledger of every filter: the costs spent, and the costs reserved by open rounds.
 
 One invariant makes every order of calls safe: spent + all reservations <= budget. `take`, `open`
-and `rewind` check it before they change the state. `close` moves at most a reservation to spent.
-`spend` is for what was admitted before; if that does not fit, nothing is left. Costs and their sums
-are rounded up, so the exact total obeys the invariant too. `docs/composition.md` proves that the
-invariant is enough for privacy.
+and `rewind` check the invariant before they change the state. `close` moves at most a reservation
+to spent. `spend` charges for a mechanism that was admitted before. If its cost does not fit, no
+budget is left. Costs and their sums are rounded up, so the exact total obeys the invariant too.
+`docs/composition.md` proves that the invariant is enough for privacy.
 """
 
 import abc
@@ -25,11 +25,14 @@ from nrjax.composition._state import LedgerState, Round, Spending, select
 from nrjax.composition.requests import REDUCTIONS, ExPost, Request, names, parts
 
 TOLERANCE = 64
-"""Machine epsilons by which two programs may differ in the cost of one request (33 were seen)."""
+"""Largest relative difference of one cost between two programs, in machine epsilons.
+
+Differences of up to 33 machine epsilons were seen.
+"""
 
 
 def leq_with_tolerance(cost: Array, reserved: Array) -> Array:
-    """Return whether a cost is finite and at most another one, up to `TOLERANCE` (bool)."""
+    """Return whether a cost is finite and at most `reserved`, up to `TOLERANCE` (bool)."""
     largest = reserved * (1 + TOLERANCE * float(jnp.finfo(reserved.dtype).eps))  # may overflow
     return (cost < jnp.inf) & (cost <= largest)
 
@@ -66,7 +69,7 @@ def same_terms(request: Request, round: Round, dtype: Any) -> Array:
 
 
 class Ledger(CostModel, abc.ABC):
-    """The base of filters: admits and charges requests while their sum fits into a budget.
+    """A base class of filters, which admit requests while the sum of costs fits into a budget.
 
     Subclasses define the budget and what each kind of request costs. Every method takes one state
     and returns a new one, also under `jit` and `vmap`.
@@ -74,16 +77,16 @@ class Ledger(CostModel, abc.ABC):
     Raises:
         TypeError: from every method, for a kind of request that the filter has no proof for.
         ValueError: from every method, if a field of a request is out of range, if its kinds or caps
-            are not those of its round, or if the state is another filter's. Values that are traced
-            cannot raise: such a request is refused.
+            are not those of its round, or if the state is for another filter. Traced values raise
+            no error: the request is refused instead.
     """
 
     notion: ClassVar[str] = "(epsilon, delta)-DP"
     """The privacy notion of epsilon and delta: see `nrjax.guarantees.NOTIONS`."""
     _stopped: ClassVar[tuple[type, ...]] = (ExPost, *REDUCTIONS)
-    """The kinds that are refunded: their costs hold at the stop, all others as admitted."""
+    """The kinds of requests that are charged their cost at the stop, not as admitted."""
     _budgets: ClassVar[Any] = 0
-    """Index of the cost units that are budgets; the others are parts of delta."""
+    """An index of the cost units that are budgets. All other units are parts of delta."""
 
     @abc.abstractmethod
     def _dtype(self) -> Any:
@@ -95,7 +98,7 @@ class Ledger(CostModel, abc.ABC):
 
     @abc.abstractmethod
     def _smallest(self, left: Array, kind: type, sensitivity: ArrayLike) -> Array:
-        """Return the smallest time at which a round of `kind` costs at most what is left."""
+        """Return the smallest time at which a round of `kind` costs at most `left`."""
 
     def takes(self, kind: type) -> bool:
         """Return whether the filter has a proof for a kind of request."""
@@ -106,7 +109,7 @@ class Ledger(CostModel, abc.ABC):
         return _state.new_state(self, self._dtype(), rounds)
 
     def _dtype_of(self, state: LedgerState) -> Any:
-        """Return the dtype of a state, after checking that it is this filter's."""
+        """Check that a state is for this filter, and return the state's dtype."""
         _state.check_owner(self, state)
         return state.spent.total.dtype
 
@@ -116,11 +119,11 @@ class Ledger(CostModel, abc.ABC):
         return jnp.where(is_own, self._limits(state.spent.total.dtype), -1)
 
     def _fits(self, state: LedgerState, spent: Spending, own: Array | None = None) -> Array:
-        """Return whether `spent` fits next to the reservations of all rounds except `own`."""
+        """Return whether `spent` plus the reservations of all rounds except `own` fits."""
         return jnp.all(_state.is_within(state.committed(spent, own), self._limits_of(state)))
 
     def _left(self, state: LedgerState, round: Round | None) -> Array:
-        """Return what is left in each cost unit, for a round or for a new request."""
+        """Return the unspent budget in each cost unit, for a round or for a new request."""
         limits = self._limits_of(state)
         if round is None:
             return _state.remaining_after(state.committed(state.spent), limits)
@@ -128,7 +131,7 @@ class Ledger(CostModel, abc.ABC):
         return _state.remaining_after(state.committed(_total(state, reserved[1:]), own), limits)
 
     def _refunded(self) -> Array:
-        """Return which cost units may be refunded when a round closes: all but the deltas."""
+        """Return whether each cost unit can be refunded when a round closes: not the deltas."""
         return jnp.arange(len(self._units)) % 2 == 0
 
     def _charges(self, request: Request, dtype: Any) -> list[Array]:
@@ -136,7 +139,7 @@ class Ledger(CostModel, abc.ABC):
         return [self._charge(part, dtype) for part in parts(request)]
 
     def _sum(self, request: Request, dtype: Any) -> Array:
-        """Return the cost of a request, shape (2, units): refundable part, and the rest."""
+        """Return the refundable part of a request's cost, and the rest, shape (2, units)."""
         refunded = self._refunded()
         charges = [jnp.zeros((2, refunded.size), dtype)]
         for part, charge in zip(parts(request), self._charges(request, dtype), strict=True):
@@ -147,8 +150,8 @@ class Ledger(CostModel, abc.ABC):
     def remaining(self, state: LedgerState, round: Round | None = None) -> Array:
         """Return the budget that is neither spent nor reserved, rounded down.
 
-        A request of that cost is still admitted. For an open `round`, the refundable part of its
-        own reservation counts as left.
+        A request of that cost is still admitted. If an open `round` is given, the refundable part
+        of the round's reservation counts as not reserved.
         """
         return self._left(state, round)[self._budgets]
 
@@ -157,34 +160,35 @@ class Ledger(CostModel, abc.ABC):
         return _state.sum_up(self._sum(request, self._dtype()))[self._budgets]
 
     def admits(self, state: LedgerState, request: Request) -> Array:
-        """Return whether a mechanism of at most this cost may start, or be rewound (bool).
+        """Return whether the mechanism of a request may start, or be rewound (bool).
 
-        Rounds that are open at the same time count only if they were opened with `open`.
+        Other rounds that are open at the same time count only if they were opened with `open`.
         """
         return self._fits(state, _total(state, self._charges(request, self._dtype_of(state))))
 
     def take(self, state: LedgerState, request: Request) -> tuple[LedgerState, Array]:
-        """Charge a request BEFORE its mechanism is run, which may run only if that succeeds.
+        """Charge a request BEFORE its mechanism runs. Run it only if the request is admitted.
 
         Returns:
-            The state and whether the request was admitted (bool). If not, the state is unchanged.
+            The new state, and whether the request is admitted (bool). If it is not, the state is
+            unchanged.
         """
         spent = _total(state, self._charges(request, self._dtype_of(state)))
         ok = self._fits(state, spent)
         return select(ok, dataclasses.replace(state, spent=spent), state), ok
 
     def spend(self, state: LedgerState, spent: Request) -> tuple[LedgerState, Array]:
-        """Charge for what HAS happened and was admitted before. It is always counted.
+        """Charge for a mechanism that HAS run, and whose request was admitted before.
 
         Args:
             state: a state of this filter.
-            spent: the request as it came out: what was admitted, but for a noise reduction's time
-                or an ex-post epsilon, which may cost less.
+            spent: the request that was admitted, but with the actual time of a noise reduction and
+                the actual ex-post epsilon, which may cost less.
 
         Returns:
-            The state and whether the cost fitted (bool), up to the rounding by which two programs
-            may price one request. If not, it cannot have been admitted and the guarantee is broken:
-            nothing is left, permanently.
+            The new state, and whether the cost fits (bool), up to rounding differences between
+            programs. If it does not, it cannot have been admitted, so the guarantee is broken and
+            no budget is left from then on.
         """
         dtype = self._dtype_of(state)
         charges = self._charges(spent, dtype)
@@ -193,17 +197,17 @@ class Ledger(CostModel, abc.ABC):
         return state.after(_total(state, charges), ok), ok
 
     def open(self, state: LedgerState, request: Request) -> tuple[LedgerState, Round, Array]:
-        """Open a round next to others, and reserve the cost of its first release beforehand.
+        """Open a round, which may overlap others, and reserve the cost of its first release.
 
         Args:
-            state: the latest state, from `init(rounds=...)`. If two states follow from one,
+            state: the latest state, from `init(rounds=...)`. If you derive two states from one,
                 neither counts what the other has admitted.
-            request: the first release. Its kinds, caps and deltas, and costs that are not refunded
-                (see `close`), are fixed for the round.
+            request: request of the first release. Its kinds, caps and deltas, and costs that are
+                not refunded (see `close`), are fixed for the round.
 
         Returns:
-            The state, a handle of the round, and whether it was opened (bool). If not, for lack of
-            budget or of a free place, the state is unchanged and the handle is void.
+            The new state, a handle of the round, and whether the round was opened (bool). If there
+            is too little budget or no free place, the state is unchanged and the handle is void.
         """
         dtype = self._dtype_of(state)
         state.check_places()
@@ -218,19 +222,20 @@ class Ledger(CostModel, abc.ABC):
     def rewind(
         self, state: LedgerState, round: Round, request: Request
     ) -> tuple[LedgerState, Array]:
-        """Ask for a rewind of an open round before it is made.
+        """Reserve the cost of a rewind of an open round BEFORE the rewind is made.
 
-        The round then reserves the largest cost that it was admitted to. Neither its deltas nor
-        costs that are not refunded may exceed those it was opened with.
+        The round then reserves the largest cost that it was admitted to. Its deltas, and costs that
+        are not refunded, may not exceed those of the request that opened the round.
 
         Args:
             state: the latest state.
             round: the handle from `open`.
-            request: the cost of the whole round after the rewind, of the kinds it was opened with.
-                In a tuple, each request is the most that it has come to.
+            request: request of the whole round after the rewind, of the kinds in `round`. In a
+                tuple, each request has the largest cost that it has reached.
 
         Returns:
-            The state and whether the rewind is admitted (bool). If not, the state is unchanged.
+            The new state, and whether the rewind is admitted (bool). If it is not, the state is
+            unchanged.
         """
         own, reserved, cost = self._own(state, round, request)
         larger = jnp.stack([jnp.maximum(cost[0], reserved[0]), reserved[1]])
@@ -244,22 +249,22 @@ class Ledger(CostModel, abc.ABC):
     def close(
         self, state: LedgerState, round: Round, request: Request
     ) -> tuple[LedgerState, Array]:
-        """Charge for a round that is over and whose last release is published.
+        """Charge for a finished round, whose last release is published.
 
-        `ExPost` and noise reduction cost what they have come to at the stop, and the rest of their
-        reservation is refunded. So is that of every kind under an `ExPostFilter`, whose epsilons
-        add up. Other kinds, and deltas, cost what was reserved. `()` means that nothing was
-        released, not even the answer of a test: then everything is refunded.
+        `ExPost` and noise reduction are charged their cost at the stop, and the rest of their
+        reservation is refunded. An `ExPostFilter`, whose epsilons add up, refunds every kind. Other
+        kinds, and deltas, are charged what was reserved. Pass `()` if nothing was released, not
+        even the answer of a test: then everything is refunded.
 
         Args:
             state: the latest state.
             round: the handle from `open`.
-            request: what the round has come to, of the kinds it was opened with; or `()`.
+            request: request with the round's actual cost, of the kinds in `round`; or `()`.
 
         Returns:
-            The state and whether the request is admitted (bool). If not, because it costs more than
-            was reserved, has another cap or was closed before, nothing is left. Closing with `()` a
-            round that is not open leaves the state unchanged.
+            The new state, and whether the request is admitted (bool). If the request costs more
+            than was reserved, has another cap, or its round was closed before, it is not admitted
+            and no budget is left. Closing a round that is not open with `()` changes nothing.
         """
         own, reserved, cost = self._own(state, round, request)
         ok = self._is_sound(state) & jnp.all(leq_with_tolerance(cost, reserved))
@@ -268,15 +273,15 @@ class Ledger(CostModel, abc.ABC):
         return state.with_round(own, 0, 0).after(spent, ok), ok & jnp.any(own)
 
     def _is_sound(self, state: LedgerState) -> Array:
-        """Return whether nothing that was not admitted has been spent (bool)."""
+        """Return whether all that was spent had been admitted (bool)."""
         return jnp.all(state.spent.total < jnp.inf) & jnp.all(self._limits_of(state) >= 0)
 
     def _own(
         self, state: LedgerState, round: Round, request: Request
     ) -> tuple[Array, Array, Array]:
-        """Return where a round is (bool, shape (rounds,)), its reservation, and a request's cost.
+        """Return a mask of a round's place, the round's reservation, and a request's cost.
 
-        A request with another cap belongs to no round.
+        The mask has shape (rounds,), and is all False for a request with another cap.
         """
         dtype = self._dtype_of(state)
         own, reserved = state.locate(round)
@@ -294,8 +299,8 @@ class Ledger(CostModel, abc.ABC):
 
         Args:
             state: a state of this filter.
-            kind: class of the request, such as `BrownianReduction`; a `TypeError` if the filter
-                does not rewind that kind.
+            kind: class of the request, such as `BrownianReduction`. A kind that the filter does not
+                rewind raises a `TypeError`.
             sensitivity: sensitivity of the value, > 0, as in a request of that kind.
             round: the open round that is rewound; None for a new one.
 
@@ -312,5 +317,5 @@ class Ledger(CostModel, abc.ABC):
 
 
 def _total(state: LedgerState, costs: Iterable[Array]) -> Spending:
-    """Return the sum spent plus `costs`."""
+    """Return the sum spent so far plus `costs`."""
     return functools.reduce(_state.add, costs, state.spent)

@@ -1,15 +1,16 @@
-"""The state of filters and odometers, and sums of privacy costs that never understate.
+"""The state of filters and odometers, and sums of privacy costs that are never too small.
 
 A sum is kept as `total + residual`, two floats with `|residual| <= ulp(total)/2`. An addition is
-three of Knuth's two-sums, which are exact: the total takes the cost, the residual takes what the
-total lost. Only the residual is ever rounded, and then upwards. So `total + residual`
+three of Knuth's two-sums, which are exact: the cost is added to the total, and the total's rounding
+error to the residual. Only the residual is ever rounded, and then upwards. So `total + residual`
 
 * is never below the exact sum of the costs,
-* is that sum wherever twice the digits of the dtype hold it (four quarters of a budget), and
-* exceeds it by at most `2 eps^2` of it per addition: 3e-8 after a million in float32.
+* equals the exact sum if twice the digits of the dtype hold it (say, four quarters of a budget),
+* exceeds the exact sum by a fraction of at most `2 eps^2` per addition: 3e-8 after a million
+  additions in float32.
 
 XLA treats subnormal numbers as 0. Sums contain none: a cost is 0 or at least `least_cost`, so that
-every number above is a multiple of `least_cost * eps`.
+every number in an addition is a multiple of `least_cost * eps`.
 """
 
 import dataclasses
@@ -26,7 +27,10 @@ from nrjax.pytrees import Pytree, static
 
 
 class Spending(NamedTuple):
-    """A sum of costs, `total + residual`, infinite once a cost was not usable."""
+    """A sum of costs, `total + residual`, infinite after a cost that is not usable.
+
+    A cost is usable if it is finite and not negative.
+    """
 
     total: Array
     residual: Array
@@ -39,7 +43,7 @@ def least_cost(dtype: Any) -> float:
 
 @functools.partial(jax.jit, inline=True)
 def add(spending: Spending, cost: Array) -> Spending:
-    """Return the sum plus one cost, infinite once a cost was NaN, negative or infinite."""
+    """Return the sum plus one cost, infinite after a cost that was NaN, negative or infinite."""
     eps = float(jnp.finfo(cost.dtype).eps)
     total, error = two_sum(spending.total, cost)
     residual, lost = two_sum(spending.residual, error)
@@ -51,20 +55,21 @@ def add(spending: Spending, cost: Array) -> Spending:
 
 @functools.partial(jax.jit, inline=True)
 def add_all(spending: Spending, costs: Array) -> Spending:
-    """Return a running sum after the addition of all costs along their first axis."""
+    """Return a sum plus all costs along the first axis of `costs`, added one by one."""
     return jax.lax.scan(lambda total, cost: (add(total, cost), None), spending, costs)[0]
 
 
 def is_within(spending: Spending, budget: Array) -> Array:
-    """Return whether a sum is at most `budget` (bool), a test that no rounding changes.
+    """Return whether a sum is at most `budget` (bool), without an effect of rounding.
 
-    `budget - total` is exact between half and twice the budget, and exceeds the residual elsewhere.
+    `budget - total` is exact if the total is between half and twice the budget. Otherwise it is so
+    large that the residual does not matter.
     """
     return spending.residual <= budget - spending.total
 
 
 def remaining_after(spending: Spending, budget: Array) -> Array:
-    """Return what a budget has left, rounded down so that a request of that cost fits."""
+    """Return the unspent budget, rounded down so that a request of that cost fits."""
     eps = float(jnp.finfo(budget.dtype).eps)
     left = (budget - spending.total) - spending.residual
     left = left * (1 - 16 * eps) - 4 * eps * eps * budget
@@ -84,20 +89,20 @@ def sum_up(costs: Array) -> Array:
 
 
 def select(ok: Array, new: Any, old: Any) -> Any:
-    """Return `new` where `ok`, else `old`, leaf by leaf."""
+    """Return a pytree with the leaves of `new` where `ok` is true, and of `old` elsewhere."""
     return jax.tree.map(lambda a, b: jnp.where(ok, a, b), new, old)
 
 
 class Round(Pytree):
     """A handle of an open round, from a filter's `open`, valid until the round is closed.
 
-    Use it only with states that follow from that `open`. In another ledger its number belongs to
-    another round.
+    Use it only with states that are derived from the state that `open` returned. In other states
+    its number may belong to another round.
 
     Attributes:
-        number: number of the round in its ledger, int32; 0 if the round was not opened.
-        caps: caps of its requests, fixed when it was opened; None for a request without one.
-        kinds: classes of its requests, fixed when it was opened (static).
+        number: number of the round in the state, int32; 0 if the round was not opened.
+        caps: caps of the round's requests, fixed by `open`; None for a request without a cap.
+        kinds: classes of the round's requests, fixed by `open` (static).
     """
 
     number: Array
@@ -114,7 +119,7 @@ class LedgerState(Pytree):
         reserved: largest cost that each open round was admitted to, shape (rounds, 2, units): the
             part that may be refunded, then the part that is charged in any case.
         last: number of the round that was opened last, int32.
-        fixed: Rényi order, or an odometer's gamma, that the costs are for; None without one.
+        fixed: Rényi order or odometer's gamma for which costs are computed; None if there is none.
         owner: name of the class that made the state (static).
         dtype: dtype in which the state was made (static).
     """
@@ -135,7 +140,7 @@ class LedgerState(Pytree):
         return add_all(spent, reserved.reshape(-1, reserved.shape[-1]))
 
     def locate(self, round: Round) -> tuple[Array, Array]:
-        """Return where a round is (bool, shape (rounds,)), and what it has reserved."""
+        """Return a mask of a round's place (bool, shape (rounds,)), and the round's reservation."""
         check(isinstance(round, Round), "round", round, "a handle from the filter's open")
         check(jnp.ndim(round.number) == 0, "round", round, "one handle; `vmap` over several")
         self.check_places()
@@ -143,7 +148,7 @@ class LedgerState(Pytree):
         return own, jnp.sum(jnp.where(own[:, None, None], self.reserved, 0), axis=0)
 
     def check_places(self) -> None:
-        """Raise a `ValueError` if the state has no places for rounds."""
+        """Raise a `ValueError` if the state has no places for open rounds."""
         expected = "from init(rounds=...), with as many places as rounds are open at a time"
         check(self.number.size, "state", self, expected)
 
@@ -157,7 +162,7 @@ class LedgerState(Pytree):
         )
 
     def after(self, spent: Spending, ok: Array) -> "LedgerState":
-        """Return the state that has spent this much, or has nothing left unless `ok`."""
+        """Return the state with `spent` as its sum, or with no budget left unless `ok`."""
         nothing_left = Spending(jnp.full_like(spent.total, jnp.inf), jnp.zeros_like(spent.residual))
         return dataclasses.replace(self, spent=select(ok, spent, nothing_left))
 
@@ -179,11 +184,11 @@ def new_state(owner: Any, dtype: Any, rounds: int = 0) -> LedgerState:
 
 
 def check_owner(owner: Any, state: Any) -> Array:
-    """Return whether a state is for the order or gamma of its owner (bool).
+    """Check that a state is for `owner`, and return whether its order or gamma is (bool).
 
     Raises:
-        ValueError: the state is another class's, a batch, or cast to another dtype; or, outside of
-            traces, its order or gamma is not the owner's.
+        ValueError: the state was made by another class, is a batch, or was cast to another dtype.
+            Outside of traces also if its order or gamma is not the owner's.
     """
     name, field = type(owner).__name__, owner._fixed_field
     is_own = isinstance(state, LedgerState) and state.owner == name

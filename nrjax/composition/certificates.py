@@ -1,10 +1,11 @@
 """Rényi certificates of single rounds, at a fixed order, computed inside `jit`.
 
-Each function returns a certificate C as `docs/composition.md` defines it, in nats, elementwise, for
-an order A > 1 and an epsilon (`l` is `A - 1`). Certificates rise in both arguments. So each is
-computed at slightly larger arguments and enlarged by what rounding can have lost: it is never below
-the exact number. An epsilon or budget that is negative or NaN, and an order that is not above 1 and
-finite, give NaN, which no filter accepts. A subnormal epsilon counts as 0; requests have none.
+A certificate is the cost of a round in Rényi divergence, in nats (`docs/composition.md` has the
+definition). Functions work elementwise. In formulas A > 1 is the order, `l = A - 1`, and e is
+epsilon. Certificates rise in both arguments. Each is computed at slightly larger arguments and
+enlarged by its possible rounding error, so that it is never below the exact number. An epsilon or
+budget that is negative or NaN, and an order that is not above 1 and finite, give NaN, which no
+filter accepts. A subnormal epsilon counts as 0; requests have none.
 """
 
 import math
@@ -19,7 +20,8 @@ from jax.typing import ArrayLike
 
 from nrjax._numerics import float_dtype
 
-# Machine epsilons by which results are enlarged: four elementary functions lose 2 or 3 each.
+# Number of machine epsilons by which results are enlarged: four elementary functions lose 2 or 3
+# each.
 _MARGIN = 24
 # For `laplace_reduction`: its series loses at most 2 x, twice the mean index of its terms (four
 # operations per term, half a machine epsilon each).
@@ -27,15 +29,17 @@ _SERIES_MARGIN, _SERIES_SLOPE = 12, 3
 
 
 class _Precision(NamedTuple):
-    """The constants of the series below, derived and checked in `test_certificates.py`.
+    """The constants of the series in one dtype, checked in `test_certificates.py`.
 
     Attributes:
-        switch: x at which the series of C ends and its asymptotic form starts.
-        terms: terms of the series; the others are below a quarter of a machine epsilon of the sum.
-        asymptotic: terms of the asymptotic form.
-        last: factor of its last term, which makes it an upper bound of Ei from the switch on.
-        phi: terms of the series of phi; the others are below 2/12! or 2/20!.
-        newton: steps of Newton's method.
+        switch: argument x above which an asymptotic form replaces the series of C.
+        terms: number of terms of the series. All further terms together are below a quarter of a
+            machine epsilon of the sum.
+        asymptotic: number of terms of the asymptotic form.
+        last: factor of the asymptotic form's last term, which makes the form an upper bound of Ei
+            above `switch`.
+        phi: number of terms of the series of phi. All further terms are below 2/12! or 2/20!.
+        newton: number of steps of Newton's method.
     """
 
     switch: float
@@ -53,9 +57,9 @@ _PRECISIONS = {
 
 
 def _enlarged(order: ArrayLike, epsilon: ArrayLike) -> tuple[Array, Array, Array, Array]:
-    """Return order, order - 1 and epsilon, rounded up, and where they are usable.
+    """Return order, order - 1 and epsilon, rounded up, and whether they are in range (bool).
 
-    Arguments may have been rounded to this dtype before, so each grows by 2 machine epsilons.
+    Arguments may have been rounded to their dtype before, so each grows by 2 machine epsilons.
     """
     dtype = float_dtype(order, epsilon)
     order, epsilon = jnp.asarray(order, dtype), jnp.asarray(epsilon, dtype)
@@ -66,7 +70,10 @@ def _enlarged(order: ArrayLike, epsilon: ArrayLike) -> tuple[Array, Array, Array
 
 
 def _stated(raw: Array, epsilon: Array, usable: Array, machine_epsilons: ArrayLike) -> Array:
-    """Return `raw` enlarged: positive wherever epsilon is, infinite where it overflowed."""
+    """Return `raw` enlarged by a number of machine epsilons.
+
+    The result is positive if epsilon is, infinite if `raw` overflowed, and NaN if not usable.
+    """
     limits = jnp.finfo(raw.dtype)
     raw = jnp.where(jnp.isnan(raw), jnp.inf, raw)
     raw = raw * (1 + jnp.asarray(machine_epsilons, raw.dtype) * float(limits.eps))
@@ -75,7 +82,7 @@ def _stated(raw: Array, epsilon: Array, usable: Array, machine_epsilons: ArrayLi
 
 
 def _horner(x: Array, ratios: Sequence[float], last: float = 1.0) -> Array:
-    """Return `1 + r_1 x (1 + r_2 x (... last))`, whose terms are positive for x > 0."""
+    """Return `1 + r_1 x (1 + r_2 x (... last))` for ratios r_k > 0, by Horner's method."""
     total = jnp.full_like(x, last)
     for ratio in reversed(ratios):
         total = 1 + x * ratio * total
@@ -83,10 +90,10 @@ def _horner(x: Array, ratios: Sequence[float], last: float = 1.0) -> Array:
 
 
 def _above_ei(x: Array, precision: _Precision) -> Array:
-    """Return `U(x) = (e^x/x) (sum_{k<n} k!/x^k + c n!/x^n) >= Ei(x)`, for large x.
+    """Return an upper bound U of the exponential integral Ei(x), for large x.
 
-    The choice of c makes it hold at `switch`. Beyond, `U' >= e^x/x = Ei'` because
-    `c (1 - (n + 1)/x) >= 1`.
+    `U(x) = (e^x/x) (sum_{k<n} k!/x^k + c n!/x^n)`, where c makes the bound hold at `switch`. Above
+    `switch`, `U' >= e^x/x = Ei'` because `c (1 - (n + 1)/x) >= 1`.
     """
     inverse = 1 / x
     total = _horner(inverse, range(1, precision.asymptotic + 1), precision.last)
@@ -94,7 +101,10 @@ def _above_ei(x: Array, precision: _Precision) -> Array:
 
 
 def _series(x: Array) -> Array:
-    """Return `sum_{k>=2} x^(k-2)/(k k!) = (Ei(x) - log x - gamma - x)/x^2`, 1/4 at 0."""
+    """Return the series of `(Ei(x) - log x - gamma - x)/x^2`, which is 1/4 at x = 0.
+
+    The series is `sum_{k>=2} x^(k-2)/(k k!)`. Ei is the exponential integral.
+    """
     precision = _PRECISIONS[np.dtype(x.dtype)]
     ratios = [(k - 1) / (k * k) for k in range(3, 3 + precision.terms)]
     small = 0.25 * _horner(jnp.minimum(x, precision.switch), ratios)
@@ -107,10 +117,11 @@ def _series(x: Array) -> Array:
 def laplace_reduction(order: ArrayLike, epsilon: ArrayLike) -> Array:
     """Return the certificate of Laplace noise reduction that stops at `epsilon = D1/t`.
 
+    D1 is the l1-sensitivity and t the time of the stop. The certificate (not in Rogers 2023) is
     `C(e) = (A/l) int_0^e [(exp(2lu) - 1)/(2lu) - 1] du = 2 A e^2 sum_{k>=2} x^(k-2)/(k k!)` with
-    `x = 2le`. It is not in Rogers 2023. `epsilon` is a certificate too,
-    smaller from 0.70 (A = 2) or 0.31 (A = 4) on. Which of the two a round uses must be fixed before
-    it starts: their minimum at the stop is no certificate.
+    `x = 2le`. The epsilon itself is a certificate too, which is smaller above 0.70 (A = 2) or 0.31
+    (A = 4). Fix which of the two a round uses before the round starts: their minimum at the stop is
+    no certificate.
     """
     order, excess, epsilon, usable = _enlarged(order, epsilon)
     x = 2 * excess * epsilon
@@ -123,7 +134,8 @@ def laplace_reduction_inverse(order: ArrayLike, budget: ArrayLike) -> Array:
     """Return the largest epsilon whose `laplace_reduction` fits into a budget, rounded down.
 
     As a function of `log epsilon`, `log C` is convex (a power series with positive coefficients),
-    so Newton's method converges from any start above the solution. The result is checked, else 0.
+    so Newton's method converges from any start above the solution. The result is checked, and is 0
+    if it does not fit.
     """
     dtype = float_dtype(order, budget)
     limits = jnp.finfo(dtype)
@@ -164,16 +176,16 @@ def _phi(z: Array) -> Array:
 
 
 def _log_over(scaled: Array, excess: Array) -> Array:
-    """Return `log(1 + l scaled)/l`, where l is the excess, even if `l scaled` underflows."""
+    """Return `log(1 + l scaled)/l`, where l is `excess`, even if `l scaled` underflows."""
     y = excess * scaled
     return jnp.where(y < float(jnp.finfo(y.dtype).eps), scaled, jnp.log1p(y) / excess)
 
 
 def pure(order: ArrayLike, epsilon: ArrayLike) -> Array:
-    """Return the largest divergence of an epsilon-DP mechanism, that of randomised response.
+    """Return the largest Rényi divergence of an epsilon-DP mechanism.
 
-    `(1/l) log(cosh((A - 1/2) e)/cosh(e/2))`, below both `A e^2/2` and `e` (Mironov 2017,
-    Proposition 5; Kairouz, Oh, Viswanath 2015).
+    It is the divergence of randomised response, `(1/l) log(cosh((A - 1/2) e)/cosh(e/2))`, below
+    both `A e^2/2` and `e` (Mironov 2017, Proposition 5; Kairouz, Oh, Viswanath 2015).
     """
     order, excess, epsilon, usable = _enlarged(order, epsilon)
     # cosh a / cosh b = 1 + 2 sinh((a + b)/2) sinh((a - b)/2)/cosh b.
@@ -187,10 +199,10 @@ def pure(order: ArrayLike, epsilon: ArrayLike) -> Array:
 
 
 def laplace_mechanism(order: ArrayLike, epsilon: ArrayLike) -> Array:
-    """Return the divergence of fixed Laplace noise of scale t, `epsilon = D1/t`.
+    """Return the Rényi divergence of Laplace noise of a fixed scale t, with `epsilon = D1/t`.
 
-    `(1/l) log((A/(2A - 1)) e^(le) + (l/(2A - 1)) e^(-Ae))` (Mironov 2017, Proposition 6). It is
-    `A e^2/2` for small e and `e - log((2A - 1)/A)/l` for large.
+    It is `(1/l) log((A/(2A - 1)) e^(le) + (l/(2A - 1)) e^(-Ae))` (Mironov 2017, Proposition 6):
+    about `A e^2/2` for small e and `e - log((2A - 1)/A)/l` for large e.
     """
     order, excess, epsilon, usable = _enlarged(order, epsilon)
     # The argument of the logarithm less 1; the linear terms of the two exponentials cancel exactly.
@@ -206,16 +218,19 @@ def laplace_mechanism(order: ArrayLike, epsilon: ArrayLike) -> Array:
 
 
 _CAPPED_TERMS = 14
-"""Terms of a series in `(A m)^2 <= 4`; the others are below `4^14/29!`, 1e-22 of the sum."""
+"""Number of terms of a series in `(A m)^2 <= 4`.
+
+All further terms are below `4^14/29!`, 1e-22 of the sum.
+"""
 
 
 def capped(order: ArrayLike, epsilon: ArrayLike, cap: ArrayLike) -> Array:
     """Return the certificate of a pure ex-post round whose epsilon never exceeds `cap`.
 
-    `C(e; m) = e - log(1 + s (1 - exp(-e)))/l`, `s = sinh(l m)/(sinh(A m) - sinh(l m))`, where m
-    is the cap. It is below e; at `e = m` it is the divergence of randomised response (`pure`), and
-    no certificate that attains that is smaller anywhere. The cap must be fixed before the round. An
-    epsilon above the cap gives NaN.
+    The certificate is `C(e; m) = e - log(1 + s (1 - exp(-e)))/l`, where m is the cap and
+    `s = sinh(l m)/(sinh(A m) - sinh(l m))`. It is below e. At `e = m` it equals the divergence of
+    randomised response (`pure`), and no certificate with that value at m is smaller anywhere. The
+    cap must be fixed before the round. An epsilon above the cap gives NaN.
     """
     dtype = float_dtype(order, epsilon, cap)
     order, excess, epsilon, usable = _enlarged(jnp.asarray(order, dtype), epsilon)
@@ -245,7 +260,7 @@ def capped(order: ArrayLike, epsilon: ArrayLike, cap: ArrayLike) -> Array:
 
 
 def _share_above_slope(order: Array, excess: Array, top: Array, slope: Array) -> Array:
-    """Return `1 - s/l` > 0, by a series in `(A m)^2` where the difference would cancel."""
+    """Return `1 - s/l > 0` for the slope s, by a series in `(A m)^2` if it would cancel."""
     m = jnp.where(order * top < 2, top, 0)
     a, b = (order * m) ** 2, (excess * m) ** 2
     total, power, symmetric = jnp.zeros_like(m), jnp.ones_like(m), jnp.ones_like(m)
@@ -262,8 +277,8 @@ def _share_above_slope(order: Array, excess: Array, top: Array, slope: Array) ->
 def discrete_laplace_reduction(order: ArrayLike, sensitivity: ArrayLike, time: ArrayLike) -> Array:
     """Return the certificate of discrete Laplace noise reduction that stops at time t.
 
-    The sensitivity D1 is an integer. `laplace_reduction` at `e = D1/t` is false here. The result is
-    an upper bound of the least certificate known:
+    The sensitivity D1 is an integer. `laplace_reduction` at `e = D1/t` is not valid for this noise.
+    The result is an upper bound of the least certificate known:
 
         C(e) + A/(6 l) [(exp(c x) (c x - 1) + 1)/c^2 - x^2/2],   x = 1/t, c = 2 l D1
 

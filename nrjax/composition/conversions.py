@@ -28,11 +28,11 @@ ORDER: Range = (lambda x: (x > 1) & (x <= 1e12)), "above 1 and at most 1e12"
 SLACK = 4e-15
 """Relative error allowed for in closed forms, which lose a few units of 2^-53."""
 CONVERSIONS = ("standard", "renyi")
-"""The conversions of zCDP to (epsilon, delta): see `epsilon_of_zcdp`."""
+"""Names of the conversions of zCDP to (epsilon, delta): see `epsilon_of_zcdp`."""
 
 
 def number(name: str, value: Any, valid: Range) -> float:
-    """Return a single concrete number in a range, as a float."""
+    """Check that a value is a single concrete number in a range, and return it as a float."""
     known = concrete_or_none(value)
     hint = "Conversions run on the host, outside jit and vmap."
     single = known is not None and known.ndim == 0
@@ -43,13 +43,13 @@ def number(name: str, value: Any, valid: Range) -> float:
 
 
 def _up(value: float, argument: float) -> float:
-    """Round up a closed form that is 0 only where `argument >= 0` is 0."""
+    """Return the value of a closed form, rounded up, or 0 if `argument` is 0."""
     # Subnormal numbers are off by up to a unit of 5e-324 in each operation.
     return value * (1 + SLACK) + 2e-323 if argument > 0 else 0.0
 
 
 def _down(value: float) -> float:
-    """Round down a closed form that is not negative."""
+    """Return the value of a closed form that is not negative, rounded down."""
     return max(0.0, value * (1 - SLACK) - 2e-323)
 
 
@@ -59,7 +59,10 @@ def check_conversion(value: str) -> None:
 
 
 def _premium(order: Any, level: float) -> tuple[Any, Any]:
-    """Return what [CKS20] adds to a divergence for `log(1/delta) = level`, and an error bound."""
+    """Return the term that [CKS20] adds to a Rényi divergence, and a bound of its error.
+
+    `level` is `log(1/delta)`.
+    """
     tail = (level - np.log(order)) / (order - 1)
     # log(1 - 1/A), whose argument cancels near A = 1.
     gain = np.where(order < 2, np.log((order - 1) / order), np.log1p(-1 / order))
@@ -68,10 +71,11 @@ def _premium(order: Any, level: float) -> tuple[Any, Any]:
 
 
 def best_order(score: Callable[[Any], Any]) -> tuple[float, float]:
-    """Return the order above 1 with the largest score, and that score (arrays to arrays).
+    """Return the order above 1 with the largest score, and that score.
 
-    It refines a grid in `log(order - 1)`. Every order gives a valid bound, so missing the best one
-    costs only tightness.
+    `score` maps an array of orders to an array of scores. The search refines a grid in
+    `log(order - 1)`. Every order gives a valid bound, so missing the best order costs only
+    tightness.
     """
     low, high = math.log(1e-9), math.log(1e12)
     order, best_score = math.nan, -math.inf
@@ -123,7 +127,8 @@ def zcdp_for(epsilon: float, delta: float, conversion: str = "standard") -> floa
 def epsilon_of_rdp(order: float, divergence: float, delta: float) -> float:
     """Return epsilon for a Rényi divergence of at most `divergence` at `order` [CKS20].
 
-    `R + log(1 - 1/A) + (log(1/delta) - log A)/(A - 1)`, rounded up; 0 where that is negative.
+    Epsilon is `R + log(1 - 1/A) + (log(1/delta) - log A)/(A - 1)`, rounded up, or 0 if that is
+    negative, where R is the divergence and A the order.
     """
     order, delta = number("order", order, ORDER), number("delta", delta, PROBABILITY)
     divergence = number("divergence", divergence, NOT_NEGATIVE)
@@ -147,23 +152,27 @@ def rdp_for(order: float, epsilon: float, delta: float) -> float:
 
 
 def rdp_budgets(order: Any, epsilon: float, delta: float) -> Any:
-    """Return `rdp_for` for an array of orders, not positive where nothing is small enough."""
+    """Return the divergences of `rdp_for` for an array of orders.
+
+    A result is not positive if no divergence is small enough at that order.
+    """
     premium, error = _premium(order, -math.log(delta))
     return (epsilon - premium) - error - SLACK * epsilon
 
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
-# Relative error allowed for: 1e-13 were seen, most of it from the exponent z^2/2 < 750.
+# Relative error allowed for. Errors of 1e-13 were seen, mostly from the exponent z^2/2 < 750.
 _QUADRATURE_SLACK = 2e-12
-# Beyond these many standard deviations the normal density is below the smallest float64.
+# Number of standard deviations beyond which the normal density is below the smallest float64.
 _FAR = 39.0
 
 
 def delta_of_gdp(mu: float, epsilon: float) -> float:
-    """Return `Phi(-e/mu + mu/2) - exp(e) Phi(-e/mu - mu/2)`, rounded up [DRS22].
+    """Return the delta of a mu-GDP mechanism at `epsilon`, rounded up [DRS22].
 
-    That difference cancels. It is computed as `E (1 - exp(e - L))_+` for `L ~ N(mu^2/2, mu^2)`, the
-    integral over s > 0 of `phi(z) (1 - exp(-mu s))`, `z = e/mu - mu/2 + s`.
+    Delta is `Phi(-e/mu + mu/2) - exp(e) Phi(-e/mu - mu/2)`, where e is epsilon. That difference
+    cancels, so delta is computed as `E (1 - exp(e - L))_+` for `L ~ N(mu^2/2, mu^2)`: the integral
+    over s > 0 of `phi(z) (1 - exp(-mu s))`, where `z = e/mu - mu/2 + s`.
     """
     mu, epsilon = number("mu", mu, NOT_NEGATIVE), number("epsilon", epsilon, NOT_NEGATIVE)
     if mu == 0:

@@ -28,18 +28,21 @@ from nrjax.sensitivities import check_norm
 
 
 class BudgetFilter(Ledger):
-    """A base class of filters whose budget is one number, and in some a delta as well.
+    """A base class of filters with a single budget, and possibly a budget of delta as well.
 
     Attributes:
         budget: the budget in the filter's cost unit, computed from the other fields, which must
-            be concrete then.
+            be concrete numbers when the filter is made.
         precision: name of the dtype that the budget was rounded down to (static).
     """
 
     budget: Any = dataclasses.field(default=None, init=False)
     precision: Any = static(default=None, init=False)
     _times: ClassVar[Mapping[type, Callable[[Any, Array, Array], Array]]] = {}
-    """For each kind that is rewound, the smallest time for what is left and a sensitivity."""
+    """Functions that return the smallest time, by kind of request that can be rewound.
+
+    The arguments of a function are the filter, the unspent budget and a sensitivity.
+    """
     _delta: ClassVar[Range] = PROBABILITY
 
     @abc.abstractmethod
@@ -81,7 +84,7 @@ class BudgetFilter(Ledger):
         return jnp.stack([jnp.asarray(getattr(self, name), dtype) for name in self._units])
 
     def remaining_delta(self, state: LedgerState) -> Array:
-        """Return what is left for the requests' own deltas, rounded down so that it still fits."""
+        """Return the delta that requests can still spend, rounded down so that it still fits."""
         left = self._left(state, None)
         return left[1] if len(self._units) == 2 else jnp.zeros_like(left[0])
 
@@ -89,7 +92,7 @@ class BudgetFilter(Ledger):
         time_for = costs.find(kind, self._times, type(self).__name__, "smallest time")
         check_norm(sensitivity, kind.noise)  # pyright: ignore[reportAttributeAccessIssue]
         check_positive("sensitivity", sensitivity)
-        # A request refuses what is out of range of the dtype.
+        # A request refuses a sensitivity that is out of range of the dtype.
         size = jnp.asarray(sensitivity, left.dtype)
         usable = (size > float(jnp.finfo(left.dtype).tiny)) & (size < jnp.inf)
         return jnp.where(usable, time_for(self, left, jnp.where(usable, size, 1)), jnp.inf)
@@ -110,7 +113,7 @@ class _ConcentratedFilter(BudgetFilter):
             check((part >= 0) & (part < delta), "approximation", self.approximation, expected)
 
     def _budget(self) -> float:
-        # Rounded down: the part of delta that is left for the conversion.
+        # The part of delta that is left for the conversion, rounded down.
         left = (float(self.delta) - float(self.approximation)) * (1 - 1e-15)  # pyright: ignore
         return conversions.zcdp_for(float(self.epsilon), left, self.conversion)  # pyright: ignore
 
@@ -141,10 +144,11 @@ class ZCDPFilter(_ConcentratedFilter):
 class UnifiedFilter(_ConcentratedFilter):
     """A filter for zCDP mechanisms and Brownian noise reduction (Rogers 2023, Theorem 6).
 
-    It extends `ZCDPFilter` by rounds of Brownian noise reduction, costing a rho of `D2^2/(2t)` if
-    they stop at time t. Every rewind must be admitted before it is made. For Brownian
-    rounds only, `GaussianFilter` has a larger budget. The printed theorem has
-    `2 sqrt(2 rho log(1/delta))` in place of `2 sqrt(rho log(1/delta))`, which its proof gives.
+    It extends `ZCDPFilter` by rounds of Brownian noise reduction. A round costs a rho of
+    `D2^2/(2t)`, where D2 is the l2-sensitivity and t the time at which the round stops. Every
+    rewind must be admitted before it is made. For Brownian rounds only, `GaussianFilter` has a
+    larger budget. The printed theorem has `2 sqrt(2 rho log(1/delta))` in place of
+    `2 sqrt(rho log(1/delta))`, which its proof gives.
 
     Requests: those of `ZCDPFilter`, and `BrownianReduction`.
 
@@ -153,7 +157,7 @@ class UnifiedFilter(_ConcentratedFilter):
         time = filter.smallest_time(state, nrjax.composition.BrownianReduction, sensitivity=1.0)
         state, ok = filter.spend(state, nrjax.composition.BrownianReduction(1.0, 2 * time))
 
-    Attributes: those of `ZCDPFilter`.
+    Attributes: the attributes of `ZCDPFilter`.
     """
 
     _cost_table = costs.UNIFIED_COSTS
@@ -165,10 +169,11 @@ class UnifiedFilter(_ConcentratedFilter):
 class GaussianFilter(BudgetFilter):
     """A filter for Brownian noise reduction and mu-GDP mechanisms, with exact accounting.
 
-    If `sum D2^2/t <= mu^2` with probability 1, the rounds together are mu-GDP. Their delta at
-    epsilon is `Phi(-e/mu + mu/2) - exp(e) Phi(-e/mu - mu/2)`, which cannot be improved (proof in
-    `docs/composition.md`, not in the papers). Costs are in `mu^2`. At (10, 1e-6) the budget is
-    3.4156, where `UnifiedFilter` has `2 rho = 2.7060`. It takes no `ZCDP` requests.
+    A Brownian round has l2-sensitivity D2 and stops at time t. If `sum D2^2/t <= mu^2` with
+    probability 1, the rounds together are mu-GDP. Their delta at an epsilon e is
+    `Phi(-e/mu + mu/2) - exp(e) Phi(-e/mu - mu/2)`, which cannot be improved (proof in
+    `docs/composition.md`, not in the papers). Costs are in `mu^2`. At epsilon 10 and delta 1e-6 the
+    budget is 3.4156, and `2 rho = 2.7060` in `UnifiedFilter`.
 
     Requests: `BrownianReduction`, every rewind of which must be admitted before it is made, `GDP`,
     `BoundedRange`, `Pure` and `LaplaceMechanism`.
@@ -195,18 +200,18 @@ class GaussianFilter(BudgetFilter):
 class ExPostFilter(BudgetFilter):
     """A filter for ex-post private mechanisms, whose epsilons add up (Rogers 2023, Lemma 5.2).
 
-    A mechanism may start only if the largest epsilon that it may come to fits into what is left.
-    The epsilon that it does come to is charged, and its delta. The mechanisms together are
-    (epsilon, delta)-differentially private. Costs are in epsilon. Use `RenyiFilter` for many small
-    rounds, whose epsilons grow more slowly there.
+    A mechanism may start only if its largest possible epsilon fits into the unspent budget. When it
+    stops, its actual epsilon is charged, and its delta. The mechanisms together are (epsilon,
+    delta)-differentially private. Costs are in epsilon. Use `RenyiFilter` for many small rounds,
+    whose total cost grows more slowly there.
 
-    Guarantees of either notion are charged as `ExPost` (`docs/frontier.md`). If all of them are
+    Guarantees of every notion are charged as `ExPost` (`docs/frontier.md`). If all guarantees are
     probabilistic or pure, the total loss exceeds epsilon with probability at most delta. With a
-    hockey-stick guarantee it may do so more often.
+    hockey-stick guarantee the probability may be larger.
 
     Requests: `ExPost`, and with delta 0 `Pure`, `BoundedRange` (a loss in an interval of length
-    epsilon that contains 0), `LaplaceMechanism`, `LaplaceReduction` and `DiscreteLaplaceReduction`
-    (`D1/t`).
+    epsilon that contains 0), `LaplaceMechanism`, `LaplaceReduction` and `DiscreteLaplaceReduction`.
+    The epsilon of the Laplace kinds is `D1/t`: l1-sensitivity divided by time.
 
         filter = nrjax.ExPostFilter(epsilon=1.0, delta=1e-6)
         state, ok = filter.take(filter.init(), nrjax.composition.ExPost(0.25, delta=1e-7))
@@ -231,7 +236,7 @@ class ExPostFilter(BudgetFilter):
 
 
 def _sum_above(first: Any, second: Any) -> Any:
-    """Return a sum, rounded up unless it is of concrete numbers and exact."""
+    """Return a sum, rounded up unless both numbers are concrete and their sum is exact."""
     known = [concrete_or_none(value) for value in (first, second)]
     if any(number is None or number.ndim for number in known):
         return round_up(jnp.asarray(first) + jnp.asarray(second), 1)
@@ -244,10 +249,11 @@ def _sum_above(first: Any, second: Any) -> Any:
 class SideBySideFilter(Ledger):
     """A filter with one budget for zCDP and one for ex-post mechanisms (Rogers 2023, Thm 3).
 
-    The mechanisms together are (epsilon, delta)-differentially private, where epsilon and delta are
-    the sums of the two filters'. A request, or each part of a tuple, is charged by the zCDP filter
-    if that has a proof for its kind, else by the other. Costs and what remains are pairs, in rho
-    and in epsilon. Use `RenyiFilter` to share one budget between both kinds.
+    The mechanisms together are (epsilon, delta)-differentially private: epsilon is the sum of the
+    two filters' epsilons, and delta the sum of their deltas. A request, or each part of a tuple, is
+    charged to the zCDP filter if that filter has a proof for its kind, else to the ex-post filter.
+    `cost` and `remaining` return pairs of a rho and an epsilon. Use `RenyiFilter` to share one
+    budget between both kinds.
 
         zcdp, ex_post = nrjax.UnifiedFilter(1.0, 1e-6), nrjax.ExPostFilter(1.0, 1e-6)
         filter = nrjax.SideBySideFilter(zcdp, ex_post)
@@ -271,19 +277,19 @@ class SideBySideFilter(Ledger):
 
     @property
     def epsilon(self) -> Any:
-        """Epsilon of the whole guarantee, rounded up."""
+        """The epsilon of the whole guarantee, rounded up."""
         return _sum_above(self.zcdp.epsilon, self.ex_post.epsilon)
 
     @property
     def delta(self) -> Any:
-        """Delta of the whole guarantee, rounded up."""
+        """The delta of the whole guarantee, rounded up."""
         return _sum_above(self.zcdp.delta, self.ex_post.delta)
 
     def _costs(self) -> Mapping[type, costs.Cost]:
         return {**self.zcdp._costs(), **self.ex_post._costs()}
 
     def _owner(self, kind: type) -> tuple[int, BudgetFilter]:
-        """Return the filter that has a proof for a kind, and its number."""
+        """Return the number (0 or 1) of the filter that has a proof for a kind, and the filter."""
         costs.find(kind, self._costs(), type(self).__name__)
         return (0, self.zcdp) if self.zcdp.takes(kind) else (1, self.ex_post)
 

@@ -1,4 +1,4 @@
-"""Privacy odometers: a bound on the privacy spent so far. Nothing is refused."""
+"""Privacy odometers: bounds on the privacy spent so far, without a budget."""
 
 import abc
 import dataclasses
@@ -24,9 +24,9 @@ class _Odometer(costs.CostModel, abc.ABC):
 
     @abc.abstractmethod
     def bound(self, state: LedgerState) -> Array:
-        """Return epsilon so far, rounded up.
+        """Return a bound on the epsilon spent so far, rounded up.
 
-        With probability 1 - delta, the privacy loss never exceeds it, at any time.
+        With probability at least 1 - delta, the privacy loss never exceeds the bound.
         """
 
     def init(self) -> LedgerState:
@@ -38,13 +38,13 @@ class _Odometer(costs.CostModel, abc.ABC):
 
         Args:
             state: a state of this odometer.
-            spent: the request for the mechanism. The time at which noise reduction stopped and an
-                ex-post epsilon are as they came out. All else is as planned, also if a private test
-                answered no.
+            spent: the request for the mechanism, with the time at which noise reduction actually
+                stopped, and the actual ex-post epsilon. All other fields are as planned, also if a
+                private test gave a negative answer.
 
         Raises:
             TypeError: the odometer has no proof for a kind of request.
-            ValueError: a concrete field is out of range, or the state is another odometer's. A
+            ValueError: a concrete field is out of range, or the state is for another odometer. A
                 traced request that is out of range makes all later bounds infinite.
         """
         is_own = check_owner(self, state)
@@ -55,7 +55,10 @@ class _Odometer(costs.CostModel, abc.ABC):
         return dataclasses.replace(state, spent=total)
 
     def _spent(self, state: LedgerState) -> Array:
-        """Return the sums, rounded up, shape (units,), infinite for another order or gamma."""
+        """Return the costs spent, rounded up, shape (units,).
+
+        They are infinite if the state is for another order or gamma.
+        """
         return jnp.where(check_owner(self, state), rounded_up(state.spent), jnp.inf)
 
 
@@ -73,7 +76,10 @@ class _BrownianOdometer(_Odometer):
 
     @classmethod
     def tight_at(cls, total: float, delta: float) -> Self:
-        """Return the odometer with the smallest bound when `V = sum D2^2/t` is `total`, > 0."""
+        """Return the odometer whose bound is smallest if the sum of `D2^2/t` equals `total` > 0.
+
+        D2 is the l2-sensitivity of a round, and t the time at which the round stops.
+        """
         check_positive("total", total)
         return cls(delta, cls._boundary.tight_at_time(total, 1.0, delta).rho)
 
@@ -89,9 +95,10 @@ class _BrownianOdometer(_Odometer):
 class BrownianOdometer(_BrownianOdometer):
     """The two-sided odometer of Brownian noise reduction (Rogers 2023, Theorem 5, corrected).
 
-    The bound is `V/2 + sqrt((V + g) log((V + g)/(delta^2 g)))`, where `V = sum D2^2/t` over the
-    rounds so far and g is gamma. The printed theorem drops the `V/2`. Use it to reproduce the
-    paper: `OneSidedBrownianOdometer` has a smaller bound for every V.
+    The bound is `V/2 + sqrt((V + g) log((V + g)/(delta^2 g)))`. V is the sum of `D2^2/t` over the
+    rounds so far, where D2 is the l2-sensitivity and t the time of the stop, and g is gamma. The
+    printed theorem drops the `V/2`. Use this class to reproduce the paper:
+    `OneSidedBrownianOdometer` has a smaller bound for every V.
 
     Requests: those of `OneSidedBrownianOdometer`.
 
@@ -108,11 +115,12 @@ class BrownianOdometer(_BrownianOdometer):
 
 
 class OneSidedBrownianOdometer(_BrownianOdometer):
-    """The odometer of Brownian noise reduction from a one-sided mixture, not in the papers.
+    """The odometer of Brownian noise reduction from a one-sided mixture (not in the papers).
 
-    The bound is `V/2 + u(V)`, where `V = sum D2^2/t` over the rounds so far and u is the curve of
-    `OneSidedMixtureBoundary` with `rho = gamma` (proof in `docs/composition.md`). A rho-zCDP
-    mechanism adds `2 rho` to V. Use `RenyiOdometer` if there are Laplace rounds as well.
+    The bound is `V/2 + u(V)`. V is the sum of `D2^2/t` over the rounds so far, where D2 is the
+    l2-sensitivity and t the time of the stop. The curve u is that of `OneSidedMixtureBoundary` with
+    `rho = gamma` (proof in `docs/composition.md`). A rho-zCDP mechanism adds `2 rho` to V. Use
+    `RenyiOdometer` if there are Laplace rounds as well.
 
     Requests: `BrownianReduction`, `ZCDP` (with delta 0), `GDP`, `BoundedRange`, `Pure` and
     `LaplaceMechanism`.
@@ -130,11 +138,11 @@ class OneSidedBrownianOdometer(_BrownianOdometer):
 
 
 class RenyiOdometer(_Odometer):
-    """The odometer of mechanisms of every kind, at a fixed Rényi order (not in the papers).
+    """An odometer for mechanisms of every kind, at a fixed Rényi order (not in the papers).
 
-    The bound is `sum C + log(1/delta)/(A - 1)`, where C are the certificates of `RenyiFilter` at
-    order A (proof in `docs/composition.md`). Caps must be fixed before their rounds. For Brownian
-    rounds only, `OneSidedBrownianOdometer` needs no order.
+    The bound is `sum C + log(1/delta)/(A - 1)`, where C is the cost of a round in `RenyiFilter` at
+    order A (proof in `docs/composition.md`). The cap of a round must be fixed before the round. For
+    Brownian rounds only, `OneSidedBrownianOdometer` needs no order.
 
     Requests: those of `RenyiFilter`.
 
@@ -160,7 +168,7 @@ class RenyiOdometer(_Odometer):
         return costs.renyi_costs(self.order)
 
     def bound(self, state: LedgerState) -> Array:
-        """Return the sum of the certificates plus `log(1/delta)/(A - 1)`, rounded up."""
+        """Return the sum of the rounds' costs plus `log(1/delta)/(A - 1)`, rounded up."""
         total = self._spent(state)[0]
         dtype = total.dtype
         order = jnp.asarray(self.order, dtype)
@@ -171,14 +179,14 @@ class RenyiOdometer(_Odometer):
 
 
 class ExPostOdometer(_Odometer):
-    """The odometer of ex-post mechanisms, whose epsilons add up (Rogers 2023, Lemma 5.1).
+    """An odometer for ex-post mechanisms, whose epsilons add up (Rogers 2023, Lemma 5.1).
 
-    The loss exceeds `bound(state)` with probability at most `delta(state)`, if the deltas of all
-    mechanisms were fixed before the first one. If deltas are chosen on the way, the mean of their
-    sum counts. Use `RenyiOdometer` for many small rounds.
+    The loss exceeds `bound(state)` with probability at most `delta(state)`, if all deltas were
+    fixed before the first mechanism. If deltas are chosen later, the probability is at most the
+    mean of their sum. Use `RenyiOdometer` for many small rounds.
 
-    Requests: those of `ExPostFilter`, for probabilistic guarantees (`Guarantee.notion`) only. The
-    epsilons of hockey-stick guarantees do not bound losses. `ExPostFilter` takes them.
+    Requests: those of `ExPostFilter`, for probabilistic guarantees (`Guarantee.notion`) only.
+    Epsilons of hockey-stick guarantees do not bound losses: use `ExPostFilter` for such guarantees.
 
         odometer = nrjax.ExPostOdometer()
         state = odometer.spend(odometer.init(), nrjax.composition.ExPost(0.1, delta=1e-7))

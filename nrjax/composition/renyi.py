@@ -1,4 +1,4 @@
-"""The filter at one Rényi order, which takes mechanisms of every kind."""
+"""A filter at one fixed Rényi order, for mechanisms of every kind."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
@@ -36,17 +36,17 @@ def _discrete_time(filter: Any, left: Array, size: Array) -> Array:
 class RenyiFilter(BudgetFilter):
     """A filter for mechanisms of every kind, at a fixed Rényi order A (not in the papers).
 
-    If the Rényi certificates of the rounds add up to at most R with probability 1, every rewind
-    being admitted before it is made, the rounds together have Rényi divergence at most R at order
-    A. This is (epsilon, delta)-differential privacy by `conversions.epsilon_of_rdp`. Costs are
-    divergences at A. `docs/composition.md` has the proofs and a table of the certificates. Use it
-    for many Laplace rounds, or for rounds of several kinds; for Brownian rounds only,
-    `GaussianFilter` has a larger budget.
+    A round costs its Rényi certificate at order A, a function of where the round stops. If every
+    rewind is admitted before it is made, and the certificates add up to at most R with probability
+    1, the rounds together have Rényi divergence at most R. This implies (epsilon,
+    delta)-differential privacy by `conversions.epsilon_of_rdp`. `docs/composition.md` has the
+    proofs and a table of the certificates. Use this filter for many Laplace rounds, or for rounds
+    of several kinds. For Brownian rounds only, `GaussianFilter` has a larger budget.
 
     Requests: every kind, with delta 0. `ExPost` (for example a private test) and Laplace noise
-    reduction with a `cap` are charged by `certificates.capped`, which is below their epsilon.
-    Without a cap, `ExPost` is charged its epsilon, and Laplace noise reduction a certificate of its
-    own. Whether there is a cap, and which, is fixed before the round starts.
+    reduction with a `cap` are charged `certificates.capped`, which is below their epsilon. Without
+    a cap, `ExPost` is charged its epsilon, and Laplace noise reduction a separate certificate. The
+    cap, or its absence, must be fixed before the round starts.
 
         reduction = nrjax.composition.LaplaceReduction(sensitivity=1.0, time=10.0)
         filter = nrjax.RenyiFilter.tuned(5.0, 1e-6, reduction)
@@ -92,7 +92,7 @@ class RenyiFilter(BudgetFilter):
         Raises:
             ValueError: an argument is out of range or traced, the request costs nothing, or no
                 order has a budget.
-            TypeError: nothing is proved for a kind of request.
+            TypeError: the filter has no proof for a kind of request.
         """
         epsilon = conversions.number("epsilon", epsilon, requests.POSITIVE)
         delta = conversions.number("delta", delta, PROBABILITY)
@@ -115,7 +115,7 @@ class RenyiFilter(BudgetFilter):
         check(cost > 0, "request", request, "one that costs something")
 
         def score(orders: Any) -> Any:
-            # Rounded as the filter rounds it; an order that becomes 1 has no certificate.
+            # Orders are rounded as the filter rounds them. An order that becomes 1 is unusable.
             rounded = orders.astype(dtype).astype(float)
             usable = rounded > 1
             rounded = np.where(usable, rounded, 2.0)

@@ -1,7 +1,7 @@
 """Request types that filters and odometers accept, one per kind of mechanism.
 
-The same types state what a mechanism may cost, before it is started or rewound, and what it did
-cost. A tuple of requests is a request too: their sum.
+Before a mechanism starts or is rewound, a request states the cost that the mechanism may have.
+Afterwards it states the actual cost. A tuple of requests is a request too, whose cost is the sum.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from nrjax.pytrees import Pytree
 from nrjax.sensitivities import check_norm
 
 Range: TypeAlias = tuple[Callable[[Any], Any], str]
-"""A test of a number, and its description."""
+"""A test of whether a number is in range, and a text that describes the range."""
 NOT_NEGATIVE: Range = (lambda x: (x >= 0) & (x < np.inf)), "finite and not negative"
 POSITIVE: Range = (lambda x: (x > 0) & (x < np.inf)), "positive and finite"
 FRACTION: Range = (lambda x: (x >= 0) & (x < 1)), "at least 0 and below 1"
@@ -51,13 +51,13 @@ class _Request(Pytree):
             check_norm(self.sensitivity, self.noise)  # pyright: ignore[reportAttributeAccessIssue]
 
     def check_single(self) -> None:
-        """Raise a `ValueError` for an array, each number of which would have the whole budget."""
+        """Raise a `ValueError` if a field is an array, whose entries would each get the budget."""
         hint = "Several requests are a tuple, or spent one after another."
         for _, name, value in self._fields():
             check(np.ndim(value) == 0, name, value, "a single number", hint)
 
     def well_formed(self, dtype: Any) -> Array:
-        """Return whether all fields are in range (bool), for traces, where nothing can be raised.
+        """Return whether all fields are in range (bool), also traced ones, which cannot raise.
 
         Sensitivities, times and their reciprocals must be normal numbers of `dtype`: XLA may treat
         others as 0.
@@ -89,8 +89,8 @@ class ExPost(_Request):
     Use it for noise reduction under any `Guarantee`, with the epsilon and delta of that guarantee.
 
     Attributes:
-        epsilon: bound on the privacy loss, >= 0: the largest that may come out, or the one that
-            did.
+        epsilon: bound on the privacy loss, >= 0: the largest possible one before the mechanism
+            runs, the actual one afterwards.
         delta: probability with which the loss may exceed epsilon, in [0, 1).
         cap: largest value that `epsilon` can have, >= 0, fixed before the round; or None. With a
             cap a `RenyiFilter` charges `certificates.capped`. An epsilon above the cap is refused.
@@ -115,7 +115,8 @@ class GDP(_Request):
     """A request for a mu-Gaussian differentially private mechanism (Dong, Roth, Su 2022).
 
     Attributes:
-        mu: sensitivity divided by standard deviation for Gaussian noise, >= 0.
+        mu: parameter of the guarantee, >= 0; for Gaussian noise, the sensitivity divided by the
+            standard deviation.
     """
 
     mu: ArrayLike
@@ -124,7 +125,8 @@ class GDP(_Request):
 class BoundedRange(_Request):
     """A request for a mechanism whose privacy loss lies in an interval of length `epsilon`.
 
-    The exponential mechanism is one (Durfee, Rogers 2019): `nrjax.counts.ExponentialMechanism`.
+    An example is the exponential mechanism (Durfee, Rogers 2019;
+    `nrjax.counts.ExponentialMechanism`).
 
     Attributes:
         epsilon: length of the interval, >= 0.
@@ -182,7 +184,7 @@ class DiscreteLaplaceReduction(_Noise):
     Attributes:
         sensitivity: l1-sensitivity of the value, an integer > 0.
         time: scale of the noise at the stop, > 0, as in `nrjax.DiscreteLaplace`.
-        cap: as for `LaplaceReduction`; without it a `RenyiFilter` charges
+        cap: as for `LaplaceReduction`; without a cap a `RenyiFilter` charges
             `certificates.discrete_laplace_reduction`.
     """
 
@@ -192,14 +194,14 @@ class DiscreteLaplaceReduction(_Noise):
 
 LAPLACE = LaplaceReduction, DiscreteLaplaceReduction
 REDUCTIONS = BrownianReduction, *LAPLACE
-"""The kinds that are rewound."""
+"""The kinds of requests whose noise can be rewound."""
 
 Request: TypeAlias = Any
 """A request of one of the kinds above, or a tuple of requests."""
 
 
 def parts(request: Request) -> Iterator[Any]:
-    """Yield the single requests of a request, in their order."""
+    """Yield the single requests of a request or of a tuple of requests, in order."""
     if isinstance(request, tuple):
         for part in request:
             yield from parts(part)

@@ -1,4 +1,4 @@
-"""A schedule that stops where a privacy filter does not admit the next time."""
+"""A schedule that ends before a time that a privacy filter does not admit."""
 
 import functools
 from typing import Any, ClassVar, NamedTuple
@@ -28,13 +28,13 @@ class FilteredState(NamedTuple):
 
 
 class FilteredSchedule(Schedule):
-    """A schedule that gives out times as long as a privacy filter admits stopping there.
+    """A schedule that wraps another one, and ends before a time that a filter does not admit.
 
-    Use it for a round of noise reduction under a budget that other rounds share. Each time, the
-    first included, must pass `filter.admits(state, kind(sensitivity, time))`, together with the
-    more expensive of the two answers that a private `rule` may give there. Otherwise the trial ends
-    there, as `Status.EXHAUSTED`, or with nothing released as `Status.NO_TIME`. The engine refuses a
-    process whose noise the costs do not hold for, or whose releases are no noise reduction.
+    Use it for a round of noise reduction under a budget that is shared with other rounds. The
+    filter must admit the request `kind(sensitivity, time)` of every time, the first included, plus
+    the more expensive of the two answers that a private `rule` can give. If it does not, the trial
+    ends with `Status.EXHAUSTED`, or with `Status.NO_TIME` if nothing was released. An `Interaction`
+    refuses a process for whose noise the costs do not hold, or which does not reduce noise.
 
         filter = nrjax.UnifiedFilter(epsilon=1.0, delta=1e-6)
         kind = nrjax.composition.BrownianReduction
@@ -44,8 +44,8 @@ class FilteredSchedule(Schedule):
         state, ok = schedule.close(schedule.state, outcome)
 
     A filtered schedule is for one run, during which the state must not change. `close` refuses a
-    second run, and then nothing is left. Rounds that were opened before may stay open. Trials of
-    `simulate` do not share a state: close each from the same state, under `vmap`. See
+    second run, after which no budget is left. Rounds that were opened before the run may stay open.
+    Trials of `simulate` do not share a state: close each from the same state, under `vmap`. See
     `docs/composition.md`.
 
     Attributes:
@@ -54,12 +54,12 @@ class FilteredSchedule(Schedule):
         state: the filter's state before this round, of the dtype of the trial's value.
         kind: the request that the filter charges for the round (static): a kind of noise reduction,
             such as `BrownianReduction`, or `ExPost` for the guarantee's epsilon and delta.
-        sensitivity: sensitivity of the value, as that request takes it; None for `ExPost`.
-        rule: the private stopping rule whose answers the filter charges. They are `ExPost` if the
-            filter takes it. Otherwise, if their cost is fixed beforehand, they are `Pure`, at the
-            full cost also after negative answers only. Under a `RenyiFilter` their cap is the most
-            expensive answer at the schedule's last time, and the releases' cap is the guarantee's
-            epsilon there.
+        sensitivity: sensitivity of the value, in the norm of the request; None for `ExPost`.
+        rule: the private stopping rule whose answers the filter charges. Answers are charged as
+            `ExPost` if the filter takes that kind. Otherwise, if their cost is fixed beforehand,
+            they are charged as `Pure`, in full even if all are negative. Under a `RenyiFilter` the
+            answers' cap is the cost of the most expensive answer at the schedule's last time, and
+            the releases' cap is the guarantee's epsilon at that time.
         guarantee: the guarantee of the releases, for `ExPost` and for a rule whose cost depends on
             it.
     """
@@ -89,21 +89,21 @@ class FilteredSchedule(Schedule):
 
     @property
     def max_steps(self) -> int:
-        """Largest number of times of the wrapped schedule."""
+        """The largest number of times of the wrapped schedule."""
         return self.schedule.max_steps
 
     @property
     def noise(self) -> str | None:
-        """The `NoiseProcess.noise` for which the costs hold, or None for any."""
+        """The `NoiseProcess.noise` for which the costs hold, or None for any noise."""
         return getattr(self.guarantee if self.kind is ExPost else self.kind, "noise", None)
 
     @property
     def last_time(self) -> Any:
-        """Last time of the wrapped schedule, at the latest."""
+        """The last time of the wrapped schedule, which may end earlier."""
         return self.schedule.last_time
 
     def request(self, time: ArrayLike, answers: Array | int = 1) -> Any:
-        """Return the request for the release at `time` and the rule's `answers`-th answer there."""
+        """Return the request for a stop at `time`, after `answers` answers of the rule."""
         time = jnp.asarray(time)
         if self.rule is None:
             return self._releases(time)
@@ -120,7 +120,7 @@ class FilteredSchedule(Schedule):
         return jnp.maximum(*(cost(epsilon, stopped, answers) for stopped in (True, False)))
 
     def _fixed_cost(self, outcome: Outcome) -> Array:
-        """Return the cost of a rule that is charged as pure."""
+        """Return the cost of a rule whose answers are charged as `Pure`."""
         return self._answer_cost(jnp.full_like(outcome.time, jnp.nan), 1)
 
     def _largest_epsilon(self) -> Array | None:
@@ -130,14 +130,17 @@ class FilteredSchedule(Schedule):
         return jnp.nan_to_num(self.guarantee.epsilon(self.last_time), nan=0.0)
 
     def _test_cap(self) -> Array | None:
-        """Return the most that the answers can cost, if the filter uses it and it is known."""
+        """Return the largest cost of the answers, or None if the filter ignores caps.
+
+        It is also None if the largest cost is not known.
+        """
         if self.rule is None or not self.filter.takes_caps:
             return None
         epsilon = self._largest_epsilon() if self.rule.uses_epsilon else jnp.asarray(jnp.nan)
         return None if epsilon is None else self._answer_cost(epsilon, self.max_steps)
 
     def _charges_pure(self) -> bool:
-        """Return whether the answers are charged as pure, for want of a proof for ex-post ones."""
+        """Return whether answers are charged as `Pure`, as the filter does not take `ExPost`."""
         fixed, takes = self.rule is not None and self.rule.fixed_price, self.filter.takes
         return fixed and takes(Pure) and not takes(ExPost)
 
@@ -149,14 +152,14 @@ class FilteredSchedule(Schedule):
         return self.kind(self.sensitivity, time)
 
     def spent(self, outcome: Outcome) -> Any:
-        """Return the request that a trial has come to, close to 0 if nothing was released."""
+        """Return the request with a trial's actual cost, close to 0 if nothing was released."""
         released = outcome.step >= 0
         largest = largest_divisor(outcome.time.dtype)
         looks = getattr(self.guarantee, "fixed_times", None)
         if self.kind is ExPost and looks is not None:
             largest = jnp.asarray(looks, outcome.time.dtype)[0]
         releases = self._releases(jnp.where(released, outcome.time, largest))
-        if self.kind is ExPost:  # neither a boundary's epsilon nor its delta need fall to 0
+        if self.kind is ExPost:  # a boundary's epsilon and delta need not fall to 0
             releases = jax.tree.map(lambda field: jnp.where(released, field, 0), releases)
         if self.rule is None:
             return releases
@@ -166,16 +169,16 @@ class FilteredSchedule(Schedule):
         return releases, ExPost(cost, cap=self._test_cap())
 
     def close(self, state: Any, outcome: Outcome) -> tuple[Any, Array]:
-        """Charge for the one run of this schedule, from the state as it was then.
+        """Charge for the one run of this schedule, given the filter's state during the run.
 
         Returns:
-            The state and whether the run was admitted (bool). If not, nothing is left, as after the
-            filter's `spend`. Reasons are that the state has changed since, for example by another
-            run of this schedule; answers of a private rule that the schedule did not have, or more
-            expensive ones; or a trial that was charged infinitely.
+            The new state, and whether the run was admitted (bool). If it was not, no budget is
+            left. It is not if the state has changed since, for example by another run of this
+            schedule, if a private rule's answers cost more than the schedule checked, or if the
+            cost of the trial is infinite.
         """
         released = outcome.step >= 0
-        # A test of a rule that the schedule has not; infinite where the rule's bound fails.
+        # Without a rule in the schedule, tests must be free. A failed rule costs infinity.
         test = outcome.test_epsilon
         known = (test == 0) if self.rule is None else (test < jnp.inf)
         if self._charges_pure():
@@ -188,20 +191,23 @@ class FilteredSchedule(Schedule):
         return select(released, charged.after(charged.spent, ok), state), ok | ~released
 
     def _refuses(self, time: Array, count: Array) -> Array:
-        """Return whether the filter refuses a time that is usable."""
+        """Return whether the filter refuses a time that is positive and finite."""
         valid = (time > 0) & (time < jnp.inf)
         safe = jnp.where(valid, time, 1)
         return valid & ~self.filter.admits(self.state, self.request(safe, count))
 
     def init(self) -> tuple[FilteredState, Array]:
-        """Return the state and the first time, which is infinite if it is not admitted."""
+        """Return the state and the first time, which is infinite if the filter refuses it."""
         state, time = self.schedule.init()
         time, count = jnp.asarray(time), jnp.int32(1)
         time = jnp.where(self._refuses(time, count), jnp.inf, time)
         return FilteredState(state, count), time
 
     def next(self, state: FilteredState, release: Array) -> tuple[FilteredState, Array, Array]:
-        """Return the state, the schedule's next time, and whether it is done or not admitted."""
+        """Return the new state, the next time, and whether the schedule has ended.
+
+        It also ends if the filter refuses the next time.
+        """
         inner, time, done = self.schedule.next(state.schedule, release)
         time, count = jnp.asarray(time), state.times + 1
         return FilteredState(inner, count), time, done | self._refuses(time, count)

@@ -1,1 +1,1 @@
-"""Many trials: batches, lanes, compiled programs, sweeps, and counting in histograms."""
+"""Simulation of many trials: batches, lanes, programs, sweeps, and counting in histograms."""

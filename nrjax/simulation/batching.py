@@ -21,19 +21,19 @@ from nrjax.types import Utility, overrides
 class Batching:
     """Batch sizes and devices of a simulation. The defaults suit most studies.
 
-    They do not change results, except that `tile`, or a single lane, may change the last bits of
-    utilities.
+    Batch sizes do not change results, except that `tile`, or a single lane, may change the last
+    bits of utilities.
 
         nrjax.simulate(key, interaction, trials=10**6, batching=nrjax.Batching(chunk=4096))
 
     Attributes:
         tile: number of trials whose utilities are evaluated together, a power of two. A matrix
-            product can round differently in batches of another size. By default 8 to 64 for a data
-            set of usual size and 4096 for a scalar; at most 16 if bounds spare most utilities; at
-            most about 256 MiB of whole paths; and a divisor of `lanes`.
-        lanes: number of trials under way at a time on a device, a multiple of `tile`. By default
-            four tiles (and 128 trials, if bounds spare utilities), at most 4096 trials and about
-            2 MiB of their states.
+            product can round differently in batches of another size. The default is 8 to 64 for a
+            data set of usual size and 4096 for a scalar. It is at most 16 if bounds replace most
+            utilities, holds at most about 256 MiB of whole paths, and divides `lanes`.
+        lanes: number of trials that run at a time on a device, a multiple of `tile`. The default is
+            four tiles (at least 128 trials if bounds replace utilities), at most 4096 trials and
+            about 2 MiB of trial states.
         chunk: number of trials whose outcomes stay on the devices before they are moved to the
             host. By default as many as fit into 256 MiB, at most 65,536.
         inner_steps: number of steps between two checks for lanes that have ended. By default 8 on a
@@ -76,26 +76,27 @@ class Batching:
         """Return the number of steps between two checks, which depends on the kind of device."""
         if self.inner_steps is not None:
             return self.inner_steps
-        # Where a check costs kernel launches, however few lanes there are, it is made less often.
+        # On a GPU a check costs kernel launches, even for few lanes, so it is made less often.
         return 8 if self.resolve_devices()[0].platform == "cpu" else 16
 
     def resolve(
         self, trials: Trials, length: int | None = None, *, bounded: bool = False
     ) -> tuple[int, int]:
-        """Return tile and lanes. They depend only on the trial, so that results do too.
+        """Return the numbers `tile` and `lanes`.
+
+        They depend on the interactions only, so that results do not depend on the number of trials.
 
         Args:
             trials: the interactions.
-            length: number of steps of whole paths, at which every release is evaluated; None for
-                trials that stop.
-            bounded: whether bounds spare evaluations of whole paths too.
+            length: number of steps of whole paths; None for trials that end when they stop.
+            bounded: whether bounds replace utilities in whole paths.
         """
         tile, lanes = self.tile, self.lanes
         varied, trial = _first_member(trials)
         state = (varied, jax.eval_shape(engine.start, trial, abstract_key()))
-        # All lanes are rewound together, also those that ended: few of them if that is expensive.
+        # All lanes are rewound together, also ended ones: few lanes if that is expensive.
         most = power_of_two(2**21 // bytes_of(state), 1, 4096)
-        # If bounds spare most evaluations, few are left to be taken together.
+        # If bounds replace most utilities, few are left to be evaluated together.
         utility = trial.utility.at(jnp.int32(0))
         spared = length is None and trial._uses_bounds and overrides(utility, Utility, "bounds")
         spared |= bounded
@@ -115,7 +116,7 @@ class Batching:
         return tile, lanes
 
     def resolve_chunk(self, trials: Trials) -> int:
-        """Return the number of trials whose outcomes, at all points, are on the devices."""
+        """Return the number of trials whose outcomes stay on the devices at a time."""
         if self.chunk is not None:
             return self.chunk
         _, trial = _first_member(trials)
@@ -127,7 +128,7 @@ class Batching:
 
 
 def check_batching(batching: Any) -> Batching:
-    """Return the batching, the default one for None, and refuse anything else."""
+    """Check that `batching` is a `Batching`, or None for the default, and return it."""
     batching = Batching() if batching is None else batching
     hint = "For example nrjax.Batching(chunk=1024)."
     check(isinstance(batching, Batching), "batching", batching, "a nrjax.Batching", hint)
@@ -135,18 +136,18 @@ def check_batching(batching: Any) -> Batching:
 
 
 def power_of_two(number: int, least: int, most: int) -> int:
-    """Return the largest power of two up to `number`, within bounds that are powers of two."""
+    """Return the largest power of two up to `number`, but within `least` and `most`."""
     return min(most, max(least, 1 << max(number, 1).bit_length() - 1))
 
 
 def bytes_of(tree: Any) -> int:
-    """Return the memory of a pytree of arrays or of their shapes."""
+    """Return the number of bytes of a pytree of arrays or of `jax.ShapeDtypeStruct`s."""
     leaves = jax.tree.leaves(tree)
     return sum(leaf.size * (8 if is_key(leaf) else leaf.dtype.itemsize) for leaf in leaves)
 
 
 def _first_member(trials: Trials) -> tuple[Any, Interaction]:
-    """Return the varied leaves and the interaction of the first point, for their shapes."""
+    """Return the varied leaves and the interaction of the first point, to read their shapes."""
     family = as_family(trials)
     varied = family.select(np.int32(0))  # pyright: ignore[reportArgumentType]
     return varied, family.member(varied)

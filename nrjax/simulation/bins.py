@@ -13,16 +13,17 @@ from nrjax._validation import check, check_integer
 
 @dataclasses.dataclass(frozen=True)
 class LogBins:
-    """Bins `(edge, next edge]` of constant relative width, for real numbers.
+    """A set of histogram bins for real numbers, of nearly constant relative width.
 
-    Use it as `Quantity(bins=...)` of a study with `keep="summary"`; `WholeBins` is for integers.
-    Between two powers of two there are `2^digits` bins of equal width, whose edges every float
-    dtype represents exactly. All finite values closer to zero than `2^lowest` share a bin, and so
-    do all beyond `2^highest`. Zero and each infinity have a bin of their own; NaN has the last one.
+    Use it as `Quantity(bins=...)` of a study with `keep="summary"`; `WholeBins` is for integers. A
+    bin is an interval `(edge, next edge]`. Between two powers of two there are `2^digits` bins of
+    equal width, whose edges every float dtype represents exactly. All finite values closer to zero
+    than `2^lowest` share a bin, and so do all beyond `2^highest`. Zero and each infinity have a
+    separate bin, and the last bin is for NaN.
 
     Attributes:
-        lowest: exponent of the first edge above zero, at least -126.
-        highest: exponent of the last finite edge but one, at most 127.
+        lowest: exponent of the smallest edge above zero, at least -126.
+        highest: exponent of the largest edge that is a power of two, at most 127.
         digits: binary digits of a value that distinguish bins, from 0 to 20.
         signed: whether there are bins for negative values; if not, zero's bin holds them.
 
@@ -46,7 +47,7 @@ class LogBins:
 
     @classmethod
     def covering(cls, low: float, high: float, digits: int, *, signed: bool = False) -> "LogBins":
-        """Return bins for the values from `low` to `high`, 0 < low < high."""
+        """Return bins that cover the values from `low` to `high`, where 0 < low < high."""
         check(0 < low < high < np.inf, "low and high", (low, high), "positive, finite and rising")
         # frexp gives value = m 2^e with m in [1/2, 1).
         lowest, highest = int(np.frexp(low)[1]) - 1, int(np.frexp(high)[1])
@@ -63,13 +64,13 @@ class LogBins:
 
     @property
     def size(self) -> int:
-        """The number of bins, including NaN's."""
-        side = self._inner + 3  # closer to zero, between the edges, beyond them, infinite
+        """The number of bins, including the bin for NaN."""
+        side = self._inner + 3  # near zero, between the edges, beyond the edges, infinite
         return (2 * side if self.signed else side) + 2
 
     @functools.cached_property
     def upper(self) -> np.ndarray:
-        """The upper edge of each bin but NaN's, which belongs to the bin (float64)."""
+        """The upper edges of all bins except NaN's (float64). Each edge belongs to its bin."""
         step = np.arange(self._inner + 1)
         mantissa = 1 + (step % (1 << self.digits)) / (1 << self.digits)
         edges = np.ldexp(mantissa, self.lowest + (step >> self.digits))
@@ -82,11 +83,11 @@ class LogBins:
 
     @functools.cached_property
     def lower(self) -> np.ndarray:
-        """The lower edge of each bin but NaN's, outside of the bin (float64)."""
+        """The lower edges of all bins except NaN's (float64). No edge belongs to its bin."""
         return np.concatenate([[-np.inf], self.upper[:-1]])
 
     def index(self, values: Array) -> Array:
-        """Return the bin of each value, from the bits of the value (int32)."""
+        """Return the index of each value's bin (int32), computed from the bits of the value."""
         values = _rounded_up(jnp.asarray(values))
         wide = values.dtype == jnp.float64
         kind, mantissa, bias = (jnp.int64, 52, 1023) if wide else (jnp.int32, 23, 127)
@@ -97,11 +98,11 @@ class LogBins:
         inner = self._inner
 
         def place(size: Array, magnitude: Array) -> Array:
-            """Count bins from zero outwards: 0 is next to zero, `inner + 2` is infinite."""
+            """Return a bin's place counted outwards: 0 next to zero, `inner + 2` for infinity."""
             inside = jnp.clip((magnitude >> shift) - first + 1, 0, inner + 1)
             return jnp.where(size == infinite, inner + 2, inside).astype(jnp.int32)
 
-        # A bin is closed above, so its magnitudes are open below if positive, and above if not.
+        # A bin includes its upper edge: the larger magnitude if positive, the smaller if negative.
         positive, zero = place(size, size - 1), inner + 3 if self.signed else 0
         index = jnp.where((bits > 0) & (size > 0), zero + 1 + positive, zero)
         if self.signed:
@@ -116,7 +117,7 @@ def _rounded_up(values: Array) -> Array:
     floats = values.astype(dtype)
     if not jnp.issubdtype(values.dtype, jnp.integer):
         return floats
-    # Compare as integers, if the float is one of the dtype.
+    # Compare as integers if the float fits into the integer dtype.
     fits = floats < float(jnp.iinfo(values.dtype).max)
     back = jnp.where(fits, floats, 0).astype(values.dtype)
     return jnp.where(fits & (back < values), jnp.nextafter(floats, jnp.inf), floats)
@@ -124,20 +125,21 @@ def _rounded_up(values: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class WholeBins:
-    """A bin for each of the integers `lowest` to `highest`, and one on either side of them.
+    """A set of histogram bins with one bin per integer from `lowest` to `highest`.
 
-    Use it as `Quantity(bins=...)` of a study with `keep="summary"`, for integers and booleans;
-    `LogBins` is for real numbers and for more than some thousands of integers.
+    All smaller integers share a bin, and so do all larger ones. Use it as `Quantity(bins=...)` of a
+    study with `keep="summary"`, for integers and booleans. Use `LogBins` for real numbers and for
+    more than some thousands of integers.
 
     Attributes:
-        lowest: first number with a bin of its own.
-        highest: last number with a bin of its own.
+        lowest: smallest integer with a separate bin.
+        highest: largest integer with a separate bin.
 
     Raises:
         ValueError: `highest` is below `lowest`.
 
     Example:
-        >>> nrjax.WholeBins(0, 3).size  # four numbers, those below and above, and no value
+        >>> nrjax.WholeBins(0, 3).size  # four numbers, smaller, larger, and the unused NaN
         7
     """
 
@@ -155,7 +157,7 @@ class WholeBins:
 
     @property
     def size(self) -> int:
-        """The number of bins, of which the last one, NaN's, stays empty."""
+        """The number of bins, including a last bin for NaN, which stays empty."""
         return self.highest - self.lowest + 4
 
     @functools.cached_property
@@ -170,7 +172,7 @@ class WholeBins:
         return np.append(-np.inf, np.arange(self.lowest, self.highest + 2, dtype=np.float64))
 
     def index(self, values: Array) -> Array:
-        """Return the bin of each integer or boolean (int32)."""
+        """Return the index of the bin of each integer or boolean (int32)."""
         values = jnp.asarray(values)
         expected = "an integer or boolean dtype, for WholeBins"
         check(values.dtype.kind in "biu", "dtype", str(values.dtype), expected, "Use LogBins.")

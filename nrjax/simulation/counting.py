@@ -1,8 +1,8 @@
 """Trials that are counted in histograms and then dropped, for studies of any size.
 
-The ordinary program runs the trials. Its results are put into bins on the devices that have them,
-and counted. Bins are fixed and sums exact, so counts and moments do not depend on how trials are
-split over calls, files and devices.
+An ordinary program runs the trials, and each device puts its results into bins and counts them.
+Bins are fixed and sums exact, so counts and moments do not depend on how trials are split over
+calls, files and devices.
 """
 
 import dataclasses
@@ -28,18 +28,19 @@ from nrjax.simulation.program import Program
 _SUMS = [f"{name}_{part}" for name in ("sum", "sum_of_squares") for part in range(PARTS)]
 
 MOMENTS = ("finite", *_SUMS, "smallest", "largest", "above", "below")
-"""Moments of a variable, float64: the number of its finite values, the parts of their sum and of
-the sum of their squares (`exact_sum`), the smallest and the largest value (infinite without any),
-and the numbers of infinite and minus infinite values. NaN is not counted."""
+"""Names of the moments of a variable, which are float64 numbers.
+
+They are the number of finite values, the parts of the sum of these values and of the sum of their
+squares (`exact_sum`), the smallest and the largest finite value (infinite if there is none), and
+the numbers of infinite and minus infinite values. NaN is not counted.
+"""
 
 COUNTS_END, MOMENTS_END = "_counts", "_moments"
-"""Ends of the names of arrays."""
+"""Suffixes of the names of arrays of counts and of moments."""
 
 
 class HistogramSpec(NamedTuple):
-    """A description of the histogram of one variable.
-
-    It is hashable.
+    """A description of the histogram of one variable, hashable.
 
     Attributes:
         column: name of the results that are counted.
@@ -60,16 +61,16 @@ class HistogramSpec(NamedTuple):
 
 
 Specs = tuple[tuple[str, HistogramSpec], ...]
-"""The histograms of a pass, by the name of the variable."""
+"""Pairs of the name of a variable and its histogram."""
 
 
 def derived_columns(outcomes: Mapping[str, Any], goal: Any, xp: Any) -> dict[str, Any]:
-    """Return what follows from the fields of outcomes: an array per name.
+    """Return arrays computed from the fields of outcomes, by name.
 
     `stopped` is whether the trial stopped. `stopping_epsilon` is the total epsilon, infinite if the
-    trial did not stop or its cost is NaN, which quantiles would leave out. `shortfall` is the
-    utility that a stopped trial lacks to the goal, NaN for other trials. `xp` is `jax.numpy` or
-    `numpy`.
+    trial did not stop or the epsilon is NaN (quantiles would leave NaN out). `shortfall` is how far
+    the utility of a stopped trial is below the goal, at least 0, and NaN for other trials. `xp` is
+    `jax.numpy` or `numpy`.
     """
     stopped = outcomes["status"] == Status.STOPPED
     epsilon, utility = outcomes["epsilon"], outcomes["utility"]
@@ -85,7 +86,7 @@ def derived_columns(outcomes: Mapping[str, Any], goal: Any, xp: Any) -> dict[str
 
 @partial(jax.jit, static_argnames=("specs", "mesh"))
 def _bin_indices(results: Any, goal: Any, *, specs: Specs, mesh: Mesh) -> dict[str, Array]:
-    """Return the bin of each result, by variable, on the device that has the result."""
+    """Return the index of each result's bin, by variable, on the device that has the result."""
 
     def local(results: dict[str, Array], goal: Any) -> dict[str, Array]:
         columns = results if goal is None else results | derived_columns(results, goal, jnp)
@@ -107,15 +108,15 @@ def _bin_indices(results: Any, goal: Any, *, specs: Specs, mesh: Mesh) -> dict[s
 
 
 def count(values: Any, index: Any, counted: Any, spec: HistogramSpec, xp: Any) -> tuple[Any, Any]:
-    """Return the counts and the moments of some trials.
+    """Return the histogram counts and the moments of the trials marked in `counted`.
 
-    Counts are of int64, and None without bins.
+    Counts are int64 numbers, or None if there are no bins.
 
     Args:
         values: one number, or one row of numbers, per trial.
-        index: the bin of each value; None without bins.
-        counted: which trials are counted, of shape (trials,).
-        spec: what is counted.
+        index: index of each value's bin; None if there are no bins.
+        counted: whether each trial is counted, shape (trials,).
+        spec: description of the histogram.
         xp: `numpy`, or `jax.numpy` with 64-bit numbers.
     """
     counts, counted = None, counted.reshape(-1, *(1 for _ in spec.shape))
@@ -136,7 +137,7 @@ def count(values: Any, index: Any, counted: Any, spec: HistogramSpec, xp: Any) -
 
 
 def merge(parts: Iterable[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Return the counts and moments of all trials from those of parts of them."""
+    """Combine the counts and moments of disjoint sets of trials."""
     merged: dict[str, Any] = {}
     moments: dict[str, list[np.ndarray]] = {}
     for part in parts:
@@ -149,7 +150,7 @@ def merge(parts: Iterable[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 
 def merge_moments(parts: np.ndarray) -> np.ndarray:
-    """Return the `MOMENTS` of all trials from those of parts of them, on the first axis."""
+    """Combine the `MOMENTS` of disjoint sets of trials, one set per row of the first axis."""
     finite, *sums, smallest, largest, above, below = np.moveaxis(parts, -1, 0)
     merged = [exact_sum(np.concatenate(sums[at : at + PARTS]), np) for at in (0, PARTS)]
     ends = smallest.min(axis=0), largest.max(axis=0)
@@ -161,7 +162,7 @@ def merge_moments(parts: np.ndarray) -> np.ndarray:
 def mean_and_variance(moments: np.ndarray) -> tuple[float, float]:
     """Return the mean and the variance of the finite values, from one row of `MOMENTS`.
 
-    They are NaN without a finite value. The numerator of the variance is exact, so that the
+    Both are NaN if there is no finite value. The numerator of the variance is exact, so that the
     variance keeps its digits however far the values lie from zero.
     """
     number = int(moments[0])
@@ -182,8 +183,8 @@ class Tally(Program):
     Neither depends on how trials are split over calls and devices.
 
     Attributes:
-        specs: the histograms.
-        goal: the utility to reach, NaN without one. None unless the results are outcomes.
+        specs: names of variables with their histograms.
+        goal: utility to reach, or NaN if there is no goal; None if the results are not outcomes.
     """
 
     specs: Specs = ()
@@ -191,7 +192,7 @@ class Tally(Program):
 
     @property
     def kind(self) -> Any:
-        """The cache key of the compilation: programs with equal keys share one."""
+        """The cache key of the compilation, which programs with equal keys share."""
         return super().kind, self.specs, self.goal is None
 
     def compile(self, key: Array) -> None:
@@ -241,7 +242,7 @@ class Tally(Program):
 
 
 def _namespace(platform: str) -> Any:
-    """Return NumPy on a CPU, where it counts 2.6 times as fast as XLA, and else `jax.numpy`."""
+    """Return NumPy on a CPU, where NumPy counts 2.6 times as fast as XLA, else `jax.numpy`."""
     return np if platform == "cpu" else jnp
 
 

@@ -6,28 +6,29 @@ from typing import Any
 import numpy as np
 
 PARTS = 4
-"""Number of floats that hold a sum: about 200 bits of it."""
+"""Number of floats that represent a sum, with about 200 bits together."""
 
 _WIDTH = 31
-"""Bits of a piece of a number. Sums of 2^22 pieces at one power of two are exact in 53 bits."""
+"""Number of bits of a piece of a number. A sum of 2^22 pieces of one scale fits 53 bits."""
 
 _ROWS = 2**22
-"""Most rows that are added at a time."""
+"""Largest number of rows that are added at a time."""
 
 _LARGEST = 2.0**900
-"""Bound below which numbers are added exactly."""
+"""Magnitude below which numbers are added exactly."""
 
 
 def exact_sum(values: Any, xp: Any) -> np.ndarray:
-    """Return the sum of finite float64 numbers along the first axis, shape (PARTS, ...).
+    """Return the sum of finite float64 numbers along the first axis, as several floats.
 
-    The sum is that of the returned parts, the largest first, up to 2^-200 of its largest number.
-    Numbers are cut into pieces at fixed powers of two, and pieces at one power add up exactly,
-    after Demmel & Nguyen 2013. Sums of sums are therefore the same bits however numbers are
-    grouped. A sum with a number beyond 2^900 is rounded in order of its numbers.
+    The result has shape (PARTS, ...). Its parts, the largest first, add up to the sum, with an
+    error of at most 2^-200 of the largest number. Numbers are cut into pieces at fixed powers of
+    two, and pieces at the same power add up exactly (after Demmel & Nguyen 2013). Sums of sums
+    therefore have the same bits however numbers are grouped. If a number exceeds 2^900, the sum is
+    an ordinary rounded one instead.
 
     Args:
-        values: float64 numbers, at least one axis.
+        values: float64 numbers, with at least one axis.
         xp: `numpy`, or `jax.numpy` with 64-bit numbers, outside `jit`.
     """
     if len(values) > _ROWS:
@@ -49,7 +50,7 @@ def exact_sum(values: Any, xp: Any) -> np.ndarray:
 
 
 def _parts(numbers: np.ndarray) -> list[float]:
-    """Return floats that add up to the exact sum of numbers, each the rest rounded."""
+    """Return floats that add up to the sum of numbers, each rounding what is still missing."""
     terms, parts = numbers.tolist(), []
     for _ in range(PARTS):
         parts.append(math.fsum(terms))

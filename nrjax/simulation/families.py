@@ -1,4 +1,4 @@
-"""Interactions that one program runs together: the points of a sweep, or a single one."""
+"""Interactions that one program runs together: the points of a sweep, or one interaction."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -18,14 +18,14 @@ class Single(Pytree):
     """A family of one interaction.
 
     Attributes:
-        interaction: the interaction; none of its leaves vary.
+        interaction: the interaction, no leaf of which varies.
     """
 
     interaction: Interaction
     axes = ()
 
     def select(self, point: Array) -> tuple[()]:
-        """Return the varied leaves of a point: none."""
+        """Return the varied leaves of a point, an empty tuple."""
         return ()
 
     def member(self, varied: tuple[Any, ...]) -> Interaction:
@@ -34,16 +34,16 @@ class Single(Pytree):
 
 
 class Family(Pytree):
-    """Interactions alike in class, shape and dtype, one per point of a sweep.
+    """A family of interactions alike in class, shape and dtype, one per point of a sweep.
 
     Attributes:
         shared: leaves of the utility and the process that are equal at all points, such as the
             data.
-        varied: the other leaves, with a leading axis of points. Leaves of the other parts always
-            count as varied, so that the program does not depend on which numbers happen to be
+        varied: all other leaves, with a leading axis of points. Only leaves of the utility and the
+            process can be shared, so that the program depends less on which numbers happen to be
             equal.
         points: number of points.
-        places: per leaf of an interaction, whether it is varied.
+        places: whether each leaf of an interaction is varied.
         structure: tree structure of an interaction.
     """
 
@@ -58,7 +58,8 @@ class Family(Pytree):
         """Return the family of the given interactions, in their order.
 
         Raises:
-            ValueError: there are none, or one differs from the first in class, shape or dtype.
+            ValueError: there is no interaction, or one differs from the first in class, shape or
+                dtype.
         """
         hint = "To run a single interaction use nrjax.simulate."
         listed = isinstance(interactions, Iterable)
@@ -108,19 +109,19 @@ class Family(Pytree):
 
 
 Trials = Interaction | Family
-"""The trials that a program of outcomes runs."""
+"""The trials that a program can run: one interaction, or one per point of a sweep."""
 
 
 def as_family(trials: Trials) -> Single | Family:
-    """Return a family, that of one for a single interaction."""
+    """Return a family unchanged, and one interaction as a `Single` family."""
     return Single(trials) if isinstance(trials, Interaction) else trials
 
 
 def _difference(first: Interaction, other: Interaction) -> str | None:
-    """Return how two interactions differ in structure, None if they do not."""
+    """Return a description of how two interactions differ in structure, or None if they agree."""
     for field in dataclasses.fields(Interaction):
         if field.metadata.get("static", False):
-            continue  # it follows from the others
+            continue  # it follows from the other fields
         a, b = (getattr(interaction, field.name) for interaction in (first, other))
         if type(a) is not type(b):
             return f"{field.name}: {type(a).__name__} and {type(b).__name__}"
@@ -134,5 +135,5 @@ def _difference(first: Interaction, other: Interaction) -> str | None:
 
 
 def _same(leaf: Any, other: Any) -> bool:
-    """Return whether two leaves are one array or have the same bits."""
+    """Return whether two leaves are the same array or have the same bits."""
     return leaf is other or np.asarray(leaf).tobytes() == np.asarray(other).tobytes()

@@ -1,8 +1,9 @@
 """The loop of one device: a fixed number of lanes, refilled with the next trials.
 
-Lanes take a few masked steps at a time. A lane whose trial has ended is written out and gets the
-next trial. Releases are assessed in tiles of a fixed number of trials, because the last bits of a
-matrix product depend on the batch size, but not on the place in a batch of a power of two.
+A lane holds one trial at a time. Lanes take a few masked steps together. When the trial of a lane
+has ended, its outcome is written and the lane gets the next trial. Releases are assessed in tiles
+of a fixed number of trials, because the last bits of a matrix product depend on the batch size. (In
+a batch of a power of two they do not depend on the place.)
 """
 
 import math
@@ -25,18 +26,18 @@ from nrjax.simulation.tiles import Options, where_wanted
 
 
 class Lanes(NamedTuple):
-    """The trials under way on one device, and the outcomes of those that ended.
+    """The trials that run on one device, and the outcomes of the trials that have ended.
 
     Attributes:
-        state: states of the trials.
-        varied: varied leaves of each lane's point, for `Family.member`.
+        state: states of the lanes' trials.
+        varied: leaves that vary in a sweep, at the point of each lane, for `Family.member`.
         trial: number of each lane's trial within the device's share, int32; in a sweep the points
             of one trial follow each other.
-        occupied: whether a lane has a trial that is not written out yet.
-        awaiting_exact: whether the last release was decided from bounds, and ended the trial, so
-            that its exact utility is still needed.
+        occupied: whether a lane has a trial whose outcome is not written yet.
+        awaiting_exact: whether bounds decided the release at which the trial ended, so that the
+            release's exact utility is still needed.
         next_trial: number of the next trial to start, int32.
-        outcomes: rows of all trials of the share.
+        outcomes: outcomes of all trials of the share, one row per trial.
     """
 
     state: TrialState
@@ -54,19 +55,19 @@ class Lanes(NamedTuple):
 
     @property
     def ended(self) -> Array:
-        """Whether each lane's trial has ended and is not written out yet."""
+        """Whether each lane's trial has ended and its outcome is not written yet."""
         return self.occupied & ~self.running
 
 
 class DeviceShare(NamedTuple):
-    """The trials of one device, and how they are run.
+    """The share of the trials that one device runs, with the options of the run.
 
     Attributes:
         family: the interactions.
         key: key of the study.
         first: number of the first trial.
-        size: number of trials, times points; int32.
-        options: how to run them.
+        size: number of trials times number of points, int32.
+        options: options of the run.
     """
 
     family: Single | Family
@@ -77,7 +78,7 @@ class DeviceShare(NamedTuple):
 
     @property
     def points(self) -> int:
-        """The number of points of a sweep, or 1."""
+        """The number of points of a sweep, or 1 without a sweep."""
         return math.prod(self.family.axes)
 
     @property
@@ -87,17 +88,17 @@ class DeviceShare(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """The number of rows of results: those of all trials and points."""
+        """The number of rows of the results, one per trial and point."""
         return self.options.capacity * self.points
 
     def start(self, number: Array) -> tuple[Any, TrialState]:
-        """Return varied leaves and first state of a trial, by its number within the share."""
+        """Return the varied leaves and the first state of the share's trial `number`."""
         varied = self.family.select(number % self.points)
         key = trial_key(self.key, self.first + (number // self.points).astype(jnp.uint32))
         return varied, engine.start(self.family.member(varied), key)
 
     def finish(self, varied: Any, state: TrialState) -> dict[str, Any]:
-        """Return the results that are kept of a trial that has ended."""
+        """Return the selected results of a trial that has ended."""
         return self.options.select_fields(engine.finish(self.family.member(varied), state))
 
     def vmap(self, function: Callable[..., Any], varied: Any, *arguments: Any) -> Any:
@@ -116,18 +117,18 @@ class DeviceShare(NamedTuple):
             return jnp.broadcast_to(leaf, shape) if is_key(leaf) else jnp.zeros(shape, leaf.dtype)
 
         number, nothing = jnp.zeros(self.lanes, jnp.int32), jnp.zeros(self.lanes, bool)
-        # Only the keys of the first trial are used, as keys can be of several kinds.
+        # Keys, of which there are several kinds, are copied from the first trial.
         varied, state = jax.tree.map(blank, self.start(jnp.int32(0)))
         rows = self.blank_rows(self.rows)
         return Lanes(state, varied, number, nothing, nothing, jnp.int32(0), rows)
 
     def blank_rows(self, rows: int) -> dict[str, Any]:
-        """Return blank results of the given number of trials."""
+        """Return results filled with zeros, for the given number of trials."""
         form = jax.eval_shape(lambda number: self.finish(*self.start(number)), jnp.int32(0))
         return jax.tree.map(lambda leaf: jnp.zeros((rows, *leaf.shape), leaf.dtype), form)
 
     def split_by_point(self, outcomes: dict[str, Any]) -> dict[str, Any]:
-        """Reshape rows to axes (trials, points) in a sweep."""
+        """Reshape the rows of results to axes (trials, points) in a sweep, else (trials,)."""
         axes = (self.options.capacity, *self.family.axes)
         return jax.tree.map(lambda rows: rows.reshape(*axes, *rows.shape[1:]), outcomes)
 
@@ -135,7 +136,7 @@ class DeviceShare(NamedTuple):
 def share_of(
     trials: Trials, key: Array, first: Array, count: Array, options: Options
 ) -> DeviceShare:
-    """Return the share of trials `first` to `first + count`, at all points."""
+    """Return a device's share: the trials `first` to `first + count`, at all points."""
     family = as_family(trials)
     return DeviceShare(family, key, first, count * math.prod(family.axes), options)
 
@@ -144,10 +145,10 @@ def share_of(
 def decide_from_bounds(trial: Interaction, state: TrialState) -> tuple[Array, Array]:
     """Return whether bounds decide the rule's answer, and a stand-in for the utility.
 
-    The rule is monotone, so an answer that it gives to both bounds it also gives to the utility
-    between them. The stand-in is the bound further from the threshold, so that a copy of the rule
-    that rounds differently gives it the same answer. NaNs decide nothing. For inverted bounds,
-    which end the trial, the stand-in is NaN.
+    The rule is monotone: if it gives both bounds the same answer, it gives that answer to the
+    utility too. The stand-in is the bound further from the threshold, so that the rule gives the
+    same answer in a program that rounds differently. Bounds that are NaN decide nothing. For
+    inverted bounds, which end the trial, the stand-in is NaN.
     """
     utility = trial.utility.at(state.step)
     bounds = utility.bounds_from_release(engine.release_of(trial, state.process))
@@ -162,13 +163,13 @@ def decide_from_bounds(trial: Interaction, state: TrialState) -> tuple[Array, Ar
 
 
 def _assess_wanted(share: DeviceShare, carry: Lanes, wanted: Array) -> tuple[Any, Array]:
-    """Return hypothesis and utility, new in the wanted lanes and unchanged in the others."""
+    """Return hypotheses and utilities, new in the wanted lanes and unchanged in other lanes."""
     state = carry.state
     current = (state.hypothesis, state.utility)
     arguments = (carry.varied, state.step, state.process)
     assess = partial(share.vmap, engine.assess)
-    # XLA moves all that does not depend on the tile's number out of the loop (everything, if the
-    # lanes are one tile), and would compute it also when no lane wants it.
+    # XLA moves work that does not depend on the tile's number out of the loop (all of it, if the
+    # lanes are one tile). Without a branch it would be done even if no lane is wanted.
     return jax.lax.cond(
         jnp.any(wanted),
         lambda: where_wanted(wanted, share.options.tile, assess, arguments, current),
@@ -177,11 +178,11 @@ def _assess_wanted(share: DeviceShare, carry: Lanes, wanted: Array) -> tuple[Any
 
 
 class _Assessed(NamedTuple):
-    """The input of the rule, lane by lane.
+    """The input of the rule in every lane.
 
     Attributes:
-        hypothesis: the hypothesis, where it is new.
-        utility: utility of the hypothesis, or a stand-in.
+        hypothesis: the new hypothesis if `evaluated`, else an earlier one.
+        utility: utility of the hypothesis, or a stand-in if `decided`.
         decided: whether the trial runs and bounds decide the answer, so that a stand-in is judged.
         evaluated: whether hypothesis and utility are exact and new.
     """
@@ -193,10 +194,10 @@ class _Assessed(NamedTuple):
 
 
 def _assess(share: DeviceShare, carry: Lanes, needs_exact: Array) -> _Assessed:
-    """Assess the running lanes that bounds do not decide, and those in `needs_exact`.
+    """Assess the running lanes that bounds do not decide, and the lanes in `needs_exact`.
 
-    Those lanes are few, so they wait until there are enough for a batch, unless no other lane can
-    make progress.
+    If the utility has bounds, such lanes are few. They wait until there are enough for a batch,
+    unless no other lane can make progress.
     """
     tile, running, state = share.options.tile, carry.running, carry.state
     if not share.family.member(share.family.select(jnp.int32(0)))._uses_bounds:
@@ -216,7 +217,7 @@ def _assess(share: DeviceShare, carry: Lanes, needs_exact: Array) -> _Assessed:
 
 
 def _enough_to_batch(lanes: int) -> int:
-    """Return how many lanes wait for each other before work as expensive as many steps."""
+    """Return the least number of lanes for which expensive work is done."""
     return max(1, lanes // 8)
 
 
@@ -224,7 +225,7 @@ def _step(share: DeviceShare, carry: Lanes, needs_exact: Array) -> tuple[TrialSt
     """Take a step of the running lanes, and assess the ended lanes in `needs_exact`.
 
     Returns:
-        The states, and which lanes await an exact utility.
+        The states, and whether each lane awaits an exact utility.
     """
     was_running = carry.running
     assessed = _assess(share, carry, needs_exact)
@@ -252,7 +253,7 @@ def _step(share: DeviceShare, carry: Lanes, needs_exact: Array) -> tuple[TrialSt
 
     needs_exact &= assessed.evaluated
     state = share.vmap(judge, carry.varied, carry.state, assessed, deferred, needs_exact)
-    # In a branch of its own: XLA would draw the rule's noise again for every number of a release.
+    # In a separate branch: XLA would draw the rule's noise again for every entry of a release.
     state = jax.lax.cond(
         jnp.any(state.status == Status.RUNNING),
         lambda: share.vmap(engine.advance, carry.varied, state),
@@ -265,7 +266,7 @@ def _step(share: DeviceShare, carry: Lanes, needs_exact: Array) -> tuple[TrialSt
 
 
 def _refill(share: DeviceShare, carry: Lanes) -> Lanes:
-    """Write out the lanes that have ended and start the next trials in them."""
+    """Write the outcomes of ended trials, and start the next trials in the free lanes."""
     written = carry.ended & ~carry.awaiting_exact
     free = written | ~carry.occupied
     finished = jax.vmap(share.finish)(carry.varied, carry.state)
@@ -299,7 +300,7 @@ def run(trials: Trials, key: Array, first: Array, count: Array, options: Options
     share = share_of(trials, key, first, count, options)
 
     def enough_to_start(ended: Array, carry: Lanes) -> Array:
-        """Return whether enough lanes have ended: a start can cost as much as many steps."""
+        """Return whether enough lanes have ended to start trials, which can be expensive."""
         enough = jnp.sum(ended, dtype=jnp.int32) >= _enough_to_batch(share.lanes)
         return enough & (carry.next_trial < share.size)
 

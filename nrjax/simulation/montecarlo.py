@@ -22,20 +22,20 @@ from nrjax.simulation.resolved import Resolved
 from nrjax.simulation.tiles import Derived, Options
 
 _MAX_ROWS = 2**30
-"""Most results at a time: lanes number them, and the next ones to start, by int32."""
+"""Largest number of results at a time, since lanes number trials by int32."""
 
 _PROGRESS_PARTS = 50
-"""Number of chunks if progress is shown, at least."""
+"""Least number of chunks if progress is shown."""
 
 _SESSION_TILE = 256
 """Default number of custom trials that run together."""
 
 _EARLY, _FEW = 0.05, 100
-"""Warn if more than this fraction of at least this many trials stops at the first level."""
+"""Fraction of trials stopping at the first level, and number of trials, for a warning."""
 
 
 class FirstLevelWarning(UserWarning):
-    """Warns that many trials stopped at the first level, and might have stopped for less."""
+    """A warning that many trials stopped at the first level, perhaps at too high a cost."""
 
 
 def _program(
@@ -46,7 +46,7 @@ def _program(
     options: Options,
     names: Sequence[str] | None = None,
 ) -> Program:
-    """Return the program for these options, whose fields must be among `names`, if given."""
+    """Check the options, whose fields must be among `names` if given, and return the program."""
     chunk = check_integer("chunk", chunk, 1)
     fields, derived = options.fields, tuple((name, function) for name, function in options.derived)
     if names is not None:
@@ -58,7 +58,7 @@ def _program(
     for name, function in derived:
         check(callable(function), f"derived {name!r}", function, "a function of a trial's results")
     devices = batching.resolve_devices()
-    # Rounded up to whole tiles and powers of two, so that similar sizes share a program.
+    # A power of two, rounded up to whole tiles, so that similar sizes share a program.
     most, tile = share(chunk, len(devices)), options.tile
     capacity = -(-(2 ** (most - 1).bit_length()) // tile) * tile
     points = math.prod(as_family(trial).axes) if work in (lanes.run, once.run) else 1
@@ -76,18 +76,18 @@ def outcomes(
     batching: Batching | None = None,
     derived: Derived = (),
 ) -> Program:
-    """Return the program whose results are a dict of arrays, by names of fields of `Outcome`.
+    """Return the program that runs trials and returns a dict of fields of `Outcome`.
 
     Args:
         trial: an `Interaction`, or a `nrjax.simulation.families.Family`, whose results have points
             as their second axis.
-        chunk: number of trials at a time.
+        chunk: largest number of trials at a time.
         fields: names of the fields that are kept. Releases and hypotheses may be large: leave them
             out if you do not need them.
         batching: tile, lanes and devices.
-        derived: pairs `(name, function)` for further results: `function(outcome)` of one trial's
-            `Outcome`, an array, evaluated on the device when the trial ends. Define functions at
-            module level, since each new function is compiled again.
+        derived: pairs `(name, function)` for further results. `function(outcome)` takes the
+            `Outcome` of one trial and returns an array. It runs on the device when the trial ends.
+            Define functions at module level, since each new function is compiled again.
 
     Raises:
         ValueError: a field is unknown, or a derived name is given twice or is that of a field.
@@ -109,9 +109,9 @@ def paths(
 ) -> Program:
     """Return the program that runs whole paths, as `nrjax.scan_path` does for one trial.
 
-    Arguments are those of `outcomes`, with the fields of `nrjax.Path`. Results have shape
-    (trials, steps, ...). For a `Resolved` interaction only those utilities are evaluated whose
-    bounds are too far apart.
+    Arguments are as for `outcomes`, with the fields of `nrjax.Path`. Results have shape
+    (trials, steps, ...). For a `Resolved` interaction a utility is evaluated only if its bounds are
+    too far apart.
     """
     batching = check_batching(batching)
     if isinstance(trial, Resolved):
@@ -137,8 +137,8 @@ def sessions(
 
     Use it for a trial that is not a single interaction, such as many mechanisms under one budget
     (`nrjax.counts.CountRelease`). Results are named by the NamedTuple that `run` returns. Arguments
-    are those of `outcomes`, except that `fields` None keeps all names. Of `batching`, only `tile`
-    (by default 256) and `devices` have an effect: a tile of trials runs until its last one ends.
+    are as for `outcomes`, except that `fields` None keeps all names. Only `batching.tile` (by
+    default 256) and `batching.devices` have an effect: a tile runs until its last trial ends.
     """
     batching = check_batching(batching)
     options = Options(batching.tile or _SESSION_TILE, fields, derived)
@@ -158,8 +158,8 @@ def simulate(
 
     Trial i depends only on the key and on its number i, bit for bit, and not on the number of
     trials, chunks, lanes or devices (on one backend, type of CPU and version of jaxlib). It draws
-    the random bits of `run_until(nrjax.trial_key(key, i), interaction)`; the results of the two can
-    differ in their last bits, since the programs differ.
+    the same random bits as `run_until(nrjax.trial_key(key, i), interaction)`. Results of the two
+    functions can differ in their last bits, since the programs differ.
 
         outcome = nrjax.simulate(jax.random.key(0), interaction, trials=10_000)
         np.quantile(outcome.stopping_epsilon, [0.05, 0.5, 0.95])
@@ -176,7 +176,7 @@ def simulate(
 
     Returns:
         An `Outcome` of NumPy arrays with a leading axis of trials. If a trial did not stop, its
-        `status` has the reason, and its `epsilon` is what was paid for the releases that it made.
+        `status` is the reason, and its `epsilon` is the cost of the releases that it made.
 
     Raises:
         ValueError: an argument is out of range.

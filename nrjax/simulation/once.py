@@ -1,4 +1,4 @@
-"""Trials of one-step schedules: programs without bounds, next releases and refilled lanes."""
+"""A simpler loop for trials with a single release, without bounds and refilled lanes."""
 
 from typing import Any
 
@@ -14,10 +14,10 @@ from nrjax.simulation.tiles import Options
 
 
 def applies(trials: Trials, options: Options) -> bool:
-    """Return whether every trial ends at its first release and is better run by this module.
+    """Return whether trials end at their first release and should be run by this module.
 
-    It is not if bounds can spare a utility that is not among the results, nor if the tile is one
-    trial, since a rule may round differently for a single trial.
+    They should not if bounds can replace a utility that is not among the results, or if a tile is
+    one trial, since a rule may round differently for a single trial.
     """
     family = as_family(trials)
     trial = family.member(family.select(jnp.int32(0)))
@@ -28,8 +28,8 @@ def applies(trials: Trials, options: Options) -> bool:
 def run(trials: Trials, key: Array, first: Array, count: Array, options: Options) -> dict[str, Any]:
     """Run trials `first` to `first + count` on one device, and return their outcomes.
 
-    They are bit-for-bit those of `lanes.run`: as many trials are started together, and assessed in
-    the same tiles.
+    Outcomes are bit-for-bit identical to those of `lanes.run`, which starts as many trials together
+    and assesses them in the same tiles.
     """
     share = share_of(trials, key, first, count, options)
     lanes, rows = share.lanes, share.rows
@@ -44,7 +44,7 @@ def run(trials: Trials, key: Array, first: Array, count: Array, options: Options
             (varied, state.step, state.process),
             batch_size=options.tile,
         )
-        # Always true, but a branch: otherwise XLA would fuse start and end, and round differently.
+        # Always true. Without a branch XLA would fuse start and end, and round differently.
         return jax.lax.cond(
             jnp.any(number < share.size),
             lambda: share.vmap(end, varied, state, assessed),

@@ -33,8 +33,8 @@ def _on_devices(
 ) -> Any:
     """Run `work` on every device, with its own entries of `firsts` and `counts`.
 
-    `meaning` is a key of the cache: another one forces a new trace, if a function refers to
-    something that has changed.
+    `meaning` is part of the cache key. A new value forces a new trace, which is needed if a
+    function refers to something that has changed.
     """
     del meaning
 
@@ -69,7 +69,7 @@ def _check_range(trials: int, first_trial: int) -> tuple[int, int]:
 
 
 def share(trials: int, devices: int) -> int:
-    """Return the number of trials of each device but the last."""
+    """Return the number of trials of each device. The last devices may get fewer."""
     return -(-trials // devices)
 
 
@@ -78,17 +78,17 @@ class Program:
     """A compiled program that runs any trials of one kind, at most `chunk` at a time.
 
     `montecarlo.outcomes`, `paths` and `sessions` make programs. Two programs share a compilation if
-    their trials differ only in numbers and the rest is equal.
+    their trials differ only in numbers and all other attributes are equal.
 
     Attributes:
-        trial: an interaction, a family of them or a custom trial: a pytree.
-        work: function of a device's share, `work(trial, key, first, count, options)`, whose results
-            have a leading axis of as many trials for each device.
+        trial: an interaction, a `Family` of interactions or a custom trial: a pytree.
+        work: function `work(trial, key, first, count, options)` that runs the trials of one device.
+            Its results have a leading axis of trials, of equal length on all devices.
         chunk: largest number of trials at a time.
         devices: devices that share the trials.
         options: options of `work`; hashable.
-        meaning: what the functions of `options` refer to, in a word; JAX knows functions only by
-            name.
+        meaning: a text that changes with what the functions of `options` refer to, so that the
+            functions are compiled again.
     """
 
     trial: Any
@@ -109,7 +109,7 @@ class Program:
 
     @property
     def kind(self) -> Any:
-        """The cache key of the compilation: programs with equal keys share one."""
+        """The cache key of the compilation, which programs with equal keys share."""
         leaves, structure = jax.tree.flatten(self.trial)
         types = tuple(map(jax.typeof, leaves))
         return self.work, self.devices, self.options, self.meaning, structure, types
@@ -124,7 +124,7 @@ class Program:
             return (action or _on_devices)(*arrays, mesh=mesh, **static)
 
     def _idle(self, key: Array, action: Any = None) -> Any:
-        """Run no trials."""
+        """Call the program with no trials to run."""
         none = np.zeros(len(self.devices))
         return self._call(key, none, none, action)
 
@@ -137,7 +137,7 @@ class Program:
         self._idle(key, _on_devices.lower).compile()
 
     def run(self, key: Array, trials: int, first_trial: int = 0) -> Any:
-        """Run `trials` trials from `first_trial` on, at most `chunk` of them.
+        """Run at most `chunk` trials, numbered from `first_trial`.
 
         Returns:
             Results as NumPy arrays with a leading axis of trials.

@@ -1,7 +1,7 @@
-"""Whole paths whose utility is taken from its bounds where these are close together.
+"""Whole paths that skip the exact utility if the bounds of the utility are close together.
 
-Lanes of trials follow the levels side by side. Trials whose bounds are too far apart at a level are
-gathered into tiles and evaluated, because a mapped `cond` would evaluate all of them.
+Many trials take each step together. Trials whose bounds are too far apart at a step are gathered
+into tiles and evaluated, because a `cond` under `vmap` would evaluate all trials.
 """
 
 from typing import Any
@@ -26,8 +26,8 @@ class Resolved(Pytree):
 
     Attributes:
         interaction: the interaction.
-        resolution: largest distance of two bounds whose middle replaces the utility, scalar, in
-            units of the utility.
+        resolution: largest distance between bounds at which their middle replaces the utility,
+            scalar, in units of the utility.
 
     Raises:
         ValueError: `resolution` is not positive and finite, or the utility has no bounds.
@@ -44,7 +44,7 @@ class Resolved(Pytree):
         check(bounded, "resolution", self.resolution, expected)
 
     def estimate(self, step: Array, process: Any) -> tuple[Any, Array, Array]:
-        """Return hypothesis, middle of its utility's bounds, and whether they are close enough."""
+        """Return the hypothesis, the middle of its bounds, and whether the bounds are close."""
         trial = self.interaction
         utility = trial.utility.at(step)
         hypothesis = utility.hypothesis(engine.release_of(trial, process))
@@ -60,7 +60,7 @@ class Resolved(Pytree):
         return exact_float(trial.utility.at(step).evaluate(hypothesis), trial.dtype)
 
     def path(self, key: Array, length: int) -> Path:
-        """Return the path of one trial, as `nrjax.path.run_path`."""
+        """Return the path of one trial, like `nrjax.path.run_path`."""
 
         def assess(step: Array, process: Any) -> tuple[Any, Array]:
             hypothesis, middle, close = self.estimate(step, process)
@@ -72,7 +72,7 @@ class Resolved(Pytree):
 def run(
     trial: Resolved, key: Array, first: Array, count: Array, options: Options
 ) -> dict[str, Any]:
-    """Run whole paths like `tiles.run`, but `lanes` at a time, a power of two as `tile` is."""
+    """Run whole paths like `tiles.run`, but `options.lanes` (a power of two) at a time."""
     tile, lanes = options.tile, min(options.lanes, options.capacity)
 
     def take_step(carry: Any, _: Any) -> tuple[Any, Path]:

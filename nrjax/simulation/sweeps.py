@@ -26,10 +26,10 @@ def sweep(
 ) -> Outcome:
     """Run the same trials of many interactions that differ only in numbers.
 
-    Use it in place of several calls of `nrjax.simulate`: one program runs all points, and a later
-    sweep with other numbers, and as many points, does not compile again. Trial i has the same noise
-    at every point (common random numbers), that of trial i of `simulate`. Results can differ from
-    those of `simulate` in their last bits, since the programs differ.
+    Use it in place of several calls of `nrjax.simulate`: one program runs all points. A later sweep
+    of as many points, with other numbers, does not compile again. Trial i has the same noise at
+    every point (common random numbers) as trial i of `simulate`. Results of the two functions can
+    differ in their last bits, since the programs differ.
 
         points = [dataclasses.replace(interaction, rule=nrjax.PublicThreshold(target))
                   for target in (-1.0, -2.0, -5.0)]

@@ -14,17 +14,17 @@ from nrjax.keys import key_for, trial_key
 from nrjax.path import run_path
 
 Derived = tuple[tuple[str, Callable[[Any], Array]], ...]
-"""Named functions of a trial's outcome, path or custom result, evaluated when the trial ends."""
+"""Named functions of a trial's outcome, path or custom result, run when the trial ends."""
 
 
 class Options(NamedTuple):
-    """The way in which a device runs its share of the trials, and the results that it keeps.
+    """The options of a device's run: batch sizes, and the results that are kept.
 
     Attributes:
         tile: number of trials that are assessed, or run, together.
         fields: names of the fields of an outcome, a path or a custom result; None keeps all.
         derived: further results by name.
-        lanes: number of trials under way at a time, if that is not a tile.
+        lanes: number of trials that run at a time; 0 if it is one tile.
         inner_steps: number of steps between two checks for lanes that have ended.
         length: number of steps of whole paths.
         capacity: rows of results per device; rows without a trial stay blank.
@@ -40,11 +40,11 @@ class Options(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """Whether the last utility is needed exactly, also where bounds decide."""
+        """Whether a trial's last utility must be exact, even if bounds decide the answer."""
         return bool(self.derived) or not {"utility", "hypothesis"}.isdisjoint(self.fields or ())
 
     def select_fields(self, result: Any) -> dict[str, Any]:
-        """Return what is kept of one trial's outcome, path or custom result."""
+        """Return the fields and derived results to keep of one outcome, path or custom result."""
         kept = {name: getattr(result, name) for name in self.fields or ()}
         return kept | {name: jnp.asarray(function(result)) for name, function in self.derived}
 
@@ -58,7 +58,7 @@ class Session(Protocol):
 
 
 def run(trial: Any, key: Array, first: Array, count: Array, options: Options) -> dict[str, Any]:
-    """Run trials `first` to `first + count`: whole paths, or custom trials without a `length`."""
+    """Run trials `first` to `first + count`, which are whole paths or custom trials."""
 
     def run_trial(number: Array) -> dict[str, Any]:
         own_key, length = trial_key(key, first + number), options.length
@@ -72,7 +72,7 @@ def run(trial: Any, key: Array, first: Array, count: Array, options: Options) ->
 
 
 def run_batches(batch: Callable[[Array], Any], count: Array, size: int, capacity: int) -> Any:
-    """Run `count` trials by `batch`, a function of `size` numbers of trials (uint32)."""
+    """Run `count` trials by a function `batch` of `size` trial numbers (uint32)."""
     form = jax.eval_shape(batch, jax.ShapeDtypeStruct((size,), jnp.uint32))
     buffers = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape[1:]), leaf.dtype), form)
 
@@ -95,9 +95,9 @@ def where_wanted(
     arguments: tuple[Any, ...],
     current: Any,
 ) -> Any:
-    """Return `current` with new wanted rows: `function` of those rows of `arguments`.
+    """Return `current` with the wanted rows replaced by `function` of rows of `arguments`.
 
-    The wanted rows are gathered into as few tiles as hold them.
+    The wanted rows are gathered into as few tiles as possible.
     """
     order = jnp.argsort(~wanted, stable=True)
 
