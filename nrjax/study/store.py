@@ -10,10 +10,8 @@ extended by a new manifest.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +20,12 @@ import numpy as np
 from nrjax._validation import check
 from nrjax.study import files
 from nrjax.study.chunks import decode_chunk, encode_chunk, file_of, span_of
-from nrjax.study.files import MANIFEST, RESULTS, DamagedError, StoreError, UnfinishedError
+from nrjax.study.files import MANIFEST, RESULTS, StoreError, UnfinishedError
+from nrjax.study.manifest import checksum_of, manifest_bytes, read_schema
 from nrjax.study.schema import Pass, StoredCase, pass_of, to_json
 
 if TYPE_CHECKING:
     import xarray
-
-FORMAT = 6
-"""The version of the store's format. It is increased when older stores could be misread."""
 
 _CACHE_BYTES = 2**28
 """The largest number of bytes in the cache of a store."""
@@ -52,10 +48,8 @@ class Store:
         cases: Sequence[StoredCase],
         checksum: str = "",
     ):
-        self.folder = folder
-        self.settings = settings
+        self.folder, self.settings, self.checksum = folder, settings, checksum
         self.cases = {case.name: case for case in cases}
-        self.checksum = checksum
         self._cache: dict[tuple[str, str], dict[str, np.ndarray]] = {}
 
     @classmethod
@@ -102,12 +96,12 @@ class Store:
                 hint = f"It has no subfolder {RESULTS!r}. A run that stopped early leaves none: "
                 hint += "start it again."
             raise FileNotFoundError(f"folder must be {expected} (got {str(path)!r}). {hint}")
-        return cls._from_schema(path, _read_schema(path))
+        return cls._from_schema(path, read_schema(path))
 
     @classmethod
     def _from_schema(cls, folder: Path, schema: dict[str, Any]) -> Store:
         cases = [StoredCase.from_dict(case) for case in schema["cases"]]
-        return cls(folder, schema["settings"], cases, _checksum(schema))
+        return cls(folder, schema["settings"], cases, checksum_of(schema))
 
     def read(self, case: str, name: str) -> xarray.Dataset:
         """Return one pass of a case as a dataset along `trial`, or along `chunk` for summaries.
@@ -122,8 +116,7 @@ class Store:
     def arrays(self, case: str, name: str, *, partial: bool = False) -> dict[str, np.ndarray]:
         """Return the arrays of a pass, and the array that labels their first axis.
 
-        With `partial`, return the trials that are done; otherwise a pending trial is an error, as
-        for `read`.
+        With `partial`, return the trials that are done. Without it, pending trials are an error.
         """
         pass_ = self.pass_of(case, name)
         if (case, name) in self._cache and not partial:
@@ -140,12 +133,9 @@ class Store:
         joined = {key: np.concatenate(parts.pop(key)) for key in list(parts)}
         if not partial:
             self._cache[case, name] = joined
-            while len(self._cache) > 1 and self._cached_bytes() > _CACHE_BYTES:
+            while len(self._cache) > 1 and _bytes_of(self._cache.values()) > _CACHE_BYTES:
                 self._cache.pop(next(iter(self._cache)))
         return dict(joined)
-
-    def _cached_bytes(self) -> int:
-        return sum(array.nbytes for arrays in self._cache.values() for array in arrays.values())
 
     def parts(
         self, case: str, name: str, *, partial: bool = False
@@ -199,7 +189,7 @@ class Store:
 
     def check_current(self) -> None:
         """Raise StoreError if the results were extended or replaced since this store was opened."""
-        if _checksum(_read_schema(self.folder)) != self.checksum:
+        if checksum_of(read_schema(self.folder)) != self.checksum:
             raise StoreError(
                 f"the results in {self.folder} were extended, or replaced by another run, since "
                 "they were opened: open them again"
@@ -322,34 +312,5 @@ class Writer:
         files.write_document(self._store.folder, name, content)
 
 
-def manifest_bytes(schema: dict[str, Any]) -> bytes:
-    """Return the content of `manifest.json` for a schema."""
-    content = {"nrjax_store": FORMAT, "sha256": _checksum(schema), "layout": schema}
-    return json.dumps(content, indent=1).encode()
-
-
-def _checksum(schema: Any) -> str:
-    return hashlib.sha256(json.dumps(schema, sort_keys=True).encode()).hexdigest()
-
-
-def _read_schema(folder: Path) -> dict[str, Any]:
-    """Return the schema in the manifest of a folder. Errors are as for `Store.open`."""
-    path, manifest = folder / RESULTS / MANIFEST, files.read_manifest(folder / RESULTS)
-    if "nrjax_store" not in manifest:
-        raise ValueError(
-            f"{path} is missing, broken or not written by nrjax: restore it from a copy, or choose "
-            "another folder; nothing was changed"
-        )
-    if manifest["nrjax_store"] != FORMAT:
-        raise ValueError(
-            f"{path.parent} has store format {manifest['nrjax_store']!r}; this version of nrjax "
-            f"reads format {FORMAT}: use the version that wrote it, or run the study again in "
-            "another folder"
-        )
-    schema = manifest.get("layout", {})
-    if manifest.get("sha256") != _checksum(schema):
-        raise DamagedError(
-            f"{path} is broken: its checksum does not match; restore it from a copy, or run the "
-            "study again in another folder"
-        )
-    return schema
+def _bytes_of(passes: Iterable[Mapping[str, np.ndarray]]) -> int:
+    return sum(array.nbytes for arrays in passes for array in arrays.values())

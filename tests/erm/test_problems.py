@@ -174,7 +174,7 @@ def test_matrix_products_of_a_loss_get_the_highest_precision():
 
 
 def test_a_custom_loss_has_no_bounds():
-    """How it rounds is not known; its excess risk is."""
+    """Its excess risk is known, but not how its loss rounds."""
     problem = problem_of("own")
     assert problem.utility.optimum_loss == problem.optimum_loss
     assert not overrides(problem.utility, nrjax.Utility, "bounds_from_release")
