@@ -9,8 +9,8 @@ is the upper word of the hash's input and so needs no additional hash. Under a k
 of the hash is used twice, so no draw equals a key or another draw. The inputs are:
 
 * (0, i): keys folded or split from the key, and JAX's draws from it, which show one word only.
-* (c, i) with 0 < c < 2^31: both words of draw i at place c - 1. The number c is 0 only for a key
-  that was folded from a placed key, and from which JAX folds nothing.
+* (c, i) with 0 < c < 2^31: both words of draw i at place c - 1. A key that was folded or split from
+  a placed key has c = 0: its draws are (0, i), and keys folded from it are (2^31, i).
 * (2^31 + c, i): keys folded or split from the placed key.
 """
 

@@ -75,7 +75,7 @@ class Grid(Schedule):
     def _from_epsilons(
         cls, guarantee: Guarantee, low: Any, high: Any, levels: int, scale: str, inverse: str
     ) -> Grid:
-        """Return a grid for epsilons that are equally spaced after the function `scale`."""
+        """Return a grid for epsilons whose values of the function `scale` are equally spaced."""
         check_integer("levels", levels, 1, _MAX_LEVELS)
         ends = check_positive("low", low), check_numbers("high", high, np.isfinite, "finite")
         xp: Any = jnp

@@ -76,11 +76,11 @@ def round_field_down(owner: Any, name: str) -> None:
 
 
 def argument(request: Any, dtype: Any) -> Array:
-    """Return the number that a request's cost depends on: `D1/t`, `D2^2/t` or the first field.
+    """Return what a request's cost depends on: `D1/t`, `D2^2/t` or the request's first field.
 
-    D1 and D2 are the l1- and the l2-sensitivity, and t is the time. The number is rounded up,
-    except `D2^2/t`, which the cost rounds up. The square of `D2/sqrt(t)` would depend on the rest
-    of the program. For discrete Laplace noise, the result is `D1/t`, D1 and t.
+    D1 and D2 are the l1- and the l2-sensitivity, and t is the time. `D1/t` and a first field are
+    rounded up. `D2^2/t` is not, since its cost is rounded up. For discrete Laplace noise the result
+    is an array of three numbers: `D1/t`, D1 and t.
     """
     if not hasattr(request, "noise"):
         return cast_up(next(iter(vars(request).values())), dtype)

@@ -60,7 +60,7 @@ def add_all(spending: Spending, costs: Array) -> Spending:
 
 
 def is_within(spending: Spending, budget: Array) -> Array:
-    """Return whether a sum is at most `budget` (bool), without an effect of rounding.
+    """Return whether a sum is at most `budget` (bool). The comparison is exact.
 
     `budget - total` is exact if the total is between half and twice the budget. Otherwise it is so
     large that the residual does not matter.
@@ -162,7 +162,7 @@ class LedgerState(Pytree):
         )
 
     def after(self, spent: Spending, ok: Array) -> "LedgerState":
-        """Return the state with `spent` as its sum, or with no budget left unless `ok`."""
+        """Return the state with the sum `spent` if `ok`, else one with no budget left."""
         nothing_left = Spending(jnp.full_like(spent.total, jnp.inf), jnp.zeros_like(spent.residual))
         return dataclasses.replace(self, spent=select(ok, spent, nothing_left))
 

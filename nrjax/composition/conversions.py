@@ -43,7 +43,7 @@ def number(name: str, value: Any, valid: Range) -> float:
 
 
 def _up(value: float, argument: float) -> float:
-    """Return the value of a closed form, rounded up, or 0 if `argument` is 0."""
+    """Return `value` rounded up, or 0 if the closed form's `argument` is 0."""
     # Subnormal numbers are off by up to a unit of 5e-324 in each operation.
     return value * (1 + SLACK) + 2e-323 if argument > 0 else 0.0
 

@@ -142,7 +142,7 @@ class Passage(Pytree):
 
 
 class OnLevels(Passage, abc.ABC):
-    """A passage over equally spaced squared privacy parameters, charged once at its end."""
+    """A `Passage` with equally spaced squared privacy parameters, charged once, at its end."""
 
     @abc.abstractmethod
     def init(self, last_time: Array) -> Any:

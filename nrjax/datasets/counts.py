@@ -39,7 +39,7 @@ class Counts:
         items: names of the groups, in the order of the table (for flights, alphabetical).
         counts: number of rows in each group, whole numbers in float64, shape (groups,).
         unit: what is counted, in the plural: "flights", "posts", "samples", or "rows".
-        remarks: sentences on how your file was read, which reports repeat.
+        remarks: sentences on how your file was read. Reports repeat them.
 
     Examples:
         >>> import nrjax

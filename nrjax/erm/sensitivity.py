@@ -94,7 +94,7 @@ def ridge_output_l2(
     *,
     ball: Ball = "paper",
 ) -> Any:
-    """Return the l2-sensitivity of the ridge optimum, elementwise.
+    """Return the l2-sensitivity of the ridge optimum, for each element of the arguments.
 
     M is `ridge_radius(lambda, ball)`. The "paper" bound is `(M + 1)/sqrt(n lambda)` (Ligett 2017,
     Lemma A.8, which states `sqrt(p)` times this bound, for the l1 norm). The "tight" bound is the

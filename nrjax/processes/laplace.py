@@ -21,7 +21,9 @@ from nrjax.processes._sparse import is_sparse, rewind_sparse
 from nrjax.types import BlockwiseProcess, Status
 
 _DIVISION_MARGIN = 4
-"""Number of machine epsilons added to reciprocals, of which accelerators lose up to 2."""
+"""Number of machine epsilons by which a reciprocal is rounded up.
+
+Division on accelerators can be off by up to 2."""
 
 
 class LaplaceNoise(Coordinates):

@@ -28,7 +28,7 @@ _PROGRESS_PARTS = 50
 """Least number of chunks if progress is shown."""
 
 _SESSION_TILE = 256
-"""Default number of custom trials that run together."""
+"""Default tile (number of trials that run together) for the custom trials of `sessions`."""
 
 _EARLY, _FEW = 0.05, 100
 """Fraction of trials stopping at the first level, and number of trials, for a warning."""
@@ -166,7 +166,7 @@ def simulate(
 
     Args:
         key: key of the study. Independent calls need different keys, for example from
-            `jax.random.split`, or disjoint numbers of trials.
+            `jax.random.split`, or ranges of trials that do not overlap (`first_trial`).
         interaction: configuration of a trial.
         trials: number of trials; `first_trial + trials` is at most 2^32.
         first_trial: number of the first trial.

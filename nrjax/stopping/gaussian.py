@@ -19,10 +19,10 @@ from nrjax.stopping.thresholds import ThresholdRule
 _MARGIN = 64
 """Number of machine epsilons by which costs are rounded up, for casts and discrete noise."""
 _CAST = 2.0**-14
-"""Largest fraction of Delta by which casts may move the utilities of neighbours apart.
+"""Limit on how far casts may move neighbours' utilities apart, as a fraction of Delta.
 
-The method `check_resolved` checks this. Costs are concave in Delta, so that the same fraction of
-the cost pays for the casts.
+Delta is the sensitivity of the rule. `check_resolved` enforces the limit. Costs are concave in
+Delta, so that a cost raised by the same fraction covers the casts.
 """
 _REACH, _POINTS_PER_WIDTH = 9.0, 12.0
 """Range of the integrals beyond the modes, and number of points per width of a mode."""

@@ -32,7 +32,7 @@ def share(value: float | None) -> str:
 
 
 def span(ends: Sequence[float | None], low: str = "inf", digits: int = 3) -> str:
-    """Return an interval as text, with `low` for a lower end of None, "inf" for an upper one."""
+    """Return an interval as "lower-upper". None shows as `low` if lower, as "inf" if upper."""
     first, second = (None if end is None else f"{end:.{digits}g}" for end in ends)
     return f"{first or low}-{second or 'inf'}"
 

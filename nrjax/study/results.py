@@ -66,7 +66,7 @@ class Reporting:
 
 
 class _Reported(Frame):
-    """A frame with a summary, a table, comparisons and figures.
+    """A `Frame` that also has a summary, a table, comparisons and figures.
 
     Attributes:
         reporting: the `Reporting` that makes the summary, the table and the figures.

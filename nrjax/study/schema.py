@@ -34,7 +34,7 @@ class Variable:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The size of each axis after the first."""
+        """The sizes of the array's axes after the first."""
         return tuple(size for _, size in self.dims)
 
 

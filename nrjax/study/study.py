@@ -305,7 +305,7 @@ def _reporter(progress: bool | Progress) -> contextlib.AbstractContextManager[An
 
 @contextlib.contextmanager
 def _explaining_resume(store: Store) -> Iterator[None]:
-    """Add the command that resumes the run to an OSError or KeyboardInterrupt of the block."""
+    """If the block raises OSError or KeyboardInterrupt, add how to resume to the message."""
     try:
         yield
     except KeyboardInterrupt:

@@ -31,7 +31,7 @@ reporting = CostReporting()
 _PUBLIC = ("perturbation", "rows", "dimension", "regularisation")
 
 _TIGHT_AT = 1 / 64
-"""Default epsilon at which a Brownian boundary is tight, as a fraction of the theory's."""
+"""Default `tight_at`, as a fraction of the epsilon of the utility theorem."""
 
 
 class _Task(NamedTuple):

@@ -98,7 +98,8 @@ class Settings:
     seed: int = 0
     """Seed of the run, which also draws the Zipf data."""
     order: float | None = None
-    """Order of the filter renyi; by default the best for rounds that share the budget equally."""
+    """Order of the Rényi divergence in the filter `renyi`; by default the best order for rounds
+    that share the budget equally."""
 
     def __post_init__(self):
         check_settings(
