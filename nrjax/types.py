@@ -56,7 +56,7 @@ class NoiseProcess(Pytree, abc.ABC):
 
     @abc.abstractmethod
     def rewind(self, key: Array, state: Any, time: ArrayLike) -> Any:
-        """Return the state at a time in (0, the state's time], drawn conditionally on the noise of `state`."""
+        """Draw the state at a time in (0, the state's time], conditionally on `state`."""
 
     @abc.abstractmethod
     def value(self, state: Any) -> Array:
@@ -75,7 +75,7 @@ class NoiseProcess(Pytree, abc.ABC):
         raise ValueError(f"process must implement bridge and advance for Releases (got {self!r}).")
 
     def advance(self, key: Array, state: Any, time: ArrayLike) -> Any:
-        """Return the state at a time above the state's time, drawn conditionally on the noise of `state`."""
+        """Draw the state at a time above the state's time, conditionally on `state`."""
         raise ValueError(f"process must implement bridge and advance for Releases (got {self!r}).")
 
     def deviation(self, time: ArrayLike) -> Any:
@@ -118,7 +118,7 @@ class BlockwiseProcess(NoiseProcess):
         """Return the state at a smaller `time`, from the randomness of one rewind."""
 
     def rewind(self, key: Array, state: Any, time: ArrayLike) -> Any:
-        """Return the state at a time in (0, the state's time], drawn conditionally on the noise of `state`."""
+        """Draw the state at a time in (0, the state's time], conditionally on `state`."""
         return self.move(self.draw(key, state.time.dtype), state, time)
 
 
