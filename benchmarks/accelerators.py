@@ -86,7 +86,7 @@ def _stepping(trials: int) -> Loop:
 
 
 def _interaction(program: Program, trials: int, run: Callable[[], float] | None = None) -> Loop:
-    """Trials that are refilled; `run` in place of a run of the program."""
+    """Return the loop of an interaction, whose lanes are refilled."""
     options, trial = program.options, program.trial
 
     def one(key: Any) -> Any:
@@ -135,7 +135,7 @@ def _folding(trials: int, changed: dict[str, int]) -> Loop:
 
 
 def _batched(program: Program, changed: dict[str, int]) -> Program:
-    """With other lanes or steps a turn; lanes that were one tile stay one.
+    """Return the program with other numbers of lanes or of steps per iteration.
 
     Raises:
         ValueError: `lanes` is no multiple of the tile.

@@ -72,7 +72,7 @@ def kept(program, trials):
 
 
 def race(options):
-    """Print peak memory and trials per second, by the number of trials; their rows."""
+    """Print peak memory and trials per second by the number of trials, and return the rows."""
     found, plain = [], montecarlo.outcomes(interaction(), 65_536, FIELDS)
     summary = planned(options.chunk)
     print(

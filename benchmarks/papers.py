@@ -23,7 +23,7 @@ def chosen(study: Study, patterns: Sequence[str]) -> Study:
 
 
 def programs(study: Study, trials: int) -> dict[str, dict[str, Program]]:
-    """By case and pass, for a run of so many trials; those alike share a compilation."""
+    """Return the programs by case and pass. Equal programs share a compilation."""
     passes = study._passes(RunOptions(trials=trials))
     found: dict[str, dict[str, Program]] = {name: {} for name in passes}
     for (case, name), program in local.programs(passes, provenance.fingerprints(passes)).items():
