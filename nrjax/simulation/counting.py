@@ -128,8 +128,8 @@ def count(values: Any, index: Any, counted: Any, spec: HistogramSpec, xp: Any) -
     x = values.astype(xp.float64)
     above, below = (xp.sum((x == end) & counted, axis=0) for end in (xp.inf, -xp.inf))
     finite = xp.isfinite(x) & counted
-    number, sums = xp.sum(finite, axis=0), xp.where(finite, x, 0.0)
-    sums = *exact_sum(sums, xp), *exact_sum(sums * sums, xp)
+    number, x = xp.sum(finite, axis=0), xp.where(finite, x, 0.0)
+    sums = *exact_sum(x, xp), *exact_sum(x * x, xp)
     smallest = xp.min(xp.where(finite, x, xp.inf), axis=0, initial=xp.inf)
     largest = xp.max(xp.where(finite, x, -xp.inf), axis=0, initial=-xp.inf)
     moments = number, *sums, smallest, largest, above, below

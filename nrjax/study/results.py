@@ -185,7 +185,7 @@ class Results(_Reported):
         """Return the seconds spent on a case in all calls: `compile`, `run` and `curves`."""
         return self.store.seconds(case)
 
-    def folds(self, case: str, pass_: str = "outcome") -> dict[str, Histogram]:
+    def histograms(self, case: str, pass_: str = "outcome") -> dict[str, Histogram]:
         """Return the histograms of a pass that keeps no trials, by name of the variable."""
         return self._cache.get(
             ("histograms", case, pass_),
@@ -195,7 +195,7 @@ class Results(_Reported):
             ),
         )
 
-    _histograms = folds
+    _histograms = histograms
 
     def table(self) -> reports.Report:
         """Return the table of the report, with its remarks."""

@@ -193,7 +193,7 @@ def test_results_of_a_study_and_outcomes_in_memory_agree(tmp_path):
     for case in summaries[1]:
         del case["seconds"]
     assert summaries[0] == summaries[1]
-    assert not {"open", "folds", "write_figures", "write_reports", "store"} & set(dir(memory))
+    assert not {"open", "histograms", "write_figures", "write_reports", "store"} & set(dir(memory))
     np.testing.assert_array_equal(memory.values("far"), results.values("far"))
 
 

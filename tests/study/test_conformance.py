@@ -124,7 +124,7 @@ def assert_quantities_alike(kept, short):
     number = 0
     for case in kept:
         assert kept.statuses(case) == short.statuses(case)
-        for quantity, one in short.folds(case).items():
+        for quantity, one in short.histograms(case).items():
             if one.dim is None and one.bins is not None:
                 exact = kept.distribution(case, quantity)
                 assert_alike(exact, short.distribution(case, quantity))

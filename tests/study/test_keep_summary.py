@@ -78,7 +78,7 @@ def results(tmp_path_factory):
 def test_distributions_and_statuses_from_either(results):
     kept, short = (results[keep] for keep in KEEP)
     assert assert_quantities_alike(kept, short) > 20
-    for quantity, histogram in short.folds("tested").items():
+    for quantity, histogram in short.histograms("tested").items():
         if histogram.dim is None and histogram.bins is not None:
             values = kept.values("tested", quantity)
             again = binned(values[~np.isnan(values)], histogram.bins)
@@ -238,14 +238,14 @@ def test_a_kill_costs_seconds_of_work(tmp_path, monkeypatch, seconds, trials, fi
     assert sum(file.stat().st_size for file in results.folder.rglob("*.npz")) < 600_000
     whole = study.run(tmp_path / "whole", progress=False, chunk=trials, **options)
     for case in whole:
-        for name, histogram in whole.folds(case).items():
-            other = results.folds(case)[name]
+        for name, histogram in whole.histograms(case).items():
+            other = results.histograms(case)[name]
             np.testing.assert_array_equal(other.counts, histogram.counts)
             np.testing.assert_array_equal(other.moments, histogram.moments)
 
 
 def test_bins_of_epsilon_are_fixed_and_fine(results):
-    histogram = results["summary"].folds("tested")["stopping_epsilon"]
+    histogram = results["summary"].histograms("tested")["stopping_epsilon"]
     assert histogram.bins == EPSILON_BINS
     assert results["summary"].summary()["cases"][0]["resolution"] == 2.0**-12
 
