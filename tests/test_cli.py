@@ -13,6 +13,9 @@ import pytest
 
 import nrjax
 from nrjax.cli import main
+from nrjax.cli.options import checked
+from nrjax.cli.settings import from_json
+from nrjax.study.options import to_json
 from nrjax.study.store import Store
 from tests.problems import small_data
 
@@ -242,7 +245,8 @@ def test_a_run_from_python_is_resumed_there(folder, capsys, monkeypatch):
     [
         (["--help"], ["run", "resume", "plot", "summary", "data"]),
         (["resume", "--help"], ["--trials", "--scheduler", "--workers", "--until-se"]),
-        (["run", "--help"], ["ligett2017", "rogers2023", "skellam_counts", "my_study.py"]),
+        (["run", "--help"], ["ligett2017", "rogers2023", "nrjax run --data my.csv", "my_study.py"]),
+        (["run", "--data", "own.csv", "--help"], ["--bounds", "COLUMN=LOW:HIGH", "runs/churn"]),
         (["run", "ligett2017", "--help"], ["--constants", "--alpha", "--ridge-perturbation"]),
         (["run", "whitehouse2022", "--help"], ["--mechanism", "--target-loss", "--overwrite"]),
         (["run", "my_study.py", "--help"], ["must not be missed", "--miss", "--keep", "--workers"]),
@@ -279,3 +283,30 @@ def test_the_command_can_be_run():
         env=os.environ | {"PATH": beside},
     )
     assert (result.returncode, result.stdout) == (0, f"nrjax {nrjax.__version__}\n"), result.stderr
+
+
+def test_your_own_table_needs_no_study(tmp_path, monkeypatch):
+    """The settings are those of a stored run too, whose file may be elsewhere by then."""
+    chosen = {}
+
+    def run(source, settings, output, options, cluster):
+        study = source.study(checked(settings))
+        chosen.update(study=study, out=output.out, trials=options.trials)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("nrjax.cli.commands._run", run)
+    rows = "".join(f"{n},{'AB'[n % 2]},{('no', 'yes')[n % 3 > 0]}\n" for n in range(60))
+    Path("churn.csv").write_text(f"age,city,churned\n{rows}")
+    call = "run --trials 9 --data churn.csv --target churned --bounds age=0:100 churned=no,yes"
+    for more, out in (("", "runs/churn"), (" --out x", "x"), (" --out=x", "x")):
+        assert main([*call.split(), *more.split()]) == 0
+        assert (chosen["out"], chosen["trials"]) == (Path(out), 9)
+    study = chosen["study"]
+    assert (study.name, study.source) == ("regression", "regression")
+    assert list(study.cases) == ["logistic-brownian-public", "logistic-laplace-public"]
+    remarks = study.cases["logistic-laplace-public"].labels["remarks"]
+    assert "churned (no is -1, yes is 1) on age [0, 100], city (2 categories)" in remarks[0]
+    assert remarks[1].endswith("not private: the task, the categories of city.")
+    kind = type(study.settings)
+    assert from_json(kind, json.loads(json.dumps(to_json(study.settings)))) == study.settings
+    assert study.settings.data == str(tmp_path / "churn.csv")

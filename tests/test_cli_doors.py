@@ -15,6 +15,7 @@ COMMANDS = {
     "whitehouse2022": "--data own.npz --target y --task logistic",
     "ligett2017": "--data own.npz --target y --task logistic",
     "skellam_counts": "--data counts.csv",
+    "regression": "--data own.npz --target y",
 }
 
 WRONG = {  # by study: argument, its value, and words of the message
@@ -48,6 +49,18 @@ WRONG = {  # by study: argument, its value, and words of the message
         ("workers", "2 --scheduler tcp://a:1", "must be left out with --workers"),
     ],
     "ligett2017": [("alpha", "0.1 0.1000000001", "must be apart by six digits")],
+    "regression": [
+        ("data", "flights", "nrjax run whitehouse2022 --data flights"),
+        ("data", "gone.csv", "There is no file "),
+        ("data", "counts.csv", "target must be a column of "),
+        ("bounds", "x0", "bounds must be of the form COLUMN=LOW:HIGH"),
+        ("bounds", "x0=0:1 x0=0:2", "one for each column, or data (got 'x0=0:2')"),
+        ("bounds", "x0=1:0", "bounds of 'x0' must be (LOW, HIGH) with LOW < HIGH"),
+        ("bounds", "x0=0:1", "given for the columns of numbers x1, x2"),
+        ("task", "ridge", "For two labels use task 'logistic' (--task logistic)"),
+        ("target-loss", "0.001", "target_loss must be above 0.593687"),
+        ("lowest-epsilon", "30", "must be between 0 and highest_epsilon = 20.0"),
+    ],
     "skellam_counts": [
         ("lowest-deviation", "1e9", "highest_deviation must be above the last level, 1e+09"),
     ],
@@ -97,9 +110,11 @@ def test_a_bad_value_is_named_and_leaves_nothing(folder, capsys, study, argument
             for one in ("resume", "plot", "summary")
         ),
         (["plot", "own.npz"], "folder must be the folder of a run"),
-        (["run", "nothing"], "study must be one of ('ligett2017', "),
+        (["run", "nothing"], "study must be one of ('regression', "),
         (["run", "whitehous2022"], "Did you mean 'whitehouse2022'?"),
-        (["run", "mine.csv"], "nrjax run whitehouse2022 --data mine.csv --target COLUMN"),
+        (["run", "mine.csv"], "nrjax run --data mine.csv --target COLUMN"),
+        (["run", "--data", "counts.csv", "--target", "item"], "must be two labels, or numbers"),
+        (["run", "--data=counts.csv", "--target=count"], "given for the columns of numbers count"),
         (["run", "my_study.py", "--out", "x"], "study must be a file, and there"),
     ],
 )

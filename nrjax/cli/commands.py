@@ -23,7 +23,7 @@ from nrjax import datasets
 from nrjax._validation import check
 from nrjax.cli import loading
 from nrjax.cli.options import Cluster, Output, checked, unchecked
-from nrjax.papers import PAPERS
+from nrjax.papers import OWN_TABLE, STUDIES
 from nrjax.progress import progress
 from nrjax.study import devices
 from nrjax.study.files import new_folder
@@ -131,7 +131,7 @@ class _Data:
 
 
 def _run_help() -> None:
-    """Run a paper's study, or the study in a file."""
+    """Run a regression on your table, a paper's study, or the study in a file."""
 
 
 _COMMANDS: dict[str, Callable[..., Any]] = {
@@ -177,7 +177,7 @@ def _command(name: str) -> Callable[..., Callable[[], None]]:
 
 
 def _papers() -> Callable[..., Callable[[], None]]:
-    """Return the function for `nrjax run`, with the papers' studies as its subcommands."""
+    """Return the function for `nrjax run`, with all studies of the package as subcommands."""
 
     def command(name: str) -> Any:
         parser = _command(name)
@@ -187,11 +187,13 @@ def _papers() -> Callable[..., Callable[[], None]]:
     def run(chosen: Any) -> Any:
         return chosen
 
-    commands = Union[tuple(map(command, PAPERS))]  # noqa: UP007
+    commands = Union[tuple(map(command, STUDIES))]  # noqa: UP007
     run.__annotations__ = {"chosen": tyro.conf.OmitSubcommandPrefixes[commands]}
     run.__doc__ = (
-        "Run a paper's study, or the study in a file, and write its results, a summary and figures "
-        "to a folder: `nrjax run my_study.py --help`, `nrjax run whitehouse2022 --help`."
+        "Run a study and write its results, a summary and figures to a folder. For a regression on "
+        "your own table: `nrjax run --data my.csv --target COLUMN`, with the options that `nrjax "
+        "run regression --help` lists. For a paper's study, or the study in a file: `nrjax run "
+        "whitehouse2022 --help`, `nrjax run my_study.py --help`."
     )
     return run
 
@@ -213,7 +215,7 @@ def _run(
 
 def _show(results: Results) -> None:
     """Print the report of a finished run."""
-    console, report = rich.console.Console(), results.table()
+    console, report = rich.console.Console(markup=False), results.table()  # [a] is no markup
     if not console.is_terminal:  # no line breaks for a file or another program
         console.width = 10_000
     table = rich.table.Table(
@@ -267,16 +269,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _of_own_table(arguments: list[str], words: list[str]) -> list[str]:
+    """Return the call with the study of your own table, and a folder if it names none."""
+    data = words[words.index("--data") + 1 :][:1]
+    out = [] if "--out" in words else ["--out", *(f"runs/{Path(name).stem}" for name in data)]
+    return ["run", OWN_TABLE, *arguments[1:], *out]
+
+
 def _call(arguments: list[str]) -> None:
     """Parse the arguments and run the command."""
     if arguments == ["--version"]:
         print(f"nrjax {nrjax.__version__}")
         return
-    if arguments and arguments[0] in PAPERS:
+    if arguments and arguments[0] in STUDIES:
         raise ValueError(f"{arguments[0]} is a study: nrjax run {' '.join(arguments)}")
     words = [part for word in arguments for part in word.split("=", word.startswith("--"))]
     for before, word in itertools.pairwise(["argument", *words]):
         check(word, before, word, "not empty")  # an empty path would mean the working directory
+    if arguments[:1] == ["run"] and "--data" in words and arguments[1].startswith("-"):
+        arguments = _of_own_table(arguments, words)
     name = arguments[1] if arguments[:1] == ["run"] and len(arguments) > 1 else ""
     if name and not name.startswith("-"):
         call = tyro.cli(_command(name), prog=f"nrjax run {name}", args=arguments[2:])

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from nrjax._validation import check
 from nrjax.cli.settings import from_json, with_absolute_paths
-from nrjax.papers import PAPERS
+from nrjax.papers import STUDIES
 from nrjax.study.dask import USER_MODULE_PREFIX
 from nrjax.study.options import RunOptions, check_settings, shared_options, to_json
 from nrjax.study.results import Reporting
@@ -74,21 +74,21 @@ class Source(NamedTuple):
 
 
 def find(name: str) -> Source:
-    """Return the source of a paper's study, or of the study in a file.
+    """Return the source of a paper's study, of your own table's, or of the study in a file.
 
     Raises:
         ValueError: there is no study with this name, or no study in the file.
         FileNotFoundError: there is no file at this path.
     """
-    if name in PAPERS:
+    if name in STUDIES:
         module = importlib.import_module(f"nrjax.papers.{name}")
         return Source(name, module.Settings, module.study, module.reporting)
-    similar = difflib.get_close_matches(name, PAPERS, 1)
+    similar = difflib.get_close_matches(name, STUDIES, 1)
     hint = f"Did you mean {similar[0]!r}?" if similar else ""
     if name.endswith((".csv", ".npz")):
-        hint = f"For your own data: nrjax run whitehouse2022 --data {name} --target COLUMN"
+        hint = f"For your own table: nrjax run --data {name} --target COLUMN"
     is_file = name.endswith(".py")
-    check(is_file, "study", name, f"one of {PAPERS}, or a file such as my_study.py", hint)
+    check(is_file, "study", name, f"one of {STUDIES}, or a file such as my_study.py", hint)
     path = Path(name).expanduser().absolute()
     if not path.is_file():
         raise FileNotFoundError(f"study must be a file, and there is none at {path} (got {name!r})")

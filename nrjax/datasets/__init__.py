@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from nrjax._validation import check, is_integer
-from nrjax.datasets import uci, user
+from nrjax.datasets import tables, uci
 from nrjax.datasets._dataset import (
     NORMALISATIONS,
     TASKS,
@@ -17,8 +17,10 @@ from nrjax.datasets._dataset import (
     unit_l2_rows,
 )
 from nrjax.datasets._files import PathLike, cache_folder, data_folder
+from nrjax.datasets._prepare import prepare
 from nrjax.datasets.counts import Counts, load_counts, zipf_counts, zipf_law
 from nrjax.datasets.flights import FLIGHTS
+from nrjax.datasets.tables import from_file, from_frame
 
 __all__ = [
     "Available",
@@ -30,6 +32,8 @@ __all__ = [
     "divided_by_largest_l1_norm",
     "divided_by_largest_value",
     "fetch",
+    "from_file",
+    "from_frame",
     "load",
     "load_counts",
     "resolve",
@@ -85,22 +89,26 @@ def load(
     rows: int | Literal["all"] | None = None,
     data_dir: PathLike | None = None,
     target: str | None = None,
+    bounds: tables.Bounds = None,
     normalise: str = "l2_rows",
 ) -> Dataset:
-    """Load a data set and scale it.
+    """Load a data set and scale it, as the papers' studies do.
 
     Args:
         name_or_path: "flights", "kdd99", "twitter", "paper" (see `resolve`), or the path of a .csv
-            or .npz file (`nrjax.datasets.user`).
+            or .npz file.
         task: "logistic" (labels -1 and 1) or "ridge" (target divided by its largest absolute value
-            in the rows used).
+            in the rows used, unless it has bounds).
         rows: number of rows, counted from the first, or "all". By default 10,000 rows of a named
             data set and all rows of your own file.
         data_dir: folder that holds kdd99 and twitter. By default the environment variable
             `NRJAX_DATA`, else the cache folder.
         target: name of the target in your own file: a column (CSV) or an array (NPZ).
+        bounds: bounds of the columns of your own file, as for `from_frame`. By default, columns of
+            numbers are taken as they are, without an intercept.
         normalise: "l2_rows" divides each row by its own l2 norm (Whitehouse 2022); "max_l1" divides
-            all rows by the largest l1 norm among the rows used (Ligett 2017).
+            all rows by the largest l1 norm among the rows used, or by its bound if there are
+            `bounds` (Ligett 2017).
 
     Raises:
         FileNotFoundError: the data are absent. The message names the file and its folder.
@@ -119,17 +127,18 @@ def load(
     count = None if rows is None or rows == "all" else int(rows)
     if name in _SOURCES:
         source = _SOURCES[name]
-        check(target is None, "target", target, f"None for {name}, whose target is fixed")
+        for option, value in (("target", target), ("bounds", bounds)):
+            check(value is None, option, value, f"None for {name}, which is prepared in one way")
         suited = " or ".join(other for other, each in _SOURCES.items() if task in each.tasks)
         expected, hint = f"{source.tasks[0]!r} for {name}", f"For {task} load {suited}."
         check(task in source.tasks, "task", task, expected, hint)
         most = source.max_rows(source.locate(data_dir)) if rows == "all" else _DEFAULT_ROWS
         return scale(name, task, source.read(task, count or most, data_dir), normalise)
-    path = Path(name).expanduser()
     names = ", ".join(map(repr, [*_SOURCES, "paper"]))
     expected = f"one of {names}, or the path of a .csv or .npz file"
-    check(path.suffix.lower() in user.SUFFIXES, "data", name, expected)
-    return scale(path.name, task, user.read(path, task, count, target), normalise)
+    check(Path(name).suffix.lower() in tables.SUFFIXES, "data", name, expected)
+    table = tables.read(name, target)
+    return prepare(table, bounds, task, rows=count, normalise=normalise)
 
 
 def fetch(name: str, data_dir: PathLike | None = None, *, base_url: str = uci.KDD99_URL) -> Path:

@@ -50,18 +50,19 @@ class Source(NamedTuple):
 class Dataset:
     """Scaled rows for private empirical risk minimisation with `nrjax.erm`.
 
-    The divisors (a largest norm, a largest target) are computed from the data without privacy, as
-    in the papers. They suit simulations, but not a release of real people's data. Rounding to
-    float32 may leave a row's norm above 1 by about 1e-7.
+    The divisors of named data sets (a largest norm, a largest target) are computed from the data
+    without privacy, as in the papers. They suit simulations, but not a release of real people's
+    data. Rounding to float32 may leave a row's norm above 1 by about 1e-7, but not that of a row of
+    your own table.
 
     Attributes:
-        name: "flights", "kdd99", "twitter", or the name of your file.
+        name: "flights", "kdd99", "twitter", or the name of your table.
         task: "logistic" or "ridge".
         x: features, float64, shape (n, d). The l2 norm of each row is at most 1, or the l1 norm if
             `normalise="max_l1"`.
         y: target, float64, shape (n,): -1 or 1 for logistic, within [-1, 1] for ridge.
         feature_names: names of the d features.
-        remarks: warnings about the data, which reports repeat.
+        remarks: sentences on what was done to your table, and warnings. Reports repeat them.
     """
 
     name: str
@@ -70,6 +71,15 @@ class Dataset:
     y: np.ndarray
     feature_names: tuple[str, ...]
     remarks: tuple[str, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        """Two lines on your table: what was done, and what was taken from the data."""
+        return "\n".join(line for line in self.remarks if not line.startswith("Warning: "))
+
+    def __repr__(self) -> str:
+        size = f"{len(self.x):,} rows, {len(self.feature_names)} features"
+        return "\n".join([f"Dataset({self.name!r}, {self.task!r}, {size})", *self.remarks])
 
 
 def unit_l2_rows(x: np.ndarray) -> np.ndarray:
@@ -105,11 +115,11 @@ def scale(name: str, task: str, raw: Raw, normalise: str) -> Dataset:
     y = divided_by_largest_value(raw.y) if task == "ridge" else raw.y
     # Rounding of sums depends on the memory layout. Results must not depend on the file format.
     x = NORMALISATIONS[normalise](np.ascontiguousarray(raw.x))
-    remarks = (*raw.remarks, *_dominant_column(name, x, raw.feature_names, normalise))
+    remarks = (*raw.remarks, *dominant_column(name, x, raw.feature_names, normalise))
     return Dataset(name, task, x, y, raw.feature_names, remarks)
 
 
-def _dominant_column(
+def dominant_column(
     name: str, x: np.ndarray, columns: tuple[str, ...], normalise: str
 ) -> list[str]:
     """Return a warning, in a list, if one column makes up nearly all of the rows' norm."""

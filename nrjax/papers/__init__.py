@@ -1,4 +1,10 @@
 """Reproductions of published experiments, each as a study with settings and a report."""
 
 PAPERS = ("ligett2017", "whitehouse2022", "skellam_counts", "rogers2023")
-"""Names of the studies, in the order in which the command's help lists them."""
+"""Names of the papers' studies."""
+
+OWN_TABLE = "regression"
+"""Name of the study of your own table, which is no paper's."""
+
+STUDIES = (OWN_TABLE, *PAPERS)
+"""Names of all studies of the package, in the order of the command's help."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nrjax._validation import check
-from nrjax.datasets.user import SUFFIXES
+from nrjax.datasets.tables import SUFFIXES, Bounds
 
 
 def check_settings(
@@ -56,6 +56,25 @@ def check_settings(
         value = getattr(settings, name)
         paths = tuple(map(_absolute, value)) if isinstance(value, tuple) else _absolute(value)
         object.__setattr__(settings, name, paths)
+
+
+def parsed_bounds(texts: Sequence[str]) -> Bounds:
+    """Return bounds from texts such as "age=18:90" and "city=A,B", from "data", or from none."""
+    if not texts:
+        return None
+    if tuple(texts) == ("data",):
+        return "data"
+    bounds: dict[str, Any] = {}
+    for text in texts:
+        name, _, limits = text.partition("=")
+        expected = "of the form COLUMN=LOW:HIGH or COLUMN=A,B,C, one for each column, or data"
+        check(name and limits and name not in bounds, "bounds", text, expected)
+        try:
+            low, high = map(float, limits.split(":"))
+            bounds[name] = low, high
+        except ValueError:  # categories
+            bounds[name] = limits.split(",")
+    return bounds
 
 
 def _absolute(data: str) -> str:

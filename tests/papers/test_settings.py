@@ -131,18 +131,24 @@ def test_settings_that_do_not_fit_the_data_are_named(paper, tmp_path, monkeypatc
 
 @pytest.mark.parametrize("paper", UNFIT)
 def test_cases_have_the_remarks_on_their_data(paper, tmp_path):
-    """The remark is on a column that dominates the others, or on a custom header."""
+    """The remarks are on the way in which the table was read, or a custom header."""
     table = tmp_path / "own.csv"
     if paper in ("whitehouse2022", "ligett2017"):
         rows = (f"{1e5 + n},{n % 7},{'yes' if n % 3 else 'no'}\n" for n in range(50))
         table.write_text("income,rooms,owner\n" + "".join(rows))
         own = {"data": (str(table),), "task": ("logistic",), "target": "owner"}
-        start = "Warning: the column 'income' of own.csv makes up"
+        start = "Warning: columns of own.csv differ in scale by more than ten: 'income'"
     else:
         table.write_text("place,people\nx,300\ny,200\n")
         own = {"data": str(table) if paper == "skellam_counts" else (str(table),)}
         start = "own.csv: the groups are its column 'place'"
     module = importlib.import_module(f"nrjax.papers.{paper}")
     for case in module.study(module.Settings(**own | CHOSEN[paper])).cases.values():
-        (remark,) = case.labels["remarks"]
-        assert remark.startswith(start)
+        assert case.labels["remarks"][-1].startswith(start)
+    if "task" in own:
+        own["bounds"] = ("income=0:2e5", "rooms=0:10", "owner=yes,no")
+        for case in module.study(module.Settings(**own | CHOSEN[paper])).cases.values():
+            done, private = case.labels["remarks"]
+            assert "owner (yes is -1, no is 1) on income [0, 200000]" in done
+            assert private.endswith("Nothing else was taken from the data.")
+            assert case.labels["dimension"] == 3

@@ -169,7 +169,7 @@ def test_a_study_may_share_its_seed_and_number_of_trials(tmp_path):
     shared = dataclasses.make_dataclass("Settings", [("trials", int, 7), ("seed", int, 3)])()
     results = cheap.study({"near": ONE}, settings=shared).run(tmp_path, progress=False)
     assert (results.trials, results.about["seed"]) == (7, 3)
-    for name in loading.PAPERS:
+    for name in loading.STUDIES:
         check_settings(loading.find(name).settings)
 
 

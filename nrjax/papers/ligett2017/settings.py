@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from nrjax._validation import check
-from nrjax.papers._settings import check_per_task, check_settings
+from nrjax.papers._settings import check_per_task, check_settings, parsed_bounds
 from nrjax.papers.ligett2017.presets import Name, Perturbation
 from nrjax.stopping.accuracy import Noise
 
@@ -47,8 +47,11 @@ class Settings:
     """Data set, one for all tasks or one per task: flights, kdd99 (logistic), twitter (ridge),
     paper (kdd99 for logistic, twitter for ridge), or the path of your own .csv or .npz file."""
     target: str | None = None
-    """Column (CSV) or array (NPZ) to predict, for your own file. Rows are divided by the largest
-    l1 norm, so bring all columns to one scale first. There is no intercept."""
+    """Column (CSV) or array (NPZ) to predict, for your own file."""
+    bounds: tuple[str, ...] = ()
+    """Bounds of the columns of your own file, as in `nrjax run --data FILE`: rows are divided by a
+    number that bounds their l1 norms. Without them, columns are taken as they are, without an
+    intercept, and rows are divided by the largest l1 norm."""
     data_dir: Path | None = None
     """Folder that holds kdd99 and twitter; by default the environment variable NRJAX_DATA, or else
     the cache folder."""
@@ -83,6 +86,7 @@ class Settings:
             files=("data",),
         )
         check_per_task(self, "data")
+        parsed_bounds(self.bounds)
         ok = self.test_noise == "laplace" or self.constants in ("paper", "tight")
         expected = f"laplace with the constants {self.constants}"
         hint = "Exponential noise needs the constants paper or tight."

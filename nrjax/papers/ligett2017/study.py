@@ -19,7 +19,7 @@ from nrjax import datasets
 from nrjax._validation import check
 from nrjax.erm import LogisticProblem, RidgeProblem
 from nrjax.erm.released import Released
-from nrjax.papers._settings import of_task
+from nrjax.papers._settings import of_task, parsed_bounds
 from nrjax.papers.ligett2017 import presets
 from nrjax.papers.ligett2017.report import CostReporting
 from nrjax.papers.ligett2017.settings import Method, Settings
@@ -60,7 +60,8 @@ _QUANTITIES = {"norm": norm_of_hypothesis, "excess_risk": excess_risk}
 
 def _load(settings: Settings, task: presets.Task, data: str) -> _Task:
     rows = "all" if settings.rows is None else settings.rows
-    files = {"data_dir": settings.data_dir, "target": settings.target}
+    own = {"target": settings.target, "bounds": parsed_bounds(settings.bounds)}
+    files = {"data_dir": settings.data_dir, **own}
     data_set = datasets.load(data, task, rows=rows, normalise="max_l1", **files)
     name, x, y = data_set.name, data_set.x, data_set.y
     if settings.copies > 1:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from nrjax._validation import check
-from nrjax.papers._settings import check_per_task, check_settings
+from nrjax.papers._settings import check_per_task, check_settings, parsed_bounds
 from nrjax.stopping.accuracy import Noise
 
 
@@ -36,8 +36,10 @@ class Settings:
     """Data set, one for all tasks or one per task: flights, kdd99 (logistic), twitter (ridge),
     paper (kdd99 for logistic, twitter for ridge), or the path of your own .csv or .npz file."""
     target: str | None = None
-    """Column (CSV) or array (NPZ) to predict, for your own file. Each row of the other columns is
-    divided by its l2 norm, so bring all columns to one scale first. There is no intercept."""
+    """Column (CSV) or array (NPZ) to predict, for your own file."""
+    bounds: tuple[str, ...] = ()
+    """Bounds of the columns of your own file, as in `nrjax run --data FILE`. Without them, columns
+    are taken as they are, without an intercept. Each row is divided by its l2 norm."""
     data_dir: Path | None = None
     """Folder that holds kdd99 and twitter; by default the environment variable NRJAX_DATA, or else
     the cache folder."""
@@ -93,3 +95,4 @@ class Settings:
         expected = f"between 0 and highest_epsilon = {high}"
         check(low is None or 0 < low < high, "lowest_epsilon", low, expected)
         check_per_task(self, "data", "target_loss")
+        parsed_bounds(self.bounds)

@@ -6,6 +6,7 @@ measures the loss at each epsilon (figure 2).
 """
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from nrjax._validation import check
 from nrjax.erm import LogisticProblem, RidgeProblem
 from nrjax.erm.released import Mechanism, Released
 from nrjax.erm.statistics import Constants
-from nrjax.papers._settings import of_task
+from nrjax.papers._settings import of_task, parsed_bounds
 from nrjax.papers.whitehouse2022.report import ClaimReporting
 from nrjax.papers.whitehouse2022.settings import Settings
 from nrjax.study.study import Study
@@ -38,12 +39,10 @@ _OTHER: dict[str, Constants] = {"paper": "tight", "tight": "paper"}
 _Problem = LogisticProblem | RidgeProblem
 
 
-def _load(settings: Settings, task: str, data: str) -> tuple[datasets.Dataset, _Problem]:
-    """Load the data set and fit the model."""
-    files = {"data_dir": settings.data_dir, "target": settings.target}
-    data_set = datasets.load(data, task, rows=settings.rows, **files)
-    kind = RidgeProblem if task == "ridge" else LogisticProblem
-    return data_set, kind.fit(data_set.x, data_set.y, settings.regularisation)
+def _load(settings: Settings, task: str, data: str) -> datasets.Dataset:
+    """Load the data set of a task."""
+    own: dict[str, Any] = {"target": settings.target, "bounds": parsed_bounds(settings.bounds)}
+    return datasets.load(data, task, rows=settings.rows, data_dir=settings.data_dir, **own)
 
 
 def _target(settings: Settings, number: int, task: str, data: str, optimum: float) -> float:
@@ -129,11 +128,19 @@ def _curves(settings: Settings, problem: _Problem, name: str, low: float) -> dic
 
 def cases(settings: Settings) -> dict[str, nrjax.Case]:
     """Load the data, fit the models and return every case by name."""
+    names = (of_task(settings.data, number) for number in range(len(settings.task)))
+    loaded = (_load(settings, *each) for each in zip(settings.task, names, strict=True))
+    return cases_of(settings, loaded)
+
+
+def cases_of(settings: Settings, loaded: Iterable[datasets.Dataset]) -> dict[str, nrjax.Case]:
+    """Fit a model to each data set and return every case by name."""
     low = _lowest_epsilon(settings)
     built = {}
-    for number, task in enumerate(settings.task):
-        data_set, problem = _load(settings, task, of_task(settings.data, number))
-        data = data_set.name
+    for number, data_set in enumerate(loaded):
+        task, data = data_set.task, data_set.name
+        kind = RidgeProblem if task == "ridge" else LogisticProblem
+        problem = kind.fit(data_set.x, data_set.y, settings.regularisation)
         target = _target(settings, number, task, data, problem.optimum_loss)
         if settings.utility_sensitivity == "loss":
             sensitivity = problem.utility_sensitivity

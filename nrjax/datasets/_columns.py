@@ -1,0 +1,144 @@
+"""Functions that turn columns of a table into features, and a target into labels or numbers."""
+
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nrjax._validation import check
+
+MAX_CATEGORIES = 50
+"""Largest number of categories of a text column, unless they are stated."""
+
+LARGEST = 1e38
+"""Largest absolute value of a number. Larger ones often stand for missing values."""
+
+_NUMBER_LIKE = re.compile(r"[-+]?[$€£]?\s*\d[\d.,' ]*\s*[%$€£]?")
+"""A pattern for text that a person reads as a number, such as 1,000 or 5 %."""
+
+
+class Made(NamedTuple):
+    """Features made of a column, shape (n, k), or a target, shape (n,), in float64.
+
+    Attributes:
+        values: the features or the target.
+        names: names of the k features.
+        done: a description, such as "age [18, 90]".
+        derived: name of what was taken from the data, or "".
+        remarks: warnings.
+    """
+
+    values: np.ndarray
+    names: tuple[str, ...]
+    done: str
+    derived: str = ""
+    remarks: tuple[str, ...] = ()
+
+
+def is_interval(stated: Any) -> bool:
+    """Return whether stated bounds are two numbers, and not a list of categories."""
+    return len(stated) == 2 and all(isinstance(end, (int, float, np.number)) for end in stated)
+
+
+def scaled(where: str, name: str, column: np.ndarray, stated: Any) -> Made:
+    """Clip numbers to their bounds, which are scaled to -1 and 1, or to 0 if they are equal."""
+    expected = f"(LOW, HIGH), for a column of numbers of {where}"
+    check(is_interval(stated), f"bounds of {name!r}", stated, expected)
+    low, high = map(float, stated)
+    values = np.asarray(column, np.float64)
+    outside = int(np.sum((values < low) | (values > high)))
+    half = (high - low) / 2
+    values = (np.clip(values, low, high) - (low + high) / 2) / (half or 1)
+    done = f"{name} [{low:g}, {high:g}]"
+    done += f" ({outside:,} clipped)" if outside else ""
+    return Made(np.clip(values, -1, 1), (name,), done)
+
+
+def indicators(where: str, short: str, name: str, column: np.ndarray, stated: Any) -> Made:
+    """Return an indicator of each category: the stated ones, or else all values of the column."""
+    remarks: tuple[str, ...] = ()
+    if stated is None:
+        categories = np.unique(column)
+        expected = f"numbers (1000, not 1,000), or text of at most {MAX_CATEGORIES} values"
+        fits, got = len(categories) <= MAX_CATEGORIES, f"text of {len(categories)} values"
+        hint = "Drop or recode it, or list its categories in the bounds."
+        check(fits, f"column {name!r} of {where}", got, expected, hint)
+        remarks = _number_like(short, name, categories.tolist())
+    else:
+        column, categories = _alike(name, column, stated)
+    values = (column[:, None] == categories).astype(np.float64)
+    none = len(column) - int(np.sum(values))
+    done = f"{name} ({len(categories)} categories"
+    done += f"; others: {none:,})" if none else ")"
+    derived = "" if stated is not None else f"the categories of {name}"
+    names = tuple(f"{name}={_as_text(category)}" for category in categories.tolist())
+    return Made(values, names, done, derived, remarks)
+
+
+def _alike(name: str, column: np.ndarray, stated: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return a column and its stated categories, both as numbers or both as text."""
+    is_text = column.dtype.kind == "U"
+    kind, expected = (str, "text") if is_text else (np.float64, "numbers")
+    try:
+        categories = np.array([] if is_text and is_interval(stated) else list(stated)).astype(kind)
+    except ValueError:  # text for a column of numbers
+        categories = np.empty(0)
+    ok = 0 < len(categories) == len(set(categories.tolist()))
+    check(ok, f"bounds of {name!r}", stated, f"different categories, of {expected}")
+    return column.astype(kind), categories
+
+
+def _as_text(category: Any) -> str:
+    """Return a category as text, with 1.0 as 1."""
+    if isinstance(category, float):
+        return np.format_float_positional(category, trim="-")
+    return str(category)
+
+
+def _number_like(short: str, name: str, values: list[str]) -> tuple[str, ...]:
+    """Return a warning if most values of a text column look like numbers."""
+    like = sum(_NUMBER_LIKE.fullmatch(value.strip()) is not None for value in values)
+    if not values or 2 * like < len(values):
+        return ()
+    plain = (value.lstrip("+-").replace(".", "", 1).isdigit() for value in values)
+    odd = next((value for value, fits in zip(values, plain, strict=True) if not fits), values[0])
+    return (
+        f"Warning: the column {name!r} of {short} looks like numbers but is text, as {odd!r} "
+        f"is: its {len(values)} values became {len(values)} columns of 0 and 1. If it holds "
+        "numbers, write 1000, not 1,000, and no units.",
+    )
+
+
+def infer_task(where: str, y: np.ndarray) -> str:
+    """Return "logistic" for a target of two values, and "ridge" for any other numbers."""
+    values = np.unique(y).tolist()
+    ok = len(values) == 2 or y.dtype.kind in "iuf"
+    check(ok, f"values of the target of {where}", values, "two labels, or numbers")
+    return "logistic" if len(values) == 2 else "ridge"
+
+
+def labels(where: str, name: str, y: np.ndarray, stated: Any) -> Made:
+    """Return a target of two values as -1 and 1. Stated labels are in this order."""
+    values = np.unique(y)
+    ok = len(values) == 2 and (y.dtype.kind != "f" or np.isfinite(y).all())
+    hint = "For a real-valued target use task 'ridge' (--task ridge)."
+    check(ok, f"values of the target of {where}", values.tolist(), "exactly two labels", hint)
+    if stated is not None:
+        expected = f"its two labels {values.tolist()}"
+        hint = "The first becomes -1, the second 1."
+        y, values = _alike(name, y, stated)
+        ok = len(values) == 2 and np.isin(y, values)
+        check(ok, f"bounds of {name!r}", stated, expected, hint)
+    first, second = map(_as_text, values.tolist())
+    derived = "" if stated is not None or y.dtype.kind == "b" else f"the labels of {name}"
+    done = f"{name} ({first} is -1, {second} is 1)"
+    return Made(np.where(y == values[1], 1.0, -1.0), (name,), done, derived)
+
+
+def check_numbers(where: str, y: np.ndarray) -> None:
+    """Check that a target is suitable for ridge regression."""
+    values = np.unique(y).tolist()
+    ok = y.dtype.kind in "iuf" and (np.abs(y) <= LARGEST).all() and len(values) >= 3
+    expected = f"at least three finite numbers (1000, not 1,000) within {LARGEST:g}"
+    hint = "For two labels use task 'logistic' (--task logistic)." if len(values) == 2 else ""
+    check(ok, f"values of the target of {where}", values, expected, hint)

@@ -1,0 +1,207 @@
+"""The way from a table to a data set: bounds, features, rows of norm at most 1, a summary."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from nrjax._validation import check
+from nrjax.datasets import _columns
+from nrjax.datasets._columns import LARGEST, Made
+from nrjax.datasets._dataset import (
+    TASKS,
+    Dataset,
+    divided_by_largest_l1_norm,
+    divided_by_largest_value,
+    dominant_column,
+    unit_l2_rows,
+)
+
+Bounds = Mapping[str, Any] | Literal["data"] | None
+"""By column (LOW, HIGH) or a list of categories; "data"; or None for columns as they are."""
+
+_MARGIN = 1 - 2.0**-20
+"""A factor that keeps the norm of each row at most 1 after rounding to float32."""
+
+_UNEVEN = 10
+"""Largest ratio of the columns' scales without a warning."""
+
+
+class Table(NamedTuple):
+    """Columns of numbers, booleans or text, one of which is the target.
+
+    Attributes:
+        name: name of the data set.
+        where: name of the table in messages, such as the path of its file.
+        columns: arrays of shape (n,) by name, without the target.
+        target: name of the target.
+        y: the target, of shape (n,).
+        is_matrix: whether the columns come from a matrix that may be ready for use.
+    """
+
+    name: str
+    where: str
+    columns: dict[str, np.ndarray]
+    target: str
+    y: np.ndarray
+    is_matrix: bool = False
+
+
+def prepare(
+    table: Table,
+    bounds: Bounds,
+    task: str | None = None,
+    *,
+    rows: int | None = None,
+    normalise: str = "l2_rows",
+) -> Dataset:
+    """Return the first `rows` of a table, or all, with columns as they are if `bounds` is None.
+
+    Categories and bounds are those of all rows, so that the features do not depend on `rows`.
+    """
+    where, (count, width) = table.where, (len(table.y), len(table.columns))
+    check(
+        min(count, width) > 0, f"rows and features of {where}", (count, width), "at least 1 of each"
+    )
+    check(rows is None or rows <= count, "rows", rows, f"at most {count}, the rows of {where}")
+    check(task in (None, *TASKS), "task", task, f"one of {TASKS}, or left out")
+    _check_finite(table)
+    derived = ["the task"] if task is None and table.y.dtype.kind != "b" else []
+    task = task or _columns.infer_task(where, table.y)
+    stated, from_data = _stated_bounds(table, task, bounds)
+    goal = _target(table, task, stated)
+    y = goal.values[:rows]
+    hint = "Shuffle the file, or take more rows."
+    both = task != "logistic" or len(np.unique(y)) == 2
+    check(both, "rows", rows, f"enough to reach both labels of {where}", hint)
+    y = divided_by_largest_value(y) if task == "ridge" and stated is None else y
+    made = [_feature(table, name, stated) for name in table.columns]
+    if stated is not None:
+        made.append(Made(np.ones((count, 1)), ("intercept",), "intercept"))
+    # The array is C-contiguous, on which the rounding of sums depends.
+    x = np.concatenate([each.values[:rows] for each in made], axis=1)
+    names = tuple(name for each in made for name in each.names)
+    uneven = _uneven_scales(table.name, x, names) if stated is None else []
+    x, division, from_norms = _within_unit_norm(x, normalise, None if stated is None else width + 1)
+    warned = [remark for each in made for remark in each.remarks]
+    warned += uneven or dominant_column(table.name, x, names, normalise)
+    derived += [goal.derived, *(each.derived for each in made), from_data, from_norms]
+    taken, private = ", ".join(filter(None, derived)), "Nothing else was taken from the data."
+    private = f"Taken from the data, and so not private: {taken}." if taken else private
+    features, clipped = ", ".join(each.done for each in made), ""
+    if stated is None:
+        features = f"{len(names)} columns as they are"
+    else:
+        clipped = "Numbers are clipped to [low, high], which is scaled to [-1, 1]. "
+    summary = (
+        f"{table.name}: {task} regression of {goal.done} on {features}; {len(x):,} rows.",
+        f"{clipped}{division}. {private}",
+    )
+    return Dataset(table.name, task, x, y, names, (*summary, *warned))
+
+
+def _check_finite(table: Table) -> None:
+    bad = [
+        name
+        for name, column in table.columns.items()
+        if column.dtype.kind == "f" and not (np.abs(column) <= LARGEST).all()  # False for NaN
+    ]
+    what = f"columns of {table.where} with missing or infinite values, or beyond {LARGEST:g},"
+    check(not bad, what, bad, "none")
+
+
+def _stated_bounds(table: Table, task: str, bounds: Bounds) -> tuple[dict[str, Any] | None, str]:
+    """Return bounds by column after checking them, and the name of those taken from the data."""
+    columns = {**table.columns, table.target: table.y}
+    labels = [table.target] if task == "logistic" else []
+    numeric = [name for name in columns if columns[name].dtype.kind in "iuf" if name not in labels]
+    if bounds is None:
+        return None, ""
+    if isinstance(bounds, str) and bounds == "data":
+        ends = {name: (columns[name].min(), columns[name].max()) for name in numeric}
+        return ends, f"the bounds of {', '.join(numeric)}" if numeric else ""
+    expected = "a mapping from columns to (LOW, HIGH) or a list of categories, or 'data'"
+    check(isinstance(bounds, Mapping), "bounds", bounds, expected)
+    stated = {str(name): limits for name, limits in dict(bounds).items()}
+    unknown = [name for name in stated if name not in columns]
+    check(not unknown, "bounds", unknown, f"of columns of {table.where}: {list(columns)}")
+    for name, limits in stated.items():
+        ok = isinstance(limits, (list, tuple, np.ndarray))
+        if ok and _columns.is_interval(limits) and name not in labels:
+            ok = -LARGEST <= limits[0] < limits[1] <= LARGEST
+        expected = "(LOW, HIGH) with LOW < HIGH, or a list of categories"
+        check(ok, f"bounds of {name!r}", limits, expected)
+    missing = [name for name in numeric if name not in stated]
+    expected = f"given for the columns of numbers {', '.join(missing)} of {table.where}"
+    options = " ".join(shlex.quote(f"{name}=LOW:HIGH") for name in missing)
+    example = ", ".join(f"{name!r}: (LOW, HIGH)" for name in missing[:1])
+    hint = (
+        f"Give limits that you know without the data: bounds={{{example}, ...}}, in the shell "
+        f"--bounds {options}. With bounds='data' (--bounds data) they are taken from the data, "
+        "which is not private."
+    )
+    check(not missing, "bounds", stated or None, expected, hint)
+    return stated, ""
+
+
+def _target(table: Table, task: str, stated: Mapping[str, Any] | None) -> Made:
+    """Return the target as labels or as numbers, which are scaled if there are bounds."""
+    where, name, y = table.where, table.target, table.y
+    if task == "logistic":
+        return _columns.labels(where, name, y, (stated or {}).get(name))
+    _columns.check_numbers(where, y)
+    if stated is not None:
+        return _columns.scaled(where, name, y, stated[name])
+    largest = f"the largest absolute value of {name}"
+    return Made(y.astype(np.float64), (name,), f"{name}, divided by {largest},", largest)
+
+
+def _feature(table: Table, name: str, stated: Mapping[str, Any] | None) -> Made:
+    """Return the features that are made of one column."""
+    where, column = table.where, table.columns[name]
+    if column.dtype.kind == "U":
+        limits = (stated or {}).get(name)
+        return _columns.indicators(where, table.name, name, column, limits)
+    if stated is None:
+        return Made(column.astype(np.float64)[:, None], (name,), "")
+    limits = stated.get(name, (0, 1))  # only booleans can be without bounds
+    if not _columns.is_interval(limits):
+        return _columns.indicators(where, table.name, name, column, limits)
+    made = _columns.scaled(where, name, column, limits)
+    return made._replace(values=made.values[:, None])
+
+
+def _within_unit_norm(
+    x: np.ndarray, normalise: str, longest: int | None
+) -> tuple[np.ndarray, str, str]:
+    """Return rows of norm at most 1, what was done, and what was taken from the data.
+
+    `longest` is an upper bound of the l1 norm of a row, or None if there is none.
+    """
+    if normalise == "l2_rows":
+        x, done, derived = unit_l2_rows(x), "Each row is divided by its l2 norm", ""
+    elif longest is not None:
+        x, done, derived = x / longest, f"All rows are divided by {longest}", ""
+    else:
+        derived = "the largest l1 norm of a row"
+        x, done = divided_by_largest_l1_norm(x), f"All rows are divided by {derived}"
+    x *= _MARGIN
+    return x, done, derived
+
+
+def _uneven_scales(name: str, x: np.ndarray, columns: Sequence[str]) -> list[str]:
+    """Return a warning, in a list, if the largest values of columns differ by more than ten."""
+    sizes = np.max(np.abs(x), axis=0)
+    order = [int(i) for i in np.argsort(-sizes, kind="stable") if sizes[i] > 0]
+    if not order or sizes[order[0]] <= _UNEVEN * sizes[order[-1]]:
+        return []
+    large = [i for i in order if sizes[i] > _UNEVEN * sizes[order[-1]]]
+    shown = ", ".join(f"{columns[i]!r} ({sizes[i]:g})" for i in large[:5])
+    more = f" and {len(large) - 5} others" if len(large) > 5 else ""
+    least = f"{columns[order[-1]]!r} ({sizes[order[-1]]:g})"
+    return [
+        f"Warning: columns of {name} differ in scale by more than ten: {shown}{more} are large "
+        f"next to {least}, which leaves small columns without effect. Give bounds, which bring "
+        "all columns to one scale: bounds={'COLUMN': (LOW, HIGH)}, or --bounds COLUMN=LOW:HIGH."
+    ]

@@ -1,0 +1,182 @@
+"""Your own table: a data frame, or a CSV or NPZ file, prepared for private regression."""
+
+import os
+import warnings
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nrjax._validation import check
+from nrjax.datasets._dataset import Dataset
+from nrjax.datasets._files import PathLike, existing_file, extra, read_npz
+from nrjax.datasets._prepare import Bounds, Table, prepare
+
+SUFFIXES = (".csv", ".npz")
+
+_FILL_IN = "Rename, fill in or drop these columns."
+
+
+def from_frame(
+    frame: Any,
+    target: str,
+    *,
+    bounds: Bounds = None,
+    task: str | None = None,
+    name: str = "table",
+) -> Dataset:
+    """Prepare a data frame for private regression, within bounds that you state.
+
+    * A column of numbers is clipped to its bounds, which are then scaled to -1 and 1.
+    * A column of booleans becomes -1 and 1.
+    * A column of text becomes one indicator (0 or 1) per category. So does a column of numbers for
+      which you list categories. A value that is not listed gets no indicator.
+    * A column of ones, "intercept", is added, so that a model can have a constant term. It is
+      penalised like the other coefficients.
+    * Each row is then divided by its l2 norm.
+
+    A target of two values becomes -1 and 1 for logistic regression: the larger one, or the later
+    one in the alphabet, is 1. Any other target must be of numbers, for ridge regression. It is
+    clipped and scaled like a column of numbers.
+
+    Bounds that depend on the data reveal something about the data that no epsilon covers. State
+    bounds from what you know without looking. `summary` of the result names each fact that was
+    taken from the data: categories and labels that you do not list, the task, and the bounds if
+    `bounds="data"`.
+
+    Args:
+        frame: a pandas data frame, a dict of columns, or another object with columns by name.
+        target: name of the column to predict.
+        bounds: by column, `(low, high)` for numbers, or a list of categories. Every column of
+            numbers needs bounds. The target may have some: `(low, high)`, or the label that becomes
+            -1 and the one that becomes 1. "data" takes the smallest and largest value of each
+            column of numbers from the data, which is not private.
+        task: "logistic" or "ridge". By default, the one that suits the target.
+        name: name of the data set.
+
+    Raises:
+        ValueError: bounds are missing or wrong, or a column is not suitable. The message names the
+            columns.
+
+    Examples:
+        >>> frame = {"age": [25, 61, 95], "city": ["A", "B", "B"], "churned": ["no", "yes", "no"]}
+        >>> bounds = {"age": (18, 90), "city": ["A", "B"], "churned": ["no", "yes"]}
+        >>> data = nrjax.datasets.from_frame(frame, "churned", bounds=bounds, task="logistic")
+        >>> data.x.shape, data.y.tolist(), data.feature_names
+        ((3, 4), [-1.0, 1.0, -1.0], ('age', 'city=A', 'city=B', 'intercept'))
+    """
+    return _with_warnings(prepare(_of_frame(frame, target, name, name), bounds or {}, task))
+
+
+def from_file(
+    path: PathLike,
+    target: str | None = None,
+    *,
+    bounds: Bounds = None,
+    task: str | None = None,
+) -> Dataset:
+    """Prepare a CSV or NPZ file for private regression, as `from_frame` does for a data frame.
+
+    An NPZ file has the features in an array `x` of shape (n, d), whose columns are called x0, x1
+    and so on, and the target in an array of shape (n,). Without `bounds`, these columns are taken
+    as they are, without an intercept. Each row is divided by its l2 norm, and a target of numbers
+    by its largest absolute value in the data.
+
+    Args:
+        path: path of a .csv file with a header, or of an .npz file.
+        target: name of the column (CSV) or array (NPZ, by default "y") to predict.
+        bounds: as for `from_frame`.
+        task: as for `from_frame`.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+        ModuleNotFoundError: pandas, which reads CSV files, is not installed.
+        ValueError: the file is damaged, or as for `from_frame`.
+    """
+    return _with_warnings(prepared_file(path, target, bounds, task))
+
+
+def prepared_file(path: PathLike, target: str | None, bounds: Bounds, task: str | None) -> Dataset:
+    """Return the data set in a file, with its warnings only among the remarks."""
+    table = read(path, target)
+    return prepare(table, bounds if table.is_matrix else bounds or {}, task)
+
+
+def _with_warnings(data: Dataset) -> Dataset:
+    """Return a data set after issuing its warnings."""
+    for remark in data.remarks:
+        if remark.startswith("Warning: "):
+            warnings.warn(remark.removeprefix("Warning: "), stacklevel=3)
+    return data
+
+
+def read(path: PathLike, target: str | None) -> Table:
+    """Return the table in a CSV or NPZ file."""
+    file = Path(path).expanduser()
+    suffix = file.suffix.lower()
+    check(suffix in SUFFIXES, "data", os.fspath(path), "the path of a .csv or .npz file")
+    return (_read_npz if suffix == ".npz" else _read_csv)(existing_file(file), target)
+
+
+def _read_npz(path: Path, target: str | None) -> Table:
+    arrays = read_npz(path)
+    name = "y" if target is None else target
+    check("x" in arrays, f"arrays of {path}", sorted(arrays), "'x' (the features) and a target")
+    check(name in arrays and name != "x", "target", name, f"an array of {path}: {sorted(arrays)}")
+    x, y = arrays["x"], arrays[name]
+    ok = x.ndim == 2 and y.shape == x.shape[:1] and x.dtype.kind in "biuf"
+    what = f"x and {name} of {path}"
+    check(ok, what, (x.dtype.name, x.shape, y.shape), "numbers of shapes (n, d) and (n,)")
+    columns = {f"x{number}": column for number, column in enumerate(x.T)}
+    return Table(path.name, str(path), columns, name, _plain(y), is_matrix=True)
+
+
+def _read_csv(path: Path, target: str | None) -> Table:
+    pandas = extra("pandas")
+    try:
+        frame = pandas.read_csv(path, low_memory=False)
+        header = pandas.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False)
+    except ValueError as error:  # pandas' own errors are ValueErrors too
+        raise ValueError(f"{path} could not be read as CSV: {error}") from error
+    what = f"columns of {path}"
+    _check_distinct(what, (name for name in header.iloc[0] if name))  # pandas renames repeats
+    # Columns without a name are most often row numbers, which would swamp the other features.
+    nameless = [name for name in frame.columns if name.startswith("Unnamed: ")]
+    check(not nameless, what, nameless, "named", _FILL_IN)
+    return _of_frame(frame, target, path.name, str(path))
+
+
+def _of_frame(frame: Any, target: Any, name: str, where: str) -> Table:
+    """Return the columns of a data frame as arrays of numbers, booleans or text."""
+    names = list(getattr(frame, "columns", frame))
+    what = f"columns of {where}"
+    _check_distinct(what, names)
+    check(target in names, "target", target, f"a column of {where}: {names}")
+    missing = [each for each in names if _lacks_values(frame[each])]
+    check(not missing, what, missing, "without missing values", _FILL_IN)
+    columns = {str(each): _plain(frame[each]) for each in names}
+    shapes = {each: array.shape for each, array in columns.items()}
+    y = columns.pop(str(target))
+    ok = y.ndim == 1 and all(shape == y.shape for shape in shapes.values())
+    check(ok, what, shapes, "of one dimension and of equal length")
+    return Table(name, where, columns, str(target), y)
+
+
+def _check_distinct(what: str, names: Iterable[Any]) -> None:
+    repeated = [name for name, times in Counter(names).items() if times > 1]
+    check(not repeated, what, repeated, "without repeated names", _FILL_IN)
+
+
+def _lacks_values(column: Any) -> bool:
+    if hasattr(column, "isna"):  # of pandas, which has several kinds of missing values
+        return bool(column.isna().any())
+    return any(value is None or value != value for value in np.asarray(column).ravel().tolist())
+
+
+def _plain(column: Any) -> np.ndarray:
+    """Return a column as an array of numbers, booleans or text."""
+    array = np.asarray(column)
+    array = np.array(array.tolist()) if array.dtype.kind == "O" else array
+    return array if array.dtype.kind in "biuf" else array.astype(str)

@@ -1,0 +1,87 @@
+"""Private regression on your own table: the cases of `whitehouse2022`, with one data set."""
+
+import dataclasses
+from pathlib import Path
+from typing import Literal
+
+from nrjax._validation import check
+from nrjax.datasets import tables
+from nrjax.papers import OWN_TABLE, whitehouse2022
+from nrjax.papers._settings import parsed_bounds
+from nrjax.papers.whitehouse2022.study import cases_of
+from nrjax.study.study import Study
+
+reporting = whitehouse2022.reporting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Your own table: the ex-post epsilon that an accurate regression costs, by mechanism.
+
+    A model of the target is released under noise that is reduced step by step until its loss on the
+    table is close to that of the best model. The result is the distribution of the ex-post epsilon
+    over many trials. For example:
+
+        nrjax run --data churn.csv --target churned --bounds age=18:90 city=A,B
+
+    Without --out, this example writes to runs/churn.
+    """
+
+    data: str
+    """Path of your .csv file with a header, or of an .npz file with an array `x`."""
+    target: str | None = None
+    """Column (CSV) or array (NPZ, by default `y`) to predict. Two values are for logistic
+    regression, more numbers for ridge regression."""
+    bounds: tuple[str, ...] = ()
+    """Bounds of each column of numbers, COLUMN=LOW:HIGH, to which it is clipped, and categories of
+    other columns, COLUMN=A,B,C. Choose them without looking at the data. `data` takes all bounds
+    from the data, which is not private. Only the array `x` of an .npz file can be without bounds:
+    it is then taken as it is."""
+    task: Literal["logistic", "ridge"] | None = None
+    """Model to fit: `logistic` regression (output perturbation) or `ridge` regression (covariance
+    perturbation). By default, the one that suits the target."""
+    mechanism: tuple[Literal["brownian", "laplace"], ...] = ("brownian", "laplace")
+    """Noise-reduction mechanisms to compare."""
+    test: tuple[Literal["public", "above_threshold", "reduced_above_threshold"], ...] = ("public",)
+    """Tests of whether the loss reaches the target loss. `public` reads the loss at no cost, so
+    that epsilon covers the releases and not the decision to stop; the others are private."""
+    regularisation: float = 0.05
+    """Factor lambda of the l2 penalty (lambda/2)|theta|^2."""
+    target_loss: float | None = None
+    """Target loss, penalty included; by default the non-private optimum times 1.03 (logistic) or
+    1.9 (ridge)."""
+    delta: float = 1e-6
+    """Allowed probability that the privacy loss exceeds the stated epsilon (brownian)."""
+    tight_at: float = 0.3
+    """Epsilon at which the privacy boundary of the Brownian mechanism is tight."""
+    lowest_epsilon: float | None = None
+    """Smallest epsilon of the grid; by default 0.16, or more if the boundary requires it."""
+    highest_epsilon: float = 20.0
+    """Largest epsilon of the grid."""
+
+    def __post_init__(self):
+        hint = f"For a named data set: nrjax run whitehouse2022 --data {self.data}"
+        is_file = Path(self.data).suffix.lower() in tables.SUFFIXES
+        check(is_file, "data", self.data, "the path of a .csv or .npz file", hint)
+        object.__setattr__(self, "data", str(Path(self.data).expanduser().absolute()))
+        self.of_paper("logistic")
+
+    def of_paper(self, task: Literal["logistic", "ridge"]) -> whitehouse2022.Settings:
+        """Return the settings of the paper's study for one task, which checks the values."""
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        target_loss = () if self.target_loss is None else (self.target_loss,)
+        own |= {"data": (self.data,), "task": (task,), "target_loss": target_loss}
+        return whitehouse2022.Settings(**own)
+
+
+def study(settings: Settings) -> Study:
+    """Prepare the table and return the study.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+        ValueError: the table is unsuitable, or bounds are missing.
+    """
+    bounds = parsed_bounds(settings.bounds)
+    data_set = tables.prepared_file(settings.data, settings.target, bounds, settings.task)
+    cases = cases_of(settings.of_paper(data_set.task), [data_set])
+    return Study(OWN_TABLE, cases, reporting=reporting, settings=settings, source=OWN_TABLE)
