@@ -27,6 +27,13 @@ _MARGIN = 1 - 2.0**-20
 _UNEVEN = 10
 """Largest ratio of the columns' scales without a warning."""
 
+_SHOWN = 30
+"""Largest number of columns that a summary lists."""
+
+_AS_THEY_ARE = "Columns are taken as they are."
+_CLIPPED = "Numbers are clipped to [low, high], which is scaled to [-1, 1]."
+_NOTHING = "Nothing else was taken from the data"
+
 
 class Table(NamedTuple):
     """Columns of numbers, booleans or text, one of which is the target.
@@ -60,54 +67,43 @@ def prepare(
 
     Categories and bounds are those of all rows, so that the features do not depend on `rows`.
     """
-    where, (count, width) = table.where, (len(table.y), len(table.columns))
-    check(
-        min(count, width) > 0, f"rows and features of {where}", (count, width), "at least 1 of each"
-    )
-    check(rows is None or rows <= count, "rows", rows, f"at most {count}, the rows of {where}")
     check(task in (None, *TASKS), "task", task, f"one of {TASKS}, or left out")
-    _check_finite(table)
+    _check_columns(table, rows)
     derived = ["the task"] if task is None and table.y.dtype.kind != "b" else []
-    task = task or _columns.infer_task(where, table.y)
+    task = task or _columns.infer_task(table.where, table.y)
     stated, from_data = _stated_bounds(table, task, bounds)
-    goal = _target(table, task, stated)
-    y = goal.values[:rows]
-    hint = "Shuffle the file, or take more rows."
-    both = task != "logistic" or len(np.unique(y)) == 2
-    check(both, "rows", rows, f"enough to reach both labels of {where}", hint)
-    y = divided_by_largest_value(y) if task == "ridge" and stated is None else y
-    made = [_feature(table, name, stated) for name in table.columns]
-    if stated is not None:
-        made.append(Made(np.ones((count, 1)), ("intercept",), "intercept"))
-    # The array is C-contiguous, on which the rounding of sums depends.
-    x = np.concatenate([each.values[:rows] for each in made], axis=1)
+    goal, made = _target(table, task, stated, rows), _features(table, stated)
+    # Rounding of sums depends on the memory layout. Results must not depend on the file format.
+    x = np.ascontiguousarray(np.concatenate([each.values for each in made], axis=1)[:rows])
     names = tuple(name for each in made for name in each.names)
     uneven = _uneven_scales(table.name, x, names) if stated is None else []
-    x, division, from_norms = _within_unit_norm(x, normalise, None if stated is None else width + 1)
+    x, done, from_norms = _within_unit_norm(x, normalise, None if stated is None else len(made))
     warned = [remark for each in made for remark in each.remarks]
     warned += uneven or dominant_column(table.name, x, names, normalise)
     derived += [goal.derived, *(each.derived for each in made), from_data, from_norms]
-    taken, private = ", ".join(filter(None, derived)), "Nothing else was taken from the data."
-    private = f"Taken from the data, and so not private: {taken}." if taken else private
-    features, clipped = ", ".join(each.done for each in made), ""
-    if stated is None:
-        features = f"{len(names)} columns as they are"
-    else:
-        clipped = "Numbers are clipped to [low, high], which is scaled to [-1, 1]. "
+    taken = ", ".join(filter(None, derived))
+    taken = f"Taken from the data, and so not private: {taken}" if taken else _NOTHING
+    way = _AS_THEY_ARE if stated is None else _CLIPPED
+    listed = [each.done for each in made[:_SHOWN]]
+    listed += [f"{len(made) - _SHOWN} more"] if len(made) > _SHOWN else []
     summary = (
-        f"{table.name}: {task} regression of {goal.done} on {features}; {len(x):,} rows.",
-        f"{clipped}{division}. {private}",
+        f"{table.name}: {task} regression of {goal.done} on {', '.join(listed)}; {len(x):,} rows.",
+        f"{way} {done}. {taken}.",
     )
-    return Dataset(table.name, task, x, y, names, (*summary, *warned))
+    return Dataset(table.name, task, x, goal.values, names, (*summary, *warned))
 
 
-def _check_finite(table: Table) -> None:
+def _check_columns(table: Table, rows: int | None) -> None:
+    """Check the size of a table and its numbers."""
+    where, size = table.where, (len(table.y), len(table.columns))
+    check(min(size) > 0, f"rows and features of {where}", size, "at least 1 of each")
+    check(rows is None or rows <= size[0], "rows", rows, f"at most {size[0]}, the rows of {where}")
     bad = [
         name
         for name, column in table.columns.items()
         if column.dtype.kind == "f" and not (np.abs(column) <= LARGEST).all()  # False for NaN
     ]
-    what = f"columns of {table.where} with missing or infinite values, or beyond {LARGEST:g},"
+    what = f"columns of {where} with missing or infinite values, or beyond {LARGEST:g},"
     check(not bad, what, bad, "none")
 
 
@@ -145,31 +141,39 @@ def _stated_bounds(table: Table, task: str, bounds: Bounds) -> tuple[dict[str, A
     return stated, ""
 
 
-def _target(table: Table, task: str, stated: Mapping[str, Any] | None) -> Made:
-    """Return the target as labels or as numbers, which are scaled if there are bounds."""
+def _target(table: Table, task: str, stated: Mapping[str, Any] | None, rows: int | None) -> Made:
+    """Return the first `rows` of the target, as labels or as numbers in [-1, 1]."""
     where, name, y = table.where, table.target, table.y
     if task == "logistic":
-        return _columns.labels(where, name, y, (stated or {}).get(name))
+        made = _columns.labels(where, name, y, (stated or {}).get(name))
+        both, hint = len(np.unique(made.values[:rows])) == 2, "Shuffle the file, or take more rows."
+        check(both, "rows", rows, f"enough to reach both labels of {where}", hint)
+        return made._replace(values=made.values[:rows])
     _columns.check_numbers(where, y)
     if stated is not None:
-        return _columns.scaled(where, name, y, stated[name])
+        made = _columns.scaled(where, name, y, stated[name])
+        return made._replace(values=made.values[:rows])
     largest = f"the largest absolute value of {name}"
-    return Made(y.astype(np.float64), (name,), f"{name}, divided by {largest},", largest)
+    values = divided_by_largest_value(y[:rows].astype(np.float64))
+    return Made(values, (name,), f"{name} (divided by its largest absolute value)", largest)
 
 
-def _feature(table: Table, name: str, stated: Mapping[str, Any] | None) -> Made:
-    """Return the features that are made of one column."""
-    where, column = table.where, table.columns[name]
-    if column.dtype.kind == "U":
-        limits = (stated or {}).get(name)
-        return _columns.indicators(where, table.name, name, column, limits)
-    if stated is None:
-        return Made(column.astype(np.float64)[:, None], (name,), "")
-    limits = stated.get(name, (0, 1))  # only booleans can be without bounds
-    if not _columns.is_interval(limits):
-        return _columns.indicators(where, table.name, name, column, limits)
-    made = _columns.scaled(where, name, column, limits)
-    return made._replace(values=made.values[:, None])
+def _features(table: Table, stated: Mapping[str, Any] | None) -> list[Made]:
+    """Return the features that each column becomes, and an intercept if there are bounds."""
+    made = []
+    for name, column in table.columns.items():
+        limits = None if stated is None else stated.get(name)
+        if column.dtype.kind == "U" or (limits is not None and not _columns.is_interval(limits)):
+            made.append(_columns.indicators(table.where, table.name, name, column, limits))
+        elif stated is None:
+            made.append(Made(column.astype(np.float64)[:, None], (name,), name))
+        else:
+            limits = (0, 1) if limits is None else limits  # only booleans can be without bounds
+            one = _columns.scaled(table.where, name, column, limits)
+            made.append(one._replace(values=one.values[:, None]))
+    if stated is not None:
+        made.append(Made(np.ones((len(table.y), 1)), ("intercept",), "intercept"))
+    return made
 
 
 def _within_unit_norm(

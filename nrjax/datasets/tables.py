@@ -153,7 +153,8 @@ def _of_frame(frame: Any, target: Any, name: str, where: str) -> Table:
     names = list(getattr(frame, "columns", frame))
     what = f"columns of {where}"
     _check_distinct(what, names)
-    check(target in names, "target", target, f"a column of {where}: {names}")
+    hint = "Name the column to predict (--target COLUMN)."
+    check(target in names, "target", target, f"a column of {where}: {names}", hint)
     missing = [each for each in names if _lacks_values(frame[each])]
     check(not missing, what, missing, "without missing values", _FILL_IN)
     columns = {str(each): _plain(frame[each]) for each in names}

@@ -66,7 +66,7 @@ class Settings:
         object.__setattr__(self, "data", str(Path(self.data).expanduser().absolute()))
         self.of_paper("logistic")
 
-    def of_paper(self, task: Literal["logistic", "ridge"]) -> whitehouse2022.Settings:
+    def of_paper(self, task: str) -> whitehouse2022.Settings:
         """Return the settings of the paper's study for one task, which checks the values."""
         own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         target_loss = () if self.target_loss is None else (self.target_loss,)

@@ -92,15 +92,15 @@ def check_folder(path: Path, *, overwrite: bool) -> None:
 
 @contextlib.contextmanager
 def new_folder(path: Path, *, overwrite: bool) -> Iterator[None]:
-    """Check the folder of a new run, and remove it if the block fails before it writes."""
-    is_new = not path.exists()
+    """Check the folder of a new run, and remove what is new if the block fails before it writes."""
+    new = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         check_folder(path, overwrite=overwrite)
         yield
     except BaseException:
-        if is_new:
-            with contextlib.suppress(OSError):
-                path.rmdir()  # fails if something was written
+        with contextlib.suppress(OSError):
+            for folder in new:
+                folder.rmdir()  # fails if something was written
         raise
 
 

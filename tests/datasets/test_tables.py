@@ -325,7 +325,7 @@ def test_an_array_of_uneven_columns_draws_a_warning(tmp_path):
         data = from_file(path)
     assert record[0].filename == __file__
     assert data.feature_names[0] == "x0"
-    assert "8 columns as they are" in data.summary
+    assert "x6, x7; 9 rows.\nColumns are taken as they are. Each row" in data.summary
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         from_file(path, bounds="data")
@@ -336,7 +336,9 @@ def test_an_array_of_uneven_columns_draws_a_warning(tmp_path):
 def test_rows_stay_within_norm_1_in_float32(tmp_path, normalise, bounds):
     rng, path = np.random.default_rng(0), tmp_path / "own.npz"
     np.savez(path, x=rng.normal(size=(2000, 30)), y=rng.normal(size=2000))
-    x = load(path, "ridge", bounds=bounds, normalise=normalise).x
+    data = load(path, "ridge", bounds=bounds, normalise=normalise)
+    assert (", 1 more; 2,000 rows" in data.summary) == (bounds is not None)
+    x = data.x
     order = 1 if normalise == "max_l1" else 2
     for kind in (np.float64, np.float32):
         norms = np.linalg.norm(x.astype(kind), order, axis=1)
