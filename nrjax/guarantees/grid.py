@@ -1,5 +1,6 @@
 """Boundaries that are exact on a fixed grid of times."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import jax
@@ -9,8 +10,14 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from nrjax._numerics import float_dtype
-from nrjax._validation import as_numeric, check, concrete_or_none
-from nrjax.guarantees._crossing import crossing, tuned
+from nrjax._validation import (
+    as_numeric,
+    check,
+    check_integer,
+    check_positive,
+    concrete_or_none,
+)
+from nrjax.guarantees._crossing import Curve, crossing, least, raised, tuned
 from nrjax.guarantees._rounding import SafeGuarantee, check_time, round_up
 
 _MOST_TIMES = 5000
@@ -91,10 +98,82 @@ class GridBoundary(SafeGuarantee):
         delta = float(boundary.delta)
         with jax.ensure_compile_time_eval():
             shape = np.asarray(curve(times), np.float64)
-        least = 1e-17 * times.size  # the recursion omits tails of this size
-        check(delta >= least, "delta", boundary.delta, f"at least {least:.3g}")
+        _check_delta(boundary.delta, times.size, 1.0)
         heights = tuned(times[::-1], shape[::-1], delta)[::-1]
         return cls(boundary.sensitivity, boundary.delta, times, heights)
+
+    @classmethod
+    def minimax(cls, *, sensitivity: float, delta: float, times: ArrayLike) -> Self:
+        """Return the boundary with the smallest worst ratio to an oracle's epsilon.
+
+        Use it if you do not know when trials will stop: it needs no tuning and has no floor. The
+        oracle knows the time t_i at which a trial stops, so that it pays only
+        `o_i = D2^2/(2 t_i) + D2 z/sqrt(t_i)` with `z = Phi^-1(1 - delta)`. The boundary is
+        `psi(t_i) = r o_i` for the least valid r (proof in `docs/frontier.md`). At delta = 1e-6, r
+        is 1.08 for 10 times over a factor of 100, and 1.12 for 50 times.
+
+        >>> times = [10.0, 1.0, 0.1]
+        >>> boundary = nrjax.GridBoundary.minimax(sensitivity=1.0, delta=1e-6, times=times)
+        >>> [round(float(epsilon), 2) for epsilon in boundary.epsilon(boundary.times)]
+        [1.61, 5.46, 20.83]
+
+        Args:
+            sensitivity: l2-sensitivity D2 of the private value, in units of the noise.
+            delta: probability with which the loss may exceed the stated epsilon, at most 1/2.
+            times: the times, falling, shape (n,).
+
+        Raises:
+            ValueError: an argument is traced or out of range.
+        """
+        times = _falling_times(times)
+        curve = _worst_ratio(sensitivity, delta, times.size, lambda _: times)
+        return cls._raised(sensitivity, delta, curve, least(curve, float(delta)))
+
+    @classmethod
+    def minimax_levels(
+        cls, *, sensitivity: float, delta: float, low: float, high: float, levels: int
+    ) -> Self:
+        """Return the `minimax` boundary whose times cost epsilons from `low` to `high`.
+
+        The epsilons have equal ratios, up to rounding (two parts in 10^6 in float32). Use
+        `nrjax.Grid(boundary.times)` as the schedule.
+
+        >>> boundary = nrjax.GridBoundary.minimax_levels(
+        ...     sensitivity=1.0, delta=1e-6, low=0.1, high=10.0, levels=3
+        ... )
+        >>> [round(float(epsilon), 3) for epsilon in boundary.epsilon(boundary.times)]
+        [0.1, 1.0, 10.0]
+
+        Args:
+            sensitivity: l2-sensitivity D2 of the private value, in units of the noise.
+            delta: probability with which the loss may exceed the stated epsilon, at most 1/2.
+            low: epsilon of the first and largest time.
+            high: epsilon of the last time, above `low` (or equal to `low` if `levels` is 1).
+            levels: number of times n.
+
+        Raises:
+            ValueError: an argument is traced or out of range.
+        """
+        check_integer("levels", levels, 1, _MOST_TIMES)
+        start, stop = _number("low", low), _number("high", high)
+        check(stop > start or (levels == 1 and stop == start), "high", high, f"above low = {low!r}")
+        epsilons = np.geomspace(start, stop, levels)
+
+        def falling(ratio: float) -> np.ndarray:
+            """Return the times at which `ratio` times the oracle's epsilon is `epsilons`."""
+            z, target = _quantile(delta), epsilons / ratio
+            return (float(sensitivity) * (z + np.sqrt(z * z + 2 * target)) / (2 * target)) ** 2
+
+        excess = least(_worst_ratio(sensitivity, delta, levels, falling), float(delta))
+        times = _falling_times(falling(1 + excess))
+        curve = _worst_ratio(sensitivity, delta, levels, lambda _: times)
+        return cls._raised(sensitivity, delta, curve, excess)
+
+    @classmethod
+    def _raised(cls, sensitivity: Any, delta: Any, curve: Any, excess: float) -> Self:
+        """Return the boundary on the curve of `excess`, raised until it is certified."""
+        times, heights = curve(raised(curve, excess, float(delta)))
+        return cls(sensitivity, delta, times[::-1], heights[::-1])
 
     def _index(self, time: Array, times: Array) -> tuple[Array, Array]:
         """Return an index into `times`, and whether `time` is the time at that index."""
@@ -164,3 +243,48 @@ def _falling_times(times: Any) -> np.ndarray:
     ok = np.isfinite(array) & (array > 0) & np.append(np.diff(array) < 0, True)
     check(ok, "times", times, expected)
     return array
+
+
+def _number(name: str, value: Any) -> float:
+    """Return a positive number as a float."""
+    number = check_positive(name, value)
+    concrete = number is not None and number.ndim == 0
+    check(concrete, name, value, "a concrete number, because the curve is certified")
+    return float(number)  # pyright: ignore[reportArgumentType]
+
+
+def _quantile(delta: Any) -> float:
+    """Return the number that a standard normal exceeds with probability delta."""
+    from scipy.special import ndtri  # slow to import
+
+    return -float(ndtri(float(delta)))
+
+
+def _worst_ratio(
+    sensitivity: Any, delta: Any, size: int, times: Callable[[float], np.ndarray]
+) -> Callable[[float], Curve]:
+    """Return the curve that costs 1 + k times the oracle's epsilon, as a function of k.
+
+    Args:
+        sensitivity: l2-sensitivity.
+        delta: probability of a crossing.
+        size: number of times.
+        times: returns falling times for 1 + k.
+    """
+    half = 0.5 * _number("sensitivity", sensitivity)
+    _check_delta(_number("delta", delta), size, 0.5)
+    z = _quantile(delta)
+
+    def curve(k: float) -> Curve:
+        rising = times(1 + k)[::-1]
+        oracle = z * np.sqrt(rising)
+        return rising, oracle + k * (oracle + half)
+
+    return curve
+
+
+def _check_delta(delta: Any, size: int, most: float) -> None:
+    """Check that delta is large enough for the recursion on `size` times, and at most `most`."""
+    smallest = 1e-17 * size  # the errors of the recursion have this size
+    expected = f"at least {smallest:.3g} for {size} times, and at most {most:g}"
+    check(smallest <= float(delta) <= most, "delta", delta, expected)

@@ -1,8 +1,9 @@
 """The boundaries in NumPy and SciPy in float64, by other methods than the package."""
 
 import numpy as np
+from scipy.integrate import simpson
 from scipy.optimize import brentq, minimize_scalar
-from scipy.special import lambertw, log_ndtr
+from scipy.special import lambertw, log_ndtr, ndtr
 
 from nrjax.guarantees import LinearBoundary, MixtureBoundary, OneSidedMixtureBoundary
 
@@ -57,3 +58,28 @@ def best_rho(family, time, delta):
         options={"xatol": 1e-10},
     )
     return time * np.exp(found.x)
+
+
+def exceeded(times, levels, sensitivity, nodes=401):
+    """Return the probability that the loss exceeds levels at falling times, by Simpson's rule.
+
+    The loss is a Brownian motion with drift 1/2 in s = D2^2/t.
+    """
+    clock = sensitivity**2 / np.asarray(times)
+    gaps, probability = (
+        np.diff(clock, prepend=0),
+        ndtr((clock[0] / 2 - levels[0]) / clock[0] ** 0.5),
+    )
+    density, losses = None, None
+    for i, (s, gap) in enumerate(zip(clock, gaps, strict=True)):
+        here = np.linspace(s / 2 - 9 * s**0.5, levels[i], nodes)
+        if i == 0:
+            density = np.exp(-((here - s / 2) ** 2) / (2 * s)) / np.sqrt(2 * np.pi * s)
+        else:
+            above = ndtr((losses + gap / 2 - levels[i]) / gap**0.5)
+            probability += simpson(density * above, x=losses)
+            steps = here[:, None] - losses - gap / 2
+            kernel = np.exp(-(steps**2) / (2 * gap)) / np.sqrt(2 * np.pi * gap)
+            density = simpson(density * kernel, x=losses)
+        losses = here
+    return probability

@@ -12,6 +12,7 @@ import nrjax
 from nrjax.erm.released import Mechanism
 from nrjax.guarantees import GridBoundary, LinearBoundary, OneSidedMixtureBoundary
 from nrjax.guarantees._crossing import crossing, tuned
+from tests.guarantees import oracle
 from tests.problems import Distance, interaction
 
 pytestmark = pytest.mark.numerical
@@ -49,7 +50,7 @@ def test_other_panels_agree():
     heights = 5.0 * np.sqrt(times)
     found, upper = crossing(times, heights)
     assert 0 <= upper - found < 1e-10 * found
-    for nodes in (12, 20):
+    for nodes in (28, 40):
         assert crossing(times, heights, nodes)[0] == pytest.approx(found, rel=1e-12)
 
 
@@ -134,6 +135,68 @@ def test_looks_that_are_too_near_each_other():
     if jnp.result_type(float) == jnp.float64:
         with pytest.raises(ValueError, match="farther apart"):
             GridBoundary.of(line, [1.0 + 1e-10, 1.0, 0.5])
+
+
+def assert_minimax(times, levels, sensitivity, delta):
+    """Assert a constant ratio to the oracle, and that the curve is valid and uses all of delta."""
+    x = sensitivity / np.sqrt(times)
+    ratios = levels / (x * (x / 2 + norm.isf(delta)))
+    np.testing.assert_allclose(ratios, ratios[0], rtol=1e-5)
+    assert 0.9998 < oracle.exceeded(times, levels, sensitivity) / delta < 1 + 2e-6
+    return ratios[0]
+
+
+@pytest.mark.parametrize(("looks", "worst"), [(1, 1.0), (10, 1.0813), (50, 1.1182)])
+def test_minimax(looks, worst):
+    times = np.geomspace(10, 0.1, looks) if looks > 1 else [3.0]
+    grid = GridBoundary.minimax(sensitivity=1.0, delta=DELTA, times=times)
+    levels = np.asarray(grid.epsilon(grid.times), float)
+    assert assert_minimax(grid.times, levels, 1.0, DELTA) == pytest.approx(worst, abs=1e-4)
+
+
+@pytest.mark.parametrize("fault", ["D2 for D2/2", "union bound", "last look"])
+def test_minimax_faults_are_seen(fault):
+    times = np.geomspace(10, 0.1, 10)
+    root, z = np.sqrt(times), norm.isf(DELTA)
+    if fault == "D2 for D2/2":
+        base, shape = z * root[::-1], z * root[::-1] + 1
+        heights = tuned(times[::-1], shape, DELTA, base)[::-1]
+    else:
+        heights = root * (norm.isf(DELTA / 10) if fault == "union bound" else z)
+    with pytest.raises(AssertionError):
+        assert_minimax(times, (0.5 + heights) / times, 1.0, DELTA)
+
+
+@pytest.mark.parametrize("delta", [1e-12, 1e-6, 0.4])
+@pytest.mark.parametrize("sensitivity", [1e-6, 2.0, 3e5])
+def test_minimax_levels(sensitivity, delta):
+    """The stated epsilons are the levels up to rounding, and enough for the rounded times."""
+    grid = GridBoundary.minimax_levels(
+        sensitivity=sensitivity, delta=delta, low=0.1, high=10.0, levels=12
+    )
+    levels = np.asarray(grid.epsilon(grid.times), float)
+    np.testing.assert_allclose(levels, np.geomspace(0.1, 10.0, 12), rtol=2e-6)
+    assert_minimax(grid.times, levels, sensitivity, delta)
+    again = GridBoundary.minimax(sensitivity=sensitivity, delta=delta, times=grid.times)
+    np.testing.assert_allclose(again.heights, grid.heights, rtol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sensitivity": 0.0}, "sensitivity must be positive"),
+        ({"sensitivity": nrjax.Sensitivity(1.0, "l1")}, "sensitivity must be an l2"),
+        ({"sensitivity": np.ones(2)}, "sensitivity must be a concrete number"),
+        ({"delta": 0.6}, "delta must be at least .* and at most 0.5"),
+        ({"delta": 1e-18}, "delta must be at least"),
+        ({"low": 20.0}, "high must be above low"),
+        ({"levels": 0}, "levels must be an integer"),
+    ],
+)
+def test_minimax_refuses(changes, message):
+    good = {"sensitivity": 1.0, "delta": DELTA, "low": 0.1, "high": 10.0, "levels": 5}
+    with pytest.raises(ValueError, match=message):
+        GridBoundary.minimax_levels(**(good | changes))
 
 
 def test_small_deltas_end():
