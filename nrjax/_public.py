@@ -23,6 +23,10 @@ from nrjax.guarantees import PureGuarantee as PureGuarantee
 from nrjax.guarantees import RenyiBoundary as RenyiBoundary
 from nrjax.interaction import Interaction as Interaction
 from nrjax.keys import trial_key as trial_key
+from nrjax.mechanism import Mechanism as Mechanism
+from nrjax.mechanism import brownian as brownian
+from nrjax.mechanism import discrete_laplace as discrete_laplace
+from nrjax.mechanism import laplace as laplace
 from nrjax.outcome import Outcome as Outcome
 from nrjax.outcome import Status as Status
 from nrjax.path import Path as Path

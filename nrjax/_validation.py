@@ -33,6 +33,12 @@ def concrete_or_none(value: Any) -> np.ndarray | None:
     return None
 
 
+def as_table(value: Any) -> Any:
+    """Return a list or a table, such as a pandas Series, as a NumPy array, else the value."""
+    is_table = hasattr(value, "__array__") and not isinstance(value, (jax.Array, np.generic))
+    return np.asarray(value) if is_table or isinstance(value, list) else value
+
+
 def as_numeric(name: str, value: Any, expected: str = "a number") -> np.ndarray | None:
     """Return a NumPy array of integers or floats, or None for a traced or abstract value.
 

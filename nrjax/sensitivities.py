@@ -7,15 +7,16 @@ from typing import Any, Literal
 from nrjax._validation import check, check_positive
 
 Norm = Literal["l1", "l2"]
-Noise = Literal["gaussian", "laplace"]
+Noise = Literal["gaussian", "brownian", "laplace"]
 
 NORMS: dict[str, Norm] = {"gaussian": "l2", "laplace": "l1", "discrete laplace": "l1"}
 
 
 def norm_of(noise: str) -> Norm:
-    """Return the norm of the sensitivity by which "gaussian" or "laplace" noise is scaled."""
-    check(noise in ("gaussian", "laplace"), "noise", noise, "'gaussian' or 'laplace'")
-    return NORMS[noise]
+    """Return the norm of the sensitivity by which a kind of noise is scaled."""
+    expected = "'brownian', 'gaussian' or 'laplace'"
+    check(noise in ("brownian", "gaussian", "laplace"), "noise", noise, expected)
+    return "l1" if noise == "laplace" else "l2"
 
 
 class Sensitivity(float):

@@ -67,6 +67,11 @@ class NoiseProcess(Pytree, abc.ABC):
         del dtype
         return float("inf")
 
+    def smallest_time(self, dtype: Any) -> float:
+        """Return the smallest time at which draws in `dtype` have the stated distribution."""
+        del dtype
+        return 0.0
+
     def bridge(self, key: Array, lower: Any, upper: Any, time: ArrayLike) -> Any:
         """Return the state at a time strictly between two states' times, drawn given both.
 

@@ -1,8 +1,8 @@
-"""Utilities that differ from step to step."""
+"""Utilities: any function of a release, and utilities that differ from step to step."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, TypeVar
 
 import jax
@@ -10,10 +10,89 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nrjax._validation import check, check_positive, concrete_or_none
+from nrjax._validation import as_table, check, check_positive, concrete_or_none
+from nrjax.pytrees import static
 from nrjax.types import Utility
 
 U = TypeVar("U", bound=Utility)
+
+_NOT_TRACED = (
+    jax.errors.TracerArrayConversionError,
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.NonConcreteBooleanIndexError,
+)
+
+
+class FunctionUtility(Utility):
+    """A utility that scores a release by a function `score(release, *data)`.
+
+    `nrjax.Mechanism.until` makes it of a function. Derive from `nrjax.Utility` instead if a release
+    gives a hypothesis, such as a fitted model, or if the score has cheap bounds.
+
+        def score(release, truth):
+            return -jnp.max(jnp.abs(release - truth))
+
+        nrjax.utilities.FunctionUtility(score, (jnp.zeros(3),)).evaluate(jnp.ones(3))  # -1.0
+
+    Attributes:
+        score: a JAX function of ONE release that returns a scalar, static. Larger is better.
+            Interactions with one function object share a compiled program: define it once.
+        data: further arguments of the function, a tuple of numbers, arrays or pytrees.
+        sensitivity: largest change of the score at a fixed release if one row of the private data
+            changes, scalar. It may be None for a public rule.
+
+    Raises:
+        ValueError: an attribute has the wrong type, or `sensitivity` is not positive and finite.
+    """
+
+    score: Callable[..., Any] = static()
+    data: Any = ()
+    sensitivity: Any = None
+
+    def __post_init__(self):
+        score, expected = self.score, "a function of a release, or a nrjax.Utility"
+        check(callable(score) and isinstance(score, Hashable), "score", score, expected)
+        hint = "Write data=(truth,) for a function score(release, truth)."
+        check(isinstance(self.data, tuple), "data", self.data, "a tuple of arguments", hint)
+        if self.sensitivity is not None:
+            check_positive("sensitivity", self.sensitivity)
+        listed = jax.tree.map(as_table, self.data, is_leaf=lambda leaf: isinstance(leaf, list))
+        object.__setattr__(self, "data", listed)
+
+    def evaluate(self, hypothesis: Any) -> Array:
+        """Return the score of a release, a scalar.
+
+        Raises:
+            ValueError: JAX cannot trace the function, or its result is not a scalar.
+        """
+        arguments = (hypothesis, *self.data)
+        try:
+            result = self.score(*arguments)
+        except Exception as error:
+            raise ValueError(_explained(self.score, arguments, error)) from error
+        hint = "Reduce it, for example by jnp.max(jnp.abs(...))."
+        is_scalar = result is not None and np.shape(result) == ()
+        check(is_scalar, "the result of score", result, "a scalar", hint)
+        return result  # pyright: ignore[reportReturnType]
+
+
+def _explained(score: Any, arguments: tuple[Any, ...], error: Exception) -> str:
+    """Return the message for an error that a score raised under a trace."""
+    name, kind = getattr(score, "__name__", score), type(error).__name__
+    if isinstance(error, _NOT_TRACED):
+        return (
+            f"score must be a function that JAX can trace (got {name}, which raised {kind}). Write "
+            "jnp for np and math, jnp.where for if, and leave out float() and int()."
+        )
+    shown = ", ".join(
+        f"{jnp.result_type(a)}{list(jnp.shape(a))}" for a in jax.tree.leaves(arguments)
+    )
+    first_line = (str(error).splitlines() or [""])[0]
+    return (
+        f"score must be a function of a release and of data, here ({shown}) (got {name}, which "
+        f"raised {kind}: {first_line})."
+    )
 
 
 class UtilitySequence(Utility, Generic[U]):

@@ -46,6 +46,7 @@ ORDER = (
     ("simulation",),
     ("counts", "erm", "datasets"),
     ("engine", "path", "releases"),
+    ("mechanism", "_levels"),
     ("interaction", "_cross_checks", "_interface_checks"),
     ("composition",),
     ("stopping",),

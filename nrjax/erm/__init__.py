@@ -5,7 +5,7 @@ from nrjax.erm.logistic import LogisticProblem
 from nrjax.erm.minimise import Minimum
 from nrjax.erm.output import OutputProblem
 from nrjax.erm.output_utility import OutputUtility
-from nrjax.erm.released import Mechanism, Released
+from nrjax.erm.released import Problem, Released
 from nrjax.erm.ridge import RidgeProblem
 from nrjax.erm.ridge_utility import RidgeOutputUtility, RidgeUtility
 from nrjax.erm.trust_region import BallMinimum, minimise_in_ball
@@ -13,10 +13,10 @@ from nrjax.erm.trust_region import BallMinimum, minimise_in_ball
 __all__ = [
     "BallMinimum",
     "LogisticProblem",
-    "Mechanism",
     "Minimum",
     "OutputProblem",
     "OutputUtility",
+    "Problem",
     "Released",
     "RidgeOutputUtility",
     "RidgeProblem",

@@ -96,11 +96,8 @@ class LogisticProblem(OutputPerturbation):
             features /= np.linalg.norm(features, axis=1, keepdims=True)
             labels = np.sign(features[:, 0] + 0.1 * rng.normal(size=1000))
             problem = nrjax.erm.LogisticProblem.fit(features, labels, regularisation=0.05)
-            released = problem.released("gaussian")
-            mechanism = released.mechanism(tight_at_epsilon=0.3, delta=1e-6)
-            schedule = nrjax.Grid.geometric(mechanism.guarantee, 0.3, 10.0, 50)
-            rule = nrjax.PublicThreshold(-1.05 * problem.optimum_loss)
-            interaction = mechanism.interaction(schedule, released.utility, rule)
+            mechanism = problem.brownian(delta=1e-6)
+            interaction = mechanism.until(at_least=-1.05 * problem.optimum_loss)
             outcomes = nrjax.simulate(jax.random.key(0), interaction, trials=100)
 
     Attributes:

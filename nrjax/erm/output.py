@@ -53,7 +53,7 @@ class OutputPerturbation(Problem):
         """Return the optimum with its sensitivity and utility, for one kind of noise.
 
         Args:
-            noise: "gaussian" or "laplace".
+            noise: "brownian" (or "gaussian") or "laplace".
         """
         is_l2 = norm_of(noise) == "l2"
         sensitivity = self.l2_sensitivity if is_l2 else self.l1_sensitivity
@@ -107,7 +107,7 @@ class OutputProblem(OutputPerturbation):
             problem = nrjax.erm.OutputProblem.fit(
                 huber, features, labels, regularisation=0.05, lipschitz=1.0,
                 loss_at_zero=(0.0, 0.75), lowest_loss=0.0, label_range=(-1.0, 1.0))
-            mechanism = problem.released("laplace").mechanism()
+            mechanism = problem.laplace()
 
     Attributes:
         rows: number of rows n.

@@ -113,6 +113,11 @@ class OutputUtility(Utility):
     baseline: Any = 0.0
     tolerance: Any = 0.0
 
+    @property
+    def best(self) -> Any:
+        """The utility of the optimum, scalar, or None if `optimum_loss` is None."""
+        return None if self.optimum_loss is None else self.baseline - self.optimum_loss
+
     def excess_risk(self) -> Self:
         """Return the utility `R(theta*) - R(hypothesis)`, which is minus the excess risk.
 

@@ -46,7 +46,7 @@ class RidgeProblem(Problem):
             features /= np.linalg.norm(features, axis=1, keepdims=True)
             labels = np.clip(features @ np.ones(5), -1, 1)
             problem = nrjax.erm.RidgeProblem.fit(features, labels, regularisation=0.05)
-            covariance = problem.released("gaussian").mechanism(tight_at_epsilon=0.3, delta=1e-6)
+            covariance = problem.brownian(delta=1e-6)
             value, sensitivity, utility = problem.released_optimum("laplace", "tight")
             utility = utility.excess_risk()
 
@@ -105,7 +105,7 @@ class RidgeProblem(Problem):
         """Return X'X and X'y as one private value, with its sensitivity and the utility.
 
         Args:
-            noise: "gaussian" or "laplace".
+            noise: "brownian" (or "gaussian") or "laplace".
             constants: "paper", "tight" or "l1_rows"; see `nrjax.erm.statistics.sensitivity`.
 
         Raises:
@@ -126,7 +126,7 @@ class RidgeProblem(Problem):
         """Return the optimum as a private value, with its sensitivity and the utility.
 
         Args:
-            noise: "gaussian" or "laplace".
+            noise: "brownian" (or "gaussian") or "laplace".
             constants: "paper" or "tight"; see `nrjax.erm.sensitivity.ridge_output_l2`.
 
         Raises:

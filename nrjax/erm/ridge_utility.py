@@ -54,6 +54,11 @@ class RidgeOutputUtility(Utility):
     radius: Any
     sensitivity: Any
 
+    @property
+    def best(self) -> Any:
+        """The utility of the optimum, scalar."""
+        return -self.optimum_loss
+
     def excess_risk(self) -> Self:
         """Return the utility `R(theta*) - R(hypothesis)`, which has twice the sensitivity."""
         own = self.sensitivity

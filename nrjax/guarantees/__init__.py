@@ -6,6 +6,7 @@ from nrjax.guarantees.boundaries import (
     OneSidedMixtureBoundary,
 )
 from nrjax.guarantees.grid import GridBoundary
+from nrjax.guarantees.minimax import MinimaxBoundary
 from nrjax.guarantees.notions import NOTIONS
 from nrjax.guarantees.pure import DiscretePureGuarantee, PureGuarantee
 from nrjax.guarantees.renyi import RenyiBoundary
@@ -15,6 +16,7 @@ __all__ = [
     "DiscretePureGuarantee",
     "GridBoundary",
     "LinearBoundary",
+    "MinimaxBoundary",
     "MixtureBoundary",
     "OneSidedMixtureBoundary",
     "PureGuarantee",

@@ -170,6 +170,10 @@ class DiscreteLaplace(Coordinates, BlockwiseProcess):
         """Return the largest time of a dtype: 2^10 for float32, 2^26 for float64."""
         return _LARGEST[jnp.dtype(dtype).name]
 
+    def smallest_time(self, dtype: Any) -> float:
+        """Return the smallest time of a dtype: 0.2 for float32, 0.05 for float64."""
+        return _SMALLEST[jnp.dtype(dtype).name]
+
     def deviation(self, time: ArrayLike) -> Array:
         """Return the standard deviation of the noise, `1/(sqrt(2) sinh(1/(2 time)))`."""
         half = 0.5 / jnp.asarray(time, float_dtype(time))

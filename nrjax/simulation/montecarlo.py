@@ -183,18 +183,18 @@ def simulate(
 
     Warns:
         FirstLevelWarning: more than 5 % of at least 100 trials stopped at the first of several
-            levels.
+            levels, under a rule that is not a private test (which may need that level).
     """
     check(isinstance(interaction, Interaction), "interaction", interaction, "a nrjax.Interaction")
     outcome = Outcome(**run_all(key, interaction, trials, first_trial, batching, progress))
     several = min(interaction.schedule.max_steps, int(interaction.steps)) > 1
+    lower = several and interaction.rule.sensitivity is None
     early = float(np.mean(np.asarray(outcome.stopped) & (outcome.step == 0)))
-    if several and trials >= _FEW and early > _EARLY:
+    if lower and trials >= _FEW and early > _EARLY:
         warnings.warn(
             f"{early:.0%} of {trials:,} trials stopped at the first level, and might have stopped "
-            "for a smaller epsilon. Start the schedule at a larger time (Grid.geometric with a "
-            "smaller `low`, and a boundary that is tight at a smaller epsilon). A private test may "
-            "need its first level: see nrjax.stopping.accuracy.",
+            "for a smaller epsilon. Start the levels at a smaller epsilon, and tune the boundary to a "
+            "smaller one if it needs tuning.",
             FirstLevelWarning,
             stacklevel=2,
         )

@@ -6,8 +6,8 @@ shares sum to at most 1. The epsilons may depend on the releases. The formulas a
 The rules widen their noise by `40 + 64/epsilon` machine epsilons. In float32 this makes shortfalls
 larger by a factor of 1.00008 at an epsilon of 0.1, and of 1.008 at an epsilon of 0.001.
 
-All functions are elementwise, and raise a ValueError for concrete arguments out of range. The
-arguments:
+All functions but `first_level` are elementwise. They raise a ValueError for concrete arguments out
+of range. The arguments:
 
 * `gap`: threshold minus utility, in units of the utility;
 * `sensitivity`: Delta, the sensitivity of the utility, in units of the utility, > 0;
@@ -19,7 +19,9 @@ arguments:
 
 from typing import Literal
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
@@ -105,6 +107,41 @@ def epsilon_for_shortfall(
     """
     _checked(gap=gap)
     return shortfall(gap, sensitivity, gamma, share, noise)  # epsilon * shortfall is a constant
+
+
+def first_level(
+    epsilons: ArrayLike,
+    margin: ArrayLike,
+    sensitivity: ArrayLike,
+    gamma: float = 0.1,
+    noise: Noise = "laplace",
+) -> int:
+    """Return the first level at which the noise of a `ReducedAboveThreshold` fits a margin.
+
+    A test that starts there accepts, at any level, a utility that is `margin` or more below its
+    threshold with probability at most `gamma`, whatever the releases are (a union bound over the
+    levels). To meet a target, set the threshold to target plus margin.
+
+        nrjax.stopping.accuracy.first_level(np.geomspace(0.1, 10, 50), 0.5, 0.01)  # 6
+
+    Args:
+        epsilons: privacy levels of the test, rising, shape (levels,).
+        margin: threshold minus the worst utility that may be accepted.
+        sensitivity: Delta, the sensitivity of the utility.
+        gamma: largest probability of accepting a worse utility.
+        noise: "laplace" or "exponential".
+
+    Raises:
+        ValueError: the noise of the last level is too large for the margin.
+    """
+    with jax.ensure_compile_time_eval():
+        wrong = np.asarray(acceptance_probability(margin, epsilons, sensitivity, noise), float)
+        total = np.cumsum(wrong[::-1])[::-1]
+        least = float(shortfall(np.max(np.asarray(epsilons)), sensitivity, gamma, 1.0, noise))
+    expected = f"at least {least:.3g}, for the noise of the test at the last level"
+    hint = "Or take larger levels, or a score with a smaller sensitivity."
+    check(total[-1] <= gamma, "margin", margin, expected, hint)
+    return int(np.argmax(total <= gamma))
 
 
 def whitehouse_shortfall(

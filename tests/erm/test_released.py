@@ -36,8 +36,6 @@ def test_a_mechanism_has_process_and_guarantee_for_its_noise(kind):
         assert parts.process == nrjax.Brownian(released.value.shape)
         expected = boundary.tight_at_epsilon(0.3, released.sensitivity, 1e-6)
         assert parts.guarantee == expected
-    parts = released.mechanism(delta=1e-6, tight_at_time=2.0)
-    assert parts.guarantee == nrjax.LinearBoundary.tight_at_time(2.0, released.sensitivity, 1e-6)
     released = problem_of(kind).released("laplace")
     assert released.mechanism().process == nrjax.Laplace(released.value.shape)
     process = nrjax.IndependentLaplace(released.value.shape)
@@ -46,7 +44,8 @@ def test_a_mechanism_has_process_and_guarantee_for_its_noise(kind):
     assert parts.guarantee == nrjax.PureGuarantee(released.sensitivity)
     grid = nrjax.Grid.geometric(parts.guarantee, 0.3, 1.0, 3)
     rest = {"schedule": grid, "utility": released.utility, "rule": nrjax.PublicThreshold(-np.inf)}
-    expected = nrjax.Interaction(**parts._asdict(), **rest, max_steps=2)
+    three = dict(zip(("value", "process", "guarantee"), parts, strict=True))
+    expected = nrjax.Interaction(**three, **rest, max_steps=2)
     interaction = parts.interaction(*rest.values(), max_steps=2)
     jax.tree.map(np.testing.assert_array_equal, interaction, expected)
 

@@ -9,7 +9,6 @@ import pytest
 from scipy.stats import multivariate_normal, norm
 
 import nrjax
-from nrjax.erm.released import Mechanism
 from nrjax.guarantees import GridBoundary, LinearBoundary, OneSidedMixtureBoundary
 from nrjax.guarantees._crossing import crossing, tuned
 from tests.guarantees import oracle
@@ -107,7 +106,7 @@ def test_on_a_schedule(boundary):
     times = np.append(grid.times, grid.times[-1])  # a time may come twice
     found = line.on(nrjax.Grid(times))
     np.testing.assert_array_equal(found.heights, grid.heights)
-    mechanism = Mechanism(3.0, nrjax.Brownian(()), line).on(nrjax.Grid(times))
+    mechanism = nrjax.Mechanism(3.0, nrjax.Brownian(()), line).on(nrjax.Grid(times))
     trial = mechanism.interaction(nrjax.Grid(times), Distance(3.0), nrjax.PublicThreshold(-1.0))
     outcome = nrjax.run_until(jax.random.key(0), trial)
     plain = dataclasses.replace(trial, guarantee=line)

@@ -15,7 +15,7 @@ import nrjax
 from nrjax import datasets
 from nrjax._validation import check
 from nrjax.erm import LogisticProblem, RidgeProblem
-from nrjax.erm.released import Mechanism, Released
+from nrjax.erm.released import Released
 from nrjax.erm.statistics import Constants
 from nrjax.papers._settings import of_task, parsed_bounds
 from nrjax.papers.whitehouse2022.report import ClaimReporting
@@ -84,10 +84,10 @@ def _lowest_epsilon(settings: Settings) -> float:
 
 def _on_grid(
     settings: Settings, problem: _Problem, name: str, constants: Constants, low: float
-) -> tuple[Released, Mechanism, nrjax.Grid, np.ndarray]:
+) -> tuple[Released, nrjax.Mechanism, nrjax.Grid, np.ndarray]:
     """Return a mechanism's private value, parts and grid, and the epsilon at each time."""
     brownian = name == "brownian"
-    noise = "gaussian" if brownian else "laplace"
+    noise = "brownian" if brownian else "laplace"
     if isinstance(problem, RidgeProblem):
         released = problem.released(noise, constants)
     else:

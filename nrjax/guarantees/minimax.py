@@ -1,0 +1,71 @@
+"""The minimax boundary before its levels are known."""
+
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from nrjax._format import format_value
+from nrjax._numerics import float_dtype
+from nrjax._validation import check, check_positive, check_probability, concrete_or_none
+from nrjax.guarantees.grid import GridBoundary
+from nrjax.sensitivities import check_norm
+from nrjax.types import Guarantee, Schedule
+
+
+class MinimaxBoundary(Guarantee):
+    """The minimax boundary of a `nrjax.Mechanism` whose levels are not known yet.
+
+    `nrjax.brownian` uses it by default. It has no epsilon of its own: `on` and `between` return the
+    boundary on known levels, a `nrjax.GridBoundary`. `Mechanism.until` calls them.
+
+        grid = nrjax.Grid([100.0, 10.0, 1.0])
+        nrjax.guarantees.MinimaxBoundary(1.0, 1e-6).on(grid).epsilon(grid.times)
+
+    Attributes:
+        sensitivity: l2-sensitivity D2 of the private value, in units of the noise.
+        delta: probability with which the loss may exceed the stated epsilon.
+
+    Raises:
+        ValueError: an attribute is out of range, or the sensitivity is in the wrong norm.
+    """
+
+    sensitivity: Any
+    delta: Any
+    noise: ClassVar[str] = "gaussian"
+
+    def __post_init__(self):
+        check_positive("sensitivity", self.sensitivity)
+        check_norm(self.sensitivity, self.noise)
+        check_probability("delta", self.delta)
+
+    def on(self, schedule: Schedule) -> GridBoundary:
+        """Return the boundary on the times of a schedule (`GridBoundary.minimax`).
+
+        Raises:
+            ValueError: the schedule has no fixed times, or they are not as `GridBoundary` requires.
+        """
+        times = concrete_or_none(getattr(schedule, "times", None))
+        hint = "Use a nrjax.Grid, or a boundary for any times, such as tight_at_epsilon=0.3."
+        check(times is not None, "schedule", schedule, "one of fixed times", hint)
+        falling = np.unique(np.asarray(times).astype(float_dtype()))[::-1]
+        return GridBoundary.minimax(sensitivity=self.sensitivity, delta=self.delta, times=falling)
+
+    def between(self, low: float, high: float, count: int) -> GridBoundary:
+        """Return the boundary whose `count` times cost epsilons from `low` to `high`.
+
+        The epsilons have equal ratios (`GridBoundary.minimax_levels`).
+        """
+        ends = {"low": low, "high": high, "levels": count}
+        return GridBoundary.minimax_levels(sensitivity=self.sensitivity, delta=self.delta, **ends)
+
+    def epsilon(self, time: ArrayLike) -> NoReturn:
+        """Raise a ValueError, since the epsilon of a time depends on the levels."""
+        raise ValueError(
+            f"guarantee must be for known levels (got {format_value(self)}). Use "
+            "mechanism.until(...) or mechanism.on(levels)."
+        )
+
+    def time(self, epsilon: ArrayLike) -> NoReturn:
+        """Raise a ValueError, since the time of an epsilon depends on the levels."""
+        self.epsilon(epsilon)

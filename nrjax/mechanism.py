@@ -1,0 +1,315 @@
+"""Mechanisms: a private value with noise and a guarantee, and interactions made from them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from nrjax import _levels
+from nrjax._cross_checks import check_integral
+from nrjax._format import format_value
+from nrjax._levels import Levels
+from nrjax._numerics import float_dtype
+from nrjax._validation import check, check_positive, concrete_or_none
+from nrjax._value import check_array
+from nrjax.guarantees import (
+    DiscretePureGuarantee,
+    LinearBoundary,
+    MinimaxBoundary,
+    PureGuarantee,
+)
+from nrjax.interaction import Interaction
+from nrjax.processes import Brownian, DiscreteLaplace, Laplace
+from nrjax.pytrees import Pytree
+from nrjax.sensitivities import check_norm
+from nrjax.stopping import PublicThreshold, ReducedAboveThreshold
+from nrjax.types import Guarantee, NoiseProcess, Schedule, StoppingRule, Utility
+from nrjax.utilities import FunctionUtility
+
+_MARGIN = 0.75
+"""Default margin of a private test, as a fraction of the distance to the best score."""
+
+
+class Mechanism(Pytree):
+    """A private value with noise and a guarantee that fit, checked against each other.
+
+    `nrjax.brownian`, `nrjax.laplace`, `nrjax.discrete_laplace` and the problems of `nrjax.erm` make
+    mechanisms. `until` makes an interaction in one call. `interaction` takes a schedule, a utility
+    and a rule of your choice. `value, process, guarantee = mechanism` gives the parts.
+
+        mechanism = nrjax.brownian(120.0, sensitivity=1.0, delta=1e-6)
+
+    Attributes:
+        value: private value f(x), of the process's shape.
+        process: noise process, which is added to the value.
+        guarantee: privacy guarantee for this noise and for the sensitivity of the value. A
+            `nrjax.guarantees.MinimaxBoundary` is settled when the levels are known, by `until`,
+            `interaction` or `on`. None means that no epsilon is stated.
+        utility: utility that `until` uses by default; None if there is none.
+
+    Raises:
+        ValueError: the value is not finite or not of the process's shape, the guarantee is for
+            another noise, or a part has the wrong type.
+    """
+
+    value: Any
+    process: NoiseProcess
+    guarantee: Any
+    utility: Utility | None = None
+
+    def __post_init__(self):
+        for name, kind in (
+            ("process", NoiseProcess),
+            ("guarantee", Guarantee),
+            ("utility", Utility),
+        ):
+            part = getattr(self, name)
+            ok = isinstance(part, kind) or (part is None and name != "process")
+            check(ok, name, part, f"an instance of nrjax.{kind.__name__}")
+        process, guarantee = self.process, self.guarantee
+        covered = None if guarantee is None else guarantee.noise
+        fits = None in (covered, process.noise) or covered == process.noise
+        expected = f"for {process.noise} noise, which {type(process).__name__} makes"
+        check(fits, "guarantee", guarantee, expected)
+        value = check_array("value", self.value, tuple(process.shape))
+        check_integral(process, value, None, float_dtype(value))
+        object.__setattr__(self, "value", value)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over value, process and guarantee."""
+        return iter((self.value, self.process, self.guarantee))
+
+    def __repr__(self) -> str:
+        parts = zip(("value", "process", "guarantee"), self, strict=True)
+        shown = [f"{name}={format_value(part)}" for name, part in parts]
+        if self.utility is not None:
+            shown.append(f"utility={type(self.utility).__name__}")
+        return f"Mechanism({', '.join(shown)})"
+
+    def on(self, levels: Levels) -> Mechanism:
+        """Return the mechanism with its guarantee tightened for known levels (`Guarantee.on`).
+
+        On a grid a boundary is exact at the grid's times, and has smaller epsilons. Use the result
+        in interactions with these levels only. They are the default levels of its `until`.
+
+        Args:
+            levels: epsilons `(low, high, count)` in equal ratios, or a schedule such as a `Grid`.
+        """
+        guarantee, schedule = _levels.settle(self.guarantee, self._levels(levels))
+        tightened = None if guarantee is None else guarantee.on(schedule)
+        return dataclasses.replace(self, guarantee=tightened)
+
+    def interaction(
+        self, schedule: Schedule, utility: Utility, rule: StoppingRule, **options: Any
+    ) -> Interaction:
+        """Return the interaction of this mechanism with a schedule, a utility and a rule.
+
+        `options` are other arguments of `nrjax.Interaction`, such as `max_steps`.
+        """
+        guarantee = _levels.settle(self.guarantee, schedule)[0]
+        parts: Any = {"value": self.value, "process": self.process, "guarantee": guarantee}
+        return Interaction(**parts, schedule=schedule, utility=utility, rule=rule, **options)
+
+    def until(
+        self,
+        score: Utility | Callable[..., Any] | None = None,
+        *,
+        at_least: ArrayLike | None = None,
+        data: tuple[Any, ...] = (),
+        levels: Levels | None = None,
+        private: bool = False,
+        margin: float | None = None,
+        rule: StoppingRule | None = None,
+        sensitivity: ArrayLike | None = None,
+        shift: ArrayLike | None = None,
+    ) -> Interaction:
+        """Return the interaction that removes noise until the score of a release is good enough.
+
+        By default the test of the score is public (`nrjax.PublicThreshold`): the epsilon covers the
+        releases, but not the decision to stop. `private=True` makes a private test
+        (`nrjax.ReducedAboveThreshold`), whose cost is added. It accepts a score below `at_least`
+        with probability at most 10 %: its threshold is `at_least + margin`, and it leaves out the
+        first levels, at which its noise does not fit the margin (see
+        `nrjax.stopping.accuracy.first_level`).
+
+            def score(release, truth):
+                return -jnp.abs(release - truth)
+
+            mechanism = nrjax.brownian(120.0, sensitivity=1.0, delta=1e-6)
+            interaction = mechanism.until(score, at_least=-2.0, data=(120.0,))
+            outcomes = nrjax.simulate(jax.random.key(0), interaction, trials=1000)
+
+        Args:
+            score: a JAX function `score(release, *data)` that returns a scalar, larger for a better
+                release, or a `nrjax.Utility`. By default the mechanism's own utility, which
+                mechanisms of problems have. Define a function once, since each new function is
+                compiled again.
+            at_least: score at which a release is good enough.
+            data: further arguments of the function: a tuple of numbers and arrays.
+            levels: epsilons `(low, high, count)` in equal ratios, or a schedule such as a `Grid`.
+                By default 100 epsilons from 0.01 to 10, or a part of this range if the boundary or
+                discrete noise reaches only a part; or the levels of `on`.
+            private: whether the test of the score is private, which needs levels of fixed times.
+            margin: distance of the private test's threshold above `at_least`, in units of the
+                score. By default 3/4 of the distance from `at_least` to the best score: the score
+                of the optimum for a problem's utility, and 0 for other scores.
+            rule: stopping rule to use in place of `at_least`.
+            sensitivity: largest change of the score, at a fixed release, if one row of the data
+                changes. A private test needs it, unless the utility states it.
+            shift: f(x) - f(x') for a neighbouring data set x', to report the realised privacy loss.
+
+        Raises:
+            ValueError: not exactly one of `at_least` and `rule` is given, an argument is out of
+                range, no level is large enough for the private test, or JAX cannot trace the score.
+        """
+        given = (at_least is not None) + (rule is not None)
+        check(given == 1, "at_least, rule", (at_least, rule), "one of them and not the other")
+        hint = "Leave rule or private away: a rule is private or public by itself."
+        check(rule is None or not private, "private", private, "False for a rule", hint)
+        hint = "Only private tests have a margin: write private=True."
+        check(margin is None or private, "margin", margin, "None for a public test", hint)
+        utility = self._utility(score, data, sensitivity)
+        levels = self._levels(levels)
+        if private:
+            rule, margin = _private_test(at_least, margin, utility, sensitivity)
+            settled = _levels.settle_for_test(self.guarantee, levels, margin, rule.sensitivity)
+        else:
+            rule = PublicThreshold(at_least) if rule is None else rule
+            settled = _levels.settle(self.guarantee, levels)
+        guarantee, schedule = settled
+        mechanism = dataclasses.replace(self, guarantee=guarantee)
+        return mechanism.interaction(schedule, utility, rule, shift=shift)
+
+    def _utility(self, score: Any, data: Any, sensitivity: Any) -> Utility:
+        """Return the utility of a score."""
+        score = self.utility if score is None else score
+        hint = "Write until(score, ...) with a function of a release that returns a scalar."
+        check(score is not None, "score", None, "given for a mechanism without a utility", hint)
+        if not isinstance(score, Utility):
+            return FunctionUtility(score, data, sensitivity)
+        hint = "Put the data into the fields of the utility."
+        check(isinstance(data, tuple) and not data, "data", data, "() for a nrjax.Utility", hint)
+        return score
+
+    def _levels(self, levels: Levels | None) -> Levels:
+        return _levels.resolve(levels, self.guarantee, self.process, float_dtype(self.value))
+
+
+def _private_test(
+    at_least: Any, margin: Any, utility: Utility, sensitivity: Any
+) -> tuple[ReducedAboveThreshold, Any]:
+    """Return a private test whose threshold is `margin` above `at_least`, and the margin."""
+    sensitivity = utility.sensitivity if sensitivity is None else sensitivity
+    hint = "It is the largest change of the score if one row of the data changes."
+    check(sensitivity is not None, "sensitivity", None, "given for a private test", hint)
+    fits = np.ndim(at_least) == 0 and concrete_or_none(at_least) is not None
+    check(fits and np.isfinite(at_least), "at_least", at_least, "one finite number")
+    if margin is None:
+        best = getattr(utility, "best", 0.0)
+        hint = "Or give the margin of the private test, in units of the score."
+        below = best is not None and best > at_least
+        check(below, "at_least", at_least, f"below {best}, the best score", hint)
+        margin = _MARGIN * (best - at_least)
+    check_positive("margin", margin)
+    return ReducedAboveThreshold(at_least + margin, sensitivity), margin
+
+
+def brownian(
+    value: ArrayLike,
+    sensitivity: ArrayLike,
+    delta: ArrayLike,
+    *,
+    boundary: Literal["minimax", "linear"] | type | Guarantee = "minimax",
+    tight_at_epsilon: ArrayLike | None = None,
+) -> Mechanism:
+    """Return the Brownian mechanism for a value: Gaussian noise with a privacy boundary.
+
+    Use it for values whose l2-sensitivity is small, such as vectors. The default boundary needs no
+    tuning: on the levels that `until` is given, it is at most 1.17 times as expensive as for an
+    oracle that knows where the trial stops, at delta = 1e-6 (`docs/frontier.md`).
+
+        mechanism = nrjax.brownian([3.0, 4.0], sensitivity=1.0, delta=1e-6)
+
+    Args:
+        value: private value f(x), a number or an array.
+        sensitivity: l2-sensitivity of the value: the largest change by one row of the data. A
+            number, or a `nrjax.Sensitivity` in the norm "l2".
+        delta: probability with which the privacy loss may exceed the stated epsilon.
+        boundary: "minimax", "linear" (Whitehouse 2022), a class of boundaries such as
+            `nrjax.OneSidedMixtureBoundary`, or a guarantee. A linear boundary and a class need
+            `tight_at_epsilon`. A guarantee must have this sensitivity and delta, or cover them.
+        tight_at_epsilon: epsilon that the boundary reaches with the least possible noise. With the
+            default boundary it means the linear one.
+
+    Raises:
+        ValueError: an argument is missing or out of range.
+    """
+    if isinstance(boundary, Guarantee):
+        guarantee = _covering(boundary, sensitivity, delta, tight_at_epsilon)
+    elif tight_at_epsilon is None and boundary == "minimax":
+        guarantee = MinimaxBoundary(sensitivity, delta)
+    else:
+        kind: Any = LinearBoundary if boundary in ("minimax", "linear") else boundary
+        ok = isinstance(kind, type) and hasattr(kind, "tight_at_epsilon")
+        expected = "'minimax', 'linear', a class of boundaries or a nrjax.Guarantee"
+        check(ok, "boundary", boundary, expected)
+        hint = f"{kind.__name__} is tuned to an epsilon, for example tight_at_epsilon=0.3."
+        check(tight_at_epsilon is not None, "tight_at_epsilon", None, "given", hint)
+        guarantee = kind.tight_at_epsilon(tight_at_epsilon, sensitivity, delta)
+    return Mechanism(value, Brownian(np.shape(value)), guarantee)
+
+
+def _covering(guarantee: Guarantee, sensitivity: Any, delta: Any, tight: Any) -> Guarantee:
+    """Return a guarantee, after checking that its sensitivity and delta cover the given ones."""
+    check(tight is None, "tight_at_epsilon", tight, "None for a guarantee, which is tuned already")
+    check_norm(sensitivity, "gaussian")
+    for name, value, most in (
+        ("sensitivity", sensitivity, np.less_equal),
+        ("delta", delta, np.greater_equal),
+    ):
+        stated, covered = concrete_or_none(getattr(guarantee, name)), concrete_or_none(value)
+        if stated is not None and covered is not None:
+            expected = f"the {name} of the boundary, {stated:.6g}"
+            check(most(covered, stated), name, value, expected)
+    return guarantee
+
+
+def laplace(value: ArrayLike, sensitivity: ArrayLike) -> Mechanism:
+    """Return the Laplace mechanism for a value, with a pure guarantee.
+
+    Use it for one number or a histogram, and wherever delta must be 0.
+
+        mechanism = nrjax.laplace([3.0, 4.0], sensitivity=1.0)
+
+    Args:
+        value: private value f(x), a number or an array.
+        sensitivity: l1-sensitivity of the value: the largest change by one row of the data. A
+            number, or a `nrjax.Sensitivity` in the norm "l1".
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+    return Mechanism(value, Laplace(np.shape(value)), PureGuarantee(sensitivity))
+
+
+def discrete_laplace(value: ArrayLike, sensitivity: ArrayLike) -> Mechanism:
+    """Return the discrete Laplace mechanism for a value of integers, with a pure guarantee.
+
+    Use it for counts: releases are integers, at the cost of Laplace noise.
+
+        mechanism = nrjax.discrete_laplace([30, 4], sensitivity=1)
+
+    Args:
+        value: private value f(x), an integer or an array of integers.
+        sensitivity: l1-sensitivity of the value: the largest change by one row of the data. A
+            number, or a `nrjax.Sensitivity` in the norm "l1".
+
+    Raises:
+        ValueError: an argument is out of range, or the value has a fraction.
+    """
+    process = DiscreteLaplace(np.shape(value))
+    return Mechanism(value, process, DiscretePureGuarantee(sensitivity))
