@@ -69,7 +69,7 @@ def settle(guarantee: Any, levels: Levels) -> Settled:
     return settled, Grid.explicit(settled.times)
 
 
-def settle_for_test(guarantee: Any, levels: Levels, margin: float, sensitivity: Any) -> Settled:
+def settle_for_test(guarantee: Any, levels: Levels, margin: Any, sensitivity: Any) -> Settled:
     """Return `settle` of the levels from the first at which a private test has little noise."""
     if not isinstance(levels, Schedule):
         low, high, count = levels

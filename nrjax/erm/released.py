@@ -138,7 +138,11 @@ class Released(NamedTuple, Generic[U]):
         else:
             hint = "For example mechanism(delta=1e-6)."
             check(delta is not None, "delta", delta, "given for Gaussian noise", hint)
-            options: Any = {"boundary": boundary, "tight_at_epsilon": tight_at_epsilon}
-            made = brownian(self.value, self.sensitivity, delta, **options)
+            options: Any = {
+                "delta": delta,
+                "boundary": boundary,
+                "tight_at_epsilon": tight_at_epsilon,
+            }
+            made = brownian(self.value, self.sensitivity, **options)
         process = made.process if process is None else process
         return dataclasses.replace(made, process=process, utility=self.utility)
